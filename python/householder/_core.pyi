@@ -1,0 +1,149 @@
+"""The compiled core: raw kernels over C-contiguous memory, nothing allocated, nothing returned but flags.
+
+Each array argument is an ``Operand``: either a NumPy array, checked here for dtype, element count,
+contiguity and writability, or the address (``int``) of such memory, trusted (``householder.torch``
+passes ``Tensor.data_ptr()``). Outputs are allocated by the caller and fully overwritten.
+
+``dtype`` is one of ``"float32"``, ``"float64"``, ``"complex64"``, ``"complex128"``. ``phases`` and
+their gradients are real, of the matching precision, and only for complex dtypes. ``method`` is one
+of ``"auto"``, ``"reflections"``, ``"wy"``, ``"dense"``.
+
+The interpreter lock is released; signals are polled, so a long call ends with ``KeyboardInterrupt``.
+Raises ``MemoryError`` when the workspace cannot be allocated, ``ValueError`` for impossible arguments.
+"""
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+Operand = NDArray[Any] | int
+
+def instruction_set() -> str: ...
+def set_num_threads(k: int) -> None: ...
+def get_num_threads() -> int: ...
+def forward(
+    dtype: str,
+    count: int,
+    n: int,
+    m: int,
+    rows: int,
+    u: Operand,  # (count, n, m)
+    h: Operand,  # (count, rows, n)
+    out: Operand,  # (count, rows, n)
+    phases: Operand | None,  # (n,), shared by all matrices
+    transpose: bool,
+    method: str,
+) -> None: ...
+def backward(
+    dtype: str,
+    count: int,
+    n: int,
+    m: int,
+    rows: int,
+    u: Operand,
+    h: Operand,
+    grad_c: Operand,  # (count, rows, n)
+    grad_u: Operand | None,  # (count, n, m); None: not wanted
+    grad_h: Operand | None,  # (count, rows, n); None: not wanted
+    phases: Operand | None,
+    grad_phases: Operand | None,  # (n,)
+    transpose: bool,
+    method: str,
+) -> None: ...
+def forward_tape(
+    dtype: str,
+    n: int,
+    m: int,
+    rows: int,
+    u: Operand,
+    h: Operand,
+    tape: Operand,  # (rows, m + 1, n): tape[:, k] is the paper's H_{*,k+1}; tape[:, 0] is c, tape[:, m] is h
+    phases: Operand | None,
+    transpose: bool,
+) -> None: ...
+def backward_tape(
+    dtype: str,
+    n: int,
+    m: int,
+    rows: int,
+    u: Operand,
+    tape: Operand,
+    grad_c: Operand,
+    grad_u: Operand,
+    grad_h: Operand,
+    phases: Operand | None,
+    grad_phases: Operand | None,
+    transpose: bool,
+) -> None: ...
+def matrix(dtype: str, count: int, n: int, m: int, u: Operand, out: Operand, phases: Operand | None) -> None: ...
+def wy(
+    dtype: str,
+    n: int,
+    m: int,
+    u: Operand,
+    v: Operand,  # (n, k) unit columns, k = m, or n - 1 when m == n (u_1 left out)
+    t: Operand,  # (k, k) upper triangular T of the unit columns
+    s: Operand,  # (k, k) S = T^-1
+) -> None: ...
+def factor(
+    dtype: str,
+    n: int,
+    m: int,
+    q: Operand,  # (n, n)
+    u: Operand,  # (n, m)
+    phases: Operand | None,  # (n,)
+) -> float: ...  # the part of q that m reflections leave: max |q - matrix(u)|
+def rnn_tape_width(dtype: str, n: int, m: int, steps: int, batch: int, method: str) -> int: ...  # 0: no tape is used
+def rnn_forward(
+    dtype: str,
+    n: int,
+    m: int,
+    d: int,  # width of x; n when input_weight is None
+    steps: int,
+    batch: int,
+    u: Operand,  # (n, m)
+    x: Operand,  # (rows, d); rows = steps * batch, or sum(batch_sizes)
+    h0: Operand | None,  # (batch, n); None: zeros
+    input_weight: Operand | None,  # (n, d)
+    bias: Operand | None,  # (n,)
+    phases: Operand | None,
+    batch_sizes: NDArray[Any] | None,  # (steps,) int64, decreasing, batch_sizes[0] == batch
+    nonlinearity: str,
+    negative_slope: float,
+    nonlinearity_bias: Operand | None,  # modReLU's b
+    transpose: bool,
+    method: str,
+    h: Operand,  # out (rows, n)
+    tape: Operand | None,  # out (rows, rnn_tape_width), may be handed to rnn_backward
+) -> None: ...
+def rnn_backward(
+    dtype: str,
+    n: int,
+    m: int,
+    d: int,
+    steps: int,
+    batch: int,
+    u: Operand,
+    x: Operand,
+    h0: Operand | None,
+    input_weight: Operand | None,
+    bias: Operand | None,
+    phases: Operand | None,
+    batch_sizes: NDArray[Any] | None,
+    nonlinearity: str,
+    negative_slope: float,
+    nonlinearity_bias: Operand | None,
+    transpose: bool,
+    method: str,
+    h: Operand,
+    tape: Operand | None,
+    grad_h: Operand | None,  # (rows, n); None: zero
+    grad_last: Operand | None,  # (batch, n), gradient of each sequence's last state; None: zero
+    grad_u: Operand | None,  # from here on outputs; None: not wanted
+    grad_x: Operand | None,  # (rows, d)
+    grad_h0: Operand | None,  # (batch, n)
+    grad_input_weight: Operand | None,
+    grad_bias: Operand | None,
+    grad_phases: Operand | None,
+    grad_nonlinearity_bias: Operand | None,
+) -> None: ...
