@@ -1,0 +1,119 @@
+"""An experiment: a task, the models that are compared on it, and how long they train."""
+
+from collections.abc import Iterable
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError, field_validator
+
+from householder.experiments.errors import UserError
+from householder.experiments.models import AnyModel
+from householder.experiments.models.base import Positive
+from householder.experiments.settings import Settings
+from householder.experiments.tasks import TaskSettings
+
+
+class Experiment(Settings):
+    """Everything that determines a run's result."""
+
+    task: TaskSettings
+    models: Annotated[dict[str, AnyModel], Field(min_length=1)]
+    epochs: Positive
+    batch_size: Positive
+    seed: Annotated[int, Field(ge=0)] = 1
+    threads: Positive = 1
+    accelerator: Literal["cpu", "cuda", "auto"] = "cpu"
+    precision: Literal["32-true", "64-true"] = "32-true"
+    checkpoint_seconds: Annotated[float, Field(ge=0)] = 10.0
+
+    @field_validator("models", mode="before")
+    @classmethod
+    def _kind_defaults_to_name(cls, models: object) -> object:
+        if not isinstance(models, dict):
+            return models
+        return {name: {"kind": name} | model if isinstance(model, dict) else model for name, model in models.items()}
+
+    def only(self, names: Iterable[str]) -> "Experiment":
+        """Return the experiment with the named models alone."""
+        if unknown := [name for name in names if name not in self.models]:
+            raise UserError(f"unknown model {unknown[0]!r}: this experiment has {', '.join(self.models)}")
+        return self.model_copy(update={"models": {name: self.models[name] for name in names}})
+
+    def save(self, path: Path) -> None:
+        """Write the settings as YAML."""
+        path.write_text(yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
+
+
+def load_experiment(path: Path, changes: Iterable[str] = ()) -> Experiment:
+    """Read an experiment from a YAML file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    changes : iterable of str
+        Settings to change, as ``"models.ornn.learning_rate=0.003"``; values are YAML.
+
+    Raises
+    ------
+    UserError
+        If the file or a change is missing, garbled or not what the settings allow.
+    """
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"{path} is not valid YAML{_position(error)}") from error
+    if not isinstance(raw, dict):
+        raise UserError(f"{path} is not an experiment: expected settings such as 'epochs: 400'")
+    for change in changes:
+        _apply(raw, change)
+    try:
+        return Experiment.model_validate(raw)
+    except ValidationError as error:
+        raise UserError(f"{path}: {_first(error)}") from error
+
+
+def packaged_config(task: str) -> Path:
+    """Return the settings that come with the package for a task."""
+    return Path(str(files("householder.experiments"))) / "configs" / f"{task}.yaml"
+
+
+def _apply(raw: dict[str, Any], change: str) -> None:
+    path, equals, value = change.partition("=")
+    *parents, leaf = path.split(".")
+    if not equals or not leaf:
+        raise UserError(f"--set {change!r}: expected NAME=VALUE, such as models.ornn.learning_rate=0.003")
+    node = raw
+    for key in parents:
+        node = node.get(key, {})
+        if not isinstance(node, dict) or not node:
+            raise UserError(f"--set {change!r}: there is no {key!r} to change")
+    try:
+        node[leaf] = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise UserError(f"--set {change!r}: {value!r} is not a valid YAML value") from error
+
+
+def _position(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    return f": line {mark.line + 1}, column {mark.column + 1}: {error.problem}" if mark else ""  # type: ignore[attr-defined]
+
+
+def _first(error: ValidationError) -> str:
+    details = error.errors()[0]
+    where = list(details["loc"])
+    if where[:1] == ["models"]:
+        del where[2:3]  # pydantic's name for the kind of model
+    name = ".".join(str(part) for part in where)
+    if details["type"] == "union_tag_invalid":
+        return f"{name}: unknown kind {details['ctx']['tag']!r}, expected one of {details['ctx']['expected_tags']}"
+    if details["type"] == "extra_forbidden":
+        return f"{name}: there is no such setting"
+    message = details["msg"][0].lower() + details["msg"][1:]
+    given = details["input"]
+    shown = "" if details["type"] == "missing" or isinstance(given, dict) else f", got {given!r}"
+    return f"{name}: {message}{shown}"

@@ -1,0 +1,95 @@
+"""The interface between a model and the training loop."""
+
+from abc import ABC, abstractmethod
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from householder.experiments.settings import Settings
+from householder.experiments.tasks import Task
+
+Positive = Annotated[int, Field(ge=1)]
+
+
+class ModelSettings(Settings, ABC):
+    """Size of a model and how it is trained."""
+
+    hidden_size: Positive
+    learning_rate: Annotated[float, Field(gt=0)]
+    schedule: Literal["constant", "cosine", "hold"] = "constant"
+    """Factor on the learning rate: 1; half a cosine wave from 1 to 0; 1 for 70 % of the steps, then linearly to 0."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    clip_norm: Annotated[float, Field(gt=0)] | None = None
+
+    @abstractmethod
+    def recurrence(self, input_size: int) -> nn.Module:
+        """Return a module that maps (T, B, input_size) to all states and the last, as ``torch.nn.RNN`` does."""
+
+    def build(self, task: Task) -> "SequenceModel":
+        """Return the network for a task, initialised from torch's current seed."""
+        readout = affine(self.hidden_size, task.output_size)
+        return SequenceModel(self.recurrence(task.input_size), readout, task.every_step)
+
+
+class SequenceModel(nn.Module):
+    """A recurrence and an affine readout of its states."""
+
+    def __init__(self, recurrence: nn.Module, readout: nn.Linear, every_step: bool) -> None:
+        super().__init__()
+        self.recurrence = recurrence
+        self.readout = readout
+        self.every_step = every_step
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map (T, B, input_size) to (T, B, output_size), or to (B, output_size) where only the last step is read."""
+        states, last = self.recurrence(inputs)
+        prediction: Tensor = self.readout(states if self.every_step else last[-1])
+        return prediction
+
+    def num_parameters(self) -> int:
+        """Return the number of trained numbers; entries of a reflection that are fixed at zero do not count."""
+        total = sum(p.numel() for p in self.parameters() if p.requires_grad)
+        return total - sum(getattr(module, "num_fixed", 0) for module in self.modules())
+
+
+class LearnedState(nn.Module):
+    """One of torch's recurrences with an initial state that is learned.
+
+    torch adds two biases per unit, of which one is redundant: the second is fixed at zero, so that
+    parameters are counted fairly.
+    """
+
+    def __init__(self, rnn: nn.RNN | nn.LSTM) -> None:
+        super().__init__()
+        self.rnn = rnn
+        states = 2 if isinstance(rnn, nn.LSTM) else 1
+        self.initial = nn.Parameter(initial_state(states, 1, 1, rnn.hidden_size))
+        parameters = dict(rnn.named_parameters())
+        nn.init.zeros_(parameters["bias_ih_l0"])
+        nn.init.zeros_(parameters["bias_hh_l0"]).requires_grad_(False)
+        nn.init.xavier_uniform_(parameters["weight_ih_l0"])
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return all states (T, B, n) and the last (1, B, n)."""
+        initial = self.initial.expand(-1, -1, inputs.shape[1], -1).contiguous()
+        if isinstance(self.rnn, nn.LSTM):
+            states, (last, _) = self.rnn(inputs, (initial[0], initial[1]))
+        else:
+            states, last = self.rnn(inputs, initial[0])
+        return states, last
+
+
+def initial_state(*shape: int) -> Tensor:
+    """Return the paper's start of a learned initial state: uniform within sqrt(3 / 2n)."""
+    bound = (1.5 / shape[-1]) ** 0.5
+    return torch.empty(shape).uniform_(-bound, bound)
+
+
+def affine(inputs: int, outputs: int) -> nn.Linear:
+    """Return an affine map with Glorot's uniform weights and zero bias."""
+    layer = nn.Linear(inputs, outputs)
+    nn.init.xavier_uniform_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer

@@ -1,0 +1,26 @@
+"""Pixel-by-pixel classification of the handwritten digits that scikit-learn ships."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+
+from householder.experiments.settings import Settings
+from householder.experiments.tasks.classification import SequenceClassification
+
+
+class DigitsSettings(Settings):
+    """1,797 images of 8 x 8 pixels, read as 64 steps of one pixel in [0, 1]; a stratified fifth is the test part."""
+
+    kind: Literal["digits"] = "digits"
+    validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Fraction of the training part to judge on instead of the test part, for choosing settings."""
+
+    def load(self) -> SequenceClassification:
+        """Return the task with its data."""
+        pixels, labels = load_digits(return_X_y=True)
+        x, x_test, y, y_test = train_test_split(
+            pixels[:, :, None] / 16, labels, test_size=0.2, stratify=labels, random_state=0
+        )
+        return SequenceClassification((x, y), (x_test, y_test), self.validation)

@@ -1,0 +1,247 @@
+"""The training loop: one model on one task, on Lightning Fabric.
+
+A run is a pure function of its experiment: parameters are drawn from the seed, batches are addressed
+by (seed, epoch, index), the learning rate depends on the step. A checkpoint therefore needs no state
+of generators or loaders, and a run that was killed and resumed ends as if nothing had happened.
+"""
+
+import csv
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import torch
+from lightning.fabric import Fabric
+from lightning.fabric.loggers.tensorboard import TensorBoardLogger
+from torch import Tensor
+from torch.optim import Adam
+
+from householder.experiments.checkpoint import load_checkpoint, save_checkpoint
+from householder.experiments.errors import UserError
+from householder.experiments.experiment import Experiment
+
+METRICS = "metrics.csv"
+_REPORT_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run is; ``latest`` is the row of its last whole epoch, empty before that."""
+
+    step: int
+    steps: int
+    epoch: int
+    epochs: int
+    latest: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended; ``metric`` is None if it was interrupted."""
+
+    model: str
+    hidden_size: int
+    parameters: int
+    epochs: int
+    seconds: float
+    train_loss: float | None
+    metric: float | None
+    metric_name: str
+    metric_shown: str
+    judged_on: Literal["validation", "test"]
+
+
+@dataclass
+class State:
+    """What changes while training, besides the model and its optimizer."""
+
+    step: int = 0
+    seconds: float = 0.0
+    sums: Tensor = field(default_factory=lambda: torch.zeros(3, dtype=torch.float64))
+    """Of the epoch so far: loss and metric, each times the batch's size, and the number of sequences."""
+    history: list[dict[str, float]] = field(default_factory=list)
+    """One row per whole epoch."""
+
+
+class Run:
+    """One model of an experiment, from its last checkpoint if the directory has one.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        What to do.
+    name : str
+        Which of the experiment's models.
+    directory : Path
+        Where checkpoints and logs go, and are found again.
+
+    Raises
+    ------
+    UserError
+        If there is a checkpoint but it cannot be used.
+    """
+
+    def __init__(self, experiment: Experiment, name: str, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        torch.set_num_threads(experiment.threads)
+        torch.manual_seed(experiment.seed)
+        self.experiment, self.name, self.directory = experiment, name, directory
+        self.settings = experiment.models[name]
+        self.task = experiment.task.load()
+        self.steps_per_epoch = self.task.steps_per_epoch(experiment.batch_size)
+        self.steps = experiment.epochs * self.steps_per_epoch
+        self.model = self.settings.build(self.task)
+        optimizer = Adam(self.model.parameters(), lr=self.settings.learning_rate, betas=self.settings.betas)
+        self.state = self._restore(optimizer)
+        self.board = TensorBoardLogger(directory, name="", version="", purge_step=self.state.step)
+        self.fabric = Fabric(
+            accelerator=experiment.accelerator, devices=1, precision=experiment.precision, loggers=self.board
+        )
+        self.network, self.optimizer = self.fabric.setup(self.model, optimizer)
+
+    def train(self, report: Callable[[Progress], None], stopped: Callable[[], bool]) -> Outcome:
+        """Train to the end, or until ``stopped`` returns True; write a checkpoint either way.
+
+        Raises
+        ------
+        UserError
+            If the loss is no longer finite.
+        """
+        state = self.state
+        _rewrite(self.directory / METRICS, state.history)
+        saved = reported = time.perf_counter()
+        begun = saved - state.seconds
+        while state.step < self.steps and not stopped():
+            epoch, index = divmod(state.step, self.steps_per_epoch)
+            self._step(epoch, index)
+            now = time.perf_counter()
+            state.seconds = now - begun
+            if index + 1 == self.steps_per_epoch:
+                self._close_epoch(epoch)
+            if now - saved >= self.experiment.checkpoint_seconds:
+                self._save()
+                saved = time.perf_counter()
+            if now - reported >= _REPORT_SECONDS:
+                report(self._progress())
+                reported = now
+        self._save()
+        report(self._progress())
+        self.board.finalize("success")
+        return self._outcome()
+
+    def _step(self, epoch: int, index: int) -> None:
+        experiment, settings, task = self.experiment, self.settings, self.task
+        factor = learning_rate_factor(settings.schedule, self.state.step / self.steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = factor * settings.learning_rate
+        batch = task.batch(experiment.batch_size, experiment.seed, epoch, index)
+        inputs, targets = self.fabric.to_device((batch.inputs, batch.targets))
+        prediction = self.network(inputs)
+        loss = task.loss(prediction, targets)
+        self.optimizer.zero_grad()
+        self.fabric.backward(loss)
+        if settings.clip_norm is not None:
+            self.fabric.clip_gradients(
+                self.network, self.optimizer, max_norm=settings.clip_norm, error_if_nonfinite=False
+            )
+        self.optimizer.step()
+        metric = task.measure(prediction.detach(), targets)
+        self.state.sums += batch.size * torch.tensor([loss.item(), metric.item(), 1.0], dtype=torch.float64)
+        self.state.step += 1
+
+    def _close_epoch(self, epoch: int) -> None:
+        state, metric = self.state, self.task.metric
+        loss, measured, count = state.sums.tolist()
+        if not math.isfinite(loss):
+            raise UserError(
+                f"{self.name}: the loss is not finite in epoch {epoch + 1}; "
+                f"try a smaller learning_rate than {self.settings.learning_rate:g}, or clip_norm: 1.0"
+            )
+        row = {"epoch": epoch + 1, "step": state.step, "train_loss": loss / count, f"train_{metric}": measured / count}
+        if self.task.judged_on == "validation":
+            row[f"validation_{metric}"] = self._judge()
+        self.fabric.log_dict({key: row[key] for key in row if key not in ("epoch", "step")}, step=state.step)
+        state.history.append(row | {"seconds": round(state.seconds, 3)})
+        state.sums = torch.zeros_like(state.sums)
+        _append(self.directory / METRICS, state.history[-1])
+
+    @torch.no_grad()
+    def _judge(self) -> float:
+        total = count = 0.0
+        for batch in self.task.held_out():
+            inputs, targets = self.fabric.to_device((batch.inputs, batch.targets))
+            total += batch.size * self.task.measure(self.network(inputs), targets).item()
+            count += batch.size
+        return total / count
+
+    def _progress(self) -> Progress:
+        state = self.state
+        epoch = min(state.step // self.steps_per_epoch + 1, self.experiment.epochs)
+        latest = state.history[-1] if state.history else {}
+        return Progress(state.step, self.steps, epoch, self.experiment.epochs, latest)
+
+    def _outcome(self) -> Outcome:
+        state, task = self.state, self.task
+        metric = self._judge() if state.step == self.steps else None
+        return Outcome(
+            model=self.name,
+            hidden_size=self.settings.hidden_size,
+            parameters=self.model.num_parameters(),
+            epochs=len(state.history),
+            seconds=state.seconds,
+            train_loss=state.history[-1]["train_loss"] if state.history else None,
+            metric=metric,
+            metric_name=task.metric,
+            metric_shown="interrupted" if metric is None else task.show(metric),
+            judged_on=task.judged_on,
+        )
+
+    def _save(self) -> None:
+        state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "state": vars(self.state)}
+        save_checkpoint(self.directory, state)
+
+    def _restore(self, optimizer: Adam) -> State:
+        checkpoint = load_checkpoint(self.directory)
+        if checkpoint is None:
+            return State()
+        try:
+            self.model.load_state_dict(checkpoint["model"])
+            optimizer.load_state_dict(checkpoint["optimizer"])
+            return State(**checkpoint["state"])
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise UserError(
+                f"the checkpoint in {self.directory} does not fit model {self.name!r} of this experiment"
+            ) from error
+
+
+def learning_rate_factor(schedule: Literal["constant", "cosine", "hold"], done: float) -> float:
+    """Return the factor on the learning rate after a fraction ``done`` of the steps.
+
+    Examples
+    --------
+    >>> [learning_rate_factor("hold", done) for done in (0, 0.7, 0.85)]
+    [1.0, 1.0, 0.5]
+    """
+    if schedule == "cosine":
+        return (1 + math.cos(math.pi * done)) / 2
+    if schedule == "hold":
+        return min(1.0, round((1 - done) / 0.3, 12))
+    return 1.0
+
+
+def _rewrite(path: Path, history: list[dict[str, float]]) -> None:
+    """Write the rows up to the checkpoint: those after it, perhaps torn by a kill, come again."""
+    path.unlink(missing_ok=True)
+    for row in history:
+        _append(path, row)
+
+
+def _append(path: Path, row: dict[str, float]) -> None:
+    with path.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, row)
+        if file.tell() == 0:
+            writer.writeheader()
+        writer.writerow(row)
