@@ -1,0 +1,54 @@
+"""Orthogonal and unitary transformations by Householder reflections.
+
+``W = H(u_n) .. H(u_{n-m+1})`` is parametrised by the reflection vectors, the columns of a lower-trapezoidal
+``u (n, m)``, and applied to vectors and whole recurrences without being formed, with closed-form gradients:
+
+* one application: :func:`forward`, :func:`backward`, with stored intermediates :func:`forward_tape`;
+* sequences: :func:`rnn_forward`, :func:`rnn_backward`;
+* the matrix and its parameters: :func:`matrix`, :func:`wy`, :func:`factor`, :func:`haar`, :func:`normalize`,
+  :func:`snap`, :func:`real_form`, :func:`to_lapack`, :func:`from_lapack`;
+* :func:`set_num_threads`, :func:`get_num_threads`.
+
+Layers for PyTorch are in ``householder.torch``; the mathematics in plain NumPy in ``householder.reference``.
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from householder._api import (
+    backward,
+    factor,
+    forward,
+    forward_tape,
+    get_num_threads,
+    matrix,
+    set_num_threads,
+    wy,
+)
+from householder._lapack import from_lapack, to_lapack
+from householder._parameters import normalize, real_form, snap
+from householder._random import haar
+from householder._sequence import rnn_backward, rnn_forward
+
+__all__ = [
+    "backward",
+    "factor",
+    "forward",
+    "forward_tape",
+    "from_lapack",
+    "get_num_threads",
+    "haar",
+    "matrix",
+    "normalize",
+    "real_form",
+    "rnn_backward",
+    "rnn_forward",
+    "set_num_threads",
+    "snap",
+    "to_lapack",
+    "wy",
+]
+
+try:
+    __version__ = version("householder")
+except PackageNotFoundError:  # imported from a source tree
+    __version__ = "0+unknown"

@@ -1,0 +1,363 @@
+"""One application: validate once, choose the backend by type, make one native call."""
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from householder import _cpu, _validate
+from householder._batch import arrange, sum_to
+from householder._types import WY, Array, Gradients, PhaseGradients
+
+_BACKENDS: dict[type, ModuleType] = {np.ndarray: _cpu}
+
+
+def backend_of(u: Any) -> ModuleType:
+    """Choose the backend by the type of u; what is no array becomes a NumPy one."""
+    backend = _BACKENDS.get(type(u))
+    if backend is None:
+        if type(u).__module__.partition(".")[0] == "cupy":
+            raise ImportError("CuPy arrays need the CUDA backend: pip install 'householder[cuda13]' (or [cuda12])")
+        backend = _cpu
+    return backend
+
+
+def forward(u: Any, h: Any, *, phases: Any = None, transpose: bool = False, method: str = "auto") -> Array:
+    r"""Apply W, or its adjoint, to vectors: ``c = W h``.
+
+    .. math:: W = H(u_n) \cdots H(u_{n-m+1}), \qquad H(v) = I - 2 v v^* / |v|^2
+
+    Column j (from 1) of ``u`` is the reflection vector ``u_{n-j+1}`` behind ``j - 1`` zeros; the entries above the
+    diagonal are ignored. The scale of a column does not matter, a zero column is the identity. If ``m == n`` the last
+    column is the number ``u_1``, a factor on the last coordinate: ``W = W_1 diag(1, .., 1, u_1)``, orthogonal for
+    ``u_1 = 1`` and ``-1``. Complex: ``W = W_1 diag(exp(i phases))``.
+
+    Parameters
+    ----------
+    u : array, shape (..., n, m)
+        Reflections, ``1 <= m <= n`` (complex: ``m <= n - 1``); float32, float64, complex64 or complex128.
+    h : array, shape (..., n)
+        Vectors, of u's dtype. Leading axes of u and h broadcast as in a generalised ufunc ``(n, m), (n) -> (n)``.
+    phases : array, shape (n,), optional
+        Real angles, for complex u only; shared by all matrices.
+    transpose : bool
+        ``W* h`` instead of ``W h``. It is the inverse unless ``m == n`` and ``u_1`` is not 1 or -1.
+    method : {"auto", "reflections", "wy", "dense"}
+        One reflection after the other; two products with n x m matrices; one with W itself; or the best of the three.
+
+    Returns
+    -------
+    array, shape (..., n)
+        A new array; the inputs are never changed.
+
+    Raises
+    ------
+    TypeError
+        Dtypes other than those four, or arguments of different dtypes or libraries.
+    ValueError
+        Shapes that do not fit, or an unknown method.
+
+    Examples
+    --------
+    A reflection along the first axis:
+
+    >>> import numpy as np, householder as hh
+    >>> hh.forward(np.array([[1.0], [0.0]]), np.array([3.0, 4.0]))
+    array([-3.,  4.])
+
+    Ten vectors of length 6 keep their norms:
+
+    >>> rng = np.random.default_rng(0)
+    >>> u, h = rng.standard_normal((6, 4)), rng.standard_normal((10, 6))
+    >>> np.allclose(np.linalg.norm(hh.forward(u, h), axis=1), np.linalg.norm(h, axis=1))
+    True
+    """
+    backend = backend_of(u)
+    u = backend.array("u", u)
+    n, m = _validate.reflections(u)
+    h = backend.operand("h", h, u)
+    _validate.vectors("h", h, n)
+    phases = _validate.phases(phases, u, n, backend)
+    transpose = _validate.flag("transpose", transpose)
+    _validate.one_of("method", method, _validate.METHODS)
+    if u.ndim == 2:
+        c: Array = backend.forward(u, h, (1, n, m, h.size // n), phases, transpose, method)
+        return c
+    batch = arrange(u, h)
+    dims = (batch.matrices, n, m, batch.rows)
+    c = backend.forward(u, batch.gather(h, backend.xp), dims, phases, transpose, method)
+    return batch.scatter(c, backend.xp)
+
+
+def forward_tape(u: Any, h: Any, *, phases: Any = None, transpose: bool = False) -> tuple[Array, Array]:
+    """Apply W and keep what Algorithm 1 computes on the way, for :func:`backward`.
+
+    The stored mode: ``n (m + 1)`` numbers for each vector, and a backward pass that recomputes nothing. The method is
+    ``"reflections"``.
+
+    Parameters
+    ----------
+    u : array, shape (n, m)
+        One matrix; otherwise as in :func:`forward`.
+    h : array, shape (..., n)
+    phases : array, shape (n,), optional
+    transpose : bool
+
+    Returns
+    -------
+    c : array, shape (..., n)
+        As :func:`forward` returns it.
+    tape : array, shape (..., m + 1, n)
+        ``tape[..., k, :]`` is the vector to which the first k columns are still to be applied, the paper's
+        ``H_{*, k+1}``: entry 0 is c, entry m is h.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :func:`forward`.
+
+    Examples
+    --------
+    >>> import numpy as np, householder as hh
+    >>> u = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    >>> c, tape = hh.forward_tape(u, np.array([1.0, 2.0, 3.0]))
+    >>> tape
+    array([[-1., -2.,  3.],
+           [ 1., -2.,  3.],
+           [ 1.,  2.,  3.]])
+    """
+    backend = backend_of(u)
+    u = backend.array("u", u)
+    n, _ = _validate.one_matrix(u, "forward_tape")
+    h = backend.operand("h", h, u)
+    _validate.vectors("h", h, n)
+    phases = _validate.phases(phases, u, n, backend)
+    tape = backend.forward_tape(u, h, phases, _validate.flag("transpose", transpose))
+    return tape[..., 0, :].copy(), tape
+
+
+def backward(
+    u: Any,
+    h: Any,
+    grad_c: Any,
+    *,
+    phases: Any = None,
+    transpose: bool = False,
+    method: str = "auto",
+    tape: Any = None,
+) -> Gradients | PhaseGradients:
+    """Gradients of a loss with respect to u, h and phases, given its gradient with respect to ``c = forward(u, h)``.
+
+    Theorem 2: with unit columns V, ``T = striu(V* V) + I / 2``, ``h~ = T^-1 V* h``, ``c~ = T^-* V* g`` and
+    ``B = striu(J) + I / 2``, summed over all vectors,
+
+    ``dL/dV = V [(h~ c~*) o B' + (c~ h~*) o B] - g h~* - h c~*``, ``dL/dh = g - V c~``, ``dL/du = dL/dv / |u|``.
+
+    Parameters
+    ----------
+    u : array, shape (..., n, m)
+    h : array, shape (..., n)
+    grad_c : array
+        Of the shape of ``forward(u, h)``.
+    phases, transpose, method
+        As in :func:`forward`.
+    tape : array, shape (..., m + 1, n), optional
+        From :func:`forward_tape` with the same arguments: Algorithm 1 with stored vectors. Needs one matrix.
+
+    Returns
+    -------
+    Gradients or PhaseGradients
+        Named tuple ``(u, h)``, with phases ``(u, h, phases)``, each of its argument's shape. Complex gradients are
+        ``dL/dRe + i dL/dIm``, as in torch. Entries of ``u`` above the diagonal are zero; when ``m == n`` the gradient
+        of ``u_1`` is ``.u[..., -1, -1]``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :func:`forward`.
+
+    Examples
+    --------
+    The norm of c does not depend on u, so its gradient vanishes:
+
+    >>> import numpy as np, householder as hh
+    >>> rng = np.random.default_rng(0)
+    >>> u, h = rng.standard_normal((5, 3)), rng.standard_normal((8, 5))
+    >>> grads = hh.backward(u, h, grad_c=hh.forward(u, h))  # L = |c|^2 / 2
+    >>> bool(abs(grads.u).max() < 1e-14), np.allclose(grads.h, h)
+    (True, True)
+    """
+    backend = backend_of(u)
+    u = backend.array("u", u)
+    n, m = _validate.reflections(u)
+    h = backend.operand("h", h, u)
+    _validate.vectors("h", h, n)
+    grad_c = backend.operand("grad_c", grad_c, u)
+    phases = _validate.phases(phases, u, n, backend)
+    transpose = _validate.flag("transpose", transpose)
+    _validate.one_of("method", method, _validate.METHODS)
+    if tape is not None:
+        _validate.one_matrix(u, "backward with a tape")
+        _validate.one_of("method", method, ("auto", "reflections"))
+        _validate.shape("grad_c", grad_c, h.shape)
+        tape = backend.operand("tape", tape, u)
+        _validate.shape("tape", tape, (*h.shape[:-1], m + 1, n))
+        grads = backend.backward_tape(u, tape, grad_c, phases, transpose)
+    elif u.ndim == 2:
+        _validate.shape("grad_c", grad_c, h.shape)
+        grads = backend.backward(u, h, grad_c, (1, n, m, h.size // n), phases, transpose, method)
+    else:
+        batch = arrange(u, h)
+        _validate.shape("grad_c", grad_c, (*batch.shape, n))
+        dims = (batch.matrices, n, m, batch.rows)
+        gathered = (batch.gather(a, backend.xp) for a in (h, grad_c))
+        grad_u, grad_h, grad_phases = backend.backward(u, *gathered, dims, phases, transpose, method)
+        grads = grad_u, sum_to(batch.scatter(grad_h, backend.xp), h.shape), grad_phases
+    return Gradients(*grads[:2]) if phases is None else PhaseGradients(*grads)
+
+
+def matrix(u: Any, phases: Any = None) -> Array:
+    """W itself.
+
+    Parameters
+    ----------
+    u : array, shape (..., n, m)
+    phases : array, shape (n,), optional
+        Real angles, for complex u only.
+
+    Returns
+    -------
+    array, shape (..., n, n)
+        ``H(column 1) .. H(column m)``, times ``diag(1, .., 1, u_1)`` if ``m == n`` or ``diag(exp(i phases))``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :func:`forward`.
+
+    Examples
+    --------
+    >>> import numpy as np, householder as hh
+    >>> hh.matrix(np.array([[1.0], [3.0]])).round(12)
+    array([[ 0.8, -0.6],
+           [-0.6, -0.8]])
+    """
+    backend = backend_of(u)
+    u = backend.array("u", u)
+    n, _ = _validate.reflections(u)
+    w: Array = backend.matrix(u, _validate.phases(phases, u, n, backend))
+    return w
+
+
+def wy(u: Any) -> WY:
+    """Compact WY form on unit columns (Proposition 1): ``W = (I - V S V*) D``.
+
+    ``V`` holds the k unit columns, ``T = striu(V* V) + diag(V* V) / 2`` and ``S = T^-1``; ``k = m``, and ``k = n - 1``
+    when ``m == n``, where ``D = diag(1, .., 1, u_1)`` (else ``D = I``).
+
+    Parameters
+    ----------
+    u : array, shape (..., n, m)
+
+    Returns
+    -------
+    WY
+        Named tuple of ``v (..., n, k)``, ``t (..., k, k)`` and ``s (..., k, k)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :func:`forward`.
+
+    Examples
+    --------
+    >>> import numpy as np, householder as hh
+    >>> u = np.random.default_rng(0).standard_normal((6, 4))
+    >>> v, t, s = hh.wy(u)
+    >>> np.allclose(np.eye(6) - v @ s @ v.T, hh.matrix(u)), np.allclose(t + t.T, v.T @ v)
+    (True, True)
+    """
+    backend = backend_of(u)
+    u = backend.array("u", u)
+    _validate.reflections(u)
+    form: WY = backend.wy(u)
+    return form
+
+
+def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
+    """Reflections whose product is a given orthogonal or unitary matrix (Theorem 1): ``matrix(factor(q)) == q``.
+
+    Parameters
+    ----------
+    q : array, shape (n, n)
+        Orthogonal, or unitary with ``n >= 2``.
+    m : int, optional
+        Number of reflections; by default what any matrix can be made of, n (real, the last column being the sign
+        ``u_1``) or ``n - 1`` (complex).
+
+    Returns
+    -------
+    u : array, shape (n, m)
+    phases : array, shape (n,)
+        Only for complex q.
+
+    Raises
+    ------
+    TypeError
+        As in :func:`forward`.
+    ValueError
+        q is not orthogonal (the message has ``max |q* q - I|``), or needs more than m reflections (the message has
+        what m reflections leave).
+
+    Examples
+    --------
+    >>> import numpy as np, householder as hh
+    >>> swap = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    >>> np.allclose(hh.matrix(hh.factor(swap)), swap), np.allclose(hh.matrix(hh.factor(swap, m=1)), swap)
+    (True, True)
+    """
+    backend = backend_of(q)
+    q = backend.array("q", q)
+    unitary = q.dtype.kind == "c"
+    if q.ndim != 2 or q.shape[0] != q.shape[1] or len(q) < 1 + unitary:
+        raise ValueError(f"q has shape {q.shape}, expected (n, n) with n >= {1 + unitary}")
+    n = len(q)
+    m = n - unitary if m is None else _validate.integer("m", m, 1, n - unitary)
+    tolerance = 10 * n * float(np.finfo(q.dtype).eps)
+    departure = float(abs(q.conj().T @ q - backend.xp.eye(n, dtype=q.dtype)).max())
+    if not departure <= tolerance:
+        raise ValueError(f"q is not {'unitary' if unitary else 'orthogonal'}: max |q* q - I| is {departure:.3g}")
+    u, phases, remainder = backend.factor(q, m)
+    if not remainder <= tolerance:
+        raise ValueError(f"q needs more than m = {m} reflections, which leave max |q - matrix(u)| at {remainder:.3g}")
+    return u if phases is None else (u, phases)
+
+
+def set_num_threads(k: int) -> None:
+    """Let every later call use up to k threads (default: all processors). Results do not depend on it, bit for bit.
+
+    Raises
+    ------
+    TypeError, ValueError
+        k is not an integer from 1 to 1024.
+
+    Examples
+    --------
+    >>> import householder as hh
+    >>> hh.set_num_threads(2)
+    >>> hh.get_num_threads()
+    2
+    """
+    _cpu.set_num_threads(_validate.integer("k", k, 1, 1024))
+
+
+def get_num_threads() -> int:
+    """How many threads a call may use.
+
+    Examples
+    --------
+    >>> import householder as hh
+    >>> hh.get_num_threads() >= 1
+    True
+    """
+    return _cpu.get_num_threads()

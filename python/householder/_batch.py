@@ -1,0 +1,58 @@
+"""How vectors meet many matrices: the broadcasting of ``(..., n, m), (..., n) -> (..., n)`` as one native call.
+
+An axis along which U has one matrix repeats that matrix: its vectors are rows of it. Along any other axis each
+position has a matrix of its own. The native call takes ``(count, rows, n)``, so the latter axes go to the front.
+"""
+
+import math
+from types import ModuleType
+from typing import NamedTuple
+
+from householder._types import Array
+
+
+class Batch(NamedTuple):
+    """The leading axes of u and h, broadcast, and the order in which the native call takes them."""
+
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    matrices: int
+    rows: int
+
+    def gather(self, h: Array, xp: ModuleType) -> Array:
+        """``(*shape[order], n)``, contiguous; h itself where that is how it lies."""
+        full = xp.broadcast_to(h, (*self.shape, h.shape[-1]))
+        gathered: Array = xp.ascontiguousarray(full.transpose(*self.order, len(self.order)))
+        return gathered
+
+    def scatter(self, c: Array, xp: ModuleType) -> Array:
+        """Invert ``gather``, up to broadcasting: ``(*shape, n)``."""
+        back = sorted(range(len(self.order)), key=self.order.__getitem__)
+        scattered: Array = xp.ascontiguousarray(c.transpose(*back, len(back)))
+        return scattered
+
+
+def arrange(u: Array, h: Array) -> Batch:
+    """Broadcast the leading axes of ``u (..., n, m)`` and ``h (..., n)``.
+
+    Raises
+    ------
+    ValueError
+        The leading axes do not broadcast.
+    """
+    matrices, vectors = u.shape[:-2], h.shape[:-1]
+    axes = max(len(matrices), len(vectors))
+    matrices, vectors = (1,) * (axes - len(matrices)) + matrices, (1,) * (axes - len(vectors)) + vectors
+    if any(a != b and a != 1 and b != 1 for a, b in zip(matrices, vectors, strict=True)):
+        raise ValueError(f"leading axes of u {u.shape} and h {h.shape} do not broadcast: (..., n, m) against (..., n)")
+    shape = tuple(b if a == 1 else a for a, b in zip(matrices, vectors, strict=True))
+    own = [axis for axis in range(axes) if matrices[axis] != 1]
+    shared = [axis for axis in range(axes) if matrices[axis] == 1]
+    return Batch(shape, (*own, *shared), math.prod(matrices), math.prod(shape[axis] for axis in shared))
+
+
+def sum_to(a: Array, shape: tuple[int, ...]) -> Array:
+    """Sum of a over the axes along which an array of this shape was broadcast."""
+    extra = a.ndim - len(shape)
+    repeated = [extra + axis for axis, size in enumerate(shape) if size == 1 and a.shape[extra + axis] != 1]
+    return a.sum(axis=(*range(extra), *repeated)).reshape(shape) if extra or repeated else a

@@ -1,0 +1,141 @@
+"""The NumPy backend: arrays at the door, then one call of the compiled core.
+
+Operands are C-contiguous arrays of one dtype; outputs are allocated here. ``dims`` is ``(count, n, m, rows)``: the
+core sees ``count`` matrices ``u (n, m)`` and ``rows`` vectors for each, whatever the shapes of the arrays say.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from householder import _core
+from householder._types import WY, Array, Sequence, SequenceGradients
+
+xp = np
+NAMES = {np.dtype(name): name for name in ("float32", "float64", "complex64", "complex128")}
+REAL = {dtype: np.empty(0, dtype).real.dtype for dtype in NAMES}
+
+Dims = tuple[int, int, int, int]
+
+
+def array(name: str, value: Any) -> Array:
+    """``value`` as the core wants it: C-contiguous, aligned, native byte order; lists are converted as NumPy does.
+
+    Raises
+    ------
+    TypeError
+        An array of another library, or a dtype that is not one of the four.
+    """
+    if type(value) is np.ndarray and value.flags.carray and value.dtype in NAMES:
+        return value
+    if isinstance(value, np.ma.MaskedArray) or (hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray)):
+        kind = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
+        raise TypeError(f"{name} is a {kind}, expected a numpy.ndarray like the other arguments")
+    try:
+        a = np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name} does not make an array: {error}") from error
+    native = a.dtype if a.dtype.isnative else a.dtype.newbyteorder("=")
+    if native not in NAMES:
+        raise TypeError(f"{name} has dtype {a.dtype}, expected one of {', '.join(NAMES.values())}")
+    return np.require(a, native, ("C", "A", "E"))
+
+
+def operand(name: str, value: Any, u: Array, *, real: bool = False) -> Array:
+    """``array`` with the dtype of u, or the real dtype of its precision."""
+    a = array(name, value)
+    expected = REAL[u.dtype] if real else u.dtype
+    if a.dtype != expected:
+        raise TypeError(f"{name} has dtype {a.dtype} but u has dtype {u.dtype}: expected {name} of {expected}")
+    return a
+
+
+def forward(u: Array, h: Array, dims: Dims, phases: Array | None, transpose: bool, method: str) -> Array:
+    """``W h`` or ``W* h``."""
+    out = np.empty(h.shape, h.dtype)
+    _core.forward(NAMES[u.dtype], *dims, u, h, out, phases, transpose, method)
+    return out
+
+
+def backward(
+    u: Array, h: Array, grad_c: Array, dims: Dims, phases: Array | None, transpose: bool, method: str
+) -> tuple[Array, Array, Array | None]:
+    """Gradients of u, h and phases."""
+    grad_u, grad_h = np.empty(u.shape, u.dtype), np.empty(h.shape, h.dtype)
+    grad_phases = None if phases is None else np.empty(phases.shape, phases.dtype)
+    _core.backward(NAMES[u.dtype], *dims, u, h, grad_c, grad_u, grad_h, phases, grad_phases, transpose, method)
+    return grad_u, grad_h, grad_phases
+
+
+def forward_tape(u: Array, h: Array, phases: Array | None, transpose: bool) -> Array:
+    """Algorithm 1's intermediate vectors ``(..., m + 1, n)`` for one matrix."""
+    n, m = u.shape
+    tape = np.empty((*h.shape[:-1], m + 1, n), h.dtype)
+    _core.forward_tape(NAMES[u.dtype], n, m, h.size // n, u, h, tape, phases, transpose)
+    return tape
+
+
+def backward_tape(
+    u: Array, tape: Array, grad_c: Array, phases: Array | None, transpose: bool
+) -> tuple[Array, Array, Array | None]:
+    """Gradients of u, h and phases from the stored vectors."""
+    n, m = u.shape
+    grad_u, grad_h = np.empty(u.shape, u.dtype), np.empty(grad_c.shape, grad_c.dtype)
+    grad_phases = None if phases is None else np.empty(phases.shape, phases.dtype)
+    _core.backward_tape(
+        NAMES[u.dtype], n, m, grad_c.size // n, u, tape, grad_c, grad_u, grad_h, phases, grad_phases, transpose
+    )
+    return grad_u, grad_h, grad_phases
+
+
+def matrix(u: Array, phases: Array | None) -> Array:
+    """``W (..., n, n)``."""
+    *batch, n, m = u.shape
+    out = np.empty((*batch, n, n), u.dtype)
+    _core.matrix(NAMES[u.dtype], out.size // (n * n), n, m, u, out, phases)
+    return out
+
+
+def wy(u: Array) -> WY:
+    """Return V, T and S."""
+    *batch, n, m = u.shape
+    k = m - (m == n)
+    form = WY(*(np.empty((*batch, rows, k), u.dtype) for rows in (n, k, k)))
+    for i in np.ndindex(*batch):
+        _core.wy(NAMES[u.dtype], n, m, u[i], form.v[i], form.t[i], form.s[i])
+    return form
+
+
+def factor(q: Array, m: int) -> tuple[Array, Array | None, float]:
+    """``U``, phases of a complex q, and what m reflections leave of q."""
+    n = len(q)
+    u = np.empty((n, m), q.dtype)
+    phases = np.empty(n, REAL[q.dtype]) if q.dtype.kind == "c" else None
+    return u, phases, _core.factor(NAMES[q.dtype], n, m, q, u, phases)
+
+
+def rnn_forward(sequence: Sequence, steps: int, batch: int) -> Array:
+    """All states, shaped as x but for the last axis."""
+    u, x = sequence.u, sequence.x
+    n, m = u.shape
+    h = np.empty((*x.shape[:-1], n), u.dtype)
+    _core.rnn_forward(NAMES[u.dtype], n, m, x.shape[-1], steps, batch, *sequence, h, None)
+    return h
+
+
+def rnn_backward(
+    sequence: Sequence, steps: int, batch: int, h: Array, grad_h: Array | None, grad_last: Array | None
+) -> SequenceGradients:
+    """Gradients of every array argument that is there."""
+    u, x = sequence.u, sequence.x
+    n, m = u.shape
+    grads = SequenceGradients._make(
+        None if a is None else np.empty(a.shape, a.dtype)
+        for a in (getattr(sequence, name) for name in SequenceGradients._fields)
+    )
+    _core.rnn_backward(NAMES[u.dtype], n, m, x.shape[-1], steps, batch, *sequence, h, None, grad_h, grad_last, *grads)
+    return grads
+
+
+set_num_threads = _core.set_num_threads
+get_num_threads = _core.get_num_threads

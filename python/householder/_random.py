@@ -1,0 +1,90 @@
+"""Random matrices of the orthogonal and unitary groups."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from householder import _validate
+from householder._cpu import NAMES
+from householder._types import Array
+
+
+def haar(n: int, m: int | None = None, rng: Any = None, dtype: DTypeLike = np.float64) -> Array | tuple[Array, Array]:
+    """Draw the reflections of a random matrix, uniform (Haar measure) on O(n) or U(n).
+
+    Column j is ``u = x - |x| e_1`` of a Gaussian vector x of length ``n - j + 1``: its reflection carries ``e_1`` to
+    ``x / |x|``, uniformly distributed on the sphere. ``u_1`` is 1 or -1 at random; in the complex case random phases do
+    the rest. (Gaussian columns themselves would not give Haar measure.) With fewer than all reflections, the first m of
+    them.
+
+    Parameters
+    ----------
+    n : int
+    m : int, optional
+        Number of reflections; by default all: n, or ``n - 1`` and the phases if complex.
+    rng : None, int or numpy.random.Generator
+        Source or seed.
+    dtype : float32, float64, complex64 or complex128
+
+    Returns
+    -------
+    u : array, shape (n, m)
+        Unit columns, the last being 1 or -1 if ``m == n``.
+    phases : array, shape (n,)
+        Only for complex dtypes and m not given; uniform in [-pi, pi).
+
+    Raises
+    ------
+    TypeError
+        Another dtype, or sizes that are not integers.
+    ValueError
+        m is not between 1 and n (complex: ``n - 1``).
+
+    Examples
+    --------
+    >>> import numpy as np, householder as hh
+    >>> w = hh.matrix(hh.haar(5, rng=0))
+    >>> np.allclose(w.T @ w, np.eye(5))
+    True
+    >>> u, phases = hh.haar(5, rng=0, dtype=np.complex128)
+    >>> u.shape, phases.shape
+    ((5, 4), (5,))
+    """
+    dtype = np.dtype(dtype)
+    if dtype not in NAMES:
+        raise TypeError(f"dtype is {dtype}, expected one of {', '.join(NAMES.values())}")
+    unitary = dtype.kind == "c"
+    n = _validate.integer("n", n, 1 + unitary)
+    k = n - unitary if m is None else _validate.integer("m", m, 1, n - unitary)
+    rng = np.random.default_rng(rng)
+    u = np.zeros((n, k), np.result_type(dtype, np.float64))
+    reflections = min(k, n - 1)
+    # Row by row, so that haar(n, m) has the first m columns of haar(n) for equal seeds.
+    x = rng.standard_normal((reflections, n, 1 + unitary)).view(u.dtype)[..., 0].T
+    u[:, :reflections] = _reflect_to_first(np.tril(x))
+    if k == n:
+        u[-1, -1] = rng.choice((-1.0, 1.0))
+    u = u.astype(dtype)
+    if not unitary or m is not None:
+        return u
+    return u, rng.uniform(-np.pi, np.pi, n).astype(u.real.dtype)
+
+
+def _reflect_to_first(x: Array) -> Array:
+    """Reflect each column x of a trapezoid onto the axis of its first entry: unit columns u.
+
+    Real: ``u = x - |x| e_1``, with the first entry as ``-|x_2..|^2 / (x_1 + |x|)`` where the difference would cancel.
+    Complex: ``u = x + exp(i arg x_1) |x| e_1``.
+    """
+    first = np.diagonal(x)
+    tail = np.linalg.norm(np.tril(x, -1), axis=0)
+    norm = np.hypot(np.abs(first), tail)
+    u = x.copy()
+    if np.iscomplexobj(x):
+        head = first * (1 + norm / np.abs(first))
+    else:
+        head = np.where(first > 0, -(tail**2) / (np.abs(first) + norm), first - norm)
+    np.fill_diagonal(u, head)
+    u /= np.hypot(np.abs(head), tail)
+    return u

@@ -1,0 +1,276 @@
+"""Whole sequences: ``h_t = phi(W h_{t-1} + V x_t + b)`` forward and backward, one native call each."""
+
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from householder import _validate
+from householder._api import backend_of
+from householder._batch import sum_to
+from householder._types import Array, Sequence, SequenceGradients
+
+
+class _Extent(NamedTuple):
+    steps: int
+    batch: int
+    states: tuple[int, ...]  # shape of one state of every sequence
+
+
+def rnn_forward(
+    u: Any,
+    x: Any,
+    h0: Any = None,
+    *,
+    nonlinearity: str = "leaky_relu",
+    negative_slope: float = 0.1,
+    nonlinearity_bias: Any = None,
+    input_weight: Any = None,
+    bias: Any = None,
+    phases: Any = None,
+    batch_sizes: Any = None,
+    transpose: bool = False,
+    method: str = "auto",
+) -> Array:
+    """All states of a recurrence, ``h_t = phi(W h_{t-1} + V x_t + b)`` for ``t = 1, .., T``.
+
+    Parameters
+    ----------
+    u : array, shape (n, m)
+        Reflections, as in :func:`forward`.
+    x : array, shape (T, B, d), (T, d) or (sum(batch_sizes), d)
+        Inputs of B sequences, of one, or packed. Without ``input_weight`` they are added as they are and ``d = n``.
+    h0 : array, shape (B, n) or (n,), optional
+        Initial states, or one for all sequences; zeros if None.
+    nonlinearity : {"identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu"}
+        ``phi``. OPLU sorts the pairs ``(a_i, a_{i+n/2})`` into (max, min) and modReLU changes the modulus of a complex
+        number z to ``max(|z| + nonlinearity_bias, 0)``, for real states of the pairs ``a_i + i a_{i+n/2}``. The others
+        act on each real number, of complex states on real and imaginary parts.
+    negative_slope : float
+        Of leaky ReLU, at least 0.
+    nonlinearity_bias : array, shape (n,) or, for real u, (n / 2,)
+        Of modReLU, real; no other nonlinearity takes it.
+    input_weight : array, shape (n, d), optional
+        V; the projection of the inputs is then part of the call.
+    bias : array, shape (n,), optional
+        b.
+    phases : array, shape (n,), optional
+        As in :func:`forward`.
+    batch_sizes : sequence of int, optional
+        For sequences of different lengths, as in torch's ``PackedSequence``: ``x`` has step 1 of all sequences, then
+        step 2 of the ``batch_sizes[1]`` first of them, and so on, never increasing.
+    transpose : bool
+        ``W*`` in place of W.
+    method : {"auto", "reflections", "wy", "dense"}
+        As in :func:`forward`.
+
+    Returns
+    -------
+    array, shape (T, B, n), (T, n) or (sum(batch_sizes), n)
+        The states ``h_1, .., h_T``, laid out as x is.
+
+    Raises
+    ------
+    TypeError
+        Dtypes other than float32, float64, complex64 and complex128, or arguments of different dtypes or libraries.
+    ValueError
+        Shapes that do not fit, ``batch_sizes`` that increase, unknown names, a negative slope, odd n for paired
+        nonlinearities.
+
+    Examples
+    --------
+    Without input a linear recurrence only turns its initial state:
+
+    >>> import numpy as np, householder as hh
+    >>> u = np.random.default_rng(0).standard_normal((4, 2))
+    >>> h = hh.rnn_forward(u, np.zeros((100, 4)), np.ones(4), nonlinearity="identity")
+    >>> h.shape, round(float(np.linalg.norm(h[-1])), 12)
+    ((100, 4), 2.0)
+
+    Raw inputs of width 3 for 8 sequences:
+
+    >>> rng = np.random.default_rng(0)
+    >>> x, v = rng.standard_normal((50, 8, 3)), rng.standard_normal((4, 3))
+    >>> hh.rnn_forward(u, x, input_weight=v, bias=np.zeros(4), nonlinearity="tanh").shape
+    (50, 8, 4)
+    """
+    raw = Sequence(
+        u,
+        x,
+        h0,
+        input_weight,
+        bias,
+        phases,
+        batch_sizes,
+        nonlinearity,
+        negative_slope,
+        nonlinearity_bias,
+        transpose,
+        method,
+    )
+    backend, sequence, extent = _validated(raw)
+    h: Array = backend.rnn_forward(sequence, extent.steps, extent.batch)
+    return h
+
+
+def rnn_backward(
+    u: Any,
+    x: Any,
+    h0: Any,
+    h: Any,
+    grad_h: Any,
+    *,
+    grad_last: Any = None,
+    nonlinearity: str = "leaky_relu",
+    negative_slope: float = 0.1,
+    nonlinearity_bias: Any = None,
+    input_weight: Any = None,
+    bias: Any = None,
+    phases: Any = None,
+    batch_sizes: Any = None,
+    transpose: bool = False,
+    method: str = "auto",
+) -> SequenceGradients:
+    """Gradients of a loss of the states ``h = rnn_forward(u, x, h0, ...)``, by back-propagation through time.
+
+    ``dL/da_t = phi'(a_t) (dL/dh_t + W* dL/da_{t+1})`` is the only recurrence; the gradients of all parameters follow
+    from the ``dL/da_t`` and ``h_{t-1}`` of all steps at once.
+
+    Parameters
+    ----------
+    u, x, h0
+        As given to :func:`rnn_forward`.
+    h : array
+        What it returned.
+    grad_h : array or None
+        Gradient with respect to h, of its shape.
+    grad_last : array, shape (B, n) or, for one sequence, (n,), optional
+        Gradient with respect to the last state of each sequence, in addition to ``grad_h``; for a loss of the last
+        states alone pass ``grad_h=None``.
+    nonlinearity, negative_slope, nonlinearity_bias, input_weight, bias, phases, batch_sizes, transpose, method
+        As given to :func:`rnn_forward`.
+
+    Returns
+    -------
+    SequenceGradients
+        Named tuple ``(u, x, h0, input_weight, bias, phases, nonlinearity_bias)``, each of its argument's shape, None
+        for an argument that was None. Complex gradients are ``dL/dRe + i dL/dIm``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :func:`rnn_forward`; both ``grad_h`` and ``grad_last`` are None.
+
+    Examples
+    --------
+    >>> import numpy as np, householder as hh
+    >>> rng = np.random.default_rng(0)
+    >>> u, x, h0 = rng.standard_normal((4, 2)), rng.standard_normal((50, 8, 4)), np.zeros(4)
+    >>> h = hh.rnn_forward(u, x, h0, nonlinearity="relu")
+    >>> grads = hh.rnn_backward(u, x, h0, h, None, grad_last=np.ones((8, 4)), nonlinearity="relu")
+    >>> grads.u.shape, grads.x.shape, grads.h0.shape, grads.bias
+    ((4, 2), (50, 8, 4), (4,), None)
+    """
+    raw = Sequence(
+        u,
+        x,
+        h0,
+        input_weight,
+        bias,
+        phases,
+        batch_sizes,
+        nonlinearity,
+        negative_slope,
+        nonlinearity_bias,
+        transpose,
+        method,
+    )
+    backend, sequence, extent = _validated(raw)
+    u, x = sequence.u, sequence.x
+    states = (*x.shape[:-1], len(u))
+    h = backend.operand("h", h, u)
+    _validate.shape("h", h, states)
+    if grad_h is None and grad_last is None:
+        raise ValueError("grad_h and grad_last are both None, expected at least one gradient")
+    grad_h = _validate.optional("grad_h", grad_h, u, states, backend)
+    grad_last = _validate.optional("grad_last", grad_last, u, extent.states, backend)
+    grads: SequenceGradients = backend.rnn_backward(sequence, extent.steps, extent.batch, h, grad_h, grad_last)
+    if grads.h0 is not None:
+        grads = grads._replace(h0=sum_to(grads.h0.reshape(extent.states), np.shape(h0)))
+    return grads
+
+
+def _validated(raw: Sequence) -> tuple[ModuleType, Sequence, _Extent]:
+    """Every argument checked and arranged, by the backend that u belongs to."""
+    backend = backend_of(raw.u)
+    u = backend.array("u", raw.u)
+    n, _ = _validate.one_matrix(u, "a sequence")
+    x = backend.operand("x", raw.x, u)
+    sizes = None if raw.batch_sizes is None else _batch_sizes(raw.batch_sizes)
+    extent = _extent(x, n, sizes)
+    if raw.input_weight is None and x.shape[-1] != n:
+        raise ValueError(f"x has shape {x.shape}, expected a last axis of n = {n} where there is no input_weight")
+    _validate.one_of("nonlinearity", raw.nonlinearity, _validate.NONLINEARITIES)
+    _validate.one_of("method", raw.method, _validate.METHODS)
+    sequence = raw._replace(
+        u=u,
+        x=x,
+        h0=_initial_states(raw.h0, u, extent, backend),
+        input_weight=_validate.optional("input_weight", raw.input_weight, u, (n, x.shape[-1]), backend),
+        bias=_validate.optional("bias", raw.bias, u, (n,), backend),
+        phases=_validate.phases(raw.phases, u, n, backend),
+        batch_sizes=sizes,
+        negative_slope=_validate.slope(raw.negative_slope),
+        nonlinearity_bias=_nonlinearity_bias(raw.nonlinearity, raw.nonlinearity_bias, u, backend),
+        transpose=_validate.flag("transpose", raw.transpose),
+    )
+    return backend, sequence, extent
+
+
+def _batch_sizes(batch_sizes: Any) -> Array:
+    sizes = np.asarray(batch_sizes)
+    if sizes.size and sizes.dtype.kind not in "iu":
+        raise TypeError(f"batch_sizes has dtype {sizes.dtype}, expected integers")
+    if sizes.ndim != 1 or np.any(sizes < 1) or np.any(sizes[1:] > sizes[:-1]):
+        raise ValueError(f"batch_sizes is {batch_sizes!r}, expected one axis of positive integers that never increase")
+    return np.ascontiguousarray(sizes, np.int64)
+
+
+def _extent(x: Array, n: int, sizes: Array | None) -> _Extent:
+    if not x.ndim or not x.shape[-1]:
+        raise ValueError(f"x has shape {x.shape}, expected a last axis of at least 1")
+    if sizes is not None:
+        batch = int(sizes[0]) if len(sizes) else 0
+        if x.ndim != 2 or len(x) != sizes.sum():
+            raise ValueError(f"x has shape {x.shape}, expected (sum(batch_sizes), d) = ({sizes.sum()}, d)")
+        return _Extent(len(sizes), batch, (batch, n))
+    if x.ndim not in (2, 3):
+        raise ValueError(f"x has shape {x.shape}, expected (T, B, d) or (T, d)")
+    return _Extent(len(x), x.shape[1] if x.ndim == 3 else 1, (*x.shape[1:-1], n))
+
+
+def _initial_states(h0: Any, u: Array, extent: _Extent, backend: ModuleType) -> Array | None:
+    """``(B, n)``, whichever shape was given."""
+    if h0 is None:
+        return None
+    a: Array = backend.operand("h0", h0, u)
+    if a.shape not in (extent.states, extent.states[-1:]):
+        raise ValueError(f"h0 has shape {a.shape}, expected {extent.states} or {extent.states[-1:]}")
+    states: Array = backend.xp.ascontiguousarray(backend.xp.broadcast_to(a, (extent.batch, len(u))))
+    return states
+
+
+def _nonlinearity_bias(nonlinearity: str, value: Any, u: Array, backend: ModuleType) -> Array | None:
+    """Check modReLU's b, one for each modulus, and that pairs have an even n."""
+    n = len(u)
+    paired = u.dtype.kind != "c" and nonlinearity in ("oplu", "modrelu")
+    if nonlinearity == "oplu" and not paired:
+        raise ValueError(f"nonlinearity 'oplu' orders real numbers, but u has dtype {u.dtype}")
+    if paired and n % 2:
+        raise ValueError(f"nonlinearity {nonlinearity!r} pairs i with i + n/2: n = {n} is odd, expected an even n")
+    if (value is None) == (nonlinearity == "modrelu"):
+        raise ValueError(
+            f"nonlinearity_bias is {'missing' if value is None else 'given'} for {nonlinearity!r}, "
+            "expected it for 'modrelu' alone"
+        )
+    return _validate.optional("nonlinearity_bias", value, u, (n // 2 if paired else n,), backend, real=True)

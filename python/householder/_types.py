@@ -1,0 +1,62 @@
+"""The named tuples of the package: results, and the arguments of a sequence."""
+
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+class WY(NamedTuple):
+    """Compact WY form ``W = (I - V S V*) D`` on unit columns; ``D = diag(1, .., 1, u_1)`` if m == n, else I."""
+
+    v: Array
+    """Unit columns ``(..., n, k)``, ``k = m`` or, when m == n, ``n - 1``."""
+    t: Array
+    """``T = striu(V* V) + diag(V* V) / 2``, ``(..., k, k)``."""
+    s: Array
+    """``S = T^-1``, upper triangular, ``|S_ij| <= 4``."""
+
+
+class Gradients(NamedTuple):
+    """Gradients of one application."""
+
+    u: Array
+    h: Array
+
+
+class PhaseGradients(NamedTuple):
+    """Gradients of one application with phases."""
+
+    u: Array
+    h: Array
+    phases: Array
+
+
+class SequenceGradients(NamedTuple):
+    """Gradients of a sequence, ``None`` for arguments that were not given."""
+
+    u: Array
+    x: Array
+    h0: Array | None
+    input_weight: Array | None
+    bias: Array | None
+    phases: Array | None
+    nonlinearity_bias: Array | None
+
+
+class Sequence(NamedTuple):
+    """The arguments that a sequence's forward and backward pass share, in the core's order."""
+
+    u: Any
+    x: Any
+    h0: Any
+    input_weight: Any
+    bias: Any
+    phases: Any
+    batch_sizes: Any
+    nonlinearity: str
+    negative_slope: float
+    nonlinearity_bias: Any
+    transpose: bool
+    method: str

@@ -1,0 +1,94 @@
+"""Checks of shapes, names and numbers, each message with the argument, what it was and what was expected."""
+
+import operator
+from numbers import Real
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from householder._types import Array
+
+METHODS = ("auto", "reflections", "wy", "dense")
+NONLINEARITIES = ("identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu")
+
+
+def reflections(u: Array) -> tuple[int, int]:
+    """Return ``n, m`` of ``u (..., n, m)``."""
+    if u.ndim < 2 or not 1 <= u.shape[-1] <= u.shape[-2]:
+        raise ValueError(f"u has shape {u.shape}, expected (..., n, m) with 1 <= m <= n")
+    n, m = u.shape[-2:]
+    if m == n and u.dtype.kind == "c":
+        raise ValueError(f"complex u has shape {u.shape}, expected m <= n - 1; phases (n,) supply the rest of U(n)")
+    return n, m
+
+
+def one_matrix(u: Array, function: str) -> tuple[int, int]:
+    """Return ``n, m`` of ``u (n, m)``."""
+    if u.ndim != 2:
+        raise ValueError(f"u has shape {u.shape}, but {function} takes one matrix: expected (n, m)")
+    return reflections(u)
+
+
+def vectors(name: str, a: Array, n: int) -> None:
+    """Expect a last axis of n."""
+    if not a.ndim or a.shape[-1] != n:
+        raise ValueError(f"{name} has shape {a.shape}, expected (..., {n}) to match n = {n} of u")
+
+
+def shape(name: str, a: Array, expected: tuple[int, ...]) -> None:
+    """Expect exactly this shape."""
+    if a.shape != expected:
+        raise ValueError(f"{name} has shape {a.shape}, expected {expected}")
+
+
+def optional(
+    name: str, value: Any, u: Array, expected: tuple[int, ...], backend: ModuleType, *, real: bool = False
+) -> Array | None:
+    """Expect None or an array of this shape."""
+    if value is None:
+        return None
+    a: Array = backend.operand(name, value, u, real=real)
+    shape(name, a, expected)
+    return a
+
+
+def phases(value: Any, u: Array, n: int, backend: ModuleType) -> Array | None:
+    """Expect None, or ``theta (n,)`` beside a complex u."""
+    if value is not None and u.dtype.kind != "c":
+        raise ValueError(f"phases are for complex u, but u has dtype {u.dtype}; a real u has u_1 when m == n")
+    return optional("phases", value, u, (n,), backend, real=True)
+
+
+def one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
+    """Expect a known name."""
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name} is {value!r}, expected one of {', '.join(map(repr, known))}")
+
+
+def flag(name: str, value: Any) -> bool:
+    """Expect True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} is {value!r}, expected True or False")
+    return bool(value)
+
+
+def slope(value: Any) -> float:
+    """Expect a finite number that is not negative."""
+    if not isinstance(value, Real):
+        raise TypeError(f"negative_slope is {value!r}, expected a number")
+    number = float(value)
+    if not 0 <= number < float("inf"):
+        raise ValueError(f"negative_slope is {value!r}, expected a finite number >= 0")
+    return number
+
+
+def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """Expect an integer in a range."""
+    try:
+        k = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}, expected an integer") from None
+    if k < least or (most is not None and k > most):
+        raise ValueError(f"{name} is {k}, expected at least {least}" + (f" and at most {most}" if most else ""))
+    return k

@@ -1,0 +1,178 @@
+"""What the tests share: backends, dtypes, random problems, tolerances and explicit reflections as the oracle."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+COMPLEX_READY = False
+REAL_DTYPES = ["float32", "float64"]
+COMPLEX_DTYPES = ["complex64", "complex128"] if COMPLEX_READY else []
+DTYPES = REAL_DTYPES + COMPLEX_DTYPES
+DOUBLES = [dtype for dtype in DTYPES if dtype in ("float64", "complex128")]
+METHODS = ["auto", "reflections", "wy", "dense"]
+SIZES = [1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 65, 100, 128, 129, 257]  # around the edges of blocks and registers
+
+settings.register_profile("fast", max_examples=20, deadline=None, derandomize=True)
+settings.register_profile(
+    "slow", max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+
+class Backend(NamedTuple):
+    """An array library: NumPy arrays go in and come out, the call happens in its own."""
+
+    name: str
+    from_numpy: Callable[[Any], Any]
+    to_numpy: Callable[[Any], Any]
+
+    def __call__(self, function, *args, **kwargs):
+        args = [self._convert(self.from_numpy, a) for a in args]
+        kwargs = {name: self._convert(self.from_numpy, a) for name, a in kwargs.items()}
+        return self._convert(self.to_numpy, function(*args, **kwargs))
+
+    def _convert(self, convert, a):
+        if isinstance(a, tuple) and hasattr(a, "_fields"):
+            return a._make(self._convert(convert, entry) for entry in a)
+        return convert(a) if hasattr(a, "dtype") else a
+
+
+BACKENDS = [Backend("numpy", np.asarray, np.asarray)]
+
+
+@pytest.fixture(scope="session", params=BACKENDS, ids=lambda backend: backend.name)
+def backend(request):
+    return request.param
+
+
+@pytest.fixture(scope="session", params=DTYPES)
+def dtype(request):
+    return np.dtype(request.param)
+
+
+@pytest.fixture(scope="session", params=DOUBLES)
+def double(request):
+    return np.dtype(request.param)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def real_of(dtype):
+    return np.empty(0, dtype).real.dtype
+
+
+def randn(rng, shape, dtype):
+    """Gaussian numbers, real and imaginary parts where the dtype has both."""
+    a = rng.standard_normal(shape)
+    if np.dtype(dtype).kind == "c":
+        a = a + 1j * rng.standard_normal(shape)
+    return a.astype(dtype)
+
+
+class Problem(NamedTuple):
+    """One application: reflections, vectors, the gradient of the result, and phases if complex."""
+
+    u: np.ndarray
+    h: np.ndarray
+    g: np.ndarray
+    phases: np.ndarray | None
+
+    @property
+    def options(self):
+        return {} if self.phases is None else {"phases": self.phases}
+
+
+def problem(n, m, rows, dtype, seed=0):
+    """Gaussian ``u (n, m)``, also above the diagonal, and ``rows`` vectors; complex: with phases and ``m <= n - 1``."""
+    rng = np.random.default_rng([seed, n, m, rows])
+    dtype = np.dtype(dtype)
+    phases = None
+    if dtype.kind == "c":
+        n, m = max(n, 2), max(1, min(m, n - 1))
+        phases = rng.uniform(-3, 3, n).astype(real_of(dtype))
+    return Problem(randn(rng, (n, m), dtype), randn(rng, (rows, n), dtype), randn(rng, (rows, n), dtype), phases)
+
+
+def explicit_factors(u, phases=None):
+    """The n x n factors of W in double precision: a reflection for each column, then the diagonal."""
+    n, m = u.shape
+    columns = np.tril(u).astype(np.result_type(u.dtype, np.float64))
+    diagonal = np.ones(n, columns.dtype)
+    if phases is not None:
+        diagonal = np.exp(1j * np.asarray(phases, np.float64))
+    elif m == n:
+        diagonal[-1] = columns[-1, -1]
+        columns = columns[:, :-1]
+    reflections = [np.eye(n) - 2 * np.outer(v, v.conj()) / np.vdot(v, v).real for v in columns.T]
+    return [*reflections, np.diag(diagonal)]
+
+
+def explicit_matrix(u, phases=None):
+    w = np.eye(len(u))
+    for factor in explicit_factors(u, phases):
+        w = w @ factor
+    return w
+
+
+def explicit_gradients(u, h, g, phases=None, transpose=False):
+    """Gradients of u, h, phases by the product rule over explicit factors.
+
+    With ``G = dL/dH_j``, a reflection ``H = I - 2 v v* / |v|^2`` has
+    ``dL/dv = -2 (G + G*) v / |v|^2 + 4 Re(v* G v) v / |v|^4``.
+    """
+    n, m = u.shape
+    factors = explicit_factors(u, phases)
+    w = explicit_matrix(u, phases)
+    grad_h = g @ (w.T if transpose else w.conj())
+    grad_w = h.T @ g.conj() if transpose else g.T @ h.conj()
+    grad_u = np.zeros(u.shape, w.dtype)
+    before = np.eye(n)
+    for j, factor in enumerate(factors):
+        after = np.eye(n)
+        for later in factors[j + 1 :]:
+            after = after @ later
+        G = before.conj().T @ grad_w @ after.conj().T
+        before = before @ factor
+        if j < len(factors) - 1:
+            v = np.tril(u)[:, j].astype(w.dtype)
+            square = np.vdot(v, v).real
+            grad_u[:, j] = -2 * (G + G.conj().T) @ v / square + 4 * np.vdot(v, G @ v).real * v / square**2
+    if phases is None and m == n:
+        grad_u[-1, -1] = G[-1, -1]
+    d = np.diagonal(factors[-1])
+    grad_phases = None if phases is None else (np.diagonal(G).conj() * 1j * d).real
+    return np.tril(grad_u), grad_h, grad_phases
+
+
+def assert_close(actual, expected, dtype=None, factor=100):
+    """Largest difference at most ``factor`` units of rounding of the largest entry."""
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert actual.shape == expected.shape
+    if expected.size:
+        scale = max(1.0, np.abs(expected).max())
+        error = np.abs(actual - expected).max() / scale
+        allowed = factor * np.finfo(actual.dtype if dtype is None else dtype).eps
+        assert error <= allowed, f"differs by {error:.3g} of the largest entry, allowed {allowed:.3g}"
+
+
+@pytest.fixture
+def run_script():
+    """Run Python source in a process of its own and return what it printed."""
+
+    def run(source, *, timeout=120):
+        result = subprocess.run(
+            [sys.executable, "-c", source], capture_output=True, text=True, timeout=timeout, check=False
+        )
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
+
+    return run
