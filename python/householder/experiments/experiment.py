@@ -74,7 +74,7 @@ def load_experiment(path: Path, changes: Iterable[str] = ()) -> Experiment:
     try:
         return Experiment.model_validate(raw)
     except ValidationError as error:
-        raise UserError(f"{path}: {_first(error)}") from error
+        raise UserError(f"{path.name}: {_first(error)}") from error
 
 
 def packaged_config(task: str) -> Path:

@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from householder.experiments.training import METRICS, Outcome
+from householder.experiments.outcome import METRICS, Outcome
 
 
 def learning_curves(directory: Path, outcomes: list[Outcome], path: Path) -> None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import Experiment
+from householder.experiments.outcome import Outcome, Progress
 from householder.experiments.processes import process_context
-from householder.experiments.training import Outcome, Progress, Run
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerProcess, SpawnProcess
@@ -94,17 +94,19 @@ def launch(
                         results[name] = message
         finally:
             for _, process in running.values():
-                process.terminate()
+                process.kill()
     return {name: results[name] for name in experiment.models if name in results}
 
 
 def _work(experiment: Experiment, name: str, directory: Path, messages: Connection, stop: Event) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL)
+    for number in (signal.SIGINT, signal.SIGTERM):  # they reach every process; the parent decides
+        signal.signal(number, signal.SIG_IGN)
     directory.mkdir(parents=True, exist_ok=True)
     _redirect_output(directory / LOG)
     result: Result
     try:
+        from householder.experiments.training import Run  # slow to load, and of no use to the parent
+
         result = Run(experiment, name, directory).train(messages.send, stop.is_set)
     except BrokenPipeError:  # the parent is gone
         return

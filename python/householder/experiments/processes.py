@@ -5,7 +5,7 @@ import multiprocessing.forkserver
 import signal
 from multiprocessing.context import ForkServerContext, SpawnContext
 
-_PRELOAD = "householder.experiments.launch"
+_PRELOAD = ["householder.experiments.launch", "householder.experiments.training", "sklearn.model_selection"]
 
 
 def process_context() -> ForkServerContext | SpawnContext:
@@ -16,7 +16,7 @@ def process_context() -> ForkServerContext | SpawnContext:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([_PRELOAD])
+    context.set_forkserver_preload(_PRELOAD)
     return context
 
 

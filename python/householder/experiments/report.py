@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bars
 from rich.table import Table
 
-from householder.experiments.training import Outcome, Progress
+from householder.experiments.outcome import Outcome, Progress
 
 _PLAIN_LINES = 10  # per model, where the output is not a terminal
 

@@ -12,8 +12,8 @@ from householder.experiments.errors import UserError
 from householder.experiments.experiment import Experiment, load_experiment, packaged_config
 from householder.experiments.figures import learning_curves
 from householder.experiments.launch import Failure, launch
+from householder.experiments.outcome import Outcome
 from householder.experiments.report import ProgressDisplay, results_table
-from householder.experiments.training import Outcome
 
 CONFIG = "config.yaml"
 RESULTS = "results.json"

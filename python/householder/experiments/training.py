@@ -22,36 +22,9 @@ from torch.optim import Adam
 from householder.experiments.checkpoint import load_checkpoint, save_checkpoint
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import Experiment
+from householder.experiments.outcome import METRICS, Outcome, Progress
 
-METRICS = "metrics.csv"
 _REPORT_SECONDS = 0.1
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a run is; ``latest`` is the row of its last whole epoch, empty before that."""
-
-    step: int
-    steps: int
-    epoch: int
-    epochs: int
-    latest: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended; ``metric`` is None if it was interrupted."""
-
-    model: str
-    hidden_size: int
-    parameters: int
-    epochs: int
-    seconds: float
-    train_loss: float | None
-    metric: float | None
-    metric_name: str
-    metric_shown: str
-    judged_on: Literal["validation", "test"]
 
 
 @dataclass

@@ -1,18 +1,18 @@
 """Classification of whole sequences, read from the state after the last step."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.model_selection import train_test_split
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from typing_extensions import override
 
 from householder.experiments.tasks.base import Batch, Task
 
+Labelled = tuple[NDArray[Any], NDArray[Any]]
 _EVALUATION_BATCH = 500
 
 
@@ -21,27 +21,18 @@ class SequenceClassification(Task):
 
     Parameters
     ----------
-    train, test : pair of ndarray
+    train, held_out : pair of ndarray
         Sequences ``(N, T, d)`` and labels ``(N,)``.
-    validation : float
-        Fraction of the training part, stratified, that is held out in place of the test part.
+    judged_on : {"validation", "test"}
+        What the held-out part is.
     """
 
-    def __init__(
-        self,
-        train: tuple[NDArray[Any], NDArray[Any]],
-        test: tuple[NDArray[Any], NDArray[Any]],
-        validation: float = 0.0,
-    ) -> None:
-        if validation > 0:
-            x, x_held, y, y_held = train_test_split(*train, test_size=validation, stratify=train[1], random_state=0)
-            self.judged_on = "validation"
-        else:
-            (x, y), (x_held, y_held) = train, test
-        self._x, self._y = _time_major(x), torch.from_numpy(y)
-        self._x_held, self._y_held = _time_major(x_held), torch.from_numpy(y_held)
-        self.input_size = x.shape[2]
-        self.output_size = int(y.max()) + 1
+    def __init__(self, train: Labelled, held_out: Labelled, judged_on: Literal["validation", "test"]) -> None:
+        self._x, self._y = _tensors(train)
+        self._x_held, self._y_held = _tensors(held_out)
+        self.judged_on = judged_on
+        self.input_size = self._x.shape[2]
+        self.output_size = int(self._y.max()) + 1
         self._order: tuple[tuple[int, int], Tensor] | None = None
 
     @override
@@ -75,5 +66,7 @@ class SequenceClassification(Task):
         return f"{100 * value:.2f} %"
 
 
-def _time_major(x: NDArray[Any]) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(x.transpose(1, 0, 2), dtype=np.float32))
+def _tensors(part: Labelled) -> tuple[Tensor, Tensor]:
+    sequences, labels = part
+    time_major = np.ascontiguousarray(sequences.transpose(1, 0, 2), dtype=np.float32)
+    return torch.from_numpy(time_major), torch.from_numpy(labels)

@@ -1,10 +1,9 @@
 """Pixel-by-pixel classification of the handwritten digits that scikit-learn ships."""
 
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import Field
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 from householder.experiments.settings import Settings
 from householder.experiments.tasks.classification import SequenceClassification
@@ -19,8 +18,14 @@ class DigitsSettings(Settings):
 
     def load(self) -> SequenceClassification:
         """Return the task with its data."""
+        # Only the processes that train need scikit-learn, which takes a second to load.
+        from sklearn.datasets import load_digits
+        from sklearn.model_selection import train_test_split
+
         pixels, labels = load_digits(return_X_y=True)
-        x, x_test, y, y_test = train_test_split(
-            pixels[:, :, None] / 16, labels, test_size=0.2, stratify=labels, random_state=0
-        )
-        return SequenceClassification((x, y), (x_test, y_test), self.validation)
+        split = partial(train_test_split, random_state=0)
+        x, x_test, y, y_test = split(pixels[:, :, None] / 16, labels, test_size=0.2, stratify=labels)
+        if self.validation == 0:
+            return SequenceClassification((x, y), (x_test, y_test), "test")
+        x, x_held, y, y_held = split(x, y, test_size=self.validation, stratify=y)
+        return SequenceClassification((x, y), (x_held, y_held), "validation")

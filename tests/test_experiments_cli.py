@@ -1,0 +1,172 @@
+"""``householder train`` as a user meets it: results, interruptions and mistakes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from householder.experiments import cli
+
+COMMAND = [sys.executable, "-c", "import sys; from householder.experiments.cli import main; sys.exit(main())"]
+RUN = ["train", "digits", "--model", "ornn,lstm", "--epochs", "12", "--set", "checkpoint_seconds=0.1"]
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process):
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def wait_for(path, process):
+    while not path.exists():
+        assert process.poll() is None, finish(process)
+        time.sleep(0.01)
+
+
+def wait_for_end_of_group(group):
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    pytest.fail("processes are left")
+
+
+def results(directory):
+    return [
+        {key: value for key, value in outcome.items() if key != "seconds"}
+        for outcome in json.loads((directory / "results.json").read_text())
+    ]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("runs") / "undisturbed"
+    status, out, err = finish(start(*RUN, "--output", directory))
+    assert (status, err) == (0, "")
+    return directory, out
+
+
+def test_a_run_leaves_a_table_a_figure_and_logs(undisturbed):
+    directory, out = undisturbed
+    assert [outcome["model"] for outcome in results(directory)] == ["ornn", "lstm"]
+    for outcome in results(directory):
+        assert outcome["metric_shown"] in out
+        assert outcome["metric"] > 0.3
+        assert len((directory / outcome["model"] / "metrics.csv").read_text().splitlines()) == 13
+        assert list((directory / outcome["model"]).glob("events.out.tfevents.*"))
+    assert (directory / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_killed_run_resumes_to_the_same_metrics(undisturbed, tmp_path):
+    process = start(*RUN, "--output", tmp_path / "run")
+    wait_for(tmp_path / "run" / "lstm" / "checkpoint.pt", process)
+    process.kill()
+    finish(process)
+    wait_for_end_of_group(process.pid)  # the processes that train notice and end
+    assert not (tmp_path / "run" / "results.json").exists()
+
+    status, _, err = finish(start("train", "digits", "--resume", tmp_path / "run"))
+    assert (status, err) == (0, "")
+    assert results(tmp_path / "run") == results(undisturbed[0])
+
+
+def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(undisturbed, tmp_path):
+    process = start(*RUN, "--set", "checkpoint_seconds=1000", "--output", tmp_path / "run")
+    wait_for(tmp_path / "run" / "lstm" / "metrics.csv", process)
+    os.killpg(process.pid, signal.SIGINT)
+    status, out, err = finish(process)
+    assert (status, err) == (130, "")
+    assert f"householder train digits --resume {tmp_path / 'run'}" in out.replace("\n", "")
+    assert (tmp_path / "run" / "lstm" / "checkpoint.pt").exists()
+
+    status, _, err = finish(start("train", "digits", "--resume", tmp_path / "run"))
+    assert (status, err) == (0, "")
+    assert results(tmp_path / "run") == results(undisturbed[0])
+
+
+def test_a_garbled_checkpoint_fails_its_model_alone(undisturbed, tmp_path):
+    run = tmp_path / "run"
+    (run / "lstm").mkdir(parents=True)
+    (run / "config.yaml").write_bytes((undisturbed[0] / "config.yaml").read_bytes())
+    (run / "lstm" / "checkpoint.pt").write_bytes(b"garbage")
+    status, out, err = finish(start("train", "digits", "--resume", run))
+    assert status == 1
+    assert err.count("\n") == 1
+    assert err.startswith("householder: no readable checkpoint: ")
+    assert results(undisturbed[0])[0]["metric_shown"] in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["digitz"], "invalid choice: 'digitz'"),
+        (["digits", "--epochs", "ten"], "--epochs: invalid int value: 'ten'"),
+        (["digits", "--epochs", "0"], "epochs: input should be greater than or equal to 1, got 0"),
+        (["digits", "--jobs", "0"], "--jobs: expected a positive number, got '0'"),
+        (["digits", "--model", "ornn,gru"], "unknown model 'gru': this experiment has ornn, lstm, srnn"),
+        (["digits", "--set", "models.ornn.rate=1"], "models.ornn.rate: there is no such setting"),
+        (["digits", "--set", "models.gru.hidden_size=1"], "there is no 'gru' to change"),
+        (["digits", "--set", "models.ornn.kind=gru"], "unknown kind 'gru', expected one of 'ornn', 'lstm', 'srnn'"),
+        (["digits", "--set", "models.lstm.learning_rate=fast"], "should be a valid number"),
+        (["digits", "--set", "models.lstm.learning_rate=.nan"], "should be a finite number"),
+        (["digits", "--set", "epochs"], "expected NAME=VALUE"),
+        (["digits", "--set", "epochs=[1"], "is not a valid YAML value"),
+        (["digits", "--config", "missing.yaml"], "cannot read missing.yaml: No such file or directory"),
+        (["digits", "--config", "torn.yaml"], "torn.yaml is not valid YAML: line 2, column 1"),
+        (["digits", "--config", "binary.yaml"], "binary.yaml is not valid YAML"),
+        (["digits", "--config", "empty.yaml"], "empty.yaml is not an experiment"),
+        (["digits", "--config", "partial.yaml"], "partial.yaml: task: field required"),
+        (["digits", "--resume", "nowhere"], "nowhere holds no run"),
+        (["digits", "--resume", "run", "--epochs", "3"], "leave out --epochs"),
+        (["digits", "--output", "run"], "run holds a run already"),
+        (["digits", "--output", "torn.yaml/run"], "cannot write to torn.yaml/run"),
+    ],
+)
+def test_mistakes_are_answered_in_one_line(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("householder.experiments.processes.warm_up", lambda: None)
+    (tmp_path / "torn.yaml").write_text("epochs: [1,\n")
+    (tmp_path / "binary.yaml").write_bytes(bytes(range(128, 256)))
+    (tmp_path / "empty.yaml").write_text("")
+    (tmp_path / "partial.yaml").write_text("epochs: 3\n")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").touch()
+    try:
+        status = cli.main(["train", *arguments])
+    except SystemExit as exit_:
+        status = exit_.code
+    out, err = capsys.readouterr()
+    assert status == 2
+    assert out == ""
+    assert message in err
+    assert err.startswith("householder")
+    assert err.count("\n") == 1
+
+
+def test_help_needs_no_heavy_library():
+    code = """
+import sys
+from householder.experiments.cli import main
+try:
+    main(["--help"])
+except SystemExit:
+    print({"lightning", "pydantic", "torch"} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("set()\n")

@@ -1,0 +1,146 @@
+"""A run is a pure function of its experiment, however often it is interrupted."""
+
+import csv
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from householder.experiments import cli
+from householder.experiments.checkpoint import NAME, PREVIOUS
+from householder.experiments.errors import UserError
+from householder.experiments.experiment import load_experiment, packaged_config
+from householder.experiments.outcome import METRICS
+from householder.experiments.training import Run, learning_rate_factor
+
+MODELS = ("ornn", "lstm", "srnn")
+
+
+def digits(*changes):
+    return load_experiment(packaged_config("digits"), ("epochs=2", *changes))
+
+
+def train(experiment, name, directory, steps=math.inf):
+    run = Run(experiment, name, directory)
+    last = run.state.step + steps
+    outcome = run.train(lambda _progress: None, lambda: run.state.step >= last)
+    return outcome, run
+
+
+def rows(directory):
+    with (directory / METRICS).open(newline="") as file:
+        return [{key: value for key, value in row.items() if key != "seconds"} for row in csv.DictReader(file)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_interrupted_run_ends_like_an_undisturbed_one(name, tmp_path):
+    experiment = digits()
+    whole, run = train(experiment, name, tmp_path / "whole")
+    for steps in (1, 10, 25):  # within the first epoch twice, then within the second
+        outcome, _ = train(experiment, name, tmp_path / "parts", steps)
+        assert outcome.metric is None
+    parts, resumed = train(experiment, name, tmp_path / "parts")
+
+    assert (parts.metric, parts.train_loss) == (whole.metric, whole.train_loss)
+    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+    for parameter, expected in zip(resumed.model.parameters(), run.model.parameters(), strict=True):
+        assert torch.equal(parameter, expected)
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path):
+    finished, run = train(digits(), "lstm", tmp_path)
+    again, _ = train(digits(), "lstm", tmp_path)
+    assert again == finished
+    assert run.state.step == run.steps == 58
+
+
+def test_rows_after_the_checkpoint_are_written_anew(tmp_path):
+    train(digits(), "lstm", tmp_path / "parts", steps=40)
+    with (tmp_path / "parts" / METRICS).open("a") as file:
+        file.write("2,58,0.1")  # what a kill may leave
+    train(digits(), "lstm", tmp_path / "parts")
+    train(digits(), "lstm", tmp_path / "whole")
+    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+
+
+def test_a_garbled_checkpoint_yields_to_the_previous_one(tmp_path):
+    experiment = digits("checkpoint_seconds=0")
+    whole, _ = train(experiment, "srnn", tmp_path / "whole")
+    train(experiment, "srnn", tmp_path / "parts", steps=20)
+    path = tmp_path / "parts" / NAME
+    path.write_bytes(path.read_bytes()[:1000])
+    assert train(experiment, "srnn", tmp_path / "parts")[0].metric == whole.metric
+
+
+def test_a_kill_between_the_two_renames_loses_nothing(tmp_path):
+    train(digits(), "srnn", tmp_path, steps=20)
+    (tmp_path / NAME).rename(tmp_path / PREVIOUS)
+    assert Run(digits(), "srnn", tmp_path).state.step == 20
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"\x80\x04N."])
+def test_an_unreadable_checkpoint_is_one_line(content, tmp_path):
+    (tmp_path / NAME).write_bytes(content)
+    with pytest.raises(UserError, match=r"no readable checkpoint: .*checkpoint\.pt") as caught:
+        Run(digits(), "srnn", tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["lstm", "srnn"])
+def test_a_checkpoint_of_another_model_is_refused(name, tmp_path):
+    train(digits(), "srnn", tmp_path, steps=1)
+    other = digits("models.srnn.hidden_size=20") if name == "srnn" else digits()
+    with pytest.raises(UserError, match=f"does not fit model '{name}'"):
+        Run(other, name, tmp_path)
+
+
+def test_a_diverging_run_says_so(tmp_path):
+    experiment = digits("models.srnn.learning_rate=1e20", "models.srnn.nonlinearity=relu", "models.srnn.clip_norm=null")
+    with pytest.raises(UserError, match=r"srnn: the loss is not finite in epoch 1; try a smaller learning_rate"):
+        train(experiment, "srnn", tmp_path)
+
+
+def test_models_have_equal_numbers_of_parameters(tmp_path):
+    counts = [Run(digits(), name, tmp_path / name).model.num_parameters() for name in MODELS]
+    assert max(counts) < 1.04 * min(counts)
+    assert counts[0] == 128 * 16 - 16 * 15 // 2 + 128 + 128 + 128 + 128 * 10 + 10  # U, V, b, h_0 and the readout
+
+
+def test_an_epoch_visits_each_sequence_once():
+    task = digits().task.load()
+    size = 50
+    epochs = [
+        torch.cat([task.batch(size, 1, epoch, index).inputs[..., 0] for index in range(task.steps_per_epoch(size))], 1)
+        for epoch in (0, 0, 1)
+    ]
+    assert epochs[0].shape == (64, 1437)
+    assert torch.equal(epochs[0], epochs[1])
+    assert not torch.equal(epochs[0], epochs[2])
+    assert torch.equal(*(torch.unique(epoch, dim=1) for epoch in epochs[1:]))
+
+
+def test_validation_data_come_from_the_training_part():
+    test = {
+        batch.inputs[:, i].numpy().tobytes() for batch in digits().task.load().held_out() for i in range(batch.size)
+    }
+    task = digits("task.validation=0.2").task.load()
+    (held_out,) = task.held_out()
+    assert task.judged_on == "validation"
+    assert held_out.size == 288
+    assert task.steps_per_epoch(1) == 1149
+    assert not test & {held_out.inputs[:, i].numpy().tobytes() for i in range(held_out.size)}
+    np.testing.assert_array_equal(np.unique(held_out.targets), np.arange(10))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"), [("constant", (1, 1, 1)), ("cosine", (1, 0.5, 0)), ("hold", (1, 1, 0))]
+)
+def test_learning_rate_schedules(schedule, expected):
+    factors = [learning_rate_factor(schedule, done) for done in (0, 0.5, 1)]
+    assert factors == pytest.approx(expected)
+
+
+def test_every_task_of_the_command_line_has_settings():
+    for task in cli.TASKS:
+        assert load_experiment(packaged_config(task)).task.kind == task
