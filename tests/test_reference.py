@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from conftest import Problem, assert_close, explicit_gradients, explicit_matrix, problem, randn
 
+from conftest import Problem, assert_close, explicit_gradients, explicit_matrix, problem, randn
 from householder import reference, reference_sequence
 
 SHAPES = [(1, 1, 1), (2, 1, 3), (2, 2, 3), (5, 3, 2), (6, 6, 4), (7, 4, 1), (9, 8, 5)]

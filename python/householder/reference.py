@@ -75,8 +75,8 @@ def tape(u: Array, h: Array, phases: Array | None = None) -> Array:
 def backward_algorithm_1(u: Array, h: Array, H: Array, grad_c: Array, phases: Array | None = None) -> Gradients:
     """Backward half of Algorithm 1, from the stored ``H = tape(u, h)``.
 
-    ``c~_j = 2 v_j* g``, ``g <- g - c~_j v_j``, ``dL/dv_j = -g h~_j* - H_{j+1} c~_j*`` for ``j = 1, .., k``. Complex: that has
-    a component ``i Im(c~_j h~_j*) v_j`` to be subtracted, along which H does not change.
+    ``c~_j = 2 v_j* g``, ``g <- g - c~_j v_j``, ``dL/dv_j = -g h~_j* - H_{j+1} c~_j*`` for ``j = 1, .., k``.
+    Complex: its component ``i Im(c~_j h~_j*) v_j`` is to be subtracted, since along it H does not change.
     """
     v, norm, d = split(u, phases)
     n, k = v.shape

@@ -1,0 +1,84 @@
+"""Theorem 1: every orthogonal or unitary matrix is a product of reflections, and ``factor`` finds it."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import householder as hh
+from conftest import assert_close, problem, randn
+
+
+def orthogonal(n, dtype, seed=0):
+    q, r = np.linalg.qr(randn(np.random.default_rng([seed, n]), (n, n), np.dtype(dtype)))
+    return q * (np.diagonal(r) / abs(np.diagonal(r)))
+
+
+def assert_factors(backend, q, m=None):
+    factors = backend(hh.factor, q, m)
+    u, phases = factors if q.dtype.kind == "c" else (factors, None)
+    assert u.dtype == q.dtype
+    assert u.shape == (len(q), m or len(q) - (q.dtype.kind == "c"))
+    assert_close(backend(hh.matrix, u, phases), q)
+    return u
+
+
+@given(n=st.sampled_from([2, 3, 7, 8, 17, 33, 64, 65, 100, 129]), seed=st.integers(0, 99))
+def test_factor_inverts_matrix(backend, dtype, n, seed):
+    assert_factors(backend, orthogonal(n, dtype, seed))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_one_by_one_matrices_are_signs(backend, sign):
+    assert np.array_equal(backend(hh.factor, np.array([[float(sign)]])), [[sign]])
+
+
+EXACT = {
+    "identity": np.eye(6),
+    "minus identity": -np.eye(6),
+    "one sign": np.diag([1.0, 1, -1, 1, 1, 1]),
+    "last sign": np.diag([1.0, 1, 1, 1, 1, -1]),
+    "swap": np.eye(6)[[1, 0, 2, 3, 4, 5]],
+    "reversal": np.eye(6)[::-1],
+    "cycle": np.roll(np.eye(6), 1, axis=0),
+}
+
+
+@pytest.mark.parametrize("q", list(EXACT.values()), ids=list(EXACT))
+def test_exact_matrices(backend, dtype, q):
+    u = assert_factors(backend, q.astype(dtype))
+    assert np.all(np.linalg.norm(u, axis=0) > 0.5), "a zero column would never get a gradient"
+
+
+@pytest.mark.parametrize("distance", [1e-2, 1e-5, 1e-8, 1e-12])
+def test_matrices_next_to_the_identity(backend, dtype, distance):
+    """Where ``x - |x| e_1`` would cancel."""
+    skew = randn(np.random.default_rng(0), (9, 9), np.result_type(dtype, np.float64)) * distance
+    skew = skew - skew.conj().T
+    q = np.linalg.solve(np.eye(9) - skew, np.eye(9) + skew).astype(dtype)
+    assert_factors(backend, q)
+
+
+@pytest.mark.parametrize("m", [1, 3, 8])
+def test_a_product_of_m_reflections_needs_m(backend, dtype, m):
+    p = problem(9, m, 1, dtype)
+    assert_factors(backend, hh.matrix(p.u, p.phases), m)
+
+
+def test_too_few_reflections_are_refused_with_what_they_leave(backend, dtype):
+    with pytest.raises(ValueError, match=r"more than m = 2 reflections.*[0-9]\.[0-9]"):
+        backend(hh.factor, orthogonal(9, dtype), 2)
+
+
+def test_other_matrices_are_refused_with_their_distance(backend, dtype):
+    with pytest.raises(ValueError, match=r"max \|q\* q - I\| is 3"):
+        backend(hh.factor, 2 * orthogonal(5, dtype))
+    with pytest.raises(ValueError, match="is nan"):
+        backend(hh.factor, np.full((5, 5), np.nan, dtype))
+
+
+def test_the_matrix_is_not_modified(dtype):
+    q = orthogonal(7, dtype)
+    copy = q.copy()
+    hh.factor(q)
+    assert np.array_equal(q, copy)
