@@ -1,0 +1,60 @@
+"""What the differentiable operators share: which route a call takes, and derivatives of derivatives.
+
+An operator has two ``autograd.Function``s over one backward. The plain one (``forward(ctx, ...)``) costs
+the least and serves eager calls. The general one (``setup_context`` and a vmap rule) is what compilation
+and the transforms of ``torch.func`` require. Forward mode takes neither: the formula in torch operations
+(``expressions``) has every derivative already.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.autograd import forward_ad
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+
+# Private names of torch: without them every call takes the general route, and forward mode is refused.
+_transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+
+
+def needs_general_function() -> bool:
+    """Tell whether the call is being compiled, exported or transformed by ``torch.func``."""
+    return torch.compiler.is_compiling() or _transforms_active()
+
+
+def in_forward_mode() -> bool:
+    """Tell whether tangents may be attached to the tensors of this call."""
+    return getattr(forward_ad, "_current_level", -1) >= 0
+
+
+def pull_back(
+    function: Callable[..., Any], inputs: Sequence[Any], cotangents: Any, wanted: Sequence[bool]
+) -> tuple[Tensor, ...]:
+    """Gradients of ``function`` for the wanted inputs, themselves differentiable in inputs and cotangents."""
+    free = [i for i, want in enumerate(wanted) if want]
+
+    def of_free(*values: Tensor) -> Any:
+        arguments = list(inputs)
+        for i, value in zip(free, values, strict=True):
+            arguments[i] = value
+        return function(*arguments)
+
+    vjp: Any = torch.func.vjp(of_free, *(inputs[i] for i in free))[1]
+    gradients: tuple[Tensor, ...] = vjp(cotangents)
+    return gradients
+
+
+def spread(values: Sequence[Any], wanted: Sequence[bool]) -> tuple[Any, ...]:
+    """Put the gradients of the wanted inputs in their places, None elsewhere."""
+    rest = iter(values)
+    return tuple(next(rest) if want else None for want in wanted)
+
+
+def present(gradients: Sequence[Any]) -> tuple[Tensor, ...]:
+    """Leave out what is None."""
+    return tuple(gradient for gradient in gradients if gradient is not None)

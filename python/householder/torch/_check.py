@@ -1,0 +1,107 @@
+"""Checks at the door of ``householder.torch``: types, devices and shapes, each message with what was expected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from householder.torch.ops._library import CORE_NAME
+
+HALF_TYPES = (torch.bfloat16, torch.float16)
+
+
+def operands(u: Any, **others: Any) -> torch.dtype:
+    """Check that the tensors can be computed with; give the dtype to compute in.
+
+    All share the dtype of ``u``, except that half types may stand beside a float32 ``u``, and that
+    a half ``u`` is computed with in float32.
+    """
+    _tensor("u", u)
+    dtype, device = u.dtype, u.device
+    compute: torch.dtype = torch.float32 if dtype in HALF_TYPES else dtype
+    if compute not in CORE_NAME:
+        raise TypeError(f"u has dtype {dtype}, expected one of {', '.join(map(str, CORE_NAME))} or a half type")
+    if u.is_cuda:
+        raise NotImplementedError(f"u is on {device}: householder.torch computes on the CPU only, so far")
+    for name, other in others.items():
+        if other is None:
+            continue
+        _tensor(name, other)
+        if other.device != device:
+            raise TypeError(f"{name} is on {other.device} but u is on {device}")
+        if other.dtype is not dtype and not (dtype is torch.float32 and other.dtype in HALF_TYPES):
+            raise TypeError(f"{name} has dtype {other.dtype} but u has dtype {dtype}")
+    return compute
+
+
+def _tensor(name: str, value: Any) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} is a {type(value).__module__}.{type(value).__qualname__}, expected a torch.Tensor")
+
+
+def reflections(u: Tensor) -> tuple[int, int]:
+    """``n, m`` of ``u (..., n, m)``."""
+    *_, n, m = shape = (0, *u.shape)
+    if len(shape) < 3 or not 1 <= m <= n:
+        raise ValueError(f"u has shape {tuple(u.shape)}, expected (..., n, m) with 1 <= m <= n")
+    if m == n and u.is_complex():
+        raise ValueError(f"complex u has shape {tuple(u.shape)}, expected m <= n - 1; phases supply the rest of U(n)")
+    return n, m
+
+
+def phases(value: Any, u: Tensor, n: int) -> None:
+    """None, or real ``theta (n,)`` beside a complex ``u``."""
+    if value is None:
+        return
+    _tensor("phases", value)
+    if not u.is_complex():
+        raise ValueError(f"phases are for complex u, but u has dtype {u.dtype}; a real u has u_1 when m == n")
+    if value.dtype != u.real.dtype or value.device != u.device:
+        raise TypeError(f"phases are {value.dtype} on {value.device} but u is {u.dtype} on {u.device}")
+    shape("phases", value, (n,))
+
+
+def shape(name: str, tensor: Tensor | None, expected: tuple[int, ...]) -> None:
+    """Exactly this shape, or None."""
+    if tensor is not None and tuple(tensor.shape) != expected:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, expected {expected}")
+
+
+def one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
+    """One of the known names."""
+    if value not in known:
+        raise ValueError(f"{name} is {value!r}, expected one of {', '.join(map(repr, known))}")
+
+
+def batch_sizes(sizes: Any, rows: int) -> int:
+    """Check the batch sizes of packed sequences with so many rows; give the first, the number of sequences."""
+    _tensor("batch_sizes", sizes)
+    if sizes.dim() != 1 or sizes.dtype != torch.int64 or sizes.is_cuda or not len(sizes):
+        raise ValueError(
+            f"batch_sizes is a {sizes.dtype} tensor of shape {tuple(sizes.shape)} on {sizes.device}, "
+            "expected a non-empty 1-D int64 tensor on the CPU, as in a PackedSequence"
+        )
+    if sizes[-1] < 1 or (sizes[1:] > sizes[:-1]).any():
+        raise ValueError(f"batch_sizes is {sizes.tolist()}, expected positive numbers that never increase")
+    if sizes.sum() != rows:
+        raise ValueError(f"batch_sizes add up to {int(sizes.sum())} but x has {rows} rows")
+    return int(sizes[0])
+
+
+def pairs(nonlinearity: str, bias: Any, u: Tensor, n: int) -> None:
+    """Check what the nonlinearities of pairs ask of ``n``, of the dtype and of their bias."""
+    if nonlinearity == "oplu" and u.is_complex():
+        raise ValueError(f"nonlinearity 'oplu' orders real numbers, but u has dtype {u.dtype}")
+    if n % 2 and (nonlinearity == "oplu" or (nonlinearity == "modrelu" and not u.is_complex())):
+        raise ValueError(f"nonlinearity {nonlinearity!r} acts on pairs (i, i + n/2), but n = {n} of u is odd")
+    if (bias is None) == (nonlinearity == "modrelu"):
+        given = "missing" if bias is None else "given"
+        raise ValueError(f"nonlinearity_bias is {given} with nonlinearity {nonlinearity!r}; 'modrelu' alone takes one")
+    if bias is not None:
+        _tensor("nonlinearity_bias", bias)
+        real = torch.float32 if u.dtype in HALF_TYPES else u.real.dtype
+        if bias.dtype != real or bias.device != u.device:
+            raise TypeError(f"nonlinearity_bias is {bias.dtype} on {bias.device} but u is {u.dtype} on {u.device}")
+        shape("nonlinearity_bias", bias, (n if u.is_complex() else n // 2,))

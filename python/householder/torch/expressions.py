@@ -1,0 +1,122 @@
+r"""The mathematics in ordinary torch operations: every derivative exists, no native code runs.
+
+Forward mode and second derivatives use it, and it documents what the operators compute.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def unit_columns(u: Tensor) -> Tensor:
+    """Scale the columns of the lower-trapezoidal ``u`` to norm one; a vanishing column becomes exactly zero."""
+    tiny = torch.finfo(u.dtype).tiny
+    size = u.abs().amax(-2, keepdim=True)
+    scaled = u / size.masked_fill(size < tiny, 1.0)
+    norm = torch.linalg.vector_norm(scaled.masked_fill(size < tiny, 1.0), dim=-2, keepdim=True)
+    unit: Tensor = scaled / norm
+    return unit.masked_fill(norm * size < tiny, 0.0)
+
+
+def apply(u: Tensor, h: Tensor, transpose: bool) -> Tensor:
+    r"""Compute ``W h`` by :math:`W = I - V T^{-1} V^*`, :math:`T = \mathrm{striu}(V^* V) + I / 2`, unit columns V.
+
+    ``u`` is ``(*c, n, m)`` and ``h`` is ``(*c, *r, n)``, as for the operator.
+    """
+    with torch.autocast(h.device.type, enabled=False):
+        n, m = u.shape[-2:]
+        lead = u.dim() - 2
+        rows = h.unsqueeze(-2) if h.dim() == lead + 1 else h.flatten(lead, -2)
+        last = None
+        if m == n and not u.is_complex():
+            last = torch.cat([torch.ones_like(u[..., 1:, -1]), u[..., -1:, -1]], -1).unsqueeze(-2)
+            u = u[..., :-1]
+        v = unit_columns(u.tril())
+        t = torch.triu(v.mH @ v, 1) + 0.5 * torch.eye(v.shape[-1], dtype=v.dtype, device=v.device)
+        if last is not None and not transpose:
+            rows = rows * last
+        projections = (rows @ v.conj()).mT
+        t = t.mH if transpose else t
+        solved: Tensor = torch.linalg.solve_triangular(t, projections, upper=not transpose)
+        rows = rows - solved.mT @ v.mT
+        if last is not None and transpose:
+            rows = rows * last
+        return rows.reshape(h.shape)
+
+
+def matrix(u: Tensor) -> Tensor:
+    """Form ``W`` itself, ``(*c, n, n)``, without phases."""
+    n = u.shape[-2]
+    eye = torch.eye(n, dtype=u.dtype, device=u.device)
+    return apply(u, eye.expand(*u.shape[:-2], n, n), False).mT
+
+
+def turn(h: Tensor, phases: Tensor) -> Tensor:
+    """Multiply the entries of ``h`` by ``exp(i phases)``."""
+    return h * torch.polar(torch.ones_like(phases), phases)
+
+
+def activate(a: Tensor, nonlinearity: str, negative_slope: float, nonlinearity_bias: Tensor | None) -> Tensor:
+    """Apply one of the named nonlinearities of a recurrence."""
+    if nonlinearity == "identity":
+        return a
+    if nonlinearity == "tanh":
+        return a.tanh()
+    if nonlinearity == "relu":
+        return a.relu()
+    if nonlinearity == "leaky_relu":
+        return torch.nn.functional.leaky_relu(a, negative_slope)
+    if nonlinearity == "oplu":
+        return oplu(a)
+    assert nonlinearity_bias is not None
+    return modrelu(a, nonlinearity_bias)
+
+
+def oplu(a: Tensor) -> Tensor:
+    """Sort the pairs ``(a_i, a_{i+n/2})``: the greater first."""
+    first, second = a.chunk(2, -1)
+    return torch.cat([torch.maximum(first, second), torch.minimum(first, second)], -1)
+
+
+def modrelu(a: Tensor, bias: Tensor) -> Tensor:
+    """Add ``bias`` to the moduli of ``a``, cut off at zero; real ``a`` holds ``[Re; Im]`` of half as many numbers."""
+    if not a.is_complex():
+        re, im = a.chunk(2, -1)
+        z = modrelu(torch.complex(re, im), bias)
+        return torch.cat([z.real, z.imag], -1)
+    modulus = a.abs()
+    alive = (modulus + bias > 0) & (modulus > 0)
+    return torch.where(alive, a * (1 + bias / modulus.masked_fill(~alive, 1.0)), 0)
+
+
+def rnn(
+    u: Tensor,
+    x: Tensor,
+    h0: Tensor | None,
+    input_weight: Tensor | None,
+    bias: Tensor | None,
+    phases: Tensor | None,
+    nonlinearity_bias: Tensor | None,
+    batch_sizes: Tensor | None,
+    nonlinearity: str,
+    negative_slope: float,
+    transpose: bool,
+) -> tuple[Tensor, Tensor]:
+    """Run the recurrence step by step with ``W`` formed once: all states and each sequence's last one."""
+    with torch.autocast(x.device.type, enabled=False):
+        w = matrix(u)
+        w = w if phases is None else turn(w, phases)
+        w = w.mH if transpose else w
+        x = x if input_weight is None else x @ input_weight.mT
+        x = x if bias is None else x + bias
+        steps = x.unbind(0) if batch_sizes is None else torch.split(x, batch_sizes.tolist())
+        state = x.new_zeros(x.shape[1:]) if h0 is None else h0
+        states, ended = [], []
+        for a in steps:
+            running = a.shape[0]
+            ended.append(state[running:])
+            state = activate(state[:running] @ w.mT + a, nonlinearity, negative_slope, nonlinearity_bias)
+            states.append(state)
+        last = torch.cat([state, *reversed(ended)])
+        return (torch.cat(states).reshape(x.shape) if states else torch.empty_like(x)), last

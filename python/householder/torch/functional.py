@@ -1,0 +1,250 @@
+"""Differentiable functions of reflections and vectors: checks, types and layouts; ``ops`` computes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from householder._validate import METHODS, NONLINEARITIES
+from householder.torch import _check, ops
+from householder.torch.expressions import turn
+
+
+def apply(
+    u: Tensor, h: Tensor, *, phases: Tensor | None = None, transpose: bool = False, method: str = "auto"
+) -> Tensor:
+    r"""Compute ``c = W h``, or ``W* h``, for vectors in the last axis of ``h``, without forming ``W``.
+
+    :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`, :math:`H(v) = I - 2 v v^* / |v|^2`; column ``j`` of ``u``
+    is a reflection of the entries from ``j`` on. Entries of ``u`` above the diagonal are ignored and get zero
+    gradient; the length of a column is irrelevant; a zero column is the identity. If ``m == n`` (real), the
+    last column is the number ``u_1`` that multiplies the last entry of ``h``.
+
+    Parameters
+    ----------
+    u : Tensor, shape (..., n, m), 1 <= m <= n (m < n if complex)
+        Reflections; float32, float64, complex64, complex128, or a half type (computed with in float32).
+    h : Tensor, shape (..., n)
+        Vectors, of the dtype of ``u`` or, beside a float32 ``u``, of a half type. Leading axes broadcast:
+        ``(..., n, m), (..., n) -> (..., n)``.
+    phases : Tensor, shape (n,), optional
+        Real ``theta`` beside a complex ``u``: ``W`` is multiplied by ``diag(exp(i theta))`` from the right.
+    transpose : bool
+        Apply the adjoint ``W*``, the inverse unless ``m == n`` and ``|u_1| != 1``.
+    method : {"auto", "reflections", "wy", "dense"}
+        One reflection after the other, the compact WY form, or ``W`` as a matrix.
+
+    Returns
+    -------
+    Tensor, shape (..., n)
+        In the dtype of ``h``.
+
+    Raises
+    ------
+    TypeError
+        Not tensors, or their dtypes or devices differ.
+    ValueError
+        A shape or a name is not as expected.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> u = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
+    >>> h = torch.tensor([3.0, 4.0, 12.0], dtype=torch.float64)
+    >>> c = ht.apply(u, h)
+    >>> c
+    tensor([12., -3., -4.], dtype=torch.float64)
+    >>> ht.apply(u, c, transpose=True)
+    tensor([ 3.,  4., 12.], dtype=torch.float64)
+    """
+    compute = _check.operands(u, h=h)
+    n, _ = _check.reflections(u)
+    _check.phases(phases, u, n)
+    _check.one_of("method", method, METHODS)
+    if not h.dim() or h.shape[-1] != n:
+        raise ValueError(f"h has shape {tuple(h.shape)}, expected (..., {n}) to match n = {n} of u")
+    kind = h.dtype
+    if u.dtype is not compute or kind is not compute:
+        u, h = u.to(compute), h.to(compute)
+    if phases is not None and not transpose:
+        h = turn(h, phases)
+    if u.dim() == 2 or u.shape[:-2] == h.shape[:-1]:
+        c = ops.apply(u, h, transpose, method)
+    else:
+        c = _apply_broadcast(u, h, transpose, method)
+    if phases is not None and transpose:
+        c = turn(c, -phases)
+    return _cast(c, kind)
+
+
+def _apply_broadcast(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
+    """Bring the axes along which ``u`` varies to the front; along the others, vectors share a matrix."""
+    matrices, vectors = tuple(u.shape[:-2]), tuple(h.shape[:-1])
+    try:
+        batch: torch.Size = torch.broadcast_shapes(matrices, vectors)  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        raise ValueError(
+            f"leading axes of u {tuple(u.shape)} and h {tuple(h.shape)} do not broadcast: (..., n, m) against (..., n)"
+        ) from None
+    matrices = (1,) * (len(batch) - len(matrices)) + matrices
+    own = [axis for axis, size in enumerate(matrices) if size != 1]
+    order = [*own, *(axis for axis, size in enumerate(matrices) if size == 1)]
+    back = sorted(range(len(order)), key=order.__getitem__)
+    u = u.reshape(*(matrices[axis] for axis in own), *u.shape[-2:])
+    h = h.expand(*batch, h.shape[-1]).permute(*order, -1)
+    return ops.apply(u, h, transpose, method).permute(*back, -1)
+
+
+def matrix(u: Tensor, phases: Tensor | None = None) -> Tensor:
+    r"""Form :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`, times ``diag(exp(i phases))``.
+
+    Parameters
+    ----------
+    u : Tensor, shape (..., n, m), 1 <= m <= n (m < n if complex)
+        Reflections, as in :func:`apply`.
+    phases : Tensor, shape (n,), optional
+        Real ``theta`` beside a complex ``u``.
+
+    Returns
+    -------
+    Tensor, shape (..., n, n)
+        Orthogonal or unitary, if not ``m == n`` with ``|u_1| != 1``.
+
+    Raises
+    ------
+    TypeError
+        Not a tensor, or of a dtype that cannot be computed with.
+    ValueError
+        A shape is not as expected.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> ht.matrix(torch.tensor([[1.0], [1.0]], dtype=torch.float64))
+    tensor([[ 0., -1.],
+            [-1.,  0.]], dtype=torch.float64)
+    """
+    compute = _check.operands(u)
+    n, _ = _check.reflections(u)
+    _check.phases(phases, u, n)
+    w = ops.matrix(_cast(u, compute))
+    if phases is not None:
+        w = turn(w, phases)
+    return _cast(w, u.dtype)
+
+
+def rnn(
+    u: Tensor,
+    x: Tensor,
+    h0: Tensor | None = None,
+    *,
+    nonlinearity: str = "leaky_relu",
+    negative_slope: float = 0.1,
+    nonlinearity_bias: Tensor | None = None,
+    input_weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    phases: Tensor | None = None,
+    batch_sizes: Tensor | None = None,
+    transpose: bool = False,
+    method: str = "auto",
+) -> tuple[Tensor, Tensor]:
+    r"""Run :math:`h_t = \phi(W h_{t-1} + V x_t + b)` over whole sequences in one native call.
+
+    Parameters
+    ----------
+    u : Tensor, shape (n, m), 1 <= m <= n (m < n if complex)
+        Reflections of ``W``, as in :func:`apply`.
+    x : Tensor, shape (T, B, d), (T, d) or, with ``batch_sizes``, (rows, d)
+        Inputs; ``d = n`` without ``input_weight``.
+    h0 : Tensor, shape (B, n) or (n,), optional
+        Initial state, ``(n,)`` for all sequences alike; zeros by default.
+    nonlinearity : {"identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu"}
+        The function :math:`\phi`. OPLU sorts the pairs ``(i, i + n/2)``; modReLU adds a bias to moduli.
+    negative_slope : float
+        Slope of the leaky ReLU, at least 0.
+    nonlinearity_bias : Tensor, shape (n,) if complex, (n/2,) if real
+        The real bias of modReLU, for no other nonlinearity.
+    input_weight : Tensor, shape (n, d), optional
+        ``V``, the identity by default.
+    bias : Tensor, shape (n,), optional
+        ``b``, zero by default.
+    phases : Tensor, shape (n,), optional
+        Real ``theta`` beside a complex ``u``.
+    batch_sizes : Tensor, shape (T,), int64 on the CPU, optional
+        Sequences of different lengths, packed as in :class:`torch.nn.utils.rnn.PackedSequence`.
+    transpose : bool
+        Use ``W*`` in place of ``W``.
+    method : {"auto", "reflections", "wy", "dense"}
+        The algorithm, as in :func:`apply`.
+
+    Returns
+    -------
+    h : Tensor, shape (T, B, n), (T, n) or (rows, n)
+        All states, in the dtype of ``x``.
+    h_last : Tensor, shape (B, n) or (n,)
+        A copy of each sequence's last state. A loss on it alone needs no gradient the size of ``h``.
+
+    Raises
+    ------
+    TypeError
+        Not tensors, or their dtypes or devices differ.
+    ValueError
+        A shape, a name or a number is not as expected.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> u = torch.tensor([[1.0], [1.0]], dtype=torch.float64)
+    >>> x = torch.tensor([[1.0, 2.0], [0.0, 0.0]], dtype=torch.float64)
+    >>> h, h_last = ht.rnn(u, x, nonlinearity="identity")
+    >>> h
+    tensor([[ 1.,  2.],
+            [-2., -1.]], dtype=torch.float64)
+    """
+    shared = {"h0": h0, "input_weight": input_weight, "bias": bias}
+    compute = _check.operands(u, x=x, **shared)
+    n, _ = _check.reflections(u)
+    if u.dim() != 2:
+        raise ValueError(f"u has shape {tuple(u.shape)}, but rnn takes one matrix: expected (n, m)")
+    _check.phases(phases, u, n)
+    _check.one_of("method", method, METHODS)
+    _check.one_of("nonlinearity", nonlinearity, NONLINEARITIES)
+    if not 0 <= negative_slope < float("inf"):
+        raise ValueError(f"negative_slope is {negative_slope!r}, expected a finite number >= 0")
+    _check.pairs(nonlinearity, nonlinearity_bias, u, n)
+    _check.shape("bias", bias, (n,))
+
+    dims, layout = ((2,), "(rows, d)") if batch_sizes is not None else ((2, 3), "(T, B, d) or (T, d)")
+    if x.dim() not in dims:
+        raise ValueError(f"x has shape {tuple(x.shape)}, expected {layout}")
+    d = x.shape[-1]
+    if input_weight is None and d != n:
+        raise ValueError(f"x has shape {tuple(x.shape)}, expected a last axis of {n}, the n of u, without input_weight")
+    _check.shape("input_weight", input_weight, (n, d))
+
+    unbatched = batch_sizes is None and x.dim() == 2
+    sequences = x.unsqueeze(1) if unbatched else x
+    batch = sequences.shape[1] if batch_sizes is None else _check.batch_sizes(batch_sizes, len(x))
+    if h0 is not None:
+        if tuple(h0.shape) != (n,) and (unbatched or tuple(h0.shape) != (batch, n)):
+            raise ValueError(
+                f"h0 has shape {tuple(h0.shape)}, expected {'' if unbatched else f'({batch}, {n}) or '}({n},)"
+            )
+        h0 = h0.expand(batch, n)
+    elif batch_sizes is not None:
+        h0 = x.new_zeros(batch, n)
+
+    tensors = (None if t is None else _cast(t, compute) for t in (u, sequences, h0, input_weight, bias))
+    h, last = ops.rnn(
+        *tensors, phases, nonlinearity_bias, batch_sizes, nonlinearity, float(negative_slope), transpose, method
+    )
+    if unbatched:
+        h, last = h.squeeze(1), last.squeeze(0)
+    return _cast(h, x.dtype), _cast(last, x.dtype)
+
+
+def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    return tensor if tensor.dtype is dtype else tensor.to(dtype)

@@ -1,0 +1,189 @@
+"""The operator ``apply``: ``W h`` (or ``W* h``) for many vectors and many matrices in one native call.
+
+Shapes are canonical here: ``u (*c, n, m)`` and ``h (*c, *r, n)``, one matrix for each index of ``c``.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from householder import _core
+from householder.torch import expressions
+from householder.torch._autograd import in_forward_mode, needs_general_function, present, pull_back, spread
+from householder.torch.ops._library import CORE_NAME, follow_torch_threads, leading, operator, pointer
+
+
+def apply(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
+    """Apply, differentiably, by the route that the active transforms allow."""
+    if in_forward_mode():
+        return expressions.apply(u, h, transpose)
+    function: Any = forward_op
+    if needs_general_function():
+        function = Apply.apply
+    elif torch.is_grad_enabled():
+        function = EagerApply.apply
+    result: Tensor = function(u, h, transpose, method)
+    return result
+
+
+class Apply(Function):
+    """``apply`` under compilation and the transforms of ``torch.func``."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
+        result: Tensor = forward_op(u, h, transpose, method)
+        return result
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
+        u, h, ctx.transpose, ctx.method = inputs
+        ctx.save_for_backward(u, h)
+
+    @staticmethod
+    def backward(ctx: Any, grad_c: Tensor) -> tuple[Any, ...]:
+        u, h = ctx.saved_tensors
+        want_u, want_h, _, _ = ctx.needs_input_grad
+        if not want_u:
+            return None, apply(u, grad_c, not ctx.transpose, ctx.method), None, None
+        return *gradients(u, h, grad_c, want_h, ctx.transpose, ctx.method), None, None
+
+
+class EagerApply(Function):
+    """``apply`` in plain eager calls."""
+
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
+        ctx.save_for_backward(u, h)
+        ctx.transpose = transpose
+        ctx.method = method
+        result: Tensor = forward_op(u, h, transpose, method)
+        return result
+
+    backward = Apply.backward
+
+
+def gradients(
+    u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str
+) -> tuple[Tensor, Tensor | None]:
+    """Give the gradients of ``apply``, differentiable themselves where a graph is being recorded."""
+    function: Any = ApplyBackward.apply if torch.is_grad_enabled() else backward_op
+    both: tuple[Tensor, Tensor | None] = function(u, h, grad_c, want_h, transpose, method)
+    return both
+
+
+class ApplyBackward(Function):
+    """The gradients of ``apply`` as a differentiable function of ``u``, ``h`` and ``grad_c``."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str
+    ) -> tuple[Tensor, Tensor | None]:
+        both: tuple[Tensor, Tensor | None] = backward_op(u, h, grad_c, want_h, transpose, method)
+        return both
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
+        u, h, grad_c, ctx.want_h, ctx.transpose, _ = inputs
+        ctx.save_for_backward(u, h, grad_c)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
+        def first_order(u: Tensor, h: Tensor, grad_c: Tensor) -> tuple[Tensor, ...]:
+            return pull_back(lambda u, h: expressions.apply(u, h, ctx.transpose), (u, h), grad_c, (True, ctx.want_h))
+
+        needs = ctx.needs_input_grad[:3]
+        second_order = pull_back(first_order, ctx.saved_tensors, present(cotangents), needs)
+        return *spread(second_order, needs), None, None, None
+
+
+def _sizes(u: Tensor, h: Tensor) -> tuple[int, int, int, int]:
+    """Count the matrices, give n and m, count the rows of each matrix."""
+    *many, n, m = u.shape
+    count = prod(many)
+    return count, n, m, h.numel() // (count * n) if count else 0
+
+
+def _forward_cpu(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
+    follow_torch_threads()
+    u, h = u.contiguous(), h.contiguous()
+    out = torch.empty_like(h)
+    _core.forward(
+        CORE_NAME[h.dtype], *_sizes(u, h), u.data_ptr(), h.data_ptr(), out.data_ptr(), None, transpose, method
+    )
+    return out
+
+
+def _backward_cpu(
+    u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str
+) -> tuple[Tensor, Tensor | None]:
+    follow_torch_threads()
+    u, h, grad_c = u.contiguous(), h.contiguous(), grad_c.contiguous()
+    grad_u = torch.empty_like(u)
+    grad_h = torch.empty_like(h) if want_h else None
+    _core.backward(
+        CORE_NAME[h.dtype],
+        *_sizes(u, h),
+        u.data_ptr(),
+        h.data_ptr(),
+        grad_c.data_ptr(),
+        grad_u.data_ptr(),
+        pointer(grad_h),
+        None,
+        None,
+        transpose,
+        method,
+    )
+    return grad_u, grad_h
+
+
+def _forward_fake(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:  # noqa: ARG001
+    return h.new_empty(h.shape)
+
+
+def _backward_fake(
+    u: Tensor,
+    h: Tensor,
+    grad_c: Tensor,  # noqa: ARG001
+    want_h: bool,
+    transpose: bool,  # noqa: ARG001
+    method: str,  # noqa: ARG001
+) -> tuple[Tensor, Tensor | None]:
+    return u.new_empty(u.shape), h.new_empty(h.shape) if want_h else None
+
+
+def _forward_vmap(info: Any, in_dims: Any, u: Tensor, h: Tensor, transpose: bool, method: str) -> tuple[Tensor, int]:
+    u_dim, h_dim = in_dims[:2]
+    if u_dim is None:  # more rows for the same matrices
+        rows_dim = u.dim() - 2
+        return forward_op(u, h.movedim(h_dim, rows_dim), transpose, method), rows_dim
+    return forward_op(u.movedim(u_dim, 0), leading(info, h, h_dim), transpose, method), 0
+
+
+def _backward_vmap(
+    info: Any, in_dims: Any, u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str
+) -> tuple[tuple[Tensor, Tensor | None], tuple[int, int | None]]:
+    u, h, grad_c = (leading(info, t, d) for t, d in zip((u, h, grad_c), in_dims, strict=False))
+    return backward_op(u, h, grad_c, want_h, transpose, method), (0, 0 if want_h else None)
+
+
+forward_op = operator(
+    "apply(Tensor u, Tensor h, bool transpose, str method) -> Tensor",
+    cpu=_forward_cpu,
+    fake=_forward_fake,
+    vmap=_forward_vmap,
+)
+backward_op = operator(
+    "apply_backward(Tensor u, Tensor h, Tensor grad_c, bool want_h, bool transpose, str method) -> (Tensor, Tensor)",
+    cpu=_backward_cpu,
+    fake=_backward_fake,
+    vmap=_backward_vmap,
+)

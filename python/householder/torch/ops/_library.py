@@ -1,0 +1,61 @@
+"""The operator library ``torch.ops.householder`` and what every CPU kernel needs to call the compiled core."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from householder import _core
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch._ops import OpOverload
+
+_library: Any = torch.library.Library("householder", "DEF")  # type: ignore[no-untyped-call]
+
+CORE_NAME = {
+    torch.float32: "float32",
+    torch.float64: "float64",
+    torch.complex64: "complex64",
+    torch.complex128: "complex128",
+}
+
+_core_threads = -1
+
+
+def operator(schema: str, *, cpu: Callable[..., Any], fake: Callable[..., Any], vmap: Callable[..., Any]) -> OpOverload:
+    """Define an operator without autograd: gradients belong to the ``autograd.Function`` around it."""
+    name = schema.partition("(")[0]
+    _library.define(schema, tags=[torch.Tag.pt2_compliant_tag])
+    _library.impl(name, cpu, "CPU")
+    torch.library.register_fake(f"householder::{name}", fake, lib=_library)
+    torch.library.register_vmap(f"householder::{name}", vmap, lib=_library)
+    overload: OpOverload = getattr(torch.ops.householder, name).default
+    return overload
+
+
+def follow_torch_threads() -> None:
+    """Hand torch's number of threads to the core when it has changed since the last call."""
+    global _core_threads
+    threads = torch.get_num_threads()
+    if threads != _core_threads:
+        _core.set_num_threads(threads)
+        _core_threads = threads
+
+
+def pointer(tensor: Tensor | None) -> int | None:
+    """Give the address of a contiguous tensor; None stays None."""
+    return None if tensor is None else tensor.data_ptr()
+
+
+def contiguous(tensor: Tensor | None) -> Tensor | None:
+    """Lay an optional tensor out row by row, copying only where it is not yet."""
+    return None if tensor is None else tensor.contiguous()
+
+
+def leading(info: Any, tensor: Tensor, dim: int | None) -> Tensor:
+    """Put the dimension that ``vmap`` maps over first, repeating a tensor that has none."""
+    return tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)

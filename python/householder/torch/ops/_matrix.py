@@ -1,0 +1,83 @@
+"""The operator ``matrix``: ``W`` itself for ``u (*c, n, m)``; its gradient is that of ``apply`` at the identity."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from householder import _core
+from householder.torch import expressions
+from householder.torch._autograd import in_forward_mode, needs_general_function
+from householder.torch.ops._apply import gradients
+from householder.torch.ops._library import CORE_NAME, follow_torch_threads, operator
+
+
+def matrix(u: Tensor) -> Tensor:
+    """Form ``W`` differentiably, by the route that the active transforms allow."""
+    if in_forward_mode():
+        return expressions.matrix(u)
+    function: Any = matrix_op
+    if needs_general_function():
+        function = Matrix.apply
+    elif torch.is_grad_enabled():
+        function = EagerMatrix.apply
+    result: Tensor = function(u)
+    return result
+
+
+class Matrix(Function):
+    """``matrix`` under compilation and the transforms of ``torch.func``."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(u: Tensor) -> Tensor:
+        result: Tensor = matrix_op(u)
+        return result
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad_w: Tensor) -> Tensor:
+        (u,) = ctx.saved_tensors
+        n = u.shape[-2]
+        eye = torch.eye(n, dtype=u.dtype, device=u.device).expand(*u.shape[:-2], n, n)
+        grad_u: Tensor = gradients(u, eye, grad_w.mT, False, False, "auto")[0]
+        return grad_u
+
+
+class EagerMatrix(Function):
+    """``matrix`` in plain eager calls."""
+
+    @staticmethod
+    def forward(ctx: Any, u: Tensor) -> Tensor:
+        ctx.save_for_backward(u)
+        result: Tensor = matrix_op(u)
+        return result
+
+    backward = Matrix.backward
+
+
+def _matrix_cpu(u: Tensor) -> Tensor:
+    follow_torch_threads()
+    u = u.contiguous()
+    n, m = u.shape[-2:]
+    out = _matrix_fake(u)
+    _core.matrix(CORE_NAME[u.dtype], u.shape[:-2].numel(), n, m, u.data_ptr(), out.data_ptr(), None)
+    return out
+
+
+def _matrix_fake(u: Tensor) -> Tensor:
+    return u.new_empty(*u.shape[:-1], u.shape[-2])
+
+
+def _matrix_vmap(info: Any, in_dims: Any, u: Tensor) -> tuple[Tensor, int]:  # noqa: ARG001
+    return matrix_op(u.movedim(in_dims[0], 0)), 0
+
+
+matrix_op = operator("matrix(Tensor u) -> Tensor", cpu=_matrix_cpu, fake=_matrix_fake, vmap=_matrix_vmap)

@@ -1,0 +1,269 @@
+"""The operator ``rnn``: whole sequences ``h_t = phi(W h_{t-1} + V x_t + b)`` in one native call.
+
+Shapes are canonical here: ``u (n, m)``, ``x (T, B, d)`` with ``h0 (B, n)`` or None, or, when ``batch_sizes``
+is given, packed rows ``x (rows, d)`` with ``h0 (B, n)``. Results are all states, ``(T, B, n)`` or
+``(rows, n)``, and a copy of each sequence's last one, ``(B, n)``: a loss on the last states alone then
+never makes a gradient as large as the sequence.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from householder import _core
+from householder.torch import expressions
+from householder.torch._autograd import in_forward_mode, needs_general_function, present, pull_back, spread
+from householder.torch.ops._library import CORE_NAME, follow_torch_threads, leading, operator, pointer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Inputs(NamedTuple):
+    """The tensors that every signature of this file begins with, in this order."""
+
+    u: Tensor
+    x: Tensor
+    h0: Tensor | None
+    input_weight: Tensor | None
+    bias: Tensor | None
+    phases: Tensor | None
+    nonlinearity_bias: Tensor | None
+    batch_sizes: Tensor | None
+
+    def sizes(self) -> tuple[int, int, int, int, int]:
+        """Give n, m, the width of x, the number of steps and the (largest) batch."""
+        n, m = self.u.shape
+        if self.batch_sizes is None:
+            steps, batch, d = self.x.shape
+            return n, m, d, steps, batch
+        assert self.h0 is not None
+        return n, m, self.x.shape[-1], self.batch_sizes.shape[0], self.h0.shape[0]
+
+    def contiguous(self) -> Inputs:
+        """Lay every tensor out row by row, copying only those that are not yet."""
+        return Inputs(*(None if t is None else t.contiguous() for t in self))  # type: ignore[arg-type]
+
+    def operands(self, nonlinearity: str, negative_slope: float, transpose: bool, method: str) -> list[Any]:
+        """Give the arguments with which both functions of the core begin."""
+        *tensors, nonlinearity_bias, batch_sizes = self
+        packing = None if batch_sizes is None else batch_sizes.numpy()
+        shared = [CORE_NAME[self.x.dtype], *self.sizes(), *map(pointer, tensors), packing]
+        return [*shared, nonlinearity, negative_slope, pointer(nonlinearity_bias), transpose, method]
+
+
+DIFFERENTIABLE = len(Inputs._fields) - 1
+TENSORS = "Tensor u, Tensor x, " + ", ".join(f"Tensor? {name}" for name in Inputs._fields[2:])
+OPTIONS = "str nonlinearity, float negative_slope, bool transpose, str method"
+
+
+def rnn(*arguments: Any) -> tuple[Tensor, Tensor]:
+    """Run the recurrence differentiably, by the route that the active transforms allow.
+
+    The arguments are the ``Inputs``, then the nonlinearity, its slope, ``transpose`` and ``method``.
+    """
+    if in_forward_mode():
+        return expressions.rnn(*arguments[:-1])
+    function: Callable[..., Any] = _without_graph
+    if needs_general_function():
+        function = Rnn.apply
+    elif torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in arguments[:DIFFERENTIABLE]):
+        function = EagerRnn.apply
+    states: tuple[Tensor, Tensor] = function(*arguments)
+    return states
+
+
+def _without_graph(*arguments: Any) -> tuple[Tensor, Tensor]:
+    h, last, _ = forward_op(*arguments, False)
+    return h, last
+
+
+def _save(ctx: Any, arguments: Any, h: Tensor, tape: Tensor | None) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*Inputs(*arguments[:-4]), h, tape)
+    ctx.options = arguments[-4:]
+
+
+class Rnn(Function):
+    """``rnn`` under compilation and the transforms of ``torch.func``; it keeps no tape."""
+
+    generate_vmap_rule = True
+    forward = staticmethod(_without_graph)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _save(ctx, inputs, output[0], None)
+
+    @staticmethod
+    def backward(ctx: Any, grad_h: Tensor | None, grad_last: Tensor | None) -> tuple[Any, ...]:
+        wanted = ctx.needs_input_grad[:DIFFERENTIABLE]
+        arguments = (*ctx.saved_tensors, grad_h, grad_last, wanted, *ctx.options)
+        if torch.is_grad_enabled():
+            gradients = spread(RnnBackward.apply(*arguments), wanted)
+        else:
+            gradients = backward_op(*arguments)
+        return *gradients, *[None] * 5
+
+
+class EagerRnn(Function):
+    """``rnn`` in plain eager calls."""
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
+        h, last, tape = forward_op(*arguments, True)
+        _save(ctx, arguments, h, tape)
+        return h, last
+
+    backward = Rnn.backward
+
+
+class RnnBackward(Function):
+    """The gradients of ``rnn`` as a differentiable function; its own backward runs step by step in torch."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*arguments: Any) -> tuple[Tensor, ...]:
+        return present(backward_op(*arguments))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
+        *tensors, _, _, grad_h, grad_last, ctx.wanted, nonlinearity, negative_slope, transpose, _ = inputs
+        ctx.save_for_backward(*tensors, grad_h, grad_last)
+        ctx.options = (nonlinearity, negative_slope, transpose)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Any, ...]:
+        *primals, batch_sizes, grad_h, grad_last = ctx.saved_tensors
+        given = [grad is not None for grad in (grad_h, grad_last)]
+
+        def states(*primals: Any) -> tuple[Tensor, ...]:
+            arguments: list[Any] = [*primals, batch_sizes, *ctx.options]
+            both = expressions.rnn(*arguments)
+            return tuple(state for state, used in zip(both, given, strict=True) if used)
+
+        def gradients(*arguments: Any) -> tuple[Tensor, ...]:
+            *primals, grad_h, grad_last = arguments
+            grads = tuple(grad for grad in (grad_h, grad_last) if grad is not None)
+            return pull_back(states, primals, grads, ctx.wanted)
+
+        needs = ctx.needs_input_grad
+        wanted = (*needs[:DIFFERENTIABLE], *needs[DIFFERENTIABLE + 3 : DIFFERENTIABLE + 5])
+        results = spread(pull_back(gradients, (*primals, grad_h, grad_last), cotangents, wanted), wanted)
+        return *results[:-2], None, None, None, *results[-2:], *[None] * 5
+
+
+def _last_states(h: Tensor, inputs: Inputs, batch: int) -> Tensor:
+    """Copy the state in which each sequence ends."""
+    if h.numel() == 0:
+        return h.new_zeros(batch, h.shape[-1]) if inputs.h0 is None else inputs.h0.clone()
+    if inputs.batch_sizes is None:
+        return h[-1].clone()
+    sequence = torch.arange(batch)
+    lengths = torch.searchsorted(-inputs.batch_sizes, -sequence)
+    starts = inputs.batch_sizes.cumsum(0) - inputs.batch_sizes
+    return h[starts[lengths - 1] + sequence]
+
+
+def _forward_cpu(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    follow_torch_threads()
+    inputs, options = Inputs(*arguments[:-5]).contiguous(), arguments[-5:-1]
+    h, last, tape = _forward_fake(*inputs, *arguments[-5:])
+    _core.rnn_forward(*inputs.operands(*options), *map(pointer, (h, tape if tape.numel() else None)))
+    return h, _last_states(h, inputs, len(last)), tape
+
+
+def _backward_cpu(*arguments: Any) -> tuple[Tensor | None, ...]:
+    follow_torch_threads()
+    *tensors, h, tape, grad_h, grad_last, _ = arguments[:-4]
+    inputs, options = Inputs(*tensors).contiguous(), arguments[-4:]
+    h, grad_h, grad_last = (None if t is None else t.contiguous() for t in (h, grad_h, grad_last))
+    gradients = _backward_fake(*arguments)
+    tape = tape if tape is not None and tape.numel() else None
+    _core.rnn_backward(*inputs.operands(*options), *map(pointer, (h, tape, grad_h, grad_last, *gradients)))
+    return gradients
+
+
+def _forward_fake(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    inputs, method, with_tape = Inputs(*arguments[:-5]), *arguments[-2:]
+    n, m, _, steps, batch = inputs.sizes()
+    x = inputs.x
+    width = _core.rnn_tape_width(CORE_NAME[x.dtype], n, m, int(steps), int(batch), method) if with_tape else 0
+    rows = x.shape[:-1]
+    return x.new_empty(*rows, n), x.new_empty(batch, n), x.new_empty(rows.numel(), width)
+
+
+def _backward_fake(*arguments: Any) -> tuple[Tensor | None, ...]:
+    wanted = arguments[-5]
+    return tuple(t.new_empty(t.shape) if want else None for t, want in zip(arguments, wanted, strict=False))
+
+
+def _fold(info: Any, tensor: Any, dim: int | None) -> Any:
+    """Make the mapped dimension part of the batch: ``(..., B, k)`` becomes ``(..., B * size, k)``."""
+    return None if tensor is None else leading(info, tensor, dim).movedim(0, -2).flatten(-3, -2)
+
+
+def _fold_inputs(info: Any, inputs: Inputs, in_dims: Any) -> Inputs:
+    sizes = inputs.batch_sizes
+    return inputs._replace(
+        x=_fold(info, inputs.x, in_dims[1]),
+        h0=_fold(info, inputs.h0, in_dims[2]),
+        batch_sizes=None if sizes is None else sizes * info.batch_size,
+    )
+
+
+def _unfold(info: Any, tensor: Tensor) -> Tensor:
+    return torch.unflatten(tensor, -2, (tensor.shape[-2] // info.batch_size, info.batch_size)).movedim(-2, 0)
+
+
+def _each(info: Any, in_dims: Any, arguments: Any, op: Any) -> tuple[Any, Any]:
+    """Call the operator once for each index of the mapped dimension, and stack the results."""
+
+    def at(i: int) -> list[Any]:
+        mapped = (
+            (a, isinstance(a, Tensor) and dim is not None, dim) for a, dim in zip(arguments, in_dims, strict=True)
+        )
+        return [a.select(dim, i) if is_mapped else a for a, is_mapped, dim in mapped]
+
+    columns = zip(*(op(*at(i)) for i in range(info.batch_size)), strict=True)
+    results = tuple(None if column[0] is None else torch.stack(column) for column in columns)
+    return results, tuple(None if result is None else 0 for result in results)
+
+
+def _forward_vmap(info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
+    if any(dim is not None for dim in (in_dims[0], *in_dims[3:])):
+        return _each(info, in_dims, (*arguments[:-1], False), forward_op)
+    inputs = _fold_inputs(info, Inputs(*arguments[:-5]), in_dims)
+    h, last, tape = forward_op(*inputs, *arguments[-5:-1], False)
+    return (_unfold(info, h), _unfold(info, last), tape), (0, 0, None)
+
+
+def _backward_vmap(info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
+    *tensors, h, _, grad_h, grad_last, wanted = arguments[:-4]
+    shared = (in_dims[0], *in_dims[3 : DIFFERENTIABLE + 1])
+    if any(dim is not None for dim in shared) or any((wanted[0], *wanted[3:])):
+        return _each(info, in_dims, arguments, backward_op)
+    inputs = _fold_inputs(info, Inputs(*tensors), in_dims)
+    h_dim, _, *grad_dims = in_dims[DIFFERENTIABLE + 1 : DIFFERENTIABLE + 5]
+    grads = (_fold(info, grad, dim) for grad, dim in zip((grad_h, grad_last), grad_dims, strict=True))
+    gradients = backward_op(*inputs, _fold(info, h, h_dim), None, *grads, wanted, *arguments[-4:])
+    return tuple(None if g is None else _unfold(info, g) for g in gradients), tuple(0 if w else None for w in wanted)
+
+
+forward_op = operator(
+    f"rnn({TENSORS}, {OPTIONS}, bool with_tape) -> (Tensor, Tensor, Tensor)",
+    cpu=_forward_cpu,
+    fake=_forward_fake,
+    vmap=_forward_vmap,
+)
+backward_op = operator(
+    f"rnn_backward({TENSORS}, Tensor h, Tensor? tape, Tensor? grad_h, Tensor? grad_last, bool[] wanted, {OPTIONS})"
+    f" -> ({', '.join(['Tensor'] * DIFFERENTIABLE)})",
+    cpu=_backward_cpu,
+    fake=_backward_fake,
+    vmap=_backward_vmap,
+)
