@@ -90,18 +90,29 @@ def batch_sizes(sizes: Any, rows: int) -> int:
     return int(sizes[0])
 
 
-def pairs(nonlinearity: str, bias: Any, u: Tensor, n: int) -> None:
-    """Check what the nonlinearities of pairs ask of ``n``, of the dtype and of their bias."""
-    if nonlinearity == "oplu" and u.is_complex():
-        raise ValueError(f"nonlinearity 'oplu' orders real numbers, but u has dtype {u.dtype}")
-    if n % 2 and (nonlinearity == "oplu" or (nonlinearity == "modrelu" and not u.is_complex())):
-        raise ValueError(f"nonlinearity {nonlinearity!r} acts on pairs (i, i + n/2), but n = {n} of u is odd")
+def slope(value: float) -> float:
+    """Check the slope of a leaky ReLU."""
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"negative_slope is {value!r}, expected a finite number >= 0")
+    return float(value)
+
+
+def pairs(nonlinearity: str, n: int, is_complex: bool) -> None:
+    """Check what the nonlinearities of pairs ask of the state."""
+    if nonlinearity == "oplu" and is_complex:
+        raise ValueError("nonlinearity 'oplu' orders real numbers, but the state is complex")
+    if nonlinearity in ("oplu", "modrelu") and n % 2 and not is_complex:
+        raise ValueError(f"nonlinearity {nonlinearity!r} acts on pairs (i, i + n/2), but n = {n} is odd")
+
+
+def nonlinearity_bias(nonlinearity: str, bias: Any, u: Tensor, n: int) -> None:
+    """Check that modReLU, and no other, has a bias for each modulus."""
     if (bias is None) == (nonlinearity == "modrelu"):
         given = "missing" if bias is None else "given"
         raise ValueError(f"nonlinearity_bias is {given} with nonlinearity {nonlinearity!r}; 'modrelu' alone takes one")
     if bias is not None:
         _tensor("nonlinearity_bias", bias)
-        real = torch.float32 if u.dtype in HALF_TYPES else u.real.dtype
+        real = u.real.dtype if u.is_complex() else u.dtype
         if bias.dtype != real or bias.device != u.device:
             raise TypeError(f"nonlinearity_bias is {bias.dtype} on {bias.device} but u is {u.dtype} on {u.device}")
         shape("nonlinearity_bias", bias, (n if u.is_complex() else n // 2,))

@@ -204,25 +204,22 @@ def rnn(
     tensor([[ 1.,  2.],
             [-2., -1.]], dtype=torch.float64)
     """
-    shared = {"h0": h0, "input_weight": input_weight, "bias": bias}
-    compute = _check.operands(u, x=x, **shared)
+    compute = _check.operands(u, x=x, h0=h0, input_weight=input_weight, bias=bias)
     n, _ = _check.reflections(u)
     if u.dim() != 2:
         raise ValueError(f"u has shape {tuple(u.shape)}, but rnn takes one matrix: expected (n, m)")
     _check.phases(phases, u, n)
     _check.one_of("method", method, METHODS)
     _check.one_of("nonlinearity", nonlinearity, NONLINEARITIES)
-    if not 0 <= negative_slope < float("inf"):
-        raise ValueError(f"negative_slope is {negative_slope!r}, expected a finite number >= 0")
-    _check.pairs(nonlinearity, nonlinearity_bias, u, n)
+    negative_slope = _check.slope(negative_slope)
+    _check.pairs(nonlinearity, n, u.is_complex())
+    _check.nonlinearity_bias(nonlinearity, nonlinearity_bias, u, n)
     _check.shape("bias", bias, (n,))
 
-    dims, layout = ((2,), "(rows, d)") if batch_sizes is not None else ((2, 3), "(T, B, d) or (T, d)")
-    if x.dim() not in dims:
-        raise ValueError(f"x has shape {tuple(x.shape)}, expected {layout}")
-    d = x.shape[-1]
-    if input_weight is None and d != n:
-        raise ValueError(f"x has shape {tuple(x.shape)}, expected a last axis of {n}, the n of u, without input_weight")
+    d = n if input_weight is None else x.shape[-1] if x.dim() else 0
+    layouts = ((2,), f"(rows, {d})") if batch_sizes is not None else ((2, 3), f"(T, B, {d}) or (T, {d})")
+    if x.dim() not in layouts[0] or x.shape[-1] != d:
+        raise ValueError(f"x has shape {tuple(x.shape)}, expected {layouts[1]} to match n = {n} of u")
     _check.shape("input_weight", input_weight, (n, d))
 
     unbatched = batch_sizes is None and x.dim() == 2
@@ -230,17 +227,16 @@ def rnn(
     batch = sequences.shape[1] if batch_sizes is None else _check.batch_sizes(batch_sizes, len(x))
     if h0 is not None:
         if tuple(h0.shape) != (n,) and (unbatched or tuple(h0.shape) != (batch, n)):
-            raise ValueError(
-                f"h0 has shape {tuple(h0.shape)}, expected {'' if unbatched else f'({batch}, {n}) or '}({n},)"
-            )
+            expected = f"({n},)" if unbatched else f"({batch}, {n}) or ({n},)"
+            raise ValueError(f"h0 has shape {tuple(h0.shape)}, expected {expected}")
         h0 = h0.expand(batch, n)
     elif batch_sizes is not None:
         h0 = x.new_zeros(batch, n)
 
-    tensors = (None if t is None else _cast(t, compute) for t in (u, sequences, h0, input_weight, bias))
-    h, last = ops.rnn(
-        *tensors, phases, nonlinearity_bias, batch_sizes, nonlinearity, float(negative_slope), transpose, method
-    )
+    tensors = [None if t is None else _cast(t, compute) for t in (u, sequences, h0, input_weight, bias)]
+    if nonlinearity_bias is not None and u.dtype in _check.HALF_TYPES:
+        nonlinearity_bias = nonlinearity_bias.to(compute)
+    h, last = ops.rnn(*tensors, phases, nonlinearity_bias, batch_sizes, nonlinearity, negative_slope, transpose, method)
     if unbatched:
         h, last = h.squeeze(1), last.squeeze(0)
     return _cast(h, x.dtype), _cast(last, x.dtype)

@@ -1,0 +1,290 @@
+"""What ``OrthogonalRNN`` and ``UnitaryRNN`` share: one recurrence (a cell), and layers of them over sequences."""
+
+from __future__ import annotations
+
+import warnings
+from math import pi, sqrt
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from householder._validate import METHODS, NONLINEARITIES
+from householder.torch import _check, _reflections
+from householder.torch.functional import matrix, rnn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class RecurrentCell(nn.Module):
+    """The parameters of one recurrence; ``forward`` is one step of it, ``run`` a whole sequence."""
+
+    complex_state: ClassVar[bool]
+    reflections: nn.Parameter
+    weight_ih: nn.Parameter
+    bias: nn.Parameter | None
+    h0: nn.Parameter | None
+    nonlinearity_bias: nn.Parameter | None
+    phases: nn.Parameter | None
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        num_reflections: int | None = None,
+        nonlinearity: str = "leaky_relu",
+        negative_slope: float = 0.1,
+        bias: bool = True,
+        constraint: str = "hard",
+        learn_h0: bool = False,
+        method: str = "auto",
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.input_size = _reflections.positive("input_size", input_size)
+        self.hidden_size = n = _reflections.positive("hidden_size", hidden_size)
+        self.num_reflections = _reflections.count(num_reflections, n, n - self.complex_state)
+        _check.one_of("nonlinearity", nonlinearity, NONLINEARITIES)
+        _check.one_of("method", method, METHODS)
+        _check.pairs(nonlinearity, n, self.complex_state)
+        self.nonlinearity = nonlinearity
+        self.negative_slope = _check.slope(negative_slope)
+        self.constraint = _reflections.check_constraint(constraint)
+        self.method = method
+
+        kind = dtype or torch.get_default_dtype()
+        kind = torch.complex(*torch.zeros(2, dtype=kind)).dtype if self.complex_state else kind
+
+        def parameter(*shape: int, wanted: bool = True, real: bool = False) -> nn.Parameter | None:
+            empty = torch.empty(shape, device=device, dtype=kind)
+            return nn.Parameter(empty.real.clone() if real else empty) if wanted else None
+
+        self.register_parameter("reflections", parameter(n, self.num_reflections))
+        self.register_parameter("phases", parameter(n, wanted=self.complex_state, real=True))
+        self.register_parameter("weight_ih", parameter(n, input_size))
+        self.register_parameter("bias", parameter(n, wanted=bias))
+        self.register_parameter("h0", parameter(n, wanted=learn_h0))
+        moduli = n if self.complex_state else n // 2
+        self.register_parameter("nonlinearity_bias", parameter(moduli, wanted=nonlinearity == "modrelu", real=True))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new reflections, phases, input weights and initial state; set biases to zero."""
+        _reflections.initialise_(self.reflections)
+        _uniform_(self.weight_ih, sqrt(6 / (self.input_size + self.hidden_size)))
+        if self.phases is not None:
+            _uniform_(self.phases, pi)
+        if self.h0 is not None:
+            _uniform_(self.h0, sqrt(3 / (2 * self.hidden_size)))
+        for bias in (self.bias, self.nonlinearity_bias):
+            if bias is not None:
+                nn.init.zeros_(bias)
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:  # noqa: A002
+        """Take one step: ``input (B, input_size)`` or ``(input_size,)`` and the state before to the state after."""
+        if input.dim() not in (1, 2) or input.shape[-1] != self.input_size:
+            raise ValueError(
+                f"input has shape {tuple(input.shape)}, expected (B, {self.input_size}) or ({self.input_size},)"
+            )
+        return self.run(input.unsqueeze(0), hx)[1]
+
+    def run(self, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Run over ``x (T, B, input_size)``, ``(T, input_size)`` or packed rows: all states and the last."""
+        return rnn(
+            _reflections.constrain(self.reflections, self.constraint),
+            x.to(self.reflections.dtype) if self.complex_state else x,
+            self.h0 if hx is None else hx,
+            nonlinearity=self.nonlinearity,
+            negative_slope=self.negative_slope,
+            nonlinearity_bias=self.nonlinearity_bias,
+            input_weight=self.weight_ih,
+            bias=self.bias,
+            phases=self.phases,
+            batch_sizes=batch_sizes,
+            method=self.method,
+        )
+
+    def matrix(self) -> Tensor:
+        """Form the recurrent matrix ``W``, ``(hidden_size, hidden_size)``."""
+        return matrix(_reflections.constrain(self.reflections, self.constraint), self.phases)
+
+    def extra_repr(self) -> str:
+        """Show sizes and names."""
+        sizes = f"{self.input_size}, {self.hidden_size}, num_reflections={self.num_reflections}"
+        return f"{sizes}, nonlinearity={self.nonlinearity!r}, bias={self.bias is not None}"
+
+
+def _uniform_(tensor: Tensor, bound: float) -> None:
+    """Fill uniformly in [-bound, bound]; complex numbers get the same mean square."""
+    if tensor.is_complex():
+        tensor, bound = torch.view_as_real(tensor.detach()), bound / sqrt(2)
+    nn.init.uniform_(tensor, -bound, bound)
+
+
+class RecurrentLayer(nn.Module):
+    """Cells stacked in layers and directions, with the interface of ``torch.nn.RNN``."""
+
+    cell_type: ClassVar[type[RecurrentCell]]
+    cells: nn.ModuleList
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        num_reflections: int | Sequence[int | None] | None = None,
+        nonlinearity: str = "leaky_relu",
+        negative_slope: float = 0.1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        constraint: str = "hard",
+        learn_h0: bool = False,
+        method: str = "auto",
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = _reflections.positive("num_layers", num_layers)
+        self.bias = bias
+        self.batch_first = batch_first
+        self.dropout = dropout
+        self.bidirectional = bidirectional
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"dropout is {dropout!r}, expected a number in [0, 1]")
+        if dropout > 0 and num_layers == 1:
+            warnings.warn(f"dropout={dropout} acts between layers, so it does nothing with num_layers=1", stacklevel=2)
+        counts = num_reflections
+        if counts is None or isinstance(counts, int):
+            counts = [counts] * num_layers
+        if len(counts) != num_layers:
+            raise ValueError(f"num_reflections is {num_reflections}, expected one number or {num_layers}, one a layer")
+        self.cells = nn.ModuleList(
+            self.cell_type(
+                hidden_size * self._directions if layer else input_size,
+                hidden_size,
+                num_reflections=counts[layer],
+                nonlinearity=nonlinearity,
+                negative_slope=negative_slope,
+                bias=bias,
+                constraint=constraint,
+                learn_h0=learn_h0,
+                method=method,
+                device=device,
+                dtype=dtype,
+            )
+            for layer in range(num_layers)
+            for _ in range(self._directions)
+        )
+
+    def _cell(self, k: int) -> RecurrentCell:
+        return cast("RecurrentCell", self.cells[k])
+
+    @property
+    def _directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    def reset_parameters(self) -> None:
+        """Draw new parameters for every cell."""
+        for k in range(len(self.cells)):
+            self._cell(k).reset_parameters()
+
+    def flatten_parameters(self) -> None:
+        """Do nothing: the parameters need no common storage. Present because ``torch.nn.RNN`` has it."""
+
+    def forward(
+        self,
+        input: Tensor | PackedSequence,  # noqa: A002
+        hx: Tensor | None = None,
+    ) -> tuple[Tensor | PackedSequence, Tensor]:
+        """Run over sequences.
+
+        Parameters
+        ----------
+        input : Tensor, shape (T, B, input_size), (T, input_size) or, if ``batch_first``, (B, T, input_size)
+            Or a ``PackedSequence``.
+        hx : Tensor, shape (D * num_layers, B, hidden_size), or (D * num_layers, hidden_size) without a batch
+            Initial states; by default learned or zero.
+
+        Returns
+        -------
+        output : Tensor, shape (T, B, D * hidden_size), or in the form of ``input``
+            States of the last layer; D is 2 if bidirectional, else 1.
+        h_n : Tensor, shape (D * num_layers, B, hidden_size), or (D * num_layers, hidden_size)
+            Last states of all layers; those of the reverse direction belong to the first time step.
+        """
+        if isinstance(input, PackedSequence):
+            return self._forward_packed(input, hx)
+        if input.dim() not in (2, 3) or input.shape[-1] != self.input_size:
+            shapes = f"{'(B, T' if self.batch_first else '(T, B'}, {self.input_size}) or (T, {self.input_size})"
+            raise ValueError(f"input has shape {tuple(input.shape)}, expected {shapes}")
+        swapped = self.batch_first and input.dim() == 3
+        x = input.transpose(0, 1) if swapped else input
+        self._check_hx(hx, tuple(x.shape[1:-1]))
+        output, h_n = self._run(x, hx, None, None)
+        return output.transpose(0, 1) if swapped else output, h_n
+
+    def _forward_packed(self, packed: PackedSequence, hx: Tensor | None) -> tuple[PackedSequence, Tensor]:
+        data, batch_sizes, sorted_indices, unsorted_indices = packed
+        if data.dim() != 2 or data.shape[-1] != self.input_size:
+            raise ValueError(f"input packs data of shape {tuple(data.shape)}, expected (rows, {self.input_size})")
+        self._check_hx(hx, (int(batch_sizes[0]),))
+        if hx is not None and sorted_indices is not None:
+            hx = hx.index_select(1, sorted_indices)
+        output, h_n = self._run(data, hx, batch_sizes, _reversal(batch_sizes) if self.bidirectional else None)
+        if unsorted_indices is not None:
+            h_n = h_n.index_select(1, unsorted_indices)
+        return PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices), h_n
+
+    def _check_hx(self, hx: Tensor | None, batch: tuple[int, ...]) -> None:
+        _check.shape("hx", hx, (len(self.cells), *batch, self.hidden_size))
+
+    def _run(
+        self, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None, reversal: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        last: list[Tensor] = []
+        for layer in range(self.num_layers):
+            outputs = []
+            for direction in range(self._directions):
+                k = len(last)
+                inputs = _reverse(x, reversal) if direction else x
+                states, final = self._cell(k).run(inputs, None if hx is None else hx[k], batch_sizes)
+                outputs.append(_reverse(states, reversal) if direction else states)
+                last.append(final)
+            x = torch.cat(outputs, -1) if self.bidirectional else outputs[0]
+            if self.dropout and layer < self.num_layers - 1:
+                x = nn.functional.dropout(x, self.dropout, self.training)
+        return x, torch.stack(last)
+
+    def extra_repr(self) -> str:
+        """Show what the cells do not."""
+        changed = {
+            "num_layers": (self.num_layers, 1),
+            "batch_first": (self.batch_first, False),
+            "dropout": (self.dropout, 0.0),
+            "bidirectional": (self.bidirectional, False),
+        }
+        shown = "".join(f", {name}={value}" for name, (value, default) in changed.items() if value != default)
+        return f"{self.input_size}, {self.hidden_size}{shown}"
+
+
+def _reverse(x: Tensor, reversal: Tensor | None) -> Tensor:
+    """Reverse time, by an index where sequences are packed."""
+    return x.flip(0) if reversal is None else x[reversal]
+
+
+def _reversal(batch_sizes: Tensor) -> Tensor:
+    """Give the row that each packed row becomes when every sequence is reversed in its own length."""
+    steps, starts = torch.arange(len(batch_sizes)), batch_sizes.cumsum(0) - batch_sizes
+    step = steps.repeat_interleave(batch_sizes)
+    sequence = torch.arange(len(step)) - starts[step]
+    lengths = torch.searchsorted(-batch_sizes, -torch.arange(int(batch_sizes[0])))
+    return starts[lengths[sequence] - 1 - step] + sequence

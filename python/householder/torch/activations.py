@@ -1,0 +1,86 @@
+"""Nonlinearities that keep norms or directions, beside those of torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from householder.torch import expressions
+
+
+class OPLU(nn.Module):
+    r"""Sort pairs of features: :math:`(x_i, x_{i+n/2}) \to (\max, \min)`. It keeps the norm, forward and backward.
+
+    Shape: ``(..., n)`` with even n to ``(..., n)``.
+
+    Raises
+    ------
+    ValueError
+        The number of features is odd, or they are complex.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> ht.OPLU()(torch.tensor([1.0, 5.0, 2.0, 3.0]))
+    tensor([2., 5., 1., 3.])
+    """
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """Sort the pairs of ``input``."""
+        if input.is_complex() or input.shape[-1] % 2:
+            raise ValueError(
+                f"input is {input.dtype} of shape {tuple(input.shape)}, expected real numbers and an even last axis"
+            )
+        return expressions.oplu(input)
+
+
+class ModReLU(nn.Module):
+    r"""Add a learned bias to moduli, cut off at zero: :math:`(|z| + b)\, z / |z|` if :math:`|z| + b > 0`, else 0.
+
+    Parameters
+    ----------
+    num_moduli : int
+        Number k of complex features.
+    device, dtype
+        Of the bias, which is real.
+
+    Attributes
+    ----------
+    bias : Parameter, shape (k,)
+        Zero at the start.
+
+    Shape: complex ``(..., k)``, or real ``(..., 2 k)`` holding ``[Re; Im]``: the pairs ``(i, i + k)``.
+
+    Raises
+    ------
+    ValueError
+        The last axis does not fit k.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> phi = ht.ModReLU(2)
+    >>> _ = phi.bias.data.copy_(torch.tensor([-3.0, 5.0]))
+    >>> phi(torch.tensor([3 + 4j, 5 + 0j])).tolist()
+    [(1.2000000476837158+1.600000023841858j), (10+0j)]
+    """
+
+    def __init__(self, num_moduli: int, device: Any = None, dtype: torch.dtype | None = None) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(num_moduli, device=device, dtype=dtype))
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """Shrink or stretch the moduli of ``input``."""
+        k = len(self.bias)
+        expected = k if input.is_complex() else 2 * k
+        if input.shape[-1] != expected:
+            raise ValueError(f"input is {input.dtype} of shape {tuple(input.shape)}, expected (..., {expected})")
+        return expressions.modrelu(input, self.bias)
+
+    def extra_repr(self) -> str:
+        """Show the number of moduli."""
+        return str(len(self.bias))

@@ -1,0 +1,149 @@
+"""``Orthogonal``: a linear layer whose weight is orthogonal, or a frame of orthonormal columns or rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from householder.torch import _reflections
+from householder.torch.functional import apply, matrix
+
+
+class Orthogonal(nn.Module):
+    r"""Compute :math:`y = W x + b` with an orthogonal weight, the product of Householder reflections.
+
+    With ``in_features == out_features = n`` the weight is orthogonal. Otherwise it is a frame: its columns are
+    orthonormal if ``out_features`` is greater (:math:`W^T W = I`, norms are kept), its rows if it is smaller
+    (:math:`W W^T = I`). The layer applies m reflections in O(n m) for each vector and forms no matrix.
+
+    Parameters
+    ----------
+    in_features, out_features : int
+        Sizes; ``out_features`` is ``in_features`` by default. n is the greater and k the smaller of them.
+    num_reflections : int, optional
+        m, at most k; ``max(1, k // 8)`` by default. All orthogonal matrices, or frames, are reached with ``m = k``;
+        fewer cost less, in time as in parameters.
+    bias : bool
+        Learn an additive bias.
+    constraint : {"hard", "soft"}
+        For ``num_reflections == in_features == out_features`` the last number ``u_1`` is the sign of the determinant,
+        up to :math:`(-1)^{n-1}`: "hard" makes it 1 or -1, "soft" lets it be anything in [-1, 1], and W is then not
+        orthogonal in one direction.
+    method : {"auto", "reflections", "wy", "dense"}
+        The algorithm, as in :func:`apply`.
+    device, dtype
+        Of the parameters.
+
+    Attributes
+    ----------
+    reflections : Parameter, shape (n, m)
+        Random unit columns at the start. Only their directions matter; entries above the diagonal are unused.
+    bias : Parameter, shape (out_features,) or None
+
+    Shape: ``(..., in_features)`` to ``(..., out_features)``.
+
+    Raises
+    ------
+    ValueError
+        A size, the number of reflections or a name is out of range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> layer = ht.Orthogonal(6, num_reflections=2, dtype=torch.float64)
+    >>> x = torch.randn(3, 6, dtype=torch.float64)
+    >>> torch.allclose(layer(x).norm(dim=-1), x.norm(dim=-1))
+    True
+    >>> torch.allclose(layer.inverse(layer(x)), x)
+    True
+    >>> ht.Orthogonal(6, 4).matrix().shape
+    torch.Size([4, 6])
+    """
+
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int | None = None,
+        num_reflections: int | None = None,
+        bias: bool = False,
+        constraint: str = "hard",
+        method: str = "auto",
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.in_features = _reflections.positive("in_features", in_features)
+        self.out_features = in_features if out_features is None else _reflections.positive("out_features", out_features)
+        n, k = max(self.in_features, self.out_features), min(self.in_features, self.out_features)
+        self.num_reflections = _reflections.count(num_reflections, k, k)
+        self.constraint = _reflections.check_constraint(constraint)
+        self.method = method
+        self.reflections = nn.Parameter(torch.empty(n, self.num_reflections, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.empty(self.out_features, device=device, dtype=dtype)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new reflections and set the bias to zero."""
+        _reflections.initialise_(self.reflections)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """Map ``input (..., in_features)`` to ``(..., out_features)``."""
+        output = self._multiply(input, self.in_features, self.out_features, adjoint=False)
+        return output if self.bias is None else output + self.bias.to(output.dtype)
+
+    def inverse(self, output: Tensor) -> Tensor:
+        """Map ``output (..., out_features)`` back: the inverse of a square layer, the pseudo-inverse of a frame."""
+        if self.bias is not None:
+            output = output - self.bias.to(output.dtype)
+        restored = self._multiply(output, self.out_features, self.in_features, adjoint=True)
+        if self._has_sign() and self.constraint == "soft":
+            u_1 = self._seen()[-1:, -1]
+            restored = restored / torch.cat([torch.ones_like(self.reflections[1:, -1]), u_1 * u_1])
+        return restored
+
+    def matrix(self) -> Tensor:
+        """Form the weight, ``(out_features, in_features)``."""
+        w = matrix(self._seen())
+        if self.in_features > self.out_features:
+            return w[:, : self.out_features].mT
+        return w[:, : self.in_features]
+
+    @property
+    def logdet(self) -> Tensor:
+        """The logarithm of ``|det W|`` of a square layer: zero, or ``log |u_1|`` under the soft constraint."""
+        if self.in_features != self.out_features:
+            raise ValueError(f"a frame of shape ({self.out_features}, {self.in_features}) has no determinant")
+        if self._has_sign() and self.constraint == "soft":
+            return self._seen()[-1, -1].abs().log()
+        return self.reflections.new_zeros(())
+
+    def extra_repr(self) -> str:
+        """Show sizes."""
+        sizes = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{sizes}, num_reflections={self.num_reflections}, bias={self.bias is not None}"
+
+    def _has_sign(self) -> bool:
+        return self.num_reflections == len(self.reflections)
+
+    def _seen(self) -> Tensor:
+        return _reflections.constrain(self.reflections, self.constraint)
+
+    def _multiply(self, vectors: Tensor, given: int, wanted: int, *, adjoint: bool) -> Tensor:
+        """Multiply by the weight or by its adjoint.
+
+        The frame is the first k columns F of a square product: a wide weight is F', and a weight that widens is F.
+        """
+        if not vectors.dim() or vectors.shape[-1] != given:
+            raise ValueError(f"expected a last axis of {given}, got a tensor of shape {tuple(vectors.shape)}")
+        transpose = given > wanted or (given == wanted and adjoint)
+        if wanted > given:
+            vectors = nn.functional.pad(vectors, (0, wanted - given))
+        product = apply(self._seen(), vectors, transpose=transpose, method=self.method)
+        return product[..., :wanted] if wanted < given else product
