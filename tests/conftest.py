@@ -11,10 +11,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 COMPLEX_READY = False
+PAIRED_READY = False
 REAL_DTYPES = ["float32", "float64"]
 COMPLEX_DTYPES = ["complex64", "complex128"] if COMPLEX_READY else []
 DTYPES = REAL_DTYPES + COMPLEX_DTYPES
 DOUBLES = [dtype for dtype in DTYPES if dtype in ("float64", "complex128")]
+NONLINEARITIES = ["identity", "tanh", "relu", "leaky_relu"] + (["oplu", "modrelu"] if PAIRED_READY else [])
 METHODS = ["auto", "reflections", "wy", "dense"]
 SIZES = [1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 65, 100, 128, 129, 257]  # around the edges of blocks and registers
 

@@ -38,12 +38,14 @@ def normalize(u: Any) -> Array:
     u = _cpu.array("u", u)
     n, m = _validate.reflections(u)
     unit: Array = np.tril(u)
-    columns = unit[..., : m - (m == n)]
-    largest = np.abs(columns).max(axis=-2, keepdims=True, initial=0)
-    columns /= np.where(largest == 0, 1, largest)
-    norm = np.linalg.norm(columns, axis=-2, keepdims=True)
-    columns /= np.where(norm == 0, 1, norm)
-    columns *= ~(largest * norm < np.finfo(u.dtype).tiny)
+    # Real and imaginary parts on a last axis: complex division overflows where real division does not.
+    columns = unit.view(unit.real.dtype).reshape(*unit.shape, -1)[..., : m - (m == n), :]
+    with np.errstate(invalid="ignore"):
+        largest = np.abs(columns).max(axis=(-3, -1), keepdims=True, initial=0)
+        columns /= np.where(largest == 0, 1, largest)
+        norm = np.sqrt(np.square(columns).sum(axis=(-3, -1), keepdims=True))
+        columns /= np.where(norm == 0, 1, norm)
+        columns *= ~(largest * norm < np.finfo(u.dtype).tiny)
     return unit
 
 

@@ -61,7 +61,7 @@ def rnn_forward(
         step 2 of the ``batch_sizes[1]`` first of them, and so on, never increasing.
     transpose : bool
         ``W*`` in place of W.
-    method : {"auto", "reflections", "wy", "dense"}
+    method : {"auto", "wy", "dense"}
         As in :func:`forward`.
 
     Returns
@@ -211,7 +211,7 @@ def _validated(raw: Sequence) -> tuple[ModuleType, Sequence, _Extent]:
     if raw.input_weight is None and x.shape[-1] != n:
         raise ValueError(f"x has shape {x.shape}, expected a last axis of n = {n} where there is no input_weight")
     _validate.one_of("nonlinearity", raw.nonlinearity, _validate.NONLINEARITIES)
-    _validate.one_of("method", raw.method, _validate.METHODS)
+    _validate.one_of("method", raw.method, _validate.SEQUENCE_METHODS)
     sequence = raw._replace(
         u=u,
         x=x,

@@ -10,6 +10,7 @@ import numpy as np
 from householder._types import Array
 
 METHODS = ("auto", "reflections", "wy", "dense")
+SEQUENCE_METHODS = ("auto", "wy", "dense")
 NONLINEARITIES = ("identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu")
 
 

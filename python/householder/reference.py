@@ -29,11 +29,11 @@ def split(u: Array, phases: Array | None = None) -> tuple[Array, Array, Array]:
         d[-1] = columns[-1, -1]
         columns = columns[:, :-1]
     largest = np.abs(columns).max(axis=0)
-    scaled = columns / np.where(largest == 0, 1, largest)
-    norm = largest * np.linalg.norm(scaled, axis=0)
-    zero = norm < smallest
-    v = np.where(zero, 0, scaled / np.where(zero, 1, np.linalg.norm(scaled, axis=0)))
-    return v, np.where(zero, np.inf, norm), d
+    scale = np.where(largest < smallest, 1, largest)
+    scaled_norm = np.linalg.norm(columns / scale, axis=0)
+    zero = scale * scaled_norm < smallest
+    v = np.where(zero, 0, columns / scale / np.where(zero, 1, scaled_norm))
+    return v, np.where(zero, np.inf, scale * scaled_norm), d
 
 
 def reflection(v: Array) -> Array:

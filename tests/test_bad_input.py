@@ -1,0 +1,243 @@
+"""What no result exists for is refused, with the argument, what it was and what was expected."""
+
+import re
+
+import numpy as np
+import pytest
+
+import householder as hh
+
+F = np.ones
+U, H, G = F((5, 3)), F((2, 5)), F((2, 5))
+X, S = F((4, 2, 5)), F((4, 2, 5))  # inputs and states of a sequence
+C = np.complex128
+
+
+class Foreign:
+    """An array of another library, as far as anyone can tell."""
+
+    shape, dtype = (5,), np.dtype(float)
+
+    def __dlpack__(self):
+        raise AssertionError("nobody may convert it")
+
+
+CuPy = type("ndarray", (Foreign,), {"__module__": "cupy"})
+Torch = type("Tensor", (Foreign,), {"__module__": "torch"})
+
+
+SHAPES = {
+    "u of one axis": (lambda: hh.forward(F(5), H), "u has shape (5,), expected (..., n, m) with 1 <= m <= n"),
+    "m > n": (lambda: hh.forward(F((3, 4)), H), "u has shape (3, 4), expected (..., n, m) with 1 <= m <= n"),
+    "m = 0": (lambda: hh.forward(F((3, 0)), H), "u has shape (3, 0), expected"),
+    "n = 0": (lambda: hh.matrix(F((0, 0))), "u has shape (0, 0), expected"),
+    "complex m = n": (lambda: hh.matrix(F((3, 3), C)), "m <= n - 1; phases (n,) supply the rest of U(n)"),
+    "h of another n": (lambda: hh.forward(U, F((2, 4))), "h has shape (2, 4), expected (..., 5)"),
+    "h without axes": (lambda: hh.forward(U, F(())), "h has shape (), expected (..., 5)"),
+    "leading axes": (lambda: hh.forward(F((2, 5, 3)), F((3, 5))), "u (2, 5, 3) and h (3, 5) do not broadcast"),
+    "grad_c": (lambda: hh.backward(U, H, F((3, 5))), "grad_c has shape (3, 5), expected (2, 5)"),
+    "grad_c unbroadcast": (
+        lambda: hh.backward(F((3, 5, 3)), F((1, 5)), F((1, 5))),
+        "grad_c has shape (1, 5), expected (3, 5)",
+    ),
+    "tape": (lambda: hh.backward(U, H, G, tape=F((2, 3, 5))), "tape has shape (2, 3, 5), expected (2, 4, 5)"),
+    "tape of a batch": (lambda: hh.forward_tape(F((2, 5, 3)), H), "forward_tape takes one matrix: expected (n, m)"),
+    "backward of a batch": (
+        lambda: hh.backward(F((2, 5, 3)), H, G, tape=F((2, 4, 5))),
+        "backward with a tape takes one matrix",
+    ),
+    "phases of a real u": (lambda: hh.forward(U, H, phases=F(5)), "phases are for complex u, but u has dtype float64"),
+    "phases": (lambda: hh.matrix(F((5, 3), C), F(4)), "phases has shape (4,), expected (5,)"),
+    "wy": (lambda: hh.wy(F(3)), "u has shape (3,), expected"),
+    "normalize": (lambda: hh.normalize(F((2, 3))), "u has shape (2, 3), expected"),
+    "snap": (lambda: hh.snap(F((2, 3))), "u has shape (2, 3), expected"),
+    "q": (lambda: hh.factor(F((2, 3))), "q has shape (2, 3), expected (n, n) with n >= 1"),
+    "q of a batch": (lambda: hh.factor(F((2, 3, 3))), "q has shape (2, 3, 3), expected (n, n)"),
+    "q of no size": (lambda: hh.factor(F((0, 0))), "q has shape (0, 0), expected (n, n) with n >= 1"),
+    "complex q of size 1": (lambda: hh.factor(F((1, 1), C)), "q has shape (1, 1), expected (n, n) with n >= 2"),
+    "m of factor": (lambda: hh.factor(np.eye(3), 4), "m is 4, expected at least 1 and at most 3"),
+    "real_form": (lambda: hh.real_form(F((2, 3), C)), "w has shape (2, 3), expected square matrices"),
+    "haar": (lambda: hh.haar(3, 4), "m is 4, expected at least 1 and at most 3"),
+    "haar of no size": (lambda: hh.haar(0), "n is 0, expected at least 1"),
+    "complex haar of size 1": (lambda: hh.haar(1, dtype=C), "n is 1, expected at least 2"),
+    "complex haar of full size": (lambda: hh.haar(3, 3, dtype=C), "m is 3, expected at least 1 and at most 2"),
+    "ragged lists": (lambda: hh.forward([[1.0], [2.0, 3.0]], [1.0]), "u does not make an array"),
+    "method": (
+        lambda: hh.forward(U, H, method="fast"),
+        "method is 'fast', expected one of 'auto', 'reflections', 'wy', 'dense'",
+    ),
+    "no method": (lambda: hh.backward(U, H, G, method=None), "method is None, expected one of"),
+    "method with a tape": (
+        lambda: hh.backward(U, H, G, method="wy", tape=F((2, 4, 5))),
+        "method is 'wy', expected one of 'auto', 'refl",
+    ),
+    "threads": (lambda: hh.set_num_threads(0), "k is 0, expected at least 1"),
+    "too many threads": (lambda: hh.set_num_threads(10**30), "expected at least 1 and at most"),
+}
+
+SEQUENCES = {
+    "u of a batch": (lambda: hh.rnn_forward(F((2, 5, 3)), X), "a sequence takes one matrix: expected (n, m)"),
+    "x of one axis": (lambda: hh.rnn_forward(U, F(5)), "x has shape (5,), expected (T, B, d) or (T, d)"),
+    "x without axes": (lambda: hh.rnn_forward(U, F(())), "x has shape ()"),
+    "x of four axes": (lambda: hh.rnn_forward(U, F((1, 2, 3, 5))), "expected (T, B, d) or (T, d)"),
+    "x of another n": (lambda: hh.rnn_forward(U, F((4, 2, 3))), "x has shape (4, 2, 3), expected a last axis of n = 5"),
+    "x of no width": (
+        lambda: hh.rnn_forward(U, F((4, 2, 0)), input_weight=F((5, 0))),
+        "expected a last axis of at least 1",
+    ),
+    "h0": (lambda: hh.rnn_forward(U, X, F((3, 5))), "h0 has shape (3, 5), expected (2, 5) or (5,)"),
+    "h0 of one sequence": (lambda: hh.rnn_forward(U, F((4, 5)), F((1, 5))), "h0 has shape (1, 5), expected (5,)"),
+    "input_weight": (
+        lambda: hh.rnn_forward(U, X, input_weight=F((5, 4))),
+        "input_weight has shape (5, 4), expected (5, 5)",
+    ),
+    "bias": (lambda: hh.rnn_forward(U, X, bias=F(4)), "bias has shape (4,), expected (5,)"),
+    "phases": (lambda: hh.rnn_forward(U, X, phases=F(5)), "phases are for complex u"),
+    "nonlinearity": (lambda: hh.rnn_forward(U, X, nonlinearity="gelu"), "nonlinearity is 'gelu', expected one of"),
+    "method": (lambda: hh.rnn_forward(U, X, method="fast"), "method is 'fast', expected one of"),
+    "negative slope": (
+        lambda: hh.rnn_forward(U, X, negative_slope=-0.1),
+        "negative_slope is -0.1, expected a finite number >= 0",
+    ),
+    "slope of NaN": (lambda: hh.rnn_forward(U, X, negative_slope=np.nan), "negative_slope is nan"),
+    "slope of infinity": (lambda: hh.rnn_forward(U, X, negative_slope=np.inf), "negative_slope is inf"),
+    "odd OPLU": (lambda: hh.rnn_forward(U, X, nonlinearity="oplu"), "'oplu' pairs i with i + n/2: n = 5 is odd"),
+    "odd modReLU": (
+        lambda: hh.rnn_forward(U, X, nonlinearity="modrelu", nonlinearity_bias=F(2)),
+        "n = 5 is odd, expected an even n",
+    ),
+    "modReLU without bias": (
+        lambda: hh.rnn_forward(F((4, 2)), F((1, 4)), nonlinearity="modrelu"),
+        "nonlinearity_bias is missing",
+    ),
+    "modReLU's bias": (
+        lambda: hh.rnn_forward(F((4, 2)), F((1, 4)), nonlinearity="modrelu", nonlinearity_bias=F(4)),
+        "nonlinearity_bias has shape (4,), expected (2,)",
+    ),
+    "bias of no modReLU": (
+        lambda: hh.rnn_forward(U, X, nonlinearity_bias=F(5)),
+        "nonlinearity_bias is given for 'leaky_relu'",
+    ),
+    "complex OPLU": (
+        lambda: hh.rnn_forward(F((4, 2), C), F((1, 4), C), nonlinearity="oplu"),
+        "'oplu' orders real numbers",
+    ),
+    "increasing batch_sizes": (lambda: hh.rnn_forward(U, F((5, 5)), batch_sizes=[2, 3]), "that never increase"),
+    "zero in batch_sizes": (
+        lambda: hh.rnn_forward(U, F((2, 5)), batch_sizes=[2, 0]),
+        "batch_sizes is [2, 0], expected one axis of positive",
+    ),
+    "batch_sizes of two axes": (
+        lambda: hh.rnn_forward(U, F((4, 5)), batch_sizes=[[2, 2]]),
+        "expected one axis of positive integers",
+    ),
+    "sum of batch_sizes": (
+        lambda: hh.rnn_forward(U, F((4, 5)), batch_sizes=[3, 2]),
+        "expected (sum(batch_sizes), d) = (5, d)",
+    ),
+    "unpacked x": (
+        lambda: hh.rnn_forward(U, F((5, 1, 5)), batch_sizes=[3, 2]),
+        "x has shape (5, 1, 5), expected (sum(batch_sizes), d)",
+    ),
+    "h": (lambda: hh.rnn_backward(U, X, None, F((4, 5)), S), "h has shape (4, 5), expected (4, 2, 5)"),
+    "grad_h": (lambda: hh.rnn_backward(U, X, None, S, F((4, 1, 5))), "grad_h has shape (4, 1, 5), expected (4, 2, 5)"),
+    "grad_last": (
+        lambda: hh.rnn_backward(U, X, None, S, S, grad_last=F(5)),
+        "grad_last has shape (5,), expected (2, 5)",
+    ),
+    "no gradient": (lambda: hh.rnn_backward(U, X, None, S, None), "grad_h and grad_last are both None"),
+}
+
+TYPES = {
+    "u of integers": (
+        lambda: hh.forward(F((5, 3), int), H),
+        "u has dtype int64, expected one of float32, float64, complex64, complex128",
+    ),
+    "u of lists of integers": (lambda: hh.forward([[1], [2]], [1.0, 2.0]), "u has dtype int64"),
+    "u of booleans": (lambda: hh.forward(F((5, 3), bool), H), "u has dtype bool"),
+    "u of objects": (lambda: hh.forward(F((5, 3), object), H), "u has dtype object"),
+    "u of strings": (lambda: hh.forward([["a"]], H), "u has dtype <U1"),
+    "u of half precision": (lambda: hh.forward(F((5, 3), np.float16), H), "u has dtype float16"),
+    "u of long doubles": (lambda: hh.forward(F((5, 3), np.longdouble), H), "u has dtype"),
+    "u of records": (lambda: hh.forward(np.zeros((5, 3), [("a", float)]), H), "u has dtype [('a', '<f8')]"),
+    "no u": (lambda: hh.forward(None, H), "u has dtype object"),
+    "masked u": (lambda: hh.forward(np.ma.masked_array(U), H), "u is a numpy.MaskedArray, expected a numpy.ndarray"),
+    "h of another precision": (
+        lambda: hh.forward(U, F((2, 5), np.float32)),
+        "h has dtype float32 but u has dtype float64",
+    ),
+    "h of another field": (lambda: hh.forward(U, F((2, 5), C)), "h has dtype complex128 but u has dtype float64"),
+    "h of integers": (lambda: hh.forward(U, F((2, 5), int)), "h has dtype int64"),
+    "grad_c": (lambda: hh.backward(U, H, F((2, 5), np.float32)), "grad_c has dtype float32 but u has dtype float64"),
+    "tape": (lambda: hh.backward(U, H, G, tape=F((2, 4, 5), np.float32)), "tape has dtype float32 but"),
+    "phases of another precision": (
+        lambda: hh.matrix(F((5, 3), C), F(5, np.float32)),
+        "phases has dtype float32 but u has dtype complex128: expected phases of float64",
+    ),
+    "complex phases": (lambda: hh.matrix(F((5, 3), C), F(5, C)), "phases has dtype complex128"),
+    "h of torch": (
+        lambda: hh.forward(U, Torch()),
+        "h is a torch.Tensor, expected a numpy.ndarray like the other arguments",
+    ),
+    "u of torch": (lambda: hh.forward(Torch(), H), "u is a torch.Tensor, expected a numpy.ndarray"),
+    "h of CuPy": (lambda: hh.forward(U, CuPy()), "h is a cupy.ndarray, expected a numpy.ndarray"),
+    "x of torch": (lambda: hh.rnn_forward(U, Torch()), "x is a torch.Tensor, expected a numpy.ndarray"),
+    "transpose": (lambda: hh.forward(U, H, transpose="yes"), "transpose is 'yes', expected True or False"),
+    "transpose of a sequence": (lambda: hh.rnn_forward(U, X, transpose=1), "transpose is 1, expected True or False"),
+    "slope": (lambda: hh.rnn_forward(U, X, negative_slope="0.1"), "negative_slope is '0.1', expected a number"),
+    "batch_sizes": (
+        lambda: hh.rnn_forward(U, F((4, 5)), batch_sizes=[2.0, 2.0]),
+        "batch_sizes has dtype float64, expected integers",
+    ),
+    "booleans in batch_sizes": (
+        lambda: hh.rnn_forward(U, F((2, 5)), batch_sizes=[True, True]),
+        "batch_sizes has dtype bool",
+    ),
+    "real w": (lambda: hh.real_form(np.eye(2)), "w has dtype float64, expected complex64 or complex128"),
+    "m of factor": (lambda: hh.factor(np.eye(3), 1.0), "m is 1.0, expected an integer"),
+    "n of haar": (lambda: hh.haar("3"), "n is '3', expected an integer"),
+    "dtype of haar": (lambda: hh.haar(3, dtype=int), "dtype is int64, expected one of"),
+    "threads": (lambda: hh.set_num_threads(1.5), "k is 1.5, expected an integer"),
+}
+
+
+CASES = ("call", "message")
+
+
+@pytest.mark.parametrize(CASES, SHAPES.values(), ids=list(SHAPES))
+def test_impossible_values_are_value_errors(call, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        call()
+
+
+@pytest.mark.parametrize(CASES, SEQUENCES.values(), ids=list(SEQUENCES))
+def test_impossible_values_of_sequences_are_value_errors(call, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        call()
+
+
+@pytest.mark.parametrize(CASES, TYPES.values(), ids=list(TYPES))
+def test_impossible_types_are_type_errors(call, message):
+    with pytest.raises(TypeError, match=re.escape(message)):
+        call()
+
+
+def test_real_tensors_are_refused_too():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(TypeError, match=r"h is a torch\.Tensor"):
+        hh.forward(U, torch.ones(2, 5, dtype=torch.float64))
+    with pytest.raises(TypeError, match=r"u is a torch\.Parameter"):
+        hh.forward(torch.nn.Parameter(torch.ones(5, 3)), H)
+
+
+def test_cuda_arrays_need_the_cuda_backend():
+    with pytest.raises(ImportError, match=r"^.*pip install 'householder\[cuda13\]'.*$"):
+        hh.forward(CuPy(), H)
+
+
+def test_a_refused_call_leaves_no_trace():
+    before = hh.forward(U, H)
+    for call, _ in [*SHAPES.values(), *SEQUENCES.values(), *TYPES.values()]:
+        with pytest.raises((ValueError, TypeError)):
+            call()
+    assert np.array_equal(hh.forward(U, H), before)

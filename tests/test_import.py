@@ -1,0 +1,45 @@
+"""The front door: light, complete and documented."""
+
+import inspect
+import re
+
+import pytest
+
+import householder as hh
+
+HEAVY = ("torch", "cupy", "scipy", "lightning", "matplotlib")
+
+
+def test_import_loads_neither_torch_nor_cupy(run_script):
+    out = run_script(f"import sys, householder; print([name for name in {HEAVY} if name in sys.modules])")
+    assert out.strip() == "[]"
+
+
+def test_calls_load_neither_torch_nor_cupy(run_script):
+    out = run_script(
+        "import sys, householder as hh, numpy as np; hh.rnn_forward(hh.haar(4, 2), np.zeros((3, 4)));"
+        f"print([name for name in {HEAVY} if name in sys.modules])"
+    )
+    assert out.strip() == "[]"
+
+
+def test_the_check_above_can_fail(run_script):
+    out = run_script(f"import sys, matplotlib, householder; print([name for name in {HEAVY} if name in sys.modules])")
+    assert "matplotlib" in out
+
+
+def test_version():
+    assert re.match(r"\d+", hh.__version__)
+
+
+def test_all_is_sorted_and_complete():
+    public = {name for name, value in vars(hh).items() if inspect.isfunction(value) and not name.startswith("_")}
+    assert hh.__all__ == sorted(public - {"version"})
+
+
+@pytest.mark.parametrize("name", hh.__all__)
+def test_public_functions_are_documented(name):
+    doc = inspect.getdoc(getattr(hh, name))
+    parameters = inspect.signature(getattr(hh, name)).parameters
+    assert ">>> " in doc
+    assert all(re.search(rf"\b{parameter}\b", doc) for parameter in parameters)

@@ -1,0 +1,304 @@
+"""Whole sequences against the step-by-step reference, finite differences and single applications."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import householder as hh
+from conftest import NONLINEARITIES, assert_close, problem, randn, real_of
+from householder import reference_sequence as reference
+
+METHODS = ["auto", "wy", "dense"]
+
+
+def nonlinearities(dtype):
+    return [name for name in NONLINEARITIES if name != "oplu" or dtype.kind == "f"]
+
+
+class Case:
+    """Random arguments of a sequence, and what the reference makes of them."""
+
+    def __init__(
+        self, dtype, n=6, m=4, steps=5, batch=3, *, width=None, h0="batch", bias=False, nonlinearity="tanh",
+        sizes=None, batched=True, transpose=False, seed=0,
+    ):  # fmt: skip
+        self.u, _, _, phases = problem(n, min(m, n), 1, dtype, seed)
+        n = len(self.u)
+        rng = np.random.default_rng(seed)
+        self.batch, self.batched, self.sizes = batch, batched, sizes
+        self.rows = sizes if sizes is not None else [batch] * steps
+        lead = (sum(sizes),) if sizes is not None else (steps, batch) if batched else (steps,)
+        self.states = (batch, n) if batched else (n,)
+        self.x = randn(rng, (*lead, width or n), dtype)
+        self.h0 = {"batch": randn(rng, self.states, dtype), "shared": randn(rng, (n,), dtype), "none": None}[h0]
+        paired = dtype.kind == "f" and nonlinearity == "modrelu"
+        arrays = {
+            "input_weight": randn(rng, (n, width), dtype) if width else None,
+            "bias": randn(rng, (n,), dtype) if bias else None,
+            "phases": phases,
+            "nonlinearity_bias": randn(rng, n // 2 if paired else n, real_of(dtype))
+            if nonlinearity == "modrelu"
+            else None,
+        }
+        self.arrays = {name: a for name, a in arrays.items() if a is not None}
+        self.options = {"nonlinearity": nonlinearity, "transpose": transpose}
+        if sizes is not None:
+            self.options["batch_sizes"] = sizes
+        self.grad_h, self.grad_last = randn(rng, (*lead, n), dtype), randn(rng, self.states, dtype)
+
+    def forward(self, backend, **more):
+        return backend(hh.rnn_forward, self.u, self.x, self.h0, **self.arrays, **self.options, **more)
+
+    def backward(self, backend, h, **more):
+        more |= self.arrays | self.options
+        return backend(hh.rnn_backward, self.u, self.x, self.h0, h, self.grad_h, grad_last=self.grad_last, **more)
+
+    def _reference(self):
+        """Arguments of the reference: doubles, packed."""
+        wide = np.result_type(self.u.dtype, float)
+        n = len(self.u)
+        arrays = dict(self.arrays)
+        phi = reference.Nonlinearity(self.options["nonlinearity"], 0.1, arrays.pop("nonlinearity_bias", None))
+        h0 = (
+            np.zeros((self.batch, n), wide)
+            if self.h0 is None
+            else np.broadcast_to(self.h0, (self.batch, n)).astype(wide)
+        )
+        x = self.x.reshape(-1, self.x.shape[-1]).astype(wide)
+        return (self.u, x, h0), (self.rows, phi), {**arrays, "transpose": self.options["transpose"]}
+
+    def expected(self):
+        """The states, and the gradients in the shapes of the arguments."""
+        arrays, how, more = self._reference()
+        h = reference.rnn_forward(*arrays, *how, **more)
+        grad_h, grad_last = self.grad_h.reshape(h.shape), self.grad_last.reshape(self.batch, -1)
+        grads = reference.rnn_backward(*arrays, h, grad_h, grad_last, *how, **more)
+        h0 = None
+        if self.h0 is not None:
+            h0 = grads.h0.sum(axis=0) if self.batched and self.h0.ndim == 1 else grads.h0.reshape(self.h0.shape)
+        return h.reshape(self.grad_h.shape), grads._replace(x=grads.x.reshape(self.x.shape), h0=h0)
+
+
+def assert_gradients(actual, expected, dtype):
+    for name, a, e in zip(actual._fields, actual, expected, strict=True):
+        assert (a is None) == (e is None), name
+        if a is not None:
+            assert_close(a, e, dtype, factor=1000)
+
+
+@given(data=st.data())
+def test_sequences_are_what_the_reference_computes_step_by_step(backend, dtype, data):
+    n = data.draw(st.sampled_from([2, 4, 6, 16, 34]))
+    packed, batched = data.draw(st.sampled_from([(True, True), (False, True), (False, False)]))
+    batch = data.draw(st.integers(1, 9)) if batched else 1
+    steps = data.draw(st.integers(1, 12))
+    sizes = None
+    if packed:
+        sizes = sorted(data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=8)), reverse=True)
+        batch = sizes[0]
+    case = Case(
+        dtype, n, data.draw(st.integers(1, n)), steps, batch,
+        width=data.draw(st.sampled_from([None, 1, 3, 17])),
+        h0=data.draw(st.sampled_from(["batch", "shared", "none"])),
+        bias=data.draw(st.booleans()),
+        nonlinearity=data.draw(st.sampled_from(nonlinearities(dtype))),
+        sizes=sizes, batched=batched, transpose=data.draw(st.booleans()), seed=data.draw(st.integers(0, 99)),
+    )  # fmt: skip
+    method = data.draw(st.sampled_from(METHODS))
+    h, grads = case.expected()
+    states = case.forward(backend, method=method)
+    assert states.dtype == dtype
+    assert_close(states, h, dtype, factor=1000)
+    assert_gradients(case.backward(backend, h.astype(dtype), method=method), grads, dtype)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("n", "m", "batch"), [(1, 1, 1), (33, 33, 17), (64, 8, 65), (129, 16, 7), (100, 99, 8)])
+def test_sequences_around_the_edges_of_blocks(backend, dtype, n, m, batch, method):
+    case = Case(dtype, n, m, 6, batch, width=2, bias=True)
+    h, grads = case.expected()
+    assert_close(case.forward(backend, method=method), h, dtype, factor=1000)
+    assert_gradients(case.backward(backend, h.astype(dtype), method=method), grads, dtype)
+
+
+@pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
+@pytest.mark.parametrize("h0", ["batch", "shared"])
+@pytest.mark.parametrize("sizes", [None, [3, 3, 2, 1]])
+@pytest.mark.parametrize("transpose", [False, True])
+def test_gradients_of_sequences_are_finite_differences(backend, double, nonlinearity, h0, sizes, transpose):
+    if nonlinearity not in nonlinearities(double):
+        pytest.skip("OPLU orders real numbers")
+    more = {"width": 2, "h0": h0, "bias": True, "nonlinearity": nonlinearity, "sizes": sizes, "transpose": transpose}
+    m = 6 if double.kind == "f" else 5
+    case, direction = Case(double, 6, m, **more), Case(double, 6, m, **more, seed=1)
+    lengths = [sum(size > b for size in case.rows) for b in range(case.batch)]
+    last = [sum(case.rows[: length - 1]) + b for b, length in enumerate(lengths)]
+
+    def loss(sign):
+        move = sign * 1e-6
+        moved = {name: a + move * direction.arrays[name] for name, a in case.arrays.items()}
+        h = backend(
+            hh.rnn_forward, case.u + move * direction.u, case.x + move * direction.x, case.h0 + move * direction.h0,
+            **moved, **case.options,
+        )  # fmt: skip
+        return (np.vdot(case.grad_h, h) + np.vdot(case.grad_last, h.reshape(-1, 6)[last])).real
+
+    grads = case.backward(backend, case.forward(backend))._asdict()
+    directions = {"u": direction.u, "x": direction.x, "h0": direction.h0, **direction.arrays}
+    slope = sum(np.vdot(gradient, directions[name]).real for name, gradient in grads.items() if gradient is not None)
+    assert slope == pytest.approx((loss(1) - loss(-1)) / 2e-6, rel=2e-7, abs=2e-7)
+
+
+def test_a_linear_sequence_without_input_is_a_power_of_w(backend, dtype):
+    p = problem(8, 5, 3, dtype)
+    h = backend(hh.rnn_forward, p.u, np.zeros((4, 3, 8), dtype), p.h, nonlinearity="identity", **p.options)
+    c = p.h
+    for t in range(4):
+        c = backend(hh.forward, p.u, c, **p.options)
+        assert_close(h[t], c)
+
+
+def test_norms_stay_for_a_long_time(backend, dtype):
+    p = problem(16, 8, 2, dtype)
+    h = backend(hh.rnn_forward, p.u, np.zeros((2000, 2, 16), dtype), p.h, nonlinearity="identity", **p.options)
+    drift = np.linalg.norm(h, axis=-1) / np.linalg.norm(p.h, axis=-1) - 1
+    assert np.abs(drift).max() < 2000 * 2 * np.finfo(dtype).eps
+
+
+def test_a_projected_input_is_the_raw_one_fused(backend, dtype):
+    case = Case(dtype, 16, 4, 7, 3, width=5, bias=True)
+    v, b = case.arrays.pop("input_weight"), case.arrays.pop("bias")
+    fused = backend(hh.rnn_forward, case.u, case.x, case.h0, input_weight=v, bias=b, **case.arrays, **case.options)
+    added = backend(hh.rnn_forward, case.u, case.x @ v.T + b, case.h0, **case.arrays, **case.options)
+    assert_close(fused, added, dtype, factor=1000)
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.01, 1.0])
+def test_slope_of_the_leaky_relu(backend, dtype, slope):
+    case = Case(dtype, nonlinearity="leaky_relu")
+    h = case.forward(backend, negative_slope=slope)
+    if slope == 1:
+        case.options["nonlinearity"] = "identity"
+        assert_close(h, case.forward(backend))
+    if slope == 0:
+        case.options["nonlinearity"] = "relu"
+        assert_close(h, case.forward(backend))
+    phi = reference.Nonlinearity("leaky_relu", slope)
+    (u, x, h0), (rows, _), more = case._reference()
+    assert_close(h.reshape(len(x), -1), reference.rnn_forward(u, x, h0, rows, phi, **more), dtype, factor=1000)
+
+
+def test_default_nonlinearity_is_the_paper_s(backend, dtype):
+    case = Case(dtype, nonlinearity="leaky_relu")
+    default = backend(hh.rnn_forward, case.u, case.x, case.h0, **case.arrays)
+    assert np.array_equal(default, case.forward(backend, negative_slope=0.1))
+
+
+def test_oplu_sorts_pairs_and_keeps_norms(backend, dtype):
+    if "oplu" not in nonlinearities(dtype):
+        pytest.skip("OPLU orders real numbers")
+    u, h0 = problem(8, 3, 1, dtype).u, np.arange(8).astype(dtype)
+    h = backend(hh.rnn_forward, u, np.zeros((3, 8), dtype), h0, nonlinearity="oplu")
+    assert np.all(h[:, :4] >= h[:, 4:])
+    assert_close(np.linalg.norm(h, axis=-1), np.full(3, np.linalg.norm(h0)), dtype)
+
+
+def test_a_unitary_sequence_and_its_real_form_agree(backend, dtype):
+    """Section 3 of the paper, with modReLU, values and gradients."""
+    if dtype.kind == "f":
+        pytest.skip("real already")
+    case = Case(dtype, 5, 3, 4, 2, width=3, nonlinearity="modrelu", bias=True)
+    case.x = case.x.real.astype(dtype)
+    w = backend(hh.matrix, case.u, case.arrays["phases"])
+    real_u = backend(hh.factor, hh.real_form(w))
+    real = {
+        "input_weight": hh.real_form(case.arrays["input_weight"], axis=0),
+        "bias": hh.real_form(case.arrays["bias"], axis=0),
+        "nonlinearity_bias": case.arrays["nonlinearity_bias"],
+        "nonlinearity": "modrelu",
+    }
+    x, h0 = case.x.real.copy(), hh.real_form(case.h0, axis=-1)
+    h, real_h = case.forward(backend), backend(hh.rnn_forward, real_u, x, h0, **real)
+    assert_close(real_h, hh.real_form(h, axis=-1), factor=1000)
+    grads = case.backward(backend, h)
+    real_g, real_last = hh.real_form(case.grad_h, axis=-1), hh.real_form(case.grad_last, axis=-1)
+    real_grads = backend(hh.rnn_backward, real_u, x, h0, real_h, real_g, grad_last=real_last, **real)
+    assert_close(real_grads.x, grads.x.real, factor=1000)
+    assert_close(real_grads.h0, hh.real_form(grads.h0, axis=-1), factor=1000)
+    assert_close(real_grads.input_weight, hh.real_form(grads.input_weight, axis=0), factor=1000)
+    assert_close(real_grads.bias, hh.real_form(grads.bias, axis=0), factor=1000)
+    assert_close(real_grads.nonlinearity_bias, grads.nonlinearity_bias, factor=1000)
+
+
+def test_a_loss_of_the_last_states_alone(backend, dtype):
+    case = Case(dtype, sizes=[3, 2, 2, 1], batch=3)
+    case.grad_h[:] = 0
+    h, expected = case.expected()
+    case.grad_h = None
+    assert_gradients(case.backward(backend, h.astype(dtype)), expected, dtype)
+
+
+def test_a_loss_of_all_states_alone(backend, dtype):
+    case = Case(dtype)
+    case.grad_last[:] = 0
+    h, expected = case.expected()
+    case.grad_last = None
+    assert_gradients(case.backward(backend, h.astype(dtype)), expected, dtype)
+
+
+@pytest.mark.parametrize(("steps", "batch"), [(0, 3), (4, 0), (0, 0)])
+@pytest.mark.parametrize("width", [None, 2])
+def test_no_steps_or_no_sequences(backend, dtype, steps, batch, width):
+    case = Case(dtype, steps=steps, batch=batch, width=width, bias=True)
+    h = case.forward(backend)
+    assert h.shape == (steps, batch, 6)
+    grads = case.backward(backend, h)
+    assert all(gradient is None or not gradient.any() for gradient in grads)
+    assert grads.x.shape == case.x.shape
+    assert grads.h0.shape == (batch, 6)
+
+
+def test_no_packed_steps(backend, dtype):
+    u = problem(6, 4, 1, dtype).u
+    assert backend(hh.rnn_forward, u, np.zeros((0, 6), dtype), batch_sizes=[]).shape == (0, 6)
+
+
+@pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
+def test_nan_propagates_to_every_later_state_of_its_sequence(backend, dtype, nonlinearity):
+    if nonlinearity not in nonlinearities(dtype):
+        pytest.skip("OPLU orders real numbers")
+    case = Case(dtype, 6, 5, nonlinearity=nonlinearity)
+    clean = case.forward(backend)
+    case.x[2, 1, 0] = np.nan
+    h = case.forward(backend)
+    assert np.array_equal(h[:2], clean[:2])
+    assert np.array_equal(h[:, [0, 2]], clean[:, [0, 2]])
+    assert np.isnan(h[2:, 1]).any(axis=-1).all()
+    grads = case.backward(backend, h)
+    assert np.isnan(grads.u).any()
+
+
+def test_memory_layout_does_not_matter_and_inputs_are_not_modified(dtype):
+    case = Case(dtype, width=3, bias=True, h0="shared")
+    h = hh.rnn_forward(case.u, case.x, case.h0, **case.arrays, **case.options)
+    grads = hh.rnn_backward(case.u, case.x, case.h0, h, case.grad_h, **case.arrays, **case.options)
+
+    def elsewhere(a):
+        return np.asfortranarray(a).astype(a.dtype.newbyteorder(">"))[...]
+
+    arrays = {name: elsewhere(a) for name, a in case.arrays.items()}
+    u, x, h0, grad_h = (elsewhere(a) for a in (case.u, case.x, case.h0, case.grad_h))
+    copies = [a.copy() for a in (u, x, h0, grad_h, *arrays.values())]
+    assert np.array_equal(hh.rnn_forward(u, x, h0, **arrays, **case.options), h)
+    for a, b in zip(hh.rnn_backward(u, x, h0, h, grad_h, **arrays, **case.options), grads, strict=True):
+        assert a is b is None or np.array_equal(a, b)
+    assert all(np.array_equal(a, b) for a, b in zip((u, x, h0, grad_h, *arrays.values()), copies, strict=True))
+
+
+def test_batch_sizes_may_be_any_integers(dtype):
+    case = Case(dtype, sizes=[3, 2, 1], batch=3)
+    expected = hh.rnn_forward(case.u, case.x, **case.arrays, **case.options)
+    for sizes in (np.array([3, 2, 1], np.uint8), (3, 2, 1), np.array([3, 2, 1], ">i4")):
+        case.options["batch_sizes"] = sizes
+        assert np.array_equal(hh.rnn_forward(case.u, case.x, **case.arrays, **case.options), expected)

@@ -1,0 +1,90 @@
+"""Results do not depend on the number of threads, nor on who else is calling."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import householder as hh
+from conftest import METHODS, problem
+
+
+@pytest.fixture(autouse=True)
+def restore_threads():
+    k = hh.get_num_threads()
+    yield
+    hh.set_num_threads(k)
+
+
+def results(n, m, rows, dtype):
+    """One of everything, as a list of arrays."""
+    p = problem(n, m, rows, dtype)
+    for method in METHODS:
+        yield hh.forward(p.u, p.h, method=method, **p.options)
+        yield from hh.backward(p.u, p.h, p.g, method=method, **p.options)
+    yield from hh.wy(p.u)
+    yield hh.matrix(p.u, p.phases)
+    many = np.stack([p.u + i for i in range(9)]).astype(p.u.dtype)
+    yield from hh.backward(many[:, None], p.h, np.stack([p.g] * 9))
+    for method in ("auto", "wy", "dense"):
+        sequence = {"input_weight": p.h[: min(rows, 3)].T.copy(), "nonlinearity": "relu", "method": method, **p.options}
+        x = np.random.default_rng(0).standard_normal((20, rows, min(rows, 3))).astype(p.u.dtype)
+        h = hh.rnn_forward(p.u, x, p.h, **sequence)
+        yield h
+        yield from (a for a in hh.rnn_backward(p.u, x, p.h, h, h, **sequence) if a is not None)
+
+
+@pytest.mark.parametrize(("n", "m", "rows"), [(3, 2, 1), (33, 33, 100), (128, 16, 257), (257, 100, 65)])
+def test_results_are_bitwise_equal_for_any_number_of_threads(dtype, n, m, rows):
+    hh.set_num_threads(1)
+    alone = list(results(n, m, rows, dtype))
+    for k in (2, 7):
+        hh.set_num_threads(k)
+        assert hh.get_num_threads() == k
+        for together, expected in zip(results(n, m, rows, dtype), alone, strict=True):
+            assert np.array_equal(together, expected)
+
+
+def test_concurrent_calls_do_not_disturb_each_other(dtype):
+    shapes = [(5, 3, 2), (33, 33, 20), (64, 8, 50), (128, 16, 64)]
+    expected = {shape: list(results(*shape, dtype)) for shape in shapes}
+
+    def check(i):
+        shape = shapes[i % len(shapes)]
+        return all(np.array_equal(a, b) for a, b in zip(results(*shape, dtype), expected[shape], strict=True))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(check, range(32)))
+
+
+def test_the_number_of_threads_may_change_while_others_compute(dtype):
+    expected = list(results(64, 8, 50, dtype))
+
+    def check(k):
+        hh.set_num_threads(k)
+        return all(np.array_equal(a, b) for a, b in zip(results(64, 8, 50, dtype), expected, strict=True))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(check, [1, 2, 3, 4] * 4))
+
+
+def test_the_interpreter_runs_on_during_a_call(run_script):
+    """Another Python thread counts while one call computes: the interpreter lock is released."""
+    out = run_script(
+        """
+import threading, time
+import numpy as np, householder as hh
+hh.set_num_threads(1)
+u, x = np.ones((256, 64), np.float32), np.zeros((3000, 16, 256), np.float32)
+done = threading.Event()
+def compute():
+    hh.rnn_forward(u, x)
+    done.set()
+ticks = 0
+threading.Thread(target=compute).start()
+while not done.wait(0.001):
+    ticks += 1
+print(ticks)
+"""
+    )
+    assert int(out) >= 5
