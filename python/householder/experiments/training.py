@@ -162,7 +162,7 @@ class Run:
         return Outcome(
             model=self.name,
             hidden_size=self.settings.hidden_size,
-            parameters=self.model.num_parameters(),
+            parameters=self.settings.num_parameters(self.model),
             epochs=len(state.history),
             seconds=state.seconds,
             train_loss=state.history[-1]["train_loss"] if state.history else None,

@@ -32,6 +32,10 @@ class ModelSettings(Settings, ABC):
         readout = affine(self.hidden_size, task.output_size)
         return SequenceModel(self.recurrence(task.input_size), readout, task.every_step)
 
+    def num_parameters(self, model: "SequenceModel") -> int:
+        """Return how many numbers of a model are trained."""
+        return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
 
 class SequenceModel(nn.Module):
     """A recurrence and an affine readout of its states."""
@@ -47,11 +51,6 @@ class SequenceModel(nn.Module):
         states, last = self.recurrence(inputs)
         prediction: Tensor = self.readout(states if self.every_step else last[-1])
         return prediction
-
-    def num_parameters(self) -> int:
-        """Return the number of trained numbers; entries of a reflection that are fixed at zero do not count."""
-        total = sum(p.numel() for p in self.parameters() if p.requires_grad)
-        return total - sum(getattr(module, "num_fixed", 0) for module in self.modules())
 
 
 class LearnedState(nn.Module):

@@ -4,7 +4,7 @@ from typing import Literal
 
 from typing_extensions import override
 
-from householder.experiments.models.base import ModelSettings, Positive
+from householder.experiments.models.base import ModelSettings, Positive, SequenceModel
 from householder.torch import OrthogonalRNN
 
 
@@ -24,3 +24,8 @@ class ORNNSettings(ModelSettings):
             nonlinearity=self.nonlinearity,
             learn_h0=True,
         )
+
+    @override
+    def num_parameters(self, model: SequenceModel) -> int:
+        above_diagonal = self.num_reflections * (self.num_reflections - 1) // 2  # of the reflections: not parameters
+        return super().num_parameters(model) - above_diagonal

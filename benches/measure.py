@@ -1,0 +1,79 @@
+"""Interleaved timing, peak memory and a description of the machine."""
+
+import ctypes
+import gc
+import os
+import platform
+import statistics
+import time
+from pathlib import Path
+
+import torch
+
+SHORTEST = 0.01
+"""Seconds that one measurement lasts at least: faster calls are repeated within it."""
+
+
+def interleaved(calls, rounds):
+    """Time each call in turn, round after round, so that all meet the same disturbances.
+
+    Returns {name: (median, minimum)} in seconds per call.
+    """
+    repeats = {}
+    for name, call in calls.items():
+        call()
+        begun = time.perf_counter()
+        call()
+        repeats[name] = max(1, round(SHORTEST / max(time.perf_counter() - begun, 1e-9)))
+    seconds = {name: [] for name in calls}
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            for name, call in calls.items():
+                begun = time.perf_counter()
+                for _ in range(repeats[name]):
+                    call()
+                seconds[name].append((time.perf_counter() - begun) / repeats[name])
+    finally:
+        gc.enable()
+    return {name: (statistics.median(times), min(times)) for name, times in seconds.items()}
+
+
+def peak_increment(call):
+    """Return by how many bytes a call raises the resident memory of this process at its peak (Linux)."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _status("VmRSS")
+    call()
+    return _status("VmHWM") - before
+
+
+def machine(threads):
+    """Return what the times depend on, as {heading: text}."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    vendor = fields.get("vendor_id", "")
+    blas = "MKL" if torch.backends.mkl.is_available() else "no MKL"
+    if blas == "MKL" and vendor == "GenuineIntel":
+        blas += ", on its fast path (Intel processor)"
+    elif blas == "MKL":
+        blas += ", on its slower generic path (not an Intel processor)"
+    from householder import _core
+
+    return {
+        "processor": fields.get("model name") or platform.processor() or platform.machine(),
+        "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
+        "threads": str(threads),
+        "householder uses": _core.instruction_set(),
+        "torch uses": f"{torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {blas}",
+    }
+
+
+def _status(key):
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(key + ":"):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/self/status has no {key}")

@@ -1,0 +1,221 @@
+"""What one would use instead, on the same work, side by side.
+
+    python benches/versus_peers.py [--quick] [--threads 2] [--only REGEX] [--output DIR]
+
+Times are forward plus backward with the gradients of every parameter, of single applications' inputs and
+of sequences' initial states. Every candidate is compared with float64 before it is timed; those of a case
+are timed in turn, round after round. ``error`` is the largest over results and gradients, each relative to
+its largest entry; ``memory`` is by how much one call raises the peak of a fresh process.
+"""
+
+import argparse
+import copy
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import rivals
+import torch
+from measure import interleaved, machine, peak_increment
+from torch import Tensor, nn
+
+import householder.torch as ht
+
+TOLERANCE = 1e-3  # wrong results, not lost digits, are to be found
+
+
+class Candidate(NamedTuple):
+    """``run`` returns the result and its gradients; ``exact`` the same in float64."""
+
+    name: str
+    run: Callable[[], tuple[Tensor, ...]]
+    exact: Callable[[], tuple[Tensor, ...]]
+
+
+def gradients(function, leaves, grad):
+    def run():
+        output = function()
+        return output, *torch.autograd.grad(output, leaves, grad)
+
+    return run
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """``h_t = relu(W h_{t-1} + V x_t + b)`` for an input of shape (T, B, d)."""
+
+    d: int
+    n: int
+    m: int
+    B: int
+    T: int
+    ours = "householder.torch.OrthogonalRNN"
+    measures_memory = True
+
+    def __str__(self):
+        return f"sequence d={self.d} n={self.n} m={self.m} B={self.B} T={self.T}"
+
+    def candidates(self) -> Iterator[Candidate]:
+        torch.manual_seed(0)
+        x = torch.randn(self.T, self.B, self.d)
+        h0 = torch.randn(1, self.B, self.n, requires_grad=True)
+        grad = torch.randn(self.T, self.B, self.n)
+        layer = ht.OrthogonalRNN(self.d, self.n, num_reflections=self.m, nonlinearity="relu")
+        rnn, lstm = nn.RNN(self.d, self.n, nonlinearity="relu"), nn.LSTM(self.d, self.n)
+        rnn.load_state_dict(rivals.dense_weights(layer))
+
+        def work(module, x, h0, grad):
+            state = (h0, h0) if isinstance(module, nn.LSTM) else h0
+            return gradients(lambda: module(x, state)[0], [*module.parameters(), h0], grad)
+
+        for name, module in ((self.ours, layer), ("nn.RNN", rnn), ("nn.LSTM", lstm)):
+            double = rivals.DenseTwin(layer) if module is layer else copy.deepcopy(module).double()
+            exact = work(double, x.double(), h0.detach().double().requires_grad_(), grad.double())
+            yield Candidate(name, work(module, x, h0, grad), exact)
+
+
+@dataclass(frozen=True)
+class Application:
+    """``c = W h`` for the rows of an h of shape (B, n)."""
+
+    n: int
+    m: int
+    B: int
+    ours = "householder.torch.apply"
+    measures_memory = False
+
+    def __str__(self):
+        return f"application n={self.n} m={self.m} B={self.B}"
+
+    def candidates(self) -> Iterator[Candidate]:
+        torch.manual_seed(0)
+        u = torch.randn(self.n, self.m).tril()
+        if self.m == self.n:
+            u[-1, -1] = -1
+        h, grad = torch.randn(self.B, self.n), torch.randn(self.B, self.n)
+
+        def of_reflections(function, *tensors):
+            u, h, grad = (tensor.clone().requires_grad_() for tensor in tensors)
+            return gradients(lambda: function(u, h), [u, h], grad.detach())
+
+        def of_module(module, h, grad):
+            h = h.clone().requires_grad_()
+            return gradients(lambda: module(h), [*module.parameters(), h], grad)
+
+        exact = of_reflections(rivals.with_last_number(rivals.explicit), u.double(), h.double(), grad.double())
+        for name, function in {self.ours: ht.apply, **rivals.same_parameters()}.items():
+            yield Candidate(name, of_reflections(function, u, h, grad), exact)
+        for name, build in rivals.other_parameters().items():
+            module = build(self.n)
+            double = copy.deepcopy(module).double()
+            yield Candidate(name, of_module(module, h, grad), of_module(double, h.double(), grad.double()))
+
+
+CASES = [
+    Sequence(2, 128, 16, 50, 400),
+    Sequence(1, 256, 32, 50, 784),
+    Sequence(64, 512, 32, 64, 512),
+    Sequence(64, 512, 64, 64, 512),
+    Sequence(49, 512, 510, 1, 300),
+    Sequence(49, 512, 64, 1, 300),
+    Sequence(2, 128, 128, 50, 400),
+    Sequence(1, 256, 256, 50, 784),
+    Application(16, 4, 1),
+    Application(128, 16, 50),
+    Application(256, 32, 50),
+    Application(512, 64, 64),
+    Application(1024, 64, 256),
+    Application(512, 512, 32),
+    Application(1024, 1024, 256),
+]
+QUICK = [Sequence(2, 64, 8, 10, 50), Sequence(2, 24, 24, 3, 20), Application(64, 8, 10), Application(32, 32, 5)]
+
+
+def largest_error(candidate: Candidate) -> float:
+    """Return the largest error of results and gradients, each relative to its largest entry."""
+    return max(
+        ((found - exact).abs().max() / exact.abs().max().clamp(min=1e-30)).item()
+        for found, exact in zip(candidate.run(), candidate.exact(), strict=True)
+    )
+
+
+def memory(case, name: str, threads: int) -> float:
+    """Return the peak increment in MB of one call, in a process of its own."""
+    options = ["--memory-of", name, "--only", f"^{re.escape(str(case))}$", "--threads", str(threads)]
+    options += ["--quick"] * (case in QUICK)
+    done = subprocess.run([sys.executable, __file__, *options], capture_output=True, text=True, check=True)
+    return int(done.stdout) / 1e6
+
+
+def compare(case, rounds: int, threads: int) -> list[dict]:
+    """Check and time the candidates of a case; return a row for each."""
+    candidates = list(case.candidates())
+    rows = {candidate.name: {"candidate": candidate.name} for candidate in candidates}
+    for candidate in candidates:
+        error = rows[candidate.name]["error"] = largest_error(candidate)
+        if not error < TOLERANCE:
+            raise SystemExit(f"{case}: {candidate.name} is wrong by {error:.2g}")
+    for name, (median, minimum) in interleaved({c.name: c.run for c in candidates}, rounds).items():
+        rows[name] |= {"median_ms": 1e3 * median, "min_ms": 1e3 * minimum}
+    ours = rows[case.ours]["median_ms"]
+    for name, row in rows.items():
+        row["ratio"] = row["median_ms"] / ours
+        if case.measures_memory and sys.platform == "linux":
+            row["memory_mb"] = memory(case, name, threads)
+    return list(rows.values())
+
+
+def markdown(case, rows: list[dict]) -> str:
+    """Return a case's table."""
+    lines = [
+        f"### {case}",
+        "",
+        "| | median, ms | min, ms | times ours | error | memory, MB |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        memory_mb = f"{row['memory_mb']:.1f}" if "memory_mb" in row else ""
+        lines.append(
+            f"| {row['candidate']} | {row['median_ms']:.3g} | {row['min_ms']:.3g} "
+            f"| {row['ratio']:.2f} | {row['error']:.1e} | {memory_mb} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small cases and few rounds, to see that everything runs")
+    parser.add_argument("--threads", type=int, default=2, help="of torch and householder (default: 2)")
+    parser.add_argument("--only", default="", metavar="REGEX", help="cases whose title matches, e.g. 'sequence.*n=128'")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="write versus_peers.json and versus_peers.md there")
+    parser.add_argument("--memory-of", metavar="CANDIDATE", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    cases = [case for case in (QUICK if options.quick else CASES) if re.search(options.only, str(case))]
+    if options.memory_of:
+        (run,) = (c.run for case in cases for c in case.candidates() if c.name == options.memory_of)
+        run()
+        print(peak_increment(run))
+        return
+    about = machine(options.threads)
+    text = "".join(f"- {heading}: {value}\n" for heading, value in about.items())
+    print(text)
+    results = []
+    for case in cases:
+        rows = compare(case, 3 if options.quick else 20, options.threads)
+        results.append({"case": str(case), "rows": rows})
+        print(markdown(case, rows), flush=True)
+        text += "\n" + markdown(case, rows)
+    if options.output:
+        options.output.mkdir(parents=True, exist_ok=True)
+        (options.output / "versus_peers.json").write_text(json.dumps({"machine": about, "cases": results}, indent=2))
+        (options.output / "versus_peers.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
