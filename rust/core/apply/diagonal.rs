@@ -1,0 +1,92 @@
+//! The diagonal factor `D` of `W = W_1 D`: `u_1` on the last coordinate, or phases (Corollary 1).
+
+use crate::error::{Error, Result};
+use crate::memory::filled;
+use crate::reflections::Reflections;
+use crate::scalar::Scalar;
+
+/// `D`.
+#[derive(Clone, Debug)]
+pub enum Diagonal<T: Scalar> {
+    /// The identity.
+    One,
+    /// `diag(1, .., 1, u_1)`, real.
+    Last(T),
+    /// `diag(exp(i theta))`, complex.
+    Phases(Vec<T>),
+}
+
+impl<T: Scalar> Diagonal<T> {
+    /// The diagonal of `u` with optional phases, one for each coordinate.
+    pub fn new(u: Reflections<'_, T>, phases: Option<&[T::Real]>) -> Result<Self> {
+        match (phases, u.u1()) {
+            (None, None) => Ok(Self::One),
+            (None, Some(u1)) => Ok(Self::Last(u1)),
+            (Some(theta), _) if T::COMPLEX && theta.len() == u.n() => {
+                let mut units = filled(theta.len(), T::ONE)?;
+                units.iter_mut().zip(theta).for_each(|(unit, &angle)| *unit = T::unit(angle));
+                Ok(Self::Phases(units))
+            }
+            _ => Err(Error::InvalidArgument(format!("phases: expected {} real numbers and a complex u", u.n()))),
+        }
+    }
+
+    /// Whether it changes anything.
+    pub fn is_one(&self) -> bool {
+        matches!(self, Self::One)
+    }
+
+    /// `x <- D x`, or `D* x`.
+    #[inline(always)]
+    pub fn apply(&self, x: &mut [T], adjoint: bool) {
+        match self {
+            Self::One => {}
+            Self::Last(u1) => {
+                if let Some(last) = x.last_mut() {
+                    *last = *last * *u1;
+                }
+            }
+            Self::Phases(units) => {
+                for (x, &unit) in x.iter_mut().zip(units) {
+                    *x = *x * if adjoint { unit.conj() } else { unit };
+                }
+            }
+        }
+    }
+}
+
+/// Gradient of `u_1` or of the phases, from `q = W_1* b` and `a = D p`.
+pub struct DiagonalSum<T: Scalar> {
+    u1: T,
+    phases: Vec<T::Real>,
+}
+
+impl<T: Scalar> DiagonalSum<T> {
+    pub fn new(n: usize, diagonal: &Diagonal<T>) -> Result<Self> {
+        let phases = if matches!(diagonal, Diagonal::Phases(_)) { n } else { 0 };
+        Ok(Self { u1: T::ZERO, phases: filled(phases, T::Real::ZERO)? })
+    }
+
+    /// `dL/du_1 = q_n p_n` and `dL/dtheta_j = -Im(conj(q_j) a_j)`.
+    #[inline(always)]
+    pub fn add(&mut self, q: &[T], a: &[T], p: &[T]) {
+        self.u1 += q[q.len() - 1] * p[p.len() - 1];
+        for ((sum, q), a) in self.phases.iter_mut().zip(q).zip(a) {
+            *sum -= (q.conj() * *a).im();
+        }
+    }
+
+    pub fn merge(&mut self, other: &Self) {
+        self.u1 += other.u1;
+        self.phases.iter_mut().zip(&other.phases).for_each(|(a, b)| *a += *b);
+    }
+
+    pub fn write(&self, u: Reflections<'_, T>, grad_u: Option<&mut [T]>, grad_phases: Option<&mut [T::Real]>) {
+        if let (Some(_), Some(grad_u)) = (u.u1(), grad_u) {
+            grad_u[u.n() * u.m() - 1] = self.u1;
+        }
+        if let Some(grad_phases) = grad_phases {
+            grad_phases.copy_from_slice(&self.phases);
+        }
+    }
+}

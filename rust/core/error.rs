@@ -1,0 +1,35 @@
+//! Everything that can go wrong below the door.
+
+use std::fmt;
+
+/// The reason a call did not produce a result. Inputs are never modified; outputs are unspecified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Error {
+    /// A workspace of this many bytes could not be allocated.
+    OutOfMemory {
+        /// Size of the refused allocation.
+        bytes: usize,
+    },
+    /// The caller's poll asked to stop.
+    Interrupted,
+    /// An argument that no computation can be made of; the text names it, its value and what was expected.
+    InvalidArgument(String),
+    /// A bug: a task panicked. The text is the panic's message.
+    Internal(String),
+}
+
+/// Result of everything fallible in this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::OutOfMemory { bytes } => write!(f, "cannot allocate a workspace of {bytes} bytes"),
+            Error::Interrupted => write!(f, "interrupted"),
+            Error::InvalidArgument(what) => write!(f, "{what}"),
+            Error::Internal(what) => write!(f, "internal error: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

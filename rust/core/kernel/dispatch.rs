@@ -1,0 +1,75 @@
+//! The instruction set, chosen once per process.
+
+use std::sync::OnceLock;
+
+use pulp::{Scalar, Simd, WithSimd};
+
+/// An instruction set this machine can run.
+#[derive(Clone, Copy, Debug)]
+pub enum InstructionSet {
+    /// AVX-512 F, BW, CD, DQ, VL.
+    #[cfg(target_arch = "x86_64")]
+    Avx512(pulp::x86::V4),
+    /// AVX2 and FMA.
+    #[cfg(target_arch = "x86_64")]
+    Avx2(pulp::x86::V3),
+    /// 128-bit NEON.
+    #[cfg(target_arch = "aarch64")]
+    Neon(pulp::aarch64::Neon),
+    /// One number at a time.
+    Scalar(Scalar),
+}
+
+impl InstructionSet {
+    /// Every instruction set of this machine, best first.
+    pub fn available() -> Vec<Self> {
+        let mut sets = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        {
+            sets.extend(pulp::x86::V4::try_new().map(Self::Avx512));
+            sets.extend(pulp::x86::V3::try_new().map(Self::Avx2));
+        }
+        #[cfg(target_arch = "aarch64")]
+        sets.extend(pulp::aarch64::Neon::try_new().map(Self::Neon));
+        sets.push(Self::Scalar(Scalar::new()));
+        sets
+    }
+
+    /// The name that the environment variable `HOUSEHOLDER_SIMD` takes.
+    pub fn name(self) -> &'static str {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(_) => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(_) => "avx2",
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon(_) => "neon",
+            Self::Scalar(_) => "scalar",
+        }
+    }
+
+    /// The best one, or the one that `HOUSEHOLDER_SIMD` names if this machine has it. Decided at the first call.
+    pub fn current() -> Self {
+        static CURRENT: OnceLock<InstructionSet> = OnceLock::new();
+        *CURRENT.get_or_init(|| {
+            let available = Self::available();
+            let wanted = std::env::var("HOUSEHOLDER_SIMD").ok();
+            let named = available.iter().find(|set| Some(set.name()) == wanted.as_deref());
+            *named.unwrap_or(&available[0])
+        })
+    }
+
+    /// Runs `op` compiled for this instruction set.
+    #[inline(always)]
+    pub fn dispatch<Op: WithSimd>(self, op: Op) -> Op::Output {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(s) => Simd::vectorize(s, op),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(s) => Simd::vectorize(s, op),
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon(s) => Simd::vectorize(s, op),
+            Self::Scalar(s) => Simd::vectorize(s, op),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! A product by tiles.
+
+use pulp::{Simd, WithSimd};
+
+use super::element::Element;
+use super::epilogue::Epilogue;
+use super::tile::{Term, Tile, max_columns, max_rows};
+use crate::memory::ALIGNMENT;
+
+/// Weights of a product: `w[k][r]`, rows `r` on the lanes.
+pub struct Weights<T> {
+    /// First entry.
+    pub ptr: *const T,
+    /// Length of the sum.
+    pub k: usize,
+    /// Distance between successive `k`; 0: packed into panels by [`super::pack::pack`].
+    pub ld: usize,
+}
+
+impl<T> Clone for Weights<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Weights<T> {}
+
+impl<T> Weights<T> {
+    /// Weights whose rows are contiguous for each `k`, `ld` apart, and readable to whole registers.
+    pub fn strided(ptr: *const T, ld: usize, k: usize) -> Self {
+        Self { ptr, k, ld }
+    }
+    /// No weights: an absent second term.
+    pub fn none() -> Self {
+        Self { ptr: std::ptr::null(), k: 0, ld: 0 }
+    }
+}
+
+/// The broadcast operand: entry `(k, j)` at `ptr[j * col + k * step]`.
+pub struct Operand<T> {
+    /// First entry.
+    pub ptr: *const T,
+    /// Distance between columns.
+    pub col: usize,
+    /// Distance between successive `k`.
+    pub step: usize,
+}
+
+impl<T> Clone for Operand<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Operand<T> {}
+
+impl<T> Operand<T> {
+    /// Contiguous columns, `ld` apart.
+    pub fn columns(ptr: *const T, ld: usize) -> Self {
+        Self { ptr, col: ld, step: 1 }
+    }
+    /// Contiguous over the columns for each `k`, `ld` apart.
+    pub fn rows(ptr: *const T, ld: usize) -> Self {
+        Self { ptr, col: 1, step: ld }
+    }
+    /// Absent.
+    pub fn none() -> Self {
+        Self { ptr: std::ptr::null(), col: 0, step: 0 }
+    }
+}
+
+/// Numbers in a cache line: every count of weight rows is padded to a multiple of it, on every instruction set.
+#[inline(always)]
+pub const fn line<T>() -> usize {
+    ALIGNMENT / size_of::<T>()
+}
+
+/// Rows of a full panel of packed weights.
+#[inline(always)]
+pub fn panel_rows<S: Simd, T: Element>() -> usize {
+    max_rows::<S>() * T::lanes::<S>()
+}
+
+/// `epilogue(sum over both terms)` for `rows` rows and `cols` columns.
+///
+/// The caller owns all memory named by the terms and the epilogue; weights are readable to whole registers (rows padded
+/// to [`line`]). Must be called from code compiled for `S`.
+#[inline(always)]
+pub unsafe fn gemm2<S: Simd, T: Element, E: Epilogue<T>>(
+    s: S,
+    rows: usize,
+    cols: usize,
+    weights: [Weights<T>; 2],
+    operands: [Operand<T>; 2],
+    epilogue: &E,
+) {
+    if rows > 0 && cols > 0 {
+        // A function of its own: inlined, the choice among all tiles would be repeated at every call.
+        s.vectorize(Product { rows, cols, weights: &weights, operands: &operands, epilogue });
+    }
+}
+
+struct Product<'a, T, E> {
+    rows: usize,
+    cols: usize,
+    weights: &'a [Weights<T>; 2],
+    operands: &'a [Operand<T>; 2],
+    epilogue: &'a E,
+}
+
+impl<T: Element, E: Epilogue<T>> WithSimd for Product<'_, T, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        let Self { rows, cols, weights, operands, epilogue } = self;
+        let lanes = T::lanes::<S>();
+        let panel = max_rows::<S>() * lanes;
+        let padded_rows = rows.next_multiple_of(lanes);
+        let mut row = 0;
+        while row < padded_rows {
+            let height = panel.min(padded_rows - row);
+            let mrv = height / lanes;
+            let term = |w: Weights<T>, b: Operand<T>| Term {
+                w: w.ptr.wrapping_add(if w.ld == 0 { row * w.k } else { row }),
+                w_step: if w.ld == 0 { height } else { w.ld },
+                b: b.ptr,
+                b_col: b.col,
+                b_step: b.step,
+                k: w.k,
+            };
+            let terms = [term(weights[0], operands[0]), term(weights[1], operands[1])];
+            // Columns are spread evenly over the fewest tiles: 25 = 5 x 5, never 6 + 6 + 6 + 6 + 1.
+            let widest = max_columns::<S>(mrv, T::PARTS);
+            let tiles = cols.div_ceil(widest);
+            let (narrow, extra) = (cols / tiles, cols % tiles);
+            let mut col = 0;
+            for (nr, count) in [(narrow + 1, extra), (narrow, tiles - extra)] {
+                if count == 0 {
+                    continue;
+                }
+                macro_rules! tile {
+                    ($m:literal, $n:literal) => {
+                        if const { $m <= max_rows::<S>() && $n <= max_columns::<S>($m, T::PARTS) } {
+                            // Eight sums in flight fill the FMA pipes. Const arguments cannot be computed from T: literals.
+                            macro_rules! run {
+                                ($chains:literal) => {
+                                    s.vectorize(Tile::<T, E, $m, $n, $chains> { terms: &terms, epilogue, row, rows, col, count })
+                                };
+                            }
+                            if const { T::PARTS == 2 } {
+                                if const { $m * $n >= 4 } {
+                                    run!(2)
+                                } else {
+                                    run!(4)
+                                }
+                            } else if const { $m * $n >= 8 } {
+                                run!(1)
+                            } else if const { $m * $n >= 4 } {
+                                run!(2)
+                            } else if const { $m * $n >= 2 } {
+                                run!(4)
+                            } else {
+                                run!(8)
+                            }
+                        }
+                    };
+                }
+                macro_rules! columns {
+                    ($m:literal) => {
+                        match nr {
+                            1 => tile!($m, 1),
+                            2 => tile!($m, 2),
+                            3 => tile!($m, 3),
+                            4 => tile!($m, 4),
+                            5 => tile!($m, 5),
+                            6 => tile!($m, 6),
+                            7 => tile!($m, 7),
+                            _ => tile!($m, 8),
+                        }
+                    };
+                }
+                match mrv {
+                    4 => columns!(4),
+                    3 => columns!(3),
+                    2 => columns!(2),
+                    _ => columns!(1),
+                }
+                col += nr * count;
+            }
+            row += height;
+        }
+    }
+}
+
+/// [`gemm2`] with one term.
+#[inline(always)]
+pub unsafe fn gemm<S: Simd, T: Element, E: Epilogue<T>>(
+    s: S,
+    rows: usize,
+    cols: usize,
+    weights: Weights<T>,
+    operand: Operand<T>,
+    epilogue: &E,
+) {
+    gemm2(s, rows, cols, [weights, Weights::none()], [operand, Operand::none()], epilogue);
+}

@@ -1,0 +1,44 @@
+//! Orthogonal and unitary transformations by Householder reflections.
+//!
+//! The parameter `U (n, m)` is lower-trapezoidal; its columns are the reflection vectors `u_n, .., u_{n-m+1}`, and
+//!
+//! ```text
+//! W = H_n(u_n) ... H_{n-m+1}(u_{n-m+1}),     H(u) = I - 2 u u* / |u|^2
+//! ```
+//!
+//! is orthogonal (unitary) for every `U`. It is applied in its compact WY form `W = I - V S V*` ([`wy`]), one reflection
+//! after the other ([`sequential`]), or as a matrix ([`dense`]), whichever the shape makes fastest ([`plan`]).
+//!
+//! * [`apply`]: `W h` for a batch of vectors and its gradients (Theorem 2);
+//! * [`recurrence`]: whole sequences `h_t = phi(W h_{t-1} + V x_t + b)` and their gradients in one call;
+//! * [`factor`]: reflections of a given orthogonal or unitary matrix (Theorem 1).
+//!
+//! ```
+//! use householder::{apply, parallel::Context, reflections::Reflections};
+//!
+//! let u = [1.0, 0.0, 2.0, 1.0, 2.0, 1.0]; // 3 x 2, row-major
+//! let u = Reflections::new(3, 2, &u)?;
+//! let mut never = || false;
+//! let mut context = Context::new(&mut never);
+//! let mut c = [0.0; 3];
+//! apply::forward(&mut context, u, &apply::Diagonal::new(u, None)?, &[3.0, 0.0, 4.0], &mut c, false, None)?;
+//! let norm: f64 = c.iter().map(|x| x * x).sum();
+//! assert!((norm - 25.0).abs() < 1e-12);
+//! # Ok::<(), householder::error::Error>(())
+//! ```
+
+pub mod apply;
+pub mod dense;
+pub mod error;
+pub mod factor;
+pub mod gradient;
+#[doc(hidden)]
+pub mod kernel;
+pub mod memory;
+pub mod parallel;
+pub mod plan;
+pub mod recurrence;
+pub mod reflections;
+pub mod scalar;
+pub mod sequential;
+pub mod wy;

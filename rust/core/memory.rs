@@ -1,0 +1,142 @@
+//! Workspace memory that reports exhaustion instead of aborting.
+
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use crate::error::{Error, Result};
+use crate::scalar::Scalar;
+
+/// Alignment of every buffer: one cache line, one AVX-512 register.
+pub const ALIGNMENT: usize = 64;
+
+/// A fixed-size, 64-byte aligned array whose allocation can fail.
+pub struct Buffer<T: Scalar> {
+    ptr: NonNull<T>,
+    len: usize,
+}
+
+// SAFETY: a Buffer owns its memory alone, and its elements are plain numbers.
+unsafe impl<T: Scalar> Send for Buffer<T> {}
+// SAFETY: shared access only reads plain numbers.
+unsafe impl<T: Scalar> Sync for Buffer<T> {}
+
+impl<T: Scalar> Buffer<T> {
+    /// `len` zeros.
+    pub fn zeroed(len: usize) -> Result<Self> {
+        let oom = Error::OutOfMemory { bytes: len.saturating_mul(size_of::<T>()) };
+        let layout = Self::layout(len).ok_or_else(|| oom.clone())?;
+        // SAFETY: the layout's size is at least ALIGNMENT; an all-zero bit pattern is the number zero.
+        let ptr = unsafe { alloc_zeroed(layout) };
+        NonNull::new(ptr.cast()).map(|ptr| Self { ptr, len }).ok_or(oom)
+    }
+
+    /// `len` numbers that the caller overwrites before reading them. Small buffers are zeroed all the same (cheap,
+    /// deterministic); large ones would pay for touching every page twice.
+    pub fn scratch(len: usize) -> Result<Self> {
+        if len * size_of::<T>() <= 1 << 16 {
+            return Self::zeroed(len);
+        }
+        let oom = Error::OutOfMemory { bytes: len.saturating_mul(size_of::<T>()) };
+        let layout = Self::layout(len).ok_or_else(|| oom.clone())?;
+        // SAFETY: as above; callers write before they read, and any bit pattern is a number.
+        let ptr = unsafe { alloc(layout) };
+        NonNull::new(ptr.cast()).map(|ptr| Self { ptr, len }).ok_or(oom)
+    }
+
+    fn layout(len: usize) -> Option<Layout> {
+        let bytes = len.checked_mul(size_of::<T>())?.max(ALIGNMENT);
+        Layout::from_size_align(bytes, ALIGNMENT).ok()
+    }
+
+    /// Address of the first element, for kernels.
+    pub fn ptr(&self) -> *const T {
+        self.ptr.as_ptr()
+    }
+
+    /// Address of the first element, for kernels that write.
+    pub fn ptr_mut(&mut self) -> *mut T {
+        self.ptr.as_ptr()
+    }
+}
+
+impl<T: Scalar> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        let layout = Self::layout(self.len).expect("it was allocated with this layout");
+        // SAFETY: allocated with the same layout.
+        unsafe { dealloc(self.ptr.as_ptr().cast(), layout) }
+    }
+}
+
+impl<T: Scalar> Deref for Buffer<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        // SAFETY: `len` elements were allocated, and numbers have no invalid bit patterns.
+        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Scalar> DerefMut for Buffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above, and `&mut self` is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+/// An address that tasks on several threads may use; each task keeps to its own part of the array.
+pub struct Shared<T>(pub *mut T);
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Shared<T> {}
+// SAFETY: whoever makes a Shared promises that concurrent tasks touch disjoint parts of the array behind it.
+unsafe impl<T> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    /// The address; a method, so that closures capture the whole wrapper.
+    pub fn get(self) -> *mut T {
+        self.0
+    }
+}
+
+/// `len` copies of `value` in a vector whose allocation can fail.
+pub fn filled<T: Clone>(len: usize, value: T) -> Result<Vec<T>> {
+    let mut vector = Vec::new();
+    vector.try_reserve_exact(len).map_err(|_| Error::OutOfMemory { bytes: len.saturating_mul(size_of::<T>()) })?;
+    vector.resize(len, value);
+    Ok(vector)
+}
+
+/// Leading dimension for rows or columns of `len` numbers: whole cache lines, and one more line where the stride would
+/// be a multiple of 512 bytes (such strides fall into few cache sets).
+pub fn padded<T>(len: usize) -> usize {
+    let line = ALIGNMENT / size_of::<T>();
+    let lines = len.div_ceil(line);
+    if lines >= 8 && lines.is_multiple_of(8) { (lines + 1) * line } else { lines * line }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exhaustion_is_an_error() {
+        let elements = isize::MAX as usize / 8 - 100;
+        assert!(matches!(Buffer::<f64>::zeroed(elements), Err(Error::OutOfMemory { .. })));
+        assert!(matches!(Buffer::<f64>::scratch(usize::MAX / 8), Err(Error::OutOfMemory { .. })));
+    }
+
+    #[test]
+    fn buffers_are_aligned_and_zero() {
+        for len in [0, 1, 3, 1000] {
+            let buffer = Buffer::<f32>::zeroed(len).unwrap();
+            assert_eq!(buffer.ptr() as usize % ALIGNMENT, 0);
+            assert!(buffer.iter().all(|&x| x == 0.0));
+        }
+    }
+}

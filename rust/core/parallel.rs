@@ -1,0 +1,258 @@
+//! Threads: one pool for the process, tasks fixed by the shape of the problem, interruption.
+//!
+//! What a task computes never depends on the number of threads, so results are bitwise equal for any number of them.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use rayon::ThreadPool;
+
+use crate::error::{Error, Result};
+use crate::kernel::dispatch::InstructionSet;
+
+/// Work below this many flops runs on the calling thread: waking another one costs about as much time.
+const WORTH_A_THREAD: usize = 8_000_000;
+/// Work above this many flops (a few hundredths of a second) is watched for interruption even on a single thread.
+const WORTH_WATCHING: usize = 2_000_000_000;
+/// How often the caller is asked whether to stop.
+const POLL_EVERY: Duration = Duration::from_millis(50);
+
+/// The flag that long tasks look at once per block of work.
+pub struct Cancel(AtomicBool);
+
+impl Cancel {
+    /// `Err(Interrupted)` once the caller asked to stop.
+    pub fn check(&self) -> Result<()> {
+        if self.0.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+}
+
+/// What a call carries down: the instruction set and the way to ask its caller whether to stop.
+pub struct Context<'a> {
+    poll: &'a mut dyn FnMut() -> bool,
+    /// Already on a thread of the pool: run everything here.
+    nested: bool,
+    /// The instruction set of this call's kernels.
+    pub isa: InstructionSet,
+}
+
+impl<'a> Context<'a> {
+    /// `poll` is called on the calling thread now and then during long work; `true` stops it.
+    pub fn new(poll: &'a mut dyn FnMut() -> bool) -> Self {
+        Self { poll, nested: false, isa: InstructionSet::current() }
+    }
+
+    /// Runs `task` for each of `count` independent problems, together `flops` of work: many problems side by side, or few
+    /// problems one after the other with all threads on each. The result is the same.
+    pub fn for_each(
+        &mut self,
+        count: usize,
+        flops: usize,
+        task: &(dyn Fn(usize, &mut Context<'_>) -> Result<()> + Sync),
+    ) -> Result<()> {
+        if count < num_threads() {
+            return (0..count).try_for_each(|i| task(i, self));
+        }
+        let isa = self.isa;
+        let groups = slices(count, 1, 256);
+        self.run(groups.len() - 1, flops, &|group, cancel| {
+            for i in groups[group]..groups[group + 1] {
+                cancel.check()?;
+                task(i, &mut Context { poll: &mut || false, nested: true, isa })?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Runs `task(0), .., task(count - 1)`, together `flops` of work, on as many threads as are worth it. Returns the
+    /// error of the first failing task.
+    pub fn run(
+        &mut self,
+        count: usize,
+        flops: usize,
+        task: &(dyn Fn(usize, &Cancel) -> Result<()> + Sync),
+    ) -> Result<()> {
+        let cancel = Cancel(AtomicBool::new(false));
+        let workers = if flops < WORTH_A_THREAD { 1 } else { num_threads().min(count) };
+        if self.nested || (workers <= 1 && flops < WORTH_WATCHING) {
+            return (0..count).try_for_each(|i| task(i, &cancel));
+        }
+        let pool = pool()?;
+        let next = AtomicUsize::new(0);
+        let failure: Mutex<Option<(usize, Error)>> = Mutex::new(None);
+        let running = (Mutex::new(workers.max(1)), Condvar::new());
+        pool.in_place_scope(|scope| {
+            for _ in 0..workers.max(1) {
+                scope.spawn(|_| {
+                    loop {
+                        let i = next.fetch_add(1, Ordering::Relaxed);
+                        if i >= count {
+                            break;
+                        }
+                        let outcome = catch_unwind(AssertUnwindSafe(|| task(i, &cancel)))
+                            .unwrap_or_else(|panic| Err(Error::Internal(message(panic.as_ref()))));
+                        if let Err(error) = outcome {
+                            cancel.0.store(true, Ordering::Relaxed);
+                            let mut first = failure.lock().unwrap_or_else(PoisonError::into_inner);
+                            if first.as_ref().is_none_or(|(at, _)| i < *at) {
+                                *first = Some((i, error));
+                            }
+                            break;
+                        }
+                    }
+                    *running.0.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+                    running.1.notify_one();
+                });
+            }
+            let mut left = running.0.lock().unwrap_or_else(PoisonError::into_inner);
+            while *left > 0 {
+                let (guard, timeout) = running.1.wait_timeout(left, POLL_EVERY).unwrap_or_else(PoisonError::into_inner);
+                left = guard;
+                if timeout.timed_out() {
+                    drop(left);
+                    if (self.poll)() {
+                        cancel.0.store(true, Ordering::Relaxed);
+                    }
+                    left = running.0.lock().unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        });
+        match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some((_, error)) => Err(error),
+            None => Ok(()),
+        }
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "panic".to_owned())
+}
+
+/// The state of one process. A forked child has its parent's memory but none of its threads: it makes a new state and
+/// never touches the old one, whose lock may have been held at the moment of the fork.
+struct Process {
+    id: u32,
+    threads: AtomicUsize,
+    pool: Mutex<Option<Arc<ThreadPool>>>,
+}
+
+fn process() -> &'static Process {
+    static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
+    loop {
+        let current = PROCESS.load(Ordering::Acquire);
+        // SAFETY: null, or leaked below and so valid for ever.
+        let state = unsafe { current.as_ref() };
+        if let Some(state) = state
+            && state.id == std::process::id()
+        {
+            return state;
+        }
+        let threads = state.map_or(0, |parent| parent.threads.load(Ordering::Relaxed));
+        let fresh = Box::into_raw(Box::new(Process {
+            id: std::process::id(),
+            threads: AtomicUsize::new(threads),
+            pool: Mutex::new(None),
+        }));
+        if PROCESS.compare_exchange(current, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            // SAFETY: another thread was faster; nobody has seen `fresh`.
+            drop(unsafe { Box::from_raw(fresh) });
+        }
+    }
+}
+
+/// Threads used for large work.
+pub fn num_threads() -> usize {
+    match process().threads.load(Ordering::Relaxed) {
+        0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        k => k,
+    }
+}
+
+/// Uses `threads` threads from now on; running calls finish on those they have.
+pub fn set_num_threads(threads: usize) -> Result<()> {
+    if threads == 0 {
+        return Err(Error::InvalidArgument("expected at least 1 thread, got 0".to_owned()));
+    }
+    process().threads.store(threads, Ordering::Relaxed);
+    Ok(())
+}
+
+fn pool() -> Result<Arc<ThreadPool>> {
+    let threads = num_threads();
+    let mut pool = process().pool.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*pool {
+        Some(pool) if pool.current_num_threads() == threads => Ok(pool.clone()),
+        _ => {
+            let fresh = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .thread_name(|i| format!("householder-{i}"))
+                .build()
+                .map_err(|e| Error::Internal(format!("cannot start {threads} threads: {e}")))?;
+            Ok(pool.insert(Arc::new(fresh)).clone())
+        }
+    }
+}
+
+/// Splits `0..len` into at most `most` parts of at least `least`, a power of two of them, as even as can be: part `i` of
+/// the result is `bounds[i]..bounds[i + 1]`. Depends on the shape alone.
+pub fn slices(len: usize, least: usize, most: usize) -> Vec<usize> {
+    let mut parts = 1;
+    while 2 * parts <= most && len / (2 * parts) >= least {
+        parts *= 2;
+    }
+    (0..=parts).map(|i| i * len / parts).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panicking_task_is_an_error() {
+        let mut poll = || false;
+        let outcome = Context::new(&mut poll).run(4, usize::MAX, &|i, _| {
+            assert!(i != 2, "task {i} broke");
+            Ok(())
+        });
+        assert_eq!(outcome, Err(Error::Internal("task 2 broke".to_owned())));
+    }
+
+    #[test]
+    fn the_poll_interrupts() {
+        let mut poll = || true;
+        let outcome = Context::new(&mut poll).run(2, usize::MAX, &|_, cancel| {
+            loop {
+                cancel.check()?;
+                std::thread::yield_now();
+            }
+        });
+        assert_eq!(outcome, Err(Error::Interrupted));
+    }
+
+    #[test]
+    fn every_task_runs_once() {
+        let runs: Vec<AtomicUsize> = (0..100).map(|_| AtomicUsize::new(0)).collect();
+        let mut poll = || false;
+        let mut context = Context::new(&mut poll);
+        for flops in [0, usize::MAX] {
+            context
+                .run(100, flops, &|i, _| {
+                    runs[i].fetch_add(1, Ordering::Relaxed);
+                    Ok(())
+                })
+                .unwrap();
+        }
+        assert!(runs.iter().all(|r| r.load(Ordering::Relaxed) == 2));
+    }
+
+    #[test]
+    fn slices_cover_and_depend_on_shape_alone() {
+        assert_eq!(slices(50, 8, 16), [0, 12, 25, 37, 50]);
+        assert_eq!(slices(3, 8, 16), [0, 3]);
+        assert_eq!(slices(64, 8, 4), [0, 16, 32, 48, 64]);
+    }
+}

@@ -1,0 +1,441 @@
+//! Gradients of a sequence: one pass back in time.
+//!
+//! ```text
+//! delta_t = phi'(h_t) o (dL/dh_t + W* delta_{t+1}),    dL/dh_0 = W* delta_1
+//! low rank: q_t = Q* delta_t,   W* delta = delta + P q;    C1 = sum delta z*,  C2 = sum h_{t-1} q*
+//! dense:    G = sum delta_t h_{t-1}*
+//! dL/dV = sum delta x*,   dL/db = sum delta,   dL/dx = V* delta
+//! ```
+//!
+//! `delta`, `q` and copies of `h_{t-1}`, `z` and `x` of some steps lie in a ring that stays in the cache; the sums take
+//! the whole ring at a time.
+
+use pulp::{Simd, WithSimd};
+
+use super::Sequence;
+use super::transition::{Matrices, Transition};
+use crate::apply::Diagonal;
+use crate::dense::transpose;
+use crate::error::Result;
+use crate::gradient;
+use crate::kernel::epilogue::{Columns, Lanes, StepBack, Store};
+use crate::kernel::gemm::{Operand, Weights, gemm};
+use crate::kernel::pack::{Packed, pack};
+use crate::memory::{Buffer, Shared, padded};
+use crate::parallel::{Cancel, Context};
+use crate::scalar::Scalar;
+use crate::wy::CompactWy;
+
+/// Rows of the ring, more or less: enough for the sums to run at full speed, few enough for the cache.
+const RING_ROWS: usize = 96;
+
+/// Where the gradients go; what is `None` is not computed.
+pub struct SequenceGradients<'a, T: Scalar> {
+    /// `dL/dU (n, m)`.
+    pub u: Option<&'a mut [T]>,
+    /// `dL/dx (rows, d)`.
+    pub x: Option<&'a mut [T]>,
+    /// `dL/dh_0 (batch, n)`.
+    pub h0: Option<&'a mut [T]>,
+    /// `dL/dV (n, d)`.
+    pub input_weight: Option<&'a mut [T]>,
+    /// `dL/db (n,)`.
+    pub bias: Option<&'a mut [T]>,
+    /// `dL/dtheta (n,)`.
+    pub phases: Option<&'a mut [T::Real]>,
+}
+
+/// Gradients of a loss given by `grad_h (rows, n)`, its gradient of every state, and `grad_last (batch, n)`, its gradient
+/// of each sequence's last state; what is `None` is zero. `tape` is what the forward pass left; without it `z` is made
+/// again.
+pub fn backward<T: Scalar>(
+    context: &mut Context<'_>,
+    sequence: &Sequence<'_, T>,
+    h: &[T],
+    tape: Option<&[T]>,
+    grad_h: Option<&[T]>,
+    grad_last: Option<&[T]>,
+    gradients: SequenceGradients<'_, T>,
+) -> Result<()> {
+    struct Op<'a, 'c, T: Scalar> {
+        context: &'a mut Context<'c>,
+        sequence: &'a Sequence<'a, T>,
+        h: &'a [T],
+        tape: Option<&'a [T]>,
+        grad_h: Option<&'a [T]>,
+        grad_last: Option<&'a [T]>,
+        gradients: SequenceGradients<'a, T>,
+    }
+    impl<T: Scalar> WithSimd for Op<'_, '_, T> {
+        type Output = Result<()>;
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, s: S) -> Result<()> {
+            let Self { context, sequence, h, tape, grad_h, grad_last, mut gradients } = self;
+            let (n, d) = (sequence.u.n(), sequence.d);
+            let wy = CompactWy::new(s, sequence.u)?;
+            let matrices = Matrices::new(s, context, &wy, sequence)?;
+            let back = matrices.transition(s, n, !sequence.adjoint)?;
+            let wants_u = gradients.u.is_some() || gradients.phases.is_some();
+            let project = match (&matrices, tape) {
+                (Matrices::LowRank { p, q, rank }, None) if wants_u => {
+                    let p = if sequence.adjoint { q } else { p };
+                    // SAFETY: `rank` columns of n numbers.
+                    Some(unsafe { pack(s, *rank, n, p.ptr(), padded::<T>(n), 1, true) }?)
+                }
+                _ => None,
+            };
+            let input_adjoint = match (&gradients.x, sequence.input_weight) {
+                // SAFETY: V has n rows of d numbers.
+                (Some(_), Some(v)) => Some(unsafe { pack(s, d, n, v.as_ptr(), 1, d, true) }?),
+                _ => None,
+            };
+            drop(matrices);
+            let run = Run {
+                sequence,
+                back,
+                project,
+                input_adjoint,
+                width: sequence.tape_width()?,
+                h,
+                tape,
+                grad_h,
+                grad_last,
+                grad_x: gradients.x.as_deref_mut().map(|x| Shared(x.as_mut_ptr())),
+                grad_h0: gradients.h0.as_deref_mut().map(|x| Shared(x.as_mut_ptr())),
+            };
+            let bounds = sequence.slices();
+            let mut parts = Vec::with_capacity(bounds.len());
+            for _ in 1..bounds.len() {
+                parts.push(Sums::new(&run, wants_u, gradients.input_weight.is_some(), gradients.bias.is_some())?);
+            }
+            let shared = Shared(parts.as_mut_ptr());
+            context.run(bounds.len() - 1, 2 * sequence.flops(), &|i, cancel| {
+                // SAFETY: task i alone uses part i.
+                let sums = unsafe { &mut *shared.get().add(i) };
+                s.vectorize(
+                    #[inline(always)]
+                    || run.slice(s, (bounds[i], bounds[i + 1]), sums, cancel),
+                )
+            })?;
+            let mut parts = parts.into_iter();
+            let mut total = parts.next().expect("a batch has at least one slice");
+            parts.for_each(|part| total.merge(&part));
+            if let Some(bias) = gradients.bias {
+                bias.copy_from_slice(&total.bias[..n]);
+            }
+            if let Some(input_weight) = gradients.input_weight {
+                transpose(n, d, &total.input, padded::<T>(n), input_weight, d);
+            }
+            total.finish(s, context, &wy, sequence, gradients.u, gradients.phases)
+        }
+    }
+    if sequence.steps.rows() == 0 {
+        let SequenceGradients { u, x, h0, input_weight, bias, phases } = gradients;
+        for gradient in [u, x, h0, input_weight, bias].into_iter().flatten() {
+            gradient.fill(T::ZERO);
+        }
+        phases.into_iter().for_each(|x| x.fill(T::Real::ZERO));
+        return Ok(());
+    }
+    context.isa.dispatch(Op { context, sequence, h, tape, grad_h, grad_last, gradients })
+}
+
+struct Run<'a, T: Scalar> {
+    sequence: &'a Sequence<'a, T>,
+    /// The step with the adjoint.
+    back: Transition<T>,
+    /// `P*`, to make `z` again.
+    project: Option<Packed<T>>,
+    /// `V*`.
+    input_adjoint: Option<Packed<T>>,
+    width: usize,
+    h: &'a [T],
+    tape: Option<&'a [T]>,
+    grad_h: Option<&'a [T]>,
+    grad_last: Option<&'a [T]>,
+    grad_x: Option<Shared<T>>,
+    grad_h0: Option<Shared<T>>,
+}
+
+/// Sums over one slice of the batch, column-major with columns `padded(n)` apart; those not wanted are empty.
+struct Sums<T: Scalar> {
+    /// `C1` (low rank) or `G` (dense).
+    c1: Buffer<T>,
+    /// `C2` (low rank).
+    c2: Buffer<T>,
+    input: Buffer<T>,
+    bias: Buffer<T>,
+}
+
+impl<T: Scalar> Sums<T> {
+    fn new(run: &Run<'_, T>, u: bool, input: bool, bias: bool) -> Result<Self> {
+        let ld = padded::<T>(run.sequence.u.n());
+        let (c1, c2) = match run.back {
+            _ if !u => (0, 0),
+            Transition::LowRank { .. } => (run.width, run.width),
+            Transition::Dense(_) => (run.sequence.u.n(), 0),
+        };
+        Ok(Self {
+            c1: Buffer::zeroed(c1 * ld)?,
+            c2: Buffer::zeroed(c2 * ld)?,
+            input: Buffer::zeroed(if input { run.sequence.d * ld } else { 0 })?,
+            bias: Buffer::zeroed(if bias { ld } else { 0 })?,
+        })
+    }
+
+    fn merge(&mut self, other: &Self) {
+        let pairs = [
+            (&mut self.c1, &other.c1),
+            (&mut self.c2, &other.c2),
+            (&mut self.input, &other.input),
+            (&mut self.bias, &other.bias),
+        ];
+        for (sum, part) in pairs {
+            sum.iter_mut().zip(part.iter()).for_each(|(a, b)| *a += *b);
+        }
+    }
+
+    /// `dL/dU` and `dL/dtheta`. A recurrence with `W*` exchanges the roles of states and gradients.
+    #[inline(always)]
+    fn finish<S: Simd>(
+        self,
+        s: S,
+        context: &mut Context<'_>,
+        wy: &CompactWy<T>,
+        sequence: &Sequence<'_, T>,
+        grad_u: Option<&mut [T]>,
+        grad_phases: Option<&mut [T::Real]>,
+    ) -> Result<()> {
+        let (u, n, k, ld) = (sequence.u, wy.n, wy.k, wy.ld_n());
+        if self.c2.is_empty() {
+            let mut outer = self.c1;
+            if outer.is_empty() {
+                return Ok(());
+            }
+            if sequence.adjoint {
+                let mut adjoint = Buffer::zeroed(n * ld)?;
+                transpose(n, n, &outer, ld, &mut adjoint, ld);
+                if T::COMPLEX {
+                    adjoint.iter_mut().for_each(|x| *x = x.conj());
+                }
+                outer = adjoint;
+            }
+            return gradient::from_outer(s, context, wy, u, &sequence.diagonal, outer, grad_u, grad_phases);
+        }
+        let Some(grad_u) = grad_u else { return Ok(()) };
+        let (c1, mut c2) = if sequence.adjoint { (self.c2, self.c1) } else { (self.c1, self.c2) };
+        let mut grad_u1 = None;
+        if let Diagonal::Last(u1) = sequence.diagonal {
+            // sum q_n h_n with q = delta + V w; the augmenting column of C1 holds sum delta h_n.
+            let mut sum = c1[k * ld + n - 1];
+            for j in 0..k {
+                sum += wy.v[j * ld + n - 1] * c2[j * ld + n - 1];
+                c2[j * ld + n - 1] = c2[j * ld + n - 1] * u1;
+            }
+            grad_u1 = Some(sum);
+        }
+        gradient::from_sums(s, context, wy, &c1, &mut c2)?;
+        wy.write_gradient(&c2, u, grad_u);
+        if let Some(grad_u1) = grad_u1 {
+            grad_u[n * u.m() - 1] = grad_u1;
+        }
+        Ok(())
+    }
+}
+
+/// Some steps' worth of rows, the latest step first.
+struct Ring<T: Scalar> {
+    delta: Buffer<T>,
+    q: Buffer<T>,
+    h: Buffer<T>,
+    z: Buffer<T>,
+    x: Buffer<T>,
+}
+
+impl<T: Scalar> Run<'_, T> {
+    /// All steps of the sequences `slice.0..slice.1`, backwards.
+    #[inline(always)]
+    fn slice<S: Simd>(&self, s: S, slice: (usize, usize), sums: &mut Sums<T>, cancel: &Cancel) -> Result<()> {
+        let (n, d, width) = (self.sequence.u.n(), self.sequence.d, self.width);
+        let steps = &self.sequence.steps;
+        let (ld, ld_z) = (padded::<T>(n), padded::<T>(width));
+        let batch = slice.1 - slice.0;
+        let block = (RING_ROWS / batch).max(1);
+        let rows = block * batch;
+        let mut ring = Ring {
+            delta: Buffer::zeroed((rows + batch) * ld)?,
+            q: Buffer::zeroed(rows * ld_z)?,
+            h: Buffer::zeroed(rows * ld)?,
+            z: Buffer::zeroed(if sums.c2.is_empty() { 0 } else { rows * ld_z })?,
+            x: Buffer::zeroed(if sums.input.is_empty() { 0 } else { rows * d })?,
+        };
+        let mut last = steps.count() - 1;
+        while steps.rows_of(last, slice).1 == 0 {
+            last -= 1;
+        }
+        self.enter(s, slice, last, 0, ring.delta.ptr_mut());
+        let mut high = last + 1;
+        while high > 0 {
+            cancel.check()?;
+            let low = high.saturating_sub(block);
+            let mut base = 0;
+            for t in (low..high).rev() {
+                base += self.step(s, slice, t, base, &mut ring);
+            }
+            self.sum(s, base, &mut ring, sums);
+            if low > 0 {
+                let carried = steps.rows_of(low - 1, slice).1;
+                ring.delta.copy_within(base * ld..(base + carried) * ld, 0);
+            }
+            high = low;
+        }
+        Ok(())
+    }
+
+    /// `delta = phi'(h) o dL/dh` for the sequences from `first` (within the slice) on that end at step `t`.
+    #[inline(always)]
+    fn enter<S: Simd>(&self, s: S, slice: (usize, usize), t: usize, first: usize, delta: *mut T) {
+        let n = self.sequence.u.n();
+        let ld = padded::<T>(n);
+        let (row, count) = self.sequence.steps.rows_of(t, slice);
+        for b in first..count {
+            let mut i = 0;
+            while i < n {
+                let lanes = Lanes::<S, T>::first(s, n - i);
+                // SAFETY: row `row + b` of h and dL/dh and row `slice.0 + b` of grad_last have n numbers; delta has room.
+                unsafe {
+                    let mut g = T::splat(s, T::ZERO);
+                    if let Some(grad_h) = self.grad_h {
+                        g = lanes.load(grad_h.as_ptr().add((row + b) * n + i));
+                    }
+                    if let Some(grad_last) = self.grad_last {
+                        g = T::plus(s, g, lanes.load(grad_last.as_ptr().add((slice.0 + b) * n + i)));
+                    }
+                    let h = lanes.load(self.h.as_ptr().add((row + b) * n + i));
+                    lanes.store(delta.add(b * ld + i), self.sequence.activation.fused_gradient(s, g, h));
+                }
+                i += T::lanes::<S>();
+            }
+        }
+    }
+
+    /// From `delta_t` in ring rows `base..` to `delta_{t-1}` behind them. Returns how many rows step `t` has.
+    #[inline(always)]
+    fn step<S: Simd>(&self, s: S, slice: (usize, usize), t: usize, base: usize, ring: &mut Ring<T>) -> usize {
+        let Sequence { steps, activation, h0, x, d, .. } = self.sequence;
+        let (n, d, width) = (self.sequence.u.n(), *d, self.width);
+        let (ld, ld_z) = (padded::<T>(n), padded::<T>(width));
+        let (row, count) = steps.rows_of(t, slice);
+        let delta = ring.delta.ptr().wrapping_add(base * ld);
+        let next_delta = ring.delta.ptr_mut().wrapping_add((base + count) * ld);
+        let h_copy = ring.h.ptr_mut().wrapping_add(base * ld);
+        let q = ring.q.ptr_mut().wrapping_add(base * ld_z);
+        // SAFETY: the ring has room for one step more than a block holds; rows row.. of the user's arrays belong to this
+        // slice and step.
+        unsafe {
+            if !ring.z.is_empty()
+                && let Some(tape) = self.tape
+            {
+                for b in 0..count {
+                    let z = &tape[(row + b) * width..(row + b + 1) * width];
+                    ring.z[(base + b) * ld_z..][..width].copy_from_slice(z);
+                }
+            }
+            if !ring.x.is_empty() {
+                ring.x[base * d..(base + count) * d].copy_from_slice(&x[row * d..(row + count) * d]);
+            }
+            match (self.grad_x, &self.input_adjoint) {
+                (Some(grad_x), Some(input_adjoint)) => {
+                    let store = Store { out: Columns::new(grad_x.get().add(row * d), d), add: Columns::none() };
+                    gemm(s, d, count, input_adjoint.weights(), Operand::columns(delta, ld), &store);
+                }
+                (Some(grad_x), None) => {
+                    for b in 0..count {
+                        std::ptr::copy_nonoverlapping(delta.add(b * ld), grad_x.get().add((row + b) * n), n);
+                    }
+                }
+                _ => {}
+            }
+            let operand = Operand::columns(delta, ld);
+            let (weights, operand, next) = match &self.back {
+                Transition::LowRank { project, expand } => {
+                    let store = Store { out: Columns::new(q, ld_z), add: Columns::none() };
+                    gemm(s, width, count, project.weights(), operand, &store);
+                    (expand.weights(), Operand::columns(q.cast_const(), ld_z), Columns::new(delta, ld))
+                }
+                Transition::Dense(w) => (w.weights(), operand, Columns::none()),
+            };
+            if t == 0 {
+                if let Some(h0) = h0 {
+                    for b in 0..count {
+                        let from = h0.as_ptr().add((slice.0 + b) * n);
+                        std::ptr::copy_nonoverlapping(from, h_copy.add(b * ld), n);
+                    }
+                } else {
+                    ring.h[base * ld..(base + count) * ld].fill(T::ZERO);
+                }
+                if let Some(grad_h0) = self.grad_h0 {
+                    let out = Columns::new(grad_h0.get().add(slice.0 * n), n);
+                    gemm(s, n, count, weights, operand, &Store { out, add: next });
+                }
+                return count;
+            }
+            let (before, _) = steps.rows_of(t - 1, slice);
+            let ahead = if t > 1 { -(((before - steps.rows_of(t - 2, slice).0) * n) as isize) } else { 0 };
+            let epilogue = StepBack {
+                out: Columns::new(next_delta, ld),
+                next,
+                grad: self.grad_h.map_or(Columns::none(), |g| Columns::new(g.as_ptr().add(before * n), n)),
+                h: Columns::new(self.h.as_ptr().add(before * n), n),
+                h_copy,
+                activation: *activation,
+                ahead,
+            };
+            gemm(s, n, count, weights, operand, &epilogue);
+        }
+        self.enter(s, slice, t - 1, count, next_delta);
+        count
+    }
+
+    /// Adds `rows` rows of the ring to the sums.
+    #[inline(always)]
+    fn sum<S: Simd>(&self, s: S, rows: usize, ring: &mut Ring<T>, sums: &mut Sums<T>) {
+        let (n, d, width) = (self.sequence.u.n(), self.sequence.d, self.width);
+        let (ld, ld_z) = (padded::<T>(n), padded::<T>(width));
+        let delta = Weights::strided(ring.delta.ptr(), ld, rows);
+        let h = Weights::strided(ring.h.ptr(), ld, rows);
+        let one = T::ONE;
+        let add = |sum: &mut Buffer<T>| {
+            let out = Columns::new(sum.ptr_mut(), ld);
+            Store { out, add: out }
+        };
+        // SAFETY: `rows` rows of padded buffers; the sums have as many columns as their operands.
+        unsafe {
+            if !sums.c2.is_empty()
+                && let Some(project) = &self.project
+            {
+                let store = Store { out: Columns::new(ring.z.ptr(), ld_z), add: Columns::none() };
+                gemm(s, width, rows, project.weights(), Operand::columns(ring.h.ptr(), ld), &store);
+            }
+            if T::COMPLEX {
+                // The operands of the sums are conjugates; nothing else needs these rows any more.
+                let conjugated =
+                    if sums.c2.is_empty() { [&mut ring.h, &mut ring.x] } else { [&mut ring.q, &mut ring.x] };
+                conjugated.into_iter().chain([&mut ring.z]).flat_map(|x| x.iter_mut()).for_each(|x| *x = x.conj());
+            }
+            if !sums.c2.is_empty() {
+                gemm(s, n, width, delta, Operand::rows(ring.z.ptr(), ld_z), &add(&mut sums.c1));
+                gemm(s, n, width, h, Operand::rows(ring.q.ptr(), ld_z), &add(&mut sums.c2));
+            } else if !sums.c1.is_empty() {
+                gemm(s, n, n, delta, Operand::rows(ring.h.ptr(), ld), &add(&mut sums.c1));
+            }
+            if !sums.input.is_empty() {
+                gemm(s, n, d, delta, Operand::rows(ring.x.ptr(), d), &add(&mut sums.input));
+            }
+            if !sums.bias.is_empty() {
+                let ones = Operand { ptr: &raw const one, col: 0, step: 0 };
+                gemm(s, n, 1, delta, ones, &add(&mut sums.bias));
+            }
+        }
+    }
+}

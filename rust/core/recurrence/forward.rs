@@ -1,0 +1,129 @@
+//! The states of a sequence.
+
+use pulp::{Simd, WithSimd};
+
+use super::Sequence;
+use super::transition::{Matrices, Transition};
+use crate::error::Result;
+use crate::kernel::epilogue::{Columns, Step, Store};
+use crate::kernel::gemm::{Operand, Weights, gemm, gemm2};
+use crate::kernel::pack::{Packed, pack};
+use crate::memory::{Buffer, Shared, padded};
+use crate::parallel::{Cancel, Context};
+use crate::scalar::Scalar;
+use crate::wy::CompactWy;
+
+/// Steps between two looks at the cancel flag.
+const POLL_STEPS: usize = 64;
+
+/// Writes all states `h (rows, n)`; `tape (rows, tape_width)` receives `z = P* h_{t-1}` for the backward pass.
+pub fn forward<T: Scalar>(
+    context: &mut Context<'_>,
+    sequence: &Sequence<'_, T>,
+    h: &mut [T],
+    tape: Option<&mut [T]>,
+) -> Result<()> {
+    struct Op<'a, 'c, T: Scalar>(&'a mut Context<'c>, &'a Sequence<'a, T>, &'a mut [T], Option<&'a mut [T]>);
+    impl<T: Scalar> WithSimd for Op<'_, '_, T> {
+        type Output = Result<()>;
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, s: S) -> Result<()> {
+            let Op(context, sequence, h, tape) = self;
+            let n = sequence.u.n();
+            let wy = CompactWy::new(s, sequence.u)?;
+            let matrices = Matrices::new(s, context, &wy, sequence)?;
+            let run = Run {
+                sequence,
+                transition: matrices.transition(s, n, sequence.adjoint)?,
+                // SAFETY: V has n rows of d numbers.
+                input: sequence
+                    .input_weight
+                    .map(|v| unsafe { pack(s, n, sequence.d, v.as_ptr(), sequence.d, 1, false) })
+                    .transpose()?,
+                zeros: Buffer::zeroed(n)?,
+                width: sequence.tape_width()?,
+                h: Shared(h.as_mut_ptr()),
+                tape: tape.map(|tape| Shared(tape.as_mut_ptr())),
+            };
+            let bounds = sequence.slices();
+            context.run(bounds.len() - 1, sequence.flops(), &|i, cancel| {
+                s.vectorize(
+                    #[inline(always)]
+                    || run.slice(s, (bounds[i], bounds[i + 1]), cancel),
+                )
+            })
+        }
+    }
+    if sequence.steps.rows() == 0 {
+        return Ok(());
+    }
+    context.isa.dispatch(Op(context, sequence, h, tape))
+}
+
+struct Run<'a, T: Scalar> {
+    sequence: &'a Sequence<'a, T>,
+    transition: Transition<T>,
+    input: Option<Packed<T>>,
+    zeros: Buffer<T>,
+    width: usize,
+    h: Shared<T>,
+    tape: Option<Shared<T>>,
+}
+
+impl<T: Scalar> Run<'_, T> {
+    /// All steps of the sequences `slice.0..slice.1`.
+    #[inline(always)]
+    fn slice<S: Simd>(&self, s: S, slice: (usize, usize), cancel: &Cancel) -> Result<()> {
+        let Sequence { steps, activation, d, x, .. } = self.sequence;
+        let (n, d) = (self.sequence.u.n(), *d);
+        let scratch_ld = padded::<T>(self.width);
+        let mut scratch = Buffer::<T>::zeroed(if self.tape.is_none() { (slice.1 - slice.0) * scratch_ld } else { 0 })?;
+        let (mut previous, mut previous_ld) = match self.sequence.h0 {
+            Some(h0) => (h0[slice.0 * n..].as_ptr(), n),
+            None => (self.zeros.ptr(), 0),
+        };
+        let input_weights = self.input.as_ref().map_or(Weights::none(), Packed::weights);
+        let bias = self.sequence.bias.map_or(Columns::none(), |bias| Columns::new(bias.as_ptr(), 0));
+        for t in 0..steps.count() {
+            if t.is_multiple_of(POLL_STEPS) {
+                cancel.check()?;
+            }
+            let (row, count) = steps.rows_of(t, slice);
+            if count == 0 {
+                break;
+            }
+            let next = if t + 1 < steps.count() { steps.rows_of(t + 1, slice).0 } else { row };
+            let input = Operand::columns(x.as_ptr().wrapping_add(row * d), d);
+            let out = self.h.get().wrapping_add(row * n);
+            let step = Step {
+                out: Columns::new(out, n),
+                previous: Columns::none(),
+                input: if self.input.is_none() { Columns::new(input.ptr, d) } else { Columns::none() },
+                bias,
+                activation: *activation,
+                ahead: ((next - row) * n) as isize,
+            };
+            let state = Operand::columns(previous, previous_ld);
+            // SAFETY: rows row..row + count of x, h and the tape belong to this slice and step; `previous` points to as
+            // many states at least, since sequences only ever end.
+            unsafe {
+                match &self.transition {
+                    Transition::LowRank { project, expand } => {
+                        let z = match self.tape {
+                            Some(tape) => Columns::new(tape.get().add(row * self.width), self.width),
+                            None => Columns::new(scratch.ptr_mut(), scratch_ld),
+                        };
+                        gemm(s, self.width, count, project.weights(), state, &Store { out: z, add: Columns::none() });
+                        let step = Step { previous: Columns::new(previous, previous_ld), ..step };
+                        let operands = [Operand::columns(z.ptr, z.ld), input];
+                        gemm2(s, n, count, [expand.weights(), input_weights], operands, &step);
+                    }
+                    Transition::Dense(w) => gemm2(s, n, count, [w.weights(), input_weights], [state, input], &step),
+                }
+                activation.finish_column(s, out, count * n);
+            }
+            (previous, previous_ld) = (out, n);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! Whole sequences `h_t = phi(W h_{t-1} + x_t)`, `t = 1..T`, in one call.
+//!
+//! `x_t` is given, or made from raw input inside the same products, `x_t = V x_t + b`. Three choices make it fast:
+//!
+//! * the transition is two thin products a step, `z = P* h` and `h + Q z`, since `W = I + Q P*` with `P = V`, `Q = V N`
+//!   (and one more column each for `u_1`: `W_1 D = I + [V N | (u_1 - 1) e_n] [D V | e_n]*`), or one product with `W`;
+//! * a step back is the same with `P` and `Q` exchanged, and only `delta_t = dL/da_t` travels: parameter gradients are
+//!   products over many steps at once, `sum delta z*` and `sum h q*` (or `sum delta h*`);
+//! * a thread owns a slice of the batch for the whole sequence: no synchronisation at a step.
+
+mod backward;
+mod forward;
+mod transition;
+
+pub use backward::{SequenceGradients, backward};
+pub use forward::forward;
+
+use crate::apply::Diagonal;
+use crate::error::{Error, Result};
+use crate::kernel::activation::Activation;
+use crate::memory::filled;
+use crate::parallel::slices;
+use crate::plan::{self, Method};
+use crate::reflections::Reflections;
+use crate::scalar::Scalar;
+
+/// A batch of sequences and the recurrence that runs over it.
+pub struct Sequence<'a, T: Scalar> {
+    /// `U`.
+    pub u: Reflections<'a, T>,
+    /// `D`.
+    pub diagonal: Diagonal<T>,
+    /// The recurrence runs with `W*`.
+    pub adjoint: bool,
+    /// `phi`.
+    pub activation: Activation<T>,
+    /// `wy` or `dense`; `None` lets the shape decide.
+    pub method: Option<Method>,
+    /// Which rows belong to which step.
+    pub steps: Steps,
+    /// Width of the input.
+    pub d: usize,
+    /// `(rows, d)`, step after step.
+    pub x: &'a [T],
+    /// `V (n, d)`; absent: `d == n` and `x` is added as it is.
+    pub input_weight: Option<&'a [T]>,
+    /// `b (n,)`.
+    pub bias: Option<&'a [T]>,
+    /// `h_0 (batch, n)`; absent: zeros.
+    pub h0: Option<&'a [T]>,
+}
+
+impl<T: Scalar> Sequence<'_, T> {
+    fn method(&self) -> Result<Method> {
+        let (n, k) = (self.u.n(), self.u.m());
+        match self.method {
+            Some(Method::Reflections) => {
+                Err(Error::InvalidArgument("method: a sequence takes 'auto', 'wy' or 'dense'".to_owned()))
+            }
+            // Phases turn every state: the low-rank form would have to keep W_1's input and its output.
+            _ if matches!(self.diagonal, Diagonal::Phases(_)) => Ok(Method::Dense),
+            Some(method) => Ok(method),
+            None => Ok(plan::for_sequence(n, k, self.steps.rows())),
+        }
+    }
+
+    /// Numbers a row that the forward pass may leave for the backward pass; 0 if it needs none.
+    pub fn tape_width(&self) -> Result<usize> {
+        Ok(if self.method()? == Method::Dense { 0 } else { self.u.m() })
+    }
+
+    /// Parts of the batch, each a task.
+    fn slices(&self) -> Vec<usize> {
+        slices(self.steps.batch(), 8, 16)
+    }
+
+    /// Flops of one pass over all states.
+    fn flops(&self) -> usize {
+        let n = self.u.n();
+        2 * self.steps.rows() * n * (n.min(2 * self.u.m()) + self.d.min(n))
+    }
+}
+
+/// Rows of the arrays `(rows, ..)`: those of step `t` are `offsets[t]..offsets[t + 1]`, one for each sequence that is still
+/// running, the longest sequences first.
+pub struct Steps {
+    offsets: Vec<usize>,
+}
+
+impl Steps {
+    /// `steps` steps of `batch` sequences each.
+    pub fn uniform(steps: usize, batch: usize) -> Result<Self> {
+        let rows = steps.checked_mul(batch);
+        let fits = rows.is_some_and(|rows| isize::try_from(rows).is_ok());
+        if !fits {
+            return Err(Error::InvalidArgument(format!("{steps} steps of {batch} sequences are too many")));
+        }
+        let mut offsets = filled(steps + 1, 0)?;
+        offsets.iter_mut().enumerate().for_each(|(t, offset)| *offset = t * batch);
+        Ok(Self { offsets })
+    }
+
+    /// `sizes[t]` sequences at step `t`, positive and never increasing.
+    pub fn ragged(sizes: &[i64]) -> Result<Self> {
+        let mut offsets = filled(sizes.len() + 1, 0)?;
+        for (t, &size) in sizes.iter().enumerate() {
+            if size <= 0 || (t > 0 && size > sizes[t - 1]) {
+                return Err(Error::InvalidArgument(format!(
+                    "batch_sizes: expected positive and decreasing numbers, got {size} at step {t}"
+                )));
+            }
+            offsets[t + 1] = offsets[t] + size as usize;
+        }
+        Ok(Self { offsets })
+    }
+
+    /// Number of steps `T`.
+    pub fn count(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    /// Rows in all.
+    pub fn rows(&self) -> usize {
+        self.offsets[self.count()]
+    }
+
+    /// Sequences.
+    pub fn batch(&self) -> usize {
+        if self.count() == 0 { 0 } else { self.offsets[1] }
+    }
+
+    /// First row of step `t` that belongs to a slice beginning at sequence `begin`, and how many do, up to `end`.
+    fn rows_of(&self, t: usize, (begin, end): (usize, usize)) -> (usize, usize) {
+        let size = self.offsets[t + 1] - self.offsets[t];
+        (self.offsets[t] + begin, size.min(end).saturating_sub(begin))
+    }
+}

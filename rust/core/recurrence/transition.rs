@@ -1,0 +1,85 @@
+//! The weights of a step, packed once for a whole sequence.
+
+use pulp::Simd;
+
+use super::Sequence;
+use crate::apply::Diagonal;
+use crate::dense::Dense;
+use crate::error::Result;
+use crate::gradient::v_n;
+use crate::kernel::pack::{Packed, pack};
+use crate::memory::{Buffer, padded};
+use crate::parallel::Context;
+use crate::plan::Method;
+use crate::scalar::Scalar;
+use crate::wy::CompactWy;
+
+/// `a -> W a` in one direction.
+pub enum Transition<T: Scalar> {
+    /// `a + Q (P* a)`.
+    LowRank {
+        /// `P*`, `rank` rows.
+        project: Packed<T>,
+        /// `Q`, `n` rows.
+        expand: Packed<T>,
+    },
+    /// `W`.
+    Dense(Packed<T>),
+}
+
+/// `W = I + Q P*` or `W` itself; column-major.
+pub enum Matrices<T: Scalar> {
+    /// `P` and `Q`, `rank` columns each.
+    LowRank { p: Buffer<T>, q: Buffer<T>, rank: usize },
+    /// `W`.
+    Dense(Dense<T>),
+}
+
+impl<T: Scalar> Matrices<T> {
+    #[inline(always)]
+    pub fn new<S: Simd>(
+        s: S,
+        context: &mut Context<'_>,
+        wy: &CompactWy<T>,
+        sequence: &Sequence<'_, T>,
+    ) -> Result<Self> {
+        if sequence.method()? == Method::Dense {
+            return Ok(Self::Dense(Dense::new(s, context, wy, &sequence.diagonal)?));
+        }
+        let (n, k, ld) = (wy.n, wy.k, wy.ld_n());
+        let rank = sequence.u.m();
+        let (mut p, mut q) = (Buffer::zeroed(rank * ld)?, Buffer::zeroed(rank * ld)?);
+        p[..k * ld].copy_from_slice(&wy.v[..k * ld]);
+        q[..k * ld].copy_from_slice(&v_n(s, context, wy)?[..k * ld]);
+        if let Diagonal::Last(u1) = sequence.diagonal {
+            for j in 0..k {
+                p[j * ld + n - 1] = p[j * ld + n - 1] * u1;
+            }
+            p[k * ld + n - 1] = T::ONE;
+            q[k * ld + n - 1] = u1 - T::ONE;
+        }
+        Ok(Self::LowRank { p, q, rank })
+    }
+
+    /// The step of the recurrence, or (`back`) that of its gradients, which is the step with the adjoint.
+    #[inline(always)]
+    pub fn transition<S: Simd>(&self, s: S, n: usize, adjoint: bool) -> Result<Transition<T>> {
+        let ld = padded::<T>(n);
+        // SAFETY: all matrices have n rows in columns of ld numbers.
+        unsafe {
+            match self {
+                Self::LowRank { p, q, rank } => {
+                    let (p, q) = if adjoint { (q, p) } else { (p, q) };
+                    Ok(Transition::LowRank {
+                        project: pack(s, *rank, n, p.ptr(), ld, 1, true)?,
+                        expand: pack(s, n, *rank, q.ptr(), 1, ld, false)?,
+                    })
+                }
+                Self::Dense(w) => {
+                    let (row, column) = if adjoint { (ld, 1) } else { (1, ld) };
+                    Ok(Transition::Dense(pack(s, n, n, w.w.ptr(), row, column, adjoint)?))
+                }
+            }
+        }
+    }
+}

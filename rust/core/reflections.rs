@@ -1,0 +1,149 @@
+//! The validated view of the parameter `U`.
+
+use crate::error::{Error, Result};
+use crate::scalar::{Real, Scalar};
+
+/// `U (n, m)`, row-major and lower-trapezoidal: column `j` (from 0) is the reflection vector `u_{n-j}` behind `j` zeros.
+/// What is stored above the diagonal is never read.
+///
+/// For real numbers and `m == n` the last column is the single number `u_1`, a factor on the last coordinate and not a
+/// reflection: `W = W_1 diag(1, .., 1, u_1)`.
+#[derive(Clone, Copy)]
+pub struct Reflections<'a, T: Scalar> {
+    n: usize,
+    m: usize,
+    entries: &'a [T],
+}
+
+impl<'a, T: Scalar> Reflections<'a, T> {
+    /// Views `entries` as `U (n, m)`.
+    pub fn new(n: usize, m: usize, entries: &'a [T]) -> Result<Self> {
+        if m == 0 || m > n {
+            return Err(Error::InvalidArgument(format!("expected 1 <= m <= n, got n = {n}, m = {m}")));
+        }
+        if T::COMPLEX && m == n {
+            return Err(Error::InvalidArgument(format!(
+                "a complex U takes at most n - 1 = {} reflections, got m = {m}; phases supply the rest of U(n)",
+                n - 1
+            )));
+        }
+        if n.checked_mul(m) != Some(entries.len()) {
+            return Err(Error::InvalidArgument(format!("u: expected {n} x {m} entries, got {}", entries.len())));
+        }
+        Ok(Self { n, m, entries })
+    }
+
+    /// Size of the transformed vectors.
+    pub fn n(&self) -> usize {
+        self.n
+    }
+
+    /// Columns of `U`.
+    pub fn m(&self) -> usize {
+        self.m
+    }
+
+    /// Number of true reflections `k`: `m`, or `n - 1` when `m == n`.
+    pub fn count(&self) -> usize {
+        if self.m == self.n { self.n - 1 } else { self.m }
+    }
+
+    /// The factor `u_1` of the last coordinate, when `m == n`.
+    pub fn u1(&self) -> Option<T> {
+        (self.m == self.n).then(|| self.entries[self.n * self.n - 1])
+    }
+
+    /// Row `i`, as stored.
+    pub fn row(&self, i: usize) -> &'a [T] {
+        &self.entries[i * self.m..(i + 1) * self.m]
+    }
+
+    /// For each reflection the two factors `(scale, inverse)` with `u * scale * inverse` of norm one. `scale` is a power
+    /// of two that keeps the sum of squares from overflowing or underflowing; a column whose norm is zero or subnormal
+    /// gets zeros: it is the identity.
+    pub fn normalizers(&self, out: &mut [(f64, f64)]) {
+        let k = self.count();
+        let largest = |out: &mut [(f64, f64)]| {
+            for i in 0..self.n {
+                let row = self.row(i);
+                for j in 0..k.min(i + 1) {
+                    let x = row[j].max_abs().to_f64();
+                    if !(x <= out[j].0) {
+                        out[j].0 = x; // NaN stays: the comparison above is false for it ever after
+                    }
+                }
+            }
+        };
+        out[..k].fill((0.0, 0.0));
+        // Squares of f32 numbers neither overflow nor vanish in f64: no scaling needed.
+        if size_of::<T::Real>() == 4 {
+            out[..k].iter_mut().for_each(|o| o.0 = 1.0);
+        } else {
+            largest(out);
+            for o in &mut out[..k] {
+                o.0 = if o.0 > 0.0 && o.0.is_finite() { power_of_two_below_inverse(o.0) } else { 1.0 };
+            }
+        }
+        for i in 0..self.n {
+            let row = self.row(i);
+            for j in 0..k.min(i + 1) {
+                let x = row[j].widen();
+                let (re, im) = (x.re() * out[j].0, x.im() * out[j].0);
+                out[j].1 += re * re + im * im;
+            }
+        }
+        for o in &mut out[..k] {
+            let scaled_norm = o.1.sqrt();
+            let vanishing = scaled_norm < T::Real::MIN_POSITIVE.to_f64() * o.0;
+            *o = if vanishing { (0.0, 0.0) } else { (o.0, 1.0 / scaled_norm) };
+        }
+    }
+}
+
+/// The power of two in `(1 / (2 x), 1 / x]`, kept normal.
+fn power_of_two_below_inverse(x: f64) -> f64 {
+    let exponent = (x.to_bits() >> 52) as i64 & 0x7ff;
+    f64::from_bits(((2045 - exponent).clamp(1, 2046) as u64) << 52)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn powers_of_two_invert_magnitudes() {
+        for x in [1.0, 1.5, 3.0e10, 1e-300, 1e300, f64::MAX, f64::MIN_POSITIVE] {
+            let p = power_of_two_below_inverse(x);
+            assert!(p.is_normal() && p * x <= 4.0 && p * x > 0.24, "{x}: {p}");
+        }
+    }
+
+    #[test]
+    fn columns_of_any_scale_are_normalised() {
+        for scale in [1.0, 1e-300, 1e300, 1e-160, 1e160] {
+            let u = [3.0 * scale, 0.0, 4.0 * scale, 2.0 * scale];
+            let mut factors = [(0.0, 0.0); 1];
+            Reflections::new(4, 1, &u).unwrap().normalizers(&mut factors);
+            let v: Vec<f64> = u.iter().map(|x| x * factors[0].0 * factors[0].1).collect();
+            let norm: f64 = v.iter().map(|x| x * x).sum();
+            assert!((norm - 1.0).abs() < 1e-15, "{scale}: {norm}");
+        }
+    }
+
+    #[test]
+    fn vanishing_columns_are_identities() {
+        let u = [0.0, f64::MIN_POSITIVE / 4.0];
+        let mut factors = [(1.0, 1.0); 1];
+        Reflections::new(2, 1, &u).unwrap().normalizers(&mut factors);
+        assert_eq!(factors[0], (0.0, 0.0));
+    }
+
+    #[test]
+    fn impossible_shapes_are_refused() {
+        assert!(Reflections::new(2, 3, &[0.0; 6]).is_err());
+        assert!(Reflections::new(2, 0, &[0.0; 0]).is_err());
+        assert!(Reflections::new(2, 1, &[0.0; 3]).is_err());
+        let square = [crate::scalar::c64::default(); 4];
+        assert!(Reflections::new(2, 2, &square).is_err_and(|e| e.to_string().contains("phases")));
+    }
+}

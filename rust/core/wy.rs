@@ -1,0 +1,197 @@
+//! The compact WY form of a product of reflections (Proposition 1), with unit columns `V` for `U`:
+//!
+//! ```text
+//! T = striu(V* V) + I / 2,    S = T^-1,    W = I - V S V*      (times D = diag(1, .., 1, u_1) when m == n)
+//! ```
+//!
+//! With unit columns `|S_ij| <= 4`, so `S` is formed once and no application solves a triangular system. `V* V` and `S`
+//! are computed in double precision: nearly collinear reflections cost no accuracy.
+//!
+//! The sign of `S` is folded into what is stored, `N = -S`: every use then adds, `W = I + V N V*`.
+
+use pulp::Simd;
+
+use crate::error::Result;
+use crate::kernel::epilogue::{Columns, Store};
+use crate::kernel::gemm::{Operand, Weights, gemm};
+use crate::memory::{Buffer, filled, padded};
+use crate::reflections::Reflections;
+use crate::scalar::Scalar;
+
+/// `V`, `N = -T^-1` and what leads back from gradients of `V` to gradients of `U`.
+pub struct CompactWy<T: Scalar> {
+    /// Size of the vectors.
+    pub n: usize,
+    /// Number of reflections.
+    pub k: usize,
+    /// `V`, column-major, columns [`CompactWy::ld_n`] apart.
+    pub v: Buffer<T>,
+    /// `conj(V)`, row-major, rows [`CompactWy::ld_k`] apart: row `i` is column `i` of `V*`.
+    pub v_adjoint: Buffer<T>,
+    /// `N = -S`, column-major, columns `ld_k` apart, upper triangular.
+    pub minus_s: Buffer<T>,
+    /// `N*`, column-major, columns `ld_k` apart.
+    pub minus_s_adjoint: Buffer<T>,
+    /// `(scale, inverse)` of each column, see [`Reflections::normalizers`].
+    normalizers: Vec<(f64, f64)>,
+}
+
+/// Blocks in which `S` is formed: within a block column by column, across blocks by products.
+const BLOCK: usize = 32;
+
+impl<T: Scalar> CompactWy<T> {
+    /// Distance between columns of length `n`.
+    pub fn ld_n(&self) -> usize {
+        padded::<T>(self.n)
+    }
+
+    /// Distance between columns of length `k`.
+    pub fn ld_k(&self) -> usize {
+        padded::<T>(self.k)
+    }
+
+    /// Forms `V` alone (`N` stays zero): all that single reflections need.
+    pub fn unit_columns(u: Reflections<'_, T>) -> Result<Self> {
+        let (n, k) = (u.n(), u.count());
+        let (ld_n, ld_k) = (padded::<T>(n), padded::<T>(k));
+        let mut normalizers = filled(k, (0.0, 0.0))?;
+        u.normalizers(&mut normalizers);
+        let mut v = Buffer::zeroed(k * ld_n)?;
+        let mut v_adjoint = Buffer::zeroed(n * ld_k)?;
+        for i in 0..n {
+            let row = u.row(i);
+            for j in 0..k.min(i + 1) {
+                let x = unit(row[j], normalizers[j]);
+                v[j * ld_n + i] = x;
+                v_adjoint[i * ld_k + j] = x.conj();
+            }
+        }
+        Ok(Self { n, k, v, v_adjoint, minus_s: Buffer::zeroed(0)?, minus_s_adjoint: Buffer::zeroed(0)?, normalizers })
+    }
+
+    /// Forms `V` and `N`.
+    #[inline(always)]
+    pub fn new<S: Simd>(s: S, u: Reflections<'_, T>) -> Result<Self> {
+        let mut wy = Self::unit_columns(u)?;
+        let (k, ld_k) = (wy.k, wy.ld_k());
+        let ld = padded::<T::Wide>(k);
+        let t = wy.t(s)?;
+        let minus_s = minus_inverse(s, k, &t, ld)?;
+        wy.minus_s = Buffer::zeroed(k * ld_k)?;
+        wy.minus_s_adjoint = Buffer::zeroed(k * ld_k)?;
+        for j in 0..k {
+            for i in 0..=j {
+                let x = T::narrow(minus_s[j * ld + i]);
+                wy.minus_s[j * ld_k + i] = x;
+                wy.minus_s_adjoint[i * ld_k + j] = x.conj();
+            }
+        }
+        Ok(wy)
+    }
+
+    /// `T = striu(V* V) + diag(V* V) / 2`, column-major, in wide precision; its strict lower triangle is unspecified.
+    ///
+    /// `V` is taken as it was rounded, norms included: then `T + T* = V* V` holds for the very `V` that is applied, and
+    /// `I - V T^-1 V*` is orthogonal far beyond the narrow precision. A zero column gets 1/2: it reflects nothing.
+    #[inline(always)]
+    pub fn t<S: Simd>(&self, s: S) -> Result<Buffer<T::Wide>> {
+        let (n, k) = (self.n, self.k);
+        let (ld_n, ld_k) = (padded::<T::Wide>(n), padded::<T::Wide>(k));
+        let mut v = Buffer::<T::Wide>::zeroed(k * ld_n)?;
+        let mut v_adjoint = Buffer::<T::Wide>::zeroed(n * ld_k)?;
+        for j in 0..k {
+            for i in j..n {
+                v[j * ld_n + i] = self.v[j * self.ld_n() + i].widen();
+            }
+        }
+        for i in 0..n {
+            for j in 0..k.min(i + 1) {
+                v_adjoint[i * ld_k + j] = self.v_adjoint[i * self.ld_k() + j].widen();
+            }
+        }
+        let mut t = Buffer::<T::Wide>::zeroed(k * ld_k)?;
+        // Row block by row block, columns from the diagonal on; V is zero above its diagonal, so sums begin there.
+        for i0 in (0..k).step_by(BLOCK) {
+            let rows = BLOCK.min(k - i0);
+            let weights = Weights::strided(v_adjoint.ptr().wrapping_add(i0 * ld_k + i0), ld_k, n - i0);
+            let operand = Operand::columns(v.ptr().wrapping_add(i0 * ld_n + i0), ld_n);
+            let out = Columns::new(t.ptr_mut().wrapping_add(i0 * ld_k + i0), ld_k);
+            // SAFETY: all three start at (i0, i0) of padded buffers and stay inside them.
+            unsafe { gemm(s, rows, k - i0, weights, operand, &Store { out, add: Columns::none() }) };
+        }
+        for j in 0..k {
+            let square = t[j * ld_k + j].re();
+            t[j * ld_k + j] = T::Wide::from_real(if square == 0.0 { 0.5 } else { 0.5 * square });
+        }
+        Ok(t)
+    }
+
+    /// Writes `dL/dU` (row-major, `n x m`, zero above the diagonal) from `dL/dV` (column-major); a last column for `u_1`
+    /// is left as it is but for its zeros.
+    pub fn write_gradient(&self, grad_v: &[T], u: Reflections<'_, T>, grad_u: &mut [T]) {
+        let (m, ld_n) = (u.m(), self.ld_n());
+        for i in 0..self.n {
+            let row = &mut grad_u[i * m..(i + 1) * m];
+            let filled = self.k.min(i + 1);
+            for j in 0..filled {
+                row[j] = unit(grad_v[j * ld_n + i], self.normalizers[j]);
+            }
+            row[filled..].fill(T::ZERO);
+        }
+    }
+}
+
+/// `x * scale * inverse`, in double precision; zero for a vanishing column.
+#[inline(always)]
+fn unit<T: Scalar>(x: T, (scale, inverse): (f64, f64)) -> T {
+    if inverse == 0.0 { T::ZERO } else { T::narrow(x.widen().scale(scale).scale(inverse)) }
+}
+
+/// `-T^-1` for an upper-triangular `T`, column-major.
+///
+/// Column by column inside a diagonal block; a block column `J` above it is `N[.., J] = N[.., ..] (T[.., J] S[J, J])`
+/// with `N = -S` of what stands to the left.
+#[inline(always)]
+fn minus_inverse<S: Simd, W: Scalar<Real = f64, Wide = W>>(
+    s: S,
+    k: usize,
+    t: &Buffer<W>,
+    ld: usize,
+) -> Result<Buffer<W>> {
+    let mut n = Buffer::<W>::zeroed(k * ld)?;
+    let mut product = Buffer::<W>::zeroed(BLOCK * ld)?;
+    for j0 in (0..k).step_by(BLOCK) {
+        let width = BLOCK.min(k - j0);
+        for j in j0..j0 + width {
+            // N T = -I: N e_j = -(e_j + sum_{i<j} N e_i t_ij) / t_jj
+            let inverse = 1.0 / t[j * ld + j].re();
+            for i in j0..j {
+                let factor = t[j * ld + i].scale(inverse);
+                let (left, right) = n.split_at_mut(j * ld);
+                for r in j0..=i {
+                    right[r] -= factor * left[i * ld + r];
+                }
+            }
+            n[j * ld + j] = W::from_real(-inverse);
+        }
+        if j0 == 0 {
+            continue;
+        }
+        // product = T[0..j0, J] N[J, J] = -T[0..j0, J] S[J, J]
+        let none = Columns::none();
+        let weights = Weights::strided(t.ptr().wrapping_add(j0 * ld), ld, width);
+        let operand = Operand::columns(n.ptr().wrapping_add(j0 * ld + j0), ld);
+        let out = Columns::new(product.ptr_mut(), ld);
+        // SAFETY: columns of length j0 + width <= k <= ld in padded buffers; `product` is separate from both.
+        unsafe { gemm(s, j0, width, weights, operand, &Store { out, add: none }) };
+        // S[0..j0, J] = -S[0..j0, 0..j0] T[0..j0, J] S[J, J], so N[0..j0, J] = S (T S) = N (T N); rows above i0 only meet k >= i0.
+        for i0 in (0..j0).step_by(BLOCK) {
+            let weights = Weights::strided(n.ptr().wrapping_add(i0 * ld + i0), ld, j0 - i0);
+            let operand = Operand::columns(product.ptr().wrapping_add(i0), ld);
+            let out = Columns::new(n.ptr_mut().wrapping_add(j0 * ld + i0), ld);
+            // SAFETY: as above; reads columns left of j0, writes columns from j0 on.
+            unsafe { gemm(s, BLOCK.min(j0 - i0), width, weights, operand, &Store { out, add: none }) };
+        }
+    }
+    Ok(n)
+}

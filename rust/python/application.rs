@@ -1,0 +1,288 @@
+//! `W h`, its gradients, `W` itself, its compact WY factors, and the way back from `W` to reflections.
+
+use householder::apply::{self, Diagonal, Gradients};
+use householder::dense::transpose;
+use householder::kernel::dispatch::InstructionSet;
+use householder::plan::Method;
+use householder::reflections::Reflections;
+use householder::scalar::{Real, Scalar};
+use householder::wy::CompactWy;
+use householder::{factor as factorisation, sequential};
+use pulp::{Simd, WithSimd};
+use pyo3::prelude::*;
+
+use crate::by_dtype;
+use crate::operand::{Number, Operand, optional, optional_mut, run, size, to_python};
+
+/// Flops of one application, roughly: decides how work is spread, nothing else.
+fn flops(n: usize, m: usize, rows: usize) -> usize {
+    (8 * n * m).saturating_mul(rows)
+}
+
+#[pyfunction]
+pub fn forward(
+    py: Python<'_>,
+    dtype: &str,
+    count: usize,
+    n: usize,
+    m: usize,
+    rows: usize,
+    u: Operand<'_>,
+    h: Operand<'_>,
+    out: Operand<'_>,
+    phases: Option<Operand<'_>>,
+    transpose: bool,
+    method: &str,
+) -> PyResult<()> {
+    fn go<T: Number<Real: Number>>(
+        py: Python<'_>,
+        [count, n, m, rows]: [usize; 4],
+        [u, h, out]: [&Operand<'_>; 3],
+        phases: Option<&Operand<'_>>,
+        adjoint: bool,
+        method: Option<Method>,
+    ) -> PyResult<()> {
+        let u = u.slice::<T>("u", size(&[count, n, m])?)?;
+        let h = h.slice::<T>("h", size(&[count, rows, n])?)?;
+        let out = out.slice_mut::<T>("out", h.len())?;
+        let phases = optional::<T::Real>(phases, "phases", n)?;
+        let shared = householder::memory::Shared(out.as_mut_ptr());
+        run(py, |context| {
+            context.for_each(count, flops(n, m, rows * count), &|i, context| {
+                let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
+                // SAFETY: problems write disjoint parts of the output.
+                let out = unsafe { std::slice::from_raw_parts_mut(shared.get().add(i * rows * n), rows * n) };
+                let h = &h[i * rows * n..(i + 1) * rows * n];
+                apply::forward(context, u, &Diagonal::new(u, phases)?, h, out, adjoint, method)
+            })
+        })
+    }
+    let method = Method::parse(method).map_err(to_python)?;
+    by_dtype!(dtype, go(py, [count, n, m, rows], [&u, &h, &out], phases.as_ref(), transpose, method))
+}
+
+#[pyfunction]
+pub fn backward(
+    py: Python<'_>,
+    dtype: &str,
+    count: usize,
+    n: usize,
+    m: usize,
+    rows: usize,
+    u: Operand<'_>,
+    h: Operand<'_>,
+    grad_c: Operand<'_>,
+    grad_u: Option<Operand<'_>>,
+    grad_h: Option<Operand<'_>>,
+    phases: Option<Operand<'_>>,
+    grad_phases: Option<Operand<'_>>,
+    transpose: bool,
+    method: &str,
+) -> PyResult<()> {
+    fn go<T: Number<Real: Number>>(
+        py: Python<'_>,
+        [count, n, m, rows]: [usize; 4],
+        [u, h, grad_c]: [&Operand<'_>; 3],
+        phases: Option<&Operand<'_>>,
+        [grad_u, grad_h, grad_phases]: [Option<&Operand<'_>>; 3],
+        adjoint: bool,
+        method: Option<Method>,
+    ) -> PyResult<()> {
+        let u = u.slice::<T>("u", size(&[count, n, m])?)?;
+        let h = h.slice::<T>("h", size(&[count, rows, n])?)?;
+        let grad_c = grad_c.slice::<T>("grad_c", h.len())?;
+        let phases = optional::<T::Real>(phases, "phases", n)?;
+        let share = |x: &mut [T]| householder::memory::Shared(x.as_mut_ptr());
+        let grad_u = optional_mut::<T>(grad_u, "grad_u", u.len())?.map(share);
+        let grad_h = optional_mut::<T>(grad_h, "grad_h", h.len())?.map(share);
+        let grad_phases = optional_mut::<T::Real>(grad_phases, "grad_phases", if count == 1 { n } else { 0 })?;
+        let grad_phases = std::sync::Mutex::new(grad_phases);
+        run(py, |context| {
+            context.for_each(count, 3 * flops(n, m, rows * count), &|i, context| {
+                let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
+                let vectors = i * rows * n..(i + 1) * rows * n;
+                // SAFETY: problems write disjoint parts of the outputs.
+                let gradients = unsafe {
+                    Gradients {
+                        u: grad_u.map(|x| std::slice::from_raw_parts_mut(x.get().add(i * n * m), n * m)),
+                        h: grad_h.map(|x| std::slice::from_raw_parts_mut(x.get().add(i * rows * n), rows * n)),
+                        phases: grad_phases.lock().ok().and_then(|mut x| x.take()),
+                    }
+                };
+                let diagonal = Diagonal::new(u, phases)?;
+                let (h, grad_c) = (&h[vectors.clone()], &grad_c[vectors]);
+                apply::backward(context, u, &diagonal, h, grad_c, gradients, adjoint, method)
+            })
+        })
+    }
+    let method = Method::parse(method).map_err(to_python)?;
+    let gradients = [grad_u.as_ref(), grad_h.as_ref(), grad_phases.as_ref()];
+    by_dtype!(dtype, go(py, [count, n, m, rows], [&u, &h, &grad_c], phases.as_ref(), gradients, transpose, method))
+}
+
+#[pyfunction]
+pub fn forward_tape(
+    py: Python<'_>,
+    dtype: &str,
+    n: usize,
+    m: usize,
+    rows: usize,
+    u: Operand<'_>,
+    h: Operand<'_>,
+    tape: Operand<'_>,
+    phases: Option<Operand<'_>>,
+    transpose: bool,
+) -> PyResult<()> {
+    fn go<T: Number<Real: Number>>(
+        py: Python<'_>,
+        [n, m, rows]: [usize; 3],
+        [u, h, tape]: [&Operand<'_>; 3],
+        phases: Option<&Operand<'_>>,
+        adjoint: bool,
+    ) -> PyResult<()> {
+        let u = Reflections::new(n, m, u.slice::<T>("u", size(&[n, m])?)?).map_err(to_python)?;
+        let h = h.slice("h", size(&[rows, n])?)?;
+        let tape = tape.slice_mut("tape", size(&[rows, m + 1, n])?)?;
+        let diagonal = Diagonal::new(u, optional(phases, "phases", n)?).map_err(to_python)?;
+        run(py, |context| sequential::forward_tape(context, u, &diagonal, h, tape, adjoint))
+    }
+    by_dtype!(dtype, go(py, [n, m, rows], [&u, &h, &tape], phases.as_ref(), transpose))
+}
+
+#[pyfunction]
+pub fn backward_tape(
+    py: Python<'_>,
+    dtype: &str,
+    n: usize,
+    m: usize,
+    rows: usize,
+    u: Operand<'_>,
+    tape: Operand<'_>,
+    grad_c: Operand<'_>,
+    grad_u: Operand<'_>,
+    grad_h: Operand<'_>,
+    phases: Option<Operand<'_>>,
+    grad_phases: Option<Operand<'_>>,
+    transpose: bool,
+) -> PyResult<()> {
+    fn go<T: Number<Real: Number>>(
+        py: Python<'_>,
+        [n, m, rows]: [usize; 3],
+        [u, tape, grad_c, grad_u, grad_h]: [&Operand<'_>; 5],
+        phases: Option<&Operand<'_>>,
+        grad_phases: Option<&Operand<'_>>,
+        adjoint: bool,
+    ) -> PyResult<()> {
+        let u = Reflections::new(n, m, u.slice::<T>("u", size(&[n, m])?)?).map_err(to_python)?;
+        let tape = tape.slice("tape", size(&[rows, m + 1, n])?)?;
+        let grad_c = grad_c.slice("grad_c", size(&[rows, n])?)?;
+        let diagonal = Diagonal::new(u, optional(phases, "phases", n)?).map_err(to_python)?;
+        let gradients = Gradients {
+            u: Some(grad_u.slice_mut("grad_u", n * m)?),
+            h: Some(grad_h.slice_mut("grad_h", rows * n)?),
+            phases: optional_mut(grad_phases, "grad_phases", n)?,
+        };
+        run(py, |context| sequential::backward_tape(context, u, &diagonal, tape, grad_c, gradients, adjoint))
+    }
+    let operands = [&u, &tape, &grad_c, &grad_u, &grad_h];
+    by_dtype!(dtype, go(py, [n, m, rows], operands, phases.as_ref(), grad_phases.as_ref(), transpose))
+}
+
+#[pyfunction]
+pub fn matrix(
+    py: Python<'_>,
+    dtype: &str,
+    count: usize,
+    n: usize,
+    m: usize,
+    u: Operand<'_>,
+    out: Operand<'_>,
+    phases: Option<Operand<'_>>,
+) -> PyResult<()> {
+    fn go<T: Number<Real: Number>>(
+        py: Python<'_>,
+        [count, n, m]: [usize; 3],
+        [u, out]: [&Operand<'_>; 2],
+        phases: Option<&Operand<'_>>,
+    ) -> PyResult<()> {
+        let u = u.slice::<T>("u", size(&[count, n, m])?)?;
+        let out = out.slice_mut::<T>("out", size(&[count, n, n])?)?;
+        let phases = optional::<T::Real>(phases, "phases", n)?;
+        let shared = householder::memory::Shared(out.as_mut_ptr());
+        run(py, |context| {
+            context.for_each(count, flops(n, m, n * count), &|i, context| {
+                let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
+                // SAFETY: problems write disjoint parts of the output.
+                let out = unsafe { std::slice::from_raw_parts_mut(shared.get().add(i * n * n), n * n) };
+                apply::matrix(context, u, &Diagonal::new(u, phases)?, out)
+            })
+        })
+    }
+    by_dtype!(dtype, go(py, [count, n, m], [&u, &out], phases.as_ref()))
+}
+
+#[pyfunction]
+pub fn wy(
+    py: Python<'_>,
+    dtype: &str,
+    n: usize,
+    m: usize,
+    u: Operand<'_>,
+    v: Operand<'_>,
+    t: Operand<'_>,
+    s: Operand<'_>,
+) -> PyResult<()> {
+    struct Op<'a, T: Scalar>(Reflections<'a, T>, [&'a mut [T]; 3]);
+    impl<T: Scalar> WithSimd for Op<'_, T> {
+        type Output = householder::error::Result<()>;
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, s: S) -> Self::Output {
+            let Op(u, [v, t, inverse]) = self;
+            let wy = CompactWy::new(s, u)?;
+            let (n, k) = (wy.n, wy.k);
+            transpose(n, k, &wy.v, wy.ld_n(), v, k);
+            let wide = wy.t(s)?;
+            let ld = householder::memory::padded::<T::Wide>(k);
+            for i in 0..k {
+                for j in 0..k {
+                    let above = i <= j;
+                    t[i * k + j] = if above { T::narrow(wide[j * ld + i]) } else { T::ZERO };
+                    inverse[i * k + j] = if above { -wy.minus_s[j * wy.ld_k() + i] } else { T::ZERO };
+                }
+            }
+            Ok(())
+        }
+    }
+    fn go<T: Number>(py: Python<'_>, [n, m]: [usize; 2], [u, v, t, s]: [&Operand<'_>; 4]) -> PyResult<()> {
+        let u = Reflections::new(n, m, u.slice::<T>("u", size(&[n, m])?)?).map_err(to_python)?;
+        let k = u.count();
+        let outputs = [v.slice_mut("v", n * k)?, t.slice_mut("t", k * k)?, s.slice_mut("s", k * k)?];
+        run(py, |_| InstructionSet::current().dispatch(Op(u, outputs)))
+    }
+    by_dtype!(dtype, go(py, [n, m], [&u, &v, &t, &s]))
+}
+
+#[pyfunction]
+pub fn factor(
+    py: Python<'_>,
+    dtype: &str,
+    n: usize,
+    m: usize,
+    q: Operand<'_>,
+    u: Operand<'_>,
+    phases: Option<Operand<'_>>,
+) -> PyResult<f64> {
+    fn go<T: Number<Real: Number + Real>>(
+        py: Python<'_>,
+        [n, m]: [usize; 2],
+        [q, u]: [&Operand<'_>; 2],
+        phases: Option<&Operand<'_>>,
+    ) -> PyResult<f64> {
+        let q = q.slice::<T>("q", size(&[n, n])?)?;
+        let u = u.slice_mut::<T>("u", size(&[n, m])?)?;
+        Reflections::new(n, m, u).map_err(to_python)?;
+        let phases = optional_mut::<T::Real>(phases, "phases", n)?;
+        run(py, |context| factorisation::factor(context, n, m, q, u, phases))
+    }
+    by_dtype!(dtype, go(py, [n, m], [&q, &u], phases.as_ref()))
+}

@@ -1,0 +1,35 @@
+//! The Python door: converts arguments, releases the interpreter lock, calls the core. No mathematics here.
+
+mod application;
+mod operand;
+mod sequence;
+
+use pyo3::prelude::*;
+
+#[pymodule(gil_used = false)]
+mod _core {
+    #[pymodule_export]
+    use super::application::{backward, backward_tape, factor, forward, forward_tape, matrix, wy};
+    #[pymodule_export]
+    use super::sequence::{rnn_backward, rnn_forward, rnn_tape_width};
+    #[pymodule_export]
+    use super::{get_num_threads, instruction_set, set_num_threads};
+}
+
+/// Name of the instruction set in use.
+#[pyfunction]
+fn instruction_set() -> &'static str {
+    householder::kernel::dispatch::InstructionSet::current().name()
+}
+
+/// Uses `k` threads from now on.
+#[pyfunction]
+fn set_num_threads(k: usize) -> PyResult<()> {
+    householder::parallel::set_num_threads(k).map_err(operand::to_python)
+}
+
+/// Threads in use.
+#[pyfunction]
+fn get_num_threads() -> usize {
+    householder::parallel::num_threads()
+}
