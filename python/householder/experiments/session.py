@@ -1,9 +1,11 @@
 """One invocation of ``householder train``: settings in, a table and files out."""
 
 import json
+import sys
 from argparse import Namespace
 from dataclasses import asdict
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -23,30 +25,27 @@ CURVES = "learning_curves.png"
 def train(options: Namespace) -> int:
     """Train as the command line says; return the exit status."""
     console = Console()
+    say = partial(console.print, soft_wrap=True, highlight=False, markup=False)
     directory, experiment = _resumed(options) if options.resume else _begun(options)
-    models = ", ".join(experiment.models)
-    console.print(f"{options.task}: {models}; seed {experiment.seed}; into {directory}", highlight=False)
+    say(f"{options.task}: {', '.join(experiment.models)}; seed {experiment.seed}; into {directory}")
     with ProgressDisplay(experiment.models, console) as display:
         results = launch(experiment, directory, options.jobs, display.update)
+
     outcomes = [result for result in results.values() if isinstance(result, Outcome)]
-    failures = [result.message for result in results.values() if isinstance(result, Failure)]
     if outcomes:
         console.print(results_table(outcomes))
         (directory / RESULTS).write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=2) + "\n")
     if drawable := [outcome for outcome in outcomes if outcome.epochs > 0]:
         learning_curves(directory, drawable, directory / CURVES)
-        console.print(f"learning curves: {directory / CURVES}", soft_wrap=True, highlight=False)
-        console.print(f"logs: tensorboard --logdir {directory}", soft_wrap=True, highlight=False)
-    for message in failures:
-        Console(stderr=True).print(f"householder: {message}", soft_wrap=True, highlight=False, markup=False)
-    if failures:
+        say(f"learning curves: {directory / CURVES}")
+        say(f"logs: tensorboard --logdir {directory}")
+
+    if failures := [result.message for result in results.values() if isinstance(result, Failure)]:
+        for message in failures:
+            print(f"householder: {message}", file=sys.stderr)
         return 1
     if len(outcomes) < len(experiment.models) or any(outcome.metric is None for outcome in outcomes):
-        console.print(
-            f"interrupted; continue with: householder train {options.task} --resume {directory}",
-            soft_wrap=True,
-            highlight=False,
-        )
+        say(f"interrupted; continue with: householder train {options.task} --resume {directory}")
         return 130
     return 0
 
