@@ -10,6 +10,7 @@ from torch import Tensor
 from householder.torch.ops._library import CORE_NAME
 
 HALF_TYPES = (torch.bfloat16, torch.float16)
+_COMPUTE_TYPE = {dtype: dtype for dtype in CORE_NAME} | dict.fromkeys(HALF_TYPES, torch.float32)
 
 
 def operands(u: Any, **others: Any) -> torch.dtype:
@@ -18,17 +19,19 @@ def operands(u: Any, **others: Any) -> torch.dtype:
     All share the dtype of ``u``, except that half types may stand beside a float32 ``u``, and that
     a half ``u`` is computed with in float32.
     """
-    _tensor("u", u)
+    if not isinstance(u, Tensor):
+        raise _not_a_tensor("u", u)
     dtype, device = u.dtype, u.device
-    compute: torch.dtype = torch.float32 if dtype in HALF_TYPES else dtype
-    if compute not in CORE_NAME:
-        raise TypeError(f"u has dtype {dtype}, expected one of {', '.join(map(str, CORE_NAME))} or a half type")
+    compute = _COMPUTE_TYPE.get(dtype)
+    if compute is None:
+        raise TypeError(f"u has dtype {dtype}, expected one of {', '.join(map(str, _COMPUTE_TYPE))}")
     if u.is_cuda:
         raise NotImplementedError(f"u is on {device}: householder.torch computes on the CPU only, so far")
     for name, other in others.items():
         if other is None:
             continue
-        _tensor(name, other)
+        if not isinstance(other, Tensor):
+            raise _not_a_tensor(name, other)
         if other.device != device:
             raise TypeError(f"{name} is on {other.device} but u is on {device}")
         if other.dtype is not dtype and not (dtype is torch.float32 and other.dtype in HALF_TYPES):
@@ -36,18 +39,18 @@ def operands(u: Any, **others: Any) -> torch.dtype:
     return compute
 
 
-def _tensor(name: str, value: Any) -> None:
-    if not isinstance(value, Tensor):
-        raise TypeError(f"{name} is a {type(value).__module__}.{type(value).__qualname__}, expected a torch.Tensor")
+def _not_a_tensor(name: str, value: Any) -> TypeError:
+    return TypeError(f"{name} is a {type(value).__module__}.{type(value).__qualname__}, expected a torch.Tensor")
 
 
 def reflections(u: Tensor) -> tuple[int, int]:
     """``n, m`` of ``u (..., n, m)``."""
-    *_, n, m = shape = (0, *u.shape)
-    if len(shape) < 3 or not 1 <= m <= n:
-        raise ValueError(f"u has shape {tuple(u.shape)}, expected (..., n, m) with 1 <= m <= n")
+    shape = u.shape
+    if len(shape) < 2 or not 1 <= shape[-1] <= shape[-2]:
+        raise ValueError(f"u has shape {tuple(shape)}, expected (..., n, m) with 1 <= m <= n")
+    *_, n, m = shape
     if m == n and u.is_complex():
-        raise ValueError(f"complex u has shape {tuple(u.shape)}, expected m <= n - 1; phases supply the rest of U(n)")
+        raise ValueError(f"complex u has shape {tuple(shape)}, expected m <= n - 1; phases supply the rest of U(n)")
     return n, m
 
 
@@ -55,7 +58,8 @@ def phases(value: Any, u: Tensor, n: int) -> None:
     """None, or real ``theta (n,)`` beside a complex ``u``."""
     if value is None:
         return
-    _tensor("phases", value)
+    if not isinstance(value, Tensor):
+        raise _not_a_tensor("phases", value)
     if not u.is_complex():
         raise ValueError(f"phases are for complex u, but u has dtype {u.dtype}; a real u has u_1 when m == n")
     if value.dtype != u.real.dtype or value.device != u.device:
@@ -77,7 +81,8 @@ def one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
 
 def batch_sizes(sizes: Any, rows: int) -> int:
     """Check the batch sizes of packed sequences with so many rows; give the first, the number of sequences."""
-    _tensor("batch_sizes", sizes)
+    if not isinstance(sizes, Tensor):
+        raise _not_a_tensor("batch_sizes", sizes)
     if sizes.dim() != 1 or sizes.dtype != torch.int64 or sizes.is_cuda or not len(sizes):
         raise ValueError(
             f"batch_sizes is a {sizes.dtype} tensor of shape {tuple(sizes.shape)} on {sizes.device}, "
@@ -111,7 +116,8 @@ def nonlinearity_bias(nonlinearity: str, bias: Any, u: Tensor, n: int) -> None:
         given = "missing" if bias is None else "given"
         raise ValueError(f"nonlinearity_bias is {given} with nonlinearity {nonlinearity!r}; 'modrelu' alone takes one")
     if bias is not None:
-        _tensor("nonlinearity_bias", bias)
+        if not isinstance(bias, Tensor):
+            raise _not_a_tensor("nonlinearity_bias", bias)
         real = u.real.dtype if u.is_complex() else u.dtype
         if bias.dtype != real or bias.device != u.device:
             raise TypeError(f"nonlinearity_bias is {bias.dtype} on {bias.device} but u is {u.dtype} on {u.device}")

@@ -62,7 +62,7 @@ def apply(
     n, _ = _check.reflections(u)
     _check.phases(phases, u, n)
     _check.one_of("method", method, METHODS)
-    if not h.dim() or h.shape[-1] != n:
+    if h.shape[-1:] != (n,):
         raise ValueError(f"h has shape {tuple(h.shape)}, expected (..., {n}) to match n = {n} of u")
     kind = h.dtype
     if u.dtype is not compute or kind is not compute:
@@ -75,7 +75,7 @@ def apply(
         c = _apply_broadcast(u, h, transpose, method)
     if phases is not None and transpose:
         c = turn(c, -phases)
-    return _cast(c, kind)
+    return c if kind is compute else c.to(kind)
 
 
 def _apply_broadcast(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:

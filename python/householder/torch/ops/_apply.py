@@ -15,7 +15,7 @@ from torch.autograd import Function
 from householder import _core
 from householder.torch import expressions
 from householder.torch._autograd import in_forward_mode, needs_general_function, present, pull_back, spread
-from householder.torch.ops._library import CORE_NAME, follow_torch_threads, leading, operator, pointer
+from householder.torch.ops._library import CORE_NAME, follow_torch_threads, leading, operator, pointer, straight_to_cpu
 
 
 def apply(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
@@ -63,7 +63,8 @@ class EagerApply(Function):
         ctx.save_for_backward(u, h)
         ctx.transpose = transpose
         ctx.method = method
-        result: Tensor = forward_op(u, h, transpose, method)
+        forward: Any = _forward_cpu if straight_to_cpu(u, h) else forward_op
+        result: Tensor = forward(u, h, transpose, method)
         return result
 
     backward = Apply.backward
@@ -73,7 +74,11 @@ def gradients(
     u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str
 ) -> tuple[Tensor, Tensor | None]:
     """Give the gradients of ``apply``, differentiable themselves where a graph is being recorded."""
-    function: Any = ApplyBackward.apply if torch.is_grad_enabled() else backward_op
+    function: Any = backward_op
+    if torch.is_grad_enabled():
+        function = ApplyBackward.apply
+    elif straight_to_cpu(u, h, grad_c):
+        function = _backward_cpu
     both: tuple[Tensor, Tensor | None] = function(u, h, grad_c, want_h, transpose, method)
     return both
 
