@@ -1,9 +1,13 @@
 """What no result exists for is refused, with the argument, what it was and what was expected."""
 
+import contextlib
+import inspect
 import re
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import householder as hh
 
@@ -233,6 +237,31 @@ def test_real_tensors_are_refused_too():
 def test_cuda_arrays_need_the_cuda_backend():
     with pytest.raises(ImportError, match=r"^.*pip install 'householder\[cuda13\]'.*$"):
         hh.forward(CuPy(), H)
+
+
+ODDITIES = [None, 0, -1, 2, 10**30, 1.5, float("nan"), 2j, "", "wy", b"x", True, (), {}, object(), int, ..., Foreign()]
+ODDITIES += [[], [1], [2, 1], [1, 2], [[1.0], [2.0, 3.0]], np.float64(1), np.array(1.0), np.eye(4), 2 * np.eye(4)]
+ODDITIES += [F(s) for s in (0, 4, (4, 2), (4, 4), (2, 4), (2, 4, 2), (3, 2, 4), (0, 4), (4, 0))]
+ODDITIES += [np.zeros((4, 2), dtype) for dtype in ("f4", "i8", "?", "O", "f2", ">f8", "c16", "S3", "M8[s]")]
+ODDITIES += [F((4, 2))[::-1], np.broadcast_to(F(2), (4, 2)), np.full((4, 2), np.nan), (1.0, (2.0,))]
+GOOD = {"u": F((4, 2)), "h": F((2, 4)), "grad_c": F((2, 4)), "x": F((3, 2, 4)), "h0": F(4), "grad_h": F((3, 2, 4))}
+GOOD |= {"q": np.eye(4), "w": F((2, 2), C), "n": 4, "a": F((4, 2)), "tau": F(2)}
+FUNCTIONS = [getattr(hh, name) for name in hh.__all__ if not name.endswith("num_threads")]
+
+
+@settings(max_examples=500)
+@given(data=st.data(), function=st.sampled_from(FUNCTIONS))
+def test_whatever_the_arguments_a_call_returns_or_refuses(data, function):
+    oddities = st.sampled_from(ODDITIES)
+    arguments = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        required = parameter.default is parameter.empty
+        if required and data.draw(st.booleans()):
+            arguments[name] = F((3, 2, 4)) if function is hh.rnn_backward and name == "h" else GOOD[name]
+        elif required or data.draw(st.integers(0, 3)) == 0:
+            arguments[name] = data.draw(oddities)
+    with contextlib.suppress(TypeError, ValueError):
+        function(**arguments)
 
 
 def test_a_refused_call_leaves_no_trace():

@@ -37,9 +37,9 @@ def haar(n: int, m: int | None = None, rng: Any = None, dtype: DTypeLike = np.fl
     Raises
     ------
     TypeError
-        Another dtype, or sizes that are not integers.
+        Another dtype, or sizes or a seed that are not integers.
     ValueError
-        m is not between 1 and n (complex: ``n - 1``).
+        m is not between 1 and n (complex: ``n - 1``), or the seed is negative.
 
     Examples
     --------
@@ -57,7 +57,8 @@ def haar(n: int, m: int | None = None, rng: Any = None, dtype: DTypeLike = np.fl
     unitary = dtype.kind == "c"
     n = _validate.integer("n", n, 1 + unitary)
     k = n - unitary if m is None else _validate.integer("m", m, 1, n - unitary)
-    rng = np.random.default_rng(rng)
+    if not isinstance(rng, np.random.Generator):
+        rng = np.random.default_rng(None if rng is None else _validate.integer("rng", rng, 0))
     u = np.zeros((n, k), np.result_type(dtype, np.float64))
     reflections = min(k, n - 1)
     # Row by row, so that haar(n, m) has the first m columns of haar(n) for equal seeds.

@@ -91,5 +91,7 @@ def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
     except TypeError:
         raise TypeError(f"{name} is {value!r}, expected an integer") from None
     if k < least or (most is not None and k > most):
-        raise ValueError(f"{name} is {k}, expected at least {least}" + (f" and at most {most}" if most else ""))
+        raise ValueError(
+            f"{name} is {k}, expected at least {least}" + (f" and at most {most}" if most is not None else "")
+        )
     return k
