@@ -31,7 +31,7 @@ class ProgressDisplay:
             console=console,
             disable=not console.is_terminal,
         )
-        self._tasks = {name: self._bars.add_task(name, total=None, latest="") for name in models}
+        self._tasks = {name: self._bars.add_task(name, total=None, start=False, latest="") for name in models}
         self._printed = dict.fromkeys(self._tasks, 0)
 
     def __enter__(self) -> Self:
@@ -45,6 +45,8 @@ class ProgressDisplay:
         """Show how far a model is."""
         latest = _numbers(progress.latest)
         task = self._tasks[name]
+        if not self._bars.tasks[task].started:
+            self._bars.start_task(task)
         done = progress.epochs * progress.step / progress.steps
         self._bars.update(task, total=progress.epochs, completed=int(done), latest=latest)
         part = _PLAIN_LINES * int(progress.latest.get("epoch", 0)) // progress.epochs
