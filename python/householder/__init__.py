@@ -12,7 +12,8 @@
 Layers for PyTorch are in ``householder.torch``; the mathematics in plain NumPy in ``householder.reference``.
 """
 
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError as _NotInstalled
+from importlib.metadata import version as _version
 
 from householder._api import (
     backward,
@@ -49,6 +50,6 @@ __all__ = [
 ]
 
 try:
-    __version__ = version("householder")
-except PackageNotFoundError:  # imported from a source tree
+    __version__ = _version("householder")
+except _NotInstalled:  # imported from a source tree
     __version__ = "0+unknown"
