@@ -88,6 +88,22 @@ def test_columns_side_by_side_multiply(backend, dtype, split):
     assert_close(backend(hh.matrix, u), product, dtype)
 
 
+def test_a_repeated_reflection_is_undone(backend, dtype):
+    u = problem(9, 4, 1, dtype).u
+    u[:2, 0], u[:, 1], u[:3, 2], u[:, 3] = 0, u[:, 0], 0, u[:, 2]
+    u[:2, 1], u[:3, 3] = 0, 0
+    assert_close(backend(hh.matrix, u), np.eye(9), dtype)
+
+
+@pytest.mark.parametrize("distance", [1e-3, 1e-6, 0])
+def test_w_is_orthogonal_for_nearly_collinear_columns(backend, dtype, distance):
+    rng = np.random.default_rng(0)
+    u = (randn(rng, (128, 1), dtype) + distance * randn(rng, (128, 64), dtype)).astype(dtype)
+    w = backend(hh.matrix, u)
+    assert_close(adjoint(w) @ w, np.eye(128), dtype)
+    assert_close(w, explicit_matrix(u), dtype)
+
+
 @pytest.mark.parametrize("m", [1, 4, 8])
 def test_unit_vectors_flip_coordinates(backend, dtype, m):
     w = backend(hh.matrix, np.eye(9, m, dtype=dtype))
