@@ -1,0 +1,104 @@
+"""Derivatives of the operators: first, second, forward mode, and which of them are computed."""
+
+import householder.torch as ht
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+from torch_cases import CASES
+from torch_oracle import IGNORE_JIT_WARNING, explicit_matrix, loop, problem
+
+pytestmark = pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
+cases = pytest.mark.parametrize(("function", "inputs"), CASES.values(), ids=CASES)
+
+
+@cases
+def test_gradients_agree_with_finite_differences(function, inputs):
+    assert gradcheck(function, inputs, check_batched_grad=True, fast_mode=False)
+
+
+@cases
+def test_forward_mode_agrees_with_finite_differences(function, inputs):
+    assert gradcheck(function, inputs, check_forward_ad=True, check_backward_ad=False, fast_mode=True)
+
+
+@cases
+def test_second_derivatives_agree_with_finite_differences(function, inputs):
+    assert gradgradcheck(function, inputs, fast_mode=True)
+
+
+def test_third_derivatives():
+    u, h = problem(3, 1)
+    u.requires_grad_()
+
+    def third(f):
+        grad = f(u)
+        for _ in range(3):
+            (grad,) = torch.autograd.grad(grad.sin().sum(), u, create_graph=True)
+        return grad
+
+    torch.testing.assert_close(third(lambda u: ht.apply(u, h)), third(lambda u: explicit_matrix(u) @ h))
+
+
+def test_a_second_derivative_known_in_closed_form():
+    t = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    u = torch.stack([torch.ones_like(t), t])[:, None]
+    (first,) = torch.autograd.grad(ht.matrix(u)[:, 0].sum(), t, create_graph=True)
+    (second,) = torch.autograd.grad(first, t)
+    assert second.item() == pytest.approx(1.556251320682393, abs=1e-12)
+
+
+@cases
+def test_only_wanted_gradients(function, inputs):
+    torch.manual_seed(0)
+    output = function(*inputs)
+    grad = torch.randn_like(output)
+    everything = torch.autograd.grad(output, inputs, grad)
+    for wanted in range(1, 2 ** len(inputs)):
+        chosen = [t.detach().requires_grad_(bool(wanted >> i & 1)) for i, t in enumerate(inputs)]
+        function(*chosen).backward(grad)
+        for t, expected in zip(chosen, everything, strict=True):
+            assert (t.grad is None) == (not t.requires_grad)
+            if t.grad is not None:
+                torch.testing.assert_close(t.grad, expected)
+
+
+def test_unwanted_gradients_are_not_computed(monkeypatch):
+    import householder.torch.ops._rnn as module
+
+    operands = []
+    monkeypatch.setattr(module._core, "rnn_backward", lambda *a: operands.append(a[-9:]))
+    u, x = problem(4, 2, 3, 2)
+    ht.rnn(u, x.requires_grad_())[1].sum().backward()
+    grad_h, grad_last, *gradients = operands[0]
+    assert grad_h is None  # the loss sees last states only
+    assert grad_last is not None
+    assert [gradient is None for gradient in gradients] == [True, False, *[True] * 5]
+
+
+@pytest.mark.parametrize("nonlinearity", ["identity", "tanh", "relu", "leaky_relu"])
+def test_gradients_of_a_sequence_are_those_of_a_loop(nonlinearity):
+    u, x = problem(17, 5, 9, 3)
+    u.requires_grad_()
+    x.requires_grad_()
+    h, last = ht.rnn(u, x, nonlinearity=nonlinearity)
+    expected = loop(explicit_matrix(u), x, x.new_zeros(3, 17), nonlinearity)
+    torch.testing.assert_close(h, expected)
+    g, g_last = torch.randn_like(h), torch.randn_like(last)
+    ours = torch.autograd.grad((h * g).sum() + (last * g_last).sum(), (u, x))
+    theirs = torch.autograd.grad((expected * g).sum() + (expected[-1] * g_last).sum(), (u, x))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_the_gradient_of_u_is_orthogonal_to_it():
+    u, h = problem(8, 5, 3)
+    u.requires_grad_()
+    ht.apply(u, h).sin().sum().backward()
+    torch.testing.assert_close((u * u.grad).sum(0), torch.zeros(5, dtype=torch.float64))
+
+
+def test_a_state_changed_in_place_is_noticed():
+    u, x = problem(4, 2, 3, 2)
+    h, _ = ht.rnn(u.requires_grad_(), x)
+    h.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        h.sum().backward()

@@ -1,0 +1,206 @@
+"""The operators under ``torch.func``, ``torch.compile``, ``torch.export`` and their own registration checks."""
+
+import copy
+
+import householder.torch as ht
+import pytest
+import torch
+from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
+from torch_cases import CASES
+from torch_oracle import IGNORE_JIT_WARNING, explicit_matrix, problem
+
+pytestmark = pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
+cases = pytest.mark.parametrize(("function", "inputs"), CASES.values(), ids=CASES)
+
+
+@pytest.fixture
+def native_calls(monkeypatch):
+    """Names of the functions of the core as they are called."""
+    from householder import _core
+
+    calls = []
+    for name in ("forward", "backward", "matrix", "rnn_forward", "rnn_backward"):
+        function = getattr(_core, name)
+        monkeypatch.setattr(_core, name, lambda *a, f=function, n=name: calls.append(n) or f(*a))
+    return calls
+
+
+def detached(inputs):
+    return [t.detach() for t in inputs]
+
+
+@cases
+def test_jacobians_agree(function, inputs):
+    inputs = detached(inputs)
+    argnums = tuple(range(len(inputs)))
+    expected = torch.autograd.functional.jacobian(function, tuple(inputs))
+    if inputs[0].is_complex():
+        pytest.skip("Jacobians of complex functions follow another convention")
+    torch.testing.assert_close(jacrev(function, argnums)(*inputs), expected)
+    torch.testing.assert_close(jacfwd(function, argnums)(*inputs), expected)
+    torch.testing.assert_close(torch.autograd.functional.jacobian(function, tuple(inputs), vectorize=True), expected)
+
+
+@pytest.mark.parametrize("case", ["apply", "matrix, m == n", "rnn", "rnn packed"])
+def test_hessians_agree(case):
+    function, inputs = CASES[case]
+    inputs = detached(inputs)
+
+    def loss(u):
+        return function(u, *inputs[1:]).sin().sum()
+
+    expected = torch.autograd.functional.hessian(loss, inputs[0])
+    torch.testing.assert_close(hessian(loss)(inputs[0]), expected)
+    torch.testing.assert_close(jacrev(grad(loss))(inputs[0]), expected)
+
+
+@cases
+@pytest.mark.parametrize("which", ["first", "second", "all"])
+def test_vmap_agrees_with_a_loop(function, inputs, which):
+    inputs = detached(inputs)
+    mapped = {"first": [0], "second": [min(1, len(inputs) - 1)], "all": range(len(inputs))}[which]
+    in_dims = tuple(t.dim() - 1 if i in mapped else None for i, t in enumerate(inputs))
+    stacked = [
+        torch.stack([t, t + 0.5, 2 * t - 1], d) if d is not None else t for t, d in zip(inputs, in_dims, strict=True)
+    ]
+    each = [[t if d is None else t.select(d, i) for t, d in zip(stacked, in_dims, strict=True)] for i in range(3)]
+    torch.testing.assert_close(vmap(function, in_dims)(*stacked), torch.stack([function(*a) for a in each]))
+
+    def gradient(*inputs):
+        return grad(lambda *a: function(*a).abs().square().sum(), tuple(range(len(inputs))))(*inputs)
+
+    expected = [torch.stack(g) for g in zip(*(gradient(*a) for a in each), strict=True)]
+    torch.testing.assert_close(vmap(gradient, in_dims)(*stacked), tuple(expected))
+
+
+def test_vmap_makes_one_native_call(native_calls):
+    u, h = problem(4, 2, 5, 3)
+    us = torch.stack([u] * 5)
+    vmap(ht.apply, (None, 0))(u, h)
+    vmap(ht.apply)(us, h)
+    vmap(ht.apply, (0, None))(us, h)
+    vmap(ht.matrix)(us)
+    vmap(lambda x: ht.rnn(u, x), 1)(h)
+    assert native_calls == ["forward"] * 3 + ["matrix", "rnn_forward"]
+    native_calls.clear()
+    vmap(grad(lambda u, h: ht.apply(u, h).sum()), (None, 0))(u, h)
+    vmap(grad(lambda u: ht.matrix(u).sum()))(us)
+    vmap(grad(lambda x: ht.rnn(u, x)[1].sum()))(torch.stack([h, h]))
+    assert native_calls == ["forward", "backward", "matrix", "backward", "rnn_forward", "rnn_backward"]
+
+
+def test_an_ensemble_of_layers():
+    layers = [ht.OrthogonalRNN(2, 6, num_reflections=3, dtype=torch.float64) for _ in range(3)]
+    parameters, buffers = torch.func.stack_module_state(layers)
+    base = copy.deepcopy(layers[0]).to("meta")
+    x = torch.randn(5, 4, 2, dtype=torch.float64)
+    outputs, _ = vmap(lambda p, b: functional_call(base, (p, b), (x,)))(parameters, buffers)
+    torch.testing.assert_close(outputs, torch.stack([layer(x)[0] for layer in layers]))
+
+
+def test_functional_call_differentiates_parameters():
+    layer = ht.Orthogonal(4, num_reflections=2, dtype=torch.float64)
+    x = torch.randn(3, 4, dtype=torch.float64)
+    gradient = grad(lambda p: functional_call(layer, p, (x,)).sin().sum())(dict(layer.named_parameters()))
+    layer(x).sin().sum().backward()
+    torch.testing.assert_close(gradient["reflections"], layer.reflections.grad)
+
+
+@cases
+def test_compiled_code_agrees(function, inputs):
+    if any(isinstance(c, torch.Tensor) for c in function.__closure__ or ()):
+        pytest.skip()
+    torch.compiler.reset()
+
+    def loss(*inputs):
+        return function(*inputs).abs().square().sum()
+
+    compiled = torch.compile(loss, fullgraph=True, dynamic=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(*inputs), loss(*inputs))
+    gradients = torch.autograd.grad(compiled(*inputs), inputs)
+    torch.testing.assert_close(gradients, torch.autograd.grad(loss(*inputs), inputs))
+
+
+def test_dynamic_shapes_compile_once():
+    torch.compiler.reset()
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    u, _ = problem(4, 2)
+
+    @torch.compile(fullgraph=True, dynamic=True, backend=counter)
+    def run(u, x):
+        return ht.apply(u, ht.rnn(u, x)[0])
+
+    for steps, batch in [(3, 2), (5, 4), (7, 3)]:
+        x = torch.randn(steps, batch, 4, dtype=torch.float64)
+        torch.testing.assert_close(run(u, x), ht.rnn(u, x)[0] @ explicit_matrix(u).T)
+    assert counter.frame_count == 1
+
+
+def test_compiled_transforms():
+    torch.compiler.reset()
+    u, h = problem(4, 2, 3)
+
+    def gradient(u, h):
+        return grad(lambda u: ht.apply(u, h).sin().sum())(u)
+
+    torch.testing.assert_close(torch.compile(gradient, fullgraph=True, backend="aot_eager")(u, h), gradient(u, h))
+
+
+@pytest.mark.parametrize("layer", ["Orthogonal", "OrthogonalRNN"])
+def test_inductor_compiles_layers(layer):
+    torch.compiler.reset()
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 8), getattr(ht, layer)(8, 8, num_reflections=8))
+    x = torch.randn(4, 2, 3)
+
+    def loss(x):
+        output = model(x)
+        return (output if layer == "Orthogonal" else output[0]).tanh().sum()
+
+    expected = loss(x)
+    expected.backward()
+    gradients = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    result = torch.compile(loss, fullgraph=True)(x)
+    result.backward()
+    torch.testing.assert_close(result, expected)
+    torch.testing.assert_close([p.grad for p in model.parameters()], gradients)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_export(strict):
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = ht.OrthogonalRNN(3, 8, num_layers=2, bidirectional=True)
+            self.head = ht.Orthogonal(16, 4)
+
+        def forward(self, x):
+            return self.head(self.rnn(x)[0])
+
+    model, x = Model().eval(), torch.randn(5, 2, 3)
+    batch = torch.export.Dim("batch")
+    program = torch.export.export(model, (x,), dynamic_shapes=({1: batch},), strict=strict)
+    torch.testing.assert_close(program.module()(x), model(x))
+    more = torch.randn(5, 7, 3)
+    torch.testing.assert_close(program.module()(more), model(more))
+    targets = {str(node.target) for node in program.graph.nodes}
+    assert {"householder.rnn.default", "householder.apply.default"} <= targets
+
+
+@pytest.mark.parametrize("requires_grad", [False])
+def test_operators_are_registered_soundly(requires_grad):
+    u, h = problem(4, 2, 3)
+    ops = torch.ops.householder
+    torch.library.opcheck(ops.apply.default, (u, h, False, "auto"))
+    torch.library.opcheck(ops.apply_backward.default, (u, h, h, True, True, "wy"))
+    torch.library.opcheck(ops.apply_backward.default, (u, h, h, False, False, "auto"))
+    torch.library.opcheck(ops.matrix.default, (u,))
+    x = torch.randn(5, 3, 4, dtype=torch.float64)
+    tensors, options = (u, x, h, None, None, None, None, None), ("tanh", 0.0, False, "auto")
+    torch.library.opcheck(ops.rnn.default, (*tensors, *options, False))
+    torch.library.opcheck(ops.rnn.default, (*tensors, *options, True))
+    states, last, tape = ops.rnn(*tensors, *options, True)
+    wanted = [True, False, True, False, False, False, False]
+    torch.library.opcheck(ops.rnn_backward.default, (*tensors, states, tape, states, None, wanted, *options))
+    torch.library.opcheck(ops.rnn_backward.default, (*tensors, states, None, None, last, wanted, *options))

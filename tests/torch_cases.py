@@ -1,0 +1,58 @@
+"""The operators as functions of the tensors that they are differentiable in, small enough to check every derivative."""
+
+import householder.torch as ht
+import torch
+from torch_oracle import DTYPES, NONLINEARITIES
+
+
+def _random(*shapes, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, dtype=dtype, generator=generator).requires_grad_() for shape in shapes]
+
+
+def _sequence(*results, h=True, last=True, **options):
+    def run(u, x, h0, input_weight, bias):
+        h, last_state = ht.rnn(u, x, h0, input_weight=input_weight, bias=bias, **options)
+        return (h, last_state)[results[0]] if results else torch.cat([h.flatten(), last_state.flatten()])
+
+    return run
+
+
+SIZES = ((4, 2), (3, 2, 3), (2, 4), (4, 3), (4,))  # u, x, h0, input_weight, bias
+
+CASES = {
+    "apply": (ht.apply, _random((4, 2), (3, 4))),
+    "apply transposed": (lambda u, h: ht.apply(u, h, transpose=True), _random((4, 3), (4,))),
+    "apply, m == n": (ht.apply, _random((3, 3), (2, 3))),
+    "apply transposed, m == n": (lambda u, h: ht.apply(u, h, transpose=True), _random((3, 3), (2, 3))),
+    "apply many": (ht.apply, _random((2, 1, 4, 2), (3, 4))),
+    "apply reflections": (lambda u, h: ht.apply(u, h, method="reflections"), _random((4, 2), (2, 4))),
+    "matrix": (ht.matrix, _random((4, 2))),
+    "matrix, m == n": (ht.matrix, _random((2, 3, 3))),
+    "rnn": (_sequence(nonlinearity="tanh"), _random(*SIZES)),
+    "rnn, all states": (_sequence(0), _random(*SIZES)),
+    "rnn, last state": (_sequence(1, nonlinearity="relu"), _random(*SIZES)),
+    "rnn transposed": (_sequence(nonlinearity="identity", transpose=True), _random(*SIZES)),
+    "rnn, m == n": (_sequence(nonlinearity="tanh"), _random((4, 4), *SIZES[1:])),
+    "rnn unbatched": (_sequence(nonlinearity="tanh"), _random((4, 2), (3, 3), (4,), (4, 3), (4,))),
+    "rnn, one h0": (_sequence(nonlinearity="tanh"), _random((4, 2), (3, 2, 3), (4,), (4, 3), (4,))),
+    "rnn packed": (
+        _sequence(nonlinearity="tanh", batch_sizes=torch.tensor([3, 2, 2, 1])),
+        _random((4, 2), (8, 3), (3, 4), (4, 3), (4,)),
+    ),
+    "rnn, bare": (lambda u, x: ht.rnn(u, x, nonlinearity="tanh")[0], _random((4, 2), (3, 2, 4))),
+    "rnn, dense": (_sequence(nonlinearity="tanh", method="dense"), _random(*SIZES)),
+}
+if "oplu" in NONLINEARITIES:
+    CASES["rnn, oplu"] = (_sequence(nonlinearity="oplu"), _random(*SIZES))
+    CASES["rnn, modrelu"] = (
+        lambda u, x, b: ht.rnn(u, x, nonlinearity="modrelu", nonlinearity_bias=b)[0],
+        _random((4, 2), (3, 2, 4), (2,)),
+    )
+if torch.complex128 in DTYPES:
+    _phases = torch.linspace(-1, 2, 4, dtype=torch.float64).requires_grad_()
+    _complex = _random((4, 2), (3, 2, 4), dtype=torch.complex128)
+    CASES["apply, complex"] = (lambda u, h, p: ht.apply(u, h, phases=p), [*_complex, _phases])
+    CASES["apply transposed, complex"] = (lambda u, h, p: ht.apply(u, h, phases=p, transpose=True), [*_complex, _phases])
+    CASES["matrix, complex"] = (ht.matrix, [_complex[0], _phases])
+    CASES["rnn, complex"] = (lambda u, x, p: ht.rnn(u, x, phases=p, nonlinearity="identity")[0], [*_complex, _phases])

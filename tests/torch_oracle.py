@@ -1,0 +1,58 @@
+"""What the tests of ``householder.torch`` compare with: explicit reflections, and a recurrence as a plain loop."""
+
+import torch
+from conftest import COMPLEX_READY, PAIRED_READY
+
+DTYPES = [torch.float64, torch.complex128] if COMPLEX_READY else [torch.float64]
+NONLINEARITIES = ["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu"] if PAIRED_READY else ["identity", "tanh", "relu", "leaky_relu"]
+
+# torch's own doing, when forward mode is first used
+IGNORE_JIT_WARNING = "ignore:.torch.jit.script. is deprecated"
+
+
+def explicit_matrix(u, phases=None):
+    """The product of explicit reflections, for one ``u (n, m)``."""
+    n, m = u.shape
+    eye = torch.eye(n, dtype=u.dtype)
+    w = eye
+    for j, v in enumerate(u.tril().T):
+        reflects = v.norm() > 0 and (j < n - 1 or u.is_complex())
+        w = w @ (eye - 2 * torch.outer(v, v.conj()) / v.norm() ** 2) if reflects else w
+    if m == n and not u.is_complex():
+        w = torch.cat([w[:, :-1], w[:, -1:] * u[-1, -1]], 1)
+    return w if phases is None else w * torch.exp(1j * phases)
+
+
+def phi(a, nonlinearity, slope=0.1, bias=None):
+    match nonlinearity:
+        case "identity":
+            return a
+        case "tanh":
+            return torch.tanh(a)
+        case "relu":
+            return a.clamp(min=0)
+        case "leaky_relu":
+            return torch.where(a > 0, a, slope * a)
+        case "oplu":
+            k = a.shape[-1] // 2
+            return torch.cat([torch.maximum(a[..., :k], a[..., k:]), torch.minimum(a[..., :k], a[..., k:])], -1)
+    k = a.shape[-1] // 2
+    modulus = a.abs() if a.is_complex() else (a[..., :k] ** 2 + a[..., k:] ** 2).sqrt()
+    scale = (modulus + bias).clamp(min=0) / modulus
+    return a * (scale if a.is_complex() else torch.cat([scale, scale], -1))
+
+
+def loop(w, x, h, nonlinearity="leaky_relu", slope=0.1, bias=None):
+    """All states of ``h_t = phi(W h_{t-1} + x_t)``, ``x (T, ..., n)``."""
+    states = []
+    for x_t in x:
+        h = phi(h @ w.T + x_t, nonlinearity, slope, bias)
+        states.append(h)
+    return torch.stack(states)
+
+
+def problem(n, m, *batch, dtype=torch.float64, seed=0):
+    """Random reflections and vectors."""
+    generator = torch.Generator().manual_seed(seed)
+    u = torch.randn(n, m, dtype=dtype, generator=generator)
+    return u, torch.randn(*batch, n, dtype=dtype, generator=generator)
