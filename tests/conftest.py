@@ -12,11 +12,16 @@ from hypothesis import HealthCheck, settings
 
 COMPLEX_READY = False
 PAIRED_READY = False
+COMPLEX_NONLINEARITIES_READY = False
 REAL_DTYPES = ["float32", "float64"]
 COMPLEX_DTYPES = ["complex64", "complex128"] if COMPLEX_READY else []
 DTYPES = REAL_DTYPES + COMPLEX_DTYPES
 DOUBLES = [dtype for dtype in DTYPES if dtype in ("float64", "complex128")]
-NONLINEARITIES = ["identity", "tanh", "relu", "leaky_relu"] + (["oplu", "modrelu"] if PAIRED_READY else [])
+POINTWISE = ["identity", "tanh", "relu", "leaky_relu"]
+NONLINEARITIES = {
+    "f": POINTWISE + (["oplu", "modrelu"] if PAIRED_READY else []),
+    "c": [*POINTWISE, "modrelu"] if COMPLEX_NONLINEARITIES_READY else ["identity"],
+}  # OPLU orders real numbers
 METHODS = ["auto", "reflections", "wy", "dense"]
 SIZES = [1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 65, 100, 128, 129, 257]  # around the edges of blocks and registers
 
@@ -66,6 +71,17 @@ def double(request):
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def needs():
+    """Skip where a nonlinearity is not defined for a dtype."""
+
+    def check(name, dtype):
+        if name not in NONLINEARITIES[dtype.kind]:
+            pytest.skip(f"{name} is not defined for {dtype}")
+
+    return check
 
 
 def real_of(dtype):

@@ -6,23 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import householder as hh
-from conftest import NONLINEARITIES, assert_close, problem, randn, real_of
+from conftest import COMPLEX_DTYPES, NONLINEARITIES, POINTWISE, assert_close, problem, randn, real_of
 from householder import reference_sequence as reference
 
 METHODS = ["auto", "wy", "dense"]
-
-
-def nonlinearities(dtype):
-    return [name for name in NONLINEARITIES if name != "oplu" or dtype.kind == "f"]
+ALL = [*POINTWISE, "oplu", "modrelu"]
 
 
 class Case:
     """Random arguments of a sequence, and what the reference makes of them."""
 
     def __init__(
-        self, dtype, n=6, m=4, steps=5, batch=3, *, width=None, h0="batch", bias=False, nonlinearity="tanh",
+        self, dtype, n=6, m=4, steps=5, batch=3, *, width=None, h0="batch", bias=False, nonlinearity=None,
         sizes=None, batched=True, transpose=False, seed=0,
     ):  # fmt: skip
+        nonlinearity = nonlinearity or NONLINEARITIES[dtype.kind][:2][-1]
         self.u, _, _, phases = problem(n, min(m, n), 1, dtype, seed)
         n = len(self.u)
         rng = np.random.default_rng(seed)
@@ -102,7 +100,7 @@ def test_sequences_are_what_the_reference_computes_step_by_step(backend, dtype, 
         width=data.draw(st.sampled_from([None, 1, 3, 17])),
         h0=data.draw(st.sampled_from(["batch", "shared", "none"])),
         bias=data.draw(st.booleans()),
-        nonlinearity=data.draw(st.sampled_from(nonlinearities(dtype))),
+        nonlinearity=data.draw(st.sampled_from(NONLINEARITIES[dtype.kind])),
         sizes=sizes, batched=batched, transpose=data.draw(st.booleans()), seed=data.draw(st.integers(0, 99)),
     )  # fmt: skip
     method = data.draw(st.sampled_from(METHODS))
@@ -122,13 +120,12 @@ def test_sequences_around_the_edges_of_blocks(backend, dtype, n, m, batch, metho
     assert_gradients(case.backward(backend, h.astype(dtype), method=method), grads, dtype)
 
 
-@pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
+@pytest.mark.parametrize("nonlinearity", ALL)
 @pytest.mark.parametrize("h0", ["batch", "shared"])
 @pytest.mark.parametrize("sizes", [None, [3, 3, 2, 1]])
 @pytest.mark.parametrize("transpose", [False, True])
-def test_gradients_of_sequences_are_finite_differences(backend, double, nonlinearity, h0, sizes, transpose):
-    if nonlinearity not in nonlinearities(double):
-        pytest.skip("OPLU orders real numbers")
+def test_gradients_of_sequences_are_finite_differences(backend, needs, double, nonlinearity, h0, sizes, transpose):
+    needs(nonlinearity, double)
     more = {"width": 2, "h0": h0, "bias": True, "nonlinearity": nonlinearity, "sizes": sizes, "transpose": transpose}
     m = 6 if double.kind == "f" else 5
     case, direction = Case(double, 6, m, **more), Case(double, 6, m, **more, seed=1)
@@ -175,7 +172,8 @@ def test_a_projected_input_is_the_raw_one_fused(backend, dtype):
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.01, 1.0])
-def test_slope_of_the_leaky_relu(backend, dtype, slope):
+def test_slope_of_the_leaky_relu(backend, needs, dtype, slope):
+    needs("leaky_relu", dtype)
     case = Case(dtype, nonlinearity="leaky_relu")
     h = case.forward(backend, negative_slope=slope)
     if slope == 1:
@@ -189,25 +187,26 @@ def test_slope_of_the_leaky_relu(backend, dtype, slope):
     assert_close(h.reshape(len(x), -1), reference.rnn_forward(u, x, h0, rows, phi, **more), dtype, factor=1000)
 
 
-def test_default_nonlinearity_is_the_paper_s(backend, dtype):
+def test_default_nonlinearity_is_the_paper_s(backend, needs, dtype):
+    needs("leaky_relu", dtype)
     case = Case(dtype, nonlinearity="leaky_relu")
     default = backend(hh.rnn_forward, case.u, case.x, case.h0, **case.arrays)
     assert np.array_equal(default, case.forward(backend, negative_slope=0.1))
 
 
-def test_oplu_sorts_pairs_and_keeps_norms(backend, dtype):
-    if "oplu" not in nonlinearities(dtype):
-        pytest.skip("OPLU orders real numbers")
+def test_oplu_sorts_pairs_and_keeps_norms(backend, needs, dtype):
+    needs("oplu", dtype)
     u, h0 = problem(8, 3, 1, dtype).u, np.arange(8).astype(dtype)
     h = backend(hh.rnn_forward, u, np.zeros((3, 8), dtype), h0, nonlinearity="oplu")
     assert np.all(h[:, :4] >= h[:, 4:])
     assert_close(np.linalg.norm(h, axis=-1), np.full(3, np.linalg.norm(h0)), dtype)
 
 
-def test_a_unitary_sequence_and_its_real_form_agree(backend, dtype):
+@pytest.mark.parametrize("dtype", COMPLEX_DTYPES)
+def test_a_unitary_sequence_and_its_real_form_agree(backend, needs, dtype):
     """Section 3 of the paper, with modReLU, values and gradients."""
-    if dtype.kind == "f":
-        pytest.skip("real already")
+    dtype = np.dtype(dtype)
+    needs("modrelu", dtype)
     case = Case(dtype, 5, 3, 4, 2, width=3, nonlinearity="modrelu", bias=True)
     case.x = case.x.real.astype(dtype)
     w = backend(hh.matrix, case.u, case.arrays["phases"])
@@ -261,13 +260,12 @@ def test_no_steps_or_no_sequences(backend, dtype, steps, batch, width):
 
 def test_no_packed_steps(backend, dtype):
     u = problem(6, 4, 1, dtype).u
-    assert backend(hh.rnn_forward, u, np.zeros((0, 6), dtype), batch_sizes=[]).shape == (0, 6)
+    assert backend(hh.rnn_forward, u, np.zeros((0, 6), dtype), batch_sizes=[], nonlinearity="identity").shape == (0, 6)
 
 
-@pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
-def test_nan_propagates_to_every_later_state_of_its_sequence(backend, dtype, nonlinearity):
-    if nonlinearity not in nonlinearities(dtype):
-        pytest.skip("OPLU orders real numbers")
+@pytest.mark.parametrize("nonlinearity", ALL)
+def test_nan_propagates_to_every_later_state_of_its_sequence(backend, needs, dtype, nonlinearity):
+    needs(nonlinearity, dtype)
     case = Case(dtype, 6, 5, nonlinearity=nonlinearity)
     clean = case.forward(backend)
     case.x[2, 1, 0] = np.nan
