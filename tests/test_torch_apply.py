@@ -1,9 +1,10 @@
 """``ht.apply`` and ``ht.matrix``: values, layouts, types and refusals."""
 
-import householder.torch as ht
 import numpy as np
 import pytest
 import torch
+
+import householder.torch as ht
 from torch_oracle import DTYPES, explicit_matrix, problem
 
 SHAPES = [(1, 1), (2, 1), (2, 2), (5, 3), (6, 6), (33, 17), (64, 63)]
@@ -54,7 +55,16 @@ def test_a_single_vector_and_an_empty_batch():
 
 @pytest.mark.parametrize(
     ("matrices", "vectors"),
-    [((), (2, 3)), ((3,), (3,)), ((3,), (2, 3)), ((3, 1), (3, 4)), ((2, 1, 3), (4, 1)), ((3,), ()), ((1, 1), (3, 2)), ((0,), (2, 1))],
+    [
+        ((), (2, 3)),
+        ((3,), (3,)),
+        ((3,), (2, 3)),
+        ((3, 1), (3, 4)),
+        ((2, 1, 3), (4, 1)),
+        ((3,), ()),
+        ((1, 1), (3, 2)),
+        ((0,), (2, 1)),
+    ],
 )
 def test_leading_axes_broadcast(matrices, vectors):
     n, m = 4, 2
@@ -232,8 +242,16 @@ def test_names_that_are_unknown():
     ("u", "h", "message"),
     [
         (torch.ones(3, 1, dtype=torch.int64), torch.ones(3), "u has dtype torch.int64"),
-        (torch.ones(3, 1), torch.ones(3, dtype=torch.float64), "h has dtype torch.float64 but u has dtype torch.float32"),
-        (torch.ones(3, 1, dtype=torch.float64), torch.ones(3, dtype=torch.bfloat16), "h has dtype torch.bfloat16 but u has dtype torch.float64"),
+        (
+            torch.ones(3, 1),
+            torch.ones(3, dtype=torch.float64),
+            "h has dtype torch.float64 but u has dtype torch.float32",
+        ),
+        (
+            torch.ones(3, 1, dtype=torch.float64),
+            torch.ones(3, dtype=torch.bfloat16),
+            "h has dtype torch.bfloat16 but u has dtype torch.float64",
+        ),
         (torch.ones(3, 1), torch.ones(3, device="meta"), "h is on meta but u is on cpu"),
         (torch.ones(3, 1), np.ones(3), "h is a numpy.ndarray, expected a torch.Tensor"),
         ([[1.0]], torch.ones(1), "u is a builtins.list, expected a torch.Tensor"),

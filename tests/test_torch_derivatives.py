@@ -1,9 +1,10 @@
 """Derivatives of the operators: first, second, forward mode, and which of them are computed."""
 
-import householder.torch as ht
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
+
+import householder.torch as ht
 from torch_cases import CASES
 from torch_oracle import IGNORE_JIT_WARNING, explicit_matrix, loop, problem
 

@@ -1,7 +1,8 @@
 """The operators as functions of the tensors that they are differentiable in, small enough to check every derivative."""
 
-import householder.torch as ht
 import torch
+
+import householder.torch as ht
 from torch_oracle import DTYPES, NONLINEARITIES
 
 
@@ -10,7 +11,7 @@ def _random(*shapes, dtype=torch.float64):
     return [torch.randn(shape, dtype=dtype, generator=generator).requires_grad_() for shape in shapes]
 
 
-def _sequence(*results, h=True, last=True, **options):
+def _sequence(*results, **options):
     def run(u, x, h0, input_weight, bias):
         h, last_state = ht.rnn(u, x, h0, input_weight=input_weight, bias=bias, **options)
         return (h, last_state)[results[0]] if results else torch.cat([h.flatten(), last_state.flatten()])
@@ -53,6 +54,9 @@ if torch.complex128 in DTYPES:
     _phases = torch.linspace(-1, 2, 4, dtype=torch.float64).requires_grad_()
     _complex = _random((4, 2), (3, 2, 4), dtype=torch.complex128)
     CASES["apply, complex"] = (lambda u, h, p: ht.apply(u, h, phases=p), [*_complex, _phases])
-    CASES["apply transposed, complex"] = (lambda u, h, p: ht.apply(u, h, phases=p, transpose=True), [*_complex, _phases])
+    CASES["apply transposed, complex"] = (
+        lambda u, h, p: ht.apply(u, h, phases=p, transpose=True),
+        [*_complex, _phases],
+    )
     CASES["matrix, complex"] = (ht.matrix, [_complex[0], _phases])
     CASES["rnn, complex"] = (lambda u, x, p: ht.rnn(u, x, phases=p, nonlinearity="identity")[0], [*_complex, _phases])

@@ -1,10 +1,15 @@
 """What the tests of ``householder.torch`` compare with: explicit reflections, and a recurrence as a plain loop."""
 
 import torch
+
 from conftest import COMPLEX_READY, PAIRED_READY
 
 DTYPES = [torch.float64, torch.complex128] if COMPLEX_READY else [torch.float64]
-NONLINEARITIES = ["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu"] if PAIRED_READY else ["identity", "tanh", "relu", "leaky_relu"]
+NONLINEARITIES = (
+    ["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu"]
+    if PAIRED_READY
+    else ["identity", "tanh", "relu", "leaky_relu"]
+)
 
 # torch's own doing, when forward mode is first used
 IGNORE_JIT_WARNING = "ignore:.torch.jit.script. is deprecated"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from householder._validate import METHODS, NONLINEARITIES
+from householder._validate import NONLINEARITIES, SEQUENCE_METHODS
 from householder.torch import _check, _reflections
 from householder.torch.functional import matrix, rnn
 
@@ -49,7 +49,7 @@ class RecurrentCell(nn.Module):
         self.hidden_size = n = _reflections.positive("hidden_size", hidden_size)
         self.num_reflections = _reflections.count(num_reflections, n, n - self.complex_state)
         _check.one_of("nonlinearity", nonlinearity, NONLINEARITIES)
-        _check.one_of("method", method, METHODS)
+        _check.one_of("method", method, SEQUENCE_METHODS)
         _check.pairs(nonlinearity, n, self.complex_state)
         self.nonlinearity = nonlinearity
         self.negative_slope = _check.slope(negative_slope)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from householder._validate import METHODS, NONLINEARITIES
+from householder._validate import METHODS, NONLINEARITIES, SEQUENCE_METHODS
 from householder.torch import _check, ops
 from householder.torch.expressions import turn
 
@@ -176,7 +176,7 @@ def rnn(
         Sequences of different lengths, packed as in :class:`torch.nn.utils.rnn.PackedSequence`.
     transpose : bool
         Use ``W*`` in place of ``W``.
-    method : {"auto", "reflections", "wy", "dense"}
+    method : {"auto", "wy", "dense"}
         The algorithm, as in :func:`apply`.
 
     Returns
@@ -209,7 +209,7 @@ def rnn(
     if u.dim() != 2:
         raise ValueError(f"u has shape {tuple(u.shape)}, but rnn takes one matrix: expected (n, m)")
     _check.phases(phases, u, n)
-    _check.one_of("method", method, METHODS)
+    _check.one_of("method", method, SEQUENCE_METHODS)
     _check.one_of("nonlinearity", nonlinearity, NONLINEARITIES)
     negative_slope = _check.slope(negative_slope)
     _check.pairs(nonlinearity, n, u.is_complex())

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from householder.torch import _reflections
+from householder._validate import METHODS
+from householder.torch import _check, _reflections
 from householder.torch.functional import apply, matrix
 
 
@@ -82,6 +83,7 @@ class Orthogonal(nn.Module):
         n, k = max(self.in_features, self.out_features), min(self.in_features, self.out_features)
         self.num_reflections = _reflections.count(num_reflections, k, k)
         self.constraint = _reflections.check_constraint(constraint)
+        _check.one_of("method", method, METHODS)
         self.method = method
         self.reflections = nn.Parameter(torch.empty(n, self.num_reflections, device=device, dtype=dtype))
         self.bias = nn.Parameter(torch.empty(self.out_features, device=device, dtype=dtype)) if bias else None

@@ -82,7 +82,7 @@ class OrthogonalRNN(RecurrentLayer):
         What becomes of ``u_1`` when ``m == n``: 1 or -1, or a number in [-1, 1]; see :class:`Orthogonal`.
     learn_h0 : bool
         Learn the initial state that is used where ``hx`` is not given; otherwise that is zero.
-    method : {"auto", "reflections", "wy", "dense"}
+    method : {"auto", "wy", "dense"}
         The algorithm, as in :func:`apply`.
     device, dtype
         Of the parameters.

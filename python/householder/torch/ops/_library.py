@@ -46,7 +46,7 @@ def straight_to_cpu(*tensors: Tensor) -> bool:
 
     Calling the kernel oneself then saves 3 us, which is most of what a small problem costs.
     """
-    if _keys is None or is_in_torch_dispatch_mode():
+    if _keys is None or torch.compiler.is_compiling() or is_in_torch_dispatch_mode():
         return False
     for tensor in tensors:  # noqa: SIM110 (a generator costs as much as the answer)
         if _keys(tensor) != _ordinary_keys:

@@ -184,18 +184,24 @@ def _backward_cpu(*arguments: Any) -> tuple[Tensor | None, ...]:
     inputs, options = Inputs(*tensors).contiguous(), arguments[-4:]
     h, grad_h, grad_last = (None if t is None else t.contiguous() for t in (h, grad_h, grad_last))
     gradients = _backward_fake(*arguments)
+    if tape is None and options[0] == "oplu":  # the states do not tell which entries were exchanged
+        _, _, tape = _forward_cpu(*inputs, *options, True)
     tape = tape if tape is not None and tape.numel() else None
     _core.rnn_backward(*inputs.operands(*options), *map(pointer, (h, tape, grad_h, grad_last, *gradients)))
+    if inputs.x.shape[0] == 0 and grad_last is not None and gradients[2] is not None:
+        gradients[2].copy_(grad_last)  # no step: the last state is h0
     return gradients
 
 
 def _forward_fake(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    inputs, method, with_tape = Inputs(*arguments[:-5]), *arguments[-2:]
-    n, m, _, steps, batch = inputs.sizes()
-    x = inputs.x
-    width = _core.rnn_tape_width(CORE_NAME[x.dtype], n, m, int(steps), int(batch), method) if with_tape else 0
-    rows = x.shape[:-1]
-    return x.new_empty(*rows, n), x.new_empty(batch, n), x.new_empty(rows.numel(), width)
+    inputs, (nonlinearity, _, _, method, with_tape) = Inputs(*arguments[:-5]), arguments[-5:]
+    x, (n, m, _, _, batch) = inputs.x, inputs.sizes()
+    tape = x.new_empty(0)
+    if with_tape:
+        rows, has_phases = x.shape[:-1].numel(), inputs.phases is not None
+        width = _core.rnn_tape_width(CORE_NAME[x.dtype], n, m, rows, has_phases, nonlinearity, method)
+        tape = x.new_empty(rows, width)
+    return x.new_empty(*x.shape[:-1], n), x.new_empty(batch, n), tape
 
 
 def _backward_fake(*arguments: Any) -> tuple[Tensor | None, ...]:

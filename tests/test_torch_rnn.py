@@ -1,0 +1,411 @@
+"""``ht.OrthogonalRNN`` against a plain loop with an explicit W, and against the manners of ``torch.nn.RNN``."""
+
+import pytest
+import torch
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence
+
+import householder.torch as ht
+from torch_oracle import NONLINEARITIES, explicit_matrix, loop
+
+F64 = torch.float64
+
+
+def layer(*sizes, **options):
+    torch.manual_seed(0)
+    module = ht.OrthogonalRNN(*sizes, dtype=F64, **options)
+    for parameter in module.parameters():  # biases are zero at first, which hides mistakes
+        if parameter.dim() == 1:
+            torch.nn.init.normal_(parameter)
+    return module
+
+
+def stack(module, x, hx=None):
+    """What ``module`` computes for ``x (T, ..., d)``, by loops over explicit matrices."""
+    last = []
+    directions = 2 if module.bidirectional else 1
+    for first in range(0, len(module.cells), directions):
+        outputs = []
+        for k in range(first, first + directions):
+            cell = module.cells[k]
+            h0 = (
+                hx[k]
+                if hx is not None
+                else cell.h0
+                if cell.h0 is not None
+                else torch.zeros(cell.hidden_size, dtype=F64)
+            )
+            inputs = (x.flip(0) if k > first else x) @ cell.weight_ih.T + (0 if cell.bias is None else cell.bias)
+            w = explicit_matrix(cell.reflections.detach())
+            states = loop(w, inputs, h0, cell.nonlinearity, cell.negative_slope, cell.nonlinearity_bias)
+            last.append(states[-1])
+            outputs.append(states.flip(0) if k > first else states)
+        x = torch.cat(outputs, -1)
+    return x, torch.stack(last)
+
+
+@pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
+@pytest.mark.parametrize("m", [1, 3, 8])
+def test_a_layer_is_the_recurrence(nonlinearity, m):
+    module = layer(3, 8, num_reflections=m, nonlinearity=nonlinearity, negative_slope=0.3)
+    x = torch.randn(7, 4, 3, dtype=F64)
+    torch.testing.assert_close(module(x), stack(module, x))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_layers": 3},
+        {"bidirectional": True},
+        {"num_layers": 2, "bidirectional": True, "learn_h0": True},
+        {"bias": False},
+        {"learn_h0": True},
+        {"num_layers": 2, "num_reflections": [1, 6]},
+        {"method": "dense"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("batch", [(), (4,)])
+@pytest.mark.parametrize("given", [False, True])
+def test_options_compose(options, batch, given):
+    module = layer(3, 6, **options)
+    x = torch.randn(5, *batch, 3, dtype=F64)
+    hx = torch.randn(len(module.cells), *batch, 6, dtype=F64) if given else None
+    output, h_n = module(x, hx)
+    expected, last = stack(module, x, hx)
+    torch.testing.assert_close(output, expected)
+    torch.testing.assert_close(h_n, last)
+
+
+def test_batch_first():
+    module = layer(3, 6, num_layers=2, batch_first=True)
+    x = torch.randn(4, 5, 3, dtype=F64)
+    output, h_n = module(x)
+    expected, last = stack(module, x.transpose(0, 1))
+    torch.testing.assert_close(output, expected.transpose(0, 1))
+    torch.testing.assert_close(h_n, last)
+    unbatched, _ = module(x[0])
+    torch.testing.assert_close(unbatched, output[0])
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("enforce_sorted", [False, True])
+@pytest.mark.parametrize("given", [False, True])
+def test_packed_sequences_run_each_in_its_length(bidirectional, enforce_sorted, given):
+    module = layer(3, 6, num_layers=2, bidirectional=bidirectional, learn_h0=True)
+    lengths = [5, 3, 3, 1] if enforce_sorted else [3, 1, 5, 3]
+    sequences = [torch.randn(k, 3, dtype=F64) for k in lengths]
+    hx = torch.randn(len(module.cells), 4, 6, dtype=F64) if given else None
+    packed = pack_sequence(sequences, enforce_sorted=enforce_sorted)
+    output, h_n = module(packed, hx)
+    assert isinstance(output, PackedSequence)
+    padded, out_lengths = pad_packed_sequence(output)
+    assert out_lengths.tolist() == lengths
+    for i, x in enumerate(sequences):
+        expected, last = stack(module, x, None if hx is None else hx[:, i])
+        torch.testing.assert_close(padded[: len(x), i], expected)
+        torch.testing.assert_close(h_n[:, i], last)
+
+
+def test_gradients_reach_every_parameter_of_packed_layers():
+    module = layer(3, 6, num_layers=2, bidirectional=True, learn_h0=True)
+    x = torch.randn(5, 2, 3, dtype=F64, requires_grad=True)
+    lengths = [5, 2]
+    output, h_n = module(pack_padded_sequence(x, lengths))
+    loss = pad_packed_sequence(output)[0].sin().sum() + h_n.cos().sum()
+    ours = torch.autograd.grad(loss, (x, *module.parameters()))
+    singles = [module(x[:k, i]) for i, k in enumerate(lengths)]
+    loss = sum(output.sin().sum() + h_n.cos().sum() for output, h_n in singles)
+    torch.testing.assert_close(ours, torch.autograd.grad(loss, (x, *module.parameters())))
+
+
+def test_dropout_acts_between_layers_in_training():
+    module = layer(3, 8, num_layers=2, dropout=0.5)
+    x = torch.randn(6, 4, 3, dtype=F64)
+    assert not torch.equal(module(x)[0], module(x)[0])
+    torch.manual_seed(3)
+    first = module(x)
+    torch.manual_seed(3)
+    torch.testing.assert_close(module(x), first, rtol=0, atol=0)
+    module.eval()
+    torch.testing.assert_close(module(x), stack(module, x))
+    module.train()
+    module.dropout = 1.0
+    inner = module.cells[1].run(torch.zeros(6, 4, 8, dtype=F64), None)
+    torch.testing.assert_close(module(x)[0], inner[0])
+    with pytest.warns(UserWarning, match="num_layers=1"):
+        ht.OrthogonalRNN(3, 4, dropout=0.5)
+
+
+@pytest.mark.parametrize("nonlinearity", ["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu"])
+@pytest.mark.parametrize("batch", [(), (4,)])
+def test_a_loop_of_cells_agrees_with_the_layer(nonlinearity, batch):
+    module = layer(3, 8, num_reflections=8, nonlinearity=nonlinearity, learn_h0=True)
+    x = torch.randn(6, *batch, 3, dtype=F64)
+    output, h_n = module(x)
+    h, states = None, []
+    for step in x:
+        h = module.cells[0](step, h)
+        states.append(h)
+    torch.testing.assert_close(torch.stack(states), output)
+    torch.testing.assert_close(h, h_n[0])
+
+
+@pytest.mark.parametrize("nonlinearity", ["oplu", "modrelu"])
+def test_cells_of_pairs_use_the_modules(nonlinearity):
+    cell = layer(3, 8, nonlinearity=nonlinearity).cells[0]
+    x, h = torch.randn(5, 3, dtype=F64), torch.randn(5, 8, dtype=F64)
+    a = ht.apply(cell.reflections, h) + x @ cell.weight_ih.T + cell.bias
+    if nonlinearity == "oplu":
+        expected = ht.OPLU()(a)
+    else:
+        phi = ht.ModReLU(4, dtype=F64)
+        phi.bias.data.copy_(cell.nonlinearity_bias)
+        expected = phi(a)
+    torch.testing.assert_close(cell(x, h), expected)
+
+
+def test_empty_batches_and_sequences():
+    module = layer(3, 6, num_layers=2)
+    output, h_n = module(torch.randn(5, 0, 3, dtype=F64))
+    assert (output.shape, h_n.shape) == ((5, 0, 6), (2, 0, 6))
+    hx = torch.randn(2, 4, 6, dtype=F64, requires_grad=True)
+    output, h_n = module(torch.randn(0, 4, 3, dtype=F64), hx)
+    assert output.shape == (0, 4, 6)
+    assert torch.equal(h_n, hx)
+    (h_n.sum() + output.sum()).backward()
+    assert torch.equal(hx.grad, torch.ones_like(hx))
+    assert not module.cells[0].reflections.grad.any()
+
+
+class TestInitialisation:
+    def test_as_in_the_paper(self):
+        module = ht.OrthogonalRNN(10, 64, learn_h0=True)
+        cell = module.cells[0]
+        assert cell.num_reflections == 8
+        u = cell.reflections.detach()
+        torch.testing.assert_close(u.norm(dim=0), torch.ones(8))
+        assert torch.equal(u, u.tril())
+        assert cell.weight_ih.abs().max() <= (6 / 74) ** 0.5
+        assert cell.weight_ih.abs().max() > 0.9 * (6 / 74) ** 0.5
+        assert not cell.bias.any()
+        assert 0.5 * (3 / 128) ** 0.5 < cell.h0.abs().max() <= (3 / 128) ** 0.5
+
+    @pytest.mark.parametrize(("n", "m"), [(1, 1), (7, 1), (8, 1), (128, 16)])
+    def test_the_default_number_of_reflections_is_an_eighth(self, n, m):
+        assert ht.OrthogonalRNN(2, n).cells[0].num_reflections == m
+
+    def test_a_full_product_starts_with_a_sign(self):
+        signs = {ht.OrthogonalRNNCell(1, 3, num_reflections=3).reflections[-1, -1].item() for _ in range(40)}
+        assert signs == {-1.0, 1.0}
+
+    def test_reset_draws_anew_and_seeds_repeat(self):
+        torch.manual_seed(5)
+        module = ht.OrthogonalRNN(2, 8, num_layers=2)
+        first = [p.detach().clone() for p in module.parameters()]
+        module.reset_parameters()
+        assert not torch.equal(first[0], module.cells[0].reflections)
+        torch.manual_seed(5)
+        again = ht.OrthogonalRNN(2, 8, num_layers=2)
+        assert all(torch.equal(a, b) for a, b in zip(first, again.parameters(), strict=True))
+
+
+class TestTheLastNumber:
+    """``u_1`` of a full product: latent, snapped or clamped, its gradient straight through."""
+
+    @staticmethod
+    def cell(latent, constraint):
+        cell = layer(1, 4, num_reflections=4, constraint=constraint).cells[0]
+        cell.reflections.data[-1, -1] = latent
+        return cell
+
+    @pytest.mark.parametrize(("latent", "seen"), [(0.3, 1), (-2.0, -1), (0.0, -1), (-0.0, -1), (1e-300, 1), (5.0, 1)])
+    def test_hard(self, latent, seen):
+        u = self.cell(latent, "hard").reflections.detach().clone()
+        u[-1, -1] = seen
+        assert torch.equal(self.cell(latent, "hard").matrix(), ht.matrix(u))
+
+    @pytest.mark.parametrize(("latent", "seen"), [(0.3, 0.3), (-2.0, -1), (0.0, 0.0), (5.0, 1)])
+    def test_soft(self, latent, seen):
+        u = self.cell(latent, "soft").reflections.detach().clone()
+        u[-1, -1] = seen
+        assert torch.equal(self.cell(latent, "soft").matrix(), ht.matrix(u))
+
+    @pytest.mark.parametrize("constraint", ["hard", "soft"])
+    @pytest.mark.parametrize("latent", [0.3, -2.0])
+    def test_the_gradient_passes_straight_through(self, constraint, latent):
+        cell = self.cell(latent, constraint)
+        cell.matrix().sin().sum().backward()
+        u = cell.reflections.detach().clone()
+        u[-1, -1] = (1 if latent > 0 else -1) if constraint == "hard" else max(latent, -1)
+        u.requires_grad_()
+        ht.matrix(u).sin().sum().backward()
+        torch.testing.assert_close(cell.reflections.grad, u.grad)
+
+    def test_the_sign_can_be_learned(self):
+        cell = self.cell(1.0, "hard")
+        column = cell.matrix()[:, -1].detach()
+        optimiser = torch.optim.SGD(cell.parameters(), lr=0.1)
+        for _ in range(30):
+            optimiser.zero_grad()
+            (cell.matrix()[:, -1] @ column).backward()
+            optimiser.step()
+        assert cell.reflections[-1, -1] < 0
+
+    @pytest.mark.parametrize("m", [3, 4])
+    def test_weight_decay_is_harmless(self, m):
+        cell = layer(1, 4, num_reflections=m).cells[0]
+        before = cell.matrix().detach()
+        optimiser = torch.optim.SGD([cell.reflections], lr=0.5, weight_decay=0.9)
+        for _ in range(100):
+            cell.reflections.grad = torch.zeros_like(cell.reflections)
+            optimiser.step()
+        assert cell.reflections.abs().max() < 1e-20
+        torch.testing.assert_close(cell.matrix(), before)
+
+    def test_training_keeps_w_orthogonal(self):
+        torch.manual_seed(0)
+        module = ht.OrthogonalRNN(2, 12, num_reflections=12)
+        optimiser = torch.optim.AdamW(module.parameters(), lr=0.1, weight_decay=0.1)
+        x = torch.randn(10, 3, 2)
+        for _ in range(20):
+            optimiser.zero_grad()
+            module(x)[1].square().mean().backward()
+            optimiser.step()
+        w = module.cells[0].matrix()
+        torch.testing.assert_close(w.T @ w, torch.eye(12), atol=1e-5, rtol=0)
+        u = module.cells[0].reflections
+        assert torch.equal(u, u.tril())
+
+
+class TestMistakes:
+    """The messages name what was given and what was expected."""
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"input_size": 0}, "input_size is 0, expected at least 1"),
+            ({"hidden_size": 0}, "hidden_size is 0, expected at least 1"),
+            ({"num_layers": 0}, "num_layers is 0, expected at least 1"),
+            ({"num_reflections": 9}, "num_reflections is 9, expected at least 1 and at most 8"),
+            ({"num_reflections": 0}, "num_reflections is 0"),
+            ({"num_layers": 2, "num_reflections": [1, 2, 3]}, "expected one number or 2, one a layer"),
+            ({"nonlinearity": "sigmoid"}, "nonlinearity is 'sigmoid', expected one of 'identity', 'tanh'"),
+            ({"hidden_size": 7, "nonlinearity": "oplu"}, "acts on pairs"),
+            ({"hidden_size": 7, "nonlinearity": "modrelu"}, "acts on pairs"),
+            ({"negative_slope": -0.1}, "negative_slope is -0.1"),
+            ({"dropout": 1.5}, "dropout is 1.5, expected a number in"),
+            ({"constraint": "none"}, "constraint is 'none', expected one of 'hard', 'soft'"),
+            ({"method": "fast"}, "method is 'fast', expected one of 'auto', 'wy', 'dense'"),
+            ({"method": "reflections"}, "method is 'reflections', expected one of 'auto', 'wy', 'dense'"),
+        ],
+        ids=lambda value: str(value)[:40],
+    )
+    def test_in_the_constructor(self, options, message):
+        with pytest.raises(ValueError, match=message):
+            ht.OrthogonalRNN(**({"input_size": 3, "hidden_size": 8} | options))
+
+    @pytest.mark.parametrize(
+        ("x", "hx", "message"),
+        [
+            ((5, 4, 2), None, r"input has shape \(5, 4, 2\), expected \(T, B, 3\) or \(T, 3\)"),
+            ((3,), None, r"input has shape \(3,\)"),
+            ((1, 5, 4, 3), None, r"input has shape \(1, 5, 4, 3\)"),
+            ((5, 4, 3), (1, 4, 8), r"hx has shape \(1, 4, 8\), expected \(2, 4, 8\)"),
+            ((5, 4, 3), (2, 5, 8), r"hx has shape \(2, 5, 8\), expected \(2, 4, 8\)"),
+            ((5, 4, 3), (2, 4, 9), r"hx has shape \(2, 4, 9\), expected \(2, 4, 8\)"),
+            ((5, 4, 3), (2, 8), r"hx has shape \(2, 8\), expected \(2, 4, 8\)"),
+            ((5, 3), (2, 1, 8), r"hx has shape \(2, 1, 8\), expected \(2, 8\)"),
+        ],
+    )
+    def test_in_the_input(self, x, hx, message):
+        module = ht.OrthogonalRNN(3, 8, num_layers=2)
+        with pytest.raises(ValueError, match=message):
+            module(torch.ones(x), None if hx is None else torch.ones(hx))
+
+    def test_in_a_packed_input(self):
+        module = ht.OrthogonalRNN(3, 8)
+        packed = pack_sequence([torch.ones(4, 2), torch.ones(2, 2)])
+        with pytest.raises(ValueError, match=r"input packs data of shape \(6, 2\), expected \(rows, 3\)"):
+            module(packed)
+        packed = pack_sequence([torch.ones(4, 3), torch.ones(2, 3)])
+        with pytest.raises(ValueError, match=r"hx has shape \(1, 3, 8\), expected \(1, 2, 8\)"):
+            module(packed, torch.ones(1, 3, 8))
+
+    def test_in_a_step(self):
+        with pytest.raises(ValueError, match=r"input has shape \(5, 4, 3\), expected \(B, 3\) or \(3,\)"):
+            ht.OrthogonalRNNCell(3, 8)(torch.ones(5, 4, 3))
+
+    def test_in_types(self):
+        module = ht.OrthogonalRNN(3, 8)
+        with pytest.raises(TypeError, match=r"x has dtype torch\.float64 but u has dtype torch.float32"):
+            module(torch.ones(5, 4, 3, dtype=F64))
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"h0": (2, 4)}, r"h0 has shape \(2, 4\), expected \(3, 4\) or \(4,\)"),
+            ({"bias": (5,)}, r"bias has shape \(5,\), expected \(4,\)"),
+            ({"input_weight": (4, 5)}, r"input_weight has shape \(4, 5\), expected \(4, 4\)"),
+            ({"u": (2, 4, 2)}, r"rnn takes one matrix"),
+            ({"x": (6, 3, 5)}, r"x has shape \(6, 3, 5\), expected \(T, B, 4\) or \(T, 4\)"),
+            ({"x": (4,)}, r"x has shape \(4,\)"),
+        ],
+    )
+    def test_in_the_function(self, options, message):
+        shapes = {"u": (4, 2), "x": (6, 3, 4)} | options
+        with pytest.raises(ValueError, match=message):
+            ht.rnn(**{name: torch.ones(shape) for name, shape in shapes.items()})
+
+    @pytest.mark.parametrize(
+        ("sizes", "message"),
+        [
+            ([2, 3, 1], "expected positive numbers that never increase"),
+            ([3, 3, 0], "expected positive numbers that never increase"),
+            ([3, 2], "batch_sizes add up to 5 but x has 6 rows"),
+            ([], "expected a non-empty 1-D int64 tensor"),
+            ([[6]], "expected a non-empty 1-D int64 tensor"),
+            ([6.0], "expected a non-empty 1-D int64 tensor"),
+        ],
+    )
+    def test_in_batch_sizes(self, sizes, message):
+        with pytest.raises(ValueError, match=message):
+            ht.rnn(torch.ones(4, 2), torch.ones(6, 4), batch_sizes=torch.tensor(sizes))
+
+    def test_in_the_bias_of_modrelu(self):
+        u, x = torch.ones(4, 2), torch.ones(6, 4)
+        with pytest.raises(ValueError, match="nonlinearity_bias is missing with nonlinearity 'modrelu'"):
+            ht.rnn(u, x, nonlinearity="modrelu")
+        with pytest.raises(ValueError, match="nonlinearity_bias is given with nonlinearity 'tanh'"):
+            ht.rnn(u, x, nonlinearity="tanh", nonlinearity_bias=torch.ones(2))
+        with pytest.raises(ValueError, match=r"nonlinearity_bias has shape \(4,\), expected \(2,\)"):
+            ht.rnn(u, x, nonlinearity="modrelu", nonlinearity_bias=torch.ones(4))
+
+
+class TestInThePlaceOfTorchsRNN:
+    """What holds for ``torch.nn.RNN`` of the same sizes holds here."""
+
+    @pytest.mark.parametrize("num_layers", [1, 2])
+    @pytest.mark.parametrize("bidirectional", [False, True])
+    @pytest.mark.parametrize("batch_first", [False, True])
+    @pytest.mark.parametrize("shape", [(5, 3), (5, 4, 3), (1, 1, 3)])
+    def test_shapes(self, num_layers, bidirectional, batch_first, shape):
+        options = {"num_layers": num_layers, "bidirectional": bidirectional, "batch_first": batch_first}
+        theirs, ours = torch.nn.RNN(3, 8, **options), ht.OrthogonalRNN(3, 8, **options)
+        x = torch.randn(shape)
+        for given in (None, torch.randn_like(theirs(x)[1])):
+            expected, h_n = theirs(x, given)
+            output, last = ours(x, given)
+            assert (output.shape, last.shape) == (expected.shape, h_n.shape)
+        ours.flatten_parameters()
+
+    def test_equal_recurrences_give_equal_results(self):
+        theirs = torch.nn.RNN(3, 8, nonlinearity="relu", dtype=F64)
+        ours = layer(3, 8, num_reflections=8, nonlinearity="relu")
+        cell = ours.cells[0]
+        with torch.no_grad():
+            theirs.weight_hh_l0.copy_(cell.matrix())
+            theirs.weight_ih_l0.copy_(cell.weight_ih)
+            theirs.bias_ih_l0.copy_(cell.bias)
+            theirs.bias_hh_l0.zero_()
+        x, hx = torch.randn(5, 4, 3, dtype=F64), torch.randn(1, 4, 8, dtype=F64)
+        torch.testing.assert_close(ours(x, hx), theirs(x, hx))
