@@ -3,7 +3,6 @@
 import torch
 
 import householder.torch as ht
-from torch_oracle import DTYPES, NONLINEARITIES
 
 
 def _random(*shapes, dtype=torch.float64):
@@ -19,6 +18,13 @@ def _sequence(*results, **options):
     return run
 
 
+def _unitary(u, x, h0, phases, **options):
+    h, last = ht.rnn(u, x, h0, phases=phases, **options)
+    return torch.cat([h.flatten(), last.flatten()])
+
+
+PHASES = torch.linspace(-1, 2, 4, dtype=torch.float64).requires_grad_()
+COMPLEX = _random((4, 2), (3, 2, 4), (2, 4), dtype=torch.complex128)
 SIZES = ((4, 2), (3, 2, 3), (2, 4), (4, 3), (4,))  # u, x, h0, input_weight, bias
 
 CASES = {
@@ -43,20 +49,19 @@ CASES = {
     ),
     "rnn, bare": (lambda u, x: ht.rnn(u, x, nonlinearity="tanh")[0], _random((4, 2), (3, 2, 4))),
     "rnn, dense": (_sequence(nonlinearity="tanh", method="dense"), _random(*SIZES)),
-}
-if "oplu" in NONLINEARITIES:
-    CASES["rnn, oplu"] = (_sequence(nonlinearity="oplu"), _random(*SIZES))
-    CASES["rnn, modrelu"] = (
+    "rnn, oplu": (_sequence(nonlinearity="oplu"), _random(*SIZES)),
+    "rnn, modrelu": (
         lambda u, x, b: ht.rnn(u, x, nonlinearity="modrelu", nonlinearity_bias=b)[0],
         _random((4, 2), (3, 2, 4), (2,)),
-    )
-if torch.complex128 in DTYPES:
-    _phases = torch.linspace(-1, 2, 4, dtype=torch.float64).requires_grad_()
-    _complex = _random((4, 2), (3, 2, 4), dtype=torch.complex128)
-    CASES["apply, complex"] = (lambda u, h, p: ht.apply(u, h, phases=p), [*_complex, _phases])
-    CASES["apply transposed, complex"] = (
-        lambda u, h, p: ht.apply(u, h, phases=p, transpose=True),
-        [*_complex, _phases],
-    )
-    CASES["matrix, complex"] = (ht.matrix, [_complex[0], _phases])
-    CASES["rnn, complex"] = (lambda u, x, p: ht.rnn(u, x, phases=p, nonlinearity="identity")[0], [*_complex, _phases])
+    ),
+    "apply, complex": (lambda u, h, p: ht.apply(u, h, phases=p), [*COMPLEX[:2], PHASES]),
+    "apply transposed, complex": (lambda u, h, p: ht.apply(u, h, phases=p, transpose=True), [*COMPLEX[:2], PHASES]),
+    "matrix, complex": (ht.matrix, [COMPLEX[0], PHASES]),
+    "rnn, complex": (lambda *a: _unitary(*a, nonlinearity="identity"), [*COMPLEX, PHASES]),
+    "rnn transposed, complex": (lambda *a: _unitary(*a, nonlinearity="identity", transpose=True), [*COMPLEX, PHASES]),
+    "rnn dense, complex": (lambda *a: _unitary(*a, nonlinearity="identity", method="dense"), [*COMPLEX, PHASES]),
+    "rnn, complex modrelu": (
+        lambda u, x, p, b: ht.rnn(u, x, phases=p, nonlinearity="modrelu", nonlinearity_bias=b)[0],
+        [*COMPLEX[:2], PHASES, *_random((4,))],
+    ),
+}

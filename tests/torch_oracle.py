@@ -2,14 +2,8 @@
 
 import torch
 
-from conftest import COMPLEX_READY, PAIRED_READY
-
-DTYPES = [torch.float64, torch.complex128] if COMPLEX_READY else [torch.float64]
-NONLINEARITIES = (
-    ["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu"]
-    if PAIRED_READY
-    else ["identity", "tanh", "relu", "leaky_relu"]
-)
+DTYPES = [torch.float64, torch.complex128]
+NONLINEARITIES = ["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu"]
 
 # torch's own doing, when forward mode is first used
 IGNORE_JIT_WARNING = "ignore:.torch.jit.script. is deprecated"

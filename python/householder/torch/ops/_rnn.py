@@ -57,7 +57,6 @@ class Inputs(NamedTuple):
 
 
 DIFFERENTIABLE = len(Inputs._fields) - 1
-STEP_BY_STEP = ("oplu", "modrelu")  # not in the core yet
 TENSORS = "Tensor u, Tensor x, " + ", ".join(f"Tensor? {name}" for name in Inputs._fields[2:])
 OPTIONS = "str nonlinearity, float negative_slope, bool transpose, str method"
 
@@ -67,7 +66,7 @@ def rnn(*arguments: Any) -> tuple[Tensor, Tensor]:
 
     The arguments are the ``Inputs``, then the nonlinearity, its slope, ``transpose`` and ``method``.
     """
-    if in_forward_mode() or arguments[DIFFERENTIABLE + 1] in STEP_BY_STEP:
+    if in_forward_mode():
         return expressions.rnn(*arguments[:-1])
     function: Callable[..., Any] = _without_graph
     if needs_general_function():
