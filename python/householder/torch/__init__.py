@@ -1,7 +1,8 @@
 """Orthogonal and unitary transformations by Householder reflections, for PyTorch.
 
 * Functions: :func:`apply`, :func:`matrix`, :func:`rnn`.
-* Layers: :class:`Orthogonal`, :class:`OrthogonalRNN`, :class:`OrthogonalRNNCell`.
+* Layers: :class:`Orthogonal`, :class:`OrthogonalRNN`, :class:`OrthogonalRNNCell`, and their complex counterparts
+  :class:`Unitary`, :class:`UnitaryRNN`, :class:`UnitaryRNNCell`.
 * Nonlinearities: :class:`OPLU`, :class:`ModReLU`.
 
 The native code follows ``torch.get_num_threads()``.
@@ -11,6 +12,7 @@ from householder.torch.activations import OPLU, ModReLU
 from householder.torch.functional import apply, matrix, rnn
 from householder.torch.linear import Orthogonal
 from householder.torch.orthogonal_rnn import OrthogonalRNN, OrthogonalRNNCell
+from householder.torch.unitary import Unitary, UnitaryRNN, UnitaryRNNCell
 
 __all__ = [
     "OPLU",
@@ -18,6 +20,9 @@ __all__ = [
     "Orthogonal",
     "OrthogonalRNN",
     "OrthogonalRNNCell",
+    "Unitary",
+    "UnitaryRNN",
+    "UnitaryRNNCell",
     "apply",
     "matrix",
     "rnn",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from math import pi, sqrt
+from math import sqrt
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class RecurrentCell(nn.Module):
     """The parameters of one recurrence; ``forward`` is one step of it, ``run`` a whole sequence."""
 
-    complex_state: ClassVar[bool]
+    is_complex: ClassVar[bool]
     reflections: nn.Parameter
     weight_ih: nn.Parameter
     bias: nn.Parameter | None
@@ -47,28 +47,28 @@ class RecurrentCell(nn.Module):
         super().__init__()
         self.input_size = _reflections.positive("input_size", input_size)
         self.hidden_size = n = _reflections.positive("hidden_size", hidden_size)
-        self.num_reflections = _reflections.count(num_reflections, n, n - self.complex_state)
+        self.num_reflections = _reflections.count(num_reflections, n, n - self.is_complex)
         _check.one_of("nonlinearity", nonlinearity, NONLINEARITIES)
         _check.one_of("method", method, SEQUENCE_METHODS)
-        _check.pairs(nonlinearity, n, self.complex_state)
+        _check.pairs(nonlinearity, n, self.is_complex)
         self.nonlinearity = nonlinearity
         self.negative_slope = _check.slope(negative_slope)
         self.constraint = _reflections.check_constraint(constraint)
         self.method = method
 
-        kind = dtype or torch.get_default_dtype()
-        kind = torch.complex(*torch.zeros(2, dtype=kind)).dtype if self.complex_state else kind
+        real_kind = (dtype or torch.get_default_dtype()).to_real()
+        kind = real_kind.to_complex() if self.is_complex else real_kind
 
         def parameter(*shape: int, wanted: bool = True, real: bool = False) -> nn.Parameter | None:
-            empty = torch.empty(shape, device=device, dtype=kind)
-            return nn.Parameter(empty.real.clone() if real else empty) if wanted else None
+            dtype = real_kind if real else kind
+            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if wanted else None
 
         self.register_parameter("reflections", parameter(n, self.num_reflections))
-        self.register_parameter("phases", parameter(n, wanted=self.complex_state, real=True))
+        self.register_parameter("phases", parameter(n, wanted=self.is_complex, real=True))
         self.register_parameter("weight_ih", parameter(n, input_size))
         self.register_parameter("bias", parameter(n, wanted=bias))
         self.register_parameter("h0", parameter(n, wanted=learn_h0))
-        moduli = n if self.complex_state else n // 2
+        moduli = n if self.is_complex else n // 2
         self.register_parameter("nonlinearity_bias", parameter(moduli, wanted=nonlinearity == "modrelu", real=True))
         self.reset_parameters()
 
@@ -77,7 +77,7 @@ class RecurrentCell(nn.Module):
         _reflections.initialise_(self.reflections)
         _uniform_(self.weight_ih, sqrt(6 / (self.input_size + self.hidden_size)))
         if self.phases is not None:
-            _uniform_(self.phases, pi)
+            _reflections.initialise_phases_(self.phases)
         if self.h0 is not None:
             _uniform_(self.h0, sqrt(3 / (2 * self.hidden_size)))
         for bias in (self.bias, self.nonlinearity_bias):
@@ -96,7 +96,7 @@ class RecurrentCell(nn.Module):
         """Run over ``x (T, B, input_size)``, ``(T, input_size)`` or packed rows: all states and the last."""
         return rnn(
             _reflections.constrain(self.reflections, self.constraint),
-            x.to(self.reflections.dtype) if self.complex_state else x,
+            x.to(self.reflections.dtype) if self.is_complex else x,
             self.h0 if hx is None else hx,
             nonlinearity=self.nonlinearity,
             negative_slope=self.negative_slope,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import pi
+
 import torch
 from torch import Tensor
 
@@ -32,6 +34,11 @@ def initialise_(u: Tensor) -> None:
         torch.nn.init.normal_(u)
         u.copy_(u.tril())
         u.div_(torch.linalg.vector_norm(u, dim=-2, keepdim=True))
+
+
+def initialise_phases_(phases: Tensor) -> None:
+    """Fill with random angles."""
+    torch.nn.init.uniform_(phases, -pi, pi)
 
 
 def constrain(u: Tensor, constraint: str) -> Tensor:

@@ -58,19 +58,22 @@ def turn(h: Tensor, phases: Tensor) -> Tensor:
 
 
 def activate(a: Tensor, nonlinearity: str, negative_slope: float, nonlinearity_bias: Tensor | None) -> Tensor:
-    """Apply one of the named nonlinearities of a recurrence."""
+    """Apply one of the named nonlinearities; those of one real number act on real and imaginary parts."""
     if nonlinearity == "identity":
         return a
+    if nonlinearity == "modrelu":
+        assert nonlinearity_bias is not None
+        return modrelu(a, nonlinearity_bias)
+    if a.is_complex():
+        re, im = (activate(part, nonlinearity, negative_slope, None) for part in (a.real, a.imag))
+        return torch.complex(re, im)
     if nonlinearity == "tanh":
         return a.tanh()
     if nonlinearity == "relu":
         return a.relu()
     if nonlinearity == "leaky_relu":
         return torch.nn.functional.leaky_relu(a, negative_slope)
-    if nonlinearity == "oplu":
-        return oplu(a)
-    assert nonlinearity_bias is not None
-    return modrelu(a, nonlinearity_bias)
+    return oplu(a)
 
 
 def oplu(a: Tensor) -> Tensor:

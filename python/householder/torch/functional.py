@@ -53,9 +53,9 @@ def apply(
     >>> u = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
     >>> h = torch.tensor([3.0, 4.0, 12.0], dtype=torch.float64)
     >>> c = ht.apply(u, h)
-    >>> c
+    >>> c.round()
     tensor([12., -3., -4.], dtype=torch.float64)
-    >>> ht.apply(u, c, transpose=True)
+    >>> ht.apply(u, c, transpose=True).round()
     tensor([ 3.,  4., 12.], dtype=torch.float64)
     """
     compute = _check.operands(u, h=h)
@@ -161,7 +161,8 @@ def rnn(
     h0 : Tensor, shape (B, n) or (n,), optional
         Initial state, ``(n,)`` for all sequences alike; zeros by default.
     nonlinearity : {"identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu"}
-        The function :math:`\phi`. OPLU sorts the pairs ``(i, i + n/2)``; modReLU adds a bias to moduli.
+        The function :math:`\phi`. OPLU sorts the pairs ``(i, i + n/2)``; modReLU adds a bias to the moduli of complex
+        numbers or of such pairs; the others act on each real number, of complex states on real and imaginary parts.
     negative_slope : float
         Slope of the leaky ReLU, at least 0.
     nonlinearity_bias : Tensor, shape (n,) if complex, (n/2,) if real

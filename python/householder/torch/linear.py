@@ -2,18 +2,108 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from householder._validate import METHODS
-from householder.torch import _check, _reflections
-from householder.torch.functional import apply, matrix
+from householder.torch import _check, _frames, _reflections
 
 
-class Orthogonal(nn.Module):
-    r"""Compute :math:`y = W x + b` with an orthogonal weight, the product of Householder reflections.
+class FrameLayer(nn.Module):
+    """What ``Orthogonal`` and ``Unitary`` share."""
+
+    is_complex: ClassVar[bool]
+    reflections: nn.Parameter
+    phases: nn.Parameter | None
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int | None,
+        num_reflections: int | None,
+        bias: bool,
+        constraint: str,
+        method: str,
+        device: Any,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__()
+        self.in_features = _reflections.positive("in_features", in_features)
+        self.out_features = in_features if out_features is None else _reflections.positive("out_features", out_features)
+        n, k = max(self.in_features, self.out_features), min(self.in_features, self.out_features)
+        self.num_reflections = _reflections.count(num_reflections, k, min(k, n - self.is_complex))
+        self.constraint = _reflections.check_constraint(constraint)
+        _check.one_of("method", method, METHODS)
+        self.method = method
+
+        real = (dtype or torch.get_default_dtype()).to_real()
+        kind = real.to_complex() if self.is_complex else real
+        self.reflections = nn.Parameter(torch.empty(n, self.num_reflections, device=device, dtype=kind))
+        phases = nn.Parameter(torch.empty(n, device=device, dtype=real)) if self.is_complex else None
+        self.register_parameter("phases", phases)
+        self.register_parameter(
+            "bias", nn.Parameter(torch.empty(self.out_features, device=device, dtype=kind)) if bias else None
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new reflections and phases, and set the bias to zero."""
+        _reflections.initialise_(self.reflections)
+        if self.phases is not None:
+            _reflections.initialise_phases_(self.phases)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """Map ``input (..., in_features)`` to ``(..., out_features)``."""
+        output = self._multiply(input, adjoint=False)
+        return output if self.bias is None else output + self.bias.to(output.dtype)
+
+    def inverse(self, output: Tensor) -> Tensor:
+        """Map ``output (..., out_features)`` back: the inverse of a square layer, the pseudo-inverse of a frame."""
+        if self.bias is not None:
+            output = output - self.bias.to(output.dtype)
+        restored = self._multiply(output, adjoint=True)
+        u_1 = self._soft_sign()
+        if u_1 is not None:
+            restored = restored / torch.cat([torch.ones_like(self.reflections[1:, -1]), u_1 * u_1])
+        return restored
+
+    def matrix(self) -> Tensor:
+        """Form the weight, ``(out_features, in_features)``."""
+        return _frames.weight(self._seen(), self.phases, (self.out_features, self.in_features))
+
+    @property
+    def logdet(self) -> Tensor:
+        """The logarithm of ``|det W|`` of a square layer: zero, or ``log |u_1|`` under the soft constraint."""
+        if self.in_features != self.out_features:
+            raise ValueError(f"a frame of shape ({self.out_features}, {self.in_features}) has no determinant")
+        u_1 = self._soft_sign()
+        return self.reflections.new_zeros(()).abs() if u_1 is None else u_1.abs().log().squeeze()
+
+    def extra_repr(self) -> str:
+        """Show sizes."""
+        sizes = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{sizes}, num_reflections={self.num_reflections}, bias={self.bias is not None}"
+
+    def _seen(self) -> Tensor:
+        return _reflections.constrain(self.reflections, self.constraint)
+
+    def _soft_sign(self) -> Tensor | None:
+        """``u_1`` as it is seen, ``(1,)``, where W is not orthogonal because of it."""
+        soft = self.constraint == "soft" and self.num_reflections == len(self.reflections)
+        return self._seen()[-1:, -1] if soft else None
+
+    def _multiply(self, vectors: Tensor, *, adjoint: bool) -> Tensor:
+        sizes = (self.out_features, self.in_features)
+        return _frames.multiply(self._seen(), self.phases, vectors, sizes, adjoint=adjoint, method=self.method)
+
+
+class Orthogonal(FrameLayer):
+    r"""Compute :math:`y = W x + b` with an orthogonal weight, a product of Householder reflections.
 
     With ``in_features == out_features = n`` the weight is orthogonal. Otherwise it is a frame: its columns are
     orthonormal if ``out_features`` is greater (:math:`W^T W = I`, norms are kept), its rows if it is smaller
@@ -42,6 +132,8 @@ class Orthogonal(nn.Module):
     reflections : Parameter, shape (n, m)
         Random unit columns at the start. Only their directions matter; entries above the diagonal are unused.
     bias : Parameter, shape (out_features,) or None
+    logdet : Tensor, shape ()
+        :math:`\log |\det W|` of a square layer, zero unless ``u_1`` is soft, for use in normalising flows.
 
     Shape: ``(..., in_features)`` to ``(..., out_features)``.
 
@@ -64,7 +156,7 @@ class Orthogonal(nn.Module):
     torch.Size([4, 6])
     """
 
-    bias: nn.Parameter | None
+    is_complex: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -77,75 +169,4 @@ class Orthogonal(nn.Module):
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        self.in_features = _reflections.positive("in_features", in_features)
-        self.out_features = in_features if out_features is None else _reflections.positive("out_features", out_features)
-        n, k = max(self.in_features, self.out_features), min(self.in_features, self.out_features)
-        self.num_reflections = _reflections.count(num_reflections, k, k)
-        self.constraint = _reflections.check_constraint(constraint)
-        _check.one_of("method", method, METHODS)
-        self.method = method
-        self.reflections = nn.Parameter(torch.empty(n, self.num_reflections, device=device, dtype=dtype))
-        self.bias = nn.Parameter(torch.empty(self.out_features, device=device, dtype=dtype)) if bias else None
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw new reflections and set the bias to zero."""
-        _reflections.initialise_(self.reflections)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """Map ``input (..., in_features)`` to ``(..., out_features)``."""
-        output = self._multiply(input, self.in_features, self.out_features, adjoint=False)
-        return output if self.bias is None else output + self.bias.to(output.dtype)
-
-    def inverse(self, output: Tensor) -> Tensor:
-        """Map ``output (..., out_features)`` back: the inverse of a square layer, the pseudo-inverse of a frame."""
-        if self.bias is not None:
-            output = output - self.bias.to(output.dtype)
-        restored = self._multiply(output, self.out_features, self.in_features, adjoint=True)
-        if self._has_sign() and self.constraint == "soft":
-            u_1 = self._seen()[-1:, -1]
-            restored = restored / torch.cat([torch.ones_like(self.reflections[1:, -1]), u_1 * u_1])
-        return restored
-
-    def matrix(self) -> Tensor:
-        """Form the weight, ``(out_features, in_features)``."""
-        w = matrix(self._seen())
-        if self.in_features > self.out_features:
-            return w[:, : self.out_features].mT
-        return w[:, : self.in_features]
-
-    @property
-    def logdet(self) -> Tensor:
-        """The logarithm of ``|det W|`` of a square layer: zero, or ``log |u_1|`` under the soft constraint."""
-        if self.in_features != self.out_features:
-            raise ValueError(f"a frame of shape ({self.out_features}, {self.in_features}) has no determinant")
-        if self._has_sign() and self.constraint == "soft":
-            return self._seen()[-1, -1].abs().log()
-        return self.reflections.new_zeros(())
-
-    def extra_repr(self) -> str:
-        """Show sizes."""
-        sizes = f"in_features={self.in_features}, out_features={self.out_features}"
-        return f"{sizes}, num_reflections={self.num_reflections}, bias={self.bias is not None}"
-
-    def _has_sign(self) -> bool:
-        return self.num_reflections == len(self.reflections)
-
-    def _seen(self) -> Tensor:
-        return _reflections.constrain(self.reflections, self.constraint)
-
-    def _multiply(self, vectors: Tensor, given: int, wanted: int, *, adjoint: bool) -> Tensor:
-        """Multiply by the weight or by its adjoint.
-
-        The frame is the first k columns F of a square product: a wide weight is F', and a weight that widens is F.
-        """
-        if not vectors.dim() or vectors.shape[-1] != given:
-            raise ValueError(f"expected a last axis of {given}, got a tensor of shape {tuple(vectors.shape)}")
-        transpose = given > wanted or (given == wanted and adjoint)
-        if wanted > given:
-            vectors = nn.functional.pad(vectors, (0, wanted - given))
-        product = apply(self._seen(), vectors, transpose=transpose, method=self.method)
-        return product[..., :wanted] if wanted < given else product
+        super().__init__(in_features, out_features, num_reflections, bias, constraint, method, device, dtype)

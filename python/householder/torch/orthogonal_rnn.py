@@ -48,7 +48,7 @@ class OrthogonalRNNCell(RecurrentCell):
     torch.Size([5, 16])
     """
 
-    complex_state: ClassVar[bool] = False
+    is_complex: ClassVar[bool] = False
 
 
 class OrthogonalRNN(RecurrentLayer):

@@ -1,0 +1,38 @@
+"""Multiplication by a square product of reflections, or by the frame of its first columns.
+
+With n the greater and k the smaller of two sizes, the frame F is ``(n, k)``, the first k columns of ``W (n, n)``. A
+weight ``(n, k)`` is F itself and a weight ``(k, n)`` is ``F*``, so that m <= k reflections reach every frame.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from householder.torch.functional import apply, matrix
+
+
+def multiply(
+    u: Tensor,
+    phases: Tensor | None,
+    vectors: Tensor,
+    sizes: tuple[int, int],
+    *,
+    adjoint: bool = False,
+    method: str = "auto",
+) -> Tensor:
+    """Multiply by the weight of shape ``sizes``, or by its adjoint, in O(n m) for each vector."""
+    wanted, given = reversed(sizes) if adjoint else sizes
+    if not vectors.dim() or vectors.shape[-1] != given:
+        raise ValueError(f"expected a last axis of {given}, got a tensor of shape {tuple(vectors.shape)}")
+    if wanted > given:
+        vectors = nn.functional.pad(vectors, (0, wanted - given))
+    transpose = given > wanted or (given == wanted and adjoint)
+    product = apply(u, vectors, phases=phases, transpose=transpose, method=method)
+    return product[..., :wanted] if wanted < given else product
+
+
+def weight(u: Tensor, phases: Tensor | None, sizes: tuple[int, int]) -> Tensor:
+    """Form the weight of shape ``sizes``."""
+    rows, columns = sizes
+    w = matrix(u, phases)
+    return w[..., :rows].mH if columns > rows else w[..., :columns]

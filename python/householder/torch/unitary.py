@@ -1,0 +1,162 @@
+"""``Unitary`` and ``UnitaryRNN``: the complex counterparts of ``Orthogonal`` and ``OrthogonalRNN``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from householder.torch._recurrent import RecurrentCell, RecurrentLayer
+from householder.torch.linear import FrameLayer
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Unitary(FrameLayer):
+    r"""Compute :math:`y = W x + b` with a unitary weight: complex reflections times ``diag(exp(i theta))``.
+
+    As :class:`Orthogonal`, for complex vectors: square weights are unitary, others are frames of orthonormal columns
+    or rows, and no matrix is formed.
+
+    Parameters
+    ----------
+    in_features, out_features : int
+        Sizes; ``out_features`` is ``in_features`` by default. n is the greater and k the smaller of them; n >= 2.
+    num_reflections : int, optional
+        m, at most k and n - 1; ``max(1, k // 8)`` by default. ``n - 1`` reflections and the phases reach all of U(n).
+    bias : bool
+        Learn an additive, complex bias.
+    method : {"auto", "reflections", "wy", "dense"}
+        The algorithm, as in :func:`apply`.
+    device, dtype
+        Of the parameters; ``dtype`` is the complex one, or its real part's.
+
+    Attributes
+    ----------
+    reflections : Parameter, shape (n, m), complex
+    phases : Parameter, shape (n,), real
+        theta, uniform in [-pi, pi] at the start.
+    bias : Parameter, shape (out_features,) or None
+    logdet : Tensor, shape ()
+        :math:`\log |\det W| = 0` of a square layer.
+
+    Shape: ``(..., in_features)`` to ``(..., out_features)``.
+
+    Raises
+    ------
+    ValueError
+        A size, the number of reflections or a name is out of range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> layer = ht.Unitary(6, num_reflections=2, dtype=torch.complex128)
+    >>> z = torch.randn(3, 6, dtype=torch.complex128)
+    >>> torch.allclose(layer(z).norm(dim=-1), z.norm(dim=-1))
+    True
+    """
+
+    is_complex: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int | None = None,
+        num_reflections: int | None = None,
+        bias: bool = False,
+        method: str = "auto",
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(in_features, out_features, num_reflections, bias, "hard", method, device, dtype)
+
+
+class UnitaryRNNCell(RecurrentCell):
+    r"""One step of a unitary recurrence: :math:`h' = \phi(W h + V x + b)`, all of it complex.
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        d and n; n >= 2.
+    num_reflections : int, optional
+        m, at most n - 1; ``max(1, n // 8)`` by default.
+    nonlinearity, bias, learn_h0, method, device, dtype
+        As for :class:`UnitaryRNN`.
+
+    Attributes
+    ----------
+    reflections : Parameter, shape (n, m), complex
+    phases : Parameter, shape (n,), real
+    weight_ih : Parameter, shape (n, d), complex
+    bias : Parameter, shape (n,), complex, or None
+    h0 : Parameter, shape (n,), complex, or None
+        Learned initial state, used where ``hx`` is not given.
+    nonlinearity_bias : Parameter, shape (n,), real, or None
+        The bias of modReLU.
+
+    Shape: ``input (B, d)`` or ``(d,)``, real or complex, and ``hx (B, n)`` or ``(n,)``, zero by default, to the next
+    state.
+
+    Raises
+    ------
+    ValueError
+        A size, the number of reflections or a name is out of range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> ht.UnitaryRNNCell(3, 16)(torch.randn(5, 3)).shape
+    torch.Size([5, 16])
+    """
+
+    is_complex: ClassVar[bool] = True
+
+    def __init__(self, input_size: int, hidden_size: int, *, nonlinearity: str = "modrelu", **options: Any) -> None:
+        super().__init__(input_size, hidden_size, nonlinearity=nonlinearity, **options)
+
+
+class UnitaryRNN(RecurrentLayer):
+    r"""Recurrent layers :math:`h_t = \phi(W h_{t-1} + V x_t + b)` with unitary W and complex states.
+
+    The interface is that of :class:`OrthogonalRNN`; only what differs is listed.
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        d and n; n >= 2.
+    num_reflections : int or list of int, optional
+        m, at most n - 1; ``max(1, n // 8)`` by default.
+    nonlinearity : {"modrelu", "identity", "tanh", "relu", "leaky_relu"}
+        modReLU shrinks or stretches moduli by a learned bias and keeps phases; the others but the identity act on real
+        and imaginary parts.
+    dtype : torch.dtype
+        The complex one of the parameters, or its real part's.
+    num_layers, bias, batch_first, dropout, bidirectional, learn_h0, method, device
+        As for :class:`OrthogonalRNN`.
+
+    Attributes
+    ----------
+    cells : ModuleList of UnitaryRNNCell
+        ``cells[D * layer + direction]``, D being 2 if bidirectional, else 1.
+
+    Raises
+    ------
+    ValueError
+        A size, the number of reflections or a name is out of range, or a shape does not fit.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> output, h_n = ht.UnitaryRNN(2, 64, num_reflections=8)(torch.randn(100, 20, 2))
+    >>> output.dtype, h_n.shape
+    (torch.complex64, torch.Size([1, 20, 64]))
+    """
+
+    cell_type: ClassVar[type[RecurrentCell]] = UnitaryRNNCell
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, nonlinearity: str = "modrelu", **options: Any
+    ) -> None:
+        super().__init__(input_size, hidden_size, num_layers, nonlinearity=nonlinearity, **options)
