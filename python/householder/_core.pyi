@@ -93,7 +93,9 @@ def factor(
     u: Operand,  # (n, m)
     phases: Operand | None,  # (n,)
 ) -> float: ...  # the part of q that m reflections leave: max |q - matrix(u)|
-def rnn_tape_width(dtype: str, n: int, m: int, steps: int, batch: int, method: str) -> int: ...  # 0: no tape is used
+def rnn_tape_width(
+    dtype: str, n: int, m: int, rows: int, has_phases: bool, nonlinearity: str, method: str
+) -> int: ...  # 0: no tape is used
 def rnn_forward(
     dtype: str,
     n: int,
@@ -114,7 +116,7 @@ def rnn_forward(
     transpose: bool,
     method: str,
     h: Operand,  # out (rows, n)
-    tape: Operand | None,  # out (rows, rnn_tape_width), may be handed to rnn_backward
+    tape: Operand | None,  # out (rows, rnn_tape_width), for rnn_backward, which needs it for OPLU and is faster with it
 ) -> None: ...
 def rnn_backward(
     dtype: str,

@@ -5,8 +5,6 @@
 //! does not. A column that has nothing to reflect gets the last unit vector, whose reflection flips a sign that later
 //! steps undo: a zero column would never receive a gradient.
 
-use pulp::{Simd, WithSimd};
-
 use crate::error::Result;
 use crate::kernel::vector::{axpy, dot};
 use crate::memory::{Buffer, padded};
@@ -23,27 +21,7 @@ pub fn factor<T: Scalar>(
     u: &mut [T],
     phases: Option<&mut [T::Real]>,
 ) -> Result<f64> {
-    struct Op<'a, T: Scalar>(usize, usize, &'a [T], &'a mut [T], Option<&'a mut [T::Real]>);
-    impl<T: Scalar> WithSimd for Op<'_, T> {
-        type Output = Result<f64>;
-        #[inline(always)]
-        fn with_simd<S: Simd>(self, s: S) -> Result<f64> {
-            let Op(n, m, q, u, phases) = self;
-            eliminate(s, n, m, q, u, phases)
-        }
-    }
-    context.isa.dispatch(Op(n, m, q, u, phases))
-}
-
-#[inline(always)]
-fn eliminate<S: Simd, T: Scalar>(
-    s: S,
-    n: usize,
-    m: usize,
-    q: &[T],
-    u: &mut [T],
-    phases: Option<&mut [T::Real]>,
-) -> Result<f64> {
+    let isa = context.isa;
     // Column-major: a reflection acts on whole columns.
     let ld = padded::<T>(n);
     let mut rest = Buffer::<T>::zeroed(n * ld)?;
@@ -61,12 +39,9 @@ fn eliminate<S: Simd, T: Scalar>(
         let square: f64 = v.iter().map(|v| v.widen().abs2()).sum();
         let tau = T::Real::of(2.0 / square);
         for column in j..n {
-            // SAFETY: both are n - j numbers long.
-            unsafe {
-                let x = rest.ptr_mut().add(column * ld + j);
-                let a = dot(s, n - j, vector.ptr(), x).scale(tau);
-                axpy(s, n - j, -a, vector.ptr(), x);
-            }
+            let x = &mut rest[column * ld + j..column * ld + n];
+            let a = dot(isa, v, x).scale(tau);
+            axpy(isa, -a, v, x);
         }
     }
     if m == n {

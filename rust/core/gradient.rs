@@ -8,59 +8,21 @@
 //!
 //! and from `G = sum b a*` alone, `C1 = G V` and `C2 = G* V N`.
 
-use pulp::Simd;
-
 use crate::apply::Diagonal;
-use crate::dense::transpose;
+use crate::dense::adjoint;
 use crate::error::Result;
+use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, Store};
 use crate::kernel::gemm::{Operand, Weights, gemm, line};
-use crate::memory::{Buffer, Shared, padded};
-use crate::parallel::{Context, slices};
+use crate::memory::{Buffer, padded};
+use crate::parallel::Context;
+use crate::product::product;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
 use crate::wy::CompactWy;
 
-/// Columns that make a task.
-const TASK: usize = 32;
-
-/// `out (+)= A B`, split over the columns; see [`gemm`] for the layout.
-#[inline(always)]
-fn product<S: Simd, T: Scalar>(
-    s: S,
-    context: &mut Context<'_>,
-    (rows, cols): (usize, usize),
-    weights: Weights<T>,
-    operand: Operand<T>,
-    out: Columns<T>,
-    accumulate: bool,
-) -> Result<()> {
-    let bounds = slices(cols, TASK, 64);
-    let k = weights.k;
-    let views = (weights, operand, out);
-    let shared = Shared(std::ptr::from_ref(&views).cast_mut());
-    context.run(bounds.len() - 1, 2 * rows * cols * k, &|i, cancel| {
-        cancel.check()?;
-        s.vectorize(
-            #[inline(always)]
-            || {
-                // SAFETY: `views` outlives the call; tasks write disjoint columns.
-                unsafe {
-                    let (weights, operand, out) = *shared.get();
-                    let operand = Operand { ptr: operand.ptr.wrapping_add(bounds[i] * operand.col), ..operand };
-                    let out = Columns::new(out.ptr.wrapping_add(bounds[i] * out.ld), out.ld);
-                    let add = if accumulate { out } else { Columns::none() };
-                    gemm(s, rows, bounds[i + 1] - bounds[i], weights, operand, &Store { out, add });
-                }
-            },
-        );
-        Ok(())
-    })
-}
-
 /// Turns `sum b y* + a w*` into `dL/dV` by adding `V E`, `E` made from `M = sum y w*` in place.
-#[inline(always)]
-pub fn finish<S: Simd, T: Scalar>(s: S, wy: &CompactWy<T>, m: &mut Buffer<T>, grad_v: &mut Buffer<T>) {
+pub fn finish<T: Scalar>(isa: InstructionSet, wy: &CompactWy<T>, m: &mut Buffer<T>, grad_v: &mut Buffer<T>) {
     let (k, ld_n, ld_k) = (wy.k, wy.ld_n(), wy.ld_k());
     for j in 0..k {
         m[j * ld_k + j] = T::from_real(m[j * ld_k + j].re());
@@ -71,13 +33,11 @@ pub fn finish<S: Simd, T: Scalar>(s: S, wy: &CompactWy<T>, m: &mut Buffer<T>, gr
     let out = Columns::new(grad_v.ptr_mut(), ld_n);
     let v = Weights::strided(wy.v.ptr(), ld_n, k);
     // SAFETY: padded buffers of k columns.
-    unsafe { gemm(s, wy.n, k, v, Operand::columns(m.ptr(), ld_k), &Store { out, add: out }) };
+    unsafe { gemm(isa, wy.n, k, v, Operand::columns(m.ptr(), ld_k), &Store { out, add: out }) };
 }
 
 /// `dL/dV` from `C1` and `C2` (column-major, `n x k`, columns `ld_n` apart); the result replaces `C2`.
-#[inline(always)]
-pub fn from_sums<S: Simd, T: Scalar>(
-    s: S,
+pub fn from_sums<T: Scalar>(
     context: &mut Context<'_>,
     wy: &CompactWy<T>,
     c1: &Buffer<T>,
@@ -88,31 +48,29 @@ pub fn from_sums<S: Simd, T: Scalar>(
     let mut m = Buffer::<T>::zeroed(k * ld_k)?;
     let v_adjoint = Weights::strided(wy.v_adjoint.ptr(), ld_k, n);
     let out = Columns::new(v_c2.ptr_mut(), ld_k);
-    product(s, context, (k, k), v_adjoint, Operand::columns(c2.ptr(), ld_n), out, false)?;
+    product(context, (k, k), v_adjoint, Operand::columns(c2.ptr(), ld_n), out, false)?;
     let minus_s = Weights::strided(wy.minus_s.ptr(), ld_k, k);
     let out = Columns::new(m.ptr_mut(), ld_k);
-    product(s, context, (k, k), minus_s, Operand::columns(v_c2.ptr(), ld_k), out, false)?;
+    product(context, (k, k), minus_s, Operand::columns(v_c2.ptr(), ld_k), out, false)?;
     let out = Columns::new(c2.ptr_mut(), ld_n);
     let c1 = Weights::strided(c1.ptr(), ld_n, k);
-    product(s, context, (n, k), c1, Operand::columns(wy.minus_s_adjoint.ptr(), ld_k), out, true)?;
-    finish(s, wy, &mut m, c2);
+    product(context, (n, k), c1, Operand::columns(wy.minus_s_adjoint.ptr(), ld_k), out, true)?;
+    finish(context.isa, wy, &mut m, c2);
     Ok(())
 }
 
 /// `X = V N`, column-major: `W = I + X V*`.
-#[inline(always)]
-pub fn v_n<S: Simd, T: Scalar>(s: S, context: &mut Context<'_>, wy: &CompactWy<T>) -> Result<Buffer<T>> {
+pub fn v_n<T: Scalar>(context: &mut Context<'_>, wy: &CompactWy<T>) -> Result<Buffer<T>> {
     let (n, k, ld_n, ld_k) = (wy.n, wy.k, wy.ld_n(), wy.ld_k());
     let mut x = Buffer::<T>::zeroed(k * ld_n)?;
     let out = Columns::new(x.ptr_mut(), ld_n);
     let v = Weights::strided(wy.v.ptr(), ld_n, k);
-    product(s, context, (n, k), v, Operand::columns(wy.minus_s.ptr(), ld_k), out, false)?;
+    product(context, (n, k), v, Operand::columns(wy.minus_s.ptr(), ld_k), out, false)?;
     Ok(x)
 }
 
 /// `sum_r b_r a_r*`, column-major, columns `padded(n)` apart, over the rows of two row-major arrays.
-#[inline(always)]
-pub fn outer<S: Simd, T: Scalar>(s: S, context: &mut Context<'_>, n: usize, b: &[T], a: &[T]) -> Result<Buffer<T>> {
+pub fn outer<T: Scalar>(context: &mut Context<'_>, n: usize, b: &[T], a: &[T]) -> Result<Buffer<T>> {
     let (rows, ld) = (b.len() / n, padded::<T>(n));
     let mut g = Buffer::zeroed(n * ld)?;
     let copy;
@@ -134,14 +92,12 @@ pub fn outer<S: Simd, T: Scalar>(s: S, context: &mut Context<'_>, n: usize, b: &
         a.as_ptr()
     };
     let out = Columns::new(g.ptr_mut(), ld);
-    product(s, context, (n, n), weights, Operand::rows(a, n), out, false)?;
+    product(context, (n, n), weights, Operand::rows(a, n), out, false)?;
     Ok(g)
 }
 
 /// All gradients of `U` and the diagonal from `outer = sum b p*`, `p` before the diagonal (`a = D p`).
-#[inline(always)]
-pub fn from_outer<S: Simd, T: Scalar>(
-    s: S,
+pub fn from_outer<T: Scalar>(
     context: &mut Context<'_>,
     wy: &CompactWy<T>,
     u: Reflections<'_, T>,
@@ -154,28 +110,18 @@ pub fn from_outer<S: Simd, T: Scalar>(
     let mut last_column = Buffer::<T>::zeroed(n)?;
     last_column.copy_from_slice(&outer[(n - 1) * ld_n..(n - 1) * ld_n + n]);
     // G = sum b a* = outer D*: column j times conj(d_j).
-    match diagonal {
-        Diagonal::One => {}
-        Diagonal::Last(u1) => outer[(n - 1) * ld_n..(n - 1) * ld_n + n].iter_mut().for_each(|x| *x = *x * *u1),
-        Diagonal::Phases(units) => {
-            for (column, unit) in outer.chunks_mut(ld_n).zip(units) {
-                column.iter_mut().for_each(|x| *x = *x * unit.conj());
-            }
-        }
+    for (j, column) in outer.chunks_mut(ld_n).enumerate() {
+        diagonal.scale(j, &mut column[..n], true);
     }
-    let x = v_n(s, context, wy)?;
-    let mut adjoint = Buffer::<T>::zeroed(n * ld_n)?;
-    transpose(n, n, &outer, ld_n, &mut adjoint, ld_n);
-    if T::COMPLEX {
-        adjoint.iter_mut().for_each(|x| *x = x.conj());
-    }
+    let x = v_n(context, wy)?;
+    let adjoint = adjoint(n, &outer)?;
     let (mut c1, mut c2) = (Buffer::<T>::zeroed(k * ld_n)?, Buffer::<T>::zeroed(k * ld_n)?);
     let out = Columns::new(c1.ptr_mut(), ld_n);
     let weights = Weights::strided(outer.ptr(), ld_n, n);
-    product(s, context, (n, k), weights, Operand::columns(wy.v.ptr(), ld_n), out, false)?;
+    product(context, (n, k), weights, Operand::columns(wy.v.ptr(), ld_n), out, false)?;
     let out = Columns::new(c2.ptr_mut(), ld_n);
     let weights = Weights::strided(adjoint.ptr(), ld_n, n);
-    product(s, context, (n, k), weights, Operand::columns(x.ptr(), ld_n), out, false)?;
+    product(context, (n, k), weights, Operand::columns(x.ptr(), ld_n), out, false)?;
     if let Some(grad_phases) = grad_phases {
         // -Im sum conj(q_j) a_j with q = b + V w: the diagonals of conj(G) and of conj(V) C2^T.
         for (i, grad) in grad_phases.iter_mut().enumerate() {
@@ -184,7 +130,7 @@ pub fn from_outer<S: Simd, T: Scalar>(
         }
     }
     let Some(grad_u) = grad_u else { return Ok(()) };
-    from_sums(s, context, wy, &c1, &mut c2)?;
+    from_sums(context, wy, &c1, &mut c2)?;
     wy.write_gradient(&c2, u, grad_u);
     if matches!(diagonal, Diagonal::Last(_)) {
         // sum q_n p_n with q = b + V w, w = X* b.

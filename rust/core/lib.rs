@@ -37,6 +37,7 @@ pub mod kernel;
 pub mod memory;
 pub mod parallel;
 pub mod plan;
+mod product;
 pub mod recurrence;
 pub mod reflections;
 pub mod scalar;

@@ -5,7 +5,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rayon::ThreadPool;
@@ -167,9 +167,15 @@ fn process() -> &'static Process {
 /// Threads used for large work.
 pub fn num_threads() -> usize {
     match process().threads.load(Ordering::Relaxed) {
-        0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        0 => available(),
         k => k,
     }
+}
+
+/// Processors this process may use, asked for once: the answer costs several system calls.
+fn available() -> usize {
+    static AVAILABLE: OnceLock<usize> = OnceLock::new();
+    *AVAILABLE.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
 }
 
 /// Uses `threads` threads from now on; running calls finish on those they have.

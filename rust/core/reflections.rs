@@ -95,7 +95,9 @@ impl<'a, T: Scalar> Reflections<'a, T> {
         for o in &mut out[..k] {
             let scaled_norm = o.1.sqrt();
             let vanishing = scaled_norm < T::Real::MIN_POSITIVE.to_f64() * o.0;
-            *o = if vanishing { (0.0, 0.0) } else { (o.0, 1.0 / scaled_norm) };
+            // An infinite column has no direction: NaN, as its entries divided by its norm would be.
+            let inverse = if scaled_norm.is_finite() { 1.0 / scaled_norm } else { f64::NAN };
+            *o = if vanishing { (0.0, 0.0) } else { (o.0, inverse) };
         }
     }
 }
@@ -128,6 +130,14 @@ mod tests {
             let norm: f64 = v.iter().map(|x| x * x).sum();
             assert!((norm - 1.0).abs() < 1e-15, "{scale}: {norm}");
         }
+    }
+
+    #[test]
+    fn infinite_columns_are_nan() {
+        let u = [1.0, f64::INFINITY];
+        let mut factors = [(0.0, 0.0); 1];
+        Reflections::new(2, 1, &u).unwrap().normalizers(&mut factors);
+        assert!(factors[0].1.is_nan());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub, SubAssign};
 
 use num_complex::Complex;
 
-use crate::kernel::element::Element;
+use crate::kernel::gemm::Tiles;
 
 /// Complex numbers of two `f32`.
 #[allow(non_camel_case_types)]
@@ -16,7 +16,7 @@ pub type c64 = Complex<f64>;
 
 /// A number that every routine of this crate can compute with.
 pub trait Scalar:
-    Element
+    Tiles
     + Debug
     + Display
     + PartialEq
@@ -40,6 +40,8 @@ pub trait Scalar:
 
     /// `x + 0i`.
     fn from_real(x: Self::Real) -> Self;
+    /// `re + i im`; real numbers drop `im`.
+    fn from_parts(re: Self::Real, im: Self::Real) -> Self;
     /// Real part.
     fn re(self) -> Self::Real;
     /// Imaginary part, zero for real numbers.
@@ -91,6 +93,10 @@ macro_rules! real {
             #[inline(always)]
             fn from_real(x: $t) -> Self {
                 x
+            }
+            #[inline(always)]
+            fn from_parts(re: $t, _: $t) -> Self {
+                re
             }
             #[inline(always)]
             fn re(self) -> $t {
@@ -156,6 +162,10 @@ macro_rules! complex {
             #[inline(always)]
             fn from_real(x: $r) -> Self {
                 Complex::new(x, 0.0)
+            }
+            #[inline(always)]
+            fn from_parts(re: $r, im: $r) -> Self {
+                Complex::new(re, im)
             }
             #[inline(always)]
             fn re(self) -> $r {

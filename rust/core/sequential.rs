@@ -9,10 +9,9 @@
 //!
 //! The states `x_i` are either made again or read from the tape that the forward pass stored.
 
-use pulp::{Simd, WithSimd};
-
 use crate::apply::{Diagonal, DiagonalSum, Gradients};
 use crate::error::Result;
+use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::vector::{axpy, dot};
 use crate::memory::{Buffer, filled};
 use crate::parallel::Context;
@@ -46,33 +45,39 @@ impl<T: Scalar> Chain<T> {
     }
 
     /// `a = tau v_j* x` and `x <- x - a v_j`.
-    #[inline(always)]
-    fn reflect<S: Simd>(&self, s: S, j: usize, x: &mut [T]) -> T {
-        let len = self.wy.n - j;
-        // SAFETY: column j of V and x from entry j on are `len` numbers long.
-        unsafe {
-            let v = self.wy.v.ptr().add(j * self.wy.ld_n() + j);
-            let x = x.as_mut_ptr().add(j);
-            let a = dot(s, len, v, x).scale(self.tau[j]);
-            axpy(s, len, -a, v, x);
-            a
-        }
+    fn reflect(&self, isa: InstructionSet, j: usize, x: &mut [T]) -> T {
+        let v = self.vector(j);
+        let x = &mut x[j..];
+        let a = dot(isa, v, x).scale(self.tau[j]);
+        axpy(isa, -a, v, x);
+        a
+    }
+
+    /// `v_j` from its diagonal entry on.
+    fn vector(&self, j: usize) -> &[T] {
+        &self.wy.v[j * self.wy.ld_n() + j..][..self.wy.n - j]
     }
 
     /// `states[0]` is given; makes `states[i]`, each `n` long, and the factors `a_i`.
-    #[inline(always)]
-    fn forward_states<S: Simd>(&self, s: S, states: &mut [T], factors: &mut [T]) {
+    fn forward_states(&self, isa: InstructionSet, states: &mut [T], factors: &mut [T]) {
         let n = self.wy.n;
         for (i, factor) in factors.iter_mut().enumerate() {
             let (done, next) = states.split_at_mut((i + 1) * n);
             next[..n].copy_from_slice(&done[i * n..]);
-            *factor = self.reflect(s, self.column(i), &mut next[..n]);
+            *factor = self.reflect(isa, self.column(i), &mut next[..n]);
         }
     }
 
     /// `states[1..]` and the factors from the tape of row `row`; `states[0]` is given.
-    #[inline(always)]
-    fn recall_states<S: Simd>(&self, s: S, row: usize, m: usize, tape: &[T], states: &mut [T], factors: &mut [T]) {
+    fn recall_states(
+        &self,
+        isa: InstructionSet,
+        row: usize,
+        m: usize,
+        tape: &[T],
+        states: &mut [T],
+        factors: &mut [T],
+    ) {
         let (n, k) = (self.wy.n, self.wy.k);
         let tape = &tape[row * (m + 1) * n..(row + 1) * (m + 1) * n];
         // u_1, one of the m factors, acts before the first reflection of W and after the last one of W*.
@@ -83,50 +88,35 @@ impl<T: Scalar> Chain<T> {
         }
         for i in 0..k {
             let j = self.column(i);
-            // SAFETY: column j of V and state i from entry j on are n - j numbers long.
-            let product = unsafe {
-                let v = self.wy.v.ptr().add(j * self.wy.ld_n() + j);
-                dot(s, n - j, v, states.as_ptr().add(i * n + j))
-            };
-            factors[i] = product.scale(self.tau[j]);
+            factors[i] = dot(isa, self.vector(j), &states[i * n + j..(i + 1) * n]).scale(self.tau[j]);
         }
         if let Some(last) = k.checked_sub(1) {
             states.copy_within(last * n..k * n, k * n);
-            let (j, factor) = (self.column(last), factors[last]);
-            // SAFETY: as above.
-            unsafe {
-                let v = self.wy.v.ptr().add(j * self.wy.ld_n() + j);
-                axpy(s, n - j, -factor, v, states.as_mut_ptr().add(k * n + j));
-            }
+            let j = self.column(last);
+            axpy(isa, -factors[last], self.vector(j), &mut states[k * n + j..]);
         }
     }
 
     /// Takes `g` back to the first state and subtracts from `dL/dV`. `states` hold `x_0 .. x_{k-1}`.
-    #[inline(always)]
-    fn backward_states<S: Simd>(&self, s: S, states: &[T], factors: &[T], g: &mut [T], grad_v: &mut [T]) {
+    fn backward_states(&self, isa: InstructionSet, states: &[T], factors: &[T], g: &mut [T], grad_v: &mut [T]) {
         let (n, ld) = (self.wy.n, self.wy.ld_n());
         for i in (0..self.wy.k).rev() {
             let j = self.column(i);
-            let b = self.reflect(s, j, g);
-            // SAFETY: g and the state from entry j on, and column j of dL/dV, are n - j numbers long.
-            unsafe {
-                let grad = grad_v.as_mut_ptr().add(j * ld + j);
-                axpy(s, n - j, -factors[i].conj(), g.as_ptr().add(j), grad);
-                axpy(s, n - j, -b.conj(), states.as_ptr().add(i * n + j), grad);
-                if T::COMPLEX {
-                    let ab = factors[i].conj() * b;
-                    let imaginary = (ab - ab.conj()).scale(T::Real::of(0.5));
-                    axpy(s, n - j, -imaginary, self.wy.v.ptr().add(j * ld + j), grad);
-                }
+            let b = self.reflect(isa, j, g);
+            let grad = &mut grad_v[j * ld + j..];
+            axpy(isa, -factors[i].conj(), &g[j..], grad);
+            axpy(isa, -b.conj(), &states[i * n + j..(i + 1) * n], grad);
+            if T::COMPLEX {
+                let ab = factors[i].conj() * b;
+                axpy(isa, -(ab - ab.conj()).scale(T::Real::of(0.5)), self.vector(j), grad);
             }
         }
     }
 }
 
 /// `out = W h` for each row, or `W* h`.
-#[inline(always)]
-pub fn forward<S: Simd, T: Scalar>(
-    s: S,
+pub fn forward<T: Scalar>(
+    isa: InstructionSet,
     u: Reflections<'_, T>,
     diagonal: &Diagonal<T>,
     h: &[T],
@@ -140,7 +130,7 @@ pub fn forward<S: Simd, T: Scalar>(
             diagonal.apply(x, false);
         }
         for i in 0..chain.wy.k {
-            chain.reflect(s, chain.column(i), x);
+            chain.reflect(isa, chain.column(i), x);
         }
         if adjoint {
             diagonal.apply(x, true);
@@ -169,9 +159,8 @@ impl<'a, T: Scalar> Source<'a, T> {
 }
 
 /// Gradients, the states made again.
-#[inline(always)]
-pub fn backward<S: Simd, T: Scalar>(
-    s: S,
+pub fn backward<T: Scalar>(
+    isa: InstructionSet,
     u: Reflections<'_, T>,
     diagonal: &Diagonal<T>,
     h: &[T],
@@ -179,12 +168,11 @@ pub fn backward<S: Simd, T: Scalar>(
     gradients: Gradients<'_, T>,
     adjoint: bool,
 ) -> Result<()> {
-    backward_from(s, u, diagonal, Source::Vectors(h), g, gradients, adjoint)
+    backward_from(isa, u, diagonal, Source::Vectors(h), g, gradients, adjoint)
 }
 
-#[inline(always)]
-fn backward_from<S: Simd, T: Scalar>(
-    s: S,
+fn backward_from<T: Scalar>(
+    isa: InstructionSet,
     u: Reflections<'_, T>,
     diagonal: &Diagonal<T>,
     source: Source<'_, T>,
@@ -206,11 +194,11 @@ fn backward_from<S: Simd, T: Scalar>(
         back.copy_from_slice(g);
         diagonal.apply(if adjoint { &mut back } else { &mut states[..n] }, false);
         match source {
-            Source::Vectors(_) => chain.forward_states(s, &mut states, &mut factors),
-            Source::Tape(tape) => chain.recall_states(s, row, m, tape, &mut states, &mut factors),
+            Source::Vectors(_) => chain.forward_states(isa, &mut states, &mut factors),
+            Source::Tape(tape) => chain.recall_states(isa, row, m, tape, &mut states, &mut factors),
         }
         start.copy_from_slice(if adjoint { &back } else { &states[..n] });
-        chain.backward_states(s, &states, &factors, &mut back, &mut grad_v);
+        chain.backward_states(isa, &states, &factors, &mut back, &mut grad_v);
         if adjoint {
             sum.add(&states[k * n..], &start, g);
         } else {
@@ -239,45 +227,37 @@ pub fn forward_tape<T: Scalar>(
     tape: &mut [T],
     adjoint: bool,
 ) -> Result<()> {
-    struct Op<'a, T: Scalar>(Reflections<'a, T>, &'a Diagonal<T>, &'a [T], &'a mut [T], bool);
-    impl<T: Scalar> WithSimd for Op<'_, T> {
-        type Output = Result<()>;
-        #[inline(always)]
-        fn with_simd<S: Simd>(self, s: S) -> Result<()> {
-            let Op(u, diagonal, h, tape, adjoint) = self;
-            let chain = Chain::new(u, adjoint)?;
-            let (n, m) = (u.n(), u.m());
-            let counts_diagonal = matches!(diagonal, Diagonal::Last(_));
-            for (h, tape) in h.chunks(n).zip(tape.chunks_mut((m + 1) * n)) {
-                let mut at = m;
-                tape[m * n..].copy_from_slice(h);
-                let mut advance = |tape: &mut [T]| {
-                    tape.copy_within(at * n..(at + 1) * n, (at - 1) * n);
-                    at -= 1;
-                    at * n
-                };
-                if counts_diagonal && !adjoint {
-                    let to = advance(tape);
-                    diagonal.apply(&mut tape[to..to + n], false);
-                }
-                for i in 0..chain.wy.k {
-                    let to = advance(tape);
-                    if i == 0 && !adjoint && !counts_diagonal {
-                        diagonal.apply(&mut tape[to..to + n], false);
-                    }
-                    chain.reflect(s, chain.column(i), &mut tape[to..to + n]);
-                }
-                if counts_diagonal && adjoint {
-                    advance(tape);
-                }
-                if adjoint {
-                    diagonal.apply(&mut tape[..n], true);
-                }
+    let isa = context.isa;
+    let chain = Chain::new(u, adjoint)?;
+    let (n, m) = (u.n(), u.m());
+    let counts_diagonal = matches!(diagonal, Diagonal::Last(_));
+    for (h, tape) in h.chunks(n).zip(tape.chunks_mut((m + 1) * n)) {
+        let mut at = m;
+        tape[m * n..].copy_from_slice(h);
+        let mut advance = |tape: &mut [T]| {
+            tape.copy_within(at * n..(at + 1) * n, (at - 1) * n);
+            at -= 1;
+            at * n
+        };
+        if counts_diagonal && !adjoint {
+            let to = advance(tape);
+            diagonal.apply(&mut tape[to..to + n], false);
+        }
+        for i in 0..chain.wy.k {
+            let to = advance(tape);
+            if i == 0 && !adjoint && !counts_diagonal {
+                diagonal.apply(&mut tape[to..to + n], false);
             }
-            Ok(())
+            chain.reflect(isa, chain.column(i), &mut tape[to..to + n]);
+        }
+        if counts_diagonal && adjoint {
+            advance(tape);
+        }
+        if adjoint {
+            diagonal.apply(&mut tape[..n], true);
         }
     }
-    context.isa.dispatch(Op(u, diagonal, h, tape, adjoint))
+    Ok(())
 }
 
 /// Gradients from the tape of [`forward_tape`].
@@ -290,14 +270,5 @@ pub fn backward_tape<T: Scalar>(
     gradients: Gradients<'_, T>,
     adjoint: bool,
 ) -> Result<()> {
-    struct Op<'a, T: Scalar>(Reflections<'a, T>, &'a Diagonal<T>, &'a [T], &'a [T], Gradients<'a, T>, bool);
-    impl<T: Scalar> WithSimd for Op<'_, T> {
-        type Output = Result<()>;
-        #[inline(always)]
-        fn with_simd<S: Simd>(self, s: S) -> Result<()> {
-            let Op(u, diagonal, tape, g, gradients, adjoint) = self;
-            backward_from(s, u, diagonal, Source::Tape(tape), g, gradients, adjoint)
-        }
-    }
-    context.isa.dispatch(Op(u, diagonal, tape, g, gradients, adjoint))
+    backward_from(context.isa, u, diagonal, Source::Tape(tape), g, gradients, adjoint)
 }

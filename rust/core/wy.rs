@@ -9,9 +9,8 @@
 //!
 //! The sign of `S` is folded into what is stored, `N = -S`: every use then adds, `W = I + V N V*`.
 
-use pulp::Simd;
-
 use crate::error::Result;
+use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, Store};
 use crate::kernel::gemm::{Operand, Weights, gemm};
 use crate::memory::{Buffer, filled, padded};
@@ -70,13 +69,12 @@ impl<T: Scalar> CompactWy<T> {
     }
 
     /// Forms `V` and `N`.
-    #[inline(always)]
-    pub fn new<S: Simd>(s: S, u: Reflections<'_, T>) -> Result<Self> {
+    pub fn new(isa: InstructionSet, u: Reflections<'_, T>) -> Result<Self> {
         let mut wy = Self::unit_columns(u)?;
         let (k, ld_k) = (wy.k, wy.ld_k());
         let ld = padded::<T::Wide>(k);
-        let t = wy.t(s)?;
-        let minus_s = minus_inverse(s, k, &t, ld)?;
+        let t = wy.t(isa)?;
+        let minus_s = minus_inverse(isa, k, &t, ld)?;
         wy.minus_s = Buffer::zeroed(k * ld_k)?;
         wy.minus_s_adjoint = Buffer::zeroed(k * ld_k)?;
         for j in 0..k {
@@ -93,8 +91,7 @@ impl<T: Scalar> CompactWy<T> {
     ///
     /// `V` is taken as it was rounded, norms included: then `T + T* = V* V` holds for the very `V` that is applied, and
     /// `I - V T^-1 V*` is orthogonal far beyond the narrow precision. A zero column gets 1/2: it reflects nothing.
-    #[inline(always)]
-    pub fn t<S: Simd>(&self, s: S) -> Result<Buffer<T::Wide>> {
+    pub fn t(&self, isa: InstructionSet) -> Result<Buffer<T::Wide>> {
         let (n, k) = (self.n, self.k);
         let (ld_n, ld_k) = (padded::<T::Wide>(n), padded::<T::Wide>(k));
         let mut v = Buffer::<T::Wide>::zeroed(k * ld_n)?;
@@ -117,7 +114,7 @@ impl<T: Scalar> CompactWy<T> {
             let operand = Operand::columns(v.ptr().wrapping_add(i0 * ld_n + i0), ld_n);
             let out = Columns::new(t.ptr_mut().wrapping_add(i0 * ld_k + i0), ld_k);
             // SAFETY: all three start at (i0, i0) of padded buffers and stay inside them.
-            unsafe { gemm(s, rows, k - i0, weights, operand, &Store { out, add: Columns::none() }) };
+            unsafe { gemm(isa, rows, k - i0, weights, operand, &Store { out, add: Columns::none() }) };
         }
         for j in 0..k {
             let square = t[j * ld_k + j].re();
@@ -151,9 +148,8 @@ fn unit<T: Scalar>(x: T, (scale, inverse): (f64, f64)) -> T {
 ///
 /// Column by column inside a diagonal block; a block column `J` above it is `N[.., J] = N[.., ..] (T[.., J] S[J, J])`
 /// with `N = -S` of what stands to the left.
-#[inline(always)]
-fn minus_inverse<S: Simd, W: Scalar<Real = f64, Wide = W>>(
-    s: S,
+fn minus_inverse<W: Scalar<Real = f64, Wide = W>>(
+    isa: InstructionSet,
     k: usize,
     t: &Buffer<W>,
     ld: usize,
@@ -183,14 +179,14 @@ fn minus_inverse<S: Simd, W: Scalar<Real = f64, Wide = W>>(
         let operand = Operand::columns(n.ptr().wrapping_add(j0 * ld + j0), ld);
         let out = Columns::new(product.ptr_mut(), ld);
         // SAFETY: columns of length j0 + width <= k <= ld in padded buffers; `product` is separate from both.
-        unsafe { gemm(s, j0, width, weights, operand, &Store { out, add: none }) };
+        unsafe { gemm(isa, j0, width, weights, operand, &Store { out, add: none }) };
         // S[0..j0, J] = -S[0..j0, 0..j0] T[0..j0, J] S[J, J], so N[0..j0, J] = S (T S) = N (T N); rows above i0 only meet k >= i0.
         for i0 in (0..j0).step_by(BLOCK) {
             let weights = Weights::strided(n.ptr().wrapping_add(i0 * ld + i0), ld, j0 - i0);
             let operand = Operand::columns(product.ptr().wrapping_add(i0), ld);
             let out = Columns::new(n.ptr_mut().wrapping_add(j0 * ld + i0), ld);
             // SAFETY: as above; reads columns left of j0, writes columns from j0 on.
-            unsafe { gemm(s, BLOCK.min(j0 - i0), width, weights, operand, &Store { out, add: none }) };
+            unsafe { gemm(isa, BLOCK.min(j0 - i0), width, weights, operand, &Store { out, add: none }) };
         }
     }
     Ok(n)

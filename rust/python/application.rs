@@ -2,13 +2,12 @@
 
 use householder::apply::{self, Diagonal, Gradients};
 use householder::dense::transpose;
-use householder::kernel::dispatch::InstructionSet;
+use householder::memory::{Shared, filled, padded};
 use householder::plan::Method;
 use householder::reflections::Reflections;
 use householder::scalar::{Real, Scalar};
 use householder::wy::CompactWy;
 use householder::{factor as factorisation, sequential};
-use pulp::{Simd, WithSimd};
 use pyo3::prelude::*;
 
 use crate::by_dtype;
@@ -46,7 +45,7 @@ pub fn forward(
         let h = h.slice::<T>("h", size(&[count, rows, n])?)?;
         let out = out.slice_mut::<T>("out", h.len())?;
         let phases = optional::<T::Real>(phases, "phases", n)?;
-        let shared = householder::memory::Shared(out.as_mut_ptr());
+        let shared = Shared(out.as_mut_ptr());
         run(py, |context| {
             context.for_each(count, flops(n, m, rows * count), &|i, context| {
                 let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
@@ -92,11 +91,14 @@ pub fn backward(
         let h = h.slice::<T>("h", size(&[count, rows, n])?)?;
         let grad_c = grad_c.slice::<T>("grad_c", h.len())?;
         let phases = optional::<T::Real>(phases, "phases", n)?;
-        let share = |x: &mut [T]| householder::memory::Shared(x.as_mut_ptr());
+        let share = |x: &mut [T]| Shared(x.as_mut_ptr());
         let grad_u = optional_mut::<T>(grad_u, "grad_u", u.len())?.map(share);
         let grad_h = optional_mut::<T>(grad_h, "grad_h", h.len())?.map(share);
-        let grad_phases = optional_mut::<T::Real>(grad_phases, "grad_phases", if count == 1 { n } else { 0 })?;
-        let grad_phases = std::sync::Mutex::new(grad_phases);
+        let grad_phases = optional_mut::<T::Real>(grad_phases, "grad_phases", n)?;
+        // The matrices share the phases: one gradient each, summed in order.
+        let mut each_phases =
+            filled(if grad_phases.is_some() { count * n } else { 0 }, T::Real::ZERO).map_err(to_python)?;
+        let phases_shared = grad_phases.is_some().then(|| Shared(each_phases.as_mut_ptr()));
         run(py, |context| {
             context.for_each(count, 3 * flops(n, m, rows * count), &|i, context| {
                 let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
@@ -106,14 +108,19 @@ pub fn backward(
                     Gradients {
                         u: grad_u.map(|x| std::slice::from_raw_parts_mut(x.get().add(i * n * m), n * m)),
                         h: grad_h.map(|x| std::slice::from_raw_parts_mut(x.get().add(i * rows * n), rows * n)),
-                        phases: grad_phases.lock().ok().and_then(|mut x| x.take()),
+                        phases: phases_shared.map(|x| std::slice::from_raw_parts_mut(x.get().add(i * n), n)),
                     }
                 };
                 let diagonal = Diagonal::new(u, phases)?;
                 let (h, grad_c) = (&h[vectors.clone()], &grad_c[vectors]);
                 apply::backward(context, u, &diagonal, h, grad_c, gradients, adjoint, method)
             })
-        })
+        })?;
+        if let Some(grad_phases) = grad_phases {
+            grad_phases.fill(T::Real::ZERO);
+            each_phases.chunks(n).for_each(|each| grad_phases.iter_mut().zip(each).for_each(|(sum, &x)| *sum += x));
+        }
+        Ok(())
     }
     let method = Method::parse(method).map_err(to_python)?;
     let gradients = [grad_u.as_ref(), grad_h.as_ref(), grad_phases.as_ref()];
@@ -208,7 +215,7 @@ pub fn matrix(
         let u = u.slice::<T>("u", size(&[count, n, m])?)?;
         let out = out.slice_mut::<T>("out", size(&[count, n, n])?)?;
         let phases = optional::<T::Real>(phases, "phases", n)?;
-        let shared = householder::memory::Shared(out.as_mut_ptr());
+        let shared = Shared(out.as_mut_ptr());
         run(py, |context| {
             context.for_each(count, flops(n, m, n * count), &|i, context| {
                 let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
@@ -232,32 +239,22 @@ pub fn wy(
     t: Operand<'_>,
     s: Operand<'_>,
 ) -> PyResult<()> {
-    struct Op<'a, T: Scalar>(Reflections<'a, T>, [&'a mut [T]; 3]);
-    impl<T: Scalar> WithSimd for Op<'_, T> {
-        type Output = householder::error::Result<()>;
-        #[inline(always)]
-        fn with_simd<S: Simd>(self, s: S) -> Self::Output {
-            let Op(u, [v, t, inverse]) = self;
-            let wy = CompactWy::new(s, u)?;
-            let (n, k) = (wy.n, wy.k);
-            transpose(n, k, &wy.v, wy.ld_n(), v, k);
-            let wide = wy.t(s)?;
-            let ld = householder::memory::padded::<T::Wide>(k);
-            for i in 0..k {
-                for j in 0..k {
-                    let above = i <= j;
-                    t[i * k + j] = if above { T::narrow(wide[j * ld + i]) } else { T::ZERO };
-                    inverse[i * k + j] = if above { -wy.minus_s[j * wy.ld_k() + i] } else { T::ZERO };
-                }
-            }
-            Ok(())
-        }
-    }
     fn go<T: Number>(py: Python<'_>, [n, m]: [usize; 2], [u, v, t, s]: [&Operand<'_>; 4]) -> PyResult<()> {
         let u = Reflections::new(n, m, u.slice::<T>("u", size(&[n, m])?)?).map_err(to_python)?;
         let k = u.count();
-        let outputs = [v.slice_mut("v", n * k)?, t.slice_mut("t", k * k)?, s.slice_mut("s", k * k)?];
-        run(py, |_| InstructionSet::current().dispatch(Op(u, outputs)))
+        let (v, t, s) = (v.slice_mut("v", n * k)?, t.slice_mut("t", k * k)?, s.slice_mut("s", k * k)?);
+        run(py, |context| {
+            let wy = CompactWy::new(context.isa, u)?;
+            transpose(n, k, &wy.v, wy.ld_n(), v, k);
+            let wide = wy.t(context.isa)?;
+            let ld = padded::<T::Wide>(k);
+            for (i, j) in (0..k).flat_map(|i| (0..k).map(move |j| (i, j))) {
+                let above = i <= j;
+                t[i * k + j] = if above { T::narrow(wide[j * ld + i]) } else { T::ZERO };
+                s[i * k + j] = if above { -wy.minus_s[j * wy.ld_k() + i] } else { T::ZERO };
+            }
+            Ok(())
+        })
     }
     by_dtype!(dtype, go(py, [n, m], [&u, &v, &t, &s]))
 }

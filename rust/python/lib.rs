@@ -14,6 +14,9 @@ mod _core {
     use super::sequence::{rnn_backward, rnn_forward, rnn_tape_width};
     #[pymodule_export]
     use super::{get_num_threads, instruction_set, set_num_threads};
+    #[pymodule_export]
+    #[allow(non_upper_case_globals)]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
 }
 
 /// Name of the instruction set in use.

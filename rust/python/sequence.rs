@@ -3,10 +3,10 @@
 use householder::apply::Diagonal;
 use householder::error::Error;
 use householder::kernel::activation::Activation;
-use householder::plan::Method;
+use householder::plan::{self, Method};
 use householder::recurrence::{self, Sequence, SequenceGradients, Steps};
 use householder::reflections::Reflections;
-use householder::scalar::{Real, Scalar};
+use householder::scalar::Real;
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 
@@ -25,6 +25,7 @@ struct Arguments<'a, 'py> {
     batch_sizes: Option<&'a PyReadonlyArray1<'py, i64>>,
     nonlinearity: &'a str,
     negative_slope: f64,
+    nonlinearity_bias: Option<&'a Operand<'py>>,
     transpose: bool,
     method: &'a str,
 }
@@ -45,7 +46,7 @@ impl Arguments<'_, '_> {
             u,
             diagonal: Diagonal::new(u, optional(self.phases, "phases", n)?).map_err(to_python)?,
             adjoint: self.transpose,
-            activation: activation(self.nonlinearity, self.negative_slope)?,
+            activation: self.activation()?,
             method: Method::parse(self.method).map_err(to_python)?,
             d,
             x: self.x.slice("x", size(&[steps.rows(), d])?)?,
@@ -55,31 +56,63 @@ impl Arguments<'_, '_> {
             steps,
         })
     }
-}
 
-fn activation<T: Scalar>(name: &str, negative_slope: f64) -> PyResult<Activation<T>> {
-    let invalid = |what: String| Err(to_python(Error::InvalidArgument(what)));
-    if T::COMPLEX && name != "identity" {
-        return invalid(format!("nonlinearity: '{name}' is not defined for complex numbers"));
-    }
-    match name {
-        "identity" => Ok(Activation::Identity),
-        "relu" => Ok(Activation::Relu),
-        "tanh" => Ok(Activation::Tanh),
-        "leaky_relu" if negative_slope == 0.0 => Ok(Activation::Relu),
-        "leaky_relu" if negative_slope == 1.0 => Ok(Activation::Identity),
-        "leaky_relu" if negative_slope > 0.0 => Ok(Activation::LeakyRelu(T::from_real(T::Real::of(negative_slope)))),
-        "leaky_relu" => invalid(format!("negative_slope: expected a number >= 0, got {negative_slope}")),
-        _ => invalid(format!("nonlinearity: expected 'identity', 'tanh', 'relu' or 'leaky_relu', got '{name}'")),
+    fn activation<T: Number<Real: Number>>(&self) -> PyResult<Activation<'static, T>> {
+        let invalid = |what: String| Err(to_python(Error::InvalidArgument(what)));
+        let (name, n) = (self.nonlinearity, self.sizes[0]);
+        if T::COMPLEX && name == "oplu" {
+            return invalid("nonlinearity: 'oplu' orders real numbers, got a complex u".to_owned());
+        }
+        if matches!(name, "oplu" | "modrelu") && !T::COMPLEX && n % 2 == 1 {
+            return invalid(format!("nonlinearity: '{name}' pairs i with i + n/2 and needs an even n, got {n}"));
+        }
+        let slope = self.negative_slope;
+        match name {
+            "identity" => Ok(Activation::Identity),
+            "relu" => Ok(Activation::Relu),
+            "tanh" => Ok(Activation::Tanh),
+            "oplu" => Ok(Activation::Oplu),
+            "modrelu" => {
+                let pairs = if T::COMPLEX { n } else { n / 2 };
+                match optional(self.nonlinearity_bias, "nonlinearity_bias", pairs)? {
+                    Some(bias) => Ok(Activation::ModRelu(bias)),
+                    None => invalid(format!("nonlinearity_bias: expected {pairs} numbers for modReLU, got None")),
+                }
+            }
+            "leaky_relu" if slope == 0.0 => Ok(Activation::Relu),
+            "leaky_relu" if slope == 1.0 => Ok(Activation::Identity),
+            "leaky_relu" if slope > 0.0 => {
+                // Both parts: the slope multiplies real and imaginary parts alike.
+                Ok(Activation::LeakyRelu(T::from_parts(T::Real::of(slope), T::Real::of(slope))))
+            }
+            "leaky_relu" => invalid(format!("negative_slope: expected a number >= 0, got {slope}")),
+            _ => invalid(format!(
+                "nonlinearity: expected 'identity', 'tanh', 'relu', 'leaky_relu', 'oplu' or 'modrelu', got '{name}'"
+            )),
+        }
     }
 }
 
 #[pyfunction]
-pub fn rnn_tape_width(dtype: &str, n: usize, m: usize, steps: usize, batch: usize, method: &str) -> PyResult<usize> {
-    let complex = dtype.starts_with("complex");
+#[pyo3(signature = (dtype, n, m, rows, has_phases, nonlinearity, method))]
+pub fn rnn_tape_width(
+    dtype: &str,
+    n: usize,
+    m: usize,
+    rows: usize,
+    has_phases: bool,
+    nonlinearity: &str,
+    method: &str,
+) -> PyResult<usize> {
     let method = Method::parse(method).map_err(to_python)?;
-    let method = method.unwrap_or_else(|| householder::plan::for_sequence(n, m, steps.saturating_mul(batch)));
-    Ok(if method == Method::Dense || complex { 0 } else { m })
+    let method = method.unwrap_or_else(|| plan::for_sequence(n, m, rows));
+    let rank = if method == Method::Dense || has_phases { 0 } else { m };
+    let flags = match (nonlinearity, dtype) {
+        ("oplu", "float32") => Activation::<f32>::Oplu.flag_width(n),
+        ("oplu", "float64") => Activation::<f64>::Oplu.flag_width(n),
+        _ => 0,
+    };
+    Ok(rank + flags)
 }
 
 #[pyfunction]
@@ -118,7 +151,6 @@ pub fn rnn_forward(
         let tape = optional_mut(tape, "tape", size(&[rows, sequence.tape_width().map_err(to_python)?])?)?;
         run(py, |context| recurrence::forward(context, &sequence, h, tape))
     }
-    let _ = nonlinearity_bias;
     let arguments = Arguments {
         sizes: [n, m, d, steps, batch],
         u: &u,
@@ -130,6 +162,7 @@ pub fn rnn_forward(
         batch_sizes: batch_sizes.as_ref(),
         nonlinearity,
         negative_slope,
+        nonlinearity_bias: nonlinearity_bias.as_ref(),
         transpose,
         method,
     };
@@ -173,7 +206,8 @@ pub fn rnn_backward(
         py: Python<'_>,
         arguments: &Arguments<'_, '_>,
         [h, tape, grad_h, grad_last]: [Option<&Operand<'_>>; 4],
-        [grad_u, grad_x, grad_h0, grad_input_weight, grad_bias, grad_phases]: [Option<&Operand<'_>>; 6],
+        [grad_u, grad_x, grad_h0, grad_input_weight, grad_bias, grad_phases, grad_nonlinearity_bias]: [Option<&Operand<'_>>;
+            7],
     ) -> PyResult<()> {
         let sequence = arguments.sequence::<T>()?;
         let [n, m, d, _, batch] = arguments.sizes;
@@ -189,10 +223,14 @@ pub fn rnn_backward(
             input_weight: optional_mut(grad_input_weight, "grad_input_weight", n * d)?,
             bias: optional_mut(grad_bias, "grad_bias", n)?,
             phases: optional_mut(grad_phases, "grad_phases", n)?,
+            activation_bias: optional_mut(
+                grad_nonlinearity_bias,
+                "grad_nonlinearity_bias",
+                if T::COMPLEX { n } else { n / 2 },
+            )?,
         };
         run(py, |context| recurrence::backward(context, &sequence, h, tape, grad_h, grad_last, gradients))
     }
-    let _ = (nonlinearity_bias, grad_nonlinearity_bias);
     let arguments = Arguments {
         sizes: [n, m, d, steps, batch],
         u: &u,
@@ -204,10 +242,12 @@ pub fn rnn_backward(
         batch_sizes: batch_sizes.as_ref(),
         nonlinearity,
         negative_slope,
+        nonlinearity_bias: nonlinearity_bias.as_ref(),
         transpose,
         method,
     };
     let states = [Some(&h), tape.as_ref(), grad_h.as_ref(), grad_last.as_ref()];
-    let gradients = [&grad_u, &grad_x, &grad_h0, &grad_input_weight, &grad_bias, &grad_phases].map(Option::as_ref);
+    let gradients = [&grad_u, &grad_x, &grad_h0, &grad_input_weight, &grad_bias, &grad_phases, &grad_nonlinearity_bias]
+        .map(Option::as_ref);
     by_dtype!(dtype, go(py, &arguments, states, gradients))
 }

@@ -1,13 +1,12 @@
 //! Gradients of one application.
 
-use pulp::{Simd, WithSimd};
-
 use super::diagonal::DiagonalSum;
 use super::products::{Products, Rows};
 use super::{CHUNK, Diagonal};
 use crate::dense::Dense;
 use crate::error::Result;
 use crate::gradient;
+use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, Store};
 use crate::kernel::gemm::{Operand, Weights, gemm, gemm2};
 use crate::memory::{Buffer, Shared, padded};
@@ -39,35 +38,16 @@ pub fn backward<T: Scalar>(
     adjoint: bool,
     method: Option<Method>,
 ) -> Result<()> {
-    struct Op<'a, 'c, T: Scalar> {
-        context: &'a mut Context<'c>,
-        u: Reflections<'a, T>,
-        diagonal: &'a Diagonal<T>,
-        h: &'a [T],
-        g: &'a [T],
-        gradients: Gradients<'a, T>,
-        adjoint: bool,
-        method: Option<Method>,
-    }
-    impl<T: Scalar> WithSimd for Op<'_, '_, T> {
-        type Output = Result<()>;
-        #[inline(always)]
-        fn with_simd<S: Simd>(self, s: S) -> Result<()> {
-            let Self { context, u, diagonal, h, g, gradients, adjoint, method } = self;
-            let rows = h.len() / u.n();
-            match method.unwrap_or_else(|| plan::for_application(u.n(), u.count(), rows)) {
-                Method::Reflections => sequential::backward(s, u, diagonal, h, g, gradients, adjoint),
-                Method::Wy => compact(s, context, u, diagonal, h, g, gradients, adjoint),
-                Method::Dense => dense(s, context, u, diagonal, h, g, gradients, adjoint),
-            }
-        }
-    }
     if h.is_empty() {
         gradients.u.into_iter().for_each(|x| x.fill(T::ZERO));
         gradients.phases.into_iter().for_each(|x| x.fill(T::Real::ZERO));
         return Ok(());
     }
-    context.isa.dispatch(Op { context, u, diagonal, h, g, gradients, adjoint, method })
+    match method.unwrap_or_else(|| plan::for_application(u.n(), u.count(), h.len() / u.n())) {
+        Method::Reflections => sequential::backward(context.isa, u, diagonal, h, g, gradients, adjoint),
+        Method::Wy => compact(context, u, diagonal, h, g, gradients, adjoint),
+        Method::Dense => dense(context, u, diagonal, h, g, gradients, adjoint),
+    }
 }
 
 /// Everything one slice of the batch sums up, and its workspace.
@@ -110,8 +90,7 @@ impl<'a, T: Scalar> Slice<'a, T> {
     }
 
     /// Adds the gradients of a chunk of rows and writes its `dL/dh`.
-    #[inline(always)]
-    fn add<S: Simd>(&mut self, s: S, p: &[T], b: &[T], mut grad_h: Option<&mut [T]>) {
+    fn add(&mut self, isa: InstructionSet, p: &[T], b: &[T], mut grad_h: Option<&mut [T]>) {
         let (wy, n, k) = (self.wy, self.wy.n, self.wy.k);
         let (ld_n, ld_k) = (wy.ld_n(), wy.ld_k());
         let a = Rows::padded(p, n, self.diagonal, &mut self.a_copy);
@@ -119,27 +98,27 @@ impl<'a, T: Scalar> Slice<'a, T> {
         // SAFETY: `a` and `b` are as many rows of n numbers, readable to whole registers; y, w and the sums are padded
         // buffers of the sizes the products name; dL/dh has as many rows of n numbers.
         unsafe {
-            self.from_a.project(s, wy, a, false);
-            self.from_b.project(s, wy, b, true);
+            self.from_a.project(isa, wy, a, false);
+            self.from_b.project(isa, wy, b, true);
             if self.wants_u {
                 let (y, w) = (&self.from_a, &self.from_b);
                 let out = Columns::new(self.grad_v.ptr_mut(), ld_n);
                 let weights = [Weights::strided(b.ptr, b.ld, b.count), Weights::strided(a.ptr, a.ld, a.count)];
                 let operands = [Operand::rows(y.y_conjugate(), ld_k), Operand::rows(w.y_conjugate(), ld_k)];
-                gemm2(s, n, k, weights, operands, &Store { out, add: out });
+                gemm2(isa, n, k, weights, operands, &Store { out, add: out });
                 let out = Columns::new(self.yw.ptr_mut(), ld_k);
                 let weights = Weights::strided(y.y(), ld_k, a.count);
-                gemm(s, k, k, weights, Operand::rows(w.y_conjugate(), ld_k), &Store { out, add: out });
+                gemm(isa, k, k, weights, Operand::rows(w.y_conjugate(), ld_k), &Store { out, add: out });
             }
             if self.diagonal.is_one() {
                 if let Some(grad_h) = grad_h {
                     // q = b + V w, or a + V y for W*.
                     let (products, rows) = if self.adjoint { (&self.from_a, a) } else { (&self.from_b, b) };
-                    products.expand(s, wy, rows, grad_h.as_mut_ptr());
+                    products.expand(isa, wy, rows, grad_h.as_mut_ptr());
                 }
                 return;
             }
-            self.from_b.expand(s, wy, b, self.q.ptr_mut());
+            self.from_b.expand(isa, wy, b, self.q.ptr_mut());
             for i in 0..a.count {
                 let q = &mut self.q[i * n..(i + 1) * n];
                 self.diagonal_sum.add(q, a.row(i, n), &p[i * n..(i + 1) * n]);
@@ -149,15 +128,13 @@ impl<'a, T: Scalar> Slice<'a, T> {
                 }
             }
             if let (true, Some(grad_h)) = (self.adjoint, grad_h) {
-                self.from_a.expand(s, wy, a, grad_h.as_mut_ptr());
+                self.from_a.expand(isa, wy, a, grad_h.as_mut_ptr());
             }
         }
     }
 }
 
-#[inline(always)]
-fn compact<S: Simd, T: Scalar>(
-    s: S,
+fn compact<T: Scalar>(
     context: &mut Context<'_>,
     u: Reflections<'_, T>,
     diagonal: &Diagonal<T>,
@@ -166,8 +143,8 @@ fn compact<S: Simd, T: Scalar>(
     gradients: Gradients<'_, T>,
     adjoint: bool,
 ) -> Result<()> {
-    let wy = CompactWy::new(s, u)?;
-    let n = wy.n;
+    let wy = CompactWy::new(context.isa, u)?;
+    let (n, isa) = (wy.n, context.isa);
     let rows = h.len() / n;
     let bounds = slices(rows, CHUNK / 2, 8);
     let (p, b) = if adjoint { (g, h) } else { (h, g) };
@@ -186,10 +163,7 @@ fn compact<S: Simd, T: Scalar>(
             let (from, to) = (begin * n, (begin + CHUNK).min(bounds[i + 1]) * n);
             // SAFETY: slices of the batch are disjoint.
             let grad_h = grad_h.map(|x| unsafe { std::slice::from_raw_parts_mut(x.get().add(from), to - from) });
-            s.vectorize(
-                #[inline(always)]
-                || part.add(s, &p[from..to], &b[from..to], grad_h),
-            );
+            part.add(isa, &p[from..to], &b[from..to], grad_h);
         }
         Ok(())
     })?;
@@ -202,7 +176,7 @@ fn compact<S: Simd, T: Scalar>(
     }
     let mut grad_u = grad_u;
     if let Some(grad_u) = grad_u.as_deref_mut() {
-        gradient::finish(s, &wy, &mut total.yw, &mut total.grad_v);
+        gradient::finish(isa, &wy, &mut total.yw, &mut total.grad_v);
         wy.write_gradient(&total.grad_v, u, grad_u);
     }
     total.diagonal_sum.write(u, grad_u, grad_phases);
@@ -210,9 +184,7 @@ fn compact<S: Simd, T: Scalar>(
 }
 
 /// From the matrix: `G = sum b p*`, everything else follows from it.
-#[inline(always)]
-fn dense<S: Simd, T: Scalar>(
-    s: S,
+fn dense<T: Scalar>(
     context: &mut Context<'_>,
     u: Reflections<'_, T>,
     diagonal: &Diagonal<T>,
@@ -221,15 +193,15 @@ fn dense<S: Simd, T: Scalar>(
     gradients: Gradients<'_, T>,
     adjoint: bool,
 ) -> Result<()> {
-    let wy = CompactWy::new(s, u)?;
+    let wy = CompactWy::new(context.isa, u)?;
     let Gradients { u: grad_u, h: grad_h, phases: grad_phases } = gradients;
     if let Some(grad_h) = grad_h {
-        Dense::new(s, context, &wy, diagonal)?.multiply(s, context, g, grad_h, !adjoint)?;
+        Dense::new(context, &wy, diagonal)?.multiply(context, g, grad_h, !adjoint)?;
     }
     if grad_u.is_none() && grad_phases.is_none() {
         return Ok(());
     }
     let (p, b) = if adjoint { (g, h) } else { (h, g) };
-    let outer = gradient::outer(s, context, wy.n, b, p)?;
-    gradient::from_outer(s, context, &wy, u, diagonal, outer, grad_u, grad_phases)
+    let outer = gradient::outer(context, wy.n, b, p)?;
+    gradient::from_outer(context, &wy, u, diagonal, outer, grad_u, grad_phases)
 }

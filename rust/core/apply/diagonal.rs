@@ -36,8 +36,18 @@ impl<T: Scalar> Diagonal<T> {
         matches!(self, Self::One)
     }
 
+    /// Multiplies column `j` of a square matrix, which stands on the left of `D` (or of `D*`), by its entry.
+    pub fn scale(&self, j: usize, column: &mut [T], adjoint: bool) {
+        let factor = match self {
+            Self::Last(u1) if j + 1 == column.len() => *u1,
+            Self::Phases(units) => units[j],
+            _ => return,
+        };
+        let factor = if adjoint { factor.conj() } else { factor };
+        column.iter_mut().for_each(|x| *x = *x * factor);
+    }
+
     /// `x <- D x`, or `D* x`.
-    #[inline(always)]
     pub fn apply(&self, x: &mut [T], adjoint: bool) {
         match self {
             Self::One => {}
@@ -68,7 +78,6 @@ impl<T: Scalar> DiagonalSum<T> {
     }
 
     /// `dL/du_1 = q_n p_n` and `dL/dtheta_j = -Im(conj(q_j) a_j)`.
-    #[inline(always)]
     pub fn add(&mut self, q: &[T], a: &[T], p: &[T]) {
         self.u1 += q[q.len() - 1] * p[p.len() - 1];
         for ((sum, q), a) in self.phases.iter_mut().zip(q).zip(a) {

@@ -1,9 +1,8 @@
 //! The two products every application is made of: `y = N V* a` and `a + V y`.
 
-use pulp::Simd;
-
 use super::Diagonal;
 use crate::error::Result;
+use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, Store};
 use crate::kernel::gemm::{Operand, Weights, gemm, line};
 use crate::memory::{Buffer, padded};
@@ -26,7 +25,6 @@ impl<T> Copy for Rows<T> {}
 
 impl<T: Scalar> Rows<T> {
     /// `D` applied to the rows of `from`, readable to whole registers: a copy where one of the two needs it.
-    #[inline(always)]
     pub fn padded(from: &[T], n: usize, diagonal: &Diagonal<T>, copy: &mut Buffer<T>) -> Self {
         let count = from.len() / n;
         if diagonal.is_one() && n.is_multiple_of(line::<T>()) {
@@ -71,25 +69,23 @@ impl<T: Scalar> Products<T> {
     }
 
     /// `y = N V* a` for each row of `a`, or `N* V* a`. The caller owns `a`.
-    #[inline(always)]
-    pub unsafe fn project<S: Simd>(&mut self, s: S, wy: &CompactWy<T>, a: Rows<T>, adjoint: bool) {
+    pub unsafe fn project(&mut self, isa: InstructionSet, wy: &CompactWy<T>, a: Rows<T>, adjoint: bool) {
         let (n, k, ld) = (wy.n, wy.k, wy.ld_k());
         let middle = if adjoint { &wy.minus_s_adjoint } else { &wy.minus_s };
         let store = |out: *mut T| Store { out: Columns::new(out, ld), add: Columns::none() };
         let v_adjoint = Weights::strided(wy.v_adjoint.ptr(), ld, n);
-        gemm(s, k, a.count, v_adjoint, Operand::columns(a.ptr, a.ld), &store(self.z.ptr_mut()));
+        gemm(isa, k, a.count, v_adjoint, Operand::columns(a.ptr, a.ld), &store(self.z.ptr_mut()));
         let middle = Weights::strided(middle.ptr(), ld, k);
-        gemm(s, k, a.count, middle, Operand::columns(self.z.ptr(), ld), &store(self.y.ptr_mut()));
+        gemm(isa, k, a.count, middle, Operand::columns(self.z.ptr(), ld), &store(self.y.ptr_mut()));
         if T::COMPLEX {
             self.y_conjugate.iter_mut().zip(self.y.iter()).for_each(|(to, y)| *to = y.conj());
         }
     }
 
     /// `out = a + V y` for each row; `out` has rows of `n` numbers and may be `a`. The caller owns both.
-    #[inline(always)]
-    pub unsafe fn expand<S: Simd>(&self, s: S, wy: &CompactWy<T>, a: Rows<T>, out: *mut T) {
+    pub unsafe fn expand(&self, isa: InstructionSet, wy: &CompactWy<T>, a: Rows<T>, out: *mut T) {
         let v = Weights::strided(wy.v.ptr(), wy.ld_n(), wy.k);
         let epilogue = Store { out: Columns::new(out, wy.n), add: Columns::new(a.ptr, a.ld) };
-        gemm(s, wy.n, a.count, v, Operand::columns(self.y.ptr(), wy.ld_k()), &epilogue);
+        gemm(isa, wy.n, a.count, v, Operand::columns(self.y.ptr(), wy.ld_k()), &epilogue);
     }
 }

@@ -1,13 +1,17 @@
-//! The pointwise nonlinearities `phi` and their derivatives, which the output `phi(a)` determines.
+//! The nonlinearities `phi` and their derivatives, which the output `h = phi(a)` determines (OPLU: with one flag a pair).
+//!
+//! Pointwise ones are part of a tile's epilogue; those that pair entries, and the tanh, which is too long for that, follow
+//! when a whole vector is there.
 
 use pulp::Simd;
 
-use super::element::Element;
-use super::epilogue::Lanes;
+use super::dispatch::InstructionSet;
+use super::vector::tanh;
+use crate::scalar::{Real, Scalar};
 
-/// A pointwise nonlinearity.
+/// A nonlinearity.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Activation<T> {
+pub enum Activation<'a, T: Scalar> {
     /// `a`.
     Identity,
     /// `max(a, 0)`.
@@ -16,42 +20,132 @@ pub enum Activation<T> {
     LeakyRelu(T),
     /// Hyperbolic tangent.
     Tanh,
+    /// `(max(a_i, a_{i + n/2}), min(a_i, a_{i + n/2}))`, real.
+    Oplu,
+    /// `(|z| + b) z / |z|` where `|z| + b > 0`, else 0; `z` complex, or the pair `(a_i, a_{i + n/2})` of reals.
+    ModRelu(&'a [T::Real]),
 }
 
-impl<T: Element> Activation<T> {
-    /// `phi` inside a tile's epilogue. The tanh is too long for that: [`Activation::finish_column`] follows.
+impl<T: Scalar> Activation<'_, T> {
+    /// `phi` inside an epilogue.
     #[inline(always)]
     pub fn fused<S: Simd>(self, s: S, a: T::V<S>) -> T::V<S> {
         match self {
-            Self::Identity | Self::Tanh => a,
             Self::Relu => T::relu(s, a),
             Self::LeakyRelu(slope) => T::leaky(s, a, T::splat(s, slope)),
+            Self::Identity | Self::Tanh | Self::Oplu | Self::ModRelu(_) => a,
         }
     }
 
-    /// `g phi'`, given `h = phi(a)`.
+    /// `g phi'` inside an epilogue, given `h = phi(a)`.
     #[inline(always)]
     pub fn fused_gradient<S: Simd>(self, s: S, g: T::V<S>, h: T::V<S>) -> T::V<S> {
         match self {
-            Self::Identity => g,
             Self::Relu => T::leaky_gradient(s, g, h, T::splat(s, T::default())),
             Self::LeakyRelu(slope) => T::leaky_gradient(s, g, h, T::splat(s, slope)),
             Self::Tanh => T::tanh_gradient(s, g, h),
+            Self::Identity | Self::Oplu | Self::ModRelu(_) => g,
         }
     }
 
-    /// Applies to `n` contiguous pre-activations what [`Activation::fused`] left out. The caller owns them.
-    #[inline(always)]
-    pub unsafe fn finish_column<S: Simd>(self, s: S, a: *mut T, n: usize) {
-        if !matches!(self, Self::Tanh) {
-            return;
-        }
-        let step = T::lanes::<S>();
-        let mut i = 0;
-        while i < n {
-            let lanes = Lanes::<S, T>::first(s, n - i);
-            lanes.store(a.add(i), T::tanh(s, lanes.load(a.add(i))));
-            i += step;
+    /// Numbers on the tape, for each vector of `n`, that hold the flags of OPLU: a byte a pair.
+    pub fn flag_width(self, n: usize) -> usize {
+        if matches!(self, Self::Oplu) { (n / 2).div_ceil(size_of::<T>()) } else { 0 }
+    }
+
+    /// What [`Activation::fused`] left out, for the `n` pre-activations at `a`. OPLU leaves a flag for each pair at
+    /// `flags`, unless that is null. The caller owns both.
+    pub unsafe fn finish(self, isa: InstructionSet, a: *mut T, n: usize, flags: *mut u8) {
+        match self {
+            Self::Tanh => tanh(isa, std::slice::from_raw_parts_mut(a, n)),
+            Self::Oplu => {
+                let (first, second) = (a, a.add(n / 2));
+                for i in 0..n / 2 {
+                    let (x, y) = (*first.add(i), *second.add(i));
+                    let swap = x.re() < y.re();
+                    *first.add(i) = if swap { y } else { x };
+                    *second.add(i) = if swap { x } else { y };
+                    if !flags.is_null() {
+                        *flags.add(i) = u8::from(swap);
+                    }
+                }
+            }
+            Self::ModRelu(bias) => {
+                for (i, &b) in bias.iter().enumerate() {
+                    let (re, im) = Self::pair(a, n, i);
+                    let modulus = norm(re, im);
+                    // False for z = 0 as well, where the direction is undefined; true for NaN, which stays.
+                    let vanishes = modulus + b <= T::Real::ZERO || modulus == T::Real::ZERO;
+                    let factor = if vanishes { T::Real::ZERO } else { (modulus + b) / modulus };
+                    Self::set_pair(a, n, i, re * factor, im * factor);
+                }
+            }
+            _ => {}
         }
     }
+
+    /// What [`Activation::fused_gradient`] left out: turns the gradient of the `n` outputs `h` into that of the
+    /// pre-activations, in place. ModReLU adds `dL/db` to `grad_bias`. The caller owns all.
+    pub unsafe fn finish_gradient(self, g: *mut T, h: *const T, n: usize, flags: *const u8, grad_bias: &mut [T::Real]) {
+        match self {
+            Self::Oplu => {
+                let (first, second) = (g, g.add(n / 2));
+                for i in 0..n / 2 {
+                    let (x, y) = (*first.add(i), *second.add(i));
+                    let swap = *flags.add(i) != 0;
+                    *first.add(i) = if swap { y } else { x };
+                    *second.add(i) = if swap { x } else { y };
+                }
+            }
+            Self::ModRelu(bias) => {
+                for (i, &b) in bias.iter().enumerate() {
+                    // h = (|z| + b) s with s = z / |z|, so s = h / |h| and |z| = |h| - b.
+                    let (h_re, h_im) = Self::pair(h, n, i);
+                    let modulus = norm(h_re, h_im);
+                    if modulus == T::Real::ZERO {
+                        Self::set_pair(g, n, i, T::Real::ZERO, T::Real::ZERO);
+                        continue;
+                    }
+                    let (s_re, s_im) = (h_re / modulus, h_im / modulus);
+                    let (g_re, g_im) = Self::pair(g, n, i);
+                    let radial = s_re * g_re + s_im * g_im;
+                    if let Some(sum) = grad_bias.get_mut(i) {
+                        *sum += radial;
+                    }
+                    // Along s the derivative is 1, across it |h| / |z|.
+                    let across = modulus / (modulus - b);
+                    let along = radial - radial * across;
+                    Self::set_pair(g, n, i, g_re * across + s_re * along, g_im * across + s_im * along);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether [`Activation::finish_gradient`] has anything to do.
+    pub fn pairs(self) -> bool {
+        matches!(self, Self::Oplu | Self::ModRelu(_))
+    }
+
+    /// Entry `i` as a complex number: itself, or entries `i` and `i + n/2` of reals.
+    #[inline(always)]
+    unsafe fn pair(a: *const T, n: usize, i: usize) -> (T::Real, T::Real) {
+        let first = *a.add(i);
+        if T::COMPLEX { (first.re(), first.im()) } else { (first.re(), (*a.add(i + n / 2)).re()) }
+    }
+
+    #[inline(always)]
+    unsafe fn set_pair(a: *mut T, n: usize, i: usize, re: T::Real, im: T::Real) {
+        *a.add(i) = T::from_parts(re, im);
+        if !T::COMPLEX {
+            *a.add(i + n / 2) = T::from_real(im);
+        }
+    }
+}
+
+/// `sqrt(re^2 + im^2)`, not overflowing.
+#[inline(always)]
+fn norm<R: Real>(re: R, im: R) -> R {
+    let (re, im) = (re.to_f64(), im.to_f64());
+    R::of(if size_of::<R>() == 4 { (re * re + im * im).sqrt() } else { re.hypot(im) })
 }

@@ -1,8 +1,12 @@
 //! The instruction set, chosen once per process.
 
+use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 use pulp::{Scalar, Simd, WithSimd};
+
+use super::element::Element;
+use super::tile::max_rows;
 
 /// An instruction set this machine can run.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +61,19 @@ impl InstructionSet {
             let named = available.iter().find(|set| Some(set.name()) == wanted.as_deref());
             *named.unwrap_or(&available[0])
         })
+    }
+
+    /// Numbers in a register, and registers of rows in the tallest tile.
+    pub fn tile_height<T: Element>(self) -> (usize, usize) {
+        struct Height<T>(PhantomData<T>);
+        impl<T: Element> WithSimd for Height<T> {
+            type Output = (usize, usize);
+            #[inline(always)]
+            fn with_simd<S: Simd>(self, _: S) -> (usize, usize) {
+                (T::lanes::<S>(), max_rows::<S>())
+            }
+        }
+        self.dispatch(Height::<T>(PhantomData))
     }
 
     /// Runs `op` compiled for this instruction set.

@@ -39,15 +39,15 @@ pub trait Element: Copy + Default + Send + Sync + 'static {
     /// Writes the masked lanes.
     unsafe fn masked_store<S: Simd>(s: S, mask: Self::Mask<S>, p: *mut Self, v: Self::V<S>);
 
-    /// `max(x, 0)`; NaN stays. Real numbers only.
+    /// `max(x, 0)`, NaN stays; part by part for complex numbers.
     fn relu<S: Simd>(s: S, x: Self::V<S>) -> Self::V<S>;
-    /// `x` if `x > 0`, else `slope x`. Real numbers only.
+    /// `x` if `x > 0`, else `slope x`, part by part for complex numbers.
     fn leaky<S: Simd>(s: S, x: Self::V<S>, slope: Self::V<S>) -> Self::V<S>;
-    /// `g` where `h > 0`, else `slope g` (zero for a zero slope, whatever `g`). Real numbers only.
+    /// `g` where `h > 0`, else `slope g` (zero for a zero slope, whatever `g`), part by part for complex numbers.
     fn leaky_gradient<S: Simd>(s: S, g: Self::V<S>, h: Self::V<S>, slope: Self::V<S>) -> Self::V<S>;
-    /// `g (1 - h^2)`. Real numbers only.
+    /// `g (1 - h^2)`, part by part for complex numbers.
     fn tanh_gradient<S: Simd>(s: S, g: Self::V<S>, h: Self::V<S>) -> Self::V<S>;
-    /// Hyperbolic tangent, within 2 units in the last place. Real numbers only.
+    /// Hyperbolic tangent, within 2 units in the last place, part by part for complex numbers.
     fn tanh<S: Simd>(s: S, x: Self::V<S>) -> Self::V<S>;
 }
 
@@ -221,6 +221,12 @@ real!(
     20.0
 );
 
+/// Real functions of the real and the imaginary part separately.
+trait ByParts<R: Element>: Element {
+    /// Applies `f` to registers of parts.
+    fn by_parts<S: Simd>(args: [Self::V<S>; 3], f: impl Fn([R::V<S>; 3]) -> R::V<S>) -> Self::V<S>;
+}
+
 macro_rules! complex {
     ($t:ident, $r:ident, $bits:ident, $v:ident, $rv:ident, $m:ident, $lanes:ident, $real_lanes:ident, $splat:ident,
      $real_splat:ident, $real_fma:ident, $fma:ident, $add:ident, $between:ident, $mload:ident, $mstore:ident) => {
@@ -291,26 +297,63 @@ macro_rules! complex {
             unsafe fn masked_store<S: Simd>(s: S, mask: Self::Mask<S>, p: *mut Self, v: S::$v) {
                 s.$mstore(mask, p, v);
             }
-            // The door lets only the identity and modReLU through for complex numbers; neither comes here.
             #[inline(always)]
-            fn relu<S: Simd>(_: S, x: S::$v) -> S::$v {
-                x
+            fn relu<S: Simd>(s: S, x: S::$v) -> S::$v {
+                Self::by_parts::<S>(
+                    [x; 3],
+                    #[inline(always)]
+                    |[x, ..]| <$r as Element>::relu(s, x),
+                )
             }
             #[inline(always)]
-            fn leaky<S: Simd>(_: S, x: S::$v, _: S::$v) -> S::$v {
-                x
+            fn leaky<S: Simd>(s: S, x: S::$v, slope: S::$v) -> S::$v {
+                Self::by_parts::<S>(
+                    [x, slope, slope],
+                    #[inline(always)]
+                    |[x, slope, _]| <$r as Element>::leaky(s, x, slope),
+                )
             }
             #[inline(always)]
-            fn leaky_gradient<S: Simd>(_: S, g: S::$v, _: S::$v, _: S::$v) -> S::$v {
-                g
+            fn leaky_gradient<S: Simd>(s: S, g: S::$v, h: S::$v, slope: S::$v) -> S::$v {
+                Self::by_parts::<S>(
+                    [g, h, slope],
+                    #[inline(always)]
+                    |[g, h, slope]| <$r as Element>::leaky_gradient(s, g, h, slope),
+                )
             }
             #[inline(always)]
-            fn tanh_gradient<S: Simd>(_: S, g: S::$v, _: S::$v) -> S::$v {
-                g
+            fn tanh_gradient<S: Simd>(s: S, g: S::$v, h: S::$v) -> S::$v {
+                Self::by_parts::<S>(
+                    [g, h, h],
+                    #[inline(always)]
+                    |[g, h, _]| <$r as Element>::tanh_gradient(s, g, h),
+                )
             }
             #[inline(always)]
-            fn tanh<S: Simd>(_: S, x: S::$v) -> S::$v {
-                x
+            fn tanh<S: Simd>(s: S, x: S::$v) -> S::$v {
+                Self::by_parts::<S>(
+                    [x; 3],
+                    #[inline(always)]
+                    |[x, ..]| <$r as Element>::tanh(s, x),
+                )
+            }
+        }
+        impl ByParts<$r> for $t {
+            #[inline(always)]
+            fn by_parts<S: Simd>(args: [S::$v; 3], f: impl Fn([S::$rv; 3]) -> S::$rv) -> S::$v {
+                use std::mem::transmute_copy as same_register;
+                // SAFETY: on the scalar back end a complex register is one number and a real register one part of it;
+                // elsewhere both are the same size. Any bit pattern is valid.
+                unsafe {
+                    if S::IS_SCALAR {
+                        let [a, b, c]: [$t; 3] = same_register(&args);
+                        let re: $r = same_register(&f(same_register(&[a.re, b.re, c.re])));
+                        let im: $r = same_register(&f(same_register(&[a.im, b.im, c.im])));
+                        same_register(&Self::new(re, im))
+                    } else {
+                        same_register(&f(same_register(&args)))
+                    }
+                }
             }
         }
     };

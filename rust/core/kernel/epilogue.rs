@@ -3,7 +3,10 @@
 use pulp::Simd;
 
 use super::activation::Activation;
+use super::dispatch::InstructionSet;
 use super::element::Element;
+use super::gemm::{Both, Operand, Shape, Weights};
+use crate::scalar::Scalar;
 
 /// The lanes of one register that lie inside the matrix: all, or the first few in the last register of a column.
 pub struct Lanes<S: Simd, T: Element> {
@@ -51,6 +54,9 @@ impl<S: Simd, T: Element> Lanes<S, T> {
 pub trait Epilogue<T: Element>: Copy {
     /// Finishes and stores. Every address that the epilogue holds must be good for `row` and `col`.
     unsafe fn finish<S: Simd>(&self, s: S, sum: T::V<S>, row: usize, col: usize, lanes: Lanes<S, T>);
+
+    /// The product that ends with this epilogue, see [`super::gemm::gemm2`].
+    unsafe fn product(&self, isa: InstructionSet, shape: Shape, w: &Both<Weights<T>>, b: &Both<Operand<T>>);
 }
 
 /// A column-wise operand or result: entry `(row, col)` at `ptr[col * ld + row]`; absent if null.
@@ -105,7 +111,11 @@ pub struct Store<T> {
     pub add: Columns<T>,
 }
 
-impl<T: Element> Epilogue<T> for Store<T> {
+impl<T: Scalar> Epilogue<T> for Store<T> {
+    unsafe fn product(&self, isa: InstructionSet, shape: Shape, w: &Both<Weights<T>>, b: &Both<Operand<T>>) {
+        T::product(isa, shape, w, b, self);
+    }
+
     #[inline(always)]
     unsafe fn finish<S: Simd>(&self, s: S, sum: T::V<S>, row: usize, col: usize, lanes: Lanes<S, T>) {
         let v = plus(s, sum, self.add, row, col, lanes);
@@ -115,7 +125,7 @@ impl<T: Element> Epilogue<T> for Store<T> {
 
 /// One step of a recurrence, `h_t = phi(sum + h_{t-1} + x_t + b)`.
 #[derive(Clone, Copy)]
-pub struct Step<T> {
+pub struct Step<'a, T: Scalar> {
     /// `h_t`.
     pub out: Columns<T>,
     /// `h_{t-1}`, the identity part of `W = I - A U*`; absent for a dense `W`.
@@ -125,12 +135,16 @@ pub struct Step<T> {
     /// `b`, one column for all (`ld` 0), or absent.
     pub bias: Columns<T>,
     /// `phi`.
-    pub activation: Activation<T>,
+    pub activation: Activation<'a, T>,
     /// Distance from a column to what will be written a step later, to be fetched ahead; 0 for nothing.
     pub ahead: isize,
 }
 
-impl<T: Element> Epilogue<T> for Step<T> {
+impl<T: Scalar> Epilogue<T> for Step<'_, T> {
+    unsafe fn product(&self, isa: InstructionSet, shape: Shape, w: &Both<Weights<T>>, b: &Both<Operand<T>>) {
+        T::step(isa, shape, w, b, self);
+    }
+
     #[inline(always)]
     unsafe fn finish<S: Simd>(&self, s: S, sum: T::V<S>, row: usize, col: usize, lanes: Lanes<S, T>) {
         let out = self.out.at(row, col);
@@ -144,7 +158,7 @@ impl<T: Element> Epilogue<T> for Step<T> {
 
 /// One step back, `delta_{t-1} = phi'(h_{t-1}) (sum + delta_t + dL/dh_{t-1})`; keeps a copy of `h_{t-1}`.
 #[derive(Clone, Copy)]
-pub struct StepBack<T> {
+pub struct StepBack<'a, T: Scalar> {
     /// `delta_{t-1}`.
     pub out: Columns<T>,
     /// `delta_t`, the identity part of `W*`; absent for a dense `W`.
@@ -156,12 +170,16 @@ pub struct StepBack<T> {
     /// The copy of `h_{t-1}` for the parameter gradients, laid out as `out`.
     pub h_copy: *mut T,
     /// `phi`.
-    pub activation: Activation<T>,
+    pub activation: Activation<'a, T>,
     /// Distance from `h` and `grad` to what the next step back reads; 0 for nothing.
     pub ahead: isize,
 }
 
-impl<T: Element> Epilogue<T> for StepBack<T> {
+impl<T: Scalar> Epilogue<T> for StepBack<'_, T> {
+    unsafe fn product(&self, isa: InstructionSet, shape: Shape, w: &Both<Weights<T>>, b: &Both<Operand<T>>) {
+        T::step_back(isa, shape, w, b, self);
+    }
+
     #[inline(always)]
     unsafe fn finish<S: Simd>(&self, s: S, sum: T::V<S>, row: usize, col: usize, lanes: Lanes<S, T>) {
         let h_at = self.h.at(row, col);

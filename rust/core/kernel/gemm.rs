@@ -2,10 +2,12 @@
 
 use pulp::{Simd, WithSimd};
 
+use super::dispatch::InstructionSet;
 use super::element::Element;
-use super::epilogue::Epilogue;
+use super::epilogue::{Epilogue, Step, StepBack, Store};
 use super::tile::{Term, Tile, max_columns, max_rows};
 use crate::memory::ALIGNMENT;
+use crate::scalar::{Scalar, c32, c64};
 
 /// Weights of a product: `w[k][r]`, rows `r` on the lanes.
 pub struct Weights<T> {
@@ -73,19 +75,12 @@ pub const fn line<T>() -> usize {
     ALIGNMENT / size_of::<T>()
 }
 
-/// Rows of a full panel of packed weights.
-#[inline(always)]
-pub fn panel_rows<S: Simd, T: Element>() -> usize {
-    max_rows::<S>() * T::lanes::<S>()
-}
-
 /// `epilogue(sum over both terms)` for `rows` rows and `cols` columns.
 ///
 /// The caller owns all memory named by the terms and the epilogue; weights are readable to whole registers (rows padded
-/// to [`line`]). Must be called from code compiled for `S`.
-#[inline(always)]
-pub unsafe fn gemm2<S: Simd, T: Element, E: Epilogue<T>>(
-    s: S,
+/// to [`line`]).
+pub unsafe fn gemm2<T: Scalar, E: Epilogue<T>>(
+    isa: InstructionSet,
     rows: usize,
     cols: usize,
     weights: [Weights<T>; 2],
@@ -93,10 +88,62 @@ pub unsafe fn gemm2<S: Simd, T: Element, E: Epilogue<T>>(
     epilogue: &E,
 ) {
     if rows > 0 && cols > 0 {
-        // A function of its own: inlined, the choice among all tiles would be repeated at every call.
-        s.vectorize(Product { rows, cols, weights: &weights, operands: &operands, epilogue });
+        epilogue.product(isa, (rows, cols), &weights, &operands);
     }
 }
+
+/// The products of a number type, one function for each epilogue. They are not generic: whoever uses this crate finds
+/// them compiled, instead of compiling all tiles again.
+pub trait Tiles: Element {
+    /// See [`gemm2`].
+    unsafe fn product(
+        isa: InstructionSet,
+        shape: Shape,
+        w: &Both<Weights<Self>>,
+        b: &Both<Operand<Self>>,
+        e: &Store<Self>,
+    );
+    /// See [`gemm2`].
+    unsafe fn step(
+        isa: InstructionSet,
+        shape: Shape,
+        w: &Both<Weights<Self>>,
+        b: &Both<Operand<Self>>,
+        e: &Step<'_, Self>,
+    ) where
+        Self: Scalar;
+    /// See [`gemm2`].
+    unsafe fn step_back(
+        isa: InstructionSet,
+        shape: Shape,
+        w: &Both<Weights<Self>>,
+        b: &Both<Operand<Self>>,
+        e: &StepBack<'_, Self>,
+    ) where
+        Self: Scalar;
+}
+
+/// Rows and columns of a result.
+pub type Shape = (usize, usize);
+/// One for each term of the sum.
+pub type Both<X> = [X; 2];
+
+macro_rules! tiles {
+    ($($t:ty)*) => { $(
+        impl Tiles for $t {
+            unsafe fn product(isa: InstructionSet, (rows, cols): Shape, weights: &Both<Weights<$t>>, operands: &Both<Operand<$t>>, epilogue: &Store<$t>) {
+                isa.dispatch(Product { rows, cols, weights, operands, epilogue });
+            }
+            unsafe fn step(isa: InstructionSet, (rows, cols): Shape, weights: &Both<Weights<$t>>, operands: &Both<Operand<$t>>, epilogue: &Step<'_, $t>) {
+                isa.dispatch(Product { rows, cols, weights, operands, epilogue });
+            }
+            unsafe fn step_back(isa: InstructionSet, (rows, cols): Shape, weights: &Both<Weights<$t>>, operands: &Both<Operand<$t>>, epilogue: &StepBack<'_, $t>) {
+                isa.dispatch(Product { rows, cols, weights, operands, epilogue });
+            }
+        }
+    )* };
+}
+tiles!(f32 f64 c32 c64);
 
 struct Product<'a, T, E> {
     rows: usize,
@@ -192,14 +239,13 @@ impl<T: Element, E: Epilogue<T>> WithSimd for Product<'_, T, E> {
 }
 
 /// [`gemm2`] with one term.
-#[inline(always)]
-pub unsafe fn gemm<S: Simd, T: Element, E: Epilogue<T>>(
-    s: S,
+pub unsafe fn gemm<T: Scalar, E: Epilogue<T>>(
+    isa: InstructionSet,
     rows: usize,
     cols: usize,
     weights: Weights<T>,
     operand: Operand<T>,
     epilogue: &E,
 ) {
-    gemm2(s, rows, cols, [weights, Weights::none()], [operand, Operand::none()], epilogue);
+    gemm2(isa, rows, cols, [weights, Weights::none()], [operand, Operand::none()], epilogue);
 }

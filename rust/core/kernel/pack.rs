@@ -1,8 +1,7 @@
 //! Weights laid out in the order in which tiles read them: panels of rows, within a panel `k` after `k`.
 
-use pulp::Simd;
-
-use super::gemm::{Weights, line, panel_rows};
+use super::dispatch::InstructionSet;
+use super::gemm::{Weights, line};
 use crate::error::Result;
 use crate::memory::Buffer;
 use crate::scalar::Scalar;
@@ -23,9 +22,8 @@ impl<T: Scalar> Packed<T> {
 /// Packs the `rows x k` matrix with entry `(r, k)` at `src[r * row_step + k * k_step]`, conjugated if asked.
 ///
 /// The caller owns all entries.
-#[inline(always)]
-pub unsafe fn pack<S: Simd, T: Scalar>(
-    _: S,
+pub unsafe fn pack<T: Scalar>(
+    isa: InstructionSet,
     rows: usize,
     k: usize,
     src: *const T,
@@ -35,8 +33,8 @@ pub unsafe fn pack<S: Simd, T: Scalar>(
 ) -> Result<Packed<T>> {
     let padded_rows = rows.next_multiple_of(line::<T>());
     let mut data = Buffer::<T>::zeroed(padded_rows * k)?;
-    let panel = panel_rows::<S, T>();
-    let lanes = T::lanes::<S>();
+    let (lanes, tallest) = isa.tile_height::<T>();
+    let panel = tallest * lanes;
     let mut row = 0;
     while row < rows {
         // The height that `gemm2` will give this panel.

@@ -1,64 +1,105 @@
-//! Operations on one or two contiguous vectors, for single reflections.
+//! Operations on one or two contiguous vectors.
 
-use pulp::Simd;
+use pulp::{Simd, WithSimd};
 
+use super::activation::Activation;
+use super::dispatch::InstructionSet;
+use super::epilogue::Lanes;
 use crate::scalar::Scalar;
 
-/// `sum conj(a_i) b_i` over `n` entries. The caller owns both.
-#[inline(always)]
-pub unsafe fn dot<S: Simd, T: Scalar>(s: S, n: usize, a: *const T, b: *const T) -> T {
-    if T::COMPLEX {
-        return dot_plainly(n, a, b);
-    }
-    const CHAINS: usize = 4;
-    let lanes = T::lanes::<S>();
-    let mut sums = [T::splat(s, T::ZERO); CHAINS];
-    let mut i = 0;
-    while i + CHAINS * lanes <= n {
-        for (c, sum) in sums.iter_mut().enumerate() {
-            let at = i + c * lanes;
-            *sum = T::fma(s, T::load(s, a.add(at)), T::load(s, b.add(at)), *sum);
+/// `sum conj(a_i) b_i`.
+pub fn dot<T: Scalar>(isa: InstructionSet, a: &[T], b: &[T]) -> T {
+    isa.dispatch(Dot(a, b))
+}
+
+struct Dot<'a, T>(&'a [T], &'a [T]);
+
+impl<T: Scalar> WithSimd for Dot<'_, T> {
+    type Output = T;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) -> T {
+        const CHAINS: usize = 4;
+        let Self(a, b) = self;
+        let plainly = |a: &[T], b: &[T]| a.iter().zip(b).fold(T::ZERO, |sum, (a, b)| sum + a.conj() * *b);
+        if T::COMPLEX {
+            return plainly(a, b);
         }
-        i += CHAINS * lanes;
-    }
-    while i + lanes <= n {
-        sums[0] = T::fma(s, T::load(s, a.add(i)), T::load(s, b.add(i)), sums[0]);
-        i += lanes;
-    }
-    let sum = T::plus(s, T::plus(s, sums[0], sums[1]), T::plus(s, sums[2], sums[3]));
-    // Registers hold at most 64 bytes.
-    let mut parts = [T::ZERO; 16];
-    T::store(s, parts.as_mut_ptr(), sum);
-    let mut total = dot_plainly(n - i, a.add(i), b.add(i));
-    for &part in &parts[..lanes] {
-        total += part;
-    }
-    total
-}
-
-#[inline(always)]
-unsafe fn dot_plainly<T: Scalar>(n: usize, a: *const T, b: *const T) -> T {
-    let mut total = T::ZERO;
-    for i in 0..n {
-        total += (*a.add(i)).conj() * *b.add(i);
-    }
-    total
-}
-
-/// `y += alpha x` over `n` entries. The caller owns both; they do not overlap.
-#[inline(always)]
-pub unsafe fn axpy<S: Simd, T: Scalar>(s: S, n: usize, alpha: T, x: *const T, y: *mut T) {
-    let mut i = 0;
-    if !T::COMPLEX {
-        let factor = T::splat(s, alpha);
         let lanes = T::lanes::<S>();
-        while i + lanes <= n {
-            T::store(s, y.add(i), T::fma(s, T::load(s, x.add(i)), factor, T::load(s, y.add(i))));
-            i += lanes;
+        let n = a.len().min(b.len());
+        let mut sums = [T::splat(s, T::ZERO); CHAINS];
+        let mut i = 0;
+        // SAFETY: whole registers inside both slices.
+        unsafe {
+            let (p, q) = (a.as_ptr(), b.as_ptr());
+            while i + CHAINS * lanes <= n {
+                for (c, sum) in sums.iter_mut().enumerate() {
+                    let at = i + c * lanes;
+                    *sum = T::fma(s, T::load(s, p.add(at)), T::load(s, q.add(at)), *sum);
+                }
+                i += CHAINS * lanes;
+            }
+            while i + lanes <= n {
+                sums[0] = T::fma(s, T::load(s, p.add(i)), T::load(s, q.add(i)), sums[0]);
+                i += lanes;
+            }
+        }
+        let sum = T::plus(s, T::plus(s, sums[0], sums[1]), T::plus(s, sums[2], sums[3]));
+        // A register holds at most 64 bytes.
+        let mut parts = [T::ZERO; 16];
+        // SAFETY: as said.
+        unsafe { T::store(s, parts.as_mut_ptr(), sum) };
+        parts[..lanes].iter().fold(plainly(&a[i..], &b[i..]), |sum, &part| sum + part)
+    }
+}
+
+/// `y += alpha x`.
+pub fn axpy<T: Scalar>(isa: InstructionSet, alpha: T, x: &[T], y: &mut [T]) {
+    isa.dispatch(
+        #[inline(always)]
+        || y.iter_mut().zip(x).for_each(|(y, &x)| *y += alpha * x),
+    );
+}
+
+/// `a <- tanh a`.
+pub fn tanh<T: Scalar>(isa: InstructionSet, a: &mut [T]) {
+    isa.dispatch(Tanh(a));
+}
+
+struct Tanh<'a, T>(&'a mut [T]);
+
+impl<T: Scalar> WithSimd for Tanh<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        for a in self.0.chunks_mut(T::lanes::<S>()) {
+            let lanes = Lanes::<S, T>::first(s, a.len());
+            // SAFETY: the lanes of one chunk.
+            unsafe { lanes.store(a.as_mut_ptr(), T::tanh(s, lanes.load(a.as_ptr()))) };
         }
     }
-    while i < n {
-        *y.add(i) += alpha * *x.add(i);
-        i += 1;
+}
+
+/// `g <- g phi'`, given `h = phi(a)`, for pointwise `phi`.
+pub fn activation_gradient<T: Scalar>(isa: InstructionSet, activation: Activation<'_, T>, g: &mut [T], h: &[T]) {
+    isa.dispatch(ActivationGradient(activation, g, h));
+}
+
+struct ActivationGradient<'a, T: Scalar>(Activation<'a, T>, &'a mut [T], &'a [T]);
+
+impl<T: Scalar> WithSimd for ActivationGradient<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        let lanes = T::lanes::<S>();
+        for (g, h) in self.1.chunks_mut(lanes).zip(self.2.chunks(lanes)) {
+            let lanes = Lanes::<S, T>::first(s, g.len());
+            // SAFETY: the lanes of one chunk of both.
+            unsafe {
+                lanes.store(g.as_mut_ptr(), self.0.fused_gradient(s, lanes.load(g.as_ptr()), lanes.load(h.as_ptr())))
+            };
+        }
     }
 }

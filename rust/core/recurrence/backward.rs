@@ -10,18 +10,19 @@
 //! `delta`, `q` and copies of `h_{t-1}`, `z` and `x` of some steps lie in a ring that stays in the cache; the sums take
 //! the whole ring at a time.
 
-use pulp::{Simd, WithSimd};
-
 use super::Sequence;
 use super::transition::{Matrices, Transition};
 use crate::apply::Diagonal;
-use crate::dense::transpose;
-use crate::error::Result;
+use crate::dense::{adjoint, transpose};
+use crate::error::{Error, Result};
 use crate::gradient;
-use crate::kernel::epilogue::{Columns, Lanes, StepBack, Store};
+use crate::kernel::activation::Activation;
+use crate::kernel::dispatch::InstructionSet;
+use crate::kernel::epilogue::{Columns, StepBack, Store};
 use crate::kernel::gemm::{Operand, Weights, gemm};
 use crate::kernel::pack::{Packed, pack};
-use crate::memory::{Buffer, Shared, padded};
+use crate::kernel::vector::activation_gradient;
+use crate::memory::{Buffer, Shared, filled, padded};
 use crate::parallel::{Cancel, Context};
 use crate::scalar::Scalar;
 use crate::wy::CompactWy;
@@ -43,11 +44,13 @@ pub struct SequenceGradients<'a, T: Scalar> {
     pub bias: Option<&'a mut [T]>,
     /// `dL/dtheta (n,)`.
     pub phases: Option<&'a mut [T::Real]>,
+    /// Gradient of modReLU's bias.
+    pub activation_bias: Option<&'a mut [T::Real]>,
 }
 
 /// Gradients of a loss given by `grad_h (rows, n)`, its gradient of every state, and `grad_last (batch, n)`, its gradient
 /// of each sequence's last state; what is `None` is zero. `tape` is what the forward pass left; without it `z` is made
-/// again.
+/// again, and OPLU is refused.
 pub fn backward<T: Scalar>(
     context: &mut Context<'_>,
     sequence: &Sequence<'_, T>,
@@ -55,92 +58,81 @@ pub fn backward<T: Scalar>(
     tape: Option<&[T]>,
     grad_h: Option<&[T]>,
     grad_last: Option<&[T]>,
-    gradients: SequenceGradients<'_, T>,
+    mut gradients: SequenceGradients<'_, T>,
 ) -> Result<()> {
-    struct Op<'a, 'c, T: Scalar> {
-        context: &'a mut Context<'c>,
-        sequence: &'a Sequence<'a, T>,
-        h: &'a [T],
-        tape: Option<&'a [T]>,
-        grad_h: Option<&'a [T]>,
-        grad_last: Option<&'a [T]>,
-        gradients: SequenceGradients<'a, T>,
-    }
-    impl<T: Scalar> WithSimd for Op<'_, '_, T> {
-        type Output = Result<()>;
-        #[inline(always)]
-        fn with_simd<S: Simd>(self, s: S) -> Result<()> {
-            let Self { context, sequence, h, tape, grad_h, grad_last, mut gradients } = self;
-            let (n, d) = (sequence.u.n(), sequence.d);
-            let wy = CompactWy::new(s, sequence.u)?;
-            let matrices = Matrices::new(s, context, &wy, sequence)?;
-            let back = matrices.transition(s, n, !sequence.adjoint)?;
-            let wants_u = gradients.u.is_some() || gradients.phases.is_some();
-            let project = match (&matrices, tape) {
-                (Matrices::LowRank { p, q, rank }, None) if wants_u => {
-                    let p = if sequence.adjoint { q } else { p };
-                    // SAFETY: `rank` columns of n numbers.
-                    Some(unsafe { pack(s, *rank, n, p.ptr(), padded::<T>(n), 1, true) }?)
-                }
-                _ => None,
-            };
-            let input_adjoint = match (&gradients.x, sequence.input_weight) {
-                // SAFETY: V has n rows of d numbers.
-                (Some(_), Some(v)) => Some(unsafe { pack(s, d, n, v.as_ptr(), 1, d, true) }?),
-                _ => None,
-            };
-            drop(matrices);
-            let run = Run {
-                sequence,
-                back,
-                project,
-                input_adjoint,
-                width: sequence.tape_width()?,
-                h,
-                tape,
-                grad_h,
-                grad_last,
-                grad_x: gradients.x.as_deref_mut().map(|x| Shared(x.as_mut_ptr())),
-                grad_h0: gradients.h0.as_deref_mut().map(|x| Shared(x.as_mut_ptr())),
-            };
-            let bounds = sequence.slices();
-            let mut parts = Vec::with_capacity(bounds.len());
-            for _ in 1..bounds.len() {
-                parts.push(Sums::new(&run, wants_u, gradients.input_weight.is_some(), gradients.bias.is_some())?);
-            }
-            let shared = Shared(parts.as_mut_ptr());
-            context.run(bounds.len() - 1, 2 * sequence.flops(), &|i, cancel| {
-                // SAFETY: task i alone uses part i.
-                let sums = unsafe { &mut *shared.get().add(i) };
-                s.vectorize(
-                    #[inline(always)]
-                    || run.slice(s, (bounds[i], bounds[i + 1]), sums, cancel),
-                )
-            })?;
-            let mut parts = parts.into_iter();
-            let mut total = parts.next().expect("a batch has at least one slice");
-            parts.for_each(|part| total.merge(&part));
-            if let Some(bias) = gradients.bias {
-                bias.copy_from_slice(&total.bias[..n]);
-            }
-            if let Some(input_weight) = gradients.input_weight {
-                transpose(n, d, &total.input, padded::<T>(n), input_weight, d);
-            }
-            total.finish(s, context, &wy, sequence, gradients.u, gradients.phases)
-        }
-    }
     if sequence.steps.rows() == 0 {
-        let SequenceGradients { u, x, h0, input_weight, bias, phases } = gradients;
+        let SequenceGradients { u, x, h0, input_weight, bias, phases, activation_bias } = gradients;
         for gradient in [u, x, h0, input_weight, bias].into_iter().flatten() {
             gradient.fill(T::ZERO);
         }
-        phases.into_iter().for_each(|x| x.fill(T::Real::ZERO));
+        phases.into_iter().chain(activation_bias).for_each(|x| x.fill(T::Real::ZERO));
         return Ok(());
     }
-    context.isa.dispatch(Op { context, sequence, h, tape, grad_h, grad_last, gradients })
+    if sequence.activation == Activation::Oplu && tape.is_none() {
+        return Err(Error::InvalidArgument("oplu: the backward pass needs the tape of the forward pass".to_owned()));
+    }
+    let (n, d, isa) = (sequence.u.n(), sequence.d, context.isa);
+    let wy = CompactWy::new(isa, sequence.u)?;
+    let matrices = Matrices::new(context, &wy, sequence)?;
+    let back = matrices.transition(isa, n, !sequence.adjoint)?;
+    let wants_u = gradients.u.is_some() || gradients.phases.is_some();
+    let project = match (&matrices, tape) {
+        (Matrices::LowRank { p, q, rank }, None) if wants_u => {
+            let p = if sequence.adjoint { q } else { p };
+            // SAFETY: `rank` columns of n numbers.
+            Some(unsafe { pack(isa, *rank, n, p.ptr(), padded::<T>(n), 1, true) }?)
+        }
+        _ => None,
+    };
+    let input_adjoint = match (&gradients.x, sequence.input_weight) {
+        // SAFETY: V has n rows of d numbers.
+        (Some(_), Some(v)) => Some(unsafe { pack(isa, d, n, v.as_ptr(), 1, d, true) }?),
+        _ => None,
+    };
+    drop(matrices);
+    let run = Run {
+        isa,
+        sequence,
+        back,
+        project,
+        input_adjoint,
+        rank: sequence.rank()?,
+        width: sequence.tape_width()?,
+        h,
+        tape,
+        grad_h,
+        grad_last,
+        grad_x: gradients.x.as_deref_mut().map(|x| Shared(x.as_mut_ptr())),
+        grad_h0: gradients.h0.as_deref_mut().map(|x| Shared(x.as_mut_ptr())),
+    };
+    let bounds = sequence.slices();
+    let mut parts = Vec::with_capacity(bounds.len());
+    for _ in 1..bounds.len() {
+        parts.push(Sums::new(&run, wants_u, gradients.input_weight.is_some(), gradients.bias.is_some())?);
+    }
+    let shared = Shared(parts.as_mut_ptr());
+    context.run(bounds.len() - 1, 2 * sequence.flops(), &|i, cancel| {
+        // SAFETY: task i alone uses part i.
+        let sums = unsafe { &mut *shared.get().add(i) };
+        run.slice((bounds[i], bounds[i + 1]), sums, cancel)
+    })?;
+    let mut parts = parts.into_iter();
+    let mut total = parts.next().expect("a batch has at least one slice");
+    parts.for_each(|part| total.merge(&part));
+    if let Some(bias) = gradients.bias {
+        bias.copy_from_slice(&total.bias[..n]);
+    }
+    if let Some(activation_bias) = gradients.activation_bias {
+        activation_bias.copy_from_slice(&total.activation_bias);
+    }
+    if let Some(input_weight) = gradients.input_weight {
+        transpose(n, d, &total.input, padded::<T>(n), input_weight, d);
+    }
+    total.finish(context, &wy, sequence, gradients.u, gradients.phases)
 }
 
 struct Run<'a, T: Scalar> {
+    isa: InstructionSet,
     sequence: &'a Sequence<'a, T>,
     /// The step with the adjoint.
     back: Transition<T>,
@@ -148,6 +140,8 @@ struct Run<'a, T: Scalar> {
     project: Option<Packed<T>>,
     /// `V*`.
     input_adjoint: Option<Packed<T>>,
+    rank: usize,
+    /// Numbers a row of the tape: `z`, then OPLU's flags.
     width: usize,
     h: &'a [T],
     tape: Option<&'a [T]>,
@@ -165,6 +159,7 @@ struct Sums<T: Scalar> {
     c2: Buffer<T>,
     input: Buffer<T>,
     bias: Buffer<T>,
+    activation_bias: Vec<T::Real>,
 }
 
 impl<T: Scalar> Sums<T> {
@@ -172,7 +167,7 @@ impl<T: Scalar> Sums<T> {
         let ld = padded::<T>(run.sequence.u.n());
         let (c1, c2) = match run.back {
             _ if !u => (0, 0),
-            Transition::LowRank { .. } => (run.width, run.width),
+            Transition::LowRank { .. } => (run.rank, run.rank),
             Transition::Dense(_) => (run.sequence.u.n(), 0),
         };
         Ok(Self {
@@ -180,6 +175,10 @@ impl<T: Scalar> Sums<T> {
             c2: Buffer::zeroed(c2 * ld)?,
             input: Buffer::zeroed(if input { run.sequence.d * ld } else { 0 })?,
             bias: Buffer::zeroed(if bias { ld } else { 0 })?,
+            activation_bias: match run.sequence.activation {
+                Activation::ModRelu(bias) => filled(bias.len(), T::Real::ZERO)?,
+                _ => Vec::new(),
+            },
         })
     }
 
@@ -193,13 +192,12 @@ impl<T: Scalar> Sums<T> {
         for (sum, part) in pairs {
             sum.iter_mut().zip(part.iter()).for_each(|(a, b)| *a += *b);
         }
+        self.activation_bias.iter_mut().zip(&other.activation_bias).for_each(|(a, b)| *a += *b);
     }
 
     /// `dL/dU` and `dL/dtheta`. A recurrence with `W*` exchanges the roles of states and gradients.
-    #[inline(always)]
-    fn finish<S: Simd>(
+    fn finish(
         self,
-        s: S,
         context: &mut Context<'_>,
         wy: &CompactWy<T>,
         sequence: &Sequence<'_, T>,
@@ -213,14 +211,9 @@ impl<T: Scalar> Sums<T> {
                 return Ok(());
             }
             if sequence.adjoint {
-                let mut adjoint = Buffer::zeroed(n * ld)?;
-                transpose(n, n, &outer, ld, &mut adjoint, ld);
-                if T::COMPLEX {
-                    adjoint.iter_mut().for_each(|x| *x = x.conj());
-                }
-                outer = adjoint;
+                outer = adjoint(n, &outer)?;
             }
-            return gradient::from_outer(s, context, wy, u, &sequence.diagonal, outer, grad_u, grad_phases);
+            return gradient::from_outer(context, wy, u, &sequence.diagonal, outer, grad_u, grad_phases);
         }
         let Some(grad_u) = grad_u else { return Ok(()) };
         let (c1, mut c2) = if sequence.adjoint { (self.c2, self.c1) } else { (self.c1, self.c2) };
@@ -234,7 +227,7 @@ impl<T: Scalar> Sums<T> {
             }
             grad_u1 = Some(sum);
         }
-        gradient::from_sums(s, context, wy, &c1, &mut c2)?;
+        gradient::from_sums(context, wy, &c1, &mut c2)?;
         wy.write_gradient(&c2, u, grad_u);
         if let Some(grad_u1) = grad_u1 {
             grad_u[n * u.m() - 1] = grad_u1;
@@ -254,9 +247,8 @@ struct Ring<T: Scalar> {
 
 impl<T: Scalar> Run<'_, T> {
     /// All steps of the sequences `slice.0..slice.1`, backwards.
-    #[inline(always)]
-    fn slice<S: Simd>(&self, s: S, slice: (usize, usize), sums: &mut Sums<T>, cancel: &Cancel) -> Result<()> {
-        let (n, d, width) = (self.sequence.u.n(), self.sequence.d, self.width);
+    fn slice(&self, slice: (usize, usize), sums: &mut Sums<T>, cancel: &Cancel) -> Result<()> {
+        let (n, d, width) = (self.sequence.u.n(), self.sequence.d, self.rank);
         let steps = &self.sequence.steps;
         let (ld, ld_z) = (padded::<T>(n), padded::<T>(width));
         let batch = slice.1 - slice.0;
@@ -273,16 +265,21 @@ impl<T: Scalar> Run<'_, T> {
         while steps.rows_of(last, slice).1 == 0 {
             last -= 1;
         }
-        self.enter(s, slice, last, 0, ring.delta.ptr_mut());
+        self.enter(slice, last, 0, ring.delta.ptr_mut());
+        self.finish_activation(slice, last, ring.delta.ptr_mut(), sums);
         let mut high = last + 1;
         while high > 0 {
             cancel.check()?;
             let low = high.saturating_sub(block);
             let mut base = 0;
             for t in (low..high).rev() {
-                base += self.step(s, slice, t, base, &mut ring);
+                let count = self.step(slice, t, base, &mut ring);
+                base += count;
+                if t > 0 {
+                    self.finish_activation(slice, t - 1, ring.delta.ptr_mut().wrapping_add(base * ld), sums);
+                }
             }
-            self.sum(s, base, &mut ring, sums);
+            self.sum(base, &mut ring, sums);
             if low > 0 {
                 let carried = steps.rows_of(low - 1, slice).1;
                 ring.delta.copy_within(base * ld..(base + carried) * ld, 0);
@@ -293,37 +290,47 @@ impl<T: Scalar> Run<'_, T> {
     }
 
     /// `delta = phi'(h) o dL/dh` for the sequences from `first` (within the slice) on that end at step `t`.
-    #[inline(always)]
-    fn enter<S: Simd>(&self, s: S, slice: (usize, usize), t: usize, first: usize, delta: *mut T) {
+    fn enter(&self, slice: (usize, usize), t: usize, first: usize, delta: *mut T) {
         let n = self.sequence.u.n();
         let ld = padded::<T>(n);
         let (row, count) = self.sequence.steps.rows_of(t, slice);
         for b in first..count {
-            let mut i = 0;
-            while i < n {
-                let lanes = Lanes::<S, T>::first(s, n - i);
-                // SAFETY: row `row + b` of h and dL/dh and row `slice.0 + b` of grad_last have n numbers; delta has room.
-                unsafe {
-                    let mut g = T::splat(s, T::ZERO);
-                    if let Some(grad_h) = self.grad_h {
-                        g = lanes.load(grad_h.as_ptr().add((row + b) * n + i));
-                    }
-                    if let Some(grad_last) = self.grad_last {
-                        g = T::plus(s, g, lanes.load(grad_last.as_ptr().add((slice.0 + b) * n + i)));
-                    }
-                    let h = lanes.load(self.h.as_ptr().add((row + b) * n + i));
-                    lanes.store(delta.add(b * ld + i), self.sequence.activation.fused_gradient(s, g, h));
-                }
-                i += T::lanes::<S>();
+            // SAFETY: delta has room.
+            let delta = unsafe { std::slice::from_raw_parts_mut(delta.add(b * ld), n) };
+            match self.grad_h {
+                Some(grad_h) => delta.copy_from_slice(&grad_h[(row + b) * n..][..n]),
+                None => delta.fill(T::ZERO),
+            }
+            if let Some(grad_last) = self.grad_last {
+                delta.iter_mut().zip(&grad_last[(slice.0 + b) * n..]).for_each(|(g, &x)| *g += x);
+            }
+            activation_gradient(self.isa, self.sequence.activation, delta, &self.h[(row + b) * n..][..n]);
+        }
+    }
+
+    /// The part of `phi'` that pairs entries, for all `delta` of step `t`.
+    fn finish_activation(&self, slice: (usize, usize), t: usize, delta: *mut T, sums: &mut Sums<T>) {
+        if !self.sequence.activation.pairs() {
+            return;
+        }
+        let n = self.sequence.u.n();
+        let ld = padded::<T>(n);
+        let (row, count) = self.sequence.steps.rows_of(t, slice);
+        for b in 0..count {
+            let h = self.h[(row + b) * n..].as_ptr();
+            let flags = self.tape.map_or(std::ptr::null(), |tape| tape[(row + b) * self.width + self.rank..].as_ptr());
+            // SAFETY: rows of n numbers, and n / 2 bytes of flags for OPLU.
+            unsafe {
+                let delta = delta.add(b * ld);
+                self.sequence.activation.finish_gradient(delta, h, n, flags.cast(), &mut sums.activation_bias);
             }
         }
     }
 
     /// From `delta_t` in ring rows `base..` to `delta_{t-1}` behind them. Returns how many rows step `t` has.
-    #[inline(always)]
-    fn step<S: Simd>(&self, s: S, slice: (usize, usize), t: usize, base: usize, ring: &mut Ring<T>) -> usize {
+    fn step(&self, slice: (usize, usize), t: usize, base: usize, ring: &mut Ring<T>) -> usize {
         let Sequence { steps, activation, h0, x, d, .. } = self.sequence;
-        let (n, d, width) = (self.sequence.u.n(), *d, self.width);
+        let (n, d, width) = (self.sequence.u.n(), *d, self.rank);
         let (ld, ld_z) = (padded::<T>(n), padded::<T>(width));
         let (row, count) = steps.rows_of(t, slice);
         let delta = ring.delta.ptr().wrapping_add(base * ld);
@@ -337,7 +344,7 @@ impl<T: Scalar> Run<'_, T> {
                 && let Some(tape) = self.tape
             {
                 for b in 0..count {
-                    let z = &tape[(row + b) * width..(row + b + 1) * width];
+                    let z = &tape[(row + b) * self.width..][..width];
                     ring.z[(base + b) * ld_z..][..width].copy_from_slice(z);
                 }
             }
@@ -347,7 +354,7 @@ impl<T: Scalar> Run<'_, T> {
             match (self.grad_x, &self.input_adjoint) {
                 (Some(grad_x), Some(input_adjoint)) => {
                     let store = Store { out: Columns::new(grad_x.get().add(row * d), d), add: Columns::none() };
-                    gemm(s, d, count, input_adjoint.weights(), Operand::columns(delta, ld), &store);
+                    gemm(self.isa, d, count, input_adjoint.weights(), Operand::columns(delta, ld), &store);
                 }
                 (Some(grad_x), None) => {
                     for b in 0..count {
@@ -360,7 +367,7 @@ impl<T: Scalar> Run<'_, T> {
             let (weights, operand, next) = match &self.back {
                 Transition::LowRank { project, expand } => {
                     let store = Store { out: Columns::new(q, ld_z), add: Columns::none() };
-                    gemm(s, width, count, project.weights(), operand, &store);
+                    gemm(self.isa, width, count, project.weights(), operand, &store);
                     (expand.weights(), Operand::columns(q.cast_const(), ld_z), Columns::new(delta, ld))
                 }
                 Transition::Dense(w) => (w.weights(), operand, Columns::none()),
@@ -376,7 +383,7 @@ impl<T: Scalar> Run<'_, T> {
                 }
                 if let Some(grad_h0) = self.grad_h0 {
                     let out = Columns::new(grad_h0.get().add(slice.0 * n), n);
-                    gemm(s, n, count, weights, operand, &Store { out, add: next });
+                    gemm(self.isa, n, count, weights, operand, &Store { out, add: next });
                 }
                 return count;
             }
@@ -391,16 +398,15 @@ impl<T: Scalar> Run<'_, T> {
                 activation: *activation,
                 ahead,
             };
-            gemm(s, n, count, weights, operand, &epilogue);
+            gemm(self.isa, n, count, weights, operand, &epilogue);
         }
-        self.enter(s, slice, t - 1, count, next_delta);
+        self.enter(slice, t - 1, count, next_delta);
         count
     }
 
     /// Adds `rows` rows of the ring to the sums.
-    #[inline(always)]
-    fn sum<S: Simd>(&self, s: S, rows: usize, ring: &mut Ring<T>, sums: &mut Sums<T>) {
-        let (n, d, width) = (self.sequence.u.n(), self.sequence.d, self.width);
+    fn sum(&self, rows: usize, ring: &mut Ring<T>, sums: &mut Sums<T>) {
+        let (n, d, width) = (self.sequence.u.n(), self.sequence.d, self.rank);
         let (ld, ld_z) = (padded::<T>(n), padded::<T>(width));
         let delta = Weights::strided(ring.delta.ptr(), ld, rows);
         let h = Weights::strided(ring.h.ptr(), ld, rows);
@@ -415,7 +421,7 @@ impl<T: Scalar> Run<'_, T> {
                 && let Some(project) = &self.project
             {
                 let store = Store { out: Columns::new(ring.z.ptr(), ld_z), add: Columns::none() };
-                gemm(s, width, rows, project.weights(), Operand::columns(ring.h.ptr(), ld), &store);
+                gemm(self.isa, width, rows, project.weights(), Operand::columns(ring.h.ptr(), ld), &store);
             }
             if T::COMPLEX {
                 // The operands of the sums are conjugates; nothing else needs these rows any more.
@@ -424,17 +430,17 @@ impl<T: Scalar> Run<'_, T> {
                 conjugated.into_iter().chain([&mut ring.z]).flat_map(|x| x.iter_mut()).for_each(|x| *x = x.conj());
             }
             if !sums.c2.is_empty() {
-                gemm(s, n, width, delta, Operand::rows(ring.z.ptr(), ld_z), &add(&mut sums.c1));
-                gemm(s, n, width, h, Operand::rows(ring.q.ptr(), ld_z), &add(&mut sums.c2));
+                gemm(self.isa, n, width, delta, Operand::rows(ring.z.ptr(), ld_z), &add(&mut sums.c1));
+                gemm(self.isa, n, width, h, Operand::rows(ring.q.ptr(), ld_z), &add(&mut sums.c2));
             } else if !sums.c1.is_empty() {
-                gemm(s, n, n, delta, Operand::rows(ring.h.ptr(), ld), &add(&mut sums.c1));
+                gemm(self.isa, n, n, delta, Operand::rows(ring.h.ptr(), ld), &add(&mut sums.c1));
             }
             if !sums.input.is_empty() {
-                gemm(s, n, d, delta, Operand::rows(ring.x.ptr(), d), &add(&mut sums.input));
+                gemm(self.isa, n, d, delta, Operand::rows(ring.x.ptr(), d), &add(&mut sums.input));
             }
             if !sums.bias.is_empty() {
                 let ones = Operand { ptr: &raw const one, col: 0, step: 0 };
-                gemm(s, n, 1, delta, ones, &add(&mut sums.bias));
+                gemm(self.isa, n, 1, delta, ones, &add(&mut sums.bias));
             }
         }
     }

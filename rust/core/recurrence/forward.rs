@@ -1,10 +1,10 @@
 //! The states of a sequence.
 
-use pulp::{Simd, WithSimd};
-
 use super::Sequence;
 use super::transition::{Matrices, Transition};
 use crate::error::Result;
+use crate::kernel::activation::Activation;
+use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, Step, Store};
 use crate::kernel::gemm::{Operand, Weights, gemm, gemm2};
 use crate::kernel::pack::{Packed, pack};
@@ -23,48 +23,36 @@ pub fn forward<T: Scalar>(
     h: &mut [T],
     tape: Option<&mut [T]>,
 ) -> Result<()> {
-    struct Op<'a, 'c, T: Scalar>(&'a mut Context<'c>, &'a Sequence<'a, T>, &'a mut [T], Option<&'a mut [T]>);
-    impl<T: Scalar> WithSimd for Op<'_, '_, T> {
-        type Output = Result<()>;
-        #[inline(always)]
-        fn with_simd<S: Simd>(self, s: S) -> Result<()> {
-            let Op(context, sequence, h, tape) = self;
-            let n = sequence.u.n();
-            let wy = CompactWy::new(s, sequence.u)?;
-            let matrices = Matrices::new(s, context, &wy, sequence)?;
-            let run = Run {
-                sequence,
-                transition: matrices.transition(s, n, sequence.adjoint)?,
-                // SAFETY: V has n rows of d numbers.
-                input: sequence
-                    .input_weight
-                    .map(|v| unsafe { pack(s, n, sequence.d, v.as_ptr(), sequence.d, 1, false) })
-                    .transpose()?,
-                zeros: Buffer::zeroed(n)?,
-                width: sequence.tape_width()?,
-                h: Shared(h.as_mut_ptr()),
-                tape: tape.map(|tape| Shared(tape.as_mut_ptr())),
-            };
-            let bounds = sequence.slices();
-            context.run(bounds.len() - 1, sequence.flops(), &|i, cancel| {
-                s.vectorize(
-                    #[inline(always)]
-                    || run.slice(s, (bounds[i], bounds[i + 1]), cancel),
-                )
-            })
-        }
-    }
     if sequence.steps.rows() == 0 {
         return Ok(());
     }
-    context.isa.dispatch(Op(context, sequence, h, tape))
+    let (n, d, isa) = (sequence.u.n(), sequence.d, context.isa);
+    let wy = CompactWy::new(isa, sequence.u)?;
+    let matrices = Matrices::new(context, &wy, sequence)?;
+    let run = Run {
+        isa,
+        sequence,
+        transition: matrices.transition(isa, n, sequence.adjoint)?,
+        // SAFETY: V has n rows of d numbers.
+        input: sequence.input_weight.map(|v| unsafe { pack(isa, n, d, v.as_ptr(), d, 1, false) }).transpose()?,
+        zeros: Buffer::zeroed(n)?,
+        rank: sequence.rank()?,
+        width: sequence.tape_width()?,
+        h: Shared(h.as_mut_ptr()),
+        tape: tape.map(|tape| Shared(tape.as_mut_ptr())),
+    };
+    let bounds = sequence.slices();
+    context.run(bounds.len() - 1, sequence.flops(), &|i, cancel| run.slice((bounds[i], bounds[i + 1]), cancel))
 }
 
 struct Run<'a, T: Scalar> {
+    isa: InstructionSet,
     sequence: &'a Sequence<'a, T>,
     transition: Transition<T>,
     input: Option<Packed<T>>,
     zeros: Buffer<T>,
+    rank: usize,
+    /// Numbers a row of the tape: `z`, then OPLU's flags.
     width: usize,
     h: Shared<T>,
     tape: Option<Shared<T>>,
@@ -72,11 +60,10 @@ struct Run<'a, T: Scalar> {
 
 impl<T: Scalar> Run<'_, T> {
     /// All steps of the sequences `slice.0..slice.1`.
-    #[inline(always)]
-    fn slice<S: Simd>(&self, s: S, slice: (usize, usize), cancel: &Cancel) -> Result<()> {
+    fn slice(&self, slice: (usize, usize), cancel: &Cancel) -> Result<()> {
         let Sequence { steps, activation, d, x, .. } = self.sequence;
         let (n, d) = (self.sequence.u.n(), *d);
-        let scratch_ld = padded::<T>(self.width);
+        let scratch_ld = padded::<T>(self.rank);
         let mut scratch = Buffer::<T>::zeroed(if self.tape.is_none() { (slice.1 - slice.0) * scratch_ld } else { 0 })?;
         let (mut previous, mut previous_ld) = match self.sequence.h0 {
             Some(h0) => (h0[slice.0 * n..].as_ptr(), n),
@@ -113,14 +100,35 @@ impl<T: Scalar> Run<'_, T> {
                             Some(tape) => Columns::new(tape.get().add(row * self.width), self.width),
                             None => Columns::new(scratch.ptr_mut(), scratch_ld),
                         };
-                        gemm(s, self.width, count, project.weights(), state, &Store { out: z, add: Columns::none() });
+                        gemm(
+                            self.isa,
+                            self.rank,
+                            count,
+                            project.weights(),
+                            state,
+                            &Store { out: z, add: Columns::none() },
+                        );
                         let step = Step { previous: Columns::new(previous, previous_ld), ..step };
                         let operands = [Operand::columns(z.ptr, z.ld), input];
-                        gemm2(s, n, count, [expand.weights(), input_weights], operands, &step);
+                        gemm2(self.isa, n, count, [expand.weights(), input_weights], operands, &step);
                     }
-                    Transition::Dense(w) => gemm2(s, n, count, [w.weights(), input_weights], [state, input], &step),
+                    Transition::Dense(w) => {
+                        gemm2(self.isa, n, count, [w.weights(), input_weights], [state, input], &step)
+                    }
                 }
-                activation.finish_column(s, out, count * n);
+                if matches!(activation, Activation::Tanh) {
+                    activation.finish(self.isa, out, count * n, std::ptr::null_mut());
+                } else if activation.pairs() {
+                    for b in 0..count {
+                        let flags = self.tape.map(|tape| tape.get().add((row + b) * self.width + self.rank));
+                        activation.finish(
+                            self.isa,
+                            out.add(b * n),
+                            n,
+                            flags.map_or(std::ptr::null_mut(), <*mut T>::cast),
+                        );
+                    }
+                }
             }
             (previous, previous_ld) = (out, n);
         }

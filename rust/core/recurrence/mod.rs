@@ -33,7 +33,7 @@ pub struct Sequence<'a, T: Scalar> {
     /// The recurrence runs with `W*`.
     pub adjoint: bool,
     /// `phi`.
-    pub activation: Activation<T>,
+    pub activation: Activation<'a, T>,
     /// `wy` or `dense`; `None` lets the shape decide.
     pub method: Option<Method>,
     /// Which rows belong to which step.
@@ -64,9 +64,15 @@ impl<T: Scalar> Sequence<'_, T> {
         }
     }
 
-    /// Numbers a row that the forward pass may leave for the backward pass; 0 if it needs none.
-    pub fn tape_width(&self) -> Result<usize> {
+    /// Columns of `P` and `Q`; 0 where `W` is formed.
+    fn rank(&self) -> Result<usize> {
         Ok(if self.method()? == Method::Dense { 0 } else { self.u.m() })
+    }
+
+    /// Numbers a row that the forward pass leaves on the tape: `z`, which the backward pass can make again, and the flags
+    /// of OPLU, which it cannot; 0 if there are none.
+    pub fn tape_width(&self) -> Result<usize> {
+        Ok(self.rank()? + self.activation.flag_width(self.u.n()))
     }
 
     /// Parts of the batch, each a task.

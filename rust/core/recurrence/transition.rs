@@ -1,12 +1,11 @@
 //! The weights of a step, packed once for a whole sequence.
 
-use pulp::Simd;
-
 use super::Sequence;
 use crate::apply::Diagonal;
 use crate::dense::Dense;
 use crate::error::Result;
 use crate::gradient::v_n;
+use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::pack::{Packed, pack};
 use crate::memory::{Buffer, padded};
 use crate::parallel::Context;
@@ -36,21 +35,15 @@ pub enum Matrices<T: Scalar> {
 }
 
 impl<T: Scalar> Matrices<T> {
-    #[inline(always)]
-    pub fn new<S: Simd>(
-        s: S,
-        context: &mut Context<'_>,
-        wy: &CompactWy<T>,
-        sequence: &Sequence<'_, T>,
-    ) -> Result<Self> {
+    pub fn new(context: &mut Context<'_>, wy: &CompactWy<T>, sequence: &Sequence<'_, T>) -> Result<Self> {
         if sequence.method()? == Method::Dense {
-            return Ok(Self::Dense(Dense::new(s, context, wy, &sequence.diagonal)?));
+            return Ok(Self::Dense(Dense::new(context, wy, &sequence.diagonal)?));
         }
         let (n, k, ld) = (wy.n, wy.k, wy.ld_n());
         let rank = sequence.u.m();
         let (mut p, mut q) = (Buffer::zeroed(rank * ld)?, Buffer::zeroed(rank * ld)?);
         p[..k * ld].copy_from_slice(&wy.v[..k * ld]);
-        q[..k * ld].copy_from_slice(&v_n(s, context, wy)?[..k * ld]);
+        q[..k * ld].copy_from_slice(&v_n(context, wy)?[..k * ld]);
         if let Diagonal::Last(u1) = sequence.diagonal {
             for j in 0..k {
                 p[j * ld + n - 1] = p[j * ld + n - 1] * u1;
@@ -62,8 +55,7 @@ impl<T: Scalar> Matrices<T> {
     }
 
     /// The step of the recurrence, or (`back`) that of its gradients, which is the step with the adjoint.
-    #[inline(always)]
-    pub fn transition<S: Simd>(&self, s: S, n: usize, adjoint: bool) -> Result<Transition<T>> {
+    pub fn transition(&self, isa: InstructionSet, n: usize, adjoint: bool) -> Result<Transition<T>> {
         let ld = padded::<T>(n);
         // SAFETY: all matrices have n rows in columns of ld numbers.
         unsafe {
@@ -71,13 +63,13 @@ impl<T: Scalar> Matrices<T> {
                 Self::LowRank { p, q, rank } => {
                     let (p, q) = if adjoint { (q, p) } else { (p, q) };
                     Ok(Transition::LowRank {
-                        project: pack(s, *rank, n, p.ptr(), ld, 1, true)?,
-                        expand: pack(s, n, *rank, q.ptr(), 1, ld, false)?,
+                        project: pack(isa, *rank, n, p.ptr(), ld, 1, true)?,
+                        expand: pack(isa, n, *rank, q.ptr(), 1, ld, false)?,
                     })
                 }
                 Self::Dense(w) => {
                     let (row, column) = if adjoint { (ld, 1) } else { (1, ld) };
-                    Ok(Transition::Dense(pack(s, n, n, w.w.ptr(), row, column, adjoint)?))
+                    Ok(Transition::Dense(pack(isa, n, n, w.w.ptr(), row, column, adjoint)?))
                 }
             }
         }

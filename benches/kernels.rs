@@ -1,0 +1,60 @@
+//! The hot products of a recurrent step alone, as a share of the FMA peak.
+
+mod peak;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use householder::kernel::activation::Activation;
+use householder::kernel::dispatch::InstructionSet;
+use householder::kernel::epilogue::{Columns, Step, Store};
+use householder::kernel::gemm::{Operand, gemm};
+use householder::kernel::pack::pack;
+use householder::memory::{Buffer, padded};
+use householder::scalar::Scalar;
+
+fn steps<T: Scalar>(criterion: &mut Criterion, type_name: &str) {
+    for isa in InstructionSet::available() {
+        let peak = peak::peak::<T>(isa);
+        for (n, m, batch) in [(128, 16, 25), (256, 32, 25), (512, 32, 32), (512, 64, 32), (100, 33, 25), (512, 64, 1)] {
+            let ld = padded::<T>(m);
+            let weights = Buffer::<T>::zeroed(n * m).unwrap();
+            let (h, mut next) = (Buffer::<T>::zeroed(n * batch).unwrap(), Buffer::<T>::zeroed(n * batch).unwrap());
+            let mut z = Buffer::<T>::zeroed(ld * batch).unwrap();
+            // SAFETY: n x m weights, vectors of n and of m numbers for the whole batch.
+            let mut step = unsafe {
+                let project = pack(isa, m, n, weights.ptr(), n, 1, false).unwrap();
+                let expand = pack(isa, n, m, weights.ptr(), 1, n, false).unwrap();
+                let z = Columns::new(z.ptr_mut(), ld);
+                let step = Step {
+                    out: Columns::new(next.ptr_mut(), n),
+                    previous: Columns::new(h.ptr(), n),
+                    input: Columns::none(),
+                    bias: Columns::none(),
+                    activation: Activation::Relu,
+                    ahead: 0,
+                };
+                let state = Operand::columns(h.ptr(), n);
+                // z = U* h and h' = relu(h + A z)
+                move || {
+                    gemm(isa, m, batch, project.weights(), state, &Store { out: z, add: Columns::none() });
+                    gemm(isa, n, batch, expand.weights(), Operand::columns(z.ptr, ld), &step);
+                }
+            };
+            let flops = 4 * T::PARTS * T::PARTS * n * m * batch;
+            let name = format!("step {type_name} {} n={n} m={m} B={batch}", isa.name());
+            peak::bench(criterion, &name, flops, peak, &mut step);
+        }
+    }
+}
+
+fn kernels(criterion: &mut Criterion) {
+    steps::<f32>(criterion, "f32");
+    steps::<f64>(criterion, "f64");
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(10).without_plots()
+        .warm_up_time(std::time::Duration::from_millis(200)).measurement_time(std::time::Duration::from_millis(600));
+    targets = kernels
+}
+criterion_main!(benches);

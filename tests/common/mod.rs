@@ -1,0 +1,95 @@
+//! Oracles and random problems for the tests of the core.
+#![allow(dead_code)] // each test file uses its part
+
+use householder::kernel::dispatch::InstructionSet;
+use householder::parallel::Context;
+use householder::scalar::{Real, Scalar, c64};
+
+/// A small deterministic generator: numbers in [-1, 1).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn real(&mut self) -> f64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
+    }
+
+    pub fn numbers<T: Scalar>(&mut self, len: usize) -> Vec<T> {
+        (0..len).map(|_| T::narrow(wide::<T>(self.real(), self.real()))).collect()
+    }
+}
+
+fn wide<T: Scalar>(re: f64, im: f64) -> T::Wide {
+    let re_part = <T::Wide as Scalar>::from_real(re);
+    // i = exp(i pi / 2); one for real numbers, whose imaginary part is dropped.
+    if T::COMPLEX { re_part + <T::Wide as Scalar>::unit(std::f64::consts::FRAC_PI_2).scale(im) } else { re_part }
+}
+
+pub fn to_c64<T: Scalar>(x: T) -> c64 {
+    let wide = x.widen();
+    c64::new(wide.re(), wide.im())
+}
+
+/// `W`, row-major, as the product of explicit reflections in double precision.
+pub fn explicit<T: Scalar>(n: usize, m: usize, u: &[T], phases: Option<&[T::Real]>) -> Vec<c64> {
+    let mut w = vec![c64::default(); n * n];
+    (0..n).for_each(|i| w[i * n + i] = c64::new(1.0, 0.0));
+    for j in 0..if m == n { n - 1 } else { m } {
+        let v: Vec<c64> = (0..n).map(|i| if i < j { c64::default() } else { to_c64(u[i * m + j]) }).collect();
+        let square: f64 = v.iter().map(c64::norm_sqr).sum();
+        if square < f64::MIN_POSITIVE {
+            continue;
+        }
+        for row in w.chunks_mut(n) {
+            let product: c64 = row.iter().zip(&v).map(|(w, v)| w * v).sum();
+            row.iter_mut().zip(&v).for_each(|(w, v)| *w -= 2.0 / square * product * v.conj());
+        }
+    }
+    for (i, w) in w.iter_mut().enumerate() {
+        let column = i % n;
+        if let Some(phases) = phases {
+            *w *= c64::new(0.0, phases[column].to_f64()).exp();
+        } else if m == n && column == n - 1 {
+            *w *= to_c64(u[n * n - 1]);
+        }
+    }
+    w
+}
+
+/// `W h` (or `W* h`) for each row.
+pub fn multiply<T: Scalar>(n: usize, w: &[c64], h: &[T], adjoint: bool) -> Vec<c64> {
+    let mut out = Vec::with_capacity(h.len());
+    for h in h.chunks(n) {
+        for i in 0..n {
+            out.push((0..n).map(|j| to_c64(h[j]) * if adjoint { w[j * n + i].conj() } else { w[i * n + j] }).sum());
+        }
+    }
+    out
+}
+
+/// Largest difference relative to the largest wanted number.
+pub fn error<T: Scalar>(got: &[T], want: &[c64]) -> f64 {
+    assert_eq!(got.len(), want.len());
+    let scale = want.iter().map(|x| x.norm()).fold(1e-30, f64::max);
+    got.iter()
+        .zip(want)
+        .map(|(&g, w)| (to_c64(g) - w).norm())
+        .fold(0.0, |a: f64, b| if b > a || b.is_nan() { b } else { a })
+        / scale
+}
+
+/// What rounding may cost in a product of `m` reflections.
+pub fn tolerance<T: Scalar>(m: usize) -> f64 {
+    let unit = if size_of::<T::Real>() == 4 { 6e-8 } else { 1.1e-16 };
+    unit * 40.0 * (m as f64).sqrt().max(4.0)
+}
+
+/// Runs `test` with each instruction set of this machine.
+pub fn with_each_instruction_set(mut test: impl FnMut(&mut Context<'_>)) {
+    for isa in InstructionSet::available() {
+        let mut never = || false;
+        let mut context = Context::new(&mut never);
+        context.isa = isa;
+        test(&mut context);
+    }
+}

@@ -1,0 +1,316 @@
+//! Whole sequences: against explicit reflections step by step, on every instruction set, for any number of threads.
+
+mod common;
+
+use common::{Random, error, explicit, multiply, to_c64, with_each_instruction_set};
+use householder::apply::Diagonal;
+use householder::kernel::activation::Activation;
+use householder::parallel::{Context, set_num_threads};
+use householder::plan::Method;
+use householder::recurrence::{self, Sequence, SequenceGradients, Steps};
+use householder::reflections::Reflections;
+use householder::scalar::{Scalar, c64};
+
+const ACTIVATIONS: [Activation<f64>; 4] =
+    [Activation::Identity, Activation::Relu, Activation::LeakyRelu(0.1), Activation::Tanh];
+
+struct Problem<T: Scalar> {
+    n: usize,
+    m: usize,
+    d: usize,
+    sizes: Vec<i64>,
+    u: Vec<T>,
+    x: Vec<T>,
+    h0: Vec<T>,
+    input_weight: Vec<T>,
+    bias: Vec<T>,
+    grad_h: Vec<T>,
+    grad_last: Vec<T>,
+    phases: Option<Vec<T::Real>>,
+}
+
+impl<T: Scalar> Problem<T> {
+    fn new(n: usize, m: usize, d: usize, sizes: &[i64]) -> Self {
+        let mut random = Random((n * m + d) as u64);
+        let (rows, batch) = (sizes.iter().sum::<i64>() as usize, sizes[0] as usize);
+        Self {
+            n,
+            m,
+            d,
+            sizes: sizes.to_vec(),
+            u: random.numbers(n * m),
+            x: random.numbers(rows * d),
+            h0: random.numbers(batch * n),
+            input_weight: random.numbers(n * d),
+            bias: random.numbers(n),
+            grad_h: random.numbers(rows * n),
+            grad_last: random.numbers(batch * n),
+            phases: None,
+        }
+    }
+
+    fn sequence(&self, activation: Activation<'static, T>, adjoint: bool, method: Option<Method>) -> Sequence<'_, T> {
+        let u = Reflections::new(self.n, self.m, &self.u).unwrap();
+        Sequence {
+            u,
+            diagonal: Diagonal::new(u, self.phases.as_deref()).unwrap(),
+            adjoint,
+            activation,
+            method,
+            steps: Steps::ragged(&self.sizes).unwrap(),
+            d: self.d,
+            x: &self.x,
+            input_weight: Some(&self.input_weight),
+            bias: Some(&self.bias),
+            h0: Some(&self.h0),
+        }
+    }
+
+    /// States and gradients: `h`, then `u`, `x`, `h0`, `input_weight`, `bias`.
+    fn run(&self, context: &mut Context<'_>, sequence: &Sequence<'_, T>, with_tape: bool) -> [Vec<T>; 6] {
+        let rows = sequence.steps.rows();
+        let mut h = vec![T::ZERO; rows * self.n];
+        let mut tape = vec![T::ZERO; rows * sequence.tape_width().unwrap()];
+        recurrence::forward(context, sequence, &mut h, with_tape.then_some(&mut tape)).unwrap();
+        let mut out = [self.u.len(), self.x.len(), self.h0.len(), self.n * self.d, self.n].map(|len| vec![T::ONE; len]);
+        let [u, x, h0, input_weight, bias] = &mut out;
+        let gradients = SequenceGradients {
+            u: Some(u),
+            x: Some(x),
+            h0: Some(h0),
+            input_weight: Some(input_weight),
+            bias: Some(bias),
+            phases: None,
+            activation_bias: None,
+        };
+        let tape = with_tape.then_some(&tape[..]);
+        let (grad_h, grad_last) = (Some(&self.grad_h[..]), Some(&self.grad_last[..]));
+        recurrence::backward(context, sequence, &h, tape, grad_h, grad_last, gradients).unwrap();
+        let [u, x, h0, input_weight, bias] = out;
+        [h, u, x, h0, input_weight, bias]
+    }
+}
+
+fn phi(activation: Activation<f64>, a: c64) -> c64 {
+    match activation {
+        Activation::Identity => a,
+        Activation::Relu => c64::new(a.re.max(0.0), 0.0),
+        Activation::LeakyRelu(slope) => c64::new(if a.re > 0.0 { a.re } else { slope * a.re }, 0.0),
+        Activation::Tanh => c64::new(a.re.tanh(), 0.0),
+        Activation::Oplu | Activation::ModRelu(_) => unreachable!("pairs entries"),
+    }
+}
+
+/// States by explicit reflections.
+fn states<T: Scalar>(
+    p: &Problem<T>,
+    u: &[T],
+    h0: &[T],
+    x: &[T],
+    activation: Activation<f64>,
+    adjoint: bool,
+) -> Vec<c64> {
+    let n = p.n;
+    let w = explicit(n, p.m, u, p.phases.as_deref());
+    let mut state: Vec<c64> = h0.iter().map(|&h| to_c64(h)).collect();
+    let mut all = Vec::new();
+    let mut row = 0;
+    for &size in &p.sizes {
+        let size = size as usize;
+        state = multiply(n, &w, &state[..size * n], adjoint);
+        for b in 0..size {
+            for i in 0..n {
+                let input = (0..p.d).map(|j| to_c64(p.input_weight[i * p.d + j]) * to_c64(x[(row + b) * p.d + j]));
+                let a = state[b * n + i] + input.sum::<c64>() + to_c64(p.bias[i]);
+                state[b * n + i] = phi(activation, a);
+            }
+        }
+        all.extend_from_slice(&state);
+        row += size;
+    }
+    all
+}
+
+fn loss<T: Scalar>(p: &Problem<T>, states: &[c64]) -> f64 {
+    let n = p.n;
+    let dot = |g: &[T], h: &[c64]| g.iter().zip(h).map(|(&g, h)| (to_c64(g).conj() * h).re).sum::<f64>();
+    let mut total = dot(&p.grad_h, states);
+    let mut row = 0;
+    for (t, &size) in p.sizes.iter().enumerate() {
+        let next = p.sizes.get(t + 1).copied().unwrap_or(0);
+        for b in next as usize..size as usize {
+            total += dot(&p.grad_last[b * n..(b + 1) * n], &states[(row + b) * n..(row + b + 1) * n]);
+        }
+        row += size as usize;
+    }
+    total
+}
+
+#[test]
+fn states_and_gradients_are_those_of_explicit_reflections() {
+    for (n, m, d, sizes) in [
+        (5, 2, 3, vec![4; 6]),
+        (9, 9, 2, vec![3; 5]),
+        (16, 4, 1, vec![1; 9]),
+        (20, 19, 4, vec![13, 13, 9, 9, 9, 2, 1]),
+        (33, 8, 2, vec![20; 40]),
+    ] {
+        let p = Problem::<f64>::new(n, m, d, &sizes);
+        for (activation, adjoint) in ACTIVATIONS.into_iter().flat_map(|a| [(a, false), (a, true)]) {
+            let want = states(&p, &p.u, &p.h0, &p.x, activation, adjoint);
+            // Central differences along a sample of coordinates, made once for all instruction sets and methods.
+            let step = 1e-6;
+            let derivative = |which: usize, at: usize| {
+                let moved = |by: f64| {
+                    let (mut u, mut x, mut h0) = (p.u.clone(), p.x.clone(), p.h0.clone());
+                    [&mut u, &mut x, &mut h0][which][at] += by;
+                    loss(&p, &states(&p, &u, &h0, &x, activation, adjoint))
+                };
+                (moved(step) - moved(-step)) / (2.0 * step)
+            };
+            let lengths = [p.u.len(), p.x.len(), p.h0.len()];
+            let samples: Vec<(usize, usize, f64)> = (0..3)
+                .flat_map(|which| [0, 1, 2, 3].map(|q| (which, (q * 37 + 5) % lengths[which])))
+                .filter(|&(which, at)| which != 0 || at % m <= at / m)
+                .map(|(which, at)| (which, at, derivative(which, at)))
+                .collect();
+            with_each_instruction_set(|context| {
+                for (method, tape) in [(Method::Wy, true), (Method::Wy, false), (Method::Dense, false)] {
+                    let got = p.run(context, &p.sequence(activation, adjoint, Some(method)), tape);
+                    assert!(error(&got[0], &want) < 1e-12, "{n} {m} {activation:?} {method:?}");
+                    for &(which, at, numeric) in &samples {
+                        let scale = got[1 + which].iter().fold(1e-3, |a: f64, b| a.max(b.abs()));
+                        let difference = (got[1 + which][at] - numeric).abs();
+                        assert!(
+                            difference < 1e-6 * scale,
+                            "{n} {m} {activation:?} {method:?} {which} {at}: {difference:e}"
+                        );
+                    }
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn complex_sequences_agree_with_explicit_reflections_and_across_methods() {
+    for (n, m, with_phases) in [(8, 3, false), (8, 7, true), (33, 10, true), (17, 16, false)] {
+        let mut p = Problem::<c64>::new(n, m, 3, &[6, 6, 5, 2]);
+        p.phases = with_phases.then(|| (0..n).map(|i| i as f64 * 0.7).collect());
+        for adjoint in [false, true] {
+            let want = states(&p, &p.u, &p.h0, &p.x, Activation::Identity, adjoint);
+            let mut reference: Option<[Vec<c64>; 6]> = None;
+            with_each_instruction_set(|context| {
+                for (method, tape) in [(Method::Dense, false), (Method::Wy, true), (Method::Wy, false)] {
+                    let got = p.run(context, &p.sequence(Activation::Identity, adjoint, Some(method)), tape);
+                    assert!(error(&got[0], &want) < 1e-12, "{n} {m} {method:?} {adjoint}");
+                    match &reference {
+                        None => reference = Some(got),
+                        Some(want) => got.iter().zip(want).for_each(|(g, w)| assert!(error(g, w) < 1e-11)),
+                    }
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn single_precision_and_chosen_methods_agree_with_double_precision() {
+    for (n, m, d, sizes) in [(128, 16, 2, vec![50; 20]), (64, 64, 5, vec![9; 30]), (100, 40, 3, vec![33; 12])] {
+        let wide = Problem::<f64>::new(n, m, d, &sizes);
+        let narrow = Problem::<f32>::new(n, m, d, &sizes);
+        let mut never = || false;
+        let want = wide.run(&mut Context::new(&mut never), &wide.sequence(Activation::Tanh, false, None), true);
+        with_each_instruction_set(|context| {
+            let got = narrow.run(context, &narrow.sequence(Activation::Tanh, false, None), true);
+            for (got, want) in got.iter().zip(&want) {
+                let want: Vec<c64> = want.iter().map(|&x| to_c64(x)).collect();
+                assert!(error(got, &want) < 2e-4, "{n} {m}: {:e}", error(got, &want));
+            }
+        });
+    }
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    for (n, m, batch) in [(128, 16, 50), (64, 64, 33), (40, 30, 257)] {
+        let p = Problem::<f32>::new(n, m, 4, &vec![batch; 60]);
+        let sequence = p.sequence(Activation::Relu, false, None);
+        let mut results = Vec::new();
+        for threads in [1, 2, 7] {
+            set_num_threads(threads).unwrap();
+            let mut never = || false;
+            results.push(p.run(&mut Context::new(&mut never), &sequence, true));
+        }
+        assert!(results[0] == results[1] && results[0] == results[2]);
+    }
+    set_num_threads(2).unwrap();
+}
+
+#[test]
+fn tanh_is_accurate_to_the_last_places() {
+    let mut points: Vec<f64> = (0..4000).map(|i| (f64::from(i) - 2000.0) / 90.0).collect();
+    points.extend((0..600).map(|i| 10_f64.powi(i / 2 - 299) * if i % 2 == 0 { 1.0 } else { -1.0 }));
+    points.extend([0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN]);
+    with_each_instruction_set(|context| {
+        // h_1 = tanh(0 + x): a sequence of one step shows the nonlinearity alone.
+        let one = |x: &[f64], context: &mut Context<'_>| {
+            let u = [1.0, 0.0];
+            let u = Reflections::new(2, 1, &u).unwrap();
+            let sequence = Sequence {
+                u,
+                diagonal: Diagonal::One,
+                adjoint: false,
+                activation: Activation::Tanh,
+                method: None,
+                steps: Steps::uniform(1, x.len() / 2).unwrap(),
+                d: 2,
+                x,
+                input_weight: None,
+                bias: None,
+                h0: None,
+            };
+            let mut h = vec![0.0; x.len()];
+            recurrence::forward(context, &sequence, &mut h, None).unwrap();
+            h
+        };
+        for (x, h) in points.iter().zip(one(&points, context)) {
+            let want = x.tanh();
+            assert!(h.is_nan() == want.is_nan());
+            assert!(!((h - want).abs() > 3.0 * f64::EPSILON * want.abs()), "{x}: {h} {want}");
+        }
+    });
+}
+
+#[test]
+fn impossible_batch_sizes_are_refused() {
+    assert!(Steps::ragged(&[3, 4]).is_err());
+    assert!(Steps::ragged(&[3, 0]).is_err());
+    assert!(Steps::uniform(usize::MAX, 2).is_err());
+}
+
+#[test]
+fn a_long_sequence_can_be_interrupted() {
+    let (n, steps) = (64, 2_000_000);
+    let random = Random(1).numbers::<f32>(n * 32);
+    let u = Reflections::new(n, 32, &random).unwrap();
+    let x = vec![0.0_f32; steps];
+    let input_weight = vec![0.0; n];
+    let sequence = Sequence {
+        u,
+        diagonal: Diagonal::One,
+        adjoint: false,
+        activation: Activation::Tanh,
+        method: None,
+        steps: Steps::uniform(steps, 1).unwrap(),
+        d: 1,
+        x: &x,
+        input_weight: Some(&input_weight),
+        bias: None,
+        h0: None,
+    };
+    let mut h = vec![0.0; steps * n];
+    let mut always = || true;
+    let outcome = recurrence::forward(&mut Context::new(&mut always), &sequence, &mut h, None);
+    assert_eq!(outcome, Err(householder::error::Error::Interrupted));
+}
