@@ -14,9 +14,10 @@ SHORTEST = 0.01
 """Seconds that one measurement lasts at least: faster calls are repeated within it."""
 
 
-def interleaved(calls, rounds):
+def interleaved(calls, rounds, at_least=5, budget=30.0):
     """Time each call in turn, round after round, so that all meet the same disturbances.
 
+    After ``budget`` seconds no further round begins, once there are ``at_least`` so many.
     Returns {name: (median, minimum)} in seconds per call.
     """
     repeats = {}
@@ -29,7 +30,10 @@ def interleaved(calls, rounds):
     gc.collect()
     gc.disable()
     try:
-        for _ in range(rounds):
+        start = time.perf_counter()
+        for done in range(rounds):
+            if done >= at_least and time.perf_counter() - start > budget:
+                break
             for name, call in calls.items():
                 begun = time.perf_counter()
                 for _ in range(repeats[name]):

@@ -164,9 +164,9 @@ def compare(case, rounds: int, threads: int) -> list[dict]:
             raise SystemExit(f"{case}: {candidate.name} is wrong by {error:.2g}")
     for name, (median, minimum) in interleaved({c.name: c.run for c in candidates}, rounds).items():
         rows[name] |= {"median_ms": 1e3 * median, "min_ms": 1e3 * minimum}
-    ours = rows[case.ours]["median_ms"]
     for name, row in rows.items():
-        row["ratio"] = row["median_ms"] / ours
+        for kind in ("median", "min"):
+            row[f"{kind}_ratio"] = row[f"{kind}_ms"] / rows[case.ours][f"{kind}_ms"]
         if case.measures_memory and sys.platform == "linux":
             row["memory_mb"] = memory(case, name, threads)
     return list(rows.values())
@@ -183,8 +183,8 @@ def markdown(case, rows: list[dict]) -> str:
     for row in rows:
         memory_mb = f"{row['memory_mb']:.1f}" if "memory_mb" in row else ""
         lines.append(
-            f"| {row['candidate']} | {row['median_ms']:.3g} | {row['min_ms']:.3g} "
-            f"| {row['ratio']:.2f} | {row['error']:.1e} | {memory_mb} |"
+            f"| {row['candidate']} | {row['median_ms']:.3g} | {row['median_ratio']:.2f} "
+            f"| {row['min_ms']:.3g} | {row['min_ratio']:.2f} | {row['error']:.1e} | {memory_mb} |"
         )
     return "\n".join(lines) + "\n"
 

@@ -1,18 +1,19 @@
 """A run is a pure function of its experiment, however often it is interrupted."""
 
 import csv
+import doctest
 import math
 
 import numpy as np
 import pytest
 import torch
 
-from householder.experiments import cli
+from householder.experiments import cli, training
 from householder.experiments.checkpoint import NAME, PREVIOUS
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import load_experiment, packaged_config
 from householder.experiments.outcome import METRICS
-from householder.experiments.training import Run, learning_rate_factor
+from householder.experiments.training import Run
 
 MODELS = ("ornn", "lstm", "srnn")
 
@@ -138,8 +139,9 @@ def test_validation_data_come_from_the_training_part():
     ("schedule", "expected"), [("constant", (1, 1, 1)), ("cosine", (1, 0.5, 0)), ("hold", (1, 1, 0))]
 )
 def test_learning_rate_schedules(schedule, expected):
-    factors = [learning_rate_factor(schedule, done) for done in (0, 0.5, 1)]
+    factors = [training.learning_rate_factor(schedule, done) for done in (0, 0.5, 1)]
     assert factors == pytest.approx(expected)
+    assert doctest.testmod(training).failed == 0
 
 
 def test_every_task_of_the_command_line_has_settings():
