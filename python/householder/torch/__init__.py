@@ -2,28 +2,35 @@
 
 * Functions: :func:`apply`, :func:`matrix`, :func:`rnn`.
 * Layers: :class:`Orthogonal`, :class:`OrthogonalRNN`, :class:`OrthogonalRNNCell`, and their complex counterparts
-  :class:`Unitary`, :class:`UnitaryRNN`, :class:`UnitaryRNNCell`.
+  :class:`Unitary`, :class:`UnitaryRNN`, :class:`UnitaryRNNCell`; :class:`SVDLinear`.
+* For layers that exist: :func:`orthogonal` constrains a weight, :class:`OrthogonalAdapter` fine-tunes a frozen layer.
 * Nonlinearities: :class:`OPLU`, :class:`ModReLU`.
 
 The native code follows ``torch.get_num_threads()``.
 """
 
 from householder.torch.activations import OPLU, ModReLU
+from householder.torch.adapter import OrthogonalAdapter
 from householder.torch.functional import apply, matrix, rnn
 from householder.torch.linear import Orthogonal
 from householder.torch.orthogonal_rnn import OrthogonalRNN, OrthogonalRNNCell
+from householder.torch.parametrize import orthogonal
+from householder.torch.svd import SVDLinear
 from householder.torch.unitary import Unitary, UnitaryRNN, UnitaryRNNCell
 
 __all__ = [
     "OPLU",
     "ModReLU",
     "Orthogonal",
+    "OrthogonalAdapter",
     "OrthogonalRNN",
     "OrthogonalRNNCell",
+    "SVDLinear",
     "Unitary",
     "UnitaryRNN",
     "UnitaryRNNCell",
     "apply",
     "matrix",
+    "orthogonal",
     "rnn",
 ]

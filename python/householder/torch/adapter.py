@@ -1,0 +1,121 @@
+"""``OrthogonalAdapter``: fine-tune a frozen linear layer by turning its inputs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from householder.torch.functional import apply
+
+
+class OrthogonalAdapter(nn.Module):
+    r"""Compute ``linear(W x)``, where ``linear`` is frozen and W, a product of m Householder reflections, is learned.
+
+    The angles between the neurons of the layer are kept, n m numbers are trained, and each token costs O(n m): the
+    n x n matrix is never formed, neither forward nor backward. At the start W is the identity, made of pairs of equal
+    reflections, yet its gradient is not zero.
+
+    Parameters
+    ----------
+    linear : nn.Linear
+        The layer; its parameters are frozen and stay where they are. n is its ``in_features``.
+    num_reflections : int
+        m, even and less than n.
+    method : {"auto", "reflections", "wy", "dense"}
+        The algorithm, as in :func:`apply`.
+
+    Attributes
+    ----------
+    linear : nn.Linear
+    reflections : Parameter, shape (n, m)
+        float32, or float64 where the layer is.
+    merged : bool
+        Whether W is part of the layer's weight at the moment.
+
+    Shape: as of ``linear``.
+
+    Raises
+    ------
+    TypeError
+        ``linear`` is not an ``nn.Linear``.
+    ValueError
+        The number of reflections is odd or out of range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> linear = torch.nn.Linear(16, 3)
+    >>> adapter = ht.OrthogonalAdapter(linear, num_reflections=4)
+    >>> x = torch.randn(5, 16)
+    >>> torch.allclose(adapter(x), linear(x), atol=1e-5)
+    True
+    >>> [name for name, p in adapter.named_parameters() if p.requires_grad]
+    ['reflections']
+    """
+
+    def __init__(self, linear: nn.Linear, num_reflections: int = 8, method: str = "auto") -> None:
+        super().__init__()
+        if not isinstance(linear, nn.Linear):
+            raise TypeError(f"linear is a {type(linear).__name__}, expected an nn.Linear")
+        n = linear.in_features
+        if num_reflections % 2 or not 2 <= num_reflections < n:
+            raise ValueError(
+                f"num_reflections is {num_reflections}, expected an even number from 2 to less than in_features = {n}: "
+                "only pairs of reflections can start at the identity"
+            )
+        self.linear = linear.requires_grad_(False)
+        self.method = method
+        self.merged = False
+        weight = linear.weight
+        dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
+        self.reflections = nn.Parameter(torch.empty(n, num_reflections, device=weight.device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new pairs of equal reflections: the identity."""
+        self._require(merged=False)
+        n, m = self.reflections.shape
+        with torch.no_grad():
+            pairs = torch.randn_like(self.reflections[:, : m // 2])
+            # the second of a pair of columns begins one entry below the first
+            below = torch.arange(n, device=pairs.device)[:, None] > 2 * torch.arange(m // 2, device=pairs.device)
+            pairs = pairs * below
+            pairs = pairs / torch.linalg.vector_norm(pairs, dim=0)
+            self.reflections.copy_(pairs.repeat_interleave(2, dim=1))
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """Map ``input (..., in_features)`` to ``(..., out_features)``."""
+        turned = input if self.merged else apply(self.reflections, input, method=self.method)
+        output: Tensor = self.linear(turned)
+        return output
+
+    def merge(self) -> nn.Linear:
+        """Multiply W into the layer's weight, and return the layer, which now does the same by itself."""
+        self._require(merged=False)
+        self._turn_weight(transpose=True)
+        self.merged = True
+        return self.linear
+
+    def unmerge(self) -> None:
+        """Take W out of the layer's weight again; it is as before to rounding."""
+        self._require(merged=True)
+        self._turn_weight(transpose=False)
+        self.merged = False
+
+    def _turn_weight(self, *, transpose: bool) -> None:
+        with torch.no_grad():
+            self.linear.weight.copy_(apply(self.reflections, self.linear.weight, transpose=transpose))
+
+    def _require(self, *, merged: bool) -> None:
+        if self.merged != merged:
+            state = "merged into the layer's weight" if self.merged else "not merged into the layer's weight"
+            raise RuntimeError(f"the adapter is {state}")
+
+    def get_extra_state(self) -> dict[str, bool]:
+        """Tell a state dict whether its weight contains W."""
+        return {"merged": self.merged}
+
+    def set_extra_state(self, state: dict[str, bool]) -> None:
+        """Take up what a state dict tells."""
+        self.merged = state["merged"]

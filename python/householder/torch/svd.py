@@ -1,0 +1,131 @@
+"""``SVDLinear``: a linear layer given by its singular value decomposition, with singular values near one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from householder.torch.linear import Orthogonal
+
+
+class SVDLinear(nn.Module):
+    r"""Compute :math:`y = P \,\mathrm{diag}(s)\, Q^T x + b`, P and Q products of Householder reflections.
+
+    The singular values are kept in ``[1 - margin, 1 + margin]`` by :math:`s = 1 + r (2 \sigma(p) - 1)`, the soft
+    margin of Vorontsov et al. (2017): a weight between orthogonal and free, whose gradients neither vanish nor explode.
+    The inverse and the determinant cost O(n m + n), and no matrix is formed.
+
+    Parameters
+    ----------
+    in_features, out_features : int
+        Sizes; ``out_features`` is ``in_features`` by default. k is the smaller of them.
+    num_reflections : int, optional
+        Of P and of Q each, at most k; ``max(1, k // 8)`` by default.
+    margin : float
+        r, in [0, 1).
+    bias : bool
+        Learn an additive bias.
+    method : {"auto", "reflections", "wy", "dense"}
+        The algorithm, as in :func:`apply`.
+    device, dtype
+        Of the parameters.
+
+    Attributes
+    ----------
+    left : Orthogonal
+        P, ``(out_features, k)``.
+    right : Orthogonal
+        The transpose of Q, ``(k, in_features)``.
+    spectrum : Parameter, shape (k,)
+        p, zero at the start: all singular values are 1.
+    bias : Parameter, shape (out_features,) or None
+    logdet : Tensor, shape ()
+        :math:`\log |\det W| = \sum \log s` of a square layer.
+
+    Shape: ``(..., in_features)`` to ``(..., out_features)``.
+
+    Raises
+    ------
+    ValueError
+        A size, the number of reflections, the margin or a name is out of range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> layer = ht.SVDLinear(6, margin=0.5, dtype=torch.float64)
+    >>> x = torch.randn(3, 6, dtype=torch.float64)
+    >>> torch.allclose(layer.inverse(layer(x)), x)
+    True
+    """
+
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int | None = None,
+        num_reflections: int | None = None,
+        margin: float = 0.1,
+        bias: bool = True,
+        method: str = "auto",
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if not 0 <= margin < 1:
+            raise ValueError(f"margin is {margin!r}, expected a number in [0, 1)")
+        out_features = in_features if out_features is None else out_features
+        k = min(in_features, out_features)
+        self.in_features = in_features
+        self.out_features = out_features
+        self.margin = margin
+        self.left = Orthogonal(k, out_features, num_reflections, method=method, device=device, dtype=dtype)
+        self.right = Orthogonal(in_features, k, num_reflections, method=method, device=device, dtype=dtype)
+        self.spectrum = nn.Parameter(torch.empty(k, device=device, dtype=dtype))
+        self.register_parameter(
+            "bias", nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new reflections; set all singular values to one and the bias to zero."""
+        self.left.reset_parameters()
+        self.right.reset_parameters()
+        nn.init.zeros_(self.spectrum)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def singular_values(self) -> Tensor:
+        """Give s, ``(k,)``."""
+        return 1 + self.margin * (2 * self.spectrum.sigmoid() - 1)
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """Map ``input (..., in_features)`` to ``(..., out_features)``."""
+        projected = self.right(input)
+        output: Tensor = self.left(projected * self.singular_values().to(projected.dtype))
+        return output if self.bias is None else output + self.bias.to(output.dtype)
+
+    def inverse(self, output: Tensor) -> Tensor:
+        """Map ``output (..., out_features)`` back: the inverse of a square layer, else the pseudo-inverse."""
+        if self.bias is not None:
+            output = output - self.bias.to(output.dtype)
+        projected = self.left.inverse(output)
+        return self.right.inverse(projected / self.singular_values().to(projected.dtype))
+
+    def matrix(self) -> Tensor:
+        """Form the weight, ``(out_features, in_features)``."""
+        return (self.left.matrix() * self.singular_values()) @ self.right.matrix()
+
+    @property
+    def logdet(self) -> Tensor:
+        """The logarithm of ``|det W|`` of a square layer."""
+        if self.in_features != self.out_features:
+            raise ValueError(f"a weight of shape ({self.out_features}, {self.in_features}) has no determinant")
+        return self.singular_values().log().sum()
+
+    def extra_repr(self) -> str:
+        """Show the margin."""
+        return f"margin={self.margin}, bias={self.bias is not None}"

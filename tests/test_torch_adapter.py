@@ -1,0 +1,146 @@
+"""``ht.OrthogonalAdapter``: fine-tuning a frozen layer by reflections of its inputs."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import householder.torch as ht
+from torch_oracle import explicit_matrix
+
+F64 = torch.float64
+
+
+def adapter(m=4, n=16, out=5, dtype=F64, trained=True):
+    torch.manual_seed(0)
+    module = ht.OrthogonalAdapter(nn.Linear(n, out, dtype=dtype), num_reflections=m)
+    if trained:
+        module.reflections.data.add_(0.3 * torch.randn_like(module.reflections))
+    return module, torch.randn(3, n, dtype=dtype)
+
+
+@pytest.mark.parametrize("m", [2, 4, 14])
+def test_it_starts_at_the_identity_with_a_gradient(m):
+    module, x = adapter(m, trained=False)
+    assert torch.equal(module.reflections, module.reflections.tril())
+    torch.testing.assert_close(module(x), module.linear(x))
+    module(x).square().sum().backward()
+    assert module.reflections.grad.abs().amax(0).min() > 1e-3
+    assert module.linear.weight.grad is None
+
+
+def test_it_turns_the_inputs():
+    module, x = adapter()
+    w = explicit_matrix(module.reflections.detach())
+    torch.testing.assert_close(module(x), module.linear(x @ w.T))
+
+
+def test_merging_changes_the_weight_and_not_the_result():
+    module, x = adapter()
+    before, weight = module(x), module.linear.weight.clone()
+    assert module.merge() is module.linear
+    torch.testing.assert_close(module.linear(x), before)
+    torch.testing.assert_close(module(x), before)
+    with pytest.raises(RuntimeError, match="merged"):
+        module.merge()
+    module.unmerge()
+    torch.testing.assert_close(module.linear.weight, weight)
+    torch.testing.assert_close(module(x), before)
+    with pytest.raises(RuntimeError, match="not merged"):
+        module.unmerge()
+
+
+def test_a_state_dict_knows_whether_it_is_merged():
+    module, x = adapter()
+    fresh, _ = adapter(trained=False)
+    module.merge()
+    fresh.load_state_dict(module.state_dict())
+    torch.testing.assert_close(fresh(x), module(x))
+    fresh.unmerge()
+    torch.testing.assert_close(fresh(x), module(x))
+
+
+def test_only_the_reflections_are_trained():
+    module, x = adapter(trained=False)
+    weight = module.linear.weight.clone()
+    optimiser = torch.optim.Adam((p for p in module.parameters() if p.requires_grad), lr=0.05)
+    target = torch.randn(3, 5, dtype=F64)
+    losses = []
+    for _ in range(200):
+        optimiser.zero_grad()
+        loss = (module(x) - target).square().mean()
+        losses.append(loss.item())
+        loss.backward()
+        optimiser.step()
+    assert losses[-1] < 0.5 * losses[0]
+    assert torch.equal(module.linear.weight, weight)
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_a_layer_of_half_precision(half):
+    module, x = adapter(dtype=half)
+    assert module.reflections.dtype == torch.float32
+    y = module(x)
+    assert y.dtype == half
+    y.float().sum().backward()
+    assert module.reflections.grad.dtype == torch.float32
+    module.merge()
+    torch.testing.assert_close(module(x), y, atol=0.1, rtol=0.1)
+
+
+def test_nothing_as_large_as_the_weight_is_allocated():
+    n, seen = 512, []
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), kwargs=None):
+            result = function(*arguments, **(kwargs or {}))
+            if "detach" not in str(function) and "aten::t" not in function.name():
+                seen.extend(t.numel() for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor))
+            return result
+
+    module, x = adapter(8, n=n, out=n, dtype=torch.float32)
+    x.requires_grad_()
+    with Watch():
+        module(x).sum().backward()
+    assert max(seen) <= 8 * n
+
+
+@pytest.mark.parametrize("m", [0, 3, 16, 18])
+def test_numbers_of_reflections_that_do_not_do(m):
+    with pytest.raises(ValueError, match=f"num_reflections is {m}, expected an even number from 2"):
+        ht.OrthogonalAdapter(nn.Linear(16, 5), num_reflections=m)
+
+
+def test_only_linear_layers():
+    with pytest.raises(TypeError, match=r"linear is a Conv1d, expected an nn\.Linear"):
+        ht.OrthogonalAdapter(nn.Conv1d(4, 4, 1))
+
+
+def test_the_linear_layers_of_a_transformer():
+    block = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True)
+    adapted = copy.deepcopy(block)
+    for name in ("linear1", "linear2"):
+        setattr(adapted, name, ht.OrthogonalAdapter(getattr(adapted, name), num_reflections=2))
+    x = torch.randn(2, 5, 16)
+    torch.testing.assert_close(adapted(x), block(x))
+    adapted(x).sum().backward()
+    assert adapted.linear1.reflections.grad.isfinite().all()
+
+
+def test_a_model_of_transformers_with_random_weights():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2
+    )
+    model = transformers.LlamaForCausalLM(config).requires_grad_(False)
+    tokens = torch.randint(32, (2, 7))
+    expected = model(tokens).logits
+    for layer in model.model.layers:
+        for name in ("q_proj", "v_proj"):
+            setattr(layer.self_attn, name, ht.OrthogonalAdapter(getattr(layer.self_attn, name), num_reflections=2))
+    torch.testing.assert_close(model(tokens).logits, expected, atol=1e-4, rtol=1e-4)
+    model(tokens, labels=tokens).loss.backward()
+    trained = {name for name, p in model.named_parameters() if p.grad is not None}
+    assert len(trained) == 4
+    assert all(name.endswith("reflections") for name in trained)

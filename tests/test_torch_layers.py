@@ -1,0 +1,209 @@
+"""``Orthogonal``, ``Unitary``, ``SVDLinear``, the nonlinearities of pairs, and ``UnitaryRNN``."""
+
+import pytest
+import torch
+
+import householder.torch as ht
+from torch_oracle import explicit_matrix, loop, phi
+
+F64, C128 = torch.float64, torch.complex128
+SQUARE = [(6, 6, 6), (6, 6, 2), (1, 1, 1)]
+FRAMES = [(6, 4, 4), (4, 6, 4), (6, 4, 1), (4, 6, 2), (5, 1, 1), (1, 5, 1)]
+
+
+def frame_layer(kind, sizes, **options):
+    torch.manual_seed(1)
+    in_features, out_features, m = sizes
+    dtype = F64 if kind is ht.Orthogonal else C128
+    module = kind(in_features, out_features, m, bias=True, dtype=dtype, **options)
+    torch.nn.init.normal_(module.bias)
+    return module, torch.randn(3, in_features, dtype=dtype)
+
+
+kinds = pytest.mark.parametrize("kind", [ht.Orthogonal, ht.Unitary])
+
+
+@kinds
+@pytest.mark.parametrize("sizes", [*SQUARE[1:2], *FRAMES], ids=str)
+def test_a_layer_multiplies_by_a_frame_of_the_product(kind, sizes):
+    module, x = frame_layer(kind, sizes)
+    in_features, out_features, _ = sizes
+    w = explicit_matrix(module.reflections.detach(), None if module.phases is None else module.phases.detach())
+    expected = w[:, :in_features] if out_features >= in_features else w[:, :out_features].mH
+    torch.testing.assert_close(module.matrix(), expected)
+    torch.testing.assert_close(module(x), x @ expected.mT + module.bias)
+    gram = expected.mH @ expected if out_features >= in_features else expected @ expected.mH
+    torch.testing.assert_close(gram, torch.eye(len(gram), dtype=gram.dtype))
+
+
+@kinds
+@pytest.mark.parametrize("sizes", [(6, 6, 2), (6, 6, 5), (4, 6, 4)], ids=str)
+def test_inverse_restores(kind, sizes):
+    module, x = frame_layer(kind, sizes)
+    torch.testing.assert_close(module.inverse(module(x)), x)
+
+
+@kinds
+def test_the_inverse_of_a_narrowing_frame_is_its_pseudo_inverse(kind):
+    module, x = frame_layer(kind, (6, 4, 3))
+    y = module(x)
+    torch.testing.assert_close(module.inverse(y), (y - module.bias) @ module.matrix().conj())
+    torch.testing.assert_close(module(module.inverse(y)), y)
+
+
+@pytest.mark.parametrize("constraint", ["hard", "soft"])
+@pytest.mark.parametrize("n", [1, 5])
+def test_a_full_product_inverts_and_has_a_determinant(constraint, n):
+    module, x = frame_layer(ht.Orthogonal, (n, n, n), constraint=constraint)
+    module.reflections.data[-1, -1] = -0.4
+    torch.testing.assert_close(module.inverse(module(x)), x)
+    torch.testing.assert_close(module.logdet, torch.linalg.slogdet(module.matrix())[1], atol=1e-12, rtol=0)
+    assert (module.logdet == 0) == (constraint == "hard")
+
+
+@kinds
+def test_logdet_is_zero_and_real(kind):
+    logdet = frame_layer(kind, (5, 5, 2))[0].logdet
+    assert logdet == 0
+    assert not logdet.is_complex()
+    with pytest.raises(ValueError, match=r"a frame of shape \(4, 6\) has no determinant"):
+        frame_layer(kind, (6, 4, 2))[0].logdet  # noqa: B018
+
+
+def test_defaults_and_repr():
+    assert ht.Orthogonal(64).num_reflections == 8
+    assert ht.Orthogonal(64, 16).num_reflections == 2
+    assert repr(ht.Orthogonal(6, 4)) == "Orthogonal(in_features=6, out_features=4, num_reflections=1, bias=False)"
+    assert ht.Unitary(4, dtype=torch.float64).reflections.dtype == C128
+    assert ht.Unitary(4).phases.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "message"),
+    [
+        (ht.Orthogonal, (6, 4, 5), "num_reflections is 5, expected at least 1 and at most 4"),
+        (ht.Orthogonal, (0,), "in_features is 0"),
+        (ht.Orthogonal, (2, 0), "out_features is 0"),
+        (ht.Unitary, (4, 4, 4), "num_reflections is 4, expected at least 1 and at most 3"),
+    ],
+)
+def test_sizes_that_do_not_fit(kind, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        kind(*arguments)
+
+
+def test_input_that_does_not_fit():
+    with pytest.raises(ValueError, match=r"expected a last axis of 6, got a tensor of shape \(2, 4\)"):
+        ht.Orthogonal(6, 4)(torch.ones(2, 4))
+    with pytest.raises(ValueError, match=r"expected a last axis of 4, got a tensor of shape \(2, 6\)"):
+        ht.Orthogonal(6, 4).inverse(torch.ones(2, 6))
+
+
+@pytest.mark.parametrize("sizes", [(6, 6, 3), (6, 4, 2), (4, 6, 4)], ids=str)
+def test_svd_linear_has_the_singular_values_it_says(sizes):
+    torch.manual_seed(2)
+    in_features, out_features, m = sizes
+    module = ht.SVDLinear(in_features, out_features, m, margin=0.3, dtype=F64)
+    torch.nn.init.normal_(module.spectrum, std=3)
+    torch.nn.init.normal_(module.bias)
+    x = torch.randn(5, in_features, dtype=F64)
+    w, s = module.matrix(), module.singular_values()
+    torch.testing.assert_close(torch.linalg.svdvals(w), s.sort(descending=True).values)
+    assert (s - 1).abs().max() < 0.3
+    torch.testing.assert_close(module(x), x @ w.T + module.bias)
+    y = module(x)
+    torch.testing.assert_close(module.inverse(y), (y - module.bias) @ torch.linalg.pinv(w).T)
+    if in_features == out_features:
+        torch.testing.assert_close(module.logdet, torch.linalg.slogdet(w)[1])
+    else:
+        with pytest.raises(ValueError, match="has no determinant"):
+            module.logdet  # noqa: B018
+
+
+def test_svd_linear_starts_orthogonal():
+    w = ht.SVDLinear(8, dtype=F64).matrix()
+    torch.testing.assert_close(w.T @ w, torch.eye(8, dtype=F64))
+    with pytest.raises(ValueError, match=r"margin is 1\.5, expected a number in"):
+        ht.SVDLinear(8, margin=1.5)
+
+
+def test_oplu_sorts_pairs_and_keeps_the_norm():
+    x = torch.randn(3, 4, 8, dtype=F64)
+    y = ht.OPLU()(x)
+    torch.testing.assert_close(y, phi(x, "oplu"))
+    torch.testing.assert_close(y.norm(dim=-1), x.norm(dim=-1))
+    assert (y[..., :4] >= y[..., 4:]).all()
+    assert torch.autograd.gradcheck(ht.OPLU(), x.requires_grad_(), fast_mode=True)
+    for wrong in (torch.ones(3), torch.ones(4, dtype=C128)):
+        with pytest.raises(ValueError, match="expected real numbers and an even last axis"):
+            ht.OPLU()(wrong)
+
+
+@pytest.mark.parametrize("dtype", [F64, C128])
+def test_modrelu_changes_moduli_only(dtype):
+    module = ht.ModReLU(4, dtype=F64)
+    module.bias.data.copy_(torch.tensor([-1.0, -0.3, 0.2, 0.0]))
+    x = torch.randn(50, 4, dtype=C128)
+    y = module(x)
+    alive = x.abs() + module.bias > 0
+    torch.testing.assert_close(y[alive].angle(), x[alive].angle())
+    torch.testing.assert_close(y.abs(), (x.abs() + module.bias).clamp(min=0))
+    if dtype == F64:
+        parts = torch.cat([x.real, x.imag], -1)
+        torch.testing.assert_close(module(parts), torch.cat([y.real, y.imag], -1))
+        x = parts
+    assert torch.autograd.gradcheck(module, x[:5].clone().requires_grad_(), fast_mode=True)
+    assert not module(torch.zeros_like(x)).any()
+    zero = torch.zeros_like(x).requires_grad_()
+    module(zero).abs().sum().backward()
+    assert zero.grad.isfinite().all()
+    with pytest.raises(ValueError, match="input is torch"):
+        module(x[:, :3])
+
+
+@pytest.mark.parametrize("nonlinearity", ["modrelu", "identity"])
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True, "learn_h0": True}], ids=str)
+def test_unitary_rnn_is_the_complex_recurrence(nonlinearity, options):
+    torch.manual_seed(3)
+    module = ht.UnitaryRNN(3, 8, num_reflections=5, nonlinearity=nonlinearity, dtype=C128, **options)
+    for name, parameter in module.named_parameters():
+        if "bias" in name:
+            torch.nn.init.normal_(parameter)
+    x = torch.randn(6, 4, 3, dtype=C128)
+    output, h_n = module(x)
+    assert (output.dtype, len(h_n)) == (C128, len(module.cells))
+    last, inputs = [], x
+    directions = 2 if module.bidirectional else 1
+    for k, cell in enumerate(module.cells):
+        backwards = k % directions == 1
+        w = explicit_matrix(cell.reflections.detach(), cell.phases.detach())
+        a = (inputs.flip(0) if backwards else inputs) @ cell.weight_ih.T + cell.bias
+        h0 = torch.zeros(8, dtype=C128) if cell.h0 is None else cell.h0
+        states = loop(w, a, h0, nonlinearity, bias=cell.nonlinearity_bias)
+        last.append(states[-1])
+        states = states.flip(0) if backwards else states
+        outputs = torch.cat([outputs, states], -1) if backwards else states  # noqa: F821
+        inputs = outputs if k % directions == directions - 1 else inputs
+    torch.testing.assert_close(output, inputs)
+    torch.testing.assert_close(h_n, torch.stack(last))
+    grads = torch.autograd.grad(output.abs().sum(), list(module.parameters()))
+    assert all(g.isfinite().all() for g in grads)
+
+
+def test_unitary_rnn_takes_real_inputs_and_keeps_norms():
+    module = ht.UnitaryRNN(3, 8, nonlinearity="identity", bias=False)
+    hx = torch.randn(1, 2, 8, dtype=torch.complex64)
+    output, _ = module(torch.zeros(50, 2, 3), hx)
+    torch.testing.assert_close(output[-1].norm(dim=-1), hx[0].norm(dim=-1))
+    w = module.cells[0].matrix()
+    torch.testing.assert_close(w.mH @ w, torch.eye(8, dtype=w.dtype), atol=1e-5, rtol=0)
+
+
+def test_unitary_cells_step_as_the_layer():
+    module = ht.UnitaryRNN(3, 8, dtype=C128, learn_h0=True)
+    x = torch.randn(5, 2, 3, dtype=F64)
+    h, states = None, []
+    for step in x:
+        h = module.cells[0](step, h)
+        states.append(h)
+    torch.testing.assert_close(torch.stack(states), module(x)[0])

@@ -1,0 +1,172 @@
+"""``ht.orthogonal`` in the place of ``torch.nn.utils.parametrizations.orthogonal``."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+import householder.torch as ht
+
+F64 = torch.float64
+
+
+def orthonormal(w):
+    tall = w if w.shape[-2] >= w.shape[-1] else w.mT
+    return torch.testing.assert_close(
+        tall.mT @ tall, torch.eye(tall.shape[-1], dtype=w.dtype).expand(*w.shape[:-2], -1, -1)
+    )
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (6, 4), (4, 6), (1, 1), (5, 1), (1, 5)])
+@pytest.mark.parametrize("m", [None, 1])
+def test_a_linear_layer_becomes_orthogonal(shape, m):
+    layer = ht.orthogonal(nn.Linear(*shape, dtype=F64), num_reflections=m)
+    orthonormal(layer.weight)
+    x = torch.randn(3, shape[0], dtype=F64)
+    torch.testing.assert_close(layer(x), x @ layer.weight.T + layer.bias)
+    layer(x).square().sum().backward()
+    gradient = layer.parametrizations.weight.original.grad
+    u = layer.parametrizations.weight.original.detach().requires_grad_()
+    w = ht.matrix(u)
+    w = w[:, : shape[0]] if shape[0] <= shape[1] else w[:, : shape[1]].T
+    if u.shape[0] > 1:
+        (x @ w.T + layer.bias).square().sum().backward()
+        torch.testing.assert_close(gradient, u.grad)
+
+
+def test_an_orthogonal_weight_is_kept():
+    layer = nn.Linear(6, 6, dtype=F64)
+    nn.init.orthogonal_(layer.weight)
+    before = layer.weight.detach().clone()
+    torch.testing.assert_close(ht.orthogonal(layer).weight.detach(), before)
+
+
+def test_another_weight_is_replaced_by_its_q():
+    layer = nn.Linear(4, 6, dtype=F64)
+    q, r = torch.linalg.qr(layer.weight.detach())
+    torch.testing.assert_close(ht.orthogonal(layer).weight, q * r.diagonal().sign())
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (6, 4), (4, 6)])
+def test_an_orthogonal_matrix_may_be_assigned(shape):
+    layer = ht.orthogonal(nn.Linear(*shape[::-1], dtype=F64))
+    q = nn.init.orthogonal_(torch.empty(shape, dtype=F64))
+    layer.weight = q
+    torch.testing.assert_close(layer.weight, q)
+    with pytest.raises(ValueError, match="has no orthonormal"):
+        layer.weight = torch.ones(shape, dtype=F64)
+
+
+def test_a_matrix_out_of_reach_is_refused():
+    layer = ht.orthogonal(nn.Linear(6, 6, dtype=F64), num_reflections=2)
+    reached = ht.matrix(torch.randn(6, 2, dtype=F64))
+    layer.weight = reached
+    torch.testing.assert_close(layer.weight, reached)
+    with pytest.raises(ValueError, match="needs more than 2 reflections"):
+        layer.weight = nn.init.orthogonal_(torch.empty(6, 6, dtype=F64))
+
+
+def test_a_linear_layer_never_forms_its_weight(monkeypatch):
+    from householder import _core
+
+    layer = ht.orthogonal(nn.Linear(32, 32), num_reflections=4)
+    monkeypatch.setattr(_core, "matrix", None)
+    assert layer(torch.randn(5, 32)).shape == (5, 32)
+
+
+def test_further_parametrizations_are_respected():
+    layer = ht.orthogonal(nn.Linear(5, 5, dtype=F64))
+
+    class Double(nn.Module):
+        def forward(self, w):
+            return 2 * w
+
+    parametrize.register_parametrization(layer, "weight", Double())
+    x = torch.randn(3, 5, dtype=F64)
+    torch.testing.assert_close(layer(x), x @ layer.weight.T + layer.bias)
+    torch.testing.assert_close((layer(x) - layer.bias).norm(dim=-1), 2 * x.norm(dim=-1))
+
+
+def test_parametrizations_are_removed():
+    layer = ht.orthogonal(nn.Linear(5, 5, dtype=F64))
+    x = torch.randn(3, 5, dtype=F64)
+    before = layer(x)
+    parametrize.remove_parametrizations(layer, "weight")
+    assert type(layer) is nn.Linear
+    torch.testing.assert_close(layer(x), before)
+
+
+def test_cached_weights_are_formed_once(monkeypatch):
+    from householder import _core
+
+    calls = []
+    matrix = _core.matrix
+    monkeypatch.setattr(_core, "matrix", lambda *a: calls.append(1) or matrix(*a))
+    cell = ht.orthogonal(nn.RNNCell(3, 8), "weight_hh")
+    calls.clear()
+    with parametrize.cached():
+        h = None
+        for _ in range(5):
+            h = cell(torch.randn(2, 3), h)
+        h.sum().backward()
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("convolution", [nn.Conv1d, nn.Conv2d, nn.ConvTranspose2d])
+def test_the_weight_of_a_convolution_is_one_matrix(convolution):
+    layer = ht.orthogonal(convolution(4, 6, 3, dtype=F64))
+    orthonormal(layer.weight.flatten(1))
+    x = torch.randn(2, 4, *[7] * (layer.weight.dim() - 2), dtype=F64)
+    layer(x).sum().backward()
+    assert layer.parametrizations.weight.original.grad.isfinite().all()
+
+
+def test_other_weights_are_stacks_of_matrices():
+    module = nn.Module()
+    module.heads = nn.Parameter(torch.randn(2, 3, 5, 4, dtype=F64))
+    ht.orthogonal(module, "heads", 3)
+    assert module.parametrizations.heads.original.shape == (2, 3, 5, 3)
+    orthonormal(module.heads)
+
+
+def test_training_with_weight_decay_keeps_the_weight_orthogonal():
+    torch.manual_seed(0)
+    layer = ht.orthogonal(nn.Linear(20, 20))
+    optimiser = torch.optim.AdamW(layer.parameters(), lr=0.05, weight_decay=0.5)
+    for _ in range(10):
+        optimiser.zero_grad()
+        layer(torch.randn(8, 20)).square().mean().backward()
+        optimiser.step()
+    w = layer.weight
+    torch.testing.assert_close(w.T @ w, torch.eye(20), atol=1e-5, rtol=0)
+
+
+def test_state_dicts_and_copies():
+    layer = ht.orthogonal(nn.Linear(5, 7))
+    other = ht.orthogonal(nn.Linear(5, 7))
+    other.load_state_dict(layer.state_dict())
+    twin = copy.deepcopy(layer)
+    x = torch.randn(3, 5)
+    for same in (other, twin):
+        assert torch.equal(same(x), layer(x))
+    optimiser = torch.optim.SGD(twin.parameters(), lr=1.0)
+    twin(x).sum().backward()
+    optimiser.step()
+    assert not torch.equal(twin(x), layer(x))
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "m", "error", "message"),
+    [
+        (nn.Linear(3, 4), "weigth", None, ValueError, "weigth of Linear is None"),
+        (nn.Linear(3, 4), "bias", None, ValueError, r"bias of Linear is of shape \(4,\)"),
+        (nn.Linear(3, 4), "weight", 4, ValueError, "num_reflections is 4, expected at least 1 and at most 3"),
+        (nn.Linear(3, 4, dtype=torch.complex64), "weight", None, TypeError, r"weight has dtype torch\.complex64"),
+        (ht.orthogonal(nn.Linear(3, 4)), "weight", None, ValueError, "parametrized already"),
+    ],
+)
+def test_what_cannot_be_constrained(module, name, m, error, message):
+    with pytest.raises(error, match=message):
+        ht.orthogonal(module, name, m)
