@@ -1,0 +1,250 @@
+"""Layers among the other things that people do with torch: copies, checkpoints, hooks, autocast, threads."""
+
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.checkpoint import checkpoint
+
+import householder.torch as ht
+from torch_oracle import IGNORE_JIT_WARNING
+
+LAYERS = {
+    "Orthogonal": lambda: ht.Orthogonal(6, 6, 6, bias=True),
+    "Unitary": lambda: ht.Unitary(6, 6, 3),
+    "SVDLinear": lambda: ht.SVDLinear(6, 6, 3),
+    "OrthogonalRNN": lambda: ht.OrthogonalRNN(6, 6, 2, num_reflections=6, bidirectional=True, learn_h0=True),
+    "OrthogonalRNNCell": lambda: ht.OrthogonalRNNCell(6, 8, nonlinearity="modrelu"),
+    "UnitaryRNN": lambda: ht.UnitaryRNN(6, 6),
+    "OrthogonalAdapter": lambda: ht.OrthogonalAdapter(torch.nn.Linear(6, 6), num_reflections=2),
+}
+
+
+@pytest.fixture(params=LAYERS)
+def layer(request):
+    torch.manual_seed(0)
+    return LAYERS[request.param]()
+
+
+def run(layer, x=None):
+    """One tensor of the layer's output for some input that fits."""
+    torch.manual_seed(1)
+    x = torch.randn(4, 6) if x is None else x
+    output = layer(x.to(torch.complex64) if isinstance(layer, ht.Unitary) else x)
+    return output[0] if isinstance(output, tuple) else output
+
+
+def gradients(layer, x=None):
+    wanted = [p for p in layer.parameters() if p.requires_grad]
+    return torch.autograd.grad(run(layer, x).abs().square().sum(), wanted)
+
+
+def equal(first, second):
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_copies_and_pickles_are_the_same_layer(layer):
+    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert torch.equal(run(twin), run(layer))
+        for parameter in twin.parameters():
+            parameter.data.mul_(-1).add_(1)
+        assert not torch.equal(run(twin), run(layer))
+
+
+def test_state_dicts_carry_over(layer, tmp_path):
+    torch.save(layer.state_dict(), tmp_path / "state.pt")
+    fresh = LAYERS[type(layer).__name__]()
+    fresh.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert torch.equal(run(fresh), run(layer))
+
+
+NAMES = {
+    "Orthogonal": ["bias", "reflections"],
+    "Unitary": ["phases", "reflections"],
+    "SVDLinear": ["bias", "left.reflections", "right.reflections", "spectrum"],
+    "OrthogonalRNN": sorted(
+        f"cells.{k}.{name}" for k in range(4) for name in ("reflections", "weight_ih", "bias", "h0")
+    ),
+    "OrthogonalRNNCell": ["bias", "nonlinearity_bias", "reflections", "weight_ih"],
+    "UnitaryRNN": sorted(
+        f"cells.0.{name}" for name in ("reflections", "phases", "weight_ih", "bias", "nonlinearity_bias")
+    ),
+    "OrthogonalAdapter": ["_extra_state", "linear.bias", "linear.weight", "reflections"],
+}
+
+
+def test_the_names_in_state_dicts_do_not_change(layer):
+    assert sorted(layer.state_dict()) == NAMES[type(layer).__name__]
+
+
+def test_results_repeat_bit_for_bit(layer):
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert torch.equal(run(layer), run(layer))
+        assert equal(gradients(layer), gradients(layer))
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_no_graph_without_gradients(layer):
+    with torch.no_grad():
+        assert run(layer).grad_fn is None
+    with torch.inference_mode():
+        output = run(layer)
+        assert output.is_inference()
+    assert torch.equal(output, run(layer))
+    frozen = copy.deepcopy(layer).requires_grad_(False)
+    assert run(frozen).grad_fn is None
+
+
+def test_activation_checkpointing(layer):
+    x = torch.randn(4, 6, requires_grad=True)
+    for reentrant in (False, True):
+
+        def loss(x):
+            return run(layer, x).abs().square().sum()
+
+        wanted = [x, *(p for p in layer.parameters() if p.requires_grad)]
+        expected = torch.autograd.grad(loss(x), wanted)
+        for t in wanted:
+            t.grad = None
+        checkpoint(loss, x, use_reentrant=reentrant).backward()
+        assert equal([t.grad for t in wanted], expected)
+
+
+def test_saved_tensor_hooks(layer):
+    packed = []
+
+    def pack(tensor):
+        packed.append(tensor)
+        return tensor.clone()
+
+    expected = gradients(layer)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        assert equal(gradients(layer), expected)
+    assert packed
+    with torch.autograd.graph.save_on_cpu():
+        assert equal(gradients(layer), expected)
+
+
+def test_hooks_and_retained_graphs(layer):
+    calls = []
+    layer.register_forward_hook(lambda *_: calls.append("forward"))
+    output = run(layer)
+    output.register_hook(lambda _: calls.append("gradient"))
+    output.abs().sum().backward(retain_graph=True)
+    output.abs().sum().backward()
+    assert calls == ["forward", "gradient", "gradient"]
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        output.abs().sum().backward()
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_autocast(half):
+    torch.manual_seed(0)
+    rnn = ht.OrthogonalRNN(6, 8, num_layers=2, learn_h0=True)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 6), rnn)
+    x = torch.randn(5, 2, 3)
+    with torch.autocast("cpu", half):
+        output, h_n = model(x)
+        assert (output.dtype, h_n.dtype) == (half, half)
+        expected, _ = rnn(model[0](x).float())
+        torch.testing.assert_close(output.float(), expected, atol=0.02, rtol=0.02)
+        loss = output.float().square().sum()
+    loss.backward()
+    assert all(p.grad.dtype == torch.float32 for p in model.parameters())
+    hx = torch.zeros(2, 2, 8)
+    assert rnn(x.new_ones(5, 2, 6).to(half), hx)[0].dtype == half
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("nonlinearity", ["leaky_relu", "modrelu"])
+def test_layers_of_half_precision(half, nonlinearity):
+    layer = ht.OrthogonalRNN(6, 8, nonlinearity=nonlinearity, learn_h0=True).to(half)
+    output, h_n = layer(torch.randn(5, 2, 6, dtype=half))
+    assert (output.dtype, h_n.dtype) == (half, half)
+    output.float().square().sum().backward()
+    assert all(p.grad.dtype == half for p in layer.parameters())
+    dense = ht.Orthogonal(8, num_reflections=8).to(half)
+    assert dense(output).dtype == half
+
+
+def test_double_and_back():
+    layer = ht.OrthogonalRNN(6, 8, learn_h0=True, bidirectional=True)
+    x = torch.randn(5, 2, 6)
+    single = layer(x)
+    torch.testing.assert_close(layer.double()(x.double())[0].float(), single[0])
+    assert torch.equal(layer.float()(x)[0], single[0])
+
+
+def test_concurrent_calls_do_not_disturb_each_other():
+    layers = [ht.OrthogonalRNN(6, 16, num_reflections=k + 1) for k in range(6)]
+    x = torch.randn(40, 7, 6)
+    expected = [gradients(layer, x) for layer in layers]
+    shared = layers[0]
+    with ThreadPoolExecutor(6) as pool:
+        for _ in range(5):
+            assert all(map(equal, pool.map(lambda layer: gradients(layer, x), layers), expected))
+            assert all(equal(g, expected[0]) for g in pool.map(lambda _: gradients(shared, x), range(6)))
+
+
+def test_the_core_follows_torchs_number_of_threads():
+    from householder import _core
+
+    before = torch.get_num_threads()
+    x, layer = torch.randn(30, 8, 6), ht.OrthogonalRNN(6, 32)
+    results = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            results.append(gradients(layer, x))
+            assert _core.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert equal(results[0], results[1])
+    assert equal(results[0], results[2])
+
+
+def test_fake_tensors_have_shapes_only(layer):
+    expected = run(layer)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        output = run(layer)
+    assert (output.shape, output.dtype) == (expected.shape, expected.dtype)
+
+
+@pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
+def test_layers_have_forward_mode(layer):
+    x, tangent = torch.randn(4, 6), torch.randn(4, 6)
+    _, ours = torch.func.jvp(lambda x: run(layer, x), (x,), (tangent,))
+    with torch.no_grad():
+        double = copy.deepcopy(layer).double() if not isinstance(layer, ht.Unitary | ht.UnitaryRNN) else layer
+        if double is not layer:
+            step = 1e-6 * tangent.double()
+            expected = (run(double, x.double() + step) - run(double, x.double() - step)) / 2e-6
+            torch.testing.assert_close(ours.double(), expected, atol=1e-4, rtol=1e-4)
+    assert ours.isfinite().all()
+
+
+def test_meta_layers_are_materialised_later():
+    layer = ht.OrthogonalRNN(3, 8, device="meta")
+    assert layer(torch.ones(5, 2, 3, device="meta"))[0].shape == (5, 2, 8)
+    layer.to_empty(device="cpu").reset_parameters()
+    w = layer.cells[0].matrix()
+    torch.testing.assert_close(w.T @ w, torch.eye(8), atol=1e-5, rtol=0)
+
+
+def test_training_learns_a_rotation():
+    torch.manual_seed(0)
+    target = torch.linalg.qr(torch.randn(6, 6))[0]
+    target[:, 0] *= torch.linalg.det(target) * -1  # five reflections have determinant -1
+    layer = ht.Orthogonal(6, num_reflections=5)
+    optimiser = torch.optim.Adam(layer.parameters(), lr=0.05)
+    for _ in range(400):
+        optimiser.zero_grad()
+        loss = (layer.matrix() - target).square().mean()
+        loss.backward()
+        optimiser.step()
+    assert loss < 1e-3
