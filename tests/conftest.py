@@ -10,17 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-COMPLEX_READY = False
-PAIRED_READY = False
-COMPLEX_NONLINEARITIES_READY = False
 REAL_DTYPES = ["float32", "float64"]
-COMPLEX_DTYPES = ["complex64", "complex128"] if COMPLEX_READY else []
+COMPLEX_DTYPES = ["complex64", "complex128"]
 DTYPES = REAL_DTYPES + COMPLEX_DTYPES
 DOUBLES = [dtype for dtype in DTYPES if dtype in ("float64", "complex128")]
 POINTWISE = ["identity", "tanh", "relu", "leaky_relu"]
 NONLINEARITIES = {
-    "f": POINTWISE + (["oplu", "modrelu"] if PAIRED_READY else []),
-    "c": [*POINTWISE, "modrelu"] if COMPLEX_NONLINEARITIES_READY else ["identity"],
+    "f": [*POINTWISE, "oplu", "modrelu"],
+    "c": [*POINTWISE, "modrelu"],
 }  # OPLU orders real numbers
 METHODS = ["auto", "reflections", "wy", "dense"]
 SIZES = [1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 65, 100, 128, 129, 257]  # around the edges of blocks and registers

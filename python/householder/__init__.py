@@ -12,9 +12,6 @@
 Layers for PyTorch are in ``householder.torch``; the mathematics in plain NumPy in ``householder.reference``.
 """
 
-from importlib.metadata import PackageNotFoundError as _NotInstalled
-from importlib.metadata import version as _version
-
 from householder._api import (
     backward,
     factor,
@@ -25,6 +22,7 @@ from householder._api import (
     set_num_threads,
     wy,
 )
+from householder._core import __version__ as __version__
 from householder._lapack import from_lapack, to_lapack
 from householder._parameters import normalize, real_form, snap
 from householder._random import haar
@@ -48,8 +46,3 @@ __all__ = [
     "to_lapack",
     "wy",
 ]
-
-try:
-    __version__ = _version("householder")
-except _NotInstalled:  # imported from a source tree
-    __version__ = "0+unknown"

@@ -12,11 +12,13 @@ The interpreter lock is released; signals are polled, so a long call ends with `
 Raises ``MemoryError`` when the workspace cannot be allocated, ``ValueError`` for impossible arguments.
 """
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-Operand = NDArray[Any] | int
+Operand: TypeAlias = NDArray[Any] | int
+
+__version__: str
 
 def instruction_set() -> str: ...
 def set_num_threads(k: int) -> None: ...

@@ -129,11 +129,18 @@ def rnn_backward(
     """Gradients of every array argument that is there."""
     u, x = sequence.u, sequence.x
     n, m = u.shape
+    arguments = (NAMES[u.dtype], n, m, x.shape[-1], steps, batch, *sequence)
+    tape = None
+    if sequence.nonlinearity == "oplu":  # its outputs do not tell which of two entries was the larger
+        rows = x.size // x.shape[-1]
+        width = _core.rnn_tape_width(NAMES[u.dtype], n, m, rows, False, "oplu", sequence.method)
+        tape = np.empty((rows, width), u.dtype)
+        _core.rnn_forward(*arguments, np.empty_like(h), tape)
     grads = SequenceGradients._make(
         None if a is None else np.empty(a.shape, a.dtype)
         for a in (getattr(sequence, name) for name in SequenceGradients._fields)
     )
-    _core.rnn_backward(NAMES[u.dtype], n, m, x.shape[-1], steps, batch, *sequence, h, None, grad_h, grad_last, *grads)
+    _core.rnn_backward(*arguments, h, tape, grad_h, grad_last, *grads)
     return grads
 
 
