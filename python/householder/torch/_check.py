@@ -48,16 +48,14 @@ def reflections(u: Tensor) -> tuple[int, int]:
     shape = u.shape
     if len(shape) < 2 or not 1 <= shape[-1] <= shape[-2]:
         raise ValueError(f"u has shape {tuple(shape)}, expected (..., n, m) with 1 <= m <= n")
-    *_, n, m = shape
+    n, m = shape[-2], shape[-1]
     if m == n and u.is_complex():
         raise ValueError(f"complex u has shape {tuple(shape)}, expected m <= n - 1; phases supply the rest of U(n)")
     return n, m
 
 
 def phases(value: Any, u: Tensor, n: int) -> None:
-    """None, or real ``theta (n,)`` beside a complex ``u``."""
-    if value is None:
-        return
+    """Real ``theta (n,)`` beside a complex ``u``."""
     if not isinstance(value, Tensor):
         raise _not_a_tensor("phases", value)
     if not u.is_complex():

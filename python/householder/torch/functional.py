@@ -60,9 +60,10 @@ def apply(
     """
     compute = _check.operands(u, h=h)
     n, _ = _check.reflections(u)
-    _check.phases(phases, u, n)
+    if phases is not None:
+        _check.phases(phases, u, n)
     _check.one_of("method", method, METHODS)
-    if h.shape[-1:] != (n,):
+    if h.dim() == 0 or h.shape[-1] != n:
         raise ValueError(f"h has shape {tuple(h.shape)}, expected (..., {n}) to match n = {n} of u")
     kind = h.dtype
     if u.dtype is not compute or kind is not compute:
@@ -128,7 +129,8 @@ def matrix(u: Tensor, phases: Tensor | None = None) -> Tensor:
     """
     compute = _check.operands(u)
     n, _ = _check.reflections(u)
-    _check.phases(phases, u, n)
+    if phases is not None:
+        _check.phases(phases, u, n)
     w = ops.matrix(_cast(u, compute))
     if phases is not None:
         w = turn(w, phases)
@@ -209,7 +211,8 @@ def rnn(
     n, _ = _check.reflections(u)
     if u.dim() != 2:
         raise ValueError(f"u has shape {tuple(u.shape)}, but rnn takes one matrix: expected (n, m)")
-    _check.phases(phases, u, n)
+    if phases is not None:
+        _check.phases(phases, u, n)
     _check.one_of("method", method, SEQUENCE_METHODS)
     _check.one_of("nonlinearity", nonlinearity, NONLINEARITIES)
     negative_slope = _check.slope(negative_slope)
