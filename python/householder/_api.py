@@ -298,8 +298,10 @@ def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
     Returns
     -------
     u : array, shape (n, m)
+        Unit columns. A real product of m reflections, of any vectors, is found again with m.
     phases : array, shape (n,)
-        Only for complex q.
+        Only for complex q; chosen column by column, so that fewer than ``n - 1`` reflections may not suffice although
+        other phases would.
 
     Raises
     ------
@@ -324,11 +326,11 @@ def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
     n = len(q)
     m = n - unitary if m is None else _validate.integer("m", m, 1, n - unitary)
     tolerance = 10 * n * float(np.finfo(q.dtype).eps)
-    departure = float(abs(q.conj().T @ q - backend.xp.eye(n, dtype=q.dtype)).max())
-    if not departure <= tolerance:
-        raise ValueError(f"q is not {'unitary' if unitary else 'orthogonal'}: max |q* q - I| is {departure:.3g}")
     u, phases, remainder = backend.factor(q, m)
     if not remainder <= tolerance:
+        departure = float(abs(q.conj().T @ q - backend.xp.eye(n, dtype=q.dtype)).max())
+        if not departure <= tolerance:
+            raise ValueError(f"q is not {'unitary' if unitary else 'orthogonal'}: max |q* q - I| is {departure:.3g}")
         raise ValueError(f"q needs more than m = {m} reflections, which leave max |q - matrix(u)| at {remainder:.3g}")
     return u if phases is None else (u, phases)
 

@@ -1,96 +1,215 @@
 //! Reflections of a given orthogonal or unitary matrix (Theorem 1 and its proof, Algorithm 2).
 //!
-//! Step `j` takes the first column `x` of what is left to `e^{i arg x_1} |x| e_1` by `u = x - e^{i arg x_1} |x| e_1`. The
-//! first entry of `u` cancels when `x` is almost there already; `-e^{i arg x_1} |x_2..|^2 / (|x_1| + |x|)` is the same and
-//! does not. A column that has nothing to reflect gets the last unit vector, whose reflection flips a sign that later
-//! steps undo: a zero column would never receive a gradient.
+//! The first column `x` of what is left goes to `e^{i arg x_1} |x| e_1` by `u = x - e^{i arg x_1} |x| e_1`. The first entry
+//! of `u` cancels when `x` is almost there already; `-e^{i arg x_1} |x_2..|^2 / (|x_1| + |x|)` is the same and does not.
+//!
+//! A column that has nothing to reflect spends no reflection, so that a real product of `k` reflections is found again
+//! with `k`: the vector of a column lies in the range of `Q - I`, and its reflection takes one dimension off that range.
+//! Reflections that are left over flip the sign of the last coordinate again and again: zero columns would never receive
+//! a gradient.
+//!
+//! Columns are reduced by panels; the columns to the right of a panel see its reflections at once, in compact WY form.
 
+use crate::dense::transpose;
 use crate::error::Result;
+use crate::kernel::dispatch::InstructionSet;
+use crate::kernel::epilogue::{Columns, Store};
+use crate::kernel::gemm::{Operand, Weights, gemm};
 use crate::kernel::vector::{axpy, dot};
-use crate::memory::{Buffer, padded};
-use crate::parallel::Context;
+use crate::memory::{Buffer, Shared, filled, padded};
+use crate::parallel::{Context, slices};
+use crate::product::TASK;
+use crate::reflections::Reflections;
 use crate::scalar::{Real, Scalar};
+use crate::wy::CompactWy;
 
-/// Writes `U (n, m)` and the phases of the `n x n` matrix `q` (row-major). Returns how far `q` is from the product of
-/// these `m` reflections: the largest entry by which what remains of it differs from the identity.
+/// Columns reduced before the others see their reflections.
+const PANEL: usize = 32;
+
+/// Writes `U (n, m)`, unit columns, and the phases of the `n x n` matrix `q` (row-major). Returns how far `q` is from the
+/// product of these `m` reflections: the largest entry by which what remains of it differs from the identity.
 pub fn factor<T: Scalar>(
-    context: &Context<'_>,
+    context: &mut Context<'_>,
     n: usize,
     m: usize,
     q: &[T],
     u: &mut [T],
     phases: Option<&mut [T::Real]>,
 ) -> Result<f64> {
-    let isa = context.isa;
-    // Column-major: a reflection acts on whole columns.
-    let ld = padded::<T>(n);
-    let mut rest = Buffer::<T>::zeroed(n * ld)?;
-    crate::dense::transpose(n, n, q, n, &mut rest, ld);
-    let mut vector = Buffer::<T>::zeroed(n)?;
+    let mut rest = Rest::new(n, q)?;
     u.fill(T::ZERO);
     let reflections = if m == n { n - 1 } else { m };
-    for j in 0..reflections {
-        let x = &rest[j * ld + j..j * ld + n];
-        let v = &mut vector[..n - j];
-        reflection_of(x, v);
-        for (i, &v) in v.iter().enumerate() {
-            u[(j + i) * m + j] = v;
+    // As many reflections as any matrix needs can afford to reflect mere rounding errors.
+    let negligible = if m == n || (T::COMPLEX && m == n - 1) { 0.0 } else { (n + 8) as f64 * epsilon::<T>() };
+    let mut found = 0;
+    for begin in (0..n).step_by(PANEL) {
+        let width = PANEL.min(n - begin);
+        // Row-major; columns that find nothing to reflect leave a zero column at the end, which is the identity.
+        let mut vectors = Buffer::<T>::zeroed((n - begin) * width)?;
+        let k = rest.reduce(context.isa, begin, width, reflections - found, negligible, &mut vectors)?;
+        for (u, v) in u[begin * m..].chunks_mut(m).zip(vectors.chunks(width)) {
+            u[found..found + k].copy_from_slice(&v[..k]);
         }
-        let square: f64 = v.iter().map(|v| v.widen().abs2()).sum();
-        let tau = T::Real::of(2.0 / square);
-        for column in j..n {
-            let x = &mut rest[column * ld + j..column * ld + n];
-            let a = dot(isa, v, x).scale(tau);
-            axpy(isa, -a, v, x);
+        found += k;
+        if k > 0 && begin + width < n {
+            let wy = CompactWy::new(context.isa, Reflections::new(n - begin, width, &vectors)?)?;
+            rest.update(context, &wy, begin, begin + width)?;
         }
+        if found == reflections {
+            break;
+        }
+    }
+    u[(n - 1) * m + found..(n - 1) * m + reflections].fill(T::ONE);
+    if (reflections - found) % 2 == 1 {
+        (0..n).for_each(|j| *rest.last_of(j) = -*rest.last_of(j));
     }
     if m == n {
-        let last = rest[(n - 1) * ld + n - 1];
-        u[n * n - 1] = if last.re() < T::Real::ZERO { -T::ONE } else { T::ONE };
+        u[n * n - 1] = if rest.last_of(n - 1).re() < T::Real::ZERO { -T::ONE } else { T::ONE };
     }
-    let mut residual = 0.0_f64;
-    let mut phases = phases;
-    for j in 0..n {
-        let diagonal = rest[j * ld + j].widen();
-        let wanted = if let Some(phases) = phases.as_deref_mut() {
-            let angle = diagonal.im().atan2(diagonal.re());
-            phases[j] = T::Real::of(angle);
-            <T::Wide as Scalar>::unit(angle)
-        } else if m == n && j == n - 1 {
-            u[n * n - 1].widen()
-        } else {
-            <T::Wide as Scalar>::ONE
-        };
-        for i in 0..n {
-            let expected = if i == j { wanted } else { <T::Wide as Scalar>::ZERO };
-            let error = (rest[j * ld + i].widen() - expected).max_abs();
-            if !(error <= residual) {
-                residual = error;
-            }
-        }
-    }
-    Ok(residual)
+    let diagonal = rest.diagonal((m == n).then(|| u[n * n - 1]), phases)?;
+    Ok(rest.distance_from(&diagonal))
 }
 
-/// The vector whose reflection takes `x` to a multiple of its first unit vector.
-fn reflection_of<T: Scalar>(x: &[T], v: &mut [T]) {
-    v.copy_from_slice(x);
+/// Relative rounding error of `T`.
+fn epsilon<T: Scalar>() -> f64 {
+    if size_of::<T::Real>() == 4 { f64::from(f32::EPSILON) } else { f64::EPSILON }
+}
+
+/// What the reflections found so far leave of `Q`.
+struct Rest<T: Scalar> {
+    n: usize,
+    ld: usize,
+    /// Column-major, columns `ld` apart: a reflection acts on whole columns.
+    columns: Buffer<T>,
+}
+
+impl<T: Scalar> Rest<T> {
+    fn new(n: usize, q: &[T]) -> Result<Self> {
+        let ld = padded::<T>(n);
+        let mut columns = Buffer::zeroed(n * ld)?;
+        transpose(n, n, q, n, &mut columns, ld);
+        Ok(Self { n, ld, columns })
+    }
+
+    /// Last entry of column `j`.
+    fn last_of(&mut self, j: usize) -> &mut T {
+        &mut self.columns[j * self.ld + self.n - 1]
+    }
+
+    /// Reduces `width` columns from `begin` on, with at most `most` reflections, and applies these to the panel alone.
+    /// Their vectors become the columns of `vectors` (row-major, its row 0 is row `begin`); returns how many.
+    fn reduce(
+        &mut self,
+        isa: InstructionSet,
+        begin: usize,
+        width: usize,
+        most: usize,
+        negligible: f64,
+        vectors: &mut [T],
+    ) -> Result<usize> {
+        let (n, ld) = (self.n, self.ld);
+        let mut vector = filled(n - begin, T::ZERO)?;
+        let mut found = 0;
+        for column in begin..begin + width {
+            let v = &mut vector[..n - column];
+            if found == most || !reflection_of(&self.columns[column * ld + column..column * ld + n], negligible, v) {
+                continue;
+            }
+            let square: f64 = v.iter().map(|v| v.widen().abs2()).sum();
+            let tau = T::Real::of(2.0 / square);
+            for other in column..begin + width {
+                let x = &mut self.columns[other * ld + column..other * ld + n];
+                let a = dot(isa, v, x).scale(tau);
+                axpy(isa, -a, v, x);
+            }
+            for (row, &v) in vectors.chunks_mut(width).skip(column - begin).zip(v.iter()) {
+                row[found] = v;
+            }
+            found += 1;
+        }
+        Ok(found)
+    }
+
+    /// Multiplies rows `row..` of the columns from `column` on by `W*`: `rest += V N* (V* rest)`.
+    fn update(&mut self, context: &mut Context<'_>, wy: &CompactWy<T>, row: usize, column: usize) -> Result<()> {
+        let (isa, ld, ld_k, k) = (context.isa, self.ld, wy.ld_k(), wy.k);
+        let count = self.n - column;
+        let bounds = slices(count, TASK, 64);
+        let shared = Shared(self.columns[column * ld + row..].as_mut_ptr());
+        context.run(bounds.len() - 1, 4 * wy.n * k * count, &|i, cancel| {
+            cancel.check()?;
+            let cols = bounds[i + 1] - bounds[i];
+            let (mut z, mut y) = (Buffer::<T>::zeroed(cols * ld_k)?, Buffer::<T>::zeroed(cols * ld_k)?);
+            let store = |out: *mut T| Store { out: Columns::new(out, ld_k), add: Columns::none() };
+            let v_adjoint = Weights::strided(wy.v_adjoint.ptr(), ld_k, wy.n);
+            let middle = Weights::strided(wy.minus_s_adjoint.ptr(), ld_k, k);
+            let v = Weights::strided(wy.v.ptr(), wy.ld_n(), k);
+            // SAFETY: tasks own disjoint columns, of which `wy.n` entries begin at `row`; z and y are padded buffers.
+            unsafe {
+                let rest = Columns::new(shared.get().add(bounds[i] * ld), ld);
+                gemm(isa, k, cols, v_adjoint, Operand::columns(rest.ptr, ld), &store(z.ptr_mut()));
+                gemm(isa, k, cols, middle, Operand::columns(z.ptr(), ld_k), &store(y.ptr_mut()));
+                gemm(isa, wy.n, cols, v, Operand::columns(y.ptr(), ld_k), &Store { out: rest, add: rest });
+            }
+            Ok(())
+        })
+    }
+
+    /// The diagonal that should be left: ones, the last of them `u_1`, or the units of the phases, which are written.
+    fn diagonal(&self, u1: Option<T>, phases: Option<&mut [T::Real]>) -> Result<Vec<T>> {
+        let mut diagonal = filled(self.n, T::ONE)?;
+        if let (Some(u1), Some(last)) = (u1, diagonal.last_mut()) {
+            *last = u1;
+        }
+        for (j, phase) in phases.into_iter().flatten().enumerate() {
+            let entry = self.columns[j * self.ld + j].widen();
+            let angle = entry.im().atan2(entry.re());
+            *phase = T::Real::of(angle);
+            diagonal[j] = T::narrow(<T::Wide as Scalar>::unit(angle));
+        }
+        Ok(diagonal)
+    }
+
+    /// Largest entry of the difference from a diagonal matrix, NaN if there is one.
+    fn distance_from(&mut self, diagonal: &[T]) -> f64 {
+        let mut largest = T::Real::ZERO;
+        for (j, &wanted) in diagonal.iter().enumerate() {
+            let column = &mut self.columns[j * self.ld..j * self.ld + self.n];
+            column[j] -= wanted;
+            for x in column {
+                let x = x.max_abs();
+                // Once NaN, nothing is larger.
+                if x > largest || x.is_nan() {
+                    largest = x;
+                }
+            }
+        }
+        largest.to_f64()
+    }
+}
+
+/// Writes the unit vector whose reflection takes `x` to a multiple of its first unit vector, real and positive for real
+/// numbers. `false`: `x` is that multiple already, but for an error of norm `negligible`.
+fn reflection_of<T: Scalar>(x: &[T], negligible: f64, v: &mut [T]) -> bool {
     let first = x[0].widen();
     let below: f64 = x[1..].iter().map(|x| x.widen().abs2()).sum();
-    let modulus = first.abs2().sqrt();
-    let norm = (modulus * modulus + below).sqrt();
-    let last = x.len() - 1;
+    let (modulus, norm) = (first.abs2().sqrt(), (first.abs2() + below).sqrt());
     let direction = if modulus == 0.0 { <T::Wide as Scalar>::ONE } else { first.scale(1.0 / modulus) };
     // A real column can only go to +|x| e_1; -|x| e_1 has to be reflected even when nothing stands below.
-    let (direction, entry) = if T::COMPLEX || first.re() > 0.0 {
-        (direction, -below / (modulus + norm))
+    let (entry, distance) = if T::COMPLEX || first.re() > 0.0 {
+        let off_unit = if T::COMPLEX { 0.0 } else { first.re() - 1.0 };
+        (direction.scale(-below / (modulus + norm)), (below + off_unit * off_unit).sqrt())
     } else {
-        (<T::Wide as Scalar>::ONE, first.re() - norm)
+        (<T::Wide as Scalar>::from_real(first.re() - norm), f64::INFINITY)
     };
-    if entry == 0.0 || norm == 0.0 {
-        v.fill(T::ZERO);
-        v[last] = T::ONE;
-    } else {
-        v[0] = T::narrow(direction.scale(entry));
+    // Squares below the smallest normal number have lost their digits.
+    if distance <= negligible || (below < f64::MIN_POSITIVE && distance.is_finite()) {
+        return false;
     }
+    let inverse = 1.0 / (entry.abs2() + below).sqrt();
+    v[0] = T::narrow(entry.scale(inverse));
+    for (v, x) in v[1..].iter_mut().zip(&x[1..]) {
+        *v = T::narrow(x.widen().scale(inverse));
+    }
+    true
 }

@@ -61,10 +61,10 @@ pub trait Scalar:
     fn abs2(self) -> Self::Real {
         self.re() * self.re() + self.im() * self.im()
     }
-    /// The larger of `|re|` and `|im|`: never overflows, zero only at zero.
+    /// The larger of `|re|` and `|im|`: never overflows, zero only at zero, NaN if either is.
     fn max_abs(self) -> Self::Real {
         let (re, im) = (self.re().abs(), self.im().abs());
-        if re > im || im != im { re } else { im }
+        if re > im || re.is_nan() { re } else { im }
     }
 }
 
@@ -76,6 +76,8 @@ pub trait Real: Scalar<Real = Self, Wide = f64> + PartialOrd + Div<Output = Self
     fn sqrt(self) -> Self;
     /// Absolute value.
     fn abs(self) -> Self;
+    /// Whether it is no number.
+    fn is_nan(self) -> bool;
     /// Conversion from `f64`, rounded.
     fn of(x: f64) -> Self;
     /// Conversion to `f64`, exact.
@@ -136,6 +138,10 @@ macro_rules! real {
             #[inline(always)]
             fn abs(self) -> Self {
                 self.abs()
+            }
+            #[inline(always)]
+            fn is_nan(self) -> bool {
+                self.is_nan()
             }
             #[inline(always)]
             fn of(x: f64) -> Self {
