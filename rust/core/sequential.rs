@@ -12,106 +12,174 @@
 use crate::apply::{Diagonal, DiagonalSum, Gradients};
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
-use crate::kernel::vector::{axpy, dot};
+use crate::kernel::vector::{axpy, combine, dot};
 use crate::memory::{Buffer, filled};
 use crate::parallel::Context;
 use crate::reflections::Reflections;
 use crate::scalar::{Real, Scalar};
 use crate::wy::CompactWy;
 
-/// Unit columns and their `tau`.
+/// The arithmetic on vectors that Algorithm 1 consists of: SIMD kernels here, counted operations in a test of its flops.
+pub trait Vectors<T>: Copy {
+    /// `tau v* x`.
+    fn project(self, tau: T, v: &[T], x: &[T]) -> T;
+    /// `x - a v`, in place.
+    fn subtract(self, a: T, v: &[T], x: &mut [T]);
+    /// `(y - x) v_p^-1` at one entry.
+    fn quotient(self, y: T, x: T, inverse: T) -> T;
+    /// `-(conj(a) g + conj(b) x + i Im(conj(a) b) v)`, added to `grad` unless it is the `first` vector's.
+    fn gradient(self, ax: (T, &[T]), bg: (T, &[T]), v: &[T], grad: &mut [T], first: bool);
+}
+
+impl<T: Scalar> Vectors<T> for InstructionSet {
+    fn project(self, tau: T, v: &[T], x: &[T]) -> T {
+        tau * dot(self, v, x)
+    }
+
+    fn subtract(self, a: T, v: &[T], x: &mut [T]) {
+        axpy(self, -a, v, x);
+    }
+
+    fn quotient(self, y: T, x: T, inverse: T) -> T {
+        (y - x) * inverse
+    }
+
+    fn gradient(self, (a, x): (T, &[T]), (b, g): (T, &[T]), v: &[T], grad: &mut [T], first: bool) {
+        combine(self, (-a.conj(), g), (-b.conj(), x), grad, !first);
+        if T::COMPLEX {
+            let ab = a.conj() * b;
+            axpy(self, -(ab - ab.conj()).scale(T::Real::of(0.5)), v, grad);
+        }
+    }
+}
+
+/// Reflections in order of application: column `v_j`, from its diagonal entry on, with `tau_j`. What is the same for all
+/// vectors is computed before (the paper's `N`).
+#[derive(Clone, Copy)]
+pub struct Steps<'a, T> {
+    /// Size of the vectors.
+    pub n: usize,
+    /// Columns, `ld` apart.
+    pub v: &'a [T],
+    /// Distance between columns.
+    pub ld: usize,
+    /// `2 / |v_j|^2`, zero for a zero column.
+    pub tau: &'a [T],
+    /// `(p, 1 / v_pj)` for the largest entry of each column.
+    pub pivots: &'a [(usize, T)],
+    /// `W*`: the first column is applied first.
+    pub adjoint: bool,
+}
+
+impl<T: Copy> Steps<'_, T> {
+    /// Column of the `i`-th reflection in order of application.
+    fn column(&self, i: usize) -> usize {
+        if self.adjoint { i } else { self.tau.len() - 1 - i }
+    }
+
+    /// `v_j` from its diagonal entry on.
+    fn vector(&self, j: usize) -> &[T] {
+        &self.v[j * self.ld + j..j * self.ld + self.n]
+    }
+
+    /// `a = tau v_i* x` and `x <- x - a v_i`.
+    fn reflect(&self, ops: impl Vectors<T>, i: usize, x: &mut [T]) -> T {
+        let j = self.column(i);
+        let (v, x) = (self.vector(j), &mut x[j..]);
+        let a = ops.project(self.tau[j], v, x);
+        ops.subtract(a, v, x);
+        a
+    }
+
+    /// All reflections of one vector.
+    pub fn apply(&self, ops: impl Vectors<T>, x: &mut [T]) {
+        for i in 0..self.tau.len() {
+            self.reflect(ops, i, x);
+        }
+    }
+
+    /// `states[0]` is given; makes `states[i]`, each `n` long, and the factors `a_i`.
+    pub fn forward_states(&self, ops: impl Vectors<T>, states: &mut [T], factors: &mut [T]) {
+        let n = self.n;
+        for (i, factor) in factors.iter_mut().enumerate() {
+            let (done, next) = states.split_at_mut((i + 1) * n);
+            next[..n].copy_from_slice(&done[i * n..]);
+            *factor = self.reflect(ops, i, &mut next[..n]);
+        }
+    }
+
+    /// The factors from all states: `x_i - x_{i+1} = a_i v_i` at the largest entry of `v_i`.
+    pub fn recall_factors(&self, ops: impl Vectors<T>, states: &[T], factors: &mut [T]) {
+        for (i, factor) in factors.iter_mut().enumerate() {
+            let (p, inverse) = self.pivots[self.column(i)];
+            *factor = ops.quotient(states[i * self.n + p], states[(i + 1) * self.n + p], inverse);
+        }
+    }
+
+    /// Takes `g` back to the first state and adds to `dL/dV` (overwrites it with the `first` vector's). `states` hold
+    /// `x_0 .. x_{k-1}`.
+    pub fn backward(
+        &self,
+        ops: impl Vectors<T>,
+        states: &[T],
+        factors: &[T],
+        g: &mut [T],
+        grad_v: &mut [T],
+        first: bool,
+    ) {
+        let n = self.n;
+        for i in (0..factors.len()).rev() {
+            let j = self.column(i);
+            let b = self.reflect(ops, i, g);
+            let (x, grad) = (&states[i * n + j..(i + 1) * n], &mut grad_v[j * self.ld + j..j * self.ld + n]);
+            ops.gradient((factors[i], x), (b, &g[j..]), self.vector(j), grad, first);
+        }
+    }
+}
+
+/// Unit columns and what their [`Steps`] need.
 struct Chain<T: Scalar> {
     wy: CompactWy<T>,
-    tau: Vec<T::Real>,
-    /// `W*`: the first column is applied first.
+    tau: Vec<T>,
+    pivots: Vec<(usize, T)>,
     adjoint: bool,
 }
 
 impl<T: Scalar> Chain<T> {
     fn new(u: Reflections<'_, T>, adjoint: bool) -> Result<Self> {
         let wy = CompactWy::unit_columns(u)?;
-        let mut tau = filled(wy.k, T::Real::ZERO)?;
+        let mut tau = filled(wy.k, T::ZERO)?;
         for (j, tau) in tau.iter_mut().enumerate() {
-            let column = &wy.v[j * wy.ld_n() + j..j * wy.ld_n() + wy.n];
-            let square: f64 = column.iter().map(|x| x.widen().abs2()).sum();
-            *tau = T::Real::of(if square == 0.0 { 0.0 } else { 2.0 / square });
+            let square: f64 = column(&wy, j).iter().map(|x| x.widen().abs2()).sum();
+            *tau = T::from_real(T::Real::of(if square == 0.0 { 0.0 } else { 2.0 / square }));
         }
-        Ok(Self { wy, tau, adjoint })
+        Ok(Self { wy, tau, pivots: Vec::new(), adjoint })
     }
 
-    /// Column of the `i`-th reflection in order of application.
-    fn column(&self, i: usize) -> usize {
-        if self.adjoint { i } else { self.wy.k - 1 - i }
-    }
-
-    /// `a = tau v_j* x` and `x <- x - a v_j`.
-    fn reflect(&self, isa: InstructionSet, j: usize, x: &mut [T]) -> T {
-        let v = self.vector(j);
-        let x = &mut x[j..];
-        let a = dot(isa, v, x).scale(self.tau[j]);
-        axpy(isa, -a, v, x);
-        a
-    }
-
-    /// `v_j` from its diagonal entry on.
-    fn vector(&self, j: usize) -> &[T] {
-        &self.wy.v[j * self.wy.ld_n() + j..][..self.wy.n - j]
-    }
-
-    /// `states[0]` is given; makes `states[i]`, each `n` long, and the factors `a_i`.
-    fn forward_states(&self, isa: InstructionSet, states: &mut [T], factors: &mut [T]) {
-        let n = self.wy.n;
-        for (i, factor) in factors.iter_mut().enumerate() {
-            let (done, next) = states.split_at_mut((i + 1) * n);
-            next[..n].copy_from_slice(&done[i * n..]);
-            *factor = self.reflect(isa, self.column(i), &mut next[..n]);
-        }
-    }
-
-    /// `states[1..]` and the factors from the tape of row `row`; `states[0]` is given.
-    fn recall_states(
-        &self,
-        isa: InstructionSet,
-        row: usize,
-        m: usize,
-        tape: &[T],
-        states: &mut [T],
-        factors: &mut [T],
-    ) {
-        let (n, k) = (self.wy.n, self.wy.k);
-        let tape = &tape[row * (m + 1) * n..(row + 1) * (m + 1) * n];
-        // u_1, one of the m factors, acts before the first reflection of W and after the last one of W*.
-        let before = if self.adjoint { 0 } else { m - k };
-        for i in 1..k {
-            let entry = m - before - i;
-            states[i * n..(i + 1) * n].copy_from_slice(&tape[entry * n..(entry + 1) * n]);
-        }
-        for i in 0..k {
-            let j = self.column(i);
-            factors[i] = dot(isa, self.vector(j), &states[i * n + j..(i + 1) * n]).scale(self.tau[j]);
-        }
-        if let Some(last) = k.checked_sub(1) {
-            states.copy_within(last * n..k * n, k * n);
-            let j = self.column(last);
-            axpy(isa, -factors[last], self.vector(j), &mut states[k * n + j..]);
-        }
-    }
-
-    /// Takes `g` back to the first state and subtracts from `dL/dV`. `states` hold `x_0 .. x_{k-1}`.
-    fn backward_states(&self, isa: InstructionSet, states: &[T], factors: &[T], g: &mut [T], grad_v: &mut [T]) {
-        let (n, ld) = (self.wy.n, self.wy.ld_n());
-        for i in (0..self.wy.k).rev() {
-            let j = self.column(i);
-            let b = self.reflect(isa, j, g);
-            let grad = &mut grad_v[j * ld + j..];
-            axpy(isa, -factors[i].conj(), &g[j..], grad);
-            axpy(isa, -b.conj(), &states[i * n + j..(i + 1) * n], grad);
-            if T::COMPLEX {
-                let ab = factors[i].conj() * b;
-                axpy(isa, -(ab - ab.conj()).scale(T::Real::of(0.5)), self.vector(j), grad);
+    /// Also finds the pivots, for states from a tape.
+    fn with_pivots(mut self) -> Result<Self> {
+        self.pivots = filled(self.wy.k, (0, T::ZERO))?;
+        for (j, pivot) in self.pivots.iter_mut().enumerate() {
+            let mut largest = T::Real::ZERO;
+            for (p, x) in column(&self.wy, j).iter().enumerate() {
+                if !(x.abs2() <= largest) {
+                    largest = x.abs2();
+                    *pivot = (p, x.conj().scale(T::Real::ONE / largest));
+                }
             }
         }
+        Ok(self)
     }
+
+    fn steps(&self) -> Steps<'_, T> {
+        let Self { wy, tau, pivots, adjoint } = self;
+        Steps { n: wy.n, v: &wy.v, ld: wy.ld_n(), tau, pivots, adjoint: *adjoint }
+    }
+}
+
+/// Column `j` of `V`.
+fn column<T: Scalar>(wy: &CompactWy<T>, j: usize) -> &[T] {
+    &wy.v[j * wy.ld_n()..j * wy.ld_n() + wy.n]
 }
 
 /// `out = W h` for each row, or `W* h`.
@@ -129,9 +197,7 @@ pub fn forward<T: Scalar>(
         if !adjoint {
             diagonal.apply(x, false);
         }
-        for i in 0..chain.wy.k {
-            chain.reflect(isa, chain.column(i), x);
-        }
+        chain.steps().apply(isa, x);
         if adjoint {
             diagonal.apply(x, true);
         }
@@ -180,8 +246,12 @@ fn backward_from<T: Scalar>(
     gradients: Gradients<'_, T>,
     adjoint: bool,
 ) -> Result<()> {
-    let chain = Chain::new(u, adjoint)?;
+    let mut chain = Chain::new(u, adjoint)?;
+    if matches!(source, Source::Tape(_)) {
+        chain = chain.with_pivots()?;
+    }
     let (n, m, k) = (u.n(), u.m(), chain.wy.k);
+    let steps = chain.steps();
     let mut states = Buffer::zeroed((k + 1) * n)?;
     let mut factors = filled(k, T::ZERO)?;
     let mut grad_v = Buffer::zeroed(k * chain.wy.ld_n())?;
@@ -194,11 +264,22 @@ fn backward_from<T: Scalar>(
         back.copy_from_slice(g);
         diagonal.apply(if adjoint { &mut back } else { &mut states[..n] }, false);
         match source {
-            Source::Vectors(_) => chain.forward_states(isa, &mut states, &mut factors),
-            Source::Tape(tape) => chain.recall_states(isa, row, m, tape, &mut states, &mut factors),
+            Source::Vectors(_) => steps.forward_states(isa, &mut states, &mut factors),
+            Source::Tape(tape) => {
+                // Entries count down; u_1, one of the m factors, acts before the first reflection of W, after the last of W*.
+                let after = if adjoint { m } else { k };
+                for i in 1..=k {
+                    let entry = &tape[(row * (m + 1) + after - i) * n..][..n];
+                    states[i * n..(i + 1) * n].copy_from_slice(entry);
+                }
+                if let (true, Diagonal::Phases(_)) = (adjoint, diagonal) {
+                    diagonal.apply(&mut states[k * n..], false); // entry 0 is D* x_k
+                }
+                steps.recall_factors(isa, &states, &mut factors);
+            }
         }
         start.copy_from_slice(if adjoint { &back } else { &states[..n] });
-        chain.backward_states(isa, &states, &factors, &mut back, &mut grad_v);
+        steps.backward(isa, &states, &factors, &mut back, &mut grad_v, row == 0);
         if adjoint {
             sum.add(&states[k * n..], &start, g);
         } else {
@@ -229,6 +310,7 @@ pub fn forward_tape<T: Scalar>(
 ) -> Result<()> {
     let isa = context.isa;
     let chain = Chain::new(u, adjoint)?;
+    let steps = chain.steps();
     let (n, m) = (u.n(), u.m());
     let counts_diagonal = matches!(diagonal, Diagonal::Last(_));
     for (h, tape) in h.chunks(n).zip(tape.chunks_mut((m + 1) * n)) {
@@ -248,7 +330,7 @@ pub fn forward_tape<T: Scalar>(
             if i == 0 && !adjoint && !counts_diagonal {
                 diagonal.apply(&mut tape[to..to + n], false);
             }
-            chain.reflect(isa, chain.column(i), &mut tape[to..to + n]);
+            steps.reflect(isa, i, &mut tape[to..to + n]);
         }
         if counts_diagonal && adjoint {
             advance(tape);
