@@ -3,7 +3,8 @@
 ``W = H(u_n) .. H(u_{n-m+1})`` is parametrised by the reflection vectors, the columns of a lower-trapezoidal
 ``u (n, m)``, and applied to vectors and whole recurrences without being formed, with closed-form gradients:
 
-* one application: :func:`forward`, :func:`backward`, with stored intermediates :func:`forward_tape`;
+* one application: :func:`forward`, :func:`backward`, with stored intermediates :func:`forward_tape`,
+  forward mode :func:`jvp`;
 * sequences: :func:`rnn_forward`, :func:`rnn_backward`;
 * the matrix and its parameters: :func:`matrix`, :func:`wy`, :func:`factor`, :func:`haar`, :func:`normalize`,
   :func:`snap`, :func:`real_form`, :func:`to_lapack`, :func:`from_lapack`;
@@ -27,6 +28,7 @@ from householder._lapack import from_lapack, to_lapack
 from householder._parameters import normalize, real_form, snap
 from householder._random import haar
 from householder._sequence import rnn_backward, rnn_forward
+from householder._tangent import jvp
 
 __all__ = [
     "backward",
@@ -36,6 +38,7 @@ __all__ = [
     "from_lapack",
     "get_num_threads",
     "haar",
+    "jvp",
     "matrix",
     "normalize",
     "real_form",

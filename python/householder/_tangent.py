@@ -1,0 +1,114 @@
+"""Forward mode: how ``c = W h`` moves when u, h and the phases move."""
+
+from typing import Any
+
+from householder import _validate
+from householder._api import backend_of, wy
+from householder._batch import arrange
+from householder._types import Array
+
+
+def jvp(
+    u: Any,
+    h: Any,
+    tangent_u: Any,
+    tangent_h: Any,
+    *,
+    phases: Any = None,
+    tangent_phases: Any = None,
+    transpose: bool = False,
+) -> Array:
+    """Differentiate ``forward(u, h)`` along a direction: the Jacobian times the tangents of u, h and phases.
+
+    With unit columns V, their tangents ``V' = (U' - V Re diag(V* U')) / |u|``, ``a = D h`` and ``y = T^-1 V* a``:
+
+    ``T' = striu(V'* V + V* V')``, ``y' = T^-1 (V'* a + V* a' - T' y)``, ``c' = a' - V' y - V y'``.
+
+    O(n m) for each vector and O(n m^2) for each matrix. It is the adjoint of :func:`backward`:
+    ``Re <g, c'> = Re <grads.u, U'> + Re <grads.h, h'> + <grads.phases, phases'>``.
+
+    Parameters
+    ----------
+    u : array, shape (..., n, m)
+    h : array, shape (..., n)
+    tangent_u, tangent_h : array
+        Of the shapes of u and h. Above the diagonal ``tangent_u`` is ignored.
+    phases, tangent_phases : array, shape (n,), optional
+        Both or neither.
+    transpose : bool
+        As in :func:`forward`.
+
+    Returns
+    -------
+    array, shape (..., n)
+        Of the shape of ``forward(u, h)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :func:`forward`; a tangent's shape is not its argument's; only one of phases and tangent_phases.
+
+    Examples
+    --------
+    W is orthogonal wherever u moves, so c moves on a sphere:
+
+    >>> import numpy as np, householder as hh
+    >>> rng = np.random.default_rng(0)
+    >>> u, h, tangent = rng.standard_normal((6, 4)), rng.standard_normal(6), rng.standard_normal((6, 4))
+    >>> bool(abs(hh.forward(u, h) @ hh.jvp(u, h, tangent, np.zeros(6))) < 1e-14)
+    True
+    """
+    backend = backend_of(u)
+    xp = backend.xp
+    u = backend.array("u", u)
+    n, _ = _validate.reflections(u)
+    h, tangent_u, tangent_h = (
+        backend.operand(name, value, u)
+        for name, value in (("h", h), ("tangent_u", tangent_u), ("tangent_h", tangent_h))
+    )
+    _validate.vectors("h", h, n)
+    _validate.shape("tangent_u", tangent_u, u.shape)
+    _validate.shape("tangent_h", tangent_h, h.shape)
+    phases = _validate.phases(phases, u, n, backend)
+    tangent_phases = _validate.optional("tangent_phases", tangent_phases, u, (n,), backend, real=True)
+    if (phases is None) != (tangent_phases is None):
+        raise ValueError("expected both phases and tangent_phases, or neither")
+    transpose = _validate.flag("transpose", transpose)
+    arrange(u, h)
+
+    v, _, s = wy(u)
+    k = v.shape[-1]
+    columns, directions = (xp.tril(a)[..., :k] for a in (u, tangent_u))
+    norm, radial = ((v.conj() * a).real.sum(axis=-2, keepdims=True) for a in (columns, directions))
+    tangent_v = (directions - v * radial) / xp.where(norm == 0, xp.inf, norm)  # a zero column stays the identity
+    v_adjoint, tangent_v_adjoint = (xp.swapaxes(a, -1, -2).conj() for a in (v, tangent_v))
+    tangent_t = xp.triu(tangent_v_adjoint @ v + v_adjoint @ tangent_v, 1)
+    if transpose:
+        s, tangent_t = (xp.swapaxes(a, -1, -2).conj() for a in (s, tangent_t))
+
+    d, tangent_d = _diagonal(u, tangent_u, phases, tangent_phases, xp)
+    d, tangent_d = (d.conj(), tangent_d.conj()) if transpose else (d, tangent_d)
+    a, tangent_a = (h, tangent_h) if transpose else (d * h, d * tangent_h + tangent_d * h)
+    y = _multiply(s, _multiply(v_adjoint, a))
+    moved = _multiply(tangent_v_adjoint, a) + _multiply(v_adjoint, tangent_a) - _multiply(tangent_t, y)
+    tangent_y = _multiply(s, moved)
+    tangent_c: Array = tangent_a - _multiply(tangent_v, y) - _multiply(v, tangent_y)
+    return d * tangent_c + tangent_d * (a - _multiply(v, y)) if transpose else tangent_c
+
+
+def _diagonal(u: Array, tangent_u: Array, phases: Any, tangent_phases: Any, xp: Any) -> tuple[Array, Array]:
+    """``D`` and its tangent, as vectors ``(..., n)``."""
+    *batch, n, m = u.shape
+    if phases is not None:
+        d = xp.exp(1j * phases).astype(u.dtype)
+        return d, (1j * tangent_phases * d).astype(u.dtype)
+    d, tangent_d = xp.ones((*batch, n), u.dtype), xp.zeros((*batch, n), u.dtype)
+    if m == n:
+        d[..., -1], tangent_d[..., -1] = u[..., -1, -1], tangent_u[..., -1, -1]
+    return d, tangent_d
+
+
+def _multiply(matrix: Array, vectors: Array) -> Array:
+    """``matrix (..., i, j)`` times ``vectors (..., j)``; one matrix meets all vectors in one product."""
+    product: Array = vectors @ matrix.T if matrix.ndim == 2 else (matrix @ vectors[..., None])[..., 0]
+    return product
