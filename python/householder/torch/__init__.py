@@ -5,6 +5,7 @@
   :class:`Unitary`, :class:`UnitaryRNN`, :class:`UnitaryRNNCell`; :class:`SVDLinear`.
 * For layers that exist: :func:`orthogonal` constrains a weight, :class:`OrthogonalAdapter` fine-tunes a frozen layer.
 * Nonlinearities: :class:`OPLU`, :class:`ModReLU`.
+* Between optimizer steps, if wanted: :func:`renormalize_`, :func:`snap_`.
 
 The native code follows ``torch.get_num_threads()``.
 """
@@ -13,6 +14,7 @@ from householder.torch.activations import OPLU, ModReLU
 from householder.torch.adapter import OrthogonalAdapter
 from householder.torch.functional import apply, matrix, rnn
 from householder.torch.linear import Orthogonal
+from householder.torch.optimizer import renormalize_, snap_
 from householder.torch.orthogonal_rnn import OrthogonalRNN, OrthogonalRNNCell
 from householder.torch.parametrize import orthogonal
 from householder.torch.svd import SVDLinear
@@ -32,5 +34,7 @@ __all__ = [
     "apply",
     "matrix",
     "orthogonal",
+    "renormalize_",
     "rnn",
+    "snap_",
 ]

@@ -1,0 +1,146 @@
+"""Training of the parameters: signs that flip, weight decay, norms of columns."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import householder.torch as ht
+from torch_oracle import explicit_matrix
+
+
+def departure(w):
+    return (w.mT @ w - torch.eye(w.shape[-1], dtype=w.dtype)).abs().max().item()
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def reach(target, layer, steps, **adam):
+    """Train the layer to be this matrix; yield it after each step."""
+    optimizer = torch.optim.AdamW(layer.parameters(), **adam)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        (layer.matrix() - target).square().sum().backward()
+        optimizer.step()
+        yield optimizer
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_training_flips_the_sign_of_u_1(sign):
+    """The determinant is locally constant: only u_1 leads from one half of O(n) to the other."""
+    layer = ht.Orthogonal(4, num_reflections=4, bias=False, dtype=torch.float64)
+    with torch.no_grad():
+        layer.reflections[-1, -1] = sign
+    target = explicit_matrix(layer.reflections.detach()).clone()
+    target[:, -1] *= -1
+    for _ in reach(target, layer, 300, lr=0.03, weight_decay=0):
+        assert departure(layer.matrix()) < 1e-12
+    assert layer.reflections[-1, -1].sign() == -sign
+    assert (layer.matrix() - target).abs().max() < 1e-2
+
+
+def test_weight_decay_is_harmless():
+    layer = ht.Orthogonal(16, num_reflections=16, bias=False)
+    target = ht.Orthogonal(16, num_reflections=16, bias=False).matrix().detach()
+    for _ in reach(target, layer, 1000, lr=1e-2, weight_decay=1.0):
+        pass
+    assert departure(layer.matrix().detach()) < 1e-5
+
+
+def test_weight_decay_alone_changes_nothing():
+    """Where W is no product of reflections, decay wears it down to zero."""
+    layer = ht.Orthogonal(16, num_reflections=8, bias=False)
+    dense = nn.utils.parametrizations.orthogonal(nn.Linear(16, 16, bias=False), orthogonal_map="householder")
+    before = layer.matrix().detach()
+    parameters = [layer.reflections, *dense.parameters()]
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer = torch.optim.AdamW(parameters, lr=1e-2, weight_decay=1.0)
+    for _ in range(1000):
+        optimizer.step()
+    torch.testing.assert_close(layer.matrix().detach(), before, atol=1e-5, rtol=0)
+    assert departure(dense.weight.detach()) > 0.9
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+def test_renormalised_columns_give_the_same_matrix(dtype, scale):
+    u = torch.randn(3, 9, 5, dtype=dtype).tril() * scale
+    before = ht.matrix(u)
+    assert ht.renormalize_(u) is u
+    torch.testing.assert_close(torch.linalg.vector_norm(u, dim=-2), torch.ones(3, 5))
+    torch.testing.assert_close(ht.matrix(u), before)
+
+
+def test_renormalising_leaves_u_1_and_zero_columns():
+    u = torch.randn(5, 5).tril()
+    u[:, 1] = 0
+    ht.renormalize_(u)
+    expected = torch.tensor([1.0, 0, 1, 1])
+    torch.testing.assert_close(torch.linalg.vector_norm(u[:, :-1], dim=0), expected)
+    last = u[-1, -1].clone()
+    assert ht.renormalize_(u)[-1, -1] == last
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda p: torch.optim.Adam(p, amsgrad=True, eps=0),
+        lambda p: torch.optim.AdamW(p, weight_decay=0, eps=0),
+        lambda p: torch.optim.SGD(p, momentum=0.9),
+    ],
+    ids=["Adam", "AdamW", "SGD"],
+)
+def test_averages_of_gradients_are_rescaled_as_gradients_are(optimizer):
+    """Two runs, one with columns twice as long, have the same averages once both are of unit norm."""
+    u = ht.renormalize_(torch.randn(9, 4, dtype=torch.float64).tril())
+    averages = []
+    for scale in (1.0, 2.0):
+        parameter = nn.Parameter(u * scale)
+        steps = optimizer([parameter])
+        torch.manual_seed(1)
+        for _ in range(3):
+            h = torch.randn(7, 9, dtype=torch.float64)
+            parameter.grad = torch.autograd.grad(ht.apply(u.requires_grad_(), h).sin().sum(), u)[0] / scale
+            steps.param_groups[0]["lr"] = 0.0
+            steps.step()
+        ht.renormalize_(parameter, steps)
+        averages.append([state for name, state in steps.state[parameter].items() if name != "step"])
+    torch.testing.assert_close(*averages)
+
+
+def test_long_columns_stall_unless_they_are_renormalised():
+    target = ht.Orthogonal(8, num_reflections=7, bias=False).matrix().detach()
+    start = ht.Orthogonal(8, num_reflections=7, bias=False)
+    with torch.no_grad():
+        start.reflections.mul_(1e4)
+    left = {}
+    for renormalize in (False, True):
+        layer = copy.deepcopy(start)
+        for optimizer in reach(target, layer, 400, lr=0.03, weight_decay=0):
+            if renormalize:
+                ht.renormalize_(layer.reflections, optimizer)
+        left[renormalize] = (layer.matrix() - target).norm() / (start.matrix() - target).norm()
+    assert left[False] > 0.9
+    assert left[True] < 0.1
+
+
+def test_snap_is_the_sign_of_u_1():
+    u = torch.randn(4, 4, 4)
+    u[:, -1, -1] = torch.tensor([0.3, -0.2, 0.0, -7.0])
+    rest = u.clone()
+    assert ht.snap_(u) is u
+    assert u[:, -1, -1].tolist() == [1, -1, -1, -1]
+    u[:, -1, -1] = rest[:, -1, -1]
+    assert torch.equal(u, rest)
+    assert torch.equal(ht.snap_(rest[..., :3].clone()), rest[..., :3])
+
+
+@pytest.mark.parametrize("function", [ht.snap_, ht.renormalize_])
+def test_shapes_are_checked(function):
+    with pytest.raises(ValueError, match=r"u has shape \(2, 3\)"):
+        function(torch.ones(2, 3))
