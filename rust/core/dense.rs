@@ -79,11 +79,16 @@ pub fn adjoint<T: Scalar>(n: usize, matrix: &[T]) -> Result<Buffer<T>> {
 /// `to[i * ld_to + j] = from[j * ld_from + i]` for `i < rows`, `j < cols`, by squares that fit the cache.
 pub fn transpose<T: Copy>(rows: usize, cols: usize, from: &[T], ld_from: usize, to: &mut [T], ld_to: usize) {
     const SQUARE: usize = 16;
+    assert!(
+        rows == 0 || cols == 0 || from.len() >= (cols - 1) * ld_from + rows && to.len() >= (rows - 1) * ld_to + cols
+    );
+    let (from, to) = (from.as_ptr(), to.as_mut_ptr());
     for i0 in (0..rows).step_by(SQUARE) {
         for j0 in (0..cols).step_by(SQUARE) {
             for i in i0..rows.min(i0 + SQUARE) {
                 for j in j0..cols.min(j0 + SQUARE) {
-                    to[i * ld_to + j] = from[j * ld_from + i];
+                    // SAFETY: both lengths are checked above.
+                    unsafe { *to.add(i * ld_to + j) = *from.add(j * ld_from + i) };
                 }
             }
         }

@@ -1,6 +1,8 @@
 //! The validated view of the parameter `U`.
 
 use crate::error::{Error, Result};
+use crate::kernel::dispatch::InstructionSet;
+use crate::memory::filled;
 use crate::scalar::{Real, Scalar};
 
 /// `U (n, m)`, row-major and lower-trapezoidal: column `j` (from 0) is the reflection vector `u_{n-j}` behind `j` zeros.
@@ -61,37 +63,37 @@ impl<'a, T: Scalar> Reflections<'a, T> {
     /// For each reflection the two factors `(scale, inverse)` with `u * scale * inverse` of norm one. `scale` is a power
     /// of two that keeps the sum of squares from overflowing or underflowing; a column whose norm is zero or subnormal
     /// gets zeros: it is the identity.
-    pub fn normalizers(&self, out: &mut [(f64, f64)]) {
+    pub fn normalizers(&self, out: &mut [(f64, f64)]) -> Result<()> {
         let k = self.count();
-        let largest = |out: &mut [(f64, f64)]| {
+        let mut scales = filled(k, 1.0)?;
+        // Squares of f32 numbers neither overflow nor vanish in f64: no scaling needed.
+        if size_of::<T::Real>() == 8 {
+            scales.fill(0.0);
             for i in 0..self.n {
-                let row = self.row(i);
-                for j in 0..k.min(i + 1) {
-                    let x = row[j].max_abs().to_f64();
-                    if !(x <= out[j].0) {
-                        out[j].0 = x; // NaN stays: the comparison above is false for it ever after
+                for (largest, x) in scales[..k.min(i + 1)].iter_mut().zip(self.row(i)) {
+                    let x = x.max_abs().to_f64();
+                    if !(x <= *largest) {
+                        *largest = x; // NaN stays: the comparison above is false for it ever after
                     }
                 }
             }
-        };
-        out[..k].fill((0.0, 0.0));
-        // Squares of f32 numbers neither overflow nor vanish in f64: no scaling needed.
-        if size_of::<T::Real>() == 4 {
-            out[..k].iter_mut().for_each(|o| o.0 = 1.0);
-        } else {
-            largest(out);
-            for o in &mut out[..k] {
-                o.0 = if o.0 > 0.0 && o.0.is_finite() { power_of_two_below_inverse(o.0) } else { 1.0 };
+            for scale in &mut scales {
+                let ordinary = *scale > 0.0 && scale.is_finite();
+                *scale = if ordinary { power_of_two_below_inverse(*scale) } else { 1.0 };
             }
         }
-        for i in 0..self.n {
-            let row = self.row(i);
-            for j in 0..k.min(i + 1) {
-                let x = row[j].widen();
-                let (re, im) = (x.re() * out[j].0, x.im() * out[j].0);
-                out[j].1 += re * re + im * im;
-            }
-        }
+        let mut squares = filled(k, 0.0)?;
+        InstructionSet::current().dispatch(
+            #[inline(always)]
+            || {
+                for i in 0..self.n {
+                    for ((square, scale), x) in squares[..k.min(i + 1)].iter_mut().zip(&scales).zip(self.row(i)) {
+                        *square += x.widen().scale(*scale).abs2();
+                    }
+                }
+            },
+        );
+        out.iter_mut().zip(scales.iter().zip(&squares)).for_each(|(out, (&scale, &square))| *out = (scale, square));
         for o in &mut out[..k] {
             let scaled_norm = o.1.sqrt();
             let vanishing = scaled_norm < T::Real::MIN_POSITIVE.to_f64() * o.0;
@@ -99,6 +101,7 @@ impl<'a, T: Scalar> Reflections<'a, T> {
             let inverse = if scaled_norm.is_finite() { 1.0 / scaled_norm } else { f64::NAN };
             *o = if vanishing { (0.0, 0.0) } else { (o.0, inverse) };
         }
+        Ok(())
     }
 }
 
@@ -125,7 +128,7 @@ mod tests {
         for scale in [1.0, 1e-300, 1e300, 1e-160, 1e160] {
             let u = [3.0 * scale, 0.0, 4.0 * scale, 2.0 * scale];
             let mut factors = [(0.0, 0.0); 1];
-            Reflections::new(4, 1, &u).unwrap().normalizers(&mut factors);
+            Reflections::new(4, 1, &u).unwrap().normalizers(&mut factors).unwrap();
             let v: Vec<f64> = u.iter().map(|x| x * factors[0].0 * factors[0].1).collect();
             let norm: f64 = v.iter().map(|x| x * x).sum();
             assert!((norm - 1.0).abs() < 1e-15, "{scale}: {norm}");
@@ -136,7 +139,7 @@ mod tests {
     fn infinite_columns_are_nan() {
         let u = [1.0, f64::INFINITY];
         let mut factors = [(0.0, 0.0); 1];
-        Reflections::new(2, 1, &u).unwrap().normalizers(&mut factors);
+        Reflections::new(2, 1, &u).unwrap().normalizers(&mut factors).unwrap();
         assert!(factors[0].1.is_nan());
     }
 
@@ -144,7 +147,7 @@ mod tests {
     fn vanishing_columns_are_identities() {
         let u = [0.0, f64::MIN_POSITIVE / 4.0];
         let mut factors = [(1.0, 1.0); 1];
-        Reflections::new(2, 1, &u).unwrap().normalizers(&mut factors);
+        Reflections::new(2, 1, &u).unwrap().normalizers(&mut factors).unwrap();
         assert_eq!(factors[0], (0.0, 0.0));
     }
 

@@ -58,10 +58,12 @@ pub trait Scalar:
     fn narrow(wide: Self::Wide) -> Self;
 
     /// `|x|^2`.
+    #[inline(always)]
     fn abs2(self) -> Self::Real {
         self.re() * self.re() + self.im() * self.im()
     }
     /// The larger of `|re|` and `|im|`: never overflows, zero only at zero, NaN if either is.
+    #[inline(always)]
     fn max_abs(self) -> Self::Real {
         let (re, im) = (self.re().abs(), self.im().abs());
         if re > im || re.is_nan() { re } else { im }

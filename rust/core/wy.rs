@@ -9,6 +9,7 @@
 //!
 //! The sign of `S` is folded into what is stored, `N = -S`: every use then adds, `W = I + V N V*`.
 
+use crate::dense::transpose;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, Store};
@@ -49,21 +50,28 @@ impl<T: Scalar> CompactWy<T> {
         padded::<T>(self.k)
     }
 
-    /// Forms `V` alone (`N` stays zero): all that single reflections need.
+    /// Forms `V` alone (`N` stays empty): all that single reflections need.
     pub fn unit_columns(u: Reflections<'_, T>) -> Result<Self> {
         let (n, k) = (u.n(), u.count());
         let (ld_n, ld_k) = (padded::<T>(n), padded::<T>(k));
         let mut normalizers = filled(k, (0.0, 0.0))?;
-        u.normalizers(&mut normalizers);
+        u.normalizers(&mut normalizers)?;
         let mut v = Buffer::zeroed(k * ld_n)?;
         let mut v_adjoint = Buffer::zeroed(n * ld_k)?;
-        for i in 0..n {
-            let row = u.row(i);
-            for j in 0..k.min(i + 1) {
-                let x = unit(row[j], normalizers[j]);
-                v[j * ld_n + i] = x;
-                v_adjoint[i * ld_k + j] = x.conj();
-            }
+        InstructionSet::current().dispatch(
+            #[inline(always)]
+            || {
+                for (i, row) in v_adjoint.chunks_mut(ld_k.max(1)).enumerate().take(n) {
+                    let filled = k.min(i + 1);
+                    for ((v, &x), &normalizer) in row[..filled].iter_mut().zip(&u.row(i)[..filled]).zip(&normalizers) {
+                        *v = unit(x, normalizer).conj();
+                    }
+                }
+            },
+        );
+        transpose(k, n, &v_adjoint, ld_k, &mut v, ld_n);
+        if T::COMPLEX {
+            v.iter_mut().for_each(|x| *x = x.conj());
         }
         Ok(Self { n, k, v, v_adjoint, minus_s: Buffer::zeroed(0)?, minus_s_adjoint: Buffer::zeroed(0)?, normalizers })
     }
@@ -78,11 +86,12 @@ impl<T: Scalar> CompactWy<T> {
         wy.minus_s = Buffer::zeroed(k * ld_k)?;
         wy.minus_s_adjoint = Buffer::zeroed(k * ld_k)?;
         for j in 0..k {
-            for i in 0..=j {
-                let x = T::narrow(minus_s[j * ld + i]);
-                wy.minus_s[j * ld_k + i] = x;
-                wy.minus_s_adjoint[i * ld_k + j] = x.conj();
-            }
+            let column = wy.minus_s[j * ld_k..=j * ld_k + j].iter_mut();
+            column.zip(&minus_s[j * ld..]).for_each(|(to, &x)| *to = T::narrow(x));
+        }
+        transpose(k, k, &wy.minus_s, ld_k, &mut wy.minus_s_adjoint, ld_k);
+        if T::COMPLEX {
+            wy.minus_s_adjoint.iter_mut().for_each(|x| *x = x.conj());
         }
         Ok(wy)
     }
@@ -93,25 +102,33 @@ impl<T: Scalar> CompactWy<T> {
     /// `I - V T^-1 V*` is orthogonal far beyond the narrow precision. A zero column gets 1/2: it reflects nothing.
     pub fn t(&self, isa: InstructionSet) -> Result<Buffer<T::Wide>> {
         let (n, k) = (self.n, self.k);
-        let (ld_n, ld_k) = (padded::<T::Wide>(n), padded::<T::Wide>(k));
-        let mut v = Buffer::<T::Wide>::zeroed(k * ld_n)?;
-        let mut v_adjoint = Buffer::<T::Wide>::zeroed(n * ld_k)?;
-        for j in 0..k {
-            for i in j..n {
-                v[j * ld_n + i] = self.v[j * self.ld_n() + i].widen();
-            }
-        }
-        for i in 0..n {
-            for j in 0..k.min(i + 1) {
-                v_adjoint[i * ld_k + j] = self.v_adjoint[i * self.ld_k() + j].widen();
-            }
-        }
+        let ld_k = padded::<T::Wide>(k);
+        let mut v_adjoint = Buffer::<T::Wide>::scratch(n * ld_k)?;
+        // Row i of V, the operand; for real numbers it is the same as column i of V*.
+        let mut v = Buffer::<T::Wide>::scratch(if T::COMPLEX { n * ld_k } else { 0 })?;
+        isa.dispatch(
+            #[inline(always)]
+            || {
+                for i in 0..n {
+                    let narrow = &self.v_adjoint[i * self.ld_k()..][..k];
+                    for (to, x) in v_adjoint[i * ld_k..][..k].iter_mut().zip(narrow) {
+                        *to = x.widen();
+                    }
+                    if T::COMPLEX {
+                        for (to, x) in v[i * ld_k..][..k].iter_mut().zip(narrow) {
+                            *to = x.widen().conj();
+                        }
+                    }
+                }
+            },
+        );
+        let v = if T::COMPLEX { v.ptr() } else { v_adjoint.ptr() };
         let mut t = Buffer::<T::Wide>::zeroed(k * ld_k)?;
         // Row block by row block, columns from the diagonal on; V is zero above its diagonal, so sums begin there.
         for i0 in (0..k).step_by(BLOCK) {
             let rows = BLOCK.min(k - i0);
             let weights = Weights::strided(v_adjoint.ptr().wrapping_add(i0 * ld_k + i0), ld_k, n - i0);
-            let operand = Operand::columns(v.ptr().wrapping_add(i0 * ld_n + i0), ld_n);
+            let operand = Operand::rows(v.wrapping_add(i0 * ld_k + i0), ld_k);
             let out = Columns::new(t.ptr_mut().wrapping_add(i0 * ld_k + i0), ld_k);
             // SAFETY: all three start at (i0, i0) of padded buffers and stay inside them.
             unsafe { gemm(isa, rows, k - i0, weights, operand, &Store { out, add: Columns::none() }) };
@@ -127,14 +144,19 @@ impl<T: Scalar> CompactWy<T> {
     /// is left as it is but for its zeros.
     pub fn write_gradient(&self, grad_v: &[T], u: Reflections<'_, T>, grad_u: &mut [T]) {
         let (m, ld_n) = (u.m(), self.ld_n());
-        for i in 0..self.n {
-            let row = &mut grad_u[i * m..(i + 1) * m];
-            let filled = self.k.min(i + 1);
-            for j in 0..filled {
-                row[j] = unit(grad_v[j * ld_n + i], self.normalizers[j]);
-            }
-            row[filled..].fill(T::ZERO);
-        }
+        transpose(self.n, self.k, grad_v, ld_n, grad_u, m);
+        InstructionSet::current().dispatch(
+            #[inline(always)]
+            || {
+                for (i, row) in grad_u.chunks_mut(m).enumerate() {
+                    let filled = self.k.min(i + 1);
+                    for (x, &normalizer) in row[..filled].iter_mut().zip(&self.normalizers) {
+                        *x = unit(*x, normalizer);
+                    }
+                    row[filled..].fill(T::ZERO);
+                }
+            },
+        );
     }
 }
 
@@ -158,18 +180,24 @@ fn minus_inverse<W: Scalar<Real = f64, Wide = W>>(
     let mut product = Buffer::<W>::zeroed(BLOCK * ld)?;
     for j0 in (0..k).step_by(BLOCK) {
         let width = BLOCK.min(k - j0);
-        for j in j0..j0 + width {
-            // N T = -I: N e_j = -(e_j + sum_{i<j} N e_i t_ij) / t_jj
-            let inverse = 1.0 / t[j * ld + j].re();
-            for i in j0..j {
-                let factor = t[j * ld + i].scale(inverse);
-                let (left, right) = n.split_at_mut(j * ld);
-                for r in j0..=i {
-                    right[r] -= factor * left[i * ld + r];
+        isa.dispatch(
+            #[inline(always)]
+            || {
+                for j in j0..j0 + width {
+                    // N T = -I: N e_j = -(e_j + sum_{i<j} N e_i t_ij) / t_jj
+                    let inverse = 1.0 / t[j * ld + j].re();
+                    let (left, right) = n.split_at_mut(j * ld);
+                    for i in j0..j {
+                        let factor = t[j * ld + i].scale(inverse);
+                        let column = left[i * ld + j0..=i * ld + i].iter();
+                        for (x, &y) in right[j0..=i].iter_mut().zip(column) {
+                            *x -= factor * y;
+                        }
+                    }
+                    right[j] = W::from_real(-inverse);
                 }
-            }
-            n[j * ld + j] = W::from_real(-inverse);
-        }
+            },
+        );
         if j0 == 0 {
             continue;
         }

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::gradient;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, Store};
-use crate::kernel::gemm::{Operand, Weights, gemm, gemm2};
+use crate::kernel::gemm::{Operand, Weights, gemm, gemm2, line};
 use crate::memory::{Buffer, Shared, padded};
 use crate::parallel::{Context, slices};
 use crate::plan::{self, Method};
@@ -72,7 +72,8 @@ impl<'a, T: Scalar> Slice<'a, T> {
     fn new(wy: &'a CompactWy<T>, diagonal: &'a Diagonal<T>, adjoint: bool, wants_u: bool, rows: usize) -> Result<Self> {
         let rows = rows.min(CHUNK);
         let sums = if wants_u { wy.k } else { 0 };
-        let copy = rows * padded::<T>(wy.n);
+        let copy = |needed| Buffer::scratch(if needed { rows * padded::<T>(wy.n) } else { 0 });
+        let ragged = !wy.n.is_multiple_of(line::<T>());
         Ok(Self {
             wy,
             diagonal,
@@ -83,8 +84,8 @@ impl<'a, T: Scalar> Slice<'a, T> {
             diagonal_sum: DiagonalSum::new(wy.n, diagonal)?,
             from_a: Products::new(wy, rows)?,
             from_b: Products::new(wy, rows)?,
-            a_copy: Buffer::zeroed(copy)?,
-            b_copy: Buffer::zeroed(copy)?,
+            a_copy: copy(ragged || !diagonal.is_one())?,
+            b_copy: copy(ragged)?,
             q: Buffer::zeroed(if diagonal.is_one() { 0 } else { rows * wy.n })?,
         })
     }
