@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from householder._validate import NONLINEARITIES, SEQUENCE_METHODS
-from householder.torch import _check, _reflections
-from householder.torch.functional import matrix, rnn
+from householder.torch import _check, _reflections, expressions
+from householder.torch.functional import apply, matrix, rnn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,15 +87,21 @@ class RecurrentCell(nn.Module):
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:  # noqa: A002
         """Take one step: ``input (B, input_size)`` or ``(input_size,)`` and the state before to the state after."""
         if input.dim() not in (1, 2) or input.shape[-1] != self.input_size:
-            raise ValueError(
-                f"input has shape {tuple(input.shape)}, expected (B, {self.input_size}) or ({self.input_size},)"
-            )
-        return self.run(input.unsqueeze(0), hx)[1]
+            d = self.input_size
+            raise ValueError(f"input has shape {tuple(input.shape)}, expected (B, {d}) or ({d},)")
+        x = input.to(self.weight_ih.dtype) if self.is_complex else input
+        if x.dtype != self.weight_ih.dtype or torch.is_autocast_enabled(x.device.type):
+            return self.run(x.unsqueeze(0), hx)[1]  # mixed types are the function's affair
+        _check.shape("hx", hx, (*x.shape[:-1], self.hidden_size))
+        h = self.h0 if hx is None else hx
+        h = x.new_zeros(self.hidden_size) if h is None else h
+        a = apply(self._seen(), h, phases=self.phases) + nn.functional.linear(x, self.weight_ih, self.bias)
+        return expressions.activate(a, self.nonlinearity, self.negative_slope, self.nonlinearity_bias)
 
     def run(self, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run over ``x (T, B, input_size)``, ``(T, input_size)`` or packed rows: all states and the last."""
         return rnn(
-            _reflections.constrain(self.reflections, self.constraint),
+            self._seen(),
             x.to(self.reflections.dtype) if self.is_complex else x,
             self.h0 if hx is None else hx,
             nonlinearity=self.nonlinearity,
@@ -110,7 +116,10 @@ class RecurrentCell(nn.Module):
 
     def matrix(self) -> Tensor:
         """Form the recurrent matrix ``W``, ``(hidden_size, hidden_size)``."""
-        return matrix(_reflections.constrain(self.reflections, self.constraint), self.phases)
+        return matrix(self._seen(), self.phases)
+
+    def _seen(self) -> Tensor:
+        return _reflections.constrain(self.reflections, self.constraint)
 
     def extra_repr(self) -> str:
         """Show sizes and names."""

@@ -157,24 +157,35 @@ class RnnBackward(Function):
         return *results[:-2], None, None, None, *results[-2:], *[None] * 5
 
 
-def _last_states(h: Tensor, inputs: Inputs, batch: int) -> Tensor:
+def _last_states(h: Tensor, inputs: Inputs) -> Tensor:
     """Copy the state in which each sequence ends."""
-    if h.numel() == 0:
-        return h.new_zeros(batch, h.shape[-1]) if inputs.h0 is None else inputs.h0.clone()
     if inputs.batch_sizes is None:
-        return h[-1].clone()
-    sequence = torch.arange(batch)
+        if len(h):
+            return h[-1].clone()
+        return h.new_zeros(h.shape[1:]) if inputs.h0 is None else inputs.h0.clone()
+    sequence = torch.arange(int(inputs.batch_sizes[0]))
     lengths = torch.searchsorted(-inputs.batch_sizes, -sequence)
     starts = inputs.batch_sizes.cumsum(0) - inputs.batch_sizes
     return h[starts[lengths - 1] + sequence]
 
 
+def _tape(inputs: Inputs, nonlinearity: str, method: str) -> Tensor:
+    """Allocate what the forward pass may leave to the backward pass."""
+    n, m = inputs.u.shape
+    rows, has_phases = inputs.x.shape[:-1].numel(), inputs.phases is not None
+    width = _core.rnn_tape_width(CORE_NAME[inputs.x.dtype], n, m, rows, has_phases, nonlinearity, method)
+    return inputs.x.new_empty(rows, width)
+
+
 def _forward_cpu(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     follow_torch_threads()
-    inputs, options = Inputs(*arguments[:-5]).contiguous(), arguments[-5:-1]
-    h, last, tape = _forward_fake(*inputs, *arguments[-5:])
-    _core.rnn_forward(*inputs.operands(*options), *map(pointer, (h, tape if tape.numel() else None)))
-    return h, _last_states(h, inputs, len(last)), tape
+    *tensors, nonlinearity, negative_slope, transpose, method, with_tape = arguments
+    inputs = Inputs(*tensors).contiguous()
+    h = inputs.x.new_empty(*inputs.x.shape[:-1], inputs.u.shape[0])
+    tape = _tape(inputs, nonlinearity, method) if with_tape else h.new_empty(0)
+    operands = inputs.operands(nonlinearity, negative_slope, transpose, method)
+    _core.rnn_forward(*operands, *map(pointer, (h, tape if tape.numel() else None)))
+    return h, _last_states(h, inputs), tape
 
 
 def _backward_cpu(*arguments: Any) -> tuple[Tensor | None, ...]:
@@ -194,12 +205,8 @@ def _backward_cpu(*arguments: Any) -> tuple[Tensor | None, ...]:
 
 def _forward_fake(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     inputs, (nonlinearity, _, _, method, with_tape) = Inputs(*arguments[:-5]), arguments[-5:]
-    x, (n, m, _, _, batch) = inputs.x, inputs.sizes()
-    tape = x.new_empty(0)
-    if with_tape:
-        rows, has_phases = x.shape[:-1].numel(), inputs.phases is not None
-        width = _core.rnn_tape_width(CORE_NAME[x.dtype], n, m, rows, has_phases, nonlinearity, method)
-        tape = x.new_empty(rows, width)
+    x, (n, _, _, _, batch) = inputs.x, inputs.sizes()
+    tape = _tape(inputs, nonlinearity, method) if with_tape else x.new_empty(0)
     return x.new_empty(*x.shape[:-1], n), x.new_empty(batch, n), tape
 
 
