@@ -46,7 +46,8 @@ impl<T: Scalar> Problem<T> {
             return None;
         }
         let mut random = Random(seed);
-        let phases = (T::COMPLEX && seed % 2 == 0).then(|| (0..n).map(|_| T::Real::of(3.0 * random.real())).collect());
+        let phases =
+            (T::COMPLEX && seed.is_multiple_of(2)).then(|| (0..n).map(|_| T::Real::of(3.0 * random.real())).collect());
         Some(Self { n, m, u: random.numbers(n * m), phases, h: random.numbers(rows * n), g: random.numbers(rows * n) })
     }
     fn reflections(&self) -> Reflections<'_, T> {
@@ -207,7 +208,7 @@ fn factor_inverts_matrix<T: Scalar>(n: usize, seed: u64) {
     }
     let mut problem = Problem::<T>::new(n, m, 1, seed).unwrap();
     if m == n {
-        problem.u[n * n - 1] = if seed % 3 == 0 { -T::ONE } else { T::ONE };
+        problem.u[n * n - 1] = if seed.is_multiple_of(3) { -T::ONE } else { T::ONE };
     }
     with_each_instruction_set(|context| {
         let mut w = vec![T::ZERO; n * n];

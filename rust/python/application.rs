@@ -98,7 +98,7 @@ pub fn backward(
         // The matrices share the phases: one gradient each, summed in order.
         let mut each_phases =
             filled(if grad_phases.is_some() { count * n } else { 0 }, T::Real::ZERO).map_err(to_python)?;
-        let phases_shared = grad_phases.is_some().then(|| Shared(each_phases.as_mut_ptr()));
+        let phases_shared = grad_phases.is_some().then_some(Shared(each_phases.as_mut_ptr()));
         run(py, |context| {
             context.for_each(count, 3 * flops(n, m, rows * count), &|i, context| {
                 let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;

@@ -149,12 +149,12 @@ fn compact<T: Scalar>(
     let rows = h.len() / n;
     let bounds = slices(rows, CHUNK / 2, 8);
     let (p, b) = if adjoint { (g, h) } else { (h, g) };
-    let Gradients { u: grad_u, h: mut grad_h, phases: grad_phases } = gradients;
+    let Gradients { u: grad_u, h: grad_h, phases: grad_phases } = gradients;
     let mut parts = Vec::with_capacity(bounds.len());
     for bound in bounds.windows(2) {
         parts.push(Slice::new(&wy, diagonal, adjoint, grad_u.is_some(), bound[1] - bound[0])?);
     }
-    let grad_h = grad_h.as_deref_mut().map(|x| Shared(x.as_mut_ptr()));
+    let grad_h = grad_h.map(|x| Shared(x.as_mut_ptr()));
     let shared = Shared(parts.as_mut_ptr());
     context.run(bounds.len() - 1, 10 * n * wy.k * rows, &|i, cancel| {
         // SAFETY: task i alone uses part i.

@@ -85,7 +85,7 @@ impl<T: Scalar> Activation<'_, T> {
     }
 
     /// What [`Activation::fused_gradient`] left out: turns the gradient of the `n` outputs `h` into that of the
-    /// pre-activations, in place. ModReLU adds `dL/db` to `grad_bias`. The caller owns all.
+    /// pre-activations, in place. `ModRelu` adds `dL/db` to `grad_bias`. The caller owns all.
     pub unsafe fn finish_gradient(self, g: *mut T, h: *const T, n: usize, flags: *const u8, grad_bias: &mut [T::Real]) {
         match self {
             Self::Oplu => {

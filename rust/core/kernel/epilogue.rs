@@ -9,17 +9,11 @@ use super::gemm::{Both, Operand, Shape, Weights};
 use crate::scalar::Scalar;
 
 /// The lanes of one register that lie inside the matrix: all, or the first few in the last register of a column.
+#[derive(Clone, Copy)]
 pub struct Lanes<S: Simd, T: Element> {
     s: S,
     partial: Option<T::Mask<S>>,
 }
-
-impl<S: Simd, T: Element> Clone for Lanes<S, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<S: Simd, T: Element> Copy for Lanes<S, T> {}
 
 impl<S: Simd, T: Element> Lanes<S, T> {
     /// Full registers.

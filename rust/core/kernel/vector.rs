@@ -118,7 +118,7 @@ impl<T: Scalar> WithSimd for ActivationGradient<'_, T> {
             let lanes = Lanes::<S, T>::first(s, g.len());
             // SAFETY: the lanes of one chunk of both.
             unsafe {
-                lanes.store(g.as_mut_ptr(), self.0.fused_gradient(s, lanes.load(g.as_ptr()), lanes.load(h.as_ptr())))
+                lanes.store(g.as_mut_ptr(), self.0.fused_gradient(s, lanes.load(g.as_ptr()), lanes.load(h.as_ptr())));
             };
         }
     }

@@ -113,7 +113,7 @@ impl<T: Scalar> Run<'_, T> {
                         gemm2(self.isa, n, count, [expand.weights(), input_weights], operands, &step);
                     }
                     Transition::Dense(w) => {
-                        gemm2(self.isa, n, count, [w.weights(), input_weights], [state, input], &step)
+                        gemm2(self.isa, n, count, [w.weights(), input_weights], [state, input], &step);
                     }
                 }
                 if matches!(activation, Activation::Tanh) {
