@@ -103,7 +103,8 @@ pub fn size(factors: &[usize]) -> PyResult<usize> {
 pub fn run<R: Send>(py: Python<'_>, work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> PyResult<R> {
     let mut signal = None;
     let outcome = py.detach(|| {
-        let mut poll = || match Python::attach(Python::check_signals) {
+        #[allow(clippy::redundant_closure_for_method_calls)] // the method's path is not general over 'py
+        let mut poll = || match Python::attach(|py| py.check_signals()) {
             Ok(()) => false,
             Err(raised) => {
                 signal = Some(raised);
