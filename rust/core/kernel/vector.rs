@@ -68,14 +68,12 @@ pub fn axpy<T: Scalar>(isa: InstructionSet, alpha: T, x: &[T], y: &mut [T]) {
 
 /// `out = a x + b y`, or added to what `out` holds.
 pub fn combine<T: Scalar>(isa: InstructionSet, (a, x): (T, &[T]), (b, y): (T, &[T]), out: &mut [T], accumulate: bool) {
-    let pairs = x.iter().zip(y);
     isa.dispatch(
         #[inline(always)]
         || {
-            if accumulate {
-                out.iter_mut().zip(pairs).for_each(|(out, (&x, &y))| *out += a * x + b * y);
-            } else {
-                out.iter_mut().zip(pairs).for_each(|(out, (&x, &y))| *out = a * x + b * y);
+            for ((out, &x), &y) in out.iter_mut().zip(x).zip(y) {
+                let term = a * x + b * y;
+                *out = if accumulate { *out + term } else { term };
             }
         },
     );

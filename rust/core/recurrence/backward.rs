@@ -22,7 +22,7 @@ use crate::kernel::epilogue::{Columns, StepBack, Store};
 use crate::kernel::gemm::{Operand, Weights, gemm};
 use crate::kernel::pack::{Packed, pack};
 use crate::kernel::vector::activation_gradient;
-use crate::memory::{Buffer, Shared, filled, padded};
+use crate::memory::{Buffer, Shared, advise_huge_pages, filled, padded};
 use crate::parallel::{Cancel, Context};
 use crate::scalar::Scalar;
 use crate::wy::CompactWy;
@@ -72,6 +72,9 @@ pub fn backward<T: Scalar>(
         return Err(Error::InvalidArgument("oplu: the backward pass needs the tape of the forward pass".to_owned()));
     }
     let (n, d, isa) = (sequence.u.n(), sequence.d, context.isa);
+    if let Some(grad_x) = gradients.x.as_deref_mut() {
+        advise_huge_pages(grad_x);
+    }
     let wy = CompactWy::new(isa, sequence.u)?;
     let matrices = Matrices::new(context, &wy, sequence)?;
     let back = matrices.transition(isa, n, !sequence.adjoint)?;

@@ -8,7 +8,7 @@ use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, Step, Store};
 use crate::kernel::gemm::{Operand, Weights, gemm, gemm2};
 use crate::kernel::pack::{Packed, pack};
-use crate::memory::{Buffer, Shared, padded};
+use crate::memory::{Buffer, Shared, advise_huge_pages, padded};
 use crate::parallel::{Cancel, Context};
 use crate::scalar::Scalar;
 use crate::wy::CompactWy;
@@ -27,6 +27,11 @@ pub fn forward<T: Scalar>(
         return Ok(());
     }
     let (n, d, isa) = (sequence.u.n(), sequence.d, context.isa);
+    advise_huge_pages(h);
+    let tape = tape.map(|tape| {
+        advise_huge_pages(tape);
+        Shared(tape.as_mut_ptr())
+    });
     let wy = CompactWy::new(isa, sequence.u)?;
     let matrices = Matrices::new(context, &wy, sequence)?;
     let run = Run {
@@ -39,7 +44,7 @@ pub fn forward<T: Scalar>(
         rank: sequence.rank()?,
         width: sequence.tape_width()?,
         h: Shared(h.as_mut_ptr()),
-        tape: tape.map(|tape| Shared(tape.as_mut_ptr())),
+        tape,
     };
     let bounds = sequence.slices();
     context.run(bounds.len() - 1, sequence.flops(), &|i, cancel| run.slice((bounds[i], bounds[i + 1]), cancel))
