@@ -113,7 +113,7 @@ def rnn(
         w = w.mH if transpose else w
         x = x if input_weight is None else x @ input_weight.mT
         x = x if bias is None else x + bias
-        steps = x.unbind(0) if batch_sizes is None else torch.split(x, batch_sizes.tolist())
+        steps = x.unbind(0) if batch_sizes is None else torch.split(x, [int(size) for size in batch_sizes])
         state = x.new_zeros(x.shape[1:]) if h0 is None else h0
         states, ended = [], []
         for a in steps:

@@ -92,7 +92,25 @@ class Rnn(Function):
     """``rnn`` under compilation and the transforms of ``torch.func``; it keeps no tape."""
 
     generate_vmap_rule = True
-    forward = staticmethod(_without_graph)
+
+    @staticmethod
+    def forward(
+        u: Tensor,
+        x: Tensor,
+        h0: Tensor | None,
+        input_weight: Tensor | None,
+        bias: Tensor | None,
+        phases: Tensor | None,
+        nonlinearity_bias: Tensor | None,
+        batch_sizes: Tensor | None,
+        nonlinearity: str,
+        negative_slope: float,
+        transpose: bool,
+        method: str,
+    ) -> tuple[Tensor, Tensor]:
+        # torch.compile before 2.7 counts the parameters to find out whether there is a context among them
+        inputs = (u, x, h0, input_weight, bias, phases, nonlinearity_bias, batch_sizes)
+        return _without_graph(*inputs, nonlinearity, negative_slope, transpose, method)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
