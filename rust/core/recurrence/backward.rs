@@ -11,18 +11,17 @@
 //! the whole ring at a time.
 
 use super::Sequence;
+use super::sums::Sums;
 use super::transition::{Matrices, Transition};
-use crate::apply::Diagonal;
-use crate::dense::{adjoint, transpose};
+use crate::dense::transpose;
 use crate::error::{Error, Result};
-use crate::gradient;
 use crate::kernel::activation::Activation;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, StepBack, Store};
 use crate::kernel::gemm::{Operand, Weights, gemm};
 use crate::kernel::pack::{Packed, pack};
 use crate::kernel::vector::activation_gradient;
-use crate::memory::{Buffer, Shared, advise_huge_pages, filled, padded};
+use crate::memory::{Buffer, Shared, advise_huge_pages, padded};
 use crate::parallel::{Cancel, Context};
 use crate::scalar::Scalar;
 use crate::wy::CompactWy;
@@ -109,9 +108,10 @@ pub fn backward<T: Scalar>(
         grad_h0: gradients.h0.as_deref_mut().map(|x| Shared(x.as_mut_ptr())),
     };
     let bounds = sequence.slices();
+    let wanted = [wants_u, gradients.input_weight.is_some(), gradients.bias.is_some()];
     let mut parts = Vec::with_capacity(bounds.len());
     for _ in 1..bounds.len() {
-        parts.push(Sums::new(&run, wants_u, gradients.input_weight.is_some(), gradients.bias.is_some())?);
+        parts.push(Sums::new(sequence, wanted)?);
     }
     let shared = Shared(parts.as_mut_ptr());
     context.run(bounds.len() - 1, 2 * sequence.flops(), &|i, cancel| {
@@ -152,91 +152,6 @@ struct Run<'a, T: Scalar> {
     grad_last: Option<&'a [T]>,
     grad_x: Option<Shared<T>>,
     grad_h0: Option<Shared<T>>,
-}
-
-/// Sums over one slice of the batch, column-major with columns `padded(n)` apart; those not wanted are empty.
-struct Sums<T: Scalar> {
-    /// `C1` (low rank) or `G` (dense).
-    c1: Buffer<T>,
-    /// `C2` (low rank).
-    c2: Buffer<T>,
-    input: Buffer<T>,
-    bias: Buffer<T>,
-    activation_bias: Vec<T::Real>,
-}
-
-impl<T: Scalar> Sums<T> {
-    fn new(run: &Run<'_, T>, u: bool, input: bool, bias: bool) -> Result<Self> {
-        let ld = padded::<T>(run.sequence.u.n());
-        let (c1, c2) = match run.back {
-            _ if !u => (0, 0),
-            Transition::LowRank { .. } => (run.rank, run.rank),
-            Transition::Dense(_) => (run.sequence.u.n(), 0),
-        };
-        Ok(Self {
-            c1: Buffer::zeroed(c1 * ld)?,
-            c2: Buffer::zeroed(c2 * ld)?,
-            input: Buffer::zeroed(if input { run.sequence.d * ld } else { 0 })?,
-            bias: Buffer::zeroed(if bias { ld } else { 0 })?,
-            activation_bias: match run.sequence.activation {
-                Activation::ModRelu(bias) => filled(bias.len(), T::Real::ZERO)?,
-                _ => Vec::new(),
-            },
-        })
-    }
-
-    fn merge(&mut self, other: &Self) {
-        let pairs = [
-            (&mut self.c1, &other.c1),
-            (&mut self.c2, &other.c2),
-            (&mut self.input, &other.input),
-            (&mut self.bias, &other.bias),
-        ];
-        for (sum, part) in pairs {
-            sum.iter_mut().zip(part.iter()).for_each(|(a, b)| *a += *b);
-        }
-        self.activation_bias.iter_mut().zip(&other.activation_bias).for_each(|(a, b)| *a += *b);
-    }
-
-    /// `dL/dU` and `dL/dtheta`. A recurrence with `W*` exchanges the roles of states and gradients.
-    fn finish(
-        self,
-        context: &mut Context<'_>,
-        wy: &CompactWy<T>,
-        sequence: &Sequence<'_, T>,
-        grad_u: Option<&mut [T]>,
-        grad_phases: Option<&mut [T::Real]>,
-    ) -> Result<()> {
-        let (u, n, k, ld) = (sequence.u, wy.n, wy.k, wy.ld_n());
-        if self.c2.is_empty() {
-            let mut outer = self.c1;
-            if outer.is_empty() {
-                return Ok(());
-            }
-            if sequence.adjoint {
-                outer = adjoint(n, &outer)?;
-            }
-            return gradient::from_outer(context, wy, u, &sequence.diagonal, outer, grad_u, grad_phases);
-        }
-        let Some(grad_u) = grad_u else { return Ok(()) };
-        let (c1, mut c2) = if sequence.adjoint { (self.c2, self.c1) } else { (self.c1, self.c2) };
-        let mut grad_u1 = None;
-        if let Diagonal::Last(u1) = sequence.diagonal {
-            // sum q_n h_n with q = delta + V w; the augmenting column of C1 holds sum delta h_n.
-            let mut sum = c1[k * ld + n - 1];
-            for j in 0..k {
-                sum += wy.v[j * ld + n - 1] * c2[j * ld + n - 1];
-                c2[j * ld + n - 1] = c2[j * ld + n - 1] * u1;
-            }
-            grad_u1 = Some(sum);
-        }
-        gradient::from_sums(context, wy, &c1, &mut c2)?;
-        wy.write_gradient(&c2, u, grad_u);
-        if let Some(grad_u1) = grad_u1 {
-            grad_u[n * u.m() - 1] = grad_u1;
-        }
-        Ok(())
-    }
 }
 
 /// Some steps' worth of rows, the latest step first.

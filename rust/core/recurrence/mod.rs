@@ -10,6 +10,7 @@
 
 mod backward;
 mod forward;
+mod sums;
 mod transition;
 
 pub use backward::{SequenceGradients, backward};

@@ -1,0 +1,98 @@
+//! The parameter gradients of a slice of the batch, as sums over its rows, and what follows from their total.
+
+use super::Sequence;
+use crate::apply::Diagonal;
+use crate::dense::adjoint;
+use crate::error::Result;
+use crate::gradient;
+use crate::kernel::activation::Activation;
+use crate::memory::{Buffer, filled, padded};
+use crate::parallel::Context;
+use crate::scalar::Scalar;
+use crate::wy::CompactWy;
+
+/// Sums over one slice of the batch, column-major with columns `padded(n)` apart; those not wanted are empty.
+pub struct Sums<T: Scalar> {
+    /// `C1` (low rank) or `G` (dense).
+    pub c1: Buffer<T>,
+    /// `C2` (low rank).
+    pub c2: Buffer<T>,
+    /// `sum delta x*`.
+    pub input: Buffer<T>,
+    /// `sum delta`.
+    pub bias: Buffer<T>,
+    /// Gradient of modReLU's bias.
+    pub activation_bias: Vec<T::Real>,
+}
+
+impl<T: Scalar> Sums<T> {
+    /// Room for the sums that are wanted: of `U` (and the phases), of the input weights and of the bias.
+    pub fn new(sequence: &Sequence<'_, T>, [u, input, bias]: [bool; 3]) -> Result<Self> {
+        let (n, rank) = (sequence.u.n(), sequence.rank()?);
+        let columns = |wanted, count: usize| Buffer::zeroed(if wanted { count * padded::<T>(n) } else { 0 });
+        Ok(Self {
+            c1: columns(u, if rank == 0 { n } else { rank })?,
+            c2: columns(u, rank)?,
+            input: columns(input, sequence.d)?,
+            bias: columns(bias, 1)?,
+            activation_bias: match sequence.activation {
+                Activation::ModRelu(bias) => filled(bias.len(), T::Real::ZERO)?,
+                _ => Vec::new(),
+            },
+        })
+    }
+
+    /// Adds the sums of another slice.
+    pub fn merge(&mut self, other: &Self) {
+        let pairs = [
+            (&mut self.c1, &other.c1),
+            (&mut self.c2, &other.c2),
+            (&mut self.input, &other.input),
+            (&mut self.bias, &other.bias),
+        ];
+        for (sum, part) in pairs {
+            sum.iter_mut().zip(part.iter()).for_each(|(a, b)| *a += *b);
+        }
+        self.activation_bias.iter_mut().zip(&other.activation_bias).for_each(|(a, b)| *a += *b);
+    }
+
+    /// `dL/dU` and `dL/dtheta`. A recurrence with `W*` exchanges the roles of states and gradients.
+    pub fn finish(
+        self,
+        context: &mut Context<'_>,
+        wy: &CompactWy<T>,
+        sequence: &Sequence<'_, T>,
+        grad_u: Option<&mut [T]>,
+        grad_phases: Option<&mut [T::Real]>,
+    ) -> Result<()> {
+        let (u, n, k, ld) = (sequence.u, wy.n, wy.k, wy.ld_n());
+        if self.c2.is_empty() {
+            let mut outer = self.c1;
+            if outer.is_empty() {
+                return Ok(());
+            }
+            if sequence.adjoint {
+                outer = adjoint(n, &outer)?;
+            }
+            return gradient::from_outer(context, wy, u, &sequence.diagonal, outer, grad_u, grad_phases);
+        }
+        let Some(grad_u) = grad_u else { return Ok(()) };
+        let (c1, mut c2) = if sequence.adjoint { (self.c2, self.c1) } else { (self.c1, self.c2) };
+        let mut grad_u1 = None;
+        if let Diagonal::Last(u1) = sequence.diagonal {
+            // sum q_n h_n with q = delta + V w; the augmenting column of C1 holds sum delta h_n.
+            let mut sum = c1[k * ld + n - 1];
+            for j in 0..k {
+                sum += wy.v[j * ld + n - 1] * c2[j * ld + n - 1];
+                c2[j * ld + n - 1] = c2[j * ld + n - 1] * u1;
+            }
+            grad_u1 = Some(sum);
+        }
+        gradient::from_sums(context, wy, &c1, &mut c2)?;
+        wy.write_gradient(&c2, u, grad_u);
+        if let Some(grad_u1) = grad_u1 {
+            grad_u[n * u.m() - 1] = grad_u1;
+        }
+        Ok(())
+    }
+}
