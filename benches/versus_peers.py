@@ -23,6 +23,7 @@ import rivals
 import torch
 from measure import interleaved, machine, peak_increment
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 import householder.torch as ht
 
@@ -118,6 +119,38 @@ class Application:
             yield Candidate(name, of_module(module, h, grad), of_module(double, h.double(), grad.double()))
 
 
+@dataclass(frozen=True)
+class Batch:
+    """``c = W h`` for ``count`` matrices, one vector each: one call for all."""
+
+    count: int
+    n: int
+    m: int
+    ours = "householder.torch.apply"
+    measures_memory = False
+
+    def __str__(self):
+        return f"batch count={self.count} n={self.n} m={self.m}"
+
+    def candidates(self) -> Iterator[Candidate]:
+        torch.manual_seed(0)
+        u = torch.randn(self.count, self.n, self.m).tril().requires_grad_()
+        h = torch.randn(self.count, self.n, requires_grad=True)
+        grad = torch.randn(self.count, self.n)
+        u64, h64 = (tensor.detach().double().requires_grad_() for tensor in (u, h))
+        exact = gradients(
+            lambda: torch.vmap(lambda u, h: rivals.explicit(u, h[None])[0])(u64, h64), [u64, h64], grad.double()
+        )
+
+        def householder_product():
+            v = u / u.diagonal(dim1=1, dim2=2).unsqueeze(1)
+            w = torch.linalg.householder_product(pad(v, (0, self.n - self.m)), 2 / v.square().sum(1))
+            return (w @ h.unsqueeze(2)).squeeze(2)
+
+        yield Candidate(self.ours, gradients(lambda: ht.apply(u, h), [u, h], grad), exact)
+        yield Candidate("torch.linalg.householder_product", gradients(householder_product, [u, h], grad), exact)
+
+
 CASES = [
     Sequence(2, 128, 16, 50, 400),
     Sequence(1, 256, 32, 50, 784),
@@ -134,8 +167,15 @@ CASES = [
     Application(1024, 64, 256),
     Application(512, 512, 32),
     Application(1024, 1024, 256),
+    Batch(1024, 32, 8),
 ]
-QUICK = [Sequence(2, 64, 8, 10, 50), Sequence(2, 24, 24, 3, 20), Application(64, 8, 10), Application(32, 32, 5)]
+QUICK = [
+    Sequence(2, 64, 8, 10, 50),
+    Sequence(2, 24, 24, 3, 20),
+    Application(64, 8, 10),
+    Application(32, 32, 5),
+    Batch(8, 16, 4),
+]
 
 
 def largest_error(candidate: Candidate) -> float:
