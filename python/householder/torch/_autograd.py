@@ -22,14 +22,23 @@ if TYPE_CHECKING:
 _transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
 
 
+# Compiled transforms of ``torch.func`` lose the backward of an ``autograd.Function`` before this version.
+_COMPILES_TRANSFORMS = torch.__version__ >= "2.13"
+
+
+def needs_expression() -> bool:
+    """Tell whether the call is differentiated in a way that only the formula in torch operations follows.
+
+    That is forward mode, where tangents may be attached to the tensors, and older torch's compiled transforms.
+    """
+    if getattr(forward_ad, "_current_level", -1) >= 0:
+        return True
+    return not _COMPILES_TRANSFORMS and torch.compiler.is_compiling() and _transforms_active()
+
+
 def needs_general_function() -> bool:
     """Tell whether the call is being compiled, exported or transformed by ``torch.func``."""
     return torch.compiler.is_compiling() or _transforms_active()
-
-
-def in_forward_mode() -> bool:
-    """Tell whether tangents may be attached to the tensors of this call."""
-    return getattr(forward_ad, "_current_level", -1) >= 0
 
 
 def pull_back(

@@ -14,13 +14,13 @@ from torch.autograd import Function
 
 from householder import _core
 from householder.torch import expressions
-from householder.torch._autograd import in_forward_mode, needs_general_function, present, pull_back, spread
+from householder.torch._autograd import needs_expression, needs_general_function, present, pull_back, spread
 from householder.torch.ops._library import CORE_NAME, follow_torch_threads, leading, operator, pointer, straight_to_cpu
 
 
 def apply(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
     """Apply, differentiably, by the route that the active transforms allow."""
-    if in_forward_mode():
+    if needs_expression():
         return expressions.apply(u, h, transpose)
     function: Any = forward_op
     if needs_general_function():

@@ -10,14 +10,14 @@ from torch.autograd import Function
 
 from householder import _core
 from householder.torch import expressions
-from householder.torch._autograd import in_forward_mode, needs_general_function
+from householder.torch._autograd import needs_expression, needs_general_function
 from householder.torch.ops._apply import gradients
 from householder.torch.ops._library import CORE_NAME, follow_torch_threads, operator
 
 
 def matrix(u: Tensor) -> Tensor:
     """Form ``W`` differentiably, by the route that the active transforms allow."""
-    if in_forward_mode():
+    if needs_expression():
         return expressions.matrix(u)
     function: Any = matrix_op
     if needs_general_function():

@@ -16,7 +16,7 @@ from torch.autograd import Function
 
 from householder import _core
 from householder.torch import expressions
-from householder.torch._autograd import in_forward_mode, needs_general_function, present, pull_back, spread
+from householder.torch._autograd import needs_expression, needs_general_function, present, pull_back, spread
 from householder.torch.ops._library import CORE_NAME, follow_torch_threads, leading, operator, pointer
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def rnn(*arguments: Any) -> tuple[Tensor, Tensor]:
 
     The arguments are the ``Inputs``, then the nonlinearity, its slope, ``transpose`` and ``method``.
     """
-    if in_forward_mode():
+    if needs_expression():
         return expressions.rnn(*arguments[:-1])
     function: Callable[..., Any] = _without_graph
     if needs_general_function():
