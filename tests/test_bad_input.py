@@ -245,7 +245,15 @@ ODDITIES += [F(s) for s in (0, 4, (4, 2), (4, 4), (2, 4), (2, 4, 2), (3, 2, 4), 
 ODDITIES += [np.zeros((4, 2), dtype) for dtype in ("f4", "i8", "?", "O", "f2", ">f8", "c16", "S3", "M8[s]")]
 ODDITIES += [F((4, 2))[::-1], np.broadcast_to(F(2), (4, 2)), np.full((4, 2), np.nan), (1.0, (2.0,))]
 GOOD = {"u": F((4, 2)), "h": F((2, 4)), "grad_c": F((2, 4)), "x": F((3, 2, 4)), "h0": F(4), "grad_h": F((3, 2, 4))}
-GOOD |= {"q": np.eye(4), "w": F((2, 2), C), "n": 4, "a": F((4, 2)), "tau": F(2)}
+GOOD |= {
+    "tangent_u": F((4, 2)),
+    "tangent_h": F((2, 4)),
+    "q": np.eye(4),
+    "w": F((2, 2), C),
+    "n": 4,
+    "a": F((4, 2)),
+    "tau": F(2),
+}
 FUNCTIONS = [getattr(hh, name) for name in hh.__all__ if not name.endswith("num_threads")]
 
 
