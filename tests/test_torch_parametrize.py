@@ -170,3 +170,13 @@ def test_state_dicts_and_copies():
 def test_what_cannot_be_constrained(module, name, m, error, message):
     with pytest.raises(error, match=message):
         ht.orthogonal(module, name, m)
+
+
+@pytest.mark.parametrize("k", [1, 5, 6])
+def test_coordinate_frames_are_reached(k):
+    layer = ht.orthogonal(nn.Linear(k, 6, dtype=F64))
+    for signs in ([1.0] * k, [-1.0] * k, [1.0, -1.0] * 3):
+        frame = torch.eye(6, k, dtype=F64) * torch.tensor(signs[:k], dtype=F64)
+        for q in (frame, frame.flip(0)):
+            layer.weight = q
+            torch.testing.assert_close(layer.weight, q)

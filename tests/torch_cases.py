@@ -60,6 +60,8 @@ CASES = {
     "rnn, complex": (lambda *a: _unitary(*a, nonlinearity="identity"), [*COMPLEX, PHASES]),
     "rnn transposed, complex": (lambda *a: _unitary(*a, nonlinearity="identity", transpose=True), [*COMPLEX, PHASES]),
     "rnn dense, complex": (lambda *a: _unitary(*a, nonlinearity="identity", method="dense"), [*COMPLEX, PHASES]),
+    "rnn, complex tanh": (lambda *a: _unitary(*a, nonlinearity="tanh"), [*COMPLEX, PHASES]),
+    "rnn, complex leaky": (lambda *a: _unitary(*a, nonlinearity="leaky_relu"), [*COMPLEX, PHASES]),
     "rnn, complex modrelu": (
         lambda u, x, p, b: ht.rnn(u, x, phases=p, nonlinearity="modrelu", nonlinearity_bias=b)[0],
         [*COMPLEX[:2], PHASES, *_random((4,))],

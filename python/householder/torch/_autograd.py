@@ -23,7 +23,7 @@ _transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_trans
 
 
 # Compiled transforms of ``torch.func`` lose the backward of an ``autograd.Function`` before this version.
-_COMPILES_TRANSFORMS = torch.__version__ >= "2.13"
+_COMPILES_TRANSFORMS = torch.__version__ >= "2.10"
 
 
 def needs_expression() -> bool:

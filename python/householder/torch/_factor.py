@@ -27,9 +27,10 @@ def nearest_frame(weight: Tensor) -> Tensor:
 
 def leading_reflections(weight: Tensor, m: int) -> Tensor:
     """Give the m reflections ``(n, m)`` whose product has the first m columns (rows, if fewer) of a real frame."""
-    frame = weight.mT if weight.shape[0] < weight.shape[1] else weight
+    frame = (weight.mT if weight.shape[0] < weight.shape[1] else weight).cpu()
     n, k = frame.shape
-    square = torch.nn.functional.pad(frame, (0, n - k)).contiguous().cpu()
+    complement = torch.linalg.qr(frame, mode="complete")[0][:, k:]
+    square = torch.cat([frame, complement], 1).contiguous()
     u = square.new_empty(n, m)
     _core.factor(CORE_NAME[u.dtype], n, m, square.data_ptr(), u.data_ptr(), None)
     return u.to(weight.device)
