@@ -14,7 +14,7 @@ SHORTEST = 0.01
 """Seconds that one measurement lasts at least: faster calls are repeated within it."""
 
 
-def interleaved(calls, rounds, at_least=5, budget=30.0):
+def interleaved(calls, rounds, at_least=5, budget=10.0):
     """Time each call in turn, round after round, so that all meet the same disturbances.
 
     After ``budget`` seconds no further round begins, once there are ``at_least`` so many.

@@ -217,8 +217,8 @@ def markdown(case, rows: list[dict]) -> str:
     lines = [
         f"### {case}",
         "",
-        "| | median, ms | min, ms | times ours | error | memory, MB |",
-        "|---|---|---|---|---|---|",
+        "| | median, ms | times ours | min, ms | times ours | error | memory, MB |",
+        "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         memory_mb = f"{row['memory_mb']:.1f}" if "memory_mb" in row else ""
