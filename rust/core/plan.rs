@@ -26,15 +26,6 @@ impl Method {
             ))),
         }
     }
-
-    /// Its name in the public API.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Reflections => "reflections",
-            Self::Wy => "wy",
-            Self::Dense => "dense",
-        }
-    }
 }
 
 /// For one application to `rows` vectors, forward or backward. Depends on the shape alone.
