@@ -1,5 +1,6 @@
 """Results do not depend on the number of threads, nor on who else is calling."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -89,3 +90,22 @@ print(ticks)
 """
     )
     assert int(out) >= 5
+
+
+def longest_wait_during(call):
+    """Share of a call's time in which this thread was kept waiting without a break."""
+    with ThreadPoolExecutor(1) as executor:
+        running = executor.submit(call)
+        begin = last = time.perf_counter()
+        longest = 0.0
+        while not running.done():
+            now = time.perf_counter()
+            longest, last = max(longest, now - last), now
+    return longest / (last - begin)
+
+
+def test_the_interpreter_lock_is_released_during_a_call():
+    hh.set_num_threads(1)
+    u, x = np.ones((64, 24)), np.zeros((20_000, 8, 64))
+    waits = [longest_wait_during(lambda: hh.rnn_forward(u, x)) for _ in range(3)]
+    assert min(waits) < 0.5  # other programs may pause this one, but not three times
