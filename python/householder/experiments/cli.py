@@ -1,16 +1,29 @@
-"""The command line ``householder``."""
+"""The command line ``householder``: a table of subcommands, each with its arguments and what runs it."""
 
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from householder import __version__
 from householder.experiments.errors import UserError
 
 TASKS = ("digits",)
+
+
+class Command(NamedTuple):
+    """A subcommand. Heavy libraries are loaded when it runs, never before: ``--help`` answers at once."""
+
+    name: str
+    summary: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    function: str
+    """``"module:name"`` of a function that maps the parsed arguments to an exit status."""
+    trains: bool = False
+    """Whether it starts processes that train."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -34,16 +47,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0, 1 if a model failed, 2 for a mistake of the user, 130 if interrupted.
     """
     options = _parser().parse_args(arguments)
+    command: Command = options.command
     try:
-        # Heavy libraries are loaded only now: --help answers at once, and they are an extra of the package.
-        from householder.experiments.processes import warm_up
+        if command.trains:
+            from householder.experiments.processes import warm_up
 
-        warm_up()
-        from householder.experiments.session import train
+            warm_up()
+        module, name = command.function.split(":")
+        run = getattr(import_module(module), name)
     except ModuleNotFoundError as error:
-        return _complain(f"{error.name} is not installed; training needs: pip install 'householder[train]'")
+        return _complain(f"{error.name} is not installed; this needs: pip install 'householder[train]'")
     try:
-        return train(options)
+        status: int = run(options)
+        return status
     except UserError as error:
         return _complain(str(error))
     except KeyboardInterrupt:
@@ -55,21 +71,18 @@ def _complain(message: str, status: int = 2) -> int:
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="householder", description="Orthogonal recurrent networks by Householder reflections.")
-    parser.add_argument("--version", action="version", version=f"householder {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    train = commands.add_parser(
-        "train",
-        help="train models on a task and compare them",
-        description="Train the models of an experiment side by side and compare them.",
-    )
-    train.add_argument("task", choices=TASKS, metavar="TASK", help=f"one of: {', '.join(TASKS)}")
-    train.add_argument("--model", metavar="A,B", help="only these models of the experiment")
-    train.add_argument("--config", type=Path, metavar="FILE", help="settings (YAML) in place of the packaged ones")
-    train.add_argument("--seed", type=int, metavar="N", help="seed of parameters and batches")
-    train.add_argument("--epochs", type=int, metavar="N", help="passes over the training data")
-    train.add_argument(
+def _train_arguments(parser: argparse.ArgumentParser) -> None:
+    _experiment_arguments(parser)
+    parser.add_argument("--model", metavar="A,B", help="only these models of the experiment")
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of parameters and batches")
+
+
+def _experiment_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what every command that trains on a task takes."""
+    parser.add_argument("task", choices=TASKS, metavar="TASK", help=f"one of: {', '.join(TASKS)}")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings (YAML) in place of the packaged ones")
+    parser.add_argument("--epochs", type=int, metavar="N", help="passes over the training data")
+    parser.add_argument(
         "--set",
         action="append",
         default=[],
@@ -77,19 +90,43 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="change any setting, e.g. models.ornn.learning_rate=0.003 or task.validation=0.2",
     )
-    train.add_argument("--output", type=Path, metavar="DIR", help="where results go (default: runs/TASK-DATE-TIME)")
-    train.add_argument("--resume", type=Path, metavar="RUN", help="continue a run, with the settings it was begun with")
-    train.add_argument(
+    parser.add_argument("--output", type=Path, metavar="DIR", help="where results go (default: runs/TASK-DATE-TIME)")
+    parser.add_argument(
+        "--resume", type=Path, metavar="RUN", help="continue a run, with the settings it was begun with"
+    )
+    parser.add_argument(
         "--jobs",
         type=_positive,
         default=os.cpu_count(),
         metavar="N",
         help="models trained at a time (default: cores)",
     )
-    return parser
 
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a positive number, got {text!r}")
     return int(text)
+
+
+COMMANDS = (
+    Command(
+        "train",
+        "train the models of an experiment side by side and compare them",
+        _train_arguments,
+        "householder.experiments.session:train",
+        trains=True,
+    ),
+)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="householder", description="Orthogonal recurrent networks by Householder reflections.")
+    parser.add_argument("--version", action="version", version=f"householder {__version__}")
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        description = f"{command.summary[0].upper()}{command.summary[1:]}."
+        subparser = subparsers.add_parser(command.name, help=command.summary, description=description)
+        subparser.set_defaults(command=command)
+        command.add_arguments(subparser)
+    return parser
