@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
+from torch.func import grad, jacfwd, jacrev, jvp, vmap
 
 import householder.torch as ht
 from torch_cases import CASES
@@ -40,12 +41,48 @@ def test_third_derivatives():
     torch.testing.assert_close(third(lambda u: ht.apply(u, h)), third(lambda u: explicit_matrix(u) @ h))
 
 
-def test_a_second_derivative_known_in_closed_form():
-    t = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
-    u = torch.stack([torch.ones_like(t), t])[:, None]
-    (first,) = torch.autograd.grad(ht.matrix(u)[:, 0].sum(), t, create_graph=True)
-    (second,) = torch.autograd.grad(first, t)
-    assert second.item() == pytest.approx(1.556251320682393, abs=1e-12)
+def column(t):
+    """The first column of ``H((1, t))``, whose entries sum to ``1 - 2 (1 + t) / (1 + t^2)``."""
+    return torch.stack([torch.ones_like(t), t])[:, None], torch.tensor([1.0, 0.0], dtype=t.dtype)
+
+
+SUMS = {
+    "matrix": lambda t: ht.matrix(column(t)[0])[:, 0].sum(),
+    "apply": lambda t: ht.apply(*column(t)).sum(),
+    "rnn": lambda t: ht.rnn(column(t)[0], t.new_zeros(1, 2), column(t)[1], nonlinearity="identity")[1].sum(),
+}
+
+
+def twice_backward(f, t):
+    t.requires_grad_()
+    (first,) = torch.autograd.grad(f(t), t, create_graph=True)
+    return torch.autograd.grad(first, t)[0]
+
+
+def dual_of_gradient(f, t):
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(t.requires_grad_(), torch.ones_like(t))
+        (first,) = torch.autograd.grad(f(dual), dual, create_graph=True)
+        return forward_ad.unpack_dual(first).tangent
+
+
+SECOND_DERIVATIVES = {
+    "backward over backward": twice_backward,
+    "forward over backward": lambda f, t: jvp(grad(f), (t,), (torch.ones_like(t),))[1],
+    "dual numbers over backward": dual_of_gradient,
+    "jacrev over jacrev": lambda f, t: jacrev(jacrev(f))(t),
+    "jacfwd over jacrev": lambda f, t: jacfwd(jacrev(f))(t),
+    "jacrev over jacfwd": lambda f, t: jacrev(jacfwd(f))(t),
+    "jacfwd over jacfwd": lambda f, t: jacfwd(jacfwd(f))(t),
+    "mapped": lambda f, t: vmap(jacfwd(jacrev(f)))(t[None])[0],
+}
+
+
+@pytest.mark.parametrize("derivative", SECOND_DERIVATIVES)
+@pytest.mark.parametrize("name", SUMS)
+def test_a_second_derivative_known_in_closed_form(name, derivative):
+    t = torch.tensor(0.7, dtype=torch.float64)
+    assert SECOND_DERIVATIVES[derivative](SUMS[name], t).item() == pytest.approx(1.556251320682393, abs=1e-12)
 
 
 @cases
