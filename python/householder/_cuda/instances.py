@@ -1,0 +1,234 @@
+"""Which kernels there are and how each is launched: the one table that launcher, tests and documentation share.
+
+The contract of the kernels (arguments, layouts) is ``cuda/README.md``. Nothing here needs a GPU, CuPy or torch.
+
+A *tile* is a kernel template with its sizes filled in; it serves every ``n <= tile.n`` and ``m <= tile.m``, since a
+state that is padded with zeros stays zero there. An *instance* is a tile together with what else is compiled in: the
+direction, the type of the arrays and the nonlinearity.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+Kernel = Literal["lowrank", "dense", "fallback"]
+Direction = Literal["forward", "backward"]
+
+SCALAR_BYTES = {"float": 4, "double": 8}
+"""Types of arithmetic."""
+
+SCALAR_OF = {"float32": "float", "float64": "double", "bfloat16": "float", "float16": "float"}
+"""Type of arithmetic for each type of the arrays of states. Complex arrays are real ones with twice as many rows."""
+
+STORED = {
+    "float32": "float",
+    "float64": "double",
+    "bfloat16": "householder::bf16",
+    "float16": "householder::f16",
+}
+"""What the arrays of states are called in C++."""
+
+NONLINEARITIES = {
+    "identity": 0,
+    "relu": 1,
+    "leaky_relu": 2,
+    "tanh": 3,
+    "oplu": 4,
+    "modrelu": 5,
+    "modrelu_complex": 6,
+}
+"""Codes of the template argument PHI. ``modrelu`` pairs rows i and i + n/2; ``modrelu_complex`` pairs 2i and 2i + 1."""
+
+SOURCES: dict[str, tuple[str, ...]] = {
+    "lowrank": ("prims.cuh", "activation.cuh", "rows.cuh", "recurrence.cuh", "lowrank.cu"),
+    "dense": ("prims.cuh", "activation.cuh", "rows.cuh", "recurrence.cuh", "dense.cu"),
+    "fallback": ("prims.cuh", "activation.cuh", "rows.cuh", "fallback.cu"),
+    "application": ("prims.cuh", "application.cu"),
+}
+"""Files of ``cuda/`` that make up each module: joined in this order they are one translation unit without includes."""
+
+OPTIONS = ("-std=c++17",)
+"""Compiler options that every module needs, besides the architecture."""
+
+FALLBACK_THREADS = 256
+DEFAULT_SHARED_BYTES = 48 << 10
+"""Dynamic shared memory that every device gives without being asked."""
+
+CLUSTER_CAPABILITY = 90
+"""Compute capability (major * 10 + minor) from which on blocks form clusters."""
+
+_BARRIER_BYTES = 128
+_REGISTERS = 65536  # of a multiprocessor
+
+
+class Launch(NamedTuple):
+    """Grid and block (x only; y = z = 1) and bytes of dynamic shared memory."""
+
+    grid: int
+    block: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A kernel template with its sizes: states of up to ``n`` numbers, up to ``m`` columns (dense: m = n)."""
+
+    kernel: Kernel
+    scalar: str
+    n: int
+    m: int
+    threads: int
+    cluster: int
+
+    @property
+    def factor_registers(self) -> int:
+        """Registers of each thread that hold its part of the factors (or of W) for the whole sequence."""
+        numbers = self.n * self.n if self.kernel == "dense" else 2 * self.n * self.m
+        return numbers // (self.threads * self.cluster) * SCALAR_BYTES[self.scalar] // 4
+
+    @property
+    def register_budget(self) -> int:
+        """Most registers a thread may use: 128 where the factors leave room for it, as two blocks then share an SM."""
+        if self.kernel == "fallback":
+            return 64
+        return 128 if self.factor_registers <= 64 else 255
+
+    @property
+    def blocks_per_multiprocessor(self) -> int:
+        """How many blocks the registers of a multiprocessor hold, at least."""
+        return max(1, _REGISTERS // (self.threads * (self.register_budget + 1 & ~7)))
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block."""
+        size = SCALAR_BYTES[self.scalar]
+        if self.kernel == "dense":
+            return _BARRIER_BYTES + 2 * self.n * size
+        exchanged = self.m if self.cluster == 1 else (2 * self.cluster + 1) * self.m
+        return _BARRIER_BYTES + (self.n // self.cluster + exchanged) * size
+
+    def runs_on(self, capability: int) -> bool:
+        """Whether a device of that compute capability (as 75, 80, 90, 100) can run it."""
+        return self.cluster == 1 or capability >= CLUSTER_CAPABILITY
+
+    def launch(self, batch: int, multiprocessors: int) -> Launch:
+        """Grid, block and shared memory for ``batch`` sequences; a block or cluster takes one after the other."""
+        resident = max(1, multiprocessors * self.blocks_per_multiprocessor // self.cluster)
+        return Launch(min(batch, resident) * self.cluster, self.threads, self.shared_bytes)
+
+    def name(self, direction: Direction, dtype: str, nonlinearity: str) -> str:
+        """The C++ name expression of an instance; ``dtype`` is that of the arrays of states."""
+        sizes = [self.n, self.threads, self.cluster] if self.kernel == "dense" else _lowrank_sizes(self)
+        return _name(self.kernel, direction, dtype, sizes, nonlinearity)
+
+
+def _lowrank_sizes(tile: Tile) -> list[int]:
+    return [tile.n, tile.m, tile.threads, tile.cluster]
+
+
+def _name(kernel: str, direction: str, dtype: str, sizes: list[int], nonlinearity: str) -> str:
+    arguments = [SCALAR_OF[dtype], STORED[dtype], *map(str, sizes), str(NONLINEARITIES[nonlinearity])]
+    return f"householder::{kernel}_{direction}<{', '.join(arguments)}>"
+
+
+def fallback_name(direction: Direction, dtype: str, nonlinearity: str) -> str:
+    """The name expression of the kernel for every other shape."""
+    return _name("fallback", direction, dtype, [], nonlinearity)
+
+
+def fallback_launch(n: int, m: int, dtype: str, batch: int, multiprocessors: int) -> tuple[Launch, int]:
+    """Launch of the fallback and the elements of its ``scratch`` array, 0 where it fits into shared memory.
+
+    ``m`` is 0 where W is given.
+    """
+    numbers = 2 * n + m + FALLBACK_THREADS
+    size = SCALAR_BYTES[SCALAR_OF[dtype]]
+    grid = min(batch, multiprocessors * 4)
+    if numbers * size <= DEFAULT_SHARED_BYTES:
+        return Launch(grid, FALLBACK_THREADS, numbers * size), 0
+    return Launch(grid, FALLBACK_THREADS, 0), grid * numbers
+
+
+def _lowrank(scalar: str, *rows: tuple[int, int, int, int]) -> tuple[Tile, ...]:
+    return tuple(Tile("lowrank", scalar, n, m, threads, cluster) for n, m, threads, cluster in rows)
+
+
+def _dense(scalar: str, *rows: tuple[int, int, int]) -> tuple[Tile, ...]:
+    return tuple(Tile("dense", scalar, n, n, threads, cluster) for n, threads, cluster in rows)
+
+
+TILES: tuple[Tile, ...] = (
+    # n, m, threads, blocks of a cluster
+    *_lowrank(
+        "float",
+        (64, 8, 64, 1),
+        (64, 16, 64, 1),
+        (64, 32, 64, 1),
+        (128, 8, 128, 1),
+        (128, 16, 128, 1),
+        (128, 32, 128, 1),
+        (128, 64, 256, 1),
+        (256, 16, 256, 1),
+        (256, 32, 256, 1),
+        (256, 64, 256, 1),
+        (256, 128, 512, 2),
+        (512, 16, 512, 1),
+        (512, 32, 512, 1),
+        (512, 64, 512, 2),
+        (512, 128, 512, 4),
+        (512, 256, 512, 8),
+        (1024, 32, 512, 2),
+        (1024, 64, 512, 4),
+        (1024, 128, 512, 8),
+        (2048, 32, 512, 4),
+        (2048, 64, 512, 8),
+    ),
+    *_lowrank(
+        "double",
+        (64, 8, 64, 1),
+        (64, 16, 64, 1),
+        (64, 32, 128, 1),
+        (128, 8, 128, 1),
+        (128, 16, 128, 1),
+        (128, 32, 256, 1),
+        (256, 16, 256, 1),
+        (256, 32, 256, 1),
+        (256, 64, 512, 2),
+        (512, 16, 512, 1),
+        (512, 32, 512, 2),
+        (512, 64, 512, 4),
+        (512, 128, 512, 8),
+        (1024, 32, 512, 4),
+        (1024, 64, 512, 8),
+    ),
+    *_dense("float", (64, 128, 1), (128, 512, 1), (256, 512, 2), (512, 512, 8)),
+    *_dense("double", (64, 256, 1), (128, 512, 1), (256, 512, 4)),
+)
+"""Every compiled-in shape; for each kernel and scalar the cheapest first."""
+
+
+def prefers_dense(n: int, m: int) -> bool:
+    """Whether a step with W, n^2 multiplications and one exchange, is the cheaper one: 2 n m and two exchanges."""
+    return 2 * m >= n
+
+
+def tile_for(kernel: Kernel, n: int, m: int, dtype: str, capability: int) -> Tile | None:
+    """The smallest tile of that kernel for real shapes ``(n, m)`` on a device; None where only the fallback will do."""
+    for tile in TILES:
+        fits = tile.n >= n and (kernel == "dense" or tile.m >= m)
+        if tile.kernel == kernel and tile.scalar == SCALAR_OF[dtype] and fits and tile.runs_on(capability):
+            return tile
+    return None
+
+
+def plan(n: int, m: int, dtype: str, capability: int, *, method: str = "auto") -> tuple[bool, Tile | None]:
+    """Whether to form W, and the tile; None: the fallback.
+
+    ``n`` and ``m`` are real sizes: twice those of complex arrays. ``method`` is ``"auto"``, ``"wy"`` or ``"dense"``.
+    """
+    dense = prefers_dense(n, m) if method == "auto" else method == "dense"
+    tile = tile_for("dense" if dense else "lowrank", n, m, dtype, capability)
+    if tile is None and method == "auto":
+        other = tile_for("lowrank" if dense else "dense", n, m, dtype, capability)
+        if other is not None:
+            return not dense, other
+    return dense, tile
