@@ -123,11 +123,10 @@ def test_an_epoch_visits_each_sequence_once():
 
 
 def test_validation_data_come_from_the_training_part():
-    test = {
-        batch.inputs[:, i].numpy().tobytes() for batch in digits().task.load().held_out() for i in range(batch.size)
-    }
+    (batch,) = digits().task.load().held_out("test")
+    test = {batch.inputs[:, i].numpy().tobytes() for i in range(batch.size)}
     task = digits("task.validation=0.2").task.load()
-    (held_out,) = task.held_out()
+    (held_out,) = task.held_out("validation")
     assert task.judged_on == "validation"
     assert held_out.size == 288
     assert task.steps_per_epoch(1) == 1149

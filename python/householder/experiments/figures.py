@@ -35,6 +35,10 @@ def learning_curves(directory: Path, outcomes: list[Outcome], path: Path) -> Non
         if outcome.metric is not None:
             metric.plot(columns["epoch"][-1:], [outcome.metric], "o", color=style["color"], clip_on=False)
         metric.plot([], [], "o-", label=f"{outcome.model}: {outcome.metric_shown}", **style)
+    if (baseline := outcomes[0].baseline) is not None:
+        metric.axhline(baseline, color="grey", linestyle="--", linewidth=1, label="without memory")
+    if outcomes[0].lower_is_better:
+        metric.set_yscale("log")
     loss.set(xlabel="epoch", ylabel="training loss", yscale="log")
     metric.set(xlabel="epoch", ylabel=name, title=f"thin: training, dot: {judged_on}")
     for axes in (loss, metric):

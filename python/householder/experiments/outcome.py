@@ -31,4 +31,7 @@ class Outcome:
     metric: float | None
     metric_name: str
     metric_shown: str
-    judged_on: Literal["validation", "test"]
+    judged_on: Literal["training", "validation", "test"]
+    lower_is_better: bool = False
+    baseline: float | None = None
+    """The metric of a model that has no memory."""

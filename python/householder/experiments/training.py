@@ -23,6 +23,7 @@ from householder.experiments.checkpoint import load_checkpoint, save_checkpoint
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import Experiment
 from householder.experiments.outcome import METRICS, Outcome, Progress
+from householder.experiments.tasks.base import HeldOut
 
 _REPORT_SECONDS = 0.1
 
@@ -34,7 +35,7 @@ class State:
     step: int = 0
     seconds: float = 0.0
     sums: Tensor = field(default_factory=lambda: torch.zeros(3, dtype=torch.float64))
-    """Of the epoch so far: loss and metric, each times the batch's size, and the number of sequences."""
+    """Of the epoch so far: loss and metric, each times the batch's weight, and the sum of the weights."""
     history: list[dict[str, float]] = field(default_factory=list)
     """One row per whole epoch."""
 
@@ -122,7 +123,7 @@ class Run:
             )
         self.optimizer.step()
         metric = task.measure(prediction.detach(), targets)
-        self.state.sums += batch.size * torch.tensor([loss.item(), metric.item(), 1.0], dtype=torch.float64)
+        self.state.sums += task.weight(batch) * torch.tensor([loss.item(), metric.item(), 1.0], dtype=torch.float64)
         self.state.step += 1
 
     def _close_epoch(self, epoch: int) -> None:
@@ -134,20 +135,21 @@ class Run:
                 f"try a smaller learning_rate than {self.settings.learning_rate:g}, or clip_norm: 1.0"
             )
         row = {"epoch": epoch + 1, "step": state.step, "train_loss": loss / count, f"train_{metric}": measured / count}
-        if self.task.judged_on == "validation":
-            row[f"validation_{metric}"] = self._judge()
+        if self.task.watched:
+            row[f"validation_{metric}"] = self._judge("validation")
         self.fabric.log_dict({key: row[key] for key in row if key not in ("epoch", "step")}, step=state.step)
         state.history.append(row | {"seconds": round(state.seconds, 3)})
         state.sums = torch.zeros_like(state.sums)
         _append(self.directory / METRICS, state.history[-1])
 
     @torch.no_grad()
-    def _judge(self) -> float:
+    def _judge(self, part: HeldOut) -> float:
         total = count = 0.0
-        for batch in self.task.held_out():
+        for batch in self.task.held_out(part):
             inputs, targets = self.fabric.to_device((batch.inputs, batch.targets))
-            total += batch.size * self.task.measure(self.network(inputs), targets).item()
-            count += batch.size
+            weight = self.task.weight(batch)
+            total += weight * self.task.measure(self.network(inputs), targets).item()
+            count += weight
         return total / count
 
     def _progress(self) -> Progress:
@@ -156,9 +158,16 @@ class Run:
         latest = state.history[-1] if state.history else {}
         return Progress(state.step, self.steps, epoch, self.experiment.epochs, latest)
 
+    def _metric(self) -> float:
+        task = self.task
+        if task.judged_on != "training":
+            return self._judge(task.judged_on)
+        best = min if task.lower_is_better else max
+        return best(row[f"train_{task.metric}"] for row in self.state.history)
+
     def _outcome(self) -> Outcome:
         state, task = self.state, self.task
-        metric = self._judge() if state.step == self.steps else None
+        metric = self._metric() if state.step == self.steps else None
         return Outcome(
             model=self.name,
             hidden_size=self.settings.hidden_size,
@@ -170,6 +179,8 @@ class Run:
             metric_name=task.metric,
             metric_shown="interrupted" if metric is None else task.show(metric),
             judged_on=task.judged_on,
+            lower_is_better=task.lower_is_better,
+            baseline=task.baseline,
         )
 
     def _save(self) -> None:

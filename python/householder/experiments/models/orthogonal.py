@@ -1,31 +1,80 @@
 """The paper's oRNN: the transition matrix is a product of Householder reflections."""
 
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
+from torch import Tensor
+from torch.optim import Adam
 from typing_extensions import override
 
 from householder.experiments.models.base import ModelSettings, Positive, SequenceModel
-from householder.torch import OrthogonalRNN
+from householder.torch import OrthogonalRNN, renormalize_, snap_
 
 
-class ORNNSettings(ModelSettings):
+class ReflectionSettings(ModelSettings):
     """``householder.torch.OrthogonalRNN`` with a learned initial state."""
 
-    kind: Literal["ornn"] = "ornn"
-    num_reflections: Positive
-    nonlinearity: Literal["identity", "tanh", "relu", "leaky_relu"] = "leaky_relu"
+    constraint: ClassVar[str]
+
+    num_reflections: Positive | None = None
+    """By default all: as many as there are hidden units."""
+    nonlinearity: Literal["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu"] = "leaky_relu"
+    renormalize: bool = False
+    """Scale the reflection vectors to unit norm after each update."""
 
     @override
     def recurrence(self, input_size: int) -> OrthogonalRNN:
         return OrthogonalRNN(
             input_size,
             self.hidden_size,
-            num_reflections=self.num_reflections,
+            num_reflections=self._num_reflections,
             nonlinearity=self.nonlinearity,
+            constraint=self.constraint,
             learn_h0=True,
         )
 
     @override
+    def optimizer(self, model: SequenceModel) -> Adam:
+        adam = super().optimizer(model)
+        if self.renormalize:
+            u = _reflections(model)
+            adam.register_step_post_hook(lambda *_: renormalize_(u, adam))
+        return adam
+
+    @override
+    def transition(self, model: SequenceModel) -> Tensor:
+        matrix: Tensor = model.get_submodule("recurrence.cells.0").matrix()  # type: ignore[operator]
+        return matrix
+
+    @override
     def num_parameters(self, model: SequenceModel) -> int:
-        above_diagonal = self.num_reflections * (self.num_reflections - 1) // 2  # of the reflections: not parameters
+        above_diagonal = self._num_reflections * (self._num_reflections - 1) // 2  # of the reflections: not parameters
         return super().num_parameters(model) - above_diagonal
+
+    @property
+    def _num_reflections(self) -> int:
+        return self.num_reflections or self.hidden_size
+
+
+class ORNNSettings(ReflectionSettings):
+    """The orthogonal network: where there are as many reflections as units, ``u_1`` is 1 or -1."""
+
+    constraint: ClassVar[str] = "hard"
+
+    kind: Literal["ornn"] = "ornn"
+    u_1: Literal["latent", "snapped"] = "latent"
+    """Keep a latent number whose sign is seen, or, as the paper does, replace ``u_1`` by its sign after each update."""
+
+    @override
+    def optimizer(self, model: SequenceModel) -> Adam:
+        adam = super().optimizer(model)
+        if self.u_1 == "snapped":
+            u = _reflections(model)
+            adam.register_step_post_hook(lambda *_: _ignore(snap_(u)))
+        return adam
+
+
+def _reflections(model: SequenceModel) -> Tensor:
+    return model.get_parameter("recurrence.cells.0.reflections")
+
+
+def _ignore(_: Any) -> None: ...

@@ -6,6 +6,9 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
+HeldOut = Literal["validation", "test"]
+JudgedOn = Literal["training", "validation", "test"]
+
 
 class Batch(NamedTuple):
     """Inputs of shape (T, B, input_size) and what is to be predicted from them."""
@@ -31,8 +34,13 @@ class Task(ABC):
     every_step: bool = False
     """Whether the prediction is read at every step, or at the last one only."""
     metric: str = "accuracy"
-    judged_on: Literal["validation", "test"] = "test"
-    """The held-out part that judges the run. Where there is validation data, test data stays unseen."""
+    lower_is_better: bool = False
+    baseline: float | None = None
+    """The metric of a model that has no memory, for the figure."""
+    judged_on: JudgedOn = "test"
+    """The part whose metric judges the run: of the final model, or the best of all epochs on ``"training"``."""
+    watched: bool = False
+    """Whether the validation part is measured after each epoch."""
 
     @abstractmethod
     def steps_per_epoch(self, size: int) -> int:
@@ -43,8 +51,8 @@ class Task(ABC):
         """Return training batch ``index`` of an epoch."""
 
     @abstractmethod
-    def held_out(self) -> Iterator[Batch]:
-        """Return the batches of the part named by ``judged_on``."""
+    def held_out(self, part: HeldOut) -> Iterator[Batch]:
+        """Return the batches of a part that is not trained on."""
 
     @abstractmethod
     def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
@@ -57,3 +65,7 @@ class Task(ABC):
     @abstractmethod
     def show(self, value: float) -> str:
         """Return the metric as a reader wants to see it."""
+
+    def weight(self, batch: Batch) -> int:
+        """Return how many predictions the loss and the metric of a batch are means of."""
+        return batch.size

@@ -1,7 +1,7 @@
 """Classification of whole sequences, read from the state after the last step."""
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,48 +10,54 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from typing_extensions import override
 
-from householder.experiments.tasks.base import Batch, Task
+from householder.experiments.tasks.base import Batch, HeldOut, Task
+from householder.experiments.tasks.order import shuffled
 
 Labelled = tuple[NDArray[Any], NDArray[Any]]
 _EVALUATION_BATCH = 500
 
 
-class SequenceClassification(Task):
-    """Labelled sequences of equal length.
+class PixelClassification(Task):
+    """Labelled images of equal size, read pixel by pixel.
 
     Parameters
     ----------
-    train, held_out : pair of ndarray
-        Sequences ``(N, T, d)`` and labels ``(N,)``.
-    judged_on : {"validation", "test"}
-        What the held-out part is.
+    train : pair of ndarray
+        Pixels ``(N, T)`` and labels ``(N,)``.
+    held_out : dict of str to pair of ndarray
+        The same for the parts ``"validation"`` and ``"test"``. Where there is validation data it is
+        measured after each epoch; where there is no test data it judges the run.
+    white : float
+        The pixel's value that becomes 1.
     """
 
-    def __init__(self, train: Labelled, held_out: Labelled, judged_on: Literal["validation", "test"]) -> None:
-        self._x, self._y = _tensors(train)
-        self._x_held, self._y_held = _tensors(held_out)
-        self.judged_on = judged_on
-        self.input_size = self._x.shape[2]
-        self.output_size = int(self._y.max()) + 1
-        self._order: tuple[tuple[int, int], Tensor] | None = None
+    input_size = 1
+
+    def __init__(self, train: Labelled, held_out: dict[HeldOut, Labelled], white: float) -> None:
+        self._train = _tensors(train)
+        self._held_out = {part: _tensors(labelled) for part, labelled in held_out.items()}
+        self._white = white
+        self.output_size = int(self._train[1].max()) + 1
+        self.watched = "validation" in held_out
+        self.judged_on = "test" if "test" in held_out else "validation"
 
     @override
     def steps_per_epoch(self, size: int) -> int:
-        return -(-len(self._y) // size)
+        return -(-len(self._train[1]) // size)
 
     @override
     def batch(self, size: int, seed: int, epoch: int, index: int) -> Batch:
-        if self._order is None or self._order[0] != (seed, epoch):
-            permutation = np.random.default_rng((seed, epoch)).permutation(len(self._y))
-            self._order = (seed, epoch), torch.from_numpy(permutation)
-        rows = self._order[1][index * size : (index + 1) * size]
-        return Batch(self._x[:, rows], self._y[rows])
+        rows = shuffled(len(self._train[1]), seed, epoch)[index * size : (index + 1) * size]
+        return self._batch(self._train, torch.from_numpy(rows))
 
     @override
-    def held_out(self) -> Iterator[Batch]:
-        for start in range(0, len(self._y_held), _EVALUATION_BATCH):
-            rows = slice(start, start + _EVALUATION_BATCH)
-            yield Batch(self._x_held[:, rows], self._y_held[rows])
+    def held_out(self, part: HeldOut) -> Iterator[Batch]:
+        for start in range(0, len(self._held_out[part][1]), _EVALUATION_BATCH):
+            yield self._batch(self._held_out[part], slice(start, start + _EVALUATION_BATCH))
+
+    def _batch(self, part: tuple[Tensor, Tensor], rows: Tensor | slice) -> Batch:
+        pixels, labels = part
+        return Batch((pixels[rows].T.float() / self._white).unsqueeze(-1), labels[rows])
 
     @override
     def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
@@ -67,6 +73,5 @@ class SequenceClassification(Task):
 
 
 def _tensors(part: Labelled) -> tuple[Tensor, Tensor]:
-    sequences, labels = part
-    time_major = np.ascontiguousarray(sequences.transpose(1, 0, 2), dtype=np.float32)
-    return torch.from_numpy(time_major), torch.from_numpy(labels)
+    pixels, labels = part
+    return torch.from_numpy(np.ascontiguousarray(pixels)), torch.from_numpy(labels.astype(np.int64))

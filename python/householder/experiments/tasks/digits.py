@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from householder.experiments.settings import Settings
-from householder.experiments.tasks.classification import SequenceClassification
+from householder.experiments.tasks.base import HeldOut
+from householder.experiments.tasks.classification import Labelled, PixelClassification
 
 
 class DigitsSettings(Settings):
@@ -16,16 +17,25 @@ class DigitsSettings(Settings):
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Fraction of the training part to judge on instead of the test part, for choosing settings."""
 
-    def load(self) -> SequenceClassification:
+    def load(self) -> PixelClassification:
         """Return the task with its data."""
-        # Only the processes that train need scikit-learn, which takes a second to load.
-        from sklearn.datasets import load_digits
-        from sklearn.model_selection import train_test_split
+        train, held_out = digits(self.validation)
+        if self.validation > 0:
+            del held_out["test"]
+        return PixelClassification(train, held_out, white=16)
 
-        pixels, labels = load_digits(return_X_y=True)
-        split = partial(train_test_split, random_state=0)
-        x, x_test, y, y_test = split(pixels[:, :, None] / 16, labels, test_size=0.2, stratify=labels)
-        if self.validation == 0:
-            return SequenceClassification((x, y), (x_test, y_test), "test")
-        x, x_held, y, y_held = split(x, y, test_size=self.validation, stratify=y)
-        return SequenceClassification((x, y), (x_held, y_held), "validation")
+
+def digits(validation: float) -> tuple[Labelled, dict[HeldOut, Labelled]]:
+    """Return the training part and the held-out parts, ``validation`` being a fraction of what is not test data."""
+    # Only the processes that train need scikit-learn, which takes a second to load.
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    pixels, labels = load_digits(return_X_y=True)
+    split = partial(train_test_split, random_state=0)
+    x, x_test, y, y_test = split(pixels, labels, test_size=0.2, stratify=labels)
+    held_out: dict[HeldOut, Labelled] = {"test": (x_test, y_test)}
+    if validation > 0:
+        x, x_held, y, y_held = split(x, y, test_size=validation, stratify=y)
+        held_out["validation"] = x_held, y_held
+    return (x, y), held_out

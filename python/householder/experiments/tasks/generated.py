@@ -1,0 +1,56 @@
+"""Tasks whose sequences are drawn afresh for every batch."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+from typing_extensions import override
+
+from householder.experiments.settings import Settings
+from householder.experiments.tasks.base import Batch, HeldOut, Task
+
+_EVALUATION_BATCH = 250
+_EVALUATION_BATCHES = {"validation": 1, "test": 4}
+
+
+class GeneratedSettings(Settings):
+    """What tasks without a data set share."""
+
+    iterations: Annotated[int, Field(ge=1)] = 100
+    """How many batches are called an epoch."""
+    judged_on: HeldOut = "test"
+    """Which of the two fixed sets judges the run: 250 sequences for choosing settings, or 1,000 others."""
+
+
+class GeneratedTask(Task):
+    """Sequences without end: each training batch is new, the held-out parts are the same for every run."""
+
+    watched = True
+
+    def __init__(self, settings: GeneratedSettings) -> None:
+        self._iterations = settings.iterations
+        self.judged_on = settings.judged_on
+
+    @abstractmethod
+    def draw(self, random: np.random.Generator, size: int) -> Batch:
+        """Draw a batch of ``size`` sequences."""
+
+    @override
+    def steps_per_epoch(self, size: int) -> int:
+        return self._iterations
+
+    @override
+    def batch(self, size: int, seed: int, epoch: int, index: int) -> Batch:
+        return self.draw(np.random.default_rng((seed, epoch, index)), size)
+
+    @override
+    def held_out(self, part: HeldOut) -> Iterator[Batch]:
+        # A spawned generator shares its numbers with no training batch.
+        random = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(_PARTS.index(part),)))
+        for _ in range(_EVALUATION_BATCHES[part]):
+            yield self.draw(random, _EVALUATION_BATCH)
+
+
+_PARTS: tuple[Literal["validation"], Literal["test"]] = ("validation", "test")
