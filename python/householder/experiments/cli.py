@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn
 from householder import __version__
 from householder.experiments.errors import UserError
 
-TASKS = ("digits",)
+TASKS = ("addition", "copy", "digits")
 
 
 class Command(NamedTuple):
