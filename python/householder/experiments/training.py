@@ -68,7 +68,7 @@ class Run:
         self.steps_per_epoch = self.task.steps_per_epoch(experiment.batch_size)
         self.steps = experiment.epochs * self.steps_per_epoch
         self.model = self.settings.build(self.task)
-        optimizer = Adam(self.model.parameters(), lr=self.settings.learning_rate, betas=self.settings.betas)
+        optimizer = self.settings.optimizer(self.model)
         self.state = self._restore(optimizer)
         self.board = TensorBoardLogger(directory, name="", version="", purge_step=self.state.step)
         self.fabric = Fabric(

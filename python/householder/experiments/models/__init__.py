@@ -5,10 +5,29 @@ from typing import Annotated
 from pydantic import Field
 
 from householder.experiments.models.base import ModelSettings, SequenceModel
+from householder.experiments.models.full_capacity import FullCapacitySettings
 from householder.experiments.models.gated import LSTMSettings
+from householder.experiments.models.lie import LieSettings
 from householder.experiments.models.orthogonal import ORNNSettings
+from householder.experiments.models.orthogonal_soft import SoftORNNSettings
+from householder.experiments.models.restricted_capacity import RestrictedCapacitySettings
 from householder.experiments.models.simple import SRNNSettings
+from householder.experiments.models.unitary import UnitarySettings
+from householder.experiments.models.urnn import URNNSettings
+from householder.experiments.models.usv import USVSettings
 
-AnyModel = Annotated[ORNNSettings | LSTMSettings | SRNNSettings, Field(discriminator="kind")]
+AnyModel = Annotated[
+    ORNNSettings
+    | SoftORNNSettings
+    | UnitarySettings
+    | LSTMSettings
+    | SRNNSettings
+    | URNNSettings
+    | RestrictedCapacitySettings
+    | FullCapacitySettings
+    | LieSettings
+    | USVSettings,
+    Field(discriminator="kind"),
+]
 
-__all__ = ["AnyModel", "LSTMSettings", "ModelSettings", "ORNNSettings", "SRNNSettings", "SequenceModel"]
+__all__ = ["AnyModel", "ModelSettings", "SequenceModel"]

@@ -1,11 +1,12 @@
 """The interface between a model and the training loop."""
 
 from abc import ABC, abstractmethod
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.optim import Adam
 
 from householder.experiments.settings import Settings
 from householder.experiments.tasks import Task
@@ -15,6 +16,9 @@ Positive = Annotated[int, Field(ge=1)]
 
 class ModelSettings(Settings, ABC):
     """Size of a model and how it is trained."""
+
+    is_complex: ClassVar[bool] = False
+    """Whether states are complex; they are given to the readout as [Re; Im]."""
 
     hidden_size: Positive
     learning_rate: Annotated[float, Field(gt=0)]
@@ -29,12 +33,22 @@ class ModelSettings(Settings, ABC):
 
     def build(self, task: Task) -> "SequenceModel":
         """Return the network for a task, initialised from torch's current seed."""
-        readout = affine(self.hidden_size, task.output_size)
+        readout = affine(2 * self.hidden_size if self.is_complex else self.hidden_size, task.output_size)
         return SequenceModel(self.recurrence(task.input_size), readout, task.every_step)
 
+    def optimizer(self, model: "SequenceModel") -> Adam:
+        """Return what updates a model: Adam, unless a constraint asks for more."""
+        return Adam(model.parameters(), lr=self.learning_rate, betas=self.betas)
+
+    def transition(self, model: "SequenceModel") -> Tensor | None:
+        """Return the matrix W (n, n) that takes a state to the next, or None where there is no one matrix."""
+        matrix: Tensor = model.recurrence.matrix()  # type: ignore[operator]
+        return matrix
+
     def num_parameters(self, model: "SequenceModel") -> int:
-        """Return how many numbers of a model are trained."""
-        return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+        """Return how many real numbers training can choose: stored ones, without those that a constraint fixes."""
+        trained = (parameter for parameter in model.parameters() if parameter.requires_grad)
+        return sum(parameter.numel() * (2 if parameter.is_complex() else 1) for parameter in trained)
 
 
 class SequenceModel(nn.Module):

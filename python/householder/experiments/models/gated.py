@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from typing_extensions import override
 
-from householder.experiments.models.base import LearnedState, ModelSettings
+from householder.experiments.models.base import LearnedState, ModelSettings, SequenceModel
 
 
 class LSTMSettings(ModelSettings):
@@ -22,3 +22,7 @@ class LSTMSettings(ModelSettings):
         with torch.no_grad():
             model.rnn.get_parameter("bias_ih_l0")[forget] = self.forget_bias
         return model
+
+    @override
+    def transition(self, model: SequenceModel) -> None:
+        return None

@@ -1,6 +1,6 @@
 """The paper's oRNN: the transition matrix is a product of Householder reflections."""
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 from torch.optim import Adam
@@ -35,10 +35,13 @@ class ReflectionSettings(ModelSettings):
     @override
     def optimizer(self, model: SequenceModel) -> Adam:
         adam = super().optimizer(model)
-        if self.renormalize:
-            u = _reflections(model)
-            adam.register_step_post_hook(lambda *_: renormalize_(u, adam))
+        u = model.get_parameter("recurrence.cells.0.reflections")
+        adam.register_step_post_hook(lambda *_: self._after_step(u, adam))
         return adam
+
+    def _after_step(self, u: Tensor, adam: Adam) -> None:
+        if self.renormalize:
+            renormalize_(u, adam)
 
     @override
     def transition(self, model: SequenceModel) -> Tensor:
@@ -65,16 +68,7 @@ class ORNNSettings(ReflectionSettings):
     """Keep a latent number whose sign is seen, or, as the paper does, replace ``u_1`` by its sign after each update."""
 
     @override
-    def optimizer(self, model: SequenceModel) -> Adam:
-        adam = super().optimizer(model)
+    def _after_step(self, u: Tensor, adam: Adam) -> None:
+        super()._after_step(u, adam)
         if self.u_1 == "snapped":
-            u = _reflections(model)
-            adam.register_step_post_hook(lambda *_: _ignore(snap_(u)))
-        return adam
-
-
-def _reflections(model: SequenceModel) -> Tensor:
-    return model.get_parameter("recurrence.cells.0.reflections")
-
-
-def _ignore(_: Any) -> None: ...
+            snap_(u)

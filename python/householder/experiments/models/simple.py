@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from torch import nn
+from torch import Tensor, nn
 from typing_extensions import override
 
-from householder.experiments.models.base import LearnedState, ModelSettings
+from householder.experiments.models.base import LearnedState, ModelSettings, SequenceModel
 
 
 class SRNNSettings(ModelSettings):
@@ -17,3 +17,7 @@ class SRNNSettings(ModelSettings):
     @override
     def recurrence(self, input_size: int) -> LearnedState:
         return LearnedState(nn.RNN(input_size, self.hidden_size, nonlinearity=self.nonlinearity))
+
+    @override
+    def transition(self, model: SequenceModel) -> Tensor:
+        return model.get_parameter("recurrence.rnn.weight_hh_l0")

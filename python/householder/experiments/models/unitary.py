@@ -1,0 +1,48 @@
+"""The unitary counterpart of the oRNN: complex reflections and phases."""
+
+from typing import ClassVar, Literal
+
+from torch import Tensor
+from typing_extensions import override
+
+from householder.experiments.models.base import ModelSettings, Positive, SequenceModel
+from householder.experiments.models.looped import RealParts
+from householder.torch import UnitaryRNN
+
+
+class UnitarySettings(ModelSettings):
+    """``householder.torch.UnitaryRNN`` with a learned initial state."""
+
+    is_complex: ClassVar[bool] = True
+
+    kind: Literal["unitary"] = "unitary"
+    num_reflections: Positive | None = None
+    """By default ``hidden_size - 1``, which reaches all unitary matrices."""
+    nonlinearity: Literal["modrelu", "identity", "tanh", "relu", "leaky_relu"] = "modrelu"
+
+    @override
+    def recurrence(self, input_size: int) -> RealParts:
+        return RealParts(
+            UnitaryRNN(
+                input_size,
+                self.hidden_size,
+                num_reflections=self._num_reflections,
+                nonlinearity=self.nonlinearity,
+                bias=self.nonlinearity != "modrelu",  # which has one of its own
+                learn_h0=True,
+            )
+        )
+
+    @override
+    def transition(self, model: SequenceModel) -> Tensor:
+        matrix: Tensor = model.get_submodule("recurrence.recurrence.cells.0").matrix()  # type: ignore[operator]
+        return matrix
+
+    @override
+    def num_parameters(self, model: SequenceModel) -> int:
+        above_diagonal = self._num_reflections * (self._num_reflections - 1)  # complex numbers that are not parameters
+        return super().num_parameters(model) - above_diagonal
+
+    @property
+    def _num_reflections(self) -> int:
+        return self.num_reflections or self.hidden_size - 1
