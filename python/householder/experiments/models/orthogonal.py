@@ -1,7 +1,8 @@
 """The paper's oRNN: the transition matrix is a product of Householder reflections."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
+from pydantic import Field
 from torch import Tensor
 from torch.optim import Adam
 from typing_extensions import override
@@ -18,6 +19,7 @@ class ReflectionSettings(ModelSettings):
     num_reflections: Positive | None = None
     """By default all: as many as there are hidden units."""
     nonlinearity: Literal["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu"] = "leaky_relu"
+    negative_slope: Annotated[float, Field(ge=0)] = 0.1
     renormalize: bool = False
     """Scale the reflection vectors to unit norm after each update."""
 
@@ -28,6 +30,7 @@ class ReflectionSettings(ModelSettings):
             self.hidden_size,
             num_reflections=self._num_reflections,
             nonlinearity=self.nonlinearity,
+            negative_slope=self.negative_slope,
             constraint=self.constraint,
             learn_h0=True,
         )

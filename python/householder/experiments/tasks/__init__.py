@@ -8,7 +8,20 @@ from householder.experiments.tasks.addition import AdditionSettings
 from householder.experiments.tasks.base import Batch, Task
 from householder.experiments.tasks.copying import CopySettings
 from householder.experiments.tasks.digits import DigitsSettings
+from householder.experiments.tasks.mnist import MNISTSettings, PermutedMNISTSettings
 
-TaskSettings = Annotated[AdditionSettings | CopySettings | DigitsSettings, Field(discriminator="kind")]
+TaskSettings = Annotated[
+    AdditionSettings | CopySettings | DigitsSettings | MNISTSettings | PermutedMNISTSettings,
+    Field(discriminator="kind"),
+]
 
-__all__ = ["AdditionSettings", "Batch", "CopySettings", "DigitsSettings", "Task", "TaskSettings"]
+__all__ = [
+    "AdditionSettings",
+    "Batch",
+    "CopySettings",
+    "DigitsSettings",
+    "MNISTSettings",
+    "PermutedMNISTSettings",
+    "Task",
+    "TaskSettings",
+]

@@ -74,4 +74,4 @@ class PixelClassification(Task):
 
 def _tensors(part: Labelled) -> tuple[Tensor, Tensor]:
     pixels, labels = part
-    return torch.from_numpy(np.ascontiguousarray(pixels)), torch.from_numpy(labels.astype(np.int64))
+    return torch.from_numpy(np.array(pixels, order="C")), torch.from_numpy(labels.astype(np.int64))

@@ -1,0 +1,68 @@
+"""Pixel-by-pixel classification of MNIST, in reading order or in one fixed random order."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from householder.experiments.errors import UserError
+from householder.experiments.settings import Settings
+from householder.experiments.tasks.base import HeldOut
+from householder.experiments.tasks.classification import Labelled, PixelClassification
+from householder.experiments.tasks.digits import digits
+from householder.experiments.tasks.idx import read_idx
+
+_VALIDATION = 5000
+_ORDER_SEED = 0
+
+
+class MNISTSettings(Settings):
+    """784 steps of one pixel. The last 5,000 training images are kept for validation."""
+
+    kind: Literal["mnist"] = "mnist"
+    data: Path | None = None
+    """The folder with the four IDX files. Without it, scikit-learn's digits take their place (64 steps)."""
+    judged_on: HeldOut = "test"
+    """The part that judges the run; on ``"validation"`` the test part is not read."""
+
+    def load(self) -> PixelClassification:
+        """Return the task with its data."""
+        if self.data is None:
+            train, held_out = digits(validation=0.1)
+            white = 16
+        else:
+            x, y = _images(self.data, "train")
+            if len(y) <= _VALIDATION:
+                raise UserError(f"{self.data} holds {len(y)} training images, expected more than {_VALIDATION}")
+            train = x[:-_VALIDATION], y[:-_VALIDATION]
+            held_out = {"validation": (x[-_VALIDATION:], y[-_VALIDATION:])}
+            if self.judged_on == "test":
+                held_out["test"] = _images(self.data, "t10k")
+            white = 255
+        if self.judged_on == "validation":
+            held_out.pop("test", None)
+        parts = {part: (self._arrange(pixels), labels) for part, (pixels, labels) in held_out.items()}
+        return PixelClassification((self._arrange(train[0]), train[1]), parts, white)
+
+    def _arrange(self, pixels: NDArray[Any]) -> NDArray[Any]:
+        return pixels
+
+
+class PermutedMNISTSettings(MNISTSettings):
+    """MNIST with the pixels of every image in the same random order, so that neighbours are far apart."""
+
+    kind: Literal["permuted-mnist"] = "permuted-mnist"  # type: ignore[assignment]
+
+    @override
+    def _arrange(self, pixels: NDArray[Any]) -> NDArray[Any]:
+        return pixels[:, np.random.default_rng(_ORDER_SEED).permutation(pixels.shape[1])]
+
+
+def _images(directory: Path, part: Literal["train", "t10k"]) -> Labelled:
+    images = read_idx(directory, f"{part}-images-idx3-ubyte", axes=3)
+    labels = read_idx(directory, f"{part}-labels-idx1-ubyte", axes=1)
+    if len(images) != len(labels):
+        raise UserError(f"{directory}: {len(images)} images but {len(labels)} labels in the {part} part")
+    return images.reshape(len(images), -1), labels
