@@ -122,7 +122,7 @@ def test_a_garbled_checkpoint_fails_its_model_alone(undisturbed, tmp_path):
         (["digits", "--model", "ornn,gru"], "unknown model 'gru': this experiment has ornn, lstm, srnn"),
         (["digits", "--set", "models.ornn.rate=1"], "models.ornn.rate: there is no such setting"),
         (["digits", "--set", "models.gru.hidden_size=1"], "there is no 'gru' to change"),
-        (["digits", "--set", "models.ornn.kind=gru"], "unknown kind 'gru', expected one of 'ornn', 'lstm', 'srnn'"),
+        (["digits", "--set", "models.ornn.kind=gru"], "unknown kind 'gru', expected one of 'ornn', 'ornn-soft', "),
         (["digits", "--set", "models.lstm.learning_rate=fast"], "should be a valid number"),
         (["digits", "--set", "models.lstm.learning_rate=.nan"], "should be a finite number"),
         (["digits", "--set", "epochs"], "expected NAME=VALUE"),

@@ -20,8 +20,9 @@ class CayleyAdam(Adam):
     .. math::
         W \leftarrow (I + \tfrac r2 A)^{-1} (I - \tfrac r2 A)\, W, \qquad A = N W^* - W N^*,
 
-    where N is G with each number divided by the root of its mean square, as in RMSprop (Wisdom et al., 2016). W stays
-    unitary up to rounding, which accumulates. The solution of a linear system and the products cost O(n^3) a step.
+    where N is G with each number divided by the root of its mean square, as in RMSprop (Wisdom et al., 2016); the mean
+    is corrected for its start as Adam's is. W stays unitary up to rounding, which accumulates. The solution of a linear
+    system and the products cost O(n^3) a step.
 
     Parameters
     ----------
@@ -67,11 +68,13 @@ class CayleyAdam(Adam):
 
     def _turn(self, w: Tensor, rate: float) -> None:
         assert w.grad is not None
-        square = self.state[w].setdefault("square", torch.zeros_like(w))
-        numbers, squares = _real(w.grad), _real(square)
-        squares.mul_(self.decay).addcmul_(numbers, numbers, value=1 - self.decay)
-        normalised = w.grad.clone()
-        _real(normalised).div_(squares.sqrt().add_(1e-8))
+        numbers = torch.view_as_real(w.grad) if w.is_complex() else w.grad
+        state = self.state[w]
+        step = state.setdefault("step", torch.zeros((), dtype=torch.float64)).add_(1)
+        square = state.setdefault("square", torch.zeros_like(numbers))
+        square.mul_(self.decay).addcmul_(numbers, numbers, value=1 - self.decay)
+        numbers = numbers / (square / (1 - self.decay ** step.item())).sqrt_().add_(1e-8)
+        normalised = torch.view_as_complex(numbers) if w.is_complex() else numbers
 
         skew = normalised @ w.mH
         skew = (rate / 2) * (skew - skew.mH)
@@ -98,7 +101,3 @@ def haar(n: int, dtype: torch.dtype) -> Tensor:
     q, r = torch.linalg.qr(torch.randn(n, n, dtype=dtype))
     uniform: Tensor = q * torch.sgn(r.diagonal())  # without the signs, QR's own choice of them would show
     return uniform
-
-
-def _real(numbers: Tensor) -> Tensor:
-    return torch.view_as_real(numbers) if numbers.is_complex() else numbers
