@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn
 from householder import __version__
 from householder.experiments.errors import UserError
 
-TASKS = ("addition", "copy", "digits", "mnist", "permuted-mnist")
+TASKS = ("addition", "audio", "chars", "copy", "digits", "mnist", "permuted-mnist")
 
 
 class Command(NamedTuple):

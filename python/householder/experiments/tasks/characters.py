@@ -1,0 +1,102 @@
+"""Predict the characters of a line, one or more steps ahead."""
+
+from collections.abc import Iterator
+from math import log
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn.functional import cross_entropy, one_hot
+from torch.nn.utils.rnn import pad_sequence
+from typing_extensions import override
+
+from householder.experiments.errors import UserError
+from householder.experiments.settings import Settings
+from householder.experiments.tasks.base import Batch, HeldOut, Task
+from householder.experiments.tasks.order import shuffled
+from householder.experiments.tasks.text import Text, embedded_texts, read_texts
+
+_EVALUATION_BATCH = 64
+_NO_TARGET = -100  # cross_entropy leaves it out
+
+
+class CharactersSettings(Settings):
+    """Lines of text, one sequence each; the metric is bits per predicted character."""
+
+    kind: Literal["chars"] = "chars"
+    data: Path | None = None
+    """A folder with train.txt, valid.txt and test.txt; without it, Python's documentation topics."""
+    ahead: Annotated[int, Field(ge=1)] = 1
+    """How many characters after the last one read the predicted one stands."""
+    judged_on: HeldOut = "test"
+
+    def load(self) -> "Characters":
+        """Return the task with its texts."""
+        texts = embedded_texts() if self.data is None else read_texts(self.data)
+        return Characters(texts, self.ahead, self.judged_on)
+
+
+class Characters(Task):
+    """Prediction of characters. A batch holds lines of like length, the shorter ones padded."""
+
+    every_step = True
+    metric = "bpc"
+    lower_is_better = True
+    watched = True
+
+    def __init__(self, texts: dict[str, Text], ahead: int, judged_on: HeldOut) -> None:
+        alphabet = sorted(set().union(*(line for lines in texts.values() for line in lines)))
+        code = {character: number for number, character in enumerate(alphabet)}
+        encoded = {
+            part: [torch.tensor([code[c] for c in line]) for line in lines if len(line) > ahead]
+            for part, lines in texts.items()
+        }
+        if short := [part for part, lines in encoded.items() if not lines]:
+            raise UserError(f"the {short[0]} part has no line of more than {ahead} characters")
+        self.input_size = self.output_size = len(alphabet)
+        self.judged_on = judged_on
+        self._ahead = ahead
+        self._train = encoded["train"]
+        self._lengths = np.array([len(line) for line in self._train])
+        self._held_out: dict[HeldOut, list[Tensor]] = {"validation": encoded["valid"], "test": encoded["test"]}
+
+    @override
+    def steps_per_epoch(self, size: int) -> int:
+        return -(-len(self._train) // size)
+
+    @override
+    def batch(self, size: int, seed: int, epoch: int, index: int) -> Batch:
+        order = shuffled(len(self._train), seed, epoch)
+        order = order[np.argsort(self._lengths[order], kind="stable")]
+        which = shuffled(self.steps_per_epoch(size), seed, epoch)[index]
+        return self._batch([self._train[row] for row in order[which * size : (which + 1) * size]])
+
+    @override
+    def held_out(self, part: HeldOut) -> Iterator[Batch]:
+        lines = sorted(self._held_out[part], key=len)
+        for start in range(0, len(lines), _EVALUATION_BATCH):
+            yield self._batch(lines[start : start + _EVALUATION_BATCH])
+
+    def _batch(self, lines: list[Tensor]) -> Batch:
+        inputs = pad_sequence([line[: -self._ahead] for line in lines])
+        targets = pad_sequence([line[self._ahead :] for line in lines], padding_value=_NO_TARGET)
+        return Batch(one_hot(inputs, self.input_size).float(), targets)
+
+    @override
+    def weight(self, batch: Batch) -> int:
+        return int((batch.targets != _NO_TARGET).sum())
+
+    @override
+    def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        return cross_entropy(prediction.flatten(0, 1), targets.flatten(), ignore_index=_NO_TARGET)
+
+    @override
+    def measure(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        return self.loss(prediction, targets) / log(2)
+
+    @override
+    def show(self, value: float) -> str:
+        return f"{value:.3f} bits"

@@ -1,0 +1,52 @@
+"""Texts for the character model: three files, or what Python says about itself."""
+
+from pathlib import Path
+
+from householder.experiments.errors import UserError
+
+Text = list[str]
+PARTS = ("train", "valid", "test")
+
+
+def read_texts(directory: Path) -> dict[str, Text]:
+    """Read the lines of ``train.txt``, ``valid.txt`` and ``test.txt``, or of ``ptb.train.txt`` and so on.
+
+    Raises
+    ------
+    UserError
+        If a file is missing, is not text, or is empty.
+    """
+    return {part: _read(directory, part) for part in PARTS}
+
+
+def embedded_texts() -> dict[str, Text]:
+    """Return the lines of Python's documentation topics: nine tenths to learn from, a twentieth for each other part."""
+    from pydoc_data.topics import topics
+
+    lines = _lines("\n".join(topics[name] for name in sorted(topics)))
+    blocks = [lines[start : start + 50] for start in range(0, len(lines), 50)]  # near lines resemble each other
+    part_of = {0: "valid", 10: "test"}
+    texts: dict[str, Text] = {part: [] for part in PARTS}
+    for number, block in enumerate(blocks):
+        texts[part_of.get(number % 20, "train")] += block
+    return texts
+
+
+def _read(directory: Path, part: str) -> Text:
+    paths = [directory / f"{part}.txt", directory / f"ptb.{part}.txt"]
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
+        raise UserError(f"{directory} holds no {paths[0].name} or {paths[1].name}")
+    try:
+        lines = _lines(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text: byte {error.start}") from error
+    if not lines:
+        raise UserError(f"{path} is empty")
+    return lines
+
+
+def _lines(text: str) -> Text:
+    return [line for raw in text.splitlines() if (line := raw.strip())]
