@@ -1,0 +1,90 @@
+// h = phi(a) and dL/da from h, as the CPU core has them: the derivative at 0 is that of the left side, NaN goes through.
+namespace householder {
+
+enum { IDENTITY, RELU, LEAKY_RELU, TANH, OPLU, MODRELU, MODRELU_COMPLEX };
+
+DEVICE float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
+DEVICE double multiply_add(double a, double b, double c) { return fma(a, b, c); }
+DEVICE float modulus(float re, float im) { return hypotf(re, im); }
+DEVICE double modulus(double re, double im) { return hypot(re, im); }
+
+// Relative error below 2e-7. Without a branch: both formulas together are shorter than a divergent warp.
+DEVICE float hyperbolic_tangent(float x) {
+  const float square = x * x, size = fabsf(x);
+  float p = -5.89515e-3f;  // (tanh x - x) / x^3 for |x| <= 0.6, a polynomial in x^2
+  p = fmaf(p, square, 2.079597e-2f);
+  p = fmaf(p, square, -5.378383e-2f);
+  p = fmaf(p, square, 1.3331924e-1f);
+  p = fmaf(p, square, -3.3333298e-1f);
+  const float near_zero = fmaf(x * square, p, x);
+  const float elsewhere = 1.0f - 2.0f * reciprocal_approximate(1.0f + exp2_approximate(2.885390082f * size));
+  return size < 0.6f ? near_zero : copysignf(elsewhere, x);
+}
+
+DEVICE double hyperbolic_tangent(double x) { return tanh(x); }
+
+// Nonlinearities of pairs see rows in an order of their own, in which the two of a pair are neighbours: the threads that
+// own them exchange what they need by one shuffle.
+template <int PHI>
+constexpr bool PAIRED = PHI == OPLU || PHI == MODRELU || PHI == MODRELU_COMPLEX;
+
+// The row of the arrays at a position of the kernel's order.
+template <int PHI>
+DEVICE int row_at(int position, int n) {
+  if constexpr (PHI == OPLU || PHI == MODRELU) return position / 2 + (position & 1 ? n / 2 : 0);
+  return position;
+}
+
+// What the thread that owns one position (of an even number before padding, if paired) needs to know.
+template <int PHI, class S>
+struct Activation {
+  S slope;
+  S bias;        // modReLU's, of this pair
+  bool second;   // of its pair
+  S grad_bias = 0;
+
+  DEVICE Activation(double slope, const S* phi_bias, int position, int n)
+      : slope(static_cast<S>(slope)), bias(0), second(position & 1) {
+    if (PHI >= MODRELU && position < n) bias = phi_bias[position / 2];
+  }
+
+  // phi of the real number a, for nonlinearities that are not paired.
+  DEVICE S pointwise(S a) const {
+    if constexpr (PHI == RELU) return a <= 0 ? S(0) : a;
+    if constexpr (PHI == LEAKY_RELU) return a <= 0 ? slope * a : a;
+    if constexpr (PHI == TANH) return hyperbolic_tangent(a);
+    return a;
+  }
+
+  DEVICE S pointwise_gradient(S g, S h) const {
+    if constexpr (PHI == RELU) return h <= 0 ? S(0) : g;
+    if constexpr (PHI == LEAKY_RELU) return h <= 0 ? (slope > 0 ? slope * g : S(0)) : g;
+    if constexpr (PHI == TANH) return g * (1 - h * h);
+    return g;
+  }
+
+  // phi of a pair, this thread's entry of it. `exchanged` is OPLU's flag.
+  DEVICE S paired(S own, S partner, bool& exchanged) const {
+    const S first = second ? partner : own, last = second ? own : partner;
+    if constexpr (PHI == OPLU) {
+      exchanged = first < last;
+      return exchanged ? partner : own;
+    }
+    const S size = modulus(first, last);
+    const bool vanishes = size + bias <= 0 || size == 0;
+    return vanishes ? S(0) : own * ((size + bias) / size);
+  }
+
+  DEVICE S paired_gradient(S g, S g_partner, S h, S h_partner, bool exchanged) {
+    if constexpr (PHI == OPLU) return exchanged ? g_partner : g;
+    const S size = second ? modulus(h_partner, h) : modulus(h, h_partner);  // |h| = |z| + b
+    if (size == 0) return 0;
+    const S along = h / size, along_partner = h_partner / size;
+    const S radial = second ? along_partner * g_partner + along * g : along * g + along_partner * g_partner;
+    grad_bias += radial;
+    const S across = size / (size - bias);
+    return g * across + along * (radial - radial * across);
+  }
+};
+
+}  // namespace householder

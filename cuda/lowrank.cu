@@ -1,0 +1,180 @@
+// W s = s - Q (P' s): two thin products, P and Q (n, m) in the registers of the block or cluster for the whole sequence.
+//
+// Reading the factors from shared memory instead would cost 8 n m bytes a step at 128 bytes a clock: four times what their
+// multiplications cost. In registers a step is bound by latency alone: two reductions and two barriers.
+//
+//   1. Warp w has columns w JW .. w JW + JW - 1 of P, its lanes share the rows; z = P' s by a transposing sum over lanes.
+//   2. `SHARES` threads share a row of Q and sum their parts of Q z by shuffles.
+//
+// A cluster splits the rows. All that its blocks exchange at a step is M numbers each, the parts of z; what follows is
+// local to a row. Messages are counted by an mbarrier at the receiver. Two slots and two barriers, used in turn, suffice: a
+// block sends for step t + 2 only after it has got all parts for t + 1, and this block's warps send those after they have
+// read the slot of step t.
+namespace householder {
+
+template <class S, int N, int M, int THREADS, int CLUSTER, int PHI>
+struct LowRank {
+  static constexpr int ROWS = N / CLUSTER;           // of this block
+  static constexpr int WARPS = THREADS / WARP;
+  static constexpr int COLUMNS = M / WARPS;          // of P that a warp has
+  static constexpr int LANE_ROWS = ROWS / WARP;      // of P that a lane has
+  static constexpr int SHARES = THREADS / ROWS;      // threads that share a row of Q
+  static constexpr int SHARE = M / SHARES;           // columns of Q that a thread has
+  static constexpr int ROW_PACK = LANE_ROWS < WIDEST_PACK<S> ? LANE_ROWS : WIDEST_PACK<S>;
+  static constexpr int COLUMN_PACK = SHARE < WIDEST_PACK<S> ? SHARE : WIDEST_PACK<S>;
+  static_assert(M % WARPS == 0 && COLUMNS <= WARP && (COLUMNS & (COLUMNS - 1)) == 0, "a warp sums a power of two of columns");
+  static_assert(ROWS % WARP == 0 && LANE_ROWS % ROW_PACK == 0, "lanes load whole packs of the state");
+  static_assert(THREADS % ROWS == 0 && M % SHARES == 0 && SHARE % COLUMN_PACK == 0, "threads load whole packs of z");
+  static_assert(2 * SHARES <= WARP && M <= THREADS, "pairs lie in one warp; a thread adds the parts of a column");
+
+  S p[LANE_ROWS][COLUMNS], q[SHARE];
+  Barrier* arrived;
+  S *state, *parts, *z;  // (ROWS); (2, CLUSTER, M), clusters only; (M)
+  int m;
+  unsigned rank, step = 0;
+  int position;
+  bool owns;
+
+  DEVICE static int thread() { return static_cast<int>(threadIdx.x); }
+  DEVICE static int lane() { return thread() % WARP; }
+  DEVICE static int first_column() { return thread() / WARP * COLUMNS; }
+  DEVICE static int share() { return thread() % SHARES; }
+  DEVICE static int partner_distance() { return SHARES; }
+  DEVICE static int team() { return static_cast<int>(blockIdx.x) / CLUSTER; }
+  DEVICE static int teams() { return static_cast<int>(gridDim.x) / CLUSTER; }
+
+  // Position within the block of a lane's k-th row, and the k-th column of a thread's share: neighbours load neighbouring packs.
+  DEVICE static int lane_row(int k) { return (k / ROW_PACK * WARP + lane()) * ROW_PACK + k % ROW_PACK; }
+  DEVICE static int share_column(int k) {
+    return (k / COLUMN_PACK * SHARES + share()) * COLUMN_PACK + k % COLUMN_PACK;
+  }
+
+  DEVICE LowRank(const S* P, const S* Q, int n, int m) : m(m), rank(CLUSTER == 1 ? 0u : cluster_rank()) {
+    arrived = reinterpret_cast<Barrier*>(dynamic_shared());
+    state = reinterpret_cast<S*>(dynamic_shared() + 128);
+    z = state + ROWS;
+    parts = z + M;
+    const int first_row = static_cast<int>(rank) * ROWS;
+    position = first_row + thread() / SHARES;
+    owns = share() == 0;
+    const auto factor = [=](const S* matrix, int at, int column) {
+      return at < n && column < m ? matrix[static_cast<long long>(row_at<PHI>(at, n)) * m + column] : S(0);
+    };
+#pragma unroll
+    for (int k = 0; k < LANE_ROWS; ++k)
+#pragma unroll
+      for (int j = 0; j < COLUMNS; ++j) p[k][j] = factor(P, first_row + lane_row(k), first_column() + j);
+#pragma unroll
+    for (int k = 0; k < SHARE; ++k) q[k] = factor(Q, position, share_column(k));
+    if constexpr (CLUSTER > 1) {
+      if (thread() == 0) {
+        barrier_init(arrived);
+        barrier_init(arrived + 1);
+        barrier_init_fence();
+      }
+      cluster_sync();
+    }
+  }
+
+  // The entry at this thread's position of W s, given that of s. Leaves P' s at z_out, unless that is null.
+  template <class IO>
+  DEVICE S apply(S own, IO* z_out) {
+    if (owns) state[position - static_cast<int>(rank) * ROWS] = own;
+    block_sync();
+    const S projected = project();
+    const int column = first_column() + summed_index<COLUMNS>(lane());
+    if constexpr (CLUSTER == 1) {
+      if (holds_sum<COLUMNS>(lane())) {
+        z[column] = projected;
+        if (z_out && column < m) narrow(projected, z_out + column);
+      }
+    } else {
+      exchange(projected, column);
+      if (thread() < M) {
+        const S* part = parts + (step & 1) * CLUSTER * M + thread();
+        S sum = part[0];
+#pragma unroll
+        for (int r = 1; r < CLUSTER; ++r) sum += part[r * M];
+        z[thread()] = sum;
+        if (z_out && rank == 0 && thread() < m) narrow(sum, z_out + thread());
+      }
+      ++step;
+    }
+    block_sync();
+    return own - expand();
+  }
+
+  // Sum `summed_index(lane)` of this warp's columns of P' s, over the rows of this block.
+  DEVICE S project() const {
+    S sums[COLUMNS];
+#pragma unroll
+    for (int j = 0; j < COLUMNS; ++j) sums[j] = 0;
+#pragma unroll
+    for (int k = 0; k < LANE_ROWS; k += ROW_PACK) {
+      const Pack<S, ROW_PACK> s = *reinterpret_cast<const Pack<S, ROW_PACK>*>(state + lane_row(k));
+#pragma unroll
+      for (int j = 0; j < COLUMNS; ++j)
+#pragma unroll
+        for (int e = 0; e < ROW_PACK; ++e) sums[j] = multiply_add(p[k + e][j], s.at[e], sums[j]);
+    }
+    return sum_over_lanes<COLUMNS>(sums, lane());
+  }
+
+  // Sends this block's part of one column of z to all blocks of the cluster, itself included, and waits for theirs.
+  DEVICE void exchange(S projected, int column) {
+    const unsigned slot = step & 1, parity = step >> 1 & 1;
+    if (thread() == 0) barrier_expect(arrived + slot, CLUSTER * M * sizeof(S));
+    if (holds_sum<COLUMNS>(lane())) {
+      S* place = parts + (slot * CLUSTER + rank) * M + column;
+#pragma unroll
+      for (unsigned r = 0; r < CLUSTER; ++r) send(place, projected, arrived + slot, r);
+    }
+    barrier_wait(arrived + slot, parity);
+  }
+
+  // Q z at this thread's position. Separate sums for the entries of a pack shorten the chain of additions.
+  DEVICE S expand() const {
+    S sums[COLUMN_PACK];
+#pragma unroll
+    for (int e = 0; e < COLUMN_PACK; ++e) sums[e] = 0;
+#pragma unroll
+    for (int k = 0; k < SHARE; k += COLUMN_PACK) {
+      const Pack<S, COLUMN_PACK> v = *reinterpret_cast<const Pack<S, COLUMN_PACK>*>(z + share_column(k));
+#pragma unroll
+      for (int e = 0; e < COLUMN_PACK; ++e) sums[e] = multiply_add(q[k + e], v.at[e], sums[e]);
+    }
+#pragma unroll
+    for (int half = COLUMN_PACK / 2; half >= 1; half /= 2)
+#pragma unroll
+      for (int e = 0; e < half; ++e) sums[e] += sums[e + half];
+#pragma unroll
+    for (int distance = SHARES / 2; distance >= 1; distance /= 2) sums[0] += shuffle_xor(sums[0], distance);
+    return sums[0];
+  }
+
+  // No block may end while others still write into its shared memory.
+  DEVICE void finish() const {
+    if constexpr (CLUSTER > 1) cluster_sync();
+  }
+
+  static constexpr int FACTOR_REGISTERS = (LANE_ROWS * COLUMNS + SHARE) * static_cast<int>(sizeof(S)) / 4;
+  static constexpr int BLOCKS = blocks_per_multiprocessor(THREADS, FACTOR_REGISTERS);
+};
+
+template <class S, class IO, int N, int M, int THREADS, int CLUSTER, int PHI>
+__global__ void CLUSTER_OF(CLUSTER) __launch_bounds__(THREADS, (LowRank<S, N, M, THREADS, CLUSTER, PHI>::BLOCKS))
+    lowrank_forward(FORWARD_PARAMETERS(S, IO)) {
+  const Forward<S, IO> call{FORWARD_ARGUMENTS};
+  LowRank<S, N, M, THREADS, CLUSTER, PHI> transition(P, Q, n, m);
+  run_forward<PHI>(transition, call);
+}
+
+template <class S, class IO, int N, int M, int THREADS, int CLUSTER, int PHI>
+__global__ void CLUSTER_OF(CLUSTER) __launch_bounds__(THREADS, (LowRank<S, N, M, THREADS, CLUSTER, PHI>::BLOCKS))
+    lowrank_backward(BACKWARD_PARAMETERS(S, IO)) {
+  const Backward<S, IO> call{BACKWARD_ARGUMENTS};
+  LowRank<S, N, M, THREADS, CLUSTER, PHI> transition(P, Q, n, m);
+  run_backward<PHI>(transition, call);
+}
+
+}  // namespace householder

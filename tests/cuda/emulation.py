@@ -1,0 +1,138 @@
+"""Kernels compiled for the CPU, launched with the arguments that a GPU's driver takes. See ``cuda/README.md``."""
+
+import ctypes
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+CUDA = HERE.parents[1] / "cuda"
+HEADERS = ("emulator.hpp", "library.hpp")
+SOURCES = (
+    "prims.cuh",
+    "activation.cuh",
+    "rows.cuh",
+    "recurrence.cuh",
+    "lowrank.cu",
+    "dense.cu",
+    "fallback.cu",
+    "application.cu",
+)
+OPTIMISED = ("-O1", "-march=native")
+SANITIZED = ("-O1", "-g", "-march=native", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
+
+Edit = tuple[str, str, str, int]
+"""A planted fault: in that file, the given text's occurrence of that number is replaced. (file, text, by, number)"""
+
+
+class EmulationError(RuntimeError):
+    """What went wrong in a launch."""
+
+
+class Library:
+    """A build of the emulator with some kernels."""
+
+    def __init__(self, path: Path):
+        self._library = ctypes.CDLL(str(path))
+        self._library.householder_emulated_error.restype = ctypes.c_char_p
+
+    def set_schedule(self, order: int) -> None:
+        """Order of the threads: 0 forward, 1 in reverse, others random."""
+        self._library.householder_emulated_schedule(order)
+
+    def launch(self, name: str, grid: int, block: int, shared_bytes: int, args: Sequence[Any]) -> None:
+        """Run a kernel; ``args`` are NumPy scalars, ctypes values, addresses (int) or arrays, None for a null pointer."""
+        values = [_value(arg) for arg in args]
+        packed = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+        self.launch_packed(name, grid, block, shared_bytes, ctypes.addressof(packed))
+
+    def launch_packed(self, name: str, grid: int, block: int, shared_bytes: int, args: int) -> None:
+        """Run a kernel; ``args`` is the address of a ``void**`` as ``cuLaunchKernel`` takes it."""
+        failed = self._library.householder_emulated_launch(
+            name.encode(), grid, block, shared_bytes, ctypes.c_void_p(args)
+        )
+        if failed:
+            raise EmulationError(f"{name}: {self._library.householder_emulated_error().decode()}")
+
+
+def _value(arg: Any) -> Any:
+    """What one entry of the ``void**`` points to."""
+    if isinstance(arg, np.generic):
+        return np.ctypeslib.as_ctypes_type(arg.dtype)(arg.item())
+    if isinstance(arg, np.ndarray):
+        return ctypes.c_void_p(arg.ctypes.data)
+    if arg is None or isinstance(arg, int):
+        return ctypes.c_void_p(arg)
+    return arg
+
+
+def compiler() -> str | None:
+    """The C++ compiler, if there is one."""
+    return shutil.which(os.environ.get("CXX", "g++"))
+
+
+def build(names: Iterable[str], *, sanitize: bool = False, edit: Edit | None = None) -> Library:
+    """Compile the kernels of these name expressions, or find them compiled."""
+    return Library(build_path(names, sanitize=sanitize, edit=edit))
+
+
+def build_path(names: Iterable[str], *, sanitize: bool = False, edit: Edit | None = None) -> Path:
+    """Give the path of the shared library of :func:`build`."""
+    texts = {name: (CUDA / name).read_text() for name in SOURCES if (CUDA / name).exists()}
+    if edit is not None:
+        texts[edit[0]] = _edited(texts[edit[0]], *edit[1:])
+    texts |= {name: (HERE / name).read_text() for name in HEADERS}
+    texts["kernels.cpp"] = _table([f for f in SOURCES if f in texts], sorted(set(names)))
+    flags = SANITIZED if sanitize else OPTIMISED
+    key = hashlib.sha256(repr((sorted(texts.items()), flags)).encode()).hexdigest()[:20]
+    folder = Path(tempfile.gettempdir()) / f"householder-emulation-{os.getuid()}" / key
+    path = folder / "libhouseholder_emulated.so"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text)
+        unfinished = folder / f"{os.getpid()}.so"
+        command = [compiler() or "g++", "-std=c++17", "-shared", "-fPIC", "-Wall", "-Wextra", "-Wno-unknown-pragmas"]
+        command += [*flags, "-o", str(unfinished), str(folder / "kernels.cpp")]
+        subprocess.run(command, check=True)
+        unfinished.replace(path)
+    return path
+
+
+def _edited(text: str, old: str, new: str, number: int) -> str:
+    parts = text.split(old)
+    assert len(parts) > number + 1, f"{old!r} occurs {len(parts) - 1} times"
+    return old.join(parts[: number + 1]) + new + old.join(parts[number + 1 :])
+
+
+def _table(sources: list[str], names: list[str]) -> str:
+    includes = "\n".join(f'#include "{name}"' for name in ("library.hpp", *sources))
+    rows = "\n".join(f'    {{"{name}", {_extent(name)}, run<{name}>}},' for name in names)
+    return f"""{includes}
+
+namespace library {{
+template <auto KERNEL>
+void run(void** arguments) {{
+  call(KERNEL, arguments);
+}}
+
+const Kernel KERNELS[] = {{
+{rows}
+    {{nullptr, 0, 0, nullptr}},
+}};
+}}  // namespace library
+"""
+
+
+def _extent(name: str) -> str:
+    """Threads of a block and blocks of a cluster, from the template arguments."""
+    sizes = [int(size) for size in re.findall(r"[<,] *(\d+)", name)]
+    return f"{sizes[-3]}, {sizes[-2]}" if "lowrank" in name or "dense" in name else "256, 1"
