@@ -32,7 +32,7 @@ def read_wav(path: Path, rate: int) -> NDArray[Any]:
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except (wave.Error, EOFError) as error:
-        raise UserError(f"{path} is not a WAV file of integers: {error or 'it ends too early'}") from error
+        raise UserError(f"{path} is not a WAV file of integers: {str(error) or 'it ends too early'}") from error
     if width not in (1, 2, 3, 4) or own_rate < 1:
         raise UserError(f"{path} has {8 * width} bits at {own_rate} Hz, expected 8, 16, 24 or 32 bits")
     if len(content) < frames * channels * width:

@@ -1,0 +1,134 @@
+"""What each task asks, and what a model that knew the answer would score."""
+
+from math import log
+
+import numpy as np
+import pytest
+import torch
+
+from householder.experiments import cli
+from householder.experiments.experiment import load_experiment, packaged_config
+from householder.experiments.training import Run
+
+GENERATED = ("addition", "copy")
+
+
+def load(task, *changes):
+    return load_experiment(packaged_config(task), changes).task.load()
+
+
+def in_full(parts):
+    return torch.cat([batch.inputs for batch in parts], 1)
+
+
+@pytest.mark.parametrize("name", cli.TASKS)
+def test_every_task_trains_every_model_of_its_experiment(name, tmp_path):
+    experiment = load_experiment(packaged_config(name), ("epochs=1", "batch_size=2"))
+    for model in experiment.models:
+        run = Run(experiment, model, tmp_path / model)
+        outcome = run.train(lambda _progress: None, lambda run=run: run.state.step >= 1)
+        assert run.state.step == 1
+        assert outcome.judged_on == run.task.judged_on
+
+
+@pytest.mark.parametrize("name", cli.TASKS)
+def test_batches_are_a_pure_function_of_their_address(name):
+    batches = [load(name).batch(5, 7, 0, 0) for _ in range(2)]
+    for one, other in zip(*batches, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_generated_sequences_are_new_in_every_batch_and_the_held_out_ones_fixed(name):
+    task = load(name)
+    held_out = [in_full(task.held_out(part)) for part in ("validation", "validation", "test")]
+    assert torch.equal(held_out[0], held_out[1])
+    assert held_out[2].shape[1] == 1000
+    addresses = [(1, 0, 0), (2, 0, 0), (1, 1, 0), (1, 0, 1), (0, 0, 0)]
+    drawn = [task.batch(250, *address).inputs for address in addresses] + [held_out[0], held_out[2][:, :250]]
+    assert len({sequences.numpy().tobytes() for sequences in drawn}) == len(drawn)
+
+
+@pytest.mark.parametrize("length", [2, 9, 400])
+def test_addition_asks_for_the_sum_of_two_marked_numbers_one_in_each_half(length):
+    inputs, targets = load("addition", f"task.length={length}").batch(50, 1, 0, 0)
+    assert inputs.shape == (length, 50, 2)
+    numbers, marks = inputs.unbind(-1)
+    assert (0 <= numbers).all()
+    assert (numbers < 1).all()
+    assert (marks[: length // 2].sum(0) == 1).all()
+    assert (marks[length // 2 :].sum(0) == 1).all()
+    torch.testing.assert_close((numbers * marks).sum(0)[:, None], targets)
+
+
+def test_answering_one_has_the_baseline_error_of_addition():
+    task = load("addition")
+    errors = [task.measure(torch.ones_like(batch.targets), batch.targets) for batch in task.held_out("test")]
+    assert np.mean(errors) == pytest.approx(task.baseline, rel=0.05)
+
+
+def test_copying_asks_for_the_first_symbols_after_the_delay():
+    task = load("copy", "task.delay=30")
+    inputs, targets = task.batch(20, 1, 0, 0)
+    assert inputs.shape == (50, 20, 10)
+    symbols = inputs.argmax(-1)
+    assert (symbols[:10] < 8).all()
+    assert torch.equal(targets[-10:], symbols[:10])
+    assert (targets[:-10] == 8).all()
+    assert (torch.nonzero(symbols == 9)[:, 0] == 39).all()  # "go" comes `delay` steps after the symbols
+    assert (symbols == 9).sum() == 20
+
+
+def test_copying_is_measured_by_what_a_memoryless_model_reaches():
+    task = load("copy", "task.delay=30")
+    _, targets = task.batch(20, 1, 0, 0)
+    knows_when = torch.full((50, 20, 9), -1e4)
+    knows_when[:-10, :, 8] = 0
+    knows_when[-10:, :, :8] = 0
+    assert task.loss(knows_when, targets).item() == pytest.approx(10 * log(8) / 50)
+    assert task.measure(knows_when, targets).item() == pytest.approx(1)
+    assert task.show(0.25) == "0.250 of the memoryless loss"
+
+
+@pytest.mark.parametrize("ahead", [1, 5])
+def test_characters_ahead_of_those_read_are_predicted_and_padding_is_not(ahead):
+    task = load("chars", f"task.ahead={ahead}")
+    batches = [task.batch(16, 1, 0, index) for index in range(task.steps_per_epoch(16))]
+    for batch in batches:
+        read, wanted = batch.inputs.argmax(-1), batch.targets
+        overlap = wanted[:-ahead] != -100
+        assert (read[ahead:] == wanted[:-ahead])[overlap & (wanted[ahead:] != -100)].all()
+    assert sum(task.weight(batch) for batch in batches) == sum(len(line) - ahead for line in task._train)
+    rows = sum(batch.targets.numel() for batch in batches)
+    assert rows < 1.05 * sum(task.weight(batch) for batch in batches)  # lines of like length go together
+
+
+def test_knowing_nothing_costs_the_logarithm_of_the_alphabet():
+    task = load("chars")
+    batch = next(task.held_out("test"))
+    uniform = torch.zeros(*batch.targets.shape, task.output_size)
+    assert task.measure(uniform, batch.targets).item() == pytest.approx(np.log2(task.output_size))
+
+
+def test_excerpts_follow_one_another_and_silence_has_error_one():
+    excerpts = [load("audio", f"task.excerpt={k}").batch(1, 1, 0, 0) for k in range(1, 6)]
+    assert len({excerpt.targets.numpy().tobytes() for excerpt in excerpts}) == 5
+    for inputs, targets in excerpts:
+        assert inputs.shape == targets.shape == (800, 1, 1)
+        assert inputs.sum() == inputs[0] == 1
+        assert load("audio").measure(torch.zeros_like(targets), targets).item() == pytest.approx(1, rel=1e-5)
+
+
+def test_the_best_epoch_of_a_sound_counts(tmp_path):
+    experiment = load_experiment(packaged_config("audio"), ("epochs=30", "models.ornn-250.learning_rate=0.03"))
+    run = Run(experiment, "ornn-250", tmp_path)
+    outcome = run.train(lambda _progress: None, lambda: False)
+    assert outcome.metric == min(row["train_nmse"] for row in run.state.history)
+
+
+def test_pixels_are_permuted_alike_in_every_image():
+    plain, permuted = (in_full(load(name).held_out("test")) for name in ("mnist", "permuted-mnist"))
+    order = [int((plain == row).all((1, 2)).nonzero()[0]) for row in permuted if row.unique().numel() > 8]
+    assert not torch.equal(plain, permuted)
+    assert len(set(order)) == len(order)
+    assert torch.equal(plain.sort(0).values, permuted.sort(0).values)

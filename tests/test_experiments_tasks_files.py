@@ -1,0 +1,181 @@
+"""Files that users give: what is read, and what is said of those that are missing, truncated or garbled."""
+
+import gzip
+import wave
+
+import numpy as np
+import pytest
+
+from householder.experiments.errors import UserError
+from householder.experiments.experiment import load_experiment, packaged_config
+from householder.experiments.tasks.idx import read_idx
+from householder.experiments.tasks.wav import read_wav
+
+IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+
+
+def load(task, **settings):
+    return load_experiment(
+        packaged_config(task), [f"task.{key}={value}" for key, value in settings.items()]
+    ).task.load()
+
+
+def idx(array):
+    return bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes() + array.astype(np.uint8).tobytes()
+
+
+def write_wav(path, frames, rate=44_100, channels=1, width=2):
+    with wave.open(str(path), "wb") as file:
+        file.setparams((channels, width, rate, 0, "NONE", None))
+        file.writeframes(frames)
+    return path
+
+
+@pytest.fixture
+def mnist(tmp_path):
+    """Write files as MNIST's, with images of 2 x 3 pixels; half of them gzipped."""
+    random = np.random.default_rng(0)
+    for part, count in (("train", 5012), ("t10k", 20)):
+        images = idx(random.integers(256, size=(count, 2, 3)))
+        labels = idx(np.arange(count) % 10)
+        (tmp_path / f"{part}-images-idx3-ubyte").write_bytes(images)
+        (tmp_path / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels))
+    return tmp_path
+
+
+def test_mnist_is_split_in_the_order_of_its_files(mnist):
+    task = load("mnist", data=mnist)
+    train, (validation, *_), (test,) = task.batch(12, 1, 0, 0), task.held_out("validation"), task.held_out("test")
+    assert task.steps_per_epoch(1) == 12
+    assert sorted(train.targets.tolist()) == sorted(k % 10 for k in range(12))
+    assert validation.targets[:3].tolist() == [2, 3, 4]
+    assert test.inputs.shape == (6, 20, 1)
+    np.testing.assert_array_equal(test.inputs[:, 0, 0] * 255, read_idx(mnist, "t10k-images-idx3-ubyte", 3)[0].ravel())
+
+
+def test_settings_are_chosen_without_the_test_files(mnist):
+    for path in mnist.glob("t10k-*"):
+        path.unlink()
+    assert load("mnist", data=mnist, judged_on="validation").judged_on == "validation"
+
+
+@pytest.mark.parametrize("task", ["mnist", "permuted-mnist"])
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (IMAGES, None, "holds no train-images-idx3-ubyte or train-images-idx3-ubyte.gz"),
+        (IMAGES, b"", "is not an IDX file of bytes with 3 axes"),
+        (IMAGES, b"<html>not found</html>", "is not an IDX file of bytes with 3 axes"),
+        (
+            IMAGES,
+            idx(np.zeros((9, 2, 3)))[:-1],
+            r"truncated or garbled: it holds 53 bytes, its header says \[9, 2, 3\]",
+        ),
+        (IMAGES, idx(np.zeros((9, 2, 3))), "9 images but 5012 labels"),
+        (LABELS, idx(np.zeros((9, 2, 3))), "is not an IDX file of bytes with 1 axes"),
+        (f"{LABELS}.gz", b"garbage", "cannot read .*Not a gzipped file"),
+        (f"{LABELS}.gz", gzip.compress(idx(np.zeros(5012)))[:20], "cannot read .*end-of-stream"),
+    ],
+)
+def test_bad_idx_files_are_answered_in_one_line(task, name, content, message, mnist):
+    if content is None:
+        (mnist / name).unlink()
+    else:
+        (mnist / name).write_bytes(content)
+    with pytest.raises(UserError, match=message) as caught:
+        load(task, data=mnist)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("prefix", ["", "ptb."])
+def test_texts_are_read_line_by_line(prefix, tmp_path):
+    for part, text in (("train", "no it was n't\n\n  black monday \n"), ("valid", "abc\n"), ("test", "ümlaut\r\nx\n")):
+        (tmp_path / f"{prefix}{part}.txt").write_text(text, encoding="utf-8", newline="")
+    task = load("chars", data=tmp_path)
+    assert task.steps_per_epoch(1) == 2
+    assert task.output_size == len(set("no it was n'tblack mondayabcümlautx"))
+    assert [task.weight(batch) for batch in task.held_out("test")] == [5]  # a single character predicts nothing
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("valid.txt", None, r"holds no valid\.txt or ptb\.valid\.txt"),
+        ("test.txt", b"abc\xff\xfe", r"test\.txt is not UTF-8 text: byte 3"),
+        ("train.txt", b"\n \n", r"train\.txt is empty"),
+        ("train.txt", b"a\nb\n", "the train part has no line of more than 1 characters"),
+    ],
+)
+def test_bad_texts_are_answered_in_one_line(name, content, message, tmp_path):
+    for part in ("train", "valid", "test"):
+        (tmp_path / f"{part}.txt").write_bytes(b"some text\n")
+    if content is None:
+        (tmp_path / name).unlink()
+    else:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=message) as caught:
+        load("chars", data=tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("width", "kind"), [(1, "u1"), (2, "<i2"), (3, None), (4, "<i4")])
+def test_samples_of_every_width_are_read(width, kind, tmp_path):
+    samples = np.array([-100, 0, 1, 100])
+    if kind is None:
+        frames = b"".join(int(sample).to_bytes(3, "little", signed=True) for sample in samples)
+    else:
+        frames = (samples + 128 * (width == 1)).astype(kind).tobytes()
+    sound = read_wav(write_wav(tmp_path / "a.wav", frames, width=width), 44_100)
+    np.testing.assert_allclose(sound / sound[-1], samples / 100)
+
+
+def test_channels_are_mixed_down_and_other_rates_interpolated(tmp_path):
+    ramp = np.arange(0, 2000, 2)
+    frames = np.stack([ramp, ramp + 100], 1).astype("<i2").tobytes()
+    scale = 2.0**16  # samples are aligned to 32 bits
+    half = read_wav(write_wav(tmp_path / "a.wav", frames, rate=22_050, channels=2), 44_100)
+    assert len(half) == 2000
+    np.testing.assert_allclose(half[:1999] / scale, np.arange(1999) + 50)
+    third = read_wav(write_wav(tmp_path / "b.wav", frames, rate=132_300, channels=2), 44_100)
+    np.testing.assert_allclose(third / scale, 6 * np.arange(333) + 50)
+
+
+def test_five_excerpts_of_a_recording_follow_one_another(tmp_path):
+    path = write_wav(tmp_path / "a.wav", np.random.default_rng(0).integers(-999, 999, 5000).astype("<i2").tobytes())
+    sound = read_wav(path, 44_100)[100:4100]
+    excerpts = [
+        load("audio", data=path, start=100 / 44_100, excerpt=k).batch(1, 1, 0, 0).targets.flatten() for k in range(1, 6)
+    ]
+    for excerpt, part in zip(excerpts, sound.reshape(5, 800), strict=True):
+        np.testing.assert_allclose(excerpt, (part - part.mean()) / part.std(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot read .*: No such file or directory"),
+        (b"", "is not a WAV file of integers: it ends too early"),
+        (b"ID3 something else", "is not a WAV file of integers: file does not start with RIFF id"),
+        ("truncated", "is truncated: its header says 5000 samples"),
+        ("short", r"lasts 0\.011 s: too short for excerpt 1"),
+        ("silent", "is silent in excerpt 1"),
+        ("float", "is not a WAV file of integers: unknown format: 3"),
+    ],
+)
+def test_bad_recordings_are_answered_in_one_line(content, message, tmp_path):
+    path = tmp_path / "a.wav"
+    if content == "short":
+        write_wav(path, bytes(1000))
+    elif isinstance(content, str):
+        frames = bytes(10_000) if content == "silent" else np.arange(5000, dtype="<i2").tobytes()
+        write_wav(path, frames)
+        written = path.read_bytes()
+        if content == "truncated":
+            path.write_bytes(written[:-1000])
+        if content == "float":
+            path.write_bytes(written[:20] + b"\3" + written[21:])
+    elif content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=message) as caught:
+        load("audio", data=path, start=0)
+    assert "\n" not in str(caught.value)
