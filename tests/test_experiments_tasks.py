@@ -1,6 +1,7 @@
 """What each task asks, and what a model that knew the answer would score."""
 
 from math import log
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ def test_addition_asks_for_the_sum_of_two_marked_numbers_one_in_each_half(length
     inputs, targets = load("addition", f"task.length={length}").batch(50, 1, 0, 0)
     assert inputs.shape == (length, 50, 2)
     numbers, marks = inputs.unbind(-1)
-    assert (0 <= numbers).all()
+    assert (numbers >= 0).all()
     assert (numbers < 1).all()
     assert (marks[: length // 2].sum(0) == 1).all()
     assert (marks[length // 2 :].sum(0) == 1).all()
@@ -132,3 +133,10 @@ def test_pixels_are_permuted_alike_in_every_image():
     assert not torch.equal(plain, permuted)
     assert len(set(order)) == len(order)
     assert torch.equal(plain.sort(0).values, permuted.sort(0).values)
+
+
+@pytest.mark.parametrize("path", sorted(packaged_config("digits").parent.iterdir()), ids=lambda path: path.stem)
+def test_every_packaged_experiment_is_valid(path):
+    experiment = load_experiment(path)
+    assert experiment.task.kind in cli.TASKS
+    assert load_experiment(Path(path.stem)) == experiment

@@ -52,7 +52,7 @@ def load_experiment(path: Path, changes: Iterable[str] = ()) -> Experiment:
     Parameters
     ----------
     path : Path
-        The file.
+        The file, or the name of one that comes with the package, such as ``figure4-addition-paper``.
     changes : iterable of str
         Settings to change, as ``"models.ornn.learning_rate=0.003"``; values are YAML.
 
@@ -61,6 +61,8 @@ def load_experiment(path: Path, changes: Iterable[str] = ()) -> Experiment:
     UserError
         If the file or a change is missing, garbled or not what the settings allow.
     """
+    if not path.exists() and packaged_config(str(path)).is_file():
+        path = packaged_config(str(path))
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -77,9 +79,9 @@ def load_experiment(path: Path, changes: Iterable[str] = ()) -> Experiment:
         raise UserError(f"{path.name}: {_first(error)}") from error
 
 
-def packaged_config(task: str) -> Path:
-    """Return the settings that come with the package for a task."""
-    return Path(str(files("householder.experiments"))) / "configs" / f"{task}.yaml"
+def packaged_config(name: str) -> Path:
+    """Return settings that come with the package: those of a task, or of a figure or table of the paper."""
+    return Path(str(files("householder.experiments"))) / "configs" / f"{name}.yaml"
 
 
 def _apply(raw: dict[str, Any], change: str) -> None:
