@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import Experiment
+from householder.experiments.group import Group, free_port
 from householder.experiments.outcome import Outcome, Progress
 from householder.experiments.processes import process_context
 
@@ -34,46 +35,58 @@ class Failure:
 Result = Outcome | Failure
 
 
+@dataclass(frozen=True)
+class Job:
+    """One model of an experiment, and the folder of its checkpoints and logs."""
+
+    experiment: Experiment
+    model: str
+    directory: Path
+
+
 def launch(
-    experiment: Experiment, directory: Path, jobs: int, report: Callable[[str, Progress], None]
+    jobs: Mapping[str, Job], at_a_time: int, report: Callable[[str, Progress], None], group: Group | None = None
 ) -> dict[str, Result]:
-    """Train every model of an experiment, ``jobs`` at a time.
+    """Train several models, each in processes of its own.
 
     The first Ctrl-C (or SIGTERM) lets each process write a checkpoint and end; the second ends them at once.
 
     Parameters
     ----------
-    experiment : Experiment
-        What to do.
-    directory : Path
-        Each model's checkpoints and logs go into a folder of its name here.
-    jobs : int
-        Number of processes at a time.
+    jobs : dict of str to Job
+        What to do, by the name it is reported under.
+    at_a_time : int
+        Number of models trained at a time.
     report : callable
-        Called with a model's name and progress.
+        Called with a job's name and progress.
+    group : Group, optional
+        The processes that train each model; by default one.
 
     Returns
     -------
     dict of str to Outcome or Failure
-        The result of each model that was started.
+        The result of each job that was started, as far as it is known here: outcomes come from the first process.
     """
+    group = group or Group()
     context = process_context()
     stop = context.Event()
-    waiting = list(experiment.models)
+    waiting = list(jobs)
     running: dict[Connection, tuple[str, ForkServerProcess | SpawnProcess]] = {}
     results: dict[str, Result] = {}
     with _interrupts() as interrupts:
         try:
             while running or (waiting and not interrupts):
-                while waiting and len(running) < jobs and not interrupts:
+                while waiting and len({name for name, _ in running.values()}) < at_a_time and not interrupts:
                     name = waiting.pop(0)
-                    receiver, sender = context.Pipe(duplex=False)
-                    process = context.Process(
-                        target=_work, args=(experiment, name, directory / name, sender, stop), daemon=True
-                    )
-                    process.start()
-                    sender.close()
-                    running[receiver] = name, process
+                    port = free_port() if group.port is None else group.port + list(jobs).index(name)
+                    for rank in group.started_here:
+                        receiver, sender = context.Pipe(duplex=False)
+                        process = context.Process(
+                            target=_work, args=(jobs[name], group, rank, port, sender, stop), daemon=True
+                        )
+                        process.start()
+                        sender.close()
+                        running[receiver] = name, process
                 if interrupts:
                     stop.set()
                 if len(interrupts) > 1:
@@ -86,37 +99,53 @@ def launch(
                     except EOFError:
                         process.join()
                         del running[ready]
-                        results.setdefault(name, Failure(f"{name}: its process died (exit code {process.exitcode})"))
-                        continue
+                        if not process.exitcode:
+                            continue
+                        message = Failure(f"{name}: its process died (exit code {process.exitcode})")
                     if isinstance(message, Progress):
                         report(name, message)
-                    else:
-                        results[name] = message
+                        continue
+                    results.setdefault(name, message)
+                    if isinstance(message, Failure):
+                        _end(process for other, process in running.values() if other == name)
         finally:
-            for _, process in running.values():
-                process.kill()
-    return {name: results[name] for name in experiment.models if name in results}
+            _end(process for _, process in running.values())
+    return {name: results[name] for name in jobs if name in results}
 
 
-def _work(experiment: Experiment, name: str, directory: Path, messages: Connection, stop: Event) -> None:
+def _work(job: Job, group: Group, rank: int, port: int, messages: Connection, stop: Event) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # they reach every process; the parent decides
         signal.signal(number, signal.SIG_IGN)
-    directory.mkdir(parents=True, exist_ok=True)
-    _redirect_output(directory / LOG)
+    job.directory.mkdir(parents=True, exist_ok=True)
+    _redirect_output(job.directory / LOG)
+    if group.size > 1:
+        os.environ.update(group.environment(rank, port))
+    is_first = group.node == 0 and rank == 0
     result: Result
     try:
         from householder.experiments.training import Run  # slow to load, and of no use to the parent
 
-        result = Run(experiment, name, directory).train(messages.send, stop.is_set)
+        run = Run(job.experiment, job.model, job.directory, group)
+        result = run.train(messages.send if is_first else _keep_quiet, stop.is_set)
     except BrokenPipeError:  # the parent is gone
         return
     except UserError as error:
         result = Failure(str(error))
     except BaseException as error:  # what is not foreseen goes to the log in full
         summary = str(error).splitlines()[0] if str(error) else "no message"
-        messages.send(Failure(f"{name}: {type(error).__name__}: {summary} (see {directory / LOG})"))
+        messages.send(Failure(f"{job.model}: {type(error).__name__}: {summary} (see {job.directory / LOG})"))
         raise
-    messages.send(result)
+    if is_first or isinstance(result, Failure):
+        messages.send(result)
+
+
+def _end(processes: Iterable["ForkServerProcess | SpawnProcess"]) -> None:
+    for process in processes:
+        process.kill()
+
+
+def _keep_quiet(_: Progress) -> None:
+    """Leave reports to the first process."""
 
 
 def _redirect_output(path: Path) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import Experiment, load_experiment, packaged_config
 from householder.experiments.figures import learning_curves
-from householder.experiments.launch import Failure, launch
+from householder.experiments.launch import Failure, Job, launch
 from householder.experiments.outcome import Outcome
 from householder.experiments.report import ProgressDisplay, results_table
 
@@ -28,8 +28,9 @@ def train(options: Namespace) -> int:
     say = partial(console.print, soft_wrap=True, highlight=False, markup=False)
     directory, experiment = _resumed(options) if options.resume else _begun(options)
     say(f"{options.task}: {', '.join(experiment.models)}; seed {experiment.seed}; into {directory}")
-    with ProgressDisplay(experiment.models, console) as display:
-        results = launch(experiment, directory, options.jobs, display.update)
+    jobs = {name: Job(experiment, name, directory / name) for name in experiment.models}
+    with ProgressDisplay(jobs, console) as display:
+        results = launch(jobs, options.jobs, display.update)
 
     outcomes = [result for result in results.values() if isinstance(result, Outcome)]
     if outcomes:

@@ -22,6 +22,7 @@ from torch.optim import Adam
 from householder.experiments.checkpoint import load_checkpoint, save_checkpoint
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import Experiment
+from householder.experiments.group import Group, share
 from householder.experiments.outcome import METRICS, Outcome, Progress
 from householder.experiments.tasks.base import HeldOut
 
@@ -51,6 +52,8 @@ class Run:
         Which of the experiment's models.
     directory : Path
         Where checkpoints and logs go, and are found again.
+    group : Group, optional
+        The processes that train the model together, of which this is one; by default it is alone.
 
     Raises
     ------
@@ -58,7 +61,8 @@ class Run:
         If there is a checkpoint but it cannot be used.
     """
 
-    def __init__(self, experiment: Experiment, name: str, directory: Path) -> None:
+    def __init__(self, experiment: Experiment, name: str, directory: Path, group: Group | None = None) -> None:
+        group = group or Group()
         directory.mkdir(parents=True, exist_ok=True)
         torch.set_num_threads(experiment.threads)
         torch.manual_seed(experiment.seed)
@@ -72,8 +76,14 @@ class Run:
         self.state = self._restore(optimizer)
         self.board = TensorBoardLogger(directory, name="", version="", purge_step=self.state.step)
         self.fabric = Fabric(
-            accelerator=experiment.accelerator, devices=1, precision=experiment.precision, loggers=self.board
+            accelerator=experiment.accelerator,
+            strategy="ddp" if group.size > 1 else "auto",
+            devices=group.devices,
+            num_nodes=group.nodes,
+            precision=experiment.precision,
+            loggers=self.board,
         )
+        self.fabric.launch()
         self.network, self.optimizer = self.fabric.setup(self.model, optimizer)
 
     def train(self, report: Callable[[Progress], None], stopped: Callable[[], bool]) -> Outcome:
@@ -85,10 +95,11 @@ class Run:
             If the loss is no longer finite.
         """
         state = self.state
-        _rewrite(self.directory / METRICS, state.history)
+        if self.fabric.is_global_zero:
+            _rewrite(self.directory / METRICS, state.history)
         saved = reported = time.perf_counter()
         begun = saved - state.seconds
-        while state.step < self.steps and not stopped():
+        while state.step < self.steps and not self._total(torch.tensor(float(stopped()))):
             epoch, index = divmod(state.step, self.steps_per_epoch)
             self._step(epoch, index)
             now = time.perf_counter()
@@ -111,19 +122,20 @@ class Run:
         factor = learning_rate_factor(settings.schedule, self.state.step / self.steps)
         for group in self.optimizer.param_groups:
             group["lr"] = factor * settings.learning_rate
-        batch = task.batch(experiment.batch_size, experiment.seed, epoch, index)
+        whole = task.batch(experiment.batch_size, experiment.seed, epoch, index)
+        batch, weight = share(task, whole, self.fabric.global_rank, self.fabric.world_size)
         inputs, targets = self.fabric.to_device((batch.inputs, batch.targets))
         prediction = self.network(inputs)
         loss = task.loss(prediction, targets)
         self.optimizer.zero_grad()
-        self.fabric.backward(loss)
+        self.fabric.backward(loss * (self.fabric.world_size * weight / task.weight(whole)))
         if settings.clip_norm is not None:
             self.fabric.clip_gradients(
                 self.network, self.optimizer, max_norm=settings.clip_norm, error_if_nonfinite=False
             )
         self.optimizer.step()
         metric = task.measure(prediction.detach(), targets)
-        self.state.sums += task.weight(batch) * torch.tensor([loss.item(), metric.item(), 1.0], dtype=torch.float64)
+        self.state.sums += self._total(weight * torch.tensor([loss.item(), metric.item(), 1.0], dtype=torch.float64))
         self.state.step += 1
 
     def _close_epoch(self, epoch: int) -> None:
@@ -140,7 +152,14 @@ class Run:
         self.fabric.log_dict({key: row[key] for key in row if key not in ("epoch", "step")}, step=state.step)
         state.history.append(row | {"seconds": round(state.seconds, 3)})
         state.sums = torch.zeros_like(state.sums)
-        _append(self.directory / METRICS, state.history[-1])
+        if self.fabric.is_global_zero:
+            _append(self.directory / METRICS, state.history[-1])
+
+    def _total(self, numbers: Tensor) -> Tensor:
+        """Return the sum over the processes."""
+        total = self.fabric.all_reduce(self.fabric.to_device(numbers), reduce_op="sum")
+        assert isinstance(total, Tensor)
+        return total.cpu()
 
     @torch.no_grad()
     def _judge(self, part: HeldOut) -> float:
@@ -184,6 +203,8 @@ class Run:
         )
 
     def _save(self) -> None:
+        if not self.fabric.is_global_zero:
+            return
         state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "state": vars(self.state)}
         save_checkpoint(self.directory, state)
 
