@@ -10,7 +10,7 @@ direction, the type of the arrays and the nonlinearity.
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Kernel = Literal["lowrank", "dense", "fallback"]
+Kernel = Literal["lowrank", "dense"]
 Direction = Literal["forward", "backward"]
 
 SCALAR_BYTES = {"float": 4, "double": 8}
@@ -50,6 +50,7 @@ OPTIONS = ("-std=c++17",)
 """Compiler options that every module needs, besides the architecture."""
 
 FALLBACK_THREADS = 256
+FALLBACK_REGISTERS = 128
 DEFAULT_SHARED_BYTES = 48 << 10
 """Dynamic shared memory that every device gives without being asked."""
 
@@ -87,15 +88,13 @@ class Tile:
 
     @property
     def register_budget(self) -> int:
-        """Most registers a thread may use: 128 where the factors leave room for it, as two blocks then share an SM."""
-        if self.kernel == "fallback":
-            return 64
-        return 128 if self.factor_registers <= 64 else 255
+        """Registers set aside for a thread (one of 256 cannot be addressed); with 128, two blocks of 256 share an SM."""
+        return 128 if self.factor_registers <= 64 else 256
 
     @property
     def blocks_per_multiprocessor(self) -> int:
         """How many blocks the registers of a multiprocessor hold, at least."""
-        return max(1, _REGISTERS // (self.threads * (self.register_budget + 1 & ~7)))
+        return max(1, _REGISTERS // (self.threads * self.register_budget))
 
     @property
     def shared_bytes(self) -> int:
