@@ -1,0 +1,40 @@
+//! Reflections of a matrix: of an orthogonal one the right ones, of any other a residual.
+
+use householder::factor::factor;
+use householder::scalar::{Real, Scalar};
+
+use crate::oracle::{Oracle, epsilon, to_c64};
+use crate::source::{Source, Wildness};
+
+/// One problem.
+pub fn check<T: Scalar>(source: &mut Source) {
+    let n = source.size().max(1 + usize::from(T::COMPLEX));
+    let full = n - usize::from(T::COMPLEX);
+    let m = if T::COMPLEX { full } else { 1 + source.below(full) };
+    let wildness = source.wildness();
+    let mut phases = vec![T::Real::ONE; n];
+    let mut u = vec![T::ONE; n * m];
+    let mut run = |source: &mut Source, q: &[T]| {
+        source.call(|context| factor(context, n, m, q, &mut u, T::COMPLEX.then_some(&mut phases)).expect("factor"))
+    };
+    if wildness != Wildness::Tame {
+        let q = source.numbers::<T>(n * n, wildness);
+        run(source, &q);
+        return;
+    }
+    let mut entries = source.numbers::<T>(n * m, wildness);
+    if m == n {
+        entries[n * n - 1] = if source.one_in(2) { T::ONE } else { -T::ONE };
+    }
+    let angles = T::COMPLEX.then(|| source.numbers::<T::Real>(n, wildness));
+    let w = Oracle::new(n, m, &entries, angles.as_deref()).w;
+    let q: Vec<T> = w.iter().map(|w| T::from_parts(T::Real::of(w.re), T::Real::of(w.im))).collect();
+    let residual = run(source, &q);
+    let allowed = 64.0 * epsilon::<T>() * (n + 8) as f64;
+    // Fewer reflections than any matrix needs may not be found again to working precision; what is left is then told.
+    assert!(residual <= allowed || m < full, "residual of {n} x {m}: {residual:e}, allowed {allowed:e}");
+    let again = Oracle::new(n, m, &u, T::COMPLEX.then_some(&phases[..])).w;
+    let error = q.iter().zip(&again).map(|(&q, w)| (to_c64(q) - w).norm()).fold(0.0, f64::max);
+    let allowed = allowed + residual * n as f64;
+    assert!(error <= allowed, "{n} x {m}: differs by {error:e}, allowed {allowed:e}");
+}

@@ -1,0 +1,105 @@
+//! Problems made of a seed.
+
+use householder::kernel::dispatch::InstructionSet;
+use householder::parallel::Context;
+use householder::plan::Method;
+use householder::scalar::{Real, Scalar};
+
+/// The choices of one problem.
+pub struct Source(u64);
+
+/// How wild numbers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wildness {
+    /// Uniform in [-1, 1).
+    Tame,
+    /// Half of them zeros, ones, and the smallest numbers that there are.
+    Sparse,
+    /// Columns of `U` of any magnitude.
+    Scaled,
+    /// NaN, infinities and the largest numbers as well: no result is expected, only that there is one.
+    Anything,
+}
+
+impl Source {
+    /// The same choices for the same seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Splitmix64: neighbouring seeds have nothing in common.
+    fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number in `0..below`.
+    pub fn below(&mut self, below: usize) -> usize {
+        (self.bits() >> 33) as usize % below
+    }
+
+    /// Now and then.
+    pub fn one_in(&mut self, many: usize) -> bool {
+        self.below(many) == 0
+    }
+
+    /// A size: mostly small, now and then beyond a register, a tile or a panel of rows.
+    pub fn size(&mut self) -> usize {
+        let bound = [3, 6, 10, 18, 18, 34, 34, 70][self.below(8)];
+        self.below(bound)
+    }
+
+    /// One of the three methods, or none.
+    pub fn method(&mut self) -> Option<Method> {
+        [None, Some(Method::Reflections), Some(Method::Wy), Some(Method::Dense)][self.below(4)]
+    }
+
+    /// How wild a problem's numbers are.
+    pub fn wildness(&mut self) -> Wildness {
+        [Wildness::Tame, Wildness::Sparse, Wildness::Scaled, Wildness::Anything][self.below(4)]
+    }
+
+    fn real<R: Real>(&mut self, wildness: Wildness) -> R {
+        let bits = self.bits();
+        let tame = (bits >> 11) as f64 / (1_u64 << 52) as f64 - 1.0;
+        let choice = (bits & 0xff) as usize;
+        let smallest = R::MIN_POSITIVE.to_f64();
+        let odd = [0.0, -0.0, 0.0, 1.0, -1.0, smallest, smallest / 8.0];
+        let wild = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, smallest.recip(), f64::MAX];
+        R::of(match wildness {
+            Wildness::Sparse if choice < 128 => odd[choice % odd.len()],
+            Wildness::Anything if choice < 100 => odd[choice % odd.len()],
+            Wildness::Anything if choice < 110 => wild[choice % wild.len()],
+            _ => tame,
+        })
+    }
+
+    /// `len` numbers.
+    pub fn numbers<T: Scalar>(&mut self, len: usize, wildness: Wildness) -> Vec<T> {
+        (0..len).map(|_| T::from_parts(self.real(wildness), self.real(wildness))).collect()
+    }
+
+    /// `U (n, m)`: each column has a magnitude of its own where numbers are [`Wildness::Scaled`].
+    pub fn reflections<T: Scalar>(&mut self, n: usize, m: usize, wildness: Wildness) -> Vec<T> {
+        let mut u = self.numbers::<T>(n * m, wildness);
+        if wildness == Wildness::Scaled {
+            let largest = if size_of::<T::Real>() == 4 { 36.0 } else { 300.0 };
+            for j in 0..if m == n { m.saturating_sub(1) } else { m } {
+                let exponent = (self.below(2001) as f64 / 1000.0 - 1.0) * largest;
+                (0..n).for_each(|i| u[i * m + j] = u[i * m + j].scale(T::Real::of(10_f64.powf(exponent))));
+            }
+        }
+        u
+    }
+
+    /// A call on one of this machine's instruction sets.
+    pub fn call<R>(&mut self, run: impl FnOnce(&mut Context<'_>) -> R) -> R {
+        let available = InstructionSet::available();
+        let mut never = || false;
+        let mut context = Context::new(&mut never);
+        context.isa = available[self.below(available.len())];
+        run(&mut context)
+    }
+}
