@@ -65,6 +65,7 @@ class Run:
         group = group or Group()
         directory.mkdir(parents=True, exist_ok=True)
         torch.set_num_threads(experiment.threads)
+        torch.set_default_dtype(torch.float64 if experiment.precision == "64-true" else torch.float32)
         torch.manual_seed(experiment.seed)
         self.experiment, self.name, self.directory = experiment, name, directory
         self.settings = experiment.models[name]
