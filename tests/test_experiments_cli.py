@@ -127,6 +127,7 @@ def test_a_garbled_checkpoint_fails_its_model_alone(undisturbed, tmp_path):
         (["digits", "--set", "models.lstm.learning_rate=.nan"], "should be a finite number"),
         (["digits", "--set", "epochs"], "expected NAME=VALUE"),
         (["digits", "--set", "epochs=[1"], "is not a valid YAML value"),
+        (["digits", "--data", "."], "task.data: there is no such setting"),
         (["digits", "--config", "missing.yaml"], "cannot read missing.yaml: No such file or directory"),
         (["digits", "--config", "torn.yaml"], "torn.yaml is not valid YAML: line 2, column 1"),
         (["digits", "--config", "binary.yaml"], "binary.yaml is not valid YAML"),

@@ -1,6 +1,7 @@
 """The command line ``householder``: a table of subcommands, each with its arguments and what runs it."""
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -83,6 +84,15 @@ def _experiment_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings (YAML) in place of the packaged ones")
     parser.add_argument("--epochs", type=int, metavar="N", help="passes over the training data")
     parser.add_argument(
+        "--data",
+        action="append",
+        default=[],
+        dest="changes",
+        type=_data,
+        metavar="PATH",
+        help="the task's real data in place of what comes with the package: a folder, or audio's WAV file",
+    )
+    parser.add_argument(
         "--set",
         action="append",
         default=[],
@@ -101,6 +111,11 @@ def _experiment_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="models trained at a time (default: cores)",
     )
+
+
+def _data(path: str) -> str:
+    # Absolute, so that a run can be resumed from anywhere; in quotes, as settings are YAML.
+    return f"task.data={json.dumps(str(Path(path).absolute()))}"
 
 
 def _positive(text: str) -> int:
