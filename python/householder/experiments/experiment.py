@@ -108,8 +108,9 @@ def _position(error: Exception) -> str:
 def _first(error: ValidationError) -> str:
     details = error.errors()[0]
     where = list(details["loc"])
-    if where[:1] == ["models"]:
-        del where[2:3]  # pydantic's name for the kind of model
+    if where[0] in ("task", "models"):
+        kind = 1 if where[0] == "task" else 2
+        del where[kind : kind + 1]  # pydantic's name for the kind of task or model
     name = ".".join(str(part) for part in where)
     if details["type"] == "union_tag_invalid":
         return f"{name}: unknown kind {details['ctx']['tag']!r}, expected one of {details['ctx']['expected_tags']}"
