@@ -1,0 +1,45 @@
+"""An installed package computes: NumPy's door against the readable algorithm, and torch's if ``--torch`` is given.
+
+Needs nothing but the package, in any environment; prints the instruction set.
+"""
+
+import sys
+
+import numpy as np
+
+import householder as hh
+from householder import _core, reference
+
+assert "site-packages" in hh.__file__, f"{hh.__file__} is not an installed package"
+
+rng = np.random.default_rng(0)
+for dtype in (np.float32, np.float64, np.complex64, np.complex128):
+    eps = np.finfo(dtype).eps
+    for n, m in ((5, 3), (33, 20), (128, 16)):
+        u, h = (rng.standard_normal(shape).astype(dtype) for shape in ((n, m), (17, n)))
+        w = reference.matrix(u)
+        for method in ("reflections", "wy", "dense"):
+            assert np.abs(hh.forward(u, h, method=method) - h @ w.T).max() < 100 * n * eps
+        grads = hh.backward(u, h, h)
+        assert np.abs(grads.h - h @ w.conj()).max() < 100 * n * eps
+        states = hh.rnn_forward(u, h[:, None], nonlinearity="tanh")
+        assert np.isfinite(hh.rnn_backward(u, h[:, None], None, states, states, nonlinearity="tanh").u).all()
+
+q, _ = np.linalg.qr(rng.standard_normal((40, 40)))
+assert np.abs(hh.matrix(hh.factor(q)) - q).max() < 1e-12
+
+if "--torch" in sys.argv:
+    import torch
+
+    import householder.torch as ht
+
+    layer = ht.OrthogonalRNN(3, 32, num_reflections=8)
+    x = torch.randn(20, 4, 3)
+    output, last = layer(x)
+    output.square().mean().backward()
+    assert layer.cells[0].reflections.grad.isfinite().all()
+    w = layer.cells[0].matrix()
+    assert torch.allclose(w.mT @ w, torch.eye(32), atol=1e-5)
+    print(f"torch {torch.__version__}, ", end="")
+
+print(f"NumPy {np.__version__}, Python {sys.version.split()[0]}, {_core.instruction_set()}")
