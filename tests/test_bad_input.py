@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -234,7 +235,8 @@ def test_real_tensors_are_refused_too():
         hh.forward(torch.nn.Parameter(torch.ones(5, 3)), H)
 
 
-def test_cuda_arrays_need_the_cuda_backend():
+def test_cuda_arrays_need_the_cuda_backend(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(ImportError, match=r"^.*pip install 'householder\[cuda13\]'.*$"):
         hh.forward(CuPy(), H)
 

@@ -1,6 +1,5 @@
 """One application: validate once, choose the backend by type, make one native call."""
 
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -9,17 +8,17 @@ from householder import _cpu, _validate
 from householder._batch import arrange, sum_to
 from householder._types import WY, Array, Gradients, PhaseGradients
 
-_BACKENDS: dict[type, ModuleType] = {np.ndarray: _cpu}
+_BACKENDS: dict[type, Any] = {np.ndarray: _cpu}
 
 
-def backend_of(u: Any) -> ModuleType:
+def backend_of(u: Any) -> Any:
     """Choose the backend by the type of u; what is no array becomes a NumPy one."""
     backend = _BACKENDS.get(type(u))
-    if backend is None:
-        if type(u).__module__.partition(".")[0] == "cupy":
-            raise ImportError("CuPy arrays need the CUDA backend: pip install 'householder[cuda13]' (or [cuda12])")
-        backend = _cpu
-    return backend
+    if backend is None and type(u).__module__.partition(".")[0] == "cupy":
+        from householder._cuda.arrays import cupy_arrays
+
+        backend = _BACKENDS[type(u)] = cupy_arrays()
+    return _cpu if backend is None else backend
 
 
 def forward(u: Any, h: Any, *, phases: Any = None, transpose: bool = False, method: str = "auto") -> Array:

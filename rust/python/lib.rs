@@ -1,6 +1,7 @@
 //! The Python door: converts arguments, releases the interpreter lock, calls the core. No mathematics here.
 
 mod application;
+mod cuda;
 mod operand;
 mod sequence;
 
@@ -10,6 +11,8 @@ use pyo3::prelude::*;
 mod _core {
     #[pymodule_export]
     use super::application::{backward, backward_tape, factor, forward, forward_tape, matrix, wy};
+    #[pymodule_export]
+    use super::cuda::cuda_sources;
     #[pymodule_export]
     use super::sequence::{rnn_backward, rnn_forward, rnn_tape_width};
     #[pymodule_export]

@@ -1,0 +1,205 @@
+"""Compact WY in matrix products, written once for NumPy, CuPy and torch: ``W = (I - V S V*) D``.
+
+Shapes: one matrix ``u (n, m)`` with rows ``(r, n)``, or many, ``u (c, n, m)`` with rows ``(c, r, n)``. Nothing here
+waits for a device or looks at a number. The formulas are derived in ``docs/derivation.md``; the names are those of
+:mod:`householder.reference`.
+"""
+
+from typing import Any, NamedTuple
+
+from householder._cuda.library import Library, library_of
+
+
+class Form(NamedTuple):
+    """What every use of ``u`` needs."""
+
+    library: Library
+    v: Any
+    """Unit columns ``(..., n, k)``; a column that stands for the identity is zero."""
+    t: Any
+    """``T = striu(V* V) + diag(V* V) / 2`` in double precision, as is S."""
+    s: Any
+    """``S = T^-1``, ``(..., k, k)``."""
+    a: Any
+    """``A = V S``, in u's precision."""
+    norm: Any
+    """Norms of u's columns, ``(..., 1, k)``, infinite where v is zero."""
+    d: Any
+    """Diagonal of D, ``(..., 1, n)``, or None for ``D = I``."""
+
+
+class Sums(NamedTuple):
+    """All that the gradients of parameters take from pairs of vectors p and gradients g of ``W p``; sums add up."""
+
+    c1: Any
+    """``sum g z*``, ``z = V* D p``; ``(..., n, k)``."""
+    c2: Any
+    """``sum p w*``, ``w = S* V* g``; ``(..., n, k)``."""
+    overlap: Any
+    """``sum g_i conj(p_i)``, ``(..., n)``, or None where ``D = I``."""
+
+    def plus(self, other: "Sums") -> "Sums":
+        """Add."""
+        overlap = None if self.overlap is None else self.overlap + other.overlap
+        return Sums(self.c1 + other.c1, self.c2 + other.c2, overlap)
+
+
+def form(u: Any, phases: Any = None) -> Form:
+    """Normalise columns and form S.
+
+    Norms, the Gram matrix and S are double precision, and V is taken as it was rounded: then ``T + T* = V* V`` holds
+    for the very V that is applied.
+    """
+    library = library_of(u)
+    xp = library.xp
+    n, m = u.shape[-2:]
+    narrow, wide = u.dtype, wide_of(u)
+    k = m - (m == n and not is_complex(u))
+    tiny = float(xp.finfo(narrow).tiny)
+    columns = library.cast(xp.tril(u)[..., :k], wide)
+    largest = xp.amax(abs(columns), axis=-2, keepdims=True)
+    columns = columns / xp.where(largest < tiny, 1.0, largest)
+    scaled_norm = xp.sum(abs(columns) ** 2, axis=-2, keepdims=True) ** 0.5
+    zero = largest * scaled_norm < tiny
+    v = library.cast(xp.where(zero, 0.0, columns / xp.where(zero, 1.0, scaled_norm)), narrow)
+    norm = library.cast(xp.where(zero, float("inf"), largest * scaled_norm), abs(v).dtype)
+
+    wide_v = library.cast(v, wide)
+    gram = adjoint(wide_v, xp) @ wide_v
+    half = xp.diagonal(gram, 0, -2, -1).real / 2
+    half = xp.where(half == 0, 0.5, half)[..., None]
+    t = xp.triu(gram, 1) + half * library.eye(k, gram)
+    s = library.inverse_upper(t)
+    return Form(library, v, t, s, library.cast(wide_v @ s, narrow), norm, _diagonal(library, u, phases))
+
+
+def _diagonal(library: Library, u: Any, phases: Any) -> Any:
+    n, m = u.shape[-2:]
+    if phases is not None:
+        return library.cast(library.xp.exp(1j * phases), u.dtype)[None]
+    if m < n or is_complex(u):
+        return None
+    ones = library.zeros((*u.shape[:-2], 1, n - 1), u) + 1
+    return library.xp.concatenate([ones, u[..., -1:, -1:]], axis=-1)
+
+
+def apply(f: Form, rows: Any, transpose: bool) -> Any:
+    """Give ``W h`` or ``W* h`` for each row h."""
+    xp = f.library.xp
+    if transpose:
+        c = f.library.minus_product(rows, rows @ f.a.conj(), xp.swapaxes(f.v, -1, -2))
+        return c if f.d is None else c * f.d.conj()
+    rows = rows if f.d is None else rows * f.d
+    return f.library.minus_product(rows, rows @ f.v.conj(), xp.swapaxes(f.a, -1, -2))
+
+
+def matrix(f: Form) -> Any:
+    """Form W."""
+    xp = f.library.xp
+    w = f.library.eye(f.v.shape[-2], f.v) - f.a @ adjoint(f.v, xp)
+    return w if f.d is None else w * f.d
+
+
+def sums(f: Form, p: Any, g: Any, z: Any = None, w: Any = None) -> Sums:
+    """Sum over the rows of p and g, by whichever products cost less.
+
+    That is four with n x k matrices, two of which give ``z = V* D p`` and ``w = S* V* g`` where the kernels of a
+    sequence have not left them, or one that forms ``G = sum g p*`` (n x n).
+    """
+    xp = f.library.xp
+    n, k = f.v.shape[-2:]
+    g_transposed = xp.swapaxes(g, -1, -2)
+    turned = f.v if f.d is None else f.v * xp.swapaxes(f.d, -1, -2).conj()  # D* V
+    if z is None and w is None and 4 * k > n and p.shape[-2] > n:
+        outer = g_transposed @ p.conj()
+        overlap = None if f.d is None else xp.diagonal(outer, 0, -2, -1)
+        return Sums(outer @ turned, adjoint(outer, xp) @ f.a, overlap)
+    z = p @ turned.conj() if z is None else z
+    w = g @ f.a.conj() if w is None else w
+    overlap = None if f.d is None else xp.sum(g * p.conj(), axis=-2)
+    return Sums(g_transposed @ z.conj(), xp.swapaxes(p, -1, -2) @ w.conj(), overlap)
+
+
+def parameter_gradients(f: Form, total: Sums, with_phases: bool) -> tuple[Any, Any]:
+    """Turn sums into the gradients of u and the phases (Theorem 2).
+
+    With ``C2 = sum (D p) w*``, ``L = (S V* C2) o B'`` and ``B = striu(J) + I / 2``:
+    ``dL/dV = V (L + L*) - C1 S* - C2``, and with ``q = W_1* g``: ``dL/du_1 = sum q_n p_n``,
+    ``dL/dtheta_i = -Im sum conj(q_i) d_i p_i``.
+    """
+    xp = f.library.xp
+    s = f.library.cast(f.s, f.v.dtype)
+    c2 = total.c2 if f.d is None else xp.swapaxes(f.d, -1, -2) * total.c2
+    lower = xp.tril(s @ (adjoint(f.v, xp) @ c2))
+    half = xp.diagonal(lower, 0, -2, -1)[..., None] * f.library.eye(s.shape[-1], s) / 2
+    lower = lower - half
+    grad_u = f.v @ (lower + adjoint(lower, xp)) - total.c1 @ adjoint(s, xp) - c2
+    grad_u = xp.tril(grad_u) / f.norm
+    if f.d is None:
+        return grad_u, None
+    q_p = total.overlap - xp.sum(f.v * total.c2.conj(), axis=-1)  # sum q_i conj(p_i)
+    if with_phases:
+        grad_phases = -(q_p.conj() * f.d[..., 0, :]).imag
+        return grad_u, grad_phases if grad_phases.ndim == 1 else xp.sum(grad_phases, axis=0)
+    last = f.library.zeros((*grad_u.shape[:-1], 1), grad_u)
+    last[..., -1, 0] = q_p[..., -1]
+    return xp.concatenate([grad_u, last], axis=-1), None
+
+
+def gradients(f: Form, h: Any, g: Any, transpose: bool, with_phases: bool = False) -> tuple[Any, Any]:
+    """Give the gradients of u and phases, ``g`` being that of ``apply(f, h, transpose)``.
+
+    Since ``<g, W* h> = <h, W g>``, the adjoint has the parameter gradients of W with h and g exchanged. The gradient of
+    h is ``apply(f, g, not transpose)``.
+    """
+    p, q = (g, h) if transpose else (h, g)
+    return parameter_gradients(f, sums(f, p, q), with_phases)
+
+
+def states(f: Form, rows: Any, transpose: bool) -> list[Any]:
+    """Apply one factor after the other (Algorithm 1): the rows before and after each, ``u_1`` being a factor too.
+
+    Phases act together with the first reflection, or, transposed, with the last.
+    """
+    counts = f.d is not None and not is_complex(f.v)
+    found = [rows]
+    if f.d is not None and not transpose:
+        rows = rows * f.d
+        found += [rows] * counts
+    columns = range(f.v.shape[-1])
+    for j in columns if transpose else reversed(columns):
+        column = slice(j, j + 1)
+        v, tau = f.v[..., column], f.library.cast(1 / f.t[..., column, column].real, f.norm.dtype)
+        rows = f.library.minus_product(rows, tau * (rows @ v.conj()), f.library.xp.swapaxes(v, -1, -2))
+        found.append(rows)
+    if f.d is not None and transpose:
+        found[len(found) - 1 + counts :] = [rows * f.d.conj()]
+    return found
+
+
+def by_method(f: Form, rows: Any, transpose: bool, method: str) -> Any:
+    """Apply by one of the named methods; ``"auto"`` forms W where that saves multiplications."""
+    (n, k), count = f.v.shape[-2:], rows.shape[-2]
+    if method == "reflections":
+        return states(f, rows, transpose)[-1]
+    if method == "dense" or (method == "auto" and count * (2 * k - n) > n * k):
+        w = matrix(f)
+        return rows @ (w.conj() if transpose else f.library.xp.swapaxes(w, -1, -2))
+    return apply(f, rows, transpose)
+
+
+def adjoint(a: Any, xp: Any) -> Any:
+    """Conjugate and exchange the last two axes."""
+    return xp.swapaxes(a, -1, -2).conj()
+
+
+def is_complex(a: Any) -> bool:
+    """Tell whether the numbers of an array are complex."""
+    xp = library_of(a).xp
+    return a.dtype in (xp.complex64, xp.complex128)
+
+
+def wide_of(a: Any) -> Any:
+    """Give the dtype of double precision."""
+    xp = library_of(a).xp
+    return xp.complex128 if is_complex(a) else xp.float64

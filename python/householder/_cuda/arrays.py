@@ -1,0 +1,129 @@
+"""The CuPy backend: the functions of :mod:`householder._cpu`, with arrays on a device.
+
+Factorisation runs on the CPU: it is one reflection after the other, and is done once.
+"""
+
+from typing import Any
+
+from householder import _cpu
+from householder._cpu import NAMES, REAL, Dims
+from householder._cuda import algebra, device, recurrence
+from householder._cuda.library import library_of
+from householder._types import WY, Array, Sequence, SequenceGradients
+
+
+class Arrays:
+    """A backend on the arrays of a library with NumPy's names; ``xp`` is that library."""
+
+    def __init__(self, xp: Any):
+        self.xp = xp
+
+    def array(self, name: str, value: Any) -> Array:
+        """``value``, contiguous.
+
+        Raises
+        ------
+        TypeError
+            An array of another library, or a dtype that is not one of the four.
+        """
+        if not isinstance(value, self.xp.ndarray):
+            kind = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
+            raise TypeError(f"{name} is a {kind}, expected a {self.xp.__name__}.ndarray like the other arguments")
+        if value.dtype not in NAMES:
+            raise TypeError(f"{name} has dtype {value.dtype}, expected one of {', '.join(NAMES.values())}")
+        a: Array = self.xp.ascontiguousarray(value)
+        return a
+
+    def operand(self, name: str, value: Any, u: Array, *, real: bool = False) -> Array:
+        """``array`` with the dtype of u, or the real dtype of its precision, on the device of u."""
+        a = self.array(name, value)
+        expected = REAL[u.dtype] if real else u.dtype
+        if a.dtype != expected:
+            raise TypeError(f"{name} has dtype {a.dtype} but u has dtype {u.dtype}: expected {name} of {expected}")
+        device = library_of(u).device
+        if device(a) != device(u):
+            raise TypeError(f"{name} is on device {device(a)} but u is on device {device(u)}")
+        return a
+
+    def forward(self, u: Array, h: Array, dims: Dims, phases: Array | None, transpose: bool, method: str) -> Array:
+        """``W h`` or ``W* h``."""
+        with library_of(u).current(u):
+            u, rows = _canonical(u, dims, h)
+            c: Array = algebra.by_method(algebra.form(u, phases), rows, transpose, method)
+            return c.reshape(h.shape)
+
+    def backward(
+        self, u: Array, h: Array, grad_c: Array, dims: Dims, phases: Array | None, transpose: bool, method: str
+    ) -> tuple[Array, Array, Array | None]:
+        """Gradients of u, h and phases."""
+        with library_of(u).current(u):
+            canonical, rows, grads = _canonical(u, dims, h, grad_c)
+            f = algebra.form(canonical, phases)
+            grad_u, grad_phases = algebra.gradients(f, rows, grads, transpose, phases is not None)
+            grad_h = algebra.by_method(f, grads, not transpose, method)
+            return grad_u.reshape(u.shape), grad_h.reshape(h.shape), grad_phases
+
+    def forward_tape(self, u: Array, h: Array, phases: Array | None, transpose: bool) -> Array:
+        """Algorithm 1's intermediate vectors ``(..., m + 1, n)`` for one matrix."""
+        with library_of(u).current(u):
+            states = algebra.states(algebra.form(u, phases), h.reshape(-1, len(u)), transpose)
+            tape: Array = self.xp.stack(states[::-1], axis=1)
+            return tape.reshape(*h.shape[:-1], *tape.shape[1:])
+
+    def backward_tape(
+        self, u: Array, tape: Array, grad_c: Array, phases: Array | None, transpose: bool
+    ) -> tuple[Array, Array, Array | None]:
+        """Gradients of u, h and phases from the stored vectors, of which the closed form needs the last."""
+        h = self.xp.ascontiguousarray(tape[..., -1, :])
+        dims = (1, *u.shape, h.size // len(u))
+        return self.backward(u, h, grad_c, dims, phases, transpose, "auto")
+
+    def matrix(self, u: Array, phases: Array | None) -> Array:
+        """``W (..., n, n)``."""
+        with library_of(u).current(u):
+            w: Array = algebra.matrix(algebra.form(u, phases))
+            return w
+
+    def wy(self, u: Array) -> WY:
+        """Return V, T and S."""
+        with library_of(u).current(u):
+            f = algebra.form(u)
+            return WY(f.v, *(self.xp.asarray(a, u.dtype) for a in (f.t, f.s)))
+
+    def factor(self, q: Array, m: int) -> tuple[Array, Array | None, float]:
+        """``U``, phases of a complex q, and what m reflections leave of q."""
+        with library_of(q).current(q):
+            u, phases, remainder = _cpu.factor(library_of(q).to_host(q), m)
+            return self.xp.asarray(u), None if phases is None else self.xp.asarray(phases), remainder
+
+    def rnn_forward(self, sequence: Sequence, steps: int, batch: int) -> Array:
+        """All states, shaped as x but for the last axis."""
+        with library_of(sequence.u).current(sequence.u):
+            h: Array = recurrence.forward(sequence, steps, batch, keep=False)[0]
+            return h
+
+    def rnn_backward(
+        self,
+        sequence: Sequence,
+        steps: int,
+        batch: int,
+        h: Array,
+        grad_h: Array | None,
+        grad_last: Array | None,
+    ) -> SequenceGradients:
+        """Gradients of every array argument that is there."""
+        with library_of(sequence.u).current(sequence.u):
+            return recurrence.backward(sequence, steps, batch, h, recurrence.Kept(), grad_h, grad_last)
+
+
+def cupy_arrays() -> Arrays:
+    """Give the backend of CuPy arrays, if there are a CuPy and a device."""
+    return Arrays(device.cupy())
+
+
+def _canonical(u: Array, dims: Dims, *vectors: Array) -> tuple[Array, ...]:
+    """``u (n, m)`` with rows ``(r, n)``, or ``u (c, n, m)`` with rows ``(c, r, n)``."""
+    count, n, m, rows = dims
+    if u.ndim == 2:
+        return u, *(a.reshape(rows, n) for a in vectors)
+    return u.reshape(count, n, m), *(a.reshape(count, rows, n) for a in vectors)

@@ -1,0 +1,74 @@
+"""Kernels on demand: compiled once for each device and instance, from sources inside the compiled core."""
+
+import threading
+from functools import cache
+from typing import Any, NamedTuple
+
+from householder import _core
+from householder._cuda import device
+from householder._cuda.instances import OPTIONS, SOURCES, Launch
+
+_lock = threading.Lock()
+_compiled: dict[tuple[int, str], Any] = {}
+
+
+class Device(NamedTuple):
+    """What the choice of a kernel depends on."""
+
+    number: int
+    capability: int
+    """Compute capability, 90 for 9.0."""
+    multiprocessors: int
+
+
+@cache
+def device_of(index: int) -> Device:
+    """Ask CuPy about a device."""
+    found = device.cupy().cuda.Device(index)
+    return Device(index, int(found.compute_capability), int(found.attributes["MultiProcessorCount"]))
+
+
+def source(kernel: str) -> str:
+    """Give the translation unit of a kernel: one string without includes, as it is the key of CuPy's disk cache."""
+    files = _core.cuda_sources()
+    return "\n".join(files[name] for name in SOURCES[kernel])
+
+
+def get(index: int, kernel: str, name: str) -> Any:
+    """Give a kernel by its C++ name expression, compiled for the current device, whose number is ``index``.
+
+    Raises
+    ------
+    RuntimeError
+        It has not been compiled yet and a CUDA graph is being captured, which must not see a compilation.
+    """
+    found = _compiled.get((index, name))
+    if found is None:
+        with _lock:
+            found = _compiled.get((index, name))
+            if found is None:
+                found = _compiled[index, name] = _compile(kernel, name)
+    return found
+
+
+def _compile(kernel: str, name: str) -> Any:
+    cupy = device.cupy()
+    if cupy.cuda.get_current_stream().is_capturing():
+        raise RuntimeError(
+            f"{name} is not compiled yet, and a CUDA graph is being captured: make the same call once before, "
+            "or call householder._cuda.warm_up"
+        )
+    module = cupy.RawModule(code=source(kernel), options=OPTIONS, name_expressions=(name,))
+    function = module.get_function(name)
+    function.num_regs  # noqa: B018 (loads it: a driver that loads lazily would do so at the first launch)
+    return function
+
+
+def launch(index: int, kernel: str, name: str, how: Launch, arguments: tuple[Any, ...]) -> None:
+    """Launch on CuPy's current stream; pointers are integers, other arguments NumPy scalars of the C types."""
+    get(index, kernel, name)((how.grid,), (how.block,), arguments, shared_mem=how.shared_bytes)
+
+
+def compiled() -> list[str]:
+    """List what has been compiled or loaded in this process."""
+    return [f"{name} on device {index}, {kernel.num_regs} registers" for (index, name), kernel in _compiled.items()]

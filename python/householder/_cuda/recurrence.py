@@ -1,0 +1,228 @@
+"""Whole sequences: one kernel forward, one backward, and matrix products for everything that is not a recurrence.
+
+Written once for CuPy and torch. ``Sequence`` is validated; its arrays have the shapes of
+:func:`householder.rnn_forward`, and rows ``(rows, n)`` are all steps of all sequences, one step after the other.
+"""
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from householder._cuda import algebra, instances, kernels
+from householder._cuda.algebra import Form, Sums
+from householder._cuda.kernels import Device
+from householder._cuda.library import Library
+from householder._types import Sequence, SequenceGradients
+
+CODE = "modrelu_complex"
+"""modReLU where the two numbers of a pair are neighbours."""
+
+
+class Kept(NamedTuple):
+    """What a forward pass can leave to its backward pass."""
+
+    z: Any = None
+    """``P* h_{t-1}``, ``(rows, m)``, from kernels of low rank."""
+    flags: Any = None
+    """Whether OPLU exchanged a pair, bytes ``(rows, n / 2)``."""
+
+
+class Instance(NamedTuple):
+    """The kernel for a recurrence; ``n`` and ``m`` are real sizes, twice those of complex numbers."""
+
+    device: Device
+    dense: bool
+    tile: instances.Tile | None
+    dtype: str
+    nonlinearity: str
+    n: int
+    m: int
+
+    def names(self, direction: instances.Direction) -> tuple[str, str]:
+        """Give the module and the name expression."""
+        if self.tile is None:
+            return "fallback", instances.fallback_name(direction, self.dtype, self.nonlinearity)
+        return self.tile.kernel, self.tile.name(direction, self.dtype, self.nonlinearity)
+
+    def launch(self, direction: instances.Direction, library: Library, like: Any, arguments: Any, batch: int) -> None:
+        """Launch for arrays of the library on the device of ``like``."""
+        multiprocessors = self.device.multiprocessors
+        scratch: tuple[int, ...] = ()
+        if self.tile is not None:
+            how = self.tile.launch(batch, multiprocessors)
+        else:
+            m = 0 if self.dense else self.m
+            how, numbers = instances.fallback_launch(self.n, m, self.dtype, batch, multiprocessors)
+            memory = library.empty((numbers,), like, library.real(like)) if numbers else None
+            scratch = (library.pointer(memory),)
+        kernels.launch(self.device.number, *self.names(direction), how, (*arguments, *scratch))
+
+
+def choose(
+    device: Device, n: int, m: int, dtype: str, nonlinearity: str, *, phases: bool = False, method: str = "auto"
+) -> Instance:
+    """Choose the kernel for ``u (n, m)``; phases, which no product of low rank contains, need W itself."""
+    if dtype.startswith("complex"):
+        n, m, dtype = 2 * n, 2 * m, {"complex64": "float32", "complex128": "float64"}[dtype]
+        nonlinearity = CODE if nonlinearity == "modrelu" else nonlinearity
+    method = "dense" if phases else method
+    return Instance(device, *instances.plan(n, m, dtype, device.capability, method=method), dtype, nonlinearity, n, m)
+
+
+class Recurrence:
+    """The parts of a sequence that both directions need."""
+
+    def __init__(self, sequence: Sequence, steps: int, batch: int, form: Form):
+        self.sequence, self.steps, self.batch, self.form = sequence, steps, batch, form
+        self.library = library = form.library
+        u = sequence.u
+        self.rows = len(sequence.x) if sequence.batch_sizes is not None else steps * batch
+        device = kernels.device_of(library.device(u))
+        n, m = u.shape
+        phases, dtype = sequence.phases is not None, library.name(u.dtype)
+        self.instance = choose(device, n, m, dtype, sequence.nonlinearity, phases=phases, method=sequence.method)
+        sizes = sequence.batch_sizes
+        self.offsets = self.previous = None
+        if sizes is not None:
+            offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+            previous = np.arange(batch, self.rows) - np.repeat(sizes[:-1], sizes[1:])
+            both = library.from_host(np.concatenate([offsets, previous]), u)
+            self.offsets, self.previous = both[: steps + 1], both[steps + 1 :]
+
+    def launch(self, direction: instances.Direction, matrices: Any, *arguments: Any) -> None:
+        """Launch with pointers to arrays; the sizes follow them."""
+        pointers = [a if isinstance(a, np.generic) else self.library.pointer(a) for a in (*matrices, *arguments)]
+        sizes = (np.int32(size) for size in (self.instance.n, self.instance.m, self.steps, self.batch))
+        with self.library.current(self.sequence.u):
+            self.instance.launch(direction, self.library, self.sequence.u, (*pointers, *sizes), self.batch)
+
+    def matrices(self, adjoint: bool) -> tuple[Any, Any]:
+        """``P`` and ``Q`` of ``I - Q P*``, or W and None; of ``W*`` if adjoint. Complex ones in real form."""
+        f, library = self.form, self.library
+        if self.instance.dense:
+            w = algebra.matrix(f)
+            pair = [algebra.adjoint(w, library.xp) if adjoint else w]
+        else:
+            pair = [f.v, f.a] if f.d is None else self._with_last_column()
+            pair = pair[::-1] if adjoint else pair
+        if algebra.is_complex(f.v):
+            pair = [_real_form(a, library.xp) for a in pair]
+        p, q = (*(library.contiguous(a) for a in pair), None)[:2]
+        return p, q
+
+    def _with_last_column(self) -> list[Any]:
+        """``u_1`` as one more column: ``W_1 D = I - [A | (1 - u_1) e_n] [D V | e_n]*``."""
+        f, xp = self.form, self.library.xp
+        last = self.library.eye(f.v.shape[0], f.v)[:, -1:]
+        d = f.d.T
+        return [xp.concatenate([d * f.v, last], axis=-1), xp.concatenate([f.a, (1 - d) * last], axis=-1)]
+
+    def keep(self) -> Kept:
+        """Allocate what the forward kernel leaves."""
+        library, (n, m) = self.library, self.sequence.u.shape
+        z = None if self.instance.dense else library.empty((self.rows, m), self.sequence.u)
+        oplu = self.sequence.nonlinearity == "oplu"
+        flags = library.empty((self.rows, n // 2), self.sequence.u, library.xp.uint8) if oplu else None
+        return Kept(z, flags)
+
+    def run_forward(self, kept: Kept) -> Any:
+        """All states ``(rows, n)``."""
+        s, library = self.sequence, self.library
+        x = s.x.reshape(self.rows, s.x.shape[-1])
+        driven = library.contiguous(library.linear(x, s.input_weight, s.bias))
+        h = library.empty((self.rows, len(s.u)), s.u)
+        arguments = (driven, s.h0, s.nonlinearity_bias, np.float64(s.negative_slope), self.offsets, h, *kept)
+        self.launch("forward", self.matrices(s.transpose), *arguments)
+        return h
+
+    def run_backward(self, h: Any, kept: Kept, grad_h: Any, grad_last: Any, wanted: Collection[str]) -> dict[str, Any]:
+        """Gradients by name."""
+        s, library, xp = self.sequence, self.library, self.library.xp
+        n, m = s.u.shape
+        h = h.reshape(self.rows, n)
+        delta = library.empty((self.rows, n), s.u)
+        q = None if self.instance.dense else library.empty((self.rows, m), s.u)
+        grad_h0 = library.empty((self.batch, n), s.u) if "h0" in wanted else None
+        b = s.nonlinearity_bias
+        grad_b = None if b is None else library.empty((self.batch, len(b)), b)
+        arguments = (h, kept.flags, b, np.float64(s.negative_slope), self.offsets, grad_h, grad_last)
+        self.launch("backward", self.matrices(not s.transpose), *arguments, delta, q, grad_h0, grad_b)
+
+        found = {"h0": grad_h0}
+        if "u" in wanted or "phases" in wanted:
+            total = self._sums(h, delta, kept.z, q)
+            found["u"], found["phases"] = algebra.parameter_gradients(self.form, total, s.phases is not None)
+        if "x" in wanted:
+            grad_x = delta if s.input_weight is None else delta @ s.input_weight.conj()
+            found["x"] = grad_x.reshape(s.x.shape)
+        if "input_weight" in wanted:
+            found["input_weight"] = delta.T @ s.x.reshape(self.rows, -1).conj()
+        if "bias" in wanted:
+            found["bias"] = xp.sum(delta, axis=0)
+        if "nonlinearity_bias" in wanted:
+            found["nonlinearity_bias"] = xp.sum(grad_b, axis=0)
+        return found
+
+    def _sums(self, h: Any, delta: Any, z: Any, q: Any) -> Sums:
+        """Sum over all steps; the first step's previous states are h0, the others' are rows of h.
+
+        Transposed, ``<g, W* p> = <p, W g>``: p and g are exchanged, and with them z and q.
+        """
+        s, f = self.sequence, self.form
+        before = h[: self.rows - self.batch] if self.previous is None else h[self.previous]
+        pairs = [(before, slice(self.batch, self.rows))]
+        if s.h0 is not None:
+            pairs.append((s.h0, slice(self.batch)))
+        k = f.v.shape[-1]
+        z, q = (None if a is None else a[:, :k] for a in (z, q))
+        total: Sums | None = None
+        for p, rows in pairs:
+            step, z_rows, q_rows = delta[rows], *(None if a is None else a[rows] for a in (z, q))
+            part = algebra.sums(f, *((step, p, q_rows, z_rows) if s.transpose else (p, step, z_rows, q_rows)))
+            total = part if total is None else total.plus(part)
+        assert total is not None
+        return total
+
+
+def _real_form(a: Any, xp: Any) -> Any:
+    """Each entry c as ``[[re c, -im c], [im c, re c]]``."""
+    first, second = xp.stack([a.real, -a.imag], axis=-1), xp.stack([a.imag, a.real], axis=-1)
+    return xp.stack([first, second], axis=-3).reshape(2 * a.shape[0], 2 * a.shape[1])
+
+
+def forward(sequence: Sequence, steps: int, batch: int, keep: bool) -> tuple[Any, Kept]:
+    """All states, shaped as x but for the last axis, and what a backward pass may be given."""
+    form = algebra.form(sequence.u, sequence.phases)
+    shape = (*sequence.x.shape[:-1], len(sequence.u))
+    if not steps or not batch:
+        return form.library.empty(shape, sequence.u), Kept()
+    recurrence = Recurrence(sequence, steps, batch, form)
+    kept = recurrence.keep() if keep else Kept()
+    return recurrence.run_forward(kept).reshape(shape), kept
+
+
+def backward(
+    sequence: Sequence,
+    steps: int,
+    batch: int,
+    h: Any,
+    kept: Kept,
+    grad_h: Any,
+    grad_last: Any,
+    wanted: Collection[str] = SequenceGradients._fields,
+) -> SequenceGradients:
+    """Gradients of the arguments that are there and wanted; with other ``kept`` than OPLU's flags it is faster."""
+    given = {name for name in wanted if getattr(sequence, name) is not None}
+    form = algebra.form(sequence.u, sequence.phases)
+    if not steps or not batch:
+        return _named({name: form.library.zeros(a.shape, a) for name, a in sequence._asdict().items() if name in given})
+    recurrence = Recurrence(sequence, steps, batch, form)
+    if sequence.nonlinearity == "oplu" and kept.flags is None:  # the states do not tell which pairs were exchanged
+        kept = recurrence.keep()
+        recurrence.run_forward(kept)
+    return _named(recurrence.run_backward(h, kept, grad_h, grad_last, given))
+
+
+def _named(found: dict[str, Any]) -> SequenceGradients:
+    return SequenceGradients._make(found.get(name) for name in SequenceGradients._fields)
