@@ -96,6 +96,23 @@ def test_a_checkpoint_of_another_model_is_refused(name, tmp_path):
         Run(other, name, tmp_path)
 
 
+def test_patience_ends_a_run_and_judges_its_best_state(tmp_path):
+    experiment = digits("epochs=20", "patience=2", "task.validation=0.2", "models.srnn.learning_rate=0.05")
+    whole, run = train(experiment, "srnn", tmp_path / "whole")
+    watched = [row["validation_accuracy"] for row in run.state.history]
+    assert whole.epochs == len(watched) < 20
+    assert whole.metric == max(watched) == watched[-4]
+
+    train(experiment, "srnn", tmp_path / "parts", steps=60)
+    parts, _ = train(experiment, "srnn", tmp_path / "parts")
+    assert (parts.metric, parts.epochs) == (whole.metric, whole.epochs)
+
+
+def test_patience_needs_validation_data(tmp_path):
+    with pytest.raises(UserError, match="patience needs validation data"):
+        Run(digits("patience=2"), "srnn", tmp_path)
+
+
 def test_a_diverging_run_says_so(tmp_path):
     experiment = digits("models.srnn.learning_rate=1e20", "models.srnn.nonlinearity=relu", "models.srnn.clip_norm=null")
     with pytest.raises(UserError, match=r"srnn: the loss is not finite in epoch 1; try a smaller learning_rate"):

@@ -24,6 +24,8 @@ class Experiment(Settings):
     batch_size: Positive
     seed: Annotated[int, Field(ge=0)] = 1
     threads: Positive = 1
+    patience: Annotated[int, Field(ge=0)] | None = None
+    """End a model after this many epochs without a better validation metric, and judge its best state."""
     accelerator: Literal["cpu", "cuda", "auto"] = "cpu"
     precision: Literal["32-true", "64-true"] = "32-true"
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 10.0
@@ -72,11 +74,16 @@ def load_experiment(path: Path, changes: Iterable[str] = ()) -> Experiment:
     if not isinstance(raw, dict):
         raise UserError(f"{path} is not an experiment: expected settings such as 'epochs: 400'")
     for change in changes:
-        _apply(raw, change)
+        apply_change(raw, change)
+    return parse_experiment(raw, path.name)
+
+
+def parse_experiment(raw: dict[str, Any], origin: str) -> Experiment:
+    """Check settings and give them their types; complaints begin with their origin."""
     try:
         return Experiment.model_validate(raw)
     except ValidationError as error:
-        raise UserError(f"{path.name}: {_first(error)}") from error
+        raise UserError(f"{origin}: {_first(error)}") from error
 
 
 def packaged_config(name: str) -> Path:
@@ -84,7 +91,8 @@ def packaged_config(name: str) -> Path:
     return Path(str(files("householder.experiments"))) / "configs" / f"{name}.yaml"
 
 
-def _apply(raw: dict[str, Any], change: str) -> None:
+def apply_change(raw: dict[str, Any], change: str) -> None:
+    """Change one of the settings, given as ``"models.ornn.learning_rate=0.003"``."""
     path, equals, value = change.partition("=")
     *parents, leaf = path.split(".")
     if not equals or not leaf:

@@ -39,6 +39,8 @@ class State:
     """Of the epoch so far: loss and metric, each times the batch's weight, and the sum of the weights."""
     history: list[dict[str, float]] = field(default_factory=list)
     """One row per whole epoch."""
+    best: dict[str, Tensor] = field(default_factory=dict)
+    """The parameters that did best on validation data, where the experiment has patience."""
 
 
 class Run:
@@ -58,7 +60,7 @@ class Run:
     Raises
     ------
     UserError
-        If there is a checkpoint but it cannot be used.
+        If there is a checkpoint but it cannot be used, or patience without validation data.
     """
 
     def __init__(self, experiment: Experiment, name: str, directory: Path, group: Group | None = None) -> None:
@@ -70,6 +72,8 @@ class Run:
         self.experiment, self.name, self.directory = experiment, name, directory
         self.settings = experiment.models[name]
         self.task = experiment.task.load()
+        if experiment.patience is not None and not self.task.watched:
+            raise UserError("patience needs validation data: digits has them with task.validation=0.2")
         self.steps_per_epoch = self.task.steps_per_epoch(experiment.batch_size)
         self.steps = experiment.epochs * self.steps_per_epoch
         self.model = self.settings.build(self.task)
@@ -100,7 +104,7 @@ class Run:
             _rewrite(self.directory / METRICS, state.history)
         saved = reported = time.perf_counter()
         begun = saved - state.seconds
-        while state.step < self.steps and not self._total(torch.tensor(float(stopped()))):
+        while not self._finished() and not self._total(torch.tensor(float(stopped()))):
             epoch, index = divmod(state.step, self.steps_per_epoch)
             self._step(epoch, index)
             now = time.perf_counter()
@@ -153,8 +157,19 @@ class Run:
         self.fabric.log_dict({key: row[key] for key in row if key not in ("epoch", "step")}, step=state.step)
         state.history.append(row | {"seconds": round(state.seconds, 3)})
         state.sums = torch.zeros_like(state.sums)
+        if self.experiment.patience is not None and self._epochs_since_best() == 0:
+            state.best = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
         if self.fabric.is_global_zero:
             _append(self.directory / METRICS, state.history[-1])
+
+    def _finished(self) -> bool:
+        patience = self.experiment.patience
+        return self.state.step == self.steps or (patience is not None and self._epochs_since_best() > patience)
+
+    def _epochs_since_best(self) -> int:
+        values = [row[f"validation_{self.task.metric}"] for row in self.state.history]
+        best = min if self.task.lower_is_better else max
+        return len(values) - 1 - values.index(best(values)) if values else 0
 
     def _total(self, numbers: Tensor) -> Tensor:
         """Return the sum over the processes."""
@@ -187,7 +202,11 @@ class Run:
 
     def _outcome(self) -> Outcome:
         state, task = self.state, self.task
-        metric = self._metric() if state.step == self.steps else None
+        metric = None
+        if self._finished():
+            if state.best:
+                self.model.load_state_dict(state.best)
+            metric = self._metric()
         return Outcome(
             model=self.name,
             hidden_size=self.settings.hidden_size,
