@@ -49,8 +49,8 @@ pub fn check<T: Scalar>(source: &mut Source) {
     let oracle = Oracle::new(n, m, &entries, phases.as_deref());
     let [wide_h, wide_g] = [&h, &g].map(|x| x.iter().map(|&x| to_c64(x)).collect::<Vec<_>>());
     let roundings = (m as f64).sqrt() + 2.0;
-    compare("c", &c, &oracle.apply(&wide_h, adjoint), roundings);
-    compare("grad_h", &grad_h, &oracle.apply(&wide_g, !adjoint), roundings);
+    compare("c", &c, &oracle.apply(&wide_h, adjoint), &wide_h, roundings);
+    compare("grad_h", &grad_h, &oracle.apply(&wide_g, !adjoint), &wide_g, roundings);
     // Gradients of small columns are large: relative to |g| |h| / |u| they are rounded as everything else.
     let want = oracle.gradients(&wide_h, &wide_g, adjoint);
     let size = norm(&wide_h) * norm(&wide_g);

@@ -137,12 +137,16 @@ fn multiply(n: usize, w: &[c64], h: &[c64], adjoint: bool) -> Vec<c64> {
     out
 }
 
-/// Fails where results differ by more than rounding does, relative to the largest that is wanted.
-pub fn compare<T: Scalar>(what: &str, got: &[T], want: &[c64], roundings: f64) {
-    let scale = want.iter().map(|x| x.norm()).fold(T::Real::MIN_POSITIVE.to_f64() * 1e9, f64::max);
+/// Fails where results differ by more than rounding does, relative to the largest number that they were made of.
+pub fn compare<T: Scalar>(what: &str, got: &[T], want: &[c64], made_of: &[c64], roundings: f64) {
+    let scale = made_of.iter().map(|x| x.norm()).fold(1e9 * T::Real::MIN_POSITIVE.to_f64(), f64::max);
     let allowed = 64.0 * epsilon::<T>() * roundings * scale;
     for (i, (&got, want)) in got.iter().zip(want).enumerate() {
-        let error = (to_c64(got) - want).norm();
-        assert!(error <= allowed, "{what}[{i}] is {got}, expected {want}: differs by {error:e}, allowed {allowed:e}");
+        let got = to_c64(got);
+        let error = (got - want).norm();
+        assert!(
+            error <= allowed,
+            "{what}[{i}] is {got:e}, expected {want:e}: differs by {error:e}, allowed {allowed:e}"
+        );
     }
 }

@@ -130,7 +130,7 @@ pub fn check<T: Scalar>(source: &mut Source) {
         end = begin;
     }
     let long = roundings * (sizes.len() as f64 + 1.0);
-    compare("grad_h0", &grad[2], &before, 8.0 * long);
+    compare("grad_h0", &grad[2], &before, &delta, 8.0 * long);
     let sums: Vec<c64> = (0..n).map(|i| delta.chunks(n).map(|delta| delta[i]).sum()).collect();
     let allowed = 64.0 * epsilon::<T>() * long * norm(&delta) * (rows as f64).sqrt();
     for (got, want) in grad[4].iter().zip(&sums) {

@@ -47,7 +47,8 @@ impl Source {
 
     /// A size: mostly small, now and then beyond a register, a tile or a panel of rows.
     pub fn size(&mut self) -> usize {
-        let bound = [3, 6, 10, 18, 18, 34, 34, 70][self.below(8)];
+        let bounds = [3, 4, 5, 6, 6, 8, 10, 12, 18, 18];
+        let bound = if self.one_in(100) { 70 } else { bounds[self.below(bounds.len())] };
         self.below(bound)
     }
 
