@@ -9,6 +9,7 @@ import torch
 
 from householder.experiments import cli
 from householder.experiments.experiment import load_experiment, packaged_config
+from householder.experiments.figures import generated_sounds
 from householder.experiments.training import Run
 
 GENERATED = ("addition", "copy")
@@ -140,3 +141,12 @@ def test_every_packaged_experiment_is_valid(path):
     experiment = load_experiment(path)
     assert experiment.task.kind in cli.TASKS
     assert load_experiment(Path(path.stem)) == experiment
+
+
+def test_a_sound_is_drawn_over_the_true_one(tmp_path):
+    experiment = load_experiment(packaged_config("audio"), ("epochs=3",))
+    outcome = Run(experiment, "ornn-250", tmp_path / "ornn-250").train(lambda _progress: None, lambda: False)
+    true, generated = np.loadtxt(tmp_path / "ornn-250" / "generated.csv", delimiter=",", skiprows=1).T
+    assert np.mean((true - generated) ** 2) == pytest.approx(outcome.metric, rel=0.1)
+    generated_sounds(tmp_path, [outcome], tmp_path / "generated.png")
+    assert (tmp_path / "generated.png").read_bytes().startswith(b"\x89PNG")

@@ -7,6 +7,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from householder.experiments.outcome import METRICS, Outcome
+from householder.experiments.tasks.audio import GENERATED
 
 
 def learning_curves(directory: Path, outcomes: list[Outcome], path: Path) -> None:
@@ -45,6 +46,30 @@ def learning_curves(directory: Path, outcomes: list[Outcome], path: Path) -> Non
         axes.grid(alpha=0.3)
         axes.legend()
     figure.savefig(path, dpi=150)
+
+
+def generated_sounds(directory: Path, outcomes: list[Outcome], path: Path) -> None:
+    """Draw the true sound and what each model generates.
+
+    Parameters
+    ----------
+    directory : Path
+        Holds a folder with ``generated.csv`` for each model.
+    outcomes : list of Outcome
+        The models to draw.
+    path : Path
+        The image to write; its suffix names the format.
+    """
+    figure = Figure(figsize=(10, 1.6 * len(outcomes)), layout="constrained")
+    FigureCanvasAgg(figure)
+    rows = figure.subplots(len(outcomes), sharex=True, squeeze=False)[:, 0]
+    for axes, outcome in zip(rows, outcomes, strict=True):
+        columns = _columns(directory / outcome.model / GENERATED)
+        axes.plot(columns["true"], color="grey", linewidth=1, label="true")
+        axes.plot(columns["generated"], linewidth=1, label=f"{outcome.model}: {outcome.metric_shown}")
+        axes.legend(loc="upper right", fontsize="small")
+    rows[-1].set_xlabel("point")
+    figure.savefig(path, dpi=100)
 
 
 def _columns(path: Path) -> dict[str, list[float]]:

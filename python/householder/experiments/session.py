@@ -3,6 +3,7 @@
 import json
 import sys
 from argparse import Namespace
+from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
@@ -12,25 +13,31 @@ from rich.console import Console
 
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import Experiment, load_experiment, packaged_config
-from householder.experiments.figures import learning_curves
+from householder.experiments.figures import generated_sounds, learning_curves
+from householder.experiments.group import Group, group_of
 from householder.experiments.launch import Failure, Job, launch
 from householder.experiments.outcome import Outcome
 from householder.experiments.report import ProgressDisplay, results_table
+from householder.experiments.tasks.audio import GENERATED
 
 CONFIG = "config.yaml"
 RESULTS = "results.json"
 CURVES = "learning_curves.png"
+SOUNDS = "generated.png"
 
 
 def train(options: Namespace) -> int:
     """Train as the command line says; return the exit status."""
-    console = Console()
+    group = group_of(options.devices, options.num_nodes)
+    console = Console(quiet=not group.is_first)
     say = partial(console.print, soft_wrap=True, highlight=False, markup=False)
-    directory, experiment = _resumed(options) if options.resume else _begun(options)
+    directory, experiment = _resumed(options) if options.resume else _begun(options, group)
     say(f"{options.task}: {', '.join(experiment.models)}; seed {experiment.seed}; into {directory}")
     jobs = {name: Job(experiment, name, directory / name) for name in experiment.models}
     with ProgressDisplay(jobs, console) as display:
-        results = launch(jobs, options.jobs, display.update)
+        results = launch(jobs, max(1, options.jobs // group.devices), display.update, group)
+    if not group.is_first:
+        return int(any(isinstance(result, Failure) for result in results.values()))
 
     outcomes = [result for result in results.values() if isinstance(result, Outcome)]
     if outcomes:
@@ -39,6 +46,9 @@ def train(options: Namespace) -> int:
     if drawable := [outcome for outcome in outcomes if outcome.epochs > 0]:
         learning_curves(directory, drawable, directory / CURVES)
         say(f"learning curves: {directory / CURVES}")
+        if sounds := [outcome for outcome in drawable if (directory / outcome.model / GENERATED).exists()]:
+            generated_sounds(directory, sounds, directory / SOUNDS)
+            say(f"generated sounds: {directory / SOUNDS}")
         say(f"logs: tensorboard --logdir {directory}")
 
     if failures := [result.message for result in results.values() if isinstance(result, Failure)]:
@@ -51,14 +61,36 @@ def train(options: Namespace) -> int:
     return 0
 
 
-def _begun(options: Namespace) -> tuple[Path, Experiment]:
-    changes = [f"{name}={value}" for name in ("seed", "epochs") if (value := getattr(options, name)) is not None]
-    experiment = load_experiment(options.config or packaged_config(options.task), options.changes + changes)
-    if experiment.task.kind != options.task:
-        raise UserError(f"{options.config} is an experiment on {experiment.task.kind!r}, not on {options.task!r}")
+def _begun(options: Namespace, group: Group) -> tuple[Path, Experiment]:
+    experiment = load_asked(options, options.changes)
+    if options.seed is not None:
+        experiment = experiment.model_copy(update={"seed": options.seed})
     if options.model is not None:
         experiment = experiment.only(options.model.split(","))
-    directory = options.output or Path("runs") / f"{options.task}-{datetime.now():%Y%m%d-%H%M%S}"
+    if options.output is None and group.is_divided:
+        raise UserError("commands that train together need the same --output")
+    directory = options.output or default_directory(options)
+    if group.is_first:
+        claim(directory, experiment)
+    return directory, experiment
+
+
+def load_asked(options: Namespace, changes: Iterable[str]) -> Experiment:
+    """Return the experiment of a command line: the file's or the packaged one, with some changes."""
+    epochs = [] if options.epochs is None else [f"epochs={options.epochs}"]
+    experiment = load_experiment(options.config or packaged_config(options.task), [*changes, *epochs])
+    if experiment.task.kind != options.task:
+        raise UserError(f"{options.config} is an experiment on {experiment.task.kind!r}, not on {options.task!r}")
+    return experiment
+
+
+def default_directory(options: Namespace) -> Path:
+    """Return where results go that are sent nowhere else."""
+    return Path("runs") / f"{options.task}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def claim(directory: Path, experiment: Experiment) -> None:
+    """Make a directory the place of a run, unless it is one already."""
     if (directory / CONFIG).exists():
         raise UserError(f"{directory} holds a run already: --resume {directory} continues it")
     try:
@@ -66,18 +98,26 @@ def _begun(options: Namespace) -> tuple[Path, Experiment]:
         experiment.save(directory / CONFIG)
     except OSError as error:
         raise UserError(f"cannot write to {directory}: {error.strerror}") from error
-    return directory, experiment
 
 
-def _resumed(options: Namespace) -> tuple[Path, Experiment]:
-    fixed = ("model", "config", "seed", "epochs", "output")
+def refuse_changes(options: Namespace, fixed: Iterable[str]) -> None:
+    """Complain about options that cannot go with ``--resume``."""
     given = [f"--{name}" for name in fixed if getattr(options, name) is not None] + ["--set"] * bool(options.changes)
     if given:
         raise UserError(f"--resume keeps the settings a run was begun with; leave out {', '.join(given)}")
-    path = options.resume / CONFIG
+
+
+def load_run(directory: Path, task: str) -> Experiment:
+    """Return the experiment of a run that was begun."""
+    path = directory / CONFIG
     if not path.is_file():
-        raise UserError(f"{options.resume} holds no run: there is no {CONFIG}")
+        raise UserError(f"{directory} holds no run: there is no {CONFIG}")
     experiment = load_experiment(path)
-    if experiment.task.kind != options.task:
-        raise UserError(f"{options.resume} is a run of {experiment.task.kind!r}, not of {options.task!r}")
-    return options.resume, experiment
+    if experiment.task.kind != task:
+        raise UserError(f"{directory} is a run of {experiment.task.kind!r}, not of {task!r}")
+    return experiment
+
+
+def _resumed(options: Namespace) -> tuple[Path, Experiment]:
+    refuse_changes(options, ("model", "config", "seed", "epochs", "output"))
+    return options.resume, load_run(options.resume, options.task)

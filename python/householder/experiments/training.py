@@ -207,6 +207,9 @@ class Run:
             if state.best:
                 self.model.load_state_dict(state.best)
             metric = self._metric()
+            if self.fabric.is_global_zero:
+                with torch.no_grad():
+                    task.leave_files(self.directory, lambda inputs: self.network(self.fabric.to_device(inputs)))
         return Outcome(
             model=self.name,
             hidden_size=self.settings.hidden_size,

@@ -1,6 +1,6 @@
 """Sequence generation: a network without input that reproduces 18 ms of sound."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,6 +17,8 @@ from householder.experiments.settings import Settings
 from householder.experiments.tasks.base import Batch, HeldOut, Task
 from householder.experiments.tasks.wav import read_wav
 
+GENERATED = "generated.csv"
+"""Where the true and the generated sound are left."""
 _RATE = 44_100
 _POINTS = 800
 
@@ -87,6 +89,11 @@ class Audio(Task):
     @override
     def show(self, value: float) -> str:
         return f"{value:.4f}"
+
+    @override
+    def leave_files(self, directory: Path, predict: Callable[[Tensor], Tensor]) -> None:
+        columns = torch.cat([self._batch.targets, predict(self._batch.inputs).cpu()], -1)[:, 0]
+        np.savetxt(directory / GENERATED, columns.numpy(), "%.6g", delimiter=",", header="true,generated", comments="")
 
 
 def _chord() -> NDArray[Any]:

@@ -1,7 +1,8 @@
 """The interface between a task and the training loop."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from torch import Tensor
@@ -69,3 +70,6 @@ class Task(ABC):
     def weight(self, batch: Batch) -> int:
         """Return how many predictions the loss and the metric of a batch are means of."""
         return batch.size
+
+    def leave_files(self, directory: Path, predict: Callable[[Tensor], Tensor]) -> None:
+        """Write what else the trained model is to be judged by, if anything, into a directory."""
