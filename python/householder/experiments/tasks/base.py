@@ -71,5 +71,5 @@ class Task(ABC):
         """Return how many predictions the loss and the metric of a batch are means of."""
         return batch.size
 
-    def leave_files(self, directory: Path, predict: Callable[[Tensor], Tensor]) -> None:
+    def leave_files(self, directory: Path, predict: Callable[[Tensor], Tensor]) -> None:  # noqa: B027
         """Write what else the trained model is to be judged by, if anything, into a directory."""
