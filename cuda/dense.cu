@@ -94,7 +94,7 @@ struct Dense {
     barrier_wait(arrived + slot, parity);
   }
 
-  // No block may end while others still write into its shared memory.
+  // All messages to this block have arrived; the blocks end together so that none outlives its sender.
   DEVICE void finish() const {
     if constexpr (CLUSTER > 1) cluster_sync();
   }

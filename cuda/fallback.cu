@@ -36,7 +36,6 @@ struct FromMemory {
       multiply(P, n, state, [&](int i, S sum) { product[i] = sum; });
     } else {
       for (int first = 0; first < m; first += WARP) project(first);
-      block_sync();
       if (z_out)
         for (int j = thread(); j < m; j += FALLBACK_THREADS) narrow(z[j], z_out + j);
       multiply(Q, m, z, [&](int i, S sum) { product[i] = state[i] - sum; });

@@ -152,7 +152,7 @@ struct LowRank {
     return sums[0];
   }
 
-  // No block may end while others still write into its shared memory.
+  // All messages to this block have arrived; the blocks end together so that none outlives its sender.
   DEVICE void finish() const {
     if constexpr (CLUSTER > 1) cluster_sync();
   }

@@ -12,7 +12,10 @@ SCHEDULES = (0, 1, 2)
 """Forward, in reverse, random."""
 
 TOLERANCE = {"float32": 3e-6, "complex64": 3e-6, "float64": 3e-14, "complex128": 3e-14, "float16": 2e-3, "bfloat16": 2e-2}
-"""Largest error, relative to the largest entry: a few roundings of the arrays' type at each of the few steps."""
+"""Largest error, relative to the largest entry: a few roundings of the arrays' type at each of the few steps.
+
+modReLU's is ten times as large: its derivative takes the direction ``h / |h|`` of states close to zero.
+"""
 
 
 class Case(NamedTuple):
@@ -204,7 +207,8 @@ def check(case: Case, library: Any) -> str:
     expected = problem.expected()
     results = [problem.run(library, schedule) for schedule in SCHEDULES]
     errors = problem.errors(results[0], expected)
-    wrong = {name: error for name, error in errors.items() if not error <= TOLERANCE[case.dtype]}
+    tolerance = TOLERANCE[case.dtype] * (10 if case.nonlinearity == "modrelu" else 1)
+    wrong = {name: error for name, error in errors.items() if not error <= tolerance}
     if wrong:
         return f"{case}: {wrong}"
     for result in results[1:]:

@@ -1,0 +1,84 @@
+"""Which recurrences the emulated kernels run."""
+
+from itertools import cycle
+
+from sequences import Case
+
+from householder._cuda.instances import SCALAR_OF, TILES, Tile
+
+POINTWISE = ["tanh", "identity", "relu", "leaky_relu"]
+PAIRED = ["oplu", "modrelu"]
+STORED = {"float": "float32", "double": "float64"}
+
+
+def tile(kernel: str, scalar: str, n: int, m: int | None = None) -> Tile:
+    """The tile of exactly this size."""
+    (found,) = (t for t in TILES if (t.kernel, t.scalar, t.n, t.m) == (kernel, scalar, n, m or n))
+    return found
+
+
+def at_edges(tile: Tile, nonlinearity: str) -> list[Case]:
+    """The largest shape of a tile, one just below it, and the smallest that no smaller tile takes."""
+    dense, dtype = tile.kernel == "dense", STORED[tile.scalar]
+    smaller = [t for t in TILES if t.kernel == tile.kernel and t.scalar == tile.scalar]
+    n = max((t.n for t in smaller if t.n < tile.n), default=0)
+    m = max((t.m for t in smaller if t.m < tile.m and t.n == tile.n), default=0)
+    step = 2 if nonlinearity in PAIRED else 1
+    columns = [tile.n // 2, 3, 2] if dense else [tile.m, tile.m - 1, min(m + 1, n + step)]
+    rows = [tile.n, tile.n - step, n + step]
+    return [Case(tile, *shape, dtype, nonlinearity, dense=dense) for shape in zip(rows, columns, strict=True)]
+
+
+def every_tile() -> list[Case]:
+    """Each tile with one nonlinearity; each nonlinearity with several tiles."""
+    nonlinearities = cycle([*POINTWISE[:2], PAIRED[0], *POINTWISE[2:], PAIRED[1], "tanh"])
+    return [case for t, phi in zip(TILES, nonlinearities, strict=False) for case in at_edges(t, phi)]
+
+
+def every_nonlinearity() -> list[Case]:
+    """Small shapes with every nonlinearity and type of the arrays, by every kernel."""
+    cases = []
+    for dtype, scalar in SCALAR_OF.items():
+        low, dense = tile("lowrank", scalar, 64, 8), tile("dense", scalar, 64)
+        for phi in [*POINTWISE, *PAIRED]:
+            cases += [
+                Case(low, 50, 5, dtype, phi),
+                Case(dense, 50, 7, dtype, phi, dense=True),
+                Case(None, 50, 5, dtype, phi),
+            ]
+    for dtype in ("complex64", "complex128"):
+        scalar = "float" if dtype == "complex64" else "double"
+        low, dense = tile("lowrank", scalar, 64, 8), tile("dense", scalar, 64)
+        for phi in [*POINTWISE, "modrelu"]:
+            cases += [
+                Case(low, 30, 3, dtype, phi),
+                Case(dense, 30, 7, dtype, phi, dense=True),
+                Case(None, 30, 3, dtype, phi),
+            ]
+    return cases
+
+
+def special() -> list[Case]:
+    """Absent arguments, u_1, one row, shapes beyond one warp or block, scratch memory."""
+    low, dense = tile("lowrank", "float", 64, 8), tile("dense", "float", 64)
+    unpacked = {"batch_sizes": (3, 3, 3), "packed": False}
+    return [
+        *(Case(t, 40, 6, dense=t is dense, sparse=True, **unpacked) for t in (low, dense, None)),
+        *(Case(t, 8, 8, dense=t is dense, batch_sizes=(2,)) for t in (low, dense, None)),
+        *(Case(t, 1, 1, dense=t is dense) for t in (low, dense, None)),
+        *(Case(None, n, m, dense=dense, scratch=dense) for n in (257, 300) for m in (33, 70) for dense in (False, True)),
+        Case(None, 70, 33, "float64", "oplu", scratch=True),
+    ]
+
+
+def with_sanitizers() -> list[Case]:
+    """A few that touch all code: every kernel, one block and several, pairs, packed numbers, both precisions."""
+    return [
+        *at_edges(tile("lowrank", "float", 128, 16), "tanh"),
+        *at_edges(tile("lowrank", "float", 256, 128), "oplu"),
+        *at_edges(tile("lowrank", "double", 64, 8), "modrelu"),
+        *at_edges(tile("dense", "float", 64), "relu"),
+        *at_edges(tile("dense", "double", 256), "modrelu"),
+        Case(None, 70, 33, "bfloat16", "oplu"),
+        Case(None, 70, 33, "float16", "tanh", dense=True, scratch=True),
+    ]

@@ -1,0 +1,38 @@
+"""Run cases under the address and undefined-behaviour sanitizers: ``python sanitized.py [bytes of shared memory to withhold]``.
+
+The sanitizer's runtime has to be loaded before Python; ``environment`` says how.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import emulation
+
+
+def environment() -> dict[str, str]:
+    """For a process that loads a sanitized build."""
+    runtime = subprocess.run(
+        [emulation.compiler() or "g++", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+    )
+    return {**os.environ, "LD_PRELOAD": runtime.stdout.strip(), "ASAN_OPTIONS": "detect_leaks=0"}
+
+
+def main(withheld: int) -> None:
+    import cases
+    import sequences
+
+    chosen = cases.with_sanitizers()
+    library = emulation.build((name for case in chosen for name in case.names), sanitize=True)
+    if withheld:
+        launch = library.launch
+        library.launch = lambda name, grid, block, shared, args: launch(name, grid, block, shared - withheld, args)
+    wrong = [message for case in chosen if (message := sequences.check(case, library))]
+    sys.exit("\n".join(wrong) or None)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 0)

@@ -1,0 +1,188 @@
+"""The CUDA kernels without a GPU: they compile for every architecture, and run on an emulator of CUDA threads.
+
+``HOUSEHOLDER_EVERY_KERNEL=1`` compiles every instance there is instead of a selection; that takes about ten minutes.
+"""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle, islice
+from pathlib import Path
+
+import pytest
+
+from householder._cuda import instances
+
+HERE = Path(__file__).resolve().parent / "cuda"
+sys.path.insert(0, str(HERE))
+
+import cases
+import emulation
+import nvrtc
+import sanitized
+import sequences
+
+CAPABILITIES = [75, 80, 90, 100]
+EVERY = os.environ.get("HOUSEHOLDER_EVERY_KERNEL") == "1"
+
+needs_nvrtc = pytest.mark.skipif(nvrtc.library() is None, reason="needs NVRTC: pip install nvidia-cuda-nvrtc")
+needs_compiler = pytest.mark.skipif(emulation.compiler() is None, reason="needs a C++ compiler")
+
+
+def concurrently(function, arguments):
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(function, arguments))
+
+
+def dtypes(scalar):
+    return [dtype for dtype, arithmetic in instances.SCALAR_OF.items() if arithmetic == scalar]
+
+
+def selection():
+    """(tile, dtype, nonlinearity) of the instances to compile: each tile once or, if asked for, in every way."""
+    everything = [
+        (tile, dtype, phi) for tile in instances.TILES for dtype in dtypes(tile.scalar) for phi in instances.NONLINEARITIES
+    ]
+    if EVERY:
+        return everything
+    turns = cycle(instances.NONLINEARITIES)
+    once = [(t, dtypes(t.scalar)[i % len(dtypes(t.scalar))], phi) for i, (t, phi) in enumerate(zip(instances.TILES, turns))]
+    smallest = [cases.tile(kernel, "float", 64, m) for kernel, m in (("lowrank", 8), ("dense", 64))]
+    return once + [(t, "float32", phi) for t in smallest for phi in instances.NONLINEARITIES]
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_instances_compile_within_their_registers(capability):
+    chosen = [(tile, dtype, phi) for tile, dtype, phi in selection() if tile.runs_on(capability)]
+
+    def resources(instance):
+        tile, dtype, phi = instance
+        names = [tile.name(direction, dtype, phi) for direction in ("forward", "backward")]
+        code = nvrtc.source(instances.SOURCES[tile.kernel])
+        return nvrtc.compile_kernels(code, names, f"sm_{capability}")
+
+    for (tile, _, _), taken in zip(chosen, concurrently(resources, chosen), strict=True):
+        for name, used in taken.items():
+            assert (used.spilled_bytes, used.stack_bytes) == (0, 0), name
+            assert used.registers <= tile.register_budget, name
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("capability", CAPABILITIES if EVERY else CAPABILITIES[:1])
+def test_the_fallback_compiles_for_everything(capability):
+    code = nvrtc.source(instances.SOURCES["fallback"])
+
+    def resources(dtype):
+        directions, nonlinearities = ("forward", "backward"), instances.NONLINEARITIES
+        names = [instances.fallback_name(d, dtype, phi) for d in directions for phi in nonlinearities]
+        return nvrtc.compile_kernels(code, names, f"sm_{capability}")
+
+    for taken in concurrently(resources, instances.SCALAR_OF):
+        for name, used in taken.items():
+            assert used.spilled_bytes == 0, name
+            assert used.registers <= instances.FALLBACK_REGISTERS, name
+
+
+def test_blocks_of_every_tile_fit_on_a_multiprocessor():
+    for tile in instances.TILES:
+        assert tile.threads * tile.register_budget <= 65536, tile
+        assert tile.shared_bytes <= instances.DEFAULT_SHARED_BYTES, tile
+        assert tile.cluster <= 8, tile  # what every device with clusters can do
+        assert tile.factor_registers <= tile.register_budget // 2, tile
+
+
+@pytest.mark.parametrize("dtype", instances.SCALAR_OF)
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_a_plan_has_room_for_the_shape(capability, dtype):
+    for n in range(1, 2100, 29):
+        for m in {1, n // 8 + 1, n // 2 + 1, n}:
+            dense, tile = instances.plan(n, m, dtype, capability)
+            if tile is not None:
+                assert tile.n >= n
+                assert dense or tile.m >= m
+                assert tile.runs_on(capability)
+                assert tile.kernel == ("dense" if dense else "lowrank")
+
+
+def build_and_check(chosen):
+    """Everything that is wrong with the cases, run by kernels built in as many parts as there are processors."""
+    count = os.cpu_count() or 1
+    names = sorted({name for case in chosen for name in case.names})
+    concurrently(emulation.build_path, [names[i::count] for i in range(count)])
+    libraries = [emulation.build(names[i::count]) for i in range(count)]
+    of = {name: library for i, library in enumerate(libraries) for name in names[i::count]}
+    return [message for case in chosen if (message := sequences.check(case, Chosen(of)))]
+
+
+class Chosen:
+    """Several libraries as one."""
+
+    def __init__(self, of):
+        self.of = of
+
+    def set_schedule(self, order):
+        for library in set(self.of.values()):
+            library.set_schedule(order)
+
+    def launch(self, name, *arguments):
+        self.of[name].launch(name, *arguments)
+
+
+@needs_compiler
+@pytest.mark.parametrize("chosen", [cases.every_tile, cases.every_nonlinearity, cases.special])
+def test_kernels_compute_the_recurrence_whatever_the_order_of_threads(chosen):
+    assert build_and_check(chosen()) == []
+
+
+@needs_compiler
+def test_no_access_outside_of_arrays_and_no_undefined_behaviour():
+    assert run_sanitized() == ""
+
+
+@needs_compiler
+def test_too_little_shared_memory_is_noticed():
+    assert "heap-buffer-overflow" in run_sanitized("4")
+
+
+def run_sanitized(*arguments):
+    """What the sanitizers and the checks have to say."""
+    command = [sys.executable, str(HERE / "sanitized.py"), *arguments]
+    run = subprocess.run(command, env=sanitized.environment(), capture_output=True, text=True, check=False)
+    assert (run.returncode == 0) == (run.stderr == ""), run.stderr
+    return run.stderr
+
+
+def faults():
+    """Each wait of each kernel, once left out."""
+    waits = {
+        "lowrank.cu": {"block_sync();": 2, "cluster_sync();": 1, "barrier_wait(arrived + slot, parity);": 1},
+        "dense.cu": {"block_sync();": 1, "cluster_sync();": 1, "barrier_wait(arrived + slot, parity);": 1},
+        "fallback.cu": {"block_sync();": 4},
+    }
+    for file, texts in waits.items():
+        for text, count in texts.items():
+            yield from ((file, text, "", number) for number in range(count))
+
+
+@needs_compiler
+@pytest.mark.parametrize("fault", list(faults()), ids=lambda fault: f"{fault[0]}-{fault[1].split('(')[0]}-{fault[3]}")
+def test_a_missing_wait_is_noticed(fault):
+    chosen = {
+        "lowrank.cu": [sequences.Case(cases.tile("lowrank", "float", 256, 128), 256, 128)],
+        "dense.cu": [
+            sequences.Case(cases.tile("dense", "float", 128), 128, 9, dense=True),
+            sequences.Case(cases.tile("dense", "float", 256), 256, 9, dense=True),
+        ],
+        "fallback.cu": [sequences.Case(None, 100, 70), sequences.Case(None, 100, 70, dense=True)],
+    }[fault[0]]
+    library = emulation.build((name for case in chosen for name in case.names), edit=fault)
+    assert any(is_wrong(case, library) for case in chosen)
+
+
+def is_wrong(case, library):
+    try:
+        return bool(sequences.check(case, library))
+    except emulation.EmulationError:
+        return True
