@@ -12,14 +12,14 @@ pub fn epsilon<T: Scalar>() -> f64 {
     if size_of::<T::Real>() == 4 { f64::from(f32::EPSILON) } else { f64::EPSILON }
 }
 
-/// Euclidean norm.
+/// Euclidean norm, without overflow or underflow.
 pub fn norm(x: &[c64]) -> f64 {
-    x.iter().map(c64::norm_sqr).sum::<f64>().sqrt()
+    x.iter().fold(0.0, |norm: f64, x| norm.hypot(x.re).hypot(x.im))
 }
 
 /// `|u_j|`, without overflow; none where it is so small that the column is the identity.
 pub fn reflecting_norm<T: Scalar>(n: usize, m: usize, u: &[T], j: usize) -> Option<f64> {
-    let norm = (j..n).map(|i| to_c64(u[i * m + j])).fold(0.0, |norm: f64, x| norm.hypot(x.re).hypot(x.im));
+    let norm = norm(&(j..n).map(|i| to_c64(u[i * m + j])).collect::<Vec<_>>());
     (norm >= T::Real::MIN_POSITIVE.to_f64()).then_some(norm)
 }
 
