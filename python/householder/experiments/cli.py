@@ -76,6 +76,37 @@ def _train_arguments(parser: argparse.ArgumentParser) -> None:
     _experiment_arguments(parser)
     parser.add_argument("--model", metavar="A,B", help="only these models of the experiment")
     parser.add_argument("--seed", type=int, metavar="N", help="seed of parameters and batches")
+    parser.add_argument(
+        "--devices", type=_positive, default=1, metavar="N", help="processes of this machine that share each batch"
+    )
+    parser.add_argument(
+        "--num-nodes",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="machines that share each batch; MASTER_ADDR, MASTER_PORT and NODE_RANK say how they meet",
+    )
+
+
+def _compare_arguments(parser: argparse.ArgumentParser) -> None:
+    _experiment_arguments(parser)
+    parser.add_argument(
+        "--models",
+        metavar="A,B",
+        help="models of the experiment, or any kind, then with as many parameters as the experiment's first; or: all",
+    )
+    parser.add_argument("--seeds", type=_positive, metavar="K", help="runs of each model (default: 3)")
+
+
+def _plot_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="what train or compare has left")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("learning_curves.png"),
+        metavar="FILE",
+        help="the figure; its suffix names the format (default: learning_curves.png)",
+    )
 
 
 def _experiment_arguments(parser: argparse.ArgumentParser) -> None:
@@ -132,6 +163,14 @@ COMMANDS = (
         "householder.experiments.session:train",
         trains=True,
     ),
+    Command(
+        "compare",
+        "train models with several seeds each and compare them",
+        _compare_arguments,
+        "householder.experiments.compare:compare",
+        trains=True,
+    ),
+    Command("plot", "draw the learning curves of runs", _plot_arguments, "householder.experiments.plot:plot"),
 )
 
 

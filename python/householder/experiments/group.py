@@ -43,6 +43,11 @@ class Group:
         """Whether the first process is among them."""
         return self.node == 0 and 0 in self.started_here
 
+    @property
+    def is_divided(self) -> bool:
+        """Whether other commands start processes too."""
+        return self.nodes > 1 or self.only is not None
+
     def environment(self, local_rank: int, port: int) -> dict[str, str]:
         """Return the variables by which the process of a local rank finds the others."""
         return {
