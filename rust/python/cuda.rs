@@ -10,15 +10,8 @@ macro_rules! sources {
     };
 }
 
-const SOURCES: &[(&str, &str)] = sources![
-    "prims.cuh",
-    "activation.cuh",
-    "rows.cuh",
-    "recurrence.cuh",
-    "lowrank.cu",
-    "dense.cu",
-    "fallback.cu",
-];
+const SOURCES: &[(&str, &str)] =
+    sources!["prims.cuh", "activation.cuh", "rows.cuh", "recurrence.cuh", "lowrank.cu", "dense.cu", "fallback.cu",];
 
 /// Text of each file of `cuda/` by name.
 #[pyfunction]

@@ -94,9 +94,10 @@ def apply(f: Form, rows: Any, transpose: bool) -> Any:
 
 
 def matrix(f: Form) -> Any:
-    """Form W."""
-    xp = f.library.xp
-    w = f.library.eye(f.v.shape[-2], f.v) - f.a @ adjoint(f.v, xp)
+    """Form W, in double precision until it is there."""
+    wide_v = f.library.cast(f.v, f.s.dtype)
+    w = f.library.eye(f.v.shape[-2], wide_v) - wide_v @ f.s @ adjoint(wide_v, f.library.xp)
+    w = f.library.cast(w, f.v.dtype)
     return w if f.d is None else w * f.d
 
 

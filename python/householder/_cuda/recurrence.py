@@ -118,22 +118,15 @@ class Recurrence:
         d = f.d.T
         return [xp.concatenate([d * f.v, last], axis=-1), xp.concatenate([f.a, (1 - d) * last], axis=-1)]
 
-    def keep(self) -> Kept:
-        """Allocate what the forward kernel leaves."""
-        library, (n, m) = self.library, self.sequence.u.shape
-        z = None if self.instance.dense else library.empty((self.rows, m), self.sequence.u)
-        oplu = self.sequence.nonlinearity == "oplu"
-        flags = library.empty((self.rows, n // 2), self.sequence.u, library.xp.uint8) if oplu else None
-        return Kept(z, flags)
-
     def run_forward(self, kept: Kept) -> Any:
         """All states ``(rows, n)``."""
         s, library = self.sequence, self.library
         x = s.x.reshape(self.rows, s.x.shape[-1])
         driven = library.contiguous(library.linear(x, s.input_weight, s.bias))
         h = library.empty((self.rows, len(s.u)), s.u)
-        arguments = (driven, s.h0, s.nonlinearity_bias, np.float64(s.negative_slope), self.offsets, h, *kept)
-        self.launch("forward", self.matrices(s.transpose), *arguments)
+        arguments = (driven, s.h0, s.nonlinearity_bias, np.float64(s.negative_slope), self.offsets, h)
+        z = None if self.instance.dense else kept.z
+        self.launch("forward", self.matrices(s.transpose), *arguments, z, kept.flags)
         return h
 
     def run_backward(self, h: Any, kept: Kept, grad_h: Any, grad_last: Any, wanted: Collection[str]) -> dict[str, Any]:
@@ -151,7 +144,7 @@ class Recurrence:
 
         found = {"h0": grad_h0}
         if "u" in wanted or "phases" in wanted:
-            total = self._sums(h, delta, kept.z, q)
+            total = self._sums(h, delta, None if self.instance.dense else kept.z, q)
             found["u"], found["phases"] = algebra.parameter_gradients(self.form, total, s.phases is not None)
         if "x" in wanted:
             grad_x = delta if s.input_weight is None else delta @ s.input_weight.conj()
@@ -191,15 +184,13 @@ def _real_form(a: Any, xp: Any) -> Any:
     return xp.stack([first, second], axis=-3).reshape(2 * a.shape[0], 2 * a.shape[1])
 
 
-def forward(sequence: Sequence, steps: int, batch: int, keep: bool) -> tuple[Any, Kept]:
-    """All states, shaped as x but for the last axis, and what a backward pass may be given."""
+def forward(sequence: Sequence, steps: int, batch: int, kept: Kept) -> Any:
+    """All states, shaped as x but for the last axis; the arrays of ``kept`` are filled for a backward pass."""
     form = algebra.form(sequence.u, sequence.phases)
     shape = (*sequence.x.shape[:-1], len(sequence.u))
     if not steps or not batch:
-        return form.library.empty(shape, sequence.u), Kept()
-    recurrence = Recurrence(sequence, steps, batch, form)
-    kept = recurrence.keep() if keep else Kept()
-    return recurrence.run_forward(kept).reshape(shape), kept
+        return form.library.empty(shape, sequence.u)
+    return Recurrence(sequence, steps, batch, form).run_forward(kept).reshape(shape)
 
 
 def backward(
@@ -219,7 +210,7 @@ def backward(
         return _named({name: form.library.zeros(a.shape, a) for name, a in sequence._asdict().items() if name in given})
     recurrence = Recurrence(sequence, steps, batch, form)
     if sequence.nonlinearity == "oplu" and kept.flags is None:  # the states do not tell which pairs were exchanged
-        kept = recurrence.keep()
+        kept = Kept(flags=form.library.empty((recurrence.rows, len(sequence.u) // 2), h, form.library.xp.uint8))
         recurrence.run_forward(kept)
     return _named(recurrence.run_backward(h, kept, grad_h, grad_last, given))
 

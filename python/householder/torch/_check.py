@@ -25,8 +25,6 @@ def operands(u: Any, **others: Any) -> torch.dtype:
     compute = _COMPUTE_TYPE.get(dtype)
     if compute is None:
         raise TypeError(f"u has dtype {dtype}, expected one of {', '.join(map(str, _COMPUTE_TYPE))}")
-    if u.is_cuda:
-        raise NotImplementedError(f"u is on {device}: householder.torch computes on the CPU only, so far")
     for name, other in others.items():
         if other is None:
             continue

@@ -41,7 +41,12 @@ def operator(schema: str, *, cpu: Callable[..., Any], fake: Callable[..., Any], 
     return overload
 
 
-def straight_to_cpu(u: Tensor, *others: Tensor) -> bool:
+def on_cuda(name: str, kernel: Callable[..., Any]) -> None:
+    """Say what an operator does with CUDA tensors."""
+    _library.impl(name, kernel, "CUDA")
+
+
+def straight_to_cpu(u: Tensor, *others: Tensor | None) -> bool:
     """Tell whether the dispatcher would do nothing but call the CPU kernel: no mode, no wrapper, no lazy negation.
 
     Calling the kernel oneself then saves 6 us, a tenth of what a small problem costs, forward and backward. Complex
@@ -49,8 +54,8 @@ def straight_to_cpu(u: Tensor, *others: Tensor) -> bool:
     """
     if torch.compiler.is_compiling() or is_in_torch_dispatch_mode() or not u.is_cpu or u.is_complex():
         return False
-    for t in (u, *others):  # noqa: SIM110 (a generator would cost as much as the rest)
-        if type(t) not in _PLAIN or t.is_neg() or _is_batched(t):
+    for t in (u, *others):
+        if t is not None and (type(t) not in _PLAIN or t.is_neg() or _is_batched(t)):
             return False
     return True
 

@@ -15,9 +15,10 @@ from torch import Tensor
 from torch.autograd import Function
 
 from householder import _core
+from householder._cuda.instances import prefers_dense
 from householder.torch import expressions
 from householder.torch._autograd import needs_expression, needs_general_function, present, pull_back, spread
-from householder.torch.ops._library import CORE_NAME, follow_torch_threads, leading, operator, pointer
+from householder.torch.ops._library import CORE_NAME, follow_torch_threads, leading, operator, pointer, straight_to_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,7 +124,8 @@ class Rnn(Function):
         if torch.is_grad_enabled():
             gradients = spread(RnnBackward.apply(*arguments), wanted)
         else:
-            gradients = backward_op(*arguments)
+            backward: Any = _backward_cpu if straight_to_cpu(*arguments[: DIFFERENTIABLE + 5]) else backward_op
+            gradients = backward(*arguments)
         return *gradients, *[None] * 5
 
 
@@ -132,7 +134,8 @@ class EagerRnn(Function):
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
-        h, last, tape = forward_op(*arguments, True)
+        forward: Any = _forward_cpu if straight_to_cpu(*arguments[:-4]) else forward_op
+        h, last, tape = forward(*arguments, True)
         _save(ctx, arguments, h, tape)
         return h, last
 
@@ -191,8 +194,18 @@ def _tape(inputs: Inputs, nonlinearity: str, method: str) -> Tensor:
     """Allocate what the forward pass may leave to the backward pass."""
     n, m = inputs.u.shape
     rows, has_phases = inputs.x.shape[:-1].numel(), inputs.phases is not None
+    if inputs.x.is_cuda:
+        return inputs.x.new_empty(rows, tape_widths(inputs, nonlinearity, method)[-1])
     width = _core.rnn_tape_width(CORE_NAME[inputs.x.dtype], n, m, rows, has_phases, nonlinearity, method)
     return inputs.x.new_empty(rows, width)
+
+
+def tape_widths(inputs: Inputs, nonlinearity: str, method: str) -> tuple[int, int, int]:
+    """Divide a row of the CUDA tape: projections, bytes of OPLU's flags; then its numbers in all."""
+    n, m = inputs.u.shape
+    dense = inputs.phases is not None or (prefers_dense(n, m) if method == "auto" else method == "dense")
+    projections, flags = 0 if dense else m, n // 2 if nonlinearity == "oplu" else 0
+    return projections, flags, projections + -(-flags // inputs.u.element_size())
 
 
 def _forward_cpu(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,0 +1,150 @@
+"""What the operators do with CUDA tensors: matrix products on torch's current stream, and the kernels of ``cuda/``.
+
+No copies, no waiting for the device, memory from torch's cache; :mod:`householder._cuda` computes.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from householder._cuda import algebra, recurrence
+from householder._cuda.library import library_of
+from householder._cuda.recurrence import Kept
+from householder._types import Sequence
+from householder.torch.ops._library import on_cuda
+from householder.torch.ops._rnn import DIFFERENTIABLE, Inputs, tape_widths
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _below(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a kernel below autograd and autocast, whose turn it was before: the operations inside are not theirs."""
+
+    @wraps(function)
+    def kernel(*arguments: Any) -> Any:
+        with torch.no_grad(), torch.autocast(arguments[0].device.type, enabled=False):
+            return function(*arguments)
+
+    return kernel
+
+
+def _canonical(u: Tensor, *vectors: Tensor) -> list[Tensor]:
+    """``u (n, m)`` with rows ``(r, n)``, or ``u (c, n, m)`` with rows ``(c, r, n)``."""
+    *many, n, m = u.shape
+    rows = vectors[0].shape[len(many) : -1].numel()
+    shape = (rows, n) if u.dim() == 2 else (prod(many), rows, n)
+    matrices = u if u.dim() == 2 else u.reshape(-1 if u.numel() else 0, n, m)
+    return [matrices, *(a.reshape(shape) for a in vectors)]
+
+
+@_below
+def apply(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
+    """``W h`` or ``W* h``."""
+    matrices, rows = _canonical(u, h)
+    c: Tensor = algebra.by_method(algebra.form(matrices), rows, transpose, method)
+    return c.reshape(h.shape).contiguous()
+
+
+@_below
+def apply_backward(
+    u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str
+) -> tuple[Tensor, Tensor | None]:
+    """Gradients of u and, if wanted, of h."""
+    matrices, rows, grads = _canonical(u, h, grad_c)
+    form = algebra.form(matrices)
+    grad_u = algebra.gradients(form, rows, grads, transpose)[0].reshape(u.shape).contiguous()
+    if not want_h:
+        return grad_u, None
+    return grad_u, algebra.by_method(form, grads, not transpose, method).reshape(h.shape).contiguous()
+
+
+@_below
+def matrix(u: Tensor) -> Tensor:
+    """``W`` itself."""
+    w: Tensor = algebra.matrix(algebra.form(u)).contiguous()
+    return w
+
+
+@_below
+def rnn(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """All states, a copy of the last ones and what the backward pass can use."""
+    *tensors, nonlinearity, _, _, method, with_tape = arguments
+    inputs = Inputs(*tensors)
+    steps, batch = inputs.sizes()[3:]
+    sequence = _sequence(arguments[:-1])
+    width = tape_widths(inputs, nonlinearity, method)[-1]
+    tape = inputs.x.new_empty((inputs.x.shape[:-1].numel(), width) if with_tape else (0,))
+    h: Tensor = recurrence.forward(sequence, steps, batch, _kept(tape, inputs, nonlinearity, method))
+    return h, _last_states(h, inputs), tape
+
+
+@_below
+def rnn_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
+    """Gradients of the wanted arguments."""
+    *tensors, h, tape, grad_h, grad_last, wanted = arguments[:-4]
+    inputs, sequence = Inputs(*tensors), _sequence((*tensors, *arguments[-4:]))
+    steps, batch = inputs.sizes()[3:]
+    kept = _kept(tape, inputs, sequence.nonlinearity, sequence.method)
+    names = [name for name, want in zip(Inputs._fields, wanted, strict=False) if want]
+    h, grad_h, grad_last = (_contiguous(t) for t in (h, grad_h, grad_last))
+    found = recurrence.backward(sequence, steps, batch, h, kept, grad_h, grad_last, names)
+    if not steps and grad_last is not None and found.h0 is not None:
+        found = found._replace(h0=grad_last.clone())  # no step: the last state is h0
+    return tuple(getattr(found, name) for name in Inputs._fields[:DIFFERENTIABLE])
+
+
+def _sequence(arguments: Any) -> Sequence:
+    *tensors, nonlinearity, negative_slope, transpose, method = arguments
+    inputs = Inputs(*tensors)
+    u, x, h0, input_weight, bias, phases, nonlinearity_bias = map(_contiguous, inputs[:-1])
+    sizes = None if inputs.batch_sizes is None else inputs.batch_sizes.numpy()
+    return Sequence(
+        u, x, h0, input_weight, bias, phases, sizes, nonlinearity, negative_slope, nonlinearity_bias, transpose, method
+    )
+
+
+def _contiguous(tensor: Tensor | None) -> Any:
+    return None if tensor is None else library_of(tensor).contiguous(tensor)
+
+
+def _kept(tape: Tensor | None, inputs: Inputs, nonlinearity: str, method: str) -> Kept:
+    """Take the tape apart: projections, then flags as bytes."""
+    if tape is None or not tape.numel():
+        return Kept()
+    rows, numbers = len(tape), tape.view(-1)
+    projections, flags, _ = tape_widths(inputs, nonlinearity, method)
+    z = numbers[: rows * projections].view(rows, projections) if projections else None
+    if not flags:
+        return Kept(z)
+    return Kept(z, numbers[rows * projections :].view(torch.uint8)[: rows * flags].view(rows, flags))
+
+
+def _last_states(h: Tensor, inputs: Inputs) -> Tensor:
+    """Copy the state in which each sequence ends."""
+    if inputs.batch_sizes is None:
+        if len(h):
+            return h[-1].clone()
+        return h.new_zeros(h.shape[1:]) if inputs.h0 is None else inputs.h0.clone()
+    sizes = inputs.batch_sizes.numpy()
+    sequence = np.arange(sizes[0])
+    lengths = np.searchsorted(-sizes, -sequence)
+    rows = (np.cumsum(sizes) - sizes)[lengths - 1] + sequence
+    last: Tensor = h[library_of(h).from_host(rows, h)]
+    return last
+
+
+for _name, _kernel in {
+    "apply": apply,
+    "apply_backward": apply_backward,
+    "matrix": matrix,
+    "rnn": rnn,
+    "rnn_backward": rnn_backward,
+}.items():
+    on_cuda(_name, _kernel)
