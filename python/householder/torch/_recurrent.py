@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import islice
 from math import sqrt
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -15,7 +16,7 @@ from householder.torch import _check, _reflections, expressions
 from householder.torch.functional import apply, matrix, rnn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 
 class RecurrentCell(nn.Module):
@@ -194,8 +195,8 @@ class RecurrentLayer(nn.Module):
             for _ in range(self._directions)
         )
 
-    def _cell(self, k: int) -> RecurrentCell:
-        return cast("RecurrentCell", self.cells[k])
+    def _cells(self) -> Iterable[RecurrentCell]:
+        return cast("Iterable[RecurrentCell]", self.cells)
 
     @property
     def _directions(self) -> int:
@@ -203,8 +204,8 @@ class RecurrentLayer(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw new parameters for every cell."""
-        for k in range(len(self.cells)):
-            self._cell(k).reset_parameters()
+        for cell in self._cells():
+            cell.reset_parameters()
 
     def flatten_parameters(self) -> None:
         """Do nothing: the parameters need no common storage. Present because ``torch.nn.RNN`` has it."""
@@ -259,19 +260,19 @@ class RecurrentLayer(nn.Module):
     def _run(
         self, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None, reversal: Tensor | None
     ) -> tuple[Tensor, Tensor]:
+        initial = [None] * len(self.cells) if hx is None else hx.unbind(0)
+        cells = zip(self._cells(), initial, strict=True)
         last: list[Tensor] = []
         for layer in range(self.num_layers):
             outputs = []
-            for direction in range(self._directions):
-                k = len(last)
-                inputs = _reverse(x, reversal) if direction else x
-                states, final = self._cell(k).run(inputs, None if hx is None else hx[k], batch_sizes)
+            for direction, (cell, h0) in enumerate(islice(cells, self._directions)):
+                states, final = cell.run(_reverse(x, reversal) if direction else x, h0, batch_sizes)
                 outputs.append(_reverse(states, reversal) if direction else states)
                 last.append(final)
             x = torch.cat(outputs, -1) if self.bidirectional else outputs[0]
             if self.dropout and layer < self.num_layers - 1:
                 x = nn.functional.dropout(x, self.dropout, self.training)
-        return x, torch.stack(last)
+        return x, torch.stack(last) if len(last) > 1 else last[0].unsqueeze(0)
 
     def extra_repr(self) -> str:
         """Show what the cells do not."""

@@ -1,0 +1,91 @@
+"""Adapters on a frozen linear layer: time and peak memory of forward plus backward, beside the layer's own.
+
+    python benches/adapters.py [--threads 2] [--size 4096] [--reflections 8] [--tokens 256] [--rounds 10]
+
+Gradients are of the adapter's parameters and of the layer's input, as in the midst of a network. The candidates are
+timed in turn, round after round; memory is by how much one call raises the peak of a process of its own.
+"""
+
+import argparse
+import subprocess
+import sys
+
+import torch
+from measure import interleaved, machine, peak_increment
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+import householder.torch as ht
+
+FROZEN, OURS, PRODUCT, LORA = "frozen layer alone", "OrthogonalAdapter", "product formed (HRA)", "LoRA"
+
+
+def product(weight: Tensor, u: Tensor, x: Tensor) -> Tensor:
+    """Turn the weight by an explicit d x d product of reflections, as HRA does."""
+    units = (u / u.norm(dim=0)).unbind(1)
+    turn = torch.eye(len(u))
+    for v in units:
+        turn = turn - 2 * torch.outer(turn @ v, v)
+    return linear(x, weight @ turn)
+
+
+def candidates(size: int, m: int, tokens: int) -> dict:
+    """Calls by name, each returning the result and its gradients."""
+    torch.manual_seed(0)
+    adapter = ht.OrthogonalAdapter(nn.Linear(size, size, bias=False), num_reflections=m)
+    frozen, u = adapter.linear, adapter.reflections
+    u.data.add_(0.01 * torch.randn_like(u).tril())
+    down = torch.randn(m // 2, size, requires_grad=True)  # as many numbers as the reflections have
+    up = torch.zeros(size, m // 2, requires_grad=True)
+    x, grad = torch.randn(tokens, size, requires_grad=True), torch.randn(tokens, size)
+
+    def work(function, *parameters):
+        def call():
+            output = function()
+            return output, *torch.autograd.grad(output, (x, *parameters), grad)
+
+        return call
+
+    return {
+        FROZEN: work(lambda: frozen(x)),
+        OURS: work(lambda: adapter(x), u),
+        PRODUCT: work(lambda: product(frozen.weight, u.tril(), x), u),
+        LORA: work(lambda: frozen(x) + linear(linear(x, down), up), down, up),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=2, help="of torch and householder")
+    parser.add_argument("--size", type=int, default=4096)
+    parser.add_argument("--reflections", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--only", nargs="*", help="candidates, by their names")
+    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    calls = candidates(options.size, options.reflections, options.tokens)
+    if options.memory_of:
+        run = calls[options.memory_of]
+        run()
+        print(peak_increment(run))
+        return
+    for ours, theirs in zip(calls[OURS](), calls[PRODUCT](), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-3 * theirs.abs().max().item(), rtol=0)
+    calls = {name: call for name, call in calls.items() if not options.only or name in options.only}
+    times = interleaved(calls, options.rounds, budget=25.0)
+    memory = {
+        name: int(subprocess.check_output([sys.executable, *sys.argv, "--memory-of", name])) / 1e6 for name in calls
+    }
+    print("".join(f"- {heading}: {value}\n" for heading, value in machine(options.threads).items()))
+    print("| | median, ms | of the layer's | min, ms | of the layer's | memory, MB | of the layer's |")
+    print("|---|---|---|---|---|---|---|")
+    for name, (median, minimum) in times.items():
+        ratios = [median / times[FROZEN][0], minimum / times[FROZEN][1], memory[name] / memory[FROZEN]]
+        values = [1e3 * median, ratios[0], 1e3 * minimum, ratios[1], memory[name], ratios[2]]
+        print(f"| {name} | {' | '.join(f'{value:.3g}' for value in values)} |")
+
+
+if __name__ == "__main__":
+    main()
