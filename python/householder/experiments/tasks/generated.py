@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, get_args
 
 import numpy as np
 from pydantic import Field
@@ -48,9 +48,6 @@ class GeneratedTask(Task):
     @override
     def held_out(self, part: HeldOut) -> Iterator[Batch]:
         # A spawned generator shares its numbers with no training batch.
-        random = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(_PARTS.index(part),)))
+        random = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(get_args(HeldOut).index(part),)))
         for _ in range(_EVALUATION_BATCHES[part]):
             yield self.draw(random, _EVALUATION_BATCH)
-
-
-_PARTS: tuple[Literal["validation"], Literal["test"]] = ("validation", "test")
