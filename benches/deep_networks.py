@@ -1,0 +1,114 @@
+"""Deep networks without weight sharing: time per training step, and gradients from the last layer to the first.
+
+    python benches/deep_networks.py [--threads 2] [--output docs/deep-networks.png]
+
+A network is L layers ``x -> OPLU(W x)`` of width n, each with an orthogonal W of its own; a step is forward, backward
+and SGD on a batch of 64. Ours has m = n / 8 reflections a layer; torch's parametrizations have an n x n matrix, and the
+faster of them is compared with ours.
+"""
+
+import argparse
+from pathlib import Path
+
+import torch
+from measure import interleaved, machine
+from torch import nn
+from torch.nn.utils import parametrizations
+
+import householder.torch as ht
+
+BATCH = 64
+OURS, FREE = "ht.Orthogonal, m = n / 8", "nn.Linear (not orthogonal)"
+
+
+def parametrized(orthogonal_map):
+    return lambda n: parametrizations.orthogonal(nn.Linear(n, n, bias=False), orthogonal_map=orthogonal_map)
+
+
+LAYERS = {
+    OURS: lambda n: ht.Orthogonal(n, num_reflections=n // 8),
+    "torch's orthogonal, matrix_exp": parametrized("matrix_exp"),
+    "torch's orthogonal, cayley": parametrized("cayley"),
+    FREE: lambda n: nn.Linear(n, n, bias=False),
+}
+DEPTHS = [(depth, 128) for depth in (1, 10, 30, 100)]
+WIDTHS = [(5, n) for n in (64, 128, 256, 512)]
+
+
+def network(kind, depth, n, nonlinearity=ht.OPLU):
+    torch.manual_seed(0)
+    return nn.Sequential(*(nn.Sequential(LAYERS[kind](n), nonlinearity()) for _ in range(depth)))
+
+
+def step(kind, depth, n):
+    """One step of training, as a call."""
+    model, x = network(kind, depth, n), torch.randn(BATCH, n)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def call():
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    return call
+
+
+def gradient_norms(kind, nonlinearity, depth=100, n=128):
+    """Norms of the gradients of a loss with respect to the inputs of all layers, last to first, over the last."""
+    model, states = network(kind, depth, n, nonlinearity), [torch.randn(BATCH, n, requires_grad=True)]
+    for layer in model:
+        states.append(layer(states[-1]))
+    gradients = torch.autograd.grad(nn.functional.mse_loss(states[-1], torch.randn(BATCH, n)), states)
+    norms = torch.stack([gradient.norm() for gradient in reversed(gradients)])
+    return norms / norms[0]
+
+
+def draw(times, path):
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
+    for axis, sizes, which, label in (
+        (axes[0], DEPTHS, 0, "layers L (n = 128)"),
+        (axes[1], WIDTHS, 1, "width n (L = 5)"),
+    ):
+        for kind in LAYERS:
+            axis.loglog(
+                [size[which] for size in sizes], [1e3 * times[size][kind][0] for size in sizes], "o-", label=kind
+            )
+        ticks = [size[which] for size in sizes]
+        axis.set(xlabel=label, ylabel="ms per step")
+        axis.set_xticks(ticks, [str(tick) for tick in ticks])
+        axis.minorticks_off()
+    axes[0].legend(fontsize=8)
+    for kind, nonlinearity in ((OURS, ht.OPLU), (OURS, nn.Tanh), (FREE, ht.OPLU), (FREE, nn.Tanh)):
+        norms = gradient_norms(kind, nonlinearity)
+        axes[2].semilogy(
+            norms.clamp(min=1e-12), label=f"{kind.partition(',')[0].partition(' ')[0]} + {nonlinearity.__name__}"
+        )
+    axes[2].set(xlabel="layers back from the last", ylabel="norm of the gradient, relative", ylim=(1e-12, 10))
+    axes[2].legend(fontsize=8)
+    figure.savefig(path, dpi=90)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=2, help="of torch and householder")
+    parser.add_argument("--output", type=Path, metavar="PNG", help="draw there")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    print("".join(f"- {heading}: {value}\n" for heading, value in machine(options.threads).items()))
+    print(
+        f"| L | n | {' | '.join(f'{kind}, ms' for kind in LAYERS)} | torch's over ours |\n|---|---|---|---|---|---|---|"
+    )
+    times = {}
+    for depth, n in dict.fromkeys(DEPTHS + WIDTHS):
+        times[depth, n] = interleaved({kind: step(kind, depth, n) for kind in LAYERS}, 5, at_least=2, budget=1.0)
+        medians = [1e3 * times[depth, n][kind][0] for kind in LAYERS]
+        cells = " | ".join(f"{median:.3g}" for median in medians)
+        print(f"| {depth} | {n} | {cells} | {min(medians[1:3]) / medians[0]:.1f} |", flush=True)
+    if options.output:
+        draw(times, options.output)
+
+
+if __name__ == "__main__":
+    main()
