@@ -55,6 +55,7 @@ class Group:
             "MASTER_PORT": str(port),
             "NODE_RANK": str(self.node),
             "LOCAL_RANK": str(local_rank),
+            "TORCHELASTIC_USE_AGENT_STORE": "False",  # torchrun's would confuse one model's processes with the next's
         }
 
 
