@@ -1,0 +1,102 @@
+"""What is neither copied nor kept: contiguous tensors go to the core as they lie, and little is saved for later."""
+
+import pytest
+import torch
+
+import householder.torch as ht
+from householder import _core
+from torch_oracle import problem
+
+FUNCTIONS = ("forward", "backward", "matrix", "rnn_forward", "rnn_backward")
+
+
+@pytest.fixture
+def addresses(monkeypatch):
+    """The addresses that each function of the core was given in its last call."""
+    seen = {}
+
+    def watched(name):
+        function = getattr(_core, name)
+
+        def call(*arguments):
+            seen[name] = {a for a in arguments if isinstance(a, int) and not isinstance(a, bool)}
+            return function(*arguments)
+
+        return call
+
+    for name in FUNCTIONS:
+        monkeypatch.setattr(_core, name, watched(name))
+    return seen
+
+
+def pointers(*tensors):
+    return {t.data_ptr() for t in tensors}
+
+
+def test_an_application_copies_nothing(addresses):
+    u, h = (t.requires_grad_() for t in problem(5, 2, 3))
+    c = ht.apply(u, h)
+    assert pointers(u, h, c) <= addresses["forward"]
+    g = torch.randn_like(c)
+    grads = torch.autograd.grad(c, (u, h), g)
+    assert pointers(u, h, g, *grads) <= addresses["backward"]
+
+
+def test_a_matrix_is_not_copied(addresses):
+    u, _ = problem(5, 2)
+    w = ht.matrix(u.requires_grad_())
+    assert pointers(u, w) <= addresses["matrix"]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_sequence_copies_nothing(addresses, packed):
+    u, x = problem(8, 2, 6, *() if packed else (3,))
+    batch_sizes = torch.tensor([3, 2, 1]) if packed else None
+    tensors = [u, x, torch.randn(3, 8), torch.randn(8, 8), torch.randn(8)]
+    tensors = [t.double().requires_grad_() for t in tensors]
+    u, x, h0, v, b = tensors
+    h, _ = ht.rnn(u, x, h0, input_weight=v, bias=b, batch_sizes=batch_sizes)
+    assert pointers(*tensors, h) <= addresses["rnn_forward"]
+    g = torch.randn_like(h)
+    grads = torch.autograd.grad(h, tensors, g)
+    assert pointers(*tensors, h, g, *grads) <= addresses["rnn_backward"]
+
+
+def test_layers_hand_their_parameters_over_as_they_are(addresses):
+    layer = ht.OrthogonalRNN(3, 8, num_reflections=2)
+    x = torch.randn(6, 4, 3)
+    output, _ = layer(x)
+    assert pointers(x, output, *layer.parameters()) <= addresses["rnn_forward"]
+    output.sum().backward()
+    assert pointers(*(p.grad for p in layer.parameters())) <= addresses["rnn_backward"]
+
+
+def saved(run):
+    """The tensors that ``run`` saves for the backward pass, and what it returns."""
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        result = run()
+    return kept, result
+
+
+def test_an_application_keeps_its_inputs_only():
+    u, h = (t.requires_grad_() for t in problem(64, 8, 100))
+    kept, _ = saved(lambda: ht.apply(u, h))
+    assert pointers(*kept) == pointers(u, h)
+
+
+@pytest.mark.parametrize(("m", "width"), [(8, 8), (64, 0)])
+def test_a_sequence_keeps_its_states_and_a_narrow_tape(m, width):
+    """The projections ``U* h`` of each step, or nothing where W is formed: no pre-activation, no second state."""
+    layer = ht.OrthogonalRNN(3, 64, num_reflections=m)
+    x = torch.randn(200, 10, 3)
+    kept, (output, _) = saved(lambda: layer(x))
+    known = pointers(x, output, *layer.parameters())
+    others = [t for t in kept if t.numel() > 64 * 64 and t.data_ptr() not in known]
+    assert sum(t.numel() for t in others) <= width * 200 * 10
+
+
+def test_nothing_is_kept_without_gradients():
+    layer = ht.OrthogonalRNN(3, 8).requires_grad_(False)
+    kept, _ = saved(lambda: layer(torch.randn(6, 4, 3)))
+    assert not kept
