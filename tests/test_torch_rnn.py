@@ -379,33 +379,3 @@ class TestMistakes:
             ht.rnn(u, x, nonlinearity="tanh", nonlinearity_bias=torch.ones(2))
         with pytest.raises(ValueError, match=r"nonlinearity_bias has shape \(4,\), expected \(2,\)"):
             ht.rnn(u, x, nonlinearity="modrelu", nonlinearity_bias=torch.ones(4))
-
-
-class TestInThePlaceOfTorchsRNN:
-    """What holds for ``torch.nn.RNN`` of the same sizes holds here."""
-
-    @pytest.mark.parametrize("num_layers", [1, 2])
-    @pytest.mark.parametrize("bidirectional", [False, True])
-    @pytest.mark.parametrize("batch_first", [False, True])
-    @pytest.mark.parametrize("shape", [(5, 3), (5, 4, 3), (1, 1, 3)])
-    def test_shapes(self, num_layers, bidirectional, batch_first, shape):
-        options = {"num_layers": num_layers, "bidirectional": bidirectional, "batch_first": batch_first}
-        theirs, ours = torch.nn.RNN(3, 8, **options), ht.OrthogonalRNN(3, 8, **options)
-        x = torch.randn(shape)
-        for given in (None, torch.randn_like(theirs(x)[1])):
-            expected, h_n = theirs(x, given)
-            output, last = ours(x, given)
-            assert (output.shape, last.shape) == (expected.shape, h_n.shape)
-        ours.flatten_parameters()
-
-    def test_equal_recurrences_give_equal_results(self):
-        theirs = torch.nn.RNN(3, 8, nonlinearity="relu", dtype=F64)
-        ours = layer(3, 8, num_reflections=8, nonlinearity="relu")
-        cell = ours.cells[0]
-        with torch.no_grad():
-            theirs.weight_hh_l0.copy_(cell.matrix())
-            theirs.weight_ih_l0.copy_(cell.weight_ih)
-            theirs.bias_ih_l0.copy_(cell.bias)
-            theirs.bias_hh_l0.zero_()
-        x, hx = torch.randn(5, 4, 3, dtype=F64), torch.randn(1, 4, 8, dtype=F64)
-        torch.testing.assert_close(ours(x, hx), theirs(x, hx))

@@ -1,0 +1,158 @@
+"""``ht.OrthogonalRNN`` in the place of ``torch.nn.RNN``: what torch's own tests ask of it, asked of both."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+import householder.torch as ht
+
+KINDS = [nn.RNN, ht.OrthogonalRNN]
+both = pytest.mark.parametrize("kind", KINDS, ids=["torch", "ours"])
+
+
+def twins(**options):
+    """``nn.RNN`` and ours with the same weights, biases and initial states."""
+    torch.manual_seed(0)
+    theirs = nn.RNN(3, 8, nonlinearity="relu", dtype=torch.float64, **options)
+    ours = ht.OrthogonalRNN(3, 8, nonlinearity="relu", num_reflections=8, dtype=torch.float64, **options)
+    directions = 2 if ours.bidirectional else 1
+    with torch.no_grad():
+        for k, cell in enumerate(ours.cells):
+            suffix = f"l{k // directions}" + "_reverse" * (k % directions)
+            nn.init.normal_(cell.bias)
+            getattr(theirs, f"weight_hh_{suffix}").copy_(cell.matrix())
+            getattr(theirs, f"weight_ih_{suffix}").copy_(cell.weight_ih)
+            getattr(theirs, f"bias_ih_{suffix}").copy_(cell.bias)
+            getattr(theirs, f"bias_hh_{suffix}").zero_()
+    return theirs, ours
+
+
+OPTIONS = [
+    {},
+    {"num_layers": 3},
+    {"bidirectional": True},
+    {"num_layers": 2, "bidirectional": True, "batch_first": True},
+    {"num_layers": 2, "dropout": 1.0},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("shape", [(5, 3), (5, 4, 3), (1, 1, 3)], ids=str)
+@pytest.mark.parametrize("given", [False, True], ids=["zero state", "given state"])
+def test_equal_weights_give_equal_results(options, shape, given):
+    theirs, ours = twins(**options)
+    x = torch.randn(shape, dtype=torch.float64)
+    hx = torch.randn_like(theirs(x)[1]) if given else None
+    torch.testing.assert_close(ours(x, hx), theirs(x, hx))
+    theirs.eval()
+    ours.eval()
+    torch.testing.assert_close(ours(x, hx), theirs(x, hx))
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("lengths", [[5, 3, 3, 1], [3, 5, 1, 3]], ids=str)
+@pytest.mark.parametrize("given", [False, True], ids=["zero state", "given state"])
+def test_packed_sequences_of_any_order(options, lengths, given):
+    theirs, ours = twins(**options)
+    x = torch.randn(4, 5, 3, dtype=torch.float64)
+    x = x if ours.batch_first else x.transpose(0, 1)
+    packed = pack_padded_sequence(x, lengths, batch_first=ours.batch_first, enforce_sorted=False)
+    hx = torch.randn_like(theirs(packed)[1]) if given else None
+    (expected, expected_last), (output, last) = theirs(packed, hx), ours(packed, hx)
+    assert isinstance(output, PackedSequence)
+    torch.testing.assert_close(last, expected_last)
+    torch.testing.assert_close(pad_packed_sequence(output), pad_packed_sequence(expected))
+
+
+def test_no_state_is_a_state_of_zeros():
+    _, ours = twins(num_layers=2)
+    x = torch.randn(5, 4, 3, dtype=torch.float64)
+    assert all(map(torch.equal, ours(x), ours(x, torch.zeros(2, 4, 8, dtype=torch.float64))))
+
+
+@both
+@pytest.mark.parametrize(
+    ("x", "hx"),
+    [
+        ((5, 4, 2), None),
+        ((5, 2), None),
+        ((3,), None),
+        ((1, 5, 4, 3), None),
+        ((5, 4, 3), (1, 4, 8)),
+        ((5, 4, 3), (2, 3, 8)),
+        ((5, 4, 3), (2, 4, 7)),
+        ((5, 4, 3), (2, 8)),
+        ((5, 3), (2, 1, 8)),
+        ((5, 3), (2, 7)),
+    ],
+    ids=str,
+)
+def test_sizes_that_do_not_fit_are_refused(kind, x, hx):
+    with pytest.raises((ValueError, RuntimeError)):
+        kind(3, 8, num_layers=2)(torch.ones(x), None if hx is None else torch.ones(hx))
+
+
+@both
+@pytest.mark.parametrize(
+    "options",
+    [{"hidden_size": 0}, {"num_layers": 0}, {"nonlinearity": "garbage"}, {"dropout": -0.1}, {"dropout": 1.1}],
+    ids=str,
+)
+def test_options_that_do_not_fit_are_refused(kind, options):
+    with pytest.raises(ValueError, match=r"\w"):
+        kind(**({"input_size": 3, "hidden_size": 8} | options))
+
+
+@both
+def test_dropout_of_one_layer_is_warned_of(kind):
+    with pytest.warns(UserWarning, match="num_layers=1"):
+        kind(3, 8, dropout=0.5)
+
+
+def test_projections_are_of_lstms_alone():
+    with pytest.raises((TypeError, ValueError)):
+        nn.RNN(3, 8, proj_size=2)
+    with pytest.raises(TypeError, match="proj_size"):
+        ht.OrthogonalRNN(3, 8, proj_size=2)
+
+
+@both
+def test_what_is_shown(kind):
+    layer = kind(3, 8, num_layers=2, batch_first=True, dropout=0.5, bidirectional=True)
+    first = repr(layer).split("\n")[0] if kind is nn.RNN else layer.extra_repr()
+    for part in ("3, 8, num_layers=2", "batch_first=True", "dropout=0.5", "bidirectional=True"):
+        assert part in first
+    layer.flatten_parameters()
+
+
+@both
+def test_inputs_are_left_as_they_are_and_need_not_be_contiguous(kind):
+    layer = kind(3, 8, batch_first=True)
+    x, hx = torch.randn(3, 4, 5).permute(1, 2, 0), torch.randn(8, 4, 1).permute(2, 1, 0)
+    before = x.clone(), hx.clone()
+    output = layer(x, hx)[0]
+    torch.testing.assert_close(output, layer(x.contiguous(), hx.contiguous())[0])
+    assert torch.equal(x, before[0])
+    assert torch.equal(hx, before[1])
+
+
+CELLS = pytest.mark.parametrize("kind", [nn.RNNCell, ht.OrthogonalRNNCell], ids=["torch", "ours"])
+
+
+@CELLS
+@pytest.mark.parametrize("batch", [(), (4,)], ids=str)
+def test_cells_step(kind, batch):
+    cell, h = kind(3, 8), None
+    for _ in range(3):
+        h = cell(torch.randn(*batch, 3), h)
+    assert h.shape == (*batch, 8)
+
+
+@CELLS
+@pytest.mark.parametrize(
+    ("x", "hx"), [((4, 2), None), ((4, 3), (3, 8)), ((4, 3), (1, 8)), ((4, 3), (4, 7)), ((1, 4, 3), None)], ids=str
+)
+def test_cells_refuse_sizes_that_do_not_fit(kind, x, hx):
+    with pytest.raises((ValueError, RuntimeError)):
+        kind(3, 8)(torch.ones(x), None if hx is None else torch.ones(hx))
