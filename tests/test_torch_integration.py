@@ -33,7 +33,8 @@ def run(layer, x=None):
     """One tensor of the layer's output for some input that fits."""
     torch.manual_seed(1)
     x = torch.randn(4, 6) if x is None else x
-    output = layer(x.to(torch.complex64) if isinstance(layer, ht.Unitary) else x)
+    is_complex = any(isinstance(module, ht.Unitary) for module in layer.modules())
+    output = layer(x.to(torch.complex64) if is_complex else x)
     return output[0] if isinstance(output, tuple) else output
 
 
@@ -213,6 +214,24 @@ def test_fake_tensors_have_shapes_only(layer):
     with FakeTensorMode(allow_non_fake_inputs=True):
         output = run(layer)
     assert (output.shape, output.dtype) == (expected.shape, expected.dtype)
+
+
+@pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
+def test_layers_compile_into_one_graph(layer):
+    torch.compiler.reset()
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend="aot_eager")
+    for size in (4, 5, 7):
+        x = torch.randn(size, 6)
+        torch.testing.assert_close(run(compiled, x), run(layer, x))
+        torch.testing.assert_close(gradients(compiled, x), gradients(layer, x))
+
+
+def test_layers_are_exported(layer):
+    x = torch.randn(4, 6, dtype=torch.complex64 if isinstance(layer, ht.Unitary) else None)
+    program = torch.export.export(layer, (x,), dynamic_shapes=({0: torch.export.Dim("size", min=2)},), strict=False)
+    for size in (4, 7):
+        x = torch.randn(size, 6, dtype=x.dtype)
+        torch.testing.assert_close(program.module()(x), layer(x))
 
 
 @pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
