@@ -6,15 +6,16 @@
 //! M = N V* C2,    dL/dV = V E + C1 N* + C2,    E_ij = M_ij (i > j), Re M_ii, conj(M_ji) (i < j)
 //! ```
 //!
-//! and from `G = sum b a*` alone, `C1 = G V` and `C2 = G* V N`.
+//! From `G = sum b a*` alone it is the gradient of an application to unit vectors.
 
-use crate::apply::Diagonal;
-use crate::dense::adjoint;
+use crate::apply::{Diagonal, Pass};
+use crate::blocks::{Blocks, Rows, Scratch};
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, Store};
 use crate::kernel::gemm::{Operand, Weights, gemm, line};
-use crate::memory::{Buffer, padded};
+use crate::kernel::vector::dot;
+use crate::memory::{Buffer, Shared, padded};
 use crate::parallel::Context;
 use crate::product::product;
 use crate::reflections::Reflections;
@@ -96,50 +97,55 @@ pub fn outer<T: Scalar>(context: &mut Context<'_>, n: usize, b: &[T], a: &[T]) -
     Ok(g)
 }
 
-/// All gradients of `U` and the diagonal from `outer = sum b p*`, `p` before the diagonal (`a = D p`).
+/// All gradients of `U` and the diagonal from `G = sum b p*` (column-major), `p` before the diagonal: the loss is
+/// `Re tr(G* W_1 D)`, whose gradient is that of `W_1` applied to unit vectors, `D*` behind `G`.
 pub fn from_outer<T: Scalar>(
     context: &mut Context<'_>,
-    wy: &CompactWy<T>,
+    blocks: &Blocks<T>,
     u: Reflections<'_, T>,
     diagonal: &Diagonal<T>,
     mut outer: Buffer<T>,
-    grad_u: Option<&mut [T]>,
+    mut grad_u: Option<&mut [T]>,
     grad_phases: Option<&mut [T::Real]>,
 ) -> Result<()> {
-    let (n, k, ld_n) = (wy.n, wy.k, wy.ld_n());
-    let mut last_column = Buffer::<T>::zeroed(n)?;
-    last_column.copy_from_slice(&outer[(n - 1) * ld_n..(n - 1) * ld_n + n]);
-    // G = sum b a* = outer D*: column j times conj(d_j).
-    for (j, column) in outer.chunks_mut(ld_n).enumerate() {
-        diagonal.scale(j, &mut column[..n], true);
+    let n = u.n();
+    let ld = padded::<T>(n);
+    let column = |j: usize| j * ld..j * ld + n;
+    // dL/dd_j = sum_i conj(w_ij) g_ij, W_1's column j times G's.
+    if let (Diagonal::Last(_), Some(grad_u)) = (diagonal, grad_u.as_deref_mut()) {
+        let mut last = Buffer::<T>::zeroed(n)?;
+        last[n - 1] = T::ONE;
+        let rows = Rows::new(last.ptr(), n, 1);
+        // SAFETY: one row of n numbers.
+        unsafe { blocks.apply(context.isa, rows, rows, &mut Scratch::new(blocks, 1)?, false) };
+        grad_u[n * u.m() - 1] = dot(context.isa, &last, &outer[column(n - 1)]);
     }
-    let x = v_n(context, wy)?;
-    let adjoint = adjoint(n, &outer)?;
-    let (mut c1, mut c2) = (Buffer::<T>::zeroed(k * ld_n)?, Buffer::<T>::zeroed(k * ld_n)?);
-    let out = Columns::new(c1.ptr_mut(), ld_n);
-    let weights = Weights::strided(outer.ptr(), ld_n, n);
-    product(context, (n, k), weights, Operand::columns(wy.v.ptr(), ld_n), out, false)?;
-    let out = Columns::new(c2.ptr_mut(), ld_n);
-    let weights = Weights::strided(adjoint.ptr(), ld_n, n);
-    product(context, (n, k), weights, Operand::columns(x.ptr(), ld_n), out, false)?;
-    if let Some(grad_phases) = grad_phases {
-        // -Im sum conj(q_j) a_j with q = b + V w: the diagonals of conj(G) and of conj(V) C2^T.
-        for (i, grad) in grad_phases.iter_mut().enumerate() {
-            let terms = (0..k).map(|j| wy.v[j * ld_n + i].conj() * c2[j * ld_n + i]);
-            *grad = -terms.fold(outer[i * ld_n + i].conj(), |sum, x| sum + x).im();
+    if let (Diagonal::Phases(units), Some(grad_phases)) = (diagonal, grad_phases) {
+        let w = blocks.matrix(context)?;
+        for (j, grad) in grad_phases.iter_mut().enumerate() {
+            let sum = dot(context.isa, &w[column(j)], &outer[column(j)]);
+            *grad = -(sum.conj() * units[j]).im();
         }
     }
     let Some(grad_u) = grad_u else { return Ok(()) };
-    from_sums(context, wy, &c1, &mut c2)?;
-    wy.write_gradient(&c2, u, grad_u);
-    if matches!(diagonal, Diagonal::Last(_)) {
-        // sum q_n p_n with q = b + V w, w = X* b.
-        let mut sum = last_column[n - 1];
-        for j in 0..k {
-            let column = x[j * ld_n..j * ld_n + n].iter().zip(last_column.iter());
-            sum += wy.v[j * ld_n + n - 1] * column.fold(T::ZERO, |sum, (x, b)| sum + *x * *b);
-        }
-        grad_u[n * u.m() - 1] = sum;
+    for (j, column) in outer.chunks_mut(ld).enumerate() {
+        diagonal.scale(j, &mut column[..n], true);
     }
-    Ok(())
+    let mut state = Buffer::<T>::zeroed(n * ld)?;
+    (0..n).for_each(|j| state[j * ld + j] = T::ONE);
+    let (state, outer) = (Rows::new(state.ptr_mut(), ld, n), Rows::new(outer.ptr_mut(), ld, n));
+    u.clear_above_diagonal(grad_u);
+    Pass {
+        blocks,
+        u,
+        a: state,
+        state,
+        b: outer,
+        q: Some(outer),
+        c: None,
+        grad_u: Some(Shared(grad_u.as_mut_ptr())),
+        part: (true, true),
+        identity: true,
+    }
+    .run(context)
 }

@@ -28,6 +28,7 @@
 //! ```
 
 pub mod apply;
+pub mod blocks;
 pub mod dense;
 pub mod error;
 pub mod factor;
@@ -39,6 +40,7 @@ pub mod parallel;
 pub mod plan;
 mod product;
 pub mod recurrence;
+mod recycle;
 pub mod reflections;
 pub mod scalar;
 pub mod sequential;

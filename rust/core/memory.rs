@@ -1,10 +1,11 @@
 //! Workspace memory that reports exhaustion instead of aborting.
 
-use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
+use std::alloc::Layout;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use crate::error::{Error, Result};
+use crate::recycle;
 use crate::scalar::Scalar;
 
 /// Alignment of every buffer: one cache line, one AVX-512 register.
@@ -24,29 +25,26 @@ unsafe impl<T: Scalar> Sync for Buffer<T> {}
 impl<T: Scalar> Buffer<T> {
     /// `len` zeros.
     pub fn zeroed(len: usize) -> Result<Self> {
-        let oom = Error::OutOfMemory { bytes: len.saturating_mul(size_of::<T>()) };
-        let layout = Self::layout(len).ok_or_else(|| oom.clone())?;
-        // SAFETY: the layout's size is at least ALIGNMENT; an all-zero bit pattern is the number zero.
-        let ptr = unsafe { alloc_zeroed(layout) };
-        NonNull::new(ptr.cast()).map(|ptr| Self { ptr, len }).ok_or(oom)
+        let mut buffer = Self::scratch(len)?;
+        buffer.fill(T::ZERO);
+        Ok(buffer)
     }
 
-    /// `len` numbers that the caller overwrites before reading them. Small buffers are zeroed all the same (cheap,
-    /// deterministic); large ones would pay for touching every page twice.
+    /// `len` numbers that the caller overwrites before reading them. Small buffers are zeroed all the same: cheap, and
+    /// deterministic.
     pub fn scratch(len: usize) -> Result<Self> {
-        if len * size_of::<T>() <= 1 << 16 {
-            return Self::zeroed(len);
-        }
         let oom = Error::OutOfMemory { bytes: len.saturating_mul(size_of::<T>()) };
         let layout = Self::layout(len).ok_or_else(|| oom.clone())?;
-        // SAFETY: as above; callers write before they read, and any bit pattern is a number.
-        let ptr = unsafe { alloc(layout) };
-        NonNull::new(ptr.cast()).map(|ptr| Self { ptr, len }).ok_or(oom)
+        let mut buffer = NonNull::new(recycle::take(layout).cast()).map(|ptr| Self { ptr, len }).ok_or(oom)?;
+        if layout.size() <= 1 << 12 {
+            buffer.fill(T::ZERO);
+        }
+        Ok(buffer)
     }
 
     fn layout(len: usize) -> Option<Layout> {
         let bytes = len.checked_mul(size_of::<T>())?.max(ALIGNMENT);
-        Layout::from_size_align(bytes, ALIGNMENT).ok()
+        Layout::from_size_align(bytes, ALIGNMENT).ok().map(recycle::rounded)
     }
 
     /// Address of the first element, for kernels.
@@ -64,7 +62,7 @@ impl<T: Scalar> Drop for Buffer<T> {
     fn drop(&mut self) {
         let layout = Self::layout(self.len).expect("it was allocated with this layout");
         // SAFETY: allocated with the same layout.
-        unsafe { dealloc(self.ptr.as_ptr().cast(), layout) }
+        unsafe { recycle::give(self.ptr.as_ptr().cast(), layout) }
     }
 }
 
@@ -124,9 +122,14 @@ impl<T> Shared<T> {
 
 /// `len` copies of `value` in a vector whose allocation can fail.
 pub fn filled<T: Clone>(len: usize, value: T) -> Result<Vec<T>> {
+    filled_with(len, || value.clone())
+}
+
+/// `len` values of `make` in a vector whose allocation can fail.
+pub fn filled_with<T>(len: usize, make: impl FnMut() -> T) -> Result<Vec<T>> {
     let mut vector = Vec::new();
     vector.try_reserve_exact(len).map_err(|_| Error::OutOfMemory { bytes: len.saturating_mul(size_of::<T>()) })?;
-    vector.resize(len, value);
+    vector.resize_with(len, make);
     Ok(vector)
 }
 

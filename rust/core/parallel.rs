@@ -3,10 +3,11 @@
 //! What a task computes never depends on the number of threads, so results are bitwise equal for any number of them.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rayon::ThreadPool;
 
@@ -15,18 +16,29 @@ use crate::kernel::dispatch::InstructionSet;
 
 /// Work below this many flops runs on the calling thread: waking another one costs about as much time.
 const WORTH_A_THREAD: usize = 8_000_000;
-/// Work above this many flops (a few hundredths of a second) is watched for interruption even on a single thread.
-const WORTH_WATCHING: usize = 2_000_000_000;
 /// How often the caller is asked whether to stop.
 const POLL_EVERY: Duration = Duration::from_millis(50);
 
-/// The flag that long tasks look at once per block of work.
-pub struct Cancel(AtomicBool);
+/// What long tasks look at once per block of work: whether they are still wanted.
+pub struct Cancel<'a> {
+    cancelled: &'a AtomicBool,
+    /// On the calling thread alone: the way to ask, and when that was done last.
+    poll: Option<RefCell<(&'a mut dyn FnMut() -> bool, Instant)>>,
+}
 
-impl Cancel {
+impl Cancel<'_> {
     /// `Err(Interrupted)` once the caller asked to stop.
     pub fn check(&self) -> Result<()> {
-        if self.0.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+        if let Some(poll) = &self.poll {
+            let (poll, last) = &mut *poll.borrow_mut();
+            if last.elapsed() >= POLL_EVERY {
+                *last = Instant::now();
+                if poll() {
+                    self.cancelled.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+        if self.cancelled.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }
 }
 
@@ -73,54 +85,125 @@ impl<'a> Context<'a> {
         &mut self,
         count: usize,
         flops: usize,
-        task: &(dyn Fn(usize, &Cancel) -> Result<()> + Sync),
+        task: &(dyn Fn(usize, &Cancel<'_>) -> Result<()> + Sync),
     ) -> Result<()> {
-        let cancel = Cancel(AtomicBool::new(false));
-        let workers = if flops < WORTH_A_THREAD { 1 } else { num_threads().min(count) };
-        if self.nested || (workers <= 1 && flops < WORTH_WATCHING) {
-            return (0..count).try_for_each(|i| task(i, &cancel));
+        self.run_phases(&[count], flops, &|_, i, cancel| task(i, cancel))
+    }
+
+    /// Runs `task(phase, 0), .., task(phase, counts[phase] - 1)` for one phase after the other: every task of a phase has
+    /// ended before the next phase begins. Threads join once, not once a phase.
+    pub fn run_phases(
+        &mut self,
+        counts: &[usize],
+        flops: usize,
+        task: &(dyn Fn(usize, usize, &Cancel<'_>) -> Result<()> + Sync),
+    ) -> Result<()> {
+        let widest = counts.iter().copied().max().unwrap_or(0);
+        let workers = if self.nested || flops < WORTH_A_THREAD { 1 } else { num_threads().min(widest).max(1) };
+        let cancelled = AtomicBool::new(false);
+        let cancel = Cancel { cancelled: &cancelled, poll: Some(RefCell::new((&mut *self.poll, Instant::now()))) };
+        if workers == 1 {
+            let tasks = counts.iter().enumerate().flat_map(|(phase, &count)| (0..count).map(move |i| (phase, i)));
+            return tasks.into_iter().try_for_each(|(phase, i)| task(phase, i, &cancel));
         }
-        let pool = pool()?;
-        let next = AtomicUsize::new(0);
-        let failure: Mutex<Option<(usize, Error)>> = Mutex::new(None);
-        let running = (Mutex::new(workers.max(1)), Condvar::new());
-        pool.in_place_scope(|scope| {
-            for _ in 0..workers.max(1) {
-                scope.spawn(|_| {
-                    loop {
-                        let i = next.fetch_add(1, Ordering::Relaxed);
-                        if i >= count {
-                            break;
-                        }
-                        let outcome = catch_unwind(AssertUnwindSafe(|| task(i, &cancel)))
-                            .unwrap_or_else(|panic| Err(Error::Internal(message(panic.as_ref()))));
-                        if let Err(error) = outcome {
-                            cancel.0.store(true, Ordering::Relaxed);
-                            let mut first = failure.lock().unwrap_or_else(PoisonError::into_inner);
-                            if first.as_ref().is_none_or(|(at, _)| i < *at) {
-                                *first = Some((i, error));
-                            }
-                            break;
-                        }
-                    }
-                    *running.0.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-                    running.1.notify_one();
-                });
+        let team = Team::new(counts, workers, task, &cancelled)?;
+        pool()?.in_place_scope(|scope| {
+            for _ in 1..workers {
+                scope.spawn(|_| team.work(&Cancel { cancelled: &cancelled, poll: None }));
             }
-            let mut left = running.0.lock().unwrap_or_else(PoisonError::into_inner);
-            while *left > 0 {
-                let (guard, timeout) = running.1.wait_timeout(left, POLL_EVERY).unwrap_or_else(PoisonError::into_inner);
-                left = guard;
-                if timeout.timed_out() {
-                    drop(left);
-                    if (self.poll)() {
-                        cancel.0.store(true, Ordering::Relaxed);
-                    }
-                    left = running.0.lock().unwrap_or_else(PoisonError::into_inner);
-                }
+            team.work(&cancel);
+            while !team.wait(POLL_EVERY) {
+                let _ = cancel.check(); // the others look at what it finds
             }
         });
-        match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        team.outcome()
+    }
+}
+
+/// Threads that go through phases of tasks together. Whoever is free takes the next task; a thread that comes late joins
+/// in wherever the others are, and nobody waits for it.
+struct Team<'a> {
+    task: &'a (dyn Fn(usize, usize, &Cancel<'_>) -> Result<()> + Sync),
+    phases: Vec<Phase>,
+    cancelled: &'a AtomicBool,
+    /// The error to report, and which task's it is.
+    failure: Mutex<Option<((usize, usize), Error)>>,
+    /// Threads that have not left yet.
+    running: (Mutex<usize>, Condvar),
+}
+
+struct Phase {
+    count: usize,
+    next: AtomicUsize,
+    done: AtomicUsize,
+}
+
+impl<'a> Team<'a> {
+    fn new(
+        counts: &[usize],
+        workers: usize,
+        task: &'a (dyn Fn(usize, usize, &Cancel<'_>) -> Result<()> + Sync),
+        cancelled: &'a AtomicBool,
+    ) -> Result<Self> {
+        let mut phases = Vec::new();
+        phases.try_reserve_exact(counts.len()).map_err(|_| Error::OutOfMemory { bytes: size_of_val(counts) })?;
+        phases.extend(counts.iter().map(|&count| Phase {
+            count,
+            next: AtomicUsize::new(0),
+            done: AtomicUsize::new(0),
+        }));
+        Ok(Self { task, phases, cancelled, failure: Mutex::new(None), running: (Mutex::new(workers), Condvar::new()) })
+    }
+
+    fn work(&self, cancel: &Cancel<'_>) {
+        let cancelled = || cancel.check().is_err();
+        for (number, phase) in self.phases.iter().enumerate() {
+            while !cancelled() {
+                let i = phase.next.fetch_add(1, Ordering::Relaxed);
+                if i >= phase.count {
+                    break;
+                }
+                let outcome = catch_unwind(AssertUnwindSafe(|| (self.task)(number, i, cancel)))
+                    .unwrap_or_else(|panic| Err(Error::Internal(message(panic.as_ref()))));
+                if let Err(error) = outcome {
+                    self.fail((number, i), error);
+                }
+                phase.done.fetch_add(1, Ordering::Release);
+            }
+            let last = number + 1 == self.phases.len();
+            let mut spins = 0_u32;
+            while !last && phase.done.load(Ordering::Acquire) < phase.count && !cancelled() {
+                // The last tasks of a phase are about to end: to sleep would take longer. A thread that has lost its
+                // processor gets it back.
+                spins += 1;
+                if spins.is_multiple_of(1 << 10) { std::thread::yield_now() } else { std::hint::spin_loop() }
+            }
+        }
+        *self.running.0.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.running.1.notify_one();
+    }
+
+    /// Keeps the error of the first failing task and stops the others, whose interruption is no news.
+    fn fail(&self, at: (usize, usize), error: Error) {
+        self.cancelled.store(true, Ordering::Relaxed);
+        let rank = |at, error: &Error| (*error == Error::Interrupted, at);
+        let mut kept = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.as_ref().is_none_or(|(before, other)| rank(at, &error) < rank(*before, other)) {
+            *kept = Some((at, error));
+        }
+    }
+
+    /// Whether all threads have left, after waiting for at most `time`.
+    fn wait(&self, time: Duration) -> bool {
+        let running = self.running.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if *running == 0 {
+            return true;
+        }
+        *self.running.1.wait_timeout(running, time).unwrap_or_else(PoisonError::into_inner).0 == 0
+    }
+
+    fn outcome(self) -> Result<()> {
+        match self.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some((_, error)) => Err(error),
             None => Ok(()),
         }
@@ -191,10 +274,10 @@ fn pool() -> Result<Arc<ThreadPool>> {
     let threads = num_threads();
     let mut pool = process().pool.lock().unwrap_or_else(PoisonError::into_inner);
     match &*pool {
-        Some(pool) if pool.current_num_threads() == threads => Ok(pool.clone()),
+        Some(pool) if pool.current_num_threads() == (threads - 1).max(1) => Ok(pool.clone()),
         _ => {
             let fresh = rayon::ThreadPoolBuilder::new()
-                .num_threads(threads)
+                .num_threads((threads - 1).max(1)) // the calling thread is one of them
                 .thread_name(|i| format!("householder-{i}"))
                 .build()
                 .map_err(|e| Error::Internal(format!("cannot start {threads} threads: {e}")))?;

@@ -29,16 +29,19 @@ impl Method {
 }
 
 /// For one application to `rows` vectors, forward or backward. Depends on the shape alone.
-pub fn for_application(n: usize, k: usize, rows: usize) -> Method {
-    // Flops: reflections 4nk a row, at the speed of memory rather than of FMAs; compact WY nk^2 for V*V and k^3/3 for S
-    // once, then 4nk + 2k^2 a row; dense 2n^2 k once, then 2n^2 a row.
-    if rows * 4 <= k || k <= 2 {
-        Method::Reflections
-    } else if 4 * k > 2 * n && rows * (4 * k - 2 * n) > 2 * n * k {
-        Method::Dense
-    } else {
-        Method::Wy
-    }
+pub fn for_application(_n: usize, k: usize, rows: usize) -> Method {
+    // Flops a row: 4k(n - k/2) for both reflections, at the speed of memory, and blocks of them, at the speed of FMAs once
+    // they are formed. That takes as long as reflections of 9 to 15 rows forward, 3 to 5 backward (n = 128 to 512). A
+    // matrix takes 2n^2 a row, never less, and has to be formed as well.
+    if rows <= 4 || k <= 2 { Method::Reflections } else { Method::Wy }
+}
+
+/// Reflections of a block of [`crate::blocks`], applied to `rows` vectors. Wide ones run faster, narrow ones are formed
+/// faster.
+pub fn block_width(k: usize, rows: usize) -> usize {
+    let widest = if rows < 512 { 32 } else { 64 };
+    let count = ((k + widest / 2) / widest).max(1);
+    k.div_ceil(count).next_multiple_of(16).max(16)
 }
 
 /// For a recurrence over `rows` states in all. Depends on the shape alone.

@@ -14,6 +14,8 @@ use crate::scalar::{Real, Scalar};
 pub struct Reflections<'a, T: Scalar> {
     n: usize,
     m: usize,
+    /// Distance between rows.
+    ld: usize,
     entries: &'a [T],
 }
 
@@ -32,7 +34,15 @@ impl<'a, T: Scalar> Reflections<'a, T> {
         if n.checked_mul(m) != Some(entries.len()) {
             return Err(Error::InvalidArgument(format!("u: expected {n} x {m} entries, got {}", entries.len())));
         }
-        Ok(Self { n, m, entries })
+        Ok(Self { n, m, ld: m, entries })
+    }
+
+    /// The reflections `begin..end`, which leave the first `begin` coordinates alone: a `U` of the others. `u_1` is not
+    /// one of them.
+    pub fn columns(self, begin: usize, end: usize) -> Self {
+        debug_assert!(begin < end && end <= self.count());
+        let entries = &self.entries[begin * self.ld + begin..];
+        Self { n: self.n - begin, m: end - begin, ld: self.ld, entries }
     }
 
     /// Size of the transformed vectors.
@@ -57,52 +67,66 @@ impl<'a, T: Scalar> Reflections<'a, T> {
 
     /// Row `i`, as stored.
     pub fn row(&self, i: usize) -> &'a [T] {
-        &self.entries[i * self.m..(i + 1) * self.m]
+        &self.entries[i * self.ld..i * self.ld + self.m]
     }
 
-    /// For each reflection the two factors `(scale, inverse)` with `u * scale * inverse` of norm one. `scale` is a power
-    /// of two that keeps the sum of squares from overflowing or underflowing; a column whose norm is zero or subnormal
-    /// gets zeros: it is the identity.
-    pub fn normalizers(&self, out: &mut [(f64, f64)]) -> Result<()> {
+    /// Writes the zeros above the diagonal of a gradient.
+    pub fn clear_above_diagonal(&self, grad_u: &mut [T]) {
+        for (i, row) in grad_u.chunks_mut(self.m).take(self.m).enumerate() {
+            row[i + 1..].fill(T::ZERO);
+        }
+    }
+
+    /// What makes each reflection's column a unit vector.
+    pub fn normalizers(&self) -> Result<Normalizers> {
         let k = self.count();
-        let mut scales = filled(k, 1.0)?;
+        let mut scale = filled(k, 1.0)?;
         // Squares of f32 numbers neither overflow nor vanish in f64: no scaling needed.
         if size_of::<T::Real>() == 8 {
-            scales.fill(0.0);
+            scale.fill(0.0);
             for i in 0..self.n {
-                for (largest, x) in scales[..k.min(i + 1)].iter_mut().zip(self.row(i)) {
+                for (largest, x) in scale[..k.min(i + 1)].iter_mut().zip(self.row(i)) {
                     let x = x.max_abs().to_f64();
                     if !(x <= *largest) {
                         *largest = x; // NaN stays: the comparison above is false for it ever after
                     }
                 }
             }
-            for scale in &mut scales {
+            for scale in &mut scale {
                 let ordinary = *scale > 0.0 && scale.is_finite();
                 *scale = if ordinary { power_of_two_below_inverse(*scale) } else { 1.0 };
             }
         }
-        let mut squares = filled(k, 0.0)?;
+        let mut inverse = filled(k, 0.0)?;
         InstructionSet::current().dispatch(
             #[inline(always)]
             || {
                 for i in 0..self.n {
-                    for ((square, scale), x) in squares[..k.min(i + 1)].iter_mut().zip(&scales).zip(self.row(i)) {
+                    for ((square, scale), x) in inverse[..k.min(i + 1)].iter_mut().zip(&scale).zip(self.row(i)) {
                         *square += x.widen().scale(*scale).abs2();
                     }
                 }
             },
         );
-        out.iter_mut().zip(scales.iter().zip(&squares)).for_each(|(out, (&scale, &square))| *out = (scale, square));
-        for o in &mut out[..k] {
-            let scaled_norm = o.1.sqrt();
-            let vanishing = scaled_norm < T::Real::MIN_POSITIVE.to_f64() * o.0;
+        for (square, scale) in inverse.iter_mut().zip(&mut scale) {
+            let scaled_norm = square.sqrt();
             // An infinite column has no direction: NaN, as its entries divided by its norm would be.
-            let inverse = if scaled_norm.is_finite() { 1.0 / scaled_norm } else { f64::NAN };
-            *o = if vanishing { (0.0, 0.0) } else { (o.0, inverse) };
+            *square = if scaled_norm.is_finite() { 1.0 / scaled_norm } else { f64::NAN };
+            if scaled_norm < T::Real::MIN_POSITIVE.to_f64() * *scale {
+                (*scale, *square) = (0.0, 0.0);
+            }
         }
-        Ok(())
+        Ok(Normalizers { scale, inverse })
     }
+}
+
+/// Two factors for each reflection: `u * scale * inverse` has norm one. `scale` is a power of two that keeps the sum of
+/// squares from overflowing or underflowing. A column whose norm is zero or subnormal gets zeros: it is the identity.
+pub struct Normalizers {
+    /// Powers of two.
+    pub scale: Vec<f64>,
+    /// Inverse norms of the scaled columns.
+    pub inverse: Vec<f64>,
 }
 
 /// The power of two in `(1 / (2 x), 1 / x]`, kept normal.
@@ -127,9 +151,8 @@ mod tests {
     fn columns_of_any_scale_are_normalised() {
         for scale in [1.0, 1e-300, 1e300, 1e-160, 1e160] {
             let u = [3.0 * scale, 0.0, 4.0 * scale, 2.0 * scale];
-            let mut factors = [(0.0, 0.0); 1];
-            Reflections::new(4, 1, &u).unwrap().normalizers(&mut factors).unwrap();
-            let v: Vec<f64> = u.iter().map(|x| x * factors[0].0 * factors[0].1).collect();
+            let factors = Reflections::new(4, 1, &u).unwrap().normalizers().unwrap();
+            let v: Vec<f64> = u.iter().map(|x| x * factors.scale[0] * factors.inverse[0]).collect();
             let norm: f64 = v.iter().map(|x| x * x).sum();
             assert!((norm - 1.0).abs() < 1e-15, "{scale}: {norm}");
         }
@@ -138,17 +161,14 @@ mod tests {
     #[test]
     fn infinite_columns_are_nan() {
         let u = [1.0, f64::INFINITY];
-        let mut factors = [(0.0, 0.0); 1];
-        Reflections::new(2, 1, &u).unwrap().normalizers(&mut factors).unwrap();
-        assert!(factors[0].1.is_nan());
+        assert!(Reflections::new(2, 1, &u).unwrap().normalizers().unwrap().inverse[0].is_nan());
     }
 
     #[test]
     fn vanishing_columns_are_identities() {
         let u = [0.0, f64::MIN_POSITIVE / 4.0];
-        let mut factors = [(1.0, 1.0); 1];
-        Reflections::new(2, 1, &u).unwrap().normalizers(&mut factors).unwrap();
-        assert_eq!(factors[0], (0.0, 0.0));
+        let factors = Reflections::new(2, 1, &u).unwrap().normalizers().unwrap();
+        assert_eq!((factors.scale[0], factors.inverse[0]), (0.0, 0.0));
     }
 
     #[test]

@@ -14,8 +14,8 @@ use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, Store};
 use crate::kernel::gemm::{Operand, Weights, gemm};
-use crate::memory::{Buffer, filled, padded};
-use crate::reflections::Reflections;
+use crate::memory::{Buffer, padded};
+use crate::reflections::{Normalizers, Reflections};
 use crate::scalar::Scalar;
 
 /// `V`, `N = -T^-1` and what leads back from gradients of `V` to gradients of `U`.
@@ -32,8 +32,7 @@ pub struct CompactWy<T: Scalar> {
     pub minus_s: Buffer<T>,
     /// `N*`, column-major, columns `ld_k` apart.
     pub minus_s_adjoint: Buffer<T>,
-    /// `(scale, inverse)` of each column, see [`Reflections::normalizers`].
-    normalizers: Vec<(f64, f64)>,
+    normalizers: Normalizers,
 }
 
 /// Blocks in which `S` is formed: within a block column by column, across blocks by products.
@@ -54,8 +53,7 @@ impl<T: Scalar> CompactWy<T> {
     pub fn unit_columns(u: Reflections<'_, T>) -> Result<Self> {
         let (n, k) = (u.n(), u.count());
         let (ld_n, ld_k) = (padded::<T>(n), padded::<T>(k));
-        let mut normalizers = filled(k, (0.0, 0.0))?;
-        u.normalizers(&mut normalizers)?;
+        let normalizers = u.normalizers()?;
         let mut v = Buffer::zeroed(k * ld_n)?;
         let mut v_adjoint = Buffer::zeroed(n * ld_k)?;
         InstructionSet::current().dispatch(
@@ -63,8 +61,9 @@ impl<T: Scalar> CompactWy<T> {
             || {
                 for (i, row) in v_adjoint.chunks_mut(ld_k.max(1)).enumerate().take(n) {
                     let filled = k.min(i + 1);
-                    for ((v, &x), &normalizer) in row[..filled].iter_mut().zip(&u.row(i)[..filled]).zip(&normalizers) {
-                        *v = unit(x, normalizer).conj();
+                    let from = u.row(i)[..filled].iter().zip(&normalizers.scale).zip(&normalizers.inverse);
+                    for (x, ((&from, &scale), &inverse)) in row.iter_mut().zip(from) {
+                        *x = normalized(from, scale, inverse).conj();
                     }
                 }
             },
@@ -125,8 +124,8 @@ impl<T: Scalar> CompactWy<T> {
         let v = if T::COMPLEX { v.ptr() } else { v_adjoint.ptr() };
         let mut t = Buffer::<T::Wide>::zeroed(k * ld_k)?;
         // Row block by row block, columns from the diagonal on; V is zero above its diagonal, so sums begin there.
-        for i0 in (0..k).step_by(BLOCK) {
-            let rows = BLOCK.min(k - i0);
+        for i0 in (0..k).step_by(BLOCK / 2) {
+            let rows = (BLOCK / 2).min(k - i0);
             let weights = Weights::strided(v_adjoint.ptr().wrapping_add(i0 * ld_k + i0), ld_k, n - i0);
             let operand = Operand::rows(v.wrapping_add(i0 * ld_k + i0), ld_k);
             let out = Columns::new(t.ptr_mut().wrapping_add(i0 * ld_k + i0), ld_k);
@@ -144,26 +143,33 @@ impl<T: Scalar> CompactWy<T> {
     /// is left as it is but for its zeros.
     pub fn write_gradient(&self, grad_v: &[T], u: Reflections<'_, T>, grad_u: &mut [T]) {
         let (m, ld_n) = (u.m(), self.ld_n());
+        u.clear_above_diagonal(grad_u);
         transpose(self.n, self.k, grad_v, ld_n, grad_u, m);
+        self.finish_gradient(0, grad_u, m);
+    }
+
+    /// Turns rows `begin..` of `dL/dV`, `ld` apart, into those of `dL/dU` in place.
+    pub fn finish_gradient(&self, begin: usize, grad: &mut [T], ld: usize) {
         InstructionSet::current().dispatch(
             #[inline(always)]
             || {
-                for (i, row) in grad_u.chunks_mut(m).enumerate() {
-                    let filled = self.k.min(i + 1);
-                    for (x, &normalizer) in row[..filled].iter_mut().zip(&self.normalizers) {
-                        *x = unit(*x, normalizer);
+                for (i, row) in grad.chunks_mut(ld).enumerate() {
+                    let filled = self.k.min(begin + i + 1);
+                    let factors = self.normalizers.scale.iter().zip(&self.normalizers.inverse);
+                    for (x, (&scale, &inverse)) in row[..filled].iter_mut().zip(factors) {
+                        *x = normalized(*x, scale, inverse);
                     }
-                    row[filled..].fill(T::ZERO);
+                    row[filled..self.k].fill(T::ZERO);
                 }
             },
         );
     }
 }
 
-/// `x * scale * inverse`, in double precision; zero for a vanishing column.
+/// An entry times its column's factors, in double precision.
 #[inline(always)]
-fn unit<T: Scalar>(x: T, (scale, inverse): (f64, f64)) -> T {
-    if inverse == 0.0 { T::ZERO } else { T::narrow(x.widen().scale(scale).scale(inverse)) }
+fn normalized<T: Scalar>(x: T, scale: f64, inverse: f64) -> T {
+    T::narrow(x.widen().scale(scale).scale(inverse))
 }
 
 /// `-T^-1` for an upper-triangular `T`, column-major.

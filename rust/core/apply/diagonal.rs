@@ -85,11 +85,6 @@ impl<T: Scalar> DiagonalSum<T> {
         }
     }
 
-    pub fn merge(&mut self, other: &Self) {
-        self.u1 += other.u1;
-        self.phases.iter_mut().zip(&other.phases).for_each(|(a, b)| *a += *b);
-    }
-
     pub fn write(&self, u: Reflections<'_, T>, grad_u: Option<&mut [T]>, grad_phases: Option<&mut [T::Real]>) {
         if let (Some(_), Some(grad_u)) = (u.u1(), grad_u) {
             grad_u[u.n() * u.m() - 1] = self.u1;

@@ -9,16 +9,21 @@
 //! ```
 //!
 //! `c = W* h` is the same with `N` and `N*` exchanged and `D*` last; its gradient exchanges the roles of `h` and `g`.
+//! Many reflections are several such forms one after the other ([`crate::blocks`]).
 
 mod backward;
 mod diagonal;
 mod forward;
-mod products;
+mod phases;
 
 pub use backward::{Gradients, backward};
 pub use diagonal::Diagonal;
 pub(crate) use diagonal::DiagonalSum;
 pub use forward::{forward, matrix};
+pub(crate) use phases::Pass;
 
-/// Vectors handled at a time: their intermediate results stay in the cache.
-pub(crate) const CHUNK: usize = 64;
+/// Fewest vectors of a task, and most that it handles at a time: their intermediate results stay in the cache.
+const TASK: usize = 8;
+const CHUNK: usize = 64;
+/// Most tasks of a pass over the vectors.
+const TASKS: usize = 64;

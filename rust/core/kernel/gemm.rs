@@ -249,3 +249,24 @@ pub unsafe fn gemm<T: Scalar, E: Epilogue<T>>(
 ) {
     gemm2(isa, rows, cols, [weights, Weights::none()], [operand, Operand::none()], epilogue);
 }
+
+/// [`gemm`] for a long sum over strided weights: in pieces, whose weights stay in the first-level cache while all columns
+/// pass.
+pub unsafe fn long_gemm<T: Scalar>(
+    isa: InstructionSet,
+    rows: usize,
+    cols: usize,
+    weights: Weights<T>,
+    operand: Operand<T>,
+    epilogue: &Store<T>,
+) {
+    const PIECE: usize = 128; // times four registers of 64 bytes: 32 KiB
+    let mut epilogue = *epilogue;
+    for begin in (0..weights.k).step_by(PIECE) {
+        let k = PIECE.min(weights.k - begin);
+        let piece = Weights { ptr: weights.ptr.wrapping_add(begin * weights.ld), k, ..weights };
+        let operand = Operand { ptr: operand.ptr.wrapping_add(begin * operand.step), ..operand };
+        gemm(isa, rows, cols, piece, operand, &epilogue);
+        epilogue.add = epilogue.out;
+    }
+}

@@ -12,7 +12,7 @@
 
 use super::Sequence;
 use super::sums::Sums;
-use super::transition::{Matrices, Transition};
+use super::transition::{Factors, Matrices, Transition};
 use crate::dense::transpose;
 use crate::error::{Error, Result};
 use crate::kernel::activation::Activation;
@@ -24,7 +24,6 @@ use crate::kernel::vector::activation_gradient;
 use crate::memory::{Buffer, Shared, advise_huge_pages, padded};
 use crate::parallel::{Cancel, Context};
 use crate::scalar::Scalar;
-use crate::wy::CompactWy;
 
 /// Rows of the ring, more or less: enough for the sums to run at full speed, few enough for the cache.
 const RING_ROWS: usize = 96;
@@ -74,8 +73,8 @@ pub fn backward<T: Scalar>(
     if let Some(grad_x) = gradients.x.as_deref_mut() {
         advise_huge_pages(grad_x);
     }
-    let wy = CompactWy::new(isa, sequence.u)?;
-    let matrices = Matrices::new(context, &wy, sequence)?;
+    let factors = Factors::new(context, sequence)?;
+    let matrices = Matrices::new(context, &factors, sequence)?;
     let back = matrices.transition(isa, n, !sequence.adjoint)?;
     let wants_u = gradients.u.is_some() || gradients.phases.is_some();
     let project = match (&matrices, tape) {
@@ -131,7 +130,7 @@ pub fn backward<T: Scalar>(
     if let Some(input_weight) = gradients.input_weight {
         transpose(n, d, &total.input, padded::<T>(n), input_weight, d);
     }
-    total.finish(context, &wy, sequence, gradients.u, gradients.phases)
+    total.finish(context, &factors, sequence, gradients.u, gradients.phases)
 }
 
 struct Run<'a, T: Scalar> {
@@ -165,7 +164,7 @@ struct Ring<T: Scalar> {
 
 impl<T: Scalar> Run<'_, T> {
     /// All steps of the sequences `slice.0..slice.1`, backwards.
-    fn slice(&self, slice: (usize, usize), sums: &mut Sums<T>, cancel: &Cancel) -> Result<()> {
+    fn slice(&self, slice: (usize, usize), sums: &mut Sums<T>, cancel: &Cancel<'_>) -> Result<()> {
         let (n, d, width) = (self.sequence.u.n(), self.sequence.d, self.rank);
         let steps = &self.sequence.steps;
         let (ld, ld_z) = (padded::<T>(n), padded::<T>(width));

@@ -1,7 +1,7 @@
 //! The states of a sequence.
 
 use super::Sequence;
-use super::transition::{Matrices, Transition};
+use super::transition::{Factors, Matrices, Transition};
 use crate::error::Result;
 use crate::kernel::activation::Activation;
 use crate::kernel::dispatch::InstructionSet;
@@ -11,7 +11,6 @@ use crate::kernel::pack::{Packed, pack};
 use crate::memory::{Buffer, Shared, advise_huge_pages, padded};
 use crate::parallel::{Cancel, Context};
 use crate::scalar::Scalar;
-use crate::wy::CompactWy;
 
 /// Steps between two looks at the cancel flag.
 const POLL_STEPS: usize = 64;
@@ -32,8 +31,8 @@ pub fn forward<T: Scalar>(
         advise_huge_pages(tape);
         Shared(tape.as_mut_ptr())
     });
-    let wy = CompactWy::new(isa, sequence.u)?;
-    let matrices = Matrices::new(context, &wy, sequence)?;
+    let factors = Factors::new(context, sequence)?;
+    let matrices = Matrices::new(context, &factors, sequence)?;
     let run = Run {
         isa,
         sequence,
@@ -65,7 +64,7 @@ struct Run<'a, T: Scalar> {
 
 impl<T: Scalar> Run<'_, T> {
     /// All steps of the sequences `slice.0..slice.1`.
-    fn slice(&self, slice: (usize, usize), cancel: &Cancel) -> Result<()> {
+    fn slice(&self, slice: (usize, usize), cancel: &Cancel<'_>) -> Result<()> {
         let Sequence { steps, activation, d, x, .. } = self.sequence;
         let (n, d) = (self.sequence.u.n(), *d);
         let scratch_ld = padded::<T>(self.rank);

@@ -1,6 +1,7 @@
 //! The parameter gradients of a slice of the batch, as sums over its rows, and what follows from their total.
 
 use super::Sequence;
+use super::transition::Factors;
 use crate::apply::Diagonal;
 use crate::dense::adjoint;
 use crate::error::Result;
@@ -9,7 +10,6 @@ use crate::kernel::activation::Activation;
 use crate::memory::{Buffer, filled, padded};
 use crate::parallel::Context;
 use crate::scalar::Scalar;
-use crate::wy::CompactWy;
 
 /// Sums over one slice of the batch, column-major with columns `padded(n)` apart; those not wanted are empty.
 pub struct Sums<T: Scalar> {
@@ -60,22 +60,26 @@ impl<T: Scalar> Sums<T> {
     pub fn finish(
         self,
         context: &mut Context<'_>,
-        wy: &CompactWy<T>,
+        factors: &Factors<T>,
         sequence: &Sequence<'_, T>,
         grad_u: Option<&mut [T]>,
         grad_phases: Option<&mut [T::Real]>,
     ) -> Result<()> {
-        let (u, n, k, ld) = (sequence.u, wy.n, wy.k, wy.ld_n());
-        if self.c2.is_empty() {
-            let mut outer = self.c1;
-            if outer.is_empty() {
-                return Ok(());
+        let (u, n) = (sequence.u, sequence.u.n());
+        let wy = match factors {
+            Factors::Dense(blocks) => {
+                let mut outer = self.c1;
+                if outer.is_empty() {
+                    return Ok(());
+                }
+                if sequence.adjoint {
+                    outer = adjoint(n, &outer)?;
+                }
+                return gradient::from_outer(context, blocks, u, &sequence.diagonal, outer, grad_u, grad_phases);
             }
-            if sequence.adjoint {
-                outer = adjoint(n, &outer)?;
-            }
-            return gradient::from_outer(context, wy, u, &sequence.diagonal, outer, grad_u, grad_phases);
-        }
+            Factors::LowRank(wy) => wy,
+        };
+        let (k, ld) = (wy.k, wy.ld_n());
         let Some(grad_u) = grad_u else { return Ok(()) };
         let (c1, mut c2) = if sequence.adjoint { (self.c2, self.c1) } else { (self.c1, self.c2) };
         let mut grad_u1 = None;

@@ -2,6 +2,7 @@
 
 use super::Sequence;
 use crate::apply::Diagonal;
+use crate::blocks::Blocks;
 use crate::dense::Dense;
 use crate::error::Result;
 use crate::gradient::v_n;
@@ -9,7 +10,7 @@ use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::pack::{Packed, pack};
 use crate::memory::{Buffer, padded};
 use crate::parallel::Context;
-use crate::plan::Method;
+use crate::plan::{Method, block_width};
 use crate::scalar::Scalar;
 use crate::wy::CompactWy;
 
@@ -34,11 +35,29 @@ pub enum Matrices<T: Scalar> {
     Dense(Dense<T>),
 }
 
+/// The reflections in the form that the method takes.
+pub enum Factors<T: Scalar> {
+    LowRank(CompactWy<T>),
+    Dense(Blocks<T>),
+}
+
+impl<T: Scalar> Factors<T> {
+    pub fn new(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> Result<Self> {
+        let u = sequence.u;
+        Ok(if sequence.method()? == Method::Dense {
+            Self::Dense(Blocks::new(context, u, block_width(u.count(), u.n()))?)
+        } else {
+            Self::LowRank(CompactWy::new(context.isa, u)?)
+        })
+    }
+}
+
 impl<T: Scalar> Matrices<T> {
-    pub fn new(context: &mut Context<'_>, wy: &CompactWy<T>, sequence: &Sequence<'_, T>) -> Result<Self> {
-        if sequence.method()? == Method::Dense {
-            return Ok(Self::Dense(Dense::new(context, wy, &sequence.diagonal)?));
-        }
+    pub fn new(context: &mut Context<'_>, factors: &Factors<T>, sequence: &Sequence<'_, T>) -> Result<Self> {
+        let wy = match factors {
+            Factors::Dense(blocks) => return Ok(Self::Dense(Dense::new(context, blocks, &sequence.diagonal)?)),
+            Factors::LowRank(wy) => wy,
+        };
         let (n, k, ld) = (wy.n, wy.k, wy.ld_n());
         let rank = sequence.u.m();
         let (mut p, mut q) = (Buffer::zeroed(rank * ld)?, Buffer::zeroed(rank * ld)?);

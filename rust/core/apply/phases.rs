@@ -1,0 +1,293 @@
+//! The backward pass through blocks of reflections, all threads on one block at a time.
+//!
+//! For each block, from the one applied last to the one applied first, `a` being its input and `b` the gradient of its output:
+//!
+//! ```text
+//! y = N V* a,    w = N* V* b,    M = sum y w*,    E_ij = M_ij (i > j), Re M_ii, conj(M_ji) (i < j)
+//! dL/dV = sum b y* + a w* + V E,      b <- b + V w
+//! ```
+//!
+//! A first sweep makes every `y`; the inputs `a` are then recovered block by block, `a = c - V y`, so that a single copy of the
+//! vectors suffices. Vectors are split over the threads where each is handled by itself, coordinates where the sums over
+//! all vectors are formed: nothing is summed per thread, and results do not depend on their number.
+
+use crate::blocks::{Blocks, Rows};
+use crate::error::Result;
+use crate::kernel::dispatch::InstructionSet;
+use crate::kernel::epilogue::{Columns, Store};
+use crate::kernel::gemm::{Operand, Weights, gemm};
+use crate::memory::{Buffer, Shared};
+use crate::parallel::{Context, slices};
+use crate::reflections::Reflections;
+use crate::scalar::Scalar;
+
+/// Coordinates of a task that forms sums, at least.
+const COORDINATES: usize = 32;
+/// Vectors of a task, at least.
+const VECTORS: usize = 8;
+/// Vectors and coordinates of a piece of a sum, and the distance between its vectors where they are brought together.
+const PIECE: usize = 64;
+const COLUMNS: usize = 64;
+const PACKED: usize = COLUMNS + 16;
+/// Most tasks of a phase.
+const TASKS: usize = 64;
+
+/// The vectors of a backward pass and where its results go.
+pub struct Pass<'a, T: Scalar> {
+    /// The reflections in blocks.
+    pub blocks: &'a Blocks<T>,
+    /// And as they were given.
+    pub u: Reflections<'a, T>,
+    /// `D h`: the input of the block applied first.
+    pub a: Rows<T>,
+    /// Room for as many vectors, where there are several blocks; may be `a` itself.
+    pub state: Rows<T>,
+    /// `dL/dc`.
+    pub b: Rows<T>,
+    /// `dL/da` of the first block; may be `b` itself. Without it only a single block is allowed.
+    pub q: Option<Rows<T>>,
+    /// `W_1 D h`, if wanted.
+    pub c: Option<Rows<T>>,
+    /// `dL/dU`, rows `u.m()` apart; above the diagonal it is left as it is.
+    pub grad_u: Option<Shared<T>>,
+    /// The first vectors of a batch, whose sums begin at zero, and the last ones, whose sums are complete.
+    pub part: (bool, bool),
+    /// Vector `i` of `a` is `e_i`, and only what `dL/dU` needs of `q` is formed.
+    pub identity: bool,
+}
+
+/// A step of the pass; vectors or coordinates are its tasks.
+#[derive(Clone, Copy)]
+enum Phase {
+    /// All blocks forward.
+    Sweep,
+    /// `b` behind the previous block, `a` before this one, and `w`.
+    Back(usize),
+    /// `E`.
+    Middle(usize),
+    /// `dL/dV`, and from it `dL/dU`.
+    Sum(usize),
+    /// `b` behind the last block.
+    Leave,
+}
+
+impl<T: Scalar> Pass<'_, T> {
+    /// Runs the whole pass.
+    pub fn run(self, context: &mut Context<'_>) -> Result<()> {
+        let isa = context.isa;
+        let (rows, p) = (self.a.count, self.blocks.list.len());
+        if p == 0 {
+            // SAFETY: as many vectors of n numbers each.
+            unsafe {
+                self.q.into_iter().for_each(|q| self.b.copy_to(q, self.blocks.n));
+                self.c.into_iter().for_each(|c| self.a.copy_to(c, self.blocks.n));
+            }
+            return Ok(());
+        }
+        let mut phases = vec![Phase::Sweep];
+        for block in 0..p {
+            phases.push(Phase::Back(block));
+            if self.grad_u.is_some() {
+                phases.extend([Phase::Middle(block), Phase::Sum(block)]);
+            }
+        }
+        if self.q.is_some() && !self.identity {
+            phases.push(Phase::Leave);
+        }
+        let bounds: Vec<Vec<usize>> = phases.iter().map(|&phase| self.bounds(phase)).collect();
+        let counts: Vec<usize> = bounds.iter().map(|bounds| bounds.len() - 1).collect();
+        let room = Room::new(self.blocks, rows)?;
+        let pass = Shared(std::ptr::from_ref(&self).cast_mut());
+        let flops = 14 * self.blocks.n * self.blocks.k * rows;
+        context.run_phases(&counts, flops, &|phase, task, cancel| {
+            cancel.check()?;
+            let (begin, end) = (bounds[phase][task], bounds[phase][task + 1]);
+            // SAFETY: within a phase tasks own disjoint vectors, or disjoint coordinates of dL/dU; what they share they
+            // only read. Phases follow one another.
+            unsafe {
+                let pass = &*pass.get();
+                match phases[phase] {
+                    Phase::Sweep => pass.sweep(isa, &room, begin, end),
+                    Phase::Back(block) => pass.back(isa, &room, block, begin, end),
+                    Phase::Middle(block) => pass.middle(isa, &room, block),
+                    Phase::Sum(block) => pass.sum(isa, &room, block, begin, end)?,
+                    Phase::Leave => pass.leave(isa, &room, p - 1, begin, end),
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// How a phase is split, by shape alone.
+    fn bounds(&self, phase: Phase) -> Vec<usize> {
+        let first = |block: usize| self.first_vector(block);
+        let vectors = |first: usize| -> Vec<usize> {
+            slices(self.a.count - first, VECTORS, TASKS).into_iter().map(|i| first + i).collect()
+        };
+        match phase {
+            Phase::Sweep | Phase::Leave => vectors(0),
+            Phase::Back(block) => vectors(first(block)),
+            Phase::Middle(_) => vec![0, 1],
+            Phase::Sum(block) => slices(self.blocks.list[block].wy.n, COORDINATES, TASKS),
+        }
+    }
+
+    /// Unit vectors before a block's first coordinate are not changed by it, nor do they contribute to its gradient.
+    fn first_vector(&self, block: usize) -> usize {
+        if self.identity { self.blocks.list[block].begin } else { 0 }
+    }
+
+    /// Makes every `y`, and the input of the block that is applied last; its output if wanted.
+    unsafe fn sweep(&self, isa: InstructionSet, room: &Room<T>, begin: usize, end: usize) {
+        let p = self.blocks.list.len();
+        let state = self.state.part(begin, end);
+        if p != 1 && self.a.ptr != self.state.ptr {
+            self.a.part(begin, end).copy_to(state, self.blocks.n);
+        }
+        for (i, block) in self.blocks.list.iter().enumerate().rev() {
+            let first = begin.max(self.first_vector(i));
+            if first >= end {
+                continue;
+            }
+            let source = if p == 1 { self.a } else { self.state }.part(first, end);
+            let y = room.y[i].part(first, end);
+            block.project(isa, source, room.z.part(first, end), y, false);
+            if i > 0 {
+                block.expand(isa, y, source, source);
+            } else if let Some(c) = self.c {
+                block.expand(isa, y, source, c.part(first, end));
+            }
+        }
+    }
+
+    unsafe fn back(&self, isa: InstructionSet, room: &Room<T>, i: usize, begin: usize, end: usize) {
+        let block = &self.blocks.list[i];
+        let of = |x: Rows<T>| x.part(begin, end);
+        let (y, z, w) = (of(room.y[i]), of(room.z), of(room.w));
+        let len = (end - begin) * y.ld;
+        if i > 0 {
+            self.leave(isa, room, i - 1, begin, end);
+            if self.grad_u.is_some() {
+                // a = c - V y
+                for j in 0..len {
+                    *z.ptr.add(j) = -*y.ptr.add(j);
+                }
+                block.expand(isa, z, of(self.state), of(self.state));
+            }
+        }
+        block.project(isa, of(self.gradient_of(i)), z, w, true);
+        if T::COMPLEX {
+            let [conjugate_y, conjugate_w] = room.conjugates(i).map(of);
+            for j in 0..len {
+                *conjugate_y.ptr.add(j) = (*y.ptr.add(j)).conj();
+                *conjugate_w.ptr.add(j) = (*w.ptr.add(j)).conj();
+            }
+        }
+    }
+
+    /// Where the gradient of the output of block `i` is.
+    fn gradient_of(&self, i: usize) -> Rows<T> {
+        self.q.filter(|_| i > 0).unwrap_or(self.b)
+    }
+
+    /// `b + V w` behind block `i`, for vectors `begin..end`.
+    unsafe fn leave(&self, isa: InstructionSet, room: &Room<T>, i: usize, begin: usize, end: usize) {
+        let block = &self.blocks.list[i];
+        let (from, to) = (self.gradient_of(i), self.gradient_of(i + 1));
+        block.expand(isa, room.w.part(begin, end), from.part(begin, end), to.part(begin, end));
+    }
+
+    unsafe fn middle(&self, isa: InstructionSet, room: &Room<T>, i: usize) {
+        let block = &self.blocks.list[i];
+        let (k, first, rows) = (block.wy.k, self.first_vector(i), self.a.count);
+        let [y, w] = [room.y[i], room.conjugates(i)[1]].map(|x| x.part(first, rows));
+        let (e, ld) = (room.e.ptr, room.e.ld);
+        let store = Store { out: Columns::new(e, ld), add: Columns::none() };
+        gemm(isa, k, k, Weights::strided(y.ptr, y.ld, y.count), Operand::rows(w.ptr, w.ld), &store);
+        for j in 0..k {
+            *e.add(j * ld + j) = T::from_real((*e.add(j * ld + j)).re());
+            for i in j + 1..k {
+                let below = *e.add(j * ld + i);
+                *e.add(i * ld + j) = below;
+                *e.add(j * ld + i) = below.conj();
+            }
+        }
+    }
+
+    /// Rows `begin..end` of the block's part of `dL/dU`.
+    unsafe fn sum(&self, isa: InstructionSet, room: &Room<T>, i: usize, begin: usize, end: usize) -> Result<()> {
+        let Some(grad_u) = self.grad_u else { return Ok(()) };
+        let block = &self.blocks.list[i];
+        let wy = &block.wy;
+        let (k, m, first, rows) = (wy.k, self.u.m(), self.first_vector(i), self.a.count);
+        let a = if self.blocks.list.len() == 1 { self.a } else { self.state };
+        let grad = |coordinate: usize| grad_u.get().add((block.begin + coordinate) * m + block.begin);
+        let mut packed = Buffer::<T>::scratch(if rows > PIECE { PIECE * PACKED } else { 0 })?;
+        for begin in (begin..end).step_by(COLUMNS) {
+            let count = COLUMNS.min(end - begin);
+            let out = Columns::new(grad(begin), m);
+            let mut add = if self.part.0 { Columns::none() } else { out };
+            for (vectors, weights) in [self.gradient_of(i), a].into_iter().zip(room.conjugates(i)) {
+                for row in (first..rows).step_by(PIECE) {
+                    let part = |x: Rows<T>| x.part(row, rows.min(row + PIECE));
+                    let (weights, mut vectors) = (part(weights), part(vectors.from(block.begin + begin)));
+                    if !packed.is_empty() {
+                        // Vectors that many numbers apart fall into few sets of the cache.
+                        let near = Rows::new(packed.ptr_mut(), PACKED, vectors.count);
+                        vectors.copy_to(near, count);
+                        vectors = near;
+                    }
+                    let operand = Operand::rows(vectors.ptr, vectors.ld);
+                    let weights = Weights::strided(weights.ptr, weights.ld, weights.count);
+                    gemm(isa, k, count, weights, operand, &Store { out, add });
+                    add = out;
+                }
+            }
+            let v = Operand::rows(wy.v.ptr().add(begin), wy.ld_n());
+            gemm(isa, k, count, Weights::strided(room.e.ptr, room.e.ld, k), v, &Store { out, add: out });
+        }
+        if self.part.1 {
+            let grad = std::slice::from_raw_parts_mut(grad(begin), (end - begin - 1) * m + k);
+            wy.finish_gradient(begin, grad, m);
+        }
+        Ok(())
+    }
+}
+
+/// Intermediate results, a row for each vector.
+struct Room<T: Scalar> {
+    /// `y` of each block.
+    y: Vec<Rows<T>>,
+    z: Rows<T>,
+    w: Rows<T>,
+    /// `conj(y)` and `conj(w)` of one block, for complex numbers.
+    conjugates: [Rows<T>; 2],
+    e: Rows<T>,
+    _memory: Vec<Buffer<T>>,
+}
+
+// SAFETY: tasks that run at the same time use different rows, or read only.
+unsafe impl<T: Scalar> Sync for Room<T> {}
+
+impl<T: Scalar> Room<T> {
+    fn new(blocks: &Blocks<T>, rows: usize) -> Result<Self> {
+        let ld = blocks.widest();
+        let mut memory = Vec::new();
+        let mut take = |rows: usize| -> Result<Rows<T>> {
+            let mut buffer = Buffer::scratch(rows * ld)?;
+            let view = Rows::new(buffer.ptr_mut(), ld, rows);
+            memory.push(buffer);
+            Ok(view)
+        };
+        let y = blocks.list.iter().map(|_| take(rows)).collect::<Result<_>>()?;
+        let conjugate = if T::COMPLEX { rows } else { 0 };
+        let (z, w) = (take(rows)?, take(rows)?);
+        let (conjugates, e) = ([take(conjugate)?, take(conjugate)?], take(ld)?);
+        Ok(Self { y, z, w, conjugates, e, _memory: memory })
+    }
+
+    /// `conj(y)` and `conj(w)`.
+    fn conjugates(&self, i: usize) -> [Rows<T>; 2] {
+        if T::COMPLEX { self.conjugates } else { [self.y[i], self.w] }
+    }
+}

@@ -1,0 +1,203 @@
+//! Many reflections as a product of blocks, each in its compact WY form:
+//!
+//! ```text
+//! W_1 = W_(1) W_(2) .. W_(p),     W_(b) = I + V N V*    on the coordinates from the block's first one on
+//! ```
+//!
+//! Next to a single compact WY form there is no `n x m x m` Gram matrix and no inverse of an `m x m` triangle, and a
+//! block leaves the coordinates before its first one alone: half of all work where `m = n`.
+
+use crate::error::Result;
+use crate::kernel::dispatch::InstructionSet;
+use crate::kernel::epilogue::{Columns, Store};
+use crate::kernel::gemm::{Operand, Weights, gemm, long_gemm};
+use crate::memory::{Buffer, Shared, padded};
+use crate::parallel::Context;
+use crate::reflections::Reflections;
+use crate::scalar::Scalar;
+use crate::wy::CompactWy;
+
+/// `count` vectors, `ld` numbers apart.
+pub struct Rows<T> {
+    /// First entry of the first vector.
+    pub ptr: *mut T,
+    /// Distance between vectors.
+    pub ld: usize,
+    /// Number of vectors.
+    pub count: usize,
+}
+
+impl<T> Clone for Rows<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Rows<T> {}
+
+impl<T> Rows<T> {
+    /// Vectors that are read, or written by whoever owns them.
+    pub fn new(ptr: *const T, ld: usize, count: usize) -> Self {
+        Self { ptr: ptr.cast_mut(), ld, count }
+    }
+
+    /// Vectors `begin..end`.
+    pub fn part(self, begin: usize, end: usize) -> Self {
+        Self { ptr: self.ptr.wrapping_add(begin * self.ld), ld: self.ld, count: end - begin }
+    }
+
+    /// Their coordinates from `begin` on.
+    pub fn from(self, begin: usize) -> Self {
+        Self { ptr: self.ptr.wrapping_add(begin), ..self }
+    }
+}
+
+impl<T: Copy> Rows<T> {
+    /// Copies the `n` coordinates of each vector, possibly to where they are. The caller owns both.
+    pub unsafe fn copy_to(self, to: Self, n: usize) {
+        for i in 0..self.count {
+            std::ptr::copy(self.ptr.add(i * self.ld), to.ptr.add(i * to.ld), n);
+        }
+    }
+}
+
+/// One block.
+pub struct Block<T: Scalar> {
+    /// Its first coordinate, which is the number of reflections before it.
+    pub begin: usize,
+    /// `V` and `N`, for the coordinates from `begin` on.
+    pub wy: CompactWy<T>,
+}
+
+impl<T: Scalar> Block<T> {
+    /// `y = N V* a` for each vector, or `N* V* a`; `z` is room for as many rows. The caller owns all three.
+    pub unsafe fn project(&self, isa: InstructionSet, a: Rows<T>, z: Rows<T>, y: Rows<T>, adjoint: bool) {
+        let (wy, a) = (&self.wy, a.from(self.begin));
+        let (k, ld) = (wy.k, wy.ld_k());
+        let middle = if adjoint { &wy.minus_s_adjoint } else { &wy.minus_s };
+        let store = |out: Rows<T>| Store { out: Columns::new(out.ptr, out.ld), add: Columns::none() };
+        let v_adjoint = Weights::strided(wy.v_adjoint.ptr(), ld, wy.n);
+        long_gemm(isa, k, a.count, v_adjoint, Operand::columns(a.ptr, a.ld), &store(z));
+        let middle = Weights::strided(middle.ptr(), ld, k);
+        gemm(isa, k, a.count, middle, Operand::columns(z.ptr, z.ld), &store(y));
+    }
+
+    /// `out = a + V y` for each vector, on the block's coordinates; `out` may be `a`. The caller owns all three.
+    pub unsafe fn expand(&self, isa: InstructionSet, y: Rows<T>, a: Rows<T>, out: Rows<T>) {
+        let (wy, a, out) = (&self.wy, a.from(self.begin), out.from(self.begin));
+        let v = Weights::strided(wy.v.ptr(), wy.ld_n(), wy.k);
+        let epilogue = Store { out: Columns::new(out.ptr, out.ld), add: Columns::new(a.ptr, a.ld) };
+        gemm(isa, wy.n, a.count, v, Operand::columns(y.ptr, y.ld), &epilogue);
+    }
+}
+
+/// All blocks, from the first reflection to the last.
+pub struct Blocks<T: Scalar> {
+    /// Size of the vectors.
+    pub n: usize,
+    /// Number of reflections.
+    pub k: usize,
+    /// The blocks.
+    pub list: Vec<Block<T>>,
+}
+
+impl<T: Scalar> Blocks<T> {
+    /// Forms blocks of `width` reflections.
+    pub fn new(context: &mut Context<'_>, u: Reflections<'_, T>, width: usize) -> Result<Self> {
+        let (n, k, isa) = (u.n(), u.count(), context.isa);
+        let count = k.div_ceil(width);
+        let mut formed: Vec<Option<CompactWy<T>>> = crate::memory::filled_with(count, || None)?;
+        let shared = Shared(formed.as_mut_ptr());
+        context.run(count, 4 * n * k * width, &|i, cancel| {
+            cancel.check()?;
+            let wy = CompactWy::new(isa, u.columns(i * width, k.min((i + 1) * width)))?;
+            // SAFETY: task i alone writes entry i.
+            unsafe { *shared.get().add(i) = Some(wy) };
+            Ok(())
+        })?;
+        let list = formed.into_iter().flatten().enumerate().map(|(i, wy)| Block { begin: i * width, wy }).collect();
+        Ok(Self { n, k, list })
+    }
+
+    /// Distance between rows of coefficients that suits every block.
+    pub fn widest(&self) -> usize {
+        self.list.first().map_or(0, |block| block.wy.ld_k())
+    }
+
+    /// `to = W_1 from` for each vector, or `W_1* from`; `to` may be `from`. The caller owns both.
+    pub unsafe fn apply(
+        &self,
+        isa: InstructionSet,
+        from: Rows<T>,
+        to: Rows<T>,
+        scratch: &mut Scratch<T>,
+        adjoint: bool,
+    ) {
+        let first = if adjoint { self.list.first() } else { self.list.last() };
+        let mut source = from;
+        if !first.is_some_and(|block| block.begin == 0) && from.ptr != to.ptr {
+            from.copy_to(to, self.n);
+            source = to;
+        }
+        for i in 0..self.list.len() {
+            let block = &self.list[if adjoint { i } else { self.list.len() - 1 - i }];
+            let (z, y) = (scratch.z(), scratch.y());
+            block.project(isa, source, z, y, adjoint);
+            block.expand(isa, y, source, to);
+            source = to;
+        }
+    }
+
+    /// `W_1`, column-major with columns `padded(n)` apart. Columns before a block's first coordinate are still unit vectors
+    /// when it is applied: it leaves them alone.
+    pub fn matrix(&self, context: &mut Context<'_>) -> Result<Buffer<T>> {
+        const TASK: usize = 24;
+        let (n, isa, ld) = (self.n, context.isa, padded::<T>(self.n));
+        let mut w = Buffer::<T>::zeroed(n * ld)?;
+        let tasks = n.div_ceil(TASK);
+        let shared = Shared(w.ptr_mut());
+        context.run(tasks, 2 * n * n * self.k, &|i, cancel| {
+            // The last columns take longest: they go first.
+            let end = n - i * TASK;
+            let begin = end.saturating_sub(TASK);
+            let mut scratch = Scratch::new(self, end - begin)?;
+            // SAFETY: tasks own disjoint columns.
+            unsafe {
+                let w = shared.get();
+                (begin..end).for_each(|j| *w.add(j * ld + j) = T::ONE);
+                for block in self.list.iter().rev().filter(|block| block.begin < end) {
+                    cancel.check()?;
+                    let first = begin.max(block.begin);
+                    let columns = Rows::new(w.add(first * ld), ld, end - first);
+                    block.project(isa, columns, scratch.z(), scratch.y(), false);
+                    block.expand(isa, scratch.y(), columns, columns);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(w)
+    }
+}
+
+/// Room for `z = V* a` and `y = N z` of some vectors.
+pub struct Scratch<T: Scalar> {
+    z: Buffer<T>,
+    y: Buffer<T>,
+    ld: usize,
+    rows: usize,
+}
+
+impl<T: Scalar> Scratch<T> {
+    /// For `rows` vectors.
+    pub fn new(blocks: &Blocks<T>, rows: usize) -> Result<Self> {
+        let ld = blocks.widest();
+        Ok(Self { z: Buffer::scratch(rows * ld)?, y: Buffer::scratch(rows * ld)?, ld, rows })
+    }
+
+    fn z(&mut self) -> Rows<T> {
+        Rows::new(self.z.ptr_mut(), self.ld, self.rows)
+    }
+
+    fn y(&mut self) -> Rows<T> {
+        Rows::new(self.y.ptr_mut(), self.ld, self.rows)
+    }
+}
