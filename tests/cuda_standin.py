@@ -3,16 +3,19 @@
 The emulator compiles the very sources that CuPy would be given, and unpacks the very arguments.
 """
 
+import re
 import sys
 from contextlib import nullcontext
 from functools import cache
+from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 
-from householder._cuda import device, kernels, library
+from householder._cuda import kernels
 from householder._cuda.arrays import Arrays
+from householder._cuda.instances import NONLINEARITIES, SOURCES
 
 sys.path.insert(0, str(Path(__file__).parent / "cuda"))
 import emulation
@@ -20,10 +23,16 @@ import emulation
 HAS_COMPILER = emulation.compiler() is not None
 
 
-@cache
 def emulated(name):
-    """The emulator with one kernel."""
-    return emulation.build([name])
+    """The emulator with a kernel, its other direction and its other nonlinearities, which cost little together."""
+    template, arguments = re.fullmatch(r"(.*)_(?:for|back)ward<(.*), \d>", name).groups()
+    return _build(template, arguments)
+
+
+@cache
+def _build(template, arguments):
+    names = product(("forward", "backward"), NONLINEARITIES.values())
+    return emulation.build([f"{template}_{direction}<{arguments}, {phi}>" for direction, phi in names])
 
 
 class RawModule:
@@ -32,7 +41,9 @@ class RawModule:
     made = 0
 
     def __init__(self, *, code, options, name_expressions):
-        assert code in {kernels.source(kernel) for kernel in kernels.SOURCES if kernel != "application"}
+        kernel = re.match(r"householder::([a-z]+)_", name_expressions[0]).group(1)
+        assert code == kernels.source(kernel)
+        assert kernel in SOURCES
         assert options == ("-std=c++17",)
         self.names = name_expressions
         RawModule.made += 1
@@ -85,17 +96,41 @@ class Stream(nullcontext):
         return Stream.capturing
 
 
-class Cupy:
-    """CuPy."""
+class CudaError(Exception):
+    """CuPy's ``CUDARuntimeError``."""
 
-    RawModule = RawModule
-    cuda = SimpleNamespace(Device=Device, Stream=Stream, get_current_stream=Stream)
+
+def cupy_module(devices=2):
+    """CuPy; ``devices`` is their number, or the error that asking for it raises."""
+
+    def count():
+        if isinstance(devices, str):
+            raise CudaError(devices)
+        return devices
+
+    runtime = SimpleNamespace(
+        CUDARuntimeError=CudaError,
+        getDeviceCount=count,
+        runtimeGetVersion=lambda: 13020,
+        driverGetVersion=lambda: 13010,
+        getDeviceProperties=lambda _: {
+            "name": b"Emulated",
+            "major": 9,
+            "minor": 0,
+            "multiProcessorCount": Device.multiprocessors,
+            "totalGlobalMem": 2**31,
+        },
+    )
+    module = ModuleType("cupy")
+    module.__version__ = "14.0"
+    module.RawModule = RawModule
+    module.cuda = SimpleNamespace(Device=Device, Stream=Stream, get_current_stream=Stream, runtime=runtime)
+    return module
 
 
 def install(monkeypatch, *, capability=90):
-    """Put CuPy, and a device of that compute capability, in their places; give the backend of NumPy arrays."""
-    monkeypatch.setattr(device, "cupy", lambda: Cupy)
-    monkeypatch.setattr(library, "cupy", lambda: Cupy)
+    """Put CuPy, and two devices of that compute capability, in their places; give the backend of NumPy arrays."""
+    monkeypatch.setitem(sys.modules, "cupy", cupy_module())
     monkeypatch.setattr(Device, "compute_capability", str(capability))
     monkeypatch.setattr(kernels, "_compiled", {})
     kernels.device_of.cache_clear()

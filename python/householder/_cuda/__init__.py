@@ -1,1 +1,15 @@
-"""The CUDA backend: which kernels there are, how they are compiled and how they are launched."""
+"""The CUDA backend: compact WY by matrix products of the array library, recurrences by kernels of ``cuda/``.
+
+==================  =============================================================
+``instances``       which kernels there are, and which one serves a shape
+``kernels``         their compilation and launch
+``library``         what NumPy, CuPy and torch name differently
+``algebra``         applications and gradients of parameters
+``recurrence``      sequences, forward and backward
+``arrays``          the backend of CuPy arrays
+``device``          CuPy and the devices it sees
+==================  =============================================================
+"""
+
+from householder._cuda.device import describe as describe
+from householder._cuda.recurrence import warm_up as warm_up

@@ -63,6 +63,9 @@ def describe() -> dict[str, str]:
             f"{properties['multiProcessorCount']} multiprocessors, {memory:.0f} GiB"
         )
     cache = Path(os.environ.get("CUPY_CACHE_DIR", "~/.cupy/kernel_cache")).expanduser()
+    from householder._cuda import kernels
+
+    found["kernels in use"] = "; ".join(kernels.compiled()) or "none so far"
     return {"CUDA": "available"} | found | {"kernel cache": str(cache)}
 
 

@@ -5,12 +5,13 @@ Written once for CuPy and torch. ``Sequence`` is validated; its arrays have the 
 """
 
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
 from householder._cuda import algebra, instances, kernels
 from householder._cuda.algebra import Form, Sums
+from householder._cuda.device import cupy
 from householder._cuda.kernels import Device
 from householder._cuda.library import Library
 from householder._types import Sequence, SequenceGradients
@@ -68,6 +69,41 @@ def choose(
         nonlinearity = CODE if nonlinearity == "modrelu" else nonlinearity
     method = "dense" if phases else method
     return Instance(device, *instances.plan(n, m, dtype, device.capability, method=method), dtype, nonlinearity, n, m)
+
+
+def warm_up(
+    n: int,
+    m: int,
+    dtype: str = "float32",
+    nonlinearity: str = "leaky_relu",
+    *,
+    phases: bool = False,
+    method: str = "auto",
+    device: int = 0,
+) -> None:
+    """Compile the kernels of a recurrence, forward and backward, before a CUDA graph is captured or a clock started.
+
+    Parameters
+    ----------
+    n, m : int
+        Shape of u.
+    dtype : {"float32", "float64", "complex64", "complex128"}
+    nonlinearity, method : str
+        As in :func:`householder.rnn_forward`.
+    phases : bool
+        Whether there will be phases.
+    device : int
+        Its number.
+
+    Raises
+    ------
+    ImportError, RuntimeError
+        There is no CuPy, or no device.
+    """
+    instance = choose(kernels.device_of(device), n, m, dtype, nonlinearity, phases=phases, method=method)
+    with cupy().cuda.Device(device):
+        for direction in get_args(instances.Direction):
+            kernels.get(device, *instance.names(direction))
 
 
 class Recurrence:

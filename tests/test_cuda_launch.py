@@ -1,0 +1,196 @@
+"""The CUDA path without a GPU: its Python side runs as it is, on host memory, and launches kernels in the emulator."""
+
+import inspect
+import re
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cuda_standin
+import householder as hh
+import test_backward
+import test_batch
+import test_forward
+import test_jvp
+import test_matrix
+import test_sequence
+from conftest import Backend, assert_close
+from householder import _api, _core, _cuda
+from householder._cuda import instances, kernels
+from householder._cuda.arrays import cupy_arrays
+from householder._cuda.recurrence import choose
+from test_sequence import ALL, Case, assert_gradients
+
+CUDA = Path(__file__).parents[1] / "cuda"
+
+pytestmark = pytest.mark.skipif(not cuda_standin.HAS_COMPILER, reason="the emulator needs a C++ compiler")
+
+
+@pytest.fixture(scope="module")
+def standin():
+    """A device of compute capability 9.0 for NumPy arrays."""
+    with pytest.MonkeyPatch.context() as monkeypatch, np.errstate(all="ignore"):
+        arrays = cuda_standin.install(monkeypatch)
+        monkeypatch.setitem(_api._BACKENDS, np.ndarray, arrays)
+        yield arrays
+
+
+@pytest.fixture(scope="module")
+def without_tiles():
+    """All shapes take the fallback: few kernels to compile for many tests."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(instances, "TILES", ())
+        yield
+
+
+@pytest.fixture(scope="module")
+def backend(standin, without_tiles):  # noqa: ARG001
+    return Backend("emulated", np.asarray, np.asarray)
+
+
+def _tests_of(*modules):
+    """Every test of a backend: it is repeated here."""
+    for module in modules:
+        for name, function in vars(module).items():
+            if name.startswith("test_") and "backend" in inspect.signature(function).parameters:
+                yield f"test_cuda_{name.removeprefix('test_')}", function
+
+
+globals().update(_tests_of(test_backward, test_batch, test_forward, test_jvp, test_matrix, test_sequence))
+
+
+def check(dtype, *sizes, method="auto", **options):
+    """States and gradients of a sequence against the step-by-step reference."""
+    case, every = Case(np.dtype(dtype), *sizes, **options), Backend("emulated", np.asarray, np.asarray)
+    h, grads = case.expected()
+    assert_close(case.forward(every, method=method), h, dtype, factor=1000)
+    assert_gradients(case.backward(every, h.astype(dtype), method=method), grads, dtype)
+
+
+TILES = {
+    "low rank, full tile": (64, 8),
+    "low rank, padded": (50, 5),
+    "low rank, one more": (65, 9),
+    "low rank, cluster": (200, 65),
+    "dense, full tile": (64, 33),
+    "dense, padded": (37, 37),
+    "dense, cluster": (130, 128),
+    "one number": (1, 1),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("n", "m"), TILES.values(), ids=list(TILES))
+def test_tiles_compute_what_the_reference_does(standin, dtype, n, m):  # noqa: ARG001
+    check(dtype, n, m, 3, 5, width=2, bias=True, nonlinearity="tanh")
+
+
+@pytest.mark.parametrize("nonlinearity", ALL)
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@pytest.mark.parametrize("transpose", [False, True])
+def test_every_nonlinearity_in_a_tile(standin, needs, dtype, nonlinearity, transpose):  # noqa: ARG001
+    needs(nonlinearity, np.dtype(dtype))
+    n = 64 if dtype == "float32" else 32  # the same kernels
+    check(dtype, n, n // 8, 4, 3, nonlinearity=nonlinearity, transpose=transpose)
+
+
+@pytest.mark.parametrize("m", [8, 40])
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("h0", ["batch", "shared", "none"])
+def test_packed_sequences_in_a_tile(standin, m, transpose, h0):  # noqa: ARG001
+    check("float32", 64, m, sizes=[6, 6, 3, 1, 1], batch=6, transpose=transpose, h0=h0)
+
+
+def test_u_1_is_one_more_column_of_low_rank(standin):  # noqa: ARG001
+    check("float32", 16, 16, method="wy")
+    check("float32", 16, 16, method="wy", transpose=True)
+
+
+def test_a_device_without_clusters_takes_other_kernels(monkeypatch):
+    with np.errstate(all="ignore"):
+        arrays = cuda_standin.install(monkeypatch, capability=75)
+        monkeypatch.setitem(_api._BACKENDS, np.ndarray, arrays)
+        check("float32", 200, 65, 2, 2)
+    assert {name.partition("_")[0] for _, name in kernels._compiled} == {"householder::fallback"}
+
+
+def test_sources_in_the_core_are_the_files():
+    files = {path.name: path.read_text() for path in CUDA.glob("*.cu*")}
+    assert _core.cuda_sources() == files
+    assert {name for names in instances.SOURCES.values() for name in names} == set(files)
+
+
+class TestKernelsOnDemand:
+    @pytest.fixture(autouse=True)
+    def _standin(self, monkeypatch):
+        cuda_standin.install(monkeypatch)
+        monkeypatch.setattr(cuda_standin.RawModule, "made", 0)
+
+    def test_are_compiled_once_for_each_instance_by_any_number_of_threads(self):
+        threads = [threading.Thread(target=_cuda.warm_up, args=(64, 8)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert cuda_standin.RawModule.made == 2
+        _cuda.warm_up(64, 7)  # the same tile
+        assert cuda_standin.RawModule.made == 2
+        _cuda.warm_up(64, 8, device=1)
+        assert cuda_standin.RawModule.made == 4
+        assert len(kernels.compiled()) == 4
+
+    def test_are_refused_while_a_graph_is_captured_unless_warmed_up(self, monkeypatch):
+        monkeypatch.setattr(cuda_standin.Stream, "capturing", True)
+        with pytest.raises(RuntimeError, match=r"not compiled yet, and a CUDA graph is being captured.*warm_up"):
+            _cuda.warm_up(64, 8)
+        monkeypatch.setattr(cuda_standin.Stream, "capturing", False)
+        _cuda.warm_up(64, 8)
+        monkeypatch.setattr(cuda_standin.Stream, "capturing", True)
+        _cuda.warm_up(64, 8)
+
+    def test_phases_need_w(self):
+        device = kernels.device_of(0)
+        assert choose(device, 32, 2, "complex64", "tanh", phases=True).dense
+        assert not choose(device, 32, 2, "complex64", "tanh").dense
+
+
+class TestWhatIsFound:
+    def test_no_cupy(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "cupy", None)
+        with pytest.raises(ImportError, match=r"need CuPy: pip install 'householder\[cuda13\]'"):
+            cupy_arrays()
+        found = _cuda.describe()
+        assert list(found) == ["CUDA"]
+        assert re.match(r"unavailable: .*pip install 'householder\[cuda13\]'", found["CUDA"])
+
+    @pytest.mark.parametrize(("devices", "reason"), [("no driver", "no driver"), (0, "the driver reports none")])
+    def test_no_device(self, monkeypatch, devices, reason):
+        monkeypatch.setitem(sys.modules, "cupy", cuda_standin.cupy_module(devices))
+        with pytest.raises(RuntimeError, match=f"no CUDA device can be used: {reason}"):
+            cupy_arrays()
+        found = _cuda.describe()
+        assert found["CUDA"] == f"unavailable: no CUDA device can be used: {reason}"
+        assert found["CUDA runtime of CuPy"] == "13.2"
+
+    def test_devices(self, monkeypatch):
+        cuda_standin.install(monkeypatch)
+        assert _cuda.describe()["kernels in use"] == "none so far"
+        _cuda.warm_up(64, 8, device=1)
+        found = _cuda.describe()
+        assert found["CUDA"] == "available"
+        assert found["device 1"] == "Emulated, compute capability 9.0, 3 multiprocessors, 2 GiB"
+        assert "on device 1, 64 registers" in found["kernels in use"]
+
+
+def test_arrays_of_other_libraries_are_refused(standin):  # noqa: ARG001
+    torch = pytest.importorskip("torch")
+    u = np.ones((4, 2))
+    with pytest.raises(TypeError, match=r"h is a torch\.Tensor, expected a numpy\.ndarray"):
+        hh.forward(u, torch.ones(4))
+    with pytest.raises(TypeError, match="h has dtype int64"):
+        hh.forward(u, np.ones(4, int))
+    with pytest.raises(TypeError, match="h has dtype float32 but u has dtype float64"):
+        hh.forward(u, np.ones(4, np.float32))

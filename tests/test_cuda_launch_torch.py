@@ -1,0 +1,127 @@
+"""What the operators of torch do with CUDA tensors, without a GPU: on host memory, kernels in the emulator."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import cuda_standin
+import householder.torch as ht
+from householder._cuda import instances, library
+from householder.torch.ops import _apply, _cuda, _matrix, _rnn
+from torch_cases import CASES
+
+pytestmark = pytest.mark.skipif(not cuda_standin.HAS_COMPILER, reason="the emulator needs a C++ compiler")
+
+F64 = torch.float64
+KERNELS = {
+    _apply: {"forward_op": _cuda.apply, "backward_op": _cuda.apply_backward},
+    _matrix: {"matrix_op": _cuda.matrix},
+    _rnn: {"forward_op": _cuda.rnn, "backward_op": _cuda.rnn_backward},
+}
+
+
+def results(function, inputs):
+    """The value and the gradients of all inputs."""
+    value = function(*inputs)
+    grad = torch.randn(value.shape, dtype=value.dtype, generator=torch.Generator().manual_seed(1))
+    return [value.detach(), *torch.autograd.grad(value, inputs, grad)]
+
+
+EXPECTED = {name: results(*case) for name, case in CASES.items()}
+
+
+@pytest.fixture
+def on_cuda(monkeypatch):
+    """CPU tensors take the way of CUDA tensors, on a device of compute capability 9.0 whose stream is number 42."""
+    cuda_standin.install(monkeypatch)
+    monkeypatch.setattr(instances, "TILES", ())  # few kernels to compile
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=42))
+    for module, kernels in KERNELS.items():
+        for name, kernel in kernels.items():
+            monkeypatch.setattr(module, name, kernel)
+        monkeypatch.setattr(module, "straight_to_cpu", lambda *_: False, raising=False)
+
+
+@pytest.mark.usefixtures("on_cuda")
+@pytest.mark.parametrize("name", CASES)
+def test_results_and_gradients_are_those_of_the_cpu(name):
+    with np.errstate(all="raise"):
+        for found, expected in zip(results(*CASES[name]), EXPECTED[name], strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.usefixtures("on_cuda")
+@pytest.mark.parametrize("nonlinearity", ["tanh", "oplu"])
+def test_layers_train(nonlinearity):
+    layer = ht.OrthogonalRNN(3, 8, 2, nonlinearity=nonlinearity, bidirectional=True, dtype=F64)
+    x = torch.randn(6, 4, 3, dtype=F64)
+    lengths = torch.tensor([6, 2, 5, 1])
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+    h, last = layer(packed)
+    (h.data.square().sum() + last.sum()).backward()
+    assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
+
+
+@pytest.mark.usefixtures("on_cuda")
+def test_half_inputs_come_back_in_their_type():
+    u, x = torch.randn(8, 3), torch.randn(5, 2, 8).bfloat16()
+    h, last = ht.rnn(u, x, nonlinearity="tanh")
+    assert h.dtype == last.dtype == torch.bfloat16
+    exact = ht.rnn(u.double(), x.double(), nonlinearity="tanh")[0]
+    torch.testing.assert_close(h.double(), exact, rtol=0, atol=0.01)
+
+
+@pytest.mark.usefixtures("on_cuda")
+def test_kernels_are_below_autocast_and_autograd():
+    u, h = torch.randn(64, 8, requires_grad=True), torch.randn(5, 64)
+    with torch.autocast("cpu", torch.bfloat16):
+        c = _cuda.apply(u, h, False, "wy")
+    assert c.dtype == torch.float32
+    assert not c.requires_grad
+    torch.testing.assert_close(c.double(), ht.apply(u.double(), h.double()), rtol=0, atol=1e-5)
+
+
+@pytest.mark.usefixtures("on_cuda")
+@pytest.mark.parametrize("steps", [0, 3])
+@pytest.mark.parametrize("batch", [0, 2])
+def test_nothing_to_do(steps, batch):
+    u, x = torch.randn(6, 2, requires_grad=True), torch.randn(steps, batch, 6, requires_grad=True)
+    h0 = torch.randn(batch, 6, requires_grad=True)
+    h, last = ht.rnn(u, x, h0)
+    assert h.shape == (steps, batch, 6)
+    (h.sum() + last.sum()).backward()
+    if not steps:
+        torch.testing.assert_close(last, h0)
+        torch.testing.assert_close(h0.grad, torch.ones_like(h0))
+    assert ht.apply(u, x).shape == x.shape
+
+
+def test_large_triangular_systems_are_halved(monkeypatch):
+    monkeypatch.setattr(library, "LARGEST_SOLVE", 4)
+    t = torch.randn(2, 23, 23, dtype=F64).triu(1) / 5 + torch.eye(23, dtype=F64) / 2
+    inverse = library.library_of(t).inverse_upper(t)
+    torch.testing.assert_close(inverse @ t, torch.eye(23, dtype=F64).expand(2, 23, 23))
+
+
+@pytest.mark.parametrize("name", ["apply", "apply_backward", "matrix", "rnn", "rnn_backward"])
+def test_every_operator_has_a_cuda_kernel(name):
+    assert torch._C._dispatch_has_kernel_for_dispatch_key(f"householder::{name}", "CUDA")
+
+
+def test_cuda_tensors_pass_the_door():
+    with FakeTensorMode():
+        u, x = torch.randn(8, 3, device="cuda"), torch.randn(5, 2, 8, device="cuda")
+        results = [ht.apply(u, x), ht.matrix(u), *ht.rnn(u, x)]
+        assert all(result.is_cuda for result in results)
+        with pytest.raises(TypeError, match="x is on cpu but u is on cuda:0"):
+            ht.rnn(u, torch.randn(5, 2, 8))
+
+
+def test_tapes_have_the_size_that_fake_tensors_promise():
+    with FakeTensorMode():
+        u, x = torch.randn(8, 3, device="cuda"), torch.randn(5, 2, 8, device="cuda")
+        tape = _rnn.forward_op(u, x, *[None] * 6, "oplu", 0.1, False, "auto", True)[2]
+    assert tape.shape == (10, 3 + 1)  # 3 projections, 4 bytes
