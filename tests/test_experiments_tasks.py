@@ -89,7 +89,7 @@ def test_copying_is_measured_by_what_a_memoryless_model_reaches():
     knows_when[-10:, :, :8] = 0
     assert task.loss(knows_when, targets).item() == pytest.approx(10 * log(8) / 50)
     assert task.measure(knows_when, targets).item() == pytest.approx(1)
-    assert task.show(0.25) == "0.250 of the memoryless loss"
+    assert task.show(0.25) == "0.2500"
 
 
 @pytest.mark.parametrize("ahead", [1, 5])

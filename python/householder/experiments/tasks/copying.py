@@ -68,4 +68,4 @@ class Copy(GeneratedTask):
 
     @override
     def show(self, value: float) -> str:
-        return f"{value:.3f} of the memoryless loss"
+        return f"{value:.4f}"
