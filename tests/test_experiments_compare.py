@@ -1,0 +1,198 @@
+"""``householder compare`` and ``householder plot``: a grid of models and seeds, its table and its figure."""
+
+import csv
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from householder.experiments import cli
+from householder.experiments.compare import choose, summarise
+from householder.experiments.errors import UserError
+from householder.experiments.experiment import load_experiment, packaged_config
+from householder.experiments.models.rivals import count_parameters, resized, rival_settings
+from householder.experiments.outcome import Outcome
+from householder.experiments.plot import draw, find_runs, read_curves
+
+COMMAND = [sys.executable, "-c", "import sys; from householder.experiments.cli import main; sys.exit(main())"]
+GRID = ["compare", "digits", "--models", "srnn,usv", "--seeds", "2", "--epochs", "3"]
+CHANGES = ["--set", "models.usv.margin=0.2", "--set", "models.srnn.hidden_size=20", "--set", "checkpoint_seconds=0.1"]
+
+
+def start(*arguments):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([*COMMAND, *map(str, arguments)], text=True, start_new_session=True, **pipes)
+
+
+def finish(process):
+    out, err = process.communicate(timeout=300)
+    return process.returncode, out, err
+
+
+def results(directory):
+    return [
+        {name: value for name, value in outcome.items() if name != "seconds"}
+        for path in sorted(directory.glob("seed-*/results.json"))
+        for outcome in json.loads(path.read_text())
+    ]
+
+
+def digits(*changes):
+    return load_experiment(packaged_config("digits"), changes)
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("runs") / "grid"
+    status, out, err = finish(start(*GRID, *CHANGES, "--output", directory))
+    assert (status, err) == (0, "")
+    return directory, out
+
+
+def test_a_grid_leaves_a_table_and_a_figure(grid):
+    directory, out = grid
+    with (directory / "summary.csv").open(newline="") as file:
+        rows = {row["model"]: row for row in csv.DictReader(file)}
+    assert list(rows) == ["srnn", "usv"]
+    for model, row in rows.items():
+        metrics = [outcome["metric"] for outcome in results(directory) if outcome["model"] == model]
+        assert int(row["runs"]) == len(metrics) == 2
+        assert float(row["mean"]) == pytest.approx(sum(metrics) / 2)
+        assert [float(row["worst"]), float(row["best"])] == sorted(metrics)
+        assert f"{float(row['mean']):.4g}" in out
+    assert (directory / "comparison.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_seeds_differ_and_changes_reach_rivals(grid):
+    directory, _ = grid
+    experiments = [run.experiment for run in find_runs([directory])]
+    assert [experiment.seed for experiment in experiments] == [1, 2]
+    for experiment in experiments:
+        assert experiment.models["usv"].margin == 0.2
+        assert experiment.models["srnn"].hidden_size == 20
+    first, second = (outcome["train_loss"] for outcome in results(directory) if outcome["model"] == "usv")
+    assert first != second
+
+
+def test_a_killed_grid_resumes_to_the_same_metrics(grid, tmp_path):
+    process = start(*GRID, *CHANGES, "--output", tmp_path / "grid")
+    while not list(tmp_path.glob("grid/seed-1/*/checkpoint.pt")):
+        assert process.poll() is None, finish(process)
+        time.sleep(0.01)
+    process.kill()
+    finish(process)
+    time.sleep(1)  # the processes that train notice and end
+    status, out, err = finish(start("compare", "digits", "--resume", tmp_path / "grid"))
+    assert (status, err) == (0, "")
+    assert "srnn, usv; seeds 1, 2" in out
+    assert results(tmp_path / "grid") == results(grid[0])
+
+
+def test_plot_draws_comparisons_and_runs(grid, tmp_path, capsys):
+    directory, _ = grid
+    assert cli.main(["plot", str(directory), "--output", str(tmp_path / "all.svg")]) == 0
+    assert "all.svg" in capsys.readouterr().out
+    assert "</svg>" in (tmp_path / "all.svg").read_text()
+    assert cli.main(["plot", str(directory / "seed-2"), "--output", str(tmp_path / "one.png")]) == 0
+
+
+def test_curves_of_seeds_are_one_and_of_other_settings_another(grid, tmp_path):
+    directory, _ = grid
+    curves = read_curves(find_runs([directory]))
+    assert list(curves) == ["srnn", "usv"]
+    assert curves["usv"].over_seeds("train_loss").shape == (2, 3)
+    assert curves["usv"].over_seeds("validation_accuracy") is None
+    other = tmp_path / "other"
+    other.mkdir()
+    for path in (directory / "seed-1").rglob("*"):
+        if path.is_file() and path.suffix in (".csv", ".yaml"):
+            (other / path.parent.name).mkdir(exist_ok=True)
+            target = other / path.name if path.name == "config.yaml" else other / path.parent.name / path.name
+            target.write_text(path.read_text().replace("margin: 0.2", "margin: 0.5"))
+    curves = read_curves(find_runs([directory, other]))
+    assert list(curves) == ["srnn", "seed-1: usv", "seed-2: usv", "other: usv"]
+    assert len(curves["srnn"].columns) == 3
+
+
+@pytest.mark.parametrize("kind", rival_settings())
+def test_rivals_are_as_large_as_the_first_model(kind):
+    experiment = choose(digits(), [kind], [])
+    task = experiment.task.load()
+    wanted = count_parameters(digits().models["ornn"], task)
+    assert count_parameters(experiment.models[kind], task) == pytest.approx(wanted, rel=0.04)
+
+
+def test_models_of_the_experiment_stay_as_they_are():
+    experiment = choose(digits(), ["lstm", "urnn"], ["models.urnn.learning_rate=0.5", "models.urnn.hidden_size=11"])
+    assert experiment.models["lstm"] == digits().models["lstm"]
+    assert (experiment.models["urnn"].learning_rate, experiment.models["urnn"].hidden_size) == (0.5, 11)
+
+
+def test_all_is_every_kind():
+    changes = [f"models.{kind}.hidden_size=20" for kind in rival_settings() if kind not in digits().models]
+    assert set(choose(digits(), ["all"], changes).models) == set(rival_settings())
+
+
+def test_sizes_that_a_model_refuses_are_passed_over():
+    task = digits().task.load()
+    oplu = digits("models.ornn.nonlinearity=oplu").models["ornn"]
+    for parameters in (1000, 2500):
+        assert resized(oplu, task, parameters).hidden_size % 2 == 0
+
+
+@pytest.mark.parametrize("lower_is_better", [False, True])
+def test_a_summary_has_mean_deviation_and_extremes(lower_is_better):
+    outcomes = [
+        Outcome("a", 8, 100, 3, seconds, 0.1, metric, "m", "shown", "test", lower_is_better)
+        for metric, seconds in ((0.5, 1.0), (0.7, 2.0), (0.9, 6.0))
+    ]
+    (row,) = summarise(outcomes)
+    assert (row.runs, row.mean, row.seconds) == (3, pytest.approx(0.7), 3.0)
+    assert row.deviation == pytest.approx(0.2)
+    assert (row.worst, row.best) == ((0.9, 0.5) if lower_is_better else (0.5, 0.9))
+    assert summarise(outcomes[:1])[0].deviation is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compare", "digits", "--models", "ornn,gru"], "unknown model 'gru': there are ornn, lstm, srnn, ornn-soft"),
+        (["compare", "digits", "--seeds", "0"], "--seeds: expected a positive number, got '0'"),
+        (
+            ["compare", "digits", "--models", "urnn", "--set", "models.urnn.rate=1"],
+            "models.urnn.rate: there is no such",
+        ),
+        (["compare", "digits", "--models", "srnn", "--set", "models.urnn.rate=1"], "there is no 'urnn' to change"),
+        (["compare", "digits", "--resume", "nowhere"], "nowhere holds no comparison"),
+        (["compare", "digits", "--resume", "empty", "--seeds", "2"], "leave out --seeds"),
+        (["compare", "digits", "--output", "begun"], "begun holds a comparison already"),
+        (["plot", "empty"], "empty holds no run: there is no config.yaml"),
+        (["plot", "idle"], "there is nothing to draw: no run has completed an epoch"),
+        (["plot", "idle", "copying"], "the runs are of different tasks: copy, digits"),
+        (["train", "digits", "--devices", "0"], "--devices: expected a positive number"),
+        (["train", "digits", "--num-nodes", "2"], "--num-nodes 2 needs MASTER_ADDR"),
+    ],
+)
+def test_mistakes_are_answered_in_one_line(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("householder.experiments.processes.warm_up", lambda: None)
+    for folder in ("empty", "begun/seed-1", "idle", "copying"):
+        (tmp_path / folder).mkdir(parents=True)
+    digits().save(tmp_path / "idle" / "config.yaml")
+    load_experiment(packaged_config("copy")).save(tmp_path / "copying" / "config.yaml")
+    try:
+        status = cli.main(arguments)
+    except SystemExit as exit_:
+        status = exit_.code
+    out, err = capsys.readouterr()
+    assert status == 2
+    assert out == ""
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_figure_that_cannot_be_written_is_a_mistake(grid):
+    with pytest.raises(UserError, match="cannot write"):
+        draw(read_curves(find_runs([grid[0]])), grid[0] / "no" / "figure.png")
