@@ -1,7 +1,7 @@
 """Build the wheel and the source distribution and prove them: ``python tests/packaging/check.py``, some ten minutes.
 
-Needs what ``pip install --group packaging`` brings, and ``qemu-x86_64`` (Debian's ``qemu-user``) for processors that this
-one is not. Each environment is made from nothing and holds the wheel and the versions named, nothing else.
+Needs what ``pip install --group packaging`` brings, and ``qemu-x86_64`` (Debian's ``qemu-user``) for lesser processors
+than this one. Each environment is made from nothing and holds the wheel and the versions named, nothing else.
 """
 
 import argparse
