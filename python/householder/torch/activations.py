@@ -13,6 +13,8 @@ from householder.torch import expressions
 class OPLU(nn.Module):
     r"""Sort pairs of features: :math:`(x_i, x_{i+n/2}) \to (\max, \min)`. It keeps the norm, forward and backward.
 
+    The nonlinearity for deep networks and long sequences of orthogonal layers: gradients neither vanish nor explode.
+
     Shape: ``(..., n)`` with even n to ``(..., n)``.
 
     Raises
@@ -40,10 +42,12 @@ class OPLU(nn.Module):
 class ModReLU(nn.Module):
     r"""Add a learned bias to moduli, cut off at zero: :math:`(|z| + b)\, z / |z|` if :math:`|z| + b > 0`, else 0.
 
+    The nonlinearity for unitary layers: it changes moduli and leaves phases as they are.
+
     Parameters
     ----------
     num_moduli : int
-        Number k of complex features.
+        Number k of complex features, or of pairs of real ones.
     device, dtype
         Of the bias, which is real.
 

@@ -114,16 +114,17 @@ class Orthogonal(FrameLayer):
     in_features, out_features : int
         Sizes; ``out_features`` is ``in_features`` by default. n is the greater and k the smaller of them.
     num_reflections : int, optional
-        m, at most k; ``max(1, k // 8)`` by default. All orthogonal matrices, or frames, are reached with ``m = k``;
-        fewer cost less, in time as in parameters.
+        m, at most k; ``max(1, k // 8)`` by default. Time and parameters are in proportion to it. ``m = k`` reaches every
+        frame and every orthogonal matrix, ``m = n - 1`` every orthogonal matrix of one determinant.
     bias : bool
         Learn an additive bias.
     constraint : {"hard", "soft"}
         For ``num_reflections == in_features == out_features`` the last number ``u_1`` is the sign of the determinant,
-        up to :math:`(-1)^{n-1}`: "hard" makes it 1 or -1, "soft" lets it be anything in [-1, 1], and W is then not
-        orthogonal in one direction.
+        up to :math:`(-1)^{n-1}`: "hard" makes it 1 or -1, and the function jumps when training changes it; "soft" lets
+        it be anything in [-1, 1], smoothly, and W is then not orthogonal in one direction. Where the sign of the
+        determinant does not matter, ``m = n - 1`` avoids the choice.
     method : {"auto", "reflections", "wy", "dense"}
-        The algorithm, as in :func:`apply`.
+        The algorithm, as in :func:`apply`; "auto" takes the fastest for the shape.
     device, dtype
         Of the parameters.
 

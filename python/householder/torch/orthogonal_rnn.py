@@ -10,6 +10,8 @@ from householder.torch._recurrent import RecurrentCell, RecurrentLayer
 class OrthogonalRNNCell(RecurrentCell):
     r"""One step of an orthogonal recurrence: :math:`h' = \phi(W h + V x + b)`, W a product of m reflections.
 
+    For loops of one's own, where a step depends on more than the step before; :class:`OrthogonalRNN` is faster.
+
     Parameters
     ----------
     input_size, hidden_size : int
@@ -67,9 +69,11 @@ class OrthogonalRNN(RecurrentLayer):
         m, at most n, for all layers or for each; ``max(1, n // 8)`` by default. With leaky ReLU a small m
         remembers best, for W is then the identity in n - m directions; where the task is to copy, more is better.
     nonlinearity : {"leaky_relu", "relu", "tanh", "identity", "oplu", "modrelu"}
-        :math:`\phi`; OPLU and modReLU act on pairs ``(i, i + n/2)`` and keep norms, modReLU with a learned bias.
+        :math:`\phi`. The leaky ReLU is the paper's; "tanh" and "relu" are those of ``torch.nn.RNN`` and forget faster.
+        OPLU and modReLU act on pairs ``(i, i + n/2)``: OPLU exchanges them, so that neither states nor gradients lose
+        any norm, modReLU changes their moduli by a learned bias.
     negative_slope : float
-        Slope of the leaky ReLU.
+        Slope of the leaky ReLU: near 1 it remembers long, near 0 it is more of a nonlinearity.
     bias : bool
         Learn b; there is one for each cell (``torch.nn.RNN`` has two, which are redundant).
     batch_first : bool
@@ -79,18 +83,21 @@ class OrthogonalRNN(RecurrentLayer):
     bidirectional : bool
         Run over the reversed sequence as well, with parameters of its own.
     constraint : {"hard", "soft"}
-        What becomes of ``u_1`` when ``m == n``: 1 or -1, or a number in [-1, 1]; see :class:`Orthogonal`.
+        What becomes of ``u_1`` when ``m == n``: 1 or -1, or a number in [-1, 1]; :class:`Orthogonal` tells which to take.
     learn_h0 : bool
         Learn the initial state that is used where ``hx`` is not given; otherwise that is zero.
     method : {"auto", "wy", "dense"}
-        The algorithm, as in :func:`apply`.
+        The algorithm, as in :func:`apply`; "auto" takes the fastest for the shape.
     device, dtype
         Of the parameters.
 
     Attributes
     ----------
     cells : ModuleList of OrthogonalRNNCell
-        ``cells[D * layer + direction]``, D being 2 if bidirectional, else 1.
+        ``cells[D * layer + direction]``, D being 2 if bidirectional, else 1. Parameters are theirs, under the names of
+        :class:`OrthogonalRNNCell`.
+
+    Shape: ``(T, B, d)`` to ``(T, B, D n)`` and ``(D * num_layers, B, n)``, or as :meth:`forward` lists.
 
     Raises
     ------

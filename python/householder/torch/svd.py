@@ -22,13 +22,15 @@ class SVDLinear(nn.Module):
     in_features, out_features : int
         Sizes; ``out_features`` is ``in_features`` by default. k is the smaller of them.
     num_reflections : int, optional
-        Of P and of Q each, at most k; ``max(1, k // 8)`` by default.
+        Of P and of Q each, at most k; ``max(1, k // 8)`` by default. With k, and a margin wide enough, every weight is
+        reached.
     margin : float
-        r, in [0, 1).
+        r, in [0, 1): 0 keeps the weight orthogonal. A layer stretches gradients by factors from ``1 - r`` to ``1 + r``,
+        so deep networks want a small one.
     bias : bool
         Learn an additive bias.
     method : {"auto", "reflections", "wy", "dense"}
-        The algorithm, as in :func:`apply`.
+        The algorithm, as in :func:`apply`; "auto" takes the fastest for the shape.
     device, dtype
         Of the parameters.
 

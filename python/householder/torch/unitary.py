@@ -15,7 +15,7 @@ class Unitary(FrameLayer):
     r"""Compute :math:`y = W x + b` with a unitary weight: complex reflections times ``diag(exp(i theta))``.
 
     As :class:`Orthogonal`, for complex vectors: square weights are unitary, others are frames of orthonormal columns
-    or rows, and no matrix is formed.
+    or rows, and no matrix is formed. U(n) is connected, so that training reaches every weight without a jump.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class Unitary(FrameLayer):
     bias : bool
         Learn an additive, complex bias.
     method : {"auto", "reflections", "wy", "dense"}
-        The algorithm, as in :func:`apply`.
+        The algorithm, as in :func:`apply`; "auto" takes the fastest for the shape.
     device, dtype
         Of the parameters; ``dtype`` is the complex one, or its real part's.
 
@@ -73,6 +73,8 @@ class Unitary(FrameLayer):
 
 class UnitaryRNNCell(RecurrentCell):
     r"""One step of a unitary recurrence: :math:`h' = \phi(W h + V x + b)`, all of it complex.
+
+    For loops of one's own, where a step depends on more than the step before; :class:`UnitaryRNN` is faster.
 
     Parameters
     ----------
