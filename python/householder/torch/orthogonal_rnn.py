@@ -83,7 +83,8 @@ class OrthogonalRNN(RecurrentLayer):
     bidirectional : bool
         Run over the reversed sequence as well, with parameters of its own.
     constraint : {"hard", "soft"}
-        What becomes of ``u_1`` when ``m == n``: 1 or -1, or a number in [-1, 1]; :class:`Orthogonal` tells which to take.
+        What becomes of ``u_1`` when ``m == n``: 1 or -1, or a number in [-1, 1]; :class:`Orthogonal` tells which to
+        take.
     learn_h0 : bool
         Learn the initial state that is used where ``hx`` is not given; otherwise that is zero.
     method : {"auto", "wy", "dense"}
