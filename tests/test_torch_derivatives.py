@@ -14,6 +14,7 @@ cases = pytest.mark.parametrize(("function", "inputs"), CASES.values(), ids=CASE
 
 
 @cases
+@pytest.mark.filterwarnings("ignore:Please use .torch.vmap.:FutureWarning")  # older torch's own
 def test_gradients_agree_with_finite_differences(function, inputs):
     assert gradcheck(function, inputs, check_batched_grad=True, fast_mode=False)
 
