@@ -59,8 +59,8 @@ struct Dense {
   }
 
   // The entry at this thread's position of W s, given that of s.
-  template <class IO>
-  DEVICE S apply(S own, IO*) {
+  template <class Keep>
+  DEVICE S apply(S own, const Keep&) {
     S* state = states + (step & 1) * N;
     if constexpr (CLUSTER == 1) {
       if (owns) state[position] = own;

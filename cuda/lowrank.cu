@@ -30,7 +30,6 @@ struct LowRank {
   S p[LANE_ROWS][COLUMNS], q[SHARE];
   Barrier* arrived;
   S *state, *parts, *z;  // (ROWS); (2, CLUSTER, M), clusters only; (M)
-  int m;
   unsigned rank, step = 0;
   int position;
   bool owns;
@@ -49,7 +48,7 @@ struct LowRank {
     return (k / COLUMN_PACK * SHARES + share()) * COLUMN_PACK + k % COLUMN_PACK;
   }
 
-  DEVICE LowRank(const S* P, const S* Q, int n, int m) : m(m), rank(CLUSTER == 1 ? 0u : cluster_rank()) {
+  DEVICE LowRank(const S* P, const S* Q, int n, int m) : rank(CLUSTER == 1 ? 0u : cluster_rank()) {
     arrived = reinterpret_cast<Barrier*>(dynamic_shared());
     state = reinterpret_cast<S*>(dynamic_shared() + 128);
     z = state + ROWS;
@@ -76,9 +75,9 @@ struct LowRank {
     }
   }
 
-  // The entry at this thread's position of W s, given that of s. Leaves P' s at z_out, unless that is null.
-  template <class IO>
-  DEVICE S apply(S own, IO* z_out) {
+  // The entry at this thread's position of W s, given that of s. Calls keep(column, entry) for each entry of P' s, once.
+  template <class Keep>
+  DEVICE S apply(S own, const Keep& keep) {
     if (owns) state[position - static_cast<int>(rank) * ROWS] = own;
     block_sync();
     const S projected = project();
@@ -86,7 +85,7 @@ struct LowRank {
     if constexpr (CLUSTER == 1) {
       if (holds_sum<COLUMNS>(lane())) {
         z[column] = projected;
-        if (z_out && column < m) narrow(projected, z_out + column);
+        keep(column, projected);
       }
     } else {
       exchange(projected, column);
@@ -96,7 +95,7 @@ struct LowRank {
 #pragma unroll
         for (int r = 1; r < CLUSTER; ++r) sum += part[r * M];
         z[thread()] = sum;
-        if (z_out && rank == 0 && thread() < m) narrow(sum, z_out + thread());
+        if (rank == 0) keep(thread(), sum);
       }
       ++step;
     }

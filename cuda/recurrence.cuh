@@ -15,25 +15,30 @@ DEVICE void run_forward(Transition& transition, const Forward<S, IO>& call) {
   const bool inside = position < n, stores = inside && transition.owns;
   const Activation<PHI, S> phi(call.slope, call.phi_bias, position, n);
   const Steps steps = call.steps();
+  const long long stride = steps.batch * n;
   for (int b = transition.team(); b < call.B; b += transition.teams()) {
     const int length = steps.length(call.T, b);
-    long long row = steps.row(0, b);
     S state = entry<S>(call.h0, inside, static_cast<long long>(b) * n + i);
-    S x = entry<S>(call.x, inside, row * n + i);
+    long long at = steps.row(0, b) * n + i;
+    S x = entry<S>(call.x, inside, at);
     for (int t = 0; t < length; ++t) {
-      const long long next_row = steps.row(t + 1 < length ? t + 1 : t, b);
-      const S next_x = entry<S>(call.x, inside, next_row * n + i);
-      if (stores && t + PREFETCH_STEPS < length) prefetch(call.x + steps.row(t + PREFETCH_STEPS, b) * n + i);
-      const S a = transition.apply(state, call.z ? call.z + row * call.m : nullptr) + x;
+      const long long next_at = t + 1 < length ? at + steps.apart(t, 1, n, stride) : at;
+      const S next_x = entry<S>(call.x, inside, next_at);
+      if (stores && t + PREFETCH_STEPS < length) prefetch(call.x + at + steps.apart(t, PREFETCH_STEPS, n, stride));
+      const auto keep_z = [&](int column, S v) {
+        if (call.z && column < call.m) narrow(v, call.z + steps.row(t, b) * call.m + column);
+      };
+      const S a = transition.apply(state, keep_z) + x;
       if constexpr (PAIRED<PHI>) {
         bool exchanged = false;
         state = phi.paired(a, shuffle_xor(a, transition.partner_distance()), exchanged);
-        if (PHI == OPLU && stores && !phi.second && call.flags) call.flags[row * (n / 2) + position / 2] = exchanged;
+        if (PHI == OPLU && stores && !phi.second && call.flags)
+          call.flags[steps.row(t, b) * (n / 2) + position / 2] = exchanged;
       } else {
         state = phi.pointwise(a);
       }
-      if (stores) narrow(state, call.h + row * n + i);
-      row = next_row;
+      if (stores) narrow(state, call.h + at);
+      at = next_at;
       x = next_x;
     }
   }
@@ -46,24 +51,26 @@ DEVICE void run_backward(Transition& transition, const Backward<S, IO>& call) {
   const bool inside = position < n, stores = inside && transition.owns;
   Activation<PHI, S> phi(call.slope, call.phi_bias, position, n);
   const Steps steps = call.steps();
-  const auto flag = [&](long long row) { return PHI == OPLU && inside && call.flags[row * (n / 2) + position / 2]; };
+  const long long stride = steps.batch * n;
+  const auto flag = [&](int t, int b) {
+    return PHI == OPLU && inside && call.flags[steps.row(t, b) * (n / 2) + position / 2];
+  };
   for (int b = transition.team(); b < call.B; b += transition.teams()) {
     const int length = steps.length(call.T, b);
     const long long of_sequence = static_cast<long long>(b) * n + i;
-    long long row = steps.row(length - 1, b);
     S carried = entry<S>(call.grad_last, inside, of_sequence);
-    S g = entry<S>(call.grad_h, inside, row * n + i), h = entry<S>(call.h, inside, row * n + i);
-    bool exchanged = flag(row);
+    long long at = steps.row(length - 1, b) * n + i;
+    S g = entry<S>(call.grad_h, inside, at), h = entry<S>(call.h, inside, at);
+    bool exchanged = flag(length - 1, b);
     phi.grad_bias = 0;
     for (int t = length - 1; t >= 0; --t) {
-      const long long next_row = steps.row(t > 0 ? t - 1 : t, b);
-      const S next_g = entry<S>(call.grad_h, inside, next_row * n + i);
-      const S next_h = entry<S>(call.h, inside, next_row * n + i);
-      const bool next_exchanged = flag(next_row);
+      const long long next_at = t > 0 ? at - steps.apart(t - 1, 1, n, stride) : at;
+      const S next_g = entry<S>(call.grad_h, inside, next_at), next_h = entry<S>(call.h, inside, next_at);
+      const bool next_exchanged = flag(t > 0 ? t - 1 : 0, b);
       if (stores && t >= PREFETCH_STEPS) {
-        const long long at = steps.row(t - PREFETCH_STEPS, b) * n + i;
-        prefetch(call.h + at);
-        if (call.grad_h) prefetch(call.grad_h + at);
+        const long long ahead = at - steps.apart(t - PREFETCH_STEPS, PREFETCH_STEPS, n, stride);
+        prefetch(call.h + ahead);
+        if (call.grad_h) prefetch(call.grad_h + ahead);
       }
       S delta = g + carried;
       if constexpr (PAIRED<PHI>) {
@@ -72,9 +79,12 @@ DEVICE void run_backward(Transition& transition, const Backward<S, IO>& call) {
       } else {
         delta = phi.pointwise_gradient(delta, h);
       }
-      if (stores) narrow(delta, call.delta + row * n + i);
-      carried = transition.apply(delta, call.q ? call.q + row * call.m : nullptr);
-      row = next_row;
+      if (stores) narrow(delta, call.delta + at);
+      const auto keep_q = [&](int column, S v) {
+        if (call.q && column < call.m) narrow(v, call.q + steps.row(t, b) * call.m + column);
+      };
+      carried = transition.apply(delta, keep_q);
+      at = next_at;
       g = next_g;
       h = next_h;
       exchanged = next_exchanged;

@@ -7,6 +7,11 @@ struct Steps {
 
   DEVICE long long row(int t, int b) const { return (offsets ? offsets[t] : t * batch) + b; }
 
+  // How far apart in memory the same entry of states t and t + k is, n numbers each; `stride` is batch * n.
+  DEVICE long long apart(int t, int k, int n, long long stride) const {
+    return offsets ? (offsets[t + k] - offsets[t]) * n : k * stride;
+  }
+
   // Steps of sequence b. Since batches only shrink, it is running up to a step, found by bisection, and not after.
   DEVICE int length(int steps, int b) const {
     if (!offsets) return steps;

@@ -7,16 +7,14 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from itertools import cycle, islice
+from itertools import cycle
 from pathlib import Path
 
 import pytest
 
 from householder._cuda import instances
 
-HERE = Path(__file__).resolve().parent / "cuda"
-sys.path.insert(0, str(HERE))
-
+sys.path.insert(0, str(Path(__file__).parent / "cuda"))
 import cases
 import emulation
 import nvrtc
@@ -41,15 +39,13 @@ def dtypes(scalar):
 
 def selection():
     """(tile, dtype, nonlinearity) of the instances to compile: each tile once or, if asked for, in every way."""
-    everything = [
-        (tile, dtype, phi) for tile in instances.TILES for dtype in dtypes(tile.scalar) for phi in instances.NONLINEARITIES
-    ]
+    tiles, nonlinearities = instances.TILES, instances.NONLINEARITIES
     if EVERY:
-        return everything
-    turns = cycle(instances.NONLINEARITIES)
-    once = [(t, dtypes(t.scalar)[i % len(dtypes(t.scalar))], phi) for i, (t, phi) in enumerate(zip(instances.TILES, turns))]
-    smallest = [cases.tile(kernel, "float", 64, m) for kernel, m in (("lowrank", 8), ("dense", 64))]
-    return once + [(t, "float32", phi) for t in smallest for phi in instances.NONLINEARITIES]
+        return [(tile, dtype, phi) for tile in tiles for dtype in dtypes(tile.scalar) for phi in nonlinearities]
+    turns = zip(tiles, cycle(nonlinearities), strict=False)
+    once = [(tile, dtypes(tile.scalar)[i % len(dtypes(tile.scalar))], phi) for i, (tile, phi) in enumerate(turns)]
+    smallest = [cases.tile("lowrank", "float", 64, 8), cases.tile("dense", "float", 64)]
+    return once + [(tile, "float32", phi) for tile in smallest for phi in nonlinearities]
 
 
 @needs_nvrtc
@@ -148,14 +144,14 @@ def test_too_little_shared_memory_is_noticed():
 
 def run_sanitized(*arguments):
     """What the sanitizers and the checks have to say."""
-    command = [sys.executable, str(HERE / "sanitized.py"), *arguments]
+    command = [sys.executable, sanitized.__file__, *arguments]
     run = subprocess.run(command, env=sanitized.environment(), capture_output=True, text=True, check=False)
     assert (run.returncode == 0) == (run.stderr == ""), run.stderr
     return run.stderr
 
 
 def faults():
-    """Each wait of each kernel, once left out."""
+    """Each wait of each kernel, once left out; all but the last of a cluster, a matter of good order."""
     waits = {
         "lowrank.cu": {"block_sync();": 2, "cluster_sync();": 1, "barrier_wait(arrived + slot, parity);": 1},
         "dense.cu": {"block_sync();": 1, "cluster_sync();": 1, "barrier_wait(arrived + slot, parity);": 1},

@@ -66,7 +66,12 @@ def special() -> list[Case]:
         *(Case(t, 40, 6, dense=t is dense, sparse=True, **unpacked) for t in (low, dense, None)),
         *(Case(t, 8, 8, dense=t is dense, batch_sizes=(2,)) for t in (low, dense, None)),
         *(Case(t, 1, 1, dense=t is dense) for t in (low, dense, None)),
-        *(Case(None, n, m, dense=dense, scratch=dense) for n in (257, 300) for m in (33, 70) for dense in (False, True)),
+        *(
+            Case(None, n, m, dense=dense, scratch=dense)
+            for n in (257, 300)
+            for m in (33, 70)
+            for dense in (False, True)
+        ),
         Case(None, 70, 33, "float64", "oplu", scratch=True),
     ]
 

@@ -24,7 +24,6 @@ SOURCES = (
     "lowrank.cu",
     "dense.cu",
     "fallback.cu",
-    "application.cu",
 )
 OPTIMISED = ("-O1", "-march=native")
 SANITIZED = ("-O1", "-g", "-march=native", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
@@ -45,11 +44,11 @@ class Library:
         self._library.householder_emulated_error.restype = ctypes.c_char_p
 
     def set_schedule(self, order: int) -> None:
-        """Order of the threads: 0 forward, 1 in reverse, others random."""
+        """Order of the threads: 0 forward, 1 in reverse, 2 block by block, others random."""
         self._library.householder_emulated_schedule(order)
 
     def launch(self, name: str, grid: int, block: int, shared_bytes: int, args: Sequence[Any]) -> None:
-        """Run a kernel; ``args`` are NumPy scalars, ctypes values, addresses (int) or arrays, None for a null pointer."""
+        """Run a kernel; ``args`` are NumPy scalars, arrays, ctypes values, addresses (int), None for a null pointer."""
         values = [_value(arg) for arg in args]
         packed = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         self.launch_packed(name, grid, block, shared_bytes, ctypes.addressof(packed))
@@ -86,11 +85,11 @@ def build(names: Iterable[str], *, sanitize: bool = False, edit: Edit | None = N
 
 def build_path(names: Iterable[str], *, sanitize: bool = False, edit: Edit | None = None) -> Path:
     """Give the path of the shared library of :func:`build`."""
-    texts = {name: (CUDA / name).read_text() for name in SOURCES if (CUDA / name).exists()}
+    texts = {name: (CUDA / name).read_text() for name in SOURCES}
     if edit is not None:
         texts[edit[0]] = _edited(texts[edit[0]], *edit[1:])
     texts |= {name: (HERE / name).read_text() for name in HEADERS}
-    texts["kernels.cpp"] = _table([f for f in SOURCES if f in texts], sorted(set(names)))
+    texts["kernels.cpp"] = _table(SOURCES, sorted(set(names)))
     flags = SANITIZED if sanitize else OPTIMISED
     key = hashlib.sha256(repr((sorted(texts.items()), flags)).encode()).hexdigest()[:20]
     folder = Path(tempfile.gettempdir()) / f"householder-emulation-{os.getuid()}" / key
@@ -113,7 +112,7 @@ def _edited(text: str, old: str, new: str, number: int) -> str:
     return old.join(parts[: number + 1]) + new + old.join(parts[number + 1 :])
 
 
-def _table(sources: list[str], names: list[str]) -> str:
+def _table(sources: Sequence[str], names: list[str]) -> str:
     includes = "\n".join(f'#include "{name}"' for name in ("library.hpp", *sources))
     rows = "\n".join(f'    {{"{name}", {_extent(name)}, run<{name}>}},' for name in names)
     return f"""{includes}

@@ -1,7 +1,7 @@
 // CUDA threads on a CPU: what cuda/prims.cuh asks of a device, so that the kernels' source runs under g++ unchanged.
 //
 // Every thread of a block, or of a cluster of blocks, is a fiber on one OS thread. It runs until it has to wait for others;
-// which one goes on is a schedule: forward, in reverse, or in a random order. A kernel whose result depends on the
+// which one goes on is a schedule: forward, in reverse, block by block, or in a random order. A kernel whose result depends on the
 // schedule has a race. Shared memory has exactly the size of the launch (a sanitizer sees what exceeds it) and begins as NaN.
 // Messages between blocks arrive late and in random order. Waiting that can never end is an error. What this cannot show: weak memory order.
 #pragma once
@@ -92,7 +92,8 @@ struct Machine {
   Context host;
   Index grid;
   unsigned current = 0, turn = 0, running = 0;
-  std::size_t idle = 0;  // switches since anything happened
+  std::size_t idle = 0;   // switches since anything happened
+  std::size_t stuck = 0;  // the same, or since the last change of blocks
   std::string error;
   void (*kernel)(void**) = nullptr;
   void** arguments = nullptr;
@@ -103,7 +104,9 @@ struct Machine {
 };
 
 inline Machine machine;
-inline unsigned schedule = 0;
+inline unsigned schedule = 0;  // 0 forward, 1 in reverse, 2 block by block, others random
+
+inline void note_progress() { machine.idle = machine.stuck = 0; }
 
 inline std::uint64_t random_number() {
   std::uint64_t& x = machine.random;
@@ -129,33 +132,43 @@ inline void switch_context(Context& from, Context& to) {
   std::abort();
 }
 
+// The thread after this one in the order; or of this block, as long as it gets on.
+inline unsigned next_turn() {
+  const unsigned count = static_cast<unsigned>(machine.order.size());
+  if (schedule != 2) return (machine.turn + 1) % count;
+  const unsigned threads = count / static_cast<unsigned>(machine.blocks.size()), first = machine.turn / threads * threads;
+  if (++machine.stuck <= 2 * threads) return first + (machine.turn + 1) % threads;
+  machine.stuck = 0;
+  return (first + threads) % count;
+}
+
 inline void next_fiber() {
   Fiber& previous = machine.fiber();
   if (machine.running == 0) switch_context(previous.context, machine.host);
-  if (++machine.idle > 4 * machine.order.size()) fail("deadlock: threads wait for others that never come");
+  if (++machine.idle > 8 * machine.order.size()) fail("deadlock: threads wait for others that never come");
   do {
-    machine.turn = (machine.turn + 1) % machine.order.size();
+    machine.turn = next_turn();
   } while (machine.fibers[machine.order[machine.turn]].done);
   machine.current = machine.order[machine.turn];
   if (&machine.fiber() != &previous) switch_context(previous.context, machine.fiber().context);
 }
 
 inline void meet(Meeting& meeting) {
-  machine.idle = 0;
+  note_progress();
   if (++meeting.here == meeting.members) {
     meeting.here = 0;
     ++meeting.round;
     return;
   }
   for (const unsigned round = meeting.round; meeting.round == round;) next_fiber();
-  machine.idle = 0;
+  note_progress();
 }
 
 inline void complete_if_due(Barrier* barrier) {
   if (barrier->expected != 0 || barrier->bytes != 0) return;
   ++barrier->phase;
   barrier->expected = 1;
-  machine.idle = 0;
+  note_progress();
 }
 
 // Delivers some of the messages under way.
@@ -186,7 +199,7 @@ inline void run_fiber() {
   machine.fiber().done = true;
   --machine.block().running;
   --machine.running;
-  machine.idle = 0;
+  note_progress();
   next_fiber();
   std::abort();
 }
@@ -231,7 +244,7 @@ inline void set_order() {
   std::vector<unsigned>& order = machine.order;
   for (unsigned i = 0; i < order.size(); ++i) order[i] = i;
   if (schedule == 1) std::reverse(order.begin(), order.end());
-  if (schedule < 2) return;
+  if (schedule <= 2) return;
   for (std::size_t i = order.size() - 1; i > 0; --i) std::swap(order[i], order[random_number() % (i + 1)]);
 }
 
@@ -356,11 +369,11 @@ inline void barrier_wait(Barrier* barrier, unsigned parity) {
   while (barrier->phase % 2 == parity) {
     if (!emulator::machine.messages.empty()) {
       emulator::deliver();
-      emulator::machine.idle = 0;
+      emulator::note_progress();
     }
     if (barrier->phase % 2 == parity) emulator::next_fiber();
   }
-  emulator::machine.idle = 0;
+  emulator::note_progress();
 }
 
 template <class S>

@@ -66,7 +66,8 @@ def compile_kernels(code: str, names: list[str], architecture: str, *options: st
 def _lowered(nvrtc: ctypes.CDLL, program: ctypes.c_void_p, name: str) -> str:
     lowered = ctypes.c_char_p()
     failed = nvrtc.nvrtcGetLoweredName(program, name.encode(), ctypes.byref(lowered))
-    assert not failed and lowered.value, name
+    assert not failed, name
+    assert lowered.value is not None
     return lowered.value.decode()
 
 

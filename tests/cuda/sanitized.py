@@ -1,5 +1,6 @@
-"""Run cases under the address and undefined-behaviour sanitizers: ``python sanitized.py [bytes of shared memory to withhold]``.
+"""Run cases under the address and undefined-behaviour sanitizers.
 
+``python sanitized.py 4`` withholds 4 bytes of the shared memory of every launch.
 The sanitizer's runtime has to be loaded before Python; ``environment`` says how.
 """
 

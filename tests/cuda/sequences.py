@@ -8,10 +8,17 @@ from householder import reference, reference_sequence
 from householder._cuda import instances
 from householder._cuda.instances import Tile
 
-SCHEDULES = (0, 1, 2)
-"""Forward, in reverse, random."""
+SCHEDULES = (0, 1, 2, 3)
+"""Forward, in reverse, block by block, random."""
 
-TOLERANCE = {"float32": 3e-6, "complex64": 3e-6, "float64": 3e-14, "complex128": 3e-14, "float16": 2e-3, "bfloat16": 2e-2}
+TOLERANCE = {
+    "float32": 3e-6,
+    "complex64": 3e-6,
+    "float64": 3e-14,
+    "complex128": 3e-14,
+    "float16": 2e-3,
+    "bfloat16": 2e-2,
+}
 """Largest error, relative to the largest entry: a few roundings of the arrays' type at each of the few steps.
 
 modReLU's is ten times as large: its derivative takes the direction ``h / |h|`` of states close to zero.
@@ -114,9 +121,7 @@ class Problem:
         case, sizes = self.case, self.case.batch_sizes
         phi = reference_sequence.Nonlinearity(case.nonlinearity, 0.1, self.phi_bias)
         h = reference_sequence.rnn_forward(self.u, self.x, self.h0, sizes, phi)
-        grads = reference_sequence.rnn_backward(
-            self.u, self.x, self.h0, h, self.grad_h, self.grad_last, sizes, phi
-        )
+        grads = reference_sequence.rnn_backward(self.u, self.x, self.h0, h, self.grad_h, self.grad_last, sizes, phi)
         starts = np.cumsum([0, *sizes])
         before = np.concatenate(
             [self.h0 if t == 0 else h[starts[t - 1] : starts[t - 1] + size] for t, size in enumerate(sizes)]

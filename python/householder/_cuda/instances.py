@@ -42,7 +42,6 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "lowrank": ("prims.cuh", "activation.cuh", "rows.cuh", "recurrence.cuh", "lowrank.cu"),
     "dense": ("prims.cuh", "activation.cuh", "rows.cuh", "recurrence.cuh", "dense.cu"),
     "fallback": ("prims.cuh", "activation.cuh", "rows.cuh", "fallback.cu"),
-    "application": ("prims.cuh", "application.cu"),
 }
 """Files of ``cuda/`` that make up each module: joined in this order they are one translation unit without includes."""
 
@@ -88,7 +87,7 @@ class Tile:
 
     @property
     def register_budget(self) -> int:
-        """Registers set aside for a thread (one of 256 cannot be addressed); with 128, two blocks of 256 share an SM."""
+        """Registers set aside for a thread: 128 where that will do, since two blocks of 256 then share an SM."""
         return 128 if self.factor_registers <= 64 else 256
 
     @property
@@ -115,7 +114,7 @@ class Tile:
         return Launch(min(batch, resident) * self.cluster, self.threads, self.shared_bytes)
 
     def name(self, direction: Direction, dtype: str, nonlinearity: str) -> str:
-        """The C++ name expression of an instance; ``dtype`` is that of the arrays of states."""
+        """Give the C++ name expression of an instance; ``dtype`` is that of the arrays of states."""
         sizes = [self.n, self.threads, self.cluster] if self.kernel == "dense" else _lowrank_sizes(self)
         return _name(self.kernel, direction, dtype, sizes, nonlinearity)
 
@@ -130,7 +129,7 @@ def _name(kernel: str, direction: str, dtype: str, sizes: list[int], nonlinearit
 
 
 def fallback_name(direction: Direction, dtype: str, nonlinearity: str) -> str:
-    """The name expression of the kernel for every other shape."""
+    """Give the name expression of the kernel for every other shape."""
     return _name("fallback", direction, dtype, [], nonlinearity)
 
 
@@ -211,7 +210,7 @@ def prefers_dense(n: int, m: int) -> bool:
 
 
 def tile_for(kernel: Kernel, n: int, m: int, dtype: str, capability: int) -> Tile | None:
-    """The smallest tile of that kernel for real shapes ``(n, m)`` on a device; None where only the fallback will do."""
+    """Find the smallest tile of that kernel for real shapes ``(n, m)``; None where only the fallback will do."""
     for tile in TILES:
         fits = tile.n >= n and (kernel == "dense" or tile.m >= m)
         if tile.kernel == kernel and tile.scalar == SCALAR_OF[dtype] and fits and tile.runs_on(capability):
