@@ -6,6 +6,7 @@ import wave
 import numpy as np
 import pytest
 
+from householder.experiments import cli
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import load_experiment, packaged_config
 from householder.experiments.tasks.idx import read_idx
@@ -179,3 +180,9 @@ def test_bad_recordings_are_answered_in_one_line(content, message, tmp_path):
     with pytest.raises(UserError, match=message) as caught:
         load("audio", data=path, start=0)
     assert "\n" not in str(caught.value)
+
+
+def test_the_command_line_takes_any_path_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = cli._parser().parse_args(["train", "mnist", "--data", "2024: images # 1"])
+    assert load_experiment(packaged_config("mnist"), options.changes).task.data == tmp_path / "2024: images # 1"
