@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from householder import __version__
+from householder.commands import bench
 from householder.experiments.errors import UserError
 
 TASKS = ("addition", "audio", "chars", "copy", "digits", "mnist", "permuted-mnist")
@@ -109,6 +110,11 @@ def _plot_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _cost_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--models", metavar="A,B", help="only these kinds (default: all)")
+    parser.add_argument("--output", type=Path, default=Path("runs/cost"), metavar="DIR", help="default: runs/cost")
+
+
 def _experiment_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what every command that trains on a task takes."""
     parser.add_argument("task", choices=TASKS, metavar="TASK", help=f"one of: {', '.join(TASKS)}")
@@ -171,6 +177,19 @@ COMMANDS = (
         trains=True,
     ),
     Command("plot", "draw the learning curves of runs", _plot_arguments, "householder.experiments.plot:plot"),
+    Command(
+        "cost",
+        "measure a gradient step of each model as units and steps grow",
+        _cost_arguments,
+        "householder.experiments.cost:cost",
+    ),
+    Command(
+        "bench",
+        "measure this machine against torch, in a minute",
+        bench.add_arguments,
+        "householder.commands.bench:bench",
+    ),
+    Command("info", "say what this machine has", lambda _parser: None, "householder.commands.info:info"),
 )
 
 

@@ -1,0 +1,192 @@
+"""``householder cost``: how the time of one gradient step grows, model by model (the paper's Table 1, measured)."""
+
+import csv
+import time
+from argparse import Namespace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from pydantic import TypeAdapter
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from householder.experiments.errors import UserError
+from householder.experiments.models import AnyModel, ModelSettings
+from householder.experiments.models.rivals import rival_settings
+
+if TYPE_CHECKING:
+    from householder.experiments.tasks import Task
+
+SIZES = (32, 64, 128, 256, 512)
+LENGTHS = (32, 64, 128, 256, 512)
+MIDDLE_SIZE, MIDDLE_LENGTH = 128, 64
+_TASK = cast("Task", SimpleNamespace(input_size=1, output_size=1, every_step=False))
+_REPEATS = 5
+_PATIENCE_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is said of a model; n and m are numbers of units and reflections, T is the length of the sequence."""
+
+    search_space: str
+    norm: str
+    step: str
+
+
+CLAIMS: Mapping[str, Claim] = {
+    "ornn": Claim("m reflections; all of O(n) for m = n", "1", "T n m"),
+    "ornn-soft": Claim("O(n), one direction shrinking", "1", "T n²"),
+    "unitary": Claim("m reflections and phases; all of U(n) for m = n - 1", "1", "T n m"),
+    "lstm": Claim("gates", "-", "T n²"),
+    "srnn": Claim("any matrix", "any", "T n²"),
+    "urnn": Claim("a subset of U(n), 7 n numbers", "1", "T n log n"),
+    "rc-urnn": Claim("that of urnn", "1", "T n² + n² log n"),
+    "fc-urnn": Claim("U(n)", "1", "T n² + n³"),
+    "lie-rnn": Claim("U(n)", "1", "T n² + n³"),
+    "usv": Claim("singular values within r of 1", "1 + r", "T n² + n³"),
+}
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The time of one gradient step on one sequence, and the norm that W has after a few."""
+
+    model: str
+    size: int
+    length: int
+    seconds: float
+    norm: float | None
+
+
+def cost(options: Namespace) -> int:
+    """Measure as the command line says; return the exit status."""
+    kinds = list(CLAIMS) if options.models is None else options.models.split(",")
+    if unknown := [kind for kind in kinds if kind not in CLAIMS]:
+        raise UserError(f"unknown model {unknown[0]!r}: there are {', '.join(CLAIMS)}")
+    torch.set_num_threads(1)
+    try:
+        options.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write to {options.output}: {error.strerror}") from error
+    console = Console()
+    measured: list[Measurement] = []
+    for kind in kinds:
+        with console.status(f"{kind}: {len(measured)} measured"):
+            measured += measure_all(kind, SIZES, LENGTHS)
+    console.print(cost_table(measured))
+    write(measured, options.output / "cost.csv")
+    draw(measured, options.output / "cost.png")
+    console.print(f"table: {options.output / 'cost.csv'}\nfigure: {options.output / 'cost.png'}", highlight=False)
+    return 0
+
+
+def measure_all(kind: str, sizes: Iterable[int], lengths: Iterable[int]) -> list[Measurement]:
+    """Measure a kind of model over sizes, as far as patience goes, and over lengths of the sequence."""
+    measured: list[Measurement] = []
+    for size in sizes:
+        measured.append(measure(kind, size, MIDDLE_LENGTH))
+        if measured[-1].seconds > _PATIENCE_SECONDS:
+            break
+    known = {(each.size, each.length) for each in measured}
+    wanted = ((MIDDLE_SIZE, length) for length in lengths)
+    return measured + [measure(kind, *place) for place in wanted if place not in known]
+
+
+def measure(kind: str, size: int, length: int) -> Measurement:
+    """Time gradient steps, optimizer included, and keep the fastest."""
+    torch.manual_seed(0)
+    settings: ModelSettings = TypeAdapter(AnyModel).validate_python(_settings(kind, size))
+    model = settings.build(_TASK)
+    optimizer = settings.optimizer(model)
+    inputs = torch.randn(length, 1, 1)
+    seconds = []
+    for _ in range(_REPEATS + 1):
+        begun = time.perf_counter()
+        loss = model(inputs).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        seconds.append(time.perf_counter() - begun)
+        if seconds[-1] > _PATIENCE_SECONDS:
+            break
+    w = settings.transition(model)
+    norm = None if w is None else float(torch.linalg.matrix_norm(w.detach(), 2))
+    return Measurement(kind, size, length, min(seconds), norm)
+
+
+def exponent(measured: Iterable[Measurement], along: str) -> float:
+    """Return the power of ``"size"`` or ``"length"`` that the time grows with where it is largest."""
+    middle = ("length", MIDDLE_LENGTH) if along == "size" else ("size", MIDDLE_SIZE)
+    line = [each for each in measured if getattr(each, middle[0]) == middle[1]]
+    line.sort(key=lambda each: cast("int", getattr(each, along)))
+    before, last = line[-2:]
+    growth = np.log(last.seconds / before.seconds) / np.log(getattr(last, along) / getattr(before, along))
+    return float(growth)
+
+
+def cost_table(measured: Iterable[Measurement]) -> Table:
+    """Return what is claimed of each model beside what was measured."""
+    by_model: dict[str, list[Measurement]] = {}
+    for each in measured:
+        by_model.setdefault(each.model, []).append(each)
+    table = Table(box=box.SIMPLE_HEAD)
+    for heading in ("model", "norm", "step"):
+        table.add_column(heading)
+    for heading in ("norm found", "grows as n^", "as T^", f"ms at n = {MIDDLE_SIZE}, T = {MIDDLE_LENGTH}"):
+        table.add_column(heading, justify="right")
+    for kind, line in by_model.items():
+        claim = CLAIMS[kind]
+        middle = next(each for each in line if (each.size, each.length) == (MIDDLE_SIZE, MIDDLE_LENGTH))
+        table.add_row(
+            kind,
+            claim.norm,
+            claim.step,
+            "-" if middle.norm is None else f"{middle.norm:.4f}",
+            f"{exponent(line, 'size'):.1f}",
+            f"{exponent(line, 'length'):.1f}",
+            f"{1000 * middle.seconds:.2f}",
+        )
+    return table
+
+
+def write(measured: Iterable[Measurement], path: Path) -> None:
+    """Write a row for each measurement."""
+    rows = [asdict(each) for each in measured]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def draw(measured: Iterable[Measurement], path: Path) -> None:
+    """Draw the time of a step over n and over T, both axes logarithmic."""
+    measured = list(measured)
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    over_size, over_length = figure.subplots(1, 2, sharey=True)
+    for number, kind in enumerate(dict.fromkeys(each.model for each in measured)):
+        own = [each for each in measured if each.model == kind]
+        for axes, along, fixed in ((over_size, "size", "length"), (over_length, "length", "size")):
+            middle = MIDDLE_LENGTH if fixed == "length" else MIDDLE_SIZE
+            line = sorted((getattr(each, along), 1000 * each.seconds) for each in own if getattr(each, fixed) == middle)
+            axes.plot(*zip(*line, strict=True), "o-", color=f"C{number}", markersize=3, linewidth=1, label=kind)
+    over_size.set(xlabel=f"n (T = {MIDDLE_LENGTH})", ylabel="ms for one gradient step, B = 1")
+    over_length.set(xlabel=f"T (n = {MIDDLE_SIZE})")
+    for axes in (over_size, over_length):
+        axes.set(xscale="log", yscale="log")
+        axes.grid(alpha=0.3)
+    over_length.legend(fontsize="small", ncols=2)
+    figure.savefig(path, dpi=110)
+
+
+def _settings(kind: str, size: int) -> dict[str, Any]:
+    return {"kind": kind, "hidden_size": size} | rival_settings()[kind]
