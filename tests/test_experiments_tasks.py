@@ -150,3 +150,22 @@ def test_a_sound_is_drawn_over_the_true_one(tmp_path):
     assert np.mean((true - generated) ** 2) == pytest.approx(outcome.metric, rel=0.1)
     generated_sounds(tmp_path, [outcome], tmp_path / "generated.png")
     assert (tmp_path / "generated.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "changes"),
+    [
+        ("addition", "ornn", ("task.length=20", "task.iterations=4", "epochs=2")),
+        ("copy", "ornn", ("task.delay=5", "task.iterations=4", "epochs=2")),
+        ("audio", "lstm-250", ("epochs=8",)),
+    ],
+)
+def test_an_interrupted_run_ends_like_an_undisturbed_one(task, model, changes, tmp_path):
+    experiment = load_experiment(packaged_config(task), changes)
+    ends = []
+    for name, steps in (("whole", (8,)), ("parts", (1, 6, 8))):
+        for step in steps:
+            run = Run(experiment, model, tmp_path / name)
+            outcome = run.train(lambda _progress: None, lambda run=run, step=step: run.state.step >= step)
+        ends.append((outcome.metric, outcome.train_loss))
+    assert ends[0] == ends[1]
