@@ -1,0 +1,1 @@
+"""What ``householder info`` and ``householder bench`` do; ``householder.experiments.cli`` lists all commands."""

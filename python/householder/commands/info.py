@@ -1,0 +1,71 @@
+"""``householder info``: what this machine has and what the package makes of it."""
+
+import os
+import platform
+from argparse import Namespace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import householder
+from householder import _core, _cuda
+
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+PROCESSOR = Path("/proc/cpuinfo")
+
+
+def info(options: Namespace) -> int:  # noqa: ARG001
+    """Print the description of this machine; the exit status is 0."""
+    found = describe()
+    width = max(map(len, found))
+    for heading, text in found.items():
+        print(f"{heading:<{width}}  {text}")
+    return 0
+
+
+def describe() -> dict[str, str]:
+    """Say which versions are installed and what the kernels use, as ``{heading: text}``.
+
+    Examples
+    --------
+    >>> from householder.commands.info import describe
+    >>> describe()["instruction set"] in ("avx512", "avx2", "neon", "scalar")
+    True
+    """
+    return {
+        "householder": f"{householder.__version__}, {Path(householder.__file__).parent}",
+        "Python": f"{platform.python_version()}, {platform.platform()}",
+        "NumPy": _version("numpy"),
+        "torch": _version("torch"),
+        "processor": processor(),
+        "instruction set": _core.instruction_set() + _forced(),
+        "threads": f"{householder.get_num_threads()} of {os.cpu_count()} processors; torch's own in householder.torch",
+        "huge pages": _huge_pages(),
+    } | _cuda.describe()
+
+
+def processor() -> str:
+    """Name the processor."""
+    if PROCESSOR.exists():
+        for line in PROCESSOR.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _forced() -> str:
+    wanted = os.environ.get("HOUSEHOLDER_SIMD")
+    return f" (HOUSEHOLDER_SIMD={wanted})" if wanted else ""
+
+
+def _huge_pages() -> str:
+    if not HUGE_PAGES.exists():
+        return "not on this system"
+    setting = HUGE_PAGES.read_text().split("[")[1].split("]")[0]
+    return setting + (" (long sequences ask for them)" if setting == "madvise" else "")
