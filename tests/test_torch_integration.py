@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
 
 import householder.torch as ht
-from torch_oracle import IGNORE_JIT_WARNING
+from torch_oracle import IGNORE_INSTANCE_WARNING, IGNORE_JIT_WARNING
 
 LAYERS = {
     "Orthogonal": lambda: ht.Orthogonal(6, 6, 6, bias=True),
@@ -216,7 +216,7 @@ def test_fake_tensors_have_shapes_only(layer):
     assert (output.shape, output.dtype) == (expected.shape, expected.dtype)
 
 
-@pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
+@pytest.mark.filterwarnings(IGNORE_JIT_WARNING, IGNORE_INSTANCE_WARNING)
 def test_layers_compile_into_one_graph(layer):
     torch.compiler.reset()
     compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend="aot_eager")

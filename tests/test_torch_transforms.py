@@ -9,9 +9,9 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
 
 import householder.torch as ht
 from torch_cases import CASES
-from torch_oracle import IGNORE_JIT_WARNING, explicit_matrix, problem
+from torch_oracle import IGNORE_CONFIG_WARNING, IGNORE_INSTANCE_WARNING, IGNORE_JIT_WARNING, explicit_matrix, problem
 
-pytestmark = pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
+pytestmark = pytest.mark.filterwarnings(IGNORE_JIT_WARNING, IGNORE_INSTANCE_WARNING)
 cases = pytest.mark.parametrize(("function", "inputs"), CASES.values(), ids=CASES)
 
 
@@ -151,6 +151,7 @@ def test_compiled_transforms():
     torch.testing.assert_close(torch.compile(gradient, fullgraph=True, backend="aot_eager")(u, h), gradient(u, h))
 
 
+@pytest.mark.filterwarnings(IGNORE_CONFIG_WARNING)
 @pytest.mark.parametrize("layer", ["Orthogonal", "OrthogonalRNN"])
 def test_inductor_compiles_layers(layer):
     torch.compiler.reset()

@@ -7,6 +7,9 @@ NONLINEARITIES = ["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu"]
 
 # torch's own doing, when forward mode is first used
 IGNORE_JIT_WARNING = "ignore:.torch.jit.script. is deprecated"
+# torch's own doing, when older versions compile
+IGNORE_INSTANCE_WARNING = "ignore:.*should not be instantiated:DeprecationWarning"
+IGNORE_CONFIG_WARNING = "ignore:Skipping serialization:UserWarning"
 
 
 def explicit_matrix(u, phases=None):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from itertools import islice
 from math import sqrt
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -261,11 +260,12 @@ class RecurrentLayer(nn.Module):
         self, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None, reversal: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         initial = [None] * len(self.cells) if hx is None else hx.unbind(0)
-        cells = zip(self._cells(), initial, strict=True)
+        cells = list(zip(self._cells(), initial, strict=True))
         last: list[Tensor] = []
         for layer in range(self.num_layers):
             outputs = []
-            for direction, (cell, h0) in enumerate(islice(cells, self._directions)):
+            first = len(last)
+            for direction, (cell, h0) in enumerate(cells[first : first + self._directions]):
                 states, final = cell.run(_reverse(x, reversal) if direction else x, h0, batch_sizes)
                 outputs.append(_reverse(states, reversal) if direction else states)
                 last.append(final)
