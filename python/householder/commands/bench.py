@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 OURS = "householder"
-WARM_UP = 2
+WARM_UP = 1
 
 
 class Case(NamedTuple):
@@ -127,7 +127,7 @@ def measure(case: Case, seconds: float) -> dict[str, Figure]:
         calls[name] = lambda module=module, g=g: _results(module, x, g)  # type: ignore[misc]
     times: dict[str, list[float]] = {name: [] for name in calls}
     end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times[OURS]) < WARM_UP + 3:
+    while time.perf_counter() < end or len(times[OURS]) < WARM_UP + 2:
         for name, call in calls.items():
             begun = time.perf_counter()
             call()
@@ -149,10 +149,8 @@ def _results(module: "nn.Module", x: "Tensor", g: "Tensor") -> "list[Tensor]":
 
 
 def _error(results: "list[Tensor]", exact: "list[Tensor]") -> float:
-    return max(
-        float((a.double() - b).abs().max() / b.abs().max().clamp(min=1e-300))
-        for a, b in zip(results, exact, strict=True)
-    )
+    pairs = [(a.detach().double(), b.detach()) for a, b in zip(results, exact, strict=True)]
+    return max(float((a - b).abs().max() / b.abs().max().clamp(min=1e-300)) for a, b in pairs)
 
 
 def _draw(figures: dict[str, dict[str, Figure]], path: Path) -> None:
@@ -171,7 +169,7 @@ def _draw(figures: dict[str, dict[str, Figure]], path: Path) -> None:
         (panels[1], "relative error", [figure.error for _, _, figure in bars]),
     ):
         panel.barh(places, values, color=colours)
-        panel.set(xscale="log", title=title)
+        panel.set(xscale="log", title=title, xlim=(min(values) / 10, max(values) * 3))
         panel.grid(axis="x", alpha=0.3)
     labels = [f"{case}: {name}" if name == OURS else name for case, name, _ in bars]
     panels[0].set_yticks(places, labels, fontsize=8)

@@ -1,0 +1,73 @@
+"""``householder info`` and ``householder bench``, as a user calls them."""
+
+import os
+import sys
+
+import pytest
+
+import householder
+from householder.commands import info
+from householder.experiments import cli
+
+
+def test_info_names_versions_and_instruction_set(capsys):
+    assert cli.main(["info"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    found = {line.split("  ")[0]: line for line in lines}
+    assert householder.__version__ in found["householder"]
+    assert {"NumPy", "torch", "processor", "instruction set", "threads", "huge pages", "CUDA"} <= set(found)
+
+
+def test_info_says_what_was_forced(monkeypatch):
+    monkeypatch.setitem(os.environ, "HOUSEHOLDER_SIMD", "scalar")
+    assert info.describe()["instruction set"].endswith("(HOUSEHOLDER_SIMD=scalar)")
+
+
+def test_info_needs_nothing_but_numpy(run_script):
+    out = run_script(
+        """
+import sys
+sys.modules.update(dict.fromkeys(("torch", "cupy", "lightning", "pydantic", "yaml", "matplotlib")))
+from householder.experiments.cli import main
+sys.exit(main(["info"]))
+"""
+    )
+    assert "NumPy" in out
+
+
+def test_bench_measures_prints_and_draws(tmp_path, monkeypatch, capsys):
+    bench = pytest.importorskip("householder.commands.bench")
+    pytest.importorskip("torch")
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(bench, "cases", lambda every=bench.cases: every()[-2:-1])
+    figure = tmp_path / "bench.png"
+    assert cli.main(["bench", "--seconds", "0", "--output", str(figure)]) == 0
+    out = capsys.readouterr().out
+    assert "householder" in out
+    assert "1.00x" in out
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--threads", "0"], "--threads: expected a positive number, got 0"),
+        (["--seconds", "0", "--output", "missing/bench.png"], "cannot write missing/bench.png"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, message, tmp_path, monkeypatch, capsys):
+    bench = pytest.importorskip("householder.commands.bench")
+    pytest.importorskip("torch")
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bench, "cases", lambda every=bench.cases: every()[-2:-1])
+    assert cli.main(["bench", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_bench_without_torch_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert cli.main(["bench"]) == 2
+    assert "pip install 'householder[torch]'" in capsys.readouterr().err
