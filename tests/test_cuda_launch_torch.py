@@ -1,5 +1,9 @@
 """What the operators of torch do with CUDA tensors, without a GPU: on host memory, kernels in the emulator."""
 
+import json
+import re
+import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import cuda_standin
 import householder.torch as ht
 from householder._cuda import instances, library
+from householder.experiments import gpucheck, gputiming
 from householder.torch.ops import _apply, _cuda, _matrix, _rnn
 from torch_cases import CASES
 
@@ -125,3 +130,98 @@ def test_tapes_have_the_size_that_fake_tensors_promise():
         u, x = torch.randn(8, 3, device="cuda"), torch.randn(5, 2, 8, device="cuda")
         tape = _rnn.forward_op(u, x, *[None] * 6, "oplu", 0.1, False, "auto", True)[2]
     assert tape.shape == (10, 3 + 1)  # 3 projections, 4 bytes
+
+
+EMULATED = sorted(gpucheck.CHECKS.keys() - {*gpucheck.NEED_A_DEVICE, "a thousand steps", "tiles"})  # hours, minutes
+
+
+@pytest.mark.usefixtures("on_cuda")
+@pytest.mark.parametrize("name", EMULATED)
+def test_the_gpu_check_passes_in_the_emulator(name):
+    assert gpucheck.CHECKS[name]("cpu")
+
+
+def test_the_gpu_check_finds_errors(monkeypatch):
+    monkeypatch.setattr(gpucheck, "CHECKS", {"phases": gpucheck.check_phases, "broken": lambda _: 1 / 0})
+    monkeypatch.setattr(gpucheck, "ALLOWED", 1e-9)
+    wrong, broken = gpucheck.run_checks("cpu")
+    assert not wrong["passed"]
+    assert re.match(r"AssertionError: differs by .* units of rounding, allowed 1e-09", wrong["detail"])
+    assert broken == {"check": "broken", "passed": False, "detail": "ZeroDivisionError: division by zero"}
+
+
+def test_the_gpu_check_says_why_it_cannot_run(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "cupy", cuda_standin.cupy_module(0))
+    assert gpucheck.main([]) == 2
+    assert capsys.readouterr().err == (
+        "gpucheck: CUDA is unavailable: no CUDA device can be used: the driver reports none\n"
+    )
+
+
+class Stream(nullcontext):
+    def wait_stream(self, other):
+        assert isinstance(other, Stream)
+
+
+class Event:
+    """An event; time passes by a millisecond from one to the next."""
+
+    clock = 0
+
+    def __init__(self, *, enable_timing):
+        assert enable_timing
+
+    def record(self):
+        Event.clock += 1
+        self.at = Event.clock
+
+    def elapsed_time(self, end):
+        return end.at - self.at
+
+
+class Graph:
+    """A graph that recalls the call it captured; every second one refuses."""
+
+    made = 0
+
+    def __init__(self):
+        Graph.made += 1
+
+    def __enter__(self):
+        if Graph.made % 2:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    def __exit__(self, *_):
+        pass
+
+    def replay(self):
+        pass
+
+
+def test_a_report_of_times(monkeypatch, tmp_path, capsys):
+    """All of the command but for the device: graphs, events and streams are stand-ins, tensors are on the CPU."""
+    monkeypatch.setitem(sys.modules, "cupy", cuda_standin.cupy_module())
+    names = {"Stream": Stream, "current_stream": Stream, "stream": lambda s: s, "Event": Event, "CUDAGraph": Graph}
+    names |= {"graph": lambda g: g, "synchronize": lambda: None, "is_available": lambda: True}
+    cuda = SimpleNamespace(**names)
+    monkeypatch.setattr(gpucheck, "cuda", cuda)
+    monkeypatch.setattr(gputiming, "cuda", cuda)
+    monkeypatch.setattr(gputiming, "kernel_names", lambda call: [f"{len(call())} results"])
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+    monkeypatch.setattr(gputiming.compare_all, "__kwdefaults__", {"quick": False, "device": "cpu"})
+    monkeypatch.setattr(gpucheck, "CHECKS", {"nothing": lambda _: "nothing to check"})
+    assert gpucheck.main(["--quick", "--output", str(tmp_path)]) == 0
+    assert "timed   sequence n=64 m=8 B=4 T=20" in capsys.readouterr().out
+    report = json.loads((tmp_path / "gpucheck.json").read_text())
+    assert report["checks"] == [{"check": "nothing", "passed": True, "detail": "nothing to check"}]
+    sequence, applications = report["timings"]
+    assert [row["candidate"] for row in sequence["rows"][::2]] == [
+        "householder", "torch.nn.RNN", "torch.nn.RNN, TF32", "torch.nn.LSTM", "loop of a compiled step",
+    ]  # fmt: skip
+    assert {row["pass"] for row in sequence["rows"]} == {"forward", "forward+backward"}
+    assert {row["timed_by"] for row in sequence["rows"]} == {"graph", "call"}
+    assert all(float(row["error"]) < 1e-4 for row in sequence["rows"] + applications["rows"])
+    assert all(row["median_ms"] == row["ratio"] == 1 for row in sequence["rows"])
+    assert sequence["kernels"]["householder"] == ["5 results"]  # states; gradients of 3 parameters and h0
+    page = (tmp_path / "gpucheck.md").read_text()
+    assert "| householder | forward | 1.000 | 1.000 | 1.00 |" in page

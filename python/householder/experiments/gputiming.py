@@ -1,0 +1,305 @@
+"""Times of the CUDA path beside what torch offers for the same work, measured with events around CUDA graphs.
+
+:func:`measure` times any calls; :func:`compare_all` does so for the cases of ``gpucheck``. Every candidate's result is
+compared with double precision on the CPU first. Times are forward alone, and forward plus backward with the gradients
+of all parameters and of initial states. A candidate that cannot be captured is timed call by call, which the report
+says.
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+import householder.torch as ht
+from householder.torch import expressions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+cuda: Any = torch.cuda
+
+REPLAYS = 50
+WARM_UP = 3
+
+
+class Timing(NamedTuple):
+    """Milliseconds of one call."""
+
+    median: float
+    minimum: float
+    by: str
+    """``"graph"`` or ``"call"``."""
+
+
+class Candidate(NamedTuple):
+    """``forward`` gives the result; ``leaves`` are what gradients are asked for; ``exact`` the same in float64."""
+
+    name: str
+    forward: Callable[[], Tensor]
+    leaves: list[Tensor]
+    grad: Tensor
+    exact: Callable[[], list[Tensor]] | None = None
+
+    def both(self) -> list[Tensor]:
+        """Compute the result and the gradients."""
+        value = self.forward()
+        return [value, *torch.autograd.grad(value, self.leaves, self.grad)]
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """``h_t = tanh(W h_{t-1} + V x_t + b)`` for inputs of width 1, all gradients."""
+
+    n: int
+    m: int
+    B: int
+    T: int
+    target: float
+    """Of the time of ``torch.nn.RNN``, at most."""
+
+    def __str__(self) -> str:
+        return f"sequence n={self.n} m={self.m} B={self.B} T={self.T} (target: {self.target:.2f} of torch.nn.RNN)"
+
+    def candidates(self, device: str) -> Iterator[Candidate]:
+        """Ours, cuDNN's with and without TF32, and torch operations compiled, on equal weights."""
+        torch.manual_seed(0)
+        ours: Any = ht.OrthogonalRNN(1, self.n, num_reflections=self.m, nonlinearity="tanh")
+        x, h0 = torch.randn(self.T, self.B, 1), torch.randn(1, self.B, self.n)
+        grad = torch.randn(self.T, self.B, self.n)
+        rnn: Any = nn.RNN(1, self.n)
+        lstm = nn.LSTM(1, self.n)
+        (cell,) = ours.cells
+        with torch.no_grad():
+            rnn.weight_ih_l0.copy_(cell.weight_ih)
+            rnn.weight_hh_l0.copy_(cell.matrix())
+            rnn.bias_ih_l0.copy_(cell.bias)
+            rnn.bias_hh_l0.zero_()
+
+        def work(
+            module: Any, dtype: torch.dtype, device: str, step: Any = None
+        ) -> tuple[Callable[[], Tensor], list[Tensor], Tensor]:
+            module = copy.deepcopy(module).to(device, dtype)
+            inputs, state, g = (t.to(device, dtype) for t in (x, h0, grad))
+            state.requires_grad_()
+
+            def forward() -> Tensor:
+                if step is not None:
+                    return _loop(module.cells[0], inputs, state[0], step)
+                given = (state, state) if isinstance(module, nn.LSTM) else state
+                output: Tensor = module(inputs, given)[0]
+                return output
+
+            return forward, [*module.parameters(), state], g
+
+        def candidate(name: str, module: nn.Module, step: Any = None) -> Candidate:
+            def exact() -> list[Tensor]:
+                return Candidate("", *work(module, torch.float64, "cpu")).both()
+
+            return Candidate(name, *work(module, torch.float32, device, step), exact)
+
+        yield candidate("householder", ours)
+        yield candidate("torch.nn.RNN", rnn)
+        yield candidate("torch.nn.RNN, TF32", rnn)
+        yield candidate("torch.nn.LSTM", lstm)
+        yield candidate("loop of a compiled step", ours, torch.compile(_step))
+
+
+@dataclass(frozen=True)
+class Applications:
+    """``c = W h`` for many matrices, one vector each."""
+
+    count: int
+    n: int
+    m: int
+    target: float
+
+    def __str__(self) -> str:
+        return f"{self.count} matrices n={self.n} m={self.m} (target: {self.target:.2f} of householder_product)"
+
+    def candidates(self, device: str) -> Iterator[Candidate]:
+        """Ours, LAPACK's way, and the compact WY form by autograd."""
+        torch.manual_seed(0)
+        tensors = [torch.randn(self.count, self.n, self.m).tril(), *torch.randn(2, self.count, self.n)]
+        u64, h64, grad64 = (t.double() for t in tensors)
+
+        def exact() -> list[Tensor]:
+            leaves = [u64.requires_grad_(), h64.requires_grad_()]
+            return Candidate("", lambda: ht.apply(u64, h64), leaves, grad64).both()
+
+        def by_householder_product(u: Tensor, h: Tensor) -> Tensor:
+            v = u / u.diagonal(dim1=1, dim2=2).unsqueeze(1)
+            w: Tensor = torch.linalg.householder_product(pad(v, (0, self.n - self.m)), 2 / v.square().sum(1))
+            return (w @ h.unsqueeze(2)).squeeze(2)
+
+        def by_autograd(u: Tensor, h: Tensor) -> Tensor:
+            return expressions.apply(u, h, False)
+
+        functions: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+            "householder": ht.apply,
+            "torch.linalg.householder_product": by_householder_product,
+            "compact WY by autograd": by_autograd,
+            "compact WY by autograd, compiled": torch.compile(by_autograd),
+        }
+        for name, function in functions.items():
+            u, h, grad = (t.to(device) for t in tensors)
+            leaves = [u.requires_grad_(), h.requires_grad_()]
+            yield Candidate(name, partial(function, *leaves), leaves, grad, exact)
+
+
+CASES: list[Sequence | Applications] = [
+    Sequence(128, 16, 50, 400, 1.0),
+    Sequence(256, 32, 50, 784, 1 / 3),
+    Sequence(512, 64, 64, 512, 1 / 6),
+    Sequence(512, 510, 1, 300, 1 / 6),
+    Applications(8192, 32, 16, 1 / 20),
+]
+QUICK: list[Sequence | Applications] = [Sequence(64, 8, 4, 20, 1.0), Applications(16, 8, 4, 1.0)]
+
+
+def measure(calls: dict[str, Callable[[], Any]], replays: int = REPLAYS) -> dict[str, Timing]:
+    """Time each call, captured as a CUDA graph where that is possible, in turn, round after round.
+
+    Parameters
+    ----------
+    calls : dict of callables
+        Each is warmed up, then captured; all work belongs to the current device.
+    replays : int
+        Rounds.
+
+    Returns
+    -------
+    dict of Timing
+    """
+    runs = {name: _captured(call) for name, call in calls.items()}
+    events: dict[str, list[tuple[Any, Any]]] = {name: [] for name in calls}
+    for _ in range(replays):
+        for name, (run, _) in runs.items():
+            start, end = (cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            run()
+            end.record()
+            events[name].append((start, end))
+        cuda.synchronize()
+    times = {name: [start.elapsed_time(end) for start, end in pairs] for name, pairs in events.items()}
+    return {name: Timing(statistics.median(t), min(t), runs[name][1]) for name, t in times.items()}
+
+
+def _captured(call: Callable[[], Any]) -> tuple[Callable[[], Any], str]:
+    side = cuda.Stream()
+    side.wait_stream(cuda.current_stream())
+    with cuda.stream(side):
+        for _ in range(WARM_UP):
+            call()
+    cuda.current_stream().wait_stream(side)
+    cuda.synchronize()
+    graph = cuda.CUDAGraph()
+    try:
+        with cuda.graph(graph):
+            kept = call()
+    except RuntimeError:  # the call waits for the device, or asks the driver for something
+        cuda.synchronize()
+        return call, "call"
+
+    def replay(kept: Any = kept) -> Any:  # the graph's memory lives as long as its results
+        graph.replay()
+        return kept
+
+    return replay, "graph"
+
+
+def compare_all(*, quick: bool = False, device: str = "cuda") -> Iterator[dict[str, Any]]:
+    """Check and time the candidates of every case; yield rows for a report."""
+    for case in QUICK if quick else CASES:
+        candidates = list(case.candidates(device))
+        errors, calls = {}, {}
+        for candidate in candidates:
+            with _settings(candidate.name):
+                errors[candidate.name] = _error(candidate)
+            for kind, call in (("forward", candidate.forward), ("forward+backward", candidate.both)):
+                calls[f"{candidate.name}|{kind}"] = _with_settings(candidate.name, call)
+        timings = measure(calls, 5 if quick else REPLAYS)
+        rows = []
+        for key, timing in timings.items():
+            name, kind = key.split("|")
+            rows.append(
+                {
+                    "candidate": name,
+                    "pass": kind,
+                    "median_ms": timing.median,
+                    "minimum_ms": timing.minimum,
+                    "ratio": timing.median / timings[f"{candidates[0].name}|{kind}"].median,
+                    "error": errors[name],
+                    "timed_by": timing.by,
+                }
+            )
+        kernels = {c.name: kernel_names(_with_settings(c.name, c.both)) for c in candidates}
+        yield {"case": str(case), "target": case.target, "rows": rows, "kernels": kernels}
+
+
+def kernel_names(call: Callable[[], Any], most: int = 4) -> list[str]:
+    """Name the kernels that take the most time, as torch's profiler sees them."""
+    from torch.profiler import ProfilerActivity, profile
+
+    call()
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        call()
+        cuda.synchronize()
+    averages: Any = profiler.key_averages()
+    busy = [event for event in averages if event.self_device_time_total > 0]
+    busy.sort(key=lambda event: -event.self_device_time_total)
+    return [f"`{event.key[:90]}` {event.self_device_time_total / 1e3:.3f} ms" for event in busy[:most]]
+
+
+def _error(candidate: Candidate) -> str:
+    if candidate.exact is None:
+        return "-"
+    errors = (
+        (found.double().cpu() - exact).abs().max() / exact.abs().max()
+        for found, exact in zip(candidate.both(), candidate.exact(), strict=True)
+    )
+    return f"{max(error.item() for error in errors):.1e}"
+
+
+@contextmanager
+def _settings(name: str) -> Iterator[None]:
+    """Allow TF32 to the candidates that are named so, and to no others."""
+    backends: tuple[Any, ...] = (torch.backends.cudnn, torch.backends.cuda.matmul)
+    before = [backend.allow_tf32 for backend in backends]
+    try:
+        for backend in backends:
+            backend.allow_tf32 = name.endswith("TF32")
+        yield
+    finally:
+        for backend, allowed in zip(backends, before, strict=True):
+            backend.allow_tf32 = allowed
+
+
+def _with_settings(name: str, call: Callable[[], Any]) -> Callable[[], Any]:
+    def run() -> Any:
+        with _settings(name):
+            return call()
+
+    return run
+
+
+def _step(h: Tensor, w: Tensor, a: Tensor) -> Tensor:
+    return torch.tanh(a + h @ w)
+
+
+def _loop(cell: Any, x: Tensor, h: Tensor, step: Any) -> Tensor:
+    """Run the recurrence of a cell in torch operations, W formed once."""
+    w = expressions.matrix(cell.reflections).mT
+    states = []
+    for a in nn.functional.linear(x, cell.weight_ih, cell.bias):
+        h = step(h, w, a)
+        states.append(h)
+    return torch.stack(states)
