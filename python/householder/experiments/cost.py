@@ -181,11 +181,13 @@ def draw(measured: Iterable[Measurement], path: Path) -> None:
             axes.plot(*zip(*line, strict=True), "o-", color=f"C{number}", markersize=3, linewidth=1, label=kind)
     over_size.set(xlabel=f"n (T = {MIDDLE_LENGTH})", ylabel="ms for one gradient step, B = 1")
     over_length.set(xlabel=f"T (n = {MIDDLE_SIZE})")
-    for axes in (over_size, over_length):
+    for axes, ticks in ((over_size, SIZES), (over_length, LENGTHS)):
         axes.set(xscale="log", yscale="log")
+        axes.set_xticks(ticks, [f"{tick}" for tick in ticks])
+        axes.set_xticks([], minor=True)
         axes.grid(alpha=0.3)
-    over_length.legend(fontsize="small", ncols=2)
-    figure.savefig(path, dpi=110)
+    figure.legend(*over_size.get_legend_handles_labels(), fontsize="small", loc="outside right center")
+    figure.savefig(path, dpi=100)
 
 
 def _settings(kind: str, size: int) -> dict[str, Any]:
