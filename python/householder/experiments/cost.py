@@ -44,8 +44,8 @@ class Claim:
 
 CLAIMS: Mapping[str, Claim] = {
     "ornn": Claim("m reflections; all of O(n) for m = n", "1", "T n m"),
-    "ornn-soft": Claim("O(n), one direction shrinking", "1", "T n²"),
-    "unitary": Claim("m reflections and phases; all of U(n) for m = n - 1", "1", "T n m"),
+    "ornn-soft": Claim("O(n), one direction shrinking", "1", "T n² + n³"),
+    "unitary": Claim("m reflections and phases; all of U(n) for m = n - 1", "1", "T n² + n² m"),
     "lstm": Claim("gates", "-", "T n²"),
     "srnn": Claim("any matrix", "any", "T n²"),
     "urnn": Claim("a subset of U(n), 7 n numbers", "1", "T n log n"),
