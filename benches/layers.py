@@ -2,16 +2,44 @@
 
     python benches/layers.py [--threads 2] [--hidden 128] [--reflections 16] [--batch 50] [--steps 400] [--rounds 200]
 
-The operators are called as they stand, forward and backward, with no autograd and no checks; the function adds both,
-the layer adds modules and the latent ``u_1``. All gradients of parameters and the initial state are computed.
+The bare operator is the least that torch differentiates: an ``autograd.Function`` that calls the operators and checks
+nothing. ``ht.rnn`` adds checks, transforms and types, the layer adds modules. The operators by themselves, forward and
+backward, show what autograd takes. Gradients are of all parameters and the initial state.
 """
 
 import argparse
 
 import torch
 from measure import interleaved, machine
+from torch.autograd import Function
 
 import householder.torch as ht
+
+HOW = ("leaky_relu", 0.1, False, "auto")
+WANTED = [True, False, True, True, True, False, False]
+BARE = "bare operator"
+
+
+def forward(*tensors):
+    h, _, tape = torch.ops.householder.rnn(*tensors, None, None, None, *HOW, True)
+    return h, tape
+
+
+def backward(*tensors_h_tape_grad):
+    *tensors, h, tape, grad = tensors_h_tape_grad
+    return torch.ops.householder.rnn_backward(*tensors, None, None, None, h, tape, grad, None, WANTED, *HOW)
+
+
+class BareOperator(Function):
+    @staticmethod
+    def forward(ctx, *tensors):
+        h, tape = forward(*tensors)
+        ctx.save_for_backward(*tensors, h, tape)
+        return h
+
+    @staticmethod
+    def backward(ctx, grad):
+        return backward(*ctx.saved_tensors, grad)[:5]
 
 
 def main() -> None:
@@ -29,32 +57,28 @@ def main() -> None:
     hx = torch.randn(1, options.batch, options.hidden, requires_grad=True)
     grad = torch.randn(options.steps, options.batch, options.hidden)
     (cell,) = layer.cells
-    parameters = [cell.reflections, cell.weight_ih, cell.bias]
-    names = {"input_weight": cell.weight_ih, "bias": cell.bias}
+    h0 = hx[0].detach().requires_grad_()
+    tensors = [cell.reflections, x, h0, cell.weight_ih, cell.bias]
+    detached = [t.detach() for t in tensors]
 
-    tensors = [t.detach() for t in (cell.reflections, x, hx[0], cell.weight_ih, cell.bias)] + [None] * 3
-    how = ("leaky_relu", 0.1, False, "auto")
-    wanted = [True, False, True, True, True, False, False]
-
-    def operators():
-        h, _, tape = torch.ops.householder.rnn(*tensors, *how, True)
-        return torch.ops.householder.rnn_backward(*tensors, h, tape, grad, None, wanted, *how)
-
-    def differentiated(run):
-        return lambda: torch.autograd.grad(run()[0], [*parameters, hx], grad)
+    def differentiated(run, state):
+        return lambda: torch.autograd.grad(run(), [cell.reflections, cell.weight_ih, cell.bias, state], grad)
 
     times = interleaved(
         {
-            "operators": operators,
-            "function": differentiated(lambda: ht.rnn(cell.reflections, x, hx[0], **names)),
-            "layer": differentiated(lambda: layer(x, hx)),
+            "without autograd": lambda: backward(*detached, *forward(*detached), grad),
+            BARE: differentiated(lambda: BareOperator.apply(*tensors), h0),
+            "ht.rnn": differentiated(
+                lambda: ht.rnn(cell.reflections, x, h0, input_weight=cell.weight_ih, bias=cell.bias)[0], h0
+            ),
+            "ht.OrthogonalRNN": differentiated(lambda: layer(x, hx)[0], hx),
         },
         options.rounds,
         budget=20.0,
     )
     print("".join(f"- {heading}: {value}\n" for heading, value in machine(options.threads).items()))
-    print("| | median, ms | over the operators | min, ms | over the operators |\n|---|---|---|---|---|")
-    base = times["operators"]
+    print("| | median, ms | over the bare operator | min, ms | over the bare operator |\n|---|---|---|---|---|")
+    base = times[BARE]
     for name, seconds in times.items():
         cells = (f"{1e3 * s:.3f} | {100 * (s / b - 1):+.1f} %" for s, b in zip(seconds, base, strict=True))
         print(f"| {name} | {' | '.join(cells)} |")

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 
 import householder.torch as ht
 from torch_oracle import explicit_matrix, loop, phi
@@ -197,6 +198,18 @@ def test_unitary_rnn_takes_real_inputs_and_keeps_norms():
     torch.testing.assert_close(output[-1].norm(dim=-1), hx[0].norm(dim=-1))
     w = module.cells[0].matrix()
     torch.testing.assert_close(w.mH @ w, torch.eye(8, dtype=w.dtype), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("lengths", [[5, 3, 3, 1], [3, 1, 5, 3]], ids=str)
+def test_unitary_layers_take_packed_sequences(lengths):
+    module = ht.UnitaryRNN(3, 8, num_layers=2, bidirectional=True, learn_h0=True, dtype=C128)
+    sequences = [torch.randn(length, 3, dtype=F64) for length in lengths]
+    output, h_n = module(pack_sequence(sequences, enforce_sorted=False))
+    padded, _ = pad_packed_sequence(output)
+    for i, x in enumerate(sequences):
+        expected, last = module(x)
+        torch.testing.assert_close(padded[: len(x), i], expected)
+        torch.testing.assert_close(h_n[:, i], last)
 
 
 def test_unitary_cells_step_as_the_layer():

@@ -106,6 +106,29 @@ def test_packed_sequences_run_each_in_its_length(bidirectional, enforce_sorted, 
         torch.testing.assert_close(h_n[:, i], last)
 
 
+@pytest.mark.parametrize("laid", [lambda t: t.mT.contiguous().mT, lambda t: t.flip(0).flip(0)])
+def test_any_layout_of_a_sequence_gives_the_same_result(laid):
+    tensors = [torch.randn(shape, dtype=F64) for shape in ((8, 3), (6, 4, 5), (4, 8), (8, 5))]
+    g = torch.randn(6, 4, 8, dtype=F64)
+
+    def run(tensors, g):
+        u, x, h0, v = tensors = [t.detach().requires_grad_() for t in tensors]
+        h, _ = ht.rnn(u, x, h0, input_weight=v)
+        return h, *torch.autograd.grad(h, tensors, g)
+
+    for ours, expected in zip(run(map(laid, tensors), laid(g)), run(tensors, g), strict=True):
+        assert torch.equal(ours, expected)
+
+
+def test_expanded_inputs_and_gradients_of_a_sequence():
+    u, x = torch.randn(8, 3, dtype=F64, requires_grad=True), torch.randn(8, dtype=F64, requires_grad=True)
+    h, _ = ht.rnn(u, x.expand(6, 4, 8))
+    expected = loop(explicit_matrix(u), x.expand(6, 4, 8), torch.zeros(4, 8, dtype=F64))
+    torch.testing.assert_close(h, expected)
+    ours = torch.autograd.grad(h.sum(), (u, x))  # an expanded gradient
+    torch.testing.assert_close(ours, torch.autograd.grad(expected.sum(), (u, x)))
+
+
 def test_gradients_reach_every_parameter_of_packed_layers():
     module = layer(3, 6, num_layers=2, bidirectional=True, learn_h0=True)
     x = torch.randn(5, 2, 3, dtype=F64, requires_grad=True)
