@@ -1,4 +1,4 @@
-"""The compiled core: raw kernels over C-contiguous memory, nothing allocated, nothing returned but flags.
+"""The compiled core: raw kernels over C-contiguous memory, nothing allocated but workspace.
 
 Each array argument is an ``Operand``: either a NumPy array, checked here for dtype, element count,
 contiguity and writability, or the address (``int``) of such memory, trusted (``householder.torch``
@@ -24,6 +24,15 @@ def instruction_set() -> str: ...
 def cuda_sources() -> dict[str, str]: ...  # text of each file of cuda/ by name
 def set_num_threads(k: int) -> None: ...
 def get_num_threads() -> int: ...
+class Memory:
+    """Uninitialised bytes for a large result, behind the buffer protocol; the next ``Memory`` may get them again."""
+
+    def __new__(cls, bytes: int) -> Memory: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+class Kept:
+    """What ``forward`` leaves to ``backward``: the reflections in compact WY form."""
+
 def forward(
     dtype: str,
     count: int,
@@ -36,7 +45,8 @@ def forward(
     phases: Operand | None,  # (n,), shared by all matrices
     transpose: bool,
     method: str,
-) -> None: ...
+    keep: bool = False,  # give what ``backward`` can use, if the method leaves anything
+) -> Kept | None: ...
 def backward(
     dtype: str,
     count: int,
@@ -52,6 +62,7 @@ def backward(
     grad_phases: Operand | None,  # (n,)
     transpose: bool,
     method: str,
+    kept: Kept | None = None,  # of the forward call with the same u
 ) -> None: ...
 def forward_tape(
     dtype: str,

@@ -40,7 +40,7 @@ pub mod parallel;
 pub mod plan;
 mod product;
 pub mod recurrence;
-mod recycle;
+pub mod recycle;
 pub mod reflections;
 pub mod scalar;
 pub mod sequential;

@@ -4,10 +4,10 @@
 use std::alloc::{Layout, alloc, dealloc};
 use std::sync::{Mutex, TryLockError};
 
-/// Blocks between these sizes are kept, in bytes: smaller ones are no trouble, larger ones belong to calls that take long.
-const SIZES: std::ops::RangeInclusive<usize> = 1 << 12..=1 << 23;
+/// Blocks between these sizes are kept, in bytes; smaller ones are no trouble.
+const SIZES: std::ops::RangeInclusive<usize> = 1 << 12..=1 << 27;
 /// Most bytes and most blocks that are kept.
-const MOST_BYTES: usize = 1 << 25;
+const MOST_BYTES: usize = 1 << 27;
 const MOST_BLOCKS: usize = 64;
 
 /// Addresses of blocks, by layout.
@@ -27,13 +27,13 @@ fn with_shelf<R>(work: impl FnOnce(&mut Shelf) -> R) -> Option<R> {
     }
 }
 
-/// The layout that stands for all of similar size, at most an eighth larger.
+/// The layout that stands for all of similar size, at most a sixteenth larger.
 pub fn rounded(layout: Layout) -> Layout {
     let bytes = layout.size();
     if !SIZES.contains(&bytes) {
         return layout;
     }
-    let step = (bytes.next_power_of_two() / 16).max(layout.align());
+    let step = (bytes.next_power_of_two() / 32).max(layout.align());
     Layout::from_size_align(bytes.next_multiple_of(step), layout.align()).unwrap_or(layout)
 }
 
@@ -42,7 +42,7 @@ pub fn take(layout: Layout) -> *mut u8 {
     let kept = with_shelf(|shelf| {
         let at = shelf.blocks.iter().rposition(|(kept, _)| *kept == layout)?;
         shelf.bytes -= layout.size();
-        Some(shelf.blocks.swap_remove(at).1 as *mut u8)
+        Some(shelf.blocks.remove(at).1 as *mut u8)
     });
     if let Some(Some(block)) = kept {
         return block;
@@ -70,13 +70,16 @@ pub fn take(layout: Layout) -> *mut u8 {
 /// The block is nobody's any more.
 pub unsafe fn give(block: *mut u8, layout: Layout) {
     let kept = with_shelf(|shelf| {
-        let keep = SIZES.contains(&layout.size())
-            && shelf.bytes + layout.size() <= MOST_BYTES
-            && shelf.blocks.len() < MOST_BLOCKS
-            && shelf.blocks.try_reserve(1).is_ok();
+        let keep = SIZES.contains(&layout.size()) && shelf.blocks.try_reserve(1).is_ok();
         if keep {
             shelf.bytes += layout.size();
             shelf.blocks.push((layout, block as usize));
+            while shelf.bytes > MOST_BYTES || shelf.blocks.len() > MOST_BLOCKS {
+                // The one that nobody has wanted for longest.
+                let (oldest, block) = shelf.blocks.remove(0);
+                shelf.bytes -= oldest.size();
+                dealloc(block as *mut u8, oldest);
+            }
         }
         keep
     });

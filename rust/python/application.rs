@@ -1,9 +1,10 @@
 //! `W h`, its gradients, `W` itself, its compact WY factors, and the way back from `W` to reflections.
 
 use householder::apply::{self, Diagonal, Gradients};
+use householder::blocks::Blocks;
 use householder::dense::transpose;
 use householder::memory::{Shared, filled, padded};
-use householder::plan::Method;
+use householder::plan::{self, Method};
 use householder::reflections::Reflections;
 use householder::scalar::{Real, Scalar};
 use householder::wy::CompactWy;
@@ -11,6 +12,7 @@ use householder::{factor as factorisation, sequential};
 use pyo3::prelude::*;
 
 use crate::by_dtype;
+use crate::kept::{Keep, Kept};
 use crate::operand::{Number, Operand, optional, optional_mut, run, size, to_python};
 
 /// Flops of one application, roughly: decides how work is spread, nothing else.
@@ -19,6 +21,7 @@ fn flops(n: usize, m: usize, rows: usize) -> usize {
 }
 
 #[pyfunction]
+#[pyo3(signature = (dtype, count, n, m, rows, u, h, out, phases, transpose, method, keep=false))]
 pub fn forward(
     py: Python<'_>,
     dtype: &str,
@@ -32,35 +35,45 @@ pub fn forward(
     phases: Option<Operand<'_>>,
     transpose: bool,
     method: &str,
-) -> PyResult<()> {
-    fn go<T: Number<Real: Number>>(
+    keep: bool,
+) -> PyResult<Option<Kept>> {
+    fn go<T: Number<Real: Number> + Keep>(
         py: Python<'_>,
         [count, n, m, rows]: [usize; 4],
         [u, h, out]: [&Operand<'_>; 3],
         phases: Option<&Operand<'_>>,
         adjoint: bool,
         method: Option<Method>,
-    ) -> PyResult<()> {
+        keep: bool,
+    ) -> PyResult<Option<Kept>> {
         let u = u.slice::<T>("u", size(&[count, n, m])?)?;
         let h = h.slice::<T>("h", size(&[count, rows, n])?)?;
         let out = out.slice_mut::<T>("out", h.len())?;
         let phases = optional::<T::Real>(phases, "phases", n)?;
         let shared = Shared(out.as_mut_ptr());
         run(py, |context| {
+            if keep && count == 1 && method.unwrap_or_else(|| plan::for_application(n, m, rows)) == Method::Wy {
+                let u = Reflections::new(n, m, u)?;
+                let blocks = Blocks::new(context, u, plan::block_width(u.count(), rows))?;
+                apply::forward_in_blocks(context, &blocks, &Diagonal::new(u, phases)?, h, out, adjoint)?;
+                return Ok(Some(T::wrap(blocks)));
+            }
             context.for_each(count, flops(n, m, rows * count), &|i, context| {
                 let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
                 // SAFETY: problems write disjoint parts of the output.
                 let out = unsafe { std::slice::from_raw_parts_mut(shared.get().add(i * rows * n), rows * n) };
                 let h = &h[i * rows * n..(i + 1) * rows * n];
                 apply::forward(context, u, &Diagonal::new(u, phases)?, h, out, adjoint, method)
-            })
+            })?;
+            Ok(None)
         })
     }
     let method = Method::parse(method).map_err(to_python)?;
-    by_dtype!(dtype, go(py, [count, n, m, rows], [&u, &h, &out], phases.as_ref(), transpose, method))
+    by_dtype!(dtype, go(py, [count, n, m, rows], [&u, &h, &out], phases.as_ref(), transpose, method, keep))
 }
 
 #[pyfunction]
+#[pyo3(signature = (dtype, count, n, m, rows, u, h, grad_c, grad_u, grad_h, phases, grad_phases, transpose, method, kept=None))]
 pub fn backward(
     py: Python<'_>,
     dtype: &str,
@@ -77,8 +90,9 @@ pub fn backward(
     grad_phases: Option<Operand<'_>>,
     transpose: bool,
     method: &str,
+    kept: Option<&Bound<'_, Kept>>,
 ) -> PyResult<()> {
-    fn go<T: Number<Real: Number>>(
+    fn go<T: Number<Real: Number> + Keep>(
         py: Python<'_>,
         [count, n, m, rows]: [usize; 4],
         [u, h, grad_c]: [&Operand<'_>; 3],
@@ -86,6 +100,7 @@ pub fn backward(
         [grad_u, grad_h, grad_phases]: [Option<&Operand<'_>>; 3],
         adjoint: bool,
         method: Option<Method>,
+        kept: Option<&Kept>,
     ) -> PyResult<()> {
         let u = u.slice::<T>("u", size(&[count, n, m])?)?;
         let h = h.slice::<T>("h", size(&[count, rows, n])?)?;
@@ -99,6 +114,7 @@ pub fn backward(
         let mut each_phases =
             filled(if grad_phases.is_some() { count * n } else { 0 }, T::Real::ZERO).map_err(to_python)?;
         let phases_shared = grad_phases.is_some().then_some(Shared(each_phases.as_mut_ptr()));
+        let kept = kept.and_then(T::unwrap).filter(|blocks| count == 1 && (blocks.n, blocks.k) == (n, m.min(n - 1)));
         run(py, |context| {
             context.for_each(count, 3 * flops(n, m, rows * count), &|i, context| {
                 let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
@@ -113,6 +129,9 @@ pub fn backward(
                 };
                 let diagonal = Diagonal::new(u, phases)?;
                 let (h, grad_c) = (&h[vectors.clone()], &grad_c[vectors]);
+                if let Some(blocks) = kept {
+                    return apply::backward_in_blocks(context, blocks, u, &diagonal, h, grad_c, gradients, adjoint);
+                }
                 apply::backward(context, u, &diagonal, h, grad_c, gradients, adjoint, method)
             })
         })?;
@@ -124,7 +143,11 @@ pub fn backward(
     }
     let method = Method::parse(method).map_err(to_python)?;
     let gradients = [grad_u.as_ref(), grad_h.as_ref(), grad_phases.as_ref()];
-    by_dtype!(dtype, go(py, [count, n, m, rows], [&u, &h, &grad_c], phases.as_ref(), gradients, transpose, method))
+    let kept = kept.map(Bound::get);
+    by_dtype!(
+        dtype,
+        go(py, [count, n, m, rows], [&u, &h, &grad_c], phases.as_ref(), gradients, transpose, method, kept)
+    )
 }
 
 #[pyfunction]

@@ -2,6 +2,8 @@
 
 mod application;
 mod cuda;
+mod kept;
+mod memory;
 mod operand;
 mod sequence;
 
@@ -13,6 +15,10 @@ mod _core {
     use super::application::{backward, backward_tape, factor, forward, forward_tape, matrix, wy};
     #[pymodule_export]
     use super::cuda::cuda_sources;
+    #[pymodule_export]
+    use super::kept::Kept;
+    #[pymodule_export]
+    use super::memory::Memory;
     #[pymodule_export]
     use super::sequence::{rnn_backward, rnn_forward, rnn_tape_width};
     #[pymodule_export]

@@ -48,13 +48,14 @@ pub fn backward<T: Scalar>(
         Method::Reflections => sequential::backward(context.isa, u, diagonal, h, g, gradients, adjoint),
         Method::Wy => {
             let blocks = Blocks::new(context, u, plan::block_width(k, rows))?;
-            compact(context, &blocks, u, diagonal, h, g, gradients, adjoint)
+            backward_in_blocks(context, &blocks, u, diagonal, h, g, gradients, adjoint)
         }
         Method::Dense => dense(context, u, diagonal, h, g, gradients, adjoint),
     }
 }
 
-fn compact<T: Scalar>(
+/// [`backward`] by compact WY, with the blocks of the forward pass.
+pub fn backward_in_blocks<T: Scalar>(
     context: &mut Context<'_>,
     blocks: &Blocks<T>,
     u: Reflections<'_, T>,

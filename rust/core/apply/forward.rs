@@ -29,7 +29,7 @@ pub fn forward<T: Scalar>(
         Method::Reflections => sequential::forward(context.isa, u, diagonal, h, out, adjoint),
         Method::Wy => {
             let blocks = Blocks::new(context, u, plan::block_width(k, rows))?;
-            compact(context, &blocks, diagonal, h, out, adjoint)
+            forward_in_blocks(context, &blocks, diagonal, h, out, adjoint)
         }
         Method::Dense => {
             let blocks = Blocks::new(context, u, plan::block_width(k, n))?;
@@ -38,8 +38,8 @@ pub fn forward<T: Scalar>(
     }
 }
 
-/// Compact WY, slice by slice of the batch.
-fn compact<T: Scalar>(
+/// [`forward`] by compact WY, for blocks that the backward pass will use again.
+pub fn forward_in_blocks<T: Scalar>(
     context: &mut Context<'_>,
     blocks: &Blocks<T>,
     diagonal: &Diagonal<T>,

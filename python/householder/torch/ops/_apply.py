@@ -16,6 +16,7 @@ from householder import _core
 from householder.torch import expressions
 from householder.torch._autograd import needs_expression, needs_general_function, present, pull_back, spread
 from householder.torch.ops._library import CORE_NAME, follow_torch_threads, leading, operator, pointer, straight_to_cpu
+from householder.torch.ops._memory import empty
 
 
 def apply(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
@@ -63,11 +64,21 @@ class EagerApply(Function):
         ctx.save_for_backward(u, h)
         ctx.transpose = transpose
         ctx.method = method
-        forward: Any = _forward_cpu if straight_to_cpu(u, h) else forward_op
-        result: Tensor = forward(u, h, transpose, method)
+        ctx.kept = None
+        if not straight_to_cpu(u, h):
+            result: Tensor = forward_op(u, h, transpose, method)
+            return result
+        result, ctx.kept = _forward_and_keep(u, h, transpose, method, True)
         return result
 
-    backward = Apply.backward
+    @staticmethod
+    def backward(ctx: Any, grad_c: Tensor) -> tuple[Any, ...]:
+        if ctx.kept is None or torch.is_grad_enabled() or not all(ctx.needs_input_grad[:2]):
+            return Apply.backward(ctx, grad_c)
+        u, h = ctx.saved_tensors
+        if not straight_to_cpu(u, h, grad_c):
+            return Apply.backward(ctx, grad_c)
+        return *_backward_cpu(u, h, grad_c, True, ctx.transpose, ctx.method, ctx.kept), None, None
 
 
 def gradients(
@@ -118,22 +129,26 @@ def _sizes(u: Tensor, h: Tensor) -> tuple[int, int, int, int]:
 
 
 def _forward_cpu(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
+    return _forward_and_keep(u, h, transpose, method, False)[0]
+
+
+def _forward_and_keep(
+    u: Tensor, h: Tensor, transpose: bool, method: str, keep: bool
+) -> tuple[Tensor, _core.Kept | None]:
     follow_torch_threads()
     u, h = u.contiguous(), h.contiguous()
-    out = torch.empty_like(h)
-    _core.forward(
-        CORE_NAME[h.dtype], *_sizes(u, h), u.data_ptr(), h.data_ptr(), out.data_ptr(), None, transpose, method
-    )
-    return out
+    out = empty(h.shape, h.dtype)
+    operands = u.data_ptr(), h.data_ptr(), out.data_ptr(), None
+    return out, _core.forward(CORE_NAME[h.dtype], *_sizes(u, h), *operands, transpose, method, keep)
 
 
 def _backward_cpu(
-    u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str
+    u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str, kept: _core.Kept | None = None
 ) -> tuple[Tensor, Tensor | None]:
     follow_torch_threads()
     u, h, grad_c = u.contiguous(), h.contiguous(), grad_c.contiguous()
-    grad_u = torch.empty_like(u)
-    grad_h = torch.empty_like(h) if want_h else None
+    grad_u = empty(u.shape, u.dtype)
+    grad_h = empty(h.shape, h.dtype) if want_h else None
     _core.backward(
         CORE_NAME[h.dtype],
         *_sizes(u, h),
@@ -146,6 +161,7 @@ def _backward_cpu(
         None,
         transpose,
         method,
+        kept,
     )
     return grad_u, grad_h
 

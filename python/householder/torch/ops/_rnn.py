@@ -19,6 +19,7 @@ from householder._cuda.instances import prefers_dense
 from householder.torch import expressions
 from householder.torch._autograd import needs_expression, needs_general_function, present, pull_back, spread
 from householder.torch.ops._library import CORE_NAME, follow_torch_threads, leading, operator, pointer, straight_to_cpu
+from householder.torch.ops._memory import empty
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -190,14 +191,14 @@ def _last_states(h: Tensor, inputs: Inputs) -> Tensor:
     return h[starts[lengths - 1] + sequence]
 
 
-def _tape(inputs: Inputs, nonlinearity: str, method: str) -> Tensor:
-    """Allocate what the forward pass may leave to the backward pass."""
+def _tape_shape(inputs: Inputs, nonlinearity: str, method: str) -> tuple[int, int]:
+    """Tell how large is what the forward pass may leave to the backward pass."""
     n, m = inputs.u.shape
     rows, has_phases = inputs.x.shape[:-1].numel(), inputs.phases is not None
     if inputs.x.is_cuda:
-        return inputs.x.new_empty(rows, tape_widths(inputs, nonlinearity, method)[-1])
+        return rows, tape_widths(inputs, nonlinearity, method)[-1]
     width = _core.rnn_tape_width(CORE_NAME[inputs.x.dtype], n, m, rows, has_phases, nonlinearity, method)
-    return inputs.x.new_empty(rows, width)
+    return rows, width
 
 
 def tape_widths(inputs: Inputs, nonlinearity: str, method: str) -> tuple[int, int, int]:
@@ -212,8 +213,8 @@ def _forward_cpu(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     follow_torch_threads()
     *tensors, nonlinearity, negative_slope, transpose, method, with_tape = arguments
     inputs = Inputs(*tensors).contiguous()
-    h = inputs.x.new_empty(*inputs.x.shape[:-1], inputs.u.shape[0])
-    tape = _tape(inputs, nonlinearity, method) if with_tape else h.new_empty(0)
+    h = empty((*inputs.x.shape[:-1], inputs.u.shape[0]), inputs.x.dtype)
+    tape = empty(_tape_shape(inputs, nonlinearity, method) if with_tape else (0,), h.dtype)
     operands = inputs.operands(nonlinearity, negative_slope, transpose, method)
     _core.rnn_forward(*operands, *map(pointer, (h, tape if tape.numel() else None)))
     return h, _last_states(h, inputs), tape
@@ -224,7 +225,7 @@ def _backward_cpu(*arguments: Any) -> tuple[Tensor | None, ...]:
     *tensors, h, tape, grad_h, grad_last, _ = arguments[:-4]
     inputs, options = Inputs(*tensors).contiguous(), arguments[-4:]
     h, grad_h, grad_last = (None if t is None else t.contiguous() for t in (h, grad_h, grad_last))
-    gradients = _backward_fake(*arguments)
+    gradients = _backward_room(arguments, lambda t: empty(t.shape, t.dtype))
     if tape is None and options[0] == "oplu":  # the states do not tell which entries were exchanged
         _, _, tape = _forward_cpu(*inputs, *options, True)
     tape = tape if tape is not None and tape.numel() else None
@@ -237,13 +238,16 @@ def _backward_cpu(*arguments: Any) -> tuple[Tensor | None, ...]:
 def _forward_fake(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     inputs, (nonlinearity, _, _, method, with_tape) = Inputs(*arguments[:-5]), arguments[-5:]
     x, (n, _, _, _, batch) = inputs.x, inputs.sizes()
-    tape = _tape(inputs, nonlinearity, method) if with_tape else x.new_empty(0)
+    tape = x.new_empty(_tape_shape(inputs, nonlinearity, method) if with_tape else (0,))
     return x.new_empty(*x.shape[:-1], n), x.new_empty(batch, n), tape
 
 
 def _backward_fake(*arguments: Any) -> tuple[Tensor | None, ...]:
-    wanted = arguments[-5]
-    return tuple(t.new_empty(t.shape) if want else None for t, want in zip(arguments, wanted, strict=False))
+    return _backward_room(arguments, lambda t: t.new_empty(t.shape))
+
+
+def _backward_room(arguments: Any, like: Callable[[Tensor], Tensor]) -> tuple[Tensor | None, ...]:
+    return tuple(like(t) if want else None for t, want in zip(arguments, arguments[-5], strict=False))
 
 
 def _fold(info: Any, tensor: Any, dim: int | None) -> Any:
