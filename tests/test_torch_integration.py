@@ -38,9 +38,12 @@ def run(layer, x=None):
     return output[0] if isinstance(output, tuple) else output
 
 
+def trained(layer):
+    return [p for p in layer.parameters() if p.requires_grad]
+
+
 def gradients(layer, x=None):
-    wanted = [p for p in layer.parameters() if p.requires_grad]
-    return torch.autograd.grad(run(layer, x).abs().square().sum(), wanted)
+    return torch.autograd.grad(run(layer, x).abs().square().sum(), trained(layer))
 
 
 def equal(first, second):
@@ -108,7 +111,7 @@ def test_activation_checkpointing(layer):
         def loss(x):
             return run(layer, x).abs().square().sum()
 
-        wanted = [x, *(p for p in layer.parameters() if p.requires_grad)]
+        wanted = [x, *trained(layer)]
         expected = torch.autograd.grad(loss(x), wanted)
         for t in wanted:
             t.grad = None
@@ -159,6 +162,17 @@ def test_autocast(half):
     assert all(p.grad.dtype == torch.float32 for p in model.parameters())
     hx = torch.zeros(2, 2, 8)
     assert rnn(x.new_ones(5, 2, 6).to(half), hx)[0].dtype == half
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_every_layer_under_autocast(layer, half):
+    x = torch.randn(4, 6)
+    with torch.autocast("cpu", half):
+        output = run(layer, x.to(half))
+        expected = run(layer, x.to(half).float())
+        torch.testing.assert_close(output, expected.to(output.dtype), atol=0.05, rtol=0.05)
+        assert output.dtype == half or output.is_complex()
+        assert all(g.dtype == p.dtype for g, p in zip(gradients(layer, x.to(half)), trained(layer), strict=True))
 
 
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
