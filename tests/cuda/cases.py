@@ -26,7 +26,8 @@ def at_edges(tile: Tile, nonlinearity: str) -> list[Case]:
     step = 2 if nonlinearity in PAIRED else 1
     columns = [tile.n // 2, 3, 2] if dense else [tile.m, tile.m - 1, min(m + 1, n + step)]
     rows = [tile.n, tile.n - step, n + step]
-    return [Case(tile, *shape, dtype, nonlinearity, dense=dense) for shape in zip(rows, columns, strict=True)]
+    sizes = (3, 3, 2, 1, 1) if tile.cluster < 8 else (2, 2, 1)  # 4096 threads take their time
+    return [Case(tile, *shape, dtype, nonlinearity, sizes, dense=dense) for shape in zip(rows, columns, strict=True)]
 
 
 def every_tile() -> list[Case]:

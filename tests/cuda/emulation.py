@@ -37,7 +37,7 @@ class EmulationError(RuntimeError):
 
 
 class Library:
-    """A build of the emulator with some kernels."""
+    """A build of the emulator with some kernels. Builds share nothing: each may run in a thread of its own."""
 
     def __init__(self, path: Path):
         self._library = ctypes.CDLL(str(path))
@@ -100,7 +100,7 @@ def build_path(names: Iterable[str], *, sanitize: bool = False, edit: Edit | Non
             (folder / name).write_text(text)
         unfinished = folder / f"{os.getpid()}.so"
         command = [compiler() or "g++", "-std=c++17", "-shared", "-fPIC", "-Wall", "-Wextra", "-Wno-unknown-pragmas"]
-        command += [*flags, "-o", str(unfinished), str(folder / "kernels.cpp")]
+        command += ["-fvisibility=hidden", *flags, "-o", str(unfinished), str(folder / "kernels.cpp")]
         subprocess.run(command, check=True)
         unfinished.replace(path)
     return path

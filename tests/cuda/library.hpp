@@ -49,12 +49,14 @@ inline std::string launch(const char* name, unsigned grid, unsigned block, unsig
 
 }  // namespace library
 
-extern "C" int householder_emulated_launch(const char* name, unsigned grid, unsigned block, unsigned shared_bytes,
-                                           void** arguments) {
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+EXPORTED int householder_emulated_launch(const char* name, unsigned grid, unsigned block, unsigned shared_bytes,
+                                         void** arguments) {
   library::error = library::launch(name, grid, block, shared_bytes, arguments);
   return library::error.empty() ? 0 : 1;
 }
 
-extern "C" const char* householder_emulated_error() { return library::error.c_str(); }
+EXPORTED const char* householder_emulated_error() { return library::error.c_str(); }
 
-extern "C" void householder_emulated_schedule(int order) { emulator::schedule = static_cast<unsigned>(order); }
+EXPORTED void householder_emulated_schedule(int order) { emulator::schedule = static_cast<unsigned>(order); }
