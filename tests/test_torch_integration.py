@@ -1,6 +1,7 @@
 """Layers among the other things that people do with torch: copies, checkpoints, hooks, autocast, threads."""
 
 import copy
+import math
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 
@@ -65,23 +66,50 @@ def test_state_dicts_carry_over(layer, tmp_path):
     assert torch.equal(run(fresh), run(layer))
 
 
-NAMES = {
-    "Orthogonal": ["bias", "reflections"],
-    "Unitary": ["phases", "reflections"],
-    "SVDLinear": ["bias", "left.reflections", "right.reflections", "spectrum"],
-    "OrthogonalRNN": sorted(
-        f"cells.{k}.{name}" for k in range(4) for name in ("reflections", "weight_ih", "bias", "h0")
+STATES = {
+    "Orthogonal": ({"reflections": (6, 6), "bias": (6,)}, 18.84105),
+    "Unitary": ({"reflections": (6, 3), "phases": (6,)}, 11.84274),
+    "SVDLinear": (
+        {"spectrum": (6,), "bias": (6,), "left.reflections": (6, 3), "right.reflections": (6, 3)},
+        19.46883,
     ),
-    "OrthogonalRNNCell": ["bias", "nonlinearity_bias", "reflections", "weight_ih"],
-    "UnitaryRNN": sorted(
-        f"cells.0.{name}" for name in ("reflections", "phases", "weight_ih", "bias", "nonlinearity_bias")
+    "OrthogonalRNN": (
+        {
+            f"cells.{k}.{name}": shape
+            for k, width in enumerate((6, 6, 12, 12))
+            for name, shape in {"reflections": (6, 6), "weight_ih": (6, width), "bias": (6,), "h0": (6,)}.items()
+        },
+        1076.390,
     ),
-    "OrthogonalAdapter": ["_extra_state", "linear.bias", "linear.weight", "reflections"],
+    "OrthogonalRNNCell": (
+        {"reflections": (8, 1), "weight_ih": (8, 6), "bias": (8,), "nonlinearity_bias": (4,)},
+        85.95808,
+    ),
+    "UnitaryRNN": (
+        {
+            "cells.0.reflections": (6, 1),
+            "cells.0.phases": (6,),
+            "cells.0.weight_ih": (6, 6),
+            "cells.0.bias": (6,),
+            "cells.0.nonlinearity_bias": (6,),
+        },
+        87.27081,
+    ),
+    "OrthogonalAdapter": ({"reflections": (6, 2), "linear.weight": (6, 6), "linear.bias": (6,)}, 42.40519),
 }
+"""Shapes of parameters by name, and what version 0.1 computes of certain numbers in them: the sum of moduli."""
 
 
-def test_the_names_in_state_dicts_do_not_change(layer):
-    assert sorted(layer.state_dict()) == NAMES[type(layer).__name__]
+def test_state_dicts_of_earlier_versions_mean_the_same(layer):
+    shapes, expected = STATES[type(layer).__name__]
+    state = {
+        name: torch.linspace(-1, 1.5, math.prod(shape)).cos().reshape(shape).to(layer.state_dict()[name].dtype)
+        for name, shape in shapes.items()
+    }
+    extra = {"_extra_state": {"merged": False}} if isinstance(layer, ht.OrthogonalAdapter) else {}
+    layer.load_state_dict(state | extra)
+    output = run(layer, torch.linspace(-1, 1, 24).reshape(4, 6))
+    assert output.abs().sum().item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_results_repeat_bit_for_bit(layer):
