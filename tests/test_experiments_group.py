@@ -36,8 +36,14 @@ def train(experiment, directory, devices):
 
 
 def test_two_processes_give_the_loss_curve_of_one(tmp_path):
-    changes = ("epochs=2", "precision=64-true", "models.ornn.hidden_size=24", "models.ornn.num_reflections=4")
-    experiment = load_experiment(packaged_config("digits"), changes).only(["ornn", "srnn"])
+    changes = (
+        "epochs=2",
+        "precision=64-true",
+        "models.ornn.hidden_size=24",
+        "models.ornn.num_reflections=4",
+        "models.usv={hidden_size: 12, learning_rate: 0.003}",
+    )
+    experiment = load_experiment(packaged_config("digits"), changes).only(["ornn", "srnn", "usv"])
     alone = train(experiment, tmp_path / "alone", 1)
     together = train(experiment, tmp_path / "together", 2)
     for name in experiment.models:

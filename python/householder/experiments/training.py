@@ -16,6 +16,7 @@ from typing import Literal
 import torch
 from lightning.fabric import Fabric
 from lightning.fabric.loggers.tensorboard import TensorBoardLogger
+from lightning.fabric.strategies import DDPStrategy
 from torch import Tensor
 from torch.optim import Adam
 
@@ -82,7 +83,8 @@ class Run:
         self.board = TensorBoardLogger(directory, name="", version="", purge_step=self.state.step)
         self.fabric = Fabric(
             accelerator=experiment.accelerator,
-            strategy="ddp" if group.size > 1 else "auto",
+            # Buffers are constants: to send them before each forward pass would bind all processes to it.
+            strategy=DDPStrategy(broadcast_buffers=False) if group.size > 1 else "auto",
             devices=group.devices,
             num_nodes=group.nodes,
             precision=experiment.precision,
