@@ -13,7 +13,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 
-from householder._cuda import kernels
+from householder._cuda import kernels, library
 from householder._cuda.arrays import Arrays
 from householder._cuda.instances import NONLINEARITIES, SOURCES
 
@@ -96,6 +96,43 @@ class Stream(nullcontext):
         return Stream.capturing
 
 
+class CupyArray(np.ndarray):
+    """CuPy's ``ndarray``: memory with an address, a device, and a way to the host."""
+
+    __module__ = "cupy"
+    number = 0
+
+    @property
+    def data(self):
+        return SimpleNamespace(ptr=self.ctypes.data)
+
+    @property
+    def device(self):
+        device = Device(self.number)
+        device.id = self.number
+        return device
+
+    def get(self):
+        return np.asarray(self).view(np.ndarray)
+
+
+def _numpy_as_cupy(name):
+    """NumPy's function of that name, for CuPy's arrays."""
+    value = getattr(np, name)
+    if isinstance(value, type) or not callable(value):
+        return value
+
+    def function(*args, **kwargs):
+        result = value(*args, **kwargs)
+        if not isinstance(result, np.ndarray):
+            return result
+        result = result.view(CupyArray)
+        result.number = getattr(args[0], "number", 0)
+        return result
+
+    return function
+
+
 class CudaError(Exception):
     """CuPy's ``CUDARuntimeError``."""
 
@@ -124,6 +161,8 @@ def cupy_module(devices=2):
     module = ModuleType("cupy")
     module.__version__ = "14.0"
     module.RawModule = RawModule
+    module.ndarray = CupyArray
+    module.__getattr__ = _numpy_as_cupy
     module.cuda = SimpleNamespace(Device=Device, Stream=Stream, get_current_stream=Stream, runtime=runtime)
     return module
 
@@ -133,5 +172,6 @@ def install(monkeypatch, *, capability=90):
     monkeypatch.setitem(sys.modules, "cupy", cupy_module())
     monkeypatch.setattr(Device, "compute_capability", str(capability))
     monkeypatch.setattr(kernels, "_compiled", {})
-    kernels.device_of.cache_clear()
+    for owner, name in ((kernels, "device_of"), (library, "_library")):
+        monkeypatch.setattr(owner, name, cache(getattr(owner, name).__wrapped__))
     return Arrays(np)

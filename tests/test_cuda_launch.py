@@ -17,8 +17,8 @@ import test_forward
 import test_jvp
 import test_matrix
 import test_sequence
-from conftest import Backend, assert_close
-from householder import _api, _core, _cuda
+from conftest import Backend, assert_close, problem
+from householder import _api, _core, _cpu, _cuda
 from householder._cuda import instances, kernels
 from householder._cuda.arrays import cupy_arrays
 from householder._cuda.recurrence import choose
@@ -183,6 +183,52 @@ class TestWhatIsFound:
         assert found["CUDA"] == "available"
         assert found["device 1"] == "Emulated, compute capability 9.0, 3 multiprocessors, 2 GiB"
         assert "on device 1, 64 registers" in found["kernels in use"]
+
+
+class TestCupyArrays:
+    """The type of u leads to the backend of CuPy, whose arrays are NumPy's here, with CuPy's attributes."""
+
+    @pytest.fixture
+    def cupy(self, monkeypatch, without_tiles):  # noqa: ARG002
+        cuda_standin.install(monkeypatch)
+        monkeypatch.setattr(_api, "_BACKENDS", dict(_api._BACKENDS))
+        monkeypatch.setitem(_api._BACKENDS, np.ndarray, _cpu)
+
+        def view(a):
+            return a.view(cuda_standin.CupyArray)
+
+        return Backend("cupy", view, lambda a: a.get())
+
+    def test_go_in_and_come_out(self, cupy, dtype):
+        p, case = problem(9, 4, 6, dtype), Case(dtype, 8, 3, width=2, bias=True)
+        calls = [
+            (hh.forward, (p.u, p.h), p.options),
+            (hh.backward, (p.u, p.h, p.g), p.options),
+            (hh.matrix, (p.u,), p.options),
+            (hh.wy, (p.u,), {}),
+            (hh.jvp, (p.u, p.h, p.u, p.h), {}),
+            (hh.rnn_forward, (case.u, case.x, case.h0), case.arrays | case.options),
+        ]
+        for function, args, options in calls:
+            found, expected = cupy(function, *args, **options), function(*args, **options)
+            found, expected = (a if isinstance(a, tuple) else (a,) for a in (found, expected))
+            for a, b in zip(found, expected, strict=True):
+                assert_close(a, b, factor=1000)
+
+    def test_are_factored(self, cupy, double):
+        w = hh.matrix(hh.haar(6, 5, rng=0, dtype=double))
+        found = hh.factor(cupy.from_numpy(w))
+        u, *phases = found if double.kind == "c" else (found,)
+        assert isinstance(u, cuda_standin.CupyArray)
+        assert_close(cupy.to_numpy(hh.matrix(u, *phases)), w, factor=1000)
+
+    def test_stay_with_their_like(self, cupy):
+        u, h = cupy.from_numpy(np.ones((4, 2))), cupy.from_numpy(np.ones(4))
+        with pytest.raises(TypeError, match=r"h is a numpy\.ndarray, expected a cupy\.ndarray like the other"):
+            hh.forward(u, np.ones(4))
+        h.number = 1
+        with pytest.raises(TypeError, match="h is on device 1 but u is on device 0"):
+            hh.forward(u, h)
 
 
 def test_arrays_of_other_libraries_are_refused(standin):  # noqa: ARG001

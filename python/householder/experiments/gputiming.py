@@ -1,7 +1,7 @@
 """Times of the CUDA path beside what torch offers for the same work, measured with events around CUDA graphs.
 
 :func:`measure` times any calls; :func:`compare_all` does so for the cases of ``gpucheck``. Every candidate's result is
-compared with double precision on the CPU first. Times are forward alone, and forward plus backward with the gradients
+compared with double precision first (ours, on the CPU). Times are forward alone, and forward plus backward with the gradients
 of all parameters and of initial states. A candidate that cannot be captured is timed call by call, which the report
 says.
 """
@@ -102,7 +102,7 @@ class Sequence:
 
         def candidate(name: str, module: nn.Module, step: Any = None) -> Candidate:
             def exact() -> list[Tensor]:
-                return Candidate("", *work(module, torch.float64, "cpu")).both()
+                return Candidate("", *work(module, torch.float64, "cpu" if module is ours else device)).both()
 
             return Candidate(name, *work(module, torch.float32, device, step), exact)
 
