@@ -1,9 +1,9 @@
 """Times of the CUDA path beside what torch offers for the same work, measured with events around CUDA graphs.
 
 :func:`measure` times any calls; :func:`compare_all` does so for the cases of ``gpucheck``. Every candidate's result is
-compared with double precision first (ours, on the CPU). Times are forward alone, and forward plus backward with the gradients
-of all parameters and of initial states. A candidate that cannot be captured is timed call by call, which the report
-says.
+compared with double precision first (ours, on the CPU). Times are forward alone, and forward plus backward with the
+gradients of all parameters and of initial states. A candidate that cannot be captured is timed call by call, which the
+report says.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ def _error(candidate: Candidate) -> str:
     if candidate.exact is None:
         return "-"
     errors = (
-        (found.double().cpu() - exact).abs().max() / exact.abs().max()
+        (found.double().cpu() - exact.cpu()).abs().max() / exact.abs().max().cpu()
         for found, exact in zip(candidate.both(), candidate.exact(), strict=True)
     )
     return f"{max(error.item() for error in errors):.1e}"
