@@ -56,8 +56,15 @@ def main():
         arguments, kills = [*run, "--output", killed], 0
         while True:
             process = start(*arguments)
-            deadline = time.perf_counter() + rng.uniform(0.3, 1.5) * length / options.kills + 3
-            while kills < options.kills and process.poll() is None and time.perf_counter() < deadline:
+            # A quarter of the kills come at any moment, loading included; the others after some training.
+            rows, loading = progress(killed), rng.random() < 0.25
+            delay = rng.uniform(0.1, 4) if loading else rng.uniform(0, length / (2 * options.kills))
+            since = time.perf_counter() if loading else None
+            while kills < options.kills and process.poll() is None:
+                if since is None and progress(killed) > rows:
+                    since = time.perf_counter()
+                if since is not None and time.perf_counter() > since + delay:
+                    break
                 time.sleep(0.02)
             if kills == options.kills or process.poll() is not None:
                 break
