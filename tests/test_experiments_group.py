@@ -1,6 +1,8 @@
 """Processes that share batches train as one does."""
 
 import csv
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +10,7 @@ import torch
 
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import load_experiment, packaged_config
-from householder.experiments.group import Group, group_of, share
+from householder.experiments.group import Group, free_port, group_of, share
 from householder.experiments.launch import Failure, Job, launch
 from householder.experiments.tasks.base import Batch
 
@@ -52,6 +54,27 @@ def test_two_processes_give_the_loss_curve_of_one(tmp_path):
         assert len(curves[0]) == len(curves[1]) == 2
         for one, other in zip(*curves, strict=True):
             assert other == pytest.approx(one, rel=1e-9)
+
+
+def test_torchrun_trains_one_model_with_several_commands(tmp_path):
+    command = "import sys; from householder.experiments.cli import main; sys.exit(main())"
+    settings = ["--model", "srnn", "--epochs", "1", "--set", "precision=64-true"]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--master-port",
+        str(free_port()),
+    ]
+    for launcher, name in (([], "alone"), ([*torchrun, "--no-python"], "together")):
+        train = [sys.executable, "-c", command, "train", "digits", *settings, "--output", str(tmp_path / name)]
+        done = subprocess.run([*launcher, *train], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("learning curves: ") == 1
+    ((alone,), (together,)) = (rows(tmp_path / name / "srnn" / "metrics.csv") for name in ("alone", "together"))
+    assert together == pytest.approx(alone, rel=1e-9)
 
 
 def test_a_failure_of_all_is_told_once(tmp_path):

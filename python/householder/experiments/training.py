@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from lightning.fabric import Fabric
 from lightning.fabric.loggers.tensorboard import TensorBoardLogger
-from lightning.fabric.strategies import DDPStrategy
+from lightning.fabric.strategies.ddp import DDPStrategy
 from torch import Tensor
 from torch.optim import Adam
 
