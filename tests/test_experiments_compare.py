@@ -165,6 +165,7 @@ def test_a_summary_has_mean_deviation_and_extremes(lower_is_better):
             "models.urnn.rate: there is no such",
         ),
         (["compare", "digits", "--models", "srnn", "--set", "models.urnn.rate=1"], "there is no 'urnn' to change"),
+        (["compare", "digits", "--set", "models.urnn.rate=1"], "there is no 'urnn' to change"),
         (["compare", "digits", "--resume", "nowhere"], "nowhere holds no comparison"),
         (["compare", "digits", "--resume", "empty", "--seeds", "2"], "leave out --seeds"),
         (["compare", "digits", "--output", "begun"], "begun holds a comparison already"),

@@ -186,12 +186,14 @@ def summary_table(rows: Iterable[Summary], outcome: Outcome) -> Table:
 
 
 def _begun(options: Namespace) -> tuple[Path, list[Experiment]]:
-    own = load_asked(options, []).models
-    of_rivals = tuple(f"models.{kind}." for kind in rival_settings() if kind not in own)
-    deferred = [change for change in options.changes if change.startswith(of_rivals)]
-    experiment = load_asked(options, [change for change in options.changes if change not in deferred])
-    if options.models is not None:
-        experiment = choose(experiment, options.models.split(","), deferred)
+    if options.models is None:
+        experiment = load_asked(options, options.changes)
+    else:
+        own = load_asked(options, []).models
+        of_rivals = tuple(f"models.{kind}." for kind in rival_settings() if kind not in own)
+        later = [change for change in options.changes if change.startswith(of_rivals)]
+        experiment = load_asked(options, [change for change in options.changes if change not in later])
+        experiment = choose(experiment, options.models.split(","), later)
     directory = options.output or default_directory(options)
     seeds = range(experiment.seed, experiment.seed + (options.seeds or _SEEDS))
     experiments = [experiment.model_copy(update={"seed": seed}) for seed in seeds]
