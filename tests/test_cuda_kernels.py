@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from householder._cuda import instances
@@ -119,6 +120,23 @@ def build_and_check(chosen):
 @pytest.mark.parametrize("chosen", [cases.every_tile, cases.every_nonlinearity, cases.special])
 def test_kernels_compute_the_recurrence_whatever_the_order_of_threads(chosen):
     assert build_and_check(chosen()) == []
+
+
+@needs_compiler
+@pytest.mark.parametrize("kernel", ["lowrank", "dense", "fallback"])
+def test_a_nan_spoils_its_own_sequence_alone(kernel):
+    tile = {"lowrank": cases.tile("lowrank", "float", 64, 8), "dense": cases.tile("dense", "float", 64)}.get(kernel)
+    case = sequences.Case(tile, 50, 5, batch_sizes=(3, 3, 3, 3), dense=kernel == "dense")
+    library = emulation.build(case.names)
+    problem = sequences.Problem(case)
+    clean = problem.run(library, 0)
+    problem.x[3, 7] = np.nan  # step 1 of sequence 0
+    spoiled = problem.run(library, 0)
+    for before, after in ((clean.h, spoiled.h), (clean.delta, spoiled.delta)):
+        np.testing.assert_array_equal(before.reshape(4, 3, 50)[:, 1:], after.reshape(4, 3, 50)[:, 1:])
+    assert np.isnan(spoiled.h[3, 7])
+    assert np.isnan(spoiled.h.reshape(4, 3, 50)[2:, 0]).all()
+    assert np.isnan(spoiled.delta.reshape(4, 3, 50)[0, 0]).all()
 
 
 @needs_compiler

@@ -68,10 +68,9 @@ def special() -> list[Case]:
         *(Case(t, 8, 8, dense=t is dense, batch_sizes=(2,)) for t in (low, dense, None)),
         *(Case(t, 1, 1, dense=t is dense) for t in (low, dense, None)),
         *(
-            Case(None, n, m, dense=dense, scratch=dense)
-            for n in (257, 300)
-            for m in (33, 70)
-            for dense in (False, True)
+            Case(None, n, m, dense=in_memory, scratch=in_memory)
+            for n, m in ((257, 33), (300, 70))
+            for in_memory in (False, True)
         ),
         Case(None, 70, 33, "float64", "oplu", scratch=True),
     ]
