@@ -12,8 +12,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import cuda_standin
+import householder as hh
 import householder.torch as ht
-from householder._cuda import instances, library
+from householder._cuda import instances, kernels, library
 from householder.experiments import gpucheck, gputiming
 from householder.torch.ops import _apply, _cuda, _matrix, _rnn
 from torch_cases import CASES
@@ -21,6 +22,7 @@ from torch_cases import CASES
 pytestmark = pytest.mark.skipif(not cuda_standin.HAS_COMPILER, reason="the emulator needs a C++ compiler")
 
 F64 = torch.float64
+TILES = instances.TILES
 KERNELS = {
     _apply: {"forward_op": _cuda.apply, "backward_op": _cuda.apply_backward},
     _matrix: {"matrix_op": _cuda.matrix},
@@ -44,8 +46,8 @@ def on_cuda(monkeypatch):
     cuda_standin.install(monkeypatch)
     monkeypatch.setattr(instances, "TILES", ())  # few kernels to compile
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=42))
-    for module, kernels in KERNELS.items():
-        for name, kernel in kernels.items():
+    for module, replaced in KERNELS.items():
+        for name, kernel in replaced.items():
             monkeypatch.setattr(module, name, kernel)
         monkeypatch.setattr(module, "straight_to_cpu", lambda *_: False, raising=False)
 
@@ -90,6 +92,22 @@ def test_kernels_are_below_autocast_and_autograd():
 
 
 @pytest.mark.usefixtures("on_cuda")
+def test_a_device_without_the_preferred_kernel_takes_another(monkeypatch):
+    """Low rank by shape, but no tile holds it without clusters: the tape has no room for the W that is formed."""
+    monkeypatch.setattr(instances, "TILES", TILES)
+    monkeypatch.setattr(cuda_standin.Device, "compute_capability", "80")
+    u, x = torch.randn(100, 45, dtype=F64, requires_grad=True), torch.randn(4, 3, 100, dtype=F64, requires_grad=True)
+    h, _ = ht.rnn(u, x, nonlinearity="tanh")
+    grads = torch.autograd.grad(h.square().sum(), (u, x))
+    assert all("dense" in name for _, name in kernels._compiled)
+    arrays = (u.detach().numpy(), x.detach().numpy(), None)
+    states = hh.rnn_forward(*arrays, nonlinearity="tanh")
+    expected = hh.rnn_backward(*arrays, states, 2 * states, nonlinearity="tanh")
+    for found, exact in zip((h.detach(), *grads), (states, expected.u, expected.x), strict=True):
+        torch.testing.assert_close(found, torch.from_numpy(exact), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.usefixtures("on_cuda")
 @pytest.mark.parametrize("steps", [0, 3])
 @pytest.mark.parametrize("batch", [0, 2])
 def test_nothing_to_do(steps, batch):
@@ -129,7 +147,8 @@ def test_tapes_have_the_size_that_fake_tensors_promise():
     with FakeTensorMode():
         u, x = torch.randn(8, 3, device="cuda"), torch.randn(5, 2, 8, device="cuda")
         tape = _rnn.forward_op(u, x, *[None] * 6, "oplu", 0.1, False, "auto", True)[2]
-    assert tape.shape == (10, 3 + 1)  # 3 projections, 4 bytes
+    assert tape.shape == (10 * 3 + 10 * 4 // 4 + 8 * 3 * 2 + 3 * 3 + 3,)  # projections, bytes, V, A, S, norms
+    assert _cuda.rnn(torch.randn(8, 3), torch.randn(0, 2, 8), *[None] * 6, "tanh", 0.1, False, "auto", True)[2].numel()
 
 
 EMULATED = sorted(gpucheck.CHECKS.keys() - {*gpucheck.NEED_A_DEVICE, "a thousand steps", "tiles"})  # hours, minutes

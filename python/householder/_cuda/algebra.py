@@ -17,15 +17,17 @@ class Form(NamedTuple):
     v: Any
     """Unit columns ``(..., n, k)``; a column that stands for the identity is zero."""
     t: Any
-    """``T = striu(V* V) + diag(V* V) / 2`` in double precision, as is S."""
+    """``T = striu(V* V) + diag(V* V) / 2`` in double precision; None where it is not needed any more."""
     s: Any
-    """``S = T^-1``, ``(..., k, k)``."""
+    """``S = T^-1``, ``(..., k, k)``, in double precision like T."""
     a: Any
     """``A = V S``, in u's precision."""
     norm: Any
     """Norms of u's columns, ``(..., 1, k)``, infinite where v is zero."""
     d: Any
     """Diagonal of D, ``(..., 1, n)``, or None for ``D = I``."""
+    w: Any = None
+    """W, if it has been formed."""
 
 
 class Sums(NamedTuple):
@@ -70,10 +72,11 @@ def form(u: Any, phases: Any = None) -> Form:
     half = xp.where(half == 0, 0.5, half)[..., None]
     t = xp.triu(gram, 1) + half * library.eye(k, gram)
     s = library.inverse_upper(t)
-    return Form(library, v, t, s, library.cast(wide_v @ s, narrow), norm, _diagonal(library, u, phases))
+    return Form(library, v, t, s, library.cast(wide_v @ s, narrow), norm, diagonal(library, u, phases))
 
 
-def _diagonal(library: Library, u: Any, phases: Any) -> Any:
+def diagonal(library: Library, u: Any, phases: Any) -> Any:
+    """Give D, ``(..., 1, n)``, or None for ``D = I``."""
     n, m = u.shape[-2:]
     if phases is not None:
         return library.cast(library.xp.exp(1j * phases), u.dtype)[None]
@@ -95,6 +98,8 @@ def apply(f: Form, rows: Any, transpose: bool) -> Any:
 
 def matrix(f: Form) -> Any:
     """Form W, in double precision until it is there."""
+    if f.w is not None:
+        return f.w
     wide_v = f.library.cast(f.v, f.s.dtype)
     w = f.library.eye(f.v.shape[-2], wide_v) - wide_v @ f.s @ adjoint(wide_v, f.library.xp)
     w = f.library.cast(w, f.v.dtype)

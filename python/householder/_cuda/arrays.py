@@ -99,7 +99,7 @@ class Arrays:
     def rnn_forward(self, sequence: Sequence, steps: int, batch: int) -> Array:
         """All states, shaped as x but for the last axis."""
         with library_of(sequence.u).current(sequence.u):
-            h: Array = recurrence.forward(sequence, steps, batch, recurrence.Kept())
+            h: Array = recurrence.forward(sequence, steps, batch, recurrence.Kept())[0]
             return h
 
     def rnn_backward(

@@ -13,7 +13,7 @@ from householder._cuda import algebra, instances, kernels
 from householder._cuda.algebra import Form, Sums
 from householder._cuda.device import cupy
 from householder._cuda.kernels import Device
-from householder._cuda.library import Library
+from householder._cuda.library import Library, library_of
 from householder._types import Sequence, SequenceGradients
 
 CODE = "modrelu_complex"
@@ -109,15 +109,19 @@ def warm_up(
 class Recurrence:
     """The parts of a sequence that both directions need."""
 
-    def __init__(self, sequence: Sequence, steps: int, batch: int, form: Form):
-        self.sequence, self.steps, self.batch, self.form = sequence, steps, batch, form
-        self.library = library = form.library
+    def __init__(self, sequence: Sequence, steps: int, batch: int, form: Form | None = None):
+        self.sequence, self.steps, self.batch = sequence, steps, batch
         u = sequence.u
+        self.library = library = library_of(u)
         self.rows = len(sequence.x) if sequence.batch_sizes is not None else steps * batch
         device = kernels.device_of(library.device(u))
         n, m = u.shape
         phases, dtype = sequence.phases is not None, library.name(u.dtype)
         self.instance = choose(device, n, m, dtype, sequence.nonlinearity, phases=phases, method=sequence.method)
+        if form is None or (form.w is not None) != self.instance.dense:
+            form = algebra.form(u, sequence.phases)
+            form = form._replace(w=algebra.matrix(form)) if self.instance.dense else form
+        self.form = form
         sizes = sequence.batch_sizes
         self.offsets = self.previous = None
         if sizes is not None:
@@ -220,13 +224,13 @@ def _real_form(a: Any, xp: Any) -> Any:
     return xp.stack([first, second], axis=-3).reshape(2 * a.shape[0], 2 * a.shape[1])
 
 
-def forward(sequence: Sequence, steps: int, batch: int, kept: Kept) -> Any:
-    """All states, shaped as x but for the last axis; the arrays of ``kept`` are filled for a backward pass."""
-    form = algebra.form(sequence.u, sequence.phases)
+def forward(sequence: Sequence, steps: int, batch: int, kept: Kept) -> tuple[Any, Form | None]:
+    """All states, shaped as x but for the last axis, and the form of u; ``kept`` is filled for a backward pass."""
     shape = (*sequence.x.shape[:-1], len(sequence.u))
     if not steps or not batch:
-        return form.library.empty(shape, sequence.u)
-    return Recurrence(sequence, steps, batch, form).run_forward(kept).reshape(shape)
+        return library_of(sequence.u).empty(shape, sequence.u), None
+    recurrence = Recurrence(sequence, steps, batch)
+    return recurrence.run_forward(kept).reshape(shape), recurrence.form
 
 
 def backward(
@@ -238,17 +242,18 @@ def backward(
     grad_h: Any,
     grad_last: Any,
     wanted: Collection[str] = SequenceGradients._fields,
+    form: Form | None = None,
 ) -> SequenceGradients:
-    """Gradients of the arguments that are there and wanted; with other ``kept`` than OPLU's flags it is faster."""
-    given = {name for name in wanted if getattr(sequence, name) is not None}
-    form = algebra.form(sequence.u, sequence.phases)
+    """Gradients of the arguments that are there and wanted; ``kept`` and ``form`` of the forward pass save time."""
+    library = library_of(sequence.u)
+    given = {name: a for name, a in sequence._asdict().items() if name in wanted and a is not None}
     if not steps or not batch:
-        return _named({name: form.library.zeros(a.shape, a) for name, a in sequence._asdict().items() if name in given})
+        return _named({name: library.zeros(a.shape, a) for name, a in given.items()})
     recurrence = Recurrence(sequence, steps, batch, form)
     if sequence.nonlinearity == "oplu" and kept.flags is None:  # the states do not tell which pairs were exchanged
-        kept = Kept(flags=form.library.empty((recurrence.rows, len(sequence.u) // 2), h, form.library.xp.uint8))
+        kept = Kept(flags=library.empty((recurrence.rows, len(sequence.u) // 2), h, library.xp.uint8))
         recurrence.run_forward(kept)
-    return _named(recurrence.run_backward(h, kept, grad_h, grad_last, given))
+    return _named(recurrence.run_backward(h, kept, grad_h, grad_last, given.keys()))
 
 
 def _named(found: dict[str, Any]) -> SequenceGradients:

@@ -17,8 +17,9 @@ from householder._cuda import algebra, recurrence
 from householder._cuda.library import library_of
 from householder._cuda.recurrence import Kept
 from householder._types import Sequence
+from householder.torch.ops._cuda_tape import Layout, tape_layout
 from householder.torch.ops._library import on_cuda
-from householder.torch.ops._rnn import DIFFERENTIABLE, Inputs, tape_widths
+from householder.torch.ops._rnn import DIFFERENTIABLE, Inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,9 +80,11 @@ def rnn(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     inputs = Inputs(*tensors)
     steps, batch = inputs.sizes()[3:]
     sequence = _sequence(arguments[:-1])
-    width = tape_widths(inputs, nonlinearity, method)[-1]
-    tape = inputs.x.new_empty((inputs.x.shape[:-1].numel(), width) if with_tape else (0,))
-    h: Tensor = recurrence.forward(sequence, steps, batch, _kept(tape, inputs, nonlinearity, method))
+    layout = _layout(inputs, nonlinearity, method)
+    tape = inputs.x.new_empty(layout.shape if with_tape else (0,))
+    h, form = recurrence.forward(sequence, steps, batch, layout.kept(tape) if with_tape else Kept())
+    if with_tape and form is not None:
+        layout.write(tape, form)
     return h, _last_states(h, inputs), tape
 
 
@@ -91,10 +94,13 @@ def rnn_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
     *tensors, h, tape, grad_h, grad_last, wanted = arguments[:-4]
     inputs, sequence = Inputs(*tensors), _sequence((*tensors, *arguments[-4:]))
     steps, batch = inputs.sizes()[3:]
-    kept = _kept(tape, inputs, sequence.nonlinearity, sequence.method)
+    kept, form = Kept(), None
+    if tape is not None and steps and batch:
+        layout = _layout(inputs, sequence.nonlinearity, sequence.method)
+        kept, form = layout.kept(tape), layout.form(tape, sequence.u, sequence.phases)
     names = [name for name, want in zip(Inputs._fields, wanted, strict=False) if want]
     h, grad_h, grad_last = (_contiguous(t) for t in (h, grad_h, grad_last))
-    found = recurrence.backward(sequence, steps, batch, h, kept, grad_h, grad_last, names)
+    found = recurrence.backward(sequence, steps, batch, h, kept, grad_h, grad_last, names, form)
     if not steps and grad_last is not None and found.h0 is not None:
         found = found._replace(h0=grad_last.clone())  # no step: the last state is h0
     return tuple(getattr(found, name) for name in Inputs._fields[:DIFFERENTIABLE])
@@ -114,16 +120,9 @@ def _contiguous(tensor: Tensor | None) -> Any:
     return None if tensor is None else library_of(tensor).contiguous(tensor)
 
 
-def _kept(tape: Tensor | None, inputs: Inputs, nonlinearity: str, method: str) -> Kept:
-    """Take the tape apart: projections, then flags as bytes."""
-    if tape is None or not tape.numel():
-        return Kept()
-    rows, numbers = len(tape), tape.view(-1)
-    projections, flags, _ = tape_widths(inputs, nonlinearity, method)
-    z = numbers[: rows * projections].view(rows, projections) if projections else None
-    if not flags:
-        return Kept(z)
-    return Kept(z, numbers[rows * projections :].view(torch.uint8)[: rows * flags].view(rows, flags))
+def _layout(inputs: Inputs, nonlinearity: str, method: str) -> Layout:
+    rows = inputs.x.shape[:-1].numel()
+    return tape_layout(inputs.u, rows, inputs.phases is not None, nonlinearity, method)
 
 
 def _last_states(h: Tensor, inputs: Inputs) -> Tensor:

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.autograd import Function
 
 from householder import _core
-from householder._cuda.instances import prefers_dense
 from householder.torch import expressions
 from householder.torch._autograd import needs_expression, needs_general_function, present, pull_back, spread
+from householder.torch.ops._cuda_tape import tape_layout
 from householder.torch.ops._library import CORE_NAME, follow_torch_threads, leading, operator, pointer, straight_to_cpu
 from householder.torch.ops._memory import empty
 
@@ -191,22 +191,14 @@ def _last_states(h: Tensor, inputs: Inputs) -> Tensor:
     return h[starts[lengths - 1] + sequence]
 
 
-def _tape_shape(inputs: Inputs, nonlinearity: str, method: str) -> tuple[int, int]:
+def _tape_shape(inputs: Inputs, nonlinearity: str, method: str) -> tuple[int, ...]:
     """Tell how large is what the forward pass may leave to the backward pass."""
     n, m = inputs.u.shape
     rows, has_phases = inputs.x.shape[:-1].numel(), inputs.phases is not None
     if inputs.x.is_cuda:
-        return rows, tape_widths(inputs, nonlinearity, method)[-1]
+        return tape_layout(inputs.u, rows, has_phases, nonlinearity, method).shape
     width = _core.rnn_tape_width(CORE_NAME[inputs.x.dtype], n, m, rows, has_phases, nonlinearity, method)
     return rows, width
-
-
-def tape_widths(inputs: Inputs, nonlinearity: str, method: str) -> tuple[int, int, int]:
-    """Divide a row of the CUDA tape: projections, bytes of OPLU's flags; then its numbers in all."""
-    n, m = inputs.u.shape
-    dense = inputs.phases is not None or (prefers_dense(n, m) if method == "auto" else method == "dense")
-    projections, flags = 0 if dense else m, n // 2 if nonlinearity == "oplu" else 0
-    return projections, flags, projections + -(-flags // inputs.u.element_size())
 
 
 def _forward_cpu(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:

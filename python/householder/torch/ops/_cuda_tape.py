@@ -1,0 +1,70 @@
+"""What a sequence's forward pass leaves to its backward pass on a CUDA device, in one tensor."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from householder._cuda import algebra
+from householder._cuda.algebra import Form
+from householder._cuda.instances import prefers_dense
+from householder._cuda.library import library_of
+from householder._cuda.recurrence import Kept
+
+
+class Layout(NamedTuple):
+    """How the numbers of a tape are divided; flags are bytes."""
+
+    n: int
+    m: int
+    k: int
+    rows: int
+    dense: bool
+    flags: int
+    flag_numbers: int
+
+    @property
+    def sizes(self) -> list[int]:
+        """Numbers of projections, flags, V, A, S, norms and W."""
+        projections, n, k = 0 if self.dense else self.rows * self.m, self.n, self.k
+        return [projections, self.flag_numbers, n * k, n * k, k * k, k, n * n * self.dense]
+
+    @property
+    def shape(self) -> tuple[int]:
+        """Shape of the tape."""
+        return (sum(self.sizes),)
+
+    def kept(self, tape: Tensor) -> Kept:
+        """Give the arrays that the kernels write and read."""
+        projections, flags = torch.split(tape, self.sizes)[:2]
+        z = None if self.dense else projections.view(self.rows, self.m)
+        if not self.flags:
+            return Kept(z)
+        return Kept(z, flags.view(torch.uint8)[: self.rows * self.flags].view(self.rows, self.flags))
+
+    def write(self, tape: Tensor, form: Form) -> None:
+        """Keep a form of u; one that another kind of kernel needs is left out, and will not be used."""
+        if (form.w is not None) == self.dense:
+            parts = (form.v, form.a, form.s, form.norm, *([form.w] if self.dense else []))
+            flat = [part.to(tape.dtype).flatten() for part in parts]
+            torch.cat(flat, out=tape[sum(self.sizes[:2]) :])
+
+    def form(self, tape: Tensor, u: Tensor, phases: Tensor | None) -> Form:
+        """Give the form of u back; S has u's precision, which is all that gradients take."""
+        n, k, library = self.n, self.k, library_of(u)
+        v, a, s, norm, w = torch.split(tape, self.sizes)[2:]
+        norm = norm.real.view(1, k) if norm.is_complex() else norm.view(1, k)
+        d = algebra.diagonal(library, u, phases)
+        return Form(
+            library, v.view(n, k), None, s.view(k, k), a.view(n, k), norm, d, w.view(n, n) if self.dense else None
+        )
+
+
+def tape_layout(u: Tensor, rows: int, has_phases: bool, nonlinearity: str, method: str) -> Layout:
+    """Divide the tape of a sequence with so many rows; it depends on no property of the device."""
+    n, m = u.shape
+    dense = has_phases or (prefers_dense(n, m) if method == "auto" else method == "dense")
+    flags = n // 2 if nonlinearity == "oplu" else 0
+    return Layout(n, m, m - (m == n and not u.is_complex()), rows, dense, flags, -(-rows * flags // u.element_size()))
