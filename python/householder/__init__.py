@@ -8,7 +8,7 @@
 * sequences: :func:`rnn_forward`, :func:`rnn_backward`;
 * the matrix and its parameters: :func:`matrix`, :func:`wy`, :func:`factor`, :func:`haar`, :func:`normalize`,
   :func:`snap`, :func:`real_form`, :func:`to_lapack`, :func:`from_lapack`;
-* :func:`set_num_threads`, :func:`get_num_threads`.
+* :func:`plan`: which method for which shape; :func:`set_num_threads`, :func:`get_num_threads`.
 
 Layers for PyTorch are in ``householder.torch``; the mathematics in plain NumPy in ``householder.reference``.
 """
@@ -26,6 +26,7 @@ from householder._api import (
 from householder._core import __version__ as __version__
 from householder._lapack import from_lapack, to_lapack
 from householder._parameters import normalize, real_form, snap
+from householder._plan import plan
 from householder._random import haar
 from householder._sequence import rnn_backward, rnn_forward
 from householder._tangent import jvp
@@ -41,6 +42,7 @@ __all__ = [
     "jvp",
     "matrix",
     "normalize",
+    "plan",
     "real_form",
     "rnn_backward",
     "rnn_forward",

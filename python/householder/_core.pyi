@@ -12,7 +12,7 @@ The interpreter lock is released; signals are polled, so a long call ends with `
 Raises ``MemoryError`` when the workspace cannot be allocated, ``ValueError`` for impossible arguments.
 """
 
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from numpy.typing import NDArray
 
@@ -22,12 +22,14 @@ __version__: str
 
 def instruction_set() -> str: ...
 def cuda_sources() -> dict[str, str]: ...  # text of each file of cuda/ by name
+def costs(n: int, m: int, rows: int, sequence: bool) -> list[float]: ...  # reflections, wy, dense: microseconds
 def set_num_threads(k: int) -> None: ...
 def get_num_threads() -> int: ...
+
 class Memory:
     """Uninitialised bytes for a large result, behind the buffer protocol; the next ``Memory`` may get them again."""
 
-    def __new__(cls, bytes: int) -> Memory: ...
+    def __new__(cls, size: int) -> Self: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 class Kept:

@@ -134,7 +134,7 @@ impl<T: Scalar> Blocks<T> {
     ) {
         let first = if adjoint { self.list.first() } else { self.list.last() };
         let mut source = from;
-        if !first.is_some_and(|block| block.begin == 0) && from.ptr != to.ptr {
+        if first.is_none_or(|block| block.begin > 0) && from.ptr != to.ptr {
             from.copy_to(to, self.n);
             source = to;
         }

@@ -23,17 +23,22 @@ const POLL_EVERY: Duration = Duration::from_millis(50);
 pub struct Cancel<'a> {
     cancelled: &'a AtomicBool,
     /// On the calling thread alone: the way to ask, and when that was done last.
-    poll: Option<RefCell<(&'a mut dyn FnMut() -> bool, Instant)>>,
+    poll: Option<RefCell<Poll<'a>>>,
+}
+
+struct Poll<'a> {
+    ask: &'a mut dyn FnMut() -> bool,
+    last: Instant,
 }
 
 impl Cancel<'_> {
     /// `Err(Interrupted)` once the caller asked to stop.
     pub fn check(&self) -> Result<()> {
         if let Some(poll) = &self.poll {
-            let (poll, last) = &mut *poll.borrow_mut();
-            if last.elapsed() >= POLL_EVERY {
-                *last = Instant::now();
-                if poll() {
+            let mut poll = poll.borrow_mut();
+            if poll.last.elapsed() >= POLL_EVERY {
+                poll.last = Instant::now();
+                if (poll.ask)() {
                     self.cancelled.store(true, Ordering::Relaxed);
                 }
             }
@@ -101,7 +106,8 @@ impl<'a> Context<'a> {
         let widest = counts.iter().copied().max().unwrap_or(0);
         let workers = if self.nested || flops < WORTH_A_THREAD { 1 } else { num_threads().min(widest).max(1) };
         let cancelled = AtomicBool::new(false);
-        let cancel = Cancel { cancelled: &cancelled, poll: Some(RefCell::new((&mut *self.poll, Instant::now()))) };
+        let poll = Poll { ask: &mut *self.poll, last: Instant::now() };
+        let cancel = Cancel { cancelled: &cancelled, poll: Some(RefCell::new(poll)) };
         if workers == 1 {
             let tasks = counts.iter().enumerate().flat_map(|(phase, &count)| (0..count).map(move |i| (phase, i)));
             return tasks.into_iter().try_for_each(|(phase, i)| task(phase, i, &cancel));

@@ -28,12 +28,73 @@ impl Method {
     }
 }
 
+impl Method {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Reflections => "reflections",
+            Self::Wy => "wy",
+            Self::Dense => "dense",
+        }
+    }
+}
+
+/// What each method is expected to take, forward and backward, in microseconds: measured with one thread and float32 on a
+/// processor with AVX-512. Ratios are what counts; they are much the same elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub struct Costs {
+    /// One reflection after the other; infinite where it is not offered.
+    pub reflections: f64,
+    /// Compact WY.
+    pub wy: f64,
+    /// The matrix.
+    pub dense: f64,
+}
+
+impl Costs {
+    /// One application of `k` reflections to `rows` vectors.
+    pub fn of_application(n: usize, k: usize, rows: usize) -> Self {
+        let block = k.next_multiple_of(16); // registers are whole
+        let [n, k, rows, block] = [n, k, rows, block].map(|x| x as f64);
+        // Numbers in U.
+        let (entries, padded) = (k * (n - k / 2.0), block * (n - k / 2.0));
+        // 18 flops a number and row, at 150 GFLOP/s but for short sums; Gram matrices and inverses in double precision.
+        let wy = 10.0 + 0.0075 * padded + rows * padded * 18.0 / 150e3 * (n + 256.0) / n;
+        // 6 n^2 a row; W, and its gradient's way back to U.
+        let dense = 10.0 + n * n * (0.01 + 8e-5 * k) + rows * n * n * 6.0 / 70e3;
+        Self { reflections: rows * (0.1 * k + 0.0012 * entries), wy, dense }
+    }
+
+    /// A recurrence of `k` reflections over `rows` states in all.
+    pub fn of_sequence(n: usize, k: usize, rows: usize) -> Self {
+        let [n, k, rows] = [n, k, rows].map(|x| x as f64);
+        let state = n * n * 6.0 / 90e3;
+        // Two thin factors reach half the rate of one square matrix, less once they leave the cache.
+        let wy = n * k * (0.01 + 2e-4 * k) + rows * state * (2.0 * k / n).powf(1.25);
+        let dense = n * n * (0.036 * n / (n + 128.0) + 5e-5 * k) + rows * state;
+        Self { reflections: f64::INFINITY, wy, dense }
+    }
+
+    /// The cheapest method.
+    pub fn best(self) -> Method {
+        if self.reflections <= self.wy.min(self.dense) {
+            Method::Reflections
+        } else if self.wy <= self.dense {
+            Method::Wy
+        } else {
+            Method::Dense
+        }
+    }
+}
+
 /// For one application to `rows` vectors, forward or backward. Depends on the shape alone.
-pub fn for_application(_n: usize, k: usize, rows: usize) -> Method {
-    // Flops a row: 4k(n - k/2) for both reflections, at the speed of memory, and blocks of them, at the speed of FMAs once
-    // they are formed. That takes as long as reflections of 9 to 15 rows forward, 3 to 5 backward (n = 128 to 512). A
-    // matrix takes 2n^2 a row, never less, and has to be formed as well.
-    if rows <= 4 || k <= 2 { Method::Reflections } else { Method::Wy }
+pub fn for_application(n: usize, k: usize, rows: usize) -> Method {
+    Costs::of_application(n, k, rows).best()
+}
+
+/// For a recurrence over `rows` states in all. Depends on the shape alone.
+pub fn for_sequence(n: usize, k: usize, rows: usize) -> Method {
+    Costs::of_sequence(n, k, rows).best()
 }
 
 /// Reflections of a block of [`crate::blocks`], applied to `rows` vectors. Wide ones run faster, narrow ones are formed
@@ -42,11 +103,4 @@ pub fn block_width(k: usize, rows: usize) -> usize {
     let widest = if rows < 512 { 32 } else { 64 };
     let count = ((k + widest / 2) / widest).max(1);
     k.div_ceil(count).next_multiple_of(16).max(16)
-}
-
-/// For a recurrence over `rows` states in all. Depends on the shape alone.
-pub fn for_sequence(n: usize, k: usize, rows: usize) -> Method {
-    // Forward and backward: 12nk a state against 6n^2 a state and 6n^2 k once. What is done once runs at the speed of
-    // large products, about four times that of a step at batch 1 (n = 512, k = 510, 300 states: 47 ms against 31 ms).
-    if 2 * k > n && 4 * rows * (2 * k - n) > n * k { Method::Dense } else { Method::Wy }
 }

@@ -52,9 +52,10 @@ pub fn forward(
         let phases = optional::<T::Real>(phases, "phases", n)?;
         let shared = Shared(out.as_mut_ptr());
         run(py, |context| {
-            if keep && count == 1 && method.unwrap_or_else(|| plan::for_application(n, m, rows)) == Method::Wy {
+            let k = m.min(n - 1);
+            if keep && count == 1 && method.unwrap_or_else(|| plan::for_application(n, k, rows)) == Method::Wy {
                 let u = Reflections::new(n, m, u)?;
-                let blocks = Blocks::new(context, u, plan::block_width(u.count(), rows))?;
+                let blocks = Blocks::new(context, u, plan::block_width(k, rows))?;
                 apply::forward_in_blocks(context, &blocks, &Diagonal::new(u, phases)?, h, out, adjoint)?;
                 return Ok(Some(T::wrap(blocks)));
             }

@@ -23,14 +23,14 @@ pub struct Memory {
 #[pymethods]
 impl Memory {
     #[new]
-    fn new(bytes: usize) -> PyResult<Self> {
-        let layout = Layout::from_size_align(bytes.max(ALIGNMENT), ALIGNMENT).map(recycle::rounded);
+    fn new(size: usize) -> PyResult<Self> {
+        let layout = Layout::from_size_align(size.max(ALIGNMENT), ALIGNMENT).map(recycle::rounded);
         let layout = layout.map_err(|_| PyValueError::new_err("an array of that size cannot exist"))?;
         let block = recycle::take(layout);
         if block.is_null() {
-            return Err(to_python(Error::OutOfMemory { bytes }));
+            return Err(to_python(Error::OutOfMemory { bytes: size }));
         }
-        Ok(Self { address: block as usize, layout, len: bytes as isize })
+        Ok(Self { address: block as usize, layout, len: size as isize })
     }
 
     /// # Safety

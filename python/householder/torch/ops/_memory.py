@@ -18,5 +18,5 @@ def empty(shape: torch.Size | tuple[int, ...], dtype: torch.dtype) -> Tensor:
     tensor = torch.empty(0 if size >= _LARGE else shape, dtype=dtype)
     if size >= _LARGE:
         memory = torch.frombuffer(_core.Memory(size), dtype=dtype)
-        tensor.set_(memory.untyped_storage(), 0, shape)
+        tensor.set_(memory.untyped_storage(), 0, shape)  # type: ignore[call-overload]  # strides follow
     return tensor
