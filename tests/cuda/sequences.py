@@ -206,11 +206,11 @@ class Problem:
         return errors
 
 
-def check(case: Case, library: Any) -> str:
+def check(case: Case, library: Any, schedules: tuple[int, ...] = SCHEDULES) -> str:
     """Run the case under every schedule; a description of what is wrong, empty if nothing is."""
     problem = Problem(case)
     expected = problem.expected()
-    results = [problem.run(library, schedule) for schedule in SCHEDULES]
+    results = [problem.run(library, schedule) for schedule in schedules]
     errors = problem.errors(results[0], expected)
     tolerance = TOLERANCE[case.dtype] * (10 if case.nonlinearity == "modrelu" else 1)
     wrong = {name: error for name, error in errors.items() if not error <= tolerance}
