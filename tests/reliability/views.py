@@ -2,7 +2,7 @@
 
     python tests/reliability/views.py [--calls 1000000] [--seed 0]
 
-One call in sixteen is compared with the readable algorithm as well. (The kernels behind the door: ``fuzz/``.)
+Matrices are compared with the readable algorithm as well. (The kernels behind the door: ``fuzz/``.)
 """
 
 import argparse
@@ -77,6 +77,11 @@ def same(a, b):
     return all(x.dtype == y.dtype and np.array_equal(x, y, equal_nan=True) for x, y in zip(a, b, strict=True))
 
 
+def plain(u, outcome):
+    """Whether the readable algorithm takes it: one matrix, of finite numbers."""
+    return not isinstance(outcome, type) and u.ndim == 2 and np.isfinite(u).all()
+
+
 def problem(rng):
     """A function, its arrays and its options."""
     dtype = np.dtype(DTYPES[rng.integers(4)])
@@ -119,7 +124,7 @@ def main():
         )
         right = same(expected, got) and untouched
         refused += isinstance(expected, type)
-        if right and call % 16 == 0 and function is hh.matrix and not refused and np.isfinite(arrays[0]).all():
+        if right and function is hh.matrix and plain(arrays[0], expected):
             w = reference.matrix(arrays[0].astype(np.result_type(arrays[0].dtype, "f8")))
             right = np.abs(expected[0] - w).max(initial=0) <= 1e-4 * max(1, np.abs(w).max(initial=0))
         if not right:
