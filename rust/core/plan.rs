@@ -59,9 +59,9 @@ impl Costs {
         // Numbers in U.
         let (entries, padded) = (k * (n - k / 2.0), block * (n - k / 2.0));
         // 18 flops a number and row, at 150 GFLOP/s but for short sums; Gram matrices and inverses in double precision.
-        let wy = 10.0 + 0.0075 * padded + rows * padded * 18.0 / 150e3 * (n + 256.0) / n;
+        let wy = 2.0 + 0.005 * padded + rows * padded * 18.0 / 150e3 * (n + 256.0) / n;
         // 6 n^2 a row; W, and its gradient's way back to U.
-        let dense = 10.0 + n * n * (0.01 + 8e-5 * k) + rows * n * n * 6.0 / 70e3;
+        let dense = 5.0 + n * n * (0.01 + 8e-5 * k) + rows * n * n * 6.0 / 70e3;
         Self { reflections: rows * (0.1 * k + 0.0012 * entries), wy, dense }
     }
 

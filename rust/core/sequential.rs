@@ -205,6 +205,56 @@ pub fn forward<T: Scalar>(
     Ok(())
 }
 
+/// Writes `W`, row-major: `W <- H_j W` from the last reflection to the first, on the rows and columns that it changes.
+pub fn matrix<T: Scalar>(
+    isa: InstructionSet,
+    u: Reflections<'_, T>,
+    diagonal: &Diagonal<T>,
+    w: &mut [T],
+) -> Result<()> {
+    let (n, k) = (u.n(), u.count());
+    let factors = u.normalizers()?;
+    let mut v = filled(n, T::ZERO)?;
+    let mut product = filled(n, T::ZERO)?;
+    isa.dispatch(
+        #[inline(always)]
+        || {
+            w.fill(T::ZERO);
+            for i in 0..n {
+                w[i * n + i] = T::ONE;
+            }
+            for j in (0..k).rev() {
+                let mut square = 0.0;
+                for i in j..n {
+                    let unit = u.row(i)[j].widen().scale(factors.scale[j]).scale(factors.inverse[j]);
+                    v[i] = T::narrow(unit);
+                    square += v[i].widen().abs2();
+                }
+                let tau = T::Real::of(if square == 0.0 { 0.0 } else { 2.0 / square });
+                // product = tau v* W, and W -= v product; from a whole register on, where columns before j hold zeros
+                let begin = j / 16 * 16;
+                let product = &mut product[begin..n];
+                product.fill(T::ZERO);
+                for i in j..n {
+                    let (v, row) = (v[i].conj().scale(tau), &w[i * n + begin..(i + 1) * n]);
+                    for (sum, &x) in product.iter_mut().zip(row) {
+                        *sum += v * x;
+                    }
+                }
+                for i in j..n {
+                    let (v, row) = (v[i], &mut w[i * n + begin..(i + 1) * n]);
+                    for (x, &sum) in row.iter_mut().zip(product.iter()) {
+                        *x -= v * sum;
+                    }
+                }
+            }
+        },
+    );
+    // Column j times d_j: the rows of W have it at entry j.
+    w.chunks_exact_mut(n).for_each(|row| diagonal.apply(row, false));
+    Ok(())
+}
+
 /// The vectors `h`, alone or with every state of the forward pass.
 #[derive(Clone, Copy)]
 enum Source<'a, T> {

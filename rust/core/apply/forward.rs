@@ -77,6 +77,9 @@ pub fn forward_in_blocks<T: Scalar>(
     })
 }
 
+/// Up to this size one reflection after the other forms `W` in less time than compact WY needs for its factors.
+const SMALL: usize = 64;
+
 /// Writes `W`, row-major.
 pub fn matrix<T: Scalar>(
     context: &mut Context<'_>,
@@ -85,6 +88,9 @@ pub fn matrix<T: Scalar>(
     out: &mut [T],
 ) -> Result<()> {
     let n = u.n();
+    if n <= SMALL {
+        return sequential::matrix(context.isa, u, diagonal, out);
+    }
     let blocks = Blocks::new(context, u, plan::block_width(u.count(), n))?;
     transpose(n, n, &Dense::new(context, &blocks, diagonal)?.w, padded::<T>(n), out, n);
     Ok(())
