@@ -13,6 +13,9 @@ import torch
 SHORTEST = 0.01
 """Seconds that one measurement lasts at least: faster calls are repeated within it."""
 
+PAUSE = 0.01
+"""Seconds before each measurement: worker threads of the one before spin for a while and would take a core."""
+
 
 def interleaved(calls, rounds, at_least=5, budget=10.0):
     """Time each call in turn, round after round, so that all meet the same disturbances.
@@ -35,6 +38,7 @@ def interleaved(calls, rounds, at_least=5, budget=10.0):
             if done >= at_least and time.perf_counter() - start > budget:
                 break
             for name, call in calls.items():
+                time.sleep(PAUSE)
                 begun = time.perf_counter()
                 for _ in range(repeats[name]):
                     call()
