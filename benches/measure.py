@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch
 
+import householder as hh
+
 SHORTEST = 0.01
 """Seconds that one measurement lasts at least: faster calls are repeated within it."""
 
@@ -51,6 +53,7 @@ def interleaved(calls, rounds, at_least=5, budget=10.0):
 def peak_increment(call):
     """Return by how many bytes a call raises the resident memory of this process at its peak (Linux)."""
     gc.collect()
+    hh.release_memory()
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
     before = _status("VmRSS")

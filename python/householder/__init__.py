@@ -8,7 +8,8 @@
 * sequences: :func:`rnn_forward`, :func:`rnn_backward`;
 * the matrix and its parameters: :func:`matrix`, :func:`wy`, :func:`factor`, :func:`haar`, :func:`normalize`,
   :func:`snap`, :func:`real_form`, :func:`to_lapack`, :func:`from_lapack`;
-* :func:`plan`: which method for which shape; :func:`set_num_threads`, :func:`get_num_threads`.
+* :func:`plan`: which method for which shape; :func:`set_num_threads`, :func:`get_num_threads`,
+  :func:`release_memory`.
 
 Layers for PyTorch are in ``householder.torch``; the mathematics in plain NumPy in ``householder.reference``.
 """
@@ -20,6 +21,7 @@ from householder._api import (
     forward_tape,
     get_num_threads,
     matrix,
+    release_memory,
     set_num_threads,
     wy,
 )
@@ -44,6 +46,7 @@ __all__ = [
     "normalize",
     "plan",
     "real_form",
+    "release_memory",
     "rnn_backward",
     "rnn_forward",
     "set_num_threads",

@@ -352,6 +352,17 @@ def set_num_threads(k: int) -> None:
     _cpu.set_num_threads(_validate.integer("k", k, 1, 1024))
 
 
+def release_memory() -> None:
+    """Give the memory that is kept for the next calls, at most 128 MiB, back to the system.
+
+    Examples
+    --------
+    >>> import householder as hh
+    >>> hh.release_memory()
+    """
+    _cpu.release_memory()
+
+
 def get_num_threads() -> int:
     """How many threads a call may use.
 

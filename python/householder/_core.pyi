@@ -26,6 +26,8 @@ def costs(n: int, m: int, rows: int, sequence: bool) -> list[float]: ...  # refl
 def set_num_threads(k: int) -> None: ...
 def get_num_threads() -> int: ...
 
+def release_memory() -> None: ...  # what is kept for the next calls
+
 class Memory:
     """Uninitialised bytes for a large result, behind the buffer protocol; the next ``Memory`` may get them again."""
 

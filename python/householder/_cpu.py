@@ -146,3 +146,4 @@ def rnn_backward(
 
 set_num_threads = _core.set_num_threads
 get_num_threads = _core.get_num_threads
+release_memory = _core.release_memory

@@ -52,6 +52,13 @@ pub fn take(layout: Layout) -> *mut u8 {
     if !fresh.is_null() {
         return fresh;
     }
+    release();
+    // SAFETY: as above.
+    unsafe { alloc(layout) }
+}
+
+/// Gives everything kept back to the system.
+pub fn release() {
     let blocks = with_shelf(|shelf| {
         shelf.bytes = 0;
         std::mem::take(&mut shelf.blocks)
@@ -60,8 +67,6 @@ pub fn take(layout: Layout) -> *mut u8 {
         // SAFETY: `give` left it here with this layout.
         unsafe { dealloc(block as *mut u8, layout) };
     }
-    // SAFETY: as above.
-    unsafe { alloc(layout) }
 }
 
 /// Takes back what [`take`] gave.

@@ -19,7 +19,7 @@ mod _core {
     #[pymodule_export]
     use super::kept::Kept;
     #[pymodule_export]
-    use super::memory::Memory;
+    use super::memory::{Memory, release_memory};
     #[pymodule_export]
     use super::sequence::{rnn_backward, rnn_forward, rnn_tape_width};
     #[pymodule_export]

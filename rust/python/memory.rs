@@ -50,3 +50,9 @@ impl Drop for Memory {
         unsafe { recycle::give(self.address as *mut u8, self.layout) }
     }
 }
+
+/// Gives the memory that is kept for the next calls back to the system.
+#[pyfunction]
+pub fn release_memory() {
+    recycle::release();
+}
