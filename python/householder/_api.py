@@ -297,7 +297,9 @@ def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
     Returns
     -------
     u : array, shape (n, m)
-        Unit columns. A real product of m reflections, of any vectors, is found again with m.
+        Unit columns. A real product of m reflections, of any vectors, is found again with m in exact arithmetic. There
+        is no pivoting: where a pivot nearly vanishes, rounding can make m reflections too few, which raises. All of
+        them always suffice.
     phases : array, shape (n,)
         Only for complex q; chosen column by column, so that fewer than ``n - 1`` reflections may not suffice although
         other phases would.

@@ -134,8 +134,10 @@ class UnitaryRNN(RecurrentLayer):
         and imaginary parts.
     dtype : torch.dtype
         The complex one of the parameters, or its real part's.
-    num_layers, bias, batch_first, dropout, bidirectional, learn_h0, method, device
+    num_layers, bias, batch_first, dropout, bidirectional, learn_h0, device
         As for :class:`OrthogonalRNN`.
+    method : str
+        Accepted for symmetry: phases turn every state, so W is formed whatever the number of reflections.
 
     Attributes
     ----------
