@@ -25,7 +25,6 @@ def cuda_sources() -> dict[str, str]: ...  # text of each file of cuda/ by name
 def costs(n: int, m: int, rows: int, sequence: bool) -> list[float]: ...  # reflections, wy, dense: microseconds
 def set_num_threads(k: int) -> None: ...
 def get_num_threads() -> int: ...
-
 def release_memory() -> None: ...  # what is kept for the next calls
 
 class Memory:

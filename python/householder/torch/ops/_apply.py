@@ -16,7 +16,7 @@ from householder import _core
 from householder.torch import expressions
 from householder.torch._autograd import needs_expression, needs_general_function, present, pull_back, spread
 from householder.torch.ops._library import CORE_NAME, follow_torch_threads, leading, operator, pointer, straight_to_cpu
-from householder.torch.ops._memory import empty
+from householder.torch.ops._memory import empty_like
 
 
 def apply(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
@@ -137,7 +137,7 @@ def _forward_and_keep(
 ) -> tuple[Tensor, _core.Kept | None]:
     follow_torch_threads()
     u, h = u.contiguous(), h.contiguous()
-    out = empty(h.shape, h.dtype)
+    out = empty_like(h)
     operands = u.data_ptr(), h.data_ptr(), out.data_ptr(), None
     return out, _core.forward(CORE_NAME[h.dtype], *_sizes(u, h), *operands, transpose, method, keep)
 
@@ -147,8 +147,8 @@ def _backward_cpu(
 ) -> tuple[Tensor, Tensor | None]:
     follow_torch_threads()
     u, h, grad_c = u.contiguous(), h.contiguous(), grad_c.contiguous()
-    grad_u = empty(u.shape, u.dtype)
-    grad_h = empty(h.shape, h.dtype) if want_h else None
+    grad_u = empty_like(u)
+    grad_h = empty_like(h) if want_h else None
     _core.backward(
         CORE_NAME[h.dtype],
         *_sizes(u, h),

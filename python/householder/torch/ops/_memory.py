@@ -15,8 +15,15 @@ def empty(shape: torch.Size | tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Allocate an uninitialised tensor; a large one in memory that the next call gets again once the tensor is gone."""
     shape = torch.Size(shape)
     size = shape.numel() * dtype.itemsize
-    tensor = torch.empty(0 if size >= _LARGE else shape, dtype=dtype)
-    if size >= _LARGE:
-        memory = torch.frombuffer(_core.Memory(size), dtype=dtype)
-        tensor.set_(memory.untyped_storage(), 0, shape)  # type: ignore[call-overload]  # strides follow
-    return tensor
+    if size < _LARGE:
+        return torch.empty(shape, dtype=dtype)
+    memory = torch.frombuffer(_core.Memory(size), dtype=dtype)
+    tensor = torch.empty(0, dtype=dtype)
+    return tensor.set_(memory.untyped_storage(), 0, shape)  # type: ignore[call-overload,no-any-return]  # strides follow
+
+
+def empty_like(contiguous: Tensor) -> Tensor:
+    """Allocate a tensor of the same shape and dtype; small ones, which are many, in as little time as possible."""
+    if contiguous.nbytes < _LARGE:
+        return torch.empty_like(contiguous)
+    return empty(contiguous.shape, contiguous.dtype)
