@@ -28,6 +28,8 @@ class Plan:
     reason: str
 
 
+_MOST = 2**31  # of anything: products fit an address
+
 _REASONS = {
     "reflections": "few vectors: one reflection after the other needs no factors",
     "wy": "compact WY: O(n m) a vector, W is never formed",
@@ -70,11 +72,11 @@ def plan(n: int, m: int, batch: int = 1, steps: int | None = None) -> Plan:
     >>> hh.plan(256, 256, batch=50, steps=784).method
     'dense'
     """
-    n = integer("n", n, 1)
+    n = integer("n", n, 1, _MOST)
     m = integer("m", m, 1, n)
-    rows = integer("batch", batch, 1)
+    rows = integer("batch", batch, 1, _MOST)
     if steps is not None:
-        rows *= integer("steps", steps, 1)
+        rows *= integer("steps", steps, 1, _MOST)
     costs = dict(zip(("reflections", "wy", "dense"), _core.costs(n, m, rows, steps is not None), strict=True))
     if steps is not None:
         del costs["reflections"]
