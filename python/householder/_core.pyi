@@ -12,7 +12,7 @@ The interpreter lock is released; signals are polled, so a long call ends with `
 Raises ``MemoryError`` when the workspace cannot be allocated, ``ValueError`` for impossible arguments.
 """
 
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, final
 
 from numpy.typing import NDArray
 
@@ -27,12 +27,14 @@ def set_num_threads(k: int) -> None: ...
 def get_num_threads() -> int: ...
 def release_memory() -> None: ...  # what is kept for the next calls
 
+@final
 class Memory:
     """Uninitialised bytes for a large result, behind the buffer protocol; the next ``Memory`` may get them again."""
 
     def __new__(cls, size: int) -> Self: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
+@final
 class Kept:
     """What ``forward`` leaves to ``backward``: the reflections in compact WY form."""
 
