@@ -225,10 +225,9 @@ pub fn matrix<T: Scalar>(
             }
             for j in (0..k).rev() {
                 let mut square = 0.0;
-                for i in j..n {
-                    let unit = u.row(i)[j].widen().scale(factors.scale[j]).scale(factors.inverse[j]);
-                    v[i] = T::narrow(unit);
-                    square += v[i].widen().abs2();
+                for (i, v) in v.iter_mut().enumerate().skip(j) {
+                    *v = T::narrow(u.row(i)[j].widen().scale(factors.scale[j]).scale(factors.inverse[j]));
+                    square += v.widen().abs2();
                 }
                 let tau = T::Real::of(if square == 0.0 { 0.0 } else { 2.0 / square });
                 // product = tau v* W, and W -= v product; from a whole register on, where columns before j hold zeros
