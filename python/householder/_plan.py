@@ -77,8 +77,8 @@ def plan(n: int, m: int, batch: int = 1, steps: int | None = None) -> Plan:
     rows = integer("batch", batch, 1, _MOST)
     if steps is not None:
         rows *= integer("steps", steps, 1, _MOST)
-    costs = dict(zip(("reflections", "wy", "dense"), _core.costs(n, m, rows, steps is not None), strict=True))
+    method, times = _core.plan(n, m, rows, steps is not None)
+    costs = dict(zip(("reflections", "wy", "dense"), times, strict=True))
     if steps is not None:
-        del costs["reflections"]
-    method = min(costs, key=lambda name: costs[name])
+        del costs["reflections"]  # not offered
     return Plan(method, costs, _REASONS[method])

@@ -10,11 +10,10 @@
 //!
 //! Columns are reduced by panels; the columns to the right of a panel see its reflections at once, in compact WY form.
 
+use crate::blocks::{Block, Rows};
 use crate::dense::transpose;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
-use crate::kernel::epilogue::{Columns, Store};
-use crate::kernel::gemm::{Operand, Weights, gemm};
 use crate::kernel::vector::{axpy, dot};
 use crate::memory::{Buffer, Shared, filled, padded};
 use crate::parallel::{Context, slices};
@@ -53,7 +52,7 @@ pub fn factor<T: Scalar>(
         found += k;
         if k > 0 && begin + width < n {
             let wy = CompactWy::new(context.isa, Reflections::new(n - begin, width, &vectors)?)?;
-            rest.update(context, &wy, begin, begin + width)?;
+            rest.update(context, &Block { begin, wy }, begin + width)?;
         }
         if found == reflections {
             break;
@@ -130,26 +129,22 @@ impl<T: Scalar> Rest<T> {
         Ok(found)
     }
 
-    /// Multiplies rows `row..` of the columns from `column` on by `W*`: `rest += V N* (V* rest)`.
-    fn update(&mut self, context: &mut Context<'_>, wy: &CompactWy<T>, row: usize, column: usize) -> Result<()> {
-        let (isa, ld, ld_k, k) = (context.isa, self.ld, wy.ld_k(), wy.k);
+    /// Multiplies the columns from `column` on by `W*`.
+    fn update(&mut self, context: &mut Context<'_>, block: &Block<T>, column: usize) -> Result<()> {
+        let (isa, ld, ld_k) = (context.isa, self.ld, block.wy.ld_k());
         let count = self.n - column;
         let bounds = slices(count, TASK, 64);
-        let shared = Shared(self.columns[column * ld + row..].as_mut_ptr());
-        context.run(bounds.len() - 1, 4 * wy.n * k * count, &|i, cancel| {
+        let shared = Shared(self.columns[column * ld..].as_mut_ptr());
+        context.run(bounds.len() - 1, 4 * block.wy.n * block.wy.k * count, &|i, cancel| {
             cancel.check()?;
             let cols = bounds[i + 1] - bounds[i];
-            let (mut z, mut y) = (Buffer::<T>::zeroed(cols * ld_k)?, Buffer::<T>::zeroed(cols * ld_k)?);
-            let store = |out: *mut T| Store { out: Columns::new(out, ld_k), add: Columns::none() };
-            let v_adjoint = Weights::strided(wy.v_adjoint.ptr(), ld_k, wy.n);
-            let middle = Weights::strided(wy.minus_s_adjoint.ptr(), ld_k, k);
-            let v = Weights::strided(wy.v.ptr(), wy.ld_n(), k);
-            // SAFETY: tasks own disjoint columns, of which `wy.n` entries begin at `row`; z and y are padded buffers.
+            let (mut z, mut y) = (Buffer::<T>::scratch(cols * ld_k)?, Buffer::<T>::scratch(cols * ld_k)?);
+            let (z, y) = (Rows::new(z.ptr_mut(), ld_k, cols), Rows::new(y.ptr_mut(), ld_k, cols));
+            // SAFETY: tasks own disjoint columns; z and y have a row for each.
             unsafe {
-                let rest = Columns::new(shared.get().add(bounds[i] * ld), ld);
-                gemm(isa, k, cols, v_adjoint, Operand::columns(rest.ptr, ld), &store(z.ptr_mut()));
-                gemm(isa, k, cols, middle, Operand::columns(z.ptr(), ld_k), &store(y.ptr_mut()));
-                gemm(isa, wy.n, cols, v, Operand::columns(y.ptr(), ld_k), &Store { out: rest, add: rest });
+                let rest = Rows::new(shared.get().add(bounds[i] * ld), ld, cols);
+                block.project(isa, rest, z, y, true);
+                block.expand(isa, y, rest, rest);
             }
             Ok(())
         })

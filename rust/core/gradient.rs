@@ -22,15 +22,21 @@ use crate::reflections::Reflections;
 use crate::scalar::Scalar;
 use crate::wy::CompactWy;
 
+/// Makes `E` from `M` in place (column-major, columns `ld` apart): what stands below the diagonal is kept, what stands above
+/// becomes its conjugate, the diagonal becomes real.
+pub fn hermitian<T: Scalar>(k: usize, m: &mut [T], ld: usize) {
+    for j in 0..k {
+        m[j * ld + j] = T::from_real(m[j * ld + j].re());
+        for i in j + 1..k {
+            m[i * ld + j] = m[j * ld + i].conj();
+        }
+    }
+}
+
 /// Turns `sum b y* + a w*` into `dL/dV` by adding `V E`, `E` made from `M = sum y w*` in place.
 pub fn finish<T: Scalar>(isa: InstructionSet, wy: &CompactWy<T>, m: &mut Buffer<T>, grad_v: &mut Buffer<T>) {
     let (k, ld_n, ld_k) = (wy.k, wy.ld_n(), wy.ld_k());
-    for j in 0..k {
-        m[j * ld_k + j] = T::from_real(m[j * ld_k + j].re());
-        for i in j + 1..k {
-            m[i * ld_k + j] = m[j * ld_k + i].conj();
-        }
-    }
+    hermitian(k, m, ld_k);
     let out = Columns::new(grad_v.ptr_mut(), ld_n);
     let v = Weights::strided(wy.v.ptr(), ld_n, k);
     // SAFETY: padded buffers of k columns.

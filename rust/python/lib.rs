@@ -23,7 +23,7 @@ mod _core {
     #[pymodule_export]
     use super::sequence::{rnn_backward, rnn_forward, rnn_tape_width};
     #[pymodule_export]
-    use super::{costs, get_num_threads, instruction_set, set_num_threads};
+    use super::{get_num_threads, instruction_set, plan, set_num_threads};
     #[pymodule_export]
     #[allow(non_upper_case_globals)]
     const __version__: &str = env!("CARGO_PKG_VERSION");
@@ -35,11 +35,11 @@ fn instruction_set() -> &'static str {
     householder::kernel::dispatch::InstructionSet::current().name()
 }
 
-/// What `reflections`, `wy` and `dense` are expected to take, in microseconds: one application, or a sequence.
+/// The method for a shape, and what `reflections`, `wy` and `dense` are expected to take, in microseconds.
 #[pyfunction]
-fn costs(n: usize, m: usize, rows: usize, sequence: bool) -> [f64; 3] {
+fn plan(n: usize, m: usize, rows: usize, sequence: bool) -> (&'static str, [f64; 3]) {
     let costs = if sequence { Costs::of_sequence(n, m, rows) } else { Costs::of_application(n, m.min(n - 1), rows) };
-    [costs.reflections, costs.wy, costs.dense]
+    (costs.best().name(), [costs.reflections, costs.wy, costs.dense])
 }
 
 /// Uses `k` threads from now on.

@@ -11,8 +11,10 @@
 //! vectors suffices. Vectors are split over the threads where each is handled by itself, coordinates where the sums over
 //! all vectors are formed: nothing is summed per thread, and results do not depend on their number.
 
+use super::{TASK, TASKS};
 use crate::blocks::{Blocks, Rows};
 use crate::error::Result;
+use crate::gradient::hermitian;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, Store};
 use crate::kernel::gemm::{Operand, Weights, gemm};
@@ -23,14 +25,10 @@ use crate::scalar::Scalar;
 
 /// Coordinates of a task that forms sums, at least.
 const COORDINATES: usize = 32;
-/// Vectors of a task, at least.
-const VECTORS: usize = 8;
 /// Vectors and coordinates of a piece of a sum, and the distance between its vectors where they are brought together.
 const PIECE: usize = 64;
 const COLUMNS: usize = 64;
 const PACKED: usize = COLUMNS + 16;
-/// Most tasks of a phase.
-const TASKS: usize = 64;
 
 /// The vectors of a backward pass and where its results go.
 pub struct Pass<'a, T: Scalar> {
@@ -122,7 +120,7 @@ impl<T: Scalar> Pass<'_, T> {
     fn bounds(&self, phase: Phase) -> Vec<usize> {
         let first = |block: usize| self.first_vector(block);
         let vectors = |first: usize| -> Vec<usize> {
-            slices(self.a.count - first, VECTORS, TASKS).into_iter().map(|i| first + i).collect()
+            slices(self.a.count - first, TASK, TASKS).into_iter().map(|i| first + i).collect()
         };
         match phase {
             Phase::Sweep | Phase::Leave => vectors(0),
@@ -200,18 +198,12 @@ impl<T: Scalar> Pass<'_, T> {
     unsafe fn middle(&self, isa: InstructionSet, room: &Room<T>, i: usize) {
         let block = &self.blocks.list[i];
         let (k, first, rows) = (block.wy.k, self.first_vector(i), self.a.count);
-        let [y, w] = [room.y[i], room.conjugates(i)[1]].map(|x| x.part(first, rows));
+        // Column-major conj(E) is E with its rows contiguous, as the sum takes it.
+        let [y, w] = [room.conjugates(i)[0], room.w].map(|x| x.part(first, rows));
         let (e, ld) = (room.e.ptr, room.e.ld);
         let store = Store { out: Columns::new(e, ld), add: Columns::none() };
         gemm(isa, k, k, Weights::strided(y.ptr, y.ld, y.count), Operand::rows(w.ptr, w.ld), &store);
-        for j in 0..k {
-            *e.add(j * ld + j) = T::from_real((*e.add(j * ld + j)).re());
-            for i in j + 1..k {
-                let below = *e.add(j * ld + i);
-                *e.add(i * ld + j) = below;
-                *e.add(j * ld + i) = below.conj();
-            }
-        }
+        hermitian(k, std::slice::from_raw_parts_mut(e, k * ld), ld);
     }
 
     /// Rows `begin..end` of the block's part of `dL/dU`.
