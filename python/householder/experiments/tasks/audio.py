@@ -83,10 +83,6 @@ class Audio(Task):
         return mse_loss(prediction, targets)
 
     @override
-    def measure(self, prediction: Tensor, targets: Tensor) -> Tensor:
-        return mse_loss(prediction, targets)
-
-    @override
     def show(self, value: float) -> str:
         return f"{value:.4f}"
 

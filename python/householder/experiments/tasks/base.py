@@ -59,9 +59,9 @@ class Task(ABC):
     def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
         """Return the mean loss of a batch."""
 
-    @abstractmethod
     def measure(self, prediction: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean metric of a batch."""
+        """Return the mean metric of a batch, which is the loss unless a task says otherwise."""
+        return self.loss(prediction, targets)
 
     @abstractmethod
     def show(self, value: float) -> str:
