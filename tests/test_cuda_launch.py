@@ -231,6 +231,39 @@ class TestCupyArrays:
             hh.forward(u, h)
 
 
+class TestFloat16:
+    """States, inputs and their gradients of half the size; CuPy has no bfloat16."""
+
+    @pytest.mark.parametrize(("n", "m"), [(64, 8), (50, 50), (50, 5)])
+    def test_goes_in_and_out(self, standin, n, m):  # noqa: ARG002
+        case = Case(np.dtype("float64"), n, m, 4, 3, width=2, bias=True, nonlinearity="tanh")
+        narrow = {name: np.float16(getattr(case, name)) for name in ("x", "h0")}
+        given = {name: a.astype(np.float32) for name, a in case.arrays.items()}
+        u = case.u.astype(np.float32)
+        h = hh.rnn_forward(u, **narrow, **given, **case.options)
+        grad = (h * 2).astype(np.float16)
+        grads = hh.rnn_backward(u, *narrow.values(), h, grad, **given, **case.options)
+        assert {name: a.dtype for name, a in grads._asdict().items() if a is not None} == {
+            "u": np.float32, "x": np.float16, "h0": np.float16, "input_weight": np.float32, "bias": np.float32,
+        }  # fmt: skip
+        wide = (u.astype(np.float64), *(a.astype(np.float64) for a in narrow.values()))
+        given = {name: a.astype(np.float64) for name, a in given.items()}
+        exact_h = hh.rnn_forward(*wide, **given, **case.options)
+        exact = hh.rnn_backward(*wide, exact_h, 2 * exact_h, **given, **case.options)
+        for found, expected in zip((h, *grads), (exact_h, *exact), strict=True):
+            if found is not None:
+                assert np.abs(found - expected).max() < 12 * 2.0**-11 * np.abs(expected).max()
+
+    def test_is_for_sequences_beside_a_float32_u(self, standin):  # noqa: ARG002
+        u, x = np.ones((4, 2), np.float32), np.ones((3, 2, 4), np.float16)
+        with pytest.raises(TypeError, match="h0 has dtype float32 but x has dtype float16"):
+            hh.rnn_forward(u, x, np.ones((2, 4), np.float32))
+        with pytest.raises(TypeError, match="x has dtype float16 but u has dtype float64"):
+            hh.rnn_forward(u.astype(np.float64), x)
+        with pytest.raises(TypeError, match="h has dtype float16 but u has dtype float32"):
+            hh.forward(u, x)
+
+
 def test_arrays_of_other_libraries_are_refused(standin):  # noqa: ARG001
     torch = pytest.importorskip("torch")
     u = np.ones((4, 2))

@@ -16,8 +16,10 @@ import householder as hh
 import householder.torch as ht
 from householder._cuda import instances, kernels, library
 from householder.experiments import gpucheck, gputiming
+from householder.torch import ops
 from householder.torch.ops import _apply, _cuda, _matrix, _rnn
 from torch_cases import CASES
+from torch_oracle import IGNORE_JIT_WARNING
 
 pytestmark = pytest.mark.skipif(not cuda_standin.HAS_COMPILER, reason="the emulator needs a C++ compiler")
 
@@ -46,6 +48,7 @@ def on_cuda(monkeypatch):
     cuda_standin.install(monkeypatch)
     monkeypatch.setattr(instances, "TILES", ())  # few kernels to compile
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=42))
+    monkeypatch.setattr(ops, "reads_halves", lambda _: True)
     for module, replaced in KERNELS.items():
         for name, kernel in replaced.items():
             monkeypatch.setattr(module, name, kernel)
@@ -72,13 +75,101 @@ def test_layers_train(nonlinearity):
     assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
 
 
+HALVES = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
+"""Half types and their units of rounding."""
+
+
+def sequence_gradients(types, n, m, nonlinearity="tanh", **options):
+    """States and gradients of everything, the arguments rounded to a half type and then converted to ``types``."""
+    generator = torch.Generator().manual_seed(n)
+    sizes = {"u": (n, m), "x": (9, 3, 5), "h0": (3, n), "input_weight": (n, 5), "bias": (n,)}
+    if "batch_sizes" in options:
+        sizes["x"] = (int(options["batch_sizes"].sum()), 5)
+    if nonlinearity == "modrelu":
+        sizes["nonlinearity_bias"] = (n // 2,)
+    drawn = {name: torch.randn(size, generator=generator) for name, size in sizes.items()}
+    drawn["input_weight"] /= 3
+    given = {name: a.to(options["half"]).to(types[name in ("x", "h0")]).requires_grad_() for name, a in drawn.items()}
+    del options["half"]
+    h, last = ht.rnn(nonlinearity=nonlinearity, **given, **options)
+    grads = torch.autograd.grad([h.double().square().sum(), last.double().sum()], list(given.values()))
+    return {"h": h.detach(), "last": last.detach()} | dict(zip(given, grads, strict=True))
+
+
 @pytest.mark.usefixtures("on_cuda")
-def test_half_inputs_come_back_in_their_type():
-    u, x = torch.randn(8, 3), torch.randn(5, 2, 8).bfloat16()
-    h, last = ht.rnn(u, x, nonlinearity="tanh")
-    assert h.dtype == last.dtype == torch.bfloat16
-    exact = ht.rnn(u.double(), x.double(), nonlinearity="tanh")[0]
-    torch.testing.assert_close(h.double(), exact, rtol=0, atol=0.01)
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"n": 8, "m": 3},
+        {"n": 8, "m": 8, "nonlinearity": "leaky_relu"},
+        {"n": 8, "m": 3, "transpose": True, "nonlinearity": "modrelu"},
+        {"n": 8, "m": 3, "batch_sizes": torch.tensor([3, 3, 2, 1])},
+        {"n": 64, "m": 8, "tiles": True},
+        {"n": 50, "m": 50, "tiles": True},
+    ],
+    ids=str,
+)
+def test_kernels_read_and_write_half_types(monkeypatch, half, case):
+    """Inputs, states and their gradients are of the half type, parameters and their gradients of float32."""
+    case = case | {"half": half}
+    if case.pop("tiles", False):
+        monkeypatch.setattr(instances, "TILES", TILES)
+    found = sequence_gradients((torch.float32, half), **case)
+    kinds = {name: half if name in ("h", "last", "x", "h0") else torch.float32 for name in found}
+    assert {name: a.dtype for name, a in found.items()} == kinds
+    launched = {name for _, name in kernels._compiled if "ward<" in name}
+    assert len(launched) == 2
+    assert all(instances.STORED[str(half).removeprefix("torch.")] in name for name in launched)
+    for name, exact in sequence_gradients((torch.float64, torch.float64), **case).items():
+        error = (found[name].double() - exact).abs().max() / exact.abs().max()
+        assert error < 12 * HALVES[half], name
+
+
+@pytest.mark.usefixtures("on_cuda")
+@pytest.mark.parametrize("half", HALVES)
+def test_states_of_half_types_are_float32_from_step_to_step(half):
+    """A hundred steps without input round once, not a hundred times."""
+    u, h0 = torch.randn(8, 3), torch.randn(2, 8).to(half)
+    last = ht.rnn(u, h0.new_zeros(100, 2, 8), h0, nonlinearity="identity")[1]
+    exact = ht.rnn(u.double(), torch.zeros(100, 2, 8, dtype=F64), h0.double(), nonlinearity="identity")[1]
+    assert ((last - exact).abs() <= HALVES[half] * exact.abs() + 1e-5).all()
+
+
+@pytest.mark.usefixtures("on_cuda")
+@pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
+def test_half_types_have_second_derivatives_and_a_forward_mode():
+    u, x, tangent = torch.randn(8, 3, requires_grad=True), torch.randn(4, 2, 8).bfloat16(), torch.randn(8, 3)
+    x.requires_grad_()
+
+    def square(u, x):
+        return ht.rnn(u, x, nonlinearity="tanh")[0].float().square().sum()
+
+    def curvature(u, x):
+        (grad,) = torch.autograd.grad(square(u, x), u, create_graph=True)
+        return torch.autograd.grad((grad * tangent.to(u.dtype)).sum(), (u, x))
+
+    for found, exact in zip(curvature(u, x), curvature(u.double(), x.double()), strict=True):
+        assert (found - exact).abs().max() < 0.1 * exact.abs().max()
+
+    def slope(u, x):
+        return torch.func.jvp(lambda u: ht.rnn(u, x)[0], (u,), (tangent.to(u.dtype),))[1]
+
+    found, exact = slope(u.detach(), x.detach()), slope(u.detach().double(), x.detach().double())
+    assert found.dtype == torch.bfloat16
+    assert (found - exact).abs().max() < 0.05 * exact.abs().max()
+
+
+@pytest.mark.usefixtures("on_cuda")
+@pytest.mark.parametrize("half", HALVES)
+def test_layers_under_autocast_give_what_they_are_given(half):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 6), ht.OrthogonalRNN(6, 8, num_layers=2, learn_h0=True))
+    with torch.autocast("cpu", half):
+        output, last = model(torch.randn(5, 2, 3))
+        loss = output.float().square().sum()
+    assert output.dtype == last.dtype == half
+    loss.backward()
+    assert all(p.grad.dtype == torch.float32 for p in model.parameters())
 
 
 @pytest.mark.usefixtures("on_cuda")
@@ -147,6 +238,9 @@ def test_tapes_have_the_size_that_fake_tensors_promise():
     with FakeTensorMode():
         u, x = torch.randn(8, 3, device="cuda"), torch.randn(5, 2, 8, device="cuda")
         tape = _rnn.forward_op(u, x, *[None] * 6, "oplu", 0.1, False, "auto", True)[2]
+        half = _rnn.forward_op(u, x.bfloat16(), *[None] * 6, "oplu", 0.1, False, "auto", True)
+    assert (half[0].dtype, half[1].dtype, half[2].dtype) == (torch.bfloat16, torch.bfloat16, torch.float32)
+    assert half[2].shape == (10 * 3 // 2 + 10 * 4 // 4 + 8 * 3 * 2 + 3 * 3 + 3,)
     assert tape.shape == (10 * 3 + 10 * 4 // 4 + 8 * 3 * 2 + 3 * 3 + 3,)  # projections, bytes, V, A, S, norms
     assert _cuda.rnn(torch.randn(8, 3), torch.randn(0, 2, 8), *[None] * 6, "tanh", 0.1, False, "auto", True)[2].numel()
 

@@ -11,6 +11,9 @@ from householder._cuda import algebra, device, recurrence
 from householder._cuda.library import library_of
 from householder._types import WY, Array, Sequence, SequenceGradients
 
+STATES = ("x", "h0", "h", "grad_h", "grad_last")
+"""Arguments of a sequence that may be float16 beside a float32 u."""
+
 
 class Arrays:
     """A backend on the arrays of a library with NumPy's names; ``xp`` is that library."""
@@ -29,16 +32,16 @@ class Arrays:
         if not isinstance(value, self.xp.ndarray):
             kind = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
             raise TypeError(f"{name} is a {kind}, expected a {self.xp.__name__}.ndarray like the other arguments")
-        if value.dtype not in NAMES:
+        if value.dtype not in NAMES and not (name in STATES and value.dtype == "float16"):
             raise TypeError(f"{name} has dtype {value.dtype}, expected one of {', '.join(NAMES.values())}")
         a: Array = self.xp.ascontiguousarray(value)
         return a
 
     def operand(self, name: str, value: Any, u: Array, *, real: bool = False) -> Array:
-        """``array`` with the dtype of u, or the real dtype of its precision, on the device of u."""
+        """``array`` with the dtype of u, or the real dtype of its precision, on the device of u; or float16 states."""
         a = self.array(name, value)
         expected = REAL[u.dtype] if real else u.dtype
-        if a.dtype != expected:
+        if a.dtype != expected and not (a.dtype == "float16" and u.dtype == "float32"):
             raise TypeError(f"{name} has dtype {a.dtype} but u has dtype {u.dtype}: expected {name} of {expected}")
         device = library_of(u).device
         if device(a) != device(u):
@@ -47,6 +50,7 @@ class Arrays:
 
     def forward(self, u: Array, h: Array, dims: Dims, phases: Array | None, transpose: bool, method: str) -> Array:
         """``W h`` or ``W* h``."""
+        _of_one_type(u=u, h=h)
         with library_of(u).current(u):
             u, rows = _canonical(u, dims, h)
             c: Array = algebra.by_method(algebra.form(u, phases), rows, transpose, method)
@@ -56,6 +60,7 @@ class Arrays:
         self, u: Array, h: Array, grad_c: Array, dims: Dims, phases: Array | None, transpose: bool, method: str
     ) -> tuple[Array, Array, Array | None]:
         """Gradients of u, h and phases."""
+        _of_one_type(u=u, h=h)
         with library_of(u).current(u):
             canonical, rows, grads = _canonical(u, dims, h, grad_c)
             f = algebra.form(canonical, phases)
@@ -98,6 +103,7 @@ class Arrays:
 
     def rnn_forward(self, sequence: Sequence, steps: int, batch: int) -> Array:
         """All states, shaped as x but for the last axis."""
+        _of_one_type(x=sequence.x, h0=sequence.h0)
         with library_of(sequence.u).current(sequence.u):
             h: Array = recurrence.forward(sequence, steps, batch, recurrence.Kept())[0]
             return h
@@ -112,6 +118,7 @@ class Arrays:
         grad_last: Array | None,
     ) -> SequenceGradients:
         """Gradients of every array argument that is there."""
+        _of_one_type(x=sequence.x, h0=sequence.h0, h=h, grad_h=grad_h, grad_last=grad_last)
         with library_of(sequence.u).current(sequence.u):
             return recurrence.backward(sequence, steps, batch, h, recurrence.Kept(), grad_h, grad_last)
 
@@ -119,6 +126,14 @@ class Arrays:
 def cupy_arrays() -> Arrays:
     """Give the backend of CuPy arrays, if there are a CuPy and a device."""
     return Arrays(device.cupy())
+
+
+def _of_one_type(**arrays: Array | None) -> None:
+    (first, a), *others = arrays.items()
+    assert a is not None
+    for name, b in others:
+        if b is not None and b.dtype != a.dtype:
+            raise TypeError(f"{name} has dtype {b.dtype} but {first} has dtype {a.dtype}")
 
 
 def _canonical(u: Array, dims: Dims, *vectors: Array) -> tuple[Array, ...]:

@@ -116,7 +116,7 @@ class Recurrence:
         self.rows = len(sequence.x) if sequence.batch_sizes is not None else steps * batch
         device = kernels.device_of(library.device(u))
         n, m = u.shape
-        phases, dtype = sequence.phases is not None, library.name(u.dtype)
+        phases, dtype = sequence.phases is not None, library.name(sequence.x.dtype)
         self.instance = choose(device, n, m, dtype, sequence.nonlinearity, phases=phases, method=sequence.method)
         if form is None or (form.w is not None) != self.instance.dense:
             form = algebra.form(u, sequence.phases)
@@ -162,8 +162,8 @@ class Recurrence:
         """All states ``(rows, n)``."""
         s, library = self.sequence, self.library
         x = s.x.reshape(self.rows, s.x.shape[-1])
-        driven = library.contiguous(library.linear(x, s.input_weight, s.bias))
-        h = library.empty((self.rows, len(s.u)), s.u)
+        driven = library.contiguous(library.linear(x, *(self._as_states(a) for a in (s.input_weight, s.bias))))
+        h = library.empty((self.rows, len(s.u)), x)
         arguments = (driven, s.h0, s.nonlinearity_bias, np.float64(s.negative_slope), self.offsets, h)
         z = None if self.instance.dense else kept.z
         self.launch("forward", self.matrices(s.transpose), *arguments, z, kept.flags)
@@ -174,9 +174,9 @@ class Recurrence:
         s, library, xp = self.sequence, self.library, self.library.xp
         n, m = s.u.shape
         h = h.reshape(self.rows, n)
-        delta = library.empty((self.rows, n), s.u)
-        q = None if self.instance.dense else library.empty((self.rows, m), s.u)
-        grad_h0 = library.empty((self.batch, n), s.u) if "h0" in wanted else None
+        delta = library.empty((self.rows, n), h)
+        q = None if self.instance.dense else library.empty((self.rows, m), h)
+        grad_h0 = library.empty((self.batch, n), h) if "h0" in wanted else None
         b = s.nonlinearity_bias
         grad_b = None if b is None else library.empty((self.batch, len(b)), b)
         arguments = (h, kept.flags, b, np.float64(s.negative_slope), self.offsets, grad_h, grad_last)
@@ -187,18 +187,23 @@ class Recurrence:
             total = self._sums(h, delta, None if self.instance.dense else kept.z, q)
             found["u"], found["phases"] = algebra.parameter_gradients(self.form, total, s.phases is not None)
         if "x" in wanted:
-            grad_x = delta if s.input_weight is None else delta @ s.input_weight.conj()
+            grad_x = delta if s.input_weight is None else delta @ self._as_states(s.input_weight).conj()
             found["x"] = grad_x.reshape(s.x.shape)
+        delta = library.cast(delta, s.u.dtype)
         if "input_weight" in wanted:
-            found["input_weight"] = delta.T @ s.x.reshape(self.rows, -1).conj()
+            found["input_weight"] = delta.T @ library.cast(s.x.reshape(self.rows, -1), s.u.dtype).conj()
         if "bias" in wanted:
             found["bias"] = xp.sum(delta, axis=0)
         if "nonlinearity_bias" in wanted:
             found["nonlinearity_bias"] = xp.sum(grad_b, axis=0)
         return found
 
+    def _as_states(self, a: Any) -> Any:
+        """Convert a parameter, or None, to the type of the states, half types among them."""
+        return None if a is None else self.library.cast(a, self.sequence.x.dtype)
+
     def _sums(self, h: Any, delta: Any, z: Any, q: Any) -> Sums:
-        """Sum over all steps; the first step's previous states are h0, the others' are rows of h.
+        """Sum over all steps, in u's type; the first step's previous states are h0, the others' are rows of h.
 
         Transposed, ``<g, W* p> = <p, W g>``: p and g are exchanged, and with them z and q.
         """
@@ -211,7 +216,10 @@ class Recurrence:
         z, q = (None if a is None else a[:, :k] for a in (z, q))
         total: Sums | None = None
         for p, rows in pairs:
-            step, z_rows, q_rows = delta[rows], *(None if a is None else a[rows] for a in (z, q))
+            p, step, z_rows, q_rows = (
+                None if a is None else self.library.cast(a, f.v.dtype)
+                for a in (p, delta[rows], *(None if a is None else a[rows] for a in (z, q)))
+            )
             part = algebra.sums(f, *((step, p, q_rows, z_rows) if s.transpose else (p, step, z_rows, q_rows)))
             total = part if total is None else total.plus(part)
         assert total is not None
@@ -228,7 +236,7 @@ def forward(sequence: Sequence, steps: int, batch: int, kept: Kept) -> tuple[Any
     """All states, shaped as x but for the last axis, and the form of u; ``kept`` is filled for a backward pass."""
     shape = (*sequence.x.shape[:-1], len(sequence.u))
     if not steps or not batch:
-        return library_of(sequence.u).empty(shape, sequence.u), None
+        return library_of(sequence.u).empty(shape, sequence.x), None
     recurrence = Recurrence(sequence, steps, batch)
     return recurrence.run_forward(kept).reshape(shape), recurrence.form
 

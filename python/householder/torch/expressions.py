@@ -108,13 +108,14 @@ def rnn(
 ) -> tuple[Tensor, Tensor]:
     """Run the recurrence step by step with ``W`` formed once: all states and each sequence's last one."""
     with torch.autocast(x.device.type, enabled=False):
+        kind, x = x.dtype, x.to(u.dtype)
         w = matrix(u)
         w = w if phases is None else turn(w, phases)
         w = w.mH if transpose else w
         x = x if input_weight is None else x @ input_weight.mT
         x = x if bias is None else x + bias
         steps = x.unbind(0) if batch_sizes is None else torch.split(x, [int(size) for size in batch_sizes])
-        state = x.new_zeros(x.shape[1:]) if h0 is None else h0
+        state = x.new_zeros(x.shape[1:]) if h0 is None else h0.to(u.dtype)
         states, ended = [], []
         for a in steps:
             running = a.shape[0]
@@ -122,4 +123,5 @@ def rnn(
             state = activate(state[:running] @ w.mT + a, nonlinearity, negative_slope, nonlinearity_bias)
             states.append(state)
         last = torch.cat([state, *reversed(ended)])
-        return (torch.cat(states).reshape(x.shape) if states else torch.empty_like(x)), last
+        h = torch.cat(states).reshape(x.shape) if states else torch.empty_like(x)
+        return h.to(kind), last.to(kind)

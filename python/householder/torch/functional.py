@@ -237,7 +237,10 @@ def rnn(
     elif batch_sizes is not None:
         h0 = x.new_zeros(batch, n)
 
-    tensors = [None if t is None else _cast(t, compute) for t in (u, sequences, h0, input_weight, bias)]
+    states = x.dtype if ops.reads_halves(x) else compute
+    types = (compute, states, states, compute, compute)
+    given = zip((u, sequences, h0, input_weight, bias), types, strict=True)
+    tensors = [None if t is None else _cast(t, kind) for t, kind in given]
     if nonlinearity_bias is not None and u.dtype in _check.HALF_TYPES:
         nonlinearity_bias = nonlinearity_bias.to(compute)
     h, last = ops.rnn(*tensors, phases, nonlinearity_bias, batch_sizes, nonlinearity, negative_slope, transpose, method)

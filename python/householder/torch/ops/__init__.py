@@ -1,6 +1,6 @@
 """The operators under ``torch.ops.householder`` and the differentiable functions around them."""
 
-from householder.torch.ops import _cuda as _cuda
 from householder.torch.ops._apply import apply as apply
+from householder.torch.ops._cuda import reads_halves as reads_halves
 from householder.torch.ops._matrix import matrix as matrix
 from householder.torch.ops._rnn import rnn as rnn

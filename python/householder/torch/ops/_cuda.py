@@ -36,6 +36,11 @@ def _below(function: Callable[..., Any]) -> Callable[..., Any]:
     return kernel
 
 
+def reads_halves(x: Tensor) -> bool:
+    """Tell whether a sequence's inputs, states and their gradients stay of a half type: the kernels' affair."""
+    return x.is_cuda
+
+
 def _canonical(u: Tensor, *vectors: Tensor) -> list[Tensor]:
     """``u (n, m)`` with rows ``(r, n)``, or ``u (c, n, m)`` with rows ``(c, r, n)``."""
     *many, n, m = u.shape
@@ -81,7 +86,7 @@ def rnn(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     steps, batch = inputs.sizes()[3:]
     sequence = _sequence(arguments[:-1])
     layout = _layout(inputs, nonlinearity, method)
-    tape = inputs.x.new_empty(layout.shape if with_tape else (0,))
+    tape = inputs.u.new_empty(layout.shape if with_tape else (0,))
     h, form = recurrence.forward(sequence, steps, batch, layout.kept(tape) if with_tape else Kept())
     if with_tape and form is not None:
         layout.write(tape, form)
@@ -121,8 +126,7 @@ def _contiguous(tensor: Tensor | None) -> Any:
 
 
 def _layout(inputs: Inputs, nonlinearity: str, method: str) -> Layout:
-    rows = inputs.x.shape[:-1].numel()
-    return tape_layout(inputs.u, rows, inputs.phases is not None, nonlinearity, method)
+    return tape_layout(inputs.u, inputs.x, inputs.phases is not None, nonlinearity, method)
 
 
 def _last_states(h: Tensor, inputs: Inputs) -> Tensor:

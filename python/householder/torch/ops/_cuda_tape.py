@@ -23,13 +23,18 @@ class Layout(NamedTuple):
     rows: int
     dense: bool
     flags: int
-    flag_numbers: int
+    number: int
+    """Bytes of a number of the tape."""
+    states: torch.dtype
+    """Type of the states, and of their projections."""
 
     @property
     def sizes(self) -> list[int]:
         """Numbers of projections, flags, V, A, S, norms and W."""
-        projections, n, k = 0 if self.dense else self.rows * self.m, self.n, self.k
-        return [projections, self.flag_numbers, n * k, n * k, k * k, k, n * n * self.dense]
+        n, k = self.n, self.k
+        projections = 0 if self.dense else self.rows * self.m * self.states.itemsize
+        kept = [-(-size // self.number) for size in (projections, self.rows * self.flags)]
+        return [*kept, n * k, n * k, k * k, k, n * n * self.dense]
 
     @property
     def shape(self) -> tuple[int]:
@@ -39,7 +44,7 @@ class Layout(NamedTuple):
     def kept(self, tape: Tensor) -> Kept:
         """Give the arrays that the kernels write and read."""
         projections, flags = torch.split(tape, self.sizes)[:2]
-        z = None if self.dense else projections.view(self.rows, self.m)
+        z = None if self.dense else projections.view(self.states)[: self.rows * self.m].view(self.rows, self.m)
         if not self.flags:
             return Kept(z)
         return Kept(z, flags.view(torch.uint8)[: self.rows * self.flags].view(self.rows, self.flags))
@@ -62,9 +67,10 @@ class Layout(NamedTuple):
         )
 
 
-def tape_layout(u: Tensor, rows: int, has_phases: bool, nonlinearity: str, method: str) -> Layout:
-    """Divide the tape of a sequence with so many rows; it depends on no property of the device."""
+def tape_layout(u: Tensor, x: Tensor, has_phases: bool, nonlinearity: str, method: str) -> Layout:
+    """Divide the tape of a sequence with inputs ``x (..., d)``; it depends on no property of the device."""
     n, m = u.shape
+    rows = x.shape[:-1].numel()
     dense = has_phases or (prefers_dense(n, m) if method == "auto" else method == "dense")
     flags = n // 2 if nonlinearity == "oplu" else 0
-    return Layout(n, m, m - (m == n and not u.is_complex()), rows, dense, flags, -(-rows * flags // u.element_size()))
+    return Layout(n, m, m - (m == n and not u.is_complex()), rows, dense, flags, u.element_size(), x.dtype)

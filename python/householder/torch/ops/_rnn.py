@@ -196,7 +196,7 @@ def _tape_shape(inputs: Inputs, nonlinearity: str, method: str) -> tuple[int, ..
     n, m = inputs.u.shape
     rows, has_phases = inputs.x.shape[:-1].numel(), inputs.phases is not None
     if inputs.x.is_cuda:
-        return tape_layout(inputs.u, rows, has_phases, nonlinearity, method).shape
+        return tape_layout(inputs.u, inputs.x, has_phases, nonlinearity, method).shape
     width = _core.rnn_tape_width(CORE_NAME[inputs.x.dtype], n, m, rows, has_phases, nonlinearity, method)
     return rows, width
 
@@ -230,7 +230,7 @@ def _backward_cpu(*arguments: Any) -> tuple[Tensor | None, ...]:
 def _forward_fake(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     inputs, (nonlinearity, _, _, method, with_tape) = Inputs(*arguments[:-5]), arguments[-5:]
     x, (n, _, _, _, batch) = inputs.x, inputs.sizes()
-    tape = x.new_empty(_tape_shape(inputs, nonlinearity, method) if with_tape else (0,))
+    tape = inputs.u.new_empty(_tape_shape(inputs, nonlinearity, method) if with_tape else (0,))
     return x.new_empty(*x.shape[:-1], n), x.new_empty(batch, n), tape
 
 
