@@ -66,8 +66,10 @@ def bench(options: Namespace) -> int:
     )
     print("float32, forward and backward with all gradients; the error is relative, beside float64\n")
     figures = {}
-    for case in cases():
-        figures[case.name] = measure(case, options.seconds / 5)
+    end = time.perf_counter() + options.seconds
+    chosen = cases()
+    for left, case in zip(range(len(chosen), 0, -1), chosen, strict=True):
+        figures[case.name] = measure(case, (end - time.perf_counter()) / left)
         print(case.name)
         for name, figure in figures[case.name].items():
             ratio = figure.milliseconds / figures[case.name][OURS].milliseconds
@@ -115,9 +117,10 @@ def cases() -> list[Case]:
 
 
 def measure(case: Case, seconds: float) -> dict[str, Figure]:
-    """Time the candidates in turn, round after round, for so many seconds, and compare each with itself in float64."""
+    """Compare each candidate with float64, then time them in turn, round after round, within so many seconds."""
     import torch
 
+    end = time.perf_counter() + seconds
     x = torch.randn(case.shape)
     calls: dict[str, Callable[[], object]] = {}
     errors = {}
@@ -126,8 +129,7 @@ def measure(case: Case, seconds: float) -> dict[str, Figure]:
         errors[name] = _error(_results(module, x, g), _results(copy.deepcopy(module).double(), x.double(), g.double()))
         calls[name] = lambda module=module, g=g: _results(module, x, g)  # type: ignore[misc]
     times: dict[str, list[float]] = {name: [] for name in calls}
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times[OURS]) < WARM_UP + 2:
+    while time.perf_counter() < end or len(times[OURS]) <= WARM_UP:
         for name, call in calls.items():
             begun = time.perf_counter()
             call()
