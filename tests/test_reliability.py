@@ -1,8 +1,15 @@
-"""Abuse: fork, Ctrl-C, no memory. The process lives and the next result is right."""
+"""Abuse: arrays that lie anyhow, fork, Ctrl-C, no memory. The process lives and the next result is right."""
 
+import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
+
+import householder as hh
+
+DOOR = Path(__file__).parent / "reliability" / "door"
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs fork, POSIX signals and /proc")
 
@@ -18,6 +25,18 @@ expected = sequence()
 def check():
     assert all(np.array_equal(a, b) for a, b in zip(sequence(), expected))
 """
+
+
+def test_arbitrary_arrays():
+    """The first of the ten million calls of docs/reliability.md."""
+    command = [sys.executable, DOOR, "--calls", "20000"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_an_empty_array_may_lie_at_an_odd_address():
+    h = np.ndarray((0, 3), np.float64, np.empty(8, np.uint8), offset=1)
+    assert hh.forward(np.eye(3)[:, :2], h).shape == (0, 3)
 
 
 def test_use_after_fork(run_script):

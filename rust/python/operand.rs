@@ -64,7 +64,8 @@ impl Operand<'_> {
         if dtype.num() != T::TYPE as i32 || dtype.byteorder() == b'>' {
             return Err(PyTypeError::new_err(format!("{name}: expected a native {} array, got {dtype}", T::NAME)));
         }
-        if flags & NPY_ARRAY_C_CONTIGUOUS == 0 || !data.is_aligned() || array.len() != len {
+        let aligned = data.is_aligned() || len == 0; // NumPy calls an empty array aligned, wherever it lies
+        if flags & NPY_ARRAY_C_CONTIGUOUS == 0 || !aligned || array.len() != len {
             return Err(PyValueError::new_err(format!(
                 "{name}: expected {len} contiguous, aligned numbers, got shape {:?}",
                 array.shape()
