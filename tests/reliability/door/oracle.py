@@ -1,7 +1,8 @@
 """What is right: the readable algorithm of ``householder.reference`` in double precision, one position at a time.
 
-Each function returns the check of a result. Errors are bounded by 64 roundings for each reflection, relative to the
-largest numbers that take part; where the readable algorithm finds no number, because none went in, anything is right.
+Each function returns the check of a result. Errors are bounded by some roundings times the square root of the number of
+operations, relative to the norms that take part; where the readable algorithm finds no number, because none went in,
+anything is right.
 """
 
 import math
@@ -10,12 +11,14 @@ import numpy as np
 
 from householder import reference, reference_sequence
 
+ROUNDINGS = 16
+
 
 def close(out, expected, scale, operations):
     """Equal but for the rounding of so many operations on numbers of that scale."""
     if out.shape != expected.shape:
         return False
-    bound = 64 * np.finfo(out.dtype).eps * operations * scale
+    bound = ROUNDINGS * np.finfo(out.dtype).eps * math.sqrt(operations) * scale
     return bool(np.all((out == expected) | (np.abs(out - expected) <= bound) | ~np.isfinite(expected)))
 
 
@@ -26,7 +29,7 @@ def application(axes, u, h, transpose, phases=None):
     expected = np.empty(full.shape, full.dtype)
     for index in np.ndindex(*axes):
         expected[index] = reference.forward(_own(u, index), full[index], phases, transpose)
-    scale = n * largest(h) * _sign(u)
+    scale = math.sqrt(n) * largest(h) * _sign(u)
     return lambda result: close(result, expected, scale, m)
 
 
@@ -40,9 +43,11 @@ def gradient(axes, u, h, grad_c, transpose, phases=None):
         _own(grad_u, index)[...] += of_u
         grad_h[index] = of_h
         grad_phases += 0 if of_phases is None else of_phases
-    scale = n * math.prod(axes) * largest(grad_c) * _sign(u)
+    rows = max(1, math.prod(axes))
+    scale = math.sqrt(n) * largest(grad_c) * _sign(u)
     expected = (grad_u, _sum_to(grad_h, h.shape), grad_phases.real)
-    scales = (scale * largest(h) / norms(u), scale, scale * largest(h))
+    product = rows * math.sqrt(n) * largest(h) * scale
+    scales = (product / norms(u), rows * scale, product)
 
     def right(result):
         return all(close(*each, m) for each in zip(result, expected, scales, strict=phases is not None))
@@ -56,18 +61,18 @@ def matrix(u, phases=None):
     expected = np.empty((*u.shape[:-1], n), _wide(u).dtype)
     for index in np.ndindex(*u.shape[:-2]):
         expected[index] = reference.matrix(u[index], phases)
-    return lambda result: close(result, expected, n * _sign(u), m)
+    return lambda result: close(result, expected, _sign(u), m)
 
 
 def wy(result):
     """``T S = I`` and ``striu(T) = striu(V* V)``."""
     v, t, s = map(_wide, result)
-    (n, m), eps = v.shape[-2:], 64 * np.finfo(result.v.dtype).eps
+    (n, m), eps = v.shape[-2:], ROUNDINGS * np.finfo(result.v.dtype).eps
     if not np.isfinite(v).all():
         return True
     gram = v.conj().swapaxes(-1, -2) @ v
-    errors = np.abs(np.triu(gram - t, 1)), np.abs(t @ s - np.eye(m)) / (4 * n)
-    return all(error.max(initial=0) <= eps * n for error in errors)
+    errors = np.abs(np.triu(gram - t, 1)), np.abs(t @ s - np.eye(m)) / (4 * m)
+    return all(error.max(initial=0) <= eps * math.sqrt(n) for error in errors)
 
 
 def orthogonal(u):
@@ -99,11 +104,10 @@ class Recurrence:
         self.h0 = np.broadcast_to(_wide(arrays.get("h0", np.zeros(n, u.dtype))), (batch, n))
         self.states = reference_sequence.rnn_forward(u, self.x, self.h0, sizes, self.phi, **self.known)
         self.steps = len(sizes) + 1
-        self.growth = n * self.steps * _sign(u) ** self.steps
+        self.growth = math.sqrt(n) * _sign(u) ** self.steps
         self.weight = max(1, x.shape[-1] * largest(arrays.get("input_weight", u[:0])))
-        self.scale = self.growth * (
-            largest(self.h0) + self.weight * largest(x) + largest(arrays.get("bias", u[:0]))
-        )  # of states
+        driven = self.weight * largest(x) + largest(arrays.get("bias", u[:0]))
+        self.scale = self.growth * (largest(self.h0) + self.steps * driven)  # of states
         self.operations = self.steps * m
 
     def right_states(self, result):
@@ -119,7 +123,7 @@ class Recurrence:
             u, self.x, self.h0, states, g, np.zeros_like(self.h0), self.sizes, self.phi, **self.known
         )
         finite = self.finite and np.isfinite(states).all() and np.isfinite(g).all()
-        rows = max(1, len(g)) * self.growth * largest(g)
+        rows = max(1, len(g)) * self.steps * self.growth * largest(g)
         scales = {
             "u": rows * self.scale / norms(u),
             "x": rows * self.weight,
