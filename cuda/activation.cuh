@@ -3,13 +3,6 @@ namespace householder {
 
 enum { IDENTITY, RELU, LEAKY_RELU, TANH, OPLU, MODRELU, MODRELU_COMPLEX };
 
-DEVICE float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
-DEVICE double multiply_add(double a, double b, double c) { return fma(a, b, c); }
-DEVICE float square_root(float x) { return sqrtf(x); }
-DEVICE double square_root(double x) { return sqrt(x); }
-DEVICE float larger(float a, float b) { return fmaxf(a, b); }
-DEVICE double larger(double a, double b) { return fmax(a, b); }
-
 // |re + i im|. Numbers whose squares would leave the range of S are scaled; hypot() does as much in twice the registers.
 template <class S>
 DEVICE S modulus(S re, S im) {

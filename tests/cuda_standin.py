@@ -13,7 +13,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 
-from householder._cuda import kernels, library
+from householder._cuda import instances, kernels, library
 from householder._cuda.arrays import Arrays
 from householder._cuda.instances import NONLINEARITIES, SOURCES
 
@@ -24,15 +24,22 @@ HAS_COMPILER = emulation.compiler() is not None
 
 
 def emulated(name):
-    """The emulator with a kernel, its other direction and its other nonlinearities, which cost little together."""
-    template, arguments = re.fullmatch(r"(.*)_(?:for|back)ward<(.*), \d>", name).groups()
-    return _build(template, arguments)
+    """The emulator with a kernel and those that go with it: its other direction, its other nonlinearities."""
+    kernel, rest = re.fullmatch(r"householder::([a-z]+)_(.*)", name).groups()
+    if kernel not in ("lowrank", "dense", "fallback"):
+        return _build(tuple(f"householder::{kernel}_{other}" for other in _directions(rest)))
+    arguments = re.fullmatch(r".*ward<(.*), \d>", rest).group(1)
+    names = product(("forward", "backward"), NONLINEARITIES.values())
+    return _build(tuple(f"householder::{kernel}_{direction}<{arguments}, {phi}>" for direction, phi in names))
+
+
+def _directions(name):
+    return sorted({name, name.replace("backward", "forward"), name.replace("forward", "backward")})
 
 
 @cache
-def _build(template, arguments):
-    names = product(("forward", "backward"), NONLINEARITIES.values())
-    return emulation.build([f"{template}_{direction}<{arguments}, {phi}>" for direction, phi in names])
+def _build(names):
+    return emulation.build(names)
 
 
 class RawModule:
@@ -62,7 +69,8 @@ class Function:
         self.name = name
 
     def __call__(self, grid, block, args, *, shared_mem):
-        assert all(type(arg) is int or isinstance(arg, np.generic) for arg in args)
+        for arg in args:  # CuPy passes arrays by value if they are of one entry, which may be a structure
+            assert type(arg) is int or isinstance(arg, np.generic) or (type(arg) is np.ndarray and arg.size == 1)
         emulated(self.name).launch(self.name, *grid, *block, shared_mem, args)
 
 
@@ -172,6 +180,8 @@ def install(monkeypatch, *, capability=90):
     monkeypatch.setitem(sys.modules, "cupy", cupy_module())
     monkeypatch.setattr(Device, "compute_capability", str(capability))
     monkeypatch.setattr(kernels, "_compiled", {})
-    for owner, name in ((kernels, "device_of"), (library, "_library")):
+    monkeypatch.setattr(instances, "FACTOR_COLUMNS", dict.fromkeys(instances.NUMBERS, (16,)))  # few to compile
+    monkeypatch.setattr(instances, "APPLICATION_LANES", (8,))
+    for owner, name in ((kernels, "device_of"), (kernels, "available"), (library, "_library")):
         monkeypatch.setattr(owner, name, cache(getattr(owner, name).__wrapped__))
     return Arrays(np)

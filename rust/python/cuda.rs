@@ -10,8 +10,19 @@ macro_rules! sources {
     };
 }
 
-const SOURCES: &[(&str, &str)] =
-    sources!["prims.cuh", "activation.cuh", "rows.cuh", "recurrence.cuh", "lowrank.cu", "dense.cu", "fallback.cu",];
+const SOURCES: &[(&str, &str)] = sources![
+    "prims.cuh",
+    "numbers.cuh",
+    "activation.cuh",
+    "rows.cuh",
+    "recurrence.cuh",
+    "lowrank.cu",
+    "dense.cu",
+    "fallback.cu",
+    "factors.cu",
+    "application.cu",
+    "packing.cu",
+];
 
 /// Text of each file of `cuda/` by name.
 #[pyfunction]

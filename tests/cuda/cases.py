@@ -2,6 +2,7 @@
 
 from itertools import cycle
 
+import applications
 from sequences import Case
 
 from householder._cuda.instances import SCALAR_OF, TILES, Tile
@@ -87,3 +88,26 @@ def with_sanitizers() -> list[Case]:
         Case(None, 70, 33, "bfloat16", "oplu"),
         Case(None, 70, 33, "float16", "tanh", dense=True, scratch=True),
     ]
+
+
+def factors() -> list[applications.Case]:
+    """Around the edges of what a kernel holds, in every number type: full, one less, one column, m = n."""
+    sizes = {"float32": 8, "float64": 16, "complex64": 32, "complex128": 8}
+    cases = [
+        applications.Case(n, m, dtype)
+        for dtype, columns in sizes.items()
+        for n, m in ((columns + 1, columns), (70, columns), (columns, columns - 1), (columns + 9, columns // 2 + 1))
+    ]
+    tall = [applications.Case(300, 64, count=2), applications.Case(64, 64, count=2)]
+    return [*cases, *tall, *(applications.Case(m, m, d) for m, d in ((9, "float32"), (17, "float64"), (2, "float64")))]
+
+
+def applied() -> list[applications.Case]:
+    """Around the edges of what lanes hold, in every number type; more matrices than fit into whole warps."""
+    lanes = {"float32": (4, 8), "float64": (16,), "complex64": (32,), "complex128": (8,)}
+    sizes = [(4 * k, d, 4 * k // (2 if d == "float32" else 9)) for d, every in lanes.items() for k in every]
+    cases = []
+    for n, dtype, m in sizes:
+        cases += [applications.Case(*shape, dtype, 2, t) for shape in ((n, m), (n - 1, 3)) for t in (False, True)]
+    square = [applications.Case(n, n, "float32", 3, t) for n in (16, 9, 32) for t in (False, True)]
+    return [*cases, *square, *(applications.Case(1, 1, "float32", 2, t) for t in (False, True))]

@@ -18,12 +18,16 @@ CUDA = HERE.parents[1] / "cuda"
 HEADERS = ("emulator.hpp", "library.hpp")
 SOURCES = (
     "prims.cuh",
+    "numbers.cuh",
     "activation.cuh",
     "rows.cuh",
     "recurrence.cuh",
     "lowrank.cu",
     "dense.cu",
     "fallback.cu",
+    "factors.cu",
+    "application.cu",
+    "packing.cu",
 )
 OPTIMISED = ("-O1", "-march=native")
 SANITIZED = ("-O1", "-g", "-march=native", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
@@ -47,8 +51,12 @@ class Library:
         """Order of the threads: 0 forward, 1 in reverse, 2 block by block, others random."""
         self._library.householder_emulated_schedule(order)
 
+    def omit(self, wait: int) -> None:
+        """Leave out a wait of every block from now on, counted as it runs; -1 for none."""
+        self._library.householder_emulated_omit(wait)
+
     def launch(self, name: str, grid: int, block: int, shared_bytes: int, args: Sequence[Any]) -> None:
-        """Run a kernel; ``args`` are NumPy scalars, arrays, ctypes values, addresses (int), None for a null pointer."""
+        """Run a kernel; ``args``: NumPy scalars, structures, arrays, ctypes values, addresses (int), None for null."""
         values = [_value(arg) for arg in args]
         packed = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         self.launch_packed(name, grid, block, shared_bytes, ctypes.addressof(packed))
@@ -66,6 +74,8 @@ def _value(arg: Any) -> Any:
     """What one entry of the ``void**`` points to."""
     if isinstance(arg, np.generic):
         return np.ctypeslib.as_ctypes_type(arg.dtype)(arg.item())
+    if isinstance(arg, np.ndarray) and arg.dtype.fields:
+        return (ctypes.c_char * arg.nbytes).from_buffer_copy(arg)
     if isinstance(arg, np.ndarray):
         return ctypes.c_void_p(arg.ctypes.data)
     if arg is None or isinstance(arg, int):
@@ -134,4 +144,8 @@ const Kernel KERNELS[] = {{
 def _extent(name: str) -> str:
     """Threads of a block and blocks of a cluster, from the template arguments."""
     sizes = [int(size) for size in re.findall(r"[<,] *(\d+)", name)]
-    return f"{sizes[-3]}, {sizes[-2]}" if "lowrank" in name or "dense" in name else "256, 1"
+    kernel = name.removeprefix("householder::").partition("_")[0]
+    if kernel in ("lowrank", "dense"):
+        return f"{sizes[-3]}, {sizes[-2]}"
+    threads = {"factors": sizes[-1:], "application": [32]}.get(kernel) or [256]
+    return f"{threads[0]}, 1"

@@ -71,7 +71,7 @@ struct Fiber {
   Context context;
   Index thread, block;
   unsigned rank;  // of its block in the cluster
-  unsigned shuffles = 0;
+  unsigned shuffles = 0, waits = 0;
   bool done = false;
 };
 
@@ -105,6 +105,7 @@ struct Machine {
 
 inline Machine machine;
 inline unsigned schedule = 0;  // 0 forward, 1 in reverse, 2 block by block, others random
+inline unsigned omitted = ~0u;  // which wait of a block, counted as it runs, is left out: a planted fault
 
 inline void note_progress() { machine.idle = machine.stuck = 0; }
 
@@ -316,7 +317,9 @@ namespace householder {
 using std::copysign;
 
 inline unsigned char* dynamic_shared() { return emulator::machine.block().shared; }
-inline void block_sync() { emulator::meet(emulator::machine.block().meeting); }
+inline void block_sync() {
+  if (emulator::machine.fiber().waits++ != emulator::omitted) emulator::meet(emulator::machine.block().meeting);
+}
 
 template <class S>
 S shuffle_xor(S v, int distance) {

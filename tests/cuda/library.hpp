@@ -59,4 +59,6 @@ EXPORTED int householder_emulated_launch(const char* name, unsigned grid, unsign
 
 EXPORTED const char* householder_emulated_error() { return library::error.c_str(); }
 
+EXPORTED void householder_emulated_omit(int wait) { emulator::omitted = static_cast<unsigned>(wait); }
+
 EXPORTED void householder_emulated_schedule(int order) { emulator::schedule = static_cast<unsigned>(order); }

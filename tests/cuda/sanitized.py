@@ -23,15 +23,18 @@ def environment() -> dict[str, str]:
 
 
 def main(withheld: int) -> None:
+    import applications
     import cases
     import sequences
 
-    chosen = cases.with_sanitizers()
+    chosen = [*cases.with_sanitizers(), *cases.factors()[:4], *cases.applied()[:6]]
     library = emulation.build((name for case in chosen for name in case.names), sanitize=True)
     if withheld:
         launch = library.launch
         library.launch = lambda name, grid, block, shared, args: launch(name, grid, block, shared - withheld, args)
-    wrong = [message for case in chosen if (message := sequences.check(case, library, schedules=(3,)))]
+    modules = [applications if isinstance(case, applications.Case) else sequences for case in chosen]
+    messages = [of.check(case, library, schedules=(3,)) for of, case in zip(modules, chosen, strict=True)]
+    wrong = [message for message in messages if message]
     sys.exit("\n".join(wrong) or None)
 
 

@@ -4,7 +4,10 @@
 ``instances``       which kernels there are, and which one serves a shape
 ``kernels``         their compilation and launch
 ``library``         what NumPy, CuPy and torch name differently
-``algebra``         applications and gradients of parameters
+``algebra``         compact WY in matrix products: applications and gradients of parameters
+``factors``         what compact WY starts from, in one launch
+``application``     applications, in one launch where matrices are many and small
+``packing``         where the rows of packed sequences lie
 ``recurrence``      sequences, forward and backward
 ``arrays``          the backend of CuPy arrays
 ``device``          CuPy and the devices it sees

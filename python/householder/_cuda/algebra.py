@@ -7,6 +7,7 @@ waits for a device or looks at a number. The formulas are derived in ``docs/deri
 
 from typing import Any, NamedTuple
 
+from householder._cuda import factors
 from householder._cuda.library import Library, library_of
 
 
@@ -57,6 +58,9 @@ def form(u: Any, phases: Any = None) -> Form:
     n, m = u.shape[-2:]
     narrow, wide = u.dtype, wide_of(u)
     k = m - (m == n and not is_complex(u))
+    if (found := factors.by_kernel(library, u, k, wide)) is not None:
+        v, t, s, a, norm = found
+        return Form(library, v, t, s, a, norm, diagonal(library, u, phases))
     tiny = float(xp.finfo(narrow).tiny)
     columns = library.cast(xp.tril(u)[..., :k], wide)
     largest = xp.amax(abs(columns), axis=-2, keepdims=True)

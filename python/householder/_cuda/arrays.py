@@ -7,7 +7,7 @@ from typing import Any
 
 from householder import _cpu
 from householder._cpu import NAMES, REAL, Dims
-from householder._cuda import algebra, device, recurrence
+from householder._cuda import algebra, application, device, recurrence
 from householder._cuda.library import library_of
 from householder._types import WY, Array, Sequence, SequenceGradients
 
@@ -53,7 +53,7 @@ class Arrays:
         _of_one_type(u=u, h=h)
         with library_of(u).current(u):
             u, rows = _canonical(u, dims, h)
-            c: Array = algebra.by_method(algebra.form(u, phases), rows, transpose, method)
+            c: Array = application.forward(u, rows, phases, transpose, method)
             return c.reshape(h.shape)
 
     def backward(
@@ -63,9 +63,7 @@ class Arrays:
         _of_one_type(u=u, h=h)
         with library_of(u).current(u):
             canonical, rows, grads = _canonical(u, dims, h, grad_c)
-            f = algebra.form(canonical, phases)
-            grad_u, grad_phases = algebra.gradients(f, rows, grads, transpose, phases is not None)
-            grad_h = algebra.by_method(f, grads, not transpose, method)
+            grad_u, grad_h, grad_phases = application.backward(canonical, rows, grads, phases, transpose, method)
             return grad_u.reshape(u.shape), grad_h.reshape(h.shape), grad_phases
 
     def forward_tape(self, u: Array, h: Array, phases: Array | None, transpose: bool) -> Array:

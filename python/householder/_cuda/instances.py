@@ -39,14 +39,25 @@ NONLINEARITIES = {
 """Codes of the template argument PHI. ``modrelu`` pairs rows i and i + n/2; ``modrelu_complex`` pairs 2i and 2i + 1."""
 
 SOURCES: dict[str, tuple[str, ...]] = {
-    "lowrank": ("prims.cuh", "activation.cuh", "rows.cuh", "recurrence.cuh", "lowrank.cu"),
-    "dense": ("prims.cuh", "activation.cuh", "rows.cuh", "recurrence.cuh", "dense.cu"),
-    "fallback": ("prims.cuh", "activation.cuh", "rows.cuh", "fallback.cu"),
+    "lowrank": ("prims.cuh", "numbers.cuh", "activation.cuh", "rows.cuh", "recurrence.cuh", "lowrank.cu"),
+    "dense": ("prims.cuh", "numbers.cuh", "activation.cuh", "rows.cuh", "recurrence.cuh", "dense.cu"),
+    "fallback": ("prims.cuh", "numbers.cuh", "activation.cuh", "rows.cuh", "fallback.cu"),
+    "factors": ("prims.cuh", "numbers.cuh", "factors.cu"),
+    "application": ("prims.cuh", "numbers.cuh", "application.cu"),
+    "packing": ("prims.cuh", "rows.cuh", "packing.cu"),
 }
 """Files of ``cuda/`` that make up each module: joined in this order they are one translation unit without includes."""
 
 OPTIONS = ("-std=c++17",)
 """Compiler options that every module needs, besides the architecture."""
+
+NUMBERS = {
+    "float32": "float",
+    "float64": "double",
+    "complex64": "householder::Complex<float>",
+    "complex128": "householder::Complex<double>",
+}
+"""What the numbers of applications are called in C++."""
 
 FALLBACK_THREADS = 256
 FALLBACK_REGISTERS = 128
@@ -230,3 +241,68 @@ def plan(n: int, m: int, dtype: str, capability: int, *, method: str = "auto") -
         if other is not None:
             return not dense, other
     return dense, tile
+
+
+FACTOR_COLUMNS = {
+    "float32": (8, 16, 32, 64),
+    "float64": (8, 16, 32, 64),
+    "complex64": (8, 16, 32),
+    "complex128": (8, 16, 32),
+}
+"""Columns for which there is a kernel that forms V, S and A: S and partial sums fill 32 KB of shared memory."""
+
+MOST_FACTOR_WORK = 1 << 22
+"""Largest ``n k^2`` that one multiprocessor is to work through; more is the business of matrix products."""
+
+
+def factors_name(columns: int, dtype: str) -> str:
+    """Give the name expression of the kernel that forms V, S and A of up to so many columns."""
+    return f"householder::factors_form<{NUMBERS[dtype]}, {columns}, {_factor_threads(dtype)}>"
+
+
+def _factor_threads(dtype: str) -> int:
+    return 128 if dtype.startswith("complex") else 256
+
+
+def factors(n: int, k: int, count: int, dtype: str) -> tuple[str, Launch] | None:
+    """Name and launch of the kernel that forms V, S and A of ``count`` matrices with k reflections, if there is one."""
+    columns = next((c for c in FACTOR_COLUMNS[dtype] if c >= k), None)
+    if not count or not k or columns is None or n * k * k > MOST_FACTOR_WORK:
+        return None
+    threads = _factor_threads(dtype)
+    wide = 16 if dtype.startswith("complex") else 8
+    return factors_name(columns, dtype), Launch(count, threads, 16 * threads * wide + 8 * columns)
+
+
+APPLICATION_LANES = (4, 8, 16, 32)
+"""Lanes of a warp that share a matrix, four rows each."""
+
+LONGEST_APPLICATION = 256
+"""How many reflections, of all rows of a matrix, are to follow each other; more is the business of matrix products."""
+
+_WARP = 32
+
+
+def application_name(direction: Direction, lanes: int, dtype: str) -> str:
+    """Give the name expression of the kernel that applies many small matrices."""
+    return f"householder::application_{direction}<{NUMBERS[dtype]}, {lanes}>"
+
+
+def application(
+    direction: Direction, n: int, m: int, matrices: int, rows: int, dtype: str
+) -> tuple[str, Launch] | None:
+    """Name and launch of the kernel for ``rows`` vectors of each of many matrices ``u (n, m)``, if it is to be used."""
+    lanes = next((lanes for lanes in APPLICATION_LANES if 4 * lanes >= n), None)
+    if lanes is None or not 0 < rows * m <= LONGEST_APPLICATION or not matrices:
+        return None
+    real = 8 if dtype in ("float64", "complex128") else 4
+    size = 2 * real if dtype.startswith("complex") else real
+    arrays, together = 1 if direction == "forward" else 2, _WARP // lanes
+    shared = together * m * (arrays * 4 * (lanes + 1) * size + real)
+    if shared > DEFAULT_SHARED_BYTES:
+        return None
+    return application_name(direction, lanes, dtype), Launch(-(-matrices // together), _WARP, shared)
+
+
+PACKING_NAMES = {"offsets": "householder::packing_offsets", "rows": "householder::packing_rows"}
+PACKING_THREADS = 256

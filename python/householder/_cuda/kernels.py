@@ -28,6 +28,16 @@ def device_of(index: int) -> Device:
     return Device(index, int(found.compute_capability), int(found.attributes["MultiProcessorCount"]))
 
 
+@cache
+def available() -> bool:
+    """Whether CuPy is there to launch kernels; what has another way than a kernel takes it otherwise."""
+    try:
+        device.cupy()
+    except (ImportError, RuntimeError):
+        return False
+    return True
+
+
 def source(kernel: str) -> str:
     """Give the translation unit of a kernel: one string without includes, as it is the key of CuPy's disk cache."""
     files = _core.cuda_sources()

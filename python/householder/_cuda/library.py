@@ -40,10 +40,6 @@ class Numpy:
         """Give the identity in the dtype of another array."""
         return self.xp.eye(k, dtype=like.dtype)
 
-    def from_host(self, a: np.ndarray[Any, Any], like: Any) -> Any:  # noqa: ARG002
-        """Bring an array to the device of another."""
-        return self.xp.asarray(a)
-
     def to_host(self, a: Any) -> np.ndarray[Any, Any]:
         """Bring an array to the host."""
         return np.asarray(a)
@@ -146,10 +142,6 @@ class Torch(Numpy):
 
     def eye(self, k: int, like: Any) -> Any:
         return self.xp.eye(k, dtype=like.dtype, device=like.device)
-
-    def from_host(self, a: np.ndarray[Any, Any], like: Any) -> Any:
-        host = self.xp.from_numpy(a)
-        return host.pin_memory().to(like.device, non_blocking=True) if like.is_cuda else host
 
     def contiguous(self, a: Any) -> Any:
         return a.resolve_conj().resolve_neg().contiguous()

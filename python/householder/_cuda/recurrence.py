@@ -14,6 +14,7 @@ from householder._cuda.algebra import Form, Sums
 from householder._cuda.device import cupy
 from householder._cuda.kernels import Device
 from householder._cuda.library import Library, library_of
+from householder._cuda.packing import Packing
 from householder._types import Sequence, SequenceGradients
 
 CODE = "modrelu_complex"
@@ -79,6 +80,7 @@ def warm_up(
     *,
     phases: bool = False,
     method: str = "auto",
+    packed: bool = False,
     device: int = 0,
 ) -> None:
     """Compile the kernels of a recurrence, forward and backward, before a CUDA graph is captured or a clock started.
@@ -92,6 +94,8 @@ def warm_up(
         As in :func:`householder.rnn_forward`.
     phases : bool
         Whether there will be phases.
+    packed : bool
+        Whether there will be sequences of different lengths.
     device : int
         Its number.
 
@@ -101,9 +105,13 @@ def warm_up(
         There is no CuPy, or no device.
     """
     instance = choose(kernels.device_of(device), n, m, dtype, nonlinearity, phases=phases, method=method)
+    names = [instance.names(direction) for direction in get_args(instances.Direction)]
+    found = instances.factors(n, m - (m == n and not dtype.startswith("complex")), 1, dtype)
+    names += [("factors", found[0])] if found else []
+    names += [("packing", name) for name in instances.PACKING_NAMES.values() if packed]
     with cupy().cuda.Device(device):
-        for direction in get_args(instances.Direction):
-            kernels.get(device, *instance.names(direction))
+        for kernel, name in names:
+            kernels.get(device, kernel, name)
 
 
 class Recurrence:
@@ -123,12 +131,8 @@ class Recurrence:
             form = form._replace(w=algebra.matrix(form)) if self.instance.dense else form
         self.form = form
         sizes = sequence.batch_sizes
-        self.offsets = self.previous = None
-        if sizes is not None:
-            offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-            previous = np.arange(batch, self.rows) - np.repeat(sizes[:-1], sizes[1:])
-            both = library.from_host(np.concatenate([offsets, previous]), u)
-            self.offsets, self.previous = both[: steps + 1], both[steps + 1 :]
+        self.packing = None if sizes is None else Packing(library, sizes, u)
+        self.offsets = None if self.packing is None else self.packing.offsets
 
     def launch(self, direction: instances.Direction, matrices: Any, *arguments: Any) -> None:
         """Launch with pointers to arrays; the sizes follow them."""
@@ -208,7 +212,7 @@ class Recurrence:
         Transposed, ``<g, W* p> = <p, W g>``: p and g are exchanged, and with them z and q.
         """
         s, f = self.sequence, self.form
-        before = h[: self.rows - self.batch] if self.previous is None else h[self.previous]
+        before = h[: self.rows - self.batch] if self.packing is None else h[self.packing.previous()]
         pairs = [(before, slice(self.batch, self.rows))]
         if s.h0 is not None:
             pairs.append((s.h0, slice(self.batch)))
@@ -232,13 +236,13 @@ def _real_form(a: Any, xp: Any) -> Any:
     return xp.stack([first, second], axis=-3).reshape(2 * a.shape[0], 2 * a.shape[1])
 
 
-def forward(sequence: Sequence, steps: int, batch: int, kept: Kept) -> tuple[Any, Form | None]:
-    """All states, shaped as x but for the last axis, and the form of u; ``kept`` is filled for a backward pass."""
+def forward(sequence: Sequence, steps: int, batch: int, kept: Kept) -> tuple[Any, Recurrence | None]:
+    """All states, shaped as x but for the last axis, and the recurrence; ``kept`` is filled for a backward pass."""
     shape = (*sequence.x.shape[:-1], len(sequence.u))
     if not steps or not batch:
         return library_of(sequence.u).empty(shape, sequence.x), None
     recurrence = Recurrence(sequence, steps, batch)
-    return recurrence.run_forward(kept).reshape(shape), recurrence.form
+    return recurrence.run_forward(kept).reshape(shape), recurrence
 
 
 def backward(

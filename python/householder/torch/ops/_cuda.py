@@ -9,13 +9,12 @@ from functools import wraps
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from householder._cuda import algebra, recurrence
+from householder._cuda import algebra, application, recurrence
 from householder._cuda.library import library_of
-from householder._cuda.recurrence import Kept
+from householder._cuda.recurrence import Kept, Recurrence
 from householder._types import Sequence
 from householder.torch.ops._cuda_tape import Layout, tape_layout
 from householder.torch.ops._library import on_cuda
@@ -54,7 +53,7 @@ def _canonical(u: Tensor, *vectors: Tensor) -> list[Tensor]:
 def apply(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
     """``W h`` or ``W* h``."""
     matrices, rows = _canonical(u, h)
-    c: Tensor = algebra.by_method(algebra.form(matrices), rows, transpose, method)
+    c: Tensor = application.forward(matrices, rows, None, transpose, method)
     return c.reshape(h.shape).contiguous()
 
 
@@ -64,11 +63,9 @@ def apply_backward(
 ) -> tuple[Tensor, Tensor | None]:
     """Gradients of u and, if wanted, of h."""
     matrices, rows, grads = _canonical(u, h, grad_c)
-    form = algebra.form(matrices)
-    grad_u = algebra.gradients(form, rows, grads, transpose)[0].reshape(u.shape).contiguous()
-    if not want_h:
-        return grad_u, None
-    return grad_u, algebra.by_method(form, grads, not transpose, method).reshape(h.shape).contiguous()
+    grad_u, grad_h, _ = application.backward(matrices, rows, grads, None, transpose, method, want_h=want_h)
+    grad_u = grad_u.reshape(u.shape).contiguous()
+    return grad_u, grad_h.reshape(h.shape).contiguous() if want_h else None
 
 
 @_below
@@ -87,10 +84,10 @@ def rnn(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     sequence = _sequence(arguments[:-1])
     layout = _layout(inputs, nonlinearity, method)
     tape = inputs.u.new_empty(layout.shape if with_tape else (0,))
-    h, form = recurrence.forward(sequence, steps, batch, layout.kept(tape) if with_tape else Kept())
-    if with_tape and form is not None:
-        layout.write(tape, form)
-    return h, _last_states(h, inputs), tape
+    h, run = recurrence.forward(sequence, steps, batch, layout.kept(tape) if with_tape else Kept())
+    if with_tape and run is not None:
+        layout.write(tape, run.form)
+    return h, _last_states(h, inputs, run), tape
 
 
 @_below
@@ -129,18 +126,13 @@ def _layout(inputs: Inputs, nonlinearity: str, method: str) -> Layout:
     return tape_layout(inputs.u, inputs.x, inputs.phases is not None, nonlinearity, method)
 
 
-def _last_states(h: Tensor, inputs: Inputs) -> Tensor:
+def _last_states(h: Tensor, inputs: Inputs, run: Recurrence | None) -> Tensor:
     """Copy the state in which each sequence ends."""
-    if inputs.batch_sizes is None:
-        if len(h):
-            return h[-1].clone()
-        return h.new_zeros(h.shape[1:]) if inputs.h0 is None else inputs.h0.clone()
-    sizes = inputs.batch_sizes.numpy()
-    sequence = np.arange(sizes[0])
-    lengths = np.searchsorted(-sizes, -sequence)
-    rows = (np.cumsum(sizes) - sizes)[lengths - 1] + sequence
-    last: Tensor = h[library_of(h).from_host(rows, h)]
-    return last
+    if run is not None and run.packing is not None:
+        return h.index_select(0, run.packing.last())
+    if len(h):
+        return h[-1].clone()
+    return h.new_zeros(h.shape[1:]) if inputs.h0 is None else inputs.h0.clone()
 
 
 for _name, _kernel in {

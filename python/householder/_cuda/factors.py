@@ -1,0 +1,26 @@
+"""V, S, A and norms of many matrices by one launch of ``cuda/factors.cu``, where a block's shared memory holds S."""
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from householder._cuda import instances, kernels
+from householder._cuda.library import Library
+
+
+def by_kernel(library: Library, u: Any, k: int, wide: Any) -> tuple[Any, ...] | None:
+    """Give V, T, S, A and norms of ``u (..., n, m)`` with k reflections; None where no kernel does that."""
+    *many, n, m = u.shape
+    count = prod(many)
+    found = instances.factors(n, k, count, library.name(u.dtype))
+    if found is None or not kernels.available():
+        return None
+    u = library.contiguous(u)
+    v, a = (library.empty((*many, n, k), u) for _ in range(2))
+    t, s = (library.empty((*many, k, k), u, wide) for _ in range(2))
+    norm = library.empty((*many, 1, k), u, library.real(u))
+    pointers = (library.pointer(array) for array in (u, v, a, s, t, norm))
+    with library.current(u):
+        kernels.launch(library.device(u), "factors", *found, (*pointers, *map(np.int32, (n, m, k))))
+    return v, t, s, a, norm

@@ -1,0 +1,57 @@
+"""Where the rows of packed sequences lie, as arrays on the device.
+
+The numbers reach it as arguments of launches: nothing is copied from host memory, nothing waits, and a CUDA graph keeps
+the batch sizes that it was captured with.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from householder._cuda import kernels
+from householder._cuda.instances import PACKING_NAMES, PACKING_THREADS, Launch
+from householder._cuda.library import Library
+
+_GIVEN = np.dtype([("at", np.int64, PACKING_THREADS)])
+
+
+class Packing:
+    """The steps of packed sequences; arrays are made on the device of ``like``."""
+
+    def __init__(self, library: Library, sizes: np.ndarray[Any, Any], like: Any):
+        self._library, self._like = library, like
+        self.steps, self.batch, self.rows = len(sizes), int(sizes[0]), int(sizes.sum())
+        host = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        self.offsets = self._empty(len(host))
+        """The row at which each step begins, and the number of rows, ``(T + 1,)``."""
+        for first in range(0, len(host), PACKING_THREADS):
+            part = host[first : first + PACKING_THREADS]
+            given = np.zeros((), _GIVEN)
+            given["at"][: len(part)] = part
+            self._launch("offsets", 1, given, library.pointer(self.offsets), np.int32(first), np.int32(len(part)))
+
+    def previous(self) -> Any:
+        """Give, for each row of the second and later steps, the row of the same sequence one step before."""
+        found = self._empty(self.rows - self.batch)
+        self._find(self.rows - self.batch, found, None)
+        return found
+
+    def last(self) -> Any:
+        """Give the row in which each sequence ends, ``(B,)``."""
+        found = self._empty(self.batch)
+        self._find(self.batch, None, found)
+        return found
+
+    def _find(self, count: int, previous: Any, last: Any) -> None:
+        arrays = (self._library.pointer(a) for a in (self.offsets, previous, last))
+        sizes = np.int64(self.rows), np.int32(self.steps), np.int32(self.batch)
+        if count:
+            self._launch("rows", -(-count // PACKING_THREADS), *arrays, *sizes)
+
+    def _empty(self, count: int) -> Any:
+        return self._library.empty((count,), self._like, self._library.xp.int64)
+
+    def _launch(self, name: str, blocks: int, *arguments: Any) -> None:
+        how = Launch(blocks, PACKING_THREADS, 0)
+        with self._library.current(self._like):
+            kernels.launch(self._library.device(self._like), "packing", PACKING_NAMES[name], how, arguments)
