@@ -1,6 +1,6 @@
 """Does the CUDA path compute what it should here, and how fast? Five minutes, one command, nothing but the package.
 
-    python -m householder.experiments.gpucheck [--quick] [--only-checks] [--output DIR]
+    python -m householder.experiments.gpucheck [--quick] [--only-checks | --only-timings] [--output DIR]
 
 First every kind of call is compared with the CPU in double precision: activations, dtypes, sizes around the edges of
 the kernels' tiles, packed sequences, gradients, streams, CUDA graphs, ``torch.compile``. Then whole sequences are timed
@@ -39,14 +39,8 @@ def largest_error(found: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
     return max(error.item() for error in errors)
 
 
-def compare(function: Callable[..., Tensor], inputs: Sequence[Tensor], device: str) -> float:
-    """Compare value and gradients on the device with the CPU in double precision; give the error in units of rounding.
-
-    Raises
-    ------
-    AssertionError
-        The error is larger than allowed.
-    """
+def error_of(function: Callable[..., Tensor], inputs: Sequence[Tensor], device: str) -> float:
+    """Return the largest error of value and gradients on the device, beside the CPU in double precision."""
 
     def results(*moved: Tensor) -> list[Tensor]:
         leaves = [tensor.detach().requires_grad_() for tensor in moved]
@@ -56,7 +50,18 @@ def compare(function: Callable[..., Tensor], inputs: Sequence[Tensor], device: s
 
     found = results(*(t.to(device) for t in inputs))
     exact = results(*(t.to(torch.complex128 if t.is_complex() else torch.float64) for t in inputs))
-    error = largest_error(found, exact) / EPS[inputs[0].dtype.to_real()]
+    return largest_error(found, exact)
+
+
+def compare(function: Callable[..., Tensor], inputs: Sequence[Tensor], device: str) -> float:
+    """Return the error in units of rounding.
+
+    Raises
+    ------
+    AssertionError
+        The error is larger than allowed.
+    """
+    error = error_of(function, inputs, device) / EPS[inputs[0].dtype.to_real()]
     assert error <= ALLOWED, f"differs by {error:.0f} units of rounding, allowed {ALLOWED}"
     return error
 
@@ -74,6 +79,18 @@ def _states(**options: Any) -> Callable[..., Tensor]:
         more: dict[str, Any] = options | ({name: rest[0]} if rest else {})
         h, last = ht.rnn(u, x, h0, **more)
         return torch.cat([h.flatten(), last.flatten()])
+
+    return function
+
+
+def _half_states(half: torch.dtype, nonlinearity: str) -> Callable[..., Tensor]:
+    """Make a sequence of a half type a function of float32 arguments; of float64 ones, the same in float64."""
+
+    def function(u: Tensor, x: Tensor, h0: Tensor) -> Tensor:
+        kind = half if u.dtype is torch.float32 else u.dtype
+        h, last = ht.rnn(u, x.to(kind), h0.to(kind), nonlinearity=nonlinearity)
+        assert h.dtype == last.dtype == kind, f"states are {h.dtype}, expected {kind}"
+        return torch.cat([h.flatten(), last.flatten()]).to(u.dtype)
 
     return function
 
@@ -136,6 +153,18 @@ def check_packed(device: str) -> str:
     return f"largest error {worst:.1f} units of rounding"
 
 
+def check_half(device: str) -> str:
+    """Sequences of half types beside parameters of float32."""
+    worst = 0.0
+    units = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
+    for (half, unit), m, phi in product(units.items(), (8, 40), ("tanh", "leaky_relu")):
+        inputs = [t.to(half).float() for t in _random((64, m), (7, 5, 64), (5, 64))]
+        error = error_of(_half_states(half, phi), inputs, device) / unit
+        assert error < 20, f"differs by {error:.1f} units of rounding of {half}"
+        worst = max(worst, error)
+    return f"largest error {worst:.1f} units of rounding"
+
+
 def check_long(device: str) -> str:
     """Keep every norm for a thousand steps without input."""
     drift = 0.0
@@ -161,47 +190,56 @@ def check_layers(device: str) -> str:
     return "all parameters have finite gradients"
 
 
+def _ways() -> list[tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]]:
+    """Functions and shapes of their arguments, one for each way through the code."""
+    sequence, packed = ((9, 4, 64), (4, 64)), ((9, 64), (4, 64))
+    return [
+        (_states(nonlinearity="tanh"), ((64, 8), *sequence)),
+        (_states(nonlinearity="tanh"), ((64, 60), *sequence)),
+        (_states(nonlinearity="oplu", batch_sizes=torch.tensor([4, 4, 1])), ((64, 8), *packed)),
+        (_half_states(torch.bfloat16, "tanh"), ((64, 8), *sequence)),
+        (ht.apply, ((100, 32, 16), (100, 32))),
+        (ht.apply, ((300, 80), (200, 300))),
+        (lambda u, h: ht.matrix(u) @ h, ((64, 8), (64,))),
+    ]
+
+
+def _value_and_gradients(function: Callable[..., Tensor], leaves: Sequence[Tensor]) -> list[Tensor]:
+    value = function(*leaves)
+    return [value, *torch.autograd.grad(value.square().sum(), leaves)]
+
+
 def check_no_waiting(device: str) -> str:
     """Nothing waits for the device, forward or backward."""
-    function, inputs = _states(nonlinearity="tanh"), [t.to(device) for t in _random((64, 8), (9, 4, 64), (4, 64))]
-    leaves = [t.requires_grad_() for t in inputs]
-
-    def work() -> None:
-        torch.autograd.grad(function(*leaves).sum(), leaves)
-        torch.autograd.grad(ht.apply(leaves[0], leaves[2]).sum(), leaves[::2])
-
-    work()
-    cuda.set_sync_debug_mode("error")
-    try:
-        work()
-    finally:
-        cuda.set_sync_debug_mode("default")
+    for function, shapes in _ways():
+        leaves = [t.to(device).requires_grad_() for t in _random(*shapes)]
+        _value_and_gradients(function, leaves)
+        cuda.set_sync_debug_mode("error")
+        try:
+            _value_and_gradients(function, leaves)
+        finally:
+            cuda.set_sync_debug_mode("default")
     return "no synchronisation"
 
 
 def check_graphs(device: str) -> str:
     """Capture a pass, forward and backward; replayed with other numbers, it gives what an eager one gives."""
     worst = 0.0
-    for m in (8, 60):
-        leaves = [t.to(device).requires_grad_() for t in _random((64, m), (9, 4, 64), (4, 64))]
-        function = _states(nonlinearity="tanh")
-
-        def step(function: Any = function, leaves: Any = leaves) -> list[Tensor]:
-            value = function(*leaves)
-            return [value, *torch.autograd.grad(value.square().sum(), leaves)]
-
+    for function, shapes in _ways():
+        leaves = [t.to(device).requires_grad_() for t in _random(*shapes)]
         side = cuda.Stream()
         side.wait_stream(cuda.current_stream())
         with cuda.stream(side):
-            step()
+            _value_and_gradients(function, leaves)
         cuda.current_stream().wait_stream(side)
         graph = cuda.CUDAGraph()
         with cuda.graph(graph):
-            captured = step()
+            captured = _value_and_gradients(function, leaves)
         with torch.no_grad():
             leaves[1].mul_(0.5)
         graph.replay()
-        worst = max(worst, largest_error(captured, [t.detach().cpu() for t in step()]))
+        eager = [t.detach().cpu() for t in _value_and_gradients(function, leaves)]
+        worst = max(worst, largest_error(captured, eager))
     assert worst < 1e-5, f"differs by {worst:.2g}"
     return "replays equal eager calls"
 
@@ -249,6 +287,7 @@ CHECKS: dict[str, Callable[[str], str]] = {
     "nonlinearities": check_nonlinearities,
     "phases": check_phases,
     "packed sequences": check_packed,
+    "half types": check_half,
     "a thousand steps": check_long,
     "layers, autocast": check_layers,
     "no waiting": check_no_waiting,
@@ -303,7 +342,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m householder.experiments.gpucheck", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--quick", action="store_true", help="small shapes and few replays")
-    parser.add_argument("--only-checks", action="store_true", help="no timings")
+    parts = parser.add_mutually_exclusive_group()
+    parts.add_argument("--only-checks", action="store_true", help="no timings")
+    parts.add_argument("--only-timings", action="store_true", help="no checks")
     parser.add_argument("--output", type=Path, default=Path(), metavar="DIR", help="where the reports go")
     options = parser.parse_args(arguments)
     found = _cuda.describe()["CUDA"]
@@ -311,8 +352,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         reason = f"CUDA is {found}" if found != "available" else "this torch finds no CUDA device"
         print(f"gpucheck: {reason}", file=sys.stderr)
         return 2
-    checks = []
-    for row in run_checks():
+    checks: list[dict[str, Any]] = []
+    for row in () if options.only_timings else run_checks():
         print(f"{'passed' if row['passed'] else 'FAILED'}  {row['check']}: {row['detail']}", flush=True)
         checks.append(row)
     timings: list[dict[str, Any]] = []
