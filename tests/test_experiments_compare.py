@@ -2,33 +2,22 @@
 
 import csv
 import json
-import subprocess
-import sys
 import time
 
 import pytest
 
+from experiment_command import finish, start
 from householder.experiments import cli
 from householder.experiments.compare import choose, summarise
+from householder.experiments.curves import find_runs, read_curves
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import load_experiment, packaged_config
+from householder.experiments.figures import learning_curves
 from householder.experiments.models.rivals import count_parameters, resized, rival_settings
 from householder.experiments.outcome import Outcome
-from householder.experiments.plot import draw, find_runs, read_curves
 
-COMMAND = [sys.executable, "-c", "import sys; from householder.experiments.cli import main; sys.exit(main())"]
 GRID = ["compare", "digits", "--models", "srnn,usv", "--seeds", "2", "--epochs", "3"]
 CHANGES = ["--set", "models.usv.margin=0.2", "--set", "models.srnn.hidden_size=20", "--set", "checkpoint_seconds=0.1"]
-
-
-def start(*arguments):
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([*COMMAND, *map(str, arguments)], text=True, start_new_session=True, **pipes)
-
-
-def finish(process):
-    out, err = process.communicate(timeout=300)
-    return process.returncode, out, err
 
 
 def results(directory):
@@ -51,7 +40,7 @@ def grid(tmp_path_factory):
     return directory, out
 
 
-def test_a_grid_leaves_a_table_and_a_figure(grid):
+def test_a_grid_leaves_a_table_and_figures(grid):
     directory, out = grid
     with (directory / "summary.csv").open(newline="") as file:
         rows = {row["model"]: row for row in csv.DictReader(file)}
@@ -62,7 +51,8 @@ def test_a_grid_leaves_a_table_and_a_figure(grid):
         assert float(row["mean"]) == pytest.approx(sum(metrics) / 2)
         assert [float(row["worst"]), float(row["best"])] == sorted(metrics)
         assert f"{float(row['mean']):.4g}" in out
-    assert (directory / "comparison.png").read_bytes().startswith(b"\x89PNG")
+    for figure in ("comparison.png", "boxes.png"):
+        assert (directory / figure).read_bytes().startswith(b"\x89PNG")
 
 
 def test_seeds_differ_and_changes_reach_rivals(grid):
@@ -86,7 +76,7 @@ def test_a_killed_grid_resumes_to_the_same_metrics(grid, tmp_path):
     time.sleep(1)  # the processes that train notice and end
     status, out, err = finish(start("compare", "digits", "--resume", tmp_path / "grid"))
     assert (status, err) == (0, "")
-    assert "srnn, usv; seeds 1, 2" in out
+    assert "srnn, usv; seed-1, seed-2" in out
     assert results(tmp_path / "grid") == results(grid[0])
 
 
@@ -102,8 +92,8 @@ def test_curves_of_seeds_are_one_and_of_other_settings_another(grid, tmp_path):
     directory, _ = grid
     curves = read_curves(find_runs([directory]))
     assert list(curves) == ["srnn", "usv"]
-    assert curves["usv"].over_seeds("train_loss").shape == (2, 3)
-    assert curves["usv"].over_seeds("validation_accuracy") is None
+    assert curves["usv"].over_runs("train_loss").shape == (2, 3)
+    assert curves["usv"].over_runs("validation_accuracy") is None
     other = tmp_path / "other"
     other.mkdir()
     for path in (directory / "seed-1").rglob("*"):
@@ -114,6 +104,23 @@ def test_curves_of_seeds_are_one_and_of_other_settings_another(grid, tmp_path):
     curves = read_curves(find_runs([directory, other]))
     assert list(curves) == ["srnn", "seed-1: usv", "seed-2: usv", "other: usv"]
     assert len(curves["srnn"].columns) == 3
+
+
+def test_a_grid_over_a_setting_has_a_run_for_each_value_and_one_line_for_each_model(tmp_path):
+    directory = tmp_path / "grid"
+    changes = ["--models", "srnn-250", "--seeds", "2", "--epochs", "3", "--over", "task.excerpt=1,3"]
+    status, _, err = finish(start("compare", "audio", *changes, "--output", directory))
+    assert (status, err) == (0, "")
+    runs = find_runs([directory])
+    names = ["seed-1-excerpt-1", "seed-1-excerpt-3", "seed-2-excerpt-1", "seed-2-excerpt-3"]
+    assert [run.directory.name for run in runs] == names
+    assert [(run.experiment.seed, run.experiment.task.excerpt) for run in runs] == [(1, 1), (1, 3), (2, 1), (2, 3)]
+    curves = read_curves(runs, by_settings=False)
+    assert list(curves) == ["srnn-250"]
+    assert len({outcome["metric"] for outcome in curves["srnn-250"].outcomes}) == 4
+    summary = (directory / "summary.csv").read_text()
+    status, _, _ = finish(start("compare", "audio", "--resume", directory))
+    assert (status, summary) == (0, (directory / "summary.csv").read_text())
 
 
 @pytest.mark.parametrize("kind", rival_settings())
@@ -151,6 +158,7 @@ def test_a_summary_has_mean_deviation_and_extremes(lower_is_better):
     (row,) = summarise(outcomes)
     assert (row.runs, row.mean, row.seconds) == (3, pytest.approx(0.7), 3.0)
     assert row.deviation == pytest.approx(0.2)
+    assert row.median == 0.7
     assert (row.worst, row.best) == ((0.9, 0.5) if lower_is_better else (0.5, 0.9))
     assert summarise(outcomes[:1])[0].deviation is None
 
@@ -169,6 +177,9 @@ def test_a_summary_has_mean_deviation_and_extremes(lower_is_better):
         (["compare", "digits", "--resume", "nowhere"], "nowhere holds no comparison"),
         (["compare", "digits", "--resume", "empty", "--seeds", "2"], "leave out --seeds"),
         (["compare", "digits", "--output", "begun"], "begun holds a comparison already"),
+        (["compare", "digits", "--resume", "empty", "--over", "epochs=1,2"], "leave out --over"),
+        (["compare", "audio", "--over", "task.excerpt=1,6"], "--over: task.excerpt: input should be less than"),
+        (["compare", "audio", "--over", "excerpt"], "--over: excerpt: there is no such setting"),
         (["plot", "empty"], "empty holds no run: there is no config.yaml"),
         (["plot", "idle"], "there is nothing to draw: no run has completed an epoch"),
         (["plot", "idle", "copying"], "the runs are of different tasks: copy, digits"),
@@ -196,4 +207,4 @@ def test_mistakes_are_answered_in_one_line(arguments, message, tmp_path, monkeyp
 
 def test_a_figure_that_cannot_be_written_is_a_mistake(grid):
     with pytest.raises(UserError, match="cannot write"):
-        draw(read_curves(find_runs([grid[0]])), grid[0] / "no" / "figure.png")
+        learning_curves(read_curves(find_runs([grid[0]])), grid[0] / "no" / "figure.png")

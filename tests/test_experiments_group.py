@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from experiment_command import COMMAND
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import load_experiment, packaged_config
 from householder.experiments.group import Group, free_port, group_of, share
@@ -57,7 +58,6 @@ def test_two_processes_give_the_loss_curve_of_one(tmp_path):
 
 
 def test_torchrun_trains_one_model_with_several_commands(tmp_path):
-    command = "import sys; from householder.experiments.cli import main; sys.exit(main())"
     settings = ["--model", "srnn", "--epochs", "1", "--set", "precision=64-true"]
     torchrun = [
         sys.executable,
@@ -69,7 +69,7 @@ def test_torchrun_trains_one_model_with_several_commands(tmp_path):
         str(free_port()),
     ]
     for launcher, name in (([], "alone"), ([*torchrun, "--no-python"], "together")):
-        train = [sys.executable, "-c", command, "train", "digits", *settings, "--output", str(tmp_path / name)]
+        train = [*COMMAND, "train", "digits", *settings, "--output", str(tmp_path / name)]
         done = subprocess.run([*launcher, *train], capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("learning curves: ") == 1

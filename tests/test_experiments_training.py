@@ -108,6 +108,12 @@ def test_patience_ends_a_run_and_judges_its_best_state(tmp_path):
     assert (parts.metric, parts.epochs) == (whole.metric, whole.epochs)
 
 
+def test_a_model_may_have_more_epochs_than_the_experiment(tmp_path):
+    run = Run(digits("models.srnn.epochs_factor=1.3"), "srnn", tmp_path)
+    assert (run.epochs, run.steps) == (3, 3 * run.steps_per_epoch)
+    assert train(run.experiment, "srnn", tmp_path)[0].epochs == 3
+
+
 def test_patience_needs_validation_data(tmp_path):
     with pytest.raises(UserError, match="patience needs validation data"):
         Run(digits("patience=2"), "srnn", tmp_path)
@@ -152,10 +158,16 @@ def test_validation_data_come_from_the_training_part():
 
 
 @pytest.mark.parametrize(
-    ("schedule", "expected"), [("constant", (1, 1, 1)), ("cosine", (1, 0.5, 0)), ("hold", (1, 1, 0))]
+    ("schedule", "warm_up", "expected"),
+    [
+        ("constant", 0, (1, 1, 1)),
+        ("cosine", 0, (1, 0.5, 0)),
+        ("hold", 0, (1, 1, 0)),
+        ("cosine", 0.8, (0, 0.5 * 0.625, 0)),
+    ],
 )
-def test_learning_rate_schedules(schedule, expected):
-    factors = [training.learning_rate_factor(schedule, done) for done in (0, 0.5, 1)]
+def test_learning_rate_schedules(schedule, warm_up, expected):
+    factors = [training.learning_rate_factor(schedule, warm_up, done) for done in (0, 0.5, 1)]
     assert factors == pytest.approx(expected)
     assert doctest.testmod(training).failed == 0
 

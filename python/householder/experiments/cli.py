@@ -97,6 +97,12 @@ def _compare_arguments(parser: argparse.ArgumentParser) -> None:
         help="models of the experiment, or any kind, then with as many parameters as the experiment's first; or: all",
     )
     parser.add_argument("--seeds", type=_positive, metavar="K", help="runs of each model (default: 3)")
+    parser.add_argument(
+        "--over",
+        action="append",
+        metavar="NAME=A,B",
+        help="run each seed with each of these values of a setting, e.g. task.excerpt=1,2,3,4,5",
+    )
 
 
 def _plot_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,37 +1,30 @@
-"""``householder compare``: models times seeds, one table and one figure."""
+"""``householder compare``: models times seeds, and values of settings; one table and two figures."""
 
-import csv
-import json
-import sys
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from householder.experiments.curves import find_runs, read_curves
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import Experiment, apply_change, parse_experiment
-from householder.experiments.launch import Failure, Job, Result, launch
+from householder.experiments.figures import box_plot, learning_curves
+from householder.experiments.launch import Job, launch
 from householder.experiments.models.rivals import count_parameters, resized, rival_settings
-from householder.experiments.outcome import Outcome
-from householder.experiments.plot import draw, find_runs, read_curves
-from householder.experiments.report import ProgressDisplay
-from householder.experiments.session import (
-    RESULTS,
-    claim,
-    default_directory,
-    load_asked,
-    load_run,
-    refuse_changes,
-)
+from householder.experiments.outcome import Outcome, write_outcomes
+from householder.experiments.report import ProgressDisplay, write_rows
+from householder.experiments.session import claim, conclude, default_directory, load_asked, load_run, refuse_changes
 
 SUMMARY = "summary.csv"
-FIGURE = "comparison.png"
+CURVES = "comparison.png"
+BOXES = "boxes.png"
 ALL = "all"
 _FOLDER = "seed-"
 _SEEDS = 3
@@ -39,7 +32,7 @@ _SEEDS = 3
 
 @dataclass(frozen=True)
 class Summary:
-    """One model over its seeds; ``deviation`` is None where there is one seed."""
+    """One model over its runs; ``deviation`` is None where there is one run."""
 
     model: str
     hidden_size: int
@@ -47,6 +40,7 @@ class Summary:
     runs: int
     mean: float
     deviation: float | None
+    median: float
     worst: float
     best: float
     seconds: float
@@ -57,33 +51,30 @@ def compare(options: Namespace) -> int:
     console = Console()
     say = partial(console.print, soft_wrap=True, highlight=False, markup=False)
     directory, experiments = _resumed(options) if options.resume else _begun(options)
-    seeds = ", ".join(str(experiment.seed) for experiment in experiments)
-    say(f"{options.task}: {', '.join(experiments[0].models)}; seeds {seeds}; into {directory}")
+    models = next(iter(experiments.values())).models
+    say(f"{options.task}: {', '.join(models)}; {', '.join(experiments)}; into {directory}")
     jobs = {
-        _label(model, experiment): Job(experiment, model, _folder(directory, experiment) / model)
-        for experiment in experiments
+        f"{folder}/{model}": Job(experiment, model, directory / folder / model)
+        for folder, experiment in experiments.items()
         for model in experiment.models
     }
     with ProgressDisplay(jobs, console) as display:
         results = launch(jobs, options.jobs, display.update)
-    _store(directory, experiments, results)
+    outcomes = {name: result for name, result in results.items() if isinstance(result, Outcome)}
+    for folder, experiment in experiments.items():
+        names = (f"{folder}/{model}" for model in experiment.models)
+        write_outcomes(directory / folder, [outcomes[name] for name in names if name in outcomes])
 
-    finished = [result for result in results.values() if isinstance(result, Outcome) and result.metric is not None]
+    finished = [outcome for outcome in outcomes.values() if outcome.metric is not None]
     if finished:
         rows = summarise(finished)
         console.print(summary_table(rows, finished[0]))
-        _write_summary(directory / SUMMARY, rows)
+        write_rows(directory / SUMMARY, rows)
         say(f"table: {directory / SUMMARY}")
-        draw(read_curves(find_runs([directory])), directory / FIGURE)
-        say(f"figure: {directory / FIGURE}")
-    if failures := [result.message for result in results.values() if isinstance(result, Failure)]:
-        for message in failures:
-            print(f"householder: {message}", file=sys.stderr)
-        return 1
-    if len(finished) < len(jobs):
-        say(f"interrupted; continue with: householder compare {options.task} --resume {directory}")
-        return 130
-    return 0
+        learning_curves(read_curves(find_runs([directory]), by_settings=False), directory / CURVES)
+        box_plot(finished, directory / BOXES)
+        say(f"figures: {directory / CURVES}, {directory / BOXES}")
+    return conclude(results.values(), len(jobs), say, f"compare {options.task} --resume {directory}")
 
 
 def choose(experiment: Experiment, names: Iterable[str], changes: Iterable[str]) -> Experiment:
@@ -147,6 +138,7 @@ def summarise(outcomes: Iterable[Outcome]) -> list[Summary]:
                 runs=len(runs),
                 mean=fmean(metrics),
                 deviation=stdev(metrics) if len(metrics) > 1 else None,
+                median=median(metrics),
                 worst=ordered[0],
                 best=ordered[-1],
                 seconds=fmean(run.seconds for run in runs),
@@ -159,25 +151,16 @@ def summary_table(rows: Iterable[Summary], outcome: Outcome) -> Table:
     """Return what is printed; any outcome tells what was measured."""
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("model")
-    headings = (
-        "hidden",
-        "parameters",
-        "runs",
-        f"{outcome.judged_on} {outcome.metric_name}",
-        "worst",
-        "best",
-        "seconds",
-    )
-    for heading in headings:
+    measured = f"{outcome.judged_on} {outcome.metric_name}"
+    for heading in ("parameters", measured, "median", "worst", "best", "seconds"):
         table.add_column(heading, justify="right")
     for row in rows:
+        deviation = "" if row.deviation is None else f" ± {row.deviation:.2g}"
         table.add_row(
             row.model,
-            f"{row.hidden_size}",
             f"{row.parameters:,}",
-            f"{row.runs}",
-            f"{row.mean:.4g}",
-            "" if row.deviation is None else f"{row.deviation:.2g}",
+            f"{row.mean:.4g}{deviation}",
+            f"{row.median:.4g}",
             f"{row.worst:.4g}",
             f"{row.best:.4g}",
             f"{row.seconds:.0f}",
@@ -185,7 +168,7 @@ def summary_table(rows: Iterable[Summary], outcome: Outcome) -> Table:
     return table
 
 
-def _begun(options: Namespace) -> tuple[Path, list[Experiment]]:
+def _begun(options: Namespace) -> tuple[Path, dict[str, Experiment]]:
     if options.models is None:
         experiment = load_asked(options, options.changes)
     else:
@@ -194,42 +177,35 @@ def _begun(options: Namespace) -> tuple[Path, list[Experiment]]:
         later = [change for change in options.changes if change.startswith(of_rivals)]
         experiment = load_asked(options, [change for change in options.changes if change not in later])
         experiment = choose(experiment, options.models.split(","), later)
+    experiments = _grid(experiment, options.seeds or _SEEDS, options.over or ())
     directory = options.output or default_directory(options)
-    seeds = range(experiment.seed, experiment.seed + (options.seeds or _SEEDS))
-    experiments = [experiment.model_copy(update={"seed": seed}) for seed in seeds]
     if any(directory.glob(f"{_FOLDER}*")):
         raise UserError(f"{directory} holds a comparison already: --resume {directory} continues it")
-    for each in experiments:
-        claim(_folder(directory, each), each)
+    for folder, each in experiments.items():
+        claim(directory / folder, each)
     return directory, experiments
 
 
-def _resumed(options: Namespace) -> tuple[Path, list[Experiment]]:
-    refuse_changes(options, ("models", "seeds", "config", "epochs", "output"))
-    experiments = [load_run(folder, options.task) for folder in options.resume.glob(f"{_FOLDER}*")]
+def _grid(experiment: Experiment, seeds: int, over: Iterable[str]) -> dict[str, Experiment]:
+    """Return the experiment for each seed and each combination of values, by the folder it goes to."""
+    axes = [
+        [(name, value) for value in values.split(",")] for name, _, values in (each.partition("=") for each in over)
+    ]
+    experiments = {}
+    for seed in range(experiment.seed, experiment.seed + seeds):
+        for settings in product(*axes):
+            raw = experiment.model_dump(mode="json") | {"seed": seed}
+            folder = f"{_FOLDER}{seed}"
+            for name, value in settings:
+                apply_change(raw, f"{name}={value}")
+                folder += f"-{name.rpartition('.')[2]}-{value.replace('/', '_')}"
+            experiments[folder] = parse_experiment(raw, "--over")
+    return experiments
+
+
+def _resumed(options: Namespace) -> tuple[Path, dict[str, Experiment]]:
+    refuse_changes(options, ("models", "seeds", "over", "config", "epochs", "output"))
+    experiments = {path.name: load_run(path, options.task) for path in options.resume.glob(f"{_FOLDER}*")}
     if not experiments:
         raise UserError(f"{options.resume} holds no comparison: there is no {_FOLDER}1")
-    return options.resume, sorted(experiments, key=lambda experiment: experiment.seed)
-
-
-def _folder(directory: Path, experiment: Experiment) -> Path:
-    return directory / f"{_FOLDER}{experiment.seed}"
-
-
-def _store(directory: Path, experiments: Iterable[Experiment], results: Mapping[str, Result]) -> None:
-    """Write what the models of each seed ended with."""
-    for experiment in experiments:
-        outcomes = [results.get(_label(model, experiment)) for model in experiment.models]
-        known = [asdict(outcome) for outcome in outcomes if isinstance(outcome, Outcome)]
-        (_folder(directory, experiment) / RESULTS).write_text(json.dumps(known, indent=2) + "\n")
-
-
-def _write_summary(path: Path, rows: list[Summary]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, asdict(rows[0]))
-        writer.writeheader()
-        writer.writerows(map(asdict, rows))
-
-
-def _label(model: str, experiment: Experiment) -> str:
-    return f"{model} {experiment.seed}"
+    return options.resume, dict(sorted(experiments.items(), key=lambda item: (item[1].seed, item[0])))

@@ -1,26 +1,25 @@
 """``householder cost``: how the time of one gradient step grows, model by model (the paper's Table 1, measured)."""
 
-import csv
 import time
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from pydantic import TypeAdapter
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from householder.experiments.errors import UserError
+from householder.experiments.figures import new_figure, write_figure
 from householder.experiments.models import AnyModel, ModelSettings
 from householder.experiments.models.rivals import rival_settings
+from householder.experiments.report import write_rows
 
 if TYPE_CHECKING:
     from householder.experiments.tasks import Task
@@ -83,7 +82,7 @@ def cost(options: Namespace) -> int:
         with console.status(f"{kind}: {len(measured)} measured"):
             measured += measure_all(kind, SIZES, LENGTHS)
     console.print(cost_table(measured))
-    write(measured, options.output / "cost.csv")
+    write_rows(options.output / "cost.csv", measured)
     draw(measured, options.output / "cost.png")
     console.print(f"table: {options.output / 'cost.csv'}\nfigure: {options.output / 'cost.png'}", highlight=False)
     return 0
@@ -158,20 +157,10 @@ def cost_table(measured: Iterable[Measurement]) -> Table:
     return table
 
 
-def write(measured: Iterable[Measurement], path: Path) -> None:
-    """Write a row for each measurement."""
-    rows = [asdict(each) for each in measured]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
-
-
 def draw(measured: Iterable[Measurement], path: Path) -> None:
     """Draw the time of a step over n and over T, both axes logarithmic."""
     measured = list(measured)
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(11, 4.5)
     over_size, over_length = figure.subplots(1, 2, sharey=True)
     for number, kind in enumerate(dict.fromkeys(each.model for each in measured)):
         own = [each for each in measured if each.model == kind]
@@ -187,7 +176,7 @@ def draw(measured: Iterable[Measurement], path: Path) -> None:
         axes.set_xticks([], minor=True)
         axes.grid(alpha=0.3)
     figure.legend(*over_size.get_legend_handles_labels(), fontsize="small", loc="outside right center")
-    figure.savefig(path, dpi=100)
+    write_figure(figure, path)
 
 
 def _settings(kind: str, size: int) -> dict[str, Any]:

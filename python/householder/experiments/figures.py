@@ -1,51 +1,118 @@
 """Figures of training runs."""
 
-import csv
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
-from householder.experiments.outcome import METRICS, Outcome
+from householder.experiments.curves import Curves, read_columns
+from householder.experiments.errors import UserError
+from householder.experiments.outcome import Outcome
 from householder.experiments.tasks.audio import GENERATED
 
 
-def learning_curves(directory: Path, outcomes: list[Outcome], path: Path) -> None:
-    """Draw loss and metric of each model over the epochs, and where the held-out part puts it.
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure, in inches, that needs no display."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def write_figure(figure: Figure, path: Path) -> None:
+    """Write a figure in the format that the suffix names.
+
+    Raises
+    ------
+    UserError
+        If it cannot be written.
+    """
+    try:
+        figure.savefig(path, dpi=120)
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot write {path}: {error}") from error
+
+
+def learning_curves(curves: Mapping[str, Curves], path: Path) -> None:
+    """Draw loss and metric over the epochs: the mean over the runs and, as a band, their range.
 
     Parameters
     ----------
-    directory : Path
-        Holds a folder with ``metrics.csv`` for each model.
-    outcomes : list of Outcome
-        The models to draw.
+    curves : dict of str to Curves
+        What to draw, by label.
+    path : Path
+        The image to write; its suffix names the format.
+
+    Raises
+    ------
+    UserError
+        If the image cannot be written.
+    """
+    figure = new_figure(11, 4.5)
+    loss, metric = figure.subplots(1, 2)
+    outcomes = [outcome for group in curves.values() for outcome in group.outcomes]
+    name = next(iter(curves.values())).metric
+    watched = False
+    for number, (label, group) in enumerate(curves.items()):
+        color = f"C{number}"
+        _band(loss, group.over_runs("train_loss"), color)
+        training, validation = (group.over_runs(f"{part}_{name}") for part in ("train", "validation"))
+        if validation is None:
+            _band(metric, training, color)
+        else:
+            watched = True
+            _band(metric, validation, color)
+            _band(metric, training, color, faint=True)
+        ends = [outcome["metric"] for outcome in group.outcomes]
+        epochs = [outcome["epochs"] for outcome in group.outcomes]
+        metric.plot(epochs, ends, "o", color=color, markersize=4, clip_on=False)
+        metric.plot([], [], "o-", color=color, label=_legend(label, group.outcomes))
+    loss.set(xlabel="epoch", ylabel="training loss", yscale="log")
+    metric.set(xlabel="epoch", ylabel=name)
+    lines = ["faint: training, lines: validation"] if watched else ["lines: training"]
+    if outcomes:
+        lines.append(f"dots: {outcomes[0]['judged_on']}")
+        _baseline(metric, outcomes[0]["baseline"])
+        if outcomes[0]["lower_is_better"]:
+            metric.set_yscale("log")
+    metric.set_title(", ".join(lines), fontsize="medium")
+    for axes in (loss, metric):
+        axes.grid(alpha=0.3)
+    metric.legend(fontsize="small")
+    write_figure(figure, path)
+
+
+def box_plot(outcomes: Iterable[Outcome], path: Path) -> None:
+    """Draw how the final metrics of each model's runs are distributed: quartiles, range, and each run as a dot.
+
+    Parameters
+    ----------
+    outcomes : iterable of Outcome
+        Finished runs, at least one.
     path : Path
         The image to write; its suffix names the format.
     """
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    FigureCanvasAgg(figure)
-    loss, metric = figure.subplots(1, 2)
-    name, judged_on = outcomes[0].metric_name, outcomes[0].judged_on
-    for color, outcome in enumerate(outcomes):
-        columns = _columns(directory / outcome.model / METRICS)
-        style = {"color": f"C{color}", "linewidth": 1}
-        loss.plot(columns["epoch"], columns["train_loss"], label=outcome.model, **style)
-        metric.plot(columns["epoch"], columns[f"train_{name}"], alpha=0.35, **style)
-        if f"validation_{name}" in columns:
-            metric.plot(columns["epoch"], columns[f"validation_{name}"], **style)
+    outcomes = list(outcomes)
+    metrics: dict[str, list[float]] = {}
+    for outcome in outcomes:
         if outcome.metric is not None:
-            metric.plot(columns["epoch"][-1:], [outcome.metric], "o", color=style["color"], clip_on=False)
-        metric.plot([], [], "o-", label=f"{outcome.model}: {outcome.metric_shown}", **style)
-    if (baseline := outcomes[0].baseline) is not None:
-        metric.axhline(baseline, color="grey", linestyle="--", linewidth=1, label="without memory")
+            metrics.setdefault(outcome.model, []).append(outcome.metric)
+    figure = new_figure(max(4, 1.1 * len(metrics)), 4.5)
+    axes = figure.subplots()
+    axes.boxplot(list(metrics.values()), whis=(0, 100), widths=0.6)
+    for place, values in enumerate(metrics.values(), start=1):
+        across = np.linspace(-0.2, 0.2, len(values)) if len(values) > 1 else np.zeros(1)
+        axes.plot(place + across, values, "o", color="C0", markersize=3, alpha=0.6)
+    axes.set_xticks(range(1, len(metrics) + 1), list(metrics), rotation=30)
+    axes.set(ylabel=f"{outcomes[0].judged_on} {outcomes[0].metric_name}")
     if outcomes[0].lower_is_better:
-        metric.set_yscale("log")
-    loss.set(xlabel="epoch", ylabel="training loss", yscale="log")
-    metric.set(xlabel="epoch", ylabel=name, title=f"thin: training, dot: {judged_on}")
-    for axes in (loss, metric):
-        axes.grid(alpha=0.3)
-        axes.legend()
-    figure.savefig(path, dpi=150)
+        axes.set_yscale("log")
+    _baseline(axes, outcomes[0].baseline)
+    axes.grid(alpha=0.3, axis="y")
+    write_figure(figure, path)
 
 
 def generated_sounds(directory: Path, outcomes: list[Outcome], path: Path) -> None:
@@ -60,19 +127,33 @@ def generated_sounds(directory: Path, outcomes: list[Outcome], path: Path) -> No
     path : Path
         The image to write; its suffix names the format.
     """
-    figure = Figure(figsize=(10, 1.6 * len(outcomes)), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(10, 1.6 * len(outcomes))
     rows = figure.subplots(len(outcomes), sharex=True, squeeze=False)[:, 0]
     for axes, outcome in zip(rows, outcomes, strict=True):
-        columns = _columns(directory / outcome.model / GENERATED)
+        columns = read_columns(directory / outcome.model / GENERATED)
         axes.plot(columns["true"], color="grey", linewidth=1, label="true")
         axes.plot(columns["generated"], linewidth=1, label=f"{outcome.model}: {outcome.metric_shown}")
         axes.legend(loc="upper right", fontsize="small")
     rows[-1].set_xlabel("point")
-    figure.savefig(path, dpi=100)
+    write_figure(figure, path)
 
 
-def _columns(path: Path) -> dict[str, list[float]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    return {key: [float(row[key]) for row in rows] for key in rows[0]}
+def _band(axes: Any, values: NDArray[np.float64] | None, color: str, faint: bool = False) -> None:
+    if values is None:
+        return
+    epochs = np.arange(1, values.shape[1] + 1)
+    axes.plot(epochs, values.mean(0), color=color, linewidth=1, alpha=0.35 if faint else 1)
+    if len(values) > 1 and not faint:
+        axes.fill_between(epochs, values.min(0), values.max(0), color=color, alpha=0.15, linewidth=0)
+
+
+def _baseline(axes: Any, baseline: float | None) -> None:
+    if baseline is not None:
+        axes.axhline(baseline, color="grey", linestyle="--", linewidth=1, label="without memory")
+
+
+def _legend(label: str, outcomes: list[dict[str, Any]]) -> str:
+    ends = [outcome["metric"] for outcome in outcomes]
+    if len(ends) < 2:
+        return f"{label}: {outcomes[0]['metric_shown']}" if ends else label
+    return f"{label}: {np.mean(ends):.4g} ± {np.std(ends, ddof=1):.2g}"

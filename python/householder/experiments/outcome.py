@@ -1,10 +1,17 @@
 """What a run tells while it lasts and at its end."""
 
-from dataclasses import dataclass
-from typing import Literal
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
 
+CONFIG = "config.yaml"
+"""The file that holds the settings a run was begun with."""
 METRICS = "metrics.csv"
-"""The file that has a row for each whole epoch of a run."""
+"""The file that has a row for each whole epoch of a model."""
+RESULTS = "results.json"
+"""The file that says how each model of a run ended."""
 
 
 @dataclass(frozen=True)
@@ -35,3 +42,17 @@ class Outcome:
     lower_is_better: bool = False
     baseline: float | None = None
     """The metric of a model that has no memory."""
+
+
+def write_outcomes(directory: Path, outcomes: Iterable[Outcome]) -> None:
+    """Leave in a run's directory how its models ended."""
+    (directory / RESULTS).write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=2) + "\n")
+
+
+def read_outcomes(directory: Path) -> dict[str, dict[str, Any]]:
+    """Return, by name, the models of a run that have been trained to the end."""
+    path = directory / RESULTS
+    if not path.is_file():
+        return {}
+    outcomes: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return {outcome["model"]: outcome for outcome in outcomes if outcome["metric"] is not None}

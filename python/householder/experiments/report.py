@@ -1,7 +1,10 @@
-"""What a training command shows: progress while it runs, a table at its end."""
+"""What a command shows and leaves: progress while it runs, a table at its end."""
 
+import csv
 from collections.abc import Iterable
-from typing import Self
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 from rich import box
 from rich.console import Console
@@ -10,6 +13,9 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 
 from householder.experiments.outcome import Outcome, Progress
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _PLAIN_LINES = 10  # per model, where the output is not a terminal
 
@@ -77,6 +83,15 @@ def results_table(outcomes: Iterable[Outcome]) -> Table:
             f"{outcome.seconds:.0f}",
         )
     return table
+
+
+def write_rows(path: Path, rows: "Iterable[DataclassInstance]") -> None:
+    """Write dataclasses of one kind, at least one, as the rows of a CSV file."""
+    first, *rest = map(asdict, rows)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, first)
+        writer.writeheader()
+        writer.writerows([first, *rest])
 
 
 def _numbers(row: dict[str, float]) -> str:

@@ -1,27 +1,24 @@
 """One invocation of ``householder train``: settings in, a table and files out."""
 
-import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
+from householder.experiments.curves import find_runs, read_curves
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import Experiment, load_experiment, packaged_config
 from householder.experiments.figures import generated_sounds, learning_curves
 from householder.experiments.group import Group, group_of
-from householder.experiments.launch import Failure, Job, launch
-from householder.experiments.outcome import Outcome
+from householder.experiments.launch import Failure, Job, Result, launch
+from householder.experiments.outcome import CONFIG, Outcome, write_outcomes
 from householder.experiments.report import ProgressDisplay, results_table
 from householder.experiments.tasks.audio import GENERATED
 
-CONFIG = "config.yaml"
-RESULTS = "results.json"
 CURVES = "learning_curves.png"
 SOUNDS = "generated.png"
 
@@ -42,21 +39,27 @@ def train(options: Namespace) -> int:
     outcomes = [result for result in results.values() if isinstance(result, Outcome)]
     if outcomes:
         console.print(results_table(outcomes))
-        (directory / RESULTS).write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=2) + "\n")
+        write_outcomes(directory, outcomes)
     if drawable := [outcome for outcome in outcomes if outcome.epochs > 0]:
-        learning_curves(directory, drawable, directory / CURVES)
+        learning_curves(read_curves(find_runs([directory])), directory / CURVES)
         say(f"learning curves: {directory / CURVES}")
         if sounds := [outcome for outcome in drawable if (directory / outcome.model / GENERATED).exists()]:
             generated_sounds(directory, sounds, directory / SOUNDS)
             say(f"generated sounds: {directory / SOUNDS}")
         say(f"logs: tensorboard --logdir {directory}")
 
-    if failures := [result.message for result in results.values() if isinstance(result, Failure)]:
+    return conclude(results.values(), len(jobs), say, f"train {options.task} --resume {directory}")
+
+
+def conclude(results: Iterable[Result], wanted: int, say: Callable[[str], None], resume: str) -> int:
+    """Tell what failed, or how to continue where fewer than wanted have been trained to the end; return the status."""
+    results = list(results)
+    if failures := [result.message for result in results if isinstance(result, Failure)]:
         for message in failures:
             print(f"householder: {message}", file=sys.stderr)
         return 1
-    if len(outcomes) < len(experiment.models) or any(outcome.metric is None for outcome in outcomes):
-        say(f"interrupted; continue with: householder train {options.task} --resume {directory}")
+    if sum(isinstance(result, Outcome) and result.metric is not None for result in results) < wanted:
+        say(f"interrupted; continue with: householder {resume}")
         return 130
     return 0
 

@@ -76,7 +76,8 @@ class Run:
         if experiment.patience is not None and not self.task.watched:
             raise UserError("patience needs validation data: digits has them with task.validation=0.2")
         self.steps_per_epoch = self.task.steps_per_epoch(experiment.batch_size)
-        self.steps = experiment.epochs * self.steps_per_epoch
+        self.epochs = max(1, round(self.settings.epochs_factor * experiment.epochs))
+        self.steps = self.epochs * self.steps_per_epoch
         self.model = self.settings.build(self.task)
         optimizer = self.settings.optimizer(self.model)
         self.state = self._restore(optimizer)
@@ -126,7 +127,7 @@ class Run:
 
     def _step(self, epoch: int, index: int) -> None:
         experiment, settings, task = self.experiment, self.settings, self.task
-        factor = learning_rate_factor(settings.schedule, self.state.step / self.steps)
+        factor = learning_rate_factor(settings.schedule, settings.warm_up, self.state.step / self.steps)
         for group in self.optimizer.param_groups:
             group["lr"] = factor * settings.learning_rate
         whole = task.batch(experiment.batch_size, experiment.seed, epoch, index)
@@ -191,9 +192,9 @@ class Run:
 
     def _progress(self) -> Progress:
         state = self.state
-        epoch = min(state.step // self.steps_per_epoch + 1, self.experiment.epochs)
+        epoch = min(state.step // self.steps_per_epoch + 1, self.epochs)
         latest = state.history[-1] if state.history else {}
-        return Progress(state.step, self.steps, epoch, self.experiment.epochs, latest)
+        return Progress(state.step, self.steps, epoch, self.epochs, latest)
 
     def _metric(self) -> float:
         task = self.task
@@ -247,19 +248,22 @@ class Run:
             ) from error
 
 
-def learning_rate_factor(schedule: Literal["constant", "cosine", "hold"], done: float) -> float:
+def learning_rate_factor(schedule: Literal["constant", "cosine", "hold"], warm_up: float, done: float) -> float:
     """Return the factor on the learning rate after a fraction ``done`` of the steps.
 
     Examples
     --------
-    >>> [learning_rate_factor("hold", done) for done in (0, 0.7, 0.85)]
+    >>> [learning_rate_factor("hold", 0.0, done) for done in (0, 0.7, 0.85)]
     [1.0, 1.0, 0.5]
+    >>> [learning_rate_factor("constant", 0.1, done) for done in (0, 0.05, 0.1, 1)]
+    [0.0, 0.5, 1.0, 1.0]
     """
+    factor = 1.0
     if schedule == "cosine":
-        return (1 + math.cos(math.pi * done)) / 2
-    if schedule == "hold":
-        return min(1.0, round((1 - done) / 0.3, 12))
-    return 1.0
+        factor = (1 + math.cos(math.pi * done)) / 2
+    elif schedule == "hold":
+        factor = min(1.0, round((1 - done) / 0.3, 12))
+    return factor * min(1.0, done / warm_up) if warm_up > 0 else factor
 
 
 def _rewrite(path: Path, history: list[dict[str, float]]) -> None:

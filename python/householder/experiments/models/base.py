@@ -24,6 +24,10 @@ class ModelSettings(Settings, ABC):
     learning_rate: Annotated[float, Field(gt=0)]
     schedule: Literal["constant", "cosine", "hold"] = "constant"
     """Factor on the learning rate: 1; half a cosine wave from 1 to 0; 1 for 70 % of the steps, then linearly to 0."""
+    warm_up: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Fraction of the steps in which a second factor rises linearly to 1."""
+    epochs_factor: Annotated[float, Field(gt=0)] = 1.0
+    """Epochs of this model to one of the experiment: where an epoch costs less than the others', for equal times."""
     betas: tuple[float, float] = (0.9, 0.999)
     clip_norm: Annotated[float, Field(gt=0)] | None = None
 
