@@ -1,13 +1,16 @@
 """``ht.OrthogonalAdapter``: fine-tuning a frozen layer by reflections of its inputs."""
 
 import copy
+import subprocess
+import sys
+import textwrap
 
 import pytest
 import torch
 from torch import nn
 
 import householder.torch as ht
-from torch_oracle import explicit_matrix
+from torch_oracle import IGNORE_JIT_WARNING, explicit_matrix
 
 F64 = torch.float64
 
@@ -34,6 +37,107 @@ def test_it_turns_the_inputs():
     module, x = adapter()
     w = explicit_matrix(module.reflections.detach())
     torch.testing.assert_close(module(x), module.linear(x @ w.T))
+
+
+def by_parts(module, x):
+    """The same by two functions of torch's: first the reflections, then the layer."""
+    return nn.functional.linear(ht.apply(module.reflections, x, method=module.method), *module.linear.parameters())
+
+
+@pytest.mark.parametrize("shape", [(16,), (3, 16), (70, 16), (2, 3, 16), (0, 16), (1100, 16)])
+@pytest.mark.parametrize("m", [2, 14])
+@pytest.mark.parametrize("method", ["auto", "wy", "dense"])
+def test_one_function_has_the_gradients_of_its_parts(shape, m, method):
+    module, _ = adapter(m)
+    module.method = method
+    x = torch.randn(shape, dtype=F64, requires_grad=True)
+    inputs = (module.reflections, x)
+    found, expected = module(x), by_parts(module, x)
+    torch.testing.assert_close(found, expected)
+    grad = torch.randn_like(found)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, inputs, grad), torch.autograd.grad(expected, inputs, grad), rtol=1e-11, atol=1e-11
+    )
+
+
+@pytest.mark.parametrize("trained", [(True, True), (True, False), (False, True), (False, False)])
+def test_only_wanted_gradients(trained):
+    module, x = adapter()
+    inputs = (module.reflections, x)
+    for tensor, requires_grad in zip(inputs, trained, strict=True):
+        tensor.requires_grad_(requires_grad)
+    wanted = [tensor for tensor in inputs if tensor.requires_grad]
+    if not wanted:
+        assert not module(x).requires_grad
+        return
+    found, expected = (torch.autograd.grad(y.sin().sum(), wanted) for y in (module(x), by_parts(module, x)))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
+def test_its_derivatives_of_every_order():
+    module, x = adapter(n=6)
+    inputs = (module.reflections, x[:, :6].clone().requires_grad_())
+
+    def run(u, x):
+        return torch.func.functional_call(module, {"reflections": u}, (x,))
+
+    assert torch.autograd.gradcheck(run, inputs)
+    assert torch.autograd.gradgradcheck(run, inputs)
+    expected = torch.autograd.functional.hessian(lambda x: by_parts(module, x).sin().sum(), inputs[1].detach())
+    torch.testing.assert_close(torch.func.hessian(lambda x: module(x).sin().sum())(inputs[1].detach()), expected)
+
+
+def test_the_gradient_that_comes_in_is_left_alone():
+    module, x = adapter()
+    x.requires_grad_()
+    y = module(x)
+    grad = torch.randn_like(y)
+    before = grad.clone()
+    first = torch.autograd.grad(y, (module.reflections, x), grad, retain_graph=True)
+    second = torch.autograd.grad(y, (module.reflections, x), grad)
+    assert torch.equal(grad, before)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    torch.testing.assert_close(
+        torch.autograd.grad(module(x).sum(), x), torch.autograd.grad(by_parts(module, x).sum(), x)
+    )
+
+
+def test_a_layer_that_is_more_than_the_function_is_called():
+    module, x = adapter()
+    seen = []
+    handle = module.linear.register_forward_hook(lambda _, inputs, output: seen.append((inputs[0], output)))
+    y = module(x)
+    torch.testing.assert_close(seen[0][0], ht.apply(module.reflections, x))
+    handle.remove()
+    module.linear.requires_grad_(True)
+    module(x).sum().backward()
+    assert module.linear.weight.grad is not None
+    torch.testing.assert_close(module(x), y)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the resident memory from /proc")
+def test_training_takes_little_more_memory_than_the_frozen_layer():
+    # The turned tokens and their gradient, 4 MiB each, one after the other in the place of the gradient of the tokens.
+    script = """
+        import sys, torch
+        sys.path.insert(0, "benches")
+        import householder.torch as ht
+        from measure import peak_increment
+        torch.set_num_threads(1)
+        module = ht.OrthogonalAdapter(torch.nn.Linear(1024, 1024), num_reflections=8)
+        x, grad = (torch.randn(1024, 1024, requires_grad=i == 0) for i in range(2))
+
+        def step(run, *wanted):
+            output = run(x)
+            return output, torch.autograd.grad(output, (x, *wanted), grad)
+
+        step(module.linear), step(module, module.reflections)
+        layer = peak_increment(lambda: step(module.linear))
+        print(peak_increment(lambda: step(module, module.reflections)) / layer)
+    """
+    run = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
+    assert float(run.stdout) < 1.2
 
 
 def test_merging_changes_the_weight_and_not_the_result():

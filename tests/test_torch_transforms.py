@@ -1,6 +1,7 @@
 """The operators under ``torch.func``, ``torch.compile``, ``torch.export`` and their own registration checks."""
 
 import copy
+from itertools import product
 
 import pytest
 import torch
@@ -92,13 +93,120 @@ def test_vmap_makes_one_native_call(native_calls):
     assert native_calls == ["forward", "backward", "matrix", "backward", "rnn_forward", "rnn_backward"]
 
 
-def test_an_ensemble_of_layers():
-    layers = [ht.OrthogonalRNN(2, 6, num_reflections=3, dtype=torch.float64) for _ in range(3)]
+SEQUENCES = ["rnn", "rnn packed", "rnn, modrelu", "rnn, oplu", "rnn, dense", "rnn, complex modrelu"]
+
+
+def stacked(inputs, mapped, size=3):
+    """Inputs of which the chosen ones have a dimension to be mapped, the dimensions, and the inputs of each index."""
+    in_dims = tuple(0 if i in mapped else None for i in range(len(inputs)))
+    many = [
+        torch.stack([t + i / 2 for i in range(size)]) if d == 0 else t for t, d in zip(inputs, in_dims, strict=True)
+    ]
+    each = [[t if d is None else t[i] for t, d in zip(many, in_dims, strict=True)] for i in range(size)]
+    return many, in_dims, each
+
+
+@pytest.mark.parametrize("case", SEQUENCES)
+def test_any_combination_of_mapped_tensors_is_one_native_call(case, native_calls):
+    function, inputs = CASES[case]
+    inputs = detached(inputs)
+    everything = tuple(range(len(inputs)))
+
+    def gradient(*inputs):
+        return grad(lambda *a: function(*a).abs().square().sum(), everything)(*inputs)
+
+    for mapped in product([False, True], repeat=len(inputs)):
+        if not any(mapped):
+            continue
+        many, in_dims, each = stacked(inputs, [i for i, m in enumerate(mapped) if m])
+        expected = torch.stack([function(*a) for a in each])
+        expected_gradients = tuple(torch.stack(g) for g in zip(*(gradient(*a) for a in each), strict=True))
+        native_calls.clear()
+        torch.testing.assert_close(vmap(function, in_dims)(*many), expected)
+        assert native_calls == ["rnn_forward"]
+        native_calls.clear()
+        torch.testing.assert_close(vmap(gradient, in_dims)(*many), expected_gradients)
+        again = ["rnn_forward"] if "oplu" in case else []  # which entries were exchanged
+        assert native_calls == ["rnn_forward", *again, "rnn_backward"]
+
+
+@pytest.mark.parametrize("case", SEQUENCES)
+def test_gradients_of_vmap_are_those_of_a_loop(case):
+    function, inputs = CASES[case]
+    many, in_dims, _ = stacked(detached(inputs), range(0, len(inputs), 2))
+
+    def mapped(*many):
+        return vmap(function, in_dims)(*many).abs().square().sum()
+
+    def loop(*many):
+        each = ([t if d is None else t[i] for t, d in zip(many, in_dims, strict=True)] for i in range(3))
+        return sum(function(*a).abs().square().sum() for a in each)
+
+    everything = tuple(range(len(many)))
+    torch.testing.assert_close(grad(mapped, everything)(*many), grad(loop, everything)(*many))
+    if not many[0].is_complex():
+        torch.testing.assert_close(jacrev(mapped, everything)(*many), jacrev(loop, everything)(*many))
+
+
+def test_jacobians_of_every_model_of_an_ensemble():
+    function, inputs = CASES["rnn"]
+    many, _, each = stacked(detached(inputs), range(len(inputs)))
+    expected = [torch.stack(j) for j in zip(*(jacrev(function, (0, 3))(*a) for a in each), strict=True)]
+    torch.testing.assert_close(vmap(jacrev(function, (0, 3)))(*many), tuple(expected))
+
+
+def test_maps_of_maps_are_one_native_call(native_calls):
+    u, x = problem(4, 2, 5, 2)
+    us = torch.stack([torch.stack([u + i + j / 2 for j in range(2)]) for i in range(3)])
+    expected = torch.stack([torch.stack([ht.rnn(u, x)[0] for u in row]) for row in us])
+    native_calls.clear()
+    torch.testing.assert_close(vmap(vmap(lambda u: ht.rnn(u, x)[0]))(us), expected)
+    assert native_calls == ["rnn_forward"]
+    xs = torch.stack([x, 2 * x])  # the outer map is over matrices, the inner one over sequences
+    found = vmap(lambda u: vmap(lambda x: ht.rnn(u, x)[0])(xs))(us[:, 0])
+    torch.testing.assert_close(found[:, 0], expected[:, 0])
+
+
+def test_nothing_to_map_over():
+    us, x = torch.randn(0, 4, 2), torch.randn(5, 3, 4)
+    assert torch.func.vmap(lambda u: ht.rnn(u, x)[0], randomness="error")(us).shape == (0, 5, 3, 4)
+
+
+def test_an_ensemble_does_not_depend_on_the_number_of_threads():
+    generator = torch.Generator().manual_seed(0)
+    us, x = torch.randn(5, 64, 8, generator=generator), torch.randn(100, 24, 64, generator=generator)
+
+    def gradients():
+        return vmap(grad(lambda u, x: ht.rnn(u, x, nonlinearity="tanh")[0].square().sum(), (0, 1)), (0, None))(us, x)
+
+    before = torch.get_num_threads()
+    try:
+        results = []
+        for threads in (1, 2, 7):
+            torch.set_num_threads(threads)
+            results.append(gradients())
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("kind", [ht.OrthogonalRNN, ht.UnitaryRNN])
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}])
+def test_an_ensemble_of_layers(kind, options, native_calls):
+    unitary = kind is ht.UnitaryRNN
+    dtype = torch.complex128 if unitary else torch.float64
+    layers = [kind(2, 6, num_reflections=3, learn_h0=True, dtype=dtype, **options) for _ in range(3)]
     parameters, buffers = torch.func.stack_module_state(layers)
     base = copy.deepcopy(layers[0]).to("meta")
-    x = torch.randn(5, 4, 2, dtype=torch.float64)
+    x = torch.randn(5, 4, 2, dtype=dtype)
     outputs, _ = vmap(lambda p, b: functional_call(base, (p, b), (x,)))(parameters, buffers)
-    torch.testing.assert_close(outputs, torch.stack([layer(x)[0] for layer in layers]))
+    assert native_calls == ["rnn_forward"] * len(layers[0].cells)
+    expected = torch.stack([layer(x)[0] for layer in layers])
+    torch.testing.assert_close(outputs, expected)
+    outputs.abs().square().sum().backward()
+    expected.abs().square().sum().backward()
+    for name, stack in parameters.items():
+        torch.testing.assert_close(stack.grad, torch.stack([layer.get_parameter(name).grad for layer in layers]))
 
 
 def test_functional_call_differentiates_parameters():

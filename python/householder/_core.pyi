@@ -69,6 +69,17 @@ def backward(
     method: str,
     kept: Kept | None = None,  # of the forward call with the same u
 ) -> None: ...
+def backward_in_place(
+    dtype: str,
+    n: int,
+    m: int,  # less than n
+    rows: int,
+    u: Operand,
+    h: Operand,
+    grad: Operand,  # (rows, n): the gradient of W h, which becomes that of h
+    grad_u: Operand,
+    kept: Kept | None,
+) -> None: ...
 def forward_tape(
     dtype: str,
     n: int,
@@ -117,6 +128,7 @@ def rnn_tape_width(
 ) -> int: ...  # 0: no tape is used
 def rnn_forward(
     dtype: str,
+    count: int,  # of matrices, each with its own sequences; all arrays below but batch_sizes have a leading axis of it
     n: int,
     m: int,
     d: int,  # width of x; n when input_weight is None
@@ -139,6 +151,7 @@ def rnn_forward(
 ) -> None: ...
 def rnn_backward(
     dtype: str,
+    count: int,
     n: int,
     m: int,
     d: int,

@@ -78,7 +78,7 @@ impl<'a> Context<'a> {
         self.run(groups.len() - 1, flops, &|group, cancel| {
             for i in groups[group]..groups[group + 1] {
                 cancel.check()?;
-                task(i, &mut Context { poll: &mut || false, nested: true, isa })?;
+                task(i, &mut Context { poll: &mut || cancel.check().is_err(), nested: true, isa })?;
             }
             Ok(())
         })
@@ -324,6 +324,20 @@ mod tests {
                 cancel.check()?;
                 std::thread::yield_now();
             }
+        });
+        assert_eq!(outcome, Err(Error::Interrupted));
+    }
+
+    #[test]
+    fn the_poll_interrupts_problems_side_by_side() {
+        let mut poll = || true;
+        let outcome = Context::new(&mut poll).for_each(num_threads(), usize::MAX, &|_, context| {
+            context.run(1, 0, &|_, cancel| {
+                loop {
+                    cancel.check()?;
+                    std::thread::yield_now();
+                }
+            })
         });
         assert_eq!(outcome, Err(Error::Interrupted));
     }

@@ -3,6 +3,7 @@
 use householder::apply::{self, Diagonal, Gradients};
 use householder::blocks::Blocks;
 use householder::dense::transpose;
+use householder::error::Error;
 use householder::memory::{Shared, filled, padded};
 use householder::plan::{self, Method};
 use householder::reflections::Reflections;
@@ -149,6 +150,44 @@ pub fn backward(
         dtype,
         go(py, [count, n, m, rows], [&u, &h, &grad_c], phases.as_ref(), gradients, transpose, method, kept)
     )
+}
+
+#[pyfunction]
+pub fn backward_in_place(
+    py: Python<'_>,
+    dtype: &str,
+    n: usize,
+    m: usize,
+    rows: usize,
+    u: Operand<'_>,
+    h: Operand<'_>,
+    grad: Operand<'_>,
+    grad_u: Operand<'_>,
+    kept: Option<&Bound<'_, Kept>>,
+) -> PyResult<()> {
+    fn go<T: Number<Real: Number> + Keep>(
+        py: Python<'_>,
+        [n, m, rows]: [usize; 3],
+        [u, h, grad, grad_u]: [&Operand<'_>; 4],
+        kept: Option<&Kept>,
+    ) -> PyResult<()> {
+        let u = Reflections::new(n, m, u.slice::<T>("u", size(&[n, m])?)?).map_err(to_python)?;
+        if u.u1().is_some() {
+            return Err(to_python(Error::InvalidArgument(format!("m: expected less than n = {n}, got {m}"))));
+        }
+        let h = h.slice::<T>("h", size(&[rows, n])?)?;
+        let grad = grad.slice_mut::<T>("grad", h.len())?;
+        let grad_u = grad_u.slice_mut::<T>("grad_u", n * m)?;
+        let kept = kept.and_then(T::unwrap).filter(|blocks| (blocks.n, blocks.k) == (n, m));
+        run(py, |context| {
+            if let Some(blocks) = kept {
+                return apply::backward_in_place(context, blocks, u, h, grad, grad_u);
+            }
+            let blocks = Blocks::new(context, u, plan::block_width(m, rows))?;
+            apply::backward_in_place(context, &blocks, u, h, grad, grad_u)
+        })
+    }
+    by_dtype!(dtype, go(py, [n, m, rows], [&u, &h, &grad, &grad_u], kept.map(Bound::get)))
 }
 
 #[pyfunction]

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use householder::error::{Error, Result};
+use householder::memory::Shared;
 use householder::parallel::Context;
 use householder::scalar::{Scalar, c32, c64};
 use numpy::npyffi::flags::{NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_WRITEABLE};
@@ -90,6 +91,32 @@ pub fn optional_mut<T: Number>(
     len: usize,
 ) -> PyResult<Option<&'static mut [T]>> {
     operand.map(|x| x.slice_mut(name, len)).transpose()
+}
+
+/// The part of an input that belongs to problem `i` of `count`.
+pub fn part<T>(array: &'static [T], i: usize, count: usize) -> &'static [T] {
+    let len = array.len() / count;
+    &array[i * len..(i + 1) * len]
+}
+
+/// An output of which each problem writes a part of its own.
+pub struct Parts<T> {
+    array: Shared<T>,
+    len: usize,
+}
+
+impl<T: 'static> Parts<T> {
+    pub fn new(array: &mut [T], count: usize) -> Self {
+        Self { array: Shared(array.as_mut_ptr()), len: array.len() / count.max(1) }
+    }
+
+    /// The part of problem `i`.
+    ///
+    /// # Safety
+    /// It is asked for once, and while the array lives.
+    pub unsafe fn at(&self, i: usize) -> &'static mut [T] {
+        std::slice::from_raw_parts_mut(self.array.get().add(i * self.len), self.len)
+    }
 }
 
 /// `a * b * ..`, refused where it leaves the address space.

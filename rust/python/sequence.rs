@@ -11,10 +11,13 @@ use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 
 use crate::by_dtype;
-use crate::operand::{Number, Operand, optional, optional_mut, run, size, to_python};
+use crate::operand::{Number, Operand, Parts, optional, optional_mut, part, run, size, to_python};
 
-/// The arguments that forward and backward share.
+/// The arguments that forward and backward share: `count` batches of sequences, each with a matrix and parameters of its
+/// own. Arrays have a leading axis of `count`.
 struct Arguments<'a, 'py> {
+    count: usize,
+    /// n, m, d, steps and batch.
     sizes: [usize; 5],
     u: &'a Operand<'py>,
     x: &'a Operand<'py>,
@@ -31,33 +34,43 @@ struct Arguments<'a, 'py> {
 }
 
 impl Arguments<'_, '_> {
-    fn sequence<T: Number<Real: Number>>(&self) -> PyResult<Sequence<'static, T>> {
-        let [n, m, d, steps, batch] = self.sizes;
+    fn sequences<T: Number<Real: Number>>(&self) -> PyResult<Vec<Sequence<'static, T>>> {
+        (0..self.count).map(|i| self.sequence(i)).collect()
+    }
+
+    fn sequence<T: Number<Real: Number>>(&self, i: usize) -> PyResult<Sequence<'static, T>> {
+        let (count, [n, m, d, steps, batch]) = (self.count, self.sizes);
         let steps = match self.batch_sizes {
             Some(sizes) => Steps::ragged(sizes.as_slice()?),
             None => Steps::uniform(steps, batch),
         }
         .map_err(to_python)?;
-        let u = Reflections::new(n, m, self.u.slice::<T>("u", size(&[n, m])?)?).map_err(to_python)?;
+        let u = self.u.slice::<T>("u", size(&[count, n, m])?)?;
+        let u = Reflections::new(n, m, part(u, i, count)).map_err(to_python)?;
         if self.input_weight.is_none() && d != n {
             return Err(to_python(Error::InvalidArgument(format!("x: expected width n = {n}, got {d}"))));
         }
+        let given = |operand: Option<&Operand<'_>>, name, len: &[usize]| -> PyResult<Option<&'static [T]>> {
+            let array = optional(operand, name, size(&[&[count], len].concat())?)?;
+            Ok(array.map(|array| part(array, i, count)))
+        };
+        let phases = optional(self.phases, "phases", size(&[count, n])?)?.map(|array| part(array, i, count));
         Ok(Sequence {
             u,
-            diagonal: Diagonal::new(u, optional(self.phases, "phases", n)?).map_err(to_python)?,
+            diagonal: Diagonal::new(u, phases).map_err(to_python)?,
             adjoint: self.transpose,
-            activation: self.activation()?,
+            activation: self.activation(i)?,
             method: Method::parse(self.method).map_err(to_python)?,
             d,
-            x: self.x.slice("x", size(&[steps.rows(), d])?)?,
-            input_weight: optional(self.input_weight, "input_weight", size(&[n, d])?)?,
-            bias: optional(self.bias, "bias", n)?,
-            h0: optional(self.h0, "h0", size(&[batch, n])?)?,
+            x: part(self.x.slice("x", size(&[count, steps.rows(), d])?)?, i, count),
+            input_weight: given(self.input_weight, "input_weight", &[n, d])?,
+            bias: given(self.bias, "bias", &[n])?,
+            h0: given(self.h0, "h0", &[batch, n])?,
             steps,
         })
     }
 
-    fn activation<T: Number<Real: Number>>(&self) -> PyResult<Activation<'static, T>> {
+    fn activation<T: Number<Real: Number>>(&self, i: usize) -> PyResult<Activation<'static, T>> {
         let invalid = |what: String| Err(to_python(Error::InvalidArgument(what)));
         let (name, n) = (self.nonlinearity, self.sizes[0]);
         if T::COMPLEX && name == "oplu" {
@@ -74,8 +87,8 @@ impl Arguments<'_, '_> {
             "oplu" => Ok(Activation::Oplu),
             "modrelu" => {
                 let pairs = if T::COMPLEX { n } else { n / 2 };
-                match optional(self.nonlinearity_bias, "nonlinearity_bias", pairs)? {
-                    Some(bias) => Ok(Activation::ModRelu(bias)),
+                match optional(self.nonlinearity_bias, "nonlinearity_bias", size(&[self.count, pairs])?)? {
+                    Some(bias) => Ok(Activation::ModRelu(part(bias, i, self.count))),
                     None => invalid(format!("nonlinearity_bias: expected {pairs} numbers for modReLU, got None")),
                 }
             }
@@ -91,6 +104,23 @@ impl Arguments<'_, '_> {
             )),
         }
     }
+}
+
+/// Rows and width of the tape of one of equally large problems, and the flops of all.
+fn extent<T: Number>(sequences: &[Sequence<'_, T>]) -> PyResult<(usize, usize, usize)> {
+    let Some(first) = sequences.first() else { return Ok((0, 0, 0)) };
+    let flops = first.flops().saturating_mul(sequences.len());
+    Ok((first.steps.rows(), first.tape_width().map_err(to_python)?, flops))
+}
+
+/// An optional output of `len` numbers for each of `count` problems.
+fn outputs<T: Number>(
+    operand: Option<&Operand<'_>>,
+    name: &str,
+    count: usize,
+    len: usize,
+) -> PyResult<Option<Parts<T>>> {
+    Ok(optional_mut(operand, name, size(&[count, len])?)?.map(|array| Parts::new(array, count)))
 }
 
 #[pyfunction]
@@ -119,6 +149,7 @@ pub fn rnn_tape_width(
 pub fn rnn_forward(
     py: Python<'_>,
     dtype: &str,
+    count: usize,
     n: usize,
     m: usize,
     d: usize,
@@ -145,13 +176,21 @@ pub fn rnn_forward(
         h: &Operand<'_>,
         tape: Option<&Operand<'_>>,
     ) -> PyResult<()> {
-        let sequence = arguments.sequence::<T>()?;
-        let rows = sequence.steps.rows();
-        let h = h.slice_mut("h", size(&[rows, sequence.u.n()])?)?;
-        let tape = optional_mut(tape, "tape", size(&[rows, sequence.tape_width().map_err(to_python)?])?)?;
-        run(py, |context| recurrence::forward(context, &sequence, h, tape))
+        let sequences = arguments.sequences::<T>()?;
+        let (count, n) = (arguments.count, arguments.sizes[0]);
+        let (rows, width, flops) = extent(&sequences)?;
+        let h = Parts::new(h.slice_mut("h", size(&[count, rows, n])?)?, count);
+        let tape = optional_mut(tape, "tape", size(&[count, rows, width])?)?.map(|tape| Parts::new(tape, count));
+        run(py, |context| {
+            context.for_each(count, flops, &|i, context| {
+                // SAFETY: each problem writes its own parts.
+                let (h, tape) = unsafe { (h.at(i), tape.as_ref().map(|tape| tape.at(i))) };
+                recurrence::forward(context, &sequences[i], h, tape)
+            })
+        })
     }
     let arguments = Arguments {
+        count,
         sizes: [n, m, d, steps, batch],
         u: &u,
         x: &x,
@@ -173,6 +212,7 @@ pub fn rnn_forward(
 pub fn rnn_backward(
     py: Python<'_>,
     dtype: &str,
+    count: usize,
     n: usize,
     m: usize,
     d: usize,
@@ -209,29 +249,55 @@ pub fn rnn_backward(
         [grad_u, grad_x, grad_h0, grad_input_weight, grad_bias, grad_phases, grad_nonlinearity_bias]: [Option<&Operand<'_>>;
             7],
     ) -> PyResult<()> {
-        let sequence = arguments.sequence::<T>()?;
-        let [n, m, d, _, batch] = arguments.sizes;
-        let rows = sequence.steps.rows();
-        let h = optional(h, "h", rows * n)?.unwrap_or_default();
-        let tape = optional(tape, "tape", rows * sequence.tape_width().map_err(to_python)?)?;
-        let grad_h = optional(grad_h, "grad_h", rows * n)?;
-        let grad_last = optional(grad_last, "grad_last", batch * n)?;
-        let gradients = SequenceGradients {
-            u: optional_mut(grad_u, "grad_u", n * m)?,
-            x: optional_mut(grad_x, "grad_x", rows * d)?,
-            h0: optional_mut(grad_h0, "grad_h0", batch * n)?,
-            input_weight: optional_mut(grad_input_weight, "grad_input_weight", n * d)?,
-            bias: optional_mut(grad_bias, "grad_bias", n)?,
-            phases: optional_mut(grad_phases, "grad_phases", n)?,
-            activation_bias: optional_mut(
-                grad_nonlinearity_bias,
-                "grad_nonlinearity_bias",
-                if T::COMPLEX { n } else { n / 2 },
-            )?,
+        let sequences = arguments.sequences::<T>()?;
+        let (count, [n, m, d, _, batch]) = (arguments.count, arguments.sizes);
+        let (rows, width, flops) = extent(&sequences)?;
+        let given = |operand, name, len: usize| -> PyResult<Option<&'static [T]>> {
+            optional(operand, name, size(&[count, len])?)
         };
-        run(py, |context| recurrence::backward(context, &sequence, h, tape, grad_h, grad_last, gradients))
+        let h = given(h, "h", rows * n)?.unwrap_or_default();
+        let tape = given(tape, "tape", rows * width)?;
+        let grad_h = given(grad_h, "grad_h", rows * n)?;
+        let grad_last = given(grad_last, "grad_last", batch * n)?;
+        let grad_u = outputs::<T>(grad_u, "grad_u", count, n * m)?;
+        let grad_x = outputs::<T>(grad_x, "grad_x", count, rows * d)?;
+        let grad_h0 = outputs::<T>(grad_h0, "grad_h0", count, batch * n)?;
+        let grad_input_weight = outputs::<T>(grad_input_weight, "grad_input_weight", count, n * d)?;
+        let grad_bias = outputs::<T>(grad_bias, "grad_bias", count, n)?;
+        let grad_phases = outputs::<T::Real>(grad_phases, "grad_phases", count, n)?;
+        let pairs = if T::COMPLEX { n } else { n / 2 };
+        let grad_nonlinearity_bias =
+            outputs::<T::Real>(grad_nonlinearity_bias, "grad_nonlinearity_bias", count, pairs)?;
+        run(py, |context| {
+            context.for_each(count, flops.saturating_mul(2), &|i, context| {
+                let of = |array: &'static [T]| part(array, i, count);
+                // SAFETY: each problem writes its own parts.
+                let gradients = unsafe {
+                    SequenceGradients {
+                        u: grad_u.as_ref().map(|x| x.at(i)),
+                        x: grad_x.as_ref().map(|x| x.at(i)),
+                        h0: grad_h0.as_ref().map(|x| x.at(i)),
+                        input_weight: grad_input_weight.as_ref().map(|x| x.at(i)),
+                        bias: grad_bias.as_ref().map(|x| x.at(i)),
+                        phases: grad_phases.as_ref().map(|x| x.at(i)),
+                        activation_bias: grad_nonlinearity_bias.as_ref().map(|x| x.at(i)),
+                    }
+                };
+                let sequence = &sequences[i];
+                recurrence::backward(
+                    context,
+                    sequence,
+                    of(h),
+                    tape.map(of),
+                    grad_h.map(of),
+                    grad_last.map(of),
+                    gradients,
+                )
+            })
+        })
     }
     let arguments = Arguments {
+        count,
         sizes: [n, m, d, steps, batch],
         u: &u,
         x: &x,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from householder.torch import ops
 from householder.torch.functional import apply
 
 
@@ -87,8 +88,14 @@ class OrthogonalAdapter(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Map ``input (..., in_features)`` to ``(..., out_features)``."""
-        turned = input if self.merged else apply(self.reflections, input, method=self.method)
-        output: Tensor = self.linear(turned)
+        linear, u = self.linear, self.reflections
+        output: Tensor
+        if self.merged:
+            output = linear(input)
+        elif ops.is_adaptable(u, input, linear.weight, linear.bias) and _is_plain(linear):
+            output = ops.adapted_linear(u, input, linear.weight, linear.bias, self.method)
+        else:
+            output = linear(apply(u, input, method=self.method))
         return output
 
     def merge(self) -> nn.Linear:
@@ -120,3 +127,9 @@ class OrthogonalAdapter(nn.Module):
     def set_extra_state(self, state: dict[str, bool]) -> None:
         """Take up what a state dict tells."""
         self.merged = state["merged"]
+
+
+def _is_plain(linear: nn.Linear) -> bool:
+    """Tell whether a call of the layer is nothing but the function: no subclass, no hook, no replaced ``forward``."""
+    hooks = (linear._forward_pre_hooks, linear._forward_hooks, linear._backward_pre_hooks, linear._backward_hooks)
+    return type(linear) is nn.Linear and not any(hooks) and "forward" not in linear.__dict__

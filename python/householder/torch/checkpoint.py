@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 def last_state(rnn: RecurrentLayer, input: Tensor, hx: Tensor | None = None, *, every: int) -> Tensor:  # noqa: A002
     """Run a recurrent layer for its last states alone, keeping a state for each ``every`` steps.
 
-    The backward pass makes the states in between again, ``every`` steps at a time. Memory is O(T / every + every)
-    states instead of O(T), for at most a third more time and 0.4 ms a part: parts should take some milliseconds each.
-    Where all states would not fit the cache anyway it costs next to nothing.
+    The backward pass makes the states in between again, ``every`` steps at a time: memory is O(T / every + every)
+    states instead of O(T), and the forward pass runs twice. Each part is a call of its own, so parts should not be
+    shorter than some milliseconds.
 
     Parameters
     ----------

@@ -27,6 +27,15 @@ pub struct Gradients<'a, T: Scalar> {
     pub phases: Option<&'a mut [T::Real]>,
 }
 
+impl<T: Scalar> Gradients<'_, T> {
+    /// Those of a sum over no vectors.
+    fn of_nothing(self) -> Result<()> {
+        self.u.into_iter().for_each(|x| x.fill(T::ZERO));
+        self.phases.into_iter().for_each(|x| x.fill(T::Real::ZERO));
+        Ok(())
+    }
+}
+
 /// Gradients of `sum <g, W h>` over the rows of `h` and `g`, or of `W* h`.
 pub fn backward<T: Scalar>(
     context: &mut Context<'_>,
@@ -39,9 +48,7 @@ pub fn backward<T: Scalar>(
     method: Option<Method>,
 ) -> Result<()> {
     if h.is_empty() {
-        gradients.u.into_iter().for_each(|x| x.fill(T::ZERO));
-        gradients.phases.into_iter().for_each(|x| x.fill(T::Real::ZERO));
-        return Ok(());
+        return gradients.of_nothing();
     }
     let (n, k, rows) = (u.n(), u.count(), h.len() / u.n());
     match method.unwrap_or_else(|| plan::for_application(n, k, rows)) {
@@ -65,6 +72,9 @@ pub fn backward_in_blocks<T: Scalar>(
     gradients: Gradients<'_, T>,
     adjoint: bool,
 ) -> Result<()> {
+    if h.is_empty() {
+        return gradients.of_nothing();
+    }
     let n = u.n();
     let Gradients { u: mut grad_u, h: mut grad_h, phases: grad_phases } = gradients;
     let (one, several) = (diagonal.is_one(), blocks.list.len() > 1);
@@ -124,6 +134,42 @@ pub fn backward_in_blocks<T: Scalar>(
         }
     }
     sum.write(u, grad_u, grad_phases);
+    Ok(())
+}
+
+/// [`backward_in_blocks`] of `W_1 h`, in the memory of `g`: it becomes `dL/dh`.
+pub fn backward_in_place<T: Scalar>(
+    context: &mut Context<'_>,
+    blocks: &Blocks<T>,
+    u: Reflections<'_, T>,
+    h: &[T],
+    g: &mut [T],
+    grad_u: &mut [T],
+) -> Result<()> {
+    let (n, rows) = (u.n(), h.len() / u.n());
+    let several = blocks.list.len() > 1;
+    let mut state = Buffer::<T>::scratch(if several { rows.min(CHUNK) * n } else { 0 })?;
+    if rows == 0 {
+        grad_u.fill(T::ZERO);
+    }
+    u.clear_above_diagonal(grad_u);
+    for begin in (0..rows).step_by(CHUNK) {
+        let count = CHUNK.min(rows - begin);
+        let b = Rows::new(g[begin * n..].as_mut_ptr(), n, count);
+        let pass = Pass {
+            blocks,
+            u,
+            a: Rows::new(h[begin * n..].as_ptr(), n, count),
+            state: Rows::new(state.ptr_mut(), n, count),
+            b,
+            q: Some(b),
+            c: None,
+            grad_u: Some(Shared(grad_u.as_mut_ptr())),
+            part: (begin == 0, begin + count == rows),
+            identity: false,
+        };
+        pass.run(context)?;
+    }
     Ok(())
 }
 

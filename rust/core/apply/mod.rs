@@ -16,7 +16,7 @@ mod diagonal;
 mod forward;
 mod phases;
 
-pub use backward::{Gradients, backward, backward_in_blocks};
+pub use backward::{Gradients, backward, backward_in_blocks, backward_in_place};
 pub use diagonal::Diagonal;
 pub(crate) use diagonal::DiagonalSum;
 pub use forward::{forward, forward_in_blocks, matrix};

@@ -82,7 +82,7 @@ impl<T: Scalar> Sequence<'_, T> {
     }
 
     /// Flops of one pass over all states.
-    fn flops(&self) -> usize {
+    pub fn flops(&self) -> usize {
         let n = self.u.n();
         2 * self.steps.rows() * n * (n.min(2 * self.u.m()) + self.d.min(n))
     }

@@ -1,5 +1,7 @@
 """The operators under ``torch.ops.householder`` and the differentiable functions around them."""
 
+from householder.torch.ops._adapted import adapted_linear as adapted_linear
+from householder.torch.ops._adapted import is_adaptable as is_adaptable
 from householder.torch.ops._apply import apply as apply
 from householder.torch.ops._cuda import reads_halves as reads_halves
 from householder.torch.ops._matrix import matrix as matrix

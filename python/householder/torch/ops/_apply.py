@@ -68,7 +68,7 @@ class EagerApply(Function):
         if not straight_to_cpu(u, h):
             result: Tensor = forward_op(u, h, transpose, method)
             return result
-        result, ctx.kept = _forward_and_keep(u, h, transpose, method, True)
+        result, ctx.kept = forward_and_keep(u, h, transpose, method, True)
         return result
 
     @staticmethod
@@ -129,12 +129,13 @@ def _sizes(u: Tensor, h: Tensor) -> tuple[int, int, int, int]:
 
 
 def _forward_cpu(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
-    return _forward_and_keep(u, h, transpose, method, False)[0]
+    return forward_and_keep(u, h, transpose, method, False)[0]
 
 
-def _forward_and_keep(
+def forward_and_keep(
     u: Tensor, h: Tensor, transpose: bool, method: str, keep: bool
 ) -> tuple[Tensor, _core.Kept | None]:
+    """Apply, and give what the backward pass can use of the reflections, if wanted and if there is something."""
     follow_torch_threads()
     u, h = u.contiguous(), h.contiguous()
     out = empty_like(h)

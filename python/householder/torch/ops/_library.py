@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from householder import _core
+from householder.torch._autograd import needs_general_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +53,7 @@ def straight_to_cpu(u: Tensor, *others: Tensor | None) -> bool:
     Calling the kernel oneself then saves 6 us, a tenth of what a small problem costs, forward and backward. Complex
     numbers, which may be conjugated lazily, take the dispatcher.
     """
-    if torch.compiler.is_compiling() or is_in_torch_dispatch_mode() or not u.is_cpu or u.is_complex():
+    if needs_general_function() or is_in_torch_dispatch_mode() or not u.is_cpu or u.is_complex():
         return False
     for t in (u, *others):  # noqa: SIM110 (a generator would cost as much as the rest)
         if t is not None and (type(t) not in _PLAIN or t.is_neg() or _is_batched(t)):

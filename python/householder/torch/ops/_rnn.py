@@ -3,7 +3,8 @@
 Shapes are canonical here: ``u (n, m)``, ``x (T, B, d)`` with ``h0 (B, n)`` or None, or, when ``batch_sizes``
 is given, packed rows ``x (rows, d)`` with ``h0 (B, n)``. Results are all states, ``(T, B, n)`` or
 ``(rows, n)``, and a copy of each sequence's last one, ``(B, n)``: a loss on the last states alone then
-never makes a gradient as large as the sequence.
+never makes a gradient as large as the sequence. For many matrices at once, as under ``vmap``, every tensor but
+``batch_sizes`` has the same leading axes.
 """
 
 from __future__ import annotations
@@ -39,12 +40,16 @@ class Inputs(NamedTuple):
 
     def sizes(self) -> tuple[int, int, int, int, int]:
         """Give n, m, the width of x, the number of steps and the (largest) batch."""
-        n, m = self.u.shape
+        n, m = self.u.shape[-2:]
         if self.batch_sizes is None:
-            steps, batch, d = self.x.shape
+            steps, batch, d = self.x.shape[-3:]
             return n, m, d, steps, batch
         assert self.h0 is not None
-        return n, m, self.x.shape[-1], self.batch_sizes.shape[0], self.h0.shape[0]
+        return n, m, self.x.shape[-1], self.batch_sizes.shape[0], self.h0.shape[-2]
+
+    def rows(self) -> int:
+        """Count the states of one matrix."""
+        return self.x.shape[self.u.dim() - 2 : -1].numel()
 
     def contiguous(self) -> Inputs:
         """Lay every tensor out row by row, copying only those that are not yet."""
@@ -54,7 +59,8 @@ class Inputs(NamedTuple):
         """Give the arguments with which both functions of the core begin."""
         *tensors, nonlinearity_bias, batch_sizes = self
         packing = None if batch_sizes is None else batch_sizes.numpy()
-        shared = [CORE_NAME[self.x.dtype], *self.sizes(), *map(pointer, tensors), packing]
+        count = self.u.shape[:-2].numel()
+        shared = [CORE_NAME[self.x.dtype], count, *self.sizes(), *map(pointer, tensors), packing]
         return [*shared, nonlinearity, negative_slope, pointer(nonlinearity_bias), transpose, method]
 
 
@@ -182,30 +188,29 @@ class RnnBackward(Function):
 def _last_states(h: Tensor, inputs: Inputs) -> Tensor:
     """Copy the state in which each sequence ends."""
     if inputs.batch_sizes is None:
-        if len(h):
-            return h[-1].clone()
-        return h.new_zeros(h.shape[1:]) if inputs.h0 is None else inputs.h0.clone()
+        if h.shape[-3]:
+            return h.select(-3, -1).clone()
+        return h.sum(-3) if inputs.h0 is None else inputs.h0.clone()  # no step: zeros
     sequence = torch.arange(int(inputs.batch_sizes[0]))
     lengths = torch.searchsorted(-inputs.batch_sizes, -sequence)
     starts = inputs.batch_sizes.cumsum(0) - inputs.batch_sizes
-    return h[starts[lengths - 1] + sequence]
+    return h.index_select(-2, starts[lengths - 1] + sequence)
 
 
 def _tape_shape(inputs: Inputs, nonlinearity: str, method: str) -> tuple[int, ...]:
     """Tell how large is what the forward pass may leave to the backward pass."""
-    n, m = inputs.u.shape
-    rows, has_phases = inputs.x.shape[:-1].numel(), inputs.phases is not None
+    (*many, n, m), rows, has_phases = inputs.u.shape, inputs.rows(), inputs.phases is not None
     if inputs.x.is_cuda:
         return tape_layout(inputs.u, inputs.x, has_phases, nonlinearity, method).shape
     width = _core.rnn_tape_width(CORE_NAME[inputs.x.dtype], n, m, rows, has_phases, nonlinearity, method)
-    return rows, width
+    return *many, rows, width
 
 
 def _forward_cpu(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     follow_torch_threads()
     *tensors, nonlinearity, negative_slope, transpose, method, with_tape = arguments
     inputs = Inputs(*tensors).contiguous()
-    h = empty((*inputs.x.shape[:-1], inputs.u.shape[0]), inputs.x.dtype)
+    h = empty((*inputs.x.shape[:-1], inputs.u.shape[-2]), inputs.x.dtype)
     tape = empty(_tape_shape(inputs, nonlinearity, method) if with_tape else (0,), h.dtype)
     operands = inputs.operands(nonlinearity, negative_slope, transpose, method)
     _core.rnn_forward(*operands, *map(pointer, (h, tape if tape.numel() else None)))
@@ -222,7 +227,7 @@ def _backward_cpu(*arguments: Any) -> tuple[Tensor | None, ...]:
         _, _, tape = _forward_cpu(*inputs, *options, True)
     tape = tape if tape is not None and tape.numel() else None
     _core.rnn_backward(*inputs.operands(*options), *map(pointer, (h, tape, grad_h, grad_last, *gradients)))
-    if inputs.x.shape[0] == 0 and grad_last is not None and gradients[2] is not None:
+    if inputs.sizes()[3] == 0 and grad_last is not None and gradients[2] is not None:
         gradients[2].copy_(grad_last)  # no step: the last state is h0
     return gradients
 
@@ -231,7 +236,7 @@ def _forward_fake(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     inputs, (nonlinearity, _, _, method, with_tape) = Inputs(*arguments[:-5]), arguments[-5:]
     x, (n, _, _, _, batch) = inputs.x, inputs.sizes()
     tape = inputs.u.new_empty(_tape_shape(inputs, nonlinearity, method) if with_tape else (0,))
-    return x.new_empty(*x.shape[:-1], n), x.new_empty(batch, n), tape
+    return x.new_empty(*x.shape[:-1], n), x.new_empty(*inputs.u.shape[:-2], batch, n), tape
 
 
 def _backward_fake(*arguments: Any) -> tuple[Tensor | None, ...]:
@@ -260,6 +265,16 @@ def _unfold(info: Any, tensor: Tensor) -> Tensor:
     return torch.unflatten(tensor, -2, (tensor.shape[-2] // info.batch_size, info.batch_size)).movedim(-2, 0)
 
 
+def _all_leading(info: Any, tensors: Any, in_dims: Any) -> list[Any]:
+    """Put the mapped dimension first in every tensor that is there."""
+    return [None if t is None else leading(info, t, dim) for t, dim in zip(tensors, in_dims, strict=True)]
+
+
+def _own(info: Any, inputs: Inputs, in_dims: Any) -> Inputs:
+    """Give each index of the mapped dimension a matrix and parameters of its own."""
+    return Inputs(*_all_leading(info, inputs[:-1], in_dims[:DIFFERENTIABLE]), inputs.batch_sizes)
+
+
 def _each(info: Any, in_dims: Any, arguments: Any, op: Any) -> tuple[Any, Any]:
     """Call the operator once for each index of the mapped dimension, and stack the results."""
 
@@ -275,23 +290,29 @@ def _each(info: Any, in_dims: Any, arguments: Any, op: Any) -> tuple[Any, Any]:
 
 
 def _forward_vmap(info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
-    if any(dim is not None for dim in (in_dims[0], *in_dims[3:])):
+    inputs = Inputs(*arguments[:-5])
+    if all(dim is None for dim in (in_dims[0], *in_dims[3:])):
+        h, last, tape = forward_op(*_fold_inputs(info, inputs, in_dims), *arguments[-5:-1], False)
+        return (_unfold(info, h), _unfold(info, last), tape), (0, 0, None)
+    if inputs.u.is_cuda:  # a kernel has one matrix
         return _each(info, in_dims, (*arguments[:-1], False), forward_op)
-    inputs = _fold_inputs(info, Inputs(*arguments[:-5]), in_dims)
-    h, last, tape = forward_op(*inputs, *arguments[-5:-1], False)
-    return (_unfold(info, h), _unfold(info, last), tape), (0, 0, None)
+    return forward_op(*_own(info, inputs, in_dims), *arguments[-5:-1], False), (0, 0, None)
 
 
 def _backward_vmap(info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
     *tensors, h, _, grad_h, grad_last, wanted = arguments[:-4]
-    shared = (in_dims[0], *in_dims[3 : DIFFERENTIABLE + 1])
-    if any(dim is not None for dim in shared) or any((wanted[0], *wanted[3:])):
-        return _each(info, in_dims, arguments, backward_op)
-    inputs = _fold_inputs(info, Inputs(*tensors), in_dims)
+    inputs = Inputs(*tensors)
     h_dim, _, *grad_dims = in_dims[DIFFERENTIABLE + 1 : DIFFERENTIABLE + 5]
-    grads = (_fold(info, grad, dim) for grad, dim in zip((grad_h, grad_last), grad_dims, strict=True))
-    gradients = backward_op(*inputs, _fold(info, h, h_dim), None, *grads, wanted, *arguments[-4:])
-    return tuple(None if g is None else _unfold(info, g) for g in gradients), tuple(0 if w else None for w in wanted)
+    states = (h, grad_h, grad_last), (h_dim, *grad_dims)
+    out_dims = tuple(0 if want else None for want in wanted)
+    if all(dim is None for dim in (in_dims[0], *in_dims[3 : DIFFERENTIABLE + 1])) and not any((wanted[0], *wanted[3:])):
+        h, *grads = (_fold(info, state, dim) for state, dim in zip(*states, strict=True))
+        gradients = backward_op(*_fold_inputs(info, inputs, in_dims), h, None, *grads, wanted, *arguments[-4:])
+        return tuple(None if g is None else _unfold(info, g) for g in gradients), out_dims
+    if inputs.u.is_cuda:
+        return _each(info, in_dims, arguments, backward_op)
+    h, *grads = _all_leading(info, *states)
+    return backward_op(*_own(info, inputs, in_dims), h, None, *grads, wanted, *arguments[-4:]), out_dims
 
 
 forward_op = operator(
