@@ -259,6 +259,17 @@ def test_compiled_transforms():
     torch.testing.assert_close(torch.compile(gradient, fullgraph=True, backend="aot_eager")(u, h), gradient(u, h))
 
 
+def test_compiled_ensembles():
+    torch.compiler.reset()
+    us, x = torch.stack([problem(4, 2, seed=seed)[0] for seed in range(3)]), problem(4, 2, 5, 3)[1]
+
+    def run(us):
+        return vmap(lambda u: ht.rnn(u, x, nonlinearity="tanh")[0])(us)
+
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(us), run(us))
+
+
 @pytest.mark.filterwarnings(IGNORE_CONFIG_WARNING)
 @pytest.mark.parametrize("layer", ["Orthogonal", "OrthogonalRNN"])
 def test_inductor_compiles_layers(layer):
@@ -318,3 +329,7 @@ def test_operators_are_registered_soundly():
     wanted = [True, False, True, False, False, False, False]
     torch.library.opcheck(ops.rnn_backward.default, (*tensors, states, tape, states, None, wanted, *options))
     torch.library.opcheck(ops.rnn_backward.default, (*tensors, states, None, None, last, wanted, *options))
+    many = tuple(None if t is None else torch.stack([t, t + 1]) for t in tensors)
+    torch.library.opcheck(ops.rnn.default, (*many, *options, True))
+    states, last, tape = ops.rnn(*many, *options, True)
+    torch.library.opcheck(ops.rnn_backward.default, (*many, states, tape, states, last, wanted, *options))
