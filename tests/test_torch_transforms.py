@@ -9,6 +9,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
 
 import householder.torch as ht
+from householder.torch.ops import _rnn
 from torch_cases import CASES
 from torch_oracle import IGNORE_CONFIG_WARNING, IGNORE_INSTANCE_WARNING, IGNORE_JIT_WARNING, explicit_matrix, problem
 
@@ -128,6 +129,21 @@ def test_any_combination_of_mapped_tensors_is_one_native_call(case, native_calls
         torch.testing.assert_close(vmap(gradient, in_dims)(*many), expected_gradients)
         again = ["rnn_forward"] if "oplu" in case else []  # which entries were exchanged
         assert native_calls == ["rnn_forward", *again, "rnn_backward"]
+
+
+@pytest.mark.parametrize("case", SEQUENCES)
+def test_a_device_whose_kernels_take_one_matrix_has_a_call_for_each(case, native_calls, monkeypatch):
+    function, inputs = CASES[case]
+    many, in_dims, _ = stacked(detached(inputs), range(len(inputs)))
+
+    def gradient(*inputs):
+        return grad(lambda *a: function(*a).abs().square().sum(), tuple(range(len(inputs))))(*inputs)
+
+    expected = vmap(gradient, in_dims)(*many)
+    native_calls.clear()
+    monkeypatch.setattr(_rnn, "_takes_one_matrix", lambda _: True)
+    torch.testing.assert_close(vmap(gradient, in_dims)(*many), expected)
+    assert native_calls.count("rnn_backward") == len(many[0])
 
 
 @pytest.mark.parametrize("case", SEQUENCES)

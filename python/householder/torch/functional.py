@@ -154,6 +154,8 @@ def rnn(
 ) -> tuple[Tensor, Tensor]:
     r"""Run :math:`h_t = \phi(W h_{t-1} + V x_t + b)` over whole sequences in one native call.
 
+    An ensemble of recurrences, ``torch.func.vmap`` over ``u`` and any of the other tensors, is one call as well.
+
     Parameters
     ----------
     u : Tensor, shape (n, m), 1 <= m <= n (m < n if complex)

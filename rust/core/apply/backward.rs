@@ -29,10 +29,9 @@ pub struct Gradients<'a, T: Scalar> {
 
 impl<T: Scalar> Gradients<'_, T> {
     /// Those of a sum over no vectors.
-    fn of_nothing(self) -> Result<()> {
+    fn of_nothing(self) {
         self.u.into_iter().for_each(|x| x.fill(T::ZERO));
         self.phases.into_iter().for_each(|x| x.fill(T::Real::ZERO));
-        Ok(())
     }
 }
 
@@ -48,7 +47,8 @@ pub fn backward<T: Scalar>(
     method: Option<Method>,
 ) -> Result<()> {
     if h.is_empty() {
-        return gradients.of_nothing();
+        gradients.of_nothing();
+        return Ok(());
     }
     let (n, k, rows) = (u.n(), u.count(), h.len() / u.n());
     match method.unwrap_or_else(|| plan::for_application(n, k, rows)) {
@@ -73,7 +73,8 @@ pub fn backward_in_blocks<T: Scalar>(
     adjoint: bool,
 ) -> Result<()> {
     if h.is_empty() {
-        return gradients.of_nothing();
+        gradients.of_nothing();
+        return Ok(());
     }
     let n = u.n();
     let Gradients { u: mut grad_u, h: mut grad_h, phases: grad_phases } = gradients;

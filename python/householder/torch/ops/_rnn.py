@@ -275,6 +275,11 @@ def _own(info: Any, inputs: Inputs, in_dims: Any) -> Inputs:
     return Inputs(*_all_leading(info, inputs[:-1], in_dims[:DIFFERENTIABLE]), inputs.batch_sizes)
 
 
+def _takes_one_matrix(u: Tensor) -> bool:
+    """Tell whether a call runs the sequences of one matrix only."""
+    return u.is_cuda
+
+
 def _each(info: Any, in_dims: Any, arguments: Any, op: Any) -> tuple[Any, Any]:
     """Call the operator once for each index of the mapped dimension, and stack the results."""
 
@@ -294,7 +299,7 @@ def _forward_vmap(info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
     if all(dim is None for dim in (in_dims[0], *in_dims[3:])):
         h, last, tape = forward_op(*_fold_inputs(info, inputs, in_dims), *arguments[-5:-1], False)
         return (_unfold(info, h), _unfold(info, last), tape), (0, 0, None)
-    if inputs.u.is_cuda:  # a kernel has one matrix
+    if _takes_one_matrix(inputs.u):
         return _each(info, in_dims, (*arguments[:-1], False), forward_op)
     return forward_op(*_own(info, inputs, in_dims), *arguments[-5:-1], False), (0, 0, None)
 
@@ -309,7 +314,7 @@ def _backward_vmap(info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
         h, *grads = (_fold(info, state, dim) for state, dim in zip(*states, strict=True))
         gradients = backward_op(*_fold_inputs(info, inputs, in_dims), h, None, *grads, wanted, *arguments[-4:])
         return tuple(None if g is None else _unfold(info, g) for g in gradients), out_dims
-    if inputs.u.is_cuda:
+    if _takes_one_matrix(inputs.u):
         return _each(info, in_dims, arguments, backward_op)
     h, *grads = _all_leading(info, *states)
     return backward_op(*_own(info, inputs, in_dims), h, None, *grads, wanted, *arguments[-4:]), out_dims
