@@ -110,9 +110,11 @@ impl<T: Scalar> CompactWy<T> {
             || {
                 for i in 0..n {
                     let narrow = &self.v_adjoint[i * self.ld_k()..][..k];
-                    for (to, x) in v_adjoint[i * ld_k..][..k].iter_mut().zip(narrow) {
+                    let (row, behind) = v_adjoint[i * ld_k..][..ld_k].split_at_mut(k);
+                    for (to, x) in row.iter_mut().zip(narrow) {
                         *to = x.widen();
                     }
+                    behind.fill(T::Wide::ZERO); // registers read it, and denormal numbers would take them long
                     if T::COMPLEX {
                         for (to, x) in v[i * ld_k..][..k].iter_mut().zip(narrow) {
                             *to = x.widen().conj();

@@ -266,7 +266,8 @@ impl<T: Scalar> Room<T> {
         let ld = blocks.widest();
         let mut memory = Vec::new();
         let mut take = |rows: usize| -> Result<Rows<T>> {
-            let mut buffer = Buffer::scratch(rows * ld)?;
+            // Registers read beyond the ends of rows in sums, and denormal numbers would take them long.
+            let mut buffer = Buffer::zeroed(rows * ld)?;
             let view = Rows::new(buffer.ptr_mut(), ld, rows);
             memory.push(buffer);
             Ok(view)
