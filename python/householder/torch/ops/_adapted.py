@@ -63,6 +63,6 @@ def _backward_in_place(u: Tensor, x: Tensor, weight: Tensor, grad_y: Tensor, kep
     grad, grad_u = empty_like(x), empty_like(u)
     rows = grad.view(-1, n)
     torch.mm(grad_y.reshape(-1, len(weight)), weight, out=rows)
-    operands = (t.data_ptr() for t in (u, x, grad, grad_u))
+    operands = u.data_ptr(), x.data_ptr(), grad.data_ptr(), grad_u.data_ptr()
     _core.backward_in_place(CORE_NAME[x.dtype], n, m, len(rows), *operands, kept)
     return grad_u, grad

@@ -272,7 +272,7 @@ def _all_leading(info: Any, tensors: Any, in_dims: Any) -> list[Any]:
 
 def _own(info: Any, inputs: Inputs, in_dims: Any) -> Inputs:
     """Give each index of the mapped dimension a matrix and parameters of its own."""
-    return Inputs(*_all_leading(info, inputs[:-1], in_dims[:DIFFERENTIABLE]), inputs.batch_sizes)
+    return Inputs._make([*_all_leading(info, inputs[:-1], in_dims[:DIFFERENTIABLE]), inputs.batch_sizes])
 
 
 def _takes_one_matrix(u: Tensor) -> bool:
