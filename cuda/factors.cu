@@ -11,25 +11,18 @@
 namespace householder {
 
 template <class T, int K, int THREADS>
-struct Factors {
+struct Factors : Squares<T, K, THREADS> {
+  using Base = Squares<T, K, THREADS>;
   using Wide = WideOf<T>;
   using Real = RealOf<T>;
-  static constexpr int SIDE = 4;                    // of the square of entries that a thread has
-  static constexpr int ACROSS = K / SIDE;           // squares beside each other
-  static constexpr int SQUARES = ACROSS * ACROSS;
-  static constexpr int GROUPS = THREADS / SQUARES;  // of threads that have all squares
+  using Base::SIDE, Base::n, Base::k, Base::sums, Base::thread, Base::place, Base::small;
   static constexpr int COLUMN_GROUPS = THREADS / K;
-  static_assert(THREADS % SQUARES == 0 && THREADS % K == 0, "whole groups");
+  static_assert(THREADS % K == 0, "whole groups");
 
   const T* u;
   T *v, *a;
-  int n, m, k;
-  Wide* sums;      // (GROUPS, K, K), then T and S (K, K) in the first; before that, parts of norms (THREADS)
-  double* totals;  // (K)
-
-  DEVICE static int thread() { return static_cast<int>(threadIdx.x); }
-  DEVICE long long place(int row, int column) const { return static_cast<long long>(row) * k + column; }
-  DEVICE Wide& t(int row, int column) const { return sums[row * K + column]; }
+  int m;
+  double* totals;  // (K); parts of them (THREADS) lie where the sums will, which are T and S (K, K) in the end
 
   // Combines what the threads of a column have.
   template <class Combine>
@@ -68,37 +61,10 @@ struct Factors {
     block_sync();
   }
 
-  // Four neighbouring entries of V, zeros outside.
-  DEVICE void load(Wide (&entries)[SIDE], int row, int column) const {
-#pragma unroll
-    for (int e = 0; e < SIDE; ++e) entries[e] = column + e < k ? converted<Wide>(v[place(row, column + e)]) : Wide{};
-  }
-
-  DEVICE void multiply_columns() const {
-    const int square = thread() % SQUARES, group = thread() / SQUARES;
-    const int i = square / ACROSS * SIDE, j = square % ACROSS * SIDE;
-    Wide entries[SIDE][SIDE] = {};
-    for (int row = group; row < n && i <= j; row += GROUPS) {
-      Wide left[SIDE], right[SIDE];
-      load(left, row, i);
-      load(right, row, j);
-#pragma unroll
-      for (int x = 0; x < SIDE; ++x)
-#pragma unroll
-        for (int y = 0; y < SIDE; ++y) entries[x][y] = multiply_add(conjugate(left[x]), right[y], entries[x][y]);
-    }
-#pragma unroll
-    for (int x = 0; x < SIDE; ++x)
-#pragma unroll
-      for (int y = 0; y < SIDE; ++y) sums[(group * K + i + x) * K + j + y] = entries[x][y];
-    block_sync();
-  }
-
   DEVICE void form_t(Wide* out) const {
     for (int at = thread(); at < K * K; at += THREADS) {
       const int i = at / K, j = at % K;
-      Wide sum = sums[at];
-      for (int group = 1; group < GROUPS; ++group) sum = sum + sums[group * K * K + at];
+      Wide sum = Base::total(at);
       const double half = real_part(sum) / 2;
       sum = i < j ? sum : number<Wide>(i > j ? 0.0 : half == 0 ? 0.5 : half, 0.0);
       sums[at] = sum;
@@ -109,7 +75,7 @@ struct Factors {
 
   // In place. Intermediate products lie below the diagonal.
   DEVICE void invert() const {
-    if (thread() < K) t(thread(), thread()) = number<Wide>(1 / real_part(t(thread(), thread())), 0.0);
+    if (thread() < K) small(thread(), thread()) = number<Wide>(1 / real_part(small(thread(), thread())), 0.0);
     block_sync();
     for (int block = 1; block < K; block *= 2) {
       const auto for_each_entry = [&](const auto& f) {
@@ -120,14 +86,14 @@ struct Factors {
       };
       for_each_entry([&](int first, int second, int row, int column) {
         Wide sum = {};
-        for (int l = 0; l <= column; ++l) sum = multiply_add(t(first + row, second + l), t(second + l, second + column), sum);
-        t(second + row, first + column) = sum;
+        for (int l = 0; l <= column; ++l) sum = multiply_add(small(first + row, second + l), small(second + l, second + column), sum);
+        small(second + row, first + column) = sum;
       });
       if (block > 1) block_sync();  // a single entry is its thread's own
       for_each_entry([&](int first, int second, int row, int column) {
         Wide sum = {};
-        for (int l = row; l < block; ++l) sum = multiply_add(t(first + row, first + l), t(second + l, first + column), sum);
-        t(first + row, second + column) = -sum;
+        for (int l = row; l < block; ++l) sum = multiply_add(small(first + row, first + l), small(second + l, first + column), sum);
+        small(first + row, second + column) = -sum;
       });
       block_sync();
     }
@@ -136,32 +102,21 @@ struct Factors {
   DEVICE void store_s(Wide* s) const {
     for (int at = thread(); at < K * K; at += THREADS) {
       const int i = at / K, j = at % K;
-      if (i < k && j < k) s[place(i, j)] = i <= j ? t(i, j) : Wide{};
+      if (i < k && j < k) s[place(i, j)] = i <= j ? small(i, j) : Wide{};
     }
   }
 
   DEVICE void expand() const {
-    const int j = thread() % ACROSS * SIDE;
-    for (int row = thread() / ACROSS * SIDE; row < n; row += THREADS / ACROSS * SIDE) {
+    Base::for_each_square([&](int row, int column) {
       Wide entries[SIDE][SIDE] = {};
-      const int end = j + SIDE < k ? j + SIDE : k;
-      for (int l = 0; l < end; ++l) {
-        Wide left[SIDE], right[SIDE];
-#pragma unroll
-        for (int x = 0; x < SIDE; ++x) left[x] = row + x < n ? converted<Wide>(v[place(row + x, l)]) : Wide{};
-#pragma unroll
-        for (int y = 0; y < SIDE; ++y) right[y] = l <= j + y ? t(l, j + y) : Wide{};
-#pragma unroll
-        for (int x = 0; x < SIDE; ++x)
-#pragma unroll
-          for (int y = 0; y < SIDE; ++y) entries[x][y] = multiply_add(left[x], right[y], entries[x][y]);
-      }
+      const auto s = [&](int l, int j) { return l <= j ? small(l, j) : Wide{}; };
+      Base::add_product(entries, v, row, column, 0, column + SIDE < k ? column + SIDE : k, s);
 #pragma unroll
       for (int x = 0; x < SIDE; ++x)
 #pragma unroll
         for (int y = 0; y < SIDE; ++y)
-          if (row + x < n && j + y < k) a[place(row + x, j + y)] = converted<T>(entries[x][y]);
-    }
+          if (row + x < n && column + y < k) a[place(row + x, column + y)] = converted<T>(entries[x][y]);
+    });
   }
 };
 
@@ -171,9 +126,9 @@ __global__ void __launch_bounds__(THREADS, 2)
   const long long matrix = blockIdx.x, tall = matrix * n * k, small = matrix * k * k;
   auto* sums = reinterpret_cast<WideOf<T>*>(dynamic_shared());
   auto* totals = reinterpret_cast<double*>(sums + 16 * THREADS);
-  const Factors<T, K, THREADS> of{u + matrix * n * m, v + tall, a + tall, n, m, k, sums, totals};
+  const Factors<T, K, THREADS> of{{n, k, sums}, u + matrix * n * m, v + tall, a + tall, m, totals};
   of.normalise(norm + matrix * k);
-  of.multiply_columns();
+  of.multiply(of.v, of.v, true);
   of.form_t(t ? t + small : nullptr);
   of.invert();
   of.store_s(s + small);

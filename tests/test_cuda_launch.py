@@ -135,12 +135,14 @@ class TestKernelsOnDemand:
             thread.start()
         for thread in threads:
             thread.join()
-        assert cuda_standin.RawModule.made == 2
+        assert cuda_standin.RawModule.made == 4  # forward, backward, factors, gradients
         _cuda.warm_up(64, 7)  # the same tile
-        assert cuda_standin.RawModule.made == 2
-        _cuda.warm_up(64, 8, device=1)
         assert cuda_standin.RawModule.made == 4
-        assert len(kernels.compiled()) == 4
+        _cuda.warm_up(64, 8, device=1)
+        assert cuda_standin.RawModule.made == 8
+        assert len(kernels.compiled()) == 8
+        _cuda.warm_up(64, 8, packed=True)
+        assert cuda_standin.RawModule.made == 10
 
     def test_are_refused_while_a_graph_is_captured_unless_warmed_up(self, monkeypatch):
         monkeypatch.setattr(cuda_standin.Stream, "capturing", True)

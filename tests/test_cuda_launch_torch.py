@@ -327,9 +327,13 @@ def test_a_report_of_times(monkeypatch, tmp_path, capsys):
     assert "timed   sequence n=64 m=8 B=4 T=20" in capsys.readouterr().out
     report = json.loads((tmp_path / "gpucheck.json").read_text())
     assert report["checks"] == [{"check": "nothing", "passed": True, "detail": "nothing to check"}]
-    sequence, applications = report["timings"]
+    sequence, half, applications = report["timings"]
+    assert [row["candidate"] for row in half["rows"][::2]] == ["householder", "torch.nn.RNN", "torch.nn.LSTM"]
+    assert half["case"].startswith("sequence n=64 m=8 B=4 T=20 bfloat16 ")
+    assert all(float(row["error"]) < 0.05 for row in half["rows"])
     assert [row["candidate"] for row in sequence["rows"][::2]] == [
-        "householder", "torch.nn.RNN", "torch.nn.RNN, TF32", "torch.nn.LSTM", "loop of a compiled step",
+        "householder", "torch.nn.RNN", "torch.nn.RNN, TF32", "torch.nn.LSTM", "torch.nn.LSTM, TF32",
+        "loop of a compiled step",
     ]  # fmt: skip
     assert {row["pass"] for row in sequence["rows"]} == {"forward", "forward+backward"}
     assert {row["timed_by"] for row in sequence["rows"]} == {"graph", "call"}

@@ -19,7 +19,9 @@ const SOURCES: &[(&str, &str)] = sources![
     "lowrank.cu",
     "dense.cu",
     "fallback.cu",
+    "squares.cuh",
     "factors.cu",
+    "gradients.cu",
     "application.cu",
     "packing.cu",
 ];

@@ -34,7 +34,7 @@ class Case(NamedTuple):
     def launches(self) -> list[tuple[str, instances.Launch]]:
         """Names and launches of the kernels."""
         if not self.rows:
-            found = [instances.factors(self.n, self.k, self.count, self.dtype)]
+            found = [instances.square(k, self.n, self.k, self.count, self.dtype) for k in ("factors", "gradients")]
         else:
             sizes = self.n, self.m, self.count, self.rows, self.dtype
             found = [instances.application(d, *sizes) for d in ("forward", "backward")]
@@ -91,8 +91,8 @@ def check(case: Case, library: Any, schedules: tuple[int, ...] = SCHEDULES) -> s
 
 
 def form(case: Case, library: Any) -> dict[str, Any]:
-    """V, A, S, T, and norms of nonzero columns, by the kernel."""
-    ((name, launch),) = case.launches
+    """V, A, S, T, norms of nonzero columns, and the gradient for given sums, by the kernels."""
+    (name, launch), (gradient, gradient_launch) = case.launches
     count, n, m, k = case.count, case.n, case.m, case.k
     u = case.u
     v, a = (np.full((count, n, k), np.nan, case.dtype) for _ in range(2))
@@ -100,14 +100,26 @@ def form(case: Case, library: Any) -> dict[str, Any]:
     norm = np.full((count, k), np.nan, v.real.dtype)
     library.launch(name, *launch, [u, v, a, s, t, norm, *map(np.int32, (n, m, k))])
     assert (np.isinf(norm) == ~v.any(axis=1)).all()
-    return {"v": v, "a": a, "s": s, "t": t, "norm": np.where(np.isinf(norm), 0, norm)}
+    grad_u, s_narrow = np.full(v.shape, np.nan, case.dtype), s.astype(case.dtype)
+    arrays = [v, s_narrow, *_sums(case), norm, grad_u]
+    library.launch(gradient, *gradient_launch, [*arrays, *map(np.int32, (n, k))])
+    norm = np.where(np.isinf(norm), 0, norm)
+    return {"v": v, "a": a, "s": s, "t": t, "norm": norm, "u": grad_u * norm[:, None]}
 
 
 def formed(case: Case) -> dict[str, Any]:
     """The same by the reference."""
     u = np.tril(case.u.astype(case.wide))
     v, t, s = map(np.stack, zip(*map(reference.wy, u), strict=True))
-    return {"v": v, "a": v @ s, "s": s, "t": t, "norm": np.linalg.norm(u, axis=1)[:, : case.k]}
+    norm = np.linalg.norm(u, axis=1)[:, : case.k]
+    c1, c2 = (a.astype(case.wide) for a in _sums(case))
+    lower = np.tril(s @ (v.conj().mT @ c2)) * (1 - np.eye(case.k) / 2)
+    grad_u = np.tril(v @ (lower + lower.conj().mT) - c1 @ s.conj().mT - c2)
+    return {"v": v, "a": v @ s, "s": s, "t": t, "norm": norm, "u": np.where(norm == 0, 0, 1)[:, None] * grad_u}
+
+
+def _sums(case: Case) -> Any:
+    return case.numbers(2, case.count, case.n, case.k)
 
 
 def apply(case: Case, library: Any) -> dict[str, Any]:

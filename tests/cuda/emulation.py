@@ -25,7 +25,9 @@ SOURCES = (
     "lowrank.cu",
     "dense.cu",
     "fallback.cu",
+    "squares.cuh",
     "factors.cu",
+    "gradients.cu",
     "application.cu",
     "packing.cu",
 )
@@ -46,14 +48,15 @@ class Library:
     def __init__(self, path: Path):
         self._library = ctypes.CDLL(str(path))
         self._library.householder_emulated_error.restype = ctypes.c_char_p
+        self._omitted = ("", -1)
 
     def set_schedule(self, order: int) -> None:
         """Order of the threads: 0 forward, 1 in reverse, 2 block by block, others random."""
         self._library.householder_emulated_schedule(order)
 
-    def omit(self, wait: int) -> None:
-        """Leave out a wait of every block from now on, counted as it runs; -1 for none."""
-        self._library.householder_emulated_omit(wait)
+    def omit(self, kernel: str, wait: int) -> None:
+        """Leave out a wait of every block of a module's kernels, counted as it runs; -1 for none."""
+        self._omitted = (f"::{kernel}_", wait)
 
     def launch(self, name: str, grid: int, block: int, shared_bytes: int, args: Sequence[Any]) -> None:
         """Run a kernel; ``args``: NumPy scalars, structures, arrays, ctypes values, addresses (int), None for null."""
@@ -63,6 +66,8 @@ class Library:
 
     def launch_packed(self, name: str, grid: int, block: int, shared_bytes: int, args: int) -> None:
         """Run a kernel; ``args`` is the address of a ``void**`` as ``cuLaunchKernel`` takes it."""
+        kernel, wait = self._omitted
+        self._library.householder_emulated_omit(wait if kernel in name else -1)
         failed = self._library.householder_emulated_launch(
             name.encode(), grid, block, shared_bytes, ctypes.c_void_p(args)
         )
@@ -147,5 +152,5 @@ def _extent(name: str) -> str:
     kernel = name.removeprefix("householder::").partition("_")[0]
     if kernel in ("lowrank", "dense"):
         return f"{sizes[-3]}, {sizes[-2]}"
-    threads = {"factors": sizes[-1:], "application": [32]}.get(kernel) or [256]
+    threads = {"factors": sizes[-1:], "gradients": sizes[-1:], "application": [32]}.get(kernel) or [256]
     return f"{threads[0]}, 1"

@@ -58,7 +58,7 @@ def form(u: Any, phases: Any = None) -> Form:
     n, m = u.shape[-2:]
     narrow, wide = u.dtype, wide_of(u)
     k = m - (m == n and not is_complex(u))
-    if (found := factors.by_kernel(library, u, k, wide)) is not None:
+    if (found := factors.form(library, u, k, wide)) is not None:
         v, t, s, a, norm = found
         return Form(library, v, t, s, a, norm, diagonal(library, u, phases))
     tiny = float(xp.finfo(narrow).tiny)
@@ -140,11 +140,13 @@ def parameter_gradients(f: Form, total: Sums, with_phases: bool) -> tuple[Any, A
     xp = f.library.xp
     s = f.library.cast(f.s, f.v.dtype)
     c2 = total.c2 if f.d is None else xp.swapaxes(f.d, -1, -2) * total.c2
-    lower = xp.tril(s @ (adjoint(f.v, xp) @ c2))
-    half = xp.diagonal(lower, 0, -2, -1)[..., None] * f.library.eye(s.shape[-1], s) / 2
-    lower = lower - half
-    grad_u = f.v @ (lower + adjoint(lower, xp)) - total.c1 @ adjoint(s, xp) - c2
-    grad_u = xp.tril(grad_u) / f.norm
+    grad_u = factors.gradient(f.library, f.v, s, total.c1, c2, f.norm)
+    if grad_u is None:
+        lower = xp.tril(s @ (adjoint(f.v, xp) @ c2))
+        half = xp.diagonal(lower, 0, -2, -1)[..., None] * f.library.eye(s.shape[-1], s) / 2
+        lower = lower - half
+        grad_u = f.v @ (lower + adjoint(lower, xp)) - total.c1 @ adjoint(s, xp) - c2
+        grad_u = xp.tril(grad_u) / f.norm
     if f.d is None:
         return grad_u, None
     q_p = total.overlap - xp.sum(f.v * total.c2.conj(), axis=-1)  # sum q_i conj(p_i)

@@ -1,4 +1,4 @@
-"""V, S, A and norms of many matrices by one launch of ``cuda/factors.cu``, where a block's shared memory holds S."""
+"""V, S and A, and gradients of u, of many matrices by one launch each, where a block's shared memory holds S."""
 
 from math import prod
 from typing import Any
@@ -9,11 +9,11 @@ from householder._cuda import instances, kernels
 from householder._cuda.library import Library
 
 
-def by_kernel(library: Library, u: Any, k: int, wide: Any) -> tuple[Any, ...] | None:
+def form(library: Library, u: Any, k: int, wide: Any) -> tuple[Any, ...] | None:
     """Give V, T, S, A and norms of ``u (..., n, m)`` with k reflections; None where no kernel does that."""
     *many, n, m = u.shape
     count = prod(many)
-    found = instances.factors(n, k, count, library.name(u.dtype))
+    found = instances.square("factors", n, k, count, library.name(u.dtype))
     if found is None or not kernels.available():
         return None
     u = library.contiguous(u)
@@ -24,3 +24,17 @@ def by_kernel(library: Library, u: Any, k: int, wide: Any) -> tuple[Any, ...] | 
     with library.current(u):
         kernels.launch(library.device(u), "factors", *found, (*pointers, *map(np.int32, (n, m, k))))
     return v, t, s, a, norm
+
+
+def gradient(library: Library, v: Any, s: Any, c1: Any, c2: Any, norm: Any) -> Any:
+    """Give the gradient of u's reflections, ``(..., n, k)``, in the names of ``cuda/gradients.cu``; None as above."""
+    *many, n, k = v.shape
+    found = instances.square("gradients", n, k, prod(many), library.name(v.dtype))
+    if found is None or not kernels.available():
+        return None
+    grad_u = library.empty(v.shape, v)
+    arrays = (*map(library.contiguous, (v, s, c1, c2, norm)), grad_u)
+    with library.current(v):
+        arguments = (*map(library.pointer, arrays), np.int32(n), np.int32(k))
+        kernels.launch(library.device(v), "gradients", *found, arguments)
+    return grad_u

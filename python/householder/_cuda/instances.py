@@ -42,7 +42,8 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "lowrank": ("prims.cuh", "numbers.cuh", "activation.cuh", "rows.cuh", "recurrence.cuh", "lowrank.cu"),
     "dense": ("prims.cuh", "numbers.cuh", "activation.cuh", "rows.cuh", "recurrence.cuh", "dense.cu"),
     "fallback": ("prims.cuh", "numbers.cuh", "activation.cuh", "rows.cuh", "fallback.cu"),
-    "factors": ("prims.cuh", "numbers.cuh", "factors.cu"),
+    "factors": ("prims.cuh", "numbers.cuh", "squares.cuh", "factors.cu"),
+    "gradients": ("prims.cuh", "numbers.cuh", "squares.cuh", "gradients.cu"),
     "application": ("prims.cuh", "numbers.cuh", "application.cu"),
     "packing": ("prims.cuh", "rows.cuh", "packing.cu"),
 }
@@ -255,23 +256,27 @@ MOST_FACTOR_WORK = 1 << 22
 """Largest ``n k^2`` that one multiprocessor is to work through; more is the business of matrix products."""
 
 
-def factors_name(columns: int, dtype: str) -> str:
-    """Give the name expression of the kernel that forms V, S and A of up to so many columns."""
-    return f"householder::factors_form<{NUMBERS[dtype]}, {columns}, {_factor_threads(dtype)}>"
+SquareKernel = Literal["factors", "gradients"]
+"""What forms V, S and A, and what forms the gradient of u from sums over vectors."""
+
+
+def square_name(kernel: SquareKernel, columns: int, dtype: str) -> str:
+    """Give the name expression of a kernel for up to so many columns."""
+    return f"householder::{kernel}_form<{NUMBERS[dtype]}, {columns}, {_factor_threads(dtype)}>"
 
 
 def _factor_threads(dtype: str) -> int:
     return 128 if dtype.startswith("complex") else 256
 
 
-def factors(n: int, k: int, count: int, dtype: str) -> tuple[str, Launch] | None:
-    """Name and launch of the kernel that forms V, S and A of ``count`` matrices with k reflections, if there is one."""
+def square(kernel: SquareKernel, n: int, k: int, count: int, dtype: str) -> tuple[str, Launch] | None:
+    """Name and launch of such a kernel for ``count`` matrices with k reflections, if there is one."""
     columns = next((c for c in FACTOR_COLUMNS[dtype] if c >= k), None)
     if not count or not k or columns is None or n * k * k > MOST_FACTOR_WORK:
         return None
     threads = _factor_threads(dtype)
     wide = 16 if dtype.startswith("complex") else 8
-    return factors_name(columns, dtype), Launch(count, threads, 16 * threads * wide + 8 * columns)
+    return square_name(kernel, columns, dtype), Launch(count, threads, 16 * threads * wide + 8 * columns)
 
 
 APPLICATION_LANES = (4, 8, 16, 32)

@@ -106,8 +106,9 @@ def warm_up(
     """
     instance = choose(kernels.device_of(device), n, m, dtype, nonlinearity, phases=phases, method=method)
     names = [instance.names(direction) for direction in get_args(instances.Direction)]
-    found = instances.factors(n, m - (m == n and not dtype.startswith("complex")), 1, dtype)
-    names += [("factors", found[0])] if found else []
+    k = m - (m == n and not dtype.startswith("complex"))
+    squares = ((kernel, instances.square(kernel, n, k, 1, dtype)) for kernel in get_args(instances.SquareKernel))
+    names += [(kernel, found[0]) for kernel, found in squares if found]
     names += [("packing", name) for name in instances.PACKING_NAMES.values() if packed]
     with cupy().cuda.Device(device):
         for kernel, name in names:

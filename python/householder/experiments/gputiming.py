@@ -65,9 +65,12 @@ class Sequence:
     T: int
     target: float
     """Of the time of ``torch.nn.RNN``, at most."""
+    dtype: torch.dtype = torch.float32
+    """Of inputs and states; parameters of a half type are the rivals' alone, ours stay float32."""
 
     def __str__(self) -> str:
-        return f"sequence n={self.n} m={self.m} B={self.B} T={self.T} (target: {self.target:.2f} of torch.nn.RNN)"
+        kind = "" if self.dtype is torch.float32 else f" {self.dtype}".replace("torch.", "")
+        return f"sequence n={self.n} m={self.m} B={self.B} T={self.T}{kind} (target: {self.target:.2f} of torch.nn.RNN)"
 
     def candidates(self, device: str) -> Iterator[Candidate]:
         """Ours, cuDNN's with and without TF32, and torch operations compiled, on equal weights."""
@@ -87,7 +90,8 @@ class Sequence:
         def work(
             module: Any, dtype: torch.dtype, device: str, step: Any = None
         ) -> tuple[Callable[[], Tensor], list[Tensor], Tensor]:
-            module = copy.deepcopy(module).to(device, dtype)
+            narrow = module is ours and dtype in (torch.bfloat16, torch.float16)
+            module = copy.deepcopy(module).to(device, torch.float32 if narrow else dtype)
             inputs, state, g = (t.to(device, dtype) for t in (x, h0, grad))
             state.requires_grad_()
 
@@ -104,13 +108,16 @@ class Sequence:
             def exact() -> list[Tensor]:
                 return Candidate("", *work(module, torch.float64, "cpu" if module is ours else device)).both()
 
-            return Candidate(name, *work(module, torch.float32, device, step), exact)
+            return Candidate(name, *work(module, self.dtype, device, step), exact)
 
         yield candidate("householder", ours)
         yield candidate("torch.nn.RNN", rnn)
-        yield candidate("torch.nn.RNN, TF32", rnn)
+        if self.dtype is torch.float32:
+            yield candidate("torch.nn.RNN, TF32", rnn)
         yield candidate("torch.nn.LSTM", lstm)
-        yield candidate("loop of a compiled step", ours, torch.compile(_step))
+        if self.dtype is torch.float32:
+            yield candidate("torch.nn.LSTM, TF32", lstm)
+            yield candidate("loop of a compiled step", ours, torch.compile(_step))
 
 
 @dataclass(frozen=True)
@@ -160,9 +167,14 @@ CASES: list[Sequence | Applications] = [
     Sequence(256, 32, 50, 784, 1 / 3),
     Sequence(512, 64, 64, 512, 1 / 6),
     Sequence(512, 510, 1, 300, 1 / 6),
+    Sequence(512, 64, 64, 512, 1.0, torch.float16),
     Applications(8192, 32, 16, 1 / 20),
 ]
-QUICK: list[Sequence | Applications] = [Sequence(64, 8, 4, 20, 1.0), Applications(16, 8, 4, 1.0)]
+QUICK: list[Sequence | Applications] = [
+    Sequence(64, 8, 4, 20, 1.0),
+    Sequence(64, 8, 4, 20, 1.0, torch.bfloat16),
+    Applications(16, 8, 4, 1.0),
+]
 
 
 def measure(calls: dict[str, Callable[[], Any]], replays: int = REPLAYS) -> dict[str, Timing]:
