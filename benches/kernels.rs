@@ -6,6 +6,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use householder::kernel::activation::Activation;
 use householder::kernel::dispatch::InstructionSet;
 use householder::kernel::epilogue::{Columns, Step, Store};
+use householder::kernel::fetch::Fetch;
 use householder::kernel::gemm::{Operand, gemm};
 use householder::kernel::pack::pack;
 use householder::memory::{Buffer, padded};
@@ -30,12 +31,12 @@ fn steps<T: Scalar>(criterion: &mut Criterion, type_name: &str) {
                     input: Columns::none(),
                     bias: Columns::none(),
                     activation: Activation::Relu,
-                    ahead: 0,
+                    fetch: Fetch::none(),
                 };
                 let state = Operand::columns(h.ptr(), n);
                 // z = U* h and h' = relu(h + A z)
                 move || {
-                    gemm(isa, m, batch, project.weights(), state, &Store { out: z, add: Columns::none() });
+                    gemm(isa, m, batch, project.weights(), state, &Store::new(z));
                     gemm(isa, n, batch, expand.weights(), Operand::columns(z.ptr, ld), &step);
                 }
             };

@@ -74,7 +74,7 @@ impl<T: Scalar> Block<T> {
         let (wy, a) = (&self.wy, a.from(self.begin));
         let (k, ld) = (wy.k, wy.ld_k());
         let middle = if adjoint { &wy.minus_s_adjoint } else { &wy.minus_s };
-        let store = |out: Rows<T>| Store { out: Columns::new(out.ptr, out.ld), add: Columns::none() };
+        let store = |out: Rows<T>| Store::new(Columns::new(out.ptr, out.ld));
         let v_adjoint = Weights::strided(wy.v_adjoint.ptr(), ld, wy.n);
         long_gemm(isa, k, a.count, v_adjoint, Operand::columns(a.ptr, a.ld), &store(z));
         let middle = Weights::strided(middle.ptr(), ld, k);
@@ -85,7 +85,7 @@ impl<T: Scalar> Block<T> {
     pub unsafe fn expand(&self, isa: InstructionSet, y: Rows<T>, a: Rows<T>, out: Rows<T>) {
         let (wy, a, out) = (&self.wy, a.from(self.begin), out.from(self.begin));
         let v = Weights::strided(wy.v.ptr(), wy.ld_n(), wy.k);
-        let epilogue = Store { out: Columns::new(out.ptr, out.ld), add: Columns::new(a.ptr, a.ld) };
+        let epilogue = Store::plus(Columns::new(out.ptr, out.ld), Columns::new(a.ptr, a.ld));
         gemm(isa, wy.n, a.count, v, Operand::columns(y.ptr, y.ld), &epilogue);
     }
 }

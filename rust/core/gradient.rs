@@ -40,7 +40,7 @@ pub fn finish<T: Scalar>(isa: InstructionSet, wy: &CompactWy<T>, m: &mut Buffer<
     let out = Columns::new(grad_v.ptr_mut(), ld_n);
     let v = Weights::strided(wy.v.ptr(), ld_n, k);
     // SAFETY: padded buffers of k columns.
-    unsafe { gemm(isa, wy.n, k, v, Operand::columns(m.ptr(), ld_k), &Store { out, add: out }) };
+    unsafe { gemm(isa, wy.n, k, v, Operand::columns(m.ptr(), ld_k), &Store::plus(out, out)) };
 }
 
 /// `dL/dV` from `C1` and `C2` (column-major, `n x k`, columns `ld_n` apart); the result replaces `C2`.

@@ -32,7 +32,7 @@ pub fn product<T: Scalar>(
             let operand = Operand { ptr: operand.ptr.wrapping_add(bounds[i] * operand.col), ..operand };
             let out = Columns::new(out.ptr.wrapping_add(bounds[i] * out.ld), out.ld);
             let add = if accumulate { out } else { Columns::none() };
-            gemm(isa, rows, bounds[i + 1] - bounds[i], weights, operand, &Store { out, add });
+            gemm(isa, rows, bounds[i + 1] - bounds[i], weights, operand, &Store::plus(out, add));
         }
         Ok(())
     })

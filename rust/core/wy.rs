@@ -132,7 +132,7 @@ impl<T: Scalar> CompactWy<T> {
             let operand = Operand::rows(v.wrapping_add(i0 * ld_k + i0), ld_k);
             let out = Columns::new(t.ptr_mut().wrapping_add(i0 * ld_k + i0), ld_k);
             // SAFETY: all three start at (i0, i0) of padded buffers and stay inside them.
-            unsafe { gemm(isa, rows, k - i0, weights, operand, &Store { out, add: Columns::none() }) };
+            unsafe { gemm(isa, rows, k - i0, weights, operand, &Store::new(out)) };
         }
         for j in 0..k {
             let square = t[j * ld_k + j].re();
@@ -210,19 +210,18 @@ fn minus_inverse<W: Scalar<Real = f64, Wide = W>>(
             continue;
         }
         // product = T[0..j0, J] N[J, J] = -T[0..j0, J] S[J, J]
-        let none = Columns::none();
         let weights = Weights::strided(t.ptr().wrapping_add(j0 * ld), ld, width);
         let operand = Operand::columns(n.ptr().wrapping_add(j0 * ld + j0), ld);
         let out = Columns::new(product.ptr_mut(), ld);
         // SAFETY: columns of length j0 + width <= k <= ld in padded buffers; `product` is separate from both.
-        unsafe { gemm(isa, j0, width, weights, operand, &Store { out, add: none }) };
+        unsafe { gemm(isa, j0, width, weights, operand, &Store::new(out)) };
         // S[0..j0, J] = -S[0..j0, 0..j0] T[0..j0, J] S[J, J], so N[0..j0, J] = S (T S) = N (T N); rows above i0 only meet k >= i0.
         for i0 in (0..j0).step_by(BLOCK) {
             let weights = Weights::strided(n.ptr().wrapping_add(i0 * ld + i0), ld, j0 - i0);
             let operand = Operand::columns(product.ptr().wrapping_add(i0), ld);
             let out = Columns::new(n.ptr_mut().wrapping_add(j0 * ld + i0), ld);
             // SAFETY: as above; reads columns left of j0, writes columns from j0 on.
-            unsafe { gemm(isa, BLOCK.min(j0 - i0), width, weights, operand, &Store { out, add: none }) };
+            unsafe { gemm(isa, BLOCK.min(j0 - i0), width, weights, operand, &Store::new(out)) };
         }
     }
     Ok(n)

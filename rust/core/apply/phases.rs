@@ -201,7 +201,7 @@ impl<T: Scalar> Pass<'_, T> {
         // Column-major conj(E) is E with its rows contiguous, as the sum takes it.
         let [y, w] = [room.conjugates(i)[0], room.w].map(|x| x.part(first, rows));
         let (e, ld) = (room.e.ptr, room.e.ld);
-        let store = Store { out: Columns::new(e, ld), add: Columns::none() };
+        let store = Store::new(Columns::new(e, ld));
         gemm(isa, k, k, Weights::strided(y.ptr, y.ld, y.count), Operand::rows(w.ptr, w.ld), &store);
         hermitian(k, std::slice::from_raw_parts_mut(e, k * ld), ld);
     }
@@ -231,12 +231,12 @@ impl<T: Scalar> Pass<'_, T> {
                     }
                     let operand = Operand::rows(vectors.ptr, vectors.ld);
                     let weights = Weights::strided(weights.ptr, weights.ld, weights.count);
-                    gemm(isa, k, count, weights, operand, &Store { out, add });
+                    gemm(isa, k, count, weights, operand, &Store::plus(out, add));
                     add = out;
                 }
             }
             let v = Operand::rows(wy.v.ptr().add(begin), wy.ld_n());
-            gemm(isa, k, count, Weights::strided(room.e.ptr, room.e.ld, k), v, &Store { out, add: out });
+            gemm(isa, k, count, Weights::strided(room.e.ptr, room.e.ld, k), v, &Store::plus(out, out));
         }
         if self.part.1 {
             let grad = std::slice::from_raw_parts_mut(grad(begin), (end - begin - 1) * m + k);

@@ -6,6 +6,7 @@
 use pulp::Simd;
 
 use super::dispatch::InstructionSet;
+use super::tile::unroll;
 use super::vector::tanh;
 use crate::scalar::{Real, Scalar};
 
@@ -29,21 +30,41 @@ pub enum Activation<'a, T: Scalar> {
 impl<T: Scalar> Activation<'_, T> {
     /// `phi` inside an epilogue.
     #[inline(always)]
-    pub fn fused<S: Simd>(self, s: S, a: T::V<S>) -> T::V<S> {
+    pub fn fused<S: Simd, const N: usize>(self, s: S, a: [T::V<S>; N]) -> [T::V<S>; N] {
         match self {
-            Self::Relu => T::relu(s, a),
-            Self::LeakyRelu(slope) => T::leaky(s, a, T::splat(s, slope)),
+            Self::Relu => each(
+                #[inline(always)]
+                |i| T::relu(s, a[i]),
+                a,
+            ),
+            Self::LeakyRelu(slope) => each(
+                #[inline(always)]
+                |i| T::leaky(s, a[i], T::splat(s, slope)),
+                a,
+            ),
             Self::Identity | Self::Tanh | Self::Oplu | Self::ModRelu(_) => a,
         }
     }
 
     /// `g phi'` inside an epilogue, given `h = phi(a)`.
     #[inline(always)]
-    pub fn fused_gradient<S: Simd>(self, s: S, g: T::V<S>, h: T::V<S>) -> T::V<S> {
+    pub fn fused_gradient<S: Simd, const N: usize>(self, s: S, g: [T::V<S>; N], h: [T::V<S>; N]) -> [T::V<S>; N] {
         match self {
-            Self::Relu => T::leaky_gradient(s, g, h, T::splat(s, T::default())),
-            Self::LeakyRelu(slope) => T::leaky_gradient(s, g, h, T::splat(s, slope)),
-            Self::Tanh => T::tanh_gradient(s, g, h),
+            Self::Relu => each(
+                #[inline(always)]
+                |i| T::leaky_gradient(s, g[i], h[i], T::splat(s, T::default())),
+                g,
+            ),
+            Self::LeakyRelu(slope) => each(
+                #[inline(always)]
+                |i| T::leaky_gradient(s, g[i], h[i], T::splat(s, slope)),
+                g,
+            ),
+            Self::Tanh => each(
+                #[inline(always)]
+                |i| T::tanh_gradient(s, g[i], h[i]),
+                g,
+            ),
             Self::Identity | Self::Oplu | Self::ModRelu(_) => g,
         }
     }
@@ -141,6 +162,16 @@ impl<T: Scalar> Activation<'_, T> {
             *a.add(i + n / 2) = T::from_real(im);
         }
     }
+}
+
+/// `f(0), .., f(N - 1)` in place of `v`, unrolled.
+#[inline(always)]
+fn each<V: Copy, const N: usize>(f: impl Fn(usize) -> V, mut v: [V; N]) -> [V; N] {
+    unroll::<N>(
+        #[inline(always)]
+        |i| v[i] = f(i),
+    );
+    v
 }
 
 /// `sqrt(re^2 + im^2)`, not overflowing.

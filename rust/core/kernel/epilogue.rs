@@ -5,49 +5,84 @@ use pulp::Simd;
 use super::activation::Activation;
 use super::dispatch::InstructionSet;
 use super::element::Element;
+use super::fetch::Fetch;
 use super::gemm::{Both, Operand, Shape, Weights};
+use super::tile::unroll;
 use crate::scalar::Scalar;
 
-/// The lanes of one register that lie inside the matrix: all, or the first few in the last register of a column.
+/// `MRV` registers of one column; of the last, all lanes lie inside the matrix or only the first few.
 #[derive(Clone, Copy)]
-pub struct Lanes<S: Simd, T: Element> {
+pub struct Lanes<S: Simd, T: Element, const MRV: usize> {
     s: S,
     partial: Option<T::Mask<S>>,
 }
 
-impl<S: Simd, T: Element> Lanes<S, T> {
-    /// Full registers.
-    #[inline(always)]
-    pub fn full(s: S) -> Self {
-        Self { s, partial: None }
-    }
-    /// The first `count` lanes; full if that is all of them.
+impl<S: Simd, T: Element, const MRV: usize> Lanes<S, T, MRV> {
+    /// `count` lanes of the last register; full if that is all of them.
     #[inline(always)]
     pub fn first(s: S, count: usize) -> Self {
         Self { s, partial: (count < T::lanes::<S>()).then(|| T::mask(s, count)) }
     }
     /// Reads these lanes. The caller owns them at `p`.
     #[inline(always)]
-    pub unsafe fn load(self, p: *const T) -> T::V<S> {
-        match self.partial {
-            None => T::load(self.s, p),
-            Some(mask) => T::masked_load(self.s, mask, p),
-        }
+    pub unsafe fn load(self, p: *const T) -> [T::V<S>; MRV] {
+        let mut v = [T::splat(self.s, T::default()); MRV];
+        unroll::<MRV>(
+            #[inline(always)]
+            |i| {
+                let p = p.add(i * T::lanes::<S>());
+                v[i] = match self.partial {
+                    Some(mask) if i == MRV - 1 => T::masked_load(self.s, mask, p),
+                    _ => T::load(self.s, p),
+                };
+            },
+        );
+        v
     }
     /// Writes these lanes. The caller owns them at `p`.
     #[inline(always)]
-    pub unsafe fn store(self, p: *mut T, v: T::V<S>) {
-        match self.partial {
-            None => T::store(self.s, p, v),
-            Some(mask) => T::masked_store(self.s, mask, p, v),
+    pub unsafe fn store(self, p: *mut T, v: [T::V<S>; MRV]) {
+        unroll::<MRV>(
+            #[inline(always)]
+            |i| {
+                let p = p.add(i * T::lanes::<S>());
+                match self.partial {
+                    Some(mask) if i == MRV - 1 => T::masked_store(self.s, mask, p, v[i]),
+                    _ => T::store(self.s, p, v[i]),
+                }
+            },
+        );
+    }
+    /// Adds an optional operand. The caller owns its lanes.
+    #[inline(always)]
+    unsafe fn plus(self, v: [T::V<S>; MRV], operand: *const T) -> [T::V<S>; MRV] {
+        if operand.is_null() {
+            return v;
         }
+        let (mut v, x) = (v, self.load(operand));
+        unroll::<MRV>(
+            #[inline(always)]
+            |i| v[i] = T::plus(self.s, v[i], x[i]),
+        );
+        v
     }
 }
 
-/// Consumes the sums of one register: rows `row..`, column `col`.
+/// Consumes the sums of one column of a tile: rows `row..`, column `col`. Column by column, so that what depends on the
+/// operands and the activation is decided once for several registers.
 pub trait Epilogue<T: Element>: Copy {
     /// Finishes and stores. Every address that the epilogue holds must be good for `row` and `col`.
-    unsafe fn finish<S: Simd>(&self, s: S, sum: T::V<S>, row: usize, col: usize, lanes: Lanes<S, T>);
+    unsafe fn finish<S: Simd, const MRV: usize>(
+        &self,
+        s: S,
+        sums: [T::V<S>; MRV],
+        row: usize,
+        col: usize,
+        lanes: Lanes<S, T, MRV>,
+    );
+
+    /// What is fetched from memory meanwhile.
+    fn fetch(&self) -> Fetch<T>;
 
     /// The product that ends with this epilogue, see [`super::gemm::gemm2`].
     unsafe fn product(&self, isa: InstructionSet, shape: Shape, w: &Both<Weights<T>>, b: &Both<Operand<T>>);
@@ -77,23 +112,11 @@ impl<T> Columns<T> {
     pub fn none() -> Self {
         Self { ptr: std::ptr::null_mut(), ld: 0 }
     }
+    /// Null if absent.
     #[inline(always)]
     unsafe fn at(self, row: usize, col: usize) -> *mut T {
-        self.ptr.add(col * self.ld + row)
+        if self.ptr.is_null() { self.ptr } else { self.ptr.add(col * self.ld + row) }
     }
-}
-
-/// Adds an optional operand to a register.
-#[inline(always)]
-unsafe fn plus<S: Simd, T: Element>(
-    s: S,
-    sum: T::V<S>,
-    operand: Columns<T>,
-    row: usize,
-    col: usize,
-    lanes: Lanes<S, T>,
-) -> T::V<S> {
-    if operand.ptr.is_null() { sum } else { T::plus(s, sum, lanes.load(operand.at(row, col))) }
 }
 
 /// `out = sum (+ add)`.
@@ -103,17 +126,41 @@ pub struct Store<T> {
     pub out: Columns<T>,
     /// Added; may be `out` itself.
     pub add: Columns<T>,
+    /// What a later product needs.
+    pub fetch: Fetch<T>,
+}
+
+impl<T> Store<T> {
+    /// `out = sum`.
+    pub fn new(out: Columns<T>) -> Self {
+        Self { out, add: Columns::none(), fetch: Fetch::none() }
+    }
+    /// `out = sum + add`.
+    pub fn plus(out: Columns<T>, add: Columns<T>) -> Self {
+        Self { add, ..Self::new(out) }
+    }
 }
 
 impl<T: Scalar> Epilogue<T> for Store<T> {
+    #[inline(always)]
+    fn fetch(&self) -> Fetch<T> {
+        self.fetch
+    }
+
     unsafe fn product(&self, isa: InstructionSet, shape: Shape, w: &Both<Weights<T>>, b: &Both<Operand<T>>) {
         T::product(isa, shape, w, b, self);
     }
 
     #[inline(always)]
-    unsafe fn finish<S: Simd>(&self, s: S, sum: T::V<S>, row: usize, col: usize, lanes: Lanes<S, T>) {
-        let v = plus(s, sum, self.add, row, col, lanes);
-        lanes.store(self.out.at(row, col), v);
+    unsafe fn finish<S: Simd, const MRV: usize>(
+        &self,
+        _: S,
+        sums: [T::V<S>; MRV],
+        row: usize,
+        col: usize,
+        lanes: Lanes<S, T, MRV>,
+    ) {
+        lanes.store(self.out.at(row, col), lanes.plus(sums, self.add.at(row, col)));
     }
 }
 
@@ -130,22 +177,33 @@ pub struct Step<'a, T: Scalar> {
     pub bias: Columns<T>,
     /// `phi`.
     pub activation: Activation<'a, T>,
-    /// Distance from a column to what will be written a step later, to be fetched ahead; 0 for nothing.
-    pub ahead: isize,
+    /// What a later product needs.
+    pub fetch: Fetch<T>,
 }
 
 impl<T: Scalar> Epilogue<T> for Step<'_, T> {
+    #[inline(always)]
+    fn fetch(&self) -> Fetch<T> {
+        self.fetch
+    }
+
     unsafe fn product(&self, isa: InstructionSet, shape: Shape, w: &Both<Weights<T>>, b: &Both<Operand<T>>) {
         T::step(isa, shape, w, b, self);
     }
 
     #[inline(always)]
-    unsafe fn finish<S: Simd>(&self, s: S, sum: T::V<S>, row: usize, col: usize, lanes: Lanes<S, T>) {
+    unsafe fn finish<S: Simd, const MRV: usize>(
+        &self,
+        s: S,
+        sums: [T::V<S>; MRV],
+        row: usize,
+        col: usize,
+        lanes: Lanes<S, T, MRV>,
+    ) {
         let out = self.out.at(row, col);
-        prefetch(out.wrapping_offset(self.ahead));
-        let v = plus(s, sum, self.previous, row, col, lanes);
-        let v = plus(s, v, self.input, row, col, lanes);
-        let v = plus(s, v, self.bias, row, col, lanes);
+        let v = lanes.plus(sums, self.previous.at(row, col));
+        let v = lanes.plus(v, self.input.at(row, col));
+        let v = lanes.plus(v, self.bias.at(row, col));
         lanes.store(out, self.activation.fused(s, v));
     }
 }
@@ -165,40 +223,34 @@ pub struct StepBack<'a, T: Scalar> {
     pub h_copy: *mut T,
     /// `phi`.
     pub activation: Activation<'a, T>,
-    /// Distance from `h` and `grad` to what the next step back reads; 0 for nothing.
-    pub ahead: isize,
+    /// What a later product needs.
+    pub fetch: Fetch<T>,
 }
 
 impl<T: Scalar> Epilogue<T> for StepBack<'_, T> {
+    #[inline(always)]
+    fn fetch(&self) -> Fetch<T> {
+        self.fetch
+    }
+
     unsafe fn product(&self, isa: InstructionSet, shape: Shape, w: &Both<Weights<T>>, b: &Both<Operand<T>>) {
         T::step_back(isa, shape, w, b, self);
     }
 
     #[inline(always)]
-    unsafe fn finish<S: Simd>(&self, s: S, sum: T::V<S>, row: usize, col: usize, lanes: Lanes<S, T>) {
-        let h_at = self.h.at(row, col);
-        prefetch(h_at.wrapping_offset(self.ahead));
+    unsafe fn finish<S: Simd, const MRV: usize>(
+        &self,
+        s: S,
+        sums: [T::V<S>; MRV],
+        row: usize,
+        col: usize,
+        lanes: Lanes<S, T, MRV>,
+    ) {
+        let (h_at, grad) = (self.h.at(row, col), self.grad.at(row, col));
         let h = lanes.load(h_at);
         lanes.store(self.h_copy.add(col * self.out.ld + row), h);
-        let v = plus(s, sum, self.next, row, col, lanes);
-        let v = if self.grad.ptr.is_null() {
-            v
-        } else {
-            let grad = self.grad.at(row, col);
-            prefetch(grad.wrapping_offset(self.ahead));
-            T::plus(s, v, lanes.load(grad))
-        };
+        let v = lanes.plus(sums, self.next.at(row, col));
+        let v = lanes.plus(v, grad);
         lanes.store(self.out.at(row, col), self.activation.fused_gradient(s, v, h));
     }
-}
-
-#[inline(always)]
-fn prefetch<T>(p: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: SSE is part of x86-64, and a prefetch of any address has no effect but on the cache.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = p;
 }

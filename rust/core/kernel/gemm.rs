@@ -162,6 +162,9 @@ impl<T: Element, E: Epilogue<T>> WithSimd for Product<'_, T, E> {
         let lanes = T::lanes::<S>();
         let panel = max_rows::<S>() * lanes;
         let padded_rows = rows.next_multiple_of(lanes);
+        let tiles = rows.div_ceil(panel) * cols.div_ceil(max_columns::<S>(max_rows::<S>(), T::PARTS));
+        let fetch = epilogue.fetch().share(tiles, weights[0].k + weights[1].k);
+        let mut number = 0;
         let mut row = 0;
         while row < padded_rows {
             let height = panel.min(padded_rows - row);
@@ -190,7 +193,7 @@ impl<T: Element, E: Epilogue<T>> WithSimd for Product<'_, T, E> {
                             // Eight sums in flight fill the FMA pipes. Const arguments cannot be computed from T: literals.
                             macro_rules! run {
                                 ($chains:literal) => {
-                                    s.vectorize(Tile::<T, E, $m, $n, $chains> { terms: &terms, epilogue, row, rows, col, count })
+                                    s.vectorize(Tile::<T, E, $m, $n, $chains> { terms: &terms, epilogue, row, rows, col, count, fetch, number })
                                 };
                             }
                             if const { T::PARTS == 2 } {
@@ -232,6 +235,7 @@ impl<T: Element, E: Epilogue<T>> WithSimd for Product<'_, T, E> {
                     _ => columns!(1),
                 }
                 col += nr * count;
+                number += count;
             }
             row += height;
         }

@@ -14,6 +14,7 @@ pub mod activation;
 pub mod dispatch;
 pub mod element;
 pub mod epilogue;
+pub mod fetch;
 pub mod gemm;
 pub mod pack;
 pub mod tile;

@@ -4,6 +4,7 @@ use pulp::{Simd, WithSimd};
 
 use super::element::Element;
 use super::epilogue::{Epilogue, Lanes};
+use super::fetch::{Share, prefetch};
 
 /// One part of the sum over `k`: weights on the lanes, a broadcast operand.
 pub struct Term<T> {
@@ -57,6 +58,15 @@ pub fn unroll<const N: usize>(mut f: impl FnMut(usize)) {
     calls!(0 1 2 3 4 5 6 7);
 }
 
+/// `p`, of which the compiler forgets where it came from: each column keeps a pointer of its own instead of being found
+/// again from its neighbour's at every step of the sum.
+#[inline(always)]
+fn opaque<T>(mut p: *const T) -> *const T {
+    // SAFETY: no instruction at all.
+    unsafe { std::arch::asm!("/* {0} */", inout(reg) p, options(pure, nomem, nostack, preserves_flags)) };
+    p
+}
+
 /// Runs `count` tiles side by side. `CHAINS` independent accumulators a sum (times two for complex numbers) hide the
 /// latency of an FMA where the tile alone is too small to.
 pub struct Tile<'a, T, E, const MRV: usize, const NR: usize, const CHAINS: usize> {
@@ -72,6 +82,10 @@ pub struct Tile<'a, T, E, const MRV: usize, const NR: usize, const CHAINS: usize
     pub col: usize,
     /// Tiles.
     pub count: usize,
+    /// What the tiles of the product fetch.
+    pub fetch: Share<T>,
+    /// Number of the first tile.
+    pub number: usize,
 }
 
 impl<T: Element, E: Epilogue<T>, const MRV: usize, const NR: usize, const CHAINS: usize> WithSimd
@@ -85,20 +99,20 @@ impl<T: Element, E: Epilogue<T>, const MRV: usize, const NR: usize, const CHAINS
         let (terms, epilogue) = (*self.terms, *self.epilogue);
         let lanes = T::lanes::<S>();
         let chains = CHAINS / T::PARTS;
-        let last = Lanes::<S, T>::first(s, self.rows - self.row - (MRV - 1) * lanes);
-        let full = Lanes::<S, T>::full(s);
+        let last = Lanes::<S, T, MRV>::first(s, self.rows - self.row - (MRV - 1) * lanes);
         for tile in 0..self.count {
             let col = self.col + tile * NR;
             // SAFETY: the caller of `gemm` owns weights readable to whole registers, an operand of `k` entries in each
             // column, and every address of the epilogue, for all rows and columns of the matrix.
             unsafe {
+                let (mut fetch, fetch_step) = self.fetch.of(self.number + tile, terms[0].w);
                 let mut sum = [[[T::splat(s, T::default()); NR]; MRV]; CHAINS];
                 for term in terms {
                     let mut w = term.w;
                     let mut b = [term.b; NR];
                     unroll::<NR>(
                         #[inline(always)]
-                        |j| b[j] = term.b.wrapping_add((col + j) * term.b_col),
+                        |j| b[j] = opaque(term.b.wrapping_add((col + j) * term.b_col)),
                     );
                     let mut offset = 0;
                     let mut left = term.k;
@@ -128,6 +142,8 @@ impl<T: Element, E: Epilogue<T>, const MRV: usize, const NR: usize, const CHAINS
                                     }
                                 },
                             );
+                            prefetch(fetch);
+                            fetch = fetch.wrapping_byte_add(fetch_step);
                             w = w.add(term.w_step);
                             offset += term.b_step;
                         }};
@@ -166,18 +182,18 @@ impl<T: Element, E: Epilogue<T>, const MRV: usize, const NR: usize, const CHAINS
                 unroll::<NR>(
                     #[inline(always)]
                     |j| {
+                        let mut v = [T::splat(s, T::default()); MRV];
                         unroll::<MRV>(
                             #[inline(always)]
                             |i| {
-                                let v = if const { T::PARTS == 2 } {
+                                v[i] = if const { T::PARTS == 2 } {
                                     T::join(s, sum[0][i][j], sum[1 % CHAINS][i][j])
                                 } else {
                                     sum[0][i][j]
                                 };
-                                let inside = if i == MRV - 1 { last } else { full };
-                                epilogue.finish(s, v, self.row + i * lanes, col + j, inside);
                             },
                         );
+                        epilogue.finish(s, v, self.row, col + j, last);
                     },
                 );
             }

@@ -92,9 +92,9 @@ impl<T: Scalar> WithSimd for Tanh<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
         for a in self.0.chunks_mut(T::lanes::<S>()) {
-            let lanes = Lanes::<S, T>::first(s, a.len());
+            let lanes = Lanes::<S, T, 1>::first(s, a.len());
             // SAFETY: the lanes of one chunk.
-            unsafe { lanes.store(a.as_mut_ptr(), T::tanh(s, lanes.load(a.as_ptr()))) };
+            unsafe { lanes.store(a.as_mut_ptr(), [T::tanh(s, lanes.load(a.as_ptr())[0])]) };
         }
     }
 }
@@ -113,7 +113,7 @@ impl<T: Scalar> WithSimd for ActivationGradient<'_, T> {
     fn with_simd<S: Simd>(self, s: S) {
         let lanes = T::lanes::<S>();
         for (g, h) in self.1.chunks_mut(lanes).zip(self.2.chunks(lanes)) {
-            let lanes = Lanes::<S, T>::first(s, g.len());
+            let lanes = Lanes::<S, T, 1>::first(s, g.len());
             // SAFETY: the lanes of one chunk of both.
             unsafe {
                 lanes.store(g.as_mut_ptr(), self.0.fused_gradient(s, lanes.load(g.as_ptr()), lanes.load(h.as_ptr())));

@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::kernel::activation::Activation;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, StepBack, Store};
+use crate::kernel::fetch::Fetch;
 use crate::kernel::gemm::{Operand, Weights, gemm};
 use crate::kernel::pack::{Packed, pack};
 use crate::kernel::vector::activation_gradient;
@@ -196,7 +197,7 @@ impl<T: Scalar> Run<'_, T> {
                     self.finish_activation(slice, t - 1, ring.delta.ptr_mut().wrapping_add(base * ld), sums);
                 }
             }
-            self.sum(base, &mut ring, sums);
+            self.sum(base, &mut ring, sums, self.ahead(slice, low, block));
             if low > 0 {
                 let carried = steps.rows_of(low - 1, slice).1;
                 ring.delta.copy_within(base * ld..(base + carried) * ld, 0);
@@ -270,7 +271,7 @@ impl<T: Scalar> Run<'_, T> {
             }
             match (self.grad_x, &self.input_adjoint) {
                 (Some(grad_x), Some(input_adjoint)) => {
-                    let store = Store { out: Columns::new(grad_x.get().add(row * d), d), add: Columns::none() };
+                    let store = Store::new(Columns::new(grad_x.get().add(row * d), d));
                     gemm(self.isa, d, count, input_adjoint.weights(), Operand::columns(delta, ld), &store);
                 }
                 (Some(grad_x), None) => {
@@ -283,7 +284,7 @@ impl<T: Scalar> Run<'_, T> {
             let operand = Operand::columns(delta, ld);
             let (weights, operand, next) = match &self.back {
                 Transition::LowRank { project, expand } => {
-                    let store = Store { out: Columns::new(q, ld_z), add: Columns::none() };
+                    let store = Store { fetch: self.rows(self.h, slice, t, 1), ..Store::new(Columns::new(q, ld_z)) };
                     gemm(self.isa, width, count, project.weights(), operand, &store);
                     (expand.weights(), Operand::columns(q.cast_const(), ld_z), Columns::new(delta, ld))
                 }
@@ -300,12 +301,11 @@ impl<T: Scalar> Run<'_, T> {
                 }
                 if let Some(grad_h0) = self.grad_h0 {
                     let out = Columns::new(grad_h0.get().add(slice.0 * n), n);
-                    gemm(self.isa, n, count, weights, operand, &Store { out, add: next });
+                    gemm(self.isa, n, count, weights, operand, &Store::plus(out, next));
                 }
                 return count;
             }
             let (before, _) = steps.rows_of(t - 1, slice);
-            let ahead = if t > 1 { -(((before - steps.rows_of(t - 2, slice).0) * n) as isize) } else { 0 };
             let epilogue = StepBack {
                 out: Columns::new(next_delta, ld),
                 next,
@@ -313,7 +313,7 @@ impl<T: Scalar> Run<'_, T> {
                 h: Columns::new(self.h.as_ptr().add(before * n), n),
                 h_copy,
                 activation: *activation,
-                ahead,
+                fetch: if next.ptr.is_null() { self.rows(self.h, slice, t - 1, 1) } else { Fetch::none() },
             };
             gemm(self.isa, n, count, weights, operand, &epilogue);
         }
@@ -321,23 +321,44 @@ impl<T: Scalar> Run<'_, T> {
         count
     }
 
+    /// The rows of `from (rows, n)` that `count` steps read, `t - 1` and those before it.
+    fn rows(&self, from: &[T], slice: (usize, usize), t: usize, count: usize) -> Fetch<T> {
+        let count = count.min(t);
+        if count == 0 {
+            return Fetch::none();
+        }
+        let (n, steps) = (self.sequence.u.n(), &self.sequence.steps);
+        let (row, rows) = steps.rows_of(t - 1, slice);
+        let stride = if count > 1 { (steps.rows_of(t - 2, slice).0 as isize - row as isize) * n as isize } else { 0 };
+        Fetch::new(from[row * n..].as_ptr(), stride, count, rows * n)
+    }
+
+    /// The loss's gradients that the next `block` steps read, in two halves.
+    fn ahead(&self, slice: (usize, usize), t: usize, block: usize) -> [Fetch<T>; 2] {
+        let first = block.div_ceil(2).min(t);
+        self.grad_h.map_or([Fetch::none(); 2], |g| {
+            [self.rows(g, slice, t, first), self.rows(g, slice, t - first, block - first)]
+        })
+    }
+
     /// Adds `rows` rows of the ring to the sums.
-    fn sum(&self, rows: usize, ring: &mut Ring<T>, sums: &mut Sums<T>) {
+    fn sum(&self, rows: usize, ring: &mut Ring<T>, sums: &mut Sums<T>, ahead: [Fetch<T>; 2]) {
         let (n, d, width) = (self.sequence.u.n(), self.sequence.d, self.rank);
         let (ld, ld_z) = (padded::<T>(n), padded::<T>(width));
         let delta = Weights::strided(ring.delta.ptr(), ld, rows);
         let h = Weights::strided(ring.h.ptr(), ld, rows);
         let one = T::ONE;
-        let add = |sum: &mut Buffer<T>| {
+        let add = |sum: &mut Buffer<T>, fetch: Fetch<T>| {
             let out = Columns::new(sum.ptr_mut(), ld);
-            Store { out, add: out }
+            Store { fetch, ..Store::plus(out, out) }
         };
+        let nothing = Fetch::none();
         // SAFETY: `rows` rows of padded buffers; the sums have as many columns as their operands.
         unsafe {
             if !sums.c2.is_empty()
                 && let Some(project) = &self.project
             {
-                let store = Store { out: Columns::new(ring.z.ptr(), ld_z), add: Columns::none() };
+                let store = Store::new(Columns::new(ring.z.ptr(), ld_z));
                 gemm(self.isa, width, rows, project.weights(), Operand::columns(ring.h.ptr(), ld), &store);
             }
             if T::COMPLEX {
@@ -347,17 +368,17 @@ impl<T: Scalar> Run<'_, T> {
                 conjugated.into_iter().chain([&mut ring.z]).flat_map(|x| x.iter_mut()).for_each(|x| *x = x.conj());
             }
             if !sums.c2.is_empty() {
-                gemm(self.isa, n, width, delta, Operand::rows(ring.z.ptr(), ld_z), &add(&mut sums.c1));
-                gemm(self.isa, n, width, h, Operand::rows(ring.q.ptr(), ld_z), &add(&mut sums.c2));
+                gemm(self.isa, n, width, delta, Operand::rows(ring.z.ptr(), ld_z), &add(&mut sums.c1, ahead[0]));
+                gemm(self.isa, n, width, h, Operand::rows(ring.q.ptr(), ld_z), &add(&mut sums.c2, ahead[1]));
             } else if !sums.c1.is_empty() {
-                gemm(self.isa, n, n, delta, Operand::rows(ring.h.ptr(), ld), &add(&mut sums.c1));
+                gemm(self.isa, n, n, delta, Operand::rows(ring.h.ptr(), ld), &add(&mut sums.c1, nothing));
             }
             if !sums.input.is_empty() {
-                gemm(self.isa, n, d, delta, Operand::rows(ring.x.ptr(), d), &add(&mut sums.input));
+                gemm(self.isa, n, d, delta, Operand::rows(ring.x.ptr(), d), &add(&mut sums.input, nothing));
             }
             if !sums.bias.is_empty() {
                 let ones = Operand { ptr: &raw const one, col: 0, step: 0 };
-                gemm(self.isa, n, 1, delta, ones, &add(&mut sums.bias));
+                gemm(self.isa, n, 1, delta, ones, &add(&mut sums.bias, nothing));
             }
         }
     }

@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::kernel::activation::Activation;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, Step, Store};
+use crate::kernel::fetch::Fetch;
 use crate::kernel::gemm::{Operand, Weights, gemm, gemm2};
 use crate::kernel::pack::{Packed, pack};
 use crate::memory::{Buffer, Shared, advise_huge_pages, padded};
@@ -92,7 +93,7 @@ impl<T: Scalar> Run<'_, T> {
                 input: if self.input.is_none() { Columns::new(input.ptr, d) } else { Columns::none() },
                 bias,
                 activation: *activation,
-                ahead: ((next - row) * n) as isize,
+                fetch: Fetch::new(self.h.get().wrapping_add(next * n), 0, 1, count * n),
             };
             let state = Operand::columns(previous, previous_ld);
             // SAFETY: rows row..row + count of x, h and the tape belong to this slice and step; `previous` points to as
@@ -104,14 +105,7 @@ impl<T: Scalar> Run<'_, T> {
                             Some(tape) => Columns::new(tape.get().add(row * self.width), self.width),
                             None => Columns::new(scratch.ptr_mut(), scratch_ld),
                         };
-                        gemm(
-                            self.isa,
-                            self.rank,
-                            count,
-                            project.weights(),
-                            state,
-                            &Store { out: z, add: Columns::none() },
-                        );
+                        gemm(self.isa, self.rank, count, project.weights(), state, &Store::new(z));
                         let step = Step { previous: Columns::new(previous, previous_ld), ..step };
                         let operands = [Operand::columns(z.ptr, z.ld), input];
                         gemm2(self.isa, n, count, [expand.weights(), input_weights], operands, &step);

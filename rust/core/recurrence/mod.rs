@@ -78,7 +78,7 @@ impl<T: Scalar> Sequence<'_, T> {
 
     /// Parts of the batch, each a task.
     fn slices(&self) -> Vec<usize> {
-        slices(self.steps.batch(), 8, 16)
+        slices(self.steps.batch(), 12, 16)
     }
 
     /// Flops of one pass over all states.
