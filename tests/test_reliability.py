@@ -16,6 +16,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs fork, POS
 SETUP = """
 import os, signal, sys, threading, time
 import numpy as np, householder as hh
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts its background jobs with it ignored
 rng = np.random.default_rng(0)
 u, x = rng.standard_normal((128, 16)).astype(np.float32), rng.standard_normal((50, 64, 128)).astype(np.float32)
 def sequence():

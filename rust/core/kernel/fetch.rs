@@ -31,7 +31,7 @@ impl<T> Fetch<T> {
     /// Shared out between `tiles` tiles that sum over `k`.
     #[inline(always)]
     pub fn share(self, tiles: usize, k: usize) -> Share<T> {
-        let parts = if self.chunks == 0 { 1 } else { (tiles / self.chunks).max(1) };
+        let parts = tiles.checked_div(self.chunks).unwrap_or(1).max(1);
         let len = self.len.div_ceil(parts);
         Share { fetch: self, parts, len, step: (len * size_of::<T>()).div_ceil(k.max(1)) }
     }

@@ -61,6 +61,7 @@ pub fn unroll<const N: usize>(mut f: impl FnMut(usize)) {
 /// `p`, of which the compiler forgets where it came from: each column keeps a pointer of its own instead of being found
 /// again from its neighbour's at every step of the sum.
 #[inline(always)]
+#[allow(clippy::pointers_in_nomem_asm_block)] // there is no instruction that could follow the pointer
 fn opaque<T>(mut p: *const T) -> *const T {
     // SAFETY: no instruction at all.
     unsafe { std::arch::asm!("/* {0} */", inout(reg) p, options(pure, nomem, nostack, preserves_flags)) };
