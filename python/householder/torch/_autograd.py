@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 _transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
 
 
-# Compiled transforms of ``torch.func`` lose the backward of an ``autograd.Function`` before this version.
-_COMPILES_TRANSFORMS = torch.__version__ >= "2.10"
+# Before this version compiled transforms of ``torch.func`` lose the backward of an ``autograd.Function``, and ``vmap``
+# has no place for gradients that are missing.
+RECENT = torch.__version__ >= "2.10"
 
 
 def needs_expression() -> bool:
@@ -33,7 +34,7 @@ def needs_expression() -> bool:
     """
     if getattr(forward_ad, "_current_level", -1) >= 0:
         return True
-    return not _COMPILES_TRANSFORMS and torch.compiler.is_compiling() and _transforms_active()
+    return not RECENT and torch.compiler.is_compiling() and _transforms_active()
 
 
 def needs_general_function() -> bool:

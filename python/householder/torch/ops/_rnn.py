@@ -17,7 +17,7 @@ from torch.autograd import Function
 
 from householder import _core
 from householder.torch import expressions
-from householder.torch._autograd import needs_expression, needs_general_function, present, pull_back, spread
+from householder.torch._autograd import RECENT, needs_expression, needs_general_function, present, pull_back, spread
 from householder.torch.ops._cuda_tape import tape_layout
 from householder.torch.ops._library import CORE_NAME, follow_torch_threads, leading, operator, pointer, straight_to_cpu
 from householder.torch.ops._memory import empty
@@ -91,7 +91,6 @@ def _without_graph(*arguments: Any) -> tuple[Tensor, Tensor]:
 
 
 def _save(ctx: Any, arguments: Any, h: Tensor, tape: Tensor | None) -> None:
-    ctx.set_materialize_grads(False)
     ctx.save_for_backward(*Inputs(*arguments[:-4]), h, tape)
     ctx.options = arguments[-4:]
 
@@ -122,6 +121,7 @@ class Rnn(Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.set_materialize_grads(not RECENT)
         _save(ctx, inputs, output[0], None)
 
     @staticmethod
@@ -143,6 +143,7 @@ class EagerRnn(Function):
     def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
         forward: Any = _forward_cpu if straight_to_cpu(*arguments[:-4]) else forward_op
         h, last, tape = forward(*arguments, True)
+        ctx.set_materialize_grads(False)
         _save(ctx, arguments, h, tape)
         return h, last
 
