@@ -201,6 +201,37 @@ fn methods_agree_on_gradients_in_every_precision() {
     methods_agree_on_gradients::<c64>();
 }
 
+fn a_gradient_of_w_is_that_of_its_columns<T: Scalar>() {
+    for (seed, (n, m, _)) in SHAPES.into_iter().filter(|shape| shape.0 <= sequential::SMALL).enumerate() {
+        let problem = Problem::<T>::new(n, m, n, seed as u64).unwrap();
+        let mut unit_vectors = vec![T::ZERO; n * n];
+        let mut transposed = unit_vectors.clone();
+        for i in 0..n {
+            unit_vectors[i * n + i] = T::ONE;
+            (0..n).for_each(|j| transposed[i * n + j] = problem.g[j * n + i]);
+        }
+        with_each_instruction_set(|context| {
+            let (u, d) = (problem.reflections(), problem.diagonal());
+            let mut want = vec![T::ONE; n * m];
+            let gradients = Gradients { u: Some(&mut want), h: None, phases: None };
+            apply::backward(context, u, &d, &unit_vectors, &transposed, gradients, false, Some(Method::Wy)).unwrap();
+            let want: Vec<c64> = want.into_iter().map(to_c64).collect();
+            let mut room = sequential::FormationBackward::new(n, u.count()).unwrap();
+            let mut grad_u = vec![T::ONE; n * m];
+            room.run(context.isa, u, &d, &vec![T::from_real(T::Real::of(f64::NAN)); n * n], &mut grad_u);
+            room.run(context.isa, u, &d, &problem.g, &mut grad_u);
+            let error = error(&grad_u, &want);
+            assert!(error < 4.0 * tolerance::<T>(m), "{:?} {n} {m}: {error:e}", context.isa);
+        });
+    }
+}
+
+#[test]
+fn a_gradient_of_w_is_that_of_its_columns_after_nan() {
+    a_gradient_of_w_is_that_of_its_columns::<f32>();
+    a_gradient_of_w_is_that_of_its_columns::<f64>();
+}
+
 fn factor_inverts_matrix<T: Scalar>(n: usize, seed: u64) {
     let m = if T::COMPLEX { n - 1 } else { n };
     if m == 0 {

@@ -3,7 +3,7 @@
 import numpy as np
 
 import householder as hh
-from conftest import assert_close
+from conftest import assert_close, randn
 from householder import reference
 
 
@@ -18,3 +18,15 @@ def test_a_thousand_small_matrices_are_each_right():
         grad_u, grad_h, _ = reference.backward(u[i], h[i], g[i])
         assert_close(grads.u[i], grad_u)
         assert_close(grads.h[i], grad_h)
+
+
+def test_a_matrix_of_nan_spoils_no_other(dtype):
+    """Problems of a thread share their workspace."""
+    rng = np.random.default_rng(0)
+    u, h, g = (randn(rng, shape, dtype) for shape in ((64, 13, 5), (64, 13), (64, 13)))
+    spoilt, bad = u.copy(), np.arange(64) % 3 == 1
+    spoilt[bad, -1] = np.nan
+    for of in (hh.matrix, lambda u: hh.forward(u, h), lambda u: hh.backward(u, h, g).h):
+        assert np.array_equal(of(spoilt)[~bad], of(u)[~bad])
+        assert np.isnan(of(spoilt)[bad]).any()
+    assert np.array_equal(hh.backward(spoilt, h, g).u[~bad], hh.backward(u, h, g).u[~bad])

@@ -65,6 +65,52 @@ def test_a_product_of_m_reflections_needs_m(backend, dtype, m):
     assert_factors(backend, hh.matrix(problem(9, m, 1, dtype).u), m)
 
 
+def short_diagonals(rng, n, m):
+    """Columns of W almost like unit vectors."""
+    u = rng.standard_normal((n, m))
+    u[np.arange(m), np.arange(m)] *= 10.0 ** rng.uniform(-16, 0, m)
+    return u
+
+
+def small_entries(rng, n, m):
+    return rng.standard_normal((n, m)) * 10.0 ** rng.uniform(-12, 0, (n, m))
+
+
+def nearly_dependent(rng, n, m):
+    below = np.arange(n)[:, None] >= m
+    return below * rng.standard_normal((n, 1)) + 10.0 ** rng.uniform(-12, -2) * rng.standard_normal((n, m))
+
+
+def next_to_the_identity(rng, n, m):
+    """Pairs of reflections that almost undo each other."""
+    u = rng.standard_normal((n, m))
+    for j in range(1, m, 2):
+        u[: j + 1, j - 1] = 0
+        u[:, j] = u[:, j - 1] + 1e-9 * rng.standard_normal(n)
+    return u
+
+
+def sparse(rng, n, m):
+    u = rng.standard_normal((n, m)) * (rng.random((n, m)) < 0.3)
+    u[-1] += ~u.any(axis=0)
+    return u
+
+
+@pytest.mark.parametrize("dtype", REAL_DTYPES)
+@pytest.mark.parametrize("make", [short_diagonals, small_entries, nearly_dependent, next_to_the_identity, sparse])
+def test_every_real_product_of_m_reflections_is_found_again_with_m(dtype, make):
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        n = rng.integers(2, 60)
+        m = rng.integers(1, n)
+        u = np.tril(make(rng, n, m)).astype(dtype)
+        u[-1] += ~u.any(axis=0)
+        w = hh.matrix(u)
+        again = hh.factor(w, m)
+        assert np.array_equal(again, np.tril(again))
+        assert_close(hh.matrix(again), w)
+
+
 def test_too_few_reflections_are_refused_with_what_they_leave(backend, dtype):
     with pytest.raises(ValueError, match=r"more than m = 2 reflections.*[0-9]\.[0-9]"):
         backend(hh.factor, orthogonal(9, dtype), 2)

@@ -32,6 +32,16 @@ def test_matrix_is_the_product_of_reflections(dtype, n, m):
     torch.testing.assert_close(ht.matrix(u), explicit_matrix(u))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("n", "m"), [*SHAPES, (32, 8), (70, 9)])
+def test_gradients_of_many_matrices(dtype, n, m):
+    n, m = size(dtype, n, m)
+    u = torch.randn(3, n, m, dtype=dtype, requires_grad=True)
+    grad = torch.randn(3, n, n, dtype=dtype)
+    expected = torch.autograd.grad(torch.stack([explicit_matrix(each) for each in u]), u, grad)
+    torch.testing.assert_close(torch.autograd.grad(ht.matrix(u), u, grad), expected)
+
+
 def test_phases_multiply_from_the_right():
     u, h = problem(5, 3, 4, dtype=torch.complex128)
     phases = torch.randn(5, dtype=torch.float64)

@@ -297,20 +297,19 @@ def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
     Returns
     -------
     u : array, shape (n, m)
-        Unit columns. A real product of m reflections, of any vectors, is found again with m in exact arithmetic. There
-        is no pivoting: where a pivot nearly vanishes, rounding can make m reflections too few, which raises. All of
-        them always suffice.
+        Unit columns. A real product of m reflections, along any vectors, is found again with m.
     phases : array, shape (n,)
-        Only for complex q; chosen column by column, so that fewer than ``n - 1`` reflections may not suffice although
-        other phases would.
+        Only for complex q; chosen column by column, for which ``n - 1`` reflections always suffice. With fewer, a
+        product is found again in exact arithmetic if ``abs(u[j, j]) ** 2 < 1 / 2`` in its unit columns, but rounding is
+        multiplied by each ``1 / abs(u[j, j])``; where that is too much, or other phases are needed, it is refused.
 
     Raises
     ------
     TypeError
         As in :func:`forward`.
     ValueError
-        q is not orthogonal (the message has ``max |q* q - I|``), or needs more than m reflections (the message has
-        what m reflections leave).
+        q is not orthogonal (the message has ``max |q* q - I|``), or is no product of m reflections (the message has
+        what m of them leave): ``q - I`` has a rank above m, or the determinant is not ``(-1) ** m``.
 
     Examples
     --------

@@ -93,8 +93,7 @@ impl<'a, T: Scalar> Reflections<'a, T> {
                 }
             }
             for scale in &mut scale {
-                let ordinary = *scale > 0.0 && scale.is_finite();
-                *scale = if ordinary { power_of_two_below_inverse(*scale) } else { 1.0 };
+                *scale = scale_of(*scale);
             }
         }
         let mut inverse = filled(k, 0.0)?;
@@ -109,12 +108,7 @@ impl<'a, T: Scalar> Reflections<'a, T> {
             },
         );
         for (square, scale) in inverse.iter_mut().zip(&mut scale) {
-            let scaled_norm = square.sqrt();
-            // An infinite column has no direction: NaN, as its entries divided by its norm would be.
-            *square = if scaled_norm.is_finite() { 1.0 / scaled_norm } else { f64::NAN };
-            if scaled_norm < T::Real::MIN_POSITIVE.to_f64() * *scale {
-                (*scale, *square) = (0.0, 0.0);
-            }
+            (*scale, *square) = factors_of::<T>(*scale, *square);
         }
         Ok(Normalizers { scale, inverse })
     }
@@ -127,6 +121,21 @@ pub struct Normalizers {
     pub scale: Vec<f64>,
     /// Inverse norms of the scaled columns.
     pub inverse: Vec<f64>,
+}
+
+/// A power of two that brings a column with this largest entry near one.
+pub(crate) fn scale_of(largest: f64) -> f64 {
+    if largest > 0.0 && largest.is_finite() { power_of_two_below_inverse(largest) } else { 1.0 }
+}
+
+/// The factors of a column in [`Normalizers`], from the sum of squares of its entries times `scale`.
+pub(crate) fn factors_of<T: Scalar>(scale: f64, square: f64) -> (f64, f64) {
+    let norm = square.sqrt();
+    if norm < T::Real::MIN_POSITIVE.to_f64() * scale {
+        return (0.0, 0.0);
+    }
+    // An infinite column has no direction: NaN, as its entries divided by its norm would be.
+    (scale, if norm.is_finite() { 1.0 / norm } else { f64::NAN })
 }
 
 /// The power of two in `(1 / (2 x), 1 / x]`, kept normal.

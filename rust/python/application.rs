@@ -4,21 +4,27 @@ use householder::apply::{self, Diagonal, Gradients};
 use householder::blocks::Blocks;
 use householder::dense::transpose;
 use householder::error::Error;
-use householder::memory::{Shared, filled, padded};
+use householder::memory::{Buffer, Shared, filled, padded};
 use householder::plan::{self, Method};
 use householder::reflections::Reflections;
 use householder::scalar::{Real, Scalar};
 use householder::wy::CompactWy;
-use householder::{factor as factorisation, sequential};
+use householder::{factor as factorisation, gradient, sequential};
 use pyo3::prelude::*;
 
 use crate::by_dtype;
 use crate::kept::{Keep, Kept};
 use crate::operand::{Number, Operand, optional, optional_mut, run, size, to_python};
 
-/// Flops of one application, roughly: decides how work is spread, nothing else.
-fn flops(n: usize, m: usize, rows: usize) -> usize {
-    (8 * n * m).saturating_mul(rows)
+/// Flops of `count` applications to `rows` vectors, roughly, with what it takes to normalise the columns: decides how work
+/// is spread, nothing else.
+fn flops(count: usize, n: usize, m: usize, rows: usize) -> usize {
+    (n * m).saturating_mul(8 * rows + 32).saturating_mul(count)
+}
+
+/// Whether reflections are applied one after the other; problems without vectors are not worth a special way.
+fn one_by_one(method: Option<Method>, n: usize, k: usize, rows: usize) -> bool {
+    rows > 0 && method.unwrap_or_else(|| plan::for_application(n, k, rows)) == Method::Reflections
 }
 
 #[pyfunction]
@@ -60,11 +66,24 @@ pub fn forward(
                 apply::forward_in_blocks(context, &blocks, &Diagonal::new(u, phases)?, h, out, adjoint)?;
                 return Ok(Some(T::wrap(blocks)));
             }
-            context.for_each(count, flops(n, m, rows * count), &|i, context| {
+            // SAFETY: problems write disjoint parts of the output.
+            let part = |i: usize| unsafe {
+                let out = std::slice::from_raw_parts_mut(shared.get().add(i * rows * n), rows * n);
+                (&h[i * rows * n..(i + 1) * rows * n], out)
+            };
+            let (isa, flops) = (context.isa, flops(count, n, m, rows));
+            if one_by_one(method, n, k, rows) {
+                sequential::for_each(context, count, flops, &|| sequential::Forward::new(n, k), &|i, room| {
+                    let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
+                    let (h, out) = part(i);
+                    room.run(isa, u, &Diagonal::new(u, phases)?, h, out, adjoint);
+                    Ok(())
+                })?;
+                return Ok(None);
+            }
+            context.for_each(count, flops, &|i, context| {
                 let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
-                // SAFETY: problems write disjoint parts of the output.
-                let out = unsafe { std::slice::from_raw_parts_mut(shared.get().add(i * rows * n), rows * n) };
-                let h = &h[i * rows * n..(i + 1) * rows * n];
+                let (h, out) = part(i);
                 apply::forward(context, u, &Diagonal::new(u, phases)?, h, out, adjoint, method)
             })?;
             Ok(None)
@@ -118,19 +137,29 @@ pub fn backward(
         let phases_shared = grad_phases.is_some().then_some(Shared(each_phases.as_mut_ptr()));
         let kept = kept.and_then(T::unwrap).filter(|blocks| count == 1 && (blocks.n, blocks.k) == (n, m.min(n - 1)));
         run(py, |context| {
-            context.for_each(count, 3 * flops(n, m, rows * count), &|i, context| {
-                let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
+            let (isa, k, flops) = (context.isa, m.min(n - 1), 3 * flops(count, n, m, rows));
+            // SAFETY: problems write disjoint parts of the outputs.
+            let part = |i: usize| unsafe {
                 let vectors = i * rows * n..(i + 1) * rows * n;
-                // SAFETY: problems write disjoint parts of the outputs.
-                let gradients = unsafe {
-                    Gradients {
-                        u: grad_u.map(|x| std::slice::from_raw_parts_mut(x.get().add(i * n * m), n * m)),
-                        h: grad_h.map(|x| std::slice::from_raw_parts_mut(x.get().add(i * rows * n), rows * n)),
-                        phases: phases_shared.map(|x| std::slice::from_raw_parts_mut(x.get().add(i * n), n)),
-                    }
+                let gradients = Gradients {
+                    u: grad_u.map(|x| std::slice::from_raw_parts_mut(x.get().add(i * n * m), n * m)),
+                    h: grad_h.map(|x| std::slice::from_raw_parts_mut(x.get().add(i * rows * n), rows * n)),
+                    phases: phases_shared.map(|x| std::slice::from_raw_parts_mut(x.get().add(i * n), n)),
                 };
+                (&h[vectors.clone()], &grad_c[vectors], gradients)
+            };
+            if kept.is_none() && one_by_one(method, n, k, rows) {
+                return sequential::for_each(context, count, flops, &|| sequential::Backward::new(n, k), &|i, room| {
+                    let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
+                    let (h, grad_c, gradients) = part(i);
+                    let source = sequential::Source::Vectors(h);
+                    room.run(isa, u, &Diagonal::new(u, phases)?, source, grad_c, gradients, adjoint)
+                });
+            }
+            context.for_each(count, flops, &|i, context| {
+                let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
+                let (h, grad_c, gradients) = part(i);
                 let diagonal = Diagonal::new(u, phases)?;
-                let (h, grad_c) = (&h[vectors.clone()], &grad_c[vectors]);
                 if let Some(blocks) = kept {
                     return apply::backward_in_blocks(context, blocks, u, &diagonal, h, grad_c, gradients, adjoint);
                 }
@@ -280,15 +309,73 @@ pub fn matrix(
         let phases = optional::<T::Real>(phases, "phases", n)?;
         let shared = Shared(out.as_mut_ptr());
         run(py, |context| {
-            context.for_each(count, flops(n, m, n * count), &|i, context| {
+            // SAFETY: problems write disjoint parts of the output.
+            let part = |i: usize| unsafe { std::slice::from_raw_parts_mut(shared.get().add(i * n * n), n * n) };
+            let (isa, flops) = (context.isa, flops(count, n, m, n));
+            if n <= sequential::SMALL {
+                let room = || sequential::Formation::new(n, m.min(n - 1));
+                return sequential::for_each(context, count, flops, &room, &|i, room| {
+                    let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
+                    room.run(isa, u, &Diagonal::new(u, phases)?, part(i));
+                    Ok(())
+                });
+            }
+            context.for_each(count, flops, &|i, context| {
                 let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
-                // SAFETY: problems write disjoint parts of the output.
-                let out = unsafe { std::slice::from_raw_parts_mut(shared.get().add(i * n * n), n * n) };
-                apply::matrix(context, u, &Diagonal::new(u, phases)?, out)
+                apply::matrix(context, u, &Diagonal::new(u, phases)?, part(i))
             })
         })
     }
     by_dtype!(dtype, go(py, [count, n, m], [&u, &out], phases.as_ref()))
+}
+
+#[pyfunction]
+pub fn matrix_backward(
+    py: Python<'_>,
+    dtype: &str,
+    count: usize,
+    n: usize,
+    m: usize,
+    u: Operand<'_>,
+    grad_w: Operand<'_>,
+    grad_u: Operand<'_>,
+) -> PyResult<()> {
+    fn go<T: Number>(
+        py: Python<'_>,
+        [count, n, m]: [usize; 3],
+        [u, grad_w, grad_u]: [&Operand<'_>; 3],
+    ) -> PyResult<()> {
+        let u = u.slice::<T>("u", size(&[count, n, m])?)?;
+        let grad_w = grad_w.slice::<T>("grad_w", size(&[count, n, n])?)?;
+        let grad_u = grad_u.slice_mut::<T>("grad_u", u.len())?;
+        let shared = Shared(grad_u.as_mut_ptr());
+        run(py, |context| {
+            // SAFETY: problems write disjoint parts of the output.
+            let part = |i: usize| unsafe {
+                let grad_u = std::slice::from_raw_parts_mut(shared.get().add(i * n * m), n * m);
+                (&grad_w[i * n * n..(i + 1) * n * n], grad_u)
+            };
+            let (isa, flops) = (context.isa, 3 * flops(count, n, m, n));
+            if n <= sequential::SMALL && !T::COMPLEX {
+                let room = || sequential::FormationBackward::new(n, m.min(n - 1));
+                return sequential::for_each(context, count, flops, &room, &|i, room| {
+                    let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
+                    let (grad_w, grad_u) = part(i);
+                    room.run(isa, u, &Diagonal::new(u, None)?, grad_w, grad_u);
+                    Ok(())
+                });
+            }
+            context.for_each(count, flops, &|i, context| {
+                let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
+                let (grad_w, grad_u) = part(i);
+                let blocks = Blocks::new(context, u, plan::block_width(u.count(), n))?;
+                let mut outer = Buffer::zeroed(n * padded::<T>(n))?;
+                transpose(n, n, grad_w, n, &mut outer, padded::<T>(n));
+                gradient::from_outer(context, &blocks, u, &Diagonal::new(u, None)?, outer, Some(grad_u), None)
+            })
+        })
+    }
+    by_dtype!(dtype, go(py, [count, n, m], [&u, &grad_w, &grad_u]))
 }
 
 #[pyfunction]

@@ -13,7 +13,9 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 mod _core {
     #[pymodule_export]
-    use super::application::{backward, backward_in_place, backward_tape, factor, forward, forward_tape, matrix, wy};
+    use super::application::{
+        backward, backward_in_place, backward_tape, factor, forward, forward_tape, matrix, matrix_backward, wy,
+    };
     #[pymodule_export]
     use super::cuda::cuda_sources;
     #[pymodule_export]

@@ -52,7 +52,10 @@ pub fn backward<T: Scalar>(
     }
     let (n, k, rows) = (u.n(), u.count(), h.len() / u.n());
     match method.unwrap_or_else(|| plan::for_application(n, k, rows)) {
-        Method::Reflections => sequential::backward(context.isa, u, diagonal, h, g, gradients, adjoint),
+        Method::Reflections => {
+            let source = sequential::Source::Vectors(h);
+            sequential::Backward::new(n, k)?.run(context.isa, u, diagonal, source, g, gradients, adjoint)
+        }
         Method::Wy => {
             let blocks = Blocks::new(context, u, plan::block_width(k, rows))?;
             backward_in_blocks(context, &blocks, u, diagonal, h, g, gradients, adjoint)

@@ -26,7 +26,10 @@ pub fn forward<T: Scalar>(
     }
     let (n, k, rows) = (u.n(), u.count(), h.len() / u.n());
     match method.unwrap_or_else(|| plan::for_application(n, k, rows)) {
-        Method::Reflections => sequential::forward(context.isa, u, diagonal, h, out, adjoint),
+        Method::Reflections => {
+            sequential::Forward::new(n, k)?.run(context.isa, u, diagonal, h, out, adjoint);
+            Ok(())
+        }
         Method::Wy => {
             let blocks = Blocks::new(context, u, plan::block_width(k, rows))?;
             forward_in_blocks(context, &blocks, diagonal, h, out, adjoint)
@@ -77,9 +80,6 @@ pub fn forward_in_blocks<T: Scalar>(
     })
 }
 
-/// Up to this size one reflection after the other forms `W` in less time than compact WY needs for its factors.
-const SMALL: usize = 64;
-
 /// Writes `W`, row-major.
 pub fn matrix<T: Scalar>(
     context: &mut Context<'_>,
@@ -88,8 +88,9 @@ pub fn matrix<T: Scalar>(
     out: &mut [T],
 ) -> Result<()> {
     let n = u.n();
-    if n <= SMALL {
-        return sequential::matrix(context.isa, u, diagonal, out);
+    if n <= sequential::SMALL {
+        sequential::Formation::new(n, u.count())?.run(context.isa, u, diagonal, out);
+        return Ok(());
     }
     let blocks = Blocks::new(context, u, plan::block_width(u.count(), n))?;
     transpose(n, n, &Dense::new(context, &blocks, diagonal)?.w, padded::<T>(n), out, n);

@@ -12,7 +12,8 @@ from householder import _core
 from householder.torch import expressions
 from householder.torch._autograd import needs_expression, needs_general_function
 from householder.torch.ops._apply import gradients
-from householder.torch.ops._library import CORE_NAME, follow_torch_threads, operator
+from householder.torch.ops._library import CORE_NAME, follow_torch_threads, operator, straight_to_cpu
+from householder.torch.ops._memory import empty, empty_like
 
 
 def matrix(u: Tensor) -> Tensor:
@@ -60,14 +61,25 @@ class EagerMatrix(Function):
         result: Tensor = matrix_op(u)
         return result
 
-    backward = Matrix.backward
+    @staticmethod
+    def backward(ctx: Any, grad_w: Tensor) -> Tensor:
+        (u,) = ctx.saved_tensors
+        if torch.is_grad_enabled() or not straight_to_cpu(u, grad_w):
+            return Matrix.backward(ctx, grad_w)
+        follow_torch_threads()
+        u, grad_w = u.contiguous(), grad_w.contiguous()
+        n, m = u.shape[-2:]
+        grad_u = empty_like(u)
+        operands = u.data_ptr(), grad_w.data_ptr(), grad_u.data_ptr()
+        _core.matrix_backward(CORE_NAME[u.dtype], u.shape[:-2].numel(), n, m, *operands)
+        return grad_u
 
 
 def _matrix_cpu(u: Tensor) -> Tensor:
     follow_torch_threads()
     u = u.contiguous()
     n, m = u.shape[-2:]
-    out = _matrix_fake(u)
+    out = empty((*u.shape[:-1], n), u.dtype)
     _core.matrix(CORE_NAME[u.dtype], u.shape[:-2].numel(), n, m, u.data_ptr(), out.data_ptr(), None)
     return out
 

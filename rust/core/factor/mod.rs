@@ -8,8 +8,15 @@
 //! Reflections that are left over flip the sign of the last coordinate again and again: zero columns would never receive
 //! a gradient.
 //!
+//! What still goes wrong then is left to [`range`].
+//!
 //! Columns are reduced by panels; the columns to the right of a panel see its reflections at once, in compact WY form.
 
+mod range;
+
+use range::few_reflections;
+
+use crate::apply::{self, Diagonal};
 use crate::blocks::{Block, Rows};
 use crate::dense::transpose;
 use crate::error::Result;
@@ -35,11 +42,38 @@ pub fn factor<T: Scalar>(
     u: &mut [T],
     phases: Option<&mut [T::Real]>,
 ) -> Result<f64> {
+    let left = by_columns(context, n, m, q, u, phases)?;
+    if T::COMPLEX || m == n || !left.is_finite() || left <= rounding::<T>(n) {
+        return Ok(left);
+    }
+    let mut wide = filled(n * n, 0.0)?;
+    wide.iter_mut().zip(q).for_each(|(to, x)| *to = x.re().to_f64());
+    let few = few_reflections(context, n, m, &wide)?;
+    u.iter_mut().zip(few).for_each(|(u, x)| *u = T::from_real(T::Real::of(x)));
+    let mut w = filled(n * n, T::ZERO)?;
+    apply::matrix(context, Reflections::new(n, m, u)?, &Diagonal::One, &mut w)?;
+    Ok(w.iter().zip(q).map(|(&w, &q)| (w - q).max_abs().to_f64()).fold(0.0, f64::max))
+}
+
+/// What rounding may leave of a column.
+fn rounding<T: Scalar>(n: usize) -> f64 {
+    (n + 8) as f64 * epsilon::<T>()
+}
+
+/// [`factor`], column by column.
+fn by_columns<T: Scalar>(
+    context: &mut Context<'_>,
+    n: usize,
+    m: usize,
+    q: &[T],
+    u: &mut [T],
+    phases: Option<&mut [T::Real]>,
+) -> Result<f64> {
     let mut rest = Rest::new(n, q)?;
     u.fill(T::ZERO);
     let reflections = if m == n { n - 1 } else { m };
     // As many reflections as any matrix needs can afford to reflect mere rounding errors.
-    let negligible = if m == n || (T::COMPLEX && m == n - 1) { 0.0 } else { (n + 8) as f64 * epsilon::<T>() };
+    let negligible = if m == n || (T::COMPLEX && m == n - 1) { 0.0 } else { rounding::<T>(n) };
     let mut found = 0;
     for begin in (0..n).step_by(PANEL) {
         let width = PANEL.min(n - begin);

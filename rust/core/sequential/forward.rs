@@ -1,0 +1,70 @@
+//! One reflection after the other.
+
+use pulp::{Simd, WithSimd};
+
+use super::chain::Chain;
+use super::vectors::{Registers, pad};
+use crate::apply::Diagonal;
+use crate::error::Result;
+use crate::kernel::dispatch::InstructionSet;
+use crate::memory::Buffer;
+use crate::reflections::Reflections;
+use crate::scalar::Scalar;
+
+/// Room for applications of products of `k` reflections.
+pub struct Forward<T: Scalar> {
+    chain: Chain<T>,
+    x: Buffer<T>,
+}
+
+impl<T: Scalar> Forward<T> {
+    /// For vectors of size `n`.
+    pub fn new(n: usize, k: usize) -> Result<Self> {
+        let chain = Chain::new(n, k)?;
+        Ok(Self { x: Buffer::zeroed(chain.ld)?, chain })
+    }
+
+    /// `out = W h` for each row, or `W* h`.
+    pub fn run(
+        &mut self,
+        isa: InstructionSet,
+        u: Reflections<'_, T>,
+        diagonal: &Diagonal<T>,
+        h: &[T],
+        out: &mut [T],
+        adjoint: bool,
+    ) {
+        isa.dispatch(Run { room: self, u, diagonal, h, out, adjoint });
+    }
+}
+
+struct Run<'a, T: Scalar> {
+    room: &'a mut Forward<T>,
+    u: Reflections<'a, T>,
+    diagonal: &'a Diagonal<T>,
+    h: &'a [T],
+    out: &'a mut [T],
+    adjoint: bool,
+}
+
+impl<T: Scalar> WithSimd for Run<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        let Self { room: Forward { chain, x }, u, diagonal, h, out, adjoint } = self;
+        let n = u.n();
+        chain.set_columns(s, u);
+        for (h, out) in h.chunks_exact(n).zip(out.chunks_exact_mut(n)) {
+            pad(x, h);
+            if !adjoint {
+                diagonal.apply(&mut x[..n], false);
+            }
+            chain.steps(adjoint).apply(Registers(s), x);
+            if adjoint {
+                diagonal.apply(&mut x[..n], true);
+            }
+            out.copy_from_slice(&x[..n]);
+        }
+    }
+}

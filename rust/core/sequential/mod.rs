@@ -1,0 +1,169 @@
+//! Algorithm 1: one reflection after the other, with `tau = 2 / |v|^2` for unit columns `v` as they were rounded.
+//!
+//! ```text
+//! forward:   x_0 = h,   a_i = tau v_i* x_i,   x_{i+1} = x_i - a_i v_i           i in the order of application
+//! backward:  b_i = tau v_i* g,   g <- g - b_i v_i,   dL/dv_i -= conj(a_i) g + conj(b_i) x_i + i Im(conj(a_i) b_i) v_i
+//! ```
+//!
+//! in reverse order; the last term, zero for real numbers, keeps the gradient orthogonal to `v_i`.
+//!
+//! The states `x_i` are either made again or read from the tape that the forward pass stored.
+//!
+//! Problems that are solved like this are small and often many. Each is computed within one dispatch to the instruction set,
+//! on vectors padded to whole registers, in room that serves for all problems of a thread.
+
+mod backward;
+mod chain;
+mod forward;
+mod matrix;
+mod tape;
+mod vectors;
+
+use std::ops::Range;
+
+pub use backward::{Backward, Source};
+pub use forward::Forward;
+pub use matrix::{Formation, FormationBackward, SMALL};
+pub use tape::{backward_tape, forward_tape};
+
+use crate::error::Result;
+use crate::parallel::{Context, slices};
+
+/// The arithmetic on vectors that Algorithm 1 consists of: SIMD kernels here, counted operations in a test of its flops.
+pub trait Vectors<T>: Copy {
+    /// Vectors are read from a multiple of so many entries to a multiple of so many.
+    fn grain(self) -> usize {
+        1
+    }
+    /// `tau v* x`.
+    fn project(self, tau: T, v: &[T], x: &[T]) -> T;
+    /// `x - a v`, in place.
+    fn subtract(self, a: T, v: &[T], x: &mut [T]);
+    /// `(y - x) v_p^-1` at one entry.
+    fn quotient(self, y: T, x: T, inverse: T) -> T;
+    /// `-(conj(a) g + conj(b) x + i Im(conj(a) b) v)`, added to `grad` unless it is the `first` vector's.
+    fn gradient(self, ax: (T, &[T]), bg: (T, &[T]), v: &[T], grad: &mut [T], first: bool);
+}
+
+/// Reflections in order of application: columns `v_j`, zero before their diagonal entry, with `tau_j`. What is the same for
+/// all vectors is computed before (the paper's `N`).
+#[derive(Clone, Copy)]
+pub struct Steps<'a, T> {
+    /// Size of the vectors.
+    pub n: usize,
+    /// Columns, `ld` apart.
+    pub v: &'a [T],
+    /// Distance between columns, and between successive states of a vector.
+    pub ld: usize,
+    /// `2 / |v_j|^2`, zero for a zero column.
+    pub tau: &'a [T],
+    /// `(p, 1 / v_pj)` for the largest entry of each column.
+    pub pivots: &'a [(usize, T)],
+    /// `W*`: the first column is applied first.
+    pub adjoint: bool,
+}
+
+impl<T: Copy> Steps<'_, T> {
+    /// Column of the `i`-th reflection in order of application.
+    #[inline(always)]
+    fn column(&self, i: usize) -> usize {
+        if self.adjoint { i } else { self.tau.len() - 1 - i }
+    }
+
+    /// Entries that reflection `j` looks at: from its diagonal entry on, in whole grains.
+    #[inline(always)]
+    fn range(&self, ops: impl Vectors<T>, j: usize) -> Range<usize> {
+        let grain = ops.grain();
+        j / grain * grain..self.n.next_multiple_of(grain)
+    }
+
+    /// These entries of `v_j`.
+    #[inline(always)]
+    fn vector(&self, ops: impl Vectors<T>, j: usize) -> &[T] {
+        &self.v[j * self.ld..][self.range(ops, j)]
+    }
+
+    /// `a = tau v_i* x` and `x <- x - a v_i`.
+    #[inline(always)]
+    fn reflect(&self, ops: impl Vectors<T>, i: usize, x: &mut [T]) -> T {
+        let j = self.column(i);
+        let (v, x) = (self.vector(ops, j), &mut x[self.range(ops, j)]);
+        let a = ops.project(self.tau[j], v, x);
+        ops.subtract(a, v, x);
+        a
+    }
+
+    /// All reflections of one vector.
+    #[inline(always)]
+    pub fn apply(&self, ops: impl Vectors<T>, x: &mut [T]) {
+        for i in 0..self.tau.len() {
+            self.reflect(ops, i, x);
+        }
+    }
+
+    /// `states[0]` is given; makes `states[i]`, each `ld` long, and the factors `a_i`.
+    #[inline(always)]
+    pub fn forward_states(&self, ops: impl Vectors<T>, states: &mut [T], factors: &mut [T]) {
+        let ld = self.ld;
+        for (i, factor) in factors.iter_mut().enumerate() {
+            let (done, next) = states.split_at_mut((i + 1) * ld);
+            next[..ld].copy_from_slice(&done[i * ld..]);
+            *factor = self.reflect(ops, i, &mut next[..ld]);
+        }
+    }
+
+    /// The factors from all states: `x_i - x_{i+1} = a_i v_i` at the largest entry of `v_i`.
+    #[inline(always)]
+    pub fn recall_factors(&self, ops: impl Vectors<T>, states: &[T], factors: &mut [T]) {
+        for (i, factor) in factors.iter_mut().enumerate() {
+            let (p, inverse) = self.pivots[self.column(i)];
+            *factor = ops.quotient(states[i * self.ld + p], states[(i + 1) * self.ld + p], inverse);
+        }
+    }
+
+    /// Takes `g` back to the first state and adds to `dL/dV` (overwrites it with the `first` vector's). `states` hold
+    /// `x_0 .. x_{k-1}`. Above the diagonal `dL/dV` is unspecified.
+    #[inline(always)]
+    pub fn backward(
+        &self,
+        ops: impl Vectors<T>,
+        states: &[T],
+        factors: &[T],
+        g: &mut [T],
+        grad_v: &mut [T],
+        first: bool,
+    ) {
+        for i in (0..factors.len()).rev() {
+            let j = self.column(i);
+            let b = self.reflect(ops, i, g);
+            let range = self.range(ops, j);
+            let (x, grad) = (&states[i * self.ld..][range.clone()], &mut grad_v[j * self.ld..][range.clone()]);
+            ops.gradient((factors[i], x), (b, &g[range]), self.vector(ops, j), grad, first);
+        }
+    }
+}
+
+/// Runs `work` for each of `count` problems, together `flops` of work, on as many threads as are worth it. Problems of one
+/// task share what `room` makes.
+pub fn for_each<R>(
+    context: &mut Context<'_>,
+    count: usize,
+    flops: usize,
+    room: &(dyn Fn() -> Result<R> + Sync),
+    work: &(dyn Fn(usize, &mut R) -> Result<()> + Sync),
+) -> Result<()> {
+    const TASKS: usize = 256;
+    let bounds = slices(count, 1, TASKS);
+    // Looking whether to go on takes as long as hundreds of flops.
+    let often = 1 + 50_000 / (flops / count.max(1)).max(1);
+    context.run(bounds.len() - 1, flops, &|task, cancel| {
+        let mut room = room()?;
+        for i in bounds[task]..bounds[task + 1] {
+            if (i - bounds[task]).is_multiple_of(often) {
+                cancel.check()?;
+            }
+            work(i, &mut room)?;
+        }
+        Ok(())
+    })
+}

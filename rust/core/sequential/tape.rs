@@ -1,0 +1,92 @@
+//! Algorithm 1 in its stored mode.
+
+use pulp::{Simd, WithSimd};
+
+use super::Backward;
+use super::backward::Source;
+use super::chain::Chain;
+use super::vectors::{Registers, pad};
+use crate::apply::{Diagonal, Gradients};
+use crate::error::Result;
+use crate::memory::Buffer;
+use crate::parallel::Context;
+use crate::reflections::Reflections;
+use crate::scalar::Scalar;
+
+/// `tape (rows, m + 1, n)` receives, for each row, `h` in entry `m`, the state after `i` factors of `W` (or `W*`) in entry
+/// `m - i`, and the result in entry 0. Phases, which are not among the `m` factors, act between entry `m` and the first
+/// reflection, or between the last and entry 0.
+pub fn forward_tape<T: Scalar>(
+    context: &Context<'_>,
+    u: Reflections<'_, T>,
+    diagonal: &Diagonal<T>,
+    h: &[T],
+    tape: &mut [T],
+    adjoint: bool,
+) -> Result<()> {
+    let mut chain = Chain::new(u.n(), u.count())?;
+    let x = Buffer::zeroed(chain.ld)?;
+    context.isa.dispatch(Run { chain: &mut chain, x, u, diagonal, h, tape, adjoint });
+    Ok(())
+}
+
+struct Run<'a, T: Scalar> {
+    chain: &'a mut Chain<T>,
+    x: Buffer<T>,
+    u: Reflections<'a, T>,
+    diagonal: &'a Diagonal<T>,
+    h: &'a [T],
+    tape: &'a mut [T],
+    adjoint: bool,
+}
+
+impl<T: Scalar> WithSimd for Run<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        let Self { chain, mut x, u, diagonal, h, tape, adjoint } = self;
+        let (n, m) = (u.n(), u.m());
+        chain.set_columns(s, u);
+        let steps = chain.steps(adjoint);
+        let counts_diagonal = matches!(diagonal, Diagonal::Last(_));
+        for (h, tape) in h.chunks_exact(n).zip(tape.chunks_exact_mut((m + 1) * n)) {
+            let mut entries = tape.chunks_exact_mut(n).rev();
+            let mut keep = |x: &[T]| entries.next().into_iter().for_each(|entry| entry.copy_from_slice(&x[..n]));
+            pad(&mut x, h);
+            keep(&x);
+            if !adjoint {
+                diagonal.apply(&mut x[..n], false);
+                if counts_diagonal {
+                    keep(&x);
+                }
+            }
+            for i in 0..chain.k {
+                steps.reflect(Registers(s), i, &mut x);
+                let last = i + 1 == chain.k;
+                if adjoint && last && !counts_diagonal {
+                    diagonal.apply(&mut x[..n], true);
+                }
+                keep(&x);
+            }
+            if adjoint && counts_diagonal {
+                diagonal.apply(&mut x[..n], true);
+                keep(&x);
+            }
+        }
+    }
+}
+
+/// Gradients from the tape of [`forward_tape`].
+pub fn backward_tape<T: Scalar>(
+    context: &Context<'_>,
+    u: Reflections<'_, T>,
+    diagonal: &Diagonal<T>,
+    tape: &[T],
+    g: &[T],
+    gradients: Gradients<'_, T>,
+    adjoint: bool,
+) -> Result<()> {
+    let mut room = Backward::new(u.n(), u.count())?;
+    room.run(context.isa, u, diagonal, Source::Tape(tape), g, gradients, adjoint)
+}
