@@ -112,9 +112,8 @@ impl<T: Scalar> Chain<T> {
                 square[j] += row[j].widen().abs2();
             }
         }
-        for j in 0..PIECE {
-            let tau = if square[j] == 0.0 { 0.0 } else { 2.0 / square[j] };
-            self.tau[begin + j] = T::from_real(T::Real::of(tau));
+        for (tau, square) in self.tau[begin..].iter_mut().zip(square) {
+            *tau = T::from_real(T::Real::of(if square == 0.0 { 0.0 } else { 2.0 / square }));
         }
         self.scale[begin..begin + PIECE].copy_from_slice(&scale);
         self.inverse[begin..begin + PIECE].copy_from_slice(&inverse);

@@ -73,7 +73,7 @@ pub fn sum<T: Scalar, S: Simd>(s: S, v: T::V<S>) -> T {
     while width > 1 {
         width /= 2;
         for i in 0..width {
-            parts[i] = parts[i] + parts[i + width];
+            parts[i] += parts[i + width];
         }
     }
     parts[0]
