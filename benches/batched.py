@@ -2,8 +2,8 @@
 
     python benches/batched.py [--count 1024] [--size 32] [--reflections 8] [--threads 1] [--rounds 20]
 
-``householder_product`` multiplies reflectors, ``ormqr`` applies them. Both take them as LAPACK stores them; only times with
-gradients count the conversion. Reflectors padded with zeros give all n columns of W, others the first m.
+``householder_product`` multiplies reflectors, ``ormqr`` applies them. Both take them as LAPACK stores them; only times
+with gradients count the conversion. Reflectors padded with zeros give all n columns of W, others the first m.
 """
 
 import argparse
