@@ -62,7 +62,7 @@ impl Costs {
         let wy = 2.0 + 0.005 * padded + rows * padded * 18.0 / 150e3 * (n + 256.0) / n;
         // 6 n^2 a row; W, and its gradient's way back to U.
         let dense = 5.0 + n * n * (0.01 + 8e-5 * k) + rows * n * n * 6.0 / 70e3;
-        Self { reflections: rows * (0.1 * k + 0.0012 * entries), wy, dense }
+        Self { reflections: rows * (0.045 * k + 0.00055 * entries), wy, dense }
     }
 
     /// A recurrence of `k` reflections over `rows` states in all.

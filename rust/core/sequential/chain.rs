@@ -63,12 +63,12 @@ impl<T: Scalar> Chain<T> {
             // SAFETY: these lanes of a row of U; a whole register of a padded row.
             unsafe {
                 for i in 0..k {
-                    let inside = Lanes::<S, T>::first(s, k.min(i + 1).saturating_sub(j));
-                    T::store(s, rows.add(i * ld_k + j), inside.load(u.row(i).as_ptr().add(j)));
+                    let inside = Lanes::<S, T, 1>::first(s, k.min(i + 1).saturating_sub(j));
+                    T::store(s, rows.add(i * ld_k + j), inside.load(u.row(i).as_ptr().add(j))[0]);
                 }
-                let inside = Lanes::<S, T>::first(s, k - j);
+                let inside = Lanes::<S, T, 1>::first(s, k - j);
                 for i in k..n {
-                    T::store(s, rows.add(i * ld_k + j), inside.load(u.row(i).as_ptr().add(j)));
+                    T::store(s, rows.add(i * ld_k + j), inside.load(u.row(i).as_ptr().add(j))[0]);
                 }
             }
         }
@@ -163,8 +163,8 @@ impl<T: Scalar> Chain<T> {
                 *x = T::narrow(x.widen().scale(scale).scale(inverse));
             }
             for j in (0..k).step_by(T::lanes::<S>()) {
-                let kept = Lanes::<S, T>::first(s, (i + 1).saturating_sub(j));
-                let inside = Lanes::<S, T>::first(s, k - j);
+                let kept = Lanes::<S, T, 1>::first(s, (i + 1).saturating_sub(j));
+                let inside = Lanes::<S, T, 1>::first(s, k - j);
                 // SAFETY: a whole register of a padded row, and the lanes of a row of dL/dU.
                 unsafe { inside.store(grad_u.as_mut_ptr().add(j), kept.load(row.as_ptr().add(j))) };
             }

@@ -85,9 +85,9 @@ impl<T: Scalar> WithSimd for Form<'_, T> {
         self.room.form(s, self.u);
         for (out, w) in self.out.chunks_exact_mut(n).zip(self.room.w.chunks_exact(self.room.chain.ld)) {
             for j in (0..n).step_by(T::lanes::<S>()) {
-                let inside = Lanes::<S, T>::first(s, n - j);
+                let inside = Lanes::<S, T, 1>::first(s, n - j);
                 // SAFETY: a whole register of a padded row, and the lanes of a row of W.
-                unsafe { inside.store(out.as_mut_ptr().add(j), T::load(s, w.as_ptr().add(j))) };
+                unsafe { inside.store(out.as_mut_ptr().add(j), [T::load(s, w.as_ptr().add(j))]) };
             }
             self.diagonal.apply(out, false); // column j times d_j: the rows of W have it at entry j
         }
