@@ -12,6 +12,7 @@ use super::vectors::{pad, sum};
 use crate::apply::Diagonal;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
+use crate::kernel::element::Element;
 use crate::kernel::epilogue::Lanes;
 use crate::kernel::tile::unroll;
 use crate::memory::Buffer;
@@ -106,7 +107,7 @@ impl<T> Strided<T> {
 }
 
 /// `p` of a reflection for `C` registers of columns, negative; for complex numbers also `i p`.
-type Products<T, S, const C: usize> = [[<T as crate::kernel::element::Element>::V<S>; C]; 2];
+type Products<T, S, const C: usize> = [[<T as Element>::V<S>; C]; 2];
 
 /// Applies all reflections to `C` registers of columns, which hold unit vectors. The caller owns these in rows of `chain.ld`.
 #[inline(always)]
