@@ -3,9 +3,7 @@
 // A warp has WARP_ROWS rows of W, its lanes share their columns; the sums over lanes leave each row's entry of W s in the
 // lanes that own that row. Every block has the whole state: one exchange a step, and no other barrier.
 //
-// The state alternates between two slots. In a cluster the new entries go to all blocks as messages counted by an mbarrier; two
-// slots suffice, since a block sends the state t + 2 only after it has got all of t + 1, and this block's warps send that
-// after they have read the slot of state t.
+// The state alternates between two slots. In a cluster the new entries go to all blocks as messages.
 namespace householder {
 
 template <class S, int N, int THREADS, int CLUSTER, int PHI>
@@ -20,9 +18,8 @@ struct Dense {
   static_assert(WARP_ROWS >= 2, "pairs lie in one warp");
 
   S w[WARP_ROWS][LANE_COLUMNS];
-  Barrier* arrived;
+  Exchange<CLUSTER> peers;
   S* states;  // (2, N)
-  unsigned step = 0;
   int position;
   bool owns;
 
@@ -34,10 +31,8 @@ struct Dense {
   DEVICE static int lane_column(int k) { return (k / PACK * WARP + lane()) * PACK + k % PACK; }
 
   DEVICE Dense(const S* W, int n) {
-    arrived = reinterpret_cast<Barrier*>(dynamic_shared());
     states = reinterpret_cast<S*>(dynamic_shared() + 128);
-    const int rank = CLUSTER == 1 ? 0 : static_cast<int>(cluster_rank());
-    const int first_row = rank * ROWS + thread() / WARP * WARP_ROWS;
+    const int first_row = static_cast<int>(peers.rank) * ROWS + thread() / WARP * WARP_ROWS;
     position = first_row + summed_index<WARP_ROWS>(lane());
     owns = holds_sum<WARP_ROWS>(lane());
 #pragma unroll
@@ -48,27 +43,19 @@ struct Dense {
         const bool inside = at < n && column < n;
         w[r][k] = inside ? W[static_cast<long long>(row_at<PHI>(at, n)) * n + row_at<PHI>(column, n)] : S(0);
       }
-    if constexpr (CLUSTER > 1) {
-      if (thread() == 0) {
-        barrier_init(arrived);
-        barrier_init(arrived + 1);
-        barrier_init_fence();
-      }
-      cluster_sync();
-    }
   }
 
   // The entry at this thread's position of W s, given that of s.
   template <class Keep>
   DEVICE S apply(S own, const Keep&) {
-    S* state = states + (step & 1) * N;
+    S* state = states + peers.slot() * N;
     if constexpr (CLUSTER == 1) {
       if (owns) state[position] = own;
       block_sync();
     } else {
-      exchange(state + position, own);
+      peers.all_to_all(owns, state + position, own, N * sizeof(S));
     }
-    ++step;
+    ++peers.step;
     S sums[WARP_ROWS];
 #pragma unroll
     for (int r = 0; r < WARP_ROWS; ++r) sums[r] = 0;
@@ -83,21 +70,7 @@ struct Dense {
     return sum_over_lanes<WARP_ROWS>(sums, lane());
   }
 
-  // Sends an entry to all blocks of the cluster, this one included, and waits for the whole state.
-  DEVICE void exchange(S* place, S own) {
-    const unsigned slot = step & 1, parity = step >> 1 & 1;
-    if (thread() == 0) barrier_expect(arrived + slot, N * sizeof(S));
-    if (owns) {
-#pragma unroll
-      for (unsigned r = 0; r < CLUSTER; ++r) send(place, own, arrived + slot, r);
-    }
-    barrier_wait(arrived + slot, parity);
-  }
-
-  // All messages to this block have arrived; the blocks end together so that none outlives its sender.
-  DEVICE void finish() const {
-    if constexpr (CLUSTER > 1) cluster_sync();
-  }
+  DEVICE void finish() const { peers.finish(); }
 
   static constexpr int FACTOR_REGISTERS = WARP_ROWS * LANE_COLUMNS * static_cast<int>(sizeof(S)) / 4;
   static constexpr int BLOCKS = blocks_per_multiprocessor(THREADS, FACTOR_REGISTERS);

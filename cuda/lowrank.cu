@@ -7,9 +7,7 @@
 //   2. `SHARES` threads share a row of Q and sum their parts of Q z by shuffles.
 //
 // A cluster splits the rows. All that its blocks exchange at a step is M numbers each, the parts of z; what follows is
-// local to a row. Messages are counted by an mbarrier at the receiver. Two slots and two barriers, used in turn, suffice: a
-// block sends for step t + 2 only after it has got all parts for t + 1, and this block's warps send those after they have
-// read the slot of step t.
+// local to a row.
 namespace householder {
 
 template <class S, int N, int M, int THREADS, int CLUSTER, int PHI>
@@ -28,9 +26,8 @@ struct LowRank {
   static_assert(2 * SHARES <= WARP && M <= THREADS, "pairs lie in one warp; a thread adds the parts of a column");
 
   S p[LANE_ROWS][COLUMNS], q[SHARE];
-  Barrier* arrived;
+  Exchange<CLUSTER> peers;
   S *state, *parts, *z;  // (ROWS); (2, CLUSTER, M), clusters only; (M)
-  unsigned rank, step = 0;
   int position;
   bool owns;
 
@@ -48,12 +45,11 @@ struct LowRank {
     return (k / COLUMN_PACK * SHARES + share()) * COLUMN_PACK + k % COLUMN_PACK;
   }
 
-  DEVICE LowRank(const S* P, const S* Q, int n, int m) : rank(CLUSTER == 1 ? 0u : cluster_rank()) {
-    arrived = reinterpret_cast<Barrier*>(dynamic_shared());
+  DEVICE LowRank(const S* P, const S* Q, int n, int m) {
     state = reinterpret_cast<S*>(dynamic_shared() + 128);
     z = state + ROWS;
     parts = z + M;
-    const int first_row = static_cast<int>(rank) * ROWS;
+    const int first_row = static_cast<int>(peers.rank) * ROWS;
     position = first_row + thread() / SHARES;
     owns = share() == 0;
     const auto factor = [=](const S* matrix, int at, int column) {
@@ -65,20 +61,12 @@ struct LowRank {
       for (int j = 0; j < COLUMNS; ++j) p[k][j] = factor(P, first_row + lane_row(k), first_column() + j);
 #pragma unroll
     for (int k = 0; k < SHARE; ++k) q[k] = factor(Q, position, share_column(k));
-    if constexpr (CLUSTER > 1) {
-      if (thread() == 0) {
-        barrier_init(arrived);
-        barrier_init(arrived + 1);
-        barrier_init_fence();
-      }
-      cluster_sync();
-    }
   }
 
   // The entry at this thread's position of W s, given that of s. Calls keep(column, entry) for each entry of P' s, once.
   template <class Keep>
   DEVICE S apply(S own, const Keep& keep) {
-    if (owns) state[position - static_cast<int>(rank) * ROWS] = own;
+    if (owns) state[position - static_cast<int>(peers.rank) * ROWS] = own;
     block_sync();
     const S projected = project();
     const int column = first_column() + summed_index<COLUMNS>(lane());
@@ -88,16 +76,18 @@ struct LowRank {
         keep(column, projected);
       }
     } else {
-      exchange(projected, column);
+      S* slot = parts + peers.slot() * CLUSTER * M;
+      const bool holds = holds_sum<COLUMNS>(lane());
+      peers.all_to_all(holds, slot + peers.rank * M + column, projected, CLUSTER * M * sizeof(S));
       if (thread() < M) {
-        const S* part = parts + (step & 1) * CLUSTER * M + thread();
+        const S* part = slot + thread();
         S sum = part[0];
 #pragma unroll
         for (int r = 1; r < CLUSTER; ++r) sum += part[r * M];
         z[thread()] = sum;
-        if (rank == 0) keep(thread(), sum);
+        if (peers.rank == 0) keep(thread(), sum);
       }
-      ++step;
+      ++peers.step;
     }
     block_sync();
     return own - expand();
@@ -117,18 +107,6 @@ struct LowRank {
         for (int e = 0; e < ROW_PACK; ++e) sums[j] = multiply_add(p[k + e][j], s.at[e], sums[j]);
     }
     return sum_over_lanes<COLUMNS>(sums, lane());
-  }
-
-  // Sends this block's part of one column of z to all blocks of the cluster, itself included, and waits for theirs.
-  DEVICE void exchange(S projected, int column) {
-    const unsigned slot = step & 1, parity = step >> 1 & 1;
-    if (thread() == 0) barrier_expect(arrived + slot, CLUSTER * M * sizeof(S));
-    if (holds_sum<COLUMNS>(lane())) {
-      S* place = parts + (slot * CLUSTER + rank) * M + column;
-#pragma unroll
-      for (unsigned r = 0; r < CLUSTER; ++r) send(place, projected, arrived + slot, r);
-    }
-    barrier_wait(arrived + slot, parity);
   }
 
   // Q z at this thread's position. Separate sums for the entries of a pack shorten the chain of additions.
@@ -151,10 +129,7 @@ struct LowRank {
     return sums[0];
   }
 
-  // All messages to this block have arrived; the blocks end together so that none outlives its sender.
-  DEVICE void finish() const {
-    if constexpr (CLUSTER > 1) cluster_sync();
-  }
+  DEVICE void finish() const { peers.finish(); }
 
   static constexpr int FACTOR_REGISTERS = (LANE_ROWS * COLUMNS + SHARE) * static_cast<int>(sizeof(S)) / 4;
   static constexpr int BLOCKS = blocks_per_multiprocessor(THREADS, FACTOR_REGISTERS);

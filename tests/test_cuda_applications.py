@@ -54,11 +54,12 @@ def test_instances_compile_within_their_registers(capability):
 def test_launches_fit_every_device():
     for dtype in instances.NUMBERS:
         for n, m in ((1, 1), (9, 8), (16, 16), (33, 32), (128, 20), (1000, 64), (5000, 8)):
-            calls = [instances.square("factors", n, m, 7, dtype), instances.application("backward", n, m, 7, 2, dtype)]
+            square = instances.square("factors", n, m, 7, dtype, 90)
+            calls = [square, instances.application("backward", n, m, 7, 2, dtype)]
             assert all(call.shared_bytes <= instances.DEFAULT_SHARED_BYTES for _, call in filter(None, calls))
-    assert (
-        instances.square("factors", 4096, 64, 1, "float32") is None
-    )  # matrix products use more than one multiprocessor
+    assert instances.square("factors", 256, 32, 1, "float32", 90)
+    assert instances.square("factors", 256, 32, 1, "float32", 75) is None  # few units for doubles
+    assert instances.square("factors", 4096, 64, 1, "float32", 90) is None  # products use more than one multiprocessor
     assert instances.application("forward", 32, 16, 8192, 17, "float32") is None
     _, launch = instances.application("forward", 32, 16, 8192, 1, "float32")
     assert launch.grid == 2048

@@ -159,27 +159,33 @@ def run_sanitized(*arguments):
 
 def faults():
     """Each wait of each kernel, once left out; all but the last of a cluster, a matter of good order."""
+    of_a_cluster = {"cluster_sync();": 1, "barrier_wait(arrived + slot(), step >> 1 & 1);": 1}
     waits = {
-        "lowrank.cu": {"block_sync();": 2, "cluster_sync();": 1, "barrier_wait(arrived + slot, parity);": 1},
-        "dense.cu": {"block_sync();": 1, "cluster_sync();": 1, "barrier_wait(arrived + slot, parity);": 1},
-        "fallback.cu": {"block_sync();": 4},
+        "lowrank": {"lowrank.cu": {"block_sync();": 2}, "cluster.cuh": of_a_cluster},
+        "dense": {"dense.cu": {"block_sync();": 1}, "cluster.cuh": of_a_cluster},
+        "fallback": {"fallback.cu": {"block_sync();": 4}},
     }
-    for file, texts in waits.items():
-        for text, count in texts.items():
-            yield from ((file, text, "", number) for number in range(count))
+    for kernel, files in waits.items():
+        for file, texts in files.items():
+            for text, count in texts.items():
+                yield from ((kernel, (file, text, "", number)) for number in range(count))
+
+
+def name_of(value):
+    return value if isinstance(value, str) else f"{value[0]}-{value[1].partition('(')[0]}-{value[3]}"
 
 
 @needs_compiler
-@pytest.mark.parametrize("fault", list(faults()), ids=lambda fault: f"{fault[0]}-{fault[1].split('(')[0]}-{fault[3]}")
-def test_a_missing_wait_is_noticed(fault):
+@pytest.mark.parametrize(("kernel", "fault"), list(faults()), ids=name_of)
+def test_a_missing_wait_is_noticed(kernel, fault):
     chosen = {
-        "lowrank.cu": [sequences.Case(cases.tile("lowrank", "float", 256, 128), 256, 128)],
-        "dense.cu": [
+        "lowrank": [sequences.Case(cases.tile("lowrank", "float", 256, 128), 256, 128)],
+        "dense": [
             sequences.Case(cases.tile("dense", "float", 128), 128, 9, dense=True),
             sequences.Case(cases.tile("dense", "float", 256), 256, 9, dense=True),
         ],
-        "fallback.cu": [sequences.Case(None, 100, 70), sequences.Case(None, 100, 70, dense=True)],
-    }[fault[0]]
+        "fallback": [sequences.Case(None, 100, 70), sequences.Case(None, 100, 70, dense=True)],
+    }[kernel]
     library = emulation.build((name for case in chosen for name in case.names), edit=fault)
     assert any(is_wrong(case, library) for case in chosen)
 

@@ -213,6 +213,17 @@ def test_nothing_to_do(steps, batch):
     assert ht.apply(u, x).shape == x.shape
 
 
+@pytest.mark.parametrize("shape", [(8, 3), (3, 8, 3)])
+def test_applications_need_no_cupy(monkeypatch, shape):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.setattr(kernels, "available", kernels.available.__wrapped__)
+    u, h, g = torch.randn(shape, dtype=F64), *torch.randn(2, *shape[:-2], 8, dtype=F64)
+    torch.testing.assert_close(_cuda.apply(u, h, False, "auto"), ht.apply(u, h))
+    u.requires_grad_()
+    (expected,) = torch.autograd.grad(ht.apply(u, h), u, g)
+    torch.testing.assert_close(_cuda.apply_backward(u, h, g, False, False, "auto")[0], expected)
+
+
 def test_large_triangular_systems_are_halved(monkeypatch):
     monkeypatch.setattr(library, "LARGEST_SOLVE", 4)
     t = torch.randn(2, 23, 23, dtype=F64).triu(1) / 5 + torch.eye(23, dtype=F64) / 2

@@ -16,6 +16,7 @@ const SOURCES: &[(&str, &str)] = sources![
     "activation.cuh",
     "rows.cuh",
     "recurrence.cuh",
+    "cluster.cuh",
     "lowrank.cu",
     "dense.cu",
     "fallback.cu",

@@ -34,7 +34,8 @@ class Case(NamedTuple):
     def launches(self) -> list[tuple[str, instances.Launch]]:
         """Names and launches of the kernels."""
         if not self.rows:
-            found = [instances.square(k, self.n, self.k, self.count, self.dtype) for k in ("factors", "gradients")]
+            sizes = self.n, self.k, self.count, self.dtype, 90
+            found = [instances.square(kernel, *sizes) for kernel in ("factors", "gradients")]
         else:
             sizes = self.n, self.m, self.count, self.rows, self.dtype
             found = [instances.application(d, *sizes) for d in ("forward", "backward")]

@@ -22,6 +22,7 @@ SOURCES = (
     "activation.cuh",
     "rows.cuh",
     "recurrence.cuh",
+    "cluster.cuh",
     "lowrank.cu",
     "dense.cu",
     "fallback.cu",

@@ -12,9 +12,8 @@ from householder._cuda.library import Library
 def form(library: Library, u: Any, k: int, wide: Any) -> tuple[Any, ...] | None:
     """Give V, T, S, A and norms of ``u (..., n, m)`` with k reflections; None where no kernel does that."""
     *many, n, m = u.shape
-    count = prod(many)
-    found = instances.square("factors", n, k, count, library.name(u.dtype))
-    if found is None or not kernels.available():
+    found = _kernel("factors", library, u, n, k)
+    if found is None:
         return None
     u = library.contiguous(u)
     v, a = (library.empty((*many, n, k), u) for _ in range(2))
@@ -28,9 +27,9 @@ def form(library: Library, u: Any, k: int, wide: Any) -> tuple[Any, ...] | None:
 
 def gradient(library: Library, v: Any, s: Any, c1: Any, c2: Any, norm: Any) -> Any:
     """Give the gradient of u's reflections, ``(..., n, k)``, in the names of ``cuda/gradients.cu``; None as above."""
-    *many, n, k = v.shape
-    found = instances.square("gradients", n, k, prod(many), library.name(v.dtype))
-    if found is None or not kernels.available():
+    n, k = v.shape[-2:]
+    found = _kernel("gradients", library, v, n, k)
+    if found is None:
         return None
     grad_u = library.empty(v.shape, v)
     arrays = (*map(library.contiguous, (v, s, c1, c2, norm)), grad_u)
@@ -38,3 +37,11 @@ def gradient(library: Library, v: Any, s: Any, c1: Any, c2: Any, norm: Any) -> A
         arguments = (*map(library.pointer, arrays), np.int32(n), np.int32(k))
         kernels.launch(library.device(v), "gradients", *found, arguments)
     return grad_u
+
+
+def _kernel(kernel: instances.SquareKernel, library: Library, like: Any, n: int, k: int) -> Any:
+    """Give name and launch of the kernel for as many matrices as ``like (..., n, m)`` has, or None."""
+    if not kernels.available():
+        return None
+    capability = kernels.device_of(library.device(like)).capability
+    return instances.square(kernel, n, k, prod(like.shape[:-2]), library.name(like.dtype), capability)

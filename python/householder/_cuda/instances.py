@@ -39,8 +39,16 @@ NONLINEARITIES = {
 """Codes of the template argument PHI. ``modrelu`` pairs rows i and i + n/2; ``modrelu_complex`` pairs 2i and 2i + 1."""
 
 SOURCES: dict[str, tuple[str, ...]] = {
-    "lowrank": ("prims.cuh", "numbers.cuh", "activation.cuh", "rows.cuh", "recurrence.cuh", "lowrank.cu"),
-    "dense": ("prims.cuh", "numbers.cuh", "activation.cuh", "rows.cuh", "recurrence.cuh", "dense.cu"),
+    "lowrank": (
+        "prims.cuh",
+        "numbers.cuh",
+        "activation.cuh",
+        "rows.cuh",
+        "recurrence.cuh",
+        "cluster.cuh",
+        "lowrank.cu",
+    ),
+    "dense": ("prims.cuh", "numbers.cuh", "activation.cuh", "rows.cuh", "recurrence.cuh", "cluster.cuh", "dense.cu"),
     "fallback": ("prims.cuh", "numbers.cuh", "activation.cuh", "rows.cuh", "fallback.cu"),
     "factors": ("prims.cuh", "numbers.cuh", "squares.cuh", "factors.cu"),
     "gradients": ("prims.cuh", "numbers.cuh", "squares.cuh", "gradients.cu"),
@@ -252,8 +260,8 @@ FACTOR_COLUMNS = {
 }
 """Columns for which there is a kernel that forms V, S and A: S and partial sums fill 32 KB of shared memory."""
 
-MOST_FACTOR_WORK = 1 << 22
-"""Largest ``n k^2`` that one multiprocessor is to work through; more is the business of matrix products."""
+FAST_DOUBLES = (80, 90, 100)
+"""Compute capabilities of devices that are built for double precision; others have a thirtieth of its speed."""
 
 
 SquareKernel = Literal["factors", "gradients"]
@@ -269,10 +277,11 @@ def _factor_threads(dtype: str) -> int:
     return 128 if dtype.startswith("complex") else 256
 
 
-def square(kernel: SquareKernel, n: int, k: int, count: int, dtype: str) -> tuple[str, Launch] | None:
-    """Name and launch of such a kernel for ``count`` matrices with k reflections, if there is one."""
+def square(kernel: SquareKernel, n: int, k: int, count: int, dtype: str, capability: int) -> tuple[str, Launch] | None:
+    """Name and launch of such a kernel for ``count`` matrices with k reflections, if it is to be used."""
     columns = next((c for c in FACTOR_COLUMNS[dtype] if c >= k), None)
-    if not count or not k or columns is None or n * k * k > MOST_FACTOR_WORK:
+    most = 1 << 22 if capability in FAST_DOUBLES else 1 << 16  # products of doubles for one multiprocessor
+    if not count or not k or columns is None or n * k * k > most:
         return None
     threads = _factor_threads(dtype)
     wide = 16 if dtype.startswith("complex") else 8

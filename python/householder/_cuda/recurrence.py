@@ -107,8 +107,9 @@ def warm_up(
     instance = choose(kernels.device_of(device), n, m, dtype, nonlinearity, phases=phases, method=method)
     names = [instance.names(direction) for direction in get_args(instances.Direction)]
     k = m - (m == n and not dtype.startswith("complex"))
-    squares = ((kernel, instances.square(kernel, n, k, 1, dtype)) for kernel in get_args(instances.SquareKernel))
-    names += [(kernel, found[0]) for kernel, found in squares if found]
+    for kernel in get_args(instances.SquareKernel):
+        found = instances.square(kernel, n, k, 1, dtype, instance.device.capability)
+        names += [(kernel, found[0])] if found else []
     names += [("packing", name) for name in instances.PACKING_NAMES.values() if packed]
     with cupy().cuda.Device(device):
         for kernel, name in names:
