@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from householder._cuda import instances, kernels
+from householder._cuda.instances import Launch, SquareKernel
 from householder._cuda.library import Library
 
 
@@ -39,7 +40,7 @@ def gradient(library: Library, v: Any, s: Any, c1: Any, c2: Any, norm: Any) -> A
     return grad_u
 
 
-def _kernel(kernel: instances.SquareKernel, library: Library, like: Any, n: int, k: int) -> Any:
+def _kernel(kernel: SquareKernel, library: Library, like: Any, n: int, k: int) -> tuple[str, Launch] | None:
     """Give name and launch of the kernel for as many matrices as ``like (..., n, m)`` has, or None."""
     if not kernels.available():
         return None
