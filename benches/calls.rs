@@ -87,7 +87,8 @@ fn sequences(criterion: &mut Criterion) {
                 phases: None,
                 activation_bias: None,
             };
-            recurrence::backward(&mut context, &sequence, &h, Some(&tape), Some(&grad_h), None, gradients).unwrap();
+            recurrence::backward(&mut context, &sequence, None, &h, Some(&tape), Some(&grad_h), None, gradients)
+                .unwrap();
         });
     }
 }

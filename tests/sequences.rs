@@ -85,7 +85,7 @@ impl<T: Scalar> Problem<T> {
         };
         let tape = with_tape.then_some(&tape[..]);
         let (grad_h, grad_last) = (Some(&self.grad_h[..]), Some(&self.grad_last[..]));
-        recurrence::backward(context, sequence, &h, tape, grad_h, grad_last, gradients).unwrap();
+        recurrence::backward(context, sequence, None, &h, tape, grad_h, grad_last, gradients).unwrap();
         let [u, x, h0, input_weight, bias] = out;
         [h, u, x, h0, input_weight, bias]
     }

@@ -79,7 +79,7 @@ pub fn check<T: Scalar>(source: &mut Source) {
             phases: grad_phases.as_deref_mut(),
             activation_bias: matches!(activation, Activation::ModRelu(_)).then_some(&mut grad_pairs),
         };
-        recurrence::backward(context, &sequence, &h, tape.as_deref(), Some(&grad_h), grad_last.as_deref(), gradients)
+        recurrence::backward(context, &sequence, None, &h, tape.as_deref(), Some(&grad_h), grad_last.as_deref(), gradients)
             .expect("backward");
     });
     if wildness == Wildness::Anything {

@@ -36,7 +36,7 @@ class Memory:
 
 @final
 class Kept:
-    """What ``forward`` leaves to ``backward``: the reflections in compact WY form."""
+    """What ``forward`` and ``rnn_forward`` leave to their backward passes: factors, or W itself."""
 
 def forward(
     dtype: str,
@@ -149,7 +149,8 @@ def rnn_forward(
     method: str,
     h: Operand,  # out (rows, n)
     tape: Operand | None,  # out (rows, rnn_tape_width), for rnn_backward, which needs it for OPLU and is faster with it
-) -> None: ...
+    keep: bool = False,  # return what rnn_backward need not form again
+) -> Kept | None: ...
 def rnn_backward(
     dtype: str,
     count: int,
@@ -181,4 +182,5 @@ def rnn_backward(
     grad_bias: Operand | None,
     grad_phases: Operand | None,
     grad_nonlinearity_bias: Operand | None,
+    kept: Kept | None = None,  # of the forward call with the same u
 ) -> None: ...

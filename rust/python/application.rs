@@ -13,7 +13,7 @@ use householder::{factor as factorisation, gradient, sequential};
 use pyo3::prelude::*;
 
 use crate::by_dtype;
-use crate::kept::{Keep, Kept};
+use crate::kept::Kept;
 use crate::operand::{Number, Operand, optional, optional_mut, run, size, to_python};
 
 /// Flops of `count` applications to `rows` vectors, roughly, with what it takes to normalise the columns: decides how work
@@ -44,7 +44,7 @@ pub fn forward(
     method: &str,
     keep: bool,
 ) -> PyResult<Option<Kept>> {
-    fn go<T: Number<Real: Number> + Keep>(
+    fn go<T: Number<Real: Number>>(
         py: Python<'_>,
         [count, n, m, rows]: [usize; 4],
         [u, h, out]: [&Operand<'_>; 3],
@@ -64,7 +64,7 @@ pub fn forward(
                 let u = Reflections::new(n, m, u)?;
                 let blocks = Blocks::new(context, u, plan::block_width(k, rows))?;
                 apply::forward_in_blocks(context, &blocks, &Diagonal::new(u, phases)?, h, out, adjoint)?;
-                return Ok(Some(T::wrap(blocks)));
+                return Ok(Some(Kept::new(blocks)));
             }
             // SAFETY: problems write disjoint parts of the output.
             let part = |i: usize| unsafe {
@@ -113,7 +113,7 @@ pub fn backward(
     method: &str,
     kept: Option<&Bound<'_, Kept>>,
 ) -> PyResult<()> {
-    fn go<T: Number<Real: Number> + Keep>(
+    fn go<T: Number<Real: Number>>(
         py: Python<'_>,
         [count, n, m, rows]: [usize; 4],
         [u, h, grad_c]: [&Operand<'_>; 3],
@@ -135,7 +135,9 @@ pub fn backward(
         let mut each_phases =
             filled(if grad_phases.is_some() { count * n } else { 0 }, T::Real::ZERO).map_err(to_python)?;
         let phases_shared = grad_phases.is_some().then_some(Shared(each_phases.as_mut_ptr()));
-        let kept = kept.and_then(T::unwrap).filter(|blocks| count == 1 && (blocks.n, blocks.k) == (n, m.min(n - 1)));
+        let kept = kept
+            .and_then(Kept::get::<Blocks<T>>)
+            .filter(|blocks| count == 1 && (blocks.n, blocks.k) == (n, m.min(n - 1)));
         run(py, |context| {
             let (isa, k, flops) = (context.isa, m.min(n - 1), 3 * flops(count, n, m, rows));
             // SAFETY: problems write disjoint parts of the outputs.
@@ -194,7 +196,7 @@ pub fn backward_in_place(
     grad_u: Operand<'_>,
     kept: Option<&Bound<'_, Kept>>,
 ) -> PyResult<()> {
-    fn go<T: Number<Real: Number> + Keep>(
+    fn go<T: Number<Real: Number>>(
         py: Python<'_>,
         [n, m, rows]: [usize; 3],
         [u, h, grad, grad_u]: [&Operand<'_>; 4],
@@ -207,7 +209,7 @@ pub fn backward_in_place(
         let h = h.slice::<T>("h", size(&[rows, n])?)?;
         let grad = grad.slice_mut::<T>("grad", h.len())?;
         let grad_u = grad_u.slice_mut::<T>("grad_u", n * m)?;
-        let kept = kept.and_then(T::unwrap).filter(|blocks| (blocks.n, blocks.k) == (n, m));
+        let kept = kept.and_then(Kept::get::<Blocks<T>>).filter(|blocks| (blocks.n, blocks.k) == (n, m));
         run(py, |context| {
             if let Some(blocks) = kept {
                 return apply::backward_in_place(context, blocks, u, h, grad, grad_u);

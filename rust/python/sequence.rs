@@ -3,14 +3,16 @@
 use householder::apply::Diagonal;
 use householder::error::Error;
 use householder::kernel::activation::Activation;
+use householder::memory::filled_with;
 use householder::plan::{self, Method};
-use householder::recurrence::{self, Sequence, SequenceGradients, Steps};
+use householder::recurrence::{self, Prepared, Sequence, SequenceGradients, Steps};
 use householder::reflections::Reflections;
 use householder::scalar::Real;
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 
 use crate::by_dtype;
+use crate::kept::Kept;
 use crate::operand::{Number, Operand, Parts, optional, optional_mut, part, run, size, to_python};
 
 /// The arguments that forward and backward share: `count` batches of sequences, each with a matrix and parameters of its
@@ -146,6 +148,10 @@ pub fn rnn_tape_width(
 }
 
 #[pyfunction]
+#[pyo3(signature = (
+    dtype, count, n, m, d, steps, batch, u, x, h0, input_weight, bias, phases, batch_sizes, nonlinearity, negative_slope,
+    nonlinearity_bias, transpose, method, h, tape, keep=false
+))]
 pub fn rnn_forward(
     py: Python<'_>,
     dtype: &str,
@@ -169,25 +175,32 @@ pub fn rnn_forward(
     method: &str,
     h: Operand<'_>,
     tape: Option<Operand<'_>>,
-) -> PyResult<()> {
+    keep: bool,
+) -> PyResult<Option<Kept>> {
     fn go<T: Number<Real: Number>>(
         py: Python<'_>,
         arguments: &Arguments<'_, '_>,
         h: &Operand<'_>,
         tape: Option<&Operand<'_>>,
-    ) -> PyResult<()> {
+        keep: bool,
+    ) -> PyResult<Option<Kept>> {
         let sequences = arguments.sequences::<T>()?;
         let (count, n) = (arguments.count, arguments.sizes[0]);
         let (rows, width, flops) = extent(&sequences)?;
         let h = Parts::new(h.slice_mut("h", size(&[count, rows, n])?)?, count);
         let tape = optional_mut(tape, "tape", size(&[count, rows, width])?)?.map(|tape| Parts::new(tape, count));
+        let mut kept = filled_with(if keep { count } else { 0 }, || None).map_err(to_python)?;
+        let each = Parts::<Option<Prepared<T>>>::new(&mut kept, count);
         run(py, |context| {
             context.for_each(count, flops, &|i, context| {
                 // SAFETY: each problem writes its own parts.
-                let (h, tape) = unsafe { (h.at(i), tape.as_ref().map(|tape| tape.at(i))) };
-                recurrence::forward(context, &sequences[i], h, tape)
+                let (h, tape, kept) = unsafe { (h.at(i), tape.as_ref().map(|tape| tape.at(i)), each.at(i)) };
+                let prepared = recurrence::forward(context, &sequences[i], h, tape)?;
+                kept.first_mut().map(|kept| kept.insert(prepared));
+                Ok(())
             })
-        })
+        })?;
+        Ok(keep.then(|| Kept::new(kept)))
     }
     let arguments = Arguments {
         count,
@@ -205,10 +218,15 @@ pub fn rnn_forward(
         transpose,
         method,
     };
-    by_dtype!(dtype, go(py, &arguments, &h, tape.as_ref()))
+    by_dtype!(dtype, go(py, &arguments, &h, tape.as_ref(), keep))
 }
 
 #[pyfunction]
+#[pyo3(signature = (
+    dtype, count, n, m, d, steps, batch, u, x, h0, input_weight, bias, phases, batch_sizes, nonlinearity, negative_slope,
+    nonlinearity_bias, transpose, method, h, tape, grad_h, grad_last, grad_u, grad_x, grad_h0, grad_input_weight,
+    grad_bias, grad_phases, grad_nonlinearity_bias, kept=None
+))]
 pub fn rnn_backward(
     py: Python<'_>,
     dtype: &str,
@@ -241,6 +259,7 @@ pub fn rnn_backward(
     grad_bias: Option<Operand<'_>>,
     grad_phases: Option<Operand<'_>>,
     grad_nonlinearity_bias: Option<Operand<'_>>,
+    kept: Option<&Bound<'_, Kept>>,
 ) -> PyResult<()> {
     fn go<T: Number<Real: Number>>(
         py: Python<'_>,
@@ -248,6 +267,7 @@ pub fn rnn_backward(
         [h, tape, grad_h, grad_last]: [Option<&Operand<'_>>; 4],
         [grad_u, grad_x, grad_h0, grad_input_weight, grad_bias, grad_phases, grad_nonlinearity_bias]: [Option<&Operand<'_>>;
             7],
+        kept: Option<&Kept>,
     ) -> PyResult<()> {
         let sequences = arguments.sequences::<T>()?;
         let (count, [n, m, d, _, batch]) = (arguments.count, arguments.sizes);
@@ -268,6 +288,7 @@ pub fn rnn_backward(
         let pairs = if T::COMPLEX { n } else { n / 2 };
         let grad_nonlinearity_bias =
             outputs::<T::Real>(grad_nonlinearity_bias, "grad_nonlinearity_bias", count, pairs)?;
+        let kept = kept.and_then(Kept::get::<Vec<Option<Prepared<T>>>>);
         run(py, |context| {
             context.for_each(count, flops.saturating_mul(2), &|i, context| {
                 let of = |array: &'static [T]| part(array, i, count);
@@ -287,6 +308,7 @@ pub fn rnn_backward(
                 recurrence::backward(
                     context,
                     sequence,
+                    kept.and_then(|kept| kept.get(i)?.as_ref()).filter(|prepared| prepared.fits(sequence)),
                     of(h),
                     tape.map(of),
                     grad_h.map(of),
@@ -315,5 +337,5 @@ pub fn rnn_backward(
     let states = [Some(&h), tape.as_ref(), grad_h.as_ref(), grad_last.as_ref()];
     let gradients = [&grad_u, &grad_x, &grad_h0, &grad_input_weight, &grad_bias, &grad_phases, &grad_nonlinearity_bias]
         .map(Option::as_ref);
-    by_dtype!(dtype, go(py, &arguments, states, gradients))
+    by_dtype!(dtype, go(py, &arguments, states, gradients, kept.map(Bound::get)))
 }

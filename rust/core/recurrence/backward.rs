@@ -12,7 +12,7 @@
 
 use super::Sequence;
 use super::sums::Sums;
-use super::transition::{Factors, Matrices, Transition};
+use super::transition::{Matrices, Prepared, Transition};
 use crate::dense::transpose;
 use crate::error::{Error, Result};
 use crate::kernel::activation::Activation;
@@ -48,11 +48,12 @@ pub struct SequenceGradients<'a, T: Scalar> {
 }
 
 /// Gradients of a loss given by `grad_h (rows, n)`, its gradient of every state, and `grad_last (batch, n)`, its gradient
-/// of each sequence's last state; what is `None` is zero. `tape` is what the forward pass left; without it `z` is made
-/// again, and OPLU is refused.
+/// of each sequence's last state; what is `None` is zero. `prepared` and `tape` are what the forward pass left; without
+/// them `W` or its factors and `z` are made again, and OPLU is refused.
 pub fn backward<T: Scalar>(
     context: &mut Context<'_>,
     sequence: &Sequence<'_, T>,
+    prepared: Option<&Prepared<T>>,
     h: &[T],
     tape: Option<&[T]>,
     grad_h: Option<&[T]>,
@@ -74,11 +75,11 @@ pub fn backward<T: Scalar>(
     if let Some(grad_x) = gradients.x.as_deref_mut() {
         advise_huge_pages(grad_x);
     }
-    let factors = Factors::new(context, sequence)?;
-    let matrices = Matrices::new(context, &factors, sequence)?;
+    let formed = if prepared.is_none() { Some(Prepared::new(context, sequence)?) } else { None };
+    let Some(Prepared { factors, matrices }) = prepared.or(formed.as_ref()) else { unreachable!() };
     let back = matrices.transition(isa, n, !sequence.adjoint)?;
     let wants_u = gradients.u.is_some() || gradients.phases.is_some();
-    let project = match (&matrices, tape) {
+    let project = match (matrices, tape) {
         (Matrices::LowRank { p, q, rank }, None) if wants_u => {
             let p = if sequence.adjoint { q } else { p };
             // SAFETY: `rank` columns of n numbers.
@@ -91,7 +92,6 @@ pub fn backward<T: Scalar>(
         (Some(_), Some(v)) => Some(unsafe { pack(isa, d, n, v.as_ptr(), 1, d, true) }?),
         _ => None,
     };
-    drop(matrices);
     let run = Run {
         isa,
         sequence,
@@ -131,7 +131,7 @@ pub fn backward<T: Scalar>(
     if let Some(input_weight) = gradients.input_weight {
         transpose(n, d, &total.input, padded::<T>(n), input_weight, d);
     }
-    total.finish(context, &factors, sequence, gradients.u, gradients.phases)
+    total.finish(context, factors, sequence, gradients.u, gradients.phases)
 }
 
 struct Run<'a, T: Scalar> {

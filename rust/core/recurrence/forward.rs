@@ -1,7 +1,7 @@
 //! The states of a sequence.
 
 use super::Sequence;
-use super::transition::{Factors, Matrices, Transition};
+use super::transition::{Prepared, Transition};
 use crate::error::Result;
 use crate::kernel::activation::Activation;
 use crate::kernel::dispatch::InstructionSet;
@@ -16,15 +16,17 @@ use crate::scalar::Scalar;
 /// Steps between two looks at the cancel flag.
 const POLL_STEPS: usize = 64;
 
-/// Writes all states `h (rows, n)`; `tape (rows, tape_width)` receives `z = P* h_{t-1}` for the backward pass.
+/// Writes all states `h (rows, n)`; `tape (rows, tape_width)` receives `z = P* h_{t-1}` for the backward pass, which also
+/// takes what is returned.
 pub fn forward<T: Scalar>(
     context: &mut Context<'_>,
     sequence: &Sequence<'_, T>,
     h: &mut [T],
     tape: Option<&mut [T]>,
-) -> Result<()> {
+) -> Result<Prepared<T>> {
+    let prepared = Prepared::new(context, sequence)?;
     if sequence.steps.rows() == 0 {
-        return Ok(());
+        return Ok(prepared);
     }
     let (n, d, isa) = (sequence.u.n(), sequence.d, context.isa);
     advise_huge_pages(h);
@@ -32,12 +34,10 @@ pub fn forward<T: Scalar>(
         advise_huge_pages(tape);
         Shared(tape.as_mut_ptr())
     });
-    let factors = Factors::new(context, sequence)?;
-    let matrices = Matrices::new(context, &factors, sequence)?;
     let run = Run {
         isa,
         sequence,
-        transition: matrices.transition(isa, n, sequence.adjoint)?,
+        transition: prepared.matrices.transition(isa, n, sequence.adjoint)?,
         // SAFETY: V has n rows of d numbers.
         input: sequence.input_weight.map(|v| unsafe { pack(isa, n, d, v.as_ptr(), d, 1, false) }).transpose()?,
         zeros: Buffer::zeroed(n)?,
@@ -47,7 +47,8 @@ pub fn forward<T: Scalar>(
         tape,
     };
     let bounds = sequence.slices();
-    context.run(bounds.len() - 1, sequence.flops(), &|i, cancel| run.slice((bounds[i], bounds[i + 1]), cancel))
+    context.run(bounds.len() - 1, sequence.flops(), &|i, cancel| run.slice((bounds[i], bounds[i + 1]), cancel))?;
+    Ok(prepared)
 }
 
 struct Run<'a, T: Scalar> {

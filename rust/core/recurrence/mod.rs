@@ -15,6 +15,7 @@ mod transition;
 
 pub use backward::{SequenceGradients, backward};
 pub use forward::forward;
+pub use transition::Prepared;
 
 use crate::apply::Diagonal;
 use crate::error::{Error, Result};

@@ -41,6 +41,30 @@ pub enum Factors<T: Scalar> {
     Dense(Blocks<T>),
 }
 
+/// All that both passes need of `U`: formed once and kept from one to the other.
+pub struct Prepared<T: Scalar> {
+    pub(super) factors: Factors<T>,
+    pub(super) matrices: Matrices<T>,
+}
+
+impl<T: Scalar> Prepared<T> {
+    pub(super) fn new(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> Result<Self> {
+        let factors = Factors::new(context, sequence)?;
+        let matrices = Matrices::new(context, &factors, sequence)?;
+        Ok(Self { factors, matrices })
+    }
+
+    /// Whether this is of the sequence's size and method.
+    pub fn fits(&self, sequence: &Sequence<'_, T>) -> bool {
+        let (n, k, dense) = match &self.factors {
+            Factors::LowRank(wy) => (wy.n, wy.k, false),
+            Factors::Dense(blocks) => (blocks.n, blocks.k, true),
+        };
+        let same_method = sequence.method().is_ok_and(|method| (method == Method::Dense) == dense);
+        same_method && (n, k) == (sequence.u.n(), sequence.u.count())
+    }
+}
+
 impl<T: Scalar> Factors<T> {
     pub fn new(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> Result<Self> {
         let u = sequence.u;

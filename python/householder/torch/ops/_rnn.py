@@ -9,6 +9,7 @@ never makes a gradient as large as the sequence. For many matrices at once, as u
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -90,9 +91,9 @@ def _without_graph(*arguments: Any) -> tuple[Tensor, Tensor]:
     return h, last
 
 
-def _save(ctx: Any, arguments: Any, h: Tensor, tape: Tensor | None) -> None:
+def _save(ctx: Any, arguments: Any, h: Tensor, tape: Tensor | None, kept: _core.Kept | None = None) -> None:
     ctx.save_for_backward(*Inputs(*arguments[:-4]), h, tape)
-    ctx.options = arguments[-4:]
+    ctx.options, ctx.kept = arguments[-4:], kept
 
 
 class Rnn(Function):
@@ -131,7 +132,9 @@ class Rnn(Function):
         if torch.is_grad_enabled():
             gradients = spread(RnnBackward.apply(*arguments), wanted)
         else:
-            backward: Any = _backward_cpu if straight_to_cpu(*arguments[: DIFFERENTIABLE + 5]) else backward_op
+            backward: Any = backward_op
+            if straight_to_cpu(*arguments[: DIFFERENTIABLE + 5]):
+                backward = partial(_backward_cpu, kept=ctx.kept)
             gradients = backward(*arguments)
         return *gradients, *[None] * 5
 
@@ -141,10 +144,13 @@ class EagerRnn(Function):
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
-        forward: Any = _forward_cpu if straight_to_cpu(*arguments[:-4]) else forward_op
-        h, last, tape = forward(*arguments, True)
+        kept = None
+        if straight_to_cpu(*arguments[:-4]):
+            h, last, tape, kept = _run_forward(*arguments, True, keep=True)
+        else:
+            h, last, tape = forward_op(*arguments, True)
         ctx.set_materialize_grads(False)
-        _save(ctx, arguments, h, tape)
+        _save(ctx, arguments, h, tape, kept)
         return h, last
 
     backward = Rnn.backward
@@ -208,17 +214,21 @@ def _tape_shape(inputs: Inputs, nonlinearity: str, method: str) -> tuple[int, ..
 
 
 def _forward_cpu(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return _run_forward(*arguments)[:3]
+
+
+def _run_forward(*arguments: Any, keep: bool = False) -> tuple[Tensor, Tensor, Tensor, _core.Kept | None]:
     follow_torch_threads()
     *tensors, nonlinearity, negative_slope, transpose, method, with_tape = arguments
     inputs = Inputs(*tensors).contiguous()
     h = empty((*inputs.x.shape[:-1], inputs.u.shape[-2]), inputs.x.dtype)
     tape = empty(_tape_shape(inputs, nonlinearity, method) if with_tape else (0,), h.dtype)
     operands = inputs.operands(nonlinearity, negative_slope, transpose, method)
-    _core.rnn_forward(*operands, *map(pointer, (h, tape if tape.numel() else None)))
-    return h, _last_states(h, inputs), tape
+    kept = _core.rnn_forward(*operands, *map(pointer, (h, tape if tape.numel() else None)), keep)
+    return h, _last_states(h, inputs), tape, kept
 
 
-def _backward_cpu(*arguments: Any) -> tuple[Tensor | None, ...]:
+def _backward_cpu(*arguments: Any, kept: _core.Kept | None = None) -> tuple[Tensor | None, ...]:
     follow_torch_threads()
     *tensors, h, tape, grad_h, grad_last, _ = arguments[:-4]
     inputs, options = Inputs(*tensors).contiguous(), arguments[-4:]
@@ -227,7 +237,7 @@ def _backward_cpu(*arguments: Any) -> tuple[Tensor | None, ...]:
     if tape is None and options[0] == "oplu":  # the states do not tell which entries were exchanged
         _, _, tape = _forward_cpu(*inputs, *options, True)
     tape = tape if tape is not None and tape.numel() else None
-    _core.rnn_backward(*inputs.operands(*options), *map(pointer, (h, tape, grad_h, grad_last, *gradients)))
+    _core.rnn_backward(*inputs.operands(*options), *map(pointer, (h, tape, grad_h, grad_last, *gradients)), kept)
     if inputs.sizes()[3] == 0 and grad_last is not None and gradients[2] is not None:
         gradients[2].copy_(grad_last)  # no step: the last state is h0
     return gradients
