@@ -1,6 +1,6 @@
 """What one would use instead, on the same work, side by side.
 
-    python benches/versus_peers.py [--quick] [--threads 2] [--only REGEX] [--output DIR]
+    python benches/versus_peers.py [--quick] [--threads 2] [--only REGEX] [--output DIR] [--device cpu|cuda]
 
 Times are forward plus backward with the gradients of every parameter, of single applications' inputs and
 of sequences' initial states. Every candidate is compared with float64 before it is timed; those of a case
@@ -235,8 +235,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="of torch and householder (default: 2)")
     parser.add_argument("--only", default="", metavar="REGEX", help="cases whose title matches, e.g. 'sequence.*n=128'")
     parser.add_argument("--output", type=Path, metavar="DIR", help="write versus_peers.json and versus_peers.md there")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: graph replays, by gpucheck")
     parser.add_argument("--memory-of", metavar="CANDIDATE", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.device == "cuda":
+        from householder.experiments import gpucheck
+
+        quick = ["--quick"] if options.quick else []
+        sys.exit(gpucheck.main(["--only-timings", "--output", str(options.output or "."), *quick]))
     torch.set_num_threads(options.threads)
     cases = [case for case in (QUICK if options.quick else CASES) if re.search(options.only, str(case))]
     if options.memory_of:
