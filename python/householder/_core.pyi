@@ -123,6 +123,7 @@ def factor(
     q: Operand,  # (n, n)
     u: Operand,  # (n, m)
     phases: Operand | None,  # (n,)
+    by_columns: bool = False,  # the first m columns of q, whatever the others are
 ) -> float: ...  # the part of q that m reflections leave: max |q - matrix(u)|
 def rnn_tape_width(
     dtype: str, n: int, m: int, rows: int, has_phases: bool, nonlinearity: str, method: str

@@ -412,6 +412,7 @@ pub fn wy(
 }
 
 #[pyfunction]
+#[pyo3(signature = (dtype, n, m, q, u, phases, by_columns=false))]
 pub fn factor(
     py: Python<'_>,
     dtype: &str,
@@ -420,18 +421,21 @@ pub fn factor(
     q: Operand<'_>,
     u: Operand<'_>,
     phases: Option<Operand<'_>>,
+    by_columns: bool,
 ) -> PyResult<f64> {
     fn go<T: Number<Real: Number + Real>>(
         py: Python<'_>,
         [n, m]: [usize; 2],
         [q, u]: [&Operand<'_>; 2],
         phases: Option<&Operand<'_>>,
+        by_columns: bool,
     ) -> PyResult<f64> {
         let q = q.slice::<T>("q", size(&[n, n])?)?;
         let u = u.slice_mut::<T>("u", size(&[n, m])?)?;
         Reflections::new(n, m, u).map_err(to_python)?;
         let phases = optional_mut::<T::Real>(phases, "phases", n)?;
-        run(py, |context| factorisation::factor(context, n, m, q, u, phases))
+        let find = if by_columns { factorisation::by_columns } else { factorisation::factor };
+        run(py, |context| find(context, n, m, q, u, phases))
     }
-    by_dtype!(dtype, go(py, [n, m], [&q, &u], phases.as_ref()))
+    by_dtype!(dtype, go(py, [n, m], [&q, &u], phases.as_ref(), by_columns))
 }

@@ -8,30 +8,18 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from householder._cuda import instances
+
 HERE = Path(__file__).resolve().parent
 CUDA = HERE.parents[1] / "cuda"
 HEADERS = ("emulator.hpp", "library.hpp")
-SOURCES = (
-    "prims.cuh",
-    "numbers.cuh",
-    "activation.cuh",
-    "rows.cuh",
-    "recurrence.cuh",
-    "cluster.cuh",
-    "lowrank.cu",
-    "dense.cu",
-    "fallback.cu",
-    "squares.cuh",
-    "factors.cu",
-    "gradients.cu",
-    "application.cu",
-    "packing.cu",
-)
+SOURCES = tuple(dict.fromkeys(chain.from_iterable(instances.SOURCES.values())))
 OPTIMISED = ("-O1", "-march=native")
 SANITIZED = ("-O1", "-g", "-march=native", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 

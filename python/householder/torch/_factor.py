@@ -32,7 +32,7 @@ def leading_reflections(weight: Tensor, m: int) -> Tensor:
     complement = torch.linalg.qr(frame, mode="complete")[0][:, k:]
     square = torch.cat([frame, complement], 1).contiguous()
     u = square.new_empty(n, m)
-    _core.factor(CORE_NAME[u.dtype], n, m, square.data_ptr(), u.data_ptr(), None)
+    _core.factor(CORE_NAME[u.dtype], n, m, square.data_ptr(), u.data_ptr(), None, by_columns=True)
     return u.to(weight.device)
 
 

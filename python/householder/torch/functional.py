@@ -123,7 +123,7 @@ def matrix(u: Tensor, phases: Tensor | None = None) -> Tensor:
     --------
     >>> import torch
     >>> import householder.torch as ht
-    >>> ht.matrix(torch.tensor([[1.0], [1.0]], dtype=torch.float64))
+    >>> ht.matrix(torch.tensor([[1.0], [1.0]], dtype=torch.float64)).round(decimals=9)
     tensor([[ 0., -1.],
             [-1.,  0.]], dtype=torch.float64)
     """

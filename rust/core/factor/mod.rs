@@ -48,11 +48,15 @@ pub fn factor<T: Scalar>(
     }
     let mut wide = filled(n * n, 0.0)?;
     wide.iter_mut().zip(q).for_each(|(to, x)| *to = x.re().to_f64());
-    let few = few_reflections(context, n, m, &wide)?;
-    u.iter_mut().zip(few).for_each(|(u, x)| *u = T::from_real(T::Real::of(x)));
+    let mut few = filled(n * m, T::ZERO)?;
+    few.iter_mut().zip(few_reflections(context, n, m, &wide)?).for_each(|(to, x)| *to = T::from_real(T::Real::of(x)));
     let mut w = filled(n * n, T::ZERO)?;
-    apply::matrix(context, Reflections::new(n, m, u)?, &Diagonal::One, &mut w)?;
-    Ok(w.iter().zip(q).map(|(&w, &q)| (w - q).max_abs().to_f64()).fold(0.0, f64::max))
+    apply::matrix(context, Reflections::new(n, m, &few)?, &Diagonal::One, &mut w)?;
+    let distance = w.iter().zip(q).map(|(&w, &q)| (w - q).max_abs().to_f64()).fold(0.0, f64::max);
+    if distance < left {
+        u.copy_from_slice(&few);
+    }
+    Ok(distance.min(left))
 }
 
 /// What rounding may leave of a column.
@@ -60,8 +64,8 @@ fn rounding<T: Scalar>(n: usize) -> f64 {
     (n + 8) as f64 * epsilon::<T>()
 }
 
-/// [`factor`], column by column.
-fn by_columns<T: Scalar>(
+/// [`factor`], column by column. The first `m` columns of `q` are found whatever the others are: those of a frame.
+pub fn by_columns<T: Scalar>(
     context: &mut Context<'_>,
     n: usize,
     m: usize,

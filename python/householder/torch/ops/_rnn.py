@@ -224,7 +224,8 @@ def _run_forward(*arguments: Any, keep: bool = False) -> tuple[Tensor, Tensor, T
     h = empty((*inputs.x.shape[:-1], inputs.u.shape[-2]), inputs.x.dtype)
     tape = empty(_tape_shape(inputs, nonlinearity, method) if with_tape else (0,), h.dtype)
     operands = inputs.operands(nonlinearity, negative_slope, transpose, method)
-    kept = _core.rnn_forward(*operands, *map(pointer, (h, tape if tape.numel() else None)), keep)
+    operands += [*map(pointer, (h, tape if tape.numel() else None)), keep]
+    kept = _core.rnn_forward(*operands)
     return h, _last_states(h, inputs), tape, kept
 
 
@@ -237,7 +238,9 @@ def _backward_cpu(*arguments: Any, kept: _core.Kept | None = None) -> tuple[Tens
     if tape is None and options[0] == "oplu":  # the states do not tell which entries were exchanged
         _, _, tape = _forward_cpu(*inputs, *options, True)
     tape = tape if tape is not None and tape.numel() else None
-    _core.rnn_backward(*inputs.operands(*options), *map(pointer, (h, tape, grad_h, grad_last, *gradients)), kept)
+    operands = inputs.operands(*options)
+    operands += [*map(pointer, (h, tape, grad_h, grad_last, *gradients)), kept]
+    _core.rnn_backward(*operands)
     if inputs.sizes()[3] == 0 and grad_last is not None and gradients[2] is not None:
         gradients[2].copy_(grad_last)  # no step: the last state is h0
     return gradients
