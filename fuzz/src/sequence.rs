@@ -79,8 +79,17 @@ pub fn check<T: Scalar>(source: &mut Source) {
             phases: grad_phases.as_deref_mut(),
             activation_bias: matches!(activation, Activation::ModRelu(_)).then_some(&mut grad_pairs),
         };
-        recurrence::backward(context, &sequence, None, &h, tape.as_deref(), Some(&grad_h), grad_last.as_deref(), gradients)
-            .expect("backward");
+        recurrence::backward(
+            context,
+            &sequence,
+            None,
+            &h,
+            tape.as_deref(),
+            Some(&grad_h),
+            grad_last.as_deref(),
+            gradients,
+        )
+        .expect("backward");
     });
     if wildness == Wildness::Anything {
         return;
