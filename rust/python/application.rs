@@ -4,7 +4,7 @@ use householder::apply::{self, Diagonal, Gradients};
 use householder::blocks::Blocks;
 use householder::dense::transpose;
 use householder::error::Error;
-use householder::memory::{Buffer, Shared, filled, padded};
+use householder::memory::{Buffer, filled, padded};
 use householder::plan::{self, Method};
 use householder::reflections::Reflections;
 use householder::scalar::{Real, Scalar};
@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 
 use crate::by_dtype;
 use crate::kept::Kept;
-use crate::operand::{Number, Operand, optional, optional_mut, run, size, to_python};
+use crate::operand::{Number, Operand, Parts, optional, optional_mut, outputs, part, run, size, to_python};
 
 /// Flops of `count` applications to `rows` vectors, roughly, with what it takes to normalise the columns: decides how work
 /// is spread, nothing else.
@@ -57,7 +57,7 @@ pub fn forward(
         let h = h.slice::<T>("h", size(&[count, rows, n])?)?;
         let out = out.slice_mut::<T>("out", h.len())?;
         let phases = optional::<T::Real>(phases, "phases", n)?;
-        let shared = Shared(out.as_mut_ptr());
+        let outs = Parts::new(out, count);
         run(py, |context| {
             let k = m.min(n - 1);
             if keep && count == 1 && method.unwrap_or_else(|| plan::for_application(n, k, rows)) == Method::Wy {
@@ -66,24 +66,21 @@ pub fn forward(
                 apply::forward_in_blocks(context, &blocks, &Diagonal::new(u, phases)?, h, out, adjoint)?;
                 return Ok(Some(Kept::new(blocks)));
             }
-            // SAFETY: problems write disjoint parts of the output.
-            let part = |i: usize| unsafe {
-                let out = std::slice::from_raw_parts_mut(shared.get().add(i * rows * n), rows * n);
-                (&h[i * rows * n..(i + 1) * rows * n], out)
-            };
+            // SAFETY: each problem writes its own part.
+            let vectors = |i: usize| unsafe { (part(h, i, count), outs.at(i)) };
             let (isa, flops) = (context.isa, flops(count, n, m, rows));
             if one_by_one(method, n, k, rows) {
                 sequential::for_each(context, count, flops, &|| sequential::Forward::new(n, k), &|i, room| {
-                    let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
-                    let (h, out) = part(i);
+                    let u = Reflections::new(n, m, part(u, i, count))?;
+                    let (h, out) = vectors(i);
                     room.run(isa, u, &Diagonal::new(u, phases)?, h, out, adjoint);
                     Ok(())
                 })?;
                 return Ok(None);
             }
             context.for_each(count, flops, &|i, context| {
-                let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
-                let (h, out) = part(i);
+                let u = Reflections::new(n, m, part(u, i, count))?;
+                let (h, out) = vectors(i);
                 apply::forward(context, u, &Diagonal::new(u, phases)?, h, out, adjoint, method)
             })?;
             Ok(None)
@@ -127,40 +124,37 @@ pub fn backward(
         let h = h.slice::<T>("h", size(&[count, rows, n])?)?;
         let grad_c = grad_c.slice::<T>("grad_c", h.len())?;
         let phases = optional::<T::Real>(phases, "phases", n)?;
-        let share = |x: &mut [T]| Shared(x.as_mut_ptr());
-        let grad_u = optional_mut::<T>(grad_u, "grad_u", u.len())?.map(share);
-        let grad_h = optional_mut::<T>(grad_h, "grad_h", h.len())?.map(share);
+        let grad_u = outputs::<T>(grad_u, "grad_u", count, n * m)?;
+        let grad_h = outputs::<T>(grad_h, "grad_h", count, rows * n)?;
         let grad_phases = optional_mut::<T::Real>(grad_phases, "grad_phases", n)?;
         // The matrices share the phases: one gradient each, summed in order.
         let mut each_phases =
             filled(if grad_phases.is_some() { count * n } else { 0 }, T::Real::ZERO).map_err(to_python)?;
-        let phases_shared = grad_phases.is_some().then_some(Shared(each_phases.as_mut_ptr()));
+        let phases_parts = grad_phases.is_some().then(|| Parts::new(&mut each_phases, count));
         let kept = kept
             .and_then(Kept::get::<Blocks<T>>)
             .filter(|blocks| count == 1 && (blocks.n, blocks.k) == (n, m.min(n - 1)));
         run(py, |context| {
             let (isa, k, flops) = (context.isa, m.min(n - 1), 3 * flops(count, n, m, rows));
-            // SAFETY: problems write disjoint parts of the outputs.
-            let part = |i: usize| unsafe {
-                let vectors = i * rows * n..(i + 1) * rows * n;
-                let gradients = Gradients {
-                    u: grad_u.map(|x| std::slice::from_raw_parts_mut(x.get().add(i * n * m), n * m)),
-                    h: grad_h.map(|x| std::slice::from_raw_parts_mut(x.get().add(i * rows * n), rows * n)),
-                    phases: phases_shared.map(|x| std::slice::from_raw_parts_mut(x.get().add(i * n), n)),
-                };
-                (&h[vectors.clone()], &grad_c[vectors], gradients)
+            // SAFETY: each problem writes its own parts.
+            let gradients = |i: usize| unsafe {
+                Gradients {
+                    u: grad_u.as_ref().map(|x| x.at(i)),
+                    h: grad_h.as_ref().map(|x| x.at(i)),
+                    phases: phases_parts.as_ref().map(|x| x.at(i)),
+                }
             };
             if kept.is_none() && one_by_one(method, n, k, rows) {
                 return sequential::for_each(context, count, flops, &|| sequential::Backward::new(n, k), &|i, room| {
-                    let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
-                    let (h, grad_c, gradients) = part(i);
-                    let source = sequential::Source::Vectors(h);
-                    room.run(isa, u, &Diagonal::new(u, phases)?, source, grad_c, gradients, adjoint)
+                    let u = Reflections::new(n, m, part(u, i, count))?;
+                    let source = sequential::Source::Vectors(part(h, i, count));
+                    let grad_c = part(grad_c, i, count);
+                    room.run(isa, u, &Diagonal::new(u, phases)?, source, grad_c, gradients(i), adjoint)
                 });
             }
             context.for_each(count, flops, &|i, context| {
-                let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
-                let (h, grad_c, gradients) = part(i);
+                let u = Reflections::new(n, m, part(u, i, count))?;
+                let (h, grad_c, gradients) = (part(h, i, count), part(grad_c, i, count), gradients(i));
                 let diagonal = Diagonal::new(u, phases)?;
                 if let Some(blocks) = kept {
                     return apply::backward_in_blocks(context, blocks, u, &diagonal, h, grad_c, gradients, adjoint);
@@ -309,22 +303,22 @@ pub fn matrix(
         let u = u.slice::<T>("u", size(&[count, n, m])?)?;
         let out = out.slice_mut::<T>("out", size(&[count, n, n])?)?;
         let phases = optional::<T::Real>(phases, "phases", n)?;
-        let shared = Shared(out.as_mut_ptr());
+        let outs = Parts::new(out, count);
         run(py, |context| {
-            // SAFETY: problems write disjoint parts of the output.
-            let part = |i: usize| unsafe { std::slice::from_raw_parts_mut(shared.get().add(i * n * n), n * n) };
+            // SAFETY: each problem writes its own part.
+            let out = |i: usize| unsafe { outs.at(i) };
             let (isa, flops) = (context.isa, flops(count, n, m, n));
             if n <= sequential::SMALL {
                 let room = || sequential::Formation::new(n, m.min(n - 1));
                 return sequential::for_each(context, count, flops, &room, &|i, room| {
-                    let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
-                    room.run(isa, u, &Diagonal::new(u, phases)?, part(i));
+                    let u = Reflections::new(n, m, part(u, i, count))?;
+                    room.run(isa, u, &Diagonal::new(u, phases)?, out(i));
                     Ok(())
                 });
             }
             context.for_each(count, flops, &|i, context| {
-                let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
-                apply::matrix(context, u, &Diagonal::new(u, phases)?, part(i))
+                let u = Reflections::new(n, m, part(u, i, count))?;
+                apply::matrix(context, u, &Diagonal::new(u, phases)?, out(i))
             })
         })
     }
@@ -350,26 +344,23 @@ pub fn matrix_backward(
         let u = u.slice::<T>("u", size(&[count, n, m])?)?;
         let grad_w = grad_w.slice::<T>("grad_w", size(&[count, n, n])?)?;
         let grad_u = grad_u.slice_mut::<T>("grad_u", u.len())?;
-        let shared = Shared(grad_u.as_mut_ptr());
+        let grads = Parts::new(grad_u, count);
         run(py, |context| {
-            // SAFETY: problems write disjoint parts of the output.
-            let part = |i: usize| unsafe {
-                let grad_u = std::slice::from_raw_parts_mut(shared.get().add(i * n * m), n * m);
-                (&grad_w[i * n * n..(i + 1) * n * n], grad_u)
-            };
+            // SAFETY: each problem writes its own part.
+            let matrices = |i: usize| unsafe { (part(grad_w, i, count), grads.at(i)) };
             let (isa, flops) = (context.isa, 3 * flops(count, n, m, n));
             if n <= sequential::SMALL && !T::COMPLEX {
                 let room = || sequential::FormationBackward::new(n, m.min(n - 1));
                 return sequential::for_each(context, count, flops, &room, &|i, room| {
-                    let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
-                    let (grad_w, grad_u) = part(i);
+                    let u = Reflections::new(n, m, part(u, i, count))?;
+                    let (grad_w, grad_u) = matrices(i);
                     room.run(isa, u, &Diagonal::new(u, None)?, grad_w, grad_u);
                     Ok(())
                 });
             }
             context.for_each(count, flops, &|i, context| {
-                let u = Reflections::new(n, m, &u[i * n * m..(i + 1) * n * m])?;
-                let (grad_w, grad_u) = part(i);
+                let u = Reflections::new(n, m, part(u, i, count))?;
+                let (grad_w, grad_u) = matrices(i);
                 let blocks = Blocks::new(context, u, plan::block_width(u.count(), n))?;
                 let mut outer = Buffer::zeroed(n * padded::<T>(n))?;
                 transpose(n, n, grad_w, n, &mut outer, padded::<T>(n));

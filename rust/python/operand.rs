@@ -119,6 +119,16 @@ impl<T: 'static> Parts<T> {
     }
 }
 
+/// An optional output of `len` numbers for each of `count` problems.
+pub fn outputs<T: Number>(
+    operand: Option<&Operand<'_>>,
+    name: &str,
+    count: usize,
+    len: usize,
+) -> PyResult<Option<Parts<T>>> {
+    Ok(optional_mut(operand, name, size(&[count, len])?)?.map(|array| Parts::new(array, count)))
+}
+
 /// `a * b * ..`, refused where it leaves the address space.
 pub fn size(factors: &[usize]) -> PyResult<usize> {
     let product = factors.iter().try_fold(1_usize, |product, &x| product.checked_mul(x));

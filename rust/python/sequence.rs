@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 
 use crate::by_dtype;
 use crate::kept::Kept;
-use crate::operand::{Number, Operand, Parts, optional, optional_mut, part, run, size, to_python};
+use crate::operand::{Number, Operand, Parts, optional, optional_mut, outputs, part, run, size, to_python};
 
 /// The arguments that forward and backward share: `count` batches of sequences, each with a matrix and parameters of its
 /// own. Arrays have a leading axis of `count`.
@@ -113,16 +113,6 @@ fn extent<T: Number>(sequences: &[Sequence<'_, T>]) -> PyResult<(usize, usize, u
     let Some(first) = sequences.first() else { return Ok((0, 0, 0)) };
     let flops = first.flops().saturating_mul(sequences.len());
     Ok((first.steps.rows(), first.tape_width().map_err(to_python)?, flops))
-}
-
-/// An optional output of `len` numbers for each of `count` problems.
-fn outputs<T: Number>(
-    operand: Option<&Operand<'_>>,
-    name: &str,
-    count: usize,
-    len: usize,
-) -> PyResult<Option<Parts<T>>> {
-    Ok(optional_mut(operand, name, size(&[count, len])?)?.map(|array| Parts::new(array, count)))
 }
 
 #[pyfunction]

@@ -14,10 +14,11 @@ from householder._cuda.library import library_of
 
 def forward(u: Any, rows: Any, phases: Any, transpose: bool, method: str) -> Any:
     """``W h`` or ``W* h`` for each row h."""
-    if phases is not None or not _serves("forward", u, rows, method):
+    kernel = _kernel("forward", u, rows, phases, method)
+    if kernel is None:
         return algebra.by_method(algebra.form(u, phases), rows, transpose, method)
     c = library_of(u).empty(rows.shape, u)
-    _launch("forward", u, rows, (c,), transpose)
+    _launch(kernel, u, rows, (c,), transpose)
     return c
 
 
@@ -25,36 +26,38 @@ def backward(
     u: Any, rows: Any, grads: Any, phases: Any, transpose: bool, method: str, *, want_h: bool = True
 ) -> tuple[Any, Any, Any]:
     """Gradients of u, of the rows if wanted, and of the phases, ``grads`` being those of ``forward``."""
-    if phases is not None or not _serves("backward", u, rows, method):
+    kernel = _kernel("backward", u, rows, phases, method)
+    if kernel is None:
         f = algebra.form(u, phases)
         grad_u, grad_phases = algebra.gradients(f, rows, grads, transpose, phases is not None)
         return grad_u, algebra.by_method(f, grads, not transpose, method) if want_h else None, grad_phases
     library = library_of(u)
     grad_u, grad_h = library.empty(u.shape, u), library.empty(rows.shape, u) if want_h else None
-    _launch("backward", u, rows, (library.contiguous(grads), grad_u, grad_h), transpose)
+    _launch(kernel, u, rows, (library.contiguous(grads), grad_u, grad_h), transpose)
     return grad_u, grad_h, None
 
 
-def _kernel(direction: Direction, u: Any, rows: Any) -> tuple[str, instances.Launch] | None:
+def _kernel(
+    direction: Direction, u: Any, rows: Any, phases: Any, method: str
+) -> tuple[str, instances.Launch] | None:
+    """Name and launch of the kernel for the shape, if there is one that computes this method."""
+    if phases is not None or method not in ("auto", "reflections"):
+        return None
     n, m = u.shape[-2:]
-    dtype = library_of(u).name(u.dtype)
-    return instances.application(direction, n, m, _count(u), rows.shape[-2], dtype)
+    found = instances.application(direction, n, m, _count(u), rows.shape[-2], library_of(u).name(u.dtype))
+    return found if kernels.available() else None
 
 
 def _count(u: Any) -> int:
     return len(u) if u.ndim == 3 else 1
 
 
-def _serves(direction: Direction, u: Any, rows: Any, method: str) -> bool:
-    """Whether there is a kernel for the shape, and for the method."""
-    return method in ("auto", "reflections") and _kernel(direction, u, rows) is not None and kernels.available()
-
-
-def _launch(direction: Direction, u: Any, rows: Any, others: tuple[Any, ...], transpose: bool) -> None:
-    library, found = library_of(u), _kernel(direction, u, rows)
-    assert found is not None
+def _launch(
+    kernel: tuple[str, instances.Launch], u: Any, rows: Any, others: tuple[Any, ...], transpose: bool
+) -> None:
+    library = library_of(u)
     arrays = (library.contiguous(u), library.contiguous(rows), *others)
     sizes = (_count(u), *u.shape[-2:], rows.shape[-2], transpose)
     with library.current(u):
         arguments = (*map(library.pointer, arrays), *map(np.int32, sizes))
-        kernels.launch(library.device(u), "application", *found, arguments)
+        kernels.launch(library.device(u), "application", *kernel, arguments)

@@ -5,19 +5,13 @@
 //! therefore fetch a line at a time, at every step of their sums.
 
 /// `chunks` pieces of `len` numbers, `stride` apart, that a later product needs.
+#[derive(Clone, Copy)]
 pub struct Fetch<T> {
     ptr: *const T,
     stride: isize,
     chunks: usize,
     len: usize,
 }
-
-impl<T> Clone for Fetch<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<T> Copy for Fetch<T> {}
 
 impl<T> Fetch<T> {
     /// Any addresses will do: what cannot be fetched is not.
@@ -38,6 +32,7 @@ impl<T> Fetch<T> {
 }
 
 /// What each tile fetches.
+#[derive(Clone, Copy)]
 pub struct Share<T> {
     fetch: Fetch<T>,
     /// Tiles that share a chunk.
@@ -47,13 +42,6 @@ pub struct Share<T> {
     /// Bytes from one fetch to the next.
     step: usize,
 }
-
-impl<T> Clone for Share<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<T> Copy for Share<T> {}
 
 impl<T> Share<T> {
     /// First address of a tile and the distance to the next ones; `idle` over and over if there is nothing to fetch.

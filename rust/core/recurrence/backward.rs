@@ -75,8 +75,13 @@ pub fn backward<T: Scalar>(
     if let Some(grad_x) = gradients.x.as_deref_mut() {
         advise_huge_pages(grad_x);
     }
-    let formed = if prepared.is_none() { Some(Prepared::new(context, sequence)?) } else { None };
-    let Some(Prepared { factors, matrices }) = prepared.or(formed.as_ref()) else { unreachable!() };
+    let formed;
+    let Prepared { factors, matrices } = if let Some(prepared) = prepared {
+        prepared
+    } else {
+        formed = Prepared::new(context, sequence)?;
+        &formed
+    };
     let back = matrices.transition(isa, n, !sequence.adjoint)?;
     let wants_u = gradients.u.is_some() || gradients.phases.is_some();
     let project = match (matrices, tape) {
