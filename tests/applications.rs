@@ -201,6 +201,41 @@ fn methods_agree_on_gradients_in_every_precision() {
     methods_agree_on_gradients::<c64>();
 }
 
+/// A backward pass may run twice: it leaves what is kept as it was.
+fn what_a_forward_pass_keeps_serves_the_backward_pass<T: Scalar>() {
+    for (seed, (n, m, rows)) in SHAPES.into_iter().chain([(130, 100, 1100)]).enumerate() {
+        let Some(problem) = Problem::<T>::new(n, m, rows, seed as u64) else { continue };
+        for adjoint in [false, true] {
+            with_each_instruction_set(|context| {
+                let (u, d) = (problem.reflections(), problem.diagonal());
+                let [mut c, mut grad_h] = [vec![T::ZERO; rows * n], vec![T::ZERO; rows * n]];
+                let mut grad_u = vec![T::ONE; n * m];
+                let gradients = Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), phases: None };
+                let wy = Some(Method::Wy);
+                apply::backward(context, u, &d, &problem.h, &problem.g, gradients, adjoint, wy).unwrap();
+                let want = [grad_u, grad_h].map(|x| x.into_iter().map(to_c64).collect::<Vec<_>>());
+                let kept = apply::forward_and_keep(context, u, &d, &problem.h, &mut c, adjoint).unwrap();
+                for _ in 0..2 {
+                    let [mut grad_u, mut grad_h] = [vec![T::ONE; n * m], vec![T::ZERO; rows * n]];
+                    let gradients = Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), phases: None };
+                    apply::backward_of(context, &kept, u, &d, &problem.h, &problem.g, gradients, adjoint).unwrap();
+                    for (found, want) in [grad_u, grad_h].iter().zip(&want) {
+                        assert!(error(found, want) < tolerance::<T>(m), "{n} {m} {rows} {adjoint}");
+                    }
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn what_a_forward_pass_keeps_serves_the_backward_pass_in_every_precision() {
+    what_a_forward_pass_keeps_serves_the_backward_pass::<f32>();
+    what_a_forward_pass_keeps_serves_the_backward_pass::<f64>();
+    what_a_forward_pass_keeps_serves_the_backward_pass::<c32>();
+    what_a_forward_pass_keeps_serves_the_backward_pass::<c64>();
+}
+
 fn a_gradient_of_w_is_that_of_its_columns<T: Scalar>() {
     for (seed, (n, m, _)) in SHAPES.into_iter().filter(|shape| shape.0 <= sequential::SMALL).enumerate() {
         let problem = Problem::<T>::new(n, m, n, seed as u64).unwrap();

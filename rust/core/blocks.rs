@@ -33,6 +33,10 @@ impl<T> Clone for Rows<T> {
     }
 }
 impl<T> Copy for Rows<T> {}
+// SAFETY: whoever makes them promises that concurrent tasks touch disjoint vectors.
+unsafe impl<T> Send for Rows<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Rows<T> {}
 
 impl<T> Rows<T> {
     /// Vectors that are read, or written by whoever owns them.
@@ -123,13 +127,15 @@ impl<T: Scalar> Blocks<T> {
         self.list.first().map_or(0, |block| block.wy.ld_k())
     }
 
-    /// `to = W_1 from` for each vector, or `W_1* from`; `to` may be `from`. The caller owns both.
+    /// `to = W_1 from` for each vector, or `W_1* from`; `to` may be `from`. What every block's vectors had for
+    /// coefficients goes to `keep`. The caller owns all three.
     pub unsafe fn apply(
         &self,
         isa: InstructionSet,
         from: Rows<T>,
         to: Rows<T>,
         scratch: &mut Scratch<T>,
+        keep: Option<Coefficients<T>>,
         adjoint: bool,
     ) {
         let first = if adjoint { self.list.first() } else { self.list.last() };
@@ -139,8 +145,9 @@ impl<T: Scalar> Blocks<T> {
             source = to;
         }
         for i in 0..self.list.len() {
-            let block = &self.list[if adjoint { i } else { self.list.len() - 1 - i }];
-            let (z, y) = (scratch.z(), scratch.y());
+            let i = if adjoint { i } else { self.list.len() - 1 - i };
+            let block = &self.list[i];
+            let (z, y) = (scratch.z(), keep.unwrap_or(scratch.y()).of(i));
             block.project(isa, source, z, y, adjoint);
             block.expand(isa, y, source, to);
             source = to;
@@ -168,8 +175,9 @@ impl<T: Scalar> Blocks<T> {
                     cancel.check()?;
                     let first = begin.max(block.begin);
                     let columns = Rows::new(w.add(first * ld), ld, end - first);
-                    block.project(isa, columns, scratch.z(), scratch.y(), false);
-                    block.expand(isa, scratch.y(), columns, columns);
+                    let y = scratch.y().of(0);
+                    block.project(isa, columns, scratch.z(), y, false);
+                    block.expand(isa, y, columns, columns);
                 }
             }
             Ok(())
@@ -178,7 +186,43 @@ impl<T: Scalar> Blocks<T> {
     }
 }
 
-/// Room for `z = V* a` and `y = N z` of some vectors.
+/// `y = N V* a` of some vectors for each block.
+pub struct Coefficients<T> {
+    first: Rows<T>,
+    /// Distance between blocks.
+    stride: usize,
+}
+
+impl<T> Clone for Coefficients<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Coefficients<T> {}
+
+impl<T: Scalar> Coefficients<T> {
+    /// Numbers for `rows` vectors.
+    pub fn len(blocks: &Blocks<T>, rows: usize) -> usize {
+        blocks.list.len() * rows * blocks.widest()
+    }
+
+    /// In memory of that length.
+    pub fn new(blocks: &Blocks<T>, memory: *const T, rows: usize) -> Self {
+        Self { first: Rows::new(memory, blocks.widest(), rows), stride: rows * blocks.widest() }
+    }
+
+    /// Those of block `i`.
+    pub fn of(self, i: usize) -> Rows<T> {
+        Rows { ptr: self.first.ptr.wrapping_add(i * self.stride), ..self.first }
+    }
+
+    /// Those of the vectors `begin..end`.
+    pub fn part(self, begin: usize, end: usize) -> Self {
+        Self { first: self.first.part(begin, end), ..self }
+    }
+}
+
+/// Room for `z = V* a` and `y = N z` of some vectors, one block after the other.
 pub struct Scratch<T: Scalar> {
     z: Buffer<T>,
     y: Buffer<T>,
@@ -197,7 +241,7 @@ impl<T: Scalar> Scratch<T> {
         Rows::new(self.z.ptr_mut(), self.ld, self.rows)
     }
 
-    fn y(&mut self) -> Rows<T> {
-        Rows::new(self.y.ptr_mut(), self.ld, self.rows)
+    fn y(&mut self) -> Coefficients<T> {
+        Coefficients { first: Rows::new(self.y.ptr_mut(), self.ld, self.rows), stride: 0 }
     }
 }

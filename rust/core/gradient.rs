@@ -123,7 +123,7 @@ pub fn from_outer<T: Scalar>(
         last[n - 1] = T::ONE;
         let rows = Rows::new(last.ptr(), n, 1);
         // SAFETY: one row of n numbers.
-        unsafe { blocks.apply(context.isa, rows, rows, &mut Scratch::new(blocks, 1)?, false) };
+        unsafe { blocks.apply(context.isa, rows, rows, &mut Scratch::new(blocks, 1)?, None, false) };
         grad_u[n * u.m() - 1] = dot(context.isa, &last, &outer[column(n - 1)]);
     }
     if let (Diagonal::Phases(units), Some(grad_phases)) = (diagonal, grad_phases) {
@@ -146,6 +146,7 @@ pub fn from_outer<T: Scalar>(
         u,
         a: state,
         state,
+        y: None,
         b: outer,
         q: Some(outer),
         c: None,

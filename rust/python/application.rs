@@ -1,6 +1,6 @@
 //! `W h`, its gradients, `W` itself, its compact WY factors, and the way back from `W` to reflections.
 
-use householder::apply::{self, Diagonal, Gradients};
+use householder::apply::{self, Diagonal, Gradients, Prepared};
 use householder::blocks::Blocks;
 use householder::dense::transpose;
 use householder::error::Error;
@@ -62,9 +62,8 @@ pub fn forward(
             let k = m.min(n - 1);
             if keep && count == 1 && method.unwrap_or_else(|| plan::for_application(n, k, rows)) == Method::Wy {
                 let u = Reflections::new(n, m, u)?;
-                let blocks = Blocks::new(context, u, plan::block_width(k, rows))?;
-                apply::forward_in_blocks(context, &blocks, &Diagonal::new(u, phases)?, h, out, adjoint)?;
-                return Ok(Some(Kept::new(blocks)));
+                let diagonal = Diagonal::new(u, phases)?;
+                return Ok(Some(Kept::new(apply::forward_and_keep(context, u, &diagonal, h, out, adjoint)?)));
             }
             // SAFETY: each problem writes its own part.
             let vectors = |i: usize| unsafe { (part(h, i, count), outs.at(i)) };
@@ -132,8 +131,8 @@ pub fn backward(
             filled(if grad_phases.is_some() { count * n } else { 0 }, T::Real::ZERO).map_err(to_python)?;
         let phases_parts = grad_phases.is_some().then(|| Parts::new(&mut each_phases, count));
         let kept = kept
-            .and_then(Kept::get::<Blocks<T>>)
-            .filter(|blocks| count == 1 && (blocks.n, blocks.k) == (n, m.min(n - 1)));
+            .and_then(Kept::get::<Prepared<T>>)
+            .filter(|kept| count == 1 && kept.shape() == [n, m.min(n - 1), rows]);
         run(py, |context| {
             let (isa, k, flops) = (context.isa, m.min(n - 1), 3 * flops(count, n, m, rows));
             // SAFETY: each problem writes its own parts.
@@ -156,8 +155,8 @@ pub fn backward(
                 let u = Reflections::new(n, m, part(u, i, count))?;
                 let (h, grad_c, gradients) = (part(h, i, count), part(grad_c, i, count), gradients(i));
                 let diagonal = Diagonal::new(u, phases)?;
-                if let Some(blocks) = kept {
-                    return apply::backward_in_blocks(context, blocks, u, &diagonal, h, grad_c, gradients, adjoint);
+                if let Some(kept) = kept {
+                    return apply::backward_of(context, kept, u, &diagonal, h, grad_c, gradients, adjoint);
                 }
                 apply::backward(context, u, &diagonal, h, grad_c, gradients, adjoint, method)
             })
@@ -203,13 +202,13 @@ pub fn backward_in_place(
         let h = h.slice::<T>("h", size(&[rows, n])?)?;
         let grad = grad.slice_mut::<T>("grad", h.len())?;
         let grad_u = grad_u.slice_mut::<T>("grad_u", n * m)?;
-        let kept = kept.and_then(Kept::get::<Blocks<T>>).filter(|blocks| (blocks.n, blocks.k) == (n, m));
+        let kept = kept.and_then(Kept::get::<Prepared<T>>).filter(|kept| kept.shape() == [n, m, rows]);
         run(py, |context| {
-            if let Some(blocks) = kept {
-                return apply::backward_in_place(context, blocks, u, h, grad, grad_u);
+            if let Some(kept) = kept {
+                return apply::backward_in_place(context, kept, u, h, grad, grad_u);
             }
-            let blocks = Blocks::new(context, u, plan::block_width(m, rows))?;
-            apply::backward_in_place(context, &blocks, u, h, grad, grad_u)
+            let prepared = Prepared::new(context, u, rows)?;
+            apply::backward_in_place(context, &prepared, u, h, grad, grad_u)
         })
     }
     by_dtype!(dtype, go(py, [n, m, rows], [&u, &h, &grad, &grad_u], kept.map(Bound::get)))

@@ -1,8 +1,8 @@
 //! Gradients of one application.
 
-use super::Diagonal;
 use super::diagonal::DiagonalSum;
 use super::phases::Pass;
+use super::{Diagonal, Prepared};
 use crate::blocks::{Blocks, Rows};
 use crate::dense::Dense;
 use crate::error::Result;
@@ -57,17 +57,17 @@ pub fn backward<T: Scalar>(
             sequential::Backward::new(n, k)?.run(context.isa, u, diagonal, source, g, gradients, adjoint)
         }
         Method::Wy => {
-            let blocks = Blocks::new(context, u, plan::block_width(k, rows))?;
-            backward_in_blocks(context, &blocks, u, diagonal, h, g, gradients, adjoint)
+            let prepared = Prepared::new(context, u, rows)?;
+            backward_of(context, &prepared, u, diagonal, h, g, gradients, adjoint)
         }
         Method::Dense => dense(context, u, diagonal, h, g, gradients, adjoint),
     }
 }
 
-/// [`backward`] by compact WY, with the blocks of the forward pass.
-pub fn backward_in_blocks<T: Scalar>(
+/// [`backward`] by compact WY, with what the forward pass of these vectors left.
+pub fn backward_of<T: Scalar>(
     context: &mut Context<'_>,
-    blocks: &Blocks<T>,
+    prepared: &Prepared<T>,
     u: Reflections<'_, T>,
     diagonal: &Diagonal<T>,
     h: &[T],
@@ -79,7 +79,7 @@ pub fn backward_in_blocks<T: Scalar>(
         gradients.of_nothing();
         return Ok(());
     }
-    let n = u.n();
+    let (n, blocks) = (u.n(), &prepared.blocks);
     let Gradients { u: mut grad_u, h: mut grad_h, phases: grad_phases } = gradients;
     let (one, several) = (diagonal.is_one(), blocks.list.len() > 1);
     let rows = h.len() / n;
@@ -112,6 +112,7 @@ pub fn backward_in_blocks<T: Scalar>(
             u,
             a: if one { view(p) } else { view(&state) },
             state: view(&state),
+            y: prepared.y(begin, begin + count).filter(|_| !adjoint),
             b: view(b),
             q,
             c: grad_h.as_deref().filter(|_| adjoint).map(view),
@@ -141,16 +142,16 @@ pub fn backward_in_blocks<T: Scalar>(
     Ok(())
 }
 
-/// [`backward_in_blocks`] of `W_1 h`, in the memory of `g`: it becomes `dL/dh`.
+/// [`backward_of`] of `W_1 h`, in the memory of `g`: it becomes `dL/dh`.
 pub fn backward_in_place<T: Scalar>(
     context: &mut Context<'_>,
-    blocks: &Blocks<T>,
+    prepared: &Prepared<T>,
     u: Reflections<'_, T>,
     h: &[T],
     g: &mut [T],
     grad_u: &mut [T],
 ) -> Result<()> {
-    let (n, rows) = (u.n(), h.len() / u.n());
+    let (n, rows, blocks) = (u.n(), h.len() / u.n(), &prepared.blocks);
     let several = blocks.list.len() > 1;
     let mut state = Buffer::<T>::scratch(if several { rows.min(CHUNK) * n } else { 0 })?;
     if rows == 0 {
@@ -165,6 +166,7 @@ pub fn backward_in_place<T: Scalar>(
             u,
             a: Rows::new(h[begin * n..].as_ptr(), n, count),
             state: Rows::new(state.ptr_mut(), n, count),
+            y: prepared.y(begin, begin + count),
             b,
             q: Some(b),
             c: None,

@@ -1,10 +1,10 @@
 //! `c = W h` and `c = W* h`, and the matrix `W` itself.
 
 use super::{CHUNK, Diagonal, TASK, TASKS};
-use crate::blocks::{Blocks, Rows, Scratch};
+use crate::blocks::{Blocks, Coefficients, Rows, Scratch};
 use crate::dense::{Dense, transpose};
 use crate::error::Result;
-use crate::memory::{Shared, padded};
+use crate::memory::{Buffer, Shared, padded};
 use crate::parallel::{Context, slices};
 use crate::plan::{self, Method};
 use crate::reflections::Reflections;
@@ -32,7 +32,7 @@ pub fn forward<T: Scalar>(
         }
         Method::Wy => {
             let blocks = Blocks::new(context, u, plan::block_width(k, rows))?;
-            forward_in_blocks(context, &blocks, diagonal, h, out, adjoint)
+            in_blocks(context, &blocks, diagonal, h, out, None, adjoint)
         }
         Method::Dense => {
             let blocks = Blocks::new(context, u, plan::block_width(k, n))?;
@@ -41,13 +41,61 @@ pub fn forward<T: Scalar>(
     }
 }
 
-/// [`forward`] by compact WY, for blocks that the backward pass will use again.
-pub fn forward_in_blocks<T: Scalar>(
+/// What the backward pass takes from the forward pass.
+pub struct Prepared<T: Scalar> {
+    pub(super) blocks: Blocks<T>,
+    rows: usize,
+    /// `y` of every block, empty after an application of `W*`.
+    y: Buffer<T>,
+}
+
+impl<T: Scalar> Prepared<T> {
+    /// For vectors of which nothing is kept.
+    pub fn new(context: &mut Context<'_>, u: Reflections<'_, T>, rows: usize) -> Result<Self> {
+        let blocks = Blocks::new(context, u, plan::block_width(u.count(), rows))?;
+        Ok(Self { blocks, rows, y: Buffer::zeroed(0)? })
+    }
+
+    /// `n`, the number of reflections and that of vectors.
+    pub fn shape(&self) -> [usize; 3] {
+        [self.blocks.n, self.blocks.k, self.rows]
+    }
+
+    /// `y` of the vectors `begin..end`, if kept.
+    pub(super) fn y(&self, begin: usize, end: usize) -> Option<Coefficients<T>> {
+        let kept = (!self.y.is_empty()).then(|| Coefficients::new(&self.blocks, self.y.ptr(), self.rows));
+        kept.map(|y| y.part(begin, end))
+    }
+}
+
+/// [`forward`] by compact WY, and what the backward pass can use.
+pub fn forward_and_keep<T: Scalar>(
+    context: &mut Context<'_>,
+    u: Reflections<'_, T>,
+    diagonal: &Diagonal<T>,
+    h: &[T],
+    out: &mut [T],
+    adjoint: bool,
+) -> Result<Prepared<T>> {
+    let mut prepared = Prepared::new(context, u, h.len() / u.n())?;
+    let Prepared { blocks, rows, y } = &mut prepared;
+    let keep = if adjoint {
+        None
+    } else {
+        *y = Buffer::zeroed(Coefficients::len(blocks, *rows))?; // sums read whole registers
+        Some(Coefficients::new(blocks, y.ptr_mut(), *rows))
+    };
+    in_blocks(context, blocks, diagonal, h, out, keep, adjoint)?;
+    Ok(prepared)
+}
+
+fn in_blocks<T: Scalar>(
     context: &mut Context<'_>,
     blocks: &Blocks<T>,
     diagonal: &Diagonal<T>,
     h: &[T],
     out: &mut [T],
+    keep: Option<Coefficients<T>>,
     adjoint: bool,
 ) -> Result<()> {
     let (n, isa) = (blocks.n, context.isa);
@@ -70,8 +118,9 @@ pub fn forward_in_blocks<T: Scalar>(
                 out.chunks_mut(n).for_each(|a| diagonal.apply(a, false));
                 from = to;
             }
+            let keep = keep.map(|y| y.part(begin, begin + count));
             // SAFETY: as many rows of n numbers each, the same or disjoint.
-            unsafe { blocks.apply(isa, from, to, &mut scratch, adjoint) };
+            unsafe { blocks.apply(isa, from, to, &mut scratch, keep, adjoint) };
             if adjoint && !diagonal.is_one() {
                 out.chunks_mut(n).for_each(|c| diagonal.apply(c, true));
             }

@@ -7,12 +7,13 @@
 //! dL/dV = sum b y* + a w* + V E,      b <- b + V w
 //! ```
 //!
-//! A first sweep makes every `y`; the inputs `a` are then recovered block by block, `a = c - V y`, so that a single copy of the
-//! vectors suffices. Vectors are split over the threads where each is handled by itself, coordinates where the sums over
-//! all vectors are formed: nothing is summed per thread, and results do not depend on their number.
+//! A first sweep makes every `y` that the forward pass has not left; the inputs `a` are then recovered block by block,
+//! `a = c - V y`, so that a single copy of the vectors suffices. Vectors are split over the threads where each is handled
+//! by itself, coordinates where the sums over all vectors are formed: nothing is summed per thread, and results do not
+//! depend on their number.
 
 use super::{TASK, TASKS};
-use crate::blocks::{Blocks, Rows};
+use crate::blocks::{Blocks, Coefficients, Rows};
 use crate::error::Result;
 use crate::gradient::hermitian;
 use crate::kernel::dispatch::InstructionSet;
@@ -40,6 +41,8 @@ pub struct Pass<'a, T: Scalar> {
     pub a: Rows<T>,
     /// Room for as many vectors, where there are several blocks; may be `a` itself.
     pub state: Rows<T>,
+    /// `y` of every block, if known.
+    pub y: Option<Coefficients<T>>,
     /// `dL/dc`.
     pub b: Rows<T>,
     /// `dL/da` of the first block; may be `b` itself. Without it only a single block is allowed.
@@ -82,19 +85,22 @@ impl<T: Scalar> Pass<'_, T> {
             }
             return Ok(());
         }
-        let mut phases = vec![Phase::Sweep];
+        let mut phases = Vec::new();
+        if p > 1 || self.y.is_none() || self.c.is_some() {
+            phases.push(Phase::Sweep);
+        }
         for block in 0..p {
             phases.push(Phase::Back(block));
             if self.grad_u.is_some() {
                 phases.extend([Phase::Middle(block), Phase::Sum(block)]);
             }
         }
-        if self.q.is_some() && !self.identity {
+        if self.q.is_some() && !self.identity && !self.leaves_early() {
             phases.push(Phase::Leave);
         }
         let bounds: Vec<Vec<usize>> = phases.iter().map(|&phase| self.bounds(phase)).collect();
         let counts: Vec<usize> = bounds.iter().map(|bounds| bounds.len() - 1).collect();
-        let room = Room::new(self.blocks, rows)?;
+        let room = Room::new(self.blocks, rows, self.y)?;
         let pass = Shared(std::ptr::from_ref(&self).cast_mut());
         let flops = 14 * self.blocks.n * self.blocks.k * rows;
         context.run_phases(&counts, flops, &|phase, task, cancel| {
@@ -137,23 +143,25 @@ impl<T: Scalar> Pass<'_, T> {
 
     /// Makes every `y`, and the input of the block that is applied last; its output if wanted.
     unsafe fn sweep(&self, isa: InstructionSet, room: &Room<T>, begin: usize, end: usize) {
-        let p = self.blocks.list.len();
-        let state = self.state.part(begin, end);
-        if p != 1 && self.a.ptr != self.state.ptr {
-            self.a.part(begin, end).copy_to(state, self.blocks.n);
-        }
         for (i, block) in self.blocks.list.iter().enumerate().rev() {
             let first = begin.max(self.first_vector(i));
             if first >= end {
                 continue;
             }
-            let source = if p == 1 { self.a } else { self.state }.part(first, end);
-            let y = room.y[i].part(first, end);
-            block.project(isa, source, room.z.part(first, end), y, false);
+            let source = self.input_of(i).part(first, end);
+            let y = room.y.of(i).part(first, end);
+            if self.y.is_none() {
+                block.project(isa, source, room.z.part(first, end), y, false);
+            }
             if i > 0 {
-                block.expand(isa, y, source, source);
+                let state = self.state.part(first, end);
+                if source.ptr != state.ptr {
+                    source.copy_to(state, block.begin);
+                }
+                block.expand(isa, y, source, state);
             } else if let Some(c) = self.c {
-                block.expand(isa, y, source, c.part(first, end));
+                let c = c.part(first, end);
+                block.expand(isa, y, source, c);
             }
         }
     }
@@ -161,11 +169,11 @@ impl<T: Scalar> Pass<'_, T> {
     unsafe fn back(&self, isa: InstructionSet, room: &Room<T>, i: usize, begin: usize, end: usize) {
         let block = &self.blocks.list[i];
         let of = |x: Rows<T>| x.part(begin, end);
-        let (y, z, w) = (of(room.y[i]), of(room.z), of(room.w));
+        let (y, z, w) = (of(room.y.of(i)), of(room.z), of(room.w));
         let len = (end - begin) * y.ld;
         if i > 0 {
             self.leave(isa, room, i - 1, begin, end);
-            if self.grad_u.is_some() {
+            if self.grad_u.is_some() && self.input_of(i).ptr == self.state.ptr {
                 // a = c - V y
                 for j in 0..len {
                     *z.ptr.add(j) = -*y.ptr.add(j);
@@ -174,6 +182,9 @@ impl<T: Scalar> Pass<'_, T> {
             }
         }
         block.project(isa, of(self.gradient_of(i)), z, w, true);
+        if i + 1 == self.blocks.list.len() && self.leaves_early() {
+            self.leave(isa, room, i, begin, end);
+        }
         if T::COMPLEX {
             let [conjugate_y, conjugate_w] = room.conjugates(i).map(of);
             for j in 0..len {
@@ -183,9 +194,20 @@ impl<T: Scalar> Pass<'_, T> {
         }
     }
 
+    /// Where the input of block `i` is, when its turn comes.
+    fn input_of(&self, i: usize) -> Rows<T> {
+        if i + 1 == self.blocks.list.len() { self.a } else { self.state }
+    }
+
     /// Where the gradient of the output of block `i` is.
     fn gradient_of(&self, i: usize) -> Rows<T> {
         self.q.filter(|_| i > 0).unwrap_or(self.b)
+    }
+
+    /// Whether `q` is written before the last sum, which does not read what is there.
+    fn leaves_early(&self) -> bool {
+        let last = self.gradient_of(self.blocks.list.len() - 1);
+        !self.identity && self.q.is_some_and(|q| q.ptr != last.ptr)
     }
 
     /// `b + V w` behind block `i`, for vectors `begin..end`.
@@ -212,7 +234,7 @@ impl<T: Scalar> Pass<'_, T> {
         let block = &self.blocks.list[i];
         let wy = &block.wy;
         let (k, m, first, rows) = (wy.k, self.u.m(), self.first_vector(i), self.a.count);
-        let a = if self.blocks.list.len() == 1 { self.a } else { self.state };
+        let a = self.input_of(i);
         let grad = |coordinate: usize| grad_u.get().add((block.begin + coordinate) * m + block.begin);
         let mut packed = Buffer::<T>::scratch(if rows > PIECE { PIECE * PACKED } else { 0 })?;
         for begin in (begin..end).step_by(COLUMNS) {
@@ -249,7 +271,7 @@ impl<T: Scalar> Pass<'_, T> {
 /// Intermediate results, a row for each vector.
 struct Room<T: Scalar> {
     /// `y` of each block.
-    y: Vec<Rows<T>>,
+    y: Coefficients<T>,
     z: Rows<T>,
     w: Rows<T>,
     /// `conj(y)` and `conj(w)` of one block, for complex numbers.
@@ -258,11 +280,8 @@ struct Room<T: Scalar> {
     _memory: Vec<Buffer<T>>,
 }
 
-// SAFETY: tasks that run at the same time use different rows, or read only.
-unsafe impl<T: Scalar> Sync for Room<T> {}
-
 impl<T: Scalar> Room<T> {
-    fn new(blocks: &Blocks<T>, rows: usize) -> Result<Self> {
+    fn new(blocks: &Blocks<T>, rows: usize, y: Option<Coefficients<T>>) -> Result<Self> {
         let ld = blocks.widest();
         let mut memory = Vec::new();
         let mut take = |rows: usize| -> Result<Rows<T>> {
@@ -272,7 +291,10 @@ impl<T: Scalar> Room<T> {
             memory.push(buffer);
             Ok(view)
         };
-        let y = blocks.list.iter().map(|_| take(rows)).collect::<Result<_>>()?;
+        let y = match y {
+            Some(y) => y,
+            None => Coefficients::new(blocks, take(blocks.list.len() * rows)?.ptr, rows),
+        };
         let conjugate = if T::COMPLEX { rows } else { 0 };
         let (z, w) = (take(rows)?, take(rows)?);
         let (conjugates, e) = ([take(conjugate)?, take(conjugate)?], take(ld)?);
@@ -281,6 +303,6 @@ impl<T: Scalar> Room<T> {
 
     /// `conj(y)` and `conj(w)`.
     fn conjugates(&self, i: usize) -> [Rows<T>; 2] {
-        if T::COMPLEX { self.conjugates } else { [self.y[i], self.w] }
+        if T::COMPLEX { self.conjugates } else { [self.y.of(i), self.w] }
     }
 }

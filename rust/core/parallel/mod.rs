@@ -1,0 +1,199 @@
+//! Threads: one pool for the process, tasks fixed by the shape of the problem, interruption.
+//!
+//! What a task computes never depends on the number of threads, so results are bitwise equal for any number of them.
+
+mod pool;
+mod process;
+mod team;
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+pub use process::{num_threads, set_num_threads};
+use team::Team;
+
+use crate::error::{Error, Result};
+use crate::kernel::dispatch::InstructionSet;
+
+/// Work below this many flops runs on the calling thread: waking another one costs about as much time.
+const WORTH_A_THREAD: usize = 3_000_000;
+/// How often the caller is asked whether to stop.
+const POLL_EVERY: Duration = Duration::from_millis(50);
+
+/// What long tasks look at once per block of work: whether they are still wanted.
+pub struct Cancel<'a> {
+    cancelled: &'a AtomicBool,
+    /// On the calling thread alone: the way to ask, and when that was done last.
+    poll: Option<RefCell<Poll<'a>>>,
+}
+
+struct Poll<'a> {
+    ask: &'a mut dyn FnMut() -> bool,
+    last: Instant,
+}
+
+impl Cancel<'_> {
+    /// `Err(Interrupted)` once the caller asked to stop.
+    pub fn check(&self) -> Result<()> {
+        if let Some(poll) = &self.poll {
+            let mut poll = poll.borrow_mut();
+            if poll.last.elapsed() >= POLL_EVERY {
+                poll.last = Instant::now();
+                if (poll.ask)() {
+                    self.cancelled.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+        if self.cancelled.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+}
+
+/// What a call carries down: the instruction set and the way to ask its caller whether to stop.
+pub struct Context<'a> {
+    poll: &'a mut dyn FnMut() -> bool,
+    /// Already on a thread of the pool: run everything here.
+    nested: bool,
+    /// The instruction set of this call's kernels.
+    pub isa: InstructionSet,
+}
+
+impl<'a> Context<'a> {
+    /// `poll` is called on the calling thread now and then during long work; `true` stops it.
+    pub fn new(poll: &'a mut dyn FnMut() -> bool) -> Self {
+        Self { poll, nested: false, isa: InstructionSet::current() }
+    }
+
+    /// Runs `task` for each of `count` independent problems, together `flops` of work: many problems side by side, or few
+    /// problems one after the other with all threads on each. The result is the same.
+    pub fn for_each(
+        &mut self,
+        count: usize,
+        flops: usize,
+        task: &(dyn Fn(usize, &mut Context<'_>) -> Result<()> + Sync),
+    ) -> Result<()> {
+        if count < num_threads() {
+            return (0..count).try_for_each(|i| task(i, self));
+        }
+        let isa = self.isa;
+        let groups = slices(count, 1, 256);
+        self.run(groups.len() - 1, flops, &|group, cancel| {
+            for i in groups[group]..groups[group + 1] {
+                cancel.check()?;
+                task(i, &mut Context { poll: &mut || cancel.check().is_err(), nested: true, isa })?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Runs `task(0), .., task(count - 1)`, together `flops` of work, on as many threads as are worth it. Returns the
+    /// error of the first failing task.
+    pub fn run(
+        &mut self,
+        count: usize,
+        flops: usize,
+        task: &(dyn Fn(usize, &Cancel<'_>) -> Result<()> + Sync),
+    ) -> Result<()> {
+        self.run_phases(&[count], flops, &|_, i, cancel| task(i, cancel))
+    }
+
+    /// Runs `task(phase, 0), .., task(phase, counts[phase] - 1)` for one phase after the other: every task of a phase has
+    /// ended before the next phase begins. Threads join once, not once a phase.
+    pub fn run_phases(
+        &mut self,
+        counts: &[usize],
+        flops: usize,
+        task: &(dyn Fn(usize, usize, &Cancel<'_>) -> Result<()> + Sync),
+    ) -> Result<()> {
+        let widest = counts.iter().copied().max().unwrap_or(0);
+        let workers = if self.nested || flops < WORTH_A_THREAD { 1 } else { num_threads().min(widest).max(1) };
+        let cancelled = AtomicBool::new(false);
+        let poll = Poll { ask: &mut *self.poll, last: Instant::now() };
+        let cancel = Cancel { cancelled: &cancelled, poll: Some(RefCell::new(poll)) };
+        if workers == 1 {
+            let tasks = counts.iter().enumerate().flat_map(|(phase, &count)| (0..count).map(move |i| (phase, i)));
+            return tasks.into_iter().try_for_each(|(phase, i)| task(phase, i, &cancel));
+        }
+        let team = Team::new(counts, workers, task, &cancelled)?;
+        let help = || team.work(&Cancel { cancelled: &cancelled, poll: None });
+        // While others work on, they look at what the check finds.
+        process::pool()?.join(workers - 1, &help, || team.work(&cancel), (POLL_EVERY, &|| drop(cancel.check())));
+        team.outcome()
+    }
+}
+
+/// Splits `0..len` into at most `most` parts of at least `least`, a power of two of them, as even as can be: part `i` of
+/// the result is `bounds[i]..bounds[i + 1]`. Depends on the shape alone.
+pub fn slices(len: usize, least: usize, most: usize) -> Vec<usize> {
+    let mut parts = 1;
+    while 2 * parts <= most && len / (2 * parts) >= least {
+        parts *= 2;
+    }
+    (0..=parts).map(|i| i * len / parts).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[test]
+    fn a_panicking_task_is_an_error() {
+        let mut poll = || false;
+        let outcome = Context::new(&mut poll).run(4, usize::MAX, &|i, _| {
+            assert!(i != 2, "task {i} broke");
+            Ok(())
+        });
+        assert_eq!(outcome, Err(Error::Internal("task 2 broke".to_owned())));
+    }
+
+    #[test]
+    fn the_poll_interrupts() {
+        let mut poll = || true;
+        let outcome = Context::new(&mut poll).run(2, usize::MAX, &|_, cancel| {
+            loop {
+                cancel.check()?;
+                std::thread::yield_now();
+            }
+        });
+        assert_eq!(outcome, Err(Error::Interrupted));
+    }
+
+    #[test]
+    fn the_poll_interrupts_problems_side_by_side() {
+        let mut poll = || true;
+        let outcome = Context::new(&mut poll).for_each(num_threads(), usize::MAX, &|_, context| {
+            context.run(1, 0, &|_, cancel| {
+                loop {
+                    cancel.check()?;
+                    std::thread::yield_now();
+                }
+            })
+        });
+        assert_eq!(outcome, Err(Error::Interrupted));
+    }
+
+    #[test]
+    fn every_task_runs_once() {
+        let runs: Vec<AtomicUsize> = (0..100).map(|_| AtomicUsize::new(0)).collect();
+        let mut poll = || false;
+        let mut context = Context::new(&mut poll);
+        for flops in [0, usize::MAX] {
+            context
+                .run(100, flops, &|i, _| {
+                    runs[i].fetch_add(1, Ordering::Relaxed);
+                    Ok(())
+                })
+                .unwrap();
+        }
+        assert!(runs.iter().all(|r| r.load(Ordering::Relaxed) == 2));
+    }
+
+    #[test]
+    fn slices_cover_and_depend_on_shape_alone() {
+        assert_eq!(slices(50, 8, 16), [0, 12, 25, 37, 50]);
+        assert_eq!(slices(3, 8, 16), [0, 3]);
+        assert_eq!(slices(64, 8, 4), [0, 16, 32, 48, 64]);
+    }
+}

@@ -1,0 +1,72 @@
+//! What threads a process has.
+
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use super::pool::Pool;
+use crate::error::{Error, Result};
+
+/// The state of one process. A forked child has its parent's memory but none of its threads: it makes a new state and
+/// never touches the old one, whose lock may have been held at the moment of the fork.
+struct Process {
+    id: u32,
+    threads: AtomicUsize,
+    pool: Mutex<Option<Arc<Pool>>>,
+}
+
+fn process() -> &'static Process {
+    static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
+    loop {
+        let current = PROCESS.load(Ordering::Acquire);
+        // SAFETY: null, or leaked below and so valid for ever.
+        let state = unsafe { current.as_ref() };
+        if let Some(state) = state
+            && state.id == std::process::id()
+        {
+            return state;
+        }
+        let threads = state.map_or(0, |parent| parent.threads.load(Ordering::Relaxed));
+        let fresh = Box::into_raw(Box::new(Process {
+            id: std::process::id(),
+            threads: AtomicUsize::new(threads),
+            pool: Mutex::new(None),
+        }));
+        if PROCESS.compare_exchange(current, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            // SAFETY: another thread was faster; nobody has seen `fresh`.
+            drop(unsafe { Box::from_raw(fresh) });
+        }
+    }
+}
+
+/// Threads used for large work.
+pub fn num_threads() -> usize {
+    match process().threads.load(Ordering::Relaxed) {
+        0 => available(),
+        k => k,
+    }
+}
+
+/// Processors this process may use, asked for once: the answer costs several system calls.
+fn available() -> usize {
+    static AVAILABLE: OnceLock<usize> = OnceLock::new();
+    *AVAILABLE.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
+}
+
+/// Uses `threads` threads from now on; running calls finish on those they have.
+pub fn set_num_threads(threads: usize) -> Result<()> {
+    if threads == 0 {
+        return Err(Error::InvalidArgument("expected at least 1 thread, got 0".to_owned()));
+    }
+    process().threads.store(threads, Ordering::Relaxed);
+    Ok(())
+}
+
+/// The workers, one fewer than there are threads: the calling thread is one of them.
+pub fn pool() -> Result<Arc<Pool>> {
+    let workers = num_threads().saturating_sub(1).max(1);
+    let mut pool = process().pool.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*pool {
+        Some(pool) if pool.workers() == workers => Ok(pool.clone()),
+        _ => Ok(pool.insert(Arc::new(Pool::new(workers)?)).clone()),
+    }
+}

@@ -1,0 +1,109 @@
+//! One call's tasks, in phases, and the threads that work on them.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::Cancel;
+use crate::error::{Error, Result};
+use crate::memory::filled_with;
+
+/// Threads that go through phases of tasks together. Each begins with a share of its own, the same one in every phase and
+/// every call, since it has their data in its cache, and goes on with the others'. A thread that comes late joins in
+/// wherever they are, and nobody waits for it.
+pub struct Team<'a> {
+    task: &'a (dyn Fn(usize, usize, &Cancel<'_>) -> Result<()> + Sync),
+    phases: Vec<Phase>,
+    /// `next[phase * workers + share]`: the share's next task.
+    next: Vec<AtomicUsize>,
+    workers: usize,
+    joined: AtomicUsize,
+    cancelled: &'a AtomicBool,
+    /// The error to report, and which task's it is.
+    failure: Mutex<Option<((usize, usize), Error)>>,
+}
+
+struct Phase {
+    count: usize,
+    done: AtomicUsize,
+}
+
+impl<'a> Team<'a> {
+    pub fn new(
+        counts: &[usize],
+        workers: usize,
+        task: &'a (dyn Fn(usize, usize, &Cancel<'_>) -> Result<()> + Sync),
+        cancelled: &'a AtomicBool,
+    ) -> Result<Self> {
+        let (mut phases, mut shares) = (counts.iter(), 0..);
+        let mut share = || shares.next().map_or(0, |i| i % workers * counts[i / workers] / workers);
+        Ok(Self {
+            task,
+            phases: filled_with(counts.len(), || Phase {
+                count: phases.next().copied().unwrap_or(0),
+                done: AtomicUsize::new(0),
+            })?,
+            next: filled_with(counts.len() * workers, || AtomicUsize::new(share()))?,
+            workers,
+            joined: AtomicUsize::new(0),
+            cancelled,
+            failure: Mutex::new(None),
+        })
+    }
+
+    /// Takes part until no task is left.
+    pub fn work(&self, cancel: &Cancel<'_>) {
+        let cancelled = || cancel.check().is_err();
+        let first = self.joined.fetch_add(1, Ordering::Relaxed);
+        for (number, phase) in self.phases.iter().enumerate() {
+            let mut shares = (0..self.workers).map(|k| (first + k) % self.workers).peekable();
+            while let Some(&share) = shares.peek()
+                && !cancelled()
+            {
+                let i = self.next[number * self.workers + share].fetch_add(1, Ordering::Relaxed);
+                if i >= (share + 1) * phase.count / self.workers {
+                    shares.next();
+                    continue;
+                }
+                let outcome = catch_unwind(AssertUnwindSafe(|| (self.task)(number, i, cancel)))
+                    .unwrap_or_else(|panic| Err(Error::Internal(message(panic.as_ref()))));
+                if let Err(error) = outcome {
+                    self.fail((number, i), error);
+                }
+                phase.done.fetch_add(1, Ordering::Release);
+            }
+            let last = number + 1 == self.phases.len();
+            let mut spins = 0_u32;
+            while !last && phase.done.load(Ordering::Acquire) < phase.count && !cancelled() {
+                // The last tasks of a phase are about to end: to sleep would take longer. A thread that has lost its
+                // processor gets it back.
+                spins += 1;
+                if spins.is_multiple_of(1 << 10) { std::thread::yield_now() } else { std::hint::spin_loop() }
+            }
+        }
+    }
+
+    /// Keeps the error of the first failing task and stops the others, whose interruption is no news.
+    fn fail(&self, at: (usize, usize), error: Error) {
+        self.cancelled.store(true, Ordering::Relaxed);
+        let rank = |at, error: &Error| (*error == Error::Interrupted, at);
+        let mut kept = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.as_ref().is_none_or(|(before, other)| rank(at, &error) < rank(*before, other)) {
+            *kept = Some((at, error));
+        }
+    }
+
+    /// The error of the first failing task, once all have left.
+    pub fn outcome(self) -> Result<()> {
+        match self.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some((_, error)) => Err(error),
+            None => Ok(()),
+        }
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "panic".to_owned())
+}
