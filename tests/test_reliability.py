@@ -40,10 +40,18 @@ def test_an_empty_array_may_lie_at_an_odd_address():
     assert hh.forward(np.eye(3)[:, :2], h).shape == (0, 3)
 
 
-def test_use_after_fork(run_script):
+@pytest.fixture(params=["householder", "householder.torch"])
+def setup(request):
+    """Calls share their work among threads of our own, or among torch's."""
+    if request.param == "householder.torch":
+        pytest.importorskip("torch")
+    return f"import {request.param}\n{SETUP}"
+
+
+def test_use_after_fork(run_script, setup):
     """As in the workers of a DataLoader: parent and children, and children of children, keep computing."""
     out = run_script(
-        SETUP
+        setup
         + """
 hh.set_num_threads(3)
 check()
@@ -67,9 +75,9 @@ print("well")
 @pytest.mark.parametrize(
     "call", ["hh.rnn_forward(u, x, method='wy')", "hh.rnn_backward(u, x, None, x, x, method='wy')"]
 )
-def test_ctrl_c_ends_a_long_sequence_within_a_second(run_script, call):
+def test_ctrl_c_ends_a_long_sequence_within_a_second(run_script, setup, call):
     out = run_script(
-        f"""{SETUP}
+        f"""{setup}
 small = u, x
 u, x = rng.standard_normal((512, 511)).astype(np.float32), np.zeros((50_000, 512), np.float32)
 sent = []

@@ -25,6 +25,7 @@ def cuda_sources() -> dict[str, str]: ...  # text of each file of cuda/ by name
 def plan(n: int, m: int, rows: int, sequence: bool) -> tuple[str, list[float]]: ...  # reflections, wy, dense: us
 def set_num_threads(k: int) -> None: ...
 def get_num_threads() -> int: ...
+def share_openmp(address: int) -> None: ...  # of GOMP_parallel
 def release_memory() -> None: ...  # what is kept for the next calls
 
 @final

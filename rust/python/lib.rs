@@ -25,7 +25,7 @@ mod _core {
     #[pymodule_export]
     use super::sequence::{rnn_backward, rnn_forward, rnn_tape_width};
     #[pymodule_export]
-    use super::{get_num_threads, instruction_set, plan, set_num_threads};
+    use super::{get_num_threads, instruction_set, plan, set_num_threads, share_openmp};
     #[pymodule_export]
     #[allow(non_upper_case_globals)]
     const __version__: &str = env!("CARGO_PKG_VERSION");
@@ -54,4 +54,14 @@ fn set_num_threads(k: usize) -> PyResult<()> {
 #[pyfunction]
 fn get_num_threads() -> usize {
     householder::parallel::num_threads()
+}
+
+/// Lets an OpenMP runtime's threads help, `GOMP_parallel` being at this address.
+#[pyfunction]
+fn share_openmp(address: usize) {
+    if address != 0 {
+        // SAFETY: the address of a function of this type.
+        let parallel = unsafe { std::mem::transmute::<usize, householder::parallel::Parallel>(address) };
+        householder::parallel::share_openmp(parallel);
+    }
 }

@@ -2,6 +2,8 @@
 //!
 //! What a task computes never depends on the number of threads, so results are bitwise equal for any number of them.
 
+mod call;
+mod openmp;
 mod pool;
 mod process;
 mod team;
@@ -10,7 +12,8 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-pub use process::{num_threads, set_num_threads};
+pub use openmp::Parallel;
+pub use process::{num_threads, set_num_threads, share_openmp};
 use team::Team;
 
 use crate::error::{Error, Result};
@@ -117,7 +120,11 @@ impl<'a> Context<'a> {
         let team = Team::new(counts, workers, task, &cancelled)?;
         let help = || team.work(&Cancel { cancelled: &cancelled, poll: None });
         // While others work on, they look at what the check finds.
-        process::pool()?.join(workers - 1, &help, || team.work(&cancel), (POLL_EVERY, &|| drop(cancel.check())));
+        let meanwhile: (_, &dyn Fn()) = (POLL_EVERY, &|| drop(cancel.check()));
+        match process::openmp() {
+            Some(parallel) => openmp::join(parallel, workers - 1, &help, &|| team.work(&cancel), meanwhile),
+            None => process::pool()?.join(workers - 1, &help, &|| team.work(&cancel), meanwhile),
+        }
         team.outcome()
     }
 }

@@ -7,13 +7,10 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::thread;
 
+use super::call::{Call, Meanwhile, stay_awake};
 use crate::error::{Error, Result};
-
-/// How long a worker without work, or a caller whose helpers still work, stays awake.
-const AWAKE: Duration = Duration::from_micros(200);
 
 /// A number of threads; they end when it is dropped.
 pub struct Pool {
@@ -34,18 +31,12 @@ struct Queue {
     closed: bool,
 }
 
-/// A call to join; valid while it is in the queue or counted in `running`.
+/// A call to join; valid while it is in the queue or entered.
 #[derive(Clone, Copy, PartialEq)]
 struct Ticket(*const Call<'static>);
 
 // SAFETY: what it points to is shared between threads.
 unsafe impl Send for Ticket {}
-
-struct Call<'a> {
-    help: &'a (dyn Fn() + Sync),
-    running: AtomicUsize,
-    caller: Thread,
-}
 
 impl Pool {
     pub fn new(workers: usize) -> Result<Self> {
@@ -65,15 +56,9 @@ impl Pool {
     }
 
     /// Runs `work` here and `help`, which must not panic, on up to `helpers` workers that have time. Returns once all
-    /// that began have ended; while it waits for them it calls `meanwhile.1` every `meanwhile.0`.
-    pub fn join(
-        &self,
-        helpers: usize,
-        help: &(dyn Fn() + Sync),
-        work: impl FnOnce(),
-        meanwhile: (Duration, &dyn Fn()),
-    ) {
-        let call = Call { help, running: AtomicUsize::new(0), caller: thread::current() };
+    /// that began have ended.
+    pub fn join(&self, helpers: usize, help: &(dyn Fn() + Sync), work: &dyn Fn(), meanwhile: Meanwhile<'_>) {
+        let call = Call::new(help);
         let ticket = Ticket((&raw const call).cast());
         let invited = Invited { shared: &self.shared, call: &call, ticket, meanwhile };
         self.shared.offer(ticket, helpers);
@@ -94,19 +79,13 @@ struct Invited<'a> {
     shared: &'a Shared,
     call: &'a Call<'a>,
     ticket: Ticket,
-    meanwhile: (Duration, &'a dyn Fn()),
+    meanwhile: Meanwhile<'a>,
 }
 
 impl Drop for Invited<'_> {
     fn drop(&mut self) {
         self.shared.withdraw(self.ticket);
-        let ended = || self.call.running.load(Ordering::Acquire) == 0;
-        if !stay_awake(&ended) {
-            while !ended() {
-                thread::park_timeout(self.meanwhile.0);
-                self.meanwhile.1();
-            }
-        }
+        self.call.wait(self.meanwhile);
     }
 }
 
@@ -137,13 +116,8 @@ impl Shared {
     /// What a worker does.
     fn serve(&self) {
         while let Some(ticket) = self.take() {
-            // SAFETY: counted in `running`, so the caller waits.
-            let call = unsafe { &*ticket.0 };
-            (call.help)();
-            let caller = call.caller.clone();
-            if call.running.fetch_sub(1, Ordering::Release) == 1 {
-                caller.unpark(); // `call` may be gone
-            }
+            // SAFETY: entered, so the caller waits.
+            unsafe { &*ticket.0 }.help_and_leave();
         }
     }
 
@@ -155,7 +129,7 @@ impl Shared {
             if let Some(ticket) = queue.tickets.pop_front() {
                 self.tickets.store(queue.tickets.len(), Ordering::Release);
                 // SAFETY: in the queue, which is locked, until here.
-                unsafe { &*ticket.0 }.running.fetch_add(1, Ordering::Relaxed);
+                unsafe { &*ticket.0 }.enter();
                 return Some(ticket);
             }
             if queue.closed {
@@ -170,28 +144,15 @@ impl Shared {
     }
 }
 
-/// Waits for a moment without sleeping; whether it `happened`. Whoever else wants the processor gets it.
-fn stay_awake(happened: &dyn Fn() -> bool) -> bool {
-    let begun = Instant::now();
-    while begun.elapsed() < AWAKE {
-        for _ in 0..64 {
-            if happened() {
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-        thread::yield_now();
-    }
-    false
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
 
+    use super::super::call::AWAKE;
     use super::*;
 
-    const PATIENCE: (Duration, &dyn Fn()) = (Duration::from_millis(1), &|| {});
+    const PATIENCE: Meanwhile<'_> = (Duration::from_millis(1), &|| {});
 
     fn until(happened: &AtomicBool) {
         while !happened.load(Ordering::Acquire) {
@@ -205,7 +166,7 @@ mod tests {
         for pause in [Duration::ZERO, 5 * AWAKE] {
             thread::sleep(pause);
             let helped = AtomicBool::new(false);
-            pool.join(1, &|| helped.store(true, Ordering::Release), || until(&helped), PATIENCE);
+            pool.join(1, &|| helped.store(true, Ordering::Release), &|| until(&helped), PATIENCE);
         }
     }
 
@@ -221,7 +182,7 @@ mod tests {
         let count = || {
             waited.fetch_add(1, Ordering::Relaxed);
         };
-        pool.join(1, &help, || until(&begun), (Duration::from_millis(1), &count));
+        pool.join(1, &help, &|| until(&begun), (Duration::from_millis(1), &count));
         assert!(ended.load(Ordering::Acquire) && waited.load(Ordering::Relaxed) > 1);
     }
 
@@ -235,10 +196,10 @@ mod tests {
         };
         let other_call = || {
             until(&begun);
-            pool.join(1, &|| helped.store(true, Ordering::Release), || {}, PATIENCE);
+            pool.join(1, &|| helped.store(true, Ordering::Release), &|| {}, PATIENCE);
             release.store(true, Ordering::Release);
         };
-        pool.join(1, &occupy, other_call, PATIENCE);
+        pool.join(1, &occupy, &other_call, PATIENCE);
         assert!(!helped.load(Ordering::Acquire));
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use super::openmp::Parallel;
 use super::pool::Pool;
 use crate::error::{Error, Result};
 
@@ -12,6 +13,7 @@ struct Process {
     id: u32,
     threads: AtomicUsize,
     pool: Mutex<Option<Arc<Pool>>>,
+    openmp: OnceLock<Parallel>,
 }
 
 fn process() -> &'static Process {
@@ -30,6 +32,7 @@ fn process() -> &'static Process {
             id: std::process::id(),
             threads: AtomicUsize::new(threads),
             pool: Mutex::new(None),
+            openmp: OnceLock::new(), // a parent's threads are not there
         }));
         if PROCESS.compare_exchange(current, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
             // SAFETY: another thread was faster; nobody has seen `fresh`.
@@ -59,6 +62,15 @@ pub fn set_num_threads(threads: usize) -> Result<()> {
     }
     process().threads.store(threads, Ordering::Relaxed);
     Ok(())
+}
+
+/// Lets the threads behind an OpenMP runtime's `GOMP_parallel` help from now on, in this process.
+pub fn share_openmp(parallel: Parallel) {
+    let _ = process().openmp.set(parallel); // the first runtime stays
+}
+
+pub fn openmp() -> Option<Parallel> {
+    process().openmp.get().copied()
 }
 
 /// The workers, one fewer than there are threads: the calling thread is one of them.

@@ -18,7 +18,7 @@ pub struct Team<'a> {
     /// `next[phase * workers + share]`: the share's next task.
     next: Vec<AtomicUsize>,
     workers: usize,
-    joined: AtomicUsize,
+    helpers: AtomicUsize,
     cancelled: &'a AtomicBool,
     /// The error to report, and which task's it is.
     failure: Mutex<Option<((usize, usize), Error)>>,
@@ -46,7 +46,7 @@ impl<'a> Team<'a> {
             })?,
             next: filled_with(counts.len() * workers, || AtomicUsize::new(share()))?,
             workers,
-            joined: AtomicUsize::new(0),
+            helpers: AtomicUsize::new(0),
             cancelled,
             failure: Mutex::new(None),
         })
@@ -55,7 +55,7 @@ impl<'a> Team<'a> {
     /// Takes part until no task is left.
     pub fn work(&self, cancel: &Cancel<'_>) {
         let cancelled = || cancel.check().is_err();
-        let first = self.joined.fetch_add(1, Ordering::Relaxed);
+        let first = if cancel.poll.is_some() { 0 } else { 1 + self.helpers.fetch_add(1, Ordering::Relaxed) };
         for (number, phase) in self.phases.iter().enumerate() {
             let mut shares = (0..self.workers).map(|k| (first + k) % self.workers).peekable();
             while let Some(&share) = shares.peek()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -59,6 +62,23 @@ def straight_to_cpu(u: Tensor, *others: Tensor | None) -> bool:
         if t is not None and (type(t) not in _PLAIN or t.is_neg() or _is_batched(t)):
             return False
     return True
+
+
+def share_torch_threads() -> None:
+    """Let the core work on the threads that torch's kernels run on, where torch has them from GNU's OpenMP or a like one.
+
+    They spin for milliseconds after each of torch's parallel loops; other threads would share processors with them.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    try:
+        parallel = ctypes.CDLL(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so")).GOMP_parallel
+    except (OSError, AttributeError):
+        return
+    _core.share_openmp(ctypes.cast(parallel, ctypes.c_void_p).value or 0)
+
+
+share_torch_threads()
 
 
 def follow_torch_threads() -> None:

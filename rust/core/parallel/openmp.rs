@@ -1,0 +1,73 @@
+//! The threads of an OpenMP runtime that is in the process already: torch's.
+//!
+//! Its workers spin for milliseconds after each parallel region. Threads of our own would share processors with them; in a
+//! region of the same size they are at hand at once.
+
+use std::ffi::{c_uint, c_void};
+
+use super::call::{Call, Meanwhile};
+
+/// `GOMP_parallel`: runs a function with an argument on so many threads, of which the caller is one, and returns when all
+/// have.
+pub type Parallel = unsafe extern "C" fn(extern "C" fn(*mut c_void), *mut c_void, c_uint, c_uint);
+
+struct Region<'a> {
+    caller: *const u8,
+    call: Call<'a>,
+    work: &'a dyn Fn(),
+    meanwhile: Meanwhile<'a>,
+}
+
+/// Runs `work` here and `help`, which must not panic, on `helpers` more threads.
+pub fn join(parallel: Parallel, helpers: usize, help: &(dyn Fn() + Sync), work: &dyn Fn(), meanwhile: Meanwhile<'_>) {
+    let mut region = Region { caller: this_thread(), call: Call::new(help), work, meanwhile };
+    // SAFETY: the region outlives the call, which ends when all threads have left it; `work` runs on this thread alone.
+    unsafe { parallel(member, (&raw mut region).cast(), helpers as c_uint + 1, 0) }
+}
+
+extern "C" fn member(region: *mut c_void) {
+    // SAFETY: `join` waits; all threads only read.
+    let region = unsafe { &*region.cast_const().cast::<Region<'_>>() };
+    if this_thread() == region.caller {
+        (region.work)();
+        region.call.wait(region.meanwhile); // the runtime's own way to wait would not ask whether to go on
+    } else {
+        region.call.enter();
+        region.call.help_and_leave();
+    }
+}
+
+/// An address that no other thread has.
+fn this_thread() -> *const u8 {
+    thread_local!(static HERE: u8 = const { 0 });
+    HERE.with(|here| &raw const *here)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+
+    /// As an OpenMP runtime does it.
+    unsafe extern "C" fn parallel(function: extern "C" fn(*mut c_void), data: *mut c_void, threads: c_uint, _: c_uint) {
+        let data = data as usize;
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(move || function(data as *mut c_void));
+            }
+            function(data as *mut c_void);
+        });
+    }
+
+    #[test]
+    fn the_caller_works_and_all_others_help() {
+        let (works, helps) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let add = |to: &AtomicUsize| {
+            to.fetch_add(1, Ordering::Relaxed);
+        };
+        join(parallel, 3, &|| add(&helps), &|| add(&works), (Duration::from_millis(1), &|| {}));
+        assert_eq!((works.into_inner(), helps.into_inner()), (1, 3));
+    }
+}
