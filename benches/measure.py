@@ -12,8 +12,8 @@ import torch
 
 import householder as hh
 
-SHORTEST = 0.01
-"""Seconds that one measurement lasts at least: faster calls are repeated within it."""
+SHORTEST = 0.1
+"""Seconds that one measurement lasts at least: faster calls are repeated within it, as the steps of a training are."""
 
 PAUSE = 0.01
 """Seconds before each measurement: worker threads of the one before spin for a while and would take a core."""

@@ -147,6 +147,7 @@ mod tests {
 
     #[test]
     fn a_panicking_task_is_an_error() {
+        set_num_threads(2).unwrap();
         let mut poll = || false;
         let outcome = Context::new(&mut poll).run(4, usize::MAX, &|i, _| {
             assert!(i != 2, "task {i} broke");

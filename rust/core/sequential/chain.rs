@@ -95,23 +95,17 @@ impl<T: Scalar> Chain<T> {
             }
             scale = largest.map(scale_of);
         }
-        let mut square = [0.0; PIECE];
-        for row in pieces(rows, ld_k) {
-            for j in 0..PIECE {
-                square[j] += row[j].widen().scale(scale[j]).abs2();
-            }
-        }
+        let mut square = squares(rows, ld_k, &scale);
         let mut inverse = [0.0; PIECE];
         for j in 0..PIECE {
             (scale[j], inverse[j]) = factors_of::<T>(scale[j], square[j]);
         }
-        square = [0.0; PIECE];
         for row in rows.chunks_mut(ld_k).filter_map(|row| row.first_chunk_mut::<PIECE>()) {
             for j in 0..PIECE {
                 row[j] = T::narrow(row[j].widen().scale(scale[j]).scale(inverse[j]));
-                square[j] += row[j].widen().abs2();
             }
         }
+        square = squares(rows, ld_k, &[1.0; PIECE]);
         for (tau, square) in self.tau[begin..].iter_mut().zip(square) {
             *tau = T::from_real(T::Real::of(if square == 0.0 { 0.0 } else { 2.0 / square }));
         }
@@ -173,6 +167,21 @@ impl<T: Scalar> Chain<T> {
             }
         }
     }
+}
+
+/// Sums of the squares of a piece's scaled columns; those of even and of odd rows side by side, to hide the latency of an
+/// addition.
+#[inline(always)]
+fn squares<T: Scalar>(rows: &[T], ld: usize, scale: &[f64; PIECE]) -> [f64; PIECE] {
+    let (mut even, mut odd) = ([0.0; PIECE], [0.0; PIECE]);
+    for row in (0..rows.len().div_ceil(ld)).step_by(2) {
+        let [x, y] = [&rows[row * ld..][..PIECE], &rows[(row + 1) * ld..][..PIECE]]; // an even number of rows
+        for j in 0..PIECE {
+            even[j] += x[j].widen().scale(scale[j]).abs2();
+            odd[j] += y[j].widen().scale(scale[j]).abs2();
+        }
+    }
+    std::array::from_fn(|j| even[j] + odd[j])
 }
 
 /// The first numbers of each row.

@@ -25,15 +25,18 @@ pub const SMALL: usize = 64;
 /// Room for matrices of one shape.
 pub struct Formation<T: Scalar> {
     chain: Chain<T>,
-    /// Row-major, rows `ld` apart.
+    /// Row-major, rows `ld` apart, like the unit vectors that the reflections are applied to.
     w: Buffer<T>,
+    unit: Buffer<T>,
 }
 
 impl<T: Scalar> Formation<T> {
     /// For products of `k` reflections of size `n`.
     pub fn new(n: usize, k: usize) -> Result<Self> {
         let chain = Chain::new(n, k)?;
-        Ok(Self { w: Buffer::zeroed(n * chain.ld)?, chain })
+        let mut unit = Buffer::zeroed(n * chain.ld)?;
+        (0..n).for_each(|i| unit[i * chain.ld + i] = T::ONE);
+        Ok(Self { w: Buffer::zeroed(n * chain.ld)?, unit, chain })
     }
 
     /// Writes `W`, row-major.
@@ -41,32 +44,34 @@ impl<T: Scalar> Formation<T> {
         isa.dispatch(Form { room: self, u, diagonal, out });
     }
 
-    /// Forms `W_1`, without the diagonal.
+    /// Forms `W_1`, without the diagonal: whole registers of columns in `out` if there is one, all others in `w`. Returns
+    /// how many columns went to `out`.
     #[inline(always)]
-    fn form<S: Simd>(&mut self, s: S, u: Reflections<'_, T>) {
-        let Self { chain, w } = self;
-        let (n, ld) = (u.n(), chain.ld);
+    fn form<S: Simd>(&mut self, s: S, u: Reflections<'_, T>, out: Option<Strided<T>>) -> usize {
+        let Self { chain, w, unit } = self;
+        let (n, lanes) = (u.n(), T::lanes::<S>());
         chain.set(s, u);
-        w.fill(T::ZERO);
-        for i in 0..n {
-            w[i * ld + i] = T::ONE;
-        }
-        let registers = n.div_ceil(T::lanes::<S>());
+        let registers = n.div_ceil(lanes);
+        let whole = if out.is_some() { n / lanes } else { 0 };
+        let (w, unit) = (Strided(w.as_mut_ptr(), chain.ld), Strided(unit.as_mut_ptr(), chain.ld));
         let mut done = 0;
-        for width in [4, 2, 1] {
-            while done + width <= registers {
-                let columns = done * T::lanes::<S>()..n.min((done + width) * T::lanes::<S>());
-                // SAFETY: `width` registers inside rows of `ld` numbers.
-                unsafe {
-                    match width {
-                        4 => reflect::<T, S, 4>(s, chain, w, columns),
-                        2 => reflect::<T, S, 2>(s, chain, w, columns),
-                        _ => reflect::<T, S, 1>(s, chain, w, columns),
-                    }
+        while done < registers {
+            let most = if done < whole { whole } else { registers } - done;
+            let width = if most >= 4 { 4 } else { 1 << most.ilog2() };
+            let columns = done * lanes..n.min((done + width) * lanes);
+            let at = |x: Strided<T>| x.from(columns.start);
+            let places = [at(unit), at(w), at(out.filter(|_| done < whole).unwrap_or(w))];
+            // SAFETY: `width` registers inside rows of `ld` numbers, or of `out`.
+            unsafe {
+                match width {
+                    4 => reflect::<T, S, 4>(s, chain, places, columns.end),
+                    2 => reflect::<T, S, 2>(s, chain, places, columns.end),
+                    _ => reflect::<T, S, 1>(s, chain, places, columns.end),
                 }
-                done += width;
             }
+            done += width;
         }
+        whole * lanes
     }
 }
 
@@ -83,14 +88,17 @@ impl<T: Scalar> WithSimd for Form<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
         let n = self.u.n();
-        self.room.form(s, self.u);
-        for (out, w) in self.out.chunks_exact_mut(n).zip(self.room.w.chunks_exact(self.room.chain.ld)) {
-            for j in (0..n).step_by(T::lanes::<S>()) {
-                let inside = Lanes::<S, T, 1>::first(s, n - j);
+        let whole = self.room.form(s, self.u, Some(Strided(self.out.as_mut_ptr(), n)));
+        for j in (whole..n).step_by(T::lanes::<S>()) {
+            let inside = Lanes::<S, T, 1>::first(s, n - j);
+            for (out, w) in self.out.chunks_exact_mut(n).zip(self.room.w.chunks_exact(self.room.chain.ld)) {
                 // SAFETY: a whole register of a padded row, and the lanes of a row of W.
                 unsafe { inside.store(out.as_mut_ptr().add(j), [T::load(s, w.as_ptr().add(j))]) };
             }
-            self.diagonal.apply(out, false); // column j times d_j: the rows of W have it at entry j
+        }
+        if !self.diagonal.is_one() {
+            // Column j times d_j: the rows of W have it at entry j.
+            self.out.chunks_exact_mut(n).for_each(|row| self.diagonal.apply(row, false));
         }
     }
 }
@@ -104,33 +112,51 @@ impl<T> Strided<T> {
     unsafe fn at(self, row: usize) -> *mut T {
         self.0.add(row * self.1)
     }
+
+    #[inline(always)]
+    fn from(self, column: usize) -> Self {
+        Self(self.0.wrapping_add(column), self.1)
+    }
 }
 
 /// `p` of a reflection for `C` registers of columns, negative; for complex numbers also `i p`.
 type Products<T, S, const C: usize> = [[<T as Element>::V<S>; C]; 2];
 
-/// Applies all reflections to `C` registers of columns, which hold unit vectors. The caller owns these in rows of `chain.ld`.
+/// Applies all reflections to `C` registers of unit vectors, columns up to `end`, and writes the last result. The caller owns
+/// these columns of `w` and `out`.
 #[inline(always)]
-unsafe fn reflect<T: Scalar, S: Simd, const C: usize>(s: S, chain: &Chain<T>, w: &mut [T], columns: Range<usize>) {
+unsafe fn reflect<T: Scalar, S: Simd, const C: usize>(
+    s: S,
+    chain: &Chain<T>,
+    [unit, w, out]: [Strided<T>; 3],
+    end: usize,
+) {
     let n = chain.n;
-    let w = Strided(w.as_mut_ptr().add(columns.start), chain.ld);
     let v = |j: usize| Strided(chain.rows.ptr().add(j).cast_mut(), chain.ld_k);
     // Reflection j leaves the columns before j alone.
-    let count = chain.k.min(columns.end);
-    let Some(last) = count.checked_sub(1) else { return };
-    let mut p = products(s, chain.tau[last], pass::<T, S, C>(s, last..columns.end, w, None, Some(v(last))));
+    let count = chain.k.min(end);
+    let Some(last) = count.checked_sub(1) else {
+        pass::<T, S, C>(s, 0..n, [unit, out], None, None);
+        return;
+    };
+    // Rows that are unit vectors until their turn comes.
+    pass::<T, S, C>(s, 0..last, [unit, w], None, None);
+    let mut p = products(s, chain.tau[last], pass::<T, S, C>(s, last..end, [unit, unit], None, Some(v(last))));
+    let mut from = unit;
     for j in (1..count).rev() {
-        p = products(s, chain.tau[j - 1], pass(s, j - 1..n, w, Some((v(j), p)), Some(v(j - 1))));
+        p = products(s, chain.tau[j - 1], pass(s, j - 1..n, [from, w], Some((v(j), p)), Some(v(j - 1))));
+        from = w;
     }
-    pass(s, 0..n, w, Some((v(0), p)), None);
+    pass(s, 0..n, [from, out], Some((v(0), p)), None);
 }
 
-/// `W += v p` and then the two parts of `sum v W`, for these rows. The caller owns `C` registers in each.
+/// `W + v p` and then the two parts of `sum v W`, for these rows. Written is what is changed or copied: not what is only
+/// summed. The caller owns `C` registers in each row.
 #[inline(always)]
 unsafe fn pass<T: Scalar, S: Simd, const C: usize>(
     s: S,
     rows: Range<usize>,
-    w: Strided<T>,
+    [from, to]: [Strided<T>; 2],
     change: Option<(Strided<T>, Products<T, S, C>)>,
     next: Option<Strided<T>>,
 ) -> Products<T, S, C> {
@@ -139,7 +165,7 @@ unsafe fn pass<T: Scalar, S: Simd, const C: usize>(
     let mut sums = [[[T::splat(s, T::ZERO); C]; 2]; 4];
     macro_rules! step {
         ($i:expr, $chain:expr) => {{
-            let row = w.at($i);
+            let (row, to) = (from.at($i), to.at($i));
             let mut x = [T::splat(s, T::ZERO); C];
             unroll::<C>(
                 #[inline(always)]
@@ -153,9 +179,11 @@ unsafe fn pass<T: Scalar, S: Simd, const C: usize>(
                         |c| x[c] = T::fma(s, p[part][c], v, x[c]),
                     );
                 }
+            }
+            if change.is_some() || next.is_none() {
                 unroll::<C>(
                     #[inline(always)]
-                    |c| T::store(s, row.add(c * T::lanes::<S>()), x[c]),
+                    |c| T::store(s, to.add(c * T::lanes::<S>()), x[c]),
                 );
             }
             if let Some(v) = next {
@@ -262,8 +290,8 @@ impl<T: Scalar> WithSimd for FormBack<'_, T> {
     fn with_simd<S: Simd>(self, s: S) {
         let Self { room: FormationBackward { formation, g, grad_v }, u, diagonal, g: grad_w, grad_u } = self;
         let n = u.n();
-        formation.form(s, u);
-        let Formation { chain, w } = formation;
+        formation.form(s, u, None);
+        let Formation { chain, w, .. } = formation;
         let ld = chain.ld;
         let mut grad_u1 = T::ZERO;
         for (i, grad_w) in grad_w.chunks_exact(n).enumerate() {
@@ -315,8 +343,8 @@ unsafe fn undo<T: Scalar, S: Simd, const C: usize>(
     let v = |j: usize| Strided(chain.rows.ptr().add(j).cast_mut(), chain.ld_k);
     let zero = T::splat(s, T::ZERO);
     let mut sums = [[zero; C]; 2];
-    sums[0] = pass::<T, S, C>(s, 0..n, w, None, Some(v(0)))[0];
-    sums[1] = pass::<T, S, C>(s, 0..n, g, None, Some(v(0)))[0];
+    sums[0] = pass::<T, S, C>(s, 0..n, [w, w], None, Some(v(0)))[0];
+    sums[1] = pass::<T, S, C>(s, 0..n, [g, g], None, Some(v(0)))[0];
     for j in 0..chain.k {
         // v* changes its sign under the reflection: what is subtracted from W is a.
         let tau = T::splat(s, chain.tau[j]);

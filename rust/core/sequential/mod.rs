@@ -152,7 +152,8 @@ pub fn for_each<R>(
     room: &(dyn Fn() -> Result<R> + Sync),
     work: &(dyn Fn(usize, &mut R) -> Result<()> + Sync),
 ) -> Result<()> {
-    const TASKS: usize = 256;
+    // Each task makes room once.
+    const TASKS: usize = 32;
     let bounds = slices(count, 1, TASKS);
     // Looking whether to go on takes as long as hundreds of flops.
     let often = 1 + 50_000 / (flops / count.max(1)).max(1);

@@ -123,7 +123,11 @@ class ApplyBackward(Function):
 
 def _sizes(u: Tensor, h: Tensor) -> tuple[int, int, int, int]:
     """Count the matrices, give n and m, count the rows of each matrix."""
-    *many, n, m = u.shape
+    shape = u.shape
+    if len(shape) == 2:
+        n, m = shape
+        return 1, n, m, h.numel() // n
+    *many, n, m = shape
     count = prod(many)
     return count, n, m, h.numel() // (count * n) if count else 0
 

@@ -24,6 +24,6 @@ def empty(shape: torch.Size | tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 def empty_like(contiguous: Tensor) -> Tensor:
     """Allocate a tensor of the same shape and dtype; small ones, which are many, in as little time as possible."""
-    if contiguous.nbytes < _LARGE:
+    if contiguous.numel() < _LARGE // 16:
         return torch.empty_like(contiguous)
     return empty(contiguous.shape, contiguous.dtype)
