@@ -65,7 +65,7 @@ def straight_to_cpu(u: Tensor, *others: Tensor | None) -> bool:
 
 
 def share_torch_threads() -> None:
-    """Let the core work on the threads that torch's kernels run on, where torch has them from GNU's OpenMP or a like one.
+    """Let the core work on the threads of torch's kernels, where torch has them from GNU's OpenMP or a like one.
 
     They spin for milliseconds after each of torch's parallel loops; other threads would share processors with them.
     """
