@@ -37,9 +37,7 @@ def backward(
     return grad_u, grad_h, None
 
 
-def _kernel(
-    direction: Direction, u: Any, rows: Any, phases: Any, method: str
-) -> tuple[str, instances.Launch] | None:
+def _kernel(direction: Direction, u: Any, rows: Any, phases: Any, method: str) -> tuple[str, instances.Launch] | None:
     """Name and launch of the kernel for the shape, if there is one that computes this method."""
     if phases is not None or method not in ("auto", "reflections"):
         return None
@@ -52,9 +50,7 @@ def _count(u: Any) -> int:
     return len(u) if u.ndim == 3 else 1
 
 
-def _launch(
-    kernel: tuple[str, instances.Launch], u: Any, rows: Any, others: tuple[Any, ...], transpose: bool
-) -> None:
+def _launch(kernel: tuple[str, instances.Launch], u: Any, rows: Any, others: tuple[Any, ...], transpose: bool) -> None:
     library = library_of(u)
     arrays = (library.contiguous(u), library.contiguous(rows), *others)
     sizes = (_count(u), *u.shape[-2:], rows.shape[-2], transpose)
