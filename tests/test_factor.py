@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import householder as hh
-from conftest import REAL_DTYPES, assert_close, problem, randn
+from conftest import COMPLEX_DTYPES, REAL_DTYPES, assert_close, problem, randn
 
 
 def orthogonal(n, dtype, seed=0):
@@ -109,6 +109,20 @@ def test_every_real_product_of_m_reflections_is_found_again_with_m(dtype, make):
         again = hh.factor(w, m)
         assert np.array_equal(again, np.tril(again))
         assert_close(hh.matrix(again), w)
+
+
+@pytest.mark.parametrize("diagonal", [1, 10], ids=["any vectors", "long diagonals"])
+@pytest.mark.parametrize("dtype", COMPLEX_DTYPES)
+def test_complex_products_of_few_reflections_are_found_again(dtype, diagonal):
+    """A column tells its phase but for the sign, on which depends whether m reflections do."""
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        m = int(rng.integers(1, 5))
+        n = int(rng.integers(2 * m + 1, 50))
+        u = randn(rng, (n, m), np.dtype(dtype))
+        u[np.arange(m), np.arange(m)] *= diagonal
+        w = hh.matrix(u, rng.uniform(-np.pi, np.pi, n).astype(u.real.dtype))
+        assert_close(hh.matrix(*hh.factor(w, m)), w)
 
 
 def test_too_few_reflections_are_refused_with_what_they_leave(backend, dtype):

@@ -18,6 +18,7 @@ use crate::scalar::Scalar;
 use crate::wy::CompactWy;
 
 /// `count` vectors, `ld` numbers apart.
+#[derive(Clone, Copy)]
 pub struct Rows<T> {
     /// First entry of the first vector.
     pub ptr: *mut T,
@@ -27,12 +28,6 @@ pub struct Rows<T> {
     pub count: usize,
 }
 
-impl<T> Clone for Rows<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<T> Copy for Rows<T> {}
 // SAFETY: whoever makes them promises that concurrent tasks touch disjoint vectors.
 unsafe impl<T> Send for Rows<T> {}
 // SAFETY: as above.
@@ -187,18 +182,12 @@ impl<T: Scalar> Blocks<T> {
 }
 
 /// `y = N V* a` of some vectors for each block.
+#[derive(Clone, Copy)]
 pub struct Coefficients<T> {
     first: Rows<T>,
     /// Distance between blocks.
     stride: usize,
 }
-
-impl<T> Clone for Coefficients<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<T> Copy for Coefficients<T> {}
 
 impl<T: Scalar> Coefficients<T> {
     /// Numbers for `rows` vectors.

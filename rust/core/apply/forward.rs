@@ -31,8 +31,8 @@ pub fn forward<T: Scalar>(
             Ok(())
         }
         Method::Wy => {
-            let blocks = Blocks::new(context, u, plan::block_width(k, rows))?;
-            in_blocks(context, &blocks, diagonal, h, out, None, adjoint)
+            let prepared = Prepared::new(context, u, rows)?;
+            in_blocks(context, &prepared.blocks, diagonal, h, out, None, adjoint)
         }
         Method::Dense => {
             let blocks = Blocks::new(context, u, plan::block_width(k, n))?;

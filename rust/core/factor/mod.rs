@@ -12,8 +12,10 @@
 //!
 //! Columns are reduced by panels; the columns to the right of a panel see its reflections at once, in compact WY form.
 
+mod phases;
 mod range;
 
+use phases::{few_phases, within_reach, without};
 use range::few_reflections;
 
 use crate::apply::{self, Diagonal};
@@ -32,6 +34,22 @@ use crate::wy::CompactWy;
 /// Columns reduced before the others see their reflections.
 const PANEL: usize = 32;
 
+/// Where a reflection takes a column `x`.
+#[derive(Clone, Copy, PartialEq)]
+enum Aim {
+    /// To `|x| e_1`.
+    One,
+    /// To `e^{i arg x_1} |x| e_1`.
+    Phase,
+}
+
+impl Aim {
+    /// Complex matrices have phases on their diagonal.
+    fn of<T: Scalar>() -> Self {
+        if T::COMPLEX { Self::Phase } else { Self::One }
+    }
+}
+
 /// Writes `U (n, m)`, unit columns, and the phases of the `n x n` matrix `q` (row-major). Returns how far `q` is from the
 /// product of these `m` reflections: the largest entry by which what remains of it differs from the identity.
 pub fn factor<T: Scalar>(
@@ -40,23 +58,40 @@ pub fn factor<T: Scalar>(
     m: usize,
     q: &[T],
     u: &mut [T],
-    phases: Option<&mut [T::Real]>,
+    mut phases: Option<&mut [T::Real]>,
 ) -> Result<f64> {
-    let left = by_columns(context, n, m, q, u, phases)?;
-    if T::COMPLEX || m == n || !left.is_finite() || left <= rounding::<T>(n) {
+    let left = by_columns(context, n, m, q, u, phases.as_deref_mut())?;
+    let tried = m == n || (T::COMPLEX && !within_reach(n, m));
+    if tried || !left.is_finite() || left <= rounding::<T>(n) {
         return Ok(left);
     }
-    let mut wide = filled(n * n, 0.0)?;
-    wide.iter_mut().zip(q).for_each(|(to, x)| *to = x.re().to_f64());
+    let mut wide = filled(n * n, <T::Wide as Scalar>::ZERO)?;
+    wide.iter_mut().zip(q).for_each(|(to, x)| *to = x.widen());
+    let mut diagonal = Diagonal::One;
+    if T::COMPLEX {
+        let Some(d) = few_phases(context, n, m, &wide, rounding::<T>(n))? else {
+            return Ok(left);
+        };
+        wide = without(n, &wide, &d)?;
+        diagonal = Diagonal::Phases(d.into_iter().map(T::narrow).collect());
+    }
     let mut few = filled(n * m, T::ZERO)?;
-    few.iter_mut().zip(few_reflections(context, n, m, &wide)?).for_each(|(to, x)| *to = T::from_real(T::Real::of(x)));
+    few.iter_mut().zip(few_reflections(context, n, m, &wide)?).for_each(|(to, x)| *to = T::narrow(x));
     let mut w = filled(n * n, T::ZERO)?;
-    apply::matrix(context, Reflections::new(n, m, &few)?, &Diagonal::One, &mut w)?;
+    apply::matrix(context, Reflections::new(n, m, &few)?, &diagonal, &mut w)?;
     let distance = w.iter().zip(q).map(|(&w, &q)| (w - q).max_abs().to_f64()).fold(0.0, f64::max);
     if distance < left {
         u.copy_from_slice(&few);
+        if let (Some(phases), Diagonal::Phases(d)) = (phases, &diagonal) {
+            phases.iter_mut().zip(d).for_each(|(phase, d)| *phase = T::Real::of(angle(d.widen())));
+        }
     }
     Ok(distance.min(left))
+}
+
+/// `arg x`.
+fn angle<W: Scalar<Real = f64>>(x: W) -> f64 {
+    x.im().atan2(x.re())
 }
 
 /// What rounding may leave of a column.
@@ -73,11 +108,24 @@ pub fn by_columns<T: Scalar>(
     u: &mut [T],
     phases: Option<&mut [T::Real]>,
 ) -> Result<f64> {
-    let mut rest = Rest::new(n, q)?;
+    reduce(context, n, m, q, u, Aim::of::<T>(), phases)
+}
+
+/// [`by_columns`] with another aim.
+fn reduce<T: Scalar>(
+    context: &mut Context<'_>,
+    n: usize,
+    m: usize,
+    q: &[T],
+    u: &mut [T],
+    aim: Aim,
+    phases: Option<&mut [T::Real]>,
+) -> Result<f64> {
+    let mut rest = Rest::new(n, q, aim)?;
     u.fill(T::ZERO);
     let reflections = if m == n { n - 1 } else { m };
     // As many reflections as any matrix needs can afford to reflect mere rounding errors.
-    let negligible = if m == n || (T::COMPLEX && m == n - 1) { 0.0 } else { rounding::<T>(n) };
+    let negligible = if m == n || (aim == Aim::Phase && m == n - 1) { 0.0 } else { rounding::<T>(n) };
     let mut found = 0;
     for begin in (0..n).step_by(PANEL) {
         let width = PANEL.min(n - begin);
@@ -118,14 +166,15 @@ struct Rest<T: Scalar> {
     ld: usize,
     /// Column-major, columns `ld` apart: a reflection acts on whole columns.
     columns: Buffer<T>,
+    aim: Aim,
 }
 
 impl<T: Scalar> Rest<T> {
-    fn new(n: usize, q: &[T]) -> Result<Self> {
+    fn new(n: usize, q: &[T], aim: Aim) -> Result<Self> {
         let ld = padded::<T>(n);
         let mut columns = Buffer::zeroed(n * ld)?;
         transpose(n, n, q, n, &mut columns, ld);
-        Ok(Self { n, ld, columns })
+        Ok(Self { n, ld, columns, aim })
     }
 
     /// Last entry of column `j`.
@@ -149,7 +198,8 @@ impl<T: Scalar> Rest<T> {
         let mut found = 0;
         for column in begin..begin + width {
             let v = &mut vector[..n - column];
-            if found == most || !reflection_of(&self.columns[column * ld + column..column * ld + n], negligible, v) {
+            let x = &self.columns[column * ld + column..column * ld + n];
+            if found == most || !reflection_of(x, self.aim, negligible, v) {
                 continue;
             }
             let square: f64 = v.iter().map(|v| v.widen().abs2()).sum();
@@ -195,8 +245,7 @@ impl<T: Scalar> Rest<T> {
             *last = u1;
         }
         for (j, phase) in phases.into_iter().flatten().enumerate() {
-            let entry = self.columns[j * self.ld + j].widen();
-            let angle = entry.im().atan2(entry.re());
+            let angle = angle(self.columns[j * self.ld + j].widen());
             *phase = T::Real::of(angle);
             diagonal[j] = T::narrow(<T::Wide as Scalar>::unit(angle));
         }
@@ -221,16 +270,17 @@ impl<T: Scalar> Rest<T> {
     }
 }
 
-/// Writes the unit vector whose reflection takes `x` to a multiple of its first unit vector, real and positive for real
-/// numbers. `false`: `x` is that multiple already, but for an error of norm `negligible`.
-fn reflection_of<T: Scalar>(x: &[T], negligible: f64, v: &mut [T]) -> bool {
+/// Writes the unit vector whose reflection takes `x` to its aim. `false`: it is there already, but for an error of norm
+/// `negligible`.
+fn reflection_of<T: Scalar>(x: &[T], aim: Aim, negligible: f64, v: &mut [T]) -> bool {
     let first = x[0].widen();
     let below: f64 = x[1..].iter().map(|x| x.widen().abs2()).sum();
     let (modulus, norm) = (first.abs2().sqrt(), (first.abs2() + below).sqrt());
-    let direction = if modulus == 0.0 { <T::Wide as Scalar>::ONE } else { first.scale(1.0 / modulus) };
-    // A real column can only go to +|x| e_1; -|x| e_1 has to be reflected even when nothing stands below.
-    let (entry, distance) = if T::COMPLEX || first.re() > 0.0 {
-        let off_unit = if T::COMPLEX { 0.0 } else { first.re() - 1.0 };
+    // What goes from -|x| e_1 to +|x| e_1 has to be reflected even when nothing stands below.
+    let (entry, distance) = if aim == Aim::Phase || first.re() > 0.0 {
+        let turned = aim == Aim::Phase && modulus > 0.0;
+        let direction = if turned { first.scale(1.0 / modulus) } else { <T::Wide as Scalar>::ONE };
+        let off_unit = if aim == Aim::Phase { 0.0 } else { first.re() - 1.0 };
         (direction.scale(-below / (modulus + norm)), (below + off_unit * off_unit).sqrt())
     } else {
         (<T::Wide as Scalar>::from_real(first.re() - norm), f64::INFINITY)

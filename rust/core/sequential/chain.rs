@@ -1,4 +1,9 @@
-//! Unit columns for one reflection after the other.
+//! Columns for one reflection after the other.
+//!
+//! `tau = 2 / |v|^2` makes up for the norm of `v`, so that a column of `U` serves as it is unless squares could overflow or
+//! vanish: then a power of two scales it, without rounding.
+
+use std::ops::Range;
 
 use pulp::Simd;
 
@@ -9,18 +14,21 @@ use crate::memory::{Buffer, filled, padded};
 use crate::reflections::{Reflections, factors_of, scale_of};
 use crate::scalar::{Real, Scalar};
 
-/// Columns that are normalised side by side, and the side of the squares that are transposed.
-const PIECE: usize = 8;
+/// Columns that are measured side by side, and the side of the squares that are transposed.
+pub const PIECE: usize = 8;
 /// Rows of `V` are as long as a multiple of this, the most numbers of a register.
 const REGISTER: usize = 16;
+/// Squares of norms of columns that need no scaling, in any precision.
+const ORDINARY: Range<f64> = 1e-12..1e12;
 
-/// Unit columns and what their [`Steps`] need, for one matrix after the other of the same shape.
+/// Columns and what their [`Steps`] need, for one matrix after the other of the same shape.
 pub struct Chain<T: Scalar> {
     /// Size of the vectors.
     pub n: usize,
     /// Number of reflections.
     pub k: usize,
-    /// `V`, row-major, rows [`Chain::ld_k`] apart; zeros above the diagonal and around `n x k`.
+    /// `V`, row-major, rows [`Chain::ld_k`] apart; zeros above the diagonal and around `n x k`. A whole register may be read from
+    /// any entry on.
     pub rows: Buffer<T>,
     /// Distance between rows of `V`.
     pub ld_k: usize,
@@ -28,9 +36,8 @@ pub struct Chain<T: Scalar> {
     pub ld: usize,
     /// `V`, column-major, for whoever asks.
     columns: Buffer<T>,
-    /// What made each column a unit vector: a power of two and the inverse of a norm.
+    /// The power of two that each column of `U` is multiplied by, zero or NaN where there is none.
     scale: Vec<f64>,
-    inverse: Vec<f64>,
     /// `2 / |v_j|^2`, zero for a zero column.
     pub tau: Vec<T>,
     pivots: Vec<(usize, T)>,
@@ -44,12 +51,11 @@ impl<T: Scalar> Chain<T> {
         Ok(Self {
             n,
             k,
-            rows: Buffer::zeroed(padded_n * ld_k)?,
+            rows: Buffer::zeroed(padded_n * ld_k + REGISTER)?,
             ld_k,
             ld,
             columns: Buffer::zeroed(ld_k * ld)?,
             scale: filled(ld_k, 1.0)?,
-            inverse: filled(ld_k, 0.0)?,
             tau: filled(ld_k, T::ZERO)?,
             pivots: filled(k, (0, T::ZERO))?,
         })
@@ -58,59 +64,47 @@ impl<T: Scalar> Chain<T> {
     /// Takes the reflections of `u`.
     #[inline(always)]
     pub fn set<S: Simd>(&mut self, s: S, u: Reflections<'_, T>) {
-        let (n, k, ld_k, rows) = (self.n, self.k, self.ld_k, self.rows.ptr_mut());
+        let k = self.k;
         for j in (0..k).step_by(T::lanes::<S>()) {
-            // SAFETY: these lanes of a row of U; a whole register of a padded row.
-            unsafe {
-                for i in 0..k {
-                    let inside = Lanes::<S, T, 1>::first(s, k.min(i + 1).saturating_sub(j));
-                    T::store(s, rows.add(i * ld_k + j), inside.load(u.row(i).as_ptr().add(j))[0]);
-                }
-                let inside = Lanes::<S, T, 1>::first(s, k - j);
-                for i in k..n {
-                    T::store(s, rows.add(i * ld_k + j), inside.load(u.row(i).as_ptr().add(j))[0]);
-                }
+            for i in 0..k {
+                self.copy(s, u, i, j, (i + 1).saturating_sub(j));
+            }
+            for i in k..self.n {
+                self.copy(s, u, i, j, k - j);
             }
         }
         self.rows[self.n * self.ld_k..].fill(T::ZERO); // a gradient stood there
-        for begin in (0..self.k).step_by(PIECE) {
-            self.normalize(begin);
+        for begin in (0..k).step_by(PIECE) {
+            self.measure(begin);
         }
     }
 
-    /// Normalises the columns from `begin` on that are side by side.
+    /// `count` entries of a row from column `j` on, and zeros behind them.
     #[inline(always)]
-    fn normalize(&mut self, begin: usize) {
-        let ld_k = self.ld_k;
-        let rows = &mut self.rows[begin * ld_k + begin..];
-        let mut scale = [1.0; PIECE];
-        // Squares of f32 numbers neither overflow nor vanish in f64: no scaling needed.
-        if size_of::<T::Real>() == 8 {
-            let mut largest = [0.0; PIECE];
-            for row in pieces(rows, ld_k) {
-                for j in 0..PIECE {
-                    let x = row[j].max_abs().to_f64();
-                    largest[j] = if x > largest[j] { x } else { largest[j] };
-                }
-            }
-            scale = largest.map(scale_of);
+    fn copy<S: Simd>(&mut self, s: S, u: Reflections<'_, T>, row: usize, j: usize, count: usize) {
+        let inside = Lanes::<S, T, 1>::first(s, count);
+        // SAFETY: these lanes of a row of U; a whole register of a padded row.
+        unsafe {
+            let entries = inside.load(u.row(row).as_ptr().add(j))[0];
+            T::store(s, self.rows.ptr_mut().add(row * self.ld_k + j), entries);
         }
-        let mut square = squares(rows, ld_k, &scale);
-        let mut inverse = [0.0; PIECE];
-        for j in 0..PIECE {
-            (scale[j], inverse[j]) = factors_of::<T>(scale[j], square[j]);
+    }
+
+    /// Finds `tau` of the columns from `begin` on that are side by side, and scales them if they need it.
+    #[inline(always)]
+    fn measure(&mut self, begin: usize) {
+        let (ld_k, end) = (self.ld_k, self.k.min(begin + PIECE));
+        let rows = &mut self.rows[begin * ld_k + begin..self.n.next_multiple_of(PIECE) * ld_k];
+        self.scale[begin..end].fill(1.0);
+        let mut square = squares(rows, ld_k, &[1.0; PIECE]);
+        if !square[..end - begin].iter().all(|square| ORDINARY.contains(square)) {
+            let scale;
+            (scale, square) = scale_columns(rows, ld_k);
+            self.scale[begin..end].copy_from_slice(&scale[..end - begin]);
         }
-        for row in rows.chunks_mut(ld_k).filter_map(|row| row.first_chunk_mut::<PIECE>()) {
-            for j in 0..PIECE {
-                row[j] = T::narrow(row[j].widen().scale(scale[j]).scale(inverse[j]));
-            }
-        }
-        square = squares(rows, ld_k, &[1.0; PIECE]);
-        for (tau, square) in self.tau[begin..].iter_mut().zip(square) {
+        for (tau, square) in self.tau[begin..end].iter_mut().zip(square) {
             *tau = T::from_real(T::Real::of(if square == 0.0 { 0.0 } else { 2.0 / square }));
         }
-        self.scale[begin..begin + PIECE].copy_from_slice(&scale);
-        self.inverse[begin..begin + PIECE].copy_from_slice(&inverse);
     }
 
     /// [`Chain::set`], and the columns.
@@ -152,9 +146,12 @@ impl<T: Scalar> Chain<T> {
     #[inline(always)]
     pub fn write_gradient_of_rows<S: Simd>(&mut self, s: S, u: Reflections<'_, T>, grad_u: &mut [T]) {
         let (k, m) = (self.k, u.m());
+        let ordinary = self.scale[..k].iter().all(|&scale| scale == 1.0);
         for (i, (row, grad_u)) in self.rows.chunks_mut(self.ld_k.max(1)).zip(grad_u.chunks_exact_mut(m)).enumerate() {
-            for (x, (&scale, &inverse)) in row.iter_mut().zip(self.scale.iter().zip(&self.inverse)) {
-                *x = T::narrow(x.widen().scale(scale).scale(inverse));
+            if !ordinary {
+                for (x, &scale) in row.iter_mut().zip(&self.scale) {
+                    *x = T::narrow(x.widen().scale(scale));
+                }
             }
             for j in (0..k).step_by(T::lanes::<S>()) {
                 let kept = Lanes::<S, T, 1>::first(s, (i + 1).saturating_sub(j));
@@ -169,19 +166,51 @@ impl<T: Scalar> Chain<T> {
     }
 }
 
-/// Sums of the squares of a piece's scaled columns; those of even and of odd rows side by side, to hide the latency of an
+/// Multiplies the columns of a piece by powers of two that bring them near norm one, or by zero if their norm is zero or
+/// subnormal. Returns these factors and the sums of the squares then.
+#[inline(never)]
+fn scale_columns<T: Scalar>(rows: &mut [T], ld: usize) -> ([f64; PIECE], [f64; PIECE]) {
+    let mut largest = [0.0; PIECE];
+    for row in pieces(rows, ld) {
+        for j in 0..PIECE {
+            let x = row[j].max_abs().to_f64();
+            largest[j] = if x > largest[j] { x } else { largest[j] };
+        }
+    }
+    let mut scale = largest.map(scale_of);
+    let square = squares(rows, ld, &scale);
+    for j in 0..PIECE {
+        let (kept, inverse) = factors_of::<T>(scale[j], square[j]);
+        scale[j] = if inverse.is_nan() { inverse } else { kept };
+    }
+    for row in rows.chunks_mut(ld).filter_map(|row| row.first_chunk_mut::<PIECE>()) {
+        for j in 0..PIECE {
+            row[j] = T::narrow(row[j].widen().scale(scale[j]));
+        }
+    }
+    (scale, squares(rows, ld, &[1.0; PIECE]))
+}
+
+/// Sums of the squares of a piece's scaled columns; those of every fourth row side by side, to hide the latency of an
 /// addition.
 #[inline(always)]
 fn squares<T: Scalar>(rows: &[T], ld: usize, scale: &[f64; PIECE]) -> [f64; PIECE] {
-    let (mut even, mut odd) = ([0.0; PIECE], [0.0; PIECE]);
-    for row in (0..rows.len().div_ceil(ld)).step_by(2) {
-        let [x, y] = [&rows[row * ld..][..PIECE], &rows[(row + 1) * ld..][..PIECE]]; // an even number of rows
-        for j in 0..PIECE {
-            even[j] += x[j].widen().scale(scale[j]).abs2();
-            odd[j] += y[j].widen().scale(scale[j]).abs2();
+    let mut sums = [[0.0; PIECE]; 4];
+    let row = |i: usize| {
+        debug_assert!(i * ld + PIECE <= rows.len());
+        // SAFETY: whole pieces of rows, whose number is a multiple of four.
+        unsafe { *rows.as_ptr().add(i * ld).cast::<[T; PIECE]>() }
+    };
+    for i in (0..rows.len().div_ceil(ld)).step_by(4) {
+        for (a, sums) in sums.iter_mut().enumerate() {
+            let row = row(i + a);
+            for j in 0..PIECE {
+                sums[j] += row[j].widen().scale(scale[j]).abs2();
+            }
         }
     }
-    std::array::from_fn(|j| even[j] + odd[j])
+    let [a, b, c, d] = sums;
+    std::array::from_fn(|j| (a[j] + b[j]) + (c[j] + d[j]))
 }
 
 /// The first numbers of each row.

@@ -1,4 +1,4 @@
-//! Algorithm 1: one reflection after the other, with `tau = 2 / |v|^2` for unit columns `v` as they were rounded.
+//! Algorithm 1: one reflection after the other, with `tau = 2 / |v|^2`.
 //!
 //! ```text
 //! forward:   x_0 = h,   a_i = tau v_i* x_i,   x_{i+1} = x_i - a_i v_i           i in the order of application
@@ -152,11 +152,13 @@ pub fn for_each<R>(
     room: &(dyn Fn() -> Result<R> + Sync),
     work: &(dyn Fn(usize, &mut R) -> Result<()> + Sync),
 ) -> Result<()> {
-    // Each task makes room once.
-    const TASKS: usize = 32;
-    let bounds = slices(count, 1, TASKS);
+    // Each task makes room once: it takes as long as some hundred thousand flops.
+    const TASK: usize = 1 << 21;
+    const TASKS: usize = 256;
+    let each = (flops / count.max(1)).max(1);
+    let bounds = slices(count, (TASK / each).max(1), TASKS);
     // Looking whether to go on takes as long as hundreds of flops.
-    let often = 1 + 50_000 / (flops / count.max(1)).max(1);
+    let often = 1 + 50_000 / each;
     context.run(bounds.len() - 1, flops, &|task, cancel| {
         let mut room = room()?;
         for i in bounds[task]..bounds[task + 1] {

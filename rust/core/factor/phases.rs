@@ -1,0 +1,117 @@
+//! Phases that leave few reflections of a unitary matrix.
+//!
+//! `Q = P D` with a product `P` of `m` reflections and a diagonal `D` of phases means
+//!
+//! ```text
+//! rank(Q - D) <= m
+//! ```
+//!
+//! Taken one after the other the columns of `Q` do not tell `D`: each leaves the sign of its phase open, and only one of the
+//! `2^m` choices does with `m` reflections. But off its diagonal `Q - D` is known. After `m` pivots there, in rows and columns
+//! that have nothing in common, nothing may be left of the other entries: for those on the diagonal that means `D`. Each
+//! elimination uses `2 m` coordinates and tells the phases of the others, of which `2 m < n` leaves some.
+
+use super::range::range;
+use crate::error::Result;
+use crate::kernel::vector::{axpy, dot};
+use crate::memory::{Shared, filled};
+use crate::parallel::{Context, slices};
+use crate::scalar::Scalar;
+
+/// Whether [`few_phases`] can tell the phases of this many reflections.
+pub fn within_reach(n: usize, m: usize) -> bool {
+    2 * m < n
+}
+
+/// The diagonal `D` for the row-major `q`, if there is one.
+pub fn few_phases<W: Scalar<Real = f64>>(
+    context: &mut Context<'_>,
+    n: usize,
+    m: usize,
+    q: &[W],
+    negligible: f64,
+) -> Result<Option<Vec<W>>> {
+    let mut d = filled(n, W::ZERO)?;
+    let coordinates: Vec<usize> = (0..n).collect();
+    for spared in coordinates.chunks(n - 2 * m) {
+        let rest = eliminate(context, n, m, q, spared, negligible)?;
+        for &j in spared {
+            let modulus = rest[j * n + j].abs2().sqrt();
+            if !((modulus - 1.0).abs() < 0.1) {
+                return Ok(None);
+            }
+            d[j] = rest[j * n + j].scale(1.0 / modulus);
+        }
+    }
+    refine(context, n, m, q, &mut d)?;
+    Ok(Some(d))
+}
+
+/// What `m` pivots leave of `q`, all of them off the diagonal and away from the `spared` coordinates.
+fn eliminate<W: Scalar<Real = f64>>(
+    context: &mut Context<'_>,
+    n: usize,
+    m: usize,
+    q: &[W],
+    spared: &[usize],
+    negligible: f64,
+) -> Result<Vec<W>> {
+    let mut rest = filled(n * n, W::ZERO)?;
+    rest.copy_from_slice(q);
+    let mut free = filled(n, true)?;
+    let mut live = filled(n, true)?;
+    spared.iter().for_each(|&j| free[j] = false);
+    let (isa, bounds) = (context.isa, slices(n, 1, 64));
+    for _ in 0..m {
+        let size = |(i, j): (usize, usize)| rest[i * n + j].abs2();
+        let entries = (0..n).filter(|&i| free[i]).flat_map(|i| (0..n).map(move |j| (i, j)));
+        let pivot = entries.filter(|&(i, j)| i != j && free[j]).max_by(|&a, &b| size(a).total_cmp(&size(b)));
+        let Some((row, column)) = pivot.filter(|&pivot| size(pivot).sqrt() > negligible) else {
+            break;
+        };
+        for used in [row, column] {
+            (free[used], live[used]) = (false, false);
+        }
+        let mut pivots = filled(n, W::ZERO)?;
+        pivots.copy_from_slice(&rest[row * n..(row + 1) * n]);
+        let inverse = pivots[column].conj().scale(1.0 / pivots[column].abs2());
+        let shared = Shared(rest.as_mut_ptr());
+        context.run(bounds.len() - 1, 8 * n * n, &|task, cancel| {
+            cancel.check()?;
+            for i in (bounds[task]..bounds[task + 1]).filter(|&i| live[i]) {
+                // SAFETY: tasks own disjoint rows.
+                let row = unsafe { std::slice::from_raw_parts_mut(shared.get().add(i * n), n) };
+                axpy(isa, -(row[column] * inverse), &pivots, row);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(rest)
+}
+
+/// Least squares: `(I - L L*) Q e_j = d_j (I - L L*) e_j` for an orthonormal basis `L` of the range of `Q D* - I`.
+fn refine<W: Scalar<Real = f64>>(context: &Context<'_>, n: usize, m: usize, q: &[W], d: &mut [W]) -> Result<()> {
+    let basis = range(context.isa, n, m, &without(n, q, d)?)?;
+    let (mut column, mut left) = (filled(n, W::ZERO)?, filled(n, W::ZERO)?);
+    for j in 0..n {
+        left.fill(W::ZERO);
+        left[j] = W::ONE;
+        basis.iter().for_each(|l| axpy(context.isa, -l[j].conj(), l, &mut left));
+        column.iter_mut().zip(q.iter().skip(j).step_by(n)).for_each(|(x, &q)| *x = q);
+        let product = dot(context.isa, &left, &column);
+        // A coordinate inside the range says nothing.
+        if left[j].re() > 1e-3 {
+            d[j] = product.scale(1.0 / product.abs2().sqrt());
+        }
+    }
+    Ok(())
+}
+
+/// `Q D*`.
+pub fn without<W: Scalar>(n: usize, q: &[W], d: &[W]) -> Result<Vec<W>> {
+    let mut product = filled(q.len(), W::ZERO)?;
+    for (to, from) in product.chunks_exact_mut(n).zip(q.chunks_exact(n)) {
+        to.iter_mut().zip(from).zip(d).for_each(|((to, &q), d)| *to = q * d.conj());
+    }
+    Ok(product)
+}

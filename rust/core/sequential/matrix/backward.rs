@@ -1,0 +1,153 @@
+//! What a gradient of `W` says about `U`.
+
+use pulp::{Simd, WithSimd};
+
+use super::blocks::{Strided, project};
+use super::{Chain, Formation};
+use crate::apply::Diagonal;
+use crate::error::Result;
+use crate::kernel::dispatch::InstructionSet;
+use crate::kernel::tile::unroll;
+use crate::memory::Buffer;
+use crate::reflections::Reflections;
+use crate::scalar::Scalar;
+use crate::sequential::vectors::{pad, sum};
+
+/// Room for gradients of real matrices of one shape.
+pub struct FormationBackward<T: Scalar> {
+    formation: Formation<T>,
+    /// Row-major, rows `ld` apart.
+    g: Buffer<T>,
+    /// Like the rows of `V`.
+    grad_v: Buffer<T>,
+}
+
+impl<T: Scalar> FormationBackward<T> {
+    /// For products of `k` reflections of size `n`.
+    pub fn new(n: usize, k: usize) -> Result<Self> {
+        assert!(!T::COMPLEX, "products of lanes are real");
+        let formation = Formation::new(n, k)?;
+        let ld = formation.chain.ld;
+        Ok(Self { g: Buffer::zeroed(n * ld)?, grad_v: Buffer::zeroed(formation.chain.rows.len())?, formation })
+    }
+
+    /// Writes `dL/dU` for a gradient `g` of `W`, both row-major.
+    pub fn run(
+        &mut self,
+        isa: InstructionSet,
+        u: Reflections<'_, T>,
+        diagonal: &Diagonal<T>,
+        g: &[T],
+        grad_u: &mut [T],
+    ) {
+        isa.dispatch(FormBack { room: self, u, diagonal, g, grad_u });
+    }
+}
+
+struct FormBack<'a, T: Scalar> {
+    room: &'a mut FormationBackward<T>,
+    u: Reflections<'a, T>,
+    diagonal: &'a Diagonal<T>,
+    g: &'a [T],
+    grad_u: &'a mut [T],
+}
+
+impl<T: Scalar> WithSimd for FormBack<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        let Self { room: FormationBackward { formation, g, grad_v }, u, diagonal, g: grad_w, grad_u } = self;
+        let n = u.n();
+        formation.form(s, u, None);
+        let Formation { chain, w, .. } = formation;
+        let ld = chain.ld;
+        let mut grad_u1 = T::ZERO;
+        for (i, grad_w) in grad_w.chunks_exact(n).enumerate() {
+            let g = &mut g[i * ld..(i + 1) * ld];
+            pad(g, grad_w);
+            diagonal.apply(&mut g[..n], true);
+            grad_u1 += w[i * ld + n - 1] * grad_w[n - 1];
+        }
+        grad_v.fill(T::ZERO);
+        let registers = n.div_ceil(T::lanes::<S>());
+        let mut done = 0;
+        for width in [2, 1] {
+            while done + width <= registers {
+                let begin = done * T::lanes::<S>();
+                // SAFETY: `width` registers inside rows of `ld` numbers.
+                unsafe {
+                    let w = Strided(w.as_mut_ptr().add(begin), ld);
+                    let g = Strided(g.as_mut_ptr().add(begin), ld);
+                    match width {
+                        2 => undo::<T, S, 2>(s, chain, w, g, grad_v),
+                        _ => undo::<T, S, 1>(s, chain, w, g, grad_v),
+                    }
+                }
+                done += width;
+            }
+        }
+        std::mem::swap(&mut chain.rows, grad_v);
+        chain.write_gradient_of_rows(s, u, grad_u);
+        if u.u1().is_some() {
+            grad_u[n * n - 1] = grad_u1;
+        }
+    }
+}
+
+/// Takes the reflections off `C` registers of columns of `W`, the first one first, and off those of its gradient `G`:
+/// `dL/dv_j -= G a* + W b*` with `a = tau v_j* W` and `b = tau v_j* G`; `W` and `a` behind the reflection, `G` too, `b` before.
+#[inline(always)]
+unsafe fn undo<T: Scalar, S: Simd, const C: usize>(
+    s: S,
+    chain: &Chain<T>,
+    w: Strided<T>,
+    g: Strided<T>,
+    grad_v: &mut [T],
+) {
+    let (n, lanes) = (chain.n, T::lanes::<S>());
+    if chain.k == 0 {
+        return;
+    }
+    let v = |j: usize| Strided(chain.rows.ptr().add(j).cast_mut(), chain.ld_k);
+    let zero = T::splat(s, T::ZERO);
+    let mut sums = [w, g].map(|x| {
+        let mut sums = [[[zero; 2]; C]; 1];
+        project(s, chain, [0, 0], chain.n, x, &mut sums);
+        sums[0].map(|sum| sum[0])
+    });
+    for j in 0..chain.k {
+        // v* changes its sign under the reflection: what is subtracted from W is a.
+        let tau = T::splat(s, chain.tau[j]);
+        let minus_tau = T::splat(s, -chain.tau[j]);
+        let (mut a, mut b, mut minus_b) = ([zero; C], [zero; C], [zero; C]);
+        unroll::<C>(
+            #[inline(always)]
+            |c| {
+                a[c] = T::fma(s, sums[0][c], minus_tau, zero);
+                b[c] = T::fma(s, sums[1][c], tau, zero);
+                minus_b[c] = T::fma(s, sums[1][c], minus_tau, zero);
+            },
+        );
+        sums = [[zero; C]; 2];
+        let (v, next) = (v(j), v((j + 1).min(chain.k - 1)));
+        for i in j..n {
+            let (v, next) = (T::broadcast(s, v.at(i), 0), T::broadcast(s, next.at(i), 0));
+            let mut grad = zero;
+            unroll::<C>(
+                #[inline(always)]
+                |c| {
+                    let (w, g) = (w.at(i).add(c * lanes), g.at(i).add(c * lanes));
+                    let x = T::fma(s, a[c], v, T::load(s, w));
+                    let y = T::fma(s, minus_b[c], v, T::load(s, g));
+                    T::store(s, w, x);
+                    T::store(s, g, y);
+                    sums[0][c] = T::fma(s, x, next, sums[0][c]);
+                    sums[1][c] = T::fma(s, y, next, sums[1][c]);
+                    grad = T::fma(s, a[c], y, T::fma(s, b[c], x, grad));
+                },
+            );
+            grad_v[i * chain.ld_k + j] -= sum(s, grad);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Blocks of reflections on columns of `W`, which lie in the lanes of registers, a few registers of them at a time:
+//!
+//! ```text
+//! H_j .. H_{j+B-1} W = W - V A,   a_i = tau_i (v_i* W - sum_{l > i} (v_i* v_l) a_l)
+//! ```
+//!
+//! with `v_i* W` and then the rows of `A` in registers. `W` is read twice and written once for `B` reflections.
+
+use std::ops::Range;
+
+use pulp::Simd;
+
+use super::Chain;
+use crate::kernel::element::Element;
+use crate::kernel::epilogue::Lanes;
+use crate::kernel::tile::unroll;
+use crate::scalar::Scalar;
+
+/// Where rows begin: the address of the first one, and the distance between them.
+#[derive(Clone, Copy)]
+pub struct Strided<T>(pub *mut T, pub usize);
+
+impl<T> Strided<T> {
+    #[inline(always)]
+    pub unsafe fn at(self, row: usize) -> *mut T {
+        self.0.add(row * self.1)
+    }
+
+    #[inline(always)]
+    pub fn from(self, column: usize) -> Self {
+        Self(self.0.wrapping_add(column), self.1)
+    }
+}
+
+/// Real, and imaginary if there is one.
+#[inline(always)]
+fn parts<T: Element>() -> Range<usize> {
+    0..T::PARTS
+}
+
+/// `C` registers of columns of `A` or of `-A`; for complex numbers also `i` times them.
+pub type Rows<T, S, const C: usize, const B: usize> = [[[<T as Element>::V<S>; 2]; C]; B];
+
+/// The reflections in blocks of `B`.
+pub struct Blocks<'a, T: Scalar, const B: usize> {
+    chain: &'a Chain<T>,
+    /// `v_i* v_l` at `i * B + l`, block by block.
+    gram: &'a [T],
+}
+
+impl<'a, T: Scalar, const B: usize> Blocks<'a, T, B> {
+    #[inline(always)]
+    pub fn new<S: Simd>(s: S, chain: &'a Chain<T>, gram: &'a mut [T]) -> Self {
+        let (count, lanes) = (chain.k.div_ceil(B), T::lanes::<S>());
+        for (block, gram) in gram.chunks_exact_mut(B * B).take(count).enumerate() {
+            for l in (0..B).step_by(lanes) {
+                let mut sums = [[[T::splat(s, T::ZERO); 2]; 1]; B];
+                let columns = Strided(chain.rows.ptr().wrapping_add(block * B + l).cast_mut(), chain.ld_k);
+                // SAFETY: padded rows of V: whole registers.
+                unsafe { project(s, chain, [block * B; 2], chain.n, columns, &mut sums) };
+                for (row, sum) in gram.chunks_exact_mut(B).zip(sums) {
+                    let inside = Lanes::<S, T, 1>::first(s, B - l);
+                    // SAFETY: the lanes of a row of B numbers.
+                    unsafe { inside.store(row.as_mut_ptr().add(l), [sum[0][0]]) };
+                }
+            }
+        }
+        Self { chain, gram }
+    }
+
+    /// Applies all reflections to `C` registers of unit vectors, from column `begin` on, and writes the last result. The
+    /// caller owns these columns of `w` and `out`.
+    #[inline(always)]
+    pub unsafe fn reflect<S: Simd, const C: usize>(&self, s: S, [unit, w, out]: [Strided<T>; 3], begin: usize) {
+        let (chain, lanes) = (self.chain, T::lanes::<S>());
+        // Reflection j leaves the columns before j alone.
+        let count = chain.k.min(begin + C * lanes).div_ceil(B);
+        if count == 0 {
+            return copy::<T, S, C>(s, chain.n, unit, out);
+        }
+        // Rows that are unit vectors until their turn comes.
+        copy::<T, S, C>(s, (count - 1) * B, unit, w);
+        let mut from = unit;
+        for block in (0..count).rev() {
+            let zero = [T::splat(s, T::ZERO); 2];
+            let mut a = [[zero; C]; B];
+            if block + 1 == chain.k.div_ceil(B) {
+                // Row i of the unit vectors is zero but for column i.
+                unroll::<C>(
+                    #[inline(always)]
+                    |c| {
+                        let begin = begin + c * lanes;
+                        let mut products = [[zero]; B];
+                        // SAFETY: as of all C registers.
+                        unsafe {
+                            project(s, chain, [block * B, begin], begin + lanes, unit.from(c * lanes), &mut products);
+                        }
+                        for (a, product) in a.iter_mut().zip(products) {
+                            a[c] = product[0];
+                        }
+                    },
+                );
+            } else {
+                project(s, chain, [block * B; 2], chain.n, from, &mut a);
+            }
+            self.solve::<S, C>(s, block, &mut a);
+            expand::<T, S, C, B>(s, chain, block * B, &a, [from, if block == 0 { out } else { w }]);
+            from = w;
+        }
+    }
+
+    /// Rows of `-A` in place of `V* W`.
+    #[inline(always)]
+    fn solve<S: Simd, const C: usize>(&self, s: S, block: usize, a: &mut Rows<T, S, C, B>) {
+        let zero = T::splat(s, T::ZERO);
+        let (gram, tau) = (&self.gram[block * B * B..][..B * B], &self.chain.tau[block * B..][..B]);
+        unroll::<B>(
+            #[inline(always)]
+            |back| {
+                let i = B - 1 - back;
+                for l in i + 1..B {
+                    for part in parts::<T>() {
+                        // SAFETY: a number of `gram`.
+                        let g = unsafe { T::broadcast(s, &raw const gram[i * B + l], part) };
+                        unroll::<C>(
+                            #[inline(always)]
+                            |c| a[i][c][0] = T::fma(s, a[l][c][part], g, a[i][c][0]),
+                        );
+                    }
+                }
+                let tau = tau[i].re();
+                let minus_tau = T::splat(s, T::from_parts(-tau, -tau));
+                for a in &mut a[i] {
+                    a[0] = T::fma(s, a[0], minus_tau, zero);
+                    a[1] = T::join(s, zero, a[0]);
+                }
+            },
+        );
+    }
+}
+
+/// `v_i* W` for the reflections from `first` on, of the rows `begin..end`. The caller owns `C` registers in each row of `W`.
+#[inline(always)]
+pub unsafe fn project<T: Scalar, S: Simd, const C: usize, const B: usize>(
+    s: S,
+    chain: &Chain<T>,
+    [first, begin]: [usize; 2],
+    end: usize,
+    w: Strided<T>,
+    a: &mut Rows<T, S, C, B>,
+) {
+    let v = Strided(chain.rows.ptr().add(first).cast_mut(), chain.ld_k);
+    for row in first.max(begin)..end.min(chain.n) {
+        let (v, w) = (v.at(row), w.at(row));
+        let x: [_; C] = std::array::from_fn(|c| T::load(s, w.add(c * T::lanes::<S>())));
+        unroll::<B>(
+            #[inline(always)]
+            |i| {
+                for part in parts::<T>() {
+                    let v = T::broadcast(s, v.add(i), part);
+                    unroll::<C>(
+                        #[inline(always)]
+                        |c| a[i][c][part] = T::fma(s, x[c], v, a[i][c][part]),
+                    );
+                }
+            },
+        );
+    }
+    if T::COMPLEX {
+        let minus = T::splat(s, T::from_parts(-T::ONE.re(), -T::ONE.re()));
+        for a in a.iter_mut().flatten() {
+            a[0] = T::join(s, a[0], T::fma(s, a[1], minus, T::splat(s, T::ZERO)));
+        }
+    }
+}
+
+/// `W - V A` of the reflections from `begin` on, from `-A`. The caller owns `C` registers in each row.
+#[inline(always)]
+unsafe fn expand<T: Scalar, S: Simd, const C: usize, const B: usize>(
+    s: S,
+    chain: &Chain<T>,
+    begin: usize,
+    a: &Rows<T, S, C, B>,
+    [from, to]: [Strided<T>; 2],
+) {
+    let v = Strided(chain.rows.ptr().add(begin).cast_mut(), chain.ld_k);
+    for row in begin..chain.n {
+        let (v, from, to) = (v.at(row), from.at(row), to.at(row));
+        let mut x: [_; C] = std::array::from_fn(|c| T::load(s, from.add(c * T::lanes::<S>())));
+        unroll::<B>(
+            #[inline(always)]
+            |i| {
+                for part in parts::<T>() {
+                    let v = T::broadcast(s, v.add(i), part);
+                    unroll::<C>(
+                        #[inline(always)]
+                        |c| x[c] = T::fma(s, a[i][c][part], v, x[c]),
+                    );
+                }
+            },
+        );
+        for (c, &x) in x.iter().enumerate() {
+            T::store(s, to.add(c * T::lanes::<S>()), x);
+        }
+    }
+}
+
+/// The first `rows` rows. The caller owns `C` registers in each.
+#[inline(always)]
+unsafe fn copy<T: Scalar, S: Simd, const C: usize>(s: S, rows: usize, from: Strided<T>, to: Strided<T>) {
+    for row in 0..rows {
+        for c in 0..C {
+            T::store(s, to.at(row).add(c * T::lanes::<S>()), T::load(s, from.at(row).add(c * T::lanes::<S>())));
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The matrix `W` of few coordinates, and what a gradient of it says about `U`.
+
+mod backward;
+mod blocks;
+
+use pulp::{Simd, WithSimd};
+
+pub use backward::FormationBackward;
+use blocks::{Blocks, Strided};
+
+use super::chain::{Chain, PIECE};
+use crate::apply::Diagonal;
+use crate::error::Result;
+use crate::kernel::dispatch::InstructionSet;
+use crate::kernel::epilogue::Lanes;
+use crate::kernel::tile::max_rows;
+use crate::memory::Buffer;
+use crate::reflections::Reflections;
+use crate::scalar::Scalar;
+
+/// Up to this size reflections in registers form `W` in less time than compact WY needs for its factors.
+pub const SMALL: usize = 64;
+
+/// Room for matrices of one shape.
+pub struct Formation<T: Scalar> {
+    chain: Chain<T>,
+    /// Row-major, rows `ld` apart, like the unit vectors that the reflections are applied to.
+    w: Buffer<T>,
+    unit: Buffer<T>,
+    /// See [`Blocks`].
+    gram: Buffer<T>,
+}
+
+impl<T: Scalar> Formation<T> {
+    /// For products of `k` reflections of size `n`.
+    pub fn new(n: usize, k: usize) -> Result<Self> {
+        let chain = Chain::new(n, k)?;
+        let mut unit = Buffer::zeroed(n * chain.ld)?;
+        (0..n).for_each(|i| unit[i * chain.ld + i] = T::ONE);
+        let gram = Buffer::zeroed(chain.ld_k * PIECE)?;
+        Ok(Self { w: Buffer::zeroed(n * chain.ld)?, unit, gram, chain })
+    }
+
+    /// Writes `W`, row-major.
+    pub fn run(&mut self, isa: InstructionSet, u: Reflections<'_, T>, diagonal: &Diagonal<T>, out: &mut [T]) {
+        isa.dispatch(Form { room: self, u, diagonal, out });
+    }
+
+    /// Forms `W_1`, without the diagonal: whole registers of columns in `out` if there is one, all others in `w`. Returns
+    /// how many columns went to `out`.
+    #[inline(always)]
+    fn form<S: Simd>(&mut self, s: S, u: Reflections<'_, T>, out: Option<Strided<T>>) -> usize {
+        self.chain.set(s, u);
+        match (T::PARTS, self.chain.k) {
+            (1, 5..) => self.form_by::<S, 8>(s, out),
+            (1, _) | (_, 3..) => self.form_by::<S, 4>(s, out),
+            _ => self.form_by::<S, 2>(s, out),
+        }
+    }
+
+    #[inline(always)]
+    fn form_by<S: Simd, const B: usize>(&mut self, s: S, out: Option<Strided<T>>) -> usize {
+        let Self { chain, w, unit, gram } = self;
+        let (n, lanes) = (chain.n, T::lanes::<S>());
+        let registers = n.div_ceil(lanes);
+        let whole = if out.is_some() { n / lanes } else { 0 };
+        let (w, unit) = (Strided(w.as_mut_ptr(), chain.ld), Strided(unit.as_mut_ptr(), chain.ld));
+        let blocks = Blocks::<T, B>::new(s, chain, gram);
+        let mut done = 0;
+        while done < registers {
+            let most = if done < whole { whole } else { registers } - done;
+            let width = if most > 1 && max_rows::<S>() > 2 { 2 } else { 1 };
+            let at = |x: Strided<T>| x.from(done * lanes);
+            let places = [at(unit), at(w), at(out.filter(|_| done < whole).unwrap_or(w))];
+            // SAFETY: `width` registers inside rows of `ld` numbers, or of `out`.
+            unsafe {
+                match width {
+                    2 => blocks.reflect::<S, 2>(s, places, done * lanes),
+                    _ => blocks.reflect::<S, 1>(s, places, done * lanes),
+                }
+            }
+            done += width;
+        }
+        whole * lanes
+    }
+}
+
+struct Form<'a, T: Scalar> {
+    room: &'a mut Formation<T>,
+    u: Reflections<'a, T>,
+    diagonal: &'a Diagonal<T>,
+    out: &'a mut [T],
+}
+
+impl<T: Scalar> WithSimd for Form<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        let n = self.u.n();
+        let whole = self.room.form(s, self.u, Some(Strided(self.out.as_mut_ptr(), n)));
+        for j in (whole..n).step_by(T::lanes::<S>()) {
+            let inside = Lanes::<S, T, 1>::first(s, n - j);
+            for (out, w) in self.out.chunks_exact_mut(n).zip(self.room.w.chunks_exact(self.room.chain.ld)) {
+                // SAFETY: a whole register of a padded row, and the lanes of a row of W.
+                unsafe { inside.store(out.as_mut_ptr().add(j), [T::load(s, w.as_ptr().add(j))]) };
+            }
+        }
+        if !self.diagonal.is_one() {
+            // Column j times d_j: the rows of W have it at entry j.
+            self.out.chunks_exact_mut(n).for_each(|row| self.diagonal.apply(row, false));
+        }
+    }
+}
