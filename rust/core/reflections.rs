@@ -65,6 +65,11 @@ impl<'a, T: Scalar> Reflections<'a, T> {
         (self.m == self.n).then(|| self.entries[self.n * self.n - 1])
     }
 
+    /// Distance between rows.
+    pub fn ld(&self) -> usize {
+        self.ld
+    }
+
     /// Row `i`, as stored.
     pub fn row(&self, i: usize) -> &'a [T] {
         &self.entries[i * self.ld..i * self.ld + self.m]

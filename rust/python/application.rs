@@ -27,6 +27,20 @@ fn one_by_one(method: Option<Method>, n: usize, k: usize, rows: usize) -> bool {
     rows > 0 && method.unwrap_or_else(|| plan::for_application(n, k, rows)) == Method::Reflections
 }
 
+/// The diagonals of many matrices: phases, which they share, become numbers once.
+struct Diagonals<T: Scalar>(Option<Diagonal<T>>);
+
+impl<T: Scalar> Diagonals<T> {
+    fn new(n: usize, phases: Option<&[T::Real]>) -> Result<Self, Error> {
+        Ok(Self(phases.map(|theta| Diagonal::phases(n, theta)).transpose()?))
+    }
+
+    /// Hands the diagonal of one matrix to `work`.
+    fn with<R>(&self, u: Reflections<'_, T>, work: impl FnOnce(&Diagonal<T>) -> R) -> R {
+        if let Some(shared) = &self.0 { work(shared) } else { work(&Diagonal::of(u)) }
+    }
+}
+
 #[pyfunction]
 #[pyo3(signature = (dtype, count, n, m, rows, u, h, out, phases, transpose, method, keep=false))]
 pub fn forward(
@@ -59,28 +73,28 @@ pub fn forward(
         let phases = optional::<T::Real>(phases, "phases", n)?;
         let outs = Parts::new(out, count);
         run(py, |context| {
-            let k = m.min(n - 1);
+            let (k, diagonals) = (m.min(n - 1), Diagonals::new(n, phases)?);
             if keep && count == 1 && method.unwrap_or_else(|| plan::for_application(n, k, rows)) == Method::Wy {
                 let u = Reflections::new(n, m, u)?;
-                let diagonal = Diagonal::new(u, phases)?;
-                return Ok(Some(Kept::new(apply::forward_and_keep(context, u, &diagonal, h, out, adjoint)?)));
+                let prepared = diagonals.with(u, |d| apply::forward_and_keep(context, u, d, h, out, adjoint))?;
+                return Ok(Some(Kept::new(prepared)));
             }
             // SAFETY: each problem writes its own part.
-            let vectors = |i: usize| unsafe { (part(h, i, count), outs.at(i)) };
+            let vectors = |i: usize| unsafe { (part(h, i, rows * n), outs.at(i)) };
             let (isa, flops) = (context.isa, flops(count, n, m, rows));
             if one_by_one(method, n, k, rows) {
                 sequential::for_each(context, count, flops, &|| sequential::Forward::new(n, k), &|i, room| {
-                    let u = Reflections::new(n, m, part(u, i, count))?;
+                    let u = Reflections::new(n, m, part(u, i, n * m))?;
                     let (h, out) = vectors(i);
-                    room.run(isa, u, &Diagonal::new(u, phases)?, h, out, adjoint);
+                    diagonals.with(u, |diagonal| room.run(isa, u, diagonal, h, out, adjoint));
                     Ok(())
                 })?;
                 return Ok(None);
             }
             context.for_each(count, flops, &|i, context| {
-                let u = Reflections::new(n, m, part(u, i, count))?;
+                let u = Reflections::new(n, m, part(u, i, n * m))?;
                 let (h, out) = vectors(i);
-                apply::forward(context, u, &Diagonal::new(u, phases)?, h, out, adjoint, method)
+                diagonals.with(u, |diagonal| apply::forward(context, u, diagonal, h, out, adjoint, method))
             })?;
             Ok(None)
         })
@@ -135,6 +149,7 @@ pub fn backward(
             .filter(|kept| count == 1 && kept.shape() == [n, m.min(n - 1), rows]);
         run(py, |context| {
             let (isa, k, flops) = (context.isa, m.min(n - 1), 3 * flops(count, n, m, rows));
+            let diagonals = Diagonals::new(n, phases)?;
             // SAFETY: each problem writes its own parts.
             let gradients = |i: usize| unsafe {
                 Gradients {
@@ -145,20 +160,19 @@ pub fn backward(
             };
             if kept.is_none() && one_by_one(method, n, k, rows) {
                 return sequential::for_each(context, count, flops, &|| sequential::Backward::new(n, k), &|i, room| {
-                    let u = Reflections::new(n, m, part(u, i, count))?;
-                    let source = sequential::Source::Vectors(part(h, i, count));
-                    let grad_c = part(grad_c, i, count);
-                    room.run(isa, u, &Diagonal::new(u, phases)?, source, grad_c, gradients(i), adjoint)
+                    let u = Reflections::new(n, m, part(u, i, n * m))?;
+                    let source = sequential::Source::Vectors(part(h, i, rows * n));
+                    let grad_c = part(grad_c, i, rows * n);
+                    diagonals.with(u, |diagonal| room.run(isa, u, diagonal, source, grad_c, gradients(i), adjoint))
                 });
             }
             context.for_each(count, flops, &|i, context| {
-                let u = Reflections::new(n, m, part(u, i, count))?;
-                let (h, grad_c, gradients) = (part(h, i, count), part(grad_c, i, count), gradients(i));
-                let diagonal = Diagonal::new(u, phases)?;
-                if let Some(kept) = kept {
-                    return apply::backward_of(context, kept, u, &diagonal, h, grad_c, gradients, adjoint);
-                }
-                apply::backward(context, u, &diagonal, h, grad_c, gradients, adjoint, method)
+                let u = Reflections::new(n, m, part(u, i, n * m))?;
+                let (h, grad_c, gradients) = (part(h, i, rows * n), part(grad_c, i, rows * n), gradients(i));
+                diagonals.with(u, |diagonal| match kept {
+                    Some(kept) => apply::backward_of(context, kept, u, diagonal, h, grad_c, gradients, adjoint),
+                    None => apply::backward(context, u, diagonal, h, grad_c, gradients, adjoint, method),
+                })
             })
         })?;
         if let Some(grad_phases) = grad_phases {
@@ -306,18 +320,18 @@ pub fn matrix(
         run(py, |context| {
             // SAFETY: each problem writes its own part.
             let out = |i: usize| unsafe { outs.at(i) };
-            let (isa, flops) = (context.isa, flops(count, n, m, n));
+            let (isa, flops, diagonals) = (context.isa, flops(count, n, m, n), Diagonals::new(n, phases)?);
             if n <= sequential::SMALL {
                 let room = || sequential::Formation::new(n, m.min(n - 1));
                 return sequential::for_each(context, count, flops, &room, &|i, room| {
-                    let u = Reflections::new(n, m, part(u, i, count))?;
-                    room.run(isa, u, &Diagonal::new(u, phases)?, out(i));
+                    let u = Reflections::new(n, m, part(u, i, n * m))?;
+                    diagonals.with(u, |diagonal| room.run(isa, u, diagonal, out(i)));
                     Ok(())
                 });
             }
             context.for_each(count, flops, &|i, context| {
-                let u = Reflections::new(n, m, part(u, i, count))?;
-                apply::matrix(context, u, &Diagonal::new(u, phases)?, out(i))
+                let u = Reflections::new(n, m, part(u, i, n * m))?;
+                diagonals.with(u, |diagonal| apply::matrix(context, u, diagonal, out(i)))
             })
         })
     }
@@ -346,24 +360,24 @@ pub fn matrix_backward(
         let grads = Parts::new(grad_u, count);
         run(py, |context| {
             // SAFETY: each problem writes its own part.
-            let matrices = |i: usize| unsafe { (part(grad_w, i, count), grads.at(i)) };
+            let matrices = |i: usize| unsafe { (part(grad_w, i, n * n), grads.at(i)) };
             let (isa, flops) = (context.isa, 3 * flops(count, n, m, n));
             if n <= sequential::SMALL && !T::COMPLEX {
                 let room = || sequential::FormationBackward::new(n, m.min(n - 1));
                 return sequential::for_each(context, count, flops, &room, &|i, room| {
-                    let u = Reflections::new(n, m, part(u, i, count))?;
+                    let u = Reflections::new(n, m, part(u, i, n * m))?;
                     let (grad_w, grad_u) = matrices(i);
-                    room.run(isa, u, &Diagonal::new(u, None)?, grad_w, grad_u);
+                    room.run(isa, u, &Diagonal::of(u), grad_w, grad_u);
                     Ok(())
                 });
             }
             context.for_each(count, flops, &|i, context| {
-                let u = Reflections::new(n, m, part(u, i, count))?;
+                let u = Reflections::new(n, m, part(u, i, n * m))?;
                 let (grad_w, grad_u) = matrices(i);
                 let blocks = Blocks::new(context, u, plan::block_width(u.count(), n))?;
                 let mut outer = Buffer::zeroed(n * padded::<T>(n))?;
                 transpose(n, n, grad_w, n, &mut outer, padded::<T>(n));
-                gradient::from_outer(context, &blocks, u, &Diagonal::new(u, None)?, outer, Some(grad_u), None)
+                gradient::from_outer(context, &blocks, u, &Diagonal::of(u), outer, Some(grad_u), None)
             })
         })
     }

@@ -93,9 +93,8 @@ pub fn optional_mut<T: Number>(
     operand.map(|x| x.slice_mut(name, len)).transpose()
 }
 
-/// The part of an input that belongs to problem `i` of `count`.
-pub fn part<T>(array: &'static [T], i: usize, count: usize) -> &'static [T] {
-    let len = array.len() / count;
+/// The part of an input that belongs to problem `i`, `len` numbers each.
+pub fn part<T>(array: &'static [T], i: usize, len: usize) -> &'static [T] {
     &array[i * len..(i + 1) * len]
 }
 

@@ -48,15 +48,15 @@ impl Arguments<'_, '_> {
         }
         .map_err(to_python)?;
         let u = self.u.slice::<T>("u", size(&[count, n, m])?)?;
-        let u = Reflections::new(n, m, part(u, i, count)).map_err(to_python)?;
+        let u = Reflections::new(n, m, share(u, i, count)).map_err(to_python)?;
         if self.input_weight.is_none() && d != n {
             return Err(to_python(Error::InvalidArgument(format!("x: expected width n = {n}, got {d}"))));
         }
         let given = |operand: Option<&Operand<'_>>, name, len: &[usize]| -> PyResult<Option<&'static [T]>> {
             let array = optional(operand, name, size(&[&[count], len].concat())?)?;
-            Ok(array.map(|array| part(array, i, count)))
+            Ok(array.map(|array| share(array, i, count)))
         };
-        let phases = optional(self.phases, "phases", size(&[count, n])?)?.map(|array| part(array, i, count));
+        let phases = optional(self.phases, "phases", size(&[count, n])?)?.map(|array| share(array, i, count));
         Ok(Sequence {
             u,
             diagonal: Diagonal::new(u, phases).map_err(to_python)?,
@@ -64,7 +64,7 @@ impl Arguments<'_, '_> {
             activation: self.activation(i)?,
             method: Method::parse(self.method).map_err(to_python)?,
             d,
-            x: part(self.x.slice("x", size(&[count, steps.rows(), d])?)?, i, count),
+            x: share(self.x.slice("x", size(&[count, steps.rows(), d])?)?, i, count),
             input_weight: given(self.input_weight, "input_weight", &[n, d])?,
             bias: given(self.bias, "bias", &[n])?,
             h0: given(self.h0, "h0", &[batch, n])?,
@@ -90,7 +90,7 @@ impl Arguments<'_, '_> {
             "modrelu" => {
                 let pairs = if T::COMPLEX { n } else { n / 2 };
                 match optional(self.nonlinearity_bias, "nonlinearity_bias", size(&[self.count, pairs])?)? {
-                    Some(bias) => Ok(Activation::ModRelu(part(bias, i, self.count))),
+                    Some(bias) => Ok(Activation::ModRelu(share(bias, i, self.count))),
                     None => invalid(format!("nonlinearity_bias: expected {pairs} numbers for modReLU, got None")),
                 }
             }
@@ -106,6 +106,11 @@ impl Arguments<'_, '_> {
             )),
         }
     }
+}
+
+/// Batch `i` of an input that has `count`.
+fn share<T>(array: &'static [T], i: usize, count: usize) -> &'static [T] {
+    part(array, i, array.len() / count)
 }
 
 /// Rows and width of the tape of one of equally large problems, and the flops of all.
@@ -281,7 +286,7 @@ pub fn rnn_backward(
         let kept = kept.and_then(Kept::get::<Vec<Option<Prepared<T>>>>);
         run(py, |context| {
             context.for_each(count, flops.saturating_mul(2), &|i, context| {
-                let of = |array: &'static [T]| part(array, i, count);
+                let of = |array: &'static [T]| share(array, i, count);
                 // SAFETY: each problem writes its own parts.
                 let gradients = unsafe {
                     SequenceGradients {

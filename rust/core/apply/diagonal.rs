@@ -19,16 +19,22 @@ pub enum Diagonal<T: Scalar> {
 impl<T: Scalar> Diagonal<T> {
     /// The diagonal of `u` with optional phases, one for each coordinate.
     pub fn new(u: Reflections<'_, T>, phases: Option<&[T::Real]>) -> Result<Self> {
-        match (phases, u.u1()) {
-            (None, None) => Ok(Self::One),
-            (None, Some(u1)) => Ok(Self::Last(u1)),
-            (Some(theta), _) if T::COMPLEX && theta.len() == u.n() => {
-                let mut units = filled(theta.len(), T::ONE)?;
-                units.iter_mut().zip(theta).for_each(|(unit, &angle)| *unit = T::unit(angle));
-                Ok(Self::Phases(units))
-            }
-            _ => Err(Error::InvalidArgument(format!("phases: expected {} real numbers and a complex u", u.n()))),
+        phases.map_or_else(|| Ok(Self::of(u)), |theta| Self::phases(u.n(), theta))
+    }
+
+    /// The diagonal of `u` alone.
+    pub fn of(u: Reflections<'_, T>) -> Self {
+        u.u1().map_or(Self::One, Self::Last)
+    }
+
+    /// `diag(exp(i theta))`.
+    pub fn phases(n: usize, theta: &[T::Real]) -> Result<Self> {
+        if !T::COMPLEX || theta.len() != n {
+            return Err(Error::InvalidArgument(format!("phases: expected {n} real numbers and a complex u")));
         }
+        let mut units = filled(n, T::ONE)?;
+        units.iter_mut().zip(theta).for_each(|(unit, &angle)| *unit = T::unit(angle));
+        Ok(Self::Phases(units))
     }
 
     /// Whether it changes anything.

@@ -67,11 +67,9 @@ impl<T: Scalar> Chain<T> {
         let k = self.k;
         for j in (0..k).step_by(T::lanes::<S>()) {
             for i in 0..k {
-                self.copy(s, u, i, j, (i + 1).saturating_sub(j));
+                self.copy(s, u, i..i + 1, j, (i + 1).saturating_sub(j));
             }
-            for i in k..self.n {
-                self.copy(s, u, i, j, k - j);
-            }
+            self.copy(s, u, k..self.n, j, k - j);
         }
         self.rows[self.n * self.ld_k..].fill(T::ZERO); // a gradient stood there
         for begin in (0..k).step_by(PIECE) {
@@ -79,14 +77,18 @@ impl<T: Scalar> Chain<T> {
         }
     }
 
-    /// `count` entries of a row from column `j` on, and zeros behind them.
+    /// `count` entries of these rows from column `j` on, and zeros behind them.
     #[inline(always)]
-    fn copy<S: Simd>(&mut self, s: S, u: Reflections<'_, T>, row: usize, j: usize, count: usize) {
+    fn copy<S: Simd>(&mut self, s: S, u: Reflections<'_, T>, rows: Range<usize>, j: usize, count: usize) {
         let inside = Lanes::<S, T, 1>::first(s, count);
-        // SAFETY: these lanes of a row of U; a whole register of a padded row.
+        // SAFETY: these lanes of rows of U; whole registers of padded rows.
         unsafe {
-            let entries = inside.load(u.row(row).as_ptr().add(j))[0];
-            T::store(s, self.rows.ptr_mut().add(row * self.ld_k + j), entries);
+            let (mut from, mut to) =
+                (u.row(rows.start).as_ptr().add(j), self.rows.ptr_mut().add(rows.start * self.ld_k + j));
+            for _ in rows {
+                T::store(s, to, inside.load(from)[0]);
+                (from, to) = (from.wrapping_add(u.ld()), to.wrapping_add(self.ld_k));
+            }
         }
     }
 

@@ -118,7 +118,8 @@ impl<'a, T: Scalar, const B: usize> Blocks<'a, T, B> {
             #[inline(always)]
             |back| {
                 let i = B - 1 - back;
-                for l in i + 1..B {
+                // Those known longest first: no sum waits for more than the last of them.
+                for l in (i + 1..B).rev() {
                     for part in parts::<T>() {
                         // SAFETY: a number of `gram`.
                         let g = unsafe { T::broadcast(s, &raw const gram[i * B + l], part) };
