@@ -130,6 +130,13 @@ def test_too_few_reflections_are_refused_with_what_they_leave(backend, dtype):
         backend(hh.factor, orthogonal(9, dtype), 2)
 
 
+def test_a_quarter_turn_of_three_planes_needs_more_than_two(backend, dtype):
+    """It takes the range that two reflections would have into its orthogonal complement."""
+    eye, none = np.eye(3), np.zeros((3, 3))
+    with pytest.raises(ValueError, match="more than m = 2 reflections"):
+        backend(hh.factor, np.block([[none, -eye], [eye, none]]).astype(dtype), 2)
+
+
 def test_other_matrices_are_refused_with_their_distance(backend, dtype):
     with pytest.raises(ValueError, match=r"max \|q\* q - I\| is 3"):
         backend(hh.factor, 2 * orthogonal(5, dtype))

@@ -70,6 +70,11 @@ impl<'a, T: Scalar> Reflections<'a, T> {
         self.ld
     }
 
+    /// All that is stored from entry `(i, j)` on.
+    pub fn from(&self, i: usize, j: usize) -> &'a [T] {
+        &self.entries[i * self.ld + j..]
+    }
+
     /// Row `i`, as stored.
     pub fn row(&self, i: usize) -> &'a [T] {
         &self.entries[i * self.ld..i * self.ld + self.m]

@@ -8,7 +8,7 @@
 //! Reflections that are left over flip the sign of the last coordinate again and again: zero columns would never receive
 //! a gradient.
 //!
-//! What still goes wrong then is left to [`range`].
+//! What still goes wrong then is left to [`range`], and to [`phases`] before it where `Q` has some.
 //!
 //! Columns are reduced by panels; the columns to the right of a panel see its reflections at once, in compact WY form.
 
@@ -61,8 +61,8 @@ pub fn factor<T: Scalar>(
     mut phases: Option<&mut [T::Real]>,
 ) -> Result<f64> {
     let left = by_columns(context, n, m, q, u, phases.as_deref_mut())?;
-    let tried = m == n || (T::COMPLEX && !within_reach(n, m));
-    if tried || !left.is_finite() || left <= rounding::<T>(n) {
+    let told = !T::COMPLEX || (phases.is_some() && within_reach(n, m));
+    if m == n || !told || !left.is_finite() || left <= rounding::<T>(n) {
         return Ok(left);
     }
     let mut wide = filled(n * n, <T::Wide as Scalar>::ZERO)?;
@@ -79,7 +79,8 @@ pub fn factor<T: Scalar>(
     few.iter_mut().zip(few_reflections(context, n, m, &wide)?).for_each(|(to, x)| *to = T::narrow(x));
     let mut w = filled(n * n, T::ZERO)?;
     apply::matrix(context, Reflections::new(n, m, &few)?, &diagonal, &mut w)?;
-    let distance = w.iter().zip(q).map(|(&w, &q)| (w - q).max_abs().to_f64()).fold(0.0, f64::max);
+    let distances = w.iter().zip(q).map(|(&w, &q)| (w - q).max_abs().to_f64());
+    let distance = distances.fold(0.0, |largest: f64, x| if largest.is_nan() || largest >= x { largest } else { x });
     if distance < left {
         u.copy_from_slice(&few);
         if let (Some(phases), Diagonal::Phases(d)) = (phases, &diagonal) {
@@ -289,7 +290,11 @@ fn reflection_of<T: Scalar>(x: &[T], aim: Aim, negligible: f64, v: &mut [T]) -> 
     if distance <= negligible || (below < f64::MIN_POSITIVE && distance.is_finite()) {
         return false;
     }
-    let inverse = 1.0 / (entry.abs2() + below).sqrt();
+    let square = entry.abs2() + below;
+    if square == 0.0 {
+        return false; // a column of zeros, as only what is not unitary has
+    }
+    let inverse = 1.0 / square.sqrt();
     v[0] = T::narrow(entry.scale(inverse));
     for (v, x) in v[1..].iter_mut().zip(&x[1..]) {
         *v = T::narrow(x.widen().scale(inverse));

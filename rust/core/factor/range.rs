@@ -1,4 +1,4 @@
-//! Few reflections of an orthogonal matrix whose columns one after the other do not tell them.
+//! Few reflections of an orthogonal or unitary matrix whose columns one after the other do not tell them.
 //!
 //! A column almost like its unit vector has a reflection along a short difference of long vectors: rounding turns it out of
 //! the range of `Q - I`, and the reflections behind it no longer suffice. Here the range comes first,

@@ -15,11 +15,11 @@ use crate::reflections::{Reflections, factors_of, scale_of};
 use crate::scalar::{Real, Scalar};
 
 /// Columns that are measured side by side, and the side of the squares that are transposed.
-pub const PIECE: usize = 8;
+const PIECE: usize = 8;
 /// Rows of `V` are as long as a multiple of this, the most numbers of a register.
 const REGISTER: usize = 16;
-/// Squares of norms of columns that need no scaling, in any precision.
-const ORDINARY: Range<f64> = 1e-12..1e12;
+/// Squares of norms of columns that need no scaling: products of what they are multiplied with stay in range.
+const ORDINARY: Range<f64> = 1e-6..1e6;
 
 /// Columns and what their [`Steps`] need, for one matrix after the other of the same shape.
 pub struct Chain<T: Scalar> {
@@ -27,7 +27,7 @@ pub struct Chain<T: Scalar> {
     pub n: usize,
     /// Number of reflections.
     pub k: usize,
-    /// `V`, row-major, rows [`Chain::ld_k`] apart; zeros above the diagonal and around `n x k`. A whole register may be read from
+    /// `V`, row-major, rows [`Chain::ld_k`] apart; zeros above the diagonal, unless the column is NaN, and around `n x k`. A whole register may be read from
     /// any entry on.
     pub rows: Buffer<T>,
     /// Distance between rows of `V`.
@@ -71,7 +71,7 @@ impl<T: Scalar> Chain<T> {
             }
             self.copy(s, u, k..self.n, j, k - j);
         }
-        self.rows[self.n * self.ld_k..].fill(T::ZERO); // a gradient stood there
+        self.rows[self.n * self.ld_k..].fill(T::ZERO); // a gradient or a NaN stood there
         for begin in (0..k).step_by(PIECE) {
             self.measure(begin);
         }

@@ -113,7 +113,7 @@ unsafe fn undo<T: Scalar, S: Simd, const C: usize>(
     let zero = T::splat(s, T::ZERO);
     let mut sums = [w, g].map(|x| {
         let mut sums = [[[zero; 2]; C]; 1];
-        project(s, chain, [0, 0], chain.n, x, &mut sums);
+        project(s, chain, 0, 0..chain.n, x, &mut sums);
         sums[0].map(|sum| sum[0])
     });
     for j in 0..chain.k {

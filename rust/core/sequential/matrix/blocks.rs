@@ -38,17 +38,17 @@ fn parts<T: Element>() -> Range<usize> {
     0..T::PARTS
 }
 
-/// `C` registers of columns of `A` or of `-A`; for complex numbers also `i` times them.
-pub type Rows<T, S, const C: usize, const B: usize> = [[[<T as Element>::V<S>; 2]; C]; B];
+/// `C` registers of columns of `V* W`, or of `-A`; for complex numbers also `i` times them.
+pub type Products<T, S, const C: usize, const B: usize> = [[[<T as Element>::V<S>; 2]; C]; B];
 
 /// The reflections in blocks of `B`.
-pub struct Blocks<'a, T: Scalar, const B: usize> {
+pub struct Reflectors<'a, T: Scalar, const B: usize> {
     chain: &'a Chain<T>,
     /// `v_i* v_l` at `i * B + l`, block by block.
     gram: &'a [T],
 }
 
-impl<'a, T: Scalar, const B: usize> Blocks<'a, T, B> {
+impl<'a, T: Scalar, const B: usize> Reflectors<'a, T, B> {
     #[inline(always)]
     pub fn new<S: Simd>(s: S, chain: &'a Chain<T>, gram: &'a mut [T]) -> Self {
         let (count, lanes) = (chain.k.div_ceil(B), T::lanes::<S>());
@@ -57,7 +57,7 @@ impl<'a, T: Scalar, const B: usize> Blocks<'a, T, B> {
                 let mut sums = [[[T::splat(s, T::ZERO); 2]; 1]; B];
                 let columns = Strided(chain.rows.ptr().wrapping_add(block * B + l).cast_mut(), chain.ld_k);
                 // SAFETY: padded rows of V: whole registers.
-                unsafe { project(s, chain, [block * B; 2], chain.n, columns, &mut sums) };
+                unsafe { project(s, chain, block * B, 0..chain.n, columns, &mut sums) };
                 for (row, sum) in gram.chunks_exact_mut(B).zip(sums) {
                     let inside = Lanes::<S, T, 1>::first(s, B - l);
                     // SAFETY: the lanes of a row of B numbers.
@@ -84,8 +84,8 @@ impl<'a, T: Scalar, const B: usize> Blocks<'a, T, B> {
         for block in (0..count).rev() {
             let zero = [T::splat(s, T::ZERO); 2];
             let mut a = [[zero; C]; B];
-            if block + 1 == chain.k.div_ceil(B) {
-                // Row i of the unit vectors is zero but for column i.
+            if block + 1 == count {
+                // Unit vectors still: row i is zero but for column i.
                 unroll::<C>(
                     #[inline(always)]
                     |c| {
@@ -93,7 +93,7 @@ impl<'a, T: Scalar, const B: usize> Blocks<'a, T, B> {
                         let mut products = [[zero]; B];
                         // SAFETY: as of all C registers.
                         unsafe {
-                            project(s, chain, [block * B, begin], begin + lanes, unit.from(c * lanes), &mut products);
+                            project(s, chain, block * B, begin..begin + lanes, unit.from(c * lanes), &mut products);
                         }
                         for (a, product) in a.iter_mut().zip(products) {
                             a[c] = product[0];
@@ -101,7 +101,7 @@ impl<'a, T: Scalar, const B: usize> Blocks<'a, T, B> {
                     },
                 );
             } else {
-                project(s, chain, [block * B; 2], chain.n, from, &mut a);
+                project(s, chain, block * B, 0..chain.n, from, &mut a);
             }
             self.solve::<S, C>(s, block, &mut a);
             expand::<T, S, C, B>(s, chain, block * B, &a, [from, if block == 0 { out } else { w }]);
@@ -111,7 +111,7 @@ impl<'a, T: Scalar, const B: usize> Blocks<'a, T, B> {
 
     /// Rows of `-A` in place of `V* W`.
     #[inline(always)]
-    fn solve<S: Simd, const C: usize>(&self, s: S, block: usize, a: &mut Rows<T, S, C, B>) {
+    fn solve<S: Simd, const C: usize>(&self, s: S, block: usize, a: &mut Products<T, S, C, B>) {
         let zero = T::splat(s, T::ZERO);
         let (gram, tau) = (&self.gram[block * B * B..][..B * B], &self.chain.tau[block * B..][..B]);
         unroll::<B>(
@@ -140,18 +140,18 @@ impl<'a, T: Scalar, const B: usize> Blocks<'a, T, B> {
     }
 }
 
-/// `v_i* W` for the reflections from `first` on, of the rows `begin..end`. The caller owns `C` registers in each row of `W`.
+/// `v_i* W` for the reflections from `first` on, of those of the given rows that they act on. The caller owns `C` registers in each row of `W`.
 #[inline(always)]
 pub unsafe fn project<T: Scalar, S: Simd, const C: usize, const B: usize>(
     s: S,
     chain: &Chain<T>,
-    [first, begin]: [usize; 2],
-    end: usize,
+    first: usize,
+    rows: Range<usize>,
     w: Strided<T>,
-    a: &mut Rows<T, S, C, B>,
+    a: &mut Products<T, S, C, B>,
 ) {
     let v = Strided(chain.rows.ptr().add(first).cast_mut(), chain.ld_k);
-    for row in first.max(begin)..end.min(chain.n) {
+    for row in first.max(rows.start)..rows.end.min(chain.n) {
         let (v, w) = (v.at(row), w.at(row));
         let x: [_; C] = std::array::from_fn(|c| T::load(s, w.add(c * T::lanes::<S>())));
         unroll::<B>(
@@ -181,7 +181,7 @@ unsafe fn expand<T: Scalar, S: Simd, const C: usize, const B: usize>(
     s: S,
     chain: &Chain<T>,
     begin: usize,
-    a: &Rows<T, S, C, B>,
+    a: &Products<T, S, C, B>,
     [from, to]: [Strided<T>; 2],
 ) {
     let v = Strided(chain.rows.ptr().add(begin).cast_mut(), chain.ld_k);

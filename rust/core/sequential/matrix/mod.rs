@@ -6,9 +6,9 @@ mod blocks;
 use pulp::{Simd, WithSimd};
 
 pub use backward::FormationBackward;
-use blocks::{Blocks, Strided};
+use blocks::{Reflectors, Strided};
 
-use super::chain::{Chain, PIECE};
+use super::chain::Chain;
 use crate::apply::Diagonal;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
@@ -21,13 +21,16 @@ use crate::scalar::Scalar;
 /// Up to this size reflections in registers form `W` in less time than compact WY needs for its factors.
 pub const SMALL: usize = 64;
 
+/// Most reflections of a block.
+const LARGEST: usize = 8;
+
 /// Room for matrices of one shape.
 pub struct Formation<T: Scalar> {
     chain: Chain<T>,
     /// Row-major, rows `ld` apart, like the unit vectors that the reflections are applied to.
     w: Buffer<T>,
     unit: Buffer<T>,
-    /// See [`Blocks`].
+    /// See [`Reflectors`].
     gram: Buffer<T>,
 }
 
@@ -37,7 +40,7 @@ impl<T: Scalar> Formation<T> {
         let chain = Chain::new(n, k)?;
         let mut unit = Buffer::zeroed(n * chain.ld)?;
         (0..n).for_each(|i| unit[i * chain.ld + i] = T::ONE);
-        let gram = Buffer::zeroed(chain.ld_k * PIECE)?;
+        let gram = Buffer::zeroed(chain.ld_k * LARGEST)?;
         Ok(Self { w: Buffer::zeroed(n * chain.ld)?, unit, gram, chain })
     }
 
@@ -52,7 +55,7 @@ impl<T: Scalar> Formation<T> {
     fn form<S: Simd>(&mut self, s: S, u: Reflections<'_, T>, out: Option<Strided<T>>) -> usize {
         self.chain.set(s, u);
         match (T::PARTS, self.chain.k) {
-            (1, 5..) => self.form_by::<S, 8>(s, out),
+            (1, 5..) => self.form_by::<S, LARGEST>(s, out),
             (1, _) | (_, 3..) => self.form_by::<S, 4>(s, out),
             _ => self.form_by::<S, 2>(s, out),
         }
@@ -65,7 +68,7 @@ impl<T: Scalar> Formation<T> {
         let registers = n.div_ceil(lanes);
         let whole = if out.is_some() { n / lanes } else { 0 };
         let (w, unit) = (Strided(w.as_mut_ptr(), chain.ld), Strided(unit.as_mut_ptr(), chain.ld));
-        let blocks = Blocks::<T, B>::new(s, chain, gram);
+        let blocks = Reflectors::<T, B>::new(s, chain, gram);
         let mut done = 0;
         while done < registers {
             let most = if done < whole { whole } else { registers } - done;
