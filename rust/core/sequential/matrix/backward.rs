@@ -111,11 +111,16 @@ unsafe fn undo<T: Scalar, S: Simd, const C: usize>(
     }
     let v = |j: usize| Strided(chain.rows.ptr().add(j).cast_mut(), chain.ld_k);
     let zero = T::splat(s, T::ZERO);
-    let mut sums = [w, g].map(|x| {
-        let mut sums = [[[zero; 2]; C]; 1];
-        project(s, chain, 0, 0..chain.n, x, &mut sums);
-        sums[0].map(|sum| sum[0])
-    });
+    // (What a closure does might not be compiled for S.)
+    let mut starts = [[[[zero; 2]; C]; 1]; 2];
+    project(s, chain, 0, 0..chain.n, w, &mut starts[0]);
+    project(s, chain, 0, 0..chain.n, g, &mut starts[1]);
+    let mut sums = [[zero; C]; 2];
+    for (sums, start) in sums.iter_mut().zip(starts) {
+        for (sum, start) in sums.iter_mut().zip(start[0]) {
+            *sum = start[0];
+        }
+    }
     for j in 0..chain.k {
         // v* changes its sign under the reflection: what is subtracted from W is a.
         let tau = T::splat(s, chain.tau[j]);

@@ -153,7 +153,11 @@ pub unsafe fn project<T: Scalar, S: Simd, const C: usize, const B: usize>(
     let v = Strided(chain.rows.ptr().add(first).cast_mut(), chain.ld_k);
     for row in first.max(rows.start)..rows.end.min(chain.n) {
         let (v, w) = (v.at(row), w.at(row));
-        let x: [_; C] = std::array::from_fn(|c| T::load(s, w.add(c * T::lanes::<S>())));
+        let mut x = [T::splat(s, T::ZERO); C];
+        unroll::<C>(
+            #[inline(always)]
+            |c| x[c] = T::load(s, w.add(c * T::lanes::<S>())),
+        );
         unroll::<B>(
             #[inline(always)]
             |i| {
@@ -187,7 +191,11 @@ unsafe fn expand<T: Scalar, S: Simd, const C: usize, const B: usize>(
     let v = Strided(chain.rows.ptr().add(begin).cast_mut(), chain.ld_k);
     for row in begin..chain.n {
         let (v, from, to) = (v.at(row), from.at(row), to.at(row));
-        let mut x: [_; C] = std::array::from_fn(|c| T::load(s, from.add(c * T::lanes::<S>())));
+        let mut x = [T::splat(s, T::ZERO); C];
+        unroll::<C>(
+            #[inline(always)]
+            |c| x[c] = T::load(s, from.add(c * T::lanes::<S>())),
+        );
         unroll::<B>(
             #[inline(always)]
             |i| {
