@@ -299,9 +299,9 @@ def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
     u : array, shape (n, m)
         Unit columns. A real product of m reflections, along any vectors, is found again with m.
     phases : array, shape (n,)
-        Only for complex q. ``n - 1`` reflections suffice for any. A product of fewer, along vectors in general position, is
-        found again if ``2 m < n``; rounding grows from one reflection to the next, and where it exceeds the tolerance,
-        or the phases can't be told, q is refused.
+        Only for complex q. ``n - 1`` reflections suffice for any. A product of fewer, along vectors in general
+        position, is found again if ``2 m < n``; rounding grows from one reflection to the next, and where it exceeds
+        the tolerance, or the phases can't be told, q is refused.
 
     Raises
     ------
