@@ -79,8 +79,7 @@ pub fn factor<T: Scalar>(
     few.iter_mut().zip(few_reflections(context, n, m, &wide)?).for_each(|(to, x)| *to = T::narrow(x));
     let mut w = filled(n * n, T::ZERO)?;
     apply::matrix(context, Reflections::new(n, m, &few)?, &diagonal, &mut w)?;
-    let distances = w.iter().zip(q).map(|(&w, &q)| (w - q).max_abs().to_f64());
-    let distance = distances.fold(0.0, |largest: f64, x| if largest.is_nan() || largest >= x { largest } else { x });
+    let distance = largest(w.iter().zip(q).map(|(&w, &q)| (w - q).max_abs())).to_f64();
     if distance < left {
         u.copy_from_slice(&few);
         if let (Some(phases), Diagonal::Phases(d)) = (phases, &diagonal) {
@@ -88,6 +87,11 @@ pub fn factor<T: Scalar>(
         }
     }
     Ok(distance.min(left))
+}
+
+/// The largest of some sizes, NaN if one is.
+fn largest<R: Real>(sizes: impl Iterator<Item = R>) -> R {
+    sizes.fold(R::ZERO, |largest, x| if largest.is_nan() || largest >= x { largest } else { x })
 }
 
 /// `arg x`.
@@ -255,19 +259,10 @@ impl<T: Scalar> Rest<T> {
 
     /// Largest entry of the difference from a diagonal matrix, NaN if there is one.
     fn distance_from(&mut self, diagonal: &[T]) -> f64 {
-        let mut largest = T::Real::ZERO;
         for (j, &wanted) in diagonal.iter().enumerate() {
-            let column = &mut self.columns[j * self.ld..j * self.ld + self.n];
-            column[j] -= wanted;
-            for x in column {
-                let x = x.max_abs();
-                // Once NaN, nothing is larger.
-                if x > largest || x.is_nan() {
-                    largest = x;
-                }
-            }
+            self.columns[j * self.ld + j] -= wanted;
         }
-        largest.to_f64()
+        largest(self.columns.chunks_exact(self.ld).flat_map(|column| &column[..self.n]).map(|x| x.max_abs())).to_f64()
     }
 }
 

@@ -140,6 +140,26 @@ impl<'a, T: Scalar, const B: usize> Reflectors<'a, T, B> {
     }
 }
 
+/// `C` registers of a row, which the caller owns.
+#[inline(always)]
+unsafe fn load<T: Element, S: Simd, const C: usize>(s: S, row: *const T) -> [T::V<S>; C] {
+    let mut x = [T::splat(s, T::default()); C];
+    unroll::<C>(
+        #[inline(always)]
+        |c| x[c] = T::load(s, row.add(c * T::lanes::<S>())),
+    );
+    x
+}
+
+/// Writes `C` registers of a row, which the caller owns.
+#[inline(always)]
+unsafe fn store<T: Element, S: Simd, const C: usize>(s: S, row: *mut T, x: [T::V<S>; C]) {
+    unroll::<C>(
+        #[inline(always)]
+        |c| T::store(s, row.add(c * T::lanes::<S>()), x[c]),
+    );
+}
+
 /// `v_i* W` for the reflections from `first` on, of those of the given rows that they act on. The caller owns `C` registers in each row of `W`.
 #[inline(always)]
 pub unsafe fn project<T: Scalar, S: Simd, const C: usize, const B: usize>(
@@ -153,11 +173,7 @@ pub unsafe fn project<T: Scalar, S: Simd, const C: usize, const B: usize>(
     let v = Strided(chain.rows.ptr().add(first).cast_mut(), chain.ld_k);
     for row in first.max(rows.start)..rows.end.min(chain.n) {
         let (v, w) = (v.at(row), w.at(row));
-        let mut x = [T::splat(s, T::ZERO); C];
-        unroll::<C>(
-            #[inline(always)]
-            |c| x[c] = T::load(s, w.add(c * T::lanes::<S>())),
-        );
+        let x = load::<T, S, C>(s, w);
         unroll::<B>(
             #[inline(always)]
             |i| {
@@ -191,11 +207,7 @@ unsafe fn expand<T: Scalar, S: Simd, const C: usize, const B: usize>(
     let v = Strided(chain.rows.ptr().add(begin).cast_mut(), chain.ld_k);
     for row in begin..chain.n {
         let (v, from, to) = (v.at(row), from.at(row), to.at(row));
-        let mut x = [T::splat(s, T::ZERO); C];
-        unroll::<C>(
-            #[inline(always)]
-            |c| x[c] = T::load(s, from.add(c * T::lanes::<S>())),
-        );
+        let mut x = load::<T, S, C>(s, from);
         unroll::<B>(
             #[inline(always)]
             |i| {
@@ -208,9 +220,7 @@ unsafe fn expand<T: Scalar, S: Simd, const C: usize, const B: usize>(
                 }
             },
         );
-        for (c, &x) in x.iter().enumerate() {
-            T::store(s, to.add(c * T::lanes::<S>()), x);
-        }
+        store(s, to, x);
     }
 }
 
@@ -218,8 +228,6 @@ unsafe fn expand<T: Scalar, S: Simd, const C: usize, const B: usize>(
 #[inline(always)]
 unsafe fn copy<T: Scalar, S: Simd, const C: usize>(s: S, rows: usize, from: Strided<T>, to: Strided<T>) {
     for row in 0..rows {
-        for c in 0..C {
-            T::store(s, to.at(row).add(c * T::lanes::<S>()), T::load(s, from.at(row).add(c * T::lanes::<S>())));
-        }
+        store(s, to.at(row), load::<T, S, C>(s, from.at(row)));
     }
 }
