@@ -1,5 +1,7 @@
 //! `W h`, its gradients, `W` itself, its compact WY factors, and the way back from `W` to reflections.
 
+use std::borrow::Cow;
+
 use householder::apply::{self, Diagonal, Gradients, Prepared};
 use householder::blocks::Blocks;
 use householder::dense::transpose;
@@ -35,9 +37,10 @@ impl<T: Scalar> Diagonals<T> {
         Ok(Self(phases.map(|theta| Diagonal::phases(n, theta)).transpose()?))
     }
 
-    /// Hands the diagonal of one matrix to `work`.
-    fn with<R>(&self, u: Reflections<'_, T>, work: impl FnOnce(&Diagonal<T>) -> R) -> R {
-        if let Some(shared) = &self.0 { work(shared) } else { work(&Diagonal::of(u)) }
+    /// The diagonal of one matrix.
+    #[inline(always)]
+    fn of(&self, u: Reflections<'_, T>) -> Cow<'_, Diagonal<T>> {
+        self.0.as_ref().map_or_else(|| Cow::Owned(Diagonal::of(u)), Cow::Borrowed)
     }
 }
 
@@ -76,7 +79,7 @@ pub fn forward(
             let (k, diagonals) = (m.min(n - 1), Diagonals::new(n, phases)?);
             if keep && count == 1 && method.unwrap_or_else(|| plan::for_application(n, k, rows)) == Method::Wy {
                 let u = Reflections::new(n, m, u)?;
-                let prepared = diagonals.with(u, |d| apply::forward_and_keep(context, u, d, h, out, adjoint))?;
+                let prepared = apply::forward_and_keep(context, u, &diagonals.of(u), h, out, adjoint)?;
                 return Ok(Some(Kept::new(prepared)));
             }
             // SAFETY: each problem writes its own part.
@@ -86,7 +89,7 @@ pub fn forward(
                 sequential::for_each(context, count, flops, &|| sequential::Forward::new(n, k), &|i, room| {
                     let u = Reflections::new(n, m, part(u, i, n * m))?;
                     let (h, out) = vectors(i);
-                    diagonals.with(u, |diagonal| room.run(isa, u, diagonal, h, out, adjoint));
+                    room.run(isa, u, &diagonals.of(u), h, out, adjoint);
                     Ok(())
                 })?;
                 return Ok(None);
@@ -94,7 +97,7 @@ pub fn forward(
             context.for_each(count, flops, &|i, context| {
                 let u = Reflections::new(n, m, part(u, i, n * m))?;
                 let (h, out) = vectors(i);
-                diagonals.with(u, |diagonal| apply::forward(context, u, diagonal, h, out, adjoint, method))
+                apply::forward(context, u, &diagonals.of(u), h, out, adjoint, method)
             })?;
             Ok(None)
         })
@@ -163,16 +166,17 @@ pub fn backward(
                     let u = Reflections::new(n, m, part(u, i, n * m))?;
                     let source = sequential::Source::Vectors(part(h, i, rows * n));
                     let grad_c = part(grad_c, i, rows * n);
-                    diagonals.with(u, |diagonal| room.run(isa, u, diagonal, source, grad_c, gradients(i), adjoint))
+                    room.run(isa, u, &diagonals.of(u), source, grad_c, gradients(i), adjoint)
                 });
             }
             context.for_each(count, flops, &|i, context| {
                 let u = Reflections::new(n, m, part(u, i, n * m))?;
                 let (h, grad_c, gradients) = (part(h, i, rows * n), part(grad_c, i, rows * n), gradients(i));
-                diagonals.with(u, |diagonal| match kept {
-                    Some(kept) => apply::backward_of(context, kept, u, diagonal, h, grad_c, gradients, adjoint),
-                    None => apply::backward(context, u, diagonal, h, grad_c, gradients, adjoint, method),
-                })
+                let diagonal = diagonals.of(u);
+                match kept {
+                    Some(kept) => apply::backward_of(context, kept, u, &diagonal, h, grad_c, gradients, adjoint),
+                    None => apply::backward(context, u, &diagonal, h, grad_c, gradients, adjoint, method),
+                }
             })
         })?;
         if let Some(grad_phases) = grad_phases {
@@ -325,13 +329,13 @@ pub fn matrix(
                 let room = || sequential::Formation::new(n, m.min(n - 1));
                 return sequential::for_each(context, count, flops, &room, &|i, room| {
                     let u = Reflections::new(n, m, part(u, i, n * m))?;
-                    diagonals.with(u, |diagonal| room.run(isa, u, diagonal, out(i)));
+                    room.run(isa, u, &diagonals.of(u), out(i));
                     Ok(())
                 });
             }
             context.for_each(count, flops, &|i, context| {
                 let u = Reflections::new(n, m, part(u, i, n * m))?;
-                diagonals.with(u, |diagonal| apply::matrix(context, u, diagonal, out(i)))
+                apply::matrix(context, u, &diagonals.of(u), out(i))
             })
         })
     }

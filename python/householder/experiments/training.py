@@ -129,7 +129,7 @@ class Run:
         experiment, settings, task = self.experiment, self.settings, self.task
         factor = learning_rate_factor(settings.schedule, settings.warm_up, self.state.step / self.steps)
         for group in self.optimizer.param_groups:
-            group["lr"] = factor * settings.learning_rate
+            group["lr"] = factor * group.setdefault("initial_lr", group["lr"])
         whole = task.batch(experiment.batch_size, experiment.seed, epoch, index)
         batch, weight = share(task, whole, self.fabric.global_rank, self.fabric.world_size)
         inputs, targets = self.fabric.to_device((batch.inputs, batch.targets))

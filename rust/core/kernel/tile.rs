@@ -1,5 +1,7 @@
 //! One register tile: `MRV` registers of rows by `NR` columns, all sums in registers.
 
+use std::ptr::null;
+
 use pulp::{Simd, WithSimd};
 
 use super::element::Element;
@@ -58,8 +60,7 @@ pub fn unroll<const N: usize>(mut f: impl FnMut(usize)) {
     calls!(0 1 2 3 4 5 6 7);
 }
 
-/// `p`, of which the compiler forgets where it came from: each column keeps a pointer of its own instead of being found
-/// again from its neighbour's at every step of the sum.
+/// `p`, of which the compiler forgets where it came from: it is moved from step to step of the sum, not found again.
 #[inline(always)]
 #[allow(clippy::pointers_in_nomem_asm_block)] // there is no instruction that could follow the pointer
 fn opaque<T>(mut p: *const T) -> *const T {
@@ -110,12 +111,15 @@ impl<T: Element, E: Epilogue<T>, const MRV: usize, const NR: usize, const CHAINS
                 let mut sum = [[[T::splat(s, T::default()); NR]; MRV]; CHAINS];
                 for term in terms {
                     let mut w = term.w;
+                    // Columns in pairs, a pointer for the first one and the distance to the other: a pointer for each
+                    // does not fit into the registers.
+                    let near = NR.div_ceil(2);
+                    let far = opaque(null::<T>().wrapping_add(near * term.b_col)) as usize;
                     let mut b = [term.b; NR];
                     unroll::<NR>(
                         #[inline(always)]
                         |j| b[j] = opaque(term.b.wrapping_add((col + j) * term.b_col)),
                     );
-                    let mut offset = 0;
                     let mut left = term.k;
                     macro_rules! step {
                         ($c:expr) => {{
@@ -127,14 +131,15 @@ impl<T: Element, E: Epilogue<T>, const MRV: usize, const NR: usize, const CHAINS
                             unroll::<NR>(
                                 #[inline(always)]
                                 |j| {
-                                    let x = T::broadcast(s, b[j].add(offset), 0);
+                                    let b = if j < near { b[j] } else { b[j - near].wrapping_byte_add(far) };
+                                    let x = T::broadcast(s, b, 0);
                                     let c = $c * T::PARTS;
                                     unroll::<MRV>(
                                         #[inline(always)]
                                         |i| sum[c][i][j] = T::fma(s, weights[i], x, sum[c][i][j]),
                                     );
                                     if const { T::PARTS == 2 } {
-                                        let x = T::broadcast(s, b[j].add(offset), 1);
+                                        let x = T::broadcast(s, b, 1);
                                         let c = (c + 1) % CHAINS;
                                         unroll::<MRV>(
                                             #[inline(always)]
@@ -146,7 +151,10 @@ impl<T: Element, E: Epilogue<T>, const MRV: usize, const NR: usize, const CHAINS
                             prefetch(fetch);
                             fetch = fetch.wrapping_byte_add(fetch_step);
                             w = w.add(term.w_step);
-                            offset += term.b_step;
+                            unroll::<NR>(
+                                #[inline(always)]
+                                |j| b[j] = opaque(b[j].wrapping_add(term.b_step)),
+                            );
                         }};
                     }
                     while left >= chains {

@@ -64,31 +64,19 @@ impl<T: Scalar> Chain<T> {
     /// Takes the reflections of `u`.
     #[inline(always)]
     pub fn set<S: Simd>(&mut self, s: S, u: Reflections<'_, T>) {
-        let k = self.k;
+        let (n, k, ld, ld_k) = (self.n, self.k, u.ld(), self.ld_k);
+        let (from, to) = (u.from(0, 0).as_ptr(), self.rows.ptr_mut());
         for j in (0..k).step_by(T::lanes::<S>()) {
-            for i in 0..k {
-                self.copy(s, u, i..i + 1, j, (i + 1).saturating_sub(j));
+            let rest = Lanes::<S, T, 1>::first(s, k - j);
+            for i in 0..n {
+                let inside = if i < k { Lanes::first(s, (i + 1).saturating_sub(j)) } else { rest };
+                // SAFETY: these lanes of a row of U; a whole register of a padded row.
+                unsafe { T::store(s, to.add(i * ld_k + j), inside.load(from.add(i * ld + j))[0]) };
             }
-            self.copy(s, u, k..self.n, j, k - j);
         }
         self.rows[self.n * self.ld_k..].fill(T::ZERO); // a gradient or a NaN stood there
         for begin in (0..k).step_by(PIECE) {
             self.measure(begin);
-        }
-    }
-
-    /// `count` entries of these rows from column `j` on, and zeros behind them.
-    #[inline(always)]
-    fn copy<S: Simd>(&mut self, s: S, u: Reflections<'_, T>, rows: Range<usize>, j: usize, count: usize) {
-        let inside = Lanes::<S, T, 1>::first(s, count);
-        // SAFETY: these lanes of rows of U; whole registers of padded rows.
-        unsafe {
-            let (mut from, mut to) =
-                (u.row(rows.start).as_ptr().add(j), self.rows.ptr_mut().add(rows.start * self.ld_k + j));
-            for _ in rows {
-                T::store(s, to, inside.load(from)[0]);
-                (from, to) = (from.wrapping_add(u.ld()), to.wrapping_add(self.ld_k));
-            }
         }
     }
 
@@ -99,13 +87,17 @@ impl<T: Scalar> Chain<T> {
         let rows = &mut self.rows[begin * ld_k + begin..self.n.next_multiple_of(PIECE) * ld_k];
         self.scale[begin..end].fill(1.0);
         let mut square = squares(rows, ld_k, &[1.0; PIECE]);
-        if !square[..end - begin].iter().all(|square| ORDINARY.contains(square)) {
+        // Counted, not searched: side by side.
+        let ordinary = (0..PIECE).filter(|&j| begin + j >= end || ORDINARY.contains(&square[j])).count();
+        if ordinary < PIECE {
             let scale;
             (scale, square) = scale_columns(rows, ld_k);
             self.scale[begin..end].copy_from_slice(&scale[..end - begin]);
         }
-        for (tau, square) in self.tau[begin..end].iter_mut().zip(square) {
-            *tau = T::from_real(T::Real::of(if square == 0.0 { 0.0 } else { 2.0 / square }));
+        // As many numbers as there is room for.
+        let twice_inverse = square.map(|square| if square == 0.0 { 0.0 } else { 2.0 / square });
+        for (tau, x) in self.tau[begin..begin + PIECE].iter_mut().zip(twice_inverse) {
+            *tau = T::from_real(T::Real::of(x));
         }
     }
 

@@ -20,6 +20,7 @@ mod tape;
 mod vectors;
 
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 pub use backward::{Backward, Source};
 pub use forward::Forward;
@@ -143,30 +144,32 @@ impl<T: Copy> Steps<'_, T> {
     }
 }
 
-/// Runs `work` for each of `count` problems, together `flops` of work, on as many threads as are worth it. Problems of one
-/// task share what `room` makes.
-pub fn for_each<R>(
+/// Runs `work` for each of `count` problems, together `flops` of work, on as many threads as are worth it. What `room` makes
+/// serves one problem after the other.
+pub fn for_each<R: Send>(
     context: &mut Context<'_>,
     count: usize,
     flops: usize,
     room: &(dyn Fn() -> Result<R> + Sync),
     work: &(dyn Fn(usize, &mut R) -> Result<()> + Sync),
 ) -> Result<()> {
-    // Each task makes room once: it takes as long as some hundred thousand flops.
     const TASK: usize = 1 << 21;
     const TASKS: usize = 256;
     let each = (flops / count.max(1)).max(1);
     let bounds = slices(count, (TASK / each).max(1), TASKS);
-    // Looking whether to go on takes as long as hundreds of flops.
-    let often = 1 + 50_000 / each;
+    // Looking whether to go on takes as long as thousands of flops.
+    let often = 1 + 1_000_000 / each;
+    let rooms = Mutex::new(Vec::new());
     context.run(bounds.len() - 1, flops, &|task, cancel| {
-        let mut room = room()?;
+        let free = rooms.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut room = free.map_or_else(room, Ok)?;
         for i in bounds[task]..bounds[task + 1] {
             if (i - bounds[task]).is_multiple_of(often) {
                 cancel.check()?;
             }
             work(i, &mut room)?;
         }
+        rooms.lock().unwrap_or_else(PoisonError::into_inner).push(room);
         Ok(())
     })
 }

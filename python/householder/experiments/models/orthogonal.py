@@ -22,6 +22,8 @@ class ReflectionSettings(ModelSettings):
     negative_slope: Annotated[float, Field(ge=0)] = 0.1
     renormalize: bool = False
     """Scale the reflection vectors to unit norm after each update."""
+    reflection_rate: Annotated[float, Field(gt=0)] = 1.0
+    """Factor on the learning rate for the reflection vectors."""
 
     @override
     def recurrence(self, input_size: int) -> OrthogonalRNN:
@@ -37,8 +39,10 @@ class ReflectionSettings(ModelSettings):
 
     @override
     def optimizer(self, model: SequenceModel) -> Adam:
-        adam = super().optimizer(model)
         u = model.get_parameter("recurrence.cells.0.reflections")
+        others = [parameter for parameter in model.parameters() if parameter is not u]
+        reflections = {"params": [u], "lr": self.reflection_rate * self.learning_rate}
+        adam = Adam([{"params": others}, reflections], lr=self.learning_rate, betas=self.betas)
         adam.register_step_post_hook(lambda *_: self._after_step(u, adam))
         return adam
 

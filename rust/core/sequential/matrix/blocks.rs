@@ -44,7 +44,7 @@ pub type Products<T, S, const C: usize, const B: usize> = [[[<T as Element>::V<S
 /// The reflections in blocks of `B`.
 pub struct Reflectors<'a, T: Scalar, const B: usize> {
     chain: &'a Chain<T>,
-    /// `v_i* v_l` at `i * B + l`, block by block.
+    /// `-tau_i v_i* v_l` at `i * B + l`, block by block.
     gram: &'a [T],
 }
 
@@ -58,10 +58,10 @@ impl<'a, T: Scalar, const B: usize> Reflectors<'a, T, B> {
                 let columns = Strided(chain.rows.ptr().wrapping_add(block * B + l).cast_mut(), chain.ld_k);
                 // SAFETY: padded rows of V: whole registers.
                 unsafe { project(s, chain, block * B, 0..chain.n, columns, &mut sums) };
-                for (row, sum) in gram.chunks_exact_mut(B).zip(sums) {
-                    let inside = Lanes::<S, T, 1>::first(s, B - l);
+                let inside = Lanes::<S, T, 1>::first(s, B - l);
+                for ((row, sum), &tau) in gram.chunks_exact_mut(B).zip(sums).zip(&chain.tau[block * B..]) {
                     // SAFETY: the lanes of a row of B numbers.
-                    unsafe { inside.store(row.as_mut_ptr().add(l), [sum[0][0]]) };
+                    unsafe { inside.store(row.as_mut_ptr().add(l), [times::<T, S>(s, sum[0][0], -tau.re())]) };
                 }
             }
         }
@@ -109,11 +109,18 @@ impl<'a, T: Scalar, const B: usize> Reflectors<'a, T, B> {
         }
     }
 
-    /// Rows of `-A` in place of `V* W`.
+    /// Rows of `-A` in place of `V* W`: `-a_i = -tau_i v_i* W + sum_{l > i} (-tau_i v_i* v_l) (-a_l)`.
     #[inline(always)]
     fn solve<S: Simd, const C: usize>(&self, s: S, block: usize, a: &mut Products<T, S, C, B>) {
-        let zero = T::splat(s, T::ZERO);
         let (gram, tau) = (&self.gram[block * B * B..][..B * B], &self.chain.tau[block * B..][..B]);
+        unroll::<B>(
+            #[inline(always)]
+            |i| {
+                for a in &mut a[i] {
+                    a[0] = times::<T, S>(s, a[0], -tau[i].re());
+                }
+            },
+        );
         unroll::<B>(
             #[inline(always)]
             |back| {
@@ -129,15 +136,18 @@ impl<'a, T: Scalar, const B: usize> Reflectors<'a, T, B> {
                         );
                     }
                 }
-                let tau = tau[i].re();
-                let minus_tau = T::splat(s, T::from_parts(-tau, -tau));
                 for a in &mut a[i] {
-                    a[0] = T::fma(s, a[0], minus_tau, zero);
-                    a[1] = T::join(s, zero, a[0]);
+                    a[1] = T::join(s, T::splat(s, T::ZERO), a[0]);
                 }
             },
         );
     }
+}
+
+/// `x` times a real number.
+#[inline(always)]
+fn times<T: Scalar, S: Simd>(s: S, x: T::V<S>, factor: T::Real) -> T::V<S> {
+    T::fma(s, x, T::splat(s, T::from_parts(factor, factor)), T::splat(s, T::ZERO))
 }
 
 /// `C` registers of a row, which the caller owns.
@@ -171,12 +181,39 @@ pub unsafe fn project<T: Scalar, S: Simd, const C: usize, const B: usize>(
     a: &mut Products<T, S, C, B>,
 ) {
     let v = Strided(chain.rows.ptr().add(first).cast_mut(), chain.ld_k);
-    for row in first.max(rows.start)..rows.end.min(chain.n) {
-        let (v, w) = (v.at(row), w.at(row));
-        let x = load::<T, S, C>(s, w);
-        unroll::<B>(
-            #[inline(always)]
-            |i| {
+    let rows = rows.start.max(first)..rows.end.min(chain.n);
+    unroll::<B>(
+        #[inline(always)]
+        |i| {
+            if rows.contains(&(first + i)) {
+                project_row(s, v.at(first + i), i + 1, w.at(first + i), a);
+            }
+        },
+    );
+    for row in rows.start.max(first + B)..rows.end {
+        project_row(s, v.at(row), B, w.at(row), a);
+    }
+    if T::COMPLEX {
+        for a in a.iter_mut().flatten() {
+            a[0] = T::join(s, a[0], times::<T, S>(s, a[1], -T::ONE.re()));
+        }
+    }
+}
+
+/// One row's part of `v_i* W`, of the first `count` reflections.
+#[inline(always)]
+unsafe fn project_row<T: Scalar, S: Simd, const C: usize, const B: usize>(
+    s: S,
+    v: *const T,
+    count: usize,
+    w: *const T,
+    a: &mut Products<T, S, C, B>,
+) {
+    let x = load::<T, S, C>(s, w);
+    unroll::<B>(
+        #[inline(always)]
+        |i| {
+            if i < count {
                 for part in parts::<T>() {
                     let v = T::broadcast(s, v.add(i), part);
                     unroll::<C>(
@@ -184,33 +221,48 @@ pub unsafe fn project<T: Scalar, S: Simd, const C: usize, const B: usize>(
                         |c| a[i][c][part] = T::fma(s, x[c], v, a[i][c][part]),
                     );
                 }
-            },
-        );
-    }
-    if T::COMPLEX {
-        let minus = T::splat(s, T::from_parts(-T::ONE.re(), -T::ONE.re()));
-        for a in a.iter_mut().flatten() {
-            a[0] = T::join(s, a[0], T::fma(s, a[1], minus, T::splat(s, T::ZERO)));
-        }
-    }
+            }
+        },
+    );
 }
 
-/// `W - V A` of the reflections from `begin` on, from `-A`. The caller owns `C` registers in each row.
+/// `W - V A` of the reflections from `first` on, from `-A`. The caller owns `C` registers in each row.
 #[inline(always)]
 unsafe fn expand<T: Scalar, S: Simd, const C: usize, const B: usize>(
     s: S,
     chain: &Chain<T>,
-    begin: usize,
+    first: usize,
     a: &Products<T, S, C, B>,
     [from, to]: [Strided<T>; 2],
 ) {
-    let v = Strided(chain.rows.ptr().add(begin).cast_mut(), chain.ld_k);
-    for row in begin..chain.n {
-        let (v, from, to) = (v.at(row), from.at(row), to.at(row));
-        let mut x = load::<T, S, C>(s, from);
-        unroll::<B>(
-            #[inline(always)]
-            |i| {
+    let v = Strided(chain.rows.ptr().add(first).cast_mut(), chain.ld_k);
+    unroll::<B>(
+        #[inline(always)]
+        |i| {
+            if first + i < chain.n {
+                expand_row(s, v.at(first + i), i + 1, a, [from.at(first + i), to.at(first + i)]);
+            }
+        },
+    );
+    for row in first + B..chain.n {
+        expand_row(s, v.at(row), B, a, [from.at(row), to.at(row)]);
+    }
+}
+
+/// One row of `W - V A`, of the first `count` reflections.
+#[inline(always)]
+unsafe fn expand_row<T: Scalar, S: Simd, const C: usize, const B: usize>(
+    s: S,
+    v: *const T,
+    count: usize,
+    a: &Products<T, S, C, B>,
+    [from, to]: [*mut T; 2],
+) {
+    let mut x = load::<T, S, C>(s, from);
+    unroll::<B>(
+        #[inline(always)]
+        |i| {
+            if i < count {
                 for part in parts::<T>() {
                     let v = T::broadcast(s, v.add(i), part);
                     unroll::<C>(
@@ -218,10 +270,10 @@ unsafe fn expand<T: Scalar, S: Simd, const C: usize, const B: usize>(
                         |c| x[c] = T::fma(s, a[i][c][part], v, x[c]),
                     );
                 }
-            },
-        );
-        store(s, to, x);
-    }
+            }
+        },
+    );
+    store(s, to, x);
 }
 
 /// The first `rows` rows. The caller owns `C` registers in each.
