@@ -58,7 +58,7 @@ class EagerMatrix(Function):
     @staticmethod
     def forward(ctx: Any, u: Tensor) -> Tensor:
         ctx.save_for_backward(u)
-        result: Tensor = matrix_op(u)
+        result: Tensor = _matrix_cpu(u) if straight_to_cpu(u) else matrix_op(u)
         return result
 
     @staticmethod
