@@ -254,6 +254,17 @@ def test_the_paper_s_rule_snaps_after_each_update():
     assert model.get_parameter("recurrence.cells.0.reflections")[-1, -1].abs() != 1
 
 
+def test_reflections_may_have_a_learning_rate_of_their_own():
+    """Adam's first step changes every number by the learning rate."""
+    chosen = settings("ornn", reflection_rate=0.1, learning_rate=0.01)
+    model = chosen.build(TASK)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    train(model, chosen.optimizer(model), steps=1)
+    for name, parameter in model.named_parameters():
+        rate = 0.001 if name.endswith("reflections") else 0.01
+        assert (parameter - before[name]).abs().max().item() == pytest.approx(rate, rel=1e-3)
+
+
 def test_renormalised_reflections_keep_unit_length_and_the_matrix():
     chosen = settings("ornn", renormalize=True, learning_rate=0.05)
     model = chosen.build(TASK)

@@ -172,6 +172,14 @@ def test_learning_rate_schedules(schedule, warm_up, expected):
     assert doctest.testmod(training).failed == 0
 
 
+def test_a_schedule_scales_every_rate(tmp_path):
+    changes = ("models.ornn.reflection_rate=0.1", "models.ornn.learning_rate=0.01", "models.ornn.schedule=cosine")
+    for steps in (9, 20):  # the second time from a checkpoint
+        _, run = train(digits(*changes), "ornn", tmp_path, steps)
+    factor = training.learning_rate_factor("cosine", 0.0, 28 / 58)
+    assert [group["lr"] for group in run.optimizer.param_groups] == pytest.approx([0.01 * factor, 0.001 * factor])
+
+
 def test_every_task_of_the_command_line_has_settings():
     for task in cli.TASKS:
         assert load_experiment(packaged_config(task)).task.kind == task
