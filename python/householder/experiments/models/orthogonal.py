@@ -1,6 +1,6 @@
 """The paper's oRNN: the transition matrix is a product of Householder reflections."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
@@ -41,8 +41,11 @@ class ReflectionSettings(ModelSettings):
     def optimizer(self, model: SequenceModel) -> Adam:
         u = model.get_parameter("recurrence.cells.0.reflections")
         others = [parameter for parameter in model.parameters() if parameter is not u]
-        reflections = {"params": [u], "lr": self.reflection_rate * self.learning_rate}
-        adam = Adam([{"params": others}, reflections], lr=self.learning_rate, betas=self.betas)
+        groups: list[dict[str, Any]] = [
+            {"params": others, "lr": self.learning_rate},
+            {"params": [u], "lr": self.reflection_rate * self.learning_rate},
+        ]
+        adam = Adam(groups, betas=self.betas)
         adam.register_step_post_hook(lambda *_: self._after_step(u, adam))
         return adam
 
