@@ -1,6 +1,8 @@
-"""The way back from a matrix to reflections, beside LAPACK's QR of the same matrix, which has to do as much.
+"""The way back from a matrix to reflections, beside LAPACK's QR of the same matrix.
 
-python benches/factor.py [--size 1024] [--threads 2] [--rounds 10]
+    python benches/factor.py [--size 1024] [--threads 2] [--rounds 10]
+
+Both make reflections of all columns; ``torch.linalg.qr`` forms Q from them as well.
 """
 
 import argparse

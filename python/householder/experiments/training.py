@@ -80,6 +80,7 @@ class Run:
         self.steps = self.epochs * self.steps_per_epoch
         self.model = self.settings.build(self.task)
         optimizer = self.settings.optimizer(self.model)
+        self.rates = [group["lr"] for group in optimizer.param_groups]
         self.state = self._restore(optimizer)
         self.board = TensorBoardLogger(directory, name="", version="", purge_step=self.state.step)
         self.fabric = Fabric(
@@ -128,8 +129,8 @@ class Run:
     def _step(self, epoch: int, index: int) -> None:
         experiment, settings, task = self.experiment, self.settings, self.task
         factor = learning_rate_factor(settings.schedule, settings.warm_up, self.state.step / self.steps)
-        for group in self.optimizer.param_groups:
-            group["lr"] = factor * group.setdefault("initial_lr", group["lr"])
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = factor * rate
         whole = task.batch(experiment.batch_size, experiment.seed, epoch, index)
         batch, weight = share(task, whole, self.fabric.global_rank, self.fabric.world_size)
         inputs, targets = self.fabric.to_device((batch.inputs, batch.targets))
