@@ -8,7 +8,7 @@ use householder::kernel::dispatch::InstructionSet;
 use householder::kernel::epilogue::{Columns, Step, Store};
 use householder::kernel::fetch::Fetch;
 use householder::kernel::gemm::{Operand, gemm};
-use householder::kernel::pack::pack;
+use householder::kernel::pack::{Part, pack};
 use householder::memory::{Buffer, padded};
 use householder::scalar::Scalar;
 
@@ -22,14 +22,14 @@ fn steps<T: Scalar>(criterion: &mut Criterion, type_name: &str) {
             let mut z = Buffer::<T>::zeroed(ld * batch).unwrap();
             // SAFETY: n x m weights, vectors of n and of m numbers for the whole batch.
             let mut step = unsafe {
-                let project = pack(isa, m, n, weights.ptr(), n, 1, false).unwrap();
-                let expand = pack(isa, n, m, weights.ptr(), 1, n, false).unwrap();
+                let part = |k, row_step, k_step| Part { ptr: weights.ptr(), k, row_step, k_step, conjugate: false };
+                let project = pack(isa, m, &[part(n, n, 1)]).unwrap();
+                let expand = pack(isa, n, &[part(m, 1, n)]).unwrap();
                 let z = Columns::new(z.ptr_mut(), ld);
                 let step = Step {
                     out: Columns::new(next.ptr_mut(), n),
                     previous: Columns::new(h.ptr(), n),
                     input: Columns::none(),
-                    bias: Columns::none(),
                     activation: Activation::Relu,
                     fetch: Fetch::none(),
                 };

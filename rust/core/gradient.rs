@@ -134,7 +134,7 @@ pub fn from_outer<T: Scalar>(
         }
     }
     let Some(grad_u) = grad_u else { return Ok(()) };
-    for (j, column) in outer.chunks_mut(ld).enumerate() {
+    for (j, column) in outer.chunks_mut(ld).take(n).enumerate() {
         diagonal.scale(j, &mut column[..n], true);
     }
     let mut state = Buffer::<T>::zeroed(n * ld)?;

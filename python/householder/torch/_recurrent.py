@@ -259,7 +259,8 @@ class RecurrentLayer(nn.Module):
     def _run(
         self, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None, reversal: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        initial = [None] * len(self.cells) if hx is None else hx.unbind(0)
+        count = len(self.cells)
+        initial = [None] * count if hx is None else [hx.squeeze(0)] if count == 1 else hx.unbind(0)
         cells = list(zip(self._cells(), initial, strict=True))
         last: list[Tensor] = []
         for layer in range(self.num_layers):

@@ -222,20 +222,23 @@ def rnn(
     _check.nonlinearity_bias(nonlinearity, nonlinearity_bias, u, n)
     _check.shape("bias", bias, (n,))
 
-    d = n if input_weight is None else x.shape[-1] if x.dim() else 0
-    layouts = ((2,), f"(rows, {d})") if batch_sizes is not None else ((2, 3), f"(T, B, {d}) or (T, {d})")
-    if x.dim() not in layouts[0] or x.shape[-1] != d:
-        raise ValueError(f"x has shape {tuple(x.shape)}, expected {layouts[1]} to match n = {n} of u")
+    shape = x.shape
+    dims = len(shape)
+    d = n if input_weight is None else shape[-1] if dims else 0
+    if dims not in ((2, 3) if batch_sizes is None else (2,)) or shape[-1] != d:
+        expected = f"(T, B, {d}) or (T, {d})" if batch_sizes is None else f"(rows, {d})"
+        raise ValueError(f"x has shape {tuple(shape)}, expected {expected} to match n = {n} of u")
     _check.shape("input_weight", input_weight, (n, d))
 
-    unbatched = batch_sizes is None and x.dim() == 2
+    unbatched = batch_sizes is None and dims == 2
     sequences = x.unsqueeze(1) if unbatched else x
     batch = sequences.shape[1] if batch_sizes is None else _check.batch_sizes(batch_sizes, len(x))
     if h0 is not None:
-        if tuple(h0.shape) != (n,) and (unbatched or tuple(h0.shape) != (batch, n)):
-            expected = f"({n},)" if unbatched else f"({batch}, {n}) or ({n},)"
-            raise ValueError(f"h0 has shape {tuple(h0.shape)}, expected {expected}")
-        h0 = h0.expand(batch, n)
+        if unbatched or h0.shape != (batch, n):
+            if h0.shape != (n,):
+                expected = f"({n},)" if unbatched else f"({batch}, {n}) or ({n},)"
+                raise ValueError(f"h0 has shape {tuple(h0.shape)}, expected {expected}")
+            h0 = h0.expand(batch, n)
     elif batch_sizes is not None:
         h0 = x.new_zeros(batch, n)
 

@@ -52,7 +52,7 @@ impl<T: Scalar> Activation<'_, T> {
         match self {
             Self::Relu => each(
                 #[inline(always)]
-                |i| T::leaky_gradient(s, g[i], h[i], T::splat(s, T::default())),
+                |i| T::relu_gradient(s, g[i], h[i]),
                 g,
             ),
             Self::LeakyRelu(slope) => each(

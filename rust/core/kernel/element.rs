@@ -43,6 +43,8 @@ pub trait Element: Copy + Default + Send + Sync + 'static {
     fn relu<S: Simd>(s: S, x: Self::V<S>) -> Self::V<S>;
     /// `x` if `x > 0`, else `slope x`, part by part for complex numbers.
     fn leaky<S: Simd>(s: S, x: Self::V<S>, slope: Self::V<S>) -> Self::V<S>;
+    /// `g` where `h > 0`, else zero, part by part for complex numbers.
+    fn relu_gradient<S: Simd>(s: S, g: Self::V<S>, h: Self::V<S>) -> Self::V<S>;
     /// `g` where `h > 0`, else `slope g` (zero for a zero slope, whatever `g`), part by part for complex numbers.
     fn leaky_gradient<S: Simd>(s: S, g: Self::V<S>, h: Self::V<S>, slope: Self::V<S>) -> Self::V<S>;
     /// `g (1 - h^2)`, part by part for complex numbers.
@@ -115,6 +117,11 @@ macro_rules! real {
             #[inline(always)]
             fn leaky<S: Simd>(s: S, x: S::$v, slope: S::$v) -> S::$v {
                 s.$select(s.$le(x, s.$splat(0.0)), s.$mul(slope, x), x)
+            }
+            #[inline(always)]
+            fn relu_gradient<S: Simd>(s: S, g: S::$v, h: S::$v) -> S::$v {
+                let zero = s.$splat(0.0);
+                s.$select(s.$le(h, zero), zero, g)
             }
             #[inline(always)]
             fn leaky_gradient<S: Simd>(s: S, g: S::$v, h: S::$v, slope: S::$v) -> S::$v {
@@ -311,6 +318,14 @@ macro_rules! complex {
                     [x, slope, slope],
                     #[inline(always)]
                     |[x, slope, _]| <$r as Element>::leaky(s, x, slope),
+                )
+            }
+            #[inline(always)]
+            fn relu_gradient<S: Simd>(s: S, g: S::$v, h: S::$v) -> S::$v {
+                Self::by_parts::<S>(
+                    [g, h, h],
+                    #[inline(always)]
+                    |[g, h, _]| <$r as Element>::relu_gradient(s, g, h),
                 )
             }
             #[inline(always)]

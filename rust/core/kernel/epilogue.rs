@@ -68,14 +68,14 @@ impl<S: Simd, T: Element, const MRV: usize> Lanes<S, T, MRV> {
     }
 }
 
-/// Consumes the sums of one column of a tile: rows `row..`, column `col`. Column by column, so that what depends on the
-/// operands and the activation is decided once for several registers.
+/// Consumes the sums of a tile: rows `row..`, columns `col..`. All at once, so that what depends on the operands and the
+/// activation is decided once for many registers.
 pub trait Epilogue<T: Element>: Copy {
-    /// Finishes and stores. Every address that the epilogue holds must be good for `row` and `col`.
-    unsafe fn finish<S: Simd, const MRV: usize>(
+    /// Finishes and stores. Every address that the epilogue holds must be good for all rows and columns of the tile.
+    unsafe fn finish<S: Simd, const MRV: usize, const NR: usize>(
         &self,
         s: S,
-        sums: [T::V<S>; MRV],
+        sums: [[T::V<S>; NR]; MRV],
         row: usize,
         col: usize,
         lanes: Lanes<S, T, MRV>,
@@ -86,6 +86,22 @@ pub trait Epilogue<T: Element>: Copy {
 
     /// The product that ends with this epilogue, see [`super::gemm::gemm2`].
     unsafe fn product(&self, isa: InstructionSet, shape: Shape, w: &Both<Weights<T>>, b: &Both<Operand<T>>);
+}
+
+/// Calls `f(j, column j of the sums)`.
+#[inline(always)]
+fn columns<V: Copy, const MRV: usize, const NR: usize>(sums: [[V; NR]; MRV], mut f: impl FnMut(usize, [V; MRV])) {
+    unroll::<NR>(
+        #[inline(always)]
+        |j| {
+            let mut v = [sums[0][j]; MRV];
+            unroll::<MRV>(
+                #[inline(always)]
+                |i| v[i] = sums[i][j],
+            );
+            f(j, v);
+        },
+    );
 }
 
 /// A column-wise operand or result: entry `(row, col)` at `ptr[col * ld + row]`; absent if null.
@@ -112,10 +128,16 @@ impl<T> Columns<T> {
     pub fn none() -> Self {
         Self { ptr: std::ptr::null_mut(), ld: 0 }
     }
-    /// Null if absent.
+    /// The part that begins at `row` and `col`.
     #[inline(always)]
-    unsafe fn at(self, row: usize, col: usize) -> *mut T {
-        if self.ptr.is_null() { self.ptr } else { self.ptr.add(col * self.ld + row) }
+    pub unsafe fn from(self, row: usize, col: usize) -> Self {
+        let ptr = if self.ptr.is_null() { self.ptr } else { self.ptr.add(col * self.ld + row) };
+        Self { ptr, ..self }
+    }
+    /// Where column `j` begins; null if absent.
+    #[inline(always)]
+    pub fn column(self, j: usize) -> *mut T {
+        self.ptr.wrapping_add(j * self.ld)
     }
 }
 
@@ -152,33 +174,61 @@ impl<T: Scalar> Epilogue<T> for Store<T> {
     }
 
     #[inline(always)]
-    unsafe fn finish<S: Simd, const MRV: usize>(
+    unsafe fn finish<S: Simd, const MRV: usize, const NR: usize>(
         &self,
         _: S,
-        sums: [T::V<S>; MRV],
+        sums: [[T::V<S>; NR]; MRV],
         row: usize,
         col: usize,
         lanes: Lanes<S, T, MRV>,
     ) {
-        lanes.store(self.out.at(row, col), lanes.plus(sums, self.add.at(row, col)));
+        let (out, add) = (self.out.from(row, col), self.add.from(row, col));
+        columns(
+            sums,
+            #[inline(always)]
+            |j, v| lanes.store(out.column(j), lanes.plus(v, add.column(j))),
+        );
     }
 }
 
-/// One step of a recurrence, `h_t = phi(sum + h_{t-1} + x_t + b)`.
+/// One step of a recurrence, `h_t = phi(sum + h_{t-1} + x_t)`.
 #[derive(Clone, Copy)]
 pub struct Step<'a, T: Scalar> {
     /// `h_t`.
     pub out: Columns<T>,
-    /// `h_{t-1}`, the identity part of `W = I - A U*`; absent for a dense `W`.
+    /// `h_{t-1}`, the identity part of `W = I + Q P*`; absent for a dense `W`.
     pub previous: Columns<T>,
     /// `x_t` where it is already projected.
     pub input: Columns<T>,
-    /// `b`, one column for all (`ld` 0), or absent.
-    pub bias: Columns<T>,
     /// `phi`.
     pub activation: Activation<'a, T>,
     /// What a later product needs.
     pub fetch: Fetch<T>,
+}
+
+impl<T: Scalar> Step<'_, T> {
+    #[inline(always)]
+    unsafe fn store<S: Simd, const MRV: usize, const NR: usize>(
+        &self,
+        sums: [[T::V<S>; NR]; MRV],
+        row: usize,
+        col: usize,
+        lanes: Lanes<S, T, MRV>,
+        phi: impl Fn([T::V<S>; MRV]) -> [T::V<S>; MRV],
+    ) {
+        let [out, previous, input] = [self.out, self.previous, self.input].map(
+            #[inline(always)]
+            |operand| operand.from(row, col),
+        );
+        columns(
+            sums,
+            #[inline(always)]
+            |j, v| {
+                let v = lanes.plus(lanes.plus(v, previous.column(j)), input.column(j));
+                lanes.store(out.column(j), phi(v));
+            },
+        );
+    }
 }
 
 impl<T: Scalar> Epilogue<T> for Step<'_, T> {
@@ -192,19 +242,40 @@ impl<T: Scalar> Epilogue<T> for Step<'_, T> {
     }
 
     #[inline(always)]
-    unsafe fn finish<S: Simd, const MRV: usize>(
+    unsafe fn finish<S: Simd, const MRV: usize, const NR: usize>(
         &self,
         s: S,
-        sums: [T::V<S>; MRV],
+        sums: [[T::V<S>; NR]; MRV],
         row: usize,
         col: usize,
         lanes: Lanes<S, T, MRV>,
     ) {
-        let out = self.out.at(row, col);
-        let v = lanes.plus(sums, self.previous.at(row, col));
-        let v = lanes.plus(v, self.input.at(row, col));
-        let v = lanes.plus(v, self.bias.at(row, col));
-        lanes.store(out, self.activation.fused(s, v));
+        match self.activation {
+            Activation::Relu => self.store(
+                sums,
+                row,
+                col,
+                lanes,
+                #[inline(always)]
+                |v| Activation::<T>::Relu.fused(s, v),
+            ),
+            Activation::LeakyRelu(slope) => self.store(
+                sums,
+                row,
+                col,
+                lanes,
+                #[inline(always)]
+                |v| Activation::LeakyRelu(slope).fused(s, v),
+            ),
+            _ => self.store(
+                sums,
+                row,
+                col,
+                lanes,
+                #[inline(always)]
+                |v| v,
+            ),
+        }
     }
 }
 
@@ -213,18 +284,45 @@ impl<T: Scalar> Epilogue<T> for Step<'_, T> {
 pub struct StepBack<'a, T: Scalar> {
     /// `delta_{t-1}`.
     pub out: Columns<T>,
-    /// `delta_t`, the identity part of `W*`; absent for a dense `W`.
+    /// `delta_t`, the identity part of `W* = I + P Q*`; absent for a dense `W`.
     pub next: Columns<T>,
     /// The loss's own gradient of `h_{t-1}`.
     pub grad: Columns<T>,
     /// `h_{t-1}`.
     pub h: Columns<T>,
-    /// The copy of `h_{t-1}` for the parameter gradients, laid out as `out`.
-    pub h_copy: *mut T,
+    /// The copy of `h_{t-1}` for the parameter gradients.
+    pub h_copy: Columns<T>,
     /// `phi`.
     pub activation: Activation<'a, T>,
     /// What a later product needs.
     pub fetch: Fetch<T>,
+}
+
+impl<T: Scalar> StepBack<'_, T> {
+    #[inline(always)]
+    unsafe fn store<S: Simd, const MRV: usize, const NR: usize>(
+        &self,
+        sums: [[T::V<S>; NR]; MRV],
+        row: usize,
+        col: usize,
+        lanes: Lanes<S, T, MRV>,
+        back: impl Fn([T::V<S>; MRV], [T::V<S>; MRV]) -> [T::V<S>; MRV],
+    ) {
+        let [out, next, grad, h, h_copy] = [self.out, self.next, self.grad, self.h, self.h_copy].map(
+            #[inline(always)]
+            |operand| operand.from(row, col),
+        );
+        columns(
+            sums,
+            #[inline(always)]
+            |j, v| {
+                let state = lanes.load(h.column(j));
+                lanes.store(h_copy.column(j), state);
+                let v = lanes.plus(lanes.plus(v, next.column(j)), grad.column(j));
+                lanes.store(out.column(j), back(v, state));
+            },
+        );
+    }
 }
 
 impl<T: Scalar> Epilogue<T> for StepBack<'_, T> {
@@ -238,19 +336,47 @@ impl<T: Scalar> Epilogue<T> for StepBack<'_, T> {
     }
 
     #[inline(always)]
-    unsafe fn finish<S: Simd, const MRV: usize>(
+    unsafe fn finish<S: Simd, const MRV: usize, const NR: usize>(
         &self,
         s: S,
-        sums: [T::V<S>; MRV],
+        sums: [[T::V<S>; NR]; MRV],
         row: usize,
         col: usize,
         lanes: Lanes<S, T, MRV>,
     ) {
-        let (h_at, grad) = (self.h.at(row, col), self.grad.at(row, col));
-        let h = lanes.load(h_at);
-        lanes.store(self.h_copy.add(col * self.out.ld + row), h);
-        let v = lanes.plus(sums, self.next.at(row, col));
-        let v = lanes.plus(v, grad);
-        lanes.store(self.out.at(row, col), self.activation.fused_gradient(s, v, h));
+        match self.activation {
+            Activation::Relu => self.store(
+                sums,
+                row,
+                col,
+                lanes,
+                #[inline(always)]
+                |g, h| Activation::<T>::Relu.fused_gradient(s, g, h),
+            ),
+            Activation::LeakyRelu(slope) => self.store(
+                sums,
+                row,
+                col,
+                lanes,
+                #[inline(always)]
+                |g, h| Activation::LeakyRelu(slope).fused_gradient(s, g, h),
+            ),
+            Activation::Tanh => self.store(
+                sums,
+                row,
+                col,
+                lanes,
+                #[inline(always)]
+                |g, h| Activation::<T>::Tanh.fused_gradient(s, g, h),
+            ),
+            _ => self.store(
+                sums,
+                row,
+                col,
+                lanes,
+                #[inline(always)]
+                |g, _| g,
+            ),
+        }
     }
 }

@@ -22,6 +22,11 @@ impl<T> Fetch<T> {
     pub fn none() -> Self {
         Self::new(std::ptr::null(), 0, 0, 0)
     }
+    /// One piece in two.
+    pub fn halves(self) -> [Self; 2] {
+        let first = self.len / 2;
+        [Self { len: first, ..self }, Self { ptr: self.ptr.wrapping_add(first), len: self.len - first, ..self }]
+    }
     /// Shared out between `tiles` tiles that sum over `k`.
     #[inline(always)]
     pub fn share(self, tiles: usize, k: usize) -> Share<T> {

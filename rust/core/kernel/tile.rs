@@ -188,23 +188,19 @@ impl<T: Element, E: Epilogue<T>, const MRV: usize, const NR: usize, const CHAINS
                         );
                     }
                 }
-                unroll::<NR>(
-                    #[inline(always)]
-                    |j| {
-                        let mut v = [T::splat(s, T::default()); MRV];
-                        unroll::<MRV>(
-                            #[inline(always)]
-                            |i| {
-                                v[i] = if const { T::PARTS == 2 } {
-                                    T::join(s, sum[0][i][j], sum[1 % CHAINS][i][j])
-                                } else {
-                                    sum[0][i][j]
-                                };
-                            },
-                        );
-                        epilogue.finish(s, v, self.row, col + j, last);
-                    },
-                );
+                let mut sums = sum[0];
+                if const { T::PARTS == 2 } {
+                    unroll::<MRV>(
+                        #[inline(always)]
+                        |i| {
+                            unroll::<NR>(
+                                #[inline(always)]
+                                |j| sums[i][j] = T::join(s, sum[0][i][j], sum[1 % CHAINS][i][j]),
+                            );
+                        },
+                    );
+                }
+                epilogue.finish(s, sums, self.row, col, last);
             }
         }
     }

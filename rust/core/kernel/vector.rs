@@ -4,7 +4,9 @@ use pulp::{Simd, WithSimd};
 
 use super::activation::Activation;
 use super::dispatch::InstructionSet;
-use super::epilogue::Lanes;
+use super::epilogue::{Columns, Lanes};
+use super::fetch::prefetch;
+use super::gemm::Shape;
 use crate::scalar::Scalar;
 
 /// `sum conj(a_i) b_i`.
@@ -77,6 +79,45 @@ pub fn combine<T: Scalar>(isa: InstructionSet, (a, x): (T, &[T]), (b, y): (T, &[
             }
         },
     );
+}
+
+/// Copies `count` columns of `len` numbers, and fetches as many from `next`, which a later call copies. The caller owns
+/// all but the last.
+pub unsafe fn copy_columns<T: Scalar>(
+    isa: InstructionSet,
+    (len, count): Shape,
+    from: Columns<T>,
+    to: Columns<T>,
+    next: *const T,
+) {
+    if len > 0 {
+        isa.dispatch(Copy { len, count, from, to, next: Columns::new(next, from.ld) });
+    }
+}
+
+struct Copy<T> {
+    len: usize,
+    count: usize,
+    from: Columns<T>,
+    to: Columns<T>,
+    next: Columns<T>,
+}
+
+impl<T: Scalar> WithSimd for Copy<T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        let lanes = T::lanes::<S>();
+        for begin in (0..self.len).step_by(lanes) {
+            let part = Lanes::<S, T, 1>::first(s, self.len - begin);
+            for j in 0..self.count {
+                // SAFETY: lanes of a column.
+                unsafe { part.store(self.to.from(begin, j).ptr, part.load(self.from.from(begin, j).ptr)) };
+                prefetch(self.next.column(j).wrapping_add(begin));
+            }
+        }
+    }
 }
 
 /// `a <- tanh a`.

@@ -12,16 +12,15 @@
 
 use super::Sequence;
 use super::sums::Sums;
-use super::transition::{Matrices, Prepared, Transition};
-use crate::dense::transpose;
+use super::transition::{Prepared, Transition};
 use crate::error::{Error, Result};
 use crate::kernel::activation::Activation;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, StepBack, Store};
 use crate::kernel::fetch::Fetch;
 use crate::kernel::gemm::{Operand, Weights, gemm};
-use crate::kernel::pack::{Packed, pack};
-use crate::kernel::vector::activation_gradient;
+use crate::kernel::pack::{Packed, Part, pack};
+use crate::kernel::vector::{activation_gradient, copy_columns};
 use crate::memory::{Buffer, Shared, advise_huge_pages, padded};
 use crate::parallel::{Cancel, Context};
 use crate::scalar::Scalar;
@@ -84,17 +83,14 @@ pub fn backward<T: Scalar>(
     };
     let back = matrices.transition(isa, n, !sequence.adjoint)?;
     let wants_u = gradients.u.is_some() || gradients.phases.is_some();
-    let project = match (matrices, tape) {
-        (Matrices::LowRank { p, q, rank }, None) if wants_u => {
-            let p = if sequence.adjoint { q } else { p };
-            // SAFETY: `rank` columns of n numbers.
-            Some(unsafe { pack(isa, *rank, n, p.ptr(), padded::<T>(n), 1, true) }?)
-        }
-        _ => None,
-    };
+    let project =
+        if wants_u && tape.is_none() { Some(matrices.projection(isa, n, sequence.adjoint)?) } else { None };
     let input_adjoint = match (&gradients.x, sequence.input_weight) {
-        // SAFETY: V has n rows of d numbers.
-        (Some(_), Some(v)) => Some(unsafe { pack(isa, d, n, v.as_ptr(), 1, d, true) }?),
+        (Some(_), Some(v)) => {
+            let adjoint = Part { ptr: v.as_ptr(), k: n, row_step: 1, k_step: d, conjugate: true };
+            // SAFETY: V has n rows of d numbers.
+            Some(unsafe { pack(isa, d, &[adjoint]) }?)
+        }
         _ => None,
     };
     let run = Run {
@@ -127,14 +123,9 @@ pub fn backward<T: Scalar>(
     let mut parts = parts.into_iter();
     let mut total = parts.next().expect("a batch has at least one slice");
     parts.for_each(|part| total.merge(&part));
-    if let Some(bias) = gradients.bias {
-        bias.copy_from_slice(&total.bias[..n]);
-    }
+    total.write_inputs(n, gradients.input_weight, gradients.bias);
     if let Some(activation_bias) = gradients.activation_bias {
         activation_bias.copy_from_slice(&total.activation_bias);
-    }
-    if let Some(input_weight) = gradients.input_weight {
-        transpose(n, d, &total.input, padded::<T>(n), input_weight, d);
     }
     total.finish(context, factors, sequence, gradients.u, gradients.phases)
 }
@@ -164,26 +155,37 @@ struct Ring<T: Scalar> {
     delta: Buffer<T>,
     q: Buffer<T>,
     h: Buffer<T>,
-    z: Buffer<T>,
-    x: Buffer<T>,
+    /// `[z x 1]`, without `z` where `W` is formed: what `delta` is multiplied by.
+    operand: Buffer<T>,
+    /// Distance between its rows.
+    ld: usize,
+    /// Width of `z` in it.
+    rank: usize,
 }
 
 impl<T: Scalar> Run<'_, T> {
     /// All steps of the sequences `slice.0..slice.1`, backwards.
     fn slice(&self, slice: (usize, usize), sums: &mut Sums<T>, cancel: &Cancel<'_>) -> Result<()> {
-        let (n, d, width) = (self.sequence.u.n(), self.sequence.d, self.rank);
+        let n = self.sequence.u.n();
         let steps = &self.sequence.steps;
-        let (ld, ld_z) = (padded::<T>(n), padded::<T>(width));
+        let (ld, ld_q) = (padded::<T>(n), padded::<T>(self.rank));
         let batch = slice.1 - slice.0;
         let block = (RING_ROWS / batch).max(1);
         let rows = block * batch;
+        let [_, inputs, ones] = sums.widths;
+        let rank = if sums.c2.is_empty() { 0 } else { self.rank };
+        let ld_operand = padded::<T>(rank + inputs + ones);
         let mut ring = Ring {
             delta: Buffer::zeroed((rows + batch) * ld)?,
-            q: Buffer::zeroed(rows * ld_z)?,
+            q: Buffer::zeroed(rows * ld_q)?,
             h: Buffer::zeroed(rows * ld)?,
-            z: Buffer::zeroed(if sums.c2.is_empty() { 0 } else { rows * ld_z })?,
-            x: Buffer::zeroed(if sums.input.is_empty() { 0 } else { rows * d })?,
+            operand: Buffer::zeroed(rows * ld_operand)?,
+            ld: ld_operand,
+            rank,
         };
+        if ones > 0 {
+            ring.operand.chunks_mut(ld_operand).for_each(|row| row[rank + inputs] = T::ONE);
+        }
         let mut last = steps.count() - 1;
         while steps.rows_of(last, slice).1 == 0 {
             last -= 1;
@@ -196,7 +198,7 @@ impl<T: Scalar> Run<'_, T> {
             let low = high.saturating_sub(block);
             let mut base = 0;
             for t in (low..high).rev() {
-                let count = self.step(slice, t, base, &mut ring);
+                let count = self.step(slice, t, base, inputs, &mut ring);
                 base += count;
                 if t > 0 {
                     self.finish_activation(slice, t - 1, ring.delta.ptr_mut().wrapping_add(base * ld), sums);
@@ -250,30 +252,32 @@ impl<T: Scalar> Run<'_, T> {
         }
     }
 
-    /// From `delta_t` in ring rows `base..` to `delta_{t-1}` behind them. Returns how many rows step `t` has.
-    fn step(&self, slice: (usize, usize), t: usize, base: usize, ring: &mut Ring<T>) -> usize {
+    /// From `delta_t` in ring rows `base..` to `delta_{t-1}` behind them, with `inputs` numbers of each `x`. Returns how
+    /// many rows step `t` has.
+    fn step(&self, slice: (usize, usize), t: usize, base: usize, inputs: usize, ring: &mut Ring<T>) -> usize {
         let Sequence { steps, activation, h0, x, d, .. } = self.sequence;
-        let (n, d, width) = (self.sequence.u.n(), *d, self.rank);
-        let (ld, ld_z) = (padded::<T>(n), padded::<T>(width));
+        let (n, d) = (self.sequence.u.n(), *d);
+        let (ld, ld_q) = (padded::<T>(n), padded::<T>(self.rank));
         let (row, count) = steps.rows_of(t, slice);
         let delta = ring.delta.ptr().wrapping_add(base * ld);
         let next_delta = ring.delta.ptr_mut().wrapping_add((base + count) * ld);
         let h_copy = ring.h.ptr_mut().wrapping_add(base * ld);
-        let q = ring.q.ptr_mut().wrapping_add(base * ld_z);
+        let q = ring.q.ptr_mut().wrapping_add(base * ld_q);
+        let z_copy = Columns::new(ring.operand.ptr_mut().wrapping_add(base * ring.ld), ring.ld);
+        let x_copy = Columns::new(z_copy.ptr.wrapping_add(ring.rank), ring.ld);
         // SAFETY: the ring has room for one step more than a block holds; rows row.. of the user's arrays belong to this
         // slice and step.
         unsafe {
-            if !ring.z.is_empty()
-                && let Some(tape) = self.tape
-            {
-                for b in 0..count {
-                    let z = &tape[(row + b) * self.width..][..width];
-                    ring.z[(base + b) * ld_z..][..width].copy_from_slice(z);
-                }
+            let before = if t > 0 { steps.rows_of(t - 1, slice).0 } else { row };
+            let copy = |width: usize, len: usize, from: &[T], to: Columns<T>| {
+                let rows = from.as_ptr();
+                let next = rows.wrapping_add(before * width);
+                copy_columns(self.isa, (len, count), Columns::new(rows.wrapping_add(row * width), width), to, next);
+            };
+            if let Some(tape) = self.tape {
+                copy(self.width, ring.rank, tape, z_copy);
             }
-            if !ring.x.is_empty() {
-                ring.x[base * d..(base + count) * d].copy_from_slice(&x[row * d..(row + count) * d]);
-            }
+            copy(d, inputs, x, x_copy);
             match (self.grad_x, &self.input_adjoint) {
                 (Some(grad_x), Some(input_adjoint)) => {
                     let store = Store::new(Columns::new(grad_x.get().add(row * d), d));
@@ -289,9 +293,10 @@ impl<T: Scalar> Run<'_, T> {
             let operand = Operand::columns(delta, ld);
             let (weights, operand, next) = match &self.back {
                 Transition::LowRank { project, expand } => {
-                    let store = Store { fetch: self.rows(self.h, slice, t, 1), ..Store::new(Columns::new(q, ld_z)) };
-                    gemm(self.isa, width, count, project.weights(), operand, &store);
-                    (expand.weights(), Operand::columns(q.cast_const(), ld_z), Columns::new(delta, ld))
+                    let [_, fetch] = self.rows(self.h, slice, t, 1).halves();
+                    let store = Store { fetch, ..Store::new(Columns::new(q, ld_q)) };
+                    gemm(self.isa, self.rank, count, project.weights(), operand, &store);
+                    (expand.weights(), Operand::columns(q.cast_const(), ld_q), Columns::new(delta, ld))
                 }
                 Transition::Dense(w) => (w.weights(), operand, Columns::none()),
             };
@@ -310,15 +315,16 @@ impl<T: Scalar> Run<'_, T> {
                 }
                 return count;
             }
-            let (before, _) = steps.rows_of(t - 1, slice);
+            let fetch = self.rows(self.h, slice, t - 1, 1);
+            let grad = self.grad_h.map_or(Columns::none(), |g| Columns::new(g.as_ptr().add(before * n), n));
             let epilogue = StepBack {
                 out: Columns::new(next_delta, ld),
                 next,
-                grad: self.grad_h.map_or(Columns::none(), |g| Columns::new(g.as_ptr().add(before * n), n)),
+                grad,
                 h: Columns::new(self.h.as_ptr().add(before * n), n),
-                h_copy,
+                h_copy: Columns::new(h_copy, ld),
                 activation: *activation,
-                fetch: if next.ptr.is_null() { self.rows(self.h, slice, t - 1, 1) } else { Fetch::none() },
+                fetch: if next.ptr.is_null() { fetch } else { fetch.halves()[0] },
             };
             gemm(self.isa, n, count, weights, operand, &epilogue);
         }
@@ -348,43 +354,37 @@ impl<T: Scalar> Run<'_, T> {
 
     /// Adds `rows` rows of the ring to the sums.
     fn sum(&self, rows: usize, ring: &mut Ring<T>, sums: &mut Sums<T>, ahead: [Fetch<T>; 2]) {
-        let (n, d, width) = (self.sequence.u.n(), self.sequence.d, self.rank);
-        let (ld, ld_z) = (padded::<T>(n), padded::<T>(width));
+        let (n, rank) = (self.sequence.u.n(), ring.rank);
+        let (ld, ld_q) = (padded::<T>(n), padded::<T>(self.rank));
         let delta = Weights::strided(ring.delta.ptr(), ld, rows);
         let h = Weights::strided(ring.h.ptr(), ld, rows);
-        let one = T::ONE;
-        let add = |sum: &mut Buffer<T>, fetch: Fetch<T>| {
-            let out = Columns::new(sum.ptr_mut(), ld);
+        let add = |sum: *mut T, fetch: Fetch<T>| {
+            let out = Columns::new(sum, ld);
             Store { fetch, ..Store::plus(out, out) }
         };
-        let nothing = Fetch::none();
+        let [lead, inputs, ones] = sums.widths;
         // SAFETY: `rows` rows of padded buffers; the sums have as many columns as their operands.
         unsafe {
-            if !sums.c2.is_empty()
+            if rank > 0
                 && let Some(project) = &self.project
             {
-                let store = Store::new(Columns::new(ring.z.ptr(), ld_z));
-                gemm(self.isa, width, rows, project.weights(), Operand::columns(ring.h.ptr(), ld), &store);
+                let store = Store::new(Columns::new(ring.operand.ptr(), ring.ld));
+                gemm(self.isa, rank, rows, project.weights(), Operand::columns(ring.h.ptr(), ld), &store);
             }
             if T::COMPLEX {
                 // The operands of the sums are conjugates; nothing else needs these rows any more.
-                let conjugated =
-                    if sums.c2.is_empty() { [&mut ring.h, &mut ring.x] } else { [&mut ring.q, &mut ring.x] };
-                conjugated.into_iter().chain([&mut ring.z]).flat_map(|x| x.iter_mut()).for_each(|x| *x = x.conj());
+                let other = if rank > 0 { &mut ring.q } else { &mut ring.h };
+                other.iter_mut().chain(ring.operand.iter_mut()).for_each(|x| *x = x.conj());
             }
-            if !sums.c2.is_empty() {
-                gemm(self.isa, n, width, delta, Operand::rows(ring.z.ptr(), ld_z), &add(&mut sums.c1, ahead[0]));
-                gemm(self.isa, n, width, h, Operand::rows(ring.q.ptr(), ld_z), &add(&mut sums.c2, ahead[1]));
-            } else if !sums.c1.is_empty() {
-                gemm(self.isa, n, n, delta, Operand::rows(ring.h.ptr(), ld), &add(&mut sums.c1, nothing));
+            let mut c1 = sums.c1.ptr_mut();
+            if rank > 0 {
+                gemm(self.isa, n, rank, h, Operand::rows(ring.q.ptr(), ld_q), &add(sums.c2.ptr_mut(), ahead[1]));
+            } else if lead > 0 {
+                gemm(self.isa, n, n, delta, Operand::rows(ring.h.ptr(), ld), &add(c1, Fetch::none()));
+                c1 = c1.add(n * ld);
             }
-            if !sums.input.is_empty() {
-                gemm(self.isa, n, d, delta, Operand::rows(ring.x.ptr(), d), &add(&mut sums.input, nothing));
-            }
-            if !sums.bias.is_empty() {
-                let ones = Operand { ptr: &raw const one, col: 0, step: 0 };
-                gemm(self.isa, n, 1, delta, ones, &add(&mut sums.bias, nothing));
-            }
+            let operand = Operand::rows(ring.operand.ptr(), ring.ld);
+            gemm(self.isa, n, rank + inputs + ones, delta, operand, &add(c1, ahead[0]));
         }
     }
 }

@@ -7,8 +7,9 @@ use crate::kernel::activation::Activation;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, Step, Store};
 use crate::kernel::fetch::Fetch;
-use crate::kernel::gemm::{Operand, Weights, gemm, gemm2};
+use crate::kernel::gemm::{Operand, gemm, gemm2};
 use crate::kernel::pack::{Packed, pack};
+use crate::kernel::vector::copy_columns;
 use crate::memory::{Buffer, Shared, advise_huge_pages, padded};
 use crate::parallel::{Cancel, Context};
 use crate::scalar::Scalar;
@@ -28,7 +29,7 @@ pub fn forward<T: Scalar>(
     if sequence.steps.rows() == 0 {
         return Ok(prepared);
     }
-    let (n, d, isa) = (sequence.u.n(), sequence.d, context.isa);
+    let (n, isa) = (sequence.u.n(), context.isa);
     advise_huge_pages(h);
     let tape = tape.map(|tape| {
         advise_huge_pages(tape);
@@ -38,8 +39,8 @@ pub fn forward<T: Scalar>(
         isa,
         sequence,
         transition: prepared.matrices.transition(isa, n, sequence.adjoint)?,
-        // SAFETY: V has n rows of d numbers.
-        input: sequence.input_weight.map(|v| unsafe { pack(isa, n, d, v.as_ptr(), d, 1, false) }).transpose()?,
+        // SAFETY: V and b are the sequence's.
+        inputs: unsafe { pack(isa, n, &sequence.input_parts()) }?,
         zeros: Buffer::zeroed(n)?,
         rank: sequence.rank()?,
         width: sequence.tape_width()?,
@@ -55,7 +56,8 @@ struct Run<'a, T: Scalar> {
     isa: InstructionSet,
     sequence: &'a Sequence<'a, T>,
     transition: Transition<T>,
-    input: Option<Packed<T>>,
+    /// `[V b]`.
+    inputs: Packed<T>,
     zeros: Buffer<T>,
     rank: usize,
     /// Numbers a row of the tape: `z`, then OPLU's flags.
@@ -68,15 +70,19 @@ impl<T: Scalar> Run<'_, T> {
     /// All steps of the sequences `slice.0..slice.1`.
     fn slice(&self, slice: (usize, usize), cancel: &Cancel<'_>) -> Result<()> {
         let Sequence { steps, activation, d, x, .. } = self.sequence;
-        let (n, d) = (self.sequence.u.n(), *d);
-        let scratch_ld = padded::<T>(self.rank);
+        let (n, d, rank) = (self.sequence.u.n(), *d, self.rank);
+        let [inputs, ones] = self.sequence.input_widths();
+        // [x 1] of each sequence.
+        let ld = inputs + ones;
+        let mut raw = Buffer::<T>::zeroed((slice.1 - slice.0) * ld)?;
+        raw.fill(T::ONE);
+        let raw = Columns::new(raw.ptr_mut(), ld);
+        let scratch_ld = padded::<T>(rank);
         let mut scratch = Buffer::<T>::zeroed(if self.tape.is_none() { (slice.1 - slice.0) * scratch_ld } else { 0 })?;
         let (mut previous, mut previous_ld) = match self.sequence.h0 {
             Some(h0) => (h0[slice.0 * n..].as_ptr(), n),
             None => (self.zeros.ptr(), 0),
         };
-        let input_weights = self.input.as_ref().map_or(Weights::none(), Packed::weights);
-        let bias = self.sequence.bias.map_or(Columns::none(), |bias| Columns::new(bias.as_ptr(), 0));
         for t in 0..steps.count() {
             if t.is_multiple_of(POLL_STEPS) {
                 cancel.check()?;
@@ -86,13 +92,13 @@ impl<T: Scalar> Run<'_, T> {
                 break;
             }
             let next = if t + 1 < steps.count() { steps.rows_of(t + 1, slice).0 } else { row };
-            let input = Operand::columns(x.as_ptr().wrapping_add(row * d), d);
+            let next_x = x.as_ptr().wrapping_add(next * d);
+            let x = Columns::new(x.as_ptr().wrapping_add(row * d), d);
             let out = self.h.get().wrapping_add(row * n);
             let step = Step {
                 out: Columns::new(out, n),
                 previous: Columns::none(),
-                input: if self.input.is_none() { Columns::new(input.ptr, d) } else { Columns::none() },
-                bias,
+                input: if self.sequence.input_weight.is_none() { x } else { Columns::none() },
                 activation: *activation,
                 fetch: Fetch::new(self.h.get().wrapping_add(next * n), 0, 1, count * n),
             };
@@ -100,26 +106,28 @@ impl<T: Scalar> Run<'_, T> {
             // SAFETY: rows row..row + count of x, h and the tape belong to this slice and step; `previous` points to as
             // many states at least, since sequences only ever end.
             unsafe {
+                copy_columns(self.isa, (inputs, count), x, raw, next_x);
+                let raw = Operand::columns(raw.ptr, raw.ld);
                 match &self.transition {
                     Transition::LowRank { project, expand } => {
                         let z = match self.tape {
                             Some(tape) => Columns::new(tape.get().add(row * self.width), self.width),
                             None => Columns::new(scratch.ptr_mut(), scratch_ld),
                         };
-                        gemm(self.isa, self.rank, count, project.weights(), state, &Store::new(z));
+                        gemm(self.isa, rank, count, project.weights(), state, &Store::new(z));
                         let step = Step { previous: Columns::new(previous, previous_ld), ..step };
-                        let operands = [Operand::columns(z.ptr, z.ld), input];
-                        gemm2(self.isa, n, count, [expand.weights(), input_weights], operands, &step);
+                        let operands = [Operand::columns(z.ptr, z.ld), raw];
+                        gemm2(self.isa, n, count, [expand.weights(), self.inputs.weights()], operands, &step);
                     }
                     Transition::Dense(w) => {
-                        gemm2(self.isa, n, count, [w.weights(), input_weights], [state, input], &step);
+                        gemm2(self.isa, n, count, [w.weights(), self.inputs.weights()], [state, raw], &step);
                     }
                 }
                 if matches!(activation, Activation::Tanh) {
                     activation.finish(self.isa, out, count * n, std::ptr::null_mut());
                 } else if activation.pairs() {
                     for b in 0..count {
-                        let flags = self.tape.map(|tape| tape.get().add((row + b) * self.width + self.rank));
+                        let flags = self.tape.map(|tape| tape.get().add((row + b) * self.width + rank));
                         activation.finish(
                             self.isa,
                             out.add(b * n),

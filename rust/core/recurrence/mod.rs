@@ -1,11 +1,13 @@
 //! Whole sequences `h_t = phi(W h_{t-1} + x_t)`, `t = 1..T`, in one call.
 //!
-//! `x_t` is given, or made from raw input inside the same products, `x_t = V x_t + b`. Three choices make it fast:
+//! `x_t` is given, or made from raw input inside the same products, `x_t = V x_t + b`. Four choices make it fast:
 //!
 //! * the transition is two thin products a step, `z = P* h` and `h + Q z`, since `W = I + Q P*` with `P = V`, `Q = V N`
 //!   (and one more column each for `u_1`: `W_1 D = I + [V N | (u_1 - 1) e_n] [D V | e_n]*`), or one product with `W`;
 //! * a step back is the same with `P` and `Q` exchanged, and only `delta_t = dL/da_t` travels: parameter gradients are
 //!   products over many steps at once, `sum delta z*` and `sum h q*` (or `sum delta h*`);
+//! * `V` and `b` are further columns of the weights `Q`, `x_t` and a one further entries of the operand `z`, and their
+//!   gradients further columns of `sum delta z*`;
 //! * a thread owns a slice of the batch for the whole sequence: no synchronisation at a step.
 
 mod backward;
@@ -20,6 +22,7 @@ pub use transition::Prepared;
 use crate::apply::Diagonal;
 use crate::error::{Error, Result};
 use crate::kernel::activation::Activation;
+use crate::kernel::pack::Part;
 use crate::memory::filled;
 use crate::parallel::slices;
 use crate::plan::{self, Method};
@@ -75,6 +78,17 @@ impl<T: Scalar> Sequence<'_, T> {
     /// of OPLU, which it cannot; 0 if there are none.
     pub fn tape_width(&self) -> Result<usize> {
         Ok(self.rank()? + self.activation.flag_width(self.u.n()))
+    }
+
+    /// Columns of `V` and of `b` that raw input and ones multiply.
+    fn input_widths(&self) -> [usize; 2] {
+        [if self.input_weight.is_some() { self.d } else { 0 }, usize::from(self.bias.is_some())]
+    }
+
+    /// `V` and `b` side by side.
+    fn input_parts(&self) -> Vec<Part<T>> {
+        let column = |x: &[T], k: usize| Part { ptr: x.as_ptr(), k, row_step: k, k_step: 1, conjugate: false };
+        self.input_weight.map(|v| column(v, self.d)).into_iter().chain(self.bias.map(|b| column(b, 1))).collect()
     }
 
     /// Parts of the batch, each a task.

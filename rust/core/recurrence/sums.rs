@@ -3,7 +3,7 @@
 use super::Sequence;
 use super::transition::Factors;
 use crate::apply::Diagonal;
-use crate::dense::adjoint;
+use crate::dense::{adjoint, transpose};
 use crate::error::Result;
 use crate::gradient;
 use crate::kernel::activation::Activation;
@@ -13,14 +13,12 @@ use crate::scalar::Scalar;
 
 /// Sums over one slice of the batch, column-major with columns `padded(n)` apart; those not wanted are empty.
 pub struct Sums<T: Scalar> {
-    /// `C1` (low rank) or `G` (dense).
+    /// `sum delta [z x 1]*`: `C1` (low rank) or `G` (dense), `dL/dV` and `dL/db`, of these widths.
     pub c1: Buffer<T>,
+    /// Columns of `C1` or `G`, of `dL/dV` and of `dL/db`.
+    pub widths: [usize; 3],
     /// `C2` (low rank).
     pub c2: Buffer<T>,
-    /// `sum delta x*`.
-    pub input: Buffer<T>,
-    /// `sum delta`.
-    pub bias: Buffer<T>,
     /// Gradient of modReLU's bias.
     pub activation_bias: Vec<T::Real>,
 }
@@ -29,12 +27,12 @@ impl<T: Scalar> Sums<T> {
     /// Room for the sums that are wanted: of `U` (and the phases), of the input weights and of the bias.
     pub fn new(sequence: &Sequence<'_, T>, [u, input, bias]: [bool; 3]) -> Result<Self> {
         let (n, rank) = (sequence.u.n(), sequence.rank()?);
-        let columns = |wanted, count: usize| Buffer::zeroed(if wanted { count * padded::<T>(n) } else { 0 });
+        let count = |wanted, count: usize| if wanted { count } else { 0 };
+        let widths = [count(u, if rank == 0 { n } else { rank }), count(input, sequence.d), count(bias, 1)];
         Ok(Self {
-            c1: columns(u, if rank == 0 { n } else { rank })?,
-            c2: columns(u, rank)?,
-            input: columns(input, sequence.d)?,
-            bias: columns(bias, 1)?,
+            c1: Buffer::zeroed(widths.iter().sum::<usize>() * padded::<T>(n))?,
+            widths,
+            c2: Buffer::zeroed(count(u, rank) * padded::<T>(n))?,
             activation_bias: match sequence.activation {
                 Activation::ModRelu(bias) => filled(bias.len(), T::Real::ZERO)?,
                 _ => Vec::new(),
@@ -44,16 +42,22 @@ impl<T: Scalar> Sums<T> {
 
     /// Adds the sums of another slice.
     pub fn merge(&mut self, other: &Self) {
-        let pairs = [
-            (&mut self.c1, &other.c1),
-            (&mut self.c2, &other.c2),
-            (&mut self.input, &other.input),
-            (&mut self.bias, &other.bias),
-        ];
-        for (sum, part) in pairs {
+        for (sum, part) in [(&mut self.c1, &other.c1), (&mut self.c2, &other.c2)] {
             sum.iter_mut().zip(part.iter()).for_each(|(a, b)| *a += *b);
         }
         self.activation_bias.iter_mut().zip(&other.activation_bias).for_each(|(a, b)| *a += *b);
+    }
+
+    /// Writes `dL/dV` and `dL/db`.
+    pub fn write_inputs(&self, n: usize, grad_v: Option<&mut [T]>, grad_b: Option<&mut [T]>) {
+        let ld = padded::<T>(n);
+        let [u, d, _] = self.widths;
+        if let Some(grad_v) = grad_v {
+            transpose(n, d, &self.c1[u * ld..], ld, grad_v, d);
+        }
+        if let Some(grad_b) = grad_b {
+            grad_b.copy_from_slice(&self.c1[(u + d) * ld..][..n]);
+        }
     }
 
     /// `dL/dU` and `dL/dtheta`. A recurrence with `W*` exchanges the roles of states and gradients.
@@ -69,7 +73,7 @@ impl<T: Scalar> Sums<T> {
         let wy = match factors {
             Factors::Dense(blocks) => {
                 let mut outer = self.c1;
-                if outer.is_empty() {
+                if self.widths[0] == 0 {
                     return Ok(());
                 }
                 if sequence.adjoint {

@@ -7,7 +7,7 @@ use crate::dense::Dense;
 use crate::error::Result;
 use crate::gradient::v_n;
 use crate::kernel::dispatch::InstructionSet;
-use crate::kernel::pack::{Packed, pack};
+use crate::kernel::pack::{Packed, Part, pack};
 use crate::memory::{Buffer, padded};
 use crate::parallel::Context;
 use crate::plan::{Method, block_width};
@@ -97,24 +97,35 @@ impl<T: Scalar> Matrices<T> {
         Ok(Self::LowRank { p, q, rank })
     }
 
-    /// The step of the recurrence, or (`back`) that of its gradients, which is the step with the adjoint.
+    /// The step of the recurrence, or that of its gradients, which is the step with the adjoint.
     pub fn transition(&self, isa: InstructionSet, n: usize, adjoint: bool) -> Result<Transition<T>> {
         let ld = padded::<T>(n);
-        // SAFETY: all matrices have n rows in columns of ld numbers.
+        // SAFETY: all matrices have columns of n numbers.
         unsafe {
             match self {
                 Self::LowRank { p, q, rank } => {
-                    let (p, q) = if adjoint { (q, p) } else { (p, q) };
-                    Ok(Transition::LowRank {
-                        project: pack(isa, *rank, n, p.ptr(), ld, 1, true)?,
-                        expand: pack(isa, n, *rank, q.ptr(), 1, ld, false)?,
-                    })
+                    let q = if adjoint { p } else { q };
+                    let q = Part { ptr: q.ptr(), k: *rank, row_step: 1, k_step: ld, conjugate: false };
+                    let project = self.projection(isa, n, adjoint)?;
+                    Ok(Transition::LowRank { project, expand: pack(isa, n, &[q])? })
                 }
                 Self::Dense(w) => {
-                    let (row, column) = if adjoint { (ld, 1) } else { (1, ld) };
-                    Ok(Transition::Dense(pack(isa, n, n, w.w.ptr(), row, column, adjoint)?))
+                    let (row_step, k_step) = if adjoint { (ld, 1) } else { (1, ld) };
+                    let w = Part { ptr: w.w.ptr(), k: n, row_step, k_step, conjugate: adjoint };
+                    Ok(Transition::Dense(pack(isa, n, &[w])?))
                 }
             }
         }
+    }
+
+    /// `P*`, which makes `z`; nothing where `W` is formed.
+    pub fn projection(&self, isa: InstructionSet, n: usize, adjoint: bool) -> Result<Packed<T>> {
+        let (p, rank) = match self {
+            Self::LowRank { p, q, rank } => (if adjoint { q } else { p }.ptr(), *rank),
+            Self::Dense(_) => (std::ptr::null(), 0),
+        };
+        let adjoint = Part { ptr: p, k: n, row_step: padded::<T>(n), k_step: 1, conjugate: true };
+        // SAFETY: `rank` columns of padded(n) numbers.
+        unsafe { pack(isa, rank, &[adjoint]) }
     }
 }

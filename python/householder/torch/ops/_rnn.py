@@ -21,7 +21,7 @@ from householder.torch import expressions
 from householder.torch._autograd import RECENT, needs_expression, needs_general_function, present, pull_back, spread
 from householder.torch.ops._cuda_tape import tape_layout
 from householder.torch.ops._library import CORE_NAME, follow_torch_threads, leading, operator, pointer, straight_to_cpu
-from householder.torch.ops._memory import empty
+from householder.torch.ops._memory import empty, empty_like
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -234,7 +234,7 @@ def _backward_cpu(*arguments: Any, kept: _core.Kept | None = None) -> tuple[Tens
     *tensors, h, tape, grad_h, grad_last, _ = arguments[:-4]
     inputs, options = Inputs(*tensors).contiguous(), arguments[-4:]
     h, grad_h, grad_last = (None if t is None else t.contiguous() for t in (h, grad_h, grad_last))
-    gradients = _backward_room(arguments, lambda t: empty(t.shape, t.dtype))
+    gradients = _backward_room(inputs, arguments[-5], empty_like)
     if tape is None and options[0] == "oplu":  # the states do not tell which entries were exchanged
         _, _, tape = _forward_cpu(*inputs, *options, True)
     tape = tape if tape is not None and tape.numel() else None
@@ -254,11 +254,11 @@ def _forward_fake(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _backward_fake(*arguments: Any) -> tuple[Tensor | None, ...]:
-    return _backward_room(arguments, lambda t: t.new_empty(t.shape))
+    return _backward_room(arguments, arguments[-5], lambda t: t.new_empty(t.shape))
 
 
-def _backward_room(arguments: Any, like: Callable[[Tensor], Tensor]) -> tuple[Tensor | None, ...]:
-    return tuple(like(t) if want else None for t, want in zip(arguments, arguments[-5], strict=False))
+def _backward_room(inputs: Any, wanted: Any, like: Callable[[Tensor], Tensor]) -> tuple[Tensor | None, ...]:
+    return tuple([like(t) if want else None for t, want in zip(inputs, wanted, strict=False)])
 
 
 def _fold(info: Any, tensor: Any, dim: int | None) -> Any:
