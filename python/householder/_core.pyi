@@ -152,6 +152,7 @@ def rnn_forward(
     h: Operand,  # out (rows, n)
     tape: Operand | None,  # out (rows, rnn_tape_width), for rnn_backward, which needs it for OPLU and is faster with it
     keep: bool = False,  # return what rnn_backward need not form again
+    last: Operand | None = None,  # out (batch, n), the state in which each sequence ends
 ) -> Kept | None: ...
 def rnn_backward(
     dtype: str,

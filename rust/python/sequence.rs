@@ -145,7 +145,7 @@ pub fn rnn_tape_width(
 #[pyfunction]
 #[pyo3(signature = (
     dtype, count, n, m, d, steps, batch, u, x, h0, input_weight, bias, phases, batch_sizes, nonlinearity, negative_slope,
-    nonlinearity_bias, transpose, method, h, tape, keep=false
+    nonlinearity_bias, transpose, method, h, tape, keep=false, last=None
 ))]
 pub fn rnn_forward(
     py: Python<'_>,
@@ -171,19 +171,21 @@ pub fn rnn_forward(
     h: Operand<'_>,
     tape: Option<Operand<'_>>,
     keep: bool,
+    last: Option<Operand<'_>>,
 ) -> PyResult<Option<Kept>> {
     fn go<T: Number<Real: Number>>(
         py: Python<'_>,
         arguments: &Arguments<'_, '_>,
         h: &Operand<'_>,
-        tape: Option<&Operand<'_>>,
+        [tape, last]: [Option<&Operand<'_>>; 2],
         keep: bool,
     ) -> PyResult<Option<Kept>> {
         let sequences = arguments.sequences::<T>()?;
-        let (count, n) = (arguments.count, arguments.sizes[0]);
+        let (count, [n, _, _, _, batch]) = (arguments.count, arguments.sizes);
         let (rows, width, flops) = extent(&sequences)?;
         let h = Parts::new(h.slice_mut("h", size(&[count, rows, n])?)?, count);
         let tape = optional_mut(tape, "tape", size(&[count, rows, width])?)?.map(|tape| Parts::new(tape, count));
+        let last = optional_mut(last, "last", size(&[count, batch, n])?)?.map(|last| Parts::new(last, count));
         let mut kept = filled_with(if keep { count } else { 0 }, || None).map_err(to_python)?;
         let each = Parts::<Option<Prepared<T>>>::new(&mut kept, count);
         run(py, |context| {
@@ -191,6 +193,10 @@ pub fn rnn_forward(
                 // SAFETY: each problem writes its own parts.
                 let (h, tape, kept) = unsafe { (h.at(i), tape.as_ref().map(|tape| tape.at(i)), each.at(i)) };
                 let prepared = recurrence::forward(context, &sequences[i], h, tape)?;
+                if let Some(last) = &last {
+                    // SAFETY: as above.
+                    sequences[i].copy_last(h, unsafe { last.at(i) });
+                }
                 kept.first_mut().map(|kept| kept.insert(prepared));
                 Ok(())
             })
@@ -213,7 +219,7 @@ pub fn rnn_forward(
         transpose,
         method,
     };
-    by_dtype!(dtype, go(py, &arguments, &h, tape.as_ref(), keep))
+    by_dtype!(dtype, go(py, &arguments, &h, [tape.as_ref(), last.as_ref()], keep))
 }
 
 #[pyfunction]

@@ -91,6 +91,23 @@ impl<T: Scalar> Sequence<'_, T> {
         self.input_weight.map(|v| column(v, self.d)).into_iter().chain(self.bias.map(|b| column(b, 1))).collect()
     }
 
+    /// Copies the state in which each sequence ends, `last (batch, n)`, from all states.
+    pub fn copy_last(&self, h: &[T], last: &mut [T]) {
+        let (n, steps) = (self.u.n(), &self.steps);
+        if steps.count() == 0 {
+            match self.h0 {
+                Some(h0) => last.copy_from_slice(h0),
+                None => last.fill(T::ZERO),
+            }
+        }
+        let mut ended = 0;
+        for t in (0..steps.count()).rev() {
+            let (row, running) = steps.rows_of(t, (ended, steps.batch()));
+            last[ended * n..(ended + running) * n].copy_from_slice(&h[row * n..(row + running) * n]);
+            ended += running;
+        }
+    }
+
     /// Parts of the batch, each a task.
     fn slices(&self) -> Vec<usize> {
         slices(self.steps.batch(), 12, 16)

@@ -17,9 +17,7 @@ def empty(shape: torch.Size | tuple[int, ...], dtype: torch.dtype) -> Tensor:
     size = shape.numel() * dtype.itemsize
     if size < _LARGE:
         return torch.empty(shape, dtype=dtype)
-    memory = torch.frombuffer(_core.Memory(size), dtype=dtype)
-    tensor = torch.empty(0, dtype=dtype)
-    return tensor.set_(memory.untyped_storage(), 0, shape)  # type: ignore[call-overload,no-any-return]  # strides follow
+    return torch.frombuffer(_core.Memory(size), dtype=dtype).resize_(shape)  # in place: no view of another tensor
 
 
 def empty_like(contiguous: Tensor) -> Tensor:

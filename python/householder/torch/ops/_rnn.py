@@ -192,18 +192,6 @@ class RnnBackward(Function):
         return *results[:-2], None, None, None, *results[-2:], *[None] * 5
 
 
-def _last_states(h: Tensor, inputs: Inputs) -> Tensor:
-    """Copy the state in which each sequence ends."""
-    if inputs.batch_sizes is None:
-        if h.shape[-3]:
-            return h.select(-3, -1).clone()
-        return h.sum(-3) if inputs.h0 is None else inputs.h0.clone()  # no step: zeros
-    sequence = torch.arange(int(inputs.batch_sizes[0]))
-    lengths = torch.searchsorted(-inputs.batch_sizes, -sequence)
-    starts = inputs.batch_sizes.cumsum(0) - inputs.batch_sizes
-    return h.index_select(-2, starts[lengths - 1] + sequence)
-
-
 def _tape_shape(inputs: Inputs, nonlinearity: str, method: str) -> tuple[int, ...]:
     """Tell how large is what the forward pass may leave to the backward pass."""
     (*many, n, m), rows, has_phases = inputs.u.shape, inputs.rows(), inputs.phases is not None
@@ -221,12 +209,13 @@ def _run_forward(*arguments: Any, keep: bool = False) -> tuple[Tensor, Tensor, T
     follow_torch_threads()
     *tensors, nonlinearity, negative_slope, transpose, method, with_tape = arguments
     inputs = Inputs(*tensors).contiguous()
-    h = empty((*inputs.x.shape[:-1], inputs.u.shape[-2]), inputs.x.dtype)
-    tape = empty(_tape_shape(inputs, nonlinearity, method) if with_tape else (0,), h.dtype)
+    dtype, many, (n, _, _, _, batch) = inputs.x.dtype, inputs.u.shape[:-2], inputs.sizes()
+    h, last = empty((*inputs.x.shape[:-1], n), dtype), empty((*many, batch, n), dtype)
+    tape = empty(_tape_shape(inputs, nonlinearity, method) if with_tape else (0,), dtype)
     operands = inputs.operands(nonlinearity, negative_slope, transpose, method)
-    operands += [*map(pointer, (h, tape if tape.numel() else None)), keep]
+    operands += [h.data_ptr(), tape.data_ptr() if tape.numel() else None, keep, last.data_ptr()]
     kept = _core.rnn_forward(*operands)
-    return h, _last_states(h, inputs), tape, kept
+    return h, last, tape, kept
 
 
 def _backward_cpu(*arguments: Any, kept: _core.Kept | None = None) -> tuple[Tensor | None, ...]:
