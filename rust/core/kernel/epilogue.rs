@@ -207,14 +207,15 @@ pub struct Step<'a, T: Scalar> {
 }
 
 impl<T: Scalar> Step<'_, T> {
+    /// With an activation known where this is called.
     #[inline(always)]
     unsafe fn store<S: Simd, const MRV: usize, const NR: usize>(
         &self,
+        phi: Activation<'_, T>,
+        s: S,
         sums: [[T::V<S>; NR]; MRV],
-        row: usize,
-        col: usize,
+        (row, col): (usize, usize),
         lanes: Lanes<S, T, MRV>,
-        phi: impl Fn([T::V<S>; MRV]) -> [T::V<S>; MRV],
     ) {
         let [out, previous, input] = [self.out, self.previous, self.input].map(
             #[inline(always)]
@@ -225,7 +226,7 @@ impl<T: Scalar> Step<'_, T> {
             #[inline(always)]
             |j, v| {
                 let v = lanes.plus(lanes.plus(v, previous.column(j)), input.column(j));
-                lanes.store(out.column(j), phi(v));
+                lanes.store(out.column(j), phi.fused(s, v));
             },
         );
     }
@@ -250,31 +251,11 @@ impl<T: Scalar> Epilogue<T> for Step<'_, T> {
         col: usize,
         lanes: Lanes<S, T, MRV>,
     ) {
+        let at = (row, col);
         match self.activation {
-            Activation::Relu => self.store(
-                sums,
-                row,
-                col,
-                lanes,
-                #[inline(always)]
-                |v| Activation::<T>::Relu.fused(s, v),
-            ),
-            Activation::LeakyRelu(slope) => self.store(
-                sums,
-                row,
-                col,
-                lanes,
-                #[inline(always)]
-                |v| Activation::LeakyRelu(slope).fused(s, v),
-            ),
-            _ => self.store(
-                sums,
-                row,
-                col,
-                lanes,
-                #[inline(always)]
-                |v| v,
-            ),
+            Activation::Relu => self.store(Activation::Relu, s, sums, at, lanes),
+            Activation::LeakyRelu(slope) => self.store(Activation::LeakyRelu(slope), s, sums, at, lanes),
+            _ => self.store(Activation::Identity, s, sums, at, lanes),
         }
     }
 }
@@ -299,14 +280,15 @@ pub struct StepBack<'a, T: Scalar> {
 }
 
 impl<T: Scalar> StepBack<'_, T> {
+    /// With an activation known where this is called.
     #[inline(always)]
     unsafe fn store<S: Simd, const MRV: usize, const NR: usize>(
         &self,
+        phi: Activation<'_, T>,
+        s: S,
         sums: [[T::V<S>; NR]; MRV],
-        row: usize,
-        col: usize,
+        (row, col): (usize, usize),
         lanes: Lanes<S, T, MRV>,
-        back: impl Fn([T::V<S>; MRV], [T::V<S>; MRV]) -> [T::V<S>; MRV],
     ) {
         let [out, next, grad, h, h_copy] = [self.out, self.next, self.grad, self.h, self.h_copy].map(
             #[inline(always)]
@@ -319,7 +301,7 @@ impl<T: Scalar> StepBack<'_, T> {
                 let state = lanes.load(h.column(j));
                 lanes.store(h_copy.column(j), state);
                 let v = lanes.plus(lanes.plus(v, next.column(j)), grad.column(j));
-                lanes.store(out.column(j), back(v, state));
+                lanes.store(out.column(j), phi.fused_gradient(s, v, state));
             },
         );
     }
@@ -344,39 +326,12 @@ impl<T: Scalar> Epilogue<T> for StepBack<'_, T> {
         col: usize,
         lanes: Lanes<S, T, MRV>,
     ) {
+        let at = (row, col);
         match self.activation {
-            Activation::Relu => self.store(
-                sums,
-                row,
-                col,
-                lanes,
-                #[inline(always)]
-                |g, h| Activation::<T>::Relu.fused_gradient(s, g, h),
-            ),
-            Activation::LeakyRelu(slope) => self.store(
-                sums,
-                row,
-                col,
-                lanes,
-                #[inline(always)]
-                |g, h| Activation::LeakyRelu(slope).fused_gradient(s, g, h),
-            ),
-            Activation::Tanh => self.store(
-                sums,
-                row,
-                col,
-                lanes,
-                #[inline(always)]
-                |g, h| Activation::<T>::Tanh.fused_gradient(s, g, h),
-            ),
-            _ => self.store(
-                sums,
-                row,
-                col,
-                lanes,
-                #[inline(always)]
-                |g, _| g,
-            ),
+            Activation::Relu => self.store(Activation::Relu, s, sums, at, lanes),
+            Activation::LeakyRelu(slope) => self.store(Activation::LeakyRelu(slope), s, sums, at, lanes),
+            Activation::Tanh => self.store(Activation::Tanh, s, sums, at, lanes),
+            _ => self.store(Activation::Identity, s, sums, at, lanes),
         }
     }
 }
