@@ -102,13 +102,12 @@ pub struct Blocks<T: Scalar> {
 impl<T: Scalar> Blocks<T> {
     /// Forms blocks of `width` reflections.
     pub fn new(context: &mut Context<'_>, u: Reflections<'_, T>, width: usize) -> Result<Self> {
-        let (n, k, isa) = (u.n(), u.count(), context.isa);
+        let (n, k) = (u.n(), u.count());
         let count = k.div_ceil(width);
         let mut formed: Vec<Option<CompactWy<T>>> = crate::memory::filled_with(count, || None)?;
         let shared = Shared(formed.as_mut_ptr());
-        context.run(count, 4 * n * k * width, &|i, cancel| {
-            cancel.check()?;
-            let wy = CompactWy::new(isa, u.columns(i * width, k.min((i + 1) * width)))?;
+        context.for_each(count, 4 * n * k * width, &|i, context| {
+            let wy = CompactWy::new(context, u.columns(i * width, k.min((i + 1) * width)))?;
             // SAFETY: task i alone writes entry i.
             unsafe { *shared.get().add(i) = Some(wy) };
             Ok(())

@@ -1,12 +1,12 @@
 //! The matrix `W` itself, for shapes where forming it pays.
 
-use std::ops::Range;
-
 use crate::apply::Diagonal;
 use crate::blocks::Blocks;
 use crate::error::Result;
+use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::Columns;
 use crate::kernel::gemm::{Operand, Weights};
+use crate::kernel::transpose::transpose;
 use crate::memory::{Buffer, padded};
 use crate::parallel::Context;
 use crate::product::product;
@@ -36,7 +36,7 @@ impl<T: Scalar> Dense<T> {
         let shape = (n, h.len() / n);
         let (h, out) = (Operand::columns(h.as_ptr(), n), Columns::new(out.as_mut_ptr(), n));
         if transposed {
-            let adjoint = adjoint(n, &self.w)?;
+            let adjoint = adjoint(context.isa, n, &self.w)?;
             return product(context, shape, Weights::strided(adjoint.ptr(), ld, n), h, out, false);
         }
         product(context, shape, Weights::strided(self.w.ptr(), ld, n), h, out, false)
@@ -44,38 +44,12 @@ impl<T: Scalar> Dense<T> {
 }
 
 /// The adjoint of an `n x n` matrix, both column-major with columns `padded(n)` apart.
-pub fn adjoint<T: Scalar>(n: usize, matrix: &[T]) -> Result<Buffer<T>> {
+pub fn adjoint<T: Scalar>(isa: InstructionSet, n: usize, matrix: &[T]) -> Result<Buffer<T>> {
     let ld = padded::<T>(n);
     let mut adjoint = Buffer::zeroed(n * ld)?;
-    transpose(n, n, matrix, ld, &mut adjoint, ld);
+    transpose(isa, (n, n), matrix, ld, &mut adjoint, ld);
     if T::COMPLEX {
         adjoint.iter_mut().for_each(|x| *x = x.conj());
     }
     Ok(adjoint)
-}
-
-/// `to[i * ld_to + j] = from[j * ld_from + i]` for `i < rows`, `j < cols`, by squares that fit the cache.
-pub fn transpose<T: Copy>(rows: usize, cols: usize, from: &[T], ld_from: usize, to: &mut [T], ld_to: usize) {
-    const SQUARE: usize = 16;
-    assert!(
-        rows == 0 || cols == 0 || from.len() >= (cols - 1) * ld_from + rows && to.len() >= (rows - 1) * ld_to + cols
-    );
-    let (from, to) = (from.as_ptr(), to.as_mut_ptr());
-    let copy = |i_range: Range<usize>, j_range: Range<usize>| {
-        for i in i_range {
-            for j in j_range.clone() {
-                // SAFETY: both lengths are checked above.
-                unsafe { *to.add(i * ld_to + j) = *from.add(j * ld_from + i) };
-            }
-        }
-    };
-    for i0 in (0..rows).step_by(SQUARE) {
-        for j0 in (0..cols).step_by(SQUARE) {
-            if i0 + SQUARE <= rows && j0 + SQUARE <= cols {
-                copy(i0..i0 + SQUARE, j0..j0 + SQUARE); // of constant size: unrolled
-            } else {
-                copy(i0..rows.min(i0 + SQUARE), j0..cols.min(j0 + SQUARE));
-            }
-        }
-    }
 }

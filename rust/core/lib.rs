@@ -44,4 +44,5 @@ pub mod recycle;
 pub mod reflections;
 pub mod scalar;
 pub mod sequential;
+mod trapezoid;
 pub mod wy;

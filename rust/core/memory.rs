@@ -133,12 +133,12 @@ pub fn filled_with<T>(len: usize, make: impl FnMut() -> T) -> Result<Vec<T>> {
     Ok(vector)
 }
 
-/// Leading dimension for rows or columns of `len` numbers: whole cache lines, and one more line where the stride would
-/// be a multiple of 512 bytes (such strides fall into few cache sets).
+/// Leading dimension for rows or columns of `len` numbers: whole cache lines and whole eights, and one more of them where
+/// the stride would be a multiple of 512 bytes (such strides fall into few cache sets).
 pub fn padded<T>(len: usize) -> usize {
-    let line = ALIGNMENT / size_of::<T>();
-    let lines = len.div_ceil(line);
-    if lines >= 8 && lines.is_multiple_of(8) { (lines + 1) * line } else { lines * line }
+    let line = (ALIGNMENT / size_of::<T>()).max(8);
+    let padded = len.next_multiple_of(line);
+    if padded > 0 && (padded * size_of::<T>()).is_multiple_of(512) { padded + line } else { padded }
 }
 
 #[cfg(test)]

@@ -100,7 +100,16 @@ pub fn for_sequence(n: usize, k: usize, rows: usize) -> Method {
 /// Reflections of a block of [`crate::blocks`], applied to `rows` vectors. Wide ones run faster, narrow ones are formed
 /// faster.
 pub fn block_width(k: usize, rows: usize) -> usize {
-    let widest = if rows < 512 { 32 } else { 64 };
+    even_width(k, if rows < 64 { 32 } else { 64 })
+}
+
+/// The same where the matrix of size `n` is formed.
+pub fn block_width_of_matrix(k: usize, n: usize) -> usize {
+    even_width(k, if n < 512 { 32 } else { 64 })
+}
+
+/// Blocks about as wide, in whole registers, and all alike.
+fn even_width(k: usize, widest: usize) -> usize {
     let count = ((k + widest / 2) / widest).max(1);
     k.div_ceil(count).next_multiple_of(16).max(16)
 }

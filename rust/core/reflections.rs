@@ -1,9 +1,7 @@
 //! The validated view of the parameter `U`.
 
 use crate::error::{Error, Result};
-use crate::kernel::dispatch::InstructionSet;
-use crate::memory::filled;
-use crate::scalar::{Real, Scalar};
+use crate::scalar::Scalar;
 
 /// `U (n, m)`, row-major and lower-trapezoidal: column `j` (from 0) is the reflection vector `u_{n-j}` behind `j` zeros.
 /// What is stored above the diagonal is never read.
@@ -86,109 +84,11 @@ impl<'a, T: Scalar> Reflections<'a, T> {
             row[i + 1..].fill(T::ZERO);
         }
     }
-
-    /// What makes each reflection's column a unit vector.
-    pub fn normalizers(&self) -> Result<Normalizers> {
-        let k = self.count();
-        let mut scale = filled(k, 1.0)?;
-        // Squares of f32 numbers neither overflow nor vanish in f64: no scaling needed.
-        if size_of::<T::Real>() == 8 {
-            scale.fill(0.0);
-            for i in 0..self.n {
-                for (largest, x) in scale[..k.min(i + 1)].iter_mut().zip(self.row(i)) {
-                    let x = x.max_abs().to_f64();
-                    if !(x <= *largest) {
-                        *largest = x; // NaN stays: the comparison above is false for it ever after
-                    }
-                }
-            }
-            for scale in &mut scale {
-                *scale = scale_of(*scale);
-            }
-        }
-        let mut inverse = filled(k, 0.0)?;
-        InstructionSet::current().dispatch(
-            #[inline(always)]
-            || {
-                for i in 0..self.n {
-                    for ((square, scale), x) in inverse[..k.min(i + 1)].iter_mut().zip(&scale).zip(self.row(i)) {
-                        *square += x.widen().scale(*scale).abs2();
-                    }
-                }
-            },
-        );
-        for (square, scale) in inverse.iter_mut().zip(&mut scale) {
-            (*scale, *square) = factors_of::<T>(*scale, *square);
-        }
-        Ok(Normalizers { scale, inverse })
-    }
-}
-
-/// Two factors for each reflection: `u * scale * inverse` has norm one. `scale` is a power of two that keeps the sum of
-/// squares from overflowing or underflowing. A column whose norm is zero or subnormal gets zeros: it is the identity.
-pub struct Normalizers {
-    /// Powers of two.
-    pub scale: Vec<f64>,
-    /// Inverse norms of the scaled columns.
-    pub inverse: Vec<f64>,
-}
-
-/// A power of two that brings a column with this largest entry near one.
-pub(crate) fn scale_of(largest: f64) -> f64 {
-    if largest > 0.0 && largest.is_finite() { power_of_two_below_inverse(largest) } else { 1.0 }
-}
-
-/// The factors of a column in [`Normalizers`], from the sum of squares of its entries times `scale`.
-pub(crate) fn factors_of<T: Scalar>(scale: f64, square: f64) -> (f64, f64) {
-    let norm = square.sqrt();
-    if norm < T::Real::MIN_POSITIVE.to_f64() * scale {
-        return (0.0, 0.0);
-    }
-    // An infinite column has no direction: NaN, as its entries divided by its norm would be.
-    (scale, if norm.is_finite() { 1.0 / norm } else { f64::NAN })
-}
-
-/// The power of two in `(1 / (2 x), 1 / x]`, kept normal.
-fn power_of_two_below_inverse(x: f64) -> f64 {
-    let exponent = (x.to_bits() >> 52) as i64 & 0x7ff;
-    f64::from_bits(((2045 - exponent).clamp(1, 2046) as u64) << 52)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn powers_of_two_invert_magnitudes() {
-        for x in [1.0, 1.5, 3.0e10, 1e-300, 1e300, f64::MAX, f64::MIN_POSITIVE] {
-            let p = power_of_two_below_inverse(x);
-            assert!(p.is_normal() && p * x <= 4.0 && p * x > 0.24, "{x}: {p}");
-        }
-    }
-
-    #[test]
-    fn columns_of_any_scale_are_normalised() {
-        for scale in [1.0, 1e-300, 1e300, 1e-160, 1e160] {
-            let u = [3.0 * scale, 0.0, 4.0 * scale, 2.0 * scale];
-            let factors = Reflections::new(4, 1, &u).unwrap().normalizers().unwrap();
-            let v: Vec<f64> = u.iter().map(|x| x * factors.scale[0] * factors.inverse[0]).collect();
-            let norm: f64 = v.iter().map(|x| x * x).sum();
-            assert!((norm - 1.0).abs() < 1e-15, "{scale}: {norm}");
-        }
-    }
-
-    #[test]
-    fn infinite_columns_are_nan() {
-        let u = [1.0, f64::INFINITY];
-        assert!(Reflections::new(2, 1, &u).unwrap().normalizers().unwrap().inverse[0].is_nan());
-    }
-
-    #[test]
-    fn vanishing_columns_are_identities() {
-        let u = [0.0, f64::MIN_POSITIVE / 4.0];
-        let factors = Reflections::new(2, 1, &u).unwrap().normalizers().unwrap();
-        assert_eq!((factors.scale[0], factors.inverse[0]), (0.0, 0.0));
-    }
 
     #[test]
     fn impossible_shapes_are_refused() {

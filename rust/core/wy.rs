@@ -5,18 +5,26 @@
 //! ```
 //!
 //! With unit columns `|S_ij| <= 4`, so `S` is formed once and no application solves a triangular system. `V* V` and `S`
-//! are computed in double precision: nearly collinear reflections cost no accuracy.
+//! are computed in double precision: nearly collinear reflections cost no accuracy. (Columns of any norm would save a pass,
+//! but the entries of `S` for collinear ones are then no longer close to whole numbers: its rounding cost ten times as much
+//! orthogonality in single precision.)
 //!
 //! The sign of `S` is folded into what is stored, `N = -S`: every use then adds, `W = I + V N V*`.
 
-use crate::dense::transpose;
+use std::ops::Range;
+
+use pulp::{Simd, WithSimd};
+
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, Store};
 use crate::kernel::gemm::{Operand, Weights, gemm};
-use crate::memory::{Buffer, padded};
-use crate::reflections::{Normalizers, Reflections};
+use crate::kernel::transpose::transpose;
+use crate::memory::{Buffer, Shared, padded};
+use crate::parallel::{Context, slices};
+use crate::reflections::Reflections;
 use crate::scalar::Scalar;
+use crate::trapezoid::{Trapezoid, multiply_columns};
 
 /// `V`, `N = -T^-1` and what leads back from gradients of `V` to gradients of `U`.
 pub struct CompactWy<T: Scalar> {
@@ -32,11 +40,29 @@ pub struct CompactWy<T: Scalar> {
     pub minus_s: Buffer<T>,
     /// `N*`, column-major, columns `ld_k` apart.
     pub minus_s_adjoint: Buffer<T>,
-    normalizers: Normalizers,
+    /// What the columns of `U` were multiplied by.
+    scale: Vec<f64>,
 }
 
 /// Blocks in which `S` is formed: within a block column by column, across blocks by products.
 const BLOCK: usize = 32;
+
+/// Lays out unit columns, conjugated row by row.
+struct Lay<'a, T: Scalar>(&'a mut Trapezoid<T>, Reflections<'a, T>);
+
+impl<T: Scalar> WithSimd for Lay<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        self.0.set(s, self.1);
+        self.0.normalize();
+        self.0.transpose(s);
+        if T::COMPLEX {
+            self.0.rows.iter_mut().for_each(|x| *x = x.conj());
+        }
+    }
+}
 
 impl<T: Scalar> CompactWy<T> {
     /// Distance between columns of length `n`.
@@ -49,104 +75,36 @@ impl<T: Scalar> CompactWy<T> {
         padded::<T>(self.k)
     }
 
-    /// Forms `V` alone (`N` stays empty): all that single reflections need.
-    pub fn unit_columns(u: Reflections<'_, T>) -> Result<Self> {
-        let (n, k) = (u.n(), u.count());
-        let (ld_n, ld_k) = (padded::<T>(n), padded::<T>(k));
-        let normalizers = u.normalizers()?;
-        let mut v = Buffer::zeroed(k * ld_n)?;
-        let mut v_adjoint = Buffer::zeroed(n * ld_k)?;
-        InstructionSet::current().dispatch(
-            #[inline(always)]
-            || {
-                for (i, row) in v_adjoint.chunks_mut(ld_k.max(1)).enumerate().take(n) {
-                    let filled = k.min(i + 1);
-                    let from = u.row(i)[..filled].iter().zip(&normalizers.scale).zip(&normalizers.inverse);
-                    for (x, ((&from, &scale), &inverse)) in row.iter_mut().zip(from) {
-                        *x = normalized(from, scale, inverse).conj();
-                    }
-                }
-            },
-        );
-        transpose(k, n, &v_adjoint, ld_k, &mut v, ld_n);
-        if T::COMPLEX {
-            v.iter_mut().for_each(|x| *x = x.conj());
-        }
-        Ok(Self { n, k, v, v_adjoint, minus_s: Buffer::zeroed(0)?, minus_s_adjoint: Buffer::zeroed(0)?, normalizers })
-    }
-
     /// Forms `V` and `N`.
-    pub fn new(isa: InstructionSet, u: Reflections<'_, T>) -> Result<Self> {
-        let mut wy = Self::unit_columns(u)?;
-        let (k, ld_k) = (wy.k, wy.ld_k());
-        let ld = padded::<T::Wide>(k);
-        let t = wy.t(isa)?;
-        let minus_s = minus_inverse(isa, k, &t, ld)?;
-        wy.minus_s = Buffer::zeroed(k * ld_k)?;
-        wy.minus_s_adjoint = Buffer::zeroed(k * ld_k)?;
+    pub fn new(context: &mut Context<'_>, u: Reflections<'_, T>) -> Result<Self> {
+        let isa = context.isa;
+        let mut columns = Trapezoid::new(u.n(), u.count())?;
+        isa.dispatch(Lay(&mut columns, u));
+        let Trapezoid { n, k, rows: v_adjoint, ld_k, columns: v, scale, .. } = columns;
+        let t = gram(context, n, k, &v_adjoint)?;
+        let inverse = minus_inverse(isa, k, &t, ld_k)?;
+        let (mut minus_s, mut minus_s_adjoint) = (Buffer::zeroed(k * ld_k)?, Buffer::zeroed(k * ld_k)?);
         for j in 0..k {
-            let column = wy.minus_s[j * ld_k..=j * ld_k + j].iter_mut();
-            column.zip(&minus_s[j * ld..]).for_each(|(to, &x)| *to = T::narrow(x));
+            for i in 0..=j {
+                let x = T::narrow(inverse[j * ld_k + i]);
+                minus_s[j * ld_k + i] = x;
+                minus_s_adjoint[i * ld_k + j] = x.conj();
+            }
         }
-        transpose(k, k, &wy.minus_s, ld_k, &mut wy.minus_s_adjoint, ld_k);
-        if T::COMPLEX {
-            wy.minus_s_adjoint.iter_mut().for_each(|x| *x = x.conj());
-        }
-        Ok(wy)
+        Ok(Self { n, k, v, v_adjoint, minus_s, minus_s_adjoint, scale })
     }
 
-    /// `T = striu(V* V) + diag(V* V) / 2`, column-major, in wide precision; its strict lower triangle is unspecified.
-    ///
-    /// `V` is taken as it was rounded, norms included: then `T + T* = V* V` holds for the very `V` that is applied, and
-    /// `I - V T^-1 V*` is orthogonal far beyond the narrow precision. A zero column gets 1/2: it reflects nothing.
-    pub fn t(&self, isa: InstructionSet) -> Result<Buffer<T::Wide>> {
-        let (n, k) = (self.n, self.k);
-        let ld_k = padded::<T::Wide>(k);
-        let mut v_adjoint = Buffer::<T::Wide>::scratch(n * ld_k)?;
-        // Row i of V, the operand; for real numbers it is the same as column i of V*.
-        let mut v = Buffer::<T::Wide>::scratch(if T::COMPLEX { n * ld_k } else { 0 })?;
-        isa.dispatch(
-            #[inline(always)]
-            || {
-                for i in 0..n {
-                    let narrow = &self.v_adjoint[i * self.ld_k()..][..k];
-                    let (row, behind) = v_adjoint[i * ld_k..][..ld_k].split_at_mut(k);
-                    for (to, x) in row.iter_mut().zip(narrow) {
-                        *to = x.widen();
-                    }
-                    behind.fill(T::Wide::ZERO); // registers read it, and denormal numbers would take them long
-                    if T::COMPLEX {
-                        for (to, x) in v[i * ld_k..][..k].iter_mut().zip(narrow) {
-                            *to = x.widen().conj();
-                        }
-                    }
-                }
-            },
-        );
-        let v = if T::COMPLEX { v.ptr() } else { v_adjoint.ptr() };
-        let mut t = Buffer::<T::Wide>::zeroed(k * ld_k)?;
-        // Row block by row block, columns from the diagonal on; V is zero above its diagonal, so sums begin there.
-        for i0 in (0..k).step_by(BLOCK / 2) {
-            let rows = (BLOCK / 2).min(k - i0);
-            let weights = Weights::strided(v_adjoint.ptr().wrapping_add(i0 * ld_k + i0), ld_k, n - i0);
-            let operand = Operand::rows(v.wrapping_add(i0 * ld_k + i0), ld_k);
-            let out = Columns::new(t.ptr_mut().wrapping_add(i0 * ld_k + i0), ld_k);
-            // SAFETY: all three start at (i0, i0) of padded buffers and stay inside them.
-            unsafe { gemm(isa, rows, k - i0, weights, operand, &Store::new(out)) };
-        }
-        for j in 0..k {
-            let square = t[j * ld_k + j].re();
-            t[j * ld_k + j] = T::Wide::from_real(if square == 0.0 { 0.5 } else { 0.5 * square });
-        }
-        Ok(t)
+    /// `T`, column-major, columns `ld_k` apart, in wide precision; its strict lower triangle is unspecified.
+    pub fn t(&self, context: &mut Context<'_>) -> Result<Buffer<T::Wide>> {
+        gram(context, self.n, self.k, &self.v_adjoint)
     }
 
     /// Writes `dL/dU` (row-major, `n x m`, zero above the diagonal) from `dL/dV` (column-major); a last column for `u_1`
     /// is left as it is but for its zeros.
-    pub fn write_gradient(&self, grad_v: &[T], u: Reflections<'_, T>, grad_u: &mut [T]) {
+    pub fn write_gradient(&self, isa: InstructionSet, grad_v: &[T], u: Reflections<'_, T>, grad_u: &mut [T]) {
         let (m, ld_n) = (u.m(), self.ld_n());
         u.clear_above_diagonal(grad_u);
-        transpose(self.n, self.k, grad_v, ld_n, grad_u, m);
+        transpose(isa, (self.n, self.k), grad_v, ld_n, grad_u, m);
         self.finish_gradient(0, grad_u, m);
     }
 
@@ -155,23 +113,87 @@ impl<T: Scalar> CompactWy<T> {
         InstructionSet::current().dispatch(
             #[inline(always)]
             || {
-                for (i, row) in grad.chunks_mut(ld).enumerate() {
-                    let filled = self.k.min(begin + i + 1);
-                    let factors = self.normalizers.scale.iter().zip(&self.normalizers.inverse);
-                    for (x, (&scale, &inverse)) in row[..filled].iter_mut().zip(factors) {
-                        *x = normalized(*x, scale, inverse);
-                    }
-                    row[filled..self.k].fill(T::ZERO);
+                for row in grad.chunks_mut(ld) {
+                    multiply_columns(row, &self.scale[..self.k]);
                 }
             },
         );
+        for (row, above) in grad.chunks_mut(ld).zip(begin + 1..self.k) {
+            row[above..self.k].fill(T::ZERO);
+        }
     }
 }
 
-/// An entry times its column's factors, in double precision.
-#[inline(always)]
-fn normalized<T: Scalar>(x: T, scale: f64, inverse: f64) -> T {
-    T::narrow(x.widen().scale(scale).scale(inverse))
+/// `T = striu(V* V) + diag(V* V) / 2` in wide precision, from `conj(V)` row by row, both with rows or columns
+/// `padded::<T>(k)` apart; its strict lower triangle is unspecified.
+///
+/// `V` is taken as it was rounded, norms included: then `T + T* = V* V` holds for the very `V` that is applied, and `I - V T^-1 V*` is
+/// orthogonal far beyond the narrow precision. A zero column gets 1/2: it reflects nothing.
+fn gram<T: Scalar>(context: &mut Context<'_>, n: usize, k: usize, v_adjoint: &[T]) -> Result<Buffer<T::Wide>> {
+    let (isa, len) = (context.isa, k * padded::<T>(k));
+    // Some of the rows each, and the sum of all.
+    let bounds = slices(n, 256, 8);
+    let parts = bounds.len() - 1;
+    let mut t = Buffer::<T::Wide>::zeroed(parts * len)?;
+    let shared = Shared(t.ptr_mut());
+    context.run(parts, 4 * n * k * k, &|i, cancel| {
+        cancel.check()?;
+        // SAFETY: tasks own disjoint parts.
+        let t = unsafe { std::slice::from_raw_parts_mut(shared.get().add(i * len), len) };
+        add_gram(isa, k, bounds[i]..bounds[i + 1], v_adjoint, t)
+    })?;
+    let (sum, others) = t.split_at_mut(len);
+    for other in others.chunks(len.max(1)) {
+        sum.iter_mut().zip(other).for_each(|(sum, x)| *sum += *x);
+    }
+    for j in 0..k {
+        let at = j * padded::<T>(k) + j;
+        let square = t[at].re();
+        t[at] = T::Wide::from_real(if square == 0.0 { 0.5 } else { 0.5 * square });
+    }
+    Ok(t)
+}
+
+/// Adds what some rows contribute to the upper triangle of `V* V`.
+fn add_gram<T: Scalar>(
+    isa: InstructionSet,
+    k: usize,
+    rows: Range<usize>,
+    v_adjoint: &[T],
+    t: &mut [T::Wide],
+) -> Result<()> {
+    /// Rows that are widened at a time, for the first-level cache.
+    const ROWS: usize = 128;
+    /// Rows of `T`, whose sums begin where `V` does.
+    const STRIP: usize = 16;
+    let ld = padded::<T>(k);
+    let mut wide = Buffer::<T::Wide>::scratch(ROWS.min(rows.len()) * ld)?;
+    // Row i of V, the operand; for real numbers it is the same as column i of V*.
+    let mut conjugate = Buffer::<T::Wide>::scratch(if T::COMPLEX { wide.len() } else { 0 })?;
+    for begin in rows.clone().step_by(ROWS) {
+        let count = ROWS.min(rows.end - begin);
+        isa.dispatch(
+            #[inline(always)]
+            || {
+                for (to, x) in wide.iter_mut().zip(&v_adjoint[begin * ld..(begin + count) * ld]) {
+                    *to = x.widen();
+                }
+                for (to, x) in conjugate.iter_mut().zip(wide.iter()) {
+                    *to = x.conj();
+                }
+            },
+        );
+        let v = if T::COMPLEX { conjugate.ptr() } else { wide.ptr() };
+        for i0 in (0..k.min(begin + count)).step_by(STRIP) {
+            let above = i0.saturating_sub(begin);
+            let weights = Weights::strided(wide.ptr().wrapping_add(above * ld + i0), ld, count - above);
+            let operand = Operand::rows(v.wrapping_add(above * ld + i0), ld);
+            let out = Columns::new(t.as_mut_ptr().wrapping_add(i0 * ld + i0), ld);
+            // SAFETY: all three are inside padded buffers from column i0 on.
+            unsafe { gemm(isa, STRIP.min(k - i0), k - i0, weights, operand, &Store::plus(out, out)) };
+        }
+    }
+    Ok(())
 }
 
 /// `-T^-1` for an upper-triangular `T`, column-major.
@@ -188,24 +210,7 @@ fn minus_inverse<W: Scalar<Real = f64, Wide = W>>(
     let mut product = Buffer::<W>::zeroed(BLOCK * ld)?;
     for j0 in (0..k).step_by(BLOCK) {
         let width = BLOCK.min(k - j0);
-        isa.dispatch(
-            #[inline(always)]
-            || {
-                for j in j0..j0 + width {
-                    // N T = -I: N e_j = -(e_j + sum_{i<j} N e_i t_ij) / t_jj
-                    let inverse = 1.0 / t[j * ld + j].re();
-                    let (left, right) = n.split_at_mut(j * ld);
-                    for i in j0..j {
-                        let factor = t[j * ld + i].scale(inverse);
-                        let column = left[i * ld + j0..=i * ld + i].iter();
-                        for (x, &y) in right[j0..=i].iter_mut().zip(column) {
-                            *x -= factor * y;
-                        }
-                    }
-                    right[j] = W::from_real(-inverse);
-                }
-            },
-        );
+        isa.dispatch(DiagonalBlock { width, t: &t[j0 * ld + j0..], n: &mut n[j0 * ld + j0..], ld });
         if j0 == 0 {
             continue;
         }
@@ -225,4 +230,41 @@ fn minus_inverse<W: Scalar<Real = f64, Wide = W>>(
         }
     }
     Ok(n)
+}
+
+/// [`minus_inverse`] of a block. Columns of `N` are sums over those before them: each is added to all behind it once it is
+/// known, on whole columns.
+struct DiagonalBlock<'a, W> {
+    width: usize,
+    t: &'a [W],
+    n: &'a mut [W],
+    ld: usize,
+}
+
+impl<W: Scalar<Real = f64>> WithSimd for DiagonalBlock<'_, W> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { width, t, n, ld } = self;
+        let mut columns = [[W::ZERO; BLOCK]; BLOCK];
+        for i in 0..width {
+            // N T = -I: N e_i = -(e_i + sum_{l<i} N e_l t_li) / t_ii
+            columns[i][i] = W::ONE;
+            let factor = -1.0 / t[i * ld + i].re();
+            for x in &mut columns[i] {
+                *x = x.scale(factor);
+            }
+            let known = columns[i];
+            for (j, column) in columns.iter_mut().enumerate().take(width).skip(i + 1) {
+                let factor = t[j * ld + i];
+                for (to, known) in column.chunks_exact_mut(8).zip(known.chunks_exact(8)).take(i / 8 + 1) {
+                    for r in 0..8 {
+                        to[r] += factor * known[r];
+                    }
+                }
+            }
+            n[i * ld..=i * ld + i].copy_from_slice(&known[..=i]);
+        }
+    }
 }

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use householder::apply::{self, Diagonal, Gradients, Prepared};
 use householder::blocks::Blocks;
-use householder::dense::transpose;
 use householder::error::Error;
+use householder::kernel::transpose::transpose;
 use householder::memory::{Buffer, filled, padded};
 use householder::plan::{self, Method};
 use householder::reflections::Reflections;
@@ -378,9 +378,9 @@ pub fn matrix_backward(
             context.for_each(count, flops, &|i, context| {
                 let u = Reflections::new(n, m, part(u, i, n * m))?;
                 let (grad_w, grad_u) = matrices(i);
-                let blocks = Blocks::new(context, u, plan::block_width(u.count(), n))?;
+                let blocks = Blocks::new(context, u, plan::block_width_of_matrix(u.count(), n))?;
                 let mut outer = Buffer::zeroed(n * padded::<T>(n))?;
-                transpose(n, n, grad_w, n, &mut outer, padded::<T>(n));
+                transpose(context.isa, (n, n), grad_w, n, &mut outer, padded::<T>(n));
                 gradient::from_outer(context, &blocks, u, &Diagonal::of(u), outer, Some(grad_u), None)
             })
         })
@@ -404,14 +404,13 @@ pub fn wy(
         let k = u.count();
         let (v, t, s) = (v.slice_mut("v", n * k)?, t.slice_mut("t", k * k)?, s.slice_mut("s", k * k)?);
         run(py, |context| {
-            let wy = CompactWy::new(context.isa, u)?;
-            transpose(n, k, &wy.v, wy.ld_n(), v, k);
-            let wide = wy.t(context.isa)?;
-            let ld = padded::<T::Wide>(k);
+            let wy = CompactWy::new(context, u)?;
+            transpose(context.isa, (n, k), &wy.v, wy.ld_n(), v, k);
+            let (wide, ld) = (wy.t(context)?, wy.ld_k());
             for (i, j) in (0..k).flat_map(|i| (0..k).map(move |j| (i, j))) {
                 let above = i <= j;
                 t[i * k + j] = if above { T::narrow(wide[j * ld + i]) } else { T::ZERO };
-                s[i * k + j] = if above { -wy.minus_s[j * wy.ld_k() + i] } else { T::ZERO };
+                s[i * k + j] = if above { -wy.minus_s[j * ld + i] } else { T::ZERO };
             }
             Ok(())
         })

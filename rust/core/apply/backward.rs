@@ -189,7 +189,7 @@ fn dense<T: Scalar>(
     gradients: Gradients<'_, T>,
     adjoint: bool,
 ) -> Result<()> {
-    let blocks = Blocks::new(context, u, plan::block_width(u.count(), u.n()))?;
+    let blocks = Blocks::new(context, u, plan::block_width_of_matrix(u.count(), u.n()))?;
     let Gradients { u: grad_u, h: grad_h, phases: grad_phases } = gradients;
     if let Some(grad_h) = grad_h {
         Dense::new(context, &blocks, diagonal)?.multiply(context, g, grad_h, !adjoint)?;

@@ -2,8 +2,9 @@
 
 use super::{CHUNK, Diagonal, TASK, TASKS};
 use crate::blocks::{Blocks, Coefficients, Rows, Scratch};
-use crate::dense::{Dense, transpose};
+use crate::dense::Dense;
 use crate::error::Result;
+use crate::kernel::transpose::transpose;
 use crate::memory::{Buffer, Shared, padded};
 use crate::parallel::{Context, slices};
 use crate::plan::{self, Method};
@@ -35,7 +36,7 @@ pub fn forward<T: Scalar>(
             in_blocks(context, &prepared.blocks, diagonal, h, out, None, adjoint)
         }
         Method::Dense => {
-            let blocks = Blocks::new(context, u, plan::block_width(k, n))?;
+            let blocks = Blocks::new(context, u, plan::block_width_of_matrix(k, n))?;
             Dense::new(context, &blocks, diagonal)?.multiply(context, h, out, adjoint)
         }
     }
@@ -141,7 +142,7 @@ pub fn matrix<T: Scalar>(
         sequential::Formation::new(n, u.count())?.run(context.isa, u, diagonal, out);
         return Ok(());
     }
-    let blocks = Blocks::new(context, u, plan::block_width(u.count(), n))?;
-    transpose(n, n, &Dense::new(context, &blocks, diagonal)?.w, padded::<T>(n), out, n);
+    let blocks = Blocks::new(context, u, plan::block_width_of_matrix(u.count(), n))?;
+    transpose(context.isa, (n, n), &Dense::new(context, &blocks, diagonal)?.w, padded::<T>(n), out, n);
     Ok(())
 }

@@ -23,7 +23,7 @@ pub use forward::{Prepared, forward, forward_and_keep, matrix};
 pub(crate) use phases::Pass;
 
 /// Fewest vectors of a task, and most that it handles at a time: their intermediate results stay in the cache.
-const TASK: usize = 8;
+const TASK: usize = 16;
 const CHUNK: usize = 64;
 /// Most tasks of a pass over the vectors.
 const TASKS: usize = 64;

@@ -20,9 +20,9 @@ use range::few_reflections;
 
 use crate::apply::{self, Diagonal};
 use crate::blocks::{Block, Rows};
-use crate::dense::transpose;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
+use crate::kernel::transpose::transpose;
 use crate::kernel::vector::{axpy, dot};
 use crate::memory::{Buffer, Shared, filled, padded};
 use crate::parallel::{Context, slices};
@@ -126,7 +126,7 @@ fn reduce<T: Scalar>(
     aim: Aim,
     phases: Option<&mut [T::Real]>,
 ) -> Result<f64> {
-    let mut rest = Rest::new(n, q, aim)?;
+    let mut rest = Rest::new(context.isa, n, q, aim)?;
     u.fill(T::ZERO);
     let reflections = if m == n { n - 1 } else { m };
     // As many reflections as any matrix needs can afford to reflect mere rounding errors.
@@ -142,7 +142,7 @@ fn reduce<T: Scalar>(
         }
         found += k;
         if k > 0 && begin + width < n {
-            let wy = CompactWy::new(context.isa, Reflections::new(n - begin, width, &vectors)?)?;
+            let wy = CompactWy::new(context, Reflections::new(n - begin, width, &vectors)?)?;
             rest.update(context, &Block { begin, wy }, begin + width)?;
         }
         if found == reflections {
@@ -175,10 +175,10 @@ struct Rest<T: Scalar> {
 }
 
 impl<T: Scalar> Rest<T> {
-    fn new(n: usize, q: &[T], aim: Aim) -> Result<Self> {
+    fn new(isa: InstructionSet, n: usize, q: &[T], aim: Aim) -> Result<Self> {
         let ld = padded::<T>(n);
         let mut columns = Buffer::zeroed(n * ld)?;
-        transpose(n, n, q, n, &mut columns, ld);
+        transpose(isa, (n, n), q, n, &mut columns, ld);
         Ok(Self { n, ld, columns, aim })
     }
 

@@ -18,4 +18,5 @@ pub mod fetch;
 pub mod gemm;
 pub mod pack;
 pub mod tile;
+pub mod transpose;
 pub mod vector;

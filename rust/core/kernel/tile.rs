@@ -57,7 +57,7 @@ pub const fn max_columns<S: Simd>(mrv: usize, parts: usize) -> usize {
 #[inline(always)]
 pub fn unroll<const N: usize>(mut f: impl FnMut(usize)) {
     macro_rules! calls { ($($i:literal)*) => { $( if const { $i < N } { f($i); } )* } }
-    calls!(0 1 2 3 4 5 6 7);
+    calls!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
 }
 
 /// `p`, of which the compiler forgets where it came from: it is moved from step to step of the sum, not found again.

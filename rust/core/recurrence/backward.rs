@@ -122,7 +122,7 @@ pub fn backward<T: Scalar>(
     let mut parts = parts.into_iter();
     let mut total = parts.next().expect("a batch has at least one slice");
     parts.for_each(|part| total.merge(&part));
-    total.write_inputs(n, gradients.input_weight, gradients.bias);
+    total.write_inputs(context.isa, n, gradients.input_weight, gradients.bias);
     if let Some(activation_bias) = gradients.activation_bias {
         activation_bias.copy_from_slice(&total.activation_bias);
     }

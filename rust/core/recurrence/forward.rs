@@ -74,7 +74,7 @@ impl<T: Scalar> Run<'_, T> {
         let [inputs, ones] = self.sequence.input_widths();
         // [x 1] of each sequence.
         let ld = inputs + ones;
-        let mut raw = Buffer::<T>::zeroed((slice.1 - slice.0) * ld)?;
+        let mut raw = Buffer::<T>::scratch((slice.1 - slice.0) * ld)?;
         raw.fill(T::ONE);
         let raw = Columns::new(raw.ptr_mut(), ld);
         let scratch_ld = padded::<T>(rank);

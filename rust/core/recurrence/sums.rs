@@ -3,10 +3,12 @@
 use super::Sequence;
 use super::transition::Factors;
 use crate::apply::Diagonal;
-use crate::dense::{adjoint, transpose};
+use crate::dense::adjoint;
 use crate::error::Result;
 use crate::gradient;
 use crate::kernel::activation::Activation;
+use crate::kernel::dispatch::InstructionSet;
+use crate::kernel::transpose::transpose;
 use crate::memory::{Buffer, filled, padded};
 use crate::parallel::Context;
 use crate::scalar::Scalar;
@@ -49,11 +51,11 @@ impl<T: Scalar> Sums<T> {
     }
 
     /// Writes `dL/dV` and `dL/db`.
-    pub fn write_inputs(&self, n: usize, grad_v: Option<&mut [T]>, grad_b: Option<&mut [T]>) {
+    pub fn write_inputs(&self, isa: InstructionSet, n: usize, grad_v: Option<&mut [T]>, grad_b: Option<&mut [T]>) {
         let ld = padded::<T>(n);
         let [u, d, _] = self.widths;
         if let Some(grad_v) = grad_v {
-            transpose(n, d, &self.c1[u * ld..], ld, grad_v, d);
+            transpose(isa, (n, d), &self.c1[u * ld..], ld, grad_v, d);
         }
         if let Some(grad_b) = grad_b {
             grad_b.copy_from_slice(&self.c1[(u + d) * ld..][..n]);
@@ -77,7 +79,7 @@ impl<T: Scalar> Sums<T> {
                     return Ok(());
                 }
                 if sequence.adjoint {
-                    outer = adjoint(n, &outer)?;
+                    outer = adjoint(context.isa, n, &outer)?;
                 }
                 return gradient::from_outer(context, blocks, u, &sequence.diagonal, outer, grad_u, grad_phases);
             }
@@ -97,7 +99,7 @@ impl<T: Scalar> Sums<T> {
             grad_u1 = Some(sum);
         }
         gradient::from_sums(context, wy, &c1, &mut c2)?;
-        wy.write_gradient(&c2, u, grad_u);
+        wy.write_gradient(context.isa, &c2, u, grad_u);
         if let Some(grad_u1) = grad_u1 {
             grad_u[n * u.m() - 1] = grad_u1;
         }

@@ -10,7 +10,7 @@ use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::pack::{Packed, Part, pack};
 use crate::memory::{Buffer, padded};
 use crate::parallel::Context;
-use crate::plan::{Method, block_width};
+use crate::plan::{Method, block_width_of_matrix};
 use crate::scalar::Scalar;
 use crate::wy::CompactWy;
 
@@ -69,9 +69,9 @@ impl<T: Scalar> Factors<T> {
     pub fn new(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> Result<Self> {
         let u = sequence.u;
         Ok(if sequence.method()? == Method::Dense {
-            Self::Dense(Blocks::new(context, u, block_width(u.count(), u.n()))?)
+            Self::Dense(Blocks::new(context, u, block_width_of_matrix(u.count(), u.n()))?)
         } else {
-            Self::LowRank(CompactWy::new(context.isa, u)?)
+            Self::LowRank(CompactWy::new(context, u)?)
         })
     }
 }

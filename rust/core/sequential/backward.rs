@@ -132,7 +132,7 @@ impl<T: Scalar> WithSimd for Run<'_, T> {
             }
         }
         if let Some(grad_u) = grad_u {
-            chain.write_gradient(s, grad_v, u, grad_u);
+            chain.v.write_gradient(s, grad_v, u, grad_u);
         }
     }
 }

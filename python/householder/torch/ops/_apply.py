@@ -23,12 +23,15 @@ def apply(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
     """Apply, differentiably, by the route that the active transforms allow."""
     if needs_expression():
         return expressions.apply(u, h, transpose)
-    function: Any = forward_op
+    result: Tensor
     if needs_general_function():
-        function = Apply.apply
+        result = Apply.apply(u, h, transpose, method)  # type: ignore[no-untyped-call]
     elif torch.is_grad_enabled():
-        function = EagerApply.apply
-    result: Tensor = function(u, h, transpose, method)
+        result = EagerApply.apply(u, h, (transpose, method))  # type: ignore[no-untyped-call]
+    elif straight_to_cpu(u, h):
+        result = _forward_cpu(u, h, transpose, method)
+    else:
+        result = forward_op(u, h, transpose, method)
     return result
 
 
@@ -57,28 +60,25 @@ class Apply(Function):
 
 
 class EagerApply(Function):
-    """``apply`` in plain eager calls."""
+    """``apply`` in plain eager calls; ``how`` is transpose and method, since every argument costs time."""
 
     @staticmethod
-    def forward(ctx: Any, u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
+    def forward(ctx: Any, u: Tensor, h: Tensor, how: tuple[bool, str]) -> Tensor:
         ctx.save_for_backward(u, h)
-        ctx.transpose = transpose
-        ctx.method = method
-        ctx.kept = None
-        if not straight_to_cpu(u, h):
-            result: Tensor = forward_op(u, h, transpose, method)
-            return result
-        result, ctx.kept = forward_and_keep(u, h, transpose, method, True)
-        return result
+        ctx.how = how
+        c, ctx.kept = forward_and_keep(u, h, *how, True) if straight_to_cpu(u, h) else (forward_op(u, h, *how), None)
+        return c
 
     @staticmethod
     def backward(ctx: Any, grad_c: Tensor) -> tuple[Any, ...]:
-        if ctx.kept is None or torch.is_grad_enabled() or not all(ctx.needs_input_grad[:2]):
-            return Apply.backward(ctx, grad_c)
         u, h = ctx.saved_tensors
-        if not straight_to_cpu(u, h, grad_c):
-            return Apply.backward(ctx, grad_c)
-        return *_backward_cpu(u, h, grad_c, True, ctx.transpose, ctx.method, ctx.kept), None, None
+        want_u, want_h, _ = ctx.needs_input_grad
+        if want_u and not torch.is_grad_enabled() and straight_to_cpu(u, h, grad_c):
+            return *_backward_cpu(u, h, grad_c, want_h, *ctx.how, ctx.kept), None
+        transpose, method = ctx.how
+        if not want_u:
+            return None, apply(u, grad_c, not transpose, method), None
+        return *gradients(u, h, grad_c, want_h, transpose, method), None
 
 
 def gradients(

@@ -87,8 +87,8 @@ impl<T: Scalar> WithSimd for FormBack<'_, T> {
                 done += width;
             }
         }
-        std::mem::swap(&mut chain.rows, grad_v);
-        chain.write_gradient_of_rows(s, u, grad_u);
+        std::mem::swap(&mut chain.v.rows, grad_v);
+        chain.v.write_gradient_of_rows(s, u, grad_u);
         if u.u1().is_some() {
             grad_u[n * n - 1] = grad_u1;
         }

@@ -1,0 +1,212 @@
+//! Transposition by squares in registers.
+//!
+//! A square of `L x L` numbers, `L` lanes of a register, is turned by rotations and selections, which every instruction set
+//! has. With `r_j` for column `j` and all indices modulo `L`:
+//!
+//! ```text
+//! a_j[l] = r_j[l - j],    b_i[l] = a_{l-i}[l],    row i: b_i[i + j] = r_j[i]
+//! ```
+//!
+//! The middle step takes `log2 L` rounds: lanes whose number has bit `p` take what stands `2^p` registers before.
+
+use pulp::{Simd, WithSimd};
+
+use super::dispatch::InstructionSet;
+use super::element::Element;
+use super::epilogue::Lanes;
+use super::gemm::Shape;
+use super::tile::unroll;
+use crate::scalar::Scalar;
+
+/// Most lanes of a register.
+const MOST: usize = 16;
+
+/// `to[i * ld_to + j] = from[j * ld_from + i]` for `i < rows`, `j < cols`.
+pub fn transpose<T: Scalar>(isa: InstructionSet, shape: Shape, from: &[T], ld_from: usize, to: &mut [T], ld_to: usize) {
+    isa.dispatch(Transpose { shape, from, ld_from, to, ld_to });
+}
+
+struct Transpose<'a, T> {
+    shape: Shape,
+    from: &'a [T],
+    ld_from: usize,
+    to: &'a mut [T],
+    ld_to: usize,
+}
+
+impl<T: Scalar> WithSimd for Transpose<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        transpose_with(s, self.shape, self.from, self.ld_from, self.to, self.ld_to);
+    }
+}
+
+/// [`transpose`] in a function compiled for an instruction set.
+#[inline(always)]
+pub fn transpose_with<S: Simd, T: Scalar>(
+    s: S,
+    (rows, cols): Shape,
+    from: &[T],
+    ld_from: usize,
+    to: &mut [T],
+    ld_to: usize,
+) {
+    if rows == 0 || cols == 0 {
+        return;
+    }
+    assert!(from.len() >= (cols - 1) * ld_from + rows && to.len() >= (rows - 1) * ld_to + cols);
+    let (from, to) = (from.as_ptr(), to.as_mut_ptr());
+    // SAFETY: both lengths are checked above; complex numbers are moved like real ones of the same size.
+    unsafe {
+        match size_of::<T>() {
+            4 if !S::IS_SCALAR => by_squares::<S, f32>(s, (rows, cols), from.cast(), ld_from, to.cast(), ld_to),
+            8 if !S::IS_SCALAR => by_squares::<S, f64>(s, (rows, cols), from.cast(), ld_from, to.cast(), ld_to),
+            _ => {
+                for i0 in (0..rows).step_by(MOST) {
+                    for j in 0..cols {
+                        for i in i0..rows.min(i0 + MOST) {
+                            *to.add(i * ld_to + j) = *from.add(j * ld_from + i);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn by_squares<S: Simd, T: Turn>(
+    s: S,
+    (rows, cols): Shape,
+    from: *const T,
+    ld_from: usize,
+    to: *mut T,
+    ld_to: usize,
+) {
+    let lanes = T::lanes::<S>();
+    for i in (0..rows).step_by(lanes) {
+        for j in (0..cols).step_by(lanes) {
+            let shape = (rows - i, cols - j);
+            square(s, shape, from.add(j * ld_from + i), ld_from, to.add(i * ld_to + j), ld_to);
+        }
+    }
+}
+
+/// One square; `shape` is what is left of the matrix.
+#[inline(always)]
+unsafe fn square<S: Simd, T: Turn>(
+    s: S,
+    (rows, cols): Shape,
+    from: *const T,
+    ld_from: usize,
+    to: *mut T,
+    ld_to: usize,
+) {
+    let lanes = T::lanes::<S>();
+    let (column, row) = (Lanes::<S, T, 1>::first(s, rows), Lanes::<S, T, 1>::first(s, cols));
+    // Register (-j) mod L: the rounds below bring a_{l-i}[l] from register i - l to register i.
+    let mut r = [T::splat(s, T::default()); MOST];
+    unroll::<MOST>(
+        #[inline(always)]
+        |j| {
+            if j < lanes && j < cols {
+                r[(lanes - j) % lanes] = T::rotate(s, column.load(from.add(j * ld_from))[0], j);
+            }
+        },
+    );
+    unroll::<4>(
+        #[inline(always)]
+        |bit| {
+            if 1 << bit < lanes {
+                let before = r;
+                unroll::<MOST>(
+                    #[inline(always)]
+                    |i| {
+                        if i < lanes {
+                            r[i] = T::with_bit(s, bit, before[(i + lanes - (1 << bit)) % lanes], before[i]);
+                        }
+                    },
+                );
+            }
+        },
+    );
+    unroll::<MOST>(
+        #[inline(always)]
+        |i| {
+            if i < lanes && i < rows {
+                row.store(to.add(i * ld_to), [T::rotate(s, r[i], lanes - i)]);
+            }
+        },
+    );
+}
+
+/// Numbers that can be moved between lanes.
+trait Turn: Element {
+    /// Lane `l` of the result is lane `l - by`, modulo their number.
+    fn rotate<S: Simd>(s: S, v: Self::V<S>, by: usize) -> Self::V<S>;
+    /// `a` in the lanes whose number has that bit, `b` in the others.
+    fn with_bit<S: Simd>(s: S, bit: usize, a: Self::V<S>, b: Self::V<S>) -> Self::V<S>;
+}
+
+macro_rules! turn {
+    ($t:ident, $rotate:ident, $select:ident, $greater:ident, $splat:ident) => {
+        impl Turn for $t {
+            #[inline(always)]
+            fn rotate<S: Simd>(s: S, v: Self::V<S>, by: usize) -> Self::V<S> {
+                s.$rotate(v, by)
+            }
+            #[inline(always)]
+            fn with_bit<S: Simd>(s: S, bit: usize, a: Self::V<S>, b: Self::V<S>) -> Self::V<S> {
+                const BITS: [[$t; MOST]; 4] = {
+                    let mut bits = [[0.0; MOST]; 4];
+                    let mut i = 0;
+                    while i < 4 * MOST {
+                        bits[i / MOST][i % MOST] = (((i % MOST) >> (i / MOST)) & 1) as $t;
+                        i += 1;
+                    }
+                    bits
+                };
+                // SAFETY: a register holds at most so many numbers.
+                let bits = unsafe { <$t>::load(s, BITS[bit].as_ptr()) };
+                s.$select(s.$greater(bits, s.$splat(0.0)), a, b)
+            }
+        }
+    };
+}
+turn!(f32, rotate_right_f32s, select_f32s, greater_than_f32s, splat_f32s);
+turn!(f64, rotate_right_f64s, select_f64s, greater_than_f64s, splat_f64s);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scalar::{c32, c64};
+
+    fn rows_become_columns<T: Scalar>(number: impl Fn(usize) -> T) {
+        for isa in InstructionSet::available() {
+            for rows in [1, 2, 3, 7, 8, 9, 15, 16, 17, 33] {
+                for cols in [1, 2, 4, 5, 8, 15, 16, 18, 31] {
+                    let (ld_from, ld_to) = (rows + 1, cols + 2);
+                    let from: Vec<T> = (0..cols * ld_from).map(&number).collect();
+                    let mut to = vec![number(1 << 12); rows * ld_to];
+                    transpose(isa, (rows, cols), &from, ld_from, &mut to, ld_to);
+                    for (i, row) in to.chunks(ld_to).enumerate() {
+                        for (j, x) in row.iter().enumerate() {
+                            let expected = if j < cols { from[j * ld_from + i] } else { number(1 << 12) };
+                            assert_eq!(*x, expected, "{} {rows} x {cols}: ({i}, {j})", isa.name());
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_become_columns_of_every_type() {
+        rows_become_columns(|i| i as f32);
+        rows_become_columns(|i| i as f64);
+        rows_become_columns(|i| c32::new(i as f32, -(i as f32)));
+        rows_become_columns(|i| c64::new(i as f64, -(i as f64)));
+    }
+}
