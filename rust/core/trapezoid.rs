@@ -9,6 +9,7 @@ use pulp::Simd;
 
 use crate::error::Result;
 use crate::kernel::epilogue::Lanes;
+use crate::kernel::tile::opaque;
 use crate::kernel::transpose::transpose_with;
 use crate::memory::{Buffer, filled, padded};
 use crate::reflections::Reflections;
@@ -148,17 +149,25 @@ impl<T: Scalar> Trapezoid<T> {
 pub fn multiply_columns<T: Scalar>(row: &mut [T], factors: &[f64]) {
     let len = row.len().min(factors.len());
     let (row, factors) = (&mut row[..len], &factors[..len]);
-    // Pieces of a known length make whole registers.
     let (pieces, rest) = row.as_chunks_mut::<PIECE>();
     let (factors, rest_factors) = factors.as_chunks::<PIECE>();
     for (piece, factors) in pieces.iter_mut().zip(factors) {
-        for j in 0..PIECE {
-            piece[j] = T::narrow(piece[j].widen().scale(factors[j]));
-        }
+        // Of an address that the compiler knows it would gather a number of each of many pieces.
+        let piece = opaque(std::ptr::from_mut(piece)).cast_mut();
+        // SAFETY: the same piece.
+        unsafe { *piece = multiplied(*piece, factors) };
     }
     for (x, &factor) in rest.iter_mut().zip(rest_factors) {
         *x = T::narrow(x.widen().scale(factor));
     }
+}
+
+#[inline(always)]
+fn multiplied<T: Scalar>(mut piece: [T; PIECE], factors: &[f64; PIECE]) -> [T; PIECE] {
+    for j in 0..PIECE {
+        piece[j] = T::narrow(piece[j].widen().scale(factors[j]));
+    }
+    piece
 }
 
 /// Multiplies the columns of a piece that need it by powers of two that bring them near norm one, or by zero if their norm
@@ -185,9 +194,7 @@ fn scale_columns<T: Scalar>(rows: &mut [T], ld: usize, square: &[f64; PIECE]) ->
         }
     }
     for row in rows.chunks_mut(ld).filter_map(|row| row.first_chunk_mut::<PIECE>()) {
-        for j in 0..PIECE {
-            row[j] = T::narrow(row[j].widen().scale(scale[j]));
-        }
+        *row = multiplied(*row, &scale);
     }
     (scale, squares(rows, ld, &[1.0; PIECE]))
 }

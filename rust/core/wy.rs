@@ -64,6 +64,23 @@ impl<T: Scalar> WithSimd for Lay<'_, T> {
     }
 }
 
+struct MultiplyColumns<'a, T> {
+    rows: &'a mut [T],
+    ld: usize,
+    factors: &'a [f64],
+}
+
+impl<T: Scalar> WithSimd for MultiplyColumns<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for row in self.rows.chunks_mut(self.ld) {
+            multiply_columns(row, self.factors);
+        }
+    }
+}
+
 impl<T: Scalar> CompactWy<T> {
     /// Distance between columns of length `n`.
     pub fn ld_n(&self) -> usize {
@@ -105,19 +122,12 @@ impl<T: Scalar> CompactWy<T> {
         let (m, ld_n) = (u.m(), self.ld_n());
         u.clear_above_diagonal(grad_u);
         transpose(isa, (self.n, self.k), grad_v, ld_n, grad_u, m);
-        self.finish_gradient(0, grad_u, m);
+        self.finish_gradient(isa, 0, grad_u, m);
     }
 
     /// Turns rows `begin..` of `dL/dV`, `ld` apart, into those of `dL/dU` in place.
-    pub fn finish_gradient(&self, begin: usize, grad: &mut [T], ld: usize) {
-        InstructionSet::current().dispatch(
-            #[inline(always)]
-            || {
-                for row in grad.chunks_mut(ld) {
-                    multiply_columns(row, &self.scale[..self.k]);
-                }
-            },
-        );
+    pub fn finish_gradient(&self, isa: InstructionSet, begin: usize, grad: &mut [T], ld: usize) {
+        isa.dispatch(MultiplyColumns { rows: grad, ld, factors: &self.scale[..self.k] });
         for (row, above) in grad.chunks_mut(ld).zip(begin + 1..self.k) {
             row[above..self.k].fill(T::ZERO);
         }

@@ -262,7 +262,7 @@ impl<T: Scalar> Pass<'_, T> {
         }
         if self.part.1 {
             let grad = std::slice::from_raw_parts_mut(grad(begin), (end - begin - 1) * m + k);
-            wy.finish_gradient(begin, grad, m);
+            wy.finish_gradient(isa, begin, grad, m);
         }
         Ok(())
     }

@@ -60,10 +60,10 @@ pub fn unroll<const N: usize>(mut f: impl FnMut(usize)) {
     calls!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
 }
 
-/// `p`, of which the compiler forgets where it came from: it is moved from step to step of the sum, not found again.
+/// `p`, of which the compiler forgets where it came from: a pointer into a sum is moved from step to step, not found again.
 #[inline(always)]
 #[allow(clippy::pointers_in_nomem_asm_block)] // there is no instruction that could follow the pointer
-fn opaque<T>(mut p: *const T) -> *const T {
+pub fn opaque<T>(mut p: *const T) -> *const T {
     // SAFETY: no instruction at all.
     unsafe { std::arch::asm!("/* {0} */", inout(reg) p, options(pure, nomem, nostack, preserves_flags)) };
     p
