@@ -25,9 +25,9 @@ def apply(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
         return expressions.apply(u, h, transpose)
     result: Tensor
     if needs_general_function():
-        result = Apply.apply(u, h, transpose, method)  # type: ignore[no-untyped-call]
+        result = Apply.apply(u, h, transpose, method)
     elif torch.is_grad_enabled():
-        result = EagerApply.apply(u, h, (transpose, method))  # type: ignore[no-untyped-call]
+        result = EagerApply.apply(u, h, (transpose, method))
     elif straight_to_cpu(u, h):
         result = _forward_cpu(u, h, transpose, method)
     else:
@@ -73,9 +73,9 @@ class EagerApply(Function):
     def backward(ctx: Any, grad_c: Tensor) -> tuple[Any, ...]:
         u, h = ctx.saved_tensors
         want_u, want_h, _ = ctx.needs_input_grad
-        if want_u and not torch.is_grad_enabled() and straight_to_cpu(u, h, grad_c):
-            return *_backward_cpu(u, h, grad_c, want_h, *ctx.how, ctx.kept), None
         transpose, method = ctx.how
+        if want_u and not torch.is_grad_enabled() and straight_to_cpu(u, h, grad_c):
+            return *_backward_cpu(u, h, grad_c, want_h, transpose, method, ctx.kept), None
         if not want_u:
             return None, apply(u, grad_c, not transpose, method), None
         return *gradients(u, h, grad_c, want_h, transpose, method), None
