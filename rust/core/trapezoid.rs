@@ -37,7 +37,7 @@ pub struct Trapezoid<T: Scalar> {
     pub columns: Buffer<T>,
     /// Distance between columns of `V`.
     pub ld: usize,
-    /// `|v_j|^2`, zero for the identity; once [`Trapezoid::normalize`] was called `1 / |v_j|` before it.
+    /// `|v_j|^2`, zero for the identity; not renewed by [`Trapezoid::normalize`].
     pub squares: Vec<f64>,
     /// What each column of `U` was multiplied by: a power of two, zero or NaN, unless it was normalised.
     pub scale: Vec<f64>,
@@ -96,14 +96,16 @@ impl<T: Scalar> Trapezoid<T> {
 
     /// Makes the columns unit vectors, with one rounding.
     #[inline(always)]
-    pub fn normalize(&mut self) {
-        for (square, scale) in self.squares.iter_mut().zip(&mut self.scale) {
-            let inverse = if *square == 0.0 { 0.0 } else { 1.0 / square.sqrt() };
-            (*square, *scale) = (inverse, *scale * inverse);
+    pub fn normalize(&mut self) -> Result<()> {
+        let mut inverse = filled(self.squares.len(), 0.0)?;
+        for ((inverse, &square), scale) in inverse.iter_mut().zip(&self.squares).zip(&mut self.scale) {
+            *inverse = if square == 0.0 { 0.0 } else { 1.0 / square.sqrt() };
+            *scale *= *inverse;
         }
         for row in self.rows.chunks_mut(self.ld_k.max(1)).take(self.n) {
-            multiply_columns(row, &self.squares);
+            multiply_columns(row, &inverse);
         }
+        Ok(())
     }
 
     /// Lays out the columns.

@@ -51,16 +51,17 @@ const BLOCK: usize = 32;
 struct Lay<'a, T: Scalar>(&'a mut Trapezoid<T>, Reflections<'a, T>);
 
 impl<T: Scalar> WithSimd for Lay<'_, T> {
-    type Output = ();
+    type Output = Result<()>;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, s: S) {
+    fn with_simd<S: Simd>(self, s: S) -> Result<()> {
         self.0.set(s, self.1);
-        self.0.normalize();
+        self.0.normalize()?;
         self.0.transpose(s);
         if T::COMPLEX {
             self.0.rows.iter_mut().for_each(|x| *x = x.conj());
         }
+        Ok(())
     }
 }
 
@@ -96,7 +97,7 @@ impl<T: Scalar> CompactWy<T> {
     pub fn new(context: &mut Context<'_>, u: Reflections<'_, T>) -> Result<Self> {
         let isa = context.isa;
         let mut columns = Trapezoid::new(u.n(), u.count())?;
-        isa.dispatch(Lay(&mut columns, u));
+        isa.dispatch(Lay(&mut columns, u))?;
         let Trapezoid { n, k, rows: v_adjoint, ld_k, columns: v, scale, .. } = columns;
         let t = gram(context, n, k, &v_adjoint)?;
         let inverse = minus_inverse(isa, k, &t, ld_k)?;
