@@ -58,10 +58,12 @@ impl Costs {
         let [n, k, rows, block] = [n, k, rows, block].map(|x| x as f64);
         // Numbers in U.
         let (entries, padded) = (k * (n - k / 2.0), block * (n - k / 2.0));
-        // 18 flops a number and row, at 150 GFLOP/s but for short sums; Gram matrices and inverses in double precision.
-        let wy = 2.0 + 0.005 * padded + rows * padded * 18.0 / 150e3 * (n + 256.0) / n;
+        // 18 flops a number and row, at 150 GFLOP/s but for short sums and several blocks; Gram matrices and inverses in
+        // double precision.
+        let short = 1.3 + (24.0 + 256.0 * k / n) / n;
+        let wy = 2.0 + 0.005 * padded + rows * padded * 18.0 / 150e3 * short;
         // 6 n^2 a row; W, and its gradient's way back to U.
-        let dense = 5.0 + n * n * (0.01 + 8e-5 * k) + rows * n * n * 6.0 / 70e3;
+        let dense = 5.0 + n * n * (0.01 + 8e-5 * k) + rows * n * n * 6.0 / 110e3;
         Self { reflections: rows * (0.045 * k + 0.00055 * entries), wy, dense }
     }
 
