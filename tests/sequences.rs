@@ -154,6 +154,7 @@ fn states_and_gradients_are_those_of_explicit_reflections() {
         (16, 4, 1, vec![1; 9]),
         (20, 19, 4, vec![13, 13, 9, 9, 9, 2, 1]),
         (33, 8, 2, vec![20; 40]),
+        (130, 129, 70, vec![16, 16, 9, 3]), // with W, steps of several tasks
     ] {
         let p = Problem::<f64>::new(n, m, d, &sizes);
         for (activation, adjoint) in ACTIVATIONS.into_iter().flat_map(|a| [(a, false), (a, true)]) {
@@ -194,8 +195,10 @@ fn states_and_gradients_are_those_of_explicit_reflections() {
 
 #[test]
 fn complex_sequences_agree_with_explicit_reflections_and_across_methods() {
-    for (n, m, with_phases) in [(8, 3, false), (8, 7, true), (33, 10, true), (17, 16, false)] {
-        let mut p = Problem::<c64>::new(n, m, 3, &[6, 6, 5, 2]);
+    for (n, m, with_phases, batch) in
+        [(8, 3, false, 6), (8, 7, true, 6), (33, 10, true, 6), (17, 16, false, 6), (130, 20, true, 16)]
+    {
+        let mut p = Problem::<c64>::new(n, m, 3, &[batch, batch, 5, 2]);
         p.phases = with_phases.then(|| (0..n).map(|i| i as f64 * 0.7).collect());
         for adjoint in [false, true] {
             let want = states(&p, &p.u, &p.h0, &p.x, Activation::Identity, adjoint);
@@ -216,7 +219,9 @@ fn complex_sequences_agree_with_explicit_reflections_and_across_methods() {
 
 #[test]
 fn single_precision_and_chosen_methods_agree_with_double_precision() {
-    for (n, m, d, sizes) in [(128, 16, 2, vec![50; 20]), (64, 64, 5, vec![9; 30]), (100, 40, 3, vec![33; 12])] {
+    for (n, m, d, sizes) in
+        [(128, 16, 2, vec![50; 20]), (64, 64, 5, vec![9; 30]), (100, 40, 3, vec![33; 12]), (512, 500, 49, vec![1; 9])]
+    {
         let wide = Problem::<f64>::new(n, m, d, &sizes);
         let narrow = Problem::<f32>::new(n, m, d, &sizes);
         let mut never = || false;
@@ -233,7 +238,7 @@ fn single_precision_and_chosen_methods_agree_with_double_precision() {
 
 #[test]
 fn any_number_of_threads_gives_the_same_bits() {
-    for (n, m, batch) in [(128, 16, 50), (64, 64, 33), (40, 30, 257)] {
+    for (n, m, batch) in [(128, 16, 50), (64, 64, 33), (40, 30, 257), (512, 400, 1), (300, 299, 13)] {
         let p = Problem::<f32>::new(n, m, 4, &vec![batch; 60]);
         let sequence = p.sequence(Activation::Relu, false, None);
         let mut results = Vec::new();

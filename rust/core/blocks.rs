@@ -149,8 +149,8 @@ impl<T: Scalar> Blocks<T> {
     }
 
     /// `W_1`, column-major with columns `padded(n)` apart. Columns before a block's first coordinate are still unit vectors
-    /// when it is applied: it leaves them alone.
-    pub fn matrix(&self, context: &mut Context<'_>) -> Result<Buffer<T>> {
+    /// when it is applied: it leaves them alone. What each block's other columns had for coefficients goes to `keep`.
+    pub fn matrix(&self, context: &mut Context<'_>, keep: Option<Coefficients<T>>) -> Result<Buffer<T>> {
         const TASK: usize = 24;
         let (n, isa, ld) = (self.n, context.isa, padded::<T>(self.n));
         let mut w = Buffer::<T>::zeroed(n * ld)?;
@@ -165,11 +165,11 @@ impl<T: Scalar> Blocks<T> {
             unsafe {
                 let w = shared.get();
                 (begin..end).for_each(|j| *w.add(j * ld + j) = T::ONE);
-                for block in self.list.iter().rev().filter(|block| block.begin < end) {
+                for (i, block) in self.list.iter().enumerate().rev().filter(|(_, block)| block.begin < end) {
                     cancel.check()?;
                     let first = begin.max(block.begin);
                     let columns = Rows::new(w.add(first * ld), ld, end - first);
-                    let y = scratch.y().of(0);
+                    let y = keep.map_or(scratch.y().of(0), |keep| keep.of(i).part(first, end));
                     block.project(isa, columns, scratch.z(), y, false);
                     block.expand(isa, y, columns, columns);
                 }

@@ -1,7 +1,7 @@
 //! The matrix `W` itself, for shapes where forming it pays.
 
 use crate::apply::Diagonal;
-use crate::blocks::Blocks;
+use crate::blocks::{Blocks, Coefficients};
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::Columns;
@@ -17,17 +17,34 @@ pub struct Dense<T: Scalar> {
     n: usize,
     /// `W`, column-major, columns `padded(n)` apart.
     pub w: Buffer<T>,
+    /// `y` of its columns, if kept.
+    y: Buffer<T>,
 }
 
 impl<T: Scalar> Dense<T> {
     /// `W = W_1 D`.
     pub fn new(context: &mut Context<'_>, blocks: &Blocks<T>, diagonal: &Diagonal<T>) -> Result<Self> {
+        Self::form(context, blocks, diagonal, Buffer::zeroed(0)?)
+    }
+
+    /// [`Dense::new`], and what leads from gradients of `W` back to those of `U`.
+    pub fn new_and_keep(context: &mut Context<'_>, blocks: &Blocks<T>, diagonal: &Diagonal<T>) -> Result<Self> {
+        Self::form(context, blocks, diagonal, Buffer::zeroed(Coefficients::len(blocks, blocks.n))?) // sums read whole registers
+    }
+
+    fn form(context: &mut Context<'_>, blocks: &Blocks<T>, diagonal: &Diagonal<T>, mut y: Buffer<T>) -> Result<Self> {
         let (n, ld) = (blocks.n, padded::<T>(blocks.n));
-        let mut w = blocks.matrix(context)?;
+        let keep = (!y.is_empty()).then(|| Coefficients::new(blocks, y.ptr_mut(), n));
+        let mut w = blocks.matrix(context, keep)?;
         for (j, column) in w.chunks_mut(ld).enumerate() {
             diagonal.scale(j, &mut column[..n], false);
         }
-        Ok(Self { n, w })
+        Ok(Self { n, w, y })
+    }
+
+    /// `y` of the columns of `W_1`, if kept.
+    pub fn coefficients(&self, blocks: &Blocks<T>) -> Option<Coefficients<T>> {
+        (!self.y.is_empty()).then(|| Coefficients::new(blocks, self.y.ptr(), self.n))
     }
 
     /// `out = W h` for each row of `h`, or `W* h`.

@@ -10,6 +10,7 @@
 
 use crate::apply::{Diagonal, Pass};
 use crate::blocks::{Blocks, Rows, Scratch};
+use crate::dense::Dense;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, Store};
@@ -104,12 +105,14 @@ pub fn outer<T: Scalar>(context: &mut Context<'_>, n: usize, b: &[T], a: &[T]) -
 }
 
 /// All gradients of `U` and the diagonal from `G = sum b p*` (column-major), `p` before the diagonal: the loss is
-/// `Re tr(G* W_1 D)`, whose gradient is that of `W_1` applied to unit vectors, `D*` behind `G`.
+/// `Re tr(G* W_1 D)`, whose gradient is that of `W_1` applied to unit vectors, `D*` behind `G`. `dense` has kept what it
+/// takes.
 pub fn from_outer<T: Scalar>(
     context: &mut Context<'_>,
     blocks: &Blocks<T>,
     u: Reflections<'_, T>,
     diagonal: &Diagonal<T>,
+    dense: &Dense<T>,
     mut outer: Buffer<T>,
     mut grad_u: Option<&mut [T]>,
     grad_phases: Option<&mut [T::Real]>,
@@ -117,28 +120,37 @@ pub fn from_outer<T: Scalar>(
     let n = u.n();
     let ld = padded::<T>(n);
     let column = |j: usize| j * ld..j * ld + n;
-    // dL/dd_j = sum_i conj(w_ij) g_ij, W_1's column j times G's.
-    if let (Diagonal::Last(_), Some(grad_u)) = (diagonal, grad_u.as_deref_mut()) {
-        let mut last = Buffer::<T>::zeroed(n)?;
-        last[n - 1] = T::ONE;
-        let rows = Rows::new(last.ptr(), n, 1);
-        // SAFETY: one row of n numbers.
-        unsafe { blocks.apply(context.isa, rows, rows, &mut Scratch::new(blocks, 1)?, None, false) };
-        grad_u[n * u.m() - 1] = dot(context.isa, &last, &outer[column(n - 1)]);
-    }
-    if let (Diagonal::Phases(units), Some(grad_phases)) = (diagonal, grad_phases) {
-        let w = blocks.matrix(context)?;
-        for (j, grad) in grad_phases.iter_mut().enumerate() {
-            let sum = dot(context.isa, &w[column(j)], &outer[column(j)]);
-            *grad = -(sum.conj() * units[j]).im();
+    let mut state = Buffer::<T>::scratch(n * ld)?;
+    state.copy_from_slice(&dense.w);
+    // From W to W_1, and dL/dd_j = sum_i conj(w_ij) g_ij, W_1's column j times G's.
+    match diagonal {
+        Diagonal::One => {}
+        Diagonal::Last(_) => {
+            let last = &mut state[column(n - 1)];
+            last.fill(T::ZERO);
+            last[n - 1] = T::ONE;
+            let rows = Rows::new(last.as_ptr(), n, 1);
+            // SAFETY: one row of n numbers.
+            unsafe { blocks.apply(context.isa, rows, rows, &mut Scratch::new(blocks, 1)?, None, false) };
+            if let Some(grad_u) = grad_u.as_deref_mut() {
+                grad_u[n * u.m() - 1] = dot(context.isa, last, &outer[column(n - 1)]);
+            }
+        }
+        Diagonal::Phases(units) => {
+            let mut grads = grad_phases.into_iter().flatten();
+            for (j, unit) in units.iter().enumerate() {
+                diagonal.scale(j, &mut state[column(j)], true);
+                if let Some(grad) = grads.next() {
+                    let sum = dot(context.isa, &state[column(j)], &outer[column(j)]);
+                    *grad = -(sum.conj() * *unit).im();
+                }
+            }
         }
     }
     let Some(grad_u) = grad_u else { return Ok(()) };
     for (j, column) in outer.chunks_mut(ld).take(n).enumerate() {
         diagonal.scale(j, &mut column[..n], true);
     }
-    let mut state = Buffer::<T>::zeroed(n * ld)?;
-    (0..n).for_each(|j| state[j * ld + j] = T::ONE);
     let (state, outer) = (Rows::new(state.ptr_mut(), ld, n), Rows::new(outer.ptr_mut(), ld, n));
     u.clear_above_diagonal(grad_u);
     Pass {
@@ -146,7 +158,7 @@ pub fn from_outer<T: Scalar>(
         u,
         a: state,
         state,
-        y: None,
+        y: dense.coefficients(blocks),
         b: outer,
         q: Some(outer),
         c: None,

@@ -6,8 +6,8 @@
 //!
 //! With unit columns `|S_ij| <= 4`, so `S` is formed once and no application solves a triangular system. `V* V` and `S`
 //! are computed in double precision: nearly collinear reflections cost no accuracy. (Columns of any norm would save a pass,
-//! but the entries of `S` for collinear ones are then no longer close to whole numbers: its rounding cost ten times as much
-//! orthogonality in single precision.)
+//! but the entries of `S` for collinear ones are then no longer close to whole numbers: its rounding cost eight units of
+//! orthogonality in single precision instead of one.)
 //!
 //! The sign of `S` is folded into what is stored, `N = -S`: every use then adds, `W = I + V N V*`.
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use householder::apply::{self, Diagonal, Gradients, Prepared};
 use householder::blocks::Blocks;
+use householder::dense::Dense;
 use householder::error::Error;
 use householder::kernel::transpose::transpose;
 use householder::memory::{Buffer, filled, padded};
@@ -381,7 +382,9 @@ pub fn matrix_backward(
                 let blocks = Blocks::new(context, u, plan::block_width_of_matrix(u.count(), n))?;
                 let mut outer = Buffer::zeroed(n * padded::<T>(n))?;
                 transpose(context.isa, (n, n), grad_w, n, &mut outer, padded::<T>(n));
-                gradient::from_outer(context, &blocks, u, &Diagonal::of(u), outer, Some(grad_u), None)
+                let diagonal = Diagonal::of(u);
+                let dense = Dense::new_and_keep(context, &blocks, &diagonal)?;
+                gradient::from_outer(context, &blocks, u, &diagonal, &dense, outer, Some(grad_u), None)
             })
         })
     }

@@ -191,13 +191,14 @@ fn dense<T: Scalar>(
 ) -> Result<()> {
     let blocks = Blocks::new(context, u, plan::block_width_of_matrix(u.count(), u.n()))?;
     let Gradients { u: grad_u, h: grad_h, phases: grad_phases } = gradients;
+    let dense = Dense::new_and_keep(context, &blocks, diagonal)?;
     if let Some(grad_h) = grad_h {
-        Dense::new(context, &blocks, diagonal)?.multiply(context, g, grad_h, !adjoint)?;
+        dense.multiply(context, g, grad_h, !adjoint)?;
     }
     if grad_u.is_none() && grad_phases.is_none() {
         return Ok(());
     }
     let (p, b) = if adjoint { (g, h) } else { (h, g) };
     let outer = gradient::outer(context, blocks.n, b, p)?;
-    gradient::from_outer(context, &blocks, u, diagonal, outer, grad_u, grad_phases)
+    gradient::from_outer(context, &blocks, u, diagonal, &dense, outer, grad_u, grad_phases)
 }

@@ -53,7 +53,8 @@ pub struct Pass<'a, T: Scalar> {
     pub grad_u: Option<Shared<T>>,
     /// The first vectors of a batch, whose sums begin at zero, and the last ones, whose sums are complete.
     pub part: (bool, bool),
-    /// Vector `i` of `a` is `e_i`, and only what `dL/dU` needs of `q` is formed.
+    /// Vector `i` of `a` is `e_i`, its image under `W_1` stands where `a` will be, `y` is known, and only what `dL/dU` needs
+    /// of `q` is formed.
     pub identity: bool,
 }
 
@@ -86,7 +87,7 @@ impl<T: Scalar> Pass<'_, T> {
             return Ok(());
         }
         let mut phases = Vec::new();
-        if p > 1 || self.y.is_none() || self.c.is_some() {
+        if !self.identity && (p > 1 || self.y.is_none() || self.c.is_some()) {
             phases.push(Phase::Sweep);
         }
         for block in 0..p {
@@ -144,23 +145,19 @@ impl<T: Scalar> Pass<'_, T> {
     /// Makes every `y`, and the input of the block that is applied last; its output if wanted.
     unsafe fn sweep(&self, isa: InstructionSet, room: &Room<T>, begin: usize, end: usize) {
         for (i, block) in self.blocks.list.iter().enumerate().rev() {
-            let first = begin.max(self.first_vector(i));
-            if first >= end {
-                continue;
-            }
-            let source = self.input_of(i).part(first, end);
-            let y = room.y.of(i).part(first, end);
+            let source = self.input_of(i).part(begin, end);
+            let y = room.y.of(i).part(begin, end);
             if self.y.is_none() {
-                block.project(isa, source, room.z.part(first, end), y, false);
+                block.project(isa, source, room.z.part(begin, end), y, false);
             }
             if i > 0 {
-                let state = self.state.part(first, end);
+                let state = self.state.part(begin, end);
                 if source.ptr != state.ptr {
                     source.copy_to(state, block.begin);
                 }
                 block.expand(isa, y, source, state);
             } else if let Some(c) = self.c {
-                let c = c.part(first, end);
+                let c = c.part(begin, end);
                 block.expand(isa, y, source, c);
             }
         }
@@ -173,13 +170,13 @@ impl<T: Scalar> Pass<'_, T> {
         let len = (end - begin) * y.ld;
         if i > 0 {
             self.leave(isa, room, i - 1, begin, end);
-            if self.grad_u.is_some() && self.input_of(i).ptr == self.state.ptr {
-                // a = c - V y
-                for j in 0..len {
-                    *z.ptr.add(j) = -*y.ptr.add(j);
-                }
-                block.expand(isa, z, of(self.state), of(self.state));
+        }
+        if (i > 0 || self.identity) && self.grad_u.is_some() && self.input_of(i).ptr == self.state.ptr {
+            // a = c - V y
+            for j in 0..len {
+                *z.ptr.add(j) = -*y.ptr.add(j);
             }
+            block.expand(isa, z, of(self.state), of(self.state));
         }
         block.project(isa, of(self.gradient_of(i)), z, w, true);
         if i + 1 == self.blocks.list.len() && self.leaves_early() {

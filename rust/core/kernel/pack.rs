@@ -2,9 +2,13 @@
 
 use super::dispatch::InstructionSet;
 use super::gemm::{Weights, line};
+use super::transpose::transpose;
 use crate::error::Result;
 use crate::memory::Buffer;
 use crate::scalar::Scalar;
+
+/// Rows that are whole panels on every instruction set, for every number type.
+pub const ROWS: usize = 64;
 
 /// Owned, packed weights of a product.
 pub struct Packed<T: Scalar> {
@@ -15,11 +19,16 @@ pub struct Packed<T: Scalar> {
 impl<T: Scalar> Packed<T> {
     /// For the kernels.
     pub fn weights(&self) -> Weights<T> {
-        Weights { ptr: self.data.ptr(), k: self.k, ld: 0 }
+        self.weights_from(0)
+    }
+
+    /// Those of the rows from `begin` on, a multiple of [`ROWS`].
+    pub fn weights_from(&self, begin: usize) -> Weights<T> {
+        Weights { ptr: self.data.ptr().wrapping_add(begin * self.k), k: self.k, ld: 0 }
     }
 }
 
-/// A matrix with entry `(r, k)` at `ptr[r * row_step + k * k_step]`, conjugated if asked.
+/// A matrix with entry `(r, k)` at `ptr[r * row_step + k * k_step]`, one of the steps being 1; conjugated if asked.
 #[derive(Clone, Copy)]
 pub struct Part<T> {
     /// First entry.
@@ -47,7 +56,7 @@ pub unsafe fn pack<T: Scalar>(isa: InstructionSet, rows: usize, parts: &[Part<T>
         let height = panel.min(rows.next_multiple_of(lanes) - row);
         let mut to = data.ptr_mut().add(row * k);
         for part in parts {
-            part.fill(row, height.min(rows - row), to, height);
+            part.fill(isa, row, height.min(rows - row), to, height);
             to = to.add(part.k * height);
         }
         row += height;
@@ -57,24 +66,16 @@ pub unsafe fn pack<T: Scalar>(isa: InstructionSet, rows: usize, parts: &[Part<T>
 
 impl<T: Scalar> Part<T> {
     /// Writes the rows `row..row + count` to a panel of that height.
-    unsafe fn fill(&self, row: usize, count: usize, to: *mut T, height: usize) {
+    unsafe fn fill(&self, isa: InstructionSet, row: usize, count: usize, to: *mut T, height: usize) {
         let from = self.ptr.add(row * self.row_step);
         if self.row_step == 1 {
             for k in 0..self.k {
                 std::ptr::copy_nonoverlapping(from.add(k * self.k_step), to.add(k * height), count);
             }
-        } else {
-            // A transposition, by squares that fit the cache.
-            const SQUARE: usize = 16;
-            for k0 in (0..self.k).step_by(SQUARE) {
-                for r0 in (0..count).step_by(SQUARE) {
-                    for r in r0..count.min(r0 + SQUARE) {
-                        for k in k0..self.k.min(k0 + SQUARE) {
-                            *to.add(k * height + r) = *from.add(r * self.row_step + k * self.k_step);
-                        }
-                    }
-                }
-            }
+        } else if self.k > 0 {
+            let from = std::slice::from_raw_parts(from, (count - 1) * self.row_step + self.k);
+            let to = std::slice::from_raw_parts_mut(to, self.k * height);
+            transpose(isa, (self.k, count), from, self.row_step, to, height);
         }
         if T::COMPLEX && self.conjugate {
             (0..self.k * height).for_each(|i| *to.add(i) = (*to.add(i)).conj());

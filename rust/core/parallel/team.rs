@@ -57,21 +57,21 @@ impl<'a> Team<'a> {
         let cancelled = || cancel.check().is_err();
         let first = if cancel.poll.is_some() { 0 } else { 1 + self.helpers.fetch_add(1, Ordering::Relaxed) };
         for (number, phase) in self.phases.iter().enumerate() {
-            let mut shares = (0..self.workers).map(|k| (first + k) % self.workers).peekable();
-            while let Some(&share) = shares.peek()
-                && !cancelled()
-            {
-                let i = self.next[number * self.workers + share].fetch_add(1, Ordering::Relaxed);
-                if i >= (share + 1) * phase.count / self.workers {
-                    shares.next();
-                    continue;
+            for share in (0..self.workers).map(|k| (first + k) % self.workers) {
+                let (next, end) = (&self.next[number * self.workers + share], (share + 1) * phase.count / self.workers);
+                // A look first: to change the number would take its cache line away from the others.
+                while next.load(Ordering::Relaxed) < end && !cancelled() {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    if i >= end {
+                        break;
+                    }
+                    let outcome = catch_unwind(AssertUnwindSafe(|| (self.task)(number, i, cancel)))
+                        .unwrap_or_else(|panic| Err(Error::Internal(message(panic.as_ref()))));
+                    if let Err(error) = outcome {
+                        self.fail((number, i), error);
+                    }
+                    phase.done.fetch_add(1, Ordering::Release);
                 }
-                let outcome = catch_unwind(AssertUnwindSafe(|| (self.task)(number, i, cancel)))
-                    .unwrap_or_else(|panic| Err(Error::Internal(message(panic.as_ref()))));
-                if let Err(error) = outcome {
-                    self.fail((number, i), error);
-                }
-                phase.done.fetch_add(1, Ordering::Release);
             }
             let last = number + 1 == self.phases.len();
             let mut spins = 0_u32;

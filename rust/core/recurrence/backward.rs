@@ -10,7 +10,10 @@
 //! `delta`, `q` and copies of `h_{t-1}`, `z` and `x` of some steps lie in a ring that stays in the cache; the sums take
 //! the whole ring at a time.
 
+use std::ops::Range;
+
 use super::Sequence;
+use super::ring::Ring;
 use super::sums::Sums;
 use super::transition::{Prepared, Transition};
 use crate::error::{Error, Result};
@@ -19,14 +22,11 @@ use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, StepBack, Store};
 use crate::kernel::fetch::Fetch;
 use crate::kernel::gemm::{Operand, Weights, gemm};
-use crate::kernel::pack::{Packed, Part, pack};
+use crate::kernel::pack::{Packed, Part, ROWS, pack};
 use crate::kernel::vector::{activation_gradient, copy_columns};
-use crate::memory::{Buffer, Shared, advise_huge_pages, padded};
-use crate::parallel::{Cancel, Context};
+use crate::memory::{Shared, advise_huge_pages, filled};
+use crate::parallel::Context;
 use crate::scalar::Scalar;
-
-/// Rows of the ring, more or less: enough for the sums to run at full speed, few enough for the cache.
-const RING_ROWS: usize = 96;
 
 /// Where the gradients go; what is `None` is not computed.
 pub struct SequenceGradients<'a, T: Scalar> {
@@ -75,12 +75,13 @@ pub fn backward<T: Scalar>(
         advise_huge_pages(grad_x);
     }
     let formed;
-    let Prepared { factors, matrices } = if let Some(prepared) = prepared {
+    let prepared = if let Some(prepared) = prepared {
         prepared
     } else {
         formed = Prepared::new(context, sequence)?;
         &formed
     };
+    let matrices = &prepared.matrices;
     let back = matrices.transition(isa, n, !sequence.adjoint)?;
     let wants_u = gradients.u.is_some() || gradients.phases.is_some();
     let project = if wants_u && tape.is_none() { Some(matrices.projection(isa, n, sequence.adjoint)?) } else { None };
@@ -107,26 +108,58 @@ pub fn backward<T: Scalar>(
         grad_x: gradients.x.as_deref_mut().map(|x| Shared(x.as_mut_ptr())),
         grad_h0: gradients.h0.as_deref_mut().map(|x| Shared(x.as_mut_ptr())),
     };
-    let bounds = sequence.slices();
+    let (slices, rows) = (sequence.slices(), sequence.parts()?);
     let wanted = [wants_u, gradients.input_weight.is_some(), gradients.bias.is_some()];
-    let mut parts = Vec::with_capacity(bounds.len());
-    for _ in 1..bounds.len() {
-        parts.push(Sums::new(sequence, wanted)?);
+    let mut sums = Vec::with_capacity(slices.len());
+    for _ in 1..slices.len() {
+        sums.push(Sums::new(sequence, wanted)?);
     }
-    let shared = Shared(parts.as_mut_ptr());
-    context.run(bounds.len() - 1, 2 * sequence.flops(), &|i, cancel| {
-        // SAFETY: task i alone uses part i.
-        let sums = unsafe { &mut *shared.get().add(i) };
-        run.slice((bounds[i], bounds[i + 1]), sums, cancel)
-    })?;
-    let mut parts = parts.into_iter();
-    let mut total = parts.next().expect("a batch has at least one slice");
-    parts.for_each(|part| total.merge(&part));
+    let (parts, flops) = (rows.len() - 1, 2 * sequence.flops());
+    if parts > 1 {
+        let whole = (0, sequence.steps.batch());
+        let ring = Ring::new(n, run.rank, whole, &mut sums[0])?;
+        let mut phases = Vec::new();
+        run.each_phase(whole, &ring, |phase| {
+            phases.push(phase);
+            Ok(())
+        })?;
+        let views = (&run, &ring);
+        let views = Shared(std::ptr::from_ref(&views).cast_mut());
+        context.run_phases(&filled(phases.len(), parts)?, flops, &|phase, part, cancel| {
+            cancel.check()?;
+            // SAFETY: tasks of a phase own disjoint coordinates; phases follow one another.
+            unsafe {
+                let (run, ring) = *views.get();
+                run.phase(phases[phase], whole, rows[part]..rows[part + 1], ring, &mut []);
+            }
+            Ok(())
+        })?;
+    } else {
+        let shared = Shared(sums.as_mut_ptr());
+        context.run(slices.len() - 1, flops, &|i, cancel| {
+            // SAFETY: task i alone uses sums i and these sequences.
+            unsafe {
+                let sums = &mut *shared.get().add(i);
+                let slice = (slices[i], slices[i + 1]);
+                let ring = Ring::new(n, run.rank, slice, sums)?;
+                run.each_phase(slice, &ring, |phase| {
+                    if matches!(phase, Phase::Sum { .. }) {
+                        cancel.check()?;
+                    }
+                    run.phase(phase, slice, 0..n, &ring, &mut sums.activation_bias);
+                    Ok(())
+                })
+            }
+        })?;
+    }
+    let mut sums = sums.into_iter();
+    let mut total = sums.next().expect("a batch has at least one slice");
+    sums.for_each(|part| total.merge(&part));
     total.write_inputs(context.isa, n, gradients.input_weight, gradients.bias);
     if let Some(activation_bias) = gradients.activation_bias {
         activation_bias.copy_from_slice(&total.activation_bias);
     }
-    total.finish(context, factors, sequence, gradients.u, gradients.phases)
+    total.finish(context, prepared, sequence, gradients.u, gradients.phases)
 }
 
 struct Run<'a, T: Scalar> {
@@ -149,125 +182,128 @@ struct Run<'a, T: Scalar> {
     grad_h0: Option<Shared<T>>,
 }
 
-/// Some steps' worth of rows, the latest step first.
-struct Ring<T: Scalar> {
-    delta: Buffer<T>,
-    q: Buffer<T>,
-    h: Buffer<T>,
-    /// `[z x 1]`, without `z` where `W` is formed: what `delta` is multiplied by.
-    operand: Buffer<T>,
-    /// Distance between its rows.
-    ld: usize,
-    /// Width of `z` in it.
-    rank: usize,
+/// A piece of the work on a slice of the batch, which other coordinates must have done before the next one begins.
+#[derive(Clone, Copy)]
+enum Phase {
+    /// `delta` of the last step.
+    Enter { t: usize },
+    /// From `delta_t` in ring rows `base..` to `delta_{t-1}` behind them.
+    Step { t: usize, base: usize },
+    /// What the sums take of `rows` rows beside `delta` and `h`.
+    Operands { rows: usize },
+    /// Adds these rows to the sums, and moves `delta_{t-1}`, which is behind them, to the front.
+    Sum { t: usize, rows: usize },
 }
 
 impl<T: Scalar> Run<'_, T> {
-    /// All steps of the sequences `slice.0..slice.1`, backwards.
-    fn slice(&self, slice: (usize, usize), sums: &mut Sums<T>, cancel: &Cancel<'_>) -> Result<()> {
-        let n = self.sequence.u.n();
+    /// All phases of the sequences `slice.0..slice.1`, in order.
+    fn each_phase(
+        &self,
+        slice: (usize, usize),
+        ring: &Ring<T>,
+        mut run: impl FnMut(Phase) -> Result<()>,
+    ) -> Result<()> {
         let steps = &self.sequence.steps;
-        let (ld, ld_q) = (padded::<T>(n), padded::<T>(self.rank));
-        let batch = slice.1 - slice.0;
-        let block = (RING_ROWS / batch).max(1);
-        let rows = block * batch;
-        let [_, inputs, ones] = sums.widths;
-        let rank = if sums.c2.is_empty() { 0 } else { self.rank };
-        let ld_operand = padded::<T>(rank + inputs + ones);
-        let mut ring = Ring {
-            delta: Buffer::zeroed((rows + batch) * ld)?,
-            q: Buffer::zeroed(rows * ld_q)?,
-            h: Buffer::zeroed(rows * ld)?,
-            operand: Buffer::zeroed(rows * ld_operand)?,
-            ld: ld_operand,
-            rank,
-        };
-        if ones > 0 {
-            ring.operand.chunks_mut(ld_operand).for_each(|row| row[rank + inputs] = T::ONE);
-        }
-        let mut last = steps.count() - 1;
-        while steps.rows_of(last, slice).1 == 0 {
-            last -= 1;
-        }
-        self.enter(slice, last, 0, ring.delta.ptr_mut());
-        self.finish_activation(slice, last, ring.delta.ptr_mut(), sums);
-        let mut high = last + 1;
+        let count = |t: usize| steps.rows_of(t, slice).1;
+        let mut high = (0..steps.count()).rfind(|&t| count(t) > 0).map_or(0, |last| last + 1);
+        run(Phase::Enter { t: high - 1 })?;
         while high > 0 {
-            cancel.check()?;
-            let low = high.saturating_sub(block);
-            let mut base = 0;
+            let low = high.saturating_sub(ring.steps);
+            let mut rows = 0;
             for t in (low..high).rev() {
-                let count = self.step(slice, t, base, inputs, &mut ring);
-                base += count;
-                if t > 0 {
-                    self.finish_activation(slice, t - 1, ring.delta.ptr_mut().wrapping_add(base * ld), sums);
-                }
+                run(Phase::Step { t, base: rows })?;
+                rows += count(t);
             }
-            self.sum(base, &mut ring, sums, self.ahead(slice, low, block));
-            if low > 0 {
-                let carried = steps.rows_of(low - 1, slice).1;
-                ring.delta.copy_within(base * ld..(base + carried) * ld, 0);
+            if T::COMPLEX || self.project.is_some() {
+                run(Phase::Operands { rows })?;
             }
+            run(Phase::Sum { t: low, rows })?;
             high = low;
         }
         Ok(())
     }
 
+    /// One phase, for coordinates `range`: all of them, unless `W` is formed and phi is pointwise. The caller owns these
+    /// in the ring, the sums and the gradients, and all phases before have ended.
+    unsafe fn phase(
+        &self,
+        phase: Phase,
+        slice: (usize, usize),
+        range: Range<usize>,
+        ring: &Ring<T>,
+        grad_activation_bias: &mut [T::Real],
+    ) {
+        match phase {
+            Phase::Enter { t } => {
+                self.enter(slice, t, 0, ring.delta, range);
+                self.finish_activation(slice, t, ring.delta, grad_activation_bias);
+            }
+            Phase::Step { t, base } => {
+                let next = ring.delta.from(0, base + self.sequence.steps.rows_of(t, slice).1);
+                self.step(slice, t, base, range, ring);
+                if t > 0 {
+                    self.finish_activation(slice, t - 1, next, grad_activation_bias);
+                }
+            }
+            Phase::Operands { rows } => self.operands(rows, range, ring),
+            Phase::Sum { t, rows } => {
+                self.sum(rows, range.clone(), ring, self.ahead(slice, t, ring.steps));
+                let carried = if t > 0 { self.sequence.steps.rows_of(t - 1, slice).1 } else { 0 };
+                for b in 0..carried {
+                    let from = ring.delta.from(range.start, rows + b).ptr;
+                    from.copy_to(ring.delta.from(range.start, b).ptr, range.len());
+                }
+            }
+        }
+    }
+
     /// `delta = phi'(h) o dL/dh` for the sequences from `first` (within the slice) on that end at step `t`.
-    fn enter(&self, slice: (usize, usize), t: usize, first: usize, delta: *mut T) {
-        let n = self.sequence.u.n();
-        let ld = padded::<T>(n);
+    unsafe fn enter(&self, slice: (usize, usize), t: usize, first: usize, delta: Columns<T>, range: Range<usize>) {
+        let (n, begin) = (self.sequence.u.n(), range.start);
         let (row, count) = self.sequence.steps.rows_of(t, slice);
         for b in first..count {
-            // SAFETY: delta has room.
-            let delta = unsafe { std::slice::from_raw_parts_mut(delta.add(b * ld), n) };
+            let delta = std::slice::from_raw_parts_mut(delta.from(begin, b).ptr, range.len());
             match self.grad_h {
-                Some(grad_h) => delta.copy_from_slice(&grad_h[(row + b) * n..][..n]),
+                Some(grad_h) => delta.copy_from_slice(&grad_h[(row + b) * n..][range.clone()]),
                 None => delta.fill(T::ZERO),
             }
             if let Some(grad_last) = self.grad_last {
-                delta.iter_mut().zip(&grad_last[(slice.0 + b) * n..]).for_each(|(g, &x)| *g += x);
+                delta.iter_mut().zip(&grad_last[(slice.0 + b) * n + begin..]).for_each(|(g, &x)| *g += x);
             }
-            activation_gradient(self.isa, self.sequence.activation, delta, &self.h[(row + b) * n..][..n]);
+            activation_gradient(self.isa, self.sequence.activation, delta, &self.h[(row + b) * n..][range.clone()]);
         }
     }
 
     /// The part of `phi'` that pairs entries, for all `delta` of step `t`.
-    fn finish_activation(&self, slice: (usize, usize), t: usize, delta: *mut T, sums: &mut Sums<T>) {
+    unsafe fn finish_activation(
+        &self,
+        slice: (usize, usize),
+        t: usize,
+        delta: Columns<T>,
+        grad_activation_bias: &mut [T::Real],
+    ) {
         if !self.sequence.activation.pairs() {
             return;
         }
         let n = self.sequence.u.n();
-        let ld = padded::<T>(n);
         let (row, count) = self.sequence.steps.rows_of(t, slice);
         for b in 0..count {
             let h = self.h[(row + b) * n..].as_ptr();
             let flags = self.tape.map_or(std::ptr::null(), |tape| tape[(row + b) * self.width + self.rank..].as_ptr());
-            // SAFETY: rows of n numbers, and n / 2 bytes of flags for OPLU.
-            unsafe {
-                let delta = delta.add(b * ld);
-                self.sequence.activation.finish_gradient(delta, h, n, flags.cast(), &mut sums.activation_bias);
-            }
+            self.sequence.activation.finish_gradient(delta.column(b), h, n, flags.cast(), grad_activation_bias);
         }
     }
 
-    /// From `delta_t` in ring rows `base..` to `delta_{t-1}` behind them, with `inputs` numbers of each `x`. Returns how
-    /// many rows step `t` has.
-    fn step(&self, slice: (usize, usize), t: usize, base: usize, inputs: usize, ring: &mut Ring<T>) -> usize {
+    /// From `delta_t` in ring rows `base..` to `delta_{t-1}` behind them.
+    unsafe fn step(&self, slice: (usize, usize), t: usize, base: usize, range: Range<usize>, ring: &Ring<T>) {
         let Sequence { steps, activation, h0, x, d, .. } = self.sequence;
-        let (n, d) = (self.sequence.u.n(), *d);
-        let (ld, ld_q) = (padded::<T>(n), padded::<T>(self.rank));
+        let (n, d, begin) = (self.sequence.u.n(), *d, range.start);
         let (row, count) = steps.rows_of(t, slice);
-        let delta = ring.delta.ptr().wrapping_add(base * ld);
-        let next_delta = ring.delta.ptr_mut().wrapping_add((base + count) * ld);
-        let h_copy = ring.h.ptr_mut().wrapping_add(base * ld);
-        let q = ring.q.ptr_mut().wrapping_add(base * ld_q);
-        let z_copy = Columns::new(ring.operand.ptr_mut().wrapping_add(base * ring.ld), ring.ld);
-        let x_copy = Columns::new(z_copy.ptr.wrapping_add(ring.rank), ring.ld);
-        // SAFETY: the ring has room for one step more than a block holds; rows row.. of the user's arrays belong to this
-        // slice and step.
-        unsafe {
-            let before = if t > 0 { steps.rows_of(t - 1, slice).0 } else { row };
+        let before = if t > 0 { steps.rows_of(t - 1, slice).0 } else { row };
+        let [delta, q, h_copy, z_copy] = [ring.delta, ring.q, ring.h, ring.operand].map(|rows| rows.from(0, base));
+        let next_delta = delta.from(begin, count);
+        let h_copy = h_copy.from(begin, 0);
+        if begin == 0 {
             let copy = |width: usize, len: usize, from: &[T], to: Columns<T>| {
                 let rows = from.as_ptr();
                 let next = rows.wrapping_add(before * width);
@@ -276,59 +312,62 @@ impl<T: Scalar> Run<'_, T> {
             if let Some(tape) = self.tape {
                 copy(self.width, ring.rank, tape, z_copy);
             }
-            copy(d, inputs, x, x_copy);
-            match (self.grad_x, &self.input_adjoint) {
-                (Some(grad_x), Some(input_adjoint)) => {
-                    let store = Store::new(Columns::new(grad_x.get().add(row * d), d));
-                    gemm(self.isa, d, count, input_adjoint.weights(), Operand::columns(delta, ld), &store);
-                }
-                (Some(grad_x), None) => {
-                    for b in 0..count {
-                        std::ptr::copy_nonoverlapping(delta.add(b * ld), grad_x.get().add((row + b) * n), n);
-                    }
-                }
-                _ => {}
-            }
-            let operand = Operand::columns(delta, ld);
-            let (weights, operand, next) = match &self.back {
-                Transition::LowRank { project, expand } => {
-                    let [_, fetch] = self.rows(self.h, slice, t, 1).halves();
-                    let store = Store { fetch, ..Store::new(Columns::new(q, ld_q)) };
-                    gemm(self.isa, self.rank, count, project.weights(), operand, &store);
-                    (expand.weights(), Operand::columns(q.cast_const(), ld_q), Columns::new(delta, ld))
-                }
-                Transition::Dense(w) => (w.weights(), operand, Columns::none()),
-            };
-            if t == 0 {
-                if let Some(h0) = h0 {
-                    for b in 0..count {
-                        let from = h0.as_ptr().add((slice.0 + b) * n);
-                        std::ptr::copy_nonoverlapping(from, h_copy.add(b * ld), n);
-                    }
-                } else {
-                    ring.h[base * ld..(base + count) * ld].fill(T::ZERO);
-                }
-                if let Some(grad_h0) = self.grad_h0 {
-                    let out = Columns::new(grad_h0.get().add(slice.0 * n), n);
-                    gemm(self.isa, n, count, weights, operand, &Store::plus(out, next));
-                }
-                return count;
-            }
-            let fetch = self.rows(self.h, slice, t - 1, 1);
-            let grad = self.grad_h.map_or(Columns::none(), |g| Columns::new(g.as_ptr().add(before * n), n));
-            let epilogue = StepBack {
-                out: Columns::new(next_delta, ld),
-                next,
-                grad,
-                h: Columns::new(self.h.as_ptr().add(before * n), n),
-                h_copy: Columns::new(h_copy, ld),
-                activation: *activation,
-                fetch: if next.ptr.is_null() { fetch } else { fetch.halves()[0] },
-            };
-            gemm(self.isa, n, count, weights, operand, &epilogue);
+            copy(d, ring.widths[1], x, z_copy.from(ring.rank, 0));
         }
-        self.enter(slice, t - 1, count, next_delta);
-        count
+        let operand = Operand::columns(delta.ptr, delta.ld);
+        if let Some(grad_x) = self.grad_x {
+            let out = Columns::new(grad_x.get().add(row * d), d);
+            match &self.input_adjoint {
+                // The rows of V* that lie as far along as these coordinates.
+                Some(input_adjoint) => {
+                    let [first, end] =
+                        [begin, range.end].map(|i| if i == n { d } else { (i * d / n).next_multiple_of(ROWS).min(d) });
+                    let weights = input_adjoint.weights_from(first);
+                    gemm(self.isa, end - first, count, weights, operand, &Store::new(out.from(first, 0)));
+                }
+                None => (0..count).for_each(|b| {
+                    delta.from(begin, b).ptr.copy_to_nonoverlapping(out.from(begin, b).ptr, range.len());
+                }),
+            }
+        }
+        let (weights, operand, next) = match &self.back {
+            Transition::LowRank { project, expand } => {
+                let [_, fetch] = self.rows(self.h, slice, t, 1).halves();
+                let store = Store { fetch, ..Store::new(q) };
+                gemm(self.isa, self.rank, count, project.weights(), operand, &store);
+                (expand.weights(), Operand::columns(q.ptr, q.ld), delta)
+            }
+            Transition::Dense(w) => (w.weights_from(begin), operand, Columns::none()),
+        };
+        if t == 0 {
+            for b in 0..count {
+                let copy = h_copy.column(b);
+                match h0 {
+                    Some(h0) => {
+                        copy.copy_from_nonoverlapping(h0[(slice.0 + b) * n..][range.clone()].as_ptr(), range.len())
+                    }
+                    None => copy.write_bytes(0, range.len()),
+                }
+            }
+            if let Some(grad_h0) = self.grad_h0 {
+                let out = Columns::new(grad_h0.get().add(slice.0 * n + begin), n);
+                gemm(self.isa, range.len(), count, weights, operand, &Store::plus(out, next));
+            }
+            return;
+        }
+        let fetch = self.rows(self.h, slice, t - 1, 1);
+        let grad = self.grad_h.map_or(Columns::none(), |g| Columns::new(g.as_ptr().add(before * n + begin), n));
+        let epilogue = StepBack {
+            out: next_delta,
+            next,
+            grad,
+            h: Columns::new(self.h.as_ptr().add(before * n + begin), n),
+            h_copy,
+            activation: *activation,
+            fetch: if next.ptr.is_null() { fetch } else { fetch.halves()[0] },
+        };
+        gemm(self.isa, range.len(), count, weights, operand, &epilogue);
+        self.enter(slice, t - 1, count, delta.from(0, count), range);
     }
 
     /// The rows of `from (rows, n)` that `count` steps read, `t - 1` and those before it.
@@ -351,39 +390,41 @@ impl<T: Scalar> Run<'_, T> {
         })
     }
 
+    /// Makes `z` where no tape has it, and conjugates: the operands of the sums, which nothing else needs any more.
+    unsafe fn operands(&self, rows: usize, range: Range<usize>, ring: &Ring<T>) {
+        if let Some(project) = &self.project {
+            let h = Operand::columns(ring.h.ptr, ring.h.ld);
+            gemm(self.isa, ring.rank, rows, project.weights(), h, &Store::new(ring.operand));
+        }
+        if T::COMPLEX {
+            let width = if range.start == 0 { ring.rank + ring.widths[1] } else { 0 };
+            let other = if ring.rank > 0 { (ring.q, 0..self.rank) } else { (ring.h, range) };
+            for (columns, range) in [other, (ring.operand, 0..width)] {
+                for b in 0..rows {
+                    let column = std::slice::from_raw_parts_mut(columns.from(range.start, b).ptr, range.len());
+                    column.iter_mut().for_each(|x| *x = x.conj());
+                }
+            }
+        }
+    }
+
     /// Adds `rows` rows of the ring to the sums.
-    fn sum(&self, rows: usize, ring: &mut Ring<T>, sums: &mut Sums<T>, ahead: [Fetch<T>; 2]) {
-        let (n, rank) = (self.sequence.u.n(), ring.rank);
-        let (ld, ld_q) = (padded::<T>(n), padded::<T>(self.rank));
-        let delta = Weights::strided(ring.delta.ptr(), ld, rows);
-        let h = Weights::strided(ring.h.ptr(), ld, rows);
-        let add = |sum: *mut T, fetch: Fetch<T>| {
-            let out = Columns::new(sum, ld);
+    unsafe fn sum(&self, rows: usize, range: Range<usize>, ring: &Ring<T>, ahead: [Fetch<T>; 2]) {
+        let (n, rank, begin, len) = (self.sequence.u.n(), ring.rank, range.start, range.len());
+        let [delta, h] = [ring.delta, ring.h].map(|x| Weights::strided(x.from(begin, 0).ptr, x.ld, rows));
+        let add = |sum: Columns<T>, fetch: Fetch<T>| {
+            let out = sum.from(begin, 0);
             Store { fetch, ..Store::plus(out, out) }
         };
-        let [lead, inputs, ones] = sums.widths;
-        // SAFETY: `rows` rows of padded buffers; the sums have as many columns as their operands.
-        unsafe {
-            if rank > 0
-                && let Some(project) = &self.project
-            {
-                let store = Store::new(Columns::new(ring.operand.ptr(), ring.ld));
-                gemm(self.isa, rank, rows, project.weights(), Operand::columns(ring.h.ptr(), ld), &store);
-            }
-            if T::COMPLEX {
-                // The operands of the sums are conjugates; nothing else needs these rows any more.
-                let other = if rank > 0 { &mut ring.q } else { &mut ring.h };
-                other.iter_mut().chain(ring.operand.iter_mut()).for_each(|x| *x = x.conj());
-            }
-            let mut c1 = sums.c1.ptr_mut();
-            if rank > 0 {
-                gemm(self.isa, n, rank, h, Operand::rows(ring.q.ptr(), ld_q), &add(sums.c2.ptr_mut(), ahead[1]));
-            } else if lead > 0 {
-                gemm(self.isa, n, n, delta, Operand::rows(ring.h.ptr(), ld), &add(c1, Fetch::none()));
-                c1 = c1.add(n * ld);
-            }
-            let operand = Operand::rows(ring.operand.ptr(), ring.ld);
-            gemm(self.isa, n, rank + inputs + ones, delta, operand, &add(c1, ahead[0]));
+        let [lead, inputs, ones] = ring.widths;
+        let mut c1 = ring.c1;
+        if rank > 0 {
+            gemm(self.isa, n, rank, h, Operand::rows(ring.q.ptr, ring.q.ld), &add(ring.c2, ahead[1]));
+        } else if lead > 0 {
+            gemm(self.isa, len, n, delta, Operand::rows(ring.h.ptr, ring.h.ld), &add(c1, Fetch::none()));
+            c1 = c1.from(0, n);
         }
+        let operand = Operand::rows(ring.operand.ptr, ring.operand.ld);
+        gemm(self.isa, len, rank + inputs + ones, delta, operand, &add(c1, ahead[0]));
     }
 }

@@ -1,5 +1,8 @@
 //! The states of a sequence.
 
+use std::ops::Range;
+use std::ptr::null_mut;
+
 use super::Sequence;
 use super::transition::{Prepared, Transition};
 use crate::error::Result;
@@ -10,8 +13,8 @@ use crate::kernel::fetch::Fetch;
 use crate::kernel::gemm::{Operand, gemm, gemm2};
 use crate::kernel::pack::{Packed, pack};
 use crate::kernel::vector::copy_columns;
-use crate::memory::{Buffer, Shared, advise_huge_pages, padded};
-use crate::parallel::{Cancel, Context};
+use crate::memory::{Buffer, Shared, advise_huge_pages, filled, filled_with, padded};
+use crate::parallel::Context;
 use crate::scalar::Scalar;
 
 /// Steps between two looks at the cancel flag.
@@ -47,8 +50,33 @@ pub fn forward<T: Scalar>(
         h: Shared(h.as_mut_ptr()),
         tape,
     };
-    let bounds = sequence.slices();
-    context.run(bounds.len() - 1, sequence.flops(), &|i, cancel| run.slice((bounds[i], bounds[i + 1]), cancel))?;
+    let (slices, rows) = (sequence.slices(), sequence.parts()?);
+    let parts = rows.len() - 1;
+    if parts > 1 {
+        let whole = (0, sequence.steps.batch());
+        let mut rooms = filled_with(parts, || run.room(whole))?.into_iter().collect::<Result<Vec<_>>>()?;
+        let rooms = Shared(rooms.as_mut_ptr());
+        let counts = filled(sequence.steps.count(), parts)?;
+        context.run_phases(&counts, sequence.flops(), &|t, part, cancel| {
+            cancel.check()?;
+            // SAFETY: task `part` of a step alone uses its room.
+            unsafe { run.step(whole, t, rows[part]..rows[part + 1], &mut *rooms.get().add(part)) };
+            Ok(())
+        })?;
+    } else {
+        context.run(slices.len() - 1, sequence.flops(), &|i, cancel| {
+            let slice = (slices[i], slices[i + 1]);
+            let mut room = run.room(slice)?;
+            for t in 0..sequence.steps.count() {
+                if t.is_multiple_of(POLL_STEPS) {
+                    cancel.check()?;
+                }
+                // SAFETY: tasks own disjoint sequences, whose earlier states are there.
+                unsafe { run.step(slice, t, 0..n, &mut room) };
+            }
+            Ok(())
+        })?;
+    }
     Ok(prepared)
 }
 
@@ -66,79 +94,75 @@ struct Run<'a, T: Scalar> {
     tape: Option<Shared<T>>,
 }
 
+/// What a task keeps from step to step.
+struct Room<T: Scalar> {
+    /// `[x 1]` of each sequence.
+    raw: Buffer<T>,
+    /// `z`, where no tape takes it.
+    z: Buffer<T>,
+}
+
 impl<T: Scalar> Run<'_, T> {
-    /// All steps of the sequences `slice.0..slice.1`.
-    fn slice(&self, slice: (usize, usize), cancel: &Cancel<'_>) -> Result<()> {
-        let Sequence { steps, activation, d, x, .. } = self.sequence;
-        let (n, d, rank) = (self.sequence.u.n(), *d, self.rank);
-        let [inputs, ones] = self.sequence.input_widths();
-        // [x 1] of each sequence.
-        let ld = inputs + ones;
-        let mut raw = Buffer::<T>::scratch((slice.1 - slice.0) * ld)?;
+    fn room(&self, slice: (usize, usize)) -> Result<Room<T>> {
+        let (batch, [inputs, ones]) = (slice.1 - slice.0, self.sequence.input_widths());
+        let mut raw = Buffer::scratch(batch * (inputs + ones))?;
         raw.fill(T::ONE);
-        let raw = Columns::new(raw.ptr_mut(), ld);
-        let scratch_ld = padded::<T>(rank);
-        let mut scratch = Buffer::<T>::zeroed(if self.tape.is_none() { (slice.1 - slice.0) * scratch_ld } else { 0 })?;
-        let (mut previous, mut previous_ld) = match self.sequence.h0 {
+        Ok(Room { raw, z: Buffer::zeroed(if self.tape.is_none() { batch * padded::<T>(self.rank) } else { 0 })? })
+    }
+
+    /// Coordinates `range` of step `t` of the sequences `slice.0..slice.1`: all of them, unless `W` is formed and phi is
+    /// pointwise. The caller owns these, and all states before are there.
+    unsafe fn step(&self, slice: (usize, usize), t: usize, range: Range<usize>, room: &mut Room<T>) {
+        let Sequence { steps, activation, d, x, h0, .. } = self.sequence;
+        let (n, d, rank, begin) = (self.sequence.u.n(), *d, self.rank, range.start);
+        let (row, count) = steps.rows_of(t, slice);
+        if count == 0 {
+            return;
+        }
+        let (previous, previous_ld) = match h0 {
+            _ if t > 0 => (self.h.get().cast_const().add(steps.rows_of(t - 1, slice).0 * n), n),
             Some(h0) => (h0[slice.0 * n..].as_ptr(), n),
             None => (self.zeros.ptr(), 0),
         };
-        for t in 0..steps.count() {
-            if t.is_multiple_of(POLL_STEPS) {
-                cancel.check()?;
+        let next = if t + 1 < steps.count() { steps.rows_of(t + 1, slice).0 } else { row };
+        let next_x = x.as_ptr().wrapping_add(next * d);
+        let x = Columns::new(x.as_ptr().wrapping_add(row * d), d);
+        let out = self.h.get().add(row * n);
+        let [inputs, ones] = self.sequence.input_widths();
+        let raw = Columns::new(room.raw.ptr_mut(), inputs + ones);
+        let step = Step {
+            out: Columns::new(out, n).from(begin, 0),
+            previous: Columns::none(),
+            input: if self.sequence.input_weight.is_none() { x.from(begin, 0) } else { Columns::none() },
+            activation: *activation,
+            fetch: Fetch::new(self.h.get().wrapping_add(next * n + begin), 0, 1, count * range.len()),
+        };
+        let state = Operand::columns(previous, previous_ld);
+        copy_columns(self.isa, (inputs, count), x, raw, next_x);
+        let raw = Operand::columns(raw.ptr, raw.ld);
+        match &self.transition {
+            Transition::LowRank { project, expand } => {
+                let z = match self.tape {
+                    Some(tape) => Columns::new(tape.get().add(row * self.width), self.width),
+                    None => Columns::new(room.z.ptr_mut(), padded::<T>(rank)),
+                };
+                gemm(self.isa, rank, count, project.weights(), state, &Store::new(z));
+                let step = Step { previous: Columns::new(previous, previous_ld), ..step };
+                let operands = [Operand::columns(z.ptr, z.ld), raw];
+                gemm2(self.isa, n, count, [expand.weights(), self.inputs.weights()], operands, &step);
             }
-            let (row, count) = steps.rows_of(t, slice);
-            if count == 0 {
-                break;
+            Transition::Dense(w) => {
+                let weights = [w.weights_from(begin), self.inputs.weights_from(begin)];
+                gemm2(self.isa, range.len(), count, weights, [state, raw], &step);
             }
-            let next = if t + 1 < steps.count() { steps.rows_of(t + 1, slice).0 } else { row };
-            let next_x = x.as_ptr().wrapping_add(next * d);
-            let x = Columns::new(x.as_ptr().wrapping_add(row * d), d);
-            let out = self.h.get().wrapping_add(row * n);
-            let step = Step {
-                out: Columns::new(out, n),
-                previous: Columns::none(),
-                input: if self.sequence.input_weight.is_none() { x } else { Columns::none() },
-                activation: *activation,
-                fetch: Fetch::new(self.h.get().wrapping_add(next * n), 0, 1, count * n),
-            };
-            let state = Operand::columns(previous, previous_ld);
-            // SAFETY: rows row..row + count of x, h and the tape belong to this slice and step; `previous` points to as
-            // many states at least, since sequences only ever end.
-            unsafe {
-                copy_columns(self.isa, (inputs, count), x, raw, next_x);
-                let raw = Operand::columns(raw.ptr, raw.ld);
-                match &self.transition {
-                    Transition::LowRank { project, expand } => {
-                        let z = match self.tape {
-                            Some(tape) => Columns::new(tape.get().add(row * self.width), self.width),
-                            None => Columns::new(scratch.ptr_mut(), scratch_ld),
-                        };
-                        gemm(self.isa, rank, count, project.weights(), state, &Store::new(z));
-                        let step = Step { previous: Columns::new(previous, previous_ld), ..step };
-                        let operands = [Operand::columns(z.ptr, z.ld), raw];
-                        gemm2(self.isa, n, count, [expand.weights(), self.inputs.weights()], operands, &step);
-                    }
-                    Transition::Dense(w) => {
-                        gemm2(self.isa, n, count, [w.weights(), self.inputs.weights()], [state, raw], &step);
-                    }
-                }
-                if matches!(activation, Activation::Tanh) {
-                    activation.finish(self.isa, out, count * n, std::ptr::null_mut());
-                } else if activation.pairs() {
-                    for b in 0..count {
-                        let flags = self.tape.map(|tape| tape.get().add((row + b) * self.width + rank));
-                        activation.finish(
-                            self.isa,
-                            out.add(b * n),
-                            n,
-                            flags.map_or(std::ptr::null_mut(), <*mut T>::cast),
-                        );
-                    }
-                }
-            }
-            (previous, previous_ld) = (out, n);
         }
-        Ok(())
+        if matches!(activation, Activation::Tanh) {
+            (0..count).for_each(|b| activation.finish(self.isa, out.add(b * n + begin), range.len(), null_mut()));
+        } else if activation.pairs() {
+            for b in 0..count {
+                let flags = self.tape.map(|tape| tape.get().add((row + b) * self.width + rank));
+                activation.finish(self.isa, out.add(b * n), n, flags.map_or(null_mut(), <*mut T>::cast));
+            }
+        }
     }
 }

@@ -12,6 +12,7 @@
 
 mod backward;
 mod forward;
+mod ring;
 mod sums;
 mod transition;
 
@@ -22,7 +23,7 @@ pub use transition::Prepared;
 use crate::apply::Diagonal;
 use crate::error::{Error, Result};
 use crate::kernel::activation::Activation;
-use crate::kernel::pack::Part;
+use crate::kernel::pack::{Part, ROWS};
 use crate::memory::filled;
 use crate::parallel::slices;
 use crate::plan::{self, Method};
@@ -113,6 +114,17 @@ impl<T: Scalar> Sequence<'_, T> {
         slices(self.steps.batch(), 12, 16)
     }
 
+    /// Parts of the coordinates, each a task at every step: several where `W` is formed for sequences too few to be split.
+    /// Bounds, multiples of [`ROWS`].
+    fn parts(&self) -> Result<Vec<usize>> {
+        /// Multiplications at a step that are worth a task: some five microseconds.
+        const TASK: usize = 1 << 17;
+        let (n, batch) = (self.u.n(), self.steps.batch());
+        let alone = self.slices().len() > 2 || self.method()? != Method::Dense || self.activation.pairs();
+        let most = if alone { 1 } else { (n * n * batch / TASK).clamp(1, 16) };
+        Ok(slices(n.div_ceil(ROWS), 1, most).into_iter().map(|panel| n.min(panel * ROWS)).collect())
+    }
+
     /// Flops of one pass over all states.
     pub fn flops(&self) -> usize {
         let n = self.u.n();
@@ -172,5 +184,29 @@ impl Steps {
     fn rows_of(&self, t: usize, (begin, end): (usize, usize)) -> (usize, usize) {
         let size = self.offsets[t + 1] - self.offsets[t];
         (self.offsets[t] + begin, size.min(end).saturating_sub(begin))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coordinates_are_split_where_few_sequences_meet_a_large_matrix() {
+        let parts = |n: usize, m: usize, batch: usize, activation| {
+            let u = vec![1.0_f32; n * m];
+            let u = Reflections::new(n, m, &u).unwrap();
+            let (diagonal, steps) = (Diagonal::of(u), Steps::uniform(100, batch).unwrap());
+            let (adjoint, method, x, d) = (false, None, &[][..], n);
+            let (input_weight, bias, h0) = (None, None, None);
+            let sequence = Sequence { u, diagonal, adjoint, activation, method, steps, d, x, input_weight, bias, h0 };
+            sequence.parts().unwrap()
+        };
+        assert_eq!(parts(512, 510, 1, Activation::Relu), [0, 256, 512]);
+        assert_eq!(parts(130, 129, 16, Activation::Tanh), [0, 64, 130]);
+        assert_eq!(parts(512, 16, 1, Activation::Relu), [0, 512]); // two thin factors
+        assert_eq!(parts(512, 510, 50, Activation::Relu), [0, 512]); // sequences are
+        assert_eq!(parts(512, 510, 1, Activation::Oplu), [0, 512]); // which pairs coordinates
+        assert_eq!(parts(128, 127, 1, Activation::Relu), [0, 128]);
     }
 }

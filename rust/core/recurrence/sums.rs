@@ -1,7 +1,7 @@
 //! The parameter gradients of a slice of the batch, as sums over its rows, and what follows from their total.
 
 use super::Sequence;
-use super::transition::Factors;
+use super::transition::{Factors, Matrices, Prepared};
 use crate::apply::Diagonal;
 use crate::dense::adjoint;
 use crate::error::Result;
@@ -66,7 +66,7 @@ impl<T: Scalar> Sums<T> {
     pub fn finish(
         self,
         context: &mut Context<'_>,
-        factors: &Factors<T>,
+        Prepared { factors, matrices }: &Prepared<T>,
         sequence: &Sequence<'_, T>,
         grad_u: Option<&mut [T]>,
         grad_phases: Option<&mut [T::Real]>,
@@ -74,6 +74,7 @@ impl<T: Scalar> Sums<T> {
         let (u, n) = (sequence.u, sequence.u.n());
         let wy = match factors {
             Factors::Dense(blocks) => {
+                let Matrices::Dense(dense) = matrices else { unreachable!("W goes with its blocks") };
                 let mut outer = self.c1;
                 if self.widths[0] == 0 {
                     return Ok(());
@@ -81,7 +82,7 @@ impl<T: Scalar> Sums<T> {
                 if sequence.adjoint {
                     outer = adjoint(context.isa, n, &outer)?;
                 }
-                return gradient::from_outer(context, blocks, u, &sequence.diagonal, outer, grad_u, grad_phases);
+                return gradient::from_outer(context, blocks, u, &sequence.diagonal, dense, outer, grad_u, grad_phases);
             }
             Factors::LowRank(wy) => wy,
         };

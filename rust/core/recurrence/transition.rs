@@ -79,7 +79,9 @@ impl<T: Scalar> Factors<T> {
 impl<T: Scalar> Matrices<T> {
     pub fn new(context: &mut Context<'_>, factors: &Factors<T>, sequence: &Sequence<'_, T>) -> Result<Self> {
         let wy = match factors {
-            Factors::Dense(blocks) => return Ok(Self::Dense(Dense::new(context, blocks, &sequence.diagonal)?)),
+            Factors::Dense(blocks) => {
+                return Ok(Self::Dense(Dense::new_and_keep(context, blocks, &sequence.diagonal)?));
+            }
             Factors::LowRank(wy) => wy,
         };
         let (n, k, ld) = (wy.n, wy.k, wy.ld_n());

@@ -1,0 +1,69 @@
+//! Some steps' worth of rows, which stay in the cache until the sums take them.
+
+use super::sums::Sums;
+use crate::error::Result;
+use crate::kernel::epilogue::Columns;
+use crate::memory::{Buffer, padded};
+use crate::scalar::Scalar;
+
+/// Rows, more or less: enough for the sums to run at full speed, few enough for the cache.
+const ROWS: usize = 96;
+
+/// The rows of a slice of the batch, the latest step first, and the sums that take them. Views: tasks on one ring own
+/// coordinates of it.
+pub struct Ring<T: Scalar> {
+    /// Steps, each of at most as many rows as the slice has sequences.
+    pub steps: usize,
+    /// `delta`, for one step more.
+    pub delta: Columns<T>,
+    /// `q`.
+    pub q: Columns<T>,
+    /// Copies of `h_{t-1}`.
+    pub h: Columns<T>,
+    /// `[z x 1]`, without `z` where `W` is formed: what `delta` is multiplied by.
+    pub operand: Columns<T>,
+    /// Width of `z` in it.
+    pub rank: usize,
+    /// See [`Sums`].
+    pub c1: Columns<T>,
+    /// See [`Sums`].
+    pub c2: Columns<T>,
+    /// See [`Sums`].
+    pub widths: [usize; 3],
+    _memory: [Buffer<T>; 4],
+}
+
+impl<T: Scalar> Ring<T> {
+    /// For sequences `slice.0..slice.1`, whose sums must live as long.
+    pub fn new(n: usize, rank: usize, slice: (usize, usize), sums: &mut Sums<T>) -> Result<Self> {
+        let batch = slice.1 - slice.0;
+        let steps = (ROWS / batch).max(1);
+        let rows = steps * batch;
+        let (ld, ld_q) = (padded::<T>(n), padded::<T>(rank));
+        let [_, inputs, ones] = sums.widths;
+        let rank = if sums.c2.is_empty() { 0 } else { rank };
+        let ld_operand = padded::<T>(rank + inputs + ones);
+        let mut memory = [
+            Buffer::zeroed((rows + batch) * ld)?,
+            Buffer::zeroed(rows * ld_q)?,
+            Buffer::zeroed(rows * ld)?,
+            Buffer::zeroed(rows * ld_operand)?,
+        ];
+        if ones > 0 {
+            memory[3].chunks_mut(ld_operand).for_each(|row| row[rank + inputs] = T::ONE);
+        }
+        let [delta, q, h, operand] = &mut memory;
+        Ok(Self {
+            steps,
+            delta: Columns::new(delta.ptr_mut(), ld),
+            q: Columns::new(q.ptr_mut(), ld_q),
+            h: Columns::new(h.ptr_mut(), ld),
+            operand: Columns::new(operand.ptr_mut(), ld_operand),
+            rank,
+            c1: Columns::new(sums.c1.ptr_mut(), ld),
+            c2: Columns::new(sums.c2.ptr_mut(), ld),
+            widths: sums.widths,
+            _memory: memory,
+        })
+    }
+}
