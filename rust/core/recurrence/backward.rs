@@ -21,7 +21,7 @@ use crate::kernel::activation::Activation;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, StepBack, Store};
 use crate::kernel::fetch::Fetch;
-use crate::kernel::gemm::{Operand, Weights, gemm};
+use crate::kernel::gemm::{Operand, gemm};
 use crate::kernel::pack::{Packed, Part, ROWS, pack};
 use crate::kernel::vector::{activation_gradient, copy_columns};
 use crate::memory::{Shared, advise_huge_pages, filled};
@@ -120,6 +120,7 @@ pub fn backward<T: Scalar>(
         let ring = Ring::new(n, run.rank, whole, &mut sums[0])?;
         let mut phases = Vec::new();
         run.each_phase(whole, &ring, |phase| {
+            phases.try_reserve(1).map_err(|_| Error::OutOfMemory { bytes: size_of_val(&phases[..]) })?;
             phases.push(phase);
             Ok(())
         })?;
@@ -245,9 +246,9 @@ impl<T: Scalar> Run<'_, T> {
                     self.finish_activation(slice, t - 1, next, grad_activation_bias);
                 }
             }
-            Phase::Operands { rows } => self.operands(rows, range, ring),
+            Phase::Operands { rows } => ring.make_operands(self.isa, rows, range, self.project.as_ref()),
             Phase::Sum { t, rows } => {
-                self.sum(rows, range.clone(), ring, self.ahead(slice, t, ring.steps));
+                ring.add_to_sums(self.isa, rows, range.clone(), self.ahead(slice, t, ring.steps));
                 let carried = if t > 0 { self.sequence.steps.rows_of(t - 1, slice).1 } else { 0 };
                 for b in 0..carried {
                     let from = ring.delta.from(range.start, rows + b).ptr;
@@ -341,12 +342,10 @@ impl<T: Scalar> Run<'_, T> {
         };
         if t == 0 {
             for b in 0..count {
-                let copy = h_copy.column(b);
+                let copy = std::slice::from_raw_parts_mut(h_copy.column(b), range.len());
                 match h0 {
-                    Some(h0) => {
-                        copy.copy_from_nonoverlapping(h0[(slice.0 + b) * n..][range.clone()].as_ptr(), range.len())
-                    }
-                    None => copy.write_bytes(0, range.len()),
+                    Some(h0) => copy.copy_from_slice(&h0[(slice.0 + b) * n..][range.clone()]),
+                    None => copy.fill(T::ZERO),
                 }
             }
             if let Some(grad_h0) = self.grad_h0 {
@@ -388,43 +387,5 @@ impl<T: Scalar> Run<'_, T> {
         self.grad_h.map_or([Fetch::none(); 2], |g| {
             [self.rows(g, slice, t, first), self.rows(g, slice, t - first, block - first)]
         })
-    }
-
-    /// Makes `z` where no tape has it, and conjugates: the operands of the sums, which nothing else needs any more.
-    unsafe fn operands(&self, rows: usize, range: Range<usize>, ring: &Ring<T>) {
-        if let Some(project) = &self.project {
-            let h = Operand::columns(ring.h.ptr, ring.h.ld);
-            gemm(self.isa, ring.rank, rows, project.weights(), h, &Store::new(ring.operand));
-        }
-        if T::COMPLEX {
-            let width = if range.start == 0 { ring.rank + ring.widths[1] } else { 0 };
-            let other = if ring.rank > 0 { (ring.q, 0..self.rank) } else { (ring.h, range) };
-            for (columns, range) in [other, (ring.operand, 0..width)] {
-                for b in 0..rows {
-                    let column = std::slice::from_raw_parts_mut(columns.from(range.start, b).ptr, range.len());
-                    column.iter_mut().for_each(|x| *x = x.conj());
-                }
-            }
-        }
-    }
-
-    /// Adds `rows` rows of the ring to the sums.
-    unsafe fn sum(&self, rows: usize, range: Range<usize>, ring: &Ring<T>, ahead: [Fetch<T>; 2]) {
-        let (n, rank, begin, len) = (self.sequence.u.n(), ring.rank, range.start, range.len());
-        let [delta, h] = [ring.delta, ring.h].map(|x| Weights::strided(x.from(begin, 0).ptr, x.ld, rows));
-        let add = |sum: Columns<T>, fetch: Fetch<T>| {
-            let out = sum.from(begin, 0);
-            Store { fetch, ..Store::plus(out, out) }
-        };
-        let [lead, inputs, ones] = ring.widths;
-        let mut c1 = ring.c1;
-        if rank > 0 {
-            gemm(self.isa, n, rank, h, Operand::rows(ring.q.ptr, ring.q.ld), &add(ring.c2, ahead[1]));
-        } else if lead > 0 {
-            gemm(self.isa, len, n, delta, Operand::rows(ring.h.ptr, ring.h.ld), &add(c1, Fetch::none()));
-            c1 = c1.from(0, n);
-        }
-        let operand = Operand::rows(ring.operand.ptr, ring.operand.ld);
-        gemm(self.isa, len, rank + inputs + ones, delta, operand, &add(c1, ahead[0]));
     }
 }

@@ -8,7 +8,8 @@
 //!   products over many steps at once, `sum delta z*` and `sum h q*` (or `sum delta h*`);
 //! * `V` and `b` are further columns of the weights `Q`, `x_t` and a one further entries of the operand `z`, and their
 //!   gradients further columns of `sum delta z*`;
-//! * a thread owns a slice of the batch for the whole sequence: no synchronisation at a step.
+//! * a thread owns a slice of the batch for the whole sequence: no synchronisation at a step. Where sequences are too few
+//!   for that and `W` is large, it owns some of the coordinates, and threads go through the steps as phases.
 
 mod backward;
 mod forward;

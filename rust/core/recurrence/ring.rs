@@ -1,8 +1,14 @@
 //! Some steps' worth of rows, which stay in the cache until the sums take them.
 
+use std::ops::Range;
+
 use super::sums::Sums;
 use crate::error::Result;
-use crate::kernel::epilogue::Columns;
+use crate::kernel::dispatch::InstructionSet;
+use crate::kernel::epilogue::{Columns, Store};
+use crate::kernel::fetch::Fetch;
+use crate::kernel::gemm::{Operand, Weights, gemm};
+use crate::kernel::pack::Packed;
 use crate::memory::{Buffer, padded};
 use crate::scalar::Scalar;
 
@@ -65,5 +71,49 @@ impl<T: Scalar> Ring<T> {
             widths: sums.widths,
             _memory: memory,
         })
+    }
+    /// Makes `z` of `rows` rows where no tape has it, and conjugates: what the sums take beside `delta` and `h`, and
+    /// nothing else needs any more. The caller owns coordinates `range` of the rows, all where `z` is made.
+    pub unsafe fn make_operands(
+        &self,
+        isa: InstructionSet,
+        rows: usize,
+        range: Range<usize>,
+        project: Option<&Packed<T>>,
+    ) {
+        if let Some(project) = project {
+            let h = Operand::columns(self.h.ptr, self.h.ld);
+            gemm(isa, self.rank, rows, project.weights(), h, &Store::new(self.operand));
+        }
+        if T::COMPLEX {
+            let width = if range.start == 0 { self.rank + self.widths[1] } else { 0 };
+            let other = if self.rank > 0 { (self.q, 0..self.rank) } else { (self.h, range) };
+            for (columns, range) in [other, (self.operand, 0..width)] {
+                for b in 0..rows {
+                    let column = std::slice::from_raw_parts_mut(columns.from(range.start, b).ptr, range.len());
+                    column.iter_mut().for_each(|x| *x = x.conj());
+                }
+            }
+        }
+    }
+
+    /// Adds `rows` rows to coordinates `range` of the sums, which the caller owns.
+    pub unsafe fn add_to_sums(&self, isa: InstructionSet, rows: usize, range: Range<usize>, ahead: [Fetch<T>; 2]) {
+        let (rank, begin, len) = (self.rank, range.start, range.len());
+        let [delta, h] = [self.delta, self.h].map(|x| Weights::strided(x.from(begin, 0).ptr, x.ld, rows));
+        let add = |sum: Columns<T>, fetch: Fetch<T>| {
+            let out = sum.from(begin, 0);
+            Store { fetch, ..Store::plus(out, out) }
+        };
+        let [lead, inputs, ones] = self.widths;
+        let mut c1 = self.c1;
+        if rank > 0 {
+            gemm(isa, len, rank, h, Operand::rows(self.q.ptr, self.q.ld), &add(self.c2, ahead[1]));
+        } else if lead > 0 {
+            gemm(isa, len, lead, delta, Operand::rows(self.h.ptr, self.h.ld), &add(c1, Fetch::none()));
+            c1 = c1.from(0, lead);
+        }
+        let operand = Operand::rows(self.operand.ptr, self.operand.ld);
+        gemm(isa, len, rank + inputs + ones, delta, operand, &add(c1, ahead[0]));
     }
 }
