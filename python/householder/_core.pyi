@@ -106,8 +106,26 @@ def backward_tape(
     grad_phases: Operand | None,
     transpose: bool,
 ) -> None: ...
-def matrix(dtype: str, count: int, n: int, m: int, u: Operand, out: Operand, phases: Operand | None) -> None: ...
-def matrix_backward(dtype: str, count: int, n: int, m: int, u: Operand, grad_w: Operand, grad_u: Operand) -> None: ...
+def matrix(
+    dtype: str,
+    count: int,
+    n: int,
+    m: int,
+    u: Operand,
+    out: Operand,
+    phases: Operand | None,
+    keep: bool = False,  # for the backward call with the same u
+) -> Kept | None: ...
+def matrix_backward(
+    dtype: str,
+    count: int,
+    n: int,
+    m: int,
+    u: Operand,
+    grad_w: Operand,
+    grad_u: Operand,
+    kept: Kept | None = None,  # of the forward call with the same u
+) -> None: ...
 def wy(
     dtype: str,
     n: int,

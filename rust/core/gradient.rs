@@ -8,9 +8,8 @@
 //!
 //! From `G = sum b a*` alone it is the gradient of an application to unit vectors.
 
-use crate::apply::{Diagonal, Pass};
-use crate::blocks::{Blocks, Rows, Scratch};
-use crate::dense::Dense;
+use crate::apply::{Diagonal, Formed, Pass};
+use crate::blocks::{Rows, Scratch};
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, Store};
@@ -105,14 +104,12 @@ pub fn outer<T: Scalar>(context: &mut Context<'_>, n: usize, b: &[T], a: &[T]) -
 }
 
 /// All gradients of `U` and the diagonal from `G = sum b p*` (column-major), `p` before the diagonal: the loss is
-/// `Re tr(G* W_1 D)`, whose gradient is that of `W_1` applied to unit vectors, `D*` behind `G`. `dense` has kept what it
-/// takes.
+/// `Re tr(G* W_1 D)`, whose gradient is that of `W_1` applied to unit vectors, `D*` behind `G`.
 pub fn from_outer<T: Scalar>(
     context: &mut Context<'_>,
-    blocks: &Blocks<T>,
+    Formed { blocks, dense }: &Formed<T>,
     u: Reflections<'_, T>,
     diagonal: &Diagonal<T>,
-    dense: &Dense<T>,
     mut outer: Buffer<T>,
     mut grad_u: Option<&mut [T]>,
     grad_phases: Option<&mut [T::Real]>,

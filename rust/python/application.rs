@@ -2,12 +2,10 @@
 
 use std::borrow::Cow;
 
-use householder::apply::{self, Diagonal, Gradients, Prepared};
-use householder::blocks::Blocks;
-use householder::dense::Dense;
+use householder::apply::{self, Diagonal, Formed, Gradients, Prepared};
 use householder::error::Error;
 use householder::kernel::transpose::transpose;
-use householder::memory::{Buffer, filled, padded};
+use householder::memory::{Buffer, filled, filled_with, padded};
 use householder::plan::{self, Method};
 use householder::reflections::Reflections;
 use householder::scalar::{Real, Scalar};
@@ -302,6 +300,7 @@ pub fn backward_tape(
 }
 
 #[pyfunction]
+#[pyo3(signature = (dtype, count, n, m, u, out, phases, keep=false))]
 pub fn matrix(
     py: Python<'_>,
     dtype: &str,
@@ -311,17 +310,22 @@ pub fn matrix(
     u: Operand<'_>,
     out: Operand<'_>,
     phases: Option<Operand<'_>>,
-) -> PyResult<()> {
+    keep: bool,
+) -> PyResult<Option<Kept>> {
     fn go<T: Number<Real: Number>>(
         py: Python<'_>,
         [count, n, m]: [usize; 3],
         [u, out]: [&Operand<'_>; 2],
         phases: Option<&Operand<'_>>,
-    ) -> PyResult<()> {
+        keep: bool,
+    ) -> PyResult<Option<Kept>> {
         let u = u.slice::<T>("u", size(&[count, n, m])?)?;
         let out = out.slice_mut::<T>("out", size(&[count, n, n])?)?;
         let phases = optional::<T::Real>(phases, "phases", n)?;
         let outs = Parts::new(out, count);
+        let keep = keep && n > sequential::SMALL;
+        let mut kept = filled_with(if keep { count } else { 0 }, || None).map_err(to_python)?;
+        let each = Parts::<Option<Formed<T>>>::new(&mut kept, count);
         run(py, |context| {
             // SAFETY: each problem writes its own part.
             let out = |i: usize| unsafe { outs.at(i) };
@@ -336,14 +340,21 @@ pub fn matrix(
             }
             context.for_each(count, flops, &|i, context| {
                 let u = Reflections::new(n, m, part(u, i, n * m))?;
-                apply::matrix(context, u, &diagonals.of(u), out(i))
+                // SAFETY: as above.
+                let Some(kept) = unsafe { each.at(i) }.first_mut() else {
+                    return apply::matrix(context, u, &diagonals.of(u), out(i));
+                };
+                kept.insert(Formed::new(context, u, &diagonals.of(u))?).write(context, out(i));
+                Ok(())
             })
-        })
+        })?;
+        Ok(keep.then(|| Kept::new(kept)))
     }
-    by_dtype!(dtype, go(py, [count, n, m], [&u, &out], phases.as_ref()))
+    by_dtype!(dtype, go(py, [count, n, m], [&u, &out], phases.as_ref(), keep))
 }
 
 #[pyfunction]
+#[pyo3(signature = (dtype, count, n, m, u, grad_w, grad_u, kept=None))]
 pub fn matrix_backward(
     py: Python<'_>,
     dtype: &str,
@@ -353,16 +364,19 @@ pub fn matrix_backward(
     u: Operand<'_>,
     grad_w: Operand<'_>,
     grad_u: Operand<'_>,
+    kept: Option<&Bound<'_, Kept>>,
 ) -> PyResult<()> {
     fn go<T: Number>(
         py: Python<'_>,
         [count, n, m]: [usize; 3],
         [u, grad_w, grad_u]: [&Operand<'_>; 3],
+        kept: Option<&Kept>,
     ) -> PyResult<()> {
         let u = u.slice::<T>("u", size(&[count, n, m])?)?;
         let grad_w = grad_w.slice::<T>("grad_w", size(&[count, n, n])?)?;
         let grad_u = grad_u.slice_mut::<T>("grad_u", u.len())?;
         let grads = Parts::new(grad_u, count);
+        let kept = kept.and_then(Kept::get::<Vec<Option<Formed<T>>>>);
         run(py, |context| {
             // SAFETY: each problem writes its own part.
             let matrices = |i: usize| unsafe { (part(grad_w, i, n * n), grads.at(i)) };
@@ -379,16 +393,21 @@ pub fn matrix_backward(
             context.for_each(count, flops, &|i, context| {
                 let u = Reflections::new(n, m, part(u, i, n * m))?;
                 let (grad_w, grad_u) = matrices(i);
-                let blocks = Blocks::new(context, u, plan::block_width_of_matrix(u.count(), n))?;
+                let diagonal = Diagonal::of(u);
                 let mut outer = Buffer::zeroed(n * padded::<T>(n))?;
                 transpose(context.isa, (n, n), grad_w, n, &mut outer, padded::<T>(n));
-                let diagonal = Diagonal::of(u);
-                let dense = Dense::new_and_keep(context, &blocks, &diagonal)?;
-                gradient::from_outer(context, &blocks, u, &diagonal, &dense, outer, Some(grad_u), None)
+                let new;
+                let formed = if let Some(kept) = kept.and_then(|kept| kept.get(i)?.as_ref()) {
+                    kept
+                } else {
+                    new = Formed::new(context, u, &diagonal)?;
+                    &new
+                };
+                gradient::from_outer(context, formed, u, &diagonal, outer, Some(grad_u), None)
             })
         })
     }
-    by_dtype!(dtype, go(py, [count, n, m], [&u, &grad_w, &grad_u]))
+    by_dtype!(dtype, go(py, [count, n, m], [&u, &grad_w, &grad_u], kept.map(Bound::get)))
 }
 
 #[pyfunction]

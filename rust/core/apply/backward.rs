@@ -2,9 +2,8 @@
 
 use super::diagonal::DiagonalSum;
 use super::phases::Pass;
-use super::{Diagonal, Prepared};
-use crate::blocks::{Blocks, Rows};
-use crate::dense::Dense;
+use super::{Diagonal, Formed, Prepared};
+use crate::blocks::Rows;
 use crate::error::Result;
 use crate::gradient;
 use crate::memory::{Buffer, Shared, filled};
@@ -189,16 +188,15 @@ fn dense<T: Scalar>(
     gradients: Gradients<'_, T>,
     adjoint: bool,
 ) -> Result<()> {
-    let blocks = Blocks::new(context, u, plan::block_width_of_matrix(u.count(), u.n()))?;
+    let formed = Formed::new(context, u, diagonal)?;
     let Gradients { u: grad_u, h: grad_h, phases: grad_phases } = gradients;
-    let dense = Dense::new_and_keep(context, &blocks, diagonal)?;
     if let Some(grad_h) = grad_h {
-        dense.multiply(context, g, grad_h, !adjoint)?;
+        formed.dense.multiply(context, g, grad_h, !adjoint)?;
     }
     if grad_u.is_none() && grad_phases.is_none() {
         return Ok(());
     }
     let (p, b) = if adjoint { (g, h) } else { (h, g) };
-    let outer = gradient::outer(context, blocks.n, b, p)?;
-    gradient::from_outer(context, &blocks, u, diagonal, &dense, outer, grad_u, grad_phases)
+    let outer = gradient::outer(context, u.n(), b, p)?;
+    gradient::from_outer(context, &formed, u, diagonal, outer, grad_u, grad_phases)
 }

@@ -130,6 +130,29 @@ fn in_blocks<T: Scalar>(
     })
 }
 
+/// `W`, and all that leads from its gradient back to that of `U`.
+pub struct Formed<T: Scalar> {
+    /// The reflections.
+    pub blocks: Blocks<T>,
+    /// `W`, with its coefficients.
+    pub dense: Dense<T>,
+}
+
+impl<T: Scalar> Formed<T> {
+    /// Forms `W`.
+    pub fn new(context: &mut Context<'_>, u: Reflections<'_, T>, diagonal: &Diagonal<T>) -> Result<Self> {
+        let blocks = Blocks::new(context, u, plan::block_width_of_matrix(u.count(), u.n()))?;
+        let dense = Dense::new_and_keep(context, &blocks, diagonal)?;
+        Ok(Self { blocks, dense })
+    }
+
+    /// Writes `W`, row-major.
+    pub fn write(&self, context: &Context<'_>, out: &mut [T]) {
+        let n = self.blocks.n;
+        transpose(context.isa, (n, n), &self.dense.w, padded::<T>(n), out, n);
+    }
+}
+
 /// Writes `W`, row-major.
 pub fn matrix<T: Scalar>(
     context: &mut Context<'_>,

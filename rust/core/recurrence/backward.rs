@@ -81,10 +81,9 @@ pub fn backward<T: Scalar>(
         formed = Prepared::new(context, sequence)?;
         &formed
     };
-    let matrices = &prepared.matrices;
-    let back = matrices.transition(isa, n, !sequence.adjoint)?;
+    let back = prepared.transition(isa, n, !sequence.adjoint)?;
     let wants_u = gradients.u.is_some() || gradients.phases.is_some();
-    let project = if wants_u && tape.is_none() { Some(matrices.projection(isa, n, sequence.adjoint)?) } else { None };
+    let project = if wants_u && tape.is_none() { Some(prepared.projection(isa, n, sequence.adjoint)?) } else { None };
     let input_adjoint = match (&gradients.x, sequence.input_weight) {
         (Some(_), Some(v)) => {
             let adjoint = Part { ptr: v.as_ptr(), k: n, row_step: 1, k_step: d, conjugate: true };

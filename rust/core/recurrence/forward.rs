@@ -41,7 +41,7 @@ pub fn forward<T: Scalar>(
     let run = Run {
         isa,
         sequence,
-        transition: prepared.matrices.transition(isa, n, sequence.adjoint)?,
+        transition: prepared.transition(isa, n, sequence.adjoint)?,
         // SAFETY: V and b are the sequence's.
         inputs: unsafe { pack(isa, n, &sequence.input_parts()) }?,
         zeros: Buffer::zeroed(n)?,

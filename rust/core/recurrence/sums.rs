@@ -1,7 +1,7 @@
 //! The parameter gradients of a slice of the batch, as sums over its rows, and what follows from their total.
 
 use super::Sequence;
-use super::transition::{Factors, Matrices, Prepared};
+use super::transition::Prepared;
 use crate::apply::Diagonal;
 use crate::dense::adjoint;
 use crate::error::Result;
@@ -66,15 +66,14 @@ impl<T: Scalar> Sums<T> {
     pub fn finish(
         self,
         context: &mut Context<'_>,
-        Prepared { factors, matrices }: &Prepared<T>,
+        prepared: &Prepared<T>,
         sequence: &Sequence<'_, T>,
         grad_u: Option<&mut [T]>,
         grad_phases: Option<&mut [T::Real]>,
     ) -> Result<()> {
         let (u, n) = (sequence.u, sequence.u.n());
-        let wy = match factors {
-            Factors::Dense(blocks) => {
-                let Matrices::Dense(dense) = matrices else { unreachable!("W goes with its blocks") };
+        let wy = match prepared {
+            Prepared::Dense(formed) => {
                 let mut outer = self.c1;
                 if self.widths[0] == 0 {
                     return Ok(());
@@ -82,9 +81,9 @@ impl<T: Scalar> Sums<T> {
                 if sequence.adjoint {
                     outer = adjoint(context.isa, n, &outer)?;
                 }
-                return gradient::from_outer(context, blocks, u, &sequence.diagonal, dense, outer, grad_u, grad_phases);
+                return gradient::from_outer(context, formed, u, &sequence.diagonal, outer, grad_u, grad_phases);
             }
-            Factors::LowRank(wy) => wy,
+            Prepared::LowRank { wy, .. } => wy,
         };
         let (k, ld) = (wy.k, wy.ld_n());
         let Some(grad_u) = grad_u else { return Ok(()) };

@@ -1,16 +1,14 @@
 //! The weights of a step, packed once for a whole sequence.
 
 use super::Sequence;
-use crate::apply::Diagonal;
-use crate::blocks::Blocks;
-use crate::dense::Dense;
+use crate::apply::{Diagonal, Formed};
 use crate::error::Result;
 use crate::gradient::v_n;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::pack::{Packed, Part, pack};
 use crate::memory::{Buffer, padded};
 use crate::parallel::Context;
-use crate::plan::{Method, block_width_of_matrix};
+use crate::plan::Method;
 use crate::scalar::Scalar;
 use crate::wy::CompactWy;
 
@@ -27,68 +25,34 @@ pub enum Transition<T: Scalar> {
     Dense(Packed<T>),
 }
 
-/// `W = I + Q P*` or `W` itself; column-major.
-pub enum Matrices<T: Scalar> {
-    /// `P` and `Q`, `rank` columns each.
-    LowRank { p: Buffer<T>, q: Buffer<T>, rank: usize },
-    /// `W`.
-    Dense(Dense<T>),
-}
-
-/// The reflections in the form that the method takes.
-pub enum Factors<T: Scalar> {
-    LowRank(CompactWy<T>),
-    Dense(Blocks<T>),
-}
-
 /// All that both passes need of `U`: formed once and kept from one to the other.
-pub struct Prepared<T: Scalar> {
-    pub(super) factors: Factors<T>,
-    pub(super) matrices: Matrices<T>,
+pub enum Prepared<T: Scalar> {
+    /// `W = I + Q P*`.
+    LowRank {
+        /// What `P` and `Q` are made of.
+        wy: CompactWy<T>,
+        /// `P`, column-major.
+        p: Buffer<T>,
+        /// `Q`, column-major.
+        q: Buffer<T>,
+        /// Columns of each.
+        rank: usize,
+    },
+    /// `W`.
+    Dense(Formed<T>),
 }
 
 impl<T: Scalar> Prepared<T> {
     pub(super) fn new(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> Result<Self> {
-        let factors = Factors::new(context, sequence)?;
-        let matrices = Matrices::new(context, &factors, sequence)?;
-        Ok(Self { factors, matrices })
-    }
-
-    /// Whether this is of the sequence's size and method.
-    pub fn fits(&self, sequence: &Sequence<'_, T>) -> bool {
-        let (n, k, dense) = match &self.factors {
-            Factors::LowRank(wy) => (wy.n, wy.k, false),
-            Factors::Dense(blocks) => (blocks.n, blocks.k, true),
-        };
-        let same_method = sequence.method().is_ok_and(|method| (method == Method::Dense) == dense);
-        same_method && (n, k) == (sequence.u.n(), sequence.u.count())
-    }
-}
-
-impl<T: Scalar> Factors<T> {
-    pub fn new(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> Result<Self> {
         let u = sequence.u;
-        Ok(if sequence.method()? == Method::Dense {
-            Self::Dense(Blocks::new(context, u, block_width_of_matrix(u.count(), u.n()))?)
-        } else {
-            Self::LowRank(CompactWy::new(context, u)?)
-        })
-    }
-}
-
-impl<T: Scalar> Matrices<T> {
-    pub fn new(context: &mut Context<'_>, factors: &Factors<T>, sequence: &Sequence<'_, T>) -> Result<Self> {
-        let wy = match factors {
-            Factors::Dense(blocks) => {
-                return Ok(Self::Dense(Dense::new_and_keep(context, blocks, &sequence.diagonal)?));
-            }
-            Factors::LowRank(wy) => wy,
-        };
-        let (n, k, ld) = (wy.n, wy.k, wy.ld_n());
-        let rank = sequence.u.m();
+        if sequence.method()? == Method::Dense {
+            return Ok(Self::Dense(Formed::new(context, u, &sequence.diagonal)?));
+        }
+        let wy = CompactWy::new(context, u)?;
+        let (n, k, ld, rank) = (wy.n, wy.k, wy.ld_n(), u.m());
         let (mut p, mut q) = (Buffer::zeroed(rank * ld)?, Buffer::zeroed(rank * ld)?);
         p[..k * ld].copy_from_slice(&wy.v[..k * ld]);
-        q[..k * ld].copy_from_slice(&v_n(context, wy)?[..k * ld]);
+        q[..k * ld].copy_from_slice(&v_n(context, &wy)?[..k * ld]);
         if let Diagonal::Last(u1) = sequence.diagonal {
             for j in 0..k {
                 p[j * ld + n - 1] = p[j * ld + n - 1] * u1;
@@ -96,24 +60,34 @@ impl<T: Scalar> Matrices<T> {
             p[k * ld + n - 1] = T::ONE;
             q[k * ld + n - 1] = u1 - T::ONE;
         }
-        Ok(Self::LowRank { p, q, rank })
+        Ok(Self::LowRank { wy, p, q, rank })
+    }
+
+    /// Whether this is of the sequence's size and method.
+    pub fn fits(&self, sequence: &Sequence<'_, T>) -> bool {
+        let (n, k, dense) = match self {
+            Self::LowRank { wy, .. } => (wy.n, wy.k, false),
+            Self::Dense(formed) => (formed.blocks.n, formed.blocks.k, true),
+        };
+        let same_method = sequence.method().is_ok_and(|method| (method == Method::Dense) == dense);
+        same_method && (n, k) == (sequence.u.n(), sequence.u.count())
     }
 
     /// The step of the recurrence, or that of its gradients, which is the step with the adjoint.
-    pub fn transition(&self, isa: InstructionSet, n: usize, adjoint: bool) -> Result<Transition<T>> {
+    pub(super) fn transition(&self, isa: InstructionSet, n: usize, adjoint: bool) -> Result<Transition<T>> {
         let ld = padded::<T>(n);
         // SAFETY: all matrices have columns of n numbers.
         unsafe {
             match self {
-                Self::LowRank { p, q, rank } => {
+                Self::LowRank { p, q, rank, .. } => {
                     let q = if adjoint { p } else { q };
                     let q = Part { ptr: q.ptr(), k: *rank, row_step: 1, k_step: ld, conjugate: false };
                     let project = self.projection(isa, n, adjoint)?;
                     Ok(Transition::LowRank { project, expand: pack(isa, n, &[q])? })
                 }
-                Self::Dense(w) => {
+                Self::Dense(Formed { dense, .. }) => {
                     let (row_step, k_step) = if adjoint { (ld, 1) } else { (1, ld) };
-                    let w = Part { ptr: w.w.ptr(), k: n, row_step, k_step, conjugate: adjoint };
+                    let w = Part { ptr: dense.w.ptr(), k: n, row_step, k_step, conjugate: adjoint };
                     Ok(Transition::Dense(pack(isa, n, &[w])?))
                 }
             }
@@ -121,9 +95,9 @@ impl<T: Scalar> Matrices<T> {
     }
 
     /// `P*`, which makes `z`; nothing where `W` is formed.
-    pub fn projection(&self, isa: InstructionSet, n: usize, adjoint: bool) -> Result<Packed<T>> {
+    pub(super) fn projection(&self, isa: InstructionSet, n: usize, adjoint: bool) -> Result<Packed<T>> {
         let (p, rank) = match self {
-            Self::LowRank { p, q, rank } => (if adjoint { q } else { p }.ptr(), *rank),
+            Self::LowRank { p, q, rank, .. } => (if adjoint { q } else { p }.ptr(), *rank),
             Self::Dense(_) => (std::ptr::null(), 0),
         };
         let adjoint = Part { ptr: p, k: n, row_step: padded::<T>(n), k_step: 1, conjugate: true };

@@ -58,8 +58,9 @@ class EagerMatrix(Function):
     @staticmethod
     def forward(ctx: Any, u: Tensor) -> Tensor:
         ctx.save_for_backward(u)
-        result: Tensor = _matrix_cpu(u) if straight_to_cpu(u) else matrix_op(u)
-        return result
+        w: Tensor
+        w, ctx.kept = _form_and_keep(u, ctx.needs_input_grad[0]) if straight_to_cpu(u) else (matrix_op(u), None)
+        return w
 
     @staticmethod
     def backward(ctx: Any, grad_w: Tensor) -> Tensor:
@@ -71,17 +72,21 @@ class EagerMatrix(Function):
         n, m = u.shape[-2:]
         grad_u = empty_like(u)
         operands = u.data_ptr(), grad_w.data_ptr(), grad_u.data_ptr()
-        _core.matrix_backward(CORE_NAME[u.dtype], u.shape[:-2].numel(), n, m, *operands)
+        _core.matrix_backward(CORE_NAME[u.dtype], u.shape[:-2].numel(), n, m, *operands, ctx.kept)
         return grad_u
 
 
-def _matrix_cpu(u: Tensor) -> Tensor:
+def _form_and_keep(u: Tensor, keep: bool) -> tuple[Tensor, _core.Kept | None]:
     follow_torch_threads()
     u = u.contiguous()
     n, m = u.shape[-2:]
     out = empty((*u.shape[:-1], n), u.dtype)
-    _core.matrix(CORE_NAME[u.dtype], u.shape[:-2].numel(), n, m, u.data_ptr(), out.data_ptr(), None)
-    return out
+    kept = _core.matrix(CORE_NAME[u.dtype], u.shape[:-2].numel(), n, m, u.data_ptr(), out.data_ptr(), None, keep)
+    return out, kept
+
+
+def _matrix_cpu(u: Tensor) -> Tensor:
+    return _form_and_keep(u, False)[0]
 
 
 def _matrix_fake(u: Tensor) -> Tensor:
