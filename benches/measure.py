@@ -68,7 +68,7 @@ def machine(threads):
     fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     vendor = fields.get("vendor_id", "")
     blas = "MKL" if torch.backends.mkl.is_available() else "no MKL"
-    if limit := os.environ.get("MKL_ENABLE_INSTRUCTIONS"):
+    if blas == "MKL" and (limit := os.environ.get("MKL_ENABLE_INSTRUCTIONS")):
         blas += f", confined to {limit}"
     elif blas == "MKL" and vendor == "GenuineIntel":
         blas += ", on its fast path (Intel processor)"

@@ -118,7 +118,7 @@ impl<T: Scalar> Sequence<'_, T> {
     /// Parts of the coordinates, each a task at every step: several where `W` is formed for sequences too few to be split.
     /// Bounds, multiples of [`ROWS`].
     fn parts(&self) -> Result<Vec<usize>> {
-        /// Multiplications at a step that are worth a task: some five microseconds.
+        /// Multiplications at a step that are worth a task.
         const TASK: usize = 1 << 17;
         let (n, batch) = (self.u.n(), self.steps.batch());
         let alone = self.slices().len() > 2 || self.method()? != Method::Dense || self.activation.pairs();

@@ -72,6 +72,7 @@ impl<T: Scalar> Ring<T> {
             _memory: memory,
         })
     }
+
     /// Makes `z` of `rows` rows where no tape has it, and conjugates: what the sums take beside `delta` and `h`, and
     /// nothing else needs any more. The caller owns coordinates `range` of the rows, all where `z` is made.
     pub unsafe fn make_operands(
