@@ -33,6 +33,21 @@ def test_matrix_is_the_product_of_reflections(dtype, n, m):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("n", "m"), [(8, 3), (70, 9), (130, 130)])
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("method", ["reflections", "wy", "dense"])
+def test_what_an_application_keeps_serves_again(dtype, n, m, transpose, method):
+    n, m = size(dtype, n, m)
+    u, h = torch.randn(n, m, dtype=dtype, requires_grad=True), torch.randn(200, n, dtype=dtype, requires_grad=True)
+    grad = torch.randn(200, n, dtype=dtype)
+    w = explicit_matrix(u)
+    expected = torch.autograd.grad(h @ (w.conj() if transpose else w.mT), (u, h), grad)
+    c = ht.apply(u, h, transpose=transpose, method=method)
+    for _ in range(2):
+        torch.testing.assert_close(torch.autograd.grad(c, (u, h), grad, retain_graph=True), expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("n", "m"), [*SHAPES, (32, 8), (70, 9), (100, 100)])
 def test_gradients_of_many_matrices(dtype, n, m):
     n, m = size(dtype, n, m)

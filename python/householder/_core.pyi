@@ -37,7 +37,9 @@ class Memory:
 
 @final
 class Kept:
-    """What ``forward`` and ``rnn_forward`` leave to their backward passes: factors, or W itself."""
+    """What ``forward``, ``matrix`` and ``rnn_forward`` leave to their backward passes: factors, or W itself."""
+
+    is_matrix: bool
 
 def forward(
     dtype: str,

@@ -5,59 +5,85 @@ use crate::blocks::{Blocks, Coefficients};
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::Columns;
-use crate::kernel::gemm::{Operand, Weights};
+use crate::kernel::gemm::Operand;
+use crate::kernel::pack::Part;
 use crate::kernel::transpose::transpose;
 use crate::memory::{Buffer, padded};
 use crate::parallel::Context;
+use crate::plan;
 use crate::product::product;
+use crate::reflections::Reflections;
 use crate::scalar::Scalar;
 
-/// `W`.
+/// `W`, and what leads from its gradient back to that of `U`.
 pub struct Dense<T: Scalar> {
-    n: usize,
+    /// The reflections.
+    pub blocks: Blocks<T>,
     /// `W`, column-major, columns `padded(n)` apart.
     pub w: Buffer<T>,
-    /// `y` of its columns, if kept.
+    /// `y` of the columns of `W_1`.
     y: Buffer<T>,
 }
 
 impl<T: Scalar> Dense<T> {
     /// `W = W_1 D`.
-    pub fn new(context: &mut Context<'_>, blocks: &Blocks<T>, diagonal: &Diagonal<T>) -> Result<Self> {
-        Self::form(context, blocks, diagonal, Buffer::zeroed(0)?)
+    pub fn new(context: &mut Context<'_>, u: Reflections<'_, T>, diagonal: &Diagonal<T>) -> Result<Self> {
+        let blocks = blocks(context, u)?;
+        let mut y = Buffer::zeroed(Coefficients::len(&blocks, blocks.n))?; // sums read whole registers
+        let w = form(context, &blocks, diagonal, Some(Coefficients::new(&blocks, y.ptr_mut(), blocks.n)))?;
+        Ok(Self { blocks, w, y })
     }
 
-    /// [`Dense::new`], and what leads from gradients of `W` back to those of `U`.
-    pub fn new_and_keep(context: &mut Context<'_>, blocks: &Blocks<T>, diagonal: &Diagonal<T>) -> Result<Self> {
-        Self::form(context, blocks, diagonal, Buffer::zeroed(Coefficients::len(blocks, blocks.n))?) // sums read whole registers
+    /// `y` of the columns of `W_1`.
+    pub fn coefficients(&self) -> Coefficients<T> {
+        Coefficients::new(&self.blocks, self.y.ptr(), self.blocks.n)
     }
+}
 
-    fn form(context: &mut Context<'_>, blocks: &Blocks<T>, diagonal: &Diagonal<T>, mut y: Buffer<T>) -> Result<Self> {
-        let (n, ld) = (blocks.n, padded::<T>(blocks.n));
-        let keep = (!y.is_empty()).then(|| Coefficients::new(blocks, y.ptr_mut(), n));
-        let mut w = blocks.matrix(context, keep)?;
-        for (j, column) in w.chunks_mut(ld).enumerate() {
-            diagonal.scale(j, &mut column[..n], false);
-        }
-        Ok(Self { n, w, y })
-    }
+fn blocks<T: Scalar>(context: &mut Context<'_>, u: Reflections<'_, T>) -> Result<Blocks<T>> {
+    Blocks::new(context, u, plan::block_width_of_matrix(u.count(), u.n()))
+}
 
-    /// `y` of the columns of `W_1`, if kept.
-    pub fn coefficients(&self, blocks: &Blocks<T>) -> Option<Coefficients<T>> {
-        (!self.y.is_empty()).then(|| Coefficients::new(blocks, self.y.ptr(), self.n))
+fn form<T: Scalar>(
+    context: &mut Context<'_>,
+    blocks: &Blocks<T>,
+    diagonal: &Diagonal<T>,
+    keep: Option<Coefficients<T>>,
+) -> Result<Buffer<T>> {
+    let mut w = blocks.matrix(context, keep)?;
+    for (j, column) in w.chunks_mut(padded::<T>(blocks.n)).enumerate() {
+        diagonal.scale(j, &mut column[..blocks.n], false);
     }
+    Ok(w)
+}
 
-    /// `out = W h` for each row of `h`, or `W* h`.
-    pub fn multiply(&self, context: &mut Context<'_>, h: &[T], out: &mut [T], transposed: bool) -> Result<()> {
-        let (n, ld) = (self.n, padded::<T>(self.n));
-        let shape = (n, h.len() / n);
-        let (h, out) = (Operand::columns(h.as_ptr(), n), Columns::new(out.as_mut_ptr(), n));
-        if transposed {
-            let adjoint = adjoint(context.isa, n, &self.w)?;
-            return product(context, shape, Weights::strided(adjoint.ptr(), ld, n), h, out, false);
-        }
-        product(context, shape, Weights::strided(self.w.ptr(), ld, n), h, out, false)
-    }
+/// `W` alone, column-major, columns `padded(n)` apart.
+pub fn matrix<T: Scalar>(
+    context: &mut Context<'_>,
+    u: Reflections<'_, T>,
+    diagonal: &Diagonal<T>,
+) -> Result<Buffer<T>> {
+    let blocks = blocks(context, u)?;
+    form(context, &blocks, diagonal, None)
+}
+
+/// `out = W h` for each row of `h`, or `W* h`; `W` as [`matrix`] gives it.
+pub fn multiply<T: Scalar>(
+    context: &mut Context<'_>,
+    n: usize,
+    w: &[T],
+    h: &[T],
+    out: &mut [T],
+    transposed: bool,
+) -> Result<()> {
+    let part = if transposed { Part::adjoint } else { Part::columns };
+    let (columns, out) = (Operand::columns(h.as_ptr(), n), Columns::new(out.as_mut_ptr(), n));
+    product(context, (n, h.len() / n), part(w.as_ptr(), padded::<T>(n), n), columns, out, false)
+}
+
+/// Writes `W` row-major; `w` as [`matrix`] gives it.
+pub fn write<T: Scalar>(isa: InstructionSet, n: usize, w: &[T], out: &mut [T]) {
+    transpose(isa, (n, n), w, padded::<T>(n), out, n);
 }
 
 /// The adjoint of an `n x n` matrix, both column-major with columns `padded(n)` apart.

@@ -8,12 +8,14 @@
 //!
 //! From `G = sum b a*` alone it is the gradient of an application to unit vectors.
 
-use crate::apply::{Diagonal, Formed, Pass};
+use crate::apply::{Diagonal, Pass};
 use crate::blocks::{Rows, Scratch};
+use crate::dense::Dense;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, Store};
-use crate::kernel::gemm::{Operand, Weights, gemm, line};
+use crate::kernel::gemm::{Operand, Weights, gemm};
+use crate::kernel::pack::Part;
 use crate::kernel::vector::dot;
 use crate::memory::{Buffer, Shared, padded};
 use crate::parallel::Context;
@@ -53,14 +55,14 @@ pub fn from_sums<T: Scalar>(
     let (n, k, ld_n, ld_k) = (wy.n, wy.k, wy.ld_n(), wy.ld_k());
     let mut v_c2 = Buffer::<T>::zeroed(k * ld_k)?;
     let mut m = Buffer::<T>::zeroed(k * ld_k)?;
-    let v_adjoint = Weights::strided(wy.v_adjoint.ptr(), ld_k, n);
+    let v_adjoint = Part::columns(wy.v_adjoint.ptr(), ld_k, n);
     let out = Columns::new(v_c2.ptr_mut(), ld_k);
     product(context, (k, k), v_adjoint, Operand::columns(c2.ptr(), ld_n), out, false)?;
-    let minus_s = Weights::strided(wy.minus_s.ptr(), ld_k, k);
+    let minus_s = Part::columns(wy.minus_s.ptr(), ld_k, k);
     let out = Columns::new(m.ptr_mut(), ld_k);
     product(context, (k, k), minus_s, Operand::columns(v_c2.ptr(), ld_k), out, false)?;
     let out = Columns::new(c2.ptr_mut(), ld_n);
-    let c1 = Weights::strided(c1.ptr(), ld_n, k);
+    let c1 = Part::columns(c1.ptr(), ld_n, k);
     product(context, (n, k), c1, Operand::columns(wy.minus_s_adjoint.ptr(), ld_k), out, true)?;
     finish(context.isa, wy, &mut m, c2);
     Ok(())
@@ -71,7 +73,7 @@ pub fn v_n<T: Scalar>(context: &mut Context<'_>, wy: &CompactWy<T>) -> Result<Bu
     let (n, k, ld_n, ld_k) = (wy.n, wy.k, wy.ld_n(), wy.ld_k());
     let mut x = Buffer::<T>::zeroed(k * ld_n)?;
     let out = Columns::new(x.ptr_mut(), ld_n);
-    let v = Weights::strided(wy.v.ptr(), ld_n, k);
+    let v = Part::columns(wy.v.ptr(), ld_n, k);
     product(context, (n, k), v, Operand::columns(wy.minus_s.ptr(), ld_k), out, false)?;
     Ok(x)
 }
@@ -80,15 +82,6 @@ pub fn v_n<T: Scalar>(context: &mut Context<'_>, wy: &CompactWy<T>) -> Result<Bu
 pub fn outer<T: Scalar>(context: &mut Context<'_>, n: usize, b: &[T], a: &[T]) -> Result<Buffer<T>> {
     let (rows, ld) = (b.len() / n, padded::<T>(n));
     let mut g = Buffer::zeroed(n * ld)?;
-    let copy;
-    let weights = if n.is_multiple_of(line::<T>()) {
-        Weights::strided(b.as_ptr(), n, rows)
-    } else {
-        let mut padded_rows = Buffer::<T>::zeroed(rows * ld)?;
-        padded_rows.chunks_mut(ld).zip(b.chunks(n)).for_each(|(to, from)| to[..n].copy_from_slice(from));
-        copy = padded_rows;
-        Weights::strided(copy.ptr(), ld, rows)
-    };
     let conjugate;
     let a = if T::COMPLEX {
         let mut conjugated = Buffer::<T>::zeroed(a.len())?;
@@ -99,7 +92,7 @@ pub fn outer<T: Scalar>(context: &mut Context<'_>, n: usize, b: &[T], a: &[T]) -
         a.as_ptr()
     };
     let out = Columns::new(g.ptr_mut(), ld);
-    product(context, (n, n), weights, Operand::rows(a, n), out, false)?;
+    product(context, (n, n), Part::columns(b.as_ptr(), n, rows), Operand::rows(a, n), out, false)?;
     Ok(g)
 }
 
@@ -107,14 +100,14 @@ pub fn outer<T: Scalar>(context: &mut Context<'_>, n: usize, b: &[T], a: &[T]) -
 /// `Re tr(G* W_1 D)`, whose gradient is that of `W_1` applied to unit vectors, `D*` behind `G`.
 pub fn from_outer<T: Scalar>(
     context: &mut Context<'_>,
-    Formed { blocks, dense }: &Formed<T>,
+    dense: &Dense<T>,
     u: Reflections<'_, T>,
     diagonal: &Diagonal<T>,
     mut outer: Buffer<T>,
     mut grad_u: Option<&mut [T]>,
     grad_phases: Option<&mut [T::Real]>,
 ) -> Result<()> {
-    let n = u.n();
+    let (n, blocks) = (u.n(), &dense.blocks);
     let ld = padded::<T>(n);
     let column = |j: usize| j * ld..j * ld + n;
     let mut state = Buffer::<T>::scratch(n * ld)?;
@@ -155,7 +148,7 @@ pub fn from_outer<T: Scalar>(
         u,
         a: state,
         state,
-        y: dense.coefficients(blocks),
+        y: Some(dense.coefficients()),
         b: outer,
         q: Some(outer),
         c: None,

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use householder::apply::{self, Diagonal, Formed, Gradients, Prepared};
+use householder::apply::{self, Diagonal, Gradients, Prepared};
+use householder::dense::{self, Dense};
 use householder::error::Error;
 use householder::kernel::transpose::transpose;
 use householder::memory::{Buffer, filled, filled_with, padded};
@@ -76,10 +77,17 @@ pub fn forward(
         let outs = Parts::new(out, count);
         run(py, |context| {
             let (k, diagonals) = (m.min(n - 1), Diagonals::new(n, phases)?);
-            if keep && count == 1 && method.unwrap_or_else(|| plan::for_application(n, k, rows)) == Method::Wy {
+            let method = Some(method.unwrap_or_else(|| plan::for_application(n, k, rows)));
+            if keep && count == 1 && method != Some(Method::Reflections) {
                 let u = Reflections::new(n, m, u)?;
-                let prepared = apply::forward_and_keep(context, u, &diagonals.of(u), h, out, adjoint)?;
-                return Ok(Some(Kept::new(prepared)));
+                let diagonal = diagonals.of(u);
+                if method == Some(Method::Wy) {
+                    let prepared = apply::forward_and_keep(context, u, &diagonal, h, out, adjoint)?;
+                    return Ok(Some(Kept::factors(prepared)));
+                }
+                let matrix = Dense::new(context, u, &diagonal)?;
+                dense::multiply(context, n, &matrix.w, h, out, adjoint)?;
+                return Ok(Some(Kept::matrix(matrix)));
             }
             // SAFETY: each problem writes its own part.
             let vectors = |i: usize| unsafe { (part(h, i, rows * n), outs.at(i)) };
@@ -146,11 +154,11 @@ pub fn backward(
         let mut each_phases =
             filled(if grad_phases.is_some() { count * n } else { 0 }, T::Real::ZERO).map_err(to_python)?;
         let phases_parts = grad_phases.is_some().then(|| Parts::new(&mut each_phases, count));
-        let kept = kept
-            .and_then(Kept::get::<Prepared<T>>)
-            .filter(|kept| count == 1 && kept.shape() == [n, m.min(n - 1), rows]);
+        let (k, kept) = (m.min(n - 1), kept.filter(|_| count == 1));
+        let prepared = kept.and_then(Kept::get::<Prepared<T>>).filter(|kept| kept.shape() == [n, k, rows]);
+        let matrix = kept.and_then(Kept::get::<Dense<T>>).filter(|kept| [kept.blocks.n, kept.blocks.k] == [n, k]);
         run(py, |context| {
-            let (isa, k, flops) = (context.isa, m.min(n - 1), 3 * flops(count, n, m, rows));
+            let (isa, flops) = (context.isa, 3 * flops(count, n, m, rows));
             let diagonals = Diagonals::new(n, phases)?;
             // SAFETY: each problem writes its own parts.
             let gradients = |i: usize| unsafe {
@@ -160,7 +168,7 @@ pub fn backward(
                     phases: phases_parts.as_ref().map(|x| x.at(i)),
                 }
             };
-            if kept.is_none() && one_by_one(method, n, k, rows) {
+            if prepared.is_none() && matrix.is_none() && one_by_one(method, n, k, rows) {
                 return sequential::for_each(context, count, flops, &|| sequential::Backward::new(n, k), &|i, room| {
                     let u = Reflections::new(n, m, part(u, i, n * m))?;
                     let source = sequential::Source::Vectors(part(h, i, rows * n));
@@ -172,9 +180,14 @@ pub fn backward(
                 let u = Reflections::new(n, m, part(u, i, n * m))?;
                 let (h, grad_c, gradients) = (part(h, i, rows * n), part(grad_c, i, rows * n), gradients(i));
                 let diagonal = diagonals.of(u);
-                match kept {
-                    Some(kept) => apply::backward_of(context, kept, u, &diagonal, h, grad_c, gradients, adjoint),
-                    None => apply::backward(context, u, &diagonal, h, grad_c, gradients, adjoint, method),
+                match (prepared, matrix) {
+                    (Some(prepared), _) => {
+                        apply::backward_of(context, prepared, u, &diagonal, h, grad_c, gradients, adjoint)
+                    }
+                    (_, Some(matrix)) => {
+                        apply::backward_by_matrix(context, matrix, u, &diagonal, h, grad_c, gradients, adjoint)
+                    }
+                    _ => apply::backward(context, u, &diagonal, h, grad_c, gradients, adjoint, method),
                 }
             })
         })?;
@@ -325,7 +338,7 @@ pub fn matrix(
         let outs = Parts::new(out, count);
         let keep = keep && n > sequential::SMALL;
         let mut kept = filled_with(if keep { count } else { 0 }, || None).map_err(to_python)?;
-        let each = Parts::<Option<Formed<T>>>::new(&mut kept, count);
+        let each = Parts::<Option<Dense<T>>>::new(&mut kept, count);
         run(py, |context| {
             // SAFETY: each problem writes its own part.
             let out = |i: usize| unsafe { outs.at(i) };
@@ -344,11 +357,12 @@ pub fn matrix(
                 let Some(kept) = unsafe { each.at(i) }.first_mut() else {
                     return apply::matrix(context, u, &diagonals.of(u), out(i));
                 };
-                kept.insert(Formed::new(context, u, &diagonals.of(u))?).write(context, out(i));
+                let matrix = kept.insert(Dense::new(context, u, &diagonals.of(u))?);
+                dense::write(isa, n, &matrix.w, out(i));
                 Ok(())
             })
         })?;
-        Ok(keep.then(|| Kept::new(kept)))
+        Ok(keep.then(|| Kept::matrix(kept)))
     }
     by_dtype!(dtype, go(py, [count, n, m], [&u, &out], phases.as_ref(), keep))
 }
@@ -376,7 +390,7 @@ pub fn matrix_backward(
         let grad_w = grad_w.slice::<T>("grad_w", size(&[count, n, n])?)?;
         let grad_u = grad_u.slice_mut::<T>("grad_u", u.len())?;
         let grads = Parts::new(grad_u, count);
-        let kept = kept.and_then(Kept::get::<Vec<Option<Formed<T>>>>);
+        let kept = kept.and_then(Kept::get::<Vec<Option<Dense<T>>>>);
         run(py, |context| {
             // SAFETY: each problem writes its own part.
             let matrices = |i: usize| unsafe { (part(grad_w, i, n * n), grads.at(i)) };
@@ -397,13 +411,13 @@ pub fn matrix_backward(
                 let mut outer = Buffer::zeroed(n * padded::<T>(n))?;
                 transpose(context.isa, (n, n), grad_w, n, &mut outer, padded::<T>(n));
                 let new;
-                let formed = if let Some(kept) = kept.and_then(|kept| kept.get(i)?.as_ref()) {
+                let matrix = if let Some(kept) = kept.and_then(|kept| kept.get(i)?.as_ref()) {
                     kept
                 } else {
-                    new = Formed::new(context, u, &diagonal)?;
+                    new = Dense::new(context, u, &diagonal)?;
                     &new
                 };
-                gradient::from_outer(context, formed, u, &diagonal, outer, Some(grad_u), None)
+                gradient::from_outer(context, matrix, u, &diagonal, outer, Some(grad_u), None)
             })
         })
     }

@@ -6,14 +6,22 @@ use pyo3::prelude::*;
 
 /// Anything.
 #[pyclass(frozen, module = "householder._core")]
-pub struct Kept(Box<dyn Any + Send + Sync>);
+pub struct Kept {
+    kept: Box<dyn Any + Send + Sync>,
+    /// Whether it is `W`, formed, and not its factors.
+    #[pyo3(get)]
+    is_matrix: bool,
+}
 
 impl Kept {
-    pub fn new(kept: impl Any + Send + Sync) -> Self {
-        Self(Box::new(kept))
+    pub fn factors(kept: impl Any + Send + Sync) -> Self {
+        Self { kept: Box::new(kept), is_matrix: false }
+    }
+    pub fn matrix(kept: impl Any + Send + Sync) -> Self {
+        Self { kept: Box::new(kept), is_matrix: true }
     }
     /// What is kept, if it is of this type.
     pub fn get<T: Any>(&self) -> Option<&T> {
-        self.0.downcast_ref()
+        self.kept.downcast_ref()
     }
 }

@@ -201,7 +201,7 @@ pub fn rnn_forward(
                 Ok(())
             })
         })?;
-        Ok(keep.then(|| Kept::new(kept)))
+        Ok(keep.then(|| Kept::factors(kept)))
     }
     let arguments = Arguments {
         count,

@@ -2,8 +2,9 @@
 
 use super::diagonal::DiagonalSum;
 use super::phases::Pass;
-use super::{Diagonal, Formed, Prepared};
+use super::{Diagonal, Prepared};
 use crate::blocks::Rows;
+use crate::dense::{self, Dense};
 use crate::error::Result;
 use crate::gradient;
 use crate::memory::{Buffer, Shared, filled};
@@ -59,7 +60,10 @@ pub fn backward<T: Scalar>(
             let prepared = Prepared::new(context, u, rows)?;
             backward_of(context, &prepared, u, diagonal, h, g, gradients, adjoint)
         }
-        Method::Dense => dense(context, u, diagonal, h, g, gradients, adjoint),
+        Method::Dense => {
+            let matrix = Dense::new(context, u, diagonal)?;
+            backward_by_matrix(context, &matrix, u, diagonal, h, g, gradients, adjoint)
+        }
     }
 }
 
@@ -178,9 +182,10 @@ pub fn backward_in_place<T: Scalar>(
     Ok(())
 }
 
-/// From the matrix: `G = sum b p*`, everything else follows from it.
-fn dense<T: Scalar>(
+/// [`backward`] by the matrix, which the forward pass has left: `G = sum b p*`, everything else follows from it.
+pub fn backward_by_matrix<T: Scalar>(
     context: &mut Context<'_>,
+    matrix: &Dense<T>,
     u: Reflections<'_, T>,
     diagonal: &Diagonal<T>,
     h: &[T],
@@ -188,15 +193,14 @@ fn dense<T: Scalar>(
     gradients: Gradients<'_, T>,
     adjoint: bool,
 ) -> Result<()> {
-    let formed = Formed::new(context, u, diagonal)?;
     let Gradients { u: grad_u, h: grad_h, phases: grad_phases } = gradients;
     if let Some(grad_h) = grad_h {
-        formed.dense.multiply(context, g, grad_h, !adjoint)?;
+        dense::multiply(context, u.n(), &matrix.w, g, grad_h, !adjoint)?;
     }
     if grad_u.is_none() && grad_phases.is_none() {
         return Ok(());
     }
     let (p, b) = if adjoint { (g, h) } else { (h, g) };
     let outer = gradient::outer(context, u.n(), b, p)?;
-    gradient::from_outer(context, &formed, u, diagonal, outer, grad_u, grad_phases)
+    gradient::from_outer(context, matrix, u, diagonal, outer, grad_u, grad_phases)
 }

@@ -2,10 +2,9 @@
 
 use super::{CHUNK, Diagonal, TASK, TASKS};
 use crate::blocks::{Blocks, Coefficients, Rows, Scratch};
-use crate::dense::Dense;
+use crate::dense;
 use crate::error::Result;
-use crate::kernel::transpose::transpose;
-use crate::memory::{Buffer, Shared, padded};
+use crate::memory::{Buffer, Shared};
 use crate::parallel::{Context, slices};
 use crate::plan::{self, Method};
 use crate::reflections::Reflections;
@@ -36,8 +35,8 @@ pub fn forward<T: Scalar>(
             in_blocks(context, &prepared.blocks, diagonal, h, out, None, adjoint)
         }
         Method::Dense => {
-            let blocks = Blocks::new(context, u, plan::block_width_of_matrix(k, n))?;
-            Dense::new(context, &blocks, diagonal)?.multiply(context, h, out, adjoint)
+            let w = dense::matrix(context, u, diagonal)?;
+            dense::multiply(context, n, &w, h, out, adjoint)
         }
     }
 }
@@ -130,29 +129,6 @@ fn in_blocks<T: Scalar>(
     })
 }
 
-/// `W`, and all that leads from its gradient back to that of `U`.
-pub struct Formed<T: Scalar> {
-    /// The reflections.
-    pub blocks: Blocks<T>,
-    /// `W`, with its coefficients.
-    pub dense: Dense<T>,
-}
-
-impl<T: Scalar> Formed<T> {
-    /// Forms `W`.
-    pub fn new(context: &mut Context<'_>, u: Reflections<'_, T>, diagonal: &Diagonal<T>) -> Result<Self> {
-        let blocks = Blocks::new(context, u, plan::block_width_of_matrix(u.count(), u.n()))?;
-        let dense = Dense::new_and_keep(context, &blocks, diagonal)?;
-        Ok(Self { blocks, dense })
-    }
-
-    /// Writes `W`, row-major.
-    pub fn write(&self, context: &Context<'_>, out: &mut [T]) {
-        let n = self.blocks.n;
-        transpose(context.isa, (n, n), &self.dense.w, padded::<T>(n), out, n);
-    }
-}
-
 /// Writes `W`, row-major.
 pub fn matrix<T: Scalar>(
     context: &mut Context<'_>,
@@ -165,7 +141,7 @@ pub fn matrix<T: Scalar>(
         sequential::Formation::new(n, u.count())?.run(context.isa, u, diagonal, out);
         return Ok(());
     }
-    let blocks = Blocks::new(context, u, plan::block_width_of_matrix(u.count(), n))?;
-    transpose(context.isa, (n, n), &Dense::new(context, &blocks, diagonal)?.w, padded::<T>(n), out, n);
+    let w = dense::matrix(context, u, diagonal)?;
+    dense::write(context.isa, n, &w, out);
     Ok(())
 }

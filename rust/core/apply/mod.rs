@@ -16,10 +16,10 @@ mod diagonal;
 mod forward;
 mod phases;
 
-pub use backward::{Gradients, backward, backward_in_place, backward_of};
+pub use backward::{Gradients, backward, backward_by_matrix, backward_in_place, backward_of};
 pub use diagonal::Diagonal;
 pub(crate) use diagonal::DiagonalSum;
-pub use forward::{Formed, Prepared, forward, forward_and_keep, matrix};
+pub use forward::{Prepared, forward, forward_and_keep, matrix};
 pub(crate) use phases::Pass;
 
 /// Fewest vectors of a task, and most that it handles at a time: their intermediate results stay in the cache.

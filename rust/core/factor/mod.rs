@@ -26,13 +26,14 @@ use crate::kernel::transpose::transpose;
 use crate::kernel::vector::{axpy, dot};
 use crate::memory::{Buffer, Shared, filled, padded};
 use crate::parallel::{Context, slices};
-use crate::product::TASK;
 use crate::reflections::Reflections;
 use crate::scalar::{Real, Scalar};
 use crate::wy::CompactWy;
 
 /// Columns reduced before the others see their reflections.
 const PANEL: usize = 32;
+/// Columns of a task at least.
+const TASK: usize = 32;
 
 /// Where a reflection takes a column `x`.
 #[derive(Clone, Copy, PartialEq)]

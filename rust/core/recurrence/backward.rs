@@ -86,7 +86,7 @@ pub fn backward<T: Scalar>(
     let project = if wants_u && tape.is_none() { Some(prepared.projection(isa, n, sequence.adjoint)?) } else { None };
     let input_adjoint = match (&gradients.x, sequence.input_weight) {
         (Some(_), Some(v)) => {
-            let adjoint = Part { ptr: v.as_ptr(), k: n, row_step: 1, k_step: d, conjugate: true };
+            let adjoint = Part { conjugate: true, ..Part::columns(v.as_ptr(), d, n) };
             // SAFETY: V has n rows of d numbers.
             Some(unsafe { pack(isa, d, &[adjoint]) }?)
         }

@@ -13,7 +13,7 @@ use crate::kernel::fetch::Fetch;
 use crate::kernel::gemm::{Operand, gemm, gemm2};
 use crate::kernel::pack::{Packed, pack};
 use crate::kernel::vector::copy_columns;
-use crate::memory::{Buffer, Shared, advise_huge_pages, filled, filled_with, padded};
+use crate::memory::{Buffer, Shared, advise_huge_pages, filled, padded};
 use crate::parallel::Context;
 use crate::scalar::Scalar;
 
@@ -50,33 +50,23 @@ pub fn forward<T: Scalar>(
         h: Shared(h.as_mut_ptr()),
         tape,
     };
-    let (slices, rows) = (sequence.slices(), sequence.parts()?);
-    let parts = rows.len() - 1;
-    if parts > 1 {
-        let whole = (0, sequence.steps.batch());
-        let mut rooms = filled_with(parts, || run.room(whole))?.into_iter().collect::<Result<Vec<_>>>()?;
-        let rooms = Shared(rooms.as_mut_ptr());
-        let counts = filled(sequence.steps.count(), parts)?;
-        context.run_phases(&counts, sequence.flops(), &|t, part, cancel| {
-            cancel.check()?;
-            // SAFETY: task `part` of a step alone uses its room.
-            unsafe { run.step(whole, t, rows[part]..rows[part + 1], &mut *rooms.get().add(part)) };
-            Ok(())
-        })?;
-    } else {
-        context.run(slices.len() - 1, sequence.flops(), &|i, cancel| {
-            let slice = (slices[i], slices[i + 1]);
-            let mut room = run.room(slice)?;
-            for t in 0..sequence.steps.count() {
-                if t.is_multiple_of(POLL_STEPS) {
-                    cancel.check()?;
-                }
-                // SAFETY: tasks own disjoint sequences, whose earlier states are there.
-                unsafe { run.step(slice, t, 0..n, &mut room) };
+    // Tasks are slices of the batch, which go through all steps in one phase, or parts of the coordinates, a phase a step.
+    let (slices, rows, steps) = (sequence.slices(), sequence.parts()?, sequence.steps.count());
+    let phases = if rows.len() > 2 { steps } else { 1 };
+    let tasks: Vec<_> = slices.windows(2).flat_map(|b| rows.windows(2).map(|r| ((b[0], b[1]), r[0]..r[1]))).collect();
+    let mut rooms = tasks.iter().map(|(slice, _)| run.room(*slice)).collect::<Result<Vec<_>>>()?;
+    let rooms = Shared(rooms.as_mut_ptr());
+    context.run_phases(&filled(phases, tasks.len())?, sequence.flops(), &|phase, i, cancel| {
+        let (slice, range) = &tasks[i];
+        for t in phase * steps / phases..(phase + 1) * steps / phases {
+            if t.is_multiple_of(POLL_STEPS) {
+                cancel.check()?;
             }
-            Ok(())
-        })?;
-    }
+            // SAFETY: tasks own disjoint sequences or coordinates, a room each, and the states before are there.
+            unsafe { run.step(*slice, t, range.clone(), &mut *rooms.get().add(i)) };
+        }
+        Ok(())
+    })?;
     Ok(prepared)
 }
 

@@ -73,7 +73,7 @@ impl<T: Scalar> Sums<T> {
     ) -> Result<()> {
         let (u, n) = (sequence.u, sequence.u.n());
         let wy = match prepared {
-            Prepared::Dense(formed) => {
+            Prepared::Dense(dense) => {
                 let mut outer = self.c1;
                 if self.widths[0] == 0 {
                     return Ok(());
@@ -81,7 +81,7 @@ impl<T: Scalar> Sums<T> {
                 if sequence.adjoint {
                     outer = adjoint(context.isa, n, &outer)?;
                 }
-                return gradient::from_outer(context, formed, u, &sequence.diagonal, outer, grad_u, grad_phases);
+                return gradient::from_outer(context, dense, u, &sequence.diagonal, outer, grad_u, grad_phases);
             }
             Prepared::LowRank { wy, .. } => wy,
         };

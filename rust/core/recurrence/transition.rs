@@ -1,7 +1,8 @@
 //! The weights of a step, packed once for a whole sequence.
 
 use super::Sequence;
-use crate::apply::{Diagonal, Formed};
+use crate::apply::Diagonal;
+use crate::dense::Dense;
 use crate::error::Result;
 use crate::gradient::v_n;
 use crate::kernel::dispatch::InstructionSet;
@@ -39,14 +40,14 @@ pub enum Prepared<T: Scalar> {
         rank: usize,
     },
     /// `W`.
-    Dense(Formed<T>),
+    Dense(Dense<T>),
 }
 
 impl<T: Scalar> Prepared<T> {
     pub(super) fn new(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> Result<Self> {
         let u = sequence.u;
         if sequence.method()? == Method::Dense {
-            return Ok(Self::Dense(Formed::new(context, u, &sequence.diagonal)?));
+            return Ok(Self::Dense(Dense::new(context, u, &sequence.diagonal)?));
         }
         let wy = CompactWy::new(context, u)?;
         let (n, k, ld, rank) = (wy.n, wy.k, wy.ld_n(), u.m());
@@ -67,7 +68,7 @@ impl<T: Scalar> Prepared<T> {
     pub fn fits(&self, sequence: &Sequence<'_, T>) -> bool {
         let (n, k, dense) = match self {
             Self::LowRank { wy, .. } => (wy.n, wy.k, false),
-            Self::Dense(formed) => (formed.blocks.n, formed.blocks.k, true),
+            Self::Dense(dense) => (dense.blocks.n, dense.blocks.k, true),
         };
         let same_method = sequence.method().is_ok_and(|method| (method == Method::Dense) == dense);
         same_method && (n, k) == (sequence.u.n(), sequence.u.count())
@@ -81,14 +82,13 @@ impl<T: Scalar> Prepared<T> {
             match self {
                 Self::LowRank { p, q, rank, .. } => {
                     let q = if adjoint { p } else { q };
-                    let q = Part { ptr: q.ptr(), k: *rank, row_step: 1, k_step: ld, conjugate: false };
+                    let q = Part::columns(q.ptr(), ld, *rank);
                     let project = self.projection(isa, n, adjoint)?;
                     Ok(Transition::LowRank { project, expand: pack(isa, n, &[q])? })
                 }
-                Self::Dense(Formed { dense, .. }) => {
-                    let (row_step, k_step) = if adjoint { (ld, 1) } else { (1, ld) };
-                    let w = Part { ptr: dense.w.ptr(), k: n, row_step, k_step, conjugate: adjoint };
-                    Ok(Transition::Dense(pack(isa, n, &[w])?))
+                Self::Dense(dense) => {
+                    let part = if adjoint { Part::adjoint } else { Part::columns };
+                    Ok(Transition::Dense(pack(isa, n, &[part(dense.w.ptr(), ld, n)])?))
                 }
             }
         }
@@ -100,7 +100,7 @@ impl<T: Scalar> Prepared<T> {
             Self::LowRank { p, q, rank, .. } => (if adjoint { q } else { p }.ptr(), *rank),
             Self::Dense(_) => (std::ptr::null(), 0),
         };
-        let adjoint = Part { ptr: p, k: n, row_step: padded::<T>(n), k_step: 1, conjugate: true };
+        let adjoint = Part::adjoint(p, padded::<T>(n), n);
         // SAFETY: `rank` columns of padded(n) numbers.
         unsafe { pack(isa, rank, &[adjoint]) }
     }

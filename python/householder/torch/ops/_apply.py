@@ -75,7 +75,7 @@ class EagerApply(Function):
         want_u, want_h, _ = ctx.needs_input_grad
         transpose, method = ctx.how
         if want_u and not torch.is_grad_enabled() and straight_to_cpu(u, h, grad_c):
-            return *_backward_cpu(u, h, grad_c, want_h, transpose, method, ctx.kept), None
+            return *backward_of(u, h, grad_c, want_h, transpose, method, ctx.kept), None
         if not want_u:
             return None, apply(u, grad_c, not transpose, method), None
         return *gradients(u, h, grad_c, want_h, transpose, method), None
@@ -89,7 +89,7 @@ def gradients(
     if torch.is_grad_enabled():
         function = ApplyBackward.apply
     elif straight_to_cpu(u, h, grad_c):
-        function = _backward_cpu
+        function = backward_of
     both: tuple[Tensor, Tensor | None] = function(u, h, grad_c, want_h, transpose, method)
     return both
 
@@ -147,9 +147,10 @@ def forward_and_keep(
     return out, _core.forward(CORE_NAME[h.dtype], *_sizes(u, h), *operands, transpose, method, keep)
 
 
-def _backward_cpu(
+def backward_of(
     u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str, kept: _core.Kept | None = None
 ) -> tuple[Tensor, Tensor | None]:
+    """Give the gradients on the CPU, with what the forward pass has kept if there is something."""
     follow_torch_threads()
     u, h, grad_c = u.contiguous(), h.contiguous(), grad_c.contiguous()
     grad_u = empty_like(u)
@@ -209,7 +210,7 @@ forward_op = operator(
 )
 backward_op = operator(
     "apply_backward(Tensor u, Tensor h, Tensor grad_c, bool want_h, bool transpose, str method) -> (Tensor, Tensor)",
-    cpu=_backward_cpu,
+    cpu=backward_of,
     fake=_backward_fake,
     vmap=_backward_vmap,
 )
