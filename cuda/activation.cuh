@@ -6,7 +6,7 @@ enum { IDENTITY, RELU, LEAKY_RELU, TANH, OPLU, MODRELU, MODRELU_COMPLEX };
 // |re + i im|. Numbers whose squares would leave the range of S are scaled; hypot() does as much in twice the registers.
 template <class S>
 DEVICE S modulus(S re, S im) {
-  constexpr S BIG = sizeof(S) == 4 ? S(0x1p62) : S(0x1p510), DOWN = 1 / (4 * BIG);
+  constexpr S BIG = static_cast<S>(sizeof(S) == 4 ? 0x1p62 : 0x1p510), DOWN = 1 / (4 * BIG);
   const S size = larger(re < 0 ? -re : re, im < 0 ? -im : im);
   const S scale = size > BIG ? DOWN : size < 1 / BIG ? 1 / DOWN : S(1);
   const S back = size > BIG ? 1 / DOWN : size < 1 / BIG ? DOWN : S(1);

@@ -106,7 +106,9 @@ struct Reflections {
         largest = size > largest || size != size ? size : largest;
       }
       largest = largest_of_lanes(largest);
-      const Real inverse = largest < TINY<Real> ? Real(1) : 1 / largest;
+      // Up to 2^126; the inverse of a larger number would be denormal, which is zero to the compiler. NaN if infinite.
+      const Real usual = largest <= 1 / TINY<Real> ? 1 / largest : TINY<Real> + 0 * largest;
+      const Real inverse = largest < TINY<Real> ? Real(1) : usual;
       Real square = 0;
 #pragma unroll
       for (int e = 0; e < ROWS; ++e) square += squared_modulus(scaled(inverse, v.at[e]));

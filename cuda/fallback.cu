@@ -82,7 +82,7 @@ DEVICE void for_each_row(int n, const Function& f) {
 template <class S, class IO, int PHI>
 __global__ void __launch_bounds__(FALLBACK_THREADS, 2) fallback_forward(FORWARD_PARAMETERS(S, IO), S* scratch) {
   FromMemory<S> w(P, Q, n, m, scratch);
-  const Steps steps{offsets, B};
+  const Steps steps{offsets, B, offsets != nullptr};
   for (int b = static_cast<int>(blockIdx.x); b < B; b += static_cast<int>(gridDim.x)) {
     const int length = steps.length(T, b);
     for_each_row<PHI>(n, [&](int at) {
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(FALLBACK_THREADS, 2) fallback_forward(FORWARD_
 template <class S, class IO, int PHI>
 __global__ void __launch_bounds__(FALLBACK_THREADS, 2) fallback_backward(BACKWARD_PARAMETERS(S, IO), S* scratch) {
   FromMemory<S> w(P, Q, n, m, scratch);
-  const Steps steps{offsets, B};
+  const Steps steps{offsets, B, offsets != nullptr};
   for (int b = static_cast<int>(blockIdx.x); b < B; b += static_cast<int>(gridDim.x)) {
     const int length = steps.length(T, b);
     const long long of_sequence = static_cast<long long>(b) * n;

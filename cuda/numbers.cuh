@@ -101,8 +101,9 @@ DEVICE T converted(F x) {
   return number<T>(static_cast<RealOf<T>>(real_part(x)), static_cast<RealOf<T>>(imaginary_part(x)));
 }
 
-// The smallest normal number: a column whose norm is less stands for the identity.
+// The smallest normal number: a column whose norm is less stands for the identity. (Chosen before it is narrowed: compilers
+// refuse a number that does not fit even where it is not chosen.)
 template <class R>
-constexpr R TINY = sizeof(R) == 4 ? R(0x1p-126) : R(0x1p-1022);
+constexpr R TINY = static_cast<R>(sizeof(R) == 4 ? 0x1p-126 : 0x1p-1022);
 
 }  // namespace householder

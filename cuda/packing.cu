@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(PACKING_THREADS)
   }
   if (last && i < B) {
     const int b = static_cast<int>(i);
-    last[b] = offsets[Steps{offsets, B}.length(T, b) - 1] + b;
+    last[b] = offsets[Steps{offsets, B, true}.length(T, b) - 1] + b;
   }
 }
 

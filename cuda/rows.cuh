@@ -4,17 +4,18 @@ namespace householder {
 struct Steps {
   const long long* offsets;
   long long batch;
+  bool packed;
 
-  DEVICE long long row(int t, int b) const { return (offsets ? offsets[t] : t * batch) + b; }
+  DEVICE long long row(int t, int b) const { return (packed ? offsets[t] : t * batch) + b; }
 
   // How far apart in memory the same entry of states t and t + k is, n numbers each; `stride` is batch * n.
   DEVICE long long apart(int t, int k, int n, long long stride) const {
-    return offsets ? (offsets[t + k] - offsets[t]) * n : k * stride;
+    return packed ? (offsets[t + k] - offsets[t]) * n : k * stride;
   }
 
   // Steps of sequence b. Since batches only shrink, it is running up to a step, found by bisection, and not after.
   DEVICE int length(int steps, int b) const {
-    if (!offsets) return steps;
+    if (!packed) return steps;
     int running = 0, over = steps;  // it runs at `running`, not at `over`
     while (over - running > 1) {
       const int middle = (running + over) / 2;
@@ -50,7 +51,8 @@ struct Forward {
   unsigned char* flags;
   int n, m, T, B;
 
-  DEVICE Steps steps() const { return {offsets, B}; }
+  // Loops have `packed` as a constant: it decides how they find the next state, at every step.
+  DEVICE Steps steps(bool packed) const { return {offsets, B, packed}; }
 };
 
 template <class S, class IO>
@@ -66,8 +68,14 @@ struct Backward {
   S* grad_phi_bias;
   int n, m, T, B;
 
-  DEVICE Steps steps() const { return {offsets, B}; }
+  DEVICE Steps steps(bool packed) const { return {offsets, B, packed}; }
 };
+
+// An entry as it is stored, 0 where there is none: whoever widens it waits for it.
+template <class IO>
+DEVICE IO stored(const IO* array, bool present, long long at) {
+  return present && array ? array[at] : IO{};
+}
 
 // An entry, 0 where there is none.
 template <class S, class IO>

@@ -15,7 +15,7 @@ import numpy as np
 
 from householder._cuda import instances, kernels, library
 from householder._cuda.arrays import Arrays
-from householder._cuda.instances import NONLINEARITIES, SOURCES
+from householder._cuda.instances import NONLINEARITIES, PROBE, SOURCES
 
 sys.path.insert(0, str(Path(__file__).parent / "cuda"))
 import emulation
@@ -69,6 +69,8 @@ class Function:
         self.name = name
 
     def __call__(self, grid, block, args, *, shared_mem):
+        if Device.refuses_clusters and self.name == PROBE[1]:
+            raise DriverError("CUDA_ERROR_INVALID_CLUSTER_SIZE")
         for arg in args:  # CuPy passes arrays by value if they are of one entry, which may be a structure
             assert type(arg) is int or isinstance(arg, np.generic) or (type(arg) is np.ndarray and arg.size == 1)
         emulated(self.name).launch(self.name, *grid, *block, shared_mem, args)
@@ -79,6 +81,7 @@ class Device(nullcontext):
 
     compute_capability = "90"
     multiprocessors = 3
+    refuses_clusters = False
 
     def __init__(self, index):
         super().__init__()
@@ -93,6 +96,9 @@ class Stream(nullcontext):
     """CuPy's stream."""
 
     capturing = False
+
+    def __init__(self, *, non_blocking=False):  # noqa: ARG002
+        super().__init__()
 
     @classmethod
     def from_external(cls, stream):
@@ -145,6 +151,10 @@ class CudaError(Exception):
     """CuPy's ``CUDARuntimeError``."""
 
 
+class DriverError(Exception):
+    """CuPy's ``CUDADriverError``."""
+
+
 def cupy_module(devices=2):
     """CuPy; ``devices`` is their number, or the error that asking for it raises."""
 
@@ -171,7 +181,10 @@ def cupy_module(devices=2):
     module.RawModule = RawModule
     module.ndarray = CupyArray
     module.__getattr__ = _numpy_as_cupy
-    module.cuda = SimpleNamespace(Device=Device, Stream=Stream, get_current_stream=Stream, runtime=runtime)
+    driver = SimpleNamespace(CUDADriverError=DriverError)
+    module.cuda = SimpleNamespace(
+        Device=Device, Stream=Stream, get_current_stream=Stream, runtime=runtime, driver=driver
+    )
     return module
 
 
@@ -182,6 +195,7 @@ def install(monkeypatch, *, capability=90):
     monkeypatch.setattr(kernels, "_compiled", {})
     monkeypatch.setattr(instances, "FACTOR_COLUMNS", dict.fromkeys(instances.NUMBERS, (16,)))  # few to compile
     monkeypatch.setattr(instances, "APPLICATION_LANES", (8,))
-    for owner, name in ((kernels, "device_of"), (kernels, "available"), (library, "_library")):
+    cached = (kernels, "device_of"), (kernels, "takes_clusters"), (kernels, "available"), (library, "_library")
+    for owner, name in cached:
         monkeypatch.setattr(owner, name, cache(getattr(owner, name).__wrapped__))
     return Arrays(np)

@@ -21,10 +21,12 @@ from conftest import Backend, assert_close, problem
 from householder import _api, _core, _cpu, _cuda
 from householder._cuda import instances, kernels
 from householder._cuda.arrays import cupy_arrays
+from householder._cuda.library import library_of
 from householder._cuda.recurrence import choose
 from test_sequence import ALL, Case, assert_gradients
 
 CUDA = Path(__file__).parents[1] / "cuda"
+EVERY_TILE = instances.TILES
 
 pytestmark = pytest.mark.skipif(not cuda_standin.HAS_COMPILER, reason="the emulator needs a C++ compiler")
 
@@ -115,6 +117,32 @@ def test_a_device_without_clusters_takes_other_kernels(monkeypatch):
         monkeypatch.setitem(_api._BACKENDS, np.ndarray, arrays)
         check("float32", 200, 65, 2, 2)
     assert {name.partition("_")[0] for _, name in kernels._compiled} == {"householder::fallback"}
+
+
+def test_a_device_that_refuses_clusters_takes_other_kernels(monkeypatch):
+    cuda_standin.install(monkeypatch)
+    monkeypatch.setattr(instances, "TILES", EVERY_TILE)
+    monkeypatch.setattr(cuda_standin.Device, "refuses_clusters", True)
+    instance = choose(kernels.device_of(0), 512, 64, "float32", "tanh")
+    assert instance.tile is None or instance.tile.cluster == 1
+    monkeypatch.setattr(cuda_standin.Device, "refuses_clusters", False)
+    assert choose(kernels.device_of(1), 512, 64, "float32", "tanh").tile.cluster > 1
+
+
+def test_half_types_are_warmed_up_with_single_precision_parameters(monkeypatch):
+    cuda_standin.install(monkeypatch)
+    _cuda.warm_up(64, 8, "bfloat16")
+    assert [name for _, name in kernels._compiled if "factors" in name] == [
+        instances.square_name("factors", instances.FACTOR_COLUMNS["float32"][0], "float32")
+    ]
+
+
+class Derived(np.ndarray):
+    """As users derive arrays and tensors."""
+
+
+def test_arrays_of_a_derived_type_belong_to_the_library_of_their_base():
+    assert library_of(np.zeros(1).view(Derived)) is library_of(np.zeros(1))
 
 
 def test_sources_in_the_core_are_the_files():

@@ -322,7 +322,8 @@ class Graph:
         pass
 
 
-def test_a_report_of_times(monkeypatch, tmp_path, capsys):
+@pytest.fixture
+def report_of_times(monkeypatch, tmp_path):
     """All of the command but for the device: graphs, events and streams are stand-ins, tensors are on the CPU."""
     monkeypatch.setitem(sys.modules, "cupy", cuda_standin.cupy_module())
     names = {"Stream": Stream, "current_stream": Stream, "stream": lambda s: s, "Event": Event, "CUDAGraph": Graph}
@@ -334,9 +335,17 @@ def test_a_report_of_times(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(torch, "compile", lambda function: function)
     monkeypatch.setattr(gputiming.compare_all, "__kwdefaults__", {"quick": False, "device": "cpu"})
     monkeypatch.setattr(gpucheck, "CHECKS", {"nothing": lambda _: "nothing to check"})
-    assert gpucheck.main(["--quick", "--output", str(tmp_path)]) == 0
+
+    def run():
+        assert gpucheck.main(["--quick", "--output", str(tmp_path)]) == 0
+        return json.loads((tmp_path / "gpucheck.json").read_text()), (tmp_path / "gpucheck.md").read_text()
+
+    return run
+
+
+def test_a_report_of_times(report_of_times, capsys):
+    report, page = report_of_times()
     assert "timed   sequence n=64 m=8 B=4 T=20" in capsys.readouterr().out
-    report = json.loads((tmp_path / "gpucheck.json").read_text())
     assert report["checks"] == [{"check": "nothing", "passed": True, "detail": "nothing to check"}]
     sequence, half, applications = report["timings"]
     assert [row["candidate"] for row in half["rows"][::2]] == ["householder", "torch.nn.RNN", "torch.nn.LSTM"]
@@ -351,5 +360,14 @@ def test_a_report_of_times(monkeypatch, tmp_path, capsys):
     assert all(float(row["error"]) < 1e-4 for row in sequence["rows"] + applications["rows"])
     assert all(row["median_ms"] == row["ratio"] == 1 for row in sequence["rows"])
     assert sequence["kernels"]["householder"] == ["5 results"]  # states; gradients of 3 parameters and h0
-    page = (tmp_path / "gpucheck.md").read_text()
     assert "| householder | forward | 1.000 | 1.000 | 1.00 |" in page
+
+
+def test_a_rival_that_fails_does_not_keep_the_others_from_being_timed(report_of_times, monkeypatch):
+    monkeypatch.setattr(gputiming, "QUICK", gputiming.QUICK[:1])
+    monkeypatch.setattr(gputiming, "_step", lambda *_: 1 / 0)  # that of the compiled loop
+    report, page = report_of_times()
+    (case,) = report["timings"]
+    assert case["failed"] == {"loop of a compiled step": "ZeroDivisionError: division by zero"}
+    assert case["rows"][0]["candidate"] == "householder"
+    assert "* loop of a compiled step: failed, ZeroDivisionError: division by zero" in page

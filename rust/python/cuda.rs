@@ -25,6 +25,7 @@ const SOURCES: &[(&str, &str)] = sources![
     "gradients.cu",
     "application.cu",
     "packing.cu",
+    "probe.cu",
 ];
 
 /// Text of each file of `cuda/` by name.

@@ -141,5 +141,7 @@ def _extent(name: str) -> str:
     kernel = name.removeprefix("householder::").partition("_")[0]
     if kernel in ("lowrank", "dense"):
         return f"{sizes[-3]}, {sizes[-2]}"
+    if kernel == "probe":
+        return "32, 8"
     threads = {"factors": sizes[-1:], "gradients": sizes[-1:], "application": [32]}.get(kernel) or [256]
     return f"{threads[0]}, 1"

@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.util
+import os
 import re
 from functools import cache
 from pathlib import Path
@@ -22,10 +23,15 @@ class Resources(NamedTuple):
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Load the library of the package ``nvidia-cuda-nvrtc`` (or ``-cu12``); None if it is not installed."""
+    """Load the library of the package ``nvidia-cuda-nvrtc`` (or ``-cu12``); None if it is not installed.
+
+    ``HOUSEHOLDER_NVRTC`` names a folder where another version of the package is (``pip install --target``).
+    """
     package = importlib.util.find_spec("nvidia")
-    folders = [Path(p) for p in (package.submodule_search_locations or [])] if package else []
-    for folder in folders:
+    folders = list(package.submodule_search_locations or []) if package else []
+    if elsewhere := os.environ.get("HOUSEHOLDER_NVRTC"):
+        folders = [f"{elsewhere}/nvidia"]
+    for folder in map(Path, folders):
         for path in sorted(folder.glob("*/lib/libnvrtc.so.1?"), reverse=True):
             for builtins in path.parent.glob("libnvrtc-builtins.so.*"):
                 ctypes.CDLL(str(builtins))  # some releases do not look for it beside themselves

@@ -54,6 +54,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "gradients": ("prims.cuh", "numbers.cuh", "squares.cuh", "gradients.cu"),
     "application": ("prims.cuh", "numbers.cuh", "application.cu"),
     "packing": ("prims.cuh", "rows.cuh", "packing.cu"),
+    "probe": ("prims.cuh", "probe.cu"),
 }
 """Files of ``cuda/`` that make up each module: joined in this order they are one translation unit without includes."""
 
@@ -76,6 +77,9 @@ DEFAULT_SHARED_BYTES = 48 << 10
 CLUSTER_CAPABILITY = 90
 """Compute capability (major * 10 + minor) from which on blocks form clusters."""
 
+GROUP = 16
+"""Multiprocessors of a GPC, or a few less than it has: clusters do not reach across."""
+
 _BARRIER_BYTES = 128
 _REGISTERS = 65536  # of a multiprocessor
 
@@ -86,6 +90,10 @@ class Launch(NamedTuple):
     grid: int
     block: int
     shared_bytes: int
+
+
+PROBE = ("probe", "householder::probe_clusters", Launch(8, 32, 0))
+"""A launch that fails where clusters cannot be launched."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +138,10 @@ class Tile:
 
     def launch(self, batch: int, multiprocessors: int) -> Launch:
         """Grid, block and shared memory for ``batch`` sequences; a block or cluster takes one after the other."""
-        resident = max(1, multiprocessors * self.blocks_per_multiprocessor // self.cluster)
+        together = multiprocessors // self.cluster
+        if self.cluster > 2:
+            together = multiprocessors // GROUP * (GROUP // self.cluster)
+        resident = max(1, together * self.blocks_per_multiprocessor)
         return Launch(min(batch, resident) * self.cluster, self.threads, self.shared_bytes)
 
     def name(self, direction: Direction, dtype: str, nonlinearity: str) -> str:

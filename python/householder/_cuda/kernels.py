@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from householder import _core
 from householder._cuda import device
-from householder._cuda.instances import OPTIONS, SOURCES, Launch
+from householder._cuda.instances import OPTIONS, PROBE, SOURCES, Launch
 
 _lock = threading.Lock()
 _compiled: dict[tuple[int, str], Any] = {}
@@ -26,6 +26,18 @@ def device_of(index: int) -> Device:
     """Ask CuPy about a device."""
     found = device.cupy().cuda.Device(index)
     return Device(index, int(found.compute_capability), int(found.attributes["MultiProcessorCount"]))
+
+
+@cache
+def takes_clusters(index: int) -> bool:
+    """Try to launch a cluster on a device that should take it: drivers and shared devices have refused some."""
+    cuda = device.cupy().cuda
+    try:
+        with cuda.Device(index), cuda.Stream(non_blocking=True):
+            launch(index, *PROBE, ())
+    except cuda.driver.CUDADriverError:
+        return False
+    return True
 
 
 @cache

@@ -192,5 +192,6 @@ def _library(name: str) -> Library:
 
 
 def library_of(a: Any) -> Library:
-    """Choose by the type of an array."""
-    return _library(type(a).__module__.partition(".")[0])
+    """Choose by the type of an array, or the one that it is derived from."""
+    modules = (base.__module__.partition(".")[0] for base in type(a).__mro__)
+    return _library(next(name for name in modules if name in _KNOWN))

@@ -69,7 +69,10 @@ def choose(
         n, m, dtype = 2 * n, 2 * m, {"complex64": "float32", "complex128": "float64"}[dtype]
         nonlinearity = CODE if nonlinearity == "modrelu" else nonlinearity
     method = "dense" if phases else method
-    return Instance(device, *instances.plan(n, m, dtype, device.capability, method=method), dtype, nonlinearity, n, m)
+    dense, tile = instances.plan(n, m, dtype, device.capability, method=method)
+    if tile is not None and tile.cluster > 1 and not kernels.takes_clusters(device.number):
+        dense, tile = instances.plan(n, m, dtype, instances.CLUSTER_CAPABILITY - 1, method=method)
+    return Instance(device, dense, tile, dtype, nonlinearity, n, m)
 
 
 def warm_up(
@@ -89,7 +92,8 @@ def warm_up(
     ----------
     n, m : int
         Shape of u.
-    dtype : {"float32", "float64", "complex64", "complex128"}
+    dtype : {"float32", "float64", "complex64", "complex128", "bfloat16", "float16"}
+        That of the states; ``u`` is float32 beside half types.
     nonlinearity, method : str
         As in :func:`householder.rnn_forward`.
     phases : bool
@@ -108,7 +112,8 @@ def warm_up(
     names = [instance.names(direction) for direction in get_args(instances.Direction)]
     k = m - (m == n and not dtype.startswith("complex"))
     for kernel in get_args(instances.SquareKernel):
-        found = instances.square(kernel, n, k, 1, dtype, instance.device.capability)
+        parameters = {"bfloat16": "float32", "float16": "float32"}.get(dtype, dtype)
+        found = instances.square(kernel, n, k, 1, parameters, instance.device.capability)
         names += [(kernel, found[0])] if found else []
     names += [("packing", name) for name in instances.PACKING_NAMES.values() if packed]
     with cupy().cuda.Device(device):

@@ -327,6 +327,7 @@ def markdown(report: dict[str, Any]) -> str:
             for r in case["rows"]
         ]
         lines += ["", *(f"* {name}: {', '.join(kernels)}" for name, kernels in case["kernels"].items())]
+        lines += [f"* {name}: failed, {reason}" for name, reason in case["failed"].items()]
     return "\n".join(lines) + "\n"
 
 
@@ -335,6 +336,12 @@ def machine() -> dict[str, str]:
     cudnn: Any = torch.backends.cudnn
     versions = {"torch": f"{torch.__version__}, CUDA {torch.version.cuda}, cuDNN {cudnn.version()}"}
     return versions | _cuda.describe()
+
+
+def _write(report: dict[str, Any], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "gpucheck.json").write_text(json.dumps(report, indent=1) + "\n")
+    (folder / "gpucheck.md").write_text(markdown(report))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -353,20 +360,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"gpucheck: {reason}", file=sys.stderr)
         return 2
     checks: list[dict[str, Any]] = []
+    timings: list[dict[str, Any]] = []
+    report = {"machine": machine(), "checks": checks, "timings": timings}
     for row in () if options.only_timings else run_checks():
         print(f"{'passed' if row['passed'] else 'FAILED'}  {row['check']}: {row['detail']}", flush=True)
         checks.append(row)
-    timings: list[dict[str, Any]] = []
+    _write(report, options.output)  # now, whatever becomes of the timings
     if not options.only_checks:
         from householder.experiments.gputiming import compare_all
 
         for case in compare_all(quick=options.quick):
             print(f"timed   {case['case']}", flush=True)
             timings.append(case)
-    report = {"machine": machine(), "checks": checks, "timings": timings}
-    options.output.mkdir(parents=True, exist_ok=True)
-    (options.output / "gpucheck.json").write_text(json.dumps(report, indent=1) + "\n")
-    (options.output / "gpucheck.md").write_text(markdown(report))
+    report["machine"] = machine()  # with the kernels that were in use
+    _write(report, options.output)
     print(markdown(report))
     return 0 if all(row["passed"] for row in checks) else 1
 
