@@ -227,6 +227,15 @@ def test_impossible_types_are_type_errors(call, message):
         call()
 
 
+@pytest.mark.parametrize("dtype", [float, C])
+def test_no_matrices_at_all_are_a_batch(dtype):
+    u = np.zeros((2, 0, 6, 3), dtype)
+    assert hh.normalize(u).shape == u.shape
+    if dtype is float:
+        a, tau = hh.to_lapack(u)
+        assert (a.shape, tau.shape) == ((2, 0, 6, 3), (2, 0, 3))
+
+
 def test_real_tensors_are_refused_too():
     torch = pytest.importorskip("torch")
     with pytest.raises(TypeError, match=r"h is a torch\.Tensor"):

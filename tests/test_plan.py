@@ -73,6 +73,7 @@ def times(run, methods):
 
 GRID = [
     *((application, n, m, b) for n in (64, 256) for m in (4, n // 4, n) for b in (1, 16, 256)),
+    *((application, 512, m, 2048) for m in (256, 512)),
     *((sequence, n, m, b, t) for n in (128, 256) for m in (n // 8, n // 2, n) for b, t in [(1, 200), (32, 20)]),
 ]
 

@@ -8,6 +8,7 @@ import textwrap
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations, parametrize, prune
 
 import householder.torch as ht
 from torch_oracle import IGNORE_JIT_WARNING, explicit_matrix
@@ -165,6 +166,73 @@ def test_a_state_dict_knows_whether_it_is_merged():
     torch.testing.assert_close(fresh(x), module(x))
 
 
+def test_an_older_state_dict_holds_a_dictionary():
+    module, x = adapter()
+    fresh, _ = adapter(trained=False)
+    module.merge()
+    fresh.load_state_dict({**module.state_dict(), "_extra_state": {"merged": True}})
+    assert fresh.merged
+    torch.testing.assert_close(fresh(x), module(x))
+
+
+def test_reflections_are_loaded_alone():
+    module, x = adapter()
+    fresh, _ = adapter(trained=False)
+    fresh.load_state_dict({"reflections": module.reflections}, strict=False)
+    assert not fresh.merged
+    torch.testing.assert_close(fresh(x), module(x))
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_safetensors_store_it(merged, tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch")
+    module, x = adapter()
+    if merged:
+        module.merge()
+    safetensors.save_file(module.state_dict(), tmp_path / "state")
+    safetensors.save_model(module, str(tmp_path / "model"))
+    first, second = (adapter(trained=False)[0] for _ in range(2))
+    first.load_state_dict(safetensors.load_file(tmp_path / "state"))
+    safetensors.load_model(second, tmp_path / "model")
+    for fresh in (first, second):
+        assert fresh.merged == merged
+        assert torch.equal(fresh(x), module(x))
+
+
+@pytest.mark.parametrize(
+    "compute_weight",
+    [
+        parametrizations.weight_norm,
+        parametrizations.spectral_norm,
+        ht.orthogonal,
+        lambda linear: prune.l1_unstructured(linear, "weight", 3),
+    ],
+)
+def test_a_computed_weight_is_not_merged_into(compute_weight):
+    module = ht.OrthogonalAdapter(compute_weight(nn.Linear(16, 5)), num_reflections=4)
+    x, before = torch.randn(3, 16), copy.deepcopy(module.state_dict())
+    with pytest.raises(RuntimeError, match="remove its parametrizations first"):
+        module.merge()
+    assert not module.merged
+    torch.testing.assert_close(module.state_dict(), before, rtol=0, atol=0)
+    if parametrize.is_parametrized(module.linear):
+        parametrize.remove_parametrizations(module.linear, "weight")
+        y = module(x)
+        torch.testing.assert_close(module.merge()(x), y)
+
+
+def test_merging_turns_a_tied_weight_unless_the_layer_has_its_own():
+    for own in (False, True):
+        module, x = adapter()
+        embedding = nn.Embedding(5, 16, dtype=F64)
+        embedding.weight = module.linear.weight
+        before, y = embedding.weight.clone(), module(x)
+        if own:
+            module.linear.weight = nn.Parameter(module.linear.weight.detach().clone())
+        torch.testing.assert_close(module.merge()(x), y)
+        assert torch.equal(embedding.weight, before) == own
+
+
 def test_only_the_reflections_are_trained():
     module, x = adapter(trained=False)
     weight = module.linear.weight.clone()
@@ -193,6 +261,24 @@ def test_a_layer_of_half_precision(half):
     torch.testing.assert_close(module(x), y, atol=0.1, rtol=0.1)
 
 
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_an_adapter_converted_to_half_precision(half):
+    module, x = adapter()
+    expected = module(x)
+    module.to(half)
+    x = x.to(half).requires_grad_()
+    y = module(x)
+    assert y.dtype == half
+    torch.testing.assert_close(y.double(), expected, atol=0.1, rtol=0.1)
+    gradients = torch.autograd.grad(y.float().square().sum(), (module.reflections, x))
+    double = copy.deepcopy(module).double()
+    x = x.detach().double().requires_grad_()
+    wanted = torch.autograd.grad(double(x).square().sum(), (double.reflections, x))
+    torch.testing.assert_close(gradients, wanted, atol=0.1, rtol=0.1, check_dtype=False)
+    module.merge()
+    torch.testing.assert_close(module(x.to(half)).double(), expected, atol=0.1, rtol=0.1)
+
+
 def test_nothing_as_large_as_the_weight_is_allocated():
     n, seen = 512, []
 
@@ -216,6 +302,13 @@ def test_numbers_of_reflections_that_do_not_do(m):
         ht.OrthogonalAdapter(nn.Linear(16, 5), num_reflections=m)
 
 
+def test_arguments_of_another_kind():
+    with pytest.raises(TypeError, match=r"num_reflections is 4\.0, expected an integer"):
+        ht.OrthogonalAdapter(nn.Linear(16, 5), 4.0)
+    with pytest.raises(ValueError, match="method is 'zz', expected one of 'auto'"):
+        ht.OrthogonalAdapter(nn.Linear(16, 5), 4, "zz")
+
+
 def test_only_linear_layers():
     with pytest.raises(TypeError, match=r"linear is a Conv1d, expected an nn\.Linear"):
         ht.OrthogonalAdapter(nn.Conv1d(4, 4, 1))
@@ -232,7 +325,7 @@ def test_the_linear_layers_of_a_transformer():
     assert adapted.linear1.reflections.grad.isfinite().all()
 
 
-def test_a_model_of_transformers_with_random_weights():
+def test_a_model_of_transformers_with_random_weights(tmp_path):
     transformers = pytest.importorskip("transformers")
     config = transformers.LlamaConfig(
         vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2
@@ -248,3 +341,6 @@ def test_a_model_of_transformers_with_random_weights():
     trained = {name for name, p in model.named_parameters() if p.grad is not None}
     assert len(trained) == 4
     assert all(name.endswith("reflections") for name in trained)
+    model.save_pretrained(tmp_path)
+    saved = pytest.importorskip("safetensors.torch").load_file(tmp_path / "model.safetensors")
+    assert all(torch.equal(saved[name], model.get_parameter(name)) for name in trained)

@@ -1,5 +1,7 @@
 """``ht.OrthogonalRNN`` in the place of ``torch.nn.RNN``: what torch's own tests ask of it, asked of both."""
 
+import operator
+
 import pytest
 import torch
 from torch import nn
@@ -102,6 +104,15 @@ def test_sizes_that_do_not_fit_are_refused(kind, x, hx):
 def test_options_that_do_not_fit_are_refused(kind, options):
     with pytest.raises(ValueError, match=r"\w"):
         kind(**({"input_size": 3, "hidden_size": 8} | options))
+
+
+@both
+def test_what_a_layer_tells_of_itself(kind):
+    module = kind(3, 8, 2, nonlinearity="relu", bidirectional=True)
+    assert (module.nonlinearity, module.proj_size) == ("relu", 0)
+    assert len(module.all_weights) == 4
+    listed = [p for weights in module.all_weights for p in weights]
+    assert all(map(operator.is_, listed, module.parameters()))
 
 
 @both

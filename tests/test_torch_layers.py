@@ -1,7 +1,11 @@
 """``Orthogonal``, ``Unitary``, ``SVDLinear``, the nonlinearities of pairs, and ``UnitaryRNN``."""
 
+import warnings
+
+import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 
 import householder.torch as ht
@@ -93,6 +97,111 @@ def test_sizes_that_do_not_fit(kind, arguments, message):
         kind(*arguments)
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ht.Orthogonal(4.0), "in_features is 4.0, expected an integer"),
+        (lambda: ht.Orthogonal("4"), "in_features is '4', expected an integer"),
+        (lambda: ht.Orthogonal(4, 2.0), "out_features is 2.0, expected an integer"),
+        (lambda: ht.Orthogonal(4, num_reflections=2.0), "num_reflections is 2.0, expected an integer"),
+        (lambda: ht.SVDLinear(4, "4"), "out_features is '4', expected an integer"),
+        (lambda: ht.SVDLinear(4, margin="a"), "margin is 'a', expected a number"),
+        (lambda: ht.ModReLU(3.0), "num_moduli is 3.0, expected an integer"),
+        (lambda: ht.Orthogonal(4, dtype=torch.int32), "dtype is torch.int32, expected one of torch.float32"),
+        (lambda: ht.Orthogonal(4, dtype=torch.complex64), "dtype is torch.complex64, expected one of torch.float32"),
+        (lambda: ht.SVDLinear(4, dtype=torch.complex64), "dtype is torch.complex64, expected one of torch.float32"),
+        (lambda: ht.ModReLU(4, dtype=torch.complex64), "dtype is torch.complex64, expected one of torch.float32"),
+        (lambda: ht.Unitary(4, dtype=torch.int32), "dtype is torch.int32, expected one of torch.complex64"),
+        (lambda: ht.Unitary(4, dtype=torch.float16), "dtype is torch.float16, expected one of torch.complex64"),
+        (lambda: ht.UnitaryRNN(3, 4, dtype=torch.bfloat16), "dtype is torch.bfloat16, expected one of torch.complex64"),
+    ],
+)
+def test_arguments_of_another_type(make, message):
+    with pytest.raises(TypeError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("kind", [ht.Orthogonal, ht.Unitary, ht.SVDLinear])
+def test_sizes_may_be_integers_of_numpy(kind):
+    assert kind(np.int64(6), np.int64(4), np.int64(2))(torch.ones(6, dtype=kind(6).matrix().dtype)).shape == (4,)
+
+
+PRECISIONS = {
+    F64: (C128, F64),
+    C128: (C128, F64),
+    torch.float32: (torch.complex64, torch.float32),
+    torch.complex64: (torch.complex64, torch.float32),
+    torch.float16: (torch.complex64, torch.float32),
+    torch.bfloat16: (torch.complex64, torch.float32),
+}
+CONVERSIONS = {
+    "double": (nn.Module.double, F64),
+    "float": (nn.Module.float, torch.float32),
+    "half": (nn.Module.half, torch.float16),
+    "bfloat16": (nn.Module.bfloat16, torch.bfloat16),
+    **{f"to({dtype})": (lambda module, dtype=dtype: module.to(dtype), dtype) for dtype in PRECISIONS},
+}
+
+
+def unitary_layers(dtype):
+    """A layer, its nonlinearity and a recurrence."""
+    torch.manual_seed(4)
+    rnn = ht.UnitaryRNN(4, 4, learn_h0=True, dtype=dtype)
+    return nn.ModuleList([ht.Unitary(4, bias=True, dtype=dtype), ht.ModReLU(4), rnn])
+
+
+def run(layers, x):
+    layer, phi, rnn = layers
+    return rnn(phi(layer(x)))[0]
+
+
+@pytest.mark.parametrize(("convert", "dtype"), CONVERSIONS.values(), ids=list(CONVERSIONS))
+@pytest.mark.parametrize("before", [torch.complex64, C128])
+def test_conversions_of_unitary_layers_choose_the_precision(convert, dtype, before):
+    layers = unitary_layers(before)
+    values = {name: p.detach().clone() for name, p in layers.named_parameters() if not name.startswith("1.")}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Complex modules are a new feature")
+        convert(layers)
+    for name, value in values.items():
+        after = layers.get_parameter(name)
+        assert after.dtype == PRECISIONS[dtype][not value.is_complex()]
+        torch.testing.assert_close(after, value.to(after.dtype))
+    assert not layers[1].bias.is_complex()
+    kind = PRECISIONS[dtype][0]
+    h = run(layers, torch.randn(3, 2, 4, dtype=kind))
+    assert h.dtype == kind
+    h.abs().sum().backward()
+    assert all(p.grad.dtype == p.dtype for p in layers.parameters())
+
+
+def test_real_layers_may_be_of_a_half_type():
+    assert ht.Orthogonal(4).half().reflections.dtype == torch.float16
+    assert ht.ModReLU(4).bfloat16().bias.dtype == torch.bfloat16
+
+
+def test_conversions_keep_parameters_and_gradients():
+    layers = unitary_layers(torch.complex64)
+    run(layers, torch.randn(3, 2, 4, dtype=torch.complex64)).abs().sum().backward()
+    parameters = list(layers.parameters())
+    gradients = [p.grad.clone() for p in parameters]
+    layers.double()
+    assert all(after is before for after, before in zip(layers.parameters(), parameters, strict=True))
+    for p, gradient in zip(parameters, gradients, strict=True):
+        torch.testing.assert_close(p.grad, gradient.to(p.dtype))
+
+
+def test_unitary_layers_move():
+    layers = unitary_layers(C128)
+    kinds = [p.dtype for p in layers.parameters()]
+    assert all(p.is_shared() for p in layers.share_memory().parameters())
+    layers.to("meta")
+    assert all(p.is_meta for p in layers.parameters())
+    layers.to_empty(device="cpu")
+    assert [p.dtype for p in layers.parameters()] == kinds
+    assert all(p.device.type == "cpu" for p in layers.parameters())
+
+
 def test_input_that_does_not_fit():
     with pytest.raises(ValueError, match=r"expected a last axis of 6, got a tensor of shape \(2, 4\)"):
         ht.Orthogonal(6, 4)(torch.ones(2, 4))
@@ -135,7 +244,7 @@ def test_oplu_sorts_pairs_and_keeps_the_norm():
     torch.testing.assert_close(y.norm(dim=-1), x.norm(dim=-1))
     assert (y[..., :4] >= y[..., 4:]).all()
     assert torch.autograd.gradcheck(ht.OPLU(), x.requires_grad_(), fast_mode=True)
-    for wrong in (torch.ones(3), torch.ones(4, dtype=C128)):
+    for wrong in (torch.ones(3), torch.ones(()), torch.ones(4, dtype=C128)):
         with pytest.raises(ValueError, match="expected real numbers and an even last axis"):
             ht.OPLU()(wrong)
 
@@ -158,8 +267,9 @@ def test_modrelu_changes_moduli_only(dtype):
     zero = torch.zeros_like(x).requires_grad_()
     module(zero).abs().sum().backward()
     assert zero.grad.isfinite().all()
-    with pytest.raises(ValueError, match="input is torch"):
-        module(x[:, :3])
+    for wrong in (x[:, :3], x[0, 0]):
+        with pytest.raises(ValueError, match="input is torch"):
+            module(wrong)
 
 
 @pytest.mark.parametrize("nonlinearity", ["modrelu", "identity"])

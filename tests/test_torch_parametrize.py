@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrize
+from torch.nn.utils import parametrizations, parametrize
 
 import householder.torch as ht
 
@@ -68,6 +68,42 @@ def test_a_matrix_out_of_reach_is_refused():
         layer.weight = nn.init.orthogonal_(torch.empty(6, 6, dtype=F64))
 
 
+@pytest.mark.parametrize(("shape", "other"), [((6, 6), (6, 4)), ((6, 4), (4, 6)), ((4, 6), (2, 12))])
+def test_a_weight_of_another_shape_is_refused(shape, other):
+    layer = ht.orthogonal(nn.Linear(*shape[::-1], dtype=F64))
+    with pytest.raises(ValueError, match=rf"of shape \({other[0]}, {other[1]}\).* expected \({shape[0]}, {shape[1]}\)"):
+        layer.weight = torch.eye(*other, dtype=F64)
+
+
+def test_a_matrix_is_no_weight_of_a_convolution():
+    layer = ht.orthogonal(nn.Conv2d(1, 4, 2))
+    with pytest.raises(ValueError, match=r"of shape \(4, 4\) is assigned, expected \(4, 1, 2, 2\)"):
+        layer.weight = torch.eye(4)
+    layer.weight = torch.eye(4).reshape(4, 1, 2, 2)
+    torch.testing.assert_close(layer.weight.flatten(1), torch.eye(4))
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(6, 6), (60, 40), (40, 60)])
+def test_a_layer_converted_to_half_precision_is_assigned(half, shape):
+    layer = ht.orthogonal(nn.Linear(*shape[::-1])).to(half)
+    q = nn.init.orthogonal_(torch.empty(shape)).to(half)
+    layer.weight = q
+    assert layer.parametrizations.weight.original.dtype == half
+    torch.testing.assert_close(layer.weight, q, rtol=0, atol=2 * torch.finfo(half).eps)
+    for other in (1.1 * q, torch.ones_like(q)):
+        with pytest.raises(ValueError, match="is not orthogonal or not reached"):
+            layer.weight = other
+
+
+def test_half_precision_does_not_hide_that_reflections_are_too_few():
+    layer = ht.orthogonal(nn.Linear(6, 6), num_reflections=2).bfloat16()
+    layer.weight = torch.eye(6, dtype=torch.bfloat16)
+    torch.testing.assert_close(layer.weight, torch.eye(6, dtype=torch.bfloat16))
+    with pytest.raises(ValueError, match="not reached by 2 reflections"):
+        layer.weight = torch.eye(6, dtype=torch.bfloat16).flip(0)
+
+
 def test_a_linear_layer_never_forms_its_weight(monkeypatch):
     from householder import _core
 
@@ -96,6 +132,36 @@ def test_parametrizations_are_removed():
     parametrize.remove_parametrizations(layer, "weight")
     assert type(layer) is nn.Linear
     torch.testing.assert_close(layer(x), before)
+
+
+def test_a_parametrization_in_the_place_of_a_removed_one():
+    layer = ht.orthogonal(nn.Linear(5, 5, dtype=F64))
+    parametrize.register_parametrization(layer, "bias", nn.Tanh())
+    parametrize.remove_parametrizations(layer, "weight")
+    x = torch.randn(3, 5, dtype=F64)
+    torch.testing.assert_close(layer(x), x @ layer.weight.T + layer.bias)
+    parametrizations.weight_norm(layer)
+    torch.testing.assert_close(layer(x), x @ layer.weight.T + layer.bias)
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0)])
+def test_empty_weights(shape):
+    layer = ht.orthogonal(nn.Linear(*shape[::-1]))
+    theirs = parametrizations.orthogonal(nn.Linear(*shape[::-1]))
+    theirs.bias = layer.bias
+    x = torch.randn(3, shape[1])
+    assert torch.equal(layer(x), theirs(x))
+    layer(x).sum().backward()
+    layer.weight = torch.empty(shape)
+    assert layer.weight.shape == shape
+
+
+def test_an_empty_stack():
+    module = nn.Module()
+    module.heads = nn.Parameter(torch.empty(0, 3, 4))
+    assert ht.orthogonal(module, "heads").heads.shape == (0, 3, 4)
+    assert module.parametrizations.heads.original.shape == (0, 4, 3)
 
 
 def test_cached_weights_are_formed_once(monkeypatch):
@@ -164,6 +230,7 @@ def test_state_dicts_and_copies():
         (nn.Linear(3, 4), "bias", None, ValueError, r"bias of Linear is of shape \(4,\)"),
         (nn.Linear(3, 4), "weight", 4, ValueError, "num_reflections is 4, expected at least 1 and at most 3"),
         (nn.Linear(3, 4, dtype=torch.complex64), "weight", None, TypeError, r"weight has dtype torch\.complex64"),
+        (nn.Linear(3, 4), "weight", "cayley", TypeError, "num_reflections is 'cayley', expected an integer"),
         (ht.orthogonal(nn.Linear(3, 4)), "weight", None, ValueError, "parametrized already"),
     ],
 )

@@ -1,5 +1,6 @@
 """``ht.OrthogonalRNN`` against a plain loop with an explicit W, and against the manners of ``torch.nn.RNN``."""
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence
@@ -74,6 +75,13 @@ def test_options_compose(options, batch, given):
     expected, last = stack(module, x, hx)
     torch.testing.assert_close(output, expected)
     torch.testing.assert_close(h_n, last)
+
+
+def test_sizes_may_be_integers_of_numpy():
+    sizes = {"input_size": 3, "hidden_size": 6, "num_layers": 2, "num_reflections": 4}
+    module = ht.OrthogonalRNN(**{name: np.int64(size) for name, size in sizes.items()})
+    assert [cell.num_reflections for cell in module.cells] == [4, 4]
+    assert module(torch.ones(5, 3))[0].shape == (5, 6)
 
 
 def test_batch_first():
@@ -326,6 +334,34 @@ class TestMistakes:
     def test_in_the_constructor(self, options, message):
         with pytest.raises(ValueError, match=message):
             ht.OrthogonalRNN(**({"input_size": 3, "hidden_size": 8} | options))
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"input_size": 3.0}, "input_size is 3.0, expected an integer"),
+            ({"hidden_size": "8"}, "hidden_size is '8', expected an integer"),
+            ({"num_layers": 1.5}, "num_layers is 1.5, expected an integer"),
+            ({"num_reflections": 2.0}, "num_reflections is 2.0, expected an integer"),
+            ({"num_layers": 2, "num_reflections": [2, 2.0]}, "num_reflections is 2.0, expected an integer"),
+            ({"dropout": "a"}, "dropout is 'a', expected a number"),
+            ({"negative_slope": "a"}, "negative_slope is 'a', expected a number"),
+            ({"dtype": torch.int32}, "dtype is torch.int32, expected one of torch.float32"),
+        ],
+        ids=str,
+    )
+    def test_in_the_types_of_the_constructor(self, options, message):
+        with pytest.raises(TypeError, match=message):
+            ht.OrthogonalRNN(**({"input_size": 3, "hidden_size": 8} | options))
+
+    @pytest.mark.parametrize("wrong", [(torch.ones(5, 3),), "abc", [1.0, 2.0, 3.0]], ids=["tuple", "str", "list"])
+    @pytest.mark.parametrize("kind", [ht.OrthogonalRNN, ht.OrthogonalRNNCell])
+    def test_in_what_is_no_tensor(self, kind, wrong):
+        module, x = kind(3, 8), torch.ones(5, 3)
+        name = type(wrong).__name__
+        with pytest.raises(TypeError, match=rf"input is a builtins\.{name}, expected a torch\.Tensor"):
+            module(wrong)
+        with pytest.raises(TypeError, match=rf"hx is a builtins\.{name}, expected a torch\.Tensor"):
+            module(x, wrong)
 
     @pytest.mark.parametrize(
         ("x", "hx", "message"),

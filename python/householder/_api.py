@@ -1,8 +1,9 @@
 """One application: validate once, choose the backend by type, make one native call."""
 
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from householder import _cpu, _validate
 from householder._batch import arrange, sum_to
@@ -135,6 +136,28 @@ def forward_tape(u: Any, h: Any, *, phases: Any = None, transpose: bool = False)
     return tape[..., 0, :].copy(), tape
 
 
+@overload
+def backward(
+    u: Any,
+    h: Any,
+    grad_c: Any,
+    *,
+    phases: None = None,
+    transpose: bool = False,
+    method: str = "auto",
+    tape: Any = None,
+) -> Gradients: ...
+@overload
+def backward(
+    u: Any,
+    h: Any,
+    grad_c: Any,
+    *,
+    phases: ArrayLike,
+    transpose: bool = False,
+    method: str = "auto",
+    tape: Any = None,
+) -> PhaseGradients: ...
 def backward(
     u: Any,
     h: Any,
@@ -283,6 +306,12 @@ def wy(u: Any) -> WY:
     return form
 
 
+@overload
+def factor(q: NDArray[np.floating[Any]], m: int | None = None) -> Array: ...
+@overload
+def factor(q: NDArray[np.complexfloating[Any, Any]], m: int | None = None) -> tuple[Array, Array]: ...
+@overload
+def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]: ...
 def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
     """Reflections whose product is a given orthogonal or unitary matrix (Theorem 1): ``matrix(factor(q)) == q``.
 

@@ -1,15 +1,23 @@
 """Random matrices of the orthogonal and unitary groups."""
 
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from householder import _validate
 from householder._cpu import NAMES
-from householder._types import Array
+from householder._types import Array, ComplexType, RealType
 
 
+@overload
+def haar(n: int, m: int, rng: Any = None, dtype: DTypeLike = ...) -> Array: ...
+@overload
+def haar(n: int, m: None = None, rng: Any = None, dtype: RealType = ...) -> Array: ...
+@overload
+def haar(n: int, m: None = None, rng: Any = None, *, dtype: ComplexType) -> tuple[Array, Array]: ...
+@overload
+def haar(n: int, m: int | None = None, rng: Any = None, dtype: DTypeLike = ...) -> Array | tuple[Array, Array]: ...
 def haar(n: int, m: int | None = None, rng: Any = None, dtype: DTypeLike = np.float64) -> Array | tuple[Array, Array]:
     """Draw the reflections of a random matrix, uniform (Haar measure) on O(n) or U(n).
 

@@ -1,10 +1,17 @@
 """The named tuples of the package: results, and the arguments of a sequence."""
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+RealType = type[np.floating[Any] | float] | np.dtype[np.floating[Any]] | Literal["float32", "float64"]
+ComplexType = (
+    type[np.complexfloating[Any, Any] | complex]
+    | np.dtype[np.complexfloating[Any, Any]]
+    | Literal["complex64", "complex128"]
+)
 
 
 class WY(NamedTuple):

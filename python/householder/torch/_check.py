@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import torch
@@ -19,8 +20,7 @@ def operands(u: Any, **others: Any) -> torch.dtype:
     All share the dtype of ``u``, except that half types may stand beside a float32 ``u``, and that
     a half ``u`` is computed with in float32.
     """
-    if not isinstance(u, Tensor):
-        raise _not_a_tensor("u", u)
+    tensor("u", u)
     dtype, device = u.dtype, u.device
     compute = _COMPUTE_TYPE.get(dtype)
     if compute is None:
@@ -28,13 +28,18 @@ def operands(u: Any, **others: Any) -> torch.dtype:
     for name, other in others.items():
         if other is None:
             continue
-        if not isinstance(other, Tensor):
-            raise _not_a_tensor(name, other)
+        tensor(name, other)
         if other.device != device:
             raise TypeError(f"{name} is on {other.device} but u is on {device}")
         if other.dtype is not dtype and not (dtype is torch.float32 and other.dtype in HALF_TYPES):
             raise TypeError(f"{name} has dtype {other.dtype} but u has dtype {dtype}")
     return compute
+
+
+def tensor(name: str, value: Any) -> None:
+    """Check that this is a tensor."""
+    if not isinstance(value, Tensor):
+        raise _not_a_tensor(name, value)
 
 
 def _not_a_tensor(name: str, value: Any) -> TypeError:
@@ -54,8 +59,7 @@ def reflections(u: Tensor) -> tuple[int, int]:
 
 def phases(value: Any, u: Tensor, n: int) -> None:
     """Real ``theta (n,)`` beside a complex ``u``."""
-    if not isinstance(value, Tensor):
-        raise _not_a_tensor("phases", value)
+    tensor("phases", value)
     if not u.is_complex():
         raise ValueError(f"phases are for complex u, but u has dtype {u.dtype}; a real u has u_1 when m == n")
     if value.dtype != u.real.dtype or value.device != u.device:
@@ -63,10 +67,13 @@ def phases(value: Any, u: Tensor, n: int) -> None:
     shape("phases", value, (n,))
 
 
-def shape(name: str, tensor: Tensor | None, expected: tuple[int, ...]) -> None:
+def shape(name: str, value: Any, expected: tuple[int, ...]) -> None:
     """Exactly this shape, or None."""
-    if tensor is not None and tuple(tensor.shape) != expected:
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, expected {expected}")
+    if value is None:
+        return
+    tensor(name, value)
+    if tuple(value.shape) != expected:
+        raise ValueError(f"{name} has shape {tuple(value.shape)}, expected {expected}")
 
 
 def one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
@@ -77,8 +84,7 @@ def one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
 
 def batch_sizes(sizes: Any, rows: int) -> int:
     """Check the batch sizes of packed sequences with so many rows; give the first, the number of sequences."""
-    if not isinstance(sizes, Tensor):
-        raise _not_a_tensor("batch_sizes", sizes)
+    tensor("batch_sizes", sizes)
     if sizes.dim() != 1 or sizes.dtype != torch.int64 or sizes.is_cuda or not len(sizes):
         raise ValueError(
             f"batch_sizes is a {sizes.dtype} tensor of shape {tuple(sizes.shape)} on {sizes.device}, "
@@ -91,9 +97,16 @@ def batch_sizes(sizes: Any, rows: int) -> int:
     return int(sizes[0])
 
 
-def slope(value: float) -> float:
+def number(name: str, value: Any) -> float:
+    """Check that this is a real number."""
+    if not isinstance(value, Real):
+        raise TypeError(f"{name} is {value!r}, expected a number")
+    return float(value)
+
+
+def slope(value: Any) -> float:
     """Check the slope of a leaky ReLU."""
-    if not 0 <= value < float("inf"):
+    if not 0 <= number("negative_slope", value) < float("inf"):
         raise ValueError(f"negative_slope is {value!r}, expected a finite number >= 0")
     return float(value)
 
@@ -112,8 +125,7 @@ def nonlinearity_bias(nonlinearity: str, bias: Any, u: Tensor, n: int) -> None:
         given = "missing" if bias is None else "given"
         raise ValueError(f"nonlinearity_bias is {given} with nonlinearity {nonlinearity!r}; 'modrelu' alone takes one")
     if bias is not None:
-        if not isinstance(bias, Tensor):
-            raise _not_a_tensor("nonlinearity_bias", bias)
+        tensor("nonlinearity_bias", bias)
         real = u.real.dtype if u.is_complex() else u.dtype
         if bias.dtype != real or bias.device != u.device:
             raise TypeError(f"nonlinearity_bias is {bias.dtype} on {bias.device} but u is {u.dtype} on {u.device}")

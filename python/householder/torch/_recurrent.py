@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sized
 from math import sqrt
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast, overload
 
 import torch
 from torch import Tensor, nn
@@ -15,13 +16,24 @@ from householder.torch import _check, _reflections, expressions
 from householder.torch.functional import apply, matrix, rnn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterator, Sequence
+
+    CellT = TypeVar("CellT", bound="RecurrentCell", covariant=True)
+
+    class Cells(nn.ModuleList, Generic[CellT]):
+        """A ``ModuleList`` for type checkers, who then know what is in it."""
+
+        @overload
+        def __getitem__(self, index: slice) -> Self: ...
+        @overload
+        def __getitem__(self, index: int) -> CellT: ...
+        def __getitem__(self, index: Any) -> Any: ...
+        def __iter__(self) -> Iterator[CellT]: ...
 
 
-class RecurrentCell(nn.Module):
+class RecurrentCell(_reflections.Layer):
     """The parameters of one recurrence; ``forward`` is one step of it, ``run`` a whole sequence."""
 
-    is_complex: ClassVar[bool]
     reflections: nn.Parameter
     weight_ih: nn.Parameter
     bias: nn.Parameter | None
@@ -56,7 +68,7 @@ class RecurrentCell(nn.Module):
         self.constraint = _reflections.check_constraint(constraint)
         self.method = method
 
-        real_kind = (dtype or torch.get_default_dtype()).to_real()
+        real_kind = _reflections.real_type(dtype, is_complex=self.is_complex)
         kind = real_kind.to_complex() if self.is_complex else real_kind
 
         def parameter(*shape: int, wanted: bool = True, real: bool = False) -> nn.Parameter | None:
@@ -65,7 +77,7 @@ class RecurrentCell(nn.Module):
 
         self.register_parameter("reflections", parameter(n, self.num_reflections))
         self.register_parameter("phases", parameter(n, wanted=self.is_complex, real=True))
-        self.register_parameter("weight_ih", parameter(n, input_size))
+        self.register_parameter("weight_ih", parameter(n, self.input_size))
         self.register_parameter("bias", parameter(n, wanted=bias))
         self.register_parameter("h0", parameter(n, wanted=learn_h0))
         moduli = n if self.is_complex else n // 2
@@ -86,6 +98,7 @@ class RecurrentCell(nn.Module):
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:  # noqa: A002
         """Take one step: ``input (B, input_size)`` or ``(input_size,)`` and the state before to the state after."""
+        _check.tensor("input", input)
         if input.dim() not in (1, 2) or input.shape[-1] != self.input_size:
             d = self.input_size
             raise ValueError(f"input has shape {tuple(input.shape)}, expected (B, {d}) or ({d},)")
@@ -97,6 +110,10 @@ class RecurrentCell(nn.Module):
         h = x.new_zeros(self.hidden_size) if h is None else h
         a = apply(self._seen(), h, phases=self.phases) + nn.functional.linear(x, self.weight_ih, self.bias)
         return expressions.activate(a, self.nonlinearity, self.negative_slope, self.nonlinearity_bias)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, input: Tensor, hx: Tensor | None = None) -> Tensor: ...  # noqa: A002
 
     def run(self, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run over ``x (T, B, input_size)``, ``(T, input_size)`` or packed rows: all states and the last."""
@@ -138,7 +155,8 @@ class RecurrentLayer(nn.Module):
     """Cells stacked in layers and directions, with the interface of ``torch.nn.RNN``."""
 
     cell_type: ClassVar[type[RecurrentCell]]
-    cells: nn.ModuleList
+    cells: Cells[RecurrentCell]
+    proj_size: ClassVar[int] = 0  # as of a torch.nn.RNN: outputs are the states
 
     def __init__(
         self,
@@ -160,26 +178,25 @@ class RecurrentLayer(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.input_size = input_size
-        self.hidden_size = hidden_size
+        self.input_size = _reflections.positive("input_size", input_size)
+        self.hidden_size = _reflections.positive("hidden_size", hidden_size)
         self.num_layers = _reflections.positive("num_layers", num_layers)
+        self.nonlinearity = nonlinearity
         self.bias = bias
         self.batch_first = batch_first
         self.dropout = dropout
         self.bidirectional = bidirectional
-        if not 0 <= dropout <= 1:
+        if not 0 <= _check.number("dropout", dropout) <= 1:
             raise ValueError(f"dropout is {dropout!r}, expected a number in [0, 1]")
-        if dropout > 0 and num_layers == 1:
+        if dropout > 0 and self.num_layers == 1:
             warnings.warn(f"dropout={dropout} acts between layers, so it does nothing with num_layers=1", stacklevel=2)
-        counts = num_reflections
-        if counts is None or isinstance(counts, int):
-            counts = [counts] * num_layers
-        if len(counts) != num_layers:
+        counts = num_reflections if isinstance(num_reflections, Sized) else [num_reflections] * self.num_layers
+        if len(counts) != self.num_layers:
             raise ValueError(f"num_reflections is {num_reflections}, expected one number or {num_layers}, one a layer")
-        self.cells = nn.ModuleList(
+        cells = nn.ModuleList(
             self.cell_type(
-                hidden_size * self._directions if layer else input_size,
-                hidden_size,
+                self.hidden_size * self._directions if layer else self.input_size,
+                self.hidden_size,
                 num_reflections=counts[layer],
                 nonlinearity=nonlinearity,
                 negative_slope=negative_slope,
@@ -190,12 +207,10 @@ class RecurrentLayer(nn.Module):
                 device=device,
                 dtype=dtype,
             )
-            for layer in range(num_layers)
+            for layer in range(self.num_layers)
             for _ in range(self._directions)
         )
-
-    def _cells(self) -> Iterable[RecurrentCell]:
-        return cast("Iterable[RecurrentCell]", self.cells)
+        self.cells = cast("Cells[RecurrentCell]", cells)
 
     @property
     def _directions(self) -> int:
@@ -203,11 +218,16 @@ class RecurrentLayer(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw new parameters for every cell."""
-        for cell in self._cells():
+        for cell in self.cells:
             cell.reset_parameters()
 
     def flatten_parameters(self) -> None:
         """Do nothing: the parameters need no common storage. Present because ``torch.nn.RNN`` has it."""
+
+    @property
+    def all_weights(self) -> list[list[nn.Parameter]]:
+        """The parameters, one list for each cell. Present because ``torch.nn.RNN`` has it."""
+        return [list(cell.parameters()) for cell in self.cells]
 
     def forward(
         self,
@@ -232,6 +252,7 @@ class RecurrentLayer(nn.Module):
         """
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx)
+        _check.tensor("input", input)
         if input.dim() not in (2, 3) or input.shape[-1] != self.input_size:
             shapes = f"{'(B, T' if self.batch_first else '(T, B'}, {self.input_size}) or (T, {self.input_size})"
             raise ValueError(f"input has shape {tuple(input.shape)}, expected {shapes}")
@@ -240,6 +261,14 @@ class RecurrentLayer(nn.Module):
         self._check_hx(hx, tuple(x.shape[1:-1]))
         output, h_n = self._run(x, hx, None, None)
         return output.transpose(0, 1) if swapped else output, h_n
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __call__(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
+        @overload
+        def __call__(self, input: PackedSequence, hx: Tensor | None = None) -> tuple[PackedSequence, Tensor]: ...
+        def __call__(self, input: Any, hx: Any = None) -> Any: ...  # noqa: A002
 
     def _forward_packed(self, packed: PackedSequence, hx: Tensor | None) -> tuple[PackedSequence, Tensor]:
         data, batch_sizes, sorted_indices, unsorted_indices = packed
@@ -261,7 +290,7 @@ class RecurrentLayer(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         count = len(self.cells)
         initial = [None] * count if hx is None else [hx.squeeze(0)] if count == 1 else hx.unbind(0)
-        cells = list(zip(self._cells(), initial, strict=True))
+        cells = list(zip(self.cells, initial, strict=True))
         last: list[Tensor] = []
         for layer in range(self.num_layers):
             outputs = []

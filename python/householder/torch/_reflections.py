@@ -1,31 +1,68 @@
-"""The parameter that every layer has: its size, its start and what the forward pass sees of ``u_1``."""
+"""The parameters that every layer has: sizes, types, their start and what the forward pass sees of ``u_1``."""
 
 from __future__ import annotations
 
 from math import pi
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from householder import _validate
 from householder.torch import _check
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 CONSTRAINTS = ("hard", "soft")
+REAL_TYPES = (torch.float32, torch.float64, *_check.HALF_TYPES)
+COMPLEX_TYPES = (torch.complex64, torch.complex128, torch.float32, torch.float64)
 
 
-def count(num_reflections: int | None, features: int, largest: int) -> int:
+class Layer(nn.Module):
+    """A module whose real parameters stay real and whose complex ones stay complex, whatever it is converted to.
+
+    ``double()``, ``to(torch.complex64)`` and the like choose the precision of all of them. Half types give a
+    complex layer complex64 and float32: no unitary layer computes in less.
+    """
+
+    is_complex: ClassVar[bool]
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        def convert(tensor: Tensor) -> Tensor:
+            parts = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+            moved = fn(parts)
+            precision = moved.dtype.to_real()
+            if self.is_complex and precision != torch.float64:
+                precision = torch.float32
+            if precision != moved.dtype:
+                moved = parts.to(moved.device, precision)  # from all digits, which a half type has dropped
+            return torch.view_as_complex(moved) if tensor.is_complex() else moved
+
+        super()._apply(convert, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+
+def count(num_reflections: Any, features: int, largest: int) -> int:
     """Give the number of reflections of a layer: the default is an eighth of the features, at least one."""
     if num_reflections is None:
         return max(1, features // 8)
-    if not 1 <= num_reflections <= largest:
-        raise ValueError(f"num_reflections is {num_reflections}, expected at least 1 and at most {largest}")
-    return num_reflections
+    return _validate.integer("num_reflections", num_reflections, 1, largest)
 
 
-def positive(name: str, value: int) -> int:
+def positive(name: str, value: Any) -> int:
     """Check a size."""
-    if value < 1:
-        raise ValueError(f"{name} is {value}, expected at least 1")
-    return value
+    return _validate.integer(name, value, 1)
+
+
+def real_type(dtype: torch.dtype | None, *, is_complex: bool) -> torch.dtype:
+    """Give the dtype of the real parameters of a layer."""
+    if dtype is None:
+        dtype = torch.get_default_dtype()
+    known = COMPLEX_TYPES if is_complex else REAL_TYPES
+    if dtype not in known:
+        raise TypeError(f"dtype is {dtype!r}, expected one of {', '.join(map(str, known))}")
+    return dtype.to_real()
 
 
 def initialise_(u: Tensor) -> None:

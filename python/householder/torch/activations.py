@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from householder.torch import expressions
+from householder.torch import _reflections, expressions
 
 
 class OPLU(nn.Module):
@@ -32,14 +32,18 @@ class OPLU(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Sort the pairs of ``input``."""
-        if input.is_complex() or input.shape[-1] % 2:
+        if input.is_complex() or not input.dim() or input.shape[-1] % 2:
             raise ValueError(
                 f"input is {input.dtype} of shape {tuple(input.shape)}, expected real numbers and an even last axis"
             )
         return expressions.oplu(input)
 
+    if TYPE_CHECKING:
 
-class ModReLU(nn.Module):
+        def __call__(self, input: Tensor) -> Tensor: ...  # noqa: A002, D102
+
+
+class ModReLU(_reflections.Layer):
     r"""Add a learned bias to moduli, cut off at zero: :math:`(|z| + b)\, z / |z|` if :math:`|z| + b > 0`, else 0.
 
     The nonlinearity for unitary layers: it changes moduli and leaves phases as they are.
@@ -60,8 +64,10 @@ class ModReLU(nn.Module):
 
     Raises
     ------
+    TypeError
+        ``num_moduli`` is no integer, or the dtype is not a real one.
     ValueError
-        The last axis does not fit k.
+        ``num_moduli`` is less than 1, or the last axis does not fit it.
 
     Examples
     --------
@@ -73,17 +79,25 @@ class ModReLU(nn.Module):
     tensor([ 2., 10.], grad_fn=<RoundBackward0>)
     """
 
+    is_complex: ClassVar[bool] = False
+
     def __init__(self, num_moduli: int, device: Any = None, dtype: torch.dtype | None = None) -> None:
         super().__init__()
-        self.bias = nn.Parameter(torch.zeros(num_moduli, device=device, dtype=dtype))
+        k = _reflections.positive("num_moduli", num_moduli)
+        real = _reflections.real_type(dtype, is_complex=self.is_complex)
+        self.bias = nn.Parameter(torch.zeros(k, device=device, dtype=real))
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Shrink or stretch the moduli of ``input``."""
         k = len(self.bias)
         expected = k if input.is_complex() else 2 * k
-        if input.shape[-1] != expected:
+        if input.shape[-1:] != (expected,):
             raise ValueError(f"input is {input.dtype} of shape {tuple(input.shape)}, expected (..., {expected})")
         return expressions.modrelu(input, self.bias)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, input: Tensor) -> Tensor: ...  # noqa: A002, D102
 
     def extra_repr(self) -> str:
         """Show the number of moduli."""

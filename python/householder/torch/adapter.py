@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import SupportsIndex
+
 import torch
 from torch import Tensor, nn
 
-from householder.torch import ops
+from householder._validate import METHODS
+from householder.torch import _check, ops
 from householder.torch.functional import apply
 
 
@@ -61,6 +64,9 @@ class OrthogonalAdapter(nn.Module):
         if not isinstance(linear, nn.Linear):
             raise TypeError(f"linear is a {type(linear).__name__}, expected an nn.Linear")
         n = linear.in_features
+        _check.one_of("method", method, METHODS)
+        if not isinstance(num_reflections, SupportsIndex):
+            raise TypeError(f"num_reflections is {num_reflections!r}, expected an integer")
         if num_reflections % 2 or not 2 <= num_reflections < n:
             raise ValueError(
                 f"num_reflections is {num_reflections}, expected an even number from 2 to less than in_features = {n}: "
@@ -92,14 +98,23 @@ class OrthogonalAdapter(nn.Module):
         output: Tensor
         if self.merged:
             output = linear(input)
-        elif ops.is_adaptable(u, input, linear.weight, linear.bias) and _is_plain(linear):
+        elif _is_plain(linear) and ops.is_adaptable(u, input, linear.weight, linear.bias):
             output = ops.adapted_linear(u, input, linear.weight, linear.bias, self.method)
         else:
             output = linear(apply(u, input, method=self.method))
         return output
 
     def merge(self) -> nn.Linear:
-        """Multiply W into the layer's weight, and return the layer, which now does the same by itself."""
+        """Multiply W into the layer's weight, and return the layer, which now does the same by itself.
+
+        The weight is changed in place, for all who share it: an embedding tied to an output layer is turned as well.
+        Before, give the layer a weight of its own: ``linear.weight = nn.Parameter(linear.weight.detach().clone())``.
+
+        Raises
+        ------
+        RuntimeError
+            W is merged already, or the weight is no parameter but computed from others, as by ``weight_norm``.
+        """
         self._require(merged=False)
         self._turn_weight(transpose=True)
         self.merged = True
@@ -112,21 +127,27 @@ class OrthogonalAdapter(nn.Module):
         self.merged = False
 
     def _turn_weight(self, *, transpose: bool) -> None:
+        linear = self.linear
+        if "weight" not in linear._parameters and "weight" not in linear._buffers:
+            raise RuntimeError(
+                "the layer's weight is parametrized, and a computed weight cannot be multiplied by W: "
+                "remove its parametrizations first"
+            )
         with torch.no_grad():
-            self.linear.weight.copy_(apply(self.reflections, self.linear.weight, transpose=transpose))
+            linear.weight.copy_(apply(self.reflections, linear.weight, transpose=transpose))
 
     def _require(self, *, merged: bool) -> None:
         if self.merged != merged:
             state = "merged into the layer's weight" if self.merged else "not merged into the layer's weight"
             raise RuntimeError(f"the adapter is {state}")
 
-    def get_extra_state(self) -> dict[str, bool]:
-        """Tell a state dict whether its weight contains W."""
-        return {"merged": self.merged}
+    def get_extra_state(self) -> Tensor:
+        """Tell a state dict whether its weight contains W, as a tensor: safetensors stores nothing else."""
+        return torch.tensor(self.merged, device="cpu")
 
-    def set_extra_state(self, state: dict[str, bool]) -> None:
-        """Take up what a state dict tells."""
-        self.merged = state["merged"]
+    def set_extra_state(self, state: Tensor | dict[str, bool]) -> None:
+        """Take up what a state dict tells; older ones hold a dictionary."""
+        self.merged = bool(state["merged"] if isinstance(state, dict) else state)
 
 
 def _is_plain(linear: nn.Linear) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,10 +11,9 @@ from householder._validate import METHODS
 from householder.torch import _check, _frames, _reflections
 
 
-class FrameLayer(nn.Module):
+class FrameLayer(_reflections.Layer):
     """What ``Orthogonal`` and ``Unitary`` share."""
 
-    is_complex: ClassVar[bool]
     reflections: nn.Parameter
     phases: nn.Parameter | None
     bias: nn.Parameter | None
@@ -32,14 +31,16 @@ class FrameLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.in_features = _reflections.positive("in_features", in_features)
-        self.out_features = in_features if out_features is None else _reflections.positive("out_features", out_features)
+        self.out_features = self.in_features
+        if out_features is not None:
+            self.out_features = _reflections.positive("out_features", out_features)
         n, k = max(self.in_features, self.out_features), min(self.in_features, self.out_features)
         self.num_reflections = _reflections.count(num_reflections, k, min(k, n - self.is_complex))
         self.constraint = _reflections.check_constraint(constraint)
         _check.one_of("method", method, METHODS)
         self.method = method
 
-        real = (dtype or torch.get_default_dtype()).to_real()
+        real = _reflections.real_type(dtype, is_complex=self.is_complex)
         kind = real.to_complex() if self.is_complex else real
         self.reflections = nn.Parameter(torch.empty(n, self.num_reflections, device=device, dtype=kind))
         phases = nn.Parameter(torch.empty(n, device=device, dtype=real)) if self.is_complex else None
@@ -61,6 +62,10 @@ class FrameLayer(nn.Module):
         """Map ``input (..., in_features)`` to ``(..., out_features)``."""
         output = self._multiply(input, adjoint=False)
         return output if self.bias is None else output + self.bias.to(output.dtype)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, input: Tensor) -> Tensor: ...  # noqa: A002, D102
 
     def inverse(self, output: Tensor) -> Tensor:
         """Map ``output (..., out_features)`` back: the inverse of a square layer, the pseudo-inverse of a frame."""
@@ -140,6 +145,8 @@ class Orthogonal(FrameLayer):
 
     Raises
     ------
+    TypeError
+        Another dtype, or a size or number that is not one.
     ValueError
         A size, the number of reflections or a name is out of range.
 

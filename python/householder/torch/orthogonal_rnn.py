@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from householder.torch._recurrent import RecurrentCell, RecurrentLayer
+
+if TYPE_CHECKING:
+    from householder.torch._recurrent import Cells
 
 
 class OrthogonalRNNCell(RecurrentCell):
@@ -35,6 +38,8 @@ class OrthogonalRNNCell(RecurrentCell):
 
     Raises
     ------
+    TypeError
+        Another dtype, or a size or number that is not one.
     ValueError
         A size, the number of reflections or a name is out of range.
 
@@ -102,6 +107,8 @@ class OrthogonalRNN(RecurrentLayer):
 
     Raises
     ------
+    TypeError
+        Another dtype, or a size or number that is not one.
     ValueError
         A size, the number of reflections or a name is out of range, or a shape does not fit.
 
@@ -116,3 +123,4 @@ class OrthogonalRNN(RecurrentLayer):
     """
 
     cell_type: ClassVar[type[RecurrentCell]] = OrthogonalRNNCell
+    cells: Cells[OrthogonalRNNCell]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized, register_parametrization
 
-from householder.torch import _factor, _frames, _reflections
+from householder.torch import _check, _factor, _frames, _reflections
 
 
 class Frames(nn.Module):
@@ -30,12 +30,34 @@ class Frames(nn.Module):
         self.constraint = _reflections.check_constraint(constraint)
 
     def forward(self, u: Tensor) -> Tensor:
-        """Form the weight of reflections ``(..., n, m)``."""
+        """Form the weight of reflections ``(..., n, m)``; an empty one has none."""
+        if not self.num_reflections:
+            return u.reshape(self.shape)
         return _frames.weight(self._seen(u), None, self.sizes).reshape(self.shape)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
         """Give reflections of an orthogonal weight; refuse any other."""
+        if weight.shape != self.shape:
+            raise ValueError(f"a weight of shape {tuple(weight.shape)} is assigned, expected {tuple(self.shape)}")
+        if weight.dtype in _check.HALF_TYPES:
+            return self._of_rounded(weight)
         return self._each(weight, lambda w: _factor.reflections(w, self.num_reflections))
+
+    def _of_rounded(self, weight: Tensor) -> Tensor:
+        """Give reflections of a weight of a half type, which is orthogonal up to its rounding and no further.
+
+        Fewer reflections than all are found from their first columns, which the rounding may hide: better assigned
+        before the layer is converted.
+        """
+        u = self.start(weight.float())
+        along = -1 if self.sizes[0] < self.sizes[1] else -2
+        difference = (self(u) - weight).reshape(self.matrices).norm(dim=along)
+        if not (difference <= 4 * torch.finfo(weight.dtype).eps).all():
+            raise ValueError(
+                f"weight {tuple(weight.shape)} of {weight.dtype} is not orthogonal or not reached by "
+                f"{self.num_reflections} reflections: they leave a difference of {difference.max().item():.3g}"
+            )
+        return u.to(weight.dtype)
 
     def start(self, weight: Tensor) -> Tensor:
         """Give reflections of the nearest weight: an orthogonal one is kept if so many reflections reach it."""
@@ -49,9 +71,10 @@ class Frames(nn.Module):
         return _reflections.constrain(u, self.constraint)
 
     def _each(self, weight: Tensor, function: Any) -> Tensor:
-        matrices = weight.detach().reshape(self.matrices)
-        flat = [function(w) for w in matrices.reshape(-1, *self.sizes)]
-        return torch.stack(flat).reshape(*self.matrices[:-2], max(self.sizes), self.num_reflections)
+        shape = (*self.matrices[:-2], max(self.sizes), self.num_reflections)
+        if not weight.numel():
+            return weight.new_empty(shape)
+        return torch.stack([function(w) for w in weight.detach().reshape(-1, *self.sizes)]).reshape(shape)
 
 
 def orthogonal(
@@ -89,7 +112,8 @@ def orthogonal(
         The parameter does not exist, is parametrized already or has fewer than two dimensions, or
         ``num_reflections`` is out of range; later, a matrix that is not orthogonal, or not reached, is assigned.
     TypeError
-        The parameter is complex (:class:`Unitary` is a layer of its own), or of a half type.
+        The parameter is complex (:class:`Unitary` is a layer of its own), or of a half type; ``num_reflections`` is no
+        integer, as where torch takes the name of a map.
 
     Examples
     --------
@@ -117,15 +141,15 @@ def orthogonal(
     with torch.no_grad():
         weight.copy_(frames(frames.start(weight)))
     register_parametrization(module, name, frames)
-    if type(module).__mro__[1] is nn.Linear and name == "weight":
+    if type(module).__mro__[1] is nn.Linear and name == "weight" and weight.numel():
         type(module).forward = _linear_forward  # of the class made for this module alone
     return module
 
 
 def _linear_forward(module: Any, vectors: Tensor) -> Tensor:
     """Apply an ``nn.Linear`` by its reflections, as long as nothing else transforms the weight."""
-    if not is_parametrized(module, "weight") or len(module.parametrizations.weight) > 1:
-        return nn.functional.linear(vectors, module.weight, module.bias)
-    frames = cast("Frames", module.parametrizations.weight[0])
-    product = frames.multiply(module.parametrizations.weight.original, vectors)
+    steps: Any = module.parametrizations.weight if is_parametrized(module, "weight") else ()
+    if len(steps) != 1 or not isinstance(steps[0], Frames):
+        return nn.Linear.forward(module, vectors)
+    product = steps[0].multiply(steps.original, vectors)
     return product if module.bias is None else product + module.bias.to(product.dtype)

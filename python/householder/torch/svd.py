@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from householder.torch import _check, _reflections
 from householder.torch.linear import Orthogonal
 
 
@@ -50,6 +51,8 @@ class SVDLinear(nn.Module):
 
     Raises
     ------
+    TypeError
+        Another dtype, or a size or number that is not one.
     ValueError
         A size, the number of reflections, the margin or a name is out of range.
 
@@ -77,12 +80,12 @@ class SVDLinear(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if not 0 <= margin < 1:
+        if not 0 <= _check.number("margin", margin) < 1:
             raise ValueError(f"margin is {margin!r}, expected a number in [0, 1)")
-        out_features = in_features if out_features is None else out_features
-        k = min(in_features, out_features)
-        self.in_features = in_features
+        self.in_features = in_features = _reflections.positive("in_features", in_features)
+        out_features = in_features if out_features is None else _reflections.positive("out_features", out_features)
         self.out_features = out_features
+        k = min(in_features, out_features)
         self.margin = margin
         self.left = Orthogonal(k, out_features, num_reflections, method=method, device=device, dtype=dtype)
         self.right = Orthogonal(in_features, k, num_reflections, method=method, device=device, dtype=dtype)
@@ -109,6 +112,10 @@ class SVDLinear(nn.Module):
         projected = self.right(input)
         output: Tensor = self.left(projected * self.singular_values().to(projected.dtype))
         return output if self.bias is None else output + self.bias.to(output.dtype)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, input: Tensor) -> Tensor: ...  # noqa: A002, D102
 
     def inverse(self, output: Tensor) -> Tensor:
         """Map ``output (..., out_features)`` back: the inverse of a square layer, else the pseudo-inverse."""

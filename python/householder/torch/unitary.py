@@ -10,6 +10,8 @@ from householder.torch.linear import FrameLayer
 if TYPE_CHECKING:
     import torch
 
+    from householder.torch._recurrent import Cells
+
 
 class Unitary(FrameLayer):
     r"""Compute :math:`y = W x + b` with a unitary weight: complex reflections times ``diag(exp(i theta))``.
@@ -28,7 +30,8 @@ class Unitary(FrameLayer):
     method : {"auto", "reflections", "wy", "dense"}
         The algorithm, as in :func:`apply`; "auto" takes the fastest for the shape.
     device, dtype
-        Of the parameters; ``dtype`` is the complex one, or its real part's.
+        Of the parameters; ``dtype`` is the complex one, or its real part's. ``double()``, ``float()`` and ``to(dtype)``
+        convert by precision: complex128 and float64, or complex64 and float32, the least, also for half types.
 
     Attributes
     ----------
@@ -43,6 +46,8 @@ class Unitary(FrameLayer):
 
     Raises
     ------
+    TypeError
+        Another dtype, or a size or number that is not one.
     ValueError
         A size, the number of reflections or a name is out of range.
 
@@ -101,6 +106,8 @@ class UnitaryRNNCell(RecurrentCell):
 
     Raises
     ------
+    TypeError
+        Another dtype, or a size or number that is not one.
     ValueError
         A size, the number of reflections or a name is out of range.
 
@@ -133,7 +140,7 @@ class UnitaryRNN(RecurrentLayer):
         modReLU shrinks or stretches moduli by a learned bias and keeps phases; the others but the identity act on real
         and imaginary parts.
     dtype : torch.dtype
-        The complex one of the parameters, or its real part's.
+        The complex one of the parameters, or its real part's; conversions are as for :class:`Unitary`.
     num_layers, bias, batch_first, dropout, bidirectional, learn_h0, device
         As for :class:`OrthogonalRNN`.
     method : str
@@ -146,6 +153,8 @@ class UnitaryRNN(RecurrentLayer):
 
     Raises
     ------
+    TypeError
+        Another dtype, or a size or number that is not one.
     ValueError
         A size, the number of reflections or a name is out of range, or a shape does not fit.
 
@@ -159,6 +168,7 @@ class UnitaryRNN(RecurrentLayer):
     """
 
     cell_type: ClassVar[type[RecurrentCell]] = UnitaryRNNCell
+    cells: Cells[UnitaryRNNCell]
 
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, *, nonlinearity: str = "modrelu", **options: Any

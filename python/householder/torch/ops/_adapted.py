@@ -15,7 +15,7 @@ from torch.nn.functional import linear
 
 from householder import _core
 from householder.torch._autograd import needs_expression, needs_general_function
-from householder.torch.ops._apply import apply, forward_and_keep, gradients
+from householder.torch.ops._apply import apply, backward_of, forward_and_keep, gradients
 from householder.torch.ops._library import CORE_NAME, follow_torch_threads, straight_to_cpu
 from householder.torch.ops._memory import empty_like
 
@@ -25,7 +25,7 @@ def is_adaptable(u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> b
     if needs_general_function() or needs_expression() or not torch.is_grad_enabled():
         return False
     frozen = not weight.requires_grad and (bias is None or not bias.requires_grad)
-    fits = u.dtype == x.dtype == weight.dtype and u.shape[:1] == x.shape[-1:]
+    fits = u.dtype == x.dtype == weight.dtype and u.dtype in CORE_NAME and u.shape[:1] == x.shape[-1:]
     return frozen and fits and not torch.is_autocast_enabled("cpu") and straight_to_cpu(u, x, weight, bias)
 
 
@@ -49,9 +49,12 @@ class AdaptedLinear(Function):
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Any, ...]:
         u, x, weight = ctx.saved_tensors
         want_u, want_x = ctx.needs_input_grad[:2]
-        if ctx.kept is not None and want_u and want_x and not torch.is_grad_enabled() and straight_to_cpu(u, x, grad_y):
+        plain = ctx.kept is not None and want_u and not torch.is_grad_enabled() and straight_to_cpu(u, x, grad_y)
+        if plain and want_x and not ctx.kept.is_matrix:
             return *_backward_in_place(u, x, weight, grad_y, ctx.kept), None, None, None
         grad = grad_y @ weight
+        if plain:
+            return *backward_of(u, x, grad, want_x, False, ctx.method, ctx.kept), None, None, None
         if not want_u:
             return None, apply(u, grad, True, ctx.method), None, None, None
         return *gradients(u, x, grad, want_x, False, ctx.method), None, None, None
