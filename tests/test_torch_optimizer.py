@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import householder as hh
 import householder.torch as ht
 from torch_oracle import explicit_matrix
 
@@ -86,31 +87,53 @@ def test_renormalising_leaves_u_1_and_zero_columns():
     assert ht.renormalize_(u)[-1, -1] == last
 
 
-@pytest.mark.parametrize(
-    "optimizer",
-    [
-        lambda p: torch.optim.Adam(p, amsgrad=True, eps=0),
-        lambda p: torch.optim.AdamW(p, weight_decay=0, eps=0),
-        lambda p: torch.optim.SGD(p, momentum=0.9),
-    ],
-    ids=["Adam", "AdamW", "SGD"],
-)
-def test_averages_of_gradients_are_rescaled_as_gradients_are(optimizer):
-    """Two runs, one with columns twice as long, have the same averages once both are of unit norm."""
+OPTIMIZERS = {
+    "SGD": lambda p: torch.optim.SGD(p, momentum=0.9, nesterov=True),
+    "Adam": lambda p: torch.optim.Adam(p, amsgrad=True, eps=1e-30),
+    "AdamW": lambda p: torch.optim.AdamW(p, weight_decay=0, eps=1e-30),
+    "NAdam": lambda p: torch.optim.NAdam(p, eps=1e-30),
+    "RAdam": lambda p: torch.optim.RAdam(p, eps=1e-30),
+    "Adamax": lambda p: torch.optim.Adamax(p, eps=1e-30),
+    "RMSprop": lambda p: torch.optim.RMSprop(p, eps=1e-30),
+    "RMSprop, centered, momentum": lambda p: torch.optim.RMSprop(p, centered=True, momentum=0.9, eps=1e-30),
+    "Adagrad": lambda p: torch.optim.Adagrad(p, eps=1e-30),
+    "Adadelta": lambda p: torch.optim.Adadelta(p, eps=1e-12),
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_once_renormalised_long_columns_step_as_if_they_had_always_been_short(optimizer):
+    """Two runs, one with columns 50 times as long, have the same averages and the same next update."""
     u = ht.renormalize_(torch.randn(9, 4, dtype=torch.float64).tril())
-    averages = []
-    for scale in (1.0, 2.0):
-        parameter = nn.Parameter(u * scale)
+    averages, stepped = [], []
+    for lengths in (torch.ones(4), torch.tensor([50, 1, 50, 1e-3])):
+        parameter = nn.Parameter(u * lengths)
         steps = optimizer([parameter])
         torch.manual_seed(1)
-        for _ in range(3):
+        for lr in [0.0] * 8 + [0.1]:
+            if lr:
+                ht.renormalize_(parameter, steps)
+                averages.append([state.clone() for state in steps.state[parameter].values()])
             h = torch.randn(7, 9, dtype=torch.float64)
-            parameter.grad = torch.autograd.grad(ht.apply(u.requires_grad_(), h).sin().sum(), u)[0] / scale
-            steps.param_groups[0]["lr"] = 0.0
+            parameter.grad = torch.autograd.grad(ht.apply(parameter, h).sin().sum(), parameter)[0]
+            steps.param_groups[0]["lr"] = lr
             steps.step()
-        ht.renormalize_(parameter, steps)
-        averages.append([state for name, state in steps.state[parameter].items() if name != "step"])
-    torch.testing.assert_close(*averages)
+        stepped.append(parameter.detach() - u)
+    torch.testing.assert_close(*averages, rtol=1e-4, atol=1e-20)
+    torch.testing.assert_close(*stepped, rtol=1e-4, atol=1e-12)
+    assert stepped[0].abs().max() > 1e-8
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.ASGD, torch.optim.Rprop, torch.optim.LBFGS])
+def test_averages_of_other_optimizers_are_not_guessed(optimizer):
+    u = nn.Parameter(torch.full((5, 2), 3.0))
+    with pytest.raises(TypeError, match=f"optimizer is a {optimizer.__name__}, expected one of SGD, Adam"):
+        ht.renormalize_(u, optimizer([u]))
+    adam = torch.optim.Adam([u])
+    adam.state[u]["smoothed"] = torch.zeros_like(u)
+    with pytest.raises(TypeError, match="optimizer is a Adam that keeps smoothed for u"):
+        ht.renormalize_(u, adam)
+    assert (u == 3).all()
 
 
 def test_long_columns_stall_unless_they_are_renormalised():
@@ -138,6 +161,22 @@ def test_snap_is_the_sign_of_u_1():
     u[:, -1, -1] = rest[:, -1, -1]
     assert torch.equal(u, rest)
     assert torch.equal(ht.snap_(rest[..., :3].clone()), rest[..., :3])
+
+
+def test_an_unknown_u_1_stays_unknown():
+    u = torch.full((2, 4, 4), torch.nan)
+    u[0, -1, -1] = -0.5
+    torch.testing.assert_close(ht.snap_(u.clone()), torch.from_numpy(hh.snap(u.numpy())), equal_nan=True)
+
+
+@pytest.mark.parametrize("function", [ht.snap_, ht.renormalize_])
+def test_types_are_checked(function):
+    integers = torch.full((3, 3), 2)
+    with pytest.raises(TypeError, match=r"u has dtype torch\.int64"):
+        function(integers)
+    assert (integers == 2).all()
+    with pytest.raises(TypeError, match=r"u is a builtins\.list"):
+        function([[1.0], [2.0]])
 
 
 @pytest.mark.parametrize("function", [ht.snap_, ht.renormalize_])

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
+from torch.func import functional_call
+
+from householder.torch import _check, _reflections
 
 if TYPE_CHECKING:
     from householder.torch._recurrent import RecurrentLayer
@@ -19,6 +22,10 @@ def last_state(rnn: RecurrentLayer, input: Tensor, hx: Tensor | None = None, *, 
     The backward pass makes the states in between again, ``every`` steps at a time: memory is O(T / every + every)
     states instead of O(T), and the forward pass runs twice. Each part is a call of its own, so parts should not be
     shorter than some milliseconds.
+
+    The layer may be called by :func:`torch.func.functional_call`: gradients are those of the parameters that it was
+    given. The backward pass puts them into the layer while it runs, so no other thread may use the layer meanwhile.
+    There are no second derivatives, no forward mode and no ``torch.func.grad`` or ``torch.func.vmap``.
 
     Parameters
     ----------
@@ -38,8 +45,10 @@ def last_state(rnn: RecurrentLayer, input: Tensor, hx: Tensor | None = None, *, 
 
     Raises
     ------
+    TypeError
+        The input is not a tensor, such as a ``PackedSequence``, or ``every`` is not an integer.
     ValueError
-        ``every`` is less than 1, or the layer is bidirectional or drops units out.
+        ``every`` is less than 1, or the layer is bidirectional or drops units out, be it in the backward pass.
 
     Examples
     --------
@@ -50,15 +59,29 @@ def last_state(rnn: RecurrentLayer, input: Tensor, hx: Tensor | None = None, *, 
     >>> h = ht.last_state(rnn, x, every=32)
     >>> torch.testing.assert_close(h, rnn(x)[1])
     """
-    if every < 1:
-        raise ValueError(f"every is {every}, expected at least 1")
+    _check.tensor("input", input)
+    every = _reflections.positive("every", every)
+    _check_layer(rnn)
+    dim = 1 if rnn.batch_first and input.dim() == 3 else 0
+    held = _tensors(rnn)
+    last: Tensor = _LastState.apply(rnn, every, dim, input, hx, tuple(held), *held.values())
+    return last
+
+
+def _check_layer(rnn: RecurrentLayer) -> None:
     if rnn.bidirectional or (rnn.dropout and rnn.training):
         raise ValueError("last_state runs forward only and without dropout")
 
-    dim = 1 if rnn.batch_first and input.dim() == 3 else 0
-    parameters = [p for p in rnn.parameters() if p.requires_grad]
-    last: Tensor = _LastState.apply(rnn, every, dim, input, hx, *parameters)
-    return last
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Name the parameters and buffers: a tied one once for each place, those of a shared module once."""
+    kinds = (nn.Module.named_parameters, nn.Module.named_buffers)
+    return {
+        name: tensor
+        for prefix, part in module.named_modules()
+        for named in kinds
+        for name, tensor in named(part, prefix, recurse=False, remove_duplicate=False)
+    }
 
 
 class _LastState(Function):
@@ -66,38 +89,47 @@ class _LastState(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, rnn: RecurrentLayer, every: int, dim: int, sequence: Tensor, hx: Tensor | None, *parameters: Tensor
+        ctx: Any,
+        rnn: RecurrentLayer,
+        every: int,
+        dim: int,
+        sequence: Tensor,
+        hx: Tensor | None,
+        names: tuple[str, ...],
+        *held: Tensor,
     ) -> Tensor:
-        ctx.rnn, ctx.every, ctx.dim, ctx.starts_at_zero = rnn, every, dim, hx is None
+        ctx.rnn, ctx.every, ctx.dim, ctx.starts_at_zero, ctx.names = rnn, every, dim, hx is None, names
         states = [] if hx is None else [hx]
         for part in torch.split(sequence, every, dim):
             states.append(rnn(part, states[-1] if states else None)[1])
         last = states.pop()
-        ctx.save_for_backward(sequence, *parameters, *states)
-        ctx.count = len(parameters)
+        ctx.save_for_backward(sequence, *held, *states)
         return last
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor | None) -> tuple[Any, ...]:
+        _check_layer(ctx.rnn)
         sequence, *others = ctx.saved_tensors
-        parameters, states = others[: ctx.count], others[ctx.count :]
+        count = len(ctx.names)
+        leaves = [t.detach().requires_grad_(t.requires_grad) for t in others[:count]]
+        held, states = dict(zip(ctx.names, leaves, strict=True)), others[count:]
         parts = torch.split(sequence, ctx.every, ctx.dim)
         if ctx.starts_at_zero:
             states = [None, *states]
-        sums: list[Tensor | None] = [None] * len(parameters)
+        sums: list[Tensor | None] = [None] * len(leaves)
         grad_parts: list[Any] = []
         for part, state in zip(reversed(parts), reversed(states), strict=True):
             with torch.enable_grad():
                 part = part.detach().requires_grad_(ctx.needs_input_grad[3])
                 state = None if state is None else state.detach().requires_grad_()
-                last = ctx.rnn(part, state)[1]
-            wanted = [t for t in (part, state, *parameters) if t is not None and t.requires_grad]
+                last = functional_call(ctx.rnn, held, (part, state), tie_weights=False)[1]
+            wanted = [t for t in (part, state, *leaves) if t is not None and t.requires_grad]
             found = dict(zip(map(id, wanted), torch.autograd.grad(last, wanted, grad, allow_unused=True), strict=True))
             grad_parts.append(found.get(id(part)))
             grad = found.get(id(state))
-            for i, parameter in enumerate(parameters):
-                more = found[id(parameter)]
+            for i, leaf in enumerate(leaves):
+                more = found.get(id(leaf))
                 sums[i] = more if sums[i] is None or more is None else sums[i] + more  # type: ignore[operator]
         grad_sequence = torch.cat(grad_parts[::-1], ctx.dim) if ctx.needs_input_grad[3] else None
-        return None, None, None, grad_sequence, grad, *sums
+        return None, None, None, grad_sequence, grad, None, *sums

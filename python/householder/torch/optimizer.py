@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from torch import Tensor
+from torch import Tensor, optim
 
 from householder.torch import _check
 
-_DEGREES = {"momentum_buffer": 1, "exp_avg": 1, "exp_avg_sq": 2, "max_exp_avg_sq": 2}
-"""Optimizer state of SGD and the Adams, and the power of the gradient that it averages."""
+_MOMENTS = {"exp_avg": 1, "exp_avg_sq": 2, "max_exp_avg_sq": 2}
+_DEGREES: dict[type, dict[str, int]] = {
+    optim.SGD: {"momentum_buffer": 1},
+    optim.Adam: _MOMENTS,
+    optim.AdamW: _MOMENTS,
+    optim.NAdam: _MOMENTS,
+    optim.RAdam: _MOMENTS,
+    optim.Adamax: {"exp_avg": 1, "exp_inf": 1},
+    optim.RMSprop: {"grad_avg": 1, "square_avg": 2, "momentum_buffer": 0},  # of gradients over their root mean square
+    optim.Adagrad: {"sum": 2},
+    optim.Adadelta: {"square_avg": 2, "acc_delta": 0},  # of steps, whose size eps sets and not the gradients
+}
+"""The state of optimizers, and the power of the gradient that each average is proportional to."""
 
 
 @torch.no_grad()
 def snap_(u: Tensor) -> Tensor:
-    """Replace ``u_1`` of a real ``m == n`` by its sign in place: 1 if it is positive, else -1.
+    """Replace ``u_1`` of a real ``m == n`` by its sign in place: 1 if it is positive, else -1; NaN stays NaN.
 
     The paper does this after each update, and W is orthogonal at every step. A step smaller than 1 is always undone, so
     that the sign hardly ever changes: layers with ``constraint="hard"`` keep a latent ``u_1`` instead and need no
@@ -41,10 +54,11 @@ def snap_(u: Tensor) -> Tensor:
     tensor([[ 3.,  0.],
             [ 4., -1.]])
     """
+    _check.operands(u)
     _check.reflections(u)
     if u.shape[-1] == u.shape[-2]:
         last = u[..., -1, -1]
-        last.copy_(torch.where(last > 0, 1.0, -1.0))
+        last.copy_(torch.where(last <= 0, -1.0, torch.where(last > 0, 1.0, last)))
     return u
 
 
@@ -55,14 +69,14 @@ def renormalize_(u: Tensor, optimizer: torch.optim.Optimizer | None = None) -> T
     A gradient is orthogonal to its column, so plain steps lengthen columns, and the gradient of a column of norm r is
     :math:`1/r` times that of its direction: training slows down. Renormalising after each step, or now and then, keeps
     the step size meaningful. Given the optimizer, its averages of gradients are rescaled as the gradients are, by r
-    (:math:`r^2` for squares): Adam's and AdamW's moments, SGD's momentum.
+    (:math:`r^2` for squares), and averages of steps, as RMSprop's momentum, are kept.
 
     Parameters
     ----------
     u : Tensor, shape (..., n, m)
         Usually a parameter. Zero columns stay zero.
     optimizer : torch.optim.Optimizer, optional
-        The optimizer of u.
+        The optimizer of u: SGD, Adam, AdamW, NAdam, RAdam, Adamax, RMSprop, Adagrad, Adadelta or derived from one.
 
     Returns
     -------
@@ -73,6 +87,8 @@ def renormalize_(u: Tensor, optimizer: torch.optim.Optimizer | None = None) -> T
     ------
     TypeError, ValueError
         As in :func:`apply`.
+    TypeError
+        It is not known how to rescale what the optimizer keeps for u.
 
     Examples
     --------
@@ -81,7 +97,9 @@ def renormalize_(u: Tensor, optimizer: torch.optim.Optimizer | None = None) -> T
     tensor([[0.6000],
             [0.8000]])
     """
+    _check.operands(u)
     _check.reflections(u)
+    averages = [] if optimizer is None else _averages(u, optimizer)
     n, m = u.shape[-2:]
     columns = u[..., : m - (m == n and not u.is_complex())]
     largest = columns.tril().abs().amax(-2, keepdim=True)
@@ -90,9 +108,25 @@ def renormalize_(u: Tensor, optimizer: torch.optim.Optimizer | None = None) -> T
     length = torch.linalg.vector_norm(scaled, dim=-2, keepdim=True)
     length = torch.where(length == 0, 1.0, length)
     columns.copy_(scaled / length)
-    state = optimizer.state.get(u, {}) if optimizer is not None else {}
-    for name, degree in _DEGREES.items():
-        if isinstance(state.get(name), Tensor):
-            for _ in range(degree):  # factor by factor: r^2 overflows where r does not
-                state[name][..., : columns.shape[-1]].mul_(length).mul_(largest)
+    for average, degree in averages:
+        for _ in range(degree):  # factor by factor: r^2 overflows where r does not
+            average[..., : columns.shape[-1]].mul_(length).mul_(largest)
     return u
+
+
+def _averages(u: Tensor, optimizer: Any) -> list[tuple[Tensor, int]]:
+    """Give what the optimizer keeps for u, other than numbers such as its count of steps, and the degree of each."""
+    degrees = next((_DEGREES[kind] for kind in type(optimizer).__mro__ if kind in _DEGREES), None)
+    if degrees is None:
+        known = ", ".join(kind.__name__ for kind in _DEGREES)
+        raise TypeError(f"optimizer is a {type(optimizer).__name__}, expected one of {known}")
+    averages = {
+        name: kept for name, kept in optimizer.state.get(u, {}).items() if isinstance(kept, Tensor) and kept.dim()
+    }
+    unknown = averages.keys() - degrees
+    if unknown:
+        raise TypeError(
+            f"optimizer is a {type(optimizer).__name__} that keeps {', '.join(sorted(unknown))} for u, "
+            f"expected {', '.join(degrees)} only"
+        )
+    return [(kept, degrees[name]) for name, kept in averages.items()]
