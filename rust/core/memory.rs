@@ -25,7 +25,7 @@ unsafe impl<T: Scalar> Sync for Buffer<T> {}
 impl<T: Scalar> Buffer<T> {
     /// `len` zeros.
     pub fn zeroed(len: usize) -> Result<Self> {
-        let mut buffer = Self::scratch(len)?;
+        let mut buffer = Self::unset(len)?;
         buffer.fill(T::ZERO);
         Ok(buffer)
     }
@@ -33,13 +33,17 @@ impl<T: Scalar> Buffer<T> {
     /// `len` numbers that the caller overwrites before reading them. Small buffers are zeroed all the same: cheap, and
     /// deterministic.
     pub fn scratch(len: usize) -> Result<Self> {
-        let oom = Error::OutOfMemory { bytes: len.saturating_mul(size_of::<T>()) };
-        let layout = Self::layout(len).ok_or_else(|| oom.clone())?;
-        let mut buffer = NonNull::new(recycle::take(layout).cast()).map(|ptr| Self { ptr, len }).ok_or(oom)?;
-        if layout.size() <= 1 << 12 {
+        let mut buffer = Self::unset(len)?;
+        if size_of_val(&buffer[..]) <= 1 << 12 {
             buffer.fill(T::ZERO);
         }
         Ok(buffer)
+    }
+
+    fn unset(len: usize) -> Result<Self> {
+        let oom = || Error::OutOfMemory { bytes: len.saturating_mul(size_of::<T>()) };
+        let layout = Self::layout(len).ok_or_else(oom)?;
+        NonNull::new(recycle::take(layout).cast()).map(|ptr| Self { ptr, len }).ok_or_else(oom)
     }
 
     fn layout(len: usize) -> Option<Layout> {

@@ -1,14 +1,19 @@
 //! Freed workspaces, kept for the next call. The system allocator returns large blocks to the kernel and gets them back
-//! page by page, a fault for each: that took longer than the arithmetic of a medium-sized call.
+//! page by page, a fault for each: that took longer than the arithmetic of a medium-sized call. Small aligned blocks take it
+//! a thousand instructions each: as long as the arithmetic of a small call. Each thread keeps some of its own.
 
 use std::alloc::{Layout, alloc, dealloc};
+use std::cell::RefCell;
 use std::sync::{Mutex, TryLockError};
 
-/// Blocks between these sizes are kept, in bytes; smaller ones are no trouble.
+/// Sizes of the blocks that all threads share, in bytes.
 const SIZES: std::ops::RangeInclusive<usize> = 1 << 12..=1 << 27;
 /// Most bytes and most blocks that are kept.
 const MOST_BYTES: usize = 1 << 27;
 const MOST_BLOCKS: usize = 64;
+
+/// Most blocks that a thread keeps, each smaller than those of [`SIZES`].
+const MOST_SMALL: usize = 32;
 
 /// Addresses of blocks, by layout.
 struct Shelf {
@@ -16,7 +21,55 @@ struct Shelf {
     blocks: Vec<(Layout, usize)>,
 }
 
-static SHELF: Mutex<Shelf> = Mutex::new(Shelf { bytes: 0, blocks: Vec::new() });
+impl Default for Shelf {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Shelf {
+    const fn new() -> Self {
+        Self { bytes: 0, blocks: Vec::new() }
+    }
+
+    /// A block that was kept.
+    fn take(&mut self, layout: Layout) -> Option<*mut u8> {
+        let at = self.blocks.iter().rposition(|(kept, _)| *kept == layout)?;
+        self.bytes -= layout.size();
+        Some(self.blocks.remove(at).1 as *mut u8)
+    }
+
+    /// Keeps a block, if there is room to write it down, instead of those that nobody has wanted for longest.
+    fn give(&mut self, block: *mut u8, layout: Layout, most_bytes: usize, most_blocks: usize) -> bool {
+        if self.blocks.try_reserve(1).is_err() {
+            return false;
+        }
+        self.bytes += layout.size();
+        self.blocks.push((layout, block as usize));
+        while self.bytes > most_bytes || self.blocks.len() > most_blocks {
+            let (oldest, block) = self.blocks.remove(0);
+            self.bytes -= oldest.size();
+            // SAFETY: it was given away with this layout.
+            unsafe { dealloc(block as *mut u8, oldest) };
+        }
+        true
+    }
+}
+
+impl Drop for Shelf {
+    fn drop(&mut self) {
+        for (layout, block) in self.blocks.drain(..) {
+            // SAFETY: it was given away with this layout.
+            unsafe { dealloc(block as *mut u8, layout) };
+        }
+    }
+}
+
+static SHELF: Mutex<Shelf> = Mutex::new(Shelf::new());
+
+thread_local! {
+    static SMALL: RefCell<Shelf> = const { RefCell::new(Shelf::new()) };
+}
 
 /// Runs `work` on the shelf unless somebody else is there. Nobody waits: in a forked child the lock may be held for ever.
 fn with_shelf<R>(work: impl FnOnce(&mut Shelf) -> R) -> Option<R> {
@@ -27,23 +80,22 @@ fn with_shelf<R>(work: impl FnOnce(&mut Shelf) -> R) -> Option<R> {
     }
 }
 
-/// The layout that stands for all of similar size, at most a sixteenth larger.
+/// The layout that stands for all of similar size, at most a sixteenth larger, or an eighth if it is small.
 pub fn rounded(layout: Layout) -> Layout {
     let bytes = layout.size();
-    if !SIZES.contains(&bytes) {
-        return layout;
-    }
-    let step = (bytes.next_power_of_two() / 32).max(layout.align());
-    Layout::from_size_align(bytes.next_multiple_of(step), layout.align()).unwrap_or(layout)
+    let step = bytes.next_power_of_two() / if bytes < *SIZES.start() { 16 } else { 32 };
+    let step = step.max(layout.align());
+    let size = if bytes > *SIZES.end() { bytes } else { bytes.next_multiple_of(step) };
+    Layout::from_size_align(size, layout.align()).unwrap_or(layout)
 }
 
 /// Memory of a [`rounded`] layout with arbitrary contents; null if there is none.
 pub fn take(layout: Layout) -> *mut u8 {
-    let kept = with_shelf(|shelf| {
-        let at = shelf.blocks.iter().rposition(|(kept, _)| *kept == layout)?;
-        shelf.bytes -= layout.size();
-        Some(shelf.blocks.remove(at).1 as *mut u8)
-    });
+    let kept = if layout.size() < *SIZES.start() {
+        SMALL.try_with(|shelf| shelf.borrow_mut().take(layout)).ok()
+    } else {
+        with_shelf(|shelf| shelf.take(layout))
+    };
     if let Some(Some(block)) = kept {
         return block;
     }
@@ -57,16 +109,10 @@ pub fn take(layout: Layout) -> *mut u8 {
     unsafe { alloc(layout) }
 }
 
-/// Gives everything kept back to the system.
+/// Gives everything kept back to the system, but for the small blocks of other threads.
 pub fn release() {
-    let blocks = with_shelf(|shelf| {
-        shelf.bytes = 0;
-        std::mem::take(&mut shelf.blocks)
-    });
-    for (layout, block) in blocks.into_iter().flatten() {
-        // SAFETY: `give` left it here with this layout.
-        unsafe { dealloc(block as *mut u8, layout) };
-    }
+    drop(with_shelf(std::mem::take));
+    drop(SMALL.try_with(RefCell::take));
 }
 
 /// Takes back what [`take`] gave.
@@ -74,20 +120,13 @@ pub fn release() {
 /// # Safety
 /// The block is nobody's any more.
 pub unsafe fn give(block: *mut u8, layout: Layout) {
-    let kept = with_shelf(|shelf| {
-        let keep = SIZES.contains(&layout.size()) && shelf.blocks.try_reserve(1).is_ok();
-        if keep {
-            shelf.bytes += layout.size();
-            shelf.blocks.push((layout, block as usize));
-            while shelf.bytes > MOST_BYTES || shelf.blocks.len() > MOST_BLOCKS {
-                // The one that nobody has wanted for longest.
-                let (oldest, block) = shelf.blocks.remove(0);
-                shelf.bytes -= oldest.size();
-                dealloc(block as *mut u8, oldest);
-            }
-        }
-        keep
-    });
+    let kept = if layout.size() < *SIZES.start() {
+        SMALL.try_with(|shelf| shelf.borrow_mut().give(block, layout, usize::MAX, MOST_SMALL)).ok()
+    } else if SIZES.contains(&layout.size()) {
+        with_shelf(|shelf| shelf.give(block, layout, MOST_BYTES, MOST_BLOCKS))
+    } else {
+        None
+    };
     if kept != Some(true) {
         dealloc(block, layout);
     }

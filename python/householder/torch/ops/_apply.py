@@ -15,7 +15,15 @@ from torch.autograd import Function
 from householder import _core
 from householder.torch import expressions
 from householder.torch._autograd import needs_expression, needs_general_function, present, pull_back, spread
-from householder.torch.ops._library import CORE_NAME, follow_torch_threads, leading, operator, pointer, straight_to_cpu
+from householder.torch.ops._library import (
+    CORE_NAME,
+    are_plain,
+    follow_torch_threads,
+    leading,
+    operator,
+    pointer,
+    straight_to_cpu,
+)
 from householder.torch.ops._memory import empty_like
 
 
@@ -60,22 +68,23 @@ class Apply(Function):
 
 
 class EagerApply(Function):
-    """``apply`` in plain eager calls; ``how`` is transpose and method, since every argument costs time."""
+    """``apply`` in plain eager calls; ``how`` is transpose and method, as arguments and attributes cost time."""
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, h: Tensor, how: tuple[bool, str]) -> Tensor:
         ctx.save_for_backward(u, h)
-        ctx.how = how
-        c, ctx.kept = forward_and_keep(u, h, *how, True) if straight_to_cpu(u, h) else (forward_op(u, h, *how), None)
+        plain = are_plain(u, h)
+        c, kept = forward_and_keep(u, h, *how, True) if plain else (forward_op(u, h, *how), None)
+        ctx.call = *how, plain, kept
         return c
 
     @staticmethod
     def backward(ctx: Any, grad_c: Tensor) -> tuple[Any, ...]:
         u, h = ctx.saved_tensors
         want_u, want_h, _ = ctx.needs_input_grad
-        transpose, method = ctx.how
-        if want_u and not torch.is_grad_enabled() and straight_to_cpu(u, h, grad_c):
-            return *backward_of(u, h, grad_c, want_h, transpose, method, ctx.kept), None
+        transpose, method, plain, kept = ctx.call
+        if want_u and plain and not torch.is_grad_enabled() and straight_to_cpu(grad_c):
+            return *backward_of(u, h, grad_c, want_h, transpose, method, kept), None
         if not want_u:
             return None, apply(u, grad_c, not transpose, method), None
         return *gradients(u, h, grad_c, want_h, transpose, method), None
@@ -121,15 +130,15 @@ class ApplyBackward(Function):
         return *spread(second_order, needs), None, None, None
 
 
-def _sizes(u: Tensor, h: Tensor) -> tuple[int, int, int, int]:
-    """Count the matrices, give n and m, count the rows of each matrix."""
-    shape = u.shape
+def _problem(u: Tensor, h: Tensor) -> tuple[str, int, int, int, int]:
+    """Give the arguments with which both functions of the core begin: dtype, number of matrices, n, m, rows of each."""
+    shape, dtype = u.shape, CORE_NAME[h.dtype]
     if len(shape) == 2:
         n, m = shape
-        return 1, n, m, h.numel() // n
+        return dtype, 1, n, m, h.numel() // n
     *many, n, m = shape
     count = prod(many)
-    return count, n, m, h.numel() // (count * n) if count else 0
+    return dtype, count, n, m, h.numel() // (count * n) if count else 0
 
 
 def _forward_cpu(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
@@ -144,7 +153,7 @@ def forward_and_keep(
     u, h = u.contiguous(), h.contiguous()
     out = empty_like(h)
     operands = u.data_ptr(), h.data_ptr(), out.data_ptr(), None
-    return out, _core.forward(CORE_NAME[h.dtype], *_sizes(u, h), *operands, transpose, method, keep)
+    return out, _core.forward(*_problem(u, h), *operands, transpose, method, keep)
 
 
 def backward_of(
@@ -156,8 +165,7 @@ def backward_of(
     grad_u = empty_like(u)
     grad_h = empty_like(h) if want_h else None
     _core.backward(
-        CORE_NAME[h.dtype],
-        *_sizes(u, h),
+        *_problem(u, h),
         u.data_ptr(),
         h.data_ptr(),
         grad_c.data_ptr(),

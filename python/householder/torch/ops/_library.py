@@ -56,7 +56,12 @@ def straight_to_cpu(u: Tensor, *others: Tensor | None) -> bool:
     Calling the kernel oneself then saves 6 us, a tenth of what a small problem costs, forward and backward. Complex
     numbers, which may be conjugated lazily, take the dispatcher.
     """
-    if needs_general_function() or is_in_torch_dispatch_mode() or not u.is_cpu or u.is_complex():
+    return not needs_general_function() and are_plain(u, *others)
+
+
+def are_plain(u: Tensor, *others: Tensor | None) -> bool:
+    """:func:`straight_to_cpu` where the call is known to be neither compiled nor transformed."""
+    if is_in_torch_dispatch_mode() or not u.is_cpu or u.is_complex():
         return False
     for t in (u, *others):  # noqa: SIM110 (a generator would cost as much as the rest)
         if t is not None and (type(t) not in _PLAIN or t.is_neg() or _is_batched(t)):
