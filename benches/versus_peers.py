@@ -214,18 +214,13 @@ def compare(case, rounds: int, threads: int) -> list[dict]:
 
 def markdown(case, rows: list[dict]) -> str:
     """Return a case's table."""
-    lines = [
-        f"### {case}",
-        "",
-        "| | median, ms | times ours | min, ms | times ours | error | memory, MB |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        memory_mb = f"{row['memory_mb']:.1f}" if "memory_mb" in row else ""
-        lines.append(
-            f"| {row['candidate']} | {row['median_ms']:.3g} | {row['median_ratio']:.2f} "
-            f"| {row['min_ms']:.3g} | {row['min_ratio']:.2f} | {row['error']:.1e} | {memory_mb} |"
-        )
+    heads = ["median, ms", "times ours", "min, ms", "times ours", "error"]
+    keys = {"median_ms": ".3g", "median_ratio": ".2f", "min_ms": ".3g", "min_ratio": ".2f", "error": ".1e"}
+    if all("memory_mb" in row for row in rows):
+        heads, keys = [*heads, "memory, MB"], keys | {"memory_mb": ".1f"}
+    lines = [f"### {case}", "", f"| | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
+    table = [[row["candidate"], *(format(row[key], how) for key, how in keys.items())] for row in rows]
+    lines += [f"| {' | '.join(cells)} |" for cells in table]
     return "\n".join(lines) + "\n"
 
 
