@@ -79,7 +79,7 @@ struct Activation {
     }
     const S size = modulus(first, last);
     const bool vanishes = size + bias <= 0 || size == 0;
-    return vanishes ? S(0) : own * ((size + bias) / size);
+    return vanishes ? S(0) : own / size * (size + bias);
   }
 
   DEVICE S paired_gradient(S g, S g_partner, S h, S h_partner, bool exchanged) {
@@ -90,7 +90,8 @@ struct Activation {
     const S radial = second ? along_partner * g_partner + along * g : along * g + along_partner * g_partner;
     grad_bias += radial;
     const S inward = along * radial;
-    return inward + size * (1 / (size - bias)) * (g - inward);
+    constexpr S EPSILON = static_cast<S>(sizeof(S) == 4 ? 0x1p-23 : 0x1p-52);
+    return inward + size * (1 / larger(size - bias, size * EPSILON)) * (g - inward);  // |z| may be lost beside b
   }
 };
 

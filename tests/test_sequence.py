@@ -300,3 +300,15 @@ def test_batch_sizes_may_be_any_integers(dtype):
     for sizes in (np.array([3, 2, 1], np.uint8), (3, 2, 1), np.array([3, 2, 1], ">i4")):
         case.options["batch_sizes"] = sizes
         assert np.array_equal(hh.rnn_forward(case.u, case.x, **case.arrays, **case.options), expected)
+
+
+@pytest.mark.parametrize("bias", [1.0, 0.3])
+def test_moduli_that_are_lost_beside_the_bias_have_finite_gradients(backend, needs, bias):
+    """modReLU's derivative is found from its outputs: along z it is one, however small z."""
+    needs("modrelu", np.dtype("float32"))
+    u, x = np.eye(2, 1, dtype="float32"), np.array([[1e-9, 0]], "float32")
+    options = {"nonlinearity": "modrelu", "nonlinearity_bias": np.array([bias], "float32")}
+    h = backend(hh.rnn_forward, u, x, **options)
+    grads = backend(hh.rnn_backward, u, x, None, h, np.array([[1, 0]], "float32"), **options)
+    assert_close(h, [[bias, 0]])
+    assert_close(grads.x, [[1, 0]])

@@ -309,3 +309,33 @@ def test_training_learns_a_rotation():
         loss.backward()
         optimiser.step()
     assert loss < 1e-3
+
+
+def test_the_default_device_is_for_factory_functions_alone(layer):
+    expected = gradients(layer)
+    with torch.device("meta"):
+        output = run(layer, torch.linspace(-1, 1, 24, device="cpu").reshape(4, 6))
+    assert output.device.type == "cpu"
+    assert equal(gradients(layer), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_checkpoints_around_a_matrix(dtype, create_graph):
+    u = torch.randn(6, 3, dtype=dtype, requires_grad=True)
+
+    def loss(u):
+        return ht.matrix(u).abs().pow(3).sum()
+
+    (expected,) = torch.autograd.grad(loss(u), u)
+    (again,) = torch.autograd.grad(checkpoint(loss, u, use_reentrant=False), u, create_graph=create_graph)
+    assert torch.allclose(again, expected)
+
+
+@pytest.mark.parametrize("kind", [lambda: ht.Orthogonal(6, num_reflections=3), lambda: ht.OrthogonalRNN(6, 6)])
+def test_a_layer_converted_before_the_backward_pass_is_an_error(kind):
+    layer = kind().double()
+    output = run(layer, torch.ones(4, 6, dtype=torch.float64))
+    layer.float()
+    with pytest.raises(RuntimeError, match="in the forward pass"):
+        output.sum().backward()

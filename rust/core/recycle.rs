@@ -80,9 +80,12 @@ fn with_shelf<R>(work: impl FnOnce(&mut Shelf) -> R) -> Option<R> {
     }
 }
 
-/// The layout that stands for all of similar size, at most a sixteenth larger, or an eighth if it is small.
+/// The layout that stands for all of similar size, at most a sixteenth larger, or an eighth and less than its alignment if it is small.
 pub fn rounded(layout: Layout) -> Layout {
     let bytes = layout.size();
+    if cfg!(feature = "system-allocator") {
+        return layout;
+    }
     let step = bytes.next_power_of_two() / if bytes < *SIZES.start() { 16 } else { 32 };
     let step = step.max(layout.align());
     let size = if bytes > *SIZES.end() { bytes } else { bytes.next_multiple_of(step) };
@@ -120,7 +123,9 @@ pub fn release() {
 /// # Safety
 /// The block is nobody's any more.
 pub unsafe fn give(block: *mut u8, layout: Layout) {
-    let kept = if layout.size() < *SIZES.start() {
+    let kept = if cfg!(feature = "system-allocator") {
+        None
+    } else if layout.size() < *SIZES.start() {
         SMALL.try_with(|shelf| shelf.borrow_mut().give(block, layout, usize::MAX, MOST_SMALL)).ok()
     } else if SIZES.contains(&layout.size()) {
         with_shelf(|shelf| shelf.give(block, layout, MOST_BYTES, MOST_BLOCKS))

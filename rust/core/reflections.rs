@@ -73,11 +73,6 @@ impl<'a, T: Scalar> Reflections<'a, T> {
         &self.entries[i * self.ld + j..]
     }
 
-    /// Row `i`, as stored.
-    pub fn row(&self, i: usize) -> &'a [T] {
-        &self.entries[i * self.ld..i * self.ld + self.m]
-    }
-
     /// Writes the zeros above the diagonal of a gradient.
     pub fn clear_above_diagonal(&self, grad_u: &mut [T]) {
         for (i, row) in grad_u.chunks_mut(self.m).take(self.m).enumerate() {

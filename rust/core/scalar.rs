@@ -74,6 +74,8 @@ pub trait Scalar:
 pub trait Real: Scalar<Real = Self, Wide = f64> + PartialOrd + Div<Output = Self> {
     /// Smallest positive normal number.
     const MIN_POSITIVE: Self;
+    /// Distance from one to the next larger number.
+    const EPSILON: Self;
     /// Square root.
     fn sqrt(self) -> Self;
     /// Absolute value.
@@ -133,6 +135,7 @@ macro_rules! real {
         }
         impl Real for $t {
             const MIN_POSITIVE: Self = $t::MIN_POSITIVE;
+            const EPSILON: Self = $t::EPSILON;
             #[inline(always)]
             fn sqrt(self) -> Self {
                 self.sqrt()

@@ -141,12 +141,11 @@ pub fn run<R: Send>(py: Python<'_>, work: impl FnOnce(&mut Context<'_>) -> Resul
     let mut signal = None;
     let outcome = py.detach(|| {
         #[allow(clippy::redundant_closure_for_method_calls)] // the method's path is not general over 'py
-        let mut poll = || match Python::attach(|py| py.check_signals()) {
-            Ok(()) => false,
-            Err(raised) => {
-                signal = Some(raised);
-                true
+        let mut poll = || {
+            if signal.is_none() {
+                signal = Python::attach(|py| py.check_signals()).err();
             }
+            signal.is_some()
         };
         catch_unwind(AssertUnwindSafe(|| work(&mut Context::new(&mut poll))))
     });

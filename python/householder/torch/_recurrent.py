@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sized
+from functools import partial
 from math import sqrt
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast, overload
 
@@ -323,8 +324,9 @@ def _reverse(x: Tensor, reversal: Tensor | None) -> Tensor:
 
 def _reversal(batch_sizes: Tensor) -> Tensor:
     """Give the row that each packed row becomes when every sequence is reversed in its own length."""
-    steps, starts = torch.arange(len(batch_sizes)), batch_sizes.cumsum(0) - batch_sizes
+    count = partial(torch.arange, device=batch_sizes.device)
+    steps, starts = count(len(batch_sizes)), batch_sizes.cumsum(0) - batch_sizes
     step = steps.repeat_interleave(batch_sizes)
-    sequence = torch.arange(len(step)) - starts[step]
-    lengths = torch.searchsorted(-batch_sizes, -torch.arange(int(batch_sizes[0])))
+    sequence = count(len(step)) - starts[step]
+    lengths = torch.searchsorted(-batch_sizes, -count(int(batch_sizes[0])))
     return starts[lengths[sequence] - 1 - step] + sequence

@@ -97,8 +97,11 @@ impl<T: Scalar> Activation<'_, T> {
                     let modulus = norm(re, im);
                     // False for z = 0 as well, where the direction is undefined; true for NaN, which stays.
                     let vanishes = modulus + b <= T::Real::ZERO || modulus == T::Real::ZERO;
-                    let factor = if vanishes { T::Real::ZERO } else { (modulus + b) / modulus };
-                    Self::set_pair(a, n, i, re * factor, im * factor);
+                    if vanishes {
+                        Self::set_pair(a, n, i, T::Real::ZERO, T::Real::ZERO);
+                    } else {
+                        Self::set_pair(a, n, i, re / modulus * (modulus + b), im / modulus * (modulus + b));
+                    }
                 }
             }
             _ => {}
@@ -133,10 +136,13 @@ impl<T: Scalar> Activation<'_, T> {
                     if let Some(sum) = grad_bias.get_mut(i) {
                         *sum += radial;
                     }
-                    // Along s the derivative is 1, across it |h| / |z|.
-                    let across = modulus / (modulus - b);
-                    let along = radial - radial * across;
-                    Self::set_pair(g, n, i, g_re * across + s_re * along, g_im * across + s_im * along);
+                    // Along s the derivative is 1, across it |h| / |z|, where |z| may be lost beside b.
+                    let (inward_re, inward_im) = (s_re * radial, s_im * radial);
+                    let least = modulus * T::Real::EPSILON;
+                    let size = if modulus - b < least { least } else { modulus - b };
+                    let across = modulus / size;
+                    let (re, im) = (inward_re + across * (g_re - inward_re), inward_im + across * (g_im - inward_im));
+                    Self::set_pair(g, n, i, re, im);
                 }
             }
             _ => {}

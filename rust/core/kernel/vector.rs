@@ -68,19 +68,6 @@ pub fn axpy<T: Scalar>(isa: InstructionSet, alpha: T, x: &[T], y: &mut [T]) {
     );
 }
 
-/// `out = a x + b y`, or added to what `out` holds.
-pub fn combine<T: Scalar>(isa: InstructionSet, (a, x): (T, &[T]), (b, y): (T, &[T]), out: &mut [T], accumulate: bool) {
-    isa.dispatch(
-        #[inline(always)]
-        || {
-            for ((out, &x), &y) in out.iter_mut().zip(x).zip(y) {
-                let term = a * x + b * y;
-                *out = if accumulate { *out + term } else { term };
-            }
-        },
-    );
-}
-
 /// Copies `count` columns of `len` numbers, and fetches as many from `next`, which a later call copies. The caller owns
 /// all but the last.
 pub unsafe fn copy_columns<T: Scalar>(

@@ -33,7 +33,7 @@ pub struct Cancel<'a> {
 
 struct Poll<'a> {
     ask: &'a mut dyn FnMut() -> bool,
-    last: Instant,
+    last: &'a mut Instant,
 }
 
 impl Cancel<'_> {
@@ -42,7 +42,7 @@ impl Cancel<'_> {
         if let Some(poll) = &self.poll {
             let mut poll = poll.borrow_mut();
             if poll.last.elapsed() >= POLL_EVERY {
-                poll.last = Instant::now();
+                *poll.last = Instant::now();
                 if (poll.ask)() {
                     self.cancelled.store(true, Ordering::Relaxed);
                 }
@@ -55,6 +55,8 @@ impl Cancel<'_> {
 /// What a call carries down: the instruction set and the way to ask its caller whether to stop.
 pub struct Context<'a> {
     poll: &'a mut dyn FnMut() -> bool,
+    /// When it was asked last: calls may consist of many short runs.
+    last: Instant,
     /// Already on a thread of the pool: run everything here.
     nested: bool,
     /// The instruction set of this call's kernels.
@@ -64,7 +66,7 @@ pub struct Context<'a> {
 impl<'a> Context<'a> {
     /// `poll` is called on the calling thread now and then during long work; `true` stops it.
     pub fn new(poll: &'a mut dyn FnMut() -> bool) -> Self {
-        Self { poll, nested: false, isa: InstructionSet::current() }
+        Self { poll, last: Instant::now(), nested: false, isa: InstructionSet::current() }
     }
 
     /// Runs `task` for each of `count` independent problems, together `flops` of work: many problems side by side, or few
@@ -83,7 +85,8 @@ impl<'a> Context<'a> {
         self.run(groups.len() - 1, flops, &|group, cancel| {
             for i in groups[group]..groups[group + 1] {
                 cancel.check()?;
-                task(i, &mut Context { poll: &mut || cancel.check().is_err(), nested: true, isa })?;
+                let poll = &mut || cancel.check().is_err();
+                task(i, &mut Context { poll, last: Instant::now(), nested: true, isa })?;
             }
             Ok(())
         })
@@ -111,7 +114,7 @@ impl<'a> Context<'a> {
         let widest = counts.iter().copied().max().unwrap_or(0);
         let workers = if self.nested || flops < WORTH_A_THREAD { 1 } else { num_threads().min(widest).max(1) };
         let cancelled = AtomicBool::new(false);
-        let poll = Poll { ask: &mut *self.poll, last: Instant::now() };
+        let poll = Poll { ask: &mut *self.poll, last: &mut self.last };
         let cancel = Cancel { cancelled: &cancelled, poll: Some(RefCell::new(poll)) };
         if workers == 1 {
             let tasks = counts.iter().enumerate().flat_map(|(phase, &count)| (0..count).map(move |i| (phase, i)));
@@ -177,6 +180,30 @@ mod tests {
                     cancel.check()?;
                     std::thread::yield_now();
                 }
+            })
+        });
+        assert_eq!(outcome, Err(Error::Interrupted));
+    }
+
+    #[test]
+    fn an_interruption_between_tasks_is_an_error() {
+        set_num_threads(2).unwrap();
+        let mut poll = || true;
+        let outcome = Context::new(&mut poll).run(64, usize::MAX, &|_, _| {
+            std::thread::sleep(POLL_EVERY / 10);
+            Ok(())
+        });
+        assert_eq!(outcome, Err(Error::Interrupted));
+    }
+
+    #[test]
+    fn many_short_runs_are_interrupted() {
+        let mut poll = || true;
+        let mut context = Context::new(&mut poll);
+        let outcome = (0..64).try_for_each(|_| {
+            context.run(1, 0, &|_, cancel| {
+                std::thread::sleep(POLL_EVERY / 10);
+                cancel.check()
             })
         });
         assert_eq!(outcome, Err(Error::Interrupted));

@@ -16,7 +16,7 @@ from torch.nn.functional import linear
 from householder import _core
 from householder.torch._autograd import needs_expression, needs_general_function
 from householder.torch.ops._apply import apply, backward_of, forward_and_keep, gradients
-from householder.torch.ops._library import CORE_NAME, follow_torch_threads, straight_to_cpu
+from householder.torch.ops._library import CORE_NAME, core_name, follow_torch_threads, straight_to_cpu
 from householder.torch.ops._memory import empty_like
 
 
@@ -67,5 +67,5 @@ def _backward_in_place(u: Tensor, x: Tensor, weight: Tensor, grad_y: Tensor, kep
     rows = grad.view(-1, n)
     torch.mm(grad_y.reshape(-1, len(weight)), weight, out=rows)
     operands = u.data_ptr(), x.data_ptr(), grad.data_ptr(), grad_u.data_ptr()
-    _core.backward_in_place(CORE_NAME[x.dtype], n, m, len(rows), *operands, kept)
+    _core.backward_in_place(core_name(u, x), n, m, len(rows), *operands, kept)
     return grad_u, grad

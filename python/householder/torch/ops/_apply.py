@@ -16,8 +16,8 @@ from householder import _core
 from householder.torch import expressions
 from householder.torch._autograd import needs_expression, needs_general_function, present, pull_back, spread
 from householder.torch.ops._library import (
-    CORE_NAME,
     are_plain,
+    core_name,
     follow_torch_threads,
     leading,
     operator,
@@ -74,7 +74,7 @@ class EagerApply(Function):
     def forward(ctx: Any, u: Tensor, h: Tensor, how: tuple[bool, str]) -> Tensor:
         ctx.save_for_backward(u, h)
         plain = are_plain(u, h)
-        c, kept = forward_and_keep(u, h, *how, True) if plain else (forward_op(u, h, *how), None)
+        c, kept = forward_and_keep(u, h, *how, ctx.needs_input_grad[0]) if plain else (forward_op(u, h, *how), None)
         ctx.call = *how, plain, kept
         return c
 
@@ -83,6 +83,7 @@ class EagerApply(Function):
         u, h = ctx.saved_tensors
         want_u, want_h, _ = ctx.needs_input_grad
         transpose, method, plain, kept = ctx.call
+        plain = plain and u.is_cpu and h.is_cpu  # modules may have been moved
         if want_u and plain and not torch.is_grad_enabled() and straight_to_cpu(grad_c):
             return *backward_of(u, h, grad_c, want_h, transpose, method, kept), None
         if not want_u:
@@ -132,7 +133,7 @@ class ApplyBackward(Function):
 
 def _problem(u: Tensor, h: Tensor) -> tuple[str, int, int, int, int]:
     """Give the arguments with which both functions of the core begin: dtype, number of matrices, n, m, rows of each."""
-    shape, dtype = u.shape, CORE_NAME[h.dtype]
+    shape, dtype = u.shape, core_name(u, h)
     if len(shape) == 2:
         n, m = shape
         return dtype, 1, n, m, h.numel() // n

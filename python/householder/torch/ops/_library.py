@@ -95,6 +95,20 @@ def follow_torch_threads() -> None:
         _core_threads = threads
 
 
+def core_name(u: Tensor, x: Tensor) -> str:
+    """Name the dtype of both for the core.
+
+    Raises
+    ------
+    RuntimeError
+        They differ: ``module.float()`` and the like convert what was saved for the backward pass.
+    """
+    dtype = x.dtype
+    if u.dtype is not dtype:
+        raise RuntimeError(f"u is {u.dtype} now but was {dtype} in the forward pass: convert modules after backward")
+    return CORE_NAME[dtype]
+
+
 def pointer(tensor: Tensor | None) -> int | None:
     """Give the address of a contiguous tensor; None stays None."""
     return None if tensor is None else tensor.data_ptr()

@@ -12,7 +12,7 @@ from householder import _core
 from householder.torch import expressions
 from householder.torch._autograd import needs_expression, needs_general_function
 from householder.torch.ops._apply import gradients
-from householder.torch.ops._library import CORE_NAME, follow_torch_threads, operator, straight_to_cpu
+from householder.torch.ops._library import CORE_NAME, core_name, follow_torch_threads, operator, straight_to_cpu
 from householder.torch.ops._memory import empty, empty_like
 
 
@@ -46,10 +46,7 @@ class Matrix(Function):
     @staticmethod
     def backward(ctx: Any, grad_w: Tensor) -> Tensor:
         (u,) = ctx.saved_tensors
-        n = u.shape[-2]
-        eye = torch.eye(n, dtype=u.dtype, device=u.device).expand(*u.shape[:-2], n, n)
-        grad_u: Tensor = gradients(u, eye, grad_w.mT, False, False, "auto")[0]
-        return grad_u
+        return _gradient(u, grad_w)
 
 
 class EagerMatrix(Function):
@@ -66,14 +63,21 @@ class EagerMatrix(Function):
     def backward(ctx: Any, grad_w: Tensor) -> Tensor:
         (u,) = ctx.saved_tensors
         if torch.is_grad_enabled() or not straight_to_cpu(u, grad_w):
-            return Matrix.backward(ctx, grad_w)
+            return _gradient(u, grad_w)
         follow_torch_threads()
         u, grad_w = u.contiguous(), grad_w.contiguous()
         n, m = u.shape[-2:]
         grad_u = empty_like(u)
         operands = u.data_ptr(), grad_w.data_ptr(), grad_u.data_ptr()
-        _core.matrix_backward(CORE_NAME[u.dtype], u.shape[:-2].numel(), n, m, *operands, ctx.kept)
+        _core.matrix_backward(core_name(u, grad_w), u.shape[:-2].numel(), n, m, *operands, ctx.kept)
         return grad_u
+
+
+def _gradient(u: Tensor, grad_w: Tensor) -> Tensor:
+    n = u.shape[-2]
+    eye = torch.eye(n, dtype=u.dtype, device=u.device).expand(*u.shape[:-2], n, n)
+    grad_u: Tensor = gradients(u, eye, grad_w.mT, False, False, "auto")[0]
+    return grad_u
 
 
 def _form_and_keep(u: Tensor, keep: bool) -> tuple[Tensor, _core.Kept | None]:

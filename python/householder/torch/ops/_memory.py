@@ -16,7 +16,7 @@ def empty(shape: torch.Size | tuple[int, ...], dtype: torch.dtype) -> Tensor:
     shape = torch.Size(shape)
     size = shape.numel() * dtype.itemsize
     if size < _LARGE:
-        return torch.empty(shape, dtype=dtype)
+        return torch.empty(shape, dtype=dtype, device="cpu")  # whatever the default device
     return torch.frombuffer(_core.Memory(size), dtype=dtype).resize_(shape)  # in place: no view of another tensor
 
 

@@ -20,7 +20,15 @@ from householder import _core
 from householder.torch import expressions
 from householder.torch._autograd import RECENT, needs_expression, needs_general_function, present, pull_back, spread
 from householder.torch.ops._cuda_tape import tape_layout
-from householder.torch.ops._library import CORE_NAME, follow_torch_threads, leading, operator, pointer, straight_to_cpu
+from householder.torch.ops._library import (
+    CORE_NAME,
+    core_name,
+    follow_torch_threads,
+    leading,
+    operator,
+    pointer,
+    straight_to_cpu,
+)
 from householder.torch.ops._memory import empty, empty_like
 
 if TYPE_CHECKING:
@@ -61,7 +69,7 @@ class Inputs(NamedTuple):
         *tensors, nonlinearity_bias, batch_sizes = self
         packing = None if batch_sizes is None else batch_sizes.numpy()
         count = self.u.shape[:-2].numel()
-        shared = [CORE_NAME[self.x.dtype], count, *self.sizes(), *map(pointer, tensors), packing]
+        shared = [core_name(self.u, self.x), count, *self.sizes(), *map(pointer, tensors), packing]
         return [*shared, nonlinearity, negative_slope, pointer(nonlinearity_bias), transpose, method]
 
 
