@@ -367,6 +367,8 @@ def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
 def set_num_threads(k: int) -> None:
     """Let every later call use up to k threads (default: all processors). Results do not depend on it, bit for bit.
 
+    Beside ``householder.torch`` set ``torch.set_num_threads`` instead: its calls on the CPU hand that number on.
+
     Raises
     ------
     TypeError, ValueError
@@ -384,6 +386,8 @@ def set_num_threads(k: int) -> None:
 
 def release_memory() -> None:
     """Give the memory that is kept for the next calls, at most 128 MiB, back to the system.
+
+    What other threads keep for themselves, at most 32 blocks below 4 KiB each, stays.
 
     Examples
     --------

@@ -15,9 +15,9 @@ from householder.torch.functional import apply
 class OrthogonalAdapter(nn.Module):
     r"""Compute ``linear(W x)``, where ``linear`` is frozen and W, a product of m Householder reflections, is learned.
 
-    The angles between the neurons of the layer are kept, n m numbers are trained, and each token costs O(n m): the
-    n x n matrix is never formed, neither forward nor backward. At the start W is the identity, made of pairs of equal
-    reflections, yet its gradient is not zero.
+    The angles between the neurons of the layer are kept, fewer than n m numbers are trained, and each token costs
+    O(n m): the n x n matrix is never formed, neither forward nor backward. At the start W is the identity, made of
+    pairs of equal reflections, yet its gradient is not zero.
 
     Parameters
     ----------
