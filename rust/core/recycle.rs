@@ -80,7 +80,8 @@ fn with_shelf<R>(work: impl FnOnce(&mut Shelf) -> R) -> Option<R> {
     }
 }
 
-/// The layout that stands for all of similar size, at most a sixteenth larger, or an eighth and less than its alignment if it is small.
+/// The layout that stands for all of similar size, at most a sixteenth larger; if it is small, at most an eighth, or by less
+/// than its alignment.
 pub fn rounded(layout: Layout) -> Layout {
     let bytes = layout.size();
     if cfg!(feature = "system-allocator") {

@@ -20,8 +20,7 @@ def operands(u: Any, **others: Any) -> torch.dtype:
     All share the dtype of ``u``, except that half types may stand beside a float32 ``u``, and that
     a half ``u`` is computed with in float32.
     """
-    if not isinstance(u, Tensor):
-        raise _not_a_tensor("u", u)
+    tensor("u", u)
     dtype, device = u.dtype, u.device
     compute = _COMPUTE_TYPE.get(dtype)
     if compute is None:
@@ -29,8 +28,7 @@ def operands(u: Any, **others: Any) -> torch.dtype:
     for name, other in others.items():
         if other is None:
             continue
-        if not isinstance(other, Tensor):
-            raise _not_a_tensor(name, other)
+        tensor(name, other)
         if other.device != device:
             raise TypeError(f"{name} is on {other.device} but u is on {device}")
         if other.dtype is not dtype and not (dtype is torch.float32 and other.dtype in HALF_TYPES):
@@ -51,9 +49,9 @@ def _not_a_tensor(name: str, value: Any) -> TypeError:
 def reflections(u: Tensor) -> tuple[int, int]:
     """``n, m`` of ``u (..., n, m)``."""
     shape = u.shape
-    n, m = (shape[-2], shape[-1]) if len(shape) > 1 else (0, 0)
-    if not 1 <= m <= n:
+    if len(shape) < 2 or not 1 <= shape[-1] <= shape[-2]:
         raise ValueError(f"u has shape {tuple(shape)}, expected (..., n, m) with 1 <= m <= n")
+    n, m = shape[-2], shape[-1]
     if m == n and u.is_complex():
         raise ValueError(f"complex u has shape {tuple(shape)}, expected m <= n - 1; phases supply the rest of U(n)")
     return n, m
