@@ -1,5 +1,6 @@
 """What the tests share: backends, dtypes, random problems, tolerances and explicit reflections as the oracle."""
 
+import inspect
 import os
 import subprocess
 import sys
@@ -48,6 +49,20 @@ class Backend(NamedTuple):
 
 
 BACKENDS = [Backend("numpy", np.asarray, np.asarray)]
+
+
+def tests_of(prefix, *modules):
+    """Every test of a backend in these modules, to be repeated with another one in the importing module."""
+    found = {}
+    for module in modules:
+        tests = {
+            f"test_{prefix}_{name.removeprefix('test_')}": function
+            for name, function in vars(module).items()
+            if name.startswith("test_") and "backend" in inspect.signature(function).parameters
+        }
+        assert tests, f"{module.__name__} has no test of a backend"
+        found |= tests
+    return found
 
 
 @pytest.fixture(scope="session", params=BACKENDS, ids=lambda backend: backend.name)

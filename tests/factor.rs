@@ -20,6 +20,11 @@ fn product_of_reflections<T: Scalar<Real = R>, R: Real>(n: usize, vectors: &[Vec
     q.into_iter().map(|x| T::from_real(R::of(x))).collect()
 }
 
+/// The larger number, NaN if one is.
+fn larger(a: f64, b: f64) -> f64 {
+    if a.is_nan() || a >= b { a } else { b }
+}
+
 /// Residual, and the error of the product of the reflections found.
 fn factored<T: Scalar>(n: usize, m: usize, q: &[T]) -> (f64, f64) {
     let mut worst = (0.0_f64, 0.0_f64);
@@ -33,7 +38,7 @@ fn factored<T: Scalar>(n: usize, m: usize, q: &[T]) -> (f64, f64) {
             assert!((0..j).all(|i| u[i * m + j] == T::ZERO), "trapezoidal");
         }
         let again = explicit(n, m, &u, T::COMPLEX.then_some(&phases[..]));
-        worst = (worst.0.max(residual), worst.1.max(error(q, &again)));
+        worst = (larger(worst.0, residual), larger(worst.1, error(q, &again)));
     });
     worst
 }

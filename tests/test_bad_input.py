@@ -136,6 +136,18 @@ SEQUENCES = {
         lambda: hh.rnn_forward(U, F((4, 5)), batch_sizes=[[2, 2]]),
         "expected one axis of positive integers",
     ),
+    "batch_sizes of no rectangle": (
+        lambda: hh.rnn_forward(U, F((4, 5)), batch_sizes=[[1, 2], [3]]),
+        "batch_sizes is [[1, 2], [3]], expected one axis of integers",
+    ),
+    "batch_sizes of 64 bits": (
+        lambda: hh.rnn_forward(U, F((0, 5)), batch_sizes=np.array([2**64 - 1, 1], np.uint64)),
+        "expected numbers of at most 64 bits with a sign",
+    ),
+    "batch_sizes whose sum leaves 64 bits": (
+        lambda: hh.rnn_forward(U, F((1, 5)), batch_sizes=np.array([2**59] * 32 + [1])),
+        "expected (sum(batch_sizes), d) = (18446744073709551617, d)",
+    ),
     "sum of batch_sizes": (
         lambda: hh.rnn_forward(U, F((4, 5)), batch_sizes=[3, 2]),
         "expected (sum(batch_sizes), d) = (5, d)",

@@ -1,6 +1,5 @@
 """The CUDA path without a GPU: its Python side runs as it is, on host memory, and launches kernels in the emulator."""
 
-import inspect
 import re
 import sys
 import threading
@@ -17,7 +16,7 @@ import test_forward
 import test_jvp
 import test_matrix
 import test_sequence
-from conftest import Backend, assert_close, problem
+from conftest import Backend, assert_close, problem, tests_of
 from householder import _api, _core, _cpu, _cuda
 from householder._cuda import instances, kernels
 from householder._cuda.arrays import cupy_arrays
@@ -53,15 +52,7 @@ def backend(standin, without_tiles):  # noqa: ARG001
     return Backend("emulated", np.asarray, np.asarray)
 
 
-def _tests_of(*modules):
-    """Every test of a backend: it is repeated here."""
-    for module in modules:
-        for name, function in vars(module).items():
-            if name.startswith("test_") and "backend" in inspect.signature(function).parameters:
-                yield f"test_cuda_{name.removeprefix('test_')}", function
-
-
-globals().update(_tests_of(test_backward, test_batch, test_forward, test_jvp, test_matrix, test_sequence))
+globals().update(tests_of("cuda", test_backward, test_batch, test_forward, test_jvp, test_matrix, test_sequence))
 
 
 def check(dtype, *sizes, method="auto", **options):

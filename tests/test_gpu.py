@@ -1,7 +1,5 @@
 """The tests of the CPU on a GPU: CuPy's backend in place of NumPy's, tensors on the device; skipped without one."""
 
-import inspect
-
 import pytest
 import torch
 
@@ -13,7 +11,7 @@ import test_forward
 import test_jvp
 import test_matrix
 import test_sequence
-from conftest import Backend
+from conftest import Backend, tests_of
 from householder import _cuda
 from householder.experiments.gpucheck import CHECKS
 from torch_cases import CASES
@@ -32,14 +30,8 @@ def backend():
     return Backend("cupy", cupy.asarray, cupy.asnumpy)
 
 
-def _tests_of(*modules):
-    for module in modules:
-        for name, function in vars(module).items():
-            if name.startswith("test_") and "backend" in inspect.signature(function).parameters:
-                yield f"test_gpu_{name.removeprefix('test_')}", function
-
-
-globals().update(_tests_of(test_backward, test_batch, test_factor, test_forward, test_jvp, test_matrix, test_sequence))
+MODULES = (test_backward, test_batch, test_factor, test_forward, test_jvp, test_matrix, test_sequence)
+globals().update(tests_of("gpu", *MODULES))
 
 
 @pytest.fixture

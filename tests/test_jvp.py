@@ -22,7 +22,7 @@ def tangents(p, seed=0):
 
 @pytest.mark.parametrize("transpose", [False, True])
 @pytest.mark.parametrize(("n", "m"), SHAPES)
-def test_jvp_is_the_derivative(double, n, m, transpose):
+def test_jvp_is_the_derivative(backend, double, n, m, transpose):
     p = problem(n, m, 3, double)
     u, h, options = tangents(p)
 
@@ -32,7 +32,7 @@ def test_jvp_is_the_derivative(double, n, m, transpose):
 
     step = 1e-6
     expected = (moved(step) - moved(-step)) / (2 * step)
-    actual = hh.jvp(p.u, p.h, u, h, transpose=transpose, **p.options, **options)
+    actual = backend(hh.jvp, p.u, p.h, u, h, transpose=transpose, **p.options, **options)
     assert np.abs(actual - expected).max() < 1e-7 * max(1, np.abs(expected).max())
 
 
@@ -51,12 +51,12 @@ def test_jvp_is_the_adjoint_of_backward(dtype, n, m, rows, transpose, seed):
     assert abs(actual - sum(terms)) < 100 * np.finfo(dtype).eps * scale
 
 
-def test_many_matrices_broadcast(dtype):
+def test_many_matrices_broadcast(backend, dtype):
     p = problem(9, 4, 1, dtype)
     rng = np.random.default_rng(0)
     u, tangent_u = (randn(rng, (3, 1, *p.u.shape), dtype) for _ in range(2))
     h, tangent_h = (randn(rng, (2, 9), dtype) for _ in range(2))
-    together = hh.jvp(u, h, tangent_u, tangent_h)
+    together = backend(hh.jvp, u, h, tangent_u, tangent_h)
     assert together.shape == hh.forward(u, h).shape == (3, 2, 9)
     for i in range(3):
         assert_close(together[i], hh.jvp(u[i, 0], h, tangent_u[i, 0], tangent_h))

@@ -73,9 +73,16 @@ print("well")
 
 
 @pytest.mark.parametrize(
-    "call", ["hh.rnn_forward(u, x, method='wy')", "hh.rnn_backward(u, x, None, x, x, method='wy')"]
+    "call",
+    [
+        "hh.rnn_forward(u, x, method='wy')",
+        "hh.rnn_backward(u, x, None, x, x, method='wy')",
+        "hh.forward(u, x, method='reflections')",
+        "hh.backward(u, x, x, method='reflections')",
+        "hh.factor(np.eye(1500)[::-1], 700)",
+    ],
 )
-def test_ctrl_c_ends_a_long_sequence_within_a_second(run_script, setup, call):
+def test_ctrl_c_ends_a_long_call_within_a_second(run_script, setup, call):
     out = run_script(
         f"""{setup}
 small = u, x

@@ -309,6 +309,14 @@ def test_arguments_of_another_kind():
         ht.OrthogonalAdapter(nn.Linear(16, 5), 4, "zz")
 
 
+def test_hooks_of_all_modules_see_the_layer():
+    seen = []
+    adapter = ht.OrthogonalAdapter(nn.Linear(16, 5), 2)
+    with nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(type(module))):
+        adapter(torch.ones(3, 16))
+    assert seen == [nn.Linear, ht.OrthogonalAdapter]
+
+
 def test_only_linear_layers():
     with pytest.raises(TypeError, match=r"linear is a Conv1d, expected an nn\.Linear"):
         ht.OrthogonalAdapter(nn.Conv1d(4, 4, 1))

@@ -28,13 +28,13 @@ class Model(nn.Module):
 
 def train(model, x, target):
     """Losses of a few steps of SGD."""
-    optimiser = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.5)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.5)
     losses = []
     for _ in range(4):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = (model(x) - target).square().mean()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.detach())
     return torch.stack(losses)
 

@@ -213,6 +213,11 @@ def test_layers_of_half_precision(half, nonlinearity):
     assert all(p.grad.dtype == half for p in layer.parameters())
     dense = ht.Orthogonal(8, num_reflections=8).to(half)
     assert dense(output).dtype == half
+    cell = ht.OrthogonalRNNCell(8, 8, nonlinearity=nonlinearity).to(half)
+    assert cell(output[0]).dtype == half
+    activation = ht.ModReLU(4, dtype=half)
+    assert activation(output).dtype == half
+    torch.testing.assert_close(activation(output), activation.float()(output.float()).to(half))
 
 
 def test_double_and_back():
@@ -295,6 +300,24 @@ def test_meta_layers_are_materialised_later():
     layer.to_empty(device="cpu").reset_parameters()
     w = layer.cells[0].matrix()
     torch.testing.assert_close(w.T @ w, torch.eye(8), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("kind", [ht.Orthogonal, ht.Unitary, ht.SVDLinear, ht.OrthogonalRNN, ht.UnitaryRNN])
+def test_layers_are_made_without_numbers(kind):
+    layer = torch.nn.utils.skip_init(kind, 6, 6)
+    layer.reset_parameters()
+    assert all(p.isfinite().all() for p in layer.parameters())
+
+
+def test_layers_give_shapes_without_numbers(layer):
+    assert run(layer.to("meta"), torch.ones(4, 6, device="meta")).is_meta
+
+
+@pytest.mark.filterwarnings("ignore:Complex modules are a new feature")
+@pytest.mark.parametrize("name", ["SVDLinear", "OrthogonalAdapter", "OrthogonalRNN"])
+def test_real_layers_stay_real(name):
+    layer = LAYERS[name]().to(torch.complex128)
+    assert {p.dtype for p in layer.parameters()} == {torch.float64}
 
 
 def test_training_learns_a_rotation():

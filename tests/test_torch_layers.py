@@ -203,10 +203,30 @@ def test_unitary_layers_move():
 
 
 def test_input_that_does_not_fit():
-    with pytest.raises(ValueError, match=r"expected a last axis of 6, got a tensor of shape \(2, 4\)"):
+    with pytest.raises(ValueError, match=r"input has shape \(2, 4\), expected a last axis of 6"):
         ht.Orthogonal(6, 4)(torch.ones(2, 4))
-    with pytest.raises(ValueError, match=r"expected a last axis of 4, got a tensor of shape \(2, 6\)"):
+    with pytest.raises(ValueError, match=r"output has shape \(2, 6\), expected a last axis of 4"):
         ht.Orthogonal(6, 4).inverse(torch.ones(2, 6))
+    layers = ht.Orthogonal(4), ht.SVDLinear(4), ht.OPLU(), ht.ModReLU(2), ht.orthogonal(nn.Linear(4, 4))
+    for layer in layers:
+        with pytest.raises(TypeError, match=r"input is a numpy\.ndarray, expected a torch\.Tensor"):
+            layer(np.ones((3, 4), np.float32))
+    for function, name in ((ht.apply, "h"), (ht.rnn, "x")):
+        with pytest.raises(TypeError, match=rf"{name} is a builtins\.NoneType, expected a torch\.Tensor"):
+            function(torch.ones(4, 2), None)
+
+
+def test_complex_reflections_need_two_coordinates():
+    with pytest.raises(ValueError, match="expected n = max"):
+        ht.Unitary(1)
+    with pytest.raises(ValueError, match="hidden_size is 1, expected at least 2"):
+        ht.UnitaryRNN(3, 1)
+    assert ht.Unitary(1, 2)(torch.ones(3, 1, dtype=torch.complex64)).shape == (3, 2)
+
+
+def test_the_inverse_under_the_soft_constraint_keeps_the_type():
+    layer = ht.Orthogonal(6, num_reflections=6, constraint="soft")
+    assert layer.inverse(torch.ones(2, 6, dtype=torch.bfloat16)).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("sizes", [(6, 6, 3), (6, 4, 2), (4, 6, 4)], ids=str)
@@ -247,6 +267,41 @@ def test_oplu_sorts_pairs_and_keeps_the_norm():
     for wrong in (torch.ones(3), torch.ones(()), torch.ones(4, dtype=C128)):
         with pytest.raises(ValueError, match="expected real numbers and an even last axis"):
             ht.OPLU()(wrong)
+
+
+def test_equal_numbers_of_a_pair_keep_their_gradients():
+    """As in the recurrence, whose zero states are ties: shared gradients would have another norm."""
+    x = torch.zeros(4, requires_grad=True)
+    grad = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    assert torch.equal(torch.autograd.grad(ht.OPLU()(x), x, grad)[0], grad)
+    rnn = ht.OrthogonalRNN(1, 8, nonlinearity="oplu")
+    output, _ = rnn(torch.zeros(3, 1, 1))
+    state, weights = None, torch.arange(8.0)
+    for step in torch.zeros(3, 1, 1):
+        state = rnn.cells[0](step, state)
+    bias = rnn.cells[0].bias
+    torch.testing.assert_close(*(torch.autograd.grad((h * weights).sum(), bias) for h in (output[-1], state)))
+
+
+@pytest.mark.parametrize("activation", [ht.OPLU(), ht.ModReLU(4)])
+def test_nan_stays(activation):
+    x = torch.ones(8)
+    x[1] = torch.nan
+    assert activation(x).isnan().any()
+
+
+@pytest.mark.parametrize("is_complex", [False, True])
+@pytest.mark.parametrize("scale", [1e-3, 1e-19, 1e-30, 1e-40])
+def test_modrelu_of_small_moduli(scale, is_complex):
+    module = ht.ModReLU(1)
+    torch.nn.init.constant_(module.bias, 0.5)
+    x = (torch.tensor([[0.6, 0.8]], dtype=F64) * scale).float().requires_grad_()
+    parts = torch.view_as_real(module(torch.view_as_complex(x))) if is_complex else module(x)
+    torch.testing.assert_close(parts[0], torch.tensor([0.3 + 0.6 * scale, 0.4 + 0.8 * scale]))
+    if scale > 1e-38:
+        # h = z + b z / |z|, and the gradient of x / |z| is (y, -x) y / |z|^3
+        (grad,) = torch.autograd.grad(parts[0, 0], x)
+        torch.testing.assert_close(grad[0], torch.tensor([1 + 0.32 / scale, -0.24 / scale]))
 
 
 @pytest.mark.parametrize("dtype", [F64, C128])

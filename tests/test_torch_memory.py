@@ -1,7 +1,10 @@
 """What is neither copied nor kept: contiguous tensors go to the core as they lie, and little is saved for later."""
 
+import weakref
+
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import householder.torch as ht
 from householder import _core
@@ -82,7 +85,57 @@ def saved(run):
 def test_an_application_keeps_its_inputs_only():
     u, h = (t.requires_grad_() for t in problem(64, 8, 100))
     kept, _ = saved(lambda: ht.apply(u, h))
-    assert pointers(*kept) == pointers(u, h)
+    assert pointers(*(t for t in kept if t.numel() > 1)) == pointers(u, h)
+
+
+@pytest.fixture
+def factors(monkeypatch):
+    """What each call of the core leaves to its backward pass, as weak references."""
+    left = []
+
+    def watched(function):
+        def call(*arguments):
+            kept = function(*arguments)
+            if kept is not None:
+                left.append(weakref.ref(kept))
+            return kept
+
+        return call
+
+    for name in ("forward", "matrix", "rnn_forward"):
+        monkeypatch.setattr(_core, name, watched(getattr(_core, name)))
+    return left
+
+
+def keeping(kind):
+    """A call whose forward pass leaves something to its backward pass, and its inputs."""
+    u, h = (t.requires_grad_() for t in problem(128, 16, 50))
+    inputs = {"apply": (u, h), "matrix": (u,), "rnn": (u, h.detach()[None].requires_grad_())}[kind]
+    function = {"apply": ht.apply, "matrix": ht.matrix, "rnn": lambda u, x: ht.rnn(u, x)[0]}[kind]
+    return lambda: function(*inputs), inputs
+
+
+@pytest.mark.parametrize("kind", ["apply", "matrix", "rnn"])
+def test_factors_live_until_the_last_backward_pass(kind, factors):
+    call, inputs = keeping(kind)
+    result = call()
+    (left,) = factors
+    torch.autograd.grad(result.sum(), inputs, retain_graph=True)
+    assert left() is not None
+    torch.autograd.grad(result.sum(), inputs)
+    assert left() is None
+    assert result.grad_fn is not None
+
+
+@pytest.mark.parametrize("kind", ["apply", "matrix", "rnn"])
+def test_activation_checkpoints_hold_no_factors(kind, factors):
+    call, inputs = keeping(kind)
+    expected = torch.autograd.grad(call().square().sum(), inputs)
+    factors.clear()
+    loss = checkpoint(lambda: call().square().sum(), use_reentrant=False)
+    (left,) = factors
+    assert left() is None
+    torch.testing.assert_close(torch.autograd.grad(loss, inputs), expected)
 
 
 @pytest.mark.parametrize(("m", "width"), [(8, 8), (64, 0)])

@@ -83,6 +83,8 @@ def test_renormalising_leaves_u_1_and_zero_columns():
     ht.renormalize_(u)
     expected = torch.tensor([1.0, 0, 1, 1])
     torch.testing.assert_close(torch.linalg.vector_norm(u[:, :-1], dim=0), expected)
+    subnormal = torch.tensor([[3e-40], [4e-40]])
+    assert not ht.renormalize_(subnormal).any()  # which is the identity, as before
     last = u[-1, -1].clone()
     assert ht.renormalize_(u)[-1, -1] == last
 

@@ -59,12 +59,18 @@ def test_an_orthogonal_matrix_may_be_assigned(shape):
         layer.weight = torch.ones(shape, dtype=F64)
 
 
+def test_autocast_leaves_the_check_its_precision():
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        layer = ht.orthogonal(nn.Linear(6, 6))
+        layer.weight = nn.init.orthogonal_(torch.empty(6, 6))
+
+
 def test_a_matrix_out_of_reach_is_refused():
     layer = ht.orthogonal(nn.Linear(6, 6, dtype=F64), num_reflections=2)
     reached = ht.matrix(torch.randn(6, 2, dtype=F64))
     layer.weight = reached
     torch.testing.assert_close(layer.weight, reached)
-    with pytest.raises(ValueError, match="needs more than 2 reflections"):
+    with pytest.raises(ValueError, match="is not made of 2 reflections"):
         layer.weight = nn.init.orthogonal_(torch.empty(6, 6, dtype=F64))
 
 

@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 
 use criterion::Criterion;
 use householder::kernel::dispatch::InstructionSet;
-use householder::kernel::element::Element;
+use householder::scalar::{Real, Scalar};
 use pulp::{Simd, WithSimd};
 
 /// Flops per second of independent FMAs on one core.
-pub fn peak<T: Element>(isa: InstructionSet) -> f64 {
+pub fn peak<T: Scalar>(isa: InstructionSet) -> f64 {
+    const CHAINS: usize = 12;
     struct Chains<T>(usize, T);
-    impl<T: Element> WithSimd for Chains<T> {
+    impl<T: Scalar> WithSimd for Chains<T> {
         type Output = [T; 16];
         #[inline(always)]
         fn with_simd<S: Simd>(self, s: S) -> [T; 16] {
-            const CHAINS: usize = 12;
             // x <- 0.9 x + start: every chain has its own start, none is a fixed point.
             let factor = T::splat(s, self.1);
             let mut sums = [factor; CHAINS];
@@ -41,22 +41,14 @@ pub fn peak<T: Element>(isa: InstructionSet) -> f64 {
             out
         }
     }
-    struct Lanes<T>(std::marker::PhantomData<T>);
-    impl<T: Element> WithSimd for Lanes<T> {
-        type Output = usize;
-        fn with_simd<S: Simd>(self, _: S) -> usize {
-            T::lanes::<S>()
-        }
-    }
     const ROUNDS: usize = 200_000;
-    let lanes = isa.dispatch(Lanes::<T>(std::marker::PhantomData));
     let mut best = Duration::MAX;
     for _ in 0..20 {
         let begin = Instant::now();
-        black_box(isa.dispatch(Chains::<T>(black_box(ROUNDS), black_box(T::default()))));
+        black_box(isa.dispatch(Chains::<T>(black_box(ROUNDS), black_box(T::from_real(T::Real::of(0.9))))));
         best = best.min(begin.elapsed());
     }
-    (2 * T::PARTS * lanes * 12 * ROUNDS) as f64 / best.as_secs_f64()
+    (2 * T::PARTS * isa.tile_height::<T>().0 * CHAINS * ROUNDS) as f64 / best.as_secs_f64()
 }
 
 /// Benchmarks `work` of `flops` and prints its best rate as a share of `peak`.

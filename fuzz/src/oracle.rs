@@ -9,7 +9,7 @@ pub fn to_c64<T: Scalar>(x: T) -> c64 {
 
 /// The unit of rounding.
 pub fn epsilon<T: Scalar>() -> f64 {
-    if size_of::<T::Real>() == 4 { f64::from(f32::EPSILON) } else { f64::EPSILON }
+    T::Real::EPSILON.to_f64()
 }
 
 /// Euclidean norm, without overflow or underflow.

@@ -1,4 +1,5 @@
-//! Whole sequences: each state from the one before, the gradients from the states, for every activation and method.
+//! Whole sequences: each state from the one before, for every activation and method; the gradients of U, x, V, b and h_0
+//! from the states, for pointwise activations.
 
 use householder::apply::Diagonal;
 use householder::kernel::activation::Activation;
@@ -148,13 +149,31 @@ pub fn check<T: Scalar>(source: &mut Source) {
             "grad_bias: {got}, expected {want}"
         );
     }
+    // Gradients of such sizes may overflow.
+    let overflows = |size: f64| size > 1e-6 / T::Real::MIN_POSITIVE.to_f64();
+    let input = weight.as_ref().map_or(1.0, |v| norm(v)) * norm(&delta);
+    if !overflows(input) {
+        let back = |delta: &[c64], j: usize| match &weight {
+            Some(v) => delta.iter().zip(v.iter().skip(j).step_by(d)).map(|(delta, v)| v.conj() * delta).sum(),
+            None => delta[j],
+        };
+        let want: Vec<c64> =
+            delta.chunks(n).flat_map(|delta| (0..d).map(|j| back(delta, j)).collect::<Vec<_>>()).collect();
+        compare("grad_x", &grad[1], &want, &[c64::from(input)], long);
+    }
+    let outer = norm(&delta) * norm(&wide_x);
+    if weight.is_some() && !overflows(outer) {
+        let entry = |i: usize, j: usize| delta.chunks(n).zip(wide_x.chunks(d)).map(|(g, x)| g[i] * x[j].conj()).sum();
+        let want: Vec<c64> = (0..n * d).map(|ij| entry(ij / d, ij % d)).collect();
+        compare("grad_input_weight", &grad[3], &want, &[c64::from(outer)], long * (rows as f64).sqrt());
+    }
     let Gradients { u: want, .. } = oracle.gradients(&previous, &delta, adjoint);
     for j in 0..m {
         let column = if m == n && j == n - 1 { 1.0 } else { reflecting_norm(n, m, &entries, j).unwrap_or(1.0) };
         let size = norm(&delta) * norm(&previous).max(1e-9);
         let allowed = 64.0 * epsilon::<T>() * long * size / column;
-        if size / column > 1e-6 / T::Real::MIN_POSITIVE.to_f64() {
-            continue; // a gradient of this size may overflow
+        if overflows(size / column) {
+            continue;
         }
         for k in (j..n).map(|i| i * m + j) {
             let error = (to_c64(grad[0][k]) - want[k]).norm();

@@ -274,8 +274,8 @@ def matrix(u: Any, phases: Any = None) -> Array:
 def wy(u: Any) -> WY:
     """Compact WY form on unit columns (Proposition 1): ``W = (I - V S V*) D``.
 
-    ``V`` holds the k unit columns, ``T = striu(V* V) + diag(V* V) / 2`` and ``S = T^-1``; ``k = m``, and ``k = n - 1``
-    when ``m == n``, where ``D = diag(1, .., 1, u_1)`` (else ``D = I``).
+    ``V`` holds the k columns, of norm one or zero, ``T = striu(V* V) + I / 2`` and ``S = T^-1``; ``k = m``, and
+    ``k = n - 1`` when ``m == n``, where ``D = diag(1, .., 1, u_1)`` (else ``D = I``).
 
     Parameters
     ----------
@@ -360,14 +360,14 @@ def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
         departure = float(abs(q.conj().T @ q - backend.xp.eye(n, dtype=q.dtype)).max())
         if not departure <= tolerance:
             raise ValueError(f"q is not {'unitary' if unitary else 'orthogonal'}: max |q* q - I| is {departure:.3g}")
-        raise ValueError(f"q needs more than m = {m} reflections, which leave max |q - matrix(u)| at {remainder:.3g}")
+        raise ValueError(f"q is no product of m = {m} reflections, which leave max |q - matrix(u)| at {remainder:.3g}")
     return u if phases is None else (u, phases)
 
 
 def set_num_threads(k: int) -> None:
     """Let every later call use up to k threads (default: all processors). Results do not depend on it, bit for bit.
 
-    Beside ``householder.torch`` set ``torch.set_num_threads`` instead: its calls on the CPU hand that number on.
+    Beside ``householder.torch`` set ``torch.set_num_threads`` instead: its next call on the CPU hands a new number on.
 
     Raises
     ------

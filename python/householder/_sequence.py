@@ -228,11 +228,16 @@ def _validated(raw: Sequence) -> tuple[ModuleType, Sequence, _Extent]:
 
 
 def _batch_sizes(batch_sizes: Any) -> Array:
-    sizes = np.asarray(batch_sizes)
+    try:
+        sizes = np.asarray(batch_sizes)
+    except ValueError as error:
+        raise ValueError(f"batch_sizes is {batch_sizes!r}, expected one axis of integers") from error
     if sizes.size and sizes.dtype.kind not in "iu":
         raise TypeError(f"batch_sizes has dtype {sizes.dtype}, expected integers")
     if sizes.ndim != 1 or np.any(sizes < 1) or np.any(sizes[1:] > sizes[:-1]):
         raise ValueError(f"batch_sizes is {batch_sizes!r}, expected one axis of positive integers that never increase")
+    if sizes.size and sizes[0] > np.iinfo(np.int64).max:
+        raise ValueError(f"batch_sizes is {batch_sizes!r}, expected numbers of at most 64 bits with a sign")
     return np.ascontiguousarray(sizes, np.int64)
 
 
@@ -241,8 +246,9 @@ def _extent(x: Array, n: int, sizes: Array | None) -> _Extent:
         raise ValueError(f"x has shape {x.shape}, expected a last axis of at least 1")
     if sizes is not None:
         batch = int(sizes[0]) if len(sizes) else 0
-        if x.ndim != 2 or len(x) != sizes.sum():
-            raise ValueError(f"x has shape {x.shape}, expected (sum(batch_sizes), d) = ({sizes.sum()}, d)")
+        rows = sum(sizes.tolist())  # exact, where NumPy's sum wraps around
+        if x.ndim != 2 or len(x) != rows:
+            raise ValueError(f"x has shape {x.shape}, expected (sum(batch_sizes), d) = ({rows}, d)")
         return _Extent(len(sizes), batch, (batch, n))
     if x.ndim not in (2, 3):
         raise ValueError(f"x has shape {x.shape}, expected (T, B, d) or (T, d)")

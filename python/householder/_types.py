@@ -20,7 +20,7 @@ class WY(NamedTuple):
     v: Array
     """Unit columns ``(..., n, k)``, ``k = m`` or, when m == n, ``n - 1``."""
     t: Array
-    """``T = striu(V* V) + diag(V* V) / 2``, ``(..., k, k)``."""
+    """``T = striu(V* V) + I / 2``, ``(..., k, k)``."""
     s: Array
     """``S = T^-1``, upper triangular, ``|S_ij| <= 4``."""
 

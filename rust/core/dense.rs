@@ -76,6 +76,7 @@ pub fn multiply<T: Scalar>(
     out: &mut [T],
     transposed: bool,
 ) -> Result<()> {
+    assert!(h.len() == out.len() && w.len() == n * padded::<T>(n), "arrays of {} and {}", h.len(), out.len());
     let part = if transposed { Part::adjoint } else { Part::columns };
     let (columns, out) = (Operand::columns(h.as_ptr(), n), Columns::new(out.as_mut_ptr(), n));
     product(context, (n, h.len() / n), part(w.as_ptr(), padded::<T>(n), n), columns, out, false)

@@ -119,7 +119,7 @@ pub fn from_outer<T: Scalar>(
             let last = &mut state[column(n - 1)];
             last.fill(T::ZERO);
             last[n - 1] = T::ONE;
-            let rows = Rows::new(last.as_ptr(), n, 1);
+            let rows = Rows::new(last.as_mut_ptr(), n, 1);
             // SAFETY: one row of n numbers.
             unsafe { blocks.apply(context.isa, rows, rows, &mut Scratch::new(blocks, 1)?, None, false) };
             if let Some(grad_u) = grad_u.as_deref_mut() {

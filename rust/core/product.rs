@@ -5,14 +5,12 @@
 
 use crate::error::Result;
 use crate::kernel::epilogue::{Columns, Store};
-use crate::kernel::gemm::{Operand, Weights, gemm};
+use crate::kernel::gemm::{Operand, PIECE, Weights, gemm};
 use crate::kernel::pack::{Part, ROWS, pack_into};
 use crate::memory::{Buffer, Shared};
 use crate::parallel::{Context, slices};
 use crate::scalar::Scalar;
 
-/// Terms of the sum whose weights are packed together: times four registers of 64 bytes, 32 KiB.
-const PIECE: usize = 128;
 /// Columns of a task: enough to make up for packing, and few enough for the second-level cache.
 const FEWEST_COLUMNS: usize = 128;
 const MOST_COLUMNS: usize = 256;

@@ -62,13 +62,14 @@ impl<T: Scalar> Trapezoid<T> {
     /// Takes the reflections of `u`.
     #[inline(always)]
     pub fn set<S: Simd>(&mut self, s: S, u: Reflections<'_, T>) {
+        assert_eq!([u.n(), u.count()], [self.n, self.k], "room for another shape");
         let (n, k, ld, ld_k) = (self.n, self.k, u.ld(), self.ld_k);
         let (from, to) = (u.from(0, 0).as_ptr(), self.rows.ptr_mut());
         for i in 0..n {
             for j in (0..ld_k).step_by(T::lanes::<S>()) {
                 let inside = Lanes::<S, T, 1>::first(s, k.min(i + 1).saturating_sub(j));
-                // SAFETY: these lanes of a row of U; a whole register of a padded row.
-                unsafe { T::store(s, to.add(i * ld_k + j), inside.load(from.add(i * ld + j))[0]) };
+                // SAFETY: only lanes inside a row of U are read; a whole register of a padded row.
+                unsafe { T::store(s, to.add(i * ld_k + j), inside.load(from.wrapping_add(i * ld + j))[0]) };
             }
         }
         self.rows[self.n * self.ld_k..].fill(T::ZERO); // a gradient or a NaN stood there
@@ -229,7 +230,7 @@ fn pieces<T>(rows: &[T], ld: usize) -> impl Iterator<Item = &[T; PIECE]> {
     rows.chunks(ld).filter_map(|row| row.first_chunk())
 }
 
-/// The power of two in `(1 / (2 x), 1 / x]`, kept normal.
+/// The power of two in `[1 / (2 x), 1 / x)`, kept normal.
 fn power_of_two_below_inverse(x: f64) -> f64 {
     let exponent = (x.to_bits() >> 52) as i64 & 0x7ff;
     f64::from_bits(((2045 - exponent).clamp(1, 2046) as u64) << 52)

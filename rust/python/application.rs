@@ -1,17 +1,15 @@
-//! `W h`, its gradients, `W` itself, its compact WY factors, and the way back from `W` to reflections.
+//! `W h` and its gradients.
 
 use std::borrow::Cow;
 
 use householder::apply::{self, Diagonal, Gradients, Prepared};
 use householder::dense::{self, Dense};
 use householder::error::Error;
-use householder::kernel::transpose::transpose;
-use householder::memory::{Buffer, filled, filled_with, padded};
+use householder::memory::filled;
 use householder::plan::{self, Method};
 use householder::reflections::Reflections;
-use householder::scalar::{Real, Scalar};
-use householder::wy::CompactWy;
-use householder::{factor as factorisation, gradient, sequential};
+use householder::scalar::Scalar;
+use householder::sequential;
 use pyo3::prelude::*;
 
 use crate::by_dtype;
@@ -20,7 +18,7 @@ use crate::operand::{Number, Operand, Parts, optional, optional_mut, outputs, pa
 
 /// Flops of `count` applications to `rows` vectors, roughly, with what it takes to normalise the columns: decides how work
 /// is spread, nothing else.
-fn flops(count: usize, n: usize, m: usize, rows: usize) -> usize {
+pub fn flops(count: usize, n: usize, m: usize, rows: usize) -> usize {
     (n * m).saturating_mul(8 * rows + 32).saturating_mul(count)
 }
 
@@ -30,16 +28,16 @@ fn one_by_one(method: Option<Method>, n: usize, k: usize, rows: usize) -> bool {
 }
 
 /// The diagonals of many matrices: phases, which they share, become numbers once.
-struct Diagonals<T: Scalar>(Option<Diagonal<T>>);
+pub struct Diagonals<T: Scalar>(Option<Diagonal<T>>);
 
 impl<T: Scalar> Diagonals<T> {
-    fn new(n: usize, phases: Option<&[T::Real]>) -> Result<Self, Error> {
+    pub fn new(n: usize, phases: Option<&[T::Real]>) -> Result<Self, Error> {
         Ok(Self(phases.map(|theta| Diagonal::phases(n, theta)).transpose()?))
     }
 
     /// The diagonal of one matrix.
     #[inline(always)]
-    fn of(&self, u: Reflections<'_, T>) -> Cow<'_, Diagonal<T>> {
+    pub fn of(&self, u: Reflections<'_, T>) -> Cow<'_, Diagonal<T>> {
         self.0.as_ref().map_or_else(|| Cow::Owned(Diagonal::of(u)), Cow::Borrowed)
     }
 }
@@ -93,11 +91,10 @@ pub fn forward(
             let vectors = |i: usize| unsafe { (part(h, i, rows * n), outs.at(i)) };
             let (isa, flops) = (context.isa, flops(count, n, m, rows));
             if one_by_one(method, n, k, rows) {
-                sequential::for_each(context, count, flops, &|| sequential::Forward::new(n, k), &|i, room| {
+                sequential::for_each(context, count, flops, &|| sequential::Forward::new(n, k), &|i, room, cancel| {
                     let u = Reflections::new(n, m, part(u, i, n * m))?;
                     let (h, out) = vectors(i);
-                    room.run(isa, u, &diagonals.of(u), h, out, adjoint);
-                    Ok(())
+                    room.run(isa, cancel, u, &diagonals.of(u), h, out, adjoint)
                 })?;
                 return Ok(None);
             }
@@ -169,12 +166,18 @@ pub fn backward(
                 }
             };
             if prepared.is_none() && matrix.is_none() && one_by_one(method, n, k, rows) {
-                return sequential::for_each(context, count, flops, &|| sequential::Backward::new(n, k), &|i, room| {
-                    let u = Reflections::new(n, m, part(u, i, n * m))?;
-                    let source = sequential::Source::Vectors(part(h, i, rows * n));
-                    let grad_c = part(grad_c, i, rows * n);
-                    room.run(isa, u, &diagonals.of(u), source, grad_c, gradients(i), adjoint)
-                });
+                return sequential::for_each(
+                    context,
+                    count,
+                    flops,
+                    &|| sequential::Backward::new(n, k),
+                    &|i, room, cancel| {
+                        let u = Reflections::new(n, m, part(u, i, n * m))?;
+                        let source = sequential::Source::Vectors(part(h, i, rows * n));
+                        let grad_c = part(grad_c, i, rows * n);
+                        room.run(isa, cancel, u, &diagonals.of(u), source, grad_c, gradients(i), adjoint)
+                    },
+                );
             }
             context.for_each(count, flops, &|i, context| {
                 let u = Reflections::new(n, m, part(u, i, n * m))?;
@@ -310,175 +313,4 @@ pub fn backward_tape(
     }
     let operands = [&u, &tape, &grad_c, &grad_u, &grad_h];
     by_dtype!(dtype, go(py, [n, m, rows], operands, phases.as_ref(), grad_phases.as_ref(), transpose))
-}
-
-#[pyfunction]
-#[pyo3(signature = (dtype, count, n, m, u, out, phases, keep=false))]
-pub fn matrix(
-    py: Python<'_>,
-    dtype: &str,
-    count: usize,
-    n: usize,
-    m: usize,
-    u: Operand<'_>,
-    out: Operand<'_>,
-    phases: Option<Operand<'_>>,
-    keep: bool,
-) -> PyResult<Option<Kept>> {
-    fn go<T: Number<Real: Number>>(
-        py: Python<'_>,
-        [count, n, m]: [usize; 3],
-        [u, out]: [&Operand<'_>; 2],
-        phases: Option<&Operand<'_>>,
-        keep: bool,
-    ) -> PyResult<Option<Kept>> {
-        let u = u.slice::<T>("u", size(&[count, n, m])?)?;
-        let out = out.slice_mut::<T>("out", size(&[count, n, n])?)?;
-        let phases = optional::<T::Real>(phases, "phases", n)?;
-        let outs = Parts::new(out, count);
-        let keep = keep && n > sequential::SMALL;
-        let mut kept = filled_with(if keep { count } else { 0 }, || None).map_err(to_python)?;
-        let each = Parts::<Option<Dense<T>>>::new(&mut kept, count);
-        run(py, |context| {
-            // SAFETY: each problem writes its own part.
-            let out = |i: usize| unsafe { outs.at(i) };
-            let (isa, flops, diagonals) = (context.isa, flops(count, n, m, n), Diagonals::new(n, phases)?);
-            if n <= sequential::SMALL {
-                let room = || sequential::Formation::new(n, m.min(n - 1));
-                return sequential::for_each(context, count, flops, &room, &|i, room| {
-                    let u = Reflections::new(n, m, part(u, i, n * m))?;
-                    room.run(isa, u, &diagonals.of(u), out(i));
-                    Ok(())
-                });
-            }
-            context.for_each(count, flops, &|i, context| {
-                let u = Reflections::new(n, m, part(u, i, n * m))?;
-                // SAFETY: as above.
-                let Some(kept) = unsafe { each.at(i) }.first_mut() else {
-                    return apply::matrix(context, u, &diagonals.of(u), out(i));
-                };
-                let matrix = kept.insert(Dense::new(context, u, &diagonals.of(u))?);
-                dense::write(isa, n, &matrix.w, out(i));
-                Ok(())
-            })
-        })?;
-        Ok(keep.then(|| Kept::matrix(kept)))
-    }
-    by_dtype!(dtype, go(py, [count, n, m], [&u, &out], phases.as_ref(), keep))
-}
-
-#[pyfunction]
-#[pyo3(signature = (dtype, count, n, m, u, grad_w, grad_u, kept=None))]
-pub fn matrix_backward(
-    py: Python<'_>,
-    dtype: &str,
-    count: usize,
-    n: usize,
-    m: usize,
-    u: Operand<'_>,
-    grad_w: Operand<'_>,
-    grad_u: Operand<'_>,
-    kept: Option<&Bound<'_, Kept>>,
-) -> PyResult<()> {
-    fn go<T: Number>(
-        py: Python<'_>,
-        [count, n, m]: [usize; 3],
-        [u, grad_w, grad_u]: [&Operand<'_>; 3],
-        kept: Option<&Kept>,
-    ) -> PyResult<()> {
-        let u = u.slice::<T>("u", size(&[count, n, m])?)?;
-        let grad_w = grad_w.slice::<T>("grad_w", size(&[count, n, n])?)?;
-        let grad_u = grad_u.slice_mut::<T>("grad_u", u.len())?;
-        let grads = Parts::new(grad_u, count);
-        let kept = kept.and_then(Kept::get::<Vec<Option<Dense<T>>>>);
-        run(py, |context| {
-            // SAFETY: each problem writes its own part.
-            let matrices = |i: usize| unsafe { (part(grad_w, i, n * n), grads.at(i)) };
-            let (isa, flops) = (context.isa, 3 * flops(count, n, m, n));
-            if n <= sequential::SMALL && !T::COMPLEX {
-                let room = || sequential::FormationBackward::new(n, m.min(n - 1));
-                return sequential::for_each(context, count, flops, &room, &|i, room| {
-                    let u = Reflections::new(n, m, part(u, i, n * m))?;
-                    let (grad_w, grad_u) = matrices(i);
-                    room.run(isa, u, &Diagonal::of(u), grad_w, grad_u);
-                    Ok(())
-                });
-            }
-            context.for_each(count, flops, &|i, context| {
-                let u = Reflections::new(n, m, part(u, i, n * m))?;
-                let (grad_w, grad_u) = matrices(i);
-                let diagonal = Diagonal::of(u);
-                let mut outer = Buffer::zeroed(n * padded::<T>(n))?;
-                transpose(context.isa, (n, n), grad_w, n, &mut outer, padded::<T>(n));
-                let new;
-                let matrix = if let Some(kept) = kept.and_then(|kept| kept.get(i)?.as_ref()) {
-                    kept
-                } else {
-                    new = Dense::new(context, u, &diagonal)?;
-                    &new
-                };
-                gradient::from_outer(context, matrix, u, &diagonal, outer, Some(grad_u), None)
-            })
-        })
-    }
-    by_dtype!(dtype, go(py, [count, n, m], [&u, &grad_w, &grad_u], kept.map(Bound::get)))
-}
-
-#[pyfunction]
-pub fn wy(
-    py: Python<'_>,
-    dtype: &str,
-    n: usize,
-    m: usize,
-    u: Operand<'_>,
-    v: Operand<'_>,
-    t: Operand<'_>,
-    s: Operand<'_>,
-) -> PyResult<()> {
-    fn go<T: Number>(py: Python<'_>, [n, m]: [usize; 2], [u, v, t, s]: [&Operand<'_>; 4]) -> PyResult<()> {
-        let u = Reflections::new(n, m, u.slice::<T>("u", size(&[n, m])?)?).map_err(to_python)?;
-        let k = u.count();
-        let (v, t, s) = (v.slice_mut("v", n * k)?, t.slice_mut("t", k * k)?, s.slice_mut("s", k * k)?);
-        run(py, |context| {
-            let wy = CompactWy::new(context, u)?;
-            transpose(context.isa, (n, k), &wy.v, wy.ld_n(), v, k);
-            let (wide, ld) = (wy.t(context)?, wy.ld_k());
-            for (i, j) in (0..k).flat_map(|i| (0..k).map(move |j| (i, j))) {
-                let above = i <= j;
-                t[i * k + j] = if above { T::narrow(wide[j * ld + i]) } else { T::ZERO };
-                s[i * k + j] = if above { -wy.minus_s[j * ld + i] } else { T::ZERO };
-            }
-            Ok(())
-        })
-    }
-    by_dtype!(dtype, go(py, [n, m], [&u, &v, &t, &s]))
-}
-
-#[pyfunction]
-#[pyo3(signature = (dtype, n, m, q, u, phases, by_columns=false))]
-pub fn factor(
-    py: Python<'_>,
-    dtype: &str,
-    n: usize,
-    m: usize,
-    q: Operand<'_>,
-    u: Operand<'_>,
-    phases: Option<Operand<'_>>,
-    by_columns: bool,
-) -> PyResult<f64> {
-    fn go<T: Number<Real: Number + Real>>(
-        py: Python<'_>,
-        [n, m]: [usize; 2],
-        [q, u]: [&Operand<'_>; 2],
-        phases: Option<&Operand<'_>>,
-        by_columns: bool,
-    ) -> PyResult<f64> {
-        let q = q.slice::<T>("q", size(&[n, n])?)?;
-        let u = u.slice_mut::<T>("u", size(&[n, m])?)?;
-        Reflections::new(n, m, u).map_err(to_python)?;
-        let phases = optional_mut::<T::Real>(phases, "phases", n)?;
-        let find = if by_columns { factorisation::by_columns } else { factorisation::factor };
-        run(py, |context| find(context, n, m, q, u, phases))
-    }
-    by_dtype!(dtype, go(py, [n, m], [&q, &u], phases.as_ref(), by_columns))
 }

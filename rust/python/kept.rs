@@ -5,7 +5,7 @@ use std::any::Any;
 use pyo3::prelude::*;
 
 /// Anything.
-#[pyclass(frozen, module = "householder._core")]
+#[pyclass(frozen, weakref, module = "householder._core")]
 pub struct Kept {
     kept: Box<dyn Any + Send + Sync>,
     /// Whether it is `W`, formed, and not its factors.

@@ -2,7 +2,9 @@
 
 mod application;
 mod cuda;
+mod factor;
 mod kept;
+mod matrix;
 mod memory;
 mod operand;
 mod sequence;
@@ -13,13 +15,15 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 mod _core {
     #[pymodule_export]
-    use super::application::{
-        backward, backward_in_place, backward_tape, factor, forward, forward_tape, matrix, matrix_backward, wy,
-    };
+    use super::application::{backward, backward_in_place, backward_tape, forward, forward_tape};
     #[pymodule_export]
     use super::cuda::cuda_sources;
     #[pymodule_export]
+    use super::factor::{factor, wy};
+    #[pymodule_export]
     use super::kept::Kept;
+    #[pymodule_export]
+    use super::matrix::{matrix, matrix_backward};
     #[pymodule_export]
     use super::memory::{Memory, release_memory};
     #[pymodule_export]

@@ -142,8 +142,12 @@ pub fn run<R: Send>(py: Python<'_>, work: impl FnOnce(&mut Context<'_>) -> Resul
     let outcome = py.detach(|| {
         #[allow(clippy::redundant_closure_for_method_calls)] // the method's path is not general over 'py
         let mut poll = || {
+            // An interpreter that is shutting down lets nobody in: then the work is not wanted either.
             if signal.is_none() {
-                signal = Python::attach(|py| py.check_signals()).err();
+                match Python::try_attach(|py| py.check_signals()) {
+                    Some(outcome) => signal = outcome.err(),
+                    None => return true,
+                }
             }
             signal.is_some()
         };

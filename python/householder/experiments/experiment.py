@@ -1,6 +1,6 @@
 """An experiment: a task, the models that are compared on it, and how long they train."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,7 +25,7 @@ class Experiment(Settings):
     seed: Annotated[int, Field(ge=0)] = 1
     threads: Positive = 1
     patience: Annotated[int, Field(ge=0)] | None = None
-    """End a model after this many epochs without a better validation metric, and judge its best state."""
+    """Epochs without a better validation metric that a model may have; one more ends it. Its best state is judged."""
     accelerator: Literal["cpu", "cuda", "auto"] = "cpu"
     precision: Literal["32-true", "64-true"] = "32-true"
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 10.0
@@ -37,7 +37,7 @@ class Experiment(Settings):
             return models
         return {name: {"kind": name} | model if isinstance(model, dict) else model for name, model in models.items()}
 
-    def only(self, names: Iterable[str]) -> "Experiment":
+    def only(self, names: Collection[str]) -> "Experiment":
         """Return the experiment with the named models alone."""
         if unknown := [name for name in names if name not in self.models]:
             raise UserError(f"unknown model {unknown[0]!r}: this experiment has {', '.join(self.models)}")

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-# Private names of torch: without them every call takes the general route, and forward mode is refused.
+    from householder import _core
+
+# Private names of torch: without them every call takes the general route, and forward mode is refused. Tensors that
+# outlived their transform would be taken for those of the next one.
 _transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+_unwrap_if_dead: Callable[[Tensor], Tensor] = getattr(torch._C._functorch, "unwrap_if_dead", lambda t: t)
 
 
 # Before this version compiled transforms of ``torch.func`` lose the backward of an ``autograd.Function``, and ``vmap``
@@ -42,10 +46,29 @@ def needs_general_function() -> bool:
     return torch.compiler.is_compiling() or _transforms_active()
 
 
+def held(kept: _core.Kept | None) -> tuple[Tensor, ...]:
+    """Give what is saved with the other tensors for torch to hold what the core has kept for the backward pass.
+
+    It then lives as long as they do: no longer than until a backward pass that is the last, and not at all where hooks
+    put something else in their places, as activation checkpointing does.
+    """
+    if kept is None:
+        return ()
+    holder = torch.zeros(1, device="cpu")
+    holder.kept = kept  # type: ignore[attr-defined]
+    return (holder,)
+
+
+def kept_in(holders: Sequence[Tensor]) -> _core.Kept | None:
+    """Give what ``held`` was given, if it is there still."""
+    return getattr(holders[0], "kept", None) if holders else None
+
+
 def pull_back(
     function: Callable[..., Any], inputs: Sequence[Any], cotangents: Any, wanted: Sequence[bool]
 ) -> tuple[Tensor, ...]:
     """Gradients of ``function`` for the wanted inputs, themselves differentiable in inputs and cotangents."""
+    inputs = [_unwrap_if_dead(t) if isinstance(t, torch.Tensor) else t for t in inputs]
     free = [i for i, want in enumerate(wanted) if want]
 
     def of_free(*values: Tensor) -> Any:

@@ -42,7 +42,7 @@ def reflections(weight: Tensor, m: int) -> Tensor:
     Raises
     ------
     ValueError
-        The weight is not orthogonal, or needs more than m reflections.
+        The weight is not orthogonal, or no frame of m reflections.
     """
     shape, departure = tuple(weight.shape), _departure(weight)
     if not departure <= _tolerance(weight):
@@ -51,13 +51,14 @@ def reflections(weight: Tensor, m: int) -> Tensor:
     u = leading_reflections(weight, m)
     remainder = (_frames.weight(u, None, (shape[0], shape[1])) - weight).abs().max().item()
     if not remainder <= _tolerance(weight):
-        raise ValueError(f"weight {shape} needs more than {m} reflections, which leave a difference of {remainder:.3g}")
+        raise ValueError(f"weight {shape} is not made of {m} reflections, which leave a difference of {remainder:.3g}")
     return u
 
 
 def _departure(weight: Tensor) -> float:
     wide = weight if weight.shape[0] < weight.shape[1] else weight.mT
-    gram = wide @ wide.mT
+    with torch.autocast(weight.device.type, enabled=False):
+        gram = wide @ wide.mT
     return (gram - torch.eye(len(gram), dtype=gram.dtype, device=gram.device)).abs().max().item()
 
 

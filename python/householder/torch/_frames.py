@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from householder.torch import _check
 from householder.torch.functional import apply, matrix
 
 
@@ -22,8 +23,10 @@ def multiply(
 ) -> Tensor:
     """Multiply by the weight of shape ``sizes``, or by its adjoint, in O(n m) for each vector."""
     wanted, given = reversed(sizes) if adjoint else sizes
+    name = "output" if adjoint else "input"
+    _check.tensor(name, vectors)
     if not vectors.dim() or vectors.shape[-1] != given:
-        raise ValueError(f"expected a last axis of {given}, got a tensor of shape {tuple(vectors.shape)}")
+        raise ValueError(f"{name} has shape {tuple(vectors.shape)}, expected a last axis of {given}")
     if wanted > given:
         vectors = nn.functional.pad(vectors, (0, wanted - given))
     transpose = given > wanted or (given == wanted and adjoint)

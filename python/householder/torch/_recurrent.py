@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from householder._validate import NONLINEARITIES, SEQUENCE_METHODS
+from householder import _validate
 from householder.torch import _check, _reflections, expressions
 from householder.torch.functional import apply, matrix, rnn
 
@@ -59,13 +59,13 @@ class RecurrentCell(_reflections.Layer):
     ) -> None:
         super().__init__()
         self.input_size = _reflections.positive("input_size", input_size)
-        self.hidden_size = n = _reflections.positive("hidden_size", hidden_size)
+        self.hidden_size = n = _validate.integer("hidden_size", hidden_size, 1 + self.is_complex)
         self.num_reflections = _reflections.count(num_reflections, n, n - self.is_complex)
-        _check.one_of("nonlinearity", nonlinearity, NONLINEARITIES)
-        _check.one_of("method", method, SEQUENCE_METHODS)
+        _validate.one_of("nonlinearity", nonlinearity, _validate.NONLINEARITIES)
+        _validate.one_of("method", method, _validate.SEQUENCE_METHODS)
         _check.pairs(nonlinearity, n, self.is_complex)
         self.nonlinearity = nonlinearity
-        self.negative_slope = _check.slope(negative_slope)
+        self.negative_slope = _validate.slope(negative_slope)
         self.constraint = _reflections.check_constraint(constraint)
         self.method = method
 
@@ -104,7 +104,7 @@ class RecurrentCell(_reflections.Layer):
             d = self.input_size
             raise ValueError(f"input has shape {tuple(input.shape)}, expected (B, {d}) or ({d},)")
         x = input.to(self.weight_ih.dtype) if self.is_complex else input
-        if x.dtype != self.weight_ih.dtype or torch.is_autocast_enabled(x.device.type):
+        if x.dtype != self.weight_ih.dtype or (not x.is_meta and torch.is_autocast_enabled(x.device.type)):
             return self.run(x.unsqueeze(0), hx)[1]  # mixed types are the function's affair
         _check.shape("hx", hx, (*x.shape[:-1], self.hidden_size))
         h = self.h0 if hx is None else hx
@@ -180,7 +180,7 @@ class RecurrentLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.input_size = _reflections.positive("input_size", input_size)
-        self.hidden_size = _reflections.positive("hidden_size", hidden_size)
+        self.hidden_size = _validate.integer("hidden_size", hidden_size, 1 + self.cell_type.is_complex)
         self.num_layers = _reflections.positive("num_layers", num_layers)
         self.nonlinearity = nonlinearity
         self.bias = bias
@@ -194,6 +194,7 @@ class RecurrentLayer(nn.Module):
         counts = num_reflections if isinstance(num_reflections, Sized) else [num_reflections] * self.num_layers
         if len(counts) != self.num_layers:
             raise ValueError(f"num_reflections is {num_reflections}, expected one number or {num_layers}, one a layer")
+        options = {} if self.cell_type.is_complex else {"constraint": constraint}
         cells = nn.ModuleList(
             self.cell_type(
                 self.hidden_size * self._directions if layer else self.input_size,
@@ -202,11 +203,11 @@ class RecurrentLayer(nn.Module):
                 nonlinearity=nonlinearity,
                 negative_slope=negative_slope,
                 bias=bias,
-                constraint=constraint,
                 learn_h0=learn_h0,
                 method=method,
                 device=device,
                 dtype=dtype,
+                **options,
             )
             for layer in range(self.num_layers)
             for _ in range(self._directions)

@@ -95,5 +95,5 @@ def constrain(u: Tensor, constraint: str) -> Tensor:
 
 def check_constraint(constraint: str) -> str:
     """Check the name of a constraint."""
-    _check.one_of("constraint", constraint, CONSTRAINTS)
+    _validate.one_of("constraint", constraint, CONSTRAINTS)
     return constraint

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from householder.torch import _reflections, expressions
+from householder.torch import _check, _reflections, expressions
 
 
 class OPLU(nn.Module):
@@ -32,6 +32,7 @@ class OPLU(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Sort the pairs of ``input``."""
+        _check.tensor("input", input)
         if input.is_complex() or not input.dim() or input.shape[-1] % 2:
             raise ValueError(
                 f"input is {input.dtype} of shape {tuple(input.shape)}, expected real numbers and an even last axis"
@@ -89,6 +90,7 @@ class ModReLU(_reflections.Layer):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Shrink or stretch the moduli of ``input``."""
+        _check.tensor("input", input)
         k = len(self.bias)
         expected = k if input.is_complex() else 2 * k
         if input.shape[-1:] != (expected,):

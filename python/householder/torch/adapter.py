@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import SupportsIndex
+from typing import ClassVar, SupportsIndex
 
 import torch
 from torch import Tensor, nn
 
-from householder._validate import METHODS
-from householder.torch import _check, ops
+from householder import _validate
+from householder.torch import _reflections, ops
 from householder.torch.functional import apply
 
+# A private name of torch: without it hooks of all modules are called for the adapter alone.
+_any_global_hook = getattr(torch.nn.modules.module, "_has_any_global_hook", lambda: False)
 
-class OrthogonalAdapter(nn.Module):
+
+class OrthogonalAdapter(_reflections.Layer):
     r"""Compute ``linear(W x)``, where ``linear`` is frozen and W, a product of m Householder reflections, is learned.
 
     The angles between the neurons of the layer are kept, fewer than n m numbers are trained, and each token costs
@@ -59,12 +62,14 @@ class OrthogonalAdapter(nn.Module):
     ['reflections']
     """
 
+    is_complex: ClassVar[bool] = False
+
     def __init__(self, linear: nn.Linear, num_reflections: int = 8, method: str = "auto") -> None:
         super().__init__()
         if not isinstance(linear, nn.Linear):
             raise TypeError(f"linear is a {type(linear).__name__}, expected an nn.Linear")
         n = linear.in_features
-        _check.one_of("method", method, METHODS)
+        _validate.one_of("method", method, _validate.METHODS)
         if not isinstance(num_reflections, SupportsIndex):
             raise TypeError(f"num_reflections is {num_reflections!r}, expected an integer")
         if num_reflections % 2 or not 2 <= num_reflections < n:
@@ -152,5 +157,7 @@ class OrthogonalAdapter(nn.Module):
 
 def _is_plain(linear: nn.Linear) -> bool:
     """Tell whether a call of the layer is nothing but the function: no subclass, no hook, no replaced ``forward``."""
+    if _any_global_hook():
+        return False
     hooks = (linear._forward_pre_hooks, linear._forward_hooks, linear._backward_pre_hooks, linear._backward_hooks)
     return type(linear) is nn.Linear and not any(hooks) and "forward" not in linear.__dict__

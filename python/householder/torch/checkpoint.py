@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 
 from householder.torch import _check, _reflections
-
-if TYPE_CHECKING:
-    from householder.torch._recurrent import RecurrentLayer
+from householder.torch._recurrent import RecurrentLayer
 
 
 def last_state(rnn: RecurrentLayer, input: Tensor, hx: Tensor | None = None, *, every: int) -> Tensor:  # noqa: A002
@@ -46,7 +44,7 @@ def last_state(rnn: RecurrentLayer, input: Tensor, hx: Tensor | None = None, *, 
     Raises
     ------
     TypeError
-        The input is not a tensor, such as a ``PackedSequence``, or ``every`` is not an integer.
+        Another layer, an input that is not a tensor, such as a ``PackedSequence``, or ``every`` is not an integer.
     ValueError
         ``every`` is less than 1, or the layer is bidirectional or drops units out, be it in the backward pass.
 
@@ -69,6 +67,8 @@ def last_state(rnn: RecurrentLayer, input: Tensor, hx: Tensor | None = None, *, 
 
 
 def _check_layer(rnn: RecurrentLayer) -> None:
+    if not isinstance(rnn, RecurrentLayer):
+        raise TypeError(f"rnn is a {type(rnn).__qualname__}, expected an OrthogonalRNN or a UnitaryRNN")
     if rnn.bidirectional or (rnn.dropout and rnn.training):
         raise ValueError("last_state runs forward only and without dropout")
 

@@ -79,18 +79,24 @@ def activate(a: Tensor, nonlinearity: str, negative_slope: float, nonlinearity_b
 def oplu(a: Tensor) -> Tensor:
     """Sort the pairs ``(a_i, a_{i+n/2})``: the greater first."""
     first, second = a.chunk(2, -1)
-    return torch.cat([torch.maximum(first, second), torch.minimum(first, second)], -1)
+    swapped = first < second  # maximum and minimum would share a tie's gradient between both
+    return torch.cat([torch.where(swapped, second, first), torch.where(swapped, first, second)], -1)
 
 
 def modrelu(a: Tensor, bias: Tensor) -> Tensor:
     """Add ``bias`` to the moduli of ``a``, cut off at zero; real ``a`` holds ``[Re; Im]`` of half as many numbers."""
-    if not a.is_complex():
-        re, im = a.chunk(2, -1)
-        z = modrelu(torch.complex(re, im), bias)
-        return torch.cat([z.real, z.imag], -1)
-    modulus = a.abs()
-    alive = (modulus + bias > 0) & (modulus > 0)
-    return torch.where(alive, a * (1 + bias / modulus.masked_fill(~alive, 1.0)), 0)
+    if a.dtype in (torch.bfloat16, torch.float16):
+        return modrelu(a.float(), bias.float()).to(a.dtype)
+    re, im = (a.real, a.imag) if a.is_complex() else a.chunk(2, -1)
+    # The direction is that of a / size, whose squares neither overflow nor vanish.
+    size = torch.maximum(re.detach().abs(), im.detach().abs())
+    zero = size == 0
+    size = size.masked_fill(zero, 1.0)
+    x, y = (re / size).masked_fill(zero, 1.0), im / size
+    length = (x.square() + y.square()).sqrt()
+    dead = zero | (size * length.detach() + bias.detach() <= 0)  # NaN is neither
+    re, im = (torch.where(dead, 0.0, part + bias * (unit / length)) for part, unit in ((re, x), (im, y)))
+    return torch.complex(re, im) if a.is_complex() else torch.cat([re, im], -1)
 
 
 def rnn(

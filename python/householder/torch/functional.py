@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from householder._validate import METHODS, NONLINEARITIES, SEQUENCE_METHODS
+from householder import _validate
 from householder.torch import _check, ops
 from householder.torch.expressions import turn
 
@@ -59,10 +59,13 @@ def apply(
     tensor([ 3.,  4., 12.], dtype=torch.float64)
     """
     compute = _check.operands(u, h=h)
+    if h is None:
+        _check.tensor("h", h)
     n, _ = _check.reflections(u)
     if phases is not None:
         _check.phases(phases, u, n)
-    _check.one_of("method", method, METHODS)
+    _validate.one_of("method", method, _validate.METHODS)
+    transpose = transpose if type(transpose) is bool else _validate.flag("transpose", transpose)
     if h.dim() == 0 or h.shape[-1] != n:
         raise ValueError(f"h has shape {tuple(h.shape)}, expected (..., {n}) to match n = {n} of u")
     kind = h.dtype
@@ -210,14 +213,16 @@ def rnn(
             [-2., -1.]], dtype=torch.float64)
     """
     compute = _check.operands(u, x=x, h0=h0, input_weight=input_weight, bias=bias)
+    _check.tensor("x", x)
     n, _ = _check.reflections(u)
     if u.dim() != 2:
         raise ValueError(f"u has shape {tuple(u.shape)}, but rnn takes one matrix: expected (n, m)")
     if phases is not None:
         _check.phases(phases, u, n)
-    _check.one_of("method", method, SEQUENCE_METHODS)
-    _check.one_of("nonlinearity", nonlinearity, NONLINEARITIES)
-    negative_slope = _check.slope(negative_slope)
+    _validate.one_of("method", method, _validate.SEQUENCE_METHODS)
+    transpose = _validate.flag("transpose", transpose)
+    _validate.one_of("nonlinearity", nonlinearity, _validate.NONLINEARITIES)
+    negative_slope = _validate.slope(negative_slope)
     _check.pairs(nonlinearity, n, u.is_complex())
     _check.nonlinearity_bias(nonlinearity, nonlinearity_bias, u, n)
     _check.shape("bias", bias, (n,))

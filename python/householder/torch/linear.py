@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from householder._validate import METHODS
-from householder.torch import _check, _frames, _reflections
+from householder import _validate
+from householder.torch import _frames, _reflections
 
 
 class FrameLayer(_reflections.Layer):
@@ -35,9 +35,11 @@ class FrameLayer(_reflections.Layer):
         if out_features is not None:
             self.out_features = _reflections.positive("out_features", out_features)
         n, k = max(self.in_features, self.out_features), min(self.in_features, self.out_features)
+        if n < 1 + self.is_complex:
+            raise ValueError("in_features and out_features are 1, expected n = max(in_features, out_features) >= 2")
         self.num_reflections = _reflections.count(num_reflections, k, min(k, n - self.is_complex))
         self.constraint = _reflections.check_constraint(constraint)
-        _check.one_of("method", method, METHODS)
+        _validate.one_of("method", method, _validate.METHODS)
         self.method = method
 
         real = _reflections.real_type(dtype, is_complex=self.is_complex)
@@ -74,7 +76,8 @@ class FrameLayer(_reflections.Layer):
         restored = self._multiply(output, adjoint=True)
         u_1 = self._soft_sign()
         if u_1 is not None:
-            restored = restored / torch.cat([torch.ones_like(self.reflections[1:, -1]), u_1 * u_1])
+            factors = torch.cat([torch.ones_like(self.reflections[1:, -1]), u_1 * u_1])
+            restored = (restored / factors).to(restored.dtype)
         return restored
 
     def matrix(self) -> Tensor:

@@ -107,7 +107,8 @@ def renormalize_(u: Tensor, optimizer: torch.optim.Optimizer | None = None) -> T
     scaled = columns.tril() / largest
     length = torch.linalg.vector_norm(scaled, dim=-2, keepdim=True)
     length = torch.where(length == 0, 1.0, length)
-    columns.copy_(scaled / length)
+    tiny = torch.finfo(torch.float32 if u.dtype in _check.HALF_TYPES else u.dtype).tiny
+    columns.copy_(torch.where(largest * length < tiny, 0.0, scaled / length))  # such columns are the identity
     for average, degree in averages:
         for _ in range(degree):  # factor by factor: r^2 overflows where r does not
             average[..., : columns.shape[-1]].mul_(length).mul_(largest)

@@ -61,7 +61,7 @@ class OrthogonalRNNCell(RecurrentCell):
 class OrthogonalRNN(RecurrentLayer):
     r"""Recurrent layers :math:`h_t = \phi(W h_{t-1} + V x_t + b)` with orthogonal W, in the place of ``torch.nn.RNN``.
 
-    W is a product of m Householder reflections, so it stays orthogonal whatever the optimiser does, and a step costs
+    W is a product of m Householder reflections, so it stays orthogonal whatever the optimizer does, and a step costs
     O(n m). A sequence is one native call, forward and backward.
 
     Parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from householder.torch import _check, _reflections
 from householder.torch.linear import Orthogonal
 
 
-class SVDLinear(nn.Module):
+class SVDLinear(_reflections.Layer):
     r"""Compute :math:`y = P \,\mathrm{diag}(s)\, Q^T x + b`, P and Q products of Householder reflections.
 
     The singular values are kept in ``[1 - margin, 1 + margin]`` by :math:`s = 1 + r (2 \sigma(p) - 1)`, the soft
@@ -66,6 +66,7 @@ class SVDLinear(nn.Module):
     True
     """
 
+    is_complex: ClassVar[bool] = False
     bias: nn.Parameter | None
 
     def __init__(

@@ -8,6 +8,8 @@ from householder.torch._recurrent import RecurrentCell, RecurrentLayer
 from householder.torch.linear import FrameLayer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
 
     from householder.torch._recurrent import Cells
@@ -87,7 +89,7 @@ class UnitaryRNNCell(RecurrentCell):
         d and n; n >= 2.
     num_reflections : int, optional
         m, at most n - 1; ``max(1, n // 8)`` by default.
-    nonlinearity, bias, learn_h0, method, device, dtype
+    nonlinearity, negative_slope, bias, learn_h0, method, device, dtype
         As for :class:`UnitaryRNN`.
 
     Attributes
@@ -121,8 +123,32 @@ class UnitaryRNNCell(RecurrentCell):
 
     is_complex: ClassVar[bool] = True
 
-    def __init__(self, input_size: int, hidden_size: int, *, nonlinearity: str = "modrelu", **options: Any) -> None:
-        super().__init__(input_size, hidden_size, nonlinearity=nonlinearity, **options)
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        num_reflections: int | None = None,
+        nonlinearity: str = "modrelu",
+        negative_slope: float = 0.1,
+        bias: bool = True,
+        learn_h0: bool = False,
+        method: str = "auto",
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(
+            input_size,
+            hidden_size,
+            num_reflections=num_reflections,
+            nonlinearity=nonlinearity,
+            negative_slope=negative_slope,
+            bias=bias,
+            learn_h0=learn_h0,
+            method=method,
+            device=device,
+            dtype=dtype,
+        )
 
 
 class UnitaryRNN(RecurrentLayer):
@@ -139,6 +165,8 @@ class UnitaryRNN(RecurrentLayer):
     nonlinearity : {"modrelu", "identity", "tanh", "relu", "leaky_relu"}
         modReLU shrinks or stretches moduli by a learned bias and keeps phases; the others but the identity act on real
         and imaginary parts.
+    negative_slope : float
+        Slope of the leaky ReLU.
     dtype : torch.dtype
         The complex one of the parameters, or its real part's; conversions are as for :class:`Unitary`.
     num_layers, bias, batch_first, dropout, bidirectional, learn_h0, device
@@ -171,6 +199,36 @@ class UnitaryRNN(RecurrentLayer):
     cells: Cells[UnitaryRNNCell]
 
     def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, *, nonlinearity: str = "modrelu", **options: Any
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        num_reflections: int | Sequence[int | None] | None = None,
+        nonlinearity: str = "modrelu",
+        negative_slope: float = 0.1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        learn_h0: bool = False,
+        method: str = "auto",
+        device: Any = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(input_size, hidden_size, num_layers, nonlinearity=nonlinearity, **options)
+        super().__init__(
+            input_size,
+            hidden_size,
+            num_layers,
+            num_reflections=num_reflections,
+            nonlinearity=nonlinearity,
+            negative_slope=negative_slope,
+            bias=bias,
+            batch_first=batch_first,
+            dropout=dropout,
+            bidirectional=bidirectional,
+            learn_h0=learn_h0,
+            method=method,
+            device=device,
+            dtype=dtype,
+        )

@@ -1,8 +1,8 @@
 //! Gradients of one application.
 
 use super::diagonal::DiagonalSum;
-use super::phases::Pass;
-use super::{Diagonal, Prepared};
+use super::pass::Pass;
+use super::{Diagonal, Prepared, vectors};
 use crate::blocks::Rows;
 use crate::dense::{self, Dense};
 use crate::error::Result;
@@ -15,7 +15,7 @@ use crate::scalar::Scalar;
 use crate::sequential;
 
 /// Vectors of one pass: as many as keep all threads busy, few enough for the cache.
-const CHUNK: usize = 1024;
+const AT_ONCE: usize = 1024;
 
 /// Where the gradients go; what is `None` is not computed.
 pub struct Gradients<'a, T: Scalar> {
@@ -28,6 +28,16 @@ pub struct Gradients<'a, T: Scalar> {
 }
 
 impl<T: Scalar> Gradients<'_, T> {
+    /// The number of vectors that `h` and `g` hold.
+    ///
+    /// # Panics
+    /// If an array does not have the size that belongs to `u` and `h`.
+    fn check(&self, u: Reflections<'_, T>, h: &[T], g: &[T]) -> usize {
+        let (grad_u, grad_h) = (self.u.as_ref().map(|x| x.len()), self.h.as_ref().map(|x| x.len()));
+        assert!(grad_u.is_none_or(|len| len == u.n() * u.m()), "dL/dU has {grad_u:?} numbers");
+        vectors(u.n(), &[h.len(), g.len(), grad_h.unwrap_or(h.len())])
+    }
+
     /// Those of a sum over no vectors.
     fn of_nothing(self) {
         self.u.into_iter().for_each(|x| x.fill(T::ZERO));
@@ -46,15 +56,16 @@ pub fn backward<T: Scalar>(
     adjoint: bool,
     method: Option<Method>,
 ) -> Result<()> {
-    if h.is_empty() {
+    let (n, k, rows) = (u.n(), u.count(), gradients.check(u, h, g));
+    if rows == 0 {
         gradients.of_nothing();
         return Ok(());
     }
-    let (n, k, rows) = (u.n(), u.count(), h.len() / u.n());
     match method.unwrap_or_else(|| plan::for_application(n, k, rows)) {
         Method::Reflections => {
             let source = sequential::Source::Vectors(h);
-            sequential::Backward::new(n, k)?.run(context.isa, u, diagonal, source, g, gradients, adjoint)
+            let (isa, mut room) = (context.isa, sequential::Backward::new(n, k)?);
+            context.here(|cancel| room.run(isa, cancel, u, diagonal, source, g, gradients, adjoint))
         }
         Method::Wy => {
             let prepared = Prepared::new(context, u, rows)?;
@@ -78,15 +89,15 @@ pub fn backward_of<T: Scalar>(
     gradients: Gradients<'_, T>,
     adjoint: bool,
 ) -> Result<()> {
-    if h.is_empty() {
+    let (n, rows, blocks) = (u.n(), gradients.check(u, h, g), &prepared.blocks);
+    assert_eq!(prepared.shape(), [n, u.count(), rows], "prepared for another problem");
+    if rows == 0 {
         gradients.of_nothing();
         return Ok(());
     }
-    let (n, blocks) = (u.n(), &prepared.blocks);
     let Gradients { u: mut grad_u, h: mut grad_h, phases: grad_phases } = gradients;
     let (one, several) = (diagonal.is_one(), blocks.list.len() > 1);
-    let rows = h.len() / n;
-    let most = rows.min(CHUNK);
+    let most = rows.min(AT_ONCE);
     // D h; the inputs of all blocks, one after the other; W_1* g where it is not dL/dh.
     let mut state = Buffer::<T>::scratch(if several || !one { most * n } else { 0 })?;
     let mut back = Buffer::<T>::scratch(if (several || !one) && (adjoint || grad_h.is_none()) { most * n } else { 0 })?;
@@ -96,29 +107,27 @@ pub fn backward_of<T: Scalar>(
     }
     // W* exchanges the roles of h and g.
     let (p, b) = if adjoint { (g, h) } else { (h, g) };
-    for begin in (0..rows).step_by(CHUNK) {
-        let count = CHUNK.min(rows - begin);
+    for begin in (0..rows).step_by(AT_ONCE) {
+        let count = AT_ONCE.min(rows - begin);
         let range = begin * n..(begin + count) * n;
         let (p, b) = (&p[range.clone()], &b[range.clone()]);
         let mut grad_h = grad_h.as_deref_mut().map(|x| &mut x[range]);
-        let view = |x: &[T]| Rows::new(x.as_ptr(), n, count);
         if !one {
             state[..p.len()].copy_from_slice(p);
             state.chunks_mut(n).take(count).for_each(|a| diagonal.apply(a, false));
         }
-        let q = match &mut grad_h {
-            Some(grad_h) if !adjoint => Some(view(grad_h)),
-            _ => (!back.is_empty()).then(|| view(&back)),
-        };
+        let view = |x: *const T| Rows::new(x, n, count);
+        let to = grad_h.as_deref_mut().map(|x| view(x.as_mut_ptr()));
+        let state = view(state.ptr_mut());
         let pass = Pass {
             blocks,
             u,
-            a: if one { view(p) } else { view(&state) },
-            state: view(&state),
+            a: if one { view(p.as_ptr()) } else { state },
+            state,
             y: prepared.y(begin, begin + count).filter(|_| !adjoint),
-            b: view(b),
-            q,
-            c: grad_h.as_deref().filter(|_| adjoint).map(view),
+            b: view(b.as_ptr()),
+            q: to.filter(|_| !adjoint).or_else(|| (!back.is_empty()).then(|| view(back.ptr_mut()))),
+            c: to.filter(|_| adjoint),
             grad_u: grad_u.as_deref_mut().map(|x| Shared(x.as_mut_ptr())),
             part: (begin == 0, begin + count == rows),
             identity: false,
@@ -154,15 +163,17 @@ pub fn backward_in_place<T: Scalar>(
     g: &mut [T],
     grad_u: &mut [T],
 ) -> Result<()> {
-    let (n, rows, blocks) = (u.n(), h.len() / u.n(), &prepared.blocks);
+    let (n, rows, blocks) = (u.n(), vectors(u.n(), &[h.len(), g.len()]), &prepared.blocks);
+    assert_eq!(prepared.shape(), [n, u.m(), rows], "prepared for another problem");
+    assert_eq!(grad_u.len(), n * u.m(), "dL/dU");
     let several = blocks.list.len() > 1;
-    let mut state = Buffer::<T>::scratch(if several { rows.min(CHUNK) * n } else { 0 })?;
+    let mut state = Buffer::<T>::scratch(if several { rows.min(AT_ONCE) * n } else { 0 })?;
     if rows == 0 {
         grad_u.fill(T::ZERO);
     }
     u.clear_above_diagonal(grad_u);
-    for begin in (0..rows).step_by(CHUNK) {
-        let count = CHUNK.min(rows - begin);
+    for begin in (0..rows).step_by(AT_ONCE) {
+        let count = AT_ONCE.min(rows - begin);
         let b = Rows::new(g[begin * n..].as_mut_ptr(), n, count);
         let pass = Pass {
             blocks,
@@ -193,6 +204,7 @@ pub fn backward_by_matrix<T: Scalar>(
     gradients: Gradients<'_, T>,
     adjoint: bool,
 ) -> Result<()> {
+    gradients.check(u, h, g);
     let Gradients { u: grad_u, h: grad_h, phases: grad_phases } = gradients;
     if let Some(grad_h) = grad_h {
         dense::multiply(context, u.n(), &matrix.w, g, grad_h, !adjoint)?;

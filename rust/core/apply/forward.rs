@@ -1,6 +1,6 @@
 //! `c = W h` and `c = W* h`, and the matrix `W` itself.
 
-use super::{CHUNK, Diagonal, TASK, TASKS};
+use super::{CHUNK, Diagonal, TASK, TASKS, vectors};
 use crate::blocks::{Blocks, Coefficients, Rows, Scratch};
 use crate::dense;
 use crate::error::Result;
@@ -21,14 +21,14 @@ pub fn forward<T: Scalar>(
     adjoint: bool,
     method: Option<Method>,
 ) -> Result<()> {
-    if h.is_empty() {
+    let (n, k, rows) = (u.n(), u.count(), vectors(u.n(), &[h.len(), out.len()]));
+    if rows == 0 {
         return Ok(());
     }
-    let (n, k, rows) = (u.n(), u.count(), h.len() / u.n());
     match method.unwrap_or_else(|| plan::for_application(n, k, rows)) {
         Method::Reflections => {
-            sequential::Forward::new(n, k)?.run(context.isa, u, diagonal, h, out, adjoint);
-            Ok(())
+            let (isa, mut room) = (context.isa, sequential::Forward::new(n, k)?);
+            context.here(|cancel| room.run(isa, cancel, u, diagonal, h, out, adjoint))
         }
         Method::Wy => {
             let prepared = Prepared::new(context, u, rows)?;
@@ -77,7 +77,7 @@ pub fn forward_and_keep<T: Scalar>(
     out: &mut [T],
     adjoint: bool,
 ) -> Result<Prepared<T>> {
-    let mut prepared = Prepared::new(context, u, h.len() / u.n())?;
+    let mut prepared = Prepared::new(context, u, vectors(u.n(), &[h.len(), out.len()]))?;
     let Prepared { blocks, rows, y } = &mut prepared;
     let keep = if adjoint {
         None
@@ -111,13 +111,13 @@ fn in_blocks<T: Scalar>(
             let (h, out) = unsafe {
                 (&h[begin * n..][..count * n], std::slice::from_raw_parts_mut(out.get().add(begin * n), count * n))
             };
-            let to = Rows::new(out.as_ptr(), n, count);
-            let mut from = Rows::new(h.as_ptr(), n, count);
-            if !adjoint && !diagonal.is_one() {
+            let turned = !adjoint && !diagonal.is_one();
+            if turned {
                 out.copy_from_slice(h);
                 out.chunks_mut(n).for_each(|a| diagonal.apply(a, false));
-                from = to;
             }
+            let to = Rows::new(out.as_mut_ptr(), n, count);
+            let from = if turned { to } else { Rows::new(h.as_ptr(), n, count) };
             let keep = keep.map(|y| y.part(begin, begin + count));
             // SAFETY: as many rows of n numbers each, the same or disjoint.
             unsafe { blocks.apply(isa, from, to, &mut scratch, keep, adjoint) };

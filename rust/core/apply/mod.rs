@@ -14,16 +14,26 @@
 mod backward;
 mod diagonal;
 mod forward;
-mod phases;
+mod pass;
 
 pub use backward::{Gradients, backward, backward_by_matrix, backward_in_place, backward_of};
 pub use diagonal::Diagonal;
 pub(crate) use diagonal::DiagonalSum;
 pub use forward::{Prepared, forward, forward_and_keep, matrix};
-pub(crate) use phases::Pass;
+pub(crate) use pass::Pass;
 
 /// Fewest vectors of a task, and most that it handles at a time: their intermediate results stay in the cache.
 const TASK: usize = 16;
 const CHUNK: usize = 64;
 /// Most tasks of a pass over the vectors.
 const TASKS: usize = 64;
+
+/// How many vectors of size `n` each of these arrays holds.
+///
+/// # Panics
+/// If their lengths differ or are no multiples of `n`.
+fn vectors(n: usize, lengths: &[usize]) -> usize {
+    let fit = lengths.iter().all(|&len| len == lengths[0] && len.is_multiple_of(n));
+    assert!(fit, "arrays of {lengths:?} numbers, expected equally many vectors of size {n}");
+    lengths[0] / n
+}

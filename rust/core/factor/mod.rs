@@ -102,7 +102,7 @@ fn angle<W: Scalar<Real = f64>>(x: W) -> f64 {
 
 /// What rounding may leave of a column.
 fn rounding<T: Scalar>(n: usize) -> f64 {
-    (n + 8) as f64 * epsilon::<T>()
+    (n + 8) as f64 * T::Real::EPSILON.to_f64()
 }
 
 /// [`factor`], column by column. The first `m` columns of `q` are found whatever the others are: those of a frame.
@@ -159,11 +159,6 @@ fn reduce<T: Scalar>(
     }
     let diagonal = rest.diagonal((m == n).then(|| u[n * n - 1]), phases)?;
     Ok(rest.distance_from(&diagonal))
-}
-
-/// Relative rounding error of `T`.
-fn epsilon<T: Scalar>() -> f64 {
-    if size_of::<T::Real>() == 4 { f64::from(f32::EPSILON) } else { f64::EPSILON }
 }
 
 /// What the reflections found so far leave of `Q`.

@@ -12,7 +12,7 @@
 //! elimination, of `m n^2` operations, uses `2 m` coordinates and tells the phases of the others: three at most if `3 m <= n`,
 //! `n` of them if `2 m = n - 1`. A matrix that has no such phases is found out by the first.
 
-use super::range::range;
+use super::range::{by_rows, range};
 use crate::error::Result;
 use crate::kernel::vector::{axpy, dot};
 use crate::memory::{Shared, filled};
@@ -91,15 +91,19 @@ fn eliminate<W: Scalar<Real = f64>>(
 }
 
 /// Least squares: `(I - L L*) Q e_j = d_j (I - L L*) e_j` for an orthonormal basis `L` of the range of `Q D* - I`.
-fn refine<W: Scalar<Real = f64>>(context: &Context<'_>, n: usize, m: usize, q: &[W], d: &mut [W]) -> Result<()> {
-    let basis = range(context.isa, n, m, &without(n, q, d)?)?;
-    let (mut column, mut left) = (filled(n, W::ZERO)?, filled(n, W::ZERO)?);
-    for j in 0..n {
-        left.fill(W::ZERO);
+fn refine<W: Scalar<Real = f64>>(context: &mut Context<'_>, n: usize, m: usize, q: &[W], d: &mut [W]) -> Result<()> {
+    let basis = range(context, n, m, &without(n, q, d)?)?;
+    let isa = context.isa;
+    // Row j: (I - L L*) e_j.
+    let mut rest = filled(n * n, W::ZERO)?;
+    by_rows(context, n, &mut rest, 8 * n * n * m, &|j, left| {
         left[j] = W::ONE;
-        basis.iter().for_each(|l| axpy(context.isa, -l[j].conj(), l, &mut left));
+        basis.iter().for_each(|l| axpy(isa, -l[j].conj(), l, left));
+    })?;
+    let mut column = filled(n, W::ZERO)?;
+    for (j, left) in rest.chunks_exact(n).enumerate() {
         column.iter_mut().zip(q.iter().skip(j).step_by(n)).for_each(|(x, &q)| *x = q);
-        let product = dot(context.isa, &left, &column);
+        let product = dot(isa, left, &column);
         // A coordinate inside the range says nothing.
         if left[j].re() > 1e-3 {
             d[j] = product.scale(1.0 / product.abs2().sqrt());

@@ -11,10 +11,10 @@
 
 use super::{Aim, reduce, reflection_of};
 use crate::error::Result;
-use crate::kernel::dispatch::InstructionSet;
+use crate::kernel::transpose::transpose;
 use crate::kernel::vector::{axpy, dot};
-use crate::memory::{filled, filled_with};
-use crate::parallel::Context;
+use crate::memory::{Shared, filled};
+use crate::parallel::{Context, slices};
 use crate::scalar::Scalar;
 
 /// Vectors of one length.
@@ -28,54 +28,83 @@ pub fn few_reflections<W: Scalar<Real = f64, Wide = W>>(
     q: &[W],
 ) -> Result<Vec<W>> {
     let isa = context.isa;
-    let mut l = range(isa, n, m, q)?;
-    make_trapezoidal(isa, &mut l)?;
-    // M = L* (Q L), row-major.
-    let mut restricted = filled(m * m, W::ZERO)?;
-    let (mut q_l, mut conjugate) = (filled(n, W::ZERO)?, filled(n, W::ZERO)?);
-    for j in 0..m {
-        conjugate.iter_mut().zip(&l[j]).for_each(|(to, x)| *to = x.conj());
-        for (x, row) in q_l.iter_mut().zip(q.chunks_exact(n)) {
-            *x = dot(isa, &conjugate, row);
-        }
-        for i in 0..m {
-            restricted[i * m + j] = dot(isa, &l[i], &q_l);
-        }
-    }
+    let mut l = range(context, n, m, q)?;
+    make_trapezoidal(context, &mut l)?;
+    let restricted = restriction(context, n, q, &l)?;
     let mut w = filled(m * m, W::ZERO)?;
     reduce(context, m, m, &restricted, &mut w, Aim::One, None)?;
     // The last factor of M is the sign of a coordinate; that of a product of m reflections is negative, a reflection.
     w[m * m - 1] = W::ONE;
+    let mut columns = filled(m * n, W::ZERO)?;
+    by_rows(context, n, &mut columns, 4 * n * m * m, &|j, column| {
+        (j..m).for_each(|i| axpy(isa, w[i * m + j], &l[i], column));
+    })?;
     let mut u = filled(n * m, W::ZERO)?;
-    let mut v = filled(n, W::ZERO)?;
-    for j in 0..m {
-        v.fill(W::ZERO);
-        for i in j..m {
-            axpy(isa, w[i * m + j], &l[i], &mut v);
-        }
-        for (row, &v) in u.chunks_exact_mut(m).zip(&v) {
-            row[j] = v;
-        }
-    }
+    transpose(isa, (n, m), &columns, n, &mut u, m);
     Ok(u)
+}
+
+/// `M = L* (Q L)`, row-major.
+fn restriction<W: Scalar<Real = f64>>(context: &mut Context<'_>, n: usize, q: &[W], l: &Vectors<W>) -> Result<Vec<W>> {
+    let (isa, m) = (context.isa, l.len());
+    let mut conjugates = filled(m * n, W::ZERO)?;
+    conjugates.iter_mut().zip(l.iter().flatten()).for_each(|(to, x)| *to = x.conj());
+    let mut q_l = filled(n * m, W::ZERO)?;
+    by_rows(context, m, &mut q_l, 8 * n * n * m, &|i, row| {
+        for (x, conjugate) in row.iter_mut().zip(conjugates.chunks_exact(n)) {
+            *x = dot(isa, conjugate, &q[i * n..(i + 1) * n]);
+        }
+    })?;
+    let mut restricted = filled(m * m, W::ZERO)?;
+    by_rows(context, m, &mut restricted, 8 * n * m * m, &|i, row| {
+        for (&x, q_l) in conjugates[i * n..(i + 1) * n].iter().zip(q_l.chunks_exact(m)) {
+            axpy(isa, x, q_l, row);
+        }
+    })?;
+    Ok(restricted)
+}
+
+/// Calls `work(i, row)` for each row of `len` numbers, on all threads.
+pub fn by_rows<W: Scalar>(
+    context: &mut Context<'_>,
+    len: usize,
+    rows: &mut [W],
+    flops: usize,
+    work: &(dyn Fn(usize, &mut [W]) + Sync),
+) -> Result<()> {
+    let bounds = slices(rows.len() / len, 1, 64);
+    let shared = Shared(rows.as_mut_ptr());
+    context.run(bounds.len() - 1, flops, &|task, cancel| {
+        for i in bounds[task]..bounds[task + 1] {
+            cancel.check()?;
+            // SAFETY: tasks own disjoint rows.
+            work(i, unsafe { std::slice::from_raw_parts_mut(shared.get().add(i * len), len) });
+        }
+        Ok(())
+    })
 }
 
 /// An orthonormal basis of `m` dimensions that hold the range of `Q - I`, if it has no more: Gram-Schmidt, the longest
 /// column first.
-pub fn range<W: Scalar<Real = f64>>(isa: InstructionSet, n: usize, m: usize, q: &[W]) -> Result<Vectors<W>> {
-    let mut columns = filled_with(n, Vec::new)?;
-    for (j, column) in columns.iter_mut().enumerate() {
-        *column = filled(n, W::ZERO)?;
-        for (i, x) in column.iter_mut().enumerate() {
+pub fn range<W: Scalar<Real = f64>>(context: &mut Context<'_>, n: usize, m: usize, q: &[W]) -> Result<Vectors<W>> {
+    let isa = context.isa;
+    // A row for each column of Q - I, and its squared length behind it.
+    let mut columns = filled(n * (n + 1), W::ZERO)?;
+    by_rows(context, n + 1, &mut columns, 8 * n * n, &|j, column| {
+        for (i, x) in column[..n].iter_mut().enumerate() {
             *x = q[i * n + j] - if i == j { W::ONE } else { W::ZERO };
         }
-    }
+        column[n] = dot(isa, &column[..n], &column[..n]);
+    })?;
     let mut basis: Vectors<W> = Vec::new();
     while basis.len() < m {
-        let square = |column: &Vec<W>| dot(isa, column, column).re();
-        let longest = columns.iter().max_by(|a, b| square(a).total_cmp(&square(b)));
+        let longest = columns.chunks_exact(n + 1).max_by(|a, b| a[n].re().total_cmp(&b[n].re()));
         let mut b = match longest {
-            Some(column) if square(column).sqrt() > n as f64 * f64::EPSILON => column.clone(),
+            Some(column) if column[n].re().sqrt() > n as f64 * f64::EPSILON => {
+                let mut b = filled(n, W::ZERO)?;
+                b.copy_from_slice(&column[..n]);
+                b
+            }
             // The range is found: any other directions.
             _ => unit_vector_far_from(n, &basis)?,
         };
@@ -86,9 +115,11 @@ pub fn range<W: Scalar<Real = f64>>(isa: InstructionSet, n: usize, m: usize, q: 
             let inverse = 1.0 / dot(isa, &b, &b).re().sqrt();
             b.iter_mut().for_each(|x| *x = x.scale(inverse));
         }
-        for column in &mut columns {
+        by_rows(context, n + 1, &mut columns, 16 * n * n, &|_, column| {
+            let (column, square) = column.split_at_mut(n);
             axpy(isa, -dot(isa, &b, column), &b, column);
-        }
+            square[0] = dot(isa, column, column);
+        })?;
         basis.push(b);
     }
     Ok(basis)
@@ -105,11 +136,13 @@ fn unit_vector_far_from<W: Scalar<Real = f64>>(n: usize, basis: &Vectors<W>) -> 
 }
 
 /// Turns an orthonormal basis so that vector `j` is zero before its entry `j`.
-fn make_trapezoidal<W: Scalar<Real = f64, Wide = W>>(isa: InstructionSet, basis: &mut Vectors<W>) -> Result<()> {
+fn make_trapezoidal<W: Scalar<Real = f64, Wide = W>>(context: &mut Context<'_>, basis: &mut Vectors<W>) -> Result<()> {
+    let isa = context.isa;
     let (m, n) = (basis.len(), basis.first().map_or(0, Vec::len));
     let mut w = filled(m, W::ZERO)?;
     let mut sum = filled(n, W::ZERO)?;
     for i in 0..m {
+        context.here(|cancel| cancel.check())?;
         // Entries i of the vectors from i on become one.
         let entries: Vec<W> = basis[i..].iter().map(|b| b[i].conj()).collect();
         let w = &mut w[..m - i];

@@ -49,7 +49,7 @@ pub trait Element: Copy + Default + Send + Sync + 'static {
     fn leaky_gradient<S: Simd>(s: S, g: Self::V<S>, h: Self::V<S>, slope: Self::V<S>) -> Self::V<S>;
     /// `g (1 - h^2)`, part by part for complex numbers.
     fn tanh_gradient<S: Simd>(s: S, g: Self::V<S>, h: Self::V<S>) -> Self::V<S>;
-    /// Hyperbolic tangent, within 2 units in the last place, part by part for complex numbers.
+    /// Hyperbolic tangent, within 3 units in the last place, part by part for complex numbers.
     fn tanh<S: Simd>(s: S, x: Self::V<S>) -> Self::V<S>;
 }
 

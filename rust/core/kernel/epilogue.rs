@@ -105,19 +105,13 @@ fn columns<V: Copy, const MRV: usize, const NR: usize>(sums: [[V; NR]; MRV], mut
 }
 
 /// A column-wise operand or result: entry `(row, col)` at `ptr[col * ld + row]`; absent if null.
+#[derive(Clone, Copy)]
 pub struct Columns<T> {
     /// First entry, or null.
     pub ptr: *mut T,
     /// Distance between columns.
     pub ld: usize,
 }
-
-impl<T> Clone for Columns<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<T> Copy for Columns<T> {}
 
 impl<T> Columns<T> {
     /// An operand or a result.

@@ -10,6 +10,7 @@ use crate::memory::ALIGNMENT;
 use crate::scalar::{Scalar, c32, c64};
 
 /// Weights of a product: `w[k][r]`, rows `r` on the lanes.
+#[derive(Clone, Copy)]
 pub struct Weights<T> {
     /// First entry.
     pub ptr: *const T,
@@ -18,13 +19,6 @@ pub struct Weights<T> {
     /// Distance between successive `k`; 0: packed into panels by [`super::pack::pack`].
     pub ld: usize,
 }
-
-impl<T> Clone for Weights<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<T> Copy for Weights<T> {}
 
 impl<T> Weights<T> {
     /// Weights whose rows are contiguous for each `k`, `ld` apart, and readable to whole registers.
@@ -38,6 +32,7 @@ impl<T> Weights<T> {
 }
 
 /// The broadcast operand: entry `(k, j)` at `ptr[j * col + k * step]`.
+#[derive(Clone, Copy)]
 pub struct Operand<T> {
     /// First entry.
     pub ptr: *const T,
@@ -46,13 +41,6 @@ pub struct Operand<T> {
     /// Distance between successive `k`.
     pub step: usize,
 }
-
-impl<T> Clone for Operand<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<T> Copy for Operand<T> {}
 
 impl<T> Operand<T> {
     /// Contiguous columns, `ld` apart.
@@ -254,6 +242,9 @@ pub unsafe fn gemm<T: Scalar, E: Epilogue<T>>(
     gemm2(isa, rows, cols, [weights, Weights::none()], [operand, Operand::none()], epilogue);
 }
 
+/// Terms of a sum whose weights stay in the first-level cache: times four registers of 64 bytes, 32 KiB.
+pub const PIECE: usize = 128;
+
 /// [`gemm`] for a long sum over strided weights: in pieces, whose weights stay in the first-level cache while all columns
 /// pass.
 pub unsafe fn long_gemm<T: Scalar>(
@@ -264,7 +255,6 @@ pub unsafe fn long_gemm<T: Scalar>(
     operand: Operand<T>,
     epilogue: &Store<T>,
 ) {
-    const PIECE: usize = 128; // times four registers of 64 bytes: 32 KiB
     let mut epilogue = *epilogue;
     for begin in (0..weights.k).step_by(PIECE) {
         let k = PIECE.min(weights.k - begin);

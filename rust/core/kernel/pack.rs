@@ -31,6 +31,7 @@ impl<T: Scalar> Packed<T> {
 }
 
 /// A matrix with entry `(r, k)` at `ptr[r * row_step + k * k_step]`, one of the steps being 1; conjugated if asked.
+#[derive(Clone, Copy)]
 pub struct Part<T> {
     /// First entry.
     pub ptr: *const T,
@@ -69,13 +70,6 @@ pub unsafe fn pack_into<T: Scalar>(isa: InstructionSet, rows: usize, parts: &[Pa
         row += height;
     }
 }
-
-impl<T> Clone for Part<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<T> Copy for Part<T> {}
 
 impl<T> Part<T> {
     /// A matrix of `k` contiguous columns, `ld` apart.

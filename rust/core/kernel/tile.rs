@@ -9,6 +9,7 @@ use super::epilogue::{Epilogue, Lanes};
 use super::fetch::{Share, prefetch};
 
 /// One part of the sum over `k`: weights on the lanes, a broadcast operand.
+#[derive(Clone, Copy)]
 pub struct Term<T> {
     /// Weights of this tile's first row: entry `(k, r)` at `w[k * w_step + r]`, readable to whole registers.
     pub w: *const T,
@@ -23,13 +24,6 @@ pub struct Term<T> {
     /// Length of the sum; 0 for an absent term.
     pub k: usize,
 }
-
-impl<T> Clone for Term<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<T> Copy for Term<T> {}
 
 /// Most registers of rows in a tile, by the size of the register file.
 #[inline(always)]
@@ -150,7 +144,7 @@ impl<T: Element, E: Epilogue<T>, const MRV: usize, const NR: usize, const CHAINS
                             );
                             prefetch(fetch);
                             fetch = fetch.wrapping_byte_add(fetch_step);
-                            w = w.add(term.w_step);
+                            w = w.wrapping_add(term.w_step);
                             unroll::<NR>(
                                 #[inline(always)]
                                 |j| b[j] = opaque(b[j].wrapping_add(term.b_step)),

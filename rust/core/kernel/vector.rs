@@ -23,9 +23,8 @@ impl<T: Scalar> WithSimd for Dot<'_, T> {
     fn with_simd<S: Simd>(self, s: S) -> T {
         const CHAINS: usize = 4;
         let Self(a, b) = self;
-        let plainly = |a: &[T], b: &[T]| a.iter().zip(b).fold(T::ZERO, |sum, (a, b)| sum + a.conj() * *b);
         if T::COMPLEX {
-            return plainly(a, b);
+            return plain_dot(a, b);
         }
         let lanes = T::lanes::<S>();
         let n = a.len().min(b.len());
@@ -47,12 +46,43 @@ impl<T: Scalar> WithSimd for Dot<'_, T> {
             }
         }
         let sum = T::plus(s, T::plus(s, sums[0], sums[1]), T::plus(s, sums[2], sums[3]));
-        // A register holds at most 64 bytes.
-        let mut parts = [T::ZERO; 16];
-        // SAFETY: as said.
-        unsafe { T::store(s, parts.as_mut_ptr(), sum) };
-        parts[..lanes].iter().fold(plainly(&a[i..], &b[i..]), |sum, &part| sum + part)
+        sum_of_lanes::<T, S>(s, sum) + plain_dot(&a[i..], &b[i..])
     }
+}
+
+/// `sum conj(a_i) b_i` in several chains, which the compiler makes lanes of.
+#[inline(always)]
+pub fn plain_dot<T: Scalar>(a: &[T], b: &[T]) -> T {
+    const CHAINS: usize = 8;
+    let mut sums = [T::ZERO; CHAINS];
+    let (a, b) = (a.chunks_exact(CHAINS), b.chunks_exact(CHAINS));
+    let rest = a.remainder().iter().zip(b.remainder());
+    for (sum, (a, b)) in sums.iter_mut().zip(rest) {
+        *sum = a.conj() * *b;
+    }
+    for (a, b) in a.zip(b) {
+        for c in 0..CHAINS {
+            sums[c] += a[c].conj() * b[c];
+        }
+    }
+    sums.into_iter().fold(T::ZERO, |sum, x| sum + x)
+}
+
+/// Sum of the lanes of real numbers.
+#[inline(always)]
+pub fn sum_of_lanes<T: Scalar, S: Simd>(s: S, v: T::V<S>) -> T {
+    // A register holds at most 64 bytes.
+    let mut parts = [T::ZERO; 16];
+    // SAFETY: as said.
+    unsafe { T::store(s, parts.as_mut_ptr(), v) };
+    let mut width = T::lanes::<S>();
+    while width > 1 {
+        width /= 2;
+        for i in 0..width {
+            parts[i] += parts[i + width];
+        }
+    }
+    parts[0]
 }
 
 /// `y += alpha x`.

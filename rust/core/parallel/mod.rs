@@ -92,6 +92,12 @@ impl<'a> Context<'a> {
         })
     }
 
+    /// Runs `work` on this thread.
+    pub fn here<R>(&mut self, work: impl FnOnce(&Cancel<'_>) -> Result<R>) -> Result<R> {
+        let poll = Poll { ask: &mut *self.poll, last: &mut self.last };
+        work(&Cancel { cancelled: &AtomicBool::new(false), poll: Some(RefCell::new(poll)) })
+    }
+
     /// Runs `task(0), .., task(count - 1)`, together `flops` of work, on as many threads as are worth it. Returns the
     /// error of the first failing task.
     pub fn run(
@@ -118,7 +124,7 @@ impl<'a> Context<'a> {
         let cancel = Cancel { cancelled: &cancelled, poll: Some(RefCell::new(poll)) };
         if workers == 1 {
             let tasks = counts.iter().enumerate().flat_map(|(phase, &count)| (0..count).map(move |i| (phase, i)));
-            return tasks.into_iter().try_for_each(|(phase, i)| task(phase, i, &cancel));
+            return tasks.into_iter().try_for_each(|(phase, i)| team::caught(|| task(phase, i, &cancel)));
         }
         let team = Team::new(counts, workers, task, &cancelled)?;
         let help = || team.work(&Cancel { cancelled: &cancelled, poll: None });

@@ -65,9 +65,7 @@ impl<'a> Team<'a> {
                     if i >= end {
                         break;
                     }
-                    let outcome = catch_unwind(AssertUnwindSafe(|| (self.task)(number, i, cancel)))
-                        .unwrap_or_else(|panic| Err(Error::Internal(message(panic.as_ref()))));
-                    if let Err(error) = outcome {
+                    if let Err(error) = caught(|| (self.task)(number, i, cancel)) {
                         self.fail((number, i), error);
                     }
                     phase.done.fetch_add(1, Ordering::Release);
@@ -105,6 +103,11 @@ impl<'a> Team<'a> {
             None => Ok(()),
         }
     }
+}
+
+/// The outcome of a task; a panic is an error.
+pub fn caught(task: impl FnOnce() -> Result<()>) -> Result<()> {
+    catch_unwind(AssertUnwindSafe(task)).unwrap_or_else(|panic| Err(Error::Internal(message(panic.as_ref()))))
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {

@@ -12,10 +12,10 @@
 
 use std::ops::Range;
 
-use super::Sequence;
 use super::ring::Ring;
 use super::sums::Sums;
 use super::transition::{Prepared, Transition};
+use super::{Sequence, check_lengths};
 use crate::error::{Error, Result};
 use crate::kernel::activation::Activation;
 use crate::kernel::dispatch::InstructionSet;
@@ -59,7 +59,8 @@ pub fn backward<T: Scalar>(
     grad_last: Option<&[T]>,
     mut gradients: SequenceGradients<'_, T>,
 ) -> Result<()> {
-    if sequence.steps.rows() == 0 {
+    let (n, d, rows, width) = (sequence.u.n(), sequence.d, sequence.steps.rows(), sequence.tape_width()?);
+    if rows == 0 {
         let SequenceGradients { u, x, h0, input_weight, bias, phases, activation_bias } = gradients;
         for gradient in [u, x, h0, input_weight, bias].into_iter().flatten() {
             gradient.fill(T::ZERO);
@@ -67,10 +68,24 @@ pub fn backward<T: Scalar>(
         phases.into_iter().chain(activation_bias).for_each(|x| x.fill(T::Real::ZERO));
         return Ok(());
     }
+    sequence.check();
+    let (states, last) = (rows * n, sequence.steps.batch() * n);
+    let (len, len_mut) = (|x: Option<&[T]>| x.map(<[T]>::len), |x: &Option<&mut [T]>| x.as_ref().map(|x| x.len()));
+    check_lengths(&[
+        ("h", Some(h.len()), states),
+        ("the tape", len(tape), rows * width),
+        ("dL/dh", len(grad_h), states),
+        ("dL/dh_T", len(grad_last), last),
+        ("dL/dU", len_mut(&gradients.u), n * sequence.u.m()),
+        ("dL/dx", len_mut(&gradients.x), rows * d),
+        ("dL/dh_0", len_mut(&gradients.h0), last),
+        ("dL/dV", len_mut(&gradients.input_weight), n * d),
+        ("dL/db", len_mut(&gradients.bias), n),
+    ]);
     if sequence.activation == Activation::Oplu && tape.is_none() {
         return Err(Error::InvalidArgument("oplu: the backward pass needs the tape of the forward pass".to_owned()));
     }
-    let (n, d, isa) = (sequence.u.n(), sequence.d, context.isa);
+    let isa = context.isa;
     if let Some(grad_x) = gradients.x.as_deref_mut() {
         advise_huge_pages(grad_x);
     }
@@ -99,7 +114,7 @@ pub fn backward<T: Scalar>(
         project,
         input_adjoint,
         rank: sequence.rank()?,
-        width: sequence.tape_width()?,
+        width,
         h,
         tape,
         grad_h,

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::ptr::null_mut;
 
-use super::Sequence;
 use super::transition::{Prepared, Transition};
+use super::{Sequence, check_lengths};
 use crate::error::Result;
 use crate::kernel::activation::Activation;
 use crate::kernel::dispatch::InstructionSet;
@@ -17,9 +17,6 @@ use crate::memory::{Buffer, Shared, advise_huge_pages, filled, padded};
 use crate::parallel::Context;
 use crate::scalar::Scalar;
 
-/// Steps between two looks at the cancel flag.
-const POLL_STEPS: usize = 64;
-
 /// Writes all states `h (rows, n)`; `tape (rows, tape_width)` receives `z = P* h_{t-1}` for the backward pass, which also
 /// takes what is returned.
 pub fn forward<T: Scalar>(
@@ -29,10 +26,12 @@ pub fn forward<T: Scalar>(
     tape: Option<&mut [T]>,
 ) -> Result<Prepared<T>> {
     let prepared = Prepared::new(context, sequence)?;
-    if sequence.steps.rows() == 0 {
+    let (n, isa, rows, width) = (sequence.u.n(), context.isa, sequence.steps.rows(), sequence.tape_width()?);
+    if rows == 0 {
         return Ok(prepared);
     }
-    let (n, isa) = (sequence.u.n(), context.isa);
+    sequence.check();
+    check_lengths(&[("h", Some(h.len()), rows * n), ("the tape", tape.as_ref().map(|x| x.len()), rows * width)]);
     advise_huge_pages(h);
     let tape = tape.map(|tape| {
         advise_huge_pages(tape);
@@ -46,7 +45,7 @@ pub fn forward<T: Scalar>(
         inputs: unsafe { pack(isa, n, &sequence.input_parts()) }?,
         zeros: Buffer::zeroed(n)?,
         rank: sequence.rank()?,
-        width: sequence.tape_width()?,
+        width,
         h: Shared(h.as_mut_ptr()),
         tape,
     };
@@ -56,10 +55,12 @@ pub fn forward<T: Scalar>(
     let tasks: Vec<_> = slices.windows(2).flat_map(|b| rows.windows(2).map(|r| ((b[0], b[1]), r[0]..r[1]))).collect();
     let mut rooms = tasks.iter().map(|(slice, _)| run.room(*slice)).collect::<Result<Vec<_>>>()?;
     let rooms = Shared(rooms.as_mut_ptr());
+    // Looking whether to go on takes as long as thousands of flops.
+    let often = 1 + 1_000_000 * steps * tasks.len() / sequence.flops().max(1);
     context.run_phases(&filled(phases, tasks.len())?, sequence.flops(), &|phase, i, cancel| {
         let (slice, range) = &tasks[i];
         for t in phase * steps / phases..(phase + 1) * steps / phases {
-            if t.is_multiple_of(POLL_STEPS) {
+            if t.is_multiple_of(often) {
                 cancel.check()?;
             }
             // SAFETY: tasks own disjoint sequences or coordinates, a room each, and the states before are there.

@@ -57,7 +57,29 @@ pub struct Sequence<'a, T: Scalar> {
     pub h0: Option<&'a [T]>,
 }
 
+/// # Panics
+/// If one of these arrays, of which some may be absent, does not have the length that it should have.
+fn check_lengths(arrays: &[(&str, Option<usize>, usize)]) {
+    for (name, len, expected) in arrays {
+        assert!(len.is_none_or(|len| len == *expected), "{name} has {len:?} numbers, expected {expected}");
+    }
+}
+
 impl<T: Scalar> Sequence<'_, T> {
+    /// # Panics
+    /// If an array does not have the size that belongs to the others.
+    fn check(&self) {
+        let (n, d, rows) = (self.u.n(), self.d, self.steps.rows());
+        let len = |x: Option<&[T]>| x.map(<[T]>::len);
+        check_lengths(&[
+            ("d where there is no V", self.input_weight.is_none().then_some(d), n),
+            ("x", Some(self.x.len()), rows * d),
+            ("V", len(self.input_weight), n * d),
+            ("b", len(self.bias), n),
+            ("h_0", len(self.h0), self.steps.batch() * n),
+        ]);
+    }
+
     fn method(&self) -> Result<Method> {
         let (n, k) = (self.u.n(), self.u.m());
         match self.method {
@@ -154,14 +176,15 @@ impl Steps {
 
     /// `sizes[t]` sequences at step `t`, positive and never increasing.
     pub fn ragged(sizes: &[i64]) -> Result<Self> {
-        let mut offsets = filled(sizes.len() + 1, 0)?;
+        let mut offsets = filled(sizes.len() + 1, 0_usize)?;
         for (t, &size) in sizes.iter().enumerate() {
             if size <= 0 || (t > 0 && size > sizes[t - 1]) {
                 return Err(Error::InvalidArgument(format!(
-                    "batch_sizes: expected positive and decreasing numbers, got {size} at step {t}"
+                    "batch_sizes: expected positive numbers that never increase, got {size} at step {t}"
                 )));
             }
-            offsets[t + 1] = offsets[t] + size as usize;
+            let sum = offsets[t].checked_add(size as usize).filter(|&sum| isize::try_from(sum).is_ok());
+            offsets[t + 1] = sum.ok_or_else(|| Error::InvalidArgument("batch_sizes: too many rows".to_owned()))?;
         }
         Ok(Self { offsets })
     }

@@ -3,11 +3,13 @@
 use pulp::{Simd, WithSimd};
 
 use super::chain::Chain;
+use super::rows_between_looks;
 use super::vectors::{Registers, pad};
 use crate::apply::{Diagonal, DiagonalSum, Gradients};
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
 use crate::memory::{Buffer, filled};
+use crate::parallel::Cancel;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
 
@@ -60,6 +62,7 @@ impl<T: Scalar> Backward<T> {
     pub fn run(
         &mut self,
         isa: InstructionSet,
+        cancel: &Cancel<'_>,
         u: Reflections<'_, T>,
         diagonal: &Diagonal<T>,
         source: Source<'_, T>,
@@ -70,14 +73,15 @@ impl<T: Scalar> Backward<T> {
         let Gradients { u: mut grad_u, h, phases } = gradients;
         let mut sum = DiagonalSum::new(u.n(), diagonal)?;
         let gradients = (grad_u.as_deref_mut(), h);
-        isa.dispatch(Run { room: self, u, diagonal, source, g, gradients, sum: &mut sum, adjoint });
+        isa.dispatch(Run { room: self, cancel, u, diagonal, source, g, gradients, sum: &mut sum, adjoint })?;
         sum.write(u, grad_u, phases);
         Ok(())
     }
 }
 
-struct Run<'a, T: Scalar> {
+struct Run<'a, 'c, T: Scalar> {
     room: &'a mut Backward<T>,
+    cancel: &'a Cancel<'c>,
     u: Reflections<'a, T>,
     diagonal: &'a Diagonal<T>,
     source: Source<'a, T>,
@@ -87,12 +91,12 @@ struct Run<'a, T: Scalar> {
     adjoint: bool,
 }
 
-impl<T: Scalar> WithSimd for Run<'_, T> {
-    type Output = ();
+impl<T: Scalar> WithSimd for Run<'_, '_, T> {
+    type Output = Result<()>;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, s: S) {
-        let Self { room, u, diagonal, source, g, gradients: (grad_u, mut grad_h), sum, adjoint } = self;
+    fn with_simd<S: Simd>(self, s: S) -> Result<()> {
+        let Self { room, cancel, u, diagonal, source, g, gradients: (grad_u, mut grad_h), sum, adjoint } = self;
         let Backward { chain, states, factors, grad_v, back, start } = room;
         let (n, m, k, ld, ops) = (u.n(), u.m(), chain.k, chain.ld, Registers(s));
         chain.set_columns(s, u);
@@ -100,7 +104,11 @@ impl<T: Scalar> WithSimd for Run<'_, T> {
             chain.find_pivots();
         }
         let steps = chain.steps(adjoint);
+        let often = rows_between_looks(n, k);
         for (row, g) in g.chunks_exact(n).enumerate() {
+            if row % often == often - 1 {
+                cancel.check()?;
+            }
             let h = source.vector(row, n, m);
             pad(&mut states[..ld], h);
             pad(back, g);
@@ -134,5 +142,6 @@ impl<T: Scalar> WithSimd for Run<'_, T> {
         if let Some(grad_u) = grad_u {
             chain.v.write_gradient(s, grad_v, u, grad_u);
         }
+        Ok(())
     }
 }

@@ -3,11 +3,13 @@
 use pulp::{Simd, WithSimd};
 
 use super::chain::Chain;
+use super::rows_between_looks;
 use super::vectors::{Registers, pad};
 use crate::apply::Diagonal;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
 use crate::memory::Buffer;
+use crate::parallel::Cancel;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
 
@@ -28,18 +30,20 @@ impl<T: Scalar> Forward<T> {
     pub fn run(
         &mut self,
         isa: InstructionSet,
+        cancel: &Cancel<'_>,
         u: Reflections<'_, T>,
         diagonal: &Diagonal<T>,
         h: &[T],
         out: &mut [T],
         adjoint: bool,
-    ) {
-        isa.dispatch(Run { room: self, u, diagonal, h, out, adjoint });
+    ) -> Result<()> {
+        isa.dispatch(Run { room: self, cancel, u, diagonal, h, out, adjoint })
     }
 }
 
-struct Run<'a, T: Scalar> {
+struct Run<'a, 'c, T: Scalar> {
     room: &'a mut Forward<T>,
+    cancel: &'a Cancel<'c>,
     u: Reflections<'a, T>,
     diagonal: &'a Diagonal<T>,
     h: &'a [T],
@@ -47,15 +51,19 @@ struct Run<'a, T: Scalar> {
     adjoint: bool,
 }
 
-impl<T: Scalar> WithSimd for Run<'_, T> {
-    type Output = ();
+impl<T: Scalar> WithSimd for Run<'_, '_, T> {
+    type Output = Result<()>;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, s: S) {
-        let Self { room: Forward { chain, x }, u, diagonal, h, out, adjoint } = self;
+    fn with_simd<S: Simd>(self, s: S) -> Result<()> {
+        let Self { room: Forward { chain, x }, cancel, u, diagonal, h, out, adjoint } = self;
         let n = u.n();
         chain.set_columns(s, u);
-        for (h, out) in h.chunks_exact(n).zip(out.chunks_exact_mut(n)) {
+        let often = rows_between_looks(n, chain.k);
+        for (row, (h, out)) in h.chunks_exact(n).zip(out.chunks_exact_mut(n)).enumerate() {
+            if row % often == often - 1 {
+                cancel.check()?;
+            }
             pad(x, h);
             if !adjoint {
                 diagonal.apply(&mut x[..n], false);
@@ -66,5 +74,6 @@ impl<T: Scalar> WithSimd for Run<'_, T> {
             }
             out.copy_from_slice(&x[..n]);
         }
+        Ok(())
     }
 }

@@ -28,7 +28,7 @@ pub use matrix::{Formation, FormationBackward, SMALL};
 pub use tape::{backward_tape, forward_tape};
 
 use crate::error::Result;
-use crate::parallel::{Context, slices};
+use crate::parallel::{Cancel, Context, slices};
 
 /// The arithmetic on vectors that Algorithm 1 consists of: SIMD kernels here, counted operations in a test of its flops.
 pub trait Vectors<T>: Copy {
@@ -144,6 +144,11 @@ impl<T: Copy> Steps<'_, T> {
     }
 }
 
+/// After how many vectors to look whether to go on: looking takes as long as thousands of flops.
+fn rows_between_looks(n: usize, k: usize) -> usize {
+    1 + 1_000_000 / (4 * n * k).max(1)
+}
+
 /// Runs `work` for each of `count` problems, together `flops` of work, on as many threads as are worth it. What `room` makes
 /// serves one problem after the other.
 pub fn for_each<R: Send>(
@@ -151,13 +156,12 @@ pub fn for_each<R: Send>(
     count: usize,
     flops: usize,
     room: &(dyn Fn() -> Result<R> + Sync),
-    work: &(dyn Fn(usize, &mut R) -> Result<()> + Sync),
+    work: &(dyn Fn(usize, &mut R, &Cancel<'_>) -> Result<()> + Sync),
 ) -> Result<()> {
     const TASK: usize = 1 << 21;
     const TASKS: usize = 256;
     let each = (flops / count.max(1)).max(1);
     let bounds = slices(count, (TASK / each).max(1), TASKS);
-    // Looking whether to go on takes as long as thousands of flops.
     let often = 1 + 1_000_000 / each;
     let rooms = Mutex::new(Vec::new());
     context.run(bounds.len() - 1, flops, &|task, cancel| {
@@ -167,7 +171,7 @@ pub fn for_each<R: Send>(
             if (i - bounds[task]).is_multiple_of(often) {
                 cancel.check()?;
             }
-            work(i, &mut room)?;
+            work(i, &mut room, cancel)?;
         }
         rooms.lock().unwrap_or_else(PoisonError::into_inner).push(room);
         Ok(())

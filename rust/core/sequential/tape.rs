@@ -5,11 +5,12 @@ use pulp::{Simd, WithSimd};
 use super::Backward;
 use super::backward::Source;
 use super::chain::Chain;
+use super::rows_between_looks;
 use super::vectors::{Registers, pad};
 use crate::apply::{Diagonal, Gradients};
 use crate::error::Result;
 use crate::memory::Buffer;
-use crate::parallel::Context;
+use crate::parallel::{Cancel, Context};
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
 
@@ -17,7 +18,7 @@ use crate::scalar::Scalar;
 /// `m - i`, and the result in entry 0. Phases, which are not among the `m` factors, act between entry `m` and the first
 /// reflection, or between the last and entry 0.
 pub fn forward_tape<T: Scalar>(
-    context: &Context<'_>,
+    context: &mut Context<'_>,
     u: Reflections<'_, T>,
     diagonal: &Diagonal<T>,
     h: &[T],
@@ -26,13 +27,14 @@ pub fn forward_tape<T: Scalar>(
 ) -> Result<()> {
     let mut chain = Chain::new(u.n(), u.count())?;
     let x = Buffer::zeroed(chain.ld)?;
-    context.isa.dispatch(Run { chain: &mut chain, x, u, diagonal, h, tape, adjoint });
-    Ok(())
+    let (isa, chain) = (context.isa, &mut chain);
+    context.here(|cancel| isa.dispatch(Run { chain, x, cancel, u, diagonal, h, tape, adjoint }))
 }
 
-struct Run<'a, T: Scalar> {
+struct Run<'a, 'c, T: Scalar> {
     chain: &'a mut Chain<T>,
     x: Buffer<T>,
+    cancel: &'a Cancel<'c>,
     u: Reflections<'a, T>,
     diagonal: &'a Diagonal<T>,
     h: &'a [T],
@@ -40,17 +42,21 @@ struct Run<'a, T: Scalar> {
     adjoint: bool,
 }
 
-impl<T: Scalar> WithSimd for Run<'_, T> {
-    type Output = ();
+impl<T: Scalar> WithSimd for Run<'_, '_, T> {
+    type Output = Result<()>;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, s: S) {
-        let Self { chain, mut x, u, diagonal, h, tape, adjoint } = self;
+    fn with_simd<S: Simd>(self, s: S) -> Result<()> {
+        let Self { chain, mut x, cancel, u, diagonal, h, tape, adjoint } = self;
         let (n, m) = (u.n(), u.m());
         chain.set_columns(s, u);
         let steps = chain.steps(adjoint);
         let counts_diagonal = matches!(diagonal, Diagonal::Last(_));
-        for (h, tape) in h.chunks_exact(n).zip(tape.chunks_exact_mut((m + 1) * n)) {
+        let often = rows_between_looks(n, chain.k);
+        for (row, (h, tape)) in h.chunks_exact(n).zip(tape.chunks_exact_mut((m + 1) * n)).enumerate() {
+            if row % often == often - 1 {
+                cancel.check()?;
+            }
             let mut entries = tape.chunks_exact_mut(n).rev();
             let mut keep = |x: &[T]| entries.next().into_iter().for_each(|entry| entry.copy_from_slice(&x[..n]));
             pad(&mut x, h);
@@ -74,12 +80,13 @@ impl<T: Scalar> WithSimd for Run<'_, T> {
                 keep(&x);
             }
         }
+        Ok(())
     }
 }
 
 /// Gradients from the tape of [`forward_tape`].
 pub fn backward_tape<T: Scalar>(
-    context: &Context<'_>,
+    context: &mut Context<'_>,
     u: Reflections<'_, T>,
     diagonal: &Diagonal<T>,
     tape: &[T],
@@ -87,6 +94,6 @@ pub fn backward_tape<T: Scalar>(
     gradients: Gradients<'_, T>,
     adjoint: bool,
 ) -> Result<()> {
-    let mut room = Backward::new(u.n(), u.count())?;
-    room.run(context.isa, u, diagonal, Source::Tape(tape), g, gradients, adjoint)
+    let (isa, mut room) = (context.isa, Backward::new(u.n(), u.count())?);
+    context.here(|cancel| room.run(isa, cancel, u, diagonal, Source::Tape(tape), g, gradients, adjoint))
 }

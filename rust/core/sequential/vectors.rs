@@ -3,6 +3,7 @@
 use pulp::Simd;
 
 use super::Vectors;
+use crate::kernel::vector::{plain_dot, sum_of_lanes};
 use crate::scalar::{Real, Scalar};
 
 /// Vectors of whole registers.
@@ -18,11 +19,7 @@ impl<T: Scalar, S: Simd> Vectors<T> for Registers<S> {
     #[inline(always)]
     fn project(self, tau: T, v: &[T], x: &[T]) -> T {
         if T::COMPLEX {
-            let mut sum = T::ZERO;
-            for (v, &x) in v.iter().zip(x) {
-                sum += v.conj() * x;
-            }
-            return tau * sum;
+            return tau * plain_dot(v, x);
         }
         let (s, lanes) = (self.0, T::lanes::<S>());
         let mut sums = [T::splat(s, T::ZERO); 2];
@@ -30,7 +27,7 @@ impl<T: Scalar, S: Simd> Vectors<T> for Registers<S> {
             // SAFETY: whole registers.
             unsafe { sums[i % 2] = T::fma(s, T::load(s, v.as_ptr()), T::load(s, x.as_ptr()), sums[i % 2]) };
         }
-        tau * sum(s, T::plus(s, sums[0], sums[1]))
+        tau * sum_of_lanes(s, T::plus(s, sums[0], sums[1]))
     }
 
     #[inline(always)]
@@ -60,23 +57,6 @@ impl<T: Scalar, S: Simd> Vectors<T> for Registers<S> {
             }
         }
     }
-}
-
-/// Sum of the lanes of real numbers.
-#[inline(always)]
-pub fn sum<T: Scalar, S: Simd>(s: S, v: T::V<S>) -> T {
-    // A register holds at most 64 bytes.
-    let mut parts = [T::ZERO; 16];
-    // SAFETY: as said.
-    unsafe { T::store(s, parts.as_mut_ptr(), v) };
-    let mut width = T::lanes::<S>();
-    while width > 1 {
-        width /= 2;
-        for i in 0..width {
-            parts[i] += parts[i + width];
-        }
-    }
-    parts[0]
 }
 
 /// Puts `from` at the beginning of `to` and zeros behind it.

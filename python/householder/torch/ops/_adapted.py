@@ -14,7 +14,7 @@ from torch.autograd import Function
 from torch.nn.functional import linear
 
 from householder import _core
-from householder.torch._autograd import needs_expression, needs_general_function
+from householder.torch._autograd import held, kept_in, needs_expression, needs_general_function
 from householder.torch.ops._apply import apply, backward_of, forward_and_keep, gradients
 from householder.torch.ops._library import CORE_NAME, core_name, follow_torch_threads, straight_to_cpu
 from householder.torch.ops._memory import empty_like
@@ -40,21 +40,23 @@ class AdaptedLinear(Function):
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, method: str) -> Tensor:
-        ctx.save_for_backward(u, x, weight)
+        turned, kept = forward_and_keep(u, x, False, method, True)
+        ctx.save_for_backward(u, x, weight, *held(kept))
         ctx.method = method
-        turned, ctx.kept = forward_and_keep(u, x, False, method, True)
         return linear(turned, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Any, ...]:
-        u, x, weight = ctx.saved_tensors
+        u, x, weight, *holders = ctx.saved_tensors
+        kept = kept_in(holders)
         want_u, want_x = ctx.needs_input_grad[:2]
-        plain = ctx.kept is not None and want_u and not torch.is_grad_enabled() and straight_to_cpu(u, x, grad_y)
-        if plain and want_x and not ctx.kept.is_matrix:
-            return *_backward_in_place(u, x, weight, grad_y, ctx.kept), None, None, None
-        grad = grad_y @ weight
+        plain = want_u and not torch.is_grad_enabled() and straight_to_cpu(u, x, grad_y)
+        if plain and want_x and kept is not None and not kept.is_matrix:
+            return *_backward_in_place(u, x, weight, grad_y, kept), None, None, None
+        with torch.autocast("cpu", enabled=False):
+            grad = grad_y @ weight
         if plain:
-            return *backward_of(u, x, grad, want_x, False, ctx.method, ctx.kept), None, None, None
+            return *backward_of(u, x, grad, want_x, False, ctx.method, kept), None, None, None
         if not want_u:
             return None, apply(u, grad, True, ctx.method), None, None, None
         return *gradients(u, x, grad, want_x, False, ctx.method), None, None, None

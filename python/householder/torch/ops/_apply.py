@@ -14,7 +14,15 @@ from torch.autograd import Function
 
 from householder import _core
 from householder.torch import expressions
-from householder.torch._autograd import needs_expression, needs_general_function, present, pull_back, spread
+from householder.torch._autograd import (
+    held,
+    kept_in,
+    needs_expression,
+    needs_general_function,
+    present,
+    pull_back,
+    spread,
+)
 from householder.torch.ops._library import (
     are_plain,
     core_name,
@@ -72,20 +80,20 @@ class EagerApply(Function):
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, h: Tensor, how: tuple[bool, str]) -> Tensor:
-        ctx.save_for_backward(u, h)
         plain = are_plain(u, h)
         c, kept = forward_and_keep(u, h, *how, ctx.needs_input_grad[0]) if plain else (forward_op(u, h, *how), None)
-        ctx.call = *how, plain, kept
+        ctx.save_for_backward(u, h, *held(kept))
+        ctx.call = *how, plain
         return c
 
     @staticmethod
     def backward(ctx: Any, grad_c: Tensor) -> tuple[Any, ...]:
-        u, h = ctx.saved_tensors
+        u, h, *holders = ctx.saved_tensors
         want_u, want_h, _ = ctx.needs_input_grad
-        transpose, method, plain, kept = ctx.call
+        transpose, method, plain = ctx.call
         plain = plain and u.is_cpu and h.is_cpu  # modules may have been moved
         if want_u and plain and not torch.is_grad_enabled() and straight_to_cpu(grad_c):
-            return *backward_of(u, h, grad_c, want_h, transpose, method, kept), None
+            return *backward_of(u, h, grad_c, want_h, transpose, method, kept_in(holders)), None
         if not want_u:
             return None, apply(u, grad_c, not transpose, method), None
         return *gradients(u, h, grad_c, want_h, transpose, method), None
@@ -95,6 +103,8 @@ def gradients(
     u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str
 ) -> tuple[Tensor, Tensor | None]:
     """Give the gradients of ``apply``, differentiable themselves where a graph is being recorded."""
+    if needs_expression():
+        return _gradients_by_expression(u, h, grad_c, want_h, transpose)
     function: Any = backward_op
     if torch.is_grad_enabled():
         function = ApplyBackward.apply
@@ -102,6 +112,13 @@ def gradients(
         function = backward_of
     both: tuple[Tensor, Tensor | None] = function(u, h, grad_c, want_h, transpose, method)
     return both
+
+
+def _gradients_by_expression(
+    u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool
+) -> tuple[Tensor, Tensor | None]:
+    found = pull_back(lambda u, h: expressions.apply(u, h, transpose), (u, h), grad_c, (True, want_h))
+    return found[0], found[1] if want_h else None
 
 
 class ApplyBackward(Function):
@@ -124,16 +141,16 @@ class ApplyBackward(Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
         def first_order(u: Tensor, h: Tensor, grad_c: Tensor) -> tuple[Tensor, ...]:
-            return pull_back(lambda u, h: expressions.apply(u, h, ctx.transpose), (u, h), grad_c, (True, ctx.want_h))
+            return present(_gradients_by_expression(u, h, grad_c, ctx.want_h, ctx.transpose))
 
         needs = ctx.needs_input_grad[:3]
         second_order = pull_back(first_order, ctx.saved_tensors, present(cotangents), needs)
         return *spread(second_order, needs), None, None, None
 
 
-def _problem(u: Tensor, h: Tensor) -> tuple[str, int, int, int, int]:
+def _problem(u: Tensor, h: Tensor, grad_c: Tensor | None = None) -> tuple[str, int, int, int, int]:
     """Give the arguments with which both functions of the core begin: dtype, number of matrices, n, m, rows of each."""
-    shape, dtype = u.shape, core_name(u, h)
+    shape, dtype = u.shape, core_name(h, u, grad_c)
     if len(shape) == 2:
         n, m = shape
         return dtype, 1, n, m, h.numel() // n
@@ -166,7 +183,7 @@ def backward_of(
     grad_u = empty_like(u)
     grad_h = empty_like(h) if want_h else None
     _core.backward(
-        *_problem(u, h),
+        *_problem(u, h, grad_c),
         u.data_ptr(),
         h.data_ptr(),
         grad_c.data_ptr(),
@@ -179,6 +196,14 @@ def backward_of(
         kept,
     )
     return grad_u, grad_h
+
+
+def _backward_cpu(
+    u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str
+) -> tuple[Tensor, Tensor | None]:
+    if grad_c.shape != h.shape:
+        raise ValueError(f"grad_c has shape {tuple(grad_c.shape)}, expected {tuple(h.shape)} as h")
+    return backward_of(u, h, grad_c, want_h, transpose, method)
 
 
 def _forward_fake(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:  # noqa: ARG001
@@ -219,7 +244,7 @@ forward_op = operator(
 )
 backward_op = operator(
     "apply_backward(Tensor u, Tensor h, Tensor grad_c, bool want_h, bool transpose, str method) -> (Tensor, Tensor)",
-    cpu=backward_of,
+    cpu=_backward_cpu,
     fake=_backward_fake,
     vmap=_backward_vmap,
 )

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from householder import _core
-from householder.torch._autograd import needs_general_function
+from householder.torch._autograd import needs_expression, needs_general_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,15 +56,15 @@ def straight_to_cpu(u: Tensor, *others: Tensor | None) -> bool:
     Calling the kernel oneself then saves 6 us, a tenth of what a small problem costs, forward and backward. Complex
     numbers, which may be conjugated lazily, take the dispatcher.
     """
-    return not needs_general_function() and are_plain(u, *others)
+    return not needs_general_function() and not needs_expression() and are_plain(u, *others)
 
 
 def are_plain(u: Tensor, *others: Tensor | None) -> bool:
     """:func:`straight_to_cpu` where the call is known to be neither compiled nor transformed."""
-    if is_in_torch_dispatch_mode() or not u.is_cpu or u.is_complex():
+    if not u.is_cpu or u.is_complex() or is_in_torch_dispatch_mode() or torch._C._get_tracing_state() is not None:
         return False
-    for t in (u, *others):  # noqa: SIM110 (a generator would cost as much as the rest)
-        if t is not None and (type(t) not in _PLAIN or t.is_neg() or _is_batched(t)):
+    for t in (u, *others):
+        if t is not None and (type(t) not in _PLAIN or t.is_neg() or t._is_zerotensor() or _is_batched(t)):
             return False
     return True
 
@@ -95,8 +95,8 @@ def follow_torch_threads() -> None:
         _core_threads = threads
 
 
-def core_name(u: Tensor, x: Tensor) -> str:
-    """Name the dtype of both for the core.
+def core_name(x: Tensor, *others: Tensor | None) -> str:
+    """Name the dtype that all have for the core.
 
     Raises
     ------
@@ -104,19 +104,17 @@ def core_name(u: Tensor, x: Tensor) -> str:
         They differ: ``module.float()`` and the like convert what was saved for the backward pass.
     """
     dtype = x.dtype
-    if u.dtype is not dtype:
-        raise RuntimeError(f"u is {u.dtype} now but was {dtype} in the forward pass: convert modules after backward")
+    for t in others:
+        if t is not None and t.dtype is not dtype:
+            raise RuntimeError(
+                f"a tensor is {t.dtype} but was {dtype} in the forward pass: convert modules after the backward pass"
+            )
     return CORE_NAME[dtype]
 
 
 def pointer(tensor: Tensor | None) -> int | None:
     """Give the address of a contiguous tensor; None stays None."""
     return None if tensor is None else tensor.data_ptr()
-
-
-def contiguous(tensor: Tensor | None) -> Tensor | None:
-    """Lay an optional tensor out row by row, copying only where it is not yet."""
-    return None if tensor is None else tensor.contiguous()
 
 
 def leading(info: Any, tensor: Tensor, dim: int | None) -> Tensor:

@@ -10,7 +10,7 @@ from torch.autograd import Function
 
 from householder import _core
 from householder.torch import expressions
-from householder.torch._autograd import needs_expression, needs_general_function
+from householder.torch._autograd import held, kept_in, needs_expression, needs_general_function
 from householder.torch.ops._apply import gradients
 from householder.torch.ops._library import CORE_NAME, core_name, follow_torch_threads, operator, straight_to_cpu
 from householder.torch.ops._memory import empty, empty_like
@@ -54,14 +54,14 @@ class EagerMatrix(Function):
 
     @staticmethod
     def forward(ctx: Any, u: Tensor) -> Tensor:
-        ctx.save_for_backward(u)
         w: Tensor
-        w, ctx.kept = _form_and_keep(u, ctx.needs_input_grad[0]) if straight_to_cpu(u) else (matrix_op(u), None)
+        w, kept = _form_and_keep(u, ctx.needs_input_grad[0]) if straight_to_cpu(u) else (matrix_op(u), None)
+        ctx.save_for_backward(u, *held(kept))
         return w
 
     @staticmethod
     def backward(ctx: Any, grad_w: Tensor) -> Tensor:
-        (u,) = ctx.saved_tensors
+        u, *holders = ctx.saved_tensors
         if torch.is_grad_enabled() or not straight_to_cpu(u, grad_w):
             return _gradient(u, grad_w)
         follow_torch_threads()
@@ -69,7 +69,7 @@ class EagerMatrix(Function):
         n, m = u.shape[-2:]
         grad_u = empty_like(u)
         operands = u.data_ptr(), grad_w.data_ptr(), grad_u.data_ptr()
-        _core.matrix_backward(core_name(u, grad_w), u.shape[:-2].numel(), n, m, *operands, ctx.kept)
+        _core.matrix_backward(core_name(u, grad_w), u.shape[:-2].numel(), n, m, *operands, kept_in(holders))
         return grad_u
 
 

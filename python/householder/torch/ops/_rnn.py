@@ -18,7 +18,16 @@ from torch.autograd import Function
 
 from householder import _core
 from householder.torch import expressions
-from householder.torch._autograd import RECENT, needs_expression, needs_general_function, present, pull_back, spread
+from householder.torch._autograd import (
+    RECENT,
+    held,
+    kept_in,
+    needs_expression,
+    needs_general_function,
+    present,
+    pull_back,
+    spread,
+)
 from householder.torch.ops._cuda_tape import tape_layout
 from householder.torch.ops._library import (
     CORE_NAME,
@@ -32,7 +41,7 @@ from householder.torch.ops._library import (
 from householder.torch.ops._memory import empty, empty_like
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 
 class Inputs(NamedTuple):
@@ -64,16 +73,38 @@ class Inputs(NamedTuple):
         """Lay every tensor out row by row, copying only those that are not yet."""
         return Inputs(*(None if t is None else t.contiguous() for t in self))  # type: ignore[arg-type]
 
-    def operands(self, nonlinearity: str, negative_slope: float, transpose: bool, method: str) -> list[Any]:
-        """Give the arguments with which both functions of the core begin."""
+    def operands(
+        self, nonlinearity: str, negative_slope: float, transpose: bool, method: str, *others: Tensor | None
+    ) -> list[Any]:
+        """Give the arguments with which both functions of the core begin, which reads ``others``, too."""
         *tensors, nonlinearity_bias, batch_sizes = self
         packing = None if batch_sizes is None else batch_sizes.numpy()
         count = self.u.shape[:-2].numel()
-        shared = [core_name(self.u, self.x), count, *self.sizes(), *map(pointer, tensors), packing]
+        shared = [
+            core_name(self.x, self.u, *tensors[2:5], *others),
+            count,
+            *self.sizes(),
+            *map(pointer, tensors),
+            packing,
+        ]
         return [*shared, nonlinearity, negative_slope, pointer(nonlinearity_bias), transpose, method]
+
+    def require_sizes(self) -> None:
+        """Find parameters that were exchanged since the forward pass: the core knows addresses alone."""
+        n, _, d, _, batch = self.sizes()
+        many, moduli, real = self.u.shape[:-2], n if self.u.is_complex() else n // 2, self.u.dtype.to_real()
+        kind = self.u.dtype
+        expected = ((batch, n), kind), ((n, d), kind), ((n,), kind), ((n,), real), ((moduli,), real)
+        for t, (shape, dtype) in zip(self[2:7], expected, strict=True):
+            if t is not None and (t.shape != (*many, *shape) or t.dtype is not dtype):
+                raise RuntimeError(
+                    f"a tensor is {t.dtype} of shape {tuple(t.shape)}, but in the forward pass it was {dtype} of shape "
+                    f"{(*many, *shape)}: change parameters after the backward pass"
+                )
 
 
 DIFFERENTIABLE = len(Inputs._fields) - 1
+SAVED = len(Inputs._fields) + 2  # and all states, and the tape
 TENSORS = "Tensor u, Tensor x, " + ", ".join(f"Tensor? {name}" for name in Inputs._fields[2:])
 OPTIONS = "str nonlinearity, float negative_slope, bool transpose, str method"
 
@@ -100,8 +131,9 @@ def _without_graph(*arguments: Any) -> tuple[Tensor, Tensor]:
 
 
 def _save(ctx: Any, arguments: Any, h: Tensor, tape: Tensor | None, kept: _core.Kept | None = None) -> None:
-    ctx.save_for_backward(*Inputs(*arguments[:-4]), h, tape)
-    ctx.options, ctx.kept = arguments[-4:], kept
+    tape = None if tape is None or not tape.numel() else tape
+    ctx.save_for_backward(*Inputs(*arguments[:-4]), h, tape, *held(kept))
+    ctx.options = arguments[-4:]
 
 
 class Rnn(Function):
@@ -136,13 +168,20 @@ class Rnn(Function):
     @staticmethod
     def backward(ctx: Any, grad_h: Tensor | None, grad_last: Tensor | None) -> tuple[Any, ...]:
         wanted = ctx.needs_input_grad[:DIFFERENTIABLE]
-        arguments = (*ctx.saved_tensors, grad_h, grad_last, wanted, *ctx.options)
-        if torch.is_grad_enabled():
+        saved = ctx.saved_tensors
+        tensors, holders = saved[:SAVED], saved[SAVED:]
+        arguments = (*tensors, grad_h, grad_last, wanted, *ctx.options)
+        if needs_expression():
+            *primals, batch_sizes, _, _ = tensors
+            gradients = spread(
+                _by_expression(primals, batch_sizes, grad_h, grad_last, wanted, ctx.options[:-1]), wanted
+            )
+        elif torch.is_grad_enabled():
             gradients = spread(RnnBackward.apply(*arguments), wanted)
         else:
             backward: Any = backward_op
-            if straight_to_cpu(*arguments[: DIFFERENTIABLE + 5]):
-                backward = partial(_backward_cpu, kept=ctx.kept)
+            if straight_to_cpu(*tensors, grad_h, grad_last):
+                backward = partial(_backward_cpu, kept=kept_in(holders))
             gradients = backward(*arguments)
         return *gradients, *[None] * 5
 
@@ -182,22 +221,34 @@ class RnnBackward(Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Any, ...]:
         *primals, batch_sizes, grad_h, grad_last = ctx.saved_tensors
-        given = [grad is not None for grad in (grad_h, grad_last)]
-
-        def states(*primals: Any) -> tuple[Tensor, ...]:
-            arguments: list[Any] = [*primals, batch_sizes, *ctx.options]
-            both = expressions.rnn(*arguments)
-            return tuple(state for state, used in zip(both, given, strict=True) if used)
 
         def gradients(*arguments: Any) -> tuple[Tensor, ...]:
             *primals, grad_h, grad_last = arguments
-            grads = tuple(grad for grad in (grad_h, grad_last) if grad is not None)
-            return pull_back(states, primals, grads, ctx.wanted)
+            return _by_expression(primals, batch_sizes, grad_h, grad_last, ctx.wanted, ctx.options)
 
         needs = ctx.needs_input_grad
         wanted = (*needs[:DIFFERENTIABLE], *needs[DIFFERENTIABLE + 3 : DIFFERENTIABLE + 5])
         results = spread(pull_back(gradients, (*primals, grad_h, grad_last), cotangents, wanted), wanted)
         return *results[:-2], None, None, None, *results[-2:], *[None] * 5
+
+
+def _by_expression(
+    primals: Sequence[Any],
+    batch_sizes: Tensor | None,
+    grad_h: Tensor | None,
+    grad_last: Tensor | None,
+    wanted: Sequence[bool],
+    options: tuple[Any, ...],
+) -> tuple[Tensor, ...]:
+    """Give the wanted gradients in torch operations."""
+    grads = (grad_h, grad_last)
+
+    def states(*primals: Any) -> tuple[Tensor, ...]:
+        arguments: list[Any] = [*primals, batch_sizes, *options]
+        both = expressions.rnn(*arguments)
+        return tuple(state for state, grad in zip(both, grads, strict=True) if grad is not None)
+
+    return pull_back(states, primals, present(grads), wanted)
 
 
 def _tape_shape(inputs: Inputs, nonlinearity: str, method: str) -> tuple[int, ...]:
@@ -230,12 +281,13 @@ def _backward_cpu(*arguments: Any, kept: _core.Kept | None = None) -> tuple[Tens
     follow_torch_threads()
     *tensors, h, tape, grad_h, grad_last, _ = arguments[:-4]
     inputs, options = Inputs(*tensors).contiguous(), arguments[-4:]
+    inputs.require_sizes()
     h, grad_h, grad_last = (None if t is None else t.contiguous() for t in (h, grad_h, grad_last))
     gradients = _backward_room(inputs, arguments[-5], empty_like)
     if tape is None and options[0] == "oplu":  # the states do not tell which entries were exchanged
         _, _, tape = _forward_cpu(*inputs, *options, True)
     tape = tape if tape is not None and tape.numel() else None
-    operands = inputs.operands(*options)
+    operands = inputs.operands(*options, h, tape, grad_h, grad_last)
     operands += [*map(pointer, (h, tape, grad_h, grad_last, *gradients)), kept]
     _core.rnn_backward(*operands)
     if inputs.sizes()[3] == 0 and grad_last is not None and gradients[2] is not None:

@@ -8,10 +8,11 @@ use crate::apply::Diagonal;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::tile::unroll;
+use crate::kernel::vector::sum_of_lanes;
 use crate::memory::Buffer;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
-use crate::sequential::vectors::{pad, sum};
+use crate::sequential::vectors::pad;
 
 /// Room for gradients of real matrices of one shape.
 pub struct FormationBackward<T: Scalar> {
@@ -152,7 +153,7 @@ unsafe fn undo<T: Scalar, S: Simd, const C: usize>(
                     grad = T::fma(s, a[c], y, T::fma(s, b[c], x, grad));
                 },
             );
-            grad_v[i * chain.ld_k + j] -= sum(s, grad);
+            grad_v[i * chain.ld_k + j] -= sum_of_lanes(s, grad);
         }
     }
 }

@@ -102,7 +102,6 @@ impl<T: Scalar> Pass<'_, T> {
         let bounds: Vec<Vec<usize>> = phases.iter().map(|&phase| self.bounds(phase)).collect();
         let counts: Vec<usize> = bounds.iter().map(|bounds| bounds.len() - 1).collect();
         let room = Room::new(self.blocks, rows, self.y)?;
-        let pass = Shared(std::ptr::from_ref(&self).cast_mut());
         let flops = 14 * self.blocks.n * self.blocks.k * rows;
         context.run_phases(&counts, flops, &|phase, task, cancel| {
             cancel.check()?;
@@ -110,13 +109,12 @@ impl<T: Scalar> Pass<'_, T> {
             // SAFETY: within a phase tasks own disjoint vectors, or disjoint coordinates of dL/dU; what they share they
             // only read. Phases follow one another.
             unsafe {
-                let pass = &*pass.get();
                 match phases[phase] {
-                    Phase::Sweep => pass.sweep(isa, &room, begin, end),
-                    Phase::Back(block) => pass.back(isa, &room, block, begin, end),
-                    Phase::Middle(block) => pass.middle(isa, &room, block),
-                    Phase::Sum(block) => pass.sum(isa, &room, block, begin, end)?,
-                    Phase::Leave => pass.leave(isa, &room, p - 1, begin, end),
+                    Phase::Sweep => self.sweep(isa, &room, begin, end),
+                    Phase::Back(block) => self.back(isa, &room, block, begin, end),
+                    Phase::Middle(block) => self.middle(isa, &room, block),
+                    Phase::Sum(block) => self.sum(isa, &room, block, begin, end)?,
+                    Phase::Leave => self.leave(isa, &room, p - 1, begin, end),
                 }
             }
             Ok(())

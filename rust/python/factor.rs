@@ -1,0 +1,70 @@
+//! Compact WY factors, and the way back from `W` to reflections.
+
+use householder::factor as factorisation;
+use householder::kernel::transpose::transpose;
+use householder::reflections::Reflections;
+use householder::scalar::Real;
+use householder::wy::CompactWy;
+use pyo3::prelude::*;
+
+use crate::by_dtype;
+use crate::operand::{Number, Operand, optional_mut, run, size, to_python};
+
+#[pyfunction]
+pub fn wy(
+    py: Python<'_>,
+    dtype: &str,
+    n: usize,
+    m: usize,
+    u: Operand<'_>,
+    v: Operand<'_>,
+    t: Operand<'_>,
+    s: Operand<'_>,
+) -> PyResult<()> {
+    fn go<T: Number>(py: Python<'_>, [n, m]: [usize; 2], [u, v, t, s]: [&Operand<'_>; 4]) -> PyResult<()> {
+        let u = Reflections::new(n, m, u.slice::<T>("u", size(&[n, m])?)?).map_err(to_python)?;
+        let k = u.count();
+        let (v, t, s) = (v.slice_mut("v", n * k)?, t.slice_mut("t", k * k)?, s.slice_mut("s", k * k)?);
+        run(py, |context| {
+            let wy = CompactWy::new(context, u)?;
+            transpose(context.isa, (n, k), &wy.v, wy.ld_n(), v, k);
+            let (wide, ld) = (wy.t(context)?, wy.ld_k());
+            for (i, j) in (0..k).flat_map(|i| (0..k).map(move |j| (i, j))) {
+                let above = i <= j;
+                t[i * k + j] = if above { T::narrow(wide[j * ld + i]) } else { T::ZERO };
+                s[i * k + j] = if above { -wy.minus_s[j * ld + i] } else { T::ZERO };
+            }
+            Ok(())
+        })
+    }
+    by_dtype!(dtype, go(py, [n, m], [&u, &v, &t, &s]))
+}
+
+#[pyfunction]
+#[pyo3(signature = (dtype, n, m, q, u, phases, by_columns=false))]
+pub fn factor(
+    py: Python<'_>,
+    dtype: &str,
+    n: usize,
+    m: usize,
+    q: Operand<'_>,
+    u: Operand<'_>,
+    phases: Option<Operand<'_>>,
+    by_columns: bool,
+) -> PyResult<f64> {
+    fn go<T: Number<Real: Number + Real>>(
+        py: Python<'_>,
+        [n, m]: [usize; 2],
+        [q, u]: [&Operand<'_>; 2],
+        phases: Option<&Operand<'_>>,
+        by_columns: bool,
+    ) -> PyResult<f64> {
+        let q = q.slice::<T>("q", size(&[n, n])?)?;
+        let u = u.slice_mut::<T>("u", size(&[n, m])?)?;
+        Reflections::new(n, m, u).map_err(to_python)?;
+        let phases = optional_mut::<T::Real>(phases, "phases", n)?;
+        let find = if by_columns { factorisation::by_columns } else { factorisation::factor };
+        run(py, |context| find(context, n, m, q, u, phases))
+    }
+    by_dtype!(dtype, go(py, [n, m], [&q, &u], phases.as_ref(), by_columns))
+}

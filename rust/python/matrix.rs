@@ -1,0 +1,127 @@
+//! `W` itself, and its gradient.
+
+use householder::apply::{self, Diagonal};
+use householder::dense::{self, Dense};
+use householder::kernel::transpose::transpose;
+use householder::memory::{Buffer, filled_with, padded};
+use householder::reflections::Reflections;
+use householder::{gradient, sequential};
+use pyo3::prelude::*;
+
+use crate::application::{Diagonals, flops};
+use crate::by_dtype;
+use crate::kept::Kept;
+use crate::operand::{Number, Operand, Parts, optional, part, run, size, to_python};
+
+#[pyfunction]
+#[pyo3(signature = (dtype, count, n, m, u, out, phases, keep=false))]
+pub fn matrix(
+    py: Python<'_>,
+    dtype: &str,
+    count: usize,
+    n: usize,
+    m: usize,
+    u: Operand<'_>,
+    out: Operand<'_>,
+    phases: Option<Operand<'_>>,
+    keep: bool,
+) -> PyResult<Option<Kept>> {
+    fn go<T: Number<Real: Number>>(
+        py: Python<'_>,
+        [count, n, m]: [usize; 3],
+        [u, out]: [&Operand<'_>; 2],
+        phases: Option<&Operand<'_>>,
+        keep: bool,
+    ) -> PyResult<Option<Kept>> {
+        let u = u.slice::<T>("u", size(&[count, n, m])?)?;
+        let out = out.slice_mut::<T>("out", size(&[count, n, n])?)?;
+        let phases = optional::<T::Real>(phases, "phases", n)?;
+        let outs = Parts::new(out, count);
+        let keep = keep && n > sequential::SMALL;
+        let mut kept = filled_with(if keep { count } else { 0 }, || None).map_err(to_python)?;
+        let each = Parts::<Option<Dense<T>>>::new(&mut kept, count);
+        run(py, |context| {
+            // SAFETY: each problem writes its own part.
+            let out = |i: usize| unsafe { outs.at(i) };
+            let (isa, flops, diagonals) = (context.isa, flops(count, n, m, n), Diagonals::new(n, phases)?);
+            if n <= sequential::SMALL {
+                let room = || sequential::Formation::new(n, m.min(n - 1));
+                return sequential::for_each(context, count, flops, &room, &|i, room, _| {
+                    let u = Reflections::new(n, m, part(u, i, n * m))?;
+                    room.run(isa, u, &diagonals.of(u), out(i));
+                    Ok(())
+                });
+            }
+            context.for_each(count, flops, &|i, context| {
+                let u = Reflections::new(n, m, part(u, i, n * m))?;
+                // SAFETY: as above.
+                let Some(kept) = unsafe { each.at(i) }.first_mut() else {
+                    return apply::matrix(context, u, &diagonals.of(u), out(i));
+                };
+                let matrix = kept.insert(Dense::new(context, u, &diagonals.of(u))?);
+                dense::write(isa, n, &matrix.w, out(i));
+                Ok(())
+            })
+        })?;
+        Ok(keep.then(|| Kept::matrix(kept)))
+    }
+    by_dtype!(dtype, go(py, [count, n, m], [&u, &out], phases.as_ref(), keep))
+}
+
+#[pyfunction]
+#[pyo3(signature = (dtype, count, n, m, u, grad_w, grad_u, kept=None))]
+pub fn matrix_backward(
+    py: Python<'_>,
+    dtype: &str,
+    count: usize,
+    n: usize,
+    m: usize,
+    u: Operand<'_>,
+    grad_w: Operand<'_>,
+    grad_u: Operand<'_>,
+    kept: Option<&Bound<'_, Kept>>,
+) -> PyResult<()> {
+    fn go<T: Number>(
+        py: Python<'_>,
+        [count, n, m]: [usize; 3],
+        [u, grad_w, grad_u]: [&Operand<'_>; 3],
+        kept: Option<&Kept>,
+    ) -> PyResult<()> {
+        let u = u.slice::<T>("u", size(&[count, n, m])?)?;
+        let grad_w = grad_w.slice::<T>("grad_w", size(&[count, n, n])?)?;
+        let grad_u = grad_u.slice_mut::<T>("grad_u", u.len())?;
+        let grads = Parts::new(grad_u, count);
+        let kept = kept.and_then(Kept::get::<Vec<Option<Dense<T>>>>);
+        let fits = |kept: &&Dense<T>| [kept.blocks.n, kept.blocks.k] == [n, m.min(n - 1)];
+        run(py, |context| {
+            // SAFETY: each problem writes its own part.
+            let matrices = |i: usize| unsafe { (part(grad_w, i, n * n), grads.at(i)) };
+            let (isa, flops) = (context.isa, 3 * flops(count, n, m, n));
+            if n <= sequential::SMALL && !T::COMPLEX {
+                let room = || sequential::FormationBackward::new(n, m.min(n - 1));
+                return sequential::for_each(context, count, flops, &room, &|i, room, _| {
+                    let u = Reflections::new(n, m, part(u, i, n * m))?;
+                    let (grad_w, grad_u) = matrices(i);
+                    room.run(isa, u, &Diagonal::of(u), grad_w, grad_u);
+                    Ok(())
+                });
+            }
+            context.for_each(count, flops, &|i, context| {
+                let u = Reflections::new(n, m, part(u, i, n * m))?;
+                let (grad_w, grad_u) = matrices(i);
+                let diagonal = Diagonal::of(u);
+                let mut outer = Buffer::zeroed(n * padded::<T>(n))?;
+                transpose(context.isa, (n, n), grad_w, n, &mut outer, padded::<T>(n));
+                let new;
+                let matrix = if let Some(kept) = kept.and_then(|kept| kept.get(i)?.as_ref()).filter(fits) {
+                    kept
+                } else {
+                    new = Dense::new(context, u, &diagonal)?;
+                    &new
+                };
+                gradient::from_outer(context, matrix, u, &diagonal, outer, Some(grad_u), None)
+            })
+        })
+    }
+    by_dtype!(dtype, go(py, [count, n, m], [&u, &grad_w, &grad_u], kept.map(Bound::get)))
+}

@@ -1,0 +1,107 @@
+"""The core is given addresses: nothing that happens to tensors around a call may make it read or write beyond them."""
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+
+import householder.torch as ht
+from torch_cases import CASES
+from torch_oracle import IGNORE_JIT_WARNING, problem
+
+pytestmark = pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
+
+each_case = pytest.mark.parametrize(("function", "inputs"), CASES.values(), ids=CASES)
+
+
+def test_a_backward_pass_inside_an_autocast_region_reads_its_own_types():
+    torch.manual_seed(0)
+    adapter = ht.OrthogonalAdapter(torch.nn.Linear(64, 64), 8)
+    x = torch.randn(20, 64)
+    (expected,) = torch.autograd.grad(adapter(x).square().mean(), adapter.reflections)
+    loss = adapter(x).square().mean()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        (found,) = torch.autograd.grad(loss, adapter.reflections)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("name", ["reflections", "weight_ih", "bias"])
+@pytest.mark.parametrize("change", [lambda t: t.bfloat16(), lambda t: t[:3].clone()], ids=["type", "shape"])
+def test_parameters_exchanged_before_the_backward_pass_are_an_error(name, change):
+    layer = ht.OrthogonalRNN(3, 16, nonlinearity="tanh")
+    output, _ = layer(torch.randn(40, 8, 3))
+    parameter = getattr(layer.cells[0], name)
+    parameter.data = change(parameter.data)
+    with pytest.raises(RuntimeError, match="in the forward pass"):
+        output.sum().backward()
+
+
+def test_hooks_that_change_the_type_of_states_are_an_error():
+    layer = ht.OrthogonalRNN(3, 16)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t.bfloat16() if t.dim() == 3 else t):
+        output, _ = layer(torch.randn(40, 8, 3))
+    with pytest.raises(RuntimeError, match="in the forward pass"):
+        output.sum().backward()
+
+
+def test_hooks_may_compress_what_is_saved():
+    """As activation compression does, which looks for the largest entry of each tensor."""
+    for layer in (ht.Orthogonal(64), ht.OrthogonalRNN(64, 64), ht.OrthogonalRNN(64, 64, num_reflections=64)):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: (t, t.abs().max()), lambda packed: packed[0]):
+            output = layer(torch.randn(5, 50, 64))
+        sum(t.sum() for t in output).backward()
+
+
+def test_operators_called_directly_check_the_gradient():
+    u, h = (t.float() for t in problem(6, 2, 3))
+    gradient = torch.ops.householder.apply_backward
+    with pytest.raises(RuntimeError, match="in the forward pass"):
+        gradient(u, h, h.bfloat16(), True, False, "auto")
+    with pytest.raises(ValueError, match=r"grad_c has shape \(1, 6\), expected \(3, 6\)"):
+        gradient(u, h, h[:1], True, False, "auto")
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace.* is deprecated", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: ht.Orthogonal(8),
+        lambda: ht.SVDLinear(8),
+        lambda: ht.OrthogonalRNNCell(8, 8),
+        lambda: ht.OrthogonalAdapter(torch.nn.Linear(8, 8), 2),
+        lambda: ht.orthogonal(torch.nn.Linear(8, 8)),
+    ],
+)
+def test_a_trace_computes_what_the_layer_does(layer):
+    torch.manual_seed(0)
+    layer = layer()
+    with torch.no_grad():
+        traced = torch.jit.trace(layer, torch.randn(4, 8))
+        x = torch.randn(4, 8)
+        torch.testing.assert_close(traced(x), layer(x))
+
+
+def test_a_tensor_without_memory_is_zero():
+    u, h = (t.requires_grad_() for t in problem(6, 2, 3))
+    zero = torch._efficientzerotensor(3, 6, dtype=h.dtype)
+    assert not ht.apply(u, zero).any()
+    assert not any(grad.any() for grad in torch.autograd.grad(ht.apply(u, h), (u, h), zero))
+
+
+@each_case
+def test_forward_mode_goes_through_a_backward_pass_recorded_before(function, inputs):
+    inputs = [t.detach().requires_grad_() for t in inputs]
+    result = function(*inputs)
+    grad, tangent = torch.randn_like(result), torch.randn_like(result)
+    with forward_ad.dual_level():
+        found = torch.autograd.grad(result, inputs, forward_ad.make_dual(grad, tangent), retain_graph=True)
+        tangents = [forward_ad.unpack_dual(t).tangent for t in found]
+    # gradients are linear in the gradient of the result
+    torch.testing.assert_close(tangents, list(torch.autograd.grad(result, inputs, tangent)))
+
+
+@each_case
+def test_forward_mode_goes_through_a_pullback(function, inputs):
+    result, pullback = torch.func.vjp(function, *(t.detach() for t in inputs))
+    grad, tangent = torch.randn_like(result), torch.randn_like(result)
+    _, tangents = torch.func.jvp(pullback, (grad,), (tangent,))
+    torch.testing.assert_close(tangents, pullback(tangent))
