@@ -3,7 +3,7 @@
 #ifndef HOUSEHOLDER_EMULATED
 
 #define DEVICE __device__ __forceinline__
-#if __CUDA_ARCH__ >= 900
+#if defined(HOUSEHOLDER_CLUSTERS) && __CUDA_ARCH__ >= 900
 #define CLUSTER_OF(size) __cluster_dims__(size, 1, 1)
 #else
 #define CLUSTER_OF(size)

@@ -43,8 +43,9 @@ class Backend(NamedTuple):
         return self._convert(self.to_numpy, function(*args, **kwargs))
 
     def _convert(self, convert, a):
-        if isinstance(a, tuple) and hasattr(a, "_fields"):
-            return a._make(self._convert(convert, entry) for entry in a)
+        if isinstance(a, tuple):
+            converted = tuple(self._convert(convert, entry) for entry in a)
+            return a._make(converted) if hasattr(a, "_fields") else converted
         return convert(a) if hasattr(a, "dtype") else a
 
 

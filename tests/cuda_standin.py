@@ -15,7 +15,7 @@ import numpy as np
 
 from householder._cuda import instances, kernels, library
 from householder._cuda.arrays import Arrays
-from householder._cuda.instances import NONLINEARITIES, PROBE, SOURCES
+from householder._cuda.instances import CLUSTERS, NONLINEARITIES, OPTIONS, PROBE, SOURCES
 
 sys.path.insert(0, str(Path(__file__).parent / "cuda"))
 import emulation
@@ -42,6 +42,14 @@ def _build(names):
     return emulation.build(names)
 
 
+def _cluster(name):
+    """Blocks that form a cluster, by the name of a kernel."""
+    if name == PROBE[1]:
+        return PROBE[2].cluster
+    sizes = re.findall(r"\b\d+\b", name)  # the last one is the nonlinearity
+    return int(sizes[-2]) if re.match(r"householder::(lowrank|dense)_", name) else 1
+
+
 class RawModule:
     """CuPy's class of that name."""
 
@@ -51,7 +59,7 @@ class RawModule:
         kernel = re.match(r"householder::([a-z]+)_", name_expressions[0]).group(1)
         assert code == kernels.source(kernel)
         assert kernel in SOURCES
-        assert options == ("-std=c++17",)
+        assert options == (*OPTIONS, *(CLUSTERS if _cluster(name_expressions[0]) > 1 else ()))
         self.names = name_expressions
         RawModule.made += 1
 

@@ -119,3 +119,4 @@ def test_rows_of_packed_sequences(monkeypatch, sizes):
     np.testing.assert_array_equal(packing.previous(), [row_of[t - 1, b] for t, b in row_of if t])
     lengths = [max(t for t, b in row_of if b == sequence) for sequence in range(sizes[0])]
     np.testing.assert_array_equal(packing.last(), [row_of[t, b] for b, t in enumerate(lengths)])
+    np.testing.assert_array_equal(packing.reversal(), [row_of[lengths[b] - t, b] for t, b in row_of])

@@ -58,7 +58,8 @@ def test_instances_compile_within_their_registers(capability):
         tile, dtype, phi = instance
         names = [tile.name(direction, dtype, phi) for direction in ("forward", "backward")]
         code = nvrtc.source(instances.SOURCES[tile.kernel])
-        return nvrtc.compile_kernels(code, names, f"sm_{capability}")
+        options = instances.CLUSTERS if tile.cluster > 1 else ()
+        return nvrtc.compile_kernels(code, names, f"sm_{capability}", *options)
 
     for (tile, _, _), taken in zip(chosen, concurrently(resources, chosen), strict=True):
         for name, used in taken.items():

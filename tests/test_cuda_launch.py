@@ -114,7 +114,8 @@ def test_a_device_that_refuses_clusters_takes_other_kernels(monkeypatch):
     cuda_standin.install(monkeypatch)
     monkeypatch.setattr(instances, "TILES", EVERY_TILE)
     monkeypatch.setattr(cuda_standin.Device, "refuses_clusters", True)
-    instance = choose(kernels.device_of(0), 512, 64, "float32", "tanh")
+    with pytest.warns(UserWarning, match="device 0 refuses clusters of blocks"):
+        instance = choose(kernels.device_of(0), 512, 64, "float32", "tanh")
     assert instance.tile is None or instance.tile.cluster == 1
     monkeypatch.setattr(cuda_standin.Device, "refuses_clusters", False)
     assert choose(kernels.device_of(1), 512, 64, "float32", "tanh").tile.cluster > 1

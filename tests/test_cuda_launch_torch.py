@@ -52,7 +52,8 @@ def on_cuda(monkeypatch):
     for module, replaced in KERNELS.items():
         for name, kernel in replaced.items():
             monkeypatch.setattr(module, name, kernel)
-        monkeypatch.setattr(module, "straight_to_cpu", lambda *_: False, raising=False)
+        for name in ("straight_to_cpu", "are_plain"):
+            monkeypatch.setattr(module, name, lambda *_: False, raising=False)
 
 
 @pytest.mark.usefixtures("on_cuda")

@@ -19,10 +19,7 @@ from householder._api import (
     factor,
     forward,
     forward_tape,
-    get_num_threads,
     matrix,
-    release_memory,
-    set_num_threads,
     wy,
 )
 from householder._core import __version__ as __version__
@@ -30,6 +27,7 @@ from householder._lapack import from_lapack, to_lapack
 from householder._parameters import normalize, real_form, snap
 from householder._plan import plan
 from householder._random import haar
+from householder._resources import get_num_threads, release_memory, set_num_threads
 from householder._sequence import rnn_backward, rnn_forward
 from householder._tangent import jvp
 

@@ -4,7 +4,7 @@ use householder::apply::Diagonal;
 use householder::error::Error;
 use householder::kernel::activation::Activation;
 use householder::memory::filled_with;
-use householder::plan::{self, Method};
+use householder::plan::Method;
 use householder::recurrence::{self, Prepared, Sequence, SequenceGradients, Steps};
 use householder::reflections::Reflections;
 use householder::scalar::Real;
@@ -131,15 +131,18 @@ pub fn rnn_tape_width(
     nonlinearity: &str,
     method: &str,
 ) -> PyResult<usize> {
-    let method = Method::parse(method).map_err(to_python)?;
-    let method = method.unwrap_or_else(|| plan::for_sequence(n, m, rows));
-    let rank = if method == Method::Dense || has_phases { 0 } else { m };
-    let flags = match (nonlinearity, dtype) {
-        ("oplu", "float32") => Activation::<f32>::Oplu.flag_width(n),
-        ("oplu", "float64") => Activation::<f64>::Oplu.flag_width(n),
-        _ => 0,
-    };
-    Ok(rank + flags)
+    fn go<T: Number>(
+        sizes: (usize, usize),
+        rows: usize,
+        has_phases: bool,
+        oplu: bool,
+        method: &str,
+    ) -> PyResult<usize> {
+        let method = Method::parse(method).map_err(to_python)?;
+        let activation = if oplu { Activation::<T>::Oplu } else { Activation::Identity };
+        recurrence::tape_width(method, sizes, rows, has_phases, &activation).map_err(to_python)
+    }
+    by_dtype!(dtype, go((n, m), rows, has_phases, nonlinearity == "oplu", method))
 }
 
 #[pyfunction]

@@ -54,7 +54,8 @@ def compile_kernels(code: str, names: list[str], architecture: str, *options: st
     try:
         for name in names:
             nvrtc.nvrtcAddNameExpression(program, name.encode())
-        flags = ["-std=c++17", "-ftz=true", f"-arch={architecture}", "--ptxas-options=-v", *options]
+        flags = ["-std=c++17", "-ftz=true", f"-arch={architecture}", "--ptxas-options=-v"]
+        flags += ["--device-as-default-execution-space", *options]  # as CuPy does
         array = (ctypes.c_char_p * len(flags))(*(flag.encode() for flag in flags))
         failed = nvrtc.nvrtcCompileProgram(program, len(flags), array)
         size = ctypes.c_size_t()

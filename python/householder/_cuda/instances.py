@@ -61,6 +61,9 @@ SOURCES: dict[str, tuple[str, ...]] = {
 OPTIONS = ("-std=c++17",)
 """Compiler options that every module needs, besides the architecture."""
 
+CLUSTERS = ("-DHOUSEHOLDER_CLUSTERS",)
+"""And those of kernels whose blocks form clusters; others are ordinary kernels, which any device launches."""
+
 NUMBERS = {
     "float32": "float",
     "float64": "double",
@@ -85,14 +88,15 @@ _REGISTERS = 65536  # of a multiprocessor
 
 
 class Launch(NamedTuple):
-    """Grid and block (x only; y = z = 1) and bytes of dynamic shared memory."""
+    """Grid and block (x only; y = z = 1), bytes of dynamic shared memory, and how many blocks form a cluster."""
 
     grid: int
     block: int
     shared_bytes: int
+    cluster: int = 1
 
 
-PROBE = ("probe", "householder::probe_clusters", Launch(8, 32, 0))
+PROBE = ("probe", "householder::probe_clusters", Launch(8, 32, 0, 8))
 """A launch that fails where clusters cannot be launched."""
 
 
@@ -142,7 +146,7 @@ class Tile:
         if self.cluster > 2:
             together = multiprocessors // GROUP * (GROUP // self.cluster)
         resident = max(1, together * self.blocks_per_multiprocessor)
-        return Launch(min(batch, resident) * self.cluster, self.threads, self.shared_bytes)
+        return Launch(min(batch, resident) * self.cluster, self.threads, self.shared_bytes, self.cluster)
 
     def name(self, direction: Direction, dtype: str, nonlinearity: str) -> str:
         """Give the C++ name expression of an instance; ``dtype`` is that of the arrays of states."""

@@ -1,12 +1,14 @@
 """Kernels on demand: compiled once for each device and instance, from sources inside the compiled core."""
 
+import sys
 import threading
+import warnings
 from functools import cache
 from typing import Any, NamedTuple
 
 from householder import _core
 from householder._cuda import device
-from householder._cuda.instances import OPTIONS, PROBE, SOURCES, Launch
+from householder._cuda.instances import CLUSTERS, OPTIONS, PROBE, SOURCES, Launch
 
 _lock = threading.Lock()
 _compiled: dict[tuple[int, str], Any] = {}
@@ -32,11 +34,15 @@ def device_of(index: int) -> Device:
 def takes_clusters(index: int) -> bool:
     """Try to launch a cluster on a device that should take it: drivers and shared devices have refused some."""
     cuda = device.cupy().cuda
-    try:
-        with cuda.Device(index), cuda.Stream(non_blocking=True):
-            launch(index, *PROBE, ())
-    except cuda.driver.CUDADriverError:
-        return False
+    kernel, name, how = PROBE
+    with cuda.Device(index):
+        probe = get(index, kernel, name, clusters=True)  # what goes wrong here says nothing about clusters
+        try:
+            with cuda.Stream(non_blocking=True):
+                probe((how.grid,), (how.block,), (), shared_mem=how.shared_bytes)
+        except cuda.driver.CUDADriverError as error:
+            warnings.warn(f"device {index} refuses clusters of blocks, other kernels are used: {error}", stacklevel=2)
+            return False
     return True
 
 
@@ -56,8 +62,10 @@ def source(kernel: str) -> str:
     return "\n".join(files[name] for name in SOURCES[kernel])
 
 
-def get(index: int, kernel: str, name: str) -> Any:
+def get(index: int, kernel: str, name: str, *, clusters: bool = False) -> Any:
     """Give a kernel by its C++ name expression, compiled for the current device, whose number is ``index``.
+
+    ``clusters`` says whether its blocks form clusters of more than one.
 
     Raises
     ------
@@ -69,18 +77,21 @@ def get(index: int, kernel: str, name: str) -> Any:
         with _lock:
             found = _compiled.get((index, name))
             if found is None:
-                found = _compiled[index, name] = _compile(kernel, name)
+                found = _compiled[index, name] = _compile(kernel, name, clusters)
     return found
 
 
-def _compile(kernel: str, name: str) -> Any:
+def _compile(kernel: str, name: str, clusters: bool) -> Any:
     cupy = device.cupy()
-    if cupy.cuda.get_current_stream().is_capturing():
+    torch = sys.modules.get("torch")  # whose current stream is not CuPy's
+    captured = torch is not None and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    if captured or cupy.cuda.get_current_stream().is_capturing():
         raise RuntimeError(
             f"{name} is not compiled yet, and a CUDA graph is being captured: make the same call once before, "
             "or call householder._cuda.warm_up"
         )
-    module = cupy.RawModule(code=source(kernel), options=OPTIONS, name_expressions=(name,))
+    options = (*OPTIONS, *CLUSTERS) if clusters else OPTIONS
+    module = cupy.RawModule(code=source(kernel), options=options, name_expressions=(name,))
     function = module.get_function(name)
     function.num_regs  # noqa: B018 (loads it: a driver that loads lazily would do so at the first launch)
     return function
@@ -88,7 +99,9 @@ def _compile(kernel: str, name: str) -> Any:
 
 def launch(index: int, kernel: str, name: str, how: Launch, arguments: tuple[Any, ...]) -> None:
     """Launch on CuPy's current stream; pointers are integers, other arguments NumPy scalars of the C types."""
-    get(index, kernel, name)((how.grid,), (how.block,), arguments, shared_mem=how.shared_bytes)
+    get(index, kernel, name, clusters=how.cluster > 1)(
+        (how.grid,), (how.block,), arguments, shared_mem=how.shared_bytes
+    )
 
 
 def compiled() -> list[str]:

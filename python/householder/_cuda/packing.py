@@ -33,17 +33,23 @@ class Packing:
     def previous(self) -> Any:
         """Give, for each row of the second and later steps, the row of the same sequence one step before."""
         found = self._empty(self.rows - self.batch)
-        self._find(self.rows - self.batch, found, None)
+        self._find(self.rows - self.batch, previous=found)
         return found
 
     def last(self) -> Any:
         """Give the row in which each sequence ends, ``(B,)``."""
         found = self._empty(self.batch)
-        self._find(self.batch, None, found)
+        self._find(self.batch, last=found)
         return found
 
-    def _find(self, count: int, previous: Any, last: Any) -> None:
-        arrays = (self._library.pointer(a) for a in (self.offsets, previous, last))
+    def reversal(self) -> Any:
+        """Give the row that each row becomes when every sequence is reversed in its own length."""
+        found = self._empty(self.rows)
+        self._find(self.rows, reversal=found)
+        return found
+
+    def _find(self, count: int, previous: Any = None, last: Any = None, reversal: Any = None) -> None:
+        arrays = (self._library.pointer(a) for a in (self.offsets, previous, last, reversal))
         sizes = np.int64(self.rows), np.int32(self.steps), np.int32(self.batch)
         if count:
             self._launch("rows", -(-count // PACKING_THREADS), *arrays, *sizes)

@@ -109,7 +109,11 @@ def warm_up(
         There is no CuPy, or no device.
     """
     instance = choose(kernels.device_of(device), n, m, dtype, nonlinearity, phases=phases, method=method)
-    names = [instance.names(direction) for direction in get_args(instances.Direction)]
+    clusters = instance.tile is not None and instance.tile.cluster > 1
+    with cupy().cuda.Device(device):
+        for direction in get_args(instances.Direction):
+            kernels.get(device, *instance.names(direction), clusters=clusters)
+    names: list[tuple[str, str]] = []
     k = m - (m == n and not dtype.startswith("complex"))
     for kernel in get_args(instances.SquareKernel):
         parameters = {"bfloat16": "float32", "float16": "float32"}.get(dtype, dtype)

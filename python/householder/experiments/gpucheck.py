@@ -12,13 +12,17 @@ against ``torch.nn.RNN`` and ``LSTM`` and applications against ``torch.linalg.ho
 import argparse
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.func import functional_call
+from torch.nn.utils.rnn import PackedSequence
 
 import householder.torch as ht
 from householder import _cuda
@@ -93,6 +97,20 @@ def _half_states(half: torch.dtype, nonlinearity: str) -> Callable[..., Tensor]:
         return torch.cat([h.flatten(), last.flatten()]).to(u.dtype)
 
     return function
+
+
+@cache
+def _bidirectional(device: torch.device) -> ht.OrthogonalRNN:
+    return ht.OrthogonalRNN(64, 64, num_reflections=8, nonlinearity="tanh", bidirectional=True, device=device)
+
+
+def _both_directions(u: Tensor, data: Tensor, v: Tensor) -> Tensor:
+    """Give the states of a bidirectional layer over packed sequences."""
+    packed = PackedSequence(data, torch.tensor([4, 4, 1]))
+    parameters = {"cells.0.reflections": u, "cells.1.reflections": v}
+    output, _ = functional_call(_bidirectional(data.device), parameters, (packed,))
+    states: Tensor = output.data
+    return states
 
 
 def check_applications(device: str) -> str:
@@ -198,6 +216,7 @@ def _ways() -> list[tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]]:
         (_states(nonlinearity="tanh"), ((64, 60), *sequence)),
         (_states(nonlinearity="oplu", batch_sizes=torch.tensor([4, 4, 1])), ((64, 8), *packed)),
         (_half_states(torch.bfloat16, "tanh"), ((64, 8), *sequence)),
+        (_both_directions, ((64, 8), (9, 64), (64, 8))),
         (ht.apply, ((100, 32, 16), (100, 32))),
         (ht.apply, ((300, 80), (200, 300))),
         (lambda u, h: ht.matrix(u) @ h, ((64, 8), (64,))),
@@ -214,8 +233,10 @@ def check_no_waiting(device: str) -> str:
     for function, shapes in _ways():
         leaves = [t.to(device).requires_grad_() for t in _random(*shapes)]
         _value_and_gradients(function, leaves)
-        cuda.set_sync_debug_mode("error")
         try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch warns that the mode is a prototype
+                cuda.set_sync_debug_mode("error")
             _value_and_gradients(function, leaves)
         finally:
             cuda.set_sync_debug_mode("default")
@@ -372,6 +393,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for case in compare_all(quick=options.quick):
             print(f"timed   {case['case']}", flush=True)
             timings.append(case)
+            _write(report, options.output)
     report["machine"] = machine()  # with the kernels that were in use
     _write(report, options.output)
     print(markdown(report))

@@ -179,13 +179,13 @@ QUICK: list[Sequence | Applications] = [
 ]
 
 
-def measure(calls: dict[str, Callable[[], Any]], replays: int = REPLAYS) -> dict[str, Timing]:
-    """Time each call, captured as a CUDA graph where that is possible, in turn, round after round.
+def measure(runs: dict[str, tuple[Callable[[], Any], str]], replays: int = REPLAYS) -> dict[str, Timing]:
+    """Time each call in turn, round after round.
 
     Parameters
     ----------
-    calls : dict of callables
-        Each is warmed up, then captured; all work belongs to the current device.
+    runs : dict of pairs
+        What :func:`captured` gives; all work belongs to the current device.
     replays : int
         Rounds.
 
@@ -193,8 +193,7 @@ def measure(calls: dict[str, Callable[[], Any]], replays: int = REPLAYS) -> dict
     -------
     dict of Timing
     """
-    runs = {name: _captured(call) for name, call in calls.items()}
-    events: dict[str, list[tuple[Any, Any]]] = {name: [] for name in calls}
+    events: dict[str, list[tuple[Any, Any]]] = {name: [] for name in runs}
     for _ in range(replays):
         for name, (run, _) in runs.items():
             start, end = (cuda.Event(enable_timing=True) for _ in range(2))
@@ -207,7 +206,8 @@ def measure(calls: dict[str, Callable[[], Any]], replays: int = REPLAYS) -> dict
     return {name: Timing(statistics.median(t), min(t), runs[name][1]) for name, t in times.items()}
 
 
-def _captured(call: Callable[[], Any]) -> tuple[Callable[[], Any], str]:
+def captured(call: Callable[[], Any]) -> tuple[Callable[[], Any], str]:
+    """Warm a call up and capture it as a CUDA graph where that is possible; tell which."""
     side = cuda.Stream()
     side.wait_stream(cuda.current_stream())
     with cuda.stream(side):
@@ -233,17 +233,22 @@ def _captured(call: Callable[[], Any]) -> tuple[Callable[[], Any], str]:
 def compare_all(*, quick: bool = False, device: str = "cuda") -> Iterator[dict[str, Any]]:
     """Check and time the candidates of every case; yield rows for a report."""
     for case in QUICK if quick else CASES:
-        candidates, errors, calls, failed = [], {}, {}, {}
+        candidates, errors, failed = [], {}, {}
+        calls: dict[str, tuple[Callable[[], Any], str]] = {}
         for candidate in case.candidates(device):
+            passes = {
+                f"{candidate.name}|{kind}": _with_settings(candidate.name, call)
+                for kind, call in (("forward", candidate.forward), ("forward+backward", candidate.both))
+            }
             try:
                 with _settings(candidate.name):
                     errors[candidate.name] = _error(candidate)
+                runs = {key: captured(call) for key, call in passes.items()}
             except Exception as error:  # a rival without its compiler, or memory: the others are timed all the same
                 failed[candidate.name] = f"{type(error).__name__}: {error}".partition("\n")[0]
                 continue
             candidates.append(candidate)
-            for kind, call in (("forward", candidate.forward), ("forward+backward", candidate.both)):
-                calls[f"{candidate.name}|{kind}"] = _with_settings(candidate.name, call)
+            calls |= runs
         timings = measure(calls, 5 if quick else REPLAYS)
         rows = []
         for key, timing in timings.items():
@@ -260,7 +265,12 @@ def compare_all(*, quick: bool = False, device: str = "cuda") -> Iterator[dict[s
                     "timed_by": timing.by,
                 }
             )
-        kernels = {c.name: kernel_names(_with_settings(c.name, c.both)) for c in candidates}
+        kernels = {}
+        for candidate in candidates:
+            try:
+                kernels[candidate.name] = kernel_names(_with_settings(candidate.name, candidate.both))
+            except RuntimeError as error:  # a profiler without its permissions
+                kernels[candidate.name] = [f"{error}".partition("\n")[0]]
         yield {"case": str(case), "target": case.target, "rows": rows, "kernels": kernels, "failed": failed}
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from householder import _validate
-from householder.torch import _check, _reflections, expressions
+from householder.torch import _check, _reflections, expressions, ops
 from householder.torch.functional import apply, matrix, rnn
 
 if TYPE_CHECKING:
@@ -279,7 +279,7 @@ class RecurrentLayer(nn.Module):
         self._check_hx(hx, (int(batch_sizes[0]),))
         if hx is not None and sorted_indices is not None:
             hx = hx.index_select(1, sorted_indices)
-        output, h_n = self._run(data, hx, batch_sizes, _reversal(batch_sizes) if self.bidirectional else None)
+        output, h_n = self._run(data, hx, batch_sizes, _reversal(batch_sizes, data) if self.bidirectional else None)
         if unsorted_indices is not None:
             h_n = h_n.index_select(1, unsorted_indices)
         return PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices), h_n
@@ -320,11 +320,14 @@ class RecurrentLayer(nn.Module):
 
 def _reverse(x: Tensor, reversal: Tensor | None) -> Tensor:
     """Reverse time, by an index where sequences are packed."""
-    return x.flip(0) if reversal is None else x[reversal]
+    return x.flip(0) if reversal is None else x.index_select(0, reversal)
 
 
-def _reversal(batch_sizes: Tensor) -> Tensor:
+def _reversal(batch_sizes: Tensor, data: Tensor) -> Tensor:
     """Give the row that each packed row becomes when every sequence is reversed in its own length."""
+    if data.is_cuda and type(data) is Tensor:
+        rows: Tensor = ops.packed_reversal(batch_sizes, data)
+        return rows
     count = partial(torch.arange, device=batch_sizes.device)
     steps, starts = count(len(batch_sizes)), batch_sizes.cumsum(0) - batch_sizes
     step = steps.repeat_interleave(batch_sizes)

@@ -12,6 +12,7 @@
 
 use std::ops::Range;
 
+use super::gradients::SequenceGradients;
 use super::ring::Ring;
 use super::sums::Sums;
 use super::transition::{Prepared, Transition};
@@ -28,24 +29,6 @@ use crate::memory::{Shared, advise_huge_pages, filled};
 use crate::parallel::Context;
 use crate::scalar::Scalar;
 
-/// Where the gradients go; what is `None` is not computed.
-pub struct SequenceGradients<'a, T: Scalar> {
-    /// `dL/dU (n, m)`.
-    pub u: Option<&'a mut [T]>,
-    /// `dL/dx (rows, d)`.
-    pub x: Option<&'a mut [T]>,
-    /// `dL/dh_0 (batch, n)`.
-    pub h0: Option<&'a mut [T]>,
-    /// `dL/dV (n, d)`.
-    pub input_weight: Option<&'a mut [T]>,
-    /// `dL/db (n,)`.
-    pub bias: Option<&'a mut [T]>,
-    /// `dL/dtheta (n,)`.
-    pub phases: Option<&'a mut [T::Real]>,
-    /// Gradient of modReLU's bias.
-    pub activation_bias: Option<&'a mut [T::Real]>,
-}
-
 /// Gradients of a loss given by `grad_h (rows, n)`, its gradient of every state, and `grad_last (batch, n)`, its gradient
 /// of each sequence's last state; what is `None` is zero. `prepared` and `tape` are what the forward pass left; without
 /// them `W` or its factors and `z` are made again, and OPLU is refused.
@@ -61,26 +44,18 @@ pub fn backward<T: Scalar>(
 ) -> Result<()> {
     let (n, d, rows, width) = (sequence.u.n(), sequence.d, sequence.steps.rows(), sequence.tape_width()?);
     if rows == 0 {
-        let SequenceGradients { u, x, h0, input_weight, bias, phases, activation_bias } = gradients;
-        for gradient in [u, x, h0, input_weight, bias].into_iter().flatten() {
-            gradient.fill(T::ZERO);
-        }
-        phases.into_iter().chain(activation_bias).for_each(|x| x.fill(T::Real::ZERO));
+        gradients.vanish();
         return Ok(());
     }
     sequence.check();
+    gradients.check(sequence);
     let (states, last) = (rows * n, sequence.steps.batch() * n);
-    let (len, len_mut) = (|x: Option<&[T]>| x.map(<[T]>::len), |x: &Option<&mut [T]>| x.as_ref().map(|x| x.len()));
+    let len = |x: Option<&[T]>| x.map(<[T]>::len);
     check_lengths(&[
         ("h", Some(h.len()), states),
         ("the tape", len(tape), rows * width),
         ("dL/dh", len(grad_h), states),
         ("dL/dh_T", len(grad_last), last),
-        ("dL/dU", len_mut(&gradients.u), n * sequence.u.m()),
-        ("dL/dx", len_mut(&gradients.x), rows * d),
-        ("dL/dh_0", len_mut(&gradients.h0), last),
-        ("dL/dV", len_mut(&gradients.input_weight), n * d),
-        ("dL/db", len_mut(&gradients.bias), n),
     ]);
     if sequence.activation == Activation::Oplu && tape.is_none() {
         return Err(Error::InvalidArgument("oplu: the backward pass needs the tape of the forward pass".to_owned()));

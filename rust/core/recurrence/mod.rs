@@ -13,12 +13,14 @@
 
 mod backward;
 mod forward;
+mod gradients;
 mod ring;
 mod sums;
 mod transition;
 
-pub use backward::{SequenceGradients, backward};
+pub use backward::backward;
 pub use forward::forward;
+pub use gradients::SequenceGradients;
 pub use transition::Prepared;
 
 use crate::apply::Diagonal;
@@ -57,6 +59,35 @@ pub struct Sequence<'a, T: Scalar> {
     pub h0: Option<&'a [T]>,
 }
 
+/// How states of so many rows are computed.
+fn method(wanted: Option<Method>, n: usize, m: usize, rows: usize, has_phases: bool) -> Result<Method> {
+    match wanted {
+        Some(Method::Reflections) => {
+            Err(Error::InvalidArgument("method: a sequence takes 'auto', 'wy' or 'dense'".to_owned()))
+        }
+        // Phases turn every state: the low-rank form would have to keep W_1's input and its output.
+        _ if has_phases => Ok(Method::Dense),
+        Some(method) => Ok(method),
+        None => Ok(plan::for_sequence(n, m, rows)),
+    }
+}
+
+/// Columns of `P` and `Q`; 0 where `W` is formed.
+fn rank(method: Method, m: usize) -> usize {
+    if method == Method::Dense { 0 } else { m }
+}
+
+/// [`Sequence::tape_width`] of sequences that are not there yet.
+pub fn tape_width<T: Scalar>(
+    wanted: Option<Method>,
+    (n, m): (usize, usize),
+    rows: usize,
+    has_phases: bool,
+    activation: &Activation<'_, T>,
+) -> Result<usize> {
+    Ok(rank(method(wanted, n, m, rows, has_phases)?, m) + activation.flag_width(n))
+}
+
 /// # Panics
 /// If one of these arrays, of which some may be absent, does not have the length that it should have.
 fn check_lengths(arrays: &[(&str, Option<usize>, usize)]) {
@@ -81,21 +112,12 @@ impl<T: Scalar> Sequence<'_, T> {
     }
 
     fn method(&self) -> Result<Method> {
-        let (n, k) = (self.u.n(), self.u.m());
-        match self.method {
-            Some(Method::Reflections) => {
-                Err(Error::InvalidArgument("method: a sequence takes 'auto', 'wy' or 'dense'".to_owned()))
-            }
-            // Phases turn every state: the low-rank form would have to keep W_1's input and its output.
-            _ if matches!(self.diagonal, Diagonal::Phases(_)) => Ok(Method::Dense),
-            Some(method) => Ok(method),
-            None => Ok(plan::for_sequence(n, k, self.steps.rows())),
-        }
+        let has_phases = matches!(self.diagonal, Diagonal::Phases(_));
+        method(self.method, self.u.n(), self.u.m(), self.steps.rows(), has_phases)
     }
 
-    /// Columns of `P` and `Q`; 0 where `W` is formed.
     fn rank(&self) -> Result<usize> {
-        Ok(if self.method()? == Method::Dense { 0 } else { self.u.m() })
+        Ok(rank(self.method()?, self.u.m()))
     }
 
     /// Numbers a row that the forward pass leaves on the tape: `z`, which the backward pass can make again, and the flags

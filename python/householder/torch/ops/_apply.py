@@ -201,9 +201,17 @@ def backward_of(
 def _backward_cpu(
     u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str
 ) -> tuple[Tensor, Tensor | None]:
-    if grad_c.shape != h.shape:
-        raise ValueError(f"grad_c has shape {tuple(grad_c.shape)}, expected {tuple(h.shape)} as h")
+    require_alike(u, h, grad_c)
     return backward_of(u, h, grad_c, want_h, transpose, method)
+
+
+def require_alike(u: Tensor, h: Tensor, grad_c: Tensor) -> None:
+    """Find what was converted or moved since the forward pass: kernels know addresses alone."""
+    core_name(h, u, grad_c)
+    if grad_c.shape != h.shape or not u.device == h.device == grad_c.device:
+        raise ValueError(
+            f"grad_c has shape {tuple(grad_c.shape)} on {grad_c.device}, expected {tuple(h.shape)} on {u.device} as h"
+        )
 
 
 def _forward_fake(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:  # noqa: ARG001

@@ -14,8 +14,10 @@ from torch import Tensor
 
 from householder._cuda import algebra, application, recurrence
 from householder._cuda.library import library_of
+from householder._cuda.packing import Packing
 from householder._cuda.recurrence import Kept, Recurrence
 from householder._types import Sequence
+from householder.torch.ops._apply import require_alike
 from householder.torch.ops._cuda_tape import Layout, tape_layout
 from householder.torch.ops._library import on_cuda
 from householder.torch.ops._rnn import DIFFERENTIABLE, Inputs
@@ -62,6 +64,7 @@ def apply_backward(
     u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str
 ) -> tuple[Tensor, Tensor | None]:
     """Gradients of u and, if wanted, of h."""
+    require_alike(u, h, grad_c)
     matrices, rows, grads = _canonical(u, h, grad_c)
     grad_u, grad_h, _ = application.backward(matrices, rows, grads, None, transpose, method, want_h=want_h)
     grad_u = grad_u.reshape(u.shape).contiguous()
@@ -95,6 +98,7 @@ def rnn_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
     """Gradients of the wanted arguments."""
     *tensors, h, tape, grad_h, grad_last, wanted = arguments[:-4]
     inputs, sequence = Inputs(*tensors), _sequence((*tensors, *arguments[-4:]))
+    inputs.require_as_before(h, grad_h, grad_last)
     steps, batch = inputs.sizes()[3:]
     kept, form = Kept(), None
     if tape is not None and steps and batch:
@@ -106,6 +110,13 @@ def rnn_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
     if not steps and grad_last is not None and found.h0 is not None:
         found = found._replace(h0=grad_last.clone())  # no step: the last state is h0
     return tuple(getattr(found, name) for name in Inputs._fields[:DIFFERENTIABLE])
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def packed_reversal(batch_sizes: Tensor, like: Tensor) -> Tensor:
+    """Give the row that each packed row becomes when every sequence is reversed in its own length."""
+    rows: Tensor = Packing(library_of(like), batch_sizes.numpy(), like).reversal()
+    return rows
 
 
 def _sequence(arguments: Any) -> Sequence:

@@ -73,34 +73,30 @@ class Inputs(NamedTuple):
         """Lay every tensor out row by row, copying only those that are not yet."""
         return Inputs(*(None if t is None else t.contiguous() for t in self))  # type: ignore[arg-type]
 
-    def operands(
-        self, nonlinearity: str, negative_slope: float, transpose: bool, method: str, *others: Tensor | None
-    ) -> list[Any]:
-        """Give the arguments with which both functions of the core begin, which reads ``others``, too."""
+    def operands(self, nonlinearity: str, negative_slope: float, transpose: bool, method: str) -> list[Any]:
+        """Give the arguments with which both functions of the core begin."""
         *tensors, nonlinearity_bias, batch_sizes = self
         packing = None if batch_sizes is None else batch_sizes.numpy()
         count = self.u.shape[:-2].numel()
-        shared = [
-            core_name(self.x, self.u, *tensors[2:5], *others),
-            count,
-            *self.sizes(),
-            *map(pointer, tensors),
-            packing,
-        ]
+        shared = [core_name(self.x, self.u), count, *self.sizes(), *map(pointer, tensors), packing]
         return [*shared, nonlinearity, negative_slope, pointer(nonlinearity_bias), transpose, method]
 
-    def require_sizes(self) -> None:
-        """Find parameters that were exchanged since the forward pass: the core knows addresses alone."""
+    def require_as_before(self, *states: Tensor | None) -> None:
+        """Find what was exchanged or converted since the forward pass: kernels know addresses alone."""
         n, _, d, _, batch = self.sizes()
-        many, moduli, real = self.u.shape[:-2], n if self.u.is_complex() else n // 2, self.u.dtype.to_real()
-        kind = self.u.dtype
-        expected = ((batch, n), kind), ((n, d), kind), ((n,), kind), ((n,), real), ((moduli,), real)
+        many, kind, of_states, device = self.u.shape[:-2], self.u.dtype, self.x.dtype, self.u.device
+        real, moduli = kind.to_real(), n if kind.is_complex else n // 2
+        expected = ((batch, n), of_states), ((n, d), kind), ((n,), kind), ((n,), real), ((moduli,), real)
         for t, (shape, dtype) in zip(self[2:7], expected, strict=True):
-            if t is not None and (t.shape != (*many, *shape) or t.dtype is not dtype):
+            if t is not None and (t.shape != (*many, *shape) or t.dtype is not dtype or t.device != device):
                 raise RuntimeError(
-                    f"a tensor is {t.dtype} of shape {tuple(t.shape)}, but in the forward pass it was {dtype} of shape "
-                    f"{(*many, *shape)}: change parameters after the backward pass"
+                    f"a tensor is {t.dtype} of shape {tuple(t.shape)} on {t.device}, but in the forward pass it was "
+                    f"{dtype} of shape {(*many, *shape)} on {device}: change parameters after the backward pass"
                 )
+        narrow = kind is torch.float32 and of_states in (torch.bfloat16, torch.float16)
+        alike = all(t is None or (t.dtype is of_states and t.device == device) for t in (self.x, *states))
+        if not alike or not (of_states is kind or narrow):
+            raise RuntimeError(f"states or their gradients were not {kind} on {device} in the forward pass")
 
 
 DIFFERENTIABLE = len(Inputs._fields) - 1
@@ -281,13 +277,13 @@ def _backward_cpu(*arguments: Any, kept: _core.Kept | None = None) -> tuple[Tens
     follow_torch_threads()
     *tensors, h, tape, grad_h, grad_last, _ = arguments[:-4]
     inputs, options = Inputs(*tensors).contiguous(), arguments[-4:]
-    inputs.require_sizes()
+    inputs.require_as_before(h, grad_h, grad_last)
     h, grad_h, grad_last = (None if t is None else t.contiguous() for t in (h, grad_h, grad_last))
     gradients = _backward_room(inputs, arguments[-5], empty_like)
     if tape is None and options[0] == "oplu":  # the states do not tell which entries were exchanged
         _, _, tape = _forward_cpu(*inputs, *options, True)
     tape = tape if tape is not None and tape.numel() else None
-    operands = inputs.operands(*options, h, tape, grad_h, grad_last)
+    operands = inputs.operands(*options)
     operands += [*map(pointer, (h, tape, grad_h, grad_last, *gradients)), kept]
     _core.rnn_backward(*operands)
     if inputs.sizes()[3] == 0 and grad_last is not None and gradients[2] is not None:

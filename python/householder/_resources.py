@@ -1,0 +1,48 @@
+"""Threads and memory of the process."""
+
+from householder import _cpu, _validate
+
+
+def set_num_threads(k: int) -> None:
+    """Let every later call use up to k threads (default: all processors). Results do not depend on it, bit for bit.
+
+    Beside ``householder.torch`` set ``torch.set_num_threads`` instead: its next call on the CPU hands a new number on.
+
+    Raises
+    ------
+    TypeError, ValueError
+        k is not an integer from 1 to 1024.
+
+    Examples
+    --------
+    >>> import householder as hh
+    >>> hh.set_num_threads(2)
+    >>> hh.get_num_threads()
+    2
+    """
+    _cpu.set_num_threads(_validate.integer("k", k, 1, 1024))
+
+
+def release_memory() -> None:
+    """Give the memory that is kept for the next calls, at most 128 MiB, back to the system.
+
+    What other threads keep for themselves, at most 32 blocks below 4 KiB each, stays.
+
+    Examples
+    --------
+    >>> import householder as hh
+    >>> hh.release_memory()
+    """
+    _cpu.release_memory()
+
+
+def get_num_threads() -> int:
+    """How many threads a call may use.
+
+    Examples
+    --------
+    >>> import householder as hh
+    >>> hh.get_num_threads() >= 1
+    True
+    """
+    return _cpu.get_num_threads()

@@ -1,0 +1,50 @@
+//! Room for the gradients of a sequence.
+
+use super::{Sequence, check_lengths};
+use crate::scalar::Scalar;
+
+/// Where the gradients go; what is `None` is not computed.
+pub struct SequenceGradients<'a, T: Scalar> {
+    /// `dL/dU (n, m)`.
+    pub u: Option<&'a mut [T]>,
+    /// `dL/dx (rows, d)`.
+    pub x: Option<&'a mut [T]>,
+    /// `dL/dh_0 (batch, n)`.
+    pub h0: Option<&'a mut [T]>,
+    /// `dL/dV (n, d)`.
+    pub input_weight: Option<&'a mut [T]>,
+    /// `dL/db (n,)`.
+    pub bias: Option<&'a mut [T]>,
+    /// `dL/dtheta (n,)`.
+    pub phases: Option<&'a mut [T::Real]>,
+    /// Gradient of modReLU's bias.
+    pub activation_bias: Option<&'a mut [T::Real]>,
+}
+
+impl<T: Scalar> SequenceGradients<'_, T> {
+    /// # Panics
+    /// If an array does not have the size of what it is the gradient of.
+    pub(super) fn check(&self, sequence: &Sequence<'_, T>) {
+        let len = |x: &Option<&mut [T]>| x.as_ref().map(|x| x.len());
+        let real = |x: &Option<&mut [T::Real]>| x.as_ref().map(|x| x.len());
+        let (n, d, m, steps) = (sequence.u.n(), sequence.d, sequence.u.m(), &sequence.steps);
+        check_lengths(&[
+            ("dL/dU", len(&self.u), n * m),
+            ("dL/dx", len(&self.x), steps.rows() * d),
+            ("dL/dh_0", len(&self.h0), steps.batch() * n),
+            ("dL/dV", len(&self.input_weight), n * d),
+            ("dL/db", len(&self.bias), n),
+            ("dL/dtheta", real(&self.phases), n),
+            ("the gradient of modReLU's bias", real(&self.activation_bias), if T::COMPLEX { n } else { n / 2 }),
+        ]);
+    }
+
+    /// Those of no steps.
+    pub(super) fn vanish(self) {
+        let Self { u, x, h0, input_weight, bias, phases, activation_bias } = self;
+        for gradient in [u, x, h0, input_weight, bias].into_iter().flatten() {
+            gradient.fill(T::ZERO);
+        }
+        phases.into_iter().chain(activation_bias).for_each(|x| x.fill(T::Real::ZERO));
+    }
+}
