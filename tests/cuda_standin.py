@@ -15,7 +15,7 @@ import numpy as np
 
 from householder._cuda import instances, kernels, library
 from householder._cuda.arrays import Arrays
-from householder._cuda.instances import CLUSTERS, NONLINEARITIES, OPTIONS, PROBE, SOURCES
+from householder._cuda.instances import CLUSTERS, NONLINEARITIES, OPTIONS, PROBE, SOURCES, Launch
 
 sys.path.insert(0, str(Path(__file__).parent / "cuda"))
 import emulation
@@ -81,7 +81,7 @@ class Function:
             raise DriverError("CUDA_ERROR_INVALID_CLUSTER_SIZE")
         for arg in args:  # CuPy passes arrays by value if they are of one entry, which may be a structure
             assert type(arg) is int or isinstance(arg, np.generic) or (type(arg) is np.ndarray and arg.size == 1)
-        emulated(self.name).launch(self.name, *grid, *block, shared_mem, args)
+        emulated(self.name).launch(self.name, Launch(*grid, *block, shared_mem), args)
 
 
 class Device(nullcontext):

@@ -4,6 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
+
+import pytest
 
 COMMAND = [sys.executable, "-c", "import sys; from householder.experiments.cli import main; sys.exit(main())"]
 
@@ -22,3 +25,22 @@ def finish(process):
         process.communicate()
         raise
     return process.returncode, out, err
+
+
+def wait_for(ready, process):
+    """Wait until something is true, or the process ends before."""
+    while not ready():
+        assert process.poll() is None, finish(process)
+        time.sleep(0.01)
+
+
+def wait_for_end_of_group(group):
+    """Wait until every process that was started with another has ended."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    pytest.fail("processes are left")

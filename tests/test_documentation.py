@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,26 @@ def test_a_notebook_runs(notebook, tmp_path, monkeypatch):
     for number, cell in enumerate(json.loads(notebook.read_text(encoding="utf-8"))["cells"]):
         if cell["cell_type"] == "code":
             exec(compile("".join(cell["source"]), f"{notebook.name}[{number}]", "exec"), names)
+
+
+def command_lines():
+    """Every call of the command in blocks of shell code, and where it stands."""
+    for page in PAGES:
+        for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE):
+            for line in re.findall(r"\bhouseholder (.*)", block):
+                yield pytest.param(line.split("#")[0].strip(), id=f"{page.stem}-{line[:40]}")
+
+
+@pytest.mark.parametrize("line", list(command_lines()))
+def test_command_lines_are_understood(line, tmp_path):
+    cli = pytest.importorskip("householder.experiments.cli")
+    experiment = pytest.importorskip("householder.experiments.experiment")
+    line = line.replace("DIR", str(tmp_path)).replace("TASK", "digits").replace("RUN", str(tmp_path))
+    options = vars(cli._parser().parse_args(shlex.split(line)))
+    if options.get("task") and not options.get("resume"):
+        config = options.get("config") or options["task"]
+        changes = [change for change in options.get("set") or [] if ".." not in change]
+        experiment.load_experiment(experiment.packaged_config(str(config)), changes)
 
 
 def test_links_between_pages_lead_somewhere():

@@ -5,31 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
-from experiment_command import finish, start
+from experiment_command import finish, start, wait_for, wait_for_end_of_group
 from householder.experiments import cli
 
 RUN = ["train", "digits", "--model", "ornn,lstm", "--epochs", "12", "--set", "checkpoint_seconds=0.1"]
-
-
-def wait_for(path, process):
-    while not path.exists():
-        assert process.poll() is None, finish(process)
-        time.sleep(0.01)
-
-
-def wait_for_end_of_group(group):
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.05)
-    pytest.fail("processes are left")
 
 
 def results(directory):
@@ -60,7 +42,7 @@ def test_a_run_leaves_a_table_a_figure_and_logs(undisturbed):
 
 def test_a_killed_run_resumes_to_the_same_metrics(undisturbed, tmp_path):
     process = start(*RUN, "--output", tmp_path / "run")
-    wait_for(tmp_path / "run" / "lstm" / "checkpoint.pt", process)
+    wait_for((tmp_path / "run" / "lstm" / "checkpoint.pt").exists, process)
     process.kill()
     finish(process)
     wait_for_end_of_group(process.pid)  # the processes that train notice and end
@@ -73,7 +55,7 @@ def test_a_killed_run_resumes_to_the_same_metrics(undisturbed, tmp_path):
 
 def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(undisturbed, tmp_path):
     process = start(*RUN, "--set", "checkpoint_seconds=1000", "--output", tmp_path / "run")
-    wait_for(tmp_path / "run" / "lstm" / "metrics.csv", process)
+    wait_for((tmp_path / "run" / "lstm" / "metrics.csv").exists, process)
     os.killpg(process.pid, signal.SIGINT)
     status, out, err = finish(process)
     assert (status, err) == (130, "")

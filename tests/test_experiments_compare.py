@@ -2,11 +2,10 @@
 
 import csv
 import json
-import time
 
 import pytest
 
-from experiment_command import finish, start
+from experiment_command import finish, start, wait_for, wait_for_end_of_group
 from householder.experiments import cli
 from householder.experiments.compare import choose, summarise
 from householder.experiments.curves import find_runs, read_curves
@@ -68,12 +67,10 @@ def test_seeds_differ_and_changes_reach_rivals(grid):
 
 def test_a_killed_grid_resumes_to_the_same_metrics(grid, tmp_path):
     process = start(*GRID, *CHANGES, "--output", tmp_path / "grid")
-    while not list(tmp_path.glob("grid/seed-1/*/checkpoint.pt")):
-        assert process.poll() is None, finish(process)
-        time.sleep(0.01)
+    wait_for(lambda: list(tmp_path.glob("grid/seed-1/*/checkpoint.pt")), process)
     process.kill()
     finish(process)
-    time.sleep(1)  # the processes that train notice and end
+    wait_for_end_of_group(process.pid)  # the processes that train notice
     status, out, err = finish(start("compare", "digits", "--resume", tmp_path / "grid"))
     assert (status, err) == (0, "")
     assert "srnn, usv; seed-1, seed-2" in out

@@ -99,11 +99,11 @@ def form(case: Case, library: Any) -> dict[str, Any]:
     v, a = (np.full((count, n, k), np.nan, case.dtype) for _ in range(2))
     s, t = (np.full((count, k, k), np.nan, case.wide) for _ in range(2))
     norm = np.full((count, k), np.nan, v.real.dtype)
-    library.launch(name, *launch, [u, v, a, s, t, norm, *map(np.int32, (n, m, k))])
+    library.launch(name, launch, [u, v, a, s, t, norm, *map(np.int32, (n, m, k))])
     assert (np.isinf(norm) == ~v.any(axis=1)).all()
     grad_u, s_narrow = np.full(v.shape, np.nan, case.dtype), s.astype(case.dtype)
     arrays = [v, s_narrow, *_sums(case), norm, grad_u]
-    library.launch(gradient, *gradient_launch, [*arrays, *map(np.int32, (n, k))])
+    library.launch(gradient, gradient_launch, [*arrays, *map(np.int32, (n, k))])
     norm = np.where(np.isinf(norm), 0, norm)
     return {"v": v, "a": a, "s": s, "t": t, "norm": norm, "u": grad_u * norm[:, None]}
 
@@ -129,8 +129,8 @@ def apply(case: Case, library: Any) -> dict[str, Any]:
     c, grad_u, grad_h = (np.full(a.shape, np.nan, a.dtype) for a in (h, u, h))
     sizes = [*map(np.int32, (case.count, case.n, case.m, case.rows, case.transpose))]
     (forward, forward_launch), (backward, backward_launch) = case.launches
-    library.launch(forward, *forward_launch, [u, h, c, *sizes])
-    library.launch(backward, *backward_launch, [u, h, g, grad_u, grad_h, *sizes])
+    library.launch(forward, forward_launch, [u, h, c, *sizes])
+    library.launch(backward, backward_launch, [u, h, g, grad_u, grad_h, *sizes])
     return {"c": c, "u": grad_u * _lengths(u), "h": grad_h}
 
 

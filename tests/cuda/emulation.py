@@ -47,11 +47,11 @@ class Library:
         """Leave out a wait of every block of a module's kernels, counted as it runs; -1 for none."""
         self._omitted = (f"::{kernel}_", wait)
 
-    def launch(self, name: str, grid: int, block: int, shared_bytes: int, args: Sequence[Any]) -> None:
+    def launch(self, name: str, how: instances.Launch, args: Sequence[Any]) -> None:
         """Run a kernel; ``args``: NumPy scalars, structures, arrays, ctypes values, addresses (int), None for null."""
         values = [_value(arg) for arg in args]
         packed = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-        self.launch_packed(name, grid, block, shared_bytes, ctypes.addressof(packed))
+        self.launch_packed(name, how.grid, how.block, how.shared_bytes, ctypes.addressof(packed))
 
     def launch_packed(self, name: str, grid: int, block: int, shared_bytes: int, args: int) -> None:
         """Run a kernel; ``args`` is the address of a ``void**`` as ``cuLaunchKernel`` takes it."""

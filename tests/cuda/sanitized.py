@@ -31,7 +31,9 @@ def main(withheld: int) -> None:
     library = emulation.build((name for case in chosen for name in case.names), sanitize=True)
     if withheld:
         launch = library.launch
-        library.launch = lambda name, grid, block, shared, args: launch(name, grid, block, shared - withheld, args)
+        library.launch = lambda name, how, args: launch(
+            name, how._replace(shared_bytes=how.shared_bytes - withheld), args
+        )
     modules = [applications if isinstance(case, applications.Case) else sequences for case in chosen]
     messages = [of.check(case, library, schedules=(3,)) for of, case in zip(modules, chosen, strict=True)]
     wrong = [message for message in messages if message]

@@ -161,9 +161,9 @@ class Problem:
             h0 = grad_h = None
         slope = np.float64(0.1)
         arguments = [*forward, x, h0, phi_bias, slope, offsets, h, z, flags, *sizes_of_call, *scratch]
-        library.launch(case.name("forward"), *launch, arguments)
+        library.launch(case.name("forward"), launch, arguments)
         arguments = [*backward, h, flags, phi_bias, slope, offsets, grad_h, grad_last, delta, q, grad_h0, grad_phi_bias]
-        library.launch(case.name("backward"), *launch, [*arguments, *sizes_of_call, *scratch])
+        library.launch(case.name("backward"), launch, [*arguments, *sizes_of_call, *scratch])
         return Outputs(h, z, delta, q, grad_h0, grad_phi_bias)
 
     def launch(self, n: int, m: int, batch: int) -> tuple[instances.Launch, int]:

@@ -1,0 +1,38 @@
+"""The benchmarks run; the comparison with peers finds every candidate right."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHES = Path(__file__).parent.parent / "benches"
+SMALL = {
+    "batched.py": "--count 4 --rounds 1",
+    "factor.py": "--size 16 --rounds 1 --threads 1",
+    "layers.py": "--hidden 16 --steps 5 --rounds 1 --threads 1",
+    "numerics.py": "--sizes 16",
+    "training_step.py": "--hidden 16 --reflections 4 --batch 2 --rounds 1 --threads 1",
+}
+
+
+def run(script, *options):
+    done = subprocess.run([sys.executable, BENCHES / script, *options], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("script", SMALL)
+def test_benchmarks_print_a_table(script):
+    pytest.importorskip("torch")
+    assert "|" in run(script, *SMALL[script].split())
+
+
+def test_quick_comparison(tmp_path):
+    run("versus_peers.py", "--quick", "--threads", "1", "--only", "n=24|n=32", "--output", tmp_path)
+    sequence, application = json.loads((tmp_path / "versus_peers.json").read_text())["cases"]
+    assert [row["candidate"] for row in sequence["rows"]] == ["householder.torch.OrthogonalRNN", "nn.RNN", "nn.LSTM"]
+    assert len(application["rows"]) >= 9
+    assert all(row["error"] < 1e-4 for case in (sequence, application) for row in case["rows"])
+    assert "### application n=32 m=32 B=5" in (tmp_path / "versus_peers.md").read_text()
