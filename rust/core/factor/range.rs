@@ -142,6 +142,7 @@ fn make_trapezoidal<W: Scalar<Real = f64, Wide = W>>(context: &mut Context<'_>, 
     let mut w = filled(m, W::ZERO)?;
     let mut sum = filled(n, W::ZERO)?;
     for i in 0..m {
+        #[allow(clippy::redundant_closure_for_method_calls)] // the method's path is not general over lifetimes
         context.here(|cancel| cancel.check())?;
         // Entries i of the vectors from i on become one.
         let entries: Vec<W> = basis[i..].iter().map(|b| b[i].conj()).collect();
