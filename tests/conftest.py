@@ -52,7 +52,7 @@ class Backend(NamedTuple):
 BACKENDS = [Backend("numpy", np.asarray, np.asarray)]
 
 
-def tests_of(prefix, *modules):
+def repeated(prefix, *modules):
     """Every test of a backend in these modules, to be repeated with another one in the importing module."""
     found = {}
     for module in modules:

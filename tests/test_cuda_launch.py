@@ -16,7 +16,7 @@ import test_forward
 import test_jvp
 import test_matrix
 import test_sequence
-from conftest import Backend, assert_close, problem, tests_of
+from conftest import Backend, assert_close, problem, repeated
 from householder import _api, _core, _cpu, _cuda
 from householder._cuda import instances, kernels
 from householder._cuda.arrays import cupy_arrays
@@ -52,7 +52,7 @@ def backend(standin, without_tiles):  # noqa: ARG001
     return Backend("emulated", np.asarray, np.asarray)
 
 
-globals().update(tests_of("cuda", test_backward, test_batch, test_forward, test_jvp, test_matrix, test_sequence))
+globals().update(repeated("cuda", test_backward, test_batch, test_forward, test_jvp, test_matrix, test_sequence))
 
 
 def check(dtype, *sizes, method="auto", **options):

@@ -11,7 +11,7 @@ import test_forward
 import test_jvp
 import test_matrix
 import test_sequence
-from conftest import Backend, tests_of
+from conftest import Backend, repeated
 from householder import _cuda
 from householder.experiments.gpucheck import CHECKS
 from torch_cases import CASES
@@ -31,7 +31,7 @@ def backend():
 
 
 MODULES = (test_backward, test_batch, test_factor, test_forward, test_jvp, test_matrix, test_sequence)
-globals().update(tests_of("gpu", *MODULES))
+globals().update(repeated("gpu", *MODULES))
 
 
 @pytest.fixture

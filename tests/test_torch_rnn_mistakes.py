@@ -133,6 +133,7 @@ def test_mistakes_in_flags(function):
         ([2, 3, 1], "expected positive numbers that never increase"),
         ([3, 3, 0], "expected positive numbers that never increase"),
         ([3, 2], "batch_sizes add up to 5 but x has 6 rows"),
+        ([2**59] * 32 + [6], "batch_sizes add up to 18446744073709551622 but x has 6 rows"),
         ([], "expected a non-empty 1-D int64 tensor"),
         ([[6]], "expected a non-empty 1-D int64 tensor"),
         ([6.0], "expected a non-empty 1-D int64 tensor"),
