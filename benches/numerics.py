@@ -94,9 +94,10 @@ def lapack(u, h, g):
 
 
 def orthogonality(w):
-    """max |W'W - I| in wider precision."""
+    """max |W'W - I| over 64 columns, in wider precision."""
     w = w.astype(WIDER[w.dtype])
-    return abs(w.T @ w - np.eye(len(w))).max()
+    some = np.linspace(0, len(w) - 1, min(len(w), 64)).astype(int)
+    return abs(w.T @ w[:, some] - np.eye(len(w))[:, some]).max()
 
 
 def error(actual, expected):
