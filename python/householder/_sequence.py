@@ -246,9 +246,8 @@ def _extent(x: Array, n: int, sizes: Array | None) -> _Extent:
         raise ValueError(f"x has shape {x.shape}, expected a last axis of at least 1")
     if sizes is not None:
         batch = int(sizes[0]) if len(sizes) else 0
-        rows = sum(sizes.tolist())  # exact, where NumPy's sum wraps around
-        if x.ndim != 2 or len(x) != rows:
-            raise ValueError(f"x has shape {x.shape}, expected (sum(batch_sizes), d) = ({rows}, d)")
+        if x.ndim != 2 or batch > len(x) or len(x) != sizes.sum():  # no sum of numbers up to the rows wraps around
+            raise ValueError(f"x has shape {x.shape}, expected (sum(batch_sizes), d) = ({sum(sizes.tolist())}, d)")
         return _Extent(len(sizes), batch, (batch, n))
     if x.ndim not in (2, 3):
         raise ValueError(f"x has shape {x.shape}, expected (T, B, d) or (T, d)")

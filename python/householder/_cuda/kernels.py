@@ -34,12 +34,11 @@ def device_of(index: int) -> Device:
 def takes_clusters(index: int) -> bool:
     """Try to launch a cluster on a device that should take it: drivers and shared devices have refused some."""
     cuda = device.cupy().cuda
-    kernel, name, how = PROBE
     with cuda.Device(index):
-        probe = get(index, kernel, name, clusters=True)  # what goes wrong here says nothing about clusters
+        get(index, *PROBE[:2], clusters=True)  # what goes wrong here says nothing about clusters
         try:
             with cuda.Stream(non_blocking=True):
-                probe((how.grid,), (how.block,), (), shared_mem=how.shared_bytes)
+                launch(index, *PROBE, ())
         except cuda.driver.CUDADriverError as error:
             warnings.warn(f"device {index} refuses clusters of blocks, other kernels are used: {error}", stacklevel=2)
             return False

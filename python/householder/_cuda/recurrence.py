@@ -110,19 +110,16 @@ def warm_up(
     """
     instance = choose(kernels.device_of(device), n, m, dtype, nonlinearity, phases=phases, method=method)
     clusters = instance.tile is not None and instance.tile.cluster > 1
-    with cupy().cuda.Device(device):
-        for direction in get_args(instances.Direction):
-            kernels.get(device, *instance.names(direction), clusters=clusters)
-    names: list[tuple[str, str]] = []
+    names = [(*instance.names(direction), clusters) for direction in get_args(instances.Direction)]
     k = m - (m == n and not dtype.startswith("complex"))
     for kernel in get_args(instances.SquareKernel):
         parameters = {"bfloat16": "float32", "float16": "float32"}.get(dtype, dtype)
         found = instances.square(kernel, n, k, 1, parameters, instance.device.capability)
-        names += [(kernel, found[0])] if found else []
-    names += [("packing", name) for name in instances.PACKING_NAMES.values() if packed]
+        names += [(kernel, found[0], False)] if found else []
+    names += [("packing", name, False) for name in instances.PACKING_NAMES.values() if packed]
     with cupy().cuda.Device(device):
-        for kernel, name in names:
-            kernels.get(device, kernel, name)
+        for kernel, name, in_clusters in names:
+            kernels.get(device, kernel, name, clusters=in_clusters)
 
 
 class Recurrence:
