@@ -29,10 +29,18 @@ def test_benchmarks_print_a_table(script):
     assert "|" in run(script, *SMALL[script].split())
 
 
-def test_quick_comparison(tmp_path):
+def test_quick_comparison_and_its_page(tmp_path):
     run("versus_peers.py", "--quick", "--threads", "1", "--only", "n=24|n=32", "--output", tmp_path)
     sequence, application = json.loads((tmp_path / "versus_peers.json").read_text())["cases"]
     assert [row["candidate"] for row in sequence["rows"]] == ["householder.torch.OrthogonalRNN", "nn.RNN", "nn.LSTM"]
     assert len(application["rows"]) >= 9
     assert all(row["error"] < 1e-4 for case in (sequence, application) for row in case["rows"])
     assert "### application n=32 m=32 B=5" in (tmp_path / "versus_peers.md").read_text()
+
+    page = tmp_path / "page.md"
+    names = "machine", "sequence ratios", "application ratios", "sequence", "application", "batch"
+    page.write_text("".join(f"<!-- {name} -->\n\n<!-- end -->\n" for name in names))
+    run("publish.py", tmp_path, tmp_path, "--page", page)
+    ratio = f"{sequence['rows'][1]['median_ratio']:.1f}"
+    assert f"| d = 2, n = 24, m = 24, B = 3, T = 20 | {ratio}; {ratio} |" in page.read_text()
+    assert "### application n=32 m=32 B=5" in page.read_text()
