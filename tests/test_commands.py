@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import householder
+from householder import _core
 from householder.commands import info
 from householder.experiments import cli
 
@@ -18,9 +19,10 @@ def test_info_names_versions_and_instruction_set(capsys):
     assert {"NumPy", "torch", "processor", "instruction set", "threads", "huge pages", "CUDA"} <= set(found)
 
 
-def test_info_says_what_was_forced(monkeypatch):
-    monkeypatch.setitem(os.environ, "HOUSEHOLDER_SIMD", "scalar")
-    assert info.describe()["instruction set"].endswith("(HOUSEHOLDER_SIMD=scalar)")
+@pytest.mark.parametrize(("wanted", "remark"), [(_core.instruction_set(), ")"), ("AVX2", " is ignored: this machine")])
+def test_info_says_what_was_forced(monkeypatch, wanted, remark):
+    monkeypatch.setitem(os.environ, "HOUSEHOLDER_SIMD", wanted)
+    assert f"(HOUSEHOLDER_SIMD={wanted}{remark}" in info.describe()["instruction set"]
 
 
 def test_info_needs_nothing_but_numpy(run_script):

@@ -51,6 +51,16 @@ def test_jvp_is_the_adjoint_of_backward(dtype, n, m, rows, transpose, seed):
     assert abs(actual - sum(terms)) < 100 * np.finfo(dtype).eps * scale
 
 
+def test_columns_of_any_norm(backend, dtype):
+    p = problem(9, 4, 3, dtype)
+    tangent_u, tangent_h, options = tangents(p)
+    expected = backend(hh.jvp, p.u, p.h, tangent_u, tangent_h, **p.options, **options)
+    largest = real_of(dtype).type(np.finfo(dtype).max ** 0.9)
+    for scale in (largest, 1 / largest):
+        actual = backend(hh.jvp, p.u * scale, p.h, tangent_u * scale, tangent_h, **p.options, **options)
+        assert_close(actual, expected)
+
+
 def test_many_matrices_broadcast(backend, dtype):
     p = problem(9, 4, 1, dtype)
     rng = np.random.default_rng(0)

@@ -43,6 +43,16 @@ def test_orgqr_multiplies_the_same_reflectors(dtype):
     assert_close(q, explicit_matrix(u), dtype)
 
 
+def test_torch_decomposes_and_multiplies_the_same_reflectors(x):
+    torch = pytest.importorskip("torch")
+    a, tau = torch.geqrf(torch.from_numpy(x))
+    u = hh.from_lapack(a.numpy(), tau.numpy())
+    m = u.shape[1]
+    assert_close(hh.matrix(u)[:, :m], torch.linalg.householder_product(a, tau).numpy(), x.dtype)
+    back = (torch.from_numpy(b) for b in hh.to_lapack(u))
+    assert_close(torch.linalg.householder_product(*back).numpy(), hh.matrix(u)[:, :m], x.dtype)
+
+
 def test_a_published_example():
     """Of Paddle's documentation of ``householder_product``."""
     a = np.array(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import householder as hh
+from conftest import randn
 
 
 def test_the_cheapest_method_is_chosen():
@@ -16,19 +17,24 @@ def test_the_cheapest_method_is_chosen():
             assert plan.reason
 
 
+def test_an_unknown_dtype_is_refused():
+    with pytest.raises(TypeError, match="dtype is float16, expected one of float32"):
+        hh.plan(4, 2, dtype="float16")
+
+
 def test_sequences_are_never_run_reflection_by_reflection():
     assert "reflections" not in hh.plan(128, 1, batch=1, steps=1).costs
 
 
-@pytest.mark.parametrize("arguments", [(0, 1), (4, 5), (4, 0), (4, 2, 0), (4, 2, 1, 0)])
+@pytest.mark.parametrize("arguments", [(0, 1), (4, 5), (4, 0), (4, 2, 0), (4, 2, 1, 0), (4, 4, 1, None, "complex64")])
 def test_impossible_shapes_are_refused(arguments):
     with pytest.raises(ValueError, match="expected"):
         hh.plan(*arguments)
 
 
-def application(n, m, batch):
+def application(n, m, batch, dtype="float32"):
     rng = np.random.default_rng(0)
-    u, h, g = (rng.standard_normal(shape, np.float32) for shape in [(n, m), (batch, n), (batch, n)])
+    u, h, g = (randn(rng, shape, dtype) for shape in [(n, m), (batch, n), (batch, n)])
 
     def run(method):
         hh.forward(u, h, method=method)
@@ -47,6 +53,10 @@ def sequence(n, m, batch, steps):
         hh.rnn_backward(u, x, None, h, g, method=method)
 
     return run
+
+
+def complex_application(n, m, batch):
+    return application(n, m, batch, "complex64")
 
 
 @pytest.fixture
@@ -74,13 +84,14 @@ def times(run, methods):
 GRID = [
     *((application, n, m, b) for n in (64, 256) for m in (4, n // 4, n) for b in (1, 16, 256)),
     *((application, 512, m, 2048) for m in (256, 512)),
+    *((complex_application, n, m, b) for n in (64, 256) for m in (4, n // 4, n - 1) for b in (1, 16, 256)),
     *((sequence, n, m, b, t) for n in (128, 256) for m in (n // 8, n // 2, n) for b, t in [(1, 200), (32, 20)]),
 ]
 
 
 def regret(problem, n, m, *sizes):
     """How much longer the chosen method takes than the best one."""
-    plan = hh.plan(n, m, *sizes)
+    plan = hh.plan(n, m, *sizes, dtype="complex64" if problem is complex_application else "float32")
     measured = times(problem(n, m, *sizes), list(plan.costs))
     return measured[plan.method] / min(measured.values())
 

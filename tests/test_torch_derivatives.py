@@ -42,6 +42,21 @@ def test_third_derivatives():
     torch.testing.assert_close(third(lambda u: ht.apply(u, h)), third(lambda u: explicit_matrix(u) @ h))
 
 
+@pytest.mark.parametrize("scale", [1e-30, 1e-18, 1e20, 1e30])
+@pytest.mark.parametrize("function", [ht.apply, lambda u, h: ht.matrix(u) @ h], ids=["apply", "matrix"])
+def test_second_derivatives_do_not_depend_on_the_norm_of_columns(function, scale):
+    torch.manual_seed(0)
+    u, w, h, g = torch.randn(9, 4), torch.randn(9, 4), torch.randn(9), torch.randn(9)
+
+    def hessian_times_w(scale):
+        """At columns times ``scale``, times ``scale``: the direction has grown with them."""
+        scaled = (u * scale).requires_grad_()
+        (first,) = torch.autograd.grad(g @ function(scaled, h), scaled, create_graph=True)
+        return torch.autograd.grad(first, scaled, w * scale)[0] * scale
+
+    torch.testing.assert_close(hessian_times_w(scale), hessian_times_w(1.0), rtol=1e-4, atol=1e-4)
+
+
 def column(t):
     """The first column of ``H((1, t))``, whose entries sum to ``1 - 2 (1 + t) / (1 + t^2)``."""
     return torch.stack([torch.ones_like(t), t])[:, None], torch.tensor([1.0, 0.0], dtype=t.dtype)

@@ -357,7 +357,7 @@ def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
     tolerance = 10 * n * float(np.finfo(q.dtype).eps)
     u, phases, remainder = backend.factor(q, m)
     if not remainder <= tolerance:
-        departure = float(abs(q.conj().T @ q - backend.xp.eye(n, dtype=q.dtype)).max())
+        departure = backend.departure(q)
         if not departure <= tolerance:
             raise ValueError(f"q is not {'unitary' if unitary else 'orthogonal'}: max |q* q - I| is {departure:.3g}")
         raise ValueError(f"q is no product of m = {m} reflections, which leave max |q - matrix(u)| at {remainder:.3g}")

@@ -22,7 +22,9 @@ __version__: str
 
 def instruction_set() -> str: ...
 def cuda_sources() -> dict[str, str]: ...  # text of each file of cuda/ by name
-def plan(n: int, m: int, rows: int, sequence: bool) -> tuple[str, list[float]]: ...  # reflections, wy, dense: us
+def plan(
+    n: int, m: int, rows: int, sequence: bool, is_complex: bool
+) -> tuple[str, list[float]]: ...  # reflections, wy, dense: us
 def set_num_threads(k: int) -> None: ...
 def get_num_threads() -> int: ...
 def share_openmp(address: int) -> None: ...  # of GOMP_parallel
@@ -146,6 +148,7 @@ def factor(
     phases: Operand | None,  # (n,)
     by_columns: bool = False,  # the first m columns of q, whatever the others are
 ) -> float: ...  # the part of q that m reflections leave: max |q - matrix(u)|
+def departure(dtype: str, n: int, q: Operand) -> float: ...  # max |q* q - I|
 def rnn_tape_width(
     dtype: str, n: int, m: int, rows: int, has_phases: bool, nonlinearity: str, method: str
 ) -> int: ...  # 0: no tape is used

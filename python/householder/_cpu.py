@@ -41,6 +41,17 @@ def array(name: str, value: Any) -> Array:
     return np.require(a, native, ("C", "A", "E"))
 
 
+def dtype_of(value: Any) -> np.dtype[Any]:
+    """Return one of the four dtypes, whatever NumPy takes for it."""
+    try:
+        dtype: np.dtype[Any] = np.dtype(value)
+    except TypeError:
+        raise TypeError(f"dtype is {value!r}, expected one of {', '.join(NAMES.values())}") from None
+    if dtype not in NAMES:
+        raise TypeError(f"dtype is {dtype}, expected one of {', '.join(NAMES.values())}")
+    return dtype
+
+
 def operand(name: str, value: Any, u: Array, *, real: bool = False) -> Array:
     """``array`` with the dtype of u, or the real dtype of its precision."""
     a = array(name, value)
@@ -112,6 +123,11 @@ def factor(q: Array, m: int) -> tuple[Array, Array | None, float]:
     u = np.empty((n, m), q.dtype)
     phases = np.empty(n, REAL[q.dtype]) if q.dtype.kind == "c" else None
     return u, phases, _core.factor(NAMES[q.dtype], n, m, q, u, phases)
+
+
+def departure(q: Array) -> float:
+    """``max |q* q - I|``."""
+    return _core.departure(NAMES[q.dtype], len(q), q)
 
 
 def rnn_forward(sequence: Sequence, steps: int, batch: int) -> Array:

@@ -40,7 +40,7 @@ def normalize(u: Any) -> Array:
     unit: Array = np.tril(u)
     # Real and imaginary parts on a last axis: complex division overflows where real division does not.
     columns = unit.view(unit.real.dtype).reshape(*unit.shape, 1 + (u.dtype.kind == "c"))[..., : m - (m == n), :]
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         largest = np.abs(columns).max(axis=(-3, -1), keepdims=True, initial=0)
         columns /= np.where(largest == 0, 1, largest)
         norm = np.sqrt(np.square(columns).sum(axis=(-3, -1), keepdims=True))

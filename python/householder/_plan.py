@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from householder import _core
-from householder._validate import integer
+from householder._cpu import dtype_of
+from householder._validate import MOST, integer
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 
 @dataclass(frozen=True)
@@ -28,8 +33,6 @@ class Plan:
     reason: str
 
 
-_MOST = 2**31  # of anything: products fit an address
-
 _REASONS = {
     "reflections": "few vectors: one reflection after the other needs no factors",
     "wy": "compact WY: O(n m) a vector, W is never formed",
@@ -37,10 +40,11 @@ _REASONS = {
 }
 
 
-def plan(n: int, m: int, batch: int = 1, steps: int | None = None) -> Plan:
+def plan(n: int, m: int, batch: int = 1, steps: int | None = None, dtype: DTypeLike = "float32") -> Plan:
     """Tell which method the shape of a problem leads to, and why.
 
-    The choice depends on the shape alone, never on the number of threads, so results are the same everywhere.
+    The choice depends on the shape, and on whether numbers are complex, never on the number of threads: results are the
+    same everywhere.
 
     Parameters
     ----------
@@ -50,6 +54,8 @@ def plan(n: int, m: int, batch: int = 1, steps: int | None = None) -> Plan:
         Vectors of an application, or sequences of a recurrence.
     steps : int, optional
         Steps of a recurrence; without it, one application.
+    dtype : dtype
+        float32, float64, complex64 or complex128. Costs are those of single precision.
 
     Returns
     -------
@@ -58,7 +64,7 @@ def plan(n: int, m: int, batch: int = 1, steps: int | None = None) -> Plan:
     Raises
     ------
     TypeError
-        An argument is not an integer.
+        A size is not an integer, or the dtype is not one of the four.
     ValueError
         An argument is out of range.
 
@@ -72,12 +78,17 @@ def plan(n: int, m: int, batch: int = 1, steps: int | None = None) -> Plan:
     >>> hh.plan(256, 256, batch=50, steps=784).method
     'dense'
     """
-    n = integer("n", n, 1, _MOST)
+    n = integer("n", n, 1, MOST)
     m = integer("m", m, 1, n)
-    rows = integer("batch", batch, 1, _MOST)
+    rows = integer("batch", batch, 1, MOST)
     if steps is not None:
-        rows *= integer("steps", steps, 1, _MOST)
-    method, times = _core.plan(n, m, rows, steps is not None)
+        rows *= integer("steps", steps, 1, MOST)
+    is_complex = dtype_of(dtype).kind == "c"
+    if is_complex and m == n:
+        raise ValueError(
+            f"m is {m}, expected at most n - 1 = {n - 1}: phases supply what complex reflections leave out"
+        )
+    method, times = _core.plan(n, m, rows, steps is not None, is_complex)
     costs = dict(zip(("reflections", "wy", "dense"), times, strict=True))
     if steps is not None:
         del costs["reflections"]  # not offered

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from householder import _validate
-from householder._cpu import NAMES
+from householder._cpu import dtype_of
 from householder._types import Array, ComplexType, RealType
 
 
@@ -59,11 +59,9 @@ def haar(n: int, m: int | None = None, rng: Any = None, dtype: DTypeLike = np.fl
     >>> u.shape, phases.shape
     ((5, 4), (5,))
     """
-    dtype = np.dtype(dtype)
-    if dtype not in NAMES:
-        raise TypeError(f"dtype is {dtype}, expected one of {', '.join(NAMES.values())}")
+    dtype = dtype_of(dtype)
     unitary = dtype.kind == "c"
-    n = _validate.integer("n", n, 1 + unitary)
+    n = _validate.integer("n", n, 1 + unitary, _validate.MOST)
     k = n - unitary if m is None else _validate.integer("m", m, 1, n - unitary)
     if not isinstance(rng, np.random.Generator):
         rng = np.random.default_rng(None if rng is None else _validate.integer("rng", rng, 0))

@@ -79,6 +79,9 @@ def jvp(
     v, _, s = wy(u)
     k = v.shape[-1]
     columns, directions = (xp.tril(a)[..., :k] for a in (u, tangent_u))
+    largest = abs(columns).max(axis=-2, keepdims=True)
+    measurable = (largest >= xp.finfo(u.dtype).tiny) & (largest < xp.inf)
+    columns, directions = (a / xp.where(measurable, largest, 1) for a in (columns, directions))  # norms do not overflow
     norm, radial = ((v.conj() * a).real.sum(axis=-2, keepdims=True) for a in (columns, directions))
     tangent_v = (directions - v * radial) / xp.where(norm == 0, xp.inf, norm)  # a zero column stays the identity
     v_adjoint, tangent_v_adjoint = (xp.swapaxes(a, -1, -2).conj() for a in (v, tangent_v))

@@ -11,6 +11,8 @@ from householder._types import Array
 
 METHODS = ("auto", "reflections", "wy", "dense")
 SEQUENCE_METHODS = ("auto", "wy", "dense")
+MOST = 2**31
+"""Of anything: products fit an address."""
 NONLINEARITIES = ("identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu")
 
 
@@ -78,7 +80,10 @@ def slope(value: Any) -> float:
     """Expect a finite number that is not negative."""
     if not isinstance(value, Real):
         raise TypeError(f"negative_slope is {value!r}, expected a number")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = float("inf")
     if not 0 <= number < float("inf"):
         raise ValueError(f"negative_slope is {value!r}, expected a finite number >= 0")
     return number

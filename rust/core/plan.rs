@@ -1,6 +1,7 @@
 //! Which algorithm for which shape.
 
 use crate::error::{Error, Result};
+use crate::scalar::Scalar;
 
 /// The way a product of reflections is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +40,8 @@ impl Method {
     }
 }
 
-/// What each method is expected to take, forward and backward, in microseconds: measured with one thread and float32 on a
-/// processor with AVX-512. Ratios are what counts; they are much the same elsewhere.
+/// What each method is expected to take, forward and backward, in microseconds: measured with one thread, float32 and
+/// complex64 on a processor with AVX-512. Ratios are what counts; they are much the same elsewhere and in double precision.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
     /// One reflection after the other; infinite where it is not offered.
@@ -53,18 +54,31 @@ pub struct Costs {
 
 impl Costs {
     /// One application of `k` reflections to `rows` vectors.
-    pub fn of_application(n: usize, k: usize, rows: usize) -> Self {
+    pub fn of_application(n: usize, k: usize, rows: usize, complex: bool) -> Self {
         let block = k.next_multiple_of(16); // registers are whole
         let [n, k, rows, block] = [n, k, rows, block].map(|x| x as f64);
         // Numbers in U.
         let (entries, padded) = (k * (n - k / 2.0), block * (n - k / 2.0));
-        // 18 flops a number and row, at 150 GFLOP/s but for short sums and several blocks; Gram matrices and inverses in
-        // double precision.
-        let short = 1.3 + (24.0 + 256.0 * k / n) / n;
-        let wy = 2.0 + 0.005 * padded + rows * padded * 18.0 / 150e3 * short;
-        // 6 n^2 a row; W, and its gradient's way back to U.
-        let dense = 5.0 + n * n * (0.01 + 8e-5 * k) + rows * n * n * 6.0 / 110e3;
-        Self { reflections: rows * (0.045 * k + 0.00055 * entries), wy, dense }
+        // 18 flops a number and row, at 150 GFLOP/s but for short sums and several blocks.
+        let wy = rows * padded * 18.0 / 150e3 * (1.3 + (24.0 + 256.0 * k / n) / n);
+        // 6 n^2 a row.
+        let dense = rows * n * n * 6.0 / 110e3;
+        // Gram matrices and inverses in double precision; W, and its gradient's way back to U.
+        if complex {
+            let inverses = 0.1 * k * k.min(32.0);
+            let formation = n * n * (0.009 + 0.00065 * k * (1.0 - k / n + k * k / (3.0 * n * n)));
+            Self {
+                reflections: rows * (0.095 * k + 0.006 * entries),
+                wy: 2.0 + 0.011 * padded + inverses + 2.7 * wy,
+                dense: 5.0 + formation + inverses + 3.6 * dense,
+            }
+        } else {
+            Self {
+                reflections: rows * (0.045 * k + 0.00055 * entries),
+                wy: 2.0 + 0.005 * padded + wy,
+                dense: 5.0 + n * n * (0.01 + 8e-5 * k) + dense,
+            }
+        }
     }
 
     /// A recurrence of `k` reflections over `rows` states in all.
@@ -89,9 +103,9 @@ impl Costs {
     }
 }
 
-/// For one application to `rows` vectors, forward or backward. Depends on the shape alone.
-pub fn for_application(n: usize, k: usize, rows: usize) -> Method {
-    Costs::of_application(n, k, rows).best()
+/// For one application to `rows` vectors, forward or backward. Depends on the shape, and on whether numbers are complex.
+pub fn for_application<T: Scalar>(n: usize, k: usize, rows: usize) -> Method {
+    Costs::of_application(n, k, rows, T::COMPLEX).best()
 }
 
 /// For a recurrence over `rows` states in all. Depends on the shape alone.

@@ -23,8 +23,8 @@ pub fn flops(count: usize, n: usize, m: usize, rows: usize) -> usize {
 }
 
 /// Whether reflections are applied one after the other; problems without vectors are not worth a special way.
-fn one_by_one(method: Option<Method>, n: usize, k: usize, rows: usize) -> bool {
-    rows > 0 && method.unwrap_or_else(|| plan::for_application(n, k, rows)) == Method::Reflections
+fn one_by_one<T: Number>(method: Option<Method>, n: usize, k: usize, rows: usize) -> bool {
+    rows > 0 && method.unwrap_or_else(|| plan::for_application::<T>(n, k, rows)) == Method::Reflections
 }
 
 /// The diagonals of many matrices: phases, which they share, become numbers once.
@@ -75,7 +75,7 @@ pub fn forward(
         let outs = Parts::new(out, count);
         run(py, |context| {
             let (k, diagonals) = (m.min(n - 1), Diagonals::new(n, phases)?);
-            let method = Some(method.unwrap_or_else(|| plan::for_application(n, k, rows)));
+            let method = Some(method.unwrap_or_else(|| plan::for_application::<T>(n, k, rows)));
             if keep && count == 1 && method != Some(Method::Reflections) {
                 let u = Reflections::new(n, m, u)?;
                 let diagonal = diagonals.of(u);
@@ -90,7 +90,7 @@ pub fn forward(
             // SAFETY: each problem writes its own part.
             let vectors = |i: usize| unsafe { (part(h, i, rows * n), outs.at(i)) };
             let (isa, flops) = (context.isa, flops(count, n, m, rows));
-            if one_by_one(method, n, k, rows) {
+            if one_by_one::<T>(method, n, k, rows) {
                 sequential::for_each(context, count, flops, &|| sequential::Forward::new(n, k), &|i, room, cancel| {
                     let u = Reflections::new(n, m, part(u, i, n * m))?;
                     let (h, out) = vectors(i);
@@ -165,7 +165,7 @@ pub fn backward(
                     phases: phases_parts.as_ref().map(|x| x.at(i)),
                 }
             };
-            if prepared.is_none() && matrix.is_none() && one_by_one(method, n, k, rows) {
+            if prepared.is_none() && matrix.is_none() && one_by_one::<T>(method, n, k, rows) {
                 return sequential::for_each(
                     context,
                     count,

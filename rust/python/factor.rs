@@ -29,15 +29,29 @@ pub fn wy(
             let wy = CompactWy::new(context, u)?;
             transpose(context.isa, (n, k), &wy.v, wy.ld_n(), v, k);
             let (wide, ld) = (wy.t(context)?, wy.ld_k());
-            for (i, j) in (0..k).flat_map(|i| (0..k).map(move |j| (i, j))) {
-                let above = i <= j;
-                t[i * k + j] = if above { T::narrow(wide[j * ld + i]) } else { T::ZERO };
-                s[i * k + j] = if above { -wy.minus_s[j * ld + i] } else { T::ZERO };
-            }
-            Ok(())
+            context.here(|cancel| {
+                for i in 0..k {
+                    cancel.check()?;
+                    for j in 0..k {
+                        let above = i <= j;
+                        t[i * k + j] = if above { T::narrow(wide[j * ld + i]) } else { T::ZERO };
+                        s[i * k + j] = if above { -wy.minus_s[j * ld + i] } else { T::ZERO };
+                    }
+                }
+                Ok(())
+            })
         })
     }
     by_dtype!(dtype, go(py, [n, m], [&u, &v, &t, &s]))
+}
+
+#[pyfunction]
+pub fn departure(py: Python<'_>, dtype: &str, n: usize, q: Operand<'_>) -> PyResult<f64> {
+    fn go<T: Number>(py: Python<'_>, n: usize, q: &Operand<'_>) -> PyResult<f64> {
+        let q = q.slice::<T>("q", size(&[n, n])?)?;
+        run(py, |context| factorisation::departure(context, n, q))
+    }
+    by_dtype!(dtype, go(py, n, &q))
 }
 
 #[pyfunction]

@@ -19,7 +19,7 @@ mod _core {
     #[pymodule_export]
     use super::cuda::cuda_sources;
     #[pymodule_export]
-    use super::factor::{factor, wy};
+    use super::factor::{departure, factor, wy};
     #[pymodule_export]
     use super::kept::Kept;
     #[pymodule_export]
@@ -43,8 +43,12 @@ fn instruction_set() -> &'static str {
 
 /// The method for a shape, and what `reflections`, `wy` and `dense` are expected to take, in microseconds.
 #[pyfunction]
-fn plan(n: usize, m: usize, rows: usize, sequence: bool) -> (&'static str, [f64; 3]) {
-    let costs = if sequence { Costs::of_sequence(n, m, rows) } else { Costs::of_application(n, m.min(n - 1), rows) };
+fn plan(n: usize, m: usize, rows: usize, sequence: bool, is_complex: bool) -> (&'static str, [f64; 3]) {
+    let costs = if sequence {
+        Costs::of_sequence(n, m, rows)
+    } else {
+        Costs::of_application(n, m.min(n - 1), rows, is_complex)
+    };
     (costs.best().name(), [costs.reflections, costs.wy, costs.dense])
 }
 

@@ -99,6 +99,10 @@ class Arrays:
             u, phases, remainder = _cpu.factor(library_of(q).to_host(q), m)
             return self.xp.asarray(u), None if phases is None else self.xp.asarray(phases), remainder
 
+    def departure(self, q: Array) -> float:
+        """``max |q* q - I|``."""
+        return _cpu.departure(library_of(q).to_host(q))
+
     def rnn_forward(self, sequence: Sequence, steps: int, batch: int) -> Array:
         """All states, shaped as x but for the last axis."""
         _of_one_type(x=sequence.x, h0=sequence.h0)

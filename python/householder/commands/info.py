@@ -61,7 +61,10 @@ def _version(package: str) -> str:
 
 def _forced() -> str:
     wanted = os.environ.get("HOUSEHOLDER_SIMD")
-    return f" (HOUSEHOLDER_SIMD={wanted})" if wanted else ""
+    if not wanted:
+        return ""
+    heeded = "" if wanted == _core.instruction_set() else " is ignored: this machine does not have it"
+    return f" (HOUSEHOLDER_SIMD={wanted}{heeded})"
 
 
 def _huge_pages() -> str:

@@ -95,7 +95,10 @@ def number(name: str, value: Any) -> float:
     """Check that this is a real number."""
     if not isinstance(value, Real):
         raise TypeError(f"{name} is {value!r}, expected a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is {value!r}, expected a finite number") from None
 
 
 def pairs(nonlinearity: str, n: int, is_complex: bool) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 def unit_columns(u: Tensor) -> Tensor:
     """Scale the columns of the lower-trapezoidal ``u`` to norm one; a vanishing column becomes exactly zero."""
     tiny = torch.finfo(u.dtype).tiny
-    size = u.abs().amax(-2, keepdim=True)
+    size = u.detach().abs().amax(-2, keepdim=True)  # the result does not depend on it: derivatives keep their range
     scaled = u / size.masked_fill(size < tiny, 1.0)
     norm = torch.linalg.vector_norm(scaled.masked_fill(size < tiny, 1.0), dim=-2, keepdim=True)
     unit: Tensor = scaled / norm

@@ -76,8 +76,8 @@ class FrameLayer(_reflections.Layer):
         restored = self._multiply(output, adjoint=True)
         u_1 = self._soft_sign()
         if u_1 is not None:
-            factors = torch.cat([torch.ones_like(self.reflections[1:, -1]), u_1 * u_1])
-            restored = (restored / factors).to(restored.dtype)
+            factors = torch.cat([torch.ones_like(self.reflections[1:, -1]), u_1])
+            restored = (restored / factors / factors).to(restored.dtype)  # the adjoint has u_1, whose square may vanish
         return restored
 
     def matrix(self) -> Tensor:

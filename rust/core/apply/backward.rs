@@ -61,7 +61,7 @@ pub fn backward<T: Scalar>(
         gradients.of_nothing();
         return Ok(());
     }
-    match method.unwrap_or_else(|| plan::for_application(n, k, rows)) {
+    match method.unwrap_or_else(|| plan::for_application::<T>(n, k, rows)) {
         Method::Reflections => {
             let source = sequential::Source::Vectors(h);
             let (isa, mut room) = (context.isa, sequential::Backward::new(n, k)?);

@@ -25,7 +25,7 @@ pub fn forward<T: Scalar>(
     if rows == 0 {
         return Ok(());
     }
-    match method.unwrap_or_else(|| plan::for_application(n, k, rows)) {
+    match method.unwrap_or_else(|| plan::for_application::<T>(n, k, rows)) {
         Method::Reflections => {
             let (isa, mut room) = (context.isa, sequential::Forward::new(n, k)?);
             context.here(|cancel| room.run(isa, cancel, u, diagonal, h, out, adjoint))

@@ -21,6 +21,7 @@ use range::few_reflections;
 use crate::apply::{self, Diagonal};
 use crate::blocks::{Block, Rows};
 use crate::error::Result;
+use crate::gradient::outer;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::transpose::transpose;
 use crate::kernel::vector::{axpy, dot};
@@ -88,6 +89,16 @@ pub fn factor<T: Scalar>(
         }
     }
     Ok(distance.min(left))
+}
+
+/// `max |Q* Q - I|` over the entries of an `n x n` matrix (row-major), NaN if one is.
+pub fn departure<T: Scalar>(context: &mut Context<'_>, n: usize, q: &[T]) -> Result<f64> {
+    let product = outer(context, n, q, q)?; // conj(Q* Q)
+    let entries = product
+        .chunks(padded::<T>(n))
+        .enumerate()
+        .flat_map(|(j, column)| column[..n].iter().enumerate().map(move |(i, &x)| if i == j { x - T::ONE } else { x }));
+    Ok(largest(entries.map(Scalar::abs2)).to_f64().sqrt())
 }
 
 /// The largest of some sizes, NaN if one is.
