@@ -128,9 +128,14 @@ def test_exhausted_memory_is_a_memory_error(run_script):
 import resource
 h = np.ones((256, 1024), np.float32)
 big = np.ones((1024, 512), np.float32)
+square = 2 * np.eye(1024, dtype=np.float32)
+def refused_factor():
+    try: hh.factor(square)
+    except ValueError: pass
 calls = [
     lambda: hh.forward(big, h), lambda: hh.backward(big, h, h), lambda: hh.matrix(big), lambda: hh.wy(big),
     lambda: hh.forward_tape(big, h[:16]), lambda: hh.rnn_forward(big, np.ones((40, 64, 1024), np.float32)),
+    refused_factor,
 ]
 refused = served = 0
 for megabytes in (1, 2, 3, 5, 8, 13, 21, 34, 55, 400):

@@ -224,6 +224,16 @@ def test_complex_reflections_need_two_coordinates():
     assert ht.Unitary(1, 2)(torch.ones(3, 1, dtype=torch.complex64)).shape == (3, 2)
 
 
+def test_the_inverse_under_the_soft_constraint_divides_by_a_small_number():
+    layer = ht.Orthogonal(3, num_reflections=3, constraint="soft", bias=False)
+    with torch.no_grad():
+        layer.reflections.copy_(torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, -1.0, 1e-25]]))
+    x = torch.tensor([[1.0, 2.0, 3.0]])
+    torch.testing.assert_close(layer.inverse(layer(x))[:, :2], x[:, :2])
+    unit = layer.matrix().mT / torch.tensor([1.0, 1.0, 1e-25])[:, None]  # W_1'
+    torch.testing.assert_close(layer.inverse(x), x @ unit.mT / torch.tensor([1.0, 1.0, 1e-25]))
+
+
 def test_the_inverse_under_the_soft_constraint_keeps_the_type():
     layer = ht.Orthogonal(6, num_reflections=6, constraint="soft")
     assert layer.inverse(torch.ones(2, 6, dtype=torch.bfloat16)).dtype == torch.bfloat16
