@@ -3,8 +3,8 @@
     python benches/adapters.py [--threads 2] [--size 4096] [--reflections 8] [--tokens 256] [--rounds 10]
 
 Gradients are of the adapter's parameters and of the layer's input, as in the midst of a network. The candidates are
-timed in turn, round after round; memory is by how much the first call raises the peak of a process of its own, and
-the next call: large results of ours lie in memory that is kept for the next ones.
+compared with plain formulas, then timed in turn, round after round; memory is by how much the first call raises the
+peak of a process of its own, and the next call: large results of ours lie in memory that is kept for the next ones.
 """
 
 import argparse
@@ -19,6 +19,8 @@ from torch.nn.functional import linear
 import householder.torch as ht
 
 FROZEN, OURS, PRODUCT, LORA = "frozen layer alone", "OrthogonalAdapter", "product formed (HRA)", "LoRA"
+MERGED = "LoRA, merged into the weight"
+TIMED = (OURS, PRODUCT, LORA)
 
 
 def product(weight: Tensor, u: Tensor, x: Tensor) -> Tensor:
@@ -37,7 +39,7 @@ def candidates(size: int, m: int, tokens: int) -> dict:
     frozen, u = adapter.linear, adapter.reflections
     u.data.add_(0.01 * torch.randn_like(u).tril())
     down = torch.randn(m // 2, size, requires_grad=True)  # as many numbers as the reflections have
-    up = torch.zeros(size, m // 2, requires_grad=True)
+    up = torch.randn(size, m // 2, requires_grad=True)
     x, grad = torch.randn(tokens, size, requires_grad=True), torch.randn(tokens, size)
 
     def work(function, *parameters):
@@ -52,6 +54,7 @@ def candidates(size: int, m: int, tokens: int) -> dict:
         OURS: work(lambda: adapter(x), u),
         PRODUCT: work(lambda: product(frozen.weight, u.tril(), x), u),
         LORA: work(lambda: frozen(x) + linear(linear(x, down), up), down, up),
+        MERGED: work(lambda: linear(x, frozen.weight + up @ down), down, up),
     }
 
 
@@ -62,7 +65,7 @@ def main() -> None:
     parser.add_argument("--reflections", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--only", nargs="*", help="candidates, by their names")
+    parser.add_argument("--only", nargs="+", choices=TIMED, default=TIMED, help="candidates beside the frozen layer")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -71,9 +74,10 @@ def main() -> None:
         candidates(options.size, options.reflections, 1)[options.memory_of]()  # libraries set themselves up
         print(*(peak_increment(calls[options.memory_of]) for _ in range(2)))
         return
-    for ours, theirs in zip(calls[OURS](), calls[PRODUCT](), strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-3 * theirs.abs().max().item(), rtol=0)
-    calls = {name: call for name, call in calls.items() if not options.only or name in options.only}
+    for name, formula in ((OURS, PRODUCT), (LORA, MERGED)):
+        for found, expected in zip(calls[name](), calls[formula](), strict=True):
+            torch.testing.assert_close(found, expected, atol=1e-3 * expected.abs().max().item(), rtol=0)
+    calls = {name: calls[name] for name in (FROZEN, *options.only)}
     times = interleaved(calls, options.rounds, budget=25.0)
     memory = {
         name: [

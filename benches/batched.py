@@ -10,21 +10,16 @@ import argparse
 
 import torch
 from measure import interleaved
+from rivals import lapack_form
 from torch.nn.functional import pad
 
 import householder as hh
 import householder.torch as ht
 
 
-def reflectors(u):
-    """LAPACK's form: unit diagonal and tau."""
-    v = u / u.diagonal(dim1=1, dim2=2).unsqueeze(1)
-    return v, 2 / v.square().sum(1)
-
-
 def product(u):
     """Form all columns of W."""
-    v, tau = reflectors(u)
+    v, tau = lapack_form(u)
     return torch.linalg.householder_product(pad(v, (0, u.shape[1] - u.shape[2])), tau)
 
 
@@ -32,7 +27,7 @@ def candidates(count, n, m, dtype):
     """Give {(what, by): call}."""
     torch.manual_seed(0)
     u, h = torch.randn(count, n, m, dtype=dtype).tril(), torch.randn(count, n, dtype=dtype)
-    v, tau = reflectors(u)
+    v, tau = lapack_form(u)
     padded, column = pad(v, (0, n - m)), h.unsqueeze(2)
     torch.testing.assert_close(ht.matrix(u), torch.linalg.householder_product(padded, tau), rtol=0, atol=1e-5)
     leaf, vectors = u.clone().requires_grad_(), h.clone().requires_grad_()

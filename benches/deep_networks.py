@@ -1,6 +1,7 @@
 """Deep networks without weight sharing: time per training step, and gradients from the last layer to the first.
 
-    python benches/deep_networks.py [--threads 2] [--output docs/deep-networks.png]
+    python benches/deep_networks.py [--threads 2] [--rounds 20] [--depths 1 10 30 100] [--widths 64 128 256 512]
+                                    [--output docs/deep-networks.png]
 
 A network is L layers ``x -> OPLU(W x)`` of width n, each with an orthogonal W of its own; a step is forward, backward
 and SGD on a batch of 64. Ours has m = n / 8 reflections a layer; torch's parametrizations have an n x n matrix, and the
@@ -12,27 +13,21 @@ from pathlib import Path
 
 import torch
 from measure import interleaved, machine
+from rivals import parametrized
 from torch import nn
-from torch.nn.utils import parametrizations
 
 import householder.torch as ht
 
 BATCH = 64
 OURS, FREE = "ht.Orthogonal, m = n / 8", "nn.Linear (not orthogonal)"
-
-
-def parametrized(orthogonal_map):
-    return lambda n: parametrizations.orthogonal(nn.Linear(n, n, bias=False), orthogonal_map=orthogonal_map)
-
-
 LAYERS = {
     OURS: lambda n: ht.Orthogonal(n, num_reflections=n // 8),
     "torch's orthogonal, matrix_exp": parametrized("matrix_exp"),
     "torch's orthogonal, cayley": parametrized("cayley"),
     FREE: lambda n: nn.Linear(n, n, bias=False),
 }
-DEPTHS = [(depth, 128) for depth in (1, 10, 30, 100)]
-WIDTHS = [(5, n) for n in (64, 128, 256, 512)]
+DEPTH, WIDTH = 5, 128
+"""What one of both is while the other varies."""
 
 
 def network(kind, depth, n, nonlinearity=ht.OPLU):
@@ -63,13 +58,13 @@ def gradient_norms(kind, nonlinearity, depth=100, n=128):
     return norms / norms[0]
 
 
-def draw(times, path):
+def draw(times, depths, widths, path):
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
     for axis, sizes, which, label in (
-        (axes[0], DEPTHS, 0, "layers L (n = 128)"),
-        (axes[1], WIDTHS, 1, "width n (L = 5)"),
+        (axes[0], depths, 0, f"layers L (n = {WIDTH})"),
+        (axes[1], widths, 1, f"width n (L = {DEPTH})"),
     ):
         for kind in LAYERS:
             axis.loglog(
@@ -93,6 +88,9 @@ def draw(times, path):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=2, help="of torch and householder")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--depths", type=int, nargs="+", default=[1, 10, 30, 100], help=f"of networks with n = {WIDTH}")
+    parser.add_argument("--widths", type=int, nargs="+", default=[64, 128, 256, 512], help=f"of those with L = {DEPTH}")
     parser.add_argument("--output", type=Path, metavar="PNG", help="draw there")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -100,14 +98,16 @@ def main() -> None:
     print(
         f"| L | n | {' | '.join(f'{kind}, ms' for kind in LAYERS)} | torch's over ours |\n|---|---|---|---|---|---|---|"
     )
+    depths, widths = [(depth, WIDTH) for depth in options.depths], [(DEPTH, n) for n in options.widths]
     times = {}
-    for depth, n in dict.fromkeys(DEPTHS + WIDTHS):
-        times[depth, n] = interleaved({kind: step(kind, depth, n) for kind in LAYERS}, 20, at_least=3, budget=4.0)
+    for depth, n in dict.fromkeys(depths + widths):
+        steps = {kind: step(kind, depth, n) for kind in LAYERS}
+        times[depth, n] = interleaved(steps, options.rounds, at_least=3, budget=4.0)
         least = [1e3 * times[depth, n][kind][1] for kind in LAYERS]
         cells = " | ".join(f"{ms:.3g}" for ms in least)
         print(f"| {depth} | {n} | {cells} | {min(least[1:3]) / least[0]:.1f} |", flush=True)
     if options.output:
-        draw(times, options.output)
+        draw(times, depths, widths, options.output)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from rivals import lapack_form
 
 import householder as hh
 from householder import reference
@@ -83,8 +84,7 @@ def lapack(u, h, g):
     h.requires_grad_()
     n, m = u.shape
     v = u.tril()[:, : m - (m == n)]
-    a = v / v.diagonal()
-    tau = 2 / a.square().sum(0)
+    a, tau = lapack_form(v)
     q = torch.linalg.householder_product(
         torch.cat([a, a.new_zeros(n, n - len(tau))], 1), torch.cat([tau, tau.new_zeros(n - len(tau))])
     )

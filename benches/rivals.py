@@ -96,9 +96,9 @@ class Blocked(Function):
 
 
 def lapack_form(u: Tensor) -> tuple[Tensor, Tensor]:
-    """Return LAPACK's reflectors (unit diagonal) and their factors tau."""
-    v = u / u.diagonal()
-    return v, 2 / (v * v).sum(0)
+    """Return LAPACK's reflectors (unit diagonal) and their factors tau, of one matrix or a batch."""
+    v = u / u.diagonal(dim1=-2, dim2=-1).unsqueeze(-2)
+    return v, 2 / v.square().sum(-2)
 
 
 def householder_product(u: Tensor, h: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ def torch_householder(u: Tensor, h: Tensor) -> Tensor:
     from torch_householder import torch_householder_orgqr
 
     n, m = u.shape
-    return h @ torch_householder_orgqr(pad(u, (0, n - m))).mT
+    return h @ torch_householder_orgqr(pad(u.tril(), (0, n - m))).mT  # it has gradients above the diagonal too
 
 
 def same_parameters():

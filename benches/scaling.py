@@ -1,6 +1,6 @@
 """How time grows with the size, what odd sizes cost, and float64 beside float32.
 
-    python benches/scaling.py [--threads 1] [--output DIR]
+    python benches/scaling.py [--threads 1] [--rounds 5] [--sizes 64 96 128 ...] [--output DIR]
 
 Times are forward plus backward of a recurrence through the NumPy functions, batch 32, 100 steps, tanh.
 """
@@ -14,12 +14,12 @@ import numpy as np
 import householder as hh
 
 BATCH, STEPS = 32, 100
-SIZES = (64, 96, 128, 192, 256, 384, 512, 768, 1024)
+SIZES = [64, 96, 128, 192, 256, 384, 512, 768, 1024]
 SHARES = {"m = 16": lambda _: 16, "m = n / 8": lambda n: n // 8, "m = n": lambda n: n}
 ODD = {100: 112, 130: 144, 257: 272}
 
 
-def seconds(n, m, dtype=np.float32, repeats=5):
+def seconds(n, m, repeats, dtype=np.float32):
     """Best of some runs: in what is left, only this shape's work counts."""
     rng = np.random.default_rng(0)
     u = rng.standard_normal((n, m)).astype(dtype)
@@ -33,14 +33,14 @@ def seconds(n, m, dtype=np.float32, repeats=5):
     return best
 
 
-def draw(times, path):
+def draw(times, sizes, path):
     from matplotlib.figure import Figure
 
     axes = (figure := Figure(figsize=(6, 4), layout="constrained")).subplots()
     for name, values in times.items():
-        axes.loglog(SIZES, [1e3 * t for t in values], marker="o", label=name)
-    axes.set(xlabel="n", ylabel="ms", title=f"Forward and backward, batch {BATCH}, {STEPS} steps", xticks=SIZES)
-    axes.set_xticks(SIZES, labels=map(str, SIZES), minor=False)
+        axes.loglog(sizes, [1e3 * t for t in values], marker="o", label=name)
+    axes.set(xlabel="n", ylabel="ms", title=f"Forward and backward, batch {BATCH}, {STEPS} steps", xticks=sizes)
+    axes.set_xticks(sizes, labels=map(str, sizes), minor=False)
     axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.legend()
@@ -50,24 +50,26 @@ def draw(times, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="of the first table and the figure")
     parser.add_argument("--output", type=Path, metavar="DIR", help="write scaling.png there")
     options = parser.parse_args()
+    rounds = options.rounds
     hh.set_num_threads(options.threads)
-    times = {name: [seconds(n, m(n)) for n in SIZES] for name, m in SHARES.items()}
+    times = {name: [seconds(n, m(n), rounds) for n in options.sizes] for name, m in SHARES.items()}
     print("| n | " + " | ".join(f"{name}, ms" for name in times) + " |\n|---|" + "---|" * len(times))
-    for i, n in enumerate(SIZES):
+    for i, n in enumerate(options.sizes):
         print(f"| {n} | " + " | ".join(f"{1e3 * values[i]:.2f}" for values in times.values()) + " |")
     print("\n| n, m = 16 | rate beside the next multiple of 16 |\n|---|---|")
     for n, whole in ODD.items():
-        print(
-            f"| {n} (beside {whole}) | {n / seconds(n, 16, repeats=15) * seconds(whole, 16, repeats=15) / whole:.2f} |"
-        )
+        odd, even = (seconds(size, 16, 3 * rounds) / size for size in (n, whole))
+        print(f"| {n} (beside {whole}) | {even / odd:.2f} |")
     print("\n| n, m | float64, times float32 |\n|---|---|")
     for n, m in [(128, 16), (256, 32), (256, 256), (512, 64)]:
-        print(f"| {n}, {m} | {seconds(n, m, np.float64) / seconds(n, m):.2f} |")
+        print(f"| {n}, {m} | {seconds(n, m, rounds, np.float64) / seconds(n, m, rounds):.2f} |")
     if options.output:
         options.output.mkdir(parents=True, exist_ok=True)
-        draw(times, options.output / "scaling.png")
+        draw(times, options.sizes, options.output / "scaling.png")
 
 
 if __name__ == "__main__":

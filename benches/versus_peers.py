@@ -143,8 +143,8 @@ class Batch:
         )
 
         def householder_product():
-            v = u / u.diagonal(dim1=1, dim2=2).unsqueeze(1)
-            w = torch.linalg.householder_product(pad(v, (0, self.n - self.m)), 2 / v.square().sum(1))
+            v, tau = rivals.lapack_form(u)
+            w = torch.linalg.householder_product(pad(v, (0, self.n - self.m)), tau)
             return (w @ h.unsqueeze(2)).squeeze(2)
 
         yield Candidate(self.ours, gradients(lambda: ht.apply(u, h), [u, h], grad), exact)
@@ -234,6 +234,8 @@ def main() -> None:
     parser.add_argument("--memory-of", metavar="CANDIDATE", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.device == "cuda":
+        if ignored := [f"--{name}" for name in ("only", "threads") if vars(options)[name] != parser.get_default(name)]:
+            parser.error(f"--device cuda times all of its own cases; leave out {', '.join(ignored)}")
         from householder.experiments import gpucheck
 
         quick = ["--quick"] if options.quick else []

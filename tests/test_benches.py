@@ -17,8 +17,12 @@ SMALL = {
 }
 
 
+def start(script, *options):
+    return subprocess.run([sys.executable, BENCHES / script, *options], capture_output=True, text=True, check=False)
+
+
 def run(script, *options):
-    done = subprocess.run([sys.executable, BENCHES / script, *options], capture_output=True, text=True, check=False)
+    done = start(script, *options)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -29,6 +33,35 @@ def test_benchmarks_print_a_table(script):
     assert "|" in run(script, *SMALL[script].split())
 
 
+@pytest.mark.parametrize(
+    ("script", "options", "output", "figure"),
+    [
+        ("deep_networks.py", "--depths 1 2 --widths 16 --rounds 1 --threads 1", "layers.png", "layers.png"),
+        ("scaling.py", "--sizes 16 32 --rounds 1", "figures", "figures/scaling.png"),
+    ],
+)
+def test_benchmarks_print_a_table_and_draw_it(script, options, output, figure, tmp_path):
+    pytest.importorskip("torch")
+    assert "|" in run(script, *options.split(), "--output", tmp_path / output)
+    assert (tmp_path / figure).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_one_adapter_is_measured_beside_the_frozen_layer():
+    pytest.importorskip("torch")
+    table = run("adapters.py", "--size", "32", "--tokens", "4", "--rounds", "1", "--threads", "1", "--only", "LoRA")
+    assert "| frozen layer alone |" in table
+    assert "| LoRA |" in table
+    assert "| OrthogonalAdapter |" not in table
+
+
+def test_a_comparison_on_a_gpu_refuses_what_it_would_ignore():
+    pytest.importorskip("torch")
+    done = start("versus_peers.py", "--device", "cuda", "--only", "batch", "--threads", "1")
+    assert done.returncode == 2
+    assert "leave out --only, --threads" in done.stderr
+
+
 def test_quick_comparison_and_its_page(tmp_path):
     run("versus_peers.py", "--quick", "--threads", "1", "--only", "n=24|n=32", "--output", tmp_path)
     sequence, application = json.loads((tmp_path / "versus_peers.json").read_text())["cases"]
@@ -36,6 +69,10 @@ def test_quick_comparison_and_its_page(tmp_path):
     assert len(application["rows"]) >= 9
     assert all(row["error"] < 1e-4 for case in (sequence, application) for row in case["rows"])
     assert "### application n=32 m=32 B=5" in (tmp_path / "versus_peers.md").read_text()
+
+    run("plot_peers.py", tmp_path, "--output", tmp_path)
+    for kind in ("sequences", "applications"):
+        assert (tmp_path / f"benchmarks-{kind}.png").read_bytes().startswith(b"\x89PNG")
 
     page = tmp_path / "page.md"
     names = "machine", "sequence ratios", "application ratios", "sequence", "application", "batch"
