@@ -31,6 +31,18 @@ def test_the_norm_is_as_claimed(kind):
     assert 1 - margin - 1e-5 <= norm <= 1 + margin + 1e-5
 
 
+def test_the_first_step_is_not_counted(monkeypatch):
+    seconds = iter([0.0, 0.1, 1.0, 1.5, 2.0, 2.4, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5])  # the begin and the end of each step
+    monkeypatch.setattr(cost, "time", SimpleNamespace(perf_counter=lambda: next(seconds)))
+    assert measure("srnn", 8, 4).seconds == pytest.approx(0.4)
+
+
+def test_a_first_step_beyond_patience_is_the_only_one(monkeypatch):
+    seconds = iter([0.0, 9.0])
+    monkeypatch.setattr(cost, "time", SimpleNamespace(perf_counter=lambda: next(seconds)))
+    assert measure("srnn", 8, 4).seconds == 9
+
+
 class Count(TorchDispatchMode):
     """Counts the operations that are dispatched."""
 
