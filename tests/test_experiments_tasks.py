@@ -9,7 +9,8 @@ import torch
 
 from householder.experiments import cli
 from householder.experiments.experiment import load_experiment, packaged_config
-from householder.experiments.figures import generated_sounds
+from householder.experiments.figures import generated_sequences
+from householder.experiments.tasks import characters
 from householder.experiments.training import Run
 
 GENERATED = ("addition", "copy")
@@ -49,6 +50,13 @@ def test_generated_sequences_are_new_in_every_batch_and_the_held_out_ones_fixed(
     addresses = [(1, 0, 0), (2, 0, 0), (1, 1, 0), (1, 0, 1), (0, 0, 0)]
     drawn = [task.batch(250, *address).inputs for address in addresses] + [held_out[0], held_out[2][:, :250]]
     assert len({sequences.numpy().tobytes() for sequences in drawn}) == len(drawn)
+
+
+@pytest.mark.parametrize(("part", "key"), [("validation", 0), ("test", 1)])
+def test_the_numbers_of_a_held_out_part_are_its_own(part, key):
+    task = load("copy")
+    random = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(key,)))
+    assert torch.equal(next(task.held_out(part)).inputs, task.draw(random, 250).inputs)
 
 
 @pytest.mark.parametrize("length", [2, 9, 400])
@@ -105,6 +113,15 @@ def test_characters_ahead_of_those_read_are_predicted_and_padding_is_not(ahead):
     assert rows < 1.05 * sum(task.weight(batch) for batch in batches)  # lines of like length go together
 
 
+def test_lines_are_sorted_once_in_an_epoch(monkeypatch):
+    task, epochs = load("chars"), []
+    monkeypatch.setattr(characters, "shuffled", lambda *key: epochs.append(key) or np.arange(key[0]))
+    for epoch in (0, 1):
+        for index in range(3):
+            task.batch(16, 1, epoch, index)
+    assert [key for key in epochs if key[0] == len(task._train)] == [(len(task._train), 1, 0), (len(task._train), 1, 1)]
+
+
 def test_knowing_nothing_costs_the_logarithm_of_the_alphabet():
     task = load("chars")
     batch = next(task.held_out("test"))
@@ -128,6 +145,18 @@ def test_the_best_epoch_of_a_sound_counts(tmp_path):
     assert outcome.metric == min(row["train_nmse"] for row in run.state.history)
 
 
+@pytest.mark.parametrize(("model", "rate"), [("ornn-250", 0.2), ("lstm-250", 0.05), ("srnn-250", 0.05)])
+def test_the_sound_of_the_best_epoch_is_left(model, rate, tmp_path):
+    experiment = load_experiment(packaged_config("audio"), ("epochs=12", f"models.{model}.learning_rate={rate}"))
+    for name, steps in (("whole", (12,)), ("parts", (1, 5, 9, 12))):
+        for step in steps:
+            run = Run(experiment, model, tmp_path / name)
+            outcome = run.train(lambda _progress: None, lambda run=run, step=step: run.state.step >= step)
+        assert outcome.metric < run.state.history[-1]["train_nmse"]
+        true, generated = np.loadtxt(tmp_path / name / "generated.csv", delimiter=",", skiprows=1).T
+        assert np.mean((true - generated) ** 2) == pytest.approx(outcome.metric, rel=1e-4)
+
+
 def test_pixels_are_permuted_alike_in_every_image():
     plain, permuted = (in_full(load(name).held_out("test")) for name in ("mnist", "permuted-mnist"))
     order = [int((plain == row).all((1, 2)).nonzero()[0]) for row in permuted if row.unique().numel() > 8]
@@ -147,8 +176,8 @@ def test_a_sound_is_drawn_over_the_true_one(tmp_path):
     experiment = load_experiment(packaged_config("audio"), ("epochs=3",))
     outcome = Run(experiment, "ornn-250", tmp_path / "ornn-250").train(lambda _progress: None, lambda: False)
     true, generated = np.loadtxt(tmp_path / "ornn-250" / "generated.csv", delimiter=",", skiprows=1).T
-    assert np.mean((true - generated) ** 2) == pytest.approx(outcome.metric, rel=0.1)
-    generated_sounds(tmp_path, [outcome], tmp_path / "generated.png")
+    assert np.mean((true - generated) ** 2) == pytest.approx(outcome.metric, rel=1e-4)
+    generated_sequences(tmp_path, [outcome], tmp_path / "generated.png")
     assert (tmp_path / "generated.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -5,6 +5,7 @@ import wave
 
 import numpy as np
 import pytest
+from scipy.io import wavfile
 
 from householder.experiments import cli
 from householder.experiments.errors import UserError
@@ -29,6 +30,16 @@ def write_wav(path, frames, rate=44_100, channels=1, width=2):
     with wave.open(str(path), "wb") as file:
         file.setparams((channels, width, rate, 0, "NONE", None))
         file.writeframes(frames)
+    return path
+
+
+def extensible(path):
+    """Give a WAV file the longer header that says the same, and a chunk that few programs know."""
+    content = path.read_bytes()
+    guid = content[20:22] + bytes.fromhex("000000001000800000aa00389b71")
+    header = b"fmt \x28\0\0\0\xfe\xff" + content[22:36] + b"\x16\0" + content[34:36] + bytes(4) + guid
+    chunks = header + b"bext\2\0\0\0??" + content[36:]
+    path.write_bytes(b"RIFF" + (4 + len(chunks)).to_bytes(4, "little") + b"WAVE" + chunks)
     return path
 
 
@@ -126,19 +137,34 @@ def test_samples_of_every_width_are_read(width, kind, tmp_path):
         frames = b"".join(int(sample).to_bytes(3, "little", signed=True) for sample in samples)
     else:
         frames = (samples + 128 * (width == 1)).astype(kind).tobytes()
-    sound = read_wav(write_wav(tmp_path / "a.wav", frames, width=width), 44_100)
+    path = write_wav(tmp_path / "a.wav", frames, width=width)
+    sound = read_wav(path, 44_100)
     np.testing.assert_allclose(sound / sound[-1], samples / 100)
+    np.testing.assert_array_equal(read_wav(extensible(path), 44_100), sound)
 
 
-def test_channels_are_mixed_down_and_other_rates_interpolated(tmp_path):
-    ramp = np.arange(0, 2000, 2)
-    frames = np.stack([ramp, ramp + 100], 1).astype("<i2").tobytes()
-    scale = 2.0**16  # samples are aligned to 32 bits
-    half = read_wav(write_wav(tmp_path / "a.wav", frames, rate=22_050, channels=2), 44_100)
-    assert len(half) == 2000
-    np.testing.assert_allclose(half[:1999] / scale, np.arange(1999) + 50)
-    third = read_wav(write_wav(tmp_path / "b.wav", frames, rate=132_300, channels=2), 44_100)
-    np.testing.assert_allclose(third / scale, 6 * np.arange(333) + 50)
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_samples_may_be_floats(kind, tmp_path):
+    samples = np.array([-1, 0, 0.25, 1], kind)
+    wavfile.write(tmp_path / "a.wav", 44_100, samples)
+    np.testing.assert_array_equal(read_wav(tmp_path / "a.wav", 44_100), samples)
+
+
+def test_channels_are_mixed_down(tmp_path):
+    frames = np.arange(6, dtype="<i2").tobytes()
+    np.testing.assert_array_equal(read_wav(write_wav(tmp_path / "a.wav", frames, channels=2), 44_100), [0.5, 2.5, 4.5])
+
+
+@pytest.mark.parametrize("rate", [22_050, 48_000, 96_000])
+def test_other_rates_are_resampled_and_what_does_not_fit_is_filtered_out(rate, tmp_path):
+    def tone(pitch, rate):
+        return np.sin(2 * np.pi * pitch * np.arange(rate // 10) / rate)
+
+    inaudible = tone(30_000, rate) if rate == 96_000 else 0  # would be heard at 14,100 Hz
+    wavfile.write(tmp_path / "a.wav", rate, tone(1000, rate) + inaudible)
+    sound = read_wav(tmp_path / "a.wav", 44_100)
+    assert len(sound) == 4410
+    np.testing.assert_allclose(sound[100:-100], tone(1000, 44_100)[100:-100], atol=2e-3)
 
 
 def test_five_excerpts_of_a_recording_follow_one_another(tmp_path):
@@ -155,26 +181,36 @@ def test_five_excerpts_of_a_recording_follow_one_another(tmp_path):
     ("content", "message"),
     [
         (None, "cannot read .*: No such file or directory"),
-        (b"", "is not a WAV file of integers: it ends too early"),
-        (b"ID3 something else", "is not a WAV file of integers: file does not start with RIFF id"),
-        ("truncated", "is truncated: its header says 5000 samples"),
+        (b"", "no WAV file of integers or floats: "),
+        (
+            b"ID3 something else",
+            "no WAV file of integers or floats: File format b'ID3 ' not understood",
+        ),
+        (b"RIFF\4\0\0\0WAVE", "no WAV file of integers or floats: "),
+        ("truncated", "is truncated, or no WAV file of .*: Reached EOF prematurely"),
         ("short", r"lasts 0\.011 s: too short for excerpt 1"),
         ("silent", "is silent in excerpt 1"),
-        ("float", "is not a WAV file of integers: unknown format: 3"),
+        ("compressed", "no WAV file of integers or floats: Unknown wave file format: ADPCM"),
+        ("not finite", "holds samples that are not finite"),
+        ("too fast", "has 2000000 samples per second, expected 1,000 to 1,000,000"),
     ],
 )
 def test_bad_recordings_are_answered_in_one_line(content, message, tmp_path):
     path = tmp_path / "a.wav"
     if content == "short":
         write_wav(path, bytes(1000))
+    elif content == "not finite":
+        wavfile.write(path, 44_100, np.full(5000, np.nan))
+    elif content == "too fast":
+        write_wav(path, bytes(1000), rate=2_000_000)
     elif isinstance(content, str):
         frames = bytes(10_000) if content == "silent" else np.arange(5000, dtype="<i2").tobytes()
         write_wav(path, frames)
         written = path.read_bytes()
         if content == "truncated":
             path.write_bytes(written[:-1000])
-        if content == "float":
-            path.write_bytes(written[:20] + b"\3" + written[21:])
+        if content == "compressed":
+            path.write_bytes(written[:20] + b"\2" + written[21:])
     elif content is not None:
         path.write_bytes(content)
     with pytest.raises(UserError, match=message) as caught:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from householder.experiments.curves import Curves, read_columns
 from householder.experiments.errors import UserError
 from householder.experiments.outcome import Outcome
-from householder.experiments.tasks.audio import GENERATED
+from householder.experiments.tasks.base import GENERATED
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -115,8 +115,8 @@ def box_plot(outcomes: Iterable[Outcome], path: Path) -> None:
     write_figure(figure, path)
 
 
-def generated_sounds(directory: Path, outcomes: list[Outcome], path: Path) -> None:
-    """Draw the true sound and what each model generates.
+def generated_sequences(directory: Path, outcomes: list[Outcome], path: Path) -> None:
+    """Draw the true sequence and what each model generates.
 
     Parameters
     ----------

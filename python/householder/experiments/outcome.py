@@ -4,7 +4,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
+
+from householder.experiments.tasks.base import JudgedOn
 
 CONFIG = "config.yaml"
 """The file that holds the settings a run was begun with."""
@@ -38,7 +40,7 @@ class Outcome:
     metric: float | None
     metric_name: str
     metric_shown: str
-    judged_on: Literal["training", "validation", "test"]
+    judged_on: JudgedOn
     lower_is_better: bool = False
     baseline: float | None = None
     """The metric of a model that has no memory."""

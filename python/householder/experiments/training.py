@@ -41,7 +41,9 @@ class State:
     history: list[dict[str, float]] = field(default_factory=list)
     """One row per whole epoch."""
     best: dict[str, Tensor] = field(default_factory=dict)
-    """The parameters that did best on validation data, where the experiment has patience."""
+    """The parameters that did best: on validation data with patience, or in training where that judges the run."""
+    best_metric: float | None = None
+    """Theirs in training, where that judges the run."""
 
 
 class Run:
@@ -142,10 +144,23 @@ class Run:
             self.fabric.clip_gradients(
                 self.network, self.optimizer, max_norm=settings.clip_norm, error_if_nonfinite=False
             )
-        self.optimizer.step()
         metric = task.measure(prediction.detach(), targets)
         self.state.sums += self._total(weight * torch.tensor([loss.item(), metric.item(), 1.0], dtype=torch.float64))
+        if task.judged_on == "training":
+            self._keep_if_best()
+        self.optimizer.step()
         self.state.step += 1
+
+    def _keep_if_best(self) -> None:
+        """Keep the parameters that the prediction was made with, which the step is about to change."""
+        state = self.state
+        _, measured, count = state.sums.tolist()
+        metric = measured / count
+        if state.best_metric is None or self._best([state.best_metric, metric]) != state.best_metric:
+            state.best, state.best_metric = self._parameters(), metric
+
+    def _parameters(self) -> dict[str, Tensor]:
+        return {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
 
     def _close_epoch(self, epoch: int) -> None:
         state, metric = self.state, self.task.metric
@@ -162,7 +177,7 @@ class Run:
         state.history.append(row | {"seconds": round(state.seconds, 3)})
         state.sums = torch.zeros_like(state.sums)
         if self.experiment.patience is not None and self._epochs_since_best() == 0:
-            state.best = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+            state.best = self._parameters()
         if self.fabric.is_global_zero:
             _append(self.directory / METRICS, state.history[-1])
 
@@ -172,8 +187,10 @@ class Run:
 
     def _epochs_since_best(self) -> int:
         values = [row[f"validation_{self.task.metric}"] for row in self.state.history]
-        best = min if self.task.lower_is_better else max
-        return len(values) - 1 - values.index(best(values)) if values else 0
+        return len(values) - 1 - values.index(self._best(values)) if values else 0
+
+    def _best(self, metrics: list[float]) -> float:
+        return min(metrics) if self.task.lower_is_better else max(metrics)
 
     def _total(self, numbers: Tensor) -> Tensor:
         """Return the sum over the processes."""
@@ -201,8 +218,7 @@ class Run:
         task = self.task
         if task.judged_on != "training":
             return self._judge(task.judged_on)
-        best = min if task.lower_is_better else max
-        return best(row[f"train_{task.metric}"] for row in self.state.history)
+        return self._best([row[f"train_{task.metric}"] for row in self.state.history])
 
     def _outcome(self) -> Outcome:
         state, task = self.state, self.task

@@ -14,11 +14,9 @@ from typing_extensions import override
 
 from householder.experiments.errors import UserError
 from householder.experiments.settings import Settings
-from householder.experiments.tasks.base import Batch, HeldOut, Task
+from householder.experiments.tasks.base import GENERATED, Batch, HeldOut, Task
 from householder.experiments.tasks.wav import read_wav
 
-GENERATED = "generated.csv"
-"""Where the true and the generated sound are left."""
 _RATE = 44_100
 _POINTS = 800
 

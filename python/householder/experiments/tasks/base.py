@@ -10,6 +10,9 @@ from torch import Tensor
 HeldOut = Literal["validation", "test"]
 JudgedOn = Literal["training", "validation", "test"]
 
+GENERATED = "generated.csv"
+"""Where a task that generates a sequence leaves the true one and the model's: ``householder train`` draws them."""
+
 
 class Batch(NamedTuple):
     """Inputs of shape (T, B, input_size) and what is to be predicted from them."""
@@ -39,7 +42,10 @@ class Task(ABC):
     baseline: float | None = None
     """The metric of a model that has no memory, for the figure."""
     judged_on: JudgedOn = "test"
-    """The part whose metric judges the run: of the final model, or the best of all epochs on ``"training"``."""
+    """The part whose metric judges the run: of the final model, or the best of all epochs on ``"training"``.
+
+    Epochs are of one step then: the parameters it began with are those whose metric it has.
+    """
     watched: bool = False
     """Whether the validation part is measured after each epoch."""
 

@@ -1,12 +1,14 @@
 """Predict the characters of a line, one or more steps ahead."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 from math import log
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
@@ -61,6 +63,7 @@ class Characters(Task):
         self._ahead = ahead
         self._train = encoded["train"]
         self._lengths = np.array([len(line) for line in self._train])
+        self._order = lru_cache(maxsize=1)(self._by_length)
         self._held_out: dict[HeldOut, list[Tensor]] = {"validation": encoded["valid"], "test": encoded["test"]}
 
     @override
@@ -69,10 +72,14 @@ class Characters(Task):
 
     @override
     def batch(self, size: int, seed: int, epoch: int, index: int) -> Batch:
-        order = shuffled(len(self._train), seed, epoch)
-        order = order[np.argsort(self._lengths[order], kind="stable")]
         which = shuffled(self.steps_per_epoch(size), seed, epoch)[index]
-        return self._batch([self._train[row] for row in order[which * size : (which + 1) * size]])
+        rows = self._order(seed, epoch)[which * size : (which + 1) * size]
+        return self._batch([self._train[row] for row in rows])
+
+    def _by_length(self, seed: int, epoch: int) -> NDArray[Any]:
+        """Return the lines from the shortest to the longest, those of equal length in an order of the epoch's own."""
+        order = shuffled(len(self._train), seed, epoch)
+        return order[np.argsort(self._lengths[order], kind="stable")]
 
     @override
     def held_out(self, part: HeldOut) -> Iterator[Batch]:

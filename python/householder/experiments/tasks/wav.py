@@ -1,6 +1,7 @@
 """Recordings in WAV files."""
 
-import wave
+import warnings
+from math import gcd
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from numpy.typing import NDArray
 
 from householder.experiments.errors import UserError
 
+_RATES = range(1_000, 1_000_001)
+
 
 def read_wav(path: Path, rate: int) -> NDArray[Any]:
     """Read a recording as one channel at a given rate.
@@ -16,36 +19,39 @@ def read_wav(path: Path, rate: int) -> NDArray[Any]:
     Parameters
     ----------
     path : Path
-        A WAV file of 8, 16, 24 or 32-bit integers. Channels are mixed down.
+        A WAV file of integers or floats. Channels are mixed down.
     rate : int
-        Samples per second to interpolate to, linearly.
+        Samples per second to return; what is above half of it is filtered out.
 
     Raises
     ------
     UserError
         If there is no such file, or it is not what it should be.
     """
+    from scipy.signal import resample_poly  # takes a second to load, and only recordings need it
+
+    own_rate, samples = _read(path)
+    if own_rate not in _RATES:
+        raise UserError(f"{path} has {own_rate} samples per second, expected {_RATES[0]:,} to {_RATES[-1]:,}")
+    if not np.isfinite(samples).all():
+        raise UserError(f"{path} holds samples that are not finite")
+    silence = 128.0 if samples.dtype == np.uint8 else 0.0  # only samples of one byte are unsigned
+    mono = samples.reshape(len(samples), -1).mean(axis=1, dtype=np.float64) - silence
+    common = gcd(rate, own_rate)
+    resampled: NDArray[Any] = resample_poly(mono, rate // common, own_rate // common) if len(mono) else mono
+    return resampled
+
+
+def _read(path: Path) -> tuple[int, NDArray[Any]]:
+    from scipy.io import wavfile
+
     try:
-        with wave.open(str(path), "rb") as file:
-            channels, width, own_rate, frames = file.getparams()[:4]
-            content = file.readframes(frames)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", wavfile.WavFileWarning)  # that the file ends too early
+            warnings.filterwarnings("ignore", "Chunk .* not understood", wavfile.WavFileWarning)
+            own_rate, samples = wavfile.read(path)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except (wave.Error, EOFError) as error:
-        raise UserError(f"{path} is not a WAV file of integers: {str(error) or 'it ends too early'}") from error
-    if width not in (1, 2, 3, 4) or own_rate < 1:
-        raise UserError(f"{path} has {8 * width} bits at {own_rate} Hz, expected 8, 16, 24 or 32 bits")
-    if len(content) < frames * channels * width:
-        raise UserError(f"{path} is truncated: its header says {frames} samples")
-    mono: NDArray[Any] = _integers(content, width).reshape(-1, channels).mean(axis=1)
-    times = np.arange(int(len(mono) * rate / own_rate)) * (own_rate / rate)
-    return np.interp(times, np.arange(len(mono)), mono) if len(mono) else mono
-
-
-def _integers(content: bytes, width: int) -> NDArray[Any]:
-    """Return samples as numbers; only those of one byte are unsigned."""
-    if width == 1:
-        return np.frombuffer(content, np.uint8) - 128.0
-    padded = np.zeros((len(content) // width, 4), np.uint8)
-    padded[:, 4 - width :] = np.frombuffer(content, np.uint8).reshape(-1, width)
-    return padded.view("<i4").ravel().astype(np.float64)
+    except Exception as error:  # garbled files are reported by many kinds
+        raise UserError(f"{path} is truncated, or no WAV file of integers or floats: {error}") from error
+    return own_rate, samples
