@@ -49,13 +49,30 @@ def command_lines():
 @pytest.mark.parametrize("line", list(command_lines()))
 def test_command_lines_are_understood(line, tmp_path):
     cli = pytest.importorskip("householder.experiments.cli")
-    experiment = pytest.importorskip("householder.experiments.experiment")
+    asked = {
+        name: pytest.importorskip(f"householder.experiments.{module}").asked
+        for name, module in (("train", "session"), ("compare", "compare"))
+    }
     line = line.replace("DIR", str(tmp_path)).replace("TASK", "digits").replace("RUN", str(tmp_path))
-    options = vars(cli._parser().parse_args(shlex.split(line)))
-    if options.get("task") and not options.get("resume"):
-        config = options.get("config") or options["task"]
-        changes = [change for change in options.get("set") or [] if ".." not in change]
-        experiment.load_experiment(experiment.packaged_config(str(config)), changes)
+    options = cli._parser().parse_args(shlex.split(line))
+    if options.command.trains and not options.resume:
+        options.changes = [change for change in options.changes if ".." not in change]
+        assert asked[options.command.name](options)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "train digits --set models.ornn.rate=1",
+        "train digits --model gru",
+        "compare digits --models gru",
+        "compare digits --over task.delay=1,2",
+    ],
+)
+def test_command_lines_that_no_longer_work_are_noticed(line, tmp_path):
+    errors = pytest.importorskip("householder.experiments.errors")
+    with pytest.raises(errors.UserError):
+        test_command_lines_are_understood(line, tmp_path)
 
 
 def test_links_between_pages_lead_somewhere():

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from experiment_command import finish, start, wait_for, wait_for_end_of_group
-from householder.experiments import cli
+from householder.experiments import cli, processes
 
 RUN = ["train", "digits", "--model", "ornn,lstm", "--epochs", "12", "--set", "checkpoint_seconds=0.1"]
 
@@ -125,6 +125,26 @@ def test_mistakes_are_answered_in_one_line(arguments, message, tmp_path, monkeyp
     assert message in err
     assert err.startswith("householder")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads", "devices", "expected"), [(8, 1, 1, 8), (8, 2, 1, 4), (8, 2, 3, 1), (2, 4, 1, 1)]
+)
+def test_as_many_models_train_at_a_time_as_there_are_cores_for(cores, threads, devices, expected, monkeypatch):
+    monkeypatch.setattr(processes, "_usable_cores", lambda: cores)
+    assert processes.models_at_a_time(threads, devices) == expected
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system cannot confine a process to a core")
+def test_cores_that_a_process_may_not_use_do_not_count():
+    code = f"""
+import os
+from householder.experiments.processes import models_at_a_time
+os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})
+print(models_at_a_time(1))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"
 
 
 def test_help_needs_no_heavy_library():

@@ -99,8 +99,27 @@ def test_curves_of_seeds_are_one_and_of_other_settings_another(grid, tmp_path):
             target = other / path.name if path.name == "config.yaml" else other / path.parent.name / path.name
             target.write_text(path.read_text().replace("margin: 0.2", "margin: 0.5"))
     curves = read_curves(find_runs([directory, other]))
-    assert list(curves) == ["srnn", "seed-1: usv", "seed-2: usv", "other: usv"]
-    assert len(curves["srnn"].columns) == 3
+    assert {label: len(group.columns) for label, group in curves.items()} == {
+        "srnn": 3,
+        "seed-1 ... seed-2: usv": 2,
+        "other: usv": 1,
+    }
+
+
+def test_comparisons_of_other_settings_are_drawn_apart_and_named_after_their_folders(grid, tmp_path):
+    directory, _ = grid
+    other = tmp_path / "other"
+    for path in directory.glob("seed-*/**/*"):
+        if path.suffix in (".csv", ".yaml"):
+            target = other / path.relative_to(directory)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(path.read_text().replace("margin: 0.2", "margin: 0.5"))
+    curves = read_curves(find_runs([directory, other]))
+    assert {label: len(group.columns) for label, group in curves.items()} == {
+        "srnn": 4,
+        "grid: usv": 2,
+        "other: usv": 2,
+    }
 
 
 def test_a_grid_over_a_setting_has_a_run_for_each_value_and_one_line_for_each_model(tmp_path):
@@ -112,6 +131,10 @@ def test_a_grid_over_a_setting_has_a_run_for_each_value_and_one_line_for_each_mo
     names = ["seed-1-excerpt-1", "seed-1-excerpt-3", "seed-2-excerpt-1", "seed-2-excerpt-3"]
     assert [run.directory.name for run in runs] == names
     assert [(run.experiment.seed, run.experiment.task.excerpt) for run in runs] == [(1, 1), (1, 3), (2, 1), (2, 3)]
+    assert list(read_curves(runs)) == [
+        "seed-1-excerpt-1 ... seed-2-excerpt-1: srnn-250",
+        "seed-1-excerpt-3 ... seed-2-excerpt-3: srnn-250",
+    ]
     curves = read_curves(runs, by_settings=False)
     assert list(curves) == ["srnn-250"]
     assert len({outcome["metric"] for outcome in curves["srnn-250"].outcomes}) == 4
@@ -177,6 +200,10 @@ def test_a_summary_has_mean_deviation_and_extremes(lower_is_better):
         (["compare", "digits", "--resume", "empty", "--over", "epochs=1,2"], "leave out --over"),
         (["compare", "audio", "--over", "task.excerpt=1,6"], "--over: task.excerpt: input should be less than"),
         (["compare", "audio", "--over", "excerpt"], "--over: excerpt: there is no such setting"),
+        (
+            ["compare", "audio", "--over", "models.gru.clip_norm=1"],
+            "--over 'models.gru.clip_norm=1': there is no 'gru'",
+        ),
         (["plot", "empty"], "empty holds no run: there is no config.yaml"),
         (["plot", "idle"], "there is nothing to draw: no run has completed an epoch"),
         (["plot", "idle", "copying"], "the runs are of different tasks: copy, digits"),

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -150,9 +149,8 @@ def _experiment_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs",
         type=_positive,
-        default=os.cpu_count(),
         metavar="N",
-        help="models trained at a time (default: cores)",
+        help="models trained at a time (default: as many as there are cores for, each taking its threads)",
     )
 
 

@@ -19,6 +19,7 @@ from householder.experiments.figures import box_plot, learning_curves
 from householder.experiments.launch import Job, launch
 from householder.experiments.models.rivals import count_parameters, resized, rival_settings
 from householder.experiments.outcome import Outcome, write_outcomes
+from householder.experiments.processes import models_at_a_time
 from householder.experiments.report import ProgressDisplay, write_rows
 from householder.experiments.session import claim, conclude, default_directory, load_asked, load_run, refuse_changes
 
@@ -59,7 +60,8 @@ def compare(options: Namespace) -> int:
         for model in experiment.models
     }
     with ProgressDisplay(jobs, console) as display:
-        results = launch(jobs, options.jobs, display.update)
+        threads = max(experiment.threads for experiment in experiments.values())
+        results = launch(jobs, options.jobs or models_at_a_time(threads), display.update)
     outcomes = {name: result for name, result in results.items() if isinstance(result, Outcome)}
     for folder, experiment in experiments.items():
         names = (f"{folder}/{model}" for model in experiment.models)
@@ -168,7 +170,8 @@ def summary_table(rows: Iterable[Summary], outcome: Outcome) -> Table:
     return table
 
 
-def _begun(options: Namespace) -> tuple[Path, dict[str, Experiment]]:
+def asked(options: Namespace) -> dict[str, Experiment]:
+    """Return the experiments that a command line of ``householder compare`` asks for, by the folders they go to."""
     if options.models is None:
         experiment = load_asked(options, options.changes)
     else:
@@ -177,7 +180,11 @@ def _begun(options: Namespace) -> tuple[Path, dict[str, Experiment]]:
         later = [change for change in options.changes if change.startswith(of_rivals)]
         experiment = load_asked(options, [change for change in options.changes if change not in later])
         experiment = choose(experiment, options.models.split(","), later)
-    experiments = _grid(experiment, options.seeds or _SEEDS, options.over or ())
+    return _grid(experiment, options.seeds or _SEEDS, options.over or ())
+
+
+def _begun(options: Namespace) -> tuple[Path, dict[str, Experiment]]:
+    experiments = asked(options)
     directory = options.output or default_directory(options)
     if any(directory.glob(f"{_FOLDER}*")):
         raise UserError(f"{directory} holds a comparison already: --resume {directory} continues it")
@@ -197,7 +204,7 @@ def _grid(experiment: Experiment, seeds: int, over: Iterable[str]) -> dict[str, 
             raw = experiment.model_dump(mode="json") | {"seed": seed}
             folder = f"{_FOLDER}{seed}"
             for name, value in settings:
-                apply_change(raw, f"{name}={value}")
+                apply_change(raw, f"{name}={value}", "--over")
                 folder += f"-{name.rpartition('.')[2]}-{value.replace('/', '_')}"
             experiments[folder] = parse_experiment(raw, "--over")
     return experiments

@@ -1,8 +1,9 @@
 """What runs have left on disk, grouped for figures."""
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -75,29 +76,33 @@ def read_curves(runs: Iterable[Run], by_settings: bool = True) -> dict[str, Curv
     UserError
         If no run has completed an epoch.
     """
-    runs = list(runs)
-    settings: dict[str, set[str]] = {}
+    groups: dict[str, dict[str, list[Run]]] = {}
     for run in runs:
         for model in run.experiment.models:
-            settings.setdefault(model, set()).add(_without_seed(run.experiment, model))
+            settings = _without_seed(run.experiment, model) if by_settings else ""
+            groups.setdefault(model, {}).setdefault(settings, []).append(run)
     curves: dict[str, Curves] = {}
-    for run in runs:
-        outcomes = read_outcomes(run.directory)
-        for model in run.experiment.models:
-            path = run.directory / model / METRICS
-            columns = read_columns(path) if path.is_file() else {}
-            if not columns:
-                continue
-            metric = next(name for name in columns if name.startswith("train_") and name != "train_loss")
-            apart = by_settings and len(settings[model]) > 1
-            label = f"{run.directory.name}: {model}" if apart else model
-            group = curves.setdefault(label, Curves(metric.removeprefix("train_")))
-            group.columns.append(columns)
-            if model in outcomes:
-                group.outcomes.append(outcomes[model])
+    for model, by_setting in groups.items():
+        for name, group in zip(_names(by_setting.values()), by_setting.values(), strict=True):
+            label = f"{name}: {model}" if len(by_setting) > 1 else model
+            for run in group:
+                _add(curves, label, run.directory, model)
     if not curves:
         raise UserError("there is nothing to draw: no run has completed an epoch")
     return curves
+
+
+def _add(curves: dict[str, Curves], label: str, directory: Path, model: str) -> None:
+    path = directory / model / METRICS
+    columns = read_columns(path) if path.is_file() else {}
+    if not columns:
+        return
+    metric = next(name for name in columns if name.startswith("train_") and name != "train_loss")
+    group = curves.setdefault(label, Curves(metric.removeprefix("train_")))
+    group.columns.append(columns)
+    outcomes = read_outcomes(directory)
+    if model in outcomes:
+        group.outcomes.append(outcomes[model])
 
 
 def read_columns(path: Path) -> Columns:
@@ -105,6 +110,16 @@ def read_columns(path: Path) -> Columns:
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     return {key: np.array([float(row[key]) for row in rows]) for key in rows[0]} if rows else {}
+
+
+def _names(groups: Collection[list[Run]]) -> list[str]:
+    """Tell groups of runs apart by the names of their directories, or of the first folders above that differ."""
+    paths = [[run.directory.resolve() for run in group] for group in groups]
+    for level in range(1, 1 + min(len(path.parts) for group in paths for path in group)):
+        names = [list(dict.fromkeys(path.parts[-level] for path in group)) for group in paths]
+        if len(set(chain(*names))) == sum(map(len, names)):
+            return [own[0] if len(own) == 1 else f"{own[0]} ... {own[-1]}" for own in names]
+    return [str(group[0]) for group in paths]
 
 
 def _without_seed(experiment: Experiment, model: str) -> str:

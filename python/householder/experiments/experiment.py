@@ -91,21 +91,21 @@ def packaged_config(name: str) -> Path:
     return Path(str(files("householder.experiments"))) / "configs" / f"{name}.yaml"
 
 
-def apply_change(raw: dict[str, Any], change: str) -> None:
-    """Change one of the settings, given as ``"models.ornn.learning_rate=0.003"``."""
+def apply_change(raw: dict[str, Any], change: str, origin: str = "--set") -> None:
+    """Change one of the settings, given as ``"models.ornn.learning_rate=0.003"``; complaints begin with its origin."""
     path, equals, value = change.partition("=")
     *parents, leaf = path.split(".")
     if not equals or not leaf:
-        raise UserError(f"--set {change!r}: expected NAME=VALUE, such as models.ornn.learning_rate=0.003")
+        raise UserError(f"{origin} {change!r}: expected NAME=VALUE, such as models.ornn.learning_rate=0.003")
     node = raw
     for key in parents:
         node = node.get(key, {})
         if not isinstance(node, dict) or not node:
-            raise UserError(f"--set {change!r}: there is no {key!r} to change")
+            raise UserError(f"{origin} {change!r}: there is no {key!r} to change")
     try:
         node[leaf] = yaml.safe_load(value)
     except yaml.YAMLError as error:
-        raise UserError(f"--set {change!r}: {value!r} is not a valid YAML value") from error
+        raise UserError(f"{origin} {change!r}: {value!r} is not a valid YAML value") from error
 
 
 def _position(error: Exception) -> str:

@@ -2,7 +2,9 @@
 
 import multiprocessing
 import multiprocessing.forkserver
+import os
 import signal
+import sys
 from multiprocessing.context import ForkServerContext, SpawnContext
 
 _PRELOAD = ["householder.experiments.launch", "householder.experiments.training", "sklearn.model_selection"]
@@ -29,3 +31,16 @@ def warm_up() -> None:
             multiprocessing.forkserver.ensure_running()
         finally:
             signal.signal(signal.SIGINT, handler)
+
+
+def models_at_a_time(threads: int, devices: int = 1) -> int:
+    """Return how many models may train at a time on the cores that this process may use."""
+    return max(1, _usable_cores() // (threads * devices))
+
+
+def _usable_cores() -> int:
+    if sys.version_info >= (3, 13):
+        return os.process_cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

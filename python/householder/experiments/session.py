@@ -12,15 +12,16 @@ from rich.console import Console
 from householder.experiments.curves import find_runs, read_curves
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import Experiment, load_experiment, packaged_config
-from householder.experiments.figures import generated_sounds, learning_curves
+from householder.experiments.figures import generated_sequences, learning_curves
 from householder.experiments.group import Group, group_of
 from householder.experiments.launch import Failure, Job, Result, launch
 from householder.experiments.outcome import CONFIG, Outcome, write_outcomes
+from householder.experiments.processes import models_at_a_time
 from householder.experiments.report import ProgressDisplay, results_table
-from householder.experiments.tasks.audio import GENERATED
+from householder.experiments.tasks.base import GENERATED
 
 CURVES = "learning_curves.png"
-SOUNDS = "generated.png"
+SEQUENCES = "generated.png"
 
 
 def train(options: Namespace) -> int:
@@ -32,7 +33,8 @@ def train(options: Namespace) -> int:
     say(f"{options.task}: {', '.join(experiment.models)}; seed {experiment.seed}; into {directory}")
     jobs = {name: Job(experiment, name, directory / name) for name in experiment.models}
     with ProgressDisplay(jobs, console) as display:
-        results = launch(jobs, max(1, options.jobs // group.devices), display.update, group)
+        at_a_time = options.jobs or models_at_a_time(experiment.threads, group.devices)
+        results = launch(jobs, at_a_time, display.update, group)
     if not group.is_first:
         return int(any(isinstance(result, Failure) for result in results.values()))
 
@@ -43,9 +45,9 @@ def train(options: Namespace) -> int:
     if drawable := [outcome for outcome in outcomes if outcome.epochs > 0]:
         learning_curves(read_curves(find_runs([directory])), directory / CURVES)
         say(f"learning curves: {directory / CURVES}")
-        if sounds := [outcome for outcome in drawable if (directory / outcome.model / GENERATED).exists()]:
-            generated_sounds(directory, sounds, directory / SOUNDS)
-            say(f"generated sounds: {directory / SOUNDS}")
+        if generated := [outcome for outcome in drawable if (directory / outcome.model / GENERATED).exists()]:
+            generated_sequences(directory, generated, directory / SEQUENCES)
+            say(f"generated sequences: {directory / SEQUENCES}")
         say(f"logs: tensorboard --logdir {directory}")
 
     return conclude(results.values(), len(jobs), say, f"train {options.task} --resume {directory}")
@@ -65,17 +67,21 @@ def conclude(results: Iterable[Result], wanted: int, say: Callable[[str], None],
 
 
 def _begun(options: Namespace, group: Group) -> tuple[Path, Experiment]:
-    experiment = load_asked(options, options.changes)
-    if options.seed is not None:
-        experiment = experiment.model_copy(update={"seed": options.seed})
-    if options.model is not None:
-        experiment = experiment.only(options.model.split(","))
+    experiment = asked(options)
     if options.output is None and group.is_divided:
         raise UserError("commands that train together need the same --output")
     directory = options.output or default_directory(options)
     if group.is_first:
         claim(directory, experiment)
     return directory, experiment
+
+
+def asked(options: Namespace) -> Experiment:
+    """Return the experiment that a command line of ``householder train`` asks for."""
+    experiment = load_asked(options, options.changes)
+    if options.seed is not None:
+        experiment = experiment.model_copy(update={"seed": options.seed})
+    return experiment if options.model is None else experiment.only(options.model.split(","))
 
 
 def load_asked(options: Namespace, changes: Iterable[str]) -> Experiment:
