@@ -86,6 +86,7 @@ def test_a_garbled_checkpoint_fails_its_model_alone(undisturbed, tmp_path):
         (["digits", "--epochs", "ten"], "--epochs: invalid int value: 'ten'"),
         (["digits", "--epochs", "0"], "epochs: input should be greater than or equal to 1, got 0"),
         (["digits", "--jobs", "0"], "--jobs: expected a positive number, got '0'"),
+        (["digits", "--seed", "-1"], "--seed: expected a number from 0 on, got '-1'"),
         (["digits", "--model", "ornn,gru"], "unknown model 'gru': this experiment has ornn, lstm, srnn"),
         (["digits", "--set", "models.ornn.rate=1"], "models.ornn.rate: there is no such setting"),
         (["digits", "--set", "models.gru.hidden_size=1"], "there is no 'gru' to change"),

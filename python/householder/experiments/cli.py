@@ -75,7 +75,7 @@ def _complain(message: str, status: int = 2) -> int:
 def _train_arguments(parser: argparse.ArgumentParser) -> None:
     _experiment_arguments(parser)
     parser.add_argument("--model", metavar="A,B", help="only these models of the experiment")
-    parser.add_argument("--seed", type=int, metavar="N", help="seed of parameters and batches")
+    parser.add_argument("--seed", type=_natural, metavar="N", help="seed of parameters and batches")
     parser.add_argument(
         "--devices", type=_positive, default=1, metavar="N", help="processes of this machine that share each batch"
     )
@@ -162,6 +162,12 @@ def _data(path: str) -> str:
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a positive number, got {text!r}")
+    return int(text)
+
+
+def _natural(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a number from 0 on, got {text!r}")
     return int(text)
 
 
