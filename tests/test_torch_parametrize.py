@@ -253,3 +253,13 @@ def test_coordinate_frames_are_reached(k):
         for q in (frame, frame.flip(0)):
             layer.weight = q
             torch.testing.assert_close(layer.weight, q)
+
+
+def test_a_tall_weight_needs_no_square_matrix():
+    rows = 40_000  # times itself, in float32: 6.4 GB
+    layer = ht.orthogonal(nn.Embedding(rows, 4))
+    frame = torch.linalg.qr(torch.randn(rows, 4))[0]
+    layer.weight = frame
+    torch.testing.assert_close(layer.weight, frame, atol=1e-6, rtol=0)
+    layer.weight.sum().backward()
+    assert layer.parametrizations.weight.original.grad.shape == (rows, 4)

@@ -29,6 +29,11 @@ def leading_reflections(weight: Tensor, m: int) -> Tensor:
     """Give the m reflections ``(n, m)`` whose product has the first m columns (rows, if fewer) of a real frame."""
     frame = (weight.mT if weight.shape[0] < weight.shape[1] else weight).cpu()
     n, k = frame.shape
+    if n > 2 * k:
+        # Below its first k rows the frame is Q R: reflections of [F_1; R] are those of F = diag(I, Q) [F_1; R].
+        q, r = torch.linalg.qr(frame[k:])
+        u = leading_reflections(torch.cat([frame[:k], r]), m)
+        return torch.cat([u[:k], q @ u[k:]]).to(weight.device)
     complement = torch.linalg.qr(frame, mode="complete")[0][:, k:]
     square = torch.cat([frame, complement], 1).contiguous()
     u = square.new_empty(n, m)
