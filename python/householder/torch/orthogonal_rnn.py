@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 class OrthogonalRNNCell(RecurrentCell):
     r"""One step of an orthogonal recurrence: :math:`h' = \phi(W h + V x + b)`, W a product of m reflections.
 
-    For loops of one's own, where a step depends on more than the step before; :class:`OrthogonalRNN` is faster.
+    For loops of one's own, where a step depends on more than the step before, and for one step at a time; over
+    sequences :class:`OrthogonalRNN` is faster.
 
     Parameters
     ----------

@@ -81,7 +81,8 @@ class Unitary(FrameLayer):
 class UnitaryRNNCell(RecurrentCell):
     r"""One step of a unitary recurrence: :math:`h' = \phi(W h + V x + b)`, all of it complex.
 
-    For loops of one's own, where a step depends on more than the step before; :class:`UnitaryRNN` is faster.
+    For loops of one's own, where a step depends on more than the step before, and for one step at a time; over
+    sequences :class:`UnitaryRNN` is faster.
 
     Parameters
     ----------
