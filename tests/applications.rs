@@ -4,6 +4,7 @@ mod common;
 
 use common::{Random, error, explicit, multiply, to_c64, tolerance, with_each_instruction_set};
 use householder::apply::{self, Diagonal, Gradients};
+use householder::parallel::Context;
 use householder::plan::Method;
 use householder::reflections::Reflections;
 use householder::scalar::{Real, Scalar, c32, c64};
@@ -350,4 +351,13 @@ fn nan_propagates() {
             assert!(c[..20].iter().all(|x| x.is_nan()) && c[20..].iter().all(|x| x.is_finite()));
         });
     }
+}
+
+#[test]
+#[should_panic(expected = "failed: W")]
+fn a_matrix_fits_its_array() {
+    let problem = Problem::<f64>::new(8, 3, 1, 1).unwrap();
+    let mut never = || false;
+    let mut short = vec![0.0; 8 * 7];
+    apply::matrix(&mut Context::new(&mut never), problem.reflections(), &problem.diagonal(), &mut short).unwrap();
 }

@@ -322,3 +322,39 @@ fn a_long_sequence_can_be_interrupted() {
     let outcome = recurrence::forward(&mut Context::new(&mut always), &sequence, &mut h, None);
     assert_eq!(outcome.err(), Some(householder::error::Error::Interrupted));
 }
+
+#[test]
+#[should_panic(expected = "the bias of modReLU has Some(5) numbers, expected 4")]
+fn modrelu_has_a_bias_for_each_pair() {
+    let p = Problem::<f64>::new(8, 3, 2, &[1]);
+    let mut never = || false;
+    p.run(&mut Context::new(&mut never), &p.sequence(Activation::ModRelu(&[0.0; 5]), false, None), false);
+}
+
+#[test]
+#[should_panic(expected = "pairs of 7 numbers")]
+fn an_odd_number_of_numbers_has_no_pairs() {
+    let p = Problem::<f64>::new(7, 3, 2, &[1]);
+    let mut never = || false;
+    p.run(&mut Context::new(&mut never), &p.sequence(Activation::Oplu, false, None), false);
+}
+
+#[test]
+#[should_panic(expected = "prepared for another sequence")]
+fn what_a_forward_pass_left_serves_its_own_sequence() {
+    let [p, other] = [3, 4].map(|m| Problem::<f64>::new(8, m, 2, &[1]));
+    let [sequence, another] = [&p, &other].map(|p| p.sequence(Activation::Tanh, false, Some(Method::Wy)));
+    let mut never = || false;
+    let (mut context, mut h) = (Context::new(&mut never), vec![0.0; 8]);
+    let prepared = recurrence::forward(&mut context, &another, &mut h, None).unwrap();
+    let none = SequenceGradients {
+        u: None,
+        x: None,
+        h0: None,
+        input_weight: None,
+        bias: None,
+        phases: None,
+        activation_bias: None,
+    };
+    recurrence::backward(&mut context, &sequence, Some(&prepared), &h, None, None, None, none).unwrap();
+}

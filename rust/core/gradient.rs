@@ -80,6 +80,7 @@ pub fn v_n<T: Scalar>(context: &mut Context<'_>, wy: &CompactWy<T>) -> Result<Bu
 
 /// `sum_r b_r a_r*`, column-major, columns `padded(n)` apart, over the rows of two row-major arrays.
 pub fn outer<T: Scalar>(context: &mut Context<'_>, n: usize, b: &[T], a: &[T]) -> Result<Buffer<T>> {
+    assert_eq!(a.len(), b.len(), "vectors of two sums");
     let (rows, ld) = (b.len() / n, padded::<T>(n));
     let mut g = Buffer::zeroed(n * ld)?;
     let conjugate;
@@ -108,6 +109,7 @@ pub fn from_outer<T: Scalar>(
     grad_phases: Option<&mut [T::Real]>,
 ) -> Result<()> {
     let (n, blocks) = (u.n(), &dense.blocks);
+    assert_eq!([blocks.n, blocks.k], [n, u.count()], "the matrix of another problem");
     let ld = padded::<T>(n);
     let column = |j: usize| j * ld..j * ld + n;
     let mut state = Buffer::<T>::scratch(n * ld)?;

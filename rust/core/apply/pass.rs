@@ -78,6 +78,7 @@ impl<T: Scalar> Pass<'_, T> {
     pub fn run(self, context: &mut Context<'_>) -> Result<()> {
         let isa = context.isa;
         let (rows, p) = (self.a.count, self.blocks.list.len());
+        assert!(self.q.is_some() || p <= 1, "several blocks leave their gradients in q");
         if p == 0 {
             // SAFETY: as many vectors of n numbers each.
             unsafe {

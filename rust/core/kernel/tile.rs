@@ -50,6 +50,7 @@ pub const fn max_columns<S: Simd>(mrv: usize, parts: usize) -> usize {
 /// Calls `f(0), .., f(N - 1)`, unrolled: left to itself LLVM gives up on large nests and keeps the sums in memory.
 #[inline(always)]
 pub fn unroll<const N: usize>(mut f: impl FnMut(usize)) {
+    const { assert!(N <= 16, "more calls than are written out") };
     macro_rules! calls { ($($i:literal)*) => { $( if const { $i < N } { f($i); } )* } }
     calls!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
 }

@@ -49,6 +49,7 @@ pub fn backward<T: Scalar>(
     }
     sequence.check();
     gradients.check(sequence);
+    assert!(prepared.is_none_or(|prepared| prepared.fits(sequence)), "prepared for another sequence");
     let (states, last) = (rows * n, sequence.steps.batch() * n);
     let len = |x: Option<&[T]>| x.map(<[T]>::len);
     check_lengths(&[

@@ -102,7 +102,11 @@ impl<T: Scalar> Sequence<'_, T> {
     fn check(&self) {
         let (n, d, rows) = (self.u.n(), self.d, self.steps.rows());
         let len = |x: Option<&[T]>| x.map(<[T]>::len);
+        let moduli = if let Activation::ModRelu(bias) = self.activation { Some(bias.len()) } else { None };
+        let paired = self.activation.pairs() && !T::COMPLEX;
+        assert!(!paired || n.is_multiple_of(2), "pairs of {n} numbers");
         check_lengths(&[
+            ("the bias of modReLU", moduli, if T::COMPLEX { n } else { n / 2 }),
             ("d where there is no V", self.input_weight.is_none().then_some(d), n),
             ("x", Some(self.x.len()), rows * d),
             ("V", len(self.input_weight), n * d),

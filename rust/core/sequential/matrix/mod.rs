@@ -45,7 +45,11 @@ impl<T: Scalar> Formation<T> {
     }
 
     /// Writes `W`, row-major.
+    ///
+    /// # Panics
+    /// If `out` does not have `n x n` numbers.
     pub fn run(&mut self, isa: InstructionSet, u: Reflections<'_, T>, diagonal: &Diagonal<T>, out: &mut [T]) {
+        assert_eq!(out.len(), u.n() * u.n(), "W");
         isa.dispatch(Form { room: self, u, diagonal, out });
     }
 
