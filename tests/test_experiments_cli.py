@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from experiment_command import finish, start, wait_for, wait_for_end_of_group
 from householder.experiments import cli, processes
@@ -77,6 +78,27 @@ def test_a_garbled_checkpoint_fails_its_model_alone(undisturbed, tmp_path):
     assert err.count("\n") == 1
     assert err.startswith("householder: no readable checkpoint: ")
     assert results(undisturbed[0])[0]["metric_shown"] in out
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("patience=3", "patience needs validation data"),
+        ("models.ornn.num_reflections=500", "ornn: num_reflections is 500"),
+        pytest.param(
+            "accelerator=cuda",
+            "there is no CUDA device",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is one"),
+        ),
+    ],
+)
+@pytest.mark.parametrize("command", [["train", "digits", "--model"], ["compare", "digits", "--seeds", "2", "--models"]])
+def test_refused_settings_leave_no_run_behind(command, setting, message, tmp_path):
+    status, out, err = finish(start(*command, "ornn", "--set", setting, "--output", tmp_path / "run"))
+    assert status == 2
+    assert all(message in line for line in err.splitlines())
+    assert "continue with" not in out
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -204,6 +204,19 @@ def test_every_layer_under_autocast(layer, half):
 
 
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_layers_of_half_precision_take_float32_under_autocast(half):
+    layer = ht.OrthogonalRNN(6, 8, num_layers=2, nonlinearity="modrelu", learn_h0=True).to(half)
+    x = torch.randn(5, 2, 6, requires_grad=True)
+    with pytest.raises(TypeError, match=r"x has dtype torch\.float32 but u has"):
+        layer(x)
+    with torch.autocast("cpu", half):
+        output, _ = layer(x)
+    output.sum().backward()
+    assert all(p.grad.dtype is half for p in layer.parameters())
+    torch.testing.assert_close(output, layer.float()(x)[0])
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("nonlinearity", ["leaky_relu", "modrelu"])
 def test_layers_of_half_precision(half, nonlinearity):
     layer = ht.OrthogonalRNN(6, 8, nonlinearity=nonlinearity, learn_h0=True).to(half)

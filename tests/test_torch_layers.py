@@ -339,13 +339,14 @@ def test_modrelu_changes_moduli_only(dtype):
 
 @pytest.mark.parametrize("nonlinearity", ["modrelu", "identity"])
 @pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True, "learn_h0": True}], ids=str)
-def test_unitary_rnn_is_the_complex_recurrence(nonlinearity, options):
+@pytest.mark.parametrize("steps", [1, 6])
+def test_unitary_rnn_is_the_complex_recurrence(nonlinearity, options, steps):
     torch.manual_seed(3)
     module = ht.UnitaryRNN(3, 8, num_reflections=5, nonlinearity=nonlinearity, dtype=C128, **options)
     for name, parameter in module.named_parameters():
         if "bias" in name:
             torch.nn.init.normal_(parameter)
-    x = torch.randn(6, 4, 3, dtype=C128)
+    x = torch.randn(steps, 4, 3, dtype=C128)
     output, h_n = module(x)
     assert (output.dtype, len(h_n)) == (C128, len(module.cells))
     last, inputs = [], x

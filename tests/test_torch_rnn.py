@@ -46,9 +46,10 @@ def stack(module, x, hx=None):
 
 @pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
 @pytest.mark.parametrize("m", [1, 3, 8])
-def test_a_layer_is_the_recurrence(nonlinearity, m):
+@pytest.mark.parametrize("steps", [1, 7])
+def test_a_layer_is_the_recurrence(nonlinearity, m, steps):
     module = layer(3, 8, num_reflections=m, nonlinearity=nonlinearity, negative_slope=0.3)
-    x = torch.randn(7, 4, 3, dtype=F64)
+    x = torch.randn(steps, 4, 3, dtype=F64)
     torch.testing.assert_close(module(x), stack(module, x))
 
 
@@ -67,9 +68,10 @@ def test_a_layer_is_the_recurrence(nonlinearity, m):
 )
 @pytest.mark.parametrize("batch", [(), (4,)])
 @pytest.mark.parametrize("given", [False, True])
-def test_options_compose(options, batch, given):
+@pytest.mark.parametrize("steps", [1, 5])
+def test_options_compose(options, batch, given, steps):
     module = layer(3, 6, **options)
-    x = torch.randn(5, *batch, 3, dtype=F64)
+    x = torch.randn(steps, *batch, 3, dtype=F64)
     hx = torch.randn(len(module.cells), *batch, 6, dtype=F64) if given else None
     output, h_n = module(x, hx)
     expected, last = stack(module, x, hx)
@@ -179,6 +181,29 @@ def test_a_loop_of_cells_agrees_with_the_layer(nonlinearity, batch):
         states.append(h)
     torch.testing.assert_close(torch.stack(states), output)
     torch.testing.assert_close(h, h_n[0])
+
+
+@pytest.mark.parametrize("kind", [ht.OrthogonalRNN, ht.UnitaryRNN])
+def test_single_steps_give_the_gradients_of_a_sequence(kind):
+    torch.manual_seed(2)
+    module = kind(3, 8, num_layers=2, learn_h0=True, dtype=F64)
+    x = torch.randn(6, 4, 3, dtype=F64)
+    h_n, outputs = None, []
+    for step in x.split(1):
+        output, h_n = module(step, h_n)
+        outputs.append(output)
+    stepped, whole = (
+        [states, *torch.autograd.grad(states.abs().square().sin().sum(), list(module.parameters()))]
+        for states in (torch.cat(outputs), module(x)[0])
+    )
+    torch.testing.assert_close(stepped, whole)
+
+
+def test_the_last_state_of_a_single_step_is_a_copy():
+    output, h_n = layer(3, 6)(torch.randn(1, 4, 3, dtype=F64))
+    before = h_n.detach().clone()
+    output.detach().zero_()
+    assert torch.equal(h_n, before)
 
 
 @pytest.mark.parametrize("nonlinearity", ["oplu", "modrelu"])

@@ -21,7 +21,16 @@ from householder.experiments.models.rivals import count_parameters, resized, riv
 from householder.experiments.outcome import Outcome, write_outcomes
 from householder.experiments.processes import models_at_a_time
 from householder.experiments.report import ProgressDisplay, write_rows
-from householder.experiments.session import claim, conclude, default_directory, load_asked, load_run, refuse_changes
+from householder.experiments.session import (
+    are_refused,
+    claim,
+    conclude,
+    default_directory,
+    load_asked,
+    load_run,
+    refuse_changes,
+    release,
+)
 
 SUMMARY = "summary.csv"
 CURVES = "comparison.png"
@@ -63,9 +72,15 @@ def compare(options: Namespace) -> int:
         threads = max(experiment.threads for experiment in experiments.values())
         results = launch(jobs, options.jobs or models_at_a_time(threads), display.update)
     outcomes = {name: result for name, result in results.items() if isinstance(result, Outcome)}
+    refused = not options.resume and are_refused(results.values())
     for folder, experiment in experiments.items():
-        names = (f"{folder}/{model}" for model in experiment.models)
-        write_outcomes(directory / folder, [outcomes[name] for name in names if name in outcomes])
+        names = [f"{folder}/{model}" for model in experiment.models]
+        if refused:
+            release(directory / folder, [jobs[name] for name in names])
+        else:
+            write_outcomes(directory / folder, [outcomes[name] for name in names if name in outcomes])
+    if refused:
+        release(directory, ())
 
     finished = [outcome for outcome in outcomes.values() if outcome.metric is not None]
     if finished:

@@ -2,7 +2,8 @@
 
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from householder.experiments.errors import UserError
 from householder.experiments.experiment import Experiment, load_experiment, packaged_config
 from householder.experiments.figures import generated_sequences, learning_curves
 from householder.experiments.group import Group, group_of
-from householder.experiments.launch import Failure, Job, Result, launch
+from householder.experiments.launch import LOG, Failure, Job, Result, launch
 from householder.experiments.outcome import CONFIG, Outcome, write_outcomes
 from householder.experiments.processes import models_at_a_time
 from householder.experiments.report import ProgressDisplay, results_table
@@ -37,6 +38,8 @@ def train(options: Namespace) -> int:
         results = launch(jobs, at_a_time, display.update, group)
     if not group.is_first:
         return int(any(isinstance(result, Failure) for result in results.values()))
+    if not options.resume and are_refused(results.values()):
+        release(directory, jobs.values())
 
     outcomes = [result for result in results.values() if isinstance(result, Outcome)]
     if outcomes:
@@ -59,7 +62,7 @@ def conclude(results: Iterable[Result], wanted: int, say: Callable[[str], None],
     if failures := [result.message for result in results if isinstance(result, Failure)]:
         for message in failures:
             print(f"householder: {message}", file=sys.stderr)
-        return 1
+        return 2 if are_refused(results) else 1
     if sum(isinstance(result, Outcome) and result.metric is not None for result in results) < wanted:
         say(f"interrupted; continue with: householder {resume}")
         return 130
@@ -107,6 +110,21 @@ def claim(directory: Path, experiment: Experiment) -> None:
         experiment.save(directory / CONFIG)
     except OSError as error:
         raise UserError(f"cannot write to {directory}: {error.strerror}") from error
+
+
+def are_refused(results: Collection[Result]) -> bool:
+    """Tell whether no model was trained, as the settings of all were refused."""
+    return all(isinstance(result, Failure) and result.refused for result in results) and bool(results)
+
+
+def release(directory: Path, jobs: Iterable[Job]) -> None:
+    """Take back ``claim`` of a directory in which every model was refused."""
+    for job in jobs:
+        (job.directory / LOG).unlink(missing_ok=True)
+    (directory / CONFIG).unlink(missing_ok=True)
+    for place in (*(job.directory for job in jobs), directory):
+        with suppress(OSError):  # something else is there
+            place.rmdir()
 
 
 def refuse_changes(options: Namespace, fixed: Iterable[str]) -> None:

@@ -63,7 +63,7 @@ class Run:
     Raises
     ------
     UserError
-        If there is a checkpoint but it cannot be used, or patience without validation data.
+        If there is a checkpoint but it cannot be used, or the settings do not go together.
     """
 
     def __init__(self, experiment: Experiment, name: str, directory: Path, group: Group | None = None) -> None:
@@ -77,10 +77,15 @@ class Run:
         self.task = experiment.task.load()
         if experiment.patience is not None and not self.task.watched:
             raise UserError("patience needs validation data: digits has them with task.validation=0.2")
+        if experiment.accelerator == "cuda" and not torch.cuda.is_available():
+            raise UserError("accelerator: there is no CUDA device that torch can use")
         self.steps_per_epoch = self.task.steps_per_epoch(experiment.batch_size)
         self.epochs = max(1, round(self.settings.epochs_factor * experiment.epochs))
         self.steps = self.epochs * self.steps_per_epoch
-        self.model = self.settings.build(self.task)
+        try:
+            self.model = self.settings.build(self.task)
+        except ValueError as error:
+            raise UserError(f"{name}: {error}") from error
         optimizer = self.settings.optimizer(self.model)
         self.rates = [group["lr"] for group in optimizer.param_groups]
         self.state = self._restore(optimizer)

@@ -17,8 +17,8 @@ _COMPUTE_TYPE = {dtype: dtype for dtype in CORE_NAME} | dict.fromkeys(HALF_TYPES
 def operands(u: Any, **others: Any) -> torch.dtype:
     """Check that the tensors can be computed with; give the dtype to compute in.
 
-    All share the dtype of ``u``, except that half types may stand beside a float32 ``u``, and that
-    a half ``u`` is computed with in float32.
+    All share the dtype of ``u``, except that half types may stand beside a float32 ``u``, float32 beside a half ``u``
+    where autocast is on, and that a half ``u`` is computed with in float32.
     """
     tensor("u", u)
     dtype, device = u.dtype, u.device
@@ -31,9 +31,15 @@ def operands(u: Any, **others: Any) -> torch.dtype:
         tensor(name, other)
         if other.device != device:
             raise TypeError(f"{name} is on {other.device} but u is on {device}")
-        if other.dtype is not dtype and not (dtype is torch.float32 and other.dtype in HALF_TYPES):
+        if other.dtype is not dtype and not _may_mix(dtype, other.dtype, device):
             raise TypeError(f"{name} has dtype {other.dtype} but u has dtype {dtype}")
     return compute
+
+
+def _may_mix(dtype: torch.dtype, other: torch.dtype, device: torch.device) -> bool:
+    if dtype in HALF_TYPES and device.type != "meta" and torch.is_autocast_enabled(device.type):
+        return other is torch.float32 or other in HALF_TYPES
+    return dtype is torch.float32 and other in HALF_TYPES
 
 
 def tensor(name: str, value: Any) -> None:

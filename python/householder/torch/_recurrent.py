@@ -104,13 +104,24 @@ class RecurrentCell(_reflections.Layer):
             d = self.input_size
             raise ValueError(f"input has shape {tuple(input.shape)}, expected (B, {d}) or ({d},)")
         x = input.to(self.weight_ih.dtype) if self.is_complex else input
-        if x.dtype != self.weight_ih.dtype or (not x.is_meta and torch.is_autocast_enabled(x.device.type)):
-            return self.run(x.unsqueeze(0), hx)[1]  # mixed types are the function's affair
         _check.shape("hx", hx, (*x.shape[:-1], self.hidden_size))
+        if self._mixes_types(x, hx):
+            return self.run(x.unsqueeze(0), hx)[1]  # the function's affair
+        return self._step(x, hx)
+
+    def _step(self, x: Tensor, hx: Tensor | None) -> Tensor:
         h = self.h0 if hx is None else hx
         h = x.new_zeros(self.hidden_size) if h is None else h
         a = apply(self._seen(), h, phases=self.phases) + nn.functional.linear(x, self.weight_ih, self.bias)
         return expressions.activate(a, self.nonlinearity, self.negative_slope, self.nonlinearity_bias)
+
+    def _is_one_step(self, x: Tensor) -> bool:
+        """Tell whether there is a single step, which is not worth the factors of W unless they are asked for."""
+        return self.method == "auto" and x.is_cpu and not torch.compiler.is_compiling() and x.shape[0] == 1
+
+    def _mixes_types(self, x: Tensor, hx: Tensor | None) -> bool:
+        alike = x.dtype == self.weight_ih.dtype and (hx is None or hx.dtype == x.dtype)
+        return not alike or (not x.is_meta and torch.is_autocast_enabled(x.device.type))
 
     if TYPE_CHECKING:
 
@@ -118,9 +129,13 @@ class RecurrentCell(_reflections.Layer):
 
     def run(self, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run over ``x (T, B, input_size)``, ``(T, input_size)`` or packed rows: all states and the last."""
+        x = x.to(self.reflections.dtype) if self.is_complex else x
+        if batch_sizes is None and self._is_one_step(x) and not self._mixes_types(x, hx):
+            h = self._step(x[0], hx)
+            return h.unsqueeze(0), h.clone()
         return rnn(
             self._seen(),
-            x.to(self.reflections.dtype) if self.is_complex else x,
+            x,
             self.h0 if hx is None else hx,
             nonlinearity=self.nonlinearity,
             negative_slope=self.negative_slope,
