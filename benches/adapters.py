@@ -92,7 +92,10 @@ def main() -> None:
     print("|---" * (1 + 2 * len(headings)) + "|")
     rows = {name: [*(1e3 * seconds for seconds in times[name]), *memory[name]] for name in calls}
     for name, row in rows.items():
-        cells = (f"{value:.3g} | {value / own:.2f}" for value, own in zip(row, rows[FROZEN], strict=True))
+        ratios = (
+            f"{value / own:.2f}" if own else "" for value, own in zip(row, rows[FROZEN], strict=True)
+        )  # no new page
+        cells = (f"{value:.3g} | {ratio}" for value, ratio in zip(row, ratios, strict=True))
         print(f"| {name} | {' | '.join(cells)} |")
 
 

@@ -49,7 +49,7 @@ def data_parallel(model, x, target):
 
 
 def sharded(model, x, target):
-    for part in (model.rnn, model.svd, model.constrained, model):
+    for part in (*model.rnn.cells, model.rnn, model.svd, model.constrained, model):
         fully_shard(part)
     assert model.rnn.cells[3].reflections.to_local().shape == (8 // WORLD, 8)
     losses = train(model, x, target)

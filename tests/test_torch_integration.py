@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.utils import prune
 from torch.utils.checkpoint import checkpoint
 
 import householder.torch as ht
@@ -172,6 +173,27 @@ def test_hooks_and_retained_graphs(layer):
     assert calls == ["forward", "gradient", "gradient"]
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
         output.abs().sum().backward()
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+def test_hooks_compute_the_parameters_of_a_cell(steps):
+    module, x = ht.OrthogonalRNN(6, 8, num_layers=2), torch.randn(steps, 2, 6)
+    expected = ht.OrthogonalRNN(6, 8, num_layers=2)
+    expected.load_state_dict(module.state_dict())
+    cell = module.cells[0]
+    mask = prune.random_unstructured(cell, "weight_ih", 0.5).weight_ih_mask
+    expected.cells[0].weight_ih.data *= mask
+    torch.testing.assert_close(module(x), expected(x))
+    module(x)[0].sum().backward()
+    assert torch.equal(cell.weight_ih_orig.grad == 0, mask == 0)
+
+
+def test_hooks_of_a_cell_see_whole_sequences():
+    module, seen = ht.OrthogonalRNN(6, 8, bidirectional=True), []
+    for cell in module.cells:
+        cell.register_forward_hook(lambda _, inputs, output: seen.append((inputs[0].shape, output[0].shape)))
+    module(torch.randn(5, 2, 6))
+    assert seen == [((5, 2, 6), (5, 2, 8))] * 2
 
 
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])

@@ -6,6 +6,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence
 
 import householder.torch as ht
+from householder.torch._recurrent import Sequences
 from torch_oracle import NONLINEARITIES, explicit_matrix, loop
 
 F64 = torch.float64
@@ -163,7 +164,7 @@ def test_dropout_acts_between_layers_in_training():
     torch.testing.assert_close(module(x), stack(module, x))
     module.train()
     module.dropout = 1.0
-    inner = module.cells[1].run(torch.zeros(6, 4, 8, dtype=F64), None)
+    inner = module.cells[1](torch.zeros(6, 4, 8, dtype=F64), None, over=Sequences(None))
     torch.testing.assert_close(module(x)[0], inner[0])
     with pytest.warns(UserWarning, match="num_layers=1"):
         ht.OrthogonalRNN(3, 4, dropout=0.5)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sized
 from functools import partial
 from math import sqrt
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast, overload
 
 import torch
 from torch import Tensor, nn
@@ -32,8 +32,14 @@ if TYPE_CHECKING:
         def __iter__(self) -> Iterator[CellT]: ...
 
 
+class Sequences(NamedTuple):
+    """What a layer's cells run over: sequences of one length, or packed ones with their batch sizes."""
+
+    batch_sizes: Tensor | None
+
+
 class RecurrentCell(_reflections.Layer):
-    """The parameters of one recurrence; ``forward`` is one step of it, ``run`` a whole sequence."""
+    """The parameters of one recurrence; a call is one step of it, or whole sequences where a layer calls."""
 
     reflections: nn.Parameter
     weight_ih: nn.Parameter
@@ -97,8 +103,14 @@ class RecurrentCell(_reflections.Layer):
             if bias is not None:
                 nn.init.zeros_(bias)
 
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:  # noqa: A002
-        """Take one step: ``input (B, input_size)`` or ``(input_size,)`` and the state before to the state after."""
+    def forward(self, input: Tensor, hx: Tensor | None = None, *, over: Sequences | None = None) -> Any:  # noqa: A002
+        """Take one step: ``input (B, input_size)`` or ``(input_size,)`` and the state before to the state after.
+
+        Layers say ``over``, for the hooks of a cell to be called: then ``input`` is whole sequences, and results are
+        all states and the last.
+        """
+        if over is not None:
+            return self._run(input, hx, over.batch_sizes)
         _check.tensor("input", input)
         if input.dim() not in (1, 2) or input.shape[-1] != self.input_size:
             d = self.input_size
@@ -106,7 +118,7 @@ class RecurrentCell(_reflections.Layer):
         x = input.to(self.weight_ih.dtype) if self.is_complex else input
         _check.shape("hx", hx, (*x.shape[:-1], self.hidden_size))
         if self._mixes_types(x, hx):
-            return self.run(x.unsqueeze(0), hx)[1]  # the function's affair
+            return self._run(x.unsqueeze(0), hx, None)[1]  # the function's affair
         return self._step(x, hx)
 
     def _step(self, x: Tensor, hx: Tensor | None) -> Tensor:
@@ -125,9 +137,13 @@ class RecurrentCell(_reflections.Layer):
 
     if TYPE_CHECKING:
 
-        def __call__(self, input: Tensor, hx: Tensor | None = None) -> Tensor: ...  # noqa: A002
+        @overload
+        def __call__(self, input: Tensor, hx: Tensor | None = None) -> Tensor: ...
+        @overload
+        def __call__(self, input: Tensor, hx: Tensor | None, *, over: Sequences) -> tuple[Tensor, Tensor]: ...
+        def __call__(self, input: Any, hx: Any = None, *, over: Any = None) -> Any: ...  # noqa: A002
 
-    def run(self, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def _run(self, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None) -> tuple[Tensor, Tensor]:
         """Run over ``x (T, B, input_size)``, ``(T, input_size)`` or packed rows: all states and the last."""
         x = x.to(self.reflections.dtype) if self.is_complex else x
         if batch_sizes is None and self._is_one_step(x) and not self._mixes_types(x, hx):
@@ -313,7 +329,7 @@ class RecurrentLayer(nn.Module):
             outputs = []
             first = len(last)
             for direction, (cell, h0) in enumerate(cells[first : first + self._directions]):
-                states, final = cell.run(_reverse(x, reversal) if direction else x, h0, batch_sizes)
+                states, final = cell(_reverse(x, reversal) if direction else x, h0, over=Sequences(batch_sizes))
                 outputs.append(_reverse(states, reversal) if direction else states)
                 last.append(final)
             x = torch.cat(outputs, -1) if self.bidirectional else outputs[0]
