@@ -166,6 +166,17 @@ def test_a_state_dict_knows_whether_it_is_merged():
     torch.testing.assert_close(fresh(x), module(x))
 
 
+@pytest.mark.parametrize("merged_here", [True, False])
+def test_reflections_alone_do_not_go_with_a_merged_weight(merged_here):
+    (module, _), (other, _) = adapter(), adapter()
+    (module if merged_here else other).merge()
+    before = copy.deepcopy(module.state_dict())
+    alone = {name: value for name, value in other.state_dict().items() if not name.startswith("linear")}
+    with pytest.raises(RuntimeError, match="unmerge before"):
+        module.load_state_dict(alone, strict=False)
+    torch.testing.assert_close(module.state_dict(), before, rtol=0, atol=0)
+
+
 def test_an_older_state_dict_holds_a_dictionary():
     module, x = adapter()
     fresh, _ = adapter(trained=False)

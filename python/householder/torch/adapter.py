@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, SupportsIndex
+from typing import Any, ClassVar, SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -152,7 +152,24 @@ class OrthogonalAdapter(_reflections.Layer):
 
     def set_extra_state(self, state: Tensor | dict[str, bool]) -> None:
         """Take up what a state dict tells; older ones hold a dictionary."""
-        self.merged = bool(state["merged"] if isinstance(state, dict) else state)
+        self.merged = _tells_merged(state)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
+        # Without the layer's weight a state dict is of reflections beside a weight that does not contain them.
+        whole = any(key.startswith(f"{prefix}linear.") for key in state_dict)
+        merged = self.merged or _tells_merged(state_dict.get(f"{prefix}_extra_state", False))
+        if merged and not whole and any(key.startswith(prefix) for key in state_dict):
+            *_, messages = others
+            messages.append(
+                f"{prefix or 'the adapter'} is merged, here or in the state dict, which lacks the layer's weight: "
+                "unmerge before reflections are saved or loaded by themselves"
+            )
+            return
+        super()._load_from_state_dict(state_dict, prefix, *others)
+
+
+def _tells_merged(state: Tensor | dict[str, bool] | bool) -> bool:
+    return bool(state["merged"] if isinstance(state, dict) else state)
 
 
 def _is_plain(linear: nn.Linear) -> bool:
