@@ -117,7 +117,7 @@ def are_refused(results: Collection[Result]) -> bool:
     return all(isinstance(result, Failure) and result.refused for result in results) and bool(results)
 
 
-def release(directory: Path, jobs: Iterable[Job]) -> None:
+def release(directory: Path, jobs: Collection[Job]) -> None:
     """Take back ``claim`` of a directory in which every model was refused."""
     for job in jobs:
         (job.directory / LOG).unlink(missing_ok=True)

@@ -156,9 +156,9 @@ class OrthogonalAdapter(_reflections.Layer):
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
         # Without the layer's weight a state dict is of reflections beside a weight that does not contain them.
-        whole = any(key.startswith(f"{prefix}linear.") for key in state_dict)
+        names = {key.removeprefix(prefix).partition(".")[0] for key in state_dict if key.startswith(prefix)}
         merged = self.merged or _tells_merged(state_dict.get(f"{prefix}_extra_state", False))
-        if merged and not whole and any(key.startswith(prefix) for key in state_dict):
+        if merged and "linear" not in names and names & {"reflections", "_extra_state"}:
             *_, messages = others
             messages.append(
                 f"{prefix or 'the adapter'} is merged, here or in the state dict, which lacks the layer's weight: "
