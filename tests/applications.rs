@@ -4,7 +4,7 @@ mod common;
 
 use common::{Random, error, explicit, multiply, to_c64, tolerance, with_each_instruction_set};
 use householder::apply::{self, Diagonal, Gradients};
-use householder::parallel::Context;
+use householder::parallel::{Context, set_num_threads};
 use householder::plan::Method;
 use householder::reflections::Reflections;
 use householder::scalar::{Real, Scalar, c32, c64};
@@ -96,6 +96,39 @@ fn c64_applies_as_explicit_reflections() {
 }
 
 /// `L = Re <g, W h>` as a function of one entry of `U`.
+fn large_vectors_apply_as_explicit_reflections<T: Scalar>() {
+    for (n, m, rows) in [(519, 33, 3), (1030, 9, 2)] {
+        let mut problem = Problem::<T>::new(n, m, rows, 1).unwrap();
+        for (i, row) in problem.u.chunks_mut(m).enumerate() {
+            row[1] = row[1].scale(T::Real::of(1e-12));
+            row[2] = row[2].scale(T::Real::of(1e12));
+            row[3] = T::ZERO;
+            row[4] = if i < n - 5 { T::ZERO } else { row[4] };
+        }
+        let w = explicit(n, m, &problem.u, None);
+        with_each_instruction_set(|context| {
+            let [alone, together] = [1, 2].map(|threads| {
+                set_num_threads(threads).unwrap();
+                let mut c = vec![T::ZERO; rows * n];
+                let (u, d) = (problem.reflections(), problem.diagonal());
+                apply::forward(context, u, &d, &problem.h, &mut c, false, Some(Method::Wy)).unwrap();
+                c
+            });
+            let error = error(&alone, &multiply(n, &w, &problem.h, false));
+            assert!(error < tolerance::<T>(m), "{:?} {n} {m}: {error:e}", context.isa);
+            assert_eq!(alone, together, "{:?} {n} {m}", context.isa);
+        });
+    }
+}
+
+#[test]
+fn large_vectors_apply_whatever_the_sizes_of_columns_and_the_number_of_threads() {
+    large_vectors_apply_as_explicit_reflections::<f32>();
+    large_vectors_apply_as_explicit_reflections::<f64>();
+    large_vectors_apply_as_explicit_reflections::<c32>();
+    large_vectors_apply_as_explicit_reflections::<c64>();
+}
+
 fn loss<T: Scalar>(p: &Problem<T>, u: &[T], phases: Option<&[T::Real]>, adjoint: bool) -> f64 {
     let c = multiply(p.n, &explicit(p.n, p.m, u, phases), &p.h, adjoint);
     p.g.iter().zip(&c).map(|(&g, c)| (to_c64(g).conj() * c).re).sum()

@@ -11,8 +11,6 @@
 //!
 //! The sign of `S` is folded into what is stored, `N = -S`: every use then adds, `W = I + V N V*`.
 
-use std::ops::Range;
-
 use pulp::{Simd, WithSimd};
 
 use crate::error::Result;
@@ -20,11 +18,11 @@ use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, Store};
 use crate::kernel::gemm::{Operand, Weights, gemm};
 use crate::kernel::transpose::transpose;
-use crate::memory::{Buffer, Shared, padded};
+use crate::memory::{Buffer, Shared, filled, padded};
 use crate::parallel::{Context, slices};
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
-use crate::trapezoid::{Trapezoid, multiply_columns};
+use crate::trapezoid::{Strip, Trapezoid, multiply_columns};
 
 /// `V`, `N = -T^-1` and what leads back from gradients of `V` to gradients of `U`.
 pub struct CompactWy<T: Scalar> {
@@ -47,21 +45,38 @@ pub struct CompactWy<T: Scalar> {
 /// Blocks in which `S` is formed: within a block column by column, across blocks by products.
 const BLOCK: usize = 32;
 
-/// Lays out unit columns, conjugated row by row.
-struct Lay<'a, T: Scalar>(&'a mut Trapezoid<T>, Reflections<'a, T>);
+/// Takes rows of `U`, and the sums of their squares.
+struct Take<'a, T: Scalar>(Strip<T>, Reflections<'a, T>, &'a mut [f64]);
 
-impl<T: Scalar> WithSimd for Lay<'_, T> {
-    type Output = Result<()>;
+impl<T: Scalar> WithSimd for Take<'_, T> {
+    type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, s: S) -> Result<()> {
-        self.0.set(s, self.1);
-        self.0.normalize()?;
-        self.0.transpose(s);
-        if T::COMPLEX {
-            self.0.rows.iter_mut().for_each(|x| *x = x.conj());
+    fn with_simd<S: Simd>(self, s: S) {
+        // SAFETY: the task owns the strip.
+        unsafe {
+            self.0.fill(s, self.1);
+            self.0.squares(self.2);
         }
-        Ok(())
+    }
+}
+
+/// Lays out rows of unit columns, conjugated row by row.
+struct LayOut<'a, T: Scalar>(Strip<T>, &'a [f64]);
+
+impl<T: Scalar> WithSimd for LayOut<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        // SAFETY: the task owns the strip.
+        unsafe {
+            self.0.multiply(self.1);
+            self.0.transpose(s);
+            if T::COMPLEX {
+                self.0.conjugate();
+            }
+        }
     }
 }
 
@@ -95,12 +110,11 @@ impl<T: Scalar> CompactWy<T> {
 
     /// Forms `V` and `N`.
     pub fn new(context: &mut Context<'_>, u: Reflections<'_, T>) -> Result<Self> {
-        let isa = context.isa;
-        let mut columns = Trapezoid::new(u.n(), u.count())?;
-        isa.dispatch(Lay(&mut columns, u))?;
-        let Trapezoid { n, k, rows: v_adjoint, ld_k, columns: v, scale, .. } = columns;
-        let t = gram(context, n, k, &v_adjoint)?;
-        let inverse = minus_inverse(isa, k, &t, ld_k)?;
+        let (n, k) = (u.n(), u.count());
+        let mut columns = Trapezoid::new(n, k)?;
+        let t = lay_out(context, u, &mut columns)?;
+        let Trapezoid { rows: v_adjoint, ld_k, columns: v, scale, .. } = columns;
+        let inverse = minus_inverse(context.isa, k, &t, ld_k)?;
         let (mut minus_s, mut minus_s_adjoint) = (Buffer::zeroed(k * ld_k)?, Buffer::zeroed(k * ld_k)?);
         for j in 0..k {
             for i in 0..=j {
@@ -135,58 +149,104 @@ impl<T: Scalar> CompactWy<T> {
     }
 }
 
+/// Lays out unit columns, conjugated row by row, and forms `T` of them as [`gram`] does.
+fn lay_out<T: Scalar>(
+    context: &mut Context<'_>,
+    u: Reflections<'_, T>,
+    v: &mut Trapezoid<T>,
+) -> Result<Buffer<T::Wide>> {
+    let (isa, n, k, ld) = (context.isa, v.n, v.k, v.ld_k);
+    let strips: Vec<Strip<T>> = strips(n).windows(2).map(|bounds| v.strip(bounds[0], bounds[1])).collect();
+    let (parts, len) = (strips.len(), k * ld);
+    let mut squares = filled(parts * ld, 0.0)?;
+    let mut inverse_norms = Vec::new();
+    let mut t = Buffer::<T::Wide>::scratch(parts * len)?;
+    let (shared_v, shared_norms) = (Shared(v), Shared(&raw mut inverse_norms));
+    let (shared_squares, shared_t) = (Shared(squares.as_mut_ptr()), Shared(t.ptr_mut()));
+    // A number takes as long to lay out as a hundred flops of a product.
+    context.run_phases(&[parts, 1, parts], 4 * n * k * (k + 24), &|phase, i, cancel| {
+        cancel.check()?;
+        // SAFETY: tasks own their strips and what they add to sums; the one between them owns everything.
+        unsafe {
+            let sums = |i: usize| std::slice::from_raw_parts_mut(shared_squares.get().add(i * ld), ld);
+            match phase {
+                0 => isa.dispatch(Take(strips[i], u, sums(i))),
+                1 => {
+                    let v = &mut *shared_v.get();
+                    v.squares.fill(0.0);
+                    (0..parts).for_each(|i| v.squares.iter_mut().zip(sums(i)).for_each(|(sum, part)| *sum += *part));
+                    v.scale();
+                    *shared_norms.get() = v.inverse_norms()?;
+                }
+                _ => {
+                    isa.dispatch(LayOut(strips[i], &*shared_norms.get()));
+                    let t = std::slice::from_raw_parts_mut(shared_t.get().add(i * len), len);
+                    t.fill(T::Wide::ZERO);
+                    add_gram(isa, k, strips[i].begin(), strips[i].rows(), t)?;
+                }
+            }
+        }
+        Ok(())
+    })?;
+    sum_of_parts(k, ld, &mut t);
+    Ok(t)
+}
+
+/// Where the rows of `V` are split for tasks, by shape alone: whole eights.
+fn strips(n: usize) -> Vec<usize> {
+    let mut bounds: Vec<usize> = slices(n / 8, 32, 8).into_iter().map(|eights| 8 * eights).collect();
+    bounds.last_mut().into_iter().for_each(|last| *last = n);
+    bounds
+}
+
 /// `T = striu(V* V) + diag(V* V) / 2` in wide precision, from `conj(V)` row by row, both with rows or columns
 /// `padded::<T>(k)` apart; its strict lower triangle is unspecified.
 ///
 /// `V` is taken as it was rounded, norms included: then `T + T* = V* V` holds for the very `V` that is applied, and `I - V T^-1 V*` is
 /// orthogonal far beyond the narrow precision. A zero column gets 1/2: it reflects nothing.
 fn gram<T: Scalar>(context: &mut Context<'_>, n: usize, k: usize, v_adjoint: &[T]) -> Result<Buffer<T::Wide>> {
-    let (isa, len) = (context.isa, k * padded::<T>(k));
-    // Some of the rows each, and the sum of all.
-    let bounds = slices(n, 256, 8);
-    let parts = bounds.len() - 1;
+    let (isa, ld, bounds) = (context.isa, padded::<T>(k), strips(n));
+    let (parts, len) = (bounds.len() - 1, k * ld);
     let mut t = Buffer::<T::Wide>::zeroed(parts * len)?;
     let shared = Shared(t.ptr_mut());
     context.run(parts, 4 * n * k * k, &|i, cancel| {
         cancel.check()?;
         // SAFETY: tasks own disjoint parts.
         let t = unsafe { std::slice::from_raw_parts_mut(shared.get().add(i * len), len) };
-        add_gram(isa, k, bounds[i]..bounds[i + 1], v_adjoint, t)
+        add_gram(isa, k, bounds[i], &v_adjoint[bounds[i] * ld..bounds[i + 1] * ld], t)
     })?;
-    let (sum, others) = t.split_at_mut(len);
-    for other in others.chunks(len.max(1)) {
-        sum.iter_mut().zip(other).for_each(|(sum, x)| *sum += *x);
-    }
-    for j in 0..k {
-        let at = j * padded::<T>(k) + j;
-        let square = t[at].re();
-        t[at] = T::Wide::from_real(if square == 0.0 { 0.5 } else { 0.5 * square });
-    }
+    sum_of_parts(k, ld, &mut t);
     Ok(t)
 }
 
-/// Adds what some rows contribute to the upper triangle of `V* V`.
-fn add_gram<T: Scalar>(
-    isa: InstructionSet,
-    k: usize,
-    rows: Range<usize>,
-    v_adjoint: &[T],
-    t: &mut [T::Wide],
-) -> Result<()> {
+/// Adds up what strips have contributed, at the first one's place, and halves the diagonal.
+fn sum_of_parts<W: Scalar<Real = f64>>(k: usize, ld: usize, t: &mut [W]) {
+    let (sum, others) = t.split_at_mut(k * ld);
+    for other in others.chunks((k * ld).max(1)) {
+        sum.iter_mut().zip(other).for_each(|(sum, x)| *sum += *x);
+    }
+    for j in 0..k {
+        let square = sum[j * ld + j].re();
+        sum[j * ld + j] = W::from_real(if square == 0.0 { 0.5 } else { 0.5 * square });
+    }
+}
+
+/// Adds what some rows, the first of which is row `first`, contribute to the upper triangle of `V* V`.
+fn add_gram<T: Scalar>(isa: InstructionSet, k: usize, first: usize, rows: &[T], t: &mut [T::Wide]) -> Result<()> {
     /// Rows that are widened at a time, for the first-level cache.
     const ROWS: usize = 128;
     /// Rows of `T`, whose sums begin where `V` does.
     const STRIP: usize = 16;
     let ld = padded::<T>(k);
-    let mut wide = Buffer::<T::Wide>::scratch(ROWS.min(rows.len()) * ld)?;
+    let mut wide = Buffer::<T::Wide>::scratch(rows.len().min(ROWS * ld))?;
     // Row i of V, the operand; for real numbers it is the same as column i of V*.
     let mut conjugate = Buffer::<T::Wide>::scratch(if T::COMPLEX { wide.len() } else { 0 })?;
-    for begin in rows.clone().step_by(ROWS) {
-        let count = ROWS.min(rows.end - begin);
+    for (begin, rows) in (first..).step_by(ROWS).zip(rows.chunks(ROWS * ld.max(1))) {
+        let count = rows.len() / ld;
         isa.dispatch(
             #[inline(always)]
             || {
-                for (to, x) in wide.iter_mut().zip(&v_adjoint[begin * ld..(begin + count) * ld]) {
+                for (to, x) in wide.iter_mut().zip(rows) {
                     *to = x.widen();
                 }
                 for (to, x) in conjugate.iter_mut().zip(wide.iter()) {

@@ -57,18 +57,29 @@ pub fn transpose_with<S: Simd, T: Scalar>(
         return;
     }
     assert!(from.len() >= (cols - 1) * ld_from + rows && to.len() >= (rows - 1) * ld_to + cols);
-    let (from, to) = (from.as_ptr(), to.as_mut_ptr());
-    // SAFETY: both lengths are checked above; complex numbers are moved like real ones of the same size.
-    unsafe {
-        match size_of::<T>() {
-            4 if !S::IS_SCALAR => by_squares::<S, f32>(s, (rows, cols), from.cast(), ld_from, to.cast(), ld_to),
-            8 if !S::IS_SCALAR => by_squares::<S, f64>(s, (rows, cols), from.cast(), ld_from, to.cast(), ld_to),
-            _ => {
-                for i0 in (0..rows).step_by(MOST) {
-                    for j in 0..cols {
-                        for i in i0..rows.min(i0 + MOST) {
-                            *to.add(i * ld_to + j) = *from.add(j * ld_from + i);
-                        }
+    // SAFETY: both lengths are checked above.
+    unsafe { transpose_at(s, (rows, cols), from.as_ptr(), ld_from, to.as_mut_ptr(), ld_to) };
+}
+
+/// [`transpose_with`] of a matrix at an address. The caller owns both.
+#[inline(always)]
+pub unsafe fn transpose_at<S: Simd, T: Scalar>(
+    s: S,
+    (rows, cols): Shape,
+    from: *const T,
+    ld_from: usize,
+    to: *mut T,
+    ld_to: usize,
+) {
+    // Complex numbers are moved like real ones of the same size.
+    match size_of::<T>() {
+        4 if !S::IS_SCALAR => by_squares::<S, f32>(s, (rows, cols), from.cast(), ld_from, to.cast(), ld_to),
+        8 if !S::IS_SCALAR => by_squares::<S, f64>(s, (rows, cols), from.cast(), ld_from, to.cast(), ld_to),
+        _ => {
+            for i0 in (0..rows).step_by(MOST) {
+                for j in 0..cols {
+                    for i in i0..rows.min(i0 + MOST) {
+                        *to.add(i * ld_to + j) = *from.add(j * ld_from + i);
                     }
                 }
             }

@@ -3,6 +3,8 @@
 //! A column serves as it is unless squares could overflow or vanish: then a power of two scales it, without rounding.
 //! `tau = 2 / |v|^2` makes up for its norm where reflections are applied one after the other; compact WY takes unit columns.
 
+mod strip;
+
 use std::ops::Range;
 
 use pulp::Simd;
@@ -14,6 +16,7 @@ use crate::kernel::transpose::transpose_with;
 use crate::memory::{Buffer, filled, padded};
 use crate::reflections::Reflections;
 use crate::scalar::{Real, Scalar};
+pub use strip::Strip;
 
 /// Columns that are measured side by side.
 const PIECE: usize = 8;
@@ -62,60 +65,62 @@ impl<T: Scalar> Trapezoid<T> {
     /// Takes the reflections of `u`.
     #[inline(always)]
     pub fn set<S: Simd>(&mut self, s: S, u: Reflections<'_, T>) {
-        assert_eq!([u.n(), u.count()], [self.n, self.k], "room for another shape");
-        let (n, k, ld, ld_k) = (self.n, self.k, u.ld(), self.ld_k);
-        let (from, to) = (u.from(0, 0).as_ptr(), self.rows.ptr_mut());
-        for i in 0..n {
-            for j in (0..ld_k).step_by(T::lanes::<S>()) {
-                let inside = Lanes::<S, T, 1>::first(s, k.min(i + 1).saturating_sub(j));
-                // SAFETY: only lanes inside a row of U are read; a whole register of a padded row.
-                unsafe { T::store(s, to.add(i * ld_k + j), inside.load(from.wrapping_add(i * ld + j))[0]) };
-            }
+        let all = self.strip(0, self.n);
+        // SAFETY: nobody else uses any of the rows.
+        unsafe {
+            all.fill(s, u);
+            all.squares(&mut self.squares);
         }
-        self.rows[self.n * self.ld_k..].fill(T::ZERO); // a gradient or a NaN stood there
-        for begin in (0..k).step_by(PIECE) {
-            self.measure(begin);
-        }
-    }
-
-    /// Finds the norms of the columns from `begin` on that are side by side, and scales them if they need it.
-    #[inline(always)]
-    fn measure(&mut self, begin: usize) {
-        let (ld_k, end) = (self.ld_k, self.k.min(begin + PIECE));
-        let rows = &mut self.rows[begin * ld_k + begin..self.n.next_multiple_of(PIECE) * ld_k];
-        self.scale[begin..end].fill(1.0);
-        let mut square = squares(rows, ld_k, &[1.0; PIECE]);
-        // Counted, not searched: side by side.
-        let ordinary = (0..PIECE).filter(|&j| begin + j >= end || ORDINARY.contains(&square[j])).count();
-        if ordinary < PIECE {
-            let scale;
-            (scale, square) = scale_columns(rows, ld_k, &square);
-            self.scale[begin..end].copy_from_slice(&scale[..end - begin]);
-        }
-        self.squares[begin..begin + PIECE].copy_from_slice(&square); // as many numbers as there is room for
-    }
-
-    /// Makes the columns unit vectors, with one rounding.
-    #[inline(always)]
-    pub fn normalize(&mut self) -> Result<()> {
-        let mut inverse = filled(self.squares.len(), 0.0)?;
-        for ((inverse, &square), scale) in inverse.iter_mut().zip(&self.squares).zip(&mut self.scale) {
-            *inverse = if square == 0.0 { 0.0 } else { 1.0 / square.sqrt() };
-            *scale *= *inverse;
-        }
-        for row in self.rows.chunks_mut(self.ld_k.max(1)).take(self.n) {
-            multiply_columns(row, &inverse);
-        }
-        Ok(())
+        self.scale();
     }
 
     /// Lays out the columns.
     #[inline(always)]
     pub fn transpose<S: Simd>(&mut self, s: S) {
-        transpose_with(s, (self.k, self.n), &self.rows, self.ld_k, &mut self.columns, self.ld);
-        for column in self.columns.chunks_mut(self.ld) {
-            column[self.n..].fill(T::ZERO);
+        // SAFETY: nobody else uses any of the rows or columns.
+        unsafe { self.strip(0, self.n).transpose(s) };
+    }
+
+    /// Rows `begin..end`, for a task that lays them out; `begin` is a multiple of eight, `end` as well or the last row's.
+    pub fn strip(&mut self, begin: usize, end: usize) -> Strip<T> {
+        let Self { n, k, ld_k, ld, .. } = *self;
+        Strip { begin, end, n, k, rows: self.rows.ptr_mut(), ld_k, columns: self.columns.ptr_mut(), ld }
+    }
+
+    /// Scales the columns that need it, once `squares` holds the sums over all rows.
+    #[inline(always)]
+    pub fn scale(&mut self) {
+        for begin in (0..self.k).step_by(PIECE) {
+            let end = self.k.min(begin + PIECE);
+            self.scale[begin..end].fill(1.0);
+            let square = &self.squares[begin..begin + PIECE]; // as many numbers as there is room for
+            // Counted, not searched: side by side.
+            let ordinary = (0..PIECE).filter(|&j| begin + j >= end || ORDINARY.contains(&square[j])).count();
+            if ordinary < PIECE {
+                self.scale_piece(begin, end);
+            }
         }
+    }
+
+    /// [`Trapezoid::scale`] for columns `begin..end`.
+    #[inline(never)]
+    fn scale_piece(&mut self, begin: usize, end: usize) {
+        let (ld_k, squares) = (self.ld_k, &mut self.squares[begin..begin + PIECE]);
+        let rows = &mut self.rows[begin * ld_k + begin..self.n.next_multiple_of(PIECE) * ld_k];
+        let square = std::array::from_fn(|j| squares[j]);
+        let (scale, square) = scale_columns(rows, ld_k, &square);
+        self.scale[begin..end].copy_from_slice(&scale[..end - begin]);
+        squares.copy_from_slice(&square);
+    }
+
+    /// What makes the columns unit vectors, one factor each; `scale` takes them into account.
+    pub fn inverse_norms(&mut self) -> Result<Vec<f64>> {
+        let mut inverse = filled(self.squares.len(), 0.0)?;
+        for ((inverse, &square), scale) in inverse.iter_mut().zip(&self.squares).zip(&mut self.scale) {
+            *inverse = if square == 0.0 { 0.0 } else { 1.0 / square.sqrt() };
+            *scale *= *inverse;
+        }
+        Ok(inverse)
     }
 
     /// Writes `dL/dU` from `dL/dV`, column-major like `V` itself.
@@ -175,7 +180,6 @@ fn multiplied<T: Scalar>(mut piece: [T; PIECE], factors: &[f64; PIECE]) -> [T; P
 
 /// Multiplies the columns of a piece that need it by powers of two that bring them near norm one, or by zero if their norm
 /// is zero or subnormal. Returns these factors and the sums of the squares then.
-#[inline(never)]
 fn scale_columns<T: Scalar>(rows: &mut [T], ld: usize, square: &[f64; PIECE]) -> ([f64; PIECE], [f64; PIECE]) {
     let mut largest = [0.0; PIECE];
     for row in pieces(rows, ld) {
