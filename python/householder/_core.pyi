@@ -15,6 +15,7 @@ Raises ``MemoryError`` when the workspace cannot be allocated, ``ValueError`` fo
 from typing import Any, Self, TypeAlias, final
 
 from numpy.typing import NDArray
+from torch import Tensor
 
 Operand: TypeAlias = NDArray[Any] | int
 
@@ -74,6 +75,27 @@ def backward(
     method: str,
     kept: Kept | None = None,  # of the forward call with the same u
 ) -> None: ...
+def forward_tensors(  # ``forward`` of torch's tensors, contiguous on the CPU
+    u: Tensor,  # (.., n, m)
+    h: Tensor,  # (.., n)
+    out: Tensor,  # like h
+    transpose: bool,
+    method: str,
+    keep: bool,
+) -> Kept | None: ...
+def backward_tensors(
+    u: Tensor,
+    h: Tensor,
+    grad_c: Tensor,
+    grad_u: Tensor,
+    grad_h: Tensor | None,  # None: not wanted
+    transpose: bool,
+    method: str,
+    kept: Kept | None,
+) -> None: ...
+def share_tensor_types(tensor: type[Tensor], parameter: type[Tensor]) -> None: ...  # before the others here are used
+def are_plain(*tensors: Tensor | None) -> bool: ...  # real, on the CPU, of just these types, not lazily negated
+def is_plain_application(u: Any, h: Any) -> bool: ...  # moreover u (n, m) and h (.., n) of one type
 def backward_in_place(
     dtype: str,
     n: int,

@@ -8,6 +8,7 @@ mod matrix;
 mod memory;
 mod operand;
 mod sequence;
+mod tensor;
 
 use householder::plan::Costs;
 use pyo3::prelude::*;
@@ -15,7 +16,9 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 mod _core {
     #[pymodule_export]
-    use super::application::{backward, backward_in_place, backward_tape, forward, forward_tape};
+    use super::application::{
+        backward, backward_in_place, backward_tape, backward_tensors, forward, forward_tape, forward_tensors,
+    };
     #[pymodule_export]
     use super::cuda::cuda_sources;
     #[pymodule_export]
@@ -28,6 +31,8 @@ mod _core {
     use super::memory::{Memory, release_memory};
     #[pymodule_export]
     use super::sequence::{rnn_backward, rnn_forward, rnn_tape_width};
+    #[pymodule_export]
+    use super::tensor::{are_plain, is_plain_application, share_tensor_types};
     #[pymodule_export]
     use super::{get_num_threads, instruction_set, plan, set_num_threads, share_openmp};
     #[pymodule_export]

@@ -58,14 +58,16 @@ def apply(
     >>> ht.apply(u, c, transpose=True).round()
     tensor([ 3.,  4., 12.], dtype=torch.float64)
     """
+    _validate.one_of("method", method, _validate.METHODS)
+    transpose = transpose if type(transpose) is bool else _validate.flag("transpose", transpose)
+    if phases is None and ops.is_plain_application(u, h):
+        return ops.apply(u, h, transpose, method, plain=True)
     compute = _check.operands(u, h=h)
     if h is None:
         _check.tensor("h", h)
     n, _ = _check.reflections(u)
     if phases is not None:
         _check.phases(phases, u, n)
-    _validate.one_of("method", method, _validate.METHODS)
-    transpose = transpose if type(transpose) is bool else _validate.flag("transpose", transpose)
     if h.dim() == 0 or h.shape[-1] != n:
         raise ValueError(f"h has shape {tuple(h.shape)}, expected (..., {n}) to match n = {n} of u")
     kind = h.dtype

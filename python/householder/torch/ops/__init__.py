@@ -5,5 +5,6 @@ from householder.torch.ops._adapted import is_adaptable as is_adaptable
 from householder.torch.ops._apply import apply as apply
 from householder.torch.ops._cuda import packed_reversal as packed_reversal
 from householder.torch.ops._cuda import reads_halves as reads_halves
+from householder.torch.ops._library import is_plain_application as is_plain_application
 from householder.torch.ops._matrix import matrix as matrix
 from householder.torch.ops._rnn import rnn as rnn

@@ -5,7 +5,6 @@ Shapes are canonical here: ``u (*c, n, m)`` and ``h (*c, *r, n)``, one matrix fo
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import torch
@@ -29,21 +28,24 @@ from householder.torch.ops._library import (
     follow_torch_threads,
     leading,
     operator,
-    pointer,
     straight_to_cpu,
 )
 from householder.torch.ops._memory import empty_like
 
 
-def apply(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
-    """Apply, differentiably, by the route that the active transforms allow."""
-    if needs_expression():
-        return expressions.apply(u, h, transpose)
+def apply(u: Tensor, h: Tensor, transpose: bool, method: str, plain: bool = False) -> Tensor:
+    """Apply, differentiably, by the route that the active transforms allow; ``plain``: there are none to look for."""
     result: Tensor
-    if needs_general_function():
+    if plain and torch.is_grad_enabled():
+        result = EagerApply.apply(u, h, (transpose, method, True))
+    elif plain:
+        result = _forward_cpu(u, h, transpose, method)
+    elif needs_expression():
+        result = expressions.apply(u, h, transpose)
+    elif needs_general_function():
         result = Apply.apply(u, h, transpose, method)
     elif torch.is_grad_enabled():
-        result = EagerApply.apply(u, h, (transpose, method))
+        result = EagerApply.apply(u, h, (transpose, method, are_plain(u, h)))
     elif straight_to_cpu(u, h):
         result = _forward_cpu(u, h, transpose, method)
     else:
@@ -76,21 +78,27 @@ class Apply(Function):
 
 
 class EagerApply(Function):
-    """``apply`` in plain eager calls; ``how`` is transpose and method, as arguments and attributes cost time."""
+    """``apply`` in eager calls.
+
+    ``how`` is transpose, method and whether the tensors are plain; each argument and each attribute would cost time.
+    """
 
     @staticmethod
-    def forward(ctx: Any, u: Tensor, h: Tensor, how: tuple[bool, str]) -> Tensor:
-        plain = are_plain(u, h)
-        c, kept = forward_and_keep(u, h, *how, ctx.needs_input_grad[0]) if plain else (forward_op(u, h, *how), None)
-        ctx.save_for_backward(u, h, *held(kept))
-        ctx.call = *how, plain
+    def forward(ctx: Any, u: Tensor, h: Tensor, how: tuple[bool, str, bool]) -> Tensor:
+        transpose, method, plain = ctx.how = how
+        if plain:
+            c, kept = forward_and_keep(u, h, transpose, method, ctx.needs_input_grad[0])
+            ctx.save_for_backward(u, h, *held(kept))
+        else:
+            c = forward_op(u, h, transpose, method)
+            ctx.save_for_backward(u, h)
         return c
 
     @staticmethod
     def backward(ctx: Any, grad_c: Tensor) -> tuple[Any, ...]:
         u, h, *holders = ctx.saved_tensors
         want_u, want_h, _ = ctx.needs_input_grad
-        transpose, method, plain = ctx.call
+        transpose, method, plain = ctx.how
         plain = plain and u.is_cpu and h.is_cpu  # modules may have been moved
         if want_u and plain and not torch.is_grad_enabled() and straight_to_cpu(grad_c):
             return *backward_of(u, h, grad_c, want_h, transpose, method, kept_in(holders)), None
@@ -148,17 +156,6 @@ class ApplyBackward(Function):
         return *spread(second_order, needs), None, None, None
 
 
-def _problem(u: Tensor, h: Tensor, grad_c: Tensor | None = None) -> tuple[str, int, int, int, int]:
-    """Give the arguments with which both functions of the core begin: dtype, number of matrices, n, m, rows of each."""
-    shape, dtype = u.shape, core_name(h, u, grad_c)
-    if len(shape) == 2:
-        n, m = shape
-        return dtype, 1, n, m, h.numel() // n
-    *many, n, m = shape
-    count = prod(many)
-    return dtype, count, n, m, h.numel() // (count * n) if count else 0
-
-
 def _forward_cpu(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
     return forward_and_keep(u, h, transpose, method, False)[0]
 
@@ -170,8 +167,7 @@ def forward_and_keep(
     follow_torch_threads()
     u, h = u.contiguous(), h.contiguous()
     out = empty_like(h)
-    operands = u.data_ptr(), h.data_ptr(), out.data_ptr(), None
-    return out, _core.forward(*_problem(u, h), *operands, transpose, method, keep)
+    return out, _core.forward_tensors(u, h, out, transpose, method, keep)
 
 
 def backward_of(
@@ -182,19 +178,7 @@ def backward_of(
     u, h, grad_c = u.contiguous(), h.contiguous(), grad_c.contiguous()
     grad_u = empty_like(u)
     grad_h = empty_like(h) if want_h else None
-    _core.backward(
-        *_problem(u, h, grad_c),
-        u.data_ptr(),
-        h.data_ptr(),
-        grad_c.data_ptr(),
-        grad_u.data_ptr(),
-        pointer(grad_h),
-        None,
-        None,
-        transpose,
-        method,
-        kept,
-    )
+    _core.backward_tensors(u, h, grad_c, grad_u, grad_h, transpose, method, kept)
     return grad_u, grad_h
 
 

@@ -30,9 +30,6 @@ CORE_NAME = {
 
 _core_threads = -1
 
-_PLAIN = (Tensor, torch.nn.Parameter)
-_is_batched: Callable[[Tensor], bool] = getattr(torch._C._functorch, "is_legacy_batchedtensor", lambda _: True)
-
 
 def operator(schema: str, *, cpu: Callable[..., Any], fake: Callable[..., Any], vmap: Callable[..., Any]) -> OpOverload:
     """Define an operator without autograd: gradients belong to the ``autograd.Function`` around it."""
@@ -61,12 +58,22 @@ def straight_to_cpu(u: Tensor, *others: Tensor | None) -> bool:
 
 def are_plain(u: Tensor, *others: Tensor | None) -> bool:
     """:func:`straight_to_cpu` where the call is known to be neither compiled nor transformed."""
-    if not u.is_cpu or u.is_complex() or is_in_torch_dispatch_mode() or torch._C._get_tracing_state() is not None:
+    return not _is_watched() and _core.are_plain(u, *others)
+
+
+def is_plain_application(u: Any, h: Any) -> bool:
+    """Tell whether ``W h`` of these is an ordinary eager call on the CPU, about which nothing is left to check."""
+    if needs_general_function() or needs_expression() or _is_watched():
         return False
-    for t in (u, *others):
-        if t is not None and (type(t) not in _PLAIN or t.is_neg() or t._is_zerotensor() or _is_batched(t)):
-            return False
-    return True
+    return _core.is_plain_application(u, h)
+
+
+def _is_watched() -> bool:
+    """Tell whether somebody wants to see every operator: a mode or a tracer."""
+    return is_in_torch_dispatch_mode() or torch._C._get_tracing_state() is not None
+
+
+_core.share_tensor_types(Tensor, torch.nn.Parameter)
 
 
 def share_torch_threads() -> None:

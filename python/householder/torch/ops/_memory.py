@@ -22,6 +22,6 @@ def empty(shape: torch.Size | tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 def empty_like(contiguous: Tensor) -> Tensor:
     """Allocate a tensor of the same shape and dtype; small ones, which are many, in as little time as possible."""
-    if contiguous.numel() < _LARGE // 16:
+    if contiguous.nbytes < _LARGE:
         return torch.empty_like(contiguous)
     return empty(contiguous.shape, contiguous.dtype)

@@ -1,0 +1,211 @@
+//! torch's tensors, read where they are: by DLPack's table of C functions where torch has one (2.10 and later), which
+//! takes a hundredth of the time, by their Python attributes elsewhere.
+
+use std::ffi::{c_int, c_void};
+
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::ffi::PyType_IsSubtype;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCapsule, PyTuple, PyType};
+
+use crate::operand::Operand;
+
+/// A tensor's memory and what of its shape a problem consists of.
+pub struct Tensor {
+    data: *mut c_void,
+    pub dtype: &'static str,
+    /// Its last two sizes, 1 where there is none.
+    pub last: [usize; 2],
+    pub dims: usize,
+    pub len: usize,
+    is_cpu: bool,
+    is_contiguous: bool,
+}
+
+impl Tensor {
+    /// Reads a tensor's header; a tensor without memory of its own is an error.
+    pub fn read(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = object.py();
+        let torch = TORCH.get(py).ok_or_else(|| PyRuntimeError::new_err("torch's types are not known"))?;
+        // SAFETY: both are types.
+        if unsafe { PyType_IsSubtype(object.get_type_ptr(), torch.types[0].as_ptr().cast()) } == 0 {
+            return Err(PyTypeError::new_err(format!("expected a tensor, got {}", object.get_type())));
+        }
+        torch.exchange.map_or_else(|| Self::of_attributes(object), |exchange| Self::by_exchange(exchange, object))
+    }
+
+    fn by_exchange(exchange: Exchange, object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let mut header = std::mem::MaybeUninit::<DlTensor>::uninit();
+        // SAFETY: a tensor, and room for its header.
+        if unsafe { exchange(object.as_ptr().cast(), header.as_mut_ptr()) } != 0 {
+            return Err(PyErr::fetch(object.py()));
+        }
+        // SAFETY: just filled; its shape and strides live as long as the tensor does unchanged.
+        unsafe {
+            let header = header.assume_init();
+            let array = |x: *const i64| {
+                if header.dims == 0 { &[] } else { std::slice::from_raw_parts(x, header.dims as usize) }
+            };
+            let (shape, strides) = (array(header.shape), array(header.strides));
+            let dtype = match (header.dtype.code, header.dtype.bits, header.dtype.lanes) {
+                (2, 32, 1) => "float32",
+                (2, 64, 1) => "float64",
+                (5, 64, 1) => "complex64",
+                (5, 128, 1) => "complex128",
+                _ => "another type",
+            };
+            let data = header.data.wrapping_byte_add(header.byte_offset as usize);
+            Ok(Self::new(data, dtype, shape, is_contiguous(shape, strides), header.device == CPU))
+        }
+    }
+
+    fn of_attributes(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = object.py();
+        let dtype = match object.getattr(intern!(py, "dtype"))?.str()?.to_str()? {
+            "torch.float32" => "float32",
+            "torch.float64" => "float64",
+            "torch.complex64" => "complex64",
+            "torch.complex128" => "complex128",
+            _ => "another type",
+        };
+        let data: usize = object.call_method0(intern!(py, "data_ptr"))?.extract()?;
+        let shape: Vec<i64> = object.getattr(intern!(py, "shape"))?.extract()?;
+        let is_contiguous = object.call_method0(intern!(py, "is_contiguous"))?.extract()?;
+        let is_cpu = object.getattr(intern!(py, "is_cpu"))?.extract()?;
+        Ok(Self::new(data as *mut c_void, dtype, &shape, is_contiguous, is_cpu))
+    }
+
+    fn new(data: *mut c_void, dtype: &'static str, shape: &[i64], is_contiguous: bool, is_cpu: bool) -> Self {
+        let last = |k: usize| shape.len().checked_sub(k).map_or(1, |i| shape[i] as usize);
+        let len = shape.iter().map(|&size| size as usize).product();
+        Self { data, dtype, last: [last(2), last(1)], dims: shape.len(), len, is_cpu, is_contiguous }
+    }
+
+    /// As an operand of the core: `len` contiguous numbers of this type on the CPU.
+    pub fn operand(&self, name: &str, dtype: &str, len: usize) -> PyResult<Operand<'static>> {
+        if self.dtype != dtype {
+            return Err(PyRuntimeError::new_err(format!(
+                "{name} is {} but was {dtype} in the forward pass: convert modules after the backward pass",
+                self.dtype
+            )));
+        }
+        if self.len != len || !self.is_contiguous || !self.is_cpu {
+            return Err(PyValueError::new_err(format!(
+                "{name}: expected {len} contiguous numbers on the CPU, got {} in rows of {}",
+                self.len, self.last[1]
+            )));
+        }
+        Ok(Operand::Address(self.data as usize))
+    }
+}
+
+/// Remembers torch's types of ordinary tensors, the general one first, and how they are read.
+#[pyfunction]
+pub fn share_tensor_types(tensor: Bound<'_, PyType>, parameter: Bound<'_, PyType>) {
+    let capsule = tensor.getattr(intern!(tensor.py(), "__dlpack_c_exchange_api__")).ok();
+    let exchange = capsule.and_then(|capsule| exchange_of(capsule.cast::<PyCapsule>().ok()?));
+    let _ = TORCH.set(tensor.py(), Torch { types: [tensor.unbind(), parameter.unbind()], exchange });
+}
+
+/// Whether all are ordinary real tensors in memory of the CPU that say what they hold: no wrapper, no subclass with a will of
+/// its own, no lazy negation. What is None is passed over.
+#[pyfunction]
+#[pyo3(signature = (*tensors))]
+pub fn are_plain(tensors: &Bound<'_, PyTuple>) -> bool {
+    tensors.iter_borrowed().all(|tensor| tensor.is_none() || plain(&tensor).is_some())
+}
+
+/// Whether `W h` of these is an ordinary call about which nothing is left to check: plain `u (n, m)` and `h (.., n)` of one
+/// type.
+#[pyfunction]
+pub fn is_plain_application(u: &Bound<'_, PyAny>, h: &Bound<'_, PyAny>) -> bool {
+    let (Some(u), Some(h)) = (plain(u), plain(h)) else { return false };
+    let [n, m] = u.last;
+    u.dims == 2 && (1..=n).contains(&m) && h.dims > 0 && h.last[1] == n && u.dtype == h.dtype
+}
+
+fn plain(tensor: &Bound<'_, PyAny>) -> Option<Tensor> {
+    let py = tensor.py();
+    let kind = tensor.get_type_ptr();
+    if !TORCH.get(py)?.types.iter().any(|known| known.as_ptr().cast() == kind) {
+        return None;
+    }
+    let read = Tensor::read(tensor).ok()?;
+    let is_real = matches!(read.dtype, "float32" | "float64");
+    let has_memory = !read.data.is_null() || read.len == 0; // zeros may have none
+    let is_negated = || tensor.call_method0(intern!(py, "is_neg")).and_then(|x| x.extract()).unwrap_or(true);
+    (read.is_cpu && is_real && has_memory && !is_negated()).then_some(read)
+}
+
+/// `count`, `n`, `m` and `rows` of `u (.., n, m)` and `h (.., n)`.
+pub fn problem(u: &Tensor, h: &Tensor) -> [usize; 4] {
+    let [n, m] = u.last;
+    let count = u.len.checked_div(n * m).unwrap_or(0);
+    [count, n, m, h.len.checked_div(count * n).unwrap_or(0)]
+}
+
+struct Torch {
+    types: [Py<PyType>; 2],
+    exchange: Option<Exchange>,
+}
+
+static TORCH: PyOnceLock<Torch> = PyOnceLock::new();
+
+/// Fills the header of a tensor, whose reference remains the caller's; not 0 where an exception is set.
+type Exchange = unsafe extern "C" fn(*mut c_void, *mut DlTensor) -> c_int;
+
+/// The function, of a table whose layout is known.
+fn exchange_of(capsule: &Bound<'_, PyCapsule>) -> Option<Exchange> {
+    let mut table =
+        capsule.pointer_checked(Some(c"dlpack_exchange_api")).ok()?.cast::<ExchangeTable>().as_ptr().cast_const();
+    // SAFETY: tables live as long as the process; all begin with version and predecessor, those of version 1 are as below.
+    unsafe {
+        while !table.is_null() && (*table).version[0] != 1 {
+            table = (*table).previous;
+        }
+        if table.is_null() { None } else { (*table).tensor_from_object }
+    }
+}
+
+/// DLPack's `DLPackExchangeAPI`.
+#[repr(C)]
+struct ExchangeTable {
+    version: [u32; 2],
+    previous: *const ExchangeTable,
+    others: [*const c_void; 3],
+    tensor_from_object: Option<Exchange>,
+}
+
+/// DLPack's `DLTensor`.
+#[repr(C)]
+struct DlTensor {
+    data: *mut c_void,
+    device: [i32; 2],
+    dims: i32,
+    dtype: DlDataType,
+    shape: *const i64,
+    strides: *const i64,
+    byte_offset: u64,
+}
+
+#[repr(C)]
+struct DlDataType {
+    code: u8,
+    bits: u8,
+    lanes: u16,
+}
+
+/// DLPack's device of ordinary memory.
+const CPU: [i32; 2] = [1, 0];
+
+fn is_contiguous(shape: &[i64], strides: &[i64]) -> bool {
+    let mut expected = 1;
+    shape.contains(&0)
+        || shape.iter().zip(strides).rev().all(|(&size, &stride)| {
+            let fits = size == 1 || stride == expected;
+            expected *= size;
+            fits
+        })
+}
