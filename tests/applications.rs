@@ -97,7 +97,7 @@ fn c64_applies_as_explicit_reflections() {
 
 /// `L = Re <g, W h>` as a function of one entry of `U`.
 fn large_vectors_apply_as_explicit_reflections<T: Scalar>() {
-    for (n, m, rows) in [(519, 33, 3), (1030, 9, 2)] {
+    for (n, m, rows) in [(300, 40, 70), (519, 33, 3), (1030, 9, 2)] {
         let mut problem = Problem::<T>::new(n, m, rows, 1).unwrap();
         for (i, row) in problem.u.chunks_mut(m).enumerate() {
             row[1] = row[1].scale(T::Real::of(1e-12));

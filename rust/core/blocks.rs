@@ -9,8 +9,6 @@
 
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
-use crate::kernel::epilogue::{Columns, Store};
-use crate::kernel::gemm::{Operand, Weights, gemm, long_gemm};
 use crate::memory::{Buffer, Shared, padded};
 use crate::parallel::Context;
 use crate::reflections::Reflections;
@@ -70,22 +68,14 @@ pub struct Block<T: Scalar> {
 impl<T: Scalar> Block<T> {
     /// `y = N V* a` for each vector, or `N* V* a`; `z` is room for as many rows. The caller owns all three.
     pub unsafe fn project(&self, isa: InstructionSet, a: Rows<T>, z: Rows<T>, y: Rows<T>, adjoint: bool) {
-        let (wy, a) = (&self.wy, a.from(self.begin));
-        let (k, ld) = (wy.k, wy.ld_k());
-        let middle = if adjoint { &wy.minus_s_adjoint } else { &wy.minus_s };
-        let store = |out: Rows<T>| Store::new(Columns::new(out.ptr, out.ld));
-        let v_adjoint = Weights::strided(wy.v_adjoint.ptr(), ld, wy.n);
-        long_gemm(isa, k, a.count, v_adjoint, Operand::columns(a.ptr, a.ld), &store(z));
-        let middle = Weights::strided(middle.ptr(), ld, k);
-        gemm(isa, k, a.count, middle, Operand::columns(z.ptr, z.ld), &store(y));
+        let (factors, z) = (self.wy.factors(), z.part(0, a.count)); // there may be room for more
+        factors.gather(isa, a.from(self.begin), z);
+        factors.turn(isa, z, y, adjoint);
     }
 
     /// `out = a + V y` for each vector, on the block's coordinates; `out` may be `a`. The caller owns all three.
     pub unsafe fn expand(&self, isa: InstructionSet, y: Rows<T>, a: Rows<T>, out: Rows<T>) {
-        let (wy, a, out) = (&self.wy, a.from(self.begin), out.from(self.begin));
-        let v = Weights::strided(wy.v.ptr(), wy.ld_n(), wy.k);
-        let epilogue = Store::plus(Columns::new(out.ptr, out.ld), Columns::new(a.ptr, a.ld));
-        gemm(isa, wy.n, a.count, v, Operand::columns(y.ptr, y.ld), &epilogue);
+        self.wy.factors().scatter(isa, y, a.from(self.begin), out.from(self.begin));
     }
 }
 
@@ -114,6 +104,11 @@ impl<T: Scalar> Blocks<T> {
         })?;
         let list = formed.into_iter().flatten().enumerate().map(|(i, wy)| Block { begin: i * width, wy }).collect();
         Ok(Self { n, k, list })
+    }
+
+    /// A single block.
+    pub fn of_one(wy: CompactWy<T>) -> Self {
+        Self { n: wy.n, k: wy.k, list: vec![Block { begin: 0, wy }] }
     }
 
     /// Distance between rows of coefficients that suits every block.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Private names of torch: without them every call takes the general route, and forward mode is refused. Tensors that
 # outlived their transform would be taken for those of the next one.
-_transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
 _unwrap_if_dead: Callable[[Tensor], Tensor] = getattr(torch._C._functorch, "unwrap_if_dead", lambda t: t)
 
 
@@ -40,12 +40,12 @@ def needs_expression() -> bool:
     """
     if getattr(forward_ad, "_current_level", -1) >= 0:
         return True
-    return not RECENT and torch.compiler.is_compiling() and _transforms_active()
+    return not RECENT and torch.compiler.is_compiling() and transforms_active()
 
 
 def needs_general_function() -> bool:
     """Tell whether the call is being compiled, exported or transformed by ``torch.func``."""
-    return torch.compiler.is_compiling() or _transforms_active()
+    return torch.compiler.is_compiling() or transforms_active()
 
 
 def held(kept: _core.Kept | None) -> tuple[Tensor, ...]:

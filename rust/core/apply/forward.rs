@@ -4,12 +4,13 @@ use super::{CHUNK, Diagonal, TASK, TASKS, vectors};
 use crate::blocks::{Blocks, Coefficients, Rows, Scratch};
 use crate::dense;
 use crate::error::Result;
-use crate::memory::{Buffer, Shared};
+use crate::memory::{Buffer, Shared, padded};
 use crate::parallel::{Context, slices};
 use crate::plan::{self, Method};
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
 use crate::sequential;
+use crate::wy::{Along, CompactWy};
 
 /// `out = W h` for each row of `h` (`rows x n`, row-major), or `W* h`.
 pub fn forward<T: Scalar>(
@@ -30,6 +31,7 @@ pub fn forward<T: Scalar>(
             let (isa, mut room) = (context.isa, sequential::Forward::new(n, k)?);
             context.here(|cancel| room.run(isa, cancel, u, diagonal, h, out, adjoint))
         }
+        Method::Wy if is_one_block(k, rows, diagonal) => in_one_block(context, u, h, out, adjoint).map(drop),
         Method::Wy => {
             let prepared = Prepared::new(context, u, rows)?;
             in_blocks(context, &prepared.blocks, diagonal, h, out, None, adjoint)
@@ -77,7 +79,11 @@ pub fn forward_and_keep<T: Scalar>(
     out: &mut [T],
     adjoint: bool,
 ) -> Result<Prepared<T>> {
-    let mut prepared = Prepared::new(context, u, vectors(u.n(), &[h.len(), out.len()]))?;
+    let rows = vectors(u.n(), &[h.len(), out.len()]);
+    if is_one_block(u.count(), rows, diagonal) {
+        return in_one_block(context, u, h, out, adjoint);
+    }
+    let mut prepared = Prepared::new(context, u, rows)?;
     let Prepared { blocks, rows, y } = &mut prepared;
     let keep = if adjoint {
         None
@@ -87,6 +93,42 @@ pub fn forward_and_keep<T: Scalar>(
     };
     in_blocks(context, blocks, diagonal, h, out, keep, adjoint)?;
     Ok(prepared)
+}
+
+/// Whether a single block does it all, with results in between that fit into the cache.
+fn is_one_block<T: Scalar>(k: usize, rows: usize, diagonal: &Diagonal<T>) -> bool {
+    (1..=plan::block_width(k, rows)).contains(&k) && rows <= TASKS * CHUNK && diagonal.is_one()
+}
+
+/// [`forward_and_keep`] where one block has all reflections: the same threads form and apply it.
+fn in_one_block<T: Scalar>(
+    context: &mut Context<'_>,
+    u: Reflections<'_, T>,
+    h: &[T],
+    out: &mut [T],
+    adjoint: bool,
+) -> Result<Prepared<T>> {
+    let (n, k, isa) = (u.n(), u.count(), context.isa);
+    let (rows, ld) = (h.len() / n, padded::<T>(k));
+    let (mut z, mut y) = (Buffer::scratch(rows * ld)?, Buffer::zeroed(rows * ld)?); // sums read whole registers of y
+    let of_h = Rows::new(h.as_ptr(), n, rows);
+    let of_out = Rows::new(out.as_mut_ptr(), n, rows);
+    let (of_z, of_y) = (Rows::new(z.ptr_mut(), ld, rows), Rows::new(y.ptr_mut(), ld, rows));
+    let bounds = slices(rows, TASK, TASKS);
+    let part = |x: Rows<T>, i: usize| x.part(bounds[i], bounds[i + 1]);
+    let along = Along {
+        tasks: bounds.len() - 1,
+        flops: 4 * n * k * rows,
+        // SAFETY: tasks own disjoint rows.
+        beside: &|i, factors| unsafe { factors.gather(isa, part(of_h, i), part(of_z, i)) },
+        // SAFETY: as above.
+        after: &|i, factors| unsafe {
+            factors.turn(isa, part(of_z, i), part(of_y, i), adjoint);
+            factors.scatter(isa, part(of_y, i), part(of_h, i), part(of_out, i));
+        },
+    };
+    let blocks = Blocks::of_one(CompactWy::with(context, u, &along)?);
+    Ok(Prepared { blocks, rows, y: if adjoint { Buffer::zeroed(0)? } else { y } })
 }
 
 fn in_blocks<T: Scalar>(

@@ -23,7 +23,6 @@ from householder.torch._autograd import (
     spread,
 )
 from householder.torch.ops._library import (
-    are_plain,
     core_name,
     follow_torch_threads,
     leading,
@@ -45,7 +44,7 @@ def apply(u: Tensor, h: Tensor, transpose: bool, method: str, plain: bool = Fals
     elif needs_general_function():
         result = Apply.apply(u, h, transpose, method)
     elif torch.is_grad_enabled():
-        result = EagerApply.apply(u, h, (transpose, method, are_plain(u, h)))
+        result = EagerApply.apply(u, h, (transpose, method, straight_to_cpu(u, h)))
     elif straight_to_cpu(u, h):
         result = _forward_cpu(u, h, transpose, method)
     else:

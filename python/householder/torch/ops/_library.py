@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from householder import _core
-from householder.torch._autograd import needs_expression, needs_general_function
+from householder.torch._autograd import transforms_active
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,30 +48,29 @@ def on_cuda(name: str, kernel: Callable[..., Any]) -> None:
     _library.impl(name, kernel, "CUDA")
 
 
-def straight_to_cpu(u: Tensor, *others: Tensor | None) -> bool:
+def straight_to_cpu(*tensors: Tensor | None) -> bool:
     """Tell whether the dispatcher would do nothing but call the CPU kernel: no mode, no wrapper, no lazy negation.
 
     Calling the kernel oneself then saves 6 us, a tenth of what a small problem costs, forward and backward. Complex
     numbers, which may be conjugated lazily, take the dispatcher.
     """
-    return not needs_general_function() and not needs_expression() and are_plain(u, *others)
-
-
-def are_plain(u: Tensor, *others: Tensor | None) -> bool:
-    """:func:`straight_to_cpu` where the call is known to be neither compiled nor transformed."""
-    return not _is_watched() and _core.are_plain(u, *others)
+    return _is_undisturbed() and _core.are_plain(*tensors)
 
 
 def is_plain_application(u: Any, h: Any) -> bool:
     """Tell whether ``W h`` of these is an ordinary eager call on the CPU, about which nothing is left to check."""
-    if needs_general_function() or needs_expression() or _is_watched():
-        return False
-    return _core.is_plain_application(u, h)
+    return _is_undisturbed() and _core.is_plain_application(u, h)
 
 
-def _is_watched() -> bool:
-    """Tell whether somebody wants to see every operator: a mode or a tracer."""
-    return is_in_torch_dispatch_mode() or torch._C._get_tracing_state() is not None
+def _is_undisturbed() -> bool:
+    """Tell whether the call is not compiled, traced, transformed or watched by a mode: in one look, as it is short."""
+    return not (
+        torch.compiler.is_compiling()
+        or transforms_active()
+        or getattr(forward_ad, "_current_level", -1) >= 0
+        or is_in_torch_dispatch_mode()
+        or torch._C._get_tracing_state() is not None
+    )
 
 
 _core.share_tensor_types(Tensor, torch.nn.Parameter)

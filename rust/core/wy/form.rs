@@ -1,0 +1,136 @@
+//! `V` and `N` from `U`.
+
+use pulp::{Simd, WithSimd};
+
+use super::gram::{add_gram, strips, sum_of_parts};
+use super::inverse::{minus_inverse, narrow};
+use super::{CompactWy, Factors};
+use crate::error::Result;
+use crate::memory::{Buffer, Shared, filled};
+use crate::parallel::Context;
+use crate::reflections::Reflections;
+use crate::scalar::Scalar;
+use crate::trapezoid::{Strip, Trapezoid};
+
+/// What the threads that form `V` and `N` do for vectors on the way: they are together already, and one alone inverts `T`.
+pub struct Along<'a, T: Scalar> {
+    /// Number of tasks.
+    pub tasks: usize,
+    /// Their work.
+    pub flops: usize,
+    /// What a task does with `V` alone, while `N` is formed.
+    pub beside: &'a (dyn Fn(usize, Factors<T>) + Sync),
+    /// What it does with both.
+    pub after: &'a (dyn Fn(usize, Factors<T>) + Sync),
+}
+
+/// Takes rows of `U`, and the sums of their squares.
+struct Take<'a, T: Scalar>(Strip<T>, Reflections<'a, T>, &'a mut [f64]);
+
+impl<T: Scalar> WithSimd for Take<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        // SAFETY: the task owns the strip.
+        unsafe {
+            self.0.fill(s, self.1);
+            self.0.squares(self.2);
+        }
+    }
+}
+
+/// Lays out rows of unit columns, conjugated row by row.
+struct LayOut<'a, T: Scalar>(Strip<T>, &'a [f64]);
+
+impl<T: Scalar> WithSimd for LayOut<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        // SAFETY: the task owns the strip.
+        unsafe {
+            self.0.multiply(self.1);
+            self.0.transpose(s);
+            if T::COMPLEX {
+                self.0.conjugate();
+            }
+        }
+    }
+}
+
+impl<T: Scalar> CompactWy<T> {
+    /// Forms `V` and `N`.
+    pub fn new(context: &mut Context<'_>, u: Reflections<'_, T>) -> Result<Self> {
+        let nothing: &(dyn Fn(usize, Factors<T>) + Sync) = &|_, _| {};
+        Self::with(context, u, &Along { tasks: 0, flops: 0, beside: nothing, after: nothing })
+    }
+
+    /// [`CompactWy::new`], and the work that comes along.
+    pub fn with(context: &mut Context<'_>, u: Reflections<'_, T>, along: &Along<'_, T>) -> Result<Self> {
+        let (isa, n, k) = (context.isa, u.n(), u.count());
+        let mut v = Trapezoid::new(n, k)?;
+        let ld = v.ld_k;
+        let (mut minus_s, mut minus_s_adjoint) = (Buffer::zeroed(k * ld)?, Buffer::zeroed(k * ld)?);
+        let factors = Factors {
+            n,
+            k,
+            v: v.columns.ptr(),
+            ld_n: v.ld,
+            v_adjoint: v.rows.ptr(),
+            ld_k: ld,
+            minus_s: minus_s.ptr(),
+            minus_s_adjoint: minus_s_adjoint.ptr(),
+        };
+        let strips: Vec<Strip<T>> = strips(n).windows(2).map(|bounds| v.strip(bounds[0], bounds[1])).collect();
+        let (parts, len) = (strips.len(), k * ld);
+        let mut squares = filled(parts * ld, 0.0)?;
+        let mut inverse_norms = Vec::new();
+        let mut t = Buffer::<T::Wide>::scratch(parts * len)?;
+        let (shared_v, shared_norms) = (Shared(&raw mut v), Shared(&raw mut inverse_norms));
+        let (shared_squares, shared_t) = (Shared(squares.as_mut_ptr()), Shared(t.ptr_mut()));
+        let shared_n = (Shared(minus_s.ptr_mut()), Shared(minus_s_adjoint.ptr_mut()));
+        let phases = [parts, 1, parts, 1 + along.tasks, along.tasks];
+        // A number takes as long to lay out as a hundred flops of a product.
+        let phases = &phases[..if along.tasks == 0 { 4 } else { 5 }];
+        context.run_phases(phases, 4 * n * k * (k + 24) + along.flops, &|phase, i, cancel| {
+            cancel.check()?;
+            // SAFETY: tasks own their strips and what they add to sums; the one between them owns everything, and the one
+            // that inverts T owns the sums and N, which those beside it leave alone.
+            unsafe {
+                let sums = |i: usize| std::slice::from_raw_parts_mut(shared_squares.get().add(i * ld), ld);
+                let t = |first: usize, parts: usize| {
+                    std::slice::from_raw_parts_mut(shared_t.get().add(first * len), parts * len)
+                };
+                match phase {
+                    0 => isa.dispatch(Take(strips[i], u, sums(i))),
+                    1 => {
+                        let v = &mut *shared_v.get();
+                        v.squares.fill(0.0);
+                        (0..parts)
+                            .for_each(|i| v.squares.iter_mut().zip(sums(i)).for_each(|(sum, part)| *sum += *part));
+                        v.scale();
+                        *shared_norms.get() = v.inverse_norms()?;
+                    }
+                    2 => {
+                        isa.dispatch(LayOut(strips[i], &*shared_norms.get()));
+                        t(i, 1).fill(T::Wide::ZERO);
+                        add_gram(isa, k, strips[i].begin(), strips[i].rows(), t(i, 1))?;
+                    }
+                    3 if i == 0 => {
+                        let t = t(0, parts);
+                        sum_of_parts(isa, k, ld, t);
+                        let inverse = minus_inverse(isa, k, t, ld)?;
+                        let n = |shared: Shared<T>| std::slice::from_raw_parts_mut(shared.get(), len);
+                        narrow(isa, k, ld, &inverse, n(shared_n.0), n(shared_n.1));
+                    }
+                    3 => (along.beside)(i - 1, factors),
+                    _ => (along.after)(i, factors),
+                }
+            }
+            Ok(())
+        })?;
+        let Trapezoid { rows: v_adjoint, columns: v, scale, .. } = v;
+        Ok(Self { n, k, v, v_adjoint, minus_s, minus_s_adjoint, scale })
+    }
+}

@@ -1,0 +1,118 @@
+//! The inverse of `T`.
+
+use pulp::{Simd, WithSimd};
+
+use crate::error::Result;
+use crate::kernel::dispatch::InstructionSet;
+use crate::kernel::epilogue::{Columns, Store};
+use crate::kernel::gemm::{Operand, Weights, gemm};
+use crate::kernel::transpose::transpose_with;
+use crate::memory::Buffer;
+use crate::scalar::Scalar;
+
+/// Blocks in which `S` is formed: within a block column by column, across blocks by products.
+const BLOCK: usize = 32;
+
+/// `-T^-1` for an upper-triangular `T`, column-major.
+///
+/// Column by column inside a diagonal block; a block column `J` above it is `N[.., J] = N[.., ..] (T[.., J] S[J, J])`
+/// with `N = -S` of what stands to the left.
+pub fn minus_inverse<W: Scalar<Real = f64, Wide = W>>(
+    isa: InstructionSet,
+    k: usize,
+    t: &[W],
+    ld: usize,
+) -> Result<Buffer<W>> {
+    let mut n = Buffer::<W>::zeroed(k * ld)?;
+    let mut product = Buffer::<W>::zeroed(BLOCK * ld)?;
+    for j0 in (0..k).step_by(BLOCK) {
+        let width = BLOCK.min(k - j0);
+        isa.dispatch(DiagonalBlock { width, t: &t[j0 * ld + j0..], n: &mut n[j0 * ld + j0..], ld });
+        if j0 == 0 {
+            continue;
+        }
+        // product = T[0..j0, J] N[J, J] = -T[0..j0, J] S[J, J]
+        let weights = Weights::strided(t.as_ptr().wrapping_add(j0 * ld), ld, width);
+        let operand = Operand::columns(n.ptr().wrapping_add(j0 * ld + j0), ld);
+        let out = Columns::new(product.ptr_mut(), ld);
+        // SAFETY: columns of length j0 + width <= k <= ld in padded buffers; `product` is separate from both.
+        unsafe { gemm(isa, j0, width, weights, operand, &Store::new(out)) };
+        // S[0..j0, J] = -S[0..j0, 0..j0] T[0..j0, J] S[J, J], so N[0..j0, J] = S (T S) = N (T N); rows above i0 only meet k >= i0.
+        for i0 in (0..j0).step_by(BLOCK) {
+            let weights = Weights::strided(n.ptr().wrapping_add(i0 * ld + i0), ld, j0 - i0);
+            let operand = Operand::columns(product.ptr().wrapping_add(i0), ld);
+            let out = Columns::new(n.ptr_mut().wrapping_add(j0 * ld + i0), ld);
+            // SAFETY: as above; reads columns left of j0, writes columns from j0 on.
+            unsafe { gemm(isa, BLOCK.min(j0 - i0), width, weights, operand, &Store::new(out)) };
+        }
+    }
+    Ok(n)
+}
+
+/// Rounds `N`, and its adjoint, all column-major with columns `ld` apart.
+pub fn narrow<T: Scalar>(isa: InstructionSet, k: usize, ld: usize, wide: &[T::Wide], n: &mut [T], adjoint: &mut [T]) {
+    isa.dispatch(Narrow { k, ld, wide, n, adjoint });
+}
+
+struct Narrow<'a, T: Scalar> {
+    k: usize,
+    ld: usize,
+    wide: &'a [T::Wide],
+    n: &'a mut [T],
+    adjoint: &'a mut [T],
+}
+
+impl<T: Scalar> WithSimd for Narrow<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        let Self { k, ld, wide, n, adjoint } = self;
+        for (to, x) in n.iter_mut().zip(wide) {
+            *to = T::narrow(*x);
+        }
+        transpose_with(s, (k, k), n, ld, adjoint, ld);
+        if T::COMPLEX {
+            for x in adjoint {
+                *x = x.conj();
+            }
+        }
+    }
+}
+
+/// [`minus_inverse`] of a block. Columns of `N` are sums over those before them: each is added to all behind it once it is
+/// known, on whole columns.
+struct DiagonalBlock<'a, W> {
+    width: usize,
+    t: &'a [W],
+    n: &'a mut [W],
+    ld: usize,
+}
+
+impl<W: Scalar<Real = f64>> WithSimd for DiagonalBlock<'_, W> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { width, t, n, ld } = self;
+        let mut columns = [[W::ZERO; BLOCK]; BLOCK];
+        for i in 0..width {
+            // N T = -I: N e_i = -(e_i + sum_{l<i} N e_l t_li) / t_ii
+            columns[i][i] = W::ONE;
+            let factor = -1.0 / t[i * ld + i].re();
+            for x in &mut columns[i] {
+                *x = x.scale(factor);
+            }
+            let known = columns[i];
+            for (j, column) in columns.iter_mut().enumerate().take(width).skip(i + 1) {
+                let factor = t[j * ld + i];
+                for (to, known) in column.chunks_exact_mut(8).zip(known.chunks_exact(8)).take(i / 8 + 1) {
+                    for r in 0..8 {
+                        to[r] += factor * known[r];
+                    }
+                }
+            }
+            n[i * ld..=i * ld + i].copy_from_slice(&known[..=i]);
+        }
+    }
+}
