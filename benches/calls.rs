@@ -21,7 +21,7 @@ fn numbers(len: usize) -> Vec<f32> {
 }
 
 fn applications(criterion: &mut Criterion) {
-    let peak = peak::peak::<f32>(InstructionSet::current());
+    let peak = peak::peak::<f32>(InstructionSet::current()) * num_threads() as f64;
     for (n, m, rows) in [(16, 4, 1), (128, 16, 50), (256, 32, 50), (512, 64, 64), (1024, 64, 256), (512, 512, 32)] {
         let (entries, h, g) = (numbers(n * m), numbers(rows * n), numbers(rows * n));
         let u = Reflections::new(n, m, &entries).unwrap();
@@ -33,7 +33,7 @@ fn applications(criterion: &mut Criterion) {
             apply::forward(&mut context, u, &diagonal, &h, &mut c, false, None).unwrap();
         });
         let (mut grad_u, mut grad_h) = (vec![0.0; n * m], vec![0.0; rows * n]);
-        peak::bench(criterion, &format!("backward n={n} m={m} B={rows}"), 10 * n * m * rows, peak, || {
+        peak::bench(criterion, &format!("backward, factors anew, n={n} m={m} B={rows}"), 10 * n * m * rows, peak, || {
             let gradients = Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), phases: None };
             apply::backward(&mut context, u, &diagonal, &h, &g, gradients, false, None).unwrap();
         });

@@ -7,6 +7,7 @@ import platform
 import statistics
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -19,11 +20,16 @@ PAUSE = 0.01
 """Seconds before each measurement: worker threads of the one before spin for a while and would take a core."""
 
 
+class Times(NamedTuple):
+    median: float
+    minimum: float
+
+
 def interleaved(calls, rounds, at_least=5, budget=10.0):
     """Time each call in turn, round after round, so that all meet the same disturbances.
 
     After ``budget`` seconds no further round begins, once there are ``at_least`` so many.
-    Returns {name: (median, minimum)} in seconds per call.
+    Returns {name: Times} in seconds per call.
     """
     repeats = {}
     for name, call in calls.items():
@@ -47,7 +53,7 @@ def interleaved(calls, rounds, at_least=5, budget=10.0):
                 seconds[name].append((time.perf_counter() - begun) / repeats[name])
     finally:
         gc.enable()
-    return {name: (statistics.median(times), min(times)) for name, times in seconds.items()}
+    return {name: Times(statistics.median(times), min(times)) for name, times in seconds.items()}
 
 
 def peak_increment(call):
@@ -72,6 +78,8 @@ def machine(threads):
         blas += f", confined to {limit}"
     elif blas == "MKL" and vendor == "GenuineIntel":
         blas += ", on its fast path (Intel processor)"
+    elif blas == "MKL" and hasattr(ctypes.CDLL(None), "mkl_serv_intel_cpu_true"):  # preloaded: docs/benchmarks.md
+        blas += ", on its fast path (told that the processor is Intel's)"
     elif blas == "MKL":
         blas += ", on its slower generic path (not an Intel processor)"
     from householder import _core

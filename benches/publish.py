@@ -1,8 +1,8 @@
 """The tables of docs/benchmarks.md, from two runs of ``versus_peers.py`` on one machine.
 
     python benches/versus_peers.py --output stock
-    MKL_ENABLE_INSTRUCTIONS=AVX2 python benches/versus_peers.py --output confined
-    python benches/publish.py stock confined [--page docs/benchmarks.md]
+    LD_PRELOAD=$PWD/intel.so python benches/versus_peers.py --output fast
+    python benches/publish.py stock fast [--page docs/benchmarks.md]
 
 A table stands between ``<!-- its name -->`` and ``<!-- end -->``.
 """
@@ -31,10 +31,10 @@ def measured(folder: Path, kind: str) -> dict[str, dict[str, dict]]:
     }
 
 
-def side_by_side(stock: Path, confined: Path, kind: str, rivals: dict[str, str]) -> str:
+def side_by_side(stock: Path, other: Path, kind: str, rivals: dict[str, str]) -> str:
     """Return the table of a kind's median ratios, in each cell those of both runs."""
     lines = [f"| {kind} | {' | '.join(rivals.values())} |", "|---" * (1 + len(rivals)) + "|"]
-    both = measured(stock, kind), measured(confined, kind)
+    both = measured(stock, kind), measured(other, kind)
     for case in both[0]:
         title = case.partition(" ")[2].replace(" ", ", ").replace("=", " = ")
         ratios = ([run[case][rival]["median_ratio"] for run in both] for rival in rivals)
@@ -46,13 +46,13 @@ def side_by_side(stock: Path, confined: Path, kind: str, rivals: dict[str, str])
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stock", type=Path, help="folder of the run with torch as it comes")
-    parser.add_argument("confined", type=Path, help="folder of the run with MKL confined to AVX2")
+    parser.add_argument("other", type=Path, help="folder of the run with MKL on its other path")
     parser.add_argument("--page", type=Path, default=Path("docs/benchmarks.md"))
     options = parser.parse_args()
     about = json.loads((options.stock / "versus_peers.json").read_text(encoding="utf-8"))["machine"]
     tables = {"machine": "\n".join(f"- {heading}: {value}" for heading, value in about.items())}
     for kind, rivals in (("sequence", SEQUENCES), ("application", APPLICATIONS)):
-        tables[f"{kind} ratios"] = side_by_side(options.stock, options.confined, kind, rivals)
+        tables[f"{kind} ratios"] = side_by_side(options.stock, options.other, kind, rivals)
     for kind in ("sequence", "application", "batch"):
         cases = measured(options.stock, kind)
         tables[kind] = "\n".join(markdown(case, list(rows.values())) for case, rows in cases.items()).rstrip()

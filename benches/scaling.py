@@ -6,10 +6,10 @@ Times are forward plus backward of a recurrence through the NumPy functions, bat
 """
 
 import argparse
-import time
 from pathlib import Path
 
 import numpy as np
+from measure import interleaved
 
 import householder as hh
 
@@ -19,18 +19,23 @@ SHARES = {"m = 16": lambda _: 16, "m = n / 8": lambda n: n // 8, "m = n": lambda
 ODD = {100: 112, 130: 144, 257: 272}
 
 
-def seconds(n, m, repeats, dtype=np.float32):
-    """Best of some runs: in what is left, only this shape's work counts."""
+def work(n, m, dtype=np.float32, nonlinearity="tanh"):
+    """A call, forward and backward."""
     rng = np.random.default_rng(0)
     u = rng.standard_normal((n, m)).astype(dtype)
     x, g = (rng.standard_normal((STEPS, BATCH, n)).astype(dtype) for _ in range(2))
-    best = np.inf
-    for _ in range(repeats):
-        begun = time.perf_counter()
-        h = hh.rnn_forward(u, x, nonlinearity="tanh")
-        hh.rnn_backward(u, x, None, h, g, nonlinearity="tanh")
-        best = min(best, time.perf_counter() - begun)
-    return best
+
+    def run():
+        h = hh.rnn_forward(u, x, nonlinearity=nonlinearity)
+        hh.rnn_backward(u, x, None, h, g, nonlinearity=nonlinearity)
+
+    return run
+
+
+def ratio(first, second, rounds):
+    """How many times as long as the second call the first one takes, both in turn."""
+    times = interleaved({"first": first, "second": second}, rounds)
+    return times["first"].median / times["second"].median
 
 
 def draw(times, sizes, path):
@@ -56,17 +61,19 @@ def main():
     options = parser.parse_args()
     rounds = options.rounds
     hh.set_num_threads(options.threads)
-    times = {name: [seconds(n, m(n), rounds) for n in options.sizes] for name, m in SHARES.items()}
+    times = {
+        name: [interleaved({"": work(n, m(n))}, rounds)[""].median for n in options.sizes] for name, m in SHARES.items()
+    }
     print("| n | " + " | ".join(f"{name}, ms" for name in times) + " |\n|---|" + "---|" * len(times))
     for i, n in enumerate(options.sizes):
         print(f"| {n} | " + " | ".join(f"{1e3 * values[i]:.2f}" for values in times.values()) + " |")
     print("\n| n, m = 16 | rate beside the next multiple of 16 |\n|---|---|")
     for n, whole in ODD.items():
-        odd, even = (seconds(size, 16, 3 * rounds) / size for size in (n, whole))
-        print(f"| {n} (beside {whole}) | {even / odd:.2f} |")
-    print("\n| n, m | float64, times float32 |\n|---|---|")
+        print(f"| {n} (beside {whole}) | {ratio(work(whole, 16), work(n, 16), rounds) * n / whole:.2f} |")
+    print("\n| n, m | float64, times float32: ReLU | tanh |\n|---|---|---|")
     for n, m in [(128, 16), (256, 32), (256, 256), (512, 64)]:
-        print(f"| {n}, {m} | {seconds(n, m, rounds, np.float64) / seconds(n, m, rounds):.2f} |")
+        ratios = (ratio(work(n, m, np.float64, how), work(n, m, np.float32, how), rounds) for how in ("relu", "tanh"))
+        print(f"| {n}, {m} | {' | '.join(f'{r:.2f}' for r in ratios)} |")
     if options.output:
         options.output.mkdir(parents=True, exist_ok=True)
         draw(times, options.sizes, options.output / "scaling.png")

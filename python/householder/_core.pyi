@@ -94,7 +94,7 @@ def backward_tensors(
     kept: Kept | None,
 ) -> None: ...
 def share_tensor_types(tensor: type[Tensor], parameter: type[Tensor]) -> None: ...  # before the others here are used
-def are_plain(*tensors: Tensor | None) -> bool: ...  # real, on the CPU, of just these types, not lazily negated
+def are_plain(*tensors: Tensor | None) -> bool: ...  # on the CPU, of just these types, real, not lazily negated
 def is_plain_application(u: Any, h: Any) -> bool: ...  # moreover u (n, m) and h (.., n) of one type
 def backward_in_place(
     dtype: str,

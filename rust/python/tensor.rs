@@ -109,8 +109,8 @@ pub fn share_tensor_types(tensor: Bound<'_, PyType>, parameter: Bound<'_, PyType
     let _ = TORCH.set(tensor.py(), Torch { types: [tensor.unbind(), parameter.unbind()], exchange });
 }
 
-/// Whether all are ordinary real tensors in memory of the CPU that say what they hold: no wrapper, no subclass with a will of
-/// its own, no lazy negation. What is None is passed over.
+/// Whether all are ordinary tensors in memory of the CPU that say what they hold: no wrapper, no subclass with a will of its
+/// own, no lazy negation, no complex numbers, which may be conjugated lazily. What is None is passed over.
 #[pyfunction]
 #[pyo3(signature = (*tensors))]
 pub fn are_plain(tensors: &Bound<'_, PyTuple>) -> bool {
@@ -123,7 +123,8 @@ pub fn are_plain(tensors: &Bound<'_, PyTuple>) -> bool {
 pub fn is_plain_application(u: &Bound<'_, PyAny>, h: &Bound<'_, PyAny>) -> bool {
     let (Some(u), Some(h)) = (plain(u), plain(h)) else { return false };
     let [n, m] = u.last;
-    u.dims == 2 && (1..=n).contains(&m) && h.dims > 0 && h.last[1] == n && u.dtype == h.dtype
+    let fits = u.dims == 2 && (1..=n).contains(&m) && h.dims > 0 && h.last[1] == n;
+    fits && matches!(u.dtype, "float32" | "float64") && u.dtype == h.dtype
 }
 
 fn plain(tensor: &Bound<'_, PyAny>) -> Option<Tensor> {
@@ -133,10 +134,10 @@ fn plain(tensor: &Bound<'_, PyAny>) -> Option<Tensor> {
         return None;
     }
     let read = Tensor::read(tensor).ok()?;
-    let is_real = matches!(read.dtype, "float32" | "float64");
+    let is_complex = matches!(read.dtype, "complex64" | "complex128");
     let has_memory = !read.data.is_null() || read.len == 0; // zeros may have none
     let is_negated = || tensor.call_method0(intern!(py, "is_neg")).and_then(|x| x.extract()).unwrap_or(true);
-    (read.is_cpu && is_real && has_memory && !is_negated()).then_some(read)
+    (read.is_cpu && !is_complex && has_memory && !is_negated()).then_some(read)
 }
 
 /// `count`, `n`, `m` and `rows` of `u (.., n, m)` and `h (.., n)`.
