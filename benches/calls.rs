@@ -33,7 +33,7 @@ fn applications(criterion: &mut Criterion) {
             apply::forward(&mut context, u, &diagonal, &h, &mut c, false, None).unwrap();
         });
         let (mut grad_u, mut grad_h) = (vec![0.0; n * m], vec![0.0; rows * n]);
-        peak::bench(criterion, &format!("backward, factors anew, n={n} m={m} B={rows}"), 10 * n * m * rows, peak, || {
+        peak::bench(criterion, &format!("backward anew n={n} m={m} B={rows}"), 10 * n * m * rows, peak, || {
             let gradients = Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), phases: None };
             apply::backward(&mut context, u, &diagonal, &h, &g, gradients, false, None).unwrap();
         });
