@@ -65,7 +65,7 @@ impl Costs {
         let dense = rows * n * n * 6.0 / 110e3;
         // Gram matrices and inverses in double precision; W, and its gradient's way back to U.
         if complex {
-            let inverses = 0.1 * k * k.min(32.0);
+            let inverses = 0.025 * k * k.min(32.0);
             let formation = n * n * (0.009 + 0.00065 * k * (1.0 - k / n + k * k / (3.0 * n * n)));
             Self {
                 reflections: rows * (0.095 * k + 0.006 * entries),

@@ -81,7 +81,7 @@ impl<T: Scalar> WithSimd for Narrow<'_, T> {
 }
 
 /// [`minus_inverse`] of a block. Columns of `N` are sums over those before them: each is added to all behind it once it is
-/// known, on whole columns.
+/// known, on whole columns; real and imaginary parts apart, so that every number of a register is one of a column.
 struct DiagonalBlock<'a, W> {
     width: usize,
     t: &'a [W],
@@ -95,24 +95,35 @@ impl<W: Scalar<Real = f64>> WithSimd for DiagonalBlock<'_, W> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         let Self { width, t, n, ld } = self;
-        let mut columns = [[W::ZERO; BLOCK]; BLOCK];
+        let [mut re, mut im] = [[[0.0; BLOCK]; BLOCK]; 2];
         for i in 0..width {
             // N T = -I: N e_i = -(e_i + sum_{l<i} N e_l t_li) / t_ii
-            columns[i][i] = W::ONE;
+            re[i][i] = 1.0;
             let factor = -1.0 / t[i * ld + i].re();
-            for x in &mut columns[i] {
-                *x = x.scale(factor);
-            }
-            let known = columns[i];
-            for (j, column) in columns.iter_mut().enumerate().take(width).skip(i + 1) {
+            let a = re[i].map(|x| factor * x);
+            let b = if W::COMPLEX { im[i].map(|x| factor * x) } else { im[i] };
+            for j in i + 1..width {
                 let factor = t[j * ld + i];
-                for (to, known) in column.chunks_exact_mut(8).zip(known.chunks_exact(8)).take(i / 8 + 1) {
-                    for r in 0..8 {
-                        to[r] += factor * known[r];
-                    }
+                add(&mut re[j], factor.re(), &a, i);
+                if W::COMPLEX {
+                    add(&mut re[j], -factor.im(), &b, i);
+                    add(&mut im[j], factor.re(), &b, i);
+                    add(&mut im[j], factor.im(), &a, i);
                 }
             }
-            n[i * ld..=i * ld + i].copy_from_slice(&known[..=i]);
+            for (to, (a, b)) in n[i * ld..=i * ld + i].iter_mut().zip(a.iter().zip(&b)) {
+                *to = W::from_parts(*a, *b);
+            }
+        }
+    }
+}
+
+/// Adds `factor known` on the first `i + 1` numbers and what else their registers hold.
+#[inline(always)]
+fn add(to: &mut [f64; BLOCK], factor: f64, known: &[f64; BLOCK], i: usize) {
+    for (to, known) in to.chunks_exact_mut(8).zip(known.chunks_exact(8)).take(i / 8 + 1) {
+        for r in 0..8 {
+            to[r] += factor * known[r];
         }
     }
 }
