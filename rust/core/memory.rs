@@ -85,24 +85,6 @@ impl<T: Scalar> DerefMut for Buffer<T> {
     }
 }
 
-/// Asks for huge pages behind a large array that is about to be written for the first time: one page fault for two
-/// megabytes instead of five hundred. A hint, never an error.
-pub fn advise_huge_pages<T>(array: &mut [T]) {
-    #[cfg(target_os = "linux")]
-    {
-        const HUGE: usize = 1 << 21;
-        let range = array.as_mut_ptr_range();
-        let begin = (range.start as usize).next_multiple_of(HUGE);
-        let end = range.end as usize / HUGE * HUGE;
-        if end > begin + HUGE {
-            // SAFETY: whole pages inside the array; the advice changes no contents.
-            unsafe { libc::madvise(begin as *mut libc::c_void, end - begin, libc::MADV_HUGEPAGE) };
-        }
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = array;
-}
-
 /// An address that tasks on several threads may use; each task keeps to its own part of the array.
 pub struct Shared<T>(pub *mut T);
 

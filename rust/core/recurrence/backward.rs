@@ -25,7 +25,7 @@ use crate::kernel::fetch::Fetch;
 use crate::kernel::gemm::{Operand, gemm};
 use crate::kernel::pack::{Packed, Part, ROWS, pack};
 use crate::kernel::vector::{activation_gradient, copy_columns};
-use crate::memory::{Shared, advise_huge_pages, filled};
+use crate::memory::{Shared, filled};
 use crate::parallel::Context;
 use crate::scalar::Scalar;
 
@@ -62,9 +62,6 @@ pub fn backward<T: Scalar>(
         return Err(Error::InvalidArgument("oplu: the backward pass needs the tape of the forward pass".to_owned()));
     }
     let isa = context.isa;
-    if let Some(grad_x) = gradients.x.as_deref_mut() {
-        advise_huge_pages(grad_x);
-    }
     let formed;
     let prepared = if let Some(prepared) = prepared {
         prepared

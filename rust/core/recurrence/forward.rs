@@ -13,7 +13,7 @@ use crate::kernel::fetch::Fetch;
 use crate::kernel::gemm::{Operand, gemm, gemm2};
 use crate::kernel::pack::{Packed, pack};
 use crate::kernel::vector::copy_columns;
-use crate::memory::{Buffer, Shared, advise_huge_pages, filled, padded};
+use crate::memory::{Buffer, Shared, filled, padded};
 use crate::parallel::Context;
 use crate::scalar::Scalar;
 
@@ -32,11 +32,7 @@ pub fn forward<T: Scalar>(
     }
     sequence.check();
     check_lengths(&[("h", Some(h.len()), rows * n), ("the tape", tape.as_ref().map(|x| x.len()), rows * width)]);
-    advise_huge_pages(h);
-    let tape = tape.map(|tape| {
-        advise_huge_pages(tape);
-        Shared(tape.as_mut_ptr())
-    });
+    let tape = tape.map(|tape| Shared(tape.as_mut_ptr()));
     let run = Run {
         isa,
         sequence,
