@@ -7,7 +7,7 @@ use householder::apply::{self, Diagonal, Gradients};
 use householder::kernel::activation::Activation;
 use householder::kernel::dispatch::InstructionSet;
 use householder::parallel::{Context, num_threads};
-use householder::recurrence::{self, Sequence, SequenceGradients, Steps};
+use householder::recurrence::{self, Sequence, SequenceGradients, Series, Steps};
 use householder::reflections::Reflections;
 
 /// Numbers in [-1, 1).
@@ -62,7 +62,7 @@ fn sequences(criterion: &mut Criterion) {
             method: None,
             steps: Steps::uniform(steps, batch).unwrap(),
             d,
-            x: &x,
+            x: Series::new(&x),
             input_weight: Some(&weight),
             bias: Some(&bias),
             h0: Some(&h0),
@@ -87,8 +87,17 @@ fn sequences(criterion: &mut Criterion) {
                 phases: None,
                 activation_bias: None,
             };
-            recurrence::backward(&mut context, &sequence, None, &h, Some(&tape), Some(&grad_h), None, gradients)
-                .unwrap();
+            recurrence::backward(
+                &mut context,
+                &sequence,
+                None,
+                &h,
+                Some(&tape),
+                Some(Series::new(&grad_h)),
+                None,
+                gradients,
+            )
+            .unwrap();
         });
     }
 }

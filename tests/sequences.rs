@@ -7,7 +7,7 @@ use householder::apply::Diagonal;
 use householder::kernel::activation::Activation;
 use householder::parallel::{Context, set_num_threads};
 use householder::plan::Method;
-use householder::recurrence::{self, Sequence, SequenceGradients, Steps};
+use householder::recurrence::{self, Sequence, SequenceGradients, Series, Steps};
 use householder::reflections::Reflections;
 use householder::scalar::{Real, Scalar, c64};
 
@@ -59,7 +59,7 @@ impl<T: Scalar> Problem<T> {
             method,
             steps: Steps::ragged(&self.sizes).unwrap(),
             d: self.d,
-            x: &self.x,
+            x: Series::new(&self.x),
             input_weight: Some(&self.input_weight),
             bias: Some(&self.bias),
             h0: Some(&self.h0),
@@ -68,6 +68,16 @@ impl<T: Scalar> Problem<T> {
 
     /// States and gradients, these with all that the forward pass left or with none of it: `h`, then `u`, `x`, `h0`, `input_weight`, `bias`.
     fn run(&self, context: &mut Context<'_>, sequence: &Sequence<'_, T>, with_tape: bool) -> [Vec<T>; 6] {
+        self.run_with(context, sequence, Series::new(&self.grad_h), with_tape)
+    }
+
+    fn run_with(
+        &self,
+        context: &mut Context<'_>,
+        sequence: &Sequence<'_, T>,
+        grad_h: Series<'_, T>,
+        with_tape: bool,
+    ) -> [Vec<T>; 6] {
         let rows = sequence.steps.rows();
         let mut h = vec![T::ZERO; rows * self.n];
         let mut tape = vec![T::ZERO; rows * sequence.tape_width().unwrap()];
@@ -84,7 +94,7 @@ impl<T: Scalar> Problem<T> {
             activation_bias: None,
         };
         let (prepared, tape) = (with_tape.then_some(&prepared), with_tape.then_some(&tape[..]));
-        let (grad_h, grad_last) = (Some(&self.grad_h[..]), Some(&self.grad_last[..]));
+        let (grad_h, grad_last) = (Some(grad_h), Some(&self.grad_last[..]));
         recurrence::backward(context, sequence, prepared, &h, tape, grad_h, grad_last, gradients).unwrap();
         let [u, x, h0, input_weight, bias] = out;
         [h, u, x, h0, input_weight, bias]
@@ -252,6 +262,59 @@ fn any_number_of_threads_gives_the_same_bits() {
     set_num_threads(2).unwrap();
 }
 
+/// Vectors `(steps, batch, width)` where `strides` say, and NaN elsewhere.
+fn spread<T: Scalar>(rows: &[T], [steps, batch, width]: [usize; 3], strides: [usize; 2]) -> Vec<T> {
+    let nan = T::from_real(T::Real::of(f64::NAN));
+    let mut numbers = vec![nan; Series::<T>::span([steps, batch, width], strides)];
+    for (i, row) in rows.chunks(width).enumerate() {
+        numbers[i / batch * strides[0] + i % batch * strides[1]..][..width].copy_from_slice(row);
+    }
+    numbers
+}
+
+#[test]
+fn vectors_may_lie_anywhere_at_even_distances() {
+    for (n, m, d, batch, steps) in [(8, 3, 2, 3, 5), (40, 40, 33, 26, 7), (300, 299, 1, 1, 9), (70, 5, 70, 50, 20)] {
+        let p = Problem::<f32>::new(n, m, d, &vec![batch as i64; steps]);
+        let mut never = || false;
+        for activation in [Activation::Tanh, Activation::Identity] {
+            let rows = p.run(&mut Context::new(&mut never), &p.sequence(activation, false, None), true);
+            for distances in [
+                |[steps, _, width]: [usize; 3]| [width, steps * width], // one sequence after the other
+                |[_, batch, width]: [usize; 3]| [2 * batch * width, 2 * width], // one of two directions
+                |[_, batch, width]: [usize; 3]| [(batch + 1) * width, width], // some sequences of a larger batch
+            ] {
+                let [of_x, of_h] = [[steps, batch, d], [steps, batch, n]];
+                let x = spread(&p.x, of_x, distances(of_x));
+                let grad_h = spread(&p.grad_h, of_h, distances(of_h));
+                let x = Series::strided(&x, distances(of_x));
+                let grad_h = Series::strided(&grad_h, distances(of_h));
+                let sequence = Sequence { x, ..p.sequence(activation, false, None) };
+                let there = p.run_with(&mut Context::new(&mut never), &sequence, grad_h, true);
+                assert!(there == rows, "{n} {m} {d}");
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "x: sequences of different lengths have no strides")]
+fn sequences_of_different_lengths_have_no_strides() {
+    let p = Problem::<f64>::new(8, 3, 2, &[2, 1]);
+    let sequence = Sequence { x: Series::strided(&p.x, [2, 4]), ..p.sequence(Activation::Tanh, false, None) };
+    let mut never = || false;
+    p.run(&mut Context::new(&mut never), &sequence, false);
+}
+
+#[test]
+#[should_panic(expected = "dL/dh has 23 numbers, expected 24")]
+fn strides_lead_nowhere_else() {
+    let p = Problem::<f64>::new(8, 3, 2, &[1, 1, 1]);
+    let grad_h = Series::strided(&p.grad_h[..23], [8, 0]);
+    let mut never = || false;
+    p.run_with(&mut Context::new(&mut never), &p.sequence(Activation::Tanh, false, None), grad_h, false);
+}
+
 fn tanh_is_accurate<T: Scalar<Real = R>, R: Real>() {
     let mut points: Vec<f64> = (0..4000).map(|i| (f64::from(i) - 2000.0) / 90.0).collect();
     points.extend((0..600).map(|i| 10_f64.powi(i / 2 - 299) * if i % 2 == 0 { 1.0 } else { -1.0 }));
@@ -269,7 +332,7 @@ fn tanh_is_accurate<T: Scalar<Real = R>, R: Real>() {
             method: None,
             steps: Steps::uniform(1, points.len() / 2).unwrap(),
             d: 2,
-            x: &points,
+            x: Series::new(&points),
             input_weight: None,
             bias: None,
             h0: None,
@@ -312,7 +375,7 @@ fn a_long_sequence_can_be_interrupted() {
         method: None,
         steps: Steps::uniform(steps, 1).unwrap(),
         d: 1,
-        x: &x,
+        x: Series::new(&x),
         input_weight: Some(&input_weight),
         bias: None,
         h0: None,

@@ -22,7 +22,8 @@ def addresses(monkeypatch):
         function = getattr(_core, name)
 
         def call(*arguments):
-            numbers = {a for a in arguments if isinstance(a, int) and not isinstance(a, bool)}
+            places = [a[0] if isinstance(a, tuple) else a for a in arguments]  # an address, or with distances
+            numbers = {a for a in places if isinstance(a, int) and not isinstance(a, bool)}
             seen[name] = numbers | pointers(*(a for a in arguments if isinstance(a, torch.Tensor)))
             return function(*arguments)
 
@@ -73,6 +74,23 @@ def test_layers_hand_their_parameters_over_as_they_are(addresses):
     assert pointers(x, output, *layer.parameters()) <= addresses["rnn_forward"]
     output.sum().backward()
     assert pointers(*(p.grad for p in layer.parameters())) <= addresses["rnn_backward"]
+
+
+def test_sequences_that_lie_one_after_the_other_are_not_copied(addresses):
+    layer = ht.OrthogonalRNN(3, 8, num_reflections=2, batch_first=True)
+    x, g = torch.randn(4, 6, 3), torch.randn(4, 6, 8)
+    output, _ = layer(x)
+    output.backward(g)
+    assert pointers(x) <= addresses["rnn_forward"]
+    assert pointers(x, g) <= addresses["rnn_backward"]
+
+
+def test_gradients_of_both_directions_are_not_copied(addresses):
+    layer = ht.OrthogonalRNN(3, 8, num_reflections=2, bidirectional=True)
+    g = torch.randn(6, 4, 16)
+    output, _ = layer(torch.randn(6, 4, 3))
+    output.backward(g)
+    assert addresses["rnn_backward"] & (pointers(g) | pointers(g[..., 8:]))
 
 
 def saved(run):

@@ -117,7 +117,22 @@ def test_packed_sequences_run_each_in_its_length(bidirectional, enforce_sorted, 
         torch.testing.assert_close(h_n[:, i], last)
 
 
-@pytest.mark.parametrize("laid", [lambda t: t.mT.contiguous().mT, lambda t: t.flip(0).flip(0)])
+def batch_first(t):
+    """The same tensor, one sequence after the other."""
+    return t.transpose(0, -2).contiguous().transpose(0, -2)
+
+
+def every_other(t):
+    """The same tensor between numbers of another."""
+    return torch.stack((t, torch.full_like(t, torch.nan)), -2).flatten(-2)[..., : t.shape[-1]]
+
+
+def reversed_twice(t):
+    """The same tensor in fresh memory."""
+    return t.flip(0).flip(0)
+
+
+@pytest.mark.parametrize("laid", [lambda t: t.mT.contiguous().mT, reversed_twice, batch_first, every_other])
 def test_any_layout_of_a_sequence_gives_the_same_result(laid):
     tensors = [torch.randn(shape, dtype=F64) for shape in ((8, 3), (6, 4, 5), (4, 8), (8, 5))]
     g = torch.randn(6, 4, 8, dtype=F64)

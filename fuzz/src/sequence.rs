@@ -4,7 +4,7 @@
 use householder::apply::Diagonal;
 use householder::kernel::activation::Activation;
 use householder::plan::Method;
-use householder::recurrence::{self, Sequence, SequenceGradients, Steps};
+use householder::recurrence::{self, Sequence, SequenceGradients, Series, Steps};
 use householder::reflections::Reflections;
 use householder::scalar::{Real, Scalar, c64};
 
@@ -53,7 +53,7 @@ pub fn check<T: Scalar>(source: &mut Source) {
         method,
         steps,
         d,
-        x: &x,
+        x: Series::new(&x),
         input_weight: input_weight.as_deref(),
         bias: bias.as_deref(),
         h0: h0.as_deref(),
@@ -86,7 +86,7 @@ pub fn check<T: Scalar>(source: &mut Source) {
             None,
             &h,
             tape.as_deref(),
-            Some(&grad_h),
+            Some(Series::new(&grad_h)),
             grad_last.as_deref(),
             gradients,
         )

@@ -5,10 +5,11 @@ use householder::error::Error;
 use householder::kernel::activation::Activation;
 use householder::memory::filled_with;
 use householder::plan::Method;
-use householder::recurrence::{self, Prepared, Sequence, SequenceGradients, Steps};
+use householder::recurrence::{self, Prepared, Sequence, SequenceGradients, Series, Steps};
 use householder::reflections::Reflections;
 use householder::scalar::Real;
 use numpy::PyReadonlyArray1;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::by_dtype;
@@ -64,12 +65,35 @@ impl Arguments<'_, '_> {
             activation: self.activation(i)?,
             method: Method::parse(self.method).map_err(to_python)?,
             d,
-            x: share(self.x.slice("x", size(&[count, steps.rows(), d])?)?, i, count),
+            x: self.series(self.x, "x", d, &steps, i)?,
             input_weight: given(self.input_weight, "input_weight", &[n, d])?,
             bias: given(self.bias, "bias", &[n])?,
             h0: given(self.h0, "h0", &[batch, n])?,
             steps,
         })
+    }
+
+    /// Vectors of all steps of batch `i`, which is the only one where they have strides.
+    fn series<T: Number>(
+        &self,
+        operand: &Operand<'_>,
+        name: &str,
+        width: usize,
+        steps: &Steps,
+        i: usize,
+    ) -> PyResult<Series<'static, T>> {
+        let Some((address, strides)) = operand.strided() else {
+            return Ok(Series::new(share(
+                operand.slice(name, size(&[self.count, steps.rows(), width])?)?,
+                i,
+                self.count,
+            )));
+        };
+        if self.count != 1 || self.batch_sizes.is_some() {
+            return Err(PyValueError::new_err(format!("{name}: strides are for one batch of sequences of one length")));
+        }
+        let span = Series::<T>::span([steps.count(), steps.batch(), width], strides);
+        Ok(Series::strided(Operand::Address(address).slice(name, span)?, strides))
     }
 
     fn activation<T: Number<Real: Number>>(&self, i: usize) -> PyResult<Activation<'static, T>> {
@@ -281,7 +305,10 @@ pub fn rnn_backward(
         };
         let h = given(h, "h", rows * n)?.unwrap_or_default();
         let tape = given(tape, "tape", rows * width)?;
-        let grad_h = given(grad_h, "grad_h", rows * n)?;
+        let series = |(i, sequence): (usize, &Sequence<'_, T>)| {
+            grad_h.map(|grad_h| arguments.series(grad_h, "grad_h", n, &sequence.steps, i)).transpose()
+        };
+        let grad_h = sequences.iter().enumerate().map(series).collect::<PyResult<Vec<_>>>()?;
         let grad_last = given(grad_last, "grad_last", batch * n)?;
         let grad_u = outputs::<T>(grad_u, "grad_u", count, n * m)?;
         let grad_x = outputs::<T>(grad_x, "grad_x", count, rows * d)?;
@@ -315,7 +342,7 @@ pub fn rnn_backward(
                     kept.and_then(|kept| kept.get(i)?.as_ref()).filter(|prepared| prepared.fits(sequence)),
                     of(h),
                     tape.map(of),
-                    grad_h.map(of),
+                    grad_h[i],
                     grad_last.map(of),
                     gradients,
                 )

@@ -16,7 +16,7 @@ use super::gradients::SequenceGradients;
 use super::ring::Ring;
 use super::sums::Sums;
 use super::transition::{Prepared, Transition};
-use super::{Sequence, check_lengths};
+use super::{Sequence, Series, check_lengths};
 use crate::error::{Error, Result};
 use crate::kernel::activation::Activation;
 use crate::kernel::dispatch::InstructionSet;
@@ -29,7 +29,7 @@ use crate::memory::{Shared, filled};
 use crate::parallel::Context;
 use crate::scalar::Scalar;
 
-/// Gradients of a loss given by `grad_h (rows, n)`, its gradient of every state, and `grad_last (batch, n)`, its gradient
+/// Gradients of a loss given by `grad_h`, its gradient of every state, and `grad_last (batch, n)`, its gradient
 /// of each sequence's last state; what is `None` is zero. `prepared` and `tape` are what the forward pass left; without
 /// them `W` or its factors and `z` are made again, and OPLU is refused.
 pub fn backward<T: Scalar>(
@@ -38,7 +38,7 @@ pub fn backward<T: Scalar>(
     prepared: Option<&Prepared<T>>,
     h: &[T],
     tape: Option<&[T]>,
-    grad_h: Option<&[T]>,
+    grad_h: Option<Series<'_, T>>,
     grad_last: Option<&[T]>,
     mut gradients: SequenceGradients<'_, T>,
 ) -> Result<()> {
@@ -55,9 +55,9 @@ pub fn backward<T: Scalar>(
     check_lengths(&[
         ("h", Some(h.len()), states),
         ("the tape", len(tape), rows * width),
-        ("dL/dh", len(grad_h), states),
         ("dL/dh_T", len(grad_last), last),
     ]);
+    grad_h.iter().for_each(|grad_h| grad_h.check("dL/dh", &sequence.steps, n));
     if sequence.activation == Activation::Oplu && tape.is_none() {
         return Err(Error::InvalidArgument("oplu: the backward pass needs the tape of the forward pass".to_owned()));
     }
@@ -164,7 +164,7 @@ struct Run<'a, T: Scalar> {
     width: usize,
     h: &'a [T],
     tape: Option<&'a [T]>,
-    grad_h: Option<&'a [T]>,
+    grad_h: Option<Series<'a, T>>,
     grad_last: Option<&'a [T]>,
     grad_x: Option<Shared<T>>,
     grad_h0: Option<Shared<T>>,
@@ -248,11 +248,13 @@ impl<T: Scalar> Run<'_, T> {
     /// `delta = phi'(h) o dL/dh` for the sequences from `first` (within the slice) on that end at step `t`.
     unsafe fn enter(&self, slice: (usize, usize), t: usize, first: usize, delta: Columns<T>, range: Range<usize>) {
         let (n, begin) = (self.sequence.u.n(), range.start);
-        let (row, count) = self.sequence.steps.rows_of(t, slice);
+        let steps = &self.sequence.steps;
+        let (row, count) = steps.rows_of(t, slice);
         for b in first..count {
-            let delta = std::slice::from_raw_parts_mut(delta.from(begin, b).ptr, range.len());
+            let to = delta.from(begin, b).ptr;
+            let delta = std::slice::from_raw_parts_mut(to, range.len());
             match self.grad_h {
-                Some(grad_h) => delta.copy_from_slice(&grad_h[(row + b) * n..][range.clone()]),
+                Some(g) => g.at(steps, t, slice, n).from(begin, b).ptr.copy_to_nonoverlapping(to, range.len()),
                 None => delta.fill(T::ZERO),
             }
             if let Some(grad_last) = self.grad_last {
@@ -287,20 +289,20 @@ impl<T: Scalar> Run<'_, T> {
         let Sequence { steps, activation, h0, x, d, .. } = self.sequence;
         let (n, d, begin) = (self.sequence.u.n(), *d, range.start);
         let (row, count) = steps.rows_of(t, slice);
-        let before = if t > 0 { steps.rows_of(t - 1, slice).0 } else { row };
+        let earlier = t.saturating_sub(1);
+        let before = steps.rows_of(earlier, slice).0;
         let [delta, q, h_copy, z_copy] = [ring.delta, ring.q, ring.h, ring.operand].map(|rows| rows.from(0, base));
         let next_delta = delta.from(begin, count);
         let h_copy = h_copy.from(begin, 0);
         if begin == 0 {
-            let copy = |width: usize, len: usize, from: &[T], to: Columns<T>| {
-                let rows = from.as_ptr();
-                let next = rows.wrapping_add(before * width);
-                copy_columns(self.isa, (len, count), Columns::new(rows.wrapping_add(row * width), width), to, next);
+            let copy = |width: usize, len: usize, from: Series<'_, T>, to: Columns<T>| {
+                let [now, next] = [t, earlier].map(|t| from.at(steps, t, slice, width));
+                copy_columns(self.isa, (len, count), now, to, next.ptr);
             };
             if let Some(tape) = self.tape {
-                copy(self.width, ring.rank, tape, z_copy);
+                copy(self.width, ring.rank, Series::new(tape), z_copy);
             }
-            copy(d, ring.widths[1], x, z_copy.from(ring.rank, 0));
+            copy(d, ring.widths[1], *x, z_copy.from(ring.rank, 0));
         }
         let operand = Operand::columns(delta.ptr, delta.ld);
         if let Some(grad_x) = self.grad_x {
@@ -320,7 +322,7 @@ impl<T: Scalar> Run<'_, T> {
         }
         let (weights, operand, next) = match &self.back {
             Transition::LowRank { project, expand } => {
-                let [_, fetch] = self.rows(self.h, slice, t, 1).halves();
+                let [_, fetch] = Series::new(self.h).fetch(steps, t, slice, n, 1).halves();
                 let store = Store { fetch, ..Store::new(q) };
                 gemm(self.isa, self.rank, count, project.weights(), operand, &store);
                 (expand.weights(), Operand::columns(q.ptr, q.ld), delta)
@@ -341,8 +343,8 @@ impl<T: Scalar> Run<'_, T> {
             }
             return;
         }
-        let fetch = self.rows(self.h, slice, t - 1, 1);
-        let grad = self.grad_h.map_or(Columns::none(), |g| Columns::new(g.as_ptr().add(before * n + begin), n));
+        let fetch = Series::new(self.h).fetch(steps, t - 1, slice, n, 1);
+        let grad = self.grad_h.map_or(Columns::none(), |g| g.at(steps, t - 1, slice, n).from(begin, 0));
         let epilogue = StepBack {
             out: next_delta,
             next,
@@ -356,23 +358,11 @@ impl<T: Scalar> Run<'_, T> {
         self.enter(slice, t - 1, count, delta.from(0, count), range);
     }
 
-    /// The rows of `from (rows, n)` that `count` steps read, `t - 1` and those before it.
-    fn rows(&self, from: &[T], slice: (usize, usize), t: usize, count: usize) -> Fetch<T> {
-        let count = count.min(t);
-        if count == 0 {
-            return Fetch::none();
-        }
-        let (n, steps) = (self.sequence.u.n(), &self.sequence.steps);
-        let (row, rows) = steps.rows_of(t - 1, slice);
-        let stride = if count > 1 { (steps.rows_of(t - 2, slice).0 as isize - row as isize) * n as isize } else { 0 };
-        Fetch::new(from[row * n..].as_ptr(), stride, count, rows * n)
-    }
-
     /// The loss's gradients that the next `block` steps read, in two halves.
     fn ahead(&self, slice: (usize, usize), t: usize, block: usize) -> [Fetch<T>; 2] {
-        let first = block.div_ceil(2).min(t);
+        let (first, steps, n) = (block.div_ceil(2).min(t), &self.sequence.steps, self.sequence.u.n());
         self.grad_h.map_or([Fetch::none(); 2], |g| {
-            [self.rows(g, slice, t, first), self.rows(g, slice, t - first, block - first)]
+            [(t, first), (t - first, block - first)].map(|(t, count)| g.fetch(steps, t, slice, n, count))
         })
     }
 }

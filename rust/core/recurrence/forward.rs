@@ -112,8 +112,8 @@ impl<T: Scalar> Run<'_, T> {
             None => (self.zeros.ptr(), 0),
         };
         let next = if t + 1 < steps.count() { steps.rows_of(t + 1, slice).0 } else { row };
-        let next_x = x.as_ptr().wrapping_add(next * d);
-        let x = Columns::new(x.as_ptr().wrapping_add(row * d), d);
+        let next_x = x.at(steps, (t + 1).min(steps.count() - 1), slice, d).ptr;
+        let x = x.at(steps, t, slice, d);
         let out = self.h.get().add(row * n);
         let [inputs, ones] = self.sequence.input_widths();
         let raw = Columns::new(room.raw.ptr_mut(), inputs + ones);

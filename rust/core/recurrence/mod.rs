@@ -15,12 +15,14 @@ mod backward;
 mod forward;
 mod gradients;
 mod ring;
+mod series;
 mod sums;
 mod transition;
 
 pub use backward::backward;
 pub use forward::forward;
 pub use gradients::SequenceGradients;
+pub use series::Series;
 pub use transition::Prepared;
 
 use crate::apply::Diagonal;
@@ -49,8 +51,8 @@ pub struct Sequence<'a, T: Scalar> {
     pub steps: Steps,
     /// Width of the input.
     pub d: usize,
-    /// `(rows, d)`, step after step.
-    pub x: &'a [T],
+    /// Vectors of `d` numbers.
+    pub x: Series<'a, T>,
     /// `V (n, d)`; absent: `d == n` and `x` is added as it is.
     pub input_weight: Option<&'a [T]>,
     /// `b (n,)`.
@@ -100,15 +102,15 @@ impl<T: Scalar> Sequence<'_, T> {
     /// # Panics
     /// If an array does not have the size that belongs to the others.
     fn check(&self) {
-        let (n, d, rows) = (self.u.n(), self.d, self.steps.rows());
+        let (n, d) = (self.u.n(), self.d);
         let len = |x: Option<&[T]>| x.map(<[T]>::len);
+        self.x.check("x", &self.steps, d);
         let moduli = if let Activation::ModRelu(bias) = self.activation { Some(bias.len()) } else { None };
         let paired = self.activation.pairs() && !T::COMPLEX;
         assert!(!paired || n.is_multiple_of(2), "pairs of {n} numbers");
         check_lengths(&[
             ("the bias of modReLU", moduli, if T::COMPLEX { n } else { n / 2 }),
             ("d where there is no V", self.input_weight.is_none().then_some(d), n),
-            ("x", Some(self.x.len()), rows * d),
             ("V", len(self.input_weight), n * d),
             ("b", len(self.bias), n),
             ("h_0", len(self.h0), self.steps.batch() * n),
@@ -247,7 +249,7 @@ mod tests {
             let u = vec![1.0_f32; n * m];
             let u = Reflections::new(n, m, &u).unwrap();
             let (diagonal, steps) = (Diagonal::of(u), Steps::uniform(100, batch).unwrap());
-            let (adjoint, method, x, d) = (false, None, &[][..], n);
+            let (adjoint, method, x, d) = (false, None, Series::new(&[]), n);
             let (input_weight, bias, h0) = (None, None, None);
             let sequence = Sequence { u, diagonal, adjoint, activation, method, steps, d, x, input_weight, bias, h0 };
             sequence.parts().unwrap()

@@ -124,6 +124,14 @@ def pointer(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
+def place(vectors: Tensor | None) -> int | tuple[int, int, int] | None:
+    """Give the address of a tensor ``(T, B, width)``, with the distances between steps and sequences if it has such."""
+    if vectors is None or vectors.is_contiguous():
+        return pointer(vectors)
+    step, sequence, _ = vectors.stride()
+    return vectors.data_ptr(), step, sequence
+
+
 def leading(info: Any, tensor: Tensor, dim: int | None) -> Tensor:
     """Put the dimension that ``vmap`` maps over first, repeating a tensor that has none."""
     return tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)

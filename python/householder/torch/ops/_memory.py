@@ -25,3 +25,10 @@ def empty_like(contiguous: Tensor) -> Tensor:
     if contiguous.nbytes < _LARGE:
         return torch.empty_like(contiguous)
     return empty(contiguous.shape, contiguous.dtype)
+
+
+def contiguous(tensor: Tensor) -> Tensor:
+    """Lay a tensor out row by row, if it is not yet."""
+    if tensor.is_contiguous() or tensor.nbytes < _LARGE:
+        return tensor.contiguous()
+    return empty(tensor.shape, tensor.dtype).copy_(tensor)

@@ -35,10 +35,11 @@ from householder.torch.ops._library import (
     follow_torch_threads,
     leading,
     operator,
+    place,
     pointer,
     straight_to_cpu,
 )
-from householder.torch.ops._memory import empty, empty_like
+from householder.torch.ops._memory import contiguous, empty, empty_like
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,16 +70,22 @@ class Inputs(NamedTuple):
         """Count the states of one matrix."""
         return self.x.shape[self.u.dim() - 2 : -1].numel()
 
-    def contiguous(self) -> Inputs:
-        """Lay every tensor out row by row, copying only those that are not yet."""
-        return Inputs(*(None if t is None else t.contiguous() for t in self))  # type: ignore[arg-type]
+    def readable(self) -> Inputs:
+        """Lay tensors out as the core can read them, copying only those that are not yet."""
+        u, x, *rest = self
+        return Inputs(u.contiguous(), self.series(x), *(None if t is None else t.contiguous() for t in rest))
+
+    def series(self, vectors: Tensor) -> Tensor:
+        """Lay out the vectors of all steps: the core takes any distances between steps and between sequences."""
+        at_distances = self.u.dim() == 2 and vectors.dim() == 3 and vectors.stride(2) == 1
+        return vectors if at_distances else contiguous(vectors)
 
     def operands(self, nonlinearity: str, negative_slope: float, transpose: bool, method: str) -> list[Any]:
         """Give the arguments with which both functions of the core begin."""
-        *tensors, nonlinearity_bias, batch_sizes = self
+        u, x, *tensors, nonlinearity_bias, batch_sizes = self
         packing = None if batch_sizes is None else batch_sizes.numpy()
-        count = self.u.shape[:-2].numel()
-        shared = [core_name(self.x, self.u), count, *self.sizes(), *map(pointer, tensors), packing]
+        count, addresses = u.shape[:-2].numel(), [pointer(u), place(x), *map(pointer, tensors)]
+        shared = [core_name(x, u), count, *self.sizes(), *addresses, packing]
         return [*shared, nonlinearity, negative_slope, pointer(nonlinearity_bias), transpose, method]
 
     def require_as_before(self, *states: Tensor | None) -> None:
@@ -263,7 +270,7 @@ def _forward_cpu(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 def _run_forward(*arguments: Any, keep: bool = False) -> tuple[Tensor, Tensor, Tensor, _core.Kept | None]:
     follow_torch_threads()
     *tensors, nonlinearity, negative_slope, transpose, method, with_tape = arguments
-    inputs = Inputs(*tensors).contiguous()
+    inputs = Inputs(*tensors).readable()
     dtype, many, (n, _, _, _, batch) = inputs.x.dtype, inputs.u.shape[:-2], inputs.sizes()
     h, last = empty((*inputs.x.shape[:-1], n), dtype), empty((*many, batch, n), dtype)
     tape = empty(_tape_shape(inputs, nonlinearity, method) if with_tape else (0,), dtype)
@@ -276,15 +283,16 @@ def _run_forward(*arguments: Any, keep: bool = False) -> tuple[Tensor, Tensor, T
 def _backward_cpu(*arguments: Any, kept: _core.Kept | None = None) -> tuple[Tensor | None, ...]:
     follow_torch_threads()
     *tensors, h, tape, grad_h, grad_last, _ = arguments[:-4]
-    inputs, options = Inputs(*tensors).contiguous(), arguments[-4:]
+    inputs, options = Inputs(*tensors).readable(), arguments[-4:]
     inputs.require_as_before(h, grad_h, grad_last)
-    h, grad_h, grad_last = (None if t is None else t.contiguous() for t in (h, grad_h, grad_last))
-    gradients = _backward_room(inputs, arguments[-5], empty_like)
+    h, grad_last = (None if t is None else t.contiguous() for t in (h, grad_last))
+    grad_h = None if grad_h is None else inputs.series(grad_h)
+    gradients = _backward_room(inputs, arguments[-5], _room)
     if tape is None and options[0] == "oplu":  # the states do not tell which entries were exchanged
         _, _, tape = _forward_cpu(*inputs, *options, True)
     tape = tape if tape is not None and tape.numel() else None
     operands = inputs.operands(*options)
-    operands += [*map(pointer, (h, tape, grad_h, grad_last, *gradients)), kept]
+    operands += [pointer(h), pointer(tape), place(grad_h), *map(pointer, (grad_last, *gradients)), kept]
     _core.rnn_backward(*operands)
     if inputs.sizes()[3] == 0 and grad_last is not None and gradients[2] is not None:
         gradients[2].copy_(grad_last)  # no step: the last state is h0
@@ -300,6 +308,10 @@ def _forward_fake(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 def _backward_fake(*arguments: Any) -> tuple[Tensor | None, ...]:
     return _backward_room(arguments, arguments[-5], lambda t: t.new_empty(t.shape))
+
+
+def _room(like: Tensor) -> Tensor:
+    return empty_like(like) if like.is_contiguous() else empty(like.shape, like.dtype)
 
 
 def _backward_room(inputs: Any, wanted: Any, like: Callable[[Tensor], Tensor]) -> tuple[Tensor | None, ...]:

@@ -1,0 +1,78 @@
+//! A vector for each step of each sequence.
+
+use super::Steps;
+use crate::kernel::epilogue::Columns;
+use crate::kernel::fetch::Fetch;
+
+/// Vectors that a recurrence reads: row after row, as [`Steps`] count them, or wherever they lie at even distances, as where
+/// one sequence comes after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Series<'a, T> {
+    numbers: &'a [T],
+    /// From a step to the next one, and from a sequence to the next one.
+    strides: Option<[usize; 2]>,
+}
+
+impl<'a, T> Series<'a, T> {
+    /// Row after row.
+    pub fn new(numbers: &'a [T]) -> Self {
+        Self { numbers, strides: None }
+    }
+
+    /// Step `t` of sequence `b` at `t * strides[0] + b * strides[1]`. All sequences have the same length.
+    pub fn strided(numbers: &'a [T], strides: [usize; 2]) -> Self {
+        Self { numbers, strides: Some(strides) }
+    }
+
+    /// How many numbers the vectors of `steps` steps of `batch` sequences span.
+    pub fn span([steps, batch, width]: [usize; 3], strides: [usize; 2]) -> usize {
+        let last = |count: usize, stride: usize| count.saturating_sub(1).saturating_mul(stride);
+        let first = if steps * batch == 0 { 0 } else { width };
+        first.saturating_add(last(steps, strides[0])).saturating_add(last(batch, strides[1]))
+    }
+
+    /// # Panics
+    /// If there are not as many numbers as vectors of this width need.
+    pub(super) fn check(&self, name: &str, steps: &Steps, width: usize) {
+        let (len, rows) = (self.numbers.len(), steps.rows());
+        let expected = self.strides.map_or(rows * width, |strides| {
+            assert!(rows == steps.count() * steps.batch(), "{name}: sequences of different lengths have no strides");
+            Self::span([steps.count(), steps.batch(), width], strides)
+        });
+        assert!(len == expected, "{name} has {len} numbers, expected {expected}");
+    }
+
+    /// Where the vectors of step `t` begin, those of a slice of the batch, and how far apart they are.
+    fn place(&self, steps: &Steps, t: usize, slice: (usize, usize), width: usize) -> [usize; 2] {
+        match self.strides {
+            None => [steps.rows_of(t, slice).0 * width, width],
+            Some([step, sequence]) => [t * step + slice.0 * sequence, sequence],
+        }
+    }
+
+    /// The vectors of step `t`, those of a slice of the batch.
+    pub(super) fn at(&self, steps: &Steps, t: usize, slice: (usize, usize), width: usize) -> Columns<T> {
+        let [first, ld] = self.place(steps, t, slice, width);
+        Columns::new(self.numbers.as_ptr().wrapping_add(first), ld)
+    }
+
+    /// The vectors of `count` steps, `t - 1` and those before it, to be brought into the cache.
+    pub(super) fn fetch(&self, steps: &Steps, t: usize, slice: (usize, usize), width: usize, count: usize) -> Fetch<T> {
+        let count = count.min(t);
+        if count == 0 {
+            return Fetch::none();
+        }
+        let [last, ld] = self.place(steps, t - 1, slice, width);
+        let [before, _] = self.place(steps, (t - 1).saturating_sub(1), slice, width);
+        let (stride, vectors) = (before as isize - last as isize, steps.rows_of(t - 1, slice).1);
+        let from = |place: usize| self.numbers.as_ptr().wrapping_add(place);
+        if ld == width {
+            Fetch::new(from(last), stride, count, vectors * width)
+        } else if stride.unsigned_abs() == width {
+            // One sequence after the other: its steps are one piece.
+            Fetch::new(from(last - (count - 1) * width), ld as isize, vectors, count * width)
+        } else {
+            Fetch::none()
+        }
+    }
+}
