@@ -2,7 +2,8 @@
 
 Each array argument is an ``Operand``: either a NumPy array, checked here for dtype, element count,
 contiguity and writability, or the address (``int``) of such memory, trusted (``householder.torch``
-passes ``Tensor.data_ptr()``). Outputs are allocated by the caller and fully overwritten.
+passes ``Tensor.data_ptr()``). ``x`` and ``grad_h`` of a sequence may lie at any distances: address, numbers from a step
+to the next one, numbers from a sequence to the next one. Outputs are allocated by the caller and fully overwritten.
 
 ``dtype`` is one of ``"float32"``, ``"float64"``, ``"complex64"``, ``"complex128"``. ``phases`` and
 their gradients are real, of the matching precision, and only for complex dtypes. ``method`` is one
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Operand: TypeAlias = NDArray[Any] | int
+Series: TypeAlias = Operand | tuple[int, int, int]
 
 __version__: str
 
@@ -183,7 +185,7 @@ def rnn_forward(
     steps: int,
     batch: int,
     u: Operand,  # (n, m)
-    x: Operand,  # (rows, d); rows = steps * batch, or sum(batch_sizes)
+    x: Series,  # (rows, d); rows = steps * batch, or sum(batch_sizes)
     h0: Operand | None,  # (batch, n); None: zeros
     input_weight: Operand | None,  # (n, d)
     bias: Operand | None,  # (n,)
@@ -208,7 +210,7 @@ def rnn_backward(
     steps: int,
     batch: int,
     u: Operand,
-    x: Operand,
+    x: Series,
     h0: Operand | None,
     input_weight: Operand | None,
     bias: Operand | None,
@@ -221,7 +223,7 @@ def rnn_backward(
     method: str,
     h: Operand,
     tape: Operand | None,
-    grad_h: Operand | None,  # (rows, n); None: zero
+    grad_h: Series | None,  # (rows, n); None: zero
     grad_last: Operand | None,  # (batch, n), gradient of each sequence's last state; None: zero
     grad_u: Operand | None,  # from here on outputs; None: not wanted
     grad_x: Operand | None,  # (rows, d)

@@ -80,6 +80,7 @@ pub fn backward<T: Scalar>(
         }
         _ => None,
     };
+    let at_once = if input_adjoint.is_some() { sequence.projected_at_once() } else { 1 };
     let run = Run {
         isa,
         sequence,
@@ -88,6 +89,7 @@ pub fn backward<T: Scalar>(
         input_adjoint,
         rank: sequence.rank()?,
         width,
+        at_once,
         h,
         tape,
         grad_h,
@@ -104,7 +106,7 @@ pub fn backward<T: Scalar>(
     let (parts, flops) = (rows.len() - 1, 2 * sequence.flops());
     if parts > 1 {
         let whole = (0, sequence.steps.batch());
-        let ring = Ring::new(n, run.rank, whole, &mut sums[0])?;
+        let ring = Ring::new(sequence, run.rank, whole, &mut sums[0])?;
         let mut phases = Vec::new();
         run.each_phase(whole, &ring, |phase| {
             phases.try_reserve(1).map_err(|_| Error::OutOfMemory { bytes: size_of_val(&phases[..]) })?;
@@ -129,7 +131,7 @@ pub fn backward<T: Scalar>(
             unsafe {
                 let sums = &mut *shared.get().add(i);
                 let slice = (slices[i], slices[i + 1]);
-                let ring = Ring::new(n, run.rank, slice, sums)?;
+                let ring = Ring::new(sequence, run.rank, slice, sums)?;
                 run.each_phase(slice, &ring, |phase| {
                     if matches!(phase, Phase::Sum { .. }) {
                         cancel.check()?;
@@ -162,6 +164,8 @@ struct Run<'a, T: Scalar> {
     rank: usize,
     /// Numbers a row of the tape: `z`, then OPLU's flags.
     width: usize,
+    /// Steps whose inputs were projected at once; 1: each by itself.
+    at_once: usize,
     h: &'a [T],
     tape: Option<&'a [T]>,
     grad_h: Option<Series<'a, T>>,
@@ -235,6 +239,9 @@ impl<T: Scalar> Run<'_, T> {
             }
             Phase::Operands { rows } => ring.make_operands(self.isa, rows, range, self.project.as_ref()),
             Phase::Sum { t, rows } => {
+                if self.at_once > 1 {
+                    self.project_back_at_once(slice, t, rows, ring, &range);
+                }
                 ring.add_to_sums(self.isa, rows, range.clone(), self.ahead(slice, t, ring.steps));
                 let carried = if t > 0 { self.sequence.steps.rows_of(t - 1, slice).1 } else { 0 };
                 for b in 0..carried {
@@ -305,19 +312,14 @@ impl<T: Scalar> Run<'_, T> {
             copy(d, ring.widths[1], *x, z_copy.from(ring.rank, 0));
         }
         let operand = Operand::columns(delta.ptr, delta.ld);
-        if let Some(grad_x) = self.grad_x {
+        if let Some(grad_x) = self.grad_x.filter(|_| self.at_once == 1) {
             let out = Columns::new(grad_x.get().add(row * d), d);
-            match &self.input_adjoint {
-                // The rows of V* that lie as far along as these coordinates.
-                Some(input_adjoint) => {
-                    let [first, end] =
-                        [begin, range.end].map(|i| if i == n { d } else { (i * d / n).next_multiple_of(ROWS).min(d) });
-                    let weights = input_adjoint.weights_from(first);
-                    gemm(self.isa, end - first, count, weights, operand, &Store::new(out.from(first, 0)));
-                }
-                None => (0..count).for_each(|b| {
+            if self.input_adjoint.is_some() {
+                self.project_back(delta, count, out, &range);
+            } else {
+                (0..count).for_each(|b| {
                     delta.from(begin, b).ptr.copy_to_nonoverlapping(out.from(begin, b).ptr, range.len());
-                }),
+                });
             }
         }
         let (weights, operand, next) = match &self.back {
@@ -356,6 +358,48 @@ impl<T: Scalar> Run<'_, T> {
         };
         gemm(self.isa, range.len(), count, weights, operand, &epilogue);
         self.enter(slice, t - 1, count, delta.from(0, count), range);
+    }
+
+    /// `V* delta` of `count` rows: those rows of `V*` that lie as far along as coordinates `range`.
+    unsafe fn project_back(
+        &self,
+        delta: Columns<T>,
+        count: usize,
+        out: Columns<T>,
+        range: &Range<usize>,
+    ) -> Range<usize> {
+        let Some(input_adjoint) = &self.input_adjoint else { return 0..0 };
+        let (n, d) = (self.sequence.u.n(), self.sequence.d);
+        let [first, end] =
+            [range.start, range.end].map(|i| if i == n { d } else { (i * d / n).next_multiple_of(ROWS).min(d) });
+        let (weights, delta) = (input_adjoint.weights_from(first), Operand::columns(delta.ptr, delta.ld));
+        gemm(self.isa, end - first, count, weights, delta, &Store::new(out.from(first, 0)));
+        first..end
+    }
+
+    /// `dL/dx` of all `rows` rows in the ring, the first step of which is `t`.
+    unsafe fn project_back_at_once(
+        &self,
+        slice: (usize, usize),
+        t: usize,
+        rows: usize,
+        ring: &Ring<T>,
+        range: &Range<usize>,
+    ) {
+        let (Some(grad_x), d) = (self.grad_x, self.sequence.d) else { return };
+        let range = self.project_back(ring.delta, rows, ring.grad_x, range);
+        let mut base = rows;
+        for t in t.. {
+            if base == 0 {
+                return;
+            }
+            let (row, count) = self.sequence.steps.rows_of(t, slice);
+            base -= count;
+            for b in 0..count {
+                let from = ring.grad_x.from(range.start, base + b).ptr;
+                from.copy_to_nonoverlapping(grad_x.get().add((row + b) * d + range.start), range.len());
+            }
+        }
     }
 
     /// The loss's gradients that the next `block` steps read, in two halves.

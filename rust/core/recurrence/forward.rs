@@ -10,7 +10,7 @@ use crate::kernel::activation::Activation;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, Step, Store};
 use crate::kernel::fetch::Fetch;
-use crate::kernel::gemm::{Operand, gemm, gemm2};
+use crate::kernel::gemm::{Operand, Weights, gemm, gemm2};
 use crate::kernel::pack::{Packed, pack};
 use crate::kernel::vector::copy_columns;
 use crate::memory::{Buffer, Shared, filled, padded};
@@ -33,6 +33,7 @@ pub fn forward<T: Scalar>(
     sequence.check();
     check_lengths(&[("h", Some(h.len()), rows * n), ("the tape", tape.as_ref().map(|x| x.len()), rows * width)]);
     let tape = tape.map(|tape| Shared(tape.as_mut_ptr()));
+    let (slices, parts, steps) = (sequence.slices(), sequence.parts()?, sequence.steps.count());
     let run = Run {
         isa,
         sequence,
@@ -42,13 +43,13 @@ pub fn forward<T: Scalar>(
         zeros: Buffer::zeroed(n)?,
         rank: sequence.rank()?,
         width,
+        at_once: sequence.projected_at_once(),
         h: Shared(h.as_mut_ptr()),
         tape,
     };
     // Tasks are slices of the batch, which go through all steps in one phase, or parts of the coordinates, a phase a step.
-    let (slices, rows, steps) = (sequence.slices(), sequence.parts()?, sequence.steps.count());
-    let phases = if rows.len() > 2 { steps } else { 1 };
-    let tasks: Vec<_> = slices.windows(2).flat_map(|b| rows.windows(2).map(|r| ((b[0], b[1]), r[0]..r[1]))).collect();
+    let phases = if parts.len() > 2 { steps } else { 1 };
+    let tasks: Vec<_> = slices.windows(2).flat_map(|b| parts.windows(2).map(|r| ((b[0], b[1]), r[0]..r[1]))).collect();
     let mut rooms = tasks.iter().map(|(slice, _)| run.room(*slice)).collect::<Result<Vec<_>>>()?;
     let rooms = Shared(rooms.as_mut_ptr());
     // Looking whether to go on takes as long as thousands of flops.
@@ -77,14 +78,19 @@ struct Run<'a, T: Scalar> {
     rank: usize,
     /// Numbers a row of the tape: `z`, then OPLU's flags.
     width: usize,
+    /// Steps whose input is projected in one product, before the first of them; 1: with the step itself.
+    at_once: usize,
     h: Shared<T>,
     tape: Option<Shared<T>>,
 }
 
 /// What a task keeps from step to step.
 struct Room<T: Scalar> {
-    /// `[x 1]` of each sequence.
+    /// `[x 1]` of each sequence, at one step or at several.
     raw: Buffer<T>,
+    /// `V x + b` of several steps, and of how many rows it is used up.
+    projected: Buffer<T>,
+    used: usize,
     /// `z`, where no tape takes it.
     z: Buffer<T>,
 }
@@ -92,9 +98,33 @@ struct Room<T: Scalar> {
 impl<T: Scalar> Run<'_, T> {
     fn room(&self, slice: (usize, usize)) -> Result<Room<T>> {
         let (batch, [inputs, ones]) = (slice.1 - slice.0, self.sequence.input_widths());
-        let mut raw = Buffer::scratch(batch * (inputs + ones))?;
+        let rows = batch * self.at_once;
+        let mut raw = Buffer::scratch(rows * (inputs + ones))?;
         raw.fill(T::ONE);
-        Ok(Room { raw, z: Buffer::zeroed(if self.tape.is_none() { batch * padded::<T>(self.rank) } else { 0 })? })
+        Ok(Room {
+            raw,
+            projected: Buffer::scratch(if self.at_once > 1 { rows * self.sequence.u.n() } else { 0 })?,
+            used: 0,
+            z: Buffer::zeroed(if self.tape.is_none() { batch * padded::<T>(self.rank) } else { 0 })?,
+        })
+    }
+
+    /// Coordinates `range` of `V x + b` for the steps from `t` on, as many as are done at once.
+    unsafe fn project(&self, slice: (usize, usize), t: usize, range: Range<usize>, room: &mut Room<T>) {
+        let Sequence { steps, d, x, .. } = self.sequence;
+        let ([inputs, ones], n) = (self.sequence.input_widths(), self.sequence.u.n());
+        let raw = Columns::new(room.raw.ptr_mut(), inputs + ones);
+        let mut rows = 0;
+        for t in t..steps.count().min(t + self.at_once) {
+            let next = x.at(steps, (t + 1).min(steps.count() - 1), slice, *d).ptr;
+            let count = steps.rows_of(t, slice).1;
+            copy_columns(self.isa, (inputs, count), x.at(steps, t, slice, *d), raw.from(0, rows), next);
+            rows += count;
+        }
+        let out = Columns::new(room.projected.ptr_mut(), n).from(range.start, 0);
+        let raw = Operand::columns(raw.ptr, raw.ld);
+        gemm(self.isa, range.len(), rows, self.inputs.weights_from(range.start), raw, &Store::new(out));
+        room.used = 0;
     }
 
     /// Coordinates `range` of step `t` of the sequences `slice.0..slice.1`: all of them, unless `W` is formed and phi is
@@ -111,22 +141,43 @@ impl<T: Scalar> Run<'_, T> {
             Some(h0) => (h0[slice.0 * n..].as_ptr(), n),
             None => (self.zeros.ptr(), 0),
         };
-        let next = if t + 1 < steps.count() { steps.rows_of(t + 1, slice).0 } else { row };
-        let next_x = x.at(steps, (t + 1).min(steps.count() - 1), slice, d).ptr;
-        let x = x.at(steps, t, slice, d);
+        let following = (t + 1).min(steps.count() - 1);
+        let next = steps.rows_of(following, slice).0;
         let out = self.h.get().add(row * n);
-        let [inputs, ones] = self.sequence.input_widths();
-        let raw = Columns::new(room.raw.ptr_mut(), inputs + ones);
+        let projects = self.at_once == 1;
+        let input = if !projects {
+            if t.is_multiple_of(self.at_once) {
+                self.project(slice, t, range.clone(), room);
+            }
+            room.used += count;
+            Columns::new(room.projected.ptr_mut(), n).from(begin, room.used - count)
+        } else if self.sequence.input_weight.is_none() {
+            x.at(steps, t, slice, d).from(begin, 0)
+        } else {
+            Columns::none()
+        };
         let step = Step {
             out: Columns::new(out, n).from(begin, 0),
             previous: Columns::none(),
-            input: if self.sequence.input_weight.is_none() { x.from(begin, 0) } else { Columns::none() },
+            input,
             activation: *activation,
             fetch: Fetch::new(self.h.get().wrapping_add(next * n + begin), 0, 1, count * range.len()),
         };
         let state = Operand::columns(previous, previous_ld);
-        copy_columns(self.isa, (inputs, count), x, raw, next_x);
-        let raw = Operand::columns(raw.ptr, raw.ld);
+        let (weights_of_inputs, raw) = if projects {
+            let [inputs, ones] = self.sequence.input_widths();
+            let raw = Columns::new(room.raw.ptr_mut(), inputs + ones);
+            copy_columns(
+                self.isa,
+                (inputs, count),
+                x.at(steps, t, slice, d),
+                raw,
+                x.at(steps, following, slice, d).ptr,
+            );
+            (self.inputs.weights_from(begin), Operand::columns(raw.ptr, raw.ld))
+        } else {
+            (Weights::none(), Operand::none())
+        };
         match &self.transition {
             Transition::LowRank { project, expand } => {
                 let z = match self.tape {
@@ -136,10 +187,10 @@ impl<T: Scalar> Run<'_, T> {
                 gemm(self.isa, rank, count, project.weights(), state, &Store::new(z));
                 let step = Step { previous: Columns::new(previous, previous_ld), ..step };
                 let operands = [Operand::columns(z.ptr, z.ld), raw];
-                gemm2(self.isa, n, count, [expand.weights(), self.inputs.weights()], operands, &step);
+                gemm2(self.isa, n, count, [expand.weights(), weights_of_inputs], operands, &step);
             }
             Transition::Dense(w) => {
-                let weights = [w.weights_from(begin), self.inputs.weights_from(begin)];
+                let weights = [w.weights_from(begin), weights_of_inputs];
                 gemm2(self.isa, range.len(), count, weights, [state, raw], &step);
             }
         }

@@ -165,6 +165,14 @@ impl<T: Scalar> Sequence<'_, T> {
         slices(self.steps.batch(), 12, 16)
     }
 
+    /// Steps whose input is projected at once: several where sequences are too few to make up for reading `V` at each.
+    fn projected_at_once(&self) -> usize {
+        /// Rows of a product that runs at full speed.
+        const ROWS: usize = 64;
+        let batch = self.steps.batch();
+        if self.input_weight.is_some() && self.d >= 16 && batch < 8 { ROWS / batch.max(1) } else { 1 }
+    }
+
     /// Parts of the coordinates, each a task at every step: several where `W` is formed for sequences too few to be split.
     /// Bounds, multiples of [`ROWS`].
     fn parts(&self) -> Result<Vec<usize>> {

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::Sequence;
 use super::sums::Sums;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
@@ -28,6 +29,8 @@ pub struct Ring<T: Scalar> {
     pub h: Columns<T>,
     /// `[z x 1]`, without `z` where `W` is formed: what `delta` is multiplied by.
     pub operand: Columns<T>,
+    /// `V* delta`, where it is made for all rows at once.
+    pub grad_x: Columns<T>,
     /// Width of `z` in it.
     pub rank: usize,
     /// See [`Sums`].
@@ -36,13 +39,13 @@ pub struct Ring<T: Scalar> {
     pub c2: Columns<T>,
     /// See [`Sums`].
     pub widths: [usize; 3],
-    _memory: [Buffer<T>; 4],
+    _memory: [Buffer<T>; 5],
 }
 
 impl<T: Scalar> Ring<T> {
     /// For sequences `slice.0..slice.1`, whose sums must live as long.
-    pub fn new(n: usize, rank: usize, slice: (usize, usize), sums: &mut Sums<T>) -> Result<Self> {
-        let batch = slice.1 - slice.0;
+    pub fn new(sequence: &Sequence<'_, T>, rank: usize, slice: (usize, usize), sums: &mut Sums<T>) -> Result<Self> {
+        let (n, d, batch) = (sequence.u.n(), sequence.d, slice.1 - slice.0);
         let steps = (ROWS / batch).max(1);
         let rows = steps * batch;
         let (ld, ld_q) = (padded::<T>(n), padded::<T>(rank));
@@ -54,17 +57,19 @@ impl<T: Scalar> Ring<T> {
             Buffer::zeroed(rows * ld_q)?,
             Buffer::zeroed(rows * ld)?,
             Buffer::zeroed(rows * ld_operand)?,
+            Buffer::scratch(if sequence.projected_at_once() > 1 { rows * d } else { 0 })?,
         ];
         if ones > 0 {
             memory[3].chunks_mut(ld_operand).for_each(|row| row[rank + inputs] = T::ONE);
         }
-        let [delta, q, h, operand] = &mut memory;
+        let [delta, q, h, operand, grad_x] = &mut memory;
         Ok(Self {
             steps,
             delta: Columns::new(delta.ptr_mut(), ld),
             q: Columns::new(q.ptr_mut(), ld_q),
             h: Columns::new(h.ptr_mut(), ld),
             operand: Columns::new(operand.ptr_mut(), ld_operand),
+            grad_x: Columns::new(grad_x.ptr_mut(), d),
             rank,
             c1: Columns::new(sums.c1.ptr_mut(), ld),
             c2: Columns::new(sums.c2.ptr_mut(), ld),
