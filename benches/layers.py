@@ -15,7 +15,7 @@ from torch.autograd import Function
 
 import householder.torch as ht
 
-HOW = ("leaky_relu", 0.1, False, "auto")
+HOW = ("leaky_relu", 0.1, False, False, "auto")
 WANTED = [True, False, True, True, True, False, False]
 BARE = "bare operator"
 

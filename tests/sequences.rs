@@ -300,6 +300,34 @@ fn vectors_may_lie_anywhere_at_even_distances() {
     }
 }
 
+fn from_the_end<T: Copy>(rows: &[T], step: usize) -> Vec<T> {
+    rows.chunks(step).rev().flatten().copied().collect()
+}
+
+#[test]
+fn time_may_run_backwards() {
+    for (n, m, d, batch, steps) in [(8, 3, 2, 3, 5), (40, 40, 17, 26, 7), (300, 299, 20, 1, 9), (16, 2, 16, 4, 70)] {
+        let there = Problem::<f32>::new(n, m, d, &vec![batch as i64; steps]);
+        let mut back = Problem::<f32>::new(n, m, d, &vec![batch as i64; steps]);
+        back.x = from_the_end(&back.x, batch * d);
+        back.grad_h = from_the_end(&back.grad_h, batch * n);
+        let mut never = || false;
+        let expected = there.run(&mut Context::new(&mut never), &there.sequence(Activation::Tanh, false, None), true);
+        let sequence = back.sequence(Activation::Tanh, false, None);
+        let sequence = Sequence { steps: Steps::uniform(steps, batch).unwrap().reversed(), ..sequence };
+        let mut found = back.run(&mut Context::new(&mut never), &sequence, true);
+        found[0] = from_the_end(&found[0], batch * n);
+        found[2] = from_the_end(&found[2], batch * d);
+        assert!(found == expected, "{n} {m} {d}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "sequences of different lengths have ends of their own")]
+fn sequences_of_different_lengths_end_at_different_steps() {
+    let _ = Steps::ragged(&[2, 1]).unwrap().reversed();
+}
+
 #[test]
 #[should_panic(expected = "x: sequences of different lengths have no strides")]
 fn sequences_of_different_lengths_have_no_strides() {

@@ -249,12 +249,14 @@ def test_cuda_tensors_pass_the_door():
 def test_tapes_have_the_size_that_fake_tensors_promise():
     with FakeTensorMode():
         u, x = torch.randn(8, 3, device="cuda"), torch.randn(5, 2, 8, device="cuda")
-        tape = _rnn.forward_op(u, x, *[None] * 6, "oplu", 0.1, False, "auto", True)[2]
-        half = _rnn.forward_op(u, x.bfloat16(), *[None] * 6, "oplu", 0.1, False, "auto", True)
+        tape = _rnn.forward_op(u, x, *[None] * 6, "oplu", 0.1, False, False, "auto", True)[2]
+        half = _rnn.forward_op(u, x.bfloat16(), *[None] * 6, "oplu", 0.1, False, False, "auto", True)
     assert (half[0].dtype, half[1].dtype, half[2].dtype) == (torch.bfloat16, torch.bfloat16, torch.float32)
     assert half[2].shape == (10 * 3 // 2 + 10 * 4 // 4 + 8 * 3 * 2 + 3 * 3 + 3,)
     assert tape.shape == (10 * 3 + 10 * 4 // 4 + 8 * 3 * 2 + 3 * 3 + 3,)  # projections, bytes, V, A, S, norms
-    assert _cuda.rnn(torch.randn(8, 3), torch.randn(0, 2, 8), *[None] * 6, "tanh", 0.1, False, "auto", True)[2].numel()
+    assert _cuda.rnn(torch.randn(8, 3), torch.randn(0, 2, 8), *[None] * 6, "tanh", 0.1, False, False, "auto", True)[
+        2
+    ].numel()
 
 
 EMULATED = sorted(gpucheck.CHECKS.keys() - {*gpucheck.NEED_A_DEVICE, "a thousand steps", "tiles"})  # hours, minutes

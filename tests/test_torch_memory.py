@@ -8,6 +8,7 @@ from torch.utils.checkpoint import checkpoint
 
 import householder.torch as ht
 from householder import _core
+from householder.torch._recurrent import Sequences
 from torch_oracle import problem
 
 FUNCTIONS = ("forward_tensors", "backward_tensors", "matrix", "rnn_forward", "rnn_backward")
@@ -85,12 +86,30 @@ def test_sequences_that_lie_one_after_the_other_are_not_copied(addresses):
     assert pointers(x, g) <= addresses["rnn_backward"]
 
 
-def test_gradients_of_both_directions_are_not_copied(addresses):
+def test_both_directions_read_what_they_are_given(monkeypatch):
+    seen, backward = [], _core.rnn_backward
+
+    def watched(*arguments):
+        seen.extend(a[0] for a in arguments if isinstance(a, tuple))
+        backward(*arguments)
+
+    monkeypatch.setattr(_core, "rnn_backward", watched)
     layer = ht.OrthogonalRNN(3, 8, num_reflections=2, bidirectional=True)
     g = torch.randn(6, 4, 16)
     output, _ = layer(torch.randn(6, 4, 3))
     output.backward(g)
-    assert addresses["rnn_backward"] & (pointers(g) | pointers(g[..., 8:]))
+    assert set(seen) == pointers(g, g[..., 8:])
+
+
+def test_large_states_of_two_directions_are_those_of_each():
+    layer = ht.OrthogonalRNN(3, 64, num_reflections=2, bidirectional=True)
+    x, (forward, backward) = torch.randn(100, 20, 3), layer.cells
+    there, back = forward(x, None, over=Sequences(None)), backward(x, None, over=Sequences(None, reverse=True))
+    output, expected = layer(x)[0], torch.cat((there[0], back[0]), -1)
+    assert output.nbytes > 1 << 18
+    assert torch.equal(output, expected)
+    gradients = [torch.autograd.grad(h.sin().sum(), list(layer.parameters())) for h in (output, expected)]
+    assert all(map(torch.equal, *gradients))
 
 
 def saved(run):

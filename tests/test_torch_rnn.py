@@ -146,6 +146,32 @@ def test_any_layout_of_a_sequence_gives_the_same_result(laid):
         assert torch.equal(ours, expected)
 
 
+@pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
+@pytest.mark.parametrize("n", [8, 64])
+@pytest.mark.parametrize("laid", [reversed_twice, batch_first])
+def test_time_may_run_backwards(nonlinearity, n, laid):
+    tensors = [torch.randn(shape, dtype=F64) for shape in ((n, 3), (40, 4, 20), (4, n), (n, 20), (n,))]
+    bias = torch.randn(n // 2, dtype=F64) if nonlinearity == "modrelu" else None
+
+    def run(u, x, h0, v, b, reverse):
+        options = {"nonlinearity": nonlinearity, "nonlinearity_bias": bias, "reverse": reverse}
+        return ht.rnn(u, x, h0, input_weight=v, bias=b, **options)
+
+    there = [t.clone().requires_grad_() for t in tensors]
+    back = [t.clone().requires_grad_() for t in tensors]
+    back[1] = laid(tensors[1].flip(0)).requires_grad_()
+    (h, last), (h_back, last_back) = run(*there, False), run(*back, True)
+    assert torch.equal(h, h_back.flip(0))
+    assert torch.equal(last, last_back)
+    assert torch.equal(last_back, h_back[0])
+    g = torch.randn_like(h)
+    expected = torch.autograd.grad((h, last), there, (g, g[0]))
+    found = list(torch.autograd.grad((h_back, last_back), back, (laid(g.flip(0)), g[0])))
+    found[1] = found[1].flip(0)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert torch.equal(ours, theirs)
+
+
 def test_expanded_inputs_and_gradients_of_a_sequence():
     u, x = torch.randn(8, 3, dtype=F64, requires_grad=True), torch.randn(8, dtype=F64, requires_grad=True)
     h, _ = ht.rnn(u, x.expand(6, 4, 8))

@@ -144,6 +144,13 @@ def test_mistakes_in_batch_sizes(sizes, message):
         ht.rnn(torch.ones(4, 2), torch.ones(6, 4), batch_sizes=torch.tensor(sizes))
 
 
+def test_packed_sequences_have_ends_of_their_own():
+    with pytest.raises(ValueError, match="reverse is for sequences of one length"):
+        ht.rnn(torch.ones(4, 2), torch.ones(3, 4), batch_sizes=torch.tensor([2, 1]), reverse=True)
+    with pytest.raises(TypeError, match="reverse is 1"):
+        ht.rnn(torch.ones(4, 2), torch.ones(3, 4), reverse=1)
+
+
 def test_mistakes_in_the_bias_of_modrelu():
     u, x = torch.ones(4, 2), torch.ones(6, 4)
     with pytest.raises(ValueError, match="nonlinearity_bias is missing with nonlinearity 'modrelu'"):

@@ -341,7 +341,7 @@ def test_operators_are_registered_soundly():
     torch.library.opcheck(ops.apply_backward.default, (u, h, h, False, False, "auto"))
     torch.library.opcheck(ops.matrix.default, (u,))
     x = torch.randn(5, 3, 4, dtype=torch.float64)
-    tensors, options = (u, x, h, None, None, None, None, None), ("tanh", 0.0, False, "auto")
+    tensors, options = (u, x, h, None, None, None, None, None), ("tanh", 0.0, False, False, "auto")
     torch.library.opcheck(ops.rnn.default, (*tensors, *options, False))
     torch.library.opcheck(ops.rnn.default, (*tensors, *options, True))
     states, last, tape = ops.rnn(*tensors, *options, True)

@@ -200,6 +200,7 @@ def rnn_forward(
     tape: Operand | None,  # out (rows, rnn_tape_width), for rnn_backward, which needs it for OPLU and is faster with it
     keep: bool = False,  # return what rnn_backward need not form again
     last: Operand | None = None,  # out (batch, n), the state in which each sequence ends
+    reverse: bool = False,  # from the last step to the first; not with batch_sizes
 ) -> Kept | None: ...
 def rnn_backward(
     dtype: str,
@@ -233,4 +234,5 @@ def rnn_backward(
     grad_phases: Operand | None,
     grad_nonlinearity_bias: Operand | None,
     kept: Kept | None = None,  # of the forward call with the same u
+    reverse: bool = False,
 ) -> None: ...

@@ -33,6 +33,7 @@ struct Arguments<'a, 'py> {
     negative_slope: f64,
     nonlinearity_bias: Option<&'a Operand<'py>>,
     transpose: bool,
+    reverse: bool,
     method: &'a str,
 }
 
@@ -43,11 +44,15 @@ impl Arguments<'_, '_> {
 
     fn sequence<T: Number<Real: Number>>(&self, i: usize) -> PyResult<Sequence<'static, T>> {
         let (count, [n, m, d, steps, batch]) = (self.count, self.sizes);
+        if self.reverse && self.batch_sizes.is_some() {
+            return Err(PyValueError::new_err("reverse: sequences of different lengths have ends of their own"));
+        }
         let steps = match self.batch_sizes {
             Some(sizes) => Steps::ragged(sizes.as_slice()?),
             None => Steps::uniform(steps, batch),
         }
         .map_err(to_python)?;
+        let steps = if self.reverse { steps.reversed() } else { steps };
         let u = self.u.slice::<T>("u", size(&[count, n, m])?)?;
         let u = Reflections::new(n, m, share(u, i, count)).map_err(to_python)?;
         if self.input_weight.is_none() && d != n {
@@ -172,7 +177,8 @@ pub fn rnn_tape_width(
 #[pyfunction]
 #[pyo3(signature = (
     dtype, count, n, m, d, steps, batch, u, x, h0, input_weight, bias, phases, batch_sizes, nonlinearity, negative_slope,
-    nonlinearity_bias, transpose, method, h, tape, keep=false, last=None
+    nonlinearity_bias, transpose, method, h, tape, keep=false, last=None,
+    reverse=false
 ))]
 pub fn rnn_forward(
     py: Python<'_>,
@@ -199,6 +205,7 @@ pub fn rnn_forward(
     tape: Option<Operand<'_>>,
     keep: bool,
     last: Option<Operand<'_>>,
+    reverse: bool,
 ) -> PyResult<Option<Kept>> {
     fn go<T: Number<Real: Number>>(
         py: Python<'_>,
@@ -244,6 +251,7 @@ pub fn rnn_forward(
         negative_slope,
         nonlinearity_bias: nonlinearity_bias.as_ref(),
         transpose,
+        reverse,
         method,
     };
     by_dtype!(dtype, go(py, &arguments, &h, [tape.as_ref(), last.as_ref()], keep))
@@ -253,7 +261,7 @@ pub fn rnn_forward(
 #[pyo3(signature = (
     dtype, count, n, m, d, steps, batch, u, x, h0, input_weight, bias, phases, batch_sizes, nonlinearity, negative_slope,
     nonlinearity_bias, transpose, method, h, tape, grad_h, grad_last, grad_u, grad_x, grad_h0, grad_input_weight,
-    grad_bias, grad_phases, grad_nonlinearity_bias, kept=None
+    grad_bias, grad_phases, grad_nonlinearity_bias, kept=None, reverse=false
 ))]
 pub fn rnn_backward(
     py: Python<'_>,
@@ -288,6 +296,7 @@ pub fn rnn_backward(
     grad_phases: Option<Operand<'_>>,
     grad_nonlinearity_bias: Option<Operand<'_>>,
     kept: Option<&Bound<'_, Kept>>,
+    reverse: bool,
 ) -> PyResult<()> {
     fn go<T: Number<Real: Number>>(
         py: Python<'_>,
@@ -363,6 +372,7 @@ pub fn rnn_backward(
         negative_slope,
         nonlinearity_bias: nonlinearity_bias.as_ref(),
         transpose,
+        reverse,
         method,
     };
     let states = [Some(&h), tape.as_ref(), grad_h.as_ref(), grad_last.as_ref()];

@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 
 
 class Sequences(NamedTuple):
-    """What a layer's cells run over: sequences of one length, or packed ones with their batch sizes."""
+    """What a layer's cells run over: sequences of one length, perhaps from their ends, or packed ones."""
 
     batch_sizes: Tensor | None
+    reverse: bool = False
 
 
 class RecurrentCell(_reflections.Layer):
@@ -110,7 +111,7 @@ class RecurrentCell(_reflections.Layer):
         all states and the last.
         """
         if over is not None:
-            return self._run(input, hx, over.batch_sizes)
+            return self._run(input, hx, *over)
         _check.tensor("input", input)
         if input.dim() not in (1, 2) or input.shape[-1] != self.input_size:
             d = self.input_size
@@ -143,7 +144,9 @@ class RecurrentCell(_reflections.Layer):
         def __call__(self, input: Tensor, hx: Tensor | None, *, over: Sequences) -> tuple[Tensor, Tensor]: ...
         def __call__(self, input: Any, hx: Any = None, *, over: Any = None) -> Any: ...  # noqa: A002
 
-    def _run(self, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _run(
+        self, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None, reverse: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """Run over ``x (T, B, input_size)``, ``(T, input_size)`` or packed rows: all states and the last."""
         x = x.to(self.reflections.dtype) if self.is_complex else x
         if batch_sizes is None and self._is_one_step(x) and not self._mixes_types(x, hx):
@@ -160,6 +163,7 @@ class RecurrentCell(_reflections.Layer):
             bias=self.bias,
             phases=self.phases,
             batch_sizes=batch_sizes,
+            reverse=reverse,
             method=self.method,
         )
 
@@ -329,10 +333,12 @@ class RecurrentLayer(nn.Module):
             outputs = []
             first = len(last)
             for direction, (cell, h0) in enumerate(cells[first : first + self._directions]):
-                states, final = cell(_reverse(x, reversal) if direction else x, h0, over=Sequences(batch_sizes))
-                outputs.append(_reverse(states, reversal) if direction else states)
+                back = reversal if direction else None
+                over = Sequences(batch_sizes, reverse=bool(direction) and batch_sizes is None)
+                states, final = cell(_rearranged(x, back), h0, over=over)
+                outputs.append(_rearranged(states, back))
                 last.append(final)
-            x = torch.cat(outputs, -1) if self.bidirectional else outputs[0]
+            x = ops.beside(*outputs) if self.bidirectional else outputs[0]
             if self.dropout and layer < self.num_layers - 1:
                 x = nn.functional.dropout(x, self.dropout, self.training)
         return x, torch.stack(last) if len(last) > 1 else last[0].unsqueeze(0)
@@ -349,9 +355,8 @@ class RecurrentLayer(nn.Module):
         return f"{self.input_size}, {self.hidden_size}{shown}"
 
 
-def _reverse(x: Tensor, reversal: Tensor | None) -> Tensor:
-    """Reverse time, by an index where sequences are packed."""
-    return x.flip(0) if reversal is None else x.index_select(0, reversal)
+def _rearranged(rows: Tensor, order: Tensor | None) -> Tensor:
+    return rows if order is None else rows.index_select(0, order)
 
 
 def _reversal(batch_sizes: Tensor, data: Tensor) -> Tensor:

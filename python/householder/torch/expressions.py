@@ -111,6 +111,7 @@ def rnn(
     nonlinearity: str,
     negative_slope: float,
     transpose: bool,
+    reverse: bool,
 ) -> tuple[Tensor, Tensor]:
     """Run the recurrence step by step with ``W`` formed once: all states and each sequence's last one."""
     with torch.autocast(x.device.type, enabled=False):
@@ -120,6 +121,7 @@ def rnn(
         w = w.mH if transpose else w
         x = x if input_weight is None else x @ input_weight.mT
         x = x if bias is None else x + bias
+        x = x.flip(0) if reverse else x
         steps = x.unbind(0) if batch_sizes is None else torch.split(x, [int(size) for size in batch_sizes])
         state = x.new_zeros(x.shape[1:]) if h0 is None else h0.to(u.dtype)
         states, ended = [], []
@@ -130,4 +132,5 @@ def rnn(
             states.append(state)
         last = torch.cat([state, *reversed(ended)])
         h = torch.cat(states).reshape(x.shape) if states else torch.empty_like(x)
+        h = h.flip(0) if reverse else h
         return h.to(kind), last.to(kind)

@@ -155,6 +155,7 @@ def rnn(
     phases: Tensor | None = None,
     batch_sizes: Tensor | None = None,
     transpose: bool = False,
+    reverse: bool = False,
     method: str = "auto",
 ) -> tuple[Tensor, Tensor]:
     r"""Run :math:`h_t = \phi(W h_{t-1} + V x_t + b)` over whole sequences in one native call.
@@ -186,6 +187,8 @@ def rnn(
         Sequences of different lengths, packed as in :class:`torch.nn.utils.rnn.PackedSequence`.
     transpose : bool
         Use ``W*`` in place of ``W``.
+    reverse : bool
+        Run from the last step to the first, ``h_t`` from ``h_{t+1}``; not with ``batch_sizes``.
     method : {"auto", "wy", "dense"}
         The algorithm, as in :func:`apply`.
 
@@ -194,7 +197,8 @@ def rnn(
     h : Tensor, shape (T, B, n), (T, n) or (rows, n)
         All states, in the dtype of ``x``.
     h_last : Tensor, shape (B, n) or (n,)
-        A copy of each sequence's last state. A loss on it alone needs no gradient the size of ``h``.
+        A copy of the state in which each sequence ends, with ``reverse`` that of the first step. A loss on it alone
+        needs no gradient the size of ``h``.
 
     Raises
     ------
@@ -222,7 +226,9 @@ def rnn(
     if phases is not None:
         _check.phases(phases, u, n)
     _validate.one_of("method", method, _validate.SEQUENCE_METHODS)
-    transpose = _validate.flag("transpose", transpose)
+    transpose, reverse = _validate.flag("transpose", transpose), _validate.flag("reverse", reverse)
+    if reverse and batch_sizes is not None:
+        raise ValueError("reverse is for sequences of one length: packed ones have ends of their own")
     _validate.one_of("nonlinearity", nonlinearity, _validate.NONLINEARITIES)
     negative_slope = _validate.slope(negative_slope)
     _check.pairs(nonlinearity, n, u.is_complex())
@@ -255,7 +261,9 @@ def rnn(
     tensors = [None if t is None else _cast(t, kind) for t, kind in given]
     if nonlinearity_bias is not None and u.dtype in _check.HALF_TYPES:
         nonlinearity_bias = nonlinearity_bias.to(compute)
-    h, last = ops.rnn(*tensors, phases, nonlinearity_bias, batch_sizes, nonlinearity, negative_slope, transpose, method)
+    h, last = ops.rnn(
+        *tensors, phases, nonlinearity_bias, batch_sizes, nonlinearity, negative_slope, transpose, reverse, method
+    )
     if unbatched:
         h, last = h.squeeze(1), last.squeeze(0)
     return _cast(h, x.dtype), _cast(last, x.dtype)

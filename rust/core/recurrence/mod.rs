@@ -195,6 +195,8 @@ impl<T: Scalar> Sequence<'_, T> {
 /// running, the longest sequences first.
 pub struct Steps {
     offsets: Vec<usize>,
+    /// Whether time runs from the last of these rows to the first.
+    reversed: bool,
 }
 
 impl Steps {
@@ -207,7 +209,7 @@ impl Steps {
         }
         let mut offsets = filled(steps + 1, 0)?;
         offsets.iter_mut().enumerate().for_each(|(t, offset)| *offset = t * batch);
-        Ok(Self { offsets })
+        Ok(Self { offsets, reversed: false })
     }
 
     /// `sizes[t]` sequences at step `t`, positive and never increasing.
@@ -222,7 +224,17 @@ impl Steps {
             let sum = offsets[t].checked_add(size as usize).filter(|&sum| isize::try_from(sum).is_ok());
             offsets[t + 1] = sum.ok_or_else(|| Error::InvalidArgument("batch_sizes: too many rows".to_owned()))?;
         }
-        Ok(Self { offsets })
+        Ok(Self { offsets, reversed: false })
+    }
+
+    /// From the last row to the first: step `t` stands where step `T - 1 - t` stood.
+    ///
+    /// # Panics
+    /// If sequences have different lengths.
+    #[must_use]
+    pub fn reversed(self) -> Self {
+        assert!(self.rows() == self.count() * self.batch(), "sequences of different lengths have ends of their own");
+        Self { reversed: !self.reversed, ..self }
     }
 
     /// Number of steps `T`.
@@ -240,8 +252,14 @@ impl Steps {
         if self.count() == 0 { 0 } else { self.offsets[1] }
     }
 
+    /// Where step `t` stands among the rows.
+    fn place(&self, t: usize) -> usize {
+        if self.reversed { self.count() - 1 - t } else { t }
+    }
+
     /// First row of step `t` that belongs to a slice beginning at sequence `begin`, and how many do, up to `end`.
     fn rows_of(&self, t: usize, (begin, end): (usize, usize)) -> (usize, usize) {
+        let t = self.place(t);
         let size = self.offsets[t + 1] - self.offsets[t];
         (self.offsets[t] + begin, size.min(end).saturating_sub(begin))
     }

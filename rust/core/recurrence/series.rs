@@ -46,7 +46,7 @@ impl<'a, T> Series<'a, T> {
     fn place(&self, steps: &Steps, t: usize, slice: (usize, usize), width: usize) -> [usize; 2] {
         match self.strides {
             None => [steps.rows_of(t, slice).0 * width, width],
-            Some([step, sequence]) => [t * step + slice.0 * sequence, sequence],
+            Some([step, sequence]) => [steps.place(t) * step + slice.0 * sequence, sequence],
         }
     }
 
@@ -70,7 +70,8 @@ impl<'a, T> Series<'a, T> {
             Fetch::new(from(last), stride, count, vectors * width)
         } else if stride.unsigned_abs() == width {
             // One sequence after the other: its steps are one piece.
-            Fetch::new(from(last - (count - 1) * width), ld as isize, vectors, count * width)
+            let [first, _] = self.place(steps, t - count, slice, width);
+            Fetch::new(from(first.min(last)), ld as isize, vectors, count * width)
         } else {
             Fetch::none()
         }

@@ -81,24 +81,27 @@ def matrix(u: Tensor) -> Tensor:
 @_below
 def rnn(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """All states, a copy of the last ones and what the backward pass can use."""
-    *tensors, nonlinearity, _, _, method, with_tape = arguments
-    inputs = Inputs(*tensors)
+    *tensors, nonlinearity, _, _, reverse, method, with_tape = arguments
+    inputs = _in_order(Inputs(*tensors), reverse)
     steps, batch = inputs.sizes()[3:]
-    sequence = _sequence(arguments[:-1])
+    sequence = _sequence((*inputs, *arguments[-6:-1]))
     layout = _layout(inputs, nonlinearity, method)
     tape = inputs.u.new_empty(layout.shape if with_tape else (0,))
     h, run = recurrence.forward(sequence, steps, batch, layout.kept(tape) if with_tape else Kept())
     if with_tape and run is not None:
         layout.write(tape, run.form)
-    return h, _last_states(h, inputs, run), tape
+    return _flipped(h, reverse), _last_states(h, inputs, run), tape
 
 
 @_below
 def rnn_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
     """Gradients of the wanted arguments."""
-    *tensors, h, tape, grad_h, grad_last, wanted = arguments[:-4]
-    inputs, sequence = Inputs(*tensors), _sequence((*tensors, *arguments[-4:]))
+    *tensors, h, tape, grad_h, grad_last, wanted = arguments[:-5]
+    reverse = arguments[-2]
+    inputs = _in_order(Inputs(*tensors), reverse)
+    sequence = _sequence((*inputs, *arguments[-5:]))
     inputs.require_as_before(h, grad_h, grad_last)
+    h, grad_h = (_flipped(t, reverse) for t in (h, grad_h))
     steps, batch = inputs.sizes()[3:]
     kept, form = Kept(), None
     if tape is not None and steps and batch:
@@ -109,6 +112,7 @@ def rnn_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
     found = recurrence.backward(sequence, steps, batch, h, kept, grad_h, grad_last, names, form)
     if not steps and grad_last is not None and found.h0 is not None:
         found = found._replace(h0=grad_last.clone())  # no step: the last state is h0
+    found = found._replace(x=_flipped(found.x, reverse))
     return tuple(getattr(found, name) for name in Inputs._fields[:DIFFERENTIABLE])
 
 
@@ -119,8 +123,17 @@ def packed_reversal(batch_sizes: Tensor, like: Tensor) -> Tensor:
     return rows
 
 
+def _in_order(inputs: Inputs, reverse: bool) -> Inputs:
+    """Kernels run from the first row to the last."""
+    return inputs._replace(x=inputs.x.flip(0)) if reverse else inputs
+
+
+def _flipped(tensor: Any, reverse: bool) -> Any:
+    return tensor.flip(0) if reverse and tensor is not None else tensor
+
+
 def _sequence(arguments: Any) -> Sequence:
-    *tensors, nonlinearity, negative_slope, transpose, method = arguments
+    *tensors, nonlinearity, negative_slope, transpose, _, method = arguments
     inputs = Inputs(*tensors)
     u, x, h0, input_weight, bias, phases, nonlinearity_bias = map(_contiguous, inputs[:-1])
     sizes = None if inputs.batch_sizes is None else inputs.batch_sizes.numpy()

@@ -80,8 +80,9 @@ class Inputs(NamedTuple):
         at_distances = self.u.dim() == 2 and vectors.dim() == 3 and vectors.stride(2) == 1
         return vectors if at_distances else contiguous(vectors)
 
-    def operands(self, nonlinearity: str, negative_slope: float, transpose: bool, method: str) -> list[Any]:
-        """Give the arguments with which both functions of the core begin."""
+    def operands(self, *options: Any) -> list[Any]:
+        """Give the arguments with which both functions of the core begin; they take ``reverse`` at their ends."""
+        nonlinearity, negative_slope, transpose, _, method = options
         u, x, *tensors, nonlinearity_bias, batch_sizes = self
         packing = None if batch_sizes is None else batch_sizes.numpy()
         count, addresses = u.shape[:-2].numel(), [pointer(u), place(x), *map(pointer, tensors)]
@@ -109,13 +110,13 @@ class Inputs(NamedTuple):
 DIFFERENTIABLE = len(Inputs._fields) - 1
 SAVED = len(Inputs._fields) + 2  # and all states, and the tape
 TENSORS = "Tensor u, Tensor x, " + ", ".join(f"Tensor? {name}" for name in Inputs._fields[2:])
-OPTIONS = "str nonlinearity, float negative_slope, bool transpose, str method"
+OPTIONS = "str nonlinearity, float negative_slope, bool transpose, bool reverse, str method"
 
 
 def rnn(*arguments: Any) -> tuple[Tensor, Tensor]:
     """Run the recurrence differentiably, by the route that the active transforms allow.
 
-    The arguments are the ``Inputs``, then the nonlinearity, its slope, ``transpose`` and ``method``.
+    The arguments are the ``Inputs``, then the nonlinearity, its slope, ``transpose``, ``reverse`` and ``method``.
     """
     if needs_expression():
         return expressions.rnn(*arguments[:-1])
@@ -135,8 +136,8 @@ def _without_graph(*arguments: Any) -> tuple[Tensor, Tensor]:
 
 def _save(ctx: Any, arguments: Any, h: Tensor, tape: Tensor | None, kept: _core.Kept | None = None) -> None:
     tape = None if tape is None or not tape.numel() else tape
-    ctx.save_for_backward(*Inputs(*arguments[:-4]), h, tape, *held(kept))
-    ctx.options = arguments[-4:]
+    ctx.save_for_backward(*Inputs(*arguments[:-5]), h, tape, *held(kept))
+    ctx.options = arguments[-5:]
 
 
 class Rnn(Function):
@@ -157,11 +158,12 @@ class Rnn(Function):
         nonlinearity: str,
         negative_slope: float,
         transpose: bool,
+        reverse: bool,
         method: str,
     ) -> tuple[Tensor, Tensor]:
         # torch.compile before 2.7 counts the parameters to find out whether there is a context among them
         inputs = (u, x, h0, input_weight, bias, phases, nonlinearity_bias, batch_sizes)
-        return _without_graph(*inputs, nonlinearity, negative_slope, transpose, method)
+        return _without_graph(*inputs, nonlinearity, negative_slope, transpose, reverse, method)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -186,7 +188,7 @@ class Rnn(Function):
             if straight_to_cpu(*tensors, grad_h, grad_last):
                 backward = partial(_backward_cpu, kept=kept_in(holders))
             gradients = backward(*arguments)
-        return *gradients, *[None] * 5
+        return *gradients, *[None] * 6
 
 
 class EagerRnn(Function):
@@ -195,7 +197,7 @@ class EagerRnn(Function):
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
         kept = None
-        if straight_to_cpu(*arguments[:-4]):
+        if straight_to_cpu(*arguments[:-5]):
             h, last, tape, kept = _run_forward(*arguments, True, keep=True)
         else:
             h, last, tape = forward_op(*arguments, True)
@@ -217,9 +219,9 @@ class RnnBackward(Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
-        *tensors, _, _, grad_h, grad_last, ctx.wanted, nonlinearity, negative_slope, transpose, _ = inputs
+        *tensors, _, _, grad_h, grad_last, ctx.wanted, nonlinearity, negative_slope, transpose, reverse, _ = inputs
         ctx.save_for_backward(*tensors, grad_h, grad_last)
-        ctx.options = (nonlinearity, negative_slope, transpose)
+        ctx.options = (nonlinearity, negative_slope, transpose, reverse)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Any, ...]:
@@ -232,7 +234,7 @@ class RnnBackward(Function):
         needs = ctx.needs_input_grad
         wanted = (*needs[:DIFFERENTIABLE], *needs[DIFFERENTIABLE + 3 : DIFFERENTIABLE + 5])
         results = spread(pull_back(gradients, (*primals, grad_h, grad_last), cotangents, wanted), wanted)
-        return *results[:-2], None, None, None, *results[-2:], *[None] * 5
+        return *results[:-2], None, None, None, *results[-2:], *[None] * 6
 
 
 def _by_expression(
@@ -269,30 +271,30 @@ def _forward_cpu(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 def _run_forward(*arguments: Any, keep: bool = False) -> tuple[Tensor, Tensor, Tensor, _core.Kept | None]:
     follow_torch_threads()
-    *tensors, nonlinearity, negative_slope, transpose, method, with_tape = arguments
+    *tensors, nonlinearity, _, _, reverse, method, with_tape = arguments
     inputs = Inputs(*tensors).readable()
     dtype, many, (n, _, _, _, batch) = inputs.x.dtype, inputs.u.shape[:-2], inputs.sizes()
     h, last = empty((*inputs.x.shape[:-1], n), dtype), empty((*many, batch, n), dtype)
     tape = empty(_tape_shape(inputs, nonlinearity, method) if with_tape else (0,), dtype)
-    operands = inputs.operands(nonlinearity, negative_slope, transpose, method)
-    operands += [h.data_ptr(), tape.data_ptr() if tape.numel() else None, keep, last.data_ptr()]
+    operands = inputs.operands(*arguments[-6:-1])
+    operands += [h.data_ptr(), tape.data_ptr() if tape.numel() else None, keep, last.data_ptr(), reverse]
     kept = _core.rnn_forward(*operands)
     return h, last, tape, kept
 
 
 def _backward_cpu(*arguments: Any, kept: _core.Kept | None = None) -> tuple[Tensor | None, ...]:
     follow_torch_threads()
-    *tensors, h, tape, grad_h, grad_last, _ = arguments[:-4]
-    inputs, options = Inputs(*tensors).readable(), arguments[-4:]
+    *tensors, h, tape, grad_h, grad_last, wanted = arguments[:-5]
+    inputs, options = Inputs(*tensors).readable(), arguments[-5:]
     inputs.require_as_before(h, grad_h, grad_last)
     h, grad_last = (None if t is None else t.contiguous() for t in (h, grad_last))
     grad_h = None if grad_h is None else inputs.series(grad_h)
-    gradients = _backward_room(inputs, arguments[-5], _room)
+    gradients = _backward_room(inputs, wanted, _room)
     if tape is None and options[0] == "oplu":  # the states do not tell which entries were exchanged
         _, _, tape = _forward_cpu(*inputs, *options, True)
     tape = tape if tape is not None and tape.numel() else None
     operands = inputs.operands(*options)
-    operands += [pointer(h), pointer(tape), place(grad_h), *map(pointer, (grad_last, *gradients)), kept]
+    operands += [pointer(h), pointer(tape), place(grad_h), *map(pointer, (grad_last, *gradients)), kept, options[3]]
     _core.rnn_backward(*operands)
     if inputs.sizes()[3] == 0 and grad_last is not None and gradients[2] is not None:
         gradients[2].copy_(grad_last)  # no step: the last state is h0
@@ -300,14 +302,14 @@ def _backward_cpu(*arguments: Any, kept: _core.Kept | None = None) -> tuple[Tens
 
 
 def _forward_fake(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    inputs, (nonlinearity, _, _, method, with_tape) = Inputs(*arguments[:-5]), arguments[-5:]
+    inputs, (nonlinearity, _, _, _, method, with_tape) = Inputs(*arguments[:-6]), arguments[-6:]
     x, (n, _, _, _, batch) = inputs.x, inputs.sizes()
     tape = inputs.u.new_empty(_tape_shape(inputs, nonlinearity, method) if with_tape else (0,))
     return x.new_empty(*x.shape[:-1], n), x.new_empty(*inputs.u.shape[:-2], batch, n), tape
 
 
 def _backward_fake(*arguments: Any) -> tuple[Tensor | None, ...]:
-    return _backward_room(arguments, arguments[-5], lambda t: t.new_empty(t.shape))
+    return _backward_room(arguments, arguments[-6], lambda t: t.new_empty(t.shape))
 
 
 def _room(like: Tensor) -> Tensor:
@@ -366,29 +368,29 @@ def _each(info: Any, in_dims: Any, arguments: Any, op: Any) -> tuple[Any, Any]:
 
 
 def _forward_vmap(info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
-    inputs = Inputs(*arguments[:-5])
+    inputs = Inputs(*arguments[:-6])
     if all(dim is None for dim in (in_dims[0], *in_dims[3:])):
-        h, last, tape = forward_op(*_fold_inputs(info, inputs, in_dims), *arguments[-5:-1], False)
+        h, last, tape = forward_op(*_fold_inputs(info, inputs, in_dims), *arguments[-6:-1], False)
         return (_unfold(info, h), _unfold(info, last), tape), (0, 0, None)
     if _takes_one_matrix(inputs.u):
         return _each(info, in_dims, (*arguments[:-1], False), forward_op)
-    return forward_op(*_own(info, inputs, in_dims), *arguments[-5:-1], False), (0, 0, None)
+    return forward_op(*_own(info, inputs, in_dims), *arguments[-6:-1], False), (0, 0, None)
 
 
 def _backward_vmap(info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
-    *tensors, h, _, grad_h, grad_last, wanted = arguments[:-4]
+    *tensors, h, _, grad_h, grad_last, wanted = arguments[:-5]
     inputs = Inputs(*tensors)
     h_dim, _, *grad_dims = in_dims[DIFFERENTIABLE + 1 : DIFFERENTIABLE + 5]
     states = (h, grad_h, grad_last), (h_dim, *grad_dims)
     out_dims = tuple(0 if want else None for want in wanted)
     if all(dim is None for dim in (in_dims[0], *in_dims[3 : DIFFERENTIABLE + 1])) and not any((wanted[0], *wanted[3:])):
         h, *grads = (_fold(info, state, dim) for state, dim in zip(*states, strict=True))
-        gradients = backward_op(*_fold_inputs(info, inputs, in_dims), h, None, *grads, wanted, *arguments[-4:])
+        gradients = backward_op(*_fold_inputs(info, inputs, in_dims), h, None, *grads, wanted, *arguments[-5:])
         return tuple(None if g is None else _unfold(info, g) for g in gradients), out_dims
     if _takes_one_matrix(inputs.u):
         return _each(info, in_dims, arguments, backward_op)
     h, *grads = _all_leading(info, *states)
-    return backward_op(*_own(info, inputs, in_dims), h, None, *grads, wanted, *arguments[-4:]), out_dims
+    return backward_op(*_own(info, inputs, in_dims), h, None, *grads, wanted, *arguments[-5:]), out_dims
 
 
 forward_op = operator(

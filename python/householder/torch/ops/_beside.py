@@ -1,0 +1,31 @@
+"""States of two directions side by side, ``(..., n)`` and ``(..., k)`` to ``(..., n + k)``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from householder.torch.ops._library import straight_to_cpu
+from householder.torch.ops._memory import empty
+
+
+def beside(a: Tensor, b: Tensor) -> Tensor:
+    """Concatenate; what is large on the CPU goes to memory that is kept for the next call."""
+    result: Tensor = Beside.apply(a, b) if straight_to_cpu(a, b) and a.dtype is b.dtype else torch.cat((a, b), -1)
+    return result
+
+
+class Beside(Function):
+    """``torch.cat`` along the last axis, whose gradients are views."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.width = a.shape[-1]
+        return torch.cat((a, b), -1, out=empty((*a.shape[:-1], ctx.width + b.shape[-1]), a.dtype))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        return grad[..., : ctx.width], grad[..., ctx.width :]
