@@ -144,18 +144,21 @@ impl<T: Scalar> Run<'_, T> {
         let following = (t + 1).min(steps.count() - 1);
         let next = steps.rows_of(following, slice).0;
         let out = self.h.get().add(row * n);
-        let projects = self.at_once == 1;
-        let input = if !projects {
+        let now = x.at(steps, t, slice, d);
+        let mut input = if self.sequence.input_weight.is_none() { now.from(begin, 0) } else { Columns::none() };
+        let (mut weights_of_inputs, mut raw) = (Weights::none(), Operand::none());
+        if self.at_once > 1 {
             if t.is_multiple_of(self.at_once) {
                 self.project(slice, t, range.clone(), room);
             }
+            input = Columns::new(room.projected.ptr_mut(), n).from(begin, room.used);
             room.used += count;
-            Columns::new(room.projected.ptr_mut(), n).from(begin, room.used - count)
-        } else if self.sequence.input_weight.is_none() {
-            x.at(steps, t, slice, d).from(begin, 0)
         } else {
-            Columns::none()
-        };
+            let [inputs, ones] = self.sequence.input_widths();
+            let to = Columns::new(room.raw.ptr_mut(), inputs + ones);
+            copy_columns(self.isa, (inputs, count), now, to, x.at(steps, following, slice, d).ptr);
+            (weights_of_inputs, raw) = (self.inputs.weights_from(begin), Operand::columns(to.ptr, to.ld));
+        }
         let step = Step {
             out: Columns::new(out, n).from(begin, 0),
             previous: Columns::none(),
@@ -164,20 +167,6 @@ impl<T: Scalar> Run<'_, T> {
             fetch: Fetch::new(self.h.get().wrapping_add(next * n + begin), 0, 1, count * range.len()),
         };
         let state = Operand::columns(previous, previous_ld);
-        let (weights_of_inputs, raw) = if projects {
-            let [inputs, ones] = self.sequence.input_widths();
-            let raw = Columns::new(room.raw.ptr_mut(), inputs + ones);
-            copy_columns(
-                self.isa,
-                (inputs, count),
-                x.at(steps, t, slice, d),
-                raw,
-                x.at(steps, following, slice, d).ptr,
-            );
-            (self.inputs.weights_from(begin), Operand::columns(raw.ptr, raw.ld))
-        } else {
-            (Weights::none(), Operand::none())
-        };
         match &self.transition {
             Transition::LowRank { project, expand } => {
                 let z = match self.tape {
