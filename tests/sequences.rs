@@ -263,6 +263,25 @@ fn any_number_of_threads_gives_the_same_bits() {
     set_num_threads(2).unwrap();
 }
 
+#[test]
+fn tasks_that_share_a_ring_agree_with_explicit_factors() {
+    for (n, m, d, batch, steps) in [(512, 300, 130, 1, 200), (256, 200, 64, 4, 60), (300, 160, 20, 7, 30)] {
+        let p = Problem::<f64>::new(n, m, d, &vec![batch; steps]);
+        let mut never = || false;
+        let mut run = |threads: usize, method: Method| {
+            set_num_threads(threads).unwrap();
+            p.run(&mut Context::new(&mut never), &p.sequence(Activation::Tanh, false, Some(method)), true)
+        };
+        let want = run(1, Method::Wy).map(|x| x.into_iter().map(to_c64).collect::<Vec<_>>()); // one task
+        for threads in [1, 2, 7] {
+            for (got, want) in run(threads, Method::Dense).iter().zip(&want) {
+                assert!(error(got, want) < 1e-11, "{n} {m} {threads}: {:e}", error(got, want));
+            }
+        }
+    }
+    set_num_threads(2).unwrap();
+}
+
 /// Vectors `(steps, batch, width)` where `strides` say, and NaN elsewhere.
 fn spread<T: Scalar>(rows: &[T], [steps, batch, width]: [usize; 3], strides: [usize; 2]) -> Vec<T> {
     let nan = T::from_real(T::Real::of(f64::NAN));

@@ -12,6 +12,7 @@
 
 use std::ops::Range;
 
+use super::grad_x::InputGradient;
 use super::gradients::SequenceGradients;
 use super::ring::Ring;
 use super::sums::Sums;
@@ -23,7 +24,7 @@ use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Columns, StepBack, Store};
 use crate::kernel::fetch::Fetch;
 use crate::kernel::gemm::{Operand, gemm};
-use crate::kernel::pack::{Packed, Part, ROWS, pack};
+use crate::kernel::pack::Packed;
 use crate::kernel::vector::{activation_gradient, copy_columns};
 use crate::memory::{Shared, filled};
 use crate::parallel::Context;
@@ -42,7 +43,7 @@ pub fn backward<T: Scalar>(
     grad_last: Option<&[T]>,
     mut gradients: SequenceGradients<'_, T>,
 ) -> Result<()> {
-    let (n, d, rows, width) = (sequence.u.n(), sequence.d, sequence.steps.rows(), sequence.tape_width()?);
+    let (n, rows, width) = (sequence.u.n(), sequence.steps.rows(), sequence.tape_width()?);
     if rows == 0 {
         gradients.vanish();
         return Ok(());
@@ -72,31 +73,22 @@ pub fn backward<T: Scalar>(
     let back = prepared.transition(isa, n, !sequence.adjoint)?;
     let wants_u = gradients.u.is_some() || gradients.phases.is_some();
     let project = if wants_u && tape.is_none() { Some(prepared.projection(isa, n, sequence.adjoint)?) } else { None };
-    let input_adjoint = match (&gradients.x, sequence.input_weight) {
-        (Some(_), Some(v)) => {
-            let adjoint = Part { conjugate: true, ..Part::columns(v.as_ptr(), d, n) };
-            // SAFETY: V has n rows of d numbers.
-            Some(unsafe { pack(isa, d, &[adjoint]) }?)
-        }
-        _ => None,
-    };
-    let at_once = if input_adjoint.is_some() { sequence.projected_at_once() } else { 1 };
+    let grad_x = gradients.x.as_deref_mut().map(|x| InputGradient::new(isa, sequence, x)).transpose()?;
     let run = Run {
         isa,
         sequence,
         back,
         project,
-        input_adjoint,
         rank: sequence.rank()?,
         width,
-        at_once,
         h,
         tape,
         grad_h,
         grad_last,
-        grad_x: gradients.x.as_deref_mut().map(|x| Shared(x.as_mut_ptr())),
+        grad_x,
         grad_h0: gradients.h0.as_deref_mut().map(|x| Shared(x.as_mut_ptr())),
     };
+    let width_of_grad_x = run.grad_x_by_rings().map_or(0, |_| sequence.d);
     let (slices, rows) = (sequence.slices(), sequence.parts()?);
     let wanted = [wants_u, gradients.input_weight.is_some(), gradients.bias.is_some()];
     let mut sums = Vec::with_capacity(slices.len());
@@ -106,7 +98,7 @@ pub fn backward<T: Scalar>(
     let (parts, flops) = (rows.len() - 1, 2 * sequence.flops());
     if parts > 1 {
         let whole = (0, sequence.steps.batch());
-        let ring = Ring::new(sequence, run.rank, whole, &mut sums[0])?;
+        let ring = Ring::new(sequence, run.rank, whole, width_of_grad_x, &mut sums[0])?;
         let mut phases = Vec::new();
         run.each_phase(whole, &ring, |phase| {
             phases.try_reserve(1).map_err(|_| Error::OutOfMemory { bytes: size_of_val(&phases[..]) })?;
@@ -131,7 +123,7 @@ pub fn backward<T: Scalar>(
             unsafe {
                 let sums = &mut *shared.get().add(i);
                 let slice = (slices[i], slices[i + 1]);
-                let ring = Ring::new(sequence, run.rank, slice, sums)?;
+                let ring = Ring::new(sequence, run.rank, slice, width_of_grad_x, sums)?;
                 run.each_phase(slice, &ring, |phase| {
                     if matches!(phase, Phase::Sum { .. }) {
                         cancel.check()?;
@@ -159,18 +151,14 @@ struct Run<'a, T: Scalar> {
     back: Transition<T>,
     /// `P*`, to make `z` again.
     project: Option<Packed<T>>,
-    /// `V*`.
-    input_adjoint: Option<Packed<T>>,
     rank: usize,
     /// Numbers a row of the tape: `z`, then OPLU's flags.
     width: usize,
-    /// Steps whose inputs were projected at once; 1: each by itself.
-    at_once: usize,
     h: &'a [T],
     tape: Option<&'a [T]>,
     grad_h: Option<Series<'a, T>>,
     grad_last: Option<&'a [T]>,
-    grad_x: Option<Shared<T>>,
+    grad_x: Option<InputGradient<'a, T>>,
     grad_h0: Option<Shared<T>>,
 }
 
@@ -181,6 +169,8 @@ enum Phase {
     Enter { t: usize },
     /// From `delta_t` in ring rows `base..` to `delta_{t-1}` behind them.
     Step { t: usize, base: usize },
+    /// `dL/dx` of `rows` rows, the first step of which is `t`.
+    Inputs { t: usize, rows: usize },
     /// What the sums take of `rows` rows beside `delta` and `h`.
     Operands { rows: usize },
     /// Adds these rows to the sums, and moves `delta_{t-1}`, which is behind them, to the front.
@@ -205,6 +195,9 @@ impl<T: Scalar> Run<'_, T> {
             for t in (low..high).rev() {
                 run(Phase::Step { t, base: rows })?;
                 rows += count(t);
+            }
+            if self.grad_x_by_rings().is_some() {
+                run(Phase::Inputs { t: low, rows })?;
             }
             if T::COMPLEX || self.project.is_some() {
                 run(Phase::Operands { rows })?;
@@ -237,11 +230,13 @@ impl<T: Scalar> Run<'_, T> {
                     self.finish_activation(slice, t - 1, next, grad_activation_bias);
                 }
             }
+            Phase::Inputs { t, rows } => {
+                if let Some(grad_x) = self.grad_x_by_rings() {
+                    grad_x.ring(slice, t, rows, ring.delta, ring.grad_x, &range);
+                }
+            }
             Phase::Operands { rows } => ring.make_operands(self.isa, rows, range, self.project.as_ref()),
             Phase::Sum { t, rows } => {
-                if self.at_once > 1 {
-                    self.project_back_at_once(slice, t, rows, ring, &range);
-                }
                 ring.add_to_sums(self.isa, rows, range.clone(), self.ahead(slice, t, ring.steps));
                 let carried = if t > 0 { self.sequence.steps.rows_of(t - 1, slice).1 } else { 0 };
                 for b in 0..carried {
@@ -258,10 +253,9 @@ impl<T: Scalar> Run<'_, T> {
         let steps = &self.sequence.steps;
         let (row, count) = steps.rows_of(t, slice);
         for b in first..count {
-            let to = delta.from(begin, b).ptr;
-            let delta = std::slice::from_raw_parts_mut(to, range.len());
-            match self.grad_h {
-                Some(g) => g.at(steps, t, slice, n).from(begin, b).ptr.copy_to_nonoverlapping(to, range.len()),
+            let delta = std::slice::from_raw_parts_mut(delta.from(begin, b).ptr, range.len());
+            match self.grad_h.map(|g| g.at(steps, t, slice, n).from(begin, b).ptr) {
+                Some(grad) => delta.copy_from_slice(std::slice::from_raw_parts(grad, range.len())),
                 None => delta.fill(T::ZERO),
             }
             if let Some(grad_last) = self.grad_last {
@@ -295,7 +289,7 @@ impl<T: Scalar> Run<'_, T> {
     unsafe fn step(&self, slice: (usize, usize), t: usize, base: usize, range: Range<usize>, ring: &Ring<T>) {
         let Sequence { steps, activation, h0, x, d, .. } = self.sequence;
         let (n, d, begin) = (self.sequence.u.n(), *d, range.start);
-        let (row, count) = steps.rows_of(t, slice);
+        let count = steps.rows_of(t, slice).1;
         let earlier = t.saturating_sub(1);
         let before = steps.rows_of(earlier, slice).0;
         let [delta, q, h_copy, z_copy] = [ring.delta, ring.q, ring.h, ring.operand].map(|rows| rows.from(0, base));
@@ -312,15 +306,8 @@ impl<T: Scalar> Run<'_, T> {
             copy(d, ring.widths[1], *x, z_copy.from(ring.rank, 0));
         }
         let operand = Operand::columns(delta.ptr, delta.ld);
-        if let Some(grad_x) = self.grad_x.filter(|_| self.at_once == 1) {
-            let out = Columns::new(grad_x.get().add(row * d), d);
-            if self.input_adjoint.is_some() {
-                self.project_back(delta, count, out, &range);
-            } else {
-                (0..count).for_each(|b| {
-                    delta.from(begin, b).ptr.copy_to_nonoverlapping(out.from(begin, b).ptr, range.len());
-                });
-            }
+        if let Some(grad_x) = self.grad_x.as_ref().filter(|grad_x| !grad_x.by_rings) {
+            grad_x.step(slice, t, delta, &range);
         }
         let (weights, operand, next) = match &self.back {
             Transition::LowRank { project, expand } => {
@@ -360,46 +347,8 @@ impl<T: Scalar> Run<'_, T> {
         self.enter(slice, t - 1, count, delta.from(0, count), range);
     }
 
-    /// `V* delta` of `count` rows: those rows of `V*` that lie as far along as coordinates `range`.
-    unsafe fn project_back(
-        &self,
-        delta: Columns<T>,
-        count: usize,
-        out: Columns<T>,
-        range: &Range<usize>,
-    ) -> Range<usize> {
-        let Some(input_adjoint) = &self.input_adjoint else { return 0..0 };
-        let (n, d) = (self.sequence.u.n(), self.sequence.d);
-        let [first, end] =
-            [range.start, range.end].map(|i| if i == n { d } else { (i * d / n).next_multiple_of(ROWS).min(d) });
-        let (weights, delta) = (input_adjoint.weights_from(first), Operand::columns(delta.ptr, delta.ld));
-        gemm(self.isa, end - first, count, weights, delta, &Store::new(out.from(first, 0)));
-        first..end
-    }
-
-    /// `dL/dx` of all `rows` rows in the ring, the first step of which is `t`.
-    unsafe fn project_back_at_once(
-        &self,
-        slice: (usize, usize),
-        t: usize,
-        rows: usize,
-        ring: &Ring<T>,
-        range: &Range<usize>,
-    ) {
-        let (Some(grad_x), d) = (self.grad_x, self.sequence.d) else { return };
-        let range = self.project_back(ring.delta, rows, ring.grad_x, range);
-        let mut base = rows;
-        for t in t.. {
-            if base == 0 {
-                return;
-            }
-            let (row, count) = self.sequence.steps.rows_of(t, slice);
-            base -= count;
-            for b in 0..count {
-                let from = ring.grad_x.from(range.start, base + b).ptr;
-                from.copy_to_nonoverlapping(grad_x.get().add((row + b) * d + range.start), range.len());
-            }
-        }
+    fn grad_x_by_rings(&self) -> Option<&InputGradient<'_, T>> {
+        self.grad_x.as_ref().filter(|grad_x| grad_x.by_rings)
     }
 
     /// The loss's gradients that the next `block` steps read, in two halves.

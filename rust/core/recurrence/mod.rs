@@ -13,6 +13,7 @@
 
 mod backward;
 mod forward;
+mod grad_x;
 mod gradients;
 mod ring;
 mod series;

@@ -29,7 +29,7 @@ pub struct Ring<T: Scalar> {
     pub h: Columns<T>,
     /// `[z x 1]`, without `z` where `W` is formed: what `delta` is multiplied by.
     pub operand: Columns<T>,
-    /// `V* delta`, where it is made for all rows at once.
+    /// `V* delta`, of the width wanted: 0 where it is made step by step or not at all.
     pub grad_x: Columns<T>,
     /// Width of `z` in it.
     pub rank: usize,
@@ -44,8 +44,14 @@ pub struct Ring<T: Scalar> {
 
 impl<T: Scalar> Ring<T> {
     /// For sequences `slice.0..slice.1`, whose sums must live as long.
-    pub fn new(sequence: &Sequence<'_, T>, rank: usize, slice: (usize, usize), sums: &mut Sums<T>) -> Result<Self> {
-        let (n, d, batch) = (sequence.u.n(), sequence.d, slice.1 - slice.0);
+    pub fn new(
+        sequence: &Sequence<'_, T>,
+        rank: usize,
+        slice: (usize, usize),
+        width_of_grad_x: usize,
+        sums: &mut Sums<T>,
+    ) -> Result<Self> {
+        let (n, batch) = (sequence.u.n(), slice.1 - slice.0);
         let steps = (ROWS / batch).max(1);
         let rows = steps * batch;
         let (ld, ld_q) = (padded::<T>(n), padded::<T>(rank));
@@ -57,7 +63,7 @@ impl<T: Scalar> Ring<T> {
             Buffer::zeroed(rows * ld_q)?,
             Buffer::zeroed(rows * ld)?,
             Buffer::zeroed(rows * ld_operand)?,
-            Buffer::scratch(if sequence.projected_at_once() > 1 { rows * d } else { 0 })?,
+            Buffer::scratch(rows * width_of_grad_x)?,
         ];
         if ones > 0 {
             memory[3].chunks_mut(ld_operand).for_each(|row| row[rank + inputs] = T::ONE);
@@ -69,7 +75,7 @@ impl<T: Scalar> Ring<T> {
             q: Columns::new(q.ptr_mut(), ld_q),
             h: Columns::new(h.ptr_mut(), ld),
             operand: Columns::new(operand.ptr_mut(), ld_operand),
-            grad_x: Columns::new(grad_x.ptr_mut(), d),
+            grad_x: Columns::new(grad_x.ptr_mut(), width_of_grad_x),
             rank,
             c1: Columns::new(sums.c1.ptr_mut(), ld),
             c2: Columns::new(sums.c2.ptr_mut(), ld),

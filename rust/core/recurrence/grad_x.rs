@@ -1,0 +1,97 @@
+//! `dL/dx = V* delta`, or `delta` itself where there is no `V`.
+
+use std::ops::Range;
+
+use super::{Sequence, Steps};
+use crate::error::Result;
+use crate::kernel::dispatch::InstructionSet;
+use crate::kernel::epilogue::{Columns, Store};
+use crate::kernel::gemm::{Operand, gemm};
+use crate::kernel::pack::{Packed, Part, ROWS, pack};
+use crate::memory::Shared;
+use crate::scalar::Scalar;
+
+/// The gradient of the input, one vector of `d` numbers a row, as it is found from `delta`.
+pub struct InputGradient<'a, T: Scalar> {
+    isa: InstructionSet,
+    steps: &'a Steps,
+    n: usize,
+    d: usize,
+    out: Shared<T>,
+    /// `V*`.
+    adjoint: Option<Packed<T>>,
+    /// Whether one product takes all rows of a ring: it pays off where those of a step are few.
+    pub by_rings: bool,
+}
+
+impl<'a, T: Scalar> InputGradient<'a, T> {
+    /// Of a sequence; tasks write to `out`, which lives as long as they run.
+    pub fn new(isa: InstructionSet, sequence: &'a Sequence<'_, T>, out: &mut [T]) -> Result<Self> {
+        let (n, d) = (sequence.u.n(), sequence.d);
+        let adjoint = sequence.input_weight.map(|v| {
+            let adjoint = Part { conjugate: true, ..Part::columns(v.as_ptr(), d, n) };
+            // SAFETY: V has n rows of d numbers.
+            unsafe { pack(isa, d, &[adjoint]) }
+        });
+        let (adjoint, by_rings) = (adjoint.transpose()?, sequence.projected_at_once() > 1);
+        Ok(Self { isa, steps: &sequence.steps, n, d, out: Shared(out.as_mut_ptr()), adjoint, by_rings })
+    }
+
+    /// Of step `t` alone, where rings do not do it: the part that falls to a task of coordinates `range`, from all
+    /// coordinates of `delta`.
+    pub unsafe fn step(&self, slice: (usize, usize), t: usize, delta: Columns<T>, range: &Range<usize>) {
+        let (row, count) = self.steps.rows_of(t, slice);
+        let out = Columns::new(self.out.get().add(row * self.d), self.d);
+        if let Some(adjoint) = &self.adjoint {
+            self.project(adjoint, delta, count, out, self.share(range));
+        } else {
+            (0..count).for_each(|b| {
+                delta.from(range.start, b).ptr.copy_to_nonoverlapping(out.from(range.start, b).ptr, range.len());
+            });
+        }
+    }
+
+    /// Of all `rows` rows of a ring, the first step of which is `t`, by way of `room`, a row for each.
+    pub unsafe fn ring(
+        &self,
+        slice: (usize, usize),
+        t: usize,
+        rows: usize,
+        delta: Columns<T>,
+        room: Columns<T>,
+        range: &Range<usize>,
+    ) {
+        let Some(adjoint) = &self.adjoint else { return };
+        let share = self.share(range);
+        self.project(adjoint, delta, rows, room, share.clone());
+        let (mut t, mut base) = (t, rows);
+        while base > 0 {
+            let (row, count) = self.steps.rows_of(t, slice);
+            base -= count;
+            for b in 0..count {
+                let to = self.out.get().add((row + b) * self.d + share.start);
+                room.from(share.start, base + b).ptr.copy_to_nonoverlapping(to, share.len());
+            }
+            t += 1;
+        }
+    }
+
+    /// The rows of `V*` that lie as far along as coordinates `range`.
+    fn share(&self, range: &Range<usize>) -> Range<usize> {
+        let (n, d) = (self.n, self.d);
+        let bound = |i: usize| if i == n { d } else { (i * d / n).next_multiple_of(ROWS).min(d) };
+        bound(range.start)..bound(range.end)
+    }
+
+    unsafe fn project(
+        &self,
+        adjoint: &Packed<T>,
+        delta: Columns<T>,
+        count: usize,
+        out: Columns<T>,
+        share: Range<usize>,
+    ) {
+        let (weights, delta) = (adjoint.weights_from(share.start), Operand::columns(delta.ptr, delta.ld));
+        gemm(self.isa, share.len(), count, weights, delta, &Store::new(out.from(share.start, 0)));
+    }
+}
