@@ -128,6 +128,10 @@ SEQUENCES = {
         "'oplu' orders real numbers",
     ),
     "increasing batch_sizes": (lambda: hh.rnn_forward(U, F((5, 5)), batch_sizes=[2, 3]), "that never increase"),
+    "batch_sizes in reverse": (
+        lambda: hh.rnn_forward(U, F((3, 5)), batch_sizes=[2, 1], reverse=True),
+        "reverse is for sequences of one length",
+    ),
     "zero in batch_sizes": (
         lambda: hh.rnn_forward(U, F((2, 5)), batch_sizes=[2, 0]),
         "batch_sizes is [2, 0], expected one axis of positive",

@@ -52,8 +52,8 @@ def on_cuda(monkeypatch):
     for module, replaced in KERNELS.items():
         for name, kernel in replaced.items():
             monkeypatch.setattr(module, name, kernel)
-        for name in ("straight_to_cpu", "are_plain"):
-            monkeypatch.setattr(module, name, lambda *_: False, raising=False)
+        monkeypatch.setattr(module, "straight_to_cpu", lambda *_: False)
+    monkeypatch.setattr(ops, "is_plain_application", lambda *_: False)
 
 
 @pytest.mark.usefixtures("on_cuda")

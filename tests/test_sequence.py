@@ -18,7 +18,7 @@ class Case:
 
     def __init__(
         self, dtype, n=6, m=4, steps=5, batch=3, *, width=None, h0="batch", bias=False, nonlinearity=None,
-        sizes=None, batched=True, transpose=False, seed=0,
+        sizes=None, batched=True, transpose=False, reverse=False, seed=0,
     ):  # fmt: skip
         nonlinearity = nonlinearity or NONLINEARITIES[dtype.kind][:2][-1]
         self.u, _, _, phases = problem(n, min(m, n), 1, dtype, seed)
@@ -40,7 +40,7 @@ class Case:
             else None,
         }
         self.arrays = {name: a for name, a in arrays.items() if a is not None}
-        self.options = {"nonlinearity": nonlinearity, "transpose": transpose}
+        self.options = {"nonlinearity": nonlinearity, "transpose": transpose, "reverse": reverse}
         if sizes is not None:
             self.options["batch_sizes"] = sizes
         self.grad_h, self.grad_last = randn(rng, (*lead, n), dtype), randn(rng, self.states, dtype)
@@ -52,8 +52,12 @@ class Case:
         more |= self.arrays | self.options
         return backend(hh.rnn_backward, self.u, self.x, self.h0, h, self.grad_h, grad_last=self.grad_last, **more)
 
+    def in_time(self, a):
+        """The steps of an array in the order in which they are run."""
+        return a[::-1] if self.options["reverse"] else a
+
     def _reference(self):
-        """Arguments of the reference: doubles, packed."""
+        """Arguments of the reference: doubles, packed, in the order of time."""
         wide = np.result_type(self.u.dtype, float)
         n = len(self.u)
         arrays = dict(self.arrays)
@@ -63,19 +67,20 @@ class Case:
             if self.h0 is None
             else np.broadcast_to(self.h0, (self.batch, n)).astype(wide)
         )
-        x = self.x.reshape(-1, self.x.shape[-1]).astype(wide)
+        x = self.in_time(self.x).reshape(-1, self.x.shape[-1]).astype(wide)
         return (self.u, x, h0), (self.rows, phi), {**arrays, "transpose": self.options["transpose"]}
 
     def expected(self):
         """The states, and the gradients in the shapes of the arguments."""
         arrays, how, more = self._reference()
         h = reference.rnn_forward(*arrays, *how, **more)
-        grad_h, grad_last = self.grad_h.reshape(h.shape), self.grad_last.reshape(self.batch, -1)
+        grad_h, grad_last = self.in_time(self.grad_h).reshape(h.shape), self.grad_last.reshape(self.batch, -1)
         grads = reference.rnn_backward(*arrays, h, grad_h, grad_last, *how, **more)
         h0 = None
         if self.h0 is not None:
             h0 = grads.h0.sum(axis=0) if self.batched and self.h0.ndim == 1 else grads.h0.reshape(self.h0.shape)
-        return h.reshape(self.grad_h.shape), grads._replace(x=grads.x.reshape(self.x.shape), h0=h0)
+        h, x = self.in_time(h.reshape(self.grad_h.shape)), self.in_time(grads.x.reshape(self.x.shape))
+        return h, grads._replace(x=x, h0=h0)
 
 
 def assert_gradients(actual, expected, dtype):
@@ -101,7 +106,8 @@ def test_sequences_are_what_the_reference_computes_step_by_step(backend, dtype, 
         h0=data.draw(st.sampled_from(["batch", "shared", "none"])),
         bias=data.draw(st.booleans()),
         nonlinearity=data.draw(st.sampled_from(NONLINEARITIES[dtype.kind])),
-        sizes=sizes, batched=batched, transpose=data.draw(st.booleans()), seed=data.draw(st.integers(0, 99)),
+        sizes=sizes, batched=batched, transpose=data.draw(st.booleans()),
+        reverse=not packed and data.draw(st.booleans()), seed=data.draw(st.integers(0, 99)),
     )  # fmt: skip
     method = data.draw(st.sampled_from(METHODS))
     h, grads = case.expected()

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import householder.torch as ht
-from torch_oracle import DTYPES, explicit_matrix, problem
+from torch_oracle import DTYPES, IGNORE_JIT_WARNING, explicit_matrix, problem
 
 SHAPES = [(1, 1), (2, 1), (2, 2), (5, 3), (6, 6), (33, 17), (64, 63)]
 
@@ -287,3 +287,13 @@ def test_complex_needs_fewer_reflections_than_n():
 def test_meta_tensors_have_shapes_only():
     c = ht.apply(torch.ones(2, 5, 3, device="meta"), torch.ones(4, 2, 5, device="meta"))
     assert (c.shape, c.device.type) == ((4, 2, 5), "meta")
+
+
+@pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
+def test_derivatives_of_meta_tensors_have_shapes_only():
+    u, h = torch.ones(5, 3, device="meta"), torch.ones(4, 5, device="meta")
+    c, tangent = torch.func.jvp(ht.apply, (u, h), (u, h))
+    assert c.shape == tangent.shape == (4, 5)
+    u.requires_grad_()
+    (grad,) = torch.autograd.grad(ht.apply(u, h).sum(), u, create_graph=True)
+    assert torch.autograd.grad(grad.sum(), u)[0].shape == (5, 3)

@@ -61,6 +61,17 @@ def test_checkpoints_change_nothing(layer, every, batch_first):
         torch.testing.assert_close(actual, wanted)
 
 
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_the_second_pass_is_under_autocast_as_the_first(half):
+    rnn, x = ht.OrthogonalRNN(3, 8).to(half), torch.randn(40, 2, 3)
+    with torch.autocast("cpu", half):
+        last, expected = ht.last_state(rnn, x, every=7), rnn(x)[1]
+    wanted = list(rnn.parameters())
+    found = torch.autograd.grad(last.sum(), wanted)
+    for actual, right in zip(found, torch.autograd.grad(expected.sum(), wanted), strict=True):
+        torch.testing.assert_close(actual, right, rtol=0.05, atol=0.05)
+
+
 @pytest.mark.parametrize("make", [plain, tied, parametrized])
 def test_gradients_are_those_of_the_parameters_it_was_called_with(make):
     torch.manual_seed(0)

@@ -1,6 +1,7 @@
 """Layers among the other things that people do with torch: copies, checkpoints, hooks, autocast, threads."""
 
 import copy
+import itertools
 import math
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.utils import prune
 from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 
 import householder.torch as ht
 from torch_oracle import IGNORE_INSTANCE_WARNING, IGNORE_JIT_WARNING
@@ -161,6 +163,32 @@ def test_saved_tensor_hooks(layer):
     assert packed
     with torch.autograd.graph.save_on_cpu():
         assert equal(gradients(layer), expected)
+
+
+def test_what_is_saved_may_go_to_files(layer, tmp_path):
+    expected, paths = gradients(layer), map(tmp_path.joinpath, map(str, itertools.count()))
+
+    def pack(tensor):
+        path = next(paths)
+        torch.save(tensor, path)
+        return path
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda path: torch.load(path, weights_only=False)):
+        assert equal(gradients(layer), expected)
+
+
+def test_activation_checkpoints_watched_in_the_forward_pass_alone(layer):
+    if isinstance(layer, ht.OrthogonalAdapter):
+        pytest.skip("reflections and linear layer are one function where nobody watches, two elsewhere")
+
+    def loss(x):
+        return run(layer, x).abs().square().sum() + run(layer, 2 * x).abs().square().sum()
+
+    x, wanted = torch.randn(4, 6), trained(layer)
+    expected = torch.autograd.grad(loss(x), wanted)
+    with FlopCounterMode(display=False):
+        value = checkpoint(loss, x, use_reentrant=False)
+    assert equal(torch.autograd.grad(value, wanted), expected)
 
 
 def test_hooks_and_retained_graphs(layer):
@@ -375,6 +403,18 @@ def test_the_default_device_is_for_factory_functions_alone(layer):
         output = run(layer, torch.linspace(-1, 1, 24, device="cpu").reshape(4, 6))
     assert output.device.type == "cpu"
     assert equal(gradients(layer), expected)
+
+
+def test_an_import_by_an_evaluation_function_spoils_no_training(run_script):
+    run_script("""
+        import torch
+        with torch.inference_mode():
+            import householder.torch as ht
+        for layer in (ht.Orthogonal(64, 64), ht.OrthogonalRNN(64, 64)):
+            output = layer(torch.ones(50, 64))
+            (output[0] if isinstance(output, tuple) else output).sum().backward()
+            assert all(p.grad is not None for p in layer.parameters())
+    """)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])

@@ -69,13 +69,19 @@ def test_the_core_writes_nothing_where_sizes_do_not_fit():
     u, h = torch.randn(5, 2), torch.randn(3, 5)
     for out, error in [
         (torch.empty(2, 5), "out: expected 15 contiguous numbers"),
-        (torch.empty(5, 3).T, "out: expected 15 contiguous numbers"),
-        (torch.empty(3, 5, dtype=torch.float64), "out is float64 but was float32"),
+        (torch.empty(5, 3).T, r"out: expected 15 contiguous numbers .* with strides \(1, 3\) on cpu"),
+        (torch._efficientzerotensor((3, 5)), "out: expected 15 contiguous numbers"),
+        (torch.empty(3, 5, dtype=torch.float64), "out is torch.float64 but was torch.float32"),
         (torch.empty(3, 5, device="meta"), "meta"),
         (h.numpy(), "expected a tensor, got <class 'numpy.ndarray'>"),
     ]:
         with pytest.raises((ValueError, RuntimeError, TypeError), match=error):
             _core.forward_tensors(u, h, out, False, "auto", False)
+    for u_of, h_of in [((3, 1), (4,)), ((5, 2), (2, 4)), ((0, 0), (0,)), ((5,), (5,)), ((2, 3), (2,))]:
+        with pytest.raises(ValueError, match=r"expected u \(\.\., n, m\)"):
+            torch.ops.householder.apply(torch.ones(u_of), torch.ones(h_of), False, "auto")
+    with pytest.raises(TypeError, match=r"expected u and h of one type, got u torch\.float32"):
+        torch.ops.householder.apply(u, h.double(), False, "auto")
     with pytest.raises((ValueError, RuntimeError), match="grad_u: expected 10"):
         _core.backward_tensors(u, h, h, torch.empty(4, 2), None, False, "auto", None)
 

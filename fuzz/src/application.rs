@@ -1,17 +1,134 @@
 //! `W h` and its gradients for arbitrary sizes, numbers, methods and instruction sets: right, and nothing out of bounds.
 
-use householder::apply::{self, Diagonal, Gradients};
+use householder::apply::{self, Diagonal, Gradients, Prepared};
+use householder::dense::Dense;
+use householder::parallel::Context;
+use householder::plan::Method;
 use householder::reflections::Reflections;
 use householder::scalar::{Real, Scalar};
 use householder::sequential;
 
+use crate::call::{Results, bits, call};
 use crate::oracle::{Oracle, compare, epsilon, norm, reflecting_norm, to_c64};
-use crate::source::{Source, Wildness};
+use crate::source::{Extent, Source, Wildness};
+
+/// What the backward pass has of the forward pass.
+#[derive(Clone, Copy, PartialEq)]
+enum Kept {
+    /// Nothing.
+    Nothing(Option<Method>),
+    /// All vectors between reflections.
+    Tape,
+    /// The factors of compact WY.
+    Factors,
+    /// These and the coefficients of all vectors.
+    Coefficients,
+    /// The coefficients; `dL/dh` takes the place of `dL/dc`.
+    InPlace,
+    /// The matrix.
+    Matrix,
+}
+
+impl Kept {
+    fn any(source: &mut Source, in_place: bool) -> Self {
+        match source.below(8) {
+            0..=2 => Self::Nothing(source.method()),
+            3 => Self::Tape,
+            4 => Self::Factors,
+            5 if in_place => Self::InPlace,
+            5 | 6 => Self::Coefficients,
+            _ => Self::Matrix,
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Outcome<T: Scalar> {
+    c: Vec<T>,
+    grad_u: Option<Vec<T>>,
+    grad_h: Option<Vec<T>>,
+    grad_phases: Option<Vec<T::Real>>,
+}
+
+impl<T: Scalar> Results for Outcome<T> {
+    fn bits(&self) -> Vec<u64> {
+        let numbers = [Some(&self.c), self.grad_u.as_ref(), self.grad_h.as_ref()];
+        [bits(numbers), bits([self.grad_phases.as_ref()])].concat()
+    }
+}
+
+struct Problem<'a, T: Scalar> {
+    u: Reflections<'a, T>,
+    diagonal: Diagonal<T>,
+    h: Vec<T>,
+    g: Vec<T>,
+    adjoint: bool,
+}
+
+impl<T: Scalar> Problem<'_, T> {
+    /// Fills `outcome`.
+    fn run(&self, context: &mut Context<'_>, kept: Kept, mut outcome: Outcome<T>) -> Outcome<T> {
+        let Self { u, diagonal, h, g, adjoint } = self;
+        let (u, adjoint, n, rows) = (*u, *adjoint, u.n(), h.len() / u.n());
+        let Outcome { c, grad_u, grad_h, grad_phases } = &mut outcome;
+        if kept == Kept::InPlace {
+            let prepared = apply::forward_and_keep(context, u, diagonal, h, c, false).expect("forward_and_keep");
+            let grad_u = grad_u.insert(vec![T::ONE; n * u.m()]);
+            let g = grad_h.insert(g.clone());
+            apply::backward_in_place(context, &prepared, u, h, g, grad_u).expect("backward_in_place");
+            return outcome;
+        }
+        let gradients =
+            Gradients { u: grad_u.as_deref_mut(), h: grad_h.as_deref_mut(), phases: grad_phases.as_deref_mut() };
+        match kept {
+            Kept::Tape => {
+                let len = (u.m() + 1) * n;
+                let mut tape = vec![T::ONE; rows * len];
+                sequential::forward_tape(context, u, diagonal, h, &mut tape, adjoint).expect("forward_tape");
+                c.chunks_mut(n).zip(tape.chunks(len)).for_each(|(c, tape)| c.copy_from_slice(&tape[..n]));
+                sequential::backward_tape(context, u, diagonal, &tape, g, gradients, adjoint).expect("backward_tape");
+            }
+            Kept::Factors | Kept::Coefficients => {
+                let forward = apply::forward_and_keep(context, u, diagonal, h, c, adjoint).expect("forward_and_keep");
+                let alone = (kept == Kept::Factors).then(|| Prepared::new(context, u, rows).expect("prepared"));
+                let prepared = alone.as_ref().unwrap_or(&forward);
+                apply::backward_of(context, prepared, u, diagonal, h, g, gradients, adjoint).expect("backward_of");
+            }
+            Kept::Matrix => {
+                let matrix = Dense::new(context, u, diagonal).expect("the matrix");
+                apply::forward(context, u, diagonal, h, c, adjoint, Some(Method::Dense)).expect("forward");
+                apply::backward_by_matrix(context, &matrix, u, diagonal, h, g, gradients, adjoint)
+                    .expect("backward_by_matrix");
+            }
+            Kept::Nothing(method) => {
+                apply::forward(context, u, diagonal, h, c, adjoint, method).expect("forward");
+                apply::backward(context, u, diagonal, h, g, gradients, adjoint, method).expect("backward");
+            }
+            Kept::InPlace => unreachable!("has returned"),
+        }
+        outcome
+    }
+}
+
+/// `n`, `m` and the number of vectors.
+fn sizes(source: &mut Source, extent: Extent) -> [usize; 3] {
+    let few = [source.size(), source.size(), source.size()];
+    match extent {
+        Extent::Small => few,
+        Extent::Many if source.one_in(8) => [few[0], few[1], 1000 + source.below(200)],
+        Extent::Many => [few[0], few[1], 65 + source.below(200)],
+        Extent::Large => {
+            let n = 60 + source.below(100);
+            [n, 1 + source.below(n), 65 + source.below(200)]
+        }
+    }
+}
 
 /// One problem.
 pub fn check<T: Scalar>(source: &mut Source) {
-    let (n, m, rows) = (source.size(), source.size(), source.size());
-    let (method, adjoint, wildness) = (source.method(), source.one_in(2), source.wildness());
+    let extent = source.extent();
+    let [n, m, rows] = sizes(source, extent);
+    let (adjoint, wildness) = (source.one_in(2), source.wildness());
     let entries = source.reflections::<T>(n, m, wildness);
     let Ok(u) = Reflections::new(n, m, &entries) else {
         assert!(m == 0 || m > n || (T::COMPLEX && m == n), "{n} x {m} is refused");
@@ -19,54 +136,48 @@ pub fn check<T: Scalar>(source: &mut Source) {
     };
     let phases = (T::COMPLEX && source.one_in(2)).then(|| source.numbers::<T::Real>(n, wildness));
     let diagonal = Diagonal::new(u, phases.as_deref()).expect("phases of the right length");
+    let kept = Kept::any(source, !adjoint && diagonal.is_one());
     let (h, g) = (source.numbers::<T>(rows * n, wildness), source.numbers::<T>(rows * n, wildness));
-
-    let mut c = vec![T::ONE; rows * n];
-    let mut grad_h = vec![T::ONE; rows * n];
-    let mut grad_u = vec![T::ONE; n * m];
-    let mut grad_phases = phases.as_ref().map(|phases| vec![T::Real::ONE; phases.len()]);
-    let with_tape = source.one_in(4);
-    source.call(|context| {
-        let gradients = Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), phases: grad_phases.as_deref_mut() };
-        if with_tape {
-            let mut tape = vec![T::ONE; rows * (m + 1) * n];
-            sequential::forward_tape(context, u, &diagonal, &h, &mut tape, adjoint).expect("forward_tape");
-            for (c, tape) in c.chunks_mut(n).zip(tape.chunks((m + 1) * n)) {
-                c.copy_from_slice(&tape[..n]);
-            }
-            sequential::backward_tape(context, u, &diagonal, &tape, &g, gradients, adjoint).expect("backward_tape");
-        } else {
-            apply::forward(context, u, &diagonal, &h, &mut c, adjoint, method).expect("forward");
-            apply::backward(context, u, &diagonal, &h, &g, gradients, adjoint, method).expect("backward");
-        }
-    });
-    for (k, grad) in grad_u.iter().enumerate() {
+    let problem = Problem { u, diagonal, h, g, adjoint };
+    let room = Outcome {
+        c: vec![T::ONE; rows * n],
+        grad_u: source.wanted(n * m),
+        grad_h: source.wanted(rows * n),
+        grad_phases: phases.as_ref().and_then(|phases| source.wanted(phases.len())),
+    };
+    let outcome = call(source, extent, |context| problem.run(context, kept, room.clone()));
+    for (k, grad) in outcome.grad_u.iter().flatten().enumerate() {
         assert!(k % m <= k / m || *grad == T::ZERO, "a gradient above the diagonal");
     }
     if wildness == Wildness::Anything {
         return;
     }
+
     let oracle = Oracle::new(n, m, &entries, phases.as_deref());
-    let [wide_h, wide_g] = [&h, &g].map(|x| x.iter().map(|&x| to_c64(x)).collect::<Vec<_>>());
+    let [h, g] = [&problem.h, &problem.g].map(|x| x.iter().map(|&x| to_c64(x)).collect::<Vec<_>>());
     let roundings = (m as f64).sqrt() + 2.0;
-    compare("c", &c, &oracle.apply(&wide_h, adjoint), &wide_h, roundings);
-    compare("grad_h", &grad_h, &oracle.apply(&wide_g, !adjoint), &wide_g, roundings);
+    compare("c", &outcome.c, &oracle.apply(&h, adjoint), &h, roundings);
+    if let Some(grad_h) = &outcome.grad_h {
+        compare("grad_h", grad_h, &oracle.apply(&g, !adjoint), &g, roundings);
+    }
     // Gradients of small columns are large: relative to |g| |h| / |u| they are rounded as everything else.
-    let want = oracle.gradients(&wide_h, &wide_g, adjoint);
-    let size = norm(&wide_h) * norm(&wide_g);
+    let want = oracle.gradients(&h, &g, adjoint);
+    let size = norm(&h) * norm(&g);
     for j in 0..m {
         let column = if m == n && j == n - 1 { 1.0 } else { reflecting_norm(n, m, &entries, j).unwrap_or(1.0) };
         let allowed = 64.0 * epsilon::<T>() * roundings * size / column;
         if size / column > 1e-6 / T::Real::MIN_POSITIVE.to_f64() {
             continue; // a gradient of this size may overflow
         }
-        for i in j..n {
-            let error = (to_c64(grad_u[i * m + j]) - want.u[i * m + j]).norm();
-            let allowed = allowed + T::Real::MIN_POSITIVE.to_f64();
-            assert!(error <= allowed, "grad_u[{i}, {j}] of {n} x {m}: differs by {error:e}, allowed {allowed:e}");
+        for grad_u in &outcome.grad_u {
+            for i in j..n {
+                let error = (to_c64(grad_u[i * m + j]) - want.u[i * m + j]).norm();
+                let allowed = allowed + T::Real::MIN_POSITIVE.to_f64();
+                assert!(error <= allowed, "grad_u[{i}, {j}] of {n} x {m}: differs by {error:e}, allowed {allowed:e}");
+            }
         }
     }
-    for (got, want) in grad_phases.iter().flatten().zip(&want.phases) {
+    for (got, want) in outcome.grad_phases.iter().flatten().zip(&want.phases) {
         let error = (got.to_f64() - want).abs();
         assert!(
             error <= 64.0 * epsilon::<T>() * roundings * size + T::Real::MIN_POSITIVE.to_f64(),

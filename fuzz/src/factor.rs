@@ -3,19 +3,37 @@
 use householder::factor::factor;
 use householder::scalar::{Real, Scalar};
 
+use crate::call::{Results, bits, call};
 use crate::oracle::{Oracle, epsilon, to_c64};
-use crate::source::{Source, Wildness};
+use crate::source::{Extent, Source, Wildness};
+
+struct Factors<T: Scalar> {
+    u: Vec<T>,
+    phases: Option<Vec<T::Real>>,
+    residual: f64,
+}
+
+impl<T: Scalar> Results for Factors<T> {
+    fn bits(&self) -> Vec<u64> {
+        [bits([Some(&self.u)]), bits([self.phases.as_ref()]), vec![self.residual.to_bits()]].concat()
+    }
+}
 
 /// One problem.
 pub fn check<T: Scalar>(source: &mut Source) {
-    let n = source.size().max(1 + usize::from(T::COMPLEX));
+    let extent = source.extent();
+    let n = if extent == Extent::Large { 100 + source.below(60) } else { source.size() };
+    let n = n.max(1 + usize::from(T::COMPLEX));
     let full = n - usize::from(T::COMPLEX);
     let m = if T::COMPLEX { full } else { 1 + source.below(full) };
     let wildness = source.wildness();
-    let mut phases = vec![T::Real::ONE; n];
-    let mut u = vec![T::ONE; n * m];
-    let mut run = |source: &mut Source, q: &[T]| {
-        source.call(|context| factor(context, n, m, q, &mut u, T::COMPLEX.then_some(&mut phases)).expect("factor"))
+    let run = |source: &mut Source, q: &[T]| {
+        call(source, extent, |context| {
+            let mut u = vec![T::ONE; n * m];
+            let mut phases = T::COMPLEX.then(|| vec![T::Real::ONE; n]);
+            let residual = factor(context, n, m, q, &mut u, phases.as_deref_mut()).expect("factor");
+            Factors { u, phases, residual }
+        })
     };
     if wildness != Wildness::Tame {
         let q = source.numbers::<T>(n * n, wildness);
@@ -27,13 +45,13 @@ pub fn check<T: Scalar>(source: &mut Source) {
         entries[n * n - 1] = if source.one_in(2) { T::ONE } else { -T::ONE };
     }
     let angles = T::COMPLEX.then(|| source.numbers::<T::Real>(n, wildness));
-    let w = Oracle::new(n, m, &entries, angles.as_deref()).w;
+    let w = Oracle::new(n, m, &entries, angles.as_deref()).matrix();
     let q: Vec<T> = w.iter().map(|w| T::from_parts(T::Real::of(w.re), T::Real::of(w.im))).collect();
-    let residual = run(source, &q);
+    let Factors { u, phases, residual } = run(source, &q);
     let allowed = 64.0 * epsilon::<T>() * (n + 8) as f64;
     // Fewer reflections than any matrix needs may not be found again to working precision; what is left is then told.
     assert!(residual <= allowed || m < full, "residual of {n} x {m}: {residual:e}, allowed {allowed:e}");
-    let again = Oracle::new(n, m, &u, T::COMPLEX.then_some(&phases[..])).w;
+    let again = Oracle::new(n, m, &u, phases.as_deref()).matrix();
     let error = q.iter().zip(&again).map(|(&q, w)| (to_c64(q) - w).norm()).fold(0.0, f64::max);
     let allowed = allowed + residual * n as f64;
     assert!(error <= allowed, "{n} x {m}: differs by {error:e}, allowed {allowed:e}");

@@ -7,14 +7,20 @@
 //!     --manifest-path fuzz/Cargo.toml -- 1000000                         # every access to memory is checked
 //! ```
 //!
-//! A problem is a function of its seed: sizes around the edges of registers and panels, numbers from ordinary ones over
-//! columns of any magnitude to NaN and infinities, every method, activation, number type and instruction set.
+//! A problem is a function of its seed: sizes around the edges of registers and panels, now and then of tiles, rings and
+//! the shares of threads; numbers from ordinary ones over columns of any magnitude to NaN and infinities; every method,
+//! activation, number type and instruction set; sequences in either direction, lying at even distances of any kind.
 
+mod activation;
 mod application;
+mod call;
 mod factor;
 mod oracle;
 mod sequence;
+mod shape;
 mod source;
+mod through_time;
+mod vectors;
 
 use std::panic::catch_unwind;
 use std::process::ExitCode;

@@ -23,15 +23,14 @@ pub fn reflecting_norm<T: Scalar>(n: usize, m: usize, u: &[T], j: usize) -> Opti
     (norm >= T::Real::MIN_POSITIVE.to_f64()).then_some(norm)
 }
 
-/// `W`, row-major, its unit vectors (empty: the identity), their lengths, and its diagonal factor.
+/// The factors of `W`: unit vectors, each without the zeros before its first coordinate (empty: the identity), their
+/// lengths as they were given, and the diagonal.
 pub struct Oracle {
     n: usize,
     m: usize,
     columns: Vec<(Vec<c64>, f64)>,
     diagonal: Vec<c64>,
     phases: bool,
-    /// `W`.
-    pub w: Vec<c64>,
 }
 
 /// The gradients of `Re <g, W h>`, or of `Re <g, W* h>`, summed over rows.
@@ -45,15 +44,12 @@ pub struct Gradients {
 impl Oracle {
     /// Of `U (n, m)` and phases.
     pub fn new<T: Scalar>(n: usize, m: usize, u: &[T], phases: Option<&[T::Real]>) -> Self {
-        let columns: Vec<_> = (0..if m == n { n - 1 } else { m })
+        let columns = (0..if m == n { n - 1 } else { m })
             .map(|j| {
                 let Some(norm) = reflecting_norm(n, m, u, j) else { return (Vec::new(), 1.0) };
                 // In two steps: 1 / norm may overflow.
                 let half = norm.sqrt();
-                (
-                    (0..n).map(|i| if i < j { c64::default() } else { to_c64(u[i * m + j]) / half / half }).collect(),
-                    norm,
-                )
+                ((j..n).map(|i| to_c64(u[i * m + j]) / half / half).collect(), norm)
             })
             .collect();
         let mut diagonal = vec![c64::new(1.0, 0.0); n];
@@ -62,79 +58,76 @@ impl Oracle {
         } else if m == n {
             diagonal[n - 1] = to_c64(u[n * n - 1]);
         }
-        let mut w = identity(n);
-        w.iter_mut().enumerate().for_each(|(i, w)| *w *= diagonal[i % n]);
-        columns.iter().rev().for_each(|(v, _)| reflect_from_left(n, v, &mut w));
-        Self { n, m, columns, diagonal, phases: phases.is_some(), w }
+        Self { n, m, columns, diagonal, phases: phases.is_some() }
     }
 
     /// `W h`, or `W* h`, for each row.
     pub fn apply(&self, h: &[c64], adjoint: bool) -> Vec<c64> {
-        multiply(self.n, &self.w, h, adjoint)
+        let mut out = h.to_vec();
+        if adjoint {
+            self.columns.iter().for_each(|(v, _)| reflect(self.n, v, &mut out));
+        }
+        for (i, x) in out.iter_mut().enumerate() {
+            let d = self.diagonal[i % self.n];
+            *x *= if adjoint { d.conj() } else { d };
+        }
+        if !adjoint {
+            self.columns.iter().rev().for_each(|(v, _)| reflect(self.n, v, &mut out));
+        }
+        out
     }
 
-    /// With `G = dL/dH_j`: `dL/dv = -2 (G + G*) v + 4 Re(v* G v) v` for a unit vector `v`.
+    /// `W`, row-major.
+    pub fn matrix(&self) -> Vec<c64> {
+        let n = self.n;
+        let identity: Vec<_> = (0..n * n).map(|k| c64::from(f64::from(u8::from(k / n == k % n)))).collect();
+        self.apply(&identity, true).into_iter().map(|w| w.conj()).collect()
+    }
+
+    /// With `G = dL/dH_j`: `dL/dv = -2 (G + G*) v + 4 Re(v* G v) v` for a unit vector `v`. `G` is the sum of `a b*` over
+    /// rows, `a` the gradient that has come through the factors before, `b` what has come through those behind.
     pub fn gradients(&self, h: &[c64], g: &[c64], adjoint: bool) -> Gradients {
         let (n, m) = (self.n, self.m);
-        let (left, right) = if adjoint { (h, g) } else { (g, h) };
-        let mut before = vec![c64::default(); n * n]; // F_{j-1} .. F_0 dL/dW, for the factors F of W
-        for (left, right) in left.chunks(n).zip(right.chunks(n)) {
-            before.iter_mut().enumerate().for_each(|(k, x)| *x += left[k / n] * right[k % n].conj());
-        }
-        let mut after = vec![identity(n)]; // D* F_{k-1} .. F_{j+1}
-        after[0].iter_mut().enumerate().for_each(|(k, x)| *x *= self.diagonal[k / n].conj());
-        for (v, _) in self.columns.iter().skip(1).rev() {
-            let mut next = after[after.len() - 1].clone();
-            reflect_from_right(n, v, &mut next);
-            after.push(next);
-        }
+        let (before, behind) = if adjoint { (h, g) } else { (g, h) };
+        let (mut a, mut b) = (before.to_vec(), self.apply(behind, false));
         let mut u = vec![c64::default(); n * m];
-        for ((j, (v, norm)), after) in self.columns.iter().enumerate().zip(after.iter().rev()) {
-            if v.is_empty() {
-                continue;
+        for (j, (v, norm)) in self.columns.iter().enumerate() {
+            reflect(n, v, &mut b);
+            let mut of_v = vec![c64::default(); v.len()];
+            let mut inner = 0.0;
+            for (a, b) in a.chunks(n).zip(b.chunks(n)) {
+                let [a, b] = [a, b].map(|x| &x[n - v.len()..]);
+                let (along_a, along_b) = (dot(a, v), dot(b, v));
+                inner += (along_a.conj() * along_b).re;
+                of_v.iter_mut().zip(a).zip(b).for_each(|((sum, a), b)| *sum += a * along_b + b * along_a);
             }
-            let ahead = multiply(n, &before, &multiply(n, after, v, false), false);
-            let back = multiply(n, after, &multiply(n, &before, v, true), true);
-            let inner = v.iter().zip(&ahead).map(|(v, x)| (v.conj() * x).re).sum::<f64>();
-            for i in j..n {
-                u[i * m + j] = (4.0 * inner * v[i] - 2.0 * (ahead[i] + back[i])) / norm;
+            for (i, (of_v, v)) in of_v.iter().zip(v).enumerate() {
+                u[(j + i) * m + j] = (4.0 * inner * v - 2.0 * of_v) / norm;
             }
-            reflect_from_left(n, v, &mut before);
+            reflect(n, v, &mut a);
         }
+        let of_diagonal =
+            |j: usize| -> c64 { a.iter().zip(behind).skip(j).step_by(n).map(|(a, b)| a.conj() * b).sum() };
         if m == n && !self.phases {
-            u[n * n - 1] = before[n * n - 1];
+            u[n * n - 1] = of_diagonal(n - 1);
         }
-        let phase = |j: usize| (before[j * n + j].conj() * c64::new(0.0, 1.0) * self.diagonal[j]).re;
+        let phase = |j: usize| (of_diagonal(j) * c64::new(0.0, 1.0) * self.diagonal[j]).re;
         Gradients { u, phases: if self.phases { (0..n).map(phase).collect() } else { Vec::new() } }
     }
 }
 
-fn identity(n: usize) -> Vec<c64> {
-    (0..n * n).map(|k| c64::new(f64::from(u8::from(k / n == k % n)), 0.0)).collect()
+/// `x* v`.
+fn dot(x: &[c64], v: &[c64]) -> c64 {
+    x.iter().zip(v).map(|(x, v)| x.conj() * v).sum()
 }
 
-fn reflect_from_left(n: usize, v: &[c64], w: &mut [c64]) {
-    for j in 0..n.min(v.len()) {
-        let product: c64 = (0..n).map(|i| v[i].conj() * w[i * n + j]).sum();
-        (0..n).for_each(|i| w[i * n + j] -= 2.0 * product * v[i]);
+/// `x - 2 v v* x` for each row.
+fn reflect(n: usize, v: &[c64], rows: &mut [c64]) {
+    for row in rows.chunks_mut(n) {
+        let row = &mut row[n - v.len()..];
+        let product = 2.0 * dot(v, row);
+        row.iter_mut().zip(v).for_each(|(x, v)| *x -= product * v);
     }
-}
-
-fn reflect_from_right(n: usize, v: &[c64], w: &mut [c64]) {
-    for row in w.chunks_mut(n).take(v.len()) {
-        let product: c64 = row.iter().zip(v).map(|(w, v)| w * v).sum();
-        row.iter_mut().zip(v).for_each(|(w, v)| *w -= 2.0 * product * v.conj());
-    }
-}
-
-fn multiply(n: usize, w: &[c64], h: &[c64], adjoint: bool) -> Vec<c64> {
-    let mut out = Vec::with_capacity(h.len());
-    for h in h.chunks(n) {
-        for i in 0..n {
-            out.push((0..n).map(|j| h[j] * if adjoint { w[j * n + i].conj() } else { w[i * n + j] }).sum());
-        }
-    }
-    out
 }
 
 /// Fails where results differ by more than rounding does, relative to the largest number that they were made of.

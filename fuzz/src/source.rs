@@ -1,7 +1,5 @@
 //! Problems made of a seed.
 
-use householder::kernel::dispatch::InstructionSet;
-use householder::parallel::Context;
 use householder::plan::Method;
 use householder::scalar::{Real, Scalar};
 
@@ -19,6 +17,17 @@ pub enum Wildness {
     Scaled,
     /// NaN, infinities and the largest numbers as well: no result is expected, only that there is one.
     Anything,
+}
+
+/// How much there is of a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Little: edges of registers and panels are met by chance.
+    Small,
+    /// More vectors or steps than are handled at a time, of few numbers each.
+    Many,
+    /// Work for several threads.
+    Large,
 }
 
 impl Source {
@@ -52,6 +61,15 @@ impl Source {
         self.below(bound)
     }
 
+    /// Mostly small: the others take up to ten thousand times as long.
+    pub fn extent(&mut self) -> Extent {
+        match self.below(8192) {
+            0 => Extent::Large,
+            1..=64 => Extent::Many,
+            _ => Extent::Small,
+        }
+    }
+
     /// One of the three methods, or none.
     pub fn method(&mut self) -> Option<Method> {
         [None, Some(Method::Reflections), Some(Method::Wy), Some(Method::Dense)][self.below(4)]
@@ -82,6 +100,11 @@ impl Source {
         (0..len).map(|_| T::from_parts(self.real(wildness), self.real(wildness))).collect()
     }
 
+    /// Where `len` numbers go, mostly: none of their values shall remain.
+    pub fn wanted<T: Scalar>(&mut self, len: usize) -> Option<Vec<T>> {
+        (!self.one_in(8)).then(|| vec![T::ONE; len])
+    }
+
     /// `U (n, m)`: each column has a magnitude of its own where numbers are [`Wildness::Scaled`].
     pub fn reflections<T: Scalar>(&mut self, n: usize, m: usize, wildness: Wildness) -> Vec<T> {
         let mut u = self.numbers::<T>(n * m, wildness);
@@ -93,14 +116,5 @@ impl Source {
             }
         }
         u
-    }
-
-    /// A call on one of this machine's instruction sets.
-    pub fn call<R>(&mut self, run: impl FnOnce(&mut Context<'_>) -> R) -> R {
-        let available = InstructionSet::available();
-        let mut never = || false;
-        let mut context = Context::new(&mut never);
-        context.isa = available[self.below(available.len())];
-        run(&mut context)
     }
 }

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Operand: TypeAlias = NDArray[Any] | int
-Series: TypeAlias = Operand | tuple[int, int, int]
+Vectors: TypeAlias = Operand | tuple[int, int, int]
 
 __version__: str
 
@@ -45,6 +45,8 @@ class Kept:
     """What ``forward``, ``matrix`` and ``rnn_forward`` leave to their backward passes: factors, or W itself."""
 
     is_matrix: bool
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]: ...
 
 def forward(
     dtype: str,
@@ -185,7 +187,7 @@ def rnn_forward(
     steps: int,
     batch: int,
     u: Operand,  # (n, m)
-    x: Series,  # (rows, d); rows = steps * batch, or sum(batch_sizes)
+    x: Vectors,  # (rows, d); rows = steps * batch, or sum(batch_sizes)
     h0: Operand | None,  # (batch, n); None: zeros
     input_weight: Operand | None,  # (n, d)
     bias: Operand | None,  # (n,)
@@ -195,12 +197,12 @@ def rnn_forward(
     negative_slope: float,
     nonlinearity_bias: Operand | None,  # modReLU's b
     transpose: bool,
+    reverse: bool,  # from the last step to the first; not with batch_sizes
     method: str,
     h: Operand,  # out (rows, n)
     tape: Operand | None,  # out (rows, rnn_tape_width), for rnn_backward, which needs it for OPLU and is faster with it
     keep: bool = False,  # return what rnn_backward need not form again
     last: Operand | None = None,  # out (batch, n), the state in which each sequence ends
-    reverse: bool = False,  # from the last step to the first; not with batch_sizes
 ) -> Kept | None: ...
 def rnn_backward(
     dtype: str,
@@ -211,7 +213,7 @@ def rnn_backward(
     steps: int,
     batch: int,
     u: Operand,
-    x: Series,
+    x: Vectors,
     h0: Operand | None,
     input_weight: Operand | None,
     bias: Operand | None,
@@ -221,10 +223,11 @@ def rnn_backward(
     negative_slope: float,
     nonlinearity_bias: Operand | None,
     transpose: bool,
+    reverse: bool,
     method: str,
     h: Operand,
     tape: Operand | None,
-    grad_h: Series | None,  # (rows, n); None: zero
+    grad_h: Vectors | None,  # (rows, n); None: zero
     grad_last: Operand | None,  # (batch, n), gradient of each sequence's last state; None: zero
     grad_u: Operand | None,  # from here on outputs; None: not wanted
     grad_x: Operand | None,  # (rows, d)
@@ -234,5 +237,4 @@ def rnn_backward(
     grad_phases: Operand | None,
     grad_nonlinearity_bias: Operand | None,
     kept: Kept | None = None,  # of the forward call with the same u
-    reverse: bool = False,
 ) -> None: ...

@@ -30,6 +30,7 @@ def rnn_forward(
     phases: Any = None,
     batch_sizes: Any = None,
     transpose: bool = False,
+    reverse: bool = False,
     method: str = "auto",
 ) -> Array:
     """All states of a recurrence, ``h_t = phi(W h_{t-1} + V x_t + b)`` for ``t = 1, .., T``.
@@ -61,6 +62,8 @@ def rnn_forward(
         step 2 of the ``batch_sizes[1]`` first of them, and so on, never increasing.
     transpose : bool
         ``W*`` in place of W.
+    reverse : bool
+        Run from the last step to the first, ``h_t`` from ``h_{t+1}``; not with ``batch_sizes``.
     method : {"auto", "wy", "dense"}
         As in :func:`forward`.
 
@@ -74,8 +77,8 @@ def rnn_forward(
     TypeError
         Dtypes other than float32, float64, complex64 and complex128, or arguments of different dtypes or libraries.
     ValueError
-        Shapes that do not fit, ``batch_sizes`` that increase, unknown names, a negative slope, odd n for paired
-        nonlinearities.
+        Shapes that do not fit, ``batch_sizes`` that increase or stand beside ``reverse``, unknown names, a negative
+        slope, odd n for paired nonlinearities.
 
     Examples
     --------
@@ -94,20 +97,9 @@ def rnn_forward(
     >>> hh.rnn_forward(u, x, input_weight=v, bias=np.zeros(4), nonlinearity="tanh").shape
     (50, 8, 4)
     """
-    raw = Sequence(
-        u,
-        x,
-        h0,
-        input_weight,
-        bias,
-        phases,
-        batch_sizes,
-        nonlinearity,
-        negative_slope,
-        nonlinearity_bias,
-        transpose,
-        method,
-    )
+    parameters = input_weight, bias, phases
+    options = nonlinearity, negative_slope, nonlinearity_bias, transpose, reverse, method
+    raw = Sequence._make((u, x, h0, *parameters, batch_sizes, *options))
     backend, sequence, extent = _validated(raw)
     h: Array = backend.rnn_forward(sequence, extent.steps, extent.batch)
     return h
@@ -129,6 +121,7 @@ def rnn_backward(
     phases: Any = None,
     batch_sizes: Any = None,
     transpose: bool = False,
+    reverse: bool = False,
     method: str = "auto",
 ) -> SequenceGradients:
     """Gradients of a loss of the states ``h = rnn_forward(u, x, h0, ...)``, by back-propagation through time.
@@ -145,9 +138,9 @@ def rnn_backward(
     grad_h : array or None
         Gradient with respect to h, of its shape.
     grad_last : array, shape (B, n) or, for one sequence, (n,), optional
-        Gradient with respect to the last state of each sequence, in addition to ``grad_h``; for a loss of the last
-        states alone pass ``grad_h=None``.
-    nonlinearity, negative_slope, nonlinearity_bias, input_weight, bias, phases, batch_sizes, transpose, method
+        Gradient with respect to the last state of each sequence (with ``reverse`` that of step 1), in addition to
+        ``grad_h``; for a loss of the last states alone pass ``grad_h=None``.
+    nonlinearity, negative_slope, nonlinearity_bias, input_weight, bias, phases, batch_sizes, transpose, reverse, method
         As given to :func:`rnn_forward`.
 
     Returns
@@ -171,20 +164,9 @@ def rnn_backward(
     >>> grads.u.shape, grads.x.shape, grads.h0.shape, grads.bias
     ((4, 2), (50, 8, 4), (4,), None)
     """
-    raw = Sequence(
-        u,
-        x,
-        h0,
-        input_weight,
-        bias,
-        phases,
-        batch_sizes,
-        nonlinearity,
-        negative_slope,
-        nonlinearity_bias,
-        transpose,
-        method,
-    )
+    parameters = input_weight, bias, phases
+    options = nonlinearity, negative_slope, nonlinearity_bias, transpose, reverse, method
+    raw = Sequence._make((u, x, h0, *parameters, batch_sizes, *options))
     backend, sequence, extent = _validated(raw)
     u, x = sequence.u, sequence.x
     states = (*x.shape[:-1], len(u))
@@ -207,6 +189,8 @@ def _validated(raw: Sequence) -> tuple[ModuleType, Sequence, _Extent]:
     n, _ = _validate.one_matrix(u, "a sequence")
     x = backend.operand("x", raw.x, u)
     sizes = None if raw.batch_sizes is None else _batch_sizes(raw.batch_sizes)
+    if raw.reverse and sizes is not None:
+        raise ValueError("reverse is for sequences of one length: packed ones have ends of their own")
     extent = _extent(x, n, sizes)
     if raw.input_weight is None and x.shape[-1] != n:
         raise ValueError(f"x has shape {x.shape}, expected a last axis of n = {n} where there is no input_weight")
@@ -223,6 +207,7 @@ def _validated(raw: Sequence) -> tuple[ModuleType, Sequence, _Extent]:
         negative_slope=_validate.slope(raw.negative_slope),
         nonlinearity_bias=_nonlinearity_bias(raw.nonlinearity, raw.nonlinearity_bias, u, backend),
         transpose=_validate.flag("transpose", raw.transpose),
+        reverse=_validate.flag("reverse", raw.reverse),
     )
     return backend, sequence, extent
 

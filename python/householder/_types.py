@@ -66,4 +66,5 @@ class Sequence(NamedTuple):
     negative_slope: float
     nonlinearity_bias: Any
     transpose: bool
+    reverse: bool
     method: str

@@ -79,7 +79,8 @@ pub fn forward_tensors(
 ) -> PyResult<Option<Kept>> {
     let (py, method) = (u.py(), Method::parse(method).map_err(to_python)?);
     let (u, h, out) = (Tensor::read(u)?, Tensor::read(h)?, Tensor::read(out)?);
-    let (dtype, problem) = (h.dtype, problem(&u, &h));
+    let (dtype, problem) = (h.dtype, problem(&u, &h)?);
+    u.require_type_of(&h)?;
     let operands = [&u.operand("u", dtype, u.len)?, &h.operand("h", dtype, h.len)?, &out.operand("out", dtype, h.len)?];
     by_dtype!(dtype, forward_problems(py, problem, operands, None, transpose, method, keep))
 }
@@ -184,7 +185,7 @@ pub fn backward_tensors(
 ) -> PyResult<()> {
     let (py, method) = (u.py(), Method::parse(method).map_err(to_python)?);
     let (u, h) = (Tensor::read(u)?, Tensor::read(h)?);
-    let (dtype, problem) = (h.dtype, problem(&u, &h));
+    let (dtype, problem) = (h.dtype, problem(&u, &h)?);
     let of = |name: &str, tensor: &Bound<'_, PyAny>, len: usize| Tensor::read(tensor)?.operand(name, dtype, len);
     let operands = [&u.operand("u", dtype, u.len)?, &h.operand("h", dtype, h.len)?, &of("grad_c", grad_c, h.len)?];
     let grad_u = of("grad_u", grad_u, u.len)?;

@@ -3,6 +3,7 @@
 use std::any::Any;
 
 use pyo3::prelude::*;
+use pyo3::types::{PyTuple, PyType};
 
 /// Anything.
 #[pyclass(frozen, weakref, module = "householder._core")]
@@ -11,6 +12,14 @@ pub struct Kept {
     /// Whether it is `W`, formed, and not its factors.
     #[pyo3(get)]
     is_matrix: bool,
+}
+
+#[pymethods]
+impl Kept {
+    /// Where tensors are written to files between forward and backward, it is made again: None comes back.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyType>, Bound<'py, PyTuple>) {
+        (py.None().into_bound(py).get_type(), PyTuple::empty(py))
+    }
 }
 
 impl Kept {

@@ -12,12 +12,18 @@ use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-/// C-contiguous memory: a NumPy array, checked, or an address, trusted; or the address of vectors at even distances, from a
-/// step to the next one and from a sequence to the next one.
+/// C-contiguous memory: a NumPy array, checked, or an address, trusted.
 #[derive(FromPyObject)]
 pub enum Operand<'py> {
     Address(usize),
     Array(Bound<'py, PyUntypedArray>),
+}
+
+/// A vector for each step of each sequence: row after row, or from an address on at even distances, first that from a step
+/// to the next one, then that from a sequence to the next one.
+#[derive(FromPyObject)]
+pub enum Vectors<'py> {
+    Rows(Operand<'py>),
     Strided(usize, usize, usize),
 }
 
@@ -55,18 +61,10 @@ impl Operand<'_> {
         Ok(if len == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(ptr, len) } })
     }
 
-    /// Address and distances of vectors that are not contiguous.
-    pub fn strided(&self) -> Option<(usize, [usize; 2])> {
-        if let Self::Strided(address, step, sequence) = *self { Some((address, [step, sequence])) } else { None }
-    }
-
     fn pointer<T: Number>(&self, name: &str, len: usize, write: bool) -> PyResult<*mut T> {
         let array = match self {
             Self::Address(address) => return Ok(*address as *mut T),
             Self::Array(array) => array,
-            Self::Strided(..) => {
-                return Err(PyValueError::new_err(format!("{name}: expected contiguous numbers, got strides")));
-            }
         };
         let object: *mut PyArrayObject = array.as_array_ptr();
         // SAFETY: a live NumPy array; its header is read under the interpreter lock.

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 
 use crate::by_dtype;
 use crate::kept::Kept;
-use crate::operand::{Number, Operand, Parts, optional, optional_mut, outputs, part, run, size, to_python};
+use crate::operand::{Number, Operand, Parts, Vectors, optional, optional_mut, outputs, part, run, size, to_python};
 
 /// The arguments that forward and backward share: `count` batches of sequences, each with a matrix and parameters of its
 /// own. Arrays have a leading axis of `count`.
@@ -23,7 +23,7 @@ struct Arguments<'a, 'py> {
     /// n, m, d, steps and batch.
     sizes: [usize; 5],
     u: &'a Operand<'py>,
-    x: &'a Operand<'py>,
+    x: &'a Vectors<'py>,
     h0: Option<&'a Operand<'py>>,
     input_weight: Option<&'a Operand<'py>>,
     bias: Option<&'a Operand<'py>>,
@@ -81,18 +81,18 @@ impl Arguments<'_, '_> {
     /// Vectors of all steps of batch `i`, which is the only one where they have strides.
     fn series<T: Number>(
         &self,
-        operand: &Operand<'_>,
+        vectors: &Vectors<'_>,
         name: &str,
         width: usize,
         steps: &Steps,
         i: usize,
     ) -> PyResult<Series<'static, T>> {
-        let Some((address, strides)) = operand.strided() else {
-            return Ok(Series::new(share(
-                operand.slice(name, size(&[self.count, steps.rows(), width])?)?,
-                i,
-                self.count,
-            )));
+        let (address, strides) = match vectors {
+            Vectors::Rows(rows) => {
+                let rows = rows.slice(name, size(&[self.count, steps.rows(), width])?)?;
+                return Ok(Series::new(share(rows, i, self.count)));
+            }
+            &Vectors::Strided(address, step, sequence) => (address, [step, sequence]),
         };
         if self.count != 1 || self.batch_sizes.is_some() {
             return Err(PyValueError::new_err(format!("{name}: strides are for one batch of sequences of one length")));
@@ -177,8 +177,7 @@ pub fn rnn_tape_width(
 #[pyfunction]
 #[pyo3(signature = (
     dtype, count, n, m, d, steps, batch, u, x, h0, input_weight, bias, phases, batch_sizes, nonlinearity, negative_slope,
-    nonlinearity_bias, transpose, method, h, tape, keep=false, last=None,
-    reverse=false
+    nonlinearity_bias, transpose, reverse, method, h, tape, keep=false, last=None
 ))]
 pub fn rnn_forward(
     py: Python<'_>,
@@ -190,7 +189,7 @@ pub fn rnn_forward(
     steps: usize,
     batch: usize,
     u: Operand<'_>,
-    x: Operand<'_>,
+    x: Vectors<'_>,
     h0: Option<Operand<'_>>,
     input_weight: Option<Operand<'_>>,
     bias: Option<Operand<'_>>,
@@ -200,12 +199,12 @@ pub fn rnn_forward(
     negative_slope: f64,
     nonlinearity_bias: Option<Operand<'_>>,
     transpose: bool,
+    reverse: bool,
     method: &str,
     h: Operand<'_>,
     tape: Option<Operand<'_>>,
     keep: bool,
     last: Option<Operand<'_>>,
-    reverse: bool,
 ) -> PyResult<Option<Kept>> {
     fn go<T: Number<Real: Number>>(
         py: Python<'_>,
@@ -260,8 +259,8 @@ pub fn rnn_forward(
 #[pyfunction]
 #[pyo3(signature = (
     dtype, count, n, m, d, steps, batch, u, x, h0, input_weight, bias, phases, batch_sizes, nonlinearity, negative_slope,
-    nonlinearity_bias, transpose, method, h, tape, grad_h, grad_last, grad_u, grad_x, grad_h0, grad_input_weight,
-    grad_bias, grad_phases, grad_nonlinearity_bias, kept=None, reverse=false
+    nonlinearity_bias, transpose, reverse, method, h, tape, grad_h, grad_last, grad_u, grad_x, grad_h0, grad_input_weight,
+    grad_bias, grad_phases, grad_nonlinearity_bias, kept=None
 ))]
 pub fn rnn_backward(
     py: Python<'_>,
@@ -273,7 +272,7 @@ pub fn rnn_backward(
     steps: usize,
     batch: usize,
     u: Operand<'_>,
-    x: Operand<'_>,
+    x: Vectors<'_>,
     h0: Option<Operand<'_>>,
     input_weight: Option<Operand<'_>>,
     bias: Option<Operand<'_>>,
@@ -283,10 +282,11 @@ pub fn rnn_backward(
     negative_slope: f64,
     nonlinearity_bias: Option<Operand<'_>>,
     transpose: bool,
+    reverse: bool,
     method: &str,
     h: Operand<'_>,
     tape: Option<Operand<'_>>,
-    grad_h: Option<Operand<'_>>,
+    grad_h: Option<Vectors<'_>>,
     grad_last: Option<Operand<'_>>,
     grad_u: Option<Operand<'_>>,
     grad_x: Option<Operand<'_>>,
@@ -296,12 +296,12 @@ pub fn rnn_backward(
     grad_phases: Option<Operand<'_>>,
     grad_nonlinearity_bias: Option<Operand<'_>>,
     kept: Option<&Bound<'_, Kept>>,
-    reverse: bool,
 ) -> PyResult<()> {
     fn go<T: Number<Real: Number>>(
         py: Python<'_>,
         arguments: &Arguments<'_, '_>,
-        [h, tape, grad_h, grad_last]: [Option<&Operand<'_>>; 4],
+        [h, tape, grad_last]: [Option<&Operand<'_>>; 3],
+        grad_h: Option<&Vectors<'_>>,
         [grad_u, grad_x, grad_h0, grad_input_weight, grad_bias, grad_phases, grad_nonlinearity_bias]: [Option<&Operand<'_>>;
             7],
         kept: Option<&Kept>,
@@ -375,8 +375,8 @@ pub fn rnn_backward(
         reverse,
         method,
     };
-    let states = [Some(&h), tape.as_ref(), grad_h.as_ref(), grad_last.as_ref()];
+    let states = [Some(&h), tape.as_ref(), grad_last.as_ref()];
     let gradients = [&grad_u, &grad_x, &grad_h0, &grad_input_weight, &grad_bias, &grad_phases, &grad_nonlinearity_bias]
         .map(Option::as_ref);
-    by_dtype!(dtype, go(py, &arguments, states, gradients, kept.map(Bound::get)))
+    by_dtype!(dtype, go(py, &arguments, states, grad_h.as_ref(), gradients, kept.map(Bound::get)))
 }

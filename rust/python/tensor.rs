@@ -13,7 +13,8 @@ use pyo3::types::{PyCapsule, PyTuple, PyType};
 use crate::operand::Operand;
 
 /// A tensor's memory and what of its shape a problem consists of.
-pub struct Tensor {
+pub struct Tensor<'a, 'py> {
+    object: &'a Bound<'py, PyAny>,
     data: *mut c_void,
     pub dtype: &'static str,
     /// Its last two sizes, 1 where there is none.
@@ -24,9 +25,9 @@ pub struct Tensor {
     is_contiguous: bool,
 }
 
-impl Tensor {
-    /// Reads a tensor's header; a tensor without memory of its own is an error.
-    pub fn read(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+impl<'a, 'py> Tensor<'a, 'py> {
+    /// Reads a tensor's header; wrappers, which have none, are an error.
+    pub fn read(object: &'a Bound<'py, PyAny>) -> PyResult<Self> {
         let py = object.py();
         let torch = TORCH.get(py).ok_or_else(|| PyRuntimeError::new_err("torch's types are not known"))?;
         // SAFETY: both are types.
@@ -36,7 +37,7 @@ impl Tensor {
         torch.exchange.map_or_else(|| Self::of_attributes(object), |exchange| Self::by_exchange(exchange, object))
     }
 
-    fn by_exchange(exchange: Exchange, object: &Bound<'_, PyAny>) -> PyResult<Self> {
+    fn by_exchange(exchange: Exchange, object: &'a Bound<'py, PyAny>) -> PyResult<Self> {
         let mut header = std::mem::MaybeUninit::<DlTensor>::uninit();
         // SAFETY: a tensor, and room for its header.
         if unsafe { exchange(object.as_ptr().cast(), header.as_mut_ptr()) } != 0 {
@@ -57,11 +58,11 @@ impl Tensor {
                 _ => "another type",
             };
             let data = header.data.wrapping_byte_add(header.byte_offset as usize);
-            Ok(Self::new(data, dtype, shape, is_contiguous(shape, strides), header.device == CPU))
+            Ok(Self::new(object, data, dtype, shape, is_contiguous(shape, strides), header.device == CPU))
         }
     }
 
-    fn of_attributes(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+    fn of_attributes(object: &'a Bound<'py, PyAny>) -> PyResult<Self> {
         let py = object.py();
         let dtype = match object.getattr(intern!(py, "dtype"))?.str()?.to_str()? {
             "torch.float32" => "float32",
@@ -74,30 +75,62 @@ impl Tensor {
         let shape: Vec<i64> = object.getattr(intern!(py, "shape"))?.extract()?;
         let is_contiguous = object.call_method0(intern!(py, "is_contiguous"))?.extract()?;
         let is_cpu = object.getattr(intern!(py, "is_cpu"))?.extract()?;
-        Ok(Self::new(data as *mut c_void, dtype, &shape, is_contiguous, is_cpu))
+        Ok(Self::new(object, data as *mut c_void, dtype, &shape, is_contiguous, is_cpu))
     }
 
-    fn new(data: *mut c_void, dtype: &'static str, shape: &[i64], is_contiguous: bool, is_cpu: bool) -> Self {
+    fn new(
+        object: &'a Bound<'py, PyAny>,
+        data: *mut c_void,
+        dtype: &'static str,
+        shape: &[i64],
+        is_contiguous: bool,
+        is_cpu: bool,
+    ) -> Self {
         let last = |k: usize| shape.len().checked_sub(k).map_or(1, |i| shape[i] as usize);
         let len = shape.iter().map(|&size| size as usize).product();
-        Self { data, dtype, last: [last(2), last(1)], dims: shape.len(), len, is_cpu, is_contiguous }
+        Self { object, data, dtype, last: [last(2), last(1)], dims: shape.len(), len, is_cpu, is_contiguous }
     }
 
     /// As an operand of the core: `len` contiguous numbers of this type on the CPU.
     pub fn operand(&self, name: &str, dtype: &str, len: usize) -> PyResult<Operand<'static>> {
         if self.dtype != dtype {
             return Err(PyRuntimeError::new_err(format!(
-                "{name} is {} but was {dtype} in the forward pass: convert modules after the backward pass",
-                self.dtype
+                "{name} is {} but was torch.{dtype} in the forward pass: convert modules after the backward pass",
+                self.object.getattr(intern!(self.object.py(), "dtype"))?
             )));
         }
-        if self.len != len || !self.is_contiguous || !self.is_cpu {
+        if self.len != len || !self.is_contiguous || !self.is_cpu || !self.has_memory() {
             return Err(PyValueError::new_err(format!(
-                "{name}: expected {len} contiguous numbers on the CPU, got {} in rows of {}",
-                self.len, self.last[1]
+                "{name}: expected {len} contiguous numbers on the CPU, got {}",
+                self.describe()?
             )));
         }
         Ok(Operand::Address(self.data as usize))
+    }
+
+    /// Refuses a `u` of another type than `h`.
+    pub fn require_type_of(&self, h: &Self) -> PyResult<()> {
+        if self.dtype == h.dtype {
+            return Ok(());
+        }
+        Err(PyTypeError::new_err(format!(
+            "expected u and h of one type, got u {} and h {}",
+            self.describe()?,
+            h.describe()?
+        )))
+    }
+
+    /// Whether there is memory for its numbers; lazy zeros have none.
+    fn has_memory(&self) -> bool {
+        !self.data.is_null() || self.len == 0
+    }
+
+    fn describe(&self) -> PyResult<String> {
+        let (object, py) = (self.object, self.object.py());
+        let [dtype, shape, device] = [intern!(py, "dtype"), intern!(py, "shape"), intern!(py, "device")];
+        let strides = object.call_method0(intern!(py, "stride"))?;
+        let [dtype, shape, device] = [object.getattr(dtype)?, object.getattr(shape)?, object.getattr(device)?];
+        Ok(format!("{dtype} {shape} with strides {strides} on {device}"))
     }
 }
 
@@ -122,12 +155,11 @@ pub fn are_plain(tensors: &Bound<'_, PyTuple>) -> bool {
 #[pyfunction]
 pub fn is_plain_application(u: &Bound<'_, PyAny>, h: &Bound<'_, PyAny>) -> bool {
     let (Some(u), Some(h)) = (plain(u), plain(h)) else { return false };
-    let [n, m] = u.last;
-    let fits = u.dims == 2 && (1..=n).contains(&m) && h.dims > 0 && h.last[1] == n;
-    fits && matches!(u.dtype, "float32" | "float64") && u.dtype == h.dtype
+    let is_real = matches!(u.dtype, "float32" | "float64");
+    is_real && u.dtype == h.dtype && u.dims == 2 && sizes(&u, &h).is_some()
 }
 
-fn plain(tensor: &Bound<'_, PyAny>) -> Option<Tensor> {
+fn plain<'a, 'py>(tensor: &'a Bound<'py, PyAny>) -> Option<Tensor<'a, 'py>> {
     let py = tensor.py();
     let kind = tensor.get_type_ptr();
     if !TORCH.get(py)?.types.iter().any(|known| known.as_ptr().cast() == kind) {
@@ -135,16 +167,28 @@ fn plain(tensor: &Bound<'_, PyAny>) -> Option<Tensor> {
     }
     let read = Tensor::read(tensor).ok()?;
     let is_complex = matches!(read.dtype, "complex64" | "complex128");
-    let has_memory = !read.data.is_null() || read.len == 0; // zeros may have none
     let is_negated = || tensor.call_method0(intern!(py, "is_neg")).and_then(|x| x.extract()).unwrap_or(true);
-    (read.is_cpu && !is_complex && has_memory && !is_negated()).then_some(read)
+    (read.is_cpu && !is_complex && read.has_memory() && !is_negated()).then_some(read)
 }
 
 /// `count`, `n`, `m` and `rows` of `u (.., n, m)` and `h (.., n)`.
-pub fn problem(u: &Tensor, h: &Tensor) -> [usize; 4] {
+pub fn problem(u: &Tensor<'_, '_>, h: &Tensor<'_, '_>) -> PyResult<[usize; 4]> {
+    match sizes(u, h) {
+        Some(sizes) => Ok(sizes),
+        None => Err(PyValueError::new_err(format!(
+            "expected u (.., n, m) with 1 <= m <= n and h (.., n), got u {} and h {}",
+            u.describe()?,
+            h.describe()?
+        ))),
+    }
+}
+
+fn sizes(u: &Tensor<'_, '_>, h: &Tensor<'_, '_>) -> Option<[usize; 4]> {
     let [n, m] = u.last;
-    let count = u.len.checked_div(n * m).unwrap_or(0);
-    [count, n, m, h.len.checked_div(count * n).unwrap_or(0)]
+    let count = u.len.checked_div(n * m)?;
+    let rows = h.len.checked_div(count * n).unwrap_or(0);
+    let fits = u.dims >= 2 && m <= n && h.dims > 0 && h.last[1] == n && count * rows * n == h.len;
+    fits.then_some([count, n, m, rows])
 }
 
 struct Torch {

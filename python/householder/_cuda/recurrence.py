@@ -245,12 +245,16 @@ def _real_form(a: Any, xp: Any) -> Any:
 
 
 def forward(sequence: Sequence, steps: int, batch: int, kept: Kept) -> tuple[Any, Recurrence | None]:
-    """All states, shaped as x but for the last axis, and the recurrence; ``kept`` is filled for a backward pass."""
-    shape = (*sequence.x.shape[:-1], len(sequence.u))
+    """All states, shaped as x but for the last axis, and the recurrence; ``kept`` is filled for a backward pass.
+
+    Kernels run from the first row to the last: with ``reverse`` they see inputs and states in the order of time.
+    """
+    library, shape = library_of(sequence.u), (*sequence.x.shape[:-1], len(sequence.u))
     if not steps or not batch:
-        return library_of(sequence.u).empty(shape, sequence.x), None
-    recurrence = Recurrence(sequence, steps, batch)
-    return recurrence.run_forward(kept).reshape(shape), recurrence
+        return library.empty(shape, sequence.x), None
+    in_time = sequence._replace(x=_flipped(sequence.x, sequence.reverse, library))
+    recurrence = Recurrence(in_time, steps, batch)
+    return _flipped(recurrence.run_forward(kept).reshape(shape), sequence.reverse, library), recurrence
 
 
 def backward(
@@ -269,11 +273,17 @@ def backward(
     given = {name: a for name, a in sequence._asdict().items() if name in wanted and a is not None}
     if not steps or not batch:
         return _named({name: library.zeros(a.shape, a) for name, a in given.items()})
-    recurrence = Recurrence(sequence, steps, batch, form)
+    x, h, grad_h = (_flipped(a, sequence.reverse, library) for a in (sequence.x, h, grad_h))
+    recurrence = Recurrence(sequence._replace(x=x), steps, batch, form)
     if sequence.nonlinearity == "oplu" and kept.flags is None:  # the states do not tell which pairs were exchanged
         kept = Kept(flags=library.empty((recurrence.rows, len(sequence.u) // 2), h, library.xp.uint8))
         recurrence.run_forward(kept)
-    return _named(recurrence.run_backward(h, kept, grad_h, grad_last, given.keys()))
+    found = recurrence.run_backward(h, kept, grad_h, grad_last, given.keys())
+    return _named(found | {"x": _flipped(found.get("x"), sequence.reverse, library)})
+
+
+def _flipped(a: Any, reverse: bool, library: Library) -> Any:
+    return library.contiguous(library.xp.flip(a, (0,))) if reverse and a is not None else a
 
 
 def _named(found: dict[str, Any]) -> SequenceGradients:

@@ -30,7 +30,9 @@ _unwrap_if_dead: Callable[[Tensor], Tensor] = getattr(torch._C._functorch, "unwr
 # has no place for gradients that are missing.
 RECENT = torch.__version__ >= "2.10"
 
-_HOLDER = torch.zeros(1, device="cpu")
+# Saved for backward passes, as no tensor is that belongs to inference: this may be imported first by an evaluation.
+with torch.inference_mode(False):
+    _HOLDER = torch.zeros(1, device="cpu")
 
 
 def needs_expression() -> bool:
@@ -48,22 +50,23 @@ def needs_general_function() -> bool:
     return torch.compiler.is_compiling() or transforms_active()
 
 
-def held(kept: _core.Kept | None) -> tuple[Tensor, ...]:
+def held(kept: _core.Kept | None) -> Tensor:
     """Give what is saved with the other tensors for torch to hold what the core has kept for the backward pass.
 
     It then lives as long as they do: no longer than until a backward pass that is the last, and not at all where hooks
-    put something else in their places, as activation checkpointing does.
+    put something else in their places, as activation checkpointing does, for which as much is saved where nothing is
+    kept.
     """
     if kept is None:
-        return ()
+        return _HOLDER
     holder = _HOLDER.detach()  # a tensor of its own in a third of the time
     holder.kept = kept  # type: ignore[attr-defined]
-    return (holder,)
+    return holder
 
 
-def kept_in(holders: Sequence[Tensor]) -> _core.Kept | None:
+def kept_in(holder: Tensor | None) -> _core.Kept | None:
     """Give what ``held`` was given, if it is there still."""
-    return getattr(holders[0], "kept", None) if holders else None
+    return getattr(holder, "kept", None)
 
 
 def pull_back(

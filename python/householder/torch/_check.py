@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from householder.torch import _autocast
 from householder.torch.ops._library import CORE_NAME
 
 HALF_TYPES = (torch.bfloat16, torch.float16)
@@ -37,7 +38,7 @@ def operands(u: Any, **others: Any) -> torch.dtype:
 
 
 def _may_mix(dtype: torch.dtype, other: torch.dtype, device: torch.device) -> bool:
-    if dtype in HALF_TYPES and device.type != "meta" and torch.is_autocast_enabled(device.type):
+    if dtype in HALF_TYPES and _autocast.is_on(device):
         return other is torch.float32 or other in HALF_TYPES
     return dtype is torch.float32 and other in HALF_TYPES
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from householder import _core
-from householder.torch import _frames
+from householder.torch import _autocast, _frames
 from householder.torch.ops._library import CORE_NAME
 
 
@@ -62,7 +62,7 @@ def reflections(weight: Tensor, m: int) -> Tensor:
 
 def _departure(weight: Tensor) -> float:
     wide = weight if weight.shape[0] < weight.shape[1] else weight.mT
-    with torch.autocast(weight.device.type, enabled=False):
+    with _autocast.off(weight.device):
         gram = wide @ wide.mT
     return (gram - torch.eye(len(gram), dtype=gram.dtype, device=gram.device)).abs().max().item()
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from householder import _validate
-from householder.torch import _check, _reflections, expressions, ops
+from householder.torch import _autocast, _check, _reflections, expressions, ops
 from householder.torch.functional import apply, matrix, rnn
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class RecurrentCell(_reflections.Layer):
 
     def _mixes_types(self, x: Tensor, hx: Tensor | None) -> bool:
         alike = x.dtype == self.weight_ih.dtype and (hx is None or hx.dtype == x.dtype)
-        return not alike or (not x.is_meta and torch.is_autocast_enabled(x.device.type))
+        return not alike or _autocast.is_on(x.device)
 
     if TYPE_CHECKING:
 
@@ -369,4 +369,4 @@ def _reversal(batch_sizes: Tensor, data: Tensor) -> Tensor:
     step = steps.repeat_interleave(batch_sizes)
     sequence = count(len(step)) - starts[step]
     lengths = torch.searchsorted(-batch_sizes, -count(int(batch_sizes[0])))
-    return starts[lengths[sequence] - 1 - step] + sequence
+    return (starts[lengths[sequence] - 1 - step] + sequence).to(data.device)

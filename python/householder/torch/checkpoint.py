@@ -10,7 +10,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 
-from householder.torch import _check, _reflections
+from householder.torch import _autocast, _check, _reflections
 from householder.torch._recurrent import RecurrentLayer
 
 
@@ -99,6 +99,7 @@ class _LastState(Function):
         *held: Tensor,
     ) -> Tensor:
         ctx.rnn, ctx.every, ctx.dim, ctx.starts_at_zero, ctx.names = rnn, every, dim, hx is None, names
+        ctx.autocast = _autocast.as_now(sequence.device)
         states = [] if hx is None else [hx]
         for part in torch.split(sequence, every, dim):
             states.append(rnn(part, states[-1] if states else None)[1])
@@ -120,7 +121,7 @@ class _LastState(Function):
         sums: list[Tensor | None] = [None] * len(leaves)
         grad_parts: list[Any] = []
         for part, state in zip(reversed(parts), reversed(states), strict=True):
-            with torch.enable_grad():
+            with torch.enable_grad(), ctx.autocast():
                 part = part.detach().requires_grad_(ctx.needs_input_grad[3])
                 state = None if state is None else state.detach().requires_grad_()
                 last = functional_call(ctx.rnn, held, (part, state), tie_weights=False)[1]

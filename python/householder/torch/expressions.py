@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from householder.torch import _autocast
+
 
 def unit_columns(u: Tensor) -> Tensor:
     """Scale the columns of the lower-trapezoidal ``u`` to norm one; a vanishing column becomes exactly zero."""
@@ -24,7 +26,7 @@ def apply(u: Tensor, h: Tensor, transpose: bool) -> Tensor:
 
     ``u`` is ``(*c, n, m)`` and ``h`` is ``(*c, *r, n)``, as for the operator.
     """
-    with torch.autocast(h.device.type, enabled=False):
+    with _autocast.off(h.device):
         n, m = u.shape[-2:]
         lead = u.dim() - 2
         rows = h.unsqueeze(-2) if h.dim() == lead + 1 else h.flatten(lead, -2)
@@ -114,7 +116,7 @@ def rnn(
     reverse: bool,
 ) -> tuple[Tensor, Tensor]:
     """Run the recurrence step by step with ``W`` formed once: all states and each sequence's last one."""
-    with torch.autocast(x.device.type, enabled=False):
+    with _autocast.off(x.device):
         kind, x = x.dtype, x.to(u.dtype)
         w = matrix(u)
         w = w if phases is None else turn(w, phases)

@@ -50,7 +50,7 @@ pub fn forward<T: Scalar>(
     // Tasks are slices of the batch, which go through all steps in one phase, or parts of the coordinates, a phase a step.
     let phases = if parts.len() > 2 { steps } else { 1 };
     let tasks: Vec<_> = slices.windows(2).flat_map(|b| parts.windows(2).map(|r| ((b[0], b[1]), r[0]..r[1]))).collect();
-    let mut rooms = tasks.iter().map(|(slice, _)| run.room(*slice)).collect::<Result<Vec<_>>>()?;
+    let mut rooms = tasks.iter().map(|(slice, range)| run.room(*slice, range.len())).collect::<Result<Vec<_>>>()?;
     let rooms = Shared(rooms.as_mut_ptr());
     // Looking whether to go on takes as long as thousands of flops.
     let often = 1 + 1_000_000 * steps * tasks.len() / sequence.flops().max(1);
@@ -88,7 +88,7 @@ struct Run<'a, T: Scalar> {
 struct Room<T: Scalar> {
     /// `[x 1]` of each sequence, at one step or at several.
     raw: Buffer<T>,
-    /// `V x + b` of several steps, and of how many rows it is used up.
+    /// The task's coordinates of `V x + b` of several steps, and of how many rows they are used up.
     projected: Buffer<T>,
     used: usize,
     /// `z`, where no tape takes it.
@@ -96,14 +96,15 @@ struct Room<T: Scalar> {
 }
 
 impl<T: Scalar> Run<'_, T> {
-    fn room(&self, slice: (usize, usize)) -> Result<Room<T>> {
+    /// For `width` coordinates of a slice of the batch.
+    fn room(&self, slice: (usize, usize), width: usize) -> Result<Room<T>> {
         let (batch, [inputs, ones]) = (slice.1 - slice.0, self.sequence.input_widths());
-        let rows = batch * self.at_once;
+        let rows = batch * self.at_once.min(self.sequence.steps.count());
         let mut raw = Buffer::scratch(rows * (inputs + ones))?;
         raw.fill(T::ONE);
         Ok(Room {
             raw,
-            projected: Buffer::scratch(if self.at_once > 1 { rows * self.sequence.u.n() } else { 0 })?,
+            projected: Buffer::scratch(if self.at_once > 1 { rows * width } else { 0 })?,
             used: 0,
             z: Buffer::zeroed(if self.tape.is_none() { batch * padded::<T>(self.rank) } else { 0 })?,
         })
@@ -112,16 +113,16 @@ impl<T: Scalar> Run<'_, T> {
     /// Coordinates `range` of `V x + b` for the steps from `t` on, as many as are done at once.
     unsafe fn project(&self, slice: (usize, usize), t: usize, range: Range<usize>, room: &mut Room<T>) {
         let Sequence { steps, d, x, .. } = self.sequence;
-        let ([inputs, ones], n) = (self.sequence.input_widths(), self.sequence.u.n());
+        let [inputs, ones] = self.sequence.input_widths();
         let raw = Columns::new(room.raw.ptr_mut(), inputs + ones);
         let mut rows = 0;
-        for t in t..steps.count().min(t + self.at_once) {
-            let next = x.at(steps, (t + 1).min(steps.count() - 1), slice, *d).ptr;
-            let count = steps.rows_of(t, slice).1;
-            copy_columns(self.isa, (inputs, count), x.at(steps, t, slice, *d), raw.from(0, rows), next);
+        for coming in t..steps.count().min(t + self.at_once) {
+            let next = x.at(steps, (coming + 1).min(steps.count() - 1), slice, *d).ptr;
+            let count = steps.rows_of(coming, slice).1;
+            copy_columns(self.isa, (inputs, count), x.at(steps, coming, slice, *d), raw.from(0, rows), next);
             rows += count;
         }
-        let out = Columns::new(room.projected.ptr_mut(), n).from(range.start, 0);
+        let out = Columns::new(room.projected.ptr_mut(), range.len());
         let raw = Operand::columns(raw.ptr, raw.ld);
         gemm(self.isa, range.len(), rows, self.inputs.weights_from(range.start), raw, &Store::new(out));
         room.used = 0;
@@ -151,7 +152,7 @@ impl<T: Scalar> Run<'_, T> {
             if t.is_multiple_of(self.at_once) {
                 self.project(slice, t, range.clone(), room);
             }
-            input = Columns::new(room.projected.ptr_mut(), n).from(begin, room.used);
+            input = Columns::new(room.projected.ptr_mut(), range.len()).from(0, room.used);
             room.used += count;
         } else {
             let [inputs, ones] = self.sequence.input_widths();

@@ -169,9 +169,9 @@ impl<T: Scalar> Sequence<'_, T> {
     /// Steps whose input is projected at once: several where sequences are too few to make up for reading `V` at each.
     fn projected_at_once(&self) -> usize {
         /// Rows of a product that runs at full speed.
-        const ROWS: usize = 64;
+        const ENOUGH: usize = 64;
         let batch = self.steps.batch();
-        if self.input_weight.is_some() && self.d >= 16 && batch < 8 { ROWS / batch.max(1) } else { 1 }
+        if self.input_weight.is_some() && self.d >= 16 && batch < 8 { ENOUGH / batch.max(1) } else { 1 }
     }
 
     /// Parts of the coordinates, each a task at every step: several where `W` is formed for sequences too few to be split.
@@ -253,16 +253,16 @@ impl Steps {
         if self.count() == 0 { 0 } else { self.offsets[1] }
     }
 
-    /// Where step `t` stands among the rows.
-    fn place(&self, t: usize) -> usize {
+    /// Which block of rows belongs to step `t`.
+    fn block(&self, t: usize) -> usize {
         if self.reversed { self.count() - 1 - t } else { t }
     }
 
     /// First row of step `t` that belongs to a slice beginning at sequence `begin`, and how many do, up to `end`.
     fn rows_of(&self, t: usize, (begin, end): (usize, usize)) -> (usize, usize) {
-        let t = self.place(t);
-        let size = self.offsets[t + 1] - self.offsets[t];
-        (self.offsets[t] + begin, size.min(end).saturating_sub(begin))
+        let block = self.block(t);
+        let size = self.offsets[block + 1] - self.offsets[block];
+        (self.offsets[block] + begin, size.min(end).saturating_sub(begin))
     }
 }
 

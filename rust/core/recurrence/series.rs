@@ -46,7 +46,7 @@ impl<'a, T> Series<'a, T> {
     fn place(&self, steps: &Steps, t: usize, slice: (usize, usize), width: usize) -> [usize; 2] {
         match self.strides {
             None => [steps.rows_of(t, slice).0 * width, width],
-            Some([step, sequence]) => [steps.place(t) * step + slice.0 * sequence, sequence],
+            Some([step, sequence]) => [steps.block(t) * step + slice.0 * sequence, sequence],
         }
     }
 

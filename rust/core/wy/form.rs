@@ -2,7 +2,7 @@
 
 use pulp::{Simd, WithSimd};
 
-use super::gram::{add_gram, strips, sum_of_parts};
+use super::gram::{add_gram, strip_bounds, sum_of_parts};
 use super::inverse::{minus_inverse, narrow};
 use super::{CompactWy, Factors};
 use crate::error::Result;
@@ -23,6 +23,23 @@ pub struct Along<'a, T: Scalar> {
     /// What it does with both.
     pub after: &'a (dyn Fn(usize, Factors<T>) + Sync),
 }
+
+/// What the tasks of a team do, one after the other.
+#[derive(Clone, Copy)]
+enum Phase {
+    /// Each takes a strip of rows of `U`, and the sums of their squares.
+    Take,
+    /// One finds the columns' norms.
+    Normalise,
+    /// Each lays out its strip of `V` and its part of the Gram matrix.
+    LayOut,
+    /// One inverts `T`; the others do what comes along with `V` alone.
+    Invert,
+    /// What comes along with both.
+    After,
+}
+
+const PHASES: [Phase; 5] = [Phase::Take, Phase::Normalise, Phase::LayOut, Phase::Invert, Phase::After];
 
 /// Takes rows of `U`, and the sums of their squares.
 struct Take<'a, T: Scalar>(Strip<T>, Reflections<'a, T>, &'a mut [f64]);
@@ -82,7 +99,7 @@ impl<T: Scalar> CompactWy<T> {
             minus_s: minus_s.ptr(),
             minus_s_adjoint: minus_s_adjoint.ptr(),
         };
-        let strips: Vec<Strip<T>> = strips(n).windows(2).map(|bounds| v.strip(bounds[0], bounds[1])).collect();
+        let strips: Vec<Strip<T>> = strip_bounds(n).windows(2).map(|bounds| v.strip(bounds[0], bounds[1])).collect();
         let (parts, len) = (strips.len(), k * ld);
         let mut squares = filled(parts * ld, 0.0)?;
         let mut inverse_norms = Vec::new();
@@ -90,10 +107,10 @@ impl<T: Scalar> CompactWy<T> {
         let (shared_v, shared_norms) = (Shared(&raw mut v), Shared(&raw mut inverse_norms));
         let (shared_squares, shared_t) = (Shared(squares.as_mut_ptr()), Shared(t.ptr_mut()));
         let shared_n = (Shared(minus_s.ptr_mut()), Shared(minus_s_adjoint.ptr_mut()));
-        let phases = [parts, 1, parts, 1 + along.tasks, along.tasks];
+        let tasks = [parts, 1, parts, 1 + along.tasks, along.tasks];
+        let tasks = &tasks[..if along.tasks == 0 { 4 } else { 5 }];
         // A number takes as long to lay out as a hundred flops of a product.
-        let phases = &phases[..if along.tasks == 0 { 4 } else { 5 }];
-        context.run_phases(phases, 4 * n * k * (k + 24) + along.flops, &|phase, i, cancel| {
+        context.run_phases(tasks, 4 * n * k * (k + 24) + along.flops, &|phase, i, cancel| {
             cancel.check()?;
             // SAFETY: tasks own their strips and what they add to sums; the one between them owns everything, and the one
             // that inverts T owns the sums and N, which those beside it leave alone.
@@ -102,9 +119,9 @@ impl<T: Scalar> CompactWy<T> {
                 let t = |first: usize, parts: usize| {
                     std::slice::from_raw_parts_mut(shared_t.get().add(first * len), parts * len)
                 };
-                match phase {
-                    0 => isa.dispatch(Take(strips[i], u, sums(i))),
-                    1 => {
+                match PHASES[phase] {
+                    Phase::Take => isa.dispatch(Take(strips[i], u, sums(i))),
+                    Phase::Normalise => {
                         let v = &mut *shared_v.get();
                         v.squares.fill(0.0);
                         (0..parts)
@@ -112,20 +129,20 @@ impl<T: Scalar> CompactWy<T> {
                         v.scale();
                         *shared_norms.get() = v.inverse_norms()?;
                     }
-                    2 => {
+                    Phase::LayOut => {
                         isa.dispatch(LayOut(strips[i], &*shared_norms.get()));
                         t(i, 1).fill(T::Wide::ZERO);
                         add_gram(isa, k, strips[i].begin(), strips[i].rows(), t(i, 1))?;
                     }
-                    3 if i == 0 => {
+                    Phase::Invert if i == 0 => {
                         let t = t(0, parts);
                         sum_of_parts(isa, k, ld, t);
                         let inverse = minus_inverse(isa, k, t, ld)?;
                         let n = |shared: Shared<T>| std::slice::from_raw_parts_mut(shared.get(), len);
                         narrow(isa, k, ld, &inverse, n(shared_n.0), n(shared_n.1));
                     }
-                    3 => (along.beside)(i - 1, factors),
-                    _ => (along.after)(i, factors),
+                    Phase::Invert => (along.beside)(i - 1, factors),
+                    Phase::After => (along.after)(i, factors),
                 }
             }
             Ok(())

@@ -9,7 +9,7 @@ use crate::parallel::{Context, slices};
 use crate::scalar::Scalar;
 
 /// Where the rows of `V` are split for tasks, by shape alone: whole eights.
-pub fn strips(n: usize) -> Vec<usize> {
+pub fn strip_bounds(n: usize) -> Vec<usize> {
     let mut bounds: Vec<usize> = slices(n / 8, 16, 8).into_iter().map(|eights| 8 * eights).collect();
     bounds.last_mut().into_iter().for_each(|last| *last = n);
     bounds
@@ -21,7 +21,7 @@ pub fn strips(n: usize) -> Vec<usize> {
 /// `V` is taken as it was rounded, norms included: then `T + T* = V* V` holds for the very `V` that is applied, and `I - V T^-1 V*` is
 /// orthogonal far beyond the narrow precision. A zero column gets 1/2: it reflects nothing.
 pub fn gram<T: Scalar>(context: &mut Context<'_>, n: usize, k: usize, v_adjoint: &[T]) -> Result<Buffer<T::Wide>> {
-    let (isa, ld, bounds) = (context.isa, padded::<T>(k), strips(n));
+    let (isa, ld, bounds) = (context.isa, padded::<T>(k), strip_bounds(n));
     let (parts, len) = (bounds.len() - 1, k * ld);
     let mut t = Buffer::<T::Wide>::zeroed(parts * len)?;
     let shared = Shared(t.ptr_mut());

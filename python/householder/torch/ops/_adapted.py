@@ -14,6 +14,7 @@ from torch.autograd import Function
 from torch.nn.functional import linear
 
 from householder import _core
+from householder.torch import _autocast
 from householder.torch._autograd import held, kept_in, needs_expression, needs_general_function
 from householder.torch.ops._apply import apply, backward_of, forward_and_keep, gradients
 from householder.torch.ops._library import CORE_NAME, core_name, follow_torch_threads, straight_to_cpu
@@ -26,7 +27,7 @@ def is_adaptable(u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> b
         return False
     frozen = not weight.requires_grad and (bias is None or not bias.requires_grad)
     fits = u.dtype == x.dtype == weight.dtype and u.dtype in CORE_NAME and u.shape[:1] == x.shape[-1:]
-    return frozen and fits and not torch.is_autocast_enabled("cpu") and straight_to_cpu(u, x, weight, bias)
+    return frozen and fits and not _autocast.is_on(x.device) and straight_to_cpu(u, x, weight, bias)
 
 
 def adapted_linear(u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, method: str) -> Tensor:
@@ -41,19 +42,19 @@ class AdaptedLinear(Function):
     @staticmethod
     def forward(ctx: Any, u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, method: str) -> Tensor:
         turned, kept = forward_and_keep(u, x, False, method, True)
-        ctx.save_for_backward(u, x, weight, *held(kept))
+        ctx.save_for_backward(u, x, weight, held(kept))
         ctx.method = method
         return linear(turned, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Any, ...]:
-        u, x, weight, *holders = ctx.saved_tensors
-        kept = kept_in(holders)
+        u, x, weight, holder = ctx.saved_tensors
+        kept = kept_in(holder)
         want_u, want_x = ctx.needs_input_grad[:2]
         plain = want_u and not torch.is_grad_enabled() and straight_to_cpu(u, x, grad_y)
         if plain and want_x and kept is not None and not kept.is_matrix:
             return *_backward_in_place(u, x, weight, grad_y, kept), None, None, None
-        with torch.autocast("cpu", enabled=False):
+        with _autocast.off(x.device):
             grad = grad_y @ weight
         if plain:
             return *backward_of(u, x, grad, want_x, False, ctx.method, kept), None, None, None

@@ -87,20 +87,19 @@ class EagerApply(Function):
         transpose, method, plain = ctx.how = how
         if plain:
             c, kept = forward_and_keep(u, h, transpose, method, ctx.needs_input_grad[0])
-            ctx.save_for_backward(u, h, *held(kept))
         else:
-            c = forward_op(u, h, transpose, method)
-            ctx.save_for_backward(u, h)
+            c, kept = forward_op(u, h, transpose, method), None
+        ctx.save_for_backward(u, h, held(kept))
         return c
 
     @staticmethod
     def backward(ctx: Any, grad_c: Tensor) -> tuple[Any, ...]:
-        u, h, *holders = ctx.saved_tensors
+        u, h, holder = ctx.saved_tensors
         want_u, want_h, _ = ctx.needs_input_grad
         transpose, method, plain = ctx.how
         plain = plain and u.is_cpu and h.is_cpu  # modules may have been moved
         if want_u and plain and not torch.is_grad_enabled() and straight_to_cpu(grad_c):
-            return *backward_of(u, h, grad_c, want_h, transpose, method, kept_in(holders)), None
+            return *backward_of(u, h, grad_c, want_h, transpose, method, kept_in(holder)), None
         if not want_u:
             return None, apply(u, grad_c, not transpose, method), None
         return *gradients(u, h, grad_c, want_h, transpose, method), None

@@ -17,10 +17,11 @@ from householder._cuda.library import library_of
 from householder._cuda.packing import Packing
 from householder._cuda.recurrence import Kept, Recurrence
 from householder._types import Sequence
+from householder.torch import _autocast
 from householder.torch.ops._apply import require_alike
 from householder.torch.ops._cuda_tape import Layout, tape_layout
 from householder.torch.ops._library import on_cuda
-from householder.torch.ops._rnn import DIFFERENTIABLE, Inputs
+from householder.torch.ops._sequence import DIFFERENTIABLE, Inputs, Options, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,7 @@ def _below(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def kernel(*arguments: Any) -> Any:
-        with torch.no_grad(), torch.autocast(arguments[0].device.type, enabled=False):
+        with torch.no_grad(), _autocast.off(arguments[0].device):
             return function(*arguments)
 
     return kernel
@@ -81,38 +82,33 @@ def matrix(u: Tensor) -> Tensor:
 @_below
 def rnn(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """All states, a copy of the last ones and what the backward pass can use."""
-    *tensors, nonlinearity, _, _, reverse, method, with_tape = arguments
-    inputs = _in_order(Inputs(*tensors), reverse)
+    inputs, (with_tape,), options = split(arguments)
     steps, batch = inputs.sizes()[3:]
-    sequence = _sequence((*inputs, *arguments[-6:-1]))
-    layout = _layout(inputs, nonlinearity, method)
+    layout = _layout(inputs, options)
     tape = inputs.u.new_empty(layout.shape if with_tape else (0,))
-    h, run = recurrence.forward(sequence, steps, batch, layout.kept(tape) if with_tape else Kept())
+    kept = layout.kept(tape) if with_tape else Kept()
+    h, run = recurrence.forward(_sequence(inputs, options), steps, batch, kept)
     if with_tape and run is not None:
         layout.write(tape, run.form)
-    return _flipped(h, reverse), _last_states(h, inputs, run), tape
+    return h, _last_states(h, inputs, run, options.reverse), tape
 
 
 @_below
 def rnn_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
     """Gradients of the wanted arguments."""
-    *tensors, h, tape, grad_h, grad_last, wanted = arguments[:-5]
-    reverse = arguments[-2]
-    inputs = _in_order(Inputs(*tensors), reverse)
-    sequence = _sequence((*inputs, *arguments[-5:]))
+    inputs, (h, tape, grad_h, grad_last, wanted), options = split(arguments)
     inputs.require_as_before(h, grad_h, grad_last)
-    h, grad_h = (_flipped(t, reverse) for t in (h, grad_h))
+    sequence = _sequence(inputs, options)
     steps, batch = inputs.sizes()[3:]
     kept, form = Kept(), None
     if tape is not None and steps and batch:
-        layout = _layout(inputs, sequence.nonlinearity, sequence.method)
+        layout = _layout(inputs, options)
         kept, form = layout.kept(tape), layout.form(tape, sequence.u, sequence.phases)
     names = [name for name, want in zip(Inputs._fields, wanted, strict=False) if want]
     h, grad_h, grad_last = (_contiguous(t) for t in (h, grad_h, grad_last))
     found = recurrence.backward(sequence, steps, batch, h, kept, grad_h, grad_last, names, form)
     if not steps and grad_last is not None and found.h0 is not None:
         found = found._replace(h0=grad_last.clone())  # no step: the last state is h0
-    found = found._replace(x=_flipped(found.x, reverse))
     return tuple(getattr(found, name) for name in Inputs._fields[:DIFFERENTIABLE])
 
 
@@ -123,39 +119,28 @@ def packed_reversal(batch_sizes: Tensor, like: Tensor) -> Tensor:
     return rows
 
 
-def _in_order(inputs: Inputs, reverse: bool) -> Inputs:
-    """Kernels run from the first row to the last."""
-    return inputs._replace(x=inputs.x.flip(0)) if reverse else inputs
-
-
-def _flipped(tensor: Any, reverse: bool) -> Any:
-    return tensor.flip(0) if reverse and tensor is not None else tensor
-
-
-def _sequence(arguments: Any) -> Sequence:
-    *tensors, nonlinearity, negative_slope, transpose, _, method = arguments
-    inputs = Inputs(*tensors)
+def _sequence(inputs: Inputs, options: Options) -> Sequence:
     u, x, h0, input_weight, bias, phases, nonlinearity_bias = map(_contiguous, inputs[:-1])
     sizes = None if inputs.batch_sizes is None else inputs.batch_sizes.numpy()
-    return Sequence(
-        u, x, h0, input_weight, bias, phases, sizes, nonlinearity, negative_slope, nonlinearity_bias, transpose, method
-    )
+    nonlinearity, negative_slope, *rest = options
+    parameters = input_weight, bias, phases
+    return Sequence._make((u, x, h0, *parameters, sizes, nonlinearity, negative_slope, nonlinearity_bias, *rest))
 
 
 def _contiguous(tensor: Tensor | None) -> Any:
     return None if tensor is None else library_of(tensor).contiguous(tensor)
 
 
-def _layout(inputs: Inputs, nonlinearity: str, method: str) -> Layout:
-    return tape_layout(inputs.u, inputs.x, inputs.phases is not None, nonlinearity, method)
+def _layout(inputs: Inputs, options: Options) -> Layout:
+    return tape_layout(inputs.u, inputs.x, inputs.phases is not None, options.nonlinearity, options.method)
 
 
-def _last_states(h: Tensor, inputs: Inputs, run: Recurrence | None) -> Tensor:
+def _last_states(h: Tensor, inputs: Inputs, run: Recurrence | None, reverse: bool) -> Tensor:
     """Copy the state in which each sequence ends."""
     if run is not None and run.packing is not None:
         return h.index_select(0, run.packing.last())
     if len(h):
-        return h[-1].clone()
+        return h[0 if reverse else -1].clone()
     return h.new_zeros(h.shape[1:]) if inputs.h0 is None else inputs.h0.clone()
 
 

@@ -124,7 +124,7 @@ def pointer(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
-def place(vectors: Tensor | None) -> int | tuple[int, int, int] | None:
+def place_of_vectors(vectors: Tensor | None) -> int | tuple[int, int, int] | None:
     """Give the address of a tensor ``(T, B, width)``, with the distances between steps and sequences if it has such."""
     if vectors is None or vectors.is_contiguous():
         return pointer(vectors)

@@ -56,12 +56,12 @@ class EagerMatrix(Function):
     def forward(ctx: Any, u: Tensor) -> Tensor:
         w: Tensor
         w, kept = _form_and_keep(u, ctx.needs_input_grad[0]) if straight_to_cpu(u) else (matrix_op(u), None)
-        ctx.save_for_backward(u, *held(kept))
+        ctx.save_for_backward(u, held(kept))
         return w
 
     @staticmethod
     def backward(ctx: Any, grad_w: Tensor) -> Tensor:
-        u, *holders = ctx.saved_tensors
+        u, holder = ctx.saved_tensors
         if torch.is_grad_enabled() or not straight_to_cpu(u, grad_w):
             return _gradient(u, grad_w)
         follow_torch_threads()
@@ -69,7 +69,7 @@ class EagerMatrix(Function):
         n, m = u.shape[-2:]
         grad_u = empty_like(u)
         operands = u.data_ptr(), grad_w.data_ptr(), grad_u.data_ptr()
-        _core.matrix_backward(core_name(u, grad_w), u.shape[:-2].numel(), n, m, *operands, kept_in(holders))
+        _core.matrix_backward(core_name(u, grad_w), u.shape[:-2].numel(), n, m, *operands, kept_in(holder))
         return grad_u
 
 
