@@ -15,7 +15,7 @@ import cuda_standin
 import householder as hh
 import householder.torch as ht
 from householder._cuda import instances, kernels, library
-from householder.experiments import gpucheck, gputiming
+from householder.experiments import gpucheck, gpucorrectness, gputiming
 from householder.torch import ops
 from householder.torch.ops import _apply, _cuda, _matrix, _rnn
 from torch_cases import CASES
@@ -249,29 +249,30 @@ def test_cuda_tensors_pass_the_door():
 def test_tapes_have_the_size_that_fake_tensors_promise():
     with FakeTensorMode():
         u, x = torch.randn(8, 3, device="cuda"), torch.randn(5, 2, 8, device="cuda")
-        tape = _rnn.forward_op(u, x, *[None] * 6, "oplu", 0.1, False, False, "auto", True)[2]
-        half = _rnn.forward_op(u, x.bfloat16(), *[None] * 6, "oplu", 0.1, False, False, "auto", True)
+        tape = _rnn.forward_op(u, x, *[None] * 6, True, "oplu", 0.1, False, False, "auto")[2]
+        half = _rnn.forward_op(u, x.bfloat16(), *[None] * 6, True, "oplu", 0.1, False, False, "auto")
     assert (half[0].dtype, half[1].dtype, half[2].dtype) == (torch.bfloat16, torch.bfloat16, torch.float32)
     assert half[2].shape == (10 * 3 // 2 + 10 * 4 // 4 + 8 * 3 * 2 + 3 * 3 + 3,)
     assert tape.shape == (10 * 3 + 10 * 4 // 4 + 8 * 3 * 2 + 3 * 3 + 3,)  # projections, bytes, V, A, S, norms
-    assert _cuda.rnn(torch.randn(8, 3), torch.randn(0, 2, 8), *[None] * 6, "tanh", 0.1, False, False, "auto", True)[
-        2
-    ].numel()
+    no_step = _cuda.rnn(torch.randn(8, 3), torch.randn(0, 2, 8), *[None] * 6, True, "tanh", 0.1, False, False, "auto")
+    assert no_step[2].numel()
 
 
-EMULATED = sorted(gpucheck.CHECKS.keys() - {*gpucheck.NEED_A_DEVICE, "a thousand steps", "tiles"})  # hours, minutes
+EMULATED = sorted(
+    gpucorrectness.CHECKS.keys() - {*gpucorrectness.NEED_A_DEVICE, "a thousand steps", "tiles"}
+)  # hours, minutes
 
 
 @pytest.mark.usefixtures("on_cuda")
 @pytest.mark.parametrize("name", EMULATED)
 def test_the_gpu_check_passes_in_the_emulator(name):
-    assert gpucheck.CHECKS[name]("cpu")
+    assert gpucorrectness.CHECKS[name]("cpu")
 
 
 def test_the_gpu_check_finds_errors(monkeypatch):
-    monkeypatch.setattr(gpucheck, "CHECKS", {"phases": gpucheck.check_phases, "broken": lambda _: 1 / 0})
-    monkeypatch.setattr(gpucheck, "ALLOWED", 1e-9)
-    wrong, broken = gpucheck.run_checks("cpu")
+    monkeypatch.setattr(gpucorrectness, "CHECKS", {"phases": gpucorrectness.check_phases, "broken": lambda _: 1 / 0})
+    monkeypatch.setattr(gpucorrectness, "ALLOWED", 1e-9)
+    wrong, broken = gpucorrectness.run_checks("cpu")
     assert not wrong["passed"]
     assert re.match(r"AssertionError: differs by .* units of rounding, allowed 1e-09", wrong["detail"])
     assert broken == {"check": "broken", "passed": False, "detail": "ZeroDivisionError: division by zero"}
@@ -337,7 +338,7 @@ def report_of_times(monkeypatch, tmp_path):
     monkeypatch.setattr(gputiming, "kernel_names", lambda call: [f"{len(call())} results"])
     monkeypatch.setattr(torch, "compile", lambda function: function)
     monkeypatch.setattr(gputiming.compare_all, "__kwdefaults__", {"quick": False, "device": "cpu"})
-    monkeypatch.setattr(gpucheck, "CHECKS", {"nothing": lambda _: "nothing to check"})
+    monkeypatch.setattr(gpucorrectness, "CHECKS", {"nothing": lambda _: "nothing to check"})
 
     def run():
         assert gpucheck.main(["--quick", "--output", str(tmp_path)]) == 0

@@ -5,6 +5,7 @@ import itertools
 import math
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from textwrap import dedent
 
 import pytest
 import torch
@@ -406,7 +407,7 @@ def test_the_default_device_is_for_factory_functions_alone(layer):
 
 
 def test_an_import_by_an_evaluation_function_spoils_no_training(run_script):
-    run_script("""
+    code = """
         import torch
         with torch.inference_mode():
             import householder.torch as ht
@@ -414,7 +415,8 @@ def test_an_import_by_an_evaluation_function_spoils_no_training(run_script):
             output = layer(torch.ones(50, 64))
             (output[0] if isinstance(output, tuple) else output).sum().backward()
             assert all(p.grad is not None for p in layer.parameters())
-    """)
+    """
+    run_script(dedent(code))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])

@@ -10,7 +10,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
 
 import householder.torch as ht
-from householder.torch.ops import _rnn
+from householder.torch.ops import _rnn_batch
 from torch_cases import CASES
 from torch_oracle import IGNORE_CONFIG_WARNING, IGNORE_INSTANCE_WARNING, IGNORE_JIT_WARNING, explicit_matrix, problem
 
@@ -142,7 +142,7 @@ def test_a_device_whose_kernels_take_one_matrix_has_a_call_for_each(case, native
 
     expected = vmap(gradient, in_dims)(*many)
     native_calls.clear()
-    monkeypatch.setattr(_rnn, "_takes_one_matrix", lambda _: True)
+    monkeypatch.setattr(_rnn_batch, "_takes_one_matrix", lambda _: True)
     torch.testing.assert_close(vmap(gradient, in_dims)(*many), expected)
     assert native_calls.count("rnn_backward") == len(many[0])
 
@@ -342,13 +342,13 @@ def test_operators_are_registered_soundly():
     torch.library.opcheck(ops.matrix.default, (u,))
     x = torch.randn(5, 3, 4, dtype=torch.float64)
     tensors, options = (u, x, h, None, None, None, None, None), ("tanh", 0.0, False, False, "auto")
-    torch.library.opcheck(ops.rnn.default, (*tensors, *options, False))
-    torch.library.opcheck(ops.rnn.default, (*tensors, *options, True))
-    states, last, tape = ops.rnn(*tensors, *options, True)
+    torch.library.opcheck(ops.rnn.default, (*tensors, False, *options))
+    torch.library.opcheck(ops.rnn.default, (*tensors, True, *options))
+    states, last, tape = ops.rnn(*tensors, True, *options)
     wanted = [True, False, True, False, False, False, False]
     torch.library.opcheck(ops.rnn_backward.default, (*tensors, states, tape, states, None, wanted, *options))
     torch.library.opcheck(ops.rnn_backward.default, (*tensors, states, None, None, last, wanted, *options))
     many = tuple(None if t is None else torch.stack([t, t + 1]) for t in tensors)
-    torch.library.opcheck(ops.rnn.default, (*many, *options, True))
-    states, last, tape = ops.rnn(*many, *options, True)
+    torch.library.opcheck(ops.rnn.default, (*many, True, *options))
+    states, last, tape = ops.rnn(*many, True, *options)
     torch.library.opcheck(ops.rnn_backward.default, (*many, states, tape, states, last, wanted, *options))

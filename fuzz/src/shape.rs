@@ -88,10 +88,11 @@ fn sizes(source: &mut Source, steps: usize, most: usize, even: bool) -> Vec<i64>
 fn few_of_many_numbers(source: &mut Source, even: bool) -> (usize, usize, usize, Vec<i64>) {
     /// Multiplications of a step that is worth two tasks.
     const TWO_TASKS: usize = 1 << 18;
-    let most = 1 + source.below(23);
+    let bound = if source.one_in(2) { 7 } else { 23 }; // below eight, the input of several steps is projected at once
+    let most = 1 + source.below(bound);
     let steps = 1 + 97 / most + source.below(1 + 100 / most);
     let sizes = sizes(source, steps, most, even);
     let n = (TWO_TASKS / sizes[0].max(1) as usize).isqrt() + 1 + source.below(40);
-    let m = 1 + source.below(if source.one_in(4) { 80 } else { 12 });
-    (n, m, 1 + source.below(80), sizes)
+    let most_reflections = if source.one_in(4) { 80 } else { 12 };
+    (n, 1 + source.below(most_reflections), 1 + source.below(80), sizes)
 }

@@ -49,7 +49,7 @@ def rnn_forward(
         act on each real number, of complex states on real and imaginary parts.
     negative_slope : float
         Of leaky ReLU, at least 0.
-    nonlinearity_bias : array, shape (n,) or, for real u, (n / 2,)
+    nonlinearity_bias : array, shape (n,) or, for real u, (n / 2,), optional
         Of modReLU, real; no other nonlinearity takes it.
     input_weight : array, shape (n, d), optional
         V; the projection of the inputs is then part of the call.

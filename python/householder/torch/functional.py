@@ -175,7 +175,7 @@ def rnn(
         numbers or of such pairs; the others act on each real number, of complex states on real and imaginary parts.
     negative_slope : float
         Slope of the leaky ReLU, at least 0.
-    nonlinearity_bias : Tensor, shape (n,) if complex, (n/2,) if real
+    nonlinearity_bias : Tensor, shape (n,) if complex, (n/2,) if real, optional
         The real bias of modReLU, for no other nonlinearity.
     input_weight : Tensor, shape (n, d), optional
         ``V``, the identity by default.

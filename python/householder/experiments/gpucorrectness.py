@@ -1,0 +1,327 @@
+"""Whether the CUDA path computes what it should: every kind of call beside the CPU in double precision."""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn.utils.rnn import PackedSequence
+
+import householder.torch as ht
+from householder._validate import NONLINEARITIES
+
+cuda: Any = torch.cuda
+
+EPS = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
+ALLOWED = 2000
+"""Largest error, in units of rounding of the largest entry; sums over steps and rows grow with their number."""
+
+
+def largest_error(found: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
+    """Return the largest error of several results, each relative to its largest entry."""
+    errors = (
+        (a.cpu().to(b.dtype) - b).abs().max() / b.abs().max().clamp(min=1) for a, b in zip(found, exact, strict=True)
+    )
+    return max(error.item() for error in errors)
+
+
+def error_of(function: Callable[..., Tensor], inputs: Sequence[Tensor], device: str) -> float:
+    """Return the largest error of value and gradients on the device, beside the CPU in double precision."""
+
+    def results(*moved: Tensor) -> list[Tensor]:
+        leaves = [tensor.detach().requires_grad_() for tensor in moved]
+        value = function(*leaves)
+        grad = torch.cos(torch.arange(value.numel(), device=value.device, dtype=torch.float64))
+        return [value, *torch.autograd.grad(value, leaves, grad.reshape(value.shape).to(value.dtype))]
+
+    found = results(*(t.to(device) for t in inputs))
+    exact = results(*(t.to(torch.complex128 if t.is_complex() else torch.float64) for t in inputs))
+    return largest_error(found, exact)
+
+
+def compare(function: Callable[..., Tensor], inputs: Sequence[Tensor], device: str) -> float:
+    """Return the error in units of rounding.
+
+    Raises
+    ------
+    AssertionError
+        The error is larger than allowed.
+    """
+    error = error_of(function, inputs, device) / EPS[inputs[0].dtype.to_real()]
+    assert error <= ALLOWED, f"differs by {error:.0f} units of rounding, allowed {ALLOWED}"
+    return error
+
+
+def _random(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, dtype=dtype, generator=generator) for shape in shapes]
+
+
+def _states(**options: Any) -> Callable[..., Tensor]:
+    """Make a sequence a function of u, x, h0 (and phases or modReLU's bias): all states and the last."""
+
+    def function(u: Tensor, x: Tensor, h0: Tensor, *rest: Tensor) -> Tensor:
+        name = "nonlinearity_bias" if options["nonlinearity"] == "modrelu" else "phases"
+        more: dict[str, Any] = options | ({name: rest[0]} if rest else {})
+        h, last = ht.rnn(u, x, h0, **more)
+        return torch.cat([h.flatten(), last.flatten()])
+
+    return function
+
+
+def _half_states(half: torch.dtype, nonlinearity: str) -> Callable[..., Tensor]:
+    """Make a sequence of a half type a function of float32 arguments; of float64 ones, the same in float64."""
+
+    def function(u: Tensor, x: Tensor, h0: Tensor) -> Tensor:
+        kind = half if u.dtype is torch.float32 else u.dtype
+        h, last = ht.rnn(u, x.to(kind), h0.to(kind), nonlinearity=nonlinearity)
+        assert h.dtype == last.dtype == kind, f"states are {h.dtype}, expected {kind}"
+        return torch.cat([h.flatten(), last.flatten()]).to(u.dtype)
+
+    return function
+
+
+@cache
+def _bidirectional(device: torch.device) -> ht.OrthogonalRNN:
+    return ht.OrthogonalRNN(64, 64, num_reflections=8, nonlinearity="tanh", bidirectional=True, device=device)
+
+
+def _both_directions(u: Tensor, data: Tensor, v: Tensor) -> Tensor:
+    """Give the states of a bidirectional layer over packed sequences."""
+    packed = PackedSequence(data, torch.tensor([4, 4, 1]))
+    parameters = {"cells.0.reflections": u, "cells.1.reflections": v}
+    output, _ = functional_call(_bidirectional(data.device), parameters, (packed,))
+    states: Tensor = output.data
+    return states
+
+
+def check_applications(device: str) -> str:
+    """Products, gradients and matrices of every kind."""
+    shapes = [((64, 8), (5, 64)), ((33, 33), (7, 33)), ((1, 1), (2, 1)), ((3, 16, 4), (3, 16)), ((2, 1, 9, 9), (4, 9))]
+    shapes += [((512, 64), (100, 512)), ((256, 255), (300, 256)), ((500, 32, 16), (500, 32))]
+    worst = 0.0
+    for (u, h), dtype, transpose in product(shapes, EPS, (False, True)):
+        inputs = _random(u, h, dtype=dtype)
+        worst = max(worst, compare(lambda u, h: ht.apply(u, h, transpose=transpose), inputs, device))  # noqa: B023
+        worst = max(worst, compare(ht.matrix, inputs[:1], device))
+    for dtype in (torch.complex64, torch.complex128):
+        worst = max(worst, compare(ht.apply, _random((40, 12), (6, 40), dtype=dtype), device))
+    return f"largest error {worst:.1f} units of rounding"
+
+
+def check_tiles(device: str) -> str:
+    """Sequences of sizes around the edges of the kernels' tiles, forward and backward."""
+    sizes = [(64, 8), (63, 7), (65, 9), (128, 16), (128, 64), (130, 65), (250, 32), (256, 128), (500, 64), (512, 300)]
+    sizes += [(1, 1), (20, 20), (128, 128), (256, 254), (512, 510), (700, 20), (1024, 128), (1024, 1024), (1500, 20)]
+    worst = 0.0
+    for (n, m), dtype in product(sizes, EPS):
+        inputs = _random((n, m), (6, 3, n), (3, n), dtype=dtype)
+        try:
+            worst = max(worst, compare(_states(nonlinearity="tanh"), inputs, device))
+        except AssertionError as error:
+            raise AssertionError(f"n = {n}, m = {m}, {dtype}: {error}") from None
+    return f"largest error {worst:.1f} units of rounding"
+
+
+def check_nonlinearities(device: str) -> str:
+    """Every nonlinearity, of real and complex sequences, with W and its adjoint, of low rank and dense."""
+    worst = 0.0
+    for name, m, transpose, dtype in product(NONLINEARITIES, (4, 30), (False, True), (*EPS, torch.complex64)):
+        if name == "oplu" and dtype.is_complex:
+            continue
+        inputs = _random((32, m), (7, 5, 32), (5, 32), dtype=dtype)
+        if name == "modrelu":
+            inputs += _random((32 if dtype.is_complex else 16,), dtype=dtype.to_real())
+        worst = max(worst, compare(_states(nonlinearity=name, transpose=transpose), inputs, device))
+    return f"largest error {worst:.1f} units of rounding"
+
+
+def check_phases(device: str) -> str:
+    """Complex sequences with phases."""
+    inputs = _random((24, 6), (7, 5, 24), (5, 24), dtype=torch.complex64) + _random((24,))
+    error = compare(_states(nonlinearity="leaky_relu"), inputs, device)
+    return f"largest error {error:.1f} units of rounding"
+
+
+def check_packed(device: str) -> str:
+    """Sequences of different lengths."""
+    worst = 0.0
+    for m, sizes in product((8, 40), ([5, 5, 3, 1, 1], [4], [200, 150, 2])):
+        inputs = _random((64, m), (sum(sizes), 64), (sizes[0], 64))
+        function = _states(nonlinearity="tanh", batch_sizes=torch.tensor(sizes))
+        worst = max(worst, compare(function, inputs, device))
+    return f"largest error {worst:.1f} units of rounding"
+
+
+def check_reverse(device: str) -> str:
+    """Sequences from the last step to the first."""
+    worst = 0.0
+    for m, dtype in product((8, 40), EPS):
+        inputs = _random((64, m), (7, 5, 64), (5, 64), dtype=dtype)
+        worst = max(worst, compare(_states(nonlinearity="tanh", reverse=True), inputs, device))
+    return f"largest error {worst:.1f} units of rounding"
+
+
+def check_half(device: str) -> str:
+    """Sequences of half types beside parameters of float32."""
+    worst = 0.0
+    units = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
+    for (half, unit), m, phi in product(units.items(), (8, 40), ("tanh", "leaky_relu")):
+        inputs = [t.to(half).float() for t in _random((64, m), (7, 5, 64), (5, 64))]
+        error = error_of(_half_states(half, phi), inputs, device) / unit
+        assert error < 20, f"differs by {error:.1f} units of rounding of {half}"
+        worst = max(worst, error)
+    return f"largest error {worst:.1f} units of rounding"
+
+
+def check_long(device: str) -> str:
+    """Keep every norm for a thousand steps without input."""
+    drift = 0.0
+    for n, m in ((64, 8), (64, 64), (256, 32), (512, 64), (512, 510)):
+        u, h0 = (t.to(device) for t in _random((n, m), (40, n)))
+        if n == m:
+            u[-1, -1] = -1
+        _, last = ht.rnn(u, h0.new_zeros(1000, 40, n), h0, nonlinearity="identity")
+        drift = max(drift, (last.norm(dim=-1) / h0.norm(dim=-1) - 1).abs().max().item())
+    assert drift < 1e-3, f"norms drift by {drift:.2g} in 1000 steps"
+    return f"norms drift by {drift:.2g}"
+
+
+def check_layers(device: str) -> str:
+    """Layers train, in half precision under autocast too, and a unitary one."""
+    x = _random((20, 8, 5))[0].to(device)
+    for layer in (ht.OrthogonalRNN(5, 64, 2, bidirectional=True), ht.UnitaryRNN(5, 16)):
+        layer.to(device)
+        with torch.autocast(device, torch.bfloat16):
+            output, _ = layer(x)
+        gradients = torch.autograd.grad(output.abs().square().sum(), list(layer.parameters()))
+        assert all(gradient.isfinite().all() for gradient in gradients), "gradients are not finite"
+    return "all parameters have finite gradients"
+
+
+def _ways() -> list[tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]]:
+    """Functions and shapes of their arguments, one for each way through the code."""
+    sequence, packed = ((9, 4, 64), (4, 64)), ((9, 64), (4, 64))
+    return [
+        (_states(nonlinearity="tanh"), ((64, 8), *sequence)),
+        (_states(nonlinearity="tanh"), ((64, 60), *sequence)),
+        (_states(nonlinearity="oplu", batch_sizes=torch.tensor([4, 4, 1])), ((64, 8), *packed)),
+        (_half_states(torch.bfloat16, "tanh"), ((64, 8), *sequence)),
+        (_both_directions, ((64, 8), (9, 64), (64, 8))),
+        (ht.apply, ((100, 32, 16), (100, 32))),
+        (ht.apply, ((300, 80), (200, 300))),
+        (lambda u, h: ht.matrix(u) @ h, ((64, 8), (64,))),
+    ]
+
+
+def _value_and_gradients(function: Callable[..., Tensor], leaves: Sequence[Tensor]) -> list[Tensor]:
+    value = function(*leaves)
+    return [value, *torch.autograd.grad(value.square().sum(), leaves)]
+
+
+def check_no_waiting(device: str) -> str:
+    """Nothing waits for the device, forward or backward."""
+    for function, shapes in _ways():
+        leaves = [t.to(device).requires_grad_() for t in _random(*shapes)]
+        _value_and_gradients(function, leaves)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch warns that the mode is a prototype
+                cuda.set_sync_debug_mode("error")
+            _value_and_gradients(function, leaves)
+        finally:
+            cuda.set_sync_debug_mode("default")
+    return "no synchronisation"
+
+
+def check_graphs(device: str) -> str:
+    """Capture a pass, forward and backward; replayed with other numbers, it gives what an eager one gives."""
+    worst = 0.0
+    for function, shapes in _ways():
+        leaves = [t.to(device).requires_grad_() for t in _random(*shapes)]
+        side = cuda.Stream()
+        side.wait_stream(cuda.current_stream())
+        with cuda.stream(side):
+            _value_and_gradients(function, leaves)
+        cuda.current_stream().wait_stream(side)
+        graph = cuda.CUDAGraph()
+        with cuda.graph(graph):
+            captured = _value_and_gradients(function, leaves)
+        with torch.no_grad():
+            leaves[1].mul_(0.5)
+        graph.replay()
+        eager = [t.detach().cpu() for t in _value_and_gradients(function, leaves)]
+        worst = max(worst, largest_error(captured, eager))
+    assert worst < 1e-5, f"differs by {worst:.2g}"
+    return "replays equal eager calls"
+
+
+def check_streams(device: str) -> str:
+    """Run on two streams at a time: calls do not disturb each other."""
+    u, x = (t.to(device) for t in _random((256, 32), (200, 8, 256)))
+    expected = [ht.rnn(u, x * scale)[0] for scale in (1, 2)]
+    cuda.synchronize()
+    streams = [cuda.Stream(), cuda.Stream()]
+    for _ in range(5):
+        found = []
+        for scale, stream in zip((1, 2), streams, strict=True):
+            with cuda.stream(stream):
+                found.append(ht.rnn(u, x * scale)[0])
+        cuda.synchronize()
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True)), "results differ"
+    return "equal bits on two streams, five times"
+
+
+def check_devices(device: str) -> str:  # noqa: ARG001
+    """Every device computes, and results are on the device of the arguments."""
+    count = cuda.device_count()
+    for index in range(count):
+        compare(_states(nonlinearity="tanh"), _random((64, 8), (5, 3, 64), (3, 64)), f"cuda:{index}")
+    return f"{count} device(s)"
+
+
+def check_compile(device: str) -> str:
+    """``torch.compile`` takes the functions whole."""
+    leaves = [t.to(device).requires_grad_() for t in _random((64, 8), (9, 4, 64), (4, 64))]
+    for function in (_states(nonlinearity="tanh"), lambda u, x, h0: ht.apply(u, x) + ht.matrix(u)[0] + h0):
+        compiled: Any = torch.compile(function, fullgraph=True)
+        found, expected = (
+            [f(*leaves), *torch.autograd.grad(f(*leaves).square().sum(), leaves)] for f in (compiled, function)
+        )
+        error = largest_error(found, [t.detach().cpu() for t in expected])
+        assert error < 1e-5, f"differs by {error:.2g}"
+    return "fullgraph, forward and backward"
+
+
+CHECKS: dict[str, Callable[[str], str]] = {
+    "applications": check_applications,
+    "tiles": check_tiles,
+    "nonlinearities": check_nonlinearities,
+    "phases": check_phases,
+    "packed sequences": check_packed,
+    "time backwards": check_reverse,
+    "half types": check_half,
+    "a thousand steps": check_long,
+    "layers, autocast": check_layers,
+    "no waiting": check_no_waiting,
+    "CUDA graphs": check_graphs,
+    "streams": check_streams,
+    "devices": check_devices,
+    "torch.compile": check_compile,
+}
+NEED_A_DEVICE = ("no waiting", "CUDA graphs", "streams", "devices", "torch.compile")
+"""Checks that mean nothing on host memory."""
+
+
+def run_checks(device: str = "cuda") -> Iterator[dict[str, Any]]:
+    """Yield what each check found."""
+    for name, check in CHECKS.items():
+        try:
+            row = {"check": name, "passed": True, "detail": check(device)}
+        except Exception as error:  # whatever goes wrong is a finding
+            row = {"check": name, "passed": False, "detail": f"{type(error).__name__}: {error}"}
+        yield row
