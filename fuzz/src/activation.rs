@@ -12,8 +12,8 @@ pub fn any<'a, T: Scalar>(source: &mut Source, n: usize, modrelu_bias: &'a [T::R
         1 => Activation::Relu,
         2 => Activation::LeakyRelu(T::from_parts(T::Real::of(0.1), T::Real::of(0.1))),
         3 => Activation::Tanh,
-        4 if n % 2 == 0 && !T::COMPLEX => Activation::Oplu,
-        5 if n % 2 == 0 || T::COMPLEX => Activation::ModRelu(modrelu_bias),
+        4 if n.is_multiple_of(2) && !T::COMPLEX => Activation::Oplu,
+        5 if n.is_multiple_of(2) || T::COMPLEX => Activation::ModRelu(modrelu_bias),
         _ => Activation::Identity,
     }
 }

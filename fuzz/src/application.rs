@@ -13,30 +13,28 @@ use crate::oracle::{Oracle, compare, epsilon, norm, reflecting_norm, to_c64};
 use crate::source::{Extent, Source, Wildness};
 
 /// What the backward pass has of the forward pass.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 enum Kept {
-    /// Nothing.
     Nothing(Option<Method>),
     /// All vectors between reflections.
     Tape,
-    /// The factors of compact WY.
-    Factors,
-    /// These and the coefficients of all vectors.
-    Coefficients,
-    /// The coefficients; `dL/dh` takes the place of `dL/dc`.
-    InPlace,
-    /// The matrix.
+    /// The factors of compact WY; `dL/dh` may take the place of `dL/dc`.
+    Factors {
+        with_coefficients: bool,
+        in_place: bool,
+    },
     Matrix,
 }
 
 impl Kept {
-    fn any(source: &mut Source, in_place: bool) -> Self {
+    fn any(source: &mut Source, may_be_in_place: bool) -> Self {
         match source.below(8) {
             0..=2 => Self::Nothing(source.method()),
             3 => Self::Tape,
-            4 => Self::Factors,
-            5 if in_place => Self::InPlace,
-            5 | 6 => Self::Coefficients,
+            4..=6 => {
+                let in_place = may_be_in_place && source.one_in(3);
+                Self::Factors { with_coefficients: !source.one_in(3), in_place }
+            }
             _ => Self::Matrix,
         }
     }
@@ -57,6 +55,16 @@ impl<T: Scalar> Results for Outcome<T> {
     }
 }
 
+impl<T: Scalar> Outcome<T> {
+    fn gradients(&mut self) -> Gradients<'_, T> {
+        Gradients {
+            u: self.grad_u.as_deref_mut(),
+            h: self.grad_h.as_deref_mut(),
+            phases: self.grad_phases.as_deref_mut(),
+        }
+    }
+}
+
 struct Problem<'a, T: Scalar> {
     u: Reflections<'a, T>,
     diagonal: Diagonal<T>,
@@ -66,45 +74,46 @@ struct Problem<'a, T: Scalar> {
 }
 
 impl<T: Scalar> Problem<'_, T> {
-    /// Fills `outcome`.
     fn run(&self, context: &mut Context<'_>, kept: Kept, mut outcome: Outcome<T>) -> Outcome<T> {
         let Self { u, diagonal, h, g, adjoint } = self;
         let (u, adjoint, n, rows) = (*u, *adjoint, u.n(), h.len() / u.n());
-        let Outcome { c, grad_u, grad_h, grad_phases } = &mut outcome;
-        if kept == Kept::InPlace {
-            let prepared = apply::forward_and_keep(context, u, diagonal, h, c, false).expect("forward_and_keep");
-            let grad_u = grad_u.insert(vec![T::ONE; n * u.m()]);
-            let g = grad_h.insert(g.clone());
-            apply::backward_in_place(context, &prepared, u, h, g, grad_u).expect("backward_in_place");
-            return outcome;
-        }
-        let gradients =
-            Gradients { u: grad_u.as_deref_mut(), h: grad_h.as_deref_mut(), phases: grad_phases.as_deref_mut() };
+        let c = &mut outcome.c;
         match kept {
+            Kept::Nothing(method) => {
+                apply::forward(context, u, diagonal, h, c, adjoint, method).expect("forward");
+                let gradients = outcome.gradients();
+                apply::backward(context, u, diagonal, h, g, gradients, adjoint, method).expect("backward");
+            }
             Kept::Tape => {
                 let len = (u.m() + 1) * n;
                 let mut tape = vec![T::ONE; rows * len];
                 sequential::forward_tape(context, u, diagonal, h, &mut tape, adjoint).expect("forward_tape");
                 c.chunks_mut(n).zip(tape.chunks(len)).for_each(|(c, tape)| c.copy_from_slice(&tape[..n]));
+                let gradients = outcome.gradients();
                 sequential::backward_tape(context, u, diagonal, &tape, g, gradients, adjoint).expect("backward_tape");
             }
-            Kept::Factors | Kept::Coefficients => {
-                let forward = apply::forward_and_keep(context, u, diagonal, h, c, adjoint).expect("forward_and_keep");
-                let alone = (kept == Kept::Factors).then(|| Prepared::new(context, u, rows).expect("prepared"));
-                let prepared = alone.as_ref().unwrap_or(&forward);
-                apply::backward_of(context, prepared, u, diagonal, h, g, gradients, adjoint).expect("backward_of");
+            Kept::Factors { with_coefficients, in_place } => {
+                let prepared = if with_coefficients {
+                    apply::forward_and_keep(context, u, diagonal, h, c, adjoint).expect("forward_and_keep")
+                } else {
+                    apply::forward(context, u, diagonal, h, c, adjoint, Some(Method::Wy)).expect("forward");
+                    Prepared::new(context, u, rows).expect("prepared")
+                };
+                if in_place {
+                    let grad_u = outcome.grad_u.insert(vec![T::ONE; n * u.m()]);
+                    let g = outcome.grad_h.insert(g.clone());
+                    apply::backward_in_place(context, &prepared, u, h, g, grad_u).expect("backward_in_place");
+                } else {
+                    let gradients = outcome.gradients();
+                    apply::backward_of(context, &prepared, u, diagonal, h, g, gradients, adjoint).expect("backward_of");
+                }
             }
             Kept::Matrix => {
-                let matrix = Dense::new(context, u, diagonal).expect("the matrix");
                 apply::forward(context, u, diagonal, h, c, adjoint, Some(Method::Dense)).expect("forward");
+                let (matrix, gradients) = (Dense::new(context, u, diagonal).expect("matrix"), outcome.gradients());
                 apply::backward_by_matrix(context, &matrix, u, diagonal, h, g, gradients, adjoint)
                     .expect("backward_by_matrix");
             }
-            Kept::Nothing(method) => {
-                apply::forward(context, u, diagonal, h, c, adjoint, method).expect("forward");
-                apply::backward(context, u, diagonal, h, g, gradients, adjoint, method).expect("backward");
-            }
-            Kept::InPlace => unreachable!("has returned"),
         }
         outcome
     }

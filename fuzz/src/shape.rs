@@ -83,8 +83,8 @@ fn sizes(source: &mut Source, steps: usize, most: usize, even: bool) -> Vec<i64>
     sizes
 }
 
-/// Sequences so few, of so many numbers, that tasks own some of the coordinates; so long that they go through several
-/// rings of some hundred rows.
+/// Sequences so few, of so many numbers, that tasks own some of the coordinates, often of the input's as well; so long that
+/// they go through several rings of some hundred rows.
 fn few_of_many_numbers(source: &mut Source, even: bool) -> (usize, usize, usize, Vec<i64>) {
     /// Multiplications of a step that is worth two tasks.
     const TWO_TASKS: usize = 1 << 18;
@@ -94,5 +94,5 @@ fn few_of_many_numbers(source: &mut Source, even: bool) -> (usize, usize, usize,
     let sizes = sizes(source, steps, most, even);
     let n = (TWO_TASKS / sizes[0].max(1) as usize).isqrt() + 1 + source.below(40);
     let most_reflections = if source.one_in(4) { 80 } else { 12 };
-    (n, 1 + source.below(most_reflections), 1 + source.below(80), sizes)
+    (n, 1 + source.below(most_reflections), 1 + source.below(200), sizes)
 }

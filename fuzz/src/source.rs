@@ -63,9 +63,9 @@ impl Source {
 
     /// Mostly small: the others take up to ten thousand times as long.
     pub fn extent(&mut self) -> Extent {
-        match self.below(8192) {
+        match self.below(4096) {
             0 => Extent::Large,
-            1..=64 => Extent::Many,
+            1..=32 => Extent::Many,
             _ => Extent::Small,
         }
     }
