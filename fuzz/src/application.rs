@@ -124,7 +124,10 @@ fn sizes(source: &mut Source, extent: Extent) -> [usize; 3] {
     let few = [source.size(), source.size(), source.size()];
     match extent {
         Extent::Small => few,
-        Extent::Many if source.one_in(8) => [few[0], few[1], 1000 + source.below(200)],
+        Extent::Many if source.one_in(8) => {
+            let edge = [1024, 1024, 4096][source.below(3)]; // of what a pass takes at once, of what tasks do
+            [few[0], few[1], edge - 100 + source.below(200)]
+        }
         Extent::Many => [few[0], few[1], 65 + source.below(200)],
         Extent::Large => {
             let n = 60 + source.below(100);
