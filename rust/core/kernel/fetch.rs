@@ -4,19 +4,23 @@
 //! the rows of a step occupy all of them, and the product's own reads of the second-level cache wait behind. Tiles
 //! therefore fetch a line at a time, at every step of their sums.
 
-/// `chunks` pieces of `len` numbers, `stride` apart, that a later product needs.
+/// Pieces of `len` numbers that a later product needs: rows of them, `strides[0]` apart, and in each row `strides[1]`.
 #[derive(Clone, Copy)]
 pub struct Fetch<T> {
     ptr: *const T,
-    stride: isize,
-    chunks: usize,
+    strides: [isize; 2],
+    chunks: [usize; 2],
     len: usize,
 }
 
 impl<T> Fetch<T> {
-    /// Any addresses will do: what cannot be fetched is not.
+    /// One row. Any addresses will do: what cannot be fetched is not.
     pub fn new(ptr: *const T, stride: isize, chunks: usize, len: usize) -> Self {
-        Self { ptr, stride, chunks, len }
+        Self::grid(ptr, [stride, 0], [chunks, 1], len)
+    }
+    /// Some rows.
+    pub fn grid(ptr: *const T, strides: [isize; 2], chunks: [usize; 2], len: usize) -> Self {
+        Self { ptr, strides, chunks, len }
     }
     /// Nothing.
     pub fn none() -> Self {
@@ -30,7 +34,7 @@ impl<T> Fetch<T> {
     /// Shared out between `tiles` tiles that sum over `k`.
     #[inline(always)]
     pub fn share(self, tiles: usize, k: usize) -> Share<T> {
-        let parts = tiles.checked_div(self.chunks).unwrap_or(1).max(1);
+        let parts = tiles.checked_div(self.chunks[0] * self.chunks[1]).unwrap_or(1).max(1);
         let len = self.len.div_ceil(parts);
         Share { fetch: self, parts, len, step: (len * size_of::<T>()).div_ceil(k.max(1)) }
     }
@@ -52,14 +56,16 @@ impl<T> Share<T> {
     /// First address of a tile and the distance to the next ones; `idle` over and over if there is nothing to fetch.
     #[inline(always)]
     pub fn of(&self, tile: usize, idle: *const T) -> (*const T, usize) {
-        if self.fetch.chunks == 0 {
+        let Fetch { ptr, strides, chunks, .. } = self.fetch;
+        if chunks[0] == 0 {
             return (idle, 0);
         }
         let (chunk, part) = (tile / self.parts, tile % self.parts);
-        if chunk >= self.fetch.chunks {
+        let [row, column] = [chunk / chunks[1], chunk % chunks[1]];
+        if row >= chunks[0] {
             return (idle, 0);
         }
-        let first = self.fetch.ptr.wrapping_offset(chunk as isize * self.fetch.stride);
+        let first = ptr.wrapping_offset(row as isize * strides[0] + column as isize * strides[1]);
         (first.wrapping_add(part * self.len), self.step)
     }
 }

@@ -73,7 +73,7 @@ impl<'a, T> Series<'a, T> {
             let [first, _] = self.place(steps, t - count, slice, width);
             Fetch::new(from(first.min(last)), ld as isize, vectors, count * width)
         } else {
-            Fetch::none()
+            Fetch::grid(from(last), [stride, ld as isize], [count, vectors], width)
         }
     }
 }

@@ -93,8 +93,8 @@ class Recurrence:
     """A sequence and its gradients; with numbers that are not finite only that there is a result is known."""
 
     def __init__(self, arrays, options, sizes, batch):
-        self.arrays, self.sizes = arrays, sizes
-        u, x = arrays["u"], arrays["x"]
+        self.arrays, self.sizes, self.reverse = arrays, sizes, options["reverse"]
+        u, x = arrays["u"], self.in_time(arrays["x"])
         n, m = u.shape
         self.finite = all(np.isfinite(a).all() for a in (np.tril(u), *(arrays[name] for name in arrays if name != "u")))
         self.phi = reference_sequence.Nonlinearity(options["nonlinearity"])
@@ -110,15 +110,19 @@ class Recurrence:
         self.scale = self.growth * (largest(self.h0) + self.steps * driven)  # of states
         self.operations = self.steps * m
 
+    def in_time(self, a):
+        """An array's steps in the order in which they are run."""
+        return a[::-1] if self.reverse else a
+
     def right_states(self, result):
         """All states."""
-        expected = self.states.reshape(result.shape)
+        expected = self.in_time(self.states.reshape(result.shape))
         return not self.finite or close(result, expected, self.scale, self.operations)
 
     def right_gradients(self, h, grad_h):
         """The check of all gradients."""
         u, n = self.arrays["u"], len(self.arrays["u"])
-        states, g = (_wide(a).reshape(-1, n) for a in (h, grad_h))
+        states, g = (_wide(self.in_time(a)).reshape(-1, n) for a in (h, grad_h))
         expected = reference_sequence.rnn_backward(
             u, self.x, self.h0, states, g, np.zeros_like(self.h0), self.sizes, self.phi, **self.known
         )
@@ -140,6 +144,7 @@ class Recurrence:
             for name, out in found.items():
                 value = getattr(expected, name)
                 value = _sum_to(value, out.shape) if name == "h0" else value.reshape(out.shape)
+                value = self.in_time(value) if name == "x" else value
                 if finite and not close(out, value, scales[name], self.operations):
                     return False
             return True

@@ -143,7 +143,8 @@ def _sequence(rng, n, m, dtype):
     names = ("identity", "tanh") if backward else ("identity", "tanh", "relu", "leaky_relu", "oplu")
     if n % 2 or dtype.kind == "c":
         names = tuple(name for name in names if name != "oplu")
-    options = {"nonlinearity": names[rng.integers(len(names))], "transpose": bool(rng.integers(2))}
+    options = {"nonlinearity": names[rng.integers(len(names))]}
+    options |= {"transpose": bool(rng.integers(2)), "reverse": kind != "packed" and bool(rng.integers(2))}
     recurrence = oracle.Recurrence(arrays, options, sizes, batch)
     if kind == "packed":
         options["batch_sizes"] = sizes
@@ -153,7 +154,7 @@ def _sequence(rng, n, m, dtype):
     given = {
         "h0": None,
         **arrays,
-        "h": recurrence.states.reshape(*shape, n).astype(dtype),
+        "h": recurrence.in_time(recurrence.states.reshape(*shape, n)).astype(dtype),
         "grad_h": layouts.numbers(rng, (*shape, n), dtype),
     }
     return Problem(hh.rnn_backward, given, options, methods, recurrence.right_gradients(given["h"], given["grad_h"]))
