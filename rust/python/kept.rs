@@ -17,6 +17,7 @@ pub struct Kept {
 #[pymethods]
 impl Kept {
     /// Where tensors are written to files between forward and backward, it is made again: None comes back.
+    #[allow(clippy::unused_self)] // Python calls it so
     fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyType>, Bound<'py, PyTuple>) {
         (py.None().into_bound(py).get_type(), PyTuple::empty(py))
     }
