@@ -67,12 +67,6 @@ def _without_graph(*arguments: Any) -> tuple[Tensor, Tensor]:
     return h, last
 
 
-def _save(ctx: Any, arguments: Any, h: Tensor, tape: Tensor | None, holder: Tensor | None) -> None:
-    inputs, _, ctx.options = split(arguments)
-    tape = None if tape is None or not tape.numel() else tape
-    ctx.save_for_backward(*inputs, h, tape, holder)
-
-
 class Rnn(Function):
     """``rnn`` under compilation and the transforms of ``torch.func``; it keeps no tape."""
 
@@ -101,7 +95,8 @@ class Rnn(Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.set_materialize_grads(not RECENT)
-        _save(ctx, inputs, output[0], None, None)
+        tensors, _, ctx.options = split(inputs)
+        ctx.save_for_backward(*tensors, output[0], None, None)
 
     @staticmethod
     def backward(ctx: Any, grad_h: Tensor | None, grad_last: Tensor | None) -> tuple[Any, ...]:
@@ -127,13 +122,13 @@ class EagerRnn(Function):
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
         inputs, _, options = split(arguments)
-        kept = None
+        ctx.options, kept = options, None
         if straight_to_cpu(*inputs):
             h, last, tape, kept = _run_forward(inputs, True, options, keep=True)
         else:
             h, last, tape = forward_op(*inputs, True, *options)
         ctx.set_materialize_grads(False)
-        _save(ctx, arguments, h, tape, held(kept))
+        ctx.save_for_backward(*inputs, h, tape if tape.numel() else None, held(kept))
         return h, last
 
     backward = Rnn.backward
