@@ -21,7 +21,7 @@ BARE = "bare operator"
 
 
 def forward(*tensors):
-    h, _, tape = torch.ops.householder.rnn(*tensors, None, None, None, *HOW, True)
+    h, _, tape = torch.ops.householder.rnn(*tensors, None, None, None, True, *HOW)
     return h, tape
 
 
