@@ -177,6 +177,16 @@ def test_reflections_alone_do_not_go_with_a_merged_weight(merged_here):
     torch.testing.assert_close(module.state_dict(), before, rtol=0, atol=0)
 
 
+def test_a_weight_of_unknown_kind_does_not_replace_a_merged_one():
+    module, _ = adapter()
+    parameters = {name: p.detach().clone() for name, p in module.named_parameters()}
+    module.merge()
+    with pytest.raises(RuntimeError, match="does not tell whether its weight is"):
+        module.load_state_dict(parameters, strict=False)
+    module.unmerge()
+    module.load_state_dict(parameters, strict=False)
+
+
 def test_an_older_state_dict_holds_a_dictionary():
     module, x = adapter()
     fresh, _ = adapter(trained=False)
@@ -331,6 +341,8 @@ def test_hooks_of_all_modules_see_the_layer():
 def test_only_linear_layers():
     with pytest.raises(TypeError, match=r"linear is a Conv1d, expected an nn\.Linear"):
         ht.OrthogonalAdapter(nn.Conv1d(4, 4, 1))
+    with pytest.raises(TypeError, match=r"linear has dtype torch\.complex64, expected a real layer"):
+        ht.OrthogonalAdapter(nn.Linear(4, 4, dtype=torch.complex64), 2)
 
 
 def test_the_linear_layers_of_a_transformer():
@@ -342,6 +354,29 @@ def test_the_linear_layers_of_a_transformer():
     torch.testing.assert_close(adapted(x), block(x))
     adapted(x).sum().backward()
     assert adapted.linear1.reflections.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_modules_read_the_weight_of_their_layers(merged):
+    module, x = adapter()
+    if merged:
+        module.merge()
+    torch.testing.assert_close(nn.functional.linear(x, module.weight, module.bias), module(x))
+    assert (module.in_features, module.out_features) == (16, 5)
+    block = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True, dtype=F64)
+    for part, name in ((block, "linear1"), (block.self_attn, "out_proj")):
+        layer = ht.OrthogonalAdapter(getattr(part, name), num_reflections=2)
+        layer.reflections.data.add_(0.3 * torch.randn_like(layer.reflections))
+        if merged:
+            layer.merge()
+        setattr(part, name, layer)
+    x = torch.randn(2, 5, 16, dtype=F64)
+    trained = block(x)
+    with torch.no_grad():
+        torch.testing.assert_close(block.eval()(x), trained)
+    if not merged:
+        trained.sum().backward()
+        assert block.self_attn.out_proj.reflections.grad.norm() > 0
 
 
 def test_a_model_of_transformers_with_random_weights(tmp_path):

@@ -39,13 +39,18 @@ class OrthogonalAdapter(_reflections.Layer):
         float32, or float64 where the layer is.
     merged : bool
         Whether W is part of the layer's weight at the moment.
+    weight : Tensor, shape (out_features, in_features)
+        The matrix of layer and reflections together, made anew each time unless merged: for modules that read their
+        layers' weights, as ``nn.MultiheadAttention`` does.
+    bias, in_features, out_features
+        Those of ``linear``.
 
     Shape: as of ``linear``.
 
     Raises
     ------
     TypeError
-        ``linear`` is not an ``nn.Linear``.
+        ``linear`` is not an ``nn.Linear``, or complex.
     ValueError
         The number of reflections is odd or out of range.
 
@@ -68,6 +73,8 @@ class OrthogonalAdapter(_reflections.Layer):
         super().__init__()
         if not isinstance(linear, nn.Linear):
             raise TypeError(f"linear is a {type(linear).__name__}, expected an nn.Linear")
+        if linear.weight.is_complex():
+            raise TypeError(f"linear has dtype {linear.weight.dtype}, expected a real layer")
         n = linear.in_features
         _validate.one_of("method", method, _validate.METHODS)
         if not isinstance(num_reflections, SupportsIndex):
@@ -108,6 +115,27 @@ class OrthogonalAdapter(_reflections.Layer):
         else:
             output = linear(apply(u, input, method=self.method))
         return output
+
+    @property
+    def weight(self) -> Tensor:
+        """The matrix of layer and reflections together."""
+        weight = self.linear.weight
+        return weight if self.merged else apply(self.reflections, weight, transpose=True, method=self.method)
+
+    @property
+    def bias(self) -> Tensor | None:
+        """The bias of ``linear``."""
+        return self.linear.bias
+
+    @property
+    def in_features(self) -> int:
+        """Width of the input."""
+        return self.linear.in_features
+
+    @property
+    def out_features(self) -> int:
+        """Width of the output."""
+        return self.linear.out_features
 
     def merge(self) -> nn.Linear:
         """Multiply W into the layer's weight, and return the layer, which now does the same by itself.
@@ -163,6 +191,13 @@ class OrthogonalAdapter(_reflections.Layer):
             messages.append(
                 f"{prefix or 'the adapter'} is merged, here or in the state dict, which lacks the layer's weight: "
                 "unmerge before reflections are saved or loaded by themselves"
+            )
+            return
+        if self.merged and f"{prefix}linear.weight" in state_dict and "_extra_state" not in names:
+            *_, messages = others
+            messages.append(
+                f"{prefix or 'the adapter'} is merged, and the state dict does not tell whether its weight is: unmerge "
+                "before it is loaded"
             )
             return
         super()._load_from_state_dict(state_dict, prefix, *others)
