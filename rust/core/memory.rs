@@ -85,7 +85,7 @@ impl<T: Scalar> DerefMut for Buffer<T> {
     }
 }
 
-/// An address that tasks on several threads may use; each task keeps to its own part of the array.
+/// An address that tasks on several threads may use.
 pub struct Shared<T>(pub *mut T);
 
 impl<T> Clone for Shared<T> {
@@ -94,7 +94,7 @@ impl<T> Clone for Shared<T> {
     }
 }
 impl<T> Copy for Shared<T> {}
-// SAFETY: whoever makes a Shared promises that concurrent tasks touch disjoint parts of the array behind it.
+// SAFETY: whoever makes a Shared promises that what one task writes, no other touches at the same time.
 unsafe impl<T> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Shared<T> {}

@@ -111,6 +111,8 @@ impl<'a> Context<'a> {
 
     /// Runs `task(phase, 0), .., task(phase, counts[phase] - 1)` for one phase after the other: every task of a phase has
     /// ended before the next phase begins. Threads join once, not once a phase.
+    ///
+    /// Within a phase tasks run in any order and at the same time: what one of them writes, no other may read.
     pub fn run_phases(
         &mut self,
         counts: &[usize],

@@ -26,7 +26,7 @@ pub fn join(parallel: Parallel, helpers: usize, help: &(dyn Fn() + Sync), work: 
 }
 
 extern "C" fn member(region: *mut c_void) {
-    // SAFETY: `join` waits; all threads only read.
+    // SAFETY: `join` waits; all threads only read, and the caller alone calls `work` and `meanwhile`.
     let region = unsafe { &*region.cast_const().cast::<Region<'_>>() };
     if this_thread() == region.caller {
         (region.work)();

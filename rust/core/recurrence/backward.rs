@@ -167,13 +167,14 @@ struct Run<'a, T: Scalar> {
 enum Phase {
     /// `delta` of the last step.
     Enter { t: usize },
-    /// From `delta_t` in ring rows `base..` to `delta_{t-1}` behind them.
+    /// From `delta_t` in ring rows `base..`, all of it, to `delta_{t-1}` behind them.
     Step { t: usize, base: usize },
-    /// `dL/dx` of `rows` rows, the first step of which is `t`.
+    /// `dL/dx` of `rows` rows, the first step of which is `t`, from all of `delta`.
     Inputs { t: usize, rows: usize },
     /// What the sums take of `rows` rows beside `delta` and `h`.
     Operands { rows: usize },
-    /// Adds these rows to the sums, and moves `delta_{t-1}`, which is behind them, to the front.
+    /// Adds these rows to the sums, from all of `h` and the operands, and moves `delta_{t-1}`, which is behind them, to the
+    /// front: of `delta` a task reads its own coordinates alone.
     Sum { t: usize, rows: usize },
 }
 
