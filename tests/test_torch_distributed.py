@@ -74,6 +74,7 @@ def worker(rank, folder):
     for name, way in WAYS.items():
         model, x, target = problem()
         torch.save(way(model, x[:, half], target[:, half]), folder / f"{name}{rank}.pt")
+    distributed.barrier()  # nobody leaves while the other one may still be sending
     distributed.destroy_process_group()
 
 
