@@ -189,8 +189,6 @@ def _validated(raw: Sequence) -> tuple[ModuleType, Sequence, _Extent]:
     n, _ = _validate.one_matrix(u, "a sequence")
     x = backend.operand("x", raw.x, u)
     sizes = None if raw.batch_sizes is None else _batch_sizes(raw.batch_sizes)
-    if raw.reverse and sizes is not None:
-        raise ValueError("reverse is for sequences of one length: packed ones have ends of their own")
     extent = _extent(x, n, sizes)
     if raw.input_weight is None and x.shape[-1] != n:
         raise ValueError(f"x has shape {x.shape}, expected a last axis of n = {n} where there is no input_weight")
@@ -207,7 +205,7 @@ def _validated(raw: Sequence) -> tuple[ModuleType, Sequence, _Extent]:
         negative_slope=_validate.slope(raw.negative_slope),
         nonlinearity_bias=_nonlinearity_bias(raw.nonlinearity, raw.nonlinearity_bias, u, backend),
         transpose=_validate.flag("transpose", raw.transpose),
-        reverse=_validate.flag("reverse", raw.reverse),
+        reverse=_validate.direction(raw.reverse, sizes),
     )
     return backend, sequence, extent
 

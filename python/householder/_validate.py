@@ -76,6 +76,14 @@ def flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def direction(reverse: Any, batch_sizes: Any) -> bool:
+    """Expect a flag, and not True beside sequences of different lengths."""
+    backwards = flag("reverse", reverse)
+    if backwards and batch_sizes is not None:
+        raise ValueError("reverse is for sequences of one length: packed ones have ends of their own")
+    return backwards
+
+
 def slope(value: Any) -> float:
     """Expect a finite number that is not negative."""
     if not isinstance(value, Real):

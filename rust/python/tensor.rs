@@ -126,11 +126,9 @@ impl<'a, 'py> Tensor<'a, 'py> {
     }
 
     fn describe(&self) -> PyResult<String> {
-        let (object, py) = (self.object, self.object.py());
-        let [dtype, shape, device] = [intern!(py, "dtype"), intern!(py, "shape"), intern!(py, "device")];
-        let strides = object.call_method0(intern!(py, "stride"))?;
-        let [dtype, shape, device] = [object.getattr(dtype)?, object.getattr(shape)?, object.getattr(device)?];
-        Ok(format!("{dtype} {shape} with strides {strides} on {device}"))
+        let [dtype, shape, device] = ["dtype", "shape", "device"].map(|name| self.object.getattr(name));
+        let strides = self.object.call_method0("stride")?;
+        Ok(format!("{} {} with strides {strides} on {}", dtype?, shape?, device?))
     }
 }
 

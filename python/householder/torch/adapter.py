@@ -183,24 +183,25 @@ class OrthogonalAdapter(_reflections.Layer):
         self.merged = _tells_merged(state)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
-        # Without the layer's weight a state dict is of reflections beside a weight that does not contain them.
+        reason = self._why_not(state_dict, prefix)
+        if reason is None:
+            super()._load_from_state_dict(state_dict, prefix, *others)
+        else:
+            *_, messages = others
+            messages.append(f"{prefix or 'the adapter'} is merged, {reason}")
+
+    def _why_not(self, state_dict: Any, prefix: str) -> str | None:
+        """Tell why a state dict would leave a weight of which nobody knows whether it contains W, if it would."""
         names = {key.removeprefix(prefix).partition(".")[0] for key in state_dict if key.startswith(prefix)}
         merged = self.merged or _tells_merged(state_dict.get(f"{prefix}_extra_state", False))
         if merged and "linear" not in names and names & {"reflections", "_extra_state"}:
-            *_, messages = others
-            messages.append(
-                f"{prefix or 'the adapter'} is merged, here or in the state dict, which lacks the layer's weight: "
-                "unmerge before reflections are saved or loaded by themselves"
+            return (
+                "here or in the state dict, which lacks the layer's weight: unmerge before reflections are saved or "
+                "loaded by themselves"
             )
-            return
         if self.merged and f"{prefix}linear.weight" in state_dict and "_extra_state" not in names:
-            *_, messages = others
-            messages.append(
-                f"{prefix or 'the adapter'} is merged, and the state dict does not tell whether its weight is: unmerge "
-                "before it is loaded"
-            )
-            return
-        super()._load_from_state_dict(state_dict, prefix, *others)
+            return "and the state dict does not tell whether its weight is: unmerge before it is loaded"
+        return None
 
 
 def _tells_merged(state: Tensor | dict[str, bool] | bool) -> bool:

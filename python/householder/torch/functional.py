@@ -226,9 +226,7 @@ def rnn(
     if phases is not None:
         _check.phases(phases, u, n)
     _validate.one_of("method", method, _validate.SEQUENCE_METHODS)
-    transpose, reverse = _validate.flag("transpose", transpose), _validate.flag("reverse", reverse)
-    if reverse and batch_sizes is not None:
-        raise ValueError("reverse is for sequences of one length: packed ones have ends of their own")
+    transpose, reverse = _validate.flag("transpose", transpose), _validate.direction(reverse, batch_sizes)
     _validate.one_of("nonlinearity", nonlinearity, _validate.NONLINEARITIES)
     negative_slope = _validate.slope(negative_slope)
     _check.pairs(nonlinearity, n, u.is_complex())

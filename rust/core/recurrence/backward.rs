@@ -88,7 +88,7 @@ pub fn backward<T: Scalar>(
         grad_x,
         grad_h0: gradients.h0.as_deref_mut().map(|x| Shared(x.as_mut_ptr())),
     };
-    let width_of_grad_x = run.grad_x_by_rings().map_or(0, |_| sequence.d);
+    let width_of_grad_x = run.grad_x.as_ref().map_or(0, InputGradient::room);
     let (slices, rows) = (sequence.slices(), sequence.parts()?);
     let wanted = [wants_u, gradients.input_weight.is_some(), gradients.bias.is_some()];
     let mut sums = Vec::with_capacity(slices.len());
@@ -197,7 +197,7 @@ impl<T: Scalar> Run<'_, T> {
                 run(Phase::Step { t, base: rows })?;
                 rows += count(t);
             }
-            if self.grad_x_by_rings().is_some() {
+            if self.grad_x.as_ref().is_some_and(|grad_x| grad_x.room() > 0) {
                 run(Phase::Inputs { t: low, rows })?;
             }
             if T::COMPLEX || self.project.is_some() {
@@ -232,7 +232,7 @@ impl<T: Scalar> Run<'_, T> {
                 }
             }
             Phase::Inputs { t, rows } => {
-                if let Some(grad_x) = self.grad_x_by_rings() {
+                if let Some(grad_x) = &self.grad_x {
                     grad_x.ring(slice, t, rows, ring.delta, ring.grad_x, &range);
                 }
             }
@@ -307,7 +307,7 @@ impl<T: Scalar> Run<'_, T> {
             copy(d, ring.widths[1], *x, z_copy.from(ring.rank, 0));
         }
         let operand = Operand::columns(delta.ptr, delta.ld);
-        if let Some(grad_x) = self.grad_x.as_ref().filter(|grad_x| !grad_x.by_rings) {
+        if let Some(grad_x) = &self.grad_x {
             grad_x.step(slice, t, delta, &range);
         }
         let (weights, operand, next) = match &self.back {
@@ -346,10 +346,6 @@ impl<T: Scalar> Run<'_, T> {
         };
         gemm(self.isa, range.len(), count, weights, operand, &epilogue);
         self.enter(slice, t - 1, count, delta.from(0, count), range);
-    }
-
-    fn grad_x_by_rings(&self) -> Option<&InputGradient<'_, T>> {
-        self.grad_x.as_ref().filter(|grad_x| grad_x.by_rings)
     }
 
     /// The loss's gradients that the next `block` steps read, in two halves.

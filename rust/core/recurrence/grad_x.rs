@@ -18,40 +18,55 @@ pub struct InputGradient<'a, T: Scalar> {
     n: usize,
     d: usize,
     out: Shared<T>,
-    /// `V*`.
-    adjoint: Option<Packed<T>>,
-    /// Whether one product takes all rows of a ring: it pays off where those of a step are few.
-    pub by_rings: bool,
+    way: Way<T>,
+}
+
+enum Way<T: Scalar> {
+    /// There is no `V`: each step's `delta` is the gradient.
+    Copied,
+    /// A product with `V*` for each step.
+    BySteps(Packed<T>),
+    /// A product with `V*` for all rows of a ring, which pays off where those of a step are few.
+    ByRings(Packed<T>),
 }
 
 impl<'a, T: Scalar> InputGradient<'a, T> {
     /// Of a sequence; tasks write to `out`, which lives as long as they run.
     pub fn new(isa: InstructionSet, sequence: &'a Sequence<'_, T>, out: &mut [T]) -> Result<Self> {
         let (n, d) = (sequence.u.n(), sequence.d);
-        let adjoint = sequence.input_weight.map(|v| {
-            let adjoint = Part { conjugate: true, ..Part::columns(v.as_ptr(), d, n) };
-            // SAFETY: V has n rows of d numbers.
-            unsafe { pack(isa, d, &[adjoint]) }
-        });
-        let (adjoint, by_rings) = (adjoint.transpose()?, sequence.projected_at_once() > 1);
-        Ok(Self { isa, steps: &sequence.steps, n, d, out: Shared(out.as_mut_ptr()), adjoint, by_rings })
+        let way = match sequence.input_weight {
+            None => Way::Copied,
+            Some(v) => {
+                let adjoint = Part { conjugate: true, ..Part::columns(v.as_ptr(), d, n) };
+                // SAFETY: V has n rows of d numbers.
+                let adjoint = unsafe { pack(isa, d, &[adjoint]) }?;
+                if sequence.projected_at_once() > 1 { Way::ByRings(adjoint) } else { Way::BySteps(adjoint) }
+            }
+        };
+        Ok(Self { isa, steps: &sequence.steps, n, d, out: Shared(out.as_mut_ptr()), way })
     }
 
-    /// Of step `t` alone, where rings do not do it: the part that falls to a task of coordinates `range`, from all
+    /// Width of the room that [`InputGradient::ring`] needs; 0 where steps do it all.
+    pub fn room(&self) -> usize {
+        if matches!(self.way, Way::ByRings(_)) { self.d } else { 0 }
+    }
+
+    /// Of step `t` alone, unless it is left to the ring: the part that falls to a task of coordinates `range`, from all
     /// coordinates of `delta`.
     pub unsafe fn step(&self, slice: (usize, usize), t: usize, delta: Columns<T>, range: &Range<usize>) {
         let (row, count) = self.steps.rows_of(t, slice);
         let out = Columns::new(self.out.get().add(row * self.d), self.d);
-        if let Some(adjoint) = &self.adjoint {
-            self.project(adjoint, delta, count, out, self.share(range));
-        } else {
-            (0..count).for_each(|b| {
+        match &self.way {
+            Way::Copied => (0..count).for_each(|b| {
                 delta.from(range.start, b).ptr.copy_to_nonoverlapping(out.from(range.start, b).ptr, range.len());
-            });
+            }),
+            Way::BySteps(adjoint) => self.project(adjoint, delta, count, out, self.share(range)),
+            Way::ByRings(_) => {}
         }
     }
 
-    /// Of all `rows` rows of a ring, the first step of which is `t`, by way of `room`, a row for each.
+    /// Of all `rows` rows of a ring, the first step of which is `t`, by way of `room`, a row for each, unless steps have done
+    /// it.
     pub unsafe fn ring(
         &self,
         slice: (usize, usize),
@@ -61,7 +76,7 @@ impl<'a, T: Scalar> InputGradient<'a, T> {
         room: Columns<T>,
         range: &Range<usize>,
     ) {
-        let Some(adjoint) = &self.adjoint else { return };
+        let Way::ByRings(adjoint) = &self.way else { return };
         let share = self.share(range);
         self.project(adjoint, delta, rows, room, share.clone());
         let (mut t, mut base) = (t, rows);

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from householder import _validate
 from householder.torch.ops._library import core_name, place_of_vectors, pointer
 from householder.torch.ops._memory import contiguous
 
@@ -90,9 +91,9 @@ DIFFERENTIABLE = len(Inputs._fields) - 1
 
 
 def split(arguments: Any) -> tuple[Inputs, Any, Options]:
-    """Tell inputs and options from what stands between them."""
+    """Tell inputs and options, which must go together, from what stands between them."""
     first, last = len(Inputs._fields), len(arguments) - len(Options._fields)
     inputs, options = Inputs(*arguments[:first]), Options(*arguments[last:])
-    if options.reverse and inputs.batch_sizes is not None:
-        raise ValueError("reverse is for sequences of one length: packed ones have ends of their own")
+    if options.reverse:
+        _validate.direction(options.reverse, inputs.batch_sizes)
     return inputs, arguments[first:last], options
