@@ -263,3 +263,20 @@ def test_a_tall_weight_needs_no_square_matrix():
     torch.testing.assert_close(layer.weight, frame, atol=1e-6, rtol=0)
     layer.weight.sum().backward()
     assert layer.parametrizations.weight.original.grad.shape == (rows, 4)
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6), (5, 5)])
+def test_shapes_alone_are_enough(shape):
+    layer = ht.orthogonal(nn.Linear(*shape[::-1], device="meta"), num_reflections=3)
+    assert layer.weight.shape == shape
+    assert layer(torch.empty(2, shape[1], device="meta")).shape == (2, shape[0])
+    layer.to_empty(device="cpu").load_state_dict(ht.orthogonal(nn.Linear(*shape[::-1]), num_reflections=3).state_dict())
+    assert layer.parametrizations.weight[0].right_inverse(layer.weight).shape == (max(shape), 3)
+
+
+def test_a_gradient_of_the_weight_is_none_of_its_reflections():
+    layer = nn.Linear(6, 4)
+    layer(torch.randn(3, 6)).sum().backward()
+    ht.orthogonal(layer)
+    layer(torch.randn(3, 6)).sum().backward()
+    assert layer.parametrizations.weight.original.grad.shape == (6, 4)

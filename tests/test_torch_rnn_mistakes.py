@@ -64,6 +64,13 @@ def test_mistakes_in_what_is_no_tensor(kind, wrong):
         module(x, wrong)
 
 
+@pytest.mark.parametrize("dtype", [F64, torch.complex128])
+@pytest.mark.parametrize("kind", [ht.UnitaryRNN, ht.UnitaryRNNCell])
+def test_digits_are_not_dropped(kind, dtype):
+    with pytest.raises(TypeError, match=f"x has dtype {dtype} but u has dtype torch.complex64"):
+        kind(3, 8)(torch.ones(5, 3, dtype=dtype))
+
+
 @pytest.mark.parametrize(
     ("x", "hx", "message"),
     [

@@ -116,7 +116,7 @@ class RecurrentCell(_reflections.Layer):
         if input.dim() not in (1, 2) or input.shape[-1] != self.input_size:
             d = self.input_size
             raise ValueError(f"input has shape {tuple(input.shape)}, expected (B, {d}) or ({d},)")
-        x = input.to(self.weight_ih.dtype) if self.is_complex else input
+        x = self._complex(input)
         _check.shape("hx", hx, (*x.shape[:-1], self.hidden_size))
         if self._mixes_types(x, hx):
             return self._run(x.unsqueeze(0), hx, None)[1]  # the function's affair
@@ -127,6 +127,11 @@ class RecurrentCell(_reflections.Layer):
         h = x.new_zeros(self.hidden_size) if h is None else h
         a = apply(self._seen(), h, phases=self.phases) + nn.functional.linear(x, self.weight_ih, self.bias)
         return expressions.activate(a, self.nonlinearity, self.negative_slope, self.nonlinearity_bias)
+
+    def _complex(self, x: Tensor) -> Tensor:
+        """Make real inputs of a complex recurrence complex; more digits than it has are refused elsewhere."""
+        kind = self.weight_ih.dtype
+        return x.to(kind) if self.is_complex and torch.promote_types(x.dtype, kind) == kind else x
 
     def _is_one_step(self, x: Tensor) -> bool:
         """Tell whether there is a single step, which is not worth the factors of W unless they are asked for."""
@@ -148,7 +153,7 @@ class RecurrentCell(_reflections.Layer):
         self, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None, reverse: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Run over ``x (T, B, input_size)``, ``(T, input_size)`` or packed rows: all states and the last."""
-        x = x.to(self.reflections.dtype) if self.is_complex else x
+        x = self._complex(x)
         if batch_sizes is None and self._is_one_step(x) and not self._mixes_types(x, hx):
             h = self._step(x[0], hx)
             return h.unsqueeze(0), h.clone()

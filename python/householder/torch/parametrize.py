@@ -72,7 +72,7 @@ class Frames(nn.Module):
 
     def _each(self, weight: Tensor, function: Any) -> Tensor:
         shape = (*self.matrices[:-2], max(self.sizes), self.num_reflections)
-        if not weight.numel():
+        if weight.is_meta or not weight.numel():
             return weight.new_empty(shape)
         return torch.stack([function(w) for w in weight.detach().reshape(-1, *self.sizes)]).reshape(shape)
 
@@ -86,7 +86,8 @@ def orthogonal(
     reflections when it is read, ``parametrize.cached()`` and ``parametrize.remove_parametrizations`` work, and an
     orthogonal matrix may be assigned to it. It differs in that fewer reflections may be used, that the constraint
     survives weight decay, and that the weight of a convolution is taken as one matrix, not as a stack of small ones.
-    An ``nn.Linear`` never forms its weight: it multiplies by the reflections.
+    An ``nn.Linear`` never forms its weight: it multiplies by the reflections. Their shape is another than the weight's
+    where that is wider than tall or they are fewer than all: make the optimizer after this, and again after removal.
 
     Parameters
     ----------
@@ -140,6 +141,7 @@ def orthogonal(
     frames = Frames(weight.shape, num_reflections, constraint, one_matrix=isinstance(module, nn.modules.conv._ConvNd))
     with torch.no_grad():
         weight.copy_(frames(frames.start(weight)))
+    weight.grad = None  # of another shape than its reflections'
     register_parametrization(module, name, frames)
     if type(module).__mro__[1] is nn.Linear and name == "weight" and weight.numel():
         type(module).forward = _linear_forward  # of the class made for this module alone

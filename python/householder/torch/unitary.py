@@ -155,7 +155,8 @@ class UnitaryRNNCell(RecurrentCell):
 class UnitaryRNN(RecurrentLayer):
     r"""Recurrent layers :math:`h_t = \phi(W h_{t-1} + V x_t + b)` with unitary W and complex states.
 
-    The interface is that of :class:`OrthogonalRNN`; only what differs is listed.
+    The interface is that of :class:`OrthogonalRNN`; only what differs is listed. Inputs are complex, or real and of no
+    greater precision.
 
     Parameters
     ----------
