@@ -1,9 +1,11 @@
 //! The threads of an OpenMP runtime that is in the process already: torch's.
 //!
 //! Its workers spin for milliseconds after each parallel region. Threads of our own would share processors with them; in a
-//! region of the same size they are at hand at once.
+//! region of the same size they are at hand at once. A smaller region would end the surplus ones, for the next to create
+//! again: regions are as large as torch's, and who is not needed leaves at once.
 
 use std::ffi::{c_uint, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::call::{Call, Meanwhile};
 
@@ -16,13 +18,22 @@ struct Region<'a> {
     call: Call<'a>,
     work: &'a dyn Fn(),
     meanwhile: Meanwhile<'a>,
+    helpers: usize,
+    arrived: AtomicUsize,
 }
 
-/// Runs `work` here and `help`, which must not panic, on `helpers` more threads.
-pub fn join(parallel: Parallel, helpers: usize, help: &(dyn Fn() + Sync), work: &dyn Fn(), meanwhile: Meanwhile<'_>) {
-    let mut region = Region { caller: this_thread(), call: Call::new(help), work, meanwhile };
+/// Runs `work` here and `help`, which must not panic, on `helpers` more threads of the runtime's `threads`.
+pub fn join(
+    (parallel, threads): (Parallel, usize),
+    helpers: usize,
+    help: &(dyn Fn() + Sync),
+    work: &dyn Fn(),
+    meanwhile: Meanwhile<'_>,
+) {
+    let call = Call::new(help);
+    let mut region = Region { caller: this_thread(), call, work, meanwhile, helpers, arrived: AtomicUsize::new(0) };
     // SAFETY: the region outlives the call, which ends when all threads have left it; `work` runs on this thread alone.
-    unsafe { parallel(member, (&raw mut region).cast(), helpers as c_uint + 1, 0) }
+    unsafe { parallel(member, (&raw mut region).cast(), threads as c_uint, 0) }
 }
 
 extern "C" fn member(region: *mut c_void) {
@@ -31,7 +42,7 @@ extern "C" fn member(region: *mut c_void) {
     if this_thread() == region.caller {
         (region.work)();
         region.call.wait(region.meanwhile); // the runtime's own way to wait would not ask whether to go on
-    } else {
+    } else if region.arrived.fetch_add(1, Ordering::Relaxed) < region.helpers {
         region.call.enter();
         region.call.help_and_leave();
     }
@@ -45,7 +56,6 @@ fn this_thread() -> *const u8 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use super::*;
@@ -62,12 +72,12 @@ mod tests {
     }
 
     #[test]
-    fn the_caller_works_and_all_others_help() {
+    fn the_caller_works_and_as_many_others_help_as_are_wanted() {
         let (works, helps) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let add = |to: &AtomicUsize| {
             to.fetch_add(1, Ordering::Relaxed);
         };
-        join(parallel, 3, &|| add(&helps), &|| add(&works), (Duration::from_millis(1), &|| {}));
+        join((parallel, 7), 3, &|| add(&helps), &|| add(&works), (Duration::from_millis(1), &|| {}));
         assert_eq!((works.into_inner(), helps.into_inner()), (1, 3));
     }
 }
