@@ -54,6 +54,7 @@ def on_cuda(monkeypatch):
             monkeypatch.setattr(module, name, kernel)
         monkeypatch.setattr(module, "straight_to_cpu", lambda *_: False)
     monkeypatch.setattr(ops, "is_plain_application", lambda *_: False)
+    monkeypatch.setattr(ops, "plain_rnn_tape_width", lambda *_: None)
 
 
 @pytest.mark.usefixtures("on_cuda")

@@ -226,9 +226,10 @@ def test_a_loop_of_cells_agrees_with_the_layer(nonlinearity, batch):
 
 
 @pytest.mark.parametrize("kind", [ht.OrthogonalRNN, ht.UnitaryRNN])
-def test_single_steps_give_the_gradients_of_a_sequence(kind):
+@pytest.mark.parametrize(("n", "m"), [(8, 2), (96, 30)])  # with the factors of W and without
+def test_single_steps_give_the_gradients_of_a_sequence(kind, n, m):
     torch.manual_seed(2)
-    module = kind(3, 8, num_layers=2, learn_h0=True, dtype=F64)
+    module = kind(3, n, num_layers=2, num_reflections=m, learn_h0=True, dtype=F64)
     x = torch.randn(6, 4, 3, dtype=F64)
     h_n, outputs = None, []
     for step in x.split(1):
@@ -241,8 +242,9 @@ def test_single_steps_give_the_gradients_of_a_sequence(kind):
     torch.testing.assert_close(stepped, whole)
 
 
-def test_the_last_state_of_a_single_step_is_a_copy():
-    output, h_n = layer(3, 6)(torch.randn(1, 4, 3, dtype=F64))
+@pytest.mark.parametrize(("n", "m"), [(8, 2), (96, 30)])
+def test_the_last_state_of_a_single_step_is_a_copy(n, m):
+    output, h_n = layer(3, n, num_reflections=m)(torch.randn(1, 4, 3, dtype=F64))
     before = h_n.detach().clone()
     output.detach().zero_()
     assert torch.equal(h_n, before)

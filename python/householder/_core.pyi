@@ -2,8 +2,8 @@
 
 Each array argument is an ``Operand``: either a NumPy array, checked here for dtype, element count,
 contiguity and writability, or the address (``int``) of such memory, trusted (``householder.torch``
-passes ``Tensor.data_ptr()``). ``x`` and ``grad_h`` of a sequence may lie at any distances: address, numbers from a step
-to the next one, numbers from a sequence to the next one. Outputs are allocated by the caller and fully overwritten.
+passes ``Tensor.data_ptr()``). Functions whose names end with ``_tensors`` read torch's tensors themselves and check
+them. Outputs are allocated by the caller and fully overwritten.
 
 ``dtype`` is one of ``"float32"``, ``"float64"``, ``"complex64"``, ``"complex128"``. ``phases`` and
 their gradients are real, of the matching precision, and only for complex dtypes. ``method`` is one
@@ -13,13 +13,17 @@ The interpreter lock is released; signals are polled, so a long call ends with `
 Raises ``MemoryError`` when the workspace cannot be allocated, ``ValueError`` for impossible arguments.
 """
 
+from collections.abc import Sequence
 from typing import Any, Self, TypeAlias, final
 
 from numpy.typing import NDArray
 from torch import Tensor
 
 Operand: TypeAlias = NDArray[Any] | int
-Vectors: TypeAlias = Operand | tuple[int, int, int]
+# u (.., n, m), x (.., steps, batch, d) or (.., rows, d), h0, input_weight, bias, phases, nonlinearity_bias and
+# batch_sizes; contiguous, but x (steps, batch, d) and its like may lie at any distances between steps and sequences
+RnnInputs: TypeAlias = Sequence[Tensor | None]
+RnnOptions: TypeAlias = tuple[str, float, bool, bool, str]  # nonlinearity, slope, transpose, reverse, method
 
 __version__: str
 
@@ -180,14 +184,13 @@ def rnn_tape_width(
 ) -> int: ...  # 0: no tape is used
 def rnn_forward(
     dtype: str,
-    count: int,  # of matrices, each with its own sequences; all arrays below but batch_sizes have a leading axis of it
     n: int,
     m: int,
     d: int,  # width of x; n when input_weight is None
     steps: int,
     batch: int,
     u: Operand,  # (n, m)
-    x: Vectors,  # (rows, d); rows = steps * batch, or sum(batch_sizes)
+    x: Operand,  # (rows, d); rows = steps * batch, or sum(batch_sizes)
     h0: Operand | None,  # (batch, n); None: zeros
     input_weight: Operand | None,  # (n, d)
     bias: Operand | None,  # (n,)
@@ -201,19 +204,16 @@ def rnn_forward(
     method: str,
     h: Operand,  # out (rows, n)
     tape: Operand | None,  # out (rows, rnn_tape_width), for rnn_backward, which needs it for OPLU and is faster with it
-    keep: bool = False,  # return what rnn_backward need not form again
-    last: Operand | None = None,  # out (batch, n), the state in which each sequence ends
-) -> Kept | None: ...
+) -> None: ...
 def rnn_backward(
     dtype: str,
-    count: int,
     n: int,
     m: int,
     d: int,
     steps: int,
     batch: int,
     u: Operand,
-    x: Vectors,
+    x: Operand,
     h0: Operand | None,
     input_weight: Operand | None,
     bias: Operand | None,
@@ -227,7 +227,7 @@ def rnn_backward(
     method: str,
     h: Operand,
     tape: Operand | None,
-    grad_h: Vectors | None,  # (rows, n); None: zero
+    grad_h: Operand | None,  # (rows, n); None: zero
     grad_last: Operand | None,  # (batch, n), gradient of each sequence's last state; None: zero
     grad_u: Operand | None,  # from here on outputs; None: not wanted
     grad_x: Operand | None,  # (rows, d)
@@ -236,5 +236,25 @@ def rnn_backward(
     grad_bias: Operand | None,
     grad_phases: Operand | None,
     grad_nonlinearity_bias: Operand | None,
-    kept: Kept | None = None,  # of the forward call with the same u
+) -> None: ...
+def plain_rnn_tape_width(  # None: there is something to check or to lay out
+    inputs: RnnInputs, options: RnnOptions
+) -> int | None: ...
+def rnn_forward_tensors(
+    inputs: RnnInputs,
+    options: RnnOptions,
+    h: Tensor,  # out (.., rows, n)
+    tape: Tensor | None,  # out (.., rows, rnn_tape_width)
+    last: Tensor,  # out (.., batch, n), the state in which each sequence ends
+    keep: bool,  # return what rnn_backward_tensors need not form again
+) -> Kept | None: ...
+def rnn_backward_tensors(
+    inputs: RnnInputs,
+    options: RnnOptions,
+    h: Tensor,
+    tape: Tensor | None,
+    grad_h: Tensor | None,  # None: zero
+    grad_last: Tensor | None,
+    gradients: Sequence[Tensor | None],  # out, of the inputs but batch_sizes; None: not wanted
+    kept: Kept | None,  # of the forward call with the same u
 ) -> None: ...

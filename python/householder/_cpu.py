@@ -135,7 +135,7 @@ def rnn_forward(sequence: Sequence, steps: int, batch: int) -> Array:
     u, x = sequence.u, sequence.x
     n, m = u.shape
     h = np.empty((*x.shape[:-1], n), u.dtype)
-    _core.rnn_forward(NAMES[u.dtype], 1, n, m, x.shape[-1], steps, batch, *sequence, h, None)
+    _core.rnn_forward(NAMES[u.dtype], n, m, x.shape[-1], steps, batch, *sequence, h, None)
     return h
 
 
@@ -145,7 +145,7 @@ def rnn_backward(
     """Gradients of every array argument that is there."""
     u, x = sequence.u, sequence.x
     n, m = u.shape
-    arguments = (NAMES[u.dtype], 1, n, m, x.shape[-1], steps, batch, *sequence)
+    arguments = (NAMES[u.dtype], n, m, x.shape[-1], steps, batch, *sequence)
     tape = None
     if sequence.nonlinearity == "oplu":  # its outputs do not tell which of two entries was the larger
         rows = x.size // x.shape[-1]

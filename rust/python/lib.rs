@@ -8,6 +8,7 @@ mod matrix;
 mod memory;
 mod operand;
 mod sequence;
+mod sequence_tensors;
 mod tensor;
 
 use householder::plan::Costs;
@@ -31,6 +32,8 @@ mod _core {
     use super::memory::{Memory, release_memory};
     #[pymodule_export]
     use super::sequence::{rnn_backward, rnn_forward, rnn_tape_width};
+    #[pymodule_export]
+    use super::sequence_tensors::{plain_rnn_tape_width, rnn_backward_tensors, rnn_forward_tensors};
     #[pymodule_export]
     use super::tensor::{are_plain, is_plain_application, share_tensor_types};
     #[pymodule_export]

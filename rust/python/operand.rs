@@ -21,7 +21,6 @@ pub enum Operand<'py> {
 
 /// A vector for each step of each sequence: row after row, or from an address on at even distances, first that from a step
 /// to the next one, then that from a sequence to the next one.
-#[derive(FromPyObject)]
 pub enum Vectors<'py> {
     Rows(Operand<'py>),
     Strided(usize, usize, usize),

@@ -18,26 +18,26 @@ use crate::operand::{Number, Operand, Parts, Vectors, optional, optional_mut, ou
 
 /// The arguments that forward and backward share: `count` batches of sequences, each with a matrix and parameters of its
 /// own. Arrays have a leading axis of `count`.
-struct Arguments<'a, 'py> {
-    count: usize,
+pub struct Arguments<'a> {
+    pub count: usize,
     /// n, m, d, steps and batch.
-    sizes: [usize; 5],
-    u: &'a Operand<'py>,
-    x: &'a Vectors<'py>,
-    h0: Option<&'a Operand<'py>>,
-    input_weight: Option<&'a Operand<'py>>,
-    bias: Option<&'a Operand<'py>>,
-    phases: Option<&'a Operand<'py>>,
-    batch_sizes: Option<&'a PyReadonlyArray1<'py, i64>>,
-    nonlinearity: &'a str,
-    negative_slope: f64,
-    nonlinearity_bias: Option<&'a Operand<'py>>,
-    transpose: bool,
-    reverse: bool,
-    method: &'a str,
+    pub sizes: [usize; 5],
+    pub u: Operand<'a>,
+    pub x: Vectors<'a>,
+    pub h0: Option<Operand<'a>>,
+    pub input_weight: Option<Operand<'a>>,
+    pub bias: Option<Operand<'a>>,
+    pub phases: Option<Operand<'a>>,
+    pub batch_sizes: Option<&'a [i64]>,
+    pub nonlinearity: &'a str,
+    pub negative_slope: f64,
+    pub nonlinearity_bias: Option<Operand<'a>>,
+    pub transpose: bool,
+    pub reverse: bool,
+    pub method: &'a str,
 }
 
-impl Arguments<'_, '_> {
+impl Arguments<'_> {
     fn sequences<T: Number<Real: Number>>(&self) -> PyResult<Vec<Sequence<'static, T>>> {
         (0..self.count).map(|i| self.sequence(i)).collect()
     }
@@ -48,7 +48,7 @@ impl Arguments<'_, '_> {
             return Err(PyValueError::new_err("reverse: sequences of different lengths have ends of their own"));
         }
         let steps = match self.batch_sizes {
-            Some(sizes) => Steps::ragged(sizes.as_slice()?),
+            Some(sizes) => Steps::ragged(sizes),
             None => Steps::uniform(steps, batch),
         }
         .map_err(to_python)?;
@@ -62,7 +62,7 @@ impl Arguments<'_, '_> {
             let array = optional(operand, name, size(&[&[count], len].concat())?)?;
             Ok(array.map(|array| share(array, i, count)))
         };
-        let phases = optional(self.phases, "phases", size(&[count, n])?)?.map(|array| share(array, i, count));
+        let phases = optional(self.phases.as_ref(), "phases", size(&[count, n])?)?.map(|array| share(array, i, count));
         Ok(Sequence {
             u,
             diagonal: Diagonal::new(u, phases).map_err(to_python)?,
@@ -70,10 +70,10 @@ impl Arguments<'_, '_> {
             activation: self.activation(i)?,
             method: Method::parse(self.method).map_err(to_python)?,
             d,
-            x: self.series(self.x, "x", d, &steps, i)?,
-            input_weight: given(self.input_weight, "input_weight", &[n, d])?,
-            bias: given(self.bias, "bias", &[n])?,
-            h0: given(self.h0, "h0", &[batch, n])?,
+            x: self.series(&self.x, "x", d, &steps, i)?,
+            input_weight: given(self.input_weight.as_ref(), "input_weight", &[n, d])?,
+            bias: given(self.bias.as_ref(), "bias", &[n])?,
+            h0: given(self.h0.as_ref(), "h0", &[batch, n])?,
             steps,
         })
     }
@@ -118,7 +118,7 @@ impl Arguments<'_, '_> {
             "oplu" => Ok(Activation::Oplu),
             "modrelu" => {
                 let pairs = if T::COMPLEX { n } else { n / 2 };
-                match optional(self.nonlinearity_bias, "nonlinearity_bias", size(&[self.count, pairs])?)? {
+                match optional(self.nonlinearity_bias.as_ref(), "nonlinearity_bias", size(&[self.count, pairs])?)? {
                     Some(bias) => Ok(Activation::ModRelu(share(bias, i, self.count))),
                     None => invalid(format!("nonlinearity_bias: expected {pairs} numbers for modReLU, got None")),
                 }
@@ -149,8 +149,8 @@ fn extent<T: Number>(sequences: &[Sequence<'_, T>]) -> PyResult<(usize, usize, u
     Ok((first.steps.rows(), first.tape_width().map_err(to_python)?, flops))
 }
 
+/// Width of what the forward pass may leave to the backward pass of each of so many states; 0: nothing.
 #[pyfunction]
-#[pyo3(signature = (dtype, n, m, rows, has_phases, nonlinearity, method))]
 pub fn rnn_tape_width(
     dtype: &str,
     n: usize,
@@ -176,20 +176,19 @@ pub fn rnn_tape_width(
 
 #[pyfunction]
 #[pyo3(signature = (
-    dtype, count, n, m, d, steps, batch, u, x, h0, input_weight, bias, phases, batch_sizes, nonlinearity, negative_slope,
-    nonlinearity_bias, transpose, reverse, method, h, tape, keep=false, last=None
+    dtype, n, m, d, steps, batch, u, x, h0, input_weight, bias, phases, batch_sizes, nonlinearity, negative_slope,
+    nonlinearity_bias, transpose, reverse, method, h, tape
 ))]
 pub fn rnn_forward(
     py: Python<'_>,
     dtype: &str,
-    count: usize,
     n: usize,
     m: usize,
     d: usize,
     steps: usize,
     batch: usize,
     u: Operand<'_>,
-    x: Vectors<'_>,
+    x: Operand<'_>,
     h0: Option<Operand<'_>>,
     input_weight: Option<Operand<'_>>,
     bias: Option<Operand<'_>>,
@@ -203,76 +202,76 @@ pub fn rnn_forward(
     method: &str,
     h: Operand<'_>,
     tape: Option<Operand<'_>>,
-    keep: bool,
-    last: Option<Operand<'_>>,
-) -> PyResult<Option<Kept>> {
-    fn go<T: Number<Real: Number>>(
-        py: Python<'_>,
-        arguments: &Arguments<'_, '_>,
-        h: &Operand<'_>,
-        [tape, last]: [Option<&Operand<'_>>; 2],
-        keep: bool,
-    ) -> PyResult<Option<Kept>> {
-        let sequences = arguments.sequences::<T>()?;
-        let (count, [n, _, _, _, batch]) = (arguments.count, arguments.sizes);
-        let (rows, width, flops) = extent(&sequences)?;
-        let h = Parts::new(h.slice_mut("h", size(&[count, rows, n])?)?, count);
-        let tape = optional_mut(tape, "tape", size(&[count, rows, width])?)?.map(|tape| Parts::new(tape, count));
-        let last = optional_mut(last, "last", size(&[count, batch, n])?)?.map(|last| Parts::new(last, count));
-        let mut kept = filled_with(if keep { count } else { 0 }, || None).map_err(to_python)?;
-        let each = Parts::<Option<Prepared<T>>>::new(&mut kept, count);
-        run(py, |context| {
-            context.for_each(count, flops, &|i, context| {
-                // SAFETY: each problem writes its own parts.
-                let (h, tape, kept) = unsafe { (h.at(i), tape.as_ref().map(|tape| tape.at(i)), each.at(i)) };
-                let prepared = recurrence::forward(context, &sequences[i], h, tape)?;
-                if let Some(last) = &last {
-                    // SAFETY: as above.
-                    sequences[i].copy_last(h, unsafe { last.at(i) });
-                }
-                kept.first_mut().map(|kept| kept.insert(prepared));
-                Ok(())
-            })
-        })?;
-        Ok(keep.then(|| Kept::factors(kept)))
-    }
+) -> PyResult<()> {
+    let batch_sizes = batch_sizes.as_ref().map(|sizes| sizes.as_slice()).transpose()?;
     let arguments = Arguments {
-        count,
+        count: 1,
         sizes: [n, m, d, steps, batch],
-        u: &u,
-        x: &x,
-        h0: h0.as_ref(),
-        input_weight: input_weight.as_ref(),
-        bias: bias.as_ref(),
-        phases: phases.as_ref(),
-        batch_sizes: batch_sizes.as_ref(),
+        u,
+        x: Vectors::Rows(x),
+        h0,
+        input_weight,
+        bias,
+        phases,
+        batch_sizes,
         nonlinearity,
         negative_slope,
-        nonlinearity_bias: nonlinearity_bias.as_ref(),
+        nonlinearity_bias,
         transpose,
         reverse,
         method,
     };
-    by_dtype!(dtype, go(py, &arguments, &h, [tape.as_ref(), last.as_ref()], keep))
+    by_dtype!(dtype, forward_problems(py, &arguments, &h, [tape.as_ref(), None], false)).map(drop)
+}
+
+/// Runs all batches; `keep`: what the backward pass need not form again.
+pub fn forward_problems<T: Number<Real: Number>>(
+    py: Python<'_>,
+    arguments: &Arguments<'_>,
+    h: &Operand<'_>,
+    [tape, last]: [Option<&Operand<'_>>; 2],
+    keep: bool,
+) -> PyResult<Option<Kept>> {
+    let sequences = arguments.sequences::<T>()?;
+    let (count, [n, _, _, _, batch]) = (arguments.count, arguments.sizes);
+    let (rows, width, flops) = extent(&sequences)?;
+    let h = Parts::new(h.slice_mut("h", size(&[count, rows, n])?)?, count);
+    let tape = optional_mut(tape, "tape", size(&[count, rows, width])?)?.map(|tape| Parts::new(tape, count));
+    let last = optional_mut(last, "last", size(&[count, batch, n])?)?.map(|last| Parts::new(last, count));
+    let mut kept = filled_with(if keep { count } else { 0 }, || None).map_err(to_python)?;
+    let each = Parts::<Option<Prepared<T>>>::new(&mut kept, count);
+    run(py, |context| {
+        context.for_each(count, flops, &|i, context| {
+            // SAFETY: each problem writes its own parts.
+            let (h, tape, kept) = unsafe { (h.at(i), tape.as_ref().map(|tape| tape.at(i)), each.at(i)) };
+            let prepared = recurrence::forward(context, &sequences[i], h, tape)?;
+            if let Some(last) = &last {
+                // SAFETY: as above.
+                sequences[i].copy_last(h, unsafe { last.at(i) });
+            }
+            kept.first_mut().map(|kept| kept.insert(prepared));
+            Ok(())
+        })
+    })?;
+    Ok(keep.then(|| Kept::factors(kept)))
 }
 
 #[pyfunction]
 #[pyo3(signature = (
-    dtype, count, n, m, d, steps, batch, u, x, h0, input_weight, bias, phases, batch_sizes, nonlinearity, negative_slope,
-    nonlinearity_bias, transpose, reverse, method, h, tape, grad_h, grad_last, grad_u, grad_x, grad_h0, grad_input_weight,
-    grad_bias, grad_phases, grad_nonlinearity_bias, kept=None
+    dtype, n, m, d, steps, batch, u, x, h0, input_weight, bias, phases, batch_sizes, nonlinearity, negative_slope,
+    nonlinearity_bias, transpose, reverse, method, h, tape, grad_h, grad_last, grad_u, grad_x, grad_h0, grad_input_weight, grad_bias,
+    grad_phases, grad_nonlinearity_bias
 ))]
 pub fn rnn_backward(
     py: Python<'_>,
     dtype: &str,
-    count: usize,
     n: usize,
     m: usize,
     d: usize,
     steps: usize,
     batch: usize,
     u: Operand<'_>,
-    x: Vectors<'_>,
+    x: Operand<'_>,
     h0: Option<Operand<'_>>,
     input_weight: Option<Operand<'_>>,
     bias: Option<Operand<'_>>,
@@ -286,7 +285,7 @@ pub fn rnn_backward(
     method: &str,
     h: Operand<'_>,
     tape: Option<Operand<'_>>,
-    grad_h: Option<Vectors<'_>>,
+    grad_h: Option<Operand<'_>>,
     grad_last: Option<Operand<'_>>,
     grad_u: Option<Operand<'_>>,
     grad_x: Option<Operand<'_>>,
@@ -295,88 +294,88 @@ pub fn rnn_backward(
     grad_bias: Option<Operand<'_>>,
     grad_phases: Option<Operand<'_>>,
     grad_nonlinearity_bias: Option<Operand<'_>>,
-    kept: Option<&Bound<'_, Kept>>,
 ) -> PyResult<()> {
-    fn go<T: Number<Real: Number>>(
-        py: Python<'_>,
-        arguments: &Arguments<'_, '_>,
-        [h, tape, grad_last]: [Option<&Operand<'_>>; 3],
-        grad_h: Option<&Vectors<'_>>,
-        [grad_u, grad_x, grad_h0, grad_input_weight, grad_bias, grad_phases, grad_nonlinearity_bias]: [Option<&Operand<'_>>;
-            7],
-        kept: Option<&Kept>,
-    ) -> PyResult<()> {
-        let sequences = arguments.sequences::<T>()?;
-        let (count, [n, m, d, _, batch]) = (arguments.count, arguments.sizes);
-        let (rows, width, flops) = extent(&sequences)?;
-        let given = |operand, name, len: usize| -> PyResult<Option<&'static [T]>> {
-            optional(operand, name, size(&[count, len])?)
-        };
-        let h = given(h, "h", rows * n)?.unwrap_or_default();
-        let tape = given(tape, "tape", rows * width)?;
-        let series = |(i, sequence): (usize, &Sequence<'_, T>)| {
-            grad_h.map(|grad_h| arguments.series(grad_h, "grad_h", n, &sequence.steps, i)).transpose()
-        };
-        let grad_h = sequences.iter().enumerate().map(series).collect::<PyResult<Vec<_>>>()?;
-        let grad_last = given(grad_last, "grad_last", batch * n)?;
-        let grad_u = outputs::<T>(grad_u, "grad_u", count, n * m)?;
-        let grad_x = outputs::<T>(grad_x, "grad_x", count, rows * d)?;
-        let grad_h0 = outputs::<T>(grad_h0, "grad_h0", count, batch * n)?;
-        let grad_input_weight = outputs::<T>(grad_input_weight, "grad_input_weight", count, n * d)?;
-        let grad_bias = outputs::<T>(grad_bias, "grad_bias", count, n)?;
-        let grad_phases = outputs::<T::Real>(grad_phases, "grad_phases", count, n)?;
-        let pairs = if T::COMPLEX { n } else { n / 2 };
-        let grad_nonlinearity_bias =
-            outputs::<T::Real>(grad_nonlinearity_bias, "grad_nonlinearity_bias", count, pairs)?;
-        let kept = kept.and_then(Kept::get::<Vec<Option<Prepared<T>>>>);
-        run(py, |context| {
-            context.for_each(count, flops.saturating_mul(2), &|i, context| {
-                let of = |array: &'static [T]| share(array, i, count);
-                // SAFETY: each problem writes its own parts.
-                let gradients = unsafe {
-                    SequenceGradients {
-                        u: grad_u.as_ref().map(|x| x.at(i)),
-                        x: grad_x.as_ref().map(|x| x.at(i)),
-                        h0: grad_h0.as_ref().map(|x| x.at(i)),
-                        input_weight: grad_input_weight.as_ref().map(|x| x.at(i)),
-                        bias: grad_bias.as_ref().map(|x| x.at(i)),
-                        phases: grad_phases.as_ref().map(|x| x.at(i)),
-                        activation_bias: grad_nonlinearity_bias.as_ref().map(|x| x.at(i)),
-                    }
-                };
-                let sequence = &sequences[i];
-                recurrence::backward(
-                    context,
-                    sequence,
-                    kept.and_then(|kept| kept.get(i)?.as_ref()).filter(|prepared| prepared.fits(sequence)),
-                    of(h),
-                    tape.map(of),
-                    grad_h[i],
-                    grad_last.map(of),
-                    gradients,
-                )
-            })
-        })
-    }
+    let batch_sizes = batch_sizes.as_ref().map(|sizes| sizes.as_slice()).transpose()?;
     let arguments = Arguments {
-        count,
+        count: 1,
         sizes: [n, m, d, steps, batch],
-        u: &u,
-        x: &x,
-        h0: h0.as_ref(),
-        input_weight: input_weight.as_ref(),
-        bias: bias.as_ref(),
-        phases: phases.as_ref(),
-        batch_sizes: batch_sizes.as_ref(),
+        u,
+        x: Vectors::Rows(x),
+        h0,
+        input_weight,
+        bias,
+        phases,
+        batch_sizes,
         nonlinearity,
         negative_slope,
-        nonlinearity_bias: nonlinearity_bias.as_ref(),
+        nonlinearity_bias,
         transpose,
         reverse,
         method,
     };
-    let states = [Some(&h), tape.as_ref(), grad_last.as_ref()];
+    let (states, grad_h) = ([Some(&h), tape.as_ref(), grad_last.as_ref()], grad_h.map(Vectors::Rows));
     let gradients = [&grad_u, &grad_x, &grad_h0, &grad_input_weight, &grad_bias, &grad_phases, &grad_nonlinearity_bias]
         .map(Option::as_ref);
-    by_dtype!(dtype, go(py, &arguments, states, grad_h.as_ref(), gradients, kept.map(Bound::get)))
+    by_dtype!(dtype, backward_problems(py, &arguments, states, grad_h.as_ref(), gradients, None))
+}
+
+/// The gradients of all batches that are wanted.
+pub fn backward_problems<T: Number<Real: Number>>(
+    py: Python<'_>,
+    arguments: &Arguments<'_>,
+    [h, tape, grad_last]: [Option<&Operand<'_>>; 3],
+    grad_h: Option<&Vectors<'_>>,
+    [grad_u, grad_x, grad_h0, grad_input_weight, grad_bias, grad_phases, grad_nonlinearity_bias]: [Option<&Operand<'_>>;
+        7],
+    kept: Option<&Kept>,
+) -> PyResult<()> {
+    let sequences = arguments.sequences::<T>()?;
+    let (count, [n, m, d, _, batch]) = (arguments.count, arguments.sizes);
+    let (rows, width, flops) = extent(&sequences)?;
+    let given =
+        |operand, name, len: usize| -> PyResult<Option<&'static [T]>> { optional(operand, name, size(&[count, len])?) };
+    let h = given(h, "h", rows * n)?.unwrap_or_default();
+    let tape = given(tape, "tape", rows * width)?;
+    let series = |(i, sequence): (usize, &Sequence<'_, T>)| {
+        grad_h.map(|grad_h| arguments.series(grad_h, "grad_h", n, &sequence.steps, i)).transpose()
+    };
+    let grad_h = sequences.iter().enumerate().map(series).collect::<PyResult<Vec<_>>>()?;
+    let grad_last = given(grad_last, "grad_last", batch * n)?;
+    let grad_u = outputs::<T>(grad_u, "grad_u", count, n * m)?;
+    let grad_x = outputs::<T>(grad_x, "grad_x", count, rows * d)?;
+    let grad_h0 = outputs::<T>(grad_h0, "grad_h0", count, batch * n)?;
+    let grad_input_weight = outputs::<T>(grad_input_weight, "grad_input_weight", count, n * d)?;
+    let grad_bias = outputs::<T>(grad_bias, "grad_bias", count, n)?;
+    let grad_phases = outputs::<T::Real>(grad_phases, "grad_phases", count, n)?;
+    let pairs = if T::COMPLEX { n } else { n / 2 };
+    let grad_nonlinearity_bias = outputs::<T::Real>(grad_nonlinearity_bias, "grad_nonlinearity_bias", count, pairs)?;
+    let kept = kept.and_then(Kept::get::<Vec<Option<Prepared<T>>>>);
+    run(py, |context| {
+        context.for_each(count, flops.saturating_mul(2), &|i, context| {
+            let of = |array: &'static [T]| share(array, i, count);
+            // SAFETY: each problem writes its own parts.
+            let gradients = unsafe {
+                SequenceGradients {
+                    u: grad_u.as_ref().map(|x| x.at(i)),
+                    x: grad_x.as_ref().map(|x| x.at(i)),
+                    h0: grad_h0.as_ref().map(|x| x.at(i)),
+                    input_weight: grad_input_weight.as_ref().map(|x| x.at(i)),
+                    bias: grad_bias.as_ref().map(|x| x.at(i)),
+                    phases: grad_phases.as_ref().map(|x| x.at(i)),
+                    activation_bias: grad_nonlinearity_bias.as_ref().map(|x| x.at(i)),
+                }
+            };
+            let sequence = &sequences[i];
+            recurrence::backward(
+                context,
+                sequence,
+                kept.and_then(|kept| kept.get(i)?.as_ref()).filter(|prepared| prepared.fits(sequence)),
+                of(h),
+                tape.map(of),
+                grad_h[i],
+                grad_last.map(of),
+                gradients,
+            )
+        })
+    })
 }

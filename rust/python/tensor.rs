@@ -10,15 +10,17 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyTuple, PyType};
 
-use crate::operand::Operand;
+use crate::operand::{Operand, Vectors, size};
 
 /// A tensor's memory and what of its shape a problem consists of.
 pub struct Tensor<'a, 'py> {
     object: &'a Bound<'py, PyAny>,
     data: *mut c_void,
     pub dtype: &'static str,
-    /// Its last two sizes, 1 where there is none.
-    pub last: [usize; 2],
+    /// Its last three sizes, 1 where there is none.
+    pub last: [usize; 3],
+    /// By how many numbers the memory of neighbours along them is apart.
+    strides: [i64; 3],
     pub dims: usize,
     pub len: usize,
     is_cpu: bool,
@@ -55,10 +57,11 @@ impl<'a, 'py> Tensor<'a, 'py> {
                 (2, 64, 1) => "float64",
                 (5, 64, 1) => "complex64",
                 (5, 128, 1) => "complex128",
+                (0, 64, 1) => "int64",
                 _ => "another type",
             };
             let data = header.data.wrapping_byte_add(header.byte_offset as usize);
-            Ok(Self::new(object, data, dtype, shape, is_contiguous(shape, strides), header.device == CPU))
+            Ok(Self::new(object, data, dtype, shape, strides, header.device == CPU))
         }
     }
 
@@ -69,13 +72,14 @@ impl<'a, 'py> Tensor<'a, 'py> {
             "torch.float64" => "float64",
             "torch.complex64" => "complex64",
             "torch.complex128" => "complex128",
+            "torch.int64" => "int64",
             _ => "another type",
         };
         let data: usize = object.call_method0(intern!(py, "data_ptr"))?.extract()?;
         let shape: Vec<i64> = object.getattr(intern!(py, "shape"))?.extract()?;
-        let is_contiguous = object.call_method0(intern!(py, "is_contiguous"))?.extract()?;
+        let strides: Vec<i64> = object.call_method0(intern!(py, "stride"))?.extract()?;
         let is_cpu = object.getattr(intern!(py, "is_cpu"))?.extract()?;
-        Ok(Self::new(object, data as *mut c_void, dtype, &shape, is_contiguous, is_cpu))
+        Ok(Self::new(object, data as *mut c_void, dtype, &shape, &strides, is_cpu))
     }
 
     fn new(
@@ -83,29 +87,74 @@ impl<'a, 'py> Tensor<'a, 'py> {
         data: *mut c_void,
         dtype: &'static str,
         shape: &[i64],
-        is_contiguous: bool,
+        strides: &[i64],
         is_cpu: bool,
     ) -> Self {
-        let last = |k: usize| shape.len().checked_sub(k).map_or(1, |i| shape[i] as usize);
-        let len = shape.iter().map(|&size| size as usize).product();
-        Self { object, data, dtype, last: [last(2), last(1)], dims: shape.len(), len, is_cpu, is_contiguous }
+        let last = |of: &[i64]| [3, 2, 1].map(|k| of.len().checked_sub(k).map_or(1, |i| of[i]));
+        Self {
+            object,
+            data,
+            dtype,
+            last: last(shape).map(|size| size as usize),
+            strides: last(strides),
+            dims: shape.len(),
+            len: shape.iter().map(|&size| size as usize).product(),
+            is_cpu,
+            is_contiguous: is_contiguous(shape, strides),
+        }
     }
 
     /// As an operand of the core: `len` contiguous numbers of this type on the CPU.
     pub fn operand(&self, name: &str, dtype: &str, len: usize) -> PyResult<Operand<'static>> {
+        self.require(name, dtype, len)?;
+        if !self.is_contiguous {
+            return Err(self.refusal(name, len)?);
+        }
+        Ok(Operand::Address(self.data as usize))
+    }
+
+    fn require(&self, name: &str, dtype: &str, len: usize) -> PyResult<()> {
         if self.dtype != dtype {
             return Err(PyRuntimeError::new_err(format!(
                 "{name} is {} but was torch.{dtype} in the forward pass: convert modules after the backward pass",
                 self.object.getattr(intern!(self.object.py(), "dtype"))?
             )));
         }
-        if self.len != len || !self.is_contiguous || !self.is_cpu || !self.has_memory() {
-            return Err(PyValueError::new_err(format!(
-                "{name}: expected {len} contiguous numbers on the CPU, got {}",
-                self.describe()?
-            )));
+        if self.len != len || !self.is_cpu || !self.has_memory() {
+            return Err(self.refusal(name, len)?);
         }
-        Ok(Operand::Address(self.data as usize))
+        Ok(())
+    }
+
+    fn refusal(&self, name: &str, len: usize) -> PyResult<PyErr> {
+        let given = self.describe()?;
+        Ok(PyValueError::new_err(format!("{name}: expected {len} contiguous numbers on the CPU, got {given}")))
+    }
+
+    /// As an operand of `count` arrays of this shape.
+    pub fn shaped(&self, name: &str, dtype: &str, count: usize, shape: &[usize]) -> PyResult<Operand<'static>> {
+        let len = size(&[&[count], shape].concat())?;
+        if self.last[3 - shape.len()..] != *shape || self.len != len {
+            return Err(PyValueError::new_err(format!("{name}: expected shape {shape:?}, got {}", self.describe()?)));
+        }
+        self.operand(name, dtype, len)
+    }
+
+    /// As a vector for each step of each sequence, `(steps, batch, width)`: rows or, of one batch, at even distances.
+    pub fn vectors(&self, name: &str, dtype: &str, len: usize) -> PyResult<Vectors<'static>> {
+        let [step, sequence, one] = self.strides;
+        if self.is_contiguous || self.dims != 3 || one != 1 {
+            return self.operand(name, dtype, len).map(Vectors::Rows);
+        }
+        self.require(name, dtype, len)?;
+        Ok(Vectors::Strided(self.data as usize, step as usize, sequence as usize))
+    }
+
+    /// Numbers of sequences that take part in each step.
+    pub fn batch_sizes(&self) -> PyResult<&'a [i64]> {
+        self.operand("batch_sizes", "int64", self.len)?;
+        // SAFETY: as many numbers of this type; the tensor lives as long as the reference to it does.
+        Ok(if self.len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(self.data.cast(), self.len) } })
     }
 
     /// Refuses a `u` of another type than `h`.
@@ -157,7 +206,8 @@ pub fn is_plain_application(u: &Bound<'_, PyAny>, h: &Bound<'_, PyAny>) -> bool 
     is_real && u.dtype == h.dtype && u.dims == 2 && sizes(&u, &h).is_some()
 }
 
-fn plain<'a, 'py>(tensor: &'a Bound<'py, PyAny>) -> Option<Tensor<'a, 'py>> {
+/// A tensor about which there is nothing to check but its shape, as [`are_plain`] tells.
+pub fn plain<'a, 'py>(tensor: &'a Bound<'py, PyAny>) -> Option<Tensor<'a, 'py>> {
     let py = tensor.py();
     let kind = tensor.get_type_ptr();
     if !TORCH.get(py)?.types.iter().any(|known| known.as_ptr().cast() == kind) {
@@ -182,10 +232,10 @@ pub fn problem(u: &Tensor<'_, '_>, h: &Tensor<'_, '_>) -> PyResult<[usize; 4]> {
 }
 
 fn sizes(u: &Tensor<'_, '_>, h: &Tensor<'_, '_>) -> Option<[usize; 4]> {
-    let [n, m] = u.last;
+    let [_, n, m] = u.last;
     let count = u.len.checked_div(n * m)?;
     let rows = h.len.checked_div(count * n).unwrap_or(0);
-    let fits = u.dims >= 2 && m <= n && h.dims > 0 && h.last[1] == n && count * rows * n == h.len;
+    let fits = u.dims >= 2 && m <= n && h.dims > 0 && h.last[2] == n && count * rows * n == h.len;
     fits.then_some([count, n, m, rows])
 }
 

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
         def __iter__(self) -> Iterator[CellT]: ...
 
 
+# Numbers in u up to which the factors of W take less time than the operations of a step of its own.
+_SMALL = 128 * 16
+
+
 class Sequences(NamedTuple):
     """What a layer's cells run over: sequences of one length, perhaps from their ends, or packed ones."""
 
@@ -134,8 +138,9 @@ class RecurrentCell(_reflections.Layer):
         return x.to(kind) if self.is_complex and torch.promote_types(x.dtype, kind) == kind else x
 
     def _is_one_step(self, x: Tensor) -> bool:
-        """Tell whether there is a single step, which is not worth the factors of W unless they are asked for."""
-        return self.method == "auto" and x.is_cpu and not torch.compiler.is_compiling() and x.shape[0] == 1
+        """Tell whether there is a single step, which is not worth the factors of W unless they are small or wanted."""
+        wanted = self.method == "auto" and self.hidden_size * self.num_reflections > _SMALL
+        return wanted and x.is_cpu and not torch.compiler.is_compiling() and x.shape[0] == 1
 
     def _mixes_types(self, x: Tensor, hx: Tensor | None) -> bool:
         alike = x.dtype == self.weight_ih.dtype and (hx is None or hx.dtype == x.dtype)

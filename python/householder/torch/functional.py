@@ -218,6 +218,14 @@ def rnn(
     tensor([[ 1.,  2.],
             [-2., -1.]], dtype=torch.float64)
     """
+    _validate.one_of("method", method, _validate.SEQUENCE_METHODS)
+    transpose, reverse = _validate.flag("transpose", transpose), _validate.direction(reverse, batch_sizes)
+    _validate.one_of("nonlinearity", nonlinearity, _validate.NONLINEARITIES)
+    options = (nonlinearity, _validate.slope(negative_slope), transpose, reverse, method)
+    inputs = (u, x, h0, input_weight, bias, phases, nonlinearity_bias, batch_sizes)
+    width = ops.plain_rnn_tape_width(inputs, options)
+    if width is not None:
+        return ops.rnn(*inputs, *options, plain=width)
     compute = _check.operands(u, x=x, h0=h0, input_weight=input_weight, bias=bias)
     _check.tensor("x", x)
     n, _ = _check.reflections(u)
@@ -225,10 +233,6 @@ def rnn(
         raise ValueError(f"u has shape {tuple(u.shape)}, but rnn takes one matrix: expected (n, m)")
     if phases is not None:
         _check.phases(phases, u, n)
-    _validate.one_of("method", method, _validate.SEQUENCE_METHODS)
-    transpose, reverse = _validate.flag("transpose", transpose), _validate.direction(reverse, batch_sizes)
-    _validate.one_of("nonlinearity", nonlinearity, _validate.NONLINEARITIES)
-    negative_slope = _validate.slope(negative_slope)
     _check.pairs(nonlinearity, n, u.is_complex())
     _check.nonlinearity_bias(nonlinearity, nonlinearity_bias, u, n)
     _check.shape("bias", bias, (n,))
@@ -259,9 +263,7 @@ def rnn(
     tensors = [None if t is None else _cast(t, kind) for t, kind in given]
     if nonlinearity_bias is not None and u.dtype in _check.HALF_TYPES:
         nonlinearity_bias = nonlinearity_bias.to(compute)
-    h, last = ops.rnn(
-        *tensors, phases, nonlinearity_bias, batch_sizes, nonlinearity, negative_slope, transpose, reverse, method
-    )
+    h, last = ops.rnn(*tensors, phases, nonlinearity_bias, batch_sizes, *options)
     if unbatched:
         h, last = h.squeeze(1), last.squeeze(0)
     return _cast(h, x.dtype), _cast(last, x.dtype)

@@ -62,6 +62,11 @@ def is_plain_application(u: Any, h: Any) -> bool:
     return _is_undisturbed() and _core.is_plain_application(u, h)
 
 
+def plain_rnn_tape_width(inputs: tuple[Any, ...], options: tuple[Any, ...]) -> int | None:
+    """Give the width of a sequence's tape where it is an ordinary eager call, as ``is_plain_application`` tells."""
+    return _core.plain_rnn_tape_width(inputs, options) if _is_undisturbed() else None
+
+
 def _is_undisturbed() -> bool:
     """Tell whether the call is not compiled, traced, transformed or watched by a mode: in one look, as it is short."""
     return not (
@@ -117,19 +122,6 @@ def core_name(x: Tensor, *others: Tensor | None) -> str:
                 f"a tensor is {t.dtype} but was {dtype} in the forward pass: convert modules after the backward pass"
             )
     return CORE_NAME[dtype]
-
-
-def pointer(tensor: Tensor | None) -> int | None:
-    """Give the address of a contiguous tensor; None stays None."""
-    return None if tensor is None else tensor.data_ptr()
-
-
-def place_of_vectors(vectors: Tensor | None) -> int | tuple[int, int, int] | None:
-    """Give the address of a tensor ``(T, B, width)``, with the distances between steps and sequences if it has such."""
-    if vectors is None or vectors.is_contiguous():
-        return pointer(vectors)
-    step, sequence, _ = vectors.stride()
-    return vectors.data_ptr(), step, sequence
 
 
 def leading(info: Any, tensor: Tensor, dim: int | None) -> Tensor:

@@ -34,30 +34,36 @@ from householder.torch.ops._library import (
     CORE_NAME,
     follow_torch_threads,
     operator,
-    place_of_vectors,
-    pointer,
     straight_to_cpu,
 )
-from householder.torch.ops._memory import empty, empty_like
+from householder.torch.ops._memory import contiguous, empty, empty_like
 from householder.torch.ops._sequence import DIFFERENTIABLE, OPTIONS, TENSORS, Inputs, Options, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+_NO_GRADIENTS = (None,) * (len(Options._fields) + 2)
+"""Those of what follows the differentiable arguments of ``EagerRnn``."""
 
-def rnn(*arguments: Any) -> tuple[Tensor, Tensor]:
+
+def rnn(*arguments: Any, plain: int | None = None) -> tuple[Tensor, Tensor]:
     """Run the recurrence differentiably, by the route that the active transforms allow.
 
-    The arguments are the ``Inputs``, then the ``Options``.
+    The arguments are the ``Inputs``, then the ``Options``; ``plain``: the width of the tape, where there are no
+    transforms to look for and no tensors to lay out.
     """
-    if needs_expression():
+    if plain is None and needs_expression():
         return expressions.rnn(*arguments[:-1])
-    function: Callable[..., Any] = _without_graph
-    if needs_general_function():
-        function = Rnn.apply
+    states: tuple[Tensor, Tensor]
+    if plain is None and needs_general_function():
+        states = Rnn.apply(*arguments)
     elif torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in arguments[:DIFFERENTIABLE]):
-        function = EagerRnn.apply
-    states: tuple[Tensor, Tensor] = function(*arguments)
+        states = EagerRnn.apply(*arguments, plain)
+    elif plain is None:
+        states = _without_graph(*arguments)
+    else:
+        inputs, options = _halves(arguments)
+        states = _run_plain(inputs, options, plain, keep=False)[:2]
     return states
 
 
@@ -117,21 +123,34 @@ class Rnn(Function):
 
 
 class EagerRnn(Function):
-    """``rnn`` in plain eager calls."""
+    """``rnn`` in eager calls; the last argument is the width of the tape where tensors are plain, else None."""
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
-        inputs, _, options = split(arguments)
-        ctx.options, kept = options, None
-        if straight_to_cpu(*inputs):
+        width = arguments[-1]
+        inputs, options = _halves(arguments[:-1])
+        kept, ctx.is_plain = None, width is not None
+        if ctx.is_plain:
+            h, last, tape, kept = _run_plain(inputs, options, width, keep=True)
+        elif straight_to_cpu(*inputs):
+            inputs, _, options = split(arguments[:-1])
             h, last, tape, kept = _run_forward(inputs, True, options, keep=True)
         else:
             h, last, tape = forward_op(*inputs, True, *options)
+        ctx.options = options
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs, h, tape if tape.numel() else None, held(kept))
+        ctx.save_for_backward(*inputs, h, tape if tape is not None and tape.numel() else None, held(kept))
         return h, last
 
-    backward = Rnn.backward
+    @staticmethod
+    def backward(ctx: Any, grad_h: Tensor | None, grad_last: Tensor | None) -> tuple[Any, ...]:
+        if ctx.is_plain and not torch.is_grad_enabled() and straight_to_cpu(grad_h, grad_last):
+            *inputs, h, tape, holder = ctx.saved_tensors
+            if _core.plain_rnn_tape_width(inputs, ctx.options) is not None:  # they may have been moved or exchanged
+                wanted = ctx.needs_input_grad[:DIFFERENTIABLE]
+                gradients = _backward_plain(inputs, ctx.options, h, tape, grad_h, grad_last, wanted, kept_in(holder))
+                return *gradients, *_NO_GRADIENTS
+        return *Rnn.backward(ctx, grad_h, grad_last), None
 
 
 class RnnBackward(Function):
@@ -191,6 +210,42 @@ def _tape_shape(inputs: Inputs, options: Options) -> tuple[int, ...]:
     return *many, rows, width
 
 
+def _halves(arguments: Any) -> tuple[Any, Any]:
+    """Tell inputs and options, as they are."""
+    count = len(Inputs._fields)
+    return arguments[:count], tuple(arguments[count:])
+
+
+def _run_plain(
+    inputs: Any, options: Any, width: int, *, keep: bool
+) -> tuple[Tensor, Tensor, Tensor | None, _core.Kept | None]:
+    follow_torch_threads()
+    (n, _), (steps, batch, _), dtype = inputs[0].shape, inputs[1].shape, inputs[1].dtype
+    h, last = empty((steps, batch, n), dtype), empty((batch, n), dtype)
+    tape = empty((steps * batch, width), dtype) if keep and width else None
+    return h, last, tape, _core.rnn_forward_tensors(inputs, options, h, tape, last, keep)
+
+
+def _backward_plain(
+    inputs: Any,
+    options: Any,
+    h: Tensor,
+    tape: Tensor | None,
+    grad_h: Tensor | None,
+    grad_last: Tensor | None,
+    wanted: Sequence[bool],
+    kept: _core.Kept | None,
+) -> tuple[Tensor | None, ...]:
+    follow_torch_threads()
+    if grad_h is not None and grad_h.stride(2) != 1:
+        grad_h = contiguous(grad_h)
+    if grad_last is not None:
+        grad_last = grad_last.contiguous()
+    gradients = _backward_room(inputs, wanted, _room)
+    _core.rnn_backward_tensors(inputs, options, h, tape, grad_h, grad_last, gradients, kept)
+    return gradients
+
+
 def _forward_cpu(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     inputs, (with_tape,), options = split(arguments)
     return _run_forward(inputs, with_tape, options)[:3]
@@ -204,9 +259,8 @@ def _run_forward(
     dtype, many, (n, _, _, _, batch) = inputs.x.dtype, inputs.u.shape[:-2], inputs.sizes()
     h, last = empty((*inputs.x.shape[:-1], n), dtype), empty((*many, batch, n), dtype)
     tape = empty(_tape_shape(inputs, options) if with_tape else (0,), dtype)
-    operands = inputs.operands(options)
-    operands += [h.data_ptr(), tape.data_ptr() if tape.numel() else None, keep, last.data_ptr()]
-    return h, last, tape, _core.rnn_forward(*operands)
+    kept = _core.rnn_forward_tensors(inputs, options, h, tape if tape.numel() else None, last, keep)
+    return h, last, tape, kept
 
 
 def _backward_cpu(*arguments: Any, kept: _core.Kept | None = None) -> tuple[Tensor | None, ...]:
@@ -214,15 +268,13 @@ def _backward_cpu(*arguments: Any, kept: _core.Kept | None = None) -> tuple[Tens
     inputs, (h, tape, grad_h, grad_last, wanted), options = split(arguments)
     inputs = inputs.readable()
     inputs.require_as_before(h, grad_h, grad_last)
-    h, grad_last = (None if t is None else t.contiguous() for t in (h, grad_last))
+    h, grad_last = h.contiguous(), None if grad_last is None else grad_last.contiguous()
     grad_h = None if grad_h is None else inputs.vectors(grad_h)
     gradients = _backward_room(inputs, wanted, _room)
     if tape is None and options.nonlinearity == "oplu":  # the states do not tell which entries were exchanged
         tape = _run_forward(inputs, True, options)[2]
     tape = tape if tape is not None and tape.numel() else None
-    operands = inputs.operands(options)
-    operands += [pointer(h), pointer(tape), place_of_vectors(grad_h), *map(pointer, (grad_last, *gradients)), kept]
-    _core.rnn_backward(*operands)
+    _core.rnn_backward_tensors(inputs, options, h, tape, grad_h, grad_last, gradients, kept)
     if inputs.sizes()[3] == 0 and grad_last is not None and gradients[2] is not None:
         gradients[2].copy_(grad_last)  # no step: the last state is h0
     return gradients

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from householder import _validate
-from householder.torch.ops._library import core_name, place_of_vectors, pointer
 from householder.torch.ops._memory import contiguous
 
 
@@ -46,15 +45,6 @@ class Inputs(NamedTuple):
         """Lay out the vectors of all steps: the core takes any distances between steps and between sequences."""
         at_distances = self.u.dim() == 2 and of_steps.dim() == 3 and of_steps.stride(2) == 1
         return of_steps if at_distances else contiguous(of_steps)
-
-    def operands(self, options: Options) -> list[Any]:
-        """Give the arguments with which both functions of the core begin."""
-        u, x, *tensors, nonlinearity_bias, batch_sizes = self
-        packing = None if batch_sizes is None else batch_sizes.numpy()
-        count, addresses = u.shape[:-2].numel(), [pointer(u), place_of_vectors(x), *map(pointer, tensors)]
-        shared = [core_name(x, u), count, *self.sizes(), *addresses, packing]
-        nonlinearity, negative_slope, *rest = options
-        return [*shared, nonlinearity, negative_slope, pointer(nonlinearity_bias), *rest]
 
     def require_as_before(self, *states: Tensor | None) -> None:
         """Find what was exchanged or converted since the forward pass: kernels know addresses alone."""
