@@ -84,8 +84,10 @@ def machine(threads):
         blas += ", on its slower generic path (not an Intel processor)"
     from householder import _core
 
+    name = fields.get("model name") or platform.processor() or platform.machine()
+    family = f" (family {fields['cpu family']}, model {fields['model']})" if "cpu family" in fields else ""
     return {
-        "processor": fields.get("model name") or platform.processor() or platform.machine(),
+        "processor": name + family,
         "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
         "threads": str(threads),
         "householder uses": _core.instruction_set(),
