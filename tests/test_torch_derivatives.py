@@ -116,6 +116,18 @@ def test_only_wanted_gradients(function, inputs):
                 torch.testing.assert_close(t.grad, expected)
 
 
+def test_a_single_initial_state_for_one_sequence_differentiates_twice():
+    layer = ht.OrthogonalRNN(3, 8, num_reflections=2, learn_h0=True, dtype=torch.float64)
+    x, parameters = torch.randn(5, 1, 3, dtype=torch.float64), tuple(layer.parameters())
+
+    def first(batch):
+        states = layer(x.expand(5, batch, 3))[0]
+        return torch.autograd.grad(states.square().sum() / batch, parameters, create_graph=True)
+
+    one, two = ([*torch.autograd.grad(sum(g.sin().sum() for g in first(batch)), parameters)] for batch in (1, 2))
+    torch.testing.assert_close(one, two)
+
+
 def test_unwanted_gradients_are_not_computed(monkeypatch):
     import householder.torch.ops._rnn as module
 

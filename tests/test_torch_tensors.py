@@ -95,6 +95,10 @@ def test_ordinary_sequences_are_plain(inputs):
         sequence(x=(4, 5), h0=None),
         sequence(x=(0, 3, 5)),
         sequence(h0=(6,)),
+        sequence(x=(4, 1, 5), h0=(6,)),
+        sequence(h0=(1, 3, 6)),
+        sequence(b=(1, 6)),
+        sequence(v=(1, 6, 5)),
         sequence(h0=torch.ones(1, 6).expand(3, 6)),
         sequence(v=torch.ones(5, 6).T),
         sequence(v=(5, 6)),
@@ -106,6 +110,7 @@ def test_ordinary_sequences_are_plain(inputs):
         sequence(dtype=torch.int64),
         sequence(h0=torch.ones(H0, device="meta")),
         [*sequence()[:6], torch.ones(3), None],
+        [*sequence()[:6], torch.ones(1, 3), None],
         [*sequence(x=(6, 5))[:7], torch.tensor([3, 2, 1])],
     ],
 )
@@ -143,7 +148,9 @@ def test_the_core_reads_no_sequence_whose_sizes_do_not_fit():
         (sequence(h0=(3, 5)), r"h0: expected shape \[3, 6\]"),
         (sequence(v=(5, 6)), r"input_weight: expected shape \[6, 5\]"),
         (sequence(b=(5,)), r"bias: expected shape \[6\]"),
-        (sequence(b=torch.ones(6, dtype=torch.float64)), "bias is torch.float64 but was torch.float32"),
+        (sequence(b=torch.ones(6, dtype=torch.float64)), "bias is torch.float64, expected torch.float32"),
+        (sequence(h0=(1, 3, 6)), r"h0: expected shape \[3, 6\]"),
+        (sequence(u=(6, 0)), r"u: expected shape \(\.\., n, m\)"),
         (sequence(v=torch.ones(5, 6).T), "input_weight: expected 30 contiguous numbers"),
         (sequence(x=torch.ones(4, 3, 10)[..., ::2]), "x: expected 60 contiguous numbers"),
         (sequence(u=(6,)), r"expected u \(\.\., n, m\) and x"),
@@ -159,16 +166,40 @@ def test_the_core_reads_no_sequence_whose_sizes_do_not_fit():
             _core.rnn_backward_tensors(inputs, OPTIONS, h, None, None, None, none, None)
     room = torch.empty(5)
     for arguments in [(room, None, last), (h, room, last), (h, None, room)]:
-        with pytest.raises(ValueError, match="contiguous numbers on the CPU"):
+        with pytest.raises(ValueError, match="expected shape"):
             _core.rnn_forward_tensors(sequence(), OPTIONS, *arguments, False)
     for i in range(4):
         arguments = [room if i == k else None for k in range(1, 4)]
-        with pytest.raises(ValueError, match="contiguous numbers on the CPU"):
+        with pytest.raises(ValueError, match="expected shape"):
             _core.rnn_backward_tensors(sequence(), OPTIONS, h if i else room, *arguments, none, None)
     for i in range(7):
         gradients = [torch.empty(7) if i == k else None for k in range(7)]
         with pytest.raises(ValueError, match="gradient: expected"):
             _core.rnn_backward_tensors(sequence(), OPTIONS, h, None, None, None, gradients, None)
+
+
+def test_gradients_are_not_read_at_the_distances_of_another_shape():
+    far = torch.zeros(4 * 3 * 7).as_strided((12, 1, 6), (7, 1 << 34, 1))  # as many numbers as (4, 3, 6)
+    with pytest.raises(ValueError, match=r"grad_h: expected shape \[4, 3, 6\]"):
+        _core.rnn_backward_tensors(sequence(), OPTIONS, torch.ones(4, 3, 6), None, far, None, (None,) * 7, None)
+    u, x = torch.ones(U, requires_grad=True), torch.ones(5, 2, 6)
+    h, _ = ht.rnn(u, x)
+    x.data = x.data.reshape(2, 5, 6)
+    with pytest.raises(ValueError, match=r"h: expected shape \[2, 5, 6\]"):
+        torch.autograd.grad(h, u, torch.ones_like(h))
+
+
+@pytest.mark.parametrize("change", [lambda t: torch._neg_view(-t), lambda t: t.mT.contiguous().mT])
+def test_saved_states_may_come_back_otherwise(change):
+    u, x = torch.randn(U, requires_grad=True), torch.randn(4, 3, 6)
+
+    def gradient():
+        h, last = ht.rnn(u, x, nonlinearity="tanh")
+        return torch.autograd.grad(h.square().sum() + last.sum(), u)[0]
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: change(t) if t.shape == (4, 3, 6) else t):
+        found = gradient()
+    torch.testing.assert_close(found, gradient())
 
 
 def test_views_are_read_where_they_begin():
@@ -183,7 +214,7 @@ def test_the_core_writes_nothing_where_sizes_do_not_fit():
         (torch.empty(2, 5), "out: expected 15 contiguous numbers"),
         (torch.empty(5, 3).T, r"out: expected 15 contiguous numbers .* with strides \(1, 3\) on cpu"),
         (torch._efficientzerotensor((3, 5)), "out: expected 15 contiguous numbers"),
-        (torch.empty(3, 5, dtype=torch.float64), "out is torch.float64 but was torch.float32"),
+        (torch.empty(3, 5, dtype=torch.float64), "out is torch.float64, expected torch.float32"),
         (torch.empty(3, 5, device="meta"), "meta"),
         (h.numpy(), "expected a tensor, got <class 'numpy.ndarray'>"),
     ]:

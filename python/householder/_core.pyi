@@ -34,7 +34,7 @@ def plan(
 ) -> tuple[str, list[float]]: ...  # reflections, wy, dense: us
 def set_num_threads(k: int) -> None: ...
 def get_num_threads() -> int: ...
-def share_openmp(address: int) -> None: ...  # of GOMP_parallel
+def share_openmp(parallel: int, max_threads: int) -> None: ...  # addresses of GOMP_parallel and omp_get_max_threads
 def release_memory() -> None: ...  # what is kept for the next calls
 
 @final

@@ -11,6 +11,7 @@ mod sequence;
 mod sequence_tensors;
 mod tensor;
 
+use householder::parallel::{MaxThreads, OpenMp, Parallel};
 use householder::plan::Costs;
 use pyo3::prelude::*;
 
@@ -72,12 +73,17 @@ fn get_num_threads() -> usize {
     householder::parallel::num_threads()
 }
 
-/// Lets an OpenMP runtime's threads help, `GOMP_parallel` being at this address.
+/// Lets an OpenMP runtime's threads help, `GOMP_parallel` and `omp_get_max_threads` being at these addresses.
 #[pyfunction]
-fn share_openmp(address: usize) {
-    if address != 0 {
-        // SAFETY: the address of a function of this type.
-        let parallel = unsafe { std::mem::transmute::<usize, householder::parallel::Parallel>(address) };
-        householder::parallel::share_openmp(parallel);
+fn share_openmp(parallel: usize, max_threads: usize) {
+    if parallel != 0 && max_threads != 0 {
+        // SAFETY: the addresses of functions of these types.
+        let openmp = unsafe {
+            OpenMp {
+                parallel: std::mem::transmute::<usize, Parallel>(parallel),
+                max_threads: std::mem::transmute::<usize, MaxThreads>(max_threads),
+            }
+        };
+        householder::parallel::share_openmp(openmp);
     }
 }

@@ -6,7 +6,7 @@ use pyo3::pybacked::PyBackedStr;
 
 use crate::by_dtype;
 use crate::kept::Kept;
-use crate::operand::{Operand, size};
+use crate::operand::Operand;
 use crate::sequence::{Arguments, backward_problems, forward_problems, rnn_tape_width};
 use crate::tensor::{Tensor, plain};
 
@@ -22,8 +22,10 @@ struct Problem<'a> {
     /// Of the bias of modReLU and of phases.
     real: &'static str,
     rows: usize,
-    /// As opposed to a stack of them.
-    is_of_one_matrix: bool,
+    /// The number of matrices, and of the axes that tell them.
+    stack: (usize, usize),
+    /// Of `x` for one matrix, but for the width.
+    of_vectors: Vec<usize>,
     arguments: Arguments<'a>,
 }
 
@@ -41,7 +43,9 @@ impl<'a> Problem<'a> {
             "complex128" => "float64",
             other => other,
         };
-        let count = u.len.checked_div(n * m).unwrap_or(0);
+        let Some(count) = u.len.checked_div(n * m) else {
+            return Err(PyValueError::new_err("u: expected shape (.., n, m) with 1 <= m <= n"));
+        };
         let batch_sizes = read(batch_sizes)?.map(|sizes| sizes.batch_sizes()).transpose()?;
         let [steps, batch, d] = match (batch_sizes, &h0) {
             (Some(sizes), Some(h0)) => [sizes.len(), h0.last[1], x.last[2]],
@@ -59,17 +63,19 @@ impl<'a> Problem<'a> {
         let Some(rows) = rows.filter(|_| fits) else {
             return Err(PyValueError::new_err("expected u (.., n, m) and x (.., T, B, d), or rows as batch_sizes say"));
         };
+        let stack = (count, u.dims - 2);
+        let of_vectors = if batch_sizes.is_some() { vec![rows] } else { vec![steps, batch] };
         let (nonlinearity, negative_slope, transpose, reverse, method) = options;
         let given = |name, tensor, dtype, shape: &[usize]| -> PyResult<Option<Operand<'static>>> {
-            read(tensor)?.map(|tensor| tensor.shaped(name, dtype, count, shape)).transpose()
+            read(tensor)?.map(|tensor| tensor.shaped(name, dtype, stack, shape)).transpose()
         };
         let moduli = if real == dtype { n / 2 } else { n };
         let arguments = Arguments {
             count,
             sizes: [n, m, d, steps, batch],
-            u: u.shaped("u", dtype, count, &[n, m])?,
-            x: x.vectors("x", dtype, size(&[count, rows, d])?)?,
-            h0: h0.map(|h0| h0.shaped("h0", dtype, count, &[batch, n])).transpose()?,
+            u: u.shaped("u", dtype, stack, &[n, m])?,
+            x: x.vectors("x", dtype, stack, &[&of_vectors[..], &[d]].concat())?,
+            h0: h0.map(|h0| h0.shaped("h0", dtype, stack, &[batch, n])).transpose()?,
             input_weight: given("input_weight", input_weight, dtype, &[n, d])?,
             bias: given("bias", bias, dtype, &[n])?,
             phases: given("phases", phases, real, &[n])?,
@@ -81,7 +87,7 @@ impl<'a> Problem<'a> {
             reverse: *reverse,
             method,
         };
-        Ok(Self { dtype, real, rows, is_of_one_matrix: u.dims == 2, arguments })
+        Ok(Self { dtype, real, rows, stack, of_vectors, arguments })
     }
 
     fn tape_width(&self) -> PyResult<usize> {
@@ -89,15 +95,20 @@ impl<'a> Problem<'a> {
         rnn_tape_width(self.dtype, n, m, self.rows, phases.is_some(), nonlinearity, method)
     }
 
-    /// `a * b` numbers of this type for each matrix.
+    /// The shape of all states of one matrix.
+    fn of_states(&self) -> Vec<usize> {
+        [&self.of_vectors[..], &self.arguments.sizes[..1]].concat()
+    }
+
+    /// An array of this shape for each matrix.
     fn operand(
         &self,
         name: &str,
         tensor: &Bound<'_, PyAny>,
         dtype: &str,
-        [a, b]: [usize; 2],
+        shape: &[usize],
     ) -> PyResult<Operand<'static>> {
-        Tensor::read(tensor)?.operand(name, dtype, size(&[self.arguments.count, a, b])?)
+        Tensor::read(tensor)?.shaped(name, dtype, self.stack, shape)
     }
 }
 
@@ -112,7 +123,7 @@ pub fn plain_rnn_tape_width(inputs: Inputs<'_>, options: Options) -> Option<usiz
     }
     let problem = Problem::read(&inputs, &options).ok()?;
     let Arguments { sizes: [n, m, d, ..], ref input_weight, nonlinearity, .. } = problem.arguments;
-    let fits = problem.is_of_one_matrix && problem.rows > 0 && m > 0 && m <= n && (d == n || input_weight.is_some());
+    let fits = problem.stack.1 == 0 && problem.rows > 0 && m > 0 && m <= n && (d == n || input_weight.is_some());
     let of_pairs = matches!(nonlinearity, "oplu" | "modrelu");
     let knows_its_bias = nonlinearity_bias.is_some() == (nonlinearity == "modrelu");
     let width = problem.tape_width().ok()?;
@@ -133,10 +144,10 @@ pub fn rnn_forward_tensors(
     let problem = Problem::read(&inputs, &options)?;
     let Problem { dtype, rows, ref arguments, .. } = problem;
     let [n, _, _, _, batch] = arguments.sizes;
-    let h = problem.operand("h", h, dtype, [rows, n])?;
+    let h = problem.operand("h", h, dtype, &problem.of_states())?;
     let width = problem.tape_width()?;
-    let tape = tape.map(|tape| problem.operand("tape", tape, dtype, [rows, width])).transpose()?;
-    let last = problem.operand("last", last, dtype, [batch, n])?;
+    let tape = tape.map(|tape| problem.operand("tape", tape, dtype, &[rows, width])).transpose()?;
+    let last = problem.operand("last", last, dtype, &[batch, n])?;
     by_dtype!(dtype, forward_problems(py, arguments, &h, [tape.as_ref(), Some(&last)], keep))
 }
 
@@ -155,18 +166,20 @@ pub fn rnn_backward_tensors(
 ) -> PyResult<()> {
     let problem = Problem::read(&inputs, &options)?;
     let Problem { dtype, real, rows, ref arguments, .. } = problem;
-    let (count, [n, m, d, _, batch]) = (arguments.count, arguments.sizes);
-    let h = problem.operand("h", h, dtype, [rows, n])?;
+    let [n, m, d, _, batch] = arguments.sizes;
+    let h = problem.operand("h", h, dtype, &problem.of_states())?;
     let width = problem.tape_width()?;
-    let tape = tape.map(|tape| problem.operand("tape", tape, dtype, [rows, width])).transpose()?;
-    let len = size(&[count, rows, n])?;
-    let grad_h = grad_h.map(|grad_h| Tensor::read(grad_h)?.vectors("grad_h", dtype, len)).transpose()?;
-    let grad_last = grad_last.map(|last| problem.operand("grad_last", last, dtype, [batch, n])).transpose()?;
+    let tape = tape.map(|tape| problem.operand("tape", tape, dtype, &[rows, width])).transpose()?;
+    let grad_h = grad_h
+        .map(|grad_h| Tensor::read(grad_h)?.vectors("grad_h", dtype, problem.stack, &problem.of_states()))
+        .transpose()?;
+    let grad_last = grad_last.map(|last| problem.operand("grad_last", last, dtype, &[batch, n])).transpose()?;
     let moduli = if real == dtype { n / 2 } else { n };
-    let sizes = [[n, m], [rows, d], [batch, n], [n, d], [n, 1], [n, 1], [moduli, 1]];
+    let of_x = [&problem.of_vectors[..], &[d]].concat();
+    let shapes: [&[usize]; 7] = [&[n, m], &of_x, &[batch, n], &[n, d], &[n], &[n], &[moduli]];
     let room = |i: usize| {
         let (dtype, room) = (if i < 5 { dtype } else { real }, gradients[i].as_ref());
-        room.map(|room| problem.operand("gradient", room, dtype, sizes[i])).transpose()
+        room.map(|room| problem.operand("gradient", room, dtype, shapes[i])).transpose()
     };
     let gradients = [room(0)?, room(1)?, room(2)?, room(3)?, room(4)?, room(5)?, room(6)?];
     let states = [Some(&h), tape.as_ref(), grad_last.as_ref()];

@@ -116,7 +116,7 @@ impl<'a, 'py> Tensor<'a, 'py> {
     fn require(&self, name: &str, dtype: &str, len: usize) -> PyResult<()> {
         if self.dtype != dtype {
             return Err(PyRuntimeError::new_err(format!(
-                "{name} is {} but was torch.{dtype} in the forward pass: convert modules after the backward pass",
+                "{name} is {}, expected torch.{dtype}: convert modules before the forward or after the backward pass",
                 self.object.getattr(intern!(self.object.py(), "dtype"))?
             )));
         }
@@ -131,19 +131,38 @@ impl<'a, 'py> Tensor<'a, 'py> {
         Ok(PyValueError::new_err(format!("{name}: expected {len} contiguous numbers on the CPU, got {given}")))
     }
 
-    /// As an operand of `count` arrays of this shape.
-    pub fn shaped(&self, name: &str, dtype: &str, count: usize, shape: &[usize]) -> PyResult<Operand<'static>> {
-        let len = size(&[&[count], shape].concat())?;
-        if self.last[3 - shape.len()..] != *shape || self.len != len {
-            return Err(PyValueError::new_err(format!("{name}: expected shape {shape:?}, got {}", self.describe()?)));
-        }
+    /// As an operand of as many arrays of this shape as `stack` says: their number, and the number of axes that tell them.
+    pub fn shaped(
+        &self,
+        name: &str,
+        dtype: &str,
+        stack: (usize, usize),
+        shape: &[usize],
+    ) -> PyResult<Operand<'static>> {
+        let len = self.require_shape(name, stack, shape)?;
         self.operand(name, dtype, len)
     }
 
-    /// As a vector for each step of each sequence, `(steps, batch, width)`: rows or, of one batch, at even distances.
-    pub fn vectors(&self, name: &str, dtype: &str, len: usize) -> PyResult<Vectors<'static>> {
+    fn require_shape(&self, name: &str, (count, axes): (usize, usize), shape: &[usize]) -> PyResult<usize> {
+        let len = size(&[&[count], shape].concat())?;
+        if self.dims == axes + shape.len() && self.last[3 - shape.len()..] == *shape && self.len == len {
+            return Ok(len);
+        }
+        let lead = if axes == 0 { "" } else { "(.., ) + " };
+        Err(PyValueError::new_err(format!("{name}: expected shape {lead}{shape:?}, got {}", self.describe()?)))
+    }
+
+    /// As vectors of this shape: rows or, one batch `(steps, batch, width)`, at even distances.
+    pub fn vectors(
+        &self,
+        name: &str,
+        dtype: &str,
+        stack: (usize, usize),
+        shape: &[usize],
+    ) -> PyResult<Vectors<'static>> {
+        let len = self.require_shape(name, stack, shape)?;
         let [step, sequence, one] = self.strides;
-        if self.is_contiguous || self.dims != 3 || one != 1 {
+        if self.is_contiguous || self.dims != 3 || shape.len() != 3 || one != 1 {
             return self.operand(name, dtype, len).map(Vectors::Rows);
         }
         self.require(name, dtype, len)?;

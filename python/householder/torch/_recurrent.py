@@ -133,14 +133,15 @@ class RecurrentCell(_reflections.Layer):
         return expressions.activate(a, self.nonlinearity, self.negative_slope, self.nonlinearity_bias)
 
     def _complex(self, x: Tensor) -> Tensor:
-        """Make real inputs of a complex recurrence complex; more digits than it has are refused elsewhere."""
-        kind = self.weight_ih.dtype
-        return x.to(kind) if self.is_complex and torch.promote_types(x.dtype, kind) == kind else x
+        """Make inputs of a complex recurrence complex; more digits than it has are refused elsewhere."""
+        kind, has_digits = self.weight_ih.dtype, x.is_floating_point() or x.is_complex()
+        loses_some = has_digits and x.dtype.to_real().itemsize > kind.to_real().itemsize
+        return x.to(kind) if self.is_complex and not loses_some else x
 
     def _is_one_step(self, x: Tensor) -> bool:
-        """Tell whether there is a single step, which is not worth the factors of W unless they are small or wanted."""
-        wanted = self.method == "auto" and self.hidden_size * self.num_reflections > _SMALL
-        return wanted and x.is_cpu and not torch.compiler.is_compiling() and x.shape[0] == 1
+        """Tell whether there is one step, which is not worth the factors of W unless they are small or asked for."""
+        is_costly = self.method == "auto" and self.hidden_size * self.num_reflections > _SMALL
+        return is_costly and x.is_cpu and not torch.compiler.is_compiling() and x.shape[0] == 1
 
     def _mixes_types(self, x: Tensor, hx: Tensor | None) -> bool:
         alike = x.dtype == self.weight_ih.dtype and (hx is None or hx.dtype == x.dtype)

@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-pub use openmp::Parallel;
+pub use openmp::{MaxThreads, OpenMp, Parallel};
 pub use process::{num_threads, set_num_threads, share_openmp};
 use team::Team;
 
@@ -120,8 +120,7 @@ impl<'a> Context<'a> {
         task: &(dyn Fn(usize, usize, &Cancel<'_>) -> Result<()> + Sync),
     ) -> Result<()> {
         let widest = counts.iter().copied().max().unwrap_or(0);
-        let threads = num_threads();
-        let workers = if self.nested || flops < WORTH_A_THREAD { 1 } else { threads.min(widest).max(1) };
+        let workers = if self.nested || flops < WORTH_A_THREAD { 1 } else { num_threads().min(widest).max(1) };
         let cancelled = AtomicBool::new(false);
         let poll = Poll { ask: &mut *self.poll, last: &mut self.last };
         let cancel = Cancel { cancelled: &cancelled, poll: Some(RefCell::new(poll)) };
@@ -134,7 +133,7 @@ impl<'a> Context<'a> {
         // While others work on, they look at what the check finds.
         let meanwhile: (_, &dyn Fn()) = (POLL_EVERY, &|| drop(cancel.check()));
         match process::openmp() {
-            Some(parallel) => openmp::join((parallel, threads), workers - 1, &help, &|| team.work(&cancel), meanwhile),
+            Some(openmp) => openmp::join(openmp, workers - 1, &help, &|| team.work(&cancel), meanwhile),
             None => process::pool()?.join(workers - 1, &help, &|| team.work(&cancel), meanwhile),
         }
         team.outcome()

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::openmp::Parallel;
+use super::openmp::OpenMp;
 use super::pool::Pool;
 use crate::error::{Error, Result};
 
@@ -13,7 +13,7 @@ struct Process {
     id: u32,
     threads: AtomicUsize,
     pool: Mutex<Option<Arc<Pool>>>,
-    openmp: OnceLock<Parallel>,
+    openmp: OnceLock<OpenMp>,
 }
 
 fn process() -> &'static Process {
@@ -64,12 +64,12 @@ pub fn set_num_threads(threads: usize) -> Result<()> {
     Ok(())
 }
 
-/// Lets the threads behind an OpenMP runtime's `GOMP_parallel` help from now on, in this process.
-pub fn share_openmp(parallel: Parallel) {
-    let _ = process().openmp.set(parallel); // the first runtime stays
+/// Lets the threads of an OpenMP runtime help from now on, in this process.
+pub fn share_openmp(openmp: OpenMp) {
+    let _ = process().openmp.set(openmp); // the first runtime stays
 }
 
-pub fn openmp() -> Option<Parallel> {
+pub fn openmp() -> Option<OpenMp> {
     process().openmp.get().copied()
 }
 

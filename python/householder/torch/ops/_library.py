@@ -89,10 +89,11 @@ def share_torch_threads() -> None:
     if not sys.platform.startswith("linux"):
         return
     try:
-        parallel = ctypes.CDLL(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so")).GOMP_parallel
+        library = ctypes.CDLL(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"))
+        functions = library.GOMP_parallel, library.omp_get_max_threads
     except (OSError, AttributeError):
         return
-    _core.share_openmp(ctypes.cast(parallel, ctypes.c_void_p).value or 0)
+    _core.share_openmp(*(ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions))
 
 
 share_torch_threads()

@@ -106,20 +106,24 @@ class Rnn(Function):
 
     @staticmethod
     def backward(ctx: Any, grad_h: Tensor | None, grad_last: Tensor | None) -> tuple[Any, ...]:
-        wanted = ctx.needs_input_grad[:DIFFERENTIABLE]
-        *tensors, holder = ctx.saved_tensors
-        arguments = (*tensors, grad_h, grad_last, wanted, *ctx.options)
-        if needs_expression():
-            *primals, batch_sizes, _, _ = tensors
-            gradients = spread(_by_expression(primals, batch_sizes, grad_h, grad_last, wanted, ctx.options), wanted)
-        elif torch.is_grad_enabled():
-            gradients = spread(RnnBackward.apply(*arguments), wanted)
-        else:
-            backward: Any = backward_op
-            if straight_to_cpu(*tensors, grad_h, grad_last):
-                backward = partial(_backward_cpu, kept=kept_in(holder))
-            gradients = backward(*arguments)
-        return *gradients, None, *[None] * len(ctx.options)
+        return *_gradients(ctx, ctx.saved_tensors, grad_h, grad_last), None, *[None] * len(ctx.options)
+
+
+def _gradients(ctx: Any, saved: Any, grad_h: Tensor | None, grad_last: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Give the wanted gradients, by the route that the active transforms allow."""
+    wanted = ctx.needs_input_grad[:DIFFERENTIABLE]
+    *tensors, holder = saved
+    arguments = (*tensors, grad_h, grad_last, wanted, *ctx.options)
+    if needs_expression():
+        *primals, batch_sizes, _, _ = tensors
+        return spread(_by_expression(primals, batch_sizes, grad_h, grad_last, wanted, ctx.options), wanted)
+    if torch.is_grad_enabled():
+        return spread(RnnBackward.apply(*arguments), wanted)
+    backward: Any = backward_op
+    if straight_to_cpu(*tensors, grad_h, grad_last):
+        backward = partial(_backward_cpu, kept=kept_in(holder))
+    gradients: tuple[Tensor | None, ...] = backward(*arguments)
+    return gradients
 
 
 class EagerRnn(Function):
@@ -144,13 +148,18 @@ class EagerRnn(Function):
 
     @staticmethod
     def backward(ctx: Any, grad_h: Tensor | None, grad_last: Tensor | None) -> tuple[Any, ...]:
-        if ctx.is_plain and not torch.is_grad_enabled() and straight_to_cpu(grad_h, grad_last):
-            *inputs, h, tape, holder = ctx.saved_tensors
-            if _core.plain_rnn_tape_width(inputs, ctx.options) is not None:  # they may have been moved or exchanged
-                wanted = ctx.needs_input_grad[:DIFFERENTIABLE]
-                gradients = _backward_plain(inputs, ctx.options, h, tape, grad_h, grad_last, wanted, kept_in(holder))
-                return *gradients, *_NO_GRADIENTS
-        return *Rnn.backward(ctx, grad_h, grad_last), None
+        *inputs, h, tape, holder = saved = ctx.saved_tensors
+        if (
+            ctx.is_plain
+            and not torch.is_grad_enabled()
+            and straight_to_cpu(h, tape, grad_h, grad_last)
+            and _core.plain_rnn_tape_width(inputs, ctx.options) is not None  # they may have been moved or exchanged
+        ):
+            wanted = ctx.needs_input_grad[:DIFFERENTIABLE]
+            gradients = _backward_plain(inputs, ctx.options, h, tape, grad_h, grad_last, wanted, kept_in(holder))
+        else:
+            gradients = _gradients(ctx, saved, grad_h, grad_last)
+        return *gradients, *_NO_GRADIENTS
 
 
 class RnnBackward(Function):
@@ -212,8 +221,7 @@ def _tape_shape(inputs: Inputs, options: Options) -> tuple[int, ...]:
 
 def _halves(arguments: Any) -> tuple[Any, Any]:
     """Tell inputs and options, as they are."""
-    count = len(Inputs._fields)
-    return arguments[:count], tuple(arguments[count:])
+    return arguments[: len(Inputs._fields)], arguments[len(Inputs._fields) :]
 
 
 def _run_plain(
@@ -239,8 +247,7 @@ def _backward_plain(
     follow_torch_threads()
     if grad_h is not None and grad_h.stride(2) != 1:
         grad_h = contiguous(grad_h)
-    if grad_last is not None:
-        grad_last = grad_last.contiguous()
+    h, grad_last = h.contiguous(), None if grad_last is None else grad_last.contiguous()
     gradients = _backward_room(inputs, wanted, _room)
     _core.rnn_backward_tensors(inputs, options, h, tape, grad_h, grad_last, gradients, kept)
     return gradients
