@@ -134,9 +134,9 @@ class RecurrentCell(_reflections.Layer):
 
     def _complex(self, x: Tensor) -> Tensor:
         """Make inputs of a complex recurrence complex; more digits than it has are refused elsewhere."""
-        kind, has_digits = self.weight_ih.dtype, x.is_floating_point() or x.is_complex()
-        loses_some = has_digits and x.dtype.to_real().itemsize > kind.to_real().itemsize
-        return x.to(kind) if self.is_complex and not loses_some else x
+        kind = self.weight_ih.dtype
+        loses_digits = kind is torch.complex64 and x.dtype in (torch.float64, torch.complex128)
+        return x.to(kind) if self.is_complex and not loses_digits else x
 
     def _is_one_step(self, x: Tensor) -> bool:
         """Tell whether there is one step, which is not worth the factors of W unless they are small or asked for."""
