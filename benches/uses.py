@@ -30,7 +30,7 @@ def last_states(layer, x):
 
 def packed(layer, x):
     """Sequences of all lengths from a quarter on."""
-    lengths = torch.linspace(x.shape[1] / 4, x.shape[1], len(x)).long()
+    lengths = torch.linspace(x.shape[1] / 4, x.shape[1], len(x)).long().clamp(min=1)
     sequences = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
     states = layer(sequences)[0].data
     states.backward(gradient(states.shape))
@@ -87,7 +87,7 @@ def main() -> None:
         given = x if arguments["batch_first"] else x.transpose(0, 1).contiguous()
         calls = {name: partial(call, layer, given) for name, layer in layers.items()}
         ours, theirs = (times.median for times in interleaved(calls, options.rounds).values())
-        print(f"| {use} | {1e3 * ours:.2f} | {1e3 * theirs:.1f} | {theirs / ours:.1f} |", flush=True)
+        print(f"| {use} | {1e3 * ours:.2f} | {1e3 * theirs:.2f} | {theirs / ours:.1f} |", flush=True)
 
 
 if __name__ == "__main__":
