@@ -36,7 +36,7 @@ from householder.torch.ops._library import (
     operator,
     straight_to_cpu,
 )
-from householder.torch.ops._memory import contiguous, empty, empty_like
+from householder.torch.ops._memory import empty, empty_like
 from householder.torch.ops._sequence import DIFFERENTIABLE, OPTIONS, TENSORS, Inputs, Options, split
 
 if TYPE_CHECKING:
@@ -156,7 +156,8 @@ class EagerRnn(Function):
             and _core.plain_rnn_tape_width(inputs, ctx.options) is not None  # they may have been moved or exchanged
         ):
             wanted = ctx.needs_input_grad[:DIFFERENTIABLE]
-            gradients = _backward_plain(inputs, ctx.options, h, tape, grad_h, grad_last, wanted, kept_in(holder))
+            given = (h, tape, grad_h, grad_last, wanted, kept_in(holder))
+            gradients = _run_backward(Inputs(*inputs), ctx.options, *given)
         else:
             gradients = _gradients(ctx, saved, grad_h, grad_last)
         return *gradients, *_NO_GRADIENTS
@@ -234,8 +235,8 @@ def _run_plain(
     return h, last, tape, _core.rnn_forward_tensors(inputs, options, h, tape, last, keep)
 
 
-def _backward_plain(
-    inputs: Any,
+def _run_backward(
+    inputs: Inputs,
     options: Any,
     h: Tensor,
     tape: Tensor | None,
@@ -245,9 +246,8 @@ def _backward_plain(
     kept: _core.Kept | None,
 ) -> tuple[Tensor | None, ...]:
     follow_torch_threads()
-    if grad_h is not None and grad_h.stride(2) != 1:
-        grad_h = contiguous(grad_h)
     h, grad_last = h.contiguous(), None if grad_last is None else grad_last.contiguous()
+    grad_h = None if grad_h is None else inputs.vectors(grad_h)
     gradients = _backward_room(inputs, wanted, _room)
     _core.rnn_backward_tensors(inputs, options, h, tape, grad_h, grad_last, gradients, kept)
     return gradients
@@ -271,17 +271,13 @@ def _run_forward(
 
 
 def _backward_cpu(*arguments: Any, kept: _core.Kept | None = None) -> tuple[Tensor | None, ...]:
-    follow_torch_threads()
     inputs, (h, tape, grad_h, grad_last, wanted), options = split(arguments)
     inputs = inputs.readable()
     inputs.require_as_before(h, grad_h, grad_last)
-    h, grad_last = h.contiguous(), None if grad_last is None else grad_last.contiguous()
-    grad_h = None if grad_h is None else inputs.vectors(grad_h)
-    gradients = _backward_room(inputs, wanted, _room)
     if tape is None and options.nonlinearity == "oplu":  # the states do not tell which entries were exchanged
         tape = _run_forward(inputs, True, options)[2]
     tape = tape if tape is not None and tape.numel() else None
-    _core.rnn_backward_tensors(inputs, options, h, tape, grad_h, grad_last, gradients, kept)
+    gradients = _run_backward(inputs, options, h, tape, grad_h, grad_last, wanted, kept)
     if inputs.sizes()[3] == 0 and grad_last is not None and gradients[2] is not None:
         gradients[2].copy_(grad_last)  # no step: the last state is h0
     return gradients
