@@ -259,8 +259,8 @@ pub fn forward_problems<T: Number<Real: Number>>(
 #[pyfunction]
 #[pyo3(signature = (
     dtype, n, m, d, steps, batch, u, x, h0, input_weight, bias, phases, batch_sizes, nonlinearity, negative_slope,
-    nonlinearity_bias, transpose, reverse, method, h, tape, grad_h, grad_last, grad_u, grad_x, grad_h0, grad_input_weight, grad_bias,
-    grad_phases, grad_nonlinearity_bias
+    nonlinearity_bias, transpose, reverse, method, h, tape, grad_h, grad_last, grad_u, grad_x, grad_h0, grad_input_weight,
+    grad_bias, grad_phases, grad_nonlinearity_bias
 ))]
 pub fn rnn_backward(
     py: Python<'_>,

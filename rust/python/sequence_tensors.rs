@@ -95,6 +95,11 @@ impl<'a> Problem<'a> {
         rnn_tape_width(self.dtype, n, m, self.rows, phases.is_some(), nonlinearity, method)
     }
 
+    fn tape(&self, tape: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Operand<'static>>> {
+        let shape = [self.rows, self.tape_width()?];
+        tape.map(|tape| self.operand("tape", tape, self.dtype, &shape)).transpose()
+    }
+
     /// The shape of all states of one matrix.
     fn of_states(&self) -> Vec<usize> {
         [&self.of_vectors[..], &self.arguments.sizes[..1]].concat()
@@ -142,11 +147,10 @@ pub fn rnn_forward_tensors(
     keep: bool,
 ) -> PyResult<Option<Kept>> {
     let problem = Problem::read(&inputs, &options)?;
-    let Problem { dtype, rows, ref arguments, .. } = problem;
+    let Problem { dtype, ref arguments, .. } = problem;
     let [n, _, _, _, batch] = arguments.sizes;
     let h = problem.operand("h", h, dtype, &problem.of_states())?;
-    let width = problem.tape_width()?;
-    let tape = tape.map(|tape| problem.operand("tape", tape, dtype, &[rows, width])).transpose()?;
+    let tape = problem.tape(tape)?;
     let last = problem.operand("last", last, dtype, &[batch, n])?;
     by_dtype!(dtype, forward_problems(py, arguments, &h, [tape.as_ref(), Some(&last)], keep))
 }
@@ -165,11 +169,10 @@ pub fn rnn_backward_tensors(
     kept: Option<&Bound<'_, Kept>>,
 ) -> PyResult<()> {
     let problem = Problem::read(&inputs, &options)?;
-    let Problem { dtype, real, rows, ref arguments, .. } = problem;
+    let Problem { dtype, real, ref arguments, .. } = problem;
     let [n, m, d, _, batch] = arguments.sizes;
     let h = problem.operand("h", h, dtype, &problem.of_states())?;
-    let width = problem.tape_width()?;
-    let tape = tape.map(|tape| problem.operand("tape", tape, dtype, &[rows, width])).transpose()?;
+    let tape = problem.tape(tape)?;
     let grad_h = grad_h
         .map(|grad_h| Tensor::read(grad_h)?.vectors("grad_h", dtype, problem.stack, &problem.of_states()))
         .transpose()?;
