@@ -3,7 +3,9 @@
 mod peak;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use householder::apply::{self, Diagonal, Gradients};
+use householder::apply;
+use householder::diagonal::Diagonal;
+use householder::gradients::Gradients;
 use householder::kernel::activation::Activation;
 use householder::kernel::dispatch::InstructionSet;
 use householder::parallel::{Context, num_threads};

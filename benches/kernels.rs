@@ -5,12 +5,13 @@ mod peak;
 use criterion::{Criterion, criterion_group, criterion_main};
 use householder::kernel::activation::Activation;
 use householder::kernel::dispatch::InstructionSet;
-use householder::kernel::epilogue::{Columns, Step, Store};
+use householder::kernel::epilogue::{Step, Store};
 use householder::kernel::fetch::Fetch;
-use householder::kernel::gemm::{Operand, gemm};
+use householder::kernel::gemm::gemm;
 use householder::kernel::pack::{Part, pack};
 use householder::memory::{Buffer, padded};
 use householder::scalar::Scalar;
+use householder::view::View;
 
 fn steps<T: Scalar>(criterion: &mut Criterion, type_name: &str) {
     for isa in InstructionSet::available() {
@@ -22,22 +23,21 @@ fn steps<T: Scalar>(criterion: &mut Criterion, type_name: &str) {
             let mut z = Buffer::<T>::zeroed(ld * batch).unwrap();
             // SAFETY: n x m weights, vectors of n and of m numbers for the whole batch.
             let mut step = unsafe {
-                let part = |k, row_step, k_step| Part { ptr: weights.ptr(), k, row_step, k_step, conjugate: false };
-                let project = pack(isa, m, &[part(n, n, 1)]).unwrap();
-                let expand = pack(isa, n, &[part(m, 1, n)]).unwrap();
-                let z = Columns::new(z.ptr_mut(), ld);
+                let project = pack(isa, m, &[Part::adjoint(weights.ptr(), n, n)]).unwrap();
+                let expand = pack(isa, n, &[Part::columns(weights.ptr(), n, m)]).unwrap();
+                let z = View::new(z.ptr_mut(), ld, batch);
                 let step = Step {
-                    out: Columns::new(next.ptr_mut(), n),
-                    previous: Columns::new(h.ptr(), n),
-                    input: Columns::none(),
+                    out: View::new(next.ptr_mut(), n, batch),
+                    previous: View::new(h.ptr(), n, batch),
+                    input: View::none(),
                     activation: Activation::Relu,
                     fetch: Fetch::none(),
                 };
-                let state = Operand::columns(h.ptr(), n);
+                let state = View::new(h.ptr(), n, batch);
                 // z = U* h and h' = relu(h + A z)
                 move || {
-                    gemm(isa, m, batch, project.weights(), state, &Store::new(z));
-                    gemm(isa, n, batch, expand.weights(), Operand::columns(z.ptr, ld), &step);
+                    gemm(isa, (m, batch), project.weights(), state, &Store::new(z));
+                    gemm(isa, (n, batch), expand.weights(), z, &step);
                 }
             };
             let flops = 4 * T::PARTS * T::PARTS * n * m * batch;

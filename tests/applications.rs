@@ -3,12 +3,15 @@
 mod common;
 
 use common::{Random, error, explicit, multiply, to_c64, tolerance, with_each_instruction_set};
-use householder::apply::{self, Diagonal, Gradients};
+use householder::apply;
+use householder::diagonal::Diagonal;
+use householder::gradients::Gradients;
+use householder::method::Method;
+use householder::number::{Number, Real, c32, c64};
 use householder::parallel::{Context, set_num_threads};
-use householder::plan::Method;
 use householder::reflections::Reflections;
-use householder::scalar::{Real, Scalar, c32, c64};
-use householder::{factor, sequential};
+use householder::scalar::Scalar;
+use householder::{factor, unblocked};
 use proptest::prelude::*;
 
 const METHODS: [Method; 3] = [Method::Reflections, Method::Wy, Method::Dense];
@@ -217,10 +220,10 @@ fn methods_agree_on_gradients<T: Scalar>() {
                     assert!(error < 4.0 * tolerance::<T>(m), "{method:?} {n} {m} {rows} {adjoint}: {error:e}");
                 }
                 let mut tape = vec![T::ZERO; rows * (m + 1) * n];
-                sequential::forward_tape(context, u, &d, &problem.h, &mut tape, adjoint).unwrap();
+                unblocked::forward_tape(context, u, &d, &problem.h, &mut tape, adjoint).unwrap();
                 let mut grad_u = vec![T::ONE; n * m];
                 let gradients = Gradients { u: Some(&mut grad_u), h: None, phases: None };
-                sequential::backward_tape(context, u, &d, &tape, &problem.g, gradients, adjoint).unwrap();
+                unblocked::backward_tape(context, u, &d, &tape, &problem.g, gradients, adjoint).unwrap();
                 assert!(error(&grad_u, &want) < tolerance::<T>(m));
             });
         }
@@ -271,7 +274,7 @@ fn what_a_forward_pass_keeps_serves_the_backward_pass_in_every_precision() {
 }
 
 fn a_gradient_of_w_is_that_of_its_columns<T: Scalar>() {
-    for (seed, (n, m, _)) in SHAPES.into_iter().filter(|shape| shape.0 <= sequential::SMALL).enumerate() {
+    for (seed, (n, m, _)) in SHAPES.into_iter().filter(|shape| shape.0 <= unblocked::SMALL).enumerate() {
         let problem = Problem::<T>::new(n, m, n, seed as u64).unwrap();
         let mut unit_vectors = vec![T::ZERO; n * n];
         let mut transposed = unit_vectors.clone();
@@ -285,7 +288,7 @@ fn a_gradient_of_w_is_that_of_its_columns<T: Scalar>() {
             let gradients = Gradients { u: Some(&mut want), h: None, phases: None };
             apply::backward(context, u, &d, &unit_vectors, &transposed, gradients, false, Some(Method::Wy)).unwrap();
             let want: Vec<c64> = want.into_iter().map(to_c64).collect();
-            let mut room = sequential::FormationBackward::new(n, u.count()).unwrap();
+            let mut room = unblocked::FormationBackward::new(n, u.count()).unwrap();
             let mut grad_u = vec![T::ONE; n * m];
             room.run(context.isa, u, &d, &vec![T::from_real(T::Real::of(f64::NAN)); n * n], &mut grad_u);
             room.run(context.isa, u, &d, &problem.g, &mut grad_u);

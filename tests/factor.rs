@@ -4,7 +4,8 @@ mod common;
 
 use common::{Random, error, explicit, to_c64, tolerance, with_each_instruction_set};
 use householder::factor::factor;
-use householder::scalar::{Real, Scalar, c32, c64};
+use householder::number::{Number, Real, c32, c64};
+use householder::scalar::Scalar;
 
 /// Row-major product of reflections along arbitrary vectors (not trapezoidal ones), each with few nonzero entries.
 fn product_of_reflections<T: Scalar<Real = R>, R: Real>(n: usize, vectors: &[Vec<f64>]) -> Vec<T> {
@@ -80,8 +81,8 @@ fn two_reflections_more_than_needed_do_no_harm() {
 
 /// A product of plane rotations by `angle`, with phases when complex.
 fn rotations<T: Scalar>(n: usize, angle: f64) -> Vec<T> {
-    let mut q = vec![<T::Wide as Scalar>::ZERO; n * n];
-    (0..n).for_each(|i| q[i * n + i] = <T::Wide as Scalar>::unit(angle * i as f64));
+    let mut q = vec![<T::Wide as Number>::ZERO; n * n];
+    (0..n).for_each(|i| q[i * n + i] = <T::Wide as Number>::unit(angle * i as f64));
     for i in 0..n - 1 {
         let (sin, cos) = (angle * (1.0 + i as f64 / n as f64)).sin_cos();
         for row in q.chunks_mut(n) {

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::ops::{Add, Mul, Neg, Sub};
 
 use common::Random;
-use householder::sequential::{Steps, Vectors};
+use householder::unblocked::{Steps, Vectors};
 
 thread_local! {
     static FLOPS: Cell<usize> = const { Cell::new(0) };

@@ -3,13 +3,14 @@
 mod common;
 
 use common::{Random, error, explicit, multiply, to_c64, with_each_instruction_set};
-use householder::apply::Diagonal;
+use householder::diagonal::Diagonal;
 use householder::kernel::activation::Activation;
+use householder::method::Method;
+use householder::number::{Real, c64};
 use householder::parallel::{Context, set_num_threads};
-use householder::plan::Method;
 use householder::recurrence::{self, Sequence, SequenceGradients, Series, Steps};
 use householder::reflections::Reflections;
-use householder::scalar::{Real, Scalar, c64};
+use householder::scalar::Scalar;
 
 const ACTIVATIONS: [Activation<f64>; 4] =
     [Activation::Identity, Activation::Relu, Activation::LeakyRelu(0.1), Activation::Tanh];

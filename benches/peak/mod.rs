@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use criterion::Criterion;
 use householder::kernel::dispatch::InstructionSet;
-use householder::scalar::{Real, Scalar};
+use householder::number::Real;
+use householder::scalar::Scalar;
 use pulp::{Simd, WithSimd};
 
 /// Flops per second of independent FMAs on one core.

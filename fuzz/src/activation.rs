@@ -1,7 +1,8 @@
 //! Activations and their derivatives, as they are defined.
 
 use householder::kernel::activation::Activation;
-use householder::scalar::{Real, Scalar, c64};
+use householder::number::{Real, c64};
+use householder::scalar::Scalar;
 
 use crate::source::Source;
 

@@ -1,12 +1,15 @@
 //! `W h` and its gradients for arbitrary sizes, numbers, methods and instruction sets: right, and nothing out of bounds.
 
-use householder::apply::{self, Diagonal, Gradients, Prepared};
-use householder::dense::Dense;
+use householder::apply::{self, Prepared};
+use householder::diagonal::Diagonal;
+use householder::gradients::Gradients;
+use householder::method::Method;
+use householder::number::Real;
 use householder::parallel::Context;
-use householder::plan::Method;
 use householder::reflections::Reflections;
-use householder::scalar::{Real, Scalar};
-use householder::sequential;
+use householder::scalar::Scalar;
+use householder::unblocked;
+use householder::wy::dense::Dense;
 
 use crate::call::{Results, bits, call};
 use crate::oracle::{Oracle, compare, epsilon, norm, reflecting_norm, to_c64};
@@ -41,21 +44,21 @@ impl Kept {
 }
 
 #[derive(Clone)]
-struct Outcome<T: Scalar> {
+struct Outcome<T: Scalar<Real: Scalar>> {
     c: Vec<T>,
     grad_u: Option<Vec<T>>,
     grad_h: Option<Vec<T>>,
     grad_phases: Option<Vec<T::Real>>,
 }
 
-impl<T: Scalar> Results for Outcome<T> {
+impl<T: Scalar<Real: Scalar>> Results for Outcome<T> {
     fn bits(&self) -> Vec<u64> {
         let numbers = [Some(&self.c), self.grad_u.as_ref(), self.grad_h.as_ref()];
         [bits(numbers), bits([self.grad_phases.as_ref()])].concat()
     }
 }
 
-impl<T: Scalar> Outcome<T> {
+impl<T: Scalar<Real: Scalar>> Outcome<T> {
     fn gradients(&mut self) -> Gradients<'_, T> {
         Gradients {
             u: self.grad_u.as_deref_mut(),
@@ -73,7 +76,7 @@ struct Problem<'a, T: Scalar> {
     adjoint: bool,
 }
 
-impl<T: Scalar> Problem<'_, T> {
+impl<T: Scalar<Real: Scalar>> Problem<'_, T> {
     fn run(&self, context: &mut Context<'_>, kept: Kept, mut outcome: Outcome<T>) -> Outcome<T> {
         let Self { u, diagonal, h, g, adjoint } = self;
         let (u, adjoint, n, rows) = (*u, *adjoint, u.n(), h.len() / u.n());
@@ -87,10 +90,10 @@ impl<T: Scalar> Problem<'_, T> {
             Kept::Tape => {
                 let len = (u.m() + 1) * n;
                 let mut tape = vec![T::ONE; rows * len];
-                sequential::forward_tape(context, u, diagonal, h, &mut tape, adjoint).expect("forward_tape");
+                unblocked::forward_tape(context, u, diagonal, h, &mut tape, adjoint).expect("forward_tape");
                 c.chunks_mut(n).zip(tape.chunks(len)).for_each(|(c, tape)| c.copy_from_slice(&tape[..n]));
                 let gradients = outcome.gradients();
-                sequential::backward_tape(context, u, diagonal, &tape, g, gradients, adjoint).expect("backward_tape");
+                unblocked::backward_tape(context, u, diagonal, &tape, g, gradients, adjoint).expect("backward_tape");
             }
             Kept::Factors { with_coefficients, in_place } => {
                 let prepared = if with_coefficients {
@@ -137,7 +140,7 @@ fn sizes(source: &mut Source, extent: Extent) -> [usize; 3] {
 }
 
 /// One problem.
-pub fn check<T: Scalar>(source: &mut Source) {
+pub fn check<T: Scalar<Real: Scalar>>(source: &mut Source) {
     let extent = source.extent();
     let [n, m, rows] = sizes(source, extent);
     let (adjoint, wildness) = (source.one_in(2), source.wildness());

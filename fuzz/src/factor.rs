@@ -1,26 +1,27 @@
 //! Reflections of a matrix: of an orthogonal one the right ones, of any other a residual.
 
 use householder::factor::factor;
-use householder::scalar::{Real, Scalar};
+use householder::number::{Number, Real};
+use householder::scalar::Scalar;
 
 use crate::call::{Results, bits, call};
 use crate::oracle::{Oracle, epsilon, to_c64};
 use crate::source::{Extent, Source, Wildness};
 
-struct Factors<T: Scalar> {
+struct Factors<T: Scalar<Real: Scalar>> {
     u: Vec<T>,
     phases: Option<Vec<T::Real>>,
     residual: f64,
 }
 
-impl<T: Scalar> Results for Factors<T> {
+impl<T: Scalar<Real: Scalar>> Results for Factors<T> {
     fn bits(&self) -> Vec<u64> {
         [bits([Some(&self.u)]), bits([self.phases.as_ref()]), vec![self.residual.to_bits()]].concat()
     }
 }
 
 /// One problem.
-pub fn check<T: Scalar>(source: &mut Source) {
+pub fn check<T: Scalar<Real: Scalar>>(source: &mut Source) {
     let extent = source.extent();
     let n = if extent == Extent::Large { 100 + source.below(60) } else { source.size() };
     let n = n.max(1 + usize::from(T::COMPLEX));

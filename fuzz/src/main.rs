@@ -15,6 +15,7 @@ mod activation;
 mod application;
 mod call;
 mod factor;
+mod given;
 mod oracle;
 mod sequence;
 mod shape;
@@ -26,7 +27,7 @@ use std::panic::catch_unwind;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use householder::scalar::{c32, c64};
+use householder::number::{c32, c64};
 use source::Source;
 
 /// A module's check of one of the four number types.

@@ -1,6 +1,7 @@
 //! Explicit reflections in double precision, and gradients by the product rule.
 
-use householder::scalar::{Real, Scalar, c64};
+use householder::number::{Number, Real, c64};
+use householder::scalar::Scalar;
 
 /// In double precision.
 pub fn to_c64<T: Scalar>(x: T) -> c64 {

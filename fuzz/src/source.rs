@@ -1,7 +1,8 @@
 //! Problems made of a seed.
 
-use householder::plan::Method;
-use householder::scalar::{Real, Scalar};
+use householder::method::Method;
+use householder::number::Real;
+use householder::scalar::Scalar;
 
 /// The choices of one problem.
 pub struct Source(u64);

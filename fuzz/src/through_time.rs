@@ -1,15 +1,16 @@
 //! Each state from the one before, for every activation; the gradients of U, x, V, b, h_0 and the phases from the states,
 //! for pointwise activations. Rows stand in the order of time.
 
+use householder::number::{Real, c64};
 use householder::recurrence::Sequence;
-use householder::scalar::{Real, Scalar, c64};
+use householder::scalar::Scalar;
 
 use crate::activation::{derivative, phi};
+use crate::given::{Given, Outcome};
 use crate::oracle::{Gradients, Oracle, compare, epsilon, norm, reflecting_norm, to_c64};
-use crate::sequence::{Given, Outcome};
 
 /// What came of a sequence, and what it should be.
-pub struct Unrolled<'a, T: Scalar> {
+pub struct Unrolled<'a, T: Scalar<Real: Scalar>> {
     oracle: &'a Oracle,
     given: &'a Given<T>,
     sequence: &'a Sequence<'a, T>,
@@ -23,16 +24,16 @@ pub struct Unrolled<'a, T: Scalar> {
     roundings: f64,
 }
 
-fn wide<T: Scalar>(x: &[T]) -> Vec<c64> {
+fn wide<T: Scalar<Real: Scalar>>(x: &[T]) -> Vec<c64> {
     x.iter().map(|&x| to_c64(x)).collect()
 }
 
 /// Whether gradients of such a size may overflow.
-fn overflows<T: Scalar>(size: f64) -> bool {
+fn overflows<T: Scalar<Real: Scalar>>(size: f64) -> bool {
     size > 1e-6 / T::Real::MIN_POSITIVE.to_f64()
 }
 
-impl<'a, T: Scalar> Unrolled<'a, T> {
+impl<'a, T: Scalar<Real: Scalar>> Unrolled<'a, T> {
     pub fn new(
         oracle: &'a Oracle,
         given: &'a Given<T>,

@@ -5,24 +5,24 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use crate::error::{Error, Result};
+use crate::number::Number;
 use crate::recycle;
-use crate::scalar::Scalar;
 
 /// Alignment of every buffer: one cache line, one AVX-512 register.
 pub const ALIGNMENT: usize = 64;
 
 /// A fixed-size, 64-byte aligned array whose allocation can fail.
-pub struct Buffer<T: Scalar> {
+pub struct Buffer<T: Number> {
     ptr: NonNull<T>,
     len: usize,
 }
 
 // SAFETY: a Buffer owns its memory alone, and its elements are plain numbers.
-unsafe impl<T: Scalar> Send for Buffer<T> {}
+unsafe impl<T: Number> Send for Buffer<T> {}
 // SAFETY: shared access only reads plain numbers.
-unsafe impl<T: Scalar> Sync for Buffer<T> {}
+unsafe impl<T: Number> Sync for Buffer<T> {}
 
-impl<T: Scalar> Buffer<T> {
+impl<T: Number> Buffer<T> {
     /// `len` zeros.
     pub fn zeroed(len: usize) -> Result<Self> {
         let mut buffer = Self::unset(len)?;
@@ -62,7 +62,7 @@ impl<T: Scalar> Buffer<T> {
     }
 }
 
-impl<T: Scalar> Drop for Buffer<T> {
+impl<T: Number> Drop for Buffer<T> {
     fn drop(&mut self) {
         let layout = Self::layout(self.len).expect("it was allocated with this layout");
         // SAFETY: allocated with the same layout.
@@ -70,7 +70,7 @@ impl<T: Scalar> Drop for Buffer<T> {
     }
 }
 
-impl<T: Scalar> Deref for Buffer<T> {
+impl<T: Number> Deref for Buffer<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
         // SAFETY: `len` elements were allocated, and numbers have no invalid bit patterns.
@@ -78,31 +78,10 @@ impl<T: Scalar> Deref for Buffer<T> {
     }
 }
 
-impl<T: Scalar> DerefMut for Buffer<T> {
+impl<T: Number> DerefMut for Buffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as above, and `&mut self` is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
-    }
-}
-
-/// An address that tasks on several threads may use.
-pub struct Shared<T>(pub *mut T);
-
-impl<T> Clone for Shared<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<T> Copy for Shared<T> {}
-// SAFETY: whoever makes a Shared promises that what one task writes, no other touches at the same time.
-unsafe impl<T> Send for Shared<T> {}
-// SAFETY: as above.
-unsafe impl<T> Sync for Shared<T> {}
-
-impl<T> Shared<T> {
-    /// The address; a method, so that closures capture the whole wrapper.
-    pub fn get(self) -> *mut T {
-        self.0
     }
 }
 

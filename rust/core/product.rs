@@ -4,12 +4,13 @@
 //! while all columns pass, which they would not where they lie, a power of two apart.
 
 use crate::error::Result;
-use crate::kernel::epilogue::{Columns, Store};
-use crate::kernel::gemm::{Operand, PIECE, Weights, gemm};
+use crate::kernel::epilogue::Store;
+use crate::kernel::gemm::{PIECE, gemm};
 use crate::kernel::pack::{Part, ROWS, pack_into};
-use crate::memory::{Buffer, Shared};
+use crate::memory::{Buffer, padded};
 use crate::parallel::{Context, slices};
 use crate::scalar::Scalar;
+use crate::view::{Shape, View};
 
 /// Columns of a task: enough to make up for packing, and few enough for the second-level cache.
 const FEWEST_COLUMNS: usize = 128;
@@ -20,41 +21,54 @@ const TASKS: usize = 8;
 /// `out (+)= w b`, of so many rows and columns; see [`crate::kernel::gemm::gemm2`] for the layout and who owns what.
 pub fn product<T: Scalar>(
     context: &mut Context<'_>,
-    (rows, cols): (usize, usize),
+    (rows, cols): Shape,
     weights: Part<T>,
-    operand: Operand<T>,
-    out: Columns<T>,
+    operand: View<T>,
+    out: View<T>,
     accumulate: bool,
 ) -> Result<()> {
-    let isa = context.isa;
+    let (isa, k) = (context.isa, weights.view.count);
     let blocks = rows.div_ceil(ROWS);
     let most = cols.div_ceil(MOST_COLUMNS).max(TASKS / blocks.max(1));
     let bounds = slices(cols, FEWEST_COLUMNS, most.next_power_of_two());
-    let views = (weights, operand, out);
-    let views = Shared(std::ptr::from_ref(&views).cast_mut());
-    context.run(blocks * (bounds.len() - 1), 2 * rows * cols * weights.k, &|i, cancel| {
+    context.run(blocks * (bounds.len() - 1), 2 * rows * cols * k, &|i, cancel| {
         let row = i % blocks * ROWS;
         let (rows, col, end) = (ROWS.min(rows - row), bounds[i / blocks], bounds[i / blocks + 1]);
-        // SAFETY: the views outlive the call; tasks write disjoint rows and columns.
-        let (weights, operand, out) = unsafe { *views.get() };
-        let mut packed = Buffer::scratch(ROWS * PIECE.min(weights.k))?;
+        let mut packed = Buffer::scratch(ROWS * PIECE.min(k))?;
         if rows < ROWS {
             packed.fill(T::ZERO); // registers read beyond the last row
         }
-        for k in (0..weights.k.max(1)).step_by(PIECE) {
+        for first in (0..k.max(1)).step_by(PIECE) {
             cancel.check()?;
-            // SAFETY: as above.
+            // SAFETY: tasks write disjoint rows and columns.
             unsafe {
-                let part = weights.from(row, k, PIECE);
+                let part = weights.from(row, first, PIECE);
                 pack_into(isa, rows, &[part], packed.ptr_mut());
-                let operand =
-                    Operand { ptr: operand.ptr.wrapping_add(col * operand.col + k * operand.step), ..operand };
                 let out = out.from(row, col);
-                let add = if accumulate || k > 0 { out } else { Columns::none() };
-                let weights = Weights { ptr: packed.ptr(), k: part.k, ld: 0 };
-                gemm(isa, rows, end - col, weights, operand, &Store::plus(out, add));
+                let add = if accumulate || first > 0 { out } else { View::none() };
+                let weights = View::new(packed.ptr(), 0, part.view.count);
+                gemm(isa, (rows, end - col), weights, operand.from(first, col), &Store::plus(out, add));
             }
         }
         Ok(())
     })
+}
+
+/// `sum_r b_r a_r*`, column-major, columns `padded(n)` apart, over the rows of two row-major arrays.
+pub fn outer<T: Scalar>(context: &mut Context<'_>, n: usize, b: &[T], a: &[T]) -> Result<Buffer<T>> {
+    assert_eq!(a.len(), b.len(), "vectors of two sums");
+    let (rows, ld) = (b.len() / n, padded::<T>(n));
+    let mut g = Buffer::zeroed(n * ld)?;
+    let conjugate;
+    let a = if T::COMPLEX {
+        let mut conjugated = Buffer::<T>::zeroed(a.len())?;
+        conjugated.iter_mut().zip(a).for_each(|(to, x)| *to = x.conj());
+        conjugate = conjugated;
+        conjugate.ptr()
+    } else {
+        a.as_ptr()
+    };
+    let out = View::new(g.ptr_mut(), ld, n);
+    product(context, (n, n), Part::columns(b.as_ptr(), n, rows), View::new(a, n, rows).transposed(n), out, false)?;
+    Ok(g)
 }

@@ -73,6 +73,17 @@ impl<'a, T: Scalar> Reflections<'a, T> {
         &self.entries[i * self.ld + j..]
     }
 
+    /// How many vectors of size `n` each of these arrays holds.
+    ///
+    /// # Panics
+    /// If their lengths differ or are no multiples of `n`.
+    pub(crate) fn vectors(&self, lengths: &[usize]) -> usize {
+        let n = self.n;
+        let fit = lengths.iter().all(|&len| len == lengths[0] && len.is_multiple_of(n));
+        assert!(fit, "arrays of {lengths:?} numbers, expected equally many vectors of size {n}");
+        lengths[0] / n
+    }
+
     /// Writes the zeros above the diagonal of a gradient.
     pub fn clear_above_diagonal(&self, grad_u: &mut [T]) {
         for (i, row) in grad_u.chunks_mut(self.m).take(self.m).enumerate() {
@@ -90,7 +101,7 @@ mod tests {
         assert!(Reflections::new(2, 3, &[0.0; 6]).is_err());
         assert!(Reflections::new(2, 0, &[0.0; 0]).is_err());
         assert!(Reflections::new(2, 1, &[0.0; 3]).is_err());
-        let square = [crate::scalar::c64::default(); 4];
+        let square = [crate::number::c64::default(); 4];
         assert!(Reflections::new(2, 2, &square).is_err_and(|e| e.to_string().contains("phases")));
     }
 }

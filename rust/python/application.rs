@@ -2,14 +2,17 @@
 
 use std::borrow::Cow;
 
-use householder::apply::{self, Diagonal, Gradients, Prepared};
-use householder::dense::{self, Dense};
+use householder::apply::{self, Prepared};
+use householder::diagonal::Diagonal;
 use householder::error::Error;
+use householder::gradients::Gradients;
 use householder::memory::filled;
-use householder::plan::{self, Method};
+use householder::method::{self, Method};
+use householder::number::Number as _;
 use householder::reflections::Reflections;
 use householder::scalar::Scalar;
-use householder::sequential;
+use householder::unblocked;
+use householder::wy::dense::{self, Dense};
 use pyo3::prelude::*;
 
 use crate::by_dtype;
@@ -25,7 +28,7 @@ pub fn flops(count: usize, n: usize, m: usize, rows: usize) -> usize {
 
 /// Whether reflections are applied one after the other; problems without vectors are not worth a special way.
 fn one_by_one<T: Number>(method: Option<Method>, n: usize, k: usize, rows: usize) -> bool {
-    rows > 0 && method.unwrap_or_else(|| plan::for_application::<T>(n, k, rows)) == Method::Reflections
+    rows > 0 && method.unwrap_or_else(|| method::for_application::<T>(n, k, rows)) == Method::Reflections
 }
 
 /// The diagonals of many matrices: phases, which they share, become numbers once.
@@ -101,7 +104,7 @@ fn forward_problems<T: Number<Real: Number>>(
     let outs = Parts::new(out, count);
     run(py, |context| {
         let (k, diagonals) = (m.min(n - 1), Diagonals::new(n, phases)?);
-        let method = Some(method.unwrap_or_else(|| plan::for_application::<T>(n, k, rows)));
+        let method = Some(method.unwrap_or_else(|| method::for_application::<T>(n, k, rows)));
         if keep && count == 1 && method != Some(Method::Reflections) {
             let u = Reflections::new(n, m, u)?;
             let diagonal = diagonals.of(u);
@@ -117,7 +120,7 @@ fn forward_problems<T: Number<Real: Number>>(
         let vectors = |i: usize| unsafe { (part(h, i, rows * n), outs.at(i)) };
         let (isa, flops) = (context.isa, flops(count, n, m, rows));
         if one_by_one::<T>(method, n, k, rows) {
-            sequential::for_each(context, count, flops, &|| sequential::Forward::new(n, k), &|i, room, cancel| {
+            unblocked::for_each(context, count, flops, &|| unblocked::Forward::new(n, k), &|i, room, cancel| {
                 let u = Reflections::new(n, m, part(u, i, n * m))?;
                 let (h, out) = vectors(i);
                 room.run(isa, cancel, u, &diagonals.of(u), h, out, adjoint)
@@ -230,14 +233,14 @@ fn backward_problems<T: Number<Real: Number>>(
             }
         };
         if prepared.is_none() && matrix.is_none() && one_by_one::<T>(method, n, k, rows) {
-            return sequential::for_each(
+            return unblocked::for_each(
                 context,
                 count,
                 flops,
-                &|| sequential::Backward::new(n, k),
+                &|| unblocked::Backward::new(n, k),
                 &|i, room, cancel| {
                     let u = Reflections::new(n, m, part(u, i, n * m))?;
-                    let source = sequential::Source::Vectors(part(h, i, rows * n));
+                    let source = unblocked::Source::Vectors(part(h, i, rows * n));
                     let grad_c = part(grad_c, i, rows * n);
                     room.run(isa, cancel, u, &diagonals.of(u), source, grad_c, gradients(i), adjoint)
                 },
@@ -327,7 +330,7 @@ pub fn forward_tape(
         let h = h.slice("h", size(&[rows, n])?)?;
         let tape = tape.slice_mut("tape", size(&[rows, m + 1, n])?)?;
         let diagonal = Diagonal::new(u, optional(phases, "phases", n)?).map_err(to_python)?;
-        run(py, |context| sequential::forward_tape(context, u, &diagonal, h, tape, adjoint))
+        run(py, |context| unblocked::forward_tape(context, u, &diagonal, h, tape, adjoint))
     }
     by_dtype!(dtype, go(py, [n, m, rows], [&u, &h, &tape], phases.as_ref(), transpose))
 }
@@ -365,7 +368,7 @@ pub fn backward_tape(
             h: Some(grad_h.slice_mut("grad_h", rows * n)?),
             phases: optional_mut(grad_phases, "grad_phases", n)?,
         };
-        run(py, |context| sequential::backward_tape(context, u, &diagonal, tape, grad_c, gradients, adjoint))
+        run(py, |context| unblocked::backward_tape(context, u, &diagonal, tape, grad_c, gradients, adjoint))
     }
     let operands = [&u, &tape, &grad_c, &grad_u, &grad_h];
     by_dtype!(dtype, go(py, [n, m, rows], operands, phases.as_ref(), grad_phases.as_ref(), transpose))

@@ -2,8 +2,8 @@
 
 use householder::factor as factorisation;
 use householder::kernel::transpose::transpose;
+use householder::number::Real;
 use householder::reflections::Reflections;
-use householder::scalar::Real;
 use householder::wy::CompactWy;
 use pyo3::prelude::*;
 

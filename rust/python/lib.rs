@@ -11,8 +11,8 @@ mod sequence;
 mod sequence_tensors;
 mod tensor;
 
+use householder::method::Costs;
 use householder::parallel::{MaxThreads, OpenMp, Parallel};
-use householder::plan::Costs;
 use pyo3::prelude::*;
 
 #[pymodule(gil_used = false)]

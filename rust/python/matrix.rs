@@ -1,11 +1,12 @@
 //! `W` itself, and its gradient.
 
-use householder::apply::{self, Diagonal};
-use householder::dense::{self, Dense};
+use householder::apply;
+use householder::diagonal::Diagonal;
 use householder::kernel::transpose::transpose;
 use householder::memory::{Buffer, filled_with, padded};
 use householder::reflections::Reflections;
-use householder::{gradient, sequential};
+use householder::unblocked;
+use householder::wy::dense::{self, Dense};
 use pyo3::prelude::*;
 
 use crate::application::{Diagonals, flops};
@@ -37,16 +38,16 @@ pub fn matrix(
         let out = out.slice_mut::<T>("out", size(&[count, n, n])?)?;
         let phases = optional::<T::Real>(phases, "phases", n)?;
         let outs = Parts::new(out, count);
-        let keep = keep && n > sequential::SMALL;
+        let keep = keep && n > unblocked::SMALL;
         let mut kept = filled_with(if keep { count } else { 0 }, || None).map_err(to_python)?;
         let each = Parts::<Option<Dense<T>>>::new(&mut kept, count);
         run(py, |context| {
             // SAFETY: each problem writes its own part.
             let out = |i: usize| unsafe { outs.at(i) };
             let (isa, flops, diagonals) = (context.isa, flops(count, n, m, n), Diagonals::new(n, phases)?);
-            if n <= sequential::SMALL {
-                let room = || sequential::Formation::new(n, m.min(n - 1));
-                return sequential::for_each(context, count, flops, &room, &|i, room, _| {
+            if n <= unblocked::SMALL {
+                let room = || unblocked::Formation::new(n, m.min(n - 1));
+                return unblocked::for_each(context, count, flops, &room, &|i, room, _| {
                     let u = Reflections::new(n, m, part(u, i, n * m))?;
                     room.run(isa, u, &diagonals.of(u), out(i));
                     Ok(())
@@ -97,9 +98,9 @@ pub fn matrix_backward(
             // SAFETY: each problem writes its own part.
             let matrices = |i: usize| unsafe { (part(grad_w, i, n * n), grads.at(i)) };
             let (isa, flops) = (context.isa, 3 * flops(count, n, m, n));
-            if n <= sequential::SMALL && !T::COMPLEX {
-                let room = || sequential::FormationBackward::new(n, m.min(n - 1));
-                return sequential::for_each(context, count, flops, &room, &|i, room, _| {
+            if n <= unblocked::SMALL && !T::COMPLEX {
+                let room = || unblocked::FormationBackward::new(n, m.min(n - 1));
+                return unblocked::for_each(context, count, flops, &room, &|i, room, _| {
                     let u = Reflections::new(n, m, part(u, i, n * m))?;
                     let (grad_w, grad_u) = matrices(i);
                     room.run(isa, u, &Diagonal::of(u), grad_w, grad_u);
@@ -119,7 +120,7 @@ pub fn matrix_backward(
                     new = Dense::new(context, u, &diagonal)?;
                     &new
                 };
-                gradient::from_outer(context, matrix, u, &diagonal, outer, Some(grad_u), None)
+                apply::from_outer(context, matrix, u, &diagonal, outer, Some(grad_u), None)
             })
         })
     }

@@ -3,9 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use householder::error::{Error, Result};
-use householder::memory::Shared;
+use householder::number::{c32, c64};
 use householder::parallel::Context;
-use householder::scalar::{Scalar, c32, c64};
+use householder::scalar::Scalar;
+use householder::view::Shared;
 use numpy::npyffi::flags::{NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_WRITEABLE};
 use numpy::npyffi::{NPY_TYPES, PyArrayObject};
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
@@ -186,8 +187,8 @@ macro_rules! by_dtype {
         match $dtype {
             "float32" => $function::<f32>($($argument),*),
             "float64" => $function::<f64>($($argument),*),
-            "complex64" => $function::<householder::scalar::c32>($($argument),*),
-            "complex128" => $function::<householder::scalar::c64>($($argument),*),
+            "complex64" => $function::<householder::number::c32>($($argument),*),
+            "complex128" => $function::<householder::number::c64>($($argument),*),
             other => Err(pyo3::exceptions::PyTypeError::new_err(format!(
                 "dtype: expected float32, float64, complex64 or complex128, got {other}"
             ))),

@@ -1,13 +1,13 @@
 //! Whole sequences.
 
-use householder::apply::Diagonal;
+use householder::diagonal::Diagonal;
 use householder::error::Error;
 use householder::kernel::activation::Activation;
 use householder::memory::filled_with;
-use householder::plan::Method;
+use householder::method::Method;
+use householder::number::Real;
 use householder::recurrence::{self, Prepared, Sequence, SequenceGradients, Series, Steps};
 use householder::reflections::Reflections;
-use householder::scalar::Real;
 use numpy::PyReadonlyArray1;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

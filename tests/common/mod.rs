@@ -2,8 +2,9 @@
 #![allow(dead_code)] // each test file uses its part
 
 use householder::kernel::dispatch::InstructionSet;
+use householder::number::{Number, Real, c64};
 use householder::parallel::Context;
-use householder::scalar::{Real, Scalar, c64};
+use householder::scalar::Scalar;
 
 /// A small deterministic generator: numbers in [-1, 1).
 pub struct Random(pub u64);
@@ -20,9 +21,9 @@ impl Random {
 }
 
 fn wide<T: Scalar>(re: f64, im: f64) -> T::Wide {
-    let re_part = <T::Wide as Scalar>::from_real(re);
+    let re_part = <T::Wide as Number>::from_real(re);
     // i = exp(i pi / 2); one for real numbers, whose imaginary part is dropped.
-    if T::COMPLEX { re_part + <T::Wide as Scalar>::unit(std::f64::consts::FRAC_PI_2).scale(im) } else { re_part }
+    if T::COMPLEX { re_part + <T::Wide as Number>::unit(std::f64::consts::FRAC_PI_2).scale(im) } else { re_part }
 }
 
 pub fn to_c64<T: Scalar>(x: T) -> c64 {

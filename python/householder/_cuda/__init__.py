@@ -11,8 +11,9 @@
 ``recurrence``      sequences, forward and backward
 ``arrays``          the backend of CuPy arrays
 ``device``          CuPy and the devices it sees
+``describe``        what the CUDA path finds here, in words
 ==================  =============================================================
 """
 
-from householder._cuda.device import describe as describe
+from householder._cuda.describe import describe as describe
 from householder._cuda.recurrence import warm_up as warm_up

@@ -1,49 +1,23 @@
 //! Gradients of one application.
 
-use super::diagonal::DiagonalSum;
+use super::Prepared;
+use super::from_outer::from_outer;
 use super::pass::Pass;
-use super::{Diagonal, Prepared, vectors};
-use crate::blocks::Rows;
-use crate::dense::{self, Dense};
+use crate::diagonal::{Diagonal, DiagonalSum};
 use crate::error::Result;
-use crate::gradient;
-use crate::memory::{Buffer, Shared, filled};
+use crate::gradients::Gradients;
+use crate::memory::{Buffer, filled};
+use crate::method::{self, Method};
 use crate::parallel::Context;
-use crate::plan::{self, Method};
+use crate::product::outer;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
-use crate::sequential;
+use crate::unblocked;
+use crate::view::{Shared, View};
+use crate::wy::dense::{self, Dense};
 
 /// Vectors of one pass: as many as keep all threads busy, few enough for the cache.
 const AT_ONCE: usize = 1024;
-
-/// Where the gradients go; what is `None` is not computed.
-pub struct Gradients<'a, T: Scalar> {
-    /// `dL/dU (n, m)`, the gradient of `u_1` last.
-    pub u: Option<&'a mut [T]>,
-    /// `dL/dh (rows, n)`.
-    pub h: Option<&'a mut [T]>,
-    /// `dL/dtheta (n,)`.
-    pub phases: Option<&'a mut [T::Real]>,
-}
-
-impl<T: Scalar> Gradients<'_, T> {
-    /// The number of vectors that `h` and `g` hold.
-    ///
-    /// # Panics
-    /// If an array does not have the size that belongs to `u` and `h`.
-    fn check(&self, u: Reflections<'_, T>, h: &[T], g: &[T]) -> usize {
-        let (grad_u, grad_h) = (self.u.as_ref().map(|x| x.len()), self.h.as_ref().map(|x| x.len()));
-        assert!(grad_u.is_none_or(|len| len == u.n() * u.m()), "dL/dU has {grad_u:?} numbers");
-        vectors(u.n(), &[h.len(), g.len(), grad_h.unwrap_or(h.len())])
-    }
-
-    /// Those of a sum over no vectors.
-    fn of_nothing(self) {
-        self.u.into_iter().for_each(|x| x.fill(T::ZERO));
-        self.phases.into_iter().for_each(|x| x.fill(T::Real::ZERO));
-    }
-}
 
 /// Gradients of `sum <g, W h>` over the rows of `h` and `g`, or of `W* h`.
 pub fn backward<T: Scalar>(
@@ -58,13 +32,13 @@ pub fn backward<T: Scalar>(
 ) -> Result<()> {
     let (n, k, rows) = (u.n(), u.count(), gradients.check(u, h, g));
     if rows == 0 {
-        gradients.of_nothing();
+        gradients.vanish();
         return Ok(());
     }
-    match method.unwrap_or_else(|| plan::for_application::<T>(n, k, rows)) {
+    match method.unwrap_or_else(|| method::for_application::<T>(n, k, rows)) {
         Method::Reflections => {
-            let source = sequential::Source::Vectors(h);
-            let (isa, mut room) = (context.isa, sequential::Backward::new(n, k)?);
+            let source = unblocked::Source::Vectors(h);
+            let (isa, mut room) = (context.isa, unblocked::Backward::new(n, k)?);
             context.here(|cancel| room.run(isa, cancel, u, diagonal, source, g, gradients, adjoint))
         }
         Method::Wy => {
@@ -92,7 +66,7 @@ pub fn backward_of<T: Scalar>(
     let (n, rows, blocks) = (u.n(), gradients.check(u, h, g), &prepared.blocks);
     assert_eq!(prepared.shape(), [n, u.count(), rows], "prepared for another problem");
     if rows == 0 {
-        gradients.of_nothing();
+        gradients.vanish();
         return Ok(());
     }
     let Gradients { u: mut grad_u, h: mut grad_h, phases: grad_phases } = gradients;
@@ -116,7 +90,7 @@ pub fn backward_of<T: Scalar>(
             state[..p.len()].copy_from_slice(p);
             state.chunks_mut(n).take(count).for_each(|a| diagonal.apply(a, false));
         }
-        let view = |x: *const T| Rows::new(x, n, count);
+        let view = |x: *const T| View::new(x, n, count);
         let to = grad_h.as_deref_mut().map(|x| view(x.as_mut_ptr()));
         let state = view(state.ptr_mut());
         let pass = Pass {
@@ -163,7 +137,7 @@ pub fn backward_in_place<T: Scalar>(
     g: &mut [T],
     grad_u: &mut [T],
 ) -> Result<()> {
-    let (n, rows, blocks) = (u.n(), vectors(u.n(), &[h.len(), g.len()]), &prepared.blocks);
+    let (n, rows, blocks) = (u.n(), u.vectors(&[h.len(), g.len()]), &prepared.blocks);
     assert_eq!(prepared.shape(), [n, u.m(), rows], "prepared for another problem");
     assert_eq!(grad_u.len(), n * u.m(), "dL/dU");
     let several = blocks.list.len() > 1;
@@ -174,12 +148,12 @@ pub fn backward_in_place<T: Scalar>(
     u.clear_above_diagonal(grad_u);
     for begin in (0..rows).step_by(AT_ONCE) {
         let count = AT_ONCE.min(rows - begin);
-        let b = Rows::new(g[begin * n..].as_mut_ptr(), n, count);
+        let b = View::new(g[begin * n..].as_mut_ptr(), n, count);
         let pass = Pass {
             blocks,
             u,
-            a: Rows::new(h[begin * n..].as_ptr(), n, count),
-            state: Rows::new(state.ptr_mut(), n, count),
+            a: View::new(h[begin * n..].as_ptr(), n, count),
+            state: View::new(state.ptr_mut(), n, count),
             y: prepared.y(begin, begin + count),
             b,
             q: Some(b),
@@ -213,6 +187,6 @@ pub fn backward_by_matrix<T: Scalar>(
         return Ok(());
     }
     let (p, b) = if adjoint { (g, h) } else { (h, g) };
-    let outer = gradient::outer(context, u.n(), b, p)?;
-    gradient::from_outer(context, matrix, u, diagonal, outer, grad_u, grad_phases)
+    let sum = outer(context, u.n(), b, p)?;
+    from_outer(context, matrix, u, diagonal, sum, grad_u, grad_phases)
 }

@@ -1,16 +1,17 @@
 //! `c = W h` and `c = W* h`, and the matrix `W` itself.
 
-use super::{CHUNK, Diagonal, TASK, TASKS, vectors};
-use crate::blocks::{Blocks, Coefficients, Rows, Scratch};
-use crate::dense;
+use super::{CHUNK, TASK, TASKS};
+use crate::diagonal::Diagonal;
 use crate::error::Result;
-use crate::memory::{Buffer, Shared, padded};
+use crate::memory::{Buffer, padded};
+use crate::method::{self, Method};
 use crate::parallel::{Context, slices};
-use crate::plan::{self, Method};
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
-use crate::sequential;
-use crate::wy::{Along, CompactWy};
+use crate::unblocked;
+use crate::view::{Shared, View};
+use crate::wy::blocks::{Blocks, Coefficients, Scratch};
+use crate::wy::{Along, CompactWy, dense};
 
 /// `out = W h` for each row of `h` (`rows x n`, row-major), or `W* h`.
 pub fn forward<T: Scalar>(
@@ -22,13 +23,13 @@ pub fn forward<T: Scalar>(
     adjoint: bool,
     method: Option<Method>,
 ) -> Result<()> {
-    let (n, k, rows) = (u.n(), u.count(), vectors(u.n(), &[h.len(), out.len()]));
+    let (n, k, rows) = (u.n(), u.count(), u.vectors(&[h.len(), out.len()]));
     if rows == 0 {
         return Ok(());
     }
-    match method.unwrap_or_else(|| plan::for_application::<T>(n, k, rows)) {
+    match method.unwrap_or_else(|| method::for_application::<T>(n, k, rows)) {
         Method::Reflections => {
-            let (isa, mut room) = (context.isa, sequential::Forward::new(n, k)?);
+            let (isa, mut room) = (context.isa, unblocked::Forward::new(n, k)?);
             context.here(|cancel| room.run(isa, cancel, u, diagonal, h, out, adjoint))
         }
         Method::Wy if is_one_block(k, rows, diagonal) => in_one_block(context, u, h, out, adjoint).map(drop),
@@ -54,7 +55,7 @@ pub struct Prepared<T: Scalar> {
 impl<T: Scalar> Prepared<T> {
     /// For vectors of which nothing is kept.
     pub fn new(context: &mut Context<'_>, u: Reflections<'_, T>, rows: usize) -> Result<Self> {
-        let blocks = Blocks::new(context, u, plan::block_width(u.count(), rows))?;
+        let blocks = Blocks::new(context, u, method::block_width(u.count(), rows))?;
         Ok(Self { blocks, rows, y: Buffer::zeroed(0)? })
     }
 
@@ -79,7 +80,7 @@ pub fn forward_and_keep<T: Scalar>(
     out: &mut [T],
     adjoint: bool,
 ) -> Result<Prepared<T>> {
-    let rows = vectors(u.n(), &[h.len(), out.len()]);
+    let rows = u.vectors(&[h.len(), out.len()]);
     if is_one_block(u.count(), rows, diagonal) {
         return in_one_block(context, u, h, out, adjoint);
     }
@@ -97,7 +98,7 @@ pub fn forward_and_keep<T: Scalar>(
 
 /// Whether a single block does it all, with results in between that fit into the cache.
 fn is_one_block<T: Scalar>(k: usize, rows: usize, diagonal: &Diagonal<T>) -> bool {
-    (1..=plan::block_width(k, rows)).contains(&k) && rows <= TASKS * CHUNK && diagonal.is_one()
+    (1..=method::block_width(k, rows)).contains(&k) && rows <= TASKS * CHUNK && diagonal.is_one()
 }
 
 /// [`forward_and_keep`] where one block has all reflections: the same threads form and apply it.
@@ -111,11 +112,11 @@ fn in_one_block<T: Scalar>(
     let (n, k, isa) = (u.n(), u.count(), context.isa);
     let (rows, ld) = (h.len() / n, padded::<T>(k));
     let (mut z, mut y) = (Buffer::scratch(rows * ld)?, Buffer::zeroed(rows * ld)?); // sums read whole registers of y
-    let of_h = Rows::new(h.as_ptr(), n, rows);
-    let of_out = Rows::new(out.as_mut_ptr(), n, rows);
-    let (of_z, of_y) = (Rows::new(z.ptr_mut(), ld, rows), Rows::new(y.ptr_mut(), ld, rows));
+    let of_h = View::new(h.as_ptr(), n, rows);
+    let of_out = View::new(out.as_mut_ptr(), n, rows);
+    let (of_z, of_y) = (View::new(z.ptr_mut(), ld, rows), View::new(y.ptr_mut(), ld, rows));
     let bounds = slices(rows, TASK, TASKS);
-    let part = |x: Rows<T>, i: usize| x.part(bounds[i], bounds[i + 1]);
+    let part = |x: View<T>, i: usize| x.part(bounds[i], bounds[i + 1]);
     let along = Along {
         tasks: bounds.len() - 1,
         flops: 4 * n * k * rows,
@@ -158,8 +159,8 @@ fn in_blocks<T: Scalar>(
                 out.copy_from_slice(h);
                 out.chunks_mut(n).for_each(|a| diagonal.apply(a, false));
             }
-            let to = Rows::new(out.as_mut_ptr(), n, count);
-            let from = if turned { to } else { Rows::new(h.as_ptr(), n, count) };
+            let to = View::new(out.as_mut_ptr(), n, count);
+            let from = if turned { to } else { View::new(h.as_ptr(), n, count) };
             let keep = keep.map(|y| y.part(begin, begin + count));
             // SAFETY: as many rows of n numbers each, the same or disjoint.
             unsafe { blocks.apply(isa, from, to, &mut scratch, keep, adjoint) };
@@ -179,8 +180,8 @@ pub fn matrix<T: Scalar>(
     out: &mut [T],
 ) -> Result<()> {
     let n = u.n();
-    if n <= sequential::SMALL {
-        sequential::Formation::new(n, u.count())?.run(context.isa, u, diagonal, out);
+    if n <= unblocked::SMALL {
+        unblocked::Formation::new(n, u.count())?.run(context.isa, u, diagonal, out);
         return Ok(());
     }
     let w = dense::matrix(context, u, diagonal)?;

@@ -9,31 +9,19 @@
 //! ```
 //!
 //! `c = W* h` is the same with `N` and `N*` exchanged and `D*` last; its gradient exchanges the roles of `h` and `g`.
-//! Many reflections are several such forms one after the other ([`crate::blocks`]).
+//! Many reflections are several such forms one after the other ([`crate::wy::blocks`]).
 
 mod backward;
-mod diagonal;
 mod forward;
+mod from_outer;
 mod pass;
 
-pub use backward::{Gradients, backward, backward_by_matrix, backward_in_place, backward_of};
-pub use diagonal::Diagonal;
-pub(crate) use diagonal::DiagonalSum;
+pub use backward::{backward, backward_by_matrix, backward_in_place, backward_of};
 pub use forward::{Prepared, forward, forward_and_keep, matrix};
-pub(crate) use pass::Pass;
+pub use from_outer::from_outer;
 
 /// Fewest vectors of a task, and most that it handles at a time: their intermediate results stay in the cache.
 const TASK: usize = 16;
 const CHUNK: usize = 64;
 /// Most tasks of a pass over the vectors.
 const TASKS: usize = 64;
-
-/// How many vectors of size `n` each of these arrays holds.
-///
-/// # Panics
-/// If their lengths differ or are no multiples of `n`.
-fn vectors(n: usize, lengths: &[usize]) -> usize {
-    let fit = lengths.iter().all(|&len| len == lengths[0] && len.is_multiple_of(n));
-    assert!(fit, "arrays of {lengths:?} numbers, expected equally many vectors of size {n}");
-    lengths[0] / n
-}

@@ -13,16 +13,17 @@
 //! depend on their number.
 
 use super::{TASK, TASKS};
-use crate::blocks::{Blocks, Coefficients, Rows};
 use crate::error::Result;
-use crate::gradient::hermitian;
 use crate::kernel::dispatch::InstructionSet;
-use crate::kernel::epilogue::{Columns, Store};
-use crate::kernel::gemm::{Operand, Weights, gemm};
-use crate::memory::{Buffer, Shared};
+use crate::kernel::epilogue::Store;
+use crate::kernel::gemm::gemm;
+use crate::memory::Buffer;
 use crate::parallel::{Context, slices};
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
+use crate::view::{Shared, View};
+use crate::wy::blocks::{Blocks, Coefficients};
+use crate::wy::gradient::hermitian;
 
 /// Coordinates of a task that forms sums, at least.
 const COORDINATES: usize = 32;
@@ -38,17 +39,17 @@ pub struct Pass<'a, T: Scalar> {
     /// And as they were given.
     pub u: Reflections<'a, T>,
     /// `D h`: the input of the block applied first.
-    pub a: Rows<T>,
+    pub a: View<T>,
     /// Room for as many vectors, where there are several blocks; may be `a` itself.
-    pub state: Rows<T>,
+    pub state: View<T>,
     /// `y` of every block, if known.
     pub y: Option<Coefficients<T>>,
     /// `dL/dc`.
-    pub b: Rows<T>,
+    pub b: View<T>,
     /// `dL/da` of the first block; may be `b` itself. Without it only a single block is allowed.
-    pub q: Option<Rows<T>>,
+    pub q: Option<View<T>>,
     /// `W_1 D h`, if wanted.
-    pub c: Option<Rows<T>>,
+    pub c: Option<View<T>>,
     /// `dL/dU`, rows `u.m()` apart; above the diagonal it is left as it is.
     pub grad_u: Option<Shared<T>>,
     /// The first vectors of a batch, whose sums begin at zero, and the last ones, whose sums are complete.
@@ -164,7 +165,7 @@ impl<T: Scalar> Pass<'_, T> {
 
     unsafe fn back(&self, isa: InstructionSet, room: &Room<T>, i: usize, begin: usize, end: usize) {
         let block = &self.blocks.list[i];
-        let of = |x: Rows<T>| x.part(begin, end);
+        let of = |x: View<T>| x.part(begin, end);
         let (y, z, w) = (of(room.y.of(i)), of(room.z), of(room.w));
         let len = (end - begin) * y.ld;
         if i > 0 {
@@ -191,12 +192,12 @@ impl<T: Scalar> Pass<'_, T> {
     }
 
     /// Where the input of block `i` is, when its turn comes.
-    fn input_of(&self, i: usize) -> Rows<T> {
+    fn input_of(&self, i: usize) -> View<T> {
         if i + 1 == self.blocks.list.len() { self.a } else { self.state }
     }
 
     /// Where the gradient of the output of block `i` is.
-    fn gradient_of(&self, i: usize) -> Rows<T> {
+    fn gradient_of(&self, i: usize) -> View<T> {
         self.q.filter(|_| i > 0).unwrap_or(self.b)
     }
 
@@ -218,10 +219,9 @@ impl<T: Scalar> Pass<'_, T> {
         let (k, first, rows) = (block.wy.k, self.first_vector(i), self.a.count);
         // Column-major conj(E) is E with its rows contiguous, as the sum takes it.
         let [y, w] = [room.conjugates(i)[0], room.w].map(|x| x.part(first, rows));
-        let (e, ld) = (room.e.ptr, room.e.ld);
-        let store = Store::new(Columns::new(e, ld));
-        gemm(isa, k, k, Weights::strided(y.ptr, y.ld, y.count), Operand::rows(w.ptr, w.ld), &store);
-        hermitian(k, std::slice::from_raw_parts_mut(e, k * ld), ld);
+        let e = room.e;
+        gemm(isa, (k, k), y, w.transposed(k), &Store::new(e));
+        hermitian(k, std::slice::from_raw_parts_mut(e.ptr, k * e.ld), e.ld);
     }
 
     /// Rows `begin..end` of the block's part of `dL/dU`.
@@ -235,26 +235,24 @@ impl<T: Scalar> Pass<'_, T> {
         let mut packed = Buffer::<T>::scratch(if rows > PIECE { PIECE * PACKED } else { 0 })?;
         for begin in (begin..end).step_by(COLUMNS) {
             let count = COLUMNS.min(end - begin);
-            let out = Columns::new(grad(begin), m);
-            let mut add = if self.part.0 { Columns::none() } else { out };
+            let out = View::new(grad(begin), m, count);
+            let mut add = if self.part.0 { View::none() } else { out };
             for (vectors, weights) in [self.gradient_of(i), a].into_iter().zip(room.conjugates(i)) {
                 for row in (first..rows).step_by(PIECE) {
-                    let part = |x: Rows<T>| x.part(row, rows.min(row + PIECE));
-                    let (weights, mut vectors) = (part(weights), part(vectors.from(block.begin + begin)));
+                    let part = |x: View<T>| x.part(row, rows.min(row + PIECE));
+                    let (weights, mut vectors) = (part(weights), part(vectors.from(block.begin + begin, 0)));
                     if !packed.is_empty() {
                         // Vectors that many numbers apart fall into few sets of the cache.
-                        let near = Rows::new(packed.ptr_mut(), PACKED, vectors.count);
+                        let near = View::new(packed.ptr_mut(), PACKED, vectors.count);
                         vectors.copy_to(near, count);
                         vectors = near;
                     }
-                    let operand = Operand::rows(vectors.ptr, vectors.ld);
-                    let weights = Weights::strided(weights.ptr, weights.ld, weights.count);
-                    gemm(isa, k, count, weights, operand, &Store::plus(out, add));
+                    gemm(isa, (k, count), weights, vectors.transposed(count), &Store::plus(out, add));
                     add = out;
                 }
             }
-            let v = Operand::rows(wy.v.ptr().add(begin), wy.ld_n());
-            gemm(isa, k, count, Weights::strided(room.e.ptr, room.e.ld, k), v, &Store::plus(out, out));
+            let v = View::new(wy.v.ptr().add(begin), wy.ld_n(), k).transposed(count);
+            gemm(isa, (k, count), room.e.part(0, k), v, &Store::plus(out, out));
         }
         if self.part.1 {
             let grad = std::slice::from_raw_parts_mut(grad(begin), (end - begin - 1) * m + k);
@@ -268,11 +266,11 @@ impl<T: Scalar> Pass<'_, T> {
 struct Room<T: Scalar> {
     /// `y` of each block.
     y: Coefficients<T>,
-    z: Rows<T>,
-    w: Rows<T>,
+    z: View<T>,
+    w: View<T>,
     /// `conj(y)` and `conj(w)` of one block, for complex numbers.
-    conjugates: [Rows<T>; 2],
-    e: Rows<T>,
+    conjugates: [View<T>; 2],
+    e: View<T>,
     _memory: Vec<Buffer<T>>,
 }
 
@@ -280,10 +278,10 @@ impl<T: Scalar> Room<T> {
     fn new(blocks: &Blocks<T>, rows: usize, y: Option<Coefficients<T>>) -> Result<Self> {
         let ld = blocks.widest();
         let mut memory = Vec::new();
-        let mut take = |rows: usize| -> Result<Rows<T>> {
+        let mut take = |rows: usize| -> Result<View<T>> {
             // Registers read beyond the ends of rows in sums, and denormal numbers would take them long.
             let mut buffer = Buffer::zeroed(rows * ld)?;
-            let view = Rows::new(buffer.ptr_mut(), ld, rows);
+            let view = View::new(buffer.ptr_mut(), ld, rows);
             memory.push(buffer);
             Ok(view)
         };
@@ -298,7 +296,7 @@ impl<T: Scalar> Room<T> {
     }
 
     /// `conj(y)` and `conj(w)`.
-    fn conjugates(&self, i: usize) -> [Rows<T>; 2] {
+    fn conjugates(&self, i: usize) -> [View<T>; 2] {
         if T::COMPLEX { self.conjugates } else { [self.y.of(i), self.w] }
     }
 }

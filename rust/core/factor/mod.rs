@@ -18,18 +18,21 @@ mod range;
 use phases::{few_phases, within_reach, without};
 use range::few_reflections;
 
-use crate::apply::{self, Diagonal};
-use crate::blocks::{Block, Rows};
+use crate::apply;
+use crate::diagonal::Diagonal;
 use crate::error::Result;
-use crate::gradient::outer;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::transpose::transpose;
 use crate::kernel::vector::{axpy, dot};
-use crate::memory::{Buffer, Shared, filled, padded};
+use crate::memory::{Buffer, filled, padded};
+use crate::number::{Number, Real};
 use crate::parallel::{Context, slices};
+use crate::product::outer;
 use crate::reflections::Reflections;
-use crate::scalar::{Real, Scalar};
+use crate::scalar::Scalar;
+use crate::view::{Shared, View};
 use crate::wy::CompactWy;
+use crate::wy::blocks::Block;
 
 /// Columns reduced before the others see their reflections.
 const PANEL: usize = 32;
@@ -67,7 +70,7 @@ pub fn factor<T: Scalar>(
     if m == n || !told || !left.is_finite() || left <= rounding::<T>(n) {
         return Ok(left);
     }
-    let mut wide = filled(n * n, <T::Wide as Scalar>::ZERO)?;
+    let mut wide = filled(n * n, <T::Wide as Number>::ZERO)?;
     wide.iter_mut().zip(q).for_each(|(to, x)| *to = x.widen());
     let mut diagonal = Diagonal::One;
     if T::COMPLEX {
@@ -98,7 +101,7 @@ pub fn departure<T: Scalar>(context: &mut Context<'_>, n: usize, q: &[T]) -> Res
         .chunks(padded::<T>(n))
         .enumerate()
         .flat_map(|(j, column)| column[..n].iter().enumerate().map(move |(i, &x)| if i == j { x - T::ONE } else { x }));
-    Ok(largest(entries.map(Scalar::abs2)).to_f64().sqrt())
+    Ok(largest(entries.map(Number::abs2)).to_f64().sqrt())
 }
 
 /// The largest of some sizes, NaN if one is.
@@ -239,10 +242,10 @@ impl<T: Scalar> Rest<T> {
             cancel.check()?;
             let cols = bounds[i + 1] - bounds[i];
             let (mut z, mut y) = (Buffer::<T>::scratch(cols * ld_k)?, Buffer::<T>::scratch(cols * ld_k)?);
-            let (z, y) = (Rows::new(z.ptr_mut(), ld_k, cols), Rows::new(y.ptr_mut(), ld_k, cols));
+            let (z, y) = (View::new(z.ptr_mut(), ld_k, cols), View::new(y.ptr_mut(), ld_k, cols));
             // SAFETY: tasks own disjoint columns; z and y have a row for each.
             unsafe {
-                let rest = Rows::new(shared.get().add(bounds[i] * ld), ld, cols);
+                let rest = View::new(shared.get().add(bounds[i] * ld), ld, cols);
                 block.project(isa, rest, z, y, true);
                 block.expand(isa, y, rest, rest);
             }
@@ -259,7 +262,7 @@ impl<T: Scalar> Rest<T> {
         for (j, phase) in phases.into_iter().flatten().enumerate() {
             let angle = angle(self.columns[j * self.ld + j].widen());
             *phase = T::Real::of(angle);
-            diagonal[j] = T::narrow(<T::Wide as Scalar>::unit(angle));
+            diagonal[j] = T::narrow(<T::Wide as Number>::unit(angle));
         }
         Ok(diagonal)
     }
@@ -282,11 +285,11 @@ fn reflection_of<T: Scalar>(x: &[T], aim: Aim, negligible: f64, v: &mut [T]) -> 
     // What goes from -|x| e_1 to +|x| e_1 has to be reflected even when nothing stands below.
     let (entry, distance) = if aim == Aim::Phase || first.re() > 0.0 {
         let turned = aim == Aim::Phase && modulus > 0.0;
-        let direction = if turned { first.scale(1.0 / modulus) } else { <T::Wide as Scalar>::ONE };
+        let direction = if turned { first.scale(1.0 / modulus) } else { <T::Wide as Number>::ONE };
         let off_unit = if aim == Aim::Phase { 0.0 } else { first.re() - 1.0 };
         (direction.scale(-below / (modulus + norm)), (below + off_unit * off_unit).sqrt())
     } else {
-        (<T::Wide as Scalar>::from_real(first.re() - norm), f64::INFINITY)
+        (<T::Wide as Number>::from_real(first.re() - norm), f64::INFINITY)
     };
     // Squares below the smallest normal number have lost their digits.
     if distance <= negligible || (below < f64::MIN_POSITIVE && distance.is_finite()) {

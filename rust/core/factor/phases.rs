@@ -15,9 +15,10 @@
 use super::range::{by_rows, range};
 use crate::error::Result;
 use crate::kernel::vector::{axpy, dot};
-use crate::memory::{Shared, filled};
+use crate::memory::filled;
 use crate::parallel::{Context, slices};
 use crate::scalar::Scalar;
+use crate::view::Shared;
 
 /// Whether [`few_phases`] can tell the phases of this many reflections.
 pub fn within_reach(n: usize, m: usize) -> bool {

@@ -13,9 +13,10 @@ use super::{Aim, reduce, reflection_of};
 use crate::error::Result;
 use crate::kernel::transpose::transpose;
 use crate::kernel::vector::{axpy, dot};
-use crate::memory::{Shared, filled};
+use crate::memory::filled;
 use crate::parallel::{Context, slices};
 use crate::scalar::Scalar;
+use crate::view::Shared;
 
 /// Vectors of one length.
 type Vectors<W> = Vec<Vec<W>>;

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use pulp::{Scalar, Simd, WithSimd};
 
 use super::element::Element;
-use super::tile::max_rows;
+use super::lanes::max_rows;
 
 /// An instruction set this machine can run.
 #[derive(Clone, Copy, Debug)]

@@ -5,10 +5,10 @@
 
 use pulp::{MemMask, Simd};
 
-use crate::scalar::{c32, c64};
+use crate::number::{Number, c32, c64};
 
 /// A number type inside kernels. Every method must inline into a function compiled for `S`.
-pub trait Element: Copy + Default + Send + Sync + 'static {
+pub trait Element: Number {
     /// A register of numbers.
     type V<S: Simd>: Copy;
     /// A mask of leading lanes.

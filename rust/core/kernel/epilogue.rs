@@ -6,66 +6,21 @@ use super::activation::Activation;
 use super::dispatch::InstructionSet;
 use super::element::Element;
 use super::fetch::Fetch;
-use super::gemm::{Both, Operand, Shape, Weights};
-use super::tile::unroll;
-use crate::scalar::Scalar;
+use super::lanes::{Lanes, unroll};
+use crate::view::{Shape, View};
 
-/// `MRV` registers of one column; of the last, all lanes lie inside the matrix or only the first few.
-#[derive(Clone, Copy)]
-pub struct Lanes<S: Simd, T: Element, const MRV: usize> {
-    s: S,
-    partial: Option<T::Mask<S>>,
-}
+/// Weights and operand of both parts of a sum.
+pub type Terms<T> = [[View<T>; 2]; 2];
 
-impl<S: Simd, T: Element, const MRV: usize> Lanes<S, T, MRV> {
-    /// `count` lanes of the last register; full if that is all of them.
-    #[inline(always)]
-    pub fn first(s: S, count: usize) -> Self {
-        Self { s, partial: (count < T::lanes::<S>()).then(|| T::mask(s, count)) }
-    }
-    /// Reads these lanes. The caller owns them at `p`.
-    #[inline(always)]
-    pub unsafe fn load(self, p: *const T) -> [T::V<S>; MRV] {
-        let mut v = [T::splat(self.s, T::default()); MRV];
-        unroll::<MRV>(
-            #[inline(always)]
-            |i| {
-                let p = p.add(i * T::lanes::<S>());
-                v[i] = match self.partial {
-                    Some(mask) if i == MRV - 1 => T::masked_load(self.s, mask, p),
-                    _ => T::load(self.s, p),
-                };
-            },
-        );
-        v
-    }
-    /// Writes these lanes. The caller owns them at `p`.
-    #[inline(always)]
-    pub unsafe fn store(self, p: *mut T, v: [T::V<S>; MRV]) {
-        unroll::<MRV>(
-            #[inline(always)]
-            |i| {
-                let p = p.add(i * T::lanes::<S>());
-                match self.partial {
-                    Some(mask) if i == MRV - 1 => T::masked_store(self.s, mask, p, v[i]),
-                    _ => T::store(self.s, p, v[i]),
-                }
-            },
-        );
-    }
-    /// Adds an optional operand. The caller owns its lanes.
-    #[inline(always)]
-    unsafe fn plus(self, v: [T::V<S>; MRV], operand: *const T) -> [T::V<S>; MRV] {
-        if operand.is_null() {
-            return v;
-        }
-        let (mut v, x) = (v, self.load(operand));
-        unroll::<MRV>(
-            #[inline(always)]
-            |i| v[i] = T::plus(self.s, v[i], x[i]),
-        );
-        v
-    }
+/// The products of a number type, one function for each epilogue. They are not generic: whoever uses this crate finds
+/// them compiled, instead of compiling all tiles again.
+pub trait Tiles: Element {
+    /// See [`super::gemm::gemm2`].
+    unsafe fn product(isa: InstructionSet, shape: Shape, terms: &Terms<Self>, e: &Store<Self>);
+    /// See [`super::gemm::gemm2`].
+    unsafe fn step(isa: InstructionSet, shape: Shape, terms: &Terms<Self>, e: &Step<'_, Self>);
+    /// See [`super::gemm::gemm2`].
+    unsafe fn step_back(isa: InstructionSet, shape: Shape, terms: &Terms<Self>, e: &StepBack<'_, Self>);
 }
 
 /// Consumes the sums of a tile: rows `row..`, columns `col..`. All at once, so that what depends on the operands and the
@@ -85,7 +40,7 @@ pub trait Epilogue<T: Element>: Copy {
     fn fetch(&self) -> Fetch<T>;
 
     /// The product that ends with this epilogue, see [`super::gemm::gemm2`].
-    unsafe fn product(&self, isa: InstructionSet, shape: Shape, w: &Both<Weights<T>>, b: &Both<Operand<T>>);
+    unsafe fn product(&self, isa: InstructionSet, shape: Shape, terms: &Terms<T>);
 }
 
 /// Calls `f(j, column j of the sums)`.
@@ -104,67 +59,36 @@ fn columns<V: Copy, const MRV: usize, const NR: usize>(sums: [[V; NR]; MRV], mut
     );
 }
 
-/// A column-wise operand or result: entry `(row, col)` at `ptr[col * ld + row]`; absent if null.
-#[derive(Clone, Copy)]
-pub struct Columns<T> {
-    /// First entry, or null.
-    pub ptr: *mut T,
-    /// Distance between columns.
-    pub ld: usize,
-}
-
-impl<T> Columns<T> {
-    /// An operand or a result.
-    pub fn new(ptr: *const T, ld: usize) -> Self {
-        Self { ptr: ptr.cast_mut(), ld }
-    }
-    /// No operand.
-    pub fn none() -> Self {
-        Self { ptr: std::ptr::null_mut(), ld: 0 }
-    }
-    /// The part that begins at `row` and `col`.
-    #[inline(always)]
-    pub unsafe fn from(self, row: usize, col: usize) -> Self {
-        let ptr = if self.ptr.is_null() { self.ptr } else { self.ptr.add(col * self.ld + row) };
-        Self { ptr, ..self }
-    }
-    /// Where column `j` begins; null if absent.
-    #[inline(always)]
-    pub fn column(self, j: usize) -> *mut T {
-        self.ptr.wrapping_add(j * self.ld)
-    }
-}
-
 /// `out = sum (+ add)`.
 #[derive(Clone, Copy)]
 pub struct Store<T> {
     /// Where the result goes.
-    pub out: Columns<T>,
+    pub out: View<T>,
     /// Added; may be `out` itself.
-    pub add: Columns<T>,
+    pub add: View<T>,
     /// What a later product needs.
     pub fetch: Fetch<T>,
 }
 
 impl<T> Store<T> {
     /// `out = sum`.
-    pub fn new(out: Columns<T>) -> Self {
-        Self { out, add: Columns::none(), fetch: Fetch::none() }
+    pub fn new(out: View<T>) -> Self {
+        Self { out, add: View::none(), fetch: Fetch::none() }
     }
     /// `out = sum + add`.
-    pub fn plus(out: Columns<T>, add: Columns<T>) -> Self {
+    pub fn plus(out: View<T>, add: View<T>) -> Self {
         Self { add, ..Self::new(out) }
     }
 }
 
-impl<T: Scalar> Epilogue<T> for Store<T> {
+impl<T: Tiles> Epilogue<T> for Store<T> {
     #[inline(always)]
     fn fetch(&self) -> Fetch<T> {
         self.fetch
     }
 
-    unsafe fn product(&self, isa: InstructionSet, shape: Shape, w: &Both<Weights<T>>, b: &Both<Operand<T>>) {
-        T::product(isa, shape, w, b, self);
+    unsafe fn product(&self, isa: InstructionSet, shape: Shape, terms: &Terms<T>) {
+        T::product(isa, shape, terms, self);
     }
 
     #[inline(always)]
@@ -180,27 +104,27 @@ impl<T: Scalar> Epilogue<T> for Store<T> {
         columns(
             sums,
             #[inline(always)]
-            |j, v| lanes.store(out.column(j), lanes.plus(v, add.column(j))),
+            |j, v| lanes.store(out.at(0, j), lanes.plus(v, add.at(0, j))),
         );
     }
 }
 
 /// One step of a recurrence, `h_t = phi(sum + h_{t-1} + x_t)`.
 #[derive(Clone, Copy)]
-pub struct Step<'a, T: Scalar> {
+pub struct Step<'a, T: Element> {
     /// `h_t`.
-    pub out: Columns<T>,
+    pub out: View<T>,
     /// `h_{t-1}`, the identity part of `W = I + Q P*`; absent for a dense `W`.
-    pub previous: Columns<T>,
+    pub previous: View<T>,
     /// `x_t` where it is already projected.
-    pub input: Columns<T>,
+    pub input: View<T>,
     /// `phi`.
     pub activation: Activation<'a, T>,
     /// What a later product needs.
     pub fetch: Fetch<T>,
 }
 
-impl<T: Scalar> Step<'_, T> {
+impl<T: Tiles> Step<'_, T> {
     /// With an activation known where this is called.
     #[inline(always)]
     unsafe fn store<S: Simd, const MRV: usize, const NR: usize>(
@@ -219,21 +143,21 @@ impl<T: Scalar> Step<'_, T> {
             sums,
             #[inline(always)]
             |j, v| {
-                let v = lanes.plus(lanes.plus(v, previous.column(j)), input.column(j));
-                lanes.store(out.column(j), phi.fused(s, v));
+                let v = lanes.plus(lanes.plus(v, previous.at(0, j)), input.at(0, j));
+                lanes.store(out.at(0, j), phi.fused(s, v));
             },
         );
     }
 }
 
-impl<T: Scalar> Epilogue<T> for Step<'_, T> {
+impl<T: Tiles> Epilogue<T> for Step<'_, T> {
     #[inline(always)]
     fn fetch(&self) -> Fetch<T> {
         self.fetch
     }
 
-    unsafe fn product(&self, isa: InstructionSet, shape: Shape, w: &Both<Weights<T>>, b: &Both<Operand<T>>) {
-        T::step(isa, shape, w, b, self);
+    unsafe fn product(&self, isa: InstructionSet, shape: Shape, terms: &Terms<T>) {
+        T::step(isa, shape, terms, self);
     }
 
     #[inline(always)]
@@ -256,24 +180,24 @@ impl<T: Scalar> Epilogue<T> for Step<'_, T> {
 
 /// One step back, `delta_{t-1} = phi'(h_{t-1}) (sum + delta_t + dL/dh_{t-1})`; keeps a copy of `h_{t-1}`.
 #[derive(Clone, Copy)]
-pub struct StepBack<'a, T: Scalar> {
+pub struct StepBack<'a, T: Element> {
     /// `delta_{t-1}`.
-    pub out: Columns<T>,
+    pub out: View<T>,
     /// `delta_t`, the identity part of `W* = I + P Q*`; absent for a dense `W`.
-    pub next: Columns<T>,
+    pub next: View<T>,
     /// The loss's own gradient of `h_{t-1}`.
-    pub grad: Columns<T>,
+    pub grad: View<T>,
     /// `h_{t-1}`.
-    pub h: Columns<T>,
+    pub h: View<T>,
     /// The copy of `h_{t-1}` for the parameter gradients.
-    pub h_copy: Columns<T>,
+    pub h_copy: View<T>,
     /// `phi`.
     pub activation: Activation<'a, T>,
     /// What a later product needs.
     pub fetch: Fetch<T>,
 }
 
-impl<T: Scalar> StepBack<'_, T> {
+impl<T: Tiles> StepBack<'_, T> {
     /// With an activation known where this is called.
     #[inline(always)]
     unsafe fn store<S: Simd, const MRV: usize, const NR: usize>(
@@ -292,23 +216,23 @@ impl<T: Scalar> StepBack<'_, T> {
             sums,
             #[inline(always)]
             |j, v| {
-                let state = lanes.load(h.column(j));
-                lanes.store(h_copy.column(j), state);
-                let v = lanes.plus(lanes.plus(v, next.column(j)), grad.column(j));
-                lanes.store(out.column(j), phi.fused_gradient(s, v, state));
+                let state = lanes.load(h.at(0, j));
+                lanes.store(h_copy.at(0, j), state);
+                let v = lanes.plus(lanes.plus(v, next.at(0, j)), grad.at(0, j));
+                lanes.store(out.at(0, j), phi.fused_gradient(s, v, state));
             },
         );
     }
 }
 
-impl<T: Scalar> Epilogue<T> for StepBack<'_, T> {
+impl<T: Tiles> Epilogue<T> for StepBack<'_, T> {
     #[inline(always)]
     fn fetch(&self) -> Fetch<T> {
         self.fetch
     }
 
-    unsafe fn product(&self, isa: InstructionSet, shape: Shape, w: &Both<Weights<T>>, b: &Both<Operand<T>>) {
-        T::step_back(isa, shape, w, b, self);
+    unsafe fn product(&self, isa: InstructionSet, shape: Shape, terms: &Terms<T>) {
+        T::step_back(isa, shape, terms, self);
     }
 
     #[inline(always)]

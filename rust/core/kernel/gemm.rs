@@ -4,58 +4,12 @@ use pulp::{Simd, WithSimd};
 
 use super::dispatch::InstructionSet;
 use super::element::Element;
-use super::epilogue::{Epilogue, Step, StepBack, Store};
-use super::tile::{Term, Tile, max_columns, max_rows};
+use super::epilogue::{Epilogue, Step, StepBack, Store, Terms, Tiles};
+use super::lanes::{max_columns, max_rows};
+use super::tile::Tile;
 use crate::memory::ALIGNMENT;
-use crate::scalar::{Scalar, c32, c64};
-
-/// Weights of a product: `w[k][r]`, rows `r` on the lanes.
-#[derive(Clone, Copy)]
-pub struct Weights<T> {
-    /// First entry.
-    pub ptr: *const T,
-    /// Length of the sum.
-    pub k: usize,
-    /// Distance between successive `k`; 0: packed into panels by [`super::pack::pack`].
-    pub ld: usize,
-}
-
-impl<T> Weights<T> {
-    /// Weights whose rows are contiguous for each `k`, `ld` apart, and readable to whole registers.
-    pub fn strided(ptr: *const T, ld: usize, k: usize) -> Self {
-        Self { ptr, k, ld }
-    }
-    /// No weights: an absent second term.
-    pub fn none() -> Self {
-        Self { ptr: std::ptr::null(), k: 0, ld: 0 }
-    }
-}
-
-/// The broadcast operand: entry `(k, j)` at `ptr[j * col + k * step]`.
-#[derive(Clone, Copy)]
-pub struct Operand<T> {
-    /// First entry.
-    pub ptr: *const T,
-    /// Distance between columns.
-    pub col: usize,
-    /// Distance between successive `k`.
-    pub step: usize,
-}
-
-impl<T> Operand<T> {
-    /// Contiguous columns, `ld` apart.
-    pub fn columns(ptr: *const T, ld: usize) -> Self {
-        Self { ptr, col: ld, step: 1 }
-    }
-    /// Contiguous over the columns for each `k`, `ld` apart.
-    pub fn rows(ptr: *const T, ld: usize) -> Self {
-        Self { ptr, col: 1, step: ld }
-    }
-    /// Absent.
-    pub fn none() -> Self {
-        Self { ptr: std::ptr::null(), col: 0, step: 0 }
-    }
-}
+use crate::number::{c32, c64};
+use crate::view::{Shape, View};
 
 /// Numbers in a cache line: every count of weight rows is padded to a multiple of it, on every instruction set.
 #[inline(always)]
@@ -65,68 +19,31 @@ pub const fn line<T>() -> usize {
 
 /// `epilogue(sum over both terms)` for `rows` rows and `cols` columns.
 ///
-/// The caller owns all memory named by the terms and the epilogue; weights are readable to whole registers (rows padded
-/// to [`line`]).
-pub unsafe fn gemm2<T: Scalar, E: Epilogue<T>>(
+/// Each term is a pair of weights and an operand: entry `r` of weight vector `k` and entry `k` of operand vector `j`
+/// give entry `(r, j)`. Weights are contiguous over `r` and readable to whole registers (rows padded to [`line`]), or
+/// packed by [`super::pack::pack`], which leaves `ld = 0`. The caller owns all memory named by the terms and the epilogue.
+pub unsafe fn gemm2<T: Tiles, E: Epilogue<T>>(
     isa: InstructionSet,
-    rows: usize,
-    cols: usize,
-    weights: [Weights<T>; 2],
-    operands: [Operand<T>; 2],
+    (rows, cols): Shape,
+    terms: &Terms<T>,
     epilogue: &E,
 ) {
     if rows > 0 && cols > 0 {
-        epilogue.product(isa, (rows, cols), &weights, &operands);
+        epilogue.product(isa, (rows, cols), terms);
     }
 }
-
-/// The products of a number type, one function for each epilogue. They are not generic: whoever uses this crate finds
-/// them compiled, instead of compiling all tiles again.
-pub trait Tiles: Element {
-    /// See [`gemm2`].
-    unsafe fn product(
-        isa: InstructionSet,
-        shape: Shape,
-        w: &Both<Weights<Self>>,
-        b: &Both<Operand<Self>>,
-        e: &Store<Self>,
-    );
-    /// See [`gemm2`].
-    unsafe fn step(
-        isa: InstructionSet,
-        shape: Shape,
-        w: &Both<Weights<Self>>,
-        b: &Both<Operand<Self>>,
-        e: &Step<'_, Self>,
-    ) where
-        Self: Scalar;
-    /// See [`gemm2`].
-    unsafe fn step_back(
-        isa: InstructionSet,
-        shape: Shape,
-        w: &Both<Weights<Self>>,
-        b: &Both<Operand<Self>>,
-        e: &StepBack<'_, Self>,
-    ) where
-        Self: Scalar;
-}
-
-/// Rows and columns of a result.
-pub type Shape = (usize, usize);
-/// One for each term of the sum.
-pub type Both<X> = [X; 2];
 
 macro_rules! tiles {
     ($($t:ty)*) => { $(
         impl Tiles for $t {
-            unsafe fn product(isa: InstructionSet, (rows, cols): Shape, weights: &Both<Weights<$t>>, operands: &Both<Operand<$t>>, epilogue: &Store<$t>) {
-                isa.dispatch(Product { rows, cols, weights, operands, epilogue });
+            unsafe fn product(isa: InstructionSet, shape: Shape, terms: &Terms<$t>, epilogue: &Store<$t>) {
+                isa.dispatch(Product { shape, terms, epilogue });
             }
-            unsafe fn step(isa: InstructionSet, (rows, cols): Shape, weights: &Both<Weights<$t>>, operands: &Both<Operand<$t>>, epilogue: &Step<'_, $t>) {
-                isa.dispatch(Product { rows, cols, weights, operands, epilogue });
+            unsafe fn step(isa: InstructionSet, shape: Shape, terms: &Terms<$t>, epilogue: &Step<'_, $t>) {
+                isa.dispatch(Product { shape, terms, epilogue });
             }
-            unsafe fn step_back(isa: InstructionSet, (rows, cols): Shape, weights: &Both<Weights<$t>>, operands: &Both<Operand<$t>>, epilogue: &StepBack<'_, $t>) {
-                isa.dispatch(Product { rows, cols, weights, operands, epilogue });
+            unsafe fn step_back(isa: InstructionSet, shape: Shape, terms: &Terms<$t>, epilogue: &StepBack<'_, $t>) {
+                isa.dispatch(Product { shape, terms, epilogue });
             }
         }
     )* };
@@ -134,10 +51,8 @@ macro_rules! tiles {
 tiles!(f32 f64 c32 c64);
 
 struct Product<'a, T, E> {
-    rows: usize,
-    cols: usize,
-    weights: &'a [Weights<T>; 2],
-    operands: &'a [Operand<T>; 2],
+    shape: Shape,
+    terms: &'a Terms<T>,
     epilogue: &'a E,
 }
 
@@ -146,26 +61,22 @@ impl<T: Element, E: Epilogue<T>> WithSimd for Product<'_, T, E> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
-        let Self { rows, cols, weights, operands, epilogue } = self;
+        let Self { shape: (rows, cols), terms, epilogue } = self;
         let lanes = T::lanes::<S>();
         let panel = max_rows::<S>() * lanes;
         let padded_rows = rows.next_multiple_of(lanes);
         let tiles = rows.div_ceil(panel) * cols.div_ceil(max_columns::<S>(max_rows::<S>(), T::PARTS));
-        let fetch = epilogue.fetch().share(tiles, weights[0].k + weights[1].k);
+        let fetch = epilogue.fetch().share(tiles, terms[0][0].count + terms[1][0].count);
         let mut number = 0;
         let mut row = 0;
         while row < padded_rows {
             let height = panel.min(padded_rows - row);
             let mrv = height / lanes;
-            let term = |w: Weights<T>, b: Operand<T>| Term {
-                w: w.ptr.wrapping_add(if w.ld == 0 { row * w.k } else { row }),
-                w_step: if w.ld == 0 { height } else { w.ld },
-                b: b.ptr,
-                b_col: b.col,
-                b_step: b.step,
-                k: w.k,
-            };
-            let terms = [term(weights[0], operands[0]), term(weights[1], operands[1])];
+            let terms = terms.map(|[w, b]| {
+                let packed = w.ld == 0;
+                let ptr = w.ptr.wrapping_add(if packed { row * w.count } else { row });
+                [View { ptr, ld: if packed { height } else { w.ld }, ..w }, b]
+            });
             // Columns are spread evenly over the fewest tiles: 25 = 5 x 5, never 6 + 6 + 6 + 6 + 1.
             let widest = max_columns::<S>(mrv, T::PARTS);
             let tiles = cols.div_ceil(widest);
@@ -231,15 +142,14 @@ impl<T: Element, E: Epilogue<T>> WithSimd for Product<'_, T, E> {
 }
 
 /// [`gemm2`] with one term.
-pub unsafe fn gemm<T: Scalar, E: Epilogue<T>>(
+pub unsafe fn gemm<T: Tiles, E: Epilogue<T>>(
     isa: InstructionSet,
-    rows: usize,
-    cols: usize,
-    weights: Weights<T>,
-    operand: Operand<T>,
+    shape: Shape,
+    weights: View<T>,
+    operand: View<T>,
     epilogue: &E,
 ) {
-    gemm2(isa, rows, cols, [weights, Weights::none()], [operand, Operand::none()], epilogue);
+    gemm2(isa, shape, &[[weights, operand], [View::none(); 2]], epilogue);
 }
 
 /// Terms of a sum whose weights stay in the first-level cache: times four registers of 64 bytes, 32 KiB.
@@ -247,20 +157,17 @@ pub const PIECE: usize = 128;
 
 /// [`gemm`] for a long sum over strided weights: in pieces, whose weights stay in the first-level cache while all columns
 /// pass.
-pub unsafe fn long_gemm<T: Scalar>(
+pub unsafe fn long_gemm<T: Tiles>(
     isa: InstructionSet,
-    rows: usize,
-    cols: usize,
-    weights: Weights<T>,
-    operand: Operand<T>,
+    shape: Shape,
+    weights: View<T>,
+    operand: View<T>,
     epilogue: &Store<T>,
 ) {
     let mut epilogue = *epilogue;
-    for begin in (0..weights.k).step_by(PIECE) {
-        let k = PIECE.min(weights.k - begin);
-        let piece = Weights { ptr: weights.ptr.wrapping_add(begin * weights.ld), k, ..weights };
-        let operand = Operand { ptr: operand.ptr.wrapping_add(begin * operand.step), ..operand };
-        gemm(isa, rows, cols, piece, operand, &epilogue);
+    for begin in (0..weights.count).step_by(PIECE) {
+        let weights = weights.part(begin, weights.count.min(begin + PIECE));
+        gemm(isa, shape, weights, operand.from(begin, 0), &epilogue);
         epilogue.add = epilogue.out;
     }
 }

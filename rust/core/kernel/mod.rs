@@ -16,6 +16,7 @@ pub mod element;
 pub mod epilogue;
 pub mod fetch;
 pub mod gemm;
+pub mod lanes;
 pub mod pack;
 pub mod tile;
 pub mod transpose;

@@ -5,70 +5,16 @@ use std::ptr::null;
 use pulp::{Simd, WithSimd};
 
 use super::element::Element;
-use super::epilogue::{Epilogue, Lanes};
+use super::epilogue::Epilogue;
 use super::fetch::{Share, prefetch};
-
-/// One part of the sum over `k`: weights on the lanes, a broadcast operand.
-#[derive(Clone, Copy)]
-pub struct Term<T> {
-    /// Weights of this tile's first row: entry `(k, r)` at `w[k * w_step + r]`, readable to whole registers.
-    pub w: *const T,
-    /// Distance between weights of successive `k`.
-    pub w_step: usize,
-    /// Operand: entry `(k, j)` at `b[j * b_col + k * b_step]`.
-    pub b: *const T,
-    /// Distance between columns.
-    pub b_col: usize,
-    /// Distance between successive `k`.
-    pub b_step: usize,
-    /// Length of the sum; 0 for an absent term.
-    pub k: usize,
-}
-
-/// Most registers of rows in a tile, by the size of the register file.
-#[inline(always)]
-pub const fn max_rows<S: Simd>() -> usize {
-    match S::REGISTER_COUNT {
-        _ if S::IS_SCALAR => 1,
-        32.. => 4,
-        _ => 2,
-    }
-}
-
-/// Most columns of a tile with `mrv` registers of rows: as many as leave registers for the weights and a broadcast, and
-/// no more than keep the FMA pipes busy, since every size is a function of its own to compile.
-#[inline(always)]
-pub const fn max_columns<S: Simd>(mrv: usize, parts: usize) -> usize {
-    let columns = match (max_rows::<S>(), mrv) {
-        _ if S::IS_SCALAR => 4,
-        (4, 4) | (2, 2) => 6,
-        _ => 8,
-    };
-    columns / parts
-}
-
-/// Calls `f(0), .., f(N - 1)`, unrolled: left to itself LLVM gives up on large nests and keeps the sums in memory.
-#[inline(always)]
-pub fn unroll<const N: usize>(mut f: impl FnMut(usize)) {
-    const { assert!(N <= 16, "more calls than are written out") };
-    macro_rules! calls { ($($i:literal)*) => { $( if const { $i < N } { f($i); } )* } }
-    calls!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
-}
-
-/// `p`, of which the compiler forgets where it came from: a pointer into a sum is moved from step to step, not found again.
-#[inline(always)]
-#[allow(clippy::pointers_in_nomem_asm_block)] // there is no instruction that could follow the pointer
-pub fn opaque<T>(mut p: *const T) -> *const T {
-    // SAFETY: no instruction at all.
-    unsafe { std::arch::asm!("/* {0} */", inout(reg) p, options(pure, nomem, nostack, preserves_flags)) };
-    p
-}
+use super::lanes::{Lanes, opaque, unroll};
+use crate::view::View;
 
 /// Runs `count` tiles side by side. `CHAINS` independent accumulators a sum (times two for complex numbers) hide the
 /// latency of an FMA where the tile alone is too small to.
 pub struct Tile<'a, T, E, const MRV: usize, const NR: usize, const CHAINS: usize> {
-    /// The sum.
-    pub terms: &'a [Term<T>; 2],
+    /// Weights of the tile's first row and the operand of each part of the sum.
+    pub terms: &'a [[View<T>; 2]; 2],
     /// What becomes of it.
     pub epilogue: &'a E,
     /// First row and the number of rows of the whole matrix.
@@ -102,20 +48,20 @@ impl<T: Element, E: Epilogue<T>, const MRV: usize, const NR: usize, const CHAINS
             // SAFETY: the caller of `gemm` owns weights readable to whole registers, an operand of `k` entries in each
             // column, and every address of the epilogue, for all rows and columns of the matrix.
             unsafe {
-                let (mut fetch, fetch_step) = self.fetch.of(self.number + tile, terms[0].w);
+                let (mut fetch, fetch_step) = self.fetch.of(self.number + tile, terms[0][0].ptr);
                 let mut sum = [[[T::splat(s, T::default()); NR]; MRV]; CHAINS];
-                for term in terms {
-                    let mut w = term.w;
+                for [weights, operand] in terms {
+                    let mut w = weights.ptr.cast_const();
                     // Columns in pairs, a pointer for the first one and the distance to the other: a pointer for each
                     // does not fit into the registers.
                     let near = NR.div_ceil(2);
-                    let far = opaque(null::<T>().wrapping_add(near * term.b_col)) as usize;
-                    let mut b = [term.b; NR];
+                    let far = opaque(null::<T>().wrapping_add(near * operand.ld)) as usize;
+                    let mut b = [operand.ptr.cast_const(); NR];
                     unroll::<NR>(
                         #[inline(always)]
-                        |j| b[j] = opaque(term.b.wrapping_add((col + j) * term.b_col)),
+                        |j| b[j] = opaque(operand.at(0, col + j)),
                     );
-                    let mut left = term.k;
+                    let (mut left, weights_step) = (weights.count, weights.ld);
                     macro_rules! step {
                         ($c:expr) => {{
                             let mut weights = [T::splat(s, T::default()); MRV];
@@ -145,10 +91,10 @@ impl<T: Element, E: Epilogue<T>, const MRV: usize, const NR: usize, const CHAINS
                             );
                             prefetch(fetch);
                             fetch = fetch.wrapping_byte_add(fetch_step);
-                            w = w.wrapping_add(term.w_step);
+                            w = w.wrapping_add(weights_step);
                             unroll::<NR>(
                                 #[inline(always)]
-                                |j| b[j] = opaque(b[j].wrapping_add(term.b_step)),
+                                |j| b[j] = opaque(b[j].wrapping_add(operand.step)),
                             );
                         }};
                     }

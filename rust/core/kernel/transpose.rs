@@ -13,16 +13,21 @@ use pulp::{Simd, WithSimd};
 
 use super::dispatch::InstructionSet;
 use super::element::Element;
-use super::epilogue::Lanes;
-use super::gemm::Shape;
-use super::tile::unroll;
-use crate::scalar::Scalar;
+use super::lanes::{Lanes, unroll};
+use crate::view::Shape;
 
 /// Most lanes of a register.
 const MOST: usize = 16;
 
 /// `to[i * ld_to + j] = from[j * ld_from + i]` for `i < rows`, `j < cols`.
-pub fn transpose<T: Scalar>(isa: InstructionSet, shape: Shape, from: &[T], ld_from: usize, to: &mut [T], ld_to: usize) {
+pub fn transpose<T: Element>(
+    isa: InstructionSet,
+    shape: Shape,
+    from: &[T],
+    ld_from: usize,
+    to: &mut [T],
+    ld_to: usize,
+) {
     isa.dispatch(Transpose { shape, from, ld_from, to, ld_to });
 }
 
@@ -34,7 +39,7 @@ struct Transpose<'a, T> {
     ld_to: usize,
 }
 
-impl<T: Scalar> WithSimd for Transpose<'_, T> {
+impl<T: Element> WithSimd for Transpose<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -45,7 +50,7 @@ impl<T: Scalar> WithSimd for Transpose<'_, T> {
 
 /// [`transpose`] in a function compiled for an instruction set.
 #[inline(always)]
-pub fn transpose_with<S: Simd, T: Scalar>(
+pub fn transpose_with<S: Simd, T: Element>(
     s: S,
     (rows, cols): Shape,
     from: &[T],
@@ -63,7 +68,7 @@ pub fn transpose_with<S: Simd, T: Scalar>(
 
 /// [`transpose_with`] of a matrix at an address. The caller owns both.
 #[inline(always)]
-pub unsafe fn transpose_at<S: Simd, T: Scalar>(
+pub unsafe fn transpose_at<S: Simd, T: Element>(
     s: S,
     (rows, cols): Shape,
     from: *const T,
@@ -192,9 +197,9 @@ turn!(f64, rotate_right_f64s, select_f64s, greater_than_f64s, splat_f64s);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scalar::{c32, c64};
+    use crate::number::{c32, c64};
 
-    fn rows_become_columns<T: Scalar>(number: impl Fn(usize) -> T) {
+    fn rows_become_columns<T: Element>(number: impl Fn(usize) -> T) {
         for isa in InstructionSet::available() {
             for rows in [1, 2, 3, 7, 8, 9, 15, 16, 17, 33] {
                 for cols in [1, 2, 4, 5, 8, 15, 16, 18, 31] {

@@ -2,21 +2,20 @@
 
 use pulp::{Simd, WithSimd};
 
-use super::activation::Activation;
 use super::dispatch::InstructionSet;
-use super::epilogue::{Columns, Lanes};
+use super::element::Element;
 use super::fetch::prefetch;
-use super::gemm::Shape;
-use crate::scalar::Scalar;
+use super::lanes::Lanes;
+use crate::view::{Shape, View};
 
 /// `sum conj(a_i) b_i`.
-pub fn dot<T: Scalar>(isa: InstructionSet, a: &[T], b: &[T]) -> T {
+pub fn dot<T: Element>(isa: InstructionSet, a: &[T], b: &[T]) -> T {
     isa.dispatch(Dot(a, b))
 }
 
 struct Dot<'a, T>(&'a [T], &'a [T]);
 
-impl<T: Scalar> WithSimd for Dot<'_, T> {
+impl<T: Element> WithSimd for Dot<'_, T> {
     type Output = T;
 
     #[inline(always)]
@@ -52,7 +51,7 @@ impl<T: Scalar> WithSimd for Dot<'_, T> {
 
 /// `sum conj(a_i) b_i` in several chains, which the compiler makes lanes of.
 #[inline(always)]
-pub fn plain_dot<T: Scalar>(a: &[T], b: &[T]) -> T {
+pub fn plain_dot<T: Element>(a: &[T], b: &[T]) -> T {
     const CHAINS: usize = 8;
     let mut sums = [T::ZERO; CHAINS];
     let (a, b) = (a.chunks_exact(CHAINS), b.chunks_exact(CHAINS));
@@ -70,7 +69,7 @@ pub fn plain_dot<T: Scalar>(a: &[T], b: &[T]) -> T {
 
 /// Sum of the lanes of real numbers.
 #[inline(always)]
-pub fn sum_of_lanes<T: Scalar, S: Simd>(s: S, v: T::V<S>) -> T {
+pub fn sum_of_lanes<T: Element, S: Simd>(s: S, v: T::V<S>) -> T {
     // A register holds at most 64 bytes.
     let mut parts = [T::ZERO; 16];
     // SAFETY: as said.
@@ -86,7 +85,7 @@ pub fn sum_of_lanes<T: Scalar, S: Simd>(s: S, v: T::V<S>) -> T {
 }
 
 /// `y += alpha x`.
-pub fn axpy<T: Scalar>(isa: InstructionSet, alpha: T, x: &[T], y: &mut [T]) {
+pub fn axpy<T: Element>(isa: InstructionSet, alpha: T, x: &[T], y: &mut [T]) {
     isa.dispatch(
         #[inline(always)]
         || {
@@ -100,27 +99,27 @@ pub fn axpy<T: Scalar>(isa: InstructionSet, alpha: T, x: &[T], y: &mut [T]) {
 
 /// Copies `count` columns of `len` numbers, and fetches as many from `next`, which a later call copies. The caller owns
 /// all but the last.
-pub unsafe fn copy_columns<T: Scalar>(
+pub unsafe fn copy_columns<T: Element>(
     isa: InstructionSet,
     (len, count): Shape,
-    from: Columns<T>,
-    to: Columns<T>,
+    from: View<T>,
+    to: View<T>,
     next: *const T,
 ) {
     if len > 0 {
-        isa.dispatch(Copy { len, count, from, to, next: Columns::new(next, from.ld) });
+        isa.dispatch(Copy { len, count, from, to, next: View { ptr: next.cast_mut(), ..from } });
     }
 }
 
 struct Copy<T> {
     len: usize,
     count: usize,
-    from: Columns<T>,
-    to: Columns<T>,
-    next: Columns<T>,
+    from: View<T>,
+    to: View<T>,
+    next: View<T>,
 }
 
-impl<T: Scalar> WithSimd for Copy<T> {
+impl<T: Element> WithSimd for Copy<T> {
     type Output = ();
 
     #[inline(always)]
@@ -130,52 +129,9 @@ impl<T: Scalar> WithSimd for Copy<T> {
             let part = Lanes::<S, T, 1>::first(s, self.len - begin);
             for j in 0..self.count {
                 // SAFETY: lanes of a column.
-                unsafe { part.store(self.to.from(begin, j).ptr, part.load(self.from.from(begin, j).ptr)) };
-                prefetch(self.next.column(j).wrapping_add(begin));
+                unsafe { part.store(self.to.at(begin, j), part.load(self.from.at(begin, j))) };
+                prefetch(self.next.at(begin, j));
             }
-        }
-    }
-}
-
-/// `a <- tanh a`.
-pub fn tanh<T: Scalar>(isa: InstructionSet, a: &mut [T]) {
-    isa.dispatch(Tanh(a));
-}
-
-struct Tanh<'a, T>(&'a mut [T]);
-
-impl<T: Scalar> WithSimd for Tanh<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, s: S) {
-        for a in self.0.chunks_mut(T::lanes::<S>()) {
-            let lanes = Lanes::<S, T, 1>::first(s, a.len());
-            // SAFETY: the lanes of one chunk.
-            unsafe { lanes.store(a.as_mut_ptr(), [T::tanh(s, lanes.load(a.as_ptr())[0])]) };
-        }
-    }
-}
-
-/// `g <- g phi'`, given `h = phi(a)`, for pointwise `phi`.
-pub fn activation_gradient<T: Scalar>(isa: InstructionSet, activation: Activation<'_, T>, g: &mut [T], h: &[T]) {
-    isa.dispatch(ActivationGradient(activation, g, h));
-}
-
-struct ActivationGradient<'a, T: Scalar>(Activation<'a, T>, &'a mut [T], &'a [T]);
-
-impl<T: Scalar> WithSimd for ActivationGradient<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, s: S) {
-        let lanes = T::lanes::<S>();
-        for (g, h) in self.1.chunks_mut(lanes).zip(self.2.chunks(lanes)) {
-            let lanes = Lanes::<S, T, 1>::first(s, g.len());
-            // SAFETY: the lanes of one chunk of both.
-            unsafe {
-                lanes.store(g.as_mut_ptr(), self.0.fused_gradient(s, lanes.load(g.as_ptr()), lanes.load(h.as_ptr())));
-            };
         }
     }
 }

@@ -19,16 +19,17 @@ use super::sums::Sums;
 use super::transition::{Prepared, Transition};
 use super::{Sequence, Series, check_lengths};
 use crate::error::{Error, Result};
-use crate::kernel::activation::Activation;
+use crate::kernel::activation::{Activation, activation_gradient};
 use crate::kernel::dispatch::InstructionSet;
-use crate::kernel::epilogue::{Columns, StepBack, Store};
+use crate::kernel::epilogue::{StepBack, Store};
 use crate::kernel::fetch::Fetch;
-use crate::kernel::gemm::{Operand, gemm};
+use crate::kernel::gemm::gemm;
 use crate::kernel::pack::Packed;
-use crate::kernel::vector::{activation_gradient, copy_columns};
-use crate::memory::{Shared, filled};
+use crate::kernel::vector::copy_columns;
+use crate::memory::filled;
 use crate::parallel::Context;
 use crate::scalar::Scalar;
+use crate::view::{Shared, View};
 
 /// Gradients of a loss given by `grad_h`, its gradient of every state, and `grad_last (batch, n)`, its gradient
 /// of each sequence's last state; what is `None` is zero. `prepared` and `tape` are what the forward pass left; without
@@ -241,20 +242,20 @@ impl<T: Scalar> Run<'_, T> {
                 ring.add_to_sums(self.isa, rows, range.clone(), self.ahead(slice, t, ring.steps));
                 let carried = if t > 0 { self.sequence.steps.rows_of(t - 1, slice).1 } else { 0 };
                 for b in 0..carried {
-                    let from = ring.delta.from(range.start, rows + b).ptr;
-                    from.copy_to(ring.delta.from(range.start, b).ptr, range.len());
+                    let from = ring.delta.at(range.start, rows + b);
+                    from.copy_to(ring.delta.at(range.start, b), range.len());
                 }
             }
         }
     }
 
     /// `delta = phi'(h) o dL/dh` for the sequences from `first` (within the slice) on that end at step `t`.
-    unsafe fn enter(&self, slice: (usize, usize), t: usize, first: usize, delta: Columns<T>, range: Range<usize>) {
+    unsafe fn enter(&self, slice: (usize, usize), t: usize, first: usize, delta: View<T>, range: Range<usize>) {
         let (n, begin) = (self.sequence.u.n(), range.start);
         let steps = &self.sequence.steps;
         let (row, count) = steps.rows_of(t, slice);
         for b in first..count {
-            let delta = std::slice::from_raw_parts_mut(delta.from(begin, b).ptr, range.len());
+            let delta = std::slice::from_raw_parts_mut(delta.at(begin, b), range.len());
             match self.grad_h.map(|g| g.at(steps, t, slice, n).from(begin, b).ptr) {
                 Some(grad) => delta.copy_from_slice(std::slice::from_raw_parts(grad, range.len())),
                 None => delta.fill(T::ZERO),
@@ -271,7 +272,7 @@ impl<T: Scalar> Run<'_, T> {
         &self,
         slice: (usize, usize),
         t: usize,
-        delta: Columns<T>,
+        delta: View<T>,
         grad_activation_bias: &mut [T::Real],
     ) {
         if !self.sequence.activation.pairs() {
@@ -282,7 +283,7 @@ impl<T: Scalar> Run<'_, T> {
         for b in 0..count {
             let h = self.h[(row + b) * n..].as_ptr();
             let flags = self.tape.map_or(std::ptr::null(), |tape| tape[(row + b) * self.width + self.rank..].as_ptr());
-            self.sequence.activation.finish_gradient(delta.column(b), h, n, flags.cast(), grad_activation_bias);
+            self.sequence.activation.finish_gradient(delta.at(0, b), h, n, flags.cast(), grad_activation_bias);
         }
     }
 
@@ -297,7 +298,7 @@ impl<T: Scalar> Run<'_, T> {
         let next_delta = delta.from(begin, count);
         let h_copy = h_copy.from(begin, 0);
         if begin == 0 {
-            let copy = |width: usize, len: usize, from: Series<'_, T>, to: Columns<T>| {
+            let copy = |width: usize, len: usize, from: Series<'_, T>, to: View<T>| {
                 let [now, next] = [t, earlier].map(|t| from.at(steps, t, slice, width));
                 copy_columns(self.isa, (len, count), now, to, next.ptr);
             };
@@ -306,7 +307,6 @@ impl<T: Scalar> Run<'_, T> {
             }
             copy(d, ring.widths[1], *x, z_copy.from(ring.rank, 0));
         }
-        let operand = Operand::columns(delta.ptr, delta.ld);
         if let Some(grad_x) = &self.grad_x {
             grad_x.step(slice, t, delta, &range);
         }
@@ -314,37 +314,37 @@ impl<T: Scalar> Run<'_, T> {
             Transition::LowRank { project, expand } => {
                 let [_, fetch] = Series::new(self.h).fetch(steps, t, slice, n, 1).halves();
                 let store = Store { fetch, ..Store::new(q) };
-                gemm(self.isa, self.rank, count, project.weights(), operand, &store);
-                (expand.weights(), Operand::columns(q.ptr, q.ld), delta)
+                gemm(self.isa, (self.rank, count), project.weights(), delta, &store);
+                (expand.weights(), q, delta)
             }
-            Transition::Dense(w) => (w.weights_from(begin), operand, Columns::none()),
+            Transition::Dense(w) => (w.weights_from(begin), delta, View::none()),
         };
         if t == 0 {
             for b in 0..count {
-                let copy = std::slice::from_raw_parts_mut(h_copy.column(b), range.len());
+                let copy = std::slice::from_raw_parts_mut(h_copy.at(0, b), range.len());
                 match h0 {
                     Some(h0) => copy.copy_from_slice(&h0[(slice.0 + b) * n..][range.clone()]),
                     None => copy.fill(T::ZERO),
                 }
             }
             if let Some(grad_h0) = self.grad_h0 {
-                let out = Columns::new(grad_h0.get().add(slice.0 * n + begin), n);
-                gemm(self.isa, range.len(), count, weights, operand, &Store::plus(out, next));
+                let out = View::new(grad_h0.get().add(slice.0 * n + begin), n, count);
+                gemm(self.isa, (range.len(), count), weights, operand, &Store::plus(out, next));
             }
             return;
         }
         let fetch = Series::new(self.h).fetch(steps, t - 1, slice, n, 1);
-        let grad = self.grad_h.map_or(Columns::none(), |g| g.at(steps, t - 1, slice, n).from(begin, 0));
+        let grad = self.grad_h.map_or(View::none(), |g| g.at(steps, t - 1, slice, n).from(begin, 0));
         let epilogue = StepBack {
             out: next_delta,
             next,
             grad,
-            h: Columns::new(self.h.as_ptr().add(before * n + begin), n),
+            h: View::new(self.h.as_ptr().add(before * n + begin), n, count),
             h_copy,
             activation: *activation,
             fetch: if next.ptr.is_null() { fetch } else { fetch.halves()[0] },
         };
-        gemm(self.isa, range.len(), count, weights, operand, &epilogue);
+        gemm(self.isa, (range.len(), count), weights, operand, &epilogue);
         self.enter(slice, t - 1, count, delta.from(0, count), range);
     }
 

@@ -8,14 +8,15 @@ use super::{Sequence, check_lengths};
 use crate::error::Result;
 use crate::kernel::activation::Activation;
 use crate::kernel::dispatch::InstructionSet;
-use crate::kernel::epilogue::{Columns, Step, Store};
+use crate::kernel::epilogue::{Step, Store};
 use crate::kernel::fetch::Fetch;
-use crate::kernel::gemm::{Operand, Weights, gemm, gemm2};
+use crate::kernel::gemm::{gemm, gemm2};
 use crate::kernel::pack::{Packed, pack};
 use crate::kernel::vector::copy_columns;
-use crate::memory::{Buffer, Shared, filled, padded};
+use crate::memory::{Buffer, filled, padded};
 use crate::parallel::Context;
 use crate::scalar::Scalar;
+use crate::view::{Shared, View};
 
 /// Writes all states `h (rows, n)`; `tape (rows, tape_width)` receives `z = P* h_{t-1}` for the backward pass, which also
 /// takes what is returned.
@@ -114,7 +115,8 @@ impl<T: Scalar> Run<'_, T> {
     unsafe fn project(&self, slice: (usize, usize), t: usize, range: Range<usize>, room: &mut Room<T>) {
         let Sequence { steps, d, x, .. } = self.sequence;
         let [inputs, ones] = self.sequence.input_widths();
-        let raw = Columns::new(room.raw.ptr_mut(), inputs + ones);
+        let most = room.raw.len() / (inputs + ones);
+        let raw = View::new(room.raw.ptr_mut(), inputs + ones, most);
         let mut rows = 0;
         for coming in t..steps.count().min(t + self.at_once) {
             let next = x.at(steps, (coming + 1).min(steps.count() - 1), slice, *d).ptr;
@@ -122,9 +124,8 @@ impl<T: Scalar> Run<'_, T> {
             copy_columns(self.isa, (inputs, count), x.at(steps, coming, slice, *d), raw.from(0, rows), next);
             rows += count;
         }
-        let out = Columns::new(room.projected.ptr_mut(), range.len());
-        let raw = Operand::columns(raw.ptr, raw.ld);
-        gemm(self.isa, range.len(), rows, self.inputs.weights_from(range.start), raw, &Store::new(out));
+        let out = View::new(room.projected.ptr_mut(), range.len(), rows);
+        gemm(self.isa, (range.len(), rows), self.inputs.weights_from(range.start), raw, &Store::new(out));
         room.used = 0;
     }
 
@@ -146,42 +147,40 @@ impl<T: Scalar> Run<'_, T> {
         let next = steps.rows_of(following, slice).0;
         let out = self.h.get().add(row * n);
         let now = x.at(steps, t, slice, d);
-        let mut input = if self.sequence.input_weight.is_none() { now.from(begin, 0) } else { Columns::none() };
-        let (mut weights_of_inputs, mut raw) = (Weights::none(), Operand::none());
+        let mut input = if self.sequence.input_weight.is_none() { now.from(begin, 0) } else { View::none() };
+        let mut inputs = [View::none(); 2];
         if self.at_once > 1 {
             if t.is_multiple_of(self.at_once) {
                 self.project(slice, t, range.clone(), room);
             }
-            input = Columns::new(room.projected.ptr_mut(), range.len()).from(0, room.used);
+            input = View::new(room.projected.ptr_mut(), range.len(), room.used + count).from(0, room.used);
             room.used += count;
         } else {
-            let [inputs, ones] = self.sequence.input_widths();
-            let to = Columns::new(room.raw.ptr_mut(), inputs + ones);
-            copy_columns(self.isa, (inputs, count), now, to, x.at(steps, following, slice, d).ptr);
-            (weights_of_inputs, raw) = (self.inputs.weights_from(begin), Operand::columns(to.ptr, to.ld));
+            let [width, ones] = self.sequence.input_widths();
+            let raw = View::new(room.raw.ptr_mut(), width + ones, count);
+            copy_columns(self.isa, (width, count), now, raw, x.at(steps, following, slice, d).ptr);
+            inputs = [self.inputs.weights_from(begin), raw];
         }
         let step = Step {
-            out: Columns::new(out, n).from(begin, 0),
-            previous: Columns::none(),
+            out: View::new(out, n, count).from(begin, 0),
+            previous: View::none(),
             input,
             activation: *activation,
             fetch: Fetch::new(self.h.get().wrapping_add(next * n + begin), 0, 1, count * range.len()),
         };
-        let state = Operand::columns(previous, previous_ld);
+        let state = View::new(previous, previous_ld, count);
         match &self.transition {
             Transition::LowRank { project, expand } => {
                 let z = match self.tape {
-                    Some(tape) => Columns::new(tape.get().add(row * self.width), self.width),
-                    None => Columns::new(room.z.ptr_mut(), padded::<T>(rank)),
+                    Some(tape) => View::new(tape.get().add(row * self.width), self.width, count),
+                    None => View::new(room.z.ptr_mut(), padded::<T>(rank), count),
                 };
-                gemm(self.isa, rank, count, project.weights(), state, &Store::new(z));
-                let step = Step { previous: Columns::new(previous, previous_ld), ..step };
-                let operands = [Operand::columns(z.ptr, z.ld), raw];
-                gemm2(self.isa, n, count, [expand.weights(), weights_of_inputs], operands, &step);
+                gemm(self.isa, (rank, count), project.weights(), state, &Store::new(z));
+                let step = Step { previous: state, ..step };
+                gemm2(self.isa, (n, count), &[[expand.weights(), z], inputs], &step);
             }
             Transition::Dense(w) => {
-                let weights = [w.weights_from(begin), weights_of_inputs];
-                gemm2(self.isa, range.len(), count, weights, [state, raw], &step);
+                gemm2(self.isa, (range.len(), count), &[[w.weights_from(begin), state], inputs], &step);
             }
         }
         if matches!(activation, Activation::Tanh) {

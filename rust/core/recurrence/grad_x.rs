@@ -5,11 +5,11 @@ use std::ops::Range;
 use super::{Sequence, Steps};
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
-use crate::kernel::epilogue::{Columns, Store};
-use crate::kernel::gemm::{Operand, gemm};
+use crate::kernel::epilogue::Store;
+use crate::kernel::gemm::gemm;
 use crate::kernel::pack::{Packed, Part, ROWS, pack};
-use crate::memory::Shared;
 use crate::scalar::Scalar;
+use crate::view::{Shared, View};
 
 /// The gradient of the input, one vector of `d` numbers a row, as it is found from `delta`.
 pub struct InputGradient<'a, T: Scalar> {
@@ -53,12 +53,12 @@ impl<'a, T: Scalar> InputGradient<'a, T> {
 
     /// Of step `t` alone, unless it is left to the ring: the part that falls to a task of coordinates `range`, from all
     /// coordinates of `delta`.
-    pub unsafe fn step(&self, slice: (usize, usize), t: usize, delta: Columns<T>, range: &Range<usize>) {
+    pub unsafe fn step(&self, slice: (usize, usize), t: usize, delta: View<T>, range: &Range<usize>) {
         let (row, count) = self.steps.rows_of(t, slice);
-        let out = Columns::new(self.out.get().add(row * self.d), self.d);
+        let out = View::new(self.out.get().add(row * self.d), self.d, count);
         match &self.way {
             Way::Copied => (0..count).for_each(|b| {
-                delta.from(range.start, b).ptr.copy_to_nonoverlapping(out.from(range.start, b).ptr, range.len());
+                delta.at(range.start, b).copy_to_nonoverlapping(out.at(range.start, b), range.len());
             }),
             Way::BySteps(adjoint) => self.project(adjoint, delta, count, out, self.share(range)),
             Way::ByRings(_) => {}
@@ -72,8 +72,8 @@ impl<'a, T: Scalar> InputGradient<'a, T> {
         slice: (usize, usize),
         t: usize,
         rows: usize,
-        delta: Columns<T>,
-        room: Columns<T>,
+        delta: View<T>,
+        room: View<T>,
         range: &Range<usize>,
     ) {
         let Way::ByRings(adjoint) = &self.way else { return };
@@ -85,7 +85,7 @@ impl<'a, T: Scalar> InputGradient<'a, T> {
             base -= count;
             for b in 0..count {
                 let to = self.out.get().add((row + b) * self.d + share.start);
-                room.from(share.start, base + b).ptr.copy_to_nonoverlapping(to, share.len());
+                room.at(share.start, base + b).copy_to_nonoverlapping(to, share.len());
             }
             t += 1;
         }
@@ -98,15 +98,8 @@ impl<'a, T: Scalar> InputGradient<'a, T> {
         bound(range.start)..bound(range.end)
     }
 
-    unsafe fn project(
-        &self,
-        adjoint: &Packed<T>,
-        delta: Columns<T>,
-        count: usize,
-        out: Columns<T>,
-        share: Range<usize>,
-    ) {
-        let (weights, delta) = (adjoint.weights_from(share.start), Operand::columns(delta.ptr, delta.ld));
-        gemm(self.isa, share.len(), count, weights, delta, &Store::new(out.from(share.start, 0)));
+    unsafe fn project(&self, adjoint: &Packed<T>, delta: View<T>, count: usize, out: View<T>, share: Range<usize>) {
+        let weights = adjoint.weights_from(share.start);
+        gemm(self.isa, (share.len(), count), weights, delta, &Store::new(out.from(share.start, 0)));
     }
 }

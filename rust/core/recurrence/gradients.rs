@@ -1,6 +1,7 @@
 //! Room for the gradients of a sequence.
 
 use super::{Sequence, check_lengths};
+use crate::number::Number;
 use crate::scalar::Scalar;
 
 /// Where the gradients go; what is `None` is not computed.

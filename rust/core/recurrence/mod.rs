@@ -26,15 +26,16 @@ pub use gradients::SequenceGradients;
 pub use series::Series;
 pub use transition::Prepared;
 
-use crate::apply::Diagonal;
+use crate::diagonal::Diagonal;
 use crate::error::{Error, Result};
 use crate::kernel::activation::Activation;
 use crate::kernel::pack::{Part, ROWS};
 use crate::memory::filled;
+use crate::method::{self, Method};
 use crate::parallel::slices;
-use crate::plan::{self, Method};
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
+use crate::view::View;
 
 /// A batch of sequences and the recurrence that runs over it.
 pub struct Sequence<'a, T: Scalar> {
@@ -71,7 +72,7 @@ fn method(wanted: Option<Method>, n: usize, m: usize, rows: usize, has_phases: b
         // Phases turn every state: the low-rank form would have to keep W_1's input and its output.
         _ if has_phases => Ok(Method::Dense),
         Some(method) => Ok(method),
-        None => Ok(plan::for_sequence(n, m, rows)),
+        None => Ok(method::for_sequence(n, m, rows)),
     }
 }
 
@@ -140,7 +141,7 @@ impl<T: Scalar> Sequence<'_, T> {
 
     /// `V` and `b` side by side.
     fn input_parts(&self) -> Vec<Part<T>> {
-        let column = |x: &[T], k: usize| Part { ptr: x.as_ptr(), k, row_step: k, k_step: 1, conjugate: false };
+        let column = |x: &[T], k: usize| Part { view: View::new(x.as_ptr(), k, 0).transposed(k), conjugate: false };
         self.input_weight.map(|v| column(v, self.d)).into_iter().chain(self.bias.map(|b| column(b, 1))).collect()
     }
 

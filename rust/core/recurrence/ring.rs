@@ -6,12 +6,13 @@ use super::Sequence;
 use super::sums::Sums;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
-use crate::kernel::epilogue::{Columns, Store};
+use crate::kernel::epilogue::Store;
 use crate::kernel::fetch::Fetch;
-use crate::kernel::gemm::{Operand, Weights, gemm};
+use crate::kernel::gemm::gemm;
 use crate::kernel::pack::Packed;
 use crate::memory::{Buffer, padded};
 use crate::scalar::Scalar;
+use crate::view::View;
 
 /// Rows, more or less: enough for the sums to run at full speed, few enough for the cache.
 const ROWS: usize = 96;
@@ -22,21 +23,21 @@ pub struct Ring<T: Scalar> {
     /// Steps, each of at most as many rows as the slice has sequences.
     pub steps: usize,
     /// `delta`, for one step more.
-    pub delta: Columns<T>,
+    pub delta: View<T>,
     /// `q`.
-    pub q: Columns<T>,
+    pub q: View<T>,
     /// Copies of `h_{t-1}`.
-    pub h: Columns<T>,
+    pub h: View<T>,
     /// `[z x 1]`, without `z` where `W` is formed: what `delta` is multiplied by.
-    pub operand: Columns<T>,
+    pub operand: View<T>,
     /// `V* delta`, of the width wanted: 0 where it is made step by step or not at all.
-    pub grad_x: Columns<T>,
+    pub grad_x: View<T>,
     /// Width of `z` in it.
     pub rank: usize,
     /// See [`Sums`].
-    pub c1: Columns<T>,
+    pub c1: View<T>,
     /// See [`Sums`].
-    pub c2: Columns<T>,
+    pub c2: View<T>,
     /// See [`Sums`].
     pub widths: [usize; 3],
     _memory: [Buffer<T>; 5],
@@ -71,14 +72,14 @@ impl<T: Scalar> Ring<T> {
         let [delta, q, h, operand, grad_x] = &mut memory;
         Ok(Self {
             steps,
-            delta: Columns::new(delta.ptr_mut(), ld),
-            q: Columns::new(q.ptr_mut(), ld_q),
-            h: Columns::new(h.ptr_mut(), ld),
-            operand: Columns::new(operand.ptr_mut(), ld_operand),
-            grad_x: Columns::new(grad_x.ptr_mut(), width_of_grad_x),
+            delta: View::new(delta.ptr_mut(), ld, rows + batch),
+            q: View::new(q.ptr_mut(), ld_q, rows),
+            h: View::new(h.ptr_mut(), ld, rows),
+            operand: View::new(operand.ptr_mut(), ld_operand, rows),
+            grad_x: View::new(grad_x.ptr_mut(), width_of_grad_x, rows),
             rank,
-            c1: Columns::new(sums.c1.ptr_mut(), ld),
-            c2: Columns::new(sums.c2.ptr_mut(), ld),
+            c1: View::new(sums.c1.ptr_mut(), ld, sums.c1.len() / ld),
+            c2: View::new(sums.c2.ptr_mut(), ld, sums.c2.len() / ld),
             widths: sums.widths,
             _memory: memory,
         })
@@ -94,15 +95,14 @@ impl<T: Scalar> Ring<T> {
         project: Option<&Packed<T>>,
     ) {
         if let Some(project) = project {
-            let h = Operand::columns(self.h.ptr, self.h.ld);
-            gemm(isa, self.rank, rows, project.weights(), h, &Store::new(self.operand));
+            gemm(isa, (self.rank, rows), project.weights(), self.h, &Store::new(self.operand));
         }
         if T::COMPLEX {
             let width = if range.start == 0 { self.rank + self.widths[1] } else { 0 };
             let other = if self.rank > 0 { (self.q, 0..self.rank) } else { (self.h, range) };
             for (columns, range) in [other, (self.operand, 0..width)] {
                 for b in 0..rows {
-                    let column = std::slice::from_raw_parts_mut(columns.from(range.start, b).ptr, range.len());
+                    let column = std::slice::from_raw_parts_mut(columns.at(range.start, b), range.len());
                     column.iter_mut().for_each(|x| *x = x.conj());
                 }
             }
@@ -112,20 +112,20 @@ impl<T: Scalar> Ring<T> {
     /// Adds `rows` rows to coordinates `range` of the sums, which the caller owns.
     pub unsafe fn add_to_sums(&self, isa: InstructionSet, rows: usize, range: Range<usize>, ahead: [Fetch<T>; 2]) {
         let (rank, begin, len) = (self.rank, range.start, range.len());
-        let [delta, h] = [self.delta, self.h].map(|x| Weights::strided(x.from(begin, 0).ptr, x.ld, rows));
-        let add = |sum: Columns<T>, fetch: Fetch<T>| {
+        let [delta, h] = [self.delta, self.h].map(|x| x.from(begin, 0).part(0, rows));
+        let add = |sum: View<T>, fetch: Fetch<T>| {
             let out = sum.from(begin, 0);
             Store { fetch, ..Store::plus(out, out) }
         };
         let [lead, inputs, ones] = self.widths;
         let mut c1 = self.c1;
         if rank > 0 {
-            gemm(isa, len, rank, h, Operand::rows(self.q.ptr, self.q.ld), &add(self.c2, ahead[1]));
+            gemm(isa, (len, rank), h, self.q.transposed(rank), &add(self.c2, ahead[1]));
         } else if lead > 0 {
-            gemm(isa, len, lead, delta, Operand::rows(self.h.ptr, self.h.ld), &add(c1, Fetch::none()));
+            gemm(isa, (len, lead), delta, self.h.transposed(lead), &add(c1, Fetch::none()));
             c1 = c1.from(0, lead);
         }
-        let operand = Operand::rows(self.operand.ptr, self.operand.ld);
-        gemm(isa, len, rank + inputs + ones, delta, operand, &add(c1, ahead[0]));
+        let width = rank + inputs + ones;
+        gemm(isa, (len, width), delta, self.operand.transposed(width), &add(c1, ahead[0]));
     }
 }

@@ -1,8 +1,8 @@
 //! A vector for each step of each sequence.
 
 use super::Steps;
-use crate::kernel::epilogue::Columns;
 use crate::kernel::fetch::Fetch;
+use crate::view::View;
 
 /// Vectors that a recurrence reads: row after row, as [`Steps`] count them, or wherever they lie at even distances, as where
 /// one sequence comes after the other.
@@ -51,9 +51,9 @@ impl<'a, T> Series<'a, T> {
     }
 
     /// The vectors of step `t`, those of a slice of the batch.
-    pub(super) fn at(&self, steps: &Steps, t: usize, slice: (usize, usize), width: usize) -> Columns<T> {
+    pub(super) fn at(&self, steps: &Steps, t: usize, slice: (usize, usize), width: usize) -> View<T> {
         let [first, ld] = self.place(steps, t, slice, width);
-        Columns::new(self.numbers.as_ptr().wrapping_add(first), ld)
+        View::new(self.numbers.as_ptr().wrapping_add(first), ld, steps.rows_of(t, slice).1)
     }
 
     /// The vectors of `count` steps, `t - 1` and those before it, to be brought into the cache.

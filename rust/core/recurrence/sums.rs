@@ -2,16 +2,18 @@
 
 use super::Sequence;
 use super::transition::Prepared;
-use crate::apply::Diagonal;
-use crate::dense::adjoint;
+use crate::apply::from_outer;
+use crate::diagonal::Diagonal;
 use crate::error::Result;
-use crate::gradient;
 use crate::kernel::activation::Activation;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::transpose::transpose;
 use crate::memory::{Buffer, filled, padded};
+use crate::number::Number;
 use crate::parallel::Context;
 use crate::scalar::Scalar;
+use crate::wy::dense::adjoint;
+use crate::wy::gradient::from_sums;
 
 /// Sums over one slice of the batch, column-major with columns `padded(n)` apart; those not wanted are empty.
 pub struct Sums<T: Scalar> {
@@ -81,7 +83,7 @@ impl<T: Scalar> Sums<T> {
                 if sequence.adjoint {
                     outer = adjoint(context.isa, n, &outer)?;
                 }
-                return gradient::from_outer(context, dense, u, &sequence.diagonal, outer, grad_u, grad_phases);
+                return from_outer(context, dense, u, &sequence.diagonal, outer, grad_u, grad_phases);
             }
             Prepared::LowRank { wy, .. } => wy,
         };
@@ -98,7 +100,7 @@ impl<T: Scalar> Sums<T> {
             }
             grad_u1 = Some(sum);
         }
-        gradient::from_sums(context, wy, &c1, &mut c2)?;
+        from_sums(context, wy, &c1, &mut c2)?;
         wy.write_gradient(context.isa, &c2, u, grad_u);
         if let Some(grad_u1) = grad_u1 {
             grad_u[n * u.m() - 1] = grad_u1;

@@ -1,17 +1,17 @@
 //! The weights of a step, packed once for a whole sequence.
 
 use super::Sequence;
-use crate::apply::Diagonal;
-use crate::dense::Dense;
+use crate::diagonal::Diagonal;
 use crate::error::Result;
-use crate::gradient::v_n;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::pack::{Packed, Part, pack};
 use crate::memory::{Buffer, padded};
+use crate::method::Method;
 use crate::parallel::Context;
-use crate::plan::Method;
 use crate::scalar::Scalar;
 use crate::wy::CompactWy;
+use crate::wy::dense::Dense;
+use crate::wy::gradient::v_n;
 
 /// `a -> W a` in one direction.
 pub enum Transition<T: Scalar> {

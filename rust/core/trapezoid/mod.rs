@@ -10,12 +10,13 @@ use std::ops::Range;
 use pulp::Simd;
 
 use crate::error::Result;
-use crate::kernel::epilogue::Lanes;
-use crate::kernel::tile::opaque;
+use crate::kernel::lanes::Lanes;
+use crate::kernel::lanes::opaque;
 use crate::kernel::transpose::transpose_with;
 use crate::memory::{Buffer, filled, padded};
+use crate::number::{Number, Real};
 use crate::reflections::Reflections;
-use crate::scalar::{Real, Scalar};
+use crate::scalar::Scalar;
 pub use strip::Strip;
 
 /// Columns that are measured side by side.

@@ -3,7 +3,7 @@
 use pulp::Simd;
 
 use super::{PIECE, REGISTER, multiply_columns, squares};
-use crate::kernel::epilogue::Lanes;
+use crate::kernel::lanes::Lanes;
 use crate::kernel::transpose::transpose_at;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;

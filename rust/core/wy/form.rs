@@ -6,11 +6,13 @@ use super::gram::{add_gram, strip_bounds, sum_of_parts};
 use super::inverse::{minus_inverse, narrow};
 use super::{CompactWy, Factors};
 use crate::error::Result;
-use crate::memory::{Buffer, Shared, filled};
+use crate::memory::{Buffer, filled};
+use crate::number::Number;
 use crate::parallel::Context;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
 use crate::trapezoid::{Strip, Trapezoid};
+use crate::view::Shared;
 
 /// What the threads that form `V` and `N` do for vectors on the way: they are together already, and one alone inverts `T`.
 pub struct Along<'a, T: Scalar> {

@@ -2,11 +2,13 @@
 
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
-use crate::kernel::epilogue::{Columns, Store};
-use crate::kernel::gemm::{Operand, Weights, gemm};
-use crate::memory::{Buffer, Shared, padded};
+use crate::kernel::epilogue::Store;
+use crate::kernel::gemm::gemm;
+use crate::memory::{Buffer, padded};
+use crate::number::Number;
 use crate::parallel::{Context, slices};
 use crate::scalar::Scalar;
+use crate::view::{Shared, View};
 
 /// Where the rows of `V` are split for tasks, by shape alone: whole eights.
 pub fn strip_bounds(n: usize) -> Vec<usize> {
@@ -83,11 +85,11 @@ pub fn add_gram<T: Scalar>(isa: InstructionSet, k: usize, first: usize, rows: &[
         let v = if T::COMPLEX { conjugate.ptr() } else { wide.ptr() };
         for i0 in (0..k.min(begin + count)).step_by(STRIP) {
             let above = i0.saturating_sub(begin);
-            let weights = Weights::strided(wide.ptr().wrapping_add(above * ld + i0), ld, count - above);
-            let operand = Operand::rows(v.wrapping_add(above * ld + i0), ld);
-            let out = Columns::new(t.as_mut_ptr().wrapping_add(i0 * ld + i0), ld);
+            let weights = View::new(wide.ptr().wrapping_add(above * ld + i0), ld, count - above);
+            let operand = View::new(v.wrapping_add(above * ld + i0), ld, count - above).transposed(k - i0);
+            let out = View::new(t.as_mut_ptr().wrapping_add(i0 * ld + i0), ld, k - i0);
             // SAFETY: all three are inside padded buffers from column i0 on.
-            unsafe { gemm(isa, STRIP.min(k - i0), k - i0, weights, operand, &Store::plus(out, out)) };
+            unsafe { gemm(isa, (STRIP.min(k - i0), k - i0), weights, operand, &Store::plus(out, out)) };
         }
     }
     Ok(())

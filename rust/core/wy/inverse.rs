@@ -4,11 +4,12 @@ use pulp::{Simd, WithSimd};
 
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
-use crate::kernel::epilogue::{Columns, Store};
-use crate::kernel::gemm::{Operand, Weights, gemm};
+use crate::kernel::epilogue::Store;
+use crate::kernel::gemm::gemm;
 use crate::kernel::transpose::transpose_with;
 use crate::memory::Buffer;
 use crate::scalar::Scalar;
+use crate::view::View;
 
 /// Blocks in which `S` is formed: within a block column by column, across blocks by products.
 const BLOCK: usize = 32;
@@ -32,18 +33,18 @@ pub fn minus_inverse<W: Scalar<Real = f64, Wide = W>>(
             continue;
         }
         // product = T[0..j0, J] N[J, J] = -T[0..j0, J] S[J, J]
-        let weights = Weights::strided(t.as_ptr().wrapping_add(j0 * ld), ld, width);
-        let operand = Operand::columns(n.ptr().wrapping_add(j0 * ld + j0), ld);
-        let out = Columns::new(product.ptr_mut(), ld);
+        let weights = View::new(t.as_ptr().wrapping_add(j0 * ld), ld, width);
+        let operand = View::new(n.ptr().wrapping_add(j0 * ld + j0), ld, width);
+        let out = View::new(product.ptr_mut(), ld, width);
         // SAFETY: columns of length j0 + width <= k <= ld in padded buffers; `product` is separate from both.
-        unsafe { gemm(isa, j0, width, weights, operand, &Store::new(out)) };
+        unsafe { gemm(isa, (j0, width), weights, operand, &Store::new(out)) };
         // S[0..j0, J] = -S[0..j0, 0..j0] T[0..j0, J] S[J, J], so N[0..j0, J] = S (T S) = N (T N); rows above i0 only meet k >= i0.
         for i0 in (0..j0).step_by(BLOCK) {
-            let weights = Weights::strided(n.ptr().wrapping_add(i0 * ld + i0), ld, j0 - i0);
-            let operand = Operand::columns(product.ptr().wrapping_add(i0), ld);
-            let out = Columns::new(n.ptr_mut().wrapping_add(j0 * ld + i0), ld);
+            let weights = View::new(n.ptr().wrapping_add(i0 * ld + i0), ld, j0 - i0);
+            let operand = View::new(product.ptr().wrapping_add(i0), ld, width);
+            let out = View::new(n.ptr_mut().wrapping_add(j0 * ld + i0), ld, width);
             // SAFETY: as above; reads columns left of j0, writes columns from j0 on.
-            unsafe { gemm(isa, BLOCK.min(j0 - i0), width, weights, operand, &Store::new(out)) };
+            unsafe { gemm(isa, (BLOCK.min(j0 - i0), width), weights, operand, &Store::new(out)) };
         }
     }
     Ok(n)

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::memory::filled;
+use crate::number::Number;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
 
@@ -78,6 +79,7 @@ pub struct DiagonalSum<T: Scalar> {
 }
 
 impl<T: Scalar> DiagonalSum<T> {
+    /// An empty sum.
     pub fn new(n: usize, diagonal: &Diagonal<T>) -> Result<Self> {
         let phases = if matches!(diagonal, Diagonal::Phases(_)) { n } else { 0 };
         Ok(Self { u1: T::ZERO, phases: filled(phases, T::Real::ZERO)? })
@@ -91,6 +93,7 @@ impl<T: Scalar> DiagonalSum<T> {
         }
     }
 
+    /// Writes the sums to the gradients that are wanted.
     pub fn write(&self, u: Reflections<'_, T>, grad_u: Option<&mut [T]>, grad_phases: Option<&mut [T::Real]>) {
         if let (Some(_), Some(grad_u)) = (u.u1(), grad_u) {
             grad_u[u.n() * u.m() - 1] = self.u1;

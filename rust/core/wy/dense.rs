@@ -1,19 +1,18 @@
 //! The matrix `W` itself, for shapes where forming it pays.
 
-use crate::apply::Diagonal;
-use crate::blocks::{Blocks, Coefficients};
+use super::blocks::{Blocks, Coefficients};
+use crate::diagonal::Diagonal;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
-use crate::kernel::epilogue::Columns;
-use crate::kernel::gemm::Operand;
 use crate::kernel::pack::Part;
 use crate::kernel::transpose::transpose;
 use crate::memory::{Buffer, padded};
+use crate::method;
 use crate::parallel::Context;
-use crate::plan;
 use crate::product::product;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
+use crate::view::View;
 
 /// `W`, and what leads from its gradient back to that of `U`.
 pub struct Dense<T: Scalar> {
@@ -41,7 +40,7 @@ impl<T: Scalar> Dense<T> {
 }
 
 fn blocks<T: Scalar>(context: &mut Context<'_>, u: Reflections<'_, T>) -> Result<Blocks<T>> {
-    Blocks::new(context, u, plan::block_width_of_matrix(u.count(), u.n()))
+    Blocks::new(context, u, method::block_width_of_matrix(u.count(), u.n()))
 }
 
 fn form<T: Scalar>(
@@ -78,8 +77,9 @@ pub fn multiply<T: Scalar>(
 ) -> Result<()> {
     assert!(h.len() == out.len() && w.len() == n * padded::<T>(n), "arrays of {} and {}", h.len(), out.len());
     let part = if transposed { Part::adjoint } else { Part::columns };
-    let (columns, out) = (Operand::columns(h.as_ptr(), n), Columns::new(out.as_mut_ptr(), n));
-    product(context, (n, h.len() / n), part(w.as_ptr(), padded::<T>(n), n), columns, out, false)
+    let rows = h.len() / n;
+    let (columns, out) = (View::new(h.as_ptr(), n, rows), View::new(out.as_mut_ptr(), n, rows));
+    product(context, (n, rows), part(w.as_ptr(), padded::<T>(n), n), columns, out, false)
 }
 
 /// Writes `W` row-major; `w` as [`matrix`] gives it.

@@ -5,7 +5,7 @@ use pulp::{Simd, WithSimd};
 use super::chain::Chain;
 use super::rows_between_looks;
 use super::vectors::{Registers, pad};
-use crate::apply::Diagonal;
+use crate::diagonal::Diagonal;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
 use crate::memory::Buffer;

@@ -12,25 +12,10 @@ use pulp::Simd;
 
 use super::Chain;
 use crate::kernel::element::Element;
-use crate::kernel::epilogue::Lanes;
-use crate::kernel::tile::unroll;
+use crate::kernel::lanes::Lanes;
+use crate::kernel::lanes::unroll;
 use crate::scalar::Scalar;
-
-/// Where rows begin: the address of the first one, and the distance between them.
-#[derive(Clone, Copy)]
-pub struct Strided<T>(pub *mut T, pub usize);
-
-impl<T> Strided<T> {
-    #[inline(always)]
-    pub unsafe fn at(self, row: usize) -> *mut T {
-        self.0.add(row * self.1)
-    }
-
-    #[inline(always)]
-    pub fn from(self, column: usize) -> Self {
-        Self(self.0.wrapping_add(column), self.1)
-    }
-}
+use crate::view::View;
 
 /// Real, and imaginary if there is one.
 #[inline(always)]
@@ -55,7 +40,7 @@ impl<'a, T: Scalar, const B: usize> Reflectors<'a, T, B> {
         for (block, gram) in gram.chunks_exact_mut(B * B).take(count).enumerate() {
             for l in (0..B).step_by(lanes) {
                 let mut sums = [[[T::splat(s, T::ZERO); 2]; 1]; B];
-                let columns = Strided(chain.rows.ptr().wrapping_add(block * B + l).cast_mut(), chain.ld_k);
+                let columns = View::new(chain.rows.ptr().wrapping_add(block * B + l), chain.ld_k, chain.n);
                 // SAFETY: padded rows of V: whole registers.
                 unsafe { project(s, chain, block * B, 0..chain.n, columns, &mut sums) };
                 let inside = Lanes::<S, T, 1>::first(s, B - l);
@@ -71,7 +56,7 @@ impl<'a, T: Scalar, const B: usize> Reflectors<'a, T, B> {
     /// Applies all reflections to `C` registers of unit vectors, from column `begin` on, and writes the last result. The
     /// caller owns these columns of `w` and `out`.
     #[inline(always)]
-    pub unsafe fn reflect<S: Simd, const C: usize>(&self, s: S, [unit, w, out]: [Strided<T>; 3], begin: usize) {
+    pub unsafe fn reflect<S: Simd, const C: usize>(&self, s: S, [unit, w, out]: [View<T>; 3], begin: usize) {
         let (chain, lanes) = (self.chain, T::lanes::<S>());
         // Reflection j leaves the columns before j alone.
         let count = chain.k.min(begin + C * lanes).div_ceil(B);
@@ -93,7 +78,7 @@ impl<'a, T: Scalar, const B: usize> Reflectors<'a, T, B> {
                         let mut products = [[zero]; B];
                         // SAFETY: as of all C registers.
                         unsafe {
-                            project(s, chain, block * B, begin..begin + lanes, unit.from(c * lanes), &mut products);
+                            project(s, chain, block * B, begin..begin + lanes, unit.from(c * lanes, 0), &mut products);
                         }
                         for (a, product) in a.iter_mut().zip(products) {
                             a[c] = product[0];
@@ -177,21 +162,21 @@ pub unsafe fn project<T: Scalar, S: Simd, const C: usize, const B: usize>(
     chain: &Chain<T>,
     first: usize,
     rows: Range<usize>,
-    w: Strided<T>,
+    w: View<T>,
     a: &mut Products<T, S, C, B>,
 ) {
-    let v = Strided(chain.rows.ptr().add(first).cast_mut(), chain.ld_k);
+    let v = View::new(chain.rows.ptr().add(first), chain.ld_k, chain.n);
     let rows = rows.start.max(first)..rows.end.min(chain.n);
     unroll::<B>(
         #[inline(always)]
         |i| {
             if rows.contains(&(first + i)) {
-                project_row(s, v.at(first + i), i + 1, w.at(first + i), a);
+                project_row(s, v.at(0, first + i), i + 1, w.at(0, first + i), a);
             }
         },
     );
     for row in rows.start.max(first + B)..rows.end {
-        project_row(s, v.at(row), B, w.at(row), a);
+        project_row(s, v.at(0, row), B, w.at(0, row), a);
     }
     if T::COMPLEX {
         for a in a.iter_mut().flatten() {
@@ -233,19 +218,19 @@ unsafe fn expand<T: Scalar, S: Simd, const C: usize, const B: usize>(
     chain: &Chain<T>,
     first: usize,
     a: &Products<T, S, C, B>,
-    [from, to]: [Strided<T>; 2],
+    [from, to]: [View<T>; 2],
 ) {
-    let v = Strided(chain.rows.ptr().add(first).cast_mut(), chain.ld_k);
+    let v = View::new(chain.rows.ptr().add(first), chain.ld_k, chain.n);
     unroll::<B>(
         #[inline(always)]
         |i| {
             if first + i < chain.n {
-                expand_row(s, v.at(first + i), i + 1, a, [from.at(first + i), to.at(first + i)]);
+                expand_row(s, v.at(0, first + i), i + 1, a, [from.at(0, first + i), to.at(0, first + i)]);
             }
         },
     );
     for row in first + B..chain.n {
-        expand_row(s, v.at(row), B, a, [from.at(row), to.at(row)]);
+        expand_row(s, v.at(0, row), B, a, [from.at(0, row), to.at(0, row)]);
     }
 }
 
@@ -278,8 +263,8 @@ unsafe fn expand_row<T: Scalar, S: Simd, const C: usize, const B: usize>(
 
 /// The first `rows` rows. The caller owns `C` registers in each.
 #[inline(always)]
-unsafe fn copy<T: Scalar, S: Simd, const C: usize>(s: S, rows: usize, from: Strided<T>, to: Strided<T>) {
+unsafe fn copy<T: Scalar, S: Simd, const C: usize>(s: S, rows: usize, from: View<T>, to: View<T>) {
     for row in 0..rows {
-        store(s, to.at(row), load::<T, S, C>(s, from.at(row)));
+        store(s, to.at(0, row), load::<T, S, C>(s, from.at(0, row)));
     }
 }

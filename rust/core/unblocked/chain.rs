@@ -7,8 +7,9 @@ use pulp::Simd;
 use super::Steps;
 use crate::error::Result;
 use crate::memory::filled;
+use crate::number::{Number, Real};
 use crate::reflections::Reflections;
-use crate::scalar::{Real, Scalar};
+use crate::scalar::Scalar;
 use crate::trapezoid::Trapezoid;
 
 /// Columns and what their [`Steps`] need, for one matrix after the other of the same shape.

@@ -4,7 +4,8 @@ use pulp::Simd;
 
 use super::Vectors;
 use crate::kernel::vector::{plain_dot, sum_of_lanes};
-use crate::scalar::{Real, Scalar};
+use crate::number::Real;
+use crate::scalar::Scalar;
 
 /// Vectors of whole registers.
 #[derive(Clone, Copy)]

@@ -7,55 +7,14 @@
 //! Next to a single compact WY form there is no `n x m x m` Gram matrix and no inverse of an `m x m` triangle, and a
 //! block leaves the coordinates before its first one alone: half of all work where `m = n`.
 
+use super::compact::CompactWy;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
-use crate::memory::{Buffer, Shared, padded};
+use crate::memory::{Buffer, padded};
 use crate::parallel::Context;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
-use crate::wy::CompactWy;
-
-/// `count` vectors, `ld` numbers apart.
-#[derive(Clone, Copy)]
-pub struct Rows<T> {
-    /// First entry of the first vector.
-    pub ptr: *mut T,
-    /// Distance between vectors.
-    pub ld: usize,
-    /// Number of vectors.
-    pub count: usize,
-}
-
-// SAFETY: whoever makes them promises that concurrent tasks touch disjoint vectors.
-unsafe impl<T> Send for Rows<T> {}
-// SAFETY: as above.
-unsafe impl<T> Sync for Rows<T> {}
-
-impl<T> Rows<T> {
-    /// Vectors that are read, or written by whoever owns them.
-    pub fn new(ptr: *const T, ld: usize, count: usize) -> Self {
-        Self { ptr: ptr.cast_mut(), ld, count }
-    }
-
-    /// Vectors `begin..end`.
-    pub fn part(self, begin: usize, end: usize) -> Self {
-        Self { ptr: self.ptr.wrapping_add(begin * self.ld), ld: self.ld, count: end - begin }
-    }
-
-    /// Their coordinates from `begin` on.
-    pub fn from(self, begin: usize) -> Self {
-        Self { ptr: self.ptr.wrapping_add(begin), ..self }
-    }
-}
-
-impl<T: Copy> Rows<T> {
-    /// Copies the `n` coordinates of each vector, possibly to where they are. The caller owns both.
-    pub unsafe fn copy_to(self, to: Self, n: usize) {
-        for i in 0..self.count {
-            std::ptr::copy(self.ptr.add(i * self.ld), to.ptr.add(i * to.ld), n);
-        }
-    }
-}
+use crate::view::{Shared, View};
 
 /// One block.
 pub struct Block<T: Scalar> {
@@ -67,15 +26,15 @@ pub struct Block<T: Scalar> {
 
 impl<T: Scalar> Block<T> {
     /// `y = N V* a` for each vector, or `N* V* a`; `z` is room for as many rows. The caller owns all three.
-    pub unsafe fn project(&self, isa: InstructionSet, a: Rows<T>, z: Rows<T>, y: Rows<T>, adjoint: bool) {
+    pub unsafe fn project(&self, isa: InstructionSet, a: View<T>, z: View<T>, y: View<T>, adjoint: bool) {
         let (factors, z) = (self.wy.factors(), z.part(0, a.count)); // there may be room for more
-        factors.gather(isa, a.from(self.begin), z);
+        factors.gather(isa, a.from(self.begin, 0), z);
         factors.turn(isa, z, y, adjoint);
     }
 
     /// `out = a + V y` for each vector, on the block's coordinates; `out` may be `a`. The caller owns all three.
-    pub unsafe fn expand(&self, isa: InstructionSet, y: Rows<T>, a: Rows<T>, out: Rows<T>) {
-        self.wy.factors().scatter(isa, y, a.from(self.begin), out.from(self.begin));
+    pub unsafe fn expand(&self, isa: InstructionSet, y: View<T>, a: View<T>, out: View<T>) {
+        self.wy.factors().scatter(isa, y, a.from(self.begin, 0), out.from(self.begin, 0));
     }
 }
 
@@ -121,8 +80,8 @@ impl<T: Scalar> Blocks<T> {
     pub unsafe fn apply(
         &self,
         isa: InstructionSet,
-        from: Rows<T>,
-        to: Rows<T>,
+        from: View<T>,
+        to: View<T>,
         scratch: &mut Scratch<T>,
         keep: Option<Coefficients<T>>,
         adjoint: bool,
@@ -163,7 +122,7 @@ impl<T: Scalar> Blocks<T> {
                 for (i, block) in self.list.iter().enumerate().rev().filter(|(_, block)| block.begin < end) {
                     cancel.check()?;
                     let first = begin.max(block.begin);
-                    let columns = Rows::new(w.add(first * ld), ld, end - first);
+                    let columns = View::new(w.add(first * ld), ld, end - first);
                     let y = keep.map_or(scratch.y().of(0), |keep| keep.of(i).part(first, end));
                     block.project(isa, columns, scratch.z(), y, false);
                     block.expand(isa, y, columns, columns);
@@ -178,7 +137,7 @@ impl<T: Scalar> Blocks<T> {
 /// `y = N V* a` of some vectors for each block.
 #[derive(Clone, Copy)]
 pub struct Coefficients<T> {
-    first: Rows<T>,
+    first: View<T>,
     /// Distance between blocks.
     stride: usize,
 }
@@ -191,12 +150,12 @@ impl<T: Scalar> Coefficients<T> {
 
     /// In memory of that length.
     pub fn new(blocks: &Blocks<T>, memory: *const T, rows: usize) -> Self {
-        Self { first: Rows::new(memory, blocks.widest(), rows), stride: rows * blocks.widest() }
+        Self { first: View::new(memory, blocks.widest(), rows), stride: rows * blocks.widest() }
     }
 
     /// Those of block `i`.
-    pub fn of(self, i: usize) -> Rows<T> {
-        Rows { ptr: self.first.ptr.wrapping_add(i * self.stride), ..self.first }
+    pub fn of(self, i: usize) -> View<T> {
+        View { ptr: self.first.ptr.wrapping_add(i * self.stride), ..self.first }
     }
 
     /// Those of the vectors `begin..end`.
@@ -220,11 +179,11 @@ impl<T: Scalar> Scratch<T> {
         Ok(Self { z: Buffer::scratch(rows * ld)?, y: Buffer::scratch(rows * ld)?, ld, rows })
     }
 
-    fn z(&mut self) -> Rows<T> {
-        Rows::new(self.z.ptr_mut(), self.ld, self.rows)
+    fn z(&mut self) -> View<T> {
+        View::new(self.z.ptr_mut(), self.ld, self.rows)
     }
 
     fn y(&mut self) -> Coefficients<T> {
-        Coefficients { first: Rows::new(self.y.ptr_mut(), self.ld, self.rows), stride: 0 }
+        Coefficients { first: View::new(self.y.ptr_mut(), self.ld, self.rows), stride: 0 }
     }
 }

@@ -6,17 +6,18 @@ mod blocks;
 use pulp::{Simd, WithSimd};
 
 pub use backward::FormationBackward;
-use blocks::{Reflectors, Strided};
+use blocks::Reflectors;
 
 use super::chain::Chain;
-use crate::apply::Diagonal;
+use crate::diagonal::Diagonal;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
-use crate::kernel::epilogue::Lanes;
-use crate::kernel::tile::max_rows;
+use crate::kernel::lanes::Lanes;
+use crate::kernel::lanes::max_rows;
 use crate::memory::Buffer;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
+use crate::view::View;
 
 /// Up to this size reflections in registers form `W` in less time than compact WY needs for its factors.
 pub const SMALL: usize = 64;
@@ -56,7 +57,7 @@ impl<T: Scalar> Formation<T> {
     /// Forms `W_1`, without the diagonal: whole registers of columns in `out` if there is one, all others in `w`. Returns
     /// how many columns went to `out`.
     #[inline(always)]
-    fn form<S: Simd>(&mut self, s: S, u: Reflections<'_, T>, out: Option<Strided<T>>) -> usize {
+    fn form<S: Simd>(&mut self, s: S, u: Reflections<'_, T>, out: Option<View<T>>) -> usize {
         self.chain.set(s, u);
         match (T::PARTS, self.chain.k) {
             (1, 5..) => self.form_by::<S, LARGEST>(s, out),
@@ -66,18 +67,18 @@ impl<T: Scalar> Formation<T> {
     }
 
     #[inline(always)]
-    fn form_by<S: Simd, const B: usize>(&mut self, s: S, out: Option<Strided<T>>) -> usize {
+    fn form_by<S: Simd, const B: usize>(&mut self, s: S, out: Option<View<T>>) -> usize {
         let Self { chain, w, unit, gram } = self;
         let (n, lanes) = (chain.n, T::lanes::<S>());
         let registers = n.div_ceil(lanes);
         let whole = if out.is_some() { n / lanes } else { 0 };
-        let (w, unit) = (Strided(w.as_mut_ptr(), chain.ld), Strided(unit.as_mut_ptr(), chain.ld));
+        let (w, unit) = (View::new(w.as_mut_ptr(), chain.ld, n), View::new(unit.as_mut_ptr(), chain.ld, n));
         let blocks = Reflectors::<T, B>::new(s, chain, gram);
         let mut done = 0;
         while done < registers {
             let most = if done < whole { whole } else { registers } - done;
             let width = if most > 1 && max_rows::<S>() > 2 { 2 } else { 1 };
-            let at = |x: Strided<T>| x.from(done * lanes);
+            let at = |x: View<T>| x.from(done * lanes, 0);
             let places = [at(unit), at(w), at(out.filter(|_| done < whole).unwrap_or(w))];
             // SAFETY: `width` registers inside rows of `ld` numbers, or of `out`.
             unsafe {
@@ -105,7 +106,7 @@ impl<T: Scalar> WithSimd for Form<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
         let n = self.u.n();
-        let whole = self.room.form(s, self.u, Some(Strided(self.out.as_mut_ptr(), n)));
+        let whole = self.room.form(s, self.u, Some(View::new(self.out.as_mut_ptr(), n, n)));
         for j in (whole..n).step_by(T::lanes::<S>()) {
             let inside = Lanes::<S, T, 1>::first(s, n - j);
             for (out, w) in self.out.chunks_exact_mut(n).zip(self.room.w.chunks_exact(self.room.chain.ld)) {

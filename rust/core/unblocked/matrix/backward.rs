@@ -2,17 +2,18 @@
 
 use pulp::{Simd, WithSimd};
 
-use super::blocks::{Strided, project};
+use super::blocks::project;
 use super::{Chain, Formation};
-use crate::apply::Diagonal;
+use crate::diagonal::Diagonal;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
-use crate::kernel::tile::unroll;
+use crate::kernel::lanes::unroll;
 use crate::kernel::vector::sum_of_lanes;
 use crate::memory::Buffer;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
-use crate::sequential::vectors::pad;
+use crate::unblocked::vectors::pad;
+use crate::view::View;
 
 /// Room for gradients of real matrices of one shape.
 pub struct FormationBackward<T: Scalar> {
@@ -78,8 +79,8 @@ impl<T: Scalar> WithSimd for FormBack<'_, T> {
                 let begin = done * T::lanes::<S>();
                 // SAFETY: `width` registers inside rows of `ld` numbers.
                 unsafe {
-                    let w = Strided(w.as_mut_ptr().add(begin), ld);
-                    let g = Strided(g.as_mut_ptr().add(begin), ld);
+                    let w = View::new(w.as_mut_ptr().add(begin), ld, n);
+                    let g = View::new(g.as_mut_ptr().add(begin), ld, n);
                     match width {
                         2 => undo::<T, S, 2>(s, chain, w, g, grad_v),
                         _ => undo::<T, S, 1>(s, chain, w, g, grad_v),
@@ -99,18 +100,12 @@ impl<T: Scalar> WithSimd for FormBack<'_, T> {
 /// Takes the reflections off `C` registers of columns of `W`, the first one first, and off those of its gradient `G`:
 /// `dL/dv_j -= G a* + W b*` with `a = tau v_j* W` and `b = tau v_j* G`; `W` and `a` behind the reflection, `G` too, `b` before.
 #[inline(always)]
-unsafe fn undo<T: Scalar, S: Simd, const C: usize>(
-    s: S,
-    chain: &Chain<T>,
-    w: Strided<T>,
-    g: Strided<T>,
-    grad_v: &mut [T],
-) {
+unsafe fn undo<T: Scalar, S: Simd, const C: usize>(s: S, chain: &Chain<T>, w: View<T>, g: View<T>, grad_v: &mut [T]) {
     let (n, lanes) = (chain.n, T::lanes::<S>());
     if chain.k == 0 {
         return;
     }
-    let v = |j: usize| Strided(chain.rows.ptr().add(j).cast_mut(), chain.ld_k);
+    let v = |j: usize| View::new(chain.rows.ptr().add(j), chain.ld_k, n);
     let zero = T::splat(s, T::ZERO);
     // (What a closure does might not be compiled for S.)
     let mut starts = [[[[zero; 2]; C]; 1]; 2];
@@ -138,12 +133,12 @@ unsafe fn undo<T: Scalar, S: Simd, const C: usize>(
         sums = [[zero; C]; 2];
         let (v, next) = (v(j), v((j + 1).min(chain.k - 1)));
         for i in j..n {
-            let (v, next) = (T::broadcast(s, v.at(i), 0), T::broadcast(s, next.at(i), 0));
+            let (v, next) = (T::broadcast(s, v.at(0, i), 0), T::broadcast(s, next.at(0, i), 0));
             let mut grad = zero;
             unroll::<C>(
                 #[inline(always)]
                 |c| {
-                    let (w, g) = (w.at(i).add(c * lanes), g.at(i).add(c * lanes));
+                    let (w, g) = (w.at(0, i).add(c * lanes), g.at(0, i).add(c * lanes));
                     let x = T::fma(s, a[c], v, T::load(s, w));
                     let y = T::fma(s, minus_b[c], v, T::load(s, g));
                     T::store(s, w, x);

@@ -113,7 +113,7 @@ pub fn for_sequence(n: usize, k: usize, rows: usize) -> Method {
     Costs::of_sequence(n, k, rows).best()
 }
 
-/// Reflections of a block of [`crate::blocks`], applied to `rows` vectors. Wide ones run faster, narrow ones are formed
+/// Reflections of a block of [`crate::wy::blocks`], applied to `rows` vectors. Wide ones run faster, narrow ones are formed
 /// faster.
 pub fn block_width(k: usize, rows: usize) -> usize {
     even_width(k, if rows < 64 { 32 } else { 64 })

@@ -1,0 +1,142 @@
+//! The factors of one compact WY form, and their application to vectors.
+
+use pulp::{Simd, WithSimd};
+
+use super::gram::gram;
+use crate::error::Result;
+use crate::kernel::dispatch::InstructionSet;
+use crate::kernel::epilogue::Store;
+use crate::kernel::gemm::{gemm, long_gemm};
+use crate::kernel::transpose::transpose;
+use crate::memory::{Buffer, padded};
+use crate::parallel::Context;
+use crate::reflections::Reflections;
+use crate::scalar::Scalar;
+use crate::trapezoid::multiply_columns;
+use crate::view::View;
+
+/// `V`, `N = -T^-1` and what leads back from gradients of `V` to gradients of `U`.
+pub struct CompactWy<T: Scalar> {
+    /// Size of the vectors.
+    pub n: usize,
+    /// Number of reflections.
+    pub k: usize,
+    /// `V`, column-major, columns [`CompactWy::ld_n`] apart.
+    pub v: Buffer<T>,
+    /// `conj(V)`, row-major, rows [`CompactWy::ld_k`] apart: row `i` is column `i` of `V*`.
+    pub v_adjoint: Buffer<T>,
+    /// `N = -S`, column-major, columns `ld_k` apart, upper triangular.
+    pub minus_s: Buffer<T>,
+    /// `N*`, column-major, columns `ld_k` apart.
+    pub minus_s_adjoint: Buffer<T>,
+    /// What the columns of `U` were multiplied by.
+    pub(super) scale: Vec<f64>,
+}
+
+/// Where the factors are, to apply them to vectors. Whoever does so owns the vectors, and the factors are there still.
+#[derive(Clone, Copy)]
+pub struct Factors<T> {
+    pub(super) n: usize,
+    pub(super) k: usize,
+    pub(super) v: *const T,
+    pub(super) ld_n: usize,
+    pub(super) v_adjoint: *const T,
+    pub(super) ld_k: usize,
+    pub(super) minus_s: *const T,
+    pub(super) minus_s_adjoint: *const T,
+}
+
+// SAFETY: their owner sees to it that nobody changes what others read.
+unsafe impl<T> Send for Factors<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Factors<T> {}
+
+impl<T: Scalar> Factors<T> {
+    /// Distance between rows of coefficients.
+    pub fn ld_k(self) -> usize {
+        self.ld_k
+    }
+
+    /// `z = V* a` for each vector.
+    pub unsafe fn gather(self, isa: InstructionSet, a: View<T>, z: View<T>) {
+        let v_adjoint = View::new(self.v_adjoint, self.ld_k, self.n);
+        long_gemm(isa, (self.k, a.count), v_adjoint, a, &Store::new(z));
+    }
+
+    /// `y = N z` for each vector, or `N* z`.
+    pub unsafe fn turn(self, isa: InstructionSet, z: View<T>, y: View<T>, adjoint: bool) {
+        let middle = View::new(if adjoint { self.minus_s_adjoint } else { self.minus_s }, self.ld_k, self.k);
+        gemm(isa, (self.k, z.count), middle, z, &Store::new(y));
+    }
+
+    /// `out = a + V y` for each vector; `out` may be `a`.
+    pub unsafe fn scatter(self, isa: InstructionSet, y: View<T>, a: View<T>, out: View<T>) {
+        let v = View::new(self.v, self.ld_n, self.k);
+        gemm(isa, (self.n, a.count), v, y, &Store::plus(out, a));
+    }
+}
+
+struct MultiplyColumns<'a, T> {
+    rows: &'a mut [T],
+    ld: usize,
+    factors: &'a [f64],
+}
+
+impl<T: Scalar> WithSimd for MultiplyColumns<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for row in self.rows.chunks_mut(self.ld) {
+            multiply_columns(row, self.factors);
+        }
+    }
+}
+
+impl<T: Scalar> CompactWy<T> {
+    /// Distance between columns of length `n`.
+    pub fn ld_n(&self) -> usize {
+        padded::<T>(self.n)
+    }
+
+    /// Distance between columns of length `k`.
+    pub fn ld_k(&self) -> usize {
+        padded::<T>(self.k)
+    }
+
+    /// Where all of it is.
+    pub fn factors(&self) -> Factors<T> {
+        Factors {
+            n: self.n,
+            k: self.k,
+            v: self.v.ptr(),
+            ld_n: self.ld_n(),
+            v_adjoint: self.v_adjoint.ptr(),
+            ld_k: self.ld_k(),
+            minus_s: self.minus_s.ptr(),
+            minus_s_adjoint: self.minus_s_adjoint.ptr(),
+        }
+    }
+
+    /// `T`, column-major, columns `ld_k` apart, in wide precision; its strict lower triangle is unspecified.
+    pub fn t(&self, context: &mut Context<'_>) -> Result<Buffer<T::Wide>> {
+        gram(context, self.n, self.k, &self.v_adjoint)
+    }
+
+    /// Writes `dL/dU` (row-major, `n x m`, zero above the diagonal) from `dL/dV` (column-major); a last column for `u_1`
+    /// is left as it is but for its zeros.
+    pub fn write_gradient(&self, isa: InstructionSet, grad_v: &[T], u: Reflections<'_, T>, grad_u: &mut [T]) {
+        let (m, ld_n) = (u.m(), self.ld_n());
+        u.clear_above_diagonal(grad_u);
+        transpose(isa, (self.n, self.k), grad_v, ld_n, grad_u, m);
+        self.finish_gradient(isa, 0, grad_u, m);
+    }
+
+    /// Turns rows `begin..` of `dL/dV`, `ld` apart, into those of `dL/dU` in place.
+    pub fn finish_gradient(&self, isa: InstructionSet, begin: usize, grad: &mut [T], ld: usize) {
+        isa.dispatch(MultiplyColumns { rows: grad, ld, factors: &self.scale[..self.k] });
+        for (row, above) in grad.chunks_mut(ld).zip(begin + 1..self.k) {
+            row[above..self.k].fill(T::ZERO);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! From sums over a batch or a sequence to `dL/dU` (Theorem 2): never per step.
+//!
+//! With `C1 = sum b z*` (`z = V* a`) and `C2 = sum a w*` (`w = N* V* b`),
+//!
+//! ```text
+//! M = N V* C2,    dL/dV = V E + C1 N* + C2,    E_ij = M_ij (i > j), Re M_ii, conj(M_ji) (i < j)
+//! ```
+
+use super::CompactWy;
+use crate::error::Result;
+use crate::kernel::dispatch::InstructionSet;
+use crate::kernel::epilogue::Store;
+use crate::kernel::gemm::gemm;
+use crate::kernel::pack::Part;
+use crate::memory::Buffer;
+use crate::parallel::Context;
+use crate::product::product;
+use crate::scalar::Scalar;
+use crate::view::View;
+
+/// Makes `E` from `M` in place (column-major, columns `ld` apart): what stands below the diagonal is kept, what stands above
+/// becomes its conjugate, the diagonal becomes real.
+pub fn hermitian<T: Scalar>(k: usize, m: &mut [T], ld: usize) {
+    for j in 0..k {
+        m[j * ld + j] = T::from_real(m[j * ld + j].re());
+        for i in j + 1..k {
+            m[i * ld + j] = m[j * ld + i].conj();
+        }
+    }
+}
+
+/// Turns `sum b y* + a w*` into `dL/dV` by adding `V E`, `E` made from `M = sum y w*` in place.
+pub fn finish<T: Scalar>(isa: InstructionSet, wy: &CompactWy<T>, m: &mut Buffer<T>, grad_v: &mut Buffer<T>) {
+    let (k, ld_n, ld_k) = (wy.k, wy.ld_n(), wy.ld_k());
+    hermitian(k, m, ld_k);
+    let out = View::new(grad_v.ptr(), ld_n, k);
+    let v = View::new(wy.v.ptr(), ld_n, k);
+    // SAFETY: padded buffers of k columns.
+    unsafe { gemm(isa, (wy.n, k), v, View::new(m.ptr(), ld_k, k), &Store::plus(out, out)) };
+}
+
+/// `dL/dV` from `C1` and `C2` (column-major, `n x k`, columns `ld_n` apart); the result replaces `C2`.
+pub fn from_sums<T: Scalar>(
+    context: &mut Context<'_>,
+    wy: &CompactWy<T>,
+    c1: &Buffer<T>,
+    c2: &mut Buffer<T>,
+) -> Result<()> {
+    let (n, k, ld_n, ld_k) = (wy.n, wy.k, wy.ld_n(), wy.ld_k());
+    let mut v_c2 = Buffer::<T>::zeroed(k * ld_k)?;
+    let mut m = Buffer::<T>::zeroed(k * ld_k)?;
+    let v_adjoint = Part::columns(wy.v_adjoint.ptr(), ld_k, n);
+    let out = View::new(v_c2.ptr_mut(), ld_k, k);
+    product(context, (k, k), v_adjoint, View::new(c2.ptr(), ld_n, k), out, false)?;
+    let minus_s = Part::columns(wy.minus_s.ptr(), ld_k, k);
+    let out = View::new(m.ptr_mut(), ld_k, k);
+    product(context, (k, k), minus_s, View::new(v_c2.ptr(), ld_k, k), out, false)?;
+    let out = View::new(c2.ptr_mut(), ld_n, k);
+    let c1 = Part::columns(c1.ptr(), ld_n, k);
+    product(context, (n, k), c1, View::new(wy.minus_s_adjoint.ptr(), ld_k, k), out, true)?;
+    finish(context.isa, wy, &mut m, c2);
+    Ok(())
+}
+
+/// `X = V N`, column-major: `W = I + X V*`.
+pub fn v_n<T: Scalar>(context: &mut Context<'_>, wy: &CompactWy<T>) -> Result<Buffer<T>> {
+    let (n, k, ld_n, ld_k) = (wy.n, wy.k, wy.ld_n(), wy.ld_k());
+    let mut x = Buffer::<T>::zeroed(k * ld_n)?;
+    let out = View::new(x.ptr_mut(), ld_n, k);
+    let v = Part::columns(wy.v.ptr(), ld_n, k);
+    product(context, (n, k), v, View::new(wy.minus_s.ptr(), ld_k, k), out, false)?;
+    Ok(x)
+}
