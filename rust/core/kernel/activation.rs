@@ -3,9 +3,9 @@
 //! Pointwise ones are part of a tile's epilogue; those that pair entries, and the tanh, which is too long for that, follow
 //! when a whole vector is there.
 
-use pulp::{Simd, WithSimd};
+use pulp::Simd;
 
-use super::dispatch::InstructionSet;
+use super::dispatch::{InstructionSet, simd};
 use super::element::Element;
 use super::lanes::{Lanes, unroll};
 use crate::number::{Number, Real};
@@ -187,45 +187,26 @@ fn norm<R: Real>(re: R, im: R) -> R {
     R::of(if size_of::<R>() == 4 { (re * re + im * im).sqrt() } else { re.hypot(im) })
 }
 
-/// `a <- tanh a`.
-fn tanh<T: Element>(isa: InstructionSet, a: &mut [T]) {
-    isa.dispatch(Tanh(a));
-}
-
-struct Tanh<'a, T>(&'a mut [T]);
-
-impl<T: Element> WithSimd for Tanh<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, s: S) {
-        for a in self.0.chunks_mut(T::lanes::<S>()) {
+simd! {
+    /// `a <- tanh a`.
+    fn tanh<T: Element>(s, a: &mut [T]) -> () {
+        for a in a.chunks_mut(T::lanes::<S>()) {
             let lanes = Lanes::<S, T, 1>::first(s, a.len());
             // SAFETY: the lanes of one chunk.
             unsafe { lanes.store(a.as_mut_ptr(), [T::tanh(s, lanes.load(a.as_ptr())[0])]) };
         }
     }
-}
 
-/// `g <- g phi'`, given `h = phi(a)`, for pointwise `phi`.
-pub fn activation_gradient<T: Element>(isa: InstructionSet, activation: Activation<'_, T>, g: &mut [T], h: &[T]) {
-    isa.dispatch(ActivationGradient(activation, g, h));
-}
-
-struct ActivationGradient<'a, T: Element>(Activation<'a, T>, &'a mut [T], &'a [T]);
-
-impl<T: Element> WithSimd for ActivationGradient<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, s: S) {
+    /// `g <- g phi'`, given `h = phi(a)`, for pointwise `phi`.
+    pub fn activation_gradient<T: Element>(s, activation: Activation<'_, T>, g: &mut [T], h: &[T]) -> () {
         let lanes = T::lanes::<S>();
-        for (g, h) in self.1.chunks_mut(lanes).zip(self.2.chunks(lanes)) {
+        for (g, h) in g.chunks_mut(lanes).zip(h.chunks(lanes)) {
             let lanes = Lanes::<S, T, 1>::first(s, g.len());
             // SAFETY: the lanes of one chunk of both.
             unsafe {
-                lanes.store(g.as_mut_ptr(), self.0.fused_gradient(s, lanes.load(g.as_ptr()), lanes.load(h.as_ptr())));
-            };
+                let gradient = activation.fused_gradient(s, lanes.load(g.as_ptr()), lanes.load(h.as_ptr()));
+                lanes.store(g.as_mut_ptr(), gradient);
+            }
         }
     }
 }

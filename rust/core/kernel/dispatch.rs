@@ -8,6 +8,31 @@ use pulp::{Scalar, Simd, WithSimd};
 use super::element::Element;
 use super::lanes::max_rows;
 
+/// Defines a function whose body is compiled for each instruction set: `fn f(s, arguments)` is called as
+/// `f(isa, arguments)`. In the body `s: S` stands for the instruction set.
+macro_rules! simd {
+    ($($(#[$attribute:meta])* $vis:vis fn $name:ident<$($generic:ident: $bound:path),+>(
+        $s:ident, $($argument:ident: $type:ty),+ $(,)?
+    ) -> $output:ty $body:block)+) => { $(
+        $(#[$attribute])*
+        $vis fn $name<$($generic: $bound),+>(
+            isa: $crate::kernel::dispatch::InstructionSet, $($argument: $type),+
+        ) -> $output {
+            struct Arguments<A>(A);
+            impl<$($generic: $bound),+> pulp::WithSimd for Arguments<($($type,)+)> {
+                type Output = $output;
+                #[inline(always)]
+                fn with_simd<S: pulp::Simd>(self, $s: S) -> $output {
+                    let Self(($($argument,)+)) = self;
+                    $body
+                }
+            }
+            isa.dispatch(Arguments(($($argument,)+)))
+        }
+    )+ };
+}
+pub(crate) use simd;
+
 /// An instruction set this machine can run.
 #[derive(Clone, Copy, Debug)]
 pub enum InstructionSet {

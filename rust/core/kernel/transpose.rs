@@ -9,9 +9,9 @@
 //!
 //! The middle step takes `log2 L` rounds: lanes whose number has bit `p` take what stands `2^p` registers before.
 
-use pulp::{Simd, WithSimd};
+use pulp::Simd;
 
-use super::dispatch::InstructionSet;
+use super::dispatch::simd;
 use super::element::Element;
 use super::lanes::{Lanes, unroll};
 use crate::view::Shape;
@@ -19,32 +19,10 @@ use crate::view::Shape;
 /// Most lanes of a register.
 const MOST: usize = 16;
 
-/// `to[i * ld_to + j] = from[j * ld_from + i]` for `i < rows`, `j < cols`.
-pub fn transpose<T: Element>(
-    isa: InstructionSet,
-    shape: Shape,
-    from: &[T],
-    ld_from: usize,
-    to: &mut [T],
-    ld_to: usize,
-) {
-    isa.dispatch(Transpose { shape, from, ld_from, to, ld_to });
-}
-
-struct Transpose<'a, T> {
-    shape: Shape,
-    from: &'a [T],
-    ld_from: usize,
-    to: &'a mut [T],
-    ld_to: usize,
-}
-
-impl<T: Element> WithSimd for Transpose<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, s: S) {
-        transpose_with(s, self.shape, self.from, self.ld_from, self.to, self.ld_to);
+simd! {
+    /// `to[i * ld_to + j] = from[j * ld_from + i]` for `i < rows`, `j < cols`.
+    pub fn transpose<T: Element>(s, shape: Shape, from: &[T], ld_from: usize, to: &mut [T], ld_to: usize) -> () {
+        transpose_with(s, shape, from, ld_from, to, ld_to);
     }
 }
 
@@ -197,6 +175,7 @@ turn!(f64, rotate_right_f64s, select_f64s, greater_than_f64s, splat_f64s);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::dispatch::InstructionSet;
     use crate::number::{c32, c64};
 
     fn rows_become_columns<T: Element>(number: impl Fn(usize) -> T) {

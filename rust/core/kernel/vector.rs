@@ -1,27 +1,17 @@
 //! Operations on one or two contiguous vectors.
 
-use pulp::{Simd, WithSimd};
+use pulp::Simd;
 
-use super::dispatch::InstructionSet;
+use super::dispatch::{InstructionSet, simd};
 use super::element::Element;
 use super::fetch::prefetch;
 use super::lanes::Lanes;
 use crate::view::{Shape, View};
 
-/// `sum conj(a_i) b_i`.
-pub fn dot<T: Element>(isa: InstructionSet, a: &[T], b: &[T]) -> T {
-    isa.dispatch(Dot(a, b))
-}
-
-struct Dot<'a, T>(&'a [T], &'a [T]);
-
-impl<T: Element> WithSimd for Dot<'_, T> {
-    type Output = T;
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, s: S) -> T {
+simd! {
+    /// `sum conj(a_i) b_i`.
+    pub fn dot<T: Element>(s, a: &[T], b: &[T]) -> T {
         const CHAINS: usize = 4;
-        let Self(a, b) = self;
         if T::COMPLEX {
             return plain_dot(a, b);
         }
@@ -106,32 +96,19 @@ pub unsafe fn copy_columns<T: Element>(
     to: View<T>,
     next: *const T,
 ) {
-    if len > 0 {
-        isa.dispatch(Copy { len, count, from, to, next: View { ptr: next.cast_mut(), ..from } });
-    }
-}
-
-struct Copy<T> {
-    len: usize,
-    count: usize,
-    from: View<T>,
-    to: View<T>,
-    next: View<T>,
-}
-
-impl<T: Element> WithSimd for Copy<T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, s: S) {
-        let lanes = T::lanes::<S>();
-        for begin in (0..self.len).step_by(lanes) {
-            let part = Lanes::<S, T, 1>::first(s, self.len - begin);
-            for j in 0..self.count {
-                // SAFETY: lanes of a column.
-                unsafe { part.store(self.to.at(begin, j), part.load(self.from.at(begin, j))) };
-                prefetch(self.next.at(begin, j));
+    simd! {
+        fn copy<T: Element>(s, len: usize, count: usize, from: View<T>, to: View<T>, next: View<T>) -> () {
+            for begin in (0..len).step_by(T::lanes::<S>()) {
+                let part = Lanes::<S, T, 1>::first(s, len - begin);
+                for j in 0..count {
+                    // SAFETY: lanes of a column that the caller owns.
+                    unsafe { part.store(to.at(begin, j), part.load(from.at(begin, j))) };
+                    prefetch(next.at(begin, j));
+                }
             }
         }
+    }
+    if len > 0 {
+        copy(isa, len, count, from, to, View { ptr: next.cast_mut(), ..from });
     }
 }

@@ -1,14 +1,12 @@
 //! Gradients, one reflection after the other.
 
-use pulp::{Simd, WithSimd};
-
 use super::chain::Chain;
 use super::rows_between_looks;
 use super::vectors::{Registers, pad};
 use crate::diagonal::{Diagonal, DiagonalSum};
 use crate::error::Result;
 use crate::gradients::Gradients;
-use crate::kernel::dispatch::InstructionSet;
+use crate::kernel::dispatch::{InstructionSet, simd};
 use crate::memory::{Buffer, filled};
 use crate::parallel::Cancel;
 use crate::reflections::Reflections;
@@ -74,30 +72,26 @@ impl<T: Scalar> Backward<T> {
         let Gradients { u: mut grad_u, h, phases } = gradients;
         let mut sum = DiagonalSum::new(u.n(), diagonal)?;
         let gradients = (grad_u.as_deref_mut(), h);
-        isa.dispatch(Run { room: self, cancel, u, diagonal, source, g, gradients, sum: &mut sum, adjoint })?;
+        run(isa, self, cancel, u, diagonal, source, g, gradients, &mut sum, adjoint)?;
         sum.write(u, grad_u, phases);
         Ok(())
     }
 }
 
-struct Run<'a, 'c, T: Scalar> {
-    room: &'a mut Backward<T>,
-    cancel: &'a Cancel<'c>,
-    u: Reflections<'a, T>,
-    diagonal: &'a Diagonal<T>,
-    source: Source<'a, T>,
-    g: &'a [T],
-    gradients: (Option<&'a mut [T]>, Option<&'a mut [T]>),
-    sum: &'a mut DiagonalSum<T>,
-    adjoint: bool,
-}
-
-impl<T: Scalar> WithSimd for Run<'_, '_, T> {
-    type Output = Result<()>;
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, s: S) -> Result<()> {
-        let Self { room, cancel, u, diagonal, source, g, gradients: (grad_u, mut grad_h), sum, adjoint } = self;
+simd! {
+    fn run<T: Scalar>(
+        s,
+        room: &mut Backward<T>,
+        cancel: &Cancel<'_>,
+        u: Reflections<'_, T>,
+        diagonal: &Diagonal<T>,
+        source: Source<'_, T>,
+        g: &[T],
+        gradients: (Option<&mut [T]>, Option<&mut [T]>),
+        sum: &mut DiagonalSum<T>,
+        adjoint: bool,
+    ) -> Result<()> {
+        let (grad_u, mut grad_h) = gradients;
         let Backward { chain, states, factors, grad_v, back, start } = room;
         let (n, m, k, ld, ops) = (u.n(), u.m(), chain.k, chain.ld, Registers(s));
         chain.set_columns(s, u);

@@ -1,13 +1,11 @@
 //! One reflection after the other.
 
-use pulp::{Simd, WithSimd};
-
 use super::chain::Chain;
 use super::rows_between_looks;
 use super::vectors::{Registers, pad};
 use crate::diagonal::Diagonal;
 use crate::error::Result;
-use crate::kernel::dispatch::InstructionSet;
+use crate::kernel::dispatch::{InstructionSet, simd};
 use crate::memory::Buffer;
 use crate::parallel::Cancel;
 use crate::reflections::Reflections;
@@ -37,26 +35,22 @@ impl<T: Scalar> Forward<T> {
         out: &mut [T],
         adjoint: bool,
     ) -> Result<()> {
-        isa.dispatch(Run { room: self, cancel, u, diagonal, h, out, adjoint })
+        run(isa, self, cancel, u, diagonal, h, out, adjoint)
     }
 }
 
-struct Run<'a, 'c, T: Scalar> {
-    room: &'a mut Forward<T>,
-    cancel: &'a Cancel<'c>,
-    u: Reflections<'a, T>,
-    diagonal: &'a Diagonal<T>,
-    h: &'a [T],
-    out: &'a mut [T],
-    adjoint: bool,
-}
-
-impl<T: Scalar> WithSimd for Run<'_, '_, T> {
-    type Output = Result<()>;
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, s: S) -> Result<()> {
-        let Self { room: Forward { chain, x }, cancel, u, diagonal, h, out, adjoint } = self;
+simd! {
+    fn run<T: Scalar>(
+        s,
+        room: &mut Forward<T>,
+        cancel: &Cancel<'_>,
+        u: Reflections<'_, T>,
+        diagonal: &Diagonal<T>,
+        h: &[T],
+        out: &mut [T],
+        adjoint: bool,
+    ) -> Result<()> {
+        let Forward { chain, x } = room;
         let n = u.n();
         chain.set_columns(s, u);
         let often = rows_between_looks(n, chain.k);

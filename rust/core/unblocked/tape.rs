@@ -1,7 +1,5 @@
 //! Algorithm 1 in its stored mode.
 
-use pulp::{Simd, WithSimd};
-
 use super::Backward;
 use super::backward::Source;
 use super::chain::Chain;
@@ -10,6 +8,7 @@ use super::vectors::{Registers, pad};
 use crate::diagonal::Diagonal;
 use crate::error::Result;
 use crate::gradients::Gradients;
+use crate::kernel::dispatch::simd;
 use crate::memory::Buffer;
 use crate::parallel::{Cancel, Context};
 use crate::reflections::Reflections;
@@ -27,28 +26,23 @@ pub fn forward_tape<T: Scalar>(
     adjoint: bool,
 ) -> Result<()> {
     let mut chain = Chain::new(u.n(), u.count())?;
-    let x = Buffer::zeroed(chain.ld)?;
-    let (isa, chain) = (context.isa, &mut chain);
-    context.here(|cancel| isa.dispatch(Run { chain, x, cancel, u, diagonal, h, tape, adjoint }))
+    let mut x = Buffer::zeroed(chain.ld)?;
+    let isa = context.isa;
+    context.here(|cancel| run(isa, &mut chain, &mut x, cancel, u, diagonal, h, tape, adjoint))
 }
 
-struct Run<'a, 'c, T: Scalar> {
-    chain: &'a mut Chain<T>,
-    x: Buffer<T>,
-    cancel: &'a Cancel<'c>,
-    u: Reflections<'a, T>,
-    diagonal: &'a Diagonal<T>,
-    h: &'a [T],
-    tape: &'a mut [T],
-    adjoint: bool,
-}
-
-impl<T: Scalar> WithSimd for Run<'_, '_, T> {
-    type Output = Result<()>;
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, s: S) -> Result<()> {
-        let Self { chain, mut x, cancel, u, diagonal, h, tape, adjoint } = self;
+simd! {
+    fn run<T: Scalar>(
+        s,
+        chain: &mut Chain<T>,
+        x: &mut Buffer<T>,
+        cancel: &Cancel<'_>,
+        u: Reflections<'_, T>,
+        diagonal: &Diagonal<T>,
+        h: &[T],
+        tape: &mut [T],
+        adjoint: bool,
+    ) -> Result<()> {
         let (n, m) = (u.n(), u.m());
         chain.set_columns(s, u);
         let steps = chain.steps(adjoint);
@@ -60,25 +54,25 @@ impl<T: Scalar> WithSimd for Run<'_, '_, T> {
             }
             let mut entries = tape.chunks_exact_mut(n).rev();
             let mut keep = |x: &[T]| entries.next().into_iter().for_each(|entry| entry.copy_from_slice(&x[..n]));
-            pad(&mut x, h);
-            keep(&x);
+            pad(x, h);
+            keep(x);
             if !adjoint {
                 diagonal.apply(&mut x[..n], false);
                 if counts_diagonal {
-                    keep(&x);
+                    keep(x);
                 }
             }
             for i in 0..chain.k {
-                steps.reflect(Registers(s), i, &mut x);
+                steps.reflect(Registers(s), i, x);
                 let last = i + 1 == chain.k;
                 if adjoint && last && !counts_diagonal {
                     diagonal.apply(&mut x[..n], true);
                 }
-                keep(&x);
+                keep(x);
             }
             if adjoint && counts_diagonal {
                 diagonal.apply(&mut x[..n], true);
-                keep(&x);
+                keep(x);
             }
         }
         Ok(())

@@ -1,10 +1,8 @@
 //! The factors of one compact WY form, and their application to vectors.
 
-use pulp::{Simd, WithSimd};
-
 use super::gram::gram;
 use crate::error::Result;
-use crate::kernel::dispatch::InstructionSet;
+use crate::kernel::dispatch::{InstructionSet, simd};
 use crate::kernel::epilogue::Store;
 use crate::kernel::gemm::{gemm, long_gemm};
 use crate::kernel::transpose::transpose;
@@ -76,19 +74,11 @@ impl<T: Scalar> Factors<T> {
     }
 }
 
-struct MultiplyColumns<'a, T> {
-    rows: &'a mut [T],
-    ld: usize,
-    factors: &'a [f64],
-}
-
-impl<T: Scalar> WithSimd for MultiplyColumns<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        for row in self.rows.chunks_mut(self.ld) {
-            multiply_columns(row, self.factors);
+simd! {
+    /// Multiplies the first numbers of rows, `ld` apart, by a factor for each column.
+    fn scale_rows<T: Scalar>(_s, rows: &mut [T], ld: usize, factors: &[f64]) -> () {
+        for row in rows.chunks_mut(ld) {
+            multiply_columns(row, factors);
         }
     }
 }
@@ -134,7 +124,7 @@ impl<T: Scalar> CompactWy<T> {
 
     /// Turns rows `begin..` of `dL/dV`, `ld` apart, into those of `dL/dU` in place.
     pub fn finish_gradient(&self, isa: InstructionSet, begin: usize, grad: &mut [T], ld: usize) {
-        isa.dispatch(MultiplyColumns { rows: grad, ld, factors: &self.scale[..self.k] });
+        scale_rows(isa, grad, ld, &self.scale[..self.k]);
         for (row, above) in grad.chunks_mut(ld).zip(begin + 1..self.k) {
             row[above..self.k].fill(T::ZERO);
         }

@@ -1,11 +1,10 @@
 //! `V` and `N` from `U`.
 
-use pulp::{Simd, WithSimd};
-
 use super::gram::{add_gram, strip_bounds, sum_of_parts};
 use super::inverse::{minus_inverse, narrow};
 use super::{CompactWy, Factors};
 use crate::error::Result;
+use crate::kernel::dispatch::simd;
 use crate::memory::{Buffer, filled};
 use crate::number::Number;
 use crate::parallel::Context;
@@ -43,36 +42,24 @@ enum Phase {
 
 const PHASES: [Phase; 5] = [Phase::Take, Phase::Normalise, Phase::LayOut, Phase::Invert, Phase::After];
 
-/// Takes rows of `U`, and the sums of their squares.
-struct Take<'a, T: Scalar>(Strip<T>, Reflections<'a, T>, &'a mut [f64]);
-
-impl<T: Scalar> WithSimd for Take<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, s: S) {
-        // SAFETY: the task owns the strip.
+simd! {
+    /// Takes rows of `U`, and the sums of their squares. The caller owns the strip.
+    fn take<T: Scalar>(s, strip: Strip<T>, u: Reflections<'_, T>, squares: &mut [f64]) -> () {
+        // SAFETY: as said.
         unsafe {
-            self.0.fill(s, self.1);
-            self.0.squares(self.2);
+            strip.fill(s, u);
+            strip.squares(squares);
         }
     }
-}
 
-/// Lays out rows of unit columns, conjugated row by row.
-struct LayOut<'a, T: Scalar>(Strip<T>, &'a [f64]);
-
-impl<T: Scalar> WithSimd for LayOut<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, s: S) {
-        // SAFETY: the task owns the strip.
+    /// Lays out rows of unit columns, conjugated row by row. The caller owns the strip.
+    fn lay_out<T: Scalar>(s, strip: Strip<T>, inverse_norms: &[f64]) -> () {
+        // SAFETY: as said.
         unsafe {
-            self.0.multiply(self.1);
-            self.0.transpose(s);
+            strip.multiply(inverse_norms);
+            strip.transpose(s);
             if T::COMPLEX {
-                self.0.conjugate();
+                strip.conjugate();
             }
         }
     }
@@ -122,7 +109,7 @@ impl<T: Scalar> CompactWy<T> {
                     std::slice::from_raw_parts_mut(shared_t.get().add(first * len), parts * len)
                 };
                 match PHASES[phase] {
-                    Phase::Take => isa.dispatch(Take(strips[i], u, sums(i))),
+                    Phase::Take => take(isa, strips[i], u, sums(i)),
                     Phase::Normalise => {
                         let v = &mut *shared_v.get();
                         v.squares.fill(0.0);
@@ -132,7 +119,7 @@ impl<T: Scalar> CompactWy<T> {
                         *shared_norms.get() = v.inverse_norms()?;
                     }
                     Phase::LayOut => {
-                        isa.dispatch(LayOut(strips[i], &*shared_norms.get()));
+                        lay_out(isa, strips[i], &*shared_norms.get());
                         t(i, 1).fill(T::Wide::ZERO);
                         add_gram(isa, k, strips[i].begin(), strips[i].rows(), t(i, 1))?;
                     }

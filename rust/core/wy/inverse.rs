@@ -1,9 +1,7 @@
 //! The inverse of `T`.
 
-use pulp::{Simd, WithSimd};
-
 use crate::error::Result;
-use crate::kernel::dispatch::InstructionSet;
+use crate::kernel::dispatch::{InstructionSet, simd};
 use crate::kernel::epilogue::Store;
 use crate::kernel::gemm::gemm;
 use crate::kernel::transpose::transpose_with;
@@ -28,7 +26,7 @@ pub fn minus_inverse<W: Scalar<Real = f64, Wide = W>>(
     let mut product = Buffer::<W>::zeroed(BLOCK * ld)?;
     for j0 in (0..k).step_by(BLOCK) {
         let width = BLOCK.min(k - j0);
-        isa.dispatch(DiagonalBlock { width, t: &t[j0 * ld + j0..], n: &mut n[j0 * ld + j0..], ld });
+        diagonal_block(isa, width, &t[j0 * ld + j0..], &mut n[j0 * ld + j0..], ld);
         if j0 == 0 {
             continue;
         }
@@ -50,25 +48,9 @@ pub fn minus_inverse<W: Scalar<Real = f64, Wide = W>>(
     Ok(n)
 }
 
-/// Rounds `N`, and its adjoint, all column-major with columns `ld` apart.
-pub fn narrow<T: Scalar>(isa: InstructionSet, k: usize, ld: usize, wide: &[T::Wide], n: &mut [T], adjoint: &mut [T]) {
-    isa.dispatch(Narrow { k, ld, wide, n, adjoint });
-}
-
-struct Narrow<'a, T: Scalar> {
-    k: usize,
-    ld: usize,
-    wide: &'a [T::Wide],
-    n: &'a mut [T],
-    adjoint: &'a mut [T],
-}
-
-impl<T: Scalar> WithSimd for Narrow<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, s: S) {
-        let Self { k, ld, wide, n, adjoint } = self;
+simd! {
+    /// Rounds `N`, and its adjoint, all column-major with columns `ld` apart.
+    pub fn narrow<T: Scalar>(s, k: usize, ld: usize, wide: &[T::Wide], n: &mut [T], adjoint: &mut [T]) -> () {
         for (to, x) in n.iter_mut().zip(wide) {
             *to = T::narrow(*x);
         }
@@ -81,21 +63,11 @@ impl<T: Scalar> WithSimd for Narrow<'_, T> {
     }
 }
 
-/// [`minus_inverse`] of a block. Columns of `N` are sums over those before them: each is added to all behind it once it is
-/// known, on whole columns; real and imaginary parts apart, so that every number of a register is one of a column.
-struct DiagonalBlock<'a, W> {
-    width: usize,
-    t: &'a [W],
-    n: &'a mut [W],
-    ld: usize,
-}
-
-impl<W: Scalar<Real = f64>> WithSimd for DiagonalBlock<'_, W> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        let Self { width, t, n, ld } = self;
+simd! {
+    /// [`minus_inverse`] of a block of `width` columns. Columns of `N` are sums over those before them: each is added to
+    /// all behind it once it is known, on whole columns; real and imaginary parts apart, so that every number of a
+    /// register is one of a column.
+    fn diagonal_block<W: Scalar<Real = f64>>(_s, width: usize, t: &[W], n: &mut [W], ld: usize) -> () {
         let [mut re, mut im] = [[[0.0; BLOCK]; BLOCK]; 2];
         for i in 0..width {
             // N T = -I: N e_i = -(e_i + sum_{l<i} N e_l t_li) / t_ii

@@ -1,12 +1,12 @@
 //! What a gradient of `W` says about `U`.
 
-use pulp::{Simd, WithSimd};
+use pulp::Simd;
 
 use super::blocks::project;
 use super::{Chain, Formation};
 use crate::diagonal::Diagonal;
 use crate::error::Result;
-use crate::kernel::dispatch::InstructionSet;
+use crate::kernel::dispatch::{InstructionSet, simd};
 use crate::kernel::lanes::unroll;
 use crate::kernel::vector::sum_of_lanes;
 use crate::memory::Buffer;
@@ -42,24 +42,20 @@ impl<T: Scalar> FormationBackward<T> {
         g: &[T],
         grad_u: &mut [T],
     ) {
-        isa.dispatch(FormBack { room: self, u, diagonal, g, grad_u });
+        form_back(isa, self, u, diagonal, g, grad_u);
     }
 }
 
-struct FormBack<'a, T: Scalar> {
-    room: &'a mut FormationBackward<T>,
-    u: Reflections<'a, T>,
-    diagonal: &'a Diagonal<T>,
-    g: &'a [T],
-    grad_u: &'a mut [T],
-}
-
-impl<T: Scalar> WithSimd for FormBack<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, s: S) {
-        let Self { room: FormationBackward { formation, g, grad_v }, u, diagonal, g: grad_w, grad_u } = self;
+simd! {
+    fn form_back<T: Scalar>(
+        s,
+        room: &mut FormationBackward<T>,
+        u: Reflections<'_, T>,
+        diagonal: &Diagonal<T>,
+        grad_w: &[T],
+        grad_u: &mut [T],
+    ) -> () {
+        let FormationBackward { formation, g, grad_v } = room;
         let n = u.n();
         formation.form(s, u, None);
         let Formation { chain, w, .. } = formation;

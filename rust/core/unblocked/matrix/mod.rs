@@ -3,7 +3,7 @@
 mod backward;
 mod blocks;
 
-use pulp::{Simd, WithSimd};
+use pulp::Simd;
 
 pub use backward::FormationBackward;
 use blocks::Reflectors;
@@ -11,7 +11,7 @@ use blocks::Reflectors;
 use super::chain::Chain;
 use crate::diagonal::Diagonal;
 use crate::error::Result;
-use crate::kernel::dispatch::InstructionSet;
+use crate::kernel::dispatch::{InstructionSet, simd};
 use crate::kernel::lanes::Lanes;
 use crate::kernel::lanes::max_rows;
 use crate::memory::Buffer;
@@ -51,7 +51,7 @@ impl<T: Scalar> Formation<T> {
     /// If `out` does not have `n x n` numbers.
     pub fn run(&mut self, isa: InstructionSet, u: Reflections<'_, T>, diagonal: &Diagonal<T>, out: &mut [T]) {
         assert_eq!(out.len(), u.n() * u.n(), "W");
-        isa.dispatch(Form { room: self, u, diagonal, out });
+        form(isa, self, u, diagonal, out);
     }
 
     /// Forms `W_1`, without the diagonal: whole registers of columns in `out` if there is one, all others in `w`. Returns
@@ -93,30 +93,26 @@ impl<T: Scalar> Formation<T> {
     }
 }
 
-struct Form<'a, T: Scalar> {
-    room: &'a mut Formation<T>,
-    u: Reflections<'a, T>,
-    diagonal: &'a Diagonal<T>,
-    out: &'a mut [T],
-}
-
-impl<T: Scalar> WithSimd for Form<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, s: S) {
-        let n = self.u.n();
-        let whole = self.room.form(s, self.u, Some(View::new(self.out.as_mut_ptr(), n, n)));
+simd! {
+    fn form<T: Scalar>(
+        s,
+        room: &mut Formation<T>,
+        u: Reflections<'_, T>,
+        diagonal: &Diagonal<T>,
+        out: &mut [T],
+    ) -> () {
+        let n = u.n();
+        let whole = room.form(s, u, Some(View::new(out.as_mut_ptr(), n, n)));
         for j in (whole..n).step_by(T::lanes::<S>()) {
             let inside = Lanes::<S, T, 1>::first(s, n - j);
-            for (out, w) in self.out.chunks_exact_mut(n).zip(self.room.w.chunks_exact(self.room.chain.ld)) {
+            for (out, w) in out.chunks_exact_mut(n).zip(room.w.chunks_exact(room.chain.ld)) {
                 // SAFETY: a whole register of a padded row, and the lanes of a row of W.
                 unsafe { inside.store(out.as_mut_ptr().add(j), [T::load(s, w.as_ptr().add(j))]) };
             }
         }
-        if !self.diagonal.is_one() {
+        if !diagonal.is_one() {
             // Column j times d_j: the rows of W have it at entry j.
-            self.out.chunks_exact_mut(n).for_each(|row| self.diagonal.apply(row, false));
+            out.chunks_exact_mut(n).for_each(|row| diagonal.apply(row, false));
         }
     }
 }
