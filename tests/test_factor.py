@@ -116,25 +116,64 @@ def test_every_real_product_of_m_reflections_is_found_again_with_m(dtype, make):
 def test_complex_products_of_few_reflections_are_found_again(dtype, diagonal):
     """A column tells its phase but for the sign, on which depends whether m reflections do."""
     rng = np.random.default_rng(0)
-    for _ in range(100):
-        m = int(rng.integers(1, 5))
-        n = int(rng.integers(2 * m + 1, 50))
+    shapes = [(n, m) for m in (*range(1, 5), *range(13, 17)) for n in (2 * m + 1, 33, 50) if 2 * m < n]
+    for n, m in shapes * 5:
         u = randn(rng, (n, m), np.dtype(dtype))
         u[np.arange(m), np.arange(m)] *= diagonal
         w = hh.matrix(u, rng.uniform(-np.pi, np.pi, n).astype(u.real.dtype))
         assert_close(hh.matrix(*hh.factor(w, m)), w)
 
 
+NOT_OF_TWO = r"no(t found to be a)? product of m = 2 reflections"
+
+
 def test_too_few_reflections_are_refused_with_what_they_leave(backend, dtype):
-    with pytest.raises(ValueError, match=r"no product of m = 2 reflections.*[0-9]\.[0-9]"):
+    with pytest.raises(ValueError, match=NOT_OF_TWO + r".*[0-9]\.[0-9]"):
         backend(hh.factor, orthogonal(9, dtype), 2)
 
 
 def test_a_quarter_turn_of_three_planes_is_no_product_of_two(backend, dtype):
     """It takes the range that two reflections would have into its orthogonal complement."""
     eye, none = np.eye(3), np.zeros((3, 3))
-    with pytest.raises(ValueError, match="no product of m = 2 reflections"):
+    with pytest.raises(ValueError, match=NOT_OF_TWO):
         backend(hh.factor, np.block([[none, -eye], [eye, none]]).astype(dtype), 2)
+
+
+def full_length(rng, n, m, dtype):
+    """A product of explicit reflections along vectors without leading zeros."""
+    q = np.eye(n, dtype=dtype)
+    for _ in range(m):
+        v = randn(rng, (n, 1), np.dtype(dtype))
+        q = q @ (np.eye(n, dtype=dtype) - 2 * v @ v.conj().T / np.linalg.norm(v) ** 2)
+    return q
+
+
+@pytest.mark.parametrize("n", [5, 9, 17, 33])
+def test_one_complex_reflection_of_full_length_is_found(n):
+    q = full_length(np.random.default_rng(n), n, 1, complex)
+    assert_close(hh.matrix(*hh.factor(q, 1)), q)
+
+
+@pytest.mark.parametrize("n", [5, 9, 17, 33])
+def test_more_are_not_reached_by_as_many_with_leading_zeros_and_the_error_says_so(n):
+    q = full_length(np.random.default_rng(n), n, 2, complex)
+    with pytest.raises(ValueError, match=f"with leading zeros and of phases.*n - 1 = {n - 1} reach every"):
+        hh.factor(q, 2)
+    assert_close(hh.matrix(*hh.factor(q)), q)
+
+
+@pytest.mark.parametrize(("n", "m"), [(5, 1), (7, 3), (9, 2), (8, 6)])
+def test_complex_products_have_as_many_degrees_of_freedom_as_the_docstring_says(n, m):
+    """The rank of the Jacobian of ``matrix`` by u and phases."""
+    rng = np.random.default_rng(0)
+    u, phases, eye = randn(rng, (n, m), np.dtype(complex)), rng.standard_normal(n), np.eye(n, dtype=complex)
+    directions = [(d * i, np.zeros(n)) for d in (1, 1j) for i in np.eye(n * m).reshape(-1, n, m)]
+    directions += [(np.zeros((n, m)), d) for d in np.eye(n)]
+    moved = [
+        hh.jvp(u, eye, t.astype(complex), np.zeros_like(eye), phases=phases, tangent_phases=p) for t, p in directions
+    ]
+    jacobian = np.stack([np.concatenate([c.real, c.imag]).ravel() for c in moved])
+    assert np.linalg.matrix_rank(jacobian, tol=1e-8) == 2 * n * m - m**2 - m + n
 
 
 def test_other_matrices_are_refused_with_their_distance(backend, dtype):

@@ -49,7 +49,7 @@ def rust_imports(module: Path_, path: Path) -> Iterator[Path_]:
                 yield module[: len(module) - supers] + parts[supers:]
 
 
-def python_imports(module: Path_, path: Path) -> Iterator[Path_]:
+def python_imports(_module: Path_, path: Path) -> Iterator[Path_]:
     tree = ast.parse(path.read_text("utf-8"))
     typing_only = [
         node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)

@@ -1,6 +1,7 @@
 """``ht.orthogonal`` in the place of ``torch.nn.utils.parametrizations.orthogonal``."""
 
 import copy
+import random
 
 import pytest
 import torch
@@ -72,6 +73,49 @@ def test_a_matrix_out_of_reach_is_refused():
     torch.testing.assert_close(layer.weight, reached)
     with pytest.raises(ValueError, match="is not made of 2 reflections"):
         layer.weight = nn.init.orthogonal_(torch.empty(6, 6, dtype=F64))
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
+@pytest.mark.parametrize(
+    ("rows", "columns", "m"),
+    [(16, 16, 8), (64, 64, 16), (64, 64, 48), (128, 128, 64), (70, 20, 13), (20, 70, 13), (9, 6, 5), (4, 3, 1)],
+)
+def test_what_the_reflections_reach_is_found(rows, columns, m, dtype, bound):
+    """Assigned back, and parametrised again."""
+    torch.manual_seed(0)
+    for _ in range(200 if rows * columns < 1000 else 20):
+        layer = torch.nn.Linear(columns, rows, dtype=dtype)
+        ht.orthogonal(layer, num_reflections=m)
+        weight = layer.weight.detach().clone()
+        layer.weight = weight
+        assert (layer.weight - weight).abs().max() < bound
+        parametrize.remove_parametrizations(layer, "weight")
+        ht.orthogonal(layer, num_reflections=m)
+        assert (layer.weight - weight).abs().max() < bound
+
+
+def test_reflections_at_random_sizes_are_found_again():
+    rng = random.Random(0)
+    torch.manual_seed(0)
+    for _ in range(500):
+        n = rng.randint(2, 24)
+        k = rng.randint(2, n)
+        m = rng.randint(1, k - (k == n))
+        dtype, bound = rng.choice([(torch.float32, 1e-5), (torch.float64, 1e-12)])
+        layer = torch.nn.Linear(k, n, dtype=dtype)
+        weight = ht.matrix(torch.randn(n, m, dtype=dtype))[:, :k]
+        ht.orthogonal(layer, num_reflections=m).weight = weight
+        assert (layer.weight - weight).abs().max() < bound, (n, k, m)
+
+
+def test_an_orthogonal_weight_out_of_reach_is_replaced_with_a_warning_that_says_how_far_it_moves():
+    layer = torch.nn.Linear(6, 6)
+    torch.nn.init.orthogonal_(layer.weight)
+    before = layer.weight.detach().clone()
+    with pytest.warns(UserWarning, match="not made of 3 reflections") as record:
+        ht.orthogonal(layer, num_reflections=3)
+    distance = (layer.weight - before).abs().max().item()
+    assert f"{distance:.2g}" in str(record[0].message)
 
 
 @pytest.mark.parametrize(("shape", "other"), [((6, 6), (6, 4)), ((6, 4), (4, 6)), ((4, 6), (2, 12))])

@@ -16,13 +16,13 @@ Layers for PyTorch are in ``householder.torch``; the mathematics in plain NumPy 
 
 from householder._api import (
     backward,
-    factor,
     forward,
     forward_tape,
     matrix,
     wy,
 )
 from householder._core import __version__ as __version__
+from householder._factor import factor
 from householder._lapack import from_lapack, to_lapack
 from householder._parameters import normalize, real_form, snap
 from householder._plan import plan

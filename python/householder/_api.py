@@ -3,7 +3,7 @@
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from householder import _cpu, _validate
 from householder._batch import arrange, sum_to
@@ -304,61 +304,3 @@ def wy(u: Any) -> WY:
     _validate.reflections(u)
     form: WY = backend.wy(u)
     return form
-
-
-@overload
-def factor(q: NDArray[np.floating[Any]], m: int | None = None) -> Array: ...
-@overload
-def factor(q: NDArray[np.complexfloating[Any, Any]], m: int | None = None) -> tuple[Array, Array]: ...
-@overload
-def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]: ...
-def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
-    """Reflections whose product is a given orthogonal or unitary matrix (Theorem 1): ``matrix(factor(q)) == q``.
-
-    Parameters
-    ----------
-    q : array, shape (n, n)
-        Orthogonal, or unitary with ``n >= 2``.
-    m : int, optional
-        Number of reflections; by default what any matrix can be made of, n (real, the last column being the sign
-        ``u_1``) or ``n - 1`` (complex).
-
-    Returns
-    -------
-    u : array, shape (n, m)
-        Unit columns. A real product of m reflections, along any vectors, is found again with m.
-    phases : array, shape (n,)
-        Only for complex q. ``n - 1`` reflections suffice for any. A product of fewer, along vectors in general
-        position, is found again if ``2 m < n``; rounding grows from one reflection to the next, and where it exceeds
-        the tolerance, or the phases can't be told, q is refused.
-
-    Raises
-    ------
-    TypeError
-        As in :func:`forward`.
-    ValueError
-        q is not orthogonal (the message has ``max |q* q - I|``), or is no product of m reflections (the message has
-        what m of them leave): ``q - I`` has a rank above m, or the determinant is not ``(-1) ** m``.
-
-    Examples
-    --------
-    >>> import numpy as np, householder as hh
-    >>> swap = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
-    >>> np.allclose(hh.matrix(hh.factor(swap)), swap), np.allclose(hh.matrix(hh.factor(swap, m=1)), swap)
-    (True, True)
-    """
-    backend = backend_of(q)
-    q = backend.array("q", q)
-    unitary = q.dtype.kind == "c"
-    if q.ndim != 2 or q.shape[0] != q.shape[1] or len(q) < 1 + unitary:
-        raise ValueError(f"q has shape {q.shape}, expected (n, n) with n >= {1 + unitary}")
-    n = len(q)
-    m = n - unitary if m is None else _validate.integer("m", m, 1, n - unitary)
-    tolerance = 10 * n * float(np.finfo(q.dtype).eps)
-    u, phases, remainder = backend.factor(q, m)
-    if not remainder <= tolerance:
-        departure = backend.departure(q)
-        if not departure <= tolerance:
-            raise ValueError(f"q is not {'unitary' if unitary else 'orthogonal'}: max |q* q - I| is {departure:.3g}")
-        raise ValueError(f"q is no product of m = {m} reflections, which leave max |q - matrix(u)| at {remainder:.3g}")
-    return u if phases is None else (u, phases)

@@ -1,13 +1,23 @@
-"""The way back: reflections of a given orthogonal matrix or frame (Theorem 1), in the core."""
+"""Reflections of a given orthogonal matrix or frame (Theorem 1).
+
+A frame ``F (n, k)`` holds the first k columns of ``W = H_1 .. H_m``, and ``E`` those of the identity. ``W - I`` has at
+most rank m, and so has ``F - E``. With an orthonormal basis ``L (n, m)`` of its range
+
+    W = I + L (M - I) L',    M L' E = L' F,    M orthogonal,
+
+and every reflection is ``L w`` for a reflection ``w`` of ``M (m, m)``. ``L`` is turned so that it is zero above its
+diagonal.
+"""
 
 from __future__ import annotations
+
+import warnings
 
 import torch
 from torch import Tensor
 
 from householder import _core
 from householder.torch import _autocast, _frames
-from householder.torch.ops._library import CORE_NAME
 
 
 def is_frame(weight: Tensor) -> bool:
@@ -25,24 +35,34 @@ def nearest_frame(weight: Tensor) -> Tensor:
     return q.mT if weight.shape[0] < weight.shape[1] else q
 
 
-def leading_reflections(weight: Tensor, m: int) -> Tensor:
-    """Give the m reflections ``(n, m)`` whose product has the first m columns (rows, if fewer) of a real frame."""
-    frame = (weight.mT if weight.shape[0] < weight.shape[1] else weight).cpu()
-    n, k = frame.shape
-    if n > 2 * k:
-        # Below its first k rows the frame is Q R: reflections of [F_1; R] are those of F = diag(I, Q) [F_1; R].
-        q, r = torch.linalg.qr(frame[k:])
-        u = leading_reflections(torch.cat([frame[:k], r]), m)
-        return torch.cat([u[:k], q @ u[k:]]).to(weight.device)
-    complement = torch.linalg.qr(frame, mode="complete")[0][:, k:]
-    square = torch.cat([frame, complement], 1).contiguous()
-    u = square.new_empty(n, m)
-    _core.factor(CORE_NAME[u.dtype], n, m, square.data_ptr(), u.data_ptr(), None, by_columns=True)
-    return u.to(weight.device)
+def reflections(weight: Tensor, m: int) -> tuple[Tensor, float]:
+    """Give m reflections of a real frame, and how far their frame is from it.
+
+    Parameters
+    ----------
+    weight : Tensor
+        A frame ``(n, k)``, or its transpose.
+    m : int
+        At most k.
+
+    Returns
+    -------
+    u : Tensor
+        ``(n, m)``. Where m reflections do not reach the frame, those of the nearest that the largest singular values of
+        ``F - E`` give.
+    distance : float
+        The largest entry of the difference from ``weight``, 0 if it is no more than rounding.
+    """
+    frame = (weight.mT if weight.shape[0] < weight.shape[1] else weight).to("cpu", torch.float64)
+    with _autocast.off(frame.device):
+        u = _of_frame(frame, m).to(weight)
+        distance = (_frames.weight(u, None, (weight.shape[0], weight.shape[1])) - weight).abs().max().item()
+    negligible = max(1e-11, _tolerance(weight))  # a range that is known to rounding may be turned by more
+    return u, 0.0 if distance <= negligible else distance
 
 
-def reflections(weight: Tensor, m: int) -> Tensor:
-    """Give reflections whose frame is ``weight``.
+def exact_reflections(weight: Tensor, m: int) -> Tensor:
+    """Give m reflections whose frame is ``weight``.
 
     Raises
     ------
@@ -53,11 +73,88 @@ def reflections(weight: Tensor, m: int) -> Tensor:
     if not departure <= _tolerance(weight):
         side = "rows" if shape[0] < shape[1] else "columns"
         raise ValueError(f"weight {shape} has no orthonormal {side}: they depart from it by {departure:.3g}")
-    u = leading_reflections(weight, m)
-    remainder = (_frames.weight(u, None, (shape[0], shape[1])) - weight).abs().max().item()
-    if not remainder <= _tolerance(weight):
-        raise ValueError(f"weight {shape} is not made of {m} reflections, which leave a difference of {remainder:.3g}")
+    u, distance = reflections(weight, m)
+    if distance:
+        raise ValueError(f"weight {shape} is not made of {m} reflections, which leave a difference of {distance:.3g}")
     return u
+
+
+def nearest_reflections(weight: Tensor, m: int) -> Tensor:
+    """Give m reflections of the nearest frame; warn where the weight is orthogonal, but out of their reach."""
+    frame = nearest_frame(weight)
+    u, distance = reflections(frame, m)
+    if distance and frame is weight:
+        warnings.warn(
+            f"weight {tuple(weight.shape)} is orthogonal, but not made of {m} reflections: "
+            f"the nearest weight that is replaces it, entries change by up to {distance:.3g}",
+            stacklevel=5,
+        )
+    return u
+
+
+def _of_frame(frame: Tensor, m: int) -> Tensor:
+    n, k = frame.shape
+    if n > 2 * k:
+        # Below its first k rows the frame is Q R: reflections of [F_1; R] are those of F = diag(I, Q) [F_1; R].
+        q, r = torch.linalg.qr(frame[k:])
+        u = _of_frame(torch.cat([frame[:k], r]), m)
+        return torch.cat([u[:k], q @ u[k:]])
+    if m == k:
+        complement = torch.linalg.qr(frame, mode="complete")[0][:, k:]
+        return _of_columns(torch.cat([frame, complement], 1), k)
+    difference = frame - torch.eye(n, k, dtype=frame.dtype)
+    basis = _consistent(_range(difference, m), difference)
+    basis = (basis @ torch.linalg.qr(basis[:m].mT).Q).tril()
+    # Singular vectors of L' E, the longest first, go to those of L' F: small ones then err where they do not count.
+    left, _, right = torch.linalg.svd(basis[:k].mT, full_matrices=False)
+    images = torch.linalg.qr(basis.mT @ frame @ right.mT)
+    signs = torch.where(images.R.diagonal() < 0, -1.0, 1.0)
+    w = _of_columns(images.Q * signs @ left.mT, m)
+    u = basis @ w
+    if w[-1, -1] < 0:
+        u[:, -1] = basis[:, -1]  # the sign of a coordinate is a reflection
+    elif k < n:
+        u[:, -1] = torch.eye(n)[-1]  # M takes m - 1 reflections, the last one acts outside the frame
+    return u
+
+
+def _of_columns(matrix: Tensor, m: int) -> Tensor:
+    """Give m reflections whose product shares the first m columns of an orthogonal matrix."""
+    n, u = len(matrix), matrix.new_empty(len(matrix), m)
+    _core.factor("float64", n, m, matrix.contiguous().data_ptr(), u.data_ptr(), None, by_columns=True)
+    return u
+
+
+def _range(difference: Tensor, m: int) -> Tensor:
+    """Give an orthonormal basis of m dimensions that hold the range of ``F - E``, or its largest singular values."""
+    k = difference.shape[1]
+    generator = torch.Generator().manual_seed(0)
+    sketch = difference @ torch.randn(k, min(k, m + 8), generator=generator, dtype=difference.dtype)
+    # One power iteration finds the largest singular values, the sketch itself keeps the smallest.
+    powers = difference @ (difference.mT @ torch.linalg.qr(sketch).Q)
+    q = torch.linalg.qr(torch.cat([powers, sketch], 1)).Q
+    return q @ torch.linalg.svd(q.mT @ difference).U[:, :m]
+
+
+def _consistent(basis: Tensor, difference: Tensor) -> Tensor:
+    """Turn L, where rounding leaves it open, so that ``M`` with ``(M - I) L' E = X = L' (F - E)`` is orthogonal.
+
+    That is ``B' X + X' B + X' X = 0`` with ``B = L' E``. ``L`` turns by ``(I - L L') E Z``, which changes ``B`` by
+    ``(I - B' B) Z`` and little else: ``Z`` is large only where X is small.
+    """
+    k, most = difference.shape[1], 0.1  # larger singular values of X err by rounding alone
+    for _ in range(2):
+        b, x = basis[:k].mT, basis.mT @ difference
+        left, sizes, right = torch.linalg.svd(x, full_matrices=False)
+        product = b.mT @ x
+        residual = (product + product.mT + x.mT @ x) @ right.mT
+        change = right.mT @ (right @ residual) / 2 - residual
+        outside = torch.eye(k, dtype=b.dtype) - b.mT @ b
+        inverses = torch.where(sizes < most, 1 / sizes.clamp_min(1e-12), 0)
+        z = torch.linalg.pinv(outside, hermitian=True, rtol=1e-2) @ (change * inverses) @ left.mT
+        turn = torch.cat([z, z.new_zeros(len(basis) - k, z.shape[1])]) - basis @ (b @ z)
+        basis = torch.linalg.qr(basis + turn).Q
+    return basis
 
 
 def _departure(weight: Tensor) -> float:

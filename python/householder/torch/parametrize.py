@@ -41,15 +41,14 @@ class Frames(nn.Module):
             raise ValueError(f"a weight of shape {tuple(weight.shape)} is assigned, expected {tuple(self.shape)}")
         if weight.dtype in _check.HALF_TYPES:
             return self._of_rounded(weight)
-        return self._each(weight, lambda w: _factor.reflections(w, self.num_reflections))
+        return self._each(weight, lambda w: _factor.exact_reflections(w, self.num_reflections))
 
     def _of_rounded(self, weight: Tensor) -> Tensor:
         """Give reflections of a weight of a half type, which is orthogonal up to its rounding and no further.
 
-        Fewer reflections than all are found from their first columns, which the rounding may hide: better assigned
-        before the layer is converted.
+        Assign a weight before the layer is converted: fewer reflections than all may not be found from a rounded one.
         """
-        u = self.start(weight.float())
+        u = self._each(weight.float(), lambda w: _factor.reflections(_factor.nearest_frame(w), self.num_reflections)[0])
         along = -1 if self.sizes[0] < self.sizes[1] else -2
         difference = (self(u) - weight).reshape(self.matrices).norm(dim=along)
         if not (difference <= 4 * torch.finfo(weight.dtype).eps).all():
@@ -61,7 +60,7 @@ class Frames(nn.Module):
 
     def start(self, weight: Tensor) -> Tensor:
         """Give reflections of the nearest weight: an orthogonal one is kept if so many reflections reach it."""
-        return self._each(weight, lambda w: _factor.leading_reflections(_factor.nearest_frame(w), self.num_reflections))
+        return self._each(weight, lambda w: _factor.nearest_reflections(w, self.num_reflections))
 
     def multiply(self, u: Tensor, vectors: Tensor) -> Tensor:
         """Multiply by the weight without forming it."""
@@ -104,14 +103,20 @@ def orthogonal(
     Returns
     -------
     nn.Module
-        The module. Its weight is as before if that was orthogonal and is reached, else the nearest that shares its
-        first columns: Q of its QR decomposition.
+        The module. An orthogonal weight that the reflections reach stays as it is. Of any other, Q of its QR
+        decomposition is taken, or the nearest matrix to it that ``num_reflections`` give.
+
+    Warns
+    -----
+    UserWarning
+        The weight is orthogonal, but so many reflections do not reach it. The message says how far it moves.
 
     Raises
     ------
     ValueError
         The parameter does not exist, is parametrized already or has fewer than two dimensions, or
-        ``num_reflections`` is out of range; later, a matrix that is not orthogonal, or not reached, is assigned.
+        ``num_reflections`` is out of range. Later: a matrix is assigned that is not orthogonal, or that so many
+        reflections do not reach; the message says by how much.
     TypeError
         The parameter is complex (:class:`Unitary` is a layer of its own), or of a half type; ``num_reflections`` is no
         integer, as where torch takes the name of a map.
