@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from householder import _cpu, _validate
+from householder._norms import power_of_two, vanishes
 from householder._types import Array
 
 
@@ -41,11 +42,11 @@ def normalize(u: Any) -> Array:
     # Real and imaginary parts on a last axis: complex division overflows where real division does not.
     columns = unit.view(unit.real.dtype).reshape(*unit.shape, 1 + (u.dtype.kind == "c"))[..., : m - (m == n), :]
     with np.errstate(invalid="ignore", over="ignore"):
-        largest = np.abs(columns).max(axis=(-3, -1), keepdims=True, initial=0)
-        columns /= np.where(largest == 0, 1, largest)
+        power = power_of_two(np, np.abs(columns).max(axis=(-3, -1), keepdims=True, initial=0))
+        columns *= power
         norm = np.sqrt(np.square(columns).sum(axis=(-3, -1), keepdims=True))
         columns /= np.where(norm == 0, 1, norm)
-        columns *= ~(largest * norm < np.finfo(u.dtype).tiny)
+        columns *= ~vanishes(np, norm, power)
     return unit
 
 

@@ -5,6 +5,7 @@ from typing import Any
 from householder import _validate
 from householder._api import backend_of, wy
 from householder._batch import arrange
+from householder._norms import power_of_two
 from householder._types import Array
 
 
@@ -79,9 +80,8 @@ def jvp(
     v, _, s = wy(u)
     k = v.shape[-1]
     columns, directions = (xp.tril(a)[..., :k] for a in (u, tangent_u))
-    largest = abs(columns).max(axis=-2, keepdims=True)
-    measurable = (largest >= xp.finfo(u.dtype).tiny) & (largest < xp.inf)
-    columns, directions = (a / xp.where(measurable, largest, 1) for a in (columns, directions))  # norms do not overflow
+    power = power_of_two(xp, abs(columns).max(axis=-2, keepdims=True, initial=0))
+    columns, directions = columns * power, directions * power
     norm, radial = ((v.conj() * a).real.sum(axis=-2, keepdims=True) for a in (columns, directions))
     tangent_v = (directions - v * radial) / xp.where(norm == 0, xp.inf, norm)  # a zero column stays the identity
     v_adjoint, tangent_v_adjoint = (xp.swapaxes(a, -1, -2).conj() for a in (v, tangent_v))

@@ -7,6 +7,7 @@ follow in :mod:`householder.reference_sequence`.
 
 import numpy as np
 
+from householder._norms import power_of_two
 from householder._types import Array
 
 Gradients = tuple[Array, Array, Array | None]
@@ -20,7 +21,6 @@ def split(u: Array, phases: Array | None = None) -> tuple[Array, Array, Array]:
     With phases ``d = exp(i theta)``. A column of zero or subnormal norm stands for ``H = I``: ``v = 0``.
     """
     n, m = u.shape
-    smallest = np.finfo(u.dtype).tiny
     columns = np.tril(u).astype(np.result_type(u.dtype, np.float64))
     d = np.ones(n, columns.dtype)
     if phases is not None:
@@ -28,12 +28,12 @@ def split(u: Array, phases: Array | None = None) -> tuple[Array, Array, Array]:
     elif m == n:
         d[-1] = columns[-1, -1]
         columns = columns[:, :-1]
-    largest = np.abs(columns).max(axis=0)
-    scale = np.where(largest < smallest, 1, largest)
-    scaled_norm = np.linalg.norm(columns / scale, axis=0)
-    zero = scale * scaled_norm < smallest
-    v = np.where(zero, 0, columns / scale / np.where(zero, 1, scaled_norm))
-    return v, np.where(zero, np.inf, scale * scaled_norm), d
+    power = power_of_two(np, np.abs(columns).max(axis=0))
+    norm = np.linalg.norm(columns * power, axis=0)
+    zero = norm < power * np.finfo(u.dtype).tiny
+    v = np.where(zero, 0, columns * power / np.where(zero, 1, norm))
+    with np.errstate(over="ignore"):
+        return v, np.where(zero, np.inf, norm / power), d
 
 
 def reflection(v: Array) -> Array:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from householder._cuda import factors
 from householder._cuda.library import Library, library_of
+from householder._norms import power_of_two
 
 
 class Form(NamedTuple):
@@ -63,12 +64,12 @@ def form(u: Any, phases: Any = None) -> Form:
         return Form(library, v, t, s, a, norm, diagonal(library, u, phases))
     tiny = float(xp.finfo(narrow).tiny)
     columns = library.cast(xp.tril(u)[..., :k], wide)
-    largest = xp.amax(abs(columns), axis=-2, keepdims=True)
-    columns = columns / xp.where(largest < tiny, 1.0, largest)
+    power = power_of_two(xp, xp.amax(abs(columns), axis=-2, keepdims=True))
+    columns = columns * power
     scaled_norm = xp.sum(abs(columns) ** 2, axis=-2, keepdims=True) ** 0.5
-    zero = largest * scaled_norm < tiny
+    zero = scaled_norm < power * tiny
     v = library.cast(xp.where(zero, 0.0, columns / xp.where(zero, 1.0, scaled_norm)), narrow)
-    norm = library.cast(xp.where(zero, float("inf"), largest * scaled_norm), abs(v).dtype)
+    norm = library.cast(xp.where(zero, float("inf"), scaled_norm / power), abs(v).dtype)
 
     wide_v = library.cast(v, wide)
     gram = adjoint(wide_v, xp) @ wide_v

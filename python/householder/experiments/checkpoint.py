@@ -1,12 +1,13 @@
 """Checkpoints that survive a kill at any moment."""
 
-import os
+import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from householder.experiments.errors import UserError
+from householder.experiments.files import write_whole
 
 NAME = "checkpoint.pt"
 PREVIOUS = "checkpoint.previous.pt"
@@ -15,18 +16,16 @@ PREVIOUS = "checkpoint.previous.pt"
 def save_checkpoint(directory: Path, state: dict[str, Any]) -> None:
     """Replace the checkpoint in a directory, keeping the one before.
 
-    The new file is complete on disk before it takes its name; a kill between the two renames leaves
-    the previous one, which :func:`load_checkpoint` then finds.
+    A kill between the two renames leaves the previous one, which :func:`load_checkpoint` then finds.
     """
-    temporary = directory / f"{NAME}.tmp"
-    with temporary.open("wb") as file:
-        torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
     current = directory / NAME
-    if current.exists():
-        current.replace(directory / PREVIOUS)
-    temporary.replace(current)
+
+    def write(temporary: Path) -> None:
+        torch.save(state, temporary)
+        if current.exists():
+            current.replace(directory / PREVIOUS)
+
+    write_whole(current, write)
 
 
 def load_checkpoint(directory: Path) -> dict[str, Any] | None:
@@ -43,13 +42,16 @@ def load_checkpoint(directory: Path) -> dict[str, Any] | None:
         if not path.exists():
             continue
         try:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # torch reports garbled files by many kinds
-            unreadable.append(f"{path} ({str(error).splitlines()[0] if str(error) else type(error).__name__})")
-            continue
+            with warnings.catch_warnings(action="ignore"):  # of what is not torch's: said below, in one line
+                state = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception:  # torch reports damaged files by many kinds, and advises to load them unsafely
+            state = None
         if isinstance(state, dict):
             return state
-        unreadable.append(f"{path} (not a checkpoint)")
+        unreadable.append(str(path))
     if unreadable:
-        raise UserError(f"no readable checkpoint: {unreadable[0]}")
+        raise UserError(
+            f"no readable checkpoint: {' and '.join(unreadable)}: damaged; "
+            "delete what is left of it to train the model from the beginning"
+        )
     return None

@@ -1,5 +1,6 @@
 """``householder compare``: models times seeds, and values of settings; one table and two figures."""
 
+import re
 from argparse import Namespace
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from householder.experiments.curves import find_runs, read_curves
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import Experiment, apply_change, parse_experiment
 from householder.experiments.figures import box_plot, learning_curves
+from householder.experiments.files import inside
 from householder.experiments.launch import Job, launch
 from householder.experiments.models.rivals import count_parameters, resized, rival_settings
 from householder.experiments.outcome import Outcome, write_outcomes
@@ -23,7 +25,7 @@ from householder.experiments.processes import models_at_a_time
 from householder.experiments.report import ProgressDisplay, write_rows
 from householder.experiments.session import (
     are_refused,
-    claim,
+    claimed,
     conclude,
     default_directory,
     load_asked,
@@ -58,13 +60,24 @@ class Summary:
 
 def compare(options: Namespace) -> int:
     """Train as the command line says; return the exit status."""
+    if options.resume:
+        directory, experiments = _resumed(options)
+    else:
+        directory, experiments = options.output or default_directory(options), asked(options)
+        if any(directory.glob(f"{_FOLDER}*")):
+            raise UserError(f"{directory} holds a comparison already: --resume {directory} continues it")
+    begun = {} if options.resume else {directory / folder: each for folder, each in experiments.items()}
+    with claimed(directory, begun):
+        return _compare(options, directory, experiments)
+
+
+def _compare(options: Namespace, directory: Path, experiments: dict[str, Experiment]) -> int:
     console = Console()
     say = partial(console.print, soft_wrap=True, highlight=False, markup=False)
-    directory, experiments = _resumed(options) if options.resume else _begun(options)
     models = next(iter(experiments.values())).models
     say(f"{options.task}: {', '.join(models)}; {', '.join(experiments)}; into {directory}")
     jobs = {
-        f"{folder}/{model}": Job(experiment, model, directory / folder / model)
+        f"{folder}/{model}": Job(experiment, model, inside(directory, f"{folder}/{model}"))
         for folder, experiment in experiments.items()
         for model in experiment.models
     }
@@ -198,16 +211,6 @@ def asked(options: Namespace) -> dict[str, Experiment]:
     return _grid(experiment, options.seeds or _SEEDS, options.over or ())
 
 
-def _begun(options: Namespace) -> tuple[Path, dict[str, Experiment]]:
-    experiments = asked(options)
-    directory = options.output or default_directory(options)
-    if any(directory.glob(f"{_FOLDER}*")):
-        raise UserError(f"{directory} holds a comparison already: --resume {directory} continues it")
-    for folder, each in experiments.items():
-        claim(directory / folder, each)
-    return directory, experiments
-
-
 def _grid(experiment: Experiment, seeds: int, over: Iterable[str]) -> dict[str, Experiment]:
     """Return the experiment for each seed and each combination of values, by the folder it goes to."""
     axes = [
@@ -220,7 +223,10 @@ def _grid(experiment: Experiment, seeds: int, over: Iterable[str]) -> dict[str, 
             folder = f"{_FOLDER}{seed}"
             for name, value in settings:
                 apply_change(raw, f"{name}={value}", "--over")
-                folder += f"-{name.rpartition('.')[2]}-{value.replace('/', '_')}"
+                folder += f"-{name.rpartition('.')[2]}-{value}"
+            folder = re.sub(r"[^A-Za-z0-9_.=+-]", "_", folder)[:100]
+            if folder in experiments:
+                raise UserError(f"--over: two values share the folder {folder}")
             experiments[folder] = parse_experiment(raw, "--over")
     return experiments
 

@@ -97,7 +97,9 @@ def _add(curves: dict[str, Curves], label: str, directory: Path, model: str) -> 
     columns = read_columns(path) if path.is_file() else {}
     if not columns:
         return
-    metric = next(name for name in columns if name.startswith("train_") and name != "train_loss")
+    metric = next((name for name in columns if name.startswith("train_") and name != "train_loss"), None)
+    if metric is None or "train_loss" not in columns:
+        raise UserError(f"{path} is damaged: there is no column train_loss, or none of the metric")
     group = curves.setdefault(label, Curves(metric.removeprefix("train_")))
     group.columns.append(columns)
     outcomes = read_outcomes(directory)
@@ -106,10 +108,26 @@ def _add(curves: dict[str, Curves], label: str, directory: Path, model: str) -> 
 
 
 def read_columns(path: Path) -> Columns:
-    """Return the numbers of a CSV file by the names in its first line, none if there is no other line."""
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    return {key: np.array([float(row[key]) for row in rows]) for key in rows[0]} if rows else {}
+    """Return the numbers of a CSV file by the names in its first line, none if there is no other line.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read, or does not hold a number in every column of every line.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            names, *rows = csv.reader(file)
+        numbers = np.array(rows, dtype=np.float64)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, csv.Error) as error:
+        if path.stat().st_size == 0:
+            return {}
+        raise UserError(f"{path} is damaged: expected a line of names, then lines of as many numbers") from error
+    if rows and (len(set(names)) < len(names) or numbers.shape != (len(rows), len(names))):
+        raise UserError(f"{path} is damaged: expected a line of names, then lines of as many numbers")
+    return dict(zip(names, numbers.T, strict=True)) if rows else {}
 
 
 def _names(groups: Collection[list[Run]]) -> list[str]:

@@ -1,5 +1,6 @@
 """An experiment: a task, the models that are compared on it, and how long they train."""
 
+import re
 from collections.abc import Collection, Iterable
 from importlib.resources import files
 from pathlib import Path
@@ -9,10 +10,16 @@ import yaml
 from pydantic import Field, ValidationError, field_validator
 
 from householder.experiments.errors import UserError
+from householder.experiments.files import HOLDER, LOCK, write_text
 from householder.experiments.models import AnyModel
 from householder.experiments.models.base import Positive
+from householder.experiments.outcome import CONFIG, RESULTS
 from householder.experiments.settings import Settings
 from householder.experiments.tasks import TaskSettings
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_RESERVED = {CONFIG, RESULTS, LOCK, HOLDER, "learning_curves.png", "generated.png"}
+"""Files in the directory of a run, where each model has a folder of its name."""
 
 
 class Experiment(Settings):
@@ -35,6 +42,8 @@ class Experiment(Settings):
     def _kind_defaults_to_name(cls, models: object) -> object:
         if not isinstance(models, dict):
             return models
+        for name in models:
+            _check_name(name)
         return {name: {"kind": name} | model if isinstance(model, dict) else model for name, model in models.items()}
 
     def only(self, names: Collection[str]) -> "Experiment":
@@ -45,7 +54,18 @@ class Experiment(Settings):
 
     def save(self, path: Path) -> None:
         """Write the settings as YAML."""
-        path.write_text(yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
+        write_text(path, yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False))
+
+
+def _check_name(name: object) -> None:
+    """Refuse what cannot be the name of a model's folder."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{_shown(name)} cannot name a model: expected at most 100 letters, digits, dots, dashes and underscores, "
+            "the first a letter or a digit"
+        )
+    if name.lower() in _RESERVED:
+        raise ValueError(f"{name!r} cannot name a model: a run has a file of that name")
 
 
 def load_experiment(path: Path, changes: Iterable[str] = ()) -> Experiment:
@@ -69,7 +89,7 @@ def load_experiment(path: Path, changes: Iterable[str] = ()) -> Experiment:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"{path} is not valid YAML{_position(error)}") from error
     if not isinstance(raw, dict):
         raise UserError(f"{path} is not an experiment: expected settings such as 'epochs: 400'")
@@ -84,6 +104,8 @@ def parse_experiment(raw: dict[str, Any], origin: str) -> Experiment:
         return Experiment.model_validate(raw)
     except ValidationError as error:
         raise UserError(f"{origin}: {_first(error)}") from error
+    except RecursionError as error:
+        raise UserError(f"{origin}: settings are nested too deeply") from error
 
 
 def packaged_config(name: str) -> Path:
@@ -104,7 +126,7 @@ def apply_change(raw: dict[str, Any], change: str, origin: str = "--set") -> Non
             raise UserError(f"{origin} {change!r}: there is no {key!r} to change")
     try:
         node[leaf] = yaml.safe_load(value)
-    except yaml.YAMLError as error:
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"{origin} {change!r}: {value!r} is not a valid YAML value") from error
 
 
@@ -119,12 +141,19 @@ def _first(error: ValidationError) -> str:
     if where[0] in ("task", "models"):
         kind = 1 if where[0] == "task" else 2
         del where[kind : kind + 1]  # pydantic's name for the kind of task or model
-    name = ".".join(str(part) for part in where)
+    name = ".".join(str(part) if str(part).isprintable() else repr(part) for part in where)
     if details["type"] == "union_tag_invalid":
-        return f"{name}: unknown kind {details['ctx']['tag']!r}, expected one of {details['ctx']['expected_tags']}"
+        return (
+            f"{name}: unknown kind {_shown(details['ctx']['tag'])}, expected one of {details['ctx']['expected_tags']}"
+        )
     if details["type"] == "extra_forbidden":
         return f"{name}: there is no such setting"
-    message = details["msg"][0].lower() + details["msg"][1:]
+    message = details["msg"].removeprefix("Value error, ")
     given = details["input"]
-    shown = "" if details["type"] == "missing" or isinstance(given, dict) else f", got {given!r}"
-    return f"{name}: {message}{shown}"
+    shown = "" if details["type"] == "missing" or isinstance(given, dict) else f", got {_shown(given)}"
+    return f"{name}: {message[0].lower()}{message[1:]}{shown}"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,6 +1,7 @@
 """Figures of training runs."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from householder.experiments.curves import Curves, read_columns
 from householder.experiments.errors import UserError
+from householder.experiments.files import write_whole
 from householder.experiments.outcome import Outcome
 from householder.experiments.tasks.base import GENERATED
 
@@ -30,8 +32,10 @@ def write_figure(figure: Figure, path: Path) -> None:
     UserError
         If it cannot be written.
     """
+    if not path.suffix or path.is_dir():
+        raise UserError(f"cannot write {path}: expected the name of a file that ends in .png, .pdf or .svg")
     try:
-        figure.savefig(path, dpi=120)
+        write_whole(path, partial(figure.savefig, dpi=120))
     except (OSError, ValueError) as error:
         raise UserError(f"cannot write {path}: {error}") from error
 

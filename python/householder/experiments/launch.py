@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.synchronize import Event
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import Experiment
+from householder.experiments.files import held
 from householder.experiments.group import Group, free_port
 from householder.experiments.outcome import Outcome, Progress
 from householder.experiments.processes import process_context
@@ -128,8 +129,10 @@ def _work(job: Job, group: Group, rank: int, port: int, messages: Connection, st
     try:
         from householder.experiments.training import Run  # slow to load, and of no use to the parent
 
-        run = Run(job.experiment, job.model, job.directory, group)
-        result = run.train(messages.send if is_first else _keep_quiet, stop.is_set)
+        # The command holds the run already. Its processes hold their models, because they may outlive it for a moment.
+        with held(job.directory) if is_first else nullcontext():
+            run = Run(job.experiment, job.model, job.directory, group)
+            result = run.train(messages.send if is_first else _keep_quiet, stop.is_set)
     except BrokenPipeError:  # the parent is gone
         return
     except UserError as error:

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from householder.experiments.errors import UserError
+from householder.experiments.files import write_text
 from householder.experiments.tasks.base import JudgedOn
 
 CONFIG = "config.yaml"
@@ -48,13 +50,51 @@ class Outcome:
 
 def write_outcomes(directory: Path, outcomes: Iterable[Outcome]) -> None:
     """Leave in a run's directory how its models ended."""
-    (directory / RESULTS).write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=2) + "\n")
+    write_text(directory / RESULTS, json.dumps([asdict(outcome) for outcome in outcomes], indent=2) + "\n")
 
 
 def read_outcomes(directory: Path) -> dict[str, dict[str, Any]]:
-    """Return, by name, the models of a run that have been trained to the end."""
+    """Return, by name, the models of a run that have been trained to the end.
+
+    Raises
+    ------
+    UserError
+        The file that says so is damaged.
+    """
     path = directory / RESULTS
     if not path.is_file():
         return {}
-    outcomes: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-    return {outcome["model"]: outcome for outcome in outcomes if outcome["metric"] is not None}
+    try:
+        outcomes = [Outcome(**outcome) for outcome in json.loads(path.read_text(encoding="utf-8"))]
+        for outcome in outcomes:
+            _check(outcome)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise UserError(f"{path} is damaged: it does not list how models ended; --resume writes it anew") from error
+    return {outcome.model: asdict(outcome) for outcome in outcomes if outcome.metric is not None}
+
+
+def _check(outcome: Outcome) -> None:
+    """Raise TypeError unless the fields have their types."""
+    for name, kinds in _KINDS.items():
+        value = getattr(outcome, name)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise TypeError(f"{name} is {value!r}")
+
+
+_NUMBER, _TEXT = (int, float), (str,)
+_KINDS: dict[str, tuple[type, ...]] = {
+    "model": _TEXT,
+    "hidden_size": (int,),
+    "parameters": (int,),
+    "epochs": (int,),
+    "seconds": _NUMBER,
+    "train_loss": (*_NUMBER, type(None)),
+    "metric": (*_NUMBER, type(None)),
+    "metric_name": _TEXT,
+    "metric_shown": _TEXT,
+    "judged_on": _TEXT,
+    "lower_is_better": (bool,),
+    "baseline": (*_NUMBER, type(None)),
+}

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bars
 from rich.table import Table
 
+from householder.experiments.files import write_whole
 from householder.experiments.outcome import Outcome, Progress
 
 if TYPE_CHECKING:
@@ -88,10 +89,14 @@ def results_table(outcomes: Iterable[Outcome]) -> Table:
 def write_rows(path: Path, rows: "Iterable[DataclassInstance]") -> None:
     """Write dataclasses of one kind, at least one, as the rows of a CSV file."""
     first, *rest = map(asdict, rows)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, first)
-        writer.writeheader()
-        writer.writerows([first, *rest])
+
+    def write(temporary: Path) -> None:
+        with temporary.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, first)
+            writer.writeheader()
+            writer.writerows([first, *rest])
+
+    write_whole(path, write)
 
 
 def _numbers(row: dict[str, float]) -> str:

@@ -2,8 +2,8 @@
 
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from householder.experiments.curves import find_runs, read_curves
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import Experiment, load_experiment, packaged_config
 from householder.experiments.figures import generated_sequences, learning_curves
+from householder.experiments.files import HOLDER, LOCK, held, inside
 from householder.experiments.group import Group, group_of
 from householder.experiments.launch import LOG, Failure, Job, Result, launch
 from householder.experiments.outcome import CONFIG, Outcome, write_outcomes
@@ -28,11 +29,18 @@ SEQUENCES = "generated.png"
 def train(options: Namespace) -> int:
     """Train as the command line says; return the exit status."""
     group = group_of(options.devices, options.num_nodes)
+    directory, experiment = _resumed(options) if options.resume else _asked_where(options, group)
+    if not group.is_first:
+        return _train(options, group, directory, experiment)
+    with claimed(directory, {} if options.resume else {directory: experiment}):
+        return _train(options, group, directory, experiment)
+
+
+def _train(options: Namespace, group: Group, directory: Path, experiment: Experiment) -> int:
     console = Console(quiet=not group.is_first)
     say = partial(console.print, soft_wrap=True, highlight=False, markup=False)
-    directory, experiment = _resumed(options) if options.resume else _begun(options, group)
     say(f"{options.task}: {', '.join(experiment.models)}; seed {experiment.seed}; into {directory}")
-    jobs = {name: Job(experiment, name, directory / name) for name in experiment.models}
+    jobs = {name: Job(experiment, name, inside(directory, name)) for name in experiment.models}
     with ProgressDisplay(jobs, console) as display:
         at_a_time = options.jobs or models_at_a_time(experiment.threads, group.devices)
         results = launch(jobs, at_a_time, display.update, group)
@@ -69,14 +77,11 @@ def conclude(results: Iterable[Result], wanted: int, say: Callable[[str], None],
     return 0
 
 
-def _begun(options: Namespace, group: Group) -> tuple[Path, Experiment]:
+def _asked_where(options: Namespace, group: Group) -> tuple[Path, Experiment]:
     experiment = asked(options)
     if options.output is None and group.is_divided:
         raise UserError("commands that train together need the same --output")
-    directory = options.output or default_directory(options)
-    if group.is_first:
-        claim(directory, experiment)
-    return directory, experiment
+    return options.output or default_directory(options), experiment
 
 
 def asked(options: Namespace) -> Experiment:
@@ -101,15 +106,29 @@ def default_directory(options: Namespace) -> Path:
     return Path("runs") / f"{options.task}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
-def claim(directory: Path, experiment: Experiment) -> None:
-    """Make a directory the place of a run, unless it is one already."""
-    if (directory / CONFIG).exists():
-        raise UserError(f"{directory} holds a run already: --resume {directory} continues it")
+@contextmanager
+def claimed(directory: Path, begun: Mapping[Path, Experiment]) -> Iterator[None]:
+    """Hold a directory while runs go on in it, and make places in it the homes of those that are begun.
+
+    Raises
+    ------
+    UserError
+        Another process holds the directory, it cannot be written to, or one of the places holds a run already.
+    """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        experiment.save(directory / CONFIG)
     except OSError as error:
         raise UserError(f"cannot write to {directory}: {error.strerror}") from error
+    with held(directory):
+        for place, experiment in begun.items():
+            if (place / CONFIG).exists():
+                raise UserError(f"{place} holds a run already: --resume {place} continues it")
+            try:
+                place.mkdir(exist_ok=True)
+                experiment.save(place / CONFIG)
+            except OSError as error:
+                raise UserError(f"cannot write to {place}: {error.strerror}") from error
+        yield
 
 
 def are_refused(results: Collection[Result]) -> bool:
@@ -118,10 +137,12 @@ def are_refused(results: Collection[Result]) -> bool:
 
 
 def release(directory: Path, jobs: Collection[Job]) -> None:
-    """Take back ``claim`` of a directory in which every model was refused."""
+    """Take back what a run has made of a directory, where every model was refused."""
     for job in jobs:
-        (job.directory / LOG).unlink(missing_ok=True)
-    (directory / CONFIG).unlink(missing_ok=True)
+        for name in (LOG, LOCK, HOLDER):
+            (job.directory / name).unlink(missing_ok=True)
+    for name in (CONFIG, LOCK, HOLDER):
+        (directory / name).unlink(missing_ok=True)
     for place in (*(job.directory for job in jobs), directory):
         with suppress(OSError):  # something else is there
             place.rmdir()

@@ -11,21 +11,22 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from lightning.fabric import Fabric
 from lightning.fabric.loggers.tensorboard import TensorBoardLogger
 from lightning.fabric.strategies.ddp import DDPStrategy
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Adam
 
 from householder.experiments.checkpoint import load_checkpoint, save_checkpoint
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import Experiment
+from householder.experiments.files import write_whole
 from householder.experiments.group import Group, share
 from householder.experiments.outcome import METRICS, Outcome, Progress
-from householder.experiments.tasks.base import HeldOut
+from householder.experiments.tasks.base import HeldOut, Task
 
 _REPORT_SECONDS = 0.1
 
@@ -44,6 +45,34 @@ class State:
     """The parameters that did best: on validation data with patience, or in training where that judges the run."""
     best_metric: float | None = None
     """Theirs in training, where that judges the run."""
+
+    @classmethod
+    def restored(cls, saved: dict[str, Any], steps: int, task: Task, model: nn.Module) -> "State":
+        """Return the state of a checkpoint.
+
+        Raises
+        ------
+        ValueError, TypeError
+            It is not the state of a run of so many steps on that task.
+        """
+        state = cls(**saved)
+        columns = {"epoch", "step", "train_loss", f"train_{task.metric}", "seconds"}
+        columns |= {f"validation_{task.metric}"} if task.watched else set()
+        fits = (
+            type(state.step) is int
+            and 0 <= state.step <= steps
+            and isinstance(state.seconds, float)
+            and isinstance(state.sums, Tensor)
+            and (state.sums.dtype, state.sums.shape) == (torch.float64, (3,))
+            and isinstance(state.history, list)
+            and all(isinstance(row, dict) and set(row) == columns for row in state.history)
+            and all(isinstance(value, int | float) for row in state.history for value in row.values())
+            and (not state.best or _shapes(state.best) == _shapes(model.state_dict()))
+            and isinstance(state.best_metric, float | None)
+        )
+        if not fits:
+            raise ValueError("a state of another run")
+        return state
 
 
 class Run:
@@ -263,11 +292,15 @@ class Run:
         try:
             self.model.load_state_dict(checkpoint["model"])
             optimizer.load_state_dict(checkpoint["optimizer"])
-            return State(**checkpoint["state"])
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            return State.restored(checkpoint["state"], self.steps, self.task, self.model)
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
             raise UserError(
                 f"the checkpoint in {self.directory} does not fit model {self.name!r} of this experiment"
             ) from error
+
+
+def _shapes(parameters: dict[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in parameters.items()}
 
 
 def learning_rate_factor(schedule: Literal["constant", "cosine", "hold"], warm_up: float, done: float) -> float:
@@ -290,9 +323,13 @@ def learning_rate_factor(schedule: Literal["constant", "cosine", "hold"], warm_u
 
 def _rewrite(path: Path, history: list[dict[str, float]]) -> None:
     """Write the rows up to the checkpoint: those after it, perhaps torn by a kill, come again."""
-    path.unlink(missing_ok=True)
-    for row in history:
-        _append(path, row)
+
+    def write(temporary: Path) -> None:
+        temporary.touch()
+        for row in history:
+            _append(temporary, row)
+
+    write_whole(path, write)
 
 
 def _append(path: Path, row: dict[str, float]) -> None:

@@ -133,7 +133,9 @@ def _range(difference: Tensor, m: int) -> Tensor:
     # One power iteration finds the largest singular values, the sketch itself keeps the smallest.
     powers = difference @ (difference.mT @ torch.linalg.qr(sketch).Q)
     q = torch.linalg.qr(torch.cat([powers, sketch], 1)).Q
-    return q @ torch.linalg.svd(q.mT @ difference).U[:, :m]
+    left: Tensor = torch.linalg.svd(q.mT @ difference).U
+    basis: Tensor = q @ left[:, :m]
+    return basis
 
 
 def _consistent(basis: Tensor, difference: Tensor) -> Tensor:
@@ -153,7 +155,7 @@ def _consistent(basis: Tensor, difference: Tensor) -> Tensor:
         inverses = torch.where(sizes < most, 1 / sizes.clamp_min(1e-12), 0)
         z = torch.linalg.pinv(outside, hermitian=True, rtol=1e-2) @ (change * inverses) @ left.mT
         turn = torch.cat([z, z.new_zeros(len(basis) - k, z.shape[1])]) - basis @ (b @ z)
-        basis = torch.linalg.qr(basis + turn).Q
+        basis, _ = torch.linalg.qr(basis + turn)
     return basis
 
 

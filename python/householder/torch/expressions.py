@@ -8,17 +8,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from householder import _norms
 from householder.torch import _autocast
 
 
 def unit_columns(u: Tensor) -> Tensor:
     """Scale the columns of the lower-trapezoidal ``u`` to norm one; a vanishing column becomes exactly zero."""
-    tiny = torch.finfo(u.dtype).tiny
-    size = u.detach().abs().amax(-2, keepdim=True)  # the result does not depend on it: derivatives keep their range
-    scaled = u / size.masked_fill(size < tiny, 1.0)
-    norm = torch.linalg.vector_norm(scaled.masked_fill(size < tiny, 1.0), dim=-2, keepdim=True)
+    size = u.detach().abs().amax(-2, keepdim=True)
+    power = _norms.power_of_two(torch, size)
+    scaled = u * power
+    norm = torch.linalg.vector_norm(
+        scaled.masked_fill(size == 0, 1.0), dim=-2, keepdim=True
+    )  # its root has a derivative
     unit: Tensor = scaled / norm
-    return unit.masked_fill(norm * size < tiny, 0.0)
+    return unit.masked_fill(_norms.vanishes(torch, norm, power) | (size == 0), 0.0)
 
 
 def apply(u: Tensor, h: Tensor, transpose: bool) -> Tensor:

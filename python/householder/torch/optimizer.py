@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, optim
 
+from householder import _norms
 from householder.torch import _check
 
 _MOMENTS = {"exp_avg": 1, "exp_avg_sq": 2, "max_exp_avg_sq": 2}
@@ -102,16 +103,16 @@ def renormalize_(u: Tensor, optimizer: torch.optim.Optimizer | None = None) -> T
     averages = [] if optimizer is None else _averages(u, optimizer)
     n, m = u.shape[-2:]
     columns = u[..., : m - (m == n and not u.is_complex())]
-    largest = columns.tril().abs().amax(-2, keepdim=True)
-    largest = torch.where(largest == 0, 1.0, largest)
-    scaled = columns.tril() / largest
-    length = torch.linalg.vector_norm(scaled, dim=-2, keepdim=True)
+    lower = columns.tril()
+    lower = lower.float() if u.dtype in _check.HALF_TYPES else lower
+    power = _norms.power_of_two(torch, lower.abs().amax(-2, keepdim=True))
+    length = torch.linalg.vector_norm(lower * power, dim=-2, keepdim=True)
+    vanishing = _norms.vanishes(torch, length, power)
     length = torch.where(length == 0, 1.0, length)
-    tiny = torch.finfo(torch.float32 if u.dtype in _check.HALF_TYPES else u.dtype).tiny
-    columns.copy_(torch.where(largest * length < tiny, 0.0, scaled / length))  # such columns are the identity
+    columns.copy_(torch.where(vanishing, 0.0, lower * power / length))
     for average, degree in averages:
         for _ in range(degree):  # factor by factor: r^2 overflows where r does not
-            average[..., : columns.shape[-1]].mul_(length).mul_(largest)
+            average[..., : columns.shape[-1]].mul_(length).div_(power)
     return u
 
 

@@ -1,6 +1,7 @@
 """Sequence generation: a network without input that reproduces 18 ms of sound."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,6 +14,7 @@ from torch.nn.functional import mse_loss
 from typing_extensions import override
 
 from householder.experiments.errors import UserError
+from householder.experiments.files import write_whole
 from householder.experiments.settings import Settings
 from householder.experiments.tasks.base import GENERATED, Batch, HeldOut, Task
 from householder.experiments.tasks.wav import read_wav
@@ -87,7 +89,8 @@ class Audio(Task):
     @override
     def leave_files(self, directory: Path, predict: Callable[[Tensor], Tensor]) -> None:
         columns = torch.cat([self._batch.targets, predict(self._batch.inputs).cpu()], -1)[:, 0]
-        np.savetxt(directory / GENERATED, columns.numpy(), "%.6g", delimiter=",", header="true,generated", comments="")
+        save = partial(np.savetxt, X=columns.numpy(), fmt="%.6g", delimiter=",", header="true,generated", comments="")
+        write_whole(directory / GENERATED, save)
 
 
 def _chord() -> NDArray[Any]:

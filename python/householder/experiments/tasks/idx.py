@@ -1,6 +1,7 @@
 """The IDX files in which handwritten digits are published, plain or gzipped."""
 
 import gzip
+import math
 import zlib
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from householder.experiments.errors import UserError
 
+_LARGEST = 1 << 30  # bytes
 _BYTES = 0x08  # the code of unsigned bytes, the only type these files have
 
 
@@ -35,14 +37,17 @@ def read_idx(directory: Path, name: str, axes: int) -> NDArray[Any]:
         raise UserError(f"{directory} holds no {name} or {name}.gz")
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            content = file.read()
+            header = file.read(4 + 4 * axes)
+            if len(header) < 4 + 4 * axes or header[:4] != bytes([0, 0, _BYTES, axes]):
+                raise UserError(f"{path} is not an IDX file of bytes with {axes} axes")
+            shape = np.frombuffer(header, ">u4", axes, 4).tolist()
+            size = math.prod(shape)
+            if not 0 < size <= _LARGEST:
+                raise UserError(f"{path} is garbled: its header says {shape}, expected 1 to {_LARGEST:,} bytes")
+            content = file.read(size + 1)  # no more: a small compressed file may expand to any size
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-    header = 4 + 4 * axes
-    if len(content) < header or content[:4] != bytes([0, 0, _BYTES, axes]):
-        raise UserError(f"{path} is not an IDX file of bytes with {axes} axes")
-    shape = np.frombuffer(content, ">u4", axes, 4).tolist()
-    array = np.frombuffer(content, np.uint8, offset=header)
-    if array.size != np.prod(shape):
-        raise UserError(f"{path} is truncated or garbled: it holds {array.size} bytes, its header says {shape}")
-    return array.reshape(shape)
+    if len(content) != size:
+        held = f"{len(content)}" if len(content) < size else f"more than {size}"
+        raise UserError(f"{path} is truncated or garbled: it holds {held} bytes, its header says {shape}")
+    return np.frombuffer(content, np.uint8).reshape(shape)

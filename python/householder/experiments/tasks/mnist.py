@@ -39,7 +39,13 @@ class MNISTSettings(Settings):
             train = x[:-_VALIDATION], y[:-_VALIDATION]
             held_out = {"validation": (x[-_VALIDATION:], y[-_VALIDATION:])}
             if self.judged_on == "test":
-                held_out["test"] = _images(self.data, "t10k")
+                held_out["test"] = test = _images(self.data, "t10k")
+                if test[0].shape[1] != x.shape[1]:
+                    raise UserError(
+                        f"{self.data}: test images of {test[0].shape[1]} pixels, training ones of {x.shape[1]}"
+                    )
+                if test[1].max() > y.max():
+                    raise UserError(f"{self.data}: a label {test[1].max()} in the test part alone")
             white = 255
         if self.judged_on == "validation":
             held_out.pop("test", None)

@@ -1,0 +1,23 @@
+"""Norms of columns that neither overflow nor underflow, and which columns stand for the identity.
+
+A column is multiplied by a power of two, so that its squares stay in range, before its norm is taken. A column whose
+norm is zero or subnormal is the identity, because its direction is lost. The kernels, the array functions and the
+torch expressions share this definition.
+"""
+
+from typing import Any
+
+_RANGE = {4: (2.0**-60, 2.0**100), 8: (2.0**-500, 2.0**800)}
+"""By bytes of a real number: the size below which columns are multiplied, and the factor. Large ones are divided."""
+
+
+def power_of_two(xp: Any, size: Any) -> Any:
+    """Give the factors of columns whose largest entries are ``size``, a real array or tensor of module ``xp``."""
+    small, factor = _RANGE[size.dtype.itemsize]
+    one = xp.ones_like(size)
+    return xp.where(size < small, one * factor, xp.where(size > 1 / small, one / factor, one))
+
+
+def vanishes(xp: Any, norm: Any, power: Any) -> Any:
+    """Tell which columns are the identity, from their norms once they have been multiplied."""
+    return norm < power * xp.finfo(norm.dtype).tiny

@@ -1,0 +1,163 @@
+"""Files that the command reads, valid ones and what a kill, a full disk or another program may make of them."""
+
+import gzip
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import torch
+from scipy.io import wavfile
+
+from householder.experiments.checkpoint import NAME, load_checkpoint
+from householder.experiments.curves import find_runs, read_columns, read_curves
+from householder.experiments.errors import UserError
+from householder.experiments.experiment import load_experiment, packaged_config
+from householder.experiments.outcome import CONFIG, METRICS, RESULTS, read_outcomes
+from householder.experiments.tasks.idx import read_idx
+from householder.experiments.tasks.text import read_texts
+from householder.experiments.tasks.wav import read_wav
+from householder.experiments.training import Run
+
+IDX = "train-images-idx3-ubyte"
+OUTCOME = {
+    "model": "ornn",
+    "hidden_size": 8,
+    "parameters": 99,
+    "epochs": 2,
+    "seconds": 1.5,
+    "train_loss": 0.5,
+    "metric": 0.9,
+    "metric_name": "accuracy",
+    "metric_shown": "90.0 %",
+    "judged_on": "test",
+    "lower_is_better": False,
+    "baseline": None,
+}
+ROWS = "epoch,step,train_loss,train_accuracy,seconds\n1,10,0.5,0.8,0.1\n2,20,0.4,0.9,0.2\n"
+EXPERIMENT = "experiment.yaml"
+
+
+def small_experiment():
+    return load_experiment(
+        packaged_config("digits"), ["models={srnn: {hidden_size: 4, learning_rate: 0.01}}", "epochs=1"]
+    )
+
+
+def checkpoint(directory: Path) -> None:
+    if not (directory / NAME).exists():
+        stops = iter([False, False, True])
+        Run(small_experiment(), "srnn", directory).train(lambda _: None, lambda: next(stops, True))
+
+
+class Kind:
+    """A file of one kind: its name, valid content, and what reads it."""
+
+    def __init__(self, name: str, content: Callable[[Path], bytes], read: Callable[[Path], object]) -> None:
+        self.name, self.content, self.read = name, content, read
+
+
+def _wav(directory: Path) -> bytes:
+    path = directory / "valid.wav"
+    wavfile.write(path, 8000, (1000 * np.sin(np.arange(2000))).astype(np.int16))
+    return path.read_bytes()
+
+
+def _checkpoint(directory: Path) -> bytes:
+    checkpoint(directory / "trained")
+    return (directory / "trained" / NAME).read_bytes()
+
+
+def _resume(directory: Path) -> object:
+    run = Run(small_experiment(), "srnn", directory)
+    return run.state
+
+
+def _idx(_: Path) -> bytes:
+    return struct.pack(">4B3I", 0, 0, 8, 3, 5, 4, 4) + bytes(range(80))
+
+
+def _plot(directory: Path) -> object:
+    (directory / CONFIG).write_text(packaged_config("digits").read_text("utf-8"), encoding="utf-8")
+    (directory / "ornn").mkdir(exist_ok=True)
+    (directory / "ornn" / METRICS).write_text(ROWS, encoding="utf-8")
+    return read_curves(find_runs([directory]))
+
+
+KINDS = {
+    "experiment": Kind(
+        EXPERIMENT,
+        lambda _: packaged_config("digits").read_bytes(),
+        lambda directory: load_experiment(directory / EXPERIMENT),
+    ),
+    "results": Kind(RESULTS, lambda _: json.dumps([OUTCOME]).encode(), read_outcomes),
+    "plotted results": Kind(RESULTS, lambda _: json.dumps([OUTCOME]).encode(), _plot),
+    "metrics": Kind(METRICS, lambda _: ROWS.encode(), lambda directory: read_columns(directory / METRICS)),
+    "checkpoint": Kind(NAME, _checkpoint, load_checkpoint),
+    "resumed checkpoint": Kind(NAME, _checkpoint, _resume),
+    "images": Kind(IDX, _idx, lambda directory: read_idx(directory, IDX, 3)),
+    "packed images": Kind(f"{IDX}.gz", lambda d: gzip.compress(_idx(d)), lambda directory: read_idx(directory, IDX, 3)),
+    "text": Kind(
+        "train.txt",
+        lambda _: b"some lines\nof text\n",
+        lambda directory: (
+            [(directory / f"{part}.txt").write_text("a line\n") for part in ("valid", "test")] and read_texts(directory)
+        ),
+    ),
+    "sound": Kind("sound.wav", _wav, lambda directory: read_wav(directory / "sound.wav", 8000)),
+}
+WORDS = [
+    b"",
+    b"\0",
+    b"\xff\xfe",
+    b"nan",
+    b"-1",
+    b"1e999",
+    b"null",
+    b"[" * 3000,
+    b"{",
+    b"}",
+    b"\n",
+    b",",
+    b":",
+    b"true",
+    b"- ",
+    b"&a",
+    b"*a",
+]
+
+
+def damaged(random: Random, content: bytes) -> bytes:
+    """Cut, repeat, overwrite or replace parts of a file."""
+    data = bytearray(content)
+    for _ in range(random.choice((1, 1, 2, 5))):
+        a, b = sorted(random.randint(0, len(data)) for _ in range(2))
+        match random.randrange(6):
+            case 0:
+                del data[a:]
+            case 1:
+                del data[a:b]
+            case 2:
+                data[b:b] = data[a:b]
+            case 3:
+                data[a:a] = random.choice(WORDS)
+            case 4:
+                for _ in range(random.choice((1, 4, 16))):
+                    if data:
+                        data[random.randrange(len(data))] = random.randrange(256)
+            case _:
+                data[a : a + 4] = random.choice((b"\xff" * 4, b"\0" * 4, b"\x80\0\0\0", random.randbytes(4)))
+    return bytes(data)
+
+
+def complaint(kind: Kind, directory: Path, content: bytes) -> str | None:
+    """Read a file with that content; return the complaint, ``None`` if it could be read."""
+    torch.manual_seed(0)
+    (directory / kind.name).write_bytes(content)
+    try:
+        kind.read(directory)
+    except UserError as error:
+        return str(error)
+    return None
