@@ -191,3 +191,63 @@ def test_nothing_is_kept_without_gradients():
     layer = ht.OrthogonalRNN(3, 8).requires_grad_(False)
     kept, _ = saved(lambda: layer(torch.randn(6, 4, 3)))
     assert not kept
+
+
+def large_results():
+    """An application, its gradients and a matrix, of 256 KiB and more each."""
+    u, h = torch.randn(512, 256).requires_grad_(), torch.randn(512, 512).requires_grad_()
+    c = ht.apply(u, h)
+    c.backward(torch.ones_like(c))
+    return [c.detach(), u.grad, h.grad, ht.matrix(u.detach())]
+
+
+def test_large_results_can_be_resized_as_torchs_can():
+    for result in large_results():
+        kept = result.clone()
+        storage = result.untyped_storage()
+        assert storage.nbytes() == result.nbytes
+        torch.cat([kept, kept], out=result.resize_(0))
+        assert torch.equal(result, torch.cat([kept, kept]))
+        storage.resize_(0)
+        assert storage.nbytes() == 0
+
+
+def test_memory_of_a_large_result_serves_the_next_one():
+    u, h = torch.randn(512, 8), torch.randn(512, 512)
+    with torch.no_grad():
+        addresses = {ht.apply(u, h).data_ptr() for _ in range(5)}
+    assert len(addresses) == 1
+
+
+@pytest.mark.parametrize("keep", ["tensor", "view", "storage", "array", "graph"])
+def test_memory_that_anything_refers_to_is_not_used_again(keep):
+    u, h = torch.randn(512, 8), torch.randn(512, 512).requires_grad_()
+    c = ht.apply(u, h)
+    expected = c.detach().clone()
+    held = {
+        "tensor": lambda c: c,
+        "view": lambda c: c[3:5],
+        "storage": lambda c: c.untyped_storage(),
+        "array": lambda c: c.detach().numpy(),
+        "graph": lambda c: (c * c).sum(),
+    }[keep](c)
+    del c
+    for _ in range(3):
+        ht.apply(u, torch.zeros(512, 512))
+    if keep == "graph":
+        assert torch.allclose(torch.autograd.grad(held, h)[0], 2 * ht.apply(u, expected, transpose=True), atol=1e-5)
+    elif keep == "view":
+        assert torch.equal(held, expected[3:5])
+    else:
+        values = torch.empty(0).set_(held) if keep == "storage" else torch.as_tensor(held)
+        assert torch.equal(values.detach().flatten(), expected.flatten())
+
+
+def test_memory_is_given_back():
+    import householder as hh
+    from householder.torch.ops import _memory
+
+    ht.apply(torch.randn(512, 8), torch.randn(512, 512))
+    assert _memory._shelf
+    hh.release_memory()
+    assert not _memory._shelf

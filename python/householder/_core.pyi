@@ -14,7 +14,7 @@ Raises ``MemoryError`` when the workspace cannot be allocated, ``ValueError`` fo
 """
 
 from collections.abc import Sequence
-from typing import Any, Self, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 from numpy.typing import NDArray
 from torch import Tensor
@@ -36,13 +36,6 @@ def set_num_threads(k: int) -> None: ...
 def get_num_threads() -> int: ...
 def share_openmp(parallel: int, max_threads: int) -> None: ...  # addresses of GOMP_parallel and omp_get_max_threads
 def release_memory() -> None: ...  # what is kept for the next calls
-
-@final
-class Memory:
-    """Uninitialised bytes for a large result, behind the buffer protocol; the next ``Memory`` may get them again."""
-
-    def __new__(cls, size: int) -> Self: ...
-    def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
 class Kept:

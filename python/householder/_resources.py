@@ -1,6 +1,11 @@
 """Threads and memory of the process."""
 
+from collections.abc import Callable
+
 from householder import _cpu, _validate
+
+on_release: list[Callable[[], None]] = []
+"""What else gives memory back: torch's side adds itself when it is imported."""
 
 
 def set_num_threads(k: int) -> None:
@@ -24,7 +29,9 @@ def set_num_threads(k: int) -> None:
 
 
 def release_memory() -> None:
-    """Give the memory that is kept for the next calls, at most 128 MiB, back to the system.
+    """Give the memory that is kept for the next calls back to the system.
+
+    That is at most 128 MiB of workspaces, and as much that large results of torch have left.
 
     What other threads keep for themselves, at most 32 blocks below 4 KiB each, stays.
 
@@ -34,6 +41,8 @@ def release_memory() -> None:
     >>> hh.release_memory()
     """
     _cpu.release_memory()
+    for release in on_release:
+        release()
 
 
 def get_num_threads() -> int:

@@ -30,7 +30,7 @@ mod _core {
     #[pymodule_export]
     use super::matrix::{matrix, matrix_backward};
     #[pymodule_export]
-    use super::memory::{Memory, release_memory};
+    use super::memory::release_memory;
     #[pymodule_export]
     use super::sequence::{rnn_backward, rnn_forward, rnn_tape_width};
     #[pymodule_export]

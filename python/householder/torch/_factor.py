@@ -97,8 +97,8 @@ def _of_frame(frame: Tensor, m: int) -> Tensor:
     if n > 2 * k:
         # Below its first k rows the frame is Q R: reflections of [F_1; R] are those of F = diag(I, Q) [F_1; R].
         q, r = torch.linalg.qr(frame[k:])
-        u = _of_frame(torch.cat([frame[:k], r]), m)
-        return torch.cat([u[:k], q @ u[k:]])
+        inner = _of_frame(torch.cat([frame[:k], r]), m)
+        return torch.cat([inner[:k], q @ inner[k:]])
     if m == k:
         complement = torch.linalg.qr(frame, mode="complete")[0][:, k:]
         return _of_columns(torch.cat([frame, complement], 1), k)
@@ -110,7 +110,7 @@ def _of_frame(frame: Tensor, m: int) -> Tensor:
     images = torch.linalg.qr(basis.mT @ frame @ right.mT)
     signs = torch.where(images.R.diagonal() < 0, -1.0, 1.0)
     w = _of_columns(images.Q * signs @ left.mT, m)
-    u = basis @ w
+    u: Tensor = basis @ w
     if w[-1, -1] < 0:
         u[:, -1] = basis[:, -1]  # the sign of a coordinate is a reflection
     elif k < n:
@@ -120,7 +120,8 @@ def _of_frame(frame: Tensor, m: int) -> Tensor:
 
 def _of_columns(matrix: Tensor, m: int) -> Tensor:
     """Give m reflections whose product shares the first m columns of an orthogonal matrix."""
-    n, u = len(matrix), matrix.new_empty(len(matrix), m)
+    n = len(matrix)
+    u = matrix.new_empty(n, m)
     _core.factor("float64", n, m, matrix.contiguous().data_ptr(), u.data_ptr(), None, by_columns=True)
     return u
 

@@ -33,6 +33,8 @@ def read_wav(path: Path, rate: int) -> NDArray[Any]:
     own_rate, samples = _read(path)
     if own_rate not in _RATES:
         raise UserError(f"{path} has {own_rate} samples per second, expected {_RATES[0]:,} to {_RATES[-1]:,}")
+    if samples.size == 0:
+        raise UserError(f"{path} holds no samples")
     if not np.isfinite(samples).all():
         raise UserError(f"{path} holds samples that are not finite")
     silence = 128.0 if samples.dtype == np.uint8 else 0.0  # only samples of one byte are unsigned

@@ -1,23 +1,42 @@
-"""Room for results on the CPU."""
+"""Memory for results on the CPU.
+
+Large results get memory that an earlier result has left. The system's allocator returns large blocks to the kernel, and
+Large results get memory that an earlier result has left. The allocator of the system returns large blocks to the kernel,
+so they can be resized. A shelf holds a second reference to each.
+"""
 
 from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from threading import Lock
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from householder import _core
+from householder import _resources
 
-# From here on what the system's allocator costs shows: fresh pages, with a fault for each.
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _LARGE = 1 << 18
+"""Bytes from which page faults cost more than a look at the shelf."""
+_MOST = 1 << 27
+"""Bytes of all storages on the shelf; the oldest leave first."""
+
+_shelf: OrderedDict[int, torch.UntypedStorage] = OrderedDict()
+_lock = Lock()
+_resources.on_release.append(_shelf.clear)
 
 
 def empty(shape: torch.Size | tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Allocate an uninitialised tensor; a large one in memory that the next call gets again once the tensor is gone."""
+    """Allocate an uninitialised tensor."""
     shape = torch.Size(shape)
     size = shape.numel() * dtype.itemsize
-    if size < _LARGE:
+    if not _LARGE <= size <= _MOST:
         return torch.empty(shape, dtype=dtype, device="cpu")  # whatever the default device
-    return torch.frombuffer(_core.Memory(size), dtype=dtype).resize_(shape)  # in place: no view of another tensor
+    return torch.empty(0, dtype=dtype, device="cpu").set_(_storage(size)).resize_(shape)
 
 
 def empty_like(contiguous: Tensor) -> Tensor:
@@ -32,3 +51,28 @@ def contiguous(tensor: Tensor) -> Tensor:
     if tensor.is_contiguous() or tensor.nbytes < _LARGE:
         return tensor.contiguous()
     return empty(tensor.shape, tensor.dtype).copy_(tensor)
+
+
+def _storage(size: int) -> torch.UntypedStorage:
+    with _lock:
+        for key, storage, references in _references(_shelf):
+            if storage.nbytes() == size and references == _IDLE:
+                _shelf.move_to_end(key)
+                return storage
+        storage = torch.empty(size, dtype=torch.uint8, device="cpu").untyped_storage()
+        _shelf[id(storage)] = storage
+        while sum(kept.nbytes() for kept in _shelf.values()) > _MOST:
+            _shelf.popitem(last=False)
+        return storage
+
+
+def _references(
+    shelf: OrderedDict[int, torch.UntypedStorage],
+) -> Iterator[tuple[int, torch.UntypedStorage, tuple[int, int]]]:
+    """Go through a shelf; count the references to each storage from C++, where tensors are, and from Python."""
+    for key, storage in shelf.items():
+        yield key, storage, (torch._C._storage_Use_Count(storage._cdata), sys.getrefcount(storage))
+
+
+_IDLE = next(_references(OrderedDict({0: torch.empty(1, device="cpu").untyped_storage()})))[2]
+"""The references to a storage that only a shelf has."""
