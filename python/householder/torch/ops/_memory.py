@@ -1,8 +1,8 @@
 """Memory for results on the CPU.
 
-Large results get memory that an earlier result has left. The system's allocator returns large blocks to the kernel, and
-Large results get memory that an earlier result has left. The allocator of the system returns large blocks to the kernel,
-so they can be resized. A shelf holds a second reference to each.
+Large results get memory that an earlier result has left. The system's allocator returns large blocks to the kernel,
+and fresh ones come with a page fault every 4 KiB: a quarter of the time of a long sequence. The storages are torch's
+own, so they can be resized. A shelf holds a second reference to each.
 """
 
 from __future__ import annotations
