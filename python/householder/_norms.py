@@ -7,13 +7,10 @@ torch expressions share this definition.
 
 from typing import Any
 
-_RANGE = {4: (2.0**-60, 2.0**100), 8: (2.0**-500, 2.0**800)}
-"""By bytes of a real number: the size below which columns are multiplied, and the factor. Large ones are divided."""
-
 
 def power_of_two(xp: Any, size: Any) -> Any:
     """Give the factors of columns whose largest entries are ``size``, a real array or tensor of module ``xp``."""
-    small, factor = _RANGE[size.dtype.itemsize]
+    small, factor = (2.0**-60, 2.0**100) if size.dtype.itemsize == 4 else (2.0**-500, 2.0**800)
     one = xp.ones_like(size)
     return xp.where(size < small, one * factor, xp.where(size > 1 / small, one / factor, one))
 

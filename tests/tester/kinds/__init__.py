@@ -1,0 +1,27 @@
+"""The kinds of cases, each with how often it is drawn."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from kinds import arrays, functions, layers
+
+
+class Kind(NamedTuple):
+    """How to draw a case: a problem to be treated, or a check of its own, called with a record and what to tell."""
+
+    draw: Callable[[Any], Any]
+    weight: float
+
+
+KINDS = {
+    "apply": Kind(functions.apply, 20),
+    "matrix": Kind(functions.matrix, 8),
+    "rnn": Kind(functions.rnn, 20),
+    "recurrent layer": Kind(layers.recurrent, 12),
+    "cell": Kind(layers.step, 5),
+    "frame layer": Kind(layers.frame, 6),
+    "SVD layer": Kind(layers.svd, 2),
+    "adapter": Kind(layers.adapter, 3),
+    "arrays": Kind(arrays.call, 18),
+    "activation": Kind(layers.activation, 1),
+}

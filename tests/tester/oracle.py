@@ -1,0 +1,164 @@
+"""What is right: products of explicit n x n reflections and plain loops, in double precision under torch autograd.
+
+Nothing of the package is used here. ``rounded`` marks where a computation in lower precision rounds: it does nothing
+unless :func:`disturbed` is active, which shows how far rounding can move the results of a problem.
+"""
+
+import contextlib
+
+import torch
+
+_noise = None  # level and generator while results are disturbed
+
+
+@contextlib.contextmanager
+def disturbed(level, seed):
+    """Disturb every intermediate result by random numbers of this relative size."""
+    global _noise
+    _noise = level, torch.Generator().manual_seed(seed)
+    try:
+        yield
+    finally:
+        _noise = None
+
+
+class _Disturb(torch.autograd.Function):
+    """Add noise to a value on its way forward and to its gradient on its way back."""
+
+    @staticmethod
+    def forward(_ctx, t):
+        return _disturb(t)
+
+    @staticmethod
+    def backward(_ctx, g):
+        return _Disturb.apply(g)
+
+
+def _disturb(t):
+    if _noise is None or not t.numel():
+        return t.clone()
+    level, generator = _noise
+    size = t.detach().abs().amax(-1, keepdim=True) if t.dim() else t.detach().abs()
+    return t + level * size * torch.randn(t.shape, generator=generator, dtype=t.dtype)
+
+
+def rounded(t):
+    return t if _noise is None else _Disturb.apply(t)
+
+
+def wide(t):
+    """The same numbers in double precision."""
+    if not (t.is_floating_point() or t.is_complex()):
+        return t
+    return t.detach().to(torch.complex128 if t.is_complex() else torch.float64).resolve_conj().resolve_neg()
+
+
+def matrix(u, phases=None, smallest=0.0):
+    """``W (..., n, n)`` of ``u (..., n, m)``; a column shorter than ``smallest`` is the identity."""
+    n, m = u.shape[-2:]
+    eye = torch.eye(n, dtype=u.dtype)
+    columns = rounded(u.tril().mT).mT
+    w = eye.expand(*u.shape[:-2], n, n)
+    for j in range(m if u.is_complex() else min(m, n - 1)):
+        v = columns[..., j]
+        size = v.detach().abs().amax(-1, keepdim=True)
+        v = v / torch.where(size == 0, 1.0, size)  # H(v) does not change
+        square = (v * v.conj()).real.sum(-1)
+        present = size[..., 0] * square.detach().sqrt() >= max(smallest, torch.finfo(square.dtype).tiny)
+        outer = 2 * v.unsqueeze(-1) * v.conj().unsqueeze(-2) / torch.where(present, square, 1.0)[..., None, None]
+        w = rounded(w @ torch.where(present[..., None, None], eye - outer, eye))
+    if m == n and not u.is_complex():
+        w = torch.cat([w[..., :-1], w[..., -1:] * columns[..., -1:, -1:]], -1)
+    return w if phases is None else w * torch.exp(1j * phases)
+
+
+def apply(u, h, phases=None, transpose=False, smallest=0.0):
+    """``W h`` or ``W* h`` where leading axes broadcast."""
+    w = matrix(u, phases, smallest)
+    return rounded(((w.mH if transpose else w) @ rounded(h).unsqueeze(-1)).squeeze(-1))
+
+
+def frame(u, phases, rows, columns, smallest=0.0):
+    """The first columns of W as a weight ``(rows, columns)``, or their adjoint where that is wider than tall."""
+    w = matrix(u, phases, smallest)
+    return w[..., :columns] if rows >= columns else w[..., :rows].mH
+
+
+def phi(a, name, slope=0.1, bias=None):
+    """The nonlinearities: on real and imaginary parts, on pairs, on moduli.
+
+    The derivative of tanh is ``1 - h^2`` of a rounded state h: a disturbed one is off by as much as h, however small.
+    """
+    if name == "identity":
+        return a
+    if name == "modrelu":
+        if a.is_complex():
+            length = a.abs()
+            return torch.where(length + bias > 0, a * (1 + bias / torch.where(length == 0, 1.0, length)), 0)
+        re, im = a.chunk(2, -1)
+        square = re**2 + im**2
+        length = torch.where(square == 0, 1.0, square).sqrt()
+        scale = torch.where((square > 0) & (length + bias > 0), 1 + bias / length, 0.0)
+        return torch.cat([re * scale, im * scale], -1)
+    if a.is_complex():
+        return torch.complex(phi(a.real, name, slope), phi(a.imag, name, slope))
+    if name == "oplu":
+        first, second = a.chunk(2, -1)
+        kept = first >= second
+        return torch.cat([torch.where(kept, first, second), torch.where(kept, second, first)], -1)
+    if name == "tanh":
+        return a.tanh() if _noise is None else a.tanh() + _disturb(torch.zeros_like(a) + 1).sub(1) * (a - a.detach())
+    return torch.where(a > 0, a, (0.0 if name == "relu" else slope) * a)
+
+
+def rnn(
+    u,
+    x,
+    h0=None,
+    *,
+    input_weight=None,
+    bias=None,
+    phases=None,
+    nonlinearity_bias=None,
+    batch_sizes=None,
+    nonlinearity="leaky_relu",
+    negative_slope=0.1,
+    transpose=False,
+    reverse=False,
+    smallest=0.0,
+):
+    """All states and the last ones of ``h_t = phi(W h_{t-1} + V x_t + b)``, one step after the other."""
+    n = u.shape[0]
+    w = matrix(u, phases, smallest)
+    w = w.mH if transpose else w
+    a = rounded(x if input_weight is None else x @ rounded(input_weight).mT)
+    a = a if bias is None else a + bias
+    if batch_sizes is None:
+        steps = list(a.unbind(0))
+        batch = a.shape[1:-1]
+    else:
+        steps = list(a.split(batch_sizes.tolist()))
+        batch = (int(batch_sizes[0]),)
+    h = torch.zeros(*batch, n, dtype=u.dtype) if h0 is None else h0.expand(*batch, n)
+    states, ended = [], []
+    for step in reversed(steps) if reverse else steps:
+        running = len(step) if batch_sizes is not None else None
+        if running is not None:
+            ended.insert(0, h[running:])
+            h = h[:running]
+        h = phi(rounded(h @ w.mT + step), nonlinearity, negative_slope, nonlinearity_bias)
+        states.append(h)
+    states = states[::-1] if reverse else states
+    join = torch.stack if batch_sizes is None else torch.cat
+    return (join(states) if states else a.new_zeros(*a.shape[:-1], n)), torch.cat([h, *ended]) if ended else h
+
+
+def constrained(u, constraint):
+    """``u`` with ``u_1`` as layers see it: its sign, or clamped, its gradient passed through."""
+    n, m = u.shape[-2:]
+    if m < n or u.is_complex():
+        return u
+    last = u[..., -1:, -1:]
+    value = last.detach().clamp(-1, 1) if constraint == "soft" else torch.where(last.detach() > 0, 1.0, -1.0)
+    seen = last + (value - last).detach()
+    return torch.cat([u[..., :-1, :], torch.cat([u[..., -1:, :-1], seen], -1)], -2)
