@@ -4,6 +4,10 @@
 
 LAPACK is ``torch.linalg.householder_product`` with autograd, on ``a = v / v_jj`` and ``tau = 2 / |a|^2``. Errors are
 norms of differences relative to norms, against Algorithm 1 in the next wider precision (float64, long double).
+
+A second table tells, in float32, how orthogonal ``W`` is and how far the length of a state drifts over many steps of a
+recurrence without nonlinearity, beside a ``W`` that was formed in float64 and rounded. Its figures are the worst of
+several seeds.
 """
 
 import argparse
@@ -18,9 +22,13 @@ import householder as hh
 from householder import reference
 
 ROWS = 4
-BEGIN, END = "<!-- numerics.py: begin -->\n", "<!-- numerics.py: end -->\n"
+SEEDS = 12
+STEPS = 10_000
 WIDER = {np.dtype(np.float32): np.float64, np.dtype(np.float64): np.longdouble}
 COLUMNS = ["input", "n", "m", "dtype", "by", "max &#124;W'W - I&#124;", "c", "dL/dU", "dL/dh"]
+DRIFT_COLUMNS = [
+    "n", "m", "max &#124;W'W - I&#124;", "the same, rounded W", "drift", "drift, method=\"wy\"", "drift, rounded W"
+]  # fmt: skip
 
 
 def random(rng, n, m):
@@ -122,22 +130,57 @@ def lines(sizes):
                     yield [name, n, m, dtype, by, *(f"{e:.1e}" for e in errors)]
 
 
+def drift(u, h0, **options):
+    x = np.zeros((STEPS, 1, len(u)), u.dtype)
+    h = hh.rnn_forward(u, x, h0, nonlinearity="identity", **options)[-1].astype(float)
+    return abs(np.linalg.norm(h) / np.linalg.norm(h0.astype(float)) - 1)
+
+
+def drift_of_matrix(w, h0):
+    """Of the same steps by float32 products with ``w``."""
+    h = h0
+    for _ in range(STEPS):
+        h = h @ w.T
+    return abs(np.linalg.norm(h.astype(float)) / np.linalg.norm(h0.astype(float)) - 1)
+
+
+def recurrent_lines():
+    for n in (2, 8, 64, 256):
+        for m in sorted({max(1, n // 8), n}):
+            worst = np.zeros(5)
+            for seed in range(SEEDS):
+                rng = np.random.default_rng(seed)
+                u = hh.snap(rng.standard_normal((n, m)).astype(np.float32))
+                h0 = rng.standard_normal((1, n)).astype(np.float32)
+                w, rounded = hh.matrix(u), hh.matrix(u.astype(float)).astype(np.float32)
+                figures = [orthogonality(w), orthogonality(rounded)]
+                figures += [drift(u, h0), drift(u, h0, method="wy"), drift_of_matrix(rounded, h0)]
+                worst = np.maximum(worst, figures)
+            yield [n, m, *(f"{figure:.1e}" for figure in worst)]
+
+
+def table(columns, lines):
+    rows = [columns, ["---"] * len(columns)]
+    for line in lines:
+        print(*line, file=sys.stderr, flush=True)
+        rows.append(line)
+    return "".join(f"| {' | '.join(map(str, row))} |\n" for row in rows)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[128, 1024])
-    parser.add_argument("--output", type=Path, help="a Markdown file whose table is replaced; else standard output")
+    parser.add_argument("--output", type=Path, help="a Markdown file whose tables are replaced; else standard output")
     arguments = parser.parse_args()
-    rows = [COLUMNS, ["---"] * len(COLUMNS)]
     with np.errstate(all="ignore"):
-        for line in lines(arguments.sizes):
-            print(*line, file=sys.stderr, flush=True)
-            rows.append(line)
-    table = "".join(f"| {' | '.join(map(str, row))} |\n" for row in rows)
-    if arguments.output is None:
-        print(table)
-        return
-    before, _, rest = arguments.output.read_text().partition(BEGIN)
-    arguments.output.write_text(before + BEGIN + table + END + rest.partition(END)[2])
+        tables = {"errors": table(COLUMNS, lines(arguments.sizes)), "drift": table(DRIFT_COLUMNS, recurrent_lines())}
+    for name, text in tables.items():
+        if arguments.output is None:
+            print(text)
+            continue
+        begin, end = (f"<!-- numerics.py: {name}, {edge} -->\n" for edge in ("begin", "end"))
+        before, _, rest = arguments.output.read_text().partition(begin)
+        arguments.output.write_text(before + begin + text + end + rest.partition(end)[2])
 
 
 if __name__ == "__main__":

@@ -56,8 +56,8 @@ def errors(u, h, g, expected, method="auto"):
 
 
 def departure(w):
-    w = w.astype(np.float64)
-    return np.abs(w.T @ w - np.eye(len(w))).max()
+    w = w.astype(np.result_type(w, np.float64))
+    return np.abs(w.conj().T @ w - np.eye(len(w))).max()
 
 
 @inputs
@@ -93,10 +93,44 @@ def test_collinear_columns_cost_at_most_five_times_the_errors_of_single_reflecti
         assert compact <= 5 * sequential
 
 
-@pytest.mark.parametrize("method", ["wy", "dense"])
-def test_ten_thousand_identity_steps_keep_the_length(method):
-    rng = np.random.default_rng(0)
-    u, h0 = (rng.standard_normal(shape).astype(np.float32) for shape in ((64, 32), (1, 64)))
-    x = np.zeros((10_000, 1, 64), np.float32)
-    h = hh.rnn_forward(u, x, h0, nonlinearity="identity", method=method)
-    assert abs(np.linalg.norm(h[-1].astype(np.float64)) / np.linalg.norm(h0.astype(np.float64)) - 1) < 1e-4
+SIZES = [(2, 1), (2, 2), (8, 3), (16, 16), (33, 20), (64, 8), (64, 64), (65, 65), (130, 40), (256, 32)]
+
+
+def formed_by_a_sequence(u, phases=None):
+    n = len(u)
+    eye = np.eye(n, dtype=u.dtype)
+    return hh.rnn_forward(u, np.zeros((1, n, n), u.dtype), eye, phases=phases, nonlinearity="identity", method="dense")[
+        0
+    ].T
+
+
+@pytest.mark.parametrize("formed", [hh.matrix, formed_by_a_sequence])
+@pytest.mark.parametrize("size", SIZES, ids="{0[0]}x{0[1]}".format)
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_a_formed_matrix_is_as_orthogonal_as_one_rounded_from_float64(size, dtype, formed):
+    worst = np.zeros(2)
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        u, phases = rng.standard_normal(size), None
+        if dtype == "complex64":
+            u = u[:, : size[0] - 1] + 1j * rng.standard_normal(u[:, : size[0] - 1].shape)
+            phases = rng.standard_normal(size[0]).astype(np.float32)
+        else:
+            u = hh.snap(u)
+        u = u.astype(dtype)
+        wide = hh.matrix(
+            u.astype(np.result_type(dtype, np.float64)), phases if phases is None else phases.astype(float)
+        )
+        worst = np.maximum(worst, [departure(formed(u, phases)), departure(wide.astype(dtype))])
+    assert worst[0] <= 1.5 * worst[1]
+
+
+@pytest.mark.parametrize(("method", "most"), [("auto", 2e-4), ("dense", 2e-4), ("wy", 1e-3)])
+@pytest.mark.parametrize("n", [8, 64])
+def test_ten_thousand_identity_steps_keep_the_length(n, method, most):
+    x = np.zeros((10_000, 1, n), np.float32)
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        u, h0 = (rng.standard_normal(shape).astype(np.float32) for shape in ((n, n), (1, n)))
+        h = hh.rnn_forward(hh.snap(u), x, h0, nonlinearity="identity", method=method)
+        assert abs(np.linalg.norm(h[-1].astype(float)) / np.linalg.norm(h0.astype(float)) - 1) < most

@@ -38,6 +38,22 @@ impl<T: Scalar> Diagonal<T> {
         Ok(Self::Phases(units))
     }
 
+    /// The same in wide precision, where phases are numbers of modulus one beyond their own rounding.
+    pub(crate) fn widen(&self) -> Result<Diagonal<T::Wide>> {
+        Ok(match self {
+            Self::One => Diagonal::One,
+            Self::Last(u1) => Diagonal::Last(u1.widen()),
+            Self::Phases(units) => {
+                let mut wide = filled(units.len(), T::Wide::ONE)?;
+                for (wide, unit) in wide.iter_mut().zip(units) {
+                    let unit = unit.widen();
+                    *wide = unit.scale(1.0 / unit.abs2().sqrt());
+                }
+                Diagonal::Phases(wide)
+            }
+        })
+    }
+
     /// Whether it changes anything.
     pub fn is_one(&self) -> bool {
         matches!(self, Self::One)

@@ -1,6 +1,7 @@
 //! The validated view of the parameter `U`.
 
 use crate::error::{Error, Result};
+use crate::memory::Buffer;
 use crate::scalar::Scalar;
 
 /// `U (n, m)`, row-major and lower-trapezoidal: column `j` (from 0) is the reflection vector `u_{n-j}` behind `j` zeros.
@@ -41,6 +42,16 @@ impl<'a, T: Scalar> Reflections<'a, T> {
         debug_assert!(begin < end && end <= self.count());
         let entries = &self.entries[begin * self.ld + begin..];
         Self { n: self.n - begin, m: end - begin, ld: self.ld, entries }
+    }
+
+    /// All entries in wide precision.
+    pub(crate) fn widen(self) -> Result<Buffer<T::Wide>> {
+        let Self { n, m, ld, entries } = self;
+        let mut wide = Buffer::scratch(n * m)?;
+        for (to, from) in wide.chunks_mut(m).zip(entries.chunks(ld)) {
+            to.iter_mut().zip(from).for_each(|(to, x)| *to = x.widen());
+        }
+        Ok(wide)
     }
 
     /// Size of the transformed vectors.

@@ -14,10 +14,34 @@ pub trait Scalar: Tiles {
     fn widen(self) -> Self::Wide;
     /// The nearest number in this precision.
     fn narrow(wide: Self::Wide) -> Self;
+    /// The same array, if its precision is the wide one.
+    fn as_wide(array: &[Self]) -> Option<&[Self::Wide]>;
+    /// [`Scalar::as_wide`], to write.
+    fn as_wide_mut(array: &mut [Self]) -> Option<&mut [Self::Wide]>;
+}
+
+/// The methods that reinterpret arrays.
+macro_rules! arrays {
+    (wide) => {
+        fn as_wide(array: &[Self]) -> Option<&[Self]> {
+            Some(array)
+        }
+        fn as_wide_mut(array: &mut [Self]) -> Option<&mut [Self]> {
+            Some(array)
+        }
+    };
+    (narrow) => {
+        fn as_wide(_: &[Self]) -> Option<&[Self::Wide]> {
+            None
+        }
+        fn as_wide_mut(_: &mut [Self]) -> Option<&mut [Self::Wide]> {
+            None
+        }
+    };
 }
 
 macro_rules! real {
-    ($t:ident) => {
+    ($t:ident, $precision:ident) => {
         impl Scalar for $t {
             type Wide = f64;
             #[inline(always)]
@@ -28,14 +52,15 @@ macro_rules! real {
             fn narrow(wide: f64) -> Self {
                 wide as $t
             }
+            arrays!($precision);
         }
     };
 }
-real!(f32);
-real!(f64);
+real!(f32, narrow);
+real!(f64, wide);
 
 macro_rules! complex {
-    ($t:ident, $r:ident) => {
+    ($t:ident, $r:ident, $precision:ident) => {
         impl Scalar for $t {
             type Wide = c64;
             #[inline(always)]
@@ -46,8 +71,9 @@ macro_rules! complex {
             fn narrow(wide: c64) -> Self {
                 Complex::new(wide.re as $r, wide.im as $r)
             }
+            arrays!($precision);
         }
     };
 }
-complex!(c32, f32);
-complex!(c64, f64);
+complex!(c32, f32, narrow);
+complex!(c64, f64, wide);

@@ -46,11 +46,10 @@ pub fn matrix(
             let out = |i: usize| unsafe { outs.at(i) };
             let (isa, flops, diagonals) = (context.isa, flops(count, n, m, n), Diagonals::new(n, phases)?);
             if n <= unblocked::SMALL {
-                let room = || unblocked::Formation::new(n, m.min(n - 1));
+                let room = || unblocked::Rounded::new(n, m);
                 return unblocked::for_each(context, count, flops, &room, &|i, room, _| {
                     let u = Reflections::new(n, m, part(u, i, n * m))?;
-                    room.run(isa, u, &diagonals.of(u), out(i));
-                    Ok(())
+                    room.run(isa, u, &diagonals.of(u), out(i))
                 });
             }
             context.for_each(count, flops, &|i, context| {
@@ -59,7 +58,7 @@ pub fn matrix(
                 let Some(kept) = unsafe { each.at(i) }.first_mut() else {
                     return apply::matrix(context, u, &diagonals.of(u), out(i));
                 };
-                let matrix = kept.insert(Dense::new(context, u, &diagonals.of(u))?);
+                let matrix = kept.insert(Dense::rounded(context, u, &diagonals.of(u))?);
                 dense::write(isa, n, &matrix.w, out(i));
                 Ok(())
             })
@@ -117,7 +116,7 @@ pub fn matrix_backward(
                 let matrix = if let Some(kept) = kept.and_then(|kept| kept.get(i)?.as_ref()).filter(fits) {
                     kept
                 } else {
-                    new = Dense::new(context, u, &diagonal)?;
+                    new = Dense::rounded(context, u, &diagonal)?;
                     &new
                 };
                 apply::from_outer(context, matrix, u, &diagonal, outer, Some(grad_u), None)

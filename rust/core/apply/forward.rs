@@ -181,10 +181,7 @@ pub fn matrix<T: Scalar>(
 ) -> Result<()> {
     let n = u.n();
     if n <= unblocked::SMALL {
-        unblocked::Formation::new(n, u.count())?.run(context.isa, u, diagonal, out);
-        return Ok(());
+        return unblocked::Rounded::new(n, u.m())?.run(context.isa, u, diagonal, out);
     }
-    let w = dense::matrix(context, u, diagonal)?;
-    dense::write(context.isa, n, &w, out);
-    Ok(())
+    dense::write_matrix(context, u, diagonal, out)
 }

@@ -47,7 +47,7 @@ impl<T: Scalar> Prepared<T> {
     pub(super) fn new(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> Result<Self> {
         let u = sequence.u;
         if sequence.method()? == Method::Dense {
-            return Ok(Self::Dense(Dense::new(context, u, &sequence.diagonal)?));
+            return Ok(Self::Dense(Dense::rounded(context, u, &sequence.diagonal)?));
         }
         let wy = CompactWy::new(context, u)?;
         let (n, k, ld, rank) = (wy.n, wy.k, wy.ld_n(), u.m());

@@ -54,13 +54,18 @@ impl<T: Scalar> Trapezoid<T> {
         Ok(Self {
             n,
             k,
-            rows: Buffer::scratch(n.next_multiple_of(PIECE) * ld_k + REGISTER)?,
+            rows: Buffer::scratch(Self::rows_len(n, k))?,
             ld_k,
             columns: Buffer::scratch(k * ld)?,
             ld,
             squares: filled(ld_k, 0.0)?,
             scale: filled(ld_k, 1.0)?,
         })
+    }
+
+    /// How many numbers `rows` has.
+    pub fn rows_len(n: usize, k: usize) -> usize {
+        n.next_multiple_of(PIECE) * padded::<T>(k) + REGISTER
     }
 
     /// Takes the reflections of `u`.

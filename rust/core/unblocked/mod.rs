@@ -24,7 +24,7 @@ use std::sync::{Mutex, PoisonError};
 
 pub use backward::{Backward, Source};
 pub use forward::Forward;
-pub use matrix::{Formation, FormationBackward, SMALL};
+pub use matrix::{FormationBackward, Rounded, SMALL};
 pub use tape::{backward_tape, forward_tape};
 
 use crate::error::Result;

@@ -65,6 +65,12 @@ impl<T: Scalar> Blocks<T> {
         Ok(Self { n, k, list })
     }
 
+    /// In the precision of which this is the wide one.
+    pub(super) fn narrow<N: Scalar<Wide = T>>(&self) -> Result<Blocks<N>> {
+        let narrow = |block: &Block<T>| Ok(Block { begin: block.begin, wy: block.wy.narrow()? });
+        Ok(Blocks { n: self.n, k: self.k, list: self.list.iter().map(narrow).collect::<Result<_>>()? })
+    }
+
     /// A single block.
     pub fn of_one(wy: CompactWy<T>) -> Self {
         Self { n: wy.n, k: wy.k, list: vec![Block { begin: 0, wy }] }

@@ -1,5 +1,6 @@
 //! The factors of one compact WY form, and their application to vectors.
 
+use super::dense::narrow;
 use super::gram::gram;
 use crate::error::Result;
 use crate::kernel::dispatch::{InstructionSet, simd};
@@ -10,7 +11,7 @@ use crate::memory::{Buffer, padded};
 use crate::parallel::Context;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
-use crate::trapezoid::multiply_columns;
+use crate::trapezoid::{Trapezoid, multiply_columns};
 use crate::view::View;
 
 /// `V`, `N = -T^-1` and what leads back from gradients of `V` to gradients of `U`.
@@ -84,6 +85,21 @@ simd! {
 }
 
 impl<T: Scalar> CompactWy<T> {
+    /// In the precision of which this is the wide one.
+    pub(super) fn narrow<N: Scalar<Wide = T>>(&self) -> Result<CompactWy<N>> {
+        let (n, k) = (self.n, self.k);
+        let (rows, behind) = (&self.v_adjoint[..n * self.ld_k()], Trapezoid::<N>::rows_len(n, k) - n * padded::<N>(k));
+        Ok(CompactWy {
+            n,
+            k,
+            v: narrow(&self.v, n, 0)?,
+            v_adjoint: narrow(rows, k, behind)?,
+            minus_s: narrow(&self.minus_s, k, 0)?,
+            minus_s_adjoint: narrow(&self.minus_s_adjoint, k, 0)?,
+            scale: self.scale.clone(),
+        })
+    }
+
     /// Distance between columns of length `n`.
     pub fn ld_n(&self) -> usize {
         padded::<T>(self.n)

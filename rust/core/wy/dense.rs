@@ -25,12 +25,29 @@ pub struct Dense<T: Scalar> {
 }
 
 impl<T: Scalar> Dense<T> {
-    /// `W = W_1 D`.
+    /// `W = W_1 D`, formed in wide precision and rounded once: what is multiplied by it again and again stays as long as
+    /// rounding lets it.
+    pub fn rounded(context: &mut Context<'_>, u: Reflections<'_, T>, diagonal: &Diagonal<T>) -> Result<Self> {
+        if T::as_wide(&[]).is_some() {
+            return Self::new(context, u, diagonal);
+        }
+        let entries = u.widen()?;
+        Dense::new(context, Reflections::new(u.n(), u.m(), &entries)?, &diagonal.widen()?)?.narrow()
+    }
+
+    /// `W = W_1 D`, formed in its own precision.
     pub fn new(context: &mut Context<'_>, u: Reflections<'_, T>, diagonal: &Diagonal<T>) -> Result<Self> {
         let blocks = blocks(context, u)?;
         let mut y = Buffer::zeroed(Coefficients::len(&blocks, blocks.n))?; // sums read whole registers
         let w = form(context, &blocks, diagonal, Some(Coefficients::new(&blocks, y.ptr_mut(), blocks.n)))?;
         Ok(Self { blocks, w, y })
+    }
+
+    /// In the precision of which this is the wide one.
+    fn narrow<N: Scalar<Wide = T>>(&self) -> Result<Dense<N>> {
+        let n = self.blocks.n;
+        let widest = self.blocks.list.first().map_or(0, |block| block.wy.k);
+        Ok(Dense { blocks: self.blocks.narrow()?, w: narrow(&self.w, n, 0)?, y: narrow(&self.y, widest, 0)? })
     }
 
     /// `y` of the columns of `W_1`.
@@ -41,6 +58,16 @@ impl<T: Scalar> Dense<T> {
 
 fn blocks<T: Scalar>(context: &mut Context<'_>, u: Reflections<'_, T>) -> Result<Blocks<T>> {
     Blocks::new(context, u, method::block_width_of_matrix(u.count(), u.n()))
+}
+
+/// Rounds columns of `len` numbers, `padded(len)` apart, and adds `more` zeros.
+pub(super) fn narrow<T: Scalar>(wide: &[T::Wide], len: usize, more: usize) -> Result<Buffer<T>> {
+    let (ld, ld_wide) = (padded::<T>(len), padded::<T::Wide>(len));
+    let mut columns = Buffer::zeroed(wide.len() / ld_wide.max(1) * ld + more)?;
+    for (to, from) in columns.chunks_mut(ld.max(1)).zip(wide.chunks_exact(ld_wide.max(1))) {
+        to[..len].iter_mut().zip(from).for_each(|(to, x)| *to = T::narrow(*x));
+    }
+    Ok(columns)
 }
 
 fn form<T: Scalar>(
@@ -56,7 +83,7 @@ fn form<T: Scalar>(
     Ok(w)
 }
 
-/// `W` alone, column-major, columns `padded(n)` apart.
+/// `W` alone, column-major, columns `padded(n)` apart, formed in its own precision.
 pub fn matrix<T: Scalar>(
     context: &mut Context<'_>,
     u: Reflections<'_, T>,
@@ -80,6 +107,24 @@ pub fn multiply<T: Scalar>(
     let rows = h.len() / n;
     let (columns, out) = (View::new(h.as_ptr(), n, rows), View::new(out.as_mut_ptr(), n, rows));
     product(context, (n, rows), part(w.as_ptr(), padded::<T>(n), n), columns, out, false)
+}
+
+/// Writes `W` row-major, formed in wide precision and rounded once.
+pub fn write_matrix<T: Scalar>(
+    context: &mut Context<'_>,
+    u: Reflections<'_, T>,
+    diagonal: &Diagonal<T>,
+    out: &mut [T],
+) -> Result<()> {
+    let (n, isa) = (u.n(), context.isa);
+    let entries = u.widen()?;
+    let w = matrix(context, Reflections::new(n, u.m(), &entries)?, &diagonal.widen()?)?;
+    if let Some(out) = T::as_wide_mut(out) {
+        write(isa, n, &w, out);
+    } else {
+        write(isa, n, &narrow(&w, n, 0)?, out);
+    }
+    Ok(())
 }
 
 /// Writes `W` row-major; `w` as [`matrix`] gives it.

@@ -93,6 +93,43 @@ impl<T: Scalar> Formation<T> {
     }
 }
 
+/// Forms `W` in wide precision and rounds it once, for one problem after the other of the same shape.
+pub struct Rounded<T: Scalar> {
+    formation: Formation<T::Wide>,
+    /// `W` in wide precision, unless `T` is that.
+    wide: Buffer<T::Wide>,
+}
+
+impl<T: Scalar> Rounded<T> {
+    /// For `U (n, m)`.
+    pub fn new(n: usize, m: usize) -> Result<Self> {
+        let formation = Formation::new(n, m.min(n - 1))?;
+        Ok(Self { formation, wide: Buffer::scratch(if T::as_wide(&[]).is_some() { 0 } else { n * n })? })
+    }
+
+    /// Writes `W`, row-major.
+    ///
+    /// # Panics
+    /// If `out` does not have `n x n` numbers.
+    pub fn run(
+        &mut self,
+        isa: InstructionSet,
+        u: Reflections<'_, T>,
+        diagonal: &Diagonal<T>,
+        out: &mut [T],
+    ) -> Result<()> {
+        let entries = u.widen()?;
+        let (u, diagonal) = (Reflections::new(u.n(), u.m(), &entries)?, diagonal.widen()?);
+        if let Some(out) = T::as_wide_mut(out) {
+            self.formation.run(isa, u, &diagonal, out);
+            return Ok(());
+        }
+        self.formation.run(isa, u, &diagonal, &mut self.wide);
+        out.iter_mut().zip(&*self.wide).for_each(|(out, x)| *out = T::narrow(*x));
+        Ok(())
+    }
+}
+
 simd! {
     fn form<T: Scalar>(
         s,
