@@ -318,3 +318,12 @@ def test_moduli_that_are_lost_beside_the_bias_have_finite_gradients(backend, nee
     grads = backend(hh.rnn_backward, u, x, None, h, np.array([[1, 0]], "float32"), **options)
     assert_close(h, [[bias, 0]])
     assert_close(grads.x, [[1, 0]])
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("method", ["wy", "dense"])
+def test_the_last_state_of_no_steps_is_the_first_and_so_is_its_gradient(batch, method):
+    u, x, h0 = np.ones((3, 1)), np.zeros((0, *batch, 3)), np.ones((*batch, 3))
+    grads = hh.rnn_backward(u, x, h0, x, None, grad_last=2 * h0, method=method)
+    assert np.array_equal(grads.h0, 2 * h0)
+    assert not grads.u.any()

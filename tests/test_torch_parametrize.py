@@ -108,6 +108,16 @@ def test_reflections_at_random_sizes_are_found_again():
         assert (layer.weight - weight).abs().max() < bound, (n, k, m)
 
 
+@pytest.mark.parametrize("m", [3, 6])
+def test_an_identity_among_the_reflections_is_found_again(m):
+    torch.manual_seed(0)
+    u = torch.randn(8, m, dtype=F64)
+    u[:, 1] = 0
+    layer = ht.orthogonal(nn.Linear(8, 8, dtype=F64), num_reflections=m)
+    layer.weight = ht.matrix(u)
+    torch.testing.assert_close(layer.weight, ht.matrix(u))
+
+
 def test_an_orthogonal_weight_out_of_reach_is_replaced_with_a_warning_that_says_how_far_it_moves():
     layer = torch.nn.Linear(6, 6)
     torch.nn.init.orthogonal_(layer.weight)

@@ -84,6 +84,45 @@ def frame(u, phases, rows, columns, smallest=0.0):
     return w[..., :columns] if rows >= columns else w[..., :rows].mH
 
 
+def _saturating(a, function, slope):
+    """A function whose derivatives are computed from its rounded value: they lose all digits where they vanish.
+
+    ``slope`` is the derivative's derivative by that value.
+    """
+    value = function(a)
+    if _noise is None:
+        return value
+    error = slope(value.detach()) * (_disturb(torch.ones_like(value)) - 1)  # of the first derivative
+    t = a - a.detach()
+    return value + error * t + slope(value.detach()) * error * t**2 / 2
+
+
+def sigmoid(a):
+    return _saturating(a, torch.sigmoid, lambda s: 1 - 2 * s)
+
+
+def _modrelu(a, bias):
+    """Of complex numbers, or of pairs in two halves. Its derivatives are computed from the rounded result."""
+    if a.is_complex():
+        square = (a * a.conj()).real
+    else:
+        re, im = a.chunk(2, -1)
+        square = re**2 + im**2
+    length = torch.where(square == 0, 1.0, square).sqrt()
+    kept = (square > 0) & (length + bias > 0)
+
+    def turned(near):
+        scale = torch.where(kept, 1 + bias / (near * length), 0.0)
+        return a * scale if a.is_complex() else torch.cat([re * scale, im * scale], -1)
+
+    value = turned(torch.ones_like(length))
+    if _noise is None:
+        return value
+    size = (length + bias).detach().abs()
+    other = turned((1 + (_disturb(size) - size) / length).detach())
+    return other + (value - other).detach()
+
+
 def phi(a, name, slope=0.1, bias=None):
     """The nonlinearities: on real and imaginary parts, on pairs, on moduli.
 
@@ -92,14 +131,7 @@ def phi(a, name, slope=0.1, bias=None):
     if name == "identity":
         return a
     if name == "modrelu":
-        if a.is_complex():
-            length = a.abs()
-            return torch.where(length + bias > 0, a * (1 + bias / torch.where(length == 0, 1.0, length)), 0)
-        re, im = a.chunk(2, -1)
-        square = re**2 + im**2
-        length = torch.where(square == 0, 1.0, square).sqrt()
-        scale = torch.where((square > 0) & (length + bias > 0), 1 + bias / length, 0.0)
-        return torch.cat([re * scale, im * scale], -1)
+        return _modrelu(a, bias)
     if a.is_complex():
         return torch.complex(phi(a.real, name, slope), phi(a.imag, name, slope))
     if name == "oplu":
@@ -107,7 +139,7 @@ def phi(a, name, slope=0.1, bias=None):
         kept = first >= second
         return torch.cat([torch.where(kept, first, second), torch.where(kept, second, first)], -1)
     if name == "tanh":
-        return a.tanh() if _noise is None else a.tanh() + _disturb(torch.zeros_like(a) + 1).sub(1) * (a - a.detach())
+        return _saturating(a, torch.tanh, lambda h: -2 * h)
     return torch.where(a > 0, a, (0.0 if name == "relu" else slope) * a)
 
 

@@ -56,9 +56,18 @@ def reflections(weight: Tensor, m: int) -> tuple[Tensor, float]:
     frame = (weight.mT if weight.shape[0] < weight.shape[1] else weight).to("cpu", torch.float64)
     with _autocast.off(frame.device):
         u = _of_frame(frame, m).to(weight)
-        distance = (_frames.weight(u, None, (weight.shape[0], weight.shape[1])) - weight).abs().max().item()
-    negligible = max(1e-11, _tolerance(weight))  # a range that is known to rounding may be turned by more
-    return u, 0.0 if distance <= negligible else distance
+        distance = _distance(u, weight)
+        negligible = max(1e-11, _tolerance(weight))  # a range that is known to rounding may be turned by more
+        if distance <= negligible:
+            return u, 0.0
+        if not u[:, -1].any():
+            u[-1, -1] = 1  # a column of zeros would not learn
+            distance = _distance(u, weight)
+    return u, distance
+
+
+def _distance(u: Tensor, weight: Tensor) -> float:
+    return (_frames.weight(u, None, (weight.shape[0], weight.shape[1])) - weight).abs().max().item()
 
 
 def exact_reflections(weight: Tensor, m: int) -> Tensor:
@@ -115,6 +124,8 @@ def _of_frame(frame: Tensor, m: int) -> Tensor:
         u[:, -1] = basis[:, -1]  # the sign of a coordinate is a reflection
     elif k < n:
         u[:, -1] = torch.eye(n)[-1]  # M takes m - 1 reflections, the last one acts outside the frame
+    else:
+        u[:, -1] = 0  # M takes m - 1 reflections
     return u
 
 

@@ -46,7 +46,7 @@ pub fn backward<T: Scalar>(
 ) -> Result<()> {
     let (n, rows, width) = (sequence.u.n(), sequence.steps.rows(), sequence.tape_width()?);
     if rows == 0 {
-        gradients.vanish();
+        gradients.of_no_steps(grad_last);
         return Ok(());
     }
     sequence.check();

@@ -40,11 +40,14 @@ impl<T: Scalar> SequenceGradients<'_, T> {
         ]);
     }
 
-    /// Those of no steps.
-    pub(super) fn vanish(self) {
-        let Self { u, x, h0, input_weight, bias, phases, activation_bias } = self;
-        for gradient in [u, x, h0, input_weight, bias].into_iter().flatten() {
+    /// Writes those of no steps: zeros, and that of the last state for `h_0`, which is the last state.
+    pub(super) fn of_no_steps(self, grad_last: Option<&[T]>) {
+        let Self { u, x, mut h0, input_weight, bias, phases, activation_bias } = self;
+        for gradient in [u, x, h0.as_deref_mut(), input_weight, bias].into_iter().flatten() {
             gradient.fill(T::ZERO);
+        }
+        if let (Some(h0), Some(grad_last)) = (h0, grad_last) {
+            h0.copy_from_slice(grad_last);
         }
         phases.into_iter().chain(activation_bias).for_each(|x| x.fill(T::Real::ZERO));
     }

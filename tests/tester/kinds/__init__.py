@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kinds import arrays, functions, layers
+from kinds import arrays, functions, groups, layers
 
 
 class Kind(NamedTuple):
@@ -24,4 +24,7 @@ KINDS = {
     "adapter": Kind(layers.adapter, 3),
     "arrays": Kind(arrays.call, 18),
     "activation": Kind(layers.activation, 1),
+    "factor": Kind(groups.factor, 5),
+    "parametrized": Kind(groups.parametrized, 3),
+    "haar": Kind(groups.haar, 8),
 }

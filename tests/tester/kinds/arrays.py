@@ -148,7 +148,12 @@ def backward(source):
     def theirs(t):
         t = {name: a.requires_grad_(name in names) for name, a in t.items()}
         c = oracle.apply(t["u"], t["h"], t.get("phases"), options["transpose"], smallest(dtype))
-        return dict(zip(names, gradients([c], [t["grad_c"]], t, names), strict=True))
+        found = dict(zip(names, gradients([c], [t["grad_c"]], t, names), strict=True))
+        if not (t["h"].isfinite().all() and t["grad_c"].isfinite().all()):
+            # Zero times a number that is not finite: nothing is promised for a column without direction.
+            absent = (t["u"].detach().tril() == 0).all(-2, keepdim=True)
+            found["u"] = torch.where(absent, torch.nan, found["u"])
+        return found
 
     return Call(hh.backward, arrays, theirs, operations, options, METHODS, {"u": compare.column_lengths(arrays["u"])})
 

@@ -238,7 +238,8 @@ def frame(source):
             return w
         if what == "inverse":
             x = t["x"] if bias is None else t["x"] - bias
-            back = torch.linalg.inv(w) if ins == outs else w.mH
+            soft = constraint == "soft" and ins == outs  # the inverse of an orthogonal matrix is its transpose
+            back = torch.linalg.inv(w) if soft else w.mH
             return oracle.rounded((back @ x.unsqueeze(-1)).squeeze(-1))
         c = oracle.rounded((w @ t["x"].unsqueeze(-1)).squeeze(-1))
         return c if bias is None else c + bias
@@ -276,7 +277,7 @@ def svd(source):
         return module.inverse(t["x"]) if what == "inverse" else module.matrix() if what == "matrix" else module.logdet
 
     def theirs(t):
-        s = 1 + margin * (2 * torch.sigmoid(t["spectrum"]) - 1)
+        s = 1 + margin * (2 * oracle.sigmoid(t["spectrum"]) - 1)
         if what == "logdet":
             return oracle.rounded(s).log().sum()
         left, right = (oracle.constrained(t[f"{side}.reflections"], "hard") for side in ("left", "right"))

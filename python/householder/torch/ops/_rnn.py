@@ -277,10 +277,7 @@ def _backward_cpu(*arguments: Any, kept: _core.Kept | None = None) -> tuple[Tens
     if tape is None and options.nonlinearity == "oplu":  # the states do not tell which entries were exchanged
         tape = _run_forward(inputs, True, options)[2]
     tape = tape if tape is not None and tape.numel() else None
-    gradients = _run_backward(inputs, options, h, tape, grad_h, grad_last, wanted, kept)
-    if inputs.sizes()[3] == 0 and grad_last is not None and gradients[2] is not None:
-        gradients[2].copy_(grad_last)  # no step: the last state is h0
-    return gradients
+    return _run_backward(inputs, options, h, tape, grad_h, grad_last, wanted, kept)
 
 
 def _forward_fake(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
