@@ -8,9 +8,9 @@ use householder::diagonal::Diagonal;
 use householder::gradients::Gradients;
 use householder::kernel::activation::Activation;
 use householder::kernel::dispatch::InstructionSet;
-use householder::parallel::{Context, num_threads};
 use householder::recurrence::{self, Sequence, SequenceGradients, Series, Steps};
 use householder::reflections::Reflections;
+use householder::threads::{Context, num_threads};
 
 /// Numbers in [-1, 1).
 fn numbers(len: usize) -> Vec<f32> {

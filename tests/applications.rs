@@ -8,9 +8,9 @@ use householder::diagonal::Diagonal;
 use householder::gradients::Gradients;
 use householder::method::Method;
 use householder::number::{Number, Real, c32, c64};
-use householder::parallel::{Context, set_num_threads};
 use householder::reflections::Reflections;
 use householder::scalar::Scalar;
+use householder::threads::{Context, set_num_threads};
 use householder::{factor, unblocked};
 use proptest::prelude::*;
 

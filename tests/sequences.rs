@@ -7,10 +7,10 @@ use householder::diagonal::Diagonal;
 use householder::kernel::activation::Activation;
 use householder::method::Method;
 use householder::number::{Real, c64};
-use householder::parallel::{Context, set_num_threads};
 use householder::recurrence::{self, Sequence, SequenceGradients, Series, Steps};
 use householder::reflections::Reflections;
 use householder::scalar::Scalar;
+use householder::threads::{Context, set_num_threads};
 
 const ACTIVATIONS: [Activation<f64>; 4] =
     [Activation::Identity, Activation::Relu, Activation::LeakyRelu(0.1), Activation::Tanh];

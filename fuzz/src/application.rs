@@ -5,7 +5,7 @@ use householder::diagonal::Diagonal;
 use householder::gradients::Gradients;
 use householder::method::Method;
 use householder::number::Real;
-use householder::parallel::Context;
+use householder::threads::Context;
 use householder::reflections::Reflections;
 use householder::scalar::Scalar;
 use householder::unblocked;

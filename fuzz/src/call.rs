@@ -2,7 +2,7 @@
 
 use householder::kernel::dispatch::InstructionSet;
 use householder::number::c64;
-use householder::parallel::{Context, set_num_threads};
+use householder::threads::{Context, set_num_threads};
 use householder::scalar::Scalar;
 
 use crate::oracle::to_c64;

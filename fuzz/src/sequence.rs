@@ -3,7 +3,7 @@
 use householder::diagonal::Diagonal;
 use householder::kernel::activation::Activation;
 use householder::method::Method;
-use householder::parallel::Context;
+use householder::threads::Context;
 use householder::recurrence::{self, Sequence};
 use householder::reflections::Reflections;
 use householder::scalar::Scalar;

@@ -37,12 +37,12 @@ pub mod kernel;
 pub mod memory;
 pub mod method;
 pub mod number;
-pub mod parallel;
 mod product;
 pub mod recurrence;
 pub mod recycle;
 pub mod reflections;
 pub mod scalar;
+pub mod threads;
 mod trapezoid;
 pub mod unblocked;
 #[doc(hidden)]

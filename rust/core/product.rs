@@ -8,8 +8,8 @@ use crate::kernel::epilogue::Store;
 use crate::kernel::gemm::{PIECE, gemm};
 use crate::kernel::pack::{Part, ROWS, pack_into};
 use crate::memory::{Buffer, padded};
-use crate::parallel::{Context, slices};
 use crate::scalar::Scalar;
+use crate::threads::{Context, slices};
 use crate::view::{Shape, View};
 
 /// Columns of a task: enough to make up for packing, and few enough for the second-level cache.

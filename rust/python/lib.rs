@@ -12,7 +12,7 @@ mod sequence_tensors;
 mod tensor;
 
 use householder::method::Costs;
-use householder::parallel::{MaxThreads, OpenMp, Parallel};
+use householder::threads::{MaxThreads, OpenMp, Parallel};
 use pyo3::prelude::*;
 
 #[pymodule(gil_used = false)]
@@ -64,13 +64,13 @@ fn plan(n: usize, m: usize, rows: usize, sequence: bool, is_complex: bool) -> (&
 /// Uses `k` threads from now on.
 #[pyfunction]
 fn set_num_threads(k: usize) -> PyResult<()> {
-    householder::parallel::set_num_threads(k).map_err(operand::to_python)
+    householder::threads::set_num_threads(k).map_err(operand::to_python)
 }
 
 /// Threads in use.
 #[pyfunction]
 fn get_num_threads() -> usize {
-    householder::parallel::num_threads()
+    householder::threads::num_threads()
 }
 
 /// Lets an OpenMP runtime's threads help, `GOMP_parallel` and `omp_get_max_threads` being at these addresses.
@@ -84,6 +84,6 @@ fn share_openmp(parallel: usize, max_threads: usize) {
                 max_threads: std::mem::transmute::<usize, MaxThreads>(max_threads),
             }
         };
-        householder::parallel::share_openmp(openmp);
+        householder::threads::share_openmp(openmp);
     }
 }

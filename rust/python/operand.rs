@@ -4,8 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use householder::error::{Error, Result};
 use householder::number::{c32, c64};
-use householder::parallel::Context;
 use householder::scalar::Scalar;
+use householder::threads::Context;
 use householder::view::Shared;
 use numpy::npyffi::flags::{NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_WRITEABLE};
 use numpy::npyffi::{NPY_TYPES, PyArrayObject};

@@ -3,7 +3,7 @@
 
 use householder::kernel::dispatch::InstructionSet;
 use householder::number::{Number, Real, c64};
-use householder::parallel::Context;
+use householder::threads::Context;
 use householder::scalar::Scalar;
 
 /// A small deterministic generator: numbers in [-1, 1).

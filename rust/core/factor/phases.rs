@@ -16,8 +16,8 @@ use super::range::{by_rows, range};
 use crate::error::Result;
 use crate::kernel::vector::{axpy, dot};
 use crate::memory::filled;
-use crate::parallel::{Context, slices};
 use crate::scalar::Scalar;
+use crate::threads::{Context, slices};
 use crate::view::Shared;
 
 /// Whether [`few_phases`] can tell the phases of this many reflections.

@@ -14,8 +14,8 @@ use crate::error::Result;
 use crate::kernel::transpose::transpose;
 use crate::kernel::vector::{axpy, dot};
 use crate::memory::filled;
-use crate::parallel::{Context, slices};
 use crate::scalar::Scalar;
+use crate::threads::{Context, slices};
 use crate::view::Shared;
 
 /// Vectors of one length.

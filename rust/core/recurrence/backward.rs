@@ -27,8 +27,8 @@ use crate::kernel::gemm::gemm;
 use crate::kernel::pack::Packed;
 use crate::kernel::vector::copy_columns;
 use crate::memory::filled;
-use crate::parallel::Context;
 use crate::scalar::Scalar;
+use crate::threads::Context;
 use crate::view::{Shared, View};
 
 /// Gradients of a loss given by `grad_h`, its gradient of every state, and `grad_last (batch, n)`, its gradient

@@ -14,8 +14,8 @@ use crate::kernel::gemm::{gemm, gemm2};
 use crate::kernel::pack::{Packed, pack};
 use crate::kernel::vector::copy_columns;
 use crate::memory::{Buffer, filled, padded};
-use crate::parallel::Context;
 use crate::scalar::Scalar;
+use crate::threads::Context;
 use crate::view::{Shared, View};
 
 /// Writes all states `h (rows, n)`; `tape (rows, tape_width)` receives `z = P* h_{t-1}` for the backward pass, which also

@@ -32,9 +32,9 @@ use crate::kernel::activation::Activation;
 use crate::kernel::pack::{Part, ROWS};
 use crate::memory::filled;
 use crate::method::{self, Method};
-use crate::parallel::slices;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
+use crate::threads::slices;
 use crate::view::View;
 
 /// A batch of sequences and the recurrence that runs over it.

@@ -10,8 +10,8 @@ use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::transpose::transpose;
 use crate::memory::{Buffer, filled, padded};
 use crate::number::Number;
-use crate::parallel::Context;
 use crate::scalar::Scalar;
+use crate::threads::Context;
 use crate::wy::dense::adjoint;
 use crate::wy::gradient::from_sums;
 

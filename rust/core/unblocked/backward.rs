@@ -8,9 +8,9 @@ use crate::error::Result;
 use crate::gradients::Gradients;
 use crate::kernel::dispatch::{InstructionSet, simd};
 use crate::memory::{Buffer, filled};
-use crate::parallel::Cancel;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
+use crate::threads::Cancel;
 
 /// The vectors `h`, alone or with every state of the forward pass.
 #[derive(Clone, Copy)]

@@ -7,9 +7,9 @@ use crate::diagonal::Diagonal;
 use crate::error::Result;
 use crate::kernel::dispatch::{InstructionSet, simd};
 use crate::memory::Buffer;
-use crate::parallel::Cancel;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
+use crate::threads::Cancel;
 
 /// Room for applications of products of `k` reflections.
 pub struct Forward<T: Scalar> {

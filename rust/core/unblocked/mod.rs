@@ -28,7 +28,7 @@ pub use matrix::{FormationBackward, Rounded, SMALL};
 pub use tape::{backward_tape, forward_tape};
 
 use crate::error::Result;
-use crate::parallel::{Cancel, Context, slices};
+use crate::threads::{Cancel, Context, slices};
 
 /// The arithmetic on vectors that Algorithm 1 consists of: SIMD kernels here, counted operations in a test of its flops.
 pub trait Vectors<T>: Copy {

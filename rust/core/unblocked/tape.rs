@@ -10,9 +10,9 @@ use crate::error::Result;
 use crate::gradients::Gradients;
 use crate::kernel::dispatch::simd;
 use crate::memory::Buffer;
-use crate::parallel::{Cancel, Context};
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
+use crate::threads::{Cancel, Context};
 
 /// `tape (rows, m + 1, n)` receives, for each row, `h` in entry `m`, the state after `i` factors of `W` (or `W*`) in entry
 /// `m - i`, and the result in entry 0. Phases, which are not among the `m` factors, act between entry `m` and the first

@@ -11,9 +11,9 @@ use super::compact::CompactWy;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
 use crate::memory::{Buffer, padded};
-use crate::parallel::Context;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
+use crate::threads::Context;
 use crate::view::{Shared, View};
 
 /// One block.

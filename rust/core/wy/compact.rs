@@ -8,9 +8,9 @@ use crate::kernel::epilogue::Store;
 use crate::kernel::gemm::{gemm, long_gemm};
 use crate::kernel::transpose::transpose;
 use crate::memory::{Buffer, padded};
-use crate::parallel::Context;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
+use crate::threads::Context;
 use crate::trapezoid::{Trapezoid, multiply_columns};
 use crate::view::View;
 

@@ -8,10 +8,10 @@ use crate::kernel::pack::Part;
 use crate::kernel::transpose::transpose;
 use crate::memory::{Buffer, padded};
 use crate::method;
-use crate::parallel::Context;
 use crate::product::product;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
+use crate::threads::Context;
 use crate::view::View;
 
 /// `W`, and what leads from its gradient back to that of `U`.

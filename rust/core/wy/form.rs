@@ -7,9 +7,9 @@ use crate::error::Result;
 use crate::kernel::dispatch::simd;
 use crate::memory::{Buffer, filled};
 use crate::number::Number;
-use crate::parallel::Context;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
+use crate::threads::Context;
 use crate::trapezoid::{Strip, Trapezoid};
 use crate::view::Shared;
 

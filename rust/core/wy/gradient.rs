@@ -13,9 +13,9 @@ use crate::kernel::epilogue::Store;
 use crate::kernel::gemm::gemm;
 use crate::kernel::pack::Part;
 use crate::memory::Buffer;
-use crate::parallel::Context;
 use crate::product::product;
 use crate::scalar::Scalar;
+use crate::threads::Context;
 use crate::view::View;
 
 /// Makes `E` from `M` in place (column-major, columns `ld` apart): what stands below the diagonal is kept, what stands above

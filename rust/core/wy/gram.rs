@@ -6,8 +6,8 @@ use crate::kernel::epilogue::Store;
 use crate::kernel::gemm::gemm;
 use crate::memory::{Buffer, padded};
 use crate::number::Number;
-use crate::parallel::{Context, slices};
 use crate::scalar::Scalar;
+use crate::threads::{Context, slices};
 use crate::view::{Shared, View};
 
 /// Where the rows of `V` are split for tasks, by shape alone: whole eights.

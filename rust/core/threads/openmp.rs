@@ -1,13 +1,12 @@
 //! The threads of an OpenMP runtime that is in the process already: torch's.
 //!
-//! Its workers spin for milliseconds after each parallel region. Threads of our own would share processors with them; in a
-//! region of the same size they are at hand at once. A smaller region would end the surplus ones, for the next to create
-//! again: regions are at least as large as torch's, and who is not needed leaves at once.
+//! Its workers spin for milliseconds after each parallel region, so threads of our own would share processors with them.
+//! In a parallel region of the same size torch's workers begin at once. A smaller region would make libgomp destroy threads
+//! that torch's next loop must create again. Regions therefore have at least torch's size; surplus threads return at once.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::call::{Call, Meanwhile};
+use super::invitation::{Closing, Invitation, Meanwhile};
 
 /// `GOMP_parallel`: runs a function with an argument on so many threads, of which the caller is one, and returns when all
 /// have.
@@ -27,17 +26,16 @@ pub struct OpenMp {
 
 struct Region<'a> {
     caller: *const u8,
-    call: Call<'a>,
     work: &'a dyn Fn(),
     meanwhile: Meanwhile<'a>,
-    helpers: usize,
-    arrived: AtomicUsize,
+    invitation: &'a Invitation,
 }
 
-/// Runs `work` here and `help`, which must not panic, on `helpers` more threads.
+/// Runs `work` here and `help`, which must not panic, on up to `helpers` more threads.
 pub fn join(openmp: OpenMp, helpers: usize, help: &(dyn Fn() + Sync), work: &dyn Fn(), meanwhile: Meanwhile<'_>) {
-    let call = Call::new(help);
-    let mut region = Region { caller: this_thread(), call, work, meanwhile, helpers, arrived: AtomicUsize::new(0) };
+    // SAFETY: the region ends before `help` does, and all threads have left it then.
+    let invitation = &unsafe { Invitation::new(helpers, help) };
+    let mut region = Region { caller: this_thread(), work, meanwhile, invitation };
     // SAFETY: the region outlives the call, which ends when all threads have left it; `work` runs on this thread alone.
     unsafe {
         let threads = (helpers as c_uint + 1).max((openmp.max_threads)() as c_uint);
@@ -49,11 +47,11 @@ extern "C" fn member(region: *mut c_void) {
     // SAFETY: `join` waits; all threads only read, and the caller alone calls `work` and `meanwhile`.
     let region = unsafe { &*region.cast_const().cast::<Region<'_>>() };
     if this_thread() == region.caller {
+        // The runtime's own way to wait for helpers would not ask whether to go on.
+        let _closing = Closing(region.invitation, region.meanwhile);
         (region.work)();
-        region.call.wait(region.meanwhile); // the runtime's own way to wait would not ask whether to go on
-    } else if region.arrived.fetch_add(1, Ordering::Relaxed) < region.helpers {
-        region.call.enter();
-        region.call.help_and_leave();
+    } else {
+        region.invitation.accept();
     }
 }
 
@@ -65,6 +63,8 @@ fn this_thread() -> *const u8 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use super::*;
@@ -90,13 +90,15 @@ mod tests {
         let add = |to: &AtomicUsize| {
             to.fetch_add(1, Ordering::Relaxed);
         };
-        join(
-            OpenMp { parallel, max_threads: seven },
-            3,
-            &|| add(&helps),
-            &|| add(&works),
-            (Duration::from_millis(1), &|| {}),
-        );
+        let all_here = Barrier::new(4);
+        let [help, work] = [&helps, &works].map(|count| {
+            let (add, all_here) = (&add, &all_here);
+            move || {
+                add(count);
+                all_here.wait();
+            }
+        });
+        join(OpenMp { parallel, max_threads: seven }, 3, &help, &work, (Duration::from_millis(1), &|| {}));
         assert_eq!((works.into_inner(), helps.into_inner()), (1, 3));
     }
 }

@@ -1,12 +1,12 @@
-//! Threads: one pool for the process, tasks fixed by the shape of the problem, interruption.
+//! Threads: a rayon pool, or torch's OpenMP threads where torch is; tasks fixed by the shape of the problem, interruption.
 //!
 //! What a task computes never depends on the number of threads, so results are bitwise equal for any number of them.
 
-mod call;
+mod invitation;
 mod openmp;
-mod pool;
 mod process;
 mod team;
+mod workers;
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -134,7 +134,7 @@ impl<'a> Context<'a> {
         let meanwhile: (_, &dyn Fn()) = (POLL_EVERY, &|| drop(cancel.check()));
         match process::openmp() {
             Some(openmp) => openmp::join(openmp, workers - 1, &help, &|| team.work(&cancel), meanwhile),
-            None => process::pool()?.join(workers - 1, &help, &|| team.work(&cancel), meanwhile),
+            None => process::workers()?.join(workers - 1, &help, &|| team.work(&cancel), meanwhile),
         }
         team.outcome()
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::openmp::OpenMp;
-use super::pool::Pool;
+use super::workers::Workers;
 use crate::error::{Error, Result};
 
 /// The state of one process. A forked child has its parent's memory but none of its threads: it makes a new state and
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 struct Process {
     id: u32,
     threads: AtomicUsize,
-    pool: Mutex<Option<Arc<Pool>>>,
+    workers: Mutex<Option<Arc<Workers>>>,
     openmp: OnceLock<OpenMp>,
 }
 
@@ -31,7 +31,7 @@ fn process() -> &'static Process {
         let fresh = Box::into_raw(Box::new(Process {
             id: std::process::id(),
             threads: AtomicUsize::new(threads),
-            pool: Mutex::new(None),
+            workers: Mutex::new(None),
             openmp: OnceLock::new(), // a parent's threads are not there
         }));
         if PROCESS.compare_exchange(current, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
@@ -74,11 +74,11 @@ pub fn openmp() -> Option<OpenMp> {
 }
 
 /// The workers, one fewer than there are threads: the calling thread is one of them.
-pub fn pool() -> Result<Arc<Pool>> {
-    let workers = num_threads().saturating_sub(1).max(1);
-    let mut pool = process().pool.lock().unwrap_or_else(PoisonError::into_inner);
-    match &*pool {
-        Some(pool) if pool.workers() == workers => Ok(pool.clone()),
-        _ => Ok(pool.insert(Arc::new(Pool::new(workers)?)).clone()),
+pub fn workers() -> Result<Arc<Workers>> {
+    let count = num_threads().saturating_sub(1).max(1);
+    let mut workers = process().workers.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*workers {
+        Some(workers) if workers.count() == count => Ok(workers.clone()),
+        _ => Ok(workers.insert(Arc::new(Workers::new(count)?)).clone()),
     }
 }

@@ -1,0 +1,92 @@
+//! A call that other threads may help with.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+/// How long a helper without work, or a caller whose helpers still work, spins before it sleeps.
+pub const AWAKE: Duration = Duration::from_micros(200);
+
+/// What a caller does every so often while it waits for its helpers.
+pub type Meanwhile<'a> = (Duration, &'a dyn Fn());
+
+/// The bit of [`Invitation::inside`] that says that nobody may enter any more.
+const CLOSED: usize = 1 << (usize::BITS - 1);
+
+/// Shared by the caller and whoever may help. Helpers that have not entered when the caller closes it never do, so that a
+/// call never waits for a thread that has not begun.
+pub struct Invitation {
+    /// Lives until the caller has closed the invitation and all helpers have left.
+    help: *const (dyn Fn() + Sync),
+    /// Helpers that may still enter.
+    places: AtomicUsize,
+    /// Helpers at work, and [`CLOSED`].
+    inside: AtomicUsize,
+    caller: Thread,
+}
+
+// SAFETY: `help` may be called on any thread, and is called by those inside alone.
+unsafe impl Send for Invitation {}
+// SAFETY: as above.
+unsafe impl Sync for Invitation {}
+
+impl Invitation {
+    /// For up to `places` threads that run `help`, which must not panic.
+    ///
+    /// `help` must live until [`Closing`] is dropped, which the caller makes before anybody else sees the invitation.
+    pub unsafe fn new(places: usize, help: &(dyn Fn() + Sync)) -> Arc<Self> {
+        // SAFETY: only the lifetime changes; the caller vouches for it.
+        let help: *const _ = unsafe { std::mem::transmute::<&(dyn Fn() + Sync), &'static (dyn Fn() + Sync)>(help) };
+        let (places, inside) = (AtomicUsize::new(places), AtomicUsize::new(0));
+        Arc::new(Self { help, places, inside, caller: thread::current() })
+    }
+
+    /// Helps, if there is a place and the invitation is open; whether it was.
+    pub fn accept(&self) -> bool {
+        let less = |places: usize| places.checked_sub(1);
+        let more = |inside: usize| (inside & CLOSED == 0).then_some(inside + 1);
+        let entered = self.places.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+            && self.inside.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_ok();
+        if entered {
+            // SAFETY: the caller waits for those inside.
+            unsafe { (*self.help)() };
+            if self.inside.fetch_sub(1, Ordering::Release) == CLOSED + 1 {
+                self.caller.unpark();
+            }
+        }
+        entered
+    }
+}
+
+/// When dropped, closes the invitation and waits for those inside, whatever became of the caller's own work.
+pub struct Closing<'a>(pub &'a Invitation, pub Meanwhile<'a>);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        let Self(invitation, (every, meanwhile)) = self;
+        invitation.inside.fetch_or(CLOSED, Ordering::Relaxed);
+        let ended = || invitation.inside.load(Ordering::Acquire) == CLOSED;
+        if !stay_awake(&ended) {
+            while !ended() {
+                thread::park_timeout(*every);
+                meanwhile();
+            }
+        }
+    }
+}
+
+/// Waits for a moment without sleeping; whether it `happened`. Whoever else wants the processor gets it.
+pub fn stay_awake(happened: &dyn Fn() -> bool) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < AWAKE {
+        for _ in 0..64 {
+            if happened() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        thread::yield_now();
+    }
+    false
+}
