@@ -1,14 +1,11 @@
 """Abuse: arrays that lie anyhow, fork, Ctrl-C, no memory. The process lives and the next result is right."""
 
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import householder as hh
-
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs fork, POSIX signals and /proc")
 

@@ -5,9 +5,9 @@ use householder::diagonal::Diagonal;
 use householder::gradients::Gradients;
 use householder::method::Method;
 use householder::number::Real;
-use householder::threads::Context;
 use householder::reflections::Reflections;
 use householder::scalar::Scalar;
+use householder::threads::Context;
 use householder::unblocked;
 use householder::wy::dense::Dense;
 

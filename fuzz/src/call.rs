@@ -2,8 +2,8 @@
 
 use householder::kernel::dispatch::InstructionSet;
 use householder::number::c64;
-use householder::threads::{Context, set_num_threads};
 use householder::scalar::Scalar;
+use householder::threads::{Context, set_num_threads};
 
 use crate::oracle::to_c64;
 use crate::source::{Extent, Source};

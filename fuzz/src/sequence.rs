@@ -3,10 +3,10 @@
 use householder::diagonal::Diagonal;
 use householder::kernel::activation::Activation;
 use householder::method::Method;
-use householder::threads::Context;
 use householder::recurrence::{self, Sequence};
 use householder::reflections::Reflections;
 use householder::scalar::Scalar;
+use householder::threads::Context;
 
 use crate::activation;
 use crate::call::call;
