@@ -244,8 +244,8 @@ def matrix(u: Any, phases: Any = None) -> Array:
     Parameters
     ----------
     u : array, shape (..., n, m)
-    phases : array, shape (n,), optional
-        Real angles, for complex u only.
+    phases : array, shape (n,) or (..., n), optional
+        Real angles, for complex u only: for all matrices or for each.
 
     Returns
     -------
@@ -267,7 +267,12 @@ def matrix(u: Any, phases: Any = None) -> Array:
     backend = backend_of(u)
     u = backend.array("u", u)
     n, _ = _validate.reflections(u)
-    w: Array = backend.matrix(u, _validate.phases(phases, u, n, backend))
+    phases = _validate.matrix_phases(phases, u, n, backend)
+    w: Array
+    if phases is None or phases.ndim == 1:
+        w = backend.matrix(u, phases)
+    else:
+        w = backend.matrix(u, None) * backend.xp.exp(1j * phases[..., None, :]).astype(u.dtype)
     return w
 
 

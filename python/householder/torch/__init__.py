@@ -1,6 +1,7 @@
 """Orthogonal and unitary transformations by Householder reflections, for PyTorch.
 
-* Functions: :func:`apply`, :func:`matrix`, :func:`rnn`; :func:`last_state` of a very long sequence.
+* Functions: :func:`apply`, :func:`matrix`, :func:`frame`, :func:`rnn`; :func:`last_state` of a very long sequence.
+* Reflections of a given matrix: :func:`factor`, :func:`nearest`; of a random one: :func:`haar`.
 * Layers: :class:`Orthogonal`, :class:`OrthogonalRNN`, :class:`OrthogonalRNNCell`, and their complex counterparts
   :class:`Unitary`, :class:`UnitaryRNN`, :class:`UnitaryRNNCell`; :class:`SVDLinear`.
 * For layers that exist: :func:`orthogonal` constrains a weight, :class:`OrthogonalAdapter` fine-tunes a frozen layer.
@@ -15,6 +16,7 @@ from householder.torch.adapter import OrthogonalAdapter
 from householder.torch.checkpoint import last_state
 from householder.torch.functional import apply, matrix, rnn
 from householder.torch.linear import Orthogonal
+from householder.torch.matrices import factor, frame, haar, nearest
 from householder.torch.optimizer import renormalize_, snap_
 from householder.torch.orthogonal_rnn import OrthogonalRNN, OrthogonalRNNCell
 from householder.torch.parametrize import orthogonal
@@ -33,8 +35,12 @@ __all__ = [
     "UnitaryRNN",
     "UnitaryRNNCell",
     "apply",
+    "factor",
+    "frame",
+    "haar",
     "last_state",
     "matrix",
+    "nearest",
     "orthogonal",
     "renormalize_",
     "rnn",

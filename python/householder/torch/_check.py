@@ -64,14 +64,20 @@ def reflections(u: Tensor) -> tuple[int, int]:
     return n, m
 
 
-def phases(value: Any, u: Tensor, n: int) -> None:
+def phases(value: Any, u: Tensor, n: int, rows: tuple[int, ...] = ()) -> None:
     """Real ``theta (n,)`` beside a complex ``u``."""
     tensor("phases", value)
     if not u.is_complex():
         raise ValueError(f"phases are for complex u, but u has dtype {u.dtype}; a real u has u_1 when m == n")
     if value.dtype != u.real.dtype or value.device != u.device:
         raise TypeError(f"phases are {value.dtype} on {value.device} but u is {u.dtype} on {u.device}")
-    shape("phases", value, (n,))
+    shape("phases", value, (*rows, n))
+
+
+def matrix_phases(value: Any, u: Tensor, n: int) -> None:
+    """Real ``theta (n,)``, or a row for each of the matrices ``u (..., n, m)``."""
+    rows = u.shape[:-2] if isinstance(value, Tensor) and value.dim() > 1 else ()
+    phases(value, u, n, rows)
 
 
 def shape(name: str, value: Any, expected: tuple[int, ...]) -> None:

@@ -57,16 +57,16 @@ class RecurrentCell(_reflections.Layer):
         self,
         input_size: int,
         hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "leaky_relu",
+        device: Any = None,
+        dtype: torch.dtype | None = None,
         *,
         num_reflections: int | None = None,
-        nonlinearity: str = "leaky_relu",
         negative_slope: float = 0.1,
-        bias: bool = True,
         constraint: str = "hard",
         learn_h0: bool = False,
         method: str = "auto",
-        device: Any = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.input_size = _reflections.positive("input_size", input_size)
@@ -75,6 +75,7 @@ class RecurrentCell(_reflections.Layer):
         _validate.one_of("nonlinearity", nonlinearity, _validate.NONLINEARITIES)
         _validate.one_of("method", method, _validate.SEQUENCE_METHODS)
         _check.pairs(nonlinearity, n, self.is_complex)
+        bias = _validate.flag("bias", bias)
         self.nonlinearity = nonlinearity
         self.negative_slope = _validate.slope(negative_slope)
         self.constraint = _reflections.check_constraint(constraint)
@@ -210,14 +211,14 @@ class RecurrentLayer(nn.Module):
         input_size: int,
         hidden_size: int,
         num_layers: int = 1,
-        *,
-        num_reflections: int | Sequence[int | None] | None = None,
         nonlinearity: str = "leaky_relu",
-        negative_slope: float = 0.1,
         bias: bool = True,
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        *,
+        num_reflections: int | Sequence[int | None] | None = None,
+        negative_slope: float = 0.1,
         constraint: str = "hard",
         learn_h0: bool = False,
         method: str = "auto",
@@ -229,10 +230,10 @@ class RecurrentLayer(nn.Module):
         self.hidden_size = _validate.integer("hidden_size", hidden_size, 1 + self.cell_type.is_complex)
         self.num_layers = _reflections.positive("num_layers", num_layers)
         self.nonlinearity = nonlinearity
-        self.bias = bias
-        self.batch_first = batch_first
+        self.bias = _validate.flag("bias", bias)
+        self.batch_first = _validate.flag("batch_first", batch_first)
         self.dropout = dropout
-        self.bidirectional = bidirectional
+        self.bidirectional = _validate.flag("bidirectional", bidirectional)
         if not 0 <= _check.number("dropout", dropout) <= 1:
             raise ValueError(f"dropout is {dropout!r}, expected a number in [0, 1]")
         if dropout > 0 and self.num_layers == 1:
@@ -263,6 +264,12 @@ class RecurrentLayer(nn.Module):
     @property
     def _directions(self) -> int:
         return 2 if self.bidirectional else 1
+
+    def matrix(self, layer: int = 0, direction: int = 0) -> Tensor:
+        """Form the recurrent matrix ``W`` of a layer, ``(hidden_size, hidden_size)``; direction 1 runs backwards."""
+        layer = _validate.integer("layer", layer, 0, self.num_layers - 1)
+        direction = _validate.integer("direction", direction, 0, self._directions - 1)
+        return self.cells[self._directions * layer + direction].matrix()
 
     def reset_parameters(self) -> None:
         """Draw new parameters for every cell."""

@@ -116,6 +116,11 @@ class OrthogonalAdapter(_reflections.Layer):
             output = linear(apply(u, input, method=self.method))
         return output
 
+    def extra_repr(self) -> str:
+        """Show sizes, and whether the weight contains W."""
+        sizes = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{sizes}, num_reflections={self.reflections.shape[1]}, merged={self.merged}"
+
     @property
     def weight(self) -> Tensor:
         """The matrix of layer and reflections together."""

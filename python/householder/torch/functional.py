@@ -109,8 +109,8 @@ def matrix(u: Tensor, phases: Tensor | None = None) -> Tensor:
     ----------
     u : Tensor, shape (..., n, m), 1 <= m <= n (m < n if complex)
         Reflections, as in :func:`apply`.
-    phases : Tensor, shape (n,), optional
-        Real ``theta`` beside a complex ``u``.
+    phases : Tensor, shape (n,) or (..., n), optional
+        Real ``theta`` beside a complex ``u``: for all matrices or for each.
 
     Returns
     -------
@@ -135,10 +135,10 @@ def matrix(u: Tensor, phases: Tensor | None = None) -> Tensor:
     compute = _check.operands(u)
     n, _ = _check.reflections(u)
     if phases is not None:
-        _check.phases(phases, u, n)
+        _check.matrix_phases(phases, u, n)
     w = ops.matrix(_cast(u, compute))
     if phases is not None:
-        w = turn(w, phases)
+        w = turn(w, phases.unsqueeze(-2))
     return _cast(w, u.dtype)
 
 

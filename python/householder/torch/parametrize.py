@@ -66,6 +66,10 @@ class Frames(nn.Module):
         """Multiply by the weight without forming it."""
         return _frames.multiply(self._seen(u), None, vectors, self.sizes)
 
+    def extra_repr(self) -> str:
+        """Show the shape of the weight and the number of reflections."""
+        return f"{tuple(self.shape)}, num_reflections={self.num_reflections}"
+
     def _seen(self, u: Tensor) -> Tensor:
         return _reflections.constrain(u, self.constraint)
 

@@ -137,5 +137,6 @@ class SVDLinear(_reflections.Layer):
         return self.singular_values().log().sum()
 
     def extra_repr(self) -> str:
-        """Show the margin."""
-        return f"margin={self.margin}, bias={self.bias is not None}"
+        """Show sizes and the margin."""
+        sizes = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{sizes}, margin={self.margin}, bias={self.bias is not None}"
