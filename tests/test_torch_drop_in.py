@@ -1,5 +1,6 @@
 """``ht.OrthogonalRNN`` in the place of ``torch.nn.RNN``: what torch's own tests ask of it, asked of both."""
 
+import copy
 import operator
 
 import pytest
@@ -220,8 +221,78 @@ def test_the_matrix_of_each_layer_and_direction(kind):
 def test_projections_are_of_lstms_alone():
     with pytest.raises((TypeError, ValueError)):
         nn.RNN(3, 8, proj_size=2)
-    with pytest.raises(TypeError, match="proj_size"):
-        ht.OrthogonalRNN(3, 8, proj_size=2)
+    for kind in (ht.OrthogonalRNN, ht.UnitaryRNN):
+        assert kind(3, 8, proj_size=0).proj_size == 0
+        with pytest.raises(ValueError, match="proj_size is 2, but the outputs are the states"):
+            kind(3, 8, proj_size=2)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_last_state_is_detached_in_place_between_pieces_of_a_sequence(kind, layers):
+    layer, h = kind(3, 8, layers), None
+    for _ in range(3):
+        output, h = layer(torch.randn(5, 4, 3), h)
+        output.abs().sum().backward()
+        h.detach_()
+    assert not h.requires_grad
+
+
+@both
+@pytest.mark.parametrize(("nonlinearity", "mode"), [("tanh", "RNN_TANH"), ("relu", "RNN_RELU")])
+def test_the_mode_names_the_nonlinearity(kind, nonlinearity, mode):
+    assert kind(3, 8, nonlinearity=nonlinearity).mode == mode
+
+
+@both
+@pytest.mark.parametrize(
+    ("x", "hx", "error"),
+    [
+        ((5, 4, 2), None, RuntimeError),
+        ((3,), None, ValueError),
+        ((1, 5, 4, 3), None, ValueError),
+        ((5, 4, 3), (1, 4, 8), RuntimeError),
+        ((5, 4, 3), (2, 8), RuntimeError),
+        ((5, 3), (2, 1, 8), RuntimeError),
+    ],
+    ids=str,
+)
+def test_errors_have_the_types_of_torchs(kind, x, hx, error):
+    with pytest.raises(error):
+        kind(3, 8, num_layers=2)(torch.ones(x), None if hx is None else torch.ones(hx))
+
+
+@both
+def test_another_dtype_is_the_error_that_it_is_in_torch(kind):
+    with pytest.raises((ValueError, RuntimeError)):
+        kind(3, 8)(torch.ones(5, 4, 3, dtype=torch.float64))
+
+
+@both
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_an_empty_batch_gives_empty_states(kind, batch_first):
+    x = torch.ones(0, 5, 3) if batch_first else torch.ones(5, 0, 3)
+    output, h_n = kind(3, 8, batch_first=batch_first)(x)
+    assert output.shape == (*x.shape[:2], 8)
+    assert h_n.shape == (1, 0, 8)
+
+
+@both
+def test_a_shared_state_of_all_sequences_is_expanded_by_the_caller(kind):
+    layer, h = kind(3, 8), torch.randn(1, 1, 8)
+    x = torch.randn(5, 4, 3)
+    torch.testing.assert_close(layer(x, h.expand(-1, 4, -1)), layer(x, h.repeat(1, 4, 1)))
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_pickled_copied_and_loaded_layers_compute_the_same(kind, tmp_path):
+    layer, x = kind(3, 8, 2, bidirectional=True), torch.randn(5, 4, 3)
+    torch.save(layer, tmp_path / "layer")
+    loaded = torch.load(tmp_path / "layer", weights_only=False)
+    other = kind(3, 8, 2, bidirectional=True)
+    other.load_state_dict(layer.state_dict())
+    for same in (loaded, copy.deepcopy(layer), other):
+        torch.testing.assert_close(same(x), layer(x), rtol=0, atol=0)
 
 
 @both

@@ -11,6 +11,15 @@ from torch import Tensor
 from householder.torch import _autocast
 from householder.torch.ops._library import CORE_NAME
 
+
+class SizeError(ValueError, RuntimeError):
+    """A shape that does not fit, which torch's modules report as either."""
+
+
+class KindError(TypeError, ValueError, RuntimeError):
+    """A dtype or device that does not fit, which torch's modules report as any of these."""
+
+
 HALF_TYPES = (torch.bfloat16, torch.float16)
 _COMPUTE_TYPE = {dtype: dtype for dtype in CORE_NAME} | dict.fromkeys(HALF_TYPES, torch.float32)
 
@@ -31,9 +40,9 @@ def operands(u: Any, **others: Any) -> torch.dtype:
             continue
         tensor(name, other)
         if other.device != device:
-            raise TypeError(f"{name} is on {other.device} but u is on {device}")
+            raise KindError(f"{name} is on {other.device} but u is on {device}")
         if other.dtype is not dtype and not _may_mix(dtype, other.dtype, device):
-            raise TypeError(f"{name} has dtype {other.dtype} but u has dtype {dtype}")
+            raise KindError(f"{name} has dtype {other.dtype} but u has dtype {dtype}")
     return compute
 
 
@@ -86,7 +95,7 @@ def shape(name: str, value: Any, expected: tuple[int, ...]) -> None:
         return
     tensor(name, value)
     if tuple(value.shape) != expected:
-        raise ValueError(f"{name} has shape {tuple(value.shape)}, expected {expected}")
+        raise SizeError(f"{name} has shape {tuple(value.shape)}, expected {expected}")
 
 
 def batch_sizes(sizes: Any, rows: int) -> int:

@@ -120,7 +120,7 @@ class RecurrentCell(_reflections.Layer):
         _check.tensor("input", input)
         if input.dim() not in (1, 2) or input.shape[-1] != self.input_size:
             d = self.input_size
-            raise ValueError(f"input has shape {tuple(input.shape)}, expected (B, {d}) or ({d},)")
+            raise _check.SizeError(f"input has shape {tuple(input.shape)}, expected (B, {d}) or ({d},)")
         x = self._complex(input)
         _check.shape("hx", hx, (*x.shape[:-1], self.hidden_size))
         if self._mixes_types(x, hx):
@@ -204,7 +204,6 @@ class RecurrentLayer(nn.Module):
 
     cell_type: ClassVar[type[RecurrentCell]]
     cells: Cells[RecurrentCell]
-    proj_size: ClassVar[int] = 0  # as of a torch.nn.RNN: outputs are the states
 
     def __init__(
         self,
@@ -222,10 +221,14 @@ class RecurrentLayer(nn.Module):
         constraint: str = "hard",
         learn_h0: bool = False,
         method: str = "auto",
+        proj_size: int = 0,
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        if proj_size:
+            raise ValueError(f"proj_size is {proj_size!r}, but the outputs are the states: only an LSTM projects them")
+        self.proj_size = 0
         self.input_size = _reflections.positive("input_size", input_size)
         self.hidden_size = _validate.integer("hidden_size", hidden_size, 1 + self.cell_type.is_complex)
         self.num_layers = _reflections.positive("num_layers", num_layers)
@@ -280,6 +283,11 @@ class RecurrentLayer(nn.Module):
         """Do nothing: the parameters need no common storage. Present because ``torch.nn.RNN`` has it."""
 
     @property
+    def mode(self) -> str:
+        """The name of the nonlinearity. Present because ``torch.nn.RNN`` has it."""
+        return f"RNN_{self.nonlinearity.upper()}"
+
+    @property
     def all_weights(self) -> list[list[nn.Parameter]]:
         """The parameters, one list for each cell. Present because ``torch.nn.RNN`` has it."""
         return [list(cell.parameters()) for cell in self.cells]
@@ -310,7 +318,7 @@ class RecurrentLayer(nn.Module):
         _check.tensor("input", input)
         if input.dim() not in (2, 3) or input.shape[-1] != self.input_size:
             shapes = f"{'(B, T' if self.batch_first else '(T, B'}, {self.input_size}) or (T, {self.input_size})"
-            raise ValueError(f"input has shape {tuple(input.shape)}, expected {shapes}")
+            raise _check.SizeError(f"input has shape {tuple(input.shape)}, expected {shapes}")
         swapped = self.batch_first and input.dim() == 3
         x = input.transpose(0, 1) if swapped else input
         self._check_hx(hx, tuple(x.shape[1:-1]))
@@ -328,7 +336,7 @@ class RecurrentLayer(nn.Module):
     def _forward_packed(self, packed: PackedSequence, hx: Tensor | None) -> tuple[PackedSequence, Tensor]:
         data, batch_sizes, sorted_indices, unsorted_indices = packed
         if data.dim() != 2 or data.shape[-1] != self.input_size:
-            raise ValueError(f"input packs data of shape {tuple(data.shape)}, expected (rows, {self.input_size})")
+            raise _check.SizeError(f"input packs data of shape {tuple(data.shape)}, expected (rows, {self.input_size})")
         self._check_hx(hx, (int(batch_sizes[0]),))
         if hx is not None and sorted_indices is not None:
             hx = hx.index_select(1, sorted_indices)
@@ -359,7 +367,7 @@ class RecurrentLayer(nn.Module):
             x = ops.beside(*outputs) if self.bidirectional else outputs[0]
             if self.dropout and layer < self.num_layers - 1:
                 x = nn.functional.dropout(x, self.dropout, self.training)
-        return x, torch.stack(last) if len(last) > 1 else last[0].unsqueeze(0)
+        return x, torch.stack(last)  # no view: users detach it in place
 
     def extra_repr(self) -> str:
         """Show what the cells do not."""

@@ -120,6 +120,8 @@ class OrthogonalRNN(RecurrentLayer):
         Learn the initial state that is used where ``hx`` is not given; otherwise that is zero.
     method : {"auto", "wy", "dense"}
         The algorithm, as in :func:`apply`; "auto" takes the fastest for the shape.
+    proj_size : int
+        Zero, for calls written for ``torch.nn.RNN``.
     device, dtype
         Of the parameters.
 

@@ -175,7 +175,7 @@ class UnitaryRNN(RecurrentLayer):
         m, at most n - 1; ``max(1, n // 8)`` by default.
     negative_slope : float
         Slope of the leaky ReLU.
-    learn_h0, device
+    learn_h0, proj_size, device
         As for :class:`OrthogonalRNN`.
     dtype : torch.dtype
         The complex one of the parameters, or its real part's; conversions are as for :class:`Unitary`.
@@ -221,6 +221,7 @@ class UnitaryRNN(RecurrentLayer):
         negative_slope: float = 0.1,
         learn_h0: bool = False,
         method: str = "auto",
+        proj_size: int = 0,
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -237,6 +238,7 @@ class UnitaryRNN(RecurrentLayer):
             negative_slope=negative_slope,
             learn_h0=learn_h0,
             method=method,
+            proj_size=proj_size,
             device=device,
             dtype=dtype,
         )
