@@ -6,11 +6,13 @@
   :class:`Unitary`, :class:`UnitaryRNN`, :class:`UnitaryRNNCell`; :class:`SVDLinear`.
 * For layers that exist: :func:`orthogonal` constrains a weight, :class:`OrthogonalAdapter` fine-tunes a frozen layer.
 * Nonlinearities: :class:`OPLU`, :class:`ModReLU`.
+* For export to other runtimes: :func:`decompositions`.
 * Between optimizer steps, if wanted: :func:`renormalize_`, :func:`snap_`.
 
 The native code follows ``torch.get_num_threads()``.
 """
 
+from householder.torch._decomposition import decompositions
 from householder.torch.activations import OPLU, ModReLU
 from householder.torch.adapter import OrthogonalAdapter
 from householder.torch.checkpoint import last_state
@@ -35,6 +37,7 @@ __all__ = [
     "UnitaryRNN",
     "UnitaryRNNCell",
     "apply",
+    "decompositions",
     "factor",
     "frame",
     "haar",
