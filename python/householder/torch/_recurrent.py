@@ -387,7 +387,7 @@ def _rearranged(rows: Tensor, order: Tensor | None) -> Tensor:
 
 def _reversal(batch_sizes: Tensor, data: Tensor) -> Tensor:
     """Give the row that each packed row becomes when every sequence is reversed in its own length."""
-    if data.is_cuda and type(data) is Tensor:
+    if data.is_cuda and type(data) is Tensor and not torch.compiler.is_compiling():
         rows: Tensor = ops.packed_reversal(batch_sizes, data)
         return rows
     count = partial(torch.arange, device=batch_sizes.device)
