@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from householder import _validate
-from householder.torch import _autocast, _check, _reflections, expressions, ops
+from householder.torch import _autocast, _check, _reflections, _tracing, expressions, ops
 from householder.torch.functional import apply, matrix, rnn
 
 if TYPE_CHECKING:
@@ -117,6 +117,9 @@ class RecurrentCell(_reflections.Layer):
         """
         if over is not None:
             return self._run(input, hx, *over)
+        node: Tensor | None = _tracing.native_node(self, input, hx)
+        if node is not None:
+            return node
         _check.tensor("input", input)
         if input.dim() not in (1, 2) or input.shape[-1] != self.input_size:
             d = self.input_size
@@ -199,7 +202,7 @@ def _uniform_(tensor: Tensor, bound: float) -> None:
     nn.init.uniform_(tensor, -bound, bound)
 
 
-class RecurrentLayer(nn.Module):
+class RecurrentLayer(_tracing.Opaque):
     """Cells stacked in layers and directions, with the interface of ``torch.nn.RNN``."""
 
     cell_type: ClassVar[type[RecurrentCell]]
@@ -313,6 +316,9 @@ class RecurrentLayer(nn.Module):
         h_n : Tensor, shape (D * num_layers, B, hidden_size), or (D * num_layers, hidden_size)
             Last states of all layers; those of the reverse direction belong to the first time step.
         """
+        node: tuple[Tensor, Tensor] | None = _tracing.native_node(self, input, hx)
+        if node is not None:
+            return node
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx)
         _check.tensor("input", input)

@@ -6,10 +6,10 @@ from math import pi
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from householder import _validate
-from householder.torch import _check
+from householder.torch import _check, _tracing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,7 @@ REAL_TYPES = (torch.float32, torch.float64, *_check.HALF_TYPES)
 COMPLEX_TYPES = (torch.complex64, torch.complex128, torch.float32, torch.float64)
 
 
-class Layer(nn.Module):
+class Layer(_tracing.Opaque):
     """A module whose real parameters stay real and whose complex ones stay complex, whatever it is converted to.
 
     ``double()``, ``to(torch.complex64)`` and the like choose the precision of all of them. Half types give a

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from householder import _validate
-from householder.torch import _reflections, ops
+from householder.torch import _reflections, _tracing, ops
 from householder.torch.functional import apply
 
 # A private name of torch: without it hooks of all modules are called for the adapter alone.
@@ -106,6 +106,9 @@ class OrthogonalAdapter(_reflections.Layer):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Map ``input (..., in_features)`` to ``(..., out_features)``."""
+        node: Tensor | None = _tracing.native_node(self, input)
+        if node is not None:
+            return node
         linear, u = self.linear, self.reflections
         output: Tensor
         if self.merged:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from householder import _validate
-from householder.torch import _frames, _reflections
+from householder.torch import _frames, _reflections, _tracing
 
 
 class FrameLayer(_reflections.Layer):
@@ -62,6 +62,9 @@ class FrameLayer(_reflections.Layer):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Map ``input (..., in_features)`` to ``(..., out_features)``."""
+        node: Tensor | None = _tracing.native_node(self, input)
+        if node is not None:
+            return node
         output = self._multiply(input, adjoint=False)
         return output if self.bias is None else output + self.bias.to(output.dtype)
 

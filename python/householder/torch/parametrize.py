@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized, register_parametrization
 
 from householder import _validate
-from householder.torch import _check, _factor, _frames, _reflections
+from householder.torch import _check, _factor, _frames, _reflections, _tracing
 from householder.torch.expressions import turn
 from householder.torch.ops._library import CORE_NAME
 
 
-class Frames(nn.Module):
+class Frames(_tracing.Opaque):
     """The map between reflections, beside phases where they are complex, and a weight of orthonormal columns or rows.
 
     Weights of more than two dimensions are stacks of matrices, or one matrix with a row for each of the first axis.
@@ -194,7 +194,8 @@ def orthogonal(
     register_parametrization(module, name, frames)
     frames.known = None
     if type(module).__mro__[1] is nn.Linear and name == "weight" and weight.numel():
-        type(module).forward = _linear_forward  # of the class made for this module alone
+        own: Any = type(module)  # a class made for this module alone
+        own.forward, own.__prepare_scriptable__ = _linear_forward, _tracing.refuse_script
     return module
 
 
@@ -203,6 +204,9 @@ def _linear_forward(module: Any, vectors: Tensor) -> Tensor:
     steps: Any = module.parametrizations.weight if is_parametrized(module, "weight") else ()
     if len(steps) != 1 or not isinstance(steps[0], Frames):
         return nn.Linear.forward(module, vectors)
+    node: Tensor | None = _tracing.native_node(module, vectors)
+    if node is not None:
+        return node
     frames = steps[0]
     parameters = (steps.original0, steps.original1) if frames.is_complex else (steps.original,)
     product = frames.multiply(vectors, *parameters)
