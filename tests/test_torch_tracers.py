@@ -34,7 +34,7 @@ def test_fx_records_a_call_of_the_layer(name):
 
 @layers
 def test_script_is_refused_in_one_line(name):
-    with pytest.raises(RuntimeError, match=r"^torch\.jit\.script does not take \w+: torch\.compile, .* do$"):
+    with pytest.raises(RuntimeError, match=r"^torch\.jit\.script does not take \w+: torch\.compile and .* do$"):
         torch.jit.script(nn.Sequential(LAYERS[name][0]()))
 
 

@@ -1,7 +1,7 @@
 """The operators in ATen's terms, for exported programs that run where this package is not installed.
 
-``torch.onnx.export`` asks for them, and so can ``ExportedProgram.run_decompositions``; compilation does not. Every
-operation here has its counterpart in ONNX, unlike the triangular solves of ``expressions``. Sequences are unrolled.
+``ExportedProgram.run_decompositions`` takes them, compilation does not. Every operation here has its counterpart in
+ONNX, unlike the triangular solves of ``expressions``. Sequences are unrolled.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._decomp import decomposition_table
 
 from householder.torch import expressions
 from householder.torch.ops._sequence import split
@@ -90,7 +89,7 @@ def decompositions() -> dict[Any, Any]:
     """Give torch's default table of decompositions with the operators of this package in it.
 
     ``exported.run_decompositions(decompositions())`` leaves operators of ATen alone, which run where this package is
-    not installed. ``torch.onnx.export`` of a model needs no table. A sequence becomes as many steps as it had in the
+    not installed, and which ``torch.onnx.export`` can write. A sequence becomes as many steps as it had in the
     export, of shape ``(T, B, d)`` with a fixed T. Packed sequences and gradients keep their operators.
 
     Returns
@@ -122,4 +121,3 @@ _TABLE: dict[Any, Any] = {
     torch.ops.householder.matrix.default: matrix,
     torch.ops.householder.rnn.default: rnn,
 }
-decomposition_table.update(_TABLE)  # where torch.onnx.export looks

@@ -39,4 +39,4 @@ def native_node(module: nn.Module, *inputs: Any) -> Any:
 
 def _refused(module: nn.Module, what: str) -> RuntimeError:
     name = type(module).__name__
-    return RuntimeError(f"{what} {name}: torch.compile, torch.export and torch.onnx.export do")
+    return RuntimeError(f"{what} {name}: torch.compile and torch.export do")
