@@ -5,6 +5,8 @@
 * Layers: :class:`Orthogonal`, :class:`OrthogonalRNN`, :class:`OrthogonalRNNCell`, and their complex counterparts
   :class:`Unitary`, :class:`UnitaryRNN`, :class:`UnitaryRNNCell`; :class:`SVDLinear`.
 * For layers that exist: :func:`orthogonal` constrains a weight, :class:`OrthogonalAdapter` fine-tunes a frozen layer.
+* For the adapters of a whole model: :func:`adapt`, :func:`adapter_state`, :func:`load_adapter_state`,
+  :func:`merge_adapters`.
 * Nonlinearities: :class:`OPLU`, :class:`ModReLU`.
 * For export to other runtimes: :func:`decompositions`.
 * Between optimizer steps, if wanted: :func:`renormalize_`, :func:`snap_`.
@@ -15,6 +17,7 @@ The native code follows ``torch.get_num_threads()``.
 from householder.torch._decomposition import decompositions
 from householder.torch.activations import OPLU, ModReLU
 from householder.torch.adapter import OrthogonalAdapter
+from householder.torch.adapters import adapt, adapter_state, load_adapter_state, merge_adapters
 from householder.torch.checkpoint import last_state
 from householder.torch.functional import apply, matrix, rnn
 from householder.torch.linear import Orthogonal
@@ -36,13 +39,17 @@ __all__ = [
     "Unitary",
     "UnitaryRNN",
     "UnitaryRNNCell",
+    "adapt",
+    "adapter_state",
     "apply",
     "decompositions",
     "factor",
     "frame",
     "haar",
     "last_state",
+    "load_adapter_state",
     "matrix",
+    "merge_adapters",
     "nearest",
     "orthogonal",
     "renormalize_",
