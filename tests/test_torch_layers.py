@@ -412,3 +412,12 @@ def test_unitary_cells_step_as_the_layer():
         h = module.cells[0](step, h)
         states.append(h)
     torch.testing.assert_close(torch.stack(states), module(x)[0])
+
+
+def test_a_unitary_layer_takes_real_vectors():
+    layer, x = ht.Unitary(8, 5, bias=True), torch.randn(3, 8)
+    assert torch.equal(layer(x), layer(x.to(torch.complex64)))
+    y = torch.randn(3, 5)
+    assert torch.equal(layer.inverse(y), layer.inverse(y.to(torch.complex64)))
+    with pytest.raises(TypeError, match=r"h has dtype torch\.float64 but u has dtype torch\.complex64"):
+        layer(x.double())

@@ -124,7 +124,7 @@ class RecurrentCell(_reflections.Layer):
         if input.dim() not in (1, 2) or input.shape[-1] != self.input_size:
             d = self.input_size
             raise _check.SizeError(f"input has shape {tuple(input.shape)}, expected (B, {d}) or ({d},)")
-        x = self._complex(input)
+        x = self._promoted(input)
         _check.shape("hx", hx, (*x.shape[:-1], self.hidden_size))
         if self._mixes_types(x, hx):
             return self._run(x.unsqueeze(0), hx, None)[1]  # the function's affair
@@ -135,12 +135,6 @@ class RecurrentCell(_reflections.Layer):
         h = x.new_zeros(self.hidden_size) if h is None else h
         a = apply(self._seen(), h, phases=self.phases) + nn.functional.linear(x, self.weight_ih, self.bias)
         return expressions.activate(a, self.nonlinearity, self.negative_slope, self.nonlinearity_bias)
-
-    def _complex(self, x: Tensor) -> Tensor:
-        """Make inputs of a complex recurrence complex; more digits than it has are refused elsewhere."""
-        kind = self.weight_ih.dtype
-        loses_digits = kind is torch.complex64 and x.dtype in (torch.float64, torch.complex128)
-        return x.to(kind) if self.is_complex and not loses_digits else x
 
     def _is_one_step(self, x: Tensor) -> bool:
         """Tell whether there is one step, which is not worth the factors of W unless they are small or asked for."""
@@ -163,7 +157,7 @@ class RecurrentCell(_reflections.Layer):
         self, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None, reverse: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Run over ``x (T, B, input_size)``, ``(T, input_size)`` or packed rows: all states and the last."""
-        x = self._complex(x)
+        x = self._promoted(x)
         if batch_sizes is None and self._is_one_step(x) and not self._mixes_types(x, hx):
             h = self._step(x[0], hx)
             return h.unsqueeze(0), h.clone()

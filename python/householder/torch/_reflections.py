@@ -42,6 +42,15 @@ class Layer(_tracing.Opaque):
         super()._apply(convert, recurse)  # type: ignore[no-untyped-call]
         return self
 
+    def _promoted(self, x: Tensor) -> Tensor:
+        """Make inputs of a complex layer complex; more digits than it has are refused elsewhere."""
+        if not self.is_complex or not isinstance(x, Tensor):
+            return x
+        own: Any = self
+        kind: torch.dtype = own.reflections.dtype
+        loses_digits = kind is torch.complex64 and x.dtype in (torch.float64, torch.complex128)
+        return x if loses_digits else x.to(kind)
+
 
 def count(num_reflections: Any, features: int, largest: int) -> int:
     """Give the number of reflections of a layer: the default is an eighth of the features, at least one."""

@@ -44,7 +44,7 @@ class Unitary(FrameLayer):
     logdet : Tensor, shape ()
         :math:`\log |\det W| = 0` of a square layer.
 
-    Shape: ``(..., in_features)`` to ``(..., out_features)``.
+    Shape: ``(..., in_features)``, complex, or real and of no greater precision, to ``(..., out_features)``.
 
     Raises
     ------
