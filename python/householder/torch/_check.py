@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from householder import _validate
 from householder.torch import _autocast
 from householder.torch.ops._library import CORE_NAME
 
@@ -20,6 +21,9 @@ class KindError(TypeError, ValueError, RuntimeError):
     """A dtype or device that does not fit, which torch's modules report as any of these."""
 
 
+NONLINEARITIES = (*_validate.NONLINEARITIES, "real_modrelu")
+"""Those of a recurrence; the last one has no native code and runs step by step."""
+BIASED = ("modrelu", "real_modrelu")
 HALF_TYPES = (torch.bfloat16, torch.float16)
 _COMPUTE_TYPE = {dtype: dtype for dtype in CORE_NAME} | dict.fromkeys(HALF_TYPES, torch.float32)
 
@@ -127,18 +131,25 @@ def pairs(nonlinearity: str, n: int, is_complex: bool) -> None:
     """Check what the nonlinearities of pairs ask of the state."""
     if nonlinearity == "oplu" and is_complex:
         raise ValueError("nonlinearity 'oplu' orders real numbers, but the state is complex")
+    if nonlinearity == "real_modrelu" and is_complex:
+        raise ValueError("nonlinearity 'real_modrelu' acts on real numbers, but the state is complex: take 'modrelu'")
     if nonlinearity in ("oplu", "modrelu") and n % 2 and not is_complex:
         raise ValueError(f"nonlinearity {nonlinearity!r} acts on pairs (i, i + n/2), but n = {n} is odd")
 
 
 def nonlinearity_bias(nonlinearity: str, bias: Any, u: Tensor, n: int) -> None:
-    """Check that modReLU, and no other, has a bias for each modulus."""
-    if (bias is None) == (nonlinearity == "modrelu"):
+    """Check that a modReLU, and no other, has a bias for each modulus."""
+    if (bias is None) == (nonlinearity in BIASED):
         given = "missing" if bias is None else "given"
-        raise ValueError(f"nonlinearity_bias is {given} with nonlinearity {nonlinearity!r}; 'modrelu' alone takes one")
+        raise ValueError(f"nonlinearity_bias is {given} with nonlinearity {nonlinearity!r}; only a modReLU takes one")
     if bias is not None:
         tensor("nonlinearity_bias", bias)
         real = u.real.dtype if u.is_complex() else u.dtype
         if bias.dtype != real or bias.device != u.device:
             raise TypeError(f"nonlinearity_bias is {bias.dtype} on {bias.device} but u is {u.dtype} on {u.device}")
-        shape("nonlinearity_bias", bias, (n if u.is_complex() else n // 2,))
+        shape("nonlinearity_bias", bias, (moduli(nonlinearity, n, u.is_complex()),))
+
+
+def moduli(nonlinearity: str, n: int, is_complex: bool) -> int:
+    """Count the numbers or pairs that a modReLU acts on."""
+    return n if is_complex or nonlinearity == "real_modrelu" else n // 2

@@ -66,9 +66,10 @@ def activate(a: Tensor, nonlinearity: str, negative_slope: float, nonlinearity_b
     """Apply one of the named nonlinearities; those of one real number act on real and imaginary parts."""
     if nonlinearity == "identity":
         return a
-    if nonlinearity == "modrelu":
+    if nonlinearity in ("modrelu", "real_modrelu"):
         assert nonlinearity_bias is not None
-        return modrelu(a, nonlinearity_bias)
+        function = modrelu if nonlinearity == "modrelu" else real_modrelu
+        return function(a, nonlinearity_bias)
     if a.is_complex():
         re, im = (activate(part, nonlinearity, negative_slope, None) for part in (a.real, a.imag))
         return torch.complex(re, im)
@@ -102,6 +103,11 @@ def modrelu(a: Tensor, bias: Tensor) -> Tensor:
     dead = zero | (size * length.detach() + bias.detach() <= 0)  # NaN is neither
     re, im = (torch.where(dead, 0.0, part + bias * (unit / length)) for part, unit in ((re, x), (im, y)))
     return torch.complex(re, im) if a.is_complex() else torch.cat([re, im], -1)
+
+
+def real_modrelu(a: Tensor, bias: Tensor) -> Tensor:
+    """Add ``bias`` to the magnitudes of real numbers, cut off at zero."""
+    return a.sign() * (a.abs() + bias).relu()
 
 
 def rnn(

@@ -56,7 +56,7 @@ class OrthogonalRNNCell(RecurrentCell):
     bias : Parameter, shape (n,) or None
     h0 : Parameter, shape (n,) or None
         Learned initial state, used where ``hx`` is not given.
-    nonlinearity_bias : Parameter, shape (n / 2,) or None
+    nonlinearity_bias : Parameter, shape (n / 2,), for "real_modrelu" (n,), or None
         The bias of modReLU.
 
     Shape: ``input (B, d)`` or ``(d,)`` and ``hx (B, n)`` or ``(n,)``, zero by default, to the next state.
@@ -96,10 +96,11 @@ class OrthogonalRNN(RecurrentLayer):
         d and n.
     num_layers : int
         Layers, each running over the outputs of the one before.
-    nonlinearity : {"leaky_relu", "relu", "tanh", "identity", "oplu", "modrelu"}
+    nonlinearity : {"leaky_relu", "relu", "tanh", "identity", "oplu", "modrelu", "real_modrelu"}
         :math:`\phi`. The leaky ReLU is the paper's; "tanh" and "relu" are those of ``torch.nn.RNN`` and forget faster.
         OPLU and modReLU act on pairs ``(i, i + n/2)``: OPLU exchanges them, so that neither states nor gradients lose
-        any norm, modReLU changes their moduli by a learned bias.
+        any norm, modReLU changes their moduli by a learned bias. "real_modrelu" is expRNN's and geotorch's modReLU,
+        ``sign(z) relu(|z| + b)`` for each of the n numbers; it has no native code and runs step by step.
     bias : bool
         Learn b; there is one for each cell (``torch.nn.RNN`` has two, which are redundant).
     batch_first : bool
