@@ -79,3 +79,10 @@ def test_links_between_pages_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_public_function_stands_in_the_table_of_names():
+    doors = {"hh": pytest.importorskip("householder"), "ht": pytest.importorskip("householder.torch")}
+    functions = {f"{door}.{name}" for door, m in doors.items() for name in m.__all__ if name[0].islower()}
+    table = (ROOT / "docs/api/names.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`(h[ht]\.\w+)`", table)) >= functions

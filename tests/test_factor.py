@@ -188,3 +188,19 @@ def test_the_matrix_is_not_modified(dtype):
     copy = q.copy()
     hh.factor(q)
     assert np.array_equal(q, copy)
+
+
+@pytest.mark.parametrize("many", [(3,), (2, 2), (0,)], ids=str)
+def test_many_matrices_are_factored_at_once(backend, dtype, many):
+    q = np.empty((*many, 5, 5), dtype)
+    for seed, i in enumerate(np.ndindex(many)):
+        q[i] = orthogonal(5, dtype, seed)
+    factors = backend(hh.factor, q)
+    assert_close(hh.matrix(*factors) if dtype.kind == "c" else hh.matrix(factors), q)
+
+
+def test_the_matrix_that_is_not_orthogonal_is_named():
+    q = np.stack([np.eye(4), 2 * np.eye(4)])
+    with pytest.raises(ValueError, match=r"q\[1\] is not orthogonal: .* nearest makes it so"):
+        hh.factor(q)
+    assert_close(hh.matrix(hh.factor(hh.nearest(q))), np.stack([np.eye(4)] * 2))

@@ -82,3 +82,20 @@ def test_complex_draws_come_with_phases(dtype):
 
 def test_one_by_one():
     assert abs(hh.haar(1, rng=0)[0, 0]) == 1
+
+
+@pytest.mark.parametrize("size", [3, (2, 2), (), 0], ids=str)
+def test_many_are_drawn_one_after_the_other(dtype, size):
+    shape = size if isinstance(size, tuple) else (size,)
+    rng = np.random.default_rng(4)
+    u = hh.haar(5, 2, rng=4, dtype=dtype, size=size)
+    assert u.shape == (*shape, 5, 2)
+    for i in np.ndindex(shape):
+        assert np.array_equal(u[i], hh.haar(5, 2, rng=rng, dtype=dtype))
+    if dtype.kind == "c":
+        assert [a.shape for a in hh.haar(5, dtype=dtype, size=size)] == [(*shape, 5, 4), (*shape, 5)]
+
+
+def test_a_size_is_not_negative():
+    with pytest.raises(ValueError, match="size is -1"):
+        hh.haar(5, size=(2, -1))

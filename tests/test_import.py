@@ -23,6 +23,16 @@ def test_calls_load_neither_torch_nor_cupy(run_script):
     assert out.strip() == "[]"
 
 
+def test_the_import_of_the_torch_layers_loads_no_compiler(run_script):
+    pytest.importorskip("torch")
+    late = ("torch._dynamo", "torch._inductor", "torch.onnx", "torch.utils.flop_counter", "triton", "sympy")
+    out = run_script(
+        "import sys, torch; before = set(sys.modules); import householder.torch;"
+        f"print([name for name in {late} if name in sys.modules and name not in before])"
+    )
+    assert out.strip() == "[]"
+
+
 def test_the_check_above_can_fail(run_script):
     out = run_script(f"import sys, scipy, householder; print([name for name in {HEAVY} if name in sys.modules])")
     assert "scipy" in out

@@ -1,5 +1,6 @@
 """``ht.OrthogonalRNN`` in the place of ``torch.nn.RNN``: what torch's own tests ask of it, asked of both."""
 
+import copy
 import operator
 
 import pytest
@@ -121,11 +122,177 @@ def test_dropout_of_one_layer_is_warned_of(kind):
         kind(3, 8, dropout=0.5)
 
 
+LAYERS = [nn.RNN, ht.OrthogonalRNN, ht.UnitaryRNN]
+CELL_KINDS = [nn.RNNCell, ht.OrthogonalRNNCell, ht.UnitaryRNNCell]
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_arguments_have_the_places_of_torchs(kind):
+    layer = kind(3, 8, 2, "tanh", False, True, 0.1, True)
+    names = ("input_size", "hidden_size", "num_layers", "nonlinearity", "bias", "batch_first", "dropout")
+    assert [getattr(layer, name) for name in (*names, "bidirectional")] == [3, 8, 2, "tanh", False, True, 0.1, True]
+
+
+@pytest.mark.parametrize("kind", CELL_KINDS)
+def test_arguments_of_cells_have_the_places_of_torchs(kind):
+    cell = kind(3, 8, False, "tanh", "cpu", torch.float64)
+    assert (cell.input_size, cell.hidden_size, cell.nonlinearity) == (3, 8, "tanh")
+    assert cell.weight_ih.dtype.to_real() == torch.float64
+    assert not any("bias" in name for name, p in cell.named_parameters() if p is not None)
+
+
+@pytest.mark.parametrize("kind", [ht.OrthogonalRNN, ht.UnitaryRNN, ht.OrthogonalRNNCell, ht.UnitaryRNNCell])
+def test_what_torch_does_not_have_is_given_by_name(kind):
+    with pytest.raises(TypeError, match="positional argument"):
+        kind(3, 8, *[1, "tanh", True, False, 0.0, False, 4][: 7 if "Cell" not in kind.__name__ else 9])
+
+
+@pytest.mark.parametrize("name", ["bias", "batch_first", "bidirectional"])
+def test_flags_are_flags(name):
+    with pytest.raises(TypeError, match=f"{name} is 'tanh', expected True or False"):
+        ht.OrthogonalRNN(3, 8, **{name: "tanh"})
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
+def test_the_rnn_of_torch_that_computes_the_same(options, nonlinearity):
+    torch.manual_seed(0)
+    ours = ht.OrthogonalRNN(3, 8, nonlinearity=nonlinearity, num_reflections=3, dtype=torch.float64, **options)
+    for cell in ours.cells:
+        nn.init.normal_(cell.bias)
+    theirs = ours.to_rnn()
+    assert type(theirs) is nn.RNN
+    x = torch.randn(5, 4, 3, dtype=torch.float64)
+    torch.testing.assert_close(theirs.eval()(x), ours.eval()(x))
+    back = ht.OrthogonalRNN.from_rnn(theirs, num_reflections=3)
+    assert not back.training
+    torch.testing.assert_close(back(x), ours(x))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({}, "'leaky_relu', but"), ({"nonlinearity": "tanh", "learn_h0": True}, "initial state is learned")],
+    ids=str,
+)
+def test_what_torch_has_no_rnn_for(options, message):
+    with pytest.raises(ValueError, match=message):
+        ht.OrthogonalRNN(3, 8, **options).to_rnn()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_a_trained_rnn_is_taken_over_with_the_nearest_orthogonal_matrices(bias, dtype):
+    torch.manual_seed(0)
+    theirs = nn.RNN(3, 8, 2, "tanh", bias, bidirectional=True, dtype=dtype)
+    with pytest.warns(UserWarning, match=r"weight_hh_l0 by \d\.\d+, .*weight_hh_l1_reverse by") as record:
+        ours = ht.OrthogonalRNN.from_rnn(theirs)
+    w, weight = ours.matrix(1, 1).double(), theirs.weight_hh_l1_reverse.double()
+    tolerance = 8 * torch.finfo(dtype).eps
+    torch.testing.assert_close(w, ht.nearest(weight), rtol=0, atol=tolerance)
+    moved = float(str(record[0].message).rpartition(" ")[2])
+    assert moved == pytest.approx(((w - weight).norm() / weight.norm()).item(), rel=0.02)
+    torch.testing.assert_close(ours.cells[3].weight_ih, theirs.weight_ih_l1_reverse)
+    if bias:
+        torch.testing.assert_close(ours.cells[0].bias, theirs.bias_ih_l0 + theirs.bias_hh_l0)
+
+
+def test_an_orthogonal_rnn_is_taken_over_as_it_is():
+    theirs, _ = twins()
+    x = torch.randn(5, 4, 3, dtype=torch.float64)
+    torch.testing.assert_close(ht.OrthogonalRNN.from_rnn(theirs)(x), theirs(x))
+
+
+def test_other_modules_are_no_rnn():
+    with pytest.raises(TypeError, match=r"rnn is a LSTM, expected a torch\.nn\.RNN"):
+        ht.OrthogonalRNN.from_rnn(nn.LSTM(3, 8))
+
+
+@pytest.mark.parametrize("kind", [ht.OrthogonalRNN, ht.UnitaryRNN])
+def test_the_matrix_of_each_layer_and_direction(kind):
+    layer = kind(3, 8, 2, bidirectional=True)
+    assert torch.equal(layer.matrix(), layer.cells[0].matrix())
+    assert torch.equal(layer.matrix(1, direction=1), layer.cells[3].matrix())
+    with pytest.raises(ValueError, match="layer is 2, expected at least 0 and at most 1"):
+        layer.matrix(2)
+    with pytest.raises(ValueError, match="direction is 1, expected at least 0 and at most 0"):
+        kind(3, 8).matrix(direction=1)
+
+
 def test_projections_are_of_lstms_alone():
     with pytest.raises((TypeError, ValueError)):
         nn.RNN(3, 8, proj_size=2)
-    with pytest.raises(TypeError, match="proj_size"):
-        ht.OrthogonalRNN(3, 8, proj_size=2)
+    for kind in (ht.OrthogonalRNN, ht.UnitaryRNN):
+        assert kind(3, 8, proj_size=0).proj_size == 0
+        with pytest.raises(ValueError, match="proj_size is 2, but the outputs are the states"):
+            kind(3, 8, proj_size=2)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_last_state_is_detached_in_place_between_pieces_of_a_sequence(kind, layers):
+    layer, h = kind(3, 8, layers), None
+    for _ in range(3):
+        output, h = layer(torch.randn(5, 4, 3), h)
+        output.abs().sum().backward()
+        h.detach_()
+    assert not h.requires_grad
+
+
+@both
+@pytest.mark.parametrize(("nonlinearity", "mode"), [("tanh", "RNN_TANH"), ("relu", "RNN_RELU")])
+def test_the_mode_names_the_nonlinearity(kind, nonlinearity, mode):
+    assert kind(3, 8, nonlinearity=nonlinearity).mode == mode
+
+
+@both
+@pytest.mark.parametrize(
+    ("x", "hx", "error"),
+    [
+        ((5, 4, 2), None, RuntimeError),
+        ((3,), None, ValueError),
+        ((1, 5, 4, 3), None, ValueError),
+        ((5, 4, 3), (1, 4, 8), RuntimeError),
+        ((5, 4, 3), (2, 8), RuntimeError),
+        ((5, 3), (2, 1, 8), RuntimeError),
+    ],
+    ids=str,
+)
+def test_errors_have_the_types_of_torchs(kind, x, hx, error):
+    with pytest.raises(error):
+        kind(3, 8, num_layers=2)(torch.ones(x), None if hx is None else torch.ones(hx))
+
+
+@both
+def test_another_dtype_is_the_error_that_it_is_in_torch(kind):
+    with pytest.raises((ValueError, RuntimeError)):
+        kind(3, 8)(torch.ones(5, 4, 3, dtype=torch.float64))
+
+
+@both
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_an_empty_batch_gives_empty_states(kind, batch_first):
+    x = torch.ones(0, 5, 3) if batch_first else torch.ones(5, 0, 3)
+    output, h_n = kind(3, 8, batch_first=batch_first)(x)
+    assert output.shape == (*x.shape[:2], 8)
+    assert h_n.shape == (1, 0, 8)
+
+
+@both
+def test_a_shared_state_of_all_sequences_is_expanded_by_the_caller(kind):
+    layer, h = kind(3, 8), torch.randn(1, 1, 8)
+    x = torch.randn(5, 4, 3)
+    torch.testing.assert_close(layer(x, h.expand(-1, 4, -1)), layer(x, h.repeat(1, 4, 1)))
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_pickled_copied_and_loaded_layers_compute_the_same(kind, tmp_path):
+    layer, x = kind(3, 8, 2, bidirectional=True), torch.randn(5, 4, 3)
+    torch.save(layer, tmp_path / "layer")
+    loaded = torch.load(tmp_path / "layer", weights_only=False)
+    other = kind(3, 8, 2, bidirectional=True)
+    other.load_state_dict(layer.state_dict())
+    for same in (loaded, copy.deepcopy(layer), other):
+        torch.testing.assert_close(same(x), layer(x), rtol=0, atol=0)
 
 
 @both

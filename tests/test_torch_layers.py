@@ -75,6 +75,22 @@ def test_logdet_is_zero_and_real(kind):
         frame_layer(kind, (6, 4, 2))[0].logdet  # noqa: B018
 
 
+@pytest.mark.parametrize(
+    ("layer", "first_line"),
+    [
+        (ht.SVDLinear(6, 4), "in_features=6, out_features=4, margin=0.1, bias=True"),
+        (ht.OrthogonalAdapter(nn.Linear(6, 4), 2), "in_features=6, out_features=4, num_reflections=2, merged=False"),
+        (ht.orthogonal(nn.Linear(6, 4)).parametrizations.weight[0], "(4, 6), num_reflections=4"),
+        (ht.OrthogonalRNN(3, 8, 2), "3, 8, num_layers=2"),
+        (ht.UnitaryRNNCell(3, 8), "3, 8, num_reflections=1, nonlinearity='modrelu', bias=True"),
+        (ht.ModReLU(4), "4"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
+)
+def test_layers_show_their_sizes(layer, first_line):
+    assert first_line in repr(layer)
+
+
 def test_defaults_and_repr():
     assert ht.Orthogonal(64).num_reflections == 8
     assert ht.Orthogonal(64, 16).num_reflections == 2
@@ -396,3 +412,12 @@ def test_unitary_cells_step_as_the_layer():
         h = module.cells[0](step, h)
         states.append(h)
     torch.testing.assert_close(torch.stack(states), module(x)[0])
+
+
+def test_a_unitary_layer_takes_real_vectors():
+    layer, x = ht.Unitary(8, 5, bias=True), torch.randn(3, 8)
+    assert torch.equal(layer(x), layer(x.to(torch.complex64)))
+    y = torch.randn(3, 5)
+    assert torch.equal(layer.inverse(y), layer.inverse(y.to(torch.complex64)))
+    with pytest.raises(TypeError, match=r"h has dtype torch\.float64 but u has dtype torch\.complex64"):
+        layer(x.double())

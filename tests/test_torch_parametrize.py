@@ -56,8 +56,20 @@ def test_an_orthogonal_matrix_may_be_assigned(shape):
     q = nn.init.orthogonal_(torch.empty(shape, dtype=F64))
     layer.weight = q
     torch.testing.assert_close(layer.weight, q)
-    with pytest.raises(ValueError, match="has no orthonormal"):
-        layer.weight = torch.ones(shape, dtype=F64)
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (6, 4), (4, 6)])
+def test_of_another_matrix_that_is_assigned_q_is_taken_with_a_warning_that_says_how_far_it_moves(shape):
+    layer = ht.orthogonal(nn.Linear(*shape[::-1], dtype=F64))
+    given = torch.randn(shape, dtype=F64)
+    with pytest.warns(UserWarning, match="is not orthogonal or not made of") as record:
+        layer.weight = given
+    q, r = torch.linalg.qr(given if shape[0] >= shape[1] else given.mT)
+    q = q * r.diagonal().sign()
+    torch.testing.assert_close(layer.weight, q if shape[0] >= shape[1] else q.mT)
+    assert record[0].filename == __file__
+    distance = (layer.weight - given).abs().max().item()
+    assert float(str(record[0].message).rpartition(" ")[2]) == pytest.approx(distance, rel=0.01)
 
 
 def test_autocast_leaves_the_check_its_precision():
@@ -66,13 +78,14 @@ def test_autocast_leaves_the_check_its_precision():
         layer.weight = nn.init.orthogonal_(torch.empty(6, 6))
 
 
-def test_a_matrix_out_of_reach_is_refused():
+def test_a_matrix_out_of_reach_is_replaced_by_one_that_is_reached():
     layer = ht.orthogonal(nn.Linear(6, 6, dtype=F64), num_reflections=2)
     reached = ht.matrix(torch.randn(6, 2, dtype=F64))
     layer.weight = reached
     torch.testing.assert_close(layer.weight, reached)
-    with pytest.raises(ValueError, match="is not made of 2 reflections"):
+    with pytest.warns(UserWarning, match="not made of 2 reflections"):
         layer.weight = nn.init.orthogonal_(torch.empty(6, 6, dtype=F64))
+    orthonormal(layer.weight)
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
@@ -125,7 +138,7 @@ def test_an_orthogonal_weight_out_of_reach_is_replaced_with_a_warning_that_says_
     with pytest.warns(UserWarning, match="not made of 3 reflections") as record:
         ht.orthogonal(layer, num_reflections=3)
     distance = (layer.weight - before).abs().max().item()
-    assert f"{distance:.2g}" in str(record[0].message)
+    assert float(str(record[0].message).rpartition(" ")[2]) == pytest.approx(distance, rel=0.01)
 
 
 @pytest.mark.parametrize(("shape", "other"), [((6, 6), (6, 4)), ((6, 4), (4, 6)), ((4, 6), (2, 12))])
@@ -151,16 +164,16 @@ def test_a_layer_converted_to_half_precision_is_assigned(half, shape):
     layer.weight = q
     assert layer.parametrizations.weight.original.dtype == half
     torch.testing.assert_close(layer.weight, q, rtol=0, atol=2 * torch.finfo(half).eps)
-    for other in (1.1 * q, torch.ones_like(q)):
-        with pytest.raises(ValueError, match="is not orthogonal or not reached"):
-            layer.weight = other
+    with pytest.warns(UserWarning, match="is not orthogonal"):
+        layer.weight = 1.1 * q
+    torch.testing.assert_close(layer.weight, q, rtol=0, atol=4 * torch.finfo(half).eps)
 
 
 def test_half_precision_does_not_hide_that_reflections_are_too_few():
     layer = ht.orthogonal(nn.Linear(6, 6), num_reflections=2).bfloat16()
     layer.weight = torch.eye(6, dtype=torch.bfloat16)
     torch.testing.assert_close(layer.weight, torch.eye(6, dtype=torch.bfloat16))
-    with pytest.raises(ValueError, match="not reached by 2 reflections"):
+    with pytest.warns(UserWarning, match="not made of 2 reflections"):
         layer.weight = torch.eye(6, dtype=torch.bfloat16).flip(0)
 
 
@@ -249,6 +262,67 @@ def test_the_weight_of_a_convolution_is_one_matrix(convolution):
     assert layer.parametrizations.weight.original.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("convolution", [nn.Conv1d, nn.Conv2d, nn.ConvTranspose2d])
+def test_a_convolution_may_be_the_stack_of_matrices_that_it_is_to_torch(convolution):
+    layer, theirs = (convolution(4, 6, 3, dtype=F64) for _ in range(2))
+    ht.orthogonal(layer, stack=True)
+    parametrizations.orthogonal(theirs)
+    orthonormal(layer.weight)
+    assert layer.weight.shape == theirs.weight.shape
+    layer.weight = theirs.weight.detach()
+    torch.testing.assert_close(layer.weight, theirs.weight)
+
+
+COMPLEX = torch.complex128
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, COMPLEX], ids=str)
+@pytest.mark.parametrize("shape", [(6, 6), (6, 4), (4, 6), (5, 1), (1, 5), (2, 3, 5, 4)], ids=str)
+def test_a_complex_weight_becomes_unitary(shape, dtype):
+    module = nn.Module()
+    module.weight = nn.Parameter(torch.randn(shape, dtype=dtype))
+    w = ht.orthogonal(module).weight
+    gram = w.mH @ w if shape[-2] >= shape[-1] else w @ w.mH
+    torch.testing.assert_close(gram, torch.eye(min(shape[-2:]), dtype=dtype).expand_as(gram))
+    other = torch.linalg.qr(torch.randn(shape if shape[-2] >= shape[-1] else shape[::-1], dtype=dtype)).Q
+    other = other if shape[-2] >= shape[-1] else other.mH
+    module.weight = other.clone()
+    torch.testing.assert_close(module.weight, other)
+    (module.weight * torch.randn(shape, dtype=dtype)).real.sum().backward()
+    assert all(p.grad.isfinite().all() and p.grad.abs().max() > 0 for p in module.parameters())
+
+
+@pytest.mark.parametrize("sizes", [(6, 6), (6, 4), (4, 6)])
+def test_a_complex_linear_layer_multiplies_by_its_reflections(sizes):
+    layer = ht.orthogonal(nn.Linear(*sizes, dtype=COMPLEX))
+    x = torch.randn(3, sizes[0], dtype=COMPLEX)
+    torch.testing.assert_close(layer(x), x @ layer.weight.mT + layer.bias)
+    parametrize.remove_parametrizations(layer, "weight")
+    torch.testing.assert_close(layer(x), x @ layer.weight.mT + layer.bias)
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (7, 5)])
+def test_few_complex_reflections_keep_the_first_columns(shape):
+    layer = nn.Linear(*shape[::-1], dtype=COMPLEX)
+    given = torch.linalg.qr(torch.randn(shape, dtype=COMPLEX)).Q
+    layer.weight = nn.Parameter(given.clone())
+    with pytest.warns(UserWarning, match="not made of 2 reflections"):
+        ht.orthogonal(layer, num_reflections=2)
+    torch.testing.assert_close(layer.weight[:, :2], given[:, :2])
+    if shape[0] == shape[1]:
+        own = layer.weight.detach().clone()
+        layer.weight = own
+        torch.testing.assert_close(layer.weight, own)
+
+
+def test_keywords_of_torch_are_understood_and_other_maps_are_refused_by_name():
+    layer = ht.orthogonal(nn.Linear(5, 5), "weight", orthogonal_map="householder", use_trivialization=False)
+    orthonormal(layer.weight)
+    for name in ("matrix_exp", "cayley"):
+        with pytest.raises(ValueError, match=f"orthogonal_map is '{name}', expected 'householder' or None"):
+            ht.orthogonal(nn.Linear(5, 5), orthogonal_map=name)
+
+
 def test_other_weights_are_stacks_of_matrices():
     module = nn.Module()
     module.heads = nn.Parameter(torch.randn(2, 3, 5, 4, dtype=F64))
@@ -289,7 +363,8 @@ def test_state_dicts_and_copies():
         (nn.Linear(3, 4), "weigth", None, ValueError, "weigth of Linear is None"),
         (nn.Linear(3, 4), "bias", None, ValueError, r"bias of Linear is of shape \(4,\)"),
         (nn.Linear(3, 4), "weight", 4, ValueError, "num_reflections is 4, expected at least 1 and at most 3"),
-        (nn.Linear(3, 4, dtype=torch.complex64), "weight", None, TypeError, r"weight has dtype torch\.complex64"),
+        (nn.Linear(3, 4, dtype=torch.bfloat16), "weight", None, TypeError, r"weight has dtype torch\.bfloat16"),
+        (nn.Linear(1, 1, dtype=torch.complex64), "weight", None, ValueError, r"complex weight of shape \(1, 1\)"),
         (nn.Linear(3, 4), "weight", "cayley", TypeError, "num_reflections is 'cayley', expected an integer"),
         (ht.orthogonal(nn.Linear(3, 4)), "weight", None, ValueError, "parametrized already"),
     ],

@@ -375,3 +375,37 @@ class TestTheLastNumber:
         torch.testing.assert_close(w.T @ w, torch.eye(12), atol=1e-5, rtol=0)
         u = module.cells[0].reflections
         assert torch.equal(u, u.tril())
+
+
+def real_modrelu(z, b):
+    return z.sign() * (z.abs() + b).clamp(min=0)
+
+
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True, "num_layers": 2}], ids=str)
+def test_the_modrelu_of_real_numbers_acts_on_each_of_them(options):
+    torch.manual_seed(0)
+    layer = ht.OrthogonalRNN(3, 7, nonlinearity="real_modrelu", num_reflections=4, dtype=torch.float64, **options)
+    for cell in layer.cells:
+        assert cell.nonlinearity_bias.shape == (7,)
+        torch.nn.init.uniform_(cell.nonlinearity_bias, -0.3, 0.1)
+    x = torch.randn(5, 2, 3, dtype=torch.float64)
+    output, h_n = layer(x)
+    h, cell = torch.zeros(2, 7, dtype=torch.float64), layer.cells[0]
+    for x_t in x:
+        h = real_modrelu(h @ cell.matrix().mT + x_t @ cell.weight_ih.mT + cell.bias, cell.nonlinearity_bias)
+    torch.testing.assert_close(h_n[0], h)
+    first = real_modrelu(x[0] @ cell.weight_ih.mT + cell.bias, cell.nonlinearity_bias)
+    torch.testing.assert_close(cell(x[0]), first)
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x, [5, 5])
+    torch.testing.assert_close(layer(packed)[1], h_n)
+    output.sum().backward()
+    assert all(p.grad.isfinite().all() for p in layer.parameters())
+
+
+def test_the_modrelu_of_real_numbers_refuses_complex_ones_and_needs_its_bias():
+    with pytest.raises(ValueError, match="the state is complex: take 'modrelu'"):
+        ht.UnitaryRNN(3, 8, nonlinearity="real_modrelu")
+    with pytest.raises(ValueError, match="nonlinearity_bias is missing with nonlinearity 'real_modrelu'"):
+        ht.rnn(torch.randn(4, 2), torch.randn(3, 4), nonlinearity="real_modrelu")
+    with pytest.raises(ValueError, match=r"nonlinearity_bias has shape \(2,\), expected \(4,\)"):
+        ht.rnn(torch.randn(4, 2), torch.randn(3, 4), nonlinearity="real_modrelu", nonlinearity_bias=torch.ones(2))

@@ -6,8 +6,8 @@
 * one application: :func:`forward`, :func:`backward`, with stored intermediates :func:`forward_tape`,
   forward mode :func:`jvp`;
 * sequences: :func:`rnn_forward`, :func:`rnn_backward`;
-* the matrix and its parameters: :func:`matrix`, :func:`wy`, :func:`factor`, :func:`haar`, :func:`normalize`,
-  :func:`snap`, :func:`real_form`, :func:`to_lapack`, :func:`from_lapack`;
+* the matrix and its parameters: :func:`matrix`, :func:`frame`, :func:`wy`, :func:`factor`, :func:`nearest`,
+  :func:`haar`, :func:`normalize`, :func:`snap`, :func:`real_form`, :func:`to_lapack`, :func:`from_lapack`;
 * :func:`plan`: which method for which shape; :func:`set_num_threads`, :func:`get_num_threads`,
   :func:`release_memory`.
 
@@ -23,7 +23,9 @@ from householder._api import (
 )
 from householder._core import __version__ as __version__
 from householder._factor import factor
+from householder._frame import frame
 from householder._lapack import from_lapack, to_lapack
+from householder._nearest import nearest
 from householder._parameters import normalize, real_form, snap
 from householder._plan import plan
 from householder._random import haar
@@ -36,11 +38,13 @@ __all__ = [
     "factor",
     "forward",
     "forward_tape",
+    "frame",
     "from_lapack",
     "get_num_threads",
     "haar",
     "jvp",
     "matrix",
+    "nearest",
     "normalize",
     "plan",
     "real_form",

@@ -35,9 +35,12 @@ def forward(u: Any, h: Any, *, phases: Any = None, transpose: bool = False, meth
     Parameters
     ----------
     u : array, shape (..., n, m)
-        Reflections, ``1 <= m <= n`` (complex: ``m <= n - 1``); float32, float64, complex64 or complex128.
+        Reflections, ``1 <= m <= n`` (complex: ``m <= n - 1``); float32, float64, complex64 or complex128. Integers
+        become float64 and float16 becomes float32. An array of another library is read where it is, if that is the
+        processor's memory; the result is NumPy's.
     h : array, shape (..., n)
-        Vectors, of u's dtype. Leading axes of u and h broadcast as in a generalised ufunc ``(n, m), (n) -> (n)``.
+        Vectors, of u's dtype; integers become so. Leading axes of u and h broadcast as in a generalised ufunc
+        ``(n, m), (n) -> (n)``.
     phases : array, shape (n,), optional
         Real angles, for complex u only; shared by all matrices.
     transpose : bool
@@ -244,8 +247,8 @@ def matrix(u: Any, phases: Any = None) -> Array:
     Parameters
     ----------
     u : array, shape (..., n, m)
-    phases : array, shape (n,), optional
-        Real angles, for complex u only.
+    phases : array, shape (n,) or (..., n), optional
+        Real angles, for complex u only: for all matrices or for each.
 
     Returns
     -------
@@ -267,7 +270,12 @@ def matrix(u: Any, phases: Any = None) -> Array:
     backend = backend_of(u)
     u = backend.array("u", u)
     n, _ = _validate.reflections(u)
-    w: Array = backend.matrix(u, _validate.phases(phases, u, n, backend))
+    phases = _validate.matrix_phases(phases, u, n, backend)
+    w: Array
+    if phases is None or phases.ndim == 1:
+        w = backend.matrix(u, phases)
+    else:
+        w = backend.matrix(u, None) * backend.xp.exp(1j * phases[..., None, :]).astype(u.dtype)
     return w
 
 

@@ -13,32 +13,52 @@ from householder._types import WY, Array, Sequence, SequenceGradients
 
 xp = np
 NAMES = {np.dtype(name): name for name in ("float32", "float64", "complex64", "complex128")}
+DOUBLE = np.dtype(np.float64)
 REAL = {dtype: np.empty(0, dtype).real.dtype for dtype in NAMES}
 
 Dims = tuple[int, int, int, int]
 
 
-def array(name: str, value: Any) -> Array:
+def array(name: str, value: Any, integers: np.dtype[Any] = DOUBLE) -> Array:
     """``value`` as the core wants it: C-contiguous, aligned, native byte order; lists are converted as NumPy does.
+
+    Integers and booleans become numbers of the dtype ``integers``, float16 becomes float32. Arrays of other libraries
+    are read where they are, if that is the memory of the processor.
 
     Raises
     ------
     TypeError
-        An array of another library, or a dtype that is not one of the four.
+        An array that NumPy cannot read without a copy, or a dtype that is not one of the four.
     """
     if type(value) is np.ndarray and value.flags.carray and value.dtype in NAMES:
         return value
-    if isinstance(value, np.ma.MaskedArray) or (hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray)):
-        kind = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
-        raise TypeError(f"{name} is a {kind}, expected a numpy.ndarray like the other arguments")
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a numpy.MaskedArray, expected a numpy.ndarray")
     try:
-        a = np.asarray(value)
+        a = _shared(name, value) if hasattr(value, "__dlpack__") else np.asarray(value)
     except ValueError as error:
         raise ValueError(f"{name} does not make an array: {error}") from error
     native = a.dtype if a.dtype.isnative else a.dtype.newbyteorder("=")
+    if native.kind in "iub":
+        native = integers
+    elif native == np.float16:
+        native = np.dtype(np.float32)
     if native not in NAMES:
         raise TypeError(f"{name} has dtype {a.dtype}, expected one of {', '.join(NAMES.values())}")
     return np.require(a, native, ("C", "A", "E"))
+
+
+def _shared(name: str, value: Any) -> Array:
+    """Give the NumPy array on the memory of an array of another library."""
+    if isinstance(value, np.ndarray):
+        return value
+    try:
+        return np.from_dlpack(value)
+    except Exception as error:  # of any kind, by the library
+        kind = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
+        raise TypeError(
+            f"{name} is a {kind} that NumPy cannot read without a copy, expected a numpy.ndarray: {error}"
+        ) from error
 
 
 def dtype_of(value: Any) -> np.dtype[Any]:
@@ -54,8 +74,8 @@ def dtype_of(value: Any) -> np.dtype[Any]:
 
 def operand(name: str, value: Any, u: Array, *, real: bool = False) -> Array:
     """``array`` with the dtype of u, or the real dtype of its precision."""
-    a = array(name, value)
     expected = REAL[u.dtype] if real else u.dtype
+    a = array(name, value, expected)
     if a.dtype != expected:
         raise TypeError(f"{name} has dtype {a.dtype} but u has dtype {u.dtype}: expected {name} of {expected}")
     return a

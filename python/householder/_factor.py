@@ -27,17 +27,17 @@ def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
 
     Parameters
     ----------
-    q : array, shape (n, n)
-        Orthogonal, or unitary with ``n >= 2``.
+    q : array, shape (..., n, n)
+        Orthogonal, or unitary with ``n >= 2``. :func:`nearest` makes any matrix so.
     m : int, optional
         Number of reflections; by default what any matrix can be made of, n (real, the last column being the sign
         ``u_1``) or ``n - 1`` (complex).
 
     Returns
     -------
-    u : array, shape (n, m)
+    u : array, shape (..., n, m)
         Unit columns. A real product of m reflections, along any vectors, is found again with m.
-    phases : array, shape (n,)
+    phases : array, shape (..., n)
         Only for complex q.
 
     Raises
@@ -73,10 +73,24 @@ def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
     backend = backend_of(q)
     q = backend.array("q", q)
     unitary = q.dtype.kind == "c"
-    if q.ndim != 2 or q.shape[0] != q.shape[1] or len(q) < 1 + unitary:
-        raise ValueError(f"q has shape {q.shape}, expected (n, n) with n >= {1 + unitary}")
-    n = len(q)
+    if q.ndim < 2 or q.shape[-2] != q.shape[-1] or q.shape[-1] < 1 + unitary:
+        raise ValueError(f"q has shape {q.shape}, expected (..., n, n) with n >= {1 + unitary}")
+    n = q.shape[-1]
     m = n - unitary if m is None else _validate.integer("m", m, 1, n - unitary)
+    if q.ndim == 2:
+        u, phases = _factor_one(backend, q, m, "q")
+    else:
+        u = backend.xp.empty((*q.shape[:-2], n, m), q.dtype)
+        phases = backend.xp.empty(q.shape[:-1], q.real.dtype) if unitary else None
+        for i in np.ndindex(q.shape[:-2]):
+            u[i], of_one = _factor_one(backend, q[i], m, f"q[{', '.join(map(str, i))}]")
+            if phases is not None:
+                phases[i] = of_one
+    return u if phases is None else (u, phases)
+
+
+def _factor_one(backend: Any, q: Array, m: int, name: str) -> tuple[Array, Array | None]:
+    n, unitary = len(q), q.dtype.kind == "c"
     tolerance = 10 * n * float(np.finfo(q.dtype).eps)
     u, phases, remainder = backend.factor(q, m)
     if unitary and m < n - 1 and tolerance / 10 < remainder < POLISHED:
@@ -84,14 +98,19 @@ def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
     if not remainder <= tolerance:
         departure = backend.departure(q)
         if not departure <= tolerance:
-            raise ValueError(f"q is not {'unitary' if unitary else 'orthogonal'}: max |q* q - I| is {departure:.3g}")
+            raise ValueError(
+                f"{name} is not {'unitary' if unitary else 'orthogonal'}: max |q* q - I| is {departure:.3g}; "
+                "nearest makes it so"
+            )
         if unitary:
             raise ValueError(
-                f"q was not found to be a product of m = {m} reflections with leading zeros and of phases: "
+                f"{name} was not found to be a product of m = {m} reflections with leading zeros and of phases: "
                 f"they leave max |q - matrix(u, phases)| at {remainder:.3g}; m = n - 1 = {n - 1} reach every unitary q"
             )
-        raise ValueError(f"q is no product of m = {m} reflections, which leave max |q - matrix(u)| at {remainder:.3g}")
-    return u if phases is None else (u, phases)
+        raise ValueError(
+            f"{name} is no product of m = {m} reflections, which leave max |q - matrix(u)| at {remainder:.3g}"
+        )
+    return u, phases
 
 
 def _polish(xp: Any, q: Array, u: Array, phases: Array, tolerance: float) -> tuple[Array, Array, float]:

@@ -9,17 +9,23 @@ from householder import _validate
 from householder._cpu import dtype_of
 from householder._types import Array, ComplexType, RealType
 
+Size = int | tuple[int, ...]
+
 
 @overload
-def haar(n: int, m: int, rng: Any = None, dtype: DTypeLike = ...) -> Array: ...
+def haar(n: int, m: int, rng: Any = None, dtype: DTypeLike = ..., *, size: Size = ()) -> Array: ...
 @overload
-def haar(n: int, m: None = None, rng: Any = None, dtype: RealType = ...) -> Array: ...
+def haar(n: int, m: None = None, rng: Any = None, dtype: RealType = ..., *, size: Size = ()) -> Array: ...
 @overload
-def haar(n: int, m: None = None, rng: Any = None, *, dtype: ComplexType) -> tuple[Array, Array]: ...
+def haar(n: int, m: None = None, rng: Any = None, *, dtype: ComplexType, size: Size = ()) -> tuple[Array, Array]: ...
 @overload
-def haar(n: int, m: int | None = None, rng: Any = None, dtype: DTypeLike = ...) -> Array | tuple[Array, Array]: ...
-def haar(n: int, m: int | None = None, rng: Any = None, dtype: DTypeLike = np.float64) -> Array | tuple[Array, Array]:
-    """Draw the reflections of a random matrix, uniform (Haar measure) on O(n) or U(n).
+def haar(
+    n: int, m: int | None = None, rng: Any = None, dtype: DTypeLike = ..., *, size: Size = ()
+) -> Array | tuple[Array, Array]: ...
+def haar(
+    n: int, m: int | None = None, rng: Any = None, dtype: DTypeLike = np.float64, *, size: Size = ()
+) -> Array | tuple[Array, Array]:
+    """Draw the reflections of random matrices, uniform (Haar measure) on O(n) or U(n).
 
     Column j is ``u = x - |x| e_1`` of a Gaussian vector x of length ``n - j + 1``: its reflection carries ``e_1`` to
     ``x / |x|``, uniformly distributed on the sphere. ``u_1`` is 1 or -1 at random; in the complex case random phases do
@@ -34,12 +40,14 @@ def haar(n: int, m: int | None = None, rng: Any = None, dtype: DTypeLike = np.fl
     rng : None, int or numpy.random.Generator
         Source or seed.
     dtype : float32, float64, complex64 or complex128
+    size : int or tuple of int
+        Draw so many matrices, of this shape, one after the other.
 
     Returns
     -------
-    u : array, shape (n, m)
+    u : array, shape (*size, n, m)
         Unit columns, the last being 1 or -1 if ``m == n``.
-    phases : array, shape (n,)
+    phases : array, shape (*size, n)
         Only for complex dtypes and m not given; uniform in [-pi, pi).
 
     Raises
@@ -47,7 +55,7 @@ def haar(n: int, m: int | None = None, rng: Any = None, dtype: DTypeLike = np.fl
     TypeError
         Another dtype, or sizes or a seed that are not integers.
     ValueError
-        m is not between 1 and n (complex: ``n - 1``), or the seed is negative.
+        m is not between 1 and n (complex: ``n - 1``), or the seed or a size is negative.
 
     Examples
     --------
@@ -65,17 +73,26 @@ def haar(n: int, m: int | None = None, rng: Any = None, dtype: DTypeLike = np.fl
     k = n - unitary if m is None else _validate.integer("m", m, 1, n - unitary)
     if not isinstance(rng, np.random.Generator):
         rng = np.random.default_rng(None if rng is None else _validate.integer("rng", rng, 0))
-    u = np.zeros((n, k), np.result_type(dtype, np.float64))
+    shape = tuple(_validate.integer("size", k, 0) for k in (size if isinstance(size, tuple) else (size,)))
+    u = np.empty((*shape, n, k), dtype)
+    with_phases = unitary and m is None
+    phases = np.empty((*shape, n), u.real.dtype)
+    for i in np.ndindex(shape):
+        u[i] = _draw(n, k, rng, unitary)
+        if with_phases:
+            phases[i] = rng.uniform(-np.pi, np.pi, n)
+    return (u, phases) if with_phases else u
+
+
+def _draw(n: int, k: int, rng: np.random.Generator, unitary: bool) -> Array:
+    u = np.zeros((n, k), np.complex128 if unitary else np.float64)
     reflections = min(k, n - 1)
     # Row by row, so that haar(n, m) has the first m columns of haar(n) for equal seeds.
     x = rng.standard_normal((reflections, n, 1 + unitary)).view(u.dtype)[..., 0].T
     u[:, :reflections] = _reflect_to_first(np.tril(x))
     if k == n:
         u[-1, -1] = rng.choice((-1.0, 1.0))
-    u = u.astype(dtype)
-    if not unitary or m is not None:
-        return u
-    return u, rng.uniform(-np.pi, np.pi, n).astype(u.real.dtype)
+    return u
 
 
 def _reflect_to_first(x: Array) -> Array:

@@ -63,6 +63,15 @@ def phases(value: Any, u: Array, n: int, backend: ModuleType) -> Array | None:
     return optional("phases", value, u, (n,), backend, real=True)
 
 
+def matrix_phases(value: Any, u: Array, n: int, backend: ModuleType) -> Array | None:
+    """Expect None, or ``theta (n,)`` or a row for each of the matrices ``u (..., n, m)``."""
+    if value is None or getattr(value, "ndim", 1) == 1 or u.dtype.kind != "c":
+        return phases(value, u, n, backend)
+    a: Array = backend.operand("phases", value, u, real=True)
+    shape("phases", a, (*u.shape[:-2], n))
+    return a
+
+
 def one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
     """Expect a known name."""
     if not isinstance(value, str) or value not in known:

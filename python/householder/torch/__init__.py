@@ -1,20 +1,27 @@
 """Orthogonal and unitary transformations by Householder reflections, for PyTorch.
 
-* Functions: :func:`apply`, :func:`matrix`, :func:`rnn`; :func:`last_state` of a very long sequence.
+* Functions: :func:`apply`, :func:`matrix`, :func:`frame`, :func:`rnn`; :func:`last_state` of a very long sequence.
+* Reflections of a given matrix: :func:`factor`, :func:`nearest`; of a random one: :func:`haar`.
 * Layers: :class:`Orthogonal`, :class:`OrthogonalRNN`, :class:`OrthogonalRNNCell`, and their complex counterparts
   :class:`Unitary`, :class:`UnitaryRNN`, :class:`UnitaryRNNCell`; :class:`SVDLinear`.
 * For layers that exist: :func:`orthogonal` constrains a weight, :class:`OrthogonalAdapter` fine-tunes a frozen layer.
+* For the adapters of a whole model: :func:`adapt`, :func:`adapter_state`, :func:`load_adapter_state`,
+  :func:`merge_adapters`.
 * Nonlinearities: :class:`OPLU`, :class:`ModReLU`.
+* For export to other runtimes: :func:`decompositions`.
 * Between optimizer steps, if wanted: :func:`renormalize_`, :func:`snap_`.
 
 The native code follows ``torch.get_num_threads()``.
 """
 
+from householder.torch._decomposition import decompositions
 from householder.torch.activations import OPLU, ModReLU
 from householder.torch.adapter import OrthogonalAdapter
+from householder.torch.adapters import adapt, adapter_state, load_adapter_state, merge_adapters
 from householder.torch.checkpoint import last_state
 from householder.torch.functional import apply, matrix, rnn
 from householder.torch.linear import Orthogonal
+from householder.torch.matrices import factor, frame, haar, nearest
 from householder.torch.optimizer import renormalize_, snap_
 from householder.torch.orthogonal_rnn import OrthogonalRNN, OrthogonalRNNCell
 from householder.torch.parametrize import orthogonal
@@ -32,9 +39,18 @@ __all__ = [
     "Unitary",
     "UnitaryRNN",
     "UnitaryRNNCell",
+    "adapt",
+    "adapter_state",
     "apply",
+    "decompositions",
+    "factor",
+    "frame",
+    "haar",
     "last_state",
+    "load_adapter_state",
     "matrix",
+    "merge_adapters",
+    "nearest",
     "orthogonal",
     "renormalize_",
     "rnn",

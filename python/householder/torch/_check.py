@@ -8,9 +8,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from householder import _validate
 from householder.torch import _autocast
 from householder.torch.ops._library import CORE_NAME
 
+
+class SizeError(ValueError, RuntimeError):
+    """A shape that does not fit, which torch's modules report as either."""
+
+
+class KindError(TypeError, ValueError, RuntimeError):
+    """A dtype or device that does not fit, which torch's modules report as any of these."""
+
+
+NONLINEARITIES = (*_validate.NONLINEARITIES, "real_modrelu")
+"""Those of a recurrence; the last one has no native code and runs step by step."""
+BIASED = ("modrelu", "real_modrelu")
 HALF_TYPES = (torch.bfloat16, torch.float16)
 _COMPUTE_TYPE = {dtype: dtype for dtype in CORE_NAME} | dict.fromkeys(HALF_TYPES, torch.float32)
 
@@ -31,9 +44,9 @@ def operands(u: Any, **others: Any) -> torch.dtype:
             continue
         tensor(name, other)
         if other.device != device:
-            raise TypeError(f"{name} is on {other.device} but u is on {device}")
+            raise KindError(f"{name} is on {other.device} but u is on {device}")
         if other.dtype is not dtype and not _may_mix(dtype, other.dtype, device):
-            raise TypeError(f"{name} has dtype {other.dtype} but u has dtype {dtype}")
+            raise KindError(f"{name} has dtype {other.dtype} but u has dtype {dtype}")
     return compute
 
 
@@ -64,14 +77,20 @@ def reflections(u: Tensor) -> tuple[int, int]:
     return n, m
 
 
-def phases(value: Any, u: Tensor, n: int) -> None:
+def phases(value: Any, u: Tensor, n: int, rows: tuple[int, ...] = ()) -> None:
     """Real ``theta (n,)`` beside a complex ``u``."""
     tensor("phases", value)
     if not u.is_complex():
         raise ValueError(f"phases are for complex u, but u has dtype {u.dtype}; a real u has u_1 when m == n")
     if value.dtype != u.real.dtype or value.device != u.device:
         raise TypeError(f"phases are {value.dtype} on {value.device} but u is {u.dtype} on {u.device}")
-    shape("phases", value, (n,))
+    shape("phases", value, (*rows, n))
+
+
+def matrix_phases(value: Any, u: Tensor, n: int) -> None:
+    """Real ``theta (n,)``, or a row for each of the matrices ``u (..., n, m)``."""
+    rows = u.shape[:-2] if isinstance(value, Tensor) and value.dim() > 1 else ()
+    phases(value, u, n, rows)
 
 
 def shape(name: str, value: Any, expected: tuple[int, ...]) -> None:
@@ -80,7 +99,7 @@ def shape(name: str, value: Any, expected: tuple[int, ...]) -> None:
         return
     tensor(name, value)
     if tuple(value.shape) != expected:
-        raise ValueError(f"{name} has shape {tuple(value.shape)}, expected {expected}")
+        raise SizeError(f"{name} has shape {tuple(value.shape)}, expected {expected}")
 
 
 def batch_sizes(sizes: Any, rows: int) -> int:
@@ -112,18 +131,25 @@ def pairs(nonlinearity: str, n: int, is_complex: bool) -> None:
     """Check what the nonlinearities of pairs ask of the state."""
     if nonlinearity == "oplu" and is_complex:
         raise ValueError("nonlinearity 'oplu' orders real numbers, but the state is complex")
+    if nonlinearity == "real_modrelu" and is_complex:
+        raise ValueError("nonlinearity 'real_modrelu' acts on real numbers, but the state is complex: take 'modrelu'")
     if nonlinearity in ("oplu", "modrelu") and n % 2 and not is_complex:
         raise ValueError(f"nonlinearity {nonlinearity!r} acts on pairs (i, i + n/2), but n = {n} is odd")
 
 
 def nonlinearity_bias(nonlinearity: str, bias: Any, u: Tensor, n: int) -> None:
-    """Check that modReLU, and no other, has a bias for each modulus."""
-    if (bias is None) == (nonlinearity == "modrelu"):
+    """Check that a modReLU, and no other, has a bias for each modulus."""
+    if (bias is None) == (nonlinearity in BIASED):
         given = "missing" if bias is None else "given"
-        raise ValueError(f"nonlinearity_bias is {given} with nonlinearity {nonlinearity!r}; 'modrelu' alone takes one")
+        raise ValueError(f"nonlinearity_bias is {given} with nonlinearity {nonlinearity!r}; only a modReLU takes one")
     if bias is not None:
         tensor("nonlinearity_bias", bias)
         real = u.real.dtype if u.is_complex() else u.dtype
         if bias.dtype != real or bias.device != u.device:
             raise TypeError(f"nonlinearity_bias is {bias.dtype} on {bias.device} but u is {u.dtype} on {u.device}")
-        shape("nonlinearity_bias", bias, (n if u.is_complex() else n // 2,))
+        shape("nonlinearity_bias", bias, (moduli(nonlinearity, n, u.is_complex()),))
+
+
+def moduli(nonlinearity: str, n: int, is_complex: bool) -> int:
+    """Count the numbers or pairs that a modReLU acts on."""
+    return n if is_complex or nonlinearity == "real_modrelu" else n // 2

@@ -11,13 +11,16 @@ diagonal.
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 
 import torch
 from torch import Tensor
 
+import householder
 from householder import _core
-from householder.torch import _autocast, _frames
+from householder.torch import _autocast, _frames, expressions
+from householder.torch.matrices import nearest
 
 
 def is_frame(weight: Tensor) -> bool:
@@ -31,7 +34,8 @@ def nearest_frame(weight: Tensor) -> Tensor:
         return weight
     tall = weight.mT if weight.shape[0] < weight.shape[1] else weight
     decomposition: tuple[Tensor, Tensor] = torch.linalg.qr(tall)
-    q = decomposition[0] * torch.where(decomposition[1].diagonal() < 0, -1.0, 1.0)
+    directions = decomposition[1].diagonal().sgn()
+    q = decomposition[0] * torch.where(directions == 0, 1, directions)
     return q.mT if weight.shape[0] < weight.shape[1] else q
 
 
@@ -70,35 +74,42 @@ def _distance(u: Tensor, weight: Tensor) -> float:
     return (_frames.weight(u, None, (weight.shape[0], weight.shape[1])) - weight).abs().max().item()
 
 
-def exact_reflections(weight: Tensor, m: int) -> Tensor:
-    """Give m reflections whose frame is ``weight``.
+def nearest_reflections(weight: Tensor, m: int, *, warn: bool) -> tuple[Tensor, ...]:
+    """Give m reflections, and phases if complex, of the nearest frame.
 
-    Raises
-    ------
-    ValueError
-        The weight is not orthogonal, or no frame of m reflections.
+    They warn, if asked to, where the weight is orthogonal, but out of their reach.
     """
-    shape, departure = tuple(weight.shape), _departure(weight)
-    if not departure <= _tolerance(weight):
-        side = "rows" if shape[0] < shape[1] else "columns"
-        raise ValueError(f"weight {shape} has no orthonormal {side}: they depart from it by {departure:.3g}")
-    u, distance = reflections(weight, m)
-    if distance:
-        raise ValueError(f"weight {shape} is not made of {m} reflections, which leave a difference of {distance:.3g}")
-    return u
-
-
-def nearest_reflections(weight: Tensor, m: int) -> Tensor:
-    """Give m reflections of the nearest frame; warn where the weight is orthogonal, but out of their reach."""
     frame = nearest_frame(weight)
-    u, distance = reflections(frame, m)
-    if distance and frame is weight:
+    *found, distance = _complex_reflections(frame, m) if weight.is_complex() else reflections(frame, m)
+    if warn and distance and frame is weight:
         warnings.warn(
             f"weight {tuple(weight.shape)} is orthogonal, but not made of {m} reflections: "
             f"the nearest weight that is replaces it, entries change by up to {distance:.3g}",
             stacklevel=5,
         )
-    return u
+    return tuple(found)
+
+
+def _complex_reflections(weight: Tensor, m: int) -> tuple[Tensor, Tensor, float]:
+    """Give m reflections and the phases of a unitary frame or of its adjoint, and how far their frame is from it.
+
+    Where they do not reach it, the first m columns are kept, and phases bring the others as near as they can.
+    """
+    is_wide = weight.shape[0] < weight.shape[1]
+    frame = (weight.mH if is_wide else weight).resolve_conj().to("cpu", torch.complex128)
+    n, k = frame.shape
+    # of single precision, it is unitary to its own rounding alone
+    whole = nearest(torch.cat([frame, torch.linalg.qr(frame, mode="complete")[0][:, k:]], 1)).numpy()
+    if m < k == n:
+        with contextlib.suppress(ValueError):
+            u, phases = (torch.from_numpy(part) for part in householder.factor(whole, m))
+            return u.to(weight), phases.to(weight.real), 0.0
+    u, phases = (torch.from_numpy(part) for part in householder.factor(whole))
+    u = u[:, :m].contiguous()
+    images = _frames.weight(u, None, (n, k))
+    phases[:k] = (images.conj() * frame).sum(0).angle()
+    distance = (expressions.turn(images, phases[:k]) - frame).abs().max().item()
+    return u.to(weight), phases.to(weight.real), 0.0 if distance <= max(1e-11, _tolerance(weight)) else distance
 
 
 def _of_frame(frame: Tensor, m: int) -> Tensor:
@@ -174,7 +185,7 @@ def _consistent(basis: Tensor, difference: Tensor) -> Tensor:
 def _departure(weight: Tensor) -> float:
     wide = weight if weight.shape[0] < weight.shape[1] else weight.mT
     with _autocast.off(weight.device):
-        gram = wide @ wide.mT
+        gram = wide @ wide.mH
     return (gram - torch.eye(len(gram), dtype=gram.dtype, device=gram.device)).abs().max().item()
 
 

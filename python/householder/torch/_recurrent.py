@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from householder import _validate
-from householder.torch import _autocast, _check, _reflections, expressions, ops
+from householder.torch import _autocast, _check, _reflections, _tracing, expressions, ops
 from householder.torch.functional import apply, matrix, rnn
 
 if TYPE_CHECKING:
@@ -57,24 +57,25 @@ class RecurrentCell(_reflections.Layer):
         self,
         input_size: int,
         hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "leaky_relu",
+        device: Any = None,
+        dtype: torch.dtype | None = None,
         *,
         num_reflections: int | None = None,
-        nonlinearity: str = "leaky_relu",
         negative_slope: float = 0.1,
-        bias: bool = True,
         constraint: str = "hard",
         learn_h0: bool = False,
         method: str = "auto",
-        device: Any = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.input_size = _reflections.positive("input_size", input_size)
         self.hidden_size = n = _validate.integer("hidden_size", hidden_size, 1 + self.is_complex)
         self.num_reflections = _reflections.count(num_reflections, n, n - self.is_complex)
-        _validate.one_of("nonlinearity", nonlinearity, _validate.NONLINEARITIES)
+        _validate.one_of("nonlinearity", nonlinearity, _check.NONLINEARITIES)
         _validate.one_of("method", method, _validate.SEQUENCE_METHODS)
         _check.pairs(nonlinearity, n, self.is_complex)
+        bias = _validate.flag("bias", bias)
         self.nonlinearity = nonlinearity
         self.negative_slope = _validate.slope(negative_slope)
         self.constraint = _reflections.check_constraint(constraint)
@@ -92,8 +93,9 @@ class RecurrentCell(_reflections.Layer):
         self.register_parameter("weight_ih", parameter(n, self.input_size))
         self.register_parameter("bias", parameter(n, wanted=bias))
         self.register_parameter("h0", parameter(n, wanted=learn_h0))
-        moduli = n if self.is_complex else n // 2
-        self.register_parameter("nonlinearity_bias", parameter(moduli, wanted=nonlinearity == "modrelu", real=True))
+        moduli = _check.moduli(nonlinearity, n, self.is_complex)
+        has_bias = nonlinearity in _check.BIASED
+        self.register_parameter("nonlinearity_bias", parameter(moduli, wanted=has_bias, real=True))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -116,11 +118,14 @@ class RecurrentCell(_reflections.Layer):
         """
         if over is not None:
             return self._run(input, hx, *over)
+        node: Tensor | None = _tracing.native_node(self, input, hx)
+        if node is not None:
+            return node
         _check.tensor("input", input)
         if input.dim() not in (1, 2) or input.shape[-1] != self.input_size:
             d = self.input_size
-            raise ValueError(f"input has shape {tuple(input.shape)}, expected (B, {d}) or ({d},)")
-        x = self._complex(input)
+            raise _check.SizeError(f"input has shape {tuple(input.shape)}, expected (B, {d}) or ({d},)")
+        x = self._promoted(input)
         _check.shape("hx", hx, (*x.shape[:-1], self.hidden_size))
         if self._mixes_types(x, hx):
             return self._run(x.unsqueeze(0), hx, None)[1]  # the function's affair
@@ -131,12 +136,6 @@ class RecurrentCell(_reflections.Layer):
         h = x.new_zeros(self.hidden_size) if h is None else h
         a = apply(self._seen(), h, phases=self.phases) + nn.functional.linear(x, self.weight_ih, self.bias)
         return expressions.activate(a, self.nonlinearity, self.negative_slope, self.nonlinearity_bias)
-
-    def _complex(self, x: Tensor) -> Tensor:
-        """Make inputs of a complex recurrence complex; more digits than it has are refused elsewhere."""
-        kind = self.weight_ih.dtype
-        loses_digits = kind is torch.complex64 and x.dtype in (torch.float64, torch.complex128)
-        return x.to(kind) if self.is_complex and not loses_digits else x
 
     def _is_one_step(self, x: Tensor) -> bool:
         """Tell whether there is one step, which is not worth the factors of W unless they are small or asked for."""
@@ -159,7 +158,7 @@ class RecurrentCell(_reflections.Layer):
         self, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None, reverse: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Run over ``x (T, B, input_size)``, ``(T, input_size)`` or packed rows: all states and the last."""
-        x = self._complex(x)
+        x = self._promoted(x)
         if batch_sizes is None and self._is_one_step(x) and not self._mixes_types(x, hx):
             h = self._step(x[0], hx)
             return h.unsqueeze(0), h.clone()
@@ -198,41 +197,44 @@ def _uniform_(tensor: Tensor, bound: float) -> None:
     nn.init.uniform_(tensor, -bound, bound)
 
 
-class RecurrentLayer(nn.Module):
+class RecurrentLayer(_tracing.Opaque):
     """Cells stacked in layers and directions, with the interface of ``torch.nn.RNN``."""
 
     cell_type: ClassVar[type[RecurrentCell]]
     cells: Cells[RecurrentCell]
-    proj_size: ClassVar[int] = 0  # as of a torch.nn.RNN: outputs are the states
 
     def __init__(
         self,
         input_size: int,
         hidden_size: int,
         num_layers: int = 1,
-        *,
-        num_reflections: int | Sequence[int | None] | None = None,
         nonlinearity: str = "leaky_relu",
-        negative_slope: float = 0.1,
         bias: bool = True,
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        *,
+        num_reflections: int | Sequence[int | None] | None = None,
+        negative_slope: float = 0.1,
         constraint: str = "hard",
         learn_h0: bool = False,
         method: str = "auto",
+        proj_size: int = 0,
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        if proj_size:
+            raise ValueError(f"proj_size is {proj_size!r}, but the outputs are the states: only an LSTM projects them")
+        self.proj_size = 0
         self.input_size = _reflections.positive("input_size", input_size)
         self.hidden_size = _validate.integer("hidden_size", hidden_size, 1 + self.cell_type.is_complex)
         self.num_layers = _reflections.positive("num_layers", num_layers)
         self.nonlinearity = nonlinearity
-        self.bias = bias
-        self.batch_first = batch_first
+        self.bias = _validate.flag("bias", bias)
+        self.batch_first = _validate.flag("batch_first", batch_first)
         self.dropout = dropout
-        self.bidirectional = bidirectional
+        self.bidirectional = _validate.flag("bidirectional", bidirectional)
         if not 0 <= _check.number("dropout", dropout) <= 1:
             raise ValueError(f"dropout is {dropout!r}, expected a number in [0, 1]")
         if dropout > 0 and self.num_layers == 1:
@@ -264,6 +266,12 @@ class RecurrentLayer(nn.Module):
     def _directions(self) -> int:
         return 2 if self.bidirectional else 1
 
+    def matrix(self, layer: int = 0, direction: int = 0) -> Tensor:
+        """Form the recurrent matrix ``W`` of a layer, ``(hidden_size, hidden_size)``; direction 1 runs backwards."""
+        layer = _validate.integer("layer", layer, 0, self.num_layers - 1)
+        direction = _validate.integer("direction", direction, 0, self._directions - 1)
+        return self.cells[self._directions * layer + direction].matrix()
+
     def reset_parameters(self) -> None:
         """Draw new parameters for every cell."""
         for cell in self.cells:
@@ -271,6 +279,11 @@ class RecurrentLayer(nn.Module):
 
     def flatten_parameters(self) -> None:
         """Do nothing: the parameters need no common storage. Present because ``torch.nn.RNN`` has it."""
+
+    @property
+    def mode(self) -> str:
+        """The name of the nonlinearity. Present because ``torch.nn.RNN`` has it."""
+        return f"RNN_{self.nonlinearity.upper()}"
 
     @property
     def all_weights(self) -> list[list[nn.Parameter]]:
@@ -298,12 +311,15 @@ class RecurrentLayer(nn.Module):
         h_n : Tensor, shape (D * num_layers, B, hidden_size), or (D * num_layers, hidden_size)
             Last states of all layers; those of the reverse direction belong to the first time step.
         """
+        node: tuple[Tensor, Tensor] | None = _tracing.native_node(self, input, hx)
+        if node is not None:
+            return node
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx)
         _check.tensor("input", input)
         if input.dim() not in (2, 3) or input.shape[-1] != self.input_size:
             shapes = f"{'(B, T' if self.batch_first else '(T, B'}, {self.input_size}) or (T, {self.input_size})"
-            raise ValueError(f"input has shape {tuple(input.shape)}, expected {shapes}")
+            raise _check.SizeError(f"input has shape {tuple(input.shape)}, expected {shapes}")
         swapped = self.batch_first and input.dim() == 3
         x = input.transpose(0, 1) if swapped else input
         self._check_hx(hx, tuple(x.shape[1:-1]))
@@ -321,7 +337,7 @@ class RecurrentLayer(nn.Module):
     def _forward_packed(self, packed: PackedSequence, hx: Tensor | None) -> tuple[PackedSequence, Tensor]:
         data, batch_sizes, sorted_indices, unsorted_indices = packed
         if data.dim() != 2 or data.shape[-1] != self.input_size:
-            raise ValueError(f"input packs data of shape {tuple(data.shape)}, expected (rows, {self.input_size})")
+            raise _check.SizeError(f"input packs data of shape {tuple(data.shape)}, expected (rows, {self.input_size})")
         self._check_hx(hx, (int(batch_sizes[0]),))
         if hx is not None and sorted_indices is not None:
             hx = hx.index_select(1, sorted_indices)
@@ -352,7 +368,7 @@ class RecurrentLayer(nn.Module):
             x = ops.beside(*outputs) if self.bidirectional else outputs[0]
             if self.dropout and layer < self.num_layers - 1:
                 x = nn.functional.dropout(x, self.dropout, self.training)
-        return x, torch.stack(last) if len(last) > 1 else last[0].unsqueeze(0)
+        return x, torch.stack(last)  # no view: users detach it in place
 
     def extra_repr(self) -> str:
         """Show what the cells do not."""
@@ -372,7 +388,7 @@ def _rearranged(rows: Tensor, order: Tensor | None) -> Tensor:
 
 def _reversal(batch_sizes: Tensor, data: Tensor) -> Tensor:
     """Give the row that each packed row becomes when every sequence is reversed in its own length."""
-    if data.is_cuda and type(data) is Tensor:
+    if data.is_cuda and type(data) is Tensor and not torch.compiler.is_compiling():
         rows: Tensor = ops.packed_reversal(batch_sizes, data)
         return rows
     count = partial(torch.arange, device=batch_sizes.device)

@@ -6,10 +6,10 @@ from math import pi
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from householder import _validate
-from householder.torch import _check
+from householder.torch import _check, _tracing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,7 @@ REAL_TYPES = (torch.float32, torch.float64, *_check.HALF_TYPES)
 COMPLEX_TYPES = (torch.complex64, torch.complex128, torch.float32, torch.float64)
 
 
-class Layer(nn.Module):
+class Layer(_tracing.Opaque):
     """A module whose real parameters stay real and whose complex ones stay complex, whatever it is converted to.
 
     ``double()``, ``to(torch.complex64)`` and the like choose the precision of all of them. Half types give a
@@ -41,6 +41,15 @@ class Layer(nn.Module):
 
         super()._apply(convert, recurse)  # type: ignore[no-untyped-call]
         return self
+
+    def _promoted(self, x: Tensor) -> Tensor:
+        """Make inputs of a complex layer complex; more digits than it has are refused elsewhere."""
+        if not self.is_complex or not isinstance(x, Tensor):
+            return x
+        own: Any = self
+        kind: torch.dtype = own.reflections.dtype
+        loses_digits = kind is torch.complex64 and x.dtype in (torch.float64, torch.complex128)
+        return x if loses_digits else x.to(kind)
 
 
 def count(num_reflections: Any, features: int, largest: int) -> int:

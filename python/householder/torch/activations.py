@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from householder.torch import _check, _reflections, expressions
+from householder.torch import _check, _reflections, _tracing, expressions
 
 
-class OPLU(nn.Module):
+class OPLU(_tracing.Opaque):
     r"""Sort pairs of features: :math:`(x_i, x_{i+n/2}) \to (\max, \min)`. It keeps the norm, forward and backward.
 
     The nonlinearity for deep networks and long sequences of orthogonal layers: gradients neither vanish nor explode.
@@ -32,6 +32,9 @@ class OPLU(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Sort the pairs of ``input``."""
+        node: Tensor | None = _tracing.node(self, input)
+        if node is not None:
+            return node
         _check.tensor("input", input)
         if input.is_complex() or not input.dim() or input.shape[-1] % 2:
             raise ValueError(
@@ -90,6 +93,9 @@ class ModReLU(_reflections.Layer):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Shrink or stretch the moduli of ``input``."""
+        node: Tensor | None = _tracing.node(self, input)
+        if node is not None:
+            return node
         _check.tensor("input", input)
         k = len(self.bias)
         expected = k if input.is_complex() else 2 * k

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from householder import _validate
-from householder.torch import _reflections, ops
+from householder.torch import _reflections, _tracing, ops
 from householder.torch.functional import apply
 
 # A private name of torch: without it hooks of all modules are called for the adapter alone.
@@ -24,8 +24,9 @@ class OrthogonalAdapter(_reflections.Layer):
 
     Parameters
     ----------
-    linear : nn.Linear
-        The layer; its parameters are frozen and stay where they are. n is its ``in_features``.
+    linear : nn.Linear, nn.Conv2d or transformers' Conv1D
+        The layer; its parameters are frozen and stay where they are. n is its ``in_features``. A convolution has
+        kernels of 1 x 1 and one group, and n channels.
     num_reflections : int
         m, even and less than n. The numbers trained are fewer than n m, about those of a low-rank adapter of rank
         ``m / 2`` on a square layer; more reflections turn inputs in more directions, at a cost in proportion.
@@ -34,14 +35,15 @@ class OrthogonalAdapter(_reflections.Layer):
 
     Attributes
     ----------
-    linear : nn.Linear
+    linear : nn.Module
     reflections : Parameter, shape (n, m)
         float32, or float64 where the layer is.
     merged : bool
         Whether W is part of the layer's weight at the moment.
-    weight : Tensor, shape (out_features, in_features)
-        The matrix of layer and reflections together, made anew each time unless merged: for modules that read their
-        layers' weights, as ``nn.MultiheadAttention`` does.
+    weight : Tensor, shape of the layer's weight
+        The weight of layer and reflections together, made anew each time unless merged: for modules that read their
+        layers' weights, as ``nn.MultiheadAttention`` does. A parameter that is assigned becomes the layer's own, as
+        where embeddings are tied.
     bias, in_features, out_features
         Those of ``linear``.
 
@@ -50,9 +52,9 @@ class OrthogonalAdapter(_reflections.Layer):
     Raises
     ------
     TypeError
-        ``linear`` is not an ``nn.Linear``, or complex.
+        ``linear`` is another module, or complex.
     ValueError
-        The number of reflections is odd or out of range.
+        The number of reflections is odd or out of range, or a convolution does more than turn channels.
 
     Examples
     --------
@@ -69,13 +71,21 @@ class OrthogonalAdapter(_reflections.Layer):
 
     is_complex: ClassVar[bool] = False
 
-    def __init__(self, linear: nn.Linear, num_reflections: int = 8, method: str = "auto") -> None:
+    linear: Any
+
+    def __init__(self, linear: nn.Module, num_reflections: int = 8, method: str = "auto") -> None:
         super().__init__()
-        if not isinstance(linear, nn.Linear):
-            raise TypeError(f"linear is a {type(linear).__name__}, expected an nn.Linear")
-        if linear.weight.is_complex():
-            raise TypeError(f"linear has dtype {linear.weight.dtype}, expected a real layer")
-        n = linear.in_features
+        if not is_adaptable(linear):
+            raise TypeError(f"linear is a {type(linear).__name__}, expected an nn.Linear, nn.Conv2d or Conv1D")
+        weight: Any = linear.weight
+        if weight.is_complex():
+            raise TypeError(f"linear has dtype {weight.dtype}, expected a real layer")
+        if isinstance(linear, nn.Conv2d) and (set(linear.kernel_size) != {1} or linear.groups != 1):
+            raise ValueError(
+                f"linear has kernels of {linear.kernel_size} in {linear.groups} groups, expected (1, 1) in one: "
+                "other convolutions do more than multiply channels"
+            )
+        n = _sizes(linear)[1]
         _validate.one_of("method", method, _validate.METHODS)
         if not isinstance(num_reflections, SupportsIndex):
             raise TypeError(f"num_reflections is {num_reflections!r}, expected an integer")
@@ -87,7 +97,6 @@ class OrthogonalAdapter(_reflections.Layer):
         self.linear = linear.requires_grad_(False)
         self.method = method
         self.merged = False
-        weight = linear.weight
         dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
         self.reflections = nn.Parameter(torch.empty(n, num_reflections, device=weight.device, dtype=dtype))
         self.reset_parameters()
@@ -106,38 +115,57 @@ class OrthogonalAdapter(_reflections.Layer):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Map ``input (..., in_features)`` to ``(..., out_features)``."""
+        node: Tensor | None = _tracing.native_node(self, input)
+        if node is not None:
+            return node
         linear, u = self.linear, self.reflections
         output: Tensor
         if self.merged:
             output = linear(input)
+        elif isinstance(linear, nn.Conv2d):
+            output = linear(apply(u, input.movedim(-3, -1), method=self.method).movedim(-1, -3))
         elif _is_plain(linear) and ops.is_adaptable(u, input, linear.weight, linear.bias):
             output = ops.adapted_linear(u, input, linear.weight, linear.bias, self.method)
         else:
             output = linear(apply(u, input, method=self.method))
         return output
 
+    def extra_repr(self) -> str:
+        """Show sizes, and whether the weight contains W."""
+        sizes = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{sizes}, num_reflections={self.reflections.shape[1]}, merged={self.merged}"
+
     @property
     def weight(self) -> Tensor:
-        """The matrix of layer and reflections together."""
-        weight = self.linear.weight
-        return weight if self.merged else apply(self.reflections, weight, transpose=True, method=self.method)
+        """The weight of layer and reflections together."""
+        weight: Tensor = self.linear.weight
+        return weight if self.merged else self._turned(transpose=True)
 
     @property
     def bias(self) -> Tensor | None:
         """The bias of ``linear``."""
-        return self.linear.bias
+        bias: Tensor | None = self.linear.bias
+        return bias
 
     @property
     def in_features(self) -> int:
         """Width of the input."""
-        return self.linear.in_features
+        return _sizes(self.linear)[1]
 
     @property
     def out_features(self) -> int:
         """Width of the output."""
-        return self.linear.out_features
+        return _sizes(self.linear)[0]
 
-    def merge(self) -> nn.Linear:
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        """Take a parameter; one named "weight" or "bias" becomes the layer's, as where embeddings are tied."""
+        if name in ("weight", "bias"):
+            self._require(merged=False)
+            setattr(self.linear, name, param)
+        else:
+            super().register_parameter(name, param)
+
+    def merge(self) -> Any:
         """Multiply W into the layer's weight, and return the layer, which now does the same by itself.
 
         The weight is changed in place, for all who share it: an embedding tied to an output layer is turned as well.
@@ -146,7 +174,8 @@ class OrthogonalAdapter(_reflections.Layer):
         Raises
         ------
         RuntimeError
-            W is merged already, or the weight is no parameter but computed from others, as by ``weight_norm``.
+            W is merged already, the weight is no parameter but computed from others, as by ``weight_norm``, or it is
+            quantized and cannot be written.
         """
         self._require(merged=False)
         self._turn_weight(transpose=True)
@@ -166,8 +195,22 @@ class OrthogonalAdapter(_reflections.Layer):
                 "the layer's weight is parametrized, and a computed weight cannot be multiplied by W: "
                 "remove its parametrizations first"
             )
-        with torch.no_grad():
-            linear.weight.copy_(apply(self.reflections, linear.weight, transpose=transpose))
+        weight = linear.weight
+        try:
+            with torch.no_grad():
+                weight.copy_(self._turned(transpose=transpose))
+        except (NotImplementedError, TypeError) as error:
+            raise RuntimeError(
+                f"a weight of the kind {type(weight.data).__name__} and dtype {weight.dtype} cannot be multiplied by W "
+                "in its place: merge before it is quantized"
+            ) from error
+
+    def _turned(self, *, transpose: bool) -> Tensor:
+        """Multiply the weight by W, or by its inverse."""
+        weight: Tensor = self.linear.weight
+        by_rows = weight.mT if _is_transposed(self.linear) else weight.flatten(1)
+        turned = apply(self.reflections, by_rows, transpose=transpose, method=self.method)
+        return turned.mT if _is_transposed(self.linear) else turned.reshape(weight.shape)
 
     def _require(self, *, merged: bool) -> None:
         if self.merged != merged:
@@ -208,7 +251,27 @@ def _tells_merged(state: Tensor | dict[str, bool] | bool) -> bool:
     return bool(state["merged"] if isinstance(state, dict) else state)
 
 
-def _is_plain(linear: nn.Linear) -> bool:
+def is_adaptable(module: nn.Module) -> bool:
+    """Tell whether an adapter knows this kind of layer."""
+    return isinstance(module, (nn.Linear, nn.Conv2d)) or _is_transposed(module)
+
+
+def _is_transposed(module: nn.Module) -> bool:
+    """Tell whether this is ``Conv1D`` of transformers, whose weight is ``(in_features, out_features)``."""
+    return type(module).__name__ == "Conv1D" and hasattr(module, "nf")
+
+
+def _sizes(linear: Any) -> tuple[int, int]:
+    """Give the numbers of outputs and inputs."""
+    if _is_transposed(linear):
+        inputs, outputs = linear.weight.shape
+        return outputs, inputs
+    if isinstance(linear, nn.Conv2d):
+        return linear.out_channels, linear.in_channels
+    return linear.out_features, linear.in_features
+
+
+def _is_plain(linear: nn.Module) -> bool:
     """Tell whether a call of the layer is nothing but the function: no subclass, no hook, no replaced ``forward``."""
     if _any_global_hook():
         return False

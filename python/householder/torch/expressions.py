@@ -66,9 +66,10 @@ def activate(a: Tensor, nonlinearity: str, negative_slope: float, nonlinearity_b
     """Apply one of the named nonlinearities; those of one real number act on real and imaginary parts."""
     if nonlinearity == "identity":
         return a
-    if nonlinearity == "modrelu":
+    if nonlinearity in ("modrelu", "real_modrelu"):
         assert nonlinearity_bias is not None
-        return modrelu(a, nonlinearity_bias)
+        function = modrelu if nonlinearity == "modrelu" else real_modrelu
+        return function(a, nonlinearity_bias)
     if a.is_complex():
         re, im = (activate(part, nonlinearity, negative_slope, None) for part in (a.real, a.imag))
         return torch.complex(re, im)
@@ -104,6 +105,11 @@ def modrelu(a: Tensor, bias: Tensor) -> Tensor:
     return torch.complex(re, im) if a.is_complex() else torch.cat([re, im], -1)
 
 
+def real_modrelu(a: Tensor, bias: Tensor) -> Tensor:
+    """Add ``bias`` to the magnitudes of real numbers, cut off at zero."""
+    return a.sign() * (a.abs() + bias).relu()
+
+
 def rnn(
     u: Tensor,
     x: Tensor,
@@ -124,18 +130,36 @@ def rnn(
         w = matrix(u)
         w = w if phases is None else turn(w, phases)
         w = w.mH if transpose else w
-        x = x if input_weight is None else x @ input_weight.mT
-        x = x if bias is None else x + bias
-        x = x.flip(0) if reverse else x
-        steps = x.unbind(0) if batch_sizes is None else torch.split(x, [int(size) for size in batch_sizes])
-        state = x.new_zeros(x.shape[1:]) if h0 is None else h0.to(u.dtype)
-        states, ended = [], []
-        for a in steps:
-            running = a.shape[0]
-            ended.append(state[running:])
-            state = activate(state[:running] @ w.mT + a, nonlinearity, negative_slope, nonlinearity_bias)
-            states.append(state)
-        last = torch.cat([state, *reversed(ended)])
-        h = torch.cat(states).reshape(x.shape) if states else torch.empty_like(x)
-        h = h.flip(0) if reverse else h
+        h, last = recurrence(
+            w, x, h0, input_weight, bias, nonlinearity_bias, batch_sizes, nonlinearity, negative_slope, reverse
+        )
         return h.to(kind), last.to(kind)
+
+
+def recurrence(
+    w: Tensor,
+    x: Tensor,
+    h0: Tensor | None,
+    input_weight: Tensor | None,
+    bias: Tensor | None,
+    nonlinearity_bias: Tensor | None,
+    batch_sizes: Tensor | None,
+    nonlinearity: str,
+    negative_slope: float,
+    reverse: bool,
+) -> tuple[Tensor, Tensor]:
+    """Run the recurrence of a given matrix, in its dtype."""
+    x = x if input_weight is None else x @ input_weight.mT
+    x = x if bias is None else x + bias
+    x = x.flip(0) if reverse else x
+    steps = x.unbind(0) if batch_sizes is None else torch.split(x, [int(size) for size in batch_sizes])
+    state = x.new_zeros(x.shape[1:]) if h0 is None else h0.to(w.dtype)
+    states, ended = [], []
+    for a in steps:
+        running = a.shape[0]
+        ended.append(state[running:])
+        state = activate(state[:running] @ w.mT + a, nonlinearity, negative_slope, nonlinearity_bias)
+        states.append(state)
+    last = torch.cat([state, *reversed(ended)])
+    h = torch.cat(states).reshape(x.shape) if states else torch.empty_like(x)
+    return h.flip(0) if reverse else h, last

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from householder import _validate
-from householder.torch import _check, ops
+from householder.torch import _check, expressions, ops
 from householder.torch.expressions import turn
 
 
@@ -109,8 +111,8 @@ def matrix(u: Tensor, phases: Tensor | None = None) -> Tensor:
     ----------
     u : Tensor, shape (..., n, m), 1 <= m <= n (m < n if complex)
         Reflections, as in :func:`apply`.
-    phases : Tensor, shape (n,), optional
-        Real ``theta`` beside a complex ``u``.
+    phases : Tensor, shape (n,) or (..., n), optional
+        Real ``theta`` beside a complex ``u``: for all matrices or for each.
 
     Returns
     -------
@@ -135,10 +137,10 @@ def matrix(u: Tensor, phases: Tensor | None = None) -> Tensor:
     compute = _check.operands(u)
     n, _ = _check.reflections(u)
     if phases is not None:
-        _check.phases(phases, u, n)
+        _check.matrix_phases(phases, u, n)
     w = ops.matrix(_cast(u, compute))
     if phases is not None:
-        w = turn(w, phases)
+        w = turn(w, phases.unsqueeze(-2))
     return _cast(w, u.dtype)
 
 
@@ -170,13 +172,14 @@ def rnn(
         Inputs; ``d = n`` without ``input_weight``.
     h0 : Tensor, shape (B, n) or (n,), optional
         Initial state, ``(n,)`` for all sequences alike; zeros by default.
-    nonlinearity : {"identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu"}
+    nonlinearity : {"identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu"}
         The function :math:`\phi`. OPLU sorts the pairs ``(i, i + n/2)``; modReLU adds a bias to the moduli of complex
         numbers or of such pairs; the others act on each real number, of complex states on real and imaginary parts.
+        "real_modrelu" adds a bias to the magnitude of each real number; it runs step by step in torch.
     negative_slope : float
         Slope of the leaky ReLU, at least 0.
-    nonlinearity_bias : Tensor, shape (n,) if complex, (n/2,) if real, optional
-        The real bias of modReLU, for no other nonlinearity.
+    nonlinearity_bias : Tensor, shape (n,) if complex, (n/2,) if real, (n,) for "real_modrelu", optional
+        The real bias of a modReLU, for no other nonlinearity.
     input_weight : Tensor, shape (n, d), optional
         ``V``, the identity by default.
     bias : Tensor, shape (n,), optional
@@ -220,10 +223,11 @@ def rnn(
     """
     _validate.one_of("method", method, _validate.SEQUENCE_METHODS)
     transpose, reverse = _validate.flag("transpose", transpose), _validate.direction(reverse, batch_sizes)
-    _validate.one_of("nonlinearity", nonlinearity, _validate.NONLINEARITIES)
+    _validate.one_of("nonlinearity", nonlinearity, _check.NONLINEARITIES)
     options = (nonlinearity, _validate.slope(negative_slope), transpose, reverse, method)
     inputs = (u, x, h0, input_weight, bias, phases, nonlinearity_bias, batch_sizes)
-    width = ops.plain_rnn_tape_width(inputs, options)
+    is_native = nonlinearity in _validate.NONLINEARITIES
+    width = ops.plain_rnn_tape_width(inputs, options) if is_native else None
     if width is not None:
         return ops.rnn(*inputs, *options, plain=width)
     compute = _check.operands(u, x=x, h0=h0, input_weight=input_weight, bias=bias)
@@ -263,7 +267,8 @@ def rnn(
     tensors = [None if t is None else _cast(t, kind) for t, kind in given]
     if nonlinearity_bias is not None and u.dtype in _check.HALF_TYPES:
         nonlinearity_bias = nonlinearity_bias.to(compute)
-    h, last = ops.rnn(*tensors, phases, nonlinearity_bias, batch_sizes, *options)
+    arguments: Any = (*tensors, phases, nonlinearity_bias, batch_sizes, *options)
+    h, last = ops.rnn(*arguments) if is_native else expressions.rnn(*arguments[:-1])
     if unbatched:
         h, last = h.squeeze(1), last.squeeze(0)
     return _cast(h, x.dtype), _cast(last, x.dtype)

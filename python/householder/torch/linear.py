@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from householder import _validate
-from householder.torch import _frames, _reflections
+from householder.torch import _frames, _reflections, _tracing
 
 
 class FrameLayer(_reflections.Layer):
@@ -62,7 +62,10 @@ class FrameLayer(_reflections.Layer):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Map ``input (..., in_features)`` to ``(..., out_features)``."""
-        output = self._multiply(input, adjoint=False)
+        node: Tensor | None = _tracing.native_node(self, input)
+        if node is not None:
+            return node
+        output = self._multiply(self._promoted(input), adjoint=False)
         return output if self.bias is None else output + self.bias.to(output.dtype)
 
     if TYPE_CHECKING:
@@ -71,6 +74,7 @@ class FrameLayer(_reflections.Layer):
 
     def inverse(self, output: Tensor) -> Tensor:
         """Map ``output (..., out_features)`` back: the inverse of a square layer, the pseudo-inverse of a frame."""
+        output = self._promoted(output)
         if self.bias is not None:
             output = output - self.bias.to(output.dtype)
         restored = self._multiply(output, adjoint=True)

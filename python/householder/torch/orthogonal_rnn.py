@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+import warnings
+from typing import TYPE_CHECKING, ClassVar, Self
 
+import torch
+from torch import Tensor, nn
+
+from householder.torch import _factor
 from householder.torch._recurrent import RecurrentCell, RecurrentLayer
+from householder.torch.functional import matrix
+from householder.torch.matrices import nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from householder.torch._recurrent import Cells
+
+# Arguments at the same places here and in torch.nn.RNN.
+_SHARED = (
+    "input_size",
+    "hidden_size",
+    "num_layers",
+    "nonlinearity",
+    "bias",
+    "batch_first",
+    "dropout",
+    "bidirectional",
+)
 
 
 class OrthogonalRNNCell(RecurrentCell):
@@ -20,9 +41,12 @@ class OrthogonalRNNCell(RecurrentCell):
     ----------
     input_size, hidden_size : int
         d and n.
+    bias, nonlinearity, device, dtype
+        As for :class:`OrthogonalRNN`, at the places that ``torch.nn.RNNCell`` has for them; what follows is given by
+        name.
     num_reflections : int, optional
         m, at most n; ``max(1, n // 8)`` by default.
-    nonlinearity, negative_slope, bias, constraint, learn_h0, method, device, dtype
+    negative_slope, constraint, learn_h0, method
         As for :class:`OrthogonalRNN`.
 
     Attributes
@@ -32,7 +56,7 @@ class OrthogonalRNNCell(RecurrentCell):
     bias : Parameter, shape (n,) or None
     h0 : Parameter, shape (n,) or None
         Learned initial state, used where ``hx`` is not given.
-    nonlinearity_bias : Parameter, shape (n / 2,) or None
+    nonlinearity_bias : Parameter, shape (n / 2,), for "real_modrelu" (n,), or None
         The bias of modReLU.
 
     Shape: ``input (B, d)`` or ``(d,)`` and ``hx (B, n)`` or ``(n,)``, zero by default, to the next state.
@@ -63,7 +87,8 @@ class OrthogonalRNN(RecurrentLayer):
     r"""Recurrent layers :math:`h_t = \phi(W h_{t-1} + V x_t + b)` with orthogonal W, in the place of ``torch.nn.RNN``.
 
     W is a product of m Householder reflections, so it stays orthogonal whatever the optimizer does, and a step costs
-    O(n m). A sequence is one native call, forward and backward.
+    O(n m). A sequence is one native call, forward and backward. Arguments up to ``bidirectional`` have the places that
+    they have in ``torch.nn.RNN``; the others are given by name.
 
     Parameters
     ----------
@@ -71,15 +96,11 @@ class OrthogonalRNN(RecurrentLayer):
         d and n.
     num_layers : int
         Layers, each running over the outputs of the one before.
-    num_reflections : int or list of int, optional
-        m, at most n, for all layers or for each; ``max(1, n // 8)`` by default. With leaky ReLU a small m
-        remembers best, for W is then the identity in n - m directions; where the task is to copy, more is better.
-    nonlinearity : {"leaky_relu", "relu", "tanh", "identity", "oplu", "modrelu"}
+    nonlinearity : {"leaky_relu", "relu", "tanh", "identity", "oplu", "modrelu", "real_modrelu"}
         :math:`\phi`. The leaky ReLU is the paper's; "tanh" and "relu" are those of ``torch.nn.RNN`` and forget faster.
         OPLU and modReLU act on pairs ``(i, i + n/2)``: OPLU exchanges them, so that neither states nor gradients lose
-        any norm, modReLU changes their moduli by a learned bias.
-    negative_slope : float
-        Slope of the leaky ReLU: near 1 it remembers long, near 0 it is more of a nonlinearity.
+        any norm, modReLU changes their moduli by a learned bias. "real_modrelu" is expRNN's and geotorch's modReLU,
+        ``sign(z) relu(|z| + b)`` for each of the n numbers; it has no native code and runs step by step.
     bias : bool
         Learn b; there is one for each cell (``torch.nn.RNN`` has two, which are redundant).
     batch_first : bool
@@ -88,6 +109,11 @@ class OrthogonalRNN(RecurrentLayer):
         Probability of dropout between layers.
     bidirectional : bool
         Run over the reversed sequence as well, with parameters of its own.
+    num_reflections : int or list of int, optional
+        m, at most n, for all layers or for each; ``max(1, n // 8)`` by default. With leaky ReLU a small m
+        remembers best, for W is then the identity in n - m directions; where the task is to copy, more is better.
+    negative_slope : float
+        Slope of the leaky ReLU: near 1 it remembers long, near 0 it is more of a nonlinearity.
     constraint : {"hard", "soft"}
         What becomes of ``u_1`` when ``m == n``: 1 or -1, or a number in [-1, 1]; :class:`Orthogonal` tells which to
         take.
@@ -95,6 +121,8 @@ class OrthogonalRNN(RecurrentLayer):
         Learn the initial state that is used where ``hx`` is not given; otherwise that is zero.
     method : {"auto", "wy", "dense"}
         The algorithm, as in :func:`apply`; "auto" takes the fastest for the shape.
+    proj_size : int
+        Zero, for calls written for ``torch.nn.RNN``.
     device, dtype
         Of the parameters.
 
@@ -125,3 +153,80 @@ class OrthogonalRNN(RecurrentLayer):
 
     cell_type: ClassVar[type[RecurrentCell]] = OrthogonalRNNCell
     cells: Cells[OrthogonalRNNCell]
+
+    @classmethod
+    def from_rnn(cls, rnn: nn.RNN, *, num_reflections: int | Sequence[int | None] | None = None) -> Self:
+        """Take over the weights of a ``torch.nn.RNN``, each recurrent one replaced by the nearest orthogonal matrix.
+
+        Parameters
+        ----------
+        rnn : nn.RNN
+            Left as it is.
+        num_reflections : int or list of int, optional
+            m, for all layers or for each; by default n, which reach every orthogonal matrix. With fewer, the nearest
+            orthogonal matrix is replaced by one that they reach.
+
+        Warns
+        -----
+        UserWarning
+            Recurrent weights moved. The message says how far, in parts of their Frobenius norms.
+
+        Raises
+        ------
+        TypeError
+            ``rnn`` is another module, such as an LSTM.
+        """
+        if not isinstance(rnn, nn.RNN):
+            raise TypeError(f"rnn is a {type(rnn).__name__}, expected a torch.nn.RNN")
+        first = next(rnn.parameters())
+        layer = cls(
+            *(getattr(rnn, name) for name in _SHARED),
+            num_reflections=rnn.hidden_size if num_reflections is None else num_reflections,
+            device=first.device,
+            dtype=first.dtype,
+        )
+        moves = []
+        with torch.no_grad():
+            for cell, end in zip(layer.cells, _endings(layer), strict=True):
+                weight: Tensor = getattr(rnn, f"weight_hh_{end}")
+                wide = weight if weight.dtype == torch.float64 else weight.float()
+                u, _ = _factor.reflections(nearest(wide), cell.num_reflections)
+                cell.reflections.copy_(u)
+                cell.weight_ih.copy_(getattr(rnn, f"weight_ih_{end}"))
+                if cell.bias is not None:
+                    cell.bias.copy_(getattr(rnn, f"bias_ih_{end}") + getattr(rnn, f"bias_hh_{end}"))
+                distance = ((matrix(u) - wide).norm() / wide.norm()).item()
+                if not distance <= 10 * rnn.hidden_size * torch.finfo(weight.dtype).eps:
+                    moves.append(f"weight_hh_{end} by {distance:.3g}")
+        if moves:
+            warnings.warn(f"recurrent weights moved, in parts of their norms: {', '.join(moves)}", stacklevel=2)
+        return layer.train(rnn.training)
+
+    def to_rnn(self) -> nn.RNN:
+        """Give the ``torch.nn.RNN`` that computes the same, for other runtimes and formats.
+
+        Raises
+        ------
+        ValueError
+            The nonlinearity is neither "tanh" nor "relu", or the initial state is learned.
+        """
+        if self.nonlinearity not in ("tanh", "relu"):
+            raise ValueError(f"nonlinearity is {self.nonlinearity!r}, but torch.nn.RNN has 'tanh' and 'relu' alone")
+        if any(cell.h0 is not None for cell in self.cells):
+            raise ValueError("the initial state is learned, but torch.nn.RNN takes it as an argument alone")
+        first = self.cells[0].weight_ih
+        rnn = nn.RNN(*(getattr(self, name) for name in _SHARED), device=first.device, dtype=first.dtype)
+        with torch.no_grad():
+            for cell, end in zip(self.cells, _endings(self), strict=True):
+                getattr(rnn, f"weight_hh_{end}").copy_(cell.matrix())
+                getattr(rnn, f"weight_ih_{end}").copy_(cell.weight_ih)
+                if cell.bias is not None:
+                    getattr(rnn, f"bias_ih_{end}").copy_(cell.bias)
+                    getattr(rnn, f"bias_hh_{end}").zero_()
+        return rnn.train(self.training)
+
+
+def _endings(layer: OrthogonalRNN) -> list[str]:
+    """Give the ends of the names that parameters have in a ``torch.nn.RNN``, in the order of the cells."""
+    directions = ("", "_reverse") if layer.bidirectional else ("",)
+    return [f"l{k}{direction}" for k in range(layer.num_layers) for direction in directions]

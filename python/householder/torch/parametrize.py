@@ -2,89 +2,119 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized, register_parametrization
 
-from householder.torch import _check, _factor, _frames, _reflections
+from householder import _validate
+from householder.torch import _check, _factor, _frames, _reflections, _tracing
+from householder.torch.expressions import turn
+from householder.torch.ops._library import CORE_NAME
 
 
-class Frames(nn.Module):
-    """The map between reflections and a weight of orthonormal columns or rows.
+class Frames(_tracing.Opaque):
+    """The map between reflections, beside phases where they are complex, and a weight of orthonormal columns or rows.
 
-    Weights of more than two dimensions are stacks of matrices, except that of a convolution, which is one matrix with
-    a row for each of its first axis.
+    Weights of more than two dimensions are stacks of matrices, or one matrix with a row for each of the first axis.
     """
 
-    def __init__(self, shape: torch.Size, num_reflections: int | None, constraint: str, *, one_matrix: bool) -> None:
+    def __init__(self, weight: Tensor, num_reflections: int | None, constraint: str, *, one_matrix: bool) -> None:
         super().__init__()
-        self.shape = shape
+        self.shape = shape = weight.shape
+        self.is_complex = weight.is_complex()
         stack: tuple[int, ...] = () if one_matrix else tuple(shape[:-2])
         rows, columns = (shape[0], shape[1:].numel()) if one_matrix else shape[-2:]
         self.matrices = (*stack, rows, columns)
         self.sizes = (rows, columns)
-        k = min(rows, columns)
-        self.num_reflections = k if num_reflections is None else _reflections.count(num_reflections, k, k)
+        most = min(rows, columns, max(rows, columns) - self.is_complex)
+        if self.is_complex and weight.numel() and not most:
+            raise ValueError(f"a complex weight of shape {tuple(shape)} is a phase, expected 2 rows or columns or more")
+        self.num_reflections = most if num_reflections is None else _reflections.count(num_reflections, most, most)
         self.constraint = _reflections.check_constraint(constraint)
+        self.known: tuple[Tensor, ...] | None = None
 
-    def forward(self, u: Tensor) -> Tensor:
-        """Form the weight of reflections ``(..., n, m)``; an empty one has none."""
+    def forward(self, u: Tensor, phases: Tensor | None = None) -> Tensor:
+        """Form the weight of reflections ``(..., n, m)`` and phases ``(..., n)``; an empty one has none."""
         if not self.num_reflections:
             return u.reshape(self.shape)
-        return _frames.weight(self._seen(u), None, self.sizes).reshape(self.shape)
+        weight = _frames.weight(self._seen(u), None, self.sizes)
+        if phases is not None:
+            rows, columns = self.sizes
+            turns = phases[..., None, : min(rows, columns)]
+            weight = turn(weight, turns) if columns <= rows else turn(weight.mT, -turns).mT
+        return weight.reshape(self.shape)
 
-    def right_inverse(self, weight: Tensor) -> Tensor:
-        """Give reflections of an orthogonal weight; refuse any other."""
+    def right_inverse(self, weight: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Give reflections of a weight, or of the nearest that they reach, with a warning of how far it moves."""
         if weight.shape != self.shape:
             raise ValueError(f"a weight of shape {tuple(weight.shape)} is assigned, expected {tuple(self.shape)}")
-        if weight.dtype in _check.HALF_TYPES:
-            return self._of_rounded(weight)
-        return self._each(weight, lambda w: _factor.exact_reflections(w, self.num_reflections))
-
-    def _of_rounded(self, weight: Tensor) -> Tensor:
-        """Give reflections of a weight of a half type, which is orthogonal up to its rounding and no further.
-
-        Assign a weight before the layer is converted: fewer reflections than all may not be found from a rounded one.
-        """
-        u = self._each(weight.float(), lambda w: _factor.reflections(_factor.nearest_frame(w), self.num_reflections)[0])
-        along = -1 if self.sizes[0] < self.sizes[1] else -2
-        difference = (self(u) - weight).reshape(self.matrices).norm(dim=along)
-        if not (difference <= 4 * torch.finfo(weight.dtype).eps).all():
-            raise ValueError(
-                f"weight {tuple(weight.shape)} of {weight.dtype} is not orthogonal or not reached by "
-                f"{self.num_reflections} reflections: they leave a difference of {difference.max().item():.3g}"
-            )
-        return u.to(weight.dtype)
+        tensors = self._factored(weight) if self.known is None else self.known
+        if self.known is None and weight.numel() and not weight.is_meta:
+            self._warn_of_distance(weight, self(*tensors))
+        return tensors if self.is_complex else tensors[0]
 
     def start(self, weight: Tensor) -> Tensor:
-        """Give reflections of the nearest weight: an orthogonal one is kept if so many reflections reach it."""
-        return self._each(weight, lambda w: _factor.nearest_reflections(w, self.num_reflections))
+        """Give the weight to begin with: an orthogonal one is kept if so many reflections reach it."""
+        self.known = self._factored(weight, warn=True)
+        started: Tensor = self(*self.known)
+        return started
 
-    def multiply(self, u: Tensor, vectors: Tensor) -> Tensor:
+    def multiply(self, vectors: Tensor, u: Tensor, phases: Tensor | None = None) -> Tensor:
         """Multiply by the weight without forming it."""
-        return _frames.multiply(self._seen(u), None, vectors, self.sizes)
+        return _frames.multiply(self._seen(u), phases, vectors, self.sizes)
+
+    def extra_repr(self) -> str:
+        """Show the shape of the weight and the number of reflections."""
+        return f"{tuple(self.shape)}, num_reflections={self.num_reflections}"
 
     def _seen(self, u: Tensor) -> Tensor:
         return _reflections.constrain(u, self.constraint)
 
-    def _each(self, weight: Tensor, function: Any) -> Tensor:
-        shape = (*self.matrices[:-2], max(self.sizes), self.num_reflections)
+    def _factored(self, weight: Tensor, *, warn: bool = False) -> tuple[Tensor, ...]:
+        n, m = max(self.sizes), self.num_reflections
+        stack = self.matrices[:-2]
         if weight.is_meta or not weight.numel():
-            return weight.new_empty(shape)
-        return torch.stack([function(w) for w in weight.detach().reshape(-1, *self.sizes)]).reshape(shape)
+            u = weight.new_empty((*stack, n, m))
+            return (u, u.new_empty((*stack, n), dtype=u.dtype.to_real())) if self.is_complex else (u,)
+        wide = weight.detach().float() if weight.dtype in _check.HALF_TYPES else weight.detach()
+        each = [_factor.nearest_reflections(w, m, warn=warn) for w in wide.reshape(-1, *self.sizes)]
+        columns = [torch.stack(parts).to(weight.device) for parts in zip(*each, strict=True)]
+        if not self.is_complex:
+            return (columns[0].to(weight.dtype).reshape(*stack, n, m),)
+        return columns[0].reshape(*stack, n, m), columns[1].reshape(*stack, n)
+
+    def _warn_of_distance(self, weight: Tensor, reached: Tensor) -> None:
+        along = -1 if self.sizes[0] < self.sizes[1] else -2
+        change = (reached - weight).reshape(self.matrices)
+        eps = torch.finfo(weight.dtype).eps
+        negligible = 4 * eps if weight.dtype in _check.HALF_TYPES else max(1e-11, 10 * max(self.sizes) * eps)
+        if not (change.norm(dim=along) <= negligible).all():
+            warnings.warn(
+                f"the assigned weight {tuple(weight.shape)} is not orthogonal or not made of {self.num_reflections} "
+                f"reflections: the nearest weight found replaces it, entries change by up to {change.abs().max():.3g}",
+                stacklevel=6,
+            )
 
 
 def orthogonal(
-    module: nn.Module, name: str = "weight", num_reflections: int | None = None, *, constraint: str = "hard"
+    module: nn.Module,
+    name: str = "weight",
+    num_reflections: int | None = None,
+    *,
+    constraint: str = "hard",
+    stack: bool = False,
+    orthogonal_map: str | None = None,
+    use_trivialization: bool = True,
 ) -> nn.Module:
     r"""Constrain a parameter to orthonormal columns, or rows where there are fewer, by Householder reflections.
 
     Takes the place of ``torch.nn.utils.parametrizations.orthogonal`` and is used like it: the weight is computed from
-    reflections when it is read, ``parametrize.cached()`` and ``parametrize.remove_parametrizations`` work, and an
-    orthogonal matrix may be assigned to it. It differs in that fewer reflections may be used, that the constraint
-    survives weight decay, and that the weight of a convolution is taken as one matrix, not as a stack of small ones.
+    reflections when it is read, ``parametrize.cached()`` and ``parametrize.remove_parametrizations`` work, and a matrix
+    may be assigned to it. It differs in that fewer reflections may be used, that the constraint survives weight decay,
+    and that the weight of a convolution is taken as one matrix unless ``stack`` is set.
     An ``nn.Linear`` never forms its weight: it multiplies by the reflections. Their shape is another than the weight's
     where that is wider than tall or they are fewer than all: make the optimizer after this, and again after removal.
 
@@ -93,33 +123,40 @@ def orthogonal(
     module : nn.Module
         Changed in place.
     name : str
-        Of a real parameter: a matrix ``(rows, columns)``, a stack ``(..., rows, columns)``, or the weight of a
-        convolution, which is the matrix ``(shape[0], -1)``.
+        Of a parameter: a matrix ``(rows, columns)``, a stack ``(..., rows, columns)``, or the weight of a convolution,
+        which is the matrix ``(shape[0], -1)``. A complex one becomes unitary, by reflections and phases.
     num_reflections : int, optional
-        Between 1 and ``min(rows, columns)``, the default, with which every weight of this kind is reached.
+        Between 1 and ``min(rows, columns)``, the default, with which every weight of this kind is reached; for a square
+        complex matrix ``rows - 1``.
     constraint : {"hard", "soft"}
         What becomes of ``u_1`` of a square weight with all reflections, as for :class:`Orthogonal`.
+    stack : bool
+        Take the weight of a convolution as torch does: a stack of matrices in its last two axes.
+    orthogonal_map, use_trivialization
+        Those of torch, for calls written for it. The map is a product of reflections: None and "householder" are taken.
+        Both values of ``use_trivialization`` mean the same, since any matrix can be assigned.
 
     Returns
     -------
     nn.Module
-        The module. An orthogonal weight that the reflections reach stays as it is. Of any other, Q of its QR
-        decomposition is taken, or the nearest matrix to it that ``num_reflections`` give.
+        The module. An orthogonal weight that the reflections reach stays as it is, at the start and where it is
+        assigned. Of any other, Q of its QR decomposition is taken, or the nearest matrix to that which
+        ``num_reflections`` give. Few complex reflections keep the first columns instead, and the rest as well as phases
+        can.
 
     Warns
     -----
     UserWarning
-        The weight is orthogonal, but so many reflections do not reach it. The message says how far it moves.
+        The weight is orthogonal, but so many reflections do not reach it, or a matrix is assigned that is not
+        orthogonal or not reached. The message says how far it moves.
 
     Raises
     ------
     ValueError
-        The parameter does not exist, is parametrized already or has fewer than two dimensions, or
-        ``num_reflections`` is out of range. Later: a matrix is assigned that is not orthogonal, or that so many
-        reflections do not reach; the message says by how much.
+        The parameter does not exist, is parametrized already or has fewer than two dimensions; ``num_reflections`` is
+        out of range; ``orthogonal_map`` is "matrix_exp" or "cayley".
     TypeError
-        The parameter is complex (:class:`Unitary` is a layer of its own), or of a half type; ``num_reflections`` is no
-        integer, as where torch takes the name of a map.
+        The parameter is of a half type; ``num_reflections`` is no integer, as where torch takes the name of a map.
 
     Examples
     --------
@@ -141,15 +178,24 @@ def orthogonal(
         raise ValueError(
             f"{name} of {type(module).__name__} is {found}, expected a parameter of two or more dimensions"
         )
-    if weight.dtype not in (torch.float32, torch.float64):
-        raise TypeError(f"{name} has dtype {weight.dtype}, expected torch.float32 or torch.float64")
-    frames = Frames(weight.shape, num_reflections, constraint, one_matrix=isinstance(module, nn.modules.conv._ConvNd))
+    if weight.dtype not in CORE_NAME:
+        raise TypeError(f"{name} has dtype {weight.dtype}, expected one of {', '.join(map(str, CORE_NAME))}")
+    if orthogonal_map not in (None, "householder"):
+        raise ValueError(
+            f"orthogonal_map is {orthogonal_map!r}, expected 'householder' or None: the weight is a product of "
+            "reflections; torch.nn.utils.parametrizations.orthogonal has the other maps"
+        )
+    _validate.flag("use_trivialization", use_trivialization)
+    one_matrix = isinstance(module, nn.modules.conv._ConvNd) and not _validate.flag("stack", stack)
+    frames = Frames(weight, num_reflections, constraint, one_matrix=one_matrix)
     with torch.no_grad():
-        weight.copy_(frames(frames.start(weight)))
+        weight.copy_(frames.start(weight))
     weight.grad = None  # of another shape than its reflections'
     register_parametrization(module, name, frames)
+    frames.known = None
     if type(module).__mro__[1] is nn.Linear and name == "weight" and weight.numel():
-        type(module).forward = _linear_forward  # of the class made for this module alone
+        own: Any = type(module)  # a class made for this module alone
+        own.forward, own.__prepare_scriptable__ = _linear_forward, _tracing.refuse_script
     return module
 
 
@@ -158,5 +204,10 @@ def _linear_forward(module: Any, vectors: Tensor) -> Tensor:
     steps: Any = module.parametrizations.weight if is_parametrized(module, "weight") else ()
     if len(steps) != 1 or not isinstance(steps[0], Frames):
         return nn.Linear.forward(module, vectors)
-    product = steps[0].multiply(steps.original, vectors)
+    node: Tensor | None = _tracing.native_node(module, vectors)
+    if node is not None:
+        return node
+    frames = steps[0]
+    parameters = (steps.original0, steps.original1) if frames.is_complex else (steps.original,)
+    product = frames.multiply(vectors, *parameters)
     return product if module.bias is None else product + module.bias.to(product.dtype)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from householder.torch import _check, _reflections
+from householder.torch import _check, _reflections, _tracing
 from householder.torch.linear import Orthogonal
 
 
@@ -110,6 +110,9 @@ class SVDLinear(_reflections.Layer):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Map ``input (..., in_features)`` to ``(..., out_features)``."""
+        node: Tensor | None = _tracing.native_node(self, input)
+        if node is not None:
+            return node
         projected = self.right(input)
         output: Tensor = self.left(projected * self.singular_values().to(projected.dtype))
         return output if self.bias is None else output + self.bias.to(output.dtype)
@@ -137,5 +140,6 @@ class SVDLinear(_reflections.Layer):
         return self.singular_values().log().sum()
 
     def extra_repr(self) -> str:
-        """Show the margin."""
-        return f"margin={self.margin}, bias={self.bias is not None}"
+        """Show sizes and the margin."""
+        sizes = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{sizes}, margin={self.margin}, bias={self.bias is not None}"

@@ -44,7 +44,7 @@ class Unitary(FrameLayer):
     logdet : Tensor, shape ()
         :math:`\log |\det W| = 0` of a square layer.
 
-    Shape: ``(..., in_features)`` to ``(..., out_features)``.
+    Shape: ``(..., in_features)``, complex, or real and of no greater precision, to ``(..., out_features)``.
 
     Raises
     ------
@@ -88,9 +88,11 @@ class UnitaryRNNCell(RecurrentCell):
     ----------
     input_size, hidden_size : int
         d and n; n >= 2.
+    bias, nonlinearity, device, dtype
+        As for :class:`UnitaryRNN`, at the places that ``torch.nn.RNNCell`` has for them; what follows is given by name.
     num_reflections : int, optional
         m, at most n - 1; ``max(1, n // 8)`` by default.
-    nonlinearity, negative_slope, bias, learn_h0, method, device, dtype
+    negative_slope, learn_h0, method
         As for :class:`UnitaryRNN`.
 
     Attributes
@@ -128,27 +130,27 @@ class UnitaryRNNCell(RecurrentCell):
         self,
         input_size: int,
         hidden_size: int,
-        *,
-        num_reflections: int | None = None,
-        nonlinearity: str = "modrelu",
-        negative_slope: float = 0.1,
         bias: bool = True,
-        learn_h0: bool = False,
-        method: str = "auto",
+        nonlinearity: str = "modrelu",
         device: Any = None,
         dtype: torch.dtype | None = None,
+        *,
+        num_reflections: int | None = None,
+        negative_slope: float = 0.1,
+        learn_h0: bool = False,
+        method: str = "auto",
     ) -> None:
         super().__init__(
             input_size,
             hidden_size,
+            bias,
+            nonlinearity,
+            device,
+            dtype,
             num_reflections=num_reflections,
-            nonlinearity=nonlinearity,
             negative_slope=negative_slope,
-            bias=bias,
             learn_h0=learn_h0,
             method=method,
-            device=device,
-            dtype=dtype,
         )
 
 
@@ -162,17 +164,21 @@ class UnitaryRNN(RecurrentLayer):
     ----------
     input_size, hidden_size : int
         d and n; n >= 2.
-    num_reflections : int or list of int, optional
-        m, at most n - 1; ``max(1, n // 8)`` by default.
+    num_layers : int
+        As for :class:`OrthogonalRNN`.
     nonlinearity : {"modrelu", "identity", "tanh", "relu", "leaky_relu"}
         modReLU shrinks or stretches moduli by a learned bias and keeps phases; the others but the identity act on real
         and imaginary parts.
+    bias, batch_first, dropout, bidirectional
+        As for :class:`OrthogonalRNN`; what follows is given by name.
+    num_reflections : int or list of int, optional
+        m, at most n - 1; ``max(1, n // 8)`` by default.
     negative_slope : float
         Slope of the leaky ReLU.
+    learn_h0, proj_size, device
+        As for :class:`OrthogonalRNN`.
     dtype : torch.dtype
         The complex one of the parameters, or its real part's; conversions are as for :class:`Unitary`.
-    num_layers, bias, batch_first, dropout, bidirectional, learn_h0, device
-        As for :class:`OrthogonalRNN`.
     method : str
         Accepted for symmetry: phases turn every state, so W is formed whatever the number of reflections.
 
@@ -205,16 +211,17 @@ class UnitaryRNN(RecurrentLayer):
         input_size: int,
         hidden_size: int,
         num_layers: int = 1,
-        *,
-        num_reflections: int | Sequence[int | None] | None = None,
         nonlinearity: str = "modrelu",
-        negative_slope: float = 0.1,
         bias: bool = True,
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        *,
+        num_reflections: int | Sequence[int | None] | None = None,
+        negative_slope: float = 0.1,
         learn_h0: bool = False,
         method: str = "auto",
+        proj_size: int = 0,
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -222,15 +229,16 @@ class UnitaryRNN(RecurrentLayer):
             input_size,
             hidden_size,
             num_layers,
+            nonlinearity,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
             num_reflections=num_reflections,
-            nonlinearity=nonlinearity,
             negative_slope=negative_slope,
-            bias=bias,
-            batch_first=batch_first,
-            dropout=dropout,
-            bidirectional=bidirectional,
             learn_h0=learn_h0,
             method=method,
+            proj_size=proj_size,
             device=device,
             dtype=dtype,
         )

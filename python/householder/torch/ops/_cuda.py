@@ -112,7 +112,6 @@ def rnn_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
     return tuple(getattr(found, name) for name in Inputs._fields[:DIFFERENTIABLE])
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def packed_reversal(batch_sizes: Tensor, like: Tensor) -> Tensor:
     """Give the row that each packed row becomes when every sequence is reversed in its own length."""
     rows: Tensor = Packing(library_of(like), batch_sizes.numpy(), like).reversal()

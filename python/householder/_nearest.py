@@ -1,0 +1,47 @@
+"""The orthogonal or unitary matrix that is nearest to a given one."""
+
+from typing import Any
+
+from householder._api import backend_of
+from householder._types import Array
+
+
+def nearest(a: Any) -> Array:
+    r"""Give the orthogonal or unitary matrix, or the frame, that is nearest to ``a``: the factor Q of ``a = Q P``.
+
+    It has the least distance in the Frobenius norm (the polar decomposition, by singular values). :func:`factor` finds
+    the reflections of a square one.
+
+    Parameters
+    ----------
+    a : array, shape (..., n, k)
+        Any matrices. Where one has not full rank, several frames are nearest, and one of them is returned.
+
+    Returns
+    -------
+    array, shape (..., n, k)
+        Orthonormal columns, or rows where those are fewer.
+
+    Raises
+    ------
+    TypeError
+        As in :func:`forward`.
+    ValueError
+        Not matrices, or entries that are not finite.
+
+    Examples
+    --------
+    >>> import numpy as np, householder as hh
+    >>> hh.nearest(np.array([[2.0, 0.0], [0.0, -0.1]])).round(12)
+    array([[ 1.,  0.],
+           [ 0., -1.]])
+    """
+    backend = backend_of(a)
+    a = backend.array("a", a)
+    if a.ndim < 2:
+        raise ValueError(f"a has shape {a.shape}, expected matrices (..., n, k)")
+    if not backend.xp.isfinite(a).all():
+        raise ValueError("a has entries that are not finite")
+    left, _, right = backend.xp.linalg.svd(a, full_matrices=False)
+    product: Array = left @ right
+    return product

@@ -1,0 +1,123 @@
+"""The operators in ATen's terms, for exported programs that run where this package is not installed.
+
+``ExportedProgram.run_decompositions`` takes them, compilation does not. Every operation here has its counterpart in
+ONNX, unlike the triangular solves of ``expressions``. Sequences are unrolled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from householder.torch import expressions
+from householder.torch.ops._sequence import split
+
+
+def apply(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:  # noqa: ARG001
+    """Compute ``W h`` by the compact WY form, as ``expressions.apply`` does."""
+    lead = u.dim() - 2
+    rows = h.unsqueeze(-2) if h.dim() == lead + 1 else h.flatten(lead, -2)
+    v, s, last = _factors(u)
+    if last is not None and not transpose:
+        rows = rows * last
+    s = s.conj() if transpose else s.mT
+    rows = rows - (rows @ v.conj()) @ s @ v.mT
+    if last is not None and transpose:
+        rows = rows * last
+    return rows.reshape(h.shape)
+
+
+def matrix(u: Tensor) -> Tensor:
+    """Form W."""
+    v, s, last = _factors(u)
+    w = torch.eye(u.shape[-2], dtype=u.dtype, device=u.device) - v @ s @ v.mH
+    return w if last is None else w * last
+
+
+def rnn(*arguments: Any) -> Any:
+    """Run the steps one after the other; those of packed sequences are known to no compiler."""
+    inputs, _, options = split(arguments)
+    if inputs.batch_sizes is not None:
+        return NotImplemented
+    u, x, kind = inputs.u, inputs.x.to(inputs.u.dtype), inputs.x.dtype
+    w = matrix(u)
+    w = w if inputs.phases is None else expressions.turn(w, inputs.phases)
+    w = w.mH if options.transpose else w
+    h, last = expressions.recurrence(
+        w,
+        x,
+        *(inputs.h0, inputs.input_weight, inputs.bias, inputs.nonlinearity_bias, None),
+        *(options.nonlinearity, options.negative_slope, options.reverse),
+    )
+    return h.to(kind), last.to(kind), u.new_empty(0)
+
+
+def _factors(u: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Give ``V``, ``S`` and the diagonal of ``D`` of ``W = (I - V S V*) D``."""
+    n, m = u.shape[-2:]
+    last = None
+    if m == n and not u.is_complex():
+        last = torch.cat([torch.ones_like(u[..., 1:, -1]), u[..., -1:, -1]], -1).unsqueeze(-2)
+        u = u[..., :-1]
+    u = u * torch.ones(u.shape[-2:], device=u.device).tril()
+    scaled = u / _positive(u.abs().amax(-2, keepdim=True))
+    v = scaled / _positive((scaled * scaled.conj()).real.sum(-2, keepdim=True).sqrt())
+    return v, _inverse(v.mH @ v), last
+
+
+def _positive(lengths: Tensor) -> Tensor:
+    return torch.where(lengths == 0, 1.0, lengths)
+
+
+def _inverse(gram: Tensor) -> Tensor:
+    """Invert ``striu(gram) + I / 2``, blocks along its diagonal first, then blocks of twice their size."""
+    k = gram.shape[-1]
+    place = torch.arange(k, device=gram.device)
+    inverse = 2 * torch.eye(k, dtype=gram.dtype, device=gram.device)
+    size = 1
+    while size < k:
+        block = place // size
+        beside = (block[:, None] < block) & (block[:, None] // 2 == block // 2)
+        inverse = inverse - inverse @ torch.where(beside, gram, 0) @ inverse
+        size *= 2
+    return inverse
+
+
+def decompositions() -> dict[Any, Any]:
+    """Give torch's default table of decompositions with the operators of this package in it.
+
+    ``exported.run_decompositions(decompositions())`` leaves operators of ATen alone, which run where this package is
+    not installed, and which ``torch.onnx.export`` can write. A sequence becomes as many steps as it had in the
+    export, of shape ``(T, B, d)`` with a fixed T. Packed sequences and gradients keep their operators.
+
+    Returns
+    -------
+    dict
+        From operators to functions, for ``torch.export.ExportedProgram.run_decompositions``.
+
+    Raises
+    ------
+    RuntimeError
+        Later, where ``torch.export`` left the length of a sequence open.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> exported = torch.export.export(ht.Orthogonal(6), (torch.randn(2, 6),))
+    >>> plain = exported.run_decompositions(ht.decompositions())
+    >>> any("householder" in str(node.target) for node in plain.graph.nodes)
+    False
+    """
+    table: dict[Any, Any] = torch.export.default_decompositions()
+    table.update(_TABLE)
+    return table
+
+
+_TABLE: dict[Any, Any] = {
+    torch.ops.householder.apply.default: apply,
+    torch.ops.householder.matrix.default: matrix,
+    torch.ops.householder.rnn.default: rnn,
+}

@@ -1,0 +1,42 @@
+"""What tracers of Python code see of a layer: ``torch.fx`` one node, ``torch.jit`` an error of one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import Proxy
+
+
+class Opaque(nn.Module):
+    """A module that tracers do not look into."""
+
+    def __prepare_scriptable__(self) -> Any:
+        raise _refused(self, "torch.jit.script does not take")
+
+
+def refuse_script(module: nn.Module) -> Any:
+    """Refuse ``torch.jit.script``, as the ``__prepare_scriptable__`` of a class made for one module."""
+    raise _refused(module, "torch.jit.script does not take")
+
+
+def node(module: nn.Module, *inputs: Any) -> Any:
+    """Give the node that ``torch.fx`` records for a call of the module, or None where it does not trace."""
+    for one in inputs:
+        if isinstance(one, Proxy):
+            tracer: Any = one.tracer
+            return tracer.create_proxy("call_module", tracer.path_of_module(module), inputs, {})
+    return None
+
+
+def native_node(module: nn.Module, *inputs: Any) -> Any:
+    """Give the node, and refuse ``torch.jit.trace`` with gradients, which native code does not show it."""
+    if torch._C._get_tracing_state() is not None and torch.is_grad_enabled():
+        raise _refused(module, "torch.jit.trace without torch.no_grad() does not take")
+    return node(module, *inputs)
+
+
+def _refused(module: nn.Module, what: str) -> RuntimeError:
+    name = type(module).__name__
+    return RuntimeError(f"{what} {name}: torch.compile and torch.export do")

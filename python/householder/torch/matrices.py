@@ -1,0 +1,224 @@
+"""Reflections of given and of random matrices, as ``householder`` has them for NumPy."""
+
+from __future__ import annotations
+
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+
+import householder
+from householder.torch import _autocast, _check, _frames
+from householder.torch.expressions import turn
+from householder.torch.ops._library import CORE_NAME
+
+
+def factor(q: Tensor, m: int | None = None) -> Tensor | tuple[Tensor, Tensor]:
+    """Find reflections whose product is a given orthogonal or unitary matrix: ``matrix(factor(q)) == q``.
+
+    Parameters
+    ----------
+    q : Tensor, shape (..., n, n)
+        Orthogonal, or unitary with ``n >= 2``; float32, float64, complex64 or complex128. :func:`nearest` makes any
+        matrix so. The work is done on the CPU, and no gradient flows through it.
+    m : int, optional
+        Number of reflections; by default what any matrix can be made of, n (real) or ``n - 1`` (complex).
+
+    Returns
+    -------
+    u : Tensor, shape (..., n, m)
+        Unit columns.
+    phases : Tensor, shape (..., n)
+        Only for complex q.
+
+    Raises
+    ------
+    TypeError
+        Not a tensor, or of another dtype.
+    ValueError
+        A matrix is not orthogonal, or is no product of m reflections. The message has the distance.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> q = torch.linalg.qr(torch.randn(3, 5, 5, dtype=torch.float64)).Q
+    >>> torch.allclose(ht.matrix(ht.factor(q)), q)
+    True
+    """
+    _check.tensor("q", q)
+    _computable("q", q)
+    found = householder.factor(q.detach().cpu().resolve_conj().resolve_neg().numpy(), m)
+    if isinstance(found, tuple):
+        u, phases = (torch.from_numpy(part).to(q.device) for part in found)
+        return u, phases
+    return torch.from_numpy(found).to(q.device)
+
+
+@overload
+def haar(
+    n: int,
+    m: int,
+    rng: int | torch.Generator | None = None,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    *,
+    size: int | tuple[int, ...] = (),
+) -> Tensor: ...
+@overload
+def haar(
+    n: int,
+    m: int | None = None,
+    rng: int | torch.Generator | None = None,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    *,
+    size: int | tuple[int, ...] = (),
+) -> Any: ...
+def haar(
+    n: int,
+    m: int | None = None,
+    rng: int | torch.Generator | None = None,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    *,
+    size: int | tuple[int, ...] = (),
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Draw the reflections of random matrices, uniform (Haar measure) on O(n) or U(n).
+
+    Parameters
+    ----------
+    n : int
+    m : int, optional
+        Number of reflections; by default all: n, or ``n - 1`` and the phases if complex.
+    rng : None, int or torch.Generator
+        Source or seed, by default torch's own generator. An integer gives the matrices that it gives in NumPy.
+    dtype : torch.dtype
+        float32, float64, complex64 or complex128; torch's default dtype if not given.
+    device
+        Of the result.
+    size : int or tuple of int
+        Draw so many matrices, of this shape.
+
+    Returns
+    -------
+    u : Tensor, shape (*size, n, m)
+        Unit columns, the last being 1 or -1 if ``m == n``.
+    phases : Tensor, shape (*size, n)
+        Only for complex dtypes and m not given.
+
+    Raises
+    ------
+    TypeError
+        Another dtype, or sizes or a seed that are not integers.
+    ValueError
+        m is not between 1 and n (complex: ``n - 1``), or the seed or a size is negative.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> w = ht.matrix(ht.haar(5, dtype=torch.float64, size=3))
+    >>> torch.allclose(w.mT @ w, torch.eye(5, dtype=torch.float64))
+    True
+    """
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    if dtype not in CORE_NAME:
+        raise TypeError(f"dtype is {dtype!r}, expected one of {', '.join(map(str, CORE_NAME))}")
+    if rng is None or isinstance(rng, torch.Generator):
+        where = "cpu" if rng is None else rng.device
+        rng = int(torch.randint(2**63 - 1, (), generator=rng, device=where))
+    found = householder.haar(n, m, rng, CORE_NAME[dtype], size=size)
+    if isinstance(found, tuple):
+        u, phases = (torch.from_numpy(part).to(device) for part in found)
+        return u, phases
+    return torch.from_numpy(found).to(device)
+
+
+def nearest(a: Tensor) -> Tensor:
+    """Give the orthogonal or unitary matrix, or the frame, that is nearest to ``a``: the factor Q of ``a = Q P``.
+
+    It has the least distance in the Frobenius norm (the polar decomposition, by singular values).
+
+    Parameters
+    ----------
+    a : Tensor, shape (..., n, k)
+        Any matrices; float32, float64, complex64 or complex128. No gradient flows through the result.
+
+    Returns
+    -------
+    Tensor, shape (..., n, k)
+        Orthonormal columns, or rows where those are fewer.
+
+    Raises
+    ------
+    TypeError
+        Not a tensor, or of another dtype.
+    ValueError
+        Not matrices, or entries that are not finite.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> ht.nearest(torch.tensor([[2.0, 0.0], [0.0, -0.1]])).round()
+    tensor([[ 1.,  0.],
+            [ 0., -1.]])
+    """
+    _check.tensor("a", a)
+    _computable("a", a)
+    if a.dim() < 2:
+        raise ValueError(f"a has shape {tuple(a.shape)}, expected matrices (..., n, k)")
+    a = a.detach()
+    if not a.isfinite().all():
+        raise ValueError("a has entries that are not finite")
+    with _autocast.off(a.device):
+        left, _, right = torch.linalg.svd(a, full_matrices=False)
+        product: Tensor = left @ right
+    return product
+
+
+def frame(u: Tensor, phases: Tensor | None = None) -> Tensor:
+    r"""Form the first m columns of ``W``, orthonormal, in O(n m) memory.
+
+    Parameters
+    ----------
+    u : Tensor, shape (..., n, m), 1 <= m <= n (m < n if complex)
+        Reflections, as in :func:`apply`.
+    phases : Tensor, shape (n,) or (..., n), optional
+        Real ``theta`` beside a complex ``u``: for all matrices or for each.
+
+    Returns
+    -------
+    Tensor, shape (..., n, m)
+        ``matrix(u, phases)[..., :m]``, differentiable. Its last column has the sign of ``u_1`` if ``m == n``:
+        ``torch.linalg.householder_product`` has -1 there.
+
+    Raises
+    ------
+    TypeError
+        Not a tensor, or of a dtype that cannot be computed with.
+    ValueError
+        A shape is not as expected.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> f = ht.frame(torch.randn(100, 3, dtype=torch.float64))
+    >>> torch.allclose(f.mT @ f, torch.eye(3, dtype=torch.float64))
+    True
+    """
+    compute = _check.operands(u)
+    n, m = _check.reflections(u)
+    if phases is not None:
+        _check.matrix_phases(phases, u, n)
+    columns = _frames.weight(u.to(compute), None, (n, m))
+    if phases is not None:
+        columns = turn(columns, phases[..., None, :m])
+    return columns.to(u.dtype)
+
+
+def _computable(name: str, value: Tensor) -> None:
+    if value.dtype not in CORE_NAME:
+        raise TypeError(f"{name} has dtype {value.dtype}, expected one of {', '.join(map(str, CORE_NAME))}")

@@ -1,0 +1,109 @@
+"""Exported programs in ATen's terms run where this package is not installed; ONNX's runtime runs them as well."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from torch import nn
+
+import householder.torch as ht
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+class Model(nn.Module):
+    """Every layer of real numbers, one after the other."""
+
+    def __init__(self):
+        super().__init__()
+        self.recurrent = ht.OrthogonalRNN(6, 8, 2, bidirectional=True, num_reflections=3, learn_h0=True)
+        self.other = nn.ModuleList(
+            [
+                ht.Orthogonal(16, 9),
+                ht.SVDLinear(9),
+                ht.OrthogonalAdapter(nn.Linear(9, 4), 2),
+                ht.orthogonal(nn.Linear(4, 4)),
+            ]
+        )
+        self.last = ht.OrthogonalRNN(4, 4, nonlinearity="modrelu", num_reflections=4)
+
+    def forward(self, x):
+        x = self.recurrent(x)[0]
+        for layer in self.other:
+            x = layer(x)
+        return self.last(x)[0]
+
+
+MODELS = [
+    (Model(), torch.randn(5, 3, 6)),
+    (ht.Unitary(6, dtype=torch.complex128), torch.randn(2, 6, dtype=torch.complex128)),
+    (ht.UnitaryRNN(3, 8, dtype=torch.complex128), torch.randn(4, 2, 3, dtype=torch.complex128)),
+    (ht.OrthogonalRNN(3, 8, nonlinearity="oplu", bias=False), torch.randn(4, 2, 3)),
+]
+
+
+def operators(exported):
+    return {str(node.target) for node in exported.graph.nodes if node.op == "call_function"}
+
+
+@pytest.mark.parametrize(("model", "x"), MODELS, ids=lambda value: type(value).__name__)
+def test_a_decomposed_program_has_operators_of_aten_alone_and_computes_the_same(model, x):
+    exported = torch.export.export(model.eval(), (x,))
+    assert any("householder" in name for name in operators(exported))
+    plain = exported.run_decompositions(ht.decompositions())
+    assert not any("householder" in name for name in operators(plain))
+    torch.testing.assert_close(plain.module()(x), model(x))
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (7, 3), (8, 8), (100, 65), (64, 64)])
+@pytest.mark.parametrize("transpose", [False, True])
+def test_the_decompositions_are_the_functions(n, m, transpose):
+    table = ht.decompositions()
+    u, h = torch.randn(2, n, m, dtype=torch.float64), torch.randn(2, 3, n, dtype=torch.float64)
+    u[0, :, 0] = 0  # the identity
+    found = table[torch.ops.householder.apply.default](u, h, transpose, "auto")
+    torch.testing.assert_close(found, ht.apply(u[:, None], h, transpose=transpose))
+    torch.testing.assert_close(table[torch.ops.householder.matrix.default](u), ht.matrix(u))
+
+
+def test_compilation_keeps_the_native_operators():
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.aot_autograd import make_boxed_func
+
+    seen = []
+
+    def look(graph, _):
+        seen.extend(str(node.target) for node in graph.graph.nodes)
+        return make_boxed_func(graph.forward)
+
+    with torch.no_grad():
+        torch.compile(ht.OrthogonalRNN(3, 8), backend=aot_autograd(fw_compiler=look))(torch.randn(4, 2, 3))
+    assert "householder.rnn.default" in seen
+
+
+def test_a_decomposed_program_runs_where_this_package_is_not(tmp_path):
+    model, x = Model().eval(), torch.randn(5, 3, 6)
+    exported = torch.export.export(model, (x,)).run_decompositions(ht.decompositions())
+    torch.export.save(exported, tmp_path / "model.pt2")
+    torch.save((x, model(x).detach()), tmp_path / "example.pt")
+    script = """
+        import sys
+        sys.modules["householder"] = None  # cannot be imported
+        import torch
+        x, expected = torch.load("example.pt")
+        torch.testing.assert_close(torch.export.load("model.pt2").module()(x), expected)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, cwd=tmp_path)
+
+
+def test_onnx_runs_a_model(tmp_path):
+    pytest.importorskip("onnxscript", reason="onnxscript writes what ONNX's runtime reads")
+    runtime = pytest.importorskip("onnxruntime")
+    model, x = Model().eval(), torch.randn(5, 3, 6)
+    path = str(tmp_path / "model.onnx")
+    plain = torch.export.export(model, (x,)).run_decompositions(ht.decompositions())
+    torch.onnx.export(plain, dynamo=True, verbose=False).save(path)
+    (found,) = runtime.InferenceSession(path).run(None, {"x": x.numpy()})
+    torch.testing.assert_close(torch.from_numpy(found), model(x).detach(), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,49 @@
+"""``torch.fx`` sees a layer as one node; ``torch.jit`` says in one line what it does not take."""
+
+import pytest
+import torch
+from torch import nn
+
+import householder.torch as ht
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*", "ignore::torch.jit.TracerWarning")
+
+LAYERS = {
+    "orthogonal": (lambda: ht.Orthogonal(8), (2, 8)),
+    "recurrent": (lambda: ht.OrthogonalRNN(8, 8), (4, 2, 8)),
+    "unitary": (lambda: ht.UnitaryRNN(8, 8), (4, 2, 8)),
+    "cell": (lambda: ht.OrthogonalRNNCell(8, 8), (2, 8)),
+    "svd": (lambda: ht.SVDLinear(8), (2, 8)),
+    "adapter": (lambda: ht.OrthogonalAdapter(nn.Linear(8, 8), 2), (2, 8)),
+    "parametrized": (lambda: ht.orthogonal(nn.Linear(8, 8)), (2, 8)),
+    "oplu": (lambda: ht.OPLU(), (2, 8)),
+    "modrelu": (lambda: ht.ModReLU(4), (2, 8)),
+}
+layers = pytest.mark.parametrize("name", LAYERS)
+native = pytest.mark.parametrize("name", [name for name in LAYERS if name not in ("oplu", "modrelu")])
+
+
+@layers
+def test_fx_records_a_call_of_the_layer(name):
+    make, shape = LAYERS[name]
+    model, x = nn.Sequential(nn.Identity(), make()), torch.randn(shape)
+    traced = torch.fx.symbolic_trace(model)
+    assert [node.target for node in traced.graph.nodes if node.op == "call_module"] == ["0", "1"]
+    torch.testing.assert_close(traced(x), model(x))
+
+
+@layers
+def test_script_is_refused_in_one_line(name):
+    with pytest.raises(RuntimeError, match=r"^torch\.jit\.script does not take \w+: torch\.compile and .* do$"):
+        torch.jit.script(nn.Sequential(LAYERS[name][0]()))
+
+
+@native
+def test_trace_with_gradients_is_refused_in_one_line(name):
+    make, shape = LAYERS[name]
+    model, x = make(), torch.randn(shape)
+    with pytest.raises(RuntimeError, match=r"^torch\.jit\.trace without torch\.no_grad\(\) does not take \w+: "):
+        torch.jit.trace(model, x)
+    with torch.no_grad():
+        traced = torch.jit.trace(model, x)
+        torch.testing.assert_close(traced(x), model(x))
