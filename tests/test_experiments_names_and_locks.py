@@ -27,7 +27,7 @@ REFUSED = [*PATHS, *UNPRINTABLE, *BRACKETS, *LONG, *RESERVED, "", "ü", 7, True]
 
 
 def settings(*names):
-    return {"task": {"kind": "digits"}, "epochs": 1, "batch_size": 50, "models": {name: SMALL for name in names}}
+    return {"task": {"kind": "digits"}, "epochs": 1, "batch_size": 50, "models": dict.fromkeys(names, SMALL)}
 
 
 def files(directory):
