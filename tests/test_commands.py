@@ -6,9 +6,8 @@ import sys
 import pytest
 
 import householder
-from householder import _core
-from householder.commands import info
-from householder.experiments import cli
+from householder import _core, cli
+from householder.cli import info
 
 
 def test_info_names_versions_and_instruction_set(capsys):
@@ -30,7 +29,7 @@ def test_info_needs_nothing_but_numpy(run_script):
         """
 import sys
 sys.modules.update(dict.fromkeys(("torch", "cupy", "lightning", "pydantic", "yaml", "matplotlib")))
-from householder.experiments.cli import main
+from householder.cli import main
 sys.exit(main(["info"]))
 """
     )
@@ -38,7 +37,7 @@ sys.exit(main(["info"]))
 
 
 def test_bench_measures_prints_and_draws(tmp_path, monkeypatch, capsys):
-    bench = pytest.importorskip("householder.commands.bench")
+    bench = pytest.importorskip("householder.cli.bench")
     pytest.importorskip("torch")
     pytest.importorskip("matplotlib")
     monkeypatch.setattr(bench, "cases", lambda every=bench.cases: every()[-2:-1])
@@ -58,7 +57,7 @@ def test_bench_measures_prints_and_draws(tmp_path, monkeypatch, capsys):
     ],
 )
 def test_mistakes_are_one_line(arguments, message, tmp_path, monkeypatch, capsys):
-    bench = pytest.importorskip("householder.commands.bench")
+    bench = pytest.importorskip("householder.cli.bench")
     pytest.importorskip("torch")
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)

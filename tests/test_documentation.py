@@ -48,13 +48,13 @@ def command_lines():
 
 @pytest.mark.parametrize("line", list(command_lines()))
 def test_command_lines_are_understood(line, tmp_path):
-    cli = pytest.importorskip("householder.experiments.cli")
+    cli = pytest.importorskip("householder.cli.entry")
     asked = {
         name: pytest.importorskip(f"householder.experiments.{module}").asked
         for name, module in (("train", "session"), ("compare", "compare"))
     }
     line = line.replace("DIR", str(tmp_path)).replace("TASK", "digits").replace("RUN", str(tmp_path))
-    options = cli._parser().parse_args(shlex.split(line))
+    options = cli.parser().parse_args(shlex.split(line))
     if options.command.trains and not options.resume:
         options.changes = [change for change in options.changes if ".." not in change]
         assert asked[options.command.name](options)

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from experiment_command import finish, start, wait_for, wait_for_end_of_group
-from householder.experiments import cli, processes
+from householder import cli
+from householder.experiments import processes
 
 RUN = ["train", "digits", "--model", "ornn,lstm", "--epochs", "12", "--set", "checkpoint_seconds=0.1"]
 
@@ -173,7 +174,7 @@ print(models_at_a_time(1))
 def test_help_needs_no_heavy_library():
     code = """
 import sys
-from householder.experiments.cli import main
+from householder.cli import main
 try:
     main(["--help"])
 except SystemExit:

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from experiment_command import finish, start, wait_for, wait_for_end_of_group
-from householder.experiments import cli
+from householder import cli
 from householder.experiments.compare import choose, summarise
 from householder.experiments.curves import find_runs, read_curves
 from householder.experiments.errors import UserError

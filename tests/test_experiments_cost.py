@@ -10,7 +10,8 @@ from pydantic import TypeAdapter
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from householder.experiments import cli, cost
+from householder import cli
+from householder.experiments import cost
 from householder.experiments.cost import CLAIMS, Measurement, exponent, measure
 from householder.experiments.models import AnyModel
 from householder.experiments.models.rivals import rival_settings

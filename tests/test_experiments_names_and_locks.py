@@ -11,7 +11,7 @@ pytest.importorskip("lightning", reason="needs householder[train]")
 import yaml
 
 from experiment_command import finish, start, wait_for
-from householder.experiments import cli
+from householder import cli
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import load_experiment, packaged_config
 from householder.experiments.files import HOLDER, LOCK, held, inside, write_text

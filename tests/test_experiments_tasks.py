@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from householder.experiments import cli
+from householder.experiments.catalogue import TASKS
 from householder.experiments.experiment import load_experiment, packaged_config
 from householder.experiments.figures import generated_sequences
 from householder.experiments.tasks import characters
@@ -24,7 +24,7 @@ def in_full(parts):
     return torch.cat([batch.inputs for batch in parts], 1)
 
 
-@pytest.mark.parametrize("name", cli.TASKS)
+@pytest.mark.parametrize("name", TASKS)
 def test_every_task_trains_every_model_of_its_experiment(name, tmp_path):
     experiment = load_experiment(packaged_config(name), ("epochs=1", "batch_size=2"))
     for model in experiment.models:
@@ -34,7 +34,7 @@ def test_every_task_trains_every_model_of_its_experiment(name, tmp_path):
         assert outcome.judged_on == run.task.judged_on
 
 
-@pytest.mark.parametrize("name", cli.TASKS)
+@pytest.mark.parametrize("name", TASKS)
 def test_batches_are_a_pure_function_of_their_address(name):
     batches = [load(name).batch(5, 7, 0, 0) for _ in range(2)]
     for one, other in zip(*batches, strict=True):
@@ -168,7 +168,7 @@ def test_pixels_are_permuted_alike_in_every_image():
 @pytest.mark.parametrize("path", sorted(packaged_config("digits").parent.iterdir()), ids=lambda path: path.stem)
 def test_every_packaged_experiment_is_valid(path):
     experiment = load_experiment(path)
-    assert experiment.task.kind in cli.TASKS
+    assert experiment.task.kind in TASKS
     assert load_experiment(Path(path.stem)) == experiment
 
 

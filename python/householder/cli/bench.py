@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from householder.commands.info import describe
+from householder.cli.info import describe
 from householder.experiments.errors import UserError
 
 if TYPE_CHECKING:

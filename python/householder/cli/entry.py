@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from householder import __version__
-from householder.commands import bench
+from householder.cli import bench, gpu_check
+from householder.experiments.catalogue import TASKS
 from householder.experiments.errors import UserError
-
-TASKS = ("addition", "audio", "chars", "copy", "digits", "mnist", "permuted-mnist")
 
 
 class Command(NamedTuple):
@@ -47,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     int
         The exit status: 0, 1 if a model failed, 2 for a mistake of the user, 130 if interrupted.
     """
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     command: Command = options.command
     try:
         if command.trains:
@@ -197,19 +196,26 @@ COMMANDS = (
         "bench",
         "measure this machine against torch, in a minute",
         bench.add_arguments,
-        "householder.commands.bench:bench",
+        "householder.cli.bench:bench",
     ),
-    Command("info", "say what this machine has", lambda _parser: None, "householder.commands.info:info"),
+    Command(
+        "gpu-check",
+        "compare the GPU with the CPU and time it, in five minutes",
+        gpu_check.add_arguments,
+        "householder.cli.gpu_check:gpu_check",
+    ),
+    Command("info", "say what this machine has", lambda _parser: None, "householder.cli.info:info"),
 )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="householder", description="Orthogonal recurrent networks by Householder reflections.")
-    parser.add_argument("--version", action="version", version=f"householder {__version__}")
-    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands; each leaves its :class:`Command` in ``options.command``."""
+    whole = _Parser(prog="householder", description="Orthogonal recurrent networks by Householder reflections.")
+    whole.add_argument("--version", action="version", version=f"householder {__version__}")
+    subparsers = whole.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:
         description = f"{command.summary[0].upper()}{command.summary[1:]}."
         subparser = subparsers.add_parser(command.name, help=command.summary, description=description)
         subparser.set_defaults(command=command)
         command.add_arguments(subparser)
-    return parser
+    return whole
