@@ -50,8 +50,8 @@ def command_lines():
 def test_command_lines_are_understood(line, tmp_path):
     cli = pytest.importorskip("householder.cli.entry")
     asked = {
-        name: pytest.importorskip(f"householder.experiments.{module}").asked
-        for name, module in (("train", "session"), ("compare", "compare"))
+        name: getattr(pytest.importorskip(f"householder.experiments.{module}"), function)
+        for name, module, function in (("train", "session", "asked"), ("compare", "compare", "asked_grid"))
     }
     line = line.replace("DIR", str(tmp_path)).replace("TASK", "digits").replace("RUN", str(tmp_path))
     options = cli.parser().parse_args(shlex.split(line))

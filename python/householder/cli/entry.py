@@ -1,17 +1,25 @@
 """The command line ``householder``: a table of subcommands, each with its arguments and what runs it."""
 
 import argparse
-import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from householder import __version__
 from householder.cli import bench, gpu_check
-from householder.experiments.catalogue import TASKS
-from householder.experiments.errors import UserError
+from householder.cli.arguments import (
+    compare_arguments,
+    cost_arguments,
+    evaluate_arguments,
+    plot_arguments,
+    train_arguments,
+)
+from householder.experiments.errors import UserError, nearest
+
+_CLOSED_PIPE = 141
+"""What a shell reports of a process that such a pipe ended."""
 
 
 class Command(NamedTuple):
@@ -44,8 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        The exit status: 0, 1 if a model failed, 2 for a mistake of the user, 130 if interrupted.
+        The exit status: 0, 1 if a model failed, 2 for a mistake of the user, 130 if interrupted, 141 if its output
+        was closed.
     """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    names = [command.name for command in COMMANDS]
+    if arguments and arguments[0] not in names and not arguments[0].startswith("-"):
+        known = f"there are {', '.join(names)}{nearest(arguments[0], names)}"
+        return _complain(f"unknown command {arguments[0]!r}: {known}")
     options = parser().parse_args(arguments)
     command: Command = options.command
     try:
@@ -59,7 +73,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(f"{error.name} is not installed; this needs: pip install 'householder[train]'")
     try:
         status: int = run(options)
+        sys.stdout.flush()
         return status
+    except BrokenPipeError:  # whoever read the output has left
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # for what Python still wants to write at its end
+        return _CLOSED_PIPE
     except UserError as error:
         return _complain(str(error))
     except KeyboardInterrupt:
@@ -71,125 +91,32 @@ def _complain(message: str, status: int = 2) -> int:
     return status
 
 
-def _train_arguments(parser: argparse.ArgumentParser) -> None:
-    _experiment_arguments(parser)
-    parser.add_argument("--model", metavar="A,B", help="only these models of the experiment")
-    parser.add_argument("--seed", type=_natural, metavar="N", help="seed of parameters and batches")
-    parser.add_argument(
-        "--devices", type=_positive, default=1, metavar="N", help="processes of this machine that share each batch"
-    )
-    parser.add_argument(
-        "--num-nodes",
-        type=_positive,
-        default=1,
-        metavar="N",
-        help="machines that share each batch; MASTER_ADDR, MASTER_PORT and NODE_RANK say how they meet",
-    )
-
-
-def _compare_arguments(parser: argparse.ArgumentParser) -> None:
-    _experiment_arguments(parser)
-    parser.add_argument(
-        "--models",
-        metavar="A,B",
-        help="models of the experiment, or any kind, then with as many parameters as the experiment's first; or: all",
-    )
-    parser.add_argument("--seeds", type=_positive, metavar="K", help="runs of each model (default: 3)")
-    parser.add_argument(
-        "--over",
-        action="append",
-        metavar="NAME=A,B",
-        help="run each seed with each of these values of a setting, e.g. task.excerpt=1,2,3,4,5",
-    )
-
-
-def _plot_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="what train or compare has left")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("learning_curves.png"),
-        metavar="FILE",
-        help="the figure; its suffix names the format (default: learning_curves.png)",
-    )
-
-
-def _cost_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--models", metavar="A,B", help="only these kinds (default: all)")
-    parser.add_argument("--output", type=Path, default=Path("runs/cost"), metavar="DIR", help="default: runs/cost")
-
-
-def _experiment_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what every command that trains on a task takes."""
-    parser.add_argument("task", choices=TASKS, metavar="TASK", help=f"one of: {', '.join(TASKS)}")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="settings (YAML) in place of the packaged ones")
-    parser.add_argument("--epochs", type=int, metavar="N", help="passes over the training data")
-    parser.add_argument(
-        "--data",
-        action="append",
-        default=[],
-        dest="changes",
-        type=_data,
-        metavar="PATH",
-        help="the task's real data in place of what comes with the package: a folder, or audio's WAV file",
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        dest="changes",
-        metavar="NAME=VALUE",
-        help="change any setting, e.g. models.ornn.learning_rate=0.003 or task.validation=0.2",
-    )
-    parser.add_argument("--output", type=Path, metavar="DIR", help="where results go (default: runs/TASK-DATE-TIME)")
-    parser.add_argument(
-        "--resume", type=Path, metavar="RUN", help="continue a run, with the settings it was begun with"
-    )
-    parser.add_argument(
-        "--jobs",
-        type=_positive,
-        metavar="N",
-        help="models trained at a time (default: as many as there are cores for, each taking its threads)",
-    )
-
-
-def _data(path: str) -> str:
-    # Absolute, so that a run can be resumed from anywhere; in quotes, as settings are YAML.
-    return f"task.data={json.dumps(str(Path(path).absolute()))}"
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a positive number, got {text!r}")
-    return int(text)
-
-
-def _natural(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected a number from 0 on, got {text!r}")
-    return int(text)
-
-
 COMMANDS = (
     Command(
         "train",
         "train the models of an experiment side by side and compare them",
-        _train_arguments,
-        "householder.experiments.session:train",
+        train_arguments,
+        "householder.experiments.compare:train",
         trains=True,
     ),
     Command(
         "compare",
         "train models with several seeds each and compare them",
-        _compare_arguments,
+        compare_arguments,
         "householder.experiments.compare:compare",
         trains=True,
     ),
-    Command("plot", "draw the learning curves of runs", _plot_arguments, "householder.experiments.plot:plot"),
+    Command(
+        "evaluate",
+        "measure the models of a run again, on the same data or on others",
+        evaluate_arguments,
+        "householder.experiments.evaluate:evaluate",
+    ),
+    Command("plot", "draw the learning curves of runs", plot_arguments, "householder.experiments.plot:plot"),
     Command(
         "cost",
         "measure a gradient step of each model as units and steps grow",
-        _cost_arguments,
+        cost_arguments,
         "householder.experiments.cost:cost",
     ),
     Command(
@@ -215,7 +142,12 @@ def parser() -> argparse.ArgumentParser:
     subparsers = whole.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:
         description = f"{command.summary[0].upper()}{command.summary[1:]}."
-        subparser = subparsers.add_parser(command.name, help=command.summary, description=description)
+        subparser = subparsers.add_parser(
+            command.name,
+            help=command.summary,
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         subparser.set_defaults(command=command)
         command.add_arguments(subparser)
     return whole

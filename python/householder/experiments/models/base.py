@@ -12,6 +12,7 @@ from householder.experiments.settings import Settings
 from householder.experiments.tasks import Task
 
 Positive = Annotated[int, Field(ge=1)]
+LARGEST_SIZE = 1 << 16
 
 
 class ModelSettings(Settings, ABC):
@@ -20,7 +21,8 @@ class ModelSettings(Settings, ABC):
     is_complex: ClassVar[bool] = False
     """Whether states are complex; they are given to the readout as [Re; Im]."""
 
-    hidden_size: Positive
+    hidden_size: Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
+    """Units of the state. Where it is left out, the model gets as many parameters as the experiment's first."""
     learning_rate: Annotated[float, Field(gt=0)]
     schedule: Literal["constant", "cosine", "hold"] = "constant"
     """Factor on the learning rate: 1; half a cosine wave from 1 to 0; 1 for 70 % of the steps, then linearly to 0."""
@@ -38,7 +40,7 @@ class ModelSettings(Settings, ABC):
     def build(self, task: Task) -> "SequenceModel":
         """Return the network for a task, initialised from torch's current seed."""
         readout = affine(2 * self.hidden_size if self.is_complex else self.hidden_size, task.output_size)
-        return SequenceModel(self.recurrence(task.input_size), readout, task.every_step)
+        return SequenceModel(self.recurrence(task.input_size), readout, task.every_step, task.input_size)
 
     def optimizer(self, model: "SequenceModel") -> Adam:
         """Return what updates a model: Adam, unless a constraint asks for more."""
@@ -58,11 +60,12 @@ class ModelSettings(Settings, ABC):
 class SequenceModel(nn.Module):
     """A recurrence and an affine readout of its states."""
 
-    def __init__(self, recurrence: nn.Module, readout: nn.Linear, every_step: bool) -> None:
+    def __init__(self, recurrence: nn.Module, readout: nn.Linear, every_step: bool, input_size: int) -> None:
         super().__init__()
         self.recurrence = recurrence
         self.readout = readout
         self.every_step = every_step
+        self.input_size = input_size
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (T, B, input_size) to (T, B, output_size), or to (B, output_size) where only the last step is read."""

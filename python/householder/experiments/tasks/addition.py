@@ -52,7 +52,3 @@ class Addition(GeneratedTask):
     @override
     def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
         return mse_loss(prediction, targets)
-
-    @override
-    def show(self, value: float) -> str:
-        return f"{value:.5f}"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from math import log
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ class CharactersSettings(Settings):
     kind: Literal["chars"] = "chars"
     data: Path | None = None
     """A folder with train.txt, valid.txt and test.txt; without it, Python's documentation topics."""
+    stand_in: ClassVar[str] = "Python's documentation"
     ahead: Annotated[int, Field(ge=1)] = 1
     """How many characters after the last one read the predicted one stands."""
     judged_on: HeldOut = "test"
@@ -46,6 +47,7 @@ class Characters(Task):
 
     every_step = True
     metric = "bpc"
+    unit = "bits"
     lower_is_better = True
     watched = True
 
@@ -103,7 +105,3 @@ class Characters(Task):
     @override
     def measure(self, prediction: Tensor, targets: Tensor) -> Tensor:
         return self.loss(prediction, targets) / log(2)
-
-    @override
-    def show(self, value: float) -> str:
-        return f"{value:.3f} bits"

@@ -65,7 +65,3 @@ class Copy(GeneratedTask):
     @override
     def measure(self, prediction: Tensor, targets: Tensor) -> Tensor:
         return self.loss(prediction, targets) / self._memoryless
-
-    @override
-    def show(self, value: float) -> str:
-        return f"{value:.4f}"
