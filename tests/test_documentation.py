@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -79,3 +80,31 @@ def test_links_between_pages_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_page_of_commands_and_settings_is_up_to_date():
+    pytest.importorskip("lightning")
+    names = runpy.run_path(str(ROOT / "docs" / "command_line.py"))
+    assert names["PAGE"].read_text(encoding="utf-8") == names["page"](), "run: python docs/command_line.py"
+
+
+def test_every_setting_is_described_and_counts_have_units():
+    pytest.importorskip("lightning")
+    names = runpy.run_path(str(ROOT / "docs" / "command_line.py"))
+    kinds = [*names["PACKAGED_TASKS"].values(), *names["PACKAGED_MODELS"].values(), names["Experiment"]]
+    for kind in kinds:
+        for name, field in kind.model_fields.items():
+            assert field.description or name == "kind", (kind, name)
+            if "integer" in names["field_type"](field) and name not in ("seed", "excerpt"):
+                assert names["unit"](field), (kind, name)
+
+
+@pytest.mark.parametrize("command", ["train", "compare"])
+def test_help_lists_tasks_and_models_with_a_line_each(command, capsys):
+    entry = pytest.importorskip("householder.cli.entry")
+    catalogue = pytest.importorskip("householder.experiments.catalogue")
+    with pytest.raises(SystemExit):
+        entry.main([command, "--help"])
+    out = capsys.readouterr().out
+    for name, line in {**catalogue.TASKS, **catalogue.MODELS}.items():
+        assert f"  {name:<16}{line}\n" in out

@@ -12,6 +12,7 @@ from householder.experiments.errors import nearest
 def train_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``householder train``."""
     _experiment_arguments(parser, seeds=1)
+    parser.set_defaults(over=None)
     parser.add_argument(
         "--devices", type=positive, default=1, metavar="N", help="processes of this machine that share each batch"
     )

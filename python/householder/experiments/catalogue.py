@@ -16,6 +16,8 @@ MODELS = {
     "unitary": "unitary RNN, a product of complex reflections and phases",
     "lstm": "torch.nn.LSTM",
     "srnn": "torch.nn.RNN",
+    "srnn-orthogonal": "torch.nn.RNN with an orthogonal recurrence at the start",
+    "irnn": "torch.nn.RNN with ReLU and the identity at the start, of Le et al. (2015)",
     "urnn": "unitary RNN of Arjovsky et al. (2016)",
     "rc-urnn": "the same with its matrix formed once in a sequence",
     "fc-urnn": "unitary RNN of Wisdom et al. (2016), moved by Cayley steps",

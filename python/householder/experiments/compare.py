@@ -25,7 +25,7 @@ from householder.experiments.files import inside, write_text
 from householder.experiments.launch import Job, launch
 from householder.experiments.outcome import Outcome, write_outcomes
 from householder.experiments.processes import models_at_a_time
-from householder.experiments.report import ProgressDisplay, distinct, uneven_parameters, write_rows
+from householder.experiments.report import ProgressDisplay, distinct, new_console, uneven_parameters, write_rows
 from householder.experiments.session import asked, claimed, conclude, default_directory, described
 
 SUMMARY = "summary.csv"
@@ -81,7 +81,7 @@ def compare(options: Namespace) -> int:
 
 
 def _compare(options: Namespace, directory: Path, over: list[str], experiments: dict[str, Experiment]) -> int:
-    console = Console()
+    console = new_console()
     say = partial(console.print, soft_wrap=True, highlight=False, markup=False)
     first = next(iter(experiments.values()))
     say(f"{described(first)}: {', '.join(first.models)}; {', '.join(experiments)}; into {directory}")
@@ -202,9 +202,9 @@ def summary_table(rows: Iterable[Summary], outcome: Outcome) -> Table:
     """Return what is printed; any outcome tells what was measured."""
     rows = list(rows)
     measured = outcome.measured + (rf" \[{outcome.unit}]" if outcome.unit else "")
-    table = Table(box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for name, _ in rows[0].values:
-        table.add_column(name, justify="right")
+        table.add_column(name.rpartition(".")[2], justify="right")
     table.add_column("model")
     for heading in (
         "parameters",

@@ -46,6 +46,8 @@ CLAIMS: Mapping[str, Claim] = {
     "unitary": Claim("1", "T n² + n² m"),
     "lstm": Claim("-", "T n²"),
     "srnn": Claim("any", "T n²"),
+    "srnn-orthogonal": Claim("any", "T n²"),
+    "irnn": Claim("any", "T n²"),
     "urnn": Claim("1", "T n log n"),
     "rc-urnn": Claim("1", "T n² + n² log n"),
     "fc-urnn": Claim("1", "T n² + n³"),

@@ -15,7 +15,7 @@ from householder.experiments.models import PACKAGED_MODELS, AnyModel
 from householder.experiments.models.base import Positive
 from householder.experiments.models.rivals import count_parameters, own_settings, resized, rival_settings
 from householder.experiments.outcome import CONFIG, RESULTS
-from householder.experiments.settings import OWN, Settings
+from householder.experiments.settings import OWN, Settings, Unit
 from householder.experiments.tasks import PACKAGED_TASKS, TaskSettings
 
 ALL = "all"
@@ -28,16 +28,25 @@ class Experiment(Settings):
     """Everything that determines a run's result."""
 
     task: TaskSettings
+    """What is learned; its settings are listed with each task."""
     models: Annotated[dict[str, AnyModel], Field(min_length=1)]
-    epochs: Positive
-    batch_size: Positive
+    """The models, by name; the kind of each is its name, unless ``kind`` says otherwise."""
+    epochs: Annotated[Positive, Unit("epochs")]
+    """Passes over the training data, or over as many batches as a task calls an epoch."""
+    batch_size: Annotated[Positive, Unit("sequences")]
+    """Sequences of each update."""
     seed: Annotated[int, Field(ge=0)] = 1
-    threads: Positive = 1
-    patience: Annotated[int, Field(ge=0)] | None = None
+    """Of parameters and batches."""
+    threads: Annotated[Positive, Unit("threads")] = 1
+    """Of each model's process."""
+    patience: Annotated[int, Field(ge=0), Unit("epochs")] | None = None
     """Epochs without a better validation metric that a model may have; one more ends it. Its best state is judged."""
     accelerator: Literal["cpu", "cuda", "auto"] = "cpu"
+    """Where models train; ``auto`` takes a GPU if there is one."""
     precision: Literal["32-true", "64-true"] = "32-true"
-    checkpoint_seconds: Annotated[float, Field(ge=0)] = 10.0
+    """Of parameters and states: float32 or float64."""
+    checkpoint_seconds: Annotated[float, Field(ge=0), Unit("seconds")] = 10.0
+    """Time from one checkpoint to the next."""
 
     @field_validator("models", mode="before")
     @classmethod

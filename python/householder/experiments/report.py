@@ -22,9 +22,15 @@ from rich.table import Table
 from householder.experiments.files import write_whole
 from householder.experiments.outcome import Outcome, Progress, shown
 
-_WIDE = 110  # characters, for every number; on a narrower terminal the loss alone is shown
+_WIDE = 120  # characters, for every number beside a bar; on a narrower terminal the loss alone is shown
 _MOST_LINES = 500  # for each model, where the output is not a terminal
 _TOLERANCE = 0.02
+
+
+def new_console(quiet: bool = False) -> Console:
+    """Return where a command prints; what is not a terminal has room for a table's every column."""
+    console = Console(quiet=quiet)
+    return console if console.is_terminal or console.is_jupyter else Console(quiet=quiet, width=_WIDE)
 
 
 class _Display(Protocol):
@@ -58,12 +64,13 @@ class ProgressDisplay:
 
 class _TerminalBars:
     def __init__(self, models: list[str], console: Console) -> None:
-        self._wide = console.width >= _WIDE
+        longest = max(map(len, models), default=0)
+        self._wide = console.width >= longest + _WIDE + 10
         name = TextColumn("{task.description}", markup=False)
         latest = TextColumn("{task.fields[latest]}", markup=False)
         left = TimeRemainingColumn(compact=not self._wide)
-        taken = max(map(len, models), default=0) + 32  # by what surrounds the bar of a narrow terminal
-        bar = BarColumn(bar_width=40 if self._wide else max(4, min(40, console.width - taken)))
+        taken = longest + (_WIDE if self._wide else 32)  # by what surrounds the bar
+        bar = BarColumn(bar_width=max(4, min(40, console.width - taken)))
         columns: list[ProgressColumn] = [name, bar, TaskProgressColumn(show_speed=False), latest, left]
         if self._wide:
             columns[3:] = [

@@ -9,8 +9,6 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from rich.console import Console
-
 from householder.experiments.checks import check
 from householder.experiments.curves import find_runs, read_curves
 from householder.experiments.errors import UserError
@@ -27,7 +25,7 @@ from householder.experiments.group import Group, group_of
 from householder.experiments.launch import Failure, Job, Result, launch
 from householder.experiments.outcome import CONFIG, Outcome, write_outcomes
 from householder.experiments.processes import models_at_a_time
-from householder.experiments.report import ProgressDisplay, results_table, uneven_parameters
+from householder.experiments.report import ProgressDisplay, new_console, results_table, uneven_parameters
 from householder.experiments.tasks.base import GENERATED
 
 CURVES = "learning_curves.png"
@@ -47,7 +45,7 @@ def train(options: Namespace) -> int:
 
 
 def _train(options: Namespace, group: Group, directory: Path, experiment: Experiment) -> int:
-    console = Console(quiet=not group.is_first)
+    console = new_console(quiet=not group.is_first)
     say = partial(console.print, soft_wrap=True, highlight=False, markup=False)
     say(f"{described(experiment)}: {', '.join(experiment.models)}; seed {experiment.seed}; into {directory}")
     jobs = {name: Job(experiment, name, inside(directory, name)) for name in experiment.models}

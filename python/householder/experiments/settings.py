@@ -1,6 +1,7 @@
 """What every typed setting shares."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -15,6 +16,13 @@ def origin_of_kind(settings: Any) -> str:
     """Tell whether the kind of a task or model is one of the package's or, as ``my_module:MyTask``, the user's own."""
     kind = settings.get("kind") if isinstance(settings, dict) else getattr(settings, "kind", None)
     return OWN if isinstance(kind, str) and ":" in kind else PACKAGED
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What the number of a setting counts or measures."""
+
+    name: str
 
 
 class Settings(BaseModel):

@@ -13,6 +13,7 @@ from householder.experiments.models.orthogonal_soft import SoftORNNSettings
 from householder.experiments.models.own import OwnModelSettings
 from householder.experiments.models.restricted_capacity import RestrictedCapacitySettings
 from householder.experiments.models.simple import SRNNSettings
+from householder.experiments.models.started import IdentityStartSettings, OrthogonalStartSettings
 from householder.experiments.models.unitary import UnitarySettings
 from householder.experiments.models.urnn import URNNSettings
 from householder.experiments.models.usv import USVSettings
@@ -24,6 +25,8 @@ PackagedModel = Annotated[
     | UnitarySettings
     | LSTMSettings
     | SRNNSettings
+    | OrthogonalStartSettings
+    | IdentityStartSettings
     | URNNSettings
     | RestrictedCapacitySettings
     | FullCapacitySettings

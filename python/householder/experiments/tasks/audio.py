@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from householder.experiments.errors import UserError
 from householder.experiments.files import write_whole
-from householder.experiments.settings import Settings
+from householder.experiments.settings import Settings, Unit
 from householder.experiments.tasks.base import GENERATED, Batch, HeldOut, Task
 from householder.experiments.tasks.wav import read_wav
 
@@ -30,9 +30,10 @@ class AudioSettings(Settings):
     data: Path | None = None
     """A WAV file; without it, a synthesised chord."""
     stand_in: ClassVar[str] = "a synthesised chord"
-    start: Annotated[float, Field(ge=0)] = 0.5
+    start: Annotated[float, Field(ge=0), Unit("seconds")] = 0.5
     """Where the first excerpt begins, in seconds."""
     excerpt: Annotated[int, Field(ge=1, le=5)] = 1
+    """Which of the five."""
 
     def load(self) -> "Audio":
         """Return the task with its sound."""

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from typing_extensions import override
 
 from householder.experiments.errors import UserError
-from householder.experiments.settings import Settings
+from householder.experiments.settings import Settings, Unit
 from householder.experiments.tasks.base import Batch, HeldOut, Task
 from householder.experiments.tasks.order import shuffled
 from householder.experiments.tasks.text import Text, embedded_texts, read_texts
@@ -32,9 +32,10 @@ class CharactersSettings(Settings):
     data: Path | None = None
     """A folder with train.txt, valid.txt and test.txt; without it, Python's documentation topics."""
     stand_in: ClassVar[str] = "Python's documentation"
-    ahead: Annotated[int, Field(ge=1)] = 1
+    ahead: Annotated[int, Field(ge=1), Unit("characters")] = 1
     """How many characters after the last one read the predicted one stands."""
     judged_on: HeldOut = "test"
+    """The part that judges the run."""
 
     def load(self) -> "Characters":
         """Return the task with its texts."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from householder.experiments.errors import UserError
-from householder.experiments.settings import Settings
+from householder.experiments.settings import Settings, Unit
 from householder.experiments.tasks.base import HeldOut
 from householder.experiments.tasks.classification import Labelled, PixelClassification
 
@@ -15,7 +15,7 @@ class DigitsSettings(Settings):
     """1,797 images of 8 x 8 pixels, read as 64 steps of one pixel in [0, 1]; a stratified fifth is the test part."""
 
     kind: Literal["digits"] = "digits"
-    validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    validation: Annotated[float, Field(ge=0, lt=1), Unit("fraction of the training part")] = 0.0
     """Fraction of the training part to judge on instead of the test part, for choosing settings."""
 
     def load(self) -> PixelClassification:
