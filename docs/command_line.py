@@ -53,9 +53,8 @@ def arguments(declare: object) -> Iterator[str]:
     yield from ("| argument | |", "|---|---|")
     for action in actions:
         names = ", ".join(f"`{name}`" for name in action.option_strings)
-        value = (
-            "" if action.nargs == 0 else f" `{action.metavar or '|'.join(action.choices or [])}`".replace("|", "\\|")
-        )
+        wanted = action.metavar or "|".join(action.choices or [])
+        value = "" if action.nargs == 0 else f" `{cell(wanted)}`"
         yield f"| {f'{names}{value}'.strip()} | {cell(action.help or '')} |"
 
 
@@ -73,15 +72,11 @@ def settings(kind: type[Settings], prefix: str, shared: Mapping[str, FieldInfo])
 
 def described(field: FieldInfo) -> list[str]:
     """Return the cells of a setting's row."""
-    words = {"task": "a task", "models": "models by name"}
-    kind = field_type(field) if "[" not in field_type(field) and "Settings" not in field_type(field) else ""
+    kind = field_type(field)
+    if "[" in kind:  # all kinds of tasks, or models by name
+        kind = "models by name" if "dict" in kind else "a task"
     default = "must be given" if field.is_required() else "none" if field.default is None else f"`{field.default}`"
-    return [
-        cell(kind or words["models" if "dict" in str(field.annotation) else "task"]),
-        default,
-        unit(field),
-        cell(field.description or ""),
-    ]
+    return [cell(kind), default, unit(field), cell(field.description or "")]
 
 
 def unit(field: FieldInfo) -> str:

@@ -4,6 +4,7 @@ import json
 import re
 import runpy
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,17 @@ def test_a_notebook_runs(notebook, tmp_path, monkeypatch):
     for number, cell in enumerate(json.loads(notebook.read_text(encoding="utf-8"))["cells"]):
         if cell["cell_type"] == "code":
             exec(compile("".join(cell["source"]), f"{notebook.name}[{number}]", "exec"), names)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _my_module(tmp_path_factory):
+    """Put the module that a page shows where its command lines find it."""
+    (code,) = (block for block in blocks(ROOT / "docs" / "train-your-own.md") if "class FirstSymbol" in block)
+    folder = tmp_path_factory.mktemp("modules")
+    (folder / "my_module.py").write_text(code, encoding="utf-8")
+    sys.path.insert(0, str(folder))
+    yield
+    sys.path.remove(str(folder))
 
 
 def command_lines():
