@@ -234,16 +234,16 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="of torch and householder (default: 2)")
     parser.add_argument("--only", default="", metavar="REGEX", help="cases whose title matches, e.g. 'sequence.*n=128'")
     parser.add_argument("--output", type=Path, metavar="DIR", help="write versus_peers.json and versus_peers.md there")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: graph replays, by gpucheck")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: by householder gpu-check")
     parser.add_argument("--memory-of", metavar="CANDIDATE", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.device == "cuda":
         if ignored := [f"--{name}" for name in ("only", "threads") if vars(options)[name] != parser.get_default(name)]:
             parser.error(f"--device cuda times all of its own cases; leave out {', '.join(ignored)}")
-        from householder.experiments import gpucheck
+        from householder.cli import main as householder
 
         quick = ["--quick"] if options.quick else []
-        sys.exit(gpucheck.main(["--only-timings", "--output", str(options.output or "."), *quick]))
+        sys.exit(householder(["gpu-check", "--only-timings", "--output", str(options.output or "."), *quick]))
     torch.set_num_threads(options.threads)
     cases = [case for case in (QUICK if options.quick else CASES) if re.search(options.only, str(case))]
     if options.memory_of:

@@ -31,7 +31,7 @@ OUTCOME = {
     "train_loss": 0.5,
     "metric": 0.9,
     "metric_name": "accuracy",
-    "metric_shown": "90.0 %",
+    "unit": "%",
     "judged_on": "test",
     "lower_is_better": False,
     "baseline": None,

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-COMMAND = [sys.executable, "-c", "import sys; from householder.experiments.cli import main; sys.exit(main())"]
+COMMAND = [sys.executable, "-c", "import sys; from householder.cli import main; sys.exit(main())"]
 
 
 def start(*arguments):

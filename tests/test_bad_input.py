@@ -216,6 +216,7 @@ TYPES = {
     ),
     "real w": (lambda: hh.real_form(np.eye(2)), "w has dtype float64, expected complex64 or complex128"),
     "m of factor": (lambda: hh.factor(np.eye(3), 1.0), "m is 1.0, expected an integer"),
+    "n of haar as a flag": (lambda: hh.haar(True), "n is True, expected an integer"),
     "n of haar": (lambda: hh.haar("3"), "n is '3', expected an integer"),
     "dtype of haar": (lambda: hh.haar(3, dtype=int), "dtype is int64, expected one of"),
     "threads": (lambda: hh.set_num_threads(1.5), "k is 1.5, expected an integer"),

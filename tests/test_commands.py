@@ -1,14 +1,14 @@
 """``householder info`` and ``householder bench``, as a user calls them."""
 
 import os
+import subprocess
 import sys
 
 import pytest
 
 import householder
-from householder import _core
-from householder.commands import info
-from householder.experiments import cli
+from householder import _core, cli
+from householder.cli import info
 
 
 def test_info_names_versions_and_instruction_set(capsys):
@@ -30,7 +30,7 @@ def test_info_needs_nothing_but_numpy(run_script):
         """
 import sys
 sys.modules.update(dict.fromkeys(("torch", "cupy", "lightning", "pydantic", "yaml", "matplotlib")))
-from householder.experiments.cli import main
+from householder.cli import main
 sys.exit(main(["info"]))
 """
     )
@@ -38,7 +38,7 @@ sys.exit(main(["info"]))
 
 
 def test_bench_measures_prints_and_draws(tmp_path, monkeypatch, capsys):
-    bench = pytest.importorskip("householder.commands.bench")
+    bench = pytest.importorskip("householder.cli.bench")
     pytest.importorskip("torch")
     pytest.importorskip("matplotlib")
     monkeypatch.setattr(bench, "cases", lambda every=bench.cases: every()[-2:-1])
@@ -53,17 +53,23 @@ def test_bench_measures_prints_and_draws(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--threads", "0"], "--threads: expected a positive number, got 0"),
+        (["--threads", "0"], "--threads: expected a positive number, got '0'"),
+        (["--seconds", "-5"], "--seconds: expected a number of seconds from 0 on, got '-5'"),
+        (["--seconds", "nan"], "--seconds: expected a number of seconds"),
         (["--seconds", "0", "--output", "missing/bench.png"], "cannot write missing/bench.png"),
     ],
 )
 def test_mistakes_are_one_line(arguments, message, tmp_path, monkeypatch, capsys):
-    bench = pytest.importorskip("householder.commands.bench")
+    bench = pytest.importorskip("householder.cli.bench")
     pytest.importorskip("torch")
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(bench, "cases", lambda every=bench.cases: every()[-2:-1])
-    assert cli.main(["bench", *arguments]) == 2
+    try:
+        status = cli.main(["bench", *arguments])
+    except SystemExit as exit_:
+        status = exit_.code
+    assert status == 2
     err = capsys.readouterr().err
     assert message in err
     assert err.count("\n") == 1
@@ -73,3 +79,14 @@ def test_bench_without_torch_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "torch", None)
     assert cli.main(["bench"]) == 2
     assert "pip install 'householder[torch]'" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_spawn"), reason="needs pipes as POSIX has them")
+def test_a_closed_pipe_ends_quietly():
+    reader, writer = os.pipe()
+    os.close(reader)
+    code = "import sys; from householder.cli import main; sys.exit(main(['info']))"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")

@@ -14,8 +14,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import cuda_standin
 import householder as hh
 import householder.torch as ht
+from householder import cli
 from householder._cuda import instances, kernels, library
-from householder.experiments import gpucheck, gpucorrectness, gputiming
+from householder.cli import gpu_correctness, gpu_timing
 from householder.torch import ops
 from householder.torch.ops import _apply, _cuda, _matrix, _rnn
 from torch_cases import CASES
@@ -260,20 +261,20 @@ def test_tapes_have_the_size_that_fake_tensors_promise():
 
 
 EMULATED = sorted(
-    gpucorrectness.CHECKS.keys() - {*gpucorrectness.NEED_A_DEVICE, "a thousand steps", "tiles"}
+    gpu_correctness.CHECKS.keys() - {*gpu_correctness.NEED_A_DEVICE, "a thousand steps", "tiles"}
 )  # hours, minutes
 
 
 @pytest.mark.usefixtures("on_cuda")
 @pytest.mark.parametrize("name", EMULATED)
 def test_the_gpu_check_passes_in_the_emulator(name):
-    assert gpucorrectness.CHECKS[name]("cpu")
+    assert gpu_correctness.CHECKS[name]("cpu")
 
 
 def test_the_gpu_check_finds_errors(monkeypatch):
-    monkeypatch.setattr(gpucorrectness, "CHECKS", {"phases": gpucorrectness.check_phases, "broken": lambda _: 1 / 0})
-    monkeypatch.setattr(gpucorrectness, "ALLOWED", 1e-9)
-    wrong, broken = gpucorrectness.run_checks("cpu")
+    monkeypatch.setattr(gpu_correctness, "CHECKS", {"phases": gpu_correctness.check_phases, "broken": lambda _: 1 / 0})
+    monkeypatch.setattr(gpu_correctness, "ALLOWED", 1e-9)
+    wrong, broken = gpu_correctness.run_checks("cpu")
     assert not wrong["passed"]
     assert re.match(r"AssertionError: differs by .* units of rounding, allowed 1e-09", wrong["detail"])
     assert broken == {"check": "broken", "passed": False, "detail": "ZeroDivisionError: division by zero"}
@@ -281,9 +282,9 @@ def test_the_gpu_check_finds_errors(monkeypatch):
 
 def test_the_gpu_check_says_why_it_cannot_run(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "cupy", cuda_standin.cupy_module(0))
-    assert gpucheck.main([]) == 2
+    assert cli.main(["gpu-check"]) == 2
     assert capsys.readouterr().err == (
-        "gpucheck: CUDA is unavailable: no CUDA device can be used: the driver reports none\n"
+        "householder: CUDA is unavailable: no CUDA device can be used: the driver reports none\n"
     )
 
 
@@ -334,15 +335,16 @@ def report_of_times(monkeypatch, tmp_path):
     names = {"Stream": Stream, "current_stream": Stream, "stream": lambda s: s, "Event": Event, "CUDAGraph": Graph}
     names |= {"graph": lambda g: g, "synchronize": lambda: None, "is_available": lambda: True}
     cuda = SimpleNamespace(**names)
-    monkeypatch.setattr(gpucheck, "cuda", cuda)
-    monkeypatch.setattr(gputiming, "cuda", cuda)
-    monkeypatch.setattr(gputiming, "kernel_names", lambda call: [f"{len(call())} results"])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: None)
+    monkeypatch.setattr(gpu_timing, "cuda", cuda)
+    monkeypatch.setattr(gpu_timing, "kernel_names", lambda call: [f"{len(call())} results"])
     monkeypatch.setattr(torch, "compile", lambda function: function)
-    monkeypatch.setattr(gputiming.compare_all, "__kwdefaults__", {"quick": False, "device": "cpu"})
-    monkeypatch.setattr(gpucorrectness, "CHECKS", {"nothing": lambda _: "nothing to check"})
+    monkeypatch.setattr(gpu_timing.compare_all, "__kwdefaults__", {"quick": False, "device": "cpu"})
+    monkeypatch.setattr(gpu_correctness, "CHECKS", {"nothing": lambda _: "nothing to check"})
 
     def run():
-        assert gpucheck.main(["--quick", "--output", str(tmp_path)]) == 0
+        assert cli.main(["gpu-check", "--quick", "--output", str(tmp_path)]) == 0
         return json.loads((tmp_path / "gpucheck.json").read_text()), (tmp_path / "gpucheck.md").read_text()
 
     return run
@@ -369,8 +371,8 @@ def test_a_report_of_times(report_of_times, capsys):
 
 
 def test_a_rival_that_fails_does_not_keep_the_others_from_being_timed(report_of_times, monkeypatch):
-    monkeypatch.setattr(gputiming, "QUICK", gputiming.QUICK[:1])
-    monkeypatch.setattr(gputiming, "_step", lambda *_: 1 / 0)  # that of the compiled loop
+    monkeypatch.setattr(gpu_timing, "QUICK", gpu_timing.QUICK[:1])
+    monkeypatch.setattr(gpu_timing, "_step", lambda *_: 1 / 0)  # that of the compiled loop
     report, page = report_of_times()
     (case,) = report["timings"]
     assert case["failed"] == {"loop of a compiled step": "ZeroDivisionError: division by zero"}

@@ -2,7 +2,9 @@
 
 import json
 import re
+import runpy
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,17 @@ def test_a_notebook_runs(notebook, tmp_path, monkeypatch):
             exec(compile("".join(cell["source"]), f"{notebook.name}[{number}]", "exec"), names)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _my_module(tmp_path_factory):
+    """Put the module that a page shows where its command lines find it."""
+    (code,) = (block for block in blocks(ROOT / "docs" / "train-your-own.md") if "class FirstSymbol" in block)
+    folder = tmp_path_factory.mktemp("modules")
+    (folder / "my_module.py").write_text(code, encoding="utf-8")
+    sys.path.insert(0, str(folder))
+    yield
+    sys.path.remove(str(folder))
+
+
 def command_lines():
     """Every call of the command in blocks of shell code, and where it stands."""
     for page in PAGES:
@@ -48,13 +61,13 @@ def command_lines():
 
 @pytest.mark.parametrize("line", list(command_lines()))
 def test_command_lines_are_understood(line, tmp_path):
-    cli = pytest.importorskip("householder.experiments.cli")
+    cli = pytest.importorskip("householder.cli.entry")
     asked = {
-        name: pytest.importorskip(f"householder.experiments.{module}").asked
-        for name, module in (("train", "session"), ("compare", "compare"))
+        name: getattr(pytest.importorskip(f"householder.experiments.{module}"), function)
+        for name, module, function in (("train", "session", "asked"), ("compare", "compare", "asked_grid"))
     }
     line = line.replace("DIR", str(tmp_path)).replace("TASK", "digits").replace("RUN", str(tmp_path))
-    options = cli._parser().parse_args(shlex.split(line))
+    options = cli.parser().parse_args(shlex.split(line))
     if options.command.trains and not options.resume:
         options.changes = [change for change in options.changes if ".." not in change]
         assert asked[options.command.name](options)
@@ -86,3 +99,31 @@ def test_every_public_function_stands_in_the_table_of_names():
     functions = {f"{door}.{name}" for door, m in doors.items() for name in m.__all__ if name[0].islower()}
     table = (ROOT / "docs/api/names.md").read_text(encoding="utf-8")
     assert set(re.findall(r"`(h[ht]\.\w+)`", table)) >= functions
+
+
+def test_the_page_of_commands_and_settings_is_up_to_date():
+    pytest.importorskip("lightning")
+    names = runpy.run_path(str(ROOT / "docs" / "command_line.py"))
+    assert names["PAGE"].read_text(encoding="utf-8") == names["page"](), "run: python docs/command_line.py"
+
+
+def test_every_setting_is_described_and_counts_have_units():
+    pytest.importorskip("lightning")
+    names = runpy.run_path(str(ROOT / "docs" / "command_line.py"))
+    kinds = [*names["PACKAGED_TASKS"].values(), *names["PACKAGED_MODELS"].values(), names["Experiment"]]
+    for kind in kinds:
+        for name, field in kind.model_fields.items():
+            assert field.description or name == "kind", (kind, name)
+            if "integer" in names["field_type"](field) and name not in ("seed", "excerpt"):
+                assert names["unit"](field), (kind, name)
+
+
+@pytest.mark.parametrize("command", ["train", "compare"])
+def test_help_lists_tasks_and_models_with_a_line_each(command, capsys):
+    entry = pytest.importorskip("householder.cli.entry")
+    catalogue = pytest.importorskip("householder.experiments.catalogue")
+    with pytest.raises(SystemExit):
+        entry.main([command, "--help"])
+    out = capsys.readouterr().out
+    for name, line in {**catalogue.TASKS, **catalogue.MODELS}.items():
+        assert f"  {name:<16}{line}\n" in out

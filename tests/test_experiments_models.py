@@ -2,14 +2,14 @@
 
 from copy import deepcopy
 from types import SimpleNamespace
-from typing import get_args
 
 import pytest
 import torch
 from pydantic import TypeAdapter
 
 import householder.torch as ht
-from householder.experiments.models import AnyModel
+from householder.experiments.catalogue import MODELS
+from householder.experiments.models import PACKAGED_MODELS, AnyModel
 from householder.experiments.models.cayley import CayleyAdam, haar
 from householder.experiments.models.looped import LoopedRNN
 
@@ -24,6 +24,8 @@ PARAMETERS = {
     "ornn-soft": N * (N + 1) // 2 + REAL,
     "unitary": 2 * (N * (N - 1) - (N - 1) * (N - 2) // 2) + N + COMPLEX,
     "srnn": N * N + REAL,
+    "srnn-orthogonal": N * N + REAL,
+    "irnn": N * N + REAL,
     "lstm": 4 * (N * N + N * D + N) + 2 * N + N * K + K,
     "urnn": 7 * N + COMPLEX,
     "rc-urnn": 7 * N + COMPLEX,
@@ -65,9 +67,8 @@ def distance_from_unitary(w):
 
 
 def test_all_models_are_here():
-    union, _ = get_args(AnyModel)
-    kinds = {model.model_fields["kind"].default for model in get_args(union)}
-    assert kinds == set(PARAMETERS)
+    assert list(PACKAGED_MODELS) == list(MODELS)
+    assert set(MODELS) == set(PARAMETERS)
 
 
 @pytest.mark.parametrize("kind", PARAMETERS)
@@ -129,6 +130,25 @@ def test_the_soft_constraint_lets_one_singular_value_shrink():
 def test_nothing_constrains_the_simple_network():
     chosen = settings("srnn")
     assert distance_from_unitary(chosen.transition(chosen.build(TASK)).detach()) > 0.1
+
+
+@pytest.mark.parametrize(("kind", "is_identity"), [("srnn-orthogonal", False), ("irnn", True)])
+def test_a_start_is_orthogonal_and_training_leaves_it(kind, is_identity):
+    chosen = settings(kind)
+    model = chosen.build(TASK)
+    w = chosen.transition(model)
+    assert distance_from_unitary(w.detach()) < 1e-13
+    assert torch.equal(w, torch.eye(N)) == is_identity
+    train(model, chosen.optimizer(model), steps=3)
+    assert distance_from_unitary(chosen.transition(model).detach()) > 1e-3
+
+
+def test_the_identity_start_is_the_paper_s():
+    recurrence = settings("irnn", hidden_size=400).build(TASK).recurrence
+    assert recurrence.rnn.nonlinearity == "relu"
+    assert recurrence.rnn.weight_ih_l0.std().item() == pytest.approx(0.001, rel=0.1)
+    assert not recurrence.initial.any()
+    assert not recurrence.rnn.bias_ih_l0.any()
 
 
 def test_the_lstm_has_no_one_transition():

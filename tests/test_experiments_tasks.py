@@ -7,13 +7,26 @@ import numpy as np
 import pytest
 import torch
 
-from householder.experiments import cli
+from householder.experiments.catalogue import TASKS
 from householder.experiments.experiment import load_experiment, packaged_config
 from householder.experiments.figures import generated_sequences
 from householder.experiments.tasks import characters
 from householder.experiments.training import Run
 
 GENERATED = ("addition", "copy")
+
+
+@pytest.fixture(scope="module")
+def changes(tmp_path_factory):
+    """The settings that a task asks for: MNIST has no data of its own."""
+    directory = tmp_path_factory.mktemp("mnist")
+    random = np.random.default_rng(0)
+    for part, count in (("train", 5012), ("t10k", 20)):
+        images, labels = random.integers(256, size=(count, 3, 4)), np.arange(count) % 10
+        for name, array in (("images-idx3", images), ("labels-idx1", labels)):
+            header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+            (directory / f"{part}-{name}-ubyte").write_bytes(header + array.astype(np.uint8).tobytes())
+    return lambda task: (f"task.data={directory}",) if "mnist" in task else ()
 
 
 def load(task, *changes):
@@ -24,9 +37,9 @@ def in_full(parts):
     return torch.cat([batch.inputs for batch in parts], 1)
 
 
-@pytest.mark.parametrize("name", cli.TASKS)
-def test_every_task_trains_every_model_of_its_experiment(name, tmp_path):
-    experiment = load_experiment(packaged_config(name), ("epochs=1", "batch_size=2"))
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_trains_every_model_of_its_experiment(name, changes, tmp_path):
+    experiment = load_experiment(packaged_config(name), ("epochs=1", "batch_size=2", *changes(name)))
     for model in experiment.models:
         run = Run(experiment, model, tmp_path / model)
         outcome = run.train(lambda _progress: None, lambda run=run: run.state.step >= 1)
@@ -34,9 +47,9 @@ def test_every_task_trains_every_model_of_its_experiment(name, tmp_path):
         assert outcome.judged_on == run.task.judged_on
 
 
-@pytest.mark.parametrize("name", cli.TASKS)
-def test_batches_are_a_pure_function_of_their_address(name):
-    batches = [load(name).batch(5, 7, 0, 0) for _ in range(2)]
+@pytest.mark.parametrize("name", TASKS)
+def test_batches_are_a_pure_function_of_their_address(name, changes):
+    batches = [load(name, *changes(name)).batch(5, 7, 0, 0) for _ in range(2)]
     for one, other in zip(*batches, strict=True):
         assert torch.equal(one, other)
 
@@ -97,7 +110,6 @@ def test_copying_is_measured_by_what_a_memoryless_model_reaches():
     knows_when[-10:, :, :8] = 0
     assert task.loss(knows_when, targets).item() == pytest.approx(10 * log(8) / 50)
     assert task.measure(knows_when, targets).item() == pytest.approx(1)
-    assert task.show(0.25) == "0.2500"
 
 
 @pytest.mark.parametrize("ahead", [1, 5])
@@ -157,18 +169,22 @@ def test_the_sound_of_the_best_epoch_is_left(model, rate, tmp_path):
         assert np.mean((true - generated) ** 2) == pytest.approx(outcome.metric, rel=1e-4)
 
 
-def test_pixels_are_permuted_alike_in_every_image():
-    plain, permuted = (in_full(load(name).held_out("test")) for name in ("mnist", "permuted-mnist"))
+def test_pixels_are_permuted_alike_in_every_image(changes):
+    tasks = [load(name, *changes(name)) for name in ("mnist", "permuted-mnist")]
+    plain, permuted = (in_full(task.held_out("test")) for task in tasks)
     order = [int((plain == row).all((1, 2)).nonzero()[0]) for row in permuted if row.unique().numel() > 8]
     assert not torch.equal(plain, permuted)
     assert len(set(order)) == len(order)
     assert torch.equal(plain.sort(0).values, permuted.sort(0).values)
 
 
-@pytest.mark.parametrize("path", sorted(packaged_config("digits").parent.iterdir()), ids=lambda path: path.stem)
+EXPERIMENTS = set(packaged_config("digits").parent.iterdir()) - {packaged_config("own")}
+
+
+@pytest.mark.parametrize("path", sorted(EXPERIMENTS), ids=lambda path: path.stem)
 def test_every_packaged_experiment_is_valid(path):
     experiment = load_experiment(path)
-    assert experiment.task.kind in cli.TASKS
+    assert experiment.task.kind in TASKS
     assert load_experiment(Path(path.stem)) == experiment
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy.io import wavfile
 
-from householder.experiments import cli
+from householder.cli import entry
+from householder.experiments import session
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import load_experiment, packaged_config
 from householder.experiments.tasks.idx import read_idx
@@ -220,5 +221,5 @@ def test_bad_recordings_are_answered_in_one_line(content, message, tmp_path):
 
 def test_the_command_line_takes_any_path_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    options = cli._parser().parse_args(["train", "mnist", "--data", "2024: images # 1"])
-    assert load_experiment(packaged_config("mnist"), options.changes).task.data == tmp_path / "2024: images # 1"
+    options = entry.parser().parse_args(["train", "mnist", "--data", "2024: images # 1"])
+    assert load_experiment(packaged_config("mnist"), session._data(options)).task.data == tmp_path / "2024: images # 1"

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from householder.experiments import cli, training
+from householder.experiments import training
+from householder.experiments.catalogue import TASKS
 from householder.experiments.checkpoint import NAME, PREVIOUS
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import load_experiment, packaged_config
@@ -181,5 +182,5 @@ def test_a_schedule_scales_every_rate(tmp_path):
 
 
 def test_every_task_of_the_command_line_has_settings():
-    for task in cli.TASKS:
+    for task in TASKS:
         assert load_experiment(packaged_config(task)).task.kind == task

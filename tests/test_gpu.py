@@ -13,7 +13,7 @@ import test_matrix
 import test_sequence
 from conftest import Backend, repeated
 from householder import _cuda
-from householder.experiments.gpucorrectness import CHECKS
+from householder.cli.gpu_correctness import CHECKS
 from torch_cases import CASES
 
 FOUND = _cuda.describe()["CUDA"]

@@ -117,6 +117,8 @@ def test_sizes_that_do_not_fit(kind, arguments, message):
     ("make", "message"),
     [
         (lambda: ht.Orthogonal(4.0), "in_features is 4.0, expected an integer"),
+        (lambda: ht.Orthogonal(8, 4, True), "num_reflections is True, expected an integer"),
+        (lambda: ht.Orthogonal(8, True), "out_features is True, expected an integer"),
         (lambda: ht.Orthogonal("4"), "in_features is '4', expected an integer"),
         (lambda: ht.Orthogonal(4, 2.0), "out_features is 2.0, expected an integer"),
         (lambda: ht.Orthogonal(4, num_reflections=2.0), "num_reflections is 2.0, expected an integer"),

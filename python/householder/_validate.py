@@ -109,6 +109,8 @@ def slope(value: Any) -> float:
 def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
     """Expect an integer in a range."""
     try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
         k = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} is {value!r}, expected an integer") from None

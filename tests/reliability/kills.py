@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-HOUSEHOLDER = [sys.executable, "-c", "import sys; from householder.experiments.cli import main; sys.exit(main())"]
+HOUSEHOLDER = [sys.executable, "-c", "import sys; from householder.cli import main; sys.exit(main())"]
 
 
 def start(*arguments):

@@ -2,15 +2,29 @@
 
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from householder.experiments.errors import UserError
 from householder.experiments.files import write_whole
+from householder.experiments.tasks.base import Task
 
 NAME = "checkpoint.pt"
 PREVIOUS = "checkpoint.previous.pt"
+
+
+class Interface(NamedTuple):
+    """What a model has to know of a task."""
+
+    input_size: int
+    output_size: int
+    every_step: bool
+
+
+def interface(task: Task) -> dict[str, int | bool]:
+    """Return what a checkpoint keeps of a task, so that the model can be made again without the data."""
+    return Interface(task.input_size, task.output_size, task.every_step)._asdict()
 
 
 def save_checkpoint(directory: Path, state: dict[str, Any]) -> None:
@@ -51,7 +65,7 @@ def load_checkpoint(directory: Path) -> dict[str, Any] | None:
         unreadable.append(str(path))
     if unreadable:
         raise UserError(
-            f"no readable checkpoint: {' and '.join(unreadable)}: damaged; "
-            "delete what is left of it to train the model from the beginning"
+            f"no readable checkpoint: {' and '.join(unreadable)} {'are' if len(unreadable) > 1 else 'is'} damaged; "
+            f"delete {'them' if len(unreadable) > 1 else 'it'} to train the model from the beginning"
         )
     return None

@@ -1,55 +1,54 @@
-"""``householder compare``: models times seeds, and values of settings; one table and two figures."""
+"""``householder compare``: models times seeds, and values of settings; one table and its figures."""
 
+import json
 import re
 from argparse import Namespace
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import fmean, median, stdev
+from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from householder.experiments import session
+from householder.experiments.checks import check_all
 from householder.experiments.curves import find_runs, read_curves
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import Experiment, apply_change, parse_experiment
-from householder.experiments.figures import box_plot, learning_curves
-from householder.experiments.files import inside
+from householder.experiments.figures import box_plot, learning_curves, over_values
+from householder.experiments.files import inside, write_text
 from householder.experiments.launch import Job, launch
-from householder.experiments.models.rivals import count_parameters, resized, rival_settings
 from householder.experiments.outcome import Outcome, write_outcomes
 from householder.experiments.processes import models_at_a_time
-from householder.experiments.report import ProgressDisplay, write_rows
-from householder.experiments.session import (
-    are_refused,
-    claimed,
-    conclude,
-    default_directory,
-    load_asked,
-    load_run,
-    refuse_changes,
-    release,
-)
+from householder.experiments.report import ProgressDisplay, distinct, new_console, uneven_parameters, write_rows
+from householder.experiments.session import asked, claimed, conclude, default_directory, described
 
 SUMMARY = "summary.csv"
 CURVES = "comparison.png"
 BOXES = "boxes.png"
-ALL = "all"
+OVER = "over.json"
+"""The file that names the settings that a comparison varies."""
 _FOLDER = "seed-"
 _SEEDS = 3
+Values = tuple[tuple[str, Any], ...]
+"""Names and values of the settings that a comparison varies."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One model over its runs; ``deviation`` is None where there is one run."""
+    """One model over its runs at the same values; ``deviation`` is None where there is one run."""
 
+    values: Values
     model: str
     hidden_size: int
     parameters: int
     runs: int
+    unit: str
     mean: float
     deviation: float | None
     median: float
@@ -58,24 +57,34 @@ class Summary:
     seconds: float
 
 
+def train(options: Namespace) -> int:
+    """Train a run, or a comparison where several seeds are asked for or resumed; return the exit status."""
+    is_comparison = any(options.resume.glob(f"{_FOLDER}*")) if options.resume else (options.seeds or 1) > 1
+    return compare(options) if is_comparison else session.train(options)
+
+
 def compare(options: Namespace) -> int:
     """Train as the command line says; return the exit status."""
     if options.resume:
-        directory, experiments = _resumed(options)
+        directory, over, experiments = _resumed(options)
     else:
-        directory, experiments = options.output or default_directory(options), asked(options)
+        experiment, over = asked(options), [_split(each) for each in options.over or ()]
+        directory = options.output or default_directory(options)
+        experiments = _grid(experiment, options.seeds or _SEEDS, over)
         if any(directory.glob(f"{_FOLDER}*")):
             raise UserError(f"{directory} holds a comparison already: --resume {directory} continues it")
-    begun = {} if options.resume else {directory / folder: each for folder, each in experiments.items()}
-    with claimed(directory, begun):
-        return _compare(options, directory, experiments)
+    check_all(experiments.values())
+    names = [name for name, _ in over]
+    with claimed(directory, {directory / folder: each for folder, each in experiments.items()}, not options.resume):
+        write_text(inside(directory, OVER), json.dumps(names) + "\n")
+        return _compare(options, directory, names, experiments)
 
 
-def _compare(options: Namespace, directory: Path, experiments: dict[str, Experiment]) -> int:
-    console = Console()
+def _compare(options: Namespace, directory: Path, over: list[str], experiments: dict[str, Experiment]) -> int:
+    console = new_console()
     say = partial(console.print, soft_wrap=True, highlight=False, markup=False)
-    models = next(iter(experiments.values())).models
-    say(f"{options.task}: {', '.join(models)}; {', '.join(experiments)}; into {directory}")
+    first = next(iter(experiments.values()))
+    say(f"{described(first)}: {', '.join(first.models)}; {', '.join(experiments)}; into {directory}")
     jobs = {
         f"{folder}/{model}": Job(experiment, model, inside(directory, f"{folder}/{model}"))
         for folder, experiment in experiments.items()
@@ -85,137 +94,149 @@ def _compare(options: Namespace, directory: Path, experiments: dict[str, Experim
         threads = max(experiment.threads for experiment in experiments.values())
         results = launch(jobs, options.jobs or models_at_a_time(threads), display.update)
     outcomes = {name: result for name, result in results.items() if isinstance(result, Outcome)}
-    refused = not options.resume and are_refused(results.values())
     for folder, experiment in experiments.items():
         names = [f"{folder}/{model}" for model in experiment.models]
-        if refused:
-            release(directory / folder, [jobs[name] for name in names])
-        else:
-            write_outcomes(directory / folder, [outcomes[name] for name in names if name in outcomes])
-    if refused:
-        release(directory, ())
+        write_outcomes(directory / folder, [outcomes[name] for name in names if name in outcomes])
 
-    finished = [outcome for outcome in outcomes.values() if outcome.metric is not None]
-    if finished:
-        rows = summarise(finished)
-        console.print(summary_table(rows, finished[0]))
-        write_rows(directory / SUMMARY, rows)
-        say(f"table: {directory / SUMMARY}")
-        learning_curves(read_curves(find_runs([directory]), by_settings=False), directory / CURVES)
-        box_plot(finished, directory / BOXES)
-        say(f"figures: {directory / CURVES}, {directory / BOXES}")
-    return conclude(results.values(), len(jobs), say, f"compare {options.task} --resume {directory}")
+    groups: dict[Values, list[Outcome]] = {}
+    for name, outcome in outcomes.items():
+        if outcome.metric is not None:
+            groups.setdefault(values_of(jobs[name].experiment, over), []).append(outcome)
+    if groups:
+        _report(directory, over, groups, console)
+    return conclude(results.values(), len(jobs), say, f"compare --resume {directory}")
 
 
-def choose(experiment: Experiment, names: Iterable[str], changes: Iterable[str]) -> Experiment:
-    """Return an experiment with the named models: its own, and rivals as large as the first of its own.
-
-    Parameters
-    ----------
-    experiment : Experiment
-        With models of its own.
-    names : iterable of str
-        Its models, or kinds of models; ``["all"]`` is all of them.
-    changes : iterable of str
-        Settings of the rivals to change, as ``"models.urnn.learning_rate=0.01"``.
-
-    Raises
-    ------
-    UserError
-        If a name is unknown, or a change is garbled or not allowed.
-    """
-    names, rivals = list(names), rival_settings()
-    if names == [ALL]:
-        names = list(dict.fromkeys([*experiment.models, *rivals]))
-    if unknown := [name for name in names if name not in experiment.models and name not in rivals]:
-        known = dict.fromkeys([*experiment.models, *rivals])
-        raise UserError(f"unknown model {unknown[0]!r}: there are {', '.join(known)}")
-
-    raw = experiment.model_dump(mode="json")
-    first = next(iter(experiment.models.values()))
-    for name in names:
-        raw["models"].setdefault(name, dict(rivals.get(name, {})))
-    for change in changes:
-        apply_change(raw, change)
-    raw["models"] = {name: raw["models"][name] for name in names}
-    unsized = [name for name, model in raw["models"].items() if "hidden_size" not in model]
-    if not unsized:
-        return parse_experiment(raw, "--models")
-    for name in unsized:
-        raw["models"][name]["hidden_size"] = 1
-    chosen, task = parse_experiment(raw, "--models"), experiment.task.load()
-    parameters = count_parameters(first, task)
-    models = {
-        name: resized(model, task, parameters) if name in unsized else model for name, model in chosen.models.items()
-    }
-    return chosen.model_copy(update={"models": models})
+def _report(directory: Path, over: list[str], groups: dict[Values, list[Outcome]], console: Console) -> None:
+    """Print the table; write it and the figures."""
+    say = partial(console.print, soft_wrap=True, highlight=False, markup=False)
+    finished = [outcome for group in groups.values() for outcome in group]
+    rows = summarise(groups)
+    console.print(summary_table(rows, finished[0]))
+    for line in dict.fromkeys(line for group in groups.values() for line in uneven_parameters(group)):
+        say(line)
+    columns = [{key: value for key, value in vars(row).items() if key != "values"} for row in rows]
+    write_rows(directory / SUMMARY, [dict(row.values) | column for row, column in zip(rows, columns, strict=True)])
+    say(f"table: {directory / SUMMARY}")
+    figures = [directory / CURVES, directory / BOXES]
+    learning_curves(read_curves(find_runs([directory]), by_settings=bool(over)), figures[0])
+    box_plot({_label(row): row_metrics(groups, row) for row in rows}, finished[0], figures[1])
+    for name in over:
+        if lines := _lines(rows, name):
+            figures.append(directory / f"over-{name}.png")
+            over_values(lines, name, finished[0], figures[-1])
+    say(f"figures: {', '.join(map(str, figures))}")
 
 
-def summarise(outcomes: Iterable[Outcome]) -> list[Summary]:
-    """Return a row for each model, in the order in which they appear."""
-    by_model: dict[str, list[Outcome]] = {}
-    for outcome in outcomes:
-        by_model.setdefault(outcome.model, []).append(outcome)
+def values_of(experiment: Experiment, over: Iterable[str]) -> Values:
+    """Return the values that an experiment has of some settings."""
+    values = []
+    for name in over:
+        node: Any = experiment.model_dump(mode="json")
+        for key in name.split("."):
+            node = node.get(key) if isinstance(node, dict) else None
+        values.append((name, node))
+    return tuple(values)
+
+
+def _rank(named: tuple[str, Any]) -> tuple[bool, float, str]:
+    """Order numbers by their value, and others after them."""
+    value = named[1]
+    is_number = isinstance(value, int | float)
+    return not is_number, value if is_number else 0.0, str(value)
+
+
+def row_metrics(groups: Mapping[Values, Iterable[Outcome]], row: Summary) -> list[float]:
+    """Return the metrics of the runs of a row."""
+    outcomes = groups[row.values]
+    return [each.metric for each in outcomes if each.model == row.model and each.metric is not None]
+
+
+def _label(row: Summary) -> str:
+    return "\n".join([row.model, *(f"{name.rpartition('.')[2]} {value}" for name, value in row.values)])
+
+
+def _lines(rows: Iterable[Summary], along: str) -> dict[str, list[tuple[float, float, float]]]:
+    """Return the points of each model over the values of a setting, none unless these are numbers."""
+    lines: dict[str, list[tuple[float, float, float]]] = {}
+    for row in rows:
+        values = dict(row.values)
+        value = values.pop(along)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return {}
+        label = ", ".join([row.model, *(f"{name} = {other}" for name, other in values.items())])
+        lines.setdefault(label, []).append((value, row.mean, row.deviation or 0.0))
+    return lines
+
+
+def summarise(groups: Mapping[Values, Iterable[Outcome]]) -> list[Summary]:
+    """Return a row for each combination of values and each model, in the order in which they appear."""
     rows = []
-    for model, runs in by_model.items():
-        metrics = [run.metric for run in runs if run.metric is not None]
-        ordered = sorted(metrics, reverse=runs[0].lower_is_better)
-        rows.append(
-            Summary(
-                model=model,
-                hidden_size=runs[0].hidden_size,
-                parameters=runs[0].parameters,
-                runs=len(runs),
-                mean=fmean(metrics),
-                deviation=stdev(metrics) if len(metrics) > 1 else None,
-                median=median(metrics),
-                worst=ordered[0],
-                best=ordered[-1],
-                seconds=fmean(run.seconds for run in runs),
+    for values, outcomes in groups.items():
+        by_model: dict[str, list[Outcome]] = {}
+        for outcome in outcomes:
+            by_model.setdefault(outcome.model, []).append(outcome)
+        for model, runs in by_model.items():
+            metrics = [run.metric for run in runs if run.metric is not None]
+            ordered = sorted(metrics, reverse=runs[0].lower_is_better)
+            rows.append(
+                Summary(
+                    values=values,
+                    model=model,
+                    hidden_size=runs[0].hidden_size,
+                    parameters=runs[0].parameters,
+                    runs=len(runs),
+                    unit=runs[0].unit,
+                    mean=fmean(metrics),
+                    deviation=stdev(metrics) if len(metrics) > 1 else None,
+                    median=median(metrics),
+                    worst=ordered[0],
+                    best=ordered[-1],
+                    seconds=fmean(run.seconds for run in runs),
+                )
             )
-        )
     return rows
 
 
 def summary_table(rows: Iterable[Summary], outcome: Outcome) -> Table:
     """Return what is printed; any outcome tells what was measured."""
-    table = Table(box=box.SIMPLE_HEAD)
+    rows = list(rows)
+    measured = outcome.measured + (rf" \[{outcome.unit}]" if outcome.unit else "")
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for name, _ in rows[0].values:
+        table.add_column(name.rpartition(".")[2], justify="right")
     table.add_column("model")
-    measured = f"{outcome.judged_on} {outcome.metric_name}"
-    for heading in ("parameters", measured, "median", "worst", "best", "seconds"):
+    for heading in (
+        "parameters",
+        measured,
+        "median",
+        "worst",
+        "best",
+        "seconds",
+    ):
         table.add_column(heading, justify="right")
-    for row in rows:
+    columns = [distinct([getattr(row, name) for row in rows]) for name in ("mean", "median", "worst", "best")]
+    for row, mean, middle, worst, best in zip(rows, *columns, strict=True):
         deviation = "" if row.deviation is None else f" ± {row.deviation:.2g}"
-        table.add_row(
-            row.model,
-            f"{row.parameters:,}",
-            f"{row.mean:.4g}{deviation}",
-            f"{row.median:.4g}",
-            f"{row.worst:.4g}",
-            f"{row.best:.4g}",
-            f"{row.seconds:.0f}",
-        )
+        values = [str(value) for _, value in row.values]
+        seconds = f"{row.seconds:.0f}"
+        table.add_row(*values, row.model, f"{row.parameters:,}", f"{mean}{deviation}", middle, worst, best, seconds)
     return table
 
 
-def asked(options: Namespace) -> dict[str, Experiment]:
+def asked_grid(options: Namespace) -> dict[str, Experiment]:
     """Return the experiments that a command line of ``householder compare`` asks for, by the folders they go to."""
-    if options.models is None:
-        experiment = load_asked(options, options.changes)
-    else:
-        own = load_asked(options, []).models
-        of_rivals = tuple(f"models.{kind}." for kind in rival_settings() if kind not in own)
-        later = [change for change in options.changes if change.startswith(of_rivals)]
-        experiment = load_asked(options, [change for change in options.changes if change not in later])
-        experiment = choose(experiment, options.models.split(","), later)
-    return _grid(experiment, options.seeds or _SEEDS, options.over or ())
+    return _grid(asked(options), options.seeds or _SEEDS, [_split(each) for each in options.over or ()])
 
 
-def _grid(experiment: Experiment, seeds: int, over: Iterable[str]) -> dict[str, Experiment]:
+def _split(over: str) -> tuple[str, list[str]]:
+    name, _, values = over.partition("=")
+    return name, values.split(",")
+
+
+def _grid(experiment: Experiment, seeds: int, over: Iterable[tuple[str, list[str]]]) -> dict[str, Experiment]:
     """Return the experiment for each seed and each combination of values, by the folder it goes to."""
-    axes = [
-        [(name, value) for value in values.split(",")] for name, _, values in (each.partition("=") for each in over)
-    ]
+    axes = [[(name, value) for value in values] for name, values in over]
     experiments = {}
     for seed in range(experiment.seed, experiment.seed + seeds):
         for settings in product(*axes):
@@ -231,9 +252,23 @@ def _grid(experiment: Experiment, seeds: int, over: Iterable[str]) -> dict[str, 
     return experiments
 
 
-def _resumed(options: Namespace) -> tuple[Path, dict[str, Experiment]]:
-    refuse_changes(options, ("models", "seeds", "over", "config", "epochs", "output"))
-    experiments = {path.name: load_run(path, options.task) for path in options.resume.glob(f"{_FOLDER}*")}
+def _resumed(options: Namespace) -> tuple[Path, list[tuple[str, list[str]]], dict[str, Experiment]]:
+    session.refuse_changes(options, ("models", "seed", "seeds", "over", "config", "output"))
+    experiments = {path.name: session.resumed_run(path, options) for path in options.resume.glob(f"{_FOLDER}*")}
     if not experiments:
         raise UserError(f"{options.resume} holds no comparison: there is no {_FOLDER}1")
-    return options.resume, dict(sorted(experiments.items(), key=lambda item: (item[1].seed, item[0])))
+    path = options.resume / OVER
+    try:
+        names = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, RecursionError):
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) and name.isprintable() for name in names):
+        raise UserError(f"{path} is damaged: expected a list of names of settings; without it all values share a row")
+    if any("/" in name for name in names):
+        raise UserError(f"{path} is damaged: a setting's name has no slash")
+    order = sorted(
+        experiments.items(), key=lambda item: (item[1].seed, *map(_rank, values_of(item[1], names)), item[0])
+    )
+    return options.resume, [(name, []) for name in names], dict(order)

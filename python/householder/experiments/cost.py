@@ -3,7 +3,7 @@
 import time
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -15,7 +15,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from householder.experiments.errors import UserError
+from householder.experiments.errors import UserError, nearest
 from householder.experiments.figures import new_figure, write_figure
 from householder.experiments.models import AnyModel, ModelSettings
 from householder.experiments.models.rivals import rival_settings
@@ -46,6 +46,8 @@ CLAIMS: Mapping[str, Claim] = {
     "unitary": Claim("1", "T n² + n² m"),
     "lstm": Claim("-", "T n²"),
     "srnn": Claim("any", "T n²"),
+    "srnn-orthogonal": Claim("any", "T n²"),
+    "irnn": Claim("any", "T n²"),
     "urnn": Claim("1", "T n log n"),
     "rc-urnn": Claim("1", "T n² + n² log n"),
     "fc-urnn": Claim("1", "T n² + n³"),
@@ -69,7 +71,7 @@ def cost(options: Namespace) -> int:
     """Measure as the command line says; return the exit status."""
     kinds = list(CLAIMS) if options.models is None else options.models.split(",")
     if unknown := [kind for kind in kinds if kind not in CLAIMS]:
-        raise UserError(f"unknown model {unknown[0]!r}: there are {', '.join(CLAIMS)}")
+        raise UserError(f"unknown model {unknown[0]!r}: there are {', '.join(CLAIMS)}{nearest(unknown[0], CLAIMS)}")
     torch.set_num_threads(1)
     try:
         options.output.mkdir(parents=True, exist_ok=True)
@@ -81,7 +83,7 @@ def cost(options: Namespace) -> int:
         with console.status(f"{kind}: {len(measured)} measured"):
             measured += measure_all(kind, SIZES, LENGTHS)
     console.print(cost_table(measured))
-    write_rows(options.output / "cost.csv", measured)
+    write_rows(options.output / "cost.csv", map(asdict, measured))
     draw(measured, options.output / "cost.png")
     console.print(f"table: {options.output / 'cost.csv'}\nfigure: {options.output / 'cost.png'}", highlight=False)
     return 0

@@ -5,14 +5,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import Experiment, load_experiment
-from householder.experiments.outcome import CONFIG, METRICS, read_outcomes
+from householder.experiments.outcome import CONFIG, METRICS, Outcome, read_outcomes
 
 Columns = dict[str, NDArray[np.float64]]
 
@@ -31,7 +30,7 @@ class Curves:
 
     metric: str
     columns: list[Columns] = field(default_factory=list)
-    outcomes: list[dict[str, Any]] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
 
     def over_runs(self, name: str) -> NDArray[np.float64] | None:
         """Return a column of every run, (runs, epochs), as far as the shortest goes, or None where there is none."""

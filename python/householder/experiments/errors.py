@@ -1,5 +1,23 @@
-"""The one exception that a user may cause."""
+"""Mistakes of the user."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class UserError(Exception):
     """A mistake in what the user gave: shown as one line, without a traceback."""
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """Return what a complaint about an unknown name adds: the known name that it resembles, if any.
+
+    Examples
+    --------
+    >>> from householder.experiments.errors import nearest
+    >>> nearest("lsmt", ["ornn", "lstm"])
+    "; did you mean 'lstm'?"
+    >>> nearest("gru", ["ornn", "lstm"])
+    ''
+    """
+    found = get_close_matches(str(name), list(known), n=1)
+    return f"; did you mean {found[0]!r}?" if found else ""

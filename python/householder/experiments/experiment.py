@@ -1,7 +1,7 @@
 """An experiment: a task, the models that are compared on it, and how long they train."""
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,14 +9,16 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationError, field_validator
 
-from householder.experiments.errors import UserError
+from householder.experiments.errors import UserError, nearest
 from householder.experiments.files import HOLDER, LOCK, write_text
-from householder.experiments.models import AnyModel
+from householder.experiments.models import PACKAGED_MODELS, AnyModel
 from householder.experiments.models.base import Positive
+from householder.experiments.models.rivals import count_parameters, own_settings, resized, rival_settings
 from householder.experiments.outcome import CONFIG, RESULTS
-from householder.experiments.settings import Settings
-from householder.experiments.tasks import TaskSettings
+from householder.experiments.settings import OWN, Settings, Unit
+from householder.experiments.tasks import PACKAGED_TASKS, TaskSettings
 
+ALL = "all"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _RESERVED = {CONFIG, RESULTS, LOCK, HOLDER, "learning_curves.png", "generated.png"}
 """Files in the directory of a run, where each model has a folder of its name."""
@@ -26,16 +28,25 @@ class Experiment(Settings):
     """Everything that determines a run's result."""
 
     task: TaskSettings
+    """What is learned; its settings are listed with each task."""
     models: Annotated[dict[str, AnyModel], Field(min_length=1)]
-    epochs: Positive
-    batch_size: Positive
+    """The models, by name; the kind of each is its name, unless ``kind`` says otherwise."""
+    epochs: Annotated[Positive, Unit("epochs")]
+    """Passes over the training data, or over as many batches as a task calls an epoch."""
+    batch_size: Annotated[Positive, Unit("sequences")]
+    """Sequences of each update."""
     seed: Annotated[int, Field(ge=0)] = 1
-    threads: Positive = 1
-    patience: Annotated[int, Field(ge=0)] | None = None
+    """Of parameters and batches."""
+    threads: Annotated[Positive, Unit("threads")] = 1
+    """Of each model's process."""
+    patience: Annotated[int, Field(ge=0), Unit("epochs")] | None = None
     """Epochs without a better validation metric that a model may have; one more ends it. Its best state is judged."""
     accelerator: Literal["cpu", "cuda", "auto"] = "cpu"
+    """Where models train; ``auto`` takes a GPU if there is one."""
     precision: Literal["32-true", "64-true"] = "32-true"
-    checkpoint_seconds: Annotated[float, Field(ge=0)] = 10.0
+    """Of parameters and states: float32 or float64."""
+    checkpoint_seconds: Annotated[float, Field(ge=0), Unit("seconds")] = 10.0
+    """Time from one checkpoint to the next."""
 
     @field_validator("models", mode="before")
     @classmethod
@@ -49,7 +60,8 @@ class Experiment(Settings):
     def only(self, names: Collection[str]) -> "Experiment":
         """Return the experiment with the named models alone."""
         if unknown := [name for name in names if name not in self.models]:
-            raise UserError(f"unknown model {unknown[0]!r}: this experiment has {', '.join(self.models)}")
+            known = f"this experiment has {', '.join(self.models)}{nearest(unknown[0], self.models)}"
+            raise UserError(f"unknown model {unknown[0]!r}: {known}")
         return self.model_copy(update={"models": {name: self.models[name] for name in names}})
 
     def save(self, path: Path) -> None:
@@ -68,7 +80,7 @@ def _check_name(name: object) -> None:
         raise ValueError(f"{name!r} cannot name a model: a run has a file of that name")
 
 
-def load_experiment(path: Path, changes: Iterable[str] = ()) -> Experiment:
+def load_experiment(path: Path, changes: Iterable[str] = (), models: Iterable[str] | None = None) -> Experiment:
     """Read an experiment from a YAML file.
 
     Parameters
@@ -77,11 +89,13 @@ def load_experiment(path: Path, changes: Iterable[str] = ()) -> Experiment:
         The file, or the name of one that comes with the package, such as ``figure4-addition-paper``.
     changes : iterable of str
         Settings to change, as ``"models.ornn.learning_rate=0.003"``; values are YAML.
+    models : iterable of str, optional
+        The models to keep: the file's, other kinds, or classes as ``"my_module:MyRNN"``; ``["all"]`` is every kind.
 
     Raises
     ------
     UserError
-        If the file or a change is missing, garbled or not what the settings allow.
+        If the file, a name or a change is missing, garbled or not what the settings allow.
     """
     if not path.exists() and packaged_config(str(path)).is_file():
         path = packaged_config(str(path))
@@ -93,19 +107,60 @@ def load_experiment(path: Path, changes: Iterable[str] = ()) -> Experiment:
         raise UserError(f"{path} is not valid YAML{_position(error)}") from error
     if not isinstance(raw, dict):
         raise UserError(f"{path} is not an experiment: expected settings such as 'epochs: 400'")
+    names = None if models is None else _add_models(raw, list(models))
     for change in changes:
         apply_change(raw, change)
-    return parse_experiment(raw, path.name)
+    experiment = parse_experiment(raw, path.name)
+    return experiment if names is None else experiment.only(names)
+
+
+def _add_models(raw: dict[str, Any], asked: list[str]) -> list[str]:
+    """Add to the models of a file those that it lacks; return the names of those that are asked for."""
+    if not isinstance(raw.get("models"), dict):
+        return asked  # parsing will complain
+    known, rivals = raw["models"], rival_settings()
+    if asked == [ALL]:
+        asked = list(dict.fromkeys([*known, *rivals]))
+    names = []
+    for name in asked:
+        place, name = name, name.rpartition(":")[2]
+        if ":" in place:
+            known.setdefault(name, own_settings(place))
+        elif name in rivals:
+            known.setdefault(name, dict(rivals[name]))
+        elif name not in known:
+            everything = list(dict.fromkeys([*known, *rivals]))
+            raise UserError(f"unknown model {name!r}: there are {', '.join(everything)}{nearest(name, everything)}")
+        names.append(name)
+    return names
 
 
 def parse_experiment(raw: dict[str, Any], origin: str) -> Experiment:
-    """Check settings and give them their types; complaints begin with their origin."""
+    """Check settings and give them their types, and models without a size theirs; complaints begin with their origin.
+
+    Sizes are those with as many parameters as the first model that has one, for the inputs and outputs of the task.
+    """
+    models = raw.get("models")
+    given = models if isinstance(models, dict) else {}
+    unsized = [name for name, model in given.items() if isinstance(model, dict) and "hidden_size" not in model]
+    reference = next((name for name in given if name not in unsized), None)
+    if unsized and reference is not None:
+        raw = raw | {"models": given | {name: given[name] | {"hidden_size": 1} for name in unsized}}
     try:
-        return Experiment.model_validate(raw)
+        experiment = Experiment.model_validate(raw)
     except ValidationError as error:
         raise UserError(f"{origin}: {_first(error)}") from error
     except RecursionError as error:
         raise UserError(f"{origin}: settings are nested too deeply") from error
+    if reference is None or not unsized:
+        return experiment
+    task, sized = experiment.task.load(), dict(experiment.models)
+    try:
+        parameters = count_parameters(sized[reference], task)
+        sized |= {name: resized(sized[name], task, parameters) for name in unsized}
+    except ValueError as error:
+        raise UserError(f"{origin}: models.{reference}: {error}") from error
+    return experiment.model_copy(update={"models": sized})
 
 
 def packaged_config(name: str) -> Path:
@@ -121,9 +176,9 @@ def apply_change(raw: dict[str, Any], change: str, origin: str = "--set") -> Non
         raise UserError(f"{origin} {change!r}: expected NAME=VALUE, such as models.ornn.learning_rate=0.003")
     node = raw
     for key in parents:
-        node = node.get(key, {})
+        before, node = node, node.get(key, {})
         if not isinstance(node, dict) or not node:
-            raise UserError(f"{origin} {change!r}: there is no {key!r} to change")
+            raise UserError(f"{origin} {change!r}: there is no {key!r} to change{nearest(key, map(str, before))}")
     try:
         node[leaf] = yaml.safe_load(value)
     except (ValueError, RecursionError, yaml.YAMLError) as error:
@@ -137,21 +192,25 @@ def _position(error: Exception) -> str:
 
 def _first(error: ValidationError) -> str:
     details = error.errors()[0]
-    where = list(details["loc"])
-    if where[0] in ("task", "models"):
+    where, known = list(details["loc"]), list(Experiment.model_fields)
+    if where and where[0] in ("task", "models"):
         kind = 1 if where[0] == "task" else 2
-        del where[kind : kind + 1]  # pydantic's name for the kind of task or model
+        tags = 1 if where[kind : kind + 1] == [OWN] else 2
+        kinds: Mapping[str, type[Settings]] = PACKAGED_TASKS if where[0] == "task" else PACKAGED_MODELS
+        tag = next(iter(where[kind + 1 : kind + tags]), None)
+        known = list(kinds[str(tag)].model_fields) if tag in kinds else []
+        del where[kind : kind + tags]  # pydantic's names for the kind of task or model
     name = ".".join(str(part) if str(part).isprintable() else repr(part) for part in where)
     if details["type"] == "union_tag_invalid":
-        return (
-            f"{name}: unknown kind {_shown(details['ctx']['tag'])}, expected one of {details['ctx']['expected_tags']}"
-        )
+        expected = details["ctx"]["expected_tags"]
+        tag = details["ctx"]["tag"]
+        return f"{name}: unknown kind {_shown(tag)}, expected one of {expected}{nearest(tag, kinds)}"
     if details["type"] == "extra_forbidden":
-        return f"{name}: there is no such setting"
+        return f"{name}: there is no such setting{nearest(where[-1], known)}"
     message = details["msg"].removeprefix("Value error, ")
     given = details["input"]
     shown = "" if details["type"] == "missing" or isinstance(given, dict) else f", got {_shown(given)}"
-    return f"{name}: {message[0].lower()}{message[1:]}{shown}"
+    return f"{name}{': ' if name else ''}{message[0].lower()}{message[1:]}{shown}"
 
 
 def _shown(value: object) -> str:

@@ -1,6 +1,6 @@
 """Figures of training runs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from householder.experiments.curves import Curves, read_columns
 from householder.experiments.errors import UserError
 from householder.experiments.files import write_whole
-from householder.experiments.outcome import Outcome
+from householder.experiments.outcome import Outcome, shown
 from householder.experiments.tasks.base import GENERATED
 
 
@@ -70,17 +70,18 @@ def learning_curves(curves: Mapping[str, Curves], path: Path) -> None:
             watched = True
             _band(metric, validation, color)
             _band(metric, training, color, faint=True)
-        ends = [outcome["metric"] for outcome in group.outcomes]
-        epochs = [outcome["epochs"] for outcome in group.outcomes]
+        ends = [outcome.metric for outcome in group.outcomes]
+        epochs = [outcome.epochs for outcome in group.outcomes]
         metric.plot(epochs, ends, "o", color=color, markersize=4, clip_on=False)
         metric.plot([], [], "o-", color=color, label=_legend(label, group.outcomes))
     loss.set(xlabel="epoch", ylabel="training loss", yscale="log")
     metric.set(xlabel="epoch", ylabel=name)
     lines = ["faint: training, lines: validation"] if watched else ["lines: training"]
     if outcomes:
-        lines.append(f"dots: {outcomes[0]['judged_on']}")
-        _baseline(metric, outcomes[0]["baseline"])
-        if outcomes[0]["lower_is_better"]:
+        lines.append(f"dots: {outcomes[0].judged_on}")
+        _baseline(metric, outcomes[0].baseline)
+        metric.set_ylabel(_with_unit(name, outcomes[0].unit))
+        if outcomes[0].lower_is_better:
             metric.set_yscale("log")
     metric.set_title(", ".join(lines), fontsize="medium")
     for axes in (loss, metric):
@@ -89,21 +90,18 @@ def learning_curves(curves: Mapping[str, Curves], path: Path) -> None:
     write_figure(figure, path)
 
 
-def box_plot(outcomes: Iterable[Outcome], path: Path) -> None:
-    """Draw how the final metrics of each model's runs are distributed: quartiles, range, and each run as a dot.
+def box_plot(metrics: Mapping[str, list[float]], outcome: Outcome, path: Path) -> None:
+    """Draw how final metrics are distributed: quartiles, range, and each run as a dot.
 
     Parameters
     ----------
-    outcomes : iterable of Outcome
-        Finished runs, at least one.
+    metrics : dict of str to list of float
+        The metrics of each group of runs, by its label.
+    outcome : Outcome
+        Any of the runs: it tells what was measured.
     path : Path
         The image to write; its suffix names the format.
     """
-    outcomes = list(outcomes)
-    metrics: dict[str, list[float]] = {}
-    for outcome in outcomes:
-        if outcome.metric is not None:
-            metrics.setdefault(outcome.model, []).append(outcome.metric)
     figure = new_figure(max(4, 1.1 * len(metrics)), 4.5)
     axes = figure.subplots()
     axes.boxplot(list(metrics.values()), whis=(0, 100), widths=0.6)
@@ -111,11 +109,41 @@ def box_plot(outcomes: Iterable[Outcome], path: Path) -> None:
         across = np.linspace(-0.2, 0.2, len(values)) if len(values) > 1 else np.zeros(1)
         axes.plot(place + across, values, "o", color="C0", markersize=3, alpha=0.6)
     axes.set_xticks(range(1, len(metrics) + 1), list(metrics), rotation=30)
-    axes.set(ylabel=f"{outcomes[0].judged_on} {outcomes[0].metric_name}")
-    if outcomes[0].lower_is_better:
+    axes.set(ylabel=_with_unit(outcome.measured, outcome.unit))
+    if outcome.lower_is_better:
         axes.set_yscale("log")
-    _baseline(axes, outcomes[0].baseline)
+    _baseline(axes, outcome.baseline)
     axes.grid(alpha=0.3, axis="y")
+    write_figure(figure, path)
+
+
+def over_values(
+    lines: Mapping[str, list[tuple[float, float, float]]], along: str, outcome: Outcome, path: Path
+) -> None:
+    """Draw the mean metric of each model over the values of a setting, with the deviation of its runs as a bar.
+
+    Parameters
+    ----------
+    lines : dict of str to list of tuple
+        ``(value, mean, deviation)`` of each point, by model.
+    along : str
+        The setting.
+    outcome : Outcome
+        Any of the runs: it tells what was measured.
+    path : Path
+        The image to write; its suffix names the format.
+    """
+    figure = new_figure(6.5, 4.5)
+    axes = figure.subplots()
+    for model, points in lines.items():
+        values, means, deviations = zip(*sorted(points), strict=True)
+        axes.errorbar(values, means, yerr=deviations, marker="o", markersize=4, capsize=3, label=model)
+    axes.set(xlabel=along, ylabel=_with_unit(outcome.measured, outcome.unit))
+    if outcome.lower_is_better:
+        axes.set_yscale("log")
+    _baseline(axes, outcome.baseline)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
     write_figure(figure, path)
 
 
@@ -156,8 +184,13 @@ def _baseline(axes: Any, baseline: float | None) -> None:
         axes.axhline(baseline, color="grey", linestyle="--", linewidth=1, label="without memory")
 
 
-def _legend(label: str, outcomes: list[dict[str, Any]]) -> str:
-    ends = [outcome["metric"] for outcome in outcomes]
+def _with_unit(name: str, unit: str) -> str:
+    return f"{name} [{unit}]" if unit else name
+
+
+def _legend(label: str, outcomes: list[Outcome]) -> str:
+    ends = [outcome.metric for outcome in outcomes if outcome.metric is not None]
     if len(ends) < 2:
-        return f"{label}: {outcomes[0]['metric_shown']}" if ends else label
-    return f"{label}: {np.mean(ends):.4g} ± {np.std(ends, ddof=1):.2g}"
+        return f"{label}: {outcomes[0].metric_shown}" if ends else label
+    mean = shown(float(np.mean(ends)))
+    return f"{label}: {mean} ± {np.std(ends, ddof=1):.2g} {outcomes[0].unit}".rstrip()

@@ -31,8 +31,6 @@ class Failure:
     """Why a model could not be trained, in one line."""
 
     message: str
-    refused: bool = False
-    """Whether its settings were refused, before anything was done or written but a log."""
 
 
 Result = Outcome | Failure
@@ -125,7 +123,6 @@ def _work(job: Job, group: Group, rank: int, port: int, messages: Connection, st
         os.environ.update(group.environment(rank, port))
     is_first = group.node == 0 and rank == 0
     result: Result
-    run = None
     try:
         from householder.experiments.training import Run  # slow to load, and of no use to the parent
 
@@ -136,7 +133,7 @@ def _work(job: Job, group: Group, rank: int, port: int, messages: Connection, st
     except BrokenPipeError:  # the parent is gone
         return
     except UserError as error:
-        result = Failure(str(error), refused=run is None)
+        result = Failure(str(error))
     except BaseException as error:  # what is not foreseen goes to the log in full
         summary = str(error).splitlines()[0] if str(error) else "no message"
         messages.send(Failure(f"{job.model}: {type(error).__name__}: {summary} (see {job.directory / LOG})"))

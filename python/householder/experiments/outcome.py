@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from householder.experiments.errors import UserError
 from householder.experiments.files import write_text
@@ -27,6 +26,8 @@ class Progress:
     epoch: int
     epochs: int
     latest: dict[str, float]
+    unit: str = ""
+    """Of the metric."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,33 @@ class Outcome:
     train_loss: float | None
     metric: float | None
     metric_name: str
-    metric_shown: str
     judged_on: JudgedOn
+    unit: str = ""
     lower_is_better: bool = False
     baseline: float | None = None
     """The metric of a model that has no memory."""
+
+    @property
+    def metric_shown(self) -> str:
+        """The metric as a reader wants to see it."""
+        return "interrupted" if self.metric is None else shown(self.metric, self.unit)
+
+    @property
+    def measured(self) -> str:
+        """What the metric is of, for a table's head."""
+        return f"{self.judged_on} {self.metric_name}"
+
+
+def shown(value: float, unit: str = "", digits: int = 4) -> str:
+    """Return a metric with its unit.
+
+    Examples
+    --------
+    >>> from householder.experiments.outcome import shown
+    >>> shown(98.3, "%"), shown(0.00021)
+    ('98.30 %', '0.0002100')
+    """
+    return f"{value:#.{digits}g} {unit}".rstrip(" .")
 
 
 def write_outcomes(directory: Path, outcomes: Iterable[Outcome]) -> None:
@@ -53,7 +76,7 @@ def write_outcomes(directory: Path, outcomes: Iterable[Outcome]) -> None:
     write_text(directory / RESULTS, json.dumps([asdict(outcome) for outcome in outcomes], indent=2) + "\n")
 
 
-def read_outcomes(directory: Path) -> dict[str, dict[str, Any]]:
+def read_outcomes(directory: Path) -> dict[str, Outcome]:
     """Return, by name, the models of a run that have been trained to the end.
 
     Raises
@@ -72,7 +95,7 @@ def read_outcomes(directory: Path) -> dict[str, dict[str, Any]]:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, TypeError, RecursionError) as error:
         raise UserError(f"{path} is damaged: it does not list how models ended; --resume writes it anew") from error
-    return {outcome.model: asdict(outcome) for outcome in outcomes if outcome.metric is not None}
+    return {outcome.model: outcome for outcome in outcomes if outcome.metric is not None}
 
 
 def _check(outcome: Outcome) -> None:
@@ -93,7 +116,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "train_loss": (*_NUMBER, type(None)),
     "metric": (*_NUMBER, type(None)),
     "metric_name": _TEXT,
-    "metric_shown": _TEXT,
+    "unit": _TEXT,
     "judged_on": _TEXT,
     "lower_is_better": (bool,),
     "baseline": (*_NUMBER, type(None)),

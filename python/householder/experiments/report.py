@@ -1,67 +1,149 @@
 """What a command shows and leaves: progress while it runs, a table at its end."""
 
 import csv
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Any, Protocol, Self
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    ProgressColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as Bars
 from rich.table import Table
 
 from householder.experiments.files import write_whole
-from householder.experiments.outcome import Outcome, Progress
+from householder.experiments.outcome import Outcome, Progress, shown
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+_WIDE = 120  # characters, for every number beside a bar; on a narrower terminal the loss alone is shown
+_MOST_LINES = 500  # for each model, where the output is not a terminal
+_TOLERANCE = 0.02
 
-_PLAIN_LINES = 10  # per model, where the output is not a terminal
+
+def new_console(quiet: bool = False) -> Console:
+    """Return where a command prints; what is not a terminal has room for a table's every column."""
+    console = Console(quiet=quiet)
+    return console if console.is_terminal or console.is_jupyter else Console(quiet=quiet, width=_WIDE)
+
+
+class _Display(Protocol):
+    """Somewhere to show progress."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def update(self, name: str, progress: Progress) -> None: ...
 
 
 class ProgressDisplay:
-    """A bar for each model; on something that is not a terminal, a line now and then."""
+    """A bar for each model; a line an epoch on what is not a terminal; in a notebook the bar that notebooks have."""
 
     def __init__(self, models: Iterable[str], console: Console) -> None:
-        self._console = console
-        self._bars = Bars(
-            TextColumn("{task.description:>8}"),
-            BarColumn(),
-            TextColumn("epoch"),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[latest]}"),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self._tasks = {name: self._bars.add_task(name, total=None, start=False, latest="") for name in models}
-        self._printed = dict.fromkeys(self._tasks, 0)
+        kind = _NotebookBars if console.is_jupyter else _TerminalBars if console.is_terminal else _Lines
+        self._display: _Display = kind(list(models), console)
 
     def __enter__(self) -> Self:
-        self._bars.start()
+        self._display.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bars.stop()
+        self._display.stop()
 
     def update(self, name: str, progress: Progress) -> None:
         """Show how far a model is."""
-        latest = _numbers(progress.latest)
+        self._display.update(name, progress)
+
+
+class _TerminalBars:
+    def __init__(self, models: list[str], console: Console) -> None:
+        longest = max(map(len, models), default=0)
+        self._wide = console.width >= longest + _WIDE + 10
+        name = TextColumn("{task.description}", markup=False)
+        latest = TextColumn("{task.fields[latest]}", markup=False)
+        left = TimeRemainingColumn(compact=not self._wide)
+        taken = longest + (_WIDE if self._wide else 32)  # by what surrounds the bar
+        bar = BarColumn(bar_width=max(4, min(40, console.width - taken)))
+        columns: list[ProgressColumn] = [name, bar, TaskProgressColumn(show_speed=False), latest, left]
+        if self._wide:
+            columns[3:] = [
+                TextColumn("epoch {task.fields[epochs]}"),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                left,
+                latest,
+            ]
+        self._bars = Bars(*columns, console=console)
+        self._tasks = {
+            model: self._bars.add_task(model, total=None, start=False, latest="", epochs="") for model in models
+        }
+
+    def start(self) -> None:
+        self._bars.start()
+
+    def stop(self) -> None:
+        self._bars.stop()
+
+    def update(self, name: str, progress: Progress) -> None:
         task = self._tasks[name]
         if not self._bars.tasks[task].started:
             self._bars.start_task(task)
-        done = progress.epochs * progress.step / progress.steps
-        self._bars.update(task, total=progress.epochs, completed=int(done), latest=latest)
-        part = _PLAIN_LINES * int(progress.latest.get("epoch", 0)) // progress.epochs
-        if not self._console.is_terminal and part > self._printed[name]:
-            self._printed[name] = part
-            self._console.print(
-                f"{name}: epoch {progress.latest['epoch']}/{progress.epochs}  {latest}", highlight=False
-            )
+        latest = numbers(progress) if self._wide else _loss(progress)
+        epochs = f"{progress.latest.get('epoch', 0):.0f}/{progress.epochs}"
+        self._bars.update(task, total=progress.steps, completed=progress.step, latest=latest, epochs=epochs)
+
+
+class _Lines:
+    def __init__(self, models: list[str], console: Console) -> None:
+        self._console = console
+        self._printed = dict.fromkeys(models, 0)
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def update(self, name: str, progress: Progress) -> None:
+        epoch = int(progress.latest.get("epoch", 0))
+        every = -(-progress.epochs // _MOST_LINES)
+        if epoch // every > self._printed[name] // every:
+            self._printed[name] = epoch
+            line = f"{name}: epoch {epoch}/{progress.epochs}  {numbers(progress)}"
+            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+class _NotebookBars:
+    def __init__(self, models: list[str], console: Console) -> None:  # noqa: ARG002
+        self._rows = dict.fromkeys(models, (0.0, ""))
+
+    def start(self) -> None:
+        from IPython.display import HTML, display
+
+        self._html = HTML
+        self._handle = display(HTML(self._page()), display_id=True)
+
+    def stop(self) -> None:
+        self._handle.update(self._html(self._page()))
+
+    def update(self, name: str, progress: Progress) -> None:
+        self._rows[name] = progress.step / progress.steps, numbers(progress)
+        self._handle.update(self._html(self._page()))
+
+    def _page(self) -> str:
+        rows = (
+            f"<tr><td>{escape(name)}</td><td><progress value='{done:.3f}' max='1'></progress></td>"
+            f"<td>{done:.0%}</td><td>{escape(latest)}</td></tr>"
+            for name, (done, latest) in self._rows.items()
+        )
+        return f"<table>{''.join(rows)}</table>"
 
 
 def results_table(outcomes: Iterable[Outcome]) -> Table:
@@ -69,16 +151,15 @@ def results_table(outcomes: Iterable[Outcome]) -> Table:
     outcomes = list(outcomes)
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("model")
-    for heading in ("hidden", "parameters", "train loss", f"{outcomes[0].judged_on} {outcomes[0].metric_name}"):
+    for heading in ("hidden", "parameters", "train loss", outcomes[0].measured, "epochs", "seconds"):
         table.add_column(heading, justify="right")
-    table.add_column("epochs", justify="right")
-    table.add_column("seconds", justify="right")
-    for outcome in outcomes:
+    losses = distinct([outcome.train_loss for outcome in outcomes])
+    for outcome, loss in zip(outcomes, losses, strict=True):
         table.add_row(
             outcome.model,
             f"{outcome.hidden_size}",
             f"{outcome.parameters:,}",
-            "-" if outcome.train_loss is None else f"{outcome.train_loss:.2g}",
+            loss,
             outcome.metric_shown,
             f"{outcome.epochs}",
             f"{outcome.seconds:.0f}",
@@ -86,9 +167,41 @@ def results_table(outcomes: Iterable[Outcome]) -> Table:
     return table
 
 
-def write_rows(path: Path, rows: "Iterable[DataclassInstance]") -> None:
-    """Write dataclasses of one kind, at least one, as the rows of a CSV file."""
-    first, *rest = map(asdict, rows)
+def distinct(values: Iterable[float | None]) -> list[str]:
+    """Return numbers with at least four digits, and with as many as tell different ones apart, up to ten.
+
+    Examples
+    --------
+    >>> from householder.experiments.report import distinct
+    >>> distinct([1.31, None, 1.30004, 1.30001])
+    ['1.31000', '-', '1.30004', '1.30001']
+    """
+    values = list(values)
+    numbers = [value for value in values if value is not None]
+    for digits in range(4, 11):
+        texts = {value: shown(value, digits=digits) for value in numbers}
+        if len(set(texts.values())) == len(texts):
+            break
+    return ["-" if value is None else texts[value] for value in values]
+
+
+def uneven_parameters(outcomes: Iterable[Outcome]) -> list[str]:
+    """Return a line for each model whose number of parameters is not within 2 % of the first model's."""
+    first, *others = {outcome.model: outcome for outcome in outcomes}.values()
+    lines = []
+    for other in others:
+        more = other.parameters / first.parameters - 1
+        if abs(more) > _TOLERANCE:
+            lines.append(
+                f"{other.model} has {abs(100 * more):.1f} % {'more' if more > 0 else 'fewer'} parameters "
+                f"than {first.model}"
+            )
+    return lines
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write dictionaries with the same keys, at least one, as the rows of a CSV file."""
+    first, *rest = rows
 
     def write(temporary: Path) -> None:
         with temporary.open("w", newline="", encoding="utf-8") as file:
@@ -99,6 +212,14 @@ def write_rows(path: Path, rows: "Iterable[DataclassInstance]") -> None:
     write_whole(path, write)
 
 
-def _numbers(row: dict[str, float]) -> str:
-    shown = (key for key in row if key not in ("epoch", "step", "seconds"))
-    return "  ".join(f"{key.replace('_', ' ')} {row[key]:.4f}" for key in shown)
+def numbers(progress: Progress) -> str:
+    """Return the losses and metrics of the last whole epoch in a line."""
+    names = (key for key in progress.latest if key not in ("epoch", "step", "seconds"))
+    units = {"train_loss": ""}
+    return "  ".join(
+        f"{key.replace('_', ' ')} {shown(progress.latest[key], units.get(key, progress.unit))}" for key in names
+    )
+
+
+def _loss(progress: Progress) -> str:
+    return f"loss {shown(progress.latest['train_loss'])}" if progress.latest else ""

@@ -20,7 +20,8 @@ from lightning.fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 from torch.optim import Adam
 
-from householder.experiments.checkpoint import load_checkpoint, save_checkpoint
+from householder.experiments.checkpoint import interface, load_checkpoint, save_checkpoint
+from householder.experiments.checks import check
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import Experiment
 from householder.experiments.files import write_whole
@@ -103,18 +104,11 @@ class Run:
         torch.manual_seed(experiment.seed)
         self.experiment, self.name, self.directory = experiment, name, directory
         self.settings = experiment.models[name]
-        self.task = experiment.task.load()
-        if experiment.patience is not None and not self.task.watched:
-            raise UserError("patience needs validation data: digits has them with task.validation=0.2")
-        if experiment.accelerator == "cuda" and not torch.cuda.is_available():
-            raise UserError("accelerator: there is no CUDA device that torch can use")
+        self.task = check(experiment.only([name]))
         self.steps_per_epoch = self.task.steps_per_epoch(experiment.batch_size)
         self.epochs = max(1, round(self.settings.epochs_factor * experiment.epochs))
         self.steps = self.epochs * self.steps_per_epoch
-        try:
-            self.model = self.settings.build(self.task)
-        except ValueError as error:
-            raise UserError(f"{name}: {error}") from error
+        self.model = self.settings.build(self.task)
         optimizer = self.settings.optimizer(self.model)
         self.rates = [group["lr"] for group in optimizer.param_groups]
         self.state = self._restore(optimizer)
@@ -149,12 +143,13 @@ class Run:
             self._step(epoch, index)
             now = time.perf_counter()
             state.seconds = now - begun
-            if index + 1 == self.steps_per_epoch:
+            closed = index + 1 == self.steps_per_epoch
+            if closed:
                 self._close_epoch(epoch)
             if now - saved >= self.experiment.checkpoint_seconds:
                 self._save()
                 saved = time.perf_counter()
-            if now - reported >= _REPORT_SECONDS:
+            if closed or now - reported >= _REPORT_SECONDS:
                 report(self._progress())
                 reported = now
         self._save()
@@ -246,7 +241,7 @@ class Run:
         state = self.state
         epoch = min(state.step // self.steps_per_epoch + 1, self.epochs)
         latest = state.history[-1] if state.history else {}
-        return Progress(state.step, self.steps, epoch, self.epochs, latest)
+        return Progress(state.step, self.steps, epoch, self.epochs, latest, self.task.unit)
 
     def _metric(self) -> float:
         task = self.task
@@ -273,7 +268,7 @@ class Run:
             train_loss=state.history[-1]["train_loss"] if state.history else None,
             metric=metric,
             metric_name=task.metric,
-            metric_shown="interrupted" if metric is None else task.show(metric),
+            unit=task.unit,
             judged_on=task.judged_on,
             lower_is_better=task.lower_is_better,
             baseline=task.baseline,
@@ -282,7 +277,12 @@ class Run:
     def _save(self) -> None:
         if not self.fabric.is_global_zero:
             return
-        state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "state": vars(self.state)}
+        state = {
+            "task": interface(self.task),
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "state": vars(self.state),
+        }
         save_checkpoint(self.directory, state)
 
     def _restore(self, optimizer: Adam) -> State:

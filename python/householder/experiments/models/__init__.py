@@ -1,8 +1,8 @@
 """Models behind one interface. A new model is one file here and one name in ``AnyModel``."""
 
-from typing import Annotated
+from typing import Annotated, get_args
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from householder.experiments.models.base import ModelSettings, SequenceModel
 from householder.experiments.models.full_capacity import FullCapacitySettings
@@ -10,18 +10,23 @@ from householder.experiments.models.gated import LSTMSettings
 from householder.experiments.models.lie import LieSettings
 from householder.experiments.models.orthogonal import ORNNSettings
 from householder.experiments.models.orthogonal_soft import SoftORNNSettings
+from householder.experiments.models.own import OwnModelSettings
 from householder.experiments.models.restricted_capacity import RestrictedCapacitySettings
 from householder.experiments.models.simple import SRNNSettings
+from householder.experiments.models.started import IdentityStartSettings, OrthogonalStartSettings
 from householder.experiments.models.unitary import UnitarySettings
 from householder.experiments.models.urnn import URNNSettings
 from householder.experiments.models.usv import USVSettings
+from householder.experiments.settings import OWN, PACKAGED, origin_of_kind
 
-AnyModel = Annotated[
+PackagedModel = Annotated[
     ORNNSettings
     | SoftORNNSettings
     | UnitarySettings
     | LSTMSettings
     | SRNNSettings
+    | OrthogonalStartSettings
+    | IdentityStartSettings
     | URNNSettings
     | RestrictedCapacitySettings
     | FullCapacitySettings
@@ -30,4 +35,13 @@ AnyModel = Annotated[
     Field(discriminator="kind"),
 ]
 
-__all__ = ["AnyModel", "ModelSettings", "SequenceModel"]
+AnyModel = Annotated[
+    Annotated[PackagedModel, Tag(PACKAGED)] | Annotated[OwnModelSettings, Tag(OWN)], Discriminator(origin_of_kind)
+]
+
+PACKAGED_MODELS: dict[str, type[ModelSettings]] = {
+    settings.model_fields["kind"].default: settings for settings in get_args(get_args(PackagedModel)[0])
+}
+"""The settings of each kind that comes with the package."""
+
+__all__ = ["PACKAGED_MODELS", "AnyModel", "ModelSettings", "PackagedModel", "SequenceModel"]

@@ -8,10 +8,11 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.optim import Adam
 
-from householder.experiments.settings import Settings
+from householder.experiments.settings import Settings, Unit
 from householder.experiments.tasks import Task
 
 Positive = Annotated[int, Field(ge=1)]
+LARGEST_SIZE = 1 << 16
 
 
 class ModelSettings(Settings, ABC):
@@ -20,16 +21,20 @@ class ModelSettings(Settings, ABC):
     is_complex: ClassVar[bool] = False
     """Whether states are complex; they are given to the readout as [Re; Im]."""
 
-    hidden_size: Positive
+    hidden_size: Annotated[int, Field(ge=1, le=LARGEST_SIZE), Unit("units")]
+    """Units of the state. Where it is left out, the model gets as many parameters as the experiment's first."""
     learning_rate: Annotated[float, Field(gt=0)]
+    """Adam's, before the schedule's factor."""
     schedule: Literal["constant", "cosine", "hold"] = "constant"
     """Factor on the learning rate: 1; half a cosine wave from 1 to 0; 1 for 70 % of the steps, then linearly to 0."""
-    warm_up: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    warm_up: Annotated[float, Field(ge=0, lt=1), Unit("fraction of the steps")] = 0.0
     """Fraction of the steps in which a second factor rises linearly to 1."""
     epochs_factor: Annotated[float, Field(gt=0)] = 1.0
     """Epochs of this model to one of the experiment: where an epoch costs less than the others', for equal times."""
     betas: tuple[float, float] = (0.9, 0.999)
+    """Adam's decay rates of the first and second moments."""
     clip_norm: Annotated[float, Field(gt=0)] | None = None
+    """The largest norm that all gradients together may have; by default any."""
 
     @abstractmethod
     def recurrence(self, input_size: int) -> nn.Module:
@@ -38,7 +43,7 @@ class ModelSettings(Settings, ABC):
     def build(self, task: Task) -> "SequenceModel":
         """Return the network for a task, initialised from torch's current seed."""
         readout = affine(2 * self.hidden_size if self.is_complex else self.hidden_size, task.output_size)
-        return SequenceModel(self.recurrence(task.input_size), readout, task.every_step)
+        return SequenceModel(self.recurrence(task.input_size), readout, task.every_step, task.input_size)
 
     def optimizer(self, model: "SequenceModel") -> Adam:
         """Return what updates a model: Adam, unless a constraint asks for more."""
@@ -58,11 +63,12 @@ class ModelSettings(Settings, ABC):
 class SequenceModel(nn.Module):
     """A recurrence and an affine readout of its states."""
 
-    def __init__(self, recurrence: nn.Module, readout: nn.Linear, every_step: bool) -> None:
+    def __init__(self, recurrence: nn.Module, readout: nn.Linear, every_step: bool, input_size: int) -> None:
         super().__init__()
         self.recurrence = recurrence
         self.readout = readout
         self.every_step = every_step
+        self.input_size = input_size
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (T, B, input_size) to (T, B, output_size), or to (B, output_size) where only the last step is read."""

@@ -14,6 +14,7 @@ class LSTMSettings(ModelSettings):
 
     kind: Literal["lstm"] = "lstm"
     forget_bias: float = 1.0
+    """The forget gate's bias at the start."""
 
     @override
     def recurrence(self, input_size: int) -> LearnedState:

@@ -8,6 +8,7 @@ from torch.optim import Adam
 from typing_extensions import override
 
 from householder.experiments.models.base import ModelSettings, Positive, SequenceModel
+from householder.experiments.settings import Unit
 from householder.torch import OrthogonalRNN, renormalize_, snap_
 
 
@@ -16,10 +17,12 @@ class ReflectionSettings(ModelSettings):
 
     constraint: ClassVar[str]
 
-    num_reflections: Positive | None = None
+    num_reflections: Annotated[Positive, Unit("reflections")] | None = None
     """By default all: as many as there are hidden units."""
     nonlinearity: Literal["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu"] = "leaky_relu"
+    """Of the recurrence."""
     negative_slope: Annotated[float, Field(ge=0)] = 0.1
+    """Of the leaky ReLU."""
     renormalize: bool = False
     """Scale the reflection vectors to unit norm after each update."""
     reflection_rate: Annotated[float, Field(gt=0)] = 1.0

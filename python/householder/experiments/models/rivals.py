@@ -1,13 +1,15 @@
 """Models that an experiment does not list: settled ways to train them, at a size that makes a fair comparison."""
 
-from functools import partial
+from bisect import bisect_left
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import torch
 import yaml
 
-from householder.experiments.models.base import ModelSettings
+from householder.experiments.errors import UserError
+from householder.experiments.models.base import LARGEST_SIZE, ModelSettings
 from householder.experiments.tasks import Task
 
 
@@ -16,6 +18,11 @@ def rival_settings() -> dict[str, dict[str, Any]]:
     text = (files("householder.experiments") / "models" / "rivals.yaml").read_text(encoding="utf-8")
     settings: dict[str, dict[str, Any]] = yaml.safe_load(text)
     return settings
+
+
+def own_settings(place: str) -> dict[str, Any]:
+    """Return the settings of a model of the user's own, without its size."""
+    return {"kind": place, "learning_rate": 0.003, "schedule": "cosine", "clip_norm": 1.0}
 
 
 def count_parameters(settings: ModelSettings, task: Task) -> int:
@@ -28,18 +35,30 @@ def resized(settings: ModelSettings, task: Task, parameters: int) -> ModelSettin
     """Return the settings with that hidden size whose number of parameters comes closest.
 
     Sizes that a model refuses, such as odd ones of paired units, are passed over.
+
+    Raises
+    ------
+    UserError
+        The model refuses every size that is large enough.
     """
-    with_size = partial(_counted, settings, task)
+    refusal: Exception | None = None
+
+    @cache
+    def count(size: int) -> int:
+        """Return the number of parameters, 0 where the size is refused."""
+        nonlocal refusal
+        try:
+            return count_parameters(settings.model_copy(update={"hidden_size": size}), task)
+        except (ValueError, UserError) as error:
+            refusal = error
+            return 0
+
     largest = 2
-    while (with_size(largest) or 0) < parameters:
+    while count(largest) < parameters:
         largest *= 2
-    counts = {size: count for size in range(largest // 2, largest + 1) if (count := with_size(size))}
-    closest = min(counts, key=lambda size: abs(counts[size] - parameters))
+        if largest > LARGEST_SIZE:
+            raise UserError(f"no hidden_size gives {parameters:,} parameters{f': {refusal}' if refusal else ''}")
+    reached = bisect_left(range(largest), parameters, lo=1, key=lambda size: count(size) or count(size + 1))
+    near = [size for size in range(max(1, reached - 2), reached + 2) if count(size)]
+    closest = min(near, key=lambda size: abs(count(size) - parameters))
     return settings.model_copy(update={"hidden_size": closest})
-
-
-def _counted(settings: ModelSettings, task: Task, size: int) -> int | None:
-    try:
-        return count_parameters(settings.model_copy(update={"hidden_size": size}), task)
-    except ValueError:
-        return None

@@ -1,12 +1,13 @@
 """The unitary counterpart of the oRNN: complex reflections and phases."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from torch import Tensor
 from typing_extensions import override
 
 from householder.experiments.models.base import ModelSettings, Positive, SequenceModel
 from householder.experiments.models.looped import RealParts
+from householder.experiments.settings import Unit
 from householder.torch import UnitaryRNN
 
 
@@ -16,9 +17,10 @@ class UnitarySettings(ModelSettings):
     is_complex: ClassVar[bool] = True
 
     kind: Literal["unitary"] = "unitary"
-    num_reflections: Positive | None = None
+    num_reflections: Annotated[Positive, Unit("reflections")] | None = None
     """By default ``hidden_size - 1``, which reaches all unitary matrices."""
     nonlinearity: Literal["modrelu", "identity", "tanh", "relu", "leaky_relu"] = "modrelu"
+    """Of the recurrence."""
 
     @override
     def recurrence(self, input_size: int) -> RealParts:

@@ -1,9 +1,10 @@
 """Tasks: data, loss and metric. A new task is one file here and one name in ``TaskSettings``."""
 
-from typing import Annotated
+from typing import Annotated, get_args
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
+from householder.experiments.settings import OWN, PACKAGED, Settings, origin_of_kind
 from householder.experiments.tasks.addition import AdditionSettings
 from householder.experiments.tasks.audio import AudioSettings
 from householder.experiments.tasks.base import Batch, Task
@@ -11,8 +12,9 @@ from householder.experiments.tasks.characters import CharactersSettings
 from householder.experiments.tasks.copying import CopySettings
 from householder.experiments.tasks.digits import DigitsSettings
 from householder.experiments.tasks.mnist import MNISTSettings, PermutedMNISTSettings
+from householder.experiments.tasks.own import OwnTaskSettings
 
-TaskSettings = Annotated[
+PackagedTask = Annotated[
     AdditionSettings
     | AudioSettings
     | CharactersSettings
@@ -23,4 +25,13 @@ TaskSettings = Annotated[
     Field(discriminator="kind"),
 ]
 
-__all__ = ["Batch", "Task", "TaskSettings"]
+TaskSettings = Annotated[
+    Annotated[PackagedTask, Tag(PACKAGED)] | Annotated[OwnTaskSettings, Tag(OWN)], Discriminator(origin_of_kind)
+]
+
+PACKAGED_TASKS: dict[str, type[Settings]] = {
+    settings.model_fields["kind"].default: settings for settings in get_args(get_args(PackagedTask)[0])
+}
+"""The settings of each kind that comes with the package."""
+
+__all__ = ["PACKAGED_TASKS", "Batch", "PackagedTask", "Task", "TaskSettings"]

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import mse_loss
 from typing_extensions import override
 
+from householder.experiments.settings import Unit
 from householder.experiments.tasks.base import Batch
 from householder.experiments.tasks.generated import GeneratedSettings, GeneratedTask
 
@@ -17,7 +18,8 @@ class AdditionSettings(GeneratedSettings):
     """T numbers uniform in [0, 1] beside marks, of which one is set in each half; the target is the marked sum."""
 
     kind: Literal["addition"] = "addition"
-    length: Annotated[int, Field(ge=2)] = 400
+    length: Annotated[int, Field(ge=2), Unit("steps")] = 400
+    """Numbers in a sequence."""
 
     def load(self) -> "Addition":
         """Return the task."""
@@ -52,7 +54,3 @@ class Addition(GeneratedTask):
     @override
     def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
         return mse_loss(prediction, targets)
-
-    @override
-    def show(self, value: float) -> str:
-        return f"{value:.5f}"

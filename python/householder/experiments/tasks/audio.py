@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from householder.experiments.errors import UserError
 from householder.experiments.files import write_whole
-from householder.experiments.settings import Settings
+from householder.experiments.settings import Settings, Unit
 from householder.experiments.tasks.base import GENERATED, Batch, HeldOut, Task
 from householder.experiments.tasks.wav import read_wav
 
@@ -29,9 +29,11 @@ class AudioSettings(Settings):
     kind: Literal["audio"] = "audio"
     data: Path | None = None
     """A WAV file; without it, a synthesised chord."""
-    start: Annotated[float, Field(ge=0)] = 0.5
+    stand_in: ClassVar[str] = "a synthesised chord"
+    start: Annotated[float, Field(ge=0), Unit("seconds")] = 0.5
     """Where the first excerpt begins, in seconds."""
     excerpt: Annotated[int, Field(ge=1, le=5)] = 1
+    """Which of the five."""
 
     def load(self) -> "Audio":
         """Return the task with its sound."""
@@ -81,10 +83,6 @@ class Audio(Task):
     @override
     def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
         return mse_loss(prediction, targets)
-
-    @override
-    def show(self, value: float) -> str:
-        return f"{value:.4f}"
 
     @override
     def leave_files(self, directory: Path, predict: Callable[[Tensor], Tensor]) -> None:

@@ -29,6 +29,7 @@ class Batch(NamedTuple):
 class Task(ABC):
     """Data, loss and metric of one experiment.
 
+    Inputs are of shape (T, B, input_size), predictions (T, B, output_size) where ``every_step``, else (B, output_size).
     Batches are addressed, not iterated: ``batch(size, seed, epoch, index)`` is a pure function, so a
     run that resumes in the middle of an epoch sees the batches that it would have seen.
     """
@@ -37,7 +38,8 @@ class Task(ABC):
     output_size: int
     every_step: bool = False
     """Whether the prediction is read at every step, or at the last one only."""
-    metric: str = "accuracy"
+    metric: str = "loss"
+    unit: str = ""
     lower_is_better: bool = False
     baseline: float | None = None
     """The metric of a model that has no memory, for the figure."""
@@ -68,10 +70,6 @@ class Task(ABC):
     def measure(self, prediction: Tensor, targets: Tensor) -> Tensor:
         """Return the mean metric of a batch, which is the loss unless a task says otherwise."""
         return self.loss(prediction, targets)
-
-    @abstractmethod
-    def show(self, value: float) -> str:
-        """Return the metric as a reader wants to see it."""
 
     def weight(self, batch: Batch) -> int:
         """Return how many predictions the loss and the metric of a batch are means of."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from math import log
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from typing_extensions import override
 
 from householder.experiments.errors import UserError
-from householder.experiments.settings import Settings
+from householder.experiments.settings import Settings, Unit
 from householder.experiments.tasks.base import Batch, HeldOut, Task
 from householder.experiments.tasks.order import shuffled
 from householder.experiments.tasks.text import Text, embedded_texts, read_texts
@@ -31,9 +31,11 @@ class CharactersSettings(Settings):
     kind: Literal["chars"] = "chars"
     data: Path | None = None
     """A folder with train.txt, valid.txt and test.txt; without it, Python's documentation topics."""
-    ahead: Annotated[int, Field(ge=1)] = 1
+    stand_in: ClassVar[str] = "Python's documentation"
+    ahead: Annotated[int, Field(ge=1), Unit("characters")] = 1
     """How many characters after the last one read the predicted one stands."""
     judged_on: HeldOut = "test"
+    """The part that judges the run."""
 
     def load(self) -> "Characters":
         """Return the task with its texts."""
@@ -46,6 +48,7 @@ class Characters(Task):
 
     every_step = True
     metric = "bpc"
+    unit = "bits"
     lower_is_better = True
     watched = True
 
@@ -103,7 +106,3 @@ class Characters(Task):
     @override
     def measure(self, prediction: Tensor, targets: Tensor) -> Tensor:
         return self.loss(prediction, targets) / log(2)
-
-    @override
-    def show(self, value: float) -> str:
-        return f"{value:.3f} bits"

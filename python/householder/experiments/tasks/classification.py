@@ -32,6 +32,8 @@ class PixelClassification(Task):
     """
 
     input_size = 1
+    metric = "accuracy"
+    unit = "%"
 
     def __init__(self, train: Labelled, held_out: dict[HeldOut, Labelled], white: float) -> None:
         self._train = _tensors(train)
@@ -65,11 +67,7 @@ class PixelClassification(Task):
 
     @override
     def measure(self, prediction: Tensor, targets: Tensor) -> Tensor:
-        return (prediction.argmax(-1) == targets).double().mean()
-
-    @override
-    def show(self, value: float) -> str:
-        return f"{100 * value:.2f} %"
+        return 100 * (prediction.argmax(-1) == targets).double().mean()
 
 
 def _tensors(part: Labelled) -> tuple[Tensor, Tensor]:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 from typing_extensions import override
 
+from householder.experiments.settings import Unit
 from householder.experiments.tasks.base import Batch
 from householder.experiments.tasks.generated import GeneratedSettings, GeneratedTask
 
@@ -22,7 +23,8 @@ class CopySettings(GeneratedSettings):
     """Ten of eight symbols, ``delay`` steps of which the last says "go", ten steps in which to repeat them."""
 
     kind: Literal["copy"] = "copy"
-    delay: Annotated[int, Field(ge=1)] = 100
+    delay: Annotated[int, Field(ge=1), Unit("steps")] = 100
+    """Steps from the last symbol to be kept to the sign to repeat all."""
 
     def load(self) -> "Copy":
         """Return the task."""
@@ -65,7 +67,3 @@ class Copy(GeneratedTask):
     @override
     def measure(self, prediction: Tensor, targets: Tensor) -> Tensor:
         return self.loss(prediction, targets) / self._memoryless
-
-    @override
-    def show(self, value: float) -> str:
-        return f"{value:.4f}"

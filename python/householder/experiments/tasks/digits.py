@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from householder.experiments.settings import Settings
+from householder.experiments.errors import UserError
+from householder.experiments.settings import Settings, Unit
 from householder.experiments.tasks.base import HeldOut
 from householder.experiments.tasks.classification import Labelled, PixelClassification
 
@@ -14,7 +15,7 @@ class DigitsSettings(Settings):
     """1,797 images of 8 x 8 pixels, read as 64 steps of one pixel in [0, 1]; a stratified fifth is the test part."""
 
     kind: Literal["digits"] = "digits"
-    validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    validation: Annotated[float, Field(ge=0, lt=1), Unit("fraction of the training part")] = 0.0
     """Fraction of the training part to judge on instead of the test part, for choosing settings."""
 
     def load(self) -> PixelClassification:
@@ -36,6 +37,9 @@ def digits(validation: float) -> tuple[Labelled, dict[HeldOut, Labelled]]:
     x, x_test, y, y_test = split(pixels, labels, test_size=0.2, stratify=labels)
     held_out: dict[HeldOut, Labelled] = {"test": (x_test, y_test)}
     if validation > 0:
-        x, x_held, y, y_held = split(x, y, test_size=validation, stratify=y)
+        try:
+            x, x_held, y, y_held = split(x, y, test_size=validation, stratify=y)
+        except ValueError as error:
+            raise UserError(f"task.validation is {validation}: a part would lack some of the digits") from error
         held_out["validation"] = x_held, y_held
     return (x, y), held_out

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 from typing_extensions import override
 
-from householder.experiments.settings import Settings
+from householder.experiments.settings import Settings, Unit
 from householder.experiments.tasks.base import Batch, HeldOut, Task
 
 _EVALUATION_BATCH = 250
@@ -19,7 +19,7 @@ _HELD_OUT_SEEDS = {"validation": 0, "test": 1}
 class GeneratedSettings(Settings):
     """What tasks without a data set share."""
 
-    iterations: Annotated[int, Field(ge=1)] = 100
+    iterations: Annotated[int, Field(ge=1), Unit("batches")] = 100
     """How many batches are called an epoch."""
     judged_on: HeldOut = "test"
     """Which of the two fixed sets judges the run: 250 sequences for choosing settings, or 1,000 others."""

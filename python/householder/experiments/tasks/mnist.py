@@ -11,9 +11,14 @@ from householder.experiments.errors import UserError
 from householder.experiments.settings import Settings
 from householder.experiments.tasks.base import HeldOut
 from householder.experiments.tasks.classification import Labelled, PixelClassification
-from householder.experiments.tasks.digits import digits
 from householder.experiments.tasks.idx import read_idx
 
+FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
 _VALIDATION = 5000
 _ORDER_SEED = 0
 
@@ -23,34 +28,30 @@ class MNISTSettings(Settings):
 
     kind: Literal["mnist"] = "mnist"
     data: Path | None = None
-    """The folder with the four IDX files. Without it, scikit-learn's digits take their place (64 steps)."""
+    """The folder with the four IDX files, plain or with ``.gz``. It must be given."""
     judged_on: HeldOut = "test"
     """The part that judges the run; on ``"validation"`` the test part is not read."""
 
     def load(self) -> PixelClassification:
         """Return the task with its data."""
         if self.data is None:
-            train, held_out = digits(validation=0.1)
-            white = 16
-        else:
-            x, y = _images(self.data, "train")
-            if len(y) <= _VALIDATION:
-                raise UserError(f"{self.data} holds {len(y)} training images, expected more than {_VALIDATION}")
-            train = x[:-_VALIDATION], y[:-_VALIDATION]
-            held_out = {"validation": (x[-_VALIDATION:], y[-_VALIDATION:])}
-            if self.judged_on == "test":
-                held_out["test"] = test = _images(self.data, "t10k")
-                if test[0].shape[1] != x.shape[1]:
-                    raise UserError(
-                        f"{self.data}: test images of {test[0].shape[1]} pixels, training ones of {x.shape[1]}"
-                    )
-                if test[1].max() > y.max():
-                    raise UserError(f"{self.data}: a label {test[1].max()} in the test part alone")
-            white = 255
-        if self.judged_on == "validation":
-            held_out.pop("test", None)
-        parts = {part: (self._arrange(pixels), labels) for part, (pixels, labels) in held_out.items()}
-        return PixelClassification((self._arrange(train[0]), train[1]), parts, white)
+            raise UserError(
+                f"{self.kind} needs --data DIR, a folder that holds {', '.join(FILES)}, each plain or with .gz; "
+                "the task digits needs no files"
+            )
+        x, y = _images(self.data, "train")
+        if len(y) <= _VALIDATION:
+            raise UserError(f"{self.data} holds {len(y)} training images, expected more than {_VALIDATION}")
+        train = self._arrange(x[:-_VALIDATION]), y[:-_VALIDATION]
+        held_out: dict[HeldOut, Labelled] = {"validation": (self._arrange(x[-_VALIDATION:]), y[-_VALIDATION:])}
+        if self.judged_on == "test":
+            x_test, y_test = _images(self.data, "t10k")
+            if x_test.shape[1] != x.shape[1]:
+                raise UserError(f"{self.data}: test images of {x_test.shape[1]} pixels, training ones of {x.shape[1]}")
+            if y_test.max() > y.max():
+                raise UserError(f"{self.data}: a label {y_test.max()} in the test part alone")
+            held_out["test"] = self._arrange(x_test), y_test
+        return PixelClassification(train, held_out, white=255)
 
     def _arrange(self, pixels: NDArray[Any]) -> NDArray[Any]:
         return pixels

@@ -1,28 +1,19 @@
-"""Does the CUDA path compute what it should here, and how fast? Five minutes, one command, nothing but the package.
+"""``householder gpu-check``: whether the CUDA path computes what it should here, and how fast.
 
-    python -m householder.experiments.gpucheck [--quick] [--only-checks | --only-timings] [--output DIR]
-
-First every kind of call is compared with the CPU in double precision: activations, dtypes, sizes around the edges of
-the kernels' tiles, packed sequences, gradients, streams, CUDA graphs, ``torch.compile``, see
-:mod:`householder.experiments.gpucorrectness`. Then whole sequences are timed
-against ``torch.nn.RNN`` and ``LSTM`` and applications against ``torch.linalg.householder_product``, see
-:mod:`householder.experiments.gputiming`. What came out is printed as Markdown and written to ``gpucheck.json`` and
-``gpucheck.md``. The exit status is 0 if all checks passed, 1 if one failed, 2 if there is no CUDA device.
+First :mod:`householder.cli.gpu_correctness` compares every kind of call with the CPU in double precision: activations,
+dtypes, sizes around the edges of the kernels' tiles, packed sequences, gradients, streams, CUDA graphs and
+``torch.compile``. Then :mod:`householder.cli.gpu_timing` times whole sequences against ``torch.nn.RNN`` and ``LSTM``,
+and applications against ``torch.linalg.householder_product``. The report is printed as Markdown and written to
+``gpucheck.json`` and ``gpucheck.md``.
 """
 
-import argparse
 import json
-import sys
-from collections.abc import Sequence
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from householder import _cuda
-from householder.experiments.gpucorrectness import run_checks
-
-cuda: Any = torch.cuda
+from householder.experiments.errors import UserError
 
 
 def markdown(report: dict[str, Any]) -> str:
@@ -48,6 +39,8 @@ def markdown(report: dict[str, Any]) -> str:
 
 def machine() -> dict[str, str]:
     """Say what the times depend on."""
+    import torch
+
     cudnn: Any = torch.backends.cudnn
     versions = {"torch": f"{torch.__version__}, CUDA {torch.version.cuda}, cuDNN {cudnn.version()}"}
     return versions | _cuda.describe()
@@ -59,21 +52,34 @@ def _write(report: dict[str, Any], folder: Path) -> None:
     (folder / "gpucheck.md").write_text(markdown(report))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run checks and timings; give the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m householder.experiments.gpucheck", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the options."""
     parser.add_argument("--quick", action="store_true", help="small shapes and few replays")
     parts = parser.add_mutually_exclusive_group()
     parts.add_argument("--only-checks", action="store_true", help="no timings")
     parts.add_argument("--only-timings", action="store_true", help="no checks")
-    parser.add_argument("--output", type=Path, default=Path(), metavar="DIR", help="where the reports go")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--output", type=Path, default=Path(), metavar="DIR", help="where the reports go (default: .)")
+
+
+def gpu_check(options: Namespace) -> int:
+    """Run checks and timings; the exit status is 0 if all checks passed and 1 if one failed.
+
+    Raises
+    ------
+    UserError
+        torch is missing, or there is no CUDA device.
+    """
     found = _cuda.describe()["CUDA"]
-    if found != "available" or not cuda.is_available():
-        reason = f"CUDA is {found}" if found != "available" else "this torch finds no CUDA device"
-        print(f"gpucheck: {reason}", file=sys.stderr)
-        return 2
+    if found != "available":
+        raise UserError(f"CUDA is {found}")
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise UserError("torch is not installed; this needs: pip install 'householder[torch]'") from None
+    if not torch.cuda.is_available():
+        raise UserError("this torch finds no CUDA device")
+    from householder.cli.gpu_correctness import run_checks
+
     checks: list[dict[str, Any]] = []
     timings: list[dict[str, Any]] = []
     report = {"machine": machine(), "checks": checks, "timings": timings}
@@ -82,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         checks.append(row)
     _write(report, options.output)  # now, whatever becomes of the timings
     if not options.only_checks:
-        from householder.experiments.gputiming import compare_all
+        from householder.cli.gpu_timing import compare_all
 
         for case in compare_all(quick=options.quick):
             print(f"timed   {case['case']}", flush=True)
@@ -92,7 +98,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _write(report, options.output)
     print(markdown(report))
     return 0 if all(row["passed"] for row in checks) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,7 +7,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from householder.commands.info import describe
+from householder.cli.arguments import positive, seconds
+from householder.cli.info import describe
 from householder.experiments.errors import UserError
 
 if TYPE_CHECKING:
@@ -36,8 +37,10 @@ class Figure(NamedTuple):
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long to measure in all (default: 60)")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of torch and of this package")
+    parser.add_argument(
+        "--seconds", type=seconds, metavar="S", default=60.0, help="how long to measure in all (default: 60)"
+    )
+    parser.add_argument("--threads", type=positive, metavar="N", help="threads of torch and of this package")
     parser.add_argument(
         "--output", type=Path, default=Path("bench.png"), metavar="FILE", help="the figure (default: bench.png)"
     )
@@ -49,15 +52,13 @@ def bench(options: Namespace) -> int:
     Raises
     ------
     UserError
-        torch is missing, there are no threads, or the figure cannot be written.
+        torch is missing, or the figure cannot be written.
     """
     try:
         import torch
     except ModuleNotFoundError:
         raise UserError("torch is not installed; this needs: pip install 'householder[torch]'") from None
     if options.threads is not None:
-        if options.threads < 1:
-            raise UserError(f"--threads: expected a positive number, got {options.threads}")
         torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     found = describe()

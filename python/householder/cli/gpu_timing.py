@@ -1,9 +1,9 @@
 """Times of the CUDA path beside what torch offers for the same work, measured with events around CUDA graphs.
 
-:func:`measure` times any calls; :func:`compare_all` does so for the cases of ``gpucheck``. Every candidate's result is
-compared with double precision first (ours, on the CPU). Times are forward alone, and forward plus backward with the
-gradients of all parameters and of initial states. A candidate that cannot be captured is timed call by call, which the
-report says.
+:func:`measure` times any calls; :func:`compare_all` does so for the cases of ``householder gpu-check``. Every
+candidate's result is compared with double precision first (ours, on the CPU). Times are forward alone, and forward plus
+backward with the gradients of all parameters and of initial states. A candidate that cannot be captured is timed call
+by call, which the report says.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def describe() -> dict[str, str]:
 
     Examples
     --------
-    >>> from householder.commands.info import describe
+    >>> from householder.cli.info import describe
     >>> describe()["instruction set"] in ("avx512", "avx2", "neon", "scalar")
     True
     """

@@ -1,0 +1,156 @@
+"""The arguments of the commands that train, measure and draw."""
+
+import argparse
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from householder.experiments.catalogue import MODELS, TASKS
+from householder.experiments.errors import nearest
+
+
+def train_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``householder train``."""
+    _experiment_arguments(parser, seeds=1)
+    parser.set_defaults(over=None)
+    parser.add_argument(
+        "--devices", type=positive, default=1, metavar="N", help="processes of this machine that share each batch"
+    )
+    parser.add_argument(
+        "--num-nodes",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="machines that share each batch; MASTER_ADDR, MASTER_PORT and NODE_RANK say how they meet",
+    )
+
+
+def compare_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``householder compare``."""
+    _experiment_arguments(parser, seeds=3)
+    parser.add_argument(
+        "--over",
+        action="append",
+        metavar="NAME=A,B",
+        help="run each seed with each of these values of a setting, e.g. task.excerpt=1,2,3,4,5",
+    )
+
+
+def evaluate_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``householder evaluate``."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="what train has left")
+    parser.add_argument("--models", "--model", metavar="A,B", help="only these models of the run")
+    parser.add_argument("--data", type=Path, metavar="PATH", help="data in place of those that the run was trained on")
+    parser.add_argument(
+        "--part",
+        choices=("training", "validation", "test"),
+        help="what to measure on (default: the part that judged the run)",
+    )
+    parser.add_argument(
+        "--weights",
+        choices=("best", "last"),
+        default="best",
+        help="of the epoch that the run was judged by, or of the last one (default: best)",
+    )
+
+
+def plot_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``householder plot``."""
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="what train or compare has left")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("learning_curves.png"),
+        metavar="FILE",
+        help="the figure; its suffix names the format (default: learning_curves.png)",
+    )
+
+
+def cost_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``householder cost``."""
+    parser.add_argument("--models", "--model", metavar="A,B", help="only these kinds (default: all)")
+    parser.add_argument("--output", type=Path, default=Path("runs/cost"), metavar="DIR", help="default: runs/cost")
+
+
+def _experiment_arguments(parser: argparse.ArgumentParser, seeds: int) -> None:
+    """Add what every command that trains on a task takes."""
+    parser.add_argument(
+        "task", nargs="?", type=_task, metavar="TASK", help="one of those below, or your own class, my_module:MyTask"
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings (YAML) in place of the packaged ones")
+    parser.add_argument(
+        "--models",
+        "--model",
+        metavar="A,B",
+        help="models of the experiment, others of those below, then with as many parameters as the experiment's first, "
+        "your own, my_module:MyRNN, or: all (default: those of the experiment)",
+    )
+    parser.add_argument("--epochs", type=int, metavar="N", help="passes over the training data; with --resume, in all")
+    parser.add_argument(
+        "--seed", type=natural, metavar="N", help="seed of parameters and batches, the first of several (default: 1)"
+    )
+    parser.add_argument("--seeds", type=positive, metavar="K", help=f"runs of each model (default: {seeds})")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="PATH",
+        help="the task's real data in place of what comes with the package: a folder, or audio's WAV file",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="changes",
+        metavar="NAME=VALUE",
+        help="change any setting, e.g. models.ornn.learning_rate=0.003 or task.validation=0.2",
+    )
+    parser.add_argument("--output", type=Path, metavar="DIR", help="where results go (default: runs/TASK-DATE-TIME)")
+    parser.add_argument(
+        "--resume",
+        type=Path,
+        metavar="RUN",
+        help="continue a run, with the settings it was begun with; --epochs N extends it",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=positive,
+        metavar="N",
+        help="models trained at a time (default: as many as there are cores for, each taking its threads)",
+    )
+    parser.epilog = f"tasks:\n{_listed(TASKS)}\n\nmodels:\n{_listed(MODELS)}"
+
+
+def _listed(lines: Mapping[str, str]) -> str:
+    return "\n".join(f"  {name:<16}{line}" for name, line in lines.items())
+
+
+def _task(text: str) -> str:
+    if text not in TASKS and ":" not in text:
+        known = f"expected one of {', '.join(TASKS)}, or my_module:MyTask{nearest(text, TASKS)}"
+        raise argparse.ArgumentTypeError(f"unknown task {text!r}: {known}")
+    return text
+
+
+def positive(text: str) -> int:
+    """Read a positive integer."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a positive number, got {text!r}")
+    return int(text)
+
+
+def natural(text: str) -> int:
+    """Read an integer that is not negative."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a number from 0 on, got {text!r}")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """Read a time that is not negative."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number of seconds from 0 on, got {text!r}")
+    return value

@@ -1,0 +1,153 @@
+"""The command line ``householder``: a table of subcommands, each with its arguments and what runs it."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import NamedTuple, NoReturn
+
+from householder import __version__
+from householder.cli import bench, gpu_check
+from householder.cli.arguments import (
+    compare_arguments,
+    cost_arguments,
+    evaluate_arguments,
+    plot_arguments,
+    train_arguments,
+)
+from householder.experiments.errors import UserError, nearest
+
+_CLOSED_PIPE = 141
+"""What a shell reports of a process that such a pipe ended."""
+
+
+class Command(NamedTuple):
+    """A subcommand. Heavy libraries are loaded when it runs, never before: ``--help`` answers at once."""
+
+    name: str
+    summary: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    function: str
+    """``"module:name"`` of a function that maps the parsed arguments to an exit status."""
+    trains: bool = False
+    """Whether it starts processes that train."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (--help explains)\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        What follows the program's name; by default that of this process.
+
+    Returns
+    -------
+    int
+        The exit status: 0, 1 if a model failed, 2 for a mistake of the user, 130 if interrupted, 141 if its output
+        was closed.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    names = [command.name for command in COMMANDS]
+    if arguments and arguments[0] not in names and not arguments[0].startswith("-"):
+        known = f"there are {', '.join(names)}{nearest(arguments[0], names)}"
+        return _complain(f"unknown command {arguments[0]!r}: {known}")
+    options = parser().parse_args(arguments)
+    command: Command = options.command
+    try:
+        if command.trains:
+            from householder.experiments.processes import warm_up
+
+            warm_up()
+        module, name = command.function.split(":")
+        run = getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        return _complain(f"{error.name} is not installed; this needs: pip install 'householder[train]'")
+    try:
+        status: int = run(options)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever read the output has left
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # for what Python still wants to write at its end
+        return _CLOSED_PIPE
+    except UserError as error:
+        return _complain(str(error))
+    except KeyboardInterrupt:
+        return _complain("ended at once; what the last checkpoints hold can be resumed", 130)
+
+
+def _complain(message: str, status: int = 2) -> int:
+    print(f"householder: {message}", file=sys.stderr)
+    return status
+
+
+COMMANDS = (
+    Command(
+        "train",
+        "train the models of an experiment side by side and compare them",
+        train_arguments,
+        "householder.experiments.compare:train",
+        trains=True,
+    ),
+    Command(
+        "compare",
+        "train models with several seeds each and compare them",
+        compare_arguments,
+        "householder.experiments.compare:compare",
+        trains=True,
+    ),
+    Command(
+        "evaluate",
+        "measure the models of a run again, on the same data or on others",
+        evaluate_arguments,
+        "householder.experiments.evaluate:evaluate",
+    ),
+    Command("plot", "draw the learning curves of runs", plot_arguments, "householder.experiments.plot:plot"),
+    Command(
+        "cost",
+        "measure a gradient step of each model as units and steps grow",
+        cost_arguments,
+        "householder.experiments.cost:cost",
+    ),
+    Command(
+        "bench",
+        "measure this machine against torch, in a minute",
+        bench.add_arguments,
+        "householder.cli.bench:bench",
+    ),
+    Command(
+        "gpu-check",
+        "compare the GPU with the CPU and time it, in five minutes",
+        gpu_check.add_arguments,
+        "householder.cli.gpu_check:gpu_check",
+    ),
+    Command("info", "say what this machine has", lambda _parser: None, "householder.cli.info:info"),
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands; each leaves its :class:`Command` in ``options.command``."""
+    whole = _Parser(prog="householder", description="Orthogonal recurrent networks by Householder reflections.")
+    whole.add_argument("--version", action="version", version=f"householder {__version__}")
+    subparsers = whole.add_subparsers(required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        description = f"{command.summary[0].upper()}{command.summary[1:]}."
+        subparser = subparsers.add_parser(
+            command.name,
+            help=command.summary,
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        subparser.set_defaults(command=command)
+        command.add_arguments(subparser)
+    return whole

@@ -1,1 +1,0 @@
-"""What ``householder info`` and ``householder bench`` do; ``householder.experiments.cli`` lists all commands."""

@@ -1,0 +1,203 @@
+"""One's own task and model by the same command, and what a run is good for once it is trained."""
+
+import csv
+import json
+import os
+
+import pytest
+import torch
+
+pytest.importorskip("lightning", reason="needs householder[train]")
+
+from experiment_command import finish, start
+from householder import cli
+from householder.experiments import load
+from householder.experiments.errors import UserError
+from householder.experiments.experiment import load_experiment, packaged_config
+from householder.experiments.training import Run
+
+MODULE = """
+import torch
+from householder.experiments.tasks import Batch, Task
+
+
+class Parity(Task):
+    input_size, output_size, metric, unit = 1, 2, "accuracy", "%"
+
+    def __init__(self, length: int = 6, data=None):
+        if length < 1:
+            raise ValueError(f"length is {length}, expected at least 1")
+        self.length, self.data = length, data
+
+    def steps_per_epoch(self, size):
+        return 4
+
+    def batch(self, size, seed, epoch, index):
+        bits = torch.randint(2, (self.length, size, 1), generator=torch.Generator().manual_seed(seed * 1000 + index))
+        return Batch(bits.float(), bits.sum((0, 2)) % 2)
+
+    def held_out(self, part):
+        yield self.batch(50, 1 if part == "test" else 2, 0, 900)
+
+    def loss(self, prediction, targets):
+        return torch.nn.functional.cross_entropy(prediction, targets)
+
+    def measure(self, prediction, targets):
+        return 100 * (prediction.argmax(-1) == targets).double().mean()
+
+
+class Running(torch.nn.Module):
+    def __init__(self, input_size, hidden_size, slope=1.0):
+        super().__init__()
+        self.weight, self.slope = torch.nn.Parameter(torch.randn(hidden_size, input_size)), slope
+
+    def forward(self, x):
+        states = torch.tanh(self.slope * (x @ self.weight.mT).cumsum(0))
+        return states, states[-1:]
+"""
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """Stand in a folder with a module of one's own."""
+    (tmp_path / "mine.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.environ.get("PYTHONPATH", "")]))
+    return tmp_path
+
+
+def rows(path):
+    with path.open(newline="") as file:
+        return [{name: value for name, value in row.items() if name != "seconds"} for row in csv.DictReader(file)]
+
+
+def test_one_s_own_task_and_model_train_by_the_same_command(mine):
+    arguments = ["--models", "ornn,lstm,mine:Running", "--epochs", "2", "--set", "task.length=5", "--output", "run"]
+    status, out, err = finish(start("train", "mine:Parity", *arguments, "--set", "models.Running.slope=2.0"))
+    assert (status, err) == (0, "")
+    assert "mine:Parity: ornn, lstm, Running" in out
+    outcomes = json.loads((mine / "run" / "results.json").read_text())
+    assert [outcome["model"] for outcome in outcomes] == ["ornn", "lstm", "Running"]
+    parameters = [outcome["parameters"] for outcome in outcomes]
+    assert max(parameters) < 1.04 * min(parameters)
+    network = load("run", "Running")
+    assert network.recurrence.slope == 2.0
+    assert network(torch.zeros(5, 3, 1)).shape == (3, 2)
+    assert finish(start("evaluate", "run"))[0] == 0
+    assert finish(start("train", "--resume", "run", "--epochs", "3"))[0] == 0
+    assert len(rows(mine / "run" / "Running" / "metrics.csv")) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["mine:Parety"], "did you mean 'Parity'?"),
+        (["mine:Running"], "mine:Running is not a class derived from householder.experiments.tasks.base.Task"),
+        (["mine:Parity", "--set", "task.lenght=3"], "mine:Parity has no setting 'lenght'; did you mean 'length'?"),
+        (["mine:Parity", "--set", "task.length=0"], "mine:Parity: ValueError: length is 0, expected at least 1"),
+        (["torn:Task"], "cannot import torn for torn:Task: SyntaxError"),
+        (["mine:Parity", "--models", "ornn,mine:Runing"], "did you mean 'Running'?"),
+    ],
+)
+def test_mistakes_of_one_s_own_are_one_line(arguments, message, mine, monkeypatch, capsys):
+    monkeypatch.setattr("householder.experiments.processes.warm_up", lambda: None)
+    (mine / "torn.py").write_text("def f(:\n")
+    assert cli.main(["train", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert message in err
+    assert (out, err.count("\n")) == ("", 1)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A finished run of one model, as the command leaves it."""
+    directory = tmp_path_factory.mktemp("runs") / "run"
+    status, _, err = finish(start("train", "digits", "--models", "srnn", "--epochs", "2", "--output", directory))
+    assert (status, err) == (0, "")
+    return directory
+
+
+def test_a_loaded_model_predicts_as_the_trained_one(run):
+    network = load(run)
+    task = load_experiment(run / "config.yaml").task.load()
+    (batch,) = task.held_out("test")
+    (outcome,) = json.loads((run / "results.json").read_text())
+    assert task.measure(network(batch.inputs), batch.targets).item() == pytest.approx(outcome["metric"])
+    assert not network.training
+    assert all(torch.equal(a, b) for a, b in zip(network.parameters(), load(run, "srnn").parameters(), strict=True))
+
+
+@pytest.mark.parametrize("task", ["digits", "audio"])
+def test_the_best_weights_differ_from_the_last_where_a_run_keeps_them(task, tmp_path):
+    changes = {"digits": ("patience=0", "task.validation=0.2", "epochs=9"), "audio": ("epochs=12",)}[task]
+    name = {"digits": "srnn", "audio": "srnn-250"}[task]
+    experiment = load_experiment(packaged_config(task), (*changes, f"models.{name}.learning_rate=0.05")).only([name])
+    experiment.save(tmp_path / "config.yaml")
+    Run(experiment, name, tmp_path / name).train(lambda _progress: None, lambda: False)
+    best, last = (load(tmp_path, weights=weights).state_dict() for weights in ("best", "last"))
+    assert any(not torch.equal(best[key], last[key]) for key in best)
+
+
+def test_what_cannot_be_loaded_is_said(run, tmp_path):
+    for arguments, message in (
+        ((tmp_path,), "holds no run"),
+        ((run, "lstm"), "holds no model 'lstm': there are srnn"),
+        ((run, "srn"), "did you mean 'srnn'?"),
+    ):
+        with pytest.raises(UserError, match=message.replace("?", r"\?")):
+            load(*arguments)
+    with pytest.raises(UserError, match="weights is 'first'"):
+        load(run, weights="first")
+    load_experiment(packaged_config("digits")).save(tmp_path / "config.yaml")
+    with pytest.raises(UserError, match="holds ornn, lstm, srnn: name one of them"):
+        load(tmp_path)
+    with pytest.raises(UserError, match=r"holds no checkpoint.pt: the model has not been trained"):
+        load(tmp_path, "ornn")
+
+
+def test_evaluate_repeats_the_result_in_percent(run, capsys):
+    assert cli.main(["evaluate", str(run)]) == 0
+    (outcome,) = json.loads((run / "results.json").read_text())
+    assert f"{outcome['metric']:#.4g} %" in capsys.readouterr().out
+    assert cli.main(["evaluate", str(run), "--part", "training"]) == 0
+    assert "training accuracy" in capsys.readouterr().out
+    assert cli.main(["evaluate", str(run), "--part", "validation"]) == 2
+    assert "digits has no validation part" in capsys.readouterr().err
+
+
+def test_other_data_are_evaluated_or_refused(tmp_path, capsys):
+    for folder, letters in (("own", "ab"), ("same", "ba"), ("other", "abc")):
+        (tmp_path / folder).mkdir()
+        for part in ("train", "valid", "test"):
+            (tmp_path / folder / f"{part}.txt").write_text(letters * 5)
+    experiment = load_experiment(packaged_config("chars"), [f"task.data={tmp_path / 'own'}", "epochs=1"]).only(["ornn"])
+    run = tmp_path / "run"
+    run.mkdir()
+    experiment.save(run / "config.yaml")
+    Run(experiment, "ornn", run / "ornn").train(lambda _progress: None, lambda: False)
+    assert cli.main(["evaluate", str(run), "--data", str(tmp_path / "same")]) == 0
+    assert "bits" in capsys.readouterr().out
+    assert cli.main(["evaluate", str(run), "--data", str(tmp_path / "other")]) == 2
+    assert "the model maps 2 inputs to 2 outputs, but these data have 3 and 3" in capsys.readouterr().err
+
+
+def test_a_finished_run_is_extended_from_where_it_ended(run):
+    before = rows(run / "srnn" / "metrics.csv")
+    status, _, err = finish(start("train", "--resume", run, "--epochs", "4"))
+    assert (status, err) == (0, "")
+    after = rows(run / "srnn" / "metrics.csv")
+    assert after[:2] == before
+    assert [row["epoch"] for row in after] == ["1", "2", "3", "4"]
+    assert load_experiment(run / "config.yaml").epochs == 4
+    status, _, err = finish(start("train", "digits", "--resume", run, "--epochs", "3"))
+    assert (status, err) == (2, f"householder: --epochs 3: {run} was begun with 4; give more to extend it\n")
+    assert finish(start("train", "chars", "--resume", run))[0] == 2
+
+
+def test_several_seeds_mean_the_same_in_train_and_compare(tmp_path):
+    for command in ("train", "compare"):
+        arguments = ["--model", "srnn", "--seed", "5", "--seeds", "2", "--epochs", "1", "--output", tmp_path / command]
+        assert finish(start(command, "digits", *arguments))[0] == 0
+    tables = [rows(tmp_path / command / "summary.csv") for command in ("train", "compare")]
+    assert [[row["mean"] for row in table] for table in tables] == [[tables[0][0]["mean"]]] * 2
+    assert sorted(path.name for path in (tmp_path / "train").glob("seed-*")) == ["seed-5", "seed-6"]

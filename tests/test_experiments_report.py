@@ -1,0 +1,77 @@
+"""Progress fits where it is shown: a terminal of any width, a log, a notebook."""
+
+import io
+import re
+import sys
+from types import ModuleType
+
+import pytest
+from rich.console import Console
+
+from householder.experiments.outcome import Progress
+from householder.experiments.report import ProgressDisplay
+
+LATEST = {"train_loss": 0.123456, "train_accuracy": 91.0, "validation_accuracy": 90.0, "seconds": 3.0}
+
+
+def progress(epoch, epochs=10):
+    latest = {"epoch": epoch, "step": 5 * epoch} | LATEST if epoch else {}
+    return Progress(5 * epoch, 5 * epochs, min(epoch + 1, epochs), epochs, latest, "%")
+
+
+def shown(models, width, **options):
+    file = io.StringIO()
+    console = Console(file=file, width=width, **options)
+    with ProgressDisplay(models, console) as display:
+        for epoch in range(11):
+            for model in models:
+                display.update(model, progress(epoch))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 130, 200])
+@pytest.mark.parametrize("models", [["ornn"], ["ornn", "seed-1-excerpt-2/srnn-1000"]])
+def test_a_bar_shrinks_and_keeps_what_matters(models, width):
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown(models, width, force_terminal=True, color_system=None))
+    lines = [line.rstrip() for line in re.split(r"[\r\n]", text) if "100%" in line]
+    assert lines
+    for line in lines:
+        assert len(line) <= width
+        assert "━" in line
+        assert "loss 0.1235" in line
+        assert re.search(r"\d:\d\d", line)
+    assert ("validation" in text) == (width == 200)
+
+
+def test_what_is_no_terminal_gets_a_line_an_epoch():
+    lines = shown(["ornn", "lstm"], 80, force_terminal=False).splitlines()
+    expected = "epoch {}/10  train loss 0.1235  train accuracy 91.00 %  validation accuracy 90.00 %"
+    assert [line for line in lines if line.startswith("ornn")] == [f"ornn: {expected.format(k)}" for k in range(1, 11)]
+    assert len(lines) == 20
+
+
+def test_thousands_of_epochs_do_not_fill_a_log():
+    file = io.StringIO()
+    with ProgressDisplay(["a"], Console(file=file)) as display:
+        for epoch in range(5001):
+            display.update("a", progress(epoch, 5000))
+    assert len(file.getvalue().splitlines()) == 500
+
+
+def test_a_notebook_gets_its_own_bar(monkeypatch):
+    pages = []
+
+    class Handle:
+        def update(self, page):
+            pages.append(page)
+
+    display = ModuleType("IPython.display")
+    display.HTML = str
+    display.display = lambda page, **_: pages.append(page) or Handle()
+    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    shown(["ornn", "<b>"], 80, force_jupyter=True)
+    assert pages[0].count("<progress value='0.000' max='1'>") == 2
+    assert pages[-1].count("<progress value='1.000' max='1'>") == 2
+    assert "train accuracy 91.00 %" in pages[-1]
+    assert "<b>" not in pages[-1]
