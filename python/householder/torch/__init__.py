@@ -1,6 +1,7 @@
 """Orthogonal and unitary transformations by Householder reflections, for PyTorch.
 
-* Functions: :func:`apply`, :func:`matrix`, :func:`rnn`; :func:`last_state` of a very long sequence.
+* Functions: :func:`apply`, :func:`matrix`, :func:`rnn`; :func:`last_state` of a very long sequence;
+  :func:`delta_rule`.
 * Layers: :class:`Orthogonal`, :class:`OrthogonalRNN`, :class:`OrthogonalRNNCell`, and their complex counterparts
   :class:`Unitary`, :class:`UnitaryRNN`, :class:`UnitaryRNNCell`; :class:`SVDLinear`.
 * For layers that exist: :func:`orthogonal` constrains a weight, :class:`OrthogonalAdapter` fine-tunes a frozen layer.
@@ -13,6 +14,7 @@ The native code follows ``torch.get_num_threads()``.
 from householder.torch.activations import OPLU, ModReLU
 from householder.torch.adapter import OrthogonalAdapter
 from householder.torch.checkpoint import last_state
+from householder.torch.delta import delta_rule
 from householder.torch.functional import apply, matrix, rnn
 from householder.torch.linear import Orthogonal
 from householder.torch.optimizer import renormalize_, snap_
@@ -33,6 +35,7 @@ __all__ = [
     "UnitaryRNN",
     "UnitaryRNNCell",
     "apply",
+    "delta_rule",
     "last_state",
     "matrix",
     "orthogonal",
