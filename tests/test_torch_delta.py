@@ -141,14 +141,13 @@ def test_vmap_agrees_with_a_loop(packed):
 
 @GATES
 def test_operators_are_registered_correctly(gate):
-    tensors = operands(gate)
+    tensors = [None if t is None else t.detach() for t in operands(gate)]
     torch.library.opcheck(torch.ops.householder.delta_rule.default, (*tensors, None, True, 0.5, 1, True))
-    detached = [None if t is None else t.detach() for t in tensors]
     ends = torch.tensor([0, 2, 5])
     one_row = [None if t is None else t.detach() for t in operands(gate, batch=1, count=2)]
     torch.library.opcheck(torch.ops.householder.delta_rule.default, (*one_row, ends, False, 0.5, 1, False))
     grad_o, wanted = torch.ones(2, 5, 2, 4, dtype=torch.float64), [t is not None for t in tensors]
-    arguments = (*detached, None, None, grad_o, None, wanted, 0.5, 1, True)
+    arguments = (*tensors, None, None, grad_o, None, wanted, 0.5, 1, True)
     torch.library.opcheck(torch.ops.householder.delta_rule_backward.default, arguments)
 
 
@@ -218,7 +217,7 @@ def test_the_recurrence_of_transformers_agrees(grouped):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"q": torch.zeros(3)}, ValueError, r"q has shape \(3,\), expected \(B, T, H, K\)"),
+        ({"q": torch.zeros(3).double()}, ValueError, r"q has shape \(3,\), expected \(B, T, H, K\)"),
         ({"q": torch.zeros(2, 5, 1, 3).int()}, TypeError, "q has dtype torch.int32"),
         ({"q": 3.0}, TypeError, "q is a builtins.float"),
         ({"k": torch.zeros(2, 5, 1, 3)}, TypeError, "k has dtype torch.float32 but q has dtype torch.float64"),
