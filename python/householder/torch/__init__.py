@@ -5,6 +5,7 @@
 * Layers: :class:`Orthogonal`, :class:`OrthogonalRNN`, :class:`OrthogonalRNNCell`, and their complex counterparts
   :class:`Unitary`, :class:`UnitaryRNN`, :class:`UnitaryRNNCell`; :class:`SVDLinear`.
 * For layers that exist: :func:`orthogonal` constrains a weight, :class:`OrthogonalAdapter` fine-tunes a frozen layer.
+* For models of transformers: :func:`accelerate`, :func:`restore`.
 * Nonlinearities: :class:`OPLU`, :class:`ModReLU`.
 * Between optimizer steps, if wanted: :func:`renormalize_`, :func:`snap_`.
 
@@ -20,6 +21,7 @@ from householder.torch.linear import Orthogonal
 from householder.torch.optimizer import renormalize_, snap_
 from householder.torch.orthogonal_rnn import OrthogonalRNN, OrthogonalRNNCell
 from householder.torch.parametrize import orthogonal
+from householder.torch.pretrained import accelerate, restore
 from householder.torch.svd import SVDLinear
 from householder.torch.unitary import Unitary, UnitaryRNN, UnitaryRNNCell
 
@@ -34,12 +36,14 @@ __all__ = [
     "Unitary",
     "UnitaryRNN",
     "UnitaryRNNCell",
+    "accelerate",
     "apply",
     "delta_rule",
     "last_state",
     "matrix",
     "orthogonal",
     "renormalize_",
+    "restore",
     "rnn",
     "snap_",
 ]
