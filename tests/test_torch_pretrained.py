@@ -40,11 +40,28 @@ EXPERTS = {
     "moe_intermediate_size": 16,
     "shared_expert_intermediate_size": 16,
 }
+KIMI = {
+    "layer_types": ["linear_attention", "full_attention"],
+    "num_key_value_heads": 2,
+    "linear_num_heads": 2,
+    "linear_head_dim": 8,
+    "moe_intermediate_size": 16,
+    "num_local_experts": 2,
+    "num_experts_per_tok": 1,
+    "kv_lora_rank": 8,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 16,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 MODELS = {
     "qwen3_next": ("Qwen3NextConfig", "Qwen3NextForCausalLM", LINEAR | EXPERTS),
     "qwen3_5": ("Qwen3_5TextConfig", "Qwen3_5ForCausalLM", LINEAR),
     "qwen3_5_moe": ("Qwen3_5MoeTextConfig", "Qwen3_5MoeForCausalLM", LINEAR | EXPERTS),
     "olmo_hybrid": ("OlmoHybridConfig", "OlmoHybridForCausalLM", LINEAR | {"linear_num_value_heads": 2}),
+    "lara_mini": ("LaraMiniConfig", "LaraMiniForCausalLM", LINEAR | EXPERTS),
+    "kimi_linear": ("KimiLinearConfig", "KimiLinearForCausalLM", KIMI),
 }
 
 
@@ -55,7 +72,7 @@ def model(request):
     if not hasattr(module, kind):
         pytest.skip(f"this version of transformers has no {kind}")
     torch.manual_seed(0)
-    return getattr(module, kind)(getattr(module, config)(**COMMON, **options)).float().eval()
+    return getattr(module, kind)(getattr(module, config)(**COMMON | options)).float().eval()
 
 
 def tokens(batch, length):
@@ -104,8 +121,7 @@ def test_left_padded_batches_agree(model):
 
 def test_layers_train_on_packed_sequences(model):
     """A layer alone: attention keeps packed sequences apart by its mask, not by offsets."""
-    layer = next(layer for name, layer in model.named_modules() if name.endswith("linear_attn"))
-    ht.accelerate(layer)
+    layer = model.get_submodule(next(iter(ht.accelerate(model))))
     x, ends = torch.randn(1, 50, 32, requires_grad=True), [0, 20, 21, 50]
     packed = layer(x, cu_seq_lens_q=torch.tensor(ends, dtype=torch.int32))
     alone = torch.cat([layer(x[:, a:b]) for a, b in pairwise(ends)], 1)

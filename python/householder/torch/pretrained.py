@@ -31,9 +31,9 @@ _BEFORE = "_before_accelerate"
 def accelerate(model: nn.Module) -> dict[str, list[str]]:
     """Let a model of the ``transformers`` library compute its delta rules natively on the CPU.
 
-    Qwen3-Next, Qwen3.5, OLMo hybrid, Kimi Linear and every other model whose layers call the same fallback functions are
-    changed in place, layer by layer; other models keep theirs. On other devices layers compute as before. Packed
-    sequences, given as ``cu_seq_lens_q``, then train on the CPU as well.
+    Qwen3-Next, Qwen3.5, OLMo hybrid, Kimi Linear and every other model whose layers call the same fallback functions
+    are changed in place, layer by layer. On other devices layers compute as before. Packed sequences, given as
+    ``cu_seq_lens_q``, then train on the CPU as well.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def _replace_globals(name: str, layer: nn.Module) -> list[str]:
     if _CONVOLUTION in code.co_names and callable(known.get(_CONVOLUTION)):
         ours[_CONVOLUTION] = partial(_convolution, known[_CONVOLUTION])
     vars(layer)[_BEFORE] = {"forward": None}
-    layer.forward = types.MethodType(_rebuilt(forward, ours), layer)  # type: ignore[method-assign]
+    layer.forward = types.MethodType(_rebuilt(forward, ours), layer)
     return rules
 
 
@@ -157,7 +157,7 @@ def _rebuilt(function: Any, ours: dict[str, Any]) -> Any:
     copy.__kwdefaults__ = function.__kwdefaults__
     copy.__dict__.update(function.__dict__)
     if inner is not None:
-        copy.__wrapped__ = copied  # type: ignore[attr-defined]
+        vars(copy)["__wrapped__"] = copied
     return copy
 
 
