@@ -4,6 +4,7 @@
   :func:`delta_rule`.
 * Layers: :class:`Orthogonal`, :class:`OrthogonalRNN`, :class:`OrthogonalRNNCell`, and their complex counterparts
   :class:`Unitary`, :class:`UnitaryRNN`, :class:`UnitaryRNNCell`; :class:`SVDLinear`.
+* Linear attention by the delta rule: :class:`DeltaNet`.
 * For layers that exist: :func:`orthogonal` constrains a weight, :class:`OrthogonalAdapter` fine-tunes a frozen layer.
 * For models of transformers: :func:`accelerate`, :func:`restore`.
 * Nonlinearities: :class:`OPLU`, :class:`ModReLU`.
@@ -16,6 +17,7 @@ from householder.torch.activations import OPLU, ModReLU
 from householder.torch.adapter import OrthogonalAdapter
 from householder.torch.checkpoint import last_state
 from householder.torch.delta import delta_rule
+from householder.torch.delta_net import DeltaNet
 from householder.torch.functional import apply, matrix, rnn
 from householder.torch.linear import Orthogonal
 from householder.torch.optimizer import renormalize_, snap_
@@ -27,6 +29,7 @@ from householder.torch.unitary import Unitary, UnitaryRNN, UnitaryRNNCell
 
 __all__ = [
     "OPLU",
+    "DeltaNet",
     "ModReLU",
     "Orthogonal",
     "OrthogonalAdapter",

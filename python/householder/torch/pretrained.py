@@ -38,7 +38,7 @@ def accelerate(model: nn.Module) -> dict[str, list[str]]:
     Parameters
     ----------
     model : Module
-        The model, or a part of it.
+        The model, or a part of it. Shapes and dtypes of its tensors stay as they are.
 
     Returns
     -------
@@ -84,7 +84,7 @@ def restore(model: nn.Module) -> int:
     Parameters
     ----------
     model : Module
-        The model, or a part of it.
+        The model, or a part of it. Shapes and dtypes of its tensors stay as they are.
 
     Returns
     -------
