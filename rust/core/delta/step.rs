@@ -10,7 +10,7 @@ use super::rows::Rows;
 use super::state::State;
 use crate::error::Result;
 use crate::kernel::dispatch::{InstructionSet, simd};
-use crate::kernel::lanes::Lanes;
+use crate::kernel::lanes::{Lanes, max_rows, unroll};
 use crate::kernel::vector::dot;
 use crate::view::{Shared, View};
 
@@ -123,14 +123,19 @@ fn prepare<T: Exponential>(
 simd! {
     /// All steps on `width` columns of a state, from `from`, or from zero, to `to`.
     fn all<T: Exponential>(s, width: usize, from: View<T>, to: View<T>, steps: &[Step<T>]) -> () {
-        const TALL: usize = 2;
+        const TALL: usize = 8; // whole rows of 128 columns: memory is read in the order in which it lies
+        const LOW: usize = 2;
         let lanes = T::lanes::<S>();
         let mut begin = 0;
         // SAFETY: states and rows of so many columns; the task's own where they are written.
         unsafe {
-            while begin + TALL * lanes <= width {
+            while max_rows::<S>() > 2 && begin + TALL * lanes <= width {
                 stripe::<S, T, TALL>(s, begin, Lanes::first(s, lanes), from, to, steps);
                 begin += TALL * lanes;
+            }
+            while begin + LOW * lanes <= width {
+                stripe::<S, T, LOW>(s, begin, Lanes::first(s, lanes), from, to, steps);
+                begin += LOW * lanes;
             }
             while begin < width {
                 stripe::<S, T, 1>(s, begin, Lanes::first(s, width - begin), from, to, steps);
@@ -140,7 +145,7 @@ simd! {
     }
 }
 
-/// The columns of `N` registers: they stay in the first-level cache between the two looks of a step.
+/// The columns of `N` registers. They are read twice a step, the second time from a cache.
 #[inline(always)]
 unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize>(
     s: S,
@@ -155,23 +160,25 @@ unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize>(
     let mut from = from;
     for Step { rows, beta, reach, v, out } in steps {
         let [e, k, ek, eq] = [0, 1, 2, 3].map(|row| rows.at(0, row));
-        let (mut of_keys, mut of_queries) = ([zero; 2], [zero; 2]);
+        let (mut of_keys, mut of_queries) = (zero, zero);
         if !from.ptr.is_null() {
             for x in 0..height {
-                let (state, c) = (lanes.load(from.at(begin, x)), x % 2);
+                let state = lanes.load(from.at(begin, x));
                 let (ek, eq) = (T::splat(s, *ek.add(x)), T::splat(s, *eq.add(x)));
-                for i in 0..N {
-                    of_keys[c][i] = T::fma(s, state[i], ek, of_keys[c][i]);
-                    of_queries[c][i] = T::fma(s, state[i], eq, of_queries[c][i]);
-                }
+                unroll::<N>(
+                    #[inline(always)]
+                    |i| {
+                        of_keys[i] = T::fma(s, state[i], ek, of_keys[i]);
+                        of_queries[i] = T::fma(s, state[i], eq, of_queries[i]);
+                    },
+                );
             }
         }
         let (mut d, mut o, values) = (zero, zero, lanes.load(v.add(begin)));
         for i in 0..N {
-            let predicted = T::plus(s, of_keys[0][i], of_keys[1][i]);
-            let error = T::fma(s, predicted, T::splat(s, -T::ONE), values[i]);
+            let error = T::fma(s, of_keys[i], T::splat(s, -T::ONE), values[i]);
             d[i] = T::fma(s, error, T::splat(s, *beta), zero[i]);
-            o[i] = T::fma(s, d[i], T::splat(s, *reach), T::plus(s, of_queries[0][i], of_queries[1][i]));
+            o[i] = T::fma(s, d[i], T::splat(s, *reach), of_queries[i]);
         }
         if !out.is_null() {
             lanes.store(out.add(begin), o);
