@@ -6,6 +6,7 @@
 * one application: :func:`forward`, :func:`backward`, with stored intermediates :func:`forward_tape`,
   forward mode :func:`jvp`;
 * sequences: :func:`rnn_forward`, :func:`rnn_backward`;
+* reflections that depend on the data: :func:`delta_rule_forward`, :func:`delta_rule_backward`;
 * the matrix and its parameters: :func:`matrix`, :func:`frame`, :func:`wy`, :func:`factor`, :func:`nearest`,
   :func:`haar`, :func:`normalize`, :func:`snap`, :func:`real_form`, :func:`to_lapack`, :func:`from_lapack`;
 * :func:`plan`: which method for which shape; :func:`set_num_threads`, :func:`get_num_threads`,
@@ -22,6 +23,7 @@ from householder._api import (
     wy,
 )
 from householder._core import __version__ as __version__
+from householder._delta import delta_rule_backward, delta_rule_forward
 from householder._factor import factor
 from householder._frame import frame
 from householder._lapack import from_lapack, to_lapack
@@ -35,6 +37,8 @@ from householder._tangent import jvp
 
 __all__ = [
     "backward",
+    "delta_rule_backward",
+    "delta_rule_forward",
     "factor",
     "forward",
     "forward_tape",

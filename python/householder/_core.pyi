@@ -23,6 +23,14 @@ Operand: TypeAlias = NDArray[Any] | int
 # u (.., n, m), x (.., steps, batch, d) or (.., rows, d), h0, input_weight, bias, phases, nonlinearity_bias and
 # batch_sizes; contiguous, but x (steps, batch, d) and its like may lie at any distances between steps and sequences
 RnnInputs: TypeAlias = Sequence[Tensor | None]
+# q (tokens, H, K), k (steps, H, K), v (steps, HV, V), beta (steps, HV), g (tokens, HV) or (tokens, HV, K), and the
+# initial states (N, HV, K, V); steps = tokens * reflections
+DeltaOperands: TypeAlias = tuple[
+    Operand | None, Operand | None, Operand | None, Operand | None, Operand | None, Operand | None
+]
+# (H, HV, K, V, reflections), N + 1 offsets of the sequences, whether g is by channel, scale, whether q and k are
+# normalised
+DeltaOptions: TypeAlias = tuple[tuple[int, int, int, int, int], list[int], bool, float, bool]
 RnnOptions: TypeAlias = tuple[str, float, bool, bool, str]  # nonlinearity, slope, transpose, reverse, method
 
 __version__: str
@@ -250,4 +258,22 @@ def rnn_backward_tensors(
     grad_last: Tensor | None,
     gradients: Sequence[Tensor | None],  # out, of the inputs but batch_sizes; None: not wanted
     kept: Kept | None,  # of the forward call with the same u
+) -> None: ...
+def delta_interval(key_width: int, value_width: int) -> int: ...  # steps from one kept state to the next
+def delta_forward(
+    dtype: str,  # float32 or float64
+    operands: DeltaOperands,
+    options: DeltaOptions,
+    out: Operand,  # (tokens, HV, V)
+    last: Operand | None,  # (N, HV, K, V)
+    kept: Operand | None,  # (steps // interval, HV, K, V), for delta_backward
+) -> None: ...
+def delta_backward(
+    dtype: str,
+    operands: DeltaOperands,
+    options: DeltaOptions,
+    kept: Operand | None,  # None: found again
+    grad_out: Operand | None,  # None: zero
+    grad_last: Operand | None,
+    gradients: DeltaOperands,  # out; None: not wanted
 ) -> None: ...

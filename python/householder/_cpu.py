@@ -72,12 +72,12 @@ def dtype_of(value: Any) -> np.dtype[Any]:
     return dtype
 
 
-def operand(name: str, value: Any, u: Array, *, real: bool = False) -> Array:
-    """``array`` with the dtype of u, or the real dtype of its precision."""
+def operand(name: str, value: Any, u: Array, *, real: bool = False, like: str = "u") -> Array:
+    """``array`` with the dtype of u, or the real dtype of its precision; ``like`` names u."""
     expected = REAL[u.dtype] if real else u.dtype
     a = array(name, value, expected)
     if a.dtype != expected:
-        raise TypeError(f"{name} has dtype {a.dtype} but u has dtype {u.dtype}: expected {name} of {expected}")
+        raise TypeError(f"{name} has dtype {a.dtype} but {like} has dtype {u.dtype}: expected {name} of {expected}")
     return a
 
 

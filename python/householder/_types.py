@@ -68,3 +68,23 @@ class Sequence(NamedTuple):
     transpose: bool
     reverse: bool
     method: str
+
+
+class Delta(NamedTuple):
+    """Results of the delta rule."""
+
+    o: Array
+    """Outputs ``(B, T, HV, V)``."""
+    final_state: Array
+    """States in which the sequences end, ``(N, HV, K, V)``."""
+
+
+class DeltaGradients(NamedTuple):
+    """Gradients of the delta rule, ``None`` for arguments that were not given."""
+
+    q: Array
+    k: Array
+    v: Array
+    beta: Array
+    g: Array | None
+    initial_state: Array | None

@@ -119,3 +119,55 @@ def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
             f"{name} is {k}, expected at least {least}" + (f" and at most {most}" if most is not None else "")
         )
     return k
+
+
+def delta_sizes(
+    q: tuple[int, ...],
+    k: tuple[int, ...],
+    v: tuple[int, ...],
+    beta: tuple[int, ...],
+    g: tuple[int, ...] | None,
+    reflections: Any,
+) -> tuple[int, int, int, int, int]:
+    """``H, HV, K, V`` and the steps of a token, from the shapes of the delta rule's operands."""
+    if isinstance(reflections, bool) or not isinstance(reflections, int) or reflections < 1:
+        raise ValueError(f"num_householder is {reflections!r}, expected an integer of at least 1")
+    if len(q) != 4 or 0 in q[2:]:
+        raise ValueError(f"q has shape {tuple(q)}, expected (B, T, H, K) with H and K at least 1")
+    if len(v) != 4 or v[2] == 0 or v[2] % q[2] or v[3] == 0:
+        raise ValueError(
+            f"v has shape {tuple(v)}, expected (B, T, HV, V) with HV a multiple of H = {q[2]} and V at least 1"
+        )
+    batch, tokens, heads, keys = q
+    steps, value_heads = tokens * reflections, v[2]
+    expected = {
+        "k": (k, (batch, steps, heads, keys)),
+        "v": (v, (batch, steps, value_heads, v[3])),
+        "beta": (beta, (batch, steps, value_heads)),
+    }
+    for name, (shape, wanted) in expected.items():
+        if tuple(shape) != wanted:
+            beside = f" and num_householder = {reflections}" if reflections > 1 else ""
+            raise ValueError(f"{name} has shape {tuple(shape)}, expected {wanted} beside q {tuple(q)}{beside}")
+    gates = (batch, tokens, value_heads)
+    if g is not None and tuple(g) not in (gates, (*gates, keys)):
+        raise ValueError(f"g has shape {tuple(g)}, expected {gates}, one a head, or {(*gates, keys)}, one a channel")
+    return heads, value_heads, keys, v[3], reflections
+
+
+def delta_offsets(q: tuple[int, ...], cu_seqlens: Any) -> list[int]:
+    """Where the sequences begin and end, counted in tokens of all rows."""
+    batch, tokens = q[:2]
+    if cu_seqlens is None:
+        return list(range(0, batch * tokens + 1, tokens)) if tokens else [0] * (batch + 1)
+    offsets = np.asarray(cu_seqlens)
+    if offsets.dtype.kind not in "iu" or offsets.ndim != 1 or not offsets.size:
+        raise ValueError(f"cu_seqlens is {cu_seqlens!r}, expected one axis of N + 1 integers")
+    if batch != 1:
+        raise ValueError(f"q has shape {tuple(q)}, but with cu_seqlens sequences are packed in one row: expected B = 1")
+    if offsets[0] != 0 or offsets[-1] != tokens or (offsets[1:] < offsets[:-1]).any():
+        raise ValueError(
+            f"cu_seqlens is {offsets.tolist()}, expected numbers from 0 to T = {tokens} that never decrease"
+        )
+    listed: list[int] = offsets.tolist()
+    return listed

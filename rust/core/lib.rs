@@ -28,6 +28,7 @@
 //! ```
 
 pub mod apply;
+pub mod delta;
 pub mod diagonal;
 pub mod error;
 pub mod factor;

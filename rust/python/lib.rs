@@ -2,6 +2,7 @@
 
 mod application;
 mod cuda;
+mod delta;
 mod factor;
 mod kept;
 mod matrix;
@@ -23,6 +24,8 @@ mod _core {
     };
     #[pymodule_export]
     use super::cuda::cuda_sources;
+    #[pymodule_export]
+    use super::delta::{delta_backward, delta_forward, delta_interval};
     #[pymodule_export]
     use super::factor::{departure, factor, wy};
     #[pymodule_export]

@@ -3,8 +3,8 @@
 
 use householder::kernel::dispatch::InstructionSet;
 use householder::number::{Number, Real, c64};
-use householder::threads::Context;
 use householder::scalar::Scalar;
+use householder::threads::Context;
 
 /// A small deterministic generator: numbers in [-1, 1).
 pub struct Random(pub u64);

@@ -1,12 +1,15 @@
 """Orthogonal and unitary transformations by Householder reflections, for PyTorch.
 
-* Functions: :func:`apply`, :func:`matrix`, :func:`frame`, :func:`rnn`; :func:`last_state` of a very long sequence.
+* Functions: :func:`apply`, :func:`matrix`, :func:`frame`, :func:`rnn`; :func:`last_state` of a very long sequence;
+  :func:`delta_rule`.
 * Reflections of a given matrix: :func:`factor`, :func:`nearest`; of a random one: :func:`haar`.
 * Layers: :class:`Orthogonal`, :class:`OrthogonalRNN`, :class:`OrthogonalRNNCell`, and their complex counterparts
   :class:`Unitary`, :class:`UnitaryRNN`, :class:`UnitaryRNNCell`; :class:`SVDLinear`.
+* Linear attention by the delta rule: :class:`DeltaNet`.
 * For layers that exist: :func:`orthogonal` constrains a weight, :class:`OrthogonalAdapter` fine-tunes a frozen layer.
 * For the adapters of a whole model: :func:`adapt`, :func:`adapter_state`, :func:`load_adapter_state`,
   :func:`merge_adapters`.
+* For models of transformers: :func:`accelerate`, :func:`restore`.
 * Nonlinearities: :class:`OPLU`, :class:`ModReLU`.
 * For export to other runtimes: :func:`decompositions`.
 * Between optimizer steps, if wanted: :func:`renormalize_`, :func:`snap_`.
@@ -19,17 +22,21 @@ from householder.torch.activations import OPLU, ModReLU
 from householder.torch.adapter import OrthogonalAdapter
 from householder.torch.adapters import adapt, adapter_state, load_adapter_state, merge_adapters
 from householder.torch.checkpoint import last_state
+from householder.torch.delta import delta_rule
+from householder.torch.delta_net import DeltaNet
 from householder.torch.functional import apply, matrix, rnn
 from householder.torch.linear import Orthogonal
 from householder.torch.matrices import factor, frame, haar, nearest
 from householder.torch.optimizer import renormalize_, snap_
 from householder.torch.orthogonal_rnn import OrthogonalRNN, OrthogonalRNNCell
 from householder.torch.parametrize import orthogonal
+from householder.torch.pretrained import accelerate, restore
 from householder.torch.svd import SVDLinear
 from householder.torch.unitary import Unitary, UnitaryRNN, UnitaryRNNCell
 
 __all__ = [
     "OPLU",
+    "DeltaNet",
     "ModReLU",
     "Orthogonal",
     "OrthogonalAdapter",
@@ -39,10 +46,12 @@ __all__ = [
     "Unitary",
     "UnitaryRNN",
     "UnitaryRNNCell",
+    "accelerate",
     "adapt",
     "adapter_state",
     "apply",
     "decompositions",
+    "delta_rule",
     "factor",
     "frame",
     "haar",
@@ -53,6 +62,7 @@ __all__ = [
     "nearest",
     "orthogonal",
     "renormalize_",
+    "restore",
     "rnn",
     "snap_",
 ]

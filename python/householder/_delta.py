@@ -1,0 +1,176 @@
+"""The delta rule: a product of reflections that depends on the data, forward and backward, one native call each."""
+
+from numbers import Real
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from householder import _core, _validate
+from householder._cpu import NAMES, array, operand
+from householder._types import Array, Delta, DeltaGradients
+
+
+def delta_rule_forward(
+    q: Any,
+    k: Any,
+    v: Any,
+    beta: Any,
+    g: Any = None,
+    *,
+    initial_state: Any = None,
+    scale: float | None = None,
+    num_householder: int = 1,
+    cu_seqlens: Any = None,
+) -> Delta:
+    """Run ``S_t = (I - b_t k_t k_t') Diag(exp g_t) S_{t-1} + b_t k_t v_t'``, ``o_t = scale S_t' q_t``.
+
+    With ``beta = 2``, unit keys and no gate, each step multiplies the state by a Householder reflection. DeltaNet has
+    no gate, gated DeltaNet one a head, Kimi delta attention one a channel, and DeltaProduct several reflections a
+    token.
+
+    Parameters
+    ----------
+    q : array, shape (B, T, H, K)
+        Queries.
+    k : array, shape (B, T * num_householder, H, K)
+        Keys. They are not normalised here.
+    v : array, shape (B, T * num_householder, HV, V)
+        Values; HV is a multiple of H, and neighbouring value heads share a key head.
+    beta : array, shape (B, T * num_householder, HV)
+        Step sizes, at most 2 for a state that does not grow.
+    g : array, shape (B, T, HV) or (B, T, HV, K), optional
+        Logarithms of decays, at most 0: one a head or one for each row of its state. They act at the first step of a
+        token.
+    initial_state : array, shape (N, HV, K, V), optional
+        States in which the sequences begin; zeros if None. N is B or, with ``cu_seqlens``, the number of sequences.
+    scale : float, optional
+        Factor of the outputs, ``K**-0.5`` if None.
+    num_householder : int
+        Steps of a token. Its output follows the last.
+    cu_seqlens : sequence of int, length N + 1, optional
+        For sequences packed one after the other in a single row, ``B = 1``: the first is 0, sequence ``i`` has the
+        tokens ``cu_seqlens[i]`` to ``cu_seqlens[i + 1] - 1``.
+
+    Returns
+    -------
+    Delta
+        Named tuple of the outputs ``o (B, T, HV, V)`` and ``final_state (N, HV, K, V)``.
+
+    Raises
+    ------
+    TypeError
+        Dtypes other than float32 and float64, or arguments of different dtypes or libraries.
+    ValueError
+        Shapes that do not fit.
+
+    Examples
+    --------
+    A reflection, twice, is the identity:
+
+    >>> import numpy as np, householder as hh
+    >>> k = np.zeros((1, 2, 1, 3)) + np.array([0.6, 0.0, 0.8])
+    >>> s = np.random.default_rng(0).standard_normal((1, 1, 3, 4))
+    >>> o, last = hh.delta_rule_forward(k, k, np.zeros((1, 2, 1, 4)), np.full((1, 2, 1), 2.0), initial_state=s)
+    >>> o.shape, np.allclose(last, s)
+    ((1, 2, 1, 4), True)
+    """
+    call = _validated(q, k, v, beta, g, initial_state, scale, num_householder, cu_seqlens)
+    q, v = call.operands[0], call.operands[2]
+    o, last = np.empty((*q.shape[:2], *v.shape[2:]), q.dtype), np.empty(call.states, q.dtype)
+    _core.delta_forward(NAMES[q.dtype], call.operands, call.options, o, last, None)
+    return Delta(o, last)
+
+
+def delta_rule_backward(
+    q: Any,
+    k: Any,
+    v: Any,
+    beta: Any,
+    g: Any,
+    grad_o: Any,
+    *,
+    grad_final_state: Any = None,
+    initial_state: Any = None,
+    scale: float | None = None,
+    num_householder: int = 1,
+    cu_seqlens: Any = None,
+) -> DeltaGradients:
+    """Gradients of a loss of ``delta_rule_forward(q, k, v, beta, g, ...)``.
+
+    Parameters
+    ----------
+    q, k, v, beta, g
+        As given to :func:`delta_rule_forward`.
+    grad_o : array, shape (B, T, HV, V), or None
+        Gradient with respect to the outputs.
+    grad_final_state : array, shape (N, HV, K, V), optional
+        Gradient with respect to the final states.
+    initial_state, scale, num_householder, cu_seqlens
+        As given to :func:`delta_rule_forward`.
+
+    Returns
+    -------
+    DeltaGradients
+        Named tuple ``(q, k, v, beta, g, initial_state)``, each of its argument's shape, None for an argument that was
+        None.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :func:`delta_rule_forward`; both gradients are None.
+
+    Examples
+    --------
+    >>> import numpy as np, householder as hh
+    >>> rng = np.random.default_rng(0)
+    >>> q, k, v = rng.standard_normal((3, 1, 50, 2, 4))
+    >>> beta, g = rng.random((1, 50, 2)), -rng.random((1, 50, 2))
+    >>> grads = hh.delta_rule_backward(q, k, v, beta, g, np.ones_like(v))
+    >>> grads.k.shape, grads.g.shape, grads.initial_state
+    ((1, 50, 2, 4), (1, 50, 2), None)
+    """
+    call = _validated(q, k, v, beta, g, initial_state, scale, num_householder, cu_seqlens)
+    q, v = call.operands[0], call.operands[2]
+    if grad_o is None and grad_final_state is None:
+        raise ValueError("grad_o and grad_final_state are both None, expected at least one gradient")
+    grad_o = _optional("grad_o", grad_o, q, (*q.shape[:2], *v.shape[2:]))
+    grad_last = _optional("grad_final_state", grad_final_state, q, call.states)
+    grads = DeltaGradients._make(None if a is None else np.empty(a.shape, a.dtype) for a in call.operands)
+    _core.delta_backward(NAMES[q.dtype], call.operands, call.options, None, grad_o, grad_last, grads)
+    return grads
+
+
+class _Call(NamedTuple):
+    operands: tuple[Any, Any, Any, Any, Any, Any]
+    options: tuple[tuple[int, int, int, int, int], list[int], bool, float, bool]
+    states: tuple[int, ...]
+
+
+def _validated(
+    q: Any, k: Any, v: Any, beta: Any, g: Any, initial_state: Any, scale: Any, num_householder: Any, cu_seqlens: Any
+) -> _Call:
+    q = array("q", q)
+    if q.dtype.kind != "f":
+        raise TypeError(f"q has dtype {q.dtype}, expected float32 or float64")
+    k, v, beta = (operand(name, value, q, like="q") for name, value in (("k", k), ("v", v), ("beta", beta)))
+    g = None if g is None else operand("g", g, q, like="q")
+    sizes = _validate.delta_sizes(
+        q.shape, k.shape, v.shape, beta.shape, None if g is None else g.shape, num_householder
+    )
+    offsets = _validate.delta_offsets(q.shape, cu_seqlens)
+    states = len(offsets) - 1, sizes[1], sizes[2], sizes[3]
+    initial_state = _optional("initial_state", initial_state, q, states)
+    if scale is not None and not isinstance(scale, Real):
+        raise TypeError(f"scale is {scale!r}, expected a number or None")
+    scale = sizes[2] ** -0.5 if scale is None else float(scale)
+    return _Call(
+        (q, k, v, beta, g, initial_state), (sizes, offsets, g is not None and g.ndim == 4, scale, False), states
+    )
+
+
+def _optional(name: str, value: Any, q: Array, expected: tuple[int, ...]) -> Array | None:
+    if value is None:
+        return None
+    a = operand(name, value, q, like="q")
+    _validate.shape(name, a, expected)
+    return a

@@ -1,0 +1,132 @@
+"""The delta rule as a function: checks and types; ``ops`` computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from householder import _validate
+from householder.torch import _check, ops
+
+_MIXED = (torch.float32, *_check.HALF_TYPES)
+
+
+def delta_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    beta: Tensor,
+    g: Tensor | None = None,
+    *,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    cu_seqlens: Tensor | None = None,
+    num_householder: int = 1,
+) -> tuple[Tensor, Tensor | None]:
+    r"""Run :math:`S_t = (I - \beta_t k_t k_t^T) \mathrm{Diag}(e^{g_t}) S_{t-1} + \beta_t k_t v_t^T` in one native call.
+
+    The outputs are :math:`o_t = \mathrm{scale}\, S_t^T q_t`. With ``beta = 2``, unit keys and no gate, each step is a
+    Householder reflection. DeltaNet has no gate, gated DeltaNet one a head, Kimi delta attention one a channel, and
+    DeltaProduct several reflections a token. Names and shapes are those of flash-linear-attention. Tensors on other
+    devices than the CPU are computed with in torch operations.
+
+    Parameters
+    ----------
+    q : Tensor, shape (B, T, H, K)
+        Queries; float64, or float32 and half types side by side, which are computed with in float32.
+    k : Tensor, shape (B, T * num_householder, H, K)
+        Keys.
+    v : Tensor, shape (B, T * num_householder, HV, V)
+        Values; HV is a multiple of H, and neighbouring value heads share a key head.
+    beta : Tensor, shape (B, T * num_householder, HV)
+        Step sizes, at most 2 for a state that does not grow.
+    g : Tensor, shape (B, T, HV) or (B, T, HV, K), optional
+        Logarithms of decays, at most 0: one a head or one for each row of its state. They act at the first step of a
+        token.
+    scale : float, optional
+        Factor of the outputs, ``K**-0.5`` by default.
+    initial_state : Tensor, shape (N, HV, K, V), optional
+        States in which the sequences begin, zeros by default; N is B or, with ``cu_seqlens``, the number of sequences.
+    output_final_state : bool
+        Return the states in which the sequences end.
+    use_qk_l2norm_in_kernel : bool
+        Divide queries and keys by ``sqrt(sum x^2 + 1e-6)``.
+    cu_seqlens : Tensor, shape (N + 1,), integers, optional
+        Sequences packed one after the other in a single row, ``B = 1``: sequence ``i`` has the tokens ``cu_seqlens[i]``
+        to ``cu_seqlens[i + 1] - 1``.
+    num_householder : int
+        Steps of a token. Its output follows the last.
+
+    Returns
+    -------
+    o : Tensor, shape (B, T, HV, V)
+        In the dtype of ``q``.
+    final_state : Tensor, shape (N, HV, K, V), or None
+        In the dtype computed with.
+
+    Raises
+    ------
+    TypeError
+        Not tensors, or their dtypes or devices do not go together.
+    ValueError
+        A shape or a number is not as expected.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> k = torch.tensor([0.6, 0.8], dtype=torch.float64).expand(1, 3, 1, 2)
+    >>> v = torch.zeros(1, 3, 1, 2, dtype=torch.float64)
+    >>> state = torch.eye(2, dtype=torch.float64).expand(1, 1, 2, 2)
+    >>> beta = torch.full((1, 3, 1), 2.0, dtype=torch.float64)
+    >>> o, final_state = ht.delta_rule(k, k, v, beta, initial_state=state, output_final_state=True)
+    >>> final_state[0, 0]
+    tensor([[ 0.2800, -0.9600],
+            [-0.9600, -0.2800]], dtype=torch.float64)
+    """
+    compute = _compute_type(q, k=k, v=v, beta=beta, g=g, initial_state=initial_state)
+    gates = None if g is None else g.shape
+    _, heads, keys, values, _ = _validate.delta_sizes(q.shape, k.shape, v.shape, beta.shape, gates, num_householder)
+    count = q.shape[0] if cu_seqlens is None else _packed(cu_seqlens, q)
+    _check.shape("initial_state", initial_state, (count, heads, keys, values))
+    if cu_seqlens is not None:
+        cu_seqlens = cu_seqlens.to(torch.int64)
+    scale = keys**-0.5 if scale is None else _check.number("scale", scale)
+    normalize = _validate.flag("use_qk_l2norm_in_kernel", use_qk_l2norm_in_kernel)
+    operands = [None if t is None else t.to(compute) for t in (q, k, v, beta, g, initial_state)]
+    o, last = ops.delta_rule(*operands, cu_seqlens, scale, num_householder, normalize)
+    return o.to(q.dtype), last if _validate.flag("output_final_state", output_final_state) else None
+
+
+def _compute_type(q: Any, **others: Any) -> torch.dtype:
+    _check.tensor("q", q)
+    if q.dtype is not torch.float64 and q.dtype not in _MIXED:
+        raise TypeError(f"q has dtype {q.dtype}, expected torch.float64, {', '.join(map(str, _MIXED))}")
+    for name, other in others.items():
+        if other is None and name in ("g", "initial_state"):
+            continue
+        _check.tensor(name, other)
+        if other.device != q.device:
+            raise TypeError(f"{name} is on {other.device} but q is on {q.device}")
+        if other.dtype is not q.dtype and not (q.dtype in _MIXED and other.dtype in _MIXED):
+            raise TypeError(f"{name} has dtype {other.dtype} but q has dtype {q.dtype}")
+    return torch.float64 if q.dtype is torch.float64 else torch.float32
+
+
+def _packed(cu_seqlens: Any, q: Tensor) -> int:
+    """Check what can be told without the numbers; give the number of sequences."""
+    _check.tensor("cu_seqlens", cu_seqlens)
+    if cu_seqlens.dim() != 1 or not len(cu_seqlens) or cu_seqlens.dtype not in (torch.int32, torch.int64):
+        given = f"a {cu_seqlens.dtype} tensor of shape {tuple(cu_seqlens.shape)}"
+        raise ValueError(f"cu_seqlens is {given}, expected N + 1 integers, int32 or int64")
+    if cu_seqlens.device != q.device:
+        raise TypeError(f"cu_seqlens is on {cu_seqlens.device} but q is on {q.device}")
+    if q.shape[0] != 1:
+        raise ValueError(
+            f"q has shape {tuple(q.shape)}, but with cu_seqlens sequences are packed in one row: expected B = 1"
+        )
+    return len(cu_seqlens) - 1

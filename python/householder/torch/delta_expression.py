@@ -1,0 +1,89 @@
+"""The delta rule in ordinary torch operations, chunk by chunk: every derivative exists, on every device."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from householder.torch import _autocast
+
+_LEAST = -800.0
+"""Gates below are zeros in every precision; differences of sums of them stay finite."""
+
+
+def delta_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    beta: Tensor,
+    g: Tensor | None,
+    initial_state: Tensor | None,
+    cu_seqlens: Tensor | None,
+    scale: float,
+    reflections: int,
+    normalize: bool,
+) -> tuple[Tensor, Tensor]:
+    """Give outputs and final states, of shapes as for the operator."""
+    with _autocast.off(q.device):
+        if normalize:
+            q, k = (x * (x.square().sum(-1, keepdim=True) + 1e-6).rsqrt() for x in (q, k))
+        group = v.shape[2] // q.shape[2]
+        q, k = ((scale * q).repeat_interleave(group, 2), k.repeat_interleave(group, 2))
+        if cu_seqlens is None:
+            return _rows(q, k, v, beta, g, initial_state, reflections)
+        ends, found = cu_seqlens.tolist(), []
+        for i, (begin, end) in enumerate(pairwise(ends)):
+            steps = slice(begin * reflections, end * reflections)
+            state = None if initial_state is None else initial_state[i : i + 1]
+            gates = None if g is None else g[:, begin:end]
+            rows = (q[:, begin:end], k[:, steps], v[:, steps], beta[:, steps])
+            found.append(_rows(*rows, gates, state, reflections))
+        outputs, states = zip(*found, strict=True)
+        return torch.cat(outputs, 1), torch.cat(states)
+
+
+def _rows(
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor | None, state: Tensor | None, reflections: int
+) -> tuple[Tensor, Tensor]:
+    """Of sequences of one length, as many heads of keys as of values."""
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    beta = beta.transpose(1, 2)
+    gates = torch.zeros_like(q[..., :1]) if g is None else g.transpose(1, 2).reshape(*q.shape[:3], -1).clamp(min=_LEAST)
+    if reflections > 1:  # a gate at the first step of a token, none at the others
+        others = gates.new_zeros(*gates.shape[:3], reflections - 1, gates.shape[3])
+        gates = torch.cat([gates.unsqueeze(3), others], 3).flatten(2, 3)
+    if state is None:
+        state = q.new_zeros(*q.shape[:2], k.shape[-1], v.shape[-1])
+    tokens = max(1, (64 if gates.shape[-1] == 1 else 16) // reflections)
+    outputs = [v[:, :, :0]]
+    for begin in range(0, q.shape[2], tokens):
+        rows = slice(begin * reflections, (begin + tokens) * reflections)
+        queries = q[:, :, begin : begin + tokens]
+        o, state = _chunk(
+            queries, k[:, :, rows], v[:, :, rows], beta[:, :, rows], gates[:, :, rows], state, reflections
+        )
+        outputs.append(o)
+    return torch.cat(outputs, 2).transpose(1, 2), state
+
+
+def _chunk(
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor, state: Tensor, reflections: int
+) -> tuple[Tensor, Tensor]:
+    c, ends = g.cumsum(-2), slice(reflections - 1, None, reflections)
+    size = c.shape[-2]
+    later = torch.ones(size, size, dtype=torch.bool, device=q.device).triu(1)
+    decay = (c.unsqueeze(-2) - c.unsqueeze(-3)).masked_fill(later.unsqueeze(-1), -torch.inf).exp()
+    if decay.shape[-1] == 1:
+        of_keys, of_queries = k @ k.mT * decay[..., 0], q @ k.mT * decay[..., ends, :, 0]
+    else:
+        of_keys = torch.einsum("...ix,...jx,...ijx->...ij", k, k, decay)
+        of_queries = torch.einsum("...ix,...jx,...ijx->...ij", q, k, decay[..., ends, :, :])
+    by = beta.unsqueeze(-1)
+    system = torch.eye(size, dtype=q.dtype, device=q.device) + by * of_keys.tril(-1)
+    right = by * (v - (k * c.exp()) @ state)
+    d: Tensor = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
+    o = (q * c[..., ends, :].exp()) @ state + of_queries @ d
+    last = c[..., -1:, :]
+    return o, last.mT.exp() * state + (k * (last - c).exp()).mT @ d

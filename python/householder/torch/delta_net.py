@@ -1,0 +1,164 @@
+"""A layer of the delta rule: projections, short convolutions, the recurrence, and a norm a head."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from householder.torch.delta import delta_rule
+
+
+class DeltaState(NamedTuple):
+    """What a :class:`DeltaNet` carries from one token to the next."""
+
+    inputs: Tensor
+    """The last ``conv_size - 1`` projected inputs of the convolution, ``(B, conv_size - 1, channels)``."""
+    recurrent: Tensor
+    """The states of the heads, ``(B, num_heads, K, V)``."""
+
+
+class DeltaNet(nn.Module):
+    r"""Linear attention by the delta rule: DeltaNet, gated DeltaNet, Kimi delta attention or DeltaProduct.
+
+    Queries, keys and values are projected, convolved over the last ``conv_size`` tokens and passed through SiLU;
+    queries and keys are divided by their norms. :math:`\beta` is in (0, 2), so that a step can reflect. Outputs of the
+    heads are normalised and projected.
+
+    Parameters
+    ----------
+    hidden_size : int
+        Width of inputs and outputs, a multiple of ``num_heads``.
+    num_heads : int
+        Heads, of ``hidden_size / num_heads`` keys each.
+    expand_v : float
+        Width of values in place of keys, as a multiple of it.
+    gate : {"head", "channel", None}
+        A decay for each head, for each row of its state, or none.
+    num_householder : int
+        Steps of a token.
+    conv_size : int
+        Taps of the convolutions.
+
+    Raises
+    ------
+    ValueError
+        A size or a name is not as expected.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> layer = ht.DeltaNet(32, 4, gate="head", num_householder=2)
+    >>> x = torch.randn(2, 10, 32)
+    >>> layer(x).shape
+    torch.Size([2, 10, 32])
+    >>> y, state = layer.step(x[:, 0])
+    >>> torch.allclose(y, layer(x)[:, 0], atol=1e-5)
+    True
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_heads: int,
+        *,
+        expand_v: float = 1,
+        gate: str | None = "head",
+        num_householder: int = 1,
+        conv_size: int = 4,
+    ) -> None:
+        super().__init__()
+        if num_heads < 1 or hidden_size < 1 or hidden_size % num_heads:
+            raise ValueError(f"hidden_size is {hidden_size}, expected a multiple of num_heads = {num_heads}")
+        if gate not in ("head", "channel", None):
+            raise ValueError(f"gate is {gate!r}, expected 'head', 'channel' or None")
+        if num_householder < 1 or conv_size < 1:
+            raise ValueError(f"num_householder is {num_householder} and conv_size {conv_size}, expected at least 1")
+        self.hidden_size, self.num_heads, self.gate = hidden_size, num_heads, gate
+        self.num_householder, self.conv_size = num_householder, conv_size
+        self.key_width = hidden_size // num_heads
+        self.value_width = math.floor(self.key_width * expand_v)
+        if self.value_width < 1:
+            raise ValueError(f"expand_v is {expand_v}, expected values of at least one number")
+        keys, values = num_heads * self.key_width, num_heads * self.value_width
+        self.widths = [keys, num_householder * keys, num_householder * values]
+        self.projection = nn.Linear(hidden_size, sum(self.widths), bias=False)
+        self.convolution = nn.Conv1d(sum(self.widths), sum(self.widths), conv_size, groups=sum(self.widths), bias=False)
+        self.beta = nn.Linear(hidden_size, num_householder * num_heads)
+        if gate is not None:
+            self.decay = nn.Linear(hidden_size, num_heads if gate == "head" else keys)
+            nn.init.constant_(self.decay.bias, 4.0)  # decays begin near one
+        self.norm = nn.RMSNorm(self.value_width)
+        self.out = nn.Linear(values, hidden_size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run over whole sequences.
+
+        Parameters
+        ----------
+        x : Tensor, shape (B, T, hidden_size)
+
+        Returns
+        -------
+        Tensor, shape (B, T, hidden_size)
+        """
+        if x.dim() != 3 or x.shape[-1] != self.hidden_size:
+            raise ValueError(f"x has shape {tuple(x.shape)}, expected (B, T, {self.hidden_size})")
+        inputs = F.pad(self.projection(x), (0, 0, self.conv_size - 1, 0))
+        return self._attend(x, inputs, None)[0]
+
+    def step(self, x: Tensor, state: DeltaState | None = None) -> tuple[Tensor, DeltaState]:
+        """Go on by one token.
+
+        Parameters
+        ----------
+        x : Tensor, shape (B, hidden_size)
+        state : DeltaState, optional
+            As the step before returned it; None at the beginning.
+
+        Returns
+        -------
+        y : Tensor, shape (B, hidden_size)
+        state : DeltaState
+        """
+        if x.dim() != 2 or x.shape[-1] != self.hidden_size:
+            raise ValueError(f"x has shape {tuple(x.shape)}, expected (B, {self.hidden_size})")
+        projected = self.projection(x).unsqueeze(1)
+        before = projected.new_zeros(len(x), self.conv_size - 1, projected.shape[-1]) if state is None else state.inputs
+        inputs = torch.cat([before, projected], 1)
+        y, recurrent = self._attend(x.unsqueeze(1), inputs, None if state is None else state.recurrent)
+        return y.squeeze(1), DeltaState(inputs[:, 1:], recurrent)
+
+    def extra_repr(self) -> str:
+        """Describe the layer in ``repr``."""
+        sizes = f"{self.hidden_size}, {self.num_heads}, value_width={self.value_width}, gate={self.gate!r}"
+        return f"{sizes}, num_householder={self.num_householder}, conv_size={self.conv_size}"
+
+    def _attend(self, x: Tensor, inputs: Tensor, recurrent: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Give outputs and final states of ``x``, whose projections follow earlier ones in ``inputs``."""
+        (batch, tokens, _), steps = x.shape, x.shape[1] * self.num_householder
+        mixed = F.silu(self.convolution(inputs.mT).mT)
+        q, k, v = torch.split(mixed, self.widths, -1)
+        heads = self.num_heads
+        o, final = delta_rule(
+            q.reshape(batch, tokens, heads, self.key_width),
+            k.reshape(batch, steps, heads, self.key_width),
+            v.reshape(batch, steps, heads, self.value_width),
+            2 * self.beta(x).sigmoid().reshape(batch, steps, heads),
+            None if self.gate is None else self._gates(x),
+            initial_state=recurrent,
+            output_final_state=True,
+            use_qk_l2norm_in_kernel=True,
+            num_householder=self.num_householder,
+        )
+        assert final is not None
+        y: Tensor = self.out(self.norm(o).flatten(2))
+        return y, final
+
+    def _gates(self, x: Tensor) -> Tensor:
+        g = F.logsigmoid(self.decay(x))
+        return g if self.gate == "head" else g.reshape(*g.shape[:2], self.num_heads, self.key_width)

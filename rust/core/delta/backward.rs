@@ -1,0 +1,395 @@
+//! Gradients, segment by segment: forward through its chunks once more, then backward.
+
+use super::chunk::{Decayed, Keys};
+use super::chunk_backward::{Backward, Found};
+use super::forward::forward;
+use super::number::Exponential;
+use super::part::Part;
+use super::problem::{CHUNK, Problem};
+use super::results::Results;
+use super::rows::{row, row_mut};
+use super::solved::Solved;
+use super::state::State;
+use crate::error::Result;
+use crate::kernel::dispatch::{InstructionSet, simd};
+use crate::kernel::vector::{axpy, plain_dot};
+use crate::memory::Buffer;
+use crate::threads::{Cancel, Context, num_threads, slices};
+use crate::view::{Shared, View};
+
+/// Columns of the state that are taken together. Sums over more of them are sums of these sums.
+const SLICE: usize = 128;
+
+/// Gradients of the results; absent ones are zero.
+#[derive(Clone, Copy)]
+pub struct Cotangents<'a, T> {
+    /// Like the outputs.
+    pub out: Option<&'a [T]>,
+    /// Like the final states.
+    pub last: Option<&'a [T]>,
+}
+
+/// Gradients of the operands, those that are wanted.
+#[derive(Default)]
+pub struct Gradients<'a, T> {
+    /// Like `q`.
+    pub q: Option<&'a mut [T]>,
+    /// Like `k`.
+    pub k: Option<&'a mut [T]>,
+    /// Like `v`.
+    pub v: Option<&'a mut [T]>,
+    /// Like `beta`.
+    pub beta: Option<&'a mut [T]>,
+    /// Like the gates.
+    pub gate: Option<&'a mut [T]>,
+    /// Like the initial states.
+    pub initial: Option<&'a mut [T]>,
+}
+
+/// Of all operands, from the states that the forward pass kept; without them they are found first.
+pub fn backward<T: Exponential>(
+    context: &mut Context<'_>,
+    problem: &Problem<'_, T>,
+    kept: Option<&[T]>,
+    cotangents: Cotangents<'_, T>,
+    gradients: Gradients<'_, T>,
+) -> Result<()> {
+    let sizes = problem.sizes;
+    let mut found;
+    let kept = if let Some(kept) = kept {
+        kept
+    } else {
+        found = Buffer::scratch(sizes.kept(problem.tokens()) * sizes.value_heads * sizes.state())?;
+        forward(context, problem, Results { kept: Some(&mut found), ..Results::default() })?;
+        &found
+    };
+    let (isa, kept_from) = (context.isa, problem.kept_from());
+    let parts = Part::all(&sizes, problem.sequences.len(), num_threads(), SLICE);
+    let whole = parts.iter().all(|part| part.heads.len() == sizes.group() && part.columns.len() == sizes.value_width);
+    let count = sizes.value_width.div_ceil(SLICE);
+    let Gradients { q, k, v, beta, gate, initial } = gradients;
+    let [q, k] = [q, k].map(|array| Sum::new(array, if whole { 1 } else { sizes.group() * count }));
+    let [beta, gate] = [beta, gate].map(|array| Sum::new(array, if whole { 1 } else { count }));
+    let (mut q, mut k, mut beta, mut gate) = (q?, k?, beta?, gate?);
+    let share = |array: Option<&mut [T]>| array.map(|array| Shared(array.as_mut_ptr()));
+    let (v, initial) = (share(v), share(initial));
+    let places = Places { q: q.target(), k: k.target(), beta: beta.target(), gate: gate.target(), v, initial };
+    context.run(parts.len(), problem.flops().saturating_mul(7) / 2, &|i, cancel| {
+        let pass = Pass { isa, problem, part: &parts[i], cotangents, places: &places };
+        pass.run((kept, kept_from[parts[i].sequence]), cancel)
+    })?;
+    for sum in [q, k, beta, gate] {
+        sum.finish(context)?;
+    }
+    Ok(())
+}
+
+/// A gradient to which several parts of the state contribute, in their order: each adds to what is there, or has an array
+/// of its own where parts are found side by side.
+struct Sum<'a, T: Exponential> {
+    array: Option<&'a mut [T]>,
+    others: Buffer<T>,
+}
+
+impl<'a, T: Exponential> Sum<'a, T> {
+    fn new(array: Option<&'a mut [T]>, arrays: usize) -> Result<Self> {
+        let others = Buffer::scratch((arrays - 1) * array.as_ref().map_or(0, |array| array.len()))?;
+        Ok(Self { array, others })
+    }
+
+    fn target(&mut self) -> Option<Target<T>> {
+        let array = self.array.as_mut()?;
+        let others = if self.others.is_empty() { None } else { Some(Shared(self.others.ptr_mut())) };
+        Some(Target { array: Shared(array.as_mut_ptr()), others, len: array.len() })
+    }
+
+    fn finish(self, context: &mut Context<'_>) -> Result<()> {
+        let Some(array) = self.array else { return Ok(()) };
+        if self.others.is_empty() {
+            return Ok(());
+        }
+        let (isa, len, others) = (context.isa, array.len(), &self.others);
+        let (bounds, array) = (slices(len, 1 << 14, 64), Shared(array.as_mut_ptr()));
+        context.run(bounds.len() - 1, others.len(), &|i, _| {
+            let (begin, count) = (bounds[i], bounds[i + 1] - bounds[i]);
+            // SAFETY: each task has numbers of its own.
+            let sum = unsafe { std::slice::from_raw_parts_mut(array.get().add(begin), count) };
+            for other in others.chunks_exact(len) {
+                axpy(isa, T::ONE, &other[begin..begin + count], sum);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Where the contributions to a [`Sum`] go.
+#[derive(Clone, Copy)]
+struct Target<T> {
+    array: Shared<T>,
+    others: Option<Shared<T>>,
+    len: usize,
+}
+
+impl<T> Target<T> {
+    /// Of contribution `number`: an array, and whether to add to it.
+    fn of(&self, number: usize) -> (Shared<T>, bool) {
+        match self.others {
+            Some(others) if number > 0 => (Shared(others.get().wrapping_add((number - 1) * self.len)), false),
+            _ => (self.array, number > 0),
+        }
+    }
+}
+
+/// Where tasks write.
+struct Places<T> {
+    q: Option<Target<T>>,
+    k: Option<Target<T>>,
+    beta: Option<Target<T>>,
+    gate: Option<Target<T>>,
+    v: Option<Shared<T>>,
+    initial: Option<Shared<T>>,
+}
+
+/// A chunk of a segment.
+struct Slot<T: Exponential> {
+    keys: Keys<T>,
+    decayed: Decayed<T>,
+    state: State<T>,
+    solved: Solved<T>,
+}
+
+impl<T: Exponential> Slot<T> {
+    fn new(problem: &Problem<'_, T>, width: usize) -> Result<Self> {
+        Ok(Self {
+            keys: Keys::new(problem)?,
+            decayed: Decayed::new(problem)?,
+            state: State::new(problem, width)?,
+            solved: Solved::new(width)?,
+        })
+    }
+}
+
+/// A task.
+struct Pass<'a, T: Exponential> {
+    isa: InstructionSet,
+    problem: &'a Problem<'a, T>,
+    part: &'a Part,
+    cotangents: Cotangents<'a, T>,
+    places: &'a Places<T>,
+}
+
+impl<T: Exponential> Pass<'_, T> {
+    fn run(&self, kept: (&[T], usize), cancel: &Cancel<'_>) -> Result<()> {
+        let (isa, problem, part) = (self.isa, self.problem, self.part);
+        let (token, steps) = (problem.sequences[part.sequence].start, problem.steps(part.sequence));
+        let (chunks, segment) = (steps.div_ceil(CHUNK), problem.sizes.segment());
+        let width = SLICE.min(part.columns.len());
+        let strands: Vec<Part> = part.heads.clone().flat_map(|head| part.strands(head, SLICE)).collect();
+        let mut grads = Vec::new();
+        for strand in &strands {
+            let mut grad = State::new(problem, strand.columns.len())?;
+            grad.read(self.cotangents.last.map(|last| self.state_at(last, part.sequence, strand)));
+            grads.push(grad);
+        }
+        let slots = (0..segment.min(chunks)).map(|_| Slot::new(problem, width));
+        let mut slots = slots.collect::<Result<Vec<_>>>()?;
+        let mut chunk = Backward::new(problem, width)?;
+        for number in (0..chunks.div_ceil(segment)).rev() {
+            let first = number * segment;
+            let slots = &mut slots[..segment.min(chunks - first)];
+            for (i, slot) in slots.iter_mut().enumerate() {
+                let begin = (first + i) * CHUNK;
+                slot.keys.load(isa, problem, token, (begin, CHUNK.min(steps - begin)), part.key_head);
+            }
+            for (strand, grad) in strands.iter().zip(&grads) {
+                cancel.check()?;
+                if strand.columns.start == part.columns.start {
+                    for slot in &mut *slots {
+                        slot.decayed.form(isa, problem, &slot.keys, token, strand.heads.start);
+                    }
+                }
+                self.recall(slots, strand, number, kept);
+                for slot in slots.iter().rev() {
+                    let (keys, out) = (&slot.keys, self.outputs(strand, &slot.keys));
+                    let found = chunk.run(
+                        isa,
+                        strand.columns.len(),
+                        (keys, &slot.decayed),
+                        (&slot.state, &slot.solved),
+                        out,
+                        grad,
+                    );
+                    self.write(strand, keys, &found, chunk.beta(keys));
+                }
+            }
+        }
+        for (strand, grad) in strands.iter().zip(&grads) {
+            if let Some(initial) = self.places.initial {
+                let (head, column) = (strand.heads.start, strand.columns.start);
+                // SAFETY: tasks write disjoint heads and columns.
+                unsafe { grad.write(problem.state_at(initial, part.sequence, head, column)) };
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes forward through a segment.
+    fn recall(&self, slots: &mut [Slot<T>], strand: &Part, segment: usize, (kept, from): (&[T], usize)) {
+        let (isa, problem, head) = (self.isa, self.problem, strand.heads.start);
+        let begin = match segment.checked_sub(1) {
+            Some(before) => Some(self.state_at(kept, from + before, strand)),
+            None => problem.initial.map(|initial| self.state_at(initial, strand.sequence, strand)),
+        };
+        for slot in &mut *slots {
+            slot.state.narrow(strand.columns.len());
+            slot.solved.narrow(strand.columns.len());
+        }
+        slots[0].state.read(begin);
+        for i in 0..slots.len() {
+            let (before, after) = slots.split_at_mut(i + 1);
+            let Slot { keys, decayed, state, solved } = &mut before[i];
+            solved.solve(isa, problem, strand, head, (keys, decayed), state, false);
+            if let Some(next) = after.first() {
+                state.advance(isa, keys, decayed, solved.d(keys), &next.state);
+            }
+        }
+    }
+
+    fn state_at(&self, states: &[T], number: usize, strand: &Part) -> View<T> {
+        let states = Shared(states.as_ptr().cast_mut());
+        self.problem.state_at(states, number, strand.heads.start, strand.columns.start)
+    }
+
+    /// Rows of `dO`.
+    fn outputs(&self, strand: &Part, keys: &Keys<T>) -> View<T> {
+        let Some(out) = self.cotangents.out else { return View::none() };
+        let rows = (self.problem.sequences[strand.sequence].start + keys.token, keys.queries.count);
+        self.problem.values_at(Shared(out.as_ptr().cast_mut()), rows, strand.heads.start, strand.columns.start)
+    }
+
+    /// Writes what a chunk gives, or adds it to what other parts of the state gave.
+    fn write(&self, strand: &Part, keys: &Keys<T>, found: &Found<T>, of_betas: &[T]) {
+        let (isa, problem, places) = (self.isa, self.problem, self.places);
+        let (sizes, head, column) = (problem.sizes, strand.heads.start, strand.columns.start);
+        let token = problem.sequences[strand.sequence].start;
+        let (steps, tokens) = (token * sizes.reflections + keys.first, token + keys.token);
+        let (queries, slice) = (keys.queries.count, column / SLICE);
+        let number = head % sizes.group() * sizes.value_width.div_ceil(SLICE) + slice;
+        let (heads, width) = (sizes.heads, sizes.key_width);
+        let [of_queries, of_keys] = &keys.factors;
+        if let Some(q) = places.q {
+            let (array, add) = q.of(number);
+            let source = Source {
+                gradients: [found.later.part(0, queries), View::none()],
+                unit: keys.rows.view(0, queries),
+                factors: problem.normalize.then_some(of_queries),
+                scale: problem.scale,
+            };
+            collect(
+                isa,
+                width,
+                &source,
+                add,
+                Problem::rows_of(array.get(), (tokens, queries), heads, strand.key_head, width),
+            );
+        }
+        if let Some(k) = places.k {
+            let (array, add) = k.of(number);
+            let source = Source {
+                gradients: [found.later.from(0, queries), found.earlier],
+                unit: keys.rows.view(queries, keys.len),
+                factors: problem.normalize.then_some(of_keys),
+                scale: T::ONE,
+            };
+            collect(
+                isa,
+                width,
+                &source,
+                add,
+                Problem::rows_of(array.get(), (steps, keys.len), heads, strand.key_head, width),
+            );
+        }
+        if let Some(v) = places.v {
+            negated(isa, strand.columns.len(), found.values, problem.values_at(v, (steps, keys.len), head, column));
+        }
+        let put = |to: *mut T, x: T, add: bool| {
+            // SAFETY: tasks write to heads of their own, or to arrays of their own.
+            unsafe { *to = if add { *to + x } else { x } }
+        };
+        if let Some(beta) = places.beta {
+            let (array, add) = beta.of(slice);
+            for (i, &x) in of_betas.iter().enumerate() {
+                put(array.get().wrapping_add((steps + i) * sizes.value_heads + head), x, add);
+            }
+        }
+        if let Some(gate) = places.gate {
+            let ((array, add), channels) = (gate.of(slice), problem.channels());
+            for i in (0..keys.len).filter(|i| (keys.first + i).is_multiple_of(sizes.reflections)) {
+                let at = (token + (keys.first + i) / sizes.reflections) * sizes.value_heads + head;
+                for x in 0..channels {
+                    // SAFETY: rows of workspace.
+                    put(array.get().wrapping_add(at * channels + x), unsafe { *found.gates.at(x, i) }, add);
+                }
+            }
+        }
+    }
+}
+
+/// Gradients of rows as they are in a chunk, and how these came about.
+struct Source<'a, T> {
+    /// Their sum; the second may be absent.
+    gradients: [View<T>; 2],
+    /// The rows.
+    unit: View<T>,
+    /// Inverse norms, if they were normalised.
+    factors: Option<&'a Vec<T>>,
+    /// What they were multiplied by besides.
+    scale: T,
+}
+
+simd! {
+    /// Writes gradients of rows before they were normalised and scaled, or adds them.
+    fn collect<T: Exponential>(_s, width: usize, source: &Source<'_, T>, add: bool, to: View<T>) -> () {
+        let Source { gradients: [first, second], unit, factors, scale } = *source;
+        for i in 0..to.count {
+            // SAFETY: rows of workspace and of the caller's.
+            unsafe {
+                let (gradient, unit, to) = (row_mut(first, i, width), row(unit, i, width), row_mut(to, i, width));
+                if !second.ptr.is_null() {
+                    let second = row(second, i, width);
+                    for x in 0..width {
+                        gradient[x] += second[x];
+                    }
+                }
+                // Of n = s u / |u|: du = (s dn - n (n dn) / s) / |u|.
+                let (mut by, mut along) = (scale, T::ZERO);
+                if let Some(factors) = factors {
+                    by = scale * factors[i];
+                    if scale != T::ZERO {
+                        along = -(plain_dot(unit, gradient) * factors[i] / scale);
+                    }
+                }
+                if add {
+                    for x in 0..width {
+                        to[x] += gradient[x] * by + unit[x] * along;
+                    }
+                } else {
+                    for x in 0..width {
+                        to[x] = gradient[x] * by + unit[x] * along;
+                    }
+                }
+            }
+        }
+    }
+
+    /// `to = -from`.
+    fn negated<T: Exponential>(_s, width: usize, from: View<T>, to: View<T>) -> () {
+        for i in 0..to.count {
+            // SAFETY: rows of workspace and of the caller's.
+            let (from, to) = unsafe { (row(from, i, width), row_mut(to, i, width)) };
+            for x in 0..width {
+                to[x] = -from[x];
+            }
+        }
+    }
+}

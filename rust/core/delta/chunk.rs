@@ -1,0 +1,262 @@
+//! A chunk of a sequence: what value heads share, and what each makes of it.
+
+use super::decay::{BLOCK, Decay};
+use super::gram::{Queries, decay_products, decays, within_blocks};
+use super::number::Exponential;
+use super::problem::{CHUNK, Problem};
+use super::rows::{Rows, row, row_mut};
+use crate::error::Result;
+use crate::kernel::dispatch::{InstructionSet, simd};
+use crate::kernel::epilogue::Store;
+use crate::kernel::gemm::gemm;
+use crate::kernel::transpose::transpose;
+use crate::kernel::vector::dot;
+use crate::memory::filled;
+use crate::view::View;
+
+/// Added to the sum of squares of what is normalised.
+pub const EPSILON: f64 = 1e-6;
+
+/// Queries and keys of a chunk.
+pub struct Keys<T: Exponential> {
+    /// Queries, scaled, then keys.
+    pub rows: Rows<T>,
+    /// What each row was multiplied by to get there, without the scale.
+    pub factors: [Vec<T>; 2],
+    /// Plain products of all rows with the keys; only without gates for each channel.
+    plain: Rows<T>,
+    columns: Rows<T>,
+    /// Where the queries stand.
+    pub queries: Queries,
+    /// Number of the first query's token in the sequence.
+    pub token: usize,
+    /// First step.
+    pub first: usize,
+    /// Steps.
+    pub len: usize,
+}
+
+impl<T: Exponential> Keys<T> {
+    pub fn new(problem: &Problem<'_, T>) -> Result<Self> {
+        let width = problem.sizes.key_width;
+        Ok(Self {
+            rows: Rows::new(2 * CHUNK, width)?,
+            factors: [filled(CHUNK, T::ONE)?, filled(CHUNK, T::ONE)?],
+            plain: Rows::new(2 * CHUNK, CHUNK)?,
+            columns: Rows::new(width, CHUNK)?,
+            queries: Queries::within(0, 0, 1),
+            token: 0,
+            first: 0,
+            len: 0,
+        })
+    }
+
+    /// Rows of queries and keys together.
+    pub fn count(&self) -> usize {
+        self.queries.count + self.len
+    }
+
+    /// Rows of queries and of keys that stand in the second block.
+    pub fn second_block(&self) -> [(usize, usize); 2] {
+        let queries = self.queries;
+        [(queries.before(BLOCK), queries.count), (queries.count + BLOCK, self.count())]
+    }
+
+    /// Reads `len` steps from step `first` of a sequence on, whose first token is `token`.
+    pub fn load(
+        &mut self,
+        isa: InstructionSet,
+        problem: &Problem<'_, T>,
+        token: usize,
+        (first, len): (usize, usize),
+        head: usize,
+    ) {
+        let (width, heads, reflections) = (problem.sizes.key_width, problem.sizes.heads, problem.sizes.reflections);
+        (self.first, self.len, self.token) = (first, len, first / reflections);
+        self.queries = Queries::within(first, len, reflections);
+        let count = self.queries.count;
+        let q = Problem::rows_of(problem.q.as_ptr(), (token + self.token, count), heads, head, width);
+        let k = Problem::rows_of(problem.k.as_ptr(), (token * reflections + first, len), heads, head, width);
+        let normalize = problem.normalize;
+        let [of_queries, of_keys] = &mut self.factors;
+        // SAFETY: rows of the operands, and of workspace.
+        unsafe {
+            read(isa, width, q, self.rows.view(0, count), of_queries, normalize, problem.scale);
+            read(isa, width, k, self.rows.view(count, len), of_keys, normalize, T::ONE);
+        }
+        if problem.channels() <= 1 {
+            let keys = self.rows.view(count, len);
+            turned(isa, (width, len), keys, self.columns.view(0, width));
+            // SAFETY: workspace of these rows.
+            unsafe {
+                let (weights, rows) = (self.columns.view(0, width), self.rows.view(0, count + len));
+                gemm(isa, (len, count + len), weights, rows, &Store::new(self.plain.view(0, count + len)));
+            }
+        }
+    }
+}
+
+/// Copies rows, each multiplied by `scale` and, if asked, divided by its norm, the inverse of which is kept.
+unsafe fn read<T: Exponential>(
+    isa: InstructionSet,
+    width: usize,
+    from: View<T>,
+    to: View<T>,
+    factors: &mut [T],
+    normalize: bool,
+    scale: T,
+) {
+    if normalize {
+        for (i, factor) in factors.iter_mut().enumerate().take(from.count) {
+            let from = row(from, i, width);
+            *factor = T::ONE / (dot(isa, from, from) + T::of(EPSILON)).sqrt();
+        }
+    }
+    scaled(isa, width, from, factors, scale, to);
+}
+
+simd! {
+    /// `to_i = factor_i scale from_i`.
+    fn scaled<T: Exponential>(_s, width: usize, from: View<T>, factors: &[T], scale: T, to: View<T>) -> () {
+        for (i, &factor) in factors.iter().enumerate().take(from.count) {
+            // SAFETY: rows of the caller's, of different arrays.
+            let (from, to) = unsafe { (row(from, i, width), row_mut(to, i, width)) };
+            let factor = factor * scale;
+            for x in 0..width {
+                to[x] = from[x] * factor;
+            }
+        }
+    }
+
+    /// `to_i = from_i decay_i`, with a decay of one number or of `width`; `decay` has as many rows as there are to write.
+    pub fn decay_rows<T: Exponential>(_s, width: usize, from: View<T>, decay: View<T>, channels: usize, to: View<T>) -> () {
+        for i in 0..decay.count {
+            // SAFETY: rows of the caller's; where both are one, each number is read before it is written.
+            unsafe {
+                let (from, to, decay) = (from.at(0, i), to.at(0, i), decay.at(0, i));
+                if channels == 1 {
+                    let by = *decay;
+                    for x in 0..width {
+                        *to.add(x) = *from.add(x) * by;
+                    }
+                } else {
+                    for x in 0..width {
+                        *to.add(x) = *from.add(x) * *decay.add(x);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `to_i` becomes entry `i` of all vectors of `from`, for `i < rows`.
+pub fn turned<T: Exponential>(isa: InstructionSet, (rows, columns): (usize, usize), from: View<T>, to: View<T>) {
+    if rows == 0 || columns == 0 {
+        return;
+    }
+    // SAFETY: workspace of these sizes.
+    unsafe {
+        let source = std::slice::from_raw_parts(from.ptr, (columns - 1) * from.ld + rows);
+        let target = std::slice::from_raw_parts_mut(to.ptr, (rows - 1) * to.ld + columns);
+        transpose(isa, (rows, columns), source, from.ld, target, to.ld);
+    }
+}
+
+/// Queries and keys of a chunk as one value head's gates decay them.
+pub struct Decayed<T: Exponential> {
+    /// The decays.
+    pub decay: Decay<T>,
+    stack: Rows<T>,
+    to_end: Rows<T>,
+    /// Queries and keys, decayed from and to the second block's first row; only with a gate for each channel.
+    pub near: Rows<T>,
+    near_columns: Rows<T>,
+    /// `exp(c_i - c_j)`; not with a gate for each channel.
+    pub pairs: Rows<T>,
+    /// Decayed products with the keys: `P` for queries, `M` for keys.
+    pub table: Rows<T>,
+    room: Vec<T>,
+}
+
+impl<T: Exponential> Decayed<T> {
+    pub fn new(problem: &Problem<'_, T>) -> Result<Self> {
+        let (width, channels) = (problem.sizes.key_width, problem.channels());
+        let (gated, by_channel) = (usize::from(channels > 0), usize::from(channels > 1));
+        Ok(Self {
+            decay: Decay::new(problem, CHUNK)?,
+            stack: Rows::new(gated * 2 * CHUNK, width)?,
+            to_end: Rows::new(gated * CHUNK, width)?,
+            near: Rows::new(by_channel * 2 * CHUNK, width)?,
+            near_columns: Rows::new(by_channel * width, BLOCK)?,
+            pairs: Rows::new((1 - by_channel) * CHUNK, CHUNK)?,
+            table: Rows::new(2 * CHUNK, CHUNK)?,
+            room: filled(width, T::ZERO)?,
+        })
+    }
+
+    /// Of the chunk that `keys` holds, of a sequence whose first token is `token`.
+    pub fn form(&mut self, isa: InstructionSet, problem: &Problem<'_, T>, keys: &Keys<T>, token: usize, head: usize) {
+        let (width, channels, len, queries) = (problem.sizes.key_width, self.decay.width, keys.len, keys.queries);
+        self.decay.form(isa, problem, token, (keys.first, len), head);
+        let (rows, table) = (keys.rows.view(0, keys.count()), self.table.view(0, keys.count()));
+        if channels > 0 {
+            let [of_queries, of_keys] = self.start_decays(keys);
+            let stack = self.stack.view(0, keys.count());
+            decay_rows(isa, width, rows, of_queries, channels, stack);
+            decay_rows(isa, width, rows.from(0, queries.count), of_keys, channels, stack.from(0, queries.count));
+            let to_end = self.decay.to_end.view(0, len);
+            decay_rows(isa, width, rows.from(0, queries.count), to_end, channels, self.to_end.view(0, len));
+        }
+        if channels <= 1 {
+            let step = if channels == 0 { View::none() } else { self.decay.step.view(0, len) };
+            decays(isa, len, step, self.pairs.view(0, len));
+            decay_products(isa, len, queries, keys.plain.view(0, keys.count()), self.pairs.view(0, len), table);
+            return;
+        }
+        within_blocks(isa, width, len, queries, rows, self.decay.step.view(0, len), &mut self.room, table);
+        if len > BLOCK {
+            let [of_queries, of_keys] = self.middle_decays(keys);
+            let (near, second) = (self.near.view(0, keys.count()), queries.before(BLOCK));
+            decay_rows(isa, width, rows.from(0, second), of_queries, channels, near.from(0, second));
+            decay_rows(isa, width, rows.from(0, queries.count), of_keys, channels, near.from(0, queries.count));
+            let columns = self.near_columns.view(0, width);
+            turned(isa, (width, BLOCK), near.from(0, queries.count), columns);
+            for (begin, end) in keys.second_block() {
+                // SAFETY: workspace of these rows.
+                unsafe {
+                    let out = Store::new(table.part(begin, end));
+                    gemm(isa, (BLOCK, end - begin), columns, near.part(begin, end), &out);
+                }
+            }
+        }
+    }
+
+    /// Decays from the chunk's beginning, of queries and of keys.
+    pub fn start_decays(&self, keys: &Keys<T>) -> [View<T>; 2] {
+        let rows = self.decay.from_start.view(0, keys.len);
+        [at_queries(rows, keys.queries, 0), rows]
+    }
+
+    /// Decays from and to the second block's first row, of the queries in the second block and of keys.
+    pub fn middle_decays(&self, keys: &Keys<T>) -> [View<T>; 2] {
+        let rows = self.decay.middle.view(0, keys.len);
+        [at_queries(rows, keys.queries, keys.queries.before(BLOCK)), rows]
+    }
+
+    /// `Q'`, then `K'`.
+    pub fn stack(&self, keys: &Keys<T>) -> View<T> {
+        if self.decay.width > 0 { &self.stack } else { &keys.rows }.view(0, keys.count())
+    }
+
+    /// `H`.
+    pub fn to_end(&self, keys: &Keys<T>) -> View<T> {
+        if self.decay.width > 0 { self.to_end.view(0, keys.len) } else { keys.rows.view(keys.queries.count, keys.len) }
+    }
+}
+
+/// The rows at the queries from `first` on.
+fn at_queries<T>(rows: View<T>, queries: Queries, first: usize) -> View<T> {
+    let count = queries.count - first;
+    let begin = if count > 0 { queries.position(first) } else { 0 };
+    View { ld: rows.ld * queries.every, count, ..rows.from(0, begin) }
+}

@@ -1,0 +1,233 @@
+//! A chunk backwards, for some columns of one head's state.
+//!
+//! With `dO` and `dS` given, and `X = -diag(b) dE`:
+//!
+//! ```text
+//! dD = P' dO + H dS,   dE = dD + M' X,   dV = -X,   db_i = dE_i E_i
+//! [dP; dM] = [dO; X] D',   [dQ'; dK'] = [dO; X] S_0',   dH = D dS',   dS_0 = exp(c_end) dS + [Q'; K']' [dO; X]
+//! ```
+
+use super::chunk::{Decayed, Keys, decay_rows, turned};
+use super::decay::BLOCK;
+use super::gram::decay_products;
+use super::gram_backward::{Channels, between_blocks_back, channel_gates, pair_gates, within_blocks_back};
+use super::number::Exponential;
+use super::problem::{CHUNK, Problem};
+use super::rows::{Rows, row};
+use super::solved::Solved;
+use super::state::State;
+use super::sweep::{Sweep, sweep_back};
+use crate::error::Result;
+use crate::kernel::dispatch::{InstructionSet, simd};
+use crate::kernel::epilogue::Store;
+use crate::kernel::gemm::{gemm, gemm2};
+use crate::kernel::vector::dot;
+use crate::memory::filled;
+use crate::view::View;
+
+/// Room, and what a chunk gives.
+pub struct Backward<T: Exponential> {
+    /// `dO`, then `X`.
+    sources: Rows<T>,
+    sources_turned: Rows<T>,
+    /// `dD`, then `dE`.
+    errors: Rows<T>,
+    solution_turned: Rows<T>,
+    later_turned: Rows<T>,
+    earlier_turned: Rows<T>,
+    table: Rows<T>,
+    later: Rows<T>,
+    earlier: Rows<T>,
+    gates: Rows<T>,
+    between: Rows<T>,
+    whole: Vec<T>,
+    beta: [T; CHUNK],
+}
+
+/// Gradients of a chunk's rows, decays undone, and of its gates.
+pub struct Found<T> {
+    /// Of scaled queries, then what keys get as the later of a pair.
+    pub later: View<T>,
+    /// What keys get as the earlier of a pair.
+    pub earlier: View<T>,
+    /// Of the values, negative.
+    pub values: View<T>,
+    /// Of the gates.
+    pub gates: View<T>,
+}
+
+impl<T: Exponential> Backward<T> {
+    /// For columns up to `width`.
+    pub fn new(problem: &Problem<'_, T>, width: usize) -> Result<Self> {
+        let (keys, channels) = (problem.sizes.key_width, problem.channels());
+        let by_channel = usize::from(channels > 1);
+        Ok(Self {
+            sources: Rows::new(2 * CHUNK, width)?,
+            sources_turned: Rows::new(width, 2 * CHUNK)?,
+            errors: Rows::new(CHUNK, width)?,
+            solution_turned: Rows::new(width, CHUNK)?,
+            later_turned: Rows::new(keys, 2 * CHUNK)?,
+            earlier_turned: Rows::new(keys, CHUNK)?,
+            table: Rows::new(2 * CHUNK, CHUNK)?,
+            later: Rows::new(2 * CHUNK, keys)?,
+            earlier: Rows::new(CHUNK, keys)?,
+            gates: Rows::new(CHUNK, channels.max(1))?,
+            between: Rows::new(by_channel * 3 * CHUNK, keys)?,
+            whole: filled(keys, T::ZERO)?,
+            beta: [T::ZERO; CHUNK],
+        })
+    }
+
+    /// `out`: rows of `dO`, absent where there is none; `grad`: `dS`, which becomes `dS_0`; `state`: `S_0`.
+    pub fn run(
+        &mut self,
+        isa: InstructionSet,
+        width: usize,
+        (keys, decayed): (&Keys<T>, &Decayed<T>),
+        (state, solved): (&State<T>, &Solved<T>),
+        out: View<T>,
+        grad: &State<T>,
+    ) -> Found<T> {
+        let (queries, len, count, height) = (keys.queries.count, keys.len, keys.count(), state.view().count);
+        let (sources, errors) = (self.sources.view(0, count), self.errors.view(0, len));
+        let (of_out, solution) = (sources.part(0, queries), sources.from(0, queries));
+        let (d, table, stack) = (solved.d(keys), self.table.view(0, count), decayed.stack(keys));
+        let factors = decayed.table.view(0, count);
+        // SAFETY: the caller's rows, and workspace.
+        unsafe {
+            if out.ptr.is_null() {
+                (0..queries).for_each(|i| self.sources.row_mut(i).fill(T::ZERO));
+            } else {
+                copy_rows(isa, width, out, of_out);
+            }
+            let p = factors.part(0, queries).transposed(len);
+            let terms = [[of_out, p], [grad.view(), decayed.to_end(keys)]];
+            gemm2(isa, (width, len), &terms, &Store::new(errors));
+        }
+        let m = factors.from(0, queries);
+        let beta = solved.beta(keys);
+        sweep_back(isa, width, len, Sweep { m, beta, rhs: errors, other: View::none(), e: errors, x: solution });
+        row_dots(isa, width, errors, solved.e(keys), &mut self.beta[..len]);
+        let (by_columns, turned_d) = (self.sources_turned.view(0, width), self.solution_turned.view(0, width));
+        turned(isa, (width, count), sources, by_columns);
+        turned(isa, (width, len), d, turned_d);
+        let (later, earlier) = (self.later.view(0, count), self.earlier.view(0, len));
+        let (later_turned, earlier_turned) = (self.later_turned.view(0, height), self.earlier_turned.view(0, height));
+        // SAFETY: workspace.
+        unsafe {
+            gemm(isa, (len, count), turned_d, sources, &Store::new(table));
+            gemm(isa, (count, height), by_columns, state.view(), &Store::new(later_turned));
+            gemm(isa, (len, height), turned_d, grad.view(), &Store::new(earlier_turned));
+        }
+        turned(isa, (count, height), later_turned, later);
+        turned(isa, (len, height), earlier_turned, earlier);
+        let channels = decayed.decay.width;
+        if channels > 0 {
+            row_dots(isa, width, grad.view(), state.view(), &mut self.whole);
+        }
+        grad.decay(isa, keys, decayed, grad.view());
+        // SAFETY: workspace.
+        unsafe {
+            gemm(isa, (width, height), sources, stack.transposed(height), &Store::plus(grad.view(), grad.view()));
+        }
+        if channels > 0 {
+            let [of_queries, of_keys] = decayed.start_decays(keys);
+            decay_rows(isa, height, later, of_queries, channels, later);
+            decay_rows(isa, height, later.from(0, queries), of_keys, channels, later.from(0, queries));
+            decay_rows(isa, height, earlier, decayed.decay.to_end.view(0, len), channels, earlier);
+        }
+        if channels > 1 {
+            self.by_channel(isa, keys, decayed);
+        } else {
+            self.by_head(isa, keys, decayed);
+        }
+        Found { later, earlier, values: solution, gates: self.gates.view(0, len) }
+    }
+
+    /// Gradients of the betas.
+    pub fn beta(&self, keys: &Keys<T>) -> &[T] {
+        &self.beta[..keys.len]
+    }
+
+    /// Products of pairs that decay alike in all channels.
+    fn by_head(&mut self, isa: InstructionSet, keys: &Keys<T>, decays: &Decayed<T>) {
+        let (queries, len, count, width) = (keys.queries.count, keys.len, keys.count(), self.whole.len());
+        let (rows, table) = (keys.rows.view(0, count), self.table.view(0, count));
+        let (later, earlier) = (self.later.view(0, count), self.earlier.view(0, len));
+        if decays.decay.width > 0 {
+            let whole = decays.decay.from_start.row(len - 1)[0] * self.whole.iter().fold(T::ZERO, |sum, &x| sum + x);
+            let (mut by_rows, mut by_keys) = ([T::ZERO; 2 * CHUNK], [T::ZERO; CHUNK]);
+            row_dots(isa, width, rows, later, &mut by_rows[..count]);
+            row_dots(isa, width, rows.from(0, queries), earlier, &mut by_keys[..len]);
+            let (mut gates, mut sum) = ([T::ZERO; CHUNK], whole);
+            for l in (0..len).rev() {
+                sum += by_rows[queries + l];
+                sum += keys.queries.at(l).map_or(T::ZERO, |query| by_rows[query]);
+                gates[l] = sum;
+            }
+            let mut sum = T::ZERO;
+            for l in 0..len {
+                gates[l] += sum;
+                sum += by_keys[l];
+            }
+            pair_gates(isa, len, keys.queries, table, decays.table.view(0, count), &mut gates);
+            (0..len).for_each(|l| self.gates.row_mut(l)[0] = gates[l]);
+        }
+        decay_products(isa, len, keys.queries, table, decays.pairs.view(0, len), table);
+        // SAFETY: workspace.
+        unsafe {
+            gemm(isa, (width, count), rows.from(0, queries), table, &Store::plus(later, later));
+            gemm(isa, (width, len), rows, table.transposed(len), &Store::plus(earlier, earlier));
+        }
+    }
+
+    /// Products of pairs whose channels decay each in its own way.
+    fn by_channel(&mut self, isa: InstructionSet, keys: &Keys<T>, decays: &Decayed<T>) {
+        let (queries, len, count, width) = (keys.queries, keys.len, keys.count(), self.whole.len());
+        let parts = Channels {
+            rows: keys.rows.view(0, count),
+            step: decays.decay.step.view(0, len),
+            table: self.table.view(0, count),
+            later: self.later.view(0, count),
+            earlier: self.earlier.view(0, len),
+            gates: self.gates.view(0, len),
+        };
+        let whole = decays.decay.from_start.row(len - 1);
+        self.whole.iter_mut().zip(whole).for_each(|(x, &by)| *x = *x * by);
+        channel_gates(isa, width, len, queries, &self.whole, &parts);
+        within_blocks_back(isa, width, len, queries, &parts);
+        if len > BLOCK {
+            let near = decays.near.view(0, count);
+            let (later, earlier) = (self.between.view(0, count), self.between.view(2 * CHUNK, BLOCK));
+            let spans = keys.second_block();
+            let [of_queries, of_keys] = spans.map(|(begin, end)| {
+                let (table, near) = (parts.table.part(begin, end), near.part(begin, end));
+                // SAFETY: workspace.
+                unsafe {
+                    let first = decays.near.view(queries.count, BLOCK);
+                    gemm(isa, (width, end - begin), first, table, &Store::new(later.part(begin, end)));
+                }
+                [near, table.transposed(BLOCK)]
+            });
+            // SAFETY: workspace.
+            unsafe { gemm2(isa, (width, BLOCK), &[of_queries, of_keys], &Store::new(earlier)) };
+            between_blocks_back(isa, width, len, queries, decays.decay.middle.view(0, len), later, earlier, &parts);
+        }
+    }
+}
+
+simd! {
+    /// Copies rows.
+    fn copy_rows<T: Exponential>(_s, width: usize, from: View<T>, to: View<T>) -> () {
+        // SAFETY: two arrays with rows of this width.
+        unsafe { from.copy_to(to, width) }
+    }
+}
+
+/// `out_i = a_i b_i`.
+fn row_dots<T: Exponential>(isa: InstructionSet, width: usize, a: View<T>, b: View<T>, out: &mut [T]) {
+    for (i, out) in out.iter_mut().enumerate() {
+        // SAFETY: rows of workspace.
+        *out = unsafe { dot(isa, row(a, i, width), row(b, i, width)) };
+    }
+}

@@ -1,0 +1,148 @@
+//! Decayed products of queries and keys with keys, `<a_i, b_j> = sum_x a_ix b_jx exp(c_ix - c_jx)`.
+
+use pulp::Simd;
+
+use super::decay::BLOCK;
+use super::number::Exponential;
+use super::rows::{row, row_mut};
+use crate::kernel::dispatch::simd;
+use crate::kernel::lanes::Lanes;
+use crate::kernel::vector::sum_of_lanes;
+use crate::view::View;
+
+/// Where the queries of a chunk stand: query `i` comes after step `first + i * every`.
+#[derive(Clone, Copy, Debug)]
+pub struct Queries {
+    /// How many.
+    pub count: usize,
+    /// The step of the first.
+    pub first: usize,
+    /// Steps from one to the next.
+    pub every: usize,
+}
+
+impl Queries {
+    /// Of `len` steps from step `first` of a sequence on.
+    pub fn within(first: usize, len: usize, reflections: usize) -> Self {
+        let token = first / reflections;
+        let count = (first + len) / reflections - token;
+        Self { count, first: (token + 1) * reflections - 1 - first, every: reflections }
+    }
+
+    /// The step that query `i` comes after.
+    pub fn position(&self, i: usize) -> usize {
+        self.first + i * self.every
+    }
+
+    /// The query after step `position`.
+    pub fn at(&self, position: usize) -> Option<usize> {
+        let distance = position.checked_sub(self.first)?;
+        distance.is_multiple_of(self.every).then_some(distance / self.every)
+    }
+
+    /// Queries before step `position`.
+    pub fn before(&self, position: usize) -> usize {
+        position.saturating_sub(self.first).div_ceil(self.every).min(self.count)
+    }
+}
+
+simd! {
+    /// `decay_ij = exp(c_i - c_j)` for `j <= i`, zero elsewhere; `step`: a number a row, absent without gates.
+    pub fn decays<T: Exponential>(_s, len: usize, step: View<T>, decay: View<T>) -> () {
+        for i in 0..len {
+            // SAFETY: rows of workspace.
+            let to = unsafe { row_mut(decay, i, len) };
+            if i > 0 {
+                // SAFETY: as above, another row.
+                let (from, by) = unsafe { (row(decay, i - 1, len), if step.ptr.is_null() { T::ONE } else { *step.at(0, i) }) };
+                for j in 0..len {
+                    to[j] = from[j] * by;
+                }
+            } else {
+                to.fill(T::ZERO);
+            }
+            to[i] = T::ONE;
+        }
+    }
+
+    /// Multiplies plain products of queries, then keys, with keys by their decays. Keys keep those below the diagonal.
+    pub fn decay_products<T: Exponential>(
+        _s, len: usize, queries: Queries, plain: View<T>, decay: View<T>, out: View<T>,
+    ) -> () {
+        for i in 0..queries.count + len {
+            let key = i.checked_sub(queries.count);
+            let position = key.unwrap_or_else(|| queries.position(i));
+            // SAFETY: rows of workspace; where both are one, each number is read before it is written.
+            unsafe {
+                let (plain, decay, out) = (plain.at(0, i), decay.at(0, position), out.at(0, i));
+                for j in 0..len {
+                    *out.add(j) = *plain.add(j) * *decay.add(j);
+                }
+                if key.is_some() {
+                    *out.add(position) = T::ZERO;
+                }
+            }
+        }
+    }
+
+    /// The pairs within each block of rows, where each channel has a gate: `out` is zero elsewhere.
+    pub fn within_blocks<T: Exponential>(
+        s, width: usize, len: usize, queries: Queries, rows: View<T>, step: View<T>, decayed: &mut [T], out: View<T>,
+    ) -> () {
+        for i in 0..queries.count + len {
+            // SAFETY: rows of workspace.
+            unsafe { row_mut(out, i, len) }.fill(T::ZERO);
+        }
+        for begin in (0..len).step_by(BLOCK) {
+            for j in begin..len.min(begin + BLOCK) {
+                // SAFETY: rows of workspace.
+                unsafe {
+                    decayed.copy_from_slice(row(rows, queries.count + j, width));
+                    for i in j..len.min(begin + BLOCK) {
+                        if i > j {
+                            let product = decayed_dot(s, row(step, i, width), row(rows, queries.count + i, width), decayed);
+                            *out.at(j, queries.count + i) = product;
+                        }
+                        if let Some(query) = queries.at(i) {
+                            *out.at(j, query) = plain_dot(s, row(rows, query, width), decayed);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `b = e b`, then `sum a b`.
+#[inline(always)]
+fn decayed_dot<S: Simd, T: Exponential>(s: S, e: &[T], a: &[T], b: &mut [T]) -> T {
+    let (width, lanes) = (b.len(), T::lanes::<S>());
+    let mut sums = [T::splat(s, T::ZERO); 2];
+    for (i, begin) in (0..width).step_by(lanes).enumerate() {
+        let part = Lanes::<S, T, 1>::first(s, width - begin);
+        // SAFETY: lanes within the slices.
+        unsafe {
+            let [old] = part.load(b.as_ptr().add(begin));
+            let new = T::fma(s, old, part.load(e.as_ptr().add(begin))[0], T::splat(s, T::ZERO));
+            part.store(b.as_mut_ptr().add(begin), [new]);
+            sums[i % 2] = T::fma(s, part.load(a.as_ptr().add(begin))[0], new, sums[i % 2]);
+        }
+    }
+    sum_of_lanes::<T, S>(s, T::plus(s, sums[0], sums[1]))
+}
+
+/// `sum a b`.
+#[inline(always)]
+fn plain_dot<S: Simd, T: Exponential>(s: S, a: &[T], b: &[T]) -> T {
+    let (width, lanes) = (b.len(), T::lanes::<S>());
+    let mut sums = [T::splat(s, T::ZERO); 2];
+    for (i, begin) in (0..width).step_by(lanes).enumerate() {
+        let part = Lanes::<S, T, 1>::first(s, width - begin);
+        // SAFETY: lanes within the slices.
+        unsafe {
+            sums[i % 2] =
+                T::fma(s, part.load(a.as_ptr().add(begin))[0], part.load(b.as_ptr().add(begin))[0], sums[i % 2]);
+        }
+    }
+    sum_of_lanes::<T, S>(s, T::plus(s, sums[0], sums[1]))
+}

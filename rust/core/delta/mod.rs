@@ -1,0 +1,43 @@
+//! The delta rule: a product of reflections, or of steps towards them, that depends on the data.
+//!
+//! ```text
+//! S_t = (I - b_t k_t k_t') Diag(exp g_t) S_{t-1} + b_t k_t v_t',    o_t = scale S_t' q_t
+//! ```
+//!
+//! With `b = 2`, unit keys, no gate and no values, `S_t` is `W S_0` for a product `W` of Householder reflections. Within a
+//! chunk of time the same compact WY form holds. With `c` the sum of the gates from the chunk's beginning on and
+//! `<a_i, b_j> = sum_x a_ix b_jx exp(c_ix - c_jx)`,
+//!
+//! ```text
+//! E = V - K' S_0 - M D,   D = diag(b) E,    M_ij = <k_i, k_j>, j < i,     K' = K exp(c)
+//! O = Q' S_0 + P D,                         P_ij = <q_i, k_j>, j <= i,    Q' = Q exp(c)
+//! S = exp(c_end) S_0 + H' D,                                              H  = K exp(c_end - c)
+//! ```
+//!
+//! so that nearly all work is in products of matrices. Decays are running products of `exp g`: none is above one where the
+//! gates are not, none is a difference of sums, and gates of minus infinity are zeros.
+//!
+//! Between the passes one state in so many chunks is kept ([`Problem::segment`]); the others are found again.
+
+mod backward;
+mod chunk;
+mod chunk_backward;
+mod decay;
+mod forward;
+mod gram;
+mod gram_backward;
+mod number;
+mod part;
+mod problem;
+mod results;
+mod rows;
+mod solved;
+mod state;
+mod step;
+mod sweep;
+
+pub use backward::{Cotangents, Gradients, backward};
+pub use forward::forward;
+pub use number::Exponential;
+pub use problem::{Gate, Problem, Sizes};
+pub use results::Results;

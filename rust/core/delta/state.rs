@@ -1,0 +1,84 @@
+//! Columns of one head's state, and how a chunk moves them on.
+
+use super::chunk::{Decayed, Keys, decay_rows};
+use super::number::Exponential;
+use super::part::Part;
+use super::problem::Problem;
+use super::rows::Rows;
+use crate::error::Result;
+use crate::kernel::dispatch::InstructionSet;
+use crate::kernel::epilogue::Store;
+use crate::kernel::gemm::gemm;
+use crate::view::{Shared, View};
+
+/// `S`, or its gradient.
+pub struct State<T: Exponential> {
+    /// One for each channel of the keys.
+    pub rows: Rows<T>,
+    shape: (usize, usize),
+}
+
+impl<T: Exponential> State<T> {
+    /// So many columns, to be written before they are read.
+    pub fn new(problem: &Problem<'_, T>, columns: usize) -> Result<Self> {
+        let height = problem.sizes.key_width;
+        Ok(Self { rows: Rows::new(height, columns)?, shape: (height, columns) })
+    }
+
+    /// The state in which a part's sequence begins.
+    pub fn initial(problem: &Problem<'_, T>, part: &Part, head: usize) -> Result<Self> {
+        let mut state = Self::new(problem, part.columns.len())?;
+        let initial = problem.initial.map(|states| states.as_ptr().cast_mut());
+        state.read(initial.map(|states| problem.state_at(Shared(states), part.sequence, head, part.columns.start)));
+        Ok(state)
+    }
+
+    /// Uses so many columns, at most as many as it has room for.
+    pub fn narrow(&mut self, columns: usize) {
+        self.shape.1 = columns;
+    }
+
+    /// All rows.
+    pub fn view(&self) -> View<T> {
+        self.rows.view(0, self.shape.0)
+    }
+
+    /// Takes the numbers of an array, or zeros.
+    pub fn read(&mut self, from: Option<View<T>>) {
+        match from {
+            // SAFETY: the array has a state there.
+            Some(from) => unsafe { from.copy_to(self.view(), self.shape.1) },
+            None => self.rows.fill(T::ZERO),
+        }
+    }
+
+    /// Writes its numbers to an array, which has room for a state there that is this task's own.
+    pub unsafe fn write(&self, to: View<T>) {
+        self.view().copy_to(to, self.shape.1);
+    }
+
+    /// `exp(c_end) S`.
+    pub fn decay(&self, isa: InstructionSet, keys: &Keys<T>, decayed: &Decayed<T>, to: View<T>) {
+        let (channels, (height, columns)) = (decayed.decay.width, self.shape);
+        if channels == 0 {
+            if to.ptr != self.view().ptr {
+                // SAFETY: two states of one shape.
+                unsafe { self.view().copy_to(to, columns) };
+            }
+            return;
+        }
+        let whole = decayed.decay.from_start.view(keys.len - 1, 1);
+        let each = if channels == 1 { View { ld: 0, count: height, ..whole } } else { whole.transposed(height) };
+        decay_rows(isa, columns, self.view(), each, 1, to);
+    }
+
+    /// `exp(c_end) S + H' D`, written to a state.
+    pub fn advance(&self, isa: InstructionSet, keys: &Keys<T>, decayed: &Decayed<T>, d: View<T>, to: &Self) {
+        self.decay(isa, keys, decayed, to.view());
+        // SAFETY: workspace of these sizes.
+        unsafe {
+            let by_channel = decayed.to_end(keys).transposed(self.shape.0);
+            gemm(isa, (self.shape.1, self.shape.0), d, by_channel, &Store::plus(to.view(), to.view()));
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! A few steps, one after the other: the state is read and written once.
+
+use super::chunk::EPSILON;
+use super::decay::exponentials;
+use super::number::Exponential;
+use super::part::Part;
+use super::problem::{Gate, Problem};
+use super::results::Places;
+use super::rows::Rows;
+use super::state::State;
+use crate::error::Result;
+use crate::kernel::dispatch::{InstructionSet, simd};
+use crate::kernel::lanes::{Lanes, max_rows, unroll};
+use crate::kernel::vector::dot;
+use crate::view::{Shared, View};
+
+/// Steps up to which a sequence is not worth a chunk.
+pub const MOST: usize = 4;
+
+/// What one step needs for each channel, and numbers of its own.
+struct Step<T> {
+    /// `exp g`, `k`, `exp(g) k` and `exp(g) q`, a row each.
+    rows: View<T>,
+    beta: T,
+    /// `q k`.
+    reach: T,
+    v: *const T,
+    /// Null where no token ends.
+    out: *mut T,
+}
+
+/// Runs the sequence of a part.
+pub fn run<T: Exponential>(
+    isa: InstructionSet,
+    problem: &Problem<'_, T>,
+    part: &Part,
+    places: Places<T>,
+) -> Result<()> {
+    let (steps, width) = (problem.steps(part.sequence), part.columns.len());
+    if steps == 0 {
+        return unchanged(problem, part, places);
+    }
+    let mut rows = Rows::new(4 * steps, problem.sizes.key_width)?;
+    let room = State::new(problem, if places.last.is_none() { width } else { 0 })?;
+    for head in part.heads.clone() {
+        let column = part.columns.start;
+        let state = match places.last {
+            Some(last) => problem.state_at(last, part.sequence, head, column),
+            None => room.view(),
+        };
+        let from = match problem.initial {
+            Some(initial) => {
+                let initial = Shared(initial.as_ptr().cast_mut());
+                problem.state_at(initial, part.sequence, head, column)
+            }
+            None => View::none(),
+        };
+        let steps: Vec<Step<T>> = (0..steps).map(|i| prepare(isa, problem, part, head, i, &mut rows, places)).collect();
+        all(isa, width, from, state, &steps);
+    }
+    Ok(())
+}
+
+/// A sequence without steps ends where it begins.
+fn unchanged<T: Exponential>(problem: &Problem<'_, T>, part: &Part, places: Places<T>) -> Result<()> {
+    let Some(last) = places.last else { return Ok(()) };
+    for head in part.heads.clone() {
+        let state = State::initial(problem, part, head)?;
+        // SAFETY: tasks write disjoint heads and columns.
+        unsafe { state.write(problem.state_at(last, part.sequence, head, part.columns.start)) };
+    }
+    Ok(())
+}
+
+/// Step `i` of the sequence.
+fn prepare<T: Exponential>(
+    isa: InstructionSet,
+    problem: &Problem<'_, T>,
+    part: &Part,
+    head: usize,
+    i: usize,
+    rows: &mut Rows<T>,
+    places: Places<T>,
+) -> Step<T> {
+    let sizes = problem.sizes;
+    let (width, reflections, column) = (sizes.key_width, sizes.reflections, part.columns.start);
+    let token = problem.sequences[part.sequence].start + i / reflections;
+    let step = problem.sequences[part.sequence].start * reflections + i;
+    let factor = |x: &[T]| {
+        if problem.normalize { T::ONE / (dot(isa, x, x) + T::of(EPSILON)).sqrt() } else { T::ONE }
+    };
+    let ends = (i + 1).is_multiple_of(reflections);
+    let q = &problem.q[(token * sizes.heads + part.key_head) * width..][..width];
+    let k = &problem.k[(step * sizes.heads + part.key_head) * width..][..width];
+    let decay = rows.row_mut(4 * i);
+    match problem.gate {
+        Gate::Head(gate) if i.is_multiple_of(reflections) => {
+            decay.fill(gate[token * sizes.value_heads + head].exp());
+        }
+        Gate::Channel(gate) if i.is_multiple_of(reflections) => {
+            exponentials(isa, &gate[(token * sizes.value_heads + head) * width..][..width], decay);
+        }
+        _ => decay.fill(T::ONE),
+    }
+    let (of_key, of_query) = (factor(k), if ends { factor(q) * problem.scale } else { T::ZERO });
+    for x in 0..width {
+        let (k, e) = (k[x] * of_key, rows.row(4 * i)[x]);
+        rows.row_mut(4 * i + 1)[x] = k;
+        rows.row_mut(4 * i + 2)[x] = e * k;
+        rows.row_mut(4 * i + 3)[x] = if ends { e * q[x] * of_query } else { T::ZERO };
+    }
+    let reach = if ends { dot(isa, q, k) * of_query * of_key } else { T::ZERO };
+    let out = places.out.filter(|_| ends).map(|out| problem.values_at(out, (token, 1), head, column).ptr);
+    Step {
+        rows: rows.view(4 * i, 4),
+        beta: problem.beta[step * sizes.value_heads + head],
+        reach,
+        v: problem.v[(step * sizes.value_heads + head) * sizes.value_width + column..].as_ptr(),
+        out: out.unwrap_or(std::ptr::null_mut()),
+    }
+}
+
+simd! {
+    /// All steps on `width` columns of a state, from `from`, or from zero, to `to`.
+    fn all<T: Exponential>(s, width: usize, from: View<T>, to: View<T>, steps: &[Step<T>]) -> () {
+        const TALL: usize = 8; // whole rows of 128 columns: memory is read in the order in which it lies
+        const LOW: usize = 2;
+        let lanes = T::lanes::<S>();
+        let mut begin = 0;
+        // SAFETY: states and rows of so many columns; the task's own where they are written.
+        unsafe {
+            while max_rows::<S>() > 2 && begin + TALL * lanes <= width {
+                stripe::<S, T, TALL>(s, begin, Lanes::first(s, lanes), from, to, steps);
+                begin += TALL * lanes;
+            }
+            while begin + LOW * lanes <= width {
+                stripe::<S, T, LOW>(s, begin, Lanes::first(s, lanes), from, to, steps);
+                begin += LOW * lanes;
+            }
+            while begin < width {
+                stripe::<S, T, 1>(s, begin, Lanes::first(s, width - begin), from, to, steps);
+                begin += lanes;
+            }
+        }
+    }
+}
+
+/// The columns of `N` registers. They are read twice a step, the second time from a cache.
+#[inline(always)]
+unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize>(
+    s: S,
+    begin: usize,
+    lanes: Lanes<S, T, N>,
+    from: View<T>,
+    to: View<T>,
+    steps: &[Step<T>],
+) {
+    let zero = [T::splat(s, T::ZERO); N];
+    let height = to.count;
+    let mut from = from;
+    for Step { rows, beta, reach, v, out } in steps {
+        let [e, k, ek, eq] = [0, 1, 2, 3].map(|row| rows.at(0, row));
+        let (mut of_keys, mut of_queries) = (zero, zero);
+        if !from.ptr.is_null() {
+            for x in 0..height {
+                let state = lanes.load(from.at(begin, x));
+                let (ek, eq) = (T::splat(s, *ek.add(x)), T::splat(s, *eq.add(x)));
+                unroll::<N>(
+                    #[inline(always)]
+                    |i| {
+                        of_keys[i] = T::fma(s, state[i], ek, of_keys[i]);
+                        of_queries[i] = T::fma(s, state[i], eq, of_queries[i]);
+                    },
+                );
+            }
+        }
+        let (mut d, mut o, values) = (zero, zero, lanes.load(v.add(begin)));
+        for i in 0..N {
+            let error = T::fma(s, of_keys[i], T::splat(s, -T::ONE), values[i]);
+            d[i] = T::fma(s, error, T::splat(s, *beta), zero[i]);
+            o[i] = T::fma(s, d[i], T::splat(s, *reach), of_queries[i]);
+        }
+        if !out.is_null() {
+            lanes.store(out.add(begin), o);
+        }
+        for x in 0..height {
+            let (e, k) = (T::splat(s, *e.add(x)), T::splat(s, *k.add(x)));
+            let mut state = zero;
+            if !from.ptr.is_null() {
+                state = lanes.load(from.at(begin, x));
+            }
+            for i in 0..N {
+                state[i] = T::fma(s, d[i], k, T::fma(s, state[i], e, zero[i]));
+            }
+            lanes.store(to.at(begin, x), state);
+        }
+        from = to;
+    }
+}

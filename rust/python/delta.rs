@@ -1,0 +1,164 @@
+//! The delta rule.
+
+use householder::delta::{self, Cotangents, Exponential, Gate, Gradients, Problem, Results, Sizes};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::operand::{Number, Operand, optional, optional_mut, run, size, to_python};
+
+/// `q`, `k`, `v`, `beta`, `g` and the initial state; gradients in the same order.
+type Operands<'py> = [Option<Operand<'py>>; 6];
+
+/// Sizes, offsets of the sequences, whether gates are by channel, the scale, and whether queries and keys are normalised.
+type Options = ([usize; 5], Vec<usize>, bool, f64, bool);
+
+fn sizes([heads, value_heads, key_width, value_width, reflections]: [usize; 5]) -> Sizes {
+    Sizes { heads, value_heads, key_width, value_width, reflections }
+}
+
+/// Lengths of the arrays of tokens, of steps and of states.
+struct Lengths {
+    q: usize,
+    k: usize,
+    v: usize,
+    beta: usize,
+    g: usize,
+    states: usize,
+    out: usize,
+    kept: usize,
+}
+
+impl Lengths {
+    fn of((sizes, offsets, by_channel): (&Sizes, &[usize], bool)) -> PyResult<Self> {
+        let Sizes { heads, value_heads, key_width, value_width, reflections } = *sizes;
+        let tokens = offsets.last().copied().unwrap_or(0);
+        let steps = size(&[tokens, reflections])?;
+        Ok(Self {
+            q: size(&[tokens, heads, key_width])?,
+            k: size(&[steps, heads, key_width])?,
+            v: size(&[steps, value_heads, value_width])?,
+            beta: size(&[steps, value_heads])?,
+            g: size(&[tokens, value_heads, if by_channel { key_width } else { 1 }])?,
+            states: size(&[offsets.len().saturating_sub(1), value_heads, key_width, value_width])?,
+            out: size(&[tokens, value_heads, value_width])?,
+            kept: size(&[sizes.kept(tokens), value_heads, key_width, value_width])?,
+        })
+    }
+}
+
+fn problem<T: Number + Exponential>(
+    operands: &Operands<'_>,
+    options: &Options,
+) -> PyResult<(Problem<'static, T>, Lengths)> {
+    let (sizes, offsets, by_channel, scale, normalize) =
+        (sizes(options.0), &options.1, options.2, options.3, options.4);
+    let lengths = Lengths::of((&sizes, offsets, by_channel))?;
+    let given = |i: usize, name: &str, len: usize| optional::<T>(operands[i].as_ref(), name, len);
+    let needed = |i, name: &str, len| {
+        given(i, name, len)?.ok_or_else(|| PyValueError::new_err(format!("{name}: expected an array, got None")))
+    };
+    let gate = match given(4, "g", lengths.g)? {
+        None => Gate::None,
+        Some(g) if by_channel => Gate::Channel(g),
+        Some(g) => Gate::Head(g),
+    };
+    let problem = Problem {
+        sizes,
+        sequences: offsets.windows(2).map(|pair| pair[0]..pair[1]).collect(),
+        q: needed(0, "q", lengths.q)?,
+        k: needed(1, "k", lengths.k)?,
+        v: needed(2, "v", lengths.v)?,
+        beta: needed(3, "beta", lengths.beta)?,
+        gate,
+        initial: given(5, "initial_state", lengths.states)?,
+        scale: T::of(scale),
+        normalize,
+    };
+    Ok((problem.checked().map_err(to_python)?, lengths))
+}
+
+macro_rules! by_real {
+    ($dtype:expr, $function:ident($($argument:expr),* $(,)?)) => {
+        match $dtype {
+            "float32" => $function::<f32>($($argument),*),
+            "float64" => $function::<f64>($($argument),*),
+            other => Err(PyTypeError::new_err(format!("dtype: expected float32 or float64, got {other}"))),
+        }
+    };
+}
+
+/// Steps from one state that the forward pass keeps to the next.
+#[pyfunction]
+pub fn delta_interval(key_width: usize, value_width: usize) -> usize {
+    sizes([1, 1, key_width, value_width, 1]).interval()
+}
+
+#[pyfunction]
+#[pyo3(signature = (dtype, operands, options, out, last, kept))]
+pub fn delta_forward(
+    py: Python<'_>,
+    dtype: &str,
+    operands: Operands<'_>,
+    options: Options,
+    out: Operand<'_>,
+    last: Option<Operand<'_>>,
+    kept: Option<Operand<'_>>,
+) -> PyResult<()> {
+    fn go<T: Number + Exponential>(
+        py: Python<'_>,
+        operands: &Operands<'_>,
+        options: &Options,
+        out: &Operand<'_>,
+        last: Option<&Operand<'_>>,
+        kept: Option<&Operand<'_>>,
+    ) -> PyResult<()> {
+        let (problem, lengths) = problem::<T>(operands, options)?;
+        let results = Results {
+            out: Some(out.slice_mut("out", lengths.out)?),
+            last: optional_mut(last, "last", lengths.states)?,
+            kept: optional_mut(kept, "kept", lengths.kept)?,
+        };
+        run(py, |context| delta::forward(context, &problem, results))
+    }
+    by_real!(dtype, go(py, &operands, &options, &out, last.as_ref(), kept.as_ref()))
+}
+
+#[pyfunction]
+#[pyo3(signature = (dtype, operands, options, kept, grad_out, grad_last, gradients))]
+pub fn delta_backward(
+    py: Python<'_>,
+    dtype: &str,
+    operands: Operands<'_>,
+    options: Options,
+    kept: Option<Operand<'_>>,
+    grad_out: Option<Operand<'_>>,
+    grad_last: Option<Operand<'_>>,
+    gradients: Operands<'_>,
+) -> PyResult<()> {
+    fn go<T: Number + Exponential>(
+        py: Python<'_>,
+        operands: &Operands<'_>,
+        options: &Options,
+        [kept, grad_out, grad_last]: [Option<&Operand<'_>>; 3],
+        gradients: &Operands<'_>,
+    ) -> PyResult<()> {
+        let (problem, lengths) = problem::<T>(operands, options)?;
+        let kept = optional(kept, "kept", lengths.kept)?;
+        let cotangents = Cotangents {
+            out: optional(grad_out, "grad_out", lengths.out)?,
+            last: optional(grad_last, "grad_last", lengths.states)?,
+        };
+        let wanted = |i: usize, name: &str, len: usize| optional_mut(gradients[i].as_ref(), name, len);
+        let gradients = Gradients {
+            q: wanted(0, "grad_q", lengths.q)?,
+            k: wanted(1, "grad_k", lengths.k)?,
+            v: wanted(2, "grad_v", lengths.v)?,
+            beta: wanted(3, "grad_beta", lengths.beta)?,
+            gate: wanted(4, "grad_g", lengths.g)?,
+            initial: wanted(5, "grad_initial_state", lengths.states)?,
+        };
+        run(py, |context| delta::backward(context, &problem, kept, cotangents, gradients))
+    }
+    let given = [kept.as_ref(), grad_out.as_ref(), grad_last.as_ref()];
+    by_real!(dtype, go(py, &operands, &options, given, &gradients))
+}

@@ -1,0 +1,247 @@
+"""The delta rule from NumPy against its step-by-step recurrence in double precision."""
+
+import os
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import householder as hh
+from householder import _core, reference_delta
+
+TOLERANCE = {"float32": 1e-5, "float64": 1e-13}
+REAL = pytest.mark.parametrize("dtype", ["float32", "float64"])
+WIDTHS = [1, 2, 3, 15, 16, 17, 31, 33, 64, 65, 129, 144]
+LENGTHS = [0, 1, 2, 4, 5, 15, 16, 17, 31, 32, 33, 64, 65, 130]
+
+
+def unit(a):
+    return a / np.linalg.norm(a, axis=-1, keepdims=True)
+
+
+def problem(
+    rng,
+    dtype,
+    *,
+    batch=1,
+    tokens=40,
+    heads=1,
+    group=1,
+    widths=(5, 7),
+    gate="head",
+    reflections=1,
+    offsets=None,
+    strength=1.0,
+    initial=True,
+):
+    """Arguments and options of a call."""
+    (keys, values), steps, value_heads = widths, tokens * reflections, heads * group
+    shape = (batch, tokens, value_heads, keys)
+    g = {None: None, "head": -rng.random(shape[:3]), "channel": -rng.random(shape)}[gate]
+    states = (batch if offsets is None else len(offsets) - 1, value_heads, keys, values)
+    arrays = [
+        rng.standard_normal((batch, tokens, heads, keys)),
+        unit(rng.standard_normal((batch, steps, heads, keys))),
+        rng.standard_normal((batch, steps, value_heads, values)),
+        2 * rng.random((batch, steps, value_heads)),
+        None if g is None else strength * g,
+        rng.standard_normal(states) if initial else None,
+    ]
+    *arrays, s0 = (None if a is None else a.astype(dtype) for a in arrays)
+    return arrays, {"initial_state": s0, "num_householder": reflections, "cu_seqlens": offsets}
+
+
+def step_by_step(arrays, options, grad_o=None, grad_last=None):
+    """Results, or gradients, of each sequence and head by the reference."""
+    q, k, v, beta, g = (None if a is None else a.astype(float) for a in arrays)
+    s0, r, offsets = options["initial_state"], options["num_householder"], options["cu_seqlens"]
+    (batch, tokens, heads, keys), (value_heads, values) = q.shape, v.shape[2:]
+    spans = [(b, slice(0, tokens)) for b in range(batch)]
+    if offsets is not None:
+        spans = [(0, slice(a, b)) for a, b in pairwise(offsets)]
+    states = (len(spans), value_heads, keys, values)
+    s0 = np.zeros(states) if s0 is None else s0.astype(float)
+    o, last = np.zeros((batch, tokens, value_heads, values)), np.zeros(states)
+    grads = [None if a is None else np.zeros(a.shape) for a in (q, k, v, beta, g, s0)]
+    for n, (b, t) in enumerate(spans):
+        rows = slice(t.start * r, t.stop * r)
+        for head in range(value_heads):
+            key = head // (value_heads // heads)
+            of_head = None if g is None else g[b, t, head].reshape(t.stop - t.start, *g.shape[3:] or (1,))
+            one = (q[b, t, key], k[b, rows, key], v[b, rows, head], beta[b, rows, head], of_head, s0[n, head])
+            o[b, t, head], last[n, head] = reference_delta.delta_rule_forward(*one, keys**-0.5)
+            if grad_o is not None:
+                found = reference_delta.delta_rule_backward(*one, keys**-0.5, grad_o[b, t, head], grad_last[n, head])
+                grads[0][b, t, key] += found.q
+                grads[1][b, rows, key] += found.k
+                grads[2][b, rows, head], grads[3][b, rows, head] = found.v, found.beta
+                if g is not None:
+                    grads[4][b, t, head] = found.g.reshape(g[b, t, head].shape)
+                grads[5][n, head] = found.initial_state
+    return (o, last) if grad_o is None else grads
+
+
+def error(actual, expected):
+    return np.linalg.norm(actual - expected) / max(np.linalg.norm(expected), 1e-30)
+
+
+def check(rng, arrays, options, tolerance):
+    o, last = hh.delta_rule_forward(*arrays, **options)
+    for name, actual, expected in zip(("o", "last"), (o, last), step_by_step(arrays, options), strict=True):
+        assert error(actual, expected) < tolerance, name
+    grad_o, grad_last = (rng.standard_normal(a.shape).astype(a.dtype) for a in (o, last))
+    grads = hh.delta_rule_backward(*arrays, grad_o, grad_final_state=grad_last, **options)
+    expected = step_by_step(arrays, options, grad_o, grad_last)
+    for name, actual, wanted in zip(grads._fields, grads, expected, strict=True):
+        assert (actual is None) == (wanted is None or (name == "initial_state" and options[name] is None)), name
+        if actual is not None:
+            assert error(actual, wanted) < 10 * tolerance, name
+
+
+@REAL
+@pytest.mark.parametrize("gate", [None, "head", "channel"])
+@pytest.mark.parametrize("tokens", LENGTHS)
+def test_every_length(dtype, gate, tokens):
+    rng = np.random.default_rng(tokens)
+    check(rng, *problem(rng, dtype, tokens=tokens, gate=gate), TOLERANCE[dtype])
+
+
+@REAL
+@pytest.mark.parametrize("gate", [None, "head", "channel"])
+@pytest.mark.parametrize("keys", WIDTHS)
+def test_widths_around_the_edges_of_registers(dtype, gate, keys):
+    rng = np.random.default_rng(keys)
+    for values in (1, 17, keys + 1):
+        check(rng, *problem(rng, dtype, tokens=70, widths=(keys, values), gate=gate), TOLERANCE[dtype])
+
+
+@REAL
+@pytest.mark.parametrize("gate", [None, "head", "channel"])
+@pytest.mark.parametrize("reflections", [2, 3, 4, 33])
+def test_several_reflections_a_token(dtype, gate, reflections):
+    rng = np.random.default_rng(reflections)
+    for tokens in (1, 2, 23):
+        arguments = problem(rng, dtype, tokens=tokens, heads=2, gate=gate, reflections=reflections)
+        check(rng, *arguments, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("gate", [None, "head", "channel"])
+def test_value_heads_share_key_heads(gate):
+    rng = np.random.default_rng(0)
+    arguments = problem(rng, "float64", batch=2, heads=2, group=3, widths=(9, 130), gate=gate)
+    check(rng, *arguments, TOLERANCE["float64"])
+
+
+@pytest.mark.parametrize("gate", [None, "head", "channel"])
+def test_packed_sequences(gate):
+    rng = np.random.default_rng(0)
+    offsets = [0, 1, 1, 34, 66, 70, 71, 150]
+    arguments = problem(rng, "float64", tokens=150, heads=2, gate=gate, offsets=offsets)
+    check(rng, *arguments, TOLERANCE["float64"])
+
+
+@REAL
+@pytest.mark.parametrize("gate", ["head", "channel"])
+@pytest.mark.parametrize("strength", [1e-6, 1.0, 60.0])
+def test_strong_decays_lose_no_accuracy(dtype, gate, strength):
+    rng = np.random.default_rng(0)
+    check(rng, *problem(rng, dtype, tokens=200, gate=gate, strength=strength), TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("gate", ["head", "channel"])
+def test_a_gate_of_minus_infinity_forgets(gate):
+    rng = np.random.default_rng(0)
+    arrays, options = problem(rng, "float64", tokens=40, gate=gate)
+    arrays[4][:, 20] = -np.inf
+    o = hh.delta_rule_forward(*arrays, **options).o
+    later = [a[:, 20:] for a in arrays]
+    np.testing.assert_allclose(o[:, 20:], hh.delta_rule_forward(*later).o, atol=1e-14)
+    grads = hh.delta_rule_backward(*arrays, np.ones_like(o), **options)
+    assert all(np.isfinite(grad).all() for grad in grads)
+
+
+def test_a_beta_of_two_reflects():
+    rng = np.random.default_rng(0)
+    k = unit(rng.standard_normal((1, 1, 1, 6)))
+    s, zero = rng.standard_normal((1, 1, 6, 3)), np.zeros((1, 1, 1, 3))
+    last = hh.delta_rule_forward(k, k, zero, np.full((1, 1, 1), 2.0), initial_state=s).final_state
+    np.testing.assert_allclose(last[0, 0], s[0, 0] - 2 * np.outer(k[0, 0, 0], k[0, 0, 0] @ s[0, 0]), atol=1e-14)
+
+
+@pytest.mark.parametrize("gate", [None, "head", "channel"])
+@pytest.mark.parametrize("sizes", [{"heads": 1, "group": 1}, {"heads": 2, "group": 2}, {"heads": 1, "group": 3}])
+def test_threads_do_not_change_a_bit(gate, sizes):
+    rng = np.random.default_rng(0)
+    arrays, options = problem(rng, "float32", tokens=300, widths=(64, 300), gate=gate, **sizes)
+    before, found = _core.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3, 8):
+            _core.set_num_threads(threads)
+            results = hh.delta_rule_forward(*arrays, **options)
+            grads = hh.delta_rule_backward(*arrays, results.o, grad_final_state=results.final_state, **options)
+            found.append([a.tobytes() for a in (*results, *grads) if a is not None])
+    finally:
+        _core.set_num_threads(before)
+    assert all(other == found[0] for other in found)
+
+
+def random_problem(rng):
+    """Sizes at every edge, extreme gates, packed lengths at random."""
+    tokens, reflections = int(rng.integers(0, 80)), int(rng.integers(1, 4))
+    offsets = None
+    if rng.random() < 0.5:
+        inner = np.sort(rng.integers(0, tokens + 1, rng.integers(0, 5)))
+        offsets = [0, *inner.tolist(), tokens]
+    return problem(
+        rng,
+        "float64",
+        batch=1 if offsets else int(rng.integers(1, 3)),
+        tokens=tokens,
+        heads=int(rng.integers(1, 3)),
+        group=int(rng.integers(1, 3)),
+        widths=tuple(rng.integers(1, 36, 2).tolist()),
+        gate=rng.choice([None, "head", "channel"]),
+        reflections=reflections,
+        offsets=offsets,
+        strength=float(rng.choice([1e-8, 1.0, 10.0, 60.0])),
+        initial=rng.random() < 0.5,
+    )
+
+
+def test_random_problems():
+    for seed in range(int(os.environ.get("HOUSEHOLDER_DELTA_PROBLEMS", "60"))):
+        rng = np.random.default_rng(seed)
+        arrays, options = random_problem(rng)
+        try:
+            check(rng, arrays, options, 1e-11)
+        except AssertionError as failure:
+            raise AssertionError(f"seed {seed}: {failure}") from failure
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"q": np.zeros((2, 3))}, r"q has shape \(2, 3\), expected \(B, T, H, K\)"),
+        ({"k": np.zeros((1, 9, 1, 5))}, r"k has shape \(1, 9, 1, 5\), expected \(1, 10, 1, 5\)"),
+        ({"v": np.zeros((1, 10, 0, 5))}, "HV a multiple of H"),
+        ({"beta": np.zeros((1, 10))}, r"beta has shape \(1, 10\), expected \(1, 10, 1\)"),
+        ({"g": np.zeros((1, 10, 2))}, r"g has shape \(1, 10, 2\), expected \(1, 10, 1\), one a head"),
+        ({"initial_state": np.zeros((1, 1, 7, 5))}, r"initial_state has shape .* expected \(1, 1, 5, 7\)"),
+        ({"cu_seqlens": [0, 4]}, "from 0 to T = 10"),
+        ({"cu_seqlens": [0.0, 10.0]}, "expected one axis of N \\+ 1 integers"),
+        ({"num_householder": 0}, "num_householder is 0"),
+    ],
+)
+def test_mistakes_are_named(change, message):
+    arrays, options = problem(np.random.default_rng(0), "float64", tokens=10)
+    call = dict(zip(("q", "k", "v", "beta", "g"), arrays, strict=True)) | options | change
+    with pytest.raises(ValueError, match=message):
+        hh.delta_rule_forward(**call)
+
+
+def test_types_are_not_mixed():
+    arrays, options = problem(np.random.default_rng(0), "float64", tokens=10)
+    with pytest.raises(TypeError, match="k has dtype float32 but q has dtype float64"):
+        hh.delta_rule_forward(arrays[0], arrays[1].astype("float32"), *arrays[2:], **options)
+    with pytest.raises(TypeError, match="q has dtype complex128"):
+        hh.delta_rule_forward(arrays[0] + 0j, *arrays[1:], **options)

@@ -1,0 +1,168 @@
+"""Models of transformers compute the same with our delta rule as with their fallback functions."""
+
+import copy
+import importlib
+from itertools import pairwise
+
+import pytest
+import torch
+
+import householder.torch as ht
+from torch_oracle import IGNORE_JIT_WARNING
+
+transformers = pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")
+pytestmark = [
+    pytest.mark.filterwarnings(IGNORE_JIT_WARNING),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+COMMON = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "pad_token_id": 0,
+}
+LINEAR = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "layer_types": ["linear_attention", "full_attention"],
+    "head_dim": 16,
+}
+EXPERTS = {
+    "num_experts": 2,
+    "num_experts_per_tok": 1,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 16,
+}
+KIMI = {
+    "layer_types": ["linear_attention", "full_attention"],
+    "num_key_value_heads": 2,
+    "linear_num_heads": 2,
+    "linear_head_dim": 8,
+    "moe_intermediate_size": 16,
+    "num_local_experts": 2,
+    "num_experts_per_tok": 1,
+    "kv_lora_rank": 8,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 16,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+MODELS = {
+    "qwen3_next": ("Qwen3NextConfig", "Qwen3NextForCausalLM", LINEAR | EXPERTS),
+    "qwen3_5": ("Qwen3_5TextConfig", "Qwen3_5ForCausalLM", LINEAR),
+    "qwen3_5_moe": ("Qwen3_5MoeTextConfig", "Qwen3_5MoeForCausalLM", LINEAR | EXPERTS),
+    "olmo_hybrid": ("OlmoHybridConfig", "OlmoHybridForCausalLM", LINEAR | {"linear_num_value_heads": 2}),
+    "lara_mini": ("LaraMiniConfig", "LaraMiniForCausalLM", LINEAR | EXPERTS),
+    "kimi_linear": ("KimiLinearConfig", "KimiLinearForCausalLM", KIMI),
+}
+
+
+@pytest.fixture(params=MODELS)
+def model(request):
+    config, kind, options = MODELS[request.param]
+    module = importlib.import_module(f"transformers.models.{request.param}")
+    if not hasattr(module, kind):
+        pytest.skip(f"this version of transformers has no {kind}")
+    torch.manual_seed(0)
+    return getattr(module, kind)(getattr(module, config)(**COMMON | options)).float().eval()
+
+
+def tokens(batch, length):
+    return torch.randint(1, 64, (batch, length), generator=torch.Generator().manual_seed(0))
+
+
+def test_logits_loss_and_gradients_agree(model):
+    expected, ids = copy.deepcopy(model), tokens(2, 70)
+    assert ht.accelerate(model)
+    for each in (model, expected):
+        each.train()
+    ours, theirs = (each(input_ids=ids, labels=ids) for each in (model, expected))
+    torch.testing.assert_close(ours.logits, theirs.logits, atol=1e-4, rtol=1e-3)
+    ours.loss.backward()
+    theirs.loss.backward()
+    for (name, a), b in zip(model.named_parameters(), expected.parameters(), strict=True):
+        if b.grad is not None:
+            torch.testing.assert_close(
+                a.grad, b.grad, atol=1e-4, rtol=1e-3, msg=lambda text, name=name: f"{name}: {text}"
+            )
+
+
+def test_prefill_and_decoding_agree(model):
+    ids = tokens(2, 40)
+    options = {"max_new_tokens": 8, "do_sample": False, "return_dict_in_generate": True, "output_logits": True}
+    expected = model.generate(ids, **options)
+    ht.accelerate(model)
+    found = model.generate(ids, **options)
+    torch.testing.assert_close(torch.stack(found.logits), torch.stack(expected.logits), atol=1e-4, rtol=1e-3)
+    cached = model(input_ids=ids[:, :33], use_cache=True)
+    logits = [cached.logits]
+    for t in range(33, 40):
+        cached = model(input_ids=ids[:, t : t + 1], past_key_values=cached.past_key_values, use_cache=True)
+        logits.append(cached.logits)
+    torch.testing.assert_close(torch.cat(logits, 1), model(input_ids=ids).logits, atol=1e-4, rtol=1e-3)
+
+
+def test_left_padded_batches_agree(model):
+    ids, mask = tokens(2, 40), torch.ones(2, 40, dtype=torch.long)
+    ids[0, :7], mask[0, :7] = 0, 0
+    expected = model(input_ids=ids, attention_mask=mask).logits
+    ht.accelerate(model)
+    found = model(input_ids=ids, attention_mask=mask).logits
+    torch.testing.assert_close(found[mask == 1], expected[mask == 1], atol=1e-4, rtol=1e-3)
+
+
+def test_layers_train_on_packed_sequences(model):
+    """A layer alone: attention keeps packed sequences apart by its mask, not by offsets."""
+    layer = model.get_submodule(next(iter(ht.accelerate(model))))
+    x, ends = torch.randn(1, 50, 32, requires_grad=True), [0, 20, 21, 50]
+    packed = layer(x, cu_seq_lens_q=torch.tensor(ends, dtype=torch.int32))
+    alone = torch.cat([layer(x[:, a:b]) for a, b in pairwise(ends)], 1)
+    torch.testing.assert_close(packed, alone, atol=1e-5, rtol=1e-4)
+    found, expected = (torch.autograd.grad(y.square().sum(), x)[0] for y in (packed, alone))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_restored_models_are_as_before(model, capsys):
+    other, ids = copy.deepcopy(model), tokens(1, 40)
+    expected = model(input_ids=ids).logits
+    replaced = ht.accelerate(model)
+    assert len(replaced) == 1
+    assert "accelerated 1 layers of" in capsys.readouterr().out
+    assert ht.accelerate(model) == {}
+    assert not any("forward" in vars(layer) for layer in other.modules())
+    assert ht.restore(model) == 1
+    assert not any("forward" in vars(layer) for layer in model.modules())
+    assert torch.equal(model(input_ids=ids).logits, expected)
+
+
+def kimi_functions():
+    module = pytest.importorskip("transformers.models.kimi_linear.modeling_kimi_linear")
+    return [("chunk_kimi_delta_attention", module), ("recurrent_kimi_delta_attention", module)]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_kimi_delta_attention_agrees(which):
+    from householder.torch import pretrained
+
+    name, module = kimi_functions()[which]
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 2, 70, 2, 8)
+    g, beta, state = -torch.rand(2, 70, 2, 8), torch.rand(2, 70, 2), torch.randn(2, 2, 8, 8)
+    options = {"initial_state": state, "output_final_state": True, "use_qk_l2norm_in_kernel": True}
+    before = getattr(module, name).__wrapped__
+    expected = before(q, k, v, g=g, beta=beta, **options)
+    found = pretrained._delta_rule(before, q, k, v, g=g, beta=beta, **options)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
+
+
+def test_what_is_no_module_is_named():
+    with pytest.raises(TypeError, match=r"model is a builtins.int, expected a torch.nn.Module"):
+        ht.accelerate(3)
