@@ -66,6 +66,16 @@ def test_householder_product_is_a_frame(r):
     torch.testing.assert_close(ht.frame(u), torch.linalg.householder_product(u.tril(-1), tau))
 
 
+@pytest.mark.parametrize("shape", [(32, 5), (32, 31), (32, 32), (2, 3, 9, 4)], ids=str)
+def test_torch_householder_gives_the_same_frames(shape):
+    theirs = pytest.importorskip("torch_householder", reason="the peer is not installed")
+    param = torch.randn(shape, dtype=torch.float64)
+    u = param.tril(-1) + torch.eye(*shape[-2:], dtype=torch.float64)
+    if shape[-1] == shape[-2]:
+        u[..., -1, -1] = -1
+    torch.testing.assert_close(ht.frame(u), theirs.torch_householder_orgqr(param))
+
+
 @pytest.mark.parametrize("dtype", SINGLE_AND_DOUBLE, ids=str)
 @pytest.mark.parametrize("shape", [(5, 5), (2, 6, 3), (3, 6)], ids=str)
 def test_nearest_agrees_with_numpy(dtype, shape):
