@@ -161,9 +161,11 @@ def test_who_holds_a_run_may_be_unknown(tmp_path, monkeypatch):
 
 def test_a_run_is_begun_once(tmp_path):
     experiment = load_experiment(packaged_config("digits"))
-    with claimed(tmp_path, {tmp_path: experiment}):
+    with claimed(tmp_path, {tmp_path: experiment}, begun=True):
         pass
-    with pytest.raises(UserError, match="holds a run already"), claimed(tmp_path, {tmp_path: experiment}):
+    with pytest.raises(UserError, match="holds a run already"), claimed(tmp_path, {tmp_path: experiment}, begun=True):
+        pass
+    with claimed(tmp_path, {tmp_path: experiment}, begun=False):
         pass
 
 

@@ -60,7 +60,11 @@ class Summary:
 def train(options: Namespace) -> int:
     """Train a run, or a comparison where several seeds are asked for or resumed; return the exit status."""
     is_comparison = any(options.resume.glob(f"{_FOLDER}*")) if options.resume else (options.seeds or 1) > 1
-    return compare(options) if is_comparison else session.train(options)
+    if not is_comparison:
+        return session.train(options)
+    if options.devices > 1 or options.num_nodes > 1:
+        raise UserError("several seeds are trained by one process each: leave out --devices and --num-nodes")
+    return compare(options)
 
 
 def compare(options: Namespace) -> int:
