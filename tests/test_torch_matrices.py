@@ -96,3 +96,14 @@ def test_what_cannot_be_factored_or_drawn():
         ht.nearest(torch.full((2, 2), torch.nan))
     with pytest.raises(TypeError, match=r"dtype is torch\.float16"):
         ht.haar(4, dtype=torch.float16)
+
+
+@pytest.mark.parametrize("shape", [(8, 3), (8, 8), (64, 16), (5, 1), (1, 1)], ids=str)
+def test_torch_householder_has_the_same_frames(shape):
+    theirs = pytest.importorskip("torch_householder", reason="torch-householder is not installed")
+    v = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).tril(-1)
+    v += torch.eye(*shape, dtype=v.dtype)
+    expected = theirs.torch_householder_orgqr(v)
+    if shape[0] == shape[1]:
+        v[-1, -1] = -1  # a reflection there, a number here
+    torch.testing.assert_close(ht.frame(v), expected)
