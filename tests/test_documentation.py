@@ -94,6 +94,12 @@ def test_links_between_pages_lead_somewhere():
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+@pytest.mark.parametrize("name", ["householder", "householder.torch"])
+def test_every_public_name_has_its_place_in_the_reference(name):
+    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs/api").glob("*.md"))
+    assert set(re.findall(rf"::: {name}\.(\w+)\n", pages)) >= set(pytest.importorskip(name).__all__)
+
+
 def test_every_public_function_stands_in_the_table_of_names():
     doors = {"hh": pytest.importorskip("householder"), "ht": pytest.importorskip("householder.torch")}
     functions = {f"{door}.{name}" for door, m in doors.items() for name in m.__all__ if name[0].islower()}
