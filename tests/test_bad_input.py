@@ -303,6 +303,14 @@ GOOD |= {
     "a": F((4, 2)),
     "tau": F(2),
 }
+DELTA = {
+    "q": F((1, 3, 2, 4)),
+    "k": F((1, 3, 2, 4)),
+    "v": F((1, 3, 2, 5)),
+    "beta": F((1, 3, 2)),
+    "g": -(F((1, 3, 2)) ** 2),
+}
+DELTA["grad_o"] = F((1, 3, 2, 5))
 FUNCTIONS = [getattr(hh, name) for name in hh.__all__ if not name.endswith("num_threads")]
 
 
@@ -314,7 +322,8 @@ def test_whatever_the_arguments_a_call_returns_or_refuses(data, function):
     for name, parameter in inspect.signature(function).parameters.items():
         required = parameter.default is parameter.empty
         if required and data.draw(st.booleans()):
-            arguments[name] = F((3, 2, 4)) if function is hh.rnn_backward and name == "h" else GOOD[name]
+            good = GOOD | DELTA if function in (hh.delta_rule_forward, hh.delta_rule_backward) else GOOD
+            arguments[name] = F((3, 2, 4)) if function is hh.rnn_backward and name == "h" else good[name]
         elif required or data.draw(st.integers(0, 3)) == 0:
             arguments[name] = data.draw(oddities)
     with contextlib.suppress(TypeError, ValueError):

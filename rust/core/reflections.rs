@@ -1,7 +1,8 @@
 //! The validated view of the parameter `U`.
 
 use crate::error::{Error, Result};
-use crate::memory::Buffer;
+use crate::memory::{Buffer, filled};
+use crate::number::{Number, Real};
 use crate::scalar::Scalar;
 
 /// `U (n, m)`, row-major and lower-trapezoidal: column `j` (from 0) is the reflection vector `u_{n-j}` behind `j` zeros.
@@ -44,12 +45,21 @@ impl<'a, T: Scalar> Reflections<'a, T> {
         Self { n: self.n - begin, m: end - begin, ld: self.ld, entries }
     }
 
-    /// All entries in wide precision.
+    /// All entries in wide precision. Columns whose norm is subnormal in their own precision are the identity there as
+    /// well: they become zero.
     pub(crate) fn widen(self) -> Result<Buffer<T::Wide>> {
         let Self { n, m, ld, entries } = self;
-        let mut wide = Buffer::scratch(n * m)?;
-        for (to, from) in wide.chunks_mut(m).zip(entries.chunks(ld)) {
+        let (mut wide, mut squares) = (Buffer::scratch(n * m)?, filled(m, 0.0)?);
+        for (i, (to, from)) in wide.chunks_mut(m).zip(entries.chunks(ld)).enumerate() {
             to.iter_mut().zip(from).for_each(|(to, x)| *to = x.widen());
+            squares.iter_mut().zip(&*to).take(i + 1).for_each(|(square, x)| *square += x.abs2());
+        }
+        if T::as_wide(&[]).is_some() {
+            return Ok(wide);
+        }
+        let smallest = T::Real::MIN_POSITIVE.to_f64();
+        for (j, _) in squares.iter().enumerate().take(self.count()).filter(|(_, square)| square.sqrt() < smallest) {
+            wide.iter_mut().skip(j).step_by(m).for_each(|x| *x = T::Wide::ZERO);
         }
         Ok(wide)
     }

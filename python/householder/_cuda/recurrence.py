@@ -272,7 +272,10 @@ def backward(
     library = library_of(sequence.u)
     given = {name: a for name, a in sequence._asdict().items() if name in wanted and a is not None}
     if not steps or not batch:
-        return _named({name: library.zeros(a.shape, a) for name, a in given.items()})
+        none = {name: library.zeros(a.shape, a) for name, a in given.items()}
+        if "h0" in none and grad_last is not None:
+            none["h0"] += grad_last  # no step: the last state is h0
+        return _named(none)
     x, h, grad_h = (_flipped(a, sequence.reverse, library) for a in (sequence.x, h, grad_h))
     recurrence = Recurrence(sequence._replace(x=x), steps, batch, form)
     if sequence.nonlinearity == "oplu" and kept.flags is None:  # the states do not tell which pairs were exchanged

@@ -1,7 +1,7 @@
 //! The factors of one compact WY form, and their application to vectors.
 
-use super::dense::narrow;
 use super::gram::gram;
+use super::rounding::narrow;
 use crate::error::Result;
 use crate::kernel::dispatch::{InstructionSet, simd};
 use crate::kernel::epilogue::Store;

@@ -1,6 +1,7 @@
 //! The matrix `W` itself, for shapes where forming it pays.
 
 use super::blocks::{Blocks, Coefficients};
+use super::rounding::narrow;
 use crate::diagonal::Diagonal;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
@@ -58,16 +59,6 @@ impl<T: Scalar> Dense<T> {
 
 fn blocks<T: Scalar>(context: &mut Context<'_>, u: Reflections<'_, T>) -> Result<Blocks<T>> {
     Blocks::new(context, u, method::block_width_of_matrix(u.count(), u.n()))
-}
-
-/// Rounds columns of `len` numbers, `padded(len)` apart, and adds `more` zeros.
-pub(super) fn narrow<T: Scalar>(wide: &[T::Wide], len: usize, more: usize) -> Result<Buffer<T>> {
-    let (ld, ld_wide) = (padded::<T>(len), padded::<T::Wide>(len));
-    let mut columns = Buffer::zeroed(wide.len() / ld_wide.max(1) * ld + more)?;
-    for (to, from) in columns.chunks_mut(ld.max(1)).zip(wide.chunks_exact(ld_wide.max(1))) {
-        to[..len].iter_mut().zip(from).for_each(|(to, x)| *to = T::narrow(*x));
-    }
-    Ok(columns)
 }
 
 fn form<T: Scalar>(

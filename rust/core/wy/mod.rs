@@ -18,6 +18,7 @@ mod form;
 pub mod gradient;
 mod gram;
 mod inverse;
+mod rounding;
 
 pub use compact::{CompactWy, Factors};
 pub use form::Along;
