@@ -40,7 +40,7 @@ FOREIGN = {
     "meta": torch.ones(5, device="meta"),
     "sparse": torch.ones(5).to_sparse(),
     "every other number": torch.ones(10)[::2],
-    "unaligned": torch.frombuffer(bytearray(21), dtype=torch.uint8)[1:].view(torch.float32),
+    "unaligned": torch.frombuffer(bytearray(24), dtype=torch.float32, count=5, offset=1),
 }
 
 
@@ -50,7 +50,7 @@ def test_other_tensors_are_for_the_dispatcher(tensor):
     assert forward(u, tensor, torch.empty(5, dtype=tensor.dtype)) is NotImplemented
 
 
-@pytest.mark.parametrize("name", FOREIGN.keys() - {"meta", "sparse", "unaligned"})
+@pytest.mark.parametrize("name", [name for name in FOREIGN if name not in ("meta", "sparse", "unaligned")])
 def test_the_dispatcher_gives_the_same(name):
     h = FOREIGN[name]
     u = torch.randn(5, 2, dtype=h.dtype).tril()
