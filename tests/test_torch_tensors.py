@@ -131,7 +131,7 @@ def test_the_core_reads_no_sequence_whose_sizes_do_not_fit():
             _core.rnn_backward(sequence(), OPTIONS, small if i == 0 else h, *arguments, none, None)
     for i in range(7):
         gradients = [torch.empty(7) if i == k else None for k in range(7)]
-        with pytest.raises((TypeError, ValueError), match="grad_.*: expected"):
+        with pytest.raises((TypeError, ValueError), match=r"grad_.*: expected"):
             _core.rnn_backward(sequence(), OPTIONS, h, None, None, None, gradients, None)
 
 
@@ -195,16 +195,18 @@ def test_a_wrong_call_is_an_exception():
         from householder import _core
         rng = random.Random(0)
         shapes = [(), (0,), (5,), (5, 2), (3, 5), (4, 3, 5), (2, 5, 2), (2, 3, 4, 5), (6, 6), (1, 1), (0, 5, 2)]
+        dtypes = [torch.float32] * 4 + [torch.float64, torch.complex64, torch.int64]
+        values = [None, True, 0, -1, 2, 1 << 40, 0.5, "auto", "wy", "tanh", "oplu", "float32", object()]
         def thing(depth=0):
             kind = rng.randrange(9 if depth < 2 else 6)
             shape = rng.choice(shapes)
             if kind <= 2:
-                tensor = torch.ones(shape, dtype=rng.choice([torch.float32] * 4 + [torch.float64, torch.complex64, torch.int64]))
+                tensor = torch.ones(shape, dtype=rng.choice(dtypes))
                 return tensor.mT if tensor.dim() > 1 and rng.random() < 0.2 else tensor
             if kind <= 4:
                 return np.ones(shape, rng.choice(["f4", "f4", "f8", ">f4", "c8", "i8", "O", "U3"]))
             if kind == 5:
-                return rng.choice([None, True, 0, -1, 2, 1 << 40, 0.5, "auto", "wy", "tanh", "oplu", "float32", object()])
+                return rng.choice(values)
             return [tuple, list][kind % 2](thing(depth + 1) for _ in range(rng.choice([2, 3, 5, 6, 6, 7, 8])))
         names = sorted(set(dir(_core)) - {"set_num_threads", "share_tensor_types", "Kept"})
         functions = [getattr(_core, name) for name in names if callable(getattr(_core, name))]

@@ -25,7 +25,8 @@ def native_calls(monkeypatch):
 
     calls = []
     for name in ("forward", "backward", "matrix", "rnn_forward", "rnn_backward"):
-        monkeypatch.setattr(_core, name, lambda *a, f=getattr(_core, name), n=name: calls.append(n) or f(*a))
+        function = getattr(_core, name)
+        monkeypatch.setattr(_core, name, lambda *a, f=function, n=name: calls.append(n) or f(*a))
     return calls
 
 

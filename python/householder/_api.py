@@ -77,7 +77,7 @@ def forward(u: Any, h: Any, *, phases: Any = None, transpose: bool = False, meth
     """
     backend = backend_of(u)
     u = backend.array("u", u)
-    n, m = _validate.reflections(u)
+    n, _ = _validate.reflections(u)
     h = backend.operand("h", h, u)
     _validate.vectors("h", h, n)
     phases = _validate.phases(phases, u, n, backend)

@@ -85,10 +85,7 @@ pub fn forward(
         let method = Method::parse(method).map_err(to_python)?;
         let (u, h, out, phases) = (Array::read(u)?, Array::read(h)?, Array::read(out)?, Array::optional(phases)?);
         let sizes = problem(&u, &h)?;
-        by_dtype!(
-            h.dtype,
-            forward_problems(py, sizes, [&u, &h, &out], phases.as_ref(), transpose, method, keep)
-        )
+        by_dtype!(h.dtype, forward_problems(py, sizes, [&u, &h, &out], phases.as_ref(), transpose, method, keep))
     };
     attempt(py, go())
 }
@@ -161,10 +158,7 @@ pub fn backward(
         let gradients = Array::each(&gradients)?;
         let gradients = gradients.each_ref().map(Option::as_ref);
         let (given, kept) = ([&u, &h, &grad_c], kept.map(Bound::get));
-        by_dtype!(
-            h.dtype,
-            backward_problems(py, sizes, given, phases.as_ref(), gradients, transpose, method, kept)
-        )
+        by_dtype!(h.dtype, backward_problems(py, sizes, given, phases.as_ref(), gradients, transpose, method, kept))
     };
     attempt(py, go())
 }
@@ -337,7 +331,8 @@ pub fn backward_tape(
         run(py, |context| unblocked::backward_tape(context, u, &diagonal, tape, grad_c, gradients, adjoint))
     }
     let py = u.py();
-    let (u, tape, grad_c, phases) = (Array::read(u)?, Array::read(tape)?, Array::read(grad_c)?, Array::optional(phases)?);
+    let (u, tape, grad_c, phases) =
+        (Array::read(u)?, Array::read(tape)?, Array::read(grad_c)?, Array::optional(phases)?);
     let [_, n, m, rows] = problem(&u, &grad_c)?;
     let gradients = Array::each(&gradients)?;
     let gradients = gradients.each_ref().map(Option::as_ref);

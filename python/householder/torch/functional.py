@@ -75,6 +75,7 @@ def apply(
         u, h = u.to(compute), h.to(compute)
     if phases is not None and not transpose:
         h = turn(h, phases)
+    c: Tensor
     if u.dim() == 2 or u.shape[:-2] == h.shape[:-1]:
         c = ops.apply((u, h), (transpose, method))
     else:
@@ -99,7 +100,8 @@ def _apply_broadcast(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tens
     back = sorted(range(len(order)), key=order.__getitem__)
     u = u.reshape(*(matrices[axis] for axis in own), *u.shape[-2:])
     h = h.expand(*batch, h.shape[-1]).permute(*order, -1)
-    return ops.apply((u, h), (transpose, method)).permute(*back, -1)
+    c: Tensor = ops.apply((u, h), (transpose, method))
+    return c.permute(*back, -1)
 
 
 def matrix(u: Tensor, phases: Tensor | None = None) -> Tensor:
@@ -260,9 +262,12 @@ def rnn(
     tensors = [None if t is None else _cast(t, kind) for t, kind in given]
     if nonlinearity_bias is not None and u.dtype in _check.HALF_TYPES:
         nonlinearity_bias = nonlinearity_bias.to(compute)
-    inputs: Any = (*tensors, phases, nonlinearity_bias, batch_sizes)
-    is_native = nonlinearity in _validate.NONLINEARITIES
-    h, last = ops.rnn(inputs, options) if is_native else expressions.rnn(*inputs, *options[:-1])
+    inputs = (*tensors, phases, nonlinearity_bias, batch_sizes)
+    if nonlinearity in _validate.NONLINEARITIES:
+        h, last = ops.rnn(inputs, options)
+    else:
+        arguments: Any = (*inputs, *options[:-1])
+        h, last = expressions.rnn(*arguments)
     if unbatched:
         h, last = h.squeeze(1), last.squeeze(0)
     return _cast(h, x.dtype), _cast(last, x.dtype)
