@@ -84,11 +84,10 @@ def forward(u: Any, h: Any, *, phases: Any = None, transpose: bool = False, meth
     transpose = _validate.flag("transpose", transpose)
     _validate.one_of("method", method, _validate.METHODS)
     if u.ndim == 2:
-        c: Array = backend.forward(u, h, (1, n, m, h.size // n), phases, transpose, method)
+        c: Array = backend.forward(u, h, phases, transpose, method)
         return c
     batch = arrange(u, h)
-    dims = (batch.matrices, n, m, batch.rows)
-    c = backend.forward(u, batch.gather(h, backend.xp), dims, phases, transpose, method)
+    c = backend.forward(u, batch.gather(h, backend.xp), phases, transpose, method)
     return batch.scatter(c, backend.xp)
 
 
@@ -230,13 +229,12 @@ def backward(
         grads = backend.backward_tape(u, tape, grad_c, phases, transpose)
     elif u.ndim == 2:
         _validate.shape("grad_c", grad_c, h.shape)
-        grads = backend.backward(u, h, grad_c, (1, n, m, h.size // n), phases, transpose, method)
+        grads = backend.backward(u, h, grad_c, phases, transpose, method)
     else:
         batch = arrange(u, h)
         _validate.shape("grad_c", grad_c, (*batch.shape, n))
-        dims = (batch.matrices, n, m, batch.rows)
         gathered = (batch.gather(a, backend.xp) for a in (h, grad_c))
-        grad_u, grad_h, grad_phases = backend.backward(u, *gathered, dims, phases, transpose, method)
+        grad_u, grad_h, grad_phases = backend.backward(u, *gathered, phases, transpose, method)
         grads = grad_u, sum_to(batch.scatter(grad_h, backend.xp), h.shape), grad_phases
     return Gradients(*grads[:2]) if phases is None else PhaseGradients(*grads)
 

@@ -4,7 +4,6 @@ An axis along which U has one matrix repeats that matrix: its vectors are rows o
 position has a matrix of its own. The native call takes ``(count, rows, n)``, so the latter axes go to the front.
 """
 
-import math
 from types import ModuleType
 from typing import NamedTuple
 
@@ -16,8 +15,6 @@ class Batch(NamedTuple):
 
     shape: tuple[int, ...]
     order: tuple[int, ...]
-    matrices: int
-    rows: int
 
     def gather(self, h: Array, xp: ModuleType) -> Array:
         """``(*shape[order], n)``, contiguous; h itself where that is how it lies."""
@@ -48,7 +45,7 @@ def arrange(u: Array, h: Array) -> Batch:
     shape = tuple(b if a == 1 else a for a, b in zip(matrices, vectors, strict=True))
     own = [axis for axis in range(axes) if matrices[axis] != 1]
     shared = [axis for axis in range(axes) if matrices[axis] == 1]
-    return Batch(shape, (*own, *shared), math.prod(matrices), math.prod(shape[axis] for axis in shared))
+    return Batch(shape, (*own, *shared))
 
 
 def sum_to(a: Array, shape: tuple[int, ...]) -> Array:

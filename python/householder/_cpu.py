@@ -1,7 +1,6 @@
-"""The NumPy backend: arrays at the door, then one call of the compiled core.
+"""The NumPy backend: checks the types of arrays, lays them out, and calls the compiled core once.
 
-Operands are C-contiguous arrays of one dtype; outputs are allocated here. ``dims`` is ``(count, n, m, rows)``: the
-core sees ``count`` matrices ``u (n, m)`` and ``rows`` vectors for each, whatever the shapes of the arrays say.
+Operands are C-contiguous arrays of one dtype; outputs are allocated here.
 """
 
 from typing import Any
@@ -15,8 +14,6 @@ xp = np
 NAMES = {np.dtype(name): name for name in ("float32", "float64", "complex64", "complex128")}
 DOUBLE = np.dtype(np.float64)
 REAL = {dtype: np.empty(0, dtype).real.dtype for dtype in NAMES}
-
-Dims = tuple[int, int, int, int]
 
 
 def array(name: str, value: Any, integers: np.dtype[Any] = DOUBLE) -> Array:
@@ -81,28 +78,27 @@ def operand(name: str, value: Any, u: Array, *, real: bool = False, like: str = 
     return a
 
 
-def forward(u: Array, h: Array, dims: Dims, phases: Array | None, transpose: bool, method: str) -> Array:
-    """``W h`` or ``W* h``."""
+def forward(u: Array, h: Array, phases: Array | None, transpose: bool, method: str) -> Array:
+    """``W h`` or ``W* h`` for ``u (..., n, m)`` and ``h (..., r, n)``, one matrix for each leading index of u."""
     out = np.empty(h.shape, h.dtype)
-    _core.forward(NAMES[u.dtype], *dims, u, h, out, phases, transpose, method)
+    _core.forward(u, h, out, phases, transpose, method)
     return out
 
 
 def backward(
-    u: Array, h: Array, grad_c: Array, dims: Dims, phases: Array | None, transpose: bool, method: str
+    u: Array, h: Array, grad_c: Array, phases: Array | None, transpose: bool, method: str
 ) -> tuple[Array, Array, Array | None]:
     """Gradients of u, h and phases."""
-    grad_u, grad_h = np.empty(u.shape, u.dtype), np.empty(h.shape, h.dtype)
-    grad_phases = None if phases is None else np.empty(phases.shape, phases.dtype)
-    _core.backward(NAMES[u.dtype], *dims, u, h, grad_c, grad_u, grad_h, phases, grad_phases, transpose, method)
-    return grad_u, grad_h, grad_phases
+    gradients = np.empty(u.shape, u.dtype), np.empty(h.shape, h.dtype), _like(phases)
+    _core.backward(u, h, grad_c, gradients, phases, transpose, method)
+    return gradients
 
 
 def forward_tape(u: Array, h: Array, phases: Array | None, transpose: bool) -> Array:
     """Algorithm 1's intermediate vectors ``(..., m + 1, n)`` for one matrix."""
     n, m = u.shape
     tape = np.empty((*h.shape[:-1], m + 1, n), h.dtype)
-    _core.forward_tape(NAMES[u.dtype], n, m, h.size // n, u, h, tape, phases, transpose)
+    _core.forward_tape(u, h, tape, phases, transpose)
     return tape
 
 
@@ -110,20 +106,15 @@ def backward_tape(
     u: Array, tape: Array, grad_c: Array, phases: Array | None, transpose: bool
 ) -> tuple[Array, Array, Array | None]:
     """Gradients of u, h and phases from the stored vectors."""
-    n, m = u.shape
-    grad_u, grad_h = np.empty(u.shape, u.dtype), np.empty(grad_c.shape, grad_c.dtype)
-    grad_phases = None if phases is None else np.empty(phases.shape, phases.dtype)
-    _core.backward_tape(
-        NAMES[u.dtype], n, m, grad_c.size // n, u, tape, grad_c, grad_u, grad_h, phases, grad_phases, transpose
-    )
-    return grad_u, grad_h, grad_phases
+    gradients = np.empty(u.shape, u.dtype), np.empty(grad_c.shape, grad_c.dtype), _like(phases)
+    _core.backward_tape(u, tape, grad_c, gradients, phases, transpose)
+    return gradients
 
 
 def matrix(u: Array, phases: Array | None) -> Array:
     """``W (..., n, n)``."""
-    *batch, n, m = u.shape
-    out = np.empty((*batch, n, n), u.dtype)
-    _core.matrix(NAMES[u.dtype], out.size // (n * n), n, m, u, out, phases)
+    out = np.empty((*u.shape[:-1], u.shape[-2]), u.dtype)
+    _core.matrix(u, out, phases)
     return out
 
 
@@ -133,7 +124,7 @@ def wy(u: Array) -> WY:
     k = m - (m == n)
     form = WY(*(np.empty((*batch, rows, k), u.dtype) for rows in (n, k, k)))
     for i in np.ndindex(*batch):
-        _core.wy(NAMES[u.dtype], n, m, u[i], form.v[i], form.t[i], form.s[i])
+        _core.wy(u[i], form.v[i], form.t[i], form.s[i])
     return form
 
 
@@ -142,20 +133,17 @@ def factor(q: Array, m: int) -> tuple[Array, Array | None, float]:
     n = len(q)
     u = np.empty((n, m), q.dtype)
     phases = np.empty(n, REAL[q.dtype]) if q.dtype.kind == "c" else None
-    return u, phases, _core.factor(NAMES[q.dtype], n, m, q, u, phases)
+    return u, phases, _core.factor(q, u, phases)
 
 
-def departure(q: Array) -> float:
-    """``max |q* q - I|``."""
-    return _core.departure(NAMES[q.dtype], len(q), q)
+departure = _core.departure
 
 
 def rnn_forward(sequence: Sequence, steps: int, batch: int) -> Array:
     """All states, shaped as x but for the last axis."""
     u, x = sequence.u, sequence.x
-    n, m = u.shape
-    h = np.empty((*x.shape[:-1], n), u.dtype)
-    _core.rnn_forward(NAMES[u.dtype], n, m, x.shape[-1], steps, batch, *sequence, h, None)
+    h = np.empty((*x.shape[:-1], len(u)), u.dtype)
+    _core.rnn_forward(*_arguments(sequence, steps, batch), h, None, None, False)
     return h
 
 
@@ -163,21 +151,31 @@ def rnn_backward(
     sequence: Sequence, steps: int, batch: int, h: Array, grad_h: Array | None, grad_last: Array | None
 ) -> SequenceGradients:
     """Gradients of every array argument that is there."""
-    u, x = sequence.u, sequence.x
-    n, m = u.shape
-    arguments = (NAMES[u.dtype], n, m, x.shape[-1], steps, batch, *sequence)
+    arguments = _arguments(sequence, steps, batch)
     tape = None
     if sequence.nonlinearity == "oplu":  # its outputs do not tell which of two entries was the larger
-        rows = x.size // x.shape[-1]
-        width = _core.rnn_tape_width(NAMES[u.dtype], n, m, rows, False, "oplu", sequence.method)
-        tape = np.empty((rows, width), u.dtype)
-        _core.rnn_forward(*arguments, np.empty_like(h), tape)
-    grads = SequenceGradients._make(
-        None if a is None else np.empty(a.shape, a.dtype)
-        for a in (getattr(sequence, name) for name in SequenceGradients._fields)
-    )
-    _core.rnn_backward(*arguments, h, tape, grad_h, grad_last, *grads)
-    return grads
+        (n, m), rows = sequence.u.shape, sequence.x.size // sequence.x.shape[-1]
+        width = _core.rnn_tape_width(NAMES[h.dtype], n, m, rows, False, "oplu", sequence.method)
+        tape = np.empty((rows, width), h.dtype)
+        _core.rnn_forward(*arguments, np.empty_like(h), tape, None, False)
+    if grad_h is not None and sequence.batch_sizes is None:
+        grad_h = grad_h.reshape(steps, batch, grad_h.shape[-1])
+    gradients = SequenceGradients._make(_like(getattr(sequence, name)) for name in SequenceGradients._fields)
+    _core.rnn_backward(*arguments, h, tape, grad_h, grad_last, gradients, None)
+    return gradients
+
+
+def _arguments(sequence: Sequence, steps: int, batch: int) -> tuple[Any, Any]:
+    """Put the arrays in the order of their gradients, then ``batch_sizes``; then the options."""
+    if sequence.batch_sizes is None:
+        sequence = sequence._replace(x=sequence.x.reshape(steps, batch, sequence.x.shape[-1]))
+    inputs = *(getattr(sequence, name) for name in SequenceGradients._fields), sequence.batch_sizes
+    names = "nonlinearity", "negative_slope", "transpose", "reverse", "method"
+    return inputs, tuple(getattr(sequence, name) for name in names)
+
+
+def _like(a: Array | None) -> Any:
+    return None if a is None else np.empty(a.shape, a.dtype)
 
 
 set_num_threads = _core.set_num_threads

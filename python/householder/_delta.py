@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from householder import _core, _validate
-from householder._cpu import NAMES, array, operand
+from householder._cpu import array, operand
 from householder._types import Array, Delta, DeltaGradients
 
 
@@ -77,7 +77,7 @@ def delta_rule_forward(
     call = _validated(q, k, v, beta, g, initial_state, scale, num_householder, cu_seqlens)
     q, v = call.operands[0], call.operands[2]
     o, last = np.empty((*q.shape[:2], *v.shape[2:]), q.dtype), np.empty(call.states, q.dtype)
-    _core.delta_forward(NAMES[q.dtype], call.operands, call.options, o, last, None)
+    _core.delta_forward(call.operands, call.options, o, last, None)
     return Delta(o, last)
 
 
@@ -136,7 +136,7 @@ def delta_rule_backward(
     grad_o = _optional("grad_o", grad_o, q, (*q.shape[:2], *v.shape[2:]))
     grad_last = _optional("grad_final_state", grad_final_state, q, call.states)
     grads = DeltaGradients._make(None if a is None else np.empty(a.shape, a.dtype) for a in call.operands)
-    _core.delta_backward(NAMES[q.dtype], call.operands, call.options, None, grad_o, grad_last, grads)
+    _core.delta_backward(call.operands, call.options, None, grad_o, grad_last, grads)
     return grads
 
 

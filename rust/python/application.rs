@@ -13,12 +13,13 @@ use householder::reflections::Reflections;
 use householder::scalar::Scalar;
 use householder::unblocked;
 use householder::wy::dense::{self, Dense};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
+use crate::array::{Array, Number, Parts, Reading, optional, optional_mut, outputs, part, size};
 use crate::by_dtype;
+use crate::call::{attempt, run, to_python};
 use crate::kept::Kept;
-use crate::operand::{Number, Operand, Parts, optional, optional_mut, outputs, part, run, size, to_python};
-use crate::tensor::{Tensor, problem};
 
 /// Flops of `count` applications to `rows` vectors, roughly, with what it takes to normalise the columns: decides how work
 /// is spread, nothing else.
@@ -46,63 +47,67 @@ impl<T: Scalar> Diagonals<T> {
     }
 }
 
-#[pyfunction]
-#[pyo3(signature = (dtype, count, n, m, rows, u, h, out, phases, transpose, method, keep=false))]
-pub fn forward(
-    py: Python<'_>,
-    dtype: &str,
-    count: usize,
-    n: usize,
-    m: usize,
-    rows: usize,
-    u: Operand<'_>,
-    h: Operand<'_>,
-    out: Operand<'_>,
-    phases: Option<Operand<'_>>,
-    transpose: bool,
-    method: &str,
-    keep: bool,
-) -> PyResult<Option<Kept>> {
-    let method = Method::parse(method).map_err(to_python)?;
-    by_dtype!(
-        dtype,
-        forward_problems(py, [count, n, m, rows], [&u, &h, &out], phases.as_ref(), transpose, method, keep)
-    )
+/// Gradients of `u`, `h` and `phases`, None where they are not wanted.
+type Gradient<'py> = [Option<Bound<'py, PyAny>>; 3];
+
+/// `count`, `n`, `m` and `rows` of `u (.., n, m)` and `h (.., n)` of one type.
+fn problem(u: &Array<'_, '_>, h: &Array<'_, '_>) -> PyResult<[usize; 4]> {
+    let [_, n, m] = u.last;
+    let count = u.len.checked_div(n * m).unwrap_or(0);
+    let rows = h.len.checked_div(count * n).unwrap_or(0);
+    let fits = u.dims >= 2 && 0 < m && m <= n && h.dims > 0 && h.last[2] == n && count * rows * n == h.len;
+    let given = || Ok::<_, PyErr>(format!("got u {} and h {}", u.describe()?, h.describe()?));
+    if !fits {
+        return Err(PyValueError::new_err(format!(
+            "expected u (.., n, m) with 1 <= m <= n and h (.., n), {}",
+            given()?
+        )));
+    }
+    if u.dtype != h.dtype {
+        return Err(PyTypeError::new_err(format!("expected u and h of one type, {}", given()?)));
+    }
+    Ok([count, n, m, rows])
 }
 
-/// [`forward`] of torch's tensors `u (.., n, m)` and `h (.., n)`; `out` is like `h`.
 #[pyfunction]
-pub fn forward_tensors(
+#[pyo3(signature = (u, h, out, phases, transpose, method, keep=false))]
+pub fn forward(
     u: &Bound<'_, PyAny>,
     h: &Bound<'_, PyAny>,
     out: &Bound<'_, PyAny>,
+    phases: Option<&Bound<'_, PyAny>>,
     transpose: bool,
     method: &str,
     keep: bool,
-) -> PyResult<Option<Kept>> {
-    let (py, method) = (u.py(), Method::parse(method).map_err(to_python)?);
-    let (u, h, out) = (Tensor::read(u)?, Tensor::read(h)?, Tensor::read(out)?);
-    let (dtype, problem) = (h.dtype, problem(&u, &h)?);
-    u.require_type_of(&h)?;
-    let operands = [&u.operand("u", dtype, u.len)?, &h.operand("h", dtype, h.len)?, &out.operand("out", dtype, h.len)?];
-    by_dtype!(dtype, forward_problems(py, problem, operands, None, transpose, method, keep))
+) -> PyResult<Py<PyAny>> {
+    let py = u.py();
+    let go = || -> Reading<_> {
+        let method = Method::parse(method).map_err(to_python)?;
+        let (u, h, out, phases) = (Array::read(u)?, Array::read(h)?, Array::read(out)?, Array::optional(phases)?);
+        let sizes = problem(&u, &h)?;
+        by_dtype!(
+            h.dtype,
+            forward_problems(py, sizes, [&u, &h, &out], phases.as_ref(), transpose, method, keep)
+        )
+    };
+    attempt(py, go())
 }
 
 fn forward_problems<T: Number<Real: Number>>(
     py: Python<'_>,
     [count, n, m, rows]: [usize; 4],
-    [u, h, out]: [&Operand<'_>; 3],
-    phases: Option<&Operand<'_>>,
+    [u, h, out]: [&Array<'_, '_>; 3],
+    phases: Option<&Array<'_, '_>>,
     adjoint: bool,
     method: Option<Method>,
     keep: bool,
-) -> PyResult<Option<Kept>> {
+) -> Reading<Option<Kept>> {
     let u = u.slice::<T>("u", size(&[count, n, m])?)?;
     let h = h.slice::<T>("h", size(&[count, rows, n])?)?;
     let out = out.slice_mut::<T>("out", h.len())?;
     let phases = optional::<T::Real>(phases, "phases", n)?;
     let outs = Parts::new(out, count);
-    run(py, |context| {
+    Ok(run(py, |context| {
         let (k, diagonals) = (m.min(n - 1), Diagonals::new(n, phases)?);
         let method = Some(method.unwrap_or_else(|| method::for_application::<T>(n, k, rows)));
         if keep && count == 1 && method != Some(Method::Reflections) {
@@ -133,80 +138,47 @@ fn forward_problems<T: Number<Real: Number>>(
             apply::forward(context, u, &diagonals.of(u), h, out, adjoint, method)
         })?;
         Ok(None)
-    })
+    })?)
 }
 
 #[pyfunction]
-#[pyo3(signature = (dtype, count, n, m, rows, u, h, grad_c, grad_u, grad_h, phases, grad_phases, transpose, method, kept=None))]
+#[pyo3(signature = (u, h, grad_c, gradients, phases, transpose, method, kept=None))]
 pub fn backward(
-    py: Python<'_>,
-    dtype: &str,
-    count: usize,
-    n: usize,
-    m: usize,
-    rows: usize,
-    u: Operand<'_>,
-    h: Operand<'_>,
-    grad_c: Operand<'_>,
-    grad_u: Option<Operand<'_>>,
-    grad_h: Option<Operand<'_>>,
-    phases: Option<Operand<'_>>,
-    grad_phases: Option<Operand<'_>>,
-    transpose: bool,
-    method: &str,
-    kept: Option<&Bound<'_, Kept>>,
-) -> PyResult<()> {
-    let method = Method::parse(method).map_err(to_python)?;
-    let gradients = [grad_u.as_ref(), grad_h.as_ref(), grad_phases.as_ref()];
-    let kept = kept.map(Bound::get);
-    by_dtype!(
-        dtype,
-        backward_problems(
-            py,
-            [count, n, m, rows],
-            [&u, &h, &grad_c],
-            phases.as_ref(),
-            gradients,
-            transpose,
-            method,
-            kept
-        )
-    )
-}
-
-/// [`backward`] of torch's tensors; `grad_u` is like `u`, `grad_c` and `grad_h` are like `h`.
-#[pyfunction]
-pub fn backward_tensors(
     u: &Bound<'_, PyAny>,
     h: &Bound<'_, PyAny>,
     grad_c: &Bound<'_, PyAny>,
-    grad_u: &Bound<'_, PyAny>,
-    grad_h: Option<&Bound<'_, PyAny>>,
+    gradients: Gradient<'_>,
+    phases: Option<&Bound<'_, PyAny>>,
     transpose: bool,
     method: &str,
     kept: Option<&Bound<'_, Kept>>,
-) -> PyResult<()> {
-    let (py, method) = (u.py(), Method::parse(method).map_err(to_python)?);
-    let (u, h) = (Tensor::read(u)?, Tensor::read(h)?);
-    let (dtype, problem) = (h.dtype, problem(&u, &h)?);
-    let of = |name: &str, tensor: &Bound<'_, PyAny>, len: usize| Tensor::read(tensor)?.operand(name, dtype, len);
-    let operands = [&u.operand("u", dtype, u.len)?, &h.operand("h", dtype, h.len)?, &of("grad_c", grad_c, h.len)?];
-    let grad_u = of("grad_u", grad_u, u.len)?;
-    let grad_h = grad_h.map(|grad_h| of("grad_h", grad_h, h.len)).transpose()?;
-    let (gradients, kept) = ([Some(&grad_u), grad_h.as_ref(), None], kept.map(Bound::get));
-    by_dtype!(dtype, backward_problems(py, problem, operands, None, gradients, transpose, method, kept))
+) -> PyResult<Py<PyAny>> {
+    let py = u.py();
+    let go = || -> Reading<_> {
+        let method = Method::parse(method).map_err(to_python)?;
+        let (u, h, grad_c, phases) = (Array::read(u)?, Array::read(h)?, Array::read(grad_c)?, Array::optional(phases)?);
+        let sizes = problem(&u, &h)?;
+        let gradients = Array::each(&gradients)?;
+        let gradients = gradients.each_ref().map(Option::as_ref);
+        let (given, kept) = ([&u, &h, &grad_c], kept.map(Bound::get));
+        by_dtype!(
+            h.dtype,
+            backward_problems(py, sizes, given, phases.as_ref(), gradients, transpose, method, kept)
+        )
+    };
+    attempt(py, go())
 }
 
 fn backward_problems<T: Number<Real: Number>>(
     py: Python<'_>,
     [count, n, m, rows]: [usize; 4],
-    [u, h, grad_c]: [&Operand<'_>; 3],
-    phases: Option<&Operand<'_>>,
-    [grad_u, grad_h, grad_phases]: [Option<&Operand<'_>>; 3],
+    [u, h, grad_c]: [&Array<'_, '_>; 3],
+    phases: Option<&Array<'_, '_>>,
+    [grad_u, grad_h, grad_phases]: [Option<&Array<'_, '_>>; 3],
     adjoint: bool,
     method: Option<Method>,
     kept: Option<&Kept>,
-) -> PyResult<()> {
+) -> Reading<()> {
     let u = u.slice::<T>("u", size(&[count, n, m])?)?;
     let h = h.slice::<T>("h", size(&[count, rows, n])?)?;
     let grad_c = grad_c.slice::<T>("grad_c", h.len())?;
@@ -268,62 +240,60 @@ fn backward_problems<T: Number<Real: Number>>(
     Ok(())
 }
 
+/// The gradient of `W h`, in `grad`, becomes that of `h`.
 #[pyfunction]
 pub fn backward_in_place(
-    py: Python<'_>,
-    dtype: &str,
-    n: usize,
-    m: usize,
-    rows: usize,
-    u: Operand<'_>,
-    h: Operand<'_>,
-    grad: Operand<'_>,
-    grad_u: Operand<'_>,
+    u: &Bound<'_, PyAny>,
+    h: &Bound<'_, PyAny>,
+    grad: &Bound<'_, PyAny>,
+    grad_u: &Bound<'_, PyAny>,
     kept: Option<&Bound<'_, Kept>>,
-) -> PyResult<()> {
+) -> PyResult<Py<PyAny>> {
     fn go<T: Number<Real: Number>>(
         py: Python<'_>,
         [n, m, rows]: [usize; 3],
-        [u, h, grad, grad_u]: [&Operand<'_>; 4],
+        [u, h, grad, grad_u]: [&Array<'_, '_>; 4],
         kept: Option<&Kept>,
-    ) -> PyResult<()> {
+    ) -> Reading<()> {
         let u = Reflections::new(n, m, u.slice::<T>("u", size(&[n, m])?)?).map_err(to_python)?;
         if u.u1().is_some() {
-            return Err(to_python(Error::InvalidArgument(format!("m: expected less than n = {n}, got {m}"))));
+            return Err(to_python(Error::InvalidArgument(format!("m: expected less than n = {n}, got {m}"))).into());
         }
         let h = h.slice::<T>("h", size(&[rows, n])?)?;
         let grad = grad.slice_mut::<T>("grad", h.len())?;
         let grad_u = grad_u.slice_mut::<T>("grad_u", n * m)?;
         let kept = kept.and_then(Kept::get::<Prepared<T>>).filter(|kept| kept.shape() == [n, m, rows]);
-        run(py, |context| {
+        Ok(run(py, |context| {
             if let Some(kept) = kept {
                 return apply::backward_in_place(context, kept, u, h, grad, grad_u);
             }
             let prepared = Prepared::new(context, u, rows)?;
             apply::backward_in_place(context, &prepared, u, h, grad, grad_u)
-        })
+        })?)
     }
-    by_dtype!(dtype, go(py, [n, m, rows], [&u, &h, &grad, &grad_u], kept.map(Bound::get)))
+    let py = u.py();
+    let reading = || -> Reading<_> {
+        let (u, h, grad, grad_u) = (Array::read(u)?, Array::read(h)?, Array::read(grad)?, Array::read(grad_u)?);
+        let [_, n, m, rows] = problem(&u, &h)?;
+        by_dtype!(h.dtype, go(py, [n, m, rows], [&u, &h, &grad, &grad_u], kept.map(Bound::get)))
+    };
+    attempt(py, reading())
 }
 
+/// Algorithm 1 of the paper, which stores the vectors between reflections.
 #[pyfunction]
 pub fn forward_tape(
-    py: Python<'_>,
-    dtype: &str,
-    n: usize,
-    m: usize,
-    rows: usize,
-    u: Operand<'_>,
-    h: Operand<'_>,
-    tape: Operand<'_>,
-    phases: Option<Operand<'_>>,
+    u: &Bound<'_, PyAny>,
+    h: &Bound<'_, PyAny>,
+    tape: &Bound<'_, PyAny>,
+    phases: Option<&Bound<'_, PyAny>>,
     transpose: bool,
 ) -> PyResult<()> {
     fn go<T: Number<Real: Number>>(
         py: Python<'_>,
         [n, m, rows]: [usize; 3],
-        [u, h, tape]: [&Operand<'_>; 3],
-        phases: Option<&Operand<'_>>,
+        [u, h, tape]: [&Array<'_, '_>; 3],
+        phases: Option<&Array<'_, '_>>,
         adjoint: bool,
     ) -> PyResult<()> {
         let u = Reflections::new(n, m, u.slice::<T>("u", size(&[n, m])?)?).map_err(to_python)?;
@@ -332,31 +302,27 @@ pub fn forward_tape(
         let diagonal = Diagonal::new(u, optional(phases, "phases", n)?).map_err(to_python)?;
         run(py, |context| unblocked::forward_tape(context, u, &diagonal, h, tape, adjoint))
     }
-    by_dtype!(dtype, go(py, [n, m, rows], [&u, &h, &tape], phases.as_ref(), transpose))
+    let py = u.py();
+    let (u, h, tape, phases) = (Array::read(u)?, Array::read(h)?, Array::read(tape)?, Array::optional(phases)?);
+    let [_, n, m, rows] = problem(&u, &h)?;
+    by_dtype!(h.dtype, go(py, [n, m, rows], [&u, &h, &tape], phases.as_ref(), transpose))
 }
 
 #[pyfunction]
 pub fn backward_tape(
-    py: Python<'_>,
-    dtype: &str,
-    n: usize,
-    m: usize,
-    rows: usize,
-    u: Operand<'_>,
-    tape: Operand<'_>,
-    grad_c: Operand<'_>,
-    grad_u: Operand<'_>,
-    grad_h: Operand<'_>,
-    phases: Option<Operand<'_>>,
-    grad_phases: Option<Operand<'_>>,
+    u: &Bound<'_, PyAny>,
+    tape: &Bound<'_, PyAny>,
+    grad_c: &Bound<'_, PyAny>,
+    gradients: Gradient<'_>,
+    phases: Option<&Bound<'_, PyAny>>,
     transpose: bool,
 ) -> PyResult<()> {
     fn go<T: Number<Real: Number>>(
         py: Python<'_>,
         [n, m, rows]: [usize; 3],
-        [u, tape, grad_c, grad_u, grad_h]: [&Operand<'_>; 5],
-        phases: Option<&Operand<'_>>,
-        grad_phases: Option<&Operand<'_>>,
+        [u, tape, grad_c]: [&Array<'_, '_>; 3],
+        [grad_u, grad_h, grad_phases]: [Option<&Array<'_, '_>>; 3],
+        phases: Option<&Array<'_, '_>>,
         adjoint: bool,
     ) -> PyResult<()> {
         let u = Reflections::new(n, m, u.slice::<T>("u", size(&[n, m])?)?).map_err(to_python)?;
@@ -364,12 +330,16 @@ pub fn backward_tape(
         let grad_c = grad_c.slice("grad_c", size(&[rows, n])?)?;
         let diagonal = Diagonal::new(u, optional(phases, "phases", n)?).map_err(to_python)?;
         let gradients = Gradients {
-            u: Some(grad_u.slice_mut("grad_u", n * m)?),
-            h: Some(grad_h.slice_mut("grad_h", rows * n)?),
+            u: optional_mut(grad_u, "grad_u", n * m)?,
+            h: optional_mut(grad_h, "grad_h", rows * n)?,
             phases: optional_mut(grad_phases, "grad_phases", n)?,
         };
         run(py, |context| unblocked::backward_tape(context, u, &diagonal, tape, grad_c, gradients, adjoint))
     }
-    let operands = [&u, &tape, &grad_c, &grad_u, &grad_h];
-    by_dtype!(dtype, go(py, [n, m, rows], operands, phases.as_ref(), grad_phases.as_ref(), transpose))
+    let py = u.py();
+    let (u, tape, grad_c, phases) = (Array::read(u)?, Array::read(tape)?, Array::read(grad_c)?, Array::optional(phases)?);
+    let [_, n, m, rows] = problem(&u, &grad_c)?;
+    let gradients = Array::each(&gradients)?;
+    let gradients = gradients.each_ref().map(Option::as_ref);
+    by_dtype!(grad_c.dtype, go(py, [n, m, rows], [&u, &tape, &grad_c], gradients, phases.as_ref(), transpose))
 }

@@ -4,10 +4,17 @@ use householder::delta::{self, Cotangents, Exponential, Gate, Gradients, Problem
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::operand::{Number, Operand, optional, optional_mut, run, size, to_python};
+use crate::array::{Array, Number, Reading, Refusal, optional, optional_mut, size};
+use crate::call::{attempt, run, to_python};
 
 /// `q`, `k`, `v`, `beta`, `g` and the initial state; gradients in the same order.
-type Operands<'py> = [Option<Operand<'py>>; 6];
+type Given<'py> = [Option<Bound<'py, PyAny>>; 6];
+type Operands<'a, 'py> = [Option<Array<'a, 'py>>; 6];
+
+/// The type of the queries, which all have.
+fn dtype(operands: &Operands<'_, '_>) -> &'static str {
+    operands[0].as_ref().map_or("nothing", |q| q.dtype)
+}
 
 /// Sizes, offsets of the sequences, whether gates are by channel, the scale, and whether queries and keys are normalised.
 type Options = ([usize; 5], Vec<usize>, bool, f64, bool);
@@ -47,15 +54,16 @@ impl Lengths {
 }
 
 fn problem<T: Number + Exponential>(
-    operands: &Operands<'_>,
+    operands: &Operands<'_, '_>,
     options: &Options,
-) -> PyResult<(Problem<'static, T>, Lengths)> {
+) -> Reading<(Problem<'static, T>, Lengths)> {
     let (sizes, offsets, by_channel, scale, normalize) =
         (sizes(options.0), &options.1, options.2, options.3, options.4);
     let lengths = Lengths::of((&sizes, offsets, by_channel))?;
     let given = |i: usize, name: &str, len: usize| optional::<T>(operands[i].as_ref(), name, len);
     let needed = |i, name: &str, len| {
-        given(i, name, len)?.ok_or_else(|| PyValueError::new_err(format!("{name}: expected an array, got None")))
+        let missing = || PyValueError::new_err(format!("{name}: expected an array, got None"));
+        given(i, name, len)?.ok_or_else(|| Refusal::Wrong(missing()))
     };
     let gate = match given(4, "g", lengths.g)? {
         None => Gate::None,
@@ -82,7 +90,7 @@ macro_rules! by_real {
         match $dtype {
             "float32" => $function::<f32>($($argument),*),
             "float64" => $function::<f64>($($argument),*),
-            other => Err(PyTypeError::new_err(format!("dtype: expected float32 or float64, got {other}"))),
+            other => Err(PyTypeError::new_err(format!("dtype: expected float32 or float64, got {other}")).into()),
         }
     };
 }
@@ -94,54 +102,57 @@ pub fn delta_interval(key_width: usize, value_width: usize) -> usize {
 }
 
 #[pyfunction]
-#[pyo3(signature = (dtype, operands, options, out, last, kept))]
+#[pyo3(signature = (operands, options, out, last, kept))]
 pub fn delta_forward(
     py: Python<'_>,
-    dtype: &str,
-    operands: Operands<'_>,
+    operands: Given<'_>,
     options: Options,
-    out: Operand<'_>,
-    last: Option<Operand<'_>>,
-    kept: Option<Operand<'_>>,
-) -> PyResult<()> {
+    out: &Bound<'_, PyAny>,
+    last: Option<&Bound<'_, PyAny>>,
+    kept: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Py<PyAny>> {
     fn go<T: Number + Exponential>(
         py: Python<'_>,
-        operands: &Operands<'_>,
+        operands: &Operands<'_, '_>,
         options: &Options,
-        out: &Operand<'_>,
-        last: Option<&Operand<'_>>,
-        kept: Option<&Operand<'_>>,
-    ) -> PyResult<()> {
+        out: &Array<'_, '_>,
+        last: Option<&Array<'_, '_>>,
+        kept: Option<&Array<'_, '_>>,
+    ) -> Reading<()> {
         let (problem, lengths) = problem::<T>(operands, options)?;
         let results = Results {
             out: Some(out.slice_mut("out", lengths.out)?),
             last: optional_mut(last, "last", lengths.states)?,
             kept: optional_mut(kept, "kept", lengths.kept)?,
         };
-        run(py, |context| delta::forward(context, &problem, results))
+        Ok(run(py, |context| delta::forward(context, &problem, results))?)
     }
-    by_real!(dtype, go(py, &operands, &options, &out, last.as_ref(), kept.as_ref()))
+    let reading = || -> Reading<_> {
+        let (operands, out) = (Array::each(&operands)?, Array::read(out)?);
+        let (last, kept) = (Array::optional(last)?, Array::optional(kept)?);
+        by_real!(dtype(&operands), go(py, &operands, &options, &out, last.as_ref(), kept.as_ref()))
+    };
+    attempt(py, reading())
 }
 
 #[pyfunction]
-#[pyo3(signature = (dtype, operands, options, kept, grad_out, grad_last, gradients))]
+#[pyo3(signature = (operands, options, kept, grad_out, grad_last, gradients))]
 pub fn delta_backward(
     py: Python<'_>,
-    dtype: &str,
-    operands: Operands<'_>,
+    operands: Given<'_>,
     options: Options,
-    kept: Option<Operand<'_>>,
-    grad_out: Option<Operand<'_>>,
-    grad_last: Option<Operand<'_>>,
-    gradients: Operands<'_>,
-) -> PyResult<()> {
+    kept: Option<&Bound<'_, PyAny>>,
+    grad_out: Option<&Bound<'_, PyAny>>,
+    grad_last: Option<&Bound<'_, PyAny>>,
+    gradients: Given<'_>,
+) -> PyResult<Py<PyAny>> {
     fn go<T: Number + Exponential>(
         py: Python<'_>,
-        operands: &Operands<'_>,
+        operands: &Operands<'_, '_>,
         options: &Options,
-        [kept, grad_out, grad_last]: [Option<&Operand<'_>>; 3],
-        gradients: &Operands<'_>,
-    ) -> PyResult<()> {
+        [kept, grad_out, grad_last]: [Option<&Array<'_, '_>>; 3],
+        gradients: &Operands<'_, '_>,
+    ) -> Reading<()> {
         let (problem, lengths) = problem::<T>(operands, options)?;
         let kept = optional(kept, "kept", lengths.kept)?;
         let cotangents = Cotangents {
@@ -157,8 +168,13 @@ pub fn delta_backward(
             gate: wanted(4, "grad_g", lengths.g)?,
             initial: wanted(5, "grad_initial_state", lengths.states)?,
         };
-        run(py, |context| delta::backward(context, &problem, kept, cotangents, gradients))
+        Ok(run(py, |context| delta::backward(context, &problem, kept, cotangents, gradients))?)
     }
-    let given = [kept.as_ref(), grad_out.as_ref(), grad_last.as_ref()];
-    by_real!(dtype, go(py, &operands, &options, given, &gradients))
+    let reading = || -> Reading<_> {
+        let (operands, gradients) = (Array::each(&operands)?, Array::each(&gradients)?);
+        let (kept, grad_out, grad_last) = (Array::optional(kept)?, Array::optional(grad_out)?, Array::optional(grad_last)?);
+        let given = [kept.as_ref(), grad_out.as_ref(), grad_last.as_ref()];
+        by_real!(dtype(&operands), go(py, &operands, &options, given, &gradients))
+    };
+    attempt(py, reading())
 }

@@ -1,27 +1,26 @@
-//! The Python door: converts arguments, releases the interpreter lock, calls the core. No mathematics here.
+//! The extension module: reads arguments, releases the interpreter lock, calls the core. No mathematics here.
 
 mod application;
+mod array;
+mod call;
 mod cuda;
 mod delta;
 mod factor;
 mod kept;
 mod matrix;
 mod memory;
-mod operand;
+mod openmp;
 mod sequence;
-mod sequence_tensors;
-mod tensor;
 
 use householder::method::Costs;
-use householder::threads::{MaxThreads, OpenMp, Parallel};
 use pyo3::prelude::*;
 
 #[pymodule(gil_used = false)]
 mod _core {
     #[pymodule_export]
-    use super::application::{
-        backward, backward_in_place, backward_tape, backward_tensors, forward, forward_tape, forward_tensors,
-    };
+    use super::application::{backward, backward_in_place, backward_tape, forward, forward_tape};
+    #[pymodule_export]
+    use super::array::share_tensor_types;
     #[pymodule_export]
     use super::cuda::cuda_sources;
     #[pymodule_export]
@@ -35,13 +34,11 @@ mod _core {
     #[pymodule_export]
     use super::memory::release_memory;
     #[pymodule_export]
+    use super::openmp::share_openmp;
+    #[pymodule_export]
     use super::sequence::{rnn_backward, rnn_forward, rnn_tape_width};
     #[pymodule_export]
-    use super::sequence_tensors::{plain_rnn_tape_width, rnn_backward_tensors, rnn_forward_tensors};
-    #[pymodule_export]
-    use super::tensor::{are_plain, is_plain_application, share_tensor_types};
-    #[pymodule_export]
-    use super::{get_num_threads, instruction_set, plan, set_num_threads, share_openmp};
+    use super::{get_num_threads, instruction_set, plan, set_num_threads};
     #[pymodule_export]
     #[allow(non_upper_case_globals)]
     const __version__: &str = env!("CARGO_PKG_VERSION");
@@ -67,26 +64,11 @@ fn plan(n: usize, m: usize, rows: usize, sequence: bool, is_complex: bool) -> (&
 /// Uses `k` threads from now on.
 #[pyfunction]
 fn set_num_threads(k: usize) -> PyResult<()> {
-    householder::threads::set_num_threads(k).map_err(operand::to_python)
+    householder::threads::set_num_threads(k).map_err(call::to_python)
 }
 
 /// Threads in use.
 #[pyfunction]
 fn get_num_threads() -> usize {
     householder::threads::num_threads()
-}
-
-/// Lets an OpenMP runtime's threads help, `GOMP_parallel` and `omp_get_max_threads` being at these addresses.
-#[pyfunction]
-fn share_openmp(parallel: usize, max_threads: usize) {
-    if parallel != 0 && max_threads != 0 {
-        // SAFETY: the addresses of functions of these types.
-        let openmp = unsafe {
-            OpenMp {
-                parallel: std::mem::transmute::<usize, Parallel>(parallel),
-                max_threads: std::mem::transmute::<usize, MaxThreads>(max_threads),
-            }
-        };
-        householder::threads::share_openmp(openmp);
-    }
 }

@@ -7,33 +7,39 @@ use householder::memory::{Buffer, filled_with, padded};
 use householder::reflections::Reflections;
 use householder::unblocked;
 use householder::wy::dense::{self, Dense};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::application::{Diagonals, flops};
+use crate::array::{Array, Number, Parts, Reading, optional, part, size};
 use crate::by_dtype;
+use crate::call::{attempt, run, to_python};
 use crate::kept::Kept;
-use crate::operand::{Number, Operand, Parts, optional, part, run, size, to_python};
+
+/// `count`, `n` and `m` of `u (.., n, m)`.
+fn problem(u: &Array<'_, '_>) -> PyResult<[usize; 3]> {
+    let [_, n, m] = u.last;
+    if u.dims < 2 || m < 1 || m > n {
+        return Err(PyValueError::new_err(format!("expected u (.., n, m) with 1 <= m <= n, got {}", u.describe()?)));
+    }
+    Ok([u.len / (n * m), n, m])
+}
 
 #[pyfunction]
-#[pyo3(signature = (dtype, count, n, m, u, out, phases, keep=false))]
+#[pyo3(signature = (u, out, phases, keep=false))]
 pub fn matrix(
-    py: Python<'_>,
-    dtype: &str,
-    count: usize,
-    n: usize,
-    m: usize,
-    u: Operand<'_>,
-    out: Operand<'_>,
-    phases: Option<Operand<'_>>,
+    u: &Bound<'_, PyAny>,
+    out: &Bound<'_, PyAny>,
+    phases: Option<&Bound<'_, PyAny>>,
     keep: bool,
-) -> PyResult<Option<Kept>> {
+) -> PyResult<Py<PyAny>> {
     fn go<T: Number<Real: Number>>(
         py: Python<'_>,
         [count, n, m]: [usize; 3],
-        [u, out]: [&Operand<'_>; 2],
-        phases: Option<&Operand<'_>>,
+        [u, out]: [&Array<'_, '_>; 2],
+        phases: Option<&Array<'_, '_>>,
         keep: bool,
-    ) -> PyResult<Option<Kept>> {
+    ) -> Reading<Option<Kept>> {
         let u = u.slice::<T>("u", size(&[count, n, m])?)?;
         let out = out.slice_mut::<T>("out", size(&[count, n, n])?)?;
         let phases = optional::<T::Real>(phases, "phases", n)?;
@@ -65,35 +71,35 @@ pub fn matrix(
         })?;
         Ok(keep.then(|| Kept::matrix(kept)))
     }
-    by_dtype!(dtype, go(py, [count, n, m], [&u, &out], phases.as_ref(), keep))
+    let py = u.py();
+    let reading = || -> Reading<_> {
+        let (u, out, phases) = (Array::read(u)?, Array::read(out)?, Array::optional(phases)?);
+        by_dtype!(u.dtype, go(py, problem(&u)?, [&u, &out], phases.as_ref(), keep))
+    };
+    attempt(py, reading())
 }
 
 #[pyfunction]
-#[pyo3(signature = (dtype, count, n, m, u, grad_w, grad_u, kept=None))]
+#[pyo3(signature = (u, grad_w, grad_u, kept=None))]
 pub fn matrix_backward(
-    py: Python<'_>,
-    dtype: &str,
-    count: usize,
-    n: usize,
-    m: usize,
-    u: Operand<'_>,
-    grad_w: Operand<'_>,
-    grad_u: Operand<'_>,
+    u: &Bound<'_, PyAny>,
+    grad_w: &Bound<'_, PyAny>,
+    grad_u: &Bound<'_, PyAny>,
     kept: Option<&Bound<'_, Kept>>,
-) -> PyResult<()> {
+) -> PyResult<Py<PyAny>> {
     fn go<T: Number>(
         py: Python<'_>,
         [count, n, m]: [usize; 3],
-        [u, grad_w, grad_u]: [&Operand<'_>; 3],
+        [u, grad_w, grad_u]: [&Array<'_, '_>; 3],
         kept: Option<&Kept>,
-    ) -> PyResult<()> {
+    ) -> Reading<()> {
         let u = u.slice::<T>("u", size(&[count, n, m])?)?;
         let grad_w = grad_w.slice::<T>("grad_w", size(&[count, n, n])?)?;
         let grad_u = grad_u.slice_mut::<T>("grad_u", u.len())?;
         let grads = Parts::new(grad_u, count);
         let kept = kept.and_then(Kept::get::<Vec<Option<Dense<T>>>>);
         let fits = |kept: &&Dense<T>| [kept.blocks.n, kept.blocks.k] == [n, m.min(n - 1)];
-        run(py, |context| {
+        Ok(run(py, |context| {
             // SAFETY: each problem writes its own part.
             let matrices = |i: usize| unsafe { (part(grad_w, i, n * n), grads.at(i)) };
             let (isa, flops) = (context.isa, 3 * flops(count, n, m, n));
@@ -121,7 +127,12 @@ pub fn matrix_backward(
                 };
                 apply::from_outer(context, matrix, u, &diagonal, outer, Some(grad_u), None)
             })
-        })
+        })?)
     }
-    by_dtype!(dtype, go(py, [count, n, m], [&u, &grad_w, &grad_u], kept.map(Bound::get)))
+    let py = u.py();
+    let reading = || -> Reading<_> {
+        let (u, grad_w, grad_u) = (Array::read(u)?, Array::read(grad_w)?, Array::read(grad_u)?);
+        by_dtype!(u.dtype, go(py, problem(&u)?, [&u, &grad_w, &grad_u], kept.map(Bound::get)))
+    };
+    attempt(py, reading())
 }

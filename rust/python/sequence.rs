@@ -8,109 +8,175 @@ use householder::method::Method;
 use householder::number::Real;
 use householder::recurrence::{self, Prepared, Sequence, SequenceGradients, Series, Steps};
 use householder::reflections::Reflections;
-use numpy::PyReadonlyArray1;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 
+use crate::array::{Array, Number, Parts, Reading, optional, optional_mut, outputs, part, size};
 use crate::by_dtype;
+use crate::call::{attempt, run, to_python};
 use crate::kept::Kept;
-use crate::operand::{Number, Operand, Parts, Vectors, optional, optional_mut, outputs, part, run, size, to_python};
 
-/// The arguments that forward and backward share: `count` batches of sequences, each with a matrix and parameters of its
-/// own. Arrays have a leading axis of `count`.
-pub struct Arguments<'a> {
-    pub count: usize,
+/// `u (.., n, m)`, `x (.., steps, batch, d)` or, with `batch_sizes`, `(.., rows, d)`, then `h0, input_weight, bias, phases,
+/// nonlinearity_bias` and `batch_sizes`. Leading axes tell the matrices, each with sequences and parameters of its own.
+type Inputs<'py> = [Option<Bound<'py, PyAny>>; 8];
+
+/// Nonlinearity, negative slope, whether W is transposed, whether time runs backwards, and the method.
+type Options = (PyBackedStr, f64, bool, bool, PyBackedStr);
+
+/// The arguments that forward and backward share.
+struct Problem<'a, 'py> {
+    options: &'a Options,
+    /// The number of matrices, and of the axes that tell them.
+    stack: (usize, usize),
     /// n, m, d, steps and batch.
-    pub sizes: [usize; 5],
-    pub u: Operand<'a>,
-    pub x: Vectors<'a>,
-    pub h0: Option<Operand<'a>>,
-    pub input_weight: Option<Operand<'a>>,
-    pub bias: Option<Operand<'a>>,
-    pub phases: Option<Operand<'a>>,
-    pub batch_sizes: Option<&'a [i64]>,
-    pub nonlinearity: &'a str,
-    pub negative_slope: f64,
-    pub nonlinearity_bias: Option<Operand<'a>>,
-    pub transpose: bool,
-    pub reverse: bool,
-    pub method: &'a str,
+    sizes: [usize; 5],
+    u: Array<'a, 'py>,
+    x: Array<'a, 'py>,
+    h0: Option<Array<'a, 'py>>,
+    input_weight: Option<Array<'a, 'py>>,
+    bias: Option<Array<'a, 'py>>,
+    phases: Option<Array<'a, 'py>>,
+    nonlinearity_bias: Option<Array<'a, 'py>>,
+    batch_sizes: Option<&'static [i64]>,
 }
 
-impl Arguments<'_> {
-    fn sequences<T: Number<Real: Number>>(&self) -> PyResult<Vec<Sequence<'static, T>>> {
-        (0..self.count).map(|i| self.sequence(i)).collect()
+impl<'a, 'py> Problem<'a, 'py> {
+    fn read(inputs: &'a Inputs<'py>, options: &'a Options) -> Reading<Self> {
+        let [u, x, h0, input_weight, bias, phases, nonlinearity_bias, batch_sizes] = Array::each(inputs)?;
+        let (Some(u), Some(x)) = (u, x) else {
+            return Err(PyValueError::new_err("expected u and x, got None").into());
+        };
+        let batch_sizes = batch_sizes.map(|sizes| sizes.batch_sizes()).transpose()?;
+        let [_, n, m] = u.last;
+        let [steps, batch, d] = match (batch_sizes, &h0) {
+            (Some(sizes), Some(h0)) => [sizes.len(), h0.last[1], x.last[2]],
+            (Some(sizes), None) => [sizes.len(), sizes.first().map_or(0, |&size| size.max(0) as usize), x.last[2]],
+            (None, _) => x.last,
+        };
+        let whole = |sizes: &[i64]| sizes.iter().try_fold(0_usize, |sum, &size| sum.checked_add(size.try_into().ok()?));
+        let rows = match batch_sizes {
+            Some(sizes) => whole(sizes).filter(|&rows| rows == x.last[1]),
+            None => steps.checked_mul(batch),
+        };
+        let count = u.len.checked_div(n * m);
+        let fits = u.dims >= 2 && x.dims == u.dims + usize::from(batch_sizes.is_none());
+        let (Some(count), Some(_), true) = (count, rows, fits) else {
+            let text = format!(
+                "expected u (.., n, m) with 1 <= m <= n and x (.., T, B, d), or rows as batch_sizes say, got u {} and x {}",
+                u.describe()?,
+                x.describe()?
+            );
+            return Err(PyValueError::new_err(text).into());
+        };
+        let problem = Self {
+            options,
+            stack: (count, u.dims - 2),
+            sizes: [n, m, d, steps, batch],
+            u,
+            x,
+            h0,
+            input_weight,
+            bias,
+            phases,
+            nonlinearity_bias,
+            batch_sizes,
+        };
+        problem.require_shapes()?;
+        Ok(problem)
     }
 
-    fn sequence<T: Number<Real: Number>>(&self, i: usize) -> PyResult<Sequence<'static, T>> {
-        let (count, [n, m, d, steps, batch]) = (self.count, self.sizes);
-        if self.reverse && self.batch_sizes.is_some() {
-            return Err(PyValueError::new_err("reverse: sequences of different lengths have ends of their own"));
+    fn require_shapes(&self) -> Reading<()> {
+        let [n, _, d, _, batch] = self.sizes;
+        let moduli = if self.x.dtype.starts_with("complex") { n } else { n / 2 };
+        let given: [(&str, &Option<Array<'_, '_>>, &[usize]); 5] = [
+            ("h0", &self.h0, &[batch, n]),
+            ("input_weight", &self.input_weight, &[n, d]),
+            ("bias", &self.bias, &[n]),
+            ("phases", &self.phases, &[n]),
+            ("nonlinearity_bias", &self.nonlinearity_bias, &[moduli]),
+        ];
+        for (name, array, shape) in given {
+            if let Some(array) = array {
+                array.require_shape(name, self.stack, shape)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sequences<T: Number<Real: Number>>(&self) -> Reading<Vec<Sequence<'static, T>>> {
+        (0..self.stack.0).map(|i| self.sequence(i)).collect()
+    }
+
+    fn sequence<T: Number<Real: Number>>(&self, i: usize) -> Reading<Sequence<'static, T>> {
+        let (count, [n, m, d, steps, batch]) = (self.stack.0, self.sizes);
+        let &(_, _, transpose, reverse, ref method) = self.options;
+        if reverse && self.batch_sizes.is_some() {
+            let text = "reverse: sequences of different lengths have ends of their own";
+            return Err(PyValueError::new_err(text).into());
         }
         let steps = match self.batch_sizes {
             Some(sizes) => Steps::ragged(sizes),
             None => Steps::uniform(steps, batch),
         }
         .map_err(to_python)?;
-        let steps = if self.reverse { steps.reversed() } else { steps };
+        let steps = if reverse { steps.reversed() } else { steps };
         let u = self.u.slice::<T>("u", size(&[count, n, m])?)?;
         let u = Reflections::new(n, m, share(u, i, count)).map_err(to_python)?;
         if self.input_weight.is_none() && d != n {
-            return Err(to_python(Error::InvalidArgument(format!("x: expected width n = {n}, got {d}"))));
+            return Err(to_python(Error::InvalidArgument(format!("x: expected width n = {n}, got {d}"))).into());
         }
-        let given = |operand: Option<&Operand<'_>>, name, len: &[usize]| -> PyResult<Option<&'static [T]>> {
-            let array = optional(operand, name, size(&[&[count], len].concat())?)?;
+        let given = |array: &Option<Array<'_, '_>>, name, len: &[usize]| -> Reading<Option<&'static [T]>> {
+            let array = optional(array.as_ref(), name, size(&[&[count], len].concat())?)?;
             Ok(array.map(|array| share(array, i, count)))
         };
         let phases = optional(self.phases.as_ref(), "phases", size(&[count, n])?)?.map(|array| share(array, i, count));
         Ok(Sequence {
             u,
             diagonal: Diagonal::new(u, phases).map_err(to_python)?,
-            adjoint: self.transpose,
+            adjoint: transpose,
             activation: self.activation(i)?,
-            method: Method::parse(self.method).map_err(to_python)?,
+            method: Method::parse(method).map_err(to_python)?,
             d,
             x: self.series(&self.x, "x", d, &steps, i)?,
-            input_weight: given(self.input_weight.as_ref(), "input_weight", &[n, d])?,
-            bias: given(self.bias.as_ref(), "bias", &[n])?,
-            h0: given(self.h0.as_ref(), "h0", &[batch, n])?,
+            input_weight: given(&self.input_weight, "input_weight", &[n, d])?,
+            bias: given(&self.bias, "bias", &[n])?,
+            h0: given(&self.h0, "h0", &[batch, n])?,
             steps,
         })
     }
 
-    /// Vectors of all steps of batch `i`, which is the only one where they have strides.
+    /// Vectors of all steps of batch `i`: rows or, where there is one matrix and one length, at even distances.
     fn series<T: Number>(
         &self,
-        vectors: &Vectors<'_>,
+        array: &Array<'_, '_>,
         name: &str,
         width: usize,
         steps: &Steps,
         i: usize,
-    ) -> PyResult<Series<'static, T>> {
-        let (address, strides) = match vectors {
-            Vectors::Rows(rows) => {
-                let rows = rows.slice(name, size(&[self.count, steps.rows(), width])?)?;
-                return Ok(Series::new(share(rows, i, self.count)));
+    ) -> Reading<Series<'static, T>> {
+        let len = size(&[self.stack.0, steps.rows(), width])?;
+        if self.batch_sizes.is_none() && self.stack.1 == 0 {
+            let [_, _, _, count, batch] = self.sizes;
+            array.require_shape(name, self.stack, &[count, batch, width])?;
+            let span = |strides| Series::<T>::span([count, batch, width], strides);
+            if let Some((memory, strides)) = array.strided::<T>(name, len, span)? {
+                return Ok(Series::strided(memory, strides));
             }
-            &Vectors::Strided(address, step, sequence) => (address, [step, sequence]),
-        };
-        if self.count != 1 || self.batch_sizes.is_some() {
-            return Err(PyValueError::new_err(format!("{name}: strides are for one batch of sequences of one length")));
         }
-        let span = Series::<T>::span([steps.count(), steps.batch(), width], strides);
-        Ok(Series::strided(Operand::Address(address).slice(name, span)?, strides))
+        Ok(Series::new(share(array.slice(name, len)?, i, self.stack.0)))
     }
 
-    fn activation<T: Number<Real: Number>>(&self, i: usize) -> PyResult<Activation<'static, T>> {
-        let invalid = |what: String| Err(to_python(Error::InvalidArgument(what)));
-        let (name, n) = (self.nonlinearity, self.sizes[0]);
+    fn activation<T: Number<Real: Number>>(&self, i: usize) -> Reading<Activation<'static, T>> {
+        let invalid = |what: String| Err(to_python(Error::InvalidArgument(what)).into());
+        let (name, n) = (&*self.options.0, self.sizes[0]);
         if T::COMPLEX && name == "oplu" {
             return invalid("nonlinearity: 'oplu' orders real numbers, got a complex u".to_owned());
         }
         if matches!(name, "oplu" | "modrelu") && !T::COMPLEX && n % 2 == 1 {
             return invalid(format!("nonlinearity: '{name}' pairs i with i + n/2 and needs an even n, got {n}"));
         }
-        let slope = self.negative_slope;
+        let slope = self.options.1;
         match name {
             "identity" => Ok(Activation::Identity),
             "relu" => Ok(Activation::Relu),
@@ -118,8 +184,8 @@ impl Arguments<'_> {
             "oplu" => Ok(Activation::Oplu),
             "modrelu" => {
                 let pairs = if T::COMPLEX { n } else { n / 2 };
-                match optional(self.nonlinearity_bias.as_ref(), "nonlinearity_bias", size(&[self.count, pairs])?)? {
-                    Some(bias) => Ok(Activation::ModRelu(share(bias, i, self.count))),
+                match optional(self.nonlinearity_bias.as_ref(), "nonlinearity_bias", size(&[self.stack.0, pairs])?)? {
+                    Some(bias) => Ok(Activation::ModRelu(share(bias, i, self.stack.0))),
                     None => invalid(format!("nonlinearity_bias: expected {pairs} numbers for modReLU, got None")),
                 }
             }
@@ -174,66 +240,60 @@ pub fn rnn_tape_width(
     by_dtype!(dtype, go((n, m), rows, has_phases, nonlinearity == "oplu", method))
 }
 
+/// All states, and in `last` those in which sequences end; `tape` and what is kept serve the backward pass.
 #[pyfunction]
-#[pyo3(signature = (
-    dtype, n, m, d, steps, batch, u, x, h0, input_weight, bias, phases, batch_sizes, nonlinearity, negative_slope,
-    nonlinearity_bias, transpose, reverse, method, h, tape
-))]
 pub fn rnn_forward(
     py: Python<'_>,
-    dtype: &str,
-    n: usize,
-    m: usize,
-    d: usize,
-    steps: usize,
-    batch: usize,
-    u: Operand<'_>,
-    x: Operand<'_>,
-    h0: Option<Operand<'_>>,
-    input_weight: Option<Operand<'_>>,
-    bias: Option<Operand<'_>>,
-    phases: Option<Operand<'_>>,
-    batch_sizes: Option<PyReadonlyArray1<'_, i64>>,
-    nonlinearity: &str,
-    negative_slope: f64,
-    nonlinearity_bias: Option<Operand<'_>>,
-    transpose: bool,
-    reverse: bool,
-    method: &str,
-    h: Operand<'_>,
-    tape: Option<Operand<'_>>,
-) -> PyResult<()> {
-    let batch_sizes = batch_sizes.as_ref().map(|sizes| sizes.as_slice()).transpose()?;
-    let arguments = Arguments {
-        count: 1,
-        sizes: [n, m, d, steps, batch],
-        u,
-        x: Vectors::Rows(x),
-        h0,
-        input_weight,
-        bias,
-        phases,
-        batch_sizes,
-        nonlinearity,
-        negative_slope,
-        nonlinearity_bias,
-        transpose,
-        reverse,
-        method,
+    inputs: Inputs<'_>,
+    options: Options,
+    h: &Bound<'_, PyAny>,
+    tape: Option<&Bound<'_, PyAny>>,
+    last: Option<&Bound<'_, PyAny>>,
+    keep: bool,
+) -> PyResult<Py<PyAny>> {
+    let reading = || -> Reading<_> {
+        let problem = Problem::read(&inputs, &options)?;
+        let (h, tape, last) = (Array::read(h)?, Array::optional(tape)?, Array::optional(last)?);
+        by_dtype!(problem.x.dtype, forward_problems(py, &problem, &h, [tape.as_ref(), last.as_ref()], keep))
     };
-    by_dtype!(dtype, forward_problems(py, &arguments, &h, [tape.as_ref(), None], false)).map(drop)
+    attempt(py, reading())
+}
+
+/// Gradients of the inputs but `batch_sizes`, where there is an array for them.
+#[pyfunction]
+pub fn rnn_backward(
+    py: Python<'_>,
+    inputs: Inputs<'_>,
+    options: Options,
+    h: &Bound<'_, PyAny>,
+    tape: Option<&Bound<'_, PyAny>>,
+    grad_h: Option<&Bound<'_, PyAny>>,
+    grad_last: Option<&Bound<'_, PyAny>>,
+    gradients: [Option<Bound<'_, PyAny>>; 7],
+    kept: Option<&Bound<'_, Kept>>,
+) -> PyResult<Py<PyAny>> {
+    let reading = || -> Reading<_> {
+        let problem = Problem::read(&inputs, &options)?;
+        let (h, tape) = (Array::read(h)?, Array::optional(tape)?);
+        let (grad_h, grad_last) = (Array::optional(grad_h)?, Array::optional(grad_last)?);
+        let gradients = Array::each(&gradients)?;
+        let gradients = gradients.each_ref().map(Option::as_ref);
+        let states = [Some(&h), tape.as_ref(), grad_h.as_ref(), grad_last.as_ref()];
+        by_dtype!(problem.x.dtype, backward_problems(py, &problem, states, gradients, kept.map(Bound::get)))
+    };
+    attempt(py, reading())
 }
 
 /// Runs all batches; `keep`: what the backward pass need not form again.
-pub fn forward_problems<T: Number<Real: Number>>(
+fn forward_problems<T: Number<Real: Number>>(
     py: Python<'_>,
-    arguments: &Arguments<'_>,
-    h: &Operand<'_>,
-    [tape, last]: [Option<&Operand<'_>>; 2],
+    problem: &Problem<'_, '_>,
+    h: &Array<'_, '_>,
+    [tape, last]: [Option<&Array<'_, '_>>; 2],
     keep: bool,
-) -> PyResult<Option<Kept>> {
-    let sequences = arguments.sequences::<T>()?;
-    let (count, [n, _, _, _, batch]) = (arguments.count, arguments.sizes);
+) -> Reading<Option<Kept>> {
+    let sequences = problem.sequences::<T>()?;
+    let (count, [n, _, _, _, batch]) = (problem.stack.0, problem.sizes);
     let (rows, width, flops) = extent(&sequences)?;
     let h = Parts::new(h.slice_mut("h", size(&[count, rows, n])?)?, count);
     let tape = optional_mut(tape, "tape", size(&[count, rows, width])?)?.map(|tape| Parts::new(tape, count));
@@ -256,90 +316,26 @@ pub fn forward_problems<T: Number<Real: Number>>(
     Ok(keep.then(|| Kept::factors(kept)))
 }
 
-#[pyfunction]
-#[pyo3(signature = (
-    dtype, n, m, d, steps, batch, u, x, h0, input_weight, bias, phases, batch_sizes, nonlinearity, negative_slope,
-    nonlinearity_bias, transpose, reverse, method, h, tape, grad_h, grad_last, grad_u, grad_x, grad_h0, grad_input_weight,
-    grad_bias, grad_phases, grad_nonlinearity_bias
-))]
-pub fn rnn_backward(
-    py: Python<'_>,
-    dtype: &str,
-    n: usize,
-    m: usize,
-    d: usize,
-    steps: usize,
-    batch: usize,
-    u: Operand<'_>,
-    x: Operand<'_>,
-    h0: Option<Operand<'_>>,
-    input_weight: Option<Operand<'_>>,
-    bias: Option<Operand<'_>>,
-    phases: Option<Operand<'_>>,
-    batch_sizes: Option<PyReadonlyArray1<'_, i64>>,
-    nonlinearity: &str,
-    negative_slope: f64,
-    nonlinearity_bias: Option<Operand<'_>>,
-    transpose: bool,
-    reverse: bool,
-    method: &str,
-    h: Operand<'_>,
-    tape: Option<Operand<'_>>,
-    grad_h: Option<Operand<'_>>,
-    grad_last: Option<Operand<'_>>,
-    grad_u: Option<Operand<'_>>,
-    grad_x: Option<Operand<'_>>,
-    grad_h0: Option<Operand<'_>>,
-    grad_input_weight: Option<Operand<'_>>,
-    grad_bias: Option<Operand<'_>>,
-    grad_phases: Option<Operand<'_>>,
-    grad_nonlinearity_bias: Option<Operand<'_>>,
-) -> PyResult<()> {
-    let batch_sizes = batch_sizes.as_ref().map(|sizes| sizes.as_slice()).transpose()?;
-    let arguments = Arguments {
-        count: 1,
-        sizes: [n, m, d, steps, batch],
-        u,
-        x: Vectors::Rows(x),
-        h0,
-        input_weight,
-        bias,
-        phases,
-        batch_sizes,
-        nonlinearity,
-        negative_slope,
-        nonlinearity_bias,
-        transpose,
-        reverse,
-        method,
-    };
-    let (states, grad_h) = ([Some(&h), tape.as_ref(), grad_last.as_ref()], grad_h.map(Vectors::Rows));
-    let gradients = [&grad_u, &grad_x, &grad_h0, &grad_input_weight, &grad_bias, &grad_phases, &grad_nonlinearity_bias]
-        .map(Option::as_ref);
-    by_dtype!(dtype, backward_problems(py, &arguments, states, grad_h.as_ref(), gradients, None))
-}
-
 /// The gradients of all batches that are wanted.
-pub fn backward_problems<T: Number<Real: Number>>(
+fn backward_problems<T: Number<Real: Number>>(
     py: Python<'_>,
-    arguments: &Arguments<'_>,
-    [h, tape, grad_last]: [Option<&Operand<'_>>; 3],
-    grad_h: Option<&Vectors<'_>>,
-    [grad_u, grad_x, grad_h0, grad_input_weight, grad_bias, grad_phases, grad_nonlinearity_bias]: [Option<&Operand<'_>>;
-        7],
+    problem: &Problem<'_, '_>,
+    [h, tape, grad_h, grad_last]: [Option<&Array<'_, '_>>; 4],
+    gradients: [Option<&Array<'_, '_>>; 7],
     kept: Option<&Kept>,
-) -> PyResult<()> {
-    let sequences = arguments.sequences::<T>()?;
-    let (count, [n, m, d, _, batch]) = (arguments.count, arguments.sizes);
+) -> Reading<()> {
+    let [grad_u, grad_x, grad_h0, grad_input_weight, grad_bias, grad_phases, grad_nonlinearity_bias] = gradients;
+    let sequences = problem.sequences::<T>()?;
+    let (count, [n, m, d, _, batch]) = (problem.stack.0, problem.sizes);
     let (rows, width, flops) = extent(&sequences)?;
     let given =
-        |operand, name, len: usize| -> PyResult<Option<&'static [T]>> { optional(operand, name, size(&[count, len])?) };
+        |array, name, len: usize| -> Reading<Option<&'static [T]>> { optional(array, name, size(&[count, len])?) };
     let h = given(h, "h", rows * n)?.unwrap_or_default();
     let tape = given(tape, "tape", rows * width)?;
     let series = |(i, sequence): (usize, &Sequence<'_, T>)| {
-        grad_h.map(|grad_h| arguments.series(grad_h, "grad_h", n, &sequence.steps, i)).transpose()
+        grad_h.map(|grad_h| problem.series(grad_h, "grad_h", n, &sequence.steps, i)).transpose()
     };
-    let grad_h = sequences.iter().enumerate().map(series).collect::<PyResult<Vec<_>>>()?;
+    let grad_h = sequences.iter().enumerate().map(series).collect::<Reading<Vec<_>>>()?;
     let grad_last = given(grad_last, "grad_last", batch * n)?;
     let grad_u = outputs::<T>(grad_u, "grad_u", count, n * m)?;
     let grad_x = outputs::<T>(grad_x, "grad_x", count, rows * d)?;
@@ -350,7 +346,7 @@ pub fn backward_problems<T: Number<Real: Number>>(
     let pairs = if T::COMPLEX { n } else { n / 2 };
     let grad_nonlinearity_bias = outputs::<T::Real>(grad_nonlinearity_bias, "grad_nonlinearity_bias", count, pairs)?;
     let kept = kept.and_then(Kept::get::<Vec<Option<Prepared<T>>>>);
-    run(py, |context| {
+    Ok(run(py, |context| {
         context.for_each(count, flops.saturating_mul(2), &|i, context| {
             let of = |array: &'static [T]| share(array, i, count);
             // SAFETY: each problem writes its own parts.
@@ -377,5 +373,5 @@ pub fn backward_problems<T: Number<Real: Number>>(
                 gradients,
             )
         })
-    })
+    })?)
 }

@@ -3,10 +3,11 @@
 Factorisation runs on the CPU: it is one reflection after the other, and is done once.
 """
 
+from math import prod
 from typing import Any
 
 from householder import _cpu
-from householder._cpu import NAMES, REAL, Dims
+from householder._cpu import NAMES, REAL
 from householder._cuda import algebra, application, device, recurrence
 from householder._cuda.library import library_of
 from householder._types import WY, Array, Sequence, SequenceGradients
@@ -48,21 +49,21 @@ class Arrays:
             raise TypeError(f"{name} is on device {device(a)} but u is on device {device(u)}")
         return a
 
-    def forward(self, u: Array, h: Array, dims: Dims, phases: Array | None, transpose: bool, method: str) -> Array:
+    def forward(self, u: Array, h: Array, phases: Array | None, transpose: bool, method: str) -> Array:
         """``W h`` or ``W* h``."""
         _of_one_type(u=u, h=h)
         with library_of(u).current(u):
-            u, rows = _canonical(u, dims, h)
+            u, rows = _canonical(u, h)
             c: Array = application.forward(u, rows, phases, transpose, method)
             return c.reshape(h.shape)
 
     def backward(
-        self, u: Array, h: Array, grad_c: Array, dims: Dims, phases: Array | None, transpose: bool, method: str
+        self, u: Array, h: Array, grad_c: Array, phases: Array | None, transpose: bool, method: str
     ) -> tuple[Array, Array, Array | None]:
         """Gradients of u, h and phases."""
         _of_one_type(u=u, h=h)
         with library_of(u).current(u):
-            canonical, rows, grads = _canonical(u, dims, h, grad_c)
+            canonical, rows, grads = _canonical(u, h, grad_c)
             grad_u, grad_h, grad_phases = application.backward(canonical, rows, grads, phases, transpose, method)
             return grad_u.reshape(u.shape), grad_h.reshape(h.shape), grad_phases
 
@@ -78,8 +79,7 @@ class Arrays:
     ) -> tuple[Array, Array, Array | None]:
         """Gradients of u, h and phases from the stored vectors, of which the closed form needs the last."""
         h = self.xp.ascontiguousarray(tape[..., -1, :])
-        dims = (1, *u.shape, h.size // len(u))
-        return self.backward(u, h, grad_c, dims, phases, transpose, "auto")
+        return self.backward(u, h, grad_c, phases, transpose, "auto")
 
     def matrix(self, u: Array, phases: Array | None) -> Array:
         """``W (..., n, n)``."""
@@ -138,9 +138,11 @@ def _of_one_type(**arrays: Array | None) -> None:
             raise TypeError(f"{name} has dtype {b.dtype} but {first} has dtype {a.dtype}")
 
 
-def _canonical(u: Array, dims: Dims, *vectors: Array) -> tuple[Array, ...]:
+def _canonical(u: Array, *vectors: Array) -> tuple[Array, ...]:
     """``u (n, m)`` with rows ``(r, n)``, or ``u (c, n, m)`` with rows ``(c, r, n)``."""
-    count, n, m, rows = dims
+    *many, n, m = u.shape
     if u.ndim == 2:
-        return u, *(a.reshape(rows, n) for a in vectors)
+        return u, *(a.reshape(a.size // n, n) for a in vectors)
+    count = prod(many)
+    rows = vectors[0].size // (count * n or 1)
     return u.reshape(count, n, m), *(a.reshape(count, rows, n) for a in vectors)

@@ -61,13 +61,21 @@ def reflections(weight: Tensor, m: int) -> tuple[Tensor, float]:
     with _autocast.off(frame.device):
         u = _of_frame(frame, m).to(weight)
         distance = _distance(u, weight)
-        negligible = max(1e-11, _tolerance(weight))  # a range that is known to rounding may be turned by more
-        if distance <= negligible:
+        if distance <= _negligible(weight):
             return u, 0.0
         if not u[:, -1].any():
             u[-1, -1] = 1  # a column of zeros would not learn
             distance = _distance(u, weight)
     return u, distance
+
+
+def _negligible(weight: Tensor) -> float:
+    """Tell by how much entries may change without a word.
+
+    Rounding of ``F`` hides a vector of ``L`` whose part inside the frame is shorter than the root of eps. Weights of
+    such reflections are found to that root, all others to rounding.
+    """
+    return max(torch.finfo(torch.float64).eps ** 0.5, _tolerance(weight))
 
 
 def _distance(u: Tensor, weight: Tensor) -> float:
@@ -109,7 +117,7 @@ def _complex_reflections(weight: Tensor, m: int) -> tuple[Tensor, Tensor, float]
     images = _frames.weight(u, None, (n, k))
     phases[:k] = (images.conj() * frame).sum(0).angle()
     distance = (expressions.turn(images, phases[:k]) - frame).abs().max().item()
-    return u.to(weight), phases.to(weight.real), 0.0 if distance <= max(1e-11, _tolerance(weight)) else distance
+    return u.to(weight), phases.to(weight.real), 0.0 if distance <= _negligible(weight) else distance
 
 
 def _of_frame(frame: Tensor, m: int) -> Tensor:
@@ -144,7 +152,7 @@ def _of_columns(matrix: Tensor, m: int) -> Tensor:
     """Give m reflections whose product shares the first m columns of an orthogonal matrix."""
     n = len(matrix)
     u = matrix.new_empty(n, m)
-    _core.factor("float64", n, m, matrix.contiguous().data_ptr(), u.data_ptr(), None, by_columns=True)
+    _core.factor(matrix.detach().contiguous(), u, None, by_columns=True)
     return u
 
 

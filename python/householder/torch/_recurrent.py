@@ -158,24 +158,38 @@ class RecurrentCell(_reflections.Layer):
         self, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None, reverse: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Run over ``x (T, B, input_size)``, ``(T, input_size)`` or packed rows: all states and the last."""
-        x = self._promoted(x)
+        x, weight = self._promoted(x), self.weight_ih
         if batch_sizes is None and self._is_one_step(x) and not self._mixes_types(x, hx):
             h = self._step(x[0], hx)
             return h.unsqueeze(0), h.clone()
+        h0 = self.h0 if hx is None else hx
+        if self._is_canonical(x, h0, weight):
+            tensors = self._seen(), x, h0, weight, self.bias, self.phases, self.nonlinearity_bias, batch_sizes
+            options = self.nonlinearity, self.negative_slope, False, reverse, self.method
+            states: tuple[Tensor, Tensor] = ops.rnn(tensors, options)
+            return states
         return rnn(
             self._seen(),
             x,
-            self.h0 if hx is None else hx,
+            h0,
             nonlinearity=self.nonlinearity,
             negative_slope=self.negative_slope,
             nonlinearity_bias=self.nonlinearity_bias,
-            input_weight=self.weight_ih,
+            input_weight=weight,
             bias=self.bias,
             phases=self.phases,
             batch_sizes=batch_sizes,
             reverse=reverse,
             method=self.method,
         )
+
+    def _is_canonical(self, x: Tensor, h0: Tensor | None, weight: Tensor) -> bool:
+        """Tell whether inputs have the types and shapes of the operator, as most have."""
+        kind, device = weight.dtype, weight.device
+        if x.dim() != 3 or x.dtype is not kind or x.device != device or kind in _check.HALF_TYPES:
+            return False
+        fits = h0 is None or (h0.dim() == 2 and h0.dtype is kind and h0.device == device)
+        return fits and self.nonlinearity in _validate.NONLINEARITIES and not _autocast.is_on(device)
 
     def matrix(self) -> Tensor:
         """Form the recurrent matrix ``W``, ``(hidden_size, hidden_size)``."""

@@ -98,7 +98,7 @@ def delta_rule(
     scale = keys**-0.5 if scale is None else _check.number("scale", scale)
     normalize = _validate.flag("use_qk_l2norm_in_kernel", use_qk_l2norm_in_kernel)
     operands = [None if t is None else t.to(compute) for t in (q, k, v, beta, g, initial_state)]
-    o, last = ops.delta_rule(*operands, cu_seqlens, scale, num_householder, normalize)
+    o, last = ops.delta_rule((*operands, cu_seqlens), (scale, num_householder, normalize))
     return o.to(q.dtype), last if _validate.flag("output_final_state", output_final_state) else None
 
 

@@ -62,8 +62,6 @@ def apply(
     """
     _validate.one_of("method", method, _validate.METHODS)
     transpose = transpose if type(transpose) is bool else _validate.flag("transpose", transpose)
-    if phases is None and ops.is_plain_application(u, h):
-        return ops.apply(u, h, transpose, method, plain=True)
     compute = _check.operands(u, h=h)
     if h is None:
         _check.tensor("h", h)
@@ -78,7 +76,7 @@ def apply(
     if phases is not None and not transpose:
         h = turn(h, phases)
     if u.dim() == 2 or u.shape[:-2] == h.shape[:-1]:
-        c = ops.apply(u, h, transpose, method)
+        c = ops.apply((u, h), (transpose, method))
     else:
         c = _apply_broadcast(u, h, transpose, method)
     if phases is not None and transpose:
@@ -101,7 +99,7 @@ def _apply_broadcast(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tens
     back = sorted(range(len(order)), key=order.__getitem__)
     u = u.reshape(*(matrices[axis] for axis in own), *u.shape[-2:])
     h = h.expand(*batch, h.shape[-1]).permute(*order, -1)
-    return ops.apply(u, h, transpose, method).permute(*back, -1)
+    return ops.apply((u, h), (transpose, method)).permute(*back, -1)
 
 
 def matrix(u: Tensor, phases: Tensor | None = None) -> Tensor:
@@ -138,7 +136,7 @@ def matrix(u: Tensor, phases: Tensor | None = None) -> Tensor:
     n, _ = _check.reflections(u)
     if phases is not None:
         _check.matrix_phases(phases, u, n)
-    w = ops.matrix(_cast(u, compute))
+    w = ops.matrix((_cast(u, compute),), ())
     if phases is not None:
         w = turn(w, phases.unsqueeze(-2))
     return _cast(w, u.dtype)
@@ -225,11 +223,6 @@ def rnn(
     transpose, reverse = _validate.flag("transpose", transpose), _validate.direction(reverse, batch_sizes)
     _validate.one_of("nonlinearity", nonlinearity, _check.NONLINEARITIES)
     options = (nonlinearity, _validate.slope(negative_slope), transpose, reverse, method)
-    inputs = (u, x, h0, input_weight, bias, phases, nonlinearity_bias, batch_sizes)
-    is_native = nonlinearity in _validate.NONLINEARITIES
-    width = ops.plain_rnn_tape_width(inputs, options) if is_native else None
-    if width is not None:
-        return ops.rnn(*inputs, *options, plain=width)
     compute = _check.operands(u, x=x, h0=h0, input_weight=input_weight, bias=bias)
     _check.tensor("x", x)
     n, _ = _check.reflections(u)
@@ -257,7 +250,7 @@ def rnn(
             if h0.shape != (n,):
                 expected = f"({n},)" if unbatched else f"({batch}, {n}) or ({n},)"
                 raise ValueError(f"h0 has shape {tuple(h0.shape)}, expected {expected}")
-            h0 = h0.expand(batch, n)
+            h0 = h0.expand(batch, n).contiguous()
     elif batch_sizes is not None:
         h0 = x.new_zeros(batch, n)
 
@@ -267,8 +260,9 @@ def rnn(
     tensors = [None if t is None else _cast(t, kind) for t, kind in given]
     if nonlinearity_bias is not None and u.dtype in _check.HALF_TYPES:
         nonlinearity_bias = nonlinearity_bias.to(compute)
-    arguments: Any = (*tensors, phases, nonlinearity_bias, batch_sizes, *options)
-    h, last = ops.rnn(*arguments) if is_native else expressions.rnn(*arguments[:-1])
+    inputs: Any = (*tensors, phases, nonlinearity_bias, batch_sizes)
+    is_native = nonlinearity in _validate.NONLINEARITIES
+    h, last = ops.rnn(inputs, options) if is_native else expressions.rnn(*inputs, *options[:-1])
     if unbatched:
         h, last = h.squeeze(1), last.squeeze(0)
     return _cast(h, x.dtype), _cast(last, x.dtype)

@@ -7,7 +7,5 @@ from householder.torch.ops._beside import beside as beside
 from householder.torch.ops._cuda import packed_reversal as packed_reversal
 from householder.torch.ops._cuda import reads_halves as reads_halves
 from householder.torch.ops._delta import delta_rule as delta_rule
-from householder.torch.ops._library import is_plain_application as is_plain_application
-from householder.torch.ops._library import plain_rnn_tape_width as plain_rnn_tape_width
 from householder.torch.ops._matrix import matrix as matrix
 from householder.torch.ops._rnn import rnn as rnn

@@ -7,188 +7,99 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch.autograd import Function
 
 from householder import _core
 from householder.torch import expressions
-from householder.torch._autograd import (
-    held,
-    kept_in,
-    needs_expression,
-    needs_general_function,
-    present,
-    pull_back,
-    spread,
-)
-from householder.torch.ops._library import (
-    core_name,
-    follow_torch_threads,
-    leading,
-    operator,
-    straight_to_cpu,
-)
+from householder.torch._autograd import kept_in
+from householder.torch._operator import Operator, save
+from householder.torch.ops._library import core_name, follow_torch_threads, is_watched, leading, operator, ordinary
 from householder.torch.ops._memory import empty_like
 
 
-def apply(u: Tensor, h: Tensor, transpose: bool, method: str, plain: bool = False) -> Tensor:
-    """Apply, differentiably, by the route that the active transforms allow; ``plain``: there are none to look for."""
-    result: Tensor
-    if plain and torch.is_grad_enabled():
-        result = EagerApply.apply(u, h, (transpose, method, True))
-    elif plain:
-        result = _forward_cpu(u, h, transpose, method)
-    elif needs_expression():
-        result = expressions.apply(u, h, transpose)
-    elif needs_general_function():
-        result = Apply.apply(u, h, transpose, method)
-    elif torch.is_grad_enabled():
-        result = EagerApply.apply(u, h, (transpose, method, straight_to_cpu(u, h)))
-    elif straight_to_cpu(u, h):
-        result = _forward_cpu(u, h, transpose, method)
-    else:
-        result = forward_op(u, h, transpose, method)
-    return result
+def native(u: Tensor, h: Tensor, transpose: bool, method: str, keep: bool = False) -> Any:
+    """Give ``W h`` and what the core has kept for the backward pass, or ``NotImplemented``: ask the dispatcher."""
+    follow_torch_threads()
+    c = empty_like(h)
+    kept = _core.forward(u, h, c, None, transpose, method, keep)
+    return kept if kept is NotImplemented else (c, kept)
 
 
-class Apply(Function):
-    """``apply`` under compilation and the transforms of ``torch.func``."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
-        result: Tensor = forward_op(u, h, transpose, method)
-        return result
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
-        u, h, ctx.transpose, ctx.method = inputs
-        ctx.save_for_backward(u, h)
-
-    @staticmethod
-    def backward(ctx: Any, grad_c: Tensor) -> tuple[Any, ...]:
-        u, h = ctx.saved_tensors
-        want_u, want_h, _, _ = ctx.needs_input_grad
-        if not want_u:
-            return None, apply(u, grad_c, not ctx.transpose, ctx.method), None, None
-        return *gradients(u, h, grad_c, want_h, ctx.transpose, ctx.method), None, None
+def native_gradients(
+    u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str, kept: _core.Kept | None = None
+) -> Any:
+    """Give the gradients of u and, if wanted, of h, or ``NotImplemented``: ask the dispatcher."""
+    follow_torch_threads()
+    gradients = empty_like(u), empty_like(h) if want_h else None
+    done = _core.backward(u, h, grad_c, (*gradients, None), None, transpose, method, kept)
+    return done if done is NotImplemented else gradients
 
 
-class EagerApply(Function):
-    """``apply`` in eager calls.
-
-    ``how`` is transpose, method and whether the tensors are plain; each argument and each attribute would cost time.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, u: Tensor, h: Tensor, how: tuple[bool, str, bool]) -> Tensor:
-        transpose, method, plain = ctx.how = how
-        if plain:
-            c, kept = forward_and_keep(u, h, transpose, method, ctx.needs_input_grad[0])
-        else:
-            c, kept = forward_op(u, h, transpose, method), None
-        ctx.save_for_backward(u, h, held(kept))
-        return c
-
-    @staticmethod
-    def backward(ctx: Any, grad_c: Tensor) -> tuple[Any, ...]:
-        u, h, holder = ctx.saved_tensors
-        want_u, want_h, _ = ctx.needs_input_grad
-        transpose, method, plain = ctx.how
-        plain = plain and u.is_cpu and h.is_cpu  # modules may have been moved
-        if want_u and plain and not torch.is_grad_enabled() and straight_to_cpu(grad_c):
-            return *backward_of(u, h, grad_c, want_h, transpose, method, kept_in(holder)), None
-        if not want_u:
-            return None, apply(u, grad_c, not transpose, method), None
-        return *gradients(u, h, grad_c, want_h, transpose, method), None
+def _eager(ctx: Any, u: Tensor, h: Tensor, options: tuple[bool, str]) -> Tensor:
+    found: Any = NotImplemented
+    if u.is_cpu and not is_watched():
+        keep = ctx is not None and ctx.needs_input_grad[0]
+        found = native(u.contiguous(), h.contiguous(), *options, keep)
+    c, kept = (forward_op(u, h, *options), None) if found is NotImplemented else found
+    if ctx is not None:
+        save(ctx, (u, h), (), kept, options)
+    return c
 
 
-def gradients(
-    u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str
-) -> tuple[Tensor, Tensor | None]:
-    """Give the gradients of ``apply``, differentiable themselves where a graph is being recorded."""
-    if needs_expression():
-        return _gradients_by_expression(u, h, grad_c, want_h, transpose)
-    function: Any = backward_op
-    if torch.is_grad_enabled():
-        function = ApplyBackward.apply
-    elif straight_to_cpu(u, h, grad_c):
-        function = backward_of
-    both: tuple[Tensor, Tensor | None] = function(u, h, grad_c, want_h, transpose, method)
-    return both
+def _general(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
+    c: Tensor = forward_op(u, h, transpose, method)
+    return c
 
 
-def _gradients_by_expression(
-    u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool
-) -> tuple[Tensor, Tensor | None]:
-    found = pull_back(lambda u, h: expressions.apply(u, h, transpose), (u, h), grad_c, (True, want_h))
-    return found[0], found[1] if want_h else None
+def _backward(tensors: Any, _: Any, holder: Any, grads: Any, wanted: Any, options: Any) -> Any:
+    (u, h), (grad_c,) = tensors, grads
+    require_alike(u, h, grad_c)
+    found: Any = NotImplemented
+    if u.is_cpu and not is_watched():
+        laid_out = u.contiguous(), h.contiguous(), grad_c.contiguous()
+        found = native_gradients(*laid_out, wanted[1], *options, kept_in(holder))
+    return backward_op(u, h, grad_c, wanted[1], *options) if found is NotImplemented else found
 
 
-class ApplyBackward(Function):
-    """The gradients of ``apply`` as a differentiable function of ``u``, ``h`` and ``grad_c``."""
+def _derivative(u: Tensor, h: Tensor, grad_c: Tensor, wanted: Any, transpose: bool, method: str) -> Any:
+    return backward_op(u, h, grad_c, wanted[1], transpose, method)
 
-    generate_vmap_rule = True
 
-    @staticmethod
-    def forward(
-        u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str
-    ) -> tuple[Tensor, Tensor | None]:
-        both: tuple[Tensor, Tensor | None] = backward_op(u, h, grad_c, want_h, transpose, method)
-        return both
+def _of_vectors(tensors: Any, grads: Any, wanted: Any, options: Any) -> Any:
+    """Give the gradient of ``h`` where that of ``u`` is not wanted: the adjoint, applied."""
+    (u, _), (grad_c,), (transpose, method) = tensors, grads, options
+    return None if wanted[0] else (None, apply((u, grad_c), (not transpose, method)))
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
-        u, h, grad_c, ctx.want_h, ctx.transpose, _ = inputs
-        ctx.save_for_backward(u, h, grad_c)
 
-    @staticmethod
-    def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
-        def first_order(u: Tensor, h: Tensor, grad_c: Tensor) -> tuple[Tensor, ...]:
-            return present(_gradients_by_expression(u, h, grad_c, ctx.want_h, ctx.transpose))
-
-        needs = ctx.needs_input_grad[:3]
-        second_order = pull_back(first_order, ctx.saved_tensors, present(cotangents), needs)
-        return *spread(second_order, needs), None, None, None
+apply = Operator(
+    "HouseholderApply",
+    differentiable=2,
+    options=2,
+    eager=_eager,
+    general=_general,
+    backward=_backward,
+    derivative=_derivative,
+    expression=lambda u, h, transpose, _: (expressions.apply(u, h, transpose),),
+    shortcut=_of_vectors,
+)
+"""``apply((u, h), (transpose, method))``."""
 
 
 def _forward_cpu(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
-    return forward_and_keep(u, h, transpose, method, False)[0]
-
-
-def forward_and_keep(
-    u: Tensor, h: Tensor, transpose: bool, method: str, keep: bool
-) -> tuple[Tensor, _core.Kept | None]:
-    """Apply, and give what the backward pass can use of the reflections, if wanted and if there is something."""
-    follow_torch_threads()
-    u, h = u.contiguous(), h.contiguous()
-    out = empty_like(h)
-    return out, _core.forward_tensors(u, h, out, transpose, method, keep)
-
-
-def backward_of(
-    u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str, kept: _core.Kept | None = None
-) -> tuple[Tensor, Tensor | None]:
-    """Give the gradients on the CPU, with what the forward pass has kept if there is something."""
-    follow_torch_threads()
-    u, h, grad_c = u.contiguous(), h.contiguous(), grad_c.contiguous()
-    grad_u = empty_like(u)
-    grad_h = empty_like(h) if want_h else None
-    _core.backward_tensors(u, h, grad_c, grad_u, grad_h, transpose, method, kept)
-    return grad_u, grad_h
+    c: Tensor = native(*ordinary(u, h), transpose, method)[0]
+    return c
 
 
 def _backward_cpu(
     u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str
 ) -> tuple[Tensor, Tensor | None]:
     require_alike(u, h, grad_c)
-    return backward_of(u, h, grad_c, want_h, transpose, method)
+    gradients: tuple[Tensor, Tensor | None] = native_gradients(*ordinary(u, h, grad_c), want_h, transpose, method)
+    return gradients
 
 
 def require_alike(u: Tensor, h: Tensor, grad_c: Tensor) -> None:
-    """Find what was converted or moved since the forward pass: kernels know addresses alone."""
+    """Find what was converted or moved since the forward pass."""
     core_name(h, u, grad_c)
     if grad_c.shape != h.shape or not u.device == h.device == grad_c.device:
         raise ValueError(

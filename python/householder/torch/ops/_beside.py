@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from householder.torch.ops._library import straight_to_cpu
+from householder.torch.ops._library import is_watched
 from householder.torch.ops._memory import empty
 
 
 def beside(a: Tensor, b: Tensor) -> Tensor:
     """Concatenate; what is large on the CPU goes to memory that is kept for the next call."""
-    result: Tensor = Beside.apply(a, b) if straight_to_cpu(a, b) and a.dtype is b.dtype else torch.cat((a, b), -1)
+    is_ordinary = type(a) is type(b) is Tensor and a.is_cpu and a.dtype is b.dtype and not is_watched()
+    result: Tensor = Beside.apply(a, b) if is_ordinary else torch.cat((a, b), -1)
     return result
 
 

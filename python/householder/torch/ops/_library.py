@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from householder import _core
 from householder.torch._autograd import transforms_active
+from householder.torch.ops._memory import contiguous
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,55 +47,34 @@ def on_cuda(name: str, kernel: Callable[..., Any]) -> None:
     _library.impl(name, kernel, "CUDA")
 
 
-def straight_to_cpu(*tensors: Tensor | None) -> bool:
-    """Tell whether the dispatcher would do nothing but call the CPU kernel: no mode, no wrapper, no lazy negation.
-
-    Calling the kernel oneself then saves 6 us, a tenth of what a small problem costs, forward and backward. Complex
-    numbers, which may be conjugated lazily, take the dispatcher.
-    """
-    return _is_undisturbed() and _core.are_plain(*tensors)
-
-
-def is_plain_application(u: Any, h: Any) -> bool:
-    """Tell whether ``W h`` of these is an ordinary eager call on the CPU, about which nothing is left to check."""
-    return _is_undisturbed() and _core.is_plain_application(u, h)
-
-
-def plain_rnn_tape_width(inputs: tuple[Any, ...], options: tuple[Any, ...]) -> int | None:
-    """Give the width of a sequence's tape where it is an ordinary eager call, as ``is_plain_application`` tells."""
-    return _core.plain_rnn_tape_width(inputs, options) if _is_undisturbed() else None
-
-
-def _is_undisturbed() -> bool:
-    """Tell whether the call is not compiled, traced, transformed or watched by a mode: in one look, as it is short."""
-    return not (
+def is_watched() -> bool:
+    """Tell whether someone looks at the operators of this call: a mode, a tracer, a transform or a compiler."""
+    return (
         torch.compiler.is_compiling()
         or transforms_active()
-        or getattr(forward_ad, "_current_level", -1) >= 0
         or is_in_torch_dispatch_mode()
         or torch._C._get_tracing_state() is not None
     )
 
 
+def ordinary(*tensors: Tensor | None) -> Any:
+    """Lay out tensors as the core reads them: row after row, aligned, of no subclass."""
+    return [None if t is None else _ordinary(t) for t in tensors]
+
+
+def _ordinary(tensor: Tensor) -> Tensor:
+    tensor = contiguous(tensor)
+    if tensor.data_ptr() % tensor.element_size():
+        tensor = tensor.clone()
+    return tensor if type(tensor) is Tensor else tensor.as_subclass(Tensor)
+
+
 _core.share_tensor_types(Tensor, torch.nn.Parameter)
 
 
-def share_torch_threads() -> None:
-    """Let the core work on the threads of torch's kernels, where torch has them from GNU's OpenMP or a like one.
-
-    They spin for milliseconds after each of torch's parallel loops; other threads would share processors with them.
-    """
-    if not sys.platform.startswith("linux"):
-        return
-    try:
-        library = ctypes.CDLL(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"))
-        functions = library.GOMP_parallel, library.omp_get_max_threads
-    except (OSError, AttributeError):
-        return
-    _core.share_openmp(*(ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions))
-
-
-share_torch_threads()
+if sys.platform.startswith("linux"):
+    # The threads of torch's kernels spin for milliseconds after each parallel loop: others would share their processors.
+    _core.share_openmp(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"))
 
 
 def follow_torch_threads() -> None:

@@ -6,91 +6,69 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
 from householder import _core
 from householder.torch import expressions
-from householder.torch._autograd import held, kept_in, needs_expression, needs_general_function
-from householder.torch.ops._apply import gradients
-from householder.torch.ops._library import CORE_NAME, core_name, follow_torch_threads, operator, straight_to_cpu
+from householder.torch._autograd import kept_in
+from householder.torch._operator import Operator, save
+from householder.torch.ops import _apply
+from householder.torch.ops._library import core_name, follow_torch_threads, is_watched, operator, ordinary
 from householder.torch.ops._memory import empty, empty_like
 
 
-def matrix(u: Tensor) -> Tensor:
-    """Form ``W`` differentiably, by the route that the active transforms allow."""
-    if needs_expression():
-        return expressions.matrix(u)
-    function: Any = matrix_op
-    if needs_general_function():
-        function = Matrix.apply
-    elif torch.is_grad_enabled():
-        function = EagerMatrix.apply
-    result: Tensor = function(u)
-    return result
+def _native(u: Tensor, keep: bool) -> Any:
+    follow_torch_threads()
+    w = empty((*u.shape[:-1], u.shape[-2]), u.dtype)
+    kept = _core.matrix(u, w, None, keep)
+    return kept if kept is NotImplemented else (w, kept)
 
 
-class Matrix(Function):
-    """``matrix`` under compilation and the transforms of ``torch.func``."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(u: Tensor) -> Tensor:
-        result: Tensor = matrix_op(u)
-        return result
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, grad_w: Tensor) -> Tensor:
-        (u,) = ctx.saved_tensors
-        return _gradient(u, grad_w)
+def _eager(ctx: Any, u: Tensor, options: tuple[()]) -> Tensor:
+    found = _native(u.contiguous(), ctx is not None) if u.is_cpu and not is_watched() else NotImplemented
+    w, kept = (matrix_op(u), None) if found is NotImplemented else found
+    if ctx is not None:
+        save(ctx, (u,), (), kept, options)
+    return w
 
 
-class EagerMatrix(Function):
-    """``matrix`` in plain eager calls."""
+def _general(u: Tensor) -> Tensor:
+    w: Tensor = matrix_op(u)
+    return w
 
-    @staticmethod
-    def forward(ctx: Any, u: Tensor) -> Tensor:
-        w: Tensor
-        w, kept = _form_and_keep(u, ctx.needs_input_grad[0]) if straight_to_cpu(u) else (matrix_op(u), None)
-        ctx.save_for_backward(u, held(kept))
-        return w
 
-    @staticmethod
-    def backward(ctx: Any, grad_w: Tensor) -> Tensor:
-        u, holder = ctx.saved_tensors
-        if torch.is_grad_enabled() or not straight_to_cpu(u, grad_w):
-            return _gradient(u, grad_w)
+def _backward(tensors: Any, _: Any, holder: Any, grads: Any, wanted: Any, __: Any) -> Any:
+    (u,), (grad_w,) = tensors, grads
+    core_name(u, grad_w)
+    if u.is_cpu and not is_watched():
         follow_torch_threads()
-        u, grad_w = u.contiguous(), grad_w.contiguous()
-        n, m = u.shape[-2:]
-        grad_u = empty_like(u)
-        operands = u.data_ptr(), grad_w.data_ptr(), grad_u.data_ptr()
-        _core.matrix_backward(core_name(u, grad_w), u.shape[:-2].numel(), n, m, *operands, kept_in(holder))
-        return grad_u
+        laid_out = u.contiguous(), grad_w.contiguous()
+        grad_u = empty_like(laid_out[0])
+        if _core.matrix_backward(*laid_out, grad_u, kept_in(holder)) is not NotImplemented:
+            return (grad_u,)
+    return _derivative(u, grad_w, wanted)
 
 
-def _gradient(u: Tensor, grad_w: Tensor) -> Tensor:
+def _derivative(u: Tensor, grad_w: Tensor, _: Any) -> tuple[Tensor]:
     n = u.shape[-2]
     eye = torch.eye(n, dtype=u.dtype, device=u.device).expand(*u.shape[:-2], n, n)
-    grad_u: Tensor = gradients(u, eye, grad_w.mT, False, False, "auto")[0]
-    return grad_u
+    return (_apply.backward_op(u, eye, grad_w.mT, False, False, "auto")[0],)
 
 
-def _form_and_keep(u: Tensor, keep: bool) -> tuple[Tensor, _core.Kept | None]:
-    follow_torch_threads()
-    u = u.contiguous()
-    n, m = u.shape[-2:]
-    out = empty((*u.shape[:-1], n), u.dtype)
-    kept = _core.matrix(CORE_NAME[u.dtype], u.shape[:-2].numel(), n, m, u.data_ptr(), out.data_ptr(), None, keep)
-    return out, kept
+matrix = Operator(
+    "HouseholderMatrix",
+    differentiable=1,
+    eager=_eager,
+    general=_general,
+    backward=_backward,
+    derivative=_derivative,
+    expression=lambda u: (expressions.matrix(u),),
+)
+"""``matrix((u,), ())``."""
 
 
 def _matrix_cpu(u: Tensor) -> Tensor:
-    return _form_and_keep(u, False)[0]
+    w: Tensor = _native(*ordinary(u), False)[0]
+    return w
 
 
 def _matrix_fake(u: Tensor) -> Tensor:

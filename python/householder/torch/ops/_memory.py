@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
+from math import prod
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -27,15 +28,15 @@ _MOST = 1 << 27
 
 _shelf: OrderedDict[int, torch.UntypedStorage] = OrderedDict()
 _lock = Lock()
+_CPU = torch.device("cpu")
 _resources.on_release.append(_shelf.clear)
 
 
 def empty(shape: torch.Size | tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Allocate an uninitialised tensor."""
-    shape = torch.Size(shape)
-    size = shape.numel() * dtype.itemsize
+    size = prod(shape) * dtype.itemsize
     if not _LARGE <= size <= _MOST:
-        return torch.empty(shape, dtype=dtype, device="cpu")  # whatever the default device
+        return torch.empty(shape, dtype=dtype, device=_CPU)  # whatever the default device
     return torch.empty(0, dtype=dtype, device="cpu").set_(_storage(size)).resize_(shape)
 
 

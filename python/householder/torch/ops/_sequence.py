@@ -36,11 +36,6 @@ class Inputs(NamedTuple):
         """Count the states of one matrix."""
         return self.x.shape[self.u.dim() - 2 : -1].numel()
 
-    def readable(self) -> Inputs:
-        """Lay tensors out as the core can read them, copying only those that are not yet."""
-        u, x, *rest = self
-        return Inputs(u.contiguous(), self.vectors(x), *(None if t is None else t.contiguous() for t in rest))
-
     def vectors(self, of_steps: Tensor) -> Tensor:
         """Lay out the vectors of all steps: the core takes any distances between steps and between sequences."""
         at_distances = self.u.dim() == 2 and of_steps.dim() == 3 and of_steps.stride(2) == 1

@@ -1,0 +1,194 @@
+"""One definition of an operator, and every route to it.
+
+An operator takes tensors, then options. It is defined by an eager forward pass, a call through torch's dispatcher,
+its gradients, and an expression in torch operations. From these follow three ``autograd.Function`` classes:
+
+* ``Eager`` has the least overhead and serves ordinary calls;
+* ``General`` has a ``setup_context`` and a vmap rule, which compilation and ``torch.func`` require;
+* ``Derivative`` is the backward pass as a differentiable function, whose own backward is the expression's.
+
+Forward mode takes the expression itself, because that has every derivative.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from householder.torch._autograd import (
+    RECENT,
+    held,
+    needs_expression,
+    needs_general_function,
+    present,
+    pull_back,
+    spread,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from householder import _core
+
+
+class Operator:
+    """A differentiable function with gradients for its first tensors.
+
+    Parameters
+    ----------
+    name : str
+        Shown by profilers, as the name of its node in the graph.
+    differentiable, constant : int
+        How many of the tensors, which may be None, have gradients, and how many follow that have none.
+    options : int
+        The number of options.
+    eager : callable
+        ``eager(ctx, *tensors, options)`` gives the results. ``ctx`` is None where no graph is recorded; else it ends
+        with ``save``.
+    general : callable
+        ``general(*tensors, *options)`` gives the results through the dispatcher.
+    backward : callable
+        ``backward(tensors, states, kept, grads, wanted, options)`` gives the gradients, None where not wanted.
+    derivative : callable
+        ``derivative(*tensors, *states, *grads, wanted, *options)`` gives the same through the dispatcher.
+    expression : callable
+        ``expression(*tensors, *options)`` gives the results as a tuple.
+    states : int
+        How many tensors the forward pass leaves to the backward pass besides its arguments.
+    leave : callable, optional
+        Gives those that ``general`` leaves, from its results; by default None for each.
+    shortcut : callable, optional
+        ``shortcut(tensors, grads, wanted, options)`` gives gradients that need no backward pass of their own, or None.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        differentiable: int,
+        constant: int = 0,
+        options: int = 0,
+        eager: Callable[..., Any],
+        general: Callable[..., Any],
+        backward: Callable[..., Any],
+        derivative: Callable[..., Any],
+        expression: Callable[..., tuple[Tensor, ...]],
+        states: int = 0,
+        leave: Callable[[Any], tuple[Tensor | None, ...]] | None = None,
+        shortcut: Callable[..., Any] = lambda *_: None,
+    ) -> None:
+        count = differentiable + constant
+
+        def gradients(
+            tensors: Sequence[Any],
+            left: Sequence[Any],
+            kept: Tensor | None,
+            grads: Sequence[Any],
+            wanted: Sequence[bool],
+            options: Sequence[Any],
+        ) -> tuple[Any, ...]:
+            """Give the wanted gradients, themselves differentiable where a graph is being recorded."""
+            found: tuple[Any, ...] | None = shortcut(tensors, grads, wanted, options)
+            if found is not None:
+                return found
+            if needs_expression():
+                return spread(by_expression(tensors, grads, wanted, options), wanted)
+            if torch.is_grad_enabled():
+                return spread(Derivative.apply(*tensors, *left, *grads, wanted, *options), wanted)
+            found = backward(tensors, left, kept, grads, wanted, options)
+            return found
+
+        def by_expression(
+            tensors: Sequence[Any], grads: Sequence[Any], wanted: Sequence[bool], options: Sequence[Any]
+        ) -> tuple[Tensor, ...]:
+            """Give the wanted gradients in torch operations."""
+
+            def results(*free: Any) -> tuple[Tensor, ...]:
+                found = expression(*free, *tensors[differentiable:], *options)
+                return tuple(result for result, grad in zip(found, grads, strict=True) if grad is not None)
+
+            return pull_back(results, tensors[:differentiable], present(grads), wanted)
+
+        def of_context(ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
+            if all([grad is None for grad in grads]):
+                return (None,) * differentiable
+            *saved, kept = ctx.saved_tensors
+            wanted = ctx.needs_input_grad[:differentiable]
+            return gradients(saved[:count], saved[count:], kept, grads, wanted, ctx.options)
+
+        class Eager(Function):
+            forward = staticmethod(eager)
+
+            @staticmethod
+            def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+                return *of_context(ctx, grads), *(None,) * (constant + 1)
+
+        class General(Function):
+            generate_vmap_rule = True
+            forward = staticmethod(general)
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+                left = leave(output) if leave else (None,) * states
+                save(ctx, inputs[:count], left, None, inputs[count:])
+                ctx.set_materialize_grads(not RECENT)
+
+            @staticmethod
+            def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+                return *of_context(ctx, grads), *(None,) * (constant + options)
+
+        class Derivative(Function):
+            generate_vmap_rule = True
+
+            @staticmethod
+            def forward(*arguments: Any) -> tuple[Tensor, ...]:
+                return present(derivative(*arguments))
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
+                ctx.first, ctx.last = count + states, len(inputs) - options - 1  # of the gradients
+                ctx.wanted, ctx.options = inputs[ctx.last], inputs[ctx.last + 1 :]
+                ctx.save_for_backward(*inputs[:count], *inputs[ctx.first : ctx.last])
+
+            @staticmethod
+            def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
+                tensors, grads = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+                free, fixed = tensors[:differentiable], tensors[differentiable:]
+
+                def first_order(*arguments: Any) -> tuple[Tensor, ...]:
+                    tensors, grads = (*arguments[:differentiable], *fixed), arguments[differentiable:]
+                    return by_expression(tensors, grads, ctx.wanted, ctx.options)
+
+                needs = ctx.needs_input_grad
+                wanted = (*needs[:differentiable], *needs[ctx.first : ctx.last])
+                found = spread(pull_back(first_order, (*free, *grads), present(cotangents), wanted), wanted)
+                none = (None,) * (ctx.first - differentiable)
+                return *found[:differentiable], *none, *found[differentiable:], *(None,) * (1 + options)
+
+        for kind in (Eager, General, Derivative):
+            kind.__name__ = kind.__qualname__ = name if kind is Eager else f"{name}{kind.__name__}"
+        self.gradients = gradients
+        self._eager, self._expression, self._graph, self._general = eager, expression, Eager, General
+
+    def __call__(self, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
+        """Compute by the route that the active transforms allow."""
+        if needs_expression():
+            results = self._expression(*tensors, *options)
+            return results if len(results) > 1 else results[0]
+        if needs_general_function():
+            return self._general.apply(*tensors, *options)
+        if torch.is_grad_enabled() and any([t is not None and t.requires_grad for t in tensors]):
+            return self._graph.apply(*tensors, options)
+        return self._eager(None, *tensors, options)
+
+
+def save(
+    ctx: Any, tensors: Sequence[Any], states: Sequence[Any], kept: _core.Kept | None, options: Sequence[Any]
+) -> None:
+    """Leave to the backward pass the arguments, the tensors it needs besides, and what the core has kept."""
+    ctx.options = options
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*tensors, *states, held(kept))

@@ -1,0 +1,65 @@
+//! One call of the core: without the interpreter lock, with Python's signals and exceptions.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use householder::error::{Error, Result};
+use householder::threads::Context;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::{IntoPyObject, IntoPyObjectExt};
+
+use crate::array::{Reading, Refusal};
+
+/// Gives what a call has found, or `NotImplemented` where its tensors are for torch's dispatcher to handle.
+pub fn attempt<'py, R: IntoPyObject<'py>>(py: Python<'py>, reading: Reading<R>) -> PyResult<Py<PyAny>> {
+    match reading {
+        Ok(result) => result.into_py_any(py),
+        Err(Refusal::Foreign) => Ok(py.NotImplemented()),
+        Err(Refusal::Wrong(error)) => Err(error),
+    }
+}
+
+impl From<Refusal> for PyErr {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Foreign => PyTypeError::new_err("expected arrays or tensors that lie in memory of the CPU"),
+            Refusal::Wrong(error) => error,
+        }
+    }
+}
+
+/// Runs `work` without the interpreter lock. Signals are looked at now and then; panics become exceptions.
+pub fn run<R: Send>(py: Python<'_>, work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> PyResult<R> {
+    let mut signal = None;
+    let outcome = py.detach(|| {
+        #[allow(clippy::redundant_closure_for_method_calls)] // the method's path is not general over 'py
+        let mut poll = || {
+            // An interpreter that is shutting down lets nobody in: then the work is not wanted either.
+            if signal.is_none() {
+                match Python::try_attach(|py| py.check_signals()) {
+                    Some(outcome) => signal = outcome.err(),
+                    None => return true,
+                }
+            }
+            signal.is_some()
+        };
+        catch_unwind(AssertUnwindSafe(|| work(&mut Context::new(&mut poll))))
+    });
+    match (signal, outcome) {
+        (Some(raised), _) => Err(raised),
+        (None, Ok(Ok(result))) => Ok(result),
+        (None, Ok(Err(error))) => Err(to_python(error)),
+        (None, Err(_)) => Err(PyRuntimeError::new_err("internal error: a kernel panicked")),
+    }
+}
+
+/// The exception for an error of the core.
+pub fn to_python(error: Error) -> PyErr {
+    let text = error.to_string();
+    match error {
+        Error::OutOfMemory { .. } => PyMemoryError::new_err(text),
+        Error::Interrupted => PyKeyboardInterrupt::new_err(()),
+        Error::InvalidArgument(_) => PyValueError::new_err(text),
+        Error::Internal(_) => PyRuntimeError::new_err(text),
+    }
+}
