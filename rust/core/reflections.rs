@@ -33,6 +33,12 @@ impl Form {
         }
     }
 
+    /// How many reflections `m` columns are: of trapezoidal ones with `m == n` the last one is a number.
+    #[inline(always)]
+    pub fn reflections(self, n: usize, m: usize) -> usize {
+        m - usize::from(self == Self::Trapezoidal && m == n)
+    }
+
     /// Whether all columns have a one on the diagonal.
     #[inline(always)]
     pub fn has_ones(self) -> bool {
@@ -48,7 +54,7 @@ impl Form {
 ///
 /// What does not belong to the columns, as their [`Form`] says, is never read.
 ///
-/// For real trapezoidal columns without `tau` and `m == n` the last column is the single number `u_1`, a factor on the last
+/// For real trapezoidal columns and `m == n` the last column is the single number `u_1`, a factor on the last
 /// coordinate and not a reflection: `W = W_1 diag(1, .., 1, u_1)`.
 #[derive(Clone, Copy)]
 pub struct Reflections<'a, T: Scalar> {
@@ -67,13 +73,14 @@ impl<'a, T: Scalar> Reflections<'a, T> {
         Self::with_form(n, m, entries, Form::Trapezoidal, None)
     }
 
-    /// Views `entries` as `U (n, m)` with columns of that form, and `tau (m,)`. Ones on the diagonal go with a `tau`.
+    /// Views `entries` as `U (n, m)` with columns of that form, and `tau (m,)`. Trapezoidal columns have a `tau` where there
+    /// are ones on the diagonal, and only there.
     pub fn with_form(n: usize, m: usize, entries: &'a [T], form: Form, tau: Option<&'a [T]>) -> Result<Self> {
         if m == 0 || (m > n && form != Form::Full) {
             let most = if form == Form::Full { "" } else { " <= n" };
             return Err(Error::InvalidArgument(format!("expected 1 <= m{most}, got n = {n}, m = {m}")));
         }
-        if T::COMPLEX && m == n && form == Form::Trapezoidal && tau.is_none() {
+        if T::COMPLEX && m == n && form == Form::Trapezoidal {
             return Err(Error::InvalidArgument(format!(
                 "a complex U takes at most n - 1 = {} reflections, got m = {m}; phases supply the rest of U(n)",
                 n - 1
@@ -85,8 +92,8 @@ impl<'a, T: Scalar> Reflections<'a, T> {
         if tau.is_some_and(|tau| tau.len() != m) {
             return Err(Error::InvalidArgument(format!("tau: expected {m} numbers, got {}", tau.map_or(0, <[T]>::len))));
         }
-        if tau.is_none() && form.has_ones() {
-            return Err(Error::InvalidArgument("ones on the diagonal: expected their tau".to_owned()));
+        if form != Form::Full && tau.is_some() != form.has_ones() {
+            return Err(Error::InvalidArgument("tau: expected it with ones on the diagonal or full columns".to_owned()));
         }
         Ok(Self { n, m, ld: m, entries, form, tau })
     }
@@ -142,17 +149,12 @@ impl<'a, T: Scalar> Reflections<'a, T> {
 
     /// Number of true reflections `k`: `m`, or one less where the last column is `u_1`.
     pub fn count(&self) -> usize {
-        self.m - usize::from(self.has_number())
-    }
-
-    /// Whether the last column is `u_1`.
-    fn has_number(&self) -> bool {
-        self.m == self.n && self.form == Form::Trapezoidal && self.tau.is_none()
+        self.form.reflections(self.n, self.m)
     }
 
     /// The factor `u_1` of the last coordinate, if there is one.
     pub fn u1(&self) -> Option<T> {
-        self.has_number().then(|| self.entries[self.n * self.n - 1])
+        (self.count() < self.m).then(|| self.entries[self.n * self.n - 1])
     }
 
     /// Distance between rows.
