@@ -69,7 +69,7 @@ impl<T: Scalar> Problem<T> {
             Tau::Own => None,
             Tau::Reflecting => Some((0..m).map(|j| real(if j % 3 == 2 { 0.0 } else { 2.0 / square(j) })).collect()),
             // Small enough that products of many factors stay of ordinary size.
-            Tau::Any => Some(random.numbers(m).iter().zip(0..m).map(|(&x, j)| x * real(1.0 / square(j))).collect()),
+            Tau::Any => Some(random.numbers::<T>(m).iter().zip(0..m).map(|(&x, j)| x * real(1.0 / square(j))).collect()),
         };
         let phases = (T::COMPLEX && m % 2 == 1).then(|| (0..n).map(|_| T::Real::of(3.0 * random.real())).collect());
         Self { n, m, form, u, tau, phases, h: random.numbers(rows * n), g: random.numbers(rows * n) }

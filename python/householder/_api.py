@@ -53,8 +53,9 @@ def forward(
     tau : array, shape (..., m), optional
         ``H(v) = I - tau v v*`` with a number for each column in place of ``2 / |v|^2``; 0 is the identity.
     shape : {"trapezoidal", "full"}
-        "full": columns have n entries each, ``m`` is any number, and there is no ``u_1``. Trapezoidal columns with a tau are
-        LAPACK's: a one stands on the diagonal, and what u has there is ignored. ``geqrf``'s result is such a u.
+        "full": columns have n entries each, ``m`` is any number, and there is no ``u_1``. Trapezoidal columns with a
+        tau are LAPACK's: a one stands on the diagonal, and what u has there is ignored. ``geqrf``'s result is such
+        a u.
     phases : array, shape (n,), optional
         Real angles, for complex u only and not beside tau; shared by all matrices.
     transpose : bool
@@ -224,7 +225,7 @@ def backward(
     method: str = "auto",
     tape: Any = None,
 ) -> Gradients | PhaseGradients | TauGradients:
-    """Gradients of a loss with respect to u, h, tau and phases, given its gradient with respect to ``c = forward(u, h)``.
+    """Gradients of a loss with respect to u, h, tau and phases, given its gradient with respect to ``forward(u, h)``.
 
     Theorem 2: with unit columns V, ``T = striu(V* V) + I / 2``, ``h~ = T^-1 V* h``, ``c~ = T^-* V* g`` and
     ``B = striu(J) + I / 2``, summed over all vectors,
@@ -240,15 +241,15 @@ def backward(
     tau, shape, phases, transpose, method
         As in :func:`forward`.
     tape : array, shape (..., m + 1, n), optional
-        From :func:`forward_tape` with the same arguments: Algorithm 1 with stored vectors. Needs one matrix, trapezoidal
-        and without tau.
+        From :func:`forward_tape` with the same arguments: Algorithm 1 with stored vectors. Needs one matrix,
+        trapezoidal and without tau.
 
     Returns
     -------
     Gradients, PhaseGradients or TauGradients
-        Named tuple ``(u, h)``, with phases ``(u, h, phases)``, with tau ``(u, h, tau)``, each of its argument's shape.
-        Complex gradients are ``dL/dRe + i dL/dIm``, as in torch. Entries of ``u`` that are ignored have the gradient
-        zero; when ``m == n`` that of ``u_1`` is ``.u[..., -1, -1]``.
+        Named tuple ``(u, h)``, with phases ``(u, h, phases)``, with tau ``(u, h, tau)``, each of its argument's
+        shape. Complex gradients are ``dL/dRe + i dL/dIm``, as in torch. Entries of ``u`` that are ignored have the
+        gradient zero; when ``m == n`` that of ``u_1`` is ``.u[..., -1, -1]``.
 
     Raises
     ------

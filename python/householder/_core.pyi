@@ -5,8 +5,8 @@ allocated by the caller and fully overwritten. Functions that return ``NotImplem
 tensor is for torch's dispatcher to handle: a subclass, one of another device, lazily negated or conjugated, or not
 row after row.
 
-``shape`` is ``"trapezoidal"`` or ``"full"``; ``tau (.., m)`` belongs to ``u (.., n, m)``, whose trapezoidal columns then begin
-with a one that is not read.
+``shape`` is ``"trapezoidal"`` or ``"full"``; ``tau (.., m)`` belongs to ``u (.., n, m)``, whose trapezoidal columns then
+begin with a one that is not read.
 
 ``phases`` and their gradients are real, of the matching precision, and only for complex dtypes. ``method`` is one of
 ``"auto"``, ``"reflections"``, ``"wy"``, ``"dense"``.
@@ -138,7 +138,8 @@ def rnn_forward(
     inputs: RnnInputs,
     options: RnnOptions,
     h: Array,  # out (.., rows, n)
-    tape: Array | None,  # out (.., rows, rnn_tape_width), for rnn_backward, which needs it for OPLU and is faster with it
+    tape: Array
+    | None,  # out (.., rows, rnn_tape_width), for rnn_backward, which needs it for OPLU and is faster with it
     last: Array | None,  # out (.., batch, n), the state in which each sequence ends
     keep: bool,  # return what rnn_backward need not form again
     shape: str = "trapezoidal",

@@ -154,8 +154,8 @@ def rnn_backward(
     Returns
     -------
     SequenceGradients
-        Named tuple ``(u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau)``, each of its argument's shape, None
-        for an argument that was None. Complex gradients are ``dL/dRe + i dL/dIm``.
+        Named tuple ``(u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau)``, each of its argument's shape,
+        None for an argument that was None. Complex gradients are ``dL/dRe + i dL/dIm``.
 
     Raises
     ------

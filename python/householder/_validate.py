@@ -23,16 +23,14 @@ def reflections(u: Any, columns: Any = "trapezoidal", has_tau: bool = False) -> 
     shape = tuple(u.shape)
     n, m = shape[-2:] if len(shape) >= 2 else (0, 0)
     most = "" if columns == "full" else " <= n"
-    if not 1 <= m or not n or (most and m > n):
+    if m < 1 or n < 1 or (most and m > n):
         raise ValueError(f"u has shape {shape}, expected (..., n, m) with 1 <= m{most}")
     if m == n and most and not has_tau and "complex" in str(u.dtype):
         raise ValueError(f"complex u has shape {shape}, expected m <= n - 1; phases (n,) supply the rest of U(n)")
     return n, m
 
 
-def one_matrix(
-    u: Array, function: str, columns: Any = "trapezoidal", has_tau: bool = False
-) -> tuple[int, int]:
+def one_matrix(u: Array, function: str, columns: Any = "trapezoidal", has_tau: bool = False) -> tuple[int, int]:
     """Return ``n, m`` of ``u (n, m)``."""
     if u.ndim != 2:
         raise ValueError(f"u has shape {u.shape}, but {function} takes one matrix: expected (n, m)")
@@ -63,7 +61,7 @@ def optional(
 
 
 def tau(value: Any, u: Array, columns: str, phases: Any, backend: Any) -> Array | None:
-    """Expect None or ``tau (..., m)`` beside ``u (..., n, m)`` and no phases; only NumPy's backend has more than the default."""
+    """Expect None or ``tau (..., m)`` beside ``u (..., n, m)``, no phases; full columns and tau are NumPy's alone."""
     if value is None and columns == "trapezoidal":
         return None
     if backend.xp is not np:

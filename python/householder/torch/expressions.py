@@ -25,10 +25,10 @@ def unit_columns(u: Tensor) -> Tensor:
 
 
 def apply(u: Tensor, h: Tensor, transpose: bool, tau: Tensor | None = None, shape: str = "trapezoidal") -> Tensor:
-    r"""Compute ``W h`` by :math:`W = I - V D (I + \mathrm{striu}(V^* V) D)^{-1} V^*`, :math:`D = \mathrm{diag}(\tau)`.
+    r"""Compute ``W h`` by :math:`W = I - V D (I + \mathrm{striu}(V^* V) D)^{-1} V^*`.
 
-    Without ``tau``, V has unit columns and ``D = 2 I``. ``u`` is ``(*c, n, m)`` and ``h`` is ``(*c, *r, n)``, as for the
-    operator.
+    ``D`` is the diagonal matrix of ``tau``. Without ``tau``, V has unit columns and ``D = 2 I``. ``u`` is
+    ``(*c, n, m)`` and ``h`` is ``(*c, *r, n)``, as for the operator.
     """
     with _autocast.off(h.device):
         n, m = u.shape[-2:]

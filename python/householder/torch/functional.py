@@ -37,14 +37,15 @@ def apply(
         Vectors, of the dtype of ``u`` or, beside a float32 ``u``, of a half type. Leading axes broadcast:
         ``(..., n, m), (..., n) -> (..., n)``.
     tau : Tensor, shape (..., m), optional
-        :math:`H(v) = I - \tau v v^*` with a number for each column in place of :math:`2 / |v|^2`; 0 is the identity.
+        :math:`H(v) = I - \tau v v^*` with a number for each column in place of :math:`2 / |v|^2`; 0 is the
+        identity.
     shape : {"trapezoidal", "full"}
         "full": columns have n entries each, ``m`` is any number, and there is no ``u_1``. Trapezoidal columns with a
-        ``tau`` are LAPACK's: a one stands on the diagonal, and what ``u`` has there is ignored. What :func:`torch.geqrf`
-        returns is such a ``u``.
+        ``tau`` are LAPACK's: a one stands on the diagonal, and what ``u`` has there is ignored. What
+        :func:`torch.geqrf` returns is such a ``u``.
     phases : Tensor, shape (n,), optional
-        Real ``theta`` beside a complex ``u``, not beside ``tau``: ``W`` is multiplied by ``diag(exp(i theta))`` from the
-        right.
+        Real ``theta`` beside a complex ``u``, not beside ``tau``: ``W`` is multiplied by ``diag(exp(i theta))`` from
+        the right.
     transpose : bool
         Apply the adjoint ``W*``, the inverse unless ``m == n`` and ``|u_1| != 1``, or ``tau`` is no reflection's.
     method : {"auto", "reflections", "wy", "dense"}
@@ -113,9 +114,7 @@ def product(
     return c
 
 
-def _apply_broadcast(
-    u: Tensor, h: Tensor, tau: Tensor | None, shape: str, transpose: bool, method: str
-) -> Tensor:
+def _apply_broadcast(u: Tensor, h: Tensor, tau: Tensor | None, shape: str, transpose: bool, method: str) -> Tensor:
     """Bring the axes along which ``u`` varies to the front; along the others, vectors share a matrix."""
     matrices, vectors = tuple(u.shape[:-2]), tuple(h.shape[:-1])
     try:
@@ -134,9 +133,7 @@ def _apply_broadcast(
     return product(u, h, tau, shape, transpose, method).permute(*back, -1)
 
 
-def matrix(
-    u: Tensor, phases: Tensor | None = None, *, tau: Tensor | None = None, shape: str = "trapezoidal"
-) -> Tensor:
+def matrix(u: Tensor, phases: Tensor | None = None, *, tau: Tensor | None = None, shape: str = "trapezoidal") -> Tensor:
     r"""Form :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`, times ``diag(exp(i phases))``.
 
     Parameters

@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from householder import _validate
 from householder.torch import _check
 from householder.torch.functional import product, unit_vectors
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
-def householder_product(input: Tensor, tau: Tensor) -> Tensor:
+
+def householder_product(input: Tensor, tau: Tensor) -> Tensor:  # noqa: A002 - torch's name
     r"""Form the first n columns of :math:`H_1 \cdots H_k`, as :func:`torch.linalg.householder_product` does.
 
     Parameters
@@ -52,7 +55,13 @@ def householder_product(input: Tensor, tau: Tensor) -> Tensor:
     return (product(input[..., :k], rows, tau, "trapezoidal") if k else rows).mT.contiguous()
 
 
-def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
+def ormqr(
+    input: Tensor,  # noqa: A002 - torch's name
+    tau: Tensor,
+    other: Tensor,
+    left: bool = True,
+    transpose: bool = False,
+) -> Tensor:
     r"""Multiply by :math:`Q = H_1 \cdots H_k`, as :func:`torch.ormqr` does, without forming it.
 
     Parameters
@@ -104,7 +113,7 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
     return rows.mT if left else rows.conj()
 
 
-def _reflectors(input: Tensor, tau: Tensor) -> int:
+def _reflectors(input: Tensor, tau: Tensor) -> int:  # noqa: A002
     """Check the vectors and their ``tau``; give how many there are."""
     compute = _check.operands(input, tau=tau)
     if tau is None:

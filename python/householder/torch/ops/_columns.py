@@ -6,9 +6,7 @@ Shapes are canonical here: ``u (*c, n, m)``, ``h (*c, *r, n)`` and ``tau (*c, m)
 
 from __future__ import annotations
 
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from householder import _core
 from householder.torch import expressions
@@ -17,6 +15,9 @@ from householder.torch._operator import Operator, save
 from householder.torch.ops._apply import require_alike
 from householder.torch.ops._library import core_name, follow_torch_threads, is_watched, leading, operator, ordinary
 from householder.torch.ops._memory import empty_like
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def _native(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, method: str, shape: str, keep: bool) -> Any:
@@ -116,9 +117,7 @@ def _backward_cpu(
     shape: str,
 ) -> tuple[Tensor | None, ...]:
     _require_alike(u, h, tau, grad_c)
-    found: tuple[Tensor | None, ...] = _native_gradients(
-        *ordinary(u, h, tau, grad_c), wanted, transpose, method, shape
-    )
+    found: tuple[Tensor | None, ...] = _native_gradients(*ordinary(u, h, tau, grad_c), wanted, transpose, method, shape)
     return found
 
 
