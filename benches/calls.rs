@@ -36,7 +36,7 @@ fn applications(criterion: &mut Criterion) {
         });
         let (mut grad_u, mut grad_h) = (vec![0.0; n * m], vec![0.0; rows * n]);
         peak::bench(criterion, &format!("backward anew n={n} m={m} B={rows}"), 10 * n * m * rows, peak, || {
-            let gradients = Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), phases: None };
+            let gradients = Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), tau: None, phases: None };
             apply::backward(&mut context, u, &diagonal, &h, &g, gradients, false, None).unwrap();
         });
     }
@@ -86,6 +86,7 @@ fn sequences(criterion: &mut Criterion) {
                 h0: Some(&mut grad_h0),
                 input_weight: Some(&mut grad_weight),
                 bias: Some(&mut grad_bias),
+                tau: None,
                 phases: None,
                 activation_bias: None,
             };

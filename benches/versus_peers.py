@@ -151,6 +151,98 @@ class Batch:
         yield Candidate("torch.linalg.householder_product", gradients(householder_product, [u, h], grad), exact)
 
 
+@dataclass(frozen=True)
+class Columns:
+    """``c = W h`` along m vectors of n entries each, for the rows of an h of shape (B, n)."""
+
+    n: int
+    m: int
+    B: int
+    ours = "householder.torch.apply, shape='full'"
+    measures_memory = False
+
+    def __str__(self):
+        return f"full columns n={self.n} m={self.m} B={self.B}"
+
+    def candidates(self) -> Iterator[Candidate]:
+        torch.manual_seed(0)
+        u, h, grad = torch.randn(self.n, self.m), torch.randn(self.B, self.n), torch.randn(self.B, self.n)
+
+        def explicit(u, h):
+            for v in reversed(u.unbind(1)):
+                h = h - (2 / (v @ v)) * torch.outer(h @ v, v)
+            return h
+
+        def work(function, double=False):
+            leaves = [(t.double() if double else t.clone()).requires_grad_() for t in (u, h)]
+            return gradients(lambda: function(*leaves), leaves, grad.double() if double else grad)
+
+        full = lambda u, h: ht.apply(u, h, shape="full")  # noqa: E731
+        exact = work(explicit, double=True)
+        yield Candidate(self.ours, work(full), exact)
+        trapezoid = rivals.with_last_number(lambda u, h: explicit(u.tril(), h))
+        yield Candidate("householder.torch.apply", work(ht.apply), work(trapezoid, double=True))
+        yield Candidate("one reflection after the other", work(explicit), exact)
+
+
+@dataclass(frozen=True)
+class Product:
+    """The first m columns of ``H_1 .. H_m`` from LAPACK's vectors and ``tau``, with both gradients."""
+
+    count: int
+    n: int
+    m: int
+    ours = "householder.torch.householder_product"
+    measures_memory = False
+
+    def __str__(self):
+        return f"product count={self.count} n={self.n} m={self.m}"
+
+    def candidates(self) -> Iterator[Candidate]:
+        torch.manual_seed(0)
+        given = torch.geqrf(torch.randn(self.count, self.n, self.m).squeeze(0))
+        grad = torch.randn(self.count, self.n, self.m).squeeze(0)
+
+        def work(function, double=False):
+            leaves = [(t.double() if double else t.clone()).requires_grad_() for t in given]
+            return gradients(lambda: function(*leaves), leaves, grad.double() if double else grad)
+
+        theirs = torch.linalg.householder_product
+        exact = work(theirs, double=True)
+        yield Candidate(self.ours, work(ht.householder_product), exact)
+        yield Candidate("torch.linalg.householder_product", work(theirs), exact)
+
+
+@dataclass(frozen=True)
+class Reflected:
+    """``c = W h`` from LAPACK's vectors and ``tau``, for the rows of an h of shape (B, n), with all gradients."""
+
+    n: int
+    m: int
+    B: int
+    ours = "householder.torch.apply, tau"
+    measures_memory = False
+
+    def __str__(self):
+        return f"product with vectors n={self.n} m={self.m} B={self.B}"
+
+    def candidates(self) -> Iterator[Candidate]:
+        torch.manual_seed(0)
+        given = (*torch.geqrf(torch.randn(self.n, self.m)), torch.randn(self.B, self.n))
+        grad = torch.randn(self.B, self.n)
+
+        def work(function, double=False):
+            leaves = [(t.double() if double else t.clone()).requires_grad_() for t in given]
+            return gradients(lambda: function(*leaves), leaves, grad.double() if double else grad)
+
+        def theirs(a, tau, h):
+            return h @ torch.linalg.householder_product(pad(a, (0, self.n - self.m)), tau).mT
+
+        exact = work(theirs, double=True)
+        yield Candidate(self.ours, work(lambda a, tau, h: ht.apply(a, h, tau=tau)), exact)
+        yield Candidate("torch.linalg.householder_product", work(theirs), exact)
+
+
 CASES = [
     Sequence(2, 128, 16, 50, 400),
     Sequence(1, 256, 32, 50, 784),
@@ -168,6 +260,14 @@ CASES = [
     Application(512, 512, 32),
     Application(1024, 1024, 256),
     Batch(1024, 32, 8),
+    Columns(128, 16, 50),
+    Columns(512, 64, 64),
+    Columns(256, 512, 64),
+    Reflected(128, 16, 50),
+    Reflected(512, 64, 64),
+    Product(1, 128, 16),
+    Product(1, 512, 64),
+    Product(1024, 32, 8),
 ]
 QUICK = [
     Sequence(2, 64, 8, 10, 50),
@@ -175,6 +275,9 @@ QUICK = [
     Application(64, 8, 10),
     Application(32, 32, 5),
     Batch(8, 16, 4),
+    Columns(24, 40, 5),
+    Reflected(24, 8, 5),
+    Product(4, 16, 4),
 ]
 
 

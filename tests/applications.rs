@@ -146,8 +146,12 @@ fn gradients_are_derivatives<T: Scalar<Real = f64>>() {
                 let mut grad_u = vec![T::ONE; n * m];
                 let mut grad_h = vec![T::ONE; rows * n];
                 let mut grad_phases = problem.phases.as_ref().map(|_| vec![0.0; n]);
-                let gradients =
-                    Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), phases: grad_phases.as_deref_mut() };
+                let gradients = Gradients {
+                    u: Some(&mut grad_u),
+                    h: Some(&mut grad_h),
+                    tau: None,
+                    phases: grad_phases.as_deref_mut(),
+                };
                 let (u, d) = (problem.reflections(), problem.diagonal());
                 apply::backward(context, u, &d, &problem.h, &problem.g, gradients, adjoint, Some(method)).unwrap();
                 assert!(error(&grad_h, &multiply(n, &w, &problem.g, !adjoint)) < tolerance::<T>(m));
@@ -210,7 +214,7 @@ fn methods_agree_on_gradients<T: Scalar>() {
                 let (u, d) = (problem.reflections(), problem.diagonal());
                 let run = |context: &mut _, method| {
                     let mut grad_u = vec![T::ONE; n * m];
-                    let gradients = Gradients { u: Some(&mut grad_u), h: None, phases: None };
+                    let gradients = Gradients { u: Some(&mut grad_u), h: None, tau: None, phases: None };
                     apply::backward(context, u, &d, &problem.h, &problem.g, gradients, adjoint, method).unwrap();
                     grad_u
                 };
@@ -222,7 +226,7 @@ fn methods_agree_on_gradients<T: Scalar>() {
                 let mut tape = vec![T::ZERO; rows * (m + 1) * n];
                 unblocked::forward_tape(context, u, &d, &problem.h, &mut tape, adjoint).unwrap();
                 let mut grad_u = vec![T::ONE; n * m];
-                let gradients = Gradients { u: Some(&mut grad_u), h: None, phases: None };
+                let gradients = Gradients { u: Some(&mut grad_u), h: None, tau: None, phases: None };
                 unblocked::backward_tape(context, u, &d, &tape, &problem.g, gradients, adjoint).unwrap();
                 assert!(error(&grad_u, &want) < tolerance::<T>(m));
             });
@@ -247,14 +251,14 @@ fn what_a_forward_pass_keeps_serves_the_backward_pass<T: Scalar>() {
                 let (u, d) = (problem.reflections(), problem.diagonal());
                 let [mut c, mut grad_h] = [vec![T::ZERO; rows * n], vec![T::ZERO; rows * n]];
                 let mut grad_u = vec![T::ONE; n * m];
-                let gradients = Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), phases: None };
+                let gradients = Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), tau: None, phases: None };
                 let wy = Some(Method::Wy);
                 apply::backward(context, u, &d, &problem.h, &problem.g, gradients, adjoint, wy).unwrap();
                 let want = [grad_u, grad_h].map(|x| x.into_iter().map(to_c64).collect::<Vec<_>>());
                 let kept = apply::forward_and_keep(context, u, &d, &problem.h, &mut c, adjoint).unwrap();
                 for _ in 0..2 {
                     let [mut grad_u, mut grad_h] = [vec![T::ONE; n * m], vec![T::ZERO; rows * n]];
-                    let gradients = Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), phases: None };
+                    let gradients = Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), tau: None, phases: None };
                     apply::backward_of(context, &kept, u, &d, &problem.h, &problem.g, gradients, adjoint).unwrap();
                     for (found, want) in [grad_u, grad_h].iter().zip(&want) {
                         assert!(error(found, want) < tolerance::<T>(m), "{n} {m} {rows} {adjoint}");
@@ -285,7 +289,7 @@ fn a_gradient_of_w_is_that_of_its_columns<T: Scalar>() {
         with_each_instruction_set(|context| {
             let (u, d) = (problem.reflections(), problem.diagonal());
             let mut want = vec![T::ONE; n * m];
-            let gradients = Gradients { u: Some(&mut want), h: None, phases: None };
+            let gradients = Gradients { u: Some(&mut want), h: None, tau: None, phases: None };
             apply::backward(context, u, &d, &unit_vectors, &transposed, gradients, false, Some(Method::Wy)).unwrap();
             let want: Vec<c64> = want.into_iter().map(to_c64).collect();
             let mut room = unblocked::FormationBackward::new(n, u.count()).unwrap();
@@ -368,7 +372,7 @@ fn a_zero_column_is_the_identity_and_gets_no_gradient() {
             apply::forward(context, u, &d, &problem.h, &mut c, false, Some(method)).unwrap();
             assert!(error(&c, &multiply(20, &w, &problem.h, false)) < tolerance::<f64>(6));
             let mut grad_u = vec![1.0; 120];
-            let gradients = Gradients { u: Some(&mut grad_u), h: None, phases: None };
+            let gradients = Gradients { u: Some(&mut grad_u), h: None, tau: None, phases: None };
             apply::backward(context, u, &d, &problem.h, &problem.g, gradients, false, Some(method)).unwrap();
             assert!((0..20).all(|i| grad_u[i * 6 + 2] == 0.0) && grad_u.iter().all(|x| x.is_finite()));
         }

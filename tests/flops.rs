@@ -6,7 +6,8 @@ use std::cell::Cell;
 use std::ops::{Add, Mul, Neg, Sub};
 
 use common::Random;
-use householder::unblocked::{Steps, Vectors};
+use householder::reflections::Form;
+use householder::unblocked::{Factor, Steps, Vectors};
 
 thread_local! {
     static FLOPS: Cell<usize> = const { Cell::new(0) };
@@ -46,6 +47,13 @@ impl Neg for Counted {
     }
 }
 
+impl Factor for Counted {
+    const ONE: Self = Self(1.0);
+    fn conj(self) -> Self {
+        self
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Plain;
 
@@ -65,7 +73,7 @@ impl Vectors<Counted> for Plain {
         self,
         (a, x): (Counted, &[Counted]),
         (b, g): (Counted, &[Counted]),
-        _: &[Counted],
+        _: (&[Counted], bool),
         grad: &mut [Counted],
         first: bool,
     ) {
@@ -94,7 +102,8 @@ fn algorithm_1_costs_at_most_what_the_paper_says() {
         let tau: Vec<Counted> = (0..m).map(|j| Counted(2.0 / square(j))).collect();
         let pivots: Vec<_> = (0..m).map(|j| (n - 1, Counted(1.0 / v[j * n + n - 1].0))).collect();
         for adjoint in [false, true] {
-            let steps = Steps { n, v: &v, ld: n, tau: &tau, pivots: &pivots, adjoint };
+            let steps =
+                Steps { n, v: &v, ld: n, tau: &tau, given: false, form: Form::Trapezoidal, pivots: &pivots, adjoint };
             let mut states = vec![Counted(0.0); (m + 1) * n];
             let mut factors = vec![Counted(0.0); m];
             let mut grad_v = vec![Counted(0.0); n * m];
@@ -105,7 +114,7 @@ fn algorithm_1_costs_at_most_what_the_paper_says() {
             states[..n].copy_from_slice(&h);
             let recomputed = flops(|| {
                 steps.forward_states(Plain, &mut states, &mut factors);
-                steps.backward(Plain, &states, &factors, &mut g.clone(), &mut grad_v, true);
+                steps.backward(Plain, &states, &factors, &mut g.clone(), &mut grad_v, &mut [], true);
             });
             assert!(recomputed <= (11 * n - 3 * m + 5) * m, "BP recomputed {n} {m}: {recomputed}");
             assert!(states[m * n..].iter().zip(&c).all(|(x, c)| x.0 == c.0), "the same result");
@@ -113,7 +122,7 @@ fn algorithm_1_costs_at_most_what_the_paper_says() {
             let (want, computed) = (grad_v.clone(), factors.clone());
             let stored = flops(|| {
                 steps.recall_factors(Plain, &states, &mut factors);
-                steps.backward(Plain, &states, &factors, &mut g.clone(), &mut grad_v, true);
+                steps.backward(Plain, &states, &factors, &mut g.clone(), &mut grad_v, &mut [], true);
             });
             // A factor comes from the stored vectors in two flops: for a single reflection one more than the paper's.
             let single = usize::from(m == 1);

@@ -91,6 +91,7 @@ impl<T: Scalar> Problem<T> {
             h0: Some(h0),
             input_weight: Some(input_weight),
             bias: Some(bias),
+            tau: None,
             phases: None,
             activation_bias: None,
         };
@@ -467,6 +468,7 @@ fn what_a_forward_pass_left_serves_its_own_sequence() {
         h0: None,
         input_weight: None,
         bias: None,
+        tau: None,
         phases: None,
         activation_bias: None,
     };

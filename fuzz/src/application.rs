@@ -63,6 +63,7 @@ impl<T: Scalar<Real: Scalar>> Outcome<T> {
         Gradients {
             u: self.grad_u.as_deref_mut(),
             h: self.grad_h.as_deref_mut(),
+            tau: None,
             phases: self.grad_phases.as_deref_mut(),
         }
     }

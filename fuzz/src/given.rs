@@ -95,6 +95,7 @@ impl<T: Scalar<Real: Scalar>> Outcome<T> {
             h0: self.h0.as_deref_mut(),
             input_weight: self.input_weight.as_deref_mut(),
             bias: self.bias.as_deref_mut(),
+            tau: None,
             phases: self.phases.as_deref_mut(),
             activation_bias: self.activation_bias.as_deref_mut(),
         }

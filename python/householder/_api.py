@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from householder import _cpu, _validate
 from householder._batch import arrange, sum_to
-from householder._types import WY, Array, Gradients, PhaseGradients
+from householder._types import WY, Array, Gradients, PhaseGradients, TauGradients
 
 _BACKENDS: dict[type, Any] = {np.ndarray: _cpu}
 
@@ -22,7 +22,16 @@ def backend_of(u: Any) -> Any:
     return _cpu if backend is None else backend
 
 
-def forward(u: Any, h: Any, *, phases: Any = None, transpose: bool = False, method: str = "auto") -> Array:
+def forward(
+    u: Any,
+    h: Any,
+    *,
+    tau: Any = None,
+    shape: str = "trapezoidal",
+    phases: Any = None,
+    transpose: bool = False,
+    method: str = "auto",
+) -> Array:
     r"""Apply W, or its adjoint, to vectors: ``c = W h``.
 
     .. math:: W = H(u_n) \cdots H(u_{n-m+1}), \qquad H(v) = I - 2 v v^* / |v|^2
@@ -41,10 +50,17 @@ def forward(u: Any, h: Any, *, phases: Any = None, transpose: bool = False, meth
     h : array, shape (..., n)
         Vectors, of u's dtype; integers become so. Leading axes of u and h broadcast as in a generalised ufunc
         ``(n, m), (n) -> (n)``.
+    tau : array, shape (..., m), optional
+        ``H(v) = I - tau v v*`` with a number for each column in place of ``2 / |v|^2``; 0 is the identity.
+    shape : {"trapezoidal", "full"}
+        "full": columns have n entries each, ``m`` is any number, and there is no ``u_1``. Trapezoidal columns with a
+        tau are LAPACK's: a one stands on the diagonal, and what u has there is ignored. ``geqrf``'s result is such
+        a u.
     phases : array, shape (n,), optional
-        Real angles, for complex u only; shared by all matrices.
+        Real angles, for complex u only and not beside tau; shared by all matrices.
     transpose : bool
-        ``W* h`` instead of ``W h``. It is the inverse unless ``m == n`` and ``u_1`` is not 1 or -1.
+        ``W* h`` instead of ``W h``. It is the inverse unless ``m == n`` and ``u_1`` is not 1 or -1, or tau is no
+        reflection's.
     method : {"auto", "reflections", "wy", "dense"}
         One reflection after the other; two products with n x m matrices; one with W itself; or the best of the three.
 
@@ -74,21 +90,41 @@ def forward(u: Any, h: Any, *, phases: Any = None, transpose: bool = False, meth
     >>> u, h = rng.standard_normal((6, 4)), rng.standard_normal((10, 6))
     >>> np.allclose(np.linalg.norm(hh.forward(u, h), axis=1), np.linalg.norm(h, axis=1))
     True
+
+    More reflections than coordinates, each along a vector of full length:
+
+    >>> hh.forward(rng.standard_normal((6, 20)), h, shape="full").shape
+    (10, 6)
+
+    The orthogonal factor of a QR decomposition, as LAPACK stores it:
+
+    >>> x = rng.standard_normal((6, 4))
+    >>> a, tau = np.linalg.qr(x, mode="raw")
+    >>> q, r = np.linalg.qr(x, mode="complete")
+    >>> np.allclose(hh.forward(a.T, h, tau=tau), h @ q.T)
+    True
     """
     backend = backend_of(u)
     u = backend.array("u", u)
-    n, _ = _validate.reflections(u)
+    n, _ = _validate.reflections(u, shape, tau is not None)
     h = backend.operand("h", h, u)
     _validate.vectors("h", h, n)
     phases = _validate.phases(phases, u, n, backend)
+    columns = _columns(u, tau, shape, phases, backend)
     transpose = _validate.flag("transpose", transpose)
     _validate.one_of("method", method, _validate.METHODS)
     if u.ndim == 2:
-        c: Array = backend.forward(u, h, phases, transpose, method)
+        c: Array = backend.forward(u, h, phases, transpose, method, **columns)
         return c
     batch = arrange(u, h)
-    c = backend.forward(u, batch.gather(h, backend.xp), phases, transpose, method)
+    c = backend.forward(u, batch.gather(h, backend.xp), phases, transpose, method, **columns)
     return batch.scatter(c, backend.xp)
+
+
+def _columns(u: Array, tau: Any, shape: str, phases: Any, backend: Any) -> dict[str, Any]:
+    """Give what a backend is told of columns that are not the default."""
+    tau = _validate.tau(tau, u, shape, phases, backend)
+    return {} if tau is None and shape == "trapezoidal" else {"tau": tau, "shape": shape}
 
 
 def forward_tape(u: Any, h: Any, *, phases: Any = None, transpose: bool = False) -> tuple[Array, Array]:
@@ -144,6 +180,8 @@ def backward(
     h: Any,
     grad_c: Any,
     *,
+    tau: None = None,
+    shape: str = "trapezoidal",
     phases: None = None,
     transpose: bool = False,
     method: str = "auto",
@@ -155,6 +193,21 @@ def backward(
     h: Any,
     grad_c: Any,
     *,
+    tau: ArrayLike,
+    shape: str = "trapezoidal",
+    phases: None = None,
+    transpose: bool = False,
+    method: str = "auto",
+    tape: None = None,
+) -> TauGradients: ...
+@overload
+def backward(
+    u: Any,
+    h: Any,
+    grad_c: Any,
+    *,
+    tau: None = None,
+    shape: str = "trapezoidal",
     phases: ArrayLike,
     transpose: bool = False,
     method: str = "auto",
@@ -165,12 +218,14 @@ def backward(
     h: Any,
     grad_c: Any,
     *,
+    tau: Any = None,
+    shape: str = "trapezoidal",
     phases: Any = None,
     transpose: bool = False,
     method: str = "auto",
     tape: Any = None,
-) -> Gradients | PhaseGradients:
-    """Gradients of a loss with respect to u, h and phases, given its gradient with respect to ``c = forward(u, h)``.
+) -> Gradients | PhaseGradients | TauGradients:
+    """Gradients of a loss with respect to u, h, tau and phases, given its gradient with respect to ``forward(u, h)``.
 
     Theorem 2: with unit columns V, ``T = striu(V* V) + I / 2``, ``h~ = T^-1 V* h``, ``c~ = T^-* V* g`` and
     ``B = striu(J) + I / 2``, summed over all vectors,
@@ -183,17 +238,18 @@ def backward(
     h : array, shape (..., n)
     grad_c : array
         Of the shape of ``forward(u, h)``.
-    phases, transpose, method
+    tau, shape, phases, transpose, method
         As in :func:`forward`.
     tape : array, shape (..., m + 1, n), optional
-        From :func:`forward_tape` with the same arguments: Algorithm 1 with stored vectors. Needs one matrix.
+        From :func:`forward_tape` with the same arguments: Algorithm 1 with stored vectors. Needs one matrix,
+        trapezoidal and without tau.
 
     Returns
     -------
-    Gradients or PhaseGradients
-        Named tuple ``(u, h)``, with phases ``(u, h, phases)``, each of its argument's shape. Complex gradients are
-        ``dL/dRe + i dL/dIm``, as in torch. Entries of ``u`` above the diagonal are zero; when ``m == n`` the gradient
-        of ``u_1`` is ``.u[..., -1, -1]``.
+    Gradients, PhaseGradients or TauGradients
+        Named tuple ``(u, h)``, with phases ``(u, h, phases)``, with tau ``(u, h, tau)``, each of its argument's
+        shape. Complex gradients are ``dL/dRe + i dL/dIm``, as in torch. Entries of ``u`` that are ignored have the
+        gradient zero; when ``m == n`` that of ``u_1`` is ``.u[..., -1, -1]``.
 
     Raises
     ------
@@ -213,14 +269,17 @@ def backward(
     """
     backend = backend_of(u)
     u = backend.array("u", u)
-    n, m = _validate.reflections(u)
+    n, m = _validate.reflections(u, shape, tau is not None)
     h = backend.operand("h", h, u)
     _validate.vectors("h", h, n)
     grad_c = backend.operand("grad_c", grad_c, u)
     phases = _validate.phases(phases, u, n, backend)
+    columns = _columns(u, tau, shape, phases, backend)
     transpose = _validate.flag("transpose", transpose)
     _validate.one_of("method", method, _validate.METHODS)
     if tape is not None:
+        if columns:
+            raise ValueError("tape is for trapezoidal columns without tau: leave it out")
         _validate.one_matrix(u, "backward with a tape")
         _validate.one_of("method", method, ("auto", "reflections"))
         _validate.shape("grad_c", grad_c, h.shape)
@@ -229,17 +288,19 @@ def backward(
         grads = backend.backward_tape(u, tape, grad_c, phases, transpose)
     elif u.ndim == 2:
         _validate.shape("grad_c", grad_c, h.shape)
-        grads = backend.backward(u, h, grad_c, phases, transpose, method)
+        grads = backend.backward(u, h, grad_c, phases, transpose, method, **columns)
     else:
         batch = arrange(u, h)
         _validate.shape("grad_c", grad_c, (*batch.shape, n))
         gathered = (batch.gather(a, backend.xp) for a in (h, grad_c))
-        grad_u, grad_h, grad_phases = backend.backward(u, *gathered, phases, transpose, method)
-        grads = grad_u, sum_to(batch.scatter(grad_h, backend.xp), h.shape), grad_phases
-    return Gradients(*grads[:2]) if phases is None else PhaseGradients(*grads)
+        grad_u, grad_h, *others = backend.backward(u, *gathered, phases, transpose, method, **columns)
+        grads = grad_u, sum_to(batch.scatter(grad_h, backend.xp), h.shape), *others
+    if columns.get("tau") is not None:
+        return TauGradients(*grads[:2], grads[3])
+    return Gradients(*grads[:2]) if phases is None else PhaseGradients(*grads[:3])
 
 
-def matrix(u: Any, phases: Any = None) -> Array:
+def matrix(u: Any, phases: Any = None, *, tau: Any = None, shape: str = "trapezoidal") -> Array:
     """W itself.
 
     Parameters
@@ -247,6 +308,9 @@ def matrix(u: Any, phases: Any = None) -> Array:
     u : array, shape (..., n, m)
     phases : array, shape (n,) or (..., n), optional
         Real angles, for complex u only: for all matrices or for each.
+    tau : array, shape (..., m), optional
+    shape : {"trapezoidal", "full"}
+        As in :func:`forward`.
 
     Returns
     -------
@@ -267,13 +331,14 @@ def matrix(u: Any, phases: Any = None) -> Array:
     """
     backend = backend_of(u)
     u = backend.array("u", u)
-    n, _ = _validate.reflections(u)
+    n, _ = _validate.reflections(u, shape, tau is not None)
     phases = _validate.matrix_phases(phases, u, n, backend)
+    columns = _columns(u, tau, shape, phases, backend)
     w: Array
     if phases is None or phases.ndim == 1:
-        w = backend.matrix(u, phases)
+        w = backend.matrix(u, phases, **columns)
     else:
-        w = backend.matrix(u, None) * backend.xp.exp(1j * phases[..., None, :]).astype(u.dtype)
+        w = backend.matrix(u, None, **columns) * backend.xp.exp(1j * phases[..., None, :]).astype(u.dtype)
     return w
 
 

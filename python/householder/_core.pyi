@@ -5,6 +5,9 @@ allocated by the caller and fully overwritten. Functions that may return ``NotIm
 for torch's dispatcher to handle: a subclass, one of another device, lazily negated or conjugated, or not row after
 row.
 
+``shape`` is ``"trapezoidal"`` or ``"full"``; ``tau (.., m)`` belongs to ``u (.., n, m)``, whose trapezoidal columns then
+begin with a one that is not read.
+
 ``phases`` and their gradients are real, of the matching precision, and only for complex dtypes. ``method`` is one of
 ``"auto"``, ``"reflections"``, ``"wy"``, ``"dense"``.
 
@@ -36,7 +39,7 @@ __version__: str
 def instruction_set() -> str: ...
 def cuda_sources() -> dict[str, str]: ...  # text of each file of cuda/ by name
 def plan(
-    n: int, m: int, rows: int, sequence: bool, is_complex: bool
+    n: int, m: int, rows: int, sequence: bool, is_complex: bool, shape: str = "trapezoidal"
 ) -> tuple[str, list[float]]: ...  # reflections, wy, dense: us
 def set_num_threads(k: int) -> None: ...
 def get_num_threads() -> int: ...
@@ -60,6 +63,8 @@ def forward(
     transpose: bool,
     method: str,
     keep: bool = False,  # give what ``backward`` can use, if the method leaves anything
+    shape: str = "trapezoidal",
+    tau: Array | None = None,
 ) -> Kept | NotImplementedType | None: ...
 def backward(
     u: Array,
@@ -70,6 +75,9 @@ def backward(
     transpose: bool,
     method: str,
     kept: Kept | None = None,  # of the forward call with the same u
+    shape: str = "trapezoidal",
+    tau: Array | None = None,
+    grad_tau: Array | None = None,  # out
 ) -> NotImplementedType | None: ...
 def backward_in_place(
     u: Array,  # (n, m), m < n
@@ -98,12 +106,17 @@ def matrix(
     out: Array,  # (.., n, n)
     phases: Array | None,
     keep: bool = False,  # for the backward call with the same u
+    shape: str = "trapezoidal",
+    tau: Array | None = None,
 ) -> Kept | NotImplementedType | None: ...
 def matrix_backward(
     u: Array,
     grad_w: Array,
     grad_u: Array,
     kept: Kept | None = None,  # of the forward call with the same u
+    shape: str = "trapezoidal",
+    tau: Array | None = None,
+    grad_tau: Array | None = None,  # out
 ) -> NotImplementedType | None: ...
 def wy(
     u: Array,  # (n, m)
@@ -128,6 +141,8 @@ def rnn_forward(
     tape: Array | None,  # out (.., rows, rnn_tape_width), for rnn_backward: OPLU needs it, others are faster with it
     last: Array | None,  # out (.., batch, n), the state in which each sequence ends
     keep: bool,  # return what rnn_backward need not form again
+    shape: str = "trapezoidal",
+    tau: Array | None = None,
 ) -> Kept | NotImplementedType | None: ...
 def rnn_backward(
     inputs: RnnInputs,
@@ -138,6 +153,9 @@ def rnn_backward(
     grad_last: Array | None,
     gradients: Sequence[Array | None],  # out, of the inputs but batch_sizes; None: not wanted
     kept: Kept | None,  # of the forward call with the same u
+    shape: str = "trapezoidal",
+    tau: Array | None = None,
+    grad_tau: Array | None = None,  # out
 ) -> NotImplementedType | None: ...
 def delta_interval(key_width: int, value_width: int) -> int: ...  # steps from one kept state to the next
 def delta_forward(

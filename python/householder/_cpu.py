@@ -78,20 +78,36 @@ def operand(name: str, value: Any, u: Array, *, real: bool = False, like: str = 
     return a
 
 
-def forward(u: Array, h: Array, phases: Array | None, transpose: bool, method: str) -> Array:
+def forward(
+    u: Array,
+    h: Array,
+    phases: Array | None,
+    transpose: bool,
+    method: str,
+    tau: Array | None = None,
+    shape: str = "trapezoidal",
+) -> Array:
     """``W h`` or ``W* h`` for ``u (..., n, m)`` and ``h (..., r, n)``, one matrix for each leading index of u."""
     out = np.empty(h.shape, h.dtype)
-    _core.forward(u, h, out, phases, transpose, method)
+    _core.forward(u, h, out, phases, transpose, method, False, shape, tau)
     return out
 
 
 def backward(
-    u: Array, h: Array, grad_c: Array, phases: Array | None, transpose: bool, method: str
-) -> tuple[Array, Array, Array | None]:
-    """Gradients of u, h and phases."""
+    u: Array,
+    h: Array,
+    grad_c: Array,
+    phases: Array | None,
+    transpose: bool,
+    method: str,
+    tau: Array | None = None,
+    shape: str = "trapezoidal",
+) -> tuple[Array, Array, Array | None, Array | None]:
+    """Gradients of u, h, phases and tau."""
     gradients = np.empty(u.shape, u.dtype), np.empty(h.shape, h.dtype), _like(phases)
-    _core.backward(u, h, grad_c, gradients, phases, transpose, method)
-    return gradients
+    grad_tau = _like(tau)
+    _core.backward(u, h, grad_c, gradients, phases, transpose, method, None, shape, tau, grad_tau)
+    return *gradients, grad_tau
 
 
 def forward_tape(u: Array, h: Array, phases: Array | None, transpose: bool) -> Array:
@@ -111,10 +127,10 @@ def backward_tape(
     return gradients
 
 
-def matrix(u: Array, phases: Array | None) -> Array:
+def matrix(u: Array, phases: Array | None, tau: Array | None = None, shape: str = "trapezoidal") -> Array:
     """``W (..., n, n)``."""
     out = np.empty((*u.shape[:-1], u.shape[-2]), u.dtype)
-    _core.matrix(u, out, phases)
+    _core.matrix(u, out, phases, False, shape, tau)
     return out
 
 
@@ -143,7 +159,7 @@ def rnn_forward(sequence: Sequence, steps: int, batch: int) -> Array:
     """All states, shaped as x but for the last axis."""
     u, x = sequence.u, sequence.x
     h = np.empty((*x.shape[:-1], len(u)), u.dtype)
-    _core.rnn_forward(*_arguments(sequence, steps, batch), h, None, None, False)
+    _core.rnn_forward(*_arguments(sequence, steps, batch), h, None, None, False, sequence.shape, sequence.tau)
     return h
 
 
@@ -157,11 +173,12 @@ def rnn_backward(
         (n, m), rows = sequence.u.shape, sequence.x.size // sequence.x.shape[-1]
         width = _core.rnn_tape_width(NAMES[h.dtype], n, m, rows, False, "oplu", sequence.method)
         tape = np.empty((rows, width), h.dtype)
-        _core.rnn_forward(*arguments, np.empty_like(h), tape, None, False)
+        _core.rnn_forward(*arguments, np.empty_like(h), tape, None, False, sequence.shape, sequence.tau)
     if grad_h is not None and sequence.batch_sizes is None:
         grad_h = grad_h.reshape(steps, batch, grad_h.shape[-1])
     gradients = SequenceGradients._make(_like(getattr(sequence, name)) for name in SequenceGradients._fields)
-    _core.rnn_backward(*arguments, h, tape, grad_h, grad_last, gradients, None)
+    columns = sequence.shape, sequence.tau, gradients.tau
+    _core.rnn_backward(*arguments, h, tape, grad_h, grad_last, gradients[:-1], None, *columns)
     return gradients
 
 
@@ -169,7 +186,7 @@ def _arguments(sequence: Sequence, steps: int, batch: int) -> tuple[Any, Any]:
     """Put the arrays in the order of their gradients, then ``batch_sizes``; then the options."""
     if sequence.batch_sizes is None:
         sequence = sequence._replace(x=sequence.x.reshape(steps, batch, sequence.x.shape[-1]))
-    inputs = *(getattr(sequence, name) for name in SequenceGradients._fields), sequence.batch_sizes
+    inputs = *(getattr(sequence, name) for name in SequenceGradients._fields[:-1]), sequence.batch_sizes  # without tau
     names = "nonlinearity", "negative_slope", "transpose", "reverse", "method"
     return inputs, tuple(getattr(sequence, name) for name in names)
 

@@ -32,6 +32,8 @@ def rnn_forward(
     transpose: bool = False,
     reverse: bool = False,
     method: str = "auto",
+    tau: Any = None,
+    shape: str = "trapezoidal",
 ) -> Array:
     """All states of a recurrence, ``h_t = phi(W h_{t-1} + V x_t + b)`` for ``t = 1, .., T``.
 
@@ -65,6 +67,8 @@ def rnn_forward(
     reverse : bool
         Run from the last step to the first, ``h_t`` from ``h_{t+1}``; not with ``batch_sizes``.
     method : {"auto", "wy", "dense"}
+    tau : array, shape (m,), optional
+    shape : {"trapezoidal", "full"}
         As in :func:`forward`.
 
     Returns
@@ -98,7 +102,7 @@ def rnn_forward(
     (50, 8, 4)
     """
     parameters = input_weight, bias, phases
-    options = nonlinearity, negative_slope, nonlinearity_bias, transpose, reverse, method
+    options = nonlinearity, negative_slope, nonlinearity_bias, transpose, reverse, method, tau, shape
     raw = Sequence._make((u, x, h0, *parameters, batch_sizes, *options))
     backend, sequence, extent = _validated(raw)
     h: Array = backend.rnn_forward(sequence, extent.steps, extent.batch)
@@ -123,6 +127,8 @@ def rnn_backward(
     transpose: bool = False,
     reverse: bool = False,
     method: str = "auto",
+    tau: Any = None,
+    shape: str = "trapezoidal",
 ) -> SequenceGradients:
     """Gradients of a loss of the states ``h = rnn_forward(u, x, h0, ...)``, by back-propagation through time.
 
@@ -142,12 +148,14 @@ def rnn_backward(
         ``grad_h``; for a loss of the last states alone pass ``grad_h=None``.
     nonlinearity, negative_slope, nonlinearity_bias, input_weight, bias, phases, batch_sizes, transpose, reverse, method
         As given to :func:`rnn_forward`.
+    tau, shape
+        As given to :func:`rnn_forward`.
 
     Returns
     -------
     SequenceGradients
-        Named tuple ``(u, x, h0, input_weight, bias, phases, nonlinearity_bias)``, each of its argument's shape, None
-        for an argument that was None. Complex gradients are ``dL/dRe + i dL/dIm``.
+        Named tuple ``(u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau)``, each of its argument's shape,
+        None for an argument that was None. Complex gradients are ``dL/dRe + i dL/dIm``.
 
     Raises
     ------
@@ -165,7 +173,7 @@ def rnn_backward(
     ((4, 2), (50, 8, 4), (4,), None)
     """
     parameters = input_weight, bias, phases
-    options = nonlinearity, negative_slope, nonlinearity_bias, transpose, reverse, method
+    options = nonlinearity, negative_slope, nonlinearity_bias, transpose, reverse, method, tau, shape
     raw = Sequence._make((u, x, h0, *parameters, batch_sizes, *options))
     backend, sequence, extent = _validated(raw)
     u, x = sequence.u, sequence.x
@@ -186,7 +194,7 @@ def _validated(raw: Sequence) -> tuple[ModuleType, Sequence, _Extent]:
     """Every argument checked and arranged, by the backend that u belongs to."""
     backend = backend_of(raw.u)
     u = backend.array("u", raw.u)
-    n, _ = _validate.one_matrix(u, "a sequence")
+    n, _ = _validate.one_matrix(u, "a sequence", raw.shape, raw.tau is not None)
     x = backend.operand("x", raw.x, u)
     sizes = None if raw.batch_sizes is None else _batch_sizes(raw.batch_sizes)
     extent = _extent(x, n, sizes)
@@ -206,6 +214,7 @@ def _validated(raw: Sequence) -> tuple[ModuleType, Sequence, _Extent]:
         nonlinearity_bias=_nonlinearity_bias(raw.nonlinearity, raw.nonlinearity_bias, u, backend),
         transpose=_validate.flag("transpose", raw.transpose),
         reverse=_validate.direction(raw.reverse, sizes),
+        tau=_validate.tau(raw.tau, u, raw.shape, raw.phases, backend),
     )
     return backend, sequence, extent
 

@@ -40,6 +40,14 @@ class PhaseGradients(NamedTuple):
     phases: Array
 
 
+class TauGradients(NamedTuple):
+    """Gradients of one application with a given tau."""
+
+    u: Array
+    h: Array
+    tau: Array
+
+
 class SequenceGradients(NamedTuple):
     """Gradients of a sequence, ``None`` for arguments that were not given."""
 
@@ -50,6 +58,7 @@ class SequenceGradients(NamedTuple):
     bias: Array | None
     phases: Array | None
     nonlinearity_bias: Array | None
+    tau: Array | None = None
 
 
 class Sequence(NamedTuple):
@@ -68,6 +77,8 @@ class Sequence(NamedTuple):
     transpose: bool
     reverse: bool
     method: str
+    tau: Any = None
+    shape: str = "trapezoidal"
 
 
 class Delta(NamedTuple):

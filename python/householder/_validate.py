@@ -11,26 +11,30 @@ from householder._types import Array
 
 METHODS = ("auto", "reflections", "wy", "dense")
 SEQUENCE_METHODS = ("auto", "wy", "dense")
+SHAPES = ("trapezoidal", "full")
 MOST = 2**31
 """Of anything: products fit an address."""
 NONLINEARITIES = ("identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu")
 
 
-def reflections(u: Array) -> tuple[int, int]:
-    """Return ``n, m`` of ``u (..., n, m)``."""
-    if u.ndim < 2 or not 1 <= u.shape[-1] <= u.shape[-2]:
-        raise ValueError(f"u has shape {u.shape}, expected (..., n, m) with 1 <= m <= n")
-    n, m = u.shape[-2:]
-    if m == n and u.dtype.kind == "c":
-        raise ValueError(f"complex u has shape {u.shape}, expected m <= n - 1; phases (n,) supply the rest of U(n)")
+def reflections(u: Any, columns: Any = "trapezoidal", has_tau: bool = False) -> tuple[int, int]:
+    """Return ``n, m`` of ``u (..., n, m)``, an array or a tensor, with columns of this shape."""
+    one_of("shape", columns, SHAPES)
+    shape = tuple(u.shape)
+    n, m = shape[-2:] if len(shape) >= 2 else (0, 0)
+    most = "" if columns == "full" else " <= n"
+    if m < 1 or n < 1 or (most and m > n):
+        raise ValueError(f"u has shape {shape}, expected (..., n, m) with 1 <= m{most}")
+    if m == n and most and not has_tau and "complex" in str(u.dtype):
+        raise ValueError(f"complex u has shape {shape}, expected m <= n - 1; phases (n,) supply the rest of U(n)")
     return n, m
 
 
-def one_matrix(u: Array, function: str) -> tuple[int, int]:
+def one_matrix(u: Array, function: str, columns: Any = "trapezoidal", has_tau: bool = False) -> tuple[int, int]:
     """Return ``n, m`` of ``u (n, m)``."""
     if u.ndim != 2:
         raise ValueError(f"u has shape {u.shape}, but {function} takes one matrix: expected (n, m)")
-    return reflections(u)
+    return reflections(u, columns, has_tau)
 
 
 def vectors(name: str, a: Array, n: int) -> None:
@@ -54,6 +58,17 @@ def optional(
     a: Array = backend.operand(name, value, u, real=real)
     shape(name, a, expected)
     return a
+
+
+def tau(value: Any, u: Array, columns: str, phases: Any, backend: Any) -> Array | None:
+    """Expect None or ``tau (..., m)`` beside ``u (..., n, m)``, no phases; full columns and tau are NumPy's alone."""
+    if value is None and columns == "trapezoidal":
+        return None
+    if backend.xp is not np:
+        raise ValueError("shape='full' and tau are for arrays in the processor's memory: move u there, or use torch")
+    if value is not None and phases is not None:
+        raise ValueError("phases beside tau: a given tau has its own phases, leave one of them out")
+    return optional("tau", value, u, (*u.shape[:-2], u.shape[-1]), backend)
 
 
 def phases(value: Any, u: Array, n: int, backend: ModuleType) -> Array | None:

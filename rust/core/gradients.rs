@@ -9,6 +9,8 @@ pub struct Gradients<'a, T: Scalar> {
     pub u: Option<&'a mut [T]>,
     /// `dL/dh (rows, n)`.
     pub h: Option<&'a mut [T]>,
+    /// `dL/dtau (m,)`, where `tau` is given.
+    pub tau: Option<&'a mut [T]>,
     /// `dL/dtheta (n,)`.
     pub phases: Option<&'a mut [T::Real]>,
 }
@@ -21,12 +23,20 @@ impl<T: Scalar> Gradients<'_, T> {
     pub(crate) fn check(&self, u: Reflections<'_, T>, h: &[T], g: &[T]) -> usize {
         let (grad_u, grad_h) = (self.u.as_ref().map(|x| x.len()), self.h.as_ref().map(|x| x.len()));
         assert!(grad_u.is_none_or(|len| len == u.n() * u.m()), "dL/dU has {grad_u:?} numbers");
+        check_tau(u, self.tau.as_deref());
         u.vectors(&[h.len(), g.len(), grad_h.unwrap_or(h.len())])
     }
 
     /// Writes the gradients of a sum over no vectors.
     pub(crate) fn vanish(self) {
-        self.u.into_iter().for_each(|x| x.fill(T::ZERO));
+        self.u.into_iter().chain(self.tau).for_each(|x| x.fill(T::ZERO));
         self.phases.into_iter().for_each(|x| x.fill(T::ZERO.re()));
     }
+}
+
+/// # Panics
+/// If this is not room for the gradient of a given `tau`.
+pub(crate) fn check_tau<T: Scalar>(u: Reflections<'_, T>, grad_tau: Option<&[T]>) {
+    let (given, len) = (u.tau().map(<[T]>::len), grad_tau.map(<[T]>::len));
+    assert!(len.is_none() || len == given, "dL/dtau has {len:?} numbers, tau {given:?}");
 }

@@ -1,7 +1,9 @@
 //! Which algorithm for which shape.
 
 use crate::error::{Error, Result};
+use crate::reflections::Form;
 use crate::scalar::Scalar;
+use crate::view::Shape;
 
 /// The way a product of reflections is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,12 +55,13 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// One application of `k` reflections to `rows` vectors.
-    pub fn of_application(n: usize, k: usize, rows: usize, complex: bool) -> Self {
+    /// One application of `k` reflections to `rows` vectors of size `n`.
+    pub fn of_application(form: Form, (n, k): Shape, rows: usize, complex: bool) -> Self {
         let block = k.next_multiple_of(16); // registers are whole
         let [n, k, rows, block] = [n, k, rows, block].map(|x| x as f64);
-        // Numbers in U.
-        let (entries, padded) = (k * (n - k / 2.0), block * (n - k / 2.0));
+        // Numbers in a column of U, and in U.
+        let column = if form == Form::Full { n } else { n - k / 2.0 };
+        let (entries, padded) = (k * column, block * column);
         // 18 flops a number and row, at 150 GFLOP/s but for short sums and several blocks.
         let wy = rows * padded * 18.0 / 150e3 * (1.3 + (24.0 + 256.0 * k / n) / n);
         // 6 n^2 a row.
@@ -66,7 +69,8 @@ impl Costs {
         // Gram matrices and inverses in double precision; W, and its gradient's way back to U.
         if complex {
             let inverses = 0.025 * k * k.min(32.0);
-            let formation = n * n * (0.009 + 0.00065 * k * (1.0 - k / n + k * k / (3.0 * n * n)));
+            let part = if form == Form::Full { 1.0 } else { 1.0 - k / n + k * k / (3.0 * n * n) };
+            let formation = n * n * (0.009 + 0.00065 * k * part);
             Self {
                 reflections: rows * (0.095 * k + 0.006 * entries),
                 wy: 2.0 + 0.011 * padded + inverses + 2.7 * wy,
@@ -103,9 +107,10 @@ impl Costs {
     }
 }
 
-/// For one application to `rows` vectors, forward or backward. Depends on the shape, and on whether numbers are complex.
-pub fn for_application<T: Scalar>(n: usize, k: usize, rows: usize) -> Method {
-    Costs::of_application(n, k, rows, T::COMPLEX).best()
+/// For one application of `k` reflections to `rows` vectors of size `n`, forward or backward. Depends on the shape, and on
+/// whether numbers are complex.
+pub fn for_application<T: Scalar>(form: Form, shape: Shape, rows: usize) -> Method {
+    Costs::of_application(form, shape, rows, T::COMPLEX).best()
 }
 
 /// For a recurrence over `rows` states in all. Depends on the shape alone.

@@ -5,11 +5,57 @@ use crate::memory::{Buffer, filled};
 use crate::number::{Number, Real};
 use crate::scalar::Scalar;
 
-/// `U (n, m)`, row-major and lower-trapezoidal: column `j` (from 0) is the reflection vector `u_{n-j}` behind `j` zeros.
-/// What is stored above the diagonal is never read.
+/// Which entries of `U` its columns consist of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Column `j` (from 0) begins on the diagonal, behind `j` zeros: `m <= n`.
+    Trapezoidal,
+    /// Below the diagonal; on it stand ones that are not stored, as LAPACK has it.
+    UnitTrapezoidal,
+    /// All of them: any `m`.
+    Full,
+}
+
+impl Form {
+    /// The coordinate with which column `j` begins.
+    #[inline(always)]
+    pub fn first(self, j: usize) -> usize {
+        if self == Self::Full { 0 } else { j }
+    }
+
+    /// How many of `k` columns have entries of their own in row `i`: these are read and have gradients.
+    #[inline(always)]
+    pub fn stored(self, i: usize, k: usize) -> usize {
+        match self {
+            Self::Trapezoidal => k.min(i + 1),
+            Self::UnitTrapezoidal => k.min(i),
+            Self::Full => k,
+        }
+    }
+
+    /// How many reflections `m` columns are: of trapezoidal ones with `m == n` the last one is a number.
+    #[inline(always)]
+    pub fn reflections(self, n: usize, m: usize) -> usize {
+        m - usize::from(self == Self::Trapezoidal && m == n)
+    }
+
+    /// Whether all columns have a one on the diagonal.
+    #[inline(always)]
+    pub fn has_ones(self) -> bool {
+        self == Self::UnitTrapezoidal
+    }
+}
+
+/// `U (n, m)`, row-major: the vectors of the reflections and, where `tau` is not `2 / |v|^2`, their `tau`:
 ///
-/// For real numbers and `m == n` the last column is the single number `u_1`, a factor on the last coordinate and not a
-/// reflection: `W = W_1 diag(1, .., 1, u_1)`.
+/// ```text
+/// H = I - tau v v*
+/// ```
+///
+/// What does not belong to the columns, as their [`Form`] says, is never read.
+///
+/// For real trapezoidal columns and `m == n` the last column is the single number `u_1`, a factor on the last
+/// coordinate and not a reflection: `W = W_1 diag(1, .., 1, u_1)`.
 #[derive(Clone, Copy)]
 pub struct Reflections<'a, T: Scalar> {
     n: usize,
@@ -17,15 +63,24 @@ pub struct Reflections<'a, T: Scalar> {
     /// Distance between rows.
     ld: usize,
     entries: &'a [T],
+    form: Form,
+    tau: Option<&'a [T]>,
 }
 
 impl<'a, T: Scalar> Reflections<'a, T> {
-    /// Views `entries` as `U (n, m)`.
+    /// Views `entries` as a trapezoidal `U (n, m)`.
     pub fn new(n: usize, m: usize, entries: &'a [T]) -> Result<Self> {
-        if m == 0 || m > n {
-            return Err(Error::InvalidArgument(format!("expected 1 <= m <= n, got n = {n}, m = {m}")));
+        Self::with_form(n, m, entries, Form::Trapezoidal, None)
+    }
+
+    /// Views `entries` as `U (n, m)` with columns of that form, and `tau (m,)`. Trapezoidal columns have a `tau` where there
+    /// are ones on the diagonal, and only there.
+    pub fn with_form(n: usize, m: usize, entries: &'a [T], form: Form, tau: Option<&'a [T]>) -> Result<Self> {
+        if m == 0 || (m > n && form != Form::Full) {
+            let most = if form == Form::Full { "" } else { " <= n" };
+            return Err(Error::InvalidArgument(format!("expected 1 <= m{most}, got n = {n}, m = {m}")));
         }
-        if T::COMPLEX && m == n {
+        if T::COMPLEX && m == n && form == Form::Trapezoidal {
             return Err(Error::InvalidArgument(format!(
                 "a complex U takes at most n - 1 = {} reflections, got m = {m}; phases supply the rest of U(n)",
                 n - 1
@@ -34,34 +89,47 @@ impl<'a, T: Scalar> Reflections<'a, T> {
         if n.checked_mul(m) != Some(entries.len()) {
             return Err(Error::InvalidArgument(format!("u: expected {n} x {m} entries, got {}", entries.len())));
         }
-        Ok(Self { n, m, ld: m, entries })
+        if tau.is_some_and(|tau| tau.len() != m) {
+            return Err(Error::InvalidArgument(format!(
+                "tau: expected {m} numbers, got {}",
+                tau.map_or(0, <[T]>::len)
+            )));
+        }
+        if form != Form::Full && tau.is_some() != form.has_ones() {
+            return Err(Error::InvalidArgument(
+                "tau: expected it with ones on the diagonal or full columns".to_owned(),
+            ));
+        }
+        Ok(Self { n, m, ld: m, entries, form, tau })
     }
 
-    /// The reflections `begin..end`, which leave the first `begin` coordinates alone: a `U` of the others. `u_1` is not
-    /// one of them.
+    /// The reflections `begin..end` as a `U` of the coordinates from `form().first(begin)` on; they leave those before
+    /// alone. `u_1` is not one of them.
     pub fn columns(self, begin: usize, end: usize) -> Self {
         debug_assert!(begin < end && end <= self.count());
-        let entries = &self.entries[begin * self.ld + begin..];
-        Self { n: self.n - begin, m: end - begin, ld: self.ld, entries }
+        let first = self.form.first(begin);
+        let (entries, tau) = (&self.entries[first * self.ld + begin..], self.tau.map(|tau| &tau[begin..end]));
+        Self { n: self.n - first, m: end - begin, entries, tau, ..self }
     }
 
-    /// All entries in wide precision. Columns whose norm is subnormal in their own precision are the identity there as
+    /// All numbers in wide precision. Columns whose norm is subnormal in their own precision are the identity there as
     /// well: they become zero.
-    pub(crate) fn widen(self) -> Result<Buffer<T::Wide>> {
-        let Self { n, m, ld, entries } = self;
+    pub(crate) fn widen(self) -> Result<Widened<T::Wide>> {
+        let Self { n, m, ld, entries, form, tau } = self;
         let (mut wide, mut squares) = (Buffer::scratch(n * m)?, filled(m, 0.0)?);
         for (i, (to, from)) in wide.chunks_mut(m).zip(entries.chunks(ld)).enumerate() {
             to.iter_mut().zip(from).for_each(|(to, x)| *to = x.widen());
-            squares.iter_mut().zip(&*to).take(i + 1).for_each(|(square, x)| *square += x.abs2());
+            let stored = form.stored(i, m);
+            squares.iter_mut().zip(&*to).take(stored).for_each(|(square, x)| *square += x.abs2());
         }
-        if T::as_wide(&[]).is_some() {
-            return Ok(wide);
+        let tau = tau.map(|tau| tau.iter().map(|x| x.widen()).collect());
+        if T::as_wide(&[]).is_none() && !form.has_ones() {
+            let smallest = T::Real::MIN_POSITIVE.to_f64();
+            for (j, _) in squares.iter().enumerate().take(self.count()).filter(|(_, square)| square.sqrt() < smallest) {
+                wide.iter_mut().skip(j).step_by(m).for_each(|x| *x = T::Wide::ZERO);
+            }
         }
-        let smallest = T::Real::MIN_POSITIVE.to_f64();
-        for (j, _) in squares.iter().enumerate().take(self.count()).filter(|(_, square)| square.sqrt() < smallest) {
-            wide.iter_mut().skip(j).step_by(m).for_each(|x| *x = T::Wide::ZERO);
-        }
-        Ok(wide)
+        Ok(Widened { n, m, entries: wide, form, tau })
     }
 
     /// Size of the transformed vectors.
@@ -74,14 +142,24 @@ impl<'a, T: Scalar> Reflections<'a, T> {
         self.m
     }
 
-    /// Number of true reflections `k`: `m`, or `n - 1` when `m == n`.
-    pub fn count(&self) -> usize {
-        if self.m == self.n { self.n - 1 } else { self.m }
+    /// Which entries the columns consist of.
+    pub fn form(&self) -> Form {
+        self.form
     }
 
-    /// The factor `u_1` of the last coordinate, when `m == n`.
+    /// `tau` of every column, where it is given.
+    pub fn tau(&self) -> Option<&'a [T]> {
+        self.tau
+    }
+
+    /// Number of true reflections `k`: `m`, or one less where the last column is `u_1`.
+    pub fn count(&self) -> usize {
+        self.form.reflections(self.n, self.m)
+    }
+
+    /// The factor `u_1` of the last coordinate, if there is one.
     pub fn u1(&self) -> Option<T> {
-        (self.m == self.n).then(|| self.entries[self.n * self.n - 1])
+        (self.count() < self.m).then(|| self.entries[self.n * self.n - 1])
     }
 
     /// Distance between rows.
@@ -105,11 +183,27 @@ impl<'a, T: Scalar> Reflections<'a, T> {
         lengths[0] / n
     }
 
-    /// Writes the zeros above the diagonal of a gradient.
-    pub fn clear_above_diagonal(&self, grad_u: &mut [T]) {
+    /// Writes the zeros of a gradient of what does not belong to the columns.
+    pub fn clear_unused(&self, grad_u: &mut [T]) {
         for (i, row) in grad_u.chunks_mut(self.m).take(self.m).enumerate() {
-            row[i + 1..].fill(T::ZERO);
+            row[self.form.stored(i, self.m)..].fill(T::ZERO);
         }
+    }
+}
+
+/// [`Reflections`] with numbers of its own.
+pub(crate) struct Widened<T: Scalar> {
+    n: usize,
+    m: usize,
+    entries: Buffer<T>,
+    form: Form,
+    tau: Option<Vec<T>>,
+}
+
+impl<T: Scalar> Widened<T> {
+    /// For the routines.
+    pub fn reflections(&self) -> Result<Reflections<'_, T>> {
+        Reflections::with_form(self.n, self.m, &self.entries, self.form, self.tau.as_deref())
     }
 }
 
@@ -124,5 +218,12 @@ mod tests {
         assert!(Reflections::new(2, 1, &[0.0; 3]).is_err());
         let square = [crate::number::c64::default(); 4];
         assert!(Reflections::new(2, 2, &square).is_err_and(|e| e.to_string().contains("phases")));
+        let [full, ones] = [Form::Full, Form::UnitTrapezoidal];
+        assert!(Reflections::with_form(2, 3, &[0.0; 6], full, None).is_ok_and(|u| u.count() == 3));
+        assert!(Reflections::with_form(2, 2, &square, full, None).is_ok_and(|u| u.count() == 2));
+        assert!(Reflections::with_form(2, 0, &[0.0; 0], full, None).is_err());
+        assert!(Reflections::with_form(2, 3, &[0.0; 6], full, Some(&[0.0; 2])).is_err());
+        assert!(Reflections::with_form(2, 3, &[0.0; 6], ones, Some(&[0.0; 3])).is_err());
+        assert!(Reflections::with_form(2, 1, &[0.0; 2], ones, None).is_err());
     }
 }

@@ -9,7 +9,7 @@ use householder::gradients::Gradients;
 use householder::memory::filled;
 use householder::method::{self, Method};
 use householder::number::Number as _;
-use householder::reflections::Reflections;
+use householder::reflections::{Form, Reflections};
 use householder::scalar::Scalar;
 use householder::unblocked;
 use householder::wy::dense::{self, Dense};
@@ -19,6 +19,7 @@ use pyo3::prelude::*;
 use crate::array::{Array, Number, Parts, Reading, optional, optional_mut, outputs, part, size};
 use crate::by_dtype;
 use crate::call::{attempt, run, to_python};
+use crate::columns::Headers;
 use crate::kept::Kept;
 
 /// Flops of `count` applications to `rows` vectors, roughly, with what it takes to normalise the columns: decides how work
@@ -28,8 +29,8 @@ pub fn flops(count: usize, n: usize, m: usize, rows: usize) -> usize {
 }
 
 /// Whether reflections are applied one after the other; problems without vectors are not worth a special way.
-fn one_by_one<T: Number>(method: Option<Method>, n: usize, k: usize, rows: usize) -> bool {
-    rows > 0 && method.unwrap_or_else(|| method::for_application::<T>(n, k, rows)) == Method::Reflections
+fn one_by_one<T: Number>(method: Option<Method>, form: Form, (n, k): (usize, usize), rows: usize) -> bool {
+    rows > 0 && method.unwrap_or_else(|| method::for_application::<T>(form, (n, k), rows)) == Method::Reflections
 }
 
 /// The diagonals of many matrices: phases, which they share, become numbers once.
@@ -50,27 +51,28 @@ impl<T: Scalar> Diagonals<T> {
 /// Gradients of `u`, `h` and `phases`, None where they are not wanted.
 type Gradient<'py> = [Option<Bound<'py, PyAny>>; 3];
 
-/// `count`, `n`, `m` and `rows` of `u (.., n, m)` and `h (.., n)` of one type.
-fn problem(u: &Array<'_, '_>, h: &Array<'_, '_>) -> PyResult<[usize; 4]> {
-    let [_, n, m] = u.last;
-    let count = u.len.checked_div(n * m).unwrap_or(0);
-    let rows = h.len.checked_div(count * n).unwrap_or(0);
-    let fits = u.dims >= 2 && 0 < m && m <= n && h.dims > 0 && h.last[2] == n && count * rows * n == h.len;
-    let given = || Ok::<_, PyErr>(format!("got u {} and h {}", u.describe()?, h.describe()?));
-    if !fits {
-        return Err(PyValueError::new_err(format!(
-            "expected u (.., n, m) with 1 <= m <= n and h (.., n), {}",
-            given()?
-        )));
+/// `rows` of `h (.., n)`, so many for each matrix, of the type of `u`.
+fn rows(u: &Headers<'_, '_>, h: &Array<'_, '_>) -> PyResult<usize> {
+    let rows = h.len.checked_div(u.count * u.n).unwrap_or(0);
+    let given = || Ok::<_, PyErr>(format!("got u {} and h {}", u.u.describe()?, h.describe()?));
+    if h.dims == 0 || h.last[2] != u.n || u.count * rows * u.n != h.len {
+        return Err(PyValueError::new_err(format!("expected u (.., n, m) and h (.., n), {}", given()?)));
     }
-    if u.dtype != h.dtype {
+    if u.u.dtype != h.dtype {
         return Err(PyTypeError::new_err(format!("expected u and h of one type, {}", given()?)));
     }
-    Ok([count, n, m, rows])
+    Ok(rows)
+}
+
+/// Trapezoidal `u (n, m)`, `tau` being its own, and `rows`.
+fn problem<'a, 'py>(u: &'a Bound<'py, PyAny>, h: &Array<'_, '_>) -> Reading<(Headers<'a, 'py>, usize)> {
+    let u = Headers::read(u, "trapezoidal", None)?;
+    let rows = rows(&u, h)?;
+    Ok((u, rows))
 }
 
 #[pyfunction]
-#[pyo3(signature = (u, h, out, phases, transpose, method, keep=false))]
+#[pyo3(signature = (u, h, out, phases, transpose, method, keep=false, shape="trapezoidal", tau=None))]
 pub fn forward(
     u: &Bound<'_, PyAny>,
     h: &Bound<'_, PyAny>,
@@ -79,36 +81,41 @@ pub fn forward(
     transpose: bool,
     method: &str,
     keep: bool,
+    shape: &str,
+    tau: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<PyAny>> {
     let py = u.py();
     let go = || -> Reading<_> {
         let method = Method::parse(method).map_err(to_python)?;
-        let (u, h, out, phases) = (Array::read(u)?, Array::read(h)?, Array::read(out)?, Array::optional(phases)?);
-        let sizes = problem(&u, &h)?;
-        by_dtype!(h.dtype, forward_problems(py, sizes, [&u, &h, &out], phases.as_ref(), transpose, method, keep))
+        let (u, h) = (Headers::read(u, shape, tau)?, Array::read(h)?);
+        let (out, phases) = (Array::read(out)?, Array::optional(phases)?);
+        let rows = rows(&u, &h)?;
+        by_dtype!(h.dtype, forward_problems(py, &u, rows, [&h, &out], phases.as_ref(), transpose, method, keep))
     };
     attempt(py, go())
 }
 
 fn forward_problems<T: Number<Real: Number>>(
     py: Python<'_>,
-    [count, n, m, rows]: [usize; 4],
-    [u, h, out]: [&Array<'_, '_>; 3],
+    u: &Headers<'_, '_>,
+    rows: usize,
+    [h, out]: [&Array<'_, '_>; 2],
     phases: Option<&Array<'_, '_>>,
     adjoint: bool,
     method: Option<Method>,
     keep: bool,
 ) -> Reading<Option<Kept>> {
-    let u = u.slice::<T>("u", size(&[count, n, m])?)?;
+    let &Headers { count, n, m, form, .. } = u;
+    let u = u.columns::<T>()?;
     let h = h.slice::<T>("h", size(&[count, rows, n])?)?;
     let out = out.slice_mut::<T>("out", h.len())?;
     let phases = optional::<T::Real>(phases, "phases", n)?;
     let outs = Parts::new(out, count);
     Ok(run(py, |context| {
-        let (k, diagonals) = (m.min(n - 1), Diagonals::new(n, phases)?);
-        let method = Some(method.unwrap_or_else(|| method::for_application::<T>(n, k, rows)));
+        let (k, diagonals) = (u.count(), Diagonals::new(n, phases)?);
+        let method = Some(method.unwrap_or_else(|| method::for_application::<T>(form, (n, k), rows)));
         if keep && count == 1 && method != Some(Method::Reflections) {
-            let u = Reflections::new(n, m, u)?;
+            let u = u.of(0)?;
             let diagonal = diagonals.of(u);
             if method == Some(Method::Wy) {
                 let prepared = apply::forward_and_keep(context, u, &diagonal, h, out, adjoint)?;
@@ -121,16 +128,16 @@ fn forward_problems<T: Number<Real: Number>>(
         // SAFETY: each problem writes its own part.
         let vectors = |i: usize| unsafe { (part(h, i, rows * n), outs.at(i)) };
         let (isa, flops) = (context.isa, flops(count, n, m, rows));
-        if one_by_one::<T>(method, n, k, rows) {
+        if one_by_one::<T>(method, form, (n, k), rows) {
             unblocked::for_each(context, count, flops, &|| unblocked::Forward::new(n, k), &|i, room, cancel| {
-                let u = Reflections::new(n, m, part(u, i, n * m))?;
+                let u = u.of(i)?;
                 let (h, out) = vectors(i);
                 room.run(isa, cancel, u, &diagonals.of(u), h, out, adjoint)
             })?;
             return Ok(None);
         }
         context.for_each(count, flops, &|i, context| {
-            let u = Reflections::new(n, m, part(u, i, n * m))?;
+            let u = u.of(i)?;
             let (h, out) = vectors(i);
             apply::forward(context, u, &diagonals.of(u), h, out, adjoint, method)
         })?;
@@ -139,7 +146,7 @@ fn forward_problems<T: Number<Real: Number>>(
 }
 
 #[pyfunction]
-#[pyo3(signature = (u, h, grad_c, gradients, phases, transpose, method, kept=None))]
+#[pyo3(signature = (u, h, grad_c, gradients, phases, transpose, method, kept=None, shape="trapezoidal", tau=None, grad_tau=None))]
 pub fn backward(
     u: &Bound<'_, PyAny>,
     h: &Bound<'_, PyAny>,
@@ -149,42 +156,50 @@ pub fn backward(
     transpose: bool,
     method: &str,
     kept: Option<&Bound<'_, Kept>>,
+    shape: &str,
+    tau: Option<&Bound<'_, PyAny>>,
+    grad_tau: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<PyAny>> {
     let py = u.py();
     let go = || -> Reading<_> {
         let method = Method::parse(method).map_err(to_python)?;
-        let (u, h, grad_c, phases) = (Array::read(u)?, Array::read(h)?, Array::read(grad_c)?, Array::optional(phases)?);
-        let sizes = problem(&u, &h)?;
+        let (u, h) = (Headers::read(u, shape, tau)?, Array::read(h)?);
+        let (grad_c, phases, grad_tau) = (Array::read(grad_c)?, Array::optional(phases)?, Array::optional(grad_tau)?);
+        let rows = rows(&u, &h)?;
         let gradients = Array::each(&gradients)?;
-        let gradients = gradients.each_ref().map(Option::as_ref);
-        let (given, kept) = ([&u, &h, &grad_c], kept.map(Bound::get));
-        by_dtype!(h.dtype, backward_problems(py, sizes, given, phases.as_ref(), gradients, transpose, method, kept))
+        let [grad_u, grad_h, grad_phases] = gradients.each_ref().map(Option::as_ref);
+        let gradients = [grad_u, grad_h, grad_tau.as_ref(), grad_phases];
+        let (given, kept) = ([&h, &grad_c], kept.map(Bound::get));
+        by_dtype!(h.dtype, backward_problems(py, &u, rows, given, phases.as_ref(), gradients, transpose, method, kept))
     };
     attempt(py, go())
 }
 
 fn backward_problems<T: Number<Real: Number>>(
     py: Python<'_>,
-    [count, n, m, rows]: [usize; 4],
-    [u, h, grad_c]: [&Array<'_, '_>; 3],
+    u: &Headers<'_, '_>,
+    rows: usize,
+    [h, grad_c]: [&Array<'_, '_>; 2],
     phases: Option<&Array<'_, '_>>,
-    [grad_u, grad_h, grad_phases]: [Option<&Array<'_, '_>>; 3],
+    [grad_u, grad_h, grad_tau, grad_phases]: [Option<&Array<'_, '_>>; 4],
     adjoint: bool,
     method: Option<Method>,
     kept: Option<&Kept>,
 ) -> Reading<()> {
-    let u = u.slice::<T>("u", size(&[count, n, m])?)?;
+    let &Headers { count, n, m, form, .. } = u;
+    let u = u.columns::<T>()?;
     let h = h.slice::<T>("h", size(&[count, rows, n])?)?;
     let grad_c = grad_c.slice::<T>("grad_c", h.len())?;
     let phases = optional::<T::Real>(phases, "phases", n)?;
     let grad_u = outputs::<T>(grad_u, "grad_u", count, n * m)?;
     let grad_h = outputs::<T>(grad_h, "grad_h", count, rows * n)?;
+    let grad_tau = outputs::<T>(grad_tau, "grad_tau", count, m)?;
     let grad_phases = optional_mut::<T::Real>(grad_phases, "grad_phases", n)?;
     // The matrices share the phases: one gradient each, summed in order.
     let mut each_phases =
         filled(if grad_phases.is_some() { count * n } else { 0 }, T::Real::ZERO).map_err(to_python)?;
     let phases_parts = grad_phases.is_some().then(|| Parts::new(&mut each_phases, count));
-    let (k, kept) = (m.min(n - 1), kept.filter(|_| count == 1));
+    let (k, kept) = (u.count(), kept.filter(|_| count == 1));
     let prepared = kept.and_then(Kept::get::<Prepared<T>>).filter(|kept| kept.shape() == [n, k, rows]);
     let matrix = kept.and_then(Kept::get::<Dense<T>>).filter(|kept| [kept.blocks.n, kept.blocks.k] == [n, k]);
     run(py, |context| {
@@ -195,17 +210,18 @@ fn backward_problems<T: Number<Real: Number>>(
             Gradients {
                 u: grad_u.as_ref().map(|x| x.at(i)),
                 h: grad_h.as_ref().map(|x| x.at(i)),
+                tau: grad_tau.as_ref().map(|x| x.at(i)),
                 phases: phases_parts.as_ref().map(|x| x.at(i)),
             }
         };
-        if prepared.is_none() && matrix.is_none() && one_by_one::<T>(method, n, k, rows) {
+        if prepared.is_none() && matrix.is_none() && one_by_one::<T>(method, form, (n, k), rows) {
             return unblocked::for_each(
                 context,
                 count,
                 flops,
                 &|| unblocked::Backward::new(n, k),
                 &|i, room, cancel| {
-                    let u = Reflections::new(n, m, part(u, i, n * m))?;
+                    let u = u.of(i)?;
                     let source = unblocked::Source::Vectors(part(h, i, rows * n));
                     let grad_c = part(grad_c, i, rows * n);
                     room.run(isa, cancel, u, &diagonals.of(u), source, grad_c, gradients(i), adjoint)
@@ -213,7 +229,7 @@ fn backward_problems<T: Number<Real: Number>>(
             );
         }
         context.for_each(count, flops, &|i, context| {
-            let u = Reflections::new(n, m, part(u, i, n * m))?;
+            let u = u.of(i)?;
             let (h, grad_c, gradients) = (part(h, i, rows * n), part(grad_c, i, rows * n), gradients(i));
             let diagonal = diagonals.of(u);
             match (prepared, matrix) {
@@ -245,11 +261,13 @@ pub fn backward_in_place(
 ) -> PyResult<Py<PyAny>> {
     fn go<T: Number<Real: Number>>(
         py: Python<'_>,
-        [n, m, rows]: [usize; 3],
-        [u, h, grad, grad_u]: [&Array<'_, '_>; 4],
+        u: &Headers<'_, '_>,
+        rows: usize,
+        [h, grad, grad_u]: [&Array<'_, '_>; 3],
         kept: Option<&Kept>,
     ) -> Reading<()> {
-        let u = Reflections::new(n, m, u.slice::<T>("u", size(&[n, m])?)?).map_err(to_python)?;
+        let &Headers { n, m, .. } = u;
+        let u = u.columns::<T>()?.of(0).map_err(to_python)?;
         if u.u1().is_some() {
             return Err(to_python(Error::InvalidArgument(format!("m: expected less than n = {n}, got {m}"))).into());
         }
@@ -267,9 +285,9 @@ pub fn backward_in_place(
     }
     let py = u.py();
     let reading = || -> Reading<_> {
-        let (u, h, grad, grad_u) = (Array::read(u)?, Array::read(h)?, Array::read(grad)?, Array::read(grad_u)?);
-        let [_, n, m, rows] = problem(&u, &h)?;
-        by_dtype!(h.dtype, go(py, [n, m, rows], [&u, &h, &grad, &grad_u], kept.map(Bound::get)))
+        let (h, grad, grad_u) = (Array::read(h)?, Array::read(grad)?, Array::read(grad_u)?);
+        let (u, rows) = problem(u, &h)?;
+        by_dtype!(h.dtype, go(py, &u, rows, [&h, &grad, &grad_u], kept.map(Bound::get)))
     };
     attempt(py, reading())
 }
@@ -285,21 +303,23 @@ pub fn forward_tape(
 ) -> PyResult<()> {
     fn go<T: Number<Real: Number>>(
         py: Python<'_>,
-        [n, m, rows]: [usize; 3],
-        [u, h, tape]: [&Array<'_, '_>; 3],
+        u: &Headers<'_, '_>,
+        rows: usize,
+        [h, tape]: [&Array<'_, '_>; 2],
         phases: Option<&Array<'_, '_>>,
         adjoint: bool,
     ) -> PyResult<()> {
-        let u = Reflections::new(n, m, u.slice::<T>("u", size(&[n, m])?)?).map_err(to_python)?;
+        let &Headers { n, m, .. } = u;
+        let u = u.columns::<T>()?.of(0).map_err(to_python)?;
         let h = h.slice("h", size(&[rows, n])?)?;
         let tape = tape.slice_mut("tape", size(&[rows, m + 1, n])?)?;
         let diagonal = Diagonal::new(u, optional(phases, "phases", n)?).map_err(to_python)?;
         run(py, |context| unblocked::forward_tape(context, u, &diagonal, h, tape, adjoint))
     }
     let py = u.py();
-    let (u, h, tape, phases) = (Array::read(u)?, Array::read(h)?, Array::read(tape)?, Array::optional(phases)?);
-    let [_, n, m, rows] = problem(&u, &h)?;
-    by_dtype!(h.dtype, go(py, [n, m, rows], [&u, &h, &tape], phases.as_ref(), transpose))
+    let (h, tape, phases) = (Array::read(h)?, Array::read(tape)?, Array::optional(phases)?);
+    let (u, rows) = problem(u, &h)?;
+    by_dtype!(h.dtype, go(py, &u, rows, [&h, &tape], phases.as_ref(), transpose))
 }
 
 #[pyfunction]
@@ -313,28 +333,30 @@ pub fn backward_tape(
 ) -> PyResult<()> {
     fn go<T: Number<Real: Number>>(
         py: Python<'_>,
-        [n, m, rows]: [usize; 3],
-        [u, tape, grad_c]: [&Array<'_, '_>; 3],
+        u: &Headers<'_, '_>,
+        rows: usize,
+        [tape, grad_c]: [&Array<'_, '_>; 2],
         [grad_u, grad_h, grad_phases]: [Option<&Array<'_, '_>>; 3],
         phases: Option<&Array<'_, '_>>,
         adjoint: bool,
     ) -> PyResult<()> {
-        let u = Reflections::new(n, m, u.slice::<T>("u", size(&[n, m])?)?).map_err(to_python)?;
+        let &Headers { n, m, .. } = u;
+        let u = u.columns::<T>()?.of(0).map_err(to_python)?;
         let tape = tape.slice("tape", size(&[rows, m + 1, n])?)?;
         let grad_c = grad_c.slice("grad_c", size(&[rows, n])?)?;
         let diagonal = Diagonal::new(u, optional(phases, "phases", n)?).map_err(to_python)?;
         let gradients = Gradients {
             u: optional_mut(grad_u, "grad_u", n * m)?,
             h: optional_mut(grad_h, "grad_h", rows * n)?,
+            tau: None,
             phases: optional_mut(grad_phases, "grad_phases", n)?,
         };
         run(py, |context| unblocked::backward_tape(context, u, &diagonal, tape, grad_c, gradients, adjoint))
     }
     let py = u.py();
-    let (u, tape, grad_c, phases) =
-        (Array::read(u)?, Array::read(tape)?, Array::read(grad_c)?, Array::optional(phases)?);
-    let [_, n, m, rows] = problem(&u, &grad_c)?;
+    let (tape, grad_c, phases) = (Array::read(tape)?, Array::read(grad_c)?, Array::optional(phases)?);
+    let (u, rows) = problem(u, &grad_c)?;
     let gradients = Array::each(&gradients)?;
     let gradients = gradients.each_ref().map(Option::as_ref);
-    by_dtype!(grad_c.dtype, go(py, [n, m, rows], [&u, &tape, &grad_c], gradients, phases.as_ref(), transpose))
+    by_dtype!(grad_c.dtype, go(py, &u, rows, [&tape, &grad_c], gradients, phases.as_ref(), transpose))
 }

@@ -3,6 +3,7 @@
 mod application;
 mod array;
 mod call;
+mod columns;
 mod cuda;
 mod delta;
 mod factor;
@@ -52,13 +53,22 @@ fn instruction_set() -> &'static str {
 
 /// The method for a shape, and what `reflections`, `wy` and `dense` are expected to take, in microseconds.
 #[pyfunction]
-fn plan(n: usize, m: usize, rows: usize, sequence: bool, is_complex: bool) -> (&'static str, [f64; 3]) {
+#[pyo3(signature = (n, m, rows, sequence, is_complex, shape="trapezoidal"))]
+fn plan(
+    n: usize,
+    m: usize,
+    rows: usize,
+    sequence: bool,
+    is_complex: bool,
+    shape: &str,
+) -> PyResult<(&'static str, [f64; 3])> {
+    let form = columns::form(shape, false)?;
     let costs = if sequence {
         Costs::of_sequence(n, m, rows)
     } else {
-        Costs::of_application(n, m.min(n - 1), rows, is_complex)
+        Costs::of_application(form, (n, form.reflections(n, m)), rows, is_complex)
     };
-    (costs.best().name(), [costs.reflections, costs.wy, costs.dense])
+    Ok((costs.best().name(), [costs.reflections, costs.wy, costs.dense]))
 }
 
 /// Uses `k` threads from now on.

@@ -7,7 +7,6 @@ use householder::memory::filled_with;
 use householder::method::Method;
 use householder::number::Real;
 use householder::recurrence::{self, Prepared, Sequence, SequenceGradients, Series, Steps};
-use householder::reflections::Reflections;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
@@ -15,6 +14,7 @@ use pyo3::pybacked::PyBackedStr;
 use crate::array::{Array, Number, Parts, Reading, optional, optional_mut, outputs, part, size};
 use crate::by_dtype;
 use crate::call::{attempt, run, to_python};
+use crate::columns::{Columns, Headers};
 use crate::kept::Kept;
 
 /// `u (.., n, m)`, `x (.., steps, batch, d)` or, with `batch_sizes`, `(.., rows, d)`, then `h0, input_weight, bias, phases,
@@ -31,7 +31,7 @@ struct Problem<'a, 'py> {
     stack: (usize, usize),
     /// n, m, d, steps and batch.
     sizes: [usize; 5],
-    u: Array<'a, 'py>,
+    u: Headers<'a, 'py>,
     x: Array<'a, 'py>,
     h0: Option<Array<'a, 'py>>,
     input_weight: Option<Array<'a, 'py>>,
@@ -42,13 +42,19 @@ struct Problem<'a, 'py> {
 }
 
 impl<'a, 'py> Problem<'a, 'py> {
-    fn read(inputs: &'a Inputs<'py>, options: &'a Options) -> Reading<Self> {
+    fn read(
+        inputs: &'a Inputs<'py>,
+        options: &'a Options,
+        shape: &str,
+        tau: Option<&'a Bound<'py, PyAny>>,
+    ) -> Reading<Self> {
         let [u, x, h0, input_weight, bias, phases, nonlinearity_bias, batch_sizes] = Array::each(inputs)?;
         let (Some(u), Some(x)) = (u, x) else {
             return Err(PyValueError::new_err("expected u and x, got None").into());
         };
         let batch_sizes = batch_sizes.map(|sizes| sizes.batch_sizes()).transpose()?;
-        let [_, n, m] = u.last;
+        let u = Headers::of(u, shape, Array::optional(tau)?)?;
+        let (count, axes, n, m) = (u.count, u.u.dims - 2, u.n, u.m);
         let [steps, batch, d] = match (batch_sizes, &h0) {
             (Some(sizes), Some(h0)) => [sizes.len(), h0.last[1], x.last[2]],
             (Some(sizes), None) => [sizes.len(), sizes.first().map_or(0, |&size| size.max(0) as usize), x.last[2]],
@@ -59,19 +65,17 @@ impl<'a, 'py> Problem<'a, 'py> {
             Some(sizes) => whole(sizes).filter(|&rows| rows == x.last[1]),
             None => steps.checked_mul(batch),
         };
-        let count = u.len.checked_div(n * m);
-        let fits = u.dims >= 2 && x.dims == u.dims + usize::from(batch_sizes.is_none());
-        let (Some(count), Some(_), true) = (count, rows, fits) else {
+        if rows.is_none() || x.dims != axes + 2 + usize::from(batch_sizes.is_none()) {
             let text = format!(
-                "expected u (.., n, m) with 1 <= m <= n and x (.., T, B, d), or rows as batch_sizes say, got u {} and x {}",
-                u.describe()?,
+                "expected u (.., n, m) and x (.., T, B, d), or rows as batch_sizes say, got u {} and x {}",
+                u.u.describe()?,
                 x.describe()?
             );
             return Err(PyValueError::new_err(text).into());
-        };
+        }
         let problem = Self {
             options,
-            stack: (count, u.dims - 2),
+            stack: (count, axes),
             sizes: [n, m, d, steps, batch],
             u,
             x,
@@ -105,11 +109,12 @@ impl<'a, 'py> Problem<'a, 'py> {
     }
 
     fn sequences<T: Number<Real: Number>>(&self) -> Reading<Vec<Sequence<'static, T>>> {
-        (0..self.stack.0).map(|i| self.sequence(i)).collect()
+        let columns = self.u.columns::<T>()?;
+        (0..self.stack.0).map(|i| self.sequence(&columns, i)).collect()
     }
 
-    fn sequence<T: Number<Real: Number>>(&self, i: usize) -> Reading<Sequence<'static, T>> {
-        let (count, [n, m, d, steps, batch]) = (self.stack.0, self.sizes);
+    fn sequence<T: Number<Real: Number>>(&self, columns: &Columns<T>, i: usize) -> Reading<Sequence<'static, T>> {
+        let (count, [n, _, d, steps, batch]) = (self.stack.0, self.sizes);
         let &(_, _, transpose, reverse, ref method) = self.options;
         if reverse && self.batch_sizes.is_some() {
             let text = "reverse: sequences of different lengths have ends of their own";
@@ -121,8 +126,7 @@ impl<'a, 'py> Problem<'a, 'py> {
         }
         .map_err(to_python)?;
         let steps = if reverse { steps.reversed() } else { steps };
-        let u = self.u.slice::<T>("u", size(&[count, n, m])?)?;
-        let u = Reflections::new(n, m, share(u, i, count)).map_err(to_python)?;
+        let u = columns.of(i).map_err(to_python)?;
         if self.input_weight.is_none() && d != n {
             return Err(to_python(Error::InvalidArgument(format!("x: expected width n = {n}, got {d}"))).into());
         }
@@ -242,6 +246,7 @@ pub fn rnn_tape_width(
 
 /// All states, and in `last` those in which sequences end; `tape` and what is kept serve the backward pass.
 #[pyfunction]
+#[pyo3(signature = (inputs, options, h, tape, last, keep, shape="trapezoidal", tau=None))]
 pub fn rnn_forward(
     py: Python<'_>,
     inputs: Inputs<'_>,
@@ -250,9 +255,11 @@ pub fn rnn_forward(
     tape: Option<&Bound<'_, PyAny>>,
     last: Option<&Bound<'_, PyAny>>,
     keep: bool,
+    shape: &str,
+    tau: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<PyAny>> {
     let reading = || -> Reading<_> {
-        let problem = Problem::read(&inputs, &options)?;
+        let problem = Problem::read(&inputs, &options, shape, tau)?;
         let (h, tape, last) = (Array::read(h)?, Array::optional(tape)?, Array::optional(last)?);
         by_dtype!(problem.x.dtype, forward_problems(py, &problem, &h, [tape.as_ref(), last.as_ref()], keep))
     };
@@ -261,6 +268,9 @@ pub fn rnn_forward(
 
 /// Gradients of the inputs but `batch_sizes`, where there is an array for them.
 #[pyfunction]
+#[pyo3(signature = (
+    inputs, options, h, tape, grad_h, grad_last, gradients, kept, shape="trapezoidal", tau=None, grad_tau=None
+))]
 pub fn rnn_backward(
     py: Python<'_>,
     inputs: Inputs<'_>,
@@ -271,15 +281,22 @@ pub fn rnn_backward(
     grad_last: Option<&Bound<'_, PyAny>>,
     gradients: [Option<Bound<'_, PyAny>>; 7],
     kept: Option<&Bound<'_, Kept>>,
+    shape: &str,
+    tau: Option<&Bound<'_, PyAny>>,
+    grad_tau: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<PyAny>> {
     let reading = || -> Reading<_> {
-        let problem = Problem::read(&inputs, &options)?;
+        let problem = Problem::read(&inputs, &options, shape, tau)?;
+        let grad_tau = Array::optional(grad_tau)?;
         let (h, tape) = (Array::read(h)?, Array::optional(tape)?);
         let (grad_h, grad_last) = (Array::optional(grad_h)?, Array::optional(grad_last)?);
         let gradients = Array::each(&gradients)?;
         let gradients = gradients.each_ref().map(Option::as_ref);
         let states = [Some(&h), tape.as_ref(), grad_h.as_ref(), grad_last.as_ref()];
-        by_dtype!(problem.x.dtype, backward_problems(py, &problem, states, gradients, kept.map(Bound::get)))
+        by_dtype!(
+            problem.x.dtype,
+            backward_problems(py, &problem, states, gradients, grad_tau.as_ref(), kept.map(Bound::get))
+        )
     };
     attempt(py, reading())
 }
@@ -322,6 +339,7 @@ fn backward_problems<T: Number<Real: Number>>(
     problem: &Problem<'_, '_>,
     [h, tape, grad_h, grad_last]: [Option<&Array<'_, '_>>; 4],
     gradients: [Option<&Array<'_, '_>>; 7],
+    grad_tau: Option<&Array<'_, '_>>,
     kept: Option<&Kept>,
 ) -> Reading<()> {
     let [grad_u, grad_x, grad_h0, grad_input_weight, grad_bias, grad_phases, grad_nonlinearity_bias] = gradients;
@@ -342,6 +360,7 @@ fn backward_problems<T: Number<Real: Number>>(
     let grad_h0 = outputs::<T>(grad_h0, "grad_h0", count, batch * n)?;
     let grad_input_weight = outputs::<T>(grad_input_weight, "grad_input_weight", count, n * d)?;
     let grad_bias = outputs::<T>(grad_bias, "grad_bias", count, n)?;
+    let grad_tau = outputs::<T>(grad_tau, "grad_tau", count, m)?;
     let grad_phases = outputs::<T::Real>(grad_phases, "grad_phases", count, n)?;
     let pairs = if T::COMPLEX { n } else { n / 2 };
     let grad_nonlinearity_bias = outputs::<T::Real>(grad_nonlinearity_bias, "grad_nonlinearity_bias", count, pairs)?;
@@ -357,6 +376,7 @@ fn backward_problems<T: Number<Real: Number>>(
                     h0: grad_h0.as_ref().map(|x| x.at(i)),
                     input_weight: grad_input_weight.as_ref().map(|x| x.at(i)),
                     bias: grad_bias.as_ref().map(|x| x.at(i)),
+                    tau: grad_tau.as_ref().map(|x| x.at(i)),
                     phases: grad_phases.as_ref().map(|x| x.at(i)),
                     activation_bias: grad_nonlinearity_bias.as_ref().map(|x| x.at(i)),
                 }

@@ -3,6 +3,7 @@
 
 use householder::kernel::dispatch::InstructionSet;
 use householder::number::{Number, Real, c64};
+use householder::reflections::Form;
 use householder::scalar::Scalar;
 use householder::threads::Context;
 
@@ -33,24 +34,43 @@ pub fn to_c64<T: Scalar>(x: T) -> c64 {
 
 /// `W`, row-major, as the product of explicit reflections in double precision.
 pub fn explicit<T: Scalar>(n: usize, m: usize, u: &[T], phases: Option<&[T::Real]>) -> Vec<c64> {
+    explicit_of(n, m, u, Form::Trapezoidal, None, phases)
+}
+
+/// [`explicit`] of columns of any form, and of a given `tau`.
+pub fn explicit_of<T: Scalar>(
+    n: usize,
+    m: usize,
+    u: &[T],
+    form: Form,
+    tau: Option<&[T]>,
+    phases: Option<&[T::Real]>,
+) -> Vec<c64> {
+    let has_number = form == Form::Trapezoidal && tau.is_none() && m == n;
     let mut w = vec![c64::default(); n * n];
     (0..n).for_each(|i| w[i * n + i] = c64::new(1.0, 0.0));
-    for j in 0..if m == n { n - 1 } else { m } {
-        let v: Vec<c64> = (0..n).map(|i| if i < j { c64::default() } else { to_c64(u[i * m + j]) }).collect();
+    for j in 0..if has_number { n - 1 } else { m } {
+        let entry = |i: usize| match form {
+            Form::UnitTrapezoidal if i == j => c64::new(1.0, 0.0),
+            Form::Trapezoidal | Form::UnitTrapezoidal if i < j => c64::default(),
+            _ => to_c64(u[i * m + j]),
+        };
+        let v: Vec<c64> = (0..n).map(entry).collect();
         let square: f64 = v.iter().map(c64::norm_sqr).sum();
         if square < f64::MIN_POSITIVE {
             continue;
         }
+        let tau = tau.map_or(c64::new(2.0 / square, 0.0), |tau| to_c64(tau[j]));
         for row in w.chunks_mut(n) {
             let product: c64 = row.iter().zip(&v).map(|(w, v)| w * v).sum();
-            row.iter_mut().zip(&v).for_each(|(w, v)| *w -= 2.0 / square * product * v.conj());
+            row.iter_mut().zip(&v).for_each(|(w, v)| *w -= tau * product * v.conj());
         }
     }
     for (i, w) in w.iter_mut().enumerate() {
         let column = i % n;
         if let Some(phases) = phases {
             *w *= c64::new(0.0, phases[column].to_f64()).exp();
-        } else if m == n && column == n - 1 {
+        } else if has_number && column == n - 1 {
             *w *= to_c64(u[n * n - 1]);
         }
     }

@@ -72,6 +72,29 @@ def matrix(u, phases=None, smallest=0.0):
     return w if phases is None else w * torch.exp(1j * phases)
 
 
+def vectors(u, has_tau, shape):
+    """The vectors of the reflections: LAPACK's trapezoidal ones begin with a one."""
+    if shape == "full":
+        return u
+    return u.tril(-1) + torch.eye(*u.shape[-2:], dtype=u.dtype) if has_tau else u.tril()
+
+
+def of_columns(u, tau, shape, smallest=0.0):
+    """``W`` of columns of any shape, ``I - tau v v*`` multiplied out; without tau, as :func:`matrix` has it."""
+    n, m = u.shape[-2:]
+    eye = torch.eye(n, dtype=u.dtype)
+    columns = rounded(vectors(u, tau is not None, shape).mT).mT
+    w = eye.expand(*u.shape[:-2], n, n)
+    for j in range(m):
+        v = columns[..., j]
+        square = (v * v.conj()).real.sum(-1)
+        present = square.detach().sqrt() >= max(smallest, torch.finfo(square.dtype).tiny)
+        factor = 2 / torch.where(present, square, 1.0) if tau is None else tau[..., j]
+        outer = torch.where(present, factor, 0.0)[..., None, None] * v.unsqueeze(-1) * v.conj().unsqueeze(-2)
+        w = rounded(w @ (eye - outer))
+    return w
+
+
 def apply(u, h, phases=None, transpose=False, smallest=0.0):
     """``W h`` or ``W* h`` where leading axes broadcast."""
     w = matrix(u, phases, smallest)

@@ -2,6 +2,7 @@
 
 * Functions: :func:`apply`, :func:`matrix`, :func:`frame`, :func:`rnn`; :func:`last_state` of a very long sequence;
   :func:`delta_rule`.
+* In place of torch's functions of the same names: :func:`householder_product`, :func:`ormqr`.
 * Reflections of a given matrix: :func:`factor`, :func:`nearest`; of a random one: :func:`haar`.
 * Layers: :class:`Orthogonal`, :class:`OrthogonalRNN`, :class:`OrthogonalRNNCell`, and their complex counterparts
   :class:`Unitary`, :class:`UnitaryRNN`, :class:`UnitaryRNNCell`; :class:`SVDLinear`.
@@ -25,6 +26,7 @@ from householder.torch.checkpoint import last_state
 from householder.torch.delta import delta_rule
 from householder.torch.delta_net import DeltaNet
 from householder.torch.functional import apply, matrix, rnn
+from householder.torch.lapack import householder_product, ormqr
 from householder.torch.linear import Orthogonal
 from householder.torch.matrices import factor, frame, haar, nearest
 from householder.torch.optimizer import renormalize_, snap_
@@ -55,11 +57,13 @@ __all__ = [
     "factor",
     "frame",
     "haar",
+    "householder_product",
     "last_state",
     "load_adapter_state",
     "matrix",
     "merge_adapters",
     "nearest",
+    "ormqr",
     "orthogonal",
     "renormalize_",
     "restore",

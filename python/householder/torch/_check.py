@@ -77,6 +77,18 @@ def reflections(u: Tensor) -> tuple[int, int]:
     return n, m
 
 
+def columns(u: Tensor, columns: Any, tau: Any, phases: Any) -> tuple[int, int]:
+    """``n, m`` of ``u (..., n, m)`` with columns of this shape, and of ``tau (..., m)`` if there is one."""
+    n, m = _validate.reflections(u, columns, tau is not None)
+    if tau is not None:
+        if phases is not None:
+            raise ValueError("phases beside tau: a given tau has its own phases, leave one of them out")
+        if tau.dtype is not u.dtype:
+            raise KindError(f"tau has dtype {tau.dtype} but u has dtype {u.dtype}")
+        shape("tau", tau, (*u.shape[:-2], m))
+    return n, m
+
+
 def phases(value: Any, u: Tensor, n: int, rows: tuple[int, ...] = ()) -> None:
     """Real ``theta (n,)`` beside a complex ``u``."""
     tensor("phases", value)

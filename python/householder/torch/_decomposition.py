@@ -17,9 +17,21 @@ from householder.torch.ops._sequence import split
 
 def apply(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:  # noqa: ARG001
     """Compute ``W h`` by the compact WY form, as ``expressions.apply`` does."""
-    lead = u.dim() - 2
+    return _product(u.dim() - 2, h, *_factors(u), transpose)
+
+
+def apply_columns(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, method: str, shape: str) -> Tensor:  # noqa: ARG001
+    """Compute ``W h`` where columns are full or ``tau`` is given."""
+    v = u
+    if shape == "trapezoidal":
+        v = u * torch.ones(u.shape[-2:], device=u.device).tril(-1) + torch.eye(*u.shape[-2:], device=u.device)
+    v = _unit_columns(v) if tau is None else v
+    return _product(u.dim() - 2, h, v, _inverse(v.mH @ v, tau), None, transpose)
+
+
+def _product(lead: int, h: Tensor, v: Tensor, s: Tensor, last: Tensor | None, transpose: bool) -> Tensor:
+    """Compute ``(I - V S V*) D h``, or by the adjoint."""
     rows = h.unsqueeze(-2) if h.dim() == lead + 1 else h.flatten(lead, -2)
-    v, s, last = _factors(u)
     if last is not None and not transpose:
         rows = rows * last
     s = s.conj() if transpose else s.mT
@@ -62,20 +74,28 @@ def _factors(u: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         last = torch.cat([torch.ones_like(u[..., 1:, -1]), u[..., -1:, -1]], -1).unsqueeze(-2)
         u = u[..., :-1]
     u = u * torch.ones(u.shape[-2:], device=u.device).tril()
-    scaled = u / _positive(u.abs().amax(-2, keepdim=True))
-    v = scaled / _positive((scaled * scaled.conj()).real.sum(-2, keepdim=True).sqrt())
+    v = _unit_columns(u)
     return v, _inverse(v.mH @ v), last
+
+
+def _unit_columns(u: Tensor) -> Tensor:
+    scaled = u / _positive(u.abs().amax(-2, keepdim=True))
+    return scaled / _positive((scaled * scaled.conj()).real.sum(-2, keepdim=True).sqrt())
 
 
 def _positive(lengths: Tensor) -> Tensor:
     return torch.where(lengths == 0, 1.0, lengths)
 
 
-def _inverse(gram: Tensor) -> Tensor:
-    """Invert ``striu(gram) + I / 2``, blocks along its diagonal first, then blocks of twice their size."""
+def _inverse(gram: Tensor, tau: Tensor | None = None) -> Tensor:
+    """Invert ``striu(gram) + diag(1 / tau)``, blocks along its diagonal first, then blocks of twice their size.
+
+    ``tau`` is 2 by default.
+    """
     k = gram.shape[-1]
     place = torch.arange(k, device=gram.device)
-    inverse = 2 * torch.eye(k, dtype=gram.dtype, device=gram.device)
+    eye = torch.eye(k, dtype=gram.dtype, device=gram.device)
+    inverse = 2 * eye if tau is None else tau.unsqueeze(-1) * eye
     size = 1
     while size < k:
         block = place // size
@@ -118,6 +138,7 @@ def decompositions() -> dict[Any, Any]:
 
 _TABLE: dict[Any, Any] = {
     torch.ops.householder.apply.default: apply,
+    torch.ops.householder.apply_columns.default: apply_columns,
     torch.ops.householder.matrix.default: matrix,
     torch.ops.householder.rnn.default: rnn,
 }

@@ -13,7 +13,7 @@ from householder.torch import _autocast
 
 
 def unit_columns(u: Tensor) -> Tensor:
-    """Scale the columns of the lower-trapezoidal ``u`` to norm one; a vanishing column becomes exactly zero."""
+    """Scale the columns of ``u`` to norm one; a vanishing column becomes exactly zero."""
     size = u.detach().abs().amax(-2, keepdim=True)
     power = _norms.power_of_two(torch, size)
     scaled = u * power
@@ -24,37 +24,49 @@ def unit_columns(u: Tensor) -> Tensor:
     return unit.masked_fill(_norms.vanishes(torch, norm, power) | (size == 0), 0.0)
 
 
-def apply(u: Tensor, h: Tensor, transpose: bool) -> Tensor:
-    r"""Compute ``W h`` by :math:`W = I - V T^{-1} V^*`, :math:`T = \mathrm{striu}(V^* V) + I / 2`, unit columns V.
+def apply(u: Tensor, h: Tensor, transpose: bool, tau: Tensor | None = None, shape: str = "trapezoidal") -> Tensor:
+    r"""Compute ``W h`` by :math:`W = I - V D (I + \mathrm{striu}(V^* V) D)^{-1} V^*`.
 
-    ``u`` is ``(*c, n, m)`` and ``h`` is ``(*c, *r, n)``, as for the operator.
+    ``D`` is the diagonal matrix of ``tau``. Without ``tau``, V has unit columns and ``D = 2 I``. ``u`` is
+    ``(*c, n, m)`` and ``h`` is ``(*c, *r, n)``, as for the operator.
     """
     with _autocast.off(h.device):
         n, m = u.shape[-2:]
         lead = u.dim() - 2
         rows = h.unsqueeze(-2) if h.dim() == lead + 1 else h.flatten(lead, -2)
         last = None
-        if m == n and not u.is_complex():
+        if m == n and not u.is_complex() and tau is None and shape == "trapezoidal":
             last = torch.cat([torch.ones_like(u[..., 1:, -1]), u[..., -1:, -1]], -1).unsqueeze(-2)
             u = u[..., :-1]
-        v = unit_columns(u.tril())
-        t = torch.triu(v.mH @ v, 1) + 0.5 * torch.eye(v.shape[-1], dtype=v.dtype, device=v.device)
+        v = columns(u, tau, shape)
+        d = torch.full_like(v[..., 0, :], 2.0) if tau is None else tau
         if last is not None and not transpose:
             rows = rows * last
         projections = (rows @ v.conj()).mT
-        t = t.mH if transpose else t
-        solved: Tensor = torch.linalg.solve_triangular(t, projections, upper=not transpose)
+        triangle = torch.triu(v.mH @ v, 1) * d.unsqueeze(-2) + torch.eye(v.shape[-1], dtype=v.dtype, device=v.device)
+        if transpose:
+            scaled = d.conj().unsqueeze(-1) * projections
+            solved: Tensor = torch.linalg.solve_triangular(triangle.mH, scaled, upper=False)
+        else:
+            solved = d.unsqueeze(-1) * torch.linalg.solve_triangular(triangle, projections, upper=True)
         rows = rows - solved.mT @ v.mT
         if last is not None and transpose:
             rows = rows * last
         return rows.reshape(h.shape)
 
 
-def matrix(u: Tensor) -> Tensor:
+def columns(u: Tensor, tau: Tensor | None, shape: str) -> Tensor:
+    """Give the vectors of the reflections; those without ``tau`` have norm one."""
+    if shape == "trapezoidal":
+        u = u.tril() if tau is None else u.tril(-1) + torch.eye(*u.shape[-2:], dtype=u.dtype, device=u.device)
+    return unit_columns(u) if tau is None else u
+
+
+def matrix(u: Tensor, tau: Tensor | None = None, shape: str = "trapezoidal") -> Tensor:
     """Form ``W`` itself, ``(*c, n, n)``, without phases."""
     n = u.shape[-2]
     eye = torch.eye(n, dtype=u.dtype, device=u.device)
-    return apply(u, eye.expand(*u.shape[:-2], n, n), False).mT
+    return apply(u, eye.expand(*u.shape[:-2], n, n), False, tau, shape).mT
 
 
 def turn(h: Tensor, phases: Tensor) -> Tensor:

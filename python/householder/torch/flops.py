@@ -43,16 +43,18 @@ def _formed(n: int, k: int) -> int:
 def _forward(n: int, m: int, rows: int, method: str, *, sequence: bool, is_complex: bool) -> int:
     if method == "auto" and rows:
         method = plan(n, m, rows, 1 if sequence else None, "complex64" if is_complex else "float32").method
-    k = m - (m == n)
+    return _by(method, n, m - (m == n), rows)
+
+
+def _by(method: str, n: int, k: int, rows: int) -> int:
     if method == "dense":
         return _formed(n, k) + 2 * rows * n * n
     by_reflections = 4 * rows * n * k
     return by_reflections if method == "reflections" else _factors(n, k) + by_reflections + rows * k * k
 
 
-def _backward(n: int, m: int, rows: int) -> int:
+def _backward(n: int, k: int, rows: int) -> int:
     """``V* h``, ``V* g``, two solves, ``J``; then ``V (L + L*)``, ``h c~*``, ``g h~*`` and ``V c~``."""
-    k = m - (m == n)
     return _factors(n, k) + 4 * rows * n * k + 4 * rows * k * k + 2 * n * k * k + 6 * rows * n * k
 
 
@@ -71,6 +73,20 @@ def apply_flops(u: Tensor, h: Tensor, transpose: bool, method: str, **_out: Any)
 
 @register_flop_formula(torch.ops.householder.apply_backward, get_raw=True)
 def apply_backward_flops(u: Tensor, h: Tensor, *_others: Any, **_out: Any) -> int:
+    """Count the gradients of one application."""
+    matrices, n, m, rows = _of_application(u, h)
+    return matrices * _backward(n, m - (m == n), rows)
+
+
+@register_flop_formula(torch.ops.householder.apply_columns, get_raw=True)
+def apply_columns_flops(u: Tensor, h: Tensor, tau: Any, transpose: bool, method: str, *_shape: Any, **_out: Any) -> int:  # noqa: ARG001
+    """Count one application of full columns, or of columns with a given tau; ``auto`` as the compact WY form."""
+    matrices, n, m, rows = _of_application(u, h)
+    return matrices * _by("wy" if method == "auto" else method, n, m, rows)
+
+
+@register_flop_formula(torch.ops.householder.apply_columns_backward, get_raw=True)
+def apply_columns_backward_flops(u: Tensor, h: Tensor, *_others: Any, **_out: Any) -> int:
     """Count the gradients of one application."""
     matrices, n, m, rows = _of_application(u, h)
     return matrices * _backward(n, m, rows)
@@ -100,4 +116,4 @@ def rnn_backward_flops(*arguments: Any, **_out: Any) -> int:
     inputs, *_ = split(arguments)
     n, m, d, _, _ = inputs.sizes()
     of_inputs = 0 if inputs.input_weight is None else 4 * inputs.rows() * n * d
-    return prod(inputs.u.shape[:-2]) * (of_inputs + _backward(n, m, inputs.rows()))
+    return prod(inputs.u.shape[:-2]) * (of_inputs + _backward(n, m - (m == n), inputs.rows()))

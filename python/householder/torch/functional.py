@@ -13,7 +13,14 @@ from householder.torch.expressions import turn
 
 
 def apply(
-    u: Tensor, h: Tensor, *, phases: Tensor | None = None, transpose: bool = False, method: str = "auto"
+    u: Tensor,
+    h: Tensor,
+    *,
+    tau: Tensor | None = None,
+    shape: str = "trapezoidal",
+    phases: Tensor | None = None,
+    transpose: bool = False,
+    method: str = "auto",
 ) -> Tensor:
     r"""Compute ``c = W h``, or ``W* h``, for vectors in the last axis of ``h``, without forming ``W``.
 
@@ -29,10 +36,18 @@ def apply(
     h : Tensor, shape (..., n)
         Vectors, of the dtype of ``u`` or, beside a float32 ``u``, of a half type. Leading axes broadcast:
         ``(..., n, m), (..., n) -> (..., n)``.
+    tau : Tensor, shape (..., m), optional
+        :math:`H(v) = I - \tau v v^*` with a number for each column in place of :math:`2 / |v|^2`; 0 is the
+        identity.
+    shape : {"trapezoidal", "full"}
+        "full": columns have n entries each, ``m`` is any number, and there is no ``u_1``. Trapezoidal columns with a
+        ``tau`` are LAPACK's: a one stands on the diagonal, and what ``u`` has there is ignored. What
+        :func:`torch.geqrf` returns is such a ``u``.
     phases : Tensor, shape (n,), optional
-        Real ``theta`` beside a complex ``u``: ``W`` is multiplied by ``diag(exp(i theta))`` from the right.
+        Real ``theta`` beside a complex ``u``, not beside ``tau``: ``W`` is multiplied by ``diag(exp(i theta))`` from
+        the right.
     transpose : bool
-        Apply the adjoint ``W*``, the inverse unless ``m == n`` and ``|u_1| != 1``.
+        Apply the adjoint ``W*``, the inverse unless ``m == n`` and ``|u_1| != 1``, or ``tau`` is no reflection's.
     method : {"auto", "reflections", "wy", "dense"}
         One reflection after the other, the compact WY form, or ``W`` as a matrix.
 
@@ -62,30 +77,45 @@ def apply(
     """
     _validate.one_of("method", method, _validate.METHODS)
     transpose = transpose if type(transpose) is bool else _validate.flag("transpose", transpose)
-    compute = _check.operands(u, h=h)
+    compute = _check.operands(u, h=h, tau=tau)
     if h is None:
         _check.tensor("h", h)
-    n, _ = _check.reflections(u)
+    is_default = tau is None and shape == "trapezoidal"
+    n, _ = _check.reflections(u) if is_default else _check.columns(u, shape, tau, phases)
     if phases is not None:
         _check.phases(phases, u, n)
     if h.dim() == 0 or h.shape[-1] != n:
         raise ValueError(f"h has shape {tuple(h.shape)}, expected (..., {n}) to match n = {n} of u")
     kind = h.dtype
     if u.dtype is not compute or kind is not compute:
-        u, h = u.to(compute), h.to(compute)
+        u, h, tau = u.to(compute), h.to(compute), None if tau is None else tau.to(compute)
     if phases is not None and not transpose:
         h = turn(h, phases)
     c: Tensor
     if u.dim() == 2 or u.shape[:-2] == h.shape[:-1]:
-        c = ops.apply((u, h), (transpose, method))
+        c = product(u, h, tau, shape, transpose, method)
     else:
-        c = _apply_broadcast(u, h, transpose, method)
+        c = _apply_broadcast(u, h, tau, shape, transpose, method)
     if phases is not None and transpose:
         c = turn(c, -phases)
     return c if kind is compute else c.to(kind)
 
 
-def _apply_broadcast(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
+def product(
+    u: Tensor, h: Tensor, tau: Tensor | None, shape: str, transpose: bool = False, method: str = "auto"
+) -> Tensor:
+    """Compute ``W h`` for ``u (*c, n, m)``, ``h (*c, *r, n)`` and ``tau (*c, m)``, which were checked."""
+    c: Tensor
+    if tau is None and shape == "trapezoidal":
+        c = ops.apply((u, h), (transpose, method))
+    elif u.is_cpu:
+        c = ops.apply_columns((u, h, tau), (transpose, method, shape))
+    else:
+        c = expressions.apply(u, h, transpose, tau, shape)
+    return c
+
+
+def _apply_broadcast(u: Tensor, h: Tensor, tau: Tensor | None, shape: str, transpose: bool, method: str) -> Tensor:
     """Bring the axes along which ``u`` varies to the front; along the others, vectors share a matrix."""
     matrices, vectors = tuple(u.shape[:-2]), tuple(h.shape[:-1])
     try:
@@ -99,12 +129,12 @@ def _apply_broadcast(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tens
     order = [*own, *(axis for axis, size in enumerate(matrices) if size == 1)]
     back = sorted(range(len(order)), key=order.__getitem__)
     u = u.reshape(*(matrices[axis] for axis in own), *u.shape[-2:])
+    tau = None if tau is None else tau.reshape(u.shape[:-2] + u.shape[-1:])
     h = h.expand(*batch, h.shape[-1]).permute(*order, -1)
-    c: Tensor = ops.apply((u, h), (transpose, method))
-    return c.permute(*back, -1)
+    return product(u, h, tau, shape, transpose, method).permute(*back, -1)
 
 
-def matrix(u: Tensor, phases: Tensor | None = None) -> Tensor:
+def matrix(u: Tensor, phases: Tensor | None = None, *, tau: Tensor | None = None, shape: str = "trapezoidal") -> Tensor:
     r"""Form :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`, times ``diag(exp(i phases))``.
 
     Parameters
@@ -113,11 +143,14 @@ def matrix(u: Tensor, phases: Tensor | None = None) -> Tensor:
         Reflections, as in :func:`apply`.
     phases : Tensor, shape (n,) or (..., n), optional
         Real ``theta`` beside a complex ``u``: for all matrices or for each.
+    tau : Tensor, shape (..., m), optional
+    shape : {"trapezoidal", "full"}
+        As in :func:`apply`.
 
     Returns
     -------
     Tensor, shape (..., n, n)
-        Orthogonal or unitary, if not ``m == n`` with ``|u_1| != 1``.
+        Orthogonal or unitary, if not ``m == n`` with ``|u_1| != 1``, and if ``tau`` is that of reflections.
 
     Raises
     ------
@@ -134,11 +167,16 @@ def matrix(u: Tensor, phases: Tensor | None = None) -> Tensor:
     tensor([[ 0., -1.],
             [-1.,  0.]], dtype=torch.float64)
     """
-    compute = _check.operands(u)
-    n, _ = _check.reflections(u)
+    compute = _check.operands(u, tau=tau)
+    is_default = tau is None and shape == "trapezoidal"
+    n, _ = _check.reflections(u) if is_default else _check.columns(u, shape, tau, phases)
     if phases is not None:
         _check.matrix_phases(phases, u, n)
-    w = ops.matrix((_cast(u, compute),), ())
+    if is_default:
+        w = ops.matrix((_cast(u, compute),), ())
+    else:
+        tau = None if tau is None else _cast(tau, compute)
+        w = product(_cast(u, compute), unit_vectors(u, n, compute), tau, shape).mT
     if phases is not None:
         w = turn(w, phases.unsqueeze(-2))
     return _cast(w, u.dtype)
@@ -271,6 +309,12 @@ def rnn(
     if unbatched:
         h, last = h.squeeze(1), last.squeeze(0)
     return _cast(h, x.dtype), _cast(last, x.dtype)
+
+
+def unit_vectors(u: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    """Give the first ``count`` unit vectors for each matrix of ``u (..., n, m)``, one a row."""
+    n = u.shape[-2]
+    return torch.eye(count, n, dtype=dtype, device=u.device).expand(*u.shape[:-2], count, n)
 
 
 def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:

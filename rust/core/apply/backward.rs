@@ -2,7 +2,7 @@
 
 use super::Prepared;
 use super::from_outer::from_outer;
-use super::pass::Pass;
+use super::pass::{Pass, empty};
 use crate::diagonal::{Diagonal, DiagonalSum};
 use crate::error::Result;
 use crate::gradients::Gradients;
@@ -13,7 +13,7 @@ use crate::reflections::Reflections;
 use crate::scalar::Scalar;
 use crate::threads::Context;
 use crate::unblocked;
-use crate::view::{Shared, View};
+use crate::view::View;
 use crate::wy::dense::{self, Dense};
 
 /// Vectors of one pass: as many as keep all threads busy, few enough for the cache.
@@ -35,7 +35,7 @@ pub fn backward<T: Scalar>(
         gradients.vanish();
         return Ok(());
     }
-    match method.unwrap_or_else(|| method::for_application::<T>(n, k, rows)) {
+    match method.unwrap_or_else(|| method::for_application::<T>(u.form(), (n, k), rows)) {
         Method::Reflections => {
             let source = unblocked::Source::Vectors(h);
             let (isa, mut room) = (context.isa, unblocked::Backward::new(n, k)?);
@@ -69,16 +69,14 @@ pub fn backward_of<T: Scalar>(
         gradients.vanish();
         return Ok(());
     }
-    let Gradients { u: mut grad_u, h: mut grad_h, phases: grad_phases } = gradients;
+    let Gradients { u: mut grad_u, h: mut grad_h, tau: grad_tau, phases: grad_phases } = gradients;
     let (one, several) = (diagonal.is_one(), blocks.list.len() > 1);
     let most = rows.min(AT_ONCE);
     // D h; the inputs of all blocks, one after the other; W_1* g where it is not dL/dh.
     let mut state = Buffer::<T>::scratch(if several || !one { most * n } else { 0 })?;
     let mut back = Buffer::<T>::scratch(if (several || !one) && (adjoint || grad_h.is_none()) { most * n } else { 0 })?;
     let mut sum = DiagonalSum::new(n, diagonal)?;
-    if let Some(grad_u) = grad_u.as_deref_mut() {
-        u.clear_above_diagonal(grad_u);
-    }
+    let (to_grad_u, grad_tau) = empty(u, grad_u.as_deref_mut(), grad_tau);
     // W* exchanges the roles of h and g.
     let (p, b) = if adjoint { (g, h) } else { (h, g) };
     for begin in (0..rows).step_by(AT_ONCE) {
@@ -102,7 +100,8 @@ pub fn backward_of<T: Scalar>(
             b: view(b.as_ptr()),
             q: to.filter(|_| !adjoint).or_else(|| (!back.is_empty()).then(|| view(back.ptr_mut()))),
             c: to.filter(|_| adjoint),
-            grad_u: grad_u.as_deref_mut().map(|x| Shared(x.as_mut_ptr())),
+            grad_u: to_grad_u,
+            grad_tau,
             part: (begin == 0, begin + count == rows),
             identity: false,
         };
@@ -145,7 +144,7 @@ pub fn backward_in_place<T: Scalar>(
     if rows == 0 {
         grad_u.fill(T::ZERO);
     }
-    u.clear_above_diagonal(grad_u);
+    let (to_grad_u, _) = empty(u, Some(grad_u), None);
     for begin in (0..rows).step_by(AT_ONCE) {
         let count = AT_ONCE.min(rows - begin);
         let b = View::new(g[begin * n..].as_mut_ptr(), n, count);
@@ -158,7 +157,8 @@ pub fn backward_in_place<T: Scalar>(
             b,
             q: Some(b),
             c: None,
-            grad_u: Some(Shared(grad_u.as_mut_ptr())),
+            grad_u: to_grad_u,
+            grad_tau: None,
             part: (begin == 0, begin + count == rows),
             identity: false,
         };
@@ -179,14 +179,14 @@ pub fn backward_by_matrix<T: Scalar>(
     adjoint: bool,
 ) -> Result<()> {
     gradients.check(u, h, g);
-    let Gradients { u: grad_u, h: grad_h, phases: grad_phases } = gradients;
+    let Gradients { u: grad_u, h: grad_h, tau: grad_tau, phases: grad_phases } = gradients;
     if let Some(grad_h) = grad_h {
         dense::multiply(context, u.n(), &matrix.w, g, grad_h, !adjoint)?;
     }
-    if grad_u.is_none() && grad_phases.is_none() {
+    if grad_u.is_none() && grad_tau.is_none() && grad_phases.is_none() {
         return Ok(());
     }
     let (p, b) = if adjoint { (g, h) } else { (h, g) };
     let sum = outer(context, u.n(), b, p)?;
-    from_outer(context, matrix, u, diagonal, sum, grad_u, grad_phases)
+    from_outer(context, matrix, u, diagonal, sum, grad_u, grad_tau, grad_phases)
 }

@@ -27,7 +27,7 @@ pub fn forward<T: Scalar>(
     if rows == 0 {
         return Ok(());
     }
-    match method.unwrap_or_else(|| method::for_application::<T>(n, k, rows)) {
+    match method.unwrap_or_else(|| method::for_application::<T>(u.form(), (n, k), rows)) {
         Method::Reflections => {
             let (isa, mut room) = (context.isa, unblocked::Forward::new(n, k)?);
             context.here(|cancel| room.run(isa, cancel, u, diagonal, h, out, adjoint))
@@ -181,7 +181,7 @@ pub fn matrix<T: Scalar>(
 ) -> Result<()> {
     let n = u.n();
     if n <= unblocked::SMALL {
-        return unblocked::Rounded::new(n, u.m())?.run(context.isa, u, diagonal, out);
+        return unblocked::Rounded::new(n, u.count())?.run(context.isa, u, diagonal, out);
     }
     dense::write_matrix(context, u, diagonal, out)
 }

@@ -2,7 +2,7 @@
 //!
 //! `G` is the gradient of `W`, so this is the backward pass of an application to unit vectors.
 
-use super::pass::Pass;
+use super::pass::{Pass, empty};
 use crate::diagonal::Diagonal;
 use crate::error::Result;
 use crate::kernel::vector::dot;
@@ -10,11 +10,11 @@ use crate::memory::{Buffer, padded};
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
 use crate::threads::Context;
-use crate::view::{Shared, View};
+use crate::view::View;
 use crate::wy::blocks::Scratch;
 use crate::wy::dense::Dense;
 
-/// All gradients of `U` and the diagonal from `G = sum b p*` (column-major), `p` before the diagonal: the loss is
+/// All gradients of `U`, `tau` and the diagonal from `G = sum b p*` (column-major), `p` before the diagonal: the loss is
 /// `Re tr(G* W_1 D)`, whose gradient is that of `W_1` applied to unit vectors, `D*` behind `G`.
 pub fn from_outer<T: Scalar>(
     context: &mut Context<'_>,
@@ -23,6 +23,7 @@ pub fn from_outer<T: Scalar>(
     diagonal: &Diagonal<T>,
     mut outer: Buffer<T>,
     mut grad_u: Option<&mut [T]>,
+    grad_tau: Option<&mut [T]>,
     grad_phases: Option<&mut [T::Real]>,
 ) -> Result<()> {
     let (n, blocks) = (u.n(), &dense.blocks);
@@ -56,12 +57,14 @@ pub fn from_outer<T: Scalar>(
             }
         }
     }
-    let Some(grad_u) = grad_u else { return Ok(()) };
+    if grad_u.is_none() && grad_tau.is_none() {
+        return Ok(());
+    }
     for (j, column) in outer.chunks_mut(ld).take(n).enumerate() {
         diagonal.scale(j, &mut column[..n], true);
     }
     let (state, outer) = (View::new(state.ptr_mut(), ld, n), View::new(outer.ptr_mut(), ld, n));
-    u.clear_above_diagonal(grad_u);
+    let (grad_u, grad_tau) = empty(u, grad_u, grad_tau);
     Pass {
         blocks,
         u,
@@ -71,7 +74,8 @@ pub fn from_outer<T: Scalar>(
         b: outer,
         q: Some(outer),
         c: None,
-        grad_u: Some(Shared(grad_u.as_mut_ptr())),
+        grad_u,
+        grad_tau,
         part: (true, true),
         identity: true,
     }

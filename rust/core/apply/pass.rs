@@ -23,7 +23,6 @@ use crate::scalar::Scalar;
 use crate::threads::{Context, slices};
 use crate::view::{Shared, View};
 use crate::wy::blocks::{Blocks, Coefficients};
-use crate::wy::gradient::hermitian;
 
 /// Coordinates of a task that forms sums, at least.
 const COORDINATES: usize = 32;
@@ -50,8 +49,10 @@ pub struct Pass<'a, T: Scalar> {
     pub q: Option<View<T>>,
     /// `W_1 D h`, if wanted.
     pub c: Option<View<T>>,
-    /// `dL/dU`, rows `u.m()` apart; above the diagonal it is left as it is.
+    /// `dL/dU`, rows `u.m()` apart; what does not belong to the columns is left as it is.
     pub grad_u: Option<Shared<T>>,
+    /// `dL/dtau`, zero before the first vectors.
+    pub grad_tau: Option<Shared<T>>,
     /// The first vectors of a batch, whose sums begin at zero, and the last ones, whose sums are complete.
     pub part: (bool, bool),
     /// Vector `i` of `a` is `e_i`, its image under `W_1` stands where `a` will be, `y` is known, and only what `dL/dU` needs
@@ -66,7 +67,7 @@ enum Phase {
     Sweep,
     /// `b` behind the previous block, `a` before this one, and `w`.
     Back(usize),
-    /// `E`.
+    /// `E` and `dL/dtau`.
     Middle(usize),
     /// `dL/dV`, and from it `dL/dU`.
     Sum(usize),
@@ -94,8 +95,11 @@ impl<T: Scalar> Pass<'_, T> {
         }
         for block in 0..p {
             phases.push(Phase::Back(block));
+            if self.grad_u.is_some() || self.grad_tau.is_some() {
+                phases.push(Phase::Middle(block));
+            }
             if self.grad_u.is_some() {
-                phases.extend([Phase::Middle(block), Phase::Sum(block)]);
+                phases.push(Phase::Sum(block));
             }
         }
         if self.q.is_some() && !self.identity && !self.leaves_early() {
@@ -221,7 +225,8 @@ impl<T: Scalar> Pass<'_, T> {
         let [y, w] = [room.conjugates(i)[0], room.w].map(|x| x.part(first, rows));
         let e = room.e;
         gemm(isa, (k, k), y, w.transposed(k), &Store::new(e));
-        hermitian(k, std::slice::from_raw_parts_mut(e.ptr, k * e.ld), e.ld);
+        let grad_tau = self.grad_tau.map(|grad| std::slice::from_raw_parts_mut(grad.get().add(block.first), k));
+        block.wy.hermitian(std::slice::from_raw_parts_mut(e.ptr, k * e.ld), e.ld, true, grad_tau);
     }
 
     /// Rows `begin..end` of the block's part of `dL/dU`.
@@ -231,7 +236,7 @@ impl<T: Scalar> Pass<'_, T> {
         let wy = &block.wy;
         let (k, m, first, rows) = (wy.k, self.u.m(), self.first_vector(i), self.a.count);
         let a = self.input_of(i);
-        let grad = |coordinate: usize| grad_u.get().add((block.begin + coordinate) * m + block.begin);
+        let grad = |coordinate: usize| grad_u.get().add((block.begin + coordinate) * m + block.first);
         let mut packed = Buffer::<T>::scratch(if rows > PIECE { PIECE * PACKED } else { 0 })?;
         for begin in (begin..end).step_by(COLUMNS) {
             let count = COLUMNS.min(end - begin);
@@ -260,6 +265,23 @@ impl<T: Scalar> Pass<'_, T> {
         }
         Ok(())
     }
+}
+
+/// Where a pass writes and adds gradients: what no vector contributes to is zero.
+pub fn empty<T: Scalar>(
+    u: Reflections<'_, T>,
+    grad_u: Option<&mut [T]>,
+    grad_tau: Option<&mut [T]>,
+) -> (Option<Shared<T>>, Option<Shared<T>>) {
+    let grad_u = grad_u.map(|grad_u| {
+        u.clear_unused(grad_u);
+        Shared(grad_u.as_mut_ptr())
+    });
+    let grad_tau = grad_tau.map(|grad_tau| {
+        grad_tau.fill(T::ZERO);
+        Shared(grad_tau.as_mut_ptr())
+    });
+    (grad_u, grad_tau)
 }
 
 /// Intermediate results, a row for each vector.

@@ -158,7 +158,7 @@ fn reduce<T: Scalar>(
         found += k;
         if k > 0 && begin + width < n {
             let wy = CompactWy::new(context, Reflections::new(n - begin, width, &vectors)?)?;
-            rest.update(context, &Block { begin, wy }, begin + width)?;
+            rest.update(context, &Block { begin, first: begin, wy }, begin + width)?;
         }
         if found == reflections {
             break;

@@ -72,7 +72,7 @@ pub fn backward<T: Scalar>(
         &formed
     };
     let back = prepared.transition(isa, n, !sequence.adjoint)?;
-    let wants_u = gradients.u.is_some() || gradients.phases.is_some();
+    let wants_u = gradients.u.is_some() || gradients.tau.is_some() || gradients.phases.is_some();
     let project = if wants_u && tape.is_none() { Some(prepared.projection(isa, n, sequence.adjoint)?) } else { None };
     let grad_x = gradients.x.as_deref_mut().map(|x| InputGradient::new(isa, sequence, x)).transpose()?;
     let run = Run {
@@ -142,7 +142,7 @@ pub fn backward<T: Scalar>(
     if let Some(activation_bias) = gradients.activation_bias {
         activation_bias.copy_from_slice(&total.activation_bias);
     }
-    total.finish(context, prepared, sequence, gradients.u, gradients.phases)
+    total.finish(context, prepared, sequence, gradients.u, gradients.tau, gradients.phases)
 }
 
 struct Run<'a, T: Scalar> {

@@ -1,6 +1,7 @@
 //! Room for the gradients of a sequence.
 
 use super::{Sequence, check_lengths};
+use crate::gradients::check_tau;
 use crate::number::Number;
 use crate::scalar::Scalar;
 
@@ -16,6 +17,8 @@ pub struct SequenceGradients<'a, T: Scalar> {
     pub input_weight: Option<&'a mut [T]>,
     /// `dL/db (n,)`.
     pub bias: Option<&'a mut [T]>,
+    /// `dL/dtau (m,)`, where `tau` is given.
+    pub tau: Option<&'a mut [T]>,
     /// `dL/dtheta (n,)`.
     pub phases: Option<&'a mut [T::Real]>,
     /// Gradient of modReLU's bias.
@@ -29,6 +32,7 @@ impl<T: Scalar> SequenceGradients<'_, T> {
         let len = |x: &Option<&mut [T]>| x.as_ref().map(|x| x.len());
         let real = |x: &Option<&mut [T::Real]>| x.as_ref().map(|x| x.len());
         let (n, d, m, steps) = (sequence.u.n(), sequence.d, sequence.u.m(), &sequence.steps);
+        check_tau(sequence.u, self.tau.as_deref());
         check_lengths(&[
             ("dL/dU", len(&self.u), n * m),
             ("dL/dx", len(&self.x), steps.rows() * d),
@@ -42,8 +46,8 @@ impl<T: Scalar> SequenceGradients<'_, T> {
 
     /// Writes those of no steps: zeros, and that of the last state for `h_0`, which is the last state.
     pub(super) fn of_no_steps(self, grad_last: Option<&[T]>) {
-        let Self { u, x, mut h0, input_weight, bias, phases, activation_bias } = self;
-        for gradient in [u, x, h0.as_deref_mut(), input_weight, bias].into_iter().flatten() {
+        let Self { u, x, mut h0, input_weight, bias, tau, phases, activation_bias } = self;
+        for gradient in [u, x, h0.as_deref_mut(), input_weight, bias, tau].into_iter().flatten() {
             gradient.fill(T::ZERO);
         }
         if let (Some(h0), Some(grad_last)) = (h0, grad_last) {

@@ -64,13 +64,14 @@ impl<T: Scalar> Sums<T> {
         }
     }
 
-    /// `dL/dU` and `dL/dtheta`. A recurrence with `W*` exchanges the roles of states and gradients.
+    /// `dL/dU`, `dL/dtau` and `dL/dtheta`. A recurrence with `W*` exchanges the roles of states and gradients.
     pub fn finish(
         self,
         context: &mut Context<'_>,
         prepared: &Prepared<T>,
         sequence: &Sequence<'_, T>,
         grad_u: Option<&mut [T]>,
+        mut grad_tau: Option<&mut [T]>,
         grad_phases: Option<&mut [T::Real]>,
     ) -> Result<()> {
         let (u, n) = (sequence.u, sequence.u.n());
@@ -83,12 +84,15 @@ impl<T: Scalar> Sums<T> {
                 if sequence.adjoint {
                     outer = adjoint(context.isa, n, &outer)?;
                 }
-                return from_outer(context, dense, u, &sequence.diagonal, outer, grad_u, grad_phases);
+                return from_outer(context, dense, u, &sequence.diagonal, outer, grad_u, grad_tau, grad_phases);
             }
             Prepared::LowRank { wy, .. } => wy,
         };
         let (k, ld) = (wy.k, wy.ld_n());
-        let Some(grad_u) = grad_u else { return Ok(()) };
+        if grad_u.is_none() && grad_tau.is_none() {
+            return Ok(());
+        }
+        grad_tau.iter_mut().for_each(|x| x.fill(T::ZERO));
         let (c1, mut c2) = if sequence.adjoint { (self.c2, self.c1) } else { (self.c1, self.c2) };
         let mut grad_u1 = None;
         if let Diagonal::Last(u1) = sequence.diagonal {
@@ -100,7 +104,8 @@ impl<T: Scalar> Sums<T> {
             }
             grad_u1 = Some(sum);
         }
-        from_sums(context, wy, &c1, &mut c2)?;
+        from_sums(context, wy, &c1, &mut c2, grad_tau)?;
+        let Some(grad_u) = grad_u else { return Ok(()) };
         wy.write_gradient(context.isa, &c2, u, grad_u);
         if let Some(grad_u1) = grad_u1 {
             grad_u[n * u.m() - 1] = grad_u1;

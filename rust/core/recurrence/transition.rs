@@ -11,7 +11,7 @@ use crate::scalar::Scalar;
 use crate::threads::Context;
 use crate::wy::CompactWy;
 use crate::wy::dense::Dense;
-use crate::wy::gradient::v_n;
+use crate::wy::gradient::expansion;
 
 /// `a -> W a` in one direction.
 pub enum Transition<T: Scalar> {
@@ -53,7 +53,7 @@ impl<T: Scalar> Prepared<T> {
         let (n, k, ld, rank) = (wy.n, wy.k, wy.ld_n(), u.m());
         let (mut p, mut q) = (Buffer::zeroed(rank * ld)?, Buffer::zeroed(rank * ld)?);
         p[..k * ld].copy_from_slice(&wy.v[..k * ld]);
-        q[..k * ld].copy_from_slice(&v_n(context, &wy)?[..k * ld]);
+        q[..k * ld].copy_from_slice(&expansion(context, &wy)?[..k * ld]);
         if let Diagonal::Last(u1) = sequence.diagonal {
             for j in 0..k {
                 p[j * ld + n - 1] = p[j * ld + n - 1] * u1;

@@ -1,4 +1,4 @@
-//! `V`: the columns of `U`, laid out for kernels.
+//! `V`: the columns of `U`, laid out for kernels; full columns as trapezoidal ones, which have zeros above the diagonal.
 //!
 //! A column serves as it is unless squares could overflow or vanish: then a power of two scales it, without rounding.
 //! `tau = 2 / |v|^2` makes up for its norm where reflections are applied one after the other; compact WY takes unit columns.
@@ -75,7 +75,7 @@ impl<T: Scalar> Trapezoid<T> {
         // SAFETY: nobody else uses any of the rows.
         unsafe {
             all.fill(s, u);
-            all.squares(&mut self.squares);
+            all.squares(u.form(), &mut self.squares);
         }
         self.scale();
     }
@@ -112,7 +112,7 @@ impl<T: Scalar> Trapezoid<T> {
     #[inline(never)]
     fn scale_piece(&mut self, begin: usize, end: usize) {
         let (ld_k, squares) = (self.ld_k, &mut self.squares[begin..begin + PIECE]);
-        let rows = &mut self.rows[begin * ld_k + begin..self.n.next_multiple_of(PIECE) * ld_k];
+        let rows = &mut self.rows[begin..self.n.next_multiple_of(PIECE) * ld_k];
         let square = std::array::from_fn(|j| squares[j]);
         let (scale, square) = scale_columns(rows, ld_k, &square);
         self.scale[begin..end].copy_from_slice(&scale[..end - begin]);
@@ -146,7 +146,7 @@ impl<T: Scalar> Trapezoid<T> {
                 multiply_columns(row, &self.scale);
             }
             for j in (0..k).step_by(T::lanes::<S>()) {
-                let kept = Lanes::<S, T, 1>::first(s, (i + 1).saturating_sub(j));
+                let kept = Lanes::<S, T, 1>::first(s, u.form().stored(i, k).saturating_sub(j));
                 let inside = Lanes::<S, T, 1>::first(s, k - j);
                 // SAFETY: a whole register of a padded row, and the lanes of a row of dL/dU.
                 unsafe { inside.store(grad_u.as_mut_ptr().add(j), kept.load(row.as_ptr().add(j))) };

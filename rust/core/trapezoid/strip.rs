@@ -5,7 +5,8 @@ use pulp::Simd;
 use super::{PIECE, REGISTER, multiply_columns, squares};
 use crate::kernel::lanes::Lanes;
 use crate::kernel::transpose::transpose_at;
-use crate::reflections::Reflections;
+use crate::number::Number;
+use crate::reflections::{Form, Reflections};
 use crate::scalar::Scalar;
 
 /// Rows `begin..end` of a [`super::Trapezoid`]. A task that calls its methods owns these rows, and of the columns what is
@@ -51,8 +52,11 @@ impl<T: Scalar> Strip<T> {
         for i in self.begin..self.end {
             for j in (0..self.ld_k).step_by(T::lanes::<S>()) {
                 // Only lanes inside a row of U are read; a whole register of a padded row is written.
-                let inside = Lanes::<S, T, 1>::first(s, self.k.min(i + 1).saturating_sub(j));
+                let inside = Lanes::<S, T, 1>::first(s, u.form().stored(i, self.k).saturating_sub(j));
                 T::store(s, self.rows.add(i * self.ld_k + j), inside.load(from.wrapping_add(i * ld + j))[0]);
+            }
+            if u.form().has_ones() && i < self.k {
+                *self.rows.add(i * self.ld_k + i) = T::ONE;
             }
         }
         if self.end == self.n {
@@ -64,10 +68,10 @@ impl<T: Scalar> Strip<T> {
 
     /// Sums of the squares of each column's entries in these rows.
     #[inline(always)]
-    pub unsafe fn squares(self, sums: &mut [f64]) {
+    pub unsafe fn squares(self, form: Form, sums: &mut [f64]) {
         let end = if self.end == self.n { self.n.next_multiple_of(PIECE) } else { self.end };
         for (j, sums) in (0..self.k).step_by(PIECE).zip(sums.chunks_exact_mut(PIECE)) {
-            let (begin, ld) = (self.begin.max(j).min(end), self.ld_k);
+            let (begin, ld) = (self.begin.max(form.first(j)).min(end), self.ld_k);
             let rows =
                 std::slice::from_raw_parts(self.rows.add(begin * ld + j), ((end - begin) * ld).saturating_sub(j));
             sums.copy_from_slice(&squares(rows, ld, &[1.0; PIECE]));
@@ -90,6 +94,18 @@ impl<T: Scalar> Strip<T> {
         if end == n {
             for j in 0..k {
                 std::slice::from_raw_parts_mut(self.columns.add(j * ld + n), ld - n).fill(T::ZERO);
+            }
+        }
+    }
+
+    /// Multiplies each column, as [`Strip::transpose`] laid it out, by a factor of its own.
+    #[inline(always)]
+    pub unsafe fn multiply_columns(self, factors: &[f64]) {
+        for (j, &factor) in factors.iter().enumerate() {
+            let len = self.end - self.begin;
+            let part = std::slice::from_raw_parts_mut(self.columns.add(j * self.ld + self.begin), len);
+            for x in part {
+                *x = T::narrow(x.widen().scale(factor));
             }
         }
     }

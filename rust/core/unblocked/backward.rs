@@ -69,9 +69,9 @@ impl<T: Scalar> Backward<T> {
         gradients: Gradients<'_, T>,
         adjoint: bool,
     ) -> Result<()> {
-        let Gradients { u: mut grad_u, h, phases } = gradients;
+        let Gradients { u: mut grad_u, h, tau, phases } = gradients;
         let mut sum = DiagonalSum::new(u.n(), diagonal)?;
-        let gradients = (grad_u.as_deref_mut(), h);
+        let gradients = (grad_u.as_deref_mut(), h, tau);
         run(isa, self, cancel, u, diagonal, source, g, gradients, &mut sum, adjoint)?;
         sum.write(u, grad_u, phases);
         Ok(())
@@ -87,11 +87,13 @@ simd! {
         diagonal: &Diagonal<T>,
         source: Source<'_, T>,
         g: &[T],
-        gradients: (Option<&mut [T]>, Option<&mut [T]>),
+        gradients: (Option<&mut [T]>, Option<&mut [T]>, Option<&mut [T]>),
         sum: &mut DiagonalSum<T>,
         adjoint: bool,
     ) -> Result<()> {
-        let (grad_u, mut grad_h) = gradients;
+        let (grad_u, mut grad_h, grad_tau) = gradients;
+        let grad_tau = grad_tau.unwrap_or_default();
+        grad_tau.fill(T::ZERO);
         let Backward { chain, states, factors, grad_v, back, start } = room;
         let (n, m, k, ld, ops) = (u.n(), u.m(), chain.k, chain.ld, Registers(s));
         chain.set_columns(s, u);
@@ -123,7 +125,7 @@ simd! {
                 }
             }
             start.copy_from_slice(if adjoint { back } else { &states[..ld] });
-            steps.backward(ops, states, factors, back, grad_v, row == 0);
+            steps.backward(ops, states, factors, back, grad_v, grad_tau, row == 0);
             if adjoint {
                 sum.add(&states[k * ld..][..n], &start[..n], g);
             } else {
@@ -134,6 +136,7 @@ simd! {
                 grad_h[row * n..(row + 1) * n].copy_from_slice(&back[..n]);
             }
         }
+        chain.finish_grad_tau(grad_tau);
         if let Some(grad_u) = grad_u {
             chain.v.write_gradient(s, grad_v, u, grad_u);
         }

@@ -1,11 +1,12 @@
-//! Algorithm 1: one reflection after the other, with `tau = 2 / |v|^2`.
+//! Algorithm 1: one reflection after the other, with `tau = 2 / |v|^2` or as given.
 //!
 //! ```text
 //! forward:   x_0 = h,   a_i = tau v_i* x_i,   x_{i+1} = x_i - a_i v_i           i in the order of application
 //! backward:  b_i = tau v_i* g,   g <- g - b_i v_i,   dL/dv_i -= conj(a_i) g + conj(b_i) x_i + i Im(conj(a_i) b_i) v_i
 //! ```
 //!
-//! in reverse order; the last term, zero for real numbers, keeps the gradient orthogonal to `v_i`.
+//! in reverse order; the last term, zero for real numbers, keeps the gradient orthogonal to `v_i`. Where `tau` is given, it is
+//! `conj(a_i) b_i v_i`, back goes `conj(tau)`, and `dL/dtau_i = -(v_i* g) conj(v_i* x_i)`, with `g` in front of the update.
 //!
 //! The states `x_i` are either made again or read from the tape that the forward pass stored.
 //!
@@ -19,7 +20,7 @@ mod matrix;
 mod tape;
 mod vectors;
 
-use std::ops::Range;
+use std::ops::{Add, Mul, Neg, Range};
 use std::sync::{Mutex, PoisonError};
 
 pub use backward::{Backward, Source};
@@ -28,6 +29,8 @@ pub use matrix::{FormationBackward, Rounded, SMALL};
 pub use tape::{backward_tape, forward_tape};
 
 use crate::error::Result;
+use crate::number::Number;
+use crate::reflections::Form;
 use crate::threads::{Cancel, Context, slices};
 
 /// The arithmetic on vectors that Algorithm 1 consists of: SIMD kernels here, counted operations in a test of its flops.
@@ -42,11 +45,28 @@ pub trait Vectors<T>: Copy {
     fn subtract(self, a: T, v: &[T], x: &mut [T]);
     /// `(y - x) v_p^-1` at one entry.
     fn quotient(self, y: T, x: T, inverse: T) -> T;
-    /// `-(conj(a) g + conj(b) x + i Im(conj(a) b) v)`, added to `grad` unless it is the `first` vector's.
-    fn gradient(self, ax: (T, &[T]), bg: (T, &[T]), v: &[T], grad: &mut [T], first: bool);
+    /// `-(conj(a) g + conj(b) x + i Im(conj(a) b) v)`, added to `grad` unless it is the `first` vector's; `conj(a) b v` where
+    /// `tau` is `given`.
+    fn gradient(self, ax: (T, &[T]), bg: (T, &[T]), v: (&[T], bool), grad: &mut [T], first: bool);
 }
 
-/// Reflections in order of application: columns `v_j`, zero before their diagonal entry, with `tau_j`. What is the same for
+/// A number of a reflection.
+pub trait Factor: Copy + Add<Output = Self> + Mul<Output = Self> + Neg<Output = Self> {
+    /// One.
+    const ONE: Self;
+    /// Its conjugate.
+    fn conj(self) -> Self;
+}
+
+impl<T: Number> Factor for T {
+    const ONE: Self = T::ONE;
+    #[inline(always)]
+    fn conj(self) -> Self {
+        self.conj()
+    }
+}
+
+/// Reflections in order of application: columns `v_j`, zero before their first entry, with `tau_j`. What is the same for
 /// all vectors is computed before (the paper's `N`).
 #[derive(Clone, Copy)]
 pub struct Steps<'a, T> {
@@ -56,26 +76,30 @@ pub struct Steps<'a, T> {
     pub v: &'a [T],
     /// Distance between columns, and between successive states of a vector.
     pub ld: usize,
-    /// `2 / |v_j|^2`, zero for a zero column.
+    /// `2 / |v_j|^2`, zero for a zero column; or as given.
     pub tau: &'a [T],
+    /// Whether it is given.
+    pub given: bool,
+    /// Where columns begin.
+    pub form: Form,
     /// `(p, 1 / v_pj)` for the largest entry of each column.
     pub pivots: &'a [(usize, T)],
     /// `W*`: the first column is applied first.
     pub adjoint: bool,
 }
 
-impl<T: Copy> Steps<'_, T> {
+impl<T: Factor> Steps<'_, T> {
     /// Column of the `i`-th reflection in order of application.
     #[inline(always)]
     fn column(&self, i: usize) -> usize {
         if self.adjoint { i } else { self.tau.len() - 1 - i }
     }
 
-    /// Entries that reflection `j` looks at: from its diagonal entry on, in whole grains.
+    /// Entries that reflection `j` looks at: from its column's first one on, in whole grains.
     #[inline(always)]
     fn range(&self, ops: impl Vectors<T>, j: usize) -> Range<usize> {
         let grain = ops.grain();
-        j / grain * grain..self.n.next_multiple_of(grain)
+        self.form.first(j) / grain * grain..self.n.next_multiple_of(grain)
     }
 
     /// These entries of `v_j`.
@@ -84,12 +108,12 @@ impl<T: Copy> Steps<'_, T> {
         &self.v[j * self.ld..][self.range(ops, j)]
     }
 
-    /// `a = tau v_i* x` and `x <- x - a v_i`.
+    /// `a = tau v_i* x` and `x <- x - a v_i`; with `conj(tau)` for the adjoint.
     #[inline(always)]
-    fn reflect(&self, ops: impl Vectors<T>, i: usize, x: &mut [T]) -> T {
+    fn reflect(&self, ops: impl Vectors<T>, i: usize, x: &mut [T], adjoint: bool) -> T {
         let j = self.column(i);
         let (v, x) = (self.vector(ops, j), &mut x[self.range(ops, j)]);
-        let a = ops.project(self.tau[j], v, x);
+        let a = ops.project(if adjoint { self.tau[j].conj() } else { self.tau[j] }, v, x);
         ops.subtract(a, v, x);
         a
     }
@@ -98,7 +122,7 @@ impl<T: Copy> Steps<'_, T> {
     #[inline(always)]
     pub fn apply(&self, ops: impl Vectors<T>, x: &mut [T]) {
         for i in 0..self.tau.len() {
-            self.reflect(ops, i, x);
+            self.reflect(ops, i, x, self.adjoint);
         }
     }
 
@@ -109,7 +133,7 @@ impl<T: Copy> Steps<'_, T> {
         for (i, factor) in factors.iter_mut().enumerate() {
             let (done, next) = states.split_at_mut((i + 1) * ld);
             next[..ld].copy_from_slice(&done[i * ld..]);
-            *factor = self.reflect(ops, i, &mut next[..ld]);
+            *factor = self.reflect(ops, i, &mut next[..ld], self.adjoint);
         }
     }
 
@@ -122,8 +146,8 @@ impl<T: Copy> Steps<'_, T> {
         }
     }
 
-    /// Takes `g` back to the first state and adds to `dL/dV` (overwrites it with the `first` vector's). `states` hold
-    /// `x_0 .. x_{k-1}`. Above the diagonal `dL/dV` is unspecified.
+    /// Takes `g` back to the first state and adds to `dL/dV` (overwrites it with the `first` vector's) and to `dL/dtau`, which
+    /// is empty unless wanted. `states` hold `x_0 .. x_{k-1}`. In front of a column's first entry `dL/dV` is unspecified.
     #[inline(always)]
     pub fn backward(
         &self,
@@ -132,14 +156,21 @@ impl<T: Copy> Steps<'_, T> {
         factors: &[T],
         g: &mut [T],
         grad_v: &mut [T],
+        grad_tau: &mut [T],
         first: bool,
     ) {
         for i in (0..factors.len()).rev() {
             let j = self.column(i);
-            let b = self.reflect(ops, i, g);
             let range = self.range(ops, j);
-            let (x, grad) = (&states[i * self.ld..][range.clone()], &mut grad_v[j * self.ld..][range.clone()]);
-            ops.gradient((factors[i], x), (b, &g[range]), self.vector(ops, j), grad, first);
+            let (v, x) = (self.vector(ops, j), &states[i * self.ld..][range.clone()]);
+            if let Some(grad) = grad_tau.get_mut(j) {
+                let of_state = ops.project(T::ONE, v, x);
+                let minus_of_g = ops.project(-T::ONE, v, &g[range.clone()]);
+                *grad = *grad + if self.adjoint { of_state * minus_of_g.conj() } else { minus_of_g * of_state.conj() };
+            }
+            let b = self.reflect(ops, i, g, !self.adjoint);
+            let grad = &mut grad_v[j * self.ld..][range.clone()];
+            ops.gradient((factors[i], x), (b, &g[range]), (v, self.given), grad, first);
         }
     }
 }

@@ -63,7 +63,7 @@ simd! {
                 }
             }
             for i in 0..chain.k {
-                steps.reflect(Registers(s), i, x);
+                steps.reflect(Registers(s), i, x, adjoint);
                 let last = i + 1 == chain.k;
                 if adjoint && last && !counts_diagonal {
                     diagonal.apply(&mut x[..n], true);

@@ -44,15 +44,15 @@ impl<T: Scalar, S: Simd> Vectors<T> for Registers<S> {
     }
 
     #[inline(always)]
-    fn gradient(self, (a, x): (T, &[T]), (b, g): (T, &[T]), v: &[T], grad: &mut [T], first: bool) {
+    fn gradient(self, (a, x): (T, &[T]), (b, g): (T, &[T]), (v, given): (&[T], bool), grad: &mut [T], first: bool) {
         let (a, b) = (-a.conj(), -b.conj());
         for ((grad, &x), &g) in grad.iter_mut().zip(x).zip(g) {
             let term = a * g + b * x;
             *grad = if first { term } else { *grad + term };
         }
-        if T::COMPLEX {
+        if T::COMPLEX || given {
             let ab = a * b.conj();
-            let turned = (ab - ab.conj()).scale(T::Real::of(0.5));
+            let turned = if given { ab } else { (ab - ab.conj()).scale(T::Real::of(0.5)) };
             for (grad, &v) in grad.iter_mut().zip(v) {
                 *grad -= turned * v;
             }

@@ -18,8 +18,10 @@ use crate::view::{Shared, View};
 
 /// One block.
 pub struct Block<T: Scalar> {
-    /// Its first coordinate, which is the number of reflections before it.
+    /// Its first coordinate.
     pub begin: usize,
+    /// The number of reflections before it.
+    pub first: usize,
     /// `V` and `N`, for the coordinates from `begin` on.
     pub wy: CompactWy<T>,
 }
@@ -61,19 +63,20 @@ impl<T: Scalar> Blocks<T> {
             unsafe { *shared.get().add(i) = Some(wy) };
             Ok(())
         })?;
-        let list = formed.into_iter().flatten().enumerate().map(|(i, wy)| Block { begin: i * width, wy }).collect();
+        let block = |(i, wy)| Block { begin: u.form().first(i * width), first: i * width, wy };
+        let list = formed.into_iter().flatten().enumerate().map(block).collect();
         Ok(Self { n, k, list })
     }
 
     /// In the precision of which this is the wide one.
     pub(super) fn narrow<N: Scalar<Wide = T>>(&self) -> Result<Blocks<N>> {
-        let narrow = |block: &Block<T>| Ok(Block { begin: block.begin, wy: block.wy.narrow()? });
+        let narrow = |block: &Block<T>| Ok(Block { begin: block.begin, first: block.first, wy: block.wy.narrow()? });
         Ok(Blocks { n: self.n, k: self.k, list: self.list.iter().map(narrow).collect::<Result<_>>()? })
     }
 
     /// A single block.
     pub fn of_one(wy: CompactWy<T>) -> Self {
-        Self { n: wy.n, k: wy.k, list: vec![Block { begin: 0, wy }] }
+        Self { n: wy.n, k: wy.k, list: vec![Block { begin: 0, first: 0, wy }] }
     }
 
     /// Distance between rows of coefficients that suits every block.

@@ -1,5 +1,6 @@
 //! The factors of one compact WY form, and their application to vectors.
 
+use super::given::Given;
 use super::gram::gram;
 use super::rounding::narrow;
 use crate::error::Result;
@@ -8,7 +9,7 @@ use crate::kernel::epilogue::Store;
 use crate::kernel::gemm::{gemm, long_gemm};
 use crate::kernel::transpose::transpose;
 use crate::memory::{Buffer, padded};
-use crate::reflections::Reflections;
+use crate::reflections::{Form, Reflections};
 use crate::scalar::Scalar;
 use crate::threads::Context;
 use crate::trapezoid::{Trapezoid, multiply_columns};
@@ -20,16 +21,20 @@ pub struct CompactWy<T: Scalar> {
     pub n: usize,
     /// Number of reflections.
     pub k: usize,
-    /// `V`, column-major, columns [`CompactWy::ld_n`] apart.
+    /// `V`, or `X = V Delta` where `tau` is given, column-major, columns [`CompactWy::ld_n`] apart.
     pub v: Buffer<T>,
     /// `conj(V)`, row-major, rows [`CompactWy::ld_k`] apart: row `i` is column `i` of `V*`.
     pub v_adjoint: Buffer<T>,
     /// `N = -S`, column-major, columns `ld_k` apart, upper triangular.
     pub minus_s: Buffer<T>,
-    /// `N*`, column-major, columns `ld_k` apart.
+    /// `N*`, or `N'` where `tau` is given, column-major, columns `ld_k` apart.
     pub minus_s_adjoint: Buffer<T>,
-    /// What the columns of `U` were multiplied by.
+    /// Which entries the columns of `U` consist of.
+    pub(super) form: Form,
+    /// What they were multiplied by.
     pub(super) scale: Vec<f64>,
+    /// What a given `tau` adds.
+    pub(super) given: Option<Given>,
 }
 
 /// Where the factors are, to apply them to vectors. Whoever does so owns the vectors, and the factors are there still.
@@ -96,7 +101,9 @@ impl<T: Scalar> CompactWy<T> {
             v_adjoint: narrow(rows, k, behind)?,
             minus_s: narrow(&self.minus_s, k, 0)?,
             minus_s_adjoint: narrow(&self.minus_s_adjoint, k, 0)?,
+            form: self.form,
             scale: self.scale.clone(),
+            given: self.given.clone(),
         })
     }
 
@@ -124,25 +131,42 @@ impl<T: Scalar> CompactWy<T> {
         }
     }
 
-    /// `T`, column-major, columns `ld_k` apart, in wide precision; its strict lower triangle is unspecified.
+    /// `T` where `tau` is `2 / |v|^2`, column-major, columns `ld_k` apart, in wide precision; its strict lower triangle is
+    /// unspecified.
     pub fn t(&self, context: &mut Context<'_>) -> Result<Buffer<T::Wide>> {
-        gram(context, self.n, self.k, &self.v_adjoint)
+        gram(context, self.form, (self.n, self.k), &self.v_adjoint)
     }
 
     /// Writes `dL/dU` (row-major, `n x m`, zero above the diagonal) from `dL/dV` (column-major); a last column for `u_1`
     /// is left as it is but for its zeros.
     pub fn write_gradient(&self, isa: InstructionSet, grad_v: &[T], u: Reflections<'_, T>, grad_u: &mut [T]) {
         let (m, ld_n) = (u.m(), self.ld_n());
-        u.clear_above_diagonal(grad_u);
+        u.clear_unused(grad_u);
         transpose(isa, (self.n, self.k), grad_v, ld_n, grad_u, m);
-        self.finish_gradient(isa, 0, grad_u, m);
+        self.scale_gradient(isa, &self.scale, 0, grad_u, m);
     }
 
-    /// Turns rows `begin..` of `dL/dV`, `ld` apart, into those of `dL/dU` in place.
+    /// Turns rows `begin..` of `dL/dX`, `ld` apart, into those of `dL/dU` in place; `X` is `V` unless `tau` is given.
     pub fn finish_gradient(&self, isa: InstructionSet, begin: usize, grad: &mut [T], ld: usize) {
-        scale_rows(isa, grad, ld, &self.scale[..self.k]);
-        for (row, above) in grad.chunks_mut(ld).zip(begin + 1..self.k) {
-            row[above..self.k].fill(T::ZERO);
+        let scale = self.given.as_ref().map_or(&self.scale, |given| &given.total);
+        self.scale_gradient(isa, scale, begin, grad, ld);
+    }
+
+    fn scale_gradient(&self, isa: InstructionSet, scale: &[f64], begin: usize, grad: &mut [T], ld: usize) {
+        scale_rows(isa, grad, ld, &scale[..self.k]);
+        if self.form != Form::Full {
+            for (row, i) in grad.chunks_mut(ld).zip(begin..self.k) {
+                row[self.form.stored(i, self.k)..self.k].fill(T::ZERO);
+            }
         }
+    }
+
+    /// Makes `E` from `M = sum y w*` in place, or from its conjugate: column-major, columns `ld` apart. What stands on its
+    /// diagonal where `tau` is given is added to `dL/dtau`.
+    pub fn hermitian(&self, m: &mut [T], ld: usize, conjugated: bool, grad_tau: Option<&mut [T]>) {
+        if let Some(given) = &self.given {
+            given.take_diagonal(m, ld, conjugated, grad_tau);
+        }
+        super::gradient::hermitian(self.k, m, ld);
     }
 }

@@ -32,8 +32,7 @@ impl<T: Scalar> Dense<T> {
         if T::as_wide(&[]).is_some() {
             return Self::new(context, u, diagonal);
         }
-        let entries = u.widen()?;
-        Dense::new(context, Reflections::new(u.n(), u.m(), &entries)?, &diagonal.widen()?)?.narrow()
+        Dense::new(context, u.widen()?.reflections()?, &diagonal.widen()?)?.narrow()
     }
 
     /// `W = W_1 D`, formed in its own precision.
@@ -108,8 +107,7 @@ pub fn write_matrix<T: Scalar>(
     out: &mut [T],
 ) -> Result<()> {
     let (n, isa) = (u.n(), context.isa);
-    let entries = u.widen()?;
-    let w = matrix(context, Reflections::new(n, u.m(), &entries)?, &diagonal.widen()?)?;
+    let w = matrix(context, u.widen()?.reflections()?, &diagonal.widen()?)?;
     if let Some(out) = T::as_wide_mut(out) {
         write(isa, n, &w, out);
     } else {

@@ -1,5 +1,6 @@
 //! `V` and `N` from `U`.
 
+use super::given::Given;
 use super::gram::{add_gram, strip_bounds, sum_of_parts};
 use super::inverse::{minus_inverse, narrow};
 use super::{CompactWy, Factors};
@@ -48,16 +49,19 @@ simd! {
         // SAFETY: as said.
         unsafe {
             strip.fill(s, u);
-            strip.squares(squares);
+            strip.squares(u.form(), squares);
         }
     }
 
-    /// Lays out rows of unit columns, conjugated row by row. The caller owns the strip.
-    fn lay_out<T: Scalar>(s, strip: Strip<T>, inverse_norms: &[f64]) -> () {
+    /// Lays out rows of unit columns, conjugated row by row, and of columns `X`. The caller owns the strip.
+    fn lay_out<T: Scalar>(s, strip: Strip<T>, inverse_norms: &[f64], delta: Option<&[f64]>) -> () {
         // SAFETY: as said.
         unsafe {
             strip.multiply(inverse_norms);
             strip.transpose(s);
+            if let Some(delta) = delta {
+                strip.multiply_columns(delta);
+            }
             if T::COMPLEX {
                 strip.conjugate();
             }
@@ -91,9 +95,10 @@ impl<T: Scalar> CompactWy<T> {
         let strips: Vec<Strip<T>> = strip_bounds(n).windows(2).map(|bounds| v.strip(bounds[0], bounds[1])).collect();
         let (parts, len) = (strips.len(), k * ld);
         let mut squares = filled(parts * ld, 0.0)?;
-        let mut inverse_norms = Vec::new();
+        let (mut inverse_norms, mut given) = (Vec::new(), None);
         let mut t = Buffer::<T::Wide>::scratch(parts * len)?;
         let (shared_v, shared_norms) = (Shared(&raw mut v), Shared(&raw mut inverse_norms));
+        let shared_given = Shared(&raw mut given);
         let (shared_squares, shared_t) = (Shared(squares.as_mut_ptr()), Shared(t.ptr_mut()));
         let shared_n = (Shared(minus_s.ptr_mut()), Shared(minus_s_adjoint.ptr_mut()));
         let tasks = [parts, 1, parts, 1 + along.tasks, along.tasks];
@@ -117,18 +122,26 @@ impl<T: Scalar> CompactWy<T> {
                             .for_each(|i| v.squares.iter_mut().zip(sums(i)).for_each(|(sum, part)| *sum += *part));
                         v.scale();
                         *shared_norms.get() = v.inverse_norms()?;
+                        *shared_given.get() = u.tau().map(|tau| Given::new(tau, &v.scale)).transpose()?;
                     }
                     Phase::LayOut => {
-                        lay_out(isa, strips[i], &*shared_norms.get());
+                        let delta = (*shared_given.get()).as_ref().map(|given| &given.delta[..]);
+                        lay_out(isa, strips[i], &*shared_norms.get(), delta);
                         t(i, 1).fill(T::Wide::ZERO);
-                        add_gram(isa, k, strips[i].begin(), strips[i].rows(), t(i, 1))?;
+                        add_gram(isa, u.form(), k, strips[i].begin(), strips[i].rows(), t(i, 1))?;
                     }
                     Phase::Invert if i == 0 => {
                         let t = t(0, parts);
                         sum_of_parts(isa, k, ld, t);
-                        let inverse = minus_inverse(isa, k, t, ld)?;
                         let n = |shared: Shared<T>| std::slice::from_raw_parts_mut(shared.get(), len);
-                        narrow(isa, k, ld, &inverse, n(shared_n.0), n(shared_n.1));
+                        let (n, adjoint) = (n(shared_n.0), n(shared_n.1));
+                        if let Some(given) = &*shared_given.get() {
+                            given.factors(isa, ld, t, [n, adjoint])?;
+                        } else {
+                            let mut tau = filled(k, T::Wide::ZERO)?;
+                            (0..k).for_each(|j| tau[j] = T::Wide::from_real(1.0 / t[j * ld + j].re()));
+                            narrow(isa, k, ld, &*minus_inverse(isa, k, t, &tau, ld)?, n, adjoint);
+                        }
                     }
                     Phase::Invert => (along.beside)(i - 1, factors),
                     Phase::After => (along.after)(i, factors),
@@ -137,6 +150,6 @@ impl<T: Scalar> CompactWy<T> {
             Ok(())
         })?;
         let Trapezoid { rows: v_adjoint, columns: v, scale, .. } = v;
-        Ok(Self { n, k, v, v_adjoint, minus_s, minus_s_adjoint, scale })
+        Ok(Self { n, k, v, v_adjoint, minus_s, minus_s_adjoint, form: u.form(), scale, given })
     }
 }

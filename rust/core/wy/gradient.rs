@@ -5,14 +5,17 @@
 //! ```text
 //! M = N V* C2,    dL/dV = V E + C1 N* + C2,    E_ij = M_ij (i > j), Re M_ii, conj(M_ji) (i < j)
 //! ```
+//!
+//! Where `tau` is given ([`super::given`]), sequences have `C1 = sum b z*` with `z = X* a`, and `dL/dV = (X E + C2) Delta + C1 N'`.
 
 use super::CompactWy;
+use super::dense::adjoint;
 use crate::error::Result;
-use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::Store;
 use crate::kernel::gemm::gemm;
 use crate::kernel::pack::Part;
 use crate::memory::Buffer;
+use crate::number::Number;
 use crate::product::product;
 use crate::scalar::Scalar;
 use crate::threads::Context;
@@ -29,22 +32,13 @@ pub fn hermitian<T: Scalar>(k: usize, m: &mut [T], ld: usize) {
     }
 }
 
-/// Turns `sum b y* + a w*` into `dL/dV` by adding `V E`, `E` made from `M = sum y w*` in place.
-pub fn finish<T: Scalar>(isa: InstructionSet, wy: &CompactWy<T>, m: &mut Buffer<T>, grad_v: &mut Buffer<T>) {
-    let (k, ld_n, ld_k) = (wy.k, wy.ld_n(), wy.ld_k());
-    hermitian(k, m, ld_k);
-    let out = View::new(grad_v.ptr(), ld_n, k);
-    let v = View::new(wy.v.ptr(), ld_n, k);
-    // SAFETY: padded buffers of k columns.
-    unsafe { gemm(isa, (wy.n, k), v, View::new(m.ptr(), ld_k, k), &Store::plus(out, out)) };
-}
-
-/// `dL/dV` from `C1` and `C2` (column-major, `n x k`, columns `ld_n` apart); the result replaces `C2`.
+/// `dL/dV` from `C1` and `C2` (column-major, `n x k`, columns `ld_n` apart); the result replaces `C2`. Adds `dL/dtau`.
 pub fn from_sums<T: Scalar>(
     context: &mut Context<'_>,
     wy: &CompactWy<T>,
     c1: &Buffer<T>,
     c2: &mut Buffer<T>,
+    grad_tau: Option<&mut [T]>,
 ) -> Result<()> {
     let (n, k, ld_n, ld_k) = (wy.n, wy.k, wy.ld_n(), wy.ld_k());
     let mut v_c2 = Buffer::<T>::zeroed(k * ld_k)?;
@@ -55,19 +49,35 @@ pub fn from_sums<T: Scalar>(
     let minus_s = Part::columns(wy.minus_s.ptr(), ld_k, k);
     let out = View::new(m.ptr_mut(), ld_k, k);
     product(context, (k, k), minus_s, View::new(v_c2.ptr(), ld_k, k), out, false)?;
+    wy.hermitian(&mut m, ld_k, false, grad_tau);
+    if let Some(given) = &wy.given {
+        for (columns, ld) in [(&mut *c2, ld_n), (&mut m, ld_k)] {
+            for (column, &delta) in columns.chunks_mut(ld).zip(&given.delta) {
+                column.iter_mut().for_each(|x| *x = T::narrow(x.widen().scale(delta)));
+            }
+        }
+    }
     let out = View::new(c2.ptr_mut(), ld_n, k);
     let c1 = Part::columns(c1.ptr(), ld_n, k);
     product(context, (n, k), c1, View::new(wy.minus_s_adjoint.ptr(), ld_k, k), out, true)?;
-    finish(context.isa, wy, &mut m, c2);
+    let v = View::new(wy.v.ptr(), ld_n, k);
+    // SAFETY: padded buffers of k columns.
+    unsafe { gemm(context.isa, (n, k), v, View::new(m.ptr(), ld_k, k), &Store::plus(out, out)) };
     Ok(())
 }
 
-/// `X = V N`, column-major: `W = I + X V*`.
-pub fn v_n<T: Scalar>(context: &mut Context<'_>, wy: &CompactWy<T>) -> Result<Buffer<T>> {
+/// `Q = V N`, or `V N'*` where `tau` is given, column-major: `W = I + Q X*`.
+pub fn expansion<T: Scalar>(context: &mut Context<'_>, wy: &CompactWy<T>) -> Result<Buffer<T>> {
     let (n, k, ld_n, ld_k) = (wy.n, wy.k, wy.ld_n(), wy.ld_k());
-    let mut x = Buffer::<T>::zeroed(k * ld_n)?;
-    let out = View::new(x.ptr_mut(), ld_n, k);
-    let v = Part::columns(wy.v.ptr(), ld_n, k);
-    product(context, (n, k), v, View::new(wy.minus_s.ptr(), ld_k, k), out, false)?;
-    Ok(x)
+    let mut q = Buffer::<T>::zeroed(k * ld_n)?;
+    let out = View::new(q.ptr_mut(), ld_n, k);
+    if wy.given.is_some() {
+        let middle = adjoint(context.isa, k, &wy.minus_s_adjoint)?;
+        let v = Part::adjoint(wy.v_adjoint.ptr(), ld_k, k);
+        product(context, (n, k), v, View::new(middle.ptr(), ld_k, k), out, false)?;
+    } else {
+        let v = Part::columns(wy.v.ptr(), ld_n, k);
+        product(context, (n, k), v, View::new(wy.minus_s.ptr(), ld_k, k), out, false)?;
+    }
+    Ok(q)
 }

@@ -6,9 +6,10 @@ use crate::kernel::epilogue::Store;
 use crate::kernel::gemm::gemm;
 use crate::memory::{Buffer, padded};
 use crate::number::Number;
+use crate::reflections::Form;
 use crate::scalar::Scalar;
 use crate::threads::{Context, slices};
-use crate::view::{Shared, View};
+use crate::view::{Shape, Shared, View};
 
 /// Where the rows of `V` are split for tasks, by shape alone: whole eights.
 pub fn strip_bounds(n: usize) -> Vec<usize> {
@@ -22,7 +23,12 @@ pub fn strip_bounds(n: usize) -> Vec<usize> {
 ///
 /// `V` is taken as it was rounded, norms included: then `T + T* = V* V` holds for the very `V` that is applied, and `I - V T^-1 V*` is
 /// orthogonal far beyond the narrow precision. A zero column gets 1/2: it reflects nothing.
-pub fn gram<T: Scalar>(context: &mut Context<'_>, n: usize, k: usize, v_adjoint: &[T]) -> Result<Buffer<T::Wide>> {
+pub fn gram<T: Scalar>(
+    context: &mut Context<'_>,
+    form: Form,
+    (n, k): Shape,
+    v_adjoint: &[T],
+) -> Result<Buffer<T::Wide>> {
     let (isa, ld, bounds) = (context.isa, padded::<T>(k), strip_bounds(n));
     let (parts, len) = (bounds.len() - 1, k * ld);
     let mut t = Buffer::<T::Wide>::zeroed(parts * len)?;
@@ -31,7 +37,7 @@ pub fn gram<T: Scalar>(context: &mut Context<'_>, n: usize, k: usize, v_adjoint:
         cancel.check()?;
         // SAFETY: tasks own disjoint parts.
         let t = unsafe { std::slice::from_raw_parts_mut(shared.get().add(i * len), len) };
-        add_gram(isa, k, bounds[i], &v_adjoint[bounds[i] * ld..bounds[i + 1] * ld], t)
+        add_gram(isa, form, k, bounds[i], &v_adjoint[bounds[i] * ld..bounds[i + 1] * ld], t)
     })?;
     sum_of_parts(isa, k, ld, &mut t);
     Ok(t)
@@ -60,10 +66,17 @@ pub fn sum_of_parts<W: Scalar<Real = f64>>(isa: InstructionSet, k: usize, ld: us
 }
 
 /// Adds what some rows, the first of which is row `first`, contribute to the upper triangle of `V* V`.
-pub fn add_gram<T: Scalar>(isa: InstructionSet, k: usize, first: usize, rows: &[T], t: &mut [T::Wide]) -> Result<()> {
+pub fn add_gram<T: Scalar>(
+    isa: InstructionSet,
+    form: Form,
+    k: usize,
+    first: usize,
+    rows: &[T],
+    t: &mut [T::Wide],
+) -> Result<()> {
     /// Rows that are widened at a time, for the first-level cache.
     const ROWS: usize = 128;
-    /// Rows of `T`, whose sums begin where `V` does.
+    /// Rows of `T`, whose sums begin where the columns do.
     const STRIP: usize = 16;
     let ld = padded::<T>(k);
     let mut wide = Buffer::<T::Wide>::scratch(rows.len().min(ROWS * ld))?;
@@ -83,8 +96,8 @@ pub fn add_gram<T: Scalar>(isa: InstructionSet, k: usize, first: usize, rows: &[
             },
         );
         let v = if T::COMPLEX { conjugate.ptr() } else { wide.ptr() };
-        for i0 in (0..k.min(begin + count)).step_by(STRIP) {
-            let above = i0.saturating_sub(begin);
+        for i0 in (0..k).step_by(STRIP).take_while(|&i0| form.first(i0) < begin + count) {
+            let above = form.first(i0).saturating_sub(begin);
             let weights = View::new(wide.ptr().wrapping_add(above * ld + i0), ld, count - above);
             let operand = View::new(v.wrapping_add(above * ld + i0), ld, count - above).transposed(k - i0);
             let out = View::new(t.as_mut_ptr().wrapping_add(i0 * ld + i0), ld, k - i0);

@@ -12,7 +12,7 @@ use crate::view::View;
 /// Blocks in which `S` is formed: within a block column by column, across blocks by products.
 const BLOCK: usize = 32;
 
-/// `-T^-1` for an upper-triangular `T`, column-major.
+/// `-T^-1` for an upper-triangular `T`, column-major, what stands on its diagonal being given inverted.
 ///
 /// Column by column inside a diagonal block; a block column `J` above it is `N[.., J] = N[.., ..] (T[.., J] S[J, J])`
 /// with `N = -S` of what stands to the left.
@@ -20,13 +20,14 @@ pub fn minus_inverse<W: Scalar<Real = f64, Wide = W>>(
     isa: InstructionSet,
     k: usize,
     t: &[W],
+    inverse_diagonal: &[W],
     ld: usize,
 ) -> Result<Buffer<W>> {
     let mut n = Buffer::<W>::zeroed(k * ld)?;
     let mut product = Buffer::<W>::zeroed(BLOCK * ld)?;
     for j0 in (0..k).step_by(BLOCK) {
         let width = BLOCK.min(k - j0);
-        diagonal_block(isa, width, &t[j0 * ld + j0..], &mut n[j0 * ld + j0..], ld);
+        diagonal_block(isa, &inverse_diagonal[j0..j0 + width], &t[j0 * ld + j0..], &mut n[j0 * ld + j0..], ld);
         if j0 == 0 {
             continue;
         }
@@ -64,17 +65,23 @@ simd! {
 }
 
 simd! {
-    /// [`minus_inverse`] of a block of `width` columns. Columns of `N` are sums over those before them: each is added to
+    /// [`minus_inverse`] of a block of columns. Columns of `N` are sums over those before them: each is added to
     /// all behind it once it is known, on whole columns; real and imaginary parts apart, so that every number of a
     /// register is one of a column.
-    fn diagonal_block<W: Scalar<Real = f64>>(_s, width: usize, t: &[W], n: &mut [W], ld: usize) -> () {
+    fn diagonal_block<W: Scalar<Real = f64>>(_s, inverse_diagonal: &[W], t: &[W], n: &mut [W], ld: usize) -> () {
+        let width = inverse_diagonal.len();
         let [mut re, mut im] = [[[0.0; BLOCK]; BLOCK]; 2];
         for i in 0..width {
             // N T = -I: N e_i = -(e_i + sum_{l<i} N e_l t_li) / t_ii
             re[i][i] = 1.0;
-            let factor = -1.0 / t[i * ld + i].re();
-            let a = re[i].map(|x| factor * x);
-            let b = if W::COMPLEX { im[i].map(|x| factor * x) } else { im[i] };
+            let factor = -inverse_diagonal[i];
+            let mut a = re[i].map(|x| factor.re() * x);
+            let mut b = im[i];
+            if W::COMPLEX {
+                b = im[i].map(|x| factor.re() * x);
+                add(&mut a, -factor.im(), &im[i], i);
+                add(&mut b, factor.im(), &re[i], i);
+            }
             for j in i + 1..width {
                 let factor = t[j * ld + i];
                 add(&mut re[j], factor.re(), &a, i);

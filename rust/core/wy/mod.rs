@@ -9,12 +9,14 @@
 //! but the entries of `S` for collinear ones are then no longer close to whole numbers: its rounding cost eight units of
 //! orthogonality in single precision instead of one.)
 //!
-//! The sign of `S` is folded into what is stored, `N = -S`: every use then adds, `W = I + V N V*`.
+//! The sign of `S` is folded into what is stored, `N = -S`: every use then adds, `W = I + V N V*`. Where `tau` is given, `T` has
+//! `1 / tau` on its diagonal, and what is stored is free of it (`given.rs`).
 
 pub mod blocks;
 mod compact;
 pub mod dense;
 mod form;
+mod given;
 pub mod gradient;
 mod gram;
 mod inverse;

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kinds import arrays, functions, groups, layers
+from kinds import arrays, columns, functions, groups, layers
 
 
 class Kind(NamedTuple):
@@ -16,6 +16,7 @@ class Kind(NamedTuple):
 KINDS = {
     "apply": Kind(functions.apply, 20),
     "matrix": Kind(functions.matrix, 8),
+    "columns": Kind(columns.apply, 12),
     "rnn": Kind(functions.rnn, 20),
     "recurrent layer": Kind(layers.recurrent, 12),
     "cell": Kind(layers.step, 5),

@@ -15,7 +15,7 @@ use crate::scalar::Scalar;
 use crate::unblocked::vectors::pad;
 use crate::view::View;
 
-/// Room for gradients of real matrices of one shape.
+/// Room for gradients of real matrices of one shape, reflections that undo themselves.
 pub struct FormationBackward<T: Scalar> {
     formation: Formation<T>,
     /// Row-major, rows `ld` apart.
@@ -42,6 +42,7 @@ impl<T: Scalar> FormationBackward<T> {
         g: &[T],
         grad_u: &mut [T],
     ) {
+        assert!(u.tau().is_none(), "a given tau is not undone");
         form_back(isa, self, u, diagonal, g, grad_u);
     }
 }
@@ -128,7 +129,7 @@ unsafe fn undo<T: Scalar, S: Simd, const C: usize>(s: S, chain: &Chain<T>, w: Vi
         );
         sums = [[zero; C]; 2];
         let (v, next) = (v(j), v((j + 1).min(chain.k - 1)));
-        for i in j..n {
+        for i in chain.form.first(j)..n {
             let (v, next) = (T::broadcast(s, v.at(0, i), 0), T::broadcast(s, next.at(0, i), 0));
             let mut grad = zero;
             unroll::<C>(

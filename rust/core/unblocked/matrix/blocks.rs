@@ -14,6 +14,7 @@ use super::Chain;
 use crate::kernel::element::Element;
 use crate::kernel::lanes::Lanes;
 use crate::kernel::lanes::unroll;
+use crate::reflections::Form;
 use crate::scalar::Scalar;
 use crate::view::View;
 
@@ -46,7 +47,7 @@ impl<'a, T: Scalar, const B: usize> Reflectors<'a, T, B> {
                 let inside = Lanes::<S, T, 1>::first(s, B - l);
                 for ((row, sum), &tau) in gram.chunks_exact_mut(B).zip(sums).zip(&chain.tau[block * B..]) {
                     // SAFETY: the lanes of a row of B numbers.
-                    unsafe { inside.store(row.as_mut_ptr().add(l), [times::<T, S>(s, sum[0][0], -tau.re())]) };
+                    unsafe { inside.store(row.as_mut_ptr().add(l), [times(s, sum[0][0], -tau)]) };
                 }
             }
         }
@@ -58,13 +59,14 @@ impl<'a, T: Scalar, const B: usize> Reflectors<'a, T, B> {
     #[inline(always)]
     pub unsafe fn reflect<S: Simd, const C: usize>(&self, s: S, [unit, w, out]: [View<T>; 3], begin: usize) {
         let (chain, lanes) = (self.chain, T::lanes::<S>());
-        // Reflection j leaves the columns before j alone.
-        let count = chain.k.min(begin + C * lanes).div_ceil(B);
+        // Reflection j leaves the columns before its first coordinate alone.
+        let most = if chain.form == Form::Full { chain.k } else { begin + C * lanes };
+        let count = chain.k.min(most).div_ceil(B);
         if count == 0 {
             return copy::<T, S, C>(s, chain.n, unit, out);
         }
         // Rows that are unit vectors until their turn comes.
-        copy::<T, S, C>(s, (count - 1) * B, unit, w);
+        copy::<T, S, C>(s, chain.form.first((count - 1) * B), unit, w);
         let mut from = unit;
         for block in (0..count).rev() {
             let zero = [T::splat(s, T::ZERO); 2];
@@ -102,7 +104,7 @@ impl<'a, T: Scalar, const B: usize> Reflectors<'a, T, B> {
             #[inline(always)]
             |i| {
                 for a in &mut a[i] {
-                    a[0] = times::<T, S>(s, a[0], -tau[i].re());
+                    a[0] = times(s, a[0], -tau[i]);
                 }
             },
         );
@@ -129,10 +131,13 @@ impl<'a, T: Scalar, const B: usize> Reflectors<'a, T, B> {
     }
 }
 
-/// `x` times a real number.
+/// `x` times a number.
 #[inline(always)]
-fn times<T: Scalar, S: Simd>(s: S, x: T::V<S>, factor: T::Real) -> T::V<S> {
-    T::fma(s, x, T::splat(s, T::from_parts(factor, factor)), T::splat(s, T::ZERO))
+fn times<T: Scalar, S: Simd>(s: S, x: T::V<S>, factor: T) -> T::V<S> {
+    let zero = T::splat(s, T::ZERO);
+    let both = |part: T::Real| T::splat(s, T::from_parts(part, part));
+    let product = T::fma(s, x, both(factor.re()), zero);
+    if T::COMPLEX { T::fma(s, T::join(s, zero, x), both(factor.im()), product) } else { product }
 }
 
 /// `C` registers of a row, which the caller owns.
@@ -155,6 +160,13 @@ unsafe fn store<T: Element, S: Simd, const C: usize>(s: S, row: *mut T, x: [T::V
     );
 }
 
+/// The first row of the `B` columns from `first` on, and the first one in which all of them have entries.
+#[inline(always)]
+fn edges<T: Scalar, const B: usize>(chain: &Chain<T>, first: usize) -> (usize, usize) {
+    let top = chain.form.first(first);
+    (top, if chain.form == Form::Full { top } else { top + B })
+}
+
 /// `v_i* W` for the reflections from `first` on, of those of the given rows that they act on. The caller owns `C` registers in each row of `W`.
 #[inline(always)]
 pub unsafe fn project<T: Scalar, S: Simd, const C: usize, const B: usize>(
@@ -166,21 +178,22 @@ pub unsafe fn project<T: Scalar, S: Simd, const C: usize, const B: usize>(
     a: &mut Products<T, S, C, B>,
 ) {
     let v = View::new(chain.rows.ptr().add(first), chain.ld_k, chain.n);
-    let rows = rows.start.max(first)..rows.end.min(chain.n);
+    let (top, whole) = edges::<T, B>(chain, first);
+    let rows = rows.start.max(top)..rows.end.min(chain.n);
     unroll::<B>(
         #[inline(always)]
         |i| {
-            if rows.contains(&(first + i)) {
-                project_row(s, v.at(0, first + i), i + 1, w.at(0, first + i), a);
+            if top + i < whole && rows.contains(&(top + i)) {
+                project_row(s, v.at(0, top + i), i + 1, w.at(0, top + i), a);
             }
         },
     );
-    for row in rows.start.max(first + B)..rows.end {
+    for row in rows.start.max(whole)..rows.end {
         project_row(s, v.at(0, row), B, w.at(0, row), a);
     }
     if T::COMPLEX {
         for a in a.iter_mut().flatten() {
-            a[0] = T::join(s, a[0], times::<T, S>(s, a[1], -T::ONE.re()));
+            a[0] = T::join(s, a[0], times(s, a[1], -T::ONE));
         }
     }
 }
@@ -221,15 +234,16 @@ unsafe fn expand<T: Scalar, S: Simd, const C: usize, const B: usize>(
     [from, to]: [View<T>; 2],
 ) {
     let v = View::new(chain.rows.ptr().add(first), chain.ld_k, chain.n);
+    let (top, whole) = edges::<T, B>(chain, first);
     unroll::<B>(
         #[inline(always)]
         |i| {
-            if first + i < chain.n {
-                expand_row(s, v.at(0, first + i), i + 1, a, [from.at(0, first + i), to.at(0, first + i)]);
+            if top + i < whole.min(chain.n) {
+                expand_row(s, v.at(0, top + i), i + 1, a, [from.at(0, top + i), to.at(0, top + i)]);
             }
         },
     );
-    for row in first + B..chain.n {
+    for row in whole..chain.n {
         expand_row(s, v.at(0, row), B, a, [from.at(0, row), to.at(0, row)]);
     }
 }

@@ -101,9 +101,9 @@ pub struct Rounded<T: Scalar> {
 }
 
 impl<T: Scalar> Rounded<T> {
-    /// For `U (n, m)`.
-    pub fn new(n: usize, m: usize) -> Result<Self> {
-        let formation = Formation::new(n, m.min(n - 1))?;
+    /// For products of `k` reflections of size `n`.
+    pub fn new(n: usize, k: usize) -> Result<Self> {
+        let formation = Formation::new(n, k)?;
         Ok(Self { formation, wide: Buffer::scratch(if T::as_wide(&[]).is_some() { 0 } else { n * n })? })
     }
 
@@ -118,8 +118,8 @@ impl<T: Scalar> Rounded<T> {
         diagonal: &Diagonal<T>,
         out: &mut [T],
     ) -> Result<()> {
-        let entries = u.widen()?;
-        let (u, diagonal) = (Reflections::new(u.n(), u.m(), &entries)?, diagonal.widen()?);
+        let (wide, diagonal) = (u.widen()?, diagonal.widen()?);
+        let u = wide.reflections()?;
         if let Some(out) = T::as_wide_mut(out) {
             self.formation.run(isa, u, &diagonal, out);
             return Ok(());

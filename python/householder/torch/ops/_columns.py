@@ -1,0 +1,164 @@
+"""The operator ``apply_columns``: ``apply`` where columns have n entries each, or where their ``tau`` is given.
+
+Shapes are canonical here: ``u (*c, n, m)``, ``h (*c, *r, n)`` and ``tau (*c, m)`` or None, one matrix for each index of
+``c``. Tensors of other devices than the CPU take the expression.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from householder import _core
+from householder.torch import expressions
+from householder.torch._autograd import kept_in
+from householder.torch._operator import Operator, save
+from householder.torch.ops._apply import require_alike
+from householder.torch.ops._library import core_name, follow_torch_threads, is_watched, leading, operator, ordinary
+from householder.torch.ops._memory import empty_like
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def _native(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, method: str, shape: str, keep: bool) -> Any:
+    """Give ``W h`` and what the core has kept for the backward pass, or ``NotImplemented``: ask the dispatcher."""
+    follow_torch_threads()
+    c = empty_like(h)
+    kept = _core.forward(u, h, c, None, transpose, method, keep, shape, tau)
+    return kept if kept is NotImplemented else (c, kept)
+
+
+def _native_gradients(
+    u: Tensor,
+    h: Tensor,
+    tau: Tensor | None,
+    grad_c: Tensor,
+    wanted: Any,
+    transpose: bool,
+    method: str,
+    shape: str,
+    kept: _core.Kept | None = None,
+) -> Any:
+    """Give the wanted gradients, or ``NotImplemented``: ask the dispatcher."""
+    follow_torch_threads()
+    found = [empty_like(t) if want and t is not None else None for t, want in zip((u, h, tau), wanted, strict=True)]
+    grad_u, grad_h, grad_tau = found
+    done = _core.backward(u, h, grad_c, (grad_u, grad_h, None), None, transpose, method, kept, shape, tau, grad_tau)
+    return done if done is NotImplemented else tuple(found)
+
+
+def _laid_out(*tensors: Tensor | None) -> list[Any]:
+    return [None if t is None else t.contiguous() for t in tensors]
+
+
+def _eager(ctx: Any, u: Tensor, h: Tensor, tau: Tensor | None, options: tuple[bool, str, str]) -> Tensor:
+    found: Any = NotImplemented
+    if not is_watched():
+        found = _native(*_laid_out(u, h, tau), *options, ctx is not None)
+    c, kept = (forward_op(u, h, tau, *options), None) if found is NotImplemented else found
+    if ctx is not None:
+        save(ctx, (u, h, tau), (), kept, options)
+    return c
+
+
+def _general(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, method: str, shape: str) -> Tensor:
+    c: Tensor = forward_op(u, h, tau, transpose, method, shape)
+    return c
+
+
+def _backward(tensors: Any, _: Any, holder: Any, grads: Any, wanted: Any, options: Any) -> Any:
+    _require_alike(*tensors, *grads)
+    found: Any = NotImplemented
+    if not is_watched():
+        found = _native_gradients(*_laid_out(*tensors, *grads), wanted, *options, kept_in(holder))
+    return backward_op(*tensors, *grads, wanted, *options) if found is NotImplemented else found
+
+
+def _of_vectors(tensors: Any, grads: Any, wanted: Any, options: Any) -> Any:
+    """Give the gradient of ``h`` where no other is wanted: the adjoint, applied."""
+    if wanted[0] or wanted[2]:
+        return None
+    (u, _, tau), (grad_c,), (transpose, *others) = tensors, grads, options
+    return None, apply_columns((u, grad_c, tau), (not transpose, *others)), None
+
+
+apply_columns = Operator(
+    "HouseholderApplyColumns",
+    differentiable=3,
+    options=3,
+    eager=_eager,
+    general=_general,
+    backward=_backward,
+    derivative=lambda *arguments: backward_op(*arguments),
+    expression=lambda u, h, tau, transpose, _, shape: (expressions.apply(u, h, transpose, tau, shape),),
+    shortcut=_of_vectors,
+)
+"""``apply_columns((u, h, tau), (transpose, method, shape))``."""
+
+
+def _require_alike(u: Tensor, h: Tensor, tau: Tensor | None, grad_c: Tensor) -> None:
+    require_alike(u, h, grad_c)
+    core_name(u, tau)
+
+
+def _forward_cpu(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, method: str, shape: str) -> Tensor:
+    c: Tensor = _native(*ordinary(u, h, tau), transpose, method, shape, False)[0]
+    return c
+
+
+def _backward_cpu(
+    u: Tensor,
+    h: Tensor,
+    tau: Tensor | None,
+    grad_c: Tensor,
+    wanted: Any,
+    transpose: bool,
+    method: str,
+    shape: str,
+) -> tuple[Tensor | None, ...]:
+    _require_alike(u, h, tau, grad_c)
+    found: tuple[Tensor | None, ...] = _native_gradients(*ordinary(u, h, tau, grad_c), wanted, transpose, method, shape)
+    return found
+
+
+def _forward_fake(*arguments: Any) -> Tensor:
+    h: Tensor = arguments[1]
+    return h.new_empty(h.shape)
+
+
+def _backward_fake(*arguments: Any) -> tuple[Tensor | None, ...]:
+    tensors, wanted = arguments[:3], arguments[4]
+    return tuple(t.new_empty(t.shape) if want else None for t, want in zip(tensors, wanted, strict=True))
+
+
+def _forward_vmap(
+    info: Any, in_dims: Any, u: Tensor, h: Tensor, tau: Tensor | None, *options: Any
+) -> tuple[Tensor, int]:
+    u_dim, h_dim, tau_dim = in_dims[:3]
+    if u_dim is None and tau_dim is None:  # more rows for the same matrices
+        rows_dim = u.dim() - 2
+        return forward_op(u, h.movedim(h_dim, rows_dim), tau, *options), rows_dim
+    tau = None if tau is None else leading(info, tau, tau_dim)
+    return forward_op(leading(info, u, u_dim), leading(info, h, h_dim), tau, *options), 0
+
+
+def _backward_vmap(info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
+    tensors, (wanted, *options) = arguments[:4], arguments[4:]
+    own = [None if t is None else leading(info, t, dim) for t, dim in zip(tensors, in_dims, strict=False)]
+    return backward_op(*own, wanted, *options), tuple(0 if want else None for want in wanted)
+
+
+_OPTIONS = "bool transpose, str method, str shape"
+forward_op = operator(
+    f"apply_columns(Tensor u, Tensor h, Tensor? tau, {_OPTIONS}) -> Tensor",
+    cpu=_forward_cpu,
+    fake=_forward_fake,
+    vmap=_forward_vmap,
+)
+backward_op = operator(
+    f"apply_columns_backward(Tensor u, Tensor h, Tensor? tau, Tensor grad_c, bool[] wanted, {_OPTIONS})"
+    " -> (Tensor, Tensor, Tensor)",
+    cpu=_backward_cpu,
+    fake=_backward_fake,
+    vmap=_backward_vmap,
+)

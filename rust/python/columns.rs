@@ -1,0 +1,89 @@
+//! The reflections of all problems of a call: `u (.., n, m)`, what its `shape` says of the columns, and `tau (.., m)`.
+
+use householder::error::Error;
+use householder::reflections::{Form, Reflections};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::array::{Array, Number, Reading, optional, part, size};
+
+/// What `shape` and whether there is a `tau` say of the columns: LAPACK's trapezoidal ones begin with a one.
+pub fn form(shape: &str, has_tau: bool) -> PyResult<Form> {
+    match (shape, has_tau) {
+        ("trapezoidal", false) => Ok(Form::Trapezoidal),
+        ("trapezoidal", true) => Ok(Form::UnitTrapezoidal),
+        ("full", _) => Ok(Form::Full),
+        _ => Err(PyValueError::new_err(format!("shape: expected 'trapezoidal' or 'full', got '{shape}'"))),
+    }
+}
+
+/// The headers of `u` and `tau`, checked.
+pub struct Headers<'a, 'py> {
+    pub count: usize,
+    pub n: usize,
+    pub m: usize,
+    pub form: Form,
+    pub u: Array<'a, 'py>,
+    tau: Option<Array<'a, 'py>>,
+}
+
+impl<'a, 'py> Headers<'a, 'py> {
+    pub fn read(u: &'a Bound<'py, PyAny>, shape: &str, tau: Option<&'a Bound<'py, PyAny>>) -> Reading<Self> {
+        Self::of(Array::read(u)?, shape, Array::optional(tau)?)
+    }
+
+    pub fn of(u: Array<'a, 'py>, shape: &str, tau: Option<Array<'a, 'py>>) -> Reading<Self> {
+        let form = form(shape, tau.is_some())?;
+        let [_, n, m] = u.last;
+        if u.dims < 2 || n < 1 || m < 1 || (m > n && form != Form::Full) {
+            let most = if form == Form::Full { "" } else { " <= n" };
+            let given = u.describe()?;
+            return Err(PyValueError::new_err(format!("expected u (.., n, m) with 1 <= m{most}, got {given}")).into());
+        }
+        let count = u.len / (n * m);
+        if let Some(tau) = &tau {
+            tau.require_shape("tau", (count, u.dims - 2), &[m])?;
+            if tau.dtype != u.dtype {
+                return Err(
+                    PyTypeError::new_err(format!("expected tau of {}, got {}", u.dtype, tau.describe()?)).into()
+                );
+            }
+        }
+        Ok(Self { count, n, m, form, u, tau })
+    }
+
+    /// The numbers themselves.
+    pub fn columns<T: Number>(&self) -> Reading<Columns<T>> {
+        let &Self { count, n, m, form, .. } = self;
+        let u = self.u.slice::<T>("u", size(&[count, n, m])?)?;
+        let tau = optional::<T>(self.tau.as_ref(), "tau", size(&[count, m])?)?;
+        Ok(Columns { n, m, form, u, tau })
+    }
+}
+
+/// The numbers of `u` and `tau`.
+pub struct Columns<T: 'static> {
+    pub n: usize,
+    pub m: usize,
+    pub form: Form,
+    u: &'static [T],
+    tau: Option<&'static [T]>,
+}
+
+impl<T: Number> Columns<T> {
+    /// The reflections of problem `i`.
+    pub fn of(&self, i: usize) -> Result<Reflections<'static, T>, Error> {
+        let &Self { n, m, form, u, tau } = self;
+        Reflections::with_form(n, m, part(u, i, n * m), form, tau.map(|tau| part(tau, i, m)))
+    }
+
+    /// How many reflections each problem has.
+    pub fn count(&self) -> usize {
+        self.form.reflections(self.n, self.m)
+    }
+
+    /// Whether reflections undo themselves: `tau` is theirs.
+    pub fn are_involutions(&self) -> bool {
+        self.tau.is_none()
+    }
+}

@@ -1,0 +1,426 @@
+//! Columns of every form, with and without a given `tau`: against explicit reflections, by every method.
+
+mod common;
+
+use common::{Random, error, explicit_of, multiply, to_c64, tolerance, with_each_instruction_set};
+use householder::apply;
+use householder::diagonal::Diagonal;
+use householder::gradients::Gradients;
+use householder::kernel::activation::Activation;
+use householder::method::Method;
+use householder::number::{Number, Real, c32, c64};
+use householder::recurrence::{self, Sequence, SequenceGradients, Series, Steps};
+use householder::reflections::{Form, Reflections};
+use householder::scalar::Scalar;
+use householder::threads::Context;
+use householder::unblocked;
+use householder::wy::dense::Dense;
+
+const METHODS: [Method; 3] = [Method::Reflections, Method::Wy, Method::Dense];
+/// More reflections than coordinates, as many, and fewer; around the edges of registers, blocks and strips.
+const FULL: [(usize, usize, usize); 10] = [
+    (1, 1, 2),
+    (1, 3, 1),
+    (2, 5, 3),
+    (7, 7, 4),
+    (16, 33, 5),
+    (17, 5, 13),
+    (33, 70, 40),
+    (65, 64, 6),
+    (100, 33, 70),
+    (300, 40, 3),
+];
+const LAPACK: [(usize, usize, usize); 8] =
+    [(1, 1, 2), (2, 1, 1), (5, 5, 3), (17, 9, 4), (33, 33, 9), (66, 40, 5), (100, 100, 3), (270, 33, 2)];
+
+/// What becomes of `tau`.
+#[derive(Clone, Copy, Debug)]
+enum Tau {
+    /// `2 / |v|^2`, not given.
+    Own,
+    /// That, given, but zero for every third column.
+    Reflecting,
+    /// Any numbers: the product is then not unitary.
+    Any,
+}
+
+#[derive(Clone)]
+struct Problem<T: Scalar> {
+    n: usize,
+    m: usize,
+    form: Form,
+    u: Vec<T>,
+    tau: Option<Vec<T>>,
+    phases: Option<Vec<T::Real>>,
+    h: Vec<T>,
+    g: Vec<T>,
+}
+
+impl<T: Scalar> Problem<T> {
+    fn new((n, m, rows): (usize, usize, usize), form: Form, tau: Tau) -> Self {
+        let mut random = Random((n * m + rows) as u64);
+        let u: Vec<T> = random.numbers(n * m);
+        let square = |j: usize| -> f64 {
+            let below = (0..n).filter(|&i| form == Form::Full || i > j).map(|i| u[i * m + j].abs2().to_f64());
+            f64::from(u8::from(form.has_ones())) + below.sum::<f64>()
+        };
+        let real = |x: f64| T::from_real(T::Real::of(x));
+        let tau = match tau {
+            Tau::Own => None,
+            Tau::Reflecting => Some((0..m).map(|j| real(if j % 3 == 2 { 0.0 } else { 2.0 / square(j) })).collect()),
+            // Small enough that products of many factors stay of ordinary size.
+            Tau::Any => {
+                Some(random.numbers::<T>(m).iter().zip(0..m).map(|(&x, j)| x * real(1.0 / square(j))).collect())
+            }
+        };
+        let phases = (T::COMPLEX && m % 2 == 1).then(|| (0..n).map(|_| T::Real::of(3.0 * random.real())).collect());
+        Self { n, m, form, u, tau, phases, h: random.numbers(rows * n), g: random.numbers(rows * n) }
+    }
+
+    fn reflections(&self) -> Reflections<'_, T> {
+        Reflections::with_form(self.n, self.m, &self.u, self.form, self.tau.as_deref()).unwrap()
+    }
+
+    fn diagonal(&self) -> Diagonal<T> {
+        Diagonal::new(self.reflections(), self.phases.as_deref()).unwrap()
+    }
+
+    fn explicit(&self) -> Vec<c64> {
+        explicit_of(self.n, self.m, &self.u, self.form, self.tau.as_deref(), self.phases.as_deref())
+    }
+
+    fn loss(&self, adjoint: bool) -> f64 {
+        let c = multiply(self.n, &self.explicit(), &self.h, adjoint);
+        self.g.iter().zip(&c).map(|(&g, c)| (to_c64(g).conj() * c).re).sum()
+    }
+}
+
+fn each<T: Scalar>(mut test: impl FnMut(&Problem<T>)) {
+    for tau in [Tau::Own, Tau::Reflecting, Tau::Any] {
+        FULL.into_iter().for_each(|shape| test(&Problem::new(shape, Form::Full, tau)));
+        if !matches!(tau, Tau::Own) {
+            LAPACK.into_iter().for_each(|shape| test(&Problem::new(shape, Form::UnitTrapezoidal, tau)));
+        }
+    }
+}
+
+fn of_all_types(test: [fn(); 4]) {
+    test.into_iter().for_each(|test| test());
+}
+
+fn applies_as_explicit_reflections<T: Scalar>() {
+    each::<T>(|problem| {
+        let (n, m, w) = (problem.n, problem.m, problem.explicit());
+        with_each_instruction_set(|context| {
+            let (u, d) = (problem.reflections(), problem.diagonal());
+            for (method, adjoint) in METHODS.into_iter().flat_map(|method| [(method, false), (method, true)]) {
+                let mut c = vec![T::ZERO; problem.h.len()];
+                apply::forward(context, u, &d, &problem.h, &mut c, adjoint, Some(method)).unwrap();
+                let error = error(&c, &multiply(n, &w, &problem.h, adjoint));
+                assert!(error < tolerance::<T>(m), "{method:?} {n} {m} {:?} {adjoint}: {error:e}", problem.form);
+            }
+            let mut matrix = vec![T::ZERO; n * n];
+            apply::matrix(context, u, &d, &mut matrix).unwrap();
+            let error = error(&matrix, &w);
+            assert!(error < tolerance::<T>(m), "{n} {m} {:?}: {error:e}", problem.form);
+        });
+    });
+}
+
+#[test]
+fn every_form_applies_as_explicit_reflections() {
+    of_all_types([
+        applies_as_explicit_reflections::<f32>,
+        applies_as_explicit_reflections::<f64>,
+        applies_as_explicit_reflections::<c32>,
+        applies_as_explicit_reflections::<c64>,
+    ]);
+}
+
+/// The derivative of `loss` by entry `i` of what `entries` names, in every direction there is.
+fn derivative<T: Scalar<Real = f64>>(
+    problem: &mut Problem<T>,
+    entries: fn(&mut Problem<T>) -> &mut [T],
+    i: usize,
+    loss: impl Fn(&Problem<T>) -> f64,
+) -> c64 {
+    const STEP: f64 = 1e-6;
+    let old = entries(problem)[i];
+    let mut along = |direction: T| {
+        let mut at = |step: f64| {
+            entries(problem)[i] = old + direction.scale(step);
+            loss(problem)
+        };
+        let difference = (at(STEP) - at(-STEP)) / (2.0 * STEP);
+        entries(problem)[i] = old;
+        difference
+    };
+    let re = along(T::ONE);
+    c64::new(re, if T::COMPLEX { along(T::unit(std::f64::consts::FRAC_PI_2)) } else { 0.0 })
+}
+
+/// Compares a sample of the entries of gradients of `U` and `tau` with derivatives of `loss`.
+fn compare<T: Scalar<Real = f64>>(
+    problem: &Problem<T>,
+    grad_u: &[T],
+    grad_tau: Option<&[T]>,
+    loss: impl Fn(&Problem<T>) -> f64,
+    about: &str,
+) {
+    let (m, form) = (problem.m, problem.form);
+    let scale = grad_u.iter().chain(grad_tau.into_iter().flatten()).map(|g| g.abs2().sqrt()).fold(1e-2, f64::max);
+    let mut moved = problem.clone();
+    let often = 1 + grad_u.len() / 40;
+    for (i, &found) in grad_u.iter().enumerate() {
+        if form.stored(i / m, m) <= i % m {
+            assert_eq!(found, T::ZERO, "{about}: no entry, no gradient");
+        } else if i % often == 0 {
+            let want = derivative(&mut moved, |problem| &mut problem.u, i, &loss);
+            assert!((to_c64(found) - want).norm() < 1e-7 * scale, "{about} u[{i}]: {found} {want}");
+        }
+    }
+    for (j, &found) in grad_tau.into_iter().flatten().enumerate() {
+        let want = derivative(&mut moved, |problem| problem.tau.as_deref_mut().unwrap(), j, &loss);
+        assert!((to_c64(found) - want).norm() < 1e-7 * scale, "{about} tau[{j}]: {found} {want}");
+    }
+}
+
+fn gradients_are_derivatives<T: Scalar<Real = f64>>() {
+    each::<T>(|problem| {
+        let (n, m, rows) = (problem.n, problem.m, problem.h.len() / problem.n);
+        if n > 40 {
+            return;
+        }
+        let mut never = || false;
+        let mut context = Context::new(&mut never);
+        let (u, d, w) = (problem.reflections(), problem.diagonal(), problem.explicit());
+        for adjoint in [false, true] {
+            let mut grad_u = vec![T::ONE; n * m];
+            let mut grad_tau = problem.tau.as_ref().map(|_| vec![T::ONE; m]);
+            let mut grad_h = vec![T::ONE; rows * n];
+            let (tau, phases) = (grad_tau.as_deref_mut(), None);
+            let gradients = Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), tau, phases };
+            let method = Some(Method::Reflections);
+            apply::backward(&mut context, u, &d, &problem.h, &problem.g, gradients, adjoint, method).unwrap();
+            assert!(error(&grad_h, &multiply(n, &w, &problem.g, !adjoint)) < tolerance::<T>(m));
+            let about = format!("{n} {m} {:?} {adjoint}", problem.form);
+            compare(problem, &grad_u, grad_tau.as_deref(), |problem| problem.loss(adjoint), &about);
+        }
+    });
+}
+
+#[test]
+fn gradients_of_every_form_are_derivatives() {
+    gradients_are_derivatives::<f64>();
+    gradients_are_derivatives::<c64>();
+}
+
+fn methods_agree_on_gradients<T: Scalar>() {
+    each::<T>(|problem| {
+        let (n, m, rows) = (problem.n, problem.m, problem.h.len() / problem.n);
+        let tolerance = 4.0 * tolerance::<T>(m);
+        with_each_instruction_set(|context| {
+            let (u, d) = (problem.reflections(), problem.diagonal());
+            for adjoint in [false, true] {
+                let mut run = |back: &mut dyn FnMut(&mut Context<'_>, Gradients<'_, T>)| {
+                    let mut out = [n * m, rows * n, m].map(|len| vec![T::ONE; len]);
+                    let [grad_u, grad_h, grad_tau] = &mut out;
+                    let tau = problem.tau.is_some().then_some(&mut grad_tau[..]);
+                    back(context, Gradients { u: Some(grad_u), h: Some(grad_h), tau, phases: None });
+                    out
+                };
+                let mut by = |method| {
+                    run(&mut |context, gradients| {
+                        let (h, g) = (&problem.h, &problem.g);
+                        apply::backward(context, u, &d, h, g, gradients, adjoint, method).unwrap();
+                    })
+                };
+                let want = by(Some(Method::Reflections)).map(|x| x.into_iter().map(to_c64).collect::<Vec<_>>());
+                let mut found = vec![by(Some(Method::Wy)), by(Some(Method::Dense)), by(None)];
+                found.push(run(&mut |context, gradients| {
+                    let mut c = vec![T::ZERO; rows * n];
+                    let kept = apply::forward_and_keep(context, u, &d, &problem.h, &mut c, adjoint).unwrap();
+                    apply::backward_of(context, &kept, u, &d, &problem.h, &problem.g, gradients, adjoint).unwrap();
+                }));
+                found.push(run(&mut |context, gradients| {
+                    let matrix = Dense::rounded(context, u, &d).unwrap();
+                    let (h, g) = (&problem.h, &problem.g);
+                    apply::backward_by_matrix(context, &matrix, u, &d, h, g, gradients, adjoint).unwrap();
+                }));
+                found.push(run(&mut |context, mut gradients| {
+                    let mut tape = vec![T::ZERO; rows * (m + 1) * n];
+                    unblocked::forward_tape(context, u, &d, &problem.h, &mut tape, adjoint).unwrap();
+                    let room = Gradients { tau: gradients.tau.take(), ..gradients };
+                    unblocked::backward_tape(context, u, &d, &tape, &problem.g, room, adjoint).unwrap();
+                }));
+                for (way, found) in found.iter().enumerate() {
+                    for (name, (found, want)) in ["u", "h", "tau"].into_iter().zip(found.iter().zip(&want)) {
+                        let error = error(found, want);
+                        assert!(error < tolerance, "{name} {way} {n} {m} {:?} {adjoint}: {error:e}", problem.form);
+                    }
+                }
+            }
+        });
+    });
+}
+
+#[test]
+fn methods_agree_on_gradients_of_every_form() {
+    of_all_types([
+        methods_agree_on_gradients::<f32>,
+        methods_agree_on_gradients::<f64>,
+        methods_agree_on_gradients::<c32>,
+        methods_agree_on_gradients::<c64>,
+    ]);
+}
+
+#[test]
+fn a_gradient_of_a_matrix_of_full_columns_is_that_of_its_columns() {
+    for shape in FULL.into_iter().filter(|shape| shape.0 <= unblocked::SMALL) {
+        let (n, m) = (shape.0, shape.1);
+        let mut problem = Problem::<f64>::new((n, m, n), Form::Full, Tau::Own);
+        let g: Vec<f64> = (0..n * n).map(|i| problem.g[i % n * n + i / n]).collect();
+        problem.h.fill(0.0);
+        (0..n).for_each(|i| problem.h[i * n + i] = 1.0);
+        with_each_instruction_set(|context| {
+            let (u, d) = (problem.reflections(), problem.diagonal());
+            let [mut want, mut found] = [vec![1.0; n * m], vec![1.0; n * m]];
+            let gradients = Gradients { u: Some(&mut want), h: None, tau: None, phases: None };
+            let method = Some(Method::Reflections);
+            apply::backward(context, u, &d, &problem.h, &problem.g, gradients, false, method).unwrap();
+            unblocked::FormationBackward::new(n, m).unwrap().run(context.isa, u, &d, &g, &mut found);
+            let want: Vec<c64> = want.into_iter().map(to_c64).collect();
+            assert!(error(&found, &want) < 4.0 * tolerance::<f64>(m), "{n} {m}");
+        });
+    }
+}
+
+const STEPS: usize = 4;
+
+/// `Re <g, h_t>` summed over the states `h_t = tanh(W h_{t-1} + x_t)`, or without the tanh; `h` are the inputs of `STEPS` steps.
+fn loss_of_states<T: Scalar<Real = f64>>(problem: &Problem<T>, adjoint: bool) -> f64 {
+    let (w, width) = (problem.explicit(), problem.h.len() / STEPS);
+    let mut state = vec![c64::default(); width];
+    let mut loss = 0.0;
+    for (x, g) in problem.h.chunks(width).zip(problem.g.chunks(width)) {
+        state = multiply::<c64>(problem.n, &w, &state, adjoint);
+        for ((state, &x), &g) in state.iter_mut().zip(x).zip(g) {
+            *state += to_c64(x);
+            if !T::COMPLEX {
+                *state = c64::new(state.re.tanh(), 0.0);
+            }
+            loss += (to_c64(g).conj() * *state).re;
+        }
+    }
+    loss
+}
+
+fn gradients_of_sequences_are_derivatives<T: Scalar<Real = f64>>() {
+    let shapes = [(5, 5), (6, 9), (16, 33), (20, 3)];
+    for (form, tau) in [(Form::Full, Tau::Own), (Form::Full, Tau::Any), (Form::Full, Tau::Reflecting)]
+        .into_iter()
+        .chain([(Form::UnitTrapezoidal, Tau::Any), (Form::UnitTrapezoidal, Tau::Reflecting)])
+    {
+        for (n, m) in shapes.into_iter().filter(|(n, m)| form == Form::Full || m <= n) {
+            let mut problem = Problem::<T>::new((n, m, STEPS * 3), form, tau);
+            problem.phases = None;
+            for (adjoint, method, with_tape) in [false, true].into_iter().flat_map(|adjoint| {
+                [(Method::Wy, false), (Method::Wy, true), (Method::Dense, true)].map(|(a, b)| (adjoint, Some(a), b))
+            }) {
+                let u = problem.reflections();
+                let sequence = Sequence {
+                    u,
+                    diagonal: Diagonal::of(u),
+                    adjoint,
+                    activation: if T::COMPLEX { Activation::Identity } else { Activation::Tanh },
+                    method,
+                    steps: Steps::uniform(STEPS, 3).unwrap(),
+                    d: n,
+                    x: Series::new(&problem.h),
+                    input_weight: None,
+                    bias: None,
+                    h0: None,
+                };
+                let mut never = || false;
+                let mut context = Context::new(&mut never);
+                let mut h = vec![T::ZERO; problem.h.len()];
+                let mut tape = vec![T::ZERO; STEPS * 3 * sequence.tape_width().unwrap()];
+                let kept = with_tape.then_some(&mut tape[..]);
+                let prepared = recurrence::forward(&mut context, &sequence, &mut h, kept).unwrap();
+                let (mut grad_u, mut grad_tau) = (vec![T::ONE; n * m], problem.tau.as_ref().map(|_| vec![T::ONE; m]));
+                let gradients = SequenceGradients {
+                    u: Some(&mut grad_u),
+                    x: None,
+                    h0: None,
+                    input_weight: None,
+                    bias: None,
+                    tau: grad_tau.as_deref_mut(),
+                    phases: None,
+                    activation_bias: None,
+                };
+                let grad_h = Some(Series::new(&problem.g));
+                let tape = with_tape.then_some(&tape[..]);
+                let prepared = with_tape.then_some(&prepared);
+                recurrence::backward(&mut context, &sequence, prepared, &h, tape, grad_h, None, gradients).unwrap();
+                let about = format!("{n} {m} {form:?} {tau:?} {adjoint} {method:?}");
+                let loss = |problem: &Problem<T>| loss_of_states(problem, adjoint);
+                compare(&problem, &grad_u, grad_tau.as_deref(), loss, &about);
+            }
+        }
+    }
+}
+
+#[test]
+fn gradients_of_sequences_of_every_form_are_derivatives() {
+    gradients_of_sequences_are_derivatives::<f64>();
+    gradients_of_sequences_are_derivatives::<c64>();
+}
+
+#[test]
+fn columns_of_any_size_reflect_and_zero_ones_do_not() {
+    for exponent in [-290, -20, 20, 290] {
+        let mut problem = Problem::<f64>::new((20, 30, 4), Form::Full, Tau::Own);
+        let scale = 10_f64.powi(exponent);
+        (0..20).for_each(|i| problem.u[i * 30 + 7] = 0.0);
+        let w = problem.explicit();
+        problem.u.iter_mut().for_each(|x| *x *= scale);
+        with_each_instruction_set(|context| {
+            for method in METHODS {
+                let mut c = vec![0.0; 80];
+                let (u, d) = (problem.reflections(), problem.diagonal());
+                apply::forward(context, u, &d, &problem.h, &mut c, false, Some(method)).unwrap();
+                assert!(
+                    error(&c, &multiply(20, &w, &problem.h, false)) < tolerance::<f64>(30),
+                    "{exponent} {method:?}"
+                );
+                let mut grad_u = vec![1.0; 600];
+                let gradients = Gradients { u: Some(&mut grad_u), h: None, tau: None, phases: None };
+                apply::backward(context, u, &d, &problem.h, &problem.g, gradients, false, Some(method)).unwrap();
+                assert!((0..20).all(|i| grad_u[i * 30 + 7] == 0.0) && grad_u.iter().all(|x| x.is_finite()));
+            }
+        });
+    }
+}
+
+#[test]
+fn what_does_not_belong_to_the_columns_is_not_read() {
+    let mut problem = Problem::<f32>::new((40, 40, 3), Form::UnitTrapezoidal, Tau::Reflecting);
+    (0..40).for_each(|i| problem.u[i * 40 + i..(i + 1) * 40].fill(f32::NAN));
+    let w = problem.explicit();
+    with_each_instruction_set(|context| {
+        for method in METHODS {
+            let mut c = vec![0.0; 120];
+            apply::forward(
+                context,
+                problem.reflections(),
+                &problem.diagonal(),
+                &problem.h,
+                &mut c,
+                false,
+                Some(method),
+            )
+            .unwrap();
+            assert!(error(&c, &multiply(40, &w, &problem.h, false)) < tolerance::<f32>(40));
+        }
+    });
+}

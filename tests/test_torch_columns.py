@@ -1,0 +1,142 @@
+"""Full columns and a given ``tau`` in torch: torch's functions of LAPACK's reflectors, and HRA, by ours.
+
+Derivatives and transforms are tested with those of every operator, by ``torch_cases``.
+"""
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+import householder as hh
+import householder.torch as ht
+
+DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
+DOUBLES = [torch.float64, torch.complex128]
+
+
+def samples(name, dtype):
+    """torch's own samples of an operator."""
+    common = pytest.importorskip("torch.testing._internal.common_methods_invocations", exc_type=ImportError)
+    (info,) = (info for info in common.op_db if info.name == name)
+    return list(info.sample_inputs("cpu", dtype, requires_grad=True))
+
+
+def detached(sample):
+    return sample.input.detach(), *(a.detach() for a in sample.args)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_torchs_samples_of_householder_product(dtype):
+    for sample in samples("linalg.householder_product", dtype):
+        a, tau = detached(sample)
+        torch.testing.assert_close(ht.householder_product(a, tau), torch.linalg.householder_product(a, tau))
+
+
+@pytest.mark.parametrize("dtype", DOUBLES, ids=str)
+def test_gradients_of_torchs_samples_of_householder_product(dtype):
+    for sample in samples("linalg.householder_product", dtype):
+        assert gradcheck(ht.householder_product, (sample.input, *sample.args), fast_mode=True)
+        a, tau = (t.detach().requires_grad_() for t in detached(sample))
+        theirs = torch.linalg.householder_product(a, tau)
+        g = torch.randn_like(theirs)
+        if not theirs.requires_grad:
+            continue
+        expected = torch.autograd.grad(theirs, (a, tau), g)
+        found = torch.autograd.grad(ht.householder_product(a, tau), (a, tau), g, allow_unused=True)
+        for ours, wanted in zip(found, expected, strict=True):
+            torch.testing.assert_close(torch.zeros_like(wanted) if ours is None else ours, wanted)
+
+
+@pytest.mark.parametrize("dtype", DOUBLES, ids=str)
+def test_torchs_samples_of_ormqr(dtype):
+    for sample in samples("ormqr", dtype):
+        found = ht.ormqr(*detached(sample), **sample.kwargs)
+        torch.testing.assert_close(found, torch.ormqr(*detached(sample), **sample.kwargs))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_what_geqrf_gives_is_applied_and_differentiated_as_it_is(dtype):
+    x = torch.randn(3, 20, 20, dtype=dtype)
+    a, tau = torch.geqrf(x)
+    q = torch.linalg.qr(x, mode="complete").Q
+    torch.testing.assert_close(ht.matrix(a, tau=tau), q, atol=1e-4, rtol=1e-4)
+    c = ht.apply(a, x[..., 0], tau=tau)
+    torch.testing.assert_close(c, (q @ x[..., :1]).squeeze(-1), atol=1e-3, rtol=1e-3)
+    a.requires_grad_()
+    tau.requires_grad_()
+    ht.apply(a, x[:, 0].detach(), tau=tau).abs().sum().backward()
+    assert not a.grad.triu().any()
+    assert tau.grad.isfinite().all()
+
+
+def test_hra_is_apply_of_full_columns():
+    """PEFT's adapter: reflections of r full vectors, one after the other."""
+    u, h = torch.randn(16, 24, dtype=torch.float64), torch.randn(5, 16, dtype=torch.float64)
+    w = torch.eye(16, dtype=torch.float64)
+    for column in (u / u.norm(dim=0)).unbind(1):
+        w = w @ (torch.eye(16, dtype=torch.float64) - 2 * torch.outer(column, column))
+    torch.testing.assert_close(ht.apply(u, h, shape="full"), h @ w.mT)
+    torch.testing.assert_close(ht.matrix(u, shape="full"), w)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_torch_and_numpy_agree(dtype):
+    u, h, tau = torch.randn(2, 9, 12, dtype=dtype), torch.randn(2, 9, dtype=dtype), torch.randn(2, 12, dtype=dtype) / 12
+    for options in ({"tau": tau}, {}):
+        arrays = {name: value.numpy() for name, value in options.items()}
+        c = ht.apply(u, h, shape="full", **options)
+        assert (c.numpy() == hh.forward(u.numpy(), h.numpy(), shape="full", **arrays)).all()
+
+
+def test_half_types_are_computed_in_float32():
+    u, h, tau = torch.randn(6, 8).bfloat16(), torch.randn(3, 6).bfloat16(), (torch.rand(8) / 8).bfloat16()
+    c = ht.apply(u, h, tau=tau, shape="full")
+    assert c.dtype is torch.bfloat16
+    torch.testing.assert_close(c, ht.apply(u.float(), h.float(), tau=tau.float(), shape="full").bfloat16())
+
+
+def test_the_operator_is_registered_as_torch_asks():
+    ops = torch.ops.householder
+    u, h, tau = torch.randn(5, 7), torch.randn(3, 5), torch.randn(7)
+    torch.library.opcheck(ops.apply_columns.default, (u, h, tau, False, "auto", "full"))
+    torch.library.opcheck(ops.apply_columns.default, (u, h, None, True, "wy", "full"))
+    arguments = (u, h, tau, h, [True, False, True], False, "auto", "full")
+    torch.library.opcheck(ops.apply_columns_backward.default, arguments)
+
+
+def test_a_compiled_call_is_the_same():
+    u, h, tau = torch.randn(5, 7), torch.randn(3, 5), torch.randn(7) / 7
+    function = lambda u, h, tau: ht.apply(u, h, tau=tau, shape="full")  # noqa: E731
+    compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(u, h, tau), function(u, h, tau))
+
+
+def test_an_exported_program_runs_without_the_package():
+    class Layer(torch.nn.Module):
+        def forward(self, u, h, tau):
+            return ht.apply(u, h, tau=tau, shape="full"), ht.apply(u, h, shape="full", transpose=True)
+
+    inputs = torch.randn(5, 7), torch.randn(3, 5), torch.randn(7) / 7
+    plain = torch.export.export(Layer(), inputs).run_decompositions(ht.decompositions())
+    assert not any("householder" in str(node.target) for node in plain.graph.nodes)
+    torch.testing.assert_close(plain.module()(*inputs), Layer()(*inputs))
+
+
+def test_mistakes_are_named():
+    u, h = torch.ones(3, 5), torch.ones(3)
+    with pytest.raises(ValueError, match=r"u has shape \(3, 5\)"):
+        ht.apply(u, h)
+    with pytest.raises(ValueError, match="shape is 'square', expected one of 'trapezoidal', 'full'"):
+        ht.apply(u, h, shape="square")
+    with pytest.raises(ValueError, match=r"tau has shape \(3,\), expected \(5,\)"):
+        ht.apply(u, h, tau=torch.ones(3), shape="full")
+    with pytest.raises(TypeError, match="tau has dtype"):
+        ht.apply(u, h, tau=torch.ones(5).double(), shape="full")
+    with pytest.raises(ValueError, match="phases beside tau"):
+        ht.apply(u + 0j, h + 0j, tau=torch.ones(5) + 0j, shape="full", phases=torch.ones(3))
+    with pytest.raises(ValueError, match=r"expected \(\.\.\., m, n\) with m >= n"):
+        ht.householder_product(torch.ones(2, 3), torch.ones(2))
+    with pytest.raises(ValueError, match=r"tau has shape \(4,\), expected \(k\) with k <= 3"):
+        ht.householder_product(torch.ones(3, 3), torch.ones(4))
+    with pytest.raises(ValueError, match=r"other has shape \(2, 2\), expected \(3, n\)"):
+        ht.ormqr(torch.ones(3, 3), torch.ones(3), torch.ones(2, 2))

@@ -1,0 +1,65 @@
+"""``ht.apply`` and ``ht.matrix`` of full columns, and of columns whose ``tau`` is given."""
+
+import numpy as np
+import oracle
+import sizes
+import torch
+from problem import Problem
+from source import COMPLEX, REAL
+
+import householder.torch as ht
+from kinds.functions import METHODS, axes, smallest
+
+
+def apply(source):
+    """One application, or W itself."""
+    dtype = source.choose((*REAL, *COMPLEX))
+    n, m, rows = sizes.application(source, dtype)
+    shape = source.choose(("full", "full", "trapezoidal"))
+    if shape == "full" and source.flag():
+        m = source.among(1, 2 * n)
+    batch, matrices = (() if source.one_in(8) else (rows,), ()) if rows > 6 or source.flag() else axes(source)
+    u = _normal(source, (*matrices, n, m), dtype)
+    if source.one_in(8):
+        u[..., source.among(0, m - 1)] = 0
+    tensors = {"u": u}
+    if shape == "trapezoidal" or source.flag():
+        tensors["tau"] = _tau(source, oracle.wide(u), shape, dtype)
+    tiny = smallest(dtype)
+    if source.one_in(4):
+        return Problem(
+            "ht.matrix of columns",
+            tensors,
+            lambda t: ht.matrix(t["u"], tau=t.get("tau"), shape=shape),
+            lambda t: oracle.of_columns(t["u"], t.get("tau"), shape, tiny),
+            n + m,
+            reflections=(),
+            options={"shape": shape},
+        )
+    tensors["h"] = source.numbers((*batch, n), dtype)
+    options = {"transpose": source.flag(), "method": source.choose(METHODS), "shape": shape}
+
+    def theirs(t):
+        w = oracle.of_columns(t["u"], t.get("tau"), shape, tiny)
+        w = w.mH if options["transpose"] else w
+        return oracle.rounded((w @ oracle.rounded(t["h"]).unsqueeze(-1)).squeeze(-1))
+
+    def ours(t):
+        return ht.apply(t["u"], t["h"], tau=t.get("tau"), **options)
+
+    return Problem("ht.apply of columns", tensors, ours, theirs, n + m, reflections=(), options=options)
+
+
+def _normal(source, shape, dtype):
+    a = source.rng.standard_normal(shape)
+    if dtype.is_complex:
+        a = a + 1j * source.rng.standard_normal(shape)
+    return torch.from_numpy(np.array(a)).to(dtype)
+
+
+def _tau(source, u, shape, dtype):
+    """That of reflections, some of it zero, or any numbers of which products stay of ordinary size."""
+    square = oracle.vectors(u, True, shape).abs().square().sum(-2)
+    own = 2 / torch.where(square == 0, 1.0, square)
+    tau = own.to(dtype) if source.flag() else (own * _normal(source, own.shape, u.dtype) / u.shape[-1]).to(dtype)
+    return torch.where(torch.from_numpy(source.rng.random(own.shape) < 0.1), 0, tau)
