@@ -92,9 +92,10 @@ def test_layers_show_their_sizes(layer, first_line):
 
 
 def test_defaults_and_repr():
-    assert ht.Orthogonal(64).num_reflections == 8
-    assert ht.Orthogonal(64, 16).num_reflections == 2
-    assert repr(ht.Orthogonal(6, 4)) == "Orthogonal(in_features=6, out_features=4, num_reflections=1, bias=False)"
+    assert ht.Orthogonal(256).num_reflections == 32
+    assert ht.Orthogonal(256, 64).num_reflections == 16
+    assert ht.Unitary(8).num_reflections == 7
+    assert repr(ht.Orthogonal(6, 4)) == "Orthogonal(in_features=6, out_features=4, num_reflections=4, bias=False)"
     assert ht.Unitary(4, dtype=torch.float64).reflections.dtype == C128
     assert ht.Unitary(4).phases.dtype == torch.float32
 

@@ -124,7 +124,9 @@ def test_what_nonlinearities_ask_of_states_wants_a_look():
         return _core.plain_rnn_tape_width([*inputs[:6], bias, None], (nonlinearity, *OPTIONS[1:]))
 
     assert width("oplu") > 2  # which entries were exchanged
-    assert width("modrelu", torch.ones(3)) == 2
+    assert width("modrelu", torch.ones(3)) == width("real_modrelu", torch.ones(6)) == 2
+    assert width("real_modrelu", torch.ones(7), n=7) == 2
+    assert width("real_modrelu") is width("real_modrelu", torch.ones(3)) is None
     assert width("modrelu") is width("modrelu", torch.ones(6)) is width("oplu", torch.ones(3)) is None
     assert width("oplu", n=7) is width("modrelu", torch.ones(3), n=7) is None
 

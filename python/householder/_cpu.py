@@ -1,4 +1,4 @@
-"""The NumPy backend: arrays at the door, then one call of the compiled core.
+"""The NumPy backend: arrays are checked first, then comes one call of the compiled core.
 
 Operands are C-contiguous arrays of one dtype; outputs are allocated here. ``dims`` is ``(count, n, m, rows)``: the
 core sees ``count`` matrices ``u (n, m)`` and ``rows`` vectors for each, whatever the shapes of the arrays say.

@@ -7,7 +7,7 @@ use pyo3::pybacked::PyBackedStr;
 use crate::by_dtype;
 use crate::kept::Kept;
 use crate::operand::Operand;
-use crate::sequence::{Arguments, backward_problems, forward_problems, rnn_tape_width};
+use crate::sequence::{Arguments, backward_problems, forward_problems, moduli, rnn_tape_width};
 use crate::tensor::{Tensor, plain};
 
 /// `u, x, h0, input_weight, bias, phases, nonlinearity_bias` and `batch_sizes`.
@@ -69,7 +69,7 @@ impl<'a> Problem<'a> {
         let given = |name, tensor, dtype, shape: &[usize]| -> PyResult<Option<Operand<'static>>> {
             read(tensor)?.map(|tensor| tensor.shaped(name, dtype, stack, shape)).transpose()
         };
-        let moduli = if real == dtype { n / 2 } else { n };
+        let moduli = moduli(nonlinearity, n, real != dtype);
         let arguments = Arguments {
             count,
             sizes: [n, m, d, steps, batch],
@@ -130,7 +130,7 @@ pub fn plain_rnn_tape_width(inputs: Inputs<'_>, options: Options) -> Option<usiz
     let Arguments { sizes: [n, m, d, ..], ref input_weight, nonlinearity, .. } = problem.arguments;
     let fits = problem.stack.1 == 0 && problem.rows > 0 && m > 0 && m <= n && (d == n || input_weight.is_some());
     let of_pairs = matches!(nonlinearity, "oplu" | "modrelu");
-    let knows_its_bias = nonlinearity_bias.is_some() == (nonlinearity == "modrelu");
+    let knows_its_bias = nonlinearity_bias.is_some() == matches!(nonlinearity, "modrelu" | "real_modrelu");
     let width = problem.tape_width().ok()?;
     (fits && knows_its_bias && (n % 2 == 0 || !of_pairs)).then_some(width)
 }
@@ -177,7 +177,7 @@ pub fn rnn_backward_tensors(
         .map(|grad_h| Tensor::read(grad_h)?.vectors("grad_h", dtype, problem.stack, &problem.of_states()))
         .transpose()?;
     let grad_last = grad_last.map(|last| problem.operand("grad_last", last, dtype, &[batch, n])).transpose()?;
-    let moduli = if real == dtype { n / 2 } else { n };
+    let moduli = moduli(arguments.nonlinearity, n, real != dtype);
     let of_x = [&problem.of_vectors[..], &[d]].concat();
     let shapes: [&[usize]; 7] = [&[n, m], &of_x, &[batch, n], &[n, d], &[n], &[n], &[moduli]];
     let room = |i: usize| {

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from householder import _validate
-from householder.torch import _check, expressions, ops
+from householder.torch import _check, ops
 from householder.torch.expressions import turn
 
 
@@ -27,10 +27,10 @@ def apply(
     u : Tensor, shape (..., n, m), 1 <= m <= n (m < n if complex)
         Reflections; float32, float64, complex64, complex128, or a half type (computed with in float32).
     h : Tensor, shape (..., n)
-        Vectors, of the dtype of ``u`` or, beside a float32 ``u``, of a half type. Leading axes broadcast:
+        Vectors, of the dtype of ``u`` or, with a float32 ``u``, of a half type. Leading axes broadcast:
         ``(..., n, m), (..., n) -> (..., n)``.
     phases : Tensor, shape (n,), optional
-        Real ``theta`` beside a complex ``u``: ``W`` is multiplied by ``diag(exp(i theta))`` from the right.
+        Real ``theta``, for a complex ``u``: ``W`` is multiplied by ``diag(exp(i theta))`` from the right.
     transpose : bool
         Apply the adjoint ``W*``, the inverse unless ``m == n`` and ``|u_1| != 1``.
     method : {"auto", "reflections", "wy", "dense"}
@@ -112,7 +112,7 @@ def matrix(u: Tensor, phases: Tensor | None = None) -> Tensor:
     u : Tensor, shape (..., n, m), 1 <= m <= n (m < n if complex)
         Reflections, as in :func:`apply`.
     phases : Tensor, shape (n,) or (..., n), optional
-        Real ``theta`` beside a complex ``u``: for all matrices or for each.
+        Real ``theta``, for a complex ``u``: for all matrices or for each.
 
     Returns
     -------
@@ -174,8 +174,8 @@ def rnn(
         Initial state, ``(n,)`` for all sequences alike; zeros by default.
     nonlinearity : {"identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu"}
         The function :math:`\phi`. OPLU sorts the pairs ``(i, i + n/2)``; modReLU adds a bias to the moduli of complex
-        numbers or of such pairs; the others act on each real number, of complex states on real and imaginary parts.
-        "real_modrelu" adds a bias to the magnitude of each real number; it runs step by step in torch.
+        numbers or of such pairs, "real_modrelu" to the magnitude of each real number. The others act on each real
+        number, of complex states on real and imaginary parts.
     negative_slope : float
         Slope of the leaky ReLU, at least 0.
     nonlinearity_bias : Tensor, shape (n,) if complex, (n/2,) if real, (n,) for "real_modrelu", optional
@@ -185,7 +185,7 @@ def rnn(
     bias : Tensor, shape (n,), optional
         ``b``, zero by default.
     phases : Tensor, shape (n,), optional
-        Real ``theta`` beside a complex ``u``.
+        Real ``theta``, for a complex ``u``.
     batch_sizes : Tensor, shape (T,), int64 on the CPU, optional
         Sequences of different lengths, packed as in :class:`torch.nn.utils.rnn.PackedSequence`.
     transpose : bool
@@ -223,11 +223,10 @@ def rnn(
     """
     _validate.one_of("method", method, _validate.SEQUENCE_METHODS)
     transpose, reverse = _validate.flag("transpose", transpose), _validate.direction(reverse, batch_sizes)
-    _validate.one_of("nonlinearity", nonlinearity, _check.NONLINEARITIES)
+    _validate.one_of("nonlinearity", nonlinearity, _validate.NONLINEARITIES)
     options = (nonlinearity, _validate.slope(negative_slope), transpose, reverse, method)
     inputs = (u, x, h0, input_weight, bias, phases, nonlinearity_bias, batch_sizes)
-    is_native = nonlinearity in _validate.NONLINEARITIES
-    width = ops.plain_rnn_tape_width(inputs, options) if is_native else None
+    width = ops.plain_rnn_tape_width(inputs, options)
     if width is not None:
         return ops.rnn(*inputs, *options, plain=width)
     compute = _check.operands(u, x=x, h0=h0, input_weight=input_weight, bias=bias)
@@ -268,7 +267,7 @@ def rnn(
     if nonlinearity_bias is not None and u.dtype in _check.HALF_TYPES:
         nonlinearity_bias = nonlinearity_bias.to(compute)
     arguments: Any = (*tensors, phases, nonlinearity_bias, batch_sizes, *options)
-    h, last = ops.rnn(*arguments) if is_native else expressions.rnn(*arguments[:-1])
+    h, last = ops.rnn(*arguments)
     if unbatched:
         h, last = h.squeeze(1), last.squeeze(0)
     return _cast(h, x.dtype), _cast(last, x.dtype)

@@ -273,7 +273,7 @@ def _run_forward(
 def _backward_cpu(*arguments: Any, kept: _core.Kept | None = None) -> tuple[Tensor | None, ...]:
     inputs, (h, tape, grad_h, grad_last, wanted), options = split(arguments)
     inputs = inputs.readable()
-    inputs.require_as_before(h, grad_h, grad_last)
+    inputs.require_as_before(options.nonlinearity, h, grad_h, grad_last)
     if tape is None and options.nonlinearity == "oplu":  # the states do not tell which entries were exchanged
         tape = _run_forward(inputs, True, options)[2]
     tape = tape if tape is not None and tape.numel() else None
