@@ -55,11 +55,11 @@ class Layer(_tracing.Opaque):
 def count(num_reflections: Any, features: int, largest: int) -> int:
     """Give the number of reflections of a layer.
 
-    The default is an eighth of the features, but 16 where that is fewer: they cost little then, and small layers learn
+    The default is an eighth of the features, but 32 where that is fewer: these cost little, and small layers learn
     better with them.
     """
     if num_reflections is None:
-        return min(largest, max(16, features // 8))
+        return min(largest, max(32, features // 8))
     return _validate.integer("num_reflections", num_reflections, 1, largest)
 
 

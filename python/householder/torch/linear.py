@@ -126,7 +126,7 @@ class Orthogonal(FrameLayer):
     in_features, out_features : int
         Sizes; ``out_features`` is ``in_features`` by default. n is the greater and k the smaller of them.
     num_reflections : int, optional
-        m, at most k; ``min(k, max(16, k // 8))`` by default. Time and parameters are in proportion to it. ``m = k``
+        m, at most k; ``min(k, max(32, k // 8))`` by default. Time and parameters are in proportion to it. ``m = k``
         reaches every frame and every orthogonal matrix, ``m = n - 1`` every orthogonal matrix of one determinant.
     bias : bool
         Learn an additive bias.

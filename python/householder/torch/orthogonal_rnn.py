@@ -45,7 +45,7 @@ class OrthogonalRNNCell(RecurrentCell):
         As for :class:`OrthogonalRNN`, at the places that ``torch.nn.RNNCell`` has for them; what follows is given by
         name.
     num_reflections : int, optional
-        m, at most n; ``min(n, max(16, n // 8))`` by default.
+        m, at most n; ``min(n, max(32, n // 8))`` by default.
     negative_slope, constraint, learn_h0, method
         As for :class:`OrthogonalRNN`.
 
@@ -110,7 +110,7 @@ class OrthogonalRNN(RecurrentLayer):
     bidirectional : bool
         Run over the reversed sequence as well, with parameters of its own.
     num_reflections : int or list of int, optional
-        m, at most n, for all layers or for each; ``min(n, max(16, n // 8))`` by default. With leaky ReLU a small m
+        m, at most n, for all layers or for each; ``min(n, max(32, n // 8))`` by default. With leaky ReLU a small m
         remembers best, for W is then the identity in n - m directions; where the task is to copy, more is better.
     negative_slope : float
         Slope of the leaky ReLU: near 1 it remembers long, near 0 it is more of a nonlinearity.
