@@ -1,4 +1,4 @@
-"""Many small matrices in one call, beside torch's batched LAPACK routines.
+"""Many small matrices in one call, compared with torch's batched LAPACK routines.
 
     python benches/batched.py [--count 1024] [--size 32] [--reflections 8] [--threads 1] [--rounds 20]
 

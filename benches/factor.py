@@ -1,4 +1,4 @@
-"""The way back from a matrix to reflections, beside LAPACK's QR of the same matrix.
+"""The way back from a matrix to reflections, compared with LAPACK's QR of the same matrix.
 
     python benches/factor.py [--size 1024] [--threads 2] [--rounds 10]
 

@@ -1,4 +1,4 @@
-"""Rounding errors beside LAPACK's, on the same inputs.
+"""Rounding errors, compared with LAPACK's on the same inputs.
 
     python benches/numerics.py [--sizes 128 1024] [--output docs/numerics.md]
 
@@ -6,8 +6,8 @@ LAPACK is ``torch.linalg.householder_product`` with autograd, on ``a = v / v_jj`
 norms of differences relative to norms, against Algorithm 1 in the next wider precision (float64, long double).
 
 A second table tells, in float32, how orthogonal ``W`` is and how far the length of a state drifts over many steps of a
-recurrence without nonlinearity, beside a ``W`` that was formed in float64 and rounded. Its figures are the worst of
-several seeds.
+recurrence without nonlinearity, compared with a ``W`` that was formed in float64 and rounded. Its figures are the worst
+of several seeds.
 """
 
 import argparse

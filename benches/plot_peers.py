@@ -3,7 +3,7 @@
     python benches/plot_peers.py DIR [DIR ...] [--output docs]
 
 Folders are searched to their bottom. Writes ``benchmarks-sequences.png`` and ``benchmarks-applications.png``: one line
-for each case, on the left times relative to householder's, on the right errors beside float64.
+for each case, on the left times relative to householder's, on the right errors relative to float64.
 """
 
 import argparse

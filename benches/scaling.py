@@ -1,4 +1,4 @@
-"""How time grows with the size, what odd sizes cost, and float64 beside float32.
+"""How time grows with the size, what odd sizes cost, and float64 compared with float32.
 
     python benches/scaling.py [--threads 1] [--rounds 5] [--sizes 64 96 128 ...] [--output DIR]
 
@@ -67,9 +67,9 @@ def main():
     print("| n | " + " | ".join(f"{name}, ms" for name in times) + " |\n|---|" + "---|" * len(times))
     for i, n in enumerate(options.sizes):
         print(f"| {n} | " + " | ".join(f"{1e3 * values[i]:.2f}" for values in times.values()) + " |")
-    print("\n| n, m = 16 | rate beside the next multiple of 16 |\n|---|---|")
+    print("\n| n, m = 16 | rate relative to the next multiple of 16 |\n|---|---|")
     for n, whole in ODD.items():
-        print(f"| {n} (beside {whole}) | {ratio(work(whole, 16), work(n, 16), rounds) * n / whole:.2f} |")
+        print(f"| {n} (to {whole}) | {ratio(work(whole, 16), work(n, 16), rounds) * n / whole:.2f} |")
     print("\n| n, m | float64, times float32: ReLU | tanh |\n|---|---|---|")
     for n, m in [(128, 16), (256, 32), (256, 256), (512, 64)]:
         ratios = (ratio(work(n, m, np.float64, how), work(n, m, np.float32, how), rounds) for how in ("relu", "tanh"))

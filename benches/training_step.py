@@ -1,4 +1,4 @@
-"""A step of training on MNIST pixel by pixel, beside ``torch.nn.RNN`` of as many units.
+"""A step of training on MNIST pixel by pixel, compared with ``torch.nn.RNN`` of as many units.
 
     python benches/training_step.py [--threads 2] [--hidden 256] [--reflections 32] [--batch 50] [--rounds 5]
                                     [--flush-denormal]

@@ -1,4 +1,4 @@
-"""Ways to use a recurrent layer, beside ``torch.nn.RNN`` used the same way: forward plus backward, gradients of all.
+"""Ways to use a recurrent layer, compared with ``torch.nn.RNN``: forward plus backward, gradients of all.
 
 python benches/uses.py [--threads 2] [--hidden 256] [--reflections 32] [--input 64] [--batch 64] [--steps 256]
                        [--rounds 5]

@@ -1,7 +1,7 @@
 // h = phi(a) and dL/da from h, as the CPU core has them: the derivative at 0 is that of the left side, NaN goes through.
 namespace householder {
 
-enum { IDENTITY, RELU, LEAKY_RELU, TANH, OPLU, MODRELU, MODRELU_COMPLEX };
+enum { IDENTITY, RELU, LEAKY_RELU, TANH, OPLU, MODRELU, MODRELU_COMPLEX, REAL_MODRELU };
 
 // |re + i im|. Numbers whose squares would leave the range of S are scaled; hypot() does as much in twice the registers.
 template <class S>
@@ -35,6 +35,16 @@ DEVICE double hyperbolic_tangent(double x) { return tanh(x); }
 template <int PHI>
 constexpr bool PAIRED = PHI == OPLU || PHI == MODRELU || PHI == MODRELU_COMPLEX;
 
+// Nonlinearities with a bias: one number for each pair, or for each row.
+template <int PHI>
+constexpr bool BIASED = PHI >= MODRELU;
+
+// Which number of the bias belongs to a position, and how many there are for n rows.
+template <int PHI>
+DEVICE int modulus_at(int position) {
+  return PHI == REAL_MODRELU ? position : position / 2;
+}
+
 // The row of the arrays at a position of the kernel's order.
 template <int PHI>
 DEVICE int row_at(int position, int n) {
@@ -46,13 +56,13 @@ DEVICE int row_at(int position, int n) {
 template <int PHI, class S>
 struct Activation {
   S slope;
-  S bias;        // modReLU's, of this pair
+  S bias;        // modReLU's, of this pair or row
   bool second;   // of its pair
   S grad_bias = 0;
 
   DEVICE Activation(double slope, const S* phi_bias, int position, int n)
-      : slope(static_cast<S>(slope)), bias(0), second(position & 1) {
-    if (PHI >= MODRELU && position < n) bias = phi_bias[position / 2];
+      : slope(static_cast<S>(slope)), bias(0), second(PAIRED<PHI> && (position & 1)) {
+    if (BIASED<PHI> && position < n) bias = phi_bias[modulus_at<PHI>(position)];
   }
 
   // phi of the real number a, for nonlinearities that are not paired.
@@ -60,13 +70,21 @@ struct Activation {
     if constexpr (PHI == RELU) return a <= 0 ? S(0) : a;
     if constexpr (PHI == LEAKY_RELU) return a <= 0 ? slope * a : a;
     if constexpr (PHI == TANH) return hyperbolic_tangent(a);
+    if constexpr (PHI == REAL_MODRELU) {
+      const bool vanishes = (a < 0 ? -a : a) + bias <= 0 || a == 0;
+      return vanishes ? S(0) : a < 0 ? a - bias : a + bias;
+    }
     return a;
   }
 
-  DEVICE S pointwise_gradient(S g, S h) const {
+  DEVICE S pointwise_gradient(S g, S h) {
     if constexpr (PHI == RELU) return h <= 0 ? S(0) : g;
     if constexpr (PHI == LEAKY_RELU) return h <= 0 ? (slope > 0 ? slope * g : S(0)) : g;
     if constexpr (PHI == TANH) return g * (1 - h * h);
+    if constexpr (PHI == REAL_MODRELU) {
+      if (h == 0) return S(0);
+      grad_bias += h < 0 ? -g : g;
+    }
     return g;
   }
 

@@ -123,12 +123,13 @@ __global__ void __launch_bounds__(FALLBACK_THREADS, 2) fallback_backward(BACKWAR
   for (int b = static_cast<int>(blockIdx.x); b < B; b += static_cast<int>(gridDim.x)) {
     const int length = steps.length(T, b);
     const long long of_sequence = static_cast<long long>(b) * n;
+    const long long of_biases = static_cast<long long>(b) * modulus_at<PHI>(n);
     for_each_row<PHI>(n, [&](int at) {
       for (int e = 0; e < (PAIRED<PHI> ? 2 : 1); ++e) {
         const int i = row_at<PHI>(at + e, n);
         w.product[i] = entry<S>(grad_last, true, of_sequence + i);
       }
-      if (PHI >= MODRELU && grad_phi_bias) grad_phi_bias[(of_sequence + at) / 2] = 0;
+      if (BIASED<PHI> && grad_phi_bias) grad_phi_bias[of_biases + modulus_at<PHI>(at)] = 0;
     });
     for (int t = length - 1; t >= 0; --t) {
       const long long row = steps.row(t, b), base = row * n;
@@ -143,11 +144,12 @@ __global__ void __launch_bounds__(FALLBACK_THREADS, 2) fallback_backward(BACKWAR
           const bool exchanged = PHI == OPLU && flags[row * (n / 2) + at / 2];
           w.state[i] = phi.paired_gradient(g, g_k, h_i, h_k, exchanged);
           w.state[k] = other.paired_gradient(g_k, g, h_k, h_i, exchanged);
-          if (PHI >= MODRELU && grad_phi_bias) grad_phi_bias[(of_sequence + at) / 2] += phi.grad_bias;
           narrow(w.state[k], delta + base + k);
         } else {
           w.state[i] = phi.pointwise_gradient(g, h_i);
         }
+        if (BIASED<PHI> && grad_phi_bias)
+          grad_phi_bias[of_biases + modulus_at<PHI>(at)] += phi.grad_bias;
         narrow(w.state[i], delta + base + i);
       });
       w.apply(q ? q + row * m : nullptr);

@@ -99,8 +99,8 @@ DEVICE void loop_backward(Transition& transition, const Backward<S, IO>& call, c
       exchanged = next_exchanged;
     }
     if (stores && call.grad_h0) narrow(carried, call.grad_h0 + of_sequence);
-    if (PHI >= MODRELU && stores && !phi.second && call.grad_phi_bias)
-      call.grad_phi_bias[static_cast<long long>(b) * (n / 2) + position / 2] = phi.grad_bias;
+    if (BIASED<PHI> && stores && !phi.second && call.grad_phi_bias)
+      call.grad_phi_bias[static_cast<long long>(b) * modulus_at<PHI>(n) + modulus_at<PHI>(position)] = phi.grad_bias;
   }
 }
 

@@ -73,7 +73,7 @@ if __name__ == "__main__":
     print(f"with adapters at the identity: {right(model, torch.clone)} copied")
     numbers = [sum(p.numel() for p in model.parameters() if p.requires_grad == trained) for trained in (True, False)]
     train(model, complement, steps, 0.02)
-    print(f"{numbers[0]} numbers trained beside {numbers[1]} frozen: {right(model, complement)} complemented")
+    print(f"{numbers[0]} numbers trained, {numbers[1]} frozen: {right(model, complement)} complemented")
     for (module, name), adapter in adapters.items():
         setattr(module, name, adapter.merge())
     print(f"merged: {right(model, complement)} complemented")

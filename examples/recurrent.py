@@ -1,4 +1,4 @@
-"""``OrthogonalRNN`` in the place of ``torch.nn.RNN``: remember the first of many inputs.
+"""``OrthogonalRNN`` instead of ``torch.nn.RNN``: remember the first of many inputs.
 
     python examples/recurrent.py [--steps 100] [--length 100]
 

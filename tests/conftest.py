@@ -5,11 +5,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+
+from householder import _cuda
 
 REAL_DTYPES = ["float32", "float64"]
 COMPLEX_DTYPES = ["complex64", "complex128"]
@@ -17,9 +20,9 @@ DTYPES = REAL_DTYPES + COMPLEX_DTYPES
 DOUBLES = [dtype for dtype in DTYPES if dtype in ("float64", "complex128")]
 POINTWISE = ["identity", "tanh", "relu", "leaky_relu"]
 NONLINEARITIES = {
-    "f": [*POINTWISE, "oplu", "modrelu"],
+    "f": [*POINTWISE, "oplu", "modrelu", "real_modrelu"],
     "c": [*POINTWISE, "modrelu"],
-}  # OPLU orders real numbers
+}
 METHODS = ["auto", "reflections", "wy", "dense"]
 SIZES = [1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 65, 100, 128, 129, 257]  # around the edges of blocks and registers
 
@@ -28,6 +31,18 @@ settings.register_profile(
     "slow", max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+
+def each_nonlinearity(fixture, dtypes=DTYPES):
+    """Repeat a test with every dtype, the parameter of this fixture, and every nonlinearity that the dtype has."""
+    pairs = [(dtype, phi) for dtype in dtypes for phi in NONLINEARITIES[np.dtype(dtype).kind]]
+    return pytest.mark.parametrize((fixture, "nonlinearity"), pairs, indirect=[fixture])
+
+
+def real(fixture):
+    """Repeat a test with the real ones of the dtypes that are parameters of this fixture."""
+    dtypes = {"dtype": REAL_DTYPES, "double": ["float64"]}[fixture]
+    return pytest.mark.parametrize(fixture, dtypes, indirect=True)
 
 
 class Backend(NamedTuple):
@@ -66,6 +81,47 @@ def repeated(prefix, *modules):
     return found
 
 
+@cache
+def missing_gpu():
+    """What the tests of a GPU lack, or None."""
+    found = _cuda.describe()["CUDA"]
+    if found != "available":
+        return f"CUDA is {found}"
+    torch = pytest.importorskip("torch")
+    return None if torch.cuda.is_available() else "torch finds no CUDA device"
+
+
+def pytest_report_header(config):
+    left_out = ["long tests, which -m long runs"] if config.option.markexpr == "not long" else []
+    left_out += [f"tests of a GPU, because {missing_gpu()}"] if missing_gpu() else []
+    return f"left out: {'; '.join(left_out) or 'nothing'}"
+
+
+def mark_further_combinations_long(items):
+    """Of each test, the short set has as few combinations of parameters as show every value of each."""
+    tests = {}
+    for item in items:
+        values = {(name, id(value)) for name, value in item.callspec.params.items()}
+        tests.setdefault((item.parent.nodeid, item.originalname), []).append((item, values))
+    for combinations in tests.values():
+        unseen = set().union(*(values for _, values in combinations))
+        while unseen:
+            shown = max(combinations, key=lambda combination: len(combination[1] & unseen))
+            combinations.remove(shown)
+            unseen -= shown[1]
+        for item, _ in combinations:
+            item.add_marker("long")
+
+
+@pytest.hookimpl(tryfirst=True)  # before those that are not asked for are left out
+def pytest_collection_modifyitems(config, items):
+    mark_further_combinations_long([item for item in items if hasattr(item, "callspec")])
+    if missing_gpu():
+        of_gpu = [item for item in items if item.get_closest_marker("gpu")]
+        config.hook.pytest_deselected(items=of_gpu)
+        items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+
+
 @pytest.fixture(scope="session", params=BACKENDS, ids=lambda backend: backend.name)
 def backend(request):
     return request.param
@@ -84,17 +140,6 @@ def double(request):
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
-
-
-@pytest.fixture
-def needs():
-    """Skip where a nonlinearity is not defined for a dtype."""
-
-    def check(name, dtype):
-        if name not in NONLINEARITIES[dtype.kind]:
-            pytest.skip(f"{name} is not defined for {dtype}")
-
-    return check
 
 
 def real_of(dtype):

@@ -29,12 +29,14 @@ def run(script, *options):
     return done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("script", SMALL)
 def test_benchmarks_print_a_table(script):
     pytest.importorskip("torch")
     assert "|" in run(script, *SMALL[script].split())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("script", "options", "output", "figure"),
     [
@@ -48,6 +50,7 @@ def test_benchmarks_print_a_table_and_draw_it(script, options, output, figure, t
     assert (tmp_path / figure).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_one_adapter_is_measured_beside_the_frozen_layer():
     pytest.importorskip("torch")
@@ -64,6 +67,7 @@ def test_a_comparison_on_a_gpu_refuses_what_it_would_ignore():
     assert "leave out --only, --threads" in done.stderr
 
 
+@pytest.mark.long
 def test_quick_comparison_and_its_page(tmp_path):
     run("versus_peers.py", "--quick", "--threads", "1", "--only", "n=24|n=32", "--output", tmp_path)
     sequence, application = json.loads((tmp_path / "versus_peers.json").read_text())["cases"]

@@ -34,6 +34,7 @@ def every_name():
     yield from (("packing", name) for name in instances.PACKING_NAMES.values())
 
 
+@pytest.mark.long
 @needs_nvrtc
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_instances_compile_within_their_registers(capability):

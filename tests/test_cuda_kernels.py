@@ -49,6 +49,7 @@ def selection():
     return once + [(tile, "float32", phi) for tile in smallest for phi in nonlinearities]
 
 
+@pytest.mark.long
 @needs_nvrtc
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_instances_compile_within_their_registers(capability):
@@ -67,6 +68,7 @@ def test_instances_compile_within_their_registers(capability):
             assert used.registers <= tile.register_budget, name
 
 
+@pytest.mark.long
 @needs_nvrtc
 @pytest.mark.parametrize("capability", CAPABILITIES if EVERY else CAPABILITIES[:1])
 def test_the_fallback_compiles_for_everything(capability):
@@ -117,6 +119,7 @@ def build_and_check(chosen):
     return [message for part in concurrently(check, range(count)) for message in part]
 
 
+@pytest.mark.long
 @needs_compiler
 @pytest.mark.parametrize("chosen", [cases.every_tile, cases.every_nonlinearity, cases.special])
 def test_kernels_compute_the_recurrence_whatever_the_order_of_threads(chosen):
@@ -140,11 +143,13 @@ def test_a_nan_spoils_its_own_sequence_alone(kernel):
     assert np.isnan(spoiled.delta.reshape(4, 3, 50)[0, 0]).all()
 
 
+@pytest.mark.long
 @needs_compiler
 def test_no_access_outside_of_arrays_and_no_undefined_behaviour():
     assert run_sanitized() == ""
 
 
+@pytest.mark.long
 @needs_compiler
 def test_too_little_shared_memory_is_noticed():
     assert "heap-buffer-overflow" in run_sanitized("4")
@@ -176,6 +181,7 @@ def name_of(value):
     return value if isinstance(value, str) else f"{value[0]}-{value[1].partition('(')[0]}-{value[3]}"
 
 
+@pytest.mark.long
 @needs_compiler
 @pytest.mark.parametrize(("kernel", "fault"), list(faults()), ids=name_of)
 def test_a_missing_wait_is_noticed(kernel, fault):

@@ -16,13 +16,13 @@ import test_forward
 import test_jvp
 import test_matrix
 import test_sequence
-from conftest import Backend, assert_close, problem, repeated
+from conftest import Backend, assert_close, each_nonlinearity, problem, repeated
 from householder import _api, _core, _cpu, _cuda
 from householder._cuda import instances, kernels
 from householder._cuda.arrays import cupy_arrays
 from householder._cuda.library import library_of
 from householder._cuda.recurrence import choose
-from test_sequence import ALL, Case, assert_gradients
+from test_sequence import Case, assert_gradients
 
 CUDA = Path(__file__).parents[1] / "cuda"
 EVERY_TILE = instances.TILES
@@ -81,11 +81,9 @@ def test_tiles_compute_what_the_reference_does(standin, dtype, n, m):  # noqa: A
     check(dtype, n, m, 3, 5, width=2, bias=True, nonlinearity="tanh")
 
 
-@pytest.mark.parametrize("nonlinearity", ALL)
-@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@each_nonlinearity("dtype", ["float32", "complex64"])
 @pytest.mark.parametrize("transpose", [False, True])
-def test_every_nonlinearity_in_a_tile(standin, needs, dtype, nonlinearity, transpose):  # noqa: ARG001
-    needs(nonlinearity, np.dtype(dtype))
+def test_every_nonlinearity_in_a_tile(standin, dtype, nonlinearity, transpose):  # noqa: ARG001
     n = 64 if dtype == "float32" else 32  # the same kernels
     check(dtype, n, n // 8, 4, 3, nonlinearity=nonlinearity, transpose=transpose)
 

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+QUICK = ("numpy_quickstart", "train_your_own")
+EXAMPLES = [
+    pytest.param(path, id=path.stem, marks=[] if path.stem in QUICK else [pytest.mark.long])
+    for path in sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+]
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("example", EXAMPLES)
 def test_it_runs(example):
     command = [sys.executable, "-W", "error", example]
     result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)

@@ -43,6 +43,7 @@ def test_a_run_leaves_a_table_a_figure_and_logs(undisturbed):
     assert (directory / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.long
 def test_a_killed_run_resumes_to_the_same_metrics(undisturbed, tmp_path):
     process = start(*RUN, "--output", tmp_path / "run")
     wait_for((tmp_path / "run" / "lstm" / "checkpoint.pt").exists, process)

@@ -69,6 +69,7 @@ def test_seeds_differ_and_changes_reach_rivals(grid):
     assert first != second
 
 
+@pytest.mark.long
 def test_a_killed_grid_resumes_to_the_same_metrics(grid, tmp_path):
     process = start(*GRID, *CHANGES, "--output", tmp_path / "grid")
     wait_for(lambda: list(tmp_path.glob("grid/seed-1/*/checkpoint.pt")), process)

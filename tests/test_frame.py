@@ -13,10 +13,8 @@ def adjoint(w):
 
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (5, 1), (5, 2), (5, 3), (6, 6), (70, 8)])
 def test_a_frame_is_the_first_columns_of_the_matrix(backend, dtype, n, m):
-    if dtype.kind == "c" and n == m:
-        pytest.skip("phases supply the last reflection")
     p = problem(n, m, 1, dtype)
-    assert_close(backend(hh.frame, p.u, p.phases), hh.matrix(p.u, p.phases)[:, :m])
+    assert_close(backend(hh.frame, p.u, p.phases), hh.matrix(p.u, p.phases)[:, : p.u.shape[1]])
 
 
 def test_frames_of_a_batch(backend, dtype):

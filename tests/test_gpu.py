@@ -1,4 +1,4 @@
-"""The tests of the CPU on a GPU: CuPy's backend in place of NumPy's, tensors on the device; skipped without one."""
+"""The tests of the CPU on a GPU: CuPy's backend in place of NumPy's, tensors on the device; left out without one."""
 
 import pytest
 import torch
@@ -12,15 +12,10 @@ import test_jvp
 import test_matrix
 import test_sequence
 from conftest import Backend, repeated
-from householder import _cuda
 from householder.cli.gpu_correctness import CHECKS
 from torch_cases import CASES
 
-FOUND = _cuda.describe()["CUDA"]
-pytestmark = [
-    pytest.mark.skipif(FOUND != "available", reason=f"CUDA is {FOUND}"),
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device"),
-]
+pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,19 @@
 import numpy as np
 import pytest
 
-from conftest import Problem, assert_close, explicit_gradients, explicit_matrix, problem, randn
+from conftest import (
+    DOUBLES,
+    Problem,
+    assert_close,
+    each_nonlinearity,
+    explicit_gradients,
+    explicit_matrix,
+    problem,
+    randn,
+)
 from householder import reference, reference_sequence
 
 SHAPES = [(1, 1, 1), (2, 1, 3), (2, 2, 3), (5, 3, 2), (6, 6, 4), (7, 4, 1), (9, 8, 5)]
-DOUBLES = ["float64", "complex128"]
 
 
 @pytest.fixture(params=DOUBLES)
@@ -65,16 +73,12 @@ def test_factor_inverts_matrix(n, double):
     assert_close(reference.matrix(u, None if p.phases is None else np.angle(d)), q)
 
 
-NONLINEARITIES = ["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu"]
-
-
-@pytest.mark.parametrize("name", NONLINEARITIES)
-def test_derivatives_of_nonlinearities_are_finite_differences(name, double, rng):
-    if name == "oplu" and double == "complex128":
-        pytest.skip("OPLU orders real numbers")
+@each_nonlinearity("double", DOUBLES)
+def test_derivatives_of_nonlinearities_are_finite_differences(nonlinearity, double, rng):
     a, g, da = (randn(rng, (4, 6), double) for _ in range(3))
-    bias = rng.standard_normal(6 if double == "complex128" else 3) if name == "modrelu" else None
-    phi = reference_sequence.Nonlinearity(name, 0.3, bias)
+    paired = double != "complex128" and nonlinearity == "modrelu"
+    bias = rng.standard_normal(3 if paired else 6) if "modrelu" in nonlinearity else None
+    phi = reference_sequence.Nonlinearity(nonlinearity, 0.3, bias)
     step = 1e-6
     slope = np.vdot(g, phi.forward(a + step * da) - phi.forward(a - step * da)).real / (2 * step)
     grad_a, grad_bias = phi.backward(a, g)
@@ -82,5 +86,5 @@ def test_derivatives_of_nonlinearities_are_finite_differences(name, double, rng)
     if bias is not None:
         up, down = (phi._replace(bias=bias + sign * step) for sign in (1, -1))
         slopes = (g.conj() * (up.forward(a) - down.forward(a))).real / (2 * step)
-        slopes = slopes if double == "complex128" else slopes[:, :3] + slopes[:, 3:]
+        slopes = slopes[:, :3] + slopes[:, 3:] if paired else slopes
         assert_close(grad_bias, slopes.sum(axis=0), "float32")

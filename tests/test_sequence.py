@@ -6,11 +6,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import householder as hh
-from conftest import COMPLEX_DTYPES, NONLINEARITIES, POINTWISE, assert_close, problem, randn, real_of
+from conftest import (
+    COMPLEX_DTYPES,
+    DOUBLES,
+    NONLINEARITIES,
+    assert_close,
+    each_nonlinearity,
+    problem,
+    randn,
+    real,
+    real_of,
+)
 from householder import reference_sequence as reference
 
 METHODS = ["auto", "wy", "dense"]
-ALL = [*POINTWISE, "oplu", "modrelu"]
 
 
 class Case:
@@ -30,14 +39,12 @@ class Case:
         self.states = (batch, n) if batched else (n,)
         self.x = randn(rng, (*lead, width or n), dtype)
         self.h0 = {"batch": randn(rng, self.states, dtype), "shared": randn(rng, (n,), dtype), "none": None}[h0]
-        paired = dtype.kind == "f" and nonlinearity == "modrelu"
+        moduli = n // 2 if dtype.kind == "f" and nonlinearity == "modrelu" else n
         arrays = {
             "input_weight": randn(rng, (n, width), dtype) if width else None,
             "bias": randn(rng, (n,), dtype) if bias else None,
             "phases": phases,
-            "nonlinearity_bias": randn(rng, n // 2 if paired else n, real_of(dtype))
-            if nonlinearity == "modrelu"
-            else None,
+            "nonlinearity_bias": randn(rng, moduli, real_of(dtype)) if "modrelu" in nonlinearity else None,
         }
         self.arrays = {name: a for name, a in arrays.items() if a is not None}
         self.options = {"nonlinearity": nonlinearity, "transpose": transpose, "reverse": reverse}
@@ -126,12 +133,11 @@ def test_sequences_around_the_edges_of_blocks(backend, dtype, n, m, batch, metho
     assert_gradients(case.backward(backend, h.astype(dtype), method=method), grads, dtype)
 
 
-@pytest.mark.parametrize("nonlinearity", ALL)
+@each_nonlinearity("double", DOUBLES)
 @pytest.mark.parametrize("h0", ["batch", "shared"])
 @pytest.mark.parametrize("sizes", [None, [3, 3, 2, 1]])
 @pytest.mark.parametrize("transpose", [False, True])
-def test_gradients_of_sequences_are_finite_differences(backend, needs, double, nonlinearity, h0, sizes, transpose):
-    needs(nonlinearity, double)
+def test_gradients_of_sequences_are_finite_differences(backend, double, nonlinearity, h0, sizes, transpose):
     more = {"width": 2, "h0": h0, "bias": True, "nonlinearity": nonlinearity, "sizes": sizes, "transpose": transpose}
     m = 6 if double.kind == "f" else 5
     case, direction = Case(double, 6, m, **more), Case(double, 6, m, **more, seed=1)
@@ -178,8 +184,7 @@ def test_a_projected_input_is_the_raw_one_fused(backend, dtype):
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.01, 1.0])
-def test_slope_of_the_leaky_relu(backend, needs, dtype, slope):
-    needs("leaky_relu", dtype)
+def test_slope_of_the_leaky_relu(backend, dtype, slope):
     case = Case(dtype, nonlinearity="leaky_relu")
     h = case.forward(backend, negative_slope=slope)
     if slope == 1:
@@ -193,15 +198,14 @@ def test_slope_of_the_leaky_relu(backend, needs, dtype, slope):
     assert_close(h.reshape(len(x), -1), reference.rnn_forward(u, x, h0, rows, phi, **more), dtype, factor=1000)
 
 
-def test_default_nonlinearity_is_the_paper_s(backend, needs, dtype):
-    needs("leaky_relu", dtype)
+def test_default_nonlinearity_is_the_paper_s(backend, dtype):
     case = Case(dtype, nonlinearity="leaky_relu")
     default = backend(hh.rnn_forward, case.u, case.x, case.h0, **case.arrays)
     assert np.array_equal(default, case.forward(backend, negative_slope=0.1))
 
 
-def test_oplu_sorts_pairs_and_keeps_norms(backend, needs, dtype):
-    needs("oplu", dtype)
+@real("dtype")
+def test_oplu_sorts_pairs_and_keeps_norms(backend, dtype):
     u, h0 = problem(8, 3, 1, dtype).u, np.arange(8).astype(dtype)
     h = backend(hh.rnn_forward, u, np.zeros((3, 8), dtype), h0, nonlinearity="oplu")
     assert np.all(h[:, :4] >= h[:, 4:])
@@ -209,10 +213,9 @@ def test_oplu_sorts_pairs_and_keeps_norms(backend, needs, dtype):
 
 
 @pytest.mark.parametrize("dtype", COMPLEX_DTYPES)
-def test_a_unitary_sequence_and_its_real_form_agree(backend, needs, dtype):
+def test_a_unitary_sequence_and_its_real_form_agree(backend, dtype):
     """Section 3 of the paper, with modReLU, values and gradients."""
     dtype = np.dtype(dtype)
-    needs("modrelu", dtype)
     case = Case(dtype, 5, 3, 4, 2, width=3, nonlinearity="modrelu", bias=True)
     case.x = case.x.real.astype(dtype)
     w = backend(hh.matrix, case.u, case.arrays["phases"])
@@ -272,9 +275,8 @@ def test_no_packed_steps(backend, dtype):
     assert backend(hh.rnn_forward, u, np.zeros((0, 6), dtype), batch_sizes=[], nonlinearity="identity").shape == (0, 6)
 
 
-@pytest.mark.parametrize("nonlinearity", ALL)
-def test_nan_propagates_to_every_later_state_of_its_sequence(backend, needs, dtype, nonlinearity):
-    needs(nonlinearity, dtype)
+@each_nonlinearity("dtype")
+def test_nan_propagates_to_every_later_state_of_its_sequence(backend, dtype, nonlinearity):
     case = Case(dtype, 6, 5, nonlinearity=nonlinearity)
     clean = case.forward(backend)
     case.x[2, 1, 0] = np.nan
@@ -312,9 +314,8 @@ def test_batch_sizes_may_be_any_integers(dtype):
 
 
 @pytest.mark.parametrize("bias", [1.0, 0.3])
-def test_moduli_that_are_lost_beside_the_bias_have_finite_gradients(backend, needs, bias):
+def test_moduli_that_are_lost_beside_the_bias_have_finite_gradients(backend, bias):
     """modReLU's derivative is found from its outputs: along z it is one, however small z."""
-    needs("modrelu", np.dtype("float32"))
     u, x = np.eye(2, 1, dtype="float32"), np.array([[1e-9, 0]], "float32")
     options = {"nonlinearity": "modrelu", "nonlinearity_bias": np.array([bias], "float32")}
     h = backend(hh.rnn_forward, u, x, **options)

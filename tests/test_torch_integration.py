@@ -22,8 +22,8 @@ LAYERS = {
     "Unitary": lambda: ht.Unitary(6, 6, 3),
     "SVDLinear": lambda: ht.SVDLinear(6, 6, 3),
     "OrthogonalRNN": lambda: ht.OrthogonalRNN(6, 6, 2, num_reflections=6, bidirectional=True, learn_h0=True),
-    "OrthogonalRNNCell": lambda: ht.OrthogonalRNNCell(6, 8, nonlinearity="modrelu"),
-    "UnitaryRNN": lambda: ht.UnitaryRNN(6, 6),
+    "OrthogonalRNNCell": lambda: ht.OrthogonalRNNCell(6, 8, num_reflections=1, nonlinearity="modrelu"),
+    "UnitaryRNN": lambda: ht.UnitaryRNN(6, 6, num_reflections=1),
     "OrthogonalAdapter": lambda: ht.OrthogonalAdapter(torch.nn.Linear(6, 6), num_reflections=2),
 }
 

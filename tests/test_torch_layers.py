@@ -82,7 +82,7 @@ def test_logdet_is_zero_and_real(kind):
         (ht.OrthogonalAdapter(nn.Linear(6, 4), 2), "in_features=6, out_features=4, num_reflections=2, merged=False"),
         (ht.orthogonal(nn.Linear(6, 4)).parametrizations.weight[0], "(4, 6), num_reflections=4"),
         (ht.OrthogonalRNN(3, 8, 2), "3, 8, num_layers=2"),
-        (ht.UnitaryRNNCell(3, 8), "3, 8, num_reflections=1, nonlinearity='modrelu', bias=True"),
+        (ht.UnitaryRNNCell(3, 8), "3, 8, num_reflections=7, nonlinearity='modrelu', bias=True"),
         (ht.ModReLU(4), "4"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
@@ -92,9 +92,10 @@ def test_layers_show_their_sizes(layer, first_line):
 
 
 def test_defaults_and_repr():
-    assert ht.Orthogonal(64).num_reflections == 8
-    assert ht.Orthogonal(64, 16).num_reflections == 2
-    assert repr(ht.Orthogonal(6, 4)) == "Orthogonal(in_features=6, out_features=4, num_reflections=1, bias=False)"
+    assert ht.Orthogonal(64).num_reflections == 32
+    assert ht.Orthogonal(512, 300).num_reflections == 37
+    assert ht.Unitary(8).num_reflections == 7
+    assert repr(ht.Orthogonal(6, 4)) == "Orthogonal(in_features=6, out_features=4, num_reflections=4, bias=False)"
     assert ht.Unitary(4, dtype=torch.float64).reflections.dtype == C128
     assert ht.Unitary(4).phases.dtype == torch.float32
 

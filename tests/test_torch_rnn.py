@@ -151,7 +151,8 @@ def test_any_layout_of_a_sequence_gives_the_same_result(laid):
 @pytest.mark.parametrize("laid", [reversed_twice, batch_first])
 def test_time_may_run_backwards(nonlinearity, n, laid):
     tensors = [torch.randn(shape, dtype=F64) for shape in ((n, 3), (40, 4, 20), (4, n), (n, 20), (n,))]
-    bias = torch.randn(n // 2, dtype=F64) if nonlinearity == "modrelu" else None
+    moduli = {"modrelu": n // 2, "real_modrelu": n}.get(nonlinearity)
+    bias = None if moduli is None else torch.randn(moduli, dtype=F64)
 
     def run(u, x, h0, v, b, reverse):
         options = {"nonlinearity": nonlinearity, "nonlinearity_bias": bias, "reverse": reverse}
@@ -211,7 +212,7 @@ def test_dropout_acts_between_layers_in_training():
         ht.OrthogonalRNN(3, 4, dropout=0.5)
 
 
-@pytest.mark.parametrize("nonlinearity", ["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu"])
+@pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
 @pytest.mark.parametrize("batch", [(), (4,)])
 def test_a_loop_of_cells_agrees_with_the_layer(nonlinearity, batch):
     module = layer(3, 8, num_reflections=8, nonlinearity=nonlinearity, learn_h0=True)
@@ -281,18 +282,19 @@ class TestInitialisation:
     def test_as_in_the_paper(self):
         module = ht.OrthogonalRNN(10, 64, learn_h0=True)
         cell = module.cells[0]
-        assert cell.num_reflections == 8
+        assert cell.num_reflections == 32
         u = cell.reflections.detach()
-        torch.testing.assert_close(u.norm(dim=0), torch.ones(8))
+        torch.testing.assert_close(u.norm(dim=0), torch.ones(32))
         assert torch.equal(u, u.tril())
         assert cell.weight_ih.abs().max() <= (6 / 74) ** 0.5
         assert cell.weight_ih.abs().max() > 0.9 * (6 / 74) ** 0.5
         assert not cell.bias.any()
         assert 0.5 * (3 / 128) ** 0.5 < cell.h0.abs().max() <= (3 / 128) ** 0.5
 
-    @pytest.mark.parametrize(("n", "m"), [(1, 1), (7, 1), (8, 1), (128, 16)])
-    def test_the_default_number_of_reflections_is_an_eighth(self, n, m):
+    @pytest.mark.parametrize(("n", "m"), [(1, 1), (7, 7), (32, 32), (33, 32), (128, 32), (512, 64)])
+    def test_the_default_number_of_reflections_is_32_or_an_eighth_of_the_units(self, n, m):
         assert ht.OrthogonalRNN(2, n).cells[0].num_reflections == m
+        assert ht.UnitaryRNN(2, n + 1).cells[0].num_reflections == min(n, m) == m
 
     def test_a_full_product_starts_with_a_sign(self):
         signs = {ht.OrthogonalRNNCell(1, 3, num_reflections=3).reflections[-1, -1].item() for _ in range(40)}

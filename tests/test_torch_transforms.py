@@ -95,7 +95,15 @@ def test_vmap_makes_one_native_call(native_calls):
     assert native_calls == ["forward", "backward", "matrix", "backward", "rnn_forward", "rnn_backward"]
 
 
-SEQUENCES = ["rnn", "rnn packed", "rnn, modrelu", "rnn, oplu", "rnn, dense", "rnn, complex modrelu"]
+SEQUENCES = [
+    "rnn",
+    "rnn packed",
+    "rnn, modrelu",
+    "rnn, modrelu of reals",
+    "rnn, oplu",
+    "rnn, dense",
+    "rnn, complex modrelu",
+]
 
 
 def stacked(inputs, mapped, size=3):

@@ -69,6 +69,10 @@ CASES = {
         lambda u, x, b: ht.rnn(u, x, nonlinearity="modrelu", nonlinearity_bias=b)[0],
         _random((4, 2), (3, 2, 4), (2,)),
     ),
+    "rnn, modrelu of reals": (
+        lambda u, x, b: ht.rnn(u, x, nonlinearity="real_modrelu", nonlinearity_bias=b)[0],
+        _random((4, 2), (3, 2, 4), (4,)),
+    ),
     "apply, complex": (lambda u, h, p: ht.apply(u, h, phases=p), [*COMPLEX[:2], PHASES]),
     "apply transposed, complex": (lambda u, h, p: ht.apply(u, h, phases=p, transpose=True), [*COMPLEX[:2], PHASES]),
     "matrix, complex": (ht.matrix, [COMPLEX[0], PHASES]),

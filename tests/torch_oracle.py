@@ -3,7 +3,7 @@
 import torch
 
 DTYPES = [torch.float64, torch.complex128]
-NONLINEARITIES = ["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu"]
+NONLINEARITIES = ["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu"]
 
 # torch's own doing, when forward mode is first used
 IGNORE_JIT_WARNING = "ignore:.torch.jit.script. is deprecated"
@@ -38,6 +38,8 @@ def phi(a, nonlinearity, slope=0.1, bias=None):
         case "oplu":
             k = a.shape[-1] // 2
             return torch.cat([torch.maximum(a[..., :k], a[..., k:]), torch.minimum(a[..., :k], a[..., k:])], -1)
+        case "real_modrelu":
+            return a.sign() * (a.abs() + bias).clamp(min=0)
     k = a.shape[-1] // 2
     modulus = a.abs() if a.is_complex() else (a[..., :k] ** 2 + a[..., k:] ** 2).sqrt()
     scale = (modulus + bias).clamp(min=0) / modulus

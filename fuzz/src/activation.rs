@@ -6,21 +6,28 @@ use householder::scalar::Scalar;
 
 use crate::source::Source;
 
-/// One that `n` numbers can have; modReLU has this bias.
+/// One that `n` numbers can have; modReLU has this bias, or as many of its first numbers as there are pairs.
 pub fn any<'a, T: Scalar>(source: &mut Source, n: usize, modrelu_bias: &'a [T::Real]) -> Activation<'a, T> {
-    match source.below(6) {
+    match source.below(7) {
         0 => Activation::Identity,
         1 => Activation::Relu,
         2 => Activation::LeakyRelu(T::from_parts(T::Real::of(0.1), T::Real::of(0.1))),
         3 => Activation::Tanh,
         4 if n.is_multiple_of(2) && !T::COMPLEX => Activation::Oplu,
-        5 if n.is_multiple_of(2) || T::COMPLEX => Activation::ModRelu(modrelu_bias),
+        5 if T::COMPLEX => Activation::ModRelu(modrelu_bias),
+        5 if n.is_multiple_of(2) => Activation::ModRelu(&modrelu_bias[..n / 2]),
+        6 if !T::COMPLEX => Activation::RealModRelu(modrelu_bias),
         _ => Activation::Identity,
     }
 }
 
 fn on_parts(x: c64, f: impl Fn(f64) -> f64) -> c64 {
     c64::new(f(x.re), f(x.im))
+}
+
+/// modReLU of one number.
+fn shrink(z: c64, b: f64) -> c64 {
+    if z.norm() + b > 0.0 && z.norm() > 0.0 { z * ((z.norm() + b) / z.norm()) } else { c64::default() }
 }
 
 /// `phi(a)` of one state; `complex`: numbers are pairs.
@@ -40,10 +47,8 @@ pub fn phi<T: Scalar>(activation: Activation<'_, T>, a: &[c64], complex: bool) -
                 .chain(pairs().map(|(x, y)| c64::new(x.re.min(y.re), 0.0)))
                 .collect()
         }
+        Activation::RealModRelu(bias) => a.iter().zip(bias).map(|(&a, b)| shrink(a, b.to_f64())).collect(),
         Activation::ModRelu(bias) => {
-            let shrink = |z: c64, b: f64| {
-                if z.norm() + b > 0.0 && z.norm() > 0.0 { z * ((z.norm() + b) / z.norm()) } else { c64::default() }
-            };
             let mut h = a.to_vec();
             for (i, b) in bias.iter().enumerate() {
                 if complex {
@@ -58,7 +63,7 @@ pub fn phi<T: Scalar>(activation: Activation<'_, T>, a: &[c64], complex: bool) -
     }
 }
 
-/// `g phi'(a)` where `h = phi(a)`, of a pointwise activation.
+/// `g phi'(a)` where `h = phi(a)`, of an activation of single numbers.
 pub fn derivative<T: Scalar>(activation: Activation<'_, T>, h: c64, g: c64) -> c64 {
     let slope = |h: f64| match activation {
         Activation::Relu => f64::from(u8::from(h > 0.0)),
@@ -70,6 +75,7 @@ pub fn derivative<T: Scalar>(activation: Activation<'_, T>, h: c64, g: c64) -> c
             }
         }
         Activation::Tanh => 1.0 - h * h,
+        Activation::RealModRelu(_) => f64::from(u8::from(h != 0.0)),
         _ => 1.0,
     };
     c64::new(g.re * slope(h.re), g.im * slope(h.im))

@@ -30,12 +30,11 @@ impl<T: Scalar<Real: Scalar>> Given<T> {
         let batch = shape.batch();
         // modReLU jumps at zero where its bias is positive: no oracle would agree there.
         let minus = |b: T::Real| if wildness == Wildness::Anything { b } else { -b.abs() };
-        let pairs = if T::COMPLEX { n } else { n / 2 };
         let has_phases = T::COMPLEX && source.one_in(2);
         Self {
             entries: source.reflections(n, m, wildness),
             phases: has_phases.then(|| source.numbers(n, wildness)),
-            modrelu_bias: source.numbers(pairs, wildness).into_iter().map(minus).collect(),
+            modrelu_bias: source.numbers(n, wildness).into_iter().map(minus).collect(),
             input_weight: has_weight.then(|| source.numbers(n * d, wildness)),
             bias: source.one_in(2).then(|| source.numbers(n, wildness)),
             h0: source.one_in(2).then(|| source.numbers(batch * n, wildness)),
@@ -81,10 +80,7 @@ impl<T: Scalar<Real: Scalar>> Outcome<T> {
             input_weight: given.input_weight.as_ref().and_then(|v| source.wanted(v.len())),
             bias: source.wanted(n),
             phases: given.phases.as_ref().and_then(|phases| source.wanted(phases.len())),
-            activation_bias: match activation {
-                Activation::ModRelu(bias) => source.wanted(bias.len()),
-                _ => None,
-            },
+            activation_bias: activation.bias().and_then(|bias| source.wanted(bias.len())),
         }
     }
 

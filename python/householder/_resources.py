@@ -11,7 +11,7 @@ on_release: list[Callable[[], None]] = []
 def set_num_threads(k: int) -> None:
     """Let every later call use up to k threads (default: all processors). Results do not depend on it, bit for bit.
 
-    Beside ``householder.torch`` set ``torch.set_num_threads`` instead: its next call on the CPU hands a new number on.
+    With ``householder.torch``, set ``torch.set_num_threads`` instead: its next call on the CPU hands a new number on.
 
     Raises
     ------

@@ -45,14 +45,15 @@ def rnn_forward(
         Inputs of B sequences, of one, or packed. Without ``input_weight`` they are added as they are and ``d = n``.
     h0 : array, shape (B, n) or (n,), optional
         Initial states, or one for all sequences; zeros if None.
-    nonlinearity : {"identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu"}
+    nonlinearity : {"identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu"}
         ``phi``. OPLU sorts the pairs ``(a_i, a_{i+n/2})`` into (max, min) and modReLU changes the modulus of a complex
-        number z to ``max(|z| + nonlinearity_bias, 0)``, for real states of the pairs ``a_i + i a_{i+n/2}``. The others
-        act on each real number, of complex states on real and imaginary parts.
+        number z to ``max(|z| + nonlinearity_bias, 0)``, for real states of the pairs ``a_i + i a_{i+n/2}``.
+        "real_modrelu" does so to each real number: ``sign(a) max(|a| + nonlinearity_bias, 0)``. The others act on each
+        real number, of complex states on real and imaginary parts.
     negative_slope : float
         Of leaky ReLU, at least 0.
-    nonlinearity_bias : array, shape (n,) or, for real u, (n / 2,), optional
-        Of modReLU, real; no other nonlinearity takes it.
+    nonlinearity_bias : array, shape (n,) or, for "modrelu" of real u, (n / 2,), optional
+        Of a modReLU, real; no other nonlinearity takes it.
     input_weight : array, shape (n, d), optional
         V; the projection of the inputs is then part of the call.
     bias : array, shape (n,), optional
@@ -81,7 +82,7 @@ def rnn_forward(
     TypeError
         Dtypes other than float32, float64, complex64 and complex128, or arguments of different dtypes or libraries.
     ValueError
-        Shapes that do not fit, ``batch_sizes`` that increase or stand beside ``reverse``, unknown names, a negative
+        Shapes that do not fit, ``batch_sizes`` that increase or come with ``reverse``, unknown names, a negative
         slope, odd n for paired nonlinearities.
 
     Examples
@@ -259,15 +260,15 @@ def _initial_states(h0: Any, u: Array, extent: _Extent, backend: ModuleType) -> 
 
 def _nonlinearity_bias(nonlinearity: str, value: Any, u: Array, backend: ModuleType) -> Array | None:
     """Check modReLU's b, one for each modulus, and that pairs have an even n."""
-    n = len(u)
-    paired = u.dtype.kind != "c" and nonlinearity in ("oplu", "modrelu")
-    if nonlinearity == "oplu" and not paired:
-        raise ValueError(f"nonlinearity 'oplu' orders real numbers, but u has dtype {u.dtype}")
-    if paired and n % 2:
+    n, is_complex = len(u), u.dtype.kind == "c"
+    if is_complex and nonlinearity in _validate.OF_REALS:
+        raise ValueError(f"nonlinearity {nonlinearity!r} acts on real numbers, but u has dtype {u.dtype}")
+    if not is_complex and nonlinearity in _validate.PAIRED and n % 2:
         raise ValueError(f"nonlinearity {nonlinearity!r} pairs i with i + n/2: n = {n} is odd, expected an even n")
-    if (value is None) == (nonlinearity == "modrelu"):
+    if (value is None) == (nonlinearity in _validate.BIASED):
         raise ValueError(
             f"nonlinearity_bias is {'missing' if value is None else 'given'} for {nonlinearity!r}, "
-            "expected it for 'modrelu' alone"
+            "expected it for 'modrelu' and 'real_modrelu' alone"
         )
-    return _validate.optional("nonlinearity_bias", value, u, (n // 2 if paired else n,), backend, real=True)
+    moduli = _validate.moduli(nonlinearity, n, is_complex)
+    return _validate.optional("nonlinearity_bias", value, u, (moduli,), backend, real=True)

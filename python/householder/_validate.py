@@ -14,7 +14,12 @@ SEQUENCE_METHODS = ("auto", "wy", "dense")
 SHAPES = ("trapezoidal", "full")
 MOST = 2**31
 """Of anything: products fit an address."""
-NONLINEARITIES = ("identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu")
+NONLINEARITIES = ("identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu")
+BIASED = ("modrelu", "real_modrelu")
+PAIRED = ("oplu", "modrelu")
+"""Those that act on pairs ``(i, i + n/2)`` of real states."""
+OF_REALS = ("oplu", "real_modrelu")
+"""Those that complex states do not have."""
 
 
 def reflections(u: Any, columns: Any = "trapezoidal", has_tau: bool = False) -> tuple[int, int]:
@@ -72,7 +77,7 @@ def tau(value: Any, u: Array, columns: str, phases: Any, backend: Any) -> Array 
 
 
 def phases(value: Any, u: Array, n: int, backend: ModuleType) -> Array | None:
-    """Expect None, or ``theta (n,)`` beside a complex u."""
+    """Expect None, or ``theta (n,)`` with a complex u."""
     if value is not None and u.dtype.kind != "c":
         raise ValueError(f"phases are for complex u, but u has dtype {u.dtype}; a real u has u_1 when m == n")
     return optional("phases", value, u, (n,), backend, real=True)
@@ -101,7 +106,7 @@ def flag(name: str, value: Any) -> bool:
 
 
 def direction(reverse: Any, batch_sizes: Any) -> bool:
-    """Expect a flag, and not True beside sequences of different lengths."""
+    """Expect a flag, and not True with sequences of different lengths."""
     backwards = flag("reverse", reverse)
     if backwards and batch_sizes is not None:
         raise ValueError("reverse is for sequences of one length: packed ones have ends of their own")
@@ -162,8 +167,8 @@ def delta_sizes(
     }
     for name, (shape, wanted) in expected.items():
         if tuple(shape) != wanted:
-            beside = f" and num_householder = {reflections}" if reflections > 1 else ""
-            raise ValueError(f"{name} has shape {tuple(shape)}, expected {wanted} beside q {tuple(q)}{beside}")
+            also = f" and num_householder = {reflections}" if reflections > 1 else ""
+            raise ValueError(f"{name} has shape {tuple(shape)}, expected {wanted} for q {tuple(q)}{also}")
     gates = (batch, tokens, value_heads)
     if g is not None and tuple(g) not in (gates, (*gates, keys)):
         raise ValueError(f"g has shape {tuple(g)}, expected {gates}, one a head, or {(*gates, keys)}, one a channel")
@@ -186,3 +191,8 @@ def delta_offsets(q: tuple[int, ...], cu_seqlens: Any) -> list[int]:
         )
     listed: list[int] = offsets.tolist()
     return listed
+
+
+def moduli(nonlinearity: str, n: int, is_complex: bool) -> int:
+    """Count the numbers or pairs that a modReLU acts on; its bias has one entry for each."""
+    return n if is_complex or nonlinearity == "real_modrelu" else n // 2

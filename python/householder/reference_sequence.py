@@ -34,6 +34,8 @@ class Nonlinearity(NamedTuple):
         if self.name == "modrelu":
             z = _pairs_to_complex(a)
             return _complex_to_pairs(z * self._gain(z), a)
+        if self.name == "real_modrelu":
+            return a * self._gain(a)
         return a
 
     def backward(self, a: Array, g: Array) -> tuple[Array, Array | None]:
@@ -48,6 +50,9 @@ class Nonlinearity(NamedTuple):
             return _exchange(g, _descents(a)), None
         if self.name == "modrelu":
             return self._modrelu_backward(a, g)
+        if self.name == "real_modrelu":
+            kept = np.where(self._gain(a) == 0, 0, g)
+            return kept, (np.sign(a) * kept).reshape(-1, a.shape[-1]).sum(axis=0)
         return g, None
 
     def _gain(self, z: Array) -> Array:

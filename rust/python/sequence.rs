@@ -92,7 +92,7 @@ impl<'a, 'py> Problem<'a, 'py> {
 
     fn require_shapes(&self) -> Reading<()> {
         let [n, _, d, _, batch] = self.sizes;
-        let moduli = if self.x.dtype.starts_with("complex") { n } else { n / 2 };
+        let moduli = moduli(&self.options.0, n, self.x.dtype.starts_with("complex"));
         let given: [(&str, &Option<Array<'_, '_>>, &[usize]); 5] = [
             ("h0", &self.h0, &[batch, n]),
             ("input_weight", &self.input_weight, &[n, d]),
@@ -174,8 +174,8 @@ impl<'a, 'py> Problem<'a, 'py> {
     fn activation<T: Number<Real: Number>>(&self, i: usize) -> Reading<Activation<'static, T>> {
         let invalid = |what: String| Err(to_python(Error::InvalidArgument(what)).into());
         let (name, n) = (&*self.options.0, self.sizes[0]);
-        if T::COMPLEX && name == "oplu" {
-            return invalid("nonlinearity: 'oplu' orders real numbers, got a complex u".to_owned());
+        if T::COMPLEX && matches!(name, "oplu" | "real_modrelu") {
+            return invalid(format!("nonlinearity: '{name}' acts on real numbers, got a complex u"));
         }
         if matches!(name, "oplu" | "modrelu") && !T::COMPLEX && n % 2 == 1 {
             return invalid(format!("nonlinearity: '{name}' pairs i with i + n/2 and needs an even n, got {n}"));
@@ -186,11 +186,14 @@ impl<'a, 'py> Problem<'a, 'py> {
             "relu" => Ok(Activation::Relu),
             "tanh" => Ok(Activation::Tanh),
             "oplu" => Ok(Activation::Oplu),
-            "modrelu" => {
-                let pairs = if T::COMPLEX { n } else { n / 2 };
-                match optional(self.nonlinearity_bias.as_ref(), "nonlinearity_bias", size(&[self.stack.0, pairs])?)? {
-                    Some(bias) => Ok(Activation::ModRelu(share(bias, i, self.stack.0))),
-                    None => invalid(format!("nonlinearity_bias: expected {pairs} numbers for modReLU, got None")),
+            "modrelu" | "real_modrelu" => {
+                let moduli = moduli(name, n, T::COMPLEX);
+                let len = size(&[self.stack.0, moduli])?;
+                let bias = optional(self.nonlinearity_bias.as_ref(), "nonlinearity_bias", len)?;
+                match bias.map(|bias| share(bias, i, self.stack.0)) {
+                    Some(bias) if name == "modrelu" => Ok(Activation::ModRelu(bias)),
+                    Some(bias) => Ok(Activation::RealModRelu(bias)),
+                    None => invalid(format!("nonlinearity_bias: expected {moduli} numbers for '{name}', got None")),
                 }
             }
             "leaky_relu" if slope == 0.0 => Ok(Activation::Relu),
@@ -201,10 +204,16 @@ impl<'a, 'py> Problem<'a, 'py> {
             }
             "leaky_relu" => invalid(format!("negative_slope: expected a number >= 0, got {slope}")),
             _ => invalid(format!(
-                "nonlinearity: expected 'identity', 'tanh', 'relu', 'leaky_relu', 'oplu' or 'modrelu', got '{name}'"
+                "nonlinearity: expected 'identity', 'tanh', 'relu', 'leaky_relu', 'oplu', 'modrelu' or 'real_modrelu', \
+                 got '{name}'"
             )),
         }
     }
+}
+
+/// How many numbers the bias of a nonlinearity has: one for each modulus.
+fn moduli(nonlinearity: &str, n: usize, is_complex: bool) -> usize {
+    if is_complex || nonlinearity == "real_modrelu" { n } else { n / 2 }
 }
 
 /// Batch `i` of an input that has `count`.
@@ -362,8 +371,8 @@ fn backward_problems<T: Number<Real: Number>>(
     let grad_bias = outputs::<T>(grad_bias, "grad_bias", count, n)?;
     let grad_tau = outputs::<T>(grad_tau, "grad_tau", count, m)?;
     let grad_phases = outputs::<T::Real>(grad_phases, "grad_phases", count, n)?;
-    let pairs = if T::COMPLEX { n } else { n / 2 };
-    let grad_nonlinearity_bias = outputs::<T::Real>(grad_nonlinearity_bias, "grad_nonlinearity_bias", count, pairs)?;
+    let moduli = moduli(&problem.options.0, n, T::COMPLEX);
+    let grad_nonlinearity_bias = outputs::<T::Real>(grad_nonlinearity_bias, "grad_nonlinearity_bias", count, moduli)?;
     let kept = kept.and_then(Kept::get::<Vec<Option<Prepared<T>>>>);
     Ok(run(py, |context| {
         context.for_each(count, flops.saturating_mul(2), &|i, context| {

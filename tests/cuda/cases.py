@@ -8,6 +8,7 @@ from sequences import Case
 from householder._cuda.instances import SCALAR_OF, TILES, Tile
 
 POINTWISE = ["tanh", "identity", "relu", "leaky_relu"]
+BIASED = ["real_modrelu"]
 PAIRED = ["oplu", "modrelu"]
 STORED = {"float": "float32", "double": "float64"}
 
@@ -33,7 +34,7 @@ def at_edges(tile: Tile, nonlinearity: str) -> list[Case]:
 
 def every_tile() -> list[Case]:
     """Each tile with one nonlinearity; each nonlinearity with several tiles."""
-    nonlinearities = cycle([*POINTWISE[:2], PAIRED[0], *POINTWISE[2:], PAIRED[1], "tanh"])
+    nonlinearities = cycle([*POINTWISE[:2], PAIRED[0], *POINTWISE[2:], PAIRED[1], *BIASED])
     return [case for t, phi in zip(TILES, nonlinearities, strict=False) for case in at_edges(t, phi)]
 
 
@@ -42,7 +43,7 @@ def every_nonlinearity() -> list[Case]:
     cases = []
     for dtype, scalar in SCALAR_OF.items():
         low, dense = tile("lowrank", scalar, 64, 8), tile("dense", scalar, 64)
-        for phi in [*POINTWISE, *PAIRED]:
+        for phi in [*POINTWISE, *PAIRED, *BIASED]:
             cases += [
                 Case(low, 50, 5, dtype, phi),
                 Case(dense, 50, 7, dtype, phi, dense=True),

@@ -94,9 +94,9 @@ class Problem:
             self.rounded(self.numbers(shape)) for shape in ((rows, n), (batch, n), (rows, n), (batch, n))
         )
         self.phi_bias = None
-        if case.nonlinearity == "modrelu":
-            pairs = n if case.is_complex else n // 2
-            self.phi_bias = self.rng.uniform(-0.5, 0.1, pairs).astype(np.float32).astype(np.float64)
+        if "modrelu" in case.nonlinearity:
+            moduli = n // 2 if case.nonlinearity == "modrelu" and not case.is_complex else n
+            self.phi_bias = self.rng.uniform(-0.5, 0.1, moduli).astype(np.float32).astype(np.float64)
         if case.sparse:
             self.h0, self.grad_h = np.zeros_like(self.h0), np.zeros_like(self.grad_h)
 
@@ -152,7 +152,7 @@ class Problem:
         z, q = (output(rows, columns) if columns and not case.sparse else None for _ in range(2))
         grad_h0 = None if case.sparse else output(batch, n)
         pairs = n // 2
-        grad_phi_bias = None if phi_bias is None else output(batch, pairs, dtype=np.dtype(arithmetic).name)
+        grad_phi_bias = None if phi_bias is None else output(batch, len(phi_bias), dtype=np.dtype(arithmetic).name)
         flags = np.full((rows, pairs), 255, np.uint8) if case.nonlinearity == "oplu" else None
         x, h0, grad_h, grad_last = (
             np.ascontiguousarray(store(a, case.stored)) for a in (self.x, self.h0, self.grad_h, self.grad_last)

@@ -146,6 +146,11 @@ def _modrelu(a, bias):
     return other + (value - other).detach()
 
 
+def _real_modrelu(a, bias):
+    size = a.abs()
+    return torch.where((a != 0) & (size + bias > 0), a.sign() * (size + bias), 0.0)
+
+
 def phi(a, name, slope=0.1, bias=None):
     """The nonlinearities: on real and imaginary parts, on pairs, on moduli.
 
@@ -155,6 +160,8 @@ def phi(a, name, slope=0.1, bias=None):
         return a
     if name == "modrelu":
         return _modrelu(a, bias)
+    if name == "real_modrelu":
+        return _real_modrelu(a, bias)
     if a.is_complex():
         return torch.complex(phi(a.real, name, slope), phi(a.imag, name, slope))
     if name == "oplu":

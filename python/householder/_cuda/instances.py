@@ -35,8 +35,12 @@ NONLINEARITIES = {
     "oplu": 4,
     "modrelu": 5,
     "modrelu_complex": 6,
+    "real_modrelu": 7,
 }
-"""Codes of the template argument PHI. ``modrelu`` pairs rows i and i + n/2; ``modrelu_complex`` pairs 2i and 2i + 1."""
+"""Codes of the template argument PHI.
+
+``modrelu`` pairs rows i and i + n/2, ``modrelu_complex`` pairs 2i and 2i + 1; ``real_modrelu`` acts on each row.
+"""
 
 SOURCES: dict[str, tuple[str, ...]] = {
     "lowrank": (

@@ -1,4 +1,4 @@
-"""``householder bench``: this machine against torch, in a minute, speed beside error."""
+"""``householder bench``: this machine against torch, in a minute: speed and error."""
 
 import copy
 import statistics
@@ -65,7 +65,7 @@ def bench(options: Namespace) -> int:
     print(
         f"{found['processor']}, {found['instruction set']}, {torch.get_num_threads()} threads, torch {found['torch']}"
     )
-    print("float32, forward and backward with all gradients; the error is relative, beside float64\n")
+    print("float32, forward and backward with all gradients; the error is relative to float64\n")
     figures = {}
     end = time.perf_counter() + options.seconds
     chosen = cases()

@@ -12,7 +12,7 @@ from torch.func import functional_call
 from torch.nn.utils.rnn import PackedSequence
 
 import householder.torch as ht
-from householder._validate import NONLINEARITIES
+from householder._validate import BIASED, NONLINEARITIES, OF_REALS, moduli
 
 cuda: Any = torch.cuda
 
@@ -65,7 +65,7 @@ def _states(**options: Any) -> Callable[..., Tensor]:
     """Make a sequence a function of u, x, h0 (and phases or modReLU's bias): all states and the last."""
 
     def function(u: Tensor, x: Tensor, h0: Tensor, *rest: Tensor) -> Tensor:
-        name = "nonlinearity_bias" if options["nonlinearity"] == "modrelu" else "phases"
+        name = "nonlinearity_bias" if options["nonlinearity"] in BIASED else "phases"
         more: dict[str, Any] = options | ({name: rest[0]} if rest else {})
         h, last = ht.rnn(u, x, h0, **more)
         return torch.cat([h.flatten(), last.flatten()])
@@ -131,11 +131,11 @@ def check_nonlinearities(device: str) -> str:
     """Every nonlinearity, of real and complex sequences, with W and its adjoint, of low rank and dense."""
     worst = 0.0
     for name, m, transpose, dtype in product(NONLINEARITIES, (4, 30), (False, True), (*EPS, torch.complex64)):
-        if name == "oplu" and dtype.is_complex:
+        if name in OF_REALS and dtype.is_complex:
             continue
         inputs = _random((32, m), (7, 5, 32), (5, 32), dtype=dtype)
-        if name == "modrelu":
-            inputs += _random((32 if dtype.is_complex else 16,), dtype=dtype.to_real())
+        if name in BIASED:
+            inputs += _random((moduli(name, 32, dtype.is_complex),), dtype=dtype.to_real())
         worst = max(worst, compare(_states(nonlinearity=name, transpose=transpose), inputs, device))
     return f"largest error {worst:.1f} units of rounding"
 

@@ -18,7 +18,7 @@ _WAIT_SECONDS = 2.0
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` fill a temporary file, which then takes the place of ``path``.
+    """Let ``write`` fill a temporary file, which then replaces ``path``.
 
     The file is complete on disk before it takes its name, so a kill leaves the old one. Temporary names differ between
     processes and keep the suffix.

@@ -1,4 +1,4 @@
-"""Checks at the door of ``householder.torch``: types, devices and shapes, each message with what was expected."""
+"""Checks of the arguments of ``householder.torch``: types, devices and shapes, each message with what is expected."""
 
 from __future__ import annotations
 
@@ -21,9 +21,6 @@ class KindError(TypeError, ValueError, RuntimeError):
     """A dtype or device that does not fit, which torch's modules report as any of these."""
 
 
-NONLINEARITIES = (*_validate.NONLINEARITIES, "real_modrelu")
-"""Those of a recurrence; the last one has no native code and runs step by step."""
-BIASED = ("modrelu", "real_modrelu")
 HALF_TYPES = (torch.bfloat16, torch.float16)
 _COMPUTE_TYPE = {dtype: dtype for dtype in CORE_NAME} | dict.fromkeys(HALF_TYPES, torch.float32)
 
@@ -31,7 +28,7 @@ _COMPUTE_TYPE = {dtype: dtype for dtype in CORE_NAME} | dict.fromkeys(HALF_TYPES
 def operands(u: Any, **others: Any) -> torch.dtype:
     """Check that the tensors can be computed with; give the dtype to compute in.
 
-    All share the dtype of ``u``, except that half types may stand beside a float32 ``u``, float32 beside a half ``u``
+    All share the dtype of ``u``, except that half types may come with a float32 ``u``, float32 with a half ``u``
     where autocast is on, and that a half ``u`` is computed with in float32.
     """
     tensor("u", u)
@@ -90,7 +87,7 @@ def columns(u: Tensor, columns: Any, tau: Any, phases: Any) -> tuple[int, int]:
 
 
 def phases(value: Any, u: Tensor, n: int, rows: tuple[int, ...] = ()) -> None:
-    """Real ``theta (n,)`` beside a complex ``u``."""
+    """Real ``theta (n,)`` with a complex ``u``."""
     tensor("phases", value)
     if not u.is_complex():
         raise ValueError(f"phases are for complex u, but u has dtype {u.dtype}; a real u has u_1 when m == n")
@@ -141,17 +138,16 @@ def number(name: str, value: Any) -> float:
 
 def pairs(nonlinearity: str, n: int, is_complex: bool) -> None:
     """Check what the nonlinearities of pairs ask of the state."""
-    if nonlinearity == "oplu" and is_complex:
-        raise ValueError("nonlinearity 'oplu' orders real numbers, but the state is complex")
-    if nonlinearity == "real_modrelu" and is_complex:
-        raise ValueError("nonlinearity 'real_modrelu' acts on real numbers, but the state is complex: take 'modrelu'")
-    if nonlinearity in ("oplu", "modrelu") and n % 2 and not is_complex:
+    if is_complex and nonlinearity in _validate.OF_REALS:
+        advice = ": take 'modrelu'" if nonlinearity in _validate.BIASED else ""
+        raise ValueError(f"nonlinearity {nonlinearity!r} acts on real numbers, but the state is complex{advice}")
+    if nonlinearity in _validate.PAIRED and n % 2 and not is_complex:
         raise ValueError(f"nonlinearity {nonlinearity!r} acts on pairs (i, i + n/2), but n = {n} is odd")
 
 
 def nonlinearity_bias(nonlinearity: str, bias: Any, u: Tensor, n: int) -> None:
     """Check that a modReLU, and no other, has a bias for each modulus."""
-    if (bias is None) == (nonlinearity in BIASED):
+    if (bias is None) == (nonlinearity in _validate.BIASED):
         given = "missing" if bias is None else "given"
         raise ValueError(f"nonlinearity_bias is {given} with nonlinearity {nonlinearity!r}; only a modReLU takes one")
     if bias is not None:
@@ -159,9 +155,4 @@ def nonlinearity_bias(nonlinearity: str, bias: Any, u: Tensor, n: int) -> None:
         real = u.real.dtype if u.is_complex() else u.dtype
         if bias.dtype != real or bias.device != u.device:
             raise TypeError(f"nonlinearity_bias is {bias.dtype} on {bias.device} but u is {u.dtype} on {u.device}")
-        shape("nonlinearity_bias", bias, (moduli(nonlinearity, n, u.is_complex()),))
-
-
-def moduli(nonlinearity: str, n: int, is_complex: bool) -> int:
-    """Count the numbers or pairs that a modReLU acts on."""
-    return n if is_complex or nonlinearity == "real_modrelu" else n // 2
+        shape("nonlinearity_bias", bias, (_validate.moduli(nonlinearity, n, u.is_complex()),))

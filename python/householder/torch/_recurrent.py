@@ -72,7 +72,7 @@ class RecurrentCell(_reflections.Layer):
         self.input_size = _reflections.positive("input_size", input_size)
         self.hidden_size = n = _validate.integer("hidden_size", hidden_size, 1 + self.is_complex)
         self.num_reflections = _reflections.count(num_reflections, n, n - self.is_complex)
-        _validate.one_of("nonlinearity", nonlinearity, _check.NONLINEARITIES)
+        _validate.one_of("nonlinearity", nonlinearity, _validate.NONLINEARITIES)
         _validate.one_of("method", method, _validate.SEQUENCE_METHODS)
         _check.pairs(nonlinearity, n, self.is_complex)
         bias = _validate.flag("bias", bias)
@@ -93,8 +93,8 @@ class RecurrentCell(_reflections.Layer):
         self.register_parameter("weight_ih", parameter(n, self.input_size))
         self.register_parameter("bias", parameter(n, wanted=bias))
         self.register_parameter("h0", parameter(n, wanted=learn_h0))
-        moduli = _check.moduli(nonlinearity, n, self.is_complex)
-        has_bias = nonlinearity in _check.BIASED
+        moduli = _validate.moduli(nonlinearity, n, self.is_complex)
+        has_bias = nonlinearity in _validate.BIASED
         self.register_parameter("nonlinearity_bias", parameter(moduli, wanted=has_bias, real=True))
         self.reset_parameters()
 
@@ -186,7 +186,7 @@ class RecurrentCell(_reflections.Layer):
         if x.dim() != 3 or x.dtype is not kind or x.device != device or kind in _check.HALF_TYPES:
             return False
         fits = h0 is None or (h0.dim() == 2 and h0.dtype is kind and h0.device == device)
-        return fits and self.nonlinearity in _validate.NONLINEARITIES and not _autocast.is_on(device)
+        return fits and not _autocast.is_on(device)
 
     def matrix(self) -> Tensor:
         """Form the recurrent matrix ``W``, ``(hidden_size, hidden_size)``."""

@@ -53,9 +53,13 @@ class Layer(_tracing.Opaque):
 
 
 def count(num_reflections: Any, features: int, largest: int) -> int:
-    """Give the number of reflections of a layer: the default is an eighth of the features, at least one."""
+    """Give the number of reflections of a layer.
+
+    The default is an eighth of the features, but 32 where that is fewer: these cost little, and small layers learn
+    better with them.
+    """
     if num_reflections is None:
-        return max(1, features // 8)
+        return min(largest, max(32, features // 8))
     return _validate.integer("num_reflections", num_reflections, 1, largest)
 
 

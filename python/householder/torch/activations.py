@@ -1,4 +1,4 @@
-"""Nonlinearities that keep norms or directions, beside those of torch."""
+"""Nonlinearities that keep norms or directions, which torch does not have."""
 
 from __future__ import annotations
 

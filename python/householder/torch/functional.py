@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -34,7 +32,7 @@ def apply(
     u : Tensor, shape (..., n, m), 1 <= m <= n (m < n if complex)
         Reflections; float32, float64, complex64, complex128, or a half type (computed with in float32).
     h : Tensor, shape (..., n)
-        Vectors, of the dtype of ``u`` or, beside a float32 ``u``, of a half type. Leading axes broadcast:
+        Vectors, of the dtype of ``u`` or, with a float32 ``u``, of a half type. Leading axes broadcast:
         ``(..., n, m), (..., n) -> (..., n)``.
     tau : Tensor, shape (..., m), optional
         :math:`H(v) = I - \tau v v^*` with a number for each column in place of :math:`2 / |v|^2`; 0 is the
@@ -44,8 +42,8 @@ def apply(
         ``tau`` are LAPACK's: a one stands on the diagonal, and what ``u`` has there is ignored. What
         :func:`torch.geqrf` returns is such a ``u``.
     phases : Tensor, shape (n,), optional
-        Real ``theta`` beside a complex ``u``, not beside ``tau``: ``W`` is multiplied by ``diag(exp(i theta))`` from
-        the right.
+        Real ``theta``, for a complex ``u`` without ``tau``: ``W`` is multiplied by ``diag(exp(i theta))`` from the
+        right.
     transpose : bool
         Apply the adjoint ``W*``, the inverse unless ``m == n`` and ``|u_1| != 1``, or ``tau`` is no reflection's.
     method : {"auto", "reflections", "wy", "dense"}
@@ -142,7 +140,7 @@ def matrix(u: Tensor, phases: Tensor | None = None, *, tau: Tensor | None = None
     u : Tensor, shape (..., n, m), 1 <= m <= n (m < n if complex)
         Reflections, as in :func:`apply`.
     phases : Tensor, shape (n,) or (..., n), optional
-        Real ``theta`` beside a complex ``u``: for all matrices or for each.
+        Real ``theta``, for a complex ``u``: for all matrices or for each.
     tau : Tensor, shape (..., m), optional
     shape : {"trapezoidal", "full"}
         As in :func:`apply`.
@@ -212,8 +210,8 @@ def rnn(
         Initial state, ``(n,)`` for all sequences alike; zeros by default.
     nonlinearity : {"identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu"}
         The function :math:`\phi`. OPLU sorts the pairs ``(i, i + n/2)``; modReLU adds a bias to the moduli of complex
-        numbers or of such pairs; the others act on each real number, of complex states on real and imaginary parts.
-        "real_modrelu" adds a bias to the magnitude of each real number; it runs step by step in torch.
+        numbers or of such pairs, "real_modrelu" to the magnitude of each real number. The others act on each real
+        number, of complex states on real and imaginary parts.
     negative_slope : float
         Slope of the leaky ReLU, at least 0.
     nonlinearity_bias : Tensor, shape (n,) if complex, (n/2,) if real, (n,) for "real_modrelu", optional
@@ -223,7 +221,7 @@ def rnn(
     bias : Tensor, shape (n,), optional
         ``b``, zero by default.
     phases : Tensor, shape (n,), optional
-        Real ``theta`` beside a complex ``u``.
+        Real ``theta``, for a complex ``u``.
     batch_sizes : Tensor, shape (T,), int64 on the CPU, optional
         Sequences of different lengths, packed as in :class:`torch.nn.utils.rnn.PackedSequence`.
     transpose : bool
@@ -261,7 +259,7 @@ def rnn(
     """
     _validate.one_of("method", method, _validate.SEQUENCE_METHODS)
     transpose, reverse = _validate.flag("transpose", transpose), _validate.direction(reverse, batch_sizes)
-    _validate.one_of("nonlinearity", nonlinearity, _check.NONLINEARITIES)
+    _validate.one_of("nonlinearity", nonlinearity, _validate.NONLINEARITIES)
     options = (nonlinearity, _validate.slope(negative_slope), transpose, reverse, method)
     compute = _check.operands(u, x=x, h0=h0, input_weight=input_weight, bias=bias)
     _check.tensor("x", x)
@@ -301,11 +299,7 @@ def rnn(
     if nonlinearity_bias is not None and u.dtype in _check.HALF_TYPES:
         nonlinearity_bias = nonlinearity_bias.to(compute)
     inputs = (*tensors, phases, nonlinearity_bias, batch_sizes)
-    if nonlinearity in _validate.NONLINEARITIES:
-        h, last = ops.rnn(inputs, options)
-    else:
-        arguments: Any = (*inputs, *options[:-1])
-        h, last = expressions.rnn(*arguments)
+    h, last = ops.rnn(inputs, options)
     if unbatched:
         h, last = h.squeeze(1), last.squeeze(0)
     return _cast(h, x.dtype), _cast(last, x.dtype)

@@ -126,8 +126,8 @@ class Orthogonal(FrameLayer):
     in_features, out_features : int
         Sizes; ``out_features`` is ``in_features`` by default. n is the greater and k the smaller of them.
     num_reflections : int, optional
-        m, at most k; ``max(1, k // 8)`` by default. Time and parameters are in proportion to it. ``m = k`` reaches
-        every frame and every orthogonal matrix, ``m = n - 1`` every orthogonal matrix of one determinant.
+        m, at most k; ``min(k, max(32, k // 8))`` by default. Time and parameters are in proportion to it. ``m = k``
+        reaches every frame and every orthogonal matrix, ``m = n - 1`` every orthogonal matrix of one determinant.
     bias : bool
         Learn an additive bias.
     constraint : {"hard", "soft"}

@@ -186,7 +186,7 @@ def frame(u: Tensor, phases: Tensor | None = None) -> Tensor:
     u : Tensor, shape (..., n, m), 1 <= m <= n (m < n if complex)
         Reflections, as in :func:`apply`.
     phases : Tensor, shape (n,) or (..., n), optional
-        Real ``theta`` beside a complex ``u``: for all matrices or for each.
+        Real ``theta``, for a complex ``u``: for all matrices or for each.
 
     Returns
     -------

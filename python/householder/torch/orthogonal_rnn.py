@@ -1,4 +1,4 @@
-"""``OrthogonalRNN``, in the place of ``torch.nn.RNN``, and its cell."""
+"""``OrthogonalRNN``, which replaces ``torch.nn.RNN``, and its cell."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class OrthogonalRNNCell(RecurrentCell):
         As for :class:`OrthogonalRNN`, at the places that ``torch.nn.RNNCell`` has for them; what follows is given by
         name.
     num_reflections : int, optional
-        m, at most n; ``max(1, n // 8)`` by default.
+        m, at most n; ``min(n, max(32, n // 8))`` by default.
     negative_slope, constraint, learn_h0, method
         As for :class:`OrthogonalRNN`.
 
@@ -84,7 +84,7 @@ class OrthogonalRNNCell(RecurrentCell):
 
 
 class OrthogonalRNN(RecurrentLayer):
-    r"""Recurrent layers :math:`h_t = \phi(W h_{t-1} + V x_t + b)` with orthogonal W, in the place of ``torch.nn.RNN``.
+    r"""Recurrent layers :math:`h_t = \phi(W h_{t-1} + V x_t + b)` with orthogonal W, used as ``torch.nn.RNN``.
 
     W is a product of m Householder reflections, so it stays orthogonal whatever the optimizer does, and a step costs
     O(n m). A sequence is one native call, forward and backward. Arguments up to ``bidirectional`` have the places that
@@ -100,7 +100,7 @@ class OrthogonalRNN(RecurrentLayer):
         :math:`\phi`. The leaky ReLU is the paper's; "tanh" and "relu" are those of ``torch.nn.RNN`` and forget faster.
         OPLU and modReLU act on pairs ``(i, i + n/2)``: OPLU exchanges them, so that neither states nor gradients lose
         any norm, modReLU changes their moduli by a learned bias. "real_modrelu" is expRNN's and geotorch's modReLU,
-        ``sign(z) relu(|z| + b)`` for each of the n numbers; it has no native code and runs step by step.
+        ``sign(z) relu(|z| + b)`` for each of the n numbers.
     bias : bool
         Learn b; there is one for each cell (``torch.nn.RNN`` has two, which are redundant).
     batch_first : bool
@@ -110,7 +110,7 @@ class OrthogonalRNN(RecurrentLayer):
     bidirectional : bool
         Run over the reversed sequence as well, with parameters of its own.
     num_reflections : int or list of int, optional
-        m, at most n, for all layers or for each; ``max(1, n // 8)`` by default. With leaky ReLU a small m
+        m, at most n, for all layers or for each; ``min(n, max(32, n // 8))`` by default. With leaky ReLU a small m
         remembers best, for W is then the identity in n - m directions; where the task is to copy, more is better.
     negative_slope : float
         Slope of the leaky ReLU: near 1 it remembers long, near 0 it is more of a nonlinearity.

@@ -1,4 +1,4 @@
-"""``orthogonal``: constrain a parameter of any module, in the place of torch's ``parametrizations.orthogonal``."""
+"""``orthogonal``: constrain a parameter of any module, as torch's ``parametrizations.orthogonal`` does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from householder.torch.ops._library import CORE_NAME
 
 
 class Frames(_tracing.Opaque):
-    """The map between reflections, beside phases where they are complex, and a weight of orthonormal columns or rows.
+    """The map between reflections, with phases where they are complex, and a weight of orthonormal columns or rows.
 
     Weights of more than two dimensions are stacks of matrices, or one matrix with a row for each of the first axis.
     """
@@ -111,7 +111,7 @@ def orthogonal(
 ) -> nn.Module:
     r"""Constrain a parameter to orthonormal columns, or rows where there are fewer, by Householder reflections.
 
-    Takes the place of ``torch.nn.utils.parametrizations.orthogonal`` and is used like it: the weight is computed from
+    Replaces ``torch.nn.utils.parametrizations.orthogonal`` and is used like it: the weight is computed from
     reflections when it is read, ``parametrize.cached()`` and ``parametrize.remove_parametrizations`` work, and a matrix
     may be assigned to it. It differs in that fewer reflections may be used, that the constraint survives weight decay,
     and that the weight of a convolution is taken as one matrix unless ``stack`` is set.

@@ -23,8 +23,8 @@ class SVDLinear(_reflections.Layer):
     in_features, out_features : int
         Sizes; ``out_features`` is ``in_features`` by default. k is the smaller of them.
     num_reflections : int, optional
-        Of P and of Q each, at most k; ``max(1, k // 8)`` by default. With k, and a margin wide enough, every weight is
-        reached.
+        Of P and of Q each, at most k; ``min(k, max(32, k // 8))`` by default. With k, and a margin wide enough, every
+        weight is reached.
     margin : float
         r, in [0, 1): 0 keeps the weight orthogonal. A layer stretches gradients by factors from ``1 - r`` to ``1 + r``,
         so deep networks want a small one.

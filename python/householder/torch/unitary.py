@@ -26,7 +26,8 @@ class Unitary(FrameLayer):
     in_features, out_features : int
         Sizes; ``out_features`` is ``in_features`` by default. n is the greater and k the smaller of them; n >= 2.
     num_reflections : int, optional
-        m, at most k and n - 1; ``max(1, k // 8)`` by default. ``n - 1`` reflections and the phases reach all of U(n).
+        m, at most k and n - 1; ``max(32, k // 8)`` by default, or all where these are fewer. ``n - 1`` reflections and
+        the phases reach all of U(n).
     bias : bool
         Learn an additive, complex bias.
     method : {"auto", "reflections", "wy", "dense"}
@@ -91,7 +92,7 @@ class UnitaryRNNCell(RecurrentCell):
     bias, nonlinearity, device, dtype
         As for :class:`UnitaryRNN`, at the places that ``torch.nn.RNNCell`` has for them; what follows is given by name.
     num_reflections : int, optional
-        m, at most n - 1; ``max(1, n // 8)`` by default.
+        m, at most n - 1; ``min(n - 1, max(32, n // 8))`` by default.
     negative_slope, learn_h0, method
         As for :class:`UnitaryRNN`.
 
@@ -172,7 +173,7 @@ class UnitaryRNN(RecurrentLayer):
     bias, batch_first, dropout, bidirectional
         As for :class:`OrthogonalRNN`; what follows is given by name.
     num_reflections : int or list of int, optional
-        m, at most n - 1; ``max(1, n // 8)`` by default.
+        m, at most n - 1; ``min(n - 1, max(32, n // 8))`` by default.
     negative_slope : float
         Slope of the leaky ReLU.
     learn_h0, proj_size, device

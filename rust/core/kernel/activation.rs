@@ -1,7 +1,7 @@
 //! The nonlinearities `phi` and their derivatives, which the output `h = phi(a)` determines (OPLU: with one flag a pair).
 //!
-//! Pointwise ones are part of a tile's epilogue; those that pair entries, and the tanh, which is too long for that, follow
-//! when a whole vector is there.
+//! Pointwise ones are part of a tile's epilogue. Those that pair entries or have a bias follow when a whole vector is there,
+//! and so does the tanh, which is too long for an epilogue.
 
 use pulp::Simd;
 
@@ -25,6 +25,8 @@ pub enum Activation<'a, T: Element> {
     Oplu,
     /// `(|z| + b) z / |z|` where `|z| + b > 0`, else 0; `z` complex, or the pair `(a_i, a_{i + n/2})` of reals.
     ModRelu(&'a [T::Real]),
+    /// `sign(a) (|a| + b)` where `|a| + b > 0` and `a != 0`, else 0; real.
+    RealModRelu(&'a [T::Real]),
 }
 
 impl<T: Element> Activation<'_, T> {
@@ -42,7 +44,7 @@ impl<T: Element> Activation<'_, T> {
                 |i| T::leaky(s, a[i], T::splat(s, slope)),
                 a,
             ),
-            Self::Identity | Self::Tanh | Self::Oplu | Self::ModRelu(_) => a,
+            Self::Identity | Self::Tanh | Self::Oplu | Self::ModRelu(_) | Self::RealModRelu(_) => a,
         }
     }
 
@@ -65,7 +67,7 @@ impl<T: Element> Activation<'_, T> {
                 |i| T::tanh_gradient(s, g[i], h[i]),
                 g,
             ),
-            Self::Identity | Self::Oplu | Self::ModRelu(_) => g,
+            Self::Identity | Self::Oplu | Self::ModRelu(_) | Self::RealModRelu(_) => g,
         }
     }
 
@@ -104,12 +106,21 @@ impl<T: Element> Activation<'_, T> {
                     }
                 }
             }
+            Self::RealModRelu(bias) => {
+                for (i, &b) in bias.iter().enumerate() {
+                    let x = (*a.add(i)).re();
+                    let moved = if x < T::Real::ZERO { x - b } else { x + b };
+                    // False for NaN, which stays.
+                    let vanishes = x.abs() + b <= T::Real::ZERO || x == T::Real::ZERO;
+                    *a.add(i) = T::from_real(if vanishes { T::Real::ZERO } else { moved });
+                }
+            }
             _ => {}
         }
     }
 
     /// What [`Activation::fused_gradient`] left out: turns the gradient of the `n` outputs `h` into that of the
-    /// pre-activations, in place. `ModRelu` adds `dL/db` to `grad_bias`. The caller owns all.
+    /// pre-activations, in place. Those with a bias add `dL/db` to `grad_bias`. The caller owns all.
     pub unsafe fn finish_gradient(self, g: *mut T, h: *const T, n: usize, flags: *const u8, grad_bias: &mut [T::Real]) {
         match self {
             Self::Oplu => {
@@ -145,13 +156,42 @@ impl<T: Element> Activation<'_, T> {
                     Self::set_pair(g, n, i, re, im);
                 }
             }
+            Self::RealModRelu(_) => {
+                for i in 0..n {
+                    if *h.add(i) == T::ZERO {
+                        *g.add(i) = T::ZERO;
+                    }
+                }
+                for (i, sum) in grad_bias.iter_mut().enumerate() {
+                    let g = (*g.add(i)).re();
+                    *sum += if (*h.add(i)).re() < T::Real::ZERO { -g } else { g };
+                }
+            }
             _ => {}
         }
     }
 
-    /// Whether [`Activation::finish_gradient`] has anything to do.
+    /// The bias, if it has one.
+    pub fn bias(&self) -> Option<&[T::Real]> {
+        match self {
+            Self::ModRelu(bias) | Self::RealModRelu(bias) => Some(bias),
+            _ => None,
+        }
+    }
+
+    /// How many numbers its bias has for vectors of `n`.
+    pub fn moduli(self, n: usize) -> usize {
+        if self.pairs() && !T::COMPLEX { n / 2 } else { n }
+    }
+
+    /// Whether it acts on pairs of real numbers, and on complex numbers as a whole.
     pub fn pairs(self) -> bool {
         matches!(self, Self::Oplu | Self::ModRelu(_))
+    }
+
+    /// Whether [`Activation::finish_gradient`] has anything to do.
+    pub fn waits_for_whole_vectors(self) -> bool {
+        self.pairs() || matches!(self, Self::RealModRelu(_))
     }
 
     /// Entry `i` as a complex number: itself, or entries `i` and `i + n/2` of reals.

@@ -267,7 +267,7 @@ impl<T: Scalar> Run<'_, T> {
         }
     }
 
-    /// The part of `phi'` that pairs entries, for all `delta` of step `t`.
+    /// The part of `phi'` that waits for whole vectors, for all `delta` of step `t`.
     unsafe fn finish_activation(
         &self,
         slice: (usize, usize),
@@ -275,7 +275,7 @@ impl<T: Scalar> Run<'_, T> {
         delta: View<T>,
         grad_activation_bias: &mut [T::Real],
     ) {
-        if !self.sequence.activation.pairs() {
+        if !self.sequence.activation.waits_for_whole_vectors() {
             return;
         }
         let n = self.sequence.u.n();

@@ -185,7 +185,7 @@ impl<T: Scalar> Run<'_, T> {
         }
         if matches!(activation, Activation::Tanh) {
             (0..count).for_each(|b| activation.finish(self.isa, out.add(b * n + begin), range.len(), null_mut()));
-        } else if activation.pairs() {
+        } else if activation.waits_for_whole_vectors() {
             for b in 0..count {
                 let flags = self.tape.map(|tape| tape.get().add((row + b) * self.width + rank));
                 activation.finish(self.isa, out.add(b * n), n, flags.map_or(null_mut(), <*mut T>::cast));

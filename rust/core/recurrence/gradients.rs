@@ -40,7 +40,7 @@ impl<T: Scalar> SequenceGradients<'_, T> {
             ("dL/dV", len(&self.input_weight), n * d),
             ("dL/db", len(&self.bias), n),
             ("dL/dtheta", real(&self.phases), n),
-            ("the gradient of modReLU's bias", real(&self.activation_bias), if T::COMPLEX { n } else { n / 2 }),
+            ("the gradient of modReLU's bias", real(&self.activation_bias), sequence.activation.moduli(n)),
         ]);
     }
 

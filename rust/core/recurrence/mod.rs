@@ -107,11 +107,12 @@ impl<T: Scalar> Sequence<'_, T> {
         let (n, d) = (self.u.n(), self.d);
         let len = |x: Option<&[T]>| x.map(<[T]>::len);
         self.x.check("x", &self.steps, d);
-        let moduli = if let Activation::ModRelu(bias) = self.activation { Some(bias.len()) } else { None };
         let paired = self.activation.pairs() && !T::COMPLEX;
         assert!(!paired || n.is_multiple_of(2), "pairs of {n} numbers");
+        let of_reals = matches!(self.activation, Activation::Oplu | Activation::RealModRelu(_));
+        assert!(!(of_reals && T::COMPLEX), "an activation of real numbers for complex ones");
         check_lengths(&[
-            ("the bias of modReLU", moduli, if T::COMPLEX { n } else { n / 2 }),
+            ("the bias of modReLU", self.activation.bias().map(<[_]>::len), self.activation.moduli(n)),
             ("d where there is no V", self.input_weight.is_none().then_some(d), n),
             ("V", len(self.input_weight), n * d),
             ("b", len(self.bias), n),
@@ -181,7 +182,8 @@ impl<T: Scalar> Sequence<'_, T> {
         /// Multiplications at a step that are worth a task.
         const TASK: usize = 1 << 17;
         let (n, batch) = (self.u.n(), self.steps.batch());
-        let alone = self.slices().len() > 2 || self.method()? != Method::Dense || self.activation.pairs();
+        let alone =
+            self.slices().len() > 2 || self.method()? != Method::Dense || self.activation.waits_for_whole_vectors();
         let most = if alone { 1 } else { (n * n * batch / TASK).clamp(1, 16) };
         Ok(slices(n.div_ceil(ROWS), 1, most).into_iter().map(|panel| n.min(panel * ROWS)).collect())
     }

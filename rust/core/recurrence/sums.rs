@@ -5,7 +5,6 @@ use super::transition::Prepared;
 use crate::apply::from_outer;
 use crate::diagonal::Diagonal;
 use crate::error::Result;
-use crate::kernel::activation::Activation;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::transpose::transpose;
 use crate::memory::{Buffer, filled, padded};
@@ -37,10 +36,7 @@ impl<T: Scalar> Sums<T> {
             c1: Buffer::zeroed(widths.iter().sum::<usize>() * padded::<T>(n))?,
             widths,
             c2: Buffer::zeroed(count(u, rank) * padded::<T>(n))?,
-            activation_bias: match sequence.activation {
-                Activation::ModRelu(bias) => filled(bias.len(), T::Real::ZERO)?,
-                _ => Vec::new(),
-            },
+            activation_bias: filled(sequence.activation.bias().map_or(0, <[_]>::len), T::Real::ZERO)?,
         })
     }
 

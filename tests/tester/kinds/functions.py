@@ -10,7 +10,8 @@ import householder.torch as ht
 
 METHODS = ("auto", "auto", "reflections", "wy", "dense")
 SEQUENCE_METHODS = ("auto", "auto", "wy", "dense")
-NONLINEARITIES = ("identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu")
+NONLINEARITIES = ("identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu")
+OF_REALS = ("oplu", "real_modrelu")
 
 
 def dtypes(source):
@@ -81,11 +82,12 @@ def matrix(source):
 def nonlinearity(source, n, dtype):
     """A nonlinearity that such states have, and modReLU's bias."""
     names = [name for name in NONLINEARITIES if dtype.is_complex or n % 2 == 0 or name not in ("oplu", "modrelu")]
-    name = source.choose([name for name in names if not (dtype.is_complex and name == "oplu")])
-    if name != "modrelu":
+    name = source.choose([name for name in names if not (dtype.is_complex and name in OF_REALS)])
+    if "modrelu" not in name:
         return name, {}
     real = dtype.to_real() if dtype.is_complex else dtype
-    return name, {"nonlinearity_bias": 0.3 * source.numbers((n if dtype.is_complex else n // 2,), real)}
+    moduli = n if dtype.is_complex or name == "real_modrelu" else n // 2
+    return name, {"nonlinearity_bias": 0.3 * source.numbers((moduli,), real)}
 
 
 def ragged(source, steps, batch):

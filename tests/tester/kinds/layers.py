@@ -10,7 +10,7 @@ from torch.func import functional_call
 from torch.nn.utils.rnn import PackedSequence
 
 import householder.torch as ht
-from kinds.functions import METHODS, NONLINEARITIES, SEQUENCE_METHODS, smallest
+from kinds.functions import METHODS, NONLINEARITIES, OF_REALS, SEQUENCE_METHODS, smallest
 
 
 def fill(source, module):
@@ -92,7 +92,7 @@ def unpacked(output, lengths):
 
 
 def recurrent_options(source, is_complex, n):
-    names = [name for name in NONLINEARITIES if not (is_complex and name == "oplu")]
+    names = [name for name in NONLINEARITIES if not (is_complex and name in OF_REALS)]
     if not is_complex and n % 2:
         names = [name for name in names if name not in ("oplu", "modrelu")]
     options = {

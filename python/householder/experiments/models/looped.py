@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from householder import _validate
 from householder.experiments.models.base import initial_state
 from householder.torch.expressions import activate, modrelu
 
@@ -54,8 +55,9 @@ class RealRNN(LoopedRNN):
         self.initial = nn.Parameter(initial_state(hidden_size))
         self.input_weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(hidden_size, input_size)))
         self.bias = nn.Parameter(torch.zeros(hidden_size))
-        moduli = nn.Parameter(torch.zeros(hidden_size // 2)) if nonlinearity == "modrelu" else None
-        self.register_parameter("nonlinearity_bias", moduli)
+        moduli = _validate.moduli(nonlinearity, hidden_size, is_complex=False)
+        has_bias = nonlinearity in _validate.BIASED
+        self.register_parameter("nonlinearity_bias", nn.Parameter(torch.zeros(moduli)) if has_bias else None)
 
     @override
     def activate(self, a: Tensor) -> Tensor:

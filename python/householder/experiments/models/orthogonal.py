@@ -19,7 +19,7 @@ class ReflectionSettings(ModelSettings):
 
     num_reflections: Annotated[Positive, Unit("reflections")] | None = None
     """By default all: as many as there are hidden units."""
-    nonlinearity: Literal["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu"] = "leaky_relu"
+    nonlinearity: Literal["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu"] = "leaky_relu"
     """Of the recurrence."""
     negative_slope: Annotated[float, Field(ge=0)] = 0.1
     """Of the leaky ReLU."""

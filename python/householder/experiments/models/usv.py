@@ -44,7 +44,7 @@ class USVSettings(CayleySettings):
     kind: Literal["usv"] = "usv"
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.01
     """How far singular values may be from one."""
-    nonlinearity: Literal["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu"] = "leaky_relu"
+    nonlinearity: Literal["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu"] = "leaky_relu"
     """Of the recurrence."""
 
     @override

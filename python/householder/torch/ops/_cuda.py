@@ -97,7 +97,7 @@ def rnn(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 def rnn_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
     """Gradients of the wanted arguments."""
     inputs, (h, tape, grad_h, grad_last, wanted), options = split(arguments)
-    inputs.require_as_before(h, grad_h, grad_last)
+    inputs.require_as_before(options.nonlinearity, h, grad_h, grad_last)
     sequence = _sequence(inputs, options)
     steps, batch = inputs.sizes()[3:]
     kept, form = Kept(), None

@@ -103,7 +103,7 @@ def _backward(tensors: Any, states: Any, holder: Any, grads: Any, wanted: Any, o
         try:
             found = _native_gradients(inputs, options, states, grads, wanted, kept_in(holder))
         except (TypeError, ValueError, RuntimeError):
-            inputs.require_as_before(states[0], *grads)
+            inputs.require_as_before(options[0], states[0], *grads)
             raise
         if found is not NotImplemented:
             return found
@@ -148,7 +148,7 @@ def _forward_cpu(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 def _backward_cpu(*arguments: Any) -> tuple[Tensor | None, ...]:
     inputs, (h, tape, grad_h, grad_last, wanted), options = split(arguments)
-    inputs.require_as_before(h, grad_h, grad_last)
+    inputs.require_as_before(options.nonlinearity, h, grad_h, grad_last)
     states, grads = ordinary(h, tape), ordinary(grad_h, grad_last)
     gradients: tuple[Tensor | None, ...] = _native_gradients(_ordinary(inputs), options, states, grads, wanted)
     return gradients

@@ -41,11 +41,11 @@ class Inputs(NamedTuple):
         at_distances = self.u.dim() == 2 and of_steps.dim() == 3 and of_steps.stride(2) == 1
         return of_steps if at_distances else contiguous(of_steps)
 
-    def require_as_before(self, *states: Tensor | None) -> None:
+    def require_as_before(self, nonlinearity: str, *states: Tensor | None) -> None:
         """Find what was exchanged or converted since the forward pass: kernels know addresses alone."""
         n, _, d, _, batch = self.sizes()
         many, kind, of_states, device = self.u.shape[:-2], self.u.dtype, self.x.dtype, self.u.device
-        real, moduli = kind.to_real(), n if kind.is_complex else n // 2
+        real, moduli = kind.to_real(), _validate.moduli(nonlinearity, n, kind.is_complex)
         expected = ((batch, n), of_states), ((n, d), kind), ((n,), kind), ((n,), real), ((moduli,), real)
         for t, (shape, dtype) in zip(self[2:7], expected, strict=True):
             if t is not None and (t.shape != (*many, *shape) or t.dtype is not dtype or t.device != device):
