@@ -194,3 +194,38 @@ def constrained(u, constraint):
     value = last.detach().clamp(-1, 1) if constraint == "soft" else torch.where(last.detach() > 0, 1.0, -1.0)
     seen = last + (value - last).detach()
     return torch.cat([u[..., :-1, :], torch.cat([u[..., -1:, :-1], seen], -1)], -2)
+
+
+def delta_rule(q, k, v, beta, g=None, initial_state=None, cu_seqlens=None, *, scale, reflections=1, normalize=False):
+    """Outputs and final states of the delta rule, one step after the other; packed sequences one by one."""
+    if normalize:
+        q, k = (rounded(x * rounded(x.square().sum(-1, keepdim=True) + 1e-6).rsqrt()) for x in (q, k))
+    group = v.shape[2] // q.shape[2]
+    q, k = (scale * q).repeat_interleave(group, 2), k.repeat_interleave(group, 2)
+    if g is not None:
+        g = rounded((g if g.dim() == 4 else g.unsqueeze(-1)).exp())
+    if initial_state is None:
+        count = len(q) if cu_seqlens is None else len(cu_seqlens) - 1
+        initial_state = v.new_zeros(count, v.shape[2], k.shape[3], v.shape[3])
+    if cu_seqlens is None:
+        return _delta_rows(q, k, v, beta, g, initial_state, reflections, range(q.shape[1]))
+    ends = cu_seqlens.tolist()
+    found = [
+        _delta_rows(q, k, v, beta, g, initial_state[i : i + 1], reflections, range(ends[i], ends[i + 1]))
+        for i in range(len(ends) - 1)
+    ]
+    outputs = torch.cat([o for o, _ in found], 1) if found else torch.zeros_like(v)
+    return outputs, torch.cat([initial_state[:0], *(state for _, state in found)])
+
+
+def _delta_rows(q, k, v, beta, decay, state, reflections, tokens):
+    outputs = [v[:, :0]]
+    for t in tokens:
+        if decay is not None:
+            state = decay[:, t].unsqueeze(-1) * state
+        for i in range(t * reflections, (t + 1) * reflections):
+            key = k[:, i].unsqueeze(-1)
+            error = rounded(v[:, i].unsqueeze(-2) - rounded(key.mT @ state))
+            state = rounded(state + key * (beta[:, i, :, None, None] * error))
+        outputs.append(rounded(q[:, t].unsqueeze(-2) @ state).transpose(1, 2))
+    return torch.cat(outputs, 1), state

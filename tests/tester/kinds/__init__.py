@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kinds import arrays, functions, groups, layers
+from kinds import arrays, delta, functions, groups, layers
 
 
 class Kind(NamedTuple):
@@ -27,4 +27,8 @@ KINDS = {
     "factor": Kind(groups.factor, 5),
     "parametrized": Kind(groups.parametrized, 3),
     "haar": Kind(groups.haar, 8),
+    "delta rule": Kind(delta.rule, 20),
+    "decoding": Kind(delta.decoding, 3),
+    "delta arrays": Kind(delta.arrays, 10),
+    "DeltaNet": Kind(delta.layer, 3),
 }
