@@ -219,13 +219,25 @@ def delta_rule(q, k, v, beta, g=None, initial_state=None, cu_seqlens=None, *, sc
 
 
 def _delta_rows(q, k, v, beta, decay, state, reflections, tokens):
-    outputs = [v[:, :0]]
+    """A sequence. What a chunk gets wrong of a state is replaced by no later step, because chunks are sums of steps:
+    ``lost`` is wrong in outputs, ``missed`` in what steps correct.
+    """
+    outputs, lost, missed = [v[:, :0]], 0.0, 0.0
     for t in tokens:
         if decay is not None:
-            state = decay[:, t].unsqueeze(-1) * state
+            state, lost, missed = (decay[:, t].unsqueeze(-1) * x for x in (state, lost, missed))
         for i in range(t * reflections, (t + 1) * reflections):
+            lost, missed = lost + _parts_of(state), missed + _parts_of(state)
             key = k[:, i].unsqueeze(-1)
-            error = rounded(v[:, i].unsqueeze(-2) - rounded(key.mT @ state))
+            error = rounded(v[:, i].unsqueeze(-2) - rounded(key.mT @ (state + missed)))
             state = rounded(state + key * (beta[:, i, :, None, None] * error))
-        outputs.append(rounded(q[:, t].unsqueeze(-2) @ state).transpose(1, 2))
-    return torch.cat(outputs, 1), state
+        outputs.append(rounded(q[:, t].unsqueeze(-2) @ (state + lost)).transpose(1, 2))
+    return torch.cat(outputs, 1), state + lost
+
+
+def _parts_of(t):
+    """Random numbers times those of ``t``, of the size of the noise; zero unless results are disturbed."""
+    if _noise is None:
+        return 0.0
+    level, generator = _noise
+    return level * torch.randn(t.shape, generator=generator, dtype=t.dtype) * t
