@@ -199,7 +199,7 @@ def constrained(u, constraint):
 def delta_rule(q, k, v, beta, g=None, initial_state=None, cu_seqlens=None, *, scale, reflections=1, normalize=False):
     """Outputs and final states of the delta rule, one step after the other; packed sequences one by one."""
     if normalize:
-        q, k = (rounded(x * rounded(x.square().sum(-1, keepdim=True) + 1e-6).rsqrt()) for x in (q, k))
+        q, k = (rounded(x * rounded((x.square().sum(-1, keepdim=True) + 1e-6).rsqrt())) for x in (q, k))
     group = v.shape[2] // q.shape[2]
     q, k = (scale * q).repeat_interleave(group, 2), k.repeat_interleave(group, 2)
     if g is not None:

@@ -179,7 +179,7 @@ def arrays(source):
         return dict(zip(names, found, strict=True))
 
     call = Call(hh.delta_rule_backward if backward else hh.delta_rule_forward, given, theirs, operations, named)
-    if source.one_in(8):
+    if source.one_in(8) and (backward or "initial_state" in tensors):  # else values may be of any width
         return lambda record, told: refuse(source, call, record, told)
     return lambda record, told: call.run(source, record, told)
 
