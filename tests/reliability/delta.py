@@ -48,7 +48,7 @@ class Problems:
         self.gate = rng.choice((None, "head", "channel"))
         self.normalize, self.packed = bool(rng.integers(2)), bool(rng.integers(2))
         self.scale = float(rng.choice((self.keys**-0.5, 1.0, -2.0)))
-        count = int(rng.integers(30, 90)) if self.keys * self.values < 200 else int(rng.integers(2, 9))
+        count = int(rng.integers(100, 250)) if self.keys * self.values < 200 else int(rng.integers(2, 9))
         self.lengths = self._lengths(count)
         self.tokens = int(self.lengths.max(initial=0))
         self.tensors = self._tensors(count)
