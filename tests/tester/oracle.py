@@ -198,10 +198,11 @@ def constrained(u, constraint):
 
 def delta_rule(q, k, v, beta, g=None, initial_state=None, cu_seqlens=None, *, scale, reflections=1, normalize=False):
     """Outputs and final states of the delta rule, one step after the other; packed sequences one by one."""
-    if normalize:
-        q, k = (rounded(x * rounded((x.square().sum(-1, keepdim=True) + 1e-6).rsqrt())) for x in (q, k))
     group = v.shape[2] // q.shape[2]
-    q, k = (scale * q).repeat_interleave(group, 2), k.repeat_interleave(group, 2)
+    q, k = (x.repeat_interleave(group, 2) for x in (q, k))
+    if normalize:  # each value head by itself: what gradients lose to the norm they lose before they are added up
+        q, k = (rounded(x * rounded((x.square().sum(-1, keepdim=True) + 1e-6).rsqrt())) for x in (q, k))
+    q = scale * q
     if g is not None:
         g = rounded((g if g.dim() == 4 else g.unsqueeze(-1)).exp())
     if initial_state is None:
