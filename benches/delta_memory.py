@@ -10,6 +10,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import torch
+from matplotlib.figure import Figure
 from versus_delta import Work, plain, problem
 
 import householder.torch as ht
@@ -61,7 +62,7 @@ def kept(gate, function, tokens):
 
 def main():
     mpl.rcParams |= {"svg.hashsalt": "", "svg.fonttype": "none"}
-    figure = mpl.figure.Figure(figsize=(6, 3.6), layout="constrained")
+    figure = Figure(figsize=(6, 3.6), layout="constrained")
     axes = figure.subplots()
     for name, (gate, function) in LINES.items():
         points = []

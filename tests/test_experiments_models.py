@@ -20,7 +20,6 @@ REAL = N * D + N + N + N * K + K
 COMPLEX = 2 * N * D + N + 2 * N + 2 * N * K + K
 
 
-
 def delta(reflections, gates):
     """DeltaNet with two heads and four taps, an affine map before it, two norms and the readout."""
     heads, mixed = 2, (1 + 2 * reflections) * N

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from householder.torch import _autocast
 
+
 def delta_rule(
     q: Tensor,
     k: Tensor,
@@ -73,7 +74,9 @@ def _chunk(
     size, ends = g.shape[-2], slice(reflections - 1, None, reflections)
     pairs = torch.ones(size, size, dtype=torch.bool, device=q.device)
     # Sums of the gates from after step j to step i, not differences of sums: large gates elsewhere cost no accuracy.
-    between = g.unsqueeze(-2).expand(*g.shape[:-1], size, g.shape[-1]).masked_fill(pairs.triu().unsqueeze(-1), 0.0).cumsum(-3)
+    between = (
+        g.unsqueeze(-2).expand(*g.shape[:-1], size, g.shape[-1]).masked_fill(pairs.triu().unsqueeze(-1), 0.0).cumsum(-3)
+    )
     decay = between.masked_fill(pairs.triu(1).unsqueeze(-1), -torch.inf).exp()
     from_start, to_end = g.cumsum(-2).exp(), decay[..., -1, :, :]
     if decay.shape[-1] == 1:
