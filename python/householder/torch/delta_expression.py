@@ -47,10 +47,8 @@ def _rows(
     """Of sequences of one length, as many heads of keys as of values."""
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     beta = beta.transpose(1, 2)
-    if g is None:
-        gates = torch.zeros_like(q[..., :1])
-    else:
-        gates = (g if g.dim() == 4 else g.unsqueeze(-1)).transpose(1, 2)
+    gates = torch.zeros_like(q[..., :1]) if g is None else g.transpose(1, 2)
+    gates = gates if gates.dim() == 4 else gates.unsqueeze(-1)
     if reflections > 1:  # a gate at the first step of a token, none at the others
         others = gates.new_zeros(*gates.shape[:3], reflections - 1, gates.shape[3])
         gates = torch.cat([gates.unsqueeze(3), others], 3).flatten(2, 3)

@@ -1,13 +1,13 @@
 """Associative recall: which value came with a key."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
-from typing_extensions import Self, override
+from typing_extensions import override
 
 from householder.experiments.settings import Unit
 from householder.experiments.tasks.base import Batch
