@@ -19,6 +19,14 @@ REAL = N * D + N + N + N * K + K
 """V, the bias, the initial state and the readout of a model with N real states."""
 COMPLEX = 2 * N * D + N + 2 * N + 2 * N * K + K
 
+
+def delta(reflections, gates):
+    """DeltaNet with two heads and four taps, an affine map before it, two norms and the readout."""
+    heads, mixed = 2, (1 + 2 * reflections) * N
+    layer = N * mixed + 4 * mixed + (reflections + gates) * heads * (N + 1) + N // heads + N * N
+    return layer + N * D + N + 2 * N + N * K + K
+
+
 PARAMETERS = {
     "ornn": N * (N + 1) // 2 + REAL,
     "ornn-soft": N * (N + 1) // 2 + REAL,
@@ -32,6 +40,9 @@ PARAMETERS = {
     "fc-urnn": N * N + COMPLEX,
     "lie-rnn": N * N + COMPLEX,
     "usv": N * (N - 1) + N + REAL,
+    "delta": delta(1, 0),
+    "gated-delta": delta(1, 1),
+    "delta-product": delta(2, 0),
 }
 UNITARY = ("unitary", "urnn", "rc-urnn", "fc-urnn", "lie-rnn")
 ORTHOGONAL = ("ornn",)
@@ -141,6 +152,18 @@ def test_a_start_is_orthogonal_and_training_leaves_it(kind, is_identity):
     assert torch.equal(w, torch.eye(N)) == is_identity
     train(model, chosen.optimizer(model), steps=3)
     assert distance_from_unitary(chosen.transition(model).detach()) > 1e-3
+
+
+def test_heads_share_the_units_of_a_delta_rule():
+    with pytest.raises(ValueError, match="expected a multiple of num_heads = 3"):
+        settings("delta", num_heads=3).build(TASK)
+
+
+def test_layers_of_delta_rules_do_not_look_ahead():
+    model = settings("gated-delta", num_layers=2).build(SimpleNamespace(**vars(TASK) | {"every_step": True}))
+    x = torch.randn(9, 2, D)
+    changed = torch.cat([x[:5], torch.randn(4, 2, D)])
+    torch.testing.assert_close(model(changed)[:5], model(x)[:5])
 
 
 def test_the_identity_start_is_the_paper_s():

@@ -1,5 +1,6 @@
 """What each task asks, and what a model that knew the answer would score."""
 
+from itertools import permutations
 from math import log
 from pathlib import Path
 
@@ -8,12 +9,13 @@ import pytest
 import torch
 
 from householder.experiments.catalogue import TASKS
+from householder.experiments.errors import UserError
 from householder.experiments.experiment import load_experiment, packaged_config
 from householder.experiments.figures import generated_sequences
 from householder.experiments.tasks import characters
 from householder.experiments.training import Run
 
-GENERATED = ("addition", "copy")
+GENERATED = ("addition", "copy", "recall", "tracking")
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +112,45 @@ def test_copying_is_measured_by_what_a_memoryless_model_reaches():
     knows_when[-10:, :, :8] = 0
     assert task.loss(knows_when, targets).item() == pytest.approx(10 * log(8) / 50)
     assert task.measure(knows_when, targets).item() == pytest.approx(1)
+
+
+def test_recall_asks_for_the_value_of_each_key():
+    task = load("recall", "task.pairs=5", "task.symbols=7")
+    inputs, targets = task.batch(20, 1, 0, 0)
+    assert inputs.shape == (15, 20, 14)
+    symbols = inputs.argmax(-1)
+    for row in range(20):
+        keys, values = symbols[0:10:2, row].tolist(), (symbols[1:10:2, row] - 7).tolist()
+        asked = symbols[10:, row].tolist()
+        assert sorted(asked) == sorted(keys)
+        assert len(set(keys)) == 5
+        assert targets[10:, row].tolist() == [dict(zip(keys, values, strict=True))[key] for key in asked]
+    assert (targets[:10] == -100).all()
+    knows = torch.nn.functional.one_hot(targets.clamp(min=0), 7).double()
+    assert task.measure(knows, targets) == 100
+    assert task.measure(-knows, targets) == 0
+
+
+def test_recall_needs_as_many_symbols_as_pairs():
+    with pytest.raises(UserError, match="pairs is 8, expected at most symbols = 7"):
+        load("recall", "task.pairs=8", "task.symbols=7")
+
+
+@pytest.mark.parametrize("items", [2, 3, 5])
+def test_tracking_asks_for_the_product_of_the_permutations_so_far(items):
+    task = load("tracking", f"task.items={items}", "task.held_out_length=11")
+    elements = list(permutations(range(items)))
+    batches = [task.batch(20, 1, 0, 0), next(task.held_out("test"))]
+    assert [batch.inputs.shape[0] for batch in batches] == [17, 12]
+    for inputs, targets in batches:
+        given = inputs.argmax(-1)
+        assert (given[0] == len(elements)).all()
+        for row in range(5):
+            product = tuple(range(items))
+            for step in range(1, len(given)):
+                last = elements[given[step, row]]
+                product = tuple(last[i] for i in product)
+                assert elements[targets[step, row]] == product
 
 
 @pytest.mark.parametrize("ahead", [1, 5])

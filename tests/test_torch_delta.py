@@ -7,7 +7,7 @@ import torch
 from torch.func import grad, vmap
 
 import householder.torch as ht
-from householder import reference_delta
+from householder import _core, reference_delta
 from householder.torch import delta_expression
 from torch_oracle import IGNORE_JIT_WARNING
 
@@ -179,6 +179,29 @@ def test_half_types_stand_beside_float32():
     with torch.autocast("cpu", torch.bfloat16):
         o, last = call(q.bfloat16(), k.bfloat16(), v, beta, g, state)
     assert (o.dtype, last.dtype) == (torch.bfloat16, torch.float32)
+
+
+@GATES
+def test_nothing_but_operands_and_a_state_in_several_chunks_is_kept(gate):
+    """Nothing of tokens by tokens of a chunk: states, which grow as tokens do and take no more than keys and values."""
+
+    def kept(tokens):
+        tensors = operands(gate, tokens=tokens, batch=1, group=1, widths=(64, 64), dtype=torch.float32)
+        own, shapes = {t.data_ptr() for t in tensors if t is not None}, []
+
+        def pack(t):
+            if t.data_ptr() not in own:
+                shapes.append(tuple(t.shape))
+            return t
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            call(*tensors)
+        return shapes
+
+    chunk = _core.delta_interval(64, 64)
+    assert kept(20 * chunk) == [(20, 1, 64, 64)]
+    assert kept(40 * chunk) == [(40, 1, 64, 64)]
+    assert chunk * (64 + 64) >= 64 * 64
 
 
 def test_strided_operands():

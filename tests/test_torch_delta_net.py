@@ -41,6 +41,7 @@ def test_later_tokens_do_not_change_earlier_outputs():
         ((12, 2), {"gate": "row"}, "gate is 'row'"),
         ((12, 2), {"num_householder": 0}, "num_householder is 0"),
         ((12, 2), {"expand_v": 0.1}, "expand_v is 0.1"),
+        ((12, 2), {"max_beta": 2.5}, "max_beta is 2.5, expected above 0 and at most 2"),
     ],
 )
 def test_mistakes_are_named(sizes, options, message):

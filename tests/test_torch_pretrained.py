@@ -55,6 +55,35 @@ KIMI = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+BAILING = {name: value for name, value in KIMI.items() if not name.startswith("linear")} | {
+    "head_dim": 8,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+}
+INDEXED = {
+    "indexer_n_heads": 2,
+    "indexer_kv_heads": 1,
+    "indexer_head_dim": 16,
+    "indexer_budget": 64,
+    "indexer_compress_ratio": 4,
+    "hc_count": 2,
+    "hc_lowrank": 4,
+}
+GLM_TEXT = {name: value for name, value in (COMMON | KIMI).items() if name != "num_local_experts"} | {
+    "n_routed_experts": 2,
+    "q_lora_rank": 8,
+    "qk_rope_head_dim": 0,
+    "index_topk": 64,
+    "index_head_dim": 8,
+    "index_n_heads": 2,
+    "index_kpool": 4,
+    "hc_mult": 2,
+}
+GLM = {
+    "text_config": GLM_TEXT,
+    "vision_config": {"depth": 1, "hidden_size": 16, "num_heads": 2, "out_hidden_size": 32, "intermediate_size": 16},
+}
 MODELS = {
     "qwen3_next": ("Qwen3NextConfig", "Qwen3NextForCausalLM", LINEAR | EXPERTS),
     "qwen3_5": ("Qwen3_5TextConfig", "Qwen3_5ForCausalLM", LINEAR),
@@ -62,17 +91,22 @@ MODELS = {
     "olmo_hybrid": ("OlmoHybridConfig", "OlmoHybridForCausalLM", LINEAR | {"linear_num_value_heads": 2}),
     "lara_mini": ("LaraMiniConfig", "LaraMiniForCausalLM", LINEAR | EXPERTS),
     "kimi_linear": ("KimiLinearConfig", "KimiLinearForCausalLM", KIMI),
+    "bailing_hybrid": ("BailingHybridConfig", "BailingHybridForCausalLM", BAILING),
+    "qwen4_exp": ("Qwen4ExpTextConfig", "Qwen4ExpForCausalLM", LINEAR | EXPERTS | INDEXED),
+    "glm5_next": ("Glm5NextConfig", "Glm5NextForConditionalGeneration", GLM),
 }
 
 
 @pytest.fixture(params=MODELS)
 def model(request):
     config, kind, options = MODELS[request.param]
-    module = importlib.import_module(f"transformers.models.{request.param}")
-    if not hasattr(module, kind):
+    try:
+        module = importlib.import_module(f"transformers.models.{request.param}")
+        config, kind = getattr(module, config), getattr(module, kind)
+    except (ImportError, AttributeError):
         pytest.skip(f"this version of transformers has no {kind}")
     torch.manual_seed(0)
-    return getattr(module, kind)(getattr(module, config)(**COMMON | options)).float().eval()
+    return kind(config(**(options if "text_config" in options else COMMON | options))).float().eval()
 
 
 def tokens(batch, length):
@@ -128,6 +162,32 @@ def test_layers_train_on_packed_sequences(model):
     torch.testing.assert_close(packed, alone, atol=1e-5, rtol=1e-4)
     found, expected = (torch.autograd.grad(y.square().sum(), x)[0] for y in (packed, alone))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_whole_models_train_on_packed_sequences(model):
+    if model.config.model_type == "glm5_next":
+        pytest.skip("its attention chooses keys of all sequences")
+    ids, ends = tokens(1, 50), [0, 20, 21, 50]
+    ht.accelerate(model)
+    positions = torch.cat([torch.arange(b - a) for a, b in pairwise(ends)]).unsqueeze(0)
+    offsets, longest = torch.tensor(ends, dtype=torch.int32), max(b - a for a, b in pairwise(ends))
+    packed = {"cu_seq_lens_q": offsets, "cu_seq_lens_k": offsets, "max_length_q": longest, "max_length_k": longest}
+    together = model(input_ids=ids, position_ids=positions, use_cache=False, **packed).logits
+    alone = torch.cat([model(input_ids=ids[:, a:b], use_cache=False).logits for a, b in pairwise(ends)], 1)
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-4)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    found, expected = (
+        torch.autograd.grad(y.square().sum(), trained, allow_unused=True, materialize_grads=True)
+        for y in (together, alone)
+    )
+    torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
+
+
+def test_packed_sequences_do_not_continue_a_cache():
+    from householder.torch import pretrained
+
+    with pytest.raises(ValueError, match="cu_seq_lens_q ends at 4, expected 7"):
+        pretrained._convolution(None, torch.zeros(1, 2, 7), torch.zeros(2, 4), cu_seq_lens_q=torch.tensor([0, 4]))
 
 
 def test_restored_models_are_as_before(model, capsys):

@@ -224,3 +224,51 @@ def constrained(u, constraint):
     value = last.detach().clamp(-1, 1) if constraint == "soft" else torch.where(last.detach() > 0, 1.0, -1.0)
     seen = last + (value - last).detach()
     return torch.cat([u[..., :-1, :], torch.cat([u[..., -1:, :-1], seen], -1)], -2)
+
+
+def delta_rule(q, k, v, beta, g=None, initial_state=None, cu_seqlens=None, *, scale, reflections=1, normalize=False):
+    """Outputs and final states of the delta rule, one step after the other; packed sequences one by one."""
+    group = v.shape[2] // q.shape[2]
+    q, k = (x.repeat_interleave(group, 2) for x in (q, k))
+    if normalize:  # each value head by itself: what gradients lose to the norm they lose before they are added up
+        q, k = (rounded(x * rounded((x.square().sum(-1, keepdim=True) + 1e-6).rsqrt())) for x in (q, k))
+    q = scale * q
+    if g is not None:
+        g = rounded((g if g.dim() == 4 else g.unsqueeze(-1)).exp())
+    if initial_state is None:
+        count = len(q) if cu_seqlens is None else len(cu_seqlens) - 1
+        initial_state = v.new_zeros(count, v.shape[2], k.shape[3], v.shape[3])
+    if cu_seqlens is None:
+        return _delta_rows(q, k, v, beta, g, initial_state, reflections, range(q.shape[1]))
+    ends = cu_seqlens.tolist()
+    found = [
+        _delta_rows(q, k, v, beta, g, initial_state[i : i + 1], reflections, range(ends[i], ends[i + 1]))
+        for i in range(len(ends) - 1)
+    ]
+    outputs = torch.cat([o for o, _ in found], 1) if found else torch.zeros_like(v)
+    return outputs, torch.cat([initial_state[:0], *(state for _, state in found)])
+
+
+def _delta_rows(q, k, v, beta, decay, state, reflections, tokens):
+    """A sequence. What a chunk gets wrong of a state is replaced by no later step, because chunks are sums of steps:
+    ``lost`` is wrong in outputs, ``missed`` in what steps correct.
+    """
+    outputs, lost, missed = [v[:, :0]], 0.0, 0.0
+    for t in tokens:
+        if decay is not None:
+            state, lost, missed = (decay[:, t].unsqueeze(-1) * x for x in (state, lost, missed))
+        for i in range(t * reflections, (t + 1) * reflections):
+            lost, missed = lost + _parts_of(state), missed + _parts_of(state)
+            key = k[:, i].unsqueeze(-1)
+            error = rounded(v[:, i].unsqueeze(-2) - rounded(key.mT @ (state + missed)))
+            state = rounded(state + key * (beta[:, i, :, None, None] * error))
+        outputs.append(rounded(q[:, t].unsqueeze(-2) @ (state + lost)).transpose(1, 2))
+    return torch.cat(outputs, 1), state + lost
+
+
+def _parts_of(t):
+    """Random numbers times those of ``t``, of the size of the noise; zero unless results are disturbed."""
+    if _noise is None:
+        return 0.0
+    level, generator = _noise
+    return level * torch.randn(t.shape, generator=generator, dtype=t.dtype) * t

@@ -4,6 +4,8 @@ The edges are those of ``rust/core``: registers (4, 8, 16 numbers), small matric
 of a block (32 and 64, one more block from 48 and 96 on), pieces of products (128), matrices that are formed in wider
 blocks (512), tasks (16 rows, 12 sequences), steps whose input is projected at once (8 sequences), rings (96 rows), rows
 of a batched backward pass (1024) and of a single block (4096), and the shapes at which ``auto`` changes its method.
+Those of the delta rule are steps taken one by one (4), blocks (16) and chunks (32) of steps, chunks from one kept state
+to the next, and columns of the state (128).
 """
 
 from typing import NamedTuple
@@ -112,3 +114,37 @@ def sequences(source, dtype):
         n = int((2**18 / batch) ** 0.5) + source.among(-3, 40) if source.one_in(4) else source.near((128, 192))
         m, d, steps = source.among(1, 4), source.near((1, 16, 64)), source.among(1, 4)
     return Sequences(n, m, d, steps, batch)
+
+
+class Attention(NamedTuple):
+    """A delta rule of ``heads`` key heads, each shared by ``group`` value heads; a token has ``reflections`` steps."""
+
+    batch: int
+    tokens: int
+    heads: int
+    group: int
+    keys: int
+    values: int
+    reflections: int
+
+
+def attention(source):
+    kind = source.among(0, 999)
+    batch, tokens = source.choose((0, 1, 1, 1, 2, 3)), source.among(0, 6)
+    heads, group = source.choose((1, 1, 2)), source.choose((1, 1, 2, 3))
+    keys, values = source.among(1, 9), source.among(1, 9)
+    reflections = source.choose((1, 1, 1, 2, 3))
+    if 600 <= kind < 780:  # chunks, full or just not
+        batch, tokens = source.choose((1, 1, 2)), max(1, source.near((4, 16, 32, 32, 48, 64)) // reflections)
+    elif 780 <= kind < 920:  # registers and tiles
+        keys, values = source.near(VECTORS[:7]), source.near(VECTORS[:7])
+    elif 920 <= kind < 960:
+        keys, values, tokens, group = source.near((8, 16, 32)), source.near((8, 16, 32)), source.among(5, 36), 1
+    elif 960 <= kind < 985:  # several chunks
+        batch, tokens, heads, group = 1, source.near((96, 128)) // reflections, 1, source.choose((1, 2))
+    elif 985 <= kind < 997:  # columns are tasks
+        batch, heads, group, values, tokens = 1, 1, source.choose((1, 2)), source.near((128, 256)), source.among(1, 36)
+    elif kind >= 997:  # a state in several chunks is kept
+        batch, heads, group, keys, values = 1, 1, 1, source.near((96, 128)), source.near((96, 128))
+        tokens = source.near((64, 128, 160)) // reflections
+    return Attention(batch, tokens, heads, group, keys, values, reflections)

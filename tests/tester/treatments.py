@@ -242,7 +242,7 @@ def _vmap(source, problem):
     stacks, dims = {}, {}
     for name in names:
         t = problem.tensors[name]
-        factor = 1 + 0.3 * torch.from_numpy(source.rng.standard_normal((count, *t.shape)))
+        factor = torch.exp(0.3 * torch.from_numpy(source.rng.standard_normal((count, *t.shape))))  # signs stay
         stacks[name] = (t * factor).to(t.dtype)
         dims[name] = source.among(0, t.dim())
 

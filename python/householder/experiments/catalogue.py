@@ -8,6 +8,8 @@ TASKS = {
     "digits": "classify scikit-learn's handwritten digits, read pixel by pixel",
     "mnist": "classify MNIST, read pixel by pixel; needs --data",
     "permuted-mnist": "the same with the pixels in one random order; needs --data",
+    "recall": "say which value came with each key",
+    "tracking": "multiply the permutations of a sequence",
 }
 
 MODELS = {
@@ -23,4 +25,7 @@ MODELS = {
     "fc-urnn": "unitary RNN of Wisdom et al. (2016), moved by Cayley steps",
     "lie-rnn": "unitary RNN of Hyland and Rätsch (2017), a matrix exponential",
     "usv": "factorised RNN of Vorontsov et al. (2017), singular values near one",
+    "delta": "linear attention by the delta rule, a reflection a step that depends on the input",
+    "gated-delta": "the same with a decay",
+    "delta-product": "the same with two reflections a step",
 }

@@ -53,6 +53,9 @@ CLAIMS: Mapping[str, Claim] = {
     "fc-urnn": Claim("1", "T n² + n³"),
     "lie-rnn": Claim("1", "T n² + n³"),
     "usv": Claim("1 + r", "T n² + n³"),
+    "delta": Claim("-", "T n²"),
+    "gated-delta": Claim("-", "T n²"),
+    "delta-product": Claim("-", "T n²"),
 }
 
 

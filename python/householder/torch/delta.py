@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from householder import _validate
-from householder.torch import _check, ops
+from householder.torch import _check, fla, ops
 
 _MIXED = (torch.float32, *_check.HALF_TYPES)
 
@@ -31,8 +31,8 @@ def delta_rule(
 
     The outputs are :math:`o_t = \mathrm{scale}\, S_t^T q_t`. With ``beta = 2``, unit keys and no gate, each step is a
     Householder reflection. DeltaNet has no gate, gated DeltaNet one a head, Kimi delta attention one a channel, and
-    DeltaProduct several reflections a token. Names and shapes are those of flash-linear-attention. Tensors on other
-    devices than the CPU are computed with in torch operations.
+    DeltaProduct several reflections a token. Names and shapes are those of flash-linear-attention. Half types on CUDA
+    are computed by its kernels where it is installed; other tensors on other devices than the CPU in torch operations.
 
     Parameters
     ----------
@@ -97,8 +97,12 @@ def delta_rule(
         cu_seqlens = cu_seqlens.to(torch.int64)
     scale = keys**-0.5 if scale is None else _check.number("scale", scale)
     normalize = _validate.flag("use_qk_l2norm_in_kernel", use_qk_l2norm_in_kernel)
-    operands = [None if t is None else t.to(compute) for t in (q, k, v, beta, g, initial_state)]
-    o, last = ops.delta_rule((*operands, cu_seqlens), (scale, num_householder, normalize))
+    options = scale, num_householder, normalize
+    if fla.takes(q, k, v, g):
+        o, last = fla.delta_rule(q, k, v, beta, g, initial_state, cu_seqlens, *options)
+    else:
+        operands = [None if t is None else t.to(compute) for t in (q, k, v, beta, g, initial_state)]
+        o, last = ops.delta_rule((*operands, cu_seqlens), options)
     return o.to(q.dtype), last if _validate.flag("output_final_state", output_final_state) else None
 
 

@@ -9,9 +9,6 @@ from torch import Tensor
 
 from householder.torch import _autocast
 
-_LEAST = -800.0
-"""Gates below are zeros in every precision; differences of sums of them stay finite."""
-
 
 def delta_rule(
     q: Tensor,
@@ -50,7 +47,8 @@ def _rows(
     """Of sequences of one length, as many heads of keys as of values."""
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     beta = beta.transpose(1, 2)
-    gates = torch.zeros_like(q[..., :1]) if g is None else g.transpose(1, 2).reshape(*q.shape[:3], -1).clamp(min=_LEAST)
+    gates = torch.zeros_like(q[..., :1]) if g is None else g.transpose(1, 2)
+    gates = gates if gates.dim() == 4 else gates.unsqueeze(-1)
     if reflections > 1:  # a gate at the first step of a token, none at the others
         others = gates.new_zeros(*gates.shape[:3], reflections - 1, gates.shape[3])
         gates = torch.cat([gates.unsqueeze(3), others], 3).flatten(2, 3)
@@ -71,10 +69,14 @@ def _rows(
 def _chunk(
     q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor, state: Tensor, reflections: int
 ) -> tuple[Tensor, Tensor]:
-    c, ends = g.cumsum(-2), slice(reflections - 1, None, reflections)
-    size = c.shape[-2]
-    later = torch.ones(size, size, dtype=torch.bool, device=q.device).triu(1)
-    decay = (c.unsqueeze(-2) - c.unsqueeze(-3)).masked_fill(later.unsqueeze(-1), -torch.inf).exp()
+    size, ends = g.shape[-2], slice(reflections - 1, None, reflections)
+    pairs = torch.ones(size, size, dtype=torch.bool, device=q.device)
+    # Sums of the gates from after step j to step i, not differences of sums: large gates elsewhere cost no accuracy.
+    between = (
+        g.unsqueeze(-2).expand(*g.shape[:-1], size, g.shape[-1]).masked_fill(pairs.triu().unsqueeze(-1), 0.0).cumsum(-3)
+    )
+    decay = between.masked_fill(pairs.triu(1).unsqueeze(-1), -torch.inf).exp()
+    from_start, to_end = g.cumsum(-2).exp(), decay[..., -1, :, :]
     if decay.shape[-1] == 1:
         of_keys, of_queries = k @ k.mT * decay[..., 0], q @ k.mT * decay[..., ends, :, 0]
     else:
@@ -82,8 +84,7 @@ def _chunk(
         of_queries = torch.einsum("...ix,...jx,...ijx->...ij", q, k, decay[..., ends, :, :])
     by = beta.unsqueeze(-1)
     system = torch.eye(size, dtype=q.dtype, device=q.device) + by * of_keys.tril(-1)
-    right = by * (v - (k * c.exp()) @ state)
+    right = by * (v - (k * from_start) @ state)
     d: Tensor = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
-    o = (q * c[..., ends, :].exp()) @ state + of_queries @ d
-    last = c[..., -1:, :]
-    return o, last.mT.exp() * state + (k * (last - c).exp()).mT @ d
+    o = (q * from_start[..., ends, :]) @ state + of_queries @ d
+    return o, from_start[..., -1:, :].mT * state + (k * to_end).mT @ d

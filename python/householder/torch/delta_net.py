@@ -25,8 +25,8 @@ class DeltaNet(nn.Module):
     r"""Linear attention by the delta rule: DeltaNet, gated DeltaNet, Kimi delta attention or DeltaProduct.
 
     Queries, keys and values are projected, convolved over the last ``conv_size`` tokens and passed through SiLU;
-    queries and keys are divided by their norms. :math:`\beta` is in (0, 2), so that a step can reflect. Outputs of the
-    heads are normalised and projected.
+    queries and keys are divided by their norms. :math:`\beta` is in (0, ``max_beta``). Outputs of the heads are
+    normalised and projected.
 
     Parameters
     ----------
@@ -42,6 +42,8 @@ class DeltaNet(nn.Module):
         Steps of a token.
     conv_size : int
         Taps of the convolutions.
+    max_beta : float
+        Largest step, at most 2: 2 reflects, 1 only forgets what the state holds for a key.
 
     Raises
     ------
@@ -70,6 +72,7 @@ class DeltaNet(nn.Module):
         gate: str | None = "head",
         num_householder: int = 1,
         conv_size: int = 4,
+        max_beta: float = 2.0,
     ) -> None:
         super().__init__()
         if num_heads < 1 or hidden_size < 1 or hidden_size % num_heads:
@@ -78,6 +81,9 @@ class DeltaNet(nn.Module):
             raise ValueError(f"gate is {gate!r}, expected 'head', 'channel' or None")
         if num_householder < 1 or conv_size < 1:
             raise ValueError(f"num_householder is {num_householder} and conv_size {conv_size}, expected at least 1")
+        if not 0 < max_beta <= 2:
+            raise ValueError(f"max_beta is {max_beta}, expected above 0 and at most 2")
+        self.max_beta = max_beta
         self.hidden_size, self.num_heads, self.gate = hidden_size, num_heads, gate
         self.num_householder, self.conv_size = num_householder, conv_size
         self.key_width = hidden_size // num_heads
@@ -136,7 +142,7 @@ class DeltaNet(nn.Module):
     def extra_repr(self) -> str:
         """Describe the layer in ``repr``."""
         sizes = f"{self.hidden_size}, {self.num_heads}, value_width={self.value_width}, gate={self.gate!r}"
-        return f"{sizes}, num_householder={self.num_householder}, conv_size={self.conv_size}"
+        return f"{sizes}, num_householder={self.num_householder}, conv_size={self.conv_size}, max_beta={self.max_beta}"
 
     def _attend(self, x: Tensor, inputs: Tensor, recurrent: Tensor | None) -> tuple[Tensor, Tensor]:
         """Give outputs and final states of ``x``, whose projections follow earlier ones in ``inputs``."""
@@ -148,7 +154,7 @@ class DeltaNet(nn.Module):
             q.reshape(batch, tokens, heads, self.key_width),
             k.reshape(batch, steps, heads, self.key_width),
             v.reshape(batch, steps, heads, self.value_width),
-            2 * self.beta(x).sigmoid().reshape(batch, steps, heads),
+            self.max_beta * self.beta(x).sigmoid().reshape(batch, steps, heads),
             None if self.gate is None else self._gates(x),
             initial_state=recurrent,
             output_final_state=True,

@@ -33,7 +33,7 @@ def accelerate(model: nn.Module) -> dict[str, list[str]]:
 
     Qwen3-Next, Qwen3.5, OLMo hybrid, Kimi Linear and every other model whose layers call the same fallback functions
     are changed in place, layer by layer. On other devices layers compute as before. Packed sequences, given as
-    ``cu_seq_lens_q``, then train on the CPU as well.
+    ``cu_seq_lens_q`` with ``use_cache=False``, then train on the CPU as well.
 
     Parameters
     ----------
@@ -209,5 +209,10 @@ def _convolution(
     ends = _ends(options)
     if ends is None or x.device.type != "cpu":
         return before(x, weight, bias, activation=activation, **options)
+    if int(ends[-1]) != x.shape[-1]:
+        raise ValueError(
+            f"cu_seq_lens_q ends at {int(ends[-1])}, expected {x.shape[-1]}: packed sequences cannot continue a cache, "
+            "so pass use_cache=False"
+        )
     parts = [x[..., begin:end] for begin, end in pairwise(ends.tolist()) if begin < end]
     return torch.cat([before(part, weight, bias, activation=activation) for part in parts], -1)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kinds import arrays, columns, functions, groups, layers
+from kinds import arrays, columns, delta, functions, groups, layers
 
 
 class Kind(NamedTuple):
@@ -28,4 +28,8 @@ KINDS = {
     "factor": Kind(groups.factor, 5),
     "parametrized": Kind(groups.parametrized, 3),
     "haar": Kind(groups.haar, 8),
+    "delta rule": Kind(delta.rule, 20),
+    "decoding": Kind(delta.decoding, 3),
+    "delta arrays": Kind(delta.arrays, 10),
+    "DeltaNet": Kind(delta.layer, 3),
 }

@@ -5,6 +5,7 @@ from typing import Annotated, get_args
 from pydantic import Discriminator, Field, Tag
 
 from householder.experiments.models.base import ModelSettings, SequenceModel
+from householder.experiments.models.delta import DeltaProductSettings, DeltaSettings, GatedDeltaSettings
 from householder.experiments.models.full_capacity import FullCapacitySettings
 from householder.experiments.models.gated import LSTMSettings
 from householder.experiments.models.lie import LieSettings
@@ -31,7 +32,10 @@ PackagedModel = Annotated[
     | RestrictedCapacitySettings
     | FullCapacitySettings
     | LieSettings
-    | USVSettings,
+    | USVSettings
+    | DeltaSettings
+    | GatedDeltaSettings
+    | DeltaProductSettings,
     Field(discriminator="kind"),
 ]
 

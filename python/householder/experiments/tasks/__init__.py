@@ -13,6 +13,8 @@ from householder.experiments.tasks.copying import CopySettings
 from householder.experiments.tasks.digits import DigitsSettings
 from householder.experiments.tasks.mnist import MNISTSettings, PermutedMNISTSettings
 from householder.experiments.tasks.own import OwnTaskSettings
+from householder.experiments.tasks.recall import RecallSettings
+from householder.experiments.tasks.tracking import TrackingSettings
 
 PackagedTask = Annotated[
     AdditionSettings
@@ -21,7 +23,9 @@ PackagedTask = Annotated[
     | CopySettings
     | DigitsSettings
     | MNISTSettings
-    | PermutedMNISTSettings,
+    | PermutedMNISTSettings
+    | RecallSettings
+    | TrackingSettings,
     Field(discriminator="kind"),
 ]
 

@@ -38,6 +38,10 @@ class GeneratedTask(Task):
     def draw(self, random: np.random.Generator, size: int) -> Batch:
         """Draw a batch of ``size`` sequences."""
 
+    def draw_held_out(self, random: np.random.Generator, size: int) -> Batch:
+        """Draw a batch of ``size`` sequences of the held-out parts, by default as for training."""
+        return self.draw(random, size)
+
     @override
     def steps_per_epoch(self, size: int) -> int:
         return self._iterations
@@ -51,4 +55,4 @@ class GeneratedTask(Task):
         # A spawned generator shares its numbers with no training batch.
         random = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(_HELD_OUT_SEEDS[part],)))
         for _ in range(_EVALUATION_BATCHES[part]):
-            yield self.draw(random, _EVALUATION_BATCH)
+            yield self.draw_held_out(random, _EVALUATION_BATCH)

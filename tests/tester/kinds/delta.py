@@ -1,0 +1,236 @@
+"""The delta rule: ``ht.delta_rule``, ``hh.delta_rule_forward``, ``hh.delta_rule_backward`` and ``ht.DeltaNet``."""
+
+import math
+
+import oracle
+import sizes
+import torch
+from problem import Problem
+from source import HALF, REAL
+from torch.nn.functional import silu
+
+import householder as hh
+import householder.torch as ht
+from kinds.arrays import Call, gradients, refuse
+from kinds.layers import fill
+from kinds.layers import problem as layer_problem
+
+OPERANDS = ("q", "k", "v", "beta", "g", "initial_state")
+
+
+def operands(source, extent, normalize, dtype):
+    """All operands but ``cu_seqlens``, which changes their batch; steps that let the state grow little or not."""
+    batch, tokens, heads, group, keys, values, reflections = extent
+    steps, value_heads = tokens * reflections, heads * group
+    found = {
+        "q": source.numbers((batch, tokens, heads, keys), dtype),
+        "k": _keys(source, (batch, steps, heads, keys), normalize, dtype),
+        "v": source.numbers((batch, steps, value_heads, values), dtype),
+        "beta": _betas(source, (batch, steps, value_heads), dtype),
+    }
+    if not source.one_in(3):
+        by_channel = (keys,) if source.flag() else ()
+        found["g"] = _gates(source, (batch, tokens, value_heads, *by_channel), dtype)
+    return found
+
+
+def _keys(source, shape, normalize, dtype):
+    if normalize:
+        return source.numbers(shape, dtype)
+    k = torch.from_numpy(source.rng.standard_normal(shape))
+    if source.one_in(3) and shape[1]:
+        k = k[:, :1].expand(shape).clone()  # the same key at all steps
+    unit = k / torch.linalg.vector_norm(k, dim=-1, keepdim=True)
+    if source.one_in(4):
+        unit = unit * torch.from_numpy(source.rng.random(shape[:-1])).unsqueeze(-1)
+    if source.one_in(8):
+        unit = unit * torch.from_numpy(source.rng.integers(2, size=shape[:-1])).unsqueeze(-1)
+    return unit.to(dtype)
+
+
+def _betas(source, shape, dtype):
+    """Steps within what a step towards a reflection is, often at its ends."""
+    beta = 2 * source.rng.random(shape)
+    kind = source.among(0, 7)
+    if kind == 0:
+        beta = beta.round()
+    elif kind == 1:
+        beta[...] = 2
+    return torch.from_numpy(beta).to(dtype)
+
+
+def _gates(source, shape, dtype):
+    """Logarithms of decays: ordinary, none, down to -60 a step, to -1e4, to minus infinity, some or all of them."""
+    g = -source.rng.random(shape) * source.choose((0.01, 1.0, 1.0, 60.0, 1e4))
+    if source.one_in(4):
+        extreme = source.choose((0.0, -60.0, -700.0, -math.inf))
+        g[source.rng.random(shape) < source.choose((0.1, 1.0))] = extreme
+    for least, most in ((-104, -87), (-746, -708)):
+        g[(least < g) & (g < most)] = most  # decays that would be subnormal are zeros
+    return torch.from_numpy(g).to(dtype)
+
+
+def packed(source, tokens):
+    """Where so many tokens in a row are cut into sequences, some of them of one token or none."""
+    cuts = source.rng.integers(0, tokens + 1, source.among(0, 5))
+    if source.flag():
+        cuts = [*cuts, *(min(int(cut) + 1, tokens) for cut in cuts)]
+    return torch.tensor(sorted([0, tokens, *(int(cut) for cut in cuts)]))
+
+
+def draw(source, dtype):
+    """Operands, options under the oracle's names, and the roundings of a sequence."""
+    extent = sizes.attention(source)
+    is_packed, normalize = source.one_in(3), source.flag()
+    extent = extent._replace(batch=1) if is_packed else extent
+    tensors = operands(source, extent, normalize, dtype)
+    ends = packed(source, extent.tokens) if is_packed else None
+    count = extent.batch if ends is None else len(ends) - 1
+    if source.flag():
+        shape = count, extent.heads * extent.group, extent.keys, extent.values
+        tensors["initial_state"] = source.numbers(shape, dtype)
+    scale = source.choose((extent.keys**-0.5, 1.0, 0.5, -2.0))
+    options = {"scale": scale, "reflections": extent.reflections, "normalize": normalize}
+    return tensors, ends, options, (extent.keys + 8) * (extent.tokens * extent.reflections + 1)
+
+
+def rule(source):
+    """``ht.delta_rule``."""
+    dtype = source.choose((*REAL, *REAL, source.choose(HALF)))
+    tensors, ends, options, operations = draw(source, dtype)
+    if dtype in HALF and source.flag():  # some operands in float32
+        tensors = {name: t.float() if name != "q" and source.flag() else t for name, t in tensors.items()}
+    given = {"cu_seqlens": ends.to(source.choose((torch.int32, torch.int64)))} if ends is not None else {}
+    both = source.flag()
+    named = {
+        "scale": options["scale"],
+        "num_householder": options["reflections"],
+        "use_qk_l2norm_in_kernel": options["normalize"],
+        "output_final_state": both,
+    }
+
+    def ours(t):
+        o, last = ht.delta_rule(**t, **named)
+        return (o, last) if both else o
+
+    def theirs(t):
+        o, last = oracle.delta_rule(**t, **options)
+        return (o, last) if both else o
+
+    return Problem("ht.delta_rule", tensors | given, ours, theirs, operations, (), options=named)
+
+
+def decoding(source):
+    """Tokens one after the other, each from the state that the one before left, as one sequence."""
+    dtype = source.choose(REAL)
+    extent = sizes.attention(source)
+    extent = extent._replace(tokens=min(extent.tokens, 12))
+    normalize = source.flag()
+    tensors = operands(source, extent, normalize, dtype)
+    scale, r = extent.keys**-0.5, extent.reflections
+
+    def ours(t):
+        outputs, state = [t["v"][:, :0]], None
+        for i in range(extent.tokens):
+            rows = {name: t[name][:, i : i + 1] for name in ("q", "g") if name in t}
+            rows |= {name: t[name][:, i * r : (i + 1) * r] for name in ("k", "v", "beta")}
+            o, state = ht.delta_rule(
+                **rows,
+                initial_state=state,
+                output_final_state=True,
+                use_qk_l2norm_in_kernel=normalize,
+                num_householder=r,
+            )
+            outputs.append(o)
+        return torch.cat(outputs, 1)
+
+    def theirs(t):
+        return oracle.delta_rule(**t, scale=scale, reflections=r, normalize=normalize)[0]
+
+    operations = (extent.keys + 8) * (extent.tokens * r + 1)
+    return Problem("decoding", tensors, ours, theirs, operations, (), options={"normalize": normalize, "r": r})
+
+
+def arrays(source):
+    """The NumPy functions, or a call that is to be refused."""
+    dtype = source.choose(REAL)
+    tensors, ends, options, operations = draw(source, dtype)
+    options["normalize"] = False
+    tensors["k"] = _keys(source, tuple(tensors["k"].shape), False, dtype)
+    given = {"g": None, **tensors}
+    named = {"scale": options["scale"], "num_householder": options["reflections"]}
+    if ends is not None:
+        named["cu_seqlens"] = ends.tolist()
+    names, backward = [name for name in OPERANDS if name in tensors], source.flag()
+    if backward:
+        (batch, tokens), (heads, values) = tensors["q"].shape[:2], tensors["v"].shape[2:]
+        count = batch if ends is None else len(ends) - 1
+        shapes = {
+            "grad_o": (batch, tokens, heads, values),
+            "grad_final_state": (count, heads, tensors["k"].shape[3], values),
+        }
+        kept = source.some(tuple(shapes)) or ("grad_o",)
+        given |= {"grad_o": None} | {name: source.numbers(shapes[name], dtype) for name in kept}
+
+    def theirs(t):
+        t = {name: a.requires_grad_(name in names) if isinstance(a, torch.Tensor) else a for name, a in t.items()}
+        o, last = oracle.delta_rule(**{name: t[name] for name in names}, cu_seqlens=ends, **options)
+        if not backward:
+            return {"o": o, "final_state": last}
+        found = gradients((o, last), (t["grad_o"], t.get("grad_final_state")), t, names)
+        return dict(zip(names, found, strict=True))
+
+    call = Call(hh.delta_rule_backward if backward else hh.delta_rule_forward, given, theirs, operations, named)
+    if source.one_in(8) and (backward or "initial_state" in tensors):  # else values may be of any width
+        return lambda record, told: refuse(source, call, record, told)
+    return lambda record, told: call.run(source, record, told)
+
+
+def layer(source):
+    """``DeltaNet``: whole sequences, and steps."""
+    dtype = source.choose(REAL)
+    heads, width, taps = source.among(1, 3), source.among(1, 5), source.choose((1, 2, 4))
+    reflections, gate = source.choose((1, 1, 2)), source.choose((None, "head", "channel"))
+    module = ht.DeltaNet(
+        heads * width, heads, expand_v=source.choose((1, 2, 1.5)) if width > 1 else 1, gate=gate,
+        num_householder=reflections, conv_size=taps,
+    ).to(dtype)  # fmt: skip
+    fill(source, module)
+    by_steps, batch, tokens = source.one_in(3), source.among(1, 3), source.among(1, 7)
+    tokens = source.near((16, 32)) if source.one_in(8) else tokens
+    inputs = {"x": source.numbers((batch, tokens, heads * width), dtype)}
+
+    def ours(call, t):
+        if not by_steps:
+            return call(t["x"])
+        outputs, state = [], None
+        for x in t["x"].unbind(1):
+            y, state = module.step(x, state)
+            outputs.append(y)
+        return torch.stack(outputs, 1)
+
+    def theirs(t):
+        x = t["x"]
+        projected = oracle.rounded(x @ t["projection.weight"].mT)
+        past = torch.cat([projected.new_zeros(batch, taps - 1, projected.shape[2]), projected], 1)
+        each = [past[:, i : i + tokens] * t["convolution.weight"][:, 0, i] for i in range(taps)]
+        mixed = oracle.rounded(silu(oracle.rounded(sum(each))))
+        q, k, v = mixed.split(module.widths, -1)
+        beta = 2 * oracle.sigmoid(oracle.rounded(x @ t["beta.weight"].mT + t["beta.bias"]))
+        g = None
+        if gate is not None:
+            g = torch.nn.functional.logsigmoid(oracle.rounded(x @ t["decay.weight"].mT + t["decay.bias"]))
+            g = g if gate == "head" else g.reshape(batch, tokens, heads, width)
+        shape = batch, tokens * reflections, heads
+        o, _ = oracle.delta_rule(
+            q.reshape(batch, tokens, heads, width), k.reshape(*shape, width), v.reshape(*shape, -1),
+            beta.reshape(shape), g, scale=width**-0.5, reflections=reflections, normalize=True,
+        )  # fmt: skip
+        size = oracle.rounded(o.square().mean(-1, keepdim=True) + torch.finfo(dtype).eps)
+        o = oracle.rounded(o * size.rsqrt()) * t["norm.weight"]
+        return oracle.rounded(o.flatten(2) @ t["out.weight"].mT)
+
+    return layer_problem(
+        f"DeltaNet, {'steps' if by_steps else 'sequences'}", module, inputs, ours, theirs, (width + 16) * (tokens + 1),
+        transforms=not by_steps, whole=not by_steps, options={"gate": gate, "num_householder": reflections},
+    )  # fmt: skip
