@@ -15,7 +15,7 @@ import cuda_standin
 import householder as hh
 import householder.torch as ht
 from householder import cli
-from householder._cuda import instances, kernels, library
+from householder._cuda import instances, kernels, library, notices
 from householder.cli import gpu_correctness, gpu_timing
 from householder.torch import ops
 from householder.torch.ops import _apply, _cuda, _matrix, _rnn
@@ -219,7 +219,8 @@ def test_nothing_to_do(steps, batch):
 @pytest.mark.parametrize("shape", [(8, 3), (3, 8, 3)])
 def test_applications_need_no_cupy(monkeypatch, shape):
     monkeypatch.setitem(sys.modules, "cupy", None)
-    monkeypatch.setattr(kernels, "available", kernels.available.__wrapped__)
+    monkeypatch.setattr(kernels, "missing", kernels.missing.__wrapped__)
+    monkeypatch.setattr(notices, "_said", set())
     u, h, g = torch.randn(shape, dtype=F64), *torch.randn(2, *shape[:-2], 8, dtype=F64)
     torch.testing.assert_close(_cuda.apply(u, h, False, "auto"), ht.apply(u, h))
     u.requires_grad_()

@@ -1,11 +1,13 @@
 """V, S and A, and gradients of u, of many matrices by one launch each, where a block's shared memory holds S."""
 
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from householder._cuda import instances, kernels
+from householder import _cpu
+from householder._cuda import instances, kernels, trials, verdicts
 from householder._cuda.instances import Launch, SquareKernel
 from householder._cuda.library import Library
 
@@ -44,5 +46,24 @@ def _kernel(kernel: SquareKernel, library: Library, like: Any, n: int, k: int) -
     """Give name and launch of the kernel for as many matrices as ``like (..., n, m)`` has, or None."""
     if not kernels.available():
         return None
-    capability = kernels.device_of(library.device(like)).capability
-    return instances.square(kernel, n, k, prod(like.shape[:-2]), library.name(like.dtype), capability)
+    index = library.device(like)
+    capability = kernels.device_of(index).capability
+    found = instances.square(kernel, n, k, prod(like.shape[:-2]), library.name(like.dtype), capability)
+    trial = partial(_try, kernel, library, like, min(n, 2 * k + 1), k)
+    return found if found is not None and verdicts.usable(index, found[0], trial) else None
+
+
+def _try(kernel: SquareKernel, library: Library, like: Any, n: int, k: int) -> None:
+    """Compare two matrices, and the gradients of their reflections, with the core."""
+    from householder._cuda import algebra  # which uses these kernels
+
+    dtype = library.name(like.dtype)
+    u, h, g = (trials.numbers((2, *shape), dtype, i) for i, shape in enumerate(((n, k), (3, n), (3, n))))
+    on_device = [library.from_host(a, like, like.dtype) for a in (u, h, g)]
+    f = algebra.form(on_device[0])
+    if kernel == "factors":
+        trials.compare(library, [algebra.matrix(f)], [_cpu.matrix(u, None)], dtype)
+    else:
+        found = algebra.gradients(f, *on_device[1:], False)[0]
+        expected = _cpu.backward(u, h, g, (2, n, k, 3), None, False, "auto")[0]
+        trials.compare(library, [found], [expected], dtype)

@@ -44,6 +44,10 @@ class Numpy:
         """Bring an array to the host."""
         return np.asarray(a)
 
+    def from_host(self, a: np.ndarray[Any, Any], like: Any, dtype: Any) -> Any:  # noqa: ARG002
+        """Bring an array to the device of another one, in a dtype."""
+        return self.xp.asarray(a, dtype)
+
     def contiguous(self, a: Any) -> Any:
         """Lay out row by row; the same array where it is."""
         return self.xp.ascontiguousarray(a)
@@ -51,6 +55,10 @@ class Numpy:
     def name(self, dtype: Any) -> str:
         """Give the name of a dtype."""
         return str(dtype).rpartition(".")[2]
+
+    def dtype(self, name: str) -> Any:
+        """Give the dtype of a name."""
+        return getattr(self.xp, name)
 
     def real(self, a: Any) -> Any:
         """Give the dtype of the real and imaginary parts of an array."""
@@ -142,6 +150,13 @@ class Torch(Numpy):
 
     def eye(self, k: int, like: Any) -> Any:
         return self.xp.eye(k, dtype=like.dtype, device=like.device)
+
+    def to_host(self, a: Any) -> np.ndarray[Any, Any]:
+        host: np.ndarray[Any, Any] = a.detach().cpu().numpy()
+        return host
+
+    def from_host(self, a: np.ndarray[Any, Any], like: Any, dtype: Any) -> Any:
+        return self.xp.from_numpy(a).to(like.device, dtype)
 
     def contiguous(self, a: Any) -> Any:
         return a.resolve_conj().resolve_neg().contiguous()

@@ -1,6 +1,6 @@
 r"""The mathematics in ordinary torch operations: every derivative exists, no native code runs.
 
-Forward mode and second derivatives use it, and it documents what the operators compute.
+Forward mode, second derivatives and devices without kernels use it, and it documents what the operators compute.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from householder import _norms
-from householder.torch import _autocast
+from householder.torch import _autocast, _precision
 
 
 def unit_columns(u: Tensor) -> Tensor:
@@ -25,9 +25,10 @@ def unit_columns(u: Tensor) -> Tensor:
 
 
 def apply(u: Tensor, h: Tensor, transpose: bool) -> Tensor:
-    r"""Compute ``W h`` by :math:`W = I - V T^{-1} V^*`, :math:`T = \mathrm{striu}(V^* V) + I / 2`, unit columns V.
+    r"""Compute ``W h`` by :math:`W = I - V T^{-1} V^*`, :math:`T = \mathrm{striu}(V^*V) + \mathrm{diag}(V^*V) / 2`.
 
-    ``u`` is ``(*c, n, m)`` and ``h`` is ``(*c, *r, n)``, as for the operator.
+    V has unit columns. T is double precision where the device has it, and ``h`` may be. ``u`` is ``(*c, n, m)``, ``h``
+    ``(*c, *r, n)`` as for the operator.
     """
     with _autocast.off(h.device):
         n, m = u.shape[-2:]
@@ -37,24 +38,28 @@ def apply(u: Tensor, h: Tensor, transpose: bool) -> Tensor:
         if m == n and not u.is_complex():
             last = torch.cat([torch.ones_like(u[..., 1:, -1]), u[..., -1:, -1]], -1).unsqueeze(-2)
             u = u[..., :-1]
-        v = unit_columns(u.tril())
-        t = torch.triu(v.mH @ v, 1) + 0.5 * torch.eye(v.shape[-1], dtype=v.dtype, device=v.device)
+        wide = _precision.wide_of(u)
+        unit = unit_columns(u.tril())
+        v, wide_v = unit.to(h.dtype), unit.to(wide)
+        gram = wide_v.mH @ wide_v
+        half = gram.diagonal(dim1=-2, dim2=-1).real / 2  # of V as it was rounded
+        t = torch.triu(gram, 1) + torch.diag_embed(half.masked_fill(half == 0, 0.5)).to(wide)
         if last is not None and not transpose:
             rows = rows * last
-        projections = (rows @ v.conj()).mT
+        projections = (rows @ v.conj()).mT.to(wide)
         t = t.mH if transpose else t
         solved: Tensor = torch.linalg.solve_triangular(t, projections, upper=not transpose)
-        rows = rows - solved.mT @ v.mT
+        rows = rows - solved.mT.to(v.dtype) @ v.mT
         if last is not None and transpose:
             rows = rows * last
         return rows.reshape(h.shape)
 
 
 def matrix(u: Tensor) -> Tensor:
-    """Form ``W`` itself, ``(*c, n, n)``, without phases."""
+    """Form ``W`` itself, ``(*c, n, n)``, without phases; it is rounded once, at the end."""
     n = u.shape[-2]
-    eye = torch.eye(n, dtype=u.dtype, device=u.device)
-    return apply(u, eye.expand(*u.shape[:-2], n, n), False).mT
+    eye = torch.eye(n, dtype=_precision.wide_of(u), device=u.device)
+    return apply(u, eye.expand(*u.shape[:-2], n, n), False).mT.to(u.dtype)
 
 
 def turn(h: Tensor, phases: Tensor) -> Tensor:
@@ -124,11 +129,14 @@ def rnn(
     transpose: bool,
     reverse: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Run the recurrence step by step with ``W`` formed once: all states and each sequence's last one."""
+    """Run the recurrence step by step with ``W`` formed once: all states and each sequence's last one.
+
+    For many matrices every tensor but ``batch_sizes`` has the same leading axes.
+    """
     with _autocast.off(x.device):
         kind, x = x.dtype, x.to(u.dtype)
         w = matrix(u)
-        w = w if phases is None else turn(w, phases)
+        w = w if phases is None else turn(w, phases.unsqueeze(-2))
         w = w.mH if transpose else w
         h, last = recurrence(
             w, x, h0, input_weight, bias, nonlinearity_bias, batch_sizes, nonlinearity, negative_slope, reverse
@@ -149,17 +157,24 @@ def recurrence(
     reverse: bool,
 ) -> tuple[Tensor, Tensor]:
     """Run the recurrence of a given matrix, in its dtype."""
-    x = x if input_weight is None else x @ input_weight.mT
-    x = x if bias is None else x + bias
-    x = x.flip(0) if reverse else x
-    steps = x.unbind(0) if batch_sizes is None else torch.split(x, [int(size) for size in batch_sizes])
-    state = x.new_zeros(x.shape[1:]) if h0 is None else h0.to(w.dtype)
+    packed = batch_sizes is not None
+    if input_weight is not None:
+        by_steps = w.dim() > 2 and not packed  # each matrix of many meets the rows of every step
+        x = x @ (input_weight.unsqueeze(-3) if by_steps else input_weight).mT
+    if bias is not None:
+        x = x + (bias.unsqueeze(-2) if packed else bias.unsqueeze(-2).unsqueeze(-2))
+    x = x.flip(-3) if reverse else x
+    steps = x.unbind(-3) if batch_sizes is None else torch.split(x, [int(size) for size in batch_sizes], -2)
+    state = x.new_zeros(*x.shape[:-3], *x.shape[-2:]) if h0 is None else h0.to(w.dtype)
+    phi_bias = None if nonlinearity_bias is None else nonlinearity_bias.unsqueeze(-2)
     states, ended = [], []
     for a in steps:
-        running = a.shape[0]
-        ended.append(state[running:])
-        state = activate(state[:running] @ w.mT + a, nonlinearity, negative_slope, nonlinearity_bias)
+        running = a.shape[-2]
+        ended.append(state[..., running:, :])
+        state = activate(state[..., :running, :] @ w.mT + a, nonlinearity, negative_slope, phi_bias)
         states.append(state)
-    last = torch.cat([state, *reversed(ended)])
-    h = torch.cat(states).reshape(x.shape) if states else torch.empty_like(x)
-    return h.flip(0) if reverse else h, last
+    last = torch.cat([state, *reversed(ended)], -2)
+    if not states:
+        return torch.empty_like(x), last
+    h = torch.cat(states, -2) if packed else torch.stack(states, -3)
+    return h.flip(-3) if reverse else h, last

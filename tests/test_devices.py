@@ -1,0 +1,216 @@
+"""Devices without kernels: every public function gives the results of the CPU there, by torch operations."""
+
+import warnings
+
+import pytest
+import torch
+
+import householder.torch as ht
+import private_device
+from householder._cuda import notices
+from householder.torch import _precision
+from torch_cases import CASES
+from torch_oracle import IGNORE_JIT_WARNING
+
+pytestmark = [
+    pytest.mark.skipif(bool(private_device.missing()), reason=private_device.missing() or "-"),
+    pytest.mark.filterwarnings("ignore:householder computes on"),
+]
+
+F64 = torch.float64
+
+
+@pytest.fixture(scope="module")
+def device():
+    return private_device.device()
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """No notice has been given yet."""
+    monkeypatch.setattr(notices, "_said", set())
+
+
+def on(device, inputs):
+    return [t.detach().to(device).requires_grad_() for t in inputs]
+
+
+def results(function, inputs):
+    """The value and the gradients of all inputs, on the CPU."""
+    value = function(*inputs)
+    grad = (
+        torch.linspace(-1, 1, value.numel(), dtype=value.real.dtype).reshape(value.shape).to(value.device, value.dtype)
+    )
+    return [t.cpu() for t in (value.detach(), *torch.autograd.grad(value, inputs, grad))]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_and_gradients_are_those_of_the_cpu(device, name):
+    function, inputs = CASES[name]
+    for found, expected in zip(results(function, on(device, inputs)), results(function, inputs), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+SMALL = ("apply", "apply, m == n", "matrix", "rnn", "rnn packed", "rnn, oplu", "rnn, complex modrelu")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_second_derivatives_are_those_of_the_cpu(device, name):
+    function, inputs = CASES[name]
+
+    def gradients(*inputs):
+        value = function(*inputs)
+        found = torch.autograd.grad(value.abs().square().sum(), inputs, create_graph=True)
+        return torch.cat([torch.view_as_real(t).flatten() if t.is_complex() else t.flatten() for t in found])
+
+    for found, expected in zip(results(gradients, on(device, inputs)), results(gradients, inputs), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+TRANSFORMS = {
+    "vmap over vectors": lambda u, h: torch.func.vmap(ht.apply, (None, 0))(u, h),
+    "vmap over matrices": lambda u, h: torch.func.vmap(ht.matrix)(torch.stack([u, 2 * u.flip(0)])) @ h.mT,
+    "vmap over sequences": lambda u, h: torch.func.vmap(lambda x: ht.rnn(u, x)[0])(torch.stack([h, -h])),
+    "an ensemble": lambda u, h: torch.func.vmap(lambda u, x: ht.rnn(u, x)[0])(
+        torch.stack([u, -u]), torch.stack([h, h])
+    ),
+    "gradient": lambda u, h: torch.func.grad(lambda u: ht.apply(u, h).square().sum() + ht.rnn(u, h)[0].sum())(u),
+    "jacobian by rows": lambda u, h: torch.func.jacrev(lambda u: ht.rnn(u, h, nonlinearity="tanh")[1])(u),
+    "forward mode": lambda u, h: torch.func.jvp(lambda u: ht.rnn(u, h, nonlinearity="tanh")[0], (u,), (u,))[1],
+}
+
+
+@pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_function_transforms(device, name):
+    u, h = CASES["apply"][1]
+    found, expected = (TRANSFORMS[name](*(t.detach().to(where) for t in (u, h))) for where in (device, "cpu"))
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["apply", "matrix", "rnn"])
+def test_compiled_code_calls_the_operators(device, name):
+    torch.compiler.reset()
+    function, inputs = CASES[name]
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    for found, expected in zip(results(compiled, on(device, inputs)), results(function, inputs), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+LAYERS = {
+    "Orthogonal": lambda **at: ht.Orthogonal(6, 4, **at),
+    "OrthogonalRNN": lambda **at: ht.OrthogonalRNN(6, 8, 2, bidirectional=True, learn_h0=True, **at),
+    "OrthogonalRNNCell": lambda **at: ht.OrthogonalRNNCell(6, 8, **at),
+    "SVDLinear": lambda **at: ht.SVDLinear(6, 4, **at),
+    "DeltaNet": lambda **at: ht.DeltaNet(6, 2, **at),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_train_as_on_the_cpu(device, name):
+    torch.manual_seed(0)
+    layer, x = LAYERS[name](dtype=F64), torch.randn(2, 3, 6, dtype=F64)
+    x = x[0] if name.endswith("Cell") else x
+
+    def trained(where):
+        layer.to(where).zero_grad()
+        output = layer(x.to(where))
+        (output[0] if isinstance(output, tuple) else output).square().sum().backward()
+        return [p.grad.cpu() for p in layer.parameters() if p.grad is not None]
+
+    expected = [grad.clone() for grad in trained("cpu")]
+    for found, exact in zip(trained(device), expected, strict=True):
+        torch.testing.assert_close(found, exact, rtol=1e-11, atol=1e-11)
+
+
+def test_packed_sequences_in_both_directions(device):
+    layer = ht.OrthogonalRNN(3, 8, bidirectional=True, dtype=F64)
+    packed = torch.nn.utils.rnn.pack_padded_sequence(torch.randn(6, 4, 3, dtype=F64), [6, 5, 2, 1])
+    expected = layer(packed)[0].data
+    there = torch.nn.utils.rnn.PackedSequence(packed.data.to(device), packed.batch_sizes)
+    torch.testing.assert_close(layer.to(device)(there)[0].data.cpu(), expected)
+
+
+def delta_operands(where, dtype=F64):
+    generator = torch.Generator().manual_seed(0)
+    shapes = (2, 5, 2, 3), (2, 5, 2, 3), (2, 5, 2, 4), (2, 5, 2)
+    return [torch.randn(s, dtype=F64, generator=generator).to(where, dtype).requires_grad_() for s in shapes]
+
+
+def test_the_delta_rule(device):
+    def function(*operands):
+        return ht.delta_rule(*operands, use_qk_l2norm_in_kernel=True)[0]
+
+    for found, expected in zip(
+        results(function, delta_operands(device)), results(function, delta_operands("cpu")), strict=True
+    ):
+        torch.testing.assert_close(found, expected)
+
+
+def test_the_operators_themselves(device):
+    """As compiled and exported programs call them, without a function around them."""
+    u, x = (t.detach() for t in (*CASES["apply"][1][:1], CASES["rnn, bare"][1][1]))
+    g = torch.randn(x.shape, dtype=F64)
+    options = "tanh", 0.1, False, False, "auto"
+    wanted = [True, True, *[False] * 5]
+
+    def calls(where):
+        a, b, c = (t.to(where) for t in (u, x, g))
+        h, last, _ = torch.ops.householder.rnn(a, b, *[None] * 6, False, *options)
+        rest = torch.ops.householder.rnn_backward(a, b, *[None] * 6, h, None, c, None, wanted, *options)
+        both = torch.ops.householder.apply_backward(a, b, c, True, False, "auto")
+        operands = [t.detach() for t in delta_operands(where)]
+        o, state, kept = torch.ops.householder.delta_rule(*operands, None, None, None, False, 1.0, 1, False)
+        of_delta = torch.ops.householder.delta_rule_backward(
+            *operands, None, None, None, None, o, None, [True] * 4 + [False] * 2, 1.0, 1, False
+        )
+        return [h, last, *rest[:2], *both, o, state, *of_delta[:4]]
+
+    for found, expected in zip(calls(device), calls("cpu"), strict=True):
+        assert found.device.type == device
+        torch.testing.assert_close(found.cpu(), expected)
+
+
+def test_where_there_is_no_double_precision(device):
+    u, x = torch.randn(12, 5), torch.randn(9, 3, 12)
+    exact = ht.rnn(u.double(), x.double(), nonlinearity="tanh")[0]
+    _precision._try.cache_clear()
+    with private_device.without_doubles():
+        leaves = on(device, (u, x))
+        h, _ = ht.rnn(*leaves, nonlinearity="tanh")
+        grads = torch.autograd.grad(h.square().sum(), leaves)
+        w = ht.matrix(leaves[0]).detach().cpu()
+        found = h.detach().cpu()
+    _precision._try.cache_clear()
+    torch.testing.assert_close(found.double(), exact, rtol=0, atol=1e-4)
+    torch.testing.assert_close(w.mT @ w, torch.eye(12), rtol=0, atol=1e-5)
+    assert all(grad.cpu().isfinite().all() for grad in grads)
+
+
+@pytest.mark.filterwarnings("default:householder computes on")
+def test_a_device_is_reported_once(device, said):  # noqa: ARG001
+    u, h = (t.detach().to(device) for t in CASES["apply"][1])
+    with pytest.warns(
+        UserWarning, match=r"on private with torch operations, because there are kernels for the CPU"
+    ) as w:
+        ht.apply(u, h)
+        ht.matrix(u)
+    assert len(w) == 1
+
+
+def test_kernels_can_be_required(device, monkeypatch):
+    u, h = (t.detach().to(device) for t in CASES["apply"][1])
+    monkeypatch.setenv("HOUSEHOLDER_KERNELS", "require")
+    with pytest.raises(RuntimeError, match="'require', but on private there are kernels for the CPU and for CUDA only"):
+        ht.apply(u, h)
+    ht.apply(u.cpu(), h.cpu())
+    monkeypatch.setenv("HOUSEHOLDER_KERNELS", "never")
+    with pytest.raises(ValueError, match="HOUSEHOLDER_KERNELS is 'never', expected 'require' or 'off'"):
+        ht.apply(u, h)
+
+
+def test_off_says_nothing(device, said, monkeypatch):  # noqa: ARG001
+    monkeypatch.setenv("HOUSEHOLDER_KERNELS", "off")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ht.apply(*(t.detach().to(device) for t in CASES["apply"][1]))
