@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import warnings
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -15,7 +16,7 @@ import cuda_standin
 import householder as hh
 import householder.torch as ht
 from householder import cli
-from householder._cuda import instances, kernels, library, notices
+from householder._cuda import instances, kernels, library, notices, verdicts
 from householder.cli import gpu_correctness, gpu_timing
 from householder.torch import ops
 from householder.torch.ops import _apply, _cuda, _matrix, _rnn
@@ -216,16 +217,66 @@ def test_nothing_to_do(steps, batch):
     assert ht.apply(u, x).shape == x.shape
 
 
-@pytest.mark.parametrize("shape", [(8, 3), (3, 8, 3)])
-def test_applications_need_no_cupy(monkeypatch, shape):
-    monkeypatch.setitem(sys.modules, "cupy", None)
-    monkeypatch.setattr(kernels, "missing", kernels.missing.__wrapped__)
+@pytest.fixture
+def said(monkeypatch):
+    """No notice has been given yet."""
     monkeypatch.setattr(notices, "_said", set())
-    u, h, g = torch.randn(shape, dtype=F64), *torch.randn(2, *shape[:-2], 8, dtype=F64)
-    torch.testing.assert_close(_cuda.apply(u, h, False, "auto"), ht.apply(u, h))
-    u.requires_grad_()
-    (expected,) = torch.autograd.grad(ht.apply(u, h), u, g)
-    torch.testing.assert_close(_cuda.apply_backward(u, h, g, False, False, "auto")[0], expected)
+
+
+def without_cupy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+
+
+def without_nvrtc(monkeypatch):
+    def refuse(*_, **__):
+        raise RuntimeError("CuPy failed to load libnvrtc.so.13: cannot open shared object file")
+
+    monkeypatch.setattr(cuda_standin.RawModule, "get_function", refuse)
+
+
+def with_cupy_for_rocm(monkeypatch):
+    monkeypatch.setattr(sys.modules["cupy"].cuda.runtime, "is_hip", True, raising=False)
+
+
+def with_torch_for_rocm(monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", "7.1")
+
+
+@pytest.mark.usefixtures("on_cuda", "said")
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        (without_cupy, r"the kernels need CuPy: pip install 'householder\[cuda1[23]\]'"),
+        (without_nvrtc, "a kernel cannot be used: RuntimeError: CuPy failed to load libnvrtc"),
+        (with_cupy_for_rocm, "this CuPy is built for ROCm"),
+        (with_torch_for_rocm, "there are kernels for CUDA but not for ROCm"),
+    ],
+)
+@pytest.mark.parametrize("name", ["apply", "apply many", "matrix", "rnn", "rnn packed", "rnn, oplu", "rnn, complex"])
+def test_where_kernels_cannot_be_used_torch_operations_are(monkeypatch, broken, reason, name):
+    broken(monkeypatch)
+    monkeypatch.setattr(verdicts, "_verdicts", {})
+    function, inputs = CASES[name]
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            for found, expected in zip(results(function, inputs), EXPECTED[name], strict=True):
+                torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    assert len(given) == 1
+    assert re.search(reason, str(given[0].message))
+    monkeypatch.setenv("HOUSEHOLDER_KERNELS", "require")
+    if broken is not without_nvrtc:  # the verdict is in
+        with pytest.raises(RuntimeError, match="HOUSEHOLDER_KERNELS is 'require'"):
+            function(*inputs)
+
+
+@pytest.mark.usefixtures("on_cuda")
+def test_kernels_can_be_switched_off(monkeypatch):
+    monkeypatch.setenv("HOUSEHOLDER_KERNELS", "off")
+    for name in ("apply", "rnn packed"):
+        for found, expected in zip(results(*CASES[name]), EXPECTED[name], strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    assert not kernels._compiled
 
 
 def test_large_triangular_systems_are_halved(monkeypatch):

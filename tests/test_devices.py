@@ -98,18 +98,21 @@ def test_compiled_code_calls_the_operators(device, name):
 
 
 LAYERS = {
-    "Orthogonal": lambda **at: ht.Orthogonal(6, 4, **at),
-    "OrthogonalRNN": lambda **at: ht.OrthogonalRNN(6, 8, 2, bidirectional=True, learn_h0=True, **at),
-    "OrthogonalRNNCell": lambda **at: ht.OrthogonalRNNCell(6, 8, **at),
-    "SVDLinear": lambda **at: ht.SVDLinear(6, 4, **at),
-    "DeltaNet": lambda **at: ht.DeltaNet(6, 2, **at),
+    "Orthogonal": lambda: ht.Orthogonal(6, 4),
+    "OrthogonalRNN": lambda: ht.OrthogonalRNN(6, 8, 2, bidirectional=True, learn_h0=True),
+    "OrthogonalRNNCell": lambda: ht.OrthogonalRNNCell(6, 8),
+    "SVDLinear": lambda: ht.SVDLinear(6, 4),
+    "DeltaNet": lambda: ht.DeltaNet(6, 2),
+    "OrthogonalAdapter": lambda: ht.OrthogonalAdapter(torch.nn.Linear(6, 4), 4),
+    "orthogonal": lambda: ht.orthogonal(torch.nn.Linear(6, 4)),
+    "OPLU": lambda: torch.nn.Sequential(ht.Orthogonal(6), ht.OPLU()),
 }
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_train_as_on_the_cpu(device, name):
     torch.manual_seed(0)
-    layer, x = LAYERS[name](dtype=F64), torch.randn(2, 3, 6, dtype=F64)
+    layer, x = LAYERS[name]().double(), torch.randn(2, 3, 6, dtype=F64)
     x = x[0] if name.endswith("Cell") else x
 
     def trained(where):
@@ -119,6 +122,19 @@ def test_layers_train_as_on_the_cpu(device, name):
         return [p.grad.cpu() for p in layer.parameters() if p.grad is not None]
 
     expected = [grad.clone() for grad in trained("cpu")]
+    for found, exact in zip(trained(device), expected, strict=True):
+        torch.testing.assert_close(found, exact, rtol=1e-11, atol=1e-11)
+
+
+def test_unitary_layers_train_as_on_the_cpu(device):
+    layer, x = ht.UnitaryRNN(3, 4, dtype=torch.complex128), torch.randn(5, 2, 3, dtype=torch.complex128)
+
+    def trained(where):
+        layer.to(where).zero_grad()
+        layer(x.to(where))[0].abs().square().sum().backward()
+        return [p.grad.cpu().clone() for p in layer.parameters()]
+
+    expected = trained("cpu")
     for found, exact in zip(trained(device), expected, strict=True):
         torch.testing.assert_close(found, exact, rtol=1e-11, atol=1e-11)
 

@@ -6,6 +6,8 @@
 #include <ATen/native/CPUFallback.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/resize_native.h>
 #include <ATen/ops/set_native.h>
@@ -112,6 +114,41 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
 
 at::Scalar local_scalar(const at::Tensor& tensor) { return on_host(tensor).item(); }
 
+// Convolutions, for which torch asks every device of its own.
+at::Tensor convolution(
+    const at::Tensor& input,
+    const at::Tensor& weight,
+    const std::optional<at::Tensor>& bias,
+    at::IntArrayRef stride,
+    at::IntArrayRef padding,
+    at::IntArrayRef dilation,
+    bool transposed,
+    at::IntArrayRef output_padding,
+    int64_t groups) {
+  const auto host_bias = bias.has_value() ? std::optional(on_host(*bias)) : std::nullopt;
+  return at::convolution(
+             on_host(input), on_host(weight), host_bias, stride, padding, dilation, transposed, output_padding, groups)
+      .to(DEVICE);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
+    const at::Tensor& grad,
+    const at::Tensor& input,
+    const at::Tensor& weight,
+    at::IntArrayRef stride,
+    at::IntArrayRef padding,
+    at::IntArrayRef dilation,
+    bool transposed,
+    at::IntArrayRef output_padding,
+    int64_t groups,
+    std::array<bool, 3> wanted) {
+  auto [a, b, c] = at::convolution_backward(
+      on_host(grad), on_host(input), on_host(weight), at::OptionalIntArrayRef(weight.sizes().slice(0, 1)), stride,
+      padding, dilation, transposed, output_padding, groups, wanted);
+  const auto there = [](const at::Tensor& t) { return t.defined() ? t.to(DEVICE) : t; };
+  return {there(a), there(b), there(c)};
+}
+
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) { at::native::cpu_fallback(op, stack); }
 
 }  // namespace
@@ -136,6 +173,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from", copy_from);
   m.impl("_copy_from_and_resize", copy_from_and_resize);
   m.impl("_local_scalar_dense", local_scalar);
+  m.impl("convolution_overrideable", convolution);
+  m.impl("convolution_backward_overrideable", convolution_backward);
 }
 
 // Copies see lazy conjugation and negation; what resolves those is a copy itself.
