@@ -305,6 +305,17 @@ class Names(list):
     output = 7  # h, among the arguments of a recurrence
 
 
+TRIED = {
+    "low rank": {"n": 64, "m": 8, "dtype": "float32"},
+    "dense": {"n": 64, "m": 40, "dtype": "float64"},
+    "cluster": {"n": 130, "m": 128, "dtype": "float32"},
+    "complex": {"n": 30, "m": 4, "dtype": "complex64", "nonlinearity": "modrelu"},
+    "oplu": {"n": 64, "m": 8, "dtype": "float32", "nonlinearity": "oplu"},
+    "general": {"n": 600, "m": 300, "dtype": "float64", "batch": 1, "steps": 1},
+    "packed": {"n": 64, "m": 8, "dtype": "float32", "sizes": [3, 2, 2], "batch": 3, "steps": 3},
+}
+
+
 class TestTrials:
     """The first use of a kernel on a device compares it with the core; one that fails is not used again."""
 
@@ -332,20 +343,10 @@ class TestTrials:
         monkeypatch.setattr(cuda_standin.Function, "__call__", launch)
         return names
 
-    CASES = {
-        "low rank": {"n": 64, "m": 8, "dtype": "float32"},
-        "dense": {"n": 64, "m": 40, "dtype": "float64"},
-        "cluster": {"n": 130, "m": 128, "dtype": "float32"},
-        "complex": {"n": 30, "m": 4, "dtype": "complex64", "nonlinearity": "modrelu"},
-        "oplu": {"n": 64, "m": 8, "dtype": "float32", "nonlinearity": "oplu"},
-        "general": {"n": 600, "m": 300, "dtype": "float64", "batch": 1, "steps": 1},
-        "packed": {"n": 64, "m": 8, "dtype": "float32", "sizes": [3, 2, 2], "batch": 3, "steps": 3},
-    }
-
     @pytest.mark.usefixtures("arrays")
-    @pytest.mark.parametrize("name", CASES)
+    @pytest.mark.parametrize("name", TRIED)
     def test_right_kernels_pass_theirs(self, launched, name):
-        options = {"batch": 2, "steps": 2, "nonlinearity": "tanh"} | self.CASES[name]
+        options = {"batch": 2, "steps": 2, "nonlinearity": "tanh"} | TRIED[name]
         sizes = [options.pop(size) for size in ("dtype", "n", "m", "steps", "batch")]
         check(*sizes, **options)
         first = len(launched)
@@ -365,7 +366,9 @@ class TestTrials:
         ]  # fmt: skip
 
     @pytest.mark.usefixtures("arrays")
-    @pytest.mark.parametrize("kernel", ["factors", "gradients", "application_forward", "packing", "lowrank", "fallback"])
+    @pytest.mark.parametrize(
+        "kernel", ["factors", "gradients", "application_forward", "packing", "lowrank", "fallback"]
+    )
     def test_a_kernel_that_does_not_launch_is_done_without(self, launched, kernel):
         launched.refused = kernel
         h = np.random.default_rng(0).standard_normal((3, 64)).astype(np.float32)
@@ -378,8 +381,6 @@ class TestTrials:
         elif kernel == "packing":
             with warned, pytest.raises(verdicts.UnusableError):
                 hh.rnn_forward(u, h, h[:2], batch_sizes=np.array([2, 1]))
-        elif kernel == "fallback":
-            hh.rnn_forward(u, h[None])  # which has a tile
         else:
             with warned:
                 check("float32", 64, 8, 2, 2)

@@ -12,6 +12,8 @@ from householder._cuda.instances import CLUSTERS, OPTIONS, PROBE, SOURCES, Launc
 
 _lock = threading.Lock()
 _compiled: dict[tuple[int, str], Any] = {}
+_registers: dict[tuple[int, str], int] = {}
+"""Registers of a thread, asked for on the kernel's own device."""
 
 
 class CaptureError(RuntimeError):
@@ -85,17 +87,17 @@ def get(index: int, kernel: str, name: str, *, clusters: bool = False) -> Any:
         with _lock:
             found = _compiled.get((index, name))
             if found is None:
-                found = _compiled[index, name] = _compile(kernel, name, clusters)
+                found = _compiled[index, name] = _compile(index, kernel, name, clusters)
     return found
 
 
-def _compile(kernel: str, name: str, clusters: bool) -> Any:
+def _compile(index: int, kernel: str, name: str, clusters: bool) -> Any:
     cupy = device.cupy()
     refuse_capture(name)
     options = (*OPTIONS, *CLUSTERS) if clusters else OPTIONS
     module = cupy.RawModule(code=source(kernel), options=options, name_expressions=(name,))
     function = module.get_function(name)
-    function.num_regs  # noqa: B018 (loads it: a driver that loads lazily would do so at the first launch)
+    _registers[index, name] = function.num_regs  # loads it: a lazy driver would do so at the first launch
     return function
 
 
@@ -119,4 +121,4 @@ def launch(index: int, kernel: str, name: str, how: Launch, arguments: tuple[Any
 
 def compiled() -> list[str]:
     """List what has been compiled or loaded in this process."""
-    return [f"{name} on device {index}, {kernel.num_regs} registers" for (index, name), kernel in _compiled.items()]
+    return [f"{name} on device {index}, {_registers[index, name]} registers" for index, name in _compiled]

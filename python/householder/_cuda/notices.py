@@ -12,7 +12,7 @@ import threading
 import warnings
 
 VARIABLE = "HOUSEHOLDER_KERNELS"
-COST = "A sequence then takes some launches a step instead of one for all steps; results are the same."
+COST = "Results are the same, but torch runs a sequence step by step, with some launches for each step."
 
 _said: set[tuple[str, str]] = set()
 _lock = threading.Lock()
@@ -48,7 +48,7 @@ def say(device: str, reason: str, remedy: str = "") -> None:
             return
         _said.add((device, reason))
     warnings.warn(
-        f"householder computes on {device} with torch operations, because {reason}. {COST}{remedy} "
+        f"householder does without a kernel on {device}, because {reason}. {COST}{remedy} "
         f"{VARIABLE}=off silences this, {VARIABLE}=require makes it an error.",
         stacklevel=3,
     )

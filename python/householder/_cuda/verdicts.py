@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from householder._cuda import kernels, notices
 
-_STICKY = (2, 214, 700, 701, 702, 710, 714, 715, 716, 717, 718, 719)
+_NO_VERDICT = (2, 214, 700, 702, 710, 714, 715, 716, 717, 718, 719)
+"""Statuses of the driver that say nothing about a kernel: no memory, or a context that is lost for every kernel."""
 
 _verdicts: dict[tuple[int, str], str] = {}
 _on_trial: set[tuple[int, str]] = set()
@@ -72,7 +73,7 @@ def _verdict(key: tuple[int, str], trial: Callable[[], None]) -> str:
     except WrongError as error:
         reason = f"the kernel {name} gives wrong results ({error}): please report this with the output of gpu-check"
     except Exception as error:
-        if getattr(error, "status", None) in _STICKY:  # of memory, or of a context in which nothing works any more
+        if getattr(error, "status", None) in _NO_VERDICT:
             raise
         reason = f"a kernel cannot be used: {type(error).__name__}: {error}".partition("\n")[0]
     else:
