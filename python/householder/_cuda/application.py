@@ -62,21 +62,9 @@ def _try(direction: Direction, like: Any, n: int) -> None:
     u, h, g = (library.from_host(a, like, like.dtype) for a in host)
     dims = (count, n, m, rows)
     if direction == "forward":
-        found, expected = [forward(u, h, None, False, "auto")], [_cpu.forward(*host[:2], dims, None, False, "auto")]
+        found = [forward(u, h, None, False, "auto")]
+        expected = [_cpu.forward(host[0], host[1], dims, None, False, "auto")]
     else:
         found = list(backward(u, h, g, None, False, "auto")[:2])
-        expected = list(_cpu.backward(*host, dims, None, False, "auto")[:2])
+        expected = list(_cpu.backward(host[0], host[1], host[2], dims, None, False, "auto")[:2])
     trials.compare(library, found, expected, dtype)
-
-
-def _count(u: Any) -> int:
-    return len(u) if u.ndim == 3 else 1
-
-
-def _launch(kernel: tuple[str, instances.Launch], u: Any, rows: Any, others: tuple[Any, ...], transpose: bool) -> None:
-    library = library_of(u)
-    arrays = (library.contiguous(u), library.contiguous(rows), *others)
-    sizes = (_count(u), *u.shape[-2:], rows.shape[-2], transpose)
-    with library.current(u):
-        arguments = (*map(library.pointer, arrays), *map(np.int32, sizes))
-        kernels.launch(library.device(u), "application", *kernel, arguments)

@@ -60,10 +60,11 @@ def _try(kernel: SquareKernel, library: Library, like: Any, n: int, k: int) -> N
     dtype = library.name(like.dtype)
     u, h, g = (trials.numbers((2, *shape), dtype, i) for i, shape in enumerate(((n, k), (3, n), (3, n))))
     on_device = [library.from_host(a, like, like.dtype) for a in (u, h, g)]
-    f = algebra.form(on_device[0])
+    u_there, *others = on_device
+    f = algebra.form(u_there)
     if kernel == "factors":
         trials.compare(library, [algebra.matrix(f)], [_cpu.matrix(u, None)], dtype)
     else:
-        found = algebra.gradients(f, *on_device[1:], False)[0]
+        found = algebra.gradients(f, others[0], others[1], False)[0]
         expected = _cpu.backward(u, h, g, (2, n, k, 3), None, False, "auto")[0]
         trials.compare(library, [found], [expected], dtype)

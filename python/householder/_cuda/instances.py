@@ -61,7 +61,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
 OPTIONS = ("-std=c++17",)
 """Compiler options that every module needs, besides the architecture."""
 
-CLUSTERS = ("-DHOUSEHOLDER_CLUSTERS",)
+CLUSTERS: tuple[str, ...] = ("-DHOUSEHOLDER_CLUSTERS",)
 """And those of kernels whose blocks form clusters; others are ordinary kernels, which any device launches."""
 
 NUMBERS = {

@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from householder import _core
-from householder._cuda import device, notices
-from householder._cuda.instances import CLUSTERS, OPTIONS, PROBE, SOURCES, Launch
+from householder._cuda import device, instances, notices
+from householder._cuda.instances import OPTIONS, PROBE, SOURCES, Launch
 
 _lock = threading.Lock()
 _compiled: dict[tuple[int, str], Any] = {}
@@ -94,7 +94,7 @@ def get(index: int, kernel: str, name: str, *, clusters: bool = False) -> Any:
 def _compile(index: int, kernel: str, name: str, clusters: bool) -> Any:
     cupy = device.cupy()
     refuse_capture(name)
-    options = (*OPTIONS, *CLUSTERS) if clusters else OPTIONS
+    options = (*OPTIONS, *instances.CLUSTERS) if clusters else OPTIONS
     module = cupy.RawModule(code=source(kernel), options=options, name_expressions=(name,))
     function = module.get_function(name)
     _registers[index, name] = function.num_regs  # loads it: a lazy driver would do so at the first launch
@@ -107,8 +107,8 @@ def refuse_capture(name: str) -> None:
     captured = torch is not None and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
     if captured or device.cupy().cuda.get_current_stream().is_capturing():
         raise CaptureError(
-            f"{name} is not compiled yet, and a CUDA graph is being captured: make the same call once before, "
-            "or call householder._cuda.warm_up"
+            f"{name} is not compiled yet, and a CUDA graph is being captured: make the same calls, forward and "
+            "backward, once before. householder._cuda.warm_up compiles, but does not warm autograd's thread"
         )
 
 

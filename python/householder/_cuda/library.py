@@ -49,8 +49,9 @@ class Numpy:
         return self.xp.asarray(a, dtype)
 
     def contiguous(self, a: Any) -> Any:
-        """Lay out row by row; the same array where it is."""
-        return self.xp.ascontiguousarray(a)
+        """Lay out row by row, at an address that is a multiple of a number's size; the same array where it is so."""
+        a = self.xp.ascontiguousarray(a)
+        return a.copy() if self.pointer(a) % a.itemsize else a
 
     def name(self, dtype: Any) -> str:
         """Give the name of a dtype."""
@@ -159,7 +160,8 @@ class Torch(Numpy):
         return self.xp.from_numpy(a).to(like.device, dtype)
 
     def contiguous(self, a: Any) -> Any:
-        return a.resolve_conj().resolve_neg().contiguous()
+        a = a.resolve_conj().resolve_neg().contiguous()
+        return a.clone() if self.pointer(a) % a.itemsize else a
 
     def pointer(self, a: Any) -> int:
         return 0 if a is None else int(a.data_ptr())

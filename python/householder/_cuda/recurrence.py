@@ -128,13 +128,13 @@ def _try(instance: Instance, library: Library, like: Any) -> None:
         kept = Kept(flags=flags)
     recurrence = Recurrence(sequence, trials.STEPS, case.batch, instance=one)
     h = recurrence.run_forward(kept)
-    grads = (library.from_host(a, like, states) for a in (case.grad_h, case.grad_last))
+    grad_h, grad_last = (library.from_host(a, like, states) for a in (case.grad_h, case.grad_last))
     wanted = [name for name in SequenceGradients._fields if name in arrays]
-    found = recurrence.run_backward(h, kept, *grads, wanted)
+    found = recurrence.run_backward(h, kept, grad_h, grad_last, wanted)
     expected_h, expected = case.expected()
-    pairs = [(found[name].reshape(-1), getattr(expected, name).reshape(-1)) for name in wanted]
-    pairs.append((h.reshape(-1), expected_h.reshape(-1)))
-    trials.compare(library, *zip(*pairs, strict=True), dtype)
+    there = [found[name].reshape(-1) for name in wanted]
+    here = [getattr(expected, name).reshape(-1) for name in wanted]
+    trials.compare(library, [h.reshape(-1), *there], [expected_h.reshape(-1), *here], dtype)
 
 
 def _real_name(dtype: str) -> str:
@@ -174,10 +174,10 @@ def warm_up(
     ImportError, RuntimeError
         There is no CuPy, or no device.
     """
-    found = candidates(kernels.device_of(device), n, m, dtype, nonlinearity, phases=phases, method=method)
+    fitting = candidates(kernels.device_of(device), n, m, dtype, nonlinearity, phases=phases, method=method)
     with cupy().cuda.Device(device):
         like = cupy().empty(0)
-        instance = choose(found, library_of(like), like)
+        instance = choose(fitting, library_of(like), like)
     clusters = instance.tile is not None and instance.tile.cluster > 1
     names = [(*instance.names(direction), clusters) for direction in get_args(instances.Direction)]
     k = m - (m == n and not dtype.startswith("complex"))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from householder import _cuda
-from householder._cuda import kernels, notices
+from householder._cuda import instances, kernels, notices
 
 
 def main(arguments: list[str]) -> None:
@@ -67,7 +67,7 @@ def check(name: str) -> dict[str, Any]:
 
 def block_scope(name: str) -> dict[str, Any]:
     """Compare with the CPU where barriers have the scope that PTX gives them by default."""
-    kernels.CLUSTERS = (*kernels.CLUSTERS, "-DHOUSEHOLDER_BLOCK_SCOPE")
+    instances.CLUSTERS = (*instances.CLUSTERS, "-DHOUSEHOLDER_BLOCK_SCOPE")
     return check(name)
 
 
