@@ -68,3 +68,16 @@ def _try(direction: Direction, like: Any, n: int) -> None:
         found = list(backward(u, h, g, None, False, "auto")[:2])
         expected = list(_cpu.backward(host[0], host[1], host[2], dims, None, False, "auto")[:2])
     trials.compare(library, found, expected, dtype)
+
+
+def _count(u: Any) -> int:
+    return len(u) if u.ndim == 3 else 1
+
+
+def _launch(kernel: tuple[str, instances.Launch], u: Any, rows: Any, others: tuple[Any, ...], transpose: bool) -> None:
+    library = library_of(u)
+    arrays = (library.contiguous(u), library.contiguous(rows), *others)
+    sizes = (_count(u), *u.shape[-2:], rows.shape[-2], transpose)
+    with library.current(u):
+        arguments = (*map(library.pointer, arrays), *map(np.int32, sizes))
+        kernels.launch(library.device(u), "application", *kernel, arguments)
