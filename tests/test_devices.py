@@ -1,14 +1,18 @@
 """Devices without kernels: every public function gives the results of the CPU there, by torch operations."""
 
+import sys
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
 
+import cuda_standin
 import householder.torch as ht
 import private_device
 from householder._cuda import notices
-from householder.torch import _precision
+from householder.torch import _precision, delta_expression, expressions
+from test_cuda_launch_torch import on_cuda as on_cuda
 from torch_cases import CASES
 from torch_oracle import IGNORE_JIT_WARNING
 
@@ -230,3 +234,67 @@ def test_off_says_nothing(device, said, monkeypatch):  # noqa: ARG001
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ht.apply(*(t.detach().to(device) for t in CASES["apply"][1]))
+
+
+PAGE = (Path(__file__).parents[1] / "docs" / "gpu.md").read_text()
+FUNCTIONS = {
+    "apply": lambda u, x: ht.apply(u, x),
+    "matrix": lambda u, x: ht.matrix(u) @ x.mT,
+    "rnn": lambda u, x: ht.rnn(u, x)[0],
+    "delta_rule": lambda u, x: ht.delta_rule(*delta_operands(u.device))[0],  # noqa: ARG005
+}
+
+
+def table():
+    """Rows of the page's first table: the device, then what each function runs there."""
+    lines = PAGE[PAGE.index("| device |") :].partition("\n\n")[0].splitlines()
+    header, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    names = [name.strip("`") for name in header[1:]]
+    return [(device, name, way) for device, *ways in rows for name, way in zip(names, ways, strict=True)]
+
+
+@pytest.fixture
+def ways(monkeypatch):
+    """What ran: kernels that were launched, and expressions."""
+    ran = set()
+
+    def noted(function, way):
+        def call(*arguments, **options):
+            ran.add(way)
+            return function(*arguments, **options)
+
+        return call
+
+    for module, names in ((expressions, ("apply", "matrix", "rnn")), (delta_expression, ("delta_rule",))):
+        for name in names:
+            monkeypatch.setattr(module, name, noted(getattr(module, name), "torch operations"))
+    monkeypatch.setattr(cuda_standin.Function, "__call__", noted(cuda_standin.Function.__call__, "kernels"))
+    return ran
+
+
+@pytest.mark.skipif(not cuda_standin.HAS_COMPILER, reason="the emulator needs a C++ compiler")
+@pytest.mark.parametrize(("where", "name", "way"), table())
+def test_the_table_of_the_page(where, name, way, device, ways, monkeypatch, request):
+    """CUDA tensors are tensors of the CPU here that take the way of CUDA's."""
+    u, x = (t.detach() for t in (CASES["apply"][1][0], CASES["rnn, bare"][1][1]))
+    if where.startswith("any other device"):
+        FUNCTIONS[name](u.to(device), x.to(device))
+    elif where == "CPU" or name != "delta_rule":
+        if where != "CPU":
+            request.getfixturevalue("on_cuda")
+        if where == "NVIDIA GPU without CuPy":
+            monkeypatch.setitem(sys.modules, "cupy", None)
+        if where.startswith("AMD"):
+            monkeypatch.setattr(torch.version, "hip", "7.1")
+        FUNCTIONS[name](u, x)
+    else:  # the dispatcher finds the same for CUDA as for any other device
+        assert not torch._C._dispatch_has_kernel_for_dispatch_key("householder::delta_rule", "CUDA")
+        FUNCTIONS[name](u.to(device), x.to(device))
+    assert ways == ({way} if way != "native code" else set())
+
+
+def test_the_table_has_every_function_and_device():
+    rows = table()
+    assert {name for _, name, _ in rows} == FUNCTIONS.keys()
+    assert {way for _, _, way in rows} == {"native code", "kernels", "torch operations"}
+    assert len(rows) == 5 * len(FUNCTIONS)
