@@ -277,6 +277,19 @@ def test_kernels_can_be_switched_off(monkeypatch):
     assert not kernels._compiled
 
 
+@pytest.mark.usefixtures("on_cuda")
+def test_large_steps_are_torch_operations_unless_kernels_are_required(monkeypatch):
+    monkeypatch.setattr(instances, "STEPWISE_FROM", {"float": 1 << 17, "double": 2 * 8 * 3})
+    ht.rnn(*(t.detach() for t in CASES["rnn, bare"][1]))  # n = 4, m = 2
+    assert any("fallback" in kernel for _, kernel in kernels._compiled)
+    u, x = torch.randn(8, 3, dtype=F64), torch.randn(2, 1, 8, dtype=F64)
+    for asked, launched in (("", False), ("require", True)):
+        kernels._compiled.clear()
+        monkeypatch.setenv("HOUSEHOLDER_KERNELS", asked)
+        ht.rnn(u, x)
+        assert any("fallback" in kernel for _, kernel in kernels._compiled) is launched
+
+
 def test_large_triangular_systems_are_halved(monkeypatch):
     monkeypatch.setattr(library, "LARGEST_SOLVE", 4)
     t = torch.randn(2, 23, 23, dtype=F64).triu(1) / 5 + torch.eye(23, dtype=F64) / 2

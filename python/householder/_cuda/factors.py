@@ -54,17 +54,26 @@ def _kernel(kernel: SquareKernel, library: Library, like: Any, n: int, k: int) -
 
 
 def _try(kernel: SquareKernel, library: Library, like: Any, n: int, k: int) -> None:
-    """Compare two matrices, and the gradients of their reflections, with the core."""
-    from householder._cuda import algebra  # which uses these kernels
-
+    """Compare two matrices, or the gradients of their reflections, with the core."""
     dtype = library.name(like.dtype)
-    u, h, g = (trials.numbers((2, *shape), dtype, i) for i, shape in enumerate(((n, k), (3, n), (3, n))))
-    on_device = [library.from_host(a, like, like.dtype) for a in (u, h, g)]
-    u_there, *others = on_device
-    f = algebra.form(u_there)
+    u, p, g = (trials.numbers((2, *shape), dtype, i) for i, shape in enumerate(((n, k), (3, n), (3, n))))
     if kernel == "factors":
-        trials.compare(library, [algebra.matrix(f)], [_cpu.matrix(u, None)], dtype)
-    else:
-        found = algebra.gradients(f, others[0], others[1], False)[0]
-        expected = _cpu.backward(u, h, g, (2, n, k, 3), None, False, "auto")[0]
-        trials.compare(library, [found], [expected], dtype)
+        v, _, _, a, _ = _forms(library, library.from_host(u, like, like.dtype), k)
+        w = library.eye(n, v) - a @ library.xp.swapaxes(v, -1, -2).conj()
+        trials.compare(library, [w], [_cpu.matrix(u, None)], dtype)
+        return
+    v, _, s = _cpu.wy(u)
+    c1 = g.swapaxes(1, 2) @ (p @ v.conj()).conj()
+    c2 = p.swapaxes(1, 2) @ (g @ (v @ s).conj()).conj()
+    norm = np.linalg.norm(np.tril(u), axis=1, keepdims=True)
+    arrays = (library.from_host(a, like, like.dtype) for a in (v, s, c1, c2))
+    found = gradient(library, *arrays, library.from_host(norm, like, library.real(like)))
+    expected = _cpu.backward(u, p, g, (2, n, k, 3), None, False, "auto")[0]
+    trials.compare(library, [found], [expected], dtype)
+
+
+def _forms(library: Library, u: Any, k: int) -> tuple[Any, ...]:
+    wide = library.dtype("complex128" if library.name(u.dtype).startswith("complex") else "float64")
+    found = form(library, u, k, wide)
+    assert found is not None  # the kernel on trial
+    return found

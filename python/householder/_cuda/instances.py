@@ -181,6 +181,18 @@ def fallback_launch(n: int, m: int, dtype: str, batch: int, multiprocessors: int
     return Launch(grid, FALLBACK_THREADS, 0), grid * numbers
 
 
+STEPWISE_FROM = {"float": 1 << 17, "double": 1 << 16}
+"""Numbers of its matrices that a step of the fallback reads, from which torch operations are taken to be faster.
+
+Estimates from instruction counts, until ``gpu-check`` has measured both.
+"""
+
+
+def prefers_steps(n: int, m: int, dtype: str, *, dense: bool) -> bool:
+    """Whether torch operations, step by step, are to be preferred to the fallback."""
+    return (n * n if dense else 2 * n * m) >= STEPWISE_FROM[SCALAR_OF[dtype]]
+
+
 def _lowrank(scalar: str, *rows: tuple[int, int, int, int]) -> tuple[Tile, ...]:
     return tuple(Tile("lowrank", scalar, n, m, threads, cluster) for n, m, threads, cluster in rows)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,8 @@ class Numpy:
     """NumPy."""
 
     xp: Any
+    has_steps: ClassVar[bool] = False
+    """Whether sequences have another way than kernels: torch operations."""
 
     def cast(self, a: Any, dtype: Any) -> Any:
         """Convert to a dtype; the same array where it has it."""
@@ -139,6 +141,8 @@ class _Stream(NamedTuple):
 
 class Torch(Numpy):
     """torch, on its current stream, allocating from its cache."""
+
+    has_steps: ClassVar[bool] = True
 
     def cast(self, a: Any, dtype: Any) -> Any:
         return a.to(dtype)

@@ -49,6 +49,11 @@ class Instance(NamedTuple):
         return self.tile.kernel, self.tile.name(direction, self.dtype, self.nonlinearity)
 
     @property
+    def is_slower_than_steps(self) -> bool:
+        """Whether torch operations, one step after the other, are to be preferred."""
+        return self.tile is None and instances.prefers_steps(self.n, self.m, self.dtype, dense=self.dense)
+
+    @property
     def described(self) -> str:
         """Name what is tried as one: both directions, in the form in which they are used."""
         name = self.names("forward")[1]
@@ -217,6 +222,10 @@ class Recurrence:
         device = kernels.device_of(library.device(s.u))
         described = *s.u.shape, library.name(s.x.dtype), s.nonlinearity
         found = candidates(device, *described, phases=s.phases is not None, method=s.method)
+        if library.has_steps and notices.asked() != "require":
+            found = [instance for instance in found if not instance.is_slower_than_steps]
+            if not found:
+                raise verdicts.UnusableError("torch operations are faster")
         return choose(found, library, s.u)
 
     def launch(self, direction: instances.Direction, matrices: Any, *arguments: Any) -> None:

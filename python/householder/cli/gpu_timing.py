@@ -173,6 +173,7 @@ CASES: list[Sequence | Applications] = [
     Sequence(256, 32, 50, 784, 1 / 3),
     Sequence(512, 64, 64, 512, 1 / 6),
     Sequence(512, 510, 1, 300, 1 / 6),
+    *(Sequence(n, m, 64, 50, 1.0) for n, m in ((600, 50), (600, 300), (1024, 1024))),  # kernel or steps
     Sequence(512, 64, 64, 512, 1.0, torch.float16),
     Applications(8192, 32, 16, 1 / 20),
 ]

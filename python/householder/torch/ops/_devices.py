@@ -52,7 +52,7 @@ def matrix(u: Tensor) -> Tensor:
 def rnn(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """All states, the last ones, and an empty tape."""
     inputs, _, options = split(arguments)
-    given: Any = (*inputs, *options[:-1])
+    given: list[Any] = [*inputs, *options[:-1]]
     h, last = expressions.rnn(*given)
     return h.contiguous(), last.contiguous(), inputs.u.new_empty(0)
 
@@ -72,7 +72,7 @@ def rnn_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
 def delta_rule(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """All outputs, final states, and room for the states that the backward pass does without."""
     tensors, options = arguments[: _OPERANDS + 1], arguments[_OPERANDS + 2 :]
-    given: Any = (*tensors, *options)
+    given: list[Any] = [*tensors, *options]
     o, last = delta_expression.delta_rule(*given)
     return o.contiguous(), last.contiguous(), _delta._forward_fake(*arguments)[2]
 
