@@ -1,16 +1,13 @@
 """The real CuPy and its real compiler without a GPU: in processes of their own, whose driver is ``real_cupy``."""
 
 import importlib.util
-import os
 import re
 import shutil
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
+import child
 
 
 def missing():
@@ -24,13 +21,8 @@ pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 
 
 def run(*arguments):
-    """Run tests on the driver; what pytest says."""
-    path = os.pathsep.join([str(HERE / "real_cupy"), *sys.path[1:]])
-    environment = os.environ | {"PYTHONPATH": path, "CUPY_CACHE_IN_MEMORY": "1"}  # cached code has no names
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "host_driver", "-p", "no:cacheprovider", *arguments]
-    done = subprocess.run(command, env=environment, cwd=HERE, capture_output=True, text=True, timeout=500, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    """Run tests on the driver; cached code would have no names of kernels."""
+    return child.run("real_cupy", "-p", "host_driver", *arguments, CUPY_CACHE_IN_MEMORY="1")
 
 
 def test_faults():

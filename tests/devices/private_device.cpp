@@ -95,7 +95,7 @@ at::Tensor empty_strided(
 
 // The same memory as a tensor of the host.
 at::Tensor on_host(const at::Tensor& tensor) {
-  if (tensor.device() != DEVICE) return tensor;
+  if (!tensor.defined() || tensor.device() != DEVICE) return tensor;
   auto host = at::from_blob(
       tensor.data_ptr(), tensor.sizes(), tensor.strides(), at::TensorOptions(tensor.dtype()).device(at::kCPU));
   host = tensor.is_conj() ? host.conj() : host;

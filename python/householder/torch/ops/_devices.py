@@ -64,7 +64,8 @@ def rnn_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
     *tensors, sizes = inputs
 
     def states(*tensors: Any) -> tuple[Tensor, Tensor]:
-        return expressions.rnn(*tensors, sizes, *options[:-1])
+        given: list[Any] = [*tensors, sizes, *options[:-1]]
+        return expressions.rnn(*given)
 
     return _gradients(states, tensors, wanted, (grad_h, grad_last))
 
@@ -82,7 +83,8 @@ def delta_rule_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
     *tensors, sizes, _, grad_o, grad_last, wanted = arguments[: _OPERANDS + 5]
 
     def results(*tensors: Any) -> tuple[Tensor, Tensor]:
-        return delta_expression.delta_rule(*tensors, sizes, *arguments[_OPERANDS + 5 :])
+        given: list[Any] = [*tensors, sizes, *arguments[_OPERANDS + 5 :]]
+        return delta_expression.delta_rule(*given)
 
     return _gradients(results, tensors, wanted, (grad_o, grad_last))
 

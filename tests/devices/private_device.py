@@ -1,36 +1,27 @@
-"""A device of torch that nobody has written kernels for: torch's key PrivateUse1 over host memory."""
+"""A plugin of pytest: a device of torch that nobody has written kernels for, torch's key PrivateUse1 over host memory."""
 
 import ctypes
 import hashlib
-import shutil
 import subprocess
 import tempfile
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
 import torch
 
-SOURCE = Path(__file__).parent / "devices" / "private_device.cpp"
+SOURCE = Path(__file__).with_name("private_device.cpp")
 NAME = "private"
-
-
-def missing():
-    """Why the device cannot be built here, or nothing."""
-    if shutil.which("g++") is None:
-        return "the private device needs g++"
-    return "" if (_include() / "ATen" / "ATen.h").exists() else "the private device needs torch's headers"
+_loaded = []
 
 
 def _include():
     return Path(torch.__file__).with_name("include")
 
 
-@cache
-def device():
-    """Build the device, once for each version of torch, and register it; its name."""
-    library = ctypes.CDLL(str(_built()))
+def pytest_configure():
+    """Build the device, once for each version of torch, and register it before there is a backward pass."""
+    _loaded.append(ctypes.CDLL(str(_built())))
     torch.utils.rename_privateuse1_backend(NAME)
     module = SimpleNamespace(
         is_available=lambda: True,
@@ -44,8 +35,6 @@ def device():
     )
     torch._register_device_module(NAME, module)
     torch.utils.generate_methods_for_privateuse1_backend()
-    device.library = library
-    return NAME
 
 
 def _built():
@@ -64,8 +53,8 @@ def _built():
 @contextmanager
 def without_doubles():
     """The device refuses double precision, as mps does."""
-    device.library.set_doubles(0)
+    _loaded[0].set_doubles(0)
     try:
         yield
     finally:
-        device.library.set_doubles(1)
+        _loaded[0].set_doubles(1)
