@@ -366,9 +366,7 @@ class TestTrials:
         ]  # fmt: skip
 
     @pytest.mark.usefixtures("arrays")
-    @pytest.mark.parametrize(
-        "kernel", ["factors", "gradients", "application_forward", "packing", "lowrank", "fallback"]
-    )
+    @pytest.mark.parametrize("kernel", ["factors", "gradients", "application_forward", "packing", "lowrank"])
     def test_a_kernel_that_does_not_launch_is_done_without(self, launched, kernel):
         launched.refused = kernel
         h = np.random.default_rng(0).standard_normal((3, 64)).astype(np.float32)

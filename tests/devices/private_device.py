@@ -1,4 +1,4 @@
-"""A plugin of pytest: a device of torch that nobody has written kernels for, torch's key PrivateUse1 over host memory."""
+"""A plugin of pytest: a device that nobody has written kernels for, torch's key PrivateUse1 over host memory."""
 
 import ctypes
 import hashlib
