@@ -3,6 +3,7 @@
 The backend is written for CuPy arrays and torch tensors; NumPy arrays take the same way in tests without a device.
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -83,6 +84,10 @@ class Numpy:
         """Compute ``x weight^T + bias``, either of them or both being None."""
         a = x if weight is None else x @ weight.T
         return a if bias is None else a + bias
+
+    def allows_tf32(self) -> bool:
+        """Whether float32 products may round their factors to 11 bits."""
+        return os.environ.get("CUPY_TF32") == "1"
 
     def minus_product(self, c: Any, a: Any, b: Any) -> Any:
         """Compute ``c - a b``."""
@@ -185,6 +190,12 @@ class Torch(Numpy):
 
     def linear(self, x: Any, weight: Any, bias: Any) -> Any:
         return super().linear(x, weight, bias) if weight is None else self.xp.nn.functional.linear(x, weight, bias)
+
+    def allows_tf32(self) -> bool:
+        try:
+            return bool(self.xp.backends.cuda.matmul.allow_tf32)
+        except RuntimeError:  # the user has set it by torch's newer names
+            return True
 
     def minus_product(self, c: Any, a: Any, b: Any) -> Any:
         product = self.xp.addmm if c.ndim == 2 else self.xp.baddbmm
