@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from householder import _cpu
+from householder import reference
 from householder._cuda import algebra, instances, kernels, trials, verdicts
 from householder._cuda.instances import Direction
 from householder._cuda.library import library_of
@@ -54,19 +54,19 @@ def _kernel(direction: Direction, u: Any, rows: Any, phases: Any, method: str) -
 
 
 def _try(direction: Direction, like: Any, n: int) -> None:
-    """Compare more matrices than a warp takes with the core, two vectors each."""
+    """Compare more matrices than a warp takes with the reference, two vectors each."""
     library, count, m, rows = library_of(like), 9, min(n, 3), 2
     m -= m == n and algebra.is_complex(like)
     dtype = library.name(like.dtype)
     host = [trials.numbers(shape, dtype, i) for i, shape in enumerate(((count, n, m), *[(count, rows, n)] * 2))]
     u, h, g = (library.from_host(a, like, like.dtype) for a in host)
-    dims = (count, n, m, rows)
     if direction == "forward":
         found = [forward(u, h, None, False, "auto")]
-        expected = [_cpu.forward(host[0], host[1], dims, None, False, "auto")]
+        expected = [np.stack([reference.forward(*one) for one in zip(*host[:2], strict=True)])]
     else:
         found = list(backward(u, h, g, None, False, "auto")[:2])
-        expected = list(_cpu.backward(host[0], host[1], host[2], dims, None, False, "auto")[:2])
+        gradients = [reference.backward(*one) for one in zip(*host, strict=True)]
+        expected = [np.stack([one[0] for one in gradients]), np.stack([one[1] for one in gradients])]
     trials.compare(library, found, expected, dtype)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from householder import _cpu
+from householder import reference
 from householder._cuda import instances, kernels, trials, verdicts
 from householder._cuda.instances import Launch, SquareKernel
 from householder._cuda.library import Library
@@ -54,21 +54,21 @@ def _kernel(kernel: SquareKernel, library: Library, like: Any, n: int, k: int) -
 
 
 def _try(kernel: SquareKernel, library: Library, like: Any, n: int, k: int) -> None:
-    """Compare two matrices, or the gradients of their reflections, with the core."""
+    """Compare two matrices, or the gradients of their reflections, with the reference."""
     dtype = library.name(like.dtype)
     u, p, g = (trials.numbers((2, *shape), dtype, i) for i, shape in enumerate(((n, k), (3, n), (3, n))))
     if kernel == "factors":
         v, _, _, a, _ = _forms(library, library.from_host(u, like, like.dtype), k)
         w = library.eye(n, v) - a @ library.xp.swapaxes(v, -1, -2).conj()
-        trials.compare(library, [w], [_cpu.matrix(u, None)], dtype)
+        trials.compare(library, [w], [np.stack([*map(reference.matrix, u)])], dtype)
         return
-    v, _, s = _cpu.wy(u)
+    v, _, s = (np.stack(parts) for parts in zip(*map(reference.wy, u), strict=True))
     c1 = g.swapaxes(1, 2) @ (p @ v.conj()).conj()
     c2 = p.swapaxes(1, 2) @ (g @ (v @ s).conj()).conj()
     norm = np.linalg.norm(np.tril(u), axis=1, keepdims=True)
     arrays = (library.from_host(a, like, like.dtype) for a in (v, s, c1, c2))
     found = gradient(library, *arrays, library.from_host(norm, like, library.real(like)))
-    expected = _cpu.backward(u, p, g, (2, n, k, 3), None, False, "auto")[0]
+    expected = np.stack([reference.backward(*one)[0] for one in zip(u, p, g, strict=True)])
     trials.compare(library, [found], [expected], dtype)
 
 

@@ -1,4 +1,4 @@
-"""Small problems on which kernels are compared with the CPU's core at their first use on a device."""
+"""Small problems on which kernels are compared with the core or the reference at their first use on a device."""
 
 from collections.abc import Sequence as Many
 from typing import Any
