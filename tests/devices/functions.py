@@ -148,6 +148,15 @@ def test_packed_sequences_in_both_directions(device):
     torch.testing.assert_close(layer.to(device)(there)[0].data.cpu(), expected)
 
 
+def test_tensors_without_memory_have_shapes_and_cause_no_notice(said):  # noqa: ARG001
+    u, x = torch.empty(8, 3, device="meta"), torch.empty(5, 2, 8, device="meta")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = [ht.apply(u, x), ht.matrix(u), *ht.rnn(u, x)]
+    assert [tuple(t.shape) for t in found] == [(5, 2, 8), (8, 8), (5, 2, 8), (2, 8)]
+    assert all(t.is_meta for t in found)
+
+
 def delta_operands(where, dtype=F64):
     generator = torch.Generator().manual_seed(0)
     shapes = (2, 5, 2, 3), (2, 5, 2, 3), (2, 5, 2, 4), (2, 5, 2)

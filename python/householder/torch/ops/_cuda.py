@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from householder._cuda import algebra, application, device, notices, recurrence
+from householder._cuda import algebra, application, kernels, notices, recurrence
 from householder._cuda.library import library_of
 from householder._cuda.packing import Packing
 from householder._cuda.recurrence import Kept, Recurrence
@@ -52,12 +52,9 @@ def has_kernels(where: torch.device) -> bool:
     if torch.version.hip is not None:
         notices.say(str(where), "there are kernels for CUDA but not for ROCm")
         return False
-    try:
-        device.cupy()
-    except (ImportError, RuntimeError) as error:
-        notices.say(str(where), f"{error}")
-        return False
-    return True
+    if reason := kernels.missing():
+        notices.say(str(where), reason)
+    return not reason
 
 
 def reads_halves(x: Tensor) -> bool:
