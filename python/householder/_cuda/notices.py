@@ -12,7 +12,7 @@ import threading
 import warnings
 
 VARIABLE = "HOUSEHOLDER_KERNELS"
-COST = "Results are the same, but torch runs a sequence step by step, with some launches for each step."
+COST = "Results are the same, but where torch runs a sequence, it takes some launches for each step."
 
 _said: set[tuple[str, str]] = set()
 _lock = threading.Lock()
@@ -32,7 +32,7 @@ def asked() -> str:
     return value
 
 
-def say(device: str, reason: str, remedy: str = "") -> None:
+def say(device: str, reason: str) -> None:
     """Warn that a device does without kernels, once for each device and reason.
 
     Raises
@@ -40,15 +40,14 @@ def say(device: str, reason: str, remedy: str = "") -> None:
     RuntimeError
         ``HOUSEHOLDER_KERNELS`` is ``require``.
     """
-    remedy = f" {remedy}" if remedy else ""
     if asked() == "require":
-        raise RuntimeError(f"{VARIABLE} is 'require', but on {device} {reason}.{remedy}")
+        raise RuntimeError(f"{VARIABLE} is 'require', but on {device} {reason}")
     with _lock:
         if (device, reason) in _said:
             return
         _said.add((device, reason))
     warnings.warn(
-        f"householder does without a kernel on {device}, because {reason}. {COST}{remedy} "
+        f"householder does without a kernel on {device}, because {reason}. {COST} "
         f"{VARIABLE}=off silences this, {VARIABLE}=require makes it an error.",
         stacklevel=3,
     )
