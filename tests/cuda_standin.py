@@ -13,7 +13,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 
-from householder._cuda import instances, kernels, library
+from householder._cuda import instances, kernels, library, notices, verdicts
 from householder._cuda.arrays import Arrays
 from householder._cuda.instances import CLUSTERS, NONLINEARITIES, OPTIONS, PROBE, SOURCES, Launch
 
@@ -196,14 +196,23 @@ def cupy_module(devices=2):
     return module
 
 
-def install(monkeypatch, *, capability=90):
+class Trusted(dict):
+    """Verdicts by which every kernel is usable, so that tests of other things run no trials."""
+
+    def get(self, key):  # noqa: ARG002
+        return ""
+
+
+def install(monkeypatch, *, capability=90, trials=False):
     """Put CuPy, and two devices of that compute capability, in their places; give the backend of NumPy arrays."""
+    monkeypatch.setattr(verdicts, "_verdicts", {} if trials else Trusted())
+    monkeypatch.setattr(notices, "_said", set())
     monkeypatch.setitem(sys.modules, "cupy", cupy_module())
     monkeypatch.setattr(Device, "compute_capability", str(capability))
     monkeypatch.setattr(kernels, "_compiled", {})
     monkeypatch.setattr(instances, "FACTOR_COLUMNS", dict.fromkeys(instances.NUMBERS, (16,)))  # few to compile
     monkeypatch.setattr(instances, "APPLICATION_LANES", (8,))
-    cached = (kernels, "device_of"), (kernels, "takes_clusters"), (kernels, "available"), (library, "_library")
+    cached = (kernels, "device_of"), (kernels, "takes_clusters"), (kernels, "missing"), (library, "_library")
     for owner, name in cached:
         monkeypatch.setattr(owner, name, cache(getattr(owner, name).__wrapped__))
     return Arrays(np)

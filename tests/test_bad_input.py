@@ -291,7 +291,7 @@ def test_half_precision_is_computed_in_single():
 
 def test_cuda_arrays_need_the_cuda_backend(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(ImportError, match=r"^.*pip install 'householder\[cuda13\]'.*$"):
+    with pytest.raises(ImportError, match=r"^.*pip install 'householder\[cuda1[23]\]'.*$"):
         hh.forward(CuPy(), H)
 
 

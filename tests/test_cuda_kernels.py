@@ -17,12 +17,15 @@ from householder._cuda import instances
 
 sys.path.insert(0, str(Path(__file__).parent / "cuda"))
 import cases
+import compute_sanitizer
 import emulation
 import nvrtc
 import sanitized
 import sequences
 
 CAPABILITIES = [75, 80, 90, 100]
+RELATED = [86, 89, 103, 120]
+"""Capabilities of the same families: a third of the tiles each, unless every kernel is asked for."""
 EVERY = os.environ.get("HOUSEHOLDER_EVERY_KERNEL") == "1"
 
 needs_nvrtc = pytest.mark.skipif(nvrtc.library() is None, reason="needs NVRTC: pip install nvidia-cuda-nvrtc")
@@ -51,9 +54,11 @@ def selection():
 
 @pytest.mark.long
 @needs_nvrtc
-@pytest.mark.parametrize("capability", CAPABILITIES)
+@pytest.mark.parametrize("capability", CAPABILITIES + RELATED)
 def test_instances_compile_within_their_registers(capability):
     chosen = [(tile, dtype, phi) for tile, dtype, phi in selection() if tile.runs_on(capability)]
+    if capability in RELATED and not EVERY:
+        chosen = chosen[RELATED.index(capability) % 3 :: 3]
 
     def resources(instance):
         tile, dtype, phi = instance
@@ -202,3 +207,20 @@ def is_wrong(case, library):
         return bool(sequences.check(case, library))
     except emulation.EmulationError:
         return True
+
+
+def test_the_cases_for_a_device_s_sanitizer_reach_every_kind_of_kernel():
+    kinds = set()
+    for case in compute_sanitizer.CASES:
+        if case.rows:
+            real = {"complex64": "float32", "complex128": "float64"}.get(case.dtype, case.dtype)
+            found = instances.application("forward", case.n, case.m, 9, case.rows, case.dtype)
+            kinds.add(("application", real) if found else ("products", real))
+            continue
+        factor, dtype = {"complex64": (2, "float32")}.get(case.dtype, (1, case.dtype))
+        _, tile = instances.plan(factor * case.n, factor * case.m, dtype, 90)
+        kinds.add(("fallback", 1) if tile is None else (tile.kernel, tile.cluster))
+    assert len(compute_sanitizer.CASES) == 12
+    assert {("lowrank", 1), ("lowrank", 2), ("lowrank", 8), ("dense", 1), ("dense", 2), ("fallback", 1)} <= kinds
+    assert {("application", "float32"), ("application", "float64")} <= kinds
+    assert {case.nonlinearity for case in compute_sanitizer.CASES} >= {"oplu", "modrelu", "relu", "tanh"}

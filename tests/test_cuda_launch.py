@@ -1,5 +1,6 @@
 """The CUDA path without a GPU: its Python side runs as it is, on host memory, and launches kernels in the emulator."""
 
+import ctypes
 import re
 import sys
 import threading
@@ -18,11 +19,11 @@ import test_matrix
 import test_sequence
 from conftest import Backend, assert_close, each_nonlinearity, problem, repeated
 from householder import _api, _core, _cpu, _cuda
-from householder._cuda import instances, kernels
+from householder._cuda import instances, kernels, trials, verdicts
 from householder._cuda.arrays import cupy_arrays
 from householder._cuda.library import library_of
-from householder._cuda.recurrence import choose
-from test_sequence import Case, assert_gradients
+from householder._cuda.recurrence import candidates
+from test_sequence import ALL, Case, assert_gradients
 
 CUDA = Path(__file__).parents[1] / "cuda"
 EVERY_TILE = instances.TILES
@@ -113,10 +114,10 @@ def test_a_device_that_refuses_clusters_takes_other_kernels(monkeypatch):
     monkeypatch.setattr(instances, "TILES", EVERY_TILE)
     monkeypatch.setattr(cuda_standin.Device, "refuses_clusters", True)
     with pytest.warns(UserWarning, match="device 0 refuses clusters of blocks"):
-        instance = choose(kernels.device_of(0), 512, 64, "float32", "tanh")
-    assert instance.tile is None or instance.tile.cluster == 1
+        found = candidates(kernels.device_of(0), 512, 64, "float32", "tanh")
+    assert all(instance.tile is None or instance.tile.cluster == 1 for instance in found)
     monkeypatch.setattr(cuda_standin.Device, "refuses_clusters", False)
-    assert choose(kernels.device_of(1), 512, 64, "float32", "tanh").tile.cluster > 1
+    assert candidates(kernels.device_of(1), 512, 64, "float32", "tanh")[0].tile.cluster > 1
 
 
 def test_half_types_are_warmed_up_with_single_precision_parameters(monkeypatch):
@@ -173,18 +174,18 @@ class TestKernelsOnDemand:
 
     def test_phases_need_w(self):
         device = kernels.device_of(0)
-        assert choose(device, 32, 2, "complex64", "tanh", phases=True).dense
-        assert not choose(device, 32, 2, "complex64", "tanh").dense
+        assert all(found.dense for found in candidates(device, 32, 2, "complex64", "tanh", phases=True))
+        assert not candidates(device, 32, 2, "complex64", "tanh")[0].dense
 
 
 class TestWhatIsFound:
     def test_no_cupy(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "cupy", None)
-        with pytest.raises(ImportError, match=r"need CuPy: pip install 'householder\[cuda13\]'"):
+        with pytest.raises(ImportError, match=r"need CuPy: pip install 'householder\[cuda1[23]\]'"):
             cupy_arrays()
         found = _cuda.describe()
         assert list(found) == ["CUDA"]
-        assert re.match(r"unavailable: .*pip install 'householder\[cuda13\]'", found["CUDA"])
+        assert re.match(r"unavailable: .*pip install 'householder\[cuda1[23]\]'", found["CUDA"])
 
     @pytest.mark.parametrize(("devices", "reason"), [("no driver", "no driver"), (0, "the driver reports none")])
     def test_no_device(self, monkeypatch, devices, reason):
@@ -293,3 +294,120 @@ def test_arrays_of_other_libraries_are_refused(standin):  # noqa: ARG001
         hh.forward(u, np.ones(4, int))
     with pytest.raises(TypeError, match="h has dtype float32 but u has dtype float64"):
         hh.forward(u, np.ones(4, np.float32))
+
+
+class Names(list):
+    """Names of kernels, and parts of the names of those that fail."""
+
+    refused = wrong = "no kernel"
+    output = 7  # h, among the arguments of a recurrence
+
+
+TRIED = {
+    "low rank": {"n": 64, "m": 8, "dtype": "float32"},
+    "dense": {"n": 64, "m": 40, "dtype": "float64"},
+    "cluster": {"n": 130, "m": 128, "dtype": "float32"},
+    "complex": {"n": 30, "m": 4, "dtype": "complex64", "nonlinearity": "modrelu"},
+    "oplu": {"n": 64, "m": 8, "dtype": "float32", "nonlinearity": "oplu"},
+    "general": {"n": 600, "m": 300, "dtype": "float64", "batch": 1, "steps": 1},
+    "packed": {"n": 64, "m": 8, "dtype": "float32", "sizes": [3, 2, 2], "batch": 3, "steps": 3},
+}
+
+
+class TestTrials:
+    """The first use of a kernel on a device compares it with the core; one that fails is not used again."""
+
+    @pytest.fixture
+    def arrays(self, monkeypatch):
+        arrays = cuda_standin.install(monkeypatch, trials=True)
+        monkeypatch.setattr(instances, "TILES", EVERY_TILE)
+        monkeypatch.setitem(_api._BACKENDS, np.ndarray, arrays)
+        return arrays
+
+    @pytest.fixture
+    def launched(self, monkeypatch):
+        """Names of the kernels that are launched; those of ``launched.wrong`` write zeros in place of an output."""
+        names, call = Names(), cuda_standin.Function.__call__
+
+        def launch(self, grid, block, args, **options):
+            names.append(self.name)
+            if names.refused in self.name:
+                raise cuda_standin.DriverError("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES")
+            call(self, grid, block, args, **options)
+            if names.wrong in self.name:
+                address, size = args[names.output], 4
+                ctypes.memset(int(address), 0, size)
+
+        monkeypatch.setattr(cuda_standin.Function, "__call__", launch)
+        return names
+
+    @pytest.mark.usefixtures("arrays")
+    @pytest.mark.parametrize("name", TRIED)
+    def test_right_kernels_pass_theirs(self, launched, name):
+        options = {"batch": 2, "steps": 2, "nonlinearity": "tanh"} | TRIED[name]
+        sizes = [options.pop(size) for size in ("dtype", "n", "m", "steps", "batch")]
+        check(*sizes, **options)
+        first = len(launched)
+        assert set(verdicts._verdicts.values()) == {""}
+        check(*sizes, **options)
+        assert len(launched) - first < first  # the second time nothing is tried
+
+    @pytest.mark.usefixtures("arrays")
+    def test_a_wrong_kernel_is_reported_once_and_another_one_used(self, launched):
+        launched.wrong = "lowrank_forward"
+        with pytest.warns(UserWarning, match=r"lowrank_forward<float.*gives wrong results \(an error of .*report this"):
+            check("float32", 64, 8, 2, 2)
+        launched.clear()
+        check("float32", 64, 8, 2, 2)
+        assert [name.partition("<")[0].partition("::")[2] for name in launched] == [
+            "factors_form", "fallback_forward", "factors_form", "fallback_backward", "gradients_form"
+        ]  # fmt: skip
+
+    @pytest.mark.usefixtures("arrays")
+    @pytest.mark.parametrize("kernel", ["factors", "gradients", "application_forward", "packing", "lowrank"])
+    def test_a_kernel_that_does_not_launch_is_done_without(self, launched, kernel):
+        launched.refused = kernel
+        h = np.random.default_rng(0).standard_normal((3, 64)).astype(np.float32)
+        u = h[:2].T.copy()
+        warned = pytest.warns(UserWarning, match="a kernel cannot be used: DriverError: CUDA_ERROR_LAUNCH_OUT_OF")
+        if kernel == "application_forward":
+            u, h = u[:30].copy(), h[:, :30].copy()
+            with warned:
+                assert_close(hh.forward(u, h), h @ _cpu.matrix(u, None).T, factor=1000)
+        elif kernel == "packing":
+            with warned, pytest.raises(verdicts.UnusableError):
+                hh.rnn_forward(u, h, h[:2], batch_sizes=np.array([2, 1]))
+        else:
+            with warned:
+                check("float32", 64, 8, 2, 2)
+
+    @pytest.mark.usefixtures("arrays")
+    def test_a_context_that_is_lost_is_no_verdict(self, monkeypatch):
+        error = cuda_standin.DriverError("CUDA_ERROR_ILLEGAL_ADDRESS")
+        error.status = 700
+
+        def launch(*_, **__):
+            raise error
+
+        monkeypatch.setattr(cuda_standin.Function, "__call__", launch)
+        with pytest.raises(cuda_standin.DriverError):
+            hh.forward(np.ones((4, 2)), np.ones((1, 4)))
+        assert not verdicts._verdicts
+
+    @pytest.mark.usefixtures("arrays")
+    def test_nothing_is_tried_while_a_graph_is_captured(self, monkeypatch):
+        monkeypatch.setattr(cuda_standin.Stream, "capturing", True)
+        with pytest.raises(kernels.CaptureError, match="a CUDA graph is being captured"):
+            hh.forward(np.ones((4, 2)), np.ones((1, 4)))
+        assert not verdicts._verdicts
+
+    @pytest.mark.parametrize("nonlinearity", ALL)
+    @pytest.mark.parametrize("dtype", ["float32", "complex64", "bfloat16"])
+    def test_trials_stay_away_from_where_nonlinearities_bend(self, needs, dtype, nonlinearity):
+        needs(nonlinearity, np.dtype("complex64" if dtype == "complex64" else "float32"))
+        case = trials.Recurrence(10, 3, 4, dtype, nonlinearity, "wy")
+        h, grads = case.expected()
+        case.sequence = case.sequence._replace(x=case.sequence.x * (1 + 2.0**-10))
+        nearly_h, nearly = case.expected()
+        assert np.abs(nearly_h - h).max() < 0.02 * np.abs(h).max()
+        assert np.abs(nearly.x - grads.x).max() < 0.05 * np.abs(grads.x).max()

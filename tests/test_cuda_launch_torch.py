@@ -1,8 +1,8 @@
 """What the operators of torch do with CUDA tensors, without a GPU: on host memory, kernels in the emulator."""
 
-import json
 import re
 import sys
+import warnings
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -14,9 +14,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import cuda_standin
 import householder as hh
 import householder.torch as ht
-from householder import cli
-from householder._cuda import instances, kernels, library
-from householder.cli import gpu_correctness, gpu_timing
+from householder._cuda import instances, kernels, library, notices, verdicts
+from householder.cli import gpu_check, gpu_correctness, gpu_timing
 from householder.torch import ops
 from householder.torch.ops import _apply, _cuda, _matrix, _rnn
 from torch_cases import CASES
@@ -214,15 +213,79 @@ def test_nothing_to_do(steps, batch):
     assert ht.apply(u, x).shape == x.shape
 
 
-@pytest.mark.parametrize("shape", [(8, 3), (3, 8, 3)])
-def test_applications_need_no_cupy(monkeypatch, shape):
+@pytest.fixture
+def said(monkeypatch):
+    """No notice has been given yet."""
+    monkeypatch.setattr(notices, "_said", set())
+
+
+def without_cupy(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
-    monkeypatch.setattr(kernels, "available", kernels.available.__wrapped__)
-    u, h, g = torch.randn(shape, dtype=F64), *torch.randn(2, *shape[:-2], 8, dtype=F64)
-    torch.testing.assert_close(_cuda.apply(u, h, False, "auto"), ht.apply(u, h))
-    u.requires_grad_()
-    (expected,) = torch.autograd.grad(ht.apply(u, h), u, g)
-    torch.testing.assert_close(_cuda.apply_backward(u, h, g, False, False, "auto")[0], expected)
+
+
+def without_nvrtc(monkeypatch):
+    def refuse(*_, **__):
+        raise RuntimeError("CuPy failed to load libnvrtc.so.13: cannot open shared object file")
+
+    monkeypatch.setattr(cuda_standin.RawModule, "get_function", refuse)
+
+
+def with_cupy_for_rocm(monkeypatch):
+    monkeypatch.setattr(sys.modules["cupy"].cuda.runtime, "is_hip", True, raising=False)
+
+
+def with_torch_for_rocm(monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", "7.1")
+
+
+@pytest.mark.usefixtures("on_cuda", "said")
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        (without_cupy, r"the kernels need CuPy: pip install 'householder\[cuda1[23]\]'"),
+        (without_nvrtc, "a kernel cannot be used: RuntimeError: CuPy failed to load libnvrtc"),
+        (with_cupy_for_rocm, "this CuPy is built for ROCm"),
+        (with_torch_for_rocm, "there are kernels for CUDA but not for ROCm"),
+    ],
+)
+@pytest.mark.parametrize("name", ["apply", "apply many", "matrix", "rnn", "rnn packed", "rnn, oplu", "rnn, complex"])
+def test_where_kernels_cannot_be_used_torch_operations_are(monkeypatch, broken, reason, name):
+    broken(monkeypatch)
+    monkeypatch.setattr(verdicts, "_verdicts", {})
+    function, inputs = CASES[name]
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            for found, expected in zip(results(function, inputs), EXPECTED[name], strict=True):
+                torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    assert len(given) == 1
+    assert re.search(reason, str(given[0].message))
+    monkeypatch.setenv("HOUSEHOLDER_KERNELS", "require")
+    if broken is not without_nvrtc:  # the verdict is in
+        with pytest.raises(RuntimeError, match="HOUSEHOLDER_KERNELS is 'require'"):
+            function(*inputs)
+
+
+@pytest.mark.usefixtures("on_cuda")
+def test_kernels_can_be_switched_off(monkeypatch):
+    monkeypatch.setenv("HOUSEHOLDER_KERNELS", "off")
+    for name in ("apply", "rnn packed"):
+        for found, expected in zip(results(*CASES[name]), EXPECTED[name], strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    assert not kernels._compiled
+
+
+@pytest.mark.usefixtures("on_cuda")
+def test_large_steps_are_torch_operations_unless_kernels_are_required(monkeypatch):
+    monkeypatch.setattr(instances, "STEPWISE_FROM", {"float": 1 << 17, "double": 2 * 8 * 3})
+    ht.rnn(*(t.detach() for t in CASES["rnn, bare"][1]))  # n = 4, m = 2
+    assert any("fallback" in kernel for _, kernel in kernels._compiled)
+    u, x = torch.randn(8, 3, dtype=F64), torch.randn(2, 1, 8, dtype=F64)
+    for asked, launched in (("", False), ("require", True)):
+        kernels._compiled.clear()
+        monkeypatch.setenv("HOUSEHOLDER_KERNELS", asked)
+        ht.rnn(u, x)
+        assert any("fallback" in kernel for _, kernel in kernels._compiled) is launched
 
 
 def test_large_triangular_systems_are_halved(monkeypatch):
@@ -259,8 +322,9 @@ def test_tapes_have_the_size_that_fake_tensors_promise():
 
 
 EMULATED = sorted(
-    gpu_correctness.CHECKS.keys() - {*gpu_correctness.NEED_A_DEVICE, "a thousand steps", "tiles"}
-)  # hours, minutes
+    gpu_correctness.CHECKS.keys()
+    - {*gpu_correctness.NEED_A_DEVICE, "a thousand steps", "tiles", "clusters", "equal bits"}  # hours, minutes
+)
 
 
 @pytest.mark.usefixtures("on_cuda")
@@ -270,20 +334,9 @@ def test_the_gpu_check_passes_in_the_emulator(name):
 
 
 def test_the_gpu_check_finds_errors(monkeypatch):
-    monkeypatch.setattr(gpu_correctness, "CHECKS", {"phases": gpu_correctness.check_phases, "broken": lambda _: 1 / 0})
     monkeypatch.setattr(gpu_correctness, "ALLOWED", 1e-9)
-    wrong, broken = gpu_correctness.run_checks("cpu")
-    assert not wrong["passed"]
-    assert re.match(r"AssertionError: differs by .* units of rounding, allowed 1e-09", wrong["detail"])
-    assert broken == {"check": "broken", "passed": False, "detail": "ZeroDivisionError: division by zero"}
-
-
-def test_the_gpu_check_says_why_it_cannot_run(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "cupy", cuda_standin.cupy_module(0))
-    assert cli.main(["gpu-check"]) == 2
-    assert capsys.readouterr().err == (
-        "householder: CUDA is unavailable: no CUDA device can be used: the driver reports none\n"
-    )
+    with pytest.raises(AssertionError, match=r"differs by .* units of rounding, allowed 1e-09"):
+        gpu_correctness.check_phases("cpu")
 
 
 class Stream(nullcontext):
@@ -327,52 +380,42 @@ class Graph:
 
 
 @pytest.fixture
-def report_of_times(monkeypatch, tmp_path):
-    """All of the command but for the device: graphs, events and streams are stand-ins, tensors are on the CPU."""
-    monkeypatch.setitem(sys.modules, "cupy", cuda_standin.cupy_module())
+def timed(monkeypatch):
+    """All but the device: graphs, events and streams are stand-ins, tensors are on the CPU."""
     names = {"Stream": Stream, "current_stream": Stream, "stream": lambda s: s, "Event": Event, "CUDAGraph": Graph}
     names |= {"graph": lambda g: g, "synchronize": lambda: None, "is_available": lambda: True}
-    cuda = SimpleNamespace(**names)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: None)
-    monkeypatch.setattr(gpu_timing, "cuda", cuda)
+    monkeypatch.setattr(gpu_timing, "cuda", SimpleNamespace(**names))
     monkeypatch.setattr(gpu_timing, "kernel_names", lambda call: [f"{len(call())} results"])
     monkeypatch.setattr(torch, "compile", lambda function: function)
-    monkeypatch.setattr(gpu_timing.compare_all, "__kwdefaults__", {"quick": False, "device": "cpu"})
-    monkeypatch.setattr(gpu_correctness, "CHECKS", {"nothing": lambda _: "nothing to check"})
-
-    def run():
-        assert cli.main(["gpu-check", "--quick", "--output", str(tmp_path)]) == 0
-        return json.loads((tmp_path / "gpucheck.json").read_text()), (tmp_path / "gpucheck.md").read_text()
-
-    return run
+    monkeypatch.setenv("HOUSEHOLDER_KERNELS", "require")
+    return lambda i: gpu_timing.compare(gpu_timing.cases(True)[i], quick=True, device="cpu")
 
 
-def test_a_report_of_times(report_of_times, capsys):
-    report, page = report_of_times()
-    assert "timed   sequence n=64 m=8 B=4 T=20" in capsys.readouterr().out
-    assert report["checks"] == [{"check": "nothing", "passed": True, "detail": "nothing to check"}]
-    sequence, half, applications = report["timings"]
-    assert [row["candidate"] for row in half["rows"][::2]] == ["householder", "torch.nn.RNN", "torch.nn.LSTM"]
+def test_times_of_every_candidate(timed):
+    sequence, half, applications = map(timed, range(3))
+    ours = ["householder", "householder, torch operations", "torch.nn.RNN"]
+    names = [list(dict.fromkeys(row["candidate"] for row in case["rows"])) for case in (sequence, half)]
+    assert names == [
+        [*ours, "torch.nn.RNN, TF32", "torch.nn.LSTM", "torch.nn.LSTM, TF32", "loop of a compiled step"],
+        [*ours, "torch.nn.LSTM"],
+    ]
     assert half["case"].startswith("sequence n=64 m=8 B=4 T=20 bfloat16 ")
     assert all(float(row["error"]) < 0.05 for row in half["rows"])
-    assert [row["candidate"] for row in sequence["rows"][::2]] == [
-        "householder", "torch.nn.RNN", "torch.nn.RNN, TF32", "torch.nn.LSTM", "torch.nn.LSTM, TF32",
-        "loop of a compiled step",
-    ]  # fmt: skip
-    assert {row["pass"] for row in sequence["rows"]} == {"forward", "forward+backward"}
-    assert {row["timed_by"] for row in sequence["rows"]} == {"graph", "call"}
+    assert {(row["pass"], row["way"]) for row in sequence["rows"]} == {
+        (kind, way) for kind in ("forward", "forward+backward") for way in ("eager", "graph")
+    }
     assert all(float(row["error"]) < 1e-4 for row in sequence["rows"] + applications["rows"])
-    assert all(row["median_ms"] == row["ratio"] == 1 for row in sequence["rows"])
+    assert all(row["median_ms"] == 1 for row in sequence["rows"])
     assert sequence["kernels"]["householder"] == ["5 results"]  # states; gradients of 3 parameters and h0
-    assert "| householder | forward | 1.000 | 1.000 | 1.00 |" in page
 
 
-def test_a_rival_that_fails_does_not_keep_the_others_from_being_timed(report_of_times, monkeypatch):
-    monkeypatch.setattr(gpu_timing, "QUICK", gpu_timing.QUICK[:1])
+def test_a_rival_that_fails_does_not_keep_the_others_from_being_timed(timed, monkeypatch):
     monkeypatch.setattr(gpu_timing, "_step", lambda *_: 1 / 0)  # that of the compiled loop
-    report, page = report_of_times()
-    (case,) = report["timings"]
+    case = timed(0)
     assert case["failed"] == {"loop of a compiled step": "ZeroDivisionError: division by zero"}
     assert case["rows"][0]["candidate"] == "householder"
+    page = gpu_check.markdown(
+        {"machine": {}, "rows": [{"check": "a", "verdict": "passed", "detail": "", "seconds": 1, "timing": case}]}
+    )
+    assert "| householder | forward | eager | 1.000 | 1.000 | 1.00 |" in page
     assert "* loop of a compiled step: failed, ZeroDivisionError: division by zero" in page

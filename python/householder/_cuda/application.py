@@ -3,11 +3,13 @@
 Shapes are those of :mod:`householder._cuda.algebra`.
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from householder._cuda import algebra, instances, kernels
+from householder import reference
+from householder._cuda import algebra, instances, kernels, trials, verdicts
 from householder._cuda.instances import Direction
 from householder._cuda.library import library_of
 
@@ -41,9 +43,31 @@ def _kernel(direction: Direction, u: Any, rows: Any, phases: Any, method: str) -
     """Name and launch of the kernel for the shape, if there is one that computes this method."""
     if phases is not None or method not in ("auto", "reflections"):
         return None
+    if not kernels.available():
+        return None
     n, m = u.shape[-2:]
-    found = instances.application(direction, n, m, _count(u), rows.shape[-2], library_of(u).name(u.dtype))
-    return found if kernels.available() else None
+    library = library_of(u)
+    found = instances.application(direction, n, m, _count(u), rows.shape[-2], library.name(u.dtype))
+    if found is None or not verdicts.usable(library.device(u), found[0], partial(_try, direction, u, n)):
+        return None
+    return found
+
+
+def _try(direction: Direction, like: Any, n: int) -> None:
+    """Compare more matrices than a warp takes with the reference, two vectors each."""
+    library, count, m, rows = library_of(like), 9, min(n, 3), 2
+    m -= m == n and algebra.is_complex(like)
+    dtype = library.name(like.dtype)
+    host = [trials.numbers(shape, dtype, i) for i, shape in enumerate(((count, n, m), *[(count, rows, n)] * 2))]
+    u, h, g = (library.from_host(a, like, like.dtype) for a in host)
+    if direction == "forward":
+        found = [forward(u, h, None, False, "auto")]
+        expected = [np.stack([reference.forward(*one) for one in zip(*host[:2], strict=True)])]
+    else:
+        found = list(backward(u, h, g, None, False, "auto")[:2])
+        gradients = [reference.backward(*one) for one in zip(*host, strict=True)]
+        expected = [np.stack([one[0] for one in gradients]), np.stack([one[1] for one in gradients])]
+    trials.compare(library, found, expected, dtype)
 
 
 def _count(u: Any) -> int:

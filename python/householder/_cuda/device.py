@@ -1,9 +1,8 @@
 """CuPy and the devices it sees: the only place that imports it."""
 
 import importlib
+import sys
 from typing import Any
-
-INSTALL = "pip install 'householder[cuda13]' (CUDA 12: 'householder[cuda12]')"
 
 
 def cupy() -> Any:
@@ -14,9 +13,11 @@ def cupy() -> Any:
     ImportError
         CuPy is not installed; the message says what to install.
     RuntimeError
-        There is no driver or no device.
+        It is CuPy for ROCm, or there is no driver or no device.
     """
     module = imported()
+    if getattr(module.cuda.runtime, "is_hip", False):
+        raise RuntimeError("this CuPy is built for ROCm, and there are kernels for CUDA only")
     try:
         count = module.cuda.runtime.getDeviceCount()
     except module.cuda.runtime.CUDARuntimeError as error:
@@ -31,4 +32,13 @@ def imported() -> Any:
     try:
         return importlib.import_module("cupy")
     except ImportError as error:
-        raise ImportError(f"CUDA arrays and sequences of CUDA tensors need CuPy: {INSTALL} ({error})") from None
+        raise ImportError(f"the kernels need CuPy: {install_command()} ({error})") from None
+
+
+def install_command() -> str:
+    """Give the command that installs CuPy for the CUDA of torch, where that is loaded."""
+    torch = sys.modules.get("torch")
+    cuda = (torch.version.cuda or "") if torch is not None else ""
+    if cuda:
+        return f"pip install 'householder[cuda{max(12, int(cuda.partition('.')[0]))}]'"
+    return "pip install 'householder[cuda13]' (CUDA 12: 'householder[cuda12]')"

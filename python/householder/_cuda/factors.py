@@ -1,11 +1,13 @@
 """V, S and A, and gradients of u, of many matrices by one launch each, where a block's shared memory holds S."""
 
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from householder._cuda import instances, kernels
+from householder import reference
+from householder._cuda import instances, kernels, trials, verdicts
 from householder._cuda.instances import Launch, SquareKernel
 from householder._cuda.library import Library
 
@@ -44,5 +46,34 @@ def _kernel(kernel: SquareKernel, library: Library, like: Any, n: int, k: int) -
     """Give name and launch of the kernel for as many matrices as ``like (..., n, m)`` has, or None."""
     if not kernels.available():
         return None
-    capability = kernels.device_of(library.device(like)).capability
-    return instances.square(kernel, n, k, prod(like.shape[:-2]), library.name(like.dtype), capability)
+    index = library.device(like)
+    capability = kernels.device_of(index).capability
+    found = instances.square(kernel, n, k, prod(like.shape[:-2]), library.name(like.dtype), capability)
+    trial = partial(_try, kernel, library, like, min(n, 2 * k + 1), k)
+    return found if found is not None and verdicts.usable(index, found[0], trial) else None
+
+
+def _try(kernel: SquareKernel, library: Library, like: Any, n: int, k: int) -> None:
+    """Compare two matrices, or the gradients of their reflections, with the reference."""
+    dtype = library.name(like.dtype)
+    u, p, g = (trials.numbers((2, *shape), dtype, i) for i, shape in enumerate(((n, k), (3, n), (3, n))))
+    if kernel == "factors":
+        v, _, _, a, _ = _forms(library, library.from_host(u, like, like.dtype), k)
+        w = library.eye(n, v) - a @ library.xp.swapaxes(v, -1, -2).conj()
+        trials.compare(library, [w], [np.stack([*map(reference.matrix, u)])], dtype)
+        return
+    v, _, s = (np.stack(parts) for parts in zip(*map(reference.wy, u), strict=True))
+    c1 = g.swapaxes(1, 2) @ (p @ v.conj()).conj()
+    c2 = p.swapaxes(1, 2) @ (g @ (v @ s).conj()).conj()
+    norm = np.linalg.norm(np.tril(u), axis=1, keepdims=True)
+    arrays = (library.from_host(a, like, like.dtype) for a in (v, s, c1, c2))
+    found = gradient(library, *arrays, library.from_host(norm, like, library.real(like)))
+    expected = np.stack([reference.backward(*one)[0] for one in zip(u, p, g, strict=True)])
+    trials.compare(library, [found], [expected], dtype)
+
+
+def _forms(library: Library, u: Any, k: int) -> tuple[Any, ...]:
+    wide = library.dtype("complex128" if library.name(u.dtype).startswith("complex") else "float64")
+    found = form(library, u, k, wide)
+    assert found is not None  # the kernel on trial
+    return found

@@ -65,7 +65,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
 OPTIONS = ("-std=c++17",)
 """Compiler options that every module needs, besides the architecture."""
 
-CLUSTERS = ("-DHOUSEHOLDER_CLUSTERS",)
+CLUSTERS: tuple[str, ...] = ("-DHOUSEHOLDER_CLUSTERS",)
 """And those of kernels whose blocks form clusters; others are ordinary kernels, which any device launches."""
 
 NUMBERS = {
@@ -183,6 +183,18 @@ def fallback_launch(n: int, m: int, dtype: str, batch: int, multiprocessors: int
     if numbers * size <= DEFAULT_SHARED_BYTES:
         return Launch(grid, FALLBACK_THREADS, numbers * size), 0
     return Launch(grid, FALLBACK_THREADS, 0), grid * numbers
+
+
+STEPWISE_FROM = {"float": 1 << 17, "double": 1 << 16}
+"""Numbers of its matrices that a step of the fallback reads, from which torch operations are taken to be faster.
+
+Estimates from instruction counts, until ``gpu-check`` has measured both.
+"""
+
+
+def prefers_steps(n: int, m: int, dtype: str, *, dense: bool) -> bool:
+    """Whether torch operations, step by step, are to be preferred to the fallback."""
+    return (n * n if dense else 2 * n * m) >= STEPWISE_FROM[SCALAR_OF[dtype]]
 
 
 def _lowrank(scalar: str, *rows: tuple[int, int, int, int]) -> tuple[Tile, ...]:

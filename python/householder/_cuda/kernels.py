@@ -7,11 +7,17 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from householder import _core
-from householder._cuda import device
-from householder._cuda.instances import CLUSTERS, OPTIONS, PROBE, SOURCES, Launch
+from householder._cuda import device, instances, notices
+from householder._cuda.instances import OPTIONS, PROBE, SOURCES, Launch
 
 _lock = threading.Lock()
 _compiled: dict[tuple[int, str], Any] = {}
+_registers: dict[tuple[int, str], int] = {}
+"""Registers of a thread, asked for on the kernel's own device."""
+
+
+class CaptureError(RuntimeError):
+    """A CUDA graph is being captured, which must see neither a compilation nor a first use."""
 
 
 class Device(NamedTuple):
@@ -46,13 +52,18 @@ def takes_clusters(index: int) -> bool:
 
 
 @cache
-def available() -> bool:
-    """Whether CuPy is there to launch kernels; what has another way than a kernel takes it otherwise."""
+def missing() -> str:
+    """Say what no kernel can do without and is not there, or nothing."""
     try:
         device.cupy()
-    except (ImportError, RuntimeError):
-        return False
-    return True
+    except (ImportError, RuntimeError) as error:
+        return str(error)
+    return ""
+
+
+def available() -> bool:
+    """Whether kernels are to be used; what has another way than a kernel takes it otherwise."""
+    return not missing() and notices.asked() != "off"
 
 
 def source(kernel: str) -> str:
@@ -68,32 +79,37 @@ def get(index: int, kernel: str, name: str, *, clusters: bool = False) -> Any:
 
     Raises
     ------
-    RuntimeError
-        It has not been compiled yet and a CUDA graph is being captured, which must not see a compilation.
+    CaptureError
+        It has not been compiled yet and a CUDA graph is being captured.
     """
     found = _compiled.get((index, name))
     if found is None:
         with _lock:
             found = _compiled.get((index, name))
             if found is None:
-                found = _compiled[index, name] = _compile(kernel, name, clusters)
+                found = _compiled[index, name] = _compile(index, kernel, name, clusters)
     return found
 
 
-def _compile(kernel: str, name: str, clusters: bool) -> Any:
+def _compile(index: int, kernel: str, name: str, clusters: bool) -> Any:
     cupy = device.cupy()
-    torch = sys.modules.get("torch")  # whose current stream is not CuPy's
-    captured = torch is not None and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-    if captured or cupy.cuda.get_current_stream().is_capturing():
-        raise RuntimeError(
-            f"{name} is not compiled yet, and a CUDA graph is being captured: make the same call once before, "
-            "or call householder._cuda.warm_up"
-        )
-    options = (*OPTIONS, *CLUSTERS) if clusters else OPTIONS
+    refuse_capture(name)
+    options = (*OPTIONS, *instances.CLUSTERS) if clusters else OPTIONS
     module = cupy.RawModule(code=source(kernel), options=options, name_expressions=(name,))
     function = module.get_function(name)
-    function.num_regs  # noqa: B018 (loads it: a driver that loads lazily would do so at the first launch)
+    _registers[index, name] = function.num_regs  # loads it: a lazy driver would do so at the first launch
     return function
+
+
+def refuse_capture(name: str) -> None:
+    """Raise a CaptureError if a CUDA graph is being captured."""
+    torch = sys.modules.get("torch")  # whose current stream is not CuPy's
+    captured = torch is not None and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    if captured or device.cupy().cuda.get_current_stream().is_capturing():
+        raise CaptureError(
+            f"{name} is not compiled yet, and a CUDA graph is being captured: make the same calls, forward and "
+            "backward, once before. householder._cuda.warm_up compiles, but does not warm autograd's thread"
+        )
 
 
 def launch(index: int, kernel: str, name: str, how: Launch, arguments: tuple[Any, ...]) -> None:
@@ -105,4 +121,4 @@ def launch(index: int, kernel: str, name: str, how: Launch, arguments: tuple[Any
 
 def compiled() -> list[str]:
     """List what has been compiled or loaded in this process."""
-    return [f"{name} on device {index}, {kernel.num_regs} registers" for (index, name), kernel in _compiled.items()]
+    return [f"{name} on device {index}, {_registers[index, name]} registers" for index, name in _compiled]

@@ -3,12 +3,13 @@
 The backend is written for CuPy arrays and torch tensors; NumPy arrays take the same way in tests without a device.
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,8 @@ class Numpy:
     """NumPy."""
 
     xp: Any
+    has_steps: ClassVar[bool] = False
+    """Whether sequences have another way than kernels: torch operations."""
 
     def cast(self, a: Any, dtype: Any) -> Any:
         """Convert to a dtype; the same array where it has it."""
@@ -44,13 +47,22 @@ class Numpy:
         """Bring an array to the host."""
         return np.asarray(a)
 
+    def from_host(self, a: np.ndarray[Any, Any], like: Any, dtype: Any) -> Any:  # noqa: ARG002
+        """Bring an array to the device of another one, in a dtype."""
+        return self.xp.asarray(a, dtype)
+
     def contiguous(self, a: Any) -> Any:
-        """Lay out row by row; the same array where it is."""
-        return self.xp.ascontiguousarray(a)
+        """Lay out row by row, at an address that is a multiple of a number's size; the same array where it is so."""
+        a = self.xp.ascontiguousarray(a)
+        return a.copy() if self.pointer(a) % a.itemsize else a
 
     def name(self, dtype: Any) -> str:
         """Give the name of a dtype."""
         return str(dtype).rpartition(".")[2]
+
+    def dtype(self, name: str) -> Any:
+        """Give the dtype of a name."""
+        return getattr(self.xp, name)
 
     def real(self, a: Any) -> Any:
         """Give the dtype of the real and imaginary parts of an array."""
@@ -72,6 +84,10 @@ class Numpy:
         """Compute ``x weight^T + bias``, either of them or both being None."""
         a = x if weight is None else x @ weight.T
         return a if bias is None else a + bias
+
+    def allows_tf32(self) -> bool:
+        """Whether float32 products may round their factors to 11 bits."""
+        return os.environ.get("CUPY_TF32") == "1"
 
     def minus_product(self, c: Any, a: Any, b: Any) -> Any:
         """Compute ``c - a b``."""
@@ -131,6 +147,8 @@ class _Stream(NamedTuple):
 class Torch(Numpy):
     """torch, on its current stream, allocating from its cache."""
 
+    has_steps: ClassVar[bool] = True
+
     def cast(self, a: Any, dtype: Any) -> Any:
         return a.to(dtype)
 
@@ -143,8 +161,16 @@ class Torch(Numpy):
     def eye(self, k: int, like: Any) -> Any:
         return self.xp.eye(k, dtype=like.dtype, device=like.device)
 
+    def to_host(self, a: Any) -> np.ndarray[Any, Any]:
+        host: np.ndarray[Any, Any] = a.detach().cpu().numpy()
+        return host
+
+    def from_host(self, a: np.ndarray[Any, Any], like: Any, dtype: Any) -> Any:
+        return self.xp.from_numpy(a).to(like.device, dtype)
+
     def contiguous(self, a: Any) -> Any:
-        return a.resolve_conj().resolve_neg().contiguous()
+        a = a.resolve_conj().resolve_neg().contiguous()
+        return a.clone() if self.pointer(a) % a.itemsize else a
 
     def pointer(self, a: Any) -> int:
         return 0 if a is None else int(a.data_ptr())
@@ -164,6 +190,12 @@ class Torch(Numpy):
 
     def linear(self, x: Any, weight: Any, bias: Any) -> Any:
         return super().linear(x, weight, bias) if weight is None else self.xp.nn.functional.linear(x, weight, bias)
+
+    def allows_tf32(self) -> bool:
+        try:
+            return bool(self.xp.backends.cuda.matmul.allow_tf32)
+        except RuntimeError:  # the user has set it by torch's newer names
+            return True
 
     def minus_product(self, c: Any, a: Any, b: Any) -> Any:
         product = self.xp.addmm if c.ndim == 2 else self.xp.baddbmm

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from householder._cuda import kernels
+from householder._cuda import kernels, verdicts
 from householder._cuda.instances import PACKING_NAMES, PACKING_THREADS, Launch
 from householder._cuda.library import Library
 
@@ -58,6 +58,16 @@ class Packing:
         return self._library.empty((count,), self._like, self._library.xp.int64)
 
     def _launch(self, name: str, blocks: int, *arguments: Any) -> None:
-        how = Launch(blocks, PACKING_THREADS, 0)
+        how, index = Launch(blocks, PACKING_THREADS, 0), self._library.device(self._like)
+        verdicts.require(index, PACKING_NAMES[name], self._try)
         with self._library.current(self._like):
-            kernels.launch(self._library.device(self._like), "packing", PACKING_NAMES[name], how, arguments)
+            kernels.launch(index, "packing", PACKING_NAMES[name], how, arguments)
+
+    def _try(self) -> None:
+        """Compare three sequences with what can be counted."""
+        packing = Packing(self._library, np.array([3, 2, 2]), self._like)
+        found = packing.offsets, packing.previous(), packing.last(), packing.reversal()
+        expected = [0, 3, 5, 7], [0, 1, 3, 4], [5, 6, 2], [5, 6, 2, 3, 4, 0, 1]
+        for array, numbers in zip(found, expected, strict=True):
+            if self._library.to_host(array).tolist() != numbers:
+                raise verdicts.WrongError("rows of packed sequences are not where they should be")

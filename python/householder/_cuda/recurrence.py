@@ -5,11 +5,12 @@ Written once for CuPy and torch. ``Sequence`` is validated; its arrays have the 
 """
 
 from collections.abc import Collection
+from functools import partial
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from householder._cuda import algebra, instances, kernels
+from householder._cuda import algebra, instances, kernels, notices, trials, verdicts
 from householder._cuda.algebra import Form, Sums
 from householder._cuda.device import cupy
 from householder._cuda.kernels import Device
@@ -47,32 +48,102 @@ class Instance(NamedTuple):
             return "fallback", instances.fallback_name(direction, self.dtype, self.nonlinearity)
         return self.tile.kernel, self.tile.name(direction, self.dtype, self.nonlinearity)
 
+    @property
+    def is_slower_than_steps(self) -> bool:
+        """Whether torch operations, one step after the other, are to be preferred."""
+        return self.tile is None and instances.prefers_steps(self.n, self.m, self.dtype, dense=self.dense)
+
+    @property
+    def described(self) -> str:
+        """Name what is tried as one: both directions, in the form in which they are used."""
+        name = self.names("forward")[1]
+        return f"{name}, W formed" if self.tile is None and self.dense else name
+
     def launch(self, direction: instances.Direction, library: Library, like: Any, arguments: Any, batch: int) -> None:
         """Launch for arrays of the library on the device of ``like``."""
-        multiprocessors = self.device.multiprocessors
-        scratch: tuple[int, ...] = ()
-        if self.tile is not None:
-            how = self.tile.launch(batch, multiprocessors)
-        else:
-            m = 0 if self.dense else self.m
-            how, numbers = instances.fallback_launch(self.n, m, self.dtype, batch, multiprocessors)
-            memory = library.empty((numbers,), like, library.real(like)) if numbers else None
-            scratch = (library.pointer(memory),)
+        how, numbers = self.how(batch)
+        memory = library.empty((numbers,), like, library.real(like)) if numbers else None
+        scratch = () if self.tile is not None else (library.pointer(memory),)
         kernels.launch(self.device.number, *self.names(direction), how, (*arguments, *scratch))
 
+    def how(self, batch: int) -> tuple[instances.Launch, int]:
+        """Give the launch for so many sequences, and how many numbers of scratch memory it takes."""
+        multiprocessors = self.device.multiprocessors
+        if self.tile is not None:
+            return self.tile.launch(batch, multiprocessors), 0
+        return instances.fallback_launch(self.n, 0 if self.dense else self.m, self.dtype, batch, multiprocessors)
 
-def choose(
+
+def candidates(
     device: Device, n: int, m: int, dtype: str, nonlinearity: str, *, phases: bool = False, method: str = "auto"
-) -> Instance:
-    """Choose the kernel for ``u (n, m)``; phases, which no product of low rank contains, need W itself."""
+) -> list[Instance]:
+    """Give the kernels for ``u (n, m)``, the best one first; phases, which no product of low rank contains, need W.
+
+    A tile of a cluster is followed by one without, and the kernel that serves every shape ends the list.
+    """
     if dtype.startswith("complex"):
         n, m, dtype = 2 * n, 2 * m, {"complex64": "float32", "complex128": "float64"}[dtype]
         nonlinearity = CODE if nonlinearity == "modrelu" else nonlinearity
     method = "dense" if phases else method
     dense, tile = instances.plan(n, m, dtype, device.capability, method=method)
-    if tile is not None and tile.cluster > 1 and not kernels.takes_clusters(device.number):
-        dense, tile = instances.plan(n, m, dtype, instances.CLUSTER_CAPABILITY - 1, method=method)
-    return Instance(device, dense, tile, dtype, nonlinearity, n, m)
+    plans = [(dense, tile)]
+    if tile is not None and tile.cluster > 1:
+        without = instances.plan(n, m, dtype, instances.CLUSTER_CAPABILITY - 1, method=method)
+        plans = [*(plans if kernels.takes_clusters(device.number) else ()), without]
+    plans.append((instances.prefers_dense(n, m) if method == "auto" else method == "dense", None))
+    return [Instance(device, dense, tile, dtype, nonlinearity, n, m) for dense, tile in dict.fromkeys(plans)]
+
+
+def choose(kernels_in_order: list[Instance], library: Library, like: Any) -> Instance:
+    """Choose the first kernel that the device of ``like`` can use.
+
+    Raises
+    ------
+    UnusableError
+        There is none.
+    """
+    *others, last = kernels_in_order
+    for instance in others:
+        if verdicts.usable(instance.device.number, instance.described, partial(_try, instance, library, like)):
+            return instance
+    verdicts.require(last.device.number, last.described, partial(_try, last, library, like))
+    return last
+
+
+def _try(instance: Instance, library: Library, like: Any) -> None:
+    """Compare sequences, at least two for each block or cluster, and their gradients with the core."""
+    tile, dtype, nonlinearity = instance.tile, instance.dtype, instance.nonlinearity
+    n, m = (50, 6) if tile is None else (tile.n - 2, 6 if instance.dense else tile.m - 2)
+    one = instance._replace(device=instance.device._replace(multiprocessors=1), n=n, m=m)
+    how = one.how(1 << 30)[0]
+    if nonlinearity == CODE:  # the same kernels in complex numbers
+        n, m, dtype, nonlinearity = n // 2, m // 2, {"float32": "complex64", "float64": "complex128"}[dtype], "modrelu"
+    method = "dense" if instance.dense else "wy"
+    case = trials.Recurrence(n, m, 2 * how.grid // how.cluster + 1, dtype, nonlinearity, method)
+    s, parameters, states = case.sequence, *(library.dtype(d) for d in (trials.PARAMETERS.get(dtype, dtype), dtype))
+    given = {"u": parameters, "x": states, "h0": states, "nonlinearity_bias": library.dtype(_real_name(dtype))}
+    arrays = {
+        name: library.from_host(getattr(s, name), like, kind)
+        for name, kind in given.items()
+        if getattr(s, name) is not None
+    }
+    sequence, kept = s._replace(**arrays), Kept()
+    if nonlinearity == "oplu":
+        flags = library.empty((trials.STEPS * case.batch, n // 2), arrays["x"], library.xp.uint8)
+        kept = Kept(flags=flags)
+    recurrence = Recurrence(sequence, trials.STEPS, case.batch, instance=one)
+    h = recurrence.run_forward(kept)
+    grad_h, grad_last = (library.from_host(a, like, states) for a in (case.grad_h, case.grad_last))
+    wanted = [name for name in SequenceGradients._fields if name in arrays]
+    found = recurrence.run_backward(h, kept, grad_h, grad_last, wanted)
+    expected_h, expected = case.expected()
+    there = [found[name].reshape(-1) for name in wanted]
+    here = [getattr(expected, name).reshape(-1) for name in wanted]
+    trials.compare(library, [h.reshape(-1), *there], [expected_h.reshape(-1), *here], dtype)
+
+
+def _real_name(dtype: str) -> str:
+    return "float64" if dtype in ("float64", "complex128") else "float32"
 
 
 def warm_up(
@@ -108,7 +179,10 @@ def warm_up(
     ImportError, RuntimeError
         There is no CuPy, or no device.
     """
-    instance = choose(kernels.device_of(device), n, m, dtype, nonlinearity, phases=phases, method=method)
+    fitting = candidates(kernels.device_of(device), n, m, dtype, nonlinearity, phases=phases, method=method)
+    with cupy().cuda.Device(device):
+        like = cupy().empty(0)
+        instance = choose(fitting, library_of(like), like)
     clusters = instance.tile is not None and instance.tile.cluster > 1
     names = [(*instance.names(direction), clusters) for direction in get_args(instances.Direction)]
     k = m - (m == n and not dtype.startswith("complex"))
@@ -125,15 +199,14 @@ def warm_up(
 class Recurrence:
     """The parts of a sequence that both directions need."""
 
-    def __init__(self, sequence: Sequence, steps: int, batch: int, form: Form | None = None):
+    def __init__(
+        self, sequence: Sequence, steps: int, batch: int, form: Form | None = None, instance: Instance | None = None
+    ):
         self.sequence, self.steps, self.batch = sequence, steps, batch
         u = sequence.u
         self.library = library = library_of(u)
         self.rows = len(sequence.x) if sequence.batch_sizes is not None else steps * batch
-        device = kernels.device_of(library.device(u))
-        n, m = u.shape
-        phases, dtype = sequence.phases is not None, library.name(sequence.x.dtype)
-        self.instance = choose(device, n, m, dtype, sequence.nonlinearity, phases=phases, method=sequence.method)
+        self.instance = self._instance() if instance is None else instance
         if form is None or (form.w is not None) != self.instance.dense:
             form = algebra.form(u, sequence.phases)
             form = form._replace(w=algebra.matrix(form)) if self.instance.dense else form
@@ -141,6 +214,19 @@ class Recurrence:
         sizes = sequence.batch_sizes
         self.packing = None if sizes is None else Packing(library, sizes, u)
         self.offsets = None if self.packing is None else self.packing.offsets
+
+    def _instance(self) -> Instance:
+        s, library = self.sequence, self.library
+        if notices.asked() == "off":
+            raise verdicts.UnusableError(f"{notices.VARIABLE} is 'off'")
+        device = kernels.device_of(library.device(s.u))
+        described = *s.u.shape, library.name(s.x.dtype), s.nonlinearity
+        found = candidates(device, *described, phases=s.phases is not None, method=s.method)
+        if library.has_steps and notices.asked() != "require":
+            found = [instance for instance in found if not instance.is_slower_than_steps]
+            if not found:
+                raise verdicts.UnusableError("torch operations are faster")
+        return choose(found, library, s.u)
 
     def launch(self, direction: instances.Direction, matrices: Any, *arguments: Any) -> None:
         """Launch with pointers to arrays; the sizes follow them."""

@@ -1,10 +1,8 @@
 """``householder gpu-check``: whether the CUDA path computes what it should here, and how fast.
 
-First :mod:`householder.cli.gpu_correctness` compares every kind of call with the CPU in double precision: activations,
-dtypes, sizes around the edges of the kernels' tiles, packed sequences, gradients, streams, CUDA graphs and
-``torch.compile``. Then :mod:`householder.cli.gpu_timing` times whole sequences against ``torch.nn.RNN`` and ``LSTM``,
-and applications against ``torch.linalg.householder_product``. The report is printed as Markdown and written to
-``gpucheck.json`` and ``gpucheck.md``.
+Each check of :mod:`householder.cli.gpu_correctness` and each case of :mod:`householder.cli.gpu_timing` runs in a
+process of its own, because a kernel that hangs or spoils memory would take all others with it. The report is written
+after each of them, to one file that can be attached to an issue.
 """
 
 import json
@@ -12,44 +10,61 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from householder import _cuda
+from householder.cli import gpu_supervisor
+from householder.cli.gpu_supervisor import Job, worker
 from householder.experiments.errors import UserError
+
+TIMING_LIMIT = 300.0
+"""Seconds that a case may take: rivals are compiled, and the CPU computes in double precision."""
+
+
+def jobs(*, checks: bool, timings: bool, quick: bool) -> list[Job]:
+    """Give what is to be run, in order."""
+    from householder.cli.gpu_correctness import CHECKS
+    from householder.cli.gpu_timing import cases
+
+    found = [Job(name, worker("check")) for name in CHECKS if checks]
+    if checks:
+        found.append(Job("clusters, barriers of block scope", worker("block-scope")))
+    kind = worker("quick-timing" if quick else "timing")
+    return found + [Job(str(case), kind, TIMING_LIMIT) for case in cases(quick) if timings]
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """Write the report as a page."""
+    """Write the report as a page, which ends with all numbers as JSON."""
+    rows = report["rows"]
     lines = ["# GPU check", ""]
     lines += [f"* {heading}: {text}" for heading, text in report["machine"].items()]
-    lines += ["", "| check | | |", "|---|---|---|"]
-    lines += [
-        f"| {r['check']} | {'passed' if r['passed'] else '**failed**'} | {r['detail']} |" for r in report["checks"]
-    ]
-    for case in report["timings"]:
-        lines += ["", f"## {case['case']}", "", "| | pass | median ms | minimum ms | times ours | error | by |"]
+    lines += ["", "| check | verdict | | s |", "|---|---|---|---|"]
+    for row in rows:
+        verdict = row["verdict"] if row["verdict"] == "passed" else f"**{row['verdict']}**"
+        detail = row["detail"].replace("\n", " ").replace("|", "\\|")
+        lines.append(f"| {row['check']} | {verdict} | {detail} | {row['seconds']} |")
+    for row in rows:
+        lines += _details(row)
+    lines += ["", "<details><summary>All numbers</summary>", "", "```json", json.dumps(report, indent=1), "```", ""]
+    return "\n".join([*lines, "</details>", ""])
+
+
+def _details(row: dict[str, Any]) -> list[str]:
+    """Give the times of a case, the kernels that served a check, and the last words of one that went wrong."""
+    lines = []
+    if "timing" in row:
+        case = row["timing"]
+        lines += ["", f"## {case['case']}", "", "| | pass | way | median ms | minimum ms | times ours | error |"]
         lines += ["|---|---|---|---|---|---|---|"]
         lines += [
-            f"| {r['candidate']} | {r['pass']} | {r['median_ms']:.3f} | {r['minimum_ms']:.3f} | {r['ratio']:.2f} "
-            f"| {r['error']} | {r['timed_by']} |"
+            f"| {r['candidate']} | {r['pass']} | {r['way']} | {r['median_ms']:.3f} | {r['minimum_ms']:.3f} "
+            f"| {r['ratio']:.2f} | {r['error']} |"
             for r in case["rows"]
         ]
         lines += ["", *(f"* {name}: {', '.join(kernels)}" for name, kernels in case["kernels"].items())]
         lines += [f"* {name}: failed, {reason}" for name, reason in case["failed"].items()]
-    return "\n".join(lines) + "\n"
-
-
-def machine() -> dict[str, str]:
-    """Say what the times depend on."""
-    import torch
-
-    cudnn: Any = torch.backends.cudnn
-    versions = {"torch": f"{torch.__version__}, CUDA {torch.version.cuda}, cuDNN {cudnn.version()}"}
-    return versions | _cuda.describe()
-
-
-def _write(report: dict[str, Any], folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "gpucheck.json").write_text(json.dumps(report, indent=1) + "\n")
-    (folder / "gpucheck.md").write_text(markdown(report))
+    elif row.get("kernels"):
+        lines += ["", f"## {row['check']}", "", *(f"* `{kernel}`" for kernel in row["kernels"])]
+    if row.get("output"):
+        lines += ["", f"## What {row['check']} said last", "", "```text", row["output"], "```"]
+    return lines
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -58,43 +73,27 @@ def add_arguments(parser: ArgumentParser) -> None:
     parts = parser.add_mutually_exclusive_group()
     parts.add_argument("--only-checks", action="store_true", help="no timings")
     parts.add_argument("--only-timings", action="store_true", help="no checks")
-    parser.add_argument("--output", type=Path, default=Path(), metavar="DIR", help="where the reports go (default: .)")
+    parser.add_argument("--output", type=Path, default=Path(), metavar="DIR", help="where the report goes (default: .)")
 
 
 def gpu_check(options: Namespace) -> int:
-    """Run checks and timings; the exit status is 0 if all checks passed and 1 if one failed.
+    """Run checks and timings; the exit status is 0 if all passed and 1 if one did not.
 
     Raises
     ------
     UserError
         torch is missing, or there is no CUDA device.
     """
-    found = _cuda.describe()["CUDA"]
-    if found != "available":
-        raise UserError(f"CUDA is {found}")
-    try:
-        import torch
-    except ModuleNotFoundError:
-        raise UserError("torch is not installed; this needs: pip install 'householder[torch]'") from None
-    if not torch.cuda.is_available():
-        raise UserError("this torch finds no CUDA device")
-    from householder.cli.gpu_correctness import run_checks
-
-    checks: list[dict[str, Any]] = []
-    timings: list[dict[str, Any]] = []
-    report = {"machine": machine(), "checks": checks, "timings": timings}
-    for row in () if options.only_timings else run_checks():
-        print(f"{'passed' if row['passed'] else 'FAILED'}  {row['check']}: {row['detail']}", flush=True)
-        checks.append(row)
-    _write(report, options.output)  # now, whatever becomes of the timings
-    if not options.only_checks:
-        from householder.cli.gpu_timing import compare_all
-
-        for case in compare_all(quick=options.quick):
-            print(f"timed   {case['case']}", flush=True)
-            timings.append(case)
-            _write(report, options.output)
-    report["machine"] = machine()  # with the kernels that were in use
-    _write(report, options.output)
-    print(markdown(report))
-    return 0 if all(row["passed"] for row in checks) else 1
+    (machine,) = gpu_supervisor.run([Job("machine", worker("machine"))])
+    if machine["verdict"] == "failed":
+        raise UserError(machine["detail"])
+    report: dict[str, Any] = {"machine": machine.pop("machine", {}), "rows": [machine]}
+    file = options.output / "gpucheck.md"
+    options.output.mkdir(parents=True, exist_ok=True)
+    todo = jobs(checks=not options.only_timings, timings=not options.only_checks, quick=options.quick)
+    for row in gpu_supervisor.run(todo):
+        report["rows"].append(row)
+        file.write_text(markdown(report))
+        print(f"{row['verdict']:12} {row['check']}  {row['detail']}  ({row['seconds']} s)", flush=True)
+    print(f"{file} can be attached to an issue")
+    return 0 if all(row["verdict"] == "passed" for row in report["rows"]) else 1

@@ -1,7 +1,10 @@
 """Whether the CUDA path computes what it should: every kind of call beside the CPU in double precision."""
 
+import os
+import tempfile
+import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import product
 from typing import Any
@@ -12,6 +15,8 @@ from torch.func import functional_call
 from torch.nn.utils.rnn import PackedSequence
 
 import householder.torch as ht
+from householder import _cuda
+from householder._cuda import instances, kernels
 from householder._validate import BIASED, NONLINEARITIES, OF_REALS, moduli
 
 cuda: Any = torch.cuda
@@ -113,18 +118,100 @@ def check_applications(device: str) -> str:
     return f"largest error {worst:.1f} units of rounding"
 
 
-def check_tiles(device: str) -> str:
-    """Sequences of sizes around the edges of the kernels' tiles, forward and backward."""
-    sizes = [(64, 8), (63, 7), (65, 9), (128, 16), (128, 64), (130, 65), (250, 32), (256, 128), (500, 64), (512, 300)]
-    sizes += [(1, 1), (20, 20), (128, 128), (256, 254), (512, 510), (700, 20), (1024, 128), (1024, 1024), (1500, 20)]
+def check_first(device: str) -> str:
+    """One small sequence, forward and backward: the least that can work."""
+    error = compare(_states(nonlinearity="tanh"), _random((64, 8), (6, 3, 64), (3, 64)), device)
+    return f"error {error:.1f} units of rounding"
+
+
+def check_comparison(device: str) -> str:
+    """Plant an error of a thousandth, which has to be noticed, so that the other checks mean something."""
+
+    def planted(u: Tensor, h: Tensor) -> Tensor:
+        return ht.apply(u, h) * (1.001 if h.dtype is torch.float32 else 1)
+
+    try:
+        compare(planted, _random((64, 8), (5, 64)), device)
+    except AssertionError:
+        return "noticed"
+    raise AssertionError("an error of a thousandth was not noticed")
+
+
+SHAPES = [(64, 8), (63, 7), (65, 9), (128, 16), (128, 64), (130, 65), (250, 32), (256, 128), (500, 64), (512, 300)]
+SHAPES += [(1, 1), (20, 20), (128, 128), (256, 254), (512, 510), (700, 20), (1024, 128), (1024, 1024), (1500, 20)]
+"""Sizes around the edges of the kernels' tiles."""
+
+
+def _in_clusters(n: int, m: int, dtype: torch.dtype) -> bool:
+    tile = instances.plan(n, m, str(dtype).removeprefix("torch."), instances.CLUSTER_CAPABILITY)[1]
+    return tile is not None and tile.cluster > 1
+
+
+def _check_shapes(device: str, *, in_clusters: bool) -> str:
     worst = 0.0
-    for (n, m), dtype in product(sizes, EPS):
+    for (n, m), dtype in product(SHAPES, EPS):
+        if _in_clusters(n, m, dtype) is not in_clusters:
+            continue
         inputs = _random((n, m), (6, 3, n), (3, n), dtype=dtype)
         try:
             worst = max(worst, compare(_states(nonlinearity="tanh"), inputs, device))
         except AssertionError as error:
             raise AssertionError(f"n = {n}, m = {m}, {dtype}: {error}") from None
     return f"largest error {worst:.1f} units of rounding"
+
+
+def check_tiles(device: str) -> str:
+    """Sequences that one block holds, and those of the kernel for every other shape."""
+    return _check_shapes(device, in_clusters=False)
+
+
+def check_clusters(device: str) -> str:
+    """Sequences that are split over clusters of blocks, where the device has them."""
+    return _check_shapes(device, in_clusters=True)
+
+
+def check_equal_bits(device: str, repeats: int = 1000) -> str:
+    """Repeat calls; the same bits come every time, from one block and from a cluster of blocks."""
+    for n, m in ((64, 8), (512, 64)):
+        u, x = (t.to(device).requires_grad_() for t in _random((n, m), (20, 5, n)))
+
+        def results(u: Tensor = u, x: Tensor = x) -> list[Tensor]:
+            return _value_and_gradients(lambda u, x: ht.rnn(u, x, nonlinearity="tanh")[0], (u, x))
+
+        expected = results()
+        for i in range(repeats):
+            same = all(torch.equal(a, b) for a, b in zip(results(), expected, strict=True))
+            assert same, f"n = {n}, m = {m}: repetition {i} differs"
+    return f"{repeats} repetitions"
+
+
+def check_company(device: str) -> str:
+    """Sequences beside large products on another stream, which compete for multiprocessors."""
+    u, x, a = (t.to(device) for t in _random((512, 64), (100, 64, 512), (4096, 4096)))
+    expected = ht.rnn(u, x)[0]
+    cuda.synchronize()
+    other = cuda.Stream()
+    for _ in range(5):
+        with cuda.stream(other):
+            for _ in range(10):
+                a @ a
+        found = ht.rnn(u, x)[0]
+        cuda.synchronize()
+        assert torch.equal(found, expected), "results differ"
+    return "equal bits, five times"
+
+
+def check_compilation(device: str) -> str:  # noqa: ARG001
+    """Compile the kernels of a recurrence with an empty cache, and again from that cache."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["CUPY_CACHE_DIR"] = folder
+        times = []
+        for _ in range(2):
+            kernels._compiled.clear()
+            begun = time.perf_counter()
+            _cuda.warm_up(256, 32)
+            times.append(time.perf_counter() - begun)
+    return f"{times[0]:.2f} s cold, {times[1]:.2f} s from the cache, for {len(kernels.compiled())} kernels"
 
 
 def check_nonlinearities(device: str) -> str:
@@ -298,6 +385,9 @@ def check_compile(device: str) -> str:
 
 
 CHECKS: dict[str, Callable[[str], str]] = {
+    "compilation": check_compilation,
+    "one sequence": check_first,
+    "a planted error": check_comparison,
     "applications": check_applications,
     "tiles": check_tiles,
     "nonlinearities": check_nonlinearities,
@@ -312,16 +402,10 @@ CHECKS: dict[str, Callable[[str], str]] = {
     "streams": check_streams,
     "devices": check_devices,
     "torch.compile": check_compile,
+    "clusters": check_clusters,
+    "equal bits": check_equal_bits,
+    "company": check_company,
 }
-NEED_A_DEVICE = ("no waiting", "CUDA graphs", "streams", "devices", "torch.compile")
+"""The likeliest to work first; clusters, which may hang, at the end."""
+NEED_A_DEVICE = ("compilation", "no waiting", "CUDA graphs", "streams", "devices", "torch.compile", "company")
 """Checks that mean nothing on host memory."""
-
-
-def run_checks(device: str = "cuda") -> Iterator[dict[str, Any]]:
-    """Yield what each check found."""
-    for name, check in CHECKS.items():
-        try:
-            row = {"check": name, "passed": True, "detail": check(device)}
-        except Exception as error:  # whatever goes wrong is a finding
-            row = {"check": name, "passed": False, "detail": f"{type(error).__name__}: {error}"}
-        yield row

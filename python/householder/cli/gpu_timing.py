@@ -1,15 +1,15 @@
 """Times of the CUDA path beside what torch offers for the same work, measured with events around CUDA graphs.
 
-:func:`measure` times any calls; :func:`compare_all` does so for the cases of ``householder gpu-check``. Every
-candidate's result is compared with double precision first (ours, on the CPU). Times are forward alone, and forward plus
-backward with the gradients of all parameters and of initial states. A candidate that cannot be captured is timed call
-by call, which the report says.
+:func:`measure` times any calls; :func:`compare` does so for a case of ``householder gpu-check``. Every candidate's
+result is compared with double precision first (ours, on the CPU). Times are forward alone, and forward plus backward
+with the gradients of all parameters and of initial states, each call by call and, where that is possible, as a graph.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+import os
 import statistics
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 import householder.torch as ht
+from householder._cuda import notices
 from householder.torch import expressions
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 cuda: Any = torch.cuda
 
 OURS = "householder"
+TORCH = "householder, torch operations"
+"""What takes the place of the kernels where they cannot be used."""
 REPLAYS = 50
 WARM_UP = 3
 
@@ -38,8 +41,6 @@ class Timing(NamedTuple):
 
     median: float
     minimum: float
-    by: str
-    """``"graph"`` or ``"call"``."""
 
 
 class Candidate(NamedTuple):
@@ -113,6 +114,7 @@ class Sequence:
             return Candidate(name, *work(module, self.dtype, device, step), exact)
 
         yield candidate(OURS, ours)
+        yield candidate(TORCH, ours)
         yield candidate("torch.nn.RNN", rnn)
         if self.dtype is torch.float32:
             yield candidate("torch.nn.RNN, TF32", rnn)
@@ -154,6 +156,7 @@ class Applications:
 
         functions: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
             OURS: ht.apply,
+            TORCH: ht.apply,
             "torch.linalg.householder_product": by_householder_product,
             "compact WY by autograd": by_autograd,
             "compact WY by autograd, compiled": torch.compile(by_autograd),
@@ -166,9 +169,11 @@ class Applications:
 
 CASES: list[Sequence | Applications] = [
     Sequence(128, 16, 50, 400, 1.0),
+    *(Sequence(128, 16, batch, 100, 1.0) for batch in (1, 64, 256, 1024)),
     Sequence(256, 32, 50, 784, 1 / 3),
     Sequence(512, 64, 64, 512, 1 / 6),
     Sequence(512, 510, 1, 300, 1 / 6),
+    *(Sequence(n, m, 64, 50, 1.0) for n, m in ((600, 50), (600, 300), (1024, 1024))),  # kernel or steps
     Sequence(512, 64, 64, 512, 1.0, torch.float16),
     Applications(8192, 32, 16, 1 / 20),
 ]
@@ -179,23 +184,11 @@ QUICK: list[Sequence | Applications] = [
 ]
 
 
-def measure(runs: dict[str, tuple[Callable[[], Any], str]], replays: int = REPLAYS) -> dict[str, Timing]:
-    """Time each call in turn, round after round.
-
-    Parameters
-    ----------
-    runs : dict of pairs
-        What :func:`captured` gives; all work belongs to the current device.
-    replays : int
-        Rounds.
-
-    Returns
-    -------
-    dict of Timing
-    """
+def measure(runs: dict[str, Callable[[], Any]], replays: int = REPLAYS) -> dict[str, Timing]:
+    """Time each call in turn, round after round, by events; all work belongs to the current device."""
     events: dict[str, list[tuple[Any, Any]]] = {name: [] for name in runs}
     for _ in range(replays):
-        for name, (run, _) in runs.items():
+        for name, run in runs.items():
             start, end = (cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
             run()
@@ -203,11 +196,11 @@ def measure(runs: dict[str, tuple[Callable[[], Any], str]], replays: int = REPLA
             events[name].append((start, end))
         cuda.synchronize()
     times = {name: [start.elapsed_time(end) for start, end in pairs] for name, pairs in events.items()}
-    return {name: Timing(statistics.median(t), min(t), runs[name][1]) for name, t in times.items()}
+    return {name: Timing(statistics.median(t), min(t)) for name, t in times.items()}
 
 
-def captured(call: Callable[[], Any]) -> tuple[Callable[[], Any], str]:
-    """Warm a call up and capture it as a CUDA graph where that is possible; tell which."""
+def ways_of(call: Callable[[], Any]) -> dict[str, Callable[[], Any]]:
+    """Warm a call up; give it as it is, ``"eager"``, and as a CUDA graph, ``"graph"``, where it can be captured."""
     side = cuda.Stream()
     side.wait_stream(cuda.current_stream())
     with cuda.stream(side):
@@ -220,58 +213,65 @@ def captured(call: Callable[[], Any]) -> tuple[Callable[[], Any], str]:
         with cuda.graph(graph):
             kept = call()
     except RuntimeError:  # the call waits for the device, or asks the driver for something
-        cuda.synchronize()
-        return call, "call"
+        cuda.synchronize()  # raises if the context is lost
+        return {"eager": call}
 
     def replay(kept: Any = kept) -> Any:  # the graph's memory lives as long as its results
         graph.replay()
         return kept
 
-    return replay, "graph"
+    return {"eager": call, "graph": replay}
 
 
-def compare_all(*, quick: bool = False, device: str = "cuda") -> Iterator[dict[str, Any]]:
-    """Check and time the candidates of every case; yield rows for a report."""
-    for case in QUICK if quick else CASES:
-        candidates, errors, failed = [], {}, {}
-        calls: dict[str, tuple[Callable[[], Any], str]] = {}
-        for candidate in case.candidates(device):
-            passes = {
-                f"{candidate.name}|{kind}": _with_settings(candidate.name, call)
-                for kind, call in (("forward", candidate.forward), ("forward+backward", candidate.both))
+def cases(quick: bool) -> list[Sequence | Applications]:
+    """Give the cases to be timed."""
+    return QUICK if quick else CASES
+
+
+def compare(case: Sequence | Applications, *, quick: bool = False, device: str = "cuda") -> dict[str, Any]:
+    """Check and time the candidates of a case; give rows for a report."""
+    candidates, errors, failed = [], {}, {}
+    calls: dict[str, Callable[[], Any]] = {}
+    for candidate in case.candidates(device):
+        passes = {"forward": candidate.forward, "forward+backward": candidate.both}
+        try:
+            with _settings(candidate.name):
+                errors[candidate.name] = _error(candidate)
+            runs = {
+                f"{candidate.name}|{kind}|{way}": run
+                for kind, call in passes.items()
+                for way, run in ways_of(_with_settings(candidate.name, call)).items()
             }
-            try:
-                with _settings(candidate.name):
-                    errors[candidate.name] = _error(candidate)
-                runs = {key: captured(call) for key, call in passes.items()}
-            except Exception as error:  # a rival without its compiler, or memory: the others are timed all the same
-                failed[candidate.name] = f"{type(error).__name__}: {error}".partition("\n")[0]
-                continue
-            candidates.append(candidate)
-            calls |= runs
-        timings = measure(calls, 5 if quick else REPLAYS)
-        rows = []
-        for key, timing in timings.items():
-            name, kind = key.split("|")
-            ours = timings.get(f"{OURS}|{kind}")
-            rows.append(
-                {
-                    "candidate": name,
-                    "pass": kind,
-                    "median_ms": timing.median,
-                    "minimum_ms": timing.minimum,
-                    "ratio": timing.median / ours.median if ours else math.nan,
-                    "error": errors[name],
-                    "timed_by": timing.by,
-                }
-            )
-        kernels = {}
-        for candidate in candidates:
-            try:
-                kernels[candidate.name] = kernel_names(_with_settings(candidate.name, candidate.both))
-            except RuntimeError as error:  # a profiler without its permissions
-                kernels[candidate.name] = [f"{error}".partition("\n")[0]]
-        yield {"case": str(case), "target": case.target, "rows": rows, "kernels": kernels, "failed": failed}
+        except Exception as error:  # a rival without its compiler, or memory: the others are timed all the same
+            failed[candidate.name] = f"{type(error).__name__}: {error}".partition("\n")[0]
+            cuda.synchronize()  # raises if the context is lost, and with it every other candidate
+            continue
+        candidates.append(candidate)
+        calls |= runs
+    timings = measure(calls, 5 if quick else REPLAYS)
+    rows = []
+    for key, timing in timings.items():
+        name, kind, way = key.split("|")
+        ours = timings.get(f"{OURS}|{kind}|{way}")
+        rows.append(
+            {
+                "candidate": name,
+                "pass": kind,
+                "way": way,
+                "median_ms": timing.median,
+                "minimum_ms": timing.minimum,
+                "ratio": timing.median / ours.median if ours else math.nan,
+                "error": errors[name],
+            }
+        )
+    kernels = {}
+    for candidate in candidates:
+        try:
+            kernels[candidate.name] = kernel_names(_with_settings(candidate.name, candidate.both))
+        except RuntimeError as error:  # a profiler without its permissions
+            cuda.synchronize()
+            kernels[candidate.name] = [f"{error}".partition("\n")[0]]
+    return {"case": str(case), "target": case.target, "rows": rows, "kernels": kernels, "failed": failed}
 
 
 def kernel_names(call: Callable[[], Any], most: int = 4) -> list[str]:
@@ -301,14 +301,18 @@ def _error(candidate: Candidate) -> str:
 
 @contextmanager
 def _settings(name: str) -> Iterator[None]:
-    """Allow TF32 to the candidates that are named so, and to no others."""
+    """Allow TF32 to the candidates that are named so, and kernels to all but the one without."""
     backends: tuple[Any, ...] = (torch.backends.cudnn, torch.backends.cuda.matmul)
     before = [backend.allow_tf32 for backend in backends]
+    asked = os.environ.get(notices.VARIABLE, "")
     try:
         for backend in backends:
             backend.allow_tf32 = name.endswith("TF32")
+        if name == TORCH:
+            os.environ[notices.VARIABLE] = "off"
         yield
     finally:
+        os.environ[notices.VARIABLE] = asked
         for backend, allowed in zip(backends, before, strict=True):
             backend.allow_tf32 = allowed
 

@@ -400,8 +400,9 @@ def _rearranged(rows: Tensor, order: Tensor | None) -> Tensor:
 def _reversal(batch_sizes: Tensor, data: Tensor) -> Tensor:
     """Give the row that each packed row becomes when every sequence is reversed in its own length."""
     if data.is_cuda and type(data) is Tensor and not torch.compiler.is_compiling():
-        rows: Tensor = ops.packed_reversal(batch_sizes, data)
-        return rows
+        rows = ops.packed_reversal(batch_sizes, data)
+        if rows is not None:
+            return rows
     count = partial(torch.arange, device=batch_sizes.device)
     steps, starts = count(len(batch_sizes)), batch_sizes.cumsum(0) - batch_sizes
     step = steps.repeat_interleave(batch_sizes)

@@ -1,6 +1,6 @@
 r"""The mathematics in ordinary torch operations: every derivative exists, no native code runs.
 
-Forward mode and second derivatives use it, and it documents what the operators compute.
+Forward mode, second derivatives and devices without kernels use it, and it documents what the operators compute.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from householder import _norms
-from householder.torch import _autocast
+from householder.torch import _autocast, _precision
 
 
 def unit_columns(u: Tensor) -> Tensor:
@@ -27,7 +27,8 @@ def unit_columns(u: Tensor) -> Tensor:
 def apply(u: Tensor, h: Tensor, transpose: bool, tau: Tensor | None = None, shape: str = "trapezoidal") -> Tensor:
     r"""Compute ``W h`` by :math:`W = I - V D (I + \mathrm{striu}(V^* V) D)^{-1} V^*`.
 
-    ``D`` is the diagonal matrix of ``tau``. Without ``tau``, V has unit columns and ``D = 2 I``. ``u`` is
+    ``D`` is the diagonal matrix of ``tau``. Without ``tau``, V has unit columns and ``D`` holds ``2 / |v|^2`` of them
+    as they were rounded. The triangle is double precision where the device has it, and ``h`` may be. ``u`` is
     ``(*c, n, m)`` and ``h`` is ``(*c, *r, n)``, as for the operator.
     """
     with _autocast.off(h.device):
@@ -38,18 +39,25 @@ def apply(u: Tensor, h: Tensor, transpose: bool, tau: Tensor | None = None, shap
         if m == n and not u.is_complex() and tau is None and shape == "trapezoidal":
             last = torch.cat([torch.ones_like(u[..., 1:, -1]), u[..., -1:, -1]], -1).unsqueeze(-2)
             u = u[..., :-1]
-        v = columns(u, tau, shape)
-        d = torch.full_like(v[..., 0, :], 2.0) if tau is None else tau
+        wide = _precision.wide_of(u)
+        vectors = columns(u, tau, shape)
+        v, wide_v = vectors.to(h.dtype), vectors.to(wide)
+        gram = wide_v.mH @ wide_v
+        if tau is None:
+            squares = gram.diagonal(dim1=-2, dim2=-1).real
+            d = (2 / squares.masked_fill(squares == 0, 1)).to(wide)
+        else:
+            d = tau.to(wide)
+        triangle = torch.triu(gram, 1) * d.unsqueeze(-2) + torch.eye(v.shape[-1], dtype=wide, device=v.device)
         if last is not None and not transpose:
             rows = rows * last
-        projections = (rows @ v.conj()).mT
-        triangle = torch.triu(v.mH @ v, 1) * d.unsqueeze(-2) + torch.eye(v.shape[-1], dtype=v.dtype, device=v.device)
+        projections = (rows @ v.conj()).mT.to(wide)
         if transpose:
             scaled = d.conj().unsqueeze(-1) * projections
             solved: Tensor = torch.linalg.solve_triangular(triangle.mH, scaled, upper=False)
         else:
             solved = d.unsqueeze(-1) * torch.linalg.solve_triangular(triangle, projections, upper=True)
-        rows = rows - solved.mT @ v.mT
+        rows = rows - solved.mT.to(v.dtype) @ v.mT
         if last is not None and transpose:
             rows = rows * last
         return rows.reshape(h.shape)
@@ -63,10 +71,10 @@ def columns(u: Tensor, tau: Tensor | None, shape: str) -> Tensor:
 
 
 def matrix(u: Tensor, tau: Tensor | None = None, shape: str = "trapezoidal") -> Tensor:
-    """Form ``W`` itself, ``(*c, n, n)``, without phases."""
+    """Form ``W`` itself, ``(*c, n, n)``, without phases; it is rounded once, at the end."""
     n = u.shape[-2]
-    eye = torch.eye(n, dtype=u.dtype, device=u.device)
-    return apply(u, eye.expand(*u.shape[:-2], n, n), False, tau, shape).mT
+    eye = torch.eye(n, dtype=_precision.wide_of(u), device=u.device)
+    return apply(u, eye.expand(*u.shape[:-2], n, n), False, tau, shape).mT.to(u.dtype)
 
 
 def turn(h: Tensor, phases: Tensor) -> Tensor:
@@ -136,11 +144,14 @@ def rnn(
     transpose: bool,
     reverse: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Run the recurrence step by step with ``W`` formed once: all states and each sequence's last one."""
+    """Run the recurrence step by step with ``W`` formed once: all states and each sequence's last one.
+
+    For many matrices every tensor but ``batch_sizes`` has the same leading axes.
+    """
     with _autocast.off(x.device):
         kind, x = x.dtype, x.to(u.dtype)
         w = matrix(u)
-        w = w if phases is None else turn(w, phases)
+        w = w if phases is None else turn(w, phases.unsqueeze(-2))
         w = w.mH if transpose else w
         h, last = recurrence(
             w, x, h0, input_weight, bias, nonlinearity_bias, batch_sizes, nonlinearity, negative_slope, reverse
@@ -161,17 +172,24 @@ def recurrence(
     reverse: bool,
 ) -> tuple[Tensor, Tensor]:
     """Run the recurrence of a given matrix, in its dtype."""
-    x = x if input_weight is None else x @ input_weight.mT
-    x = x if bias is None else x + bias
-    x = x.flip(0) if reverse else x
-    steps = x.unbind(0) if batch_sizes is None else torch.split(x, [int(size) for size in batch_sizes])
-    state = x.new_zeros(x.shape[1:]) if h0 is None else h0.to(w.dtype)
+    packed = batch_sizes is not None
+    if input_weight is not None:
+        by_steps = w.dim() > 2 and not packed  # each matrix of many meets the rows of every step
+        x = x @ (input_weight.unsqueeze(-3) if by_steps else input_weight).mT
+    if bias is not None:
+        x = x + (bias.unsqueeze(-2) if packed else bias.unsqueeze(-2).unsqueeze(-2))
+    x = x.flip(-3) if reverse else x
+    steps = x.unbind(-3) if batch_sizes is None else torch.split(x, [int(size) for size in batch_sizes], -2)
+    state = x.new_zeros(*x.shape[:-3], *x.shape[-2:]) if h0 is None else h0.to(w.dtype)
+    phi_bias = None if nonlinearity_bias is None else nonlinearity_bias.unsqueeze(-2)
     states, ended = [], []
     for a in steps:
-        running = a.shape[0]
-        ended.append(state[running:])
-        state = activate(state[:running] @ w.mT + a, nonlinearity, negative_slope, nonlinearity_bias)
+        running = a.shape[-2]
+        ended.append(state[..., running:, :])
+        state = activate(state[..., :running, :] @ w.mT + a, nonlinearity, negative_slope, phi_bias)
         states.append(state)
-    last = torch.cat([state, *reversed(ended)])
-    h = torch.cat(states).reshape(x.shape) if states else torch.empty_like(x)
-    return h.flip(0) if reverse else h, last
+    last = torch.cat([state, *reversed(ended)], -2)
+    if not states:
+        return torch.empty_like(x), last
+    h = torch.cat(states, -2) if packed else torch.stack(states, -3)
+    return h.flip(-3) if reverse else h, last

@@ -5,6 +5,7 @@ No copies, no waiting for the device, memory from torch's cache; :mod:`household
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import wraps
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from householder._cuda import algebra, application, recurrence
+from householder._cuda import algebra, application, kernels, notices, recurrence
 from householder._cuda.library import library_of
 from householder._cuda.packing import Packing
 from householder._cuda.recurrence import Kept, Recurrence
+from householder._cuda.verdicts import UnusableError
 from householder._types import Sequence
 from householder.torch import _autocast
+from householder.torch.ops import _devices
 from householder.torch.ops._apply import require_alike
 from householder.torch.ops._cuda_tape import Layout, tape_layout
 from householder.torch.ops._library import on_cuda
@@ -27,15 +30,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def _below(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a kernel below autograd and autocast, whose turn it was before: the operations inside are not theirs."""
+def _with_kernels(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Run below autograd and autocast, whose turn it was before; where kernels cannot be used, run torch operations."""
+    otherwise = getattr(_devices, function.__name__)
 
     @wraps(function)
     def kernel(*arguments: Any) -> Any:
-        with torch.no_grad(), _autocast.off(arguments[0].device):
-            return function(*arguments)
+        where = arguments[0].device
+        if has_kernels(where):
+            with suppress(UnusableError), torch.no_grad(), _autocast.off(where):
+                return function(*arguments)
+        return otherwise(*arguments)
 
     return kernel
+
+
+def has_kernels(where: torch.device) -> bool:
+    """Tell whether a CUDA device can use kernels at all, and say why if it cannot."""
+    if notices.asked() == "off":
+        return False
+    if torch.version.hip is not None:
+        notices.say(str(where), "there are kernels for CUDA but not for ROCm")
+        return False
+    if reason := kernels.missing():
+        notices.say(str(where), reason)
+    return not reason
 
 
 def reads_halves(x: Tensor) -> bool:
@@ -52,7 +71,7 @@ def _canonical(u: Tensor, *vectors: Tensor) -> list[Tensor]:
     return [matrices, *(a.reshape(shape) for a in vectors)]
 
 
-@_below
+@_with_kernels
 def apply(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
     """``W h`` or ``W* h``."""
     matrices, rows = _canonical(u, h)
@@ -60,7 +79,7 @@ def apply(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
     return c.reshape(h.shape).contiguous()
 
 
-@_below
+@_with_kernels
 def apply_backward(
     u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str
 ) -> tuple[Tensor, Tensor | None]:
@@ -72,14 +91,14 @@ def apply_backward(
     return grad_u, grad_h.reshape(h.shape).contiguous() if want_h else None
 
 
-@_below
+@_with_kernels
 def matrix(u: Tensor) -> Tensor:
     """``W`` itself."""
     w: Tensor = algebra.matrix(algebra.form(u)).contiguous()
     return w
 
 
-@_below
+@_with_kernels
 def rnn(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """All states, a copy of the last ones and what the backward pass can use."""
     inputs, (with_tape,), options = split(arguments)
@@ -93,7 +112,7 @@ def rnn(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     return h, _last_states(h, inputs, run, options.reverse), tape
 
 
-@_below
+@_with_kernels
 def rnn_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
     """Gradients of the wanted arguments."""
     inputs, (h, tape, grad_h, grad_last, wanted), options = split(arguments)
@@ -112,10 +131,16 @@ def rnn_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
     return tuple(getattr(found, name) for name in Inputs._fields[:DIFFERENTIABLE])
 
 
-def packed_reversal(batch_sizes: Tensor, like: Tensor) -> Tensor:
-    """Give the row that each packed row becomes when every sequence is reversed in its own length."""
-    rows: Tensor = Packing(library_of(like), batch_sizes.numpy(), like).reversal()
-    return rows
+def packed_reversal(batch_sizes: Tensor, like: Tensor) -> Tensor | None:
+    """Give the row that each packed row becomes when every sequence is reversed in its own length.
+
+    None where there are no kernels for it.
+    """
+    if has_kernels(like.device):
+        with suppress(UnusableError):
+            rows: Tensor = Packing(library_of(like), batch_sizes.numpy(), like).reversal()
+            return rows
+    return None
 
 
 def _sequence(inputs: Inputs, options: Options) -> Sequence:

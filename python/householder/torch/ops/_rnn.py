@@ -136,6 +136,8 @@ def _tape_shape(inputs: Inputs, options: Sequence[Any]) -> tuple[int, ...]:
     nonlinearity, *_, method = options
     if inputs.x.is_cuda:
         return tape_layout(inputs.u, inputs.x, has_phases, nonlinearity, method).shape
+    if inputs.x.device.type not in ("cpu", "meta"):
+        return (0,)
     width = _core.rnn_tape_width(CORE_NAME[inputs.x.dtype], n, m, rows, has_phases, nonlinearity, method)
     return *many, rows, width
 

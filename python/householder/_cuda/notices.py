@@ -1,0 +1,53 @@
+"""What the user asks for by ``HOUSEHOLDER_KERNELS``, and what is said where kernels are not used.
+
+=============  ==================================================================================
+not set        kernels where they can be used, torch operations elsewhere, one warning a reason
+``require``    an error where kernels cannot be used
+``off``        torch operations on every device but the CPU
+=============  ==================================================================================
+"""
+
+import os
+import threading
+import warnings
+
+VARIABLE = "HOUSEHOLDER_KERNELS"
+COST = "Results are the same, but where torch runs a sequence, it takes some launches for each step."
+
+_said: set[tuple[str, str]] = set()
+_lock = threading.Lock()
+
+
+def asked() -> str:
+    """Give the setting: ``""``, ``"require"`` or ``"off"``.
+
+    Raises
+    ------
+    ValueError
+        It is something else.
+    """
+    value = os.environ.get(VARIABLE, "")
+    if value not in ("", "require", "off"):
+        raise ValueError(f"{VARIABLE} is {value!r}, expected 'require' or 'off', or no such variable")
+    return value
+
+
+def say(device: str, reason: str) -> None:
+    """Warn that a device does without kernels, once for each device and reason.
+
+    Raises
+    ------
+    RuntimeError
+        ``HOUSEHOLDER_KERNELS`` is ``require``.
+    """
+    if asked() == "require":
+        raise RuntimeError(f"{VARIABLE} is 'require', but on {device} {reason}")
+    with _lock:
+        if (device, reason) in _said:
+            return
+        _said.add((device, reason))
+    warnings.warn(
+        f"householder does without a kernel on {device}, because {reason}. {COST} "
+        f"{VARIABLE}=off silences this, {VARIABLE}=require makes it an error.",
+        stacklevel=3,
+    )

@@ -1,0 +1,87 @@
+"""Small problems on which kernels are compared with the core or the reference at their first use on a device."""
+
+from collections.abc import Sequence as Many
+from typing import Any
+
+import numpy as np
+
+from householder import _cpu
+from householder._cuda.library import Library
+from householder._cuda.verdicts import WrongError
+from householder._types import Sequence, SequenceGradients
+
+STEPS = 6
+PARAMETERS = {"bfloat16": "float32", "float16": "float32"}
+"""Type of the parameters beside states of a half type; that of the states otherwise."""
+
+_ALLOWED = {"float32": 1000 * 2.0**-23, "float64": 1000 * 2.0**-52, "bfloat16": 16 * 2.0**-8, "float16": 16 * 2.0**-11}
+_ALLOWED_TF32 = 16 * 2.0**-10
+"""Errors relative to the largest entry. A wrong kernel is off by far more."""
+
+
+def numbers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> Any:
+    """Draw numbers in double precision that lose nothing when they are rounded to ``dtype``."""
+    parts = np.random.default_rng([seed, *shape]).standard_normal((2, *shape))
+    return rounded(parts[0] + 1j * parts[1] if dtype.startswith("complex") else parts[0], dtype)
+
+
+def rounded(a: Any, dtype: str) -> Any:
+    """Round to a dtype, still in double precision."""
+    if dtype == "bfloat16":  # float32 without its last 16 bits
+        return (a.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32).astype(np.float64)
+    return a.astype(dtype).astype(a.dtype)
+
+
+def compare(library: Library, found: Many[Any], expected: Many[Any], dtype: str) -> None:
+    """Compare arrays of the device with those of the host.
+
+    Raises
+    ------
+    WrongError
+        They differ by more than rounding.
+    """
+    allowed = _ALLOWED[{"complex64": "float32", "complex128": "float64"}.get(dtype, dtype)]
+    if library.allows_tf32() and dtype not in ("float64", "complex128"):  # of the products beside the kernel
+        allowed = max(allowed, _ALLOWED_TF32)
+    for a, b in zip(found, expected, strict=True):
+        wide = library.xp.complex128 if np.iscomplexobj(b) else library.xp.float64
+        error = np.abs(library.to_host(library.cast(a, wide)) - b).max() / max(1.0, np.abs(b).max())
+        if not error <= allowed:
+            raise WrongError(f"an error of {error:.1e} of the largest entry")
+
+
+class Recurrence:
+    """A sequence in which every kernel takes both branches, and what the core computes for it.
+
+    Pre-activations keep a distance from where nonlinearities bend, so that rounding changes no branch.
+    """
+
+    def __init__(self, n: int, m: int, batch: int, dtype: str, nonlinearity: str, method: str):
+        u = numbers((n, m), PARAMETERS.get(dtype, dtype))
+        h0, self.grad_last = numbers((batch, n), dtype, 1), numbers((batch, n), dtype, 2)
+        self.grad_h = numbers((STEPS, batch, n), dtype, 3)
+        bias = None
+        if nonlinearity == "modrelu":
+            bias = rounded(np.linspace(-0.3, -0.1, n if np.iscomplexobj(u) else n // 2), "float32")
+        wanted = _away_from_bends(numbers((STEPS, batch, n), dtype, 4), nonlinearity)
+        s = Sequence(u, wanted, h0, None, None, None, None, nonlinearity, 0.1, bias, False, False, method)
+        alone = s._replace(x=wanted.reshape(1, -1, n), h0=None)  # one step from zero: the nonlinearity
+        states = _cpu.rnn_forward(alone, 1, STEPS * batch).reshape(wanted.shape)
+        before = np.concatenate([h0[None], states[:-1]])
+        x = wanted - before @ _cpu.matrix(u, None).T
+        self.dtype, self.batch, self.sequence = dtype, batch, s._replace(x=rounded(x, dtype))
+
+    def expected(self) -> tuple[Any, SequenceGradients]:
+        """States and gradients."""
+        h = _cpu.rnn_forward(self.sequence, STEPS, self.batch)
+        return h, _cpu.rnn_backward(self.sequence, STEPS, self.batch, h, self.grad_h, self.grad_last)
+
+
+def _away_from_bends(a: Any, nonlinearity: str) -> Any:
+    """Give numbers of the same signs with magnitudes from 1/2 to 1; the second numbers of OPLU's pairs are larger."""
+    parts = a.view(np.float64)
+    parts = np.sign(parts) * (0.5 + np.abs(parts) % 0.5)
+    if nonlinearity == "oplu":
+        half = parts.shape[-1] // 2
+        parts[..., half:] += np.sign(parts[..., half:])
+    return parts.view(a.dtype)

@@ -1,0 +1,97 @@
+"""One check of ``householder gpu-check``, in the process that the supervisor started for it.
+
+``python -m householder.cli.gpu_worker KIND NAME WORD FILE`` writes what the check found to the file. The kinds are
+``machine``, ``check``, ``block-scope``, ``timing`` and ``quick-timing``.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from householder import _cuda
+from householder._cuda import instances, kernels, notices
+
+
+def main(arguments: list[str]) -> None:
+    """Run the check, and write the result; it may end the process at any point."""
+    kind, name, word, file = arguments
+    os.environ[notices.VARIABLE] = "require"  # nothing else is to pass for a kernel
+    try:
+        row = {"passed": True, "detail": "", **KINDS[kind](name)}
+    except Exception as error:  # whatever goes wrong is a finding
+        traceback.print_exc()
+        row = {"passed": False, "detail": f"{type(error).__name__}: {error}"}
+    row |= {"check": name, "word": word, "kernels": kernels.compiled()}
+    Path(file).write_text(json.dumps(row))
+
+
+def machine(name: str) -> dict[str, Any]:  # noqa: ARG001
+    """Say what is here, and whether anything else can run."""
+    described = _cuda.describe()
+    if described["CUDA"] != "available":
+        return {"passed": False, "detail": f"CUDA is {described['CUDA']}"}
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return {"passed": False, "detail": "torch is not installed; this needs: pip install 'householder[torch]'"}
+    if not torch.cuda.is_available():
+        return {"passed": False, "detail": "this torch finds no CUDA device"}
+    cudnn: Any = torch.backends.cudnn
+    described["torch"] = f"{torch.__version__}, CUDA {torch.version.cuda}, cuDNN {cudnn.version()}"
+    return {"machine": described | _of_the_driver()}
+
+
+def _of_the_driver() -> dict[str, str]:
+    """Ask the driver's own program for its version, clocks, power and temperature."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return {}
+    fields = "driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.draw,power.limit,temperature.gpu,compute_mode"
+    command = [program, f"--query-gpu={fields}", "--format=csv,noheader"]
+    asked = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    return {f"nvidia-smi ({fields})": asked.stdout.strip().replace("\n", "; ") or asked.stderr.strip()}
+
+
+def check(name: str) -> dict[str, Any]:
+    """Compare with the CPU."""
+    from householder.cli.gpu_correctness import CHECKS
+
+    return {"detail": CHECKS[name.partition(",")[0]]("cuda")}
+
+
+def block_scope(name: str) -> dict[str, Any]:
+    """Compare with the CPU where barriers have the scope that PTX gives them by default."""
+    instances.CLUSTERS = (*instances.CLUSTERS, "-DHOUSEHOLDER_BLOCK_SCOPE")
+    return check(name)
+
+
+def timing(name: str, *, quick: bool = False) -> dict[str, Any]:
+    """Time a case."""
+    from householder.cli.gpu_timing import cases, compare
+
+    (case,) = (case for case in cases(quick) if str(case) == name)
+    return {"timing": compare(case, quick=quick)}
+
+
+def quick_timing(name: str) -> dict[str, Any]:
+    """Time a small case."""
+    return timing(name, quick=True)
+
+
+KINDS: dict[str, Callable[[str], dict[str, Any]]] = {
+    "machine": machine,
+    "check": check,
+    "block-scope": block_scope,
+    "timing": timing,
+    "quick-timing": quick_timing,
+}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,40 @@
+"""Double precision, for what only needs it on the way and only where the device has it."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+import torch
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_DOUBLE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+
+
+def wide_of(tensor: Tensor) -> torch.dtype:
+    """Give the double precision of a dtype, or the dtype itself where the tensor's device has none."""
+    wide = _DOUBLE.get(tensor.dtype)
+    return wide if wide is not None and has_double(tensor.device) else tensor.dtype
+
+
+def has_double(device: torch.device) -> bool:
+    """Tell whether a device computes in float64."""
+    kind = device.type
+    if kind in ("cpu", "cuda", "meta"):
+        return True
+    if kind == "mps":
+        return False
+    return torch.compiler.is_compiling() or is_in_torch_dispatch_mode() or _try(kind)
+
+
+@cache
+def _try(kind: str) -> bool:
+    """Compute a sum: devices say in different ways, and some only then, that they have no float64."""
+    try:
+        (torch.ones(2, dtype=torch.float64, device=kind) + 1).sum().item()
+    except (RuntimeError, TypeError):
+        return False
+    return True

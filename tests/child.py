@@ -1,0 +1,31 @@
+"""Tests in a process of their own, because they put something in place of what a process has only one of."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def run(folder, *arguments, **environment):
+    """Run pytest with a folder on the path; what it says.
+
+    Raises
+    ------
+    AssertionError
+        A test failed.
+    """
+    path = os.pathsep.join([str(HERE / folder), str(HERE), *filter(None, sys.path)])
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *arguments]
+    done = subprocess.run(
+        command,
+        env=os.environ | {"PYTHONPATH": path, **environment},
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        timeout=550,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

@@ -1,0 +1,306 @@
+"""What every public function gives on a device without kernels: run by ``test_devices.py`` in a process of its own."""
+
+import sys
+import warnings
+from pathlib import Path
+
+import private_device
+import pytest
+import torch
+
+import cuda_standin
+import householder.torch as ht
+from householder._cuda import notices
+from householder.torch import _precision, delta_expression, expressions
+from test_cuda_launch_torch import on_cuda as on_cuda
+from torch_cases import CASES
+from torch_oracle import IGNORE_JIT_WARNING
+
+pytestmark = pytest.mark.filterwarnings("ignore:householder does without")
+
+F64 = torch.float64
+
+
+@pytest.fixture(scope="module")
+def device():
+    return private_device.NAME
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """No notice has been given yet."""
+    monkeypatch.setattr(notices, "_said", set())
+
+
+def on(device, inputs):
+    return [t.detach().to(device).requires_grad_() for t in inputs]
+
+
+def results(function, inputs):
+    """The value and the gradients of all inputs, on the CPU."""
+    value = function(*inputs)
+    grad = (
+        torch.linspace(-1, 1, value.numel(), dtype=value.real.dtype).reshape(value.shape).to(value.device, value.dtype)
+    )
+    return [t.cpu() for t in (value.detach(), *torch.autograd.grad(value, inputs, grad))]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_and_gradients_are_those_of_the_cpu(device, name):
+    function, inputs = CASES[name]
+    for found, expected in zip(results(function, on(device, inputs)), results(function, inputs), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+SMALL = ("apply", "apply, m == n", "matrix", "rnn", "rnn packed", "rnn, oplu", "rnn, complex modrelu")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_second_derivatives_are_those_of_the_cpu(device, name):
+    function, inputs = CASES[name]
+
+    def gradients(*inputs):
+        value = function(*inputs)
+        found = torch.autograd.grad(value.abs().square().sum(), inputs, create_graph=True)
+        return torch.cat([torch.view_as_real(t).flatten() if t.is_complex() else t.flatten() for t in found])
+
+    for found, expected in zip(results(gradients, on(device, inputs)), results(gradients, inputs), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+TRANSFORMS = {
+    "vmap over vectors": lambda u, h: torch.func.vmap(ht.apply, (None, 0))(u, h),
+    "vmap over matrices": lambda u, h: torch.func.vmap(ht.matrix)(torch.stack([u, 2 * u.flip(0)])) @ h.mT,
+    "vmap over sequences": lambda u, h: torch.func.vmap(lambda x: ht.rnn(u, x)[0])(torch.stack([h, -h])),
+    "an ensemble": lambda u, h: torch.func.vmap(lambda u, x: ht.rnn(u, x)[0])(
+        torch.stack([u, -u]), torch.stack([h, h])
+    ),
+    "gradient": lambda u, h: torch.func.grad(lambda u: ht.apply(u, h).square().sum() + ht.rnn(u, h)[0].sum())(u),
+    "jacobian by rows": lambda u, h: torch.func.jacrev(lambda u: ht.rnn(u, h, nonlinearity="tanh")[1])(u),
+    "forward mode": lambda u, h: torch.func.jvp(lambda u: ht.rnn(u, h, nonlinearity="tanh")[0], (u,), (u,))[1],
+}
+
+
+@pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_function_transforms(device, name):
+    u, h = CASES["apply"][1]
+    found, expected = (TRANSFORMS[name](*(t.detach().to(where) for t in (u, h))) for where in (device, "cpu"))
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["apply", "matrix", "rnn"])
+def test_compiled_code_calls_the_operators(device, name):
+    torch.compiler.reset()
+    function, inputs = CASES[name]
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    for found, expected in zip(results(compiled, on(device, inputs)), results(function, inputs), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+LAYERS = {
+    "Orthogonal": lambda: ht.Orthogonal(6, 4),
+    "OrthogonalRNN": lambda: ht.OrthogonalRNN(6, 8, 2, bidirectional=True, learn_h0=True),
+    "OrthogonalRNNCell": lambda: ht.OrthogonalRNNCell(6, 8),
+    "SVDLinear": lambda: ht.SVDLinear(6, 4),
+    "DeltaNet": lambda: ht.DeltaNet(6, 2),
+    "OrthogonalAdapter": lambda: ht.OrthogonalAdapter(torch.nn.Linear(6, 4), 4),
+    "orthogonal": lambda: ht.orthogonal(torch.nn.Linear(6, 4)),
+    "OPLU": lambda: torch.nn.Sequential(ht.Orthogonal(6), ht.OPLU()),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_train_as_on_the_cpu(device, name):
+    torch.manual_seed(0)
+    layer, x = LAYERS[name]().double(), torch.randn(2, 3, 6, dtype=F64)
+    x = x[0] if name.endswith("Cell") else x
+
+    def trained(where):
+        layer.to(where).zero_grad()
+        output = layer(x.to(where))
+        (output[0] if isinstance(output, tuple) else output).square().sum().backward()
+        return [p.grad.cpu() for p in layer.parameters() if p.grad is not None]
+
+    expected = [grad.clone() for grad in trained("cpu")]
+    for found, exact in zip(trained(device), expected, strict=True):
+        torch.testing.assert_close(found, exact, rtol=1e-11, atol=1e-11)
+
+
+def test_unitary_layers_train_as_on_the_cpu(device):
+    layer, x = ht.UnitaryRNN(3, 4, dtype=torch.complex128), torch.randn(5, 2, 3, dtype=torch.complex128)
+
+    def trained(where):
+        layer.to(where).zero_grad()
+        layer(x.to(where))[0].abs().square().sum().backward()
+        return [p.grad.cpu().clone() for p in layer.parameters()]
+
+    expected = trained("cpu")
+    for found, exact in zip(trained(device), expected, strict=True):
+        torch.testing.assert_close(found, exact, rtol=1e-11, atol=1e-11)
+
+
+def test_packed_sequences_in_both_directions(device):
+    layer = ht.OrthogonalRNN(3, 8, bidirectional=True, dtype=F64)
+    packed = torch.nn.utils.rnn.pack_padded_sequence(torch.randn(6, 4, 3, dtype=F64), [6, 5, 2, 1])
+    expected = layer(packed)[0].data
+    there = torch.nn.utils.rnn.PackedSequence(packed.data.to(device), packed.batch_sizes)
+    torch.testing.assert_close(layer.to(device)(there)[0].data.cpu(), expected)
+
+
+def test_tensors_without_memory_have_shapes_and_cause_no_notice(said):  # noqa: ARG001
+    u, x = torch.empty(8, 3, device="meta"), torch.empty(5, 2, 8, device="meta")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = [ht.apply(u, x), ht.matrix(u), *ht.rnn(u, x)]
+    assert [tuple(t.shape) for t in found] == [(5, 2, 8), (8, 8), (5, 2, 8), (2, 8)]
+    assert all(t.is_meta for t in found)
+
+
+def delta_operands(where, dtype=F64):
+    generator = torch.Generator().manual_seed(0)
+    shapes = (2, 5, 2, 3), (2, 5, 2, 3), (2, 5, 2, 4), (2, 5, 2)
+    return [torch.randn(s, dtype=F64, generator=generator).to(where, dtype).requires_grad_() for s in shapes]
+
+
+def test_the_delta_rule(device):
+    def function(*operands):
+        return ht.delta_rule(*operands, use_qk_l2norm_in_kernel=True)[0]
+
+    for found, expected in zip(
+        results(function, delta_operands(device)), results(function, delta_operands("cpu")), strict=True
+    ):
+        torch.testing.assert_close(found, expected)
+
+
+def test_the_operators_themselves(device):
+    """As compiled and exported programs call them, without a function around them."""
+    u, x = (t.detach() for t in (*CASES["apply"][1][:1], CASES["rnn, bare"][1][1]))
+    g = torch.randn(x.shape, dtype=F64)
+    options = "tanh", 0.1, False, False, "auto"
+    wanted = [True, True, *[False] * 5]
+
+    def calls(where):
+        a, b, c = (t.to(where) for t in (u, x, g))
+        h, last, _ = torch.ops.householder.rnn(a, b, *[None] * 6, False, *options)
+        rest = torch.ops.householder.rnn_backward(a, b, *[None] * 6, h, None, c, None, wanted, *options)
+        both = torch.ops.householder.apply_backward(a, b, c, True, False, "auto")
+        operands = [t.detach() for t in delta_operands(where)]
+        o, state, _ = torch.ops.householder.delta_rule(*operands, None, None, None, False, 1.0, 1, False)
+        of_delta = torch.ops.householder.delta_rule_backward(
+            *operands, None, None, None, None, o, None, [True] * 4 + [False] * 2, 1.0, 1, False
+        )
+        return [h, last, *rest[:2], *both, o, state, *of_delta[:4]]
+
+    for found, expected in zip(calls(device), calls("cpu"), strict=True):
+        assert found.device.type == device
+        torch.testing.assert_close(found.cpu(), expected)
+
+
+def test_where_there_is_no_double_precision(device):
+    u, x = torch.randn(12, 5), torch.randn(9, 3, 12)
+    exact = ht.rnn(u.double(), x.double(), nonlinearity="tanh")[0]
+    _precision._try.cache_clear()
+    with private_device.without_doubles():
+        leaves = on(device, (u, x))
+        h, _ = ht.rnn(*leaves, nonlinearity="tanh")
+        grads = torch.autograd.grad(h.square().sum(), leaves)
+        w = ht.matrix(leaves[0]).detach().cpu()
+        found = h.detach().cpu()
+    _precision._try.cache_clear()
+    torch.testing.assert_close(found.double(), exact, rtol=0, atol=1e-4)
+    torch.testing.assert_close(w.mT @ w, torch.eye(12), rtol=0, atol=1e-5)
+    assert all(grad.cpu().isfinite().all() for grad in grads)
+
+
+@pytest.mark.filterwarnings("default:householder does without")
+def test_a_device_is_reported_once(device, said):  # noqa: ARG001
+    u, h = (t.detach().to(device) for t in CASES["apply"][1])
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        ht.apply(u, h)
+        ht.matrix(u)
+    assert len(given) == 1
+    assert "on private, because there are kernels for the CPU and for CUDA only" in str(given[0].message)
+
+
+def test_kernels_can_be_required(device, monkeypatch):
+    u, h = (t.detach().to(device) for t in CASES["apply"][1])
+    monkeypatch.setenv("HOUSEHOLDER_KERNELS", "require")
+    with pytest.raises(RuntimeError, match="'require', but on private there are kernels for the CPU and for CUDA only"):
+        ht.apply(u, h)
+    ht.apply(u.cpu(), h.cpu())
+    monkeypatch.setenv("HOUSEHOLDER_KERNELS", "never")
+    with pytest.raises(ValueError, match="HOUSEHOLDER_KERNELS is 'never', expected 'require' or 'off'"):
+        ht.apply(u, h)
+
+
+def test_off_says_nothing(device, said, monkeypatch):  # noqa: ARG001
+    monkeypatch.setenv("HOUSEHOLDER_KERNELS", "off")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ht.apply(*(t.detach().to(device) for t in CASES["apply"][1]))
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "gpu.md").read_text()
+FUNCTIONS = {
+    "apply": lambda u, x: ht.apply(u, x),
+    "matrix": lambda u, x: ht.matrix(u) @ x.mT,
+    "rnn": lambda u, x: ht.rnn(u, x)[0],
+    "delta_rule": lambda u, x: ht.delta_rule(*delta_operands(u.device))[0],  # noqa: ARG005
+}
+
+
+def table():
+    """Rows of the page's first table: the device, then what each function runs there."""
+    lines = PAGE[PAGE.index("| device |") :].partition("\n\n")[0].splitlines()
+    header, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    names = [name.strip("`") for name in header[1:]]
+    return [(device, name, way) for device, *ways in rows for name, way in zip(names, ways, strict=True)]
+
+
+@pytest.fixture
+def ways(monkeypatch):
+    """What ran: kernels that were launched, and expressions."""
+    ran = set()
+
+    def noted(function, way):
+        def call(*arguments, **options):
+            ran.add(way)
+            return function(*arguments, **options)
+
+        return call
+
+    for module, names in ((expressions, ("apply", "matrix", "rnn")), (delta_expression, ("delta_rule",))):
+        for name in names:
+            monkeypatch.setattr(module, name, noted(getattr(module, name), "torch operations"))
+    monkeypatch.setattr(cuda_standin.Function, "__call__", noted(cuda_standin.Function.__call__, "kernels"))
+    return ran
+
+
+@pytest.mark.skipif(not cuda_standin.HAS_COMPILER, reason="the emulator needs a C++ compiler")
+@pytest.mark.parametrize(("where", "name", "way"), table())
+def test_the_table_of_the_page(where, name, way, device, ways, monkeypatch, request):
+    """CUDA tensors are tensors of the CPU here that take the way of CUDA's."""
+    u, x = (t.detach() for t in (CASES["apply"][1][0], CASES["rnn, bare"][1][1]))
+    if where.startswith("any other device"):
+        FUNCTIONS[name](u.to(device), x.to(device))
+    elif where == "CPU" or name != "delta_rule":
+        if where != "CPU":
+            request.getfixturevalue("on_cuda")
+        if where == "NVIDIA GPU without CuPy":
+            monkeypatch.setitem(sys.modules, "cupy", None)
+        if where.startswith("AMD"):
+            monkeypatch.setattr(torch.version, "hip", "7.1")
+        FUNCTIONS[name](u, x)
+    else:  # the dispatcher finds the same for CUDA as for any other device
+        assert not torch._C._dispatch_has_kernel_for_dispatch_key("householder::delta_rule", "CUDA")
+        FUNCTIONS[name](u.to(device), x.to(device))
+    assert ways == ({way} if way != "native code" else set())
+
+
+def test_the_table_has_every_function_and_device():
+    rows = table()
+    assert {name for _, name, _ in rows} == FUNCTIONS.keys()
+    assert {way for _, _, way in rows} == {"native code", "kernels", "torch operations"}
+    assert len(rows) == 5 * len(FUNCTIONS)
