@@ -138,7 +138,7 @@ def test_unwanted_gradients_are_not_computed(monkeypatch):
     grad_h, grad_last, gradients = operands[0]
     assert grad_h is None  # the loss sees last states only
     assert grad_last is not None
-    assert [gradient is None for gradient in gradients] == [True, False, *[True] * 5]
+    assert [gradient is None for gradient in gradients] == [True, False, *[True] * 6]
 
 
 @pytest.mark.parametrize("nonlinearity", ["identity", "tanh", "relu", "leaky_relu"])

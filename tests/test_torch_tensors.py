@@ -102,7 +102,7 @@ def test_other_sequences_are_for_the_dispatcher(inputs):
 
 
 def test_the_core_reads_no_sequence_whose_sizes_do_not_fit():
-    h, last, none = torch.empty(4, 3, 6), torch.empty(3, 6), (None,) * 7
+    h, last, none = torch.empty(4, 3, 6), torch.empty(3, 6), (None,) * 8
     for inputs, error in [
         (sequence(h0=(3, 5)), r"h0: expected shape \[3, 6\]"),
         (sequence(v=(5, 6)), r"input_weight: expected shape \[6, 5\]"),
@@ -130,7 +130,7 @@ def test_the_core_reads_no_sequence_whose_sizes_do_not_fit():
         with pytest.raises(ValueError, match="expected"):
             _core.rnn_backward(sequence(), OPTIONS, small if i == 0 else h, *arguments, none, None)
     for i in range(7):
-        gradients = [torch.empty(7) if i == k else None for k in range(7)]
+        gradients = [torch.empty(7) if i == k else None for k in range(8)]
         with pytest.raises((TypeError, ValueError), match=r"grad_.*: expected"):
             _core.rnn_backward(sequence(), OPTIONS, h, None, None, None, gradients, None)
 
@@ -138,7 +138,7 @@ def test_the_core_reads_no_sequence_whose_sizes_do_not_fit():
 def test_gradients_are_not_read_at_the_distances_of_another_shape():
     far = torch.zeros(4 * 3 * 7).as_strided((12, 1, 6), (7, 1 << 34, 1))  # as many numbers as (4, 3, 6)
     with pytest.raises(ValueError, match=r"grad_h: expected shape \[4, 3, 6\]"):
-        _core.rnn_backward(sequence(), OPTIONS, torch.ones(4, 3, 6), None, far, None, (None,) * 7, None)
+        _core.rnn_backward(sequence(), OPTIONS, torch.ones(4, 3, 6), None, far, None, (None,) * 8, None)
     u, x = torch.ones(U, requires_grad=True), torch.ones(5, 2, 6)
     h, _ = ht.rnn(u, x)
     x.data = x.data.reshape(2, 5, 6)
@@ -183,7 +183,7 @@ def test_the_core_writes_nothing_where_sizes_do_not_fit():
     with pytest.raises(TypeError, match=r"expected u and h of one type, got u torch\.float32"):
         torch.ops.householder.apply(u, h.double(), False, "auto")
     with pytest.raises((ValueError, RuntimeError), match="grad_u: expected 10"):
-        _core.backward(u, h, h, (torch.empty(4, 2), None, None), None, False, "auto", None)
+        _core.backward(u, h, h, (torch.empty(4, 2), None, None, None), None, False, "auto", None)
 
 
 def test_a_wrong_call_is_an_exception():

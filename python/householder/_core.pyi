@@ -70,14 +70,13 @@ def backward(
     u: Array,
     h: Array,
     grad_c: Array,  # like h
-    gradients: Sequence[Array | None],  # out, of u, h and phases; None: not wanted
+    gradients: Sequence[Array | None],  # out, of u, h, phases and tau; None: not wanted
     phases: Array | None,
     transpose: bool,
     method: str,
     kept: Kept | None = None,  # of the forward call with the same u
     shape: str = "trapezoidal",
     tau: Array | None = None,
-    grad_tau: Array | None = None,  # out
 ) -> NotImplementedType | None: ...
 def backward_in_place(
     u: Array,  # (n, m), m < n
@@ -97,7 +96,7 @@ def backward_tape(
     u: Array,
     tape: Array,
     grad_c: Array,
-    gradients: Sequence[Array | None],  # as of ``backward``
+    gradients: Sequence[Array | None],  # out, of u, h and phases; None: not wanted
     phases: Array | None,
     transpose: bool,
 ) -> None: ...
@@ -151,11 +150,10 @@ def rnn_backward(
     tape: Array | None,
     grad_h: Array | None,  # None: zero
     grad_last: Array | None,
-    gradients: Sequence[Array | None],  # out, of the inputs but batch_sizes; None: not wanted
+    gradients: Sequence[Array | None],  # out, of the inputs but batch_sizes, and of tau; None: not wanted
     kept: Kept | None,  # of the forward call with the same u
     shape: str = "trapezoidal",
     tau: Array | None = None,
-    grad_tau: Array | None = None,  # out
 ) -> NotImplementedType | None: ...
 def delta_interval(key_width: int, value_width: int) -> int: ...  # steps from one kept state to the next
 def delta_forward(

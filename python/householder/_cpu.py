@@ -104,10 +104,9 @@ def backward(
     shape: str = "trapezoidal",
 ) -> tuple[Array, Array, Array | None, Array | None]:
     """Gradients of u, h, phases and tau."""
-    gradients = np.empty(u.shape, u.dtype), np.empty(h.shape, h.dtype), _like(phases)
-    grad_tau = _like(tau)
-    _core.backward(u, h, grad_c, gradients, phases, transpose, method, None, shape, tau, grad_tau)
-    return *gradients, grad_tau
+    gradients = np.empty(u.shape, u.dtype), np.empty(h.shape, h.dtype), _like(phases), _like(tau)
+    _core.backward(u, h, grad_c, gradients, phases, transpose, method, None, shape, tau)
+    return gradients
 
 
 def forward_tape(u: Array, h: Array, phases: Array | None, transpose: bool) -> Array:
@@ -177,8 +176,7 @@ def rnn_backward(
     if grad_h is not None and sequence.batch_sizes is None:
         grad_h = grad_h.reshape(steps, batch, grad_h.shape[-1])
     gradients = SequenceGradients._make(_like(getattr(sequence, name)) for name in SequenceGradients._fields)
-    columns = sequence.shape, sequence.tau, gradients.tau
-    _core.rnn_backward(*arguments, h, tape, grad_h, grad_last, gradients[:-1], None, *columns)
+    _core.rnn_backward(*arguments, h, tape, grad_h, grad_last, gradients, None, sequence.shape, sequence.tau)
     return gradients
 
 

@@ -146,29 +146,27 @@ fn forward_problems<T: Number<Real: Number>>(
 }
 
 #[pyfunction]
-#[pyo3(signature = (u, h, grad_c, gradients, phases, transpose, method, kept=None, shape="trapezoidal", tau=None, grad_tau=None))]
+#[pyo3(signature = (u, h, grad_c, gradients, phases, transpose, method, kept=None, shape="trapezoidal", tau=None))]
 pub fn backward(
     u: &Bound<'_, PyAny>,
     h: &Bound<'_, PyAny>,
     grad_c: &Bound<'_, PyAny>,
-    gradients: Gradient<'_>,
+    gradients: [Option<Bound<'_, PyAny>>; 4],
     phases: Option<&Bound<'_, PyAny>>,
     transpose: bool,
     method: &str,
     kept: Option<&Bound<'_, Kept>>,
     shape: &str,
     tau: Option<&Bound<'_, PyAny>>,
-    grad_tau: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<PyAny>> {
     let py = u.py();
     let go = || -> Reading<_> {
         let method = Method::parse(method).map_err(to_python)?;
         let (u, h) = (Headers::read(u, shape, tau)?, Array::read(h)?);
-        let (grad_c, phases, grad_tau) = (Array::read(grad_c)?, Array::optional(phases)?, Array::optional(grad_tau)?);
+        let (grad_c, phases) = (Array::read(grad_c)?, Array::optional(phases)?);
         let rows = rows(&u, &h)?;
         let gradients = Array::each(&gradients)?;
-        let [grad_u, grad_h, grad_phases] = gradients.each_ref().map(Option::as_ref);
-        let gradients = [grad_u, grad_h, grad_tau.as_ref(), grad_phases];
+        let gradients = gradients.each_ref().map(Option::as_ref);
         let (given, kept) = ([&h, &grad_c], kept.map(Bound::get));
         by_dtype!(h.dtype, backward_problems(py, &u, rows, given, phases.as_ref(), gradients, transpose, method, kept))
     };
@@ -181,7 +179,7 @@ fn backward_problems<T: Number<Real: Number>>(
     rows: usize,
     [h, grad_c]: [&Array<'_, '_>; 2],
     phases: Option<&Array<'_, '_>>,
-    [grad_u, grad_h, grad_tau, grad_phases]: [Option<&Array<'_, '_>>; 4],
+    [grad_u, grad_h, grad_phases, grad_tau]: [Option<&Array<'_, '_>>; 4],
     adjoint: bool,
     method: Option<Method>,
     kept: Option<&Kept>,

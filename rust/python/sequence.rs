@@ -275,11 +275,9 @@ pub fn rnn_forward(
     attempt(py, reading())
 }
 
-/// Gradients of the inputs but `batch_sizes`, where there is an array for them.
+/// Gradients of the inputs but `batch_sizes`, and of `tau`, where there is an array for them.
 #[pyfunction]
-#[pyo3(signature = (
-    inputs, options, h, tape, grad_h, grad_last, gradients, kept, shape="trapezoidal", tau=None, grad_tau=None
-))]
+#[pyo3(signature = (inputs, options, h, tape, grad_h, grad_last, gradients, kept, shape="trapezoidal", tau=None))]
 pub fn rnn_backward(
     py: Python<'_>,
     inputs: Inputs<'_>,
@@ -288,24 +286,19 @@ pub fn rnn_backward(
     tape: Option<&Bound<'_, PyAny>>,
     grad_h: Option<&Bound<'_, PyAny>>,
     grad_last: Option<&Bound<'_, PyAny>>,
-    gradients: [Option<Bound<'_, PyAny>>; 7],
+    gradients: [Option<Bound<'_, PyAny>>; 8],
     kept: Option<&Bound<'_, Kept>>,
     shape: &str,
     tau: Option<&Bound<'_, PyAny>>,
-    grad_tau: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<PyAny>> {
     let reading = || -> Reading<_> {
         let problem = Problem::read(&inputs, &options, shape, tau)?;
-        let grad_tau = Array::optional(grad_tau)?;
         let (h, tape) = (Array::read(h)?, Array::optional(tape)?);
         let (grad_h, grad_last) = (Array::optional(grad_h)?, Array::optional(grad_last)?);
         let gradients = Array::each(&gradients)?;
         let gradients = gradients.each_ref().map(Option::as_ref);
         let states = [Some(&h), tape.as_ref(), grad_h.as_ref(), grad_last.as_ref()];
-        by_dtype!(
-            problem.x.dtype,
-            backward_problems(py, &problem, states, gradients, grad_tau.as_ref(), kept.map(Bound::get))
-        )
+        by_dtype!(problem.x.dtype, backward_problems(py, &problem, states, gradients, kept.map(Bound::get)))
     };
     attempt(py, reading())
 }
@@ -347,11 +340,11 @@ fn backward_problems<T: Number<Real: Number>>(
     py: Python<'_>,
     problem: &Problem<'_, '_>,
     [h, tape, grad_h, grad_last]: [Option<&Array<'_, '_>>; 4],
-    gradients: [Option<&Array<'_, '_>>; 7],
-    grad_tau: Option<&Array<'_, '_>>,
+    gradients: [Option<&Array<'_, '_>>; 8],
     kept: Option<&Kept>,
 ) -> Reading<()> {
-    let [grad_u, grad_x, grad_h0, grad_input_weight, grad_bias, grad_phases, grad_nonlinearity_bias] = gradients;
+    let [grad_u, grad_x, grad_h0, grad_input_weight, grad_bias, grad_phases, grad_nonlinearity_bias, grad_tau] =
+        gradients;
     let sequences = problem.sequences::<T>()?;
     let (count, [n, m, d, _, batch]) = (problem.stack.0, problem.sizes);
     let (rows, width, flops) = extent(&sequences)?;

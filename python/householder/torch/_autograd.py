@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.autograd import forward_ad
+from torch.autograd import forward_ad, profiler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,6 +48,11 @@ def needs_expression() -> bool:
 def needs_general_function() -> bool:
     """Tell whether the call is being compiled, exported or transformed by ``torch.func``."""
     return torch.compiler.is_compiling() or transforms_active()
+
+
+def is_profiled() -> bool:
+    """Tell whether a profile is being made."""
+    return getattr(profiler, "_is_profiler_enabled", False)
 
 
 def held(kept: _core.Kept | None) -> Tensor:

@@ -21,6 +21,7 @@ from torch.autograd import Function
 from householder.torch._autograd import (
     RECENT,
     held,
+    is_profiled,
     needs_expression,
     needs_general_function,
     present,
@@ -40,7 +41,7 @@ class Operator:
     Parameters
     ----------
     name : str
-        Shown by profilers, as the name of its node in the graph.
+        Profiles show it, and ``grad_fn`` that of its backward pass.
     differentiable, constant : int
         How many of the tensors, which may be None, have gradients, and how many follow that have none.
     options : int
@@ -169,10 +170,10 @@ class Operator:
                 none = (None,) * (ctx.first - differentiable)
                 return *found[:differentiable], *none, *found[differentiable:], *(None,) * (1 + options)
 
-        for kind in (Eager, General, Derivative):
-            kind.__name__ = kind.__qualname__ = name if kind is Eager else f"{name}{kind.__name__}"
+        Eager.__name__, Eager._backward_cls.__name__ = f"householder::{name}", f"householder::{name}_backward"
         self.gradients = gradients
-        self._eager, self._expression, self._graph, self._general = eager, expression, Eager, General
+        self._eager, self._expression, self._through_dispatcher = eager, expression, general
+        self._graph, self._general = Eager, General
 
     def __call__(self, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
         """Compute by the route that the active transforms allow."""
@@ -183,6 +184,8 @@ class Operator:
             return self._general.apply(*tensors, *options)
         if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
             return self._graph.apply(*tensors, options)
+        if is_profiled():  # profiles show what goes through the dispatcher
+            return self._through_dispatcher(*tensors, *options)
         return self._eager(None, *tensors, options)
 
 

@@ -32,7 +32,7 @@ def native_gradients(
     """Give the gradients of u and, if wanted, of h, or ``NotImplemented``: ask the dispatcher."""
     follow_torch_threads()
     gradients = empty_like(u), empty_like(h) if want_h else None
-    done = _core.backward(u, h, grad_c, (*gradients, None), None, transpose, method, kept)
+    done = _core.backward(u, h, grad_c, (*gradients, None, None), None, transpose, method, kept)
     return done if done is NotImplemented else gradients
 
 
@@ -75,7 +75,7 @@ def _of_vectors(tensors: Any, grads: Any, wanted: Any, options: Any) -> Any:
 
 
 apply = Operator(
-    "HouseholderApply",
+    "apply",
     differentiable=2,
     options=2,
     eager=_eager,

@@ -43,7 +43,7 @@ def _native_gradients(
     follow_torch_threads()
     found = [empty_like(t) if want and t is not None else None for t, want in zip((u, h, tau), wanted, strict=True)]
     grad_u, grad_h, grad_tau = found
-    done = _core.backward(u, h, grad_c, (grad_u, grad_h, None), None, transpose, method, kept, shape, tau, grad_tau)
+    done = _core.backward(u, h, grad_c, (grad_u, grad_h, None, grad_tau), None, transpose, method, kept, shape, tau)
     return done if done is NotImplemented else tuple(found)
 
 
@@ -83,7 +83,7 @@ def _of_vectors(tensors: Any, grads: Any, wanted: Any, options: Any) -> Any:
 
 
 apply_columns = Operator(
-    "HouseholderApplyColumns",
+    "apply_columns",
     differentiable=3,
     options=3,
     eager=_eager,

@@ -65,7 +65,7 @@ def _derivative(*arguments: Any) -> Any:
 
 
 _delta_rule = Operator(
-    "HouseholderDeltaRule",
+    "delta_rule",
     differentiable=_OPERANDS,
     constant=1,
     options=3,

@@ -60,7 +60,7 @@ def rnn(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 def rnn_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
     """Gradients of the wanted arguments; the states are computed once more."""
     inputs, (h, _, grad_h, grad_last, wanted), options = split(arguments)
-    inputs.require_as_before(h, grad_h, grad_last)
+    inputs.require_as_before(options.nonlinearity, h, grad_h, grad_last)
     *tensors, sizes = inputs
 
     def states(*tensors: Any) -> tuple[Tensor, Tensor]:

@@ -56,7 +56,7 @@ def _derivative(u: Tensor, grad_w: Tensor, _: Any) -> tuple[Tensor]:
 
 
 matrix = Operator(
-    "HouseholderMatrix",
+    "matrix",
     differentiable=1,
     eager=_eager,
     general=_general,

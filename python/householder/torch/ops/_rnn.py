@@ -58,7 +58,7 @@ def _native_gradients(
     grad_h = None if grad_h is None else inputs.vectors(grad_h)
     grad_last = None if grad_last is None else grad_last.contiguous()
     gradients = _gradients_like(inputs, wanted, _like)
-    done = _core.rnn_backward(inputs, options, h, tape, grad_h, grad_last, gradients, kept)
+    done = _core.rnn_backward(inputs, options, h, tape, grad_h, grad_last, (*gradients, None), kept)
     return done if done is NotImplemented else gradients
 
 
@@ -115,7 +115,7 @@ def _derivative(*arguments: Any) -> Any:
 
 
 rnn = Operator(
-    "HouseholderRNN",
+    "rnn",
     differentiable=DIFFERENTIABLE,
     constant=1,
     options=len(Options._fields),
