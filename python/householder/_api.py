@@ -295,9 +295,10 @@ def backward(
         gathered = (batch.gather(a, backend.xp) for a in (h, grad_c))
         grad_u, grad_h, *others = backend.backward(u, *gathered, phases, transpose, method, **columns)
         grads = grad_u, sum_to(batch.scatter(grad_h, backend.xp), h.shape), *others
+    grad_u, grad_h, *others = grads
     if columns.get("tau") is not None:
-        return TauGradients(*grads[:2], grads[3])
-    return Gradients(*grads[:2]) if phases is None else PhaseGradients(*grads[:3])
+        return TauGradients(grad_u, grad_h, others[1])
+    return Gradients(grad_u, grad_h) if phases is None else PhaseGradients(grad_u, grad_h, others[0])
 
 
 def matrix(u: Any, phases: Any = None, *, tau: Any = None, shape: str = "trapezoidal") -> Array:

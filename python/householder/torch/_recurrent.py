@@ -154,7 +154,8 @@ class RecurrentCell(_reflections.Layer):
         x = self._promoted(input)
         _check.shape("hx", hx, (*x.shape[:-1], self.hidden_size))
         if self._mixes_types(x, hx):
-            return self.forward(x.unsqueeze(0), hx, over=Sequences(None))[1]  # rnn converts them
+            last: Tensor = self.forward(x.unsqueeze(0), hx, over=Sequences(None))[1]  # rnn converts them
+            return last
         return self._step(x, hx)
 
     def _step(self, x: Tensor, hx: Tensor | None) -> Tensor:

@@ -20,27 +20,19 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def _native(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, method: str, shape: str, keep: bool) -> Any:
+def _native(tensors: Any, options: Any, keep: bool) -> Any:
     """Give ``W h`` and what the core has kept for the backward pass, or ``NotImplemented``: ask the dispatcher."""
     follow_torch_threads()
+    (u, h, tau), (transpose, method, shape) = tensors, options
     c = empty_like(h)
     kept = _core.forward(u, h, c, None, transpose, method, keep, shape, tau)
     return kept if kept is NotImplemented else (c, kept)
 
 
-def _native_gradients(
-    u: Tensor,
-    h: Tensor,
-    tau: Tensor | None,
-    grad_c: Tensor,
-    wanted: Any,
-    transpose: bool,
-    method: str,
-    shape: str,
-    kept: _core.Kept | None = None,
-) -> Any:
-    """Give the wanted gradients, or ``NotImplemented``: ask the dispatcher."""
+def _native_gradients(tensors: Any, wanted: Any, options: Any, kept: _core.Kept | None = None) -> Any:
+    """Give the wanted gradients, or ``NotImplemented``: ask the dispatcher; ``tensors``: u, h, tau and grad_c."""
     follow_torch_threads()
+    (u, h, tau, grad_c), (transpose, method, shape) = tensors, options
     found = [empty_like(t) if want and t is not None else None for t, want in zip((u, h, tau), wanted, strict=True)]
     grad_u, grad_h, grad_tau = found
     done = _core.backward(u, h, grad_c, (grad_u, grad_h, None, grad_tau), None, transpose, method, kept, shape, tau)
@@ -54,7 +46,8 @@ def _laid_out(*tensors: Tensor | None) -> list[Any]:
 def _eager(ctx: Any, u: Tensor, h: Tensor, tau: Tensor | None, options: tuple[bool, str, str]) -> Tensor:
     found: Any = NotImplemented
     if not is_watched():
-        found = _native(*_laid_out(u, h, tau), *options, ctx is not None)
+        found = _native(_laid_out(u, h, tau), options, ctx is not None)
+    c: Tensor
     c, kept = (forward_op(u, h, tau, *options), None) if found is NotImplemented else found
     if ctx is not None:
         save(ctx, (u, h, tau), (), kept, options)
@@ -70,7 +63,7 @@ def _backward(tensors: Any, _: Any, holder: Any, grads: Any, wanted: Any, option
     _require_alike(*tensors, *grads)
     found: Any = NotImplemented
     if not is_watched():
-        found = _native_gradients(*_laid_out(*tensors, *grads), wanted, *options, kept_in(holder))
+        found = _native_gradients(_laid_out(*tensors, *grads), wanted, options, kept_in(holder))
     return backward_op(*tensors, *grads, wanted, *options) if found is NotImplemented else found
 
 
@@ -82,6 +75,10 @@ def _of_vectors(tensors: Any, grads: Any, wanted: Any, options: Any) -> Any:
     return None, apply_columns((u, grad_c, tau), (not transpose, *others)), None
 
 
+def _derivative(*arguments: Any) -> Any:
+    return backward_op(*arguments)
+
+
 apply_columns = Operator(
     "apply_columns",
     differentiable=3,
@@ -89,7 +86,7 @@ apply_columns = Operator(
     eager=_eager,
     general=_general,
     backward=_backward,
-    derivative=lambda *arguments: backward_op(*arguments),
+    derivative=_derivative,
     expression=lambda u, h, tau, transpose, _, shape: (expressions.apply(u, h, transpose, tau, shape),),
     shortcut=_of_vectors,
 )
@@ -102,7 +99,7 @@ def _require_alike(u: Tensor, h: Tensor, tau: Tensor | None, grad_c: Tensor) -> 
 
 
 def _forward_cpu(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, method: str, shape: str) -> Tensor:
-    c: Tensor = _native(*ordinary(u, h, tau), transpose, method, shape, False)[0]
+    c: Tensor = _native(ordinary(u, h, tau), (transpose, method, shape), False)[0]
     return c
 
 
@@ -117,7 +114,9 @@ def _backward_cpu(
     shape: str,
 ) -> tuple[Tensor | None, ...]:
     _require_alike(u, h, tau, grad_c)
-    found: tuple[Tensor | None, ...] = _native_gradients(*ordinary(u, h, tau, grad_c), wanted, transpose, method, shape)
+    found: tuple[Tensor | None, ...] = _native_gradients(
+        ordinary(u, h, tau, grad_c), wanted, (transpose, method, shape)
+    )
     return found
 
 

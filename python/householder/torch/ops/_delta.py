@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from householder import _core, _validate
 from householder.torch import delta_expression
 from householder.torch._operator import Operator, save
@@ -172,7 +174,7 @@ def _fold(info: Any, tensors: Sequence[Any], dims: Sequence[Any], axis: int) -> 
 def _unfold(info: Any, tensor: Tensor | None, axis: int) -> Tensor | None:
     if tensor is None:
         return None
-    return tensor.unflatten(axis, (info.batch_size, tensor.shape[axis] // info.batch_size)).movedim(axis, 0)
+    return torch.unflatten(tensor, axis, (info.batch_size, tensor.shape[axis] // info.batch_size)).movedim(axis, 0)
 
 
 def _mapped(info: Any, dims: Any, arguments: Any) -> tuple[list[Any], Tensor | None, int]:
