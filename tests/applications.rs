@@ -146,8 +146,12 @@ fn gradients_are_derivatives<T: Scalar<Real = f64>>() {
                 let mut grad_u = vec![T::ONE; n * m];
                 let mut grad_h = vec![T::ONE; rows * n];
                 let mut grad_phases = problem.phases.as_ref().map(|_| vec![0.0; n]);
-                let gradients =
-                    Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), tau: None, phases: grad_phases.as_deref_mut() };
+                let gradients = Gradients {
+                    u: Some(&mut grad_u),
+                    h: Some(&mut grad_h),
+                    tau: None,
+                    phases: grad_phases.as_deref_mut(),
+                };
                 let (u, d) = (problem.reflections(), problem.diagonal());
                 apply::backward(context, u, &d, &problem.h, &problem.g, gradients, adjoint, Some(method)).unwrap();
                 assert!(error(&grad_h, &multiply(n, &w, &problem.g, !adjoint)) < tolerance::<T>(m));

@@ -102,7 +102,8 @@ fn algorithm_1_costs_at_most_what_the_paper_says() {
         let tau: Vec<Counted> = (0..m).map(|j| Counted(2.0 / square(j))).collect();
         let pivots: Vec<_> = (0..m).map(|j| (n - 1, Counted(1.0 / v[j * n + n - 1].0))).collect();
         for adjoint in [false, true] {
-            let steps = Steps { n, v: &v, ld: n, tau: &tau, given: false, form: Form::Trapezoidal, pivots: &pivots, adjoint };
+            let steps =
+                Steps { n, v: &v, ld: n, tau: &tau, given: false, form: Form::Trapezoidal, pivots: &pivots, adjoint };
             let mut states = vec![Counted(0.0); (m + 1) * n];
             let mut factors = vec![Counted(0.0); m];
             let mut grad_v = vec![Counted(0.0); n * m];

@@ -69,7 +69,9 @@ impl<T: Scalar> Problem<T> {
             Tau::Own => None,
             Tau::Reflecting => Some((0..m).map(|j| real(if j % 3 == 2 { 0.0 } else { 2.0 / square(j) })).collect()),
             // Small enough that products of many factors stay of ordinary size.
-            Tau::Any => Some(random.numbers::<T>(m).iter().zip(0..m).map(|(&x, j)| x * real(1.0 / square(j))).collect()),
+            Tau::Any => {
+                Some(random.numbers::<T>(m).iter().zip(0..m).map(|(&x, j)| x * real(1.0 / square(j))).collect())
+            }
         };
         let phases = (T::COMPLEX && m % 2 == 1).then(|| (0..n).map(|_| T::Real::of(3.0 * random.real())).collect());
         Self { n, m, form, u, tau, phases, h: random.numbers(rows * n), g: random.numbers(rows * n) }
@@ -390,7 +392,10 @@ fn columns_of_any_size_reflect_and_zero_ones_do_not() {
                 let mut c = vec![0.0; 80];
                 let (u, d) = (problem.reflections(), problem.diagonal());
                 apply::forward(context, u, &d, &problem.h, &mut c, false, Some(method)).unwrap();
-                assert!(error(&c, &multiply(20, &w, &problem.h, false)) < tolerance::<f64>(30), "{exponent} {method:?}");
+                assert!(
+                    error(&c, &multiply(20, &w, &problem.h, false)) < tolerance::<f64>(30),
+                    "{exponent} {method:?}"
+                );
                 let mut grad_u = vec![1.0; 600];
                 let gradients = Gradients { u: Some(&mut grad_u), h: None, tau: None, phases: None };
                 apply::backward(context, u, &d, &problem.h, &problem.g, gradients, false, Some(method)).unwrap();
@@ -408,8 +413,16 @@ fn what_does_not_belong_to_the_columns_is_not_read() {
     with_each_instruction_set(|context| {
         for method in METHODS {
             let mut c = vec![0.0; 120];
-            apply::forward(context, problem.reflections(), &problem.diagonal(), &problem.h, &mut c, false, Some(method))
-                .unwrap();
+            apply::forward(
+                context,
+                problem.reflections(),
+                &problem.diagonal(),
+                &problem.h,
+                &mut c,
+                false,
+                Some(method),
+            )
+            .unwrap();
             assert!(error(&c, &multiply(40, &w, &problem.h, false)) < tolerance::<f32>(40));
         }
     });

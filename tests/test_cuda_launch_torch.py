@@ -53,9 +53,7 @@ def on_cuda(monkeypatch):
     for module, replaced in KERNELS.items():
         for name, kernel in replaced.items():
             monkeypatch.setattr(module, name, kernel)
-        monkeypatch.setattr(module, "straight_to_cpu", lambda *_: False)
-    monkeypatch.setattr(ops, "is_plain_application", lambda *_: False)
-    monkeypatch.setattr(ops, "plain_rnn_tape_width", lambda *_: None)
+        monkeypatch.setattr(module, "is_watched", lambda: True)
 
 
 @pytest.mark.usefixtures("on_cuda")

@@ -1,7 +1,9 @@
 """Modules import each other in one direction: what a module needs can be read without what needs it."""
 
 import ast
+import os
 import re
+import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from itertools import takewhile
@@ -93,3 +95,30 @@ def test_a_circle_is_found(tmp_path):
     (tmp_path / "a.rs").write_text("use crate::b::{self, thing};")
     (tmp_path / "b.rs").write_text("use super::a;")
     assert circle(modules(tmp_path, ".rs", "mod"), rust_imports)
+
+
+@pytest.mark.parametrize(
+    ("function", "most", "call"),
+    [
+        ("forward", 4, lambda ht, torch: ht.apply(torch.ones(4, 2, requires_grad=True), torch.ones(4))),
+        ("rnn_forward", 6, lambda ht, torch: ht.OrthogonalRNN(3, 4)(torch.ones(5, 2, 3))),
+    ],
+)
+def test_few_frames_lead_from_a_users_call_to_the_core(monkeypatch, function, most, call):
+    torch = pytest.importorskip("torch")
+    import householder.torch as ht
+    from householder import _core
+
+    names, native = [], getattr(_core, function)
+
+    def watched(*arguments):
+        frame = sys._getframe(1)
+        while frame:
+            if f"{os.sep}householder{os.sep}" in frame.f_code.co_filename and "test" not in frame.f_code.co_filename:
+                names.append(frame.f_code.co_qualname)
+            frame = frame.f_back
+        return native(*arguments)
+
+    monkeypatch.setattr(_core, function, watched)
+    call(ht, torch)
+    assert len(names) <= most, names

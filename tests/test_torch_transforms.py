@@ -24,9 +24,9 @@ def native_calls(monkeypatch):
     from householder import _core
 
     calls = []
-    for name in ("forward_tensors", "backward_tensors", "matrix", "rnn_forward_tensors", "rnn_backward_tensors"):
-        function, short = getattr(_core, name), name.removesuffix("_tensors")
-        monkeypatch.setattr(_core, name, lambda *a, f=function, n=short: calls.append(n) or f(*a))
+    for name in ("forward", "backward", "matrix", "rnn_forward", "rnn_backward"):
+        function = getattr(_core, name)
+        monkeypatch.setattr(_core, name, lambda *a, f=function, n=name: calls.append(n) or f(*a))
     return calls
 
 

@@ -1,9 +1,9 @@
 """The compiled core: raw kernels over C-contiguous memory, nothing allocated but workspace.
 
 Arrays are NumPy arrays or torch's tensors, checked here for dtype, shape, contiguity and writability. Outputs are
-allocated by the caller and fully overwritten. Functions that return ``NotImplementedType`` do so, and nothing else, where a
-tensor is for torch's dispatcher to handle: a subclass, one of another device, lazily negated or conjugated, or not
-row after row.
+allocated by the caller and fully overwritten. Functions that may return ``NotImplemented`` do so where a tensor is
+for torch's dispatcher to handle: a subclass, one of another device, lazily negated or conjugated, or not row after
+row.
 
 ``shape`` is ``"trapezoidal"`` or ``"full"``; ``tau (.., m)`` belongs to ``u (.., n, m)``, whose trapezoidal columns then
 begin with a one that is not read.
@@ -138,8 +138,7 @@ def rnn_forward(
     inputs: RnnInputs,
     options: RnnOptions,
     h: Array,  # out (.., rows, n)
-    tape: Array
-    | None,  # out (.., rows, rnn_tape_width), for rnn_backward, which needs it for OPLU and is faster with it
+    tape: Array | None,  # out (.., rows, rnn_tape_width), for rnn_backward: OPLU needs it, others are faster with it
     last: Array | None,  # out (.., batch, n), the state in which each sequence ends
     keep: bool,  # return what rnn_backward need not form again
     shape: str = "trapezoidal",

@@ -90,10 +90,15 @@ impl<'a, T: Scalar> Reflections<'a, T> {
             return Err(Error::InvalidArgument(format!("u: expected {n} x {m} entries, got {}", entries.len())));
         }
         if tau.is_some_and(|tau| tau.len() != m) {
-            return Err(Error::InvalidArgument(format!("tau: expected {m} numbers, got {}", tau.map_or(0, <[T]>::len))));
+            return Err(Error::InvalidArgument(format!(
+                "tau: expected {m} numbers, got {}",
+                tau.map_or(0, <[T]>::len)
+            )));
         }
         if form != Form::Full && tau.is_some() != form.has_ones() {
-            return Err(Error::InvalidArgument("tau: expected it with ones on the diagonal or full columns".to_owned()));
+            return Err(Error::InvalidArgument(
+                "tau: expected it with ones on the diagonal or full columns".to_owned(),
+            ));
         }
         Ok(Self { n, m, ld: m, entries, form, tau })
     }

@@ -90,10 +90,7 @@ pub fn forward(
         let (u, h) = (Headers::read(u, shape, tau)?, Array::read(h)?);
         let (out, phases) = (Array::read(out)?, Array::optional(phases)?);
         let rows = rows(&u, &h)?;
-        by_dtype!(
-            h.dtype,
-            forward_problems(py, &u, rows, [&h, &out], phases.as_ref(), transpose, method, keep)
-        )
+        by_dtype!(h.dtype, forward_problems(py, &u, rows, [&h, &out], phases.as_ref(), transpose, method, keep))
     };
     attempt(py, go())
 }
@@ -173,10 +170,7 @@ pub fn backward(
         let [grad_u, grad_h, grad_phases] = gradients.each_ref().map(Option::as_ref);
         let gradients = [grad_u, grad_h, grad_tau.as_ref(), grad_phases];
         let (given, kept) = ([&h, &grad_c], kept.map(Bound::get));
-        by_dtype!(
-            h.dtype,
-            backward_problems(py, &u, rows, given, phases.as_ref(), gradients, transpose, method, kept)
-        )
+        by_dtype!(h.dtype, backward_problems(py, &u, rows, given, phases.as_ref(), gradients, transpose, method, kept))
     };
     attempt(py, go())
 }

@@ -284,7 +284,7 @@ impl<'a, 'py> Array<'a, 'py> {
             }
             .into());
         }
-        if self.len != len { Err(self.refusal(name, len)?.into()) } else { Ok(()) }
+        if self.len == len { Ok(()) } else { Err(self.refusal(name, len)?.into()) }
     }
 
     /// Tensors that do not lie row after row are laid out under the dispatcher.

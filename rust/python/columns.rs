@@ -44,7 +44,9 @@ impl<'a, 'py> Headers<'a, 'py> {
         if let Some(tau) = &tau {
             tau.require_shape("tau", (count, u.dims - 2), &[m])?;
             if tau.dtype != u.dtype {
-                return Err(PyTypeError::new_err(format!("expected tau of {}, got {}", u.dtype, tau.describe()?)).into());
+                return Err(
+                    PyTypeError::new_err(format!("expected tau of {}, got {}", u.dtype, tau.describe()?)).into()
+                );
             }
         }
         Ok(Self { count, n, m, form, u, tau })

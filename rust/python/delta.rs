@@ -172,7 +172,8 @@ pub fn delta_backward(
     }
     let reading = || -> Reading<_> {
         let (operands, gradients) = (Array::each(&operands)?, Array::each(&gradients)?);
-        let (kept, grad_out, grad_last) = (Array::optional(kept)?, Array::optional(grad_out)?, Array::optional(grad_last)?);
+        let (kept, grad_out, grad_last) =
+            (Array::optional(kept)?, Array::optional(grad_out)?, Array::optional(grad_last)?);
         let given = [kept.as_ref(), grad_out.as_ref(), grad_last.as_ref()];
         by_real!(dtype(&operands), go(py, &operands, &options, given, &gradients))
     };

@@ -12,12 +12,7 @@ use crate::by_dtype;
 use crate::call::{run, to_python};
 
 #[pyfunction]
-pub fn wy(
-    u: &Bound<'_, PyAny>,
-    v: &Bound<'_, PyAny>,
-    t: &Bound<'_, PyAny>,
-    s: &Bound<'_, PyAny>,
-) -> PyResult<()> {
+pub fn wy(u: &Bound<'_, PyAny>, v: &Bound<'_, PyAny>, t: &Bound<'_, PyAny>, s: &Bound<'_, PyAny>) -> PyResult<()> {
     fn go<T: Number>(py: Python<'_>, [n, m]: [usize; 2], [u, v, t, s]: [&Array<'_, '_>; 4]) -> PyResult<()> {
         let u = Reflections::new(n, m, u.slice::<T>("u", size(&[n, m])?)?).map_err(to_python)?;
         let k = u.count();

@@ -293,7 +293,10 @@ pub fn rnn_backward(
         let gradients = Array::each(&gradients)?;
         let gradients = gradients.each_ref().map(Option::as_ref);
         let states = [Some(&h), tape.as_ref(), grad_h.as_ref(), grad_last.as_ref()];
-        by_dtype!(problem.x.dtype, backward_problems(py, &problem, states, gradients, grad_tau.as_ref(), kept.map(Bound::get)))
+        by_dtype!(
+            problem.x.dtype,
+            backward_problems(py, &problem, states, gradients, grad_tau.as_ref(), kept.map(Bound::get))
+        )
     };
     attempt(py, reading())
 }

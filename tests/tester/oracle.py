@@ -194,7 +194,7 @@ def rnn(
     else:
         steps = list(a.split(batch_sizes.tolist()))
         batch = (int(batch_sizes[0]),)
-    h = torch.zeros(*batch, n, dtype=u.dtype) if h0 is None else h0.expand(*batch, n)
+    h = torch.zeros(*batch, n, dtype=u.dtype) if h0 is None else rounded(h0.expand(*batch, n))
     states, ended = [], []
     for step in reversed(steps) if reverse else steps:
         running = len(step) if batch_sizes is not None else None

@@ -75,7 +75,8 @@ def _negligible(weight: Tensor) -> float:
     Rounding of ``F`` hides a vector of ``L`` whose part inside the frame is shorter than the root of eps. Weights of
     such reflections are found to that root, all others to rounding.
     """
-    return max(torch.finfo(torch.float64).eps ** 0.5, _tolerance(weight))
+    root: float = torch.finfo(torch.float64).eps ** 0.5
+    return max(root, _tolerance(weight))
 
 
 def _distance(u: Tensor, weight: Tensor) -> float:

@@ -91,14 +91,15 @@ class Operator:
             options: Sequence[Any],
         ) -> tuple[Any, ...]:
             """Give the wanted gradients, themselves differentiable where a graph is being recorded."""
-            found: tuple[Any, ...] | None = shortcut(tensors, grads, wanted, options)
+            found: tuple[Any, ...] = shortcut(tensors, grads, wanted, options)
             if found is not None:
-                return found
-            if needs_expression():
-                return spread(by_expression(tensors, grads, wanted, options), wanted)
-            if torch.is_grad_enabled():
-                return spread(Derivative.apply(*tensors, *left, *grads, wanted, *options), wanted)
-            found = backward(tensors, left, kept, grads, wanted, options)
+                pass
+            elif needs_expression():
+                found = spread(by_expression(tensors, grads, wanted, options), wanted)
+            elif torch.is_grad_enabled():
+                found = spread(Derivative.apply(*tensors, *left, *grads, wanted, *options), wanted)
+            else:
+                found = backward(tensors, left, kept, grads, wanted, options)
             return found
 
         def by_expression(
@@ -113,7 +114,7 @@ class Operator:
             return pull_back(results, tensors[:differentiable], present(grads), wanted)
 
         def of_context(ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
-            if all([grad is None for grad in grads]):
+            if all(grad is None for grad in grads):
                 return (None,) * differentiable
             *saved, kept = ctx.saved_tensors
             wanted = ctx.needs_input_grad[:differentiable]
@@ -180,7 +181,7 @@ class Operator:
             return results if len(results) > 1 else results[0]
         if needs_general_function():
             return self._general.apply(*tensors, *options)
-        if torch.is_grad_enabled() and any([t is not None and t.requires_grad for t in tensors]):
+        if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
             return self._graph.apply(*tensors, options)
         return self._eager(None, *tensors, options)
 

@@ -116,8 +116,34 @@ class RecurrentCell(_reflections.Layer):
         Layers say ``over``, for the hooks of a cell to be called: then ``input`` is whole sequences, and results are
         all states and the last.
         """
-        if over is not None:
-            return self._run(input, hx, *over)
+        if over is None:
+            return self._one_step(input, hx)
+        batch_sizes, reverse = over
+        x, weight = self._promoted(input), self.weight_ih
+        if batch_sizes is None and self._is_one_step(x) and not self._mixes_types(x, hx):
+            h = self._step(x[0], hx)
+            return h.unsqueeze(0), h.clone()
+        h0 = self.h0 if hx is None else hx
+        if self._is_canonical(x, h0, weight):
+            tensors = self._seen(), x, h0, weight, self.bias, self.phases, self.nonlinearity_bias, batch_sizes
+            options = self.nonlinearity, self.negative_slope, False, reverse, self.method
+            return ops.rnn(tensors, options)
+        return rnn(
+            self._seen(),
+            x,
+            h0,
+            nonlinearity=self.nonlinearity,
+            negative_slope=self.negative_slope,
+            nonlinearity_bias=self.nonlinearity_bias,
+            input_weight=weight,
+            bias=self.bias,
+            phases=self.phases,
+            batch_sizes=batch_sizes,
+            reverse=reverse,
+            method=self.method,
+        )
+
+    def _one_step(self, input: Tensor, hx: Tensor | None) -> Tensor:  # noqa: A002
         node: Tensor | None = _tracing.native_node(self, input, hx)
         if node is not None:
             return node
@@ -128,7 +154,7 @@ class RecurrentCell(_reflections.Layer):
         x = self._promoted(input)
         _check.shape("hx", hx, (*x.shape[:-1], self.hidden_size))
         if self._mixes_types(x, hx):
-            return self._run(x.unsqueeze(0), hx, None)[1]  # the function's affair
+            return self.forward(x.unsqueeze(0), hx, over=Sequences(None))[1]  # rnn converts them
         return self._step(x, hx)
 
     def _step(self, x: Tensor, hx: Tensor | None) -> Tensor:
@@ -153,35 +179,6 @@ class RecurrentCell(_reflections.Layer):
         @overload
         def __call__(self, input: Tensor, hx: Tensor | None, *, over: Sequences) -> tuple[Tensor, Tensor]: ...
         def __call__(self, input: Any, hx: Any = None, *, over: Any = None) -> Any: ...  # noqa: A002
-
-    def _run(
-        self, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None, reverse: bool = False
-    ) -> tuple[Tensor, Tensor]:
-        """Run over ``x (T, B, input_size)``, ``(T, input_size)`` or packed rows: all states and the last."""
-        x, weight = self._promoted(x), self.weight_ih
-        if batch_sizes is None and self._is_one_step(x) and not self._mixes_types(x, hx):
-            h = self._step(x[0], hx)
-            return h.unsqueeze(0), h.clone()
-        h0 = self.h0 if hx is None else hx
-        if self._is_canonical(x, h0, weight):
-            tensors = self._seen(), x, h0, weight, self.bias, self.phases, self.nonlinearity_bias, batch_sizes
-            options = self.nonlinearity, self.negative_slope, False, reverse, self.method
-            states: tuple[Tensor, Tensor] = ops.rnn(tensors, options)
-            return states
-        return rnn(
-            self._seen(),
-            x,
-            h0,
-            nonlinearity=self.nonlinearity,
-            negative_slope=self.negative_slope,
-            nonlinearity_bias=self.nonlinearity_bias,
-            input_weight=weight,
-            bias=self.bias,
-            phases=self.phases,
-            batch_sizes=batch_sizes,
-            reverse=reverse,
-            method=self.method,
-        )
 
     def _is_canonical(self, x: Tensor, h0: Tensor | None, weight: Tensor) -> bool:
         """Tell whether inputs have the types and shapes of the operator, as most have."""
@@ -379,7 +376,7 @@ class RecurrentLayer(_tracing.Opaque):
                 states, final = cell(_rearranged(x, back), h0, over=over)
                 outputs.append(_rearranged(states, back))
                 last.append(final)
-            x = ops.beside(*outputs) if self.bidirectional else outputs[0]
+            x = ops.concatenate(*outputs) if self.bidirectional else outputs[0]
             if self.dropout and layer < self.num_layers - 1:
                 x = nn.functional.dropout(x, self.dropout, self.training)
         return x, torch.stack(last)  # no view: users detach it in place

@@ -91,6 +91,7 @@ def apply(
         u, h, tau = u.to(compute), h.to(compute), None if tau is None else tau.to(compute)
     if phases is not None and not transpose:
         h = turn(h, phases)
+    c: Tensor
     if u.dim() == 2 or u.shape[:-2] == h.shape[:-1]:
         c = product(u, h, tau, shape, transpose, method)
     else:
@@ -299,9 +300,12 @@ def rnn(
     tensors = [None if t is None else _cast(t, kind) for t, kind in given]
     if nonlinearity_bias is not None and u.dtype in _check.HALF_TYPES:
         nonlinearity_bias = nonlinearity_bias.to(compute)
-    inputs: Any = (*tensors, phases, nonlinearity_bias, batch_sizes)
-    is_native = nonlinearity in _validate.NONLINEARITIES
-    h, last = ops.rnn(inputs, options) if is_native else expressions.rnn(*inputs, *options[:-1])
+    inputs = (*tensors, phases, nonlinearity_bias, batch_sizes)
+    if nonlinearity in _validate.NONLINEARITIES:
+        h, last = ops.rnn(inputs, options)
+    else:
+        arguments: Any = (*inputs, *options[:-1])
+        h, last = expressions.rnn(*arguments)
     if unbatched:
         h, last = h.squeeze(1), last.squeeze(0)
     return _cast(h, x.dtype), _cast(last, x.dtype)

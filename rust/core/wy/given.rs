@@ -78,13 +78,7 @@ impl Given {
     }
 
     /// Adds `dL/dtau` to `grad_tau` from the diagonal of `M` (columns `ld` apart) or of its conjugate, and clears it.
-    pub fn take_diagonal<T: Scalar>(
-        &self,
-        m: &mut [T],
-        ld: usize,
-        conjugated: bool,
-        grad_tau: Option<&mut [T]>,
-    ) {
+    pub fn take_diagonal<T: Scalar>(&self, m: &mut [T], ld: usize, conjugated: bool, grad_tau: Option<&mut [T]>) {
         let mut grads = grad_tau.into_iter().flatten();
         for (j, of_tau) in self.of_tau.iter().enumerate() {
             let x = std::mem::replace(&mut m[j * ld + j], T::ZERO).widen();

@@ -5,9 +5,7 @@ Shapes are canonical here: ``u (*c, n, m)`` and ``h (*c, *r, n)``, one matrix fo
 
 from __future__ import annotations
 
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from householder import _core
 from householder.torch import expressions
@@ -15,6 +13,9 @@ from householder.torch._autograd import kept_in
 from householder.torch._operator import Operator, save
 from householder.torch.ops._library import core_name, follow_torch_threads, is_watched, leading, operator, ordinary
 from householder.torch.ops._memory import empty_like
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def native(u: Tensor, h: Tensor, transpose: bool, method: str, keep: bool = False) -> Any:
@@ -40,6 +41,7 @@ def _eager(ctx: Any, u: Tensor, h: Tensor, options: tuple[bool, str]) -> Tensor:
     if u.is_cpu and not is_watched():
         keep = ctx is not None and ctx.needs_input_grad[0]
         found = native(u.contiguous(), h.contiguous(), *options, keep)
+    c: Tensor
     c, kept = (forward_op(u, h, *options), None) if found is NotImplemented else found
     if ctx is not None:
         save(ctx, (u, h), (), kept, options)
@@ -56,8 +58,9 @@ def _backward(tensors: Any, _: Any, holder: Any, grads: Any, wanted: Any, option
     require_alike(u, h, grad_c)
     found: Any = NotImplemented
     if u.is_cpu and not is_watched():
+        transpose, method = options
         laid_out = u.contiguous(), h.contiguous(), grad_c.contiguous()
-        found = native_gradients(*laid_out, wanted[1], *options, kept_in(holder))
+        found = native_gradients(*laid_out, wanted[1], transpose, method, kept_in(holder))
     return backward_op(u, h, grad_c, wanted[1], *options) if found is NotImplemented else found
 
 
@@ -86,7 +89,8 @@ apply = Operator(
 
 
 def _forward_cpu(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
-    c: Tensor = native(*ordinary(u, h), transpose, method)[0]
+    u, h = ordinary(u, h)
+    c: Tensor = native(u, h, transpose, method)[0]
     return c
 
 
@@ -94,7 +98,8 @@ def _backward_cpu(
     u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str
 ) -> tuple[Tensor, Tensor | None]:
     require_alike(u, h, grad_c)
-    gradients: tuple[Tensor, Tensor | None] = native_gradients(*ordinary(u, h, grad_c), want_h, transpose, method)
+    u, h, grad_c = ordinary(u, h, grad_c)
+    gradients: tuple[Tensor, Tensor | None] = native_gradients(u, h, grad_c, want_h, transpose, method)
     return gradients
 
 

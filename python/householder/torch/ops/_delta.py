@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from householder import _core, _validate
 from householder.torch import delta_expression
 from householder.torch._operator import Operator, save
@@ -19,6 +17,8 @@ from householder.torch.ops._memory import contiguous, empty, empty_like
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from torch import Tensor
 
 _OPERANDS = 6
 _TENSORS = "Tensor q, Tensor k, Tensor v, Tensor beta, Tensor? g, Tensor? initial_state, Tensor? cu_seqlens"
@@ -54,10 +54,14 @@ def _general(
 
 def _backward(tensors: Any, states: Any, _: Any, grads: Any, wanted: Any, options: Any) -> Any:
     if tensors[0].is_cpu and not is_watched():
-        found = _native_gradients(_laid_out(tensors), *_laid_out((*states, *grads)), wanted, options)
+        found = _native_gradients(_laid_out(tensors), _laid_out((*states, *grads)), wanted, options)
         if found is not NotImplemented:
             return found
     return backward_op(*tensors, *states, *grads, wanted, *options)
+
+
+def _derivative(*arguments: Any) -> Any:
+    return backward_op(*arguments)
 
 
 _delta_rule = Operator(
@@ -69,7 +73,7 @@ _delta_rule = Operator(
     eager=_eager,
     general=_general,
     backward=_backward,
-    derivative=lambda *arguments: backward_op(*arguments),
+    derivative=_derivative,
     expression=delta_expression.delta_rule,
 )
 
@@ -81,7 +85,8 @@ def delta_rule(tensors: tuple[Any, ...], options: tuple[float, int, bool]) -> tu
     """
     results: tuple[Tensor, Tensor]
     if tensors[0].device.type != "cpu":
-        return delta_expression.delta_rule(*tensors, *options)
+        arguments: Any = *tensors, *options
+        return delta_expression.delta_rule(*arguments)
     results = _delta_rule(tensors, options)
     return results
 
@@ -118,17 +123,13 @@ def _native(tensors: Sequence[Any], options: Sequence[Any], keep: bool) -> Any:
 
 
 def _native_gradients(
-    tensors: Sequence[Any],
-    kept: Tensor | None,
-    grad_o: Tensor | None,
-    grad_last: Tensor | None,
-    wanted: Sequence[bool],
-    options: Sequence[Any],
+    tensors: Sequence[Any], states: Sequence[Any], wanted: Sequence[bool], options: Sequence[Any]
 ) -> Any:
-    """Give the wanted gradients, or ``NotImplemented``: ask the dispatcher."""
+    """Give the wanted gradients, or ``NotImplemented``: ask the dispatcher; ``states``: kept, grad_o and grad_last."""
     follow_torch_threads()
     gradients = tuple([empty_like(t) if want else None for t, want in zip(tensors, wanted, strict=False)])
     described = _options(tensors, *options)
+    kept, grad_o, grad_last = states
     done = _core.delta_backward(tensors[:_OPERANDS], described, kept, grad_o, grad_last, gradients)
     return done if done is NotImplemented else gradients
 
@@ -145,7 +146,7 @@ def _backward_cpu(*arguments: Any) -> tuple[Tensor | None, ...]:
         arguments[_OPERANDS + 1 : _OPERANDS + 4],
         arguments[_OPERANDS + 4 :],
     )
-    gradients: tuple[Tensor | None, ...] = _native_gradients(ordinary(*tensors), *ordinary(*states), wanted, options)
+    gradients: tuple[Tensor | None, ...] = _native_gradients(ordinary(*tensors), ordinary(*states), wanted, options)
     return gradients
 
 

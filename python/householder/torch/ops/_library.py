@@ -73,7 +73,7 @@ _core.share_tensor_types(Tensor, torch.nn.Parameter)
 
 
 if sys.platform.startswith("linux"):
-    # The threads of torch's kernels spin for milliseconds after each parallel loop: others would share their processors.
+    # torch's threads spin for milliseconds after each parallel loop: others would share their processors.
     _core.share_openmp(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"))
 
 

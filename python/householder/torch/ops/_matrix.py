@@ -25,6 +25,7 @@ def _native(u: Tensor, keep: bool) -> Any:
 
 def _eager(ctx: Any, u: Tensor, options: tuple[()]) -> Tensor:
     found = _native(u.contiguous(), ctx is not None) if u.is_cpu and not is_watched() else NotImplemented
+    w: Tensor
     w, kept = (matrix_op(u), None) if found is NotImplemented else found
     if ctx is not None:
         save(ctx, (u,), (), kept, options)
@@ -67,7 +68,8 @@ matrix = Operator(
 
 
 def _matrix_cpu(u: Tensor) -> Tensor:
-    w: Tensor = _native(*ordinary(u), False)[0]
+    (u,) = ordinary(u)
+    w: Tensor = _native(u, False)[0]
     return w
 
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from householder import _core
 from householder.torch import expressions
 from householder.torch._autograd import kept_in
@@ -26,9 +24,11 @@ from householder.torch.ops._sequence import DIFFERENTIABLE, OPTIONS, TENSORS, In
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from torch import Tensor
+
 
 def _native(inputs: Inputs, options: Sequence[Any], with_tape: bool, keep: bool) -> Any:
-    """Give all states, the last ones, the tape and what the core has kept, or ``NotImplemented``: ask the dispatcher."""
+    """Give all states, the last ones, the tape and what the core keeps, or ``NotImplemented``: ask the dispatcher."""
     follow_torch_threads()
     u, x, dtype = inputs.u, inputs.x, inputs.x.dtype
     n, _, _, _, batch = inputs.sizes()
@@ -41,15 +41,14 @@ def _native(inputs: Inputs, options: Sequence[Any], with_tape: bool, keep: bool)
 def _native_gradients(
     inputs: Inputs,
     options: Sequence[Any],
-    h: Tensor,
-    tape: Tensor | None,
-    grad_h: Tensor | None,
-    grad_last: Tensor | None,
+    states: Sequence[Any],
+    grads: Sequence[Any],
     wanted: Sequence[bool],
     kept: _core.Kept | None = None,
 ) -> Any:
     """Give the wanted gradients, or ``NotImplemented``: ask the dispatcher."""
     follow_torch_threads()
+    (h, tape), (grad_h, grad_last) = states, grads
     if tape is None and options[0] == "oplu":  # the states do not tell which entries were exchanged
         found = _native(inputs, options, True, False)
         if found is NotImplemented:
@@ -102,13 +101,17 @@ def _backward(tensors: Any, states: Any, holder: Any, grads: Any, wanted: Any, o
     inputs = Inputs._make(tensors)
     if inputs.u.is_cpu and not is_watched():
         try:
-            found = _native_gradients(inputs, options, *states, *grads, wanted, kept_in(holder))
+            found = _native_gradients(inputs, options, states, grads, wanted, kept_in(holder))
         except (TypeError, ValueError, RuntimeError):
             inputs.require_as_before(states[0], *grads)
             raise
         if found is not NotImplemented:
             return found
     return backward_op(*inputs, *states, *grads, wanted, *options)
+
+
+def _derivative(*arguments: Any) -> Any:
+    return backward_op(*arguments)
 
 
 rnn = Operator(
@@ -121,7 +124,7 @@ rnn = Operator(
     eager=_eager,
     general=_general,
     backward=_backward,
-    derivative=lambda *arguments: backward_op(*arguments),
+    derivative=_derivative,
     expression=lambda *arguments: expressions.rnn(*arguments[:-1]),
 )
 """``rnn(inputs, options)``: all states and the last ones."""
@@ -146,8 +149,8 @@ def _forward_cpu(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 def _backward_cpu(*arguments: Any) -> tuple[Tensor | None, ...]:
     inputs, (h, tape, grad_h, grad_last, wanted), options = split(arguments)
     inputs.require_as_before(h, grad_h, grad_last)
-    states = ordinary(h, tape, grad_h, grad_last)
-    gradients: tuple[Tensor | None, ...] = _native_gradients(_ordinary(inputs), options, *states, wanted)
+    states, grads = ordinary(h, tape), ordinary(grad_h, grad_last)
+    gradients: tuple[Tensor | None, ...] = _native_gradients(_ordinary(inputs), options, states, grads, wanted)
     return gradients
 
 

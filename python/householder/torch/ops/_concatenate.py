@@ -1,4 +1,4 @@
-"""States of two directions side by side, ``(..., n)`` and ``(..., k)`` to ``(..., n + k)``."""
+"""The states of two directions, ``(..., n)`` and ``(..., k)`` to ``(..., n + k)``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from householder.torch.ops._library import is_watched
 from householder.torch.ops._memory import empty
 
 
-def beside(a: Tensor, b: Tensor) -> Tensor:
+def concatenate(a: Tensor, b: Tensor) -> Tensor:
     """Concatenate; what is large on the CPU goes to memory that is kept for the next call."""
     is_ordinary = type(a) is type(b) is Tensor and a.is_cpu and a.dtype is b.dtype and not is_watched()
-    result: Tensor = Beside.apply(a, b) if is_ordinary else torch.cat((a, b), -1)
+    result: Tensor = Concatenate.apply(a, b) if is_ordinary else torch.cat((a, b), -1)
     return result
 
 
-class Beside(Function):
+class Concatenate(Function):
     """``torch.cat`` along the last axis, whose gradients are views."""
 
     @staticmethod
