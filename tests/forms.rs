@@ -218,6 +218,9 @@ fn gradients_of_every_form_are_derivatives() {
 fn methods_agree_on_gradients<T: Scalar>() {
     each::<T>(|problem| {
         let (n, m, rows) = (problem.n, problem.m, problem.h.len() / problem.n);
+        if n == 1 && problem.tau.is_none() {
+            return; // -1 whatever the vector: the gradient is rounding alone
+        }
         let tolerance = 4.0 * tolerance::<T>(m);
         with_each_instruction_set(|context| {
             let (u, d) = (problem.reflections(), problem.diagonal());
@@ -276,7 +279,7 @@ fn methods_agree_on_gradients_of_every_form() {
 
 #[test]
 fn a_gradient_of_a_matrix_of_full_columns_is_that_of_its_columns() {
-    for shape in FULL.into_iter().filter(|shape| shape.0 <= unblocked::SMALL) {
+    for shape in FULL.into_iter().filter(|shape| (2..=unblocked::SMALL).contains(&shape.0)) {
         let (n, m) = (shape.0, shape.1);
         let mut problem = Problem::<f64>::new((n, m, n), Form::Full, Tau::Own);
         let g: Vec<f64> = (0..n * n).map(|i| problem.g[i % n * n + i / n]).collect();

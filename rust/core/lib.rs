@@ -6,7 +6,8 @@
 //! W = H_n(u_n) ... H_{n-m+1}(u_{n-m+1}),     H(u) = I - 2 u u* / |u|^2
 //! ```
 //!
-//! is orthogonal (unitary) for every `U`. It is applied in its compact WY form `W = I - V S V*` ([`wy`]), one reflection
+//! is orthogonal (unitary) for every `U`. Columns may be full as well, and have a `tau` of their own
+//! ([`reflections::Form`]). It is applied in its compact WY form `W = I - V S V*` ([`wy`]), one reflection
 //! after the other ([`unblocked`]), or as a matrix ([`wy::dense`]), whichever is fastest for the shape ([`method`]).
 //!
 //! * [`apply`]: `W h` for a batch of vectors and its gradients (Theorem 2);
