@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from householder import _validate
-from householder.torch import _check, fla, ops
+from householder.torch import _check, _fla_kernels, ops
 
 _MIXED = (torch.float32, *_check.HALF_TYPES)
 
@@ -98,8 +98,8 @@ def delta_rule(
     scale = keys**-0.5 if scale is None else _check.number("scale", scale)
     normalize = _validate.flag("use_qk_l2norm_in_kernel", use_qk_l2norm_in_kernel)
     options = scale, num_householder, normalize
-    if fla.takes(q, k, v, g):
-        o, last = fla.delta_rule(q, k, v, beta, g, initial_state, cu_seqlens, *options)
+    if _fla_kernels.takes(q, k, v, g):
+        o, last = _fla_kernels.delta_rule(q, k, v, beta, g, initial_state, cu_seqlens, *options)
     else:
         operands = [None if t is None else t.to(compute) for t in (q, k, v, beta, g, initial_state)]
         o, last = ops.delta_rule((*operands, cu_seqlens), options)

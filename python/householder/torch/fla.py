@@ -1,20 +1,16 @@
-"""flash-linear-attention: its kernels for tensors on CUDA, and our functions among its backends on the CPU."""
+"""Our functions among the backends of flash-linear-attention, for tensors on the CPU."""
 
 from __future__ import annotations
 
 import importlib
-from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from householder.torch import _check
-from householder.torch._autograd import needs_expression, needs_general_function
+from householder.torch.delta import delta_rule
 
 _FUNCTIONS = ("chunk_gated_delta_rule", "chunk_kda", "fused_recurrent_kda_fwd")
-"""What we compute of them."""
+"""Functions of flash-linear-attention that we compute."""
 _WITHOUT_EFFECT = (
     "cu_seqlens_cpu",
     "chunk_indices",
@@ -24,8 +20,6 @@ _WITHOUT_EFFECT = (
     "inplace_final_state",
 )
 """Options that change how its kernels compute but not what."""
-_WIDEST = 256
-"""Of the keys that its kernels take."""
 
 
 def register() -> list[str]:
@@ -89,8 +83,6 @@ def _computed(
     **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Compute a call of flash-linear-attention."""
-    from householder.torch.delta import delta_rule
-
     asked = [name for name, value in others.items() if value is not None and value is not False]
     if unknown := [name for name in asked if name not in _WITHOUT_EFFECT]:
         raise ValueError(f"{unknown[0]} is not computed on the CPU: compute it before the call and leave it out")
@@ -106,53 +98,3 @@ def _computed(
         use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
         cu_seqlens=cu_seqlens,
     )
-
-
-@cache
-def _installed() -> bool:
-    return find_spec("fla") is not None
-
-
-def takes(q: Tensor, k: Tensor, v: Tensor, g: Tensor | None) -> bool:
-    """Tell whether its kernels compute a call: half types on CUDA, once differentiable, in sizes that they have."""
-    if q.device.type != "cuda" or q.dtype not in _check.HALF_TYPES or not _installed():
-        return False
-    if needs_expression() or needs_general_function() or not (q.numel() and v.numel()):
-        return False
-    several = k.shape[1] > q.shape[1]
-    grouped, by_channel = v.shape[2] > q.shape[2], g is not None and g.dim() == 4
-    return q.shape[3] <= _WIDEST and not (several and (grouped or by_channel))
-
-
-def delta_rule(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    beta: Tensor,
-    g: Tensor | None,
-    initial_state: Tensor | None,
-    cu_seqlens: Tensor | None,
-    scale: float,
-    reflections: int,
-    normalize: bool,
-) -> tuple[Tensor, Tensor]:
-    """Compute what :func:`takes` agreed to by its kernels."""
-    options = {
-        "scale": scale,
-        "initial_state": None if initial_state is None else initial_state.float(),
-        "output_final_state": True,
-        "use_qk_l2norm_in_kernel": normalize,
-        "cu_seqlens": cu_seqlens,
-    }
-    name, module = "chunk_gated_delta_rule", "gated_delta_rule"
-    if reflections > 1:
-        name, module = "chunk_gated_delta_product", "gated_delta_product"
-        options["num_householder"] = reflections
-    elif g is None:
-        g = beta.new_zeros(beta.shape, dtype=torch.float32)
-    elif g.dim() == 4:
-        name, module = "chunk_kda", "kda"
-    function = getattr(importlib.import_module(f"fla.ops.{module}"), name)
-    gates = None if g is None else g.float()
-    results: tuple[Tensor, Tensor] = function(q, k.to(q.dtype), v.to(q.dtype), gates, beta.float(), **options)
-    return results

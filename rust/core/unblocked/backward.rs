@@ -71,7 +71,7 @@ impl<T: Scalar> Backward<T> {
     ) -> Result<()> {
         let Gradients { u: mut grad_u, h, tau, phases } = gradients;
         let mut sum = DiagonalSum::new(u.n(), diagonal)?;
-        let gradients = (grad_u.as_deref_mut(), h, tau);
+        let gradients = [grad_u.as_deref_mut(), h, tau];
         run(isa, self, cancel, u, diagonal, source, g, gradients, &mut sum, adjoint)?;
         sum.write(u, grad_u, phases);
         Ok(())
@@ -87,11 +87,11 @@ simd! {
         diagonal: &Diagonal<T>,
         source: Source<'_, T>,
         g: &[T],
-        gradients: (Option<&mut [T]>, Option<&mut [T]>, Option<&mut [T]>),
+        gradients: [Option<&mut [T]>; 3],
         sum: &mut DiagonalSum<T>,
         adjoint: bool,
     ) -> Result<()> {
-        let (grad_u, mut grad_h, grad_tau) = gradients;
+        let [grad_u, mut grad_h, grad_tau] = gradients;
         let grad_tau = grad_tau.unwrap_or_default();
         grad_tau.fill(T::ZERO);
         let Backward { chain, states, factors, grad_v, back, start } = room;

@@ -140,7 +140,7 @@ impl<T: Scalar> CompactWy<T> {
                         } else {
                             let mut tau = filled(k, T::Wide::ZERO)?;
                             (0..k).for_each(|j| tau[j] = T::Wide::from_real(1.0 / t[j * ld + j].re()));
-                            narrow(isa, k, ld, &*minus_inverse(isa, k, t, &tau, ld)?, n, adjoint);
+                            narrow(isa, k, ld, &minus_inverse(isa, k, t, &tau, ld)?, n, adjoint);
                         }
                     }
                     Phase::Invert => (along.beside)(i - 1, factors),

@@ -71,7 +71,7 @@ impl Given {
                 *x = x.scale(delta);
             }
         }
-        narrow(isa, k, ld, &*minus_inverse(isa, k, &scaled, &f, ld)?, n, adjoint);
+        narrow(isa, k, ld, &minus_inverse(isa, k, &scaled, &f, ld)?, n, adjoint);
         let inverse = minus_inverse(isa, k, gram, &f, ld)?;
         n.iter_mut().zip(inverse.iter()).for_each(|(n, x)| *n = T::narrow(*x));
         Ok(())
