@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,7 +88,10 @@ def missing_gpu():
     found = _cuda.describe()["CUDA"]
     if found != "available":
         return f"CUDA is {found}"
-    torch = pytest.importorskip("torch")
+    if find_spec("torch") is None:
+        return "torch is not installed"
+    import torch
+
     return None if torch.cuda.is_available() else "torch finds no CUDA device"
 
 

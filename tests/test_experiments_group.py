@@ -57,6 +57,7 @@ def test_two_processes_give_the_loss_curve_of_one(tmp_path):
             assert other == pytest.approx(one, rel=1e-9)
 
 
+@pytest.mark.long
 def test_torchrun_trains_one_model_with_several_commands(tmp_path):
     settings = ["--model", "srnn", "--epochs", "1", "--set", "precision=64-true"]
     torchrun = [

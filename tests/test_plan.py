@@ -96,6 +96,7 @@ def regret(problem, n, m, *sizes):
     return measured[plan.method] / min(measured.values())
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("shape", GRID, ids=lambda shape: "-".join(map(str, (shape[0].__name__, *shape[1:]))))
 def test_the_choice_is_within_15_percent_of_the_best_method(shape):
