@@ -66,8 +66,8 @@ def _try(kernel: SquareKernel, library: Library, like: Any, n: int, k: int) -> N
     c1 = g.swapaxes(1, 2) @ (p @ v.conj()).conj()
     c2 = p.swapaxes(1, 2) @ (g @ (v @ s).conj()).conj()
     norm = np.linalg.norm(np.tril(u), axis=1, keepdims=True)
-    arrays = (library.from_host(a, like, like.dtype) for a in (v, s, c1, c2))
-    found = gradient(library, *arrays, library.from_host(norm, like, library.real(like)))
+    v, s, c1, c2 = (library.from_host(a, like, like.dtype) for a in (v, s, c1, c2))
+    found = gradient(library, v, s, c1, c2, library.from_host(norm, like, library.real(like)))
     expected = np.stack([reference.backward(*one)[0] for one in zip(u, p, g, strict=True)])
     trials.compare(library, [found], [expected], dtype)
 
