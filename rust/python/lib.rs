@@ -11,6 +11,7 @@ mod operand;
 mod sequence;
 mod sequence_tensors;
 mod tensor;
+mod xla;
 
 use householder::method::Costs;
 use householder::threads::{MaxThreads, OpenMp, Parallel};
@@ -40,6 +41,8 @@ mod _core {
     use super::sequence_tensors::{plain_rnn_tape_width, rnn_backward_tensors, rnn_forward_tensors};
     #[pymodule_export]
     use super::tensor::{are_plain, is_plain_application, share_tensor_types};
+    #[pymodule_export]
+    use super::xla::xla_handlers;
     #[pymodule_export]
     use super::{get_num_threads, instruction_set, plan, set_num_threads, share_openmp};
     #[pymodule_export]

@@ -1,0 +1,1 @@
+"""Reflections for JAX: differentiable functions with native kernels on CPU."""
