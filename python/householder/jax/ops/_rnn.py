@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from householder import _core
@@ -67,7 +68,12 @@ _operator = Operator(Rnn())
 
 
 @partial(jax.jit, static_argnames=("options",))
-def rnn(options: Options, *operands: Array | None) -> tuple[Array, Array]:
-    """Run the sequences of one matrix: operands as above without the leading axis."""
-    h, last = _operator(options, *(None if a is None else a[None] for a in operands))
-    return h[0], last[0]
+def rnn(
+    options: Options, u: Array, x: Array, h0: Array | None, *others: Array | None
+) -> tuple[Array, Array]:
+    """Run the sequences of one matrix, ``x (T, B, d)`` or ``(T, d)``; ``h0`` may be one state for all sequences."""
+    sequences = x if x.ndim == 3 else x[:, None]
+    if h0 is not None:
+        h0 = jnp.broadcast_to(h0, (sequences.shape[1], u.shape[0]))
+    h, last = _operator(options, *(None if a is None else a[None] for a in (u, sequences, h0, *others)))
+    return (h[0], last[0]) if x.ndim == 3 else (h[0, :, 0], last[0, 0])
