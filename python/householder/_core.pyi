@@ -45,6 +45,8 @@ def get_num_threads() -> int: ...
 def share_openmp(parallel: int, max_threads: int) -> None: ...  # addresses of GOMP_parallel and omp_get_max_threads
 def release_memory() -> None: ...  # what is kept for the next calls
 
+def xla_handlers() -> dict[str, Any]: ...  # a capsule for each handler of XLA's foreign function interface, by name
+
 @final
 class Kept:
     """What ``forward``, ``matrix`` and ``rnn_forward`` leave to their backward passes: factors, or W itself."""

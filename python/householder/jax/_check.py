@@ -11,8 +11,9 @@ from jax import Array
 
 from householder import _validate
 
-_TYPES = ("float32", "float64", "complex64", "complex128")
-_HALF_TYPES = ("bfloat16", "float16")
+_HALF_TYPES = (np.dtype(jnp.bfloat16), np.dtype(np.float16))
+REAL_TYPES = (np.dtype(np.float32), np.dtype(np.float64))
+TYPES = (*REAL_TYPES, np.dtype(np.complex64), np.dtype(np.complex128))
 
 
 def array(name: str, value: Any) -> Array:
@@ -28,21 +29,21 @@ def _described(value: Any) -> str:
     return repr(value) if value is None or isinstance(value, (bool, int, float, str)) else f"a {type(value).__name__}"
 
 
-def compute_type(name: str, a: Array, *others: str) -> np.dtype[Any]:
-    """Give the dtype in which to compute with an array: its own, or float32 for the half types."""
-    if a.dtype.name in _HALF_TYPES:
-        return np.dtype(np.float32)
-    expected = others or _TYPES
-    if a.dtype.name not in expected:
-        raise TypeError(f"{name} has dtype {a.dtype}, expected one of {', '.join((*expected, *_HALF_TYPES))}")
-    return a.dtype
+def compute_type(name: str, a: Array, types: tuple[np.dtype[Any], ...]) -> np.dtype[Any]:
+    """Give the dtype in which to compute with an array: its own, one of these, or float32 for the half types."""
+    dtype = a.dtype
+    if dtype in types:
+        return dtype
+    if dtype in _HALF_TYPES:
+        return REAL_TYPES[0]
+    raise TypeError(f"{name} has dtype {dtype}, expected one of {', '.join(map(str, (*types, *_HALF_TYPES)))}")
 
 
 def like(name: str, value: Any, compute: np.dtype[Any], beside: str) -> Array:
     """Expect an array of the dtype that is computed with, or of a half type beside float32."""
     a = array(name, value)
-    if a.dtype != compute and (compute != np.float32 or a.dtype.name not in _HALF_TYPES):
-        halves = f" or {' or '.join(_HALF_TYPES)}" if compute == np.float32 else ""
+    if a.dtype != compute and (compute != REAL_TYPES[0] or a.dtype not in _HALF_TYPES):
+        halves = f" or {' or '.join(map(str, _HALF_TYPES))}" if compute == REAL_TYPES[0] else ""
         raise TypeError(f"{name} has dtype {a.dtype}, expected {compute}{halves} beside {beside}")
     return a
 
@@ -59,6 +60,13 @@ def optional(name: str, value: Any, compute: np.dtype[Any], shape: tuple[int, ..
     a = like(name, value, compute, beside)
     _validate.shape(name, a, shape)
     return cast(a, compute)
+
+
+def broadcast(u: tuple[int, ...], h: tuple[int, ...]) -> None:
+    """Expect leading axes that broadcast."""
+    pairs = zip(reversed(u[:-2]), reversed(h[:-1]), strict=False)
+    if any(a != b and a != 1 and b != 1 for a, b in pairs):
+        raise ValueError(f"leading axes of u {u} and h {h} do not broadcast: (..., n, m) against (..., n)")
 
 
 def phases(value: Any, compute: np.dtype[Any], *shapes: tuple[int, ...]) -> Array | None:

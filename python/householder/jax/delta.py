@@ -81,7 +81,7 @@ def delta_rule(
     True
     """
     q = _check.array("q", q)
-    compute = _check.compute_type("q", q, "float32", "float64")
+    compute = _check.compute_type("q", q, _check.REAL_TYPES)
     k, v, beta = (_check.like(name, a, compute, "q") for name, a in (("k", k), ("v", v), ("beta", beta)))
     g = None if g is None else _check.like("g", g, compute, "q")
     gates = None if g is None else g.shape

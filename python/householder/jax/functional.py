@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
 from jax import Array
 
 from householder import _validate
@@ -58,19 +57,14 @@ def apply(u: Any, h: Any, *, phases: Any = None, transpose: bool = False, method
     [3.0, 4.0, 12.0]
     """
     u = _check.array("u", u)
-    compute = _check.compute_type("u", u)
+    compute = _check.compute_type("u", u, _check.TYPES)
     h = _check.like("h", h, compute, "u")
     n, _ = _validate.reflections(u)
     _validate.vectors("h", h, n)
     phases = _check.phases(phases, compute, (n,))
     transpose = _validate.flag("transpose", transpose)
     _validate.one_of("method", method, _validate.METHODS)
-    try:
-        jnp.broadcast_shapes(u.shape[:-2], h.shape[:-1])
-    except ValueError:
-        raise ValueError(
-            f"leading axes of u {u.shape} and h {h.shape} do not broadcast: (..., n, m) against (..., n)"
-        ) from None
+    _check.broadcast(u.shape, h.shape)
     c = ops.apply(_check.cast(u, compute), _check.cast(h, compute), phases, ops.ApplyOptions(transpose, method))
     return _check.cast(c, h.dtype)
 
@@ -105,7 +99,7 @@ def matrix(u: Any, phases: Any = None) -> Array:
     [[0.0, -1.0], [-1.0, 0.0]]
     """
     u = _check.array("u", u)
-    compute = _check.compute_type("u", u)
+    compute = _check.compute_type("u", u, _check.TYPES)
     n, _ = _validate.reflections(u)
     phases = _check.phases(phases, compute, (n,), (*u.shape[:-2], n))
     return _check.cast(ops.matrix(_check.cast(u, compute), phases), u.dtype)
@@ -183,7 +177,7 @@ def rnn(
     [[1.0, 2.0], [-2.0, -1.0]]
     """
     u = _check.array("u", u)
-    compute = _check.compute_type("u", u)
+    compute = _check.compute_type("u", u, _check.TYPES)
     n, _ = _validate.one_matrix(u, "rnn")
     x = _check.like("x", x, compute, "u")
     _validate.one_of("nonlinearity", nonlinearity, _validate.NONLINEARITIES)
