@@ -2,8 +2,8 @@
 
     python examples/jax_addition.py [--steps 300] [--length 50]
 
-The recurrence and its gradient are one native call each inside of the compiled training step. Who always answers 1 has a
-mean squared error of 1/6.
+The recurrence and its gradient are one native call each inside of the compiled training step. A model that always
+answers 1 has a mean squared error of 1/6.
 """
 
 import argparse
@@ -19,7 +19,7 @@ HIDDEN, REFLECTIONS, BATCH = 64, 16, 50
 
 
 def sequences(rng, length):
-    """Numbers and marks ``(length, BATCH, 2)``, of which one is set in each half, and the sums of the marked numbers."""
+    """Numbers and marks ``(length, BATCH, 2)``, one set in each half, and the sums of the marked numbers."""
     x = np.zeros((length, BATCH, 2), np.float32)
     x[..., 0] = rng.random((length, BATCH))
     first, second, each = rng.integers(length // 2, size=BATCH), rng.integers(length // 2, length, BATCH), range(BATCH)

@@ -71,7 +71,9 @@ def delta_loop(q, k, v, beta, g=None, initial_state=None, *, scale=None, steps=1
     group = v.shape[2] // q.shape[2]
     q, k = (jnp.repeat(x, group, 2) for x in (q, k))
     scale = q.shape[3] ** -0.5 if scale is None else scale
-    state = jnp.zeros((*v.shape[::2][:1], v.shape[2], q.shape[3], v.shape[3])) if initial_state is None else initial_state
+    state = (
+        jnp.zeros((*v.shape[::2][:1], v.shape[2], q.shape[3], v.shape[3])) if initial_state is None else initial_state
+    )
     outputs = []
     for t in range(q.shape[1]):
         if g is not None:
@@ -152,7 +154,9 @@ CASES = {
     "rnn reversed, transposed, m == n": Case(
         *_rnn(*ALL, nonlinearity="tanh", transpose=True, reverse=True), arrays((4, 4), *SIZES[1:])
     ),
-    "rnn of one sequence": Case(*_rnn(*ALL, nonlinearity="leaky_relu", method="dense"), arrays((4, 2), (2, 3), (4,), (4, 3), (4,))),
+    "rnn of one sequence": Case(
+        *_rnn(*ALL, nonlinearity="leaky_relu", method="dense"), arrays((4, 2), (2, 3), (4,), (4, 3), (4,))
+    ),
     "rnn, oplu": Case(*_rnn(nonlinearity="oplu"), arrays((4, 2), (2, 3, 4))),
     "rnn, modrelu": Case(*_rnn("nonlinearity_bias", nonlinearity="modrelu"), arrays((4, 2), (2, 3, 4), (2,))),
     "rnn, complex": Case(*_rnn("h0", "phases", nonlinearity="tanh"), (*COMPLEX, PHASES)),

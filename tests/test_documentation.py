@@ -102,7 +102,9 @@ def test_every_public_name_has_its_place_in_the_reference(name):
     assert set(re.findall(rf"::: {name}\.(\w+)\n", pages)) >= set(pytest.importorskip(name).__all__)
 
 
-@pytest.mark.parametrize(("short", "name"), [("hh", "householder"), ("ht", "householder.torch"), ("hj", "householder.jax")])
+@pytest.mark.parametrize(
+    ("short", "name"), [("hh", "householder"), ("ht", "householder.torch"), ("hj", "householder.jax")]
+)
 def test_every_public_function_stands_in_the_table_of_names(short, name):
     functions = {f"{short}.{function}" for function in pytest.importorskip(name).__all__ if function[0].islower()}
     table = (ROOT / "docs/api/names.md").read_text(encoding="utf-8")

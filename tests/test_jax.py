@@ -8,13 +8,14 @@ import pytest
 import householder as hh
 from conftest import METHODS, NONLINEARITIES, assert_close, problem, randn, real_of
 
-jax = pytest.importorskip("jax", reason="needs jax")
+pytest.importorskip("jax", reason="needs jax")
 
-import jax.numpy as jnp  # noqa: E402
+import jax
+import jax.numpy as jnp
 
-import householder.jax as hj  # noqa: E402
-from householder.jax import delta_expression, expressions  # noqa: E402
-from jax_cases import CASES, directions, loss  # noqa: E402
+import householder.jax as hj
+from householder.jax import delta_expression, expressions
+from jax_cases import CASES, directions, loss
 
 EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
@@ -134,6 +135,25 @@ def test_states_and_their_gradients_have_the_bits_of_numpys(dtype, rng):
             assert_close(ours.conj(), theirs)
 
 
+@pytest.mark.parametrize("name", ["leaky_relu", "modrelu"])
+def test_states_of_the_expression_and_their_gradients_are_the_kernels(name, double, rng):
+    u, x = randn(rng, (1, 6, 2), double), randn(rng, (1, 9, 5, 6), double)
+    bias = None
+    if name == "modrelu":
+        bias = rng.standard_normal((1, 6 if double.kind == "c" else 3))  # some states vanish
+
+    def by_expression(u, x):
+        return expressions.rnn(u, x, None, None, None, None, bias, name, 0.1, False, False)
+
+    def by_kernel(u, x):
+        b = None if bias is None else bias[0]
+        h, last = hj.rnn(u[0], x[0], nonlinearity=name, nonlinearity_bias=b)
+        return h[None], last[None]
+
+    found, expected = (compiled(f, jax.grad(loss(f), (0, 1)))(u, x) for f in (by_expression, by_kernel))
+    assert_all_close(found, expected)
+
+
 @pytest.mark.parametrize("gate", [None, "head", "channel"])
 @pytest.mark.parametrize("sizes", [(70, 1, 2, 8, 6), (301, 2, 2, 4, 3)])
 def test_the_delta_rule_has_the_bits_of_numpys(gate, sizes, rng):
@@ -169,6 +189,7 @@ def test_zero_columns_are_the_identity(dtype, rng):
     u[:, 1] = 0
     others = np.delete(u, 1, axis=1)
     others[1, 1] = 0
+
     def by_expression(u):
         return expressions.apply(u[None], h[None], False)[0]
 

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("jax", reason="needs jax")
 
-import householder.jax as hj  # noqa: E402
+import householder.jax as hj
 
 PUBLIC = {name: getattr(hj, name) for name in hj.__all__}
 

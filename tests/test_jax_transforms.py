@@ -1,16 +1,19 @@
 """What JAX's transformations make of a call: how many kernels, which program for which device, what they refuse."""
 
+import re
+
 import numpy as np
 import pytest
 
 from conftest import assert_close
 
-jax = pytest.importorskip("jax", reason="needs jax")
+pytest.importorskip("jax", reason="needs jax")
 
-import jax.numpy as jnp  # noqa: E402
+import jax
+import jax.numpy as jnp
 
-import householder.jax as hj  # noqa: E402
-from jax_cases import CASES, arrays, loss  # noqa: E402
+import householder.jax as hj
+from jax_cases import CASES, arrays, loss
 
 
 def kernels(function, *arguments, platform="cpu"):
@@ -45,7 +48,7 @@ def test_a_gradient_of_mapped_sequences_is_one_call_for_all_of_them():
 
 def test_gradients_for_each_vector_are_one_call_with_a_matrix_each():
     names, calls = kernels(jax.vmap(jax.grad(lambda u, x: hj.apply(u, x).sum()), (None, 0)), U, X)
-    assert set(names) == {"householder_apply", "householder_apply_backward"}
+    assert names == ["householder_apply_backward"]
     assert "tensor<6x4x2xf64>" in calls
 
 
@@ -64,8 +67,10 @@ def test_a_checkpoint_computes_the_states_again():
 
 def test_a_loss_of_the_last_states_needs_no_gradient_of_all_states():
     _, calls = kernels(jax.grad(lambda u, x: hj.rnn(u, x, nonlinearity="tanh")[1].sum()), U, X)
-    given = [line for line in calls.splitlines() if "householder_rnn_backward" in line][0]
-    assert f"given = {0b10110000011 | 0b100000000 if 'x2xf64' in given else 0} " in given or "given" in given
+    given = int(re.search(r"@householder_rnn_backward.* given = (\d+)", calls)[1])
+    of_all_states, of_last_states = 1 << 9, 1 << 10
+    assert given & of_last_states
+    assert not given & of_all_states
 
 
 def test_only_gradients_that_are_asked_for_are_computed():
@@ -79,18 +84,6 @@ def test_other_devices_get_the_expression(name, platform):
     case = CASES[name]
     arguments = [a.astype({8: "float32", 16: "complex64"}[a.dtype.itemsize]) for a in case.arguments]
     assert kernels(jax.grad(loss(case.ours)), *arguments, platform=platform)[0] == []
-
-
-def test_the_expression_that_other_devices_get_has_the_same_values(monkeypatch):
-    from jax.interpreters import mlir
-
-    case = CASES["rnn"]
-    value = jax.grad(loss(case.ours), (0, 1, 2))
-    expected = value(*case.arguments)
-    program = jax.export.export(jax.jit(value), platforms=["cpu", "cuda"])(*case.arguments)
-    assert program.platforms == ("cpu", "cuda")
-    assert len(expected) == 3
-    del monkeypatch, mlir
 
 
 def test_calls_inside_of_a_scan_are_those_of_a_loop():
@@ -142,7 +135,7 @@ def test_no_vectors_no_steps_and_no_matrices_are_fine():
 
 
 def test_shard_map_is_told_what_to_do():
-    mesh = jax.make_mesh((1,), ("i",))
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("i",))
     spec = jax.sharding.PartitionSpec("i")
     mapped = jax.shard_map(lambda x: hj.apply(U, x), mesh=mesh, in_specs=spec, out_specs=spec)
     with pytest.raises(NotImplementedError, match="check_vma=False"):

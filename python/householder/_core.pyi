@@ -44,7 +44,6 @@ def set_num_threads(k: int) -> None: ...
 def get_num_threads() -> int: ...
 def share_openmp(parallel: int, max_threads: int) -> None: ...  # addresses of GOMP_parallel and omp_get_max_threads
 def release_memory() -> None: ...  # what is kept for the next calls
-
 def xla_handlers() -> dict[str, Any]: ...  # a capsule for each handler of XLA's foreign function interface, by name
 
 @final

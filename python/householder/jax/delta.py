@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from jax import Array
+from typing import TYPE_CHECKING, Any
 
 from householder import _validate
 from householder.jax import _check, ops
+
+if TYPE_CHECKING:
+    from jax import Array
 
 
 def delta_rule(

@@ -37,7 +37,7 @@ def delta_rule(
     chunks = -(-tokens // length)
 
     def cut(x: Array, steps: int) -> Array:
-        """Cut time into chunks: ``(chunks, B, HV, steps, ..)``. Steps beyond the end have no keys and change nothing."""
+        """Cut time into ``(chunks, B, HV, steps, ..)``. Steps beyond the end have no keys: they change nothing."""
         x = jnp.pad(x, [(0, 0), (0, chunks * steps - x.shape[1]), *[(0, 0)] * (x.ndim - 2)])
         return jnp.moveaxis(x.reshape(batch, chunks, steps, *x.shape[2:]), (1, 3), (0, 2))
 
@@ -48,9 +48,7 @@ def delta_rule(
     return o[:, :tokens], last
 
 
-def _chunk(
-    state: Array, q: Array, k: Array, v: Array, beta: Array, g: Array, reflections: int
-) -> tuple[Array, Array]:
+def _chunk(state: Array, q: Array, k: Array, v: Array, beta: Array, g: Array, reflections: int) -> tuple[Array, Array]:
     with jax.default_matmul_precision("highest"):
         c, ends = jnp.cumsum(g, -2), slice(reflections - 1, None, reflections)
         size = c.shape[-2]

@@ -111,7 +111,7 @@ def rnn(
     transpose: bool,
     reverse: bool,
 ) -> tuple[Array, Array]:
-    """Run the recurrence step by step with ``W`` formed once: all states ``(c, T, B, n)`` and the last ``(c, B, n)``."""
+    """Run the recurrence with ``W`` formed once: all states ``(c, T, B, n)`` and the last ones ``(c, B, n)``."""
     (count, n, _), batch = u.shape, x.shape[2]
     w = matrix(u)
     w = w if phases is None else turn(w, phases[:, None, :])

@@ -113,10 +113,8 @@ fn go_backward<T: Element + Exponential>(frame: &Frame<'_>, context: &mut Contex
         Ok(array.map(|array| array.all()))
     };
     let kept = given(0, "kept", &shapes.kept)?;
-    let cotangents = Cotangents {
-        out: given(1, "grad_o", &shapes.out)?,
-        last: given(2, "grad_final_state", &shapes.inputs[5])?,
-    };
+    let cotangents =
+        Cotangents { out: given(1, "grad_o", &shapes.out)?, last: given(2, "grad_final_state", &shapes.inputs[5])? };
     let wanted = |slot: usize| -> Result<Option<&mut [T]>> {
         let room = frame.result(slot)?.map(|room| room.write::<T>("a gradient", &shapes.inputs[slot])).transpose()?;
         // SAFETY: asked for once.

@@ -115,7 +115,9 @@ impl<'a, T: Element<Real: Element>> Problems<'a, T> {
             ("leaky_relu", None) if self.slope == 1.0 => Ok(Activation::Identity),
             // Both parts: the slope multiplies real and imaginary parts alike.
             ("leaky_relu", None) if self.slope > 0.0 => Ok(Activation::LeakyRelu(T::from_parts(slope, slope))),
-            (name, _) => Err(invalid(format!("nonlinearity: got '{name}', which does not go with the other arguments"))),
+            (name, _) => {
+                Err(invalid(format!("nonlinearity: got '{name}', which does not go with the other arguments")))
+            }
         }
     }
 

@@ -1,8 +1,8 @@
 """The operator ``delta_rule``: a product of reflections that depends on the data, in one native call.
 
-Operands are ``q (B, T, H, K)``, ``k (B, T r, H, K)``, ``v (B, T r, HV, V)``, ``beta (B, T r, HV)``, ``g (B, T, HV)`` or
-``(B, T, HV, K)`` or None, and initial states ``(B, HV, K, V)`` or None. Results are the outputs and the final states. The
-kernel keeps the states with which the gradient begins its segments.
+Operands are ``q (B, T, H, K)``, ``k (B, T r, H, K)``, ``v (B, T r, HV, V)``, ``beta (B, T r, HV)``, ``g (B, T, HV)``
+or ``(B, T, HV, K)`` or None, and initial states ``(B, HV, K, V)`` or None. Results are the outputs and the final
+states. The kernel keeps the states with which the gradient begins its segments.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ An operator :math:`y = f(x)` has three primitives: ``f`` itself; the tangent :ma
 gradient :math:`\bar x = f'(x)^* \bar y`, which is the tangent's transpose. On CPU the first and the last are kernels.
 Everything else, and all of it on other devices, is the same mathematics in ``jax.numpy``, the *expression*.
 
-Primitives instead of ``jax.custom_vjp`` have a reason: the gradient of a function that ``vmap`` maps over vectors is then
-one call of the kernel for all vectors. ``custom_vjp`` would compute a gradient of the parameters for each vector and add
-them up.
+Primitives instead of ``jax.custom_vjp`` have a reason: the gradient of a function that ``vmap`` maps over vectors is
+then one call of the kernel for all vectors. ``custom_vjp`` would compute a gradient of the parameters for each vector
+and add them up.
 """
 
 from __future__ import annotations
@@ -154,7 +154,9 @@ class Operator:
         _, moved = jax.jvp(self._of_some(operands, call, moving), tuple(compress(operands, moving)), tuple(tangents))
         return [*moved]
 
-    def _of_some(self, operands: Sequence[Array], call: _Call, some: Sequence[bool]) -> Callable[..., tuple[Array, ...]]:
+    def _of_some(
+        self, operands: Sequence[Array], call: _Call, some: Sequence[bool]
+    ) -> Callable[..., tuple[Array, ...]]:
         """Give the expression as a function of some of the operands."""
 
         def function(*chosen: Array) -> tuple[Array, ...]:
@@ -181,7 +183,7 @@ class Operator:
         return _batched(partial(self._tangent.bind, call=call, moving=moving), arrays, dims, axes, results)
 
     def _axes(self, arrays: Sequence[Any], call: _Call, last: int) -> tuple[list[int | None], Sequence[int] | None]:
-        """Give the axes of operands and residuals, and of the results, None where what is kept belongs to each problem."""
+        """Give the axes of operands and residuals, and of results: None where what is kept belongs to each problem."""
         _, residuals, _ = self._split(arrays, call, last)
         operands, results = compress(self.function.axes.operands, call.given), self.function.axes.results
         first = results[: int(self.function.keeps_first)]
@@ -216,7 +218,7 @@ class Operator:
     def _kernel(
         self, suffix: str, call: _Call, given: Sequence[Any], wanted: Sequence[Any], ctx: Any, arrays: Sequence[Any]
     ) -> Any:
-        """Lower to the kernel: the core reads which operands are given and which results are wanted from two numbers."""
+        """Lower to the kernel, which reads from two numbers what is given and what is wanted."""
         operands = call.spread(ctx.avals_in[: sum(call.given)])
         attributes = self.function.attributes(call.options, *operands)
         attributes |= {"given": _mask(given), "wanted": _mask(wanted)}
@@ -227,9 +229,15 @@ def _mask(there: Sequence[Any]) -> np.int64:
     return np.int64(sum(1 << slot for slot, present in enumerate(there) if present))
 
 
+def _varies(aval: Any) -> bool:
+    """Tell whether ``shard_map`` follows what differs between devices, which the shapes of results do not say here."""
+    new, old = getattr(aval, "manual_axis_type", None), getattr(aval, "vma", None)  # since jax 0.10, before
+    return bool(old or getattr(new, "varying", None))
+
+
 def _primitive(name: str, shapes: Callable[..., list[Any]]) -> Primitive:
     def avals(*arrays: Any, **params: Any) -> list[Any]:
-        if any(getattr(a, "vma", None) for a in arrays):
+        if any(map(_varies, arrays)):
             raise NotImplementedError(f"{name}: jax.shard_map needs check_vma=False here")
         return [ShapedArray(shape.shape, shape.dtype) for shape in shapes(*arrays, **params)]
 

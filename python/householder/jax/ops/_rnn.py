@@ -1,8 +1,9 @@
 """The operator ``rnn``: whole sequences in one native call.
 
-Operands are ``u (count, n, m)``, ``x (count, T, B, d)`` and, or None, ``h0 (count, B, n)``, ``input_weight (count, n, d)``,
-``bias (count, n)``, ``phases (count, n)`` and modReLU's bias. Results are all states ``(count, T, B, n)`` and the last ones
-``(count, B, n)``. The kernel keeps a tape for the gradient, ``(count, T, B, width)``.
+Operands are ``u (count, n, m)``, ``x (count, T, B, d)`` and, or None, ``h0 (count, B, n)``,
+``input_weight (count, n, d)``, ``bias (count, n)``, ``phases (count, n)`` and modReLU's bias. Results are all states
+``(count, T, B, n)`` and the last ones ``(count, B, n)``. The kernel keeps a tape for the gradient,
+``(count, T, B, width)``.
 """
 
 from __future__ import annotations
@@ -68,9 +69,7 @@ _operator = Operator(Rnn())
 
 
 @partial(jax.jit, static_argnames=("options",))
-def rnn(
-    options: Options, u: Array, x: Array, h0: Array | None, *others: Array | None
-) -> tuple[Array, Array]:
+def rnn(options: Options, u: Array, x: Array, h0: Array | None, *others: Array | None) -> tuple[Array, Array]:
     """Run the sequences of one matrix, ``x (T, B, d)`` or ``(T, d)``; ``h0`` may be one state for all sequences."""
     sequences = x if x.ndim == 3 else x[:, None]
     if h0 is not None:
