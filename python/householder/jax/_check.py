@@ -57,7 +57,7 @@ def optional(name: str, value: Any, compute: np.dtype[Any], shape: tuple[int, ..
     """Expect None or an array of this shape, and convert it."""
     if value is None:
         return None
-    a = like(name, value, compute, beside)
+    a: Any = like(name, value, compute, beside)
     _validate.shape(name, a, shape)
     return cast(a, compute)
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from householder.jax import expressions
-from householder.jax.ops._operator import Axes, Operator
+from householder.jax.ops._operator import Axes, Operator, Shape
 
 if TYPE_CHECKING:
     from jax import Array
@@ -31,11 +31,11 @@ class Apply:
     keeps_first = False
     residuals = 0
 
-    def results(self, options: Options, u: Any, h: Any) -> list[jax.ShapeDtypeStruct]:  # noqa: ARG002
+    def results(self, options: Options, u: Any, h: Any) -> list[Shape]:  # noqa: ARG002
         """Shapes of the results."""
-        return [jax.ShapeDtypeStruct(h.shape, h.dtype)]
+        return [Shape(h.shape, h.dtype)]
 
-    def kept(self, options: Options, u: Any, h: Any) -> list[jax.ShapeDtypeStruct]:  # noqa: ARG002
+    def kept(self, options: Options, u: Any, h: Any) -> list[Shape]:  # noqa: ARG002
         """Nothing is kept."""
         return []
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from householder import _core
 from householder.jax import delta_expression
-from householder.jax.ops._operator import Axes, Operator
+from householder.jax.ops._operator import Axes, Operator, Shape
 
 if TYPE_CHECKING:
     from jax import Array
@@ -37,17 +37,17 @@ class DeltaRule:
     keeps_first = False
     residuals = 1
 
-    def results(self, options: Options, q: Any, k: Any, v: Any, *others: Any) -> list[jax.ShapeDtypeStruct]:  # noqa: ARG002
+    def results(self, options: Options, q: Any, k: Any, v: Any, *others: Any) -> list[Shape]:  # noqa: ARG002
         """Shapes of the results."""
         batch, _, _, keys = q.shape
         o, state = (*q.shape[:2], *v.shape[2:]), (batch, v.shape[2], keys, v.shape[3])
-        return [jax.ShapeDtypeStruct(shape, q.dtype) for shape in (o, state)]
+        return [Shape(shape, q.dtype) for shape in (o, state)]
 
-    def kept(self, options: Options, q: Any, k: Any, v: Any, *others: Any) -> list[jax.ShapeDtypeStruct]:  # noqa: ARG002
+    def kept(self, options: Options, q: Any, k: Any, v: Any, *others: Any) -> list[Shape]:  # noqa: ARG002
         """Shape of the states that are kept of each sequence."""
         (batch, steps, _, keys), (_, _, heads, values) = k.shape, v.shape
         count = max(steps - 1, 0) // _core.delta_interval(keys, values)
-        return [jax.ShapeDtypeStruct((batch, count, heads, keys, values), q.dtype)] if count else []
+        return [Shape((batch, count, heads, keys, values), q.dtype)] if count else []
 
     def attributes(self, options: Options, *operands: Any) -> dict[str, Any]:
         """Options as the kernels read them."""
@@ -57,7 +57,8 @@ class DeltaRule:
 
     def expression(self, options: Options, *operands: Any) -> tuple[Array, ...]:
         """Compute the results in ``jax.numpy``."""
-        return delta_expression.delta_rule(*operands, *options)
+        arguments: list[Any] = [*operands, *options]
+        return delta_expression.delta_rule(*arguments)
 
 
 _operator = Operator(DeltaRule())

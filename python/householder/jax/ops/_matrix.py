@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from householder.jax import expressions
-from householder.jax.ops._operator import Axes, Operator
+from householder.jax.ops._operator import Axes, Operator, Shape
 
 if TYPE_CHECKING:
     from jax import Array
@@ -21,12 +21,12 @@ class Matrix:
     keeps_first = False
     residuals = 0
 
-    def results(self, options: None, u: Any) -> list[jax.ShapeDtypeStruct]:  # noqa: ARG002
+    def results(self, options: None, u: Any) -> list[Shape]:  # noqa: ARG002
         """Shapes of the results."""
         count, n, _ = u.shape
-        return [jax.ShapeDtypeStruct((count, n, n), u.dtype)]
+        return [Shape((count, n, n), u.dtype)]
 
-    def kept(self, options: None, u: Any) -> list[jax.ShapeDtypeStruct]:  # noqa: ARG002
+    def kept(self, options: None, u: Any) -> list[Shape]:  # noqa: ARG002
         """Nothing is kept."""
         return []
 

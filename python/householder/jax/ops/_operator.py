@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from jax import Array
 
 
+class Shape(NamedTuple):
+    """Shape and dtype of an array."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+
 class Axes(NamedTuple):
     """Where independent vectors lie: behind the leading axis of problems, or None for what all vectors share."""
 
@@ -45,16 +52,16 @@ class Function(Protocol):
     residuals: int
     """How many arrays of the function's kernel that of the gradient can read: the first result, and what is kept."""
 
-    def results(self, options: Any, *operands: Any) -> list[jax.ShapeDtypeStruct]:
+    def results(self, options: Any, *operands: Any) -> list[Shape]:
         """Shapes of the results."""
 
-    def kept(self, options: Any, *operands: Any) -> list[jax.ShapeDtypeStruct]:
+    def kept(self, options: Any, *operands: Any) -> list[Shape]:
         """Shapes of what the kernel leaves to that of the gradient."""
 
     def attributes(self, options: Any, *operands: Any) -> dict[str, Any]:
         """Options as the kernels read them."""
 
-    def expression(self, options: Any, *operands: Array | None) -> tuple[Array, ...]:
+    def expression(self, options: Any, *operands: Any) -> tuple[Array, ...]:
         """Compute the results in ``jax.numpy``."""
 
 
@@ -168,7 +175,7 @@ class Operator:
 
     def _transpose(self, cotangents: Any, *arrays: Any, call: _Call, moving: Any) -> Any:
         operands, residuals, tangents = self._split(arrays, call, sum(moving))
-        linear = iter([ad.is_undefined_primal(t) for t in tangents])
+        linear = iter([isinstance(t, ad.UndefinedPrimal) for t in tangents])
         wanted = tuple(moves and next(linear) for moves in moving)
         shown = tuple(not isinstance(g, ad.Zero) for g in cotangents)
         given = [jnp.conj(g) for g in compress(cotangents, shown)]
@@ -194,7 +201,7 @@ class Operator:
 
     def _gradient_shapes(self, *arrays: Any, call: _Call, shown: Any, wanted: Any) -> list[Any]:
         operands, _, _ = self._split(arrays, call, sum(shown))
-        return [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in compress(operands, wanted)]
+        return [Shape(a.shape, a.dtype) for a in compress(operands, wanted)]
 
     def _gradient_expression(self, *arrays: Array, call: _Call, shown: Any, wanted: Any) -> list[Array]:
         operands, _, given = self._split(arrays, call, sum(shown))
@@ -235,27 +242,27 @@ def _varies(aval: Any) -> bool:
     return bool(old or getattr(new, "varying", None))
 
 
-def _primitive(name: str, shapes: Callable[..., list[Any]]) -> Primitive:
+def _primitive(name: str, shapes: Callable[..., list[Any]]) -> Any:
     def avals(*arrays: Any, **params: Any) -> list[Any]:
         if any(map(_varies, arrays)):
             raise NotImplementedError(f"{name}: jax.shard_map needs check_vma=False here")
         return [ShapedArray(shape.shape, shape.dtype) for shape in shapes(*arrays, **params)]
 
-    primitive = Primitive(name)
+    primitive: Any = Primitive(name)
     primitive.multiple_results = True
     primitive.def_abstract_eval(avals)
     primitive.def_impl(partial(_run, primitive))
     return primitive
 
 
-def _run(primitive: Primitive, *arrays: Array, **params: Any) -> list[Array]:
+def _run(primitive: Any, *arrays: Array, **params: Any) -> list[Array]:
     with jax.disable_jit(False):
         found: list[Array] = _compiled(primitive, tuple(sorted(params.items())))(*arrays)
     return found
 
 
 @lru_cache
-def _compiled(primitive: Primitive, params: tuple[tuple[str, Any], ...]) -> Any:
+def _compiled(primitive: Any, params: tuple[tuple[str, Any], ...]) -> Any:
     return jax.jit(partial(primitive.bind, **dict(params)))
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from householder import _core
 from householder.jax import expressions
-from householder.jax.ops._operator import Axes, Operator
+from householder.jax.ops._operator import Axes, Operator, Shape
 
 if TYPE_CHECKING:
     from jax import Array
@@ -41,18 +41,18 @@ class Rnn:
     keeps_first = True
     residuals = 2
 
-    def results(self, options: Options, u: Any, x: Any, *others: Any) -> list[jax.ShapeDtypeStruct]:  # noqa: ARG002
+    def results(self, options: Options, u: Any, x: Any, *others: Any) -> list[Shape]:  # noqa: ARG002
         """Shapes of the results."""
         (count, n, _), (_, _, batch, _) = u.shape, x.shape
         h, last = (*x.shape[:-1], n), (count, batch, n)
-        return [jax.ShapeDtypeStruct(shape, x.dtype) for shape in (h, last)]
+        return [Shape(shape, x.dtype) for shape in (h, last)]
 
-    def kept(self, options: Options, u: Any, x: Any, *others: Any) -> list[jax.ShapeDtypeStruct]:
+    def kept(self, options: Options, u: Any, x: Any, *others: Any) -> list[Shape]:
         """Shape of the tape."""
         (_, n, m), (count, steps, batch, _), has_phases = u.shape, x.shape, others[3] is not None
         name, method = np.dtype(x.dtype).name, options.method
         width = _core.rnn_tape_width(name, n, m, steps * batch, has_phases, options.nonlinearity, method)
-        return [jax.ShapeDtypeStruct((count, steps, batch, width), x.dtype)] if width else []
+        return [Shape((count, steps, batch, width), x.dtype)] if width else []
 
     def attributes(self, options: Options, *operands: Any) -> dict[str, Any]:  # noqa: ARG002
         """Options as the kernels read them."""
@@ -62,7 +62,8 @@ class Rnn:
 
     def expression(self, options: Options, *operands: Any) -> tuple[Array, ...]:
         """Compute the results in ``jax.numpy``."""
-        return expressions.rnn(*operands, *options[:-1])
+        arguments: list[Any] = [*operands, *options[:-1]]
+        return expressions.rnn(*arguments)
 
 
 _operator = Operator(Rnn())

@@ -1,9 +1,9 @@
 """The kernels as foreign functions of XLA: registered once, when ``householder.jax`` is imported."""
 
+from importlib.metadata import version
 from typing import Any
 
 import jax
-import jaxlib
 
 from householder import _core
 
@@ -26,6 +26,6 @@ def _register(name: str, capsule: Any) -> None:
     except Exception as error:  # XLA has no exception of its own for this
         reason = " ".join(str(error).split())
         raise ImportError(
-            f"householder.jax: jaxlib {jaxlib.__version__} refuses the handler {name!r}; install a version of jax that "
+            f"householder.jax: jaxlib {version('jaxlib')} refuses the handler {name!r}; install a version of jax that "
             f"this version of householder is made for, see its extra 'jax'. XLA says: {reason}"
         ) from error
