@@ -24,6 +24,8 @@ def blocks(page):
 @pytest.mark.parametrize("page", [page for page in PAGES if any(blocks(page))], ids=lambda page: page.stem)
 def test_code_of_a_page_runs(page, tmp_path, monkeypatch):
     pytest.importorskip("torch")
+    if "householder.jax" in page.read_text(encoding="utf-8"):
+        pytest.importorskip("jax", reason="needs jax")
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "page"}
     for block in blocks(page):
@@ -94,17 +96,19 @@ def test_links_between_pages_lead_somewhere():
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-@pytest.mark.parametrize("name", ["householder", "householder.torch"])
+@pytest.mark.parametrize("name", ["householder", "householder.torch", "householder.jax"])
 def test_every_public_name_has_its_place_in_the_reference(name):
     pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs/api").glob("*.md"))
     assert set(re.findall(rf"::: {name}\.(\w+)\n", pages)) >= set(pytest.importorskip(name).__all__)
 
 
-def test_every_public_function_stands_in_the_table_of_names():
-    doors = {"hh": pytest.importorskip("householder"), "ht": pytest.importorskip("householder.torch")}
-    functions = {f"{door}.{name}" for door, m in doors.items() for name in m.__all__ if name[0].islower()}
+@pytest.mark.parametrize(
+    ("short", "name"), [("hh", "householder"), ("ht", "householder.torch"), ("hj", "householder.jax")]
+)
+def test_every_public_function_stands_in_the_table_of_names(short, name):
+    functions = {f"{short}.{function}" for function in pytest.importorskip(name).__all__ if function[0].islower()}
     table = (ROOT / "docs/api/names.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"`(h[ht]\.\w+)`", table)) >= functions
+    assert set(re.findall(r"`(h[htj]\.\w+)`", table)) >= functions
 
 
 def test_the_page_of_commands_and_settings_is_up_to_date():

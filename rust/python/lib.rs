@@ -12,6 +12,7 @@ mod matrix;
 mod memory;
 mod openmp;
 mod sequence;
+mod xla;
 
 use householder::method::Costs;
 use pyo3::prelude::*;
@@ -40,6 +41,8 @@ mod _core {
     use super::sequence::{rnn_backward, rnn_forward, rnn_tape_width};
     #[pymodule_export]
     use super::{get_num_threads, instruction_set, plan, set_num_threads};
+    #[pymodule_export]
+    use super::xla::xla_handlers;
     #[pymodule_export]
     #[allow(non_upper_case_globals)]
     const __version__: &str = env!("CARGO_PKG_VERSION");

@@ -1,0 +1,105 @@
+"""Checks of arrays and their types, each message with the argument, what it was and what was expected."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from householder import _validate
+
+_HALF_TYPES = (np.dtype(jnp.bfloat16), np.dtype(np.float16))
+REAL_TYPES = (np.dtype(np.float32), np.dtype(np.float64))
+TYPES = (*REAL_TYPES, np.dtype(np.complex64), np.dtype(np.complex128))
+
+
+def array(name: str, value: Any) -> Array:
+    """Expect an array of JAX, or what becomes one."""
+    if isinstance(value, Array):
+        return value
+    if not hasattr(value, "__array__"):
+        raise TypeError(f"{name} is {_described(value)}, expected an array of JAX or NumPy")
+    return jnp.asarray(value)
+
+
+def _described(value: Any) -> str:
+    return repr(value) if value is None or isinstance(value, (bool, int, float, str)) else f"a {type(value).__name__}"
+
+
+def compute_type(name: str, a: Array, types: tuple[np.dtype[Any], ...]) -> np.dtype[Any]:
+    """Give the dtype in which to compute with an array: its own, one of these, or float32 for the half types."""
+    dtype = a.dtype
+    if dtype in types:
+        return dtype
+    if dtype in _HALF_TYPES:
+        return REAL_TYPES[0]
+    raise TypeError(f"{name} has dtype {dtype}, expected one of {', '.join(map(str, (*types, *_HALF_TYPES)))}")
+
+
+def like(name: str, value: Any, compute: np.dtype[Any], beside: str) -> Array:
+    """Expect an array of the dtype that is computed with, or of a half type beside float32."""
+    a = array(name, value)
+    if a.dtype != compute and (compute != REAL_TYPES[0] or a.dtype not in _HALF_TYPES):
+        halves = f" or {' or '.join(map(str, _HALF_TYPES))}" if compute == REAL_TYPES[0] else ""
+        raise TypeError(f"{name} has dtype {a.dtype}, expected {compute}{halves} beside {beside}")
+    return a
+
+
+def cast(a: Array, dtype: np.dtype[Any]) -> Array:
+    """Convert where there is something to convert."""
+    return a if a.dtype == dtype else a.astype(dtype)
+
+
+def optional(name: str, value: Any, compute: np.dtype[Any], shape: tuple[int, ...], beside: str = "u") -> Array | None:
+    """Expect None or an array of this shape, and convert it."""
+    if value is None:
+        return None
+    a: Any = like(name, value, compute, beside)
+    _validate.shape(name, a, shape)
+    return cast(a, compute)
+
+
+def broadcast(u: tuple[int, ...], h: tuple[int, ...]) -> None:
+    """Expect leading axes that broadcast."""
+    pairs = zip(reversed(u[:-2]), reversed(h[:-1]), strict=False)
+    if any(a != b and a != 1 and b != 1 for a, b in pairs):
+        raise ValueError(f"leading axes of u {u} and h {h} do not broadcast: (..., n, m) against (..., n)")
+
+
+def phases(value: Any, compute: np.dtype[Any], *shapes: tuple[int, ...]) -> Array | None:
+    """Expect None, or real angles of one of these shapes beside a complex u."""
+    if value is None:
+        return None
+    if compute.kind != "c":
+        raise ValueError(f"phases are for complex u, but u has dtype {compute}; a real u has u_1 when m == n")
+    a = array("phases", value)
+    if a.dtype != np.finfo(compute).dtype:
+        raise TypeError(f"phases have dtype {a.dtype}, expected {np.finfo(compute).dtype} beside a {compute} u")
+    if a.shape not in shapes:
+        raise ValueError(f"phases have shape {a.shape}, expected {' or '.join(map(str, shapes))}")
+    return a
+
+
+def nonlinearity_bias(name: str, value: Any, compute: np.dtype[Any], n: int) -> Array | None:
+    """Check modReLU's b, one for each modulus, and that pairs have an even n."""
+    paired = compute.kind != "c" and name in ("oplu", "modrelu")
+    if name == "oplu" and not paired:
+        raise ValueError(f"nonlinearity 'oplu' orders real numbers, but u has dtype {compute}")
+    if paired and n % 2:
+        raise ValueError(f"nonlinearity {name!r} pairs i with i + n/2: n = {n} is odd, expected an even n")
+    if (value is None) == (name == "modrelu"):
+        raise ValueError(
+            f"nonlinearity_bias is {'missing' if value is None else 'given'} for {name!r}, "
+            "expected it for 'modrelu' alone"
+        )
+    return optional("nonlinearity_bias", value, np.finfo(compute).dtype, (n // 2 if paired else n,))
+
+
+def number(name: str, value: Any) -> float:
+    """Expect a real number."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} is {value!r}, expected a number")
+    return float(value)

@@ -1,0 +1,99 @@
+"""The delta rule as a function: checks and types; ``ops`` computes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from householder import _validate
+from householder.jax import _check, ops
+
+if TYPE_CHECKING:
+    from jax import Array
+
+
+def delta_rule(
+    q: Any,
+    k: Any,
+    v: Any,
+    beta: Any,
+    g: Any = None,
+    *,
+    scale: float | None = None,
+    initial_state: Any = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    num_householder: int = 1,
+) -> tuple[Array, Array | None]:
+    r"""Run :math:`S_t = (I - \beta_t k_t k_t^T) \mathrm{Diag}(e^{g_t}) S_{t-1} + \beta_t k_t v_t^T` in one native call.
+
+    The outputs are :math:`o_t = \mathrm{scale}\, S_t^T q_t`. With ``beta = 2``, unit keys and no gate, each step is a
+    Householder reflection. DeltaNet has no gate, gated DeltaNet one a head, Kimi delta attention one a channel, and
+    DeltaProduct several reflections a token. Tokens with ``beta = 0`` and ``g = 0`` change no state: they pad short
+    sequences.
+
+    Parameters
+    ----------
+    q : Array, shape (B, T, H, K)
+        Queries; float64, or float32 and half types side by side, which are computed with in float32.
+    k : Array, shape (B, T * num_householder, H, K)
+        Keys.
+    v : Array, shape (B, T * num_householder, HV, V)
+        Values; HV is a multiple of H, and neighbouring value heads share a key head.
+    beta : Array, shape (B, T * num_householder, HV)
+        Step sizes, at most 2 for a state that does not grow.
+    g : Array, shape (B, T, HV) or (B, T, HV, K), optional
+        Logarithms of decays, at most 0: one a head or one for each row of its state. They act at the first step of a
+        token.
+    scale : float, optional
+        Factor of the outputs, ``K**-0.5`` by default.
+    initial_state : Array, shape (B, HV, K, V), optional
+        States in which the sequences begin, zeros by default.
+    output_final_state : bool
+        Return the states in which the sequences end.
+    use_qk_l2norm_in_kernel : bool
+        Divide queries and keys by ``sqrt(sum x^2 + 1e-6)``.
+    num_householder : int
+        Steps of a token. Its output follows the last.
+
+    Returns
+    -------
+    o : Array, shape (B, T, HV, V)
+        In the dtype of ``q``.
+    final_state : Array, shape (B, HV, K, V), or None
+        In the dtype computed with.
+
+    Raises
+    ------
+    TypeError
+        Not arrays, or their dtypes do not go together.
+    ValueError
+        A shape or a number is not as expected.
+
+    Examples
+    --------
+    A reflection, twice, is the identity:
+
+    >>> import jax.numpy as jnp
+    >>> import householder.jax as hj
+    >>> k = jnp.zeros((1, 2, 1, 2)) + jnp.array([0.6, 0.8])
+    >>> state, beta = jnp.eye(2)[None, None], jnp.full((1, 2, 1), 2.0)
+    >>> _, final_state = hj.delta_rule(k, k, 0 * k, beta, initial_state=state, output_final_state=True)
+    >>> bool(jnp.allclose(final_state, state, atol=1e-6))
+    True
+    """
+    q = _check.array("q", q)
+    compute = _check.compute_type("q", q, _check.REAL_TYPES)
+    k, v, beta = (_check.like(name, a, compute, "q") for name, a in (("k", k), ("v", v), ("beta", beta)))
+    g = None if g is None else _check.like("g", g, compute, "q")
+    gates = None if g is None else g.shape
+    _, heads, keys, values, _ = _validate.delta_sizes(q.shape, k.shape, v.shape, beta.shape, gates, num_householder)
+    states = (q.shape[0], heads, keys, values)
+    initial_state = _check.optional("initial_state", initial_state, compute, states, "q")
+    scale = keys**-0.5 if scale is None else _check.number("scale", scale)
+    options = ops.DeltaOptions(
+        scale, num_householder, _validate.flag("use_qk_l2norm_in_kernel", use_qk_l2norm_in_kernel)
+    )
+    operands = (*(_check.cast(a, compute) for a in (q, k, v, beta)), None if g is None else _check.cast(g, compute))
+    o, last = ops.delta_rule(options, *operands, initial_state)
+    wants_state = _validate.flag("output_final_state", output_final_state)
+    return _check.cast(o, q.dtype), last if wants_state else None

@@ -1,0 +1,207 @@
+"""Differentiable functions of reflections and vectors: checks, types and shapes; ``ops`` computes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from householder import _validate
+from householder.jax import _check, ops
+
+if TYPE_CHECKING:
+    from jax import Array
+
+
+def apply(u: Any, h: Any, *, phases: Any = None, transpose: bool = False, method: str = "auto") -> Array:
+    r"""Compute ``c = W h``, or ``W* h``, for vectors in the last axis of ``h``, without forming ``W``.
+
+    :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`, :math:`H(v) = I - 2 v v^* / |v|^2`; column ``j`` of ``u``
+    is a reflection of the entries from ``j`` on. Entries of ``u`` above the diagonal are ignored and get zero
+    gradient; the length of a column is irrelevant; a zero column is the identity. If ``m == n`` (real), the
+    last column is the number ``u_1`` that multiplies the last entry of ``h``.
+
+    Parameters
+    ----------
+    u : Array, shape (..., n, m), 1 <= m <= n (m < n if complex)
+        Reflections; float32, float64, complex64, complex128, or a half type (computed with in float32).
+    h : Array, shape (..., n)
+        Vectors, of the dtype of ``u`` or, beside a float32 ``u``, of a half type. Leading axes broadcast:
+        ``(..., n, m), (..., n) -> (..., n)``.
+    phases : Array, shape (n,), optional
+        Real ``theta`` beside a complex ``u``: ``W`` is multiplied by ``diag(exp(i theta))`` from the right.
+    transpose : bool
+        Apply the adjoint ``W*``, the inverse unless ``m == n`` and ``|u_1| != 1``.
+    method : {"auto", "reflections", "wy", "dense"}
+        One reflection after the other, the compact WY form, or ``W`` as a matrix.
+
+    Returns
+    -------
+    Array, shape (..., n)
+        In the dtype of ``h``.
+
+    Raises
+    ------
+    TypeError
+        Not arrays, or their dtypes differ.
+    ValueError
+        A shape or a name is not as expected.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import householder.jax as hj
+    >>> u = jnp.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    >>> h = jnp.array([3.0, 4.0, 12.0])
+    >>> c = hj.apply(u, h)
+    >>> c.round().tolist()
+    [12.0, -3.0, -4.0]
+    >>> hj.apply(u, c, transpose=True).round().tolist()
+    [3.0, 4.0, 12.0]
+    """
+    u = _check.array("u", u)
+    compute = _check.compute_type("u", u, _check.TYPES)
+    h = _check.like("h", h, compute, "u")
+    n, _ = _validate.reflections(u)
+    _validate.vectors("h", h, n)
+    phases = _check.phases(phases, compute, (n,))
+    transpose = _validate.flag("transpose", transpose)
+    _validate.one_of("method", method, _validate.METHODS)
+    _check.broadcast(u.shape, h.shape)
+    c = ops.apply(_check.cast(u, compute), _check.cast(h, compute), phases, ops.ApplyOptions(transpose, method))
+    return _check.cast(c, h.dtype)
+
+
+def matrix(u: Any, phases: Any = None) -> Array:
+    r"""Form :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`, times ``diag(exp(i phases))``.
+
+    Parameters
+    ----------
+    u : Array, shape (..., n, m), 1 <= m <= n (m < n if complex)
+        Reflections, as in :func:`apply`.
+    phases : Array, shape (n,) or (..., n), optional
+        Real ``theta`` beside a complex ``u``: for all matrices or for each.
+
+    Returns
+    -------
+    Array, shape (..., n, n)
+        Orthogonal or unitary, if not ``m == n`` with ``|u_1| != 1``.
+
+    Raises
+    ------
+    TypeError
+        Not an array, or of a dtype that cannot be computed with.
+    ValueError
+        A shape is not as expected.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import householder.jax as hj
+    >>> hj.matrix(jnp.array([[1.0], [1.0]])).round().tolist()
+    [[0.0, -1.0], [-1.0, 0.0]]
+    """
+    u = _check.array("u", u)
+    compute = _check.compute_type("u", u, _check.TYPES)
+    n, _ = _validate.reflections(u)
+    phases = _check.phases(phases, compute, (n,), (*u.shape[:-2], n))
+    return _check.cast(ops.matrix(_check.cast(u, compute), phases), u.dtype)
+
+
+def rnn(
+    u: Any,
+    x: Any,
+    h0: Any = None,
+    *,
+    nonlinearity: str = "leaky_relu",
+    negative_slope: float = 0.1,
+    nonlinearity_bias: Any = None,
+    input_weight: Any = None,
+    bias: Any = None,
+    phases: Any = None,
+    transpose: bool = False,
+    reverse: bool = False,
+    method: str = "auto",
+) -> tuple[Array, Array]:
+    r"""Run :math:`h_t = \phi(W h_{t-1} + V x_t + b)` over whole sequences in one native call.
+
+    ``jax.vmap`` over ``x`` and ``h0`` is one call with more sequences; over ``u`` it is one call with more matrices.
+
+    Parameters
+    ----------
+    u : Array, shape (n, m), 1 <= m <= n (m < n if complex)
+        Reflections of ``W``, as in :func:`apply`.
+    x : Array, shape (T, B, d) or (T, d)
+        Inputs; ``d = n`` without ``input_weight``.
+    h0 : Array, shape (B, n) or (n,), optional
+        Initial state, ``(n,)`` for all sequences alike; zeros by default.
+    nonlinearity : {"identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu"}
+        The function :math:`\phi`. OPLU sorts the pairs ``(i, i + n/2)``; modReLU adds a bias to the moduli of complex
+        numbers or of such pairs; the others act on each real number, of complex states on real and imaginary parts.
+    negative_slope : float
+        Slope of the leaky ReLU, at least 0.
+    nonlinearity_bias : Array, shape (n,) if complex, (n/2,) if real, optional
+        The real bias of modReLU, for no other nonlinearity.
+    input_weight : Array, shape (n, d), optional
+        ``V``, the identity by default.
+    bias : Array, shape (n,), optional
+        ``b``, zero by default.
+    phases : Array, shape (n,), optional
+        Real ``theta`` beside a complex ``u``.
+    transpose : bool
+        Use ``W*`` in place of ``W``.
+    reverse : bool
+        Run from the last step to the first, ``h_t`` from ``h_{t+1}``.
+    method : {"auto", "wy", "dense"}
+        The algorithm, as in :func:`apply`.
+
+    Returns
+    -------
+    h : Array, shape (T, B, n) or (T, n)
+        All states, in the dtype of ``x``.
+    h_last : Array, shape (B, n) or (n,)
+        The state in which each sequence ends, with ``reverse`` that of the first step. A loss on it alone needs no
+        gradient the size of ``h``.
+
+    Raises
+    ------
+    TypeError
+        Not arrays, or their dtypes differ.
+    ValueError
+        A shape, a name or a number is not as expected.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import householder.jax as hj
+    >>> u, x = jnp.array([[1.0], [1.0]]), jnp.array([[1.0, 2.0], [0.0, 0.0]])
+    >>> h, h_last = hj.rnn(u, x, nonlinearity="identity")
+    >>> h.round().tolist()
+    [[1.0, 2.0], [-2.0, -1.0]]
+    """
+    u = _check.array("u", u)
+    compute = _check.compute_type("u", u, _check.TYPES)
+    n, _ = _validate.one_matrix(u, "rnn")
+    x = _check.like("x", x, compute, "u")
+    _validate.one_of("nonlinearity", nonlinearity, _validate.NONLINEARITIES)
+    _validate.one_of("method", method, _validate.SEQUENCE_METHODS)
+    d = n if input_weight is None or x.ndim == 0 else x.shape[-1]
+    if x.ndim not in (2, 3) or x.shape[-1] != d or d == 0:
+        raise ValueError(f"x has shape {x.shape}, expected (T, B, d) or (T, d) with d = n = {n} where V is not given")
+    states = (*x.shape[1:-1], n)
+    if h0 is not None:
+        h0 = _check.like("h0", h0, compute, "u")
+        if h0.shape not in (states, (n,)):
+            raise ValueError(f"h0 has shape {h0.shape}, expected {states} or {(n,)}")
+        h0 = _check.cast(h0, compute)
+    operands = (
+        _check.cast(u, compute),
+        _check.cast(x, compute),
+        h0,
+        _check.optional("input_weight", input_weight, compute, (n, d)),
+        _check.optional("bias", bias, compute, (n,)),
+        _check.phases(phases, compute, (n,)),
+        _check.nonlinearity_bias(nonlinearity, nonlinearity_bias, compute, n),
+    )
+    slope = _validate.slope(negative_slope)
+    transpose, reverse = _validate.flag("transpose", transpose), _validate.flag("reverse", reverse)
+    h, last = ops.rnn(ops.RnnOptions(nonlinearity, slope, transpose, reverse, method), *operands)
+    return _check.cast(h, x.dtype), _check.cast(last, x.dtype)

@@ -1,0 +1,68 @@
+"""The operator ``apply``: ``u (count, n, m)``, ``h (count, rows, n)``, result like ``h``."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from householder.jax import expressions
+from householder.jax.ops._operator import Axes, Operator, Shape
+
+if TYPE_CHECKING:
+    from jax import Array
+
+
+class Options(NamedTuple):
+    """How to apply."""
+
+    transpose: bool
+    method: str
+
+
+class Apply:
+    """``W h``."""
+
+    name = "apply"
+    axes = Axes((None, 1), (1,))
+    keeps_first = False
+    residuals = 0
+
+    def results(self, options: Options, u: Any, h: Any) -> list[Shape]:  # noqa: ARG002
+        """Shapes of the results."""
+        return [Shape(h.shape, h.dtype)]
+
+    def kept(self, options: Options, u: Any, h: Any) -> list[Shape]:  # noqa: ARG002
+        """Nothing is kept."""
+        return []
+
+    def attributes(self, options: Options, u: Any, h: Any) -> dict[str, Any]:  # noqa: ARG002
+        """Options as the kernels read them."""
+        return {"transpose": np.bool_(options.transpose), "method": options.method}
+
+    def expression(self, options: Options, u: Any, h: Any) -> tuple[Array, ...]:
+        """Compute the results in ``jax.numpy``."""
+        return (expressions.apply(u, h, options.transpose),)
+
+
+_operator = Operator(Apply())
+
+
+@partial(jax.jit, static_argnames=("options",))
+def apply(u: Array, h: Array, phases: Array | None, options: Options) -> Array:
+    """Apply many matrices to many vectors, whose leading axes broadcast."""
+    if phases is not None and not options.transpose:
+        h = expressions.turn(h, phases)
+    batch = jnp.broadcast_shapes(u.shape[:-2], h.shape[:-1])
+    matrices = (1,) * (len(batch) - u.ndim + 2) + u.shape[:-2]
+    # Axes along which there are many matrices come first; along the others vectors share a matrix.
+    own = [axis for axis, size in enumerate(matrices) if size != 1]
+    order = [*own, *(axis for axis, size in enumerate(matrices) if size == 1)]
+    u = u.reshape(-1, *u.shape[-2:])
+    h = jnp.broadcast_to(h, (*batch, h.shape[-1])).transpose(*order, len(order))
+    (c,) = _operator(options, u, h.reshape(u.shape[0], -1, h.shape[-1]))
+    c = c.reshape(h.shape).transpose(*np.argsort(order), len(order))
+    return expressions.turn(c, -phases) if phases is not None and options.transpose else c

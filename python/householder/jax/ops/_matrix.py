@@ -1,0 +1,50 @@
+"""The operator ``matrix``: ``W (count, n, n)`` of ``u (count, n, m)``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from householder.jax import expressions
+from householder.jax.ops._operator import Axes, Operator, Shape
+
+if TYPE_CHECKING:
+    from jax import Array
+
+
+class Matrix:
+    """``W``."""
+
+    name = "matrix"
+    axes = Axes((0,), (0,))
+    keeps_first = False
+    residuals = 0
+
+    def results(self, options: None, u: Any) -> list[Shape]:  # noqa: ARG002
+        """Shapes of the results."""
+        count, n, _ = u.shape
+        return [Shape((count, n, n), u.dtype)]
+
+    def kept(self, options: None, u: Any) -> list[Shape]:  # noqa: ARG002
+        """Nothing is kept."""
+        return []
+
+    def attributes(self, options: None, u: Any) -> dict[str, Any]:  # noqa: ARG002
+        """No options."""
+        return {}
+
+    def expression(self, options: None, u: Any) -> tuple[Array, ...]:  # noqa: ARG002
+        """Compute the results in ``jax.numpy``."""
+        return (expressions.matrix(u),)
+
+
+_operator = Operator(Matrix())
+
+
+@jax.jit
+def matrix(u: Array, phases: Array | None) -> Array:
+    """Form many matrices."""
+    (w,) = _operator(None, u.reshape(-1, *u.shape[-2:]))
+    w = w.reshape(*u.shape[:-2], *w.shape[-2:])
+    return w if phases is None else expressions.turn(w, phases[..., None, :])

@@ -1,0 +1,302 @@
+r"""Functions with kernels of their own as JAX primitives, differentiable in both modes any number of times.
+
+An operator :math:`y = f(x)` has three primitives: ``f`` itself; the tangent :math:`\dot y = f'(x) \dot x`; and the
+gradient :math:`\bar x = f'(x)^* \bar y`, which is the tangent's transpose. On CPU the first and the last are kernels.
+Everything else, and all of it on other devices, is the same mathematics in ``jax.numpy``, the *expression*.
+
+Primitives instead of ``jax.custom_vjp`` have a reason: the gradient of a function that ``vmap`` maps over vectors is
+then one call of the kernel for all vectors. ``custom_vjp`` would compute a gradient of the parameters for each vector
+and add them up.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from itertools import compress
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from jax import Array
+
+
+class Shape(NamedTuple):
+    """Shape and dtype of an array."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+class Axes(NamedTuple):
+    """Where independent vectors lie: behind the leading axis of problems, or None for what all vectors share."""
+
+    operands: tuple[int | None, ...]
+    results: tuple[int, ...]
+
+
+class Function(Protocol):
+    """What an operator computes, for operands that have a leading axis of independent problems."""
+
+    name: str
+    axes: Axes
+    keeps_first: bool
+    """Whether the kernel of the gradient reads the first result."""
+    residuals: int
+    """How many arrays of the function's kernel that of the gradient can read: the first result, and what is kept."""
+
+    def results(self, options: Any, *operands: Any) -> list[Shape]:
+        """Shapes of the results."""
+
+    def kept(self, options: Any, *operands: Any) -> list[Shape]:
+        """Shapes of what the kernel leaves to that of the gradient."""
+
+    def attributes(self, options: Any, *operands: Any) -> dict[str, Any]:
+        """Options as the kernels read them."""
+
+    def expression(self, options: Any, *operands: Any) -> tuple[Array, ...]:
+        """Compute the results in ``jax.numpy``."""
+
+
+class _Call(NamedTuple):
+    """What is known of a call when it is traced."""
+
+    options: Any
+    given: tuple[bool, ...]
+    """Which operands there are."""
+
+    def spread(self, present: Sequence[Any]) -> list[Any]:
+        """Give all operands, None for those that are not there."""
+        return _spread(self.given, present)
+
+
+def _spread(mask: Sequence[bool], present: Sequence[Any]) -> list[Any]:
+    found = iter(present)
+    return [next(found) if there else None for there in mask]
+
+
+class Operator:
+    """A function of arrays, some of which may be None."""
+
+    def __init__(self, function: Function):
+        self.function = function
+        name = f"householder_{function.name}"
+        self._value = _primitive(name, self._value_shapes)
+        self._tangent = _primitive(f"{name}_tangent", self._tangent_shapes)
+        self._gradient = _primitive(f"{name}_backward", self._gradient_shapes)
+        ad.primitive_jvps[self._value] = self._value_jvp
+        ad.primitive_jvps[self._tangent] = partial(_jvp_of, self._tangent_expression)
+        ad.primitive_jvps[self._gradient] = partial(_jvp_of, self._gradient_expression)
+        ad.primitive_transposes[self._tangent] = self._transpose
+        batching.primitive_batchers[self._value] = self._value_batch
+        batching.primitive_batchers[self._tangent] = self._tangent_batch
+        batching.primitive_batchers[self._gradient] = self._gradient_batch
+        expressions = (
+            (self._value, self._value_expression),
+            (self._tangent, self._tangent_expression),
+            (self._gradient, self._gradient_expression),
+        )
+        for primitive, expression in expressions:
+            mlir.register_lowering(primitive, mlir.lower_fun(expression, multiple_results=True))
+        mlir.register_lowering(self._value, self._value_kernel, platform="cpu")
+        mlir.register_lowering(self._gradient, self._gradient_kernel, platform="cpu")
+
+    def __call__(self, options: Any, *operands: Array | None) -> tuple[Array, ...]:
+        """Compute the results, of operands that have a leading axis of problems."""
+        call = _Call(options, tuple(a is not None for a in operands))
+        return tuple(self._value.bind(*compress(operands, call.given), call=call, keep=False))
+
+    # The function itself. ``keep``: further results are what the gradient's kernel can use.
+
+    def _value_shapes(self, *operands: Any, call: _Call, keep: bool) -> list[Any]:
+        spread = call.spread(operands)
+        shapes = self.function.results(call.options, *spread)
+        return [*shapes, *self.function.kept(call.options, *spread)] if keep else shapes
+
+    def _value_expression(self, *operands: Array, call: _Call, keep: bool) -> list[Array]:
+        spread = call.spread(operands)
+        results = [*self.function.expression(call.options, *spread)]
+        kept = self.function.kept(call.options, *spread) if keep else []
+        return [*results, *(jnp.zeros(shape.shape, shape.dtype) for shape in kept)]
+
+    def _value_kernel(self, ctx: Any, *operands: Any, call: _Call, keep: bool) -> Any:  # noqa: ARG002
+        wanted = [True] * len(ctx.avals_out)
+        return self._kernel("", call, call.given, wanted, ctx, operands)
+
+    def _value_jvp(self, operands: Any, tangents: Any, *, call: _Call, keep: bool) -> Any:
+        found = self._value.bind(*operands, call=call, keep=True)
+        count = len(found) - len(self.function.kept(call.options, *call.spread(operands)))
+        residuals = [*found[: int(self.function.keeps_first)], *found[count:]]
+        moving = tuple(not isinstance(t, ad.Zero) for t in tangents)
+        moved = self._tangent.bind(*operands, *residuals, *compress(tangents, moving), call=call, moving=moving)
+        results = found if keep else found[:count]
+        return results, [*moved, *(ad.Zero(jax.typeof(kept)) for kept in results[count:])]
+
+    def _value_batch(self, arrays: Any, dims: Any, *, call: _Call, keep: bool) -> Any:
+        # What is kept belongs to each problem.
+        axes = [*compress(self.function.axes.operands, call.given)]
+        results = None if keep else self.function.axes.results
+        return _batched(partial(self._value.bind, call=call, keep=keep), arrays, dims, axes, results)
+
+    # The tangent: operands, residuals, and tangents of the operands that move.
+
+    def _split(self, arrays: Sequence[Any], call: _Call, last: int) -> tuple[Any, Any, Any]:
+        """Tell operands, residuals and the last arrays."""
+        count = sum(call.given)
+        return arrays[:count], arrays[count : len(arrays) - last], arrays[len(arrays) - last :]
+
+    def _tangent_shapes(self, *arrays: Any, call: _Call, moving: Any) -> list[Any]:
+        operands, _, _ = self._split(arrays, call, sum(moving))
+        return self.function.results(call.options, *call.spread(operands))
+
+    def _tangent_expression(self, *arrays: Array, call: _Call, moving: Any) -> list[Array]:
+        operands, _, tangents = self._split(arrays, call, sum(moving))
+        _, moved = jax.jvp(self._of_some(operands, call, moving), tuple(compress(operands, moving)), tuple(tangents))
+        return [*moved]
+
+    def _of_some(
+        self, operands: Sequence[Array], call: _Call, some: Sequence[bool]
+    ) -> Callable[..., tuple[Array, ...]]:
+        """Give the expression as a function of some of the operands."""
+
+        def function(*chosen: Array) -> tuple[Array, ...]:
+            replaced = _spread(some, chosen)
+            mixed = [a if new is None else new for a, new in zip(operands, replaced, strict=True)]
+            return self.function.expression(call.options, *call.spread(mixed))
+
+        return function
+
+    def _transpose(self, cotangents: Any, *arrays: Any, call: _Call, moving: Any) -> Any:
+        operands, residuals, tangents = self._split(arrays, call, sum(moving))
+        linear = iter([isinstance(t, ad.UndefinedPrimal) for t in tangents])
+        wanted = tuple(moves and next(linear) for moves in moving)
+        shown = tuple(not isinstance(g, ad.Zero) for g in cotangents)
+        given = [jnp.conj(g) for g in compress(cotangents, shown)]
+        found = self._gradient.bind(*operands, *residuals, *given, call=call, shown=shown, wanted=wanted)
+        # JAX's cotangents are dL/dRe - i dL/dIm, the kernels' gradients dL/dRe + i dL/dIm.
+        gradients = _spread([*compress(wanted, moving)], [jnp.conj(g) for g in found])
+        return [None] * (len(operands) + len(residuals)) + gradients
+
+    def _tangent_batch(self, arrays: Any, dims: Any, *, call: _Call, moving: Any) -> Any:
+        axes, results = self._axes(arrays, call, sum(moving))
+        axes = [*axes, *compress(compress(self.function.axes.operands, call.given), moving)]
+        return _batched(partial(self._tangent.bind, call=call, moving=moving), arrays, dims, axes, results)
+
+    def _axes(self, arrays: Sequence[Any], call: _Call, last: int) -> tuple[list[int | None], Sequence[int] | None]:
+        """Give the axes of operands and residuals, and of results: None where what is kept belongs to each problem."""
+        _, residuals, _ = self._split(arrays, call, last)
+        operands, results = compress(self.function.axes.operands, call.given), self.function.axes.results
+        first = results[: int(self.function.keeps_first)]
+        kept = len(residuals) - len(first)
+        return [*operands, *first, *[None] * kept], None if kept else results
+
+    # The gradient: operands, residuals, and gradients of the results that are shown.
+
+    def _gradient_shapes(self, *arrays: Any, call: _Call, shown: Any, wanted: Any) -> list[Any]:
+        operands, _, _ = self._split(arrays, call, sum(shown))
+        return [Shape(a.shape, a.dtype) for a in compress(operands, wanted)]
+
+    def _gradient_expression(self, *arrays: Array, call: _Call, shown: Any, wanted: Any) -> list[Array]:
+        operands, _, given = self._split(arrays, call, sum(shown))
+        function = self._of_some(operands, call, wanted)
+        _, pull = jax.vjp(lambda *some: tuple(compress(function(*some), shown)), *compress(operands, wanted))
+        return [jnp.conj(g) for g in pull(tuple(jnp.conj(g) for g in given))]
+
+    def _gradient_kernel(self, ctx: Any, *arrays: Any, call: _Call, shown: Any, wanted: Any) -> Any:
+        count = len(arrays) - sum(call.given) - sum(shown)
+        residuals = [i < count for i in range(self.function.residuals)]
+        slots = [*call.given, *residuals, *shown]
+        return self._kernel("_backward", call, slots, call.spread(wanted), ctx, arrays)
+
+    def _gradient_batch(self, arrays: Any, dims: Any, *, call: _Call, shown: Any, wanted: Any) -> Any:
+        axes, results = self._axes(arrays, call, sum(shown))
+        axes = [*axes, *compress(self.function.axes.results, shown)]
+        found = compress(compress(self.function.axes.operands, call.given), wanted)
+        bind = partial(self._gradient.bind, call=call, shown=shown, wanted=wanted)
+        return _batched(bind, arrays, dims, axes, None if results is None else [*found])
+
+    def _kernel(
+        self, suffix: str, call: _Call, given: Sequence[Any], wanted: Sequence[Any], ctx: Any, arrays: Sequence[Any]
+    ) -> Any:
+        """Lower to the kernel, which reads from two numbers what is given and what is wanted."""
+        operands = call.spread(ctx.avals_in[: sum(call.given)])
+        attributes = self.function.attributes(call.options, *operands)
+        attributes |= {"given": _mask(given), "wanted": _mask(wanted)}
+        return jax.ffi.ffi_lowering(f"householder_{self.function.name}{suffix}")(ctx, *arrays, **attributes)
+
+
+def _mask(there: Sequence[Any]) -> np.int64:
+    return np.int64(sum(1 << slot for slot, present in enumerate(there) if present))
+
+
+def _varies(aval: Any) -> bool:
+    """Tell whether ``shard_map`` follows what differs between devices, which the shapes of results do not say here."""
+    new, old = getattr(aval, "manual_axis_type", None), getattr(aval, "vma", None)  # since jax 0.10, before
+    return bool(old or getattr(new, "varying", None))
+
+
+def _primitive(name: str, shapes: Callable[..., list[Any]]) -> Any:
+    def avals(*arrays: Any, **params: Any) -> list[Any]:
+        if any(map(_varies, arrays)):
+            raise NotImplementedError(f"{name}: jax.shard_map needs check_vma=False here")
+        return [ShapedArray(shape.shape, shape.dtype) for shape in shapes(*arrays, **params)]
+
+    primitive: Any = Primitive(name)
+    primitive.multiple_results = True
+    primitive.def_abstract_eval(avals)
+    primitive.def_impl(partial(_run, primitive))
+    return primitive
+
+
+def _run(primitive: Any, *arrays: Array, **params: Any) -> list[Array]:
+    with jax.disable_jit(False):
+        found: list[Array] = _compiled(primitive, tuple(sorted(params.items())))(*arrays)
+    return found
+
+
+@lru_cache
+def _compiled(primitive: Any, params: tuple[tuple[str, Any], ...]) -> Any:
+    return jax.jit(partial(primitive.bind, **dict(params)))
+
+
+def _jvp_of(expression: Callable[..., list[Array]], arrays: Any, tangents: Any, **params: Any) -> Any:
+    """Differentiate the expression. Residuals follow from the operands, so that it does not depend on them."""
+    return jax.jvp(partial(expression, **params), tuple(arrays), tuple(map(ad.instantiate_zeros, tangents)))
+
+
+def _batched(
+    bind: Callable[..., Any],
+    arrays: Sequence[Any],
+    dims: Sequence[int | None],
+    axes: Sequence[int | None],
+    results: Sequence[int | None] | None,
+) -> tuple[list[Any], list[int]]:
+    """Run many calls as one: further vectors where the calls share all that vectors share, else further problems."""
+    size = next(a.shape[dim] for a, dim in zip(arrays, dims, strict=True) if dim is not None)
+    shared = all(dim is None for dim, axis in zip(dims, axes, strict=True) if axis is None)
+    if results is None or None in results or not shared:
+        found = bind(*(_fold(a, dim, 0, size) for a, dim in zip(arrays, dims, strict=True)))
+        places = [0] * len(found)
+    else:
+        folded = zip(arrays, dims, axes, strict=True)
+        found = bind(*(a if axis is None else _fold(a, dim, axis, size) for a, dim, axis in folded))
+        places = [axis for axis in results if axis is not None]
+    return [_unfold(a, axis, size) for a, axis in zip(found, places, strict=True)], places
+
+
+def _fold(a: Any, dim: int | None, axis: int, size: int) -> Any:
+    """Make the mapped axis and this one a single axis."""
+    a = jnp.broadcast_to(a, (size, *a.shape)) if dim is None else jnp.moveaxis(a, dim, 0)
+    a = jnp.moveaxis(a, 0, axis)
+    return a.reshape(*a.shape[:axis], size * a.shape[axis + 1], *a.shape[axis + 2 :])
+
+
+def _unfold(a: Any, axis: int, size: int) -> Any:
+    return a.reshape(*a.shape[:axis], size, a.shape[axis] // size, *a.shape[axis + 1 :])

@@ -1,0 +1,79 @@
+"""The operator ``rnn``: whole sequences in one native call.
+
+Operands are ``u (count, n, m)``, ``x (count, T, B, d)`` and, or None, ``h0 (count, B, n)``,
+``input_weight (count, n, d)``, ``bias (count, n)``, ``phases (count, n)`` and modReLU's bias. Results are all states
+``(count, T, B, n)`` and the last ones ``(count, B, n)``. The kernel keeps a tape for the gradient,
+``(count, T, B, width)``.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from householder import _core
+from householder.jax import expressions
+from householder.jax.ops._operator import Axes, Operator, Shape
+
+if TYPE_CHECKING:
+    from jax import Array
+
+
+class Options(NamedTuple):
+    """How to run."""
+
+    nonlinearity: str
+    negative_slope: float
+    transpose: bool
+    reverse: bool
+    method: str
+
+
+class Rnn:
+    """``h_t = phi(W h_{t-1} + V x_t + b)``."""
+
+    name = "rnn"
+    axes = Axes((None, 2, 1, None, None, None, None), (2, 1))
+    keeps_first = True
+    residuals = 2
+
+    def results(self, options: Options, u: Any, x: Any, *others: Any) -> list[Shape]:  # noqa: ARG002
+        """Shapes of the results."""
+        (count, n, _), (_, _, batch, _) = u.shape, x.shape
+        h, last = (*x.shape[:-1], n), (count, batch, n)
+        return [Shape(shape, x.dtype) for shape in (h, last)]
+
+    def kept(self, options: Options, u: Any, x: Any, *others: Any) -> list[Shape]:
+        """Shape of the tape."""
+        (_, n, m), (count, steps, batch, _), has_phases = u.shape, x.shape, others[3] is not None
+        name, method = np.dtype(x.dtype).name, options.method
+        width = _core.rnn_tape_width(name, n, m, steps * batch, has_phases, options.nonlinearity, method)
+        return [Shape((count, steps, batch, width), x.dtype)] if width else []
+
+    def attributes(self, options: Options, *operands: Any) -> dict[str, Any]:  # noqa: ARG002
+        """Options as the kernels read them."""
+        flags = {"transpose": np.bool_(options.transpose), "reverse": np.bool_(options.reverse)}
+        names = {"nonlinearity": options.nonlinearity, "method": options.method}
+        return {**flags, **names, "negative_slope": np.float64(options.negative_slope)}
+
+    def expression(self, options: Options, *operands: Any) -> tuple[Array, ...]:
+        """Compute the results in ``jax.numpy``."""
+        arguments: list[Any] = [*operands, *options[:-1]]
+        return expressions.rnn(*arguments)
+
+
+_operator = Operator(Rnn())
+
+
+@partial(jax.jit, static_argnames=("options",))
+def rnn(options: Options, u: Array, x: Array, h0: Array | None, *others: Array | None) -> tuple[Array, Array]:
+    """Run the sequences of one matrix, ``x (T, B, d)`` or ``(T, d)``; ``h0`` may be one state for all sequences."""
+    sequences = x if x.ndim == 3 else x[:, None]
+    if h0 is not None:
+        h0 = jnp.broadcast_to(h0, (sequences.shape[1], u.shape[0]))
+    h, last = _operator(options, *(None if a is None else a[None] for a in (u, sequences, h0, *others)))
+    return (h[0], last[0]) if x.ndim == 3 else (h[0, :, 0], last[0, 0])

@@ -1,0 +1,31 @@
+"""The kernels as foreign functions of XLA: registered once, when ``householder.jax`` is imported."""
+
+from importlib.metadata import version
+from typing import Any
+
+import jax
+
+from householder import _core
+
+
+def register() -> None:
+    """Register the handlers of the core with XLA on CPU.
+
+    Raises
+    ------
+    ImportError
+        This jaxlib does not take handlers of the interface's versions that the core reads.
+    """
+    for name, capsule in _core.xla_handlers().items():
+        _register(name, capsule)
+
+
+def _register(name: str, capsule: Any) -> None:
+    try:
+        jax.ffi.register_ffi_target(name, capsule, platform="cpu")
+    except Exception as error:  # XLA has no exception of its own for this
+        reason = " ".join(str(error).split())
+        raise ImportError(
+            f"householder.jax: jaxlib {version('jaxlib')} refuses the handler {name!r}; install a version of jax that "
+            f"this version of householder is made for, see its extra 'jax'. XLA says: {reason}"
+        ) from error

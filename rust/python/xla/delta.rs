@@ -1,0 +1,132 @@
+//! The delta rule and its gradients.
+//!
+//! Operands: `q (B, T, H, K)`, `k (B, T r, H, K)`, `v (B, T r, HV, V)`, `beta (B, T r, HV)` and, where given, `g (B, T, HV)` or
+//! `(B, T, HV, K)` and `initial_state (B, HV, K, V)`.
+
+use householder::delta::{self, Cotangents, Exponential, Gate, Gradients, Problem, Results, Sizes};
+use householder::error::Result;
+use householder::threads::Context;
+
+use super::c_api::{F32, F64};
+use super::frame::{Element, Frame, invalid};
+
+/// Operands, and the results of the backward pass.
+const INPUTS: usize = 6;
+
+macro_rules! by_real {
+    ($buffer:expr, $function:ident($($argument:expr),* $(,)?)) => {
+        match $buffer.dtype() {
+            F32 => $function::<f32>($($argument),*),
+            F64 => $function::<f64>($($argument),*),
+            other => Err(invalid(format!("expected floating-point numbers, got type {other}"))),
+        }
+    };
+}
+
+/// Shapes of the operands, of outputs and of what the forward pass keeps.
+struct Shapes {
+    inputs: [Vec<usize>; INPUTS],
+    out: Vec<usize>,
+    kept: Vec<usize>,
+}
+
+fn problem<'a, T: Element + Exponential>(frame: &Frame<'a>) -> Result<(Problem<'a, T>, Shapes)> {
+    let ([batch, tokens, heads, key_width], [_, steps, value_heads, value_width]) =
+        (frame.needed(0)?.shape()?, frame.needed(2)?.shape()?);
+    let reflections = usize::try_from(frame.integer("reflections")?).unwrap_or(0);
+    let sizes = Sizes { heads, value_heads, key_width, value_width, reflections };
+    if reflections == 0 || key_width == 0 || value_width == 0 || steps != tokens * reflections {
+        return Err(invalid(format!("sizes: got {sizes:?}, {tokens} tokens and {steps} steps, which do not fit")));
+    }
+    let by_channel = frame.flag("by_channel")?;
+    let state = vec![batch, value_heads, key_width, value_width];
+    let mut gates = vec![batch, tokens, value_heads];
+    gates.extend(by_channel.then_some(key_width));
+    let kept = steps.saturating_sub(1) / sizes.interval();
+    let shapes = Shapes {
+        inputs: [
+            vec![batch, tokens, heads, key_width],
+            vec![batch, steps, heads, key_width],
+            vec![batch, steps, value_heads, value_width],
+            vec![batch, steps, value_heads],
+            gates,
+            state,
+        ],
+        out: vec![batch, tokens, value_heads, value_width],
+        kept: vec![batch, kept, value_heads, key_width, value_width],
+    };
+    let needed = |slot: usize, name: &str| Ok(frame.needed(slot)?.read::<T>(name, &shapes.inputs[slot])?.all());
+    let given = |slot: usize, name: &str| -> Result<Option<&'a [T]>> {
+        let array = frame.operand(slot)?.map(|buffer| buffer.read::<T>(name, &shapes.inputs[slot])).transpose()?;
+        Ok(array.map(|array| array.all()))
+    };
+    let gate = match given(4, "g")? {
+        None => Gate::None,
+        Some(g) if by_channel => Gate::Channel(g),
+        Some(g) => Gate::Head(g),
+    };
+    let problem = Problem {
+        sizes,
+        sequences: (0..batch).map(|i| i * tokens..(i + 1) * tokens).collect(),
+        q: needed(0, "q")?,
+        k: needed(1, "k")?,
+        v: needed(2, "v")?,
+        beta: needed(3, "beta")?,
+        gate,
+        initial: given(5, "initial_state")?,
+        scale: T::of(frame.real("scale")?),
+        normalize: frame.flag("normalize")?,
+    };
+    Ok((problem.checked()?, shapes))
+}
+
+/// Outputs, the final states and, where wanted, states for the backward pass.
+pub fn forward(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
+    by_real!(frame.needed(0)?, go_forward(frame, context))
+}
+
+fn go_forward<T: Element + Exponential>(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
+    let (problem, shapes) = problem::<T>(frame)?;
+    let room = |slot: usize, name: &str, shape: &[usize]| -> Result<Option<&mut [T]>> {
+        let room = frame.result(slot)?.map(|buffer| buffer.write::<T>(name, shape)).transpose()?;
+        // SAFETY: asked for once.
+        Ok(room.map(|room| unsafe { room.all() }))
+    };
+    let results = Results {
+        out: room(0, "o", &shapes.out)?,
+        last: room(1, "final_state", &shapes.inputs[5])?,
+        kept: room(2, "kept", &shapes.kept)?,
+    };
+    delta::forward(context, &problem, results)
+}
+
+/// Gradients of the operands, those that are wanted. Further operands: what the forward pass kept, and the gradients of
+/// outputs and of final states, where given.
+pub fn backward(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
+    by_real!(frame.needed(0)?, go_backward(frame, context))
+}
+
+fn go_backward<T: Element + Exponential>(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
+    let (problem, shapes) = problem::<T>(frame)?;
+    let given = |slot: usize, name: &str, shape: &[usize]| -> Result<Option<&[T]>> {
+        let array = frame.operand(INPUTS + slot)?.map(|buffer| buffer.read::<T>(name, shape)).transpose()?;
+        Ok(array.map(|array| array.all()))
+    };
+    let kept = given(0, "kept", &shapes.kept)?;
+    let cotangents =
+        Cotangents { out: given(1, "grad_o", &shapes.out)?, last: given(2, "grad_final_state", &shapes.inputs[5])? };
+    let wanted = |slot: usize| -> Result<Option<&mut [T]>> {
+        let room = frame.result(slot)?.map(|room| room.write::<T>("a gradient", &shapes.inputs[slot])).transpose()?;
+        // SAFETY: asked for once.
+        Ok(room.map(|room| unsafe { room.all() }))
+    };
+    let gradients = Gradients {
+        q: wanted(0)?,
+        k: wanted(1)?,
+        v: wanted(2)?,
+        beta: wanted(3)?,
+        gate: wanted(4)?,
+        initial: wanted(5)?,
+    };
+    delta::backward(context, &problem, kept, cotangents, gradients)
+}

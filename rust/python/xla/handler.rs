@@ -1,0 +1,87 @@
+//! What all handlers do: agree on the interface's version, run a kernel, report errors.
+
+use std::ffi::{CString, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use householder::error::{Error, Result};
+use householder::threads::Context;
+
+use super::c_api::{
+    Api, CallFrame, ErrorCreateArguments, INTERNAL, INVALID_ARGUMENT, METADATA, MetadataExtension, RESOURCE_EXHAUSTED,
+    XlaError,
+};
+use super::frame::Frame;
+
+/// The interface's major version, with which structs change.
+const MAJOR: c_int = 0;
+/// Minor versions that have been read, of which later ones keep what earlier ones have.
+const MINORS: [c_int; 2] = [1, 3];
+
+/// A kernel behind a handler.
+pub type Kernel = fn(&Frame<'_>, &mut Context<'_>) -> Result<()>;
+
+/// Answers one call of XLA: its question for the version, or a run of the kernel. XLA owns `frame` and all it leads to for
+/// the time of the call.
+pub unsafe fn handle(frame: *mut CallFrame, kernel: Kernel) -> *mut XlaError {
+    // SAFETY: XLA passes a frame, and an API with it. Their sizes say which fields there are.
+    let (frame, api) = unsafe { (&*frame, (*frame).api.as_ref()) };
+    if answer_metadata(frame, api) {
+        return std::ptr::null_mut();
+    }
+    let Some(api) = api else { std::process::abort() }; // there is nothing to make an error with
+    let outcome = refusal(frame, api).and_then(|()| {
+        // XLA's threads know nothing of Python's signals: the interpreter sees them once the result is there.
+        let work = || kernel(&Frame::new(frame), &mut Context::new(&mut || false));
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(Error::Internal("a kernel panicked".to_owned())))
+    });
+    match outcome {
+        Ok(()) => std::ptr::null_mut(),
+        Err(error) => report(api, &error),
+    }
+}
+
+/// Fills in the version, if that is what XLA asks for: its own, where that is one of those read here, or the latest of them.
+fn answer_metadata(frame: &CallFrame, api: Option<&Api>) -> bool {
+    // SAFETY: null, or the first of a list of extensions; one of this kind has metadata to be written.
+    let metadata = unsafe {
+        let Some(extension) = frame.extension.as_ref().filter(|extension| extension.kind == METADATA) else {
+            return false;
+        };
+        &mut *(*std::ptr::from_ref(extension).cast::<MetadataExtension>()).metadata
+    };
+    let theirs = api.map_or(MINORS[1], |api| if api.version.major == MAJOR { api.version.minor } else { MINORS[1] });
+    metadata.api_version.major = MAJOR;
+    metadata.api_version.minor = theirs.clamp(MINORS[0], MINORS[1]);
+    true
+}
+
+/// An error where the frame is not of a version whose fields are known.
+fn refusal(frame: &CallFrame, api: &Api) -> Result<()> {
+    let (major, minor) = (api.version.major, api.version.minor);
+    let complete = frame.struct_size >= size_of::<CallFrame>() && api.struct_size >= size_of::<Api>();
+    if major == MAJOR && minor >= MINORS[0] && complete {
+        return Ok(());
+    }
+    Err(Error::InvalidArgument(format!(
+        "householder reads version {MAJOR}.{} of XLA's foreign function interface and later ones of {MAJOR}, but this jaxlib \
+         has version {major}.{minor}; install a version of householder that is made for it",
+        MINORS[0]
+    )))
+}
+
+fn report(api: &Api, error: &Error) -> *mut XlaError {
+    let code = match error {
+        Error::OutOfMemory { .. } => RESOURCE_EXHAUSTED,
+        Error::InvalidArgument(_) => INVALID_ARGUMENT,
+        Error::Interrupted | Error::Internal(_) => INTERNAL,
+    };
+    let message = CString::new(error.to_string().replace('\0', " ")).unwrap_or_default();
+    let arguments = ErrorCreateArguments {
+        struct_size: size_of::<ErrorCreateArguments>(),
+        extension: std::ptr::null_mut(),
+        message: message.as_ptr(),
+        code,
+    };
+    // SAFETY: XLA's own function; it copies the message.
+    unsafe { (api.create_error)(&raw const arguments) }
+}

@@ -1,0 +1,207 @@
+"""``householder.jax`` computes what explicit reflections compute, and so do its derivatives of every kind."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+import householder as hh
+from conftest import METHODS, NONLINEARITIES, assert_close, problem, randn, real_of
+
+pytest.importorskip("jax", reason="needs jax")
+
+import jax
+import jax.numpy as jnp
+
+import householder.jax as hj
+from householder.jax import delta_expression, expressions
+from jax_cases import CASES, directions, loss
+
+EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+def assert_all_close(actual, expected, factor=1e4):
+    actual, expected = jax.tree.leaves(actual), jax.tree.leaves(expected)
+    for a, b in zip(actual, expected, strict=True):
+        assert_close(a, b, factor=factor)
+
+
+def some(*names):
+    return pytest.mark.parametrize("case", [CASES[name] for name in names], ids=names)
+
+
+def compiled(*functions):
+    """Several functions of the same arguments as one program."""
+    return jax.jit(lambda *arguments: [function(*arguments) for function in functions])
+
+
+@EVERY_CASE
+def test_values_and_gradients_are_those_of_explicit_reflections(case):
+    every = tuple(range(len(case.arguments)))
+    found, expected = (
+        compiled(function, jax.grad(loss(function), every))(*case.arguments) for function in (case.ours, case.explicit)
+    )
+    assert_all_close(found, expected)
+
+
+@some("apply, complex", "rnn, oplu")
+def test_tangents_and_second_derivatives_are_those_of_explicit_reflections(case):
+    every, along = tuple(range(len(case.arguments))), directions(case.arguments)
+
+    def tangent(function):
+        return lambda *arguments: jax.jvp(function, arguments, along)[1]
+
+    def second(function):
+        def slope(*arguments):
+            grads = jax.grad(loss(function), every)(*arguments)
+            return sum(jnp.real(jnp.vdot(d, g)) for d, g in zip(along, grads, strict=True))
+
+        return jax.grad(slope, every)
+
+    found, expected = (
+        compiled(tangent(function), second(function))(*case.arguments) for function in (case.ours, case.explicit)
+    )
+    assert_all_close(found, expected)
+
+
+@some("apply, complex", "matrix, complex", "rnn, oplu", "delta rule")
+@pytest.mark.parametrize("mapped", ["all", "vectors", "parameters"])
+def test_mapped_calls_are_calls_one_after_the_other(case, mapped):
+    every = tuple(range(len(case.arguments)))
+    at = {"all": every, "vectors": (1 % len(every),), "parameters": (0,)}[mapped]
+    axes = tuple(0 if i in at else None for i in every)
+    two = [np.stack([a, 0.5 * a[::-1]]) if i in at else a for i, a in enumerate(case.arguments)]
+    scalar = loss(case.ours)
+    values, each, total = compiled(
+        jax.vmap(case.ours, axes),
+        jax.vmap(jax.grad(scalar, every), axes),
+        jax.grad(lambda *a: jax.vmap(scalar, axes)(*a).sum(), every),
+    )(*two)
+    one = compiled(case.ours, jax.grad(scalar, every))
+    calls = [one(*(a[i] if axis == 0 else a for a, axis in zip(two, axes, strict=True))) for i in range(2)]
+    expected, grads = jax.tree.map(lambda *a: np.stack(a), *calls)
+    assert_all_close(values, expected)
+    assert_all_close(each, grads)
+    assert_all_close(total, [g if axis == 0 else g.sum(0) for g, axis in zip(grads, axes, strict=True)])
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 1), (33, 33, 3), (130, 8, 70)])
+def test_applications_have_the_bits_of_numpys(shape, dtype):
+    u, h, g, _ = problem(*shape, dtype)
+    c, pull = jax.vjp(hj.apply, u, h)
+    assert np.array_equal(c, hh.forward(u, h))
+    # JAX's gradients are dL/dRe - i dL/dIm.
+    for ours, theirs in zip(pull(g.conj()), hh.backward(u, h, g), strict=True):
+        assert np.array_equal(np.conj(ours), theirs)
+    assert np.array_equal(hj.matrix(u), hh.matrix(u))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_the_bits_of_numpys(method, dtype):
+    u, h, g, _ = problem(40, 20, 30, dtype)
+    for transpose in (False, True):
+        options = {"method": method, "transpose": transpose}
+        c, pull = jax.vjp(partial(hj.apply, **options), u, h)
+        assert np.array_equal(c, hh.forward(u, h, **options))
+        for ours, theirs in zip(pull(g.conj()), hh.backward(u, h, g, **options), strict=True):
+            assert np.array_equal(np.conj(ours), theirs)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 3), (33, 33, 2)])
+def test_the_expression_is_the_kernel(shape, dtype):
+    u, h, _, _ = problem(*shape, dtype)
+    for transpose in (False, True):
+        expected = hh.forward(u, h, transpose=transpose)
+        assert_close(expressions.apply(u[None], h[None], transpose)[0], expected, factor=1000)
+
+
+def test_states_and_their_gradients_have_the_bits_of_numpys(dtype, rng):
+    n, d = 10, 3
+    u, x, v = randn(rng, (n, 4), dtype), randn(rng, (20, 6, d), dtype), randn(rng, (n, d), dtype)
+    g = randn(rng, (20, 6, n), dtype)
+    for name in NONLINEARITIES[dtype.kind]:
+        options = {"nonlinearity": name}
+        if name == "modrelu":
+            bias = rng.standard_normal(n if dtype.kind == "c" else n // 2).astype(real_of(dtype))
+            options["nonlinearity_bias"] = bias
+
+        def states(u, x, v, options=options):
+            return hj.rnn(u, x, input_weight=v, **options)[0]
+
+        h, pull = jax.vjp(states, u, x, v)
+        assert np.array_equal(h, hh.rnn_forward(u, x, input_weight=v, **options))
+        grads = hh.rnn_backward(u, x, None, np.asarray(h), g, input_weight=v, **options)
+        for ours, theirs in zip(pull(g.conj()), (grads.u, grads.x, grads.input_weight), strict=True):
+            assert_close(ours.conj(), theirs)
+
+
+@pytest.mark.parametrize("name", ["leaky_relu", "modrelu"])
+def test_states_of_the_expression_and_their_gradients_are_the_kernels(name, double, rng):
+    u, x = randn(rng, (1, 6, 2), double), randn(rng, (1, 9, 5, 6), double)
+    bias = None
+    if name == "modrelu":
+        bias = rng.standard_normal((1, 6 if double.kind == "c" else 3))  # some states vanish
+
+    def by_expression(u, x):
+        return expressions.rnn(u, x, None, None, None, None, bias, name, 0.1, False, False)
+
+    def by_kernel(u, x):
+        b = None if bias is None else bias[0]
+        h, last = hj.rnn(u[0], x[0], nonlinearity=name, nonlinearity_bias=b)
+        return h[None], last[None]
+
+    found, expected = (compiled(f, jax.grad(loss(f), (0, 1)))(u, x) for f in (by_expression, by_kernel))
+    assert_all_close(found, expected)
+
+
+@pytest.mark.parametrize("gate", [None, "head", "channel"])
+@pytest.mark.parametrize("sizes", [(70, 1, 2, 8, 6), (301, 2, 2, 4, 3)])
+def test_the_delta_rule_has_the_bits_of_numpys(gate, sizes, rng):
+    tokens, heads, value_heads, keys, values = sizes
+    q, k, v = (randn(rng, (2, tokens, *s), "float64") for s in ((heads, keys), (heads, keys), (value_heads, values)))
+    k, beta = k / np.linalg.norm(k, axis=-1, keepdims=True), rng.uniform(0, 1, v.shape[:3])
+    shape = {None: None, "head": v.shape[:3], "channel": (*v.shape[:3], keys)}[gate]
+    g = None if shape is None else -rng.exponential(1.0, shape)
+    operands = tuple(a for a in (q, k, v, beta, g) if a is not None)
+    (o, last), pull = jax.vjp(lambda *a: hj.delta_rule(*a, output_final_state=True), *operands)
+    expected = hh.delta_rule_forward(q, k, v, beta, g)
+    assert np.array_equal(o, expected.o)
+    assert np.array_equal(last, expected.final_state)
+    grads = hh.delta_rule_backward(q, k, v, beta, g, np.ones_like(v), grad_final_state=np.ones_like(last))
+    for ours, theirs in zip(pull((np.ones_like(v), np.ones_like(last))), grads, strict=False):
+        assert np.array_equal(ours, theirs)
+    by_expression = delta_expression.delta_rule(q, k, v, beta, g, None, keys**-0.5, 1, False)
+    assert_all_close(by_expression, (o, last))
+
+
+def test_gates_of_minus_infinity_forget(rng):
+    q, k, v = (randn(rng, (1, 40, 1, 3), "float64") for _ in range(3))
+    beta, g = np.full((1, 40, 1), 0.5), np.zeros((1, 40, 1))
+    g[:, 20] = -np.inf
+    whole = delta_expression.delta_rule(q, k, v, beta, g, None, 1.0, 1, False)[0]
+    later = delta_expression.delta_rule(*(a[:, 20:] for a in (q, k, v, beta)), None, None, 1.0, 1, False)[0]
+    assert_close(whole[:, 20:], later, factor=1e4)
+    assert_close(hj.delta_rule(q, k, v, beta, g, scale=1.0)[0], whole, factor=1e4)
+
+
+def test_zero_columns_are_the_identity(dtype, rng):
+    u, h = randn(rng, (5, 3), dtype), randn(rng, (2, 5), dtype)
+    u[:, 1] = 0
+    others = np.delete(u, 1, axis=1)
+    others[1, 1] = 0
+
+    def by_expression(u):
+        return expressions.apply(u[None], h[None], False)[0]
+
+    for function in (lambda u: hj.apply(u, h), by_expression):
+        assert_close(function(u), hh.forward(u, h))
+        assert np.all(jax.grad(loss(function))(u)[:, 1] == 0)
+
+
+def test_padded_tokens_change_no_state(rng):
+    q, k, v = (randn(rng, (1, 9, 2, 3), "float64") for _ in range(3))
+    beta, g = np.full((1, 9, 2), 0.5), -np.ones((1, 9, 2))
+    beta[:, 5:], g[:, 5:] = 0, 0
+    whole = hj.delta_rule(q, k, v, beta, g, output_final_state=True)
+    short = hj.delta_rule(*(a[:, :5] for a in (q, k, v, beta, g)), output_final_state=True)
+    assert_close(whole[1], short[1])
