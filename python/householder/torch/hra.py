@@ -1,0 +1,114 @@
+r"""Householder reflection adaptation (HRA) of the ``peft`` library, computed without an n x n matrix.
+
+An HRA layer multiplies its frozen weight by one orthogonal matrix for each active adapter,
+:math:`y = W Q_1 Q_2 \cdots x + b`. An adapter with the vectors U is :math:`Q = H(u_1) \cdots H(u_r)`,
+:math:`H(u) = I - 2 u u^T / |u|^2`, or :math:`Q = I - 2 V V^T`, where Gram-Schmidt has made V of U.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import conv2d, linear
+
+from householder.torch import _autocast, _check, expressions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def forward_of(layer: nn.Module) -> Callable[..., Tensor] | None:
+    """Give the ``forward`` that computes what this layer does, or None if it is no HRA layer of ``peft``."""
+    peft: Any = sys.modules.get("peft.tuners.hra.layer")
+    if peft is None:
+        return None
+    forwards = {peft.HRALinear: _linear, peft.HRAConv2d: _convolution}
+    return forwards.get(type(layer))
+
+
+def _linear(layer: Any, x: Tensor, *args: Any, **options: Any) -> Tensor:
+    """Turn the inputs."""
+    if _is_plain(layer):
+        return _as_before(layer, x, *args, **options)
+    names, kind = _active(layer)
+    y = _cast(layer, x, kind)
+    for name in reversed(names):
+        y = _turned(layer, name, y, transpose=False)
+    weight, bias = _weight_and_bias(layer, kind)
+    return linear(y, weight, bias).to(x.dtype)
+
+
+def _convolution(layer: Any, x: Tensor, *args: Any, **options: Any) -> Tensor:
+    """Turn the kernels, which are fewer than the patches that they meet."""
+    if _is_plain(layer):
+        return _as_before(layer, x, *args, **options)
+    names, kind = _active(layer)
+    weight, bias = _weight_and_bias(layer, kind)
+    kernels = weight.flatten(1)
+    for name in names:
+        kernels = _turned(layer, name, kernels, transpose=True)
+    stride, padding = layer.base_layer.stride[0], layer.base_layer.padding[0]  # as peft: the same along both axes
+    y = conv2d(_cast(layer, x, kind), kernels.view_as(weight), bias, stride, padding)
+    return y.to(x.dtype)
+
+
+def _is_plain(layer: Any) -> bool:
+    """Tell whether the base layer alone is called."""
+    return bool(layer.disable_adapters or layer.merged)
+
+
+def _as_before(layer: Any, x: Tensor, *args: Any, **options: Any) -> Tensor:
+    y: Tensor = type(layer).forward(layer, x, *args, **options)
+    return y
+
+
+def _active(layer: Any) -> tuple[list[str], torch.dtype]:
+    """Name the adapters in use, and the dtype that the layer computes with: that of the last one's vectors."""
+    names = [name for name in layer.active_adapters if name in layer.hra_u]
+    return names, layer.hra_u[names[-1]].dtype if names else torch.float32
+
+
+def _cast(layer: Any, x: Tensor, kind: torch.dtype) -> Tensor:
+    """Convert the input, unless ``peft.helpers.disable_input_dtype_casting`` forbids it."""
+    return x.to(kind if layer.cast_input_dtype_enabled else layer.get_base_layer().weight.dtype)
+
+
+def _weight_and_bias(layer: Any, kind: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    """Give both as the layer computes with them; the weight is frozen whatever it says of itself."""
+    weight, bias = layer.get_base_layer().weight.data, layer.base_layer.bias
+    return layer._cast_input_dtype(weight, kind), layer._cast_input_dtype(bias, kind)
+
+
+def _turned(layer: Any, name: str, rows: Tensor, transpose: bool) -> Tensor:
+    """Multiply rows ``(..., n)`` by the matrix of one adapter, or by its transpose; halves in float32."""
+    u = layer.hra_u[name]
+    compute = torch.float32 if u.dtype in _check.HALF_TYPES else u.dtype
+    with _autocast.off(rows.device):
+        u, wide = u.to(compute), rows.to(compute)
+        if layer.hra_apply_GS[name]:
+            v = _orthonormal(u)
+            wide = wide - 2 * (wide @ v) @ v.mT
+        else:
+            wide = _reflected(u, wide, transpose)
+    return wide.to(rows.dtype)
+
+
+def _reflected(u: Tensor, rows: Tensor, transpose: bool) -> Tensor:
+    r"""Compute :math:`H(u_1) \cdots H(u_r) x`, or its transpose, by :math:`I - V T^{-1} V^T`, unit columns V."""
+    v = expressions.unit_columns(u)
+    t = torch.triu(v.mT @ v, 1) + 0.5 * torch.eye(v.shape[1], dtype=v.dtype, device=v.device)
+    inverse = torch.linalg.solve_triangular(t, torch.eye(len(t), dtype=t.dtype, device=t.device), upper=True)
+    return rows - rows @ v @ (inverse if transpose else inverse.mT) @ v.mT
+
+
+def _orthonormal(u: Tensor) -> Tensor:
+    """Make the columns orthogonal, each to those before, and of length one (modified Gram-Schmidt)."""
+    units: list[Tensor] = []
+    for column in u.split(1, 1):
+        for unit in units:
+            column = column - (unit.mT @ column) * unit  # noqa: PLW2901
+        units.append(column / torch.linalg.vector_norm(column))
+    return torch.cat(units, 1)
