@@ -219,7 +219,7 @@ def test_layers_with_hooks_of_accelerate_are_refused():
     model, _ = network()
     layer = model.base_model.model.first
     layer.forward = layer.forward
-    with pytest.raises(ValueError, match="'base_model.model.first' has a forward of its own"):
+    with pytest.raises(ValueError, match=r"'base_model\.model\.first' has a forward of its own"):
         ht.accelerate(model)
 
 

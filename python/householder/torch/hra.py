@@ -101,14 +101,15 @@ def _reflected(u: Tensor, rows: Tensor, transpose: bool) -> Tensor:
     v = expressions.unit_columns(u)
     t = torch.triu(v.mT @ v, 1) + 0.5 * torch.eye(v.shape[1], dtype=v.dtype, device=v.device)
     inverse = torch.linalg.solve_triangular(t, torch.eye(len(t), dtype=t.dtype, device=t.device), upper=True)
-    return rows - rows @ v @ (inverse if transpose else inverse.mT) @ v.mT
+    reflected: Tensor = rows - rows @ v @ (inverse if transpose else inverse.mT) @ v.mT
+    return reflected
 
 
 def _orthonormal(u: Tensor) -> Tensor:
     """Make the columns orthogonal, each to those before, and of length one (modified Gram-Schmidt)."""
     units: list[Tensor] = []
-    for column in u.split(1, 1):
+    for column in torch.split(u, 1, 1):
         for unit in units:
-            column = column - (unit.mT @ column) * unit  # noqa: PLW2901
+            column = column - (unit.mT @ column) * unit
         units.append(column / torch.linalg.vector_norm(column))
     return torch.cat(units, 1)
