@@ -50,6 +50,17 @@ def needs_general_function() -> bool:
     return torch.compiler.is_compiling() or transforms_active()
 
 
+def shown_as(name: str) -> Callable[[Any], Any]:
+    """Give an ``autograd.Function`` the name of its operator, in profiles and, for its backward, as ``grad_fn``."""
+
+    def rename(function: Any) -> Any:
+        function.__name__ = f"householder::{name}"
+        function._backward_cls.__name__ = f"householder::{name}_backward"
+        return function
+
+    return rename
+
+
 def held(kept: _core.Kept | None) -> Tensor:
     """Give what is saved with the other tensors for torch to hold what the core has kept for the backward pass.
 

@@ -33,11 +33,9 @@ def _linear(layer: Any, x: Tensor, *args: Any, **options: Any) -> Tensor:
     """Turn the inputs."""
     if _is_plain(layer):
         return _as_before(layer, x, *args, **options)
-    names, kind = _active(layer)
-    y = _cast(layer, x, kind)
+    names, y, weight, bias = _operands(layer, x)
     for name in reversed(names):
         y = _turned(layer, name, y, transpose=False)
-    weight, bias = _weight_and_bias(layer, kind)
     return linear(y, weight, bias).to(x.dtype)
 
 
@@ -45,14 +43,12 @@ def _convolution(layer: Any, x: Tensor, *args: Any, **options: Any) -> Tensor:
     """Turn the kernels, which are fewer than the patches that they meet."""
     if _is_plain(layer):
         return _as_before(layer, x, *args, **options)
-    names, kind = _active(layer)
-    weight, bias = _weight_and_bias(layer, kind)
+    names, y, weight, bias = _operands(layer, x)
     kernels = weight.flatten(1)
     for name in names:
         kernels = _turned(layer, name, kernels, transpose=True)
     stride, padding = layer.base_layer.stride[0], layer.base_layer.padding[0]  # as peft: the same along both axes
-    y = conv2d(_cast(layer, x, kind), kernels.view_as(weight), bias, stride, padding)
-    return y.to(x.dtype)
+    return conv2d(y, kernels.view_as(weight), bias, stride, padding).to(x.dtype)
 
 
 def _is_plain(layer: Any) -> bool:
@@ -65,21 +61,18 @@ def _as_before(layer: Any, x: Tensor, *args: Any, **options: Any) -> Tensor:
     return y
 
 
-def _active(layer: Any) -> tuple[list[str], torch.dtype]:
-    """Name the adapters in use, and the dtype that the layer computes with: that of the last one's vectors."""
+def _operands(layer: Any, x: Tensor) -> tuple[list[str], Tensor, Tensor, Tensor | None]:
+    """Give the adapters in use, input, weight and bias, in the dtype of the last adapter's vectors.
+
+    ``peft.helpers.disable_input_dtype_casting`` forbids that: then the input has the dtype of the weight. The weight
+    is frozen, whatever it says of itself.
+    """
     names = [name for name in layer.active_adapters if name in layer.hra_u]
-    return names, layer.hra_u[names[-1]].dtype if names else torch.float32
-
-
-def _cast(layer: Any, x: Tensor, kind: torch.dtype) -> Tensor:
-    """Convert the input, unless ``peft.helpers.disable_input_dtype_casting`` forbids it."""
-    return x.to(kind if layer.cast_input_dtype_enabled else layer.get_base_layer().weight.dtype)
-
-
-def _weight_and_bias(layer: Any, kind: torch.dtype) -> tuple[Tensor, Tensor | None]:
-    """Give both as the layer computes with them; the weight is frozen whatever it says of itself."""
     weight, bias = layer.get_base_layer().weight.data, layer.base_layer.bias
-    return layer._cast_input_dtype(weight, kind), layer._cast_input_dtype(bias, kind)
+    if not layer.cast_input_dtype_enabled:
+        return names, x.to(weight.dtype), weight, bias
+    kind = layer.hra_u[names[-1]].dtype if names else torch.float32
+    return names, x.to(kind), weight.to(kind), None if bias is None else bias.to(kind)
 
 
 def _turned(layer: Any, name: str, rows: Tensor, transpose: bool) -> Tensor:

@@ -20,11 +20,13 @@ from householder.torch._autograd import (
     needs_general_function,
     present,
     pull_back,
+    shown_as,
     spread,
 )
 from householder.torch.ops._library import (
     core_name,
     follow_torch_threads,
+    is_profiled,
     leading,
     operator,
     straight_to_cpu,
@@ -37,7 +39,7 @@ def apply(u: Tensor, h: Tensor, transpose: bool, method: str, plain: bool = Fals
     result: Tensor
     if plain and torch.is_grad_enabled():
         result = EagerApply.apply(u, h, (transpose, method, True))
-    elif plain:
+    elif plain and not is_profiled():
         result = _forward_cpu(u, h, transpose, method)
     elif needs_expression():
         result = expressions.apply(u, h, transpose)
@@ -45,7 +47,7 @@ def apply(u: Tensor, h: Tensor, transpose: bool, method: str, plain: bool = Fals
         result = Apply.apply(u, h, transpose, method)
     elif torch.is_grad_enabled():
         result = EagerApply.apply(u, h, (transpose, method, straight_to_cpu(u, h)))
-    elif straight_to_cpu(u, h):
+    elif straight_to_cpu(u, h) and not is_profiled():
         result = _forward_cpu(u, h, transpose, method)
     else:
         result = forward_op(u, h, transpose, method)
@@ -76,6 +78,7 @@ class Apply(Function):
         return *gradients(u, h, grad_c, want_h, ctx.transpose, ctx.method), None, None
 
 
+@shown_as("apply")
 class EagerApply(Function):
     """``apply`` in eager calls.
 

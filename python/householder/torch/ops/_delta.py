@@ -21,9 +21,17 @@ from householder.torch._autograd import (
     needs_general_function,
     present,
     pull_back,
+    shown_as,
     spread,
 )
-from householder.torch.ops._library import CORE_NAME, follow_torch_threads, leading, operator, straight_to_cpu
+from householder.torch.ops._library import (
+    CORE_NAME,
+    follow_torch_threads,
+    is_profiled,
+    leading,
+    operator,
+    straight_to_cpu,
+)
 from householder.torch.ops._memory import contiguous, empty, empty_like
 
 if TYPE_CHECKING:
@@ -54,7 +62,7 @@ def delta_rule(*arguments: Any) -> tuple[Tensor, Tensor]:
 
 def _forward(*arguments: Any, keep: bool = False) -> Any:
     tensors, options = arguments[: _OPERANDS + 1], arguments[_OPERANDS + 1 :]
-    run = _forward_cpu if straight_to_cpu(*tensors) else forward_op
+    run = _forward_cpu if straight_to_cpu(*tensors) and not is_profiled() else forward_op
     results = run(*tensors, keep, *options)
     return results if keep else results[:2]
 
@@ -91,6 +99,7 @@ class DeltaRule(Function):
         return *_gradients(ctx, grad_o, grad_last), None, None, None, None
 
 
+@shown_as("delta_rule")
 class EagerDeltaRule(Function):
     """``delta_rule`` in eager calls."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
+from torch.autograd import forward_ad, profiler
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from householder import _core
@@ -55,6 +55,11 @@ def straight_to_cpu(*tensors: Tensor | None) -> bool:
     numbers, which may be conjugated lazily, take the dispatcher.
     """
     return _is_undisturbed() and _core.are_plain(*tensors)
+
+
+def is_profiled() -> bool:
+    """Tell whether a profile is being made, which shows what goes through the dispatcher."""
+    return getattr(profiler, "_is_profiler_enabled", False)
 
 
 def is_plain_application(u: Any, h: Any) -> bool:

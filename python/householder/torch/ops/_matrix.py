@@ -10,7 +10,7 @@ from torch.autograd import Function
 
 from householder import _core
 from householder.torch import expressions
-from householder.torch._autograd import held, kept_in, needs_expression, needs_general_function
+from householder.torch._autograd import held, kept_in, needs_expression, needs_general_function, shown_as
 from householder.torch.ops._apply import gradients
 from householder.torch.ops._library import CORE_NAME, core_name, follow_torch_threads, operator, straight_to_cpu
 from householder.torch.ops._memory import empty, empty_like
@@ -49,6 +49,7 @@ class Matrix(Function):
         return _gradient(u, grad_w)
 
 
+@shown_as("matrix")
 class EagerMatrix(Function):
     """``matrix`` in plain eager calls."""
 

@@ -26,6 +26,7 @@ from householder.torch._autograd import (
     needs_general_function,
     present,
     pull_back,
+    shown_as,
     spread,
 )
 from householder.torch.ops import _rnn_batch
@@ -33,6 +34,7 @@ from householder.torch.ops._cuda_tape import tape_layout
 from householder.torch.ops._library import (
     CORE_NAME,
     follow_torch_threads,
+    is_profiled,
     operator,
     straight_to_cpu,
 )
@@ -59,7 +61,7 @@ def rnn(*arguments: Any, plain: int | None = None) -> tuple[Tensor, Tensor]:
         states = Rnn.apply(*arguments)
     elif torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in arguments[:DIFFERENTIABLE]):
         states = EagerRnn.apply(*arguments, plain)
-    elif plain is None:
+    elif plain is None or is_profiled():
         states = _without_graph(*arguments)
     else:
         inputs, options = _halves(arguments)
@@ -126,6 +128,7 @@ def _gradients(ctx: Any, saved: Any, grad_h: Tensor | None, grad_last: Tensor | 
     return gradients
 
 
+@shown_as("rnn")
 class EagerRnn(Function):
     """``rnn`` in eager calls; the last argument is the width of the tape where tensors are plain, else None."""
 
