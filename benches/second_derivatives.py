@@ -2,16 +2,15 @@
 
     python benches/second_derivatives.py [--threads 1] [--rounds 15]
 
-The penalty is the squared gradient of a loss with respect to the inputs; what is timed is loss, penalty and the
-gradients of the penalty for all parameters. Times are of the processor, medians of interleaved rounds: neighbours disturb them little.
+The penalty is the squared gradient of a loss with respect to the inputs. Loss, penalty and the gradients of the penalty
+for all parameters are timed. Times are the processor's, medians of interleaved rounds.
 """
 
 import argparse
-import statistics
 import time
 
 import torch
-from measure import machine
+from measure import interleaved, machine
 from torch import nn
 
 import householder.torch as ht
@@ -34,16 +33,14 @@ def main():
     print(" | ".join(f"{heading}: {text}" for heading, text in machine(options.threads).items()))
     print("| T | batch | n | m | OrthogonalRNN, ms | nn.RNN, ms | ratio |\n|---|---|---|---|---|---|---|")
     for steps, batch, n, m in SHAPES:
-        layers = ht.OrthogonalRNN(8, n, num_reflections=m, nonlinearity="tanh"), nn.RNN(8, n)
+        layers = {
+            "OrthogonalRNN": ht.OrthogonalRNN(8, n, num_reflections=m, nonlinearity="tanh"),
+            "nn.RNN": nn.RNN(8, n),
+        }
         x = torch.randn(steps, batch, 8, requires_grad=True)
-        times = [[], []]
-        for round_ in range(options.rounds + 1):  # the first sets things up
-            for layer, taken in zip(layers, times, strict=True):
-                begun = time.process_time()
-                penalty(layer, x)
-                if round_:
-                    taken.append(time.process_time() - begun)
-        ours, theirs = (1e3 * statistics.median(taken) for taken in times)
+        calls = {name: lambda layer=layer, x=x: penalty(layer, x) for name, layer in layers.items()}
+        times = interleaved(calls, options.rounds, clock=time.process_time)
+        ours, theirs = (1e3 * times[name].median for name in layers)
         print(f"| {steps} | {batch} | {n} | {m} | {ours:.1f} | {theirs:.1f} | {ours / theirs:.2f} |")
 
 

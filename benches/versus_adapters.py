@@ -1,13 +1,15 @@
 """Adapters of the peft library: HRA as it is, HRA after ``ht.accelerate``, and LoRA of equal size, on one layer.
 
-    python benches/versus_adapters.py [--threads 2] [--size 4096] [--rank 8] [--tokens 256] [--rounds 5]
+    python benches/versus_adapters.py [--threads 1] [--size 4096] [--rank 8] [--tokens 256] [--rounds 5]
 
 Time of forward plus backward, with the gradients of the adapter and of the layer's input, as in the midst of a
-network. Results and gradients are first compared with those of HRA as it is. Times are medians of interleaved rounds.
+network. Results and gradients are first compared with those of HRA as it is. Times are the processor's, medians of
+interleaved rounds.
 """
 
 import argparse
 import copy
+import time
 
 import torch
 from measure import interleaved, machine
@@ -43,7 +45,7 @@ def step(model, x, grad):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--size", type=int, default=4096)
     parser.add_argument("--rank", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=256)
@@ -57,13 +59,14 @@ def main():
     for name in calls:
         if name.endswith(", accelerated"):
             pairs = zip(calls[name](), calls[name.removesuffix(", accelerated")](), strict=True)
-            errors[name] = max(float((a - b).norm() / b.norm()) for a, b in pairs)
-    times = {name: time.median for name, time in interleaved(calls, options.rounds, at_least=3).items()}
+            errors[name] = max(((a - b).norm() / b.norm()).item() for a, b in pairs)
+    found = interleaved(calls, options.rounds, at_least=3, clock=time.process_time)
+    times = {name: taken.median for name, taken in found.items()}
     print(" | ".join(f"{heading}: {text}" for heading, text in machine(options.threads).items()))
     print("| | median, ms | of HRA, accelerated | relative difference from HRA |\n|---|---|---|---|")
-    for name, time in times.items():
+    for name, seconds in times.items():
         error = f"{errors[name]:.1e}" if name in errors else ""
-        print(f"| {name} | {1e3 * time:.3g} | {time / times['HRA, accelerated']:.2f} | {error} |")
+        print(f"| {name} | {1e3 * seconds:.3g} | {seconds / times['HRA, accelerated']:.2f} | {error} |")
 
 
 if __name__ == "__main__":
