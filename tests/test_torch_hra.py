@@ -204,6 +204,11 @@ def test_it_says_what_it_replaced_and_restores_it(capsys):
     assert torch.equal(model(x), expected)
 
 
+def test_rotations_of_other_adapters_are_left_as_they_are():
+    model = peft.get_peft_model(Network(), peft.OFTConfig(oft_block_size=4, target_modules=["first"]))
+    assert ht.accelerate(model) == {}
+
+
 def test_copies_are_independent():
     model, x = network()
     ht.accelerate(model)
