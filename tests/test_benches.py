@@ -10,13 +10,18 @@ import pytest
 BENCHES = Path(__file__).parent.parent / "benches"
 SMALL = {
     "batched.py": "--count 4 --rounds 1",
+    "busy_neighbours.py": "--neighbours 0 1 --threads 1 --seconds 0.1",
     "factor.py": "--size 16 --rounds 1 --threads 1",
     "layers.py": "--hidden 16 --steps 5 --rounds 1 --threads 1",
+    "migrating.py": "--size 16 --batch 4 --rounds 1",
     "numerics.py": "--sizes 16",
     "training_step.py": "--hidden 16 --reflections 4 --batch 2 --rounds 1 --threads 1",
     "versus_delta.py": "--threads 1 --rounds 1 --tokens 32 --works gated KDA Product",
     "uses.py": "--hidden 16 --reflections 4 --input 2 --batch 4 --steps 8 --rounds 1 --threads 1",
 }
+
+
+WITH_OTHERS = {"versus_adapters.py": ("peft", "--size 32 --tokens 4 --rounds 1")}
 
 
 def start(script, *options):
@@ -34,6 +39,13 @@ def run(script, *options):
 def test_benchmarks_print_a_table(script):
     pytest.importorskip("torch")
     assert "|" in run(script, *SMALL[script].split())
+
+
+@pytest.mark.parametrize("script", WITH_OTHERS)
+def test_comparisons_with_other_libraries_print_a_table(script):
+    library, options = WITH_OTHERS[script]
+    pytest.importorskip(library, reason=f"{library} is not installed")
+    assert "|" in run(script, *options.split())
 
 
 @pytest.mark.long

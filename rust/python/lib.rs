@@ -40,9 +40,9 @@ mod _core {
     #[pymodule_export]
     use super::sequence::{rnn_backward, rnn_forward, rnn_tape_width};
     #[pymodule_export]
-    use super::{get_num_threads, instruction_set, plan, set_num_threads};
-    #[pymodule_export]
     use super::xla::xla_handlers;
+    #[pymodule_export]
+    use super::{get_num_threads, instruction_set, plan, set_num_threads};
     #[pymodule_export]
     #[allow(non_upper_case_globals)]
     const __version__: &str = env!("CARGO_PKG_VERSION");

@@ -55,6 +55,17 @@ def is_profiled() -> bool:
     return getattr(profiler, "_is_profiler_enabled", False)
 
 
+def shown_as(name: str) -> Callable[[Any], Any]:
+    """Give an ``autograd.Function`` the name of its operator, in profiles and, for its backward, as ``grad_fn``."""
+
+    def rename(function: Any) -> Any:
+        function.__name__ = f"householder::{name}"
+        function._backward_cls.__name__ = f"householder::{name}_backward"
+        return function
+
+    return rename
+
+
 def held(kept: _core.Kept | None) -> Tensor:
     """Give what is saved with the other tensors for torch to hold what the core has kept for the backward pass.
 
@@ -87,9 +98,24 @@ def pull_back(
             arguments[i] = value
         return function(*arguments)
 
-    vjp: Any = torch.func.vjp(of_free, *(inputs[i] for i in free))[1]
-    gradients: tuple[Tensor, ...] = vjp(cotangents)
-    return gradients
+    values, gradients = [inputs[i] for i in free], None
+    if needs_general_function() or needs_expression():
+        gradients = torch.func.vjp(of_free, *values)[1](cotangents)
+    else:
+        gradients = _pull_back_on_tape(of_free, values, cotangents)
+    return tuple(gradients)
+
+
+def _pull_back_on_tape(function: Callable[..., Any], values: Sequence[Tensor], cotangents: Any) -> Any:
+    """Do the same by the tape, which costs a fraction of what transforms do, each operation."""
+    with torch.enable_grad():
+        # views, for one of the values may have been computed from another
+        free = [t.view_as(t) if t.requires_grad else t.detach().requires_grad_() for t in values]
+        results = function(*free)
+    create_graph = torch.is_grad_enabled()
+    return torch.autograd.grad(
+        results, free, cotangents, create_graph=create_graph, allow_unused=True, materialize_grads=True
+    )
 
 
 def spread(values: Sequence[Any], wanted: Sequence[bool]) -> tuple[Any, ...]:

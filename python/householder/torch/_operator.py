@@ -26,6 +26,7 @@ from householder.torch._autograd import (
     needs_general_function,
     present,
     pull_back,
+    shown_as,
     spread,
 )
 
@@ -170,7 +171,7 @@ class Operator:
                 none = (None,) * (ctx.first - differentiable)
                 return *found[:differentiable], *none, *found[differentiable:], *(None,) * (1 + options)
 
-        Eager.__name__, Eager._backward_cls.__name__ = f"householder::{name}", f"householder::{name}_backward"
+        shown_as(name)(Eager)
         self.gradients = gradients
         self._eager, self._expression, self._through_dispatcher = eager, expression, general
         self._graph, self._general = Eager, General

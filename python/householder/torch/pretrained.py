@@ -1,4 +1,4 @@
-"""The delta rule in models of the ``transformers`` library, which fall back to plain torch on the CPU."""
+"""Models of other libraries made fast: delta rules of ``transformers`` on the CPU, HRA adapters of ``peft``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from householder.torch import hra
 from householder.torch.delta import delta_rule
 
 if TYPE_CHECKING:
@@ -29,11 +30,15 @@ _BEFORE = "_before_accelerate"
 
 
 def accelerate(model: nn.Module) -> dict[str, list[str]]:
-    """Let a model of the ``transformers`` library compute its delta rules natively on the CPU.
+    """Let a model of ``transformers`` or ``peft`` compute its reflections fast.
 
-    Qwen3-Next, Qwen3.5, OLMo hybrid, Kimi Linear and every other model whose layers call the same fallback functions
-    are changed in place, layer by layer. On other devices layers compute as before. Packed sequences, given as
-    ``cu_seq_lens_q`` with ``use_cache=False``, then train on the CPU as well.
+    Delta rules: Qwen3-Next, Qwen3.5, OLMo hybrid, Kimi Linear and every other model of ``transformers`` whose layers
+    call the same fallback functions are changed in place, layer by layer. On other devices than the CPU layers compute
+    as before. Packed sequences, given as ``cu_seq_lens_q`` with ``use_cache=False``, then
+    train on the CPU as well.
+
+    Adapters: HRA layers of ``peft``, linear and convolutional, with or without Gram-Schmidt, apply their reflections
+    and form no matrix, on every device. Layers that later adapters add need another call.
 
     Parameters
     ----------
@@ -43,8 +48,8 @@ def accelerate(model: nn.Module) -> dict[str, list[str]]:
     Returns
     -------
     dict
-        The functions replaced in each layer, by the layer's name. It is printed as well; it is empty where there was
-        nothing to replace.
+        The functions replaced in each layer, or the kind of adapter, by the layer's name. It is printed as well; it is
+        empty where there was nothing to replace.
 
     Raises
     ------
@@ -58,7 +63,7 @@ def accelerate(model: nn.Module) -> dict[str, list[str]]:
     >>> import torch
     >>> import householder.torch as ht
     >>> ht.accelerate(torch.nn.Linear(2, 2))
-    nothing to accelerate: no layer of Linear calls a delta rule of transformers
+    nothing to accelerate: Linear has neither delta rules of transformers nor HRA adapters of peft
     {}
     """
     _check_module(model)
@@ -66,7 +71,7 @@ def accelerate(model: nn.Module) -> dict[str, list[str]]:
     for name, layer in model.named_modules():
         if _BEFORE in vars(layer):
             continue
-        replaced = _replace_globals(name, layer) or _replace_attributes(layer)
+        replaced = _replace_globals(name, layer) or _replace_attributes(layer) or _replace_reflections(name, layer)
         if replaced:
             found[name] = replaced
     kind = type(model).__name__
@@ -74,7 +79,7 @@ def accelerate(model: nn.Module) -> dict[str, list[str]]:
         functions = sorted({function for names in found.values() for function in names})
         print(f"accelerated {len(found)} layers of {kind}: {', '.join(functions)}")
     else:
-        print(f"nothing to accelerate: no layer of {kind} calls a delta rule of transformers")
+        print(f"nothing to accelerate: {kind} has neither delta rules of transformers nor HRA adapters of peft")
     return found
 
 
@@ -132,16 +137,29 @@ def _replace_globals(name: str, layer: nn.Module) -> list[str]:
     rules = [rule for rule in _RULES if rule in code.co_names and callable(known.get(rule))]
     if not rules:
         return []
+    ours = {rule: partial(_delta_rule, known[rule]) for rule in rules}
+    if _CONVOLUTION in code.co_names and callable(known.get(_CONVOLUTION)):
+        ours[_CONVOLUTION] = partial(_convolution, known[_CONVOLUTION])
+    _replace_forward(name, layer, _rebuilt(forward, ours))
+    return rules
+
+
+def _replace_reflections(name: str, layer: nn.Module) -> list[str]:
+    """Give an adapter of ``peft`` a ``forward`` that applies its reflections."""
+    forward = hra.forward_of(layer)
+    if forward is None:
+        return []
+    _replace_forward(name, layer, forward)
+    return [type(layer).__name__]
+
+
+def _replace_forward(name: str, layer: nn.Module, forward: Any) -> None:
     if "forward" in vars(layer):
         raise ValueError(
             f"layer {name!r} has a forward of its own: accelerate the model before hooks are attached to it"
         )
-    ours = {rule: partial(_delta_rule, known[rule]) for rule in rules}
-    if _CONVOLUTION in code.co_names and callable(known.get(_CONVOLUTION)):
-        ours[_CONVOLUTION] = partial(_convolution, known[_CONVOLUTION])
     vars(layer)[_BEFORE] = {"forward": None}
-    layer.forward = types.MethodType(_rebuilt(forward, ours), layer)
-    return rules
+    layer.forward = types.MethodType(forward, layer)
 
 
 def _rebuilt(function: Any, ours: dict[str, Any]) -> Any:

@@ -5,7 +5,7 @@ use householder::diagonal::Diagonal;
 use householder::error::Result;
 use householder::gradients::Gradients;
 use householder::method::{self, Method};
-use householder::reflections::Reflections;
+use householder::reflections::{Form, Reflections};
 use householder::threads::Context;
 use householder::unblocked;
 
@@ -20,7 +20,8 @@ pub fn flops(count: usize, n: usize, m: usize, rows: usize) -> usize {
 
 /// The method, and whether it is to apply reflections one after the other.
 fn method<T: Element>(frame: &Frame<'_>, n: usize, k: usize, rows: usize) -> Result<(Method, bool)> {
-    let method = Method::parse(frame.text("method")?)?.unwrap_or_else(|| method::for_application::<T>(n, k, rows));
+    let given = Method::parse(frame.text("method")?)?;
+    let method = given.unwrap_or_else(|| method::for_application::<T>(Form::Trapezoidal, (n, k), rows));
     Ok((method, rows > 0 && method == Method::Reflections))
 }
 
@@ -66,7 +67,7 @@ fn go_backward<T: Element>(frame: &Frame<'_>, context: &mut Context<'_>) -> Resu
     let (method, one_by_one) = method::<T>(frame, n, k, rows)?;
     // SAFETY: each problem writes its own parts.
     let gradients = |i: usize| unsafe {
-        Gradients { u: grad_u.as_ref().map(|x| x.at(i)), h: grad_h.as_ref().map(|x| x.at(i)), phases: None }
+        Gradients { u: grad_u.as_ref().map(|x| x.at(i)), h: grad_h.as_ref().map(|x| x.at(i)), tau: None, phases: None }
     };
     let (isa, flops) = (context.isa, 3 * flops(count, n, m, rows));
     if one_by_one {

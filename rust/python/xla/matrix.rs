@@ -66,6 +66,6 @@ fn go_backward<T: Element>(frame: &Frame<'_>, context: &mut Context<'_>) -> Resu
         transpose(isa, (n, n), grad.at(i), n, &mut outer, padded::<T>(n));
         let (diagonal, matrix) = (Diagonal::of(u), Dense::rounded(context, u, &Diagonal::of(u))?);
         // SAFETY: as above.
-        apply::from_outer(context, &matrix, u, &diagonal, outer, Some(unsafe { grad_u.at(i) }), None)
+        apply::from_outer(context, &matrix, u, &diagonal, outer, Some(unsafe { grad_u.at(i) }), None, None)
     })
 }

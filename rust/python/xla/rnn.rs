@@ -200,6 +200,7 @@ fn go_backward<T: Element<Real: Element>>(frame: &Frame<'_>, context: &mut Conte
                 h0: h0.as_ref().map(|x| x.at(i)),
                 input_weight: input_weight.as_ref().map(|x| x.at(i)),
                 bias: bias.as_ref().map(|x| x.at(i)),
+                tau: None,
                 phases: phases.as_ref().map(|x| x.at(i)),
                 activation_bias: moduli.as_ref().map(|x| x.at(i)),
             }

@@ -15,7 +15,7 @@ from torch.nn.functional import linear
 
 from householder import _core
 from householder.torch import _autocast
-from householder.torch._autograd import held, kept_in, needs_expression
+from householder.torch._autograd import held, kept_in, needs_expression, shown_as
 from householder.torch.ops import _apply
 from householder.torch.ops._library import CORE_NAME, follow_torch_threads, is_watched
 from householder.torch.ops._memory import empty_like
@@ -36,6 +36,7 @@ def adapted_linear(u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, me
     return y
 
 
+@shown_as("adapted_linear")
 class AdaptedLinear(Function):
     """The layer and the reflections before it as one function."""
 
