@@ -5,8 +5,8 @@ allocated by the caller and fully overwritten. Functions that may return ``NotIm
 for torch's dispatcher to handle: a subclass, one of another device, lazily negated or conjugated, or not row after
 row.
 
-``shape`` is ``"trapezoidal"`` or ``"full"``; ``tau (.., m)`` belongs to ``u (.., n, m)``, whose trapezoidal columns then
-begin with a one that is not read.
+``shape`` is ``"trapezoidal"`` or ``"full"``; ``tau (.., m)`` belongs to ``u (.., n, m)``, whose trapezoidal columns
+then begin with a one that is not read.
 
 ``phases`` and their gradients are real, of the matching precision, and only for complex dtypes. ``method`` is one of
 ``"auto"``, ``"reflections"``, ``"wy"``, ``"dense"``.
