@@ -319,6 +319,10 @@ def test_tapes_have_the_size_that_fake_tensors_promise():
     assert (half[0].dtype, half[1].dtype, half[2].dtype) == (torch.bfloat16, torch.bfloat16, torch.float32)
     assert half[2].shape == (10 * 3 // 2 + 10 * 4 // 4 + 8 * 3 * 2 + 3 * 3 + 3,)
     assert tape.shape == (10 * 3 + 10 * 4 // 4 + 8 * 3 * 2 + 3 * 3 + 3,)  # projections, bytes, V, A, S, norms
+
+
+@pytest.mark.usefixtures("on_cuda")
+def test_a_sequence_of_no_steps_has_a_tape():
     no_step = _cuda.rnn(torch.randn(8, 3), torch.randn(0, 2, 8), *[None] * 6, True, "tanh", 0.1, False, False, "auto")
     assert no_step[2].numel()
 
