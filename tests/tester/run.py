@@ -64,7 +64,7 @@ def solve(source, problem, record, told):
     def again():
         return treat(problem.theirs, treatments.exact(problem, wanted))
 
-    compare.check(record, found, again(), again, problem.eps, problem.operations)
+    compare.check(record, found, again(), again, problem.eps, problem.operations, problem.reach)
     for name, value in problem.tensors.items():
         if not _same_bits(tensors[name], value):
             raise compare.DefectError(f"{name} was changed")

@@ -39,7 +39,8 @@ def register() -> list[str]:
         flash-linear-attention is not installed, or is older than 0.6 and has no ``fla.backends.register``.
     """
     try:
-        backends, kda = (importlib.import_module(name) for name in ("fla.backends", "fla.ops.kda"))
+        backends: Any = importlib.import_module("fla.backends")
+        kda = importlib.import_module("fla.ops.kda")
     except ImportError as error:
         raise ImportError(
             "flash-linear-attention has no fla.backends here: install fla-core 0.6 or later to register with it"

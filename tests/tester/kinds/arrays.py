@@ -29,10 +29,10 @@ def numbers(source, shape, dtype):
 class Call:
     """A function, its arguments, and what is right."""
 
-    def __init__(self, function, arrays, theirs, operations, options=None, methods=(), weights=None):
+    def __init__(self, function, arrays, theirs, operations, options=None, methods=(), weights=None, reach=1.0):
         self.function, self.theirs, self.operations = function, theirs, operations
         self.arrays = {name: t.numpy() if isinstance(t, torch.Tensor) else t for name, t in arrays.items()}
-        self.options, self.methods, self.weights = options or {}, methods, weights or {}
+        self.options, self.methods, self.weights, self.reach = options or {}, methods, weights or {}, reach
 
     def exact(self, wanted=()):
         return {
@@ -99,6 +99,7 @@ class Call:
             lambda: results(self.results(self.theirs(self.exact()))),
             eps,
             self.operations,
+            self.reach,
         )
 
 

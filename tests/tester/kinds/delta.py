@@ -12,7 +12,6 @@ from torch.nn.functional import silu
 import householder as hh
 import householder.torch as ht
 from kinds.arrays import Call, gradients, refuse
-from kinds.layers import fill
 from kinds.layers import problem as layer_problem
 
 OPERANDS = ("q", "k", "v", "beta", "g", "initial_state")
@@ -70,6 +69,12 @@ def _gates(source, shape, dtype):
     return torch.from_numpy(g).to(dtype)
 
 
+def reach(tensors):
+    """What a decay is multiplied by at most, in gradients of gradients too."""
+    sizes = [float(t.abs().max()) for name, t in tensors.items() if name != "g" and t is not None and t.numel()]
+    return math.prod(max(1.0, size) for size in sizes) ** 2
+
+
 def packed(source, tokens):
     """Where so many tokens in a row are cut into sequences, some of them of one token or none."""
     cuts = source.rng.integers(0, tokens + 1, source.among(0, 5))
@@ -117,7 +122,7 @@ def rule(source):
         o, last = oracle.delta_rule(**t, **options)
         return (o, last) if both else o
 
-    return Problem("ht.delta_rule", tensors | given, ours, theirs, operations, (), options=named)
+    return Problem("ht.delta_rule", tensors | given, ours, theirs, operations, (), reach=reach(tensors), options=named)
 
 
 def decoding(source):
@@ -148,7 +153,16 @@ def decoding(source):
         return oracle.delta_rule(**t, scale=scale, reflections=r, normalize=normalize)[0]
 
     operations = (extent.keys + 8) * (extent.tokens * r + 1)
-    return Problem("decoding", tensors, ours, theirs, operations, (), options={"normalize": normalize, "r": r})
+    return Problem(
+        "decoding",
+        tensors,
+        ours,
+        theirs,
+        operations,
+        (),
+        reach=reach(tensors),
+        options={"normalize": normalize, "r": r},
+    )
 
 
 def arrays(source):
@@ -180,7 +194,8 @@ def arrays(source):
         found = gradients((o, last), (t["grad_o"], t.get("grad_final_state")), t, names)
         return dict(zip(names, found, strict=True))
 
-    call = Call(hh.delta_rule_backward if backward else hh.delta_rule_forward, given, theirs, operations, named)
+    function = hh.delta_rule_backward if backward else hh.delta_rule_forward
+    call = Call(function, given, theirs, operations, named, reach=reach(given))
     if source.one_in(8) and (backward or "initial_state" in tensors):  # else values may be of any width
         return lambda record, told: refuse(source, call, record, told)
     return lambda record, told: call.run(source, record, told)
@@ -195,7 +210,9 @@ def layer(source):
         heads * width, heads, expand_v=source.choose((1, 2, 1.5)) if width > 1 else 1, gate=gate,
         num_householder=reflections, conv_size=taps,
     ).to(dtype)  # fmt: skip
-    fill(source, module)
+    with torch.no_grad():
+        for p in module.parameters():  # ordinary numbers: products of five small ones would vanish
+            p.copy_(torch.from_numpy(source.rng.standard_normal(p.shape)))
     by_steps, batch, tokens = source.one_in(3), source.among(1, 3), source.among(1, 7)
     tokens = source.near((16, 32)) if source.one_in(8) else tokens
     inputs = {"x": source.numbers((batch, tokens, heads * width), dtype)}

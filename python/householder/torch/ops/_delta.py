@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from householder import _core, _validate
 from householder.torch import delta_expression
 from householder.torch._operator import Operator, save
@@ -174,7 +172,9 @@ def _fold(info: Any, tensors: Sequence[Any], dims: Sequence[Any], axis: int) -> 
 def _unfold(info: Any, tensor: Tensor | None, axis: int) -> Tensor | None:
     if tensor is None:
         return None
-    return torch.unflatten(tensor, axis, (info.batch_size, tensor.shape[axis] // info.batch_size)).movedim(axis, 0)
+    count = info.batch_size
+    shape = (*tensor.shape[:axis], count, tensor.shape[axis] // count, *tensor.shape[axis + 1 :])
+    return tensor.reshape(shape).movedim(axis, 0)
 
 
 def _mapped(info: Any, dims: Any, arguments: Any) -> tuple[list[Any], Tensor | None, int]:
