@@ -27,7 +27,7 @@ def test_a_backward_pass_inside_an_autocast_region_reads_its_own_types():
 @pytest.mark.parametrize("name", ["reflections", "weight_ih", "bias"])
 @pytest.mark.parametrize("change", [lambda t: t.bfloat16(), lambda t: t[:3].clone()], ids=["type", "shape"])
 def test_parameters_exchanged_before_the_backward_pass_are_an_error(name, change):
-    layer = ht.OrthogonalRNN(3, 16, nonlinearity="tanh")
+    layer = ht.OrthogonalRNN(3, 16, num_reflections=2, nonlinearity="tanh")
     output, _ = layer(torch.randn(40, 8, 3))
     parameter = getattr(layer.cells[0], name)
     parameter.data = change(parameter.data)
