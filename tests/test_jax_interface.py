@@ -86,7 +86,8 @@ def call(version, extension=None, frame_size=None):
 
     api = Api(version=Version(major=major, minor=minor), create_error=create_error)
     frame = Frame(
-        api=ctypes.pointer(api) if version else None, stage=3, arguments=Arrays(), results=Arrays(), attributes=Attributes(),
+        api=ctypes.pointer(api) if version else None,
+        stage=3, arguments=Arrays(), results=Arrays(), attributes=Attributes(),
         extension=ctypes.addressof(extension) if extension else None,
     )  # fmt: skip
     frame.struct_size = frame_size or frame.struct_size
