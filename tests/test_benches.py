@@ -72,6 +72,12 @@ def test_one_adapter_is_measured_beside_the_frozen_layer():
     assert "| OrthogonalAdapter |" not in table
 
 
+def test_calls_through_jax_are_measured():
+    pytest.importorskip("torch")
+    pytest.importorskip("jax", reason="needs jax")
+    assert "| W h, 8 x 2, 4 vectors | householder.jax |" in run("versus_jax.py", "--rounds", "1")
+
+
 def test_a_comparison_on_a_gpu_refuses_what_it_would_ignore():
     pytest.importorskip("torch")
     done = start("versus_peers.py", "--device", "cuda", "--only", "batch", "--threads", "1")

@@ -74,8 +74,9 @@ def handler(name="householder_apply"):
     return ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(Frame))(address)
 
 
-def call(major, minor, extension=None, frame_size=None):
+def call(version, extension=None, frame_size=None):
     """Call a handler as an XLA of this version does; give the error's code and text, if there is one."""
+    major, minor = version or (0, 0)
     errors = []
 
     @CREATE_ERROR
@@ -85,7 +86,8 @@ def call(major, minor, extension=None, frame_size=None):
 
     api = Api(version=Version(major=major, minor=minor), create_error=create_error)
     frame = Frame(
-        api=ctypes.pointer(api), stage=3, arguments=Arrays(), results=Arrays(), attributes=Attributes(),
+        api=ctypes.pointer(api) if version else None,
+        stage=3, arguments=Arrays(), results=Arrays(), attributes=Attributes(),
         extension=ctypes.addressof(extension) if extension else None,
     )  # fmt: skip
     frame.struct_size = frame_size or frame.struct_size
@@ -98,17 +100,18 @@ INVALID_ARGUMENT = 3
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours"), [((0, 1), (0, 1)), ((0, 2), (0, 2)), ((0, 3), (0, 3)), ((0, 9), (0, 3)), ((1, 0), (0, 3))]
+    ("theirs", "ours"),
+    [((0, 1), (0, 1)), ((0, 2), (0, 2)), ((0, 3), (0, 3)), ((0, 9), (0, 3)), ((1, 0), (0, 3)), (None, (0, 1))],
 )
 def test_a_handler_names_the_latest_version_that_both_sides_know(theirs, ours):
     metadata = Metadata(version=Version())
-    assert call(*theirs, Extension(kind=1, metadata=ctypes.pointer(metadata))) == []
+    assert call(theirs, Extension(kind=1, metadata=ctypes.pointer(metadata))) == []
     assert (metadata.version.major, metadata.version.minor) == ours
 
 
 @pytest.mark.parametrize("version", [(0, 0), (1, 0), (2, 7)])
 def test_calls_of_other_versions_are_refused_in_one_line(version):
-    ((code, text),) = call(*version)
+    ((code, text),) = call(version)
     assert code == INVALID_ARGUMENT
     assert "\n" not in text
     assert "version 0.1 of XLA's foreign function interface" in text
@@ -116,14 +119,14 @@ def test_calls_of_other_versions_are_refused_in_one_line(version):
 
 
 def test_calls_with_fields_missing_are_refused():
-    ((code, text),) = call(0, 3, frame_size=64)
+    ((code, text),) = call((0, 3), frame_size=64)
     assert code == INVALID_ARGUMENT
     assert "foreign function interface" in text
 
 
 @pytest.mark.parametrize("version", [(0, 1), (0, 3), (0, 9)])
 def test_calls_of_versions_that_are_known_are_read(version):
-    ((code, text),) = call(*version)
+    ((code, text),) = call(version)
     assert (code, text) == (INVALID_ARGUMENT, "given: expected an attribute of kind 3, got none")
 
 

@@ -94,7 +94,7 @@ pub struct Buffers {
     pub extension: *mut Extension,
     pub count: i64,
     pub kinds: *const c_int,
-    pub buffers: *const *const Buffer,
+    pub values: *const *const Buffer,
 }
 
 /// The only kind of [`Buffers`].

@@ -121,7 +121,7 @@ fn text(span: &ByteSpan) -> Option<&str> {
     std::str::from_utf8(unsafe { std::slice::from_raw_parts(span.start, span.len) }).ok()
 }
 
-fn buffer<'a>(buffers: &'a c_api::Buffers, present: i64, slot: usize) -> Result<Option<Buffer<'a>>> {
+fn buffer(buffers: &c_api::Buffers, present: i64, slot: usize) -> Result<Option<Buffer<'_>>> {
     let bit = 1 << slot;
     if present & bit == 0 {
         return Ok(None);
@@ -135,7 +135,7 @@ fn buffer<'a>(buffers: &'a c_api::Buffers, present: i64, slot: usize) -> Result<
         if *buffers.kinds.add(place) != BUFFER {
             return Err(invalid(format!("array {place}: expected a buffer, got something else")));
         }
-        Ok(Some(Buffer(&**buffers.buffers.add(place))))
+        Ok(Some(Buffer(&**buffers.values.add(place))))
     }
 }
 
@@ -144,18 +144,18 @@ fn buffer<'a>(buffers: &'a c_api::Buffers, present: i64, slot: usize) -> Result<
 pub struct Buffer<'a>(&'a c_api::Buffer);
 
 impl<'a> Buffer<'a> {
-    pub fn dtype(&self) -> c_int {
+    pub fn dtype(self) -> c_int {
         self.0.dtype
     }
 
     /// The sizes of its axes.
-    pub fn shape<const N: usize>(&self) -> Result<[usize; N]> {
+    pub fn shape<const N: usize>(self) -> Result<[usize; N]> {
         let shape: Vec<usize> = self.dims().iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
         shape.try_into().map_err(|shape| invalid(format!("expected {N} axes, got shape {shape:?}")))
     }
 
     /// The numbers of an array `(count, ..)` of this shape.
-    pub fn read<T: Element>(&self, name: &str, shape: &[usize]) -> Result<Stack<'a, T>> {
+    pub fn read<T: Element>(self, name: &str, shape: &[usize]) -> Result<Stack<'a, T>> {
         let (data, count, each) = self.checked::<T>(name, shape)?;
         // SAFETY: as many numbers of this type, alive during the call, which writes to results only.
         let numbers = if count * each == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, count * each) } };
@@ -163,18 +163,18 @@ impl<'a> Buffer<'a> {
     }
 
     /// Room for the numbers of an array `(count, ..)` of this shape.
-    pub fn write<T: Element>(&self, name: &str, shape: &[usize]) -> Result<Room<'a, T>> {
+    pub fn write<T: Element>(self, name: &str, shape: &[usize]) -> Result<Room<'a, T>> {
         let (data, count, each) = self.checked::<T>(name, shape)?;
         Ok(Room { data: Shared(data), count, each, of: PhantomData })
     }
 
-    fn dims(&self) -> &'a [i64] {
+    fn dims(self) -> &'a [i64] {
         let rank = usize::try_from(self.0.rank).unwrap_or(0);
         // SAFETY: XLA's array of sizes.
         if rank == 0 { &[] } else { unsafe { std::slice::from_raw_parts(self.0.dims, rank) } }
     }
 
-    fn checked<T: Element>(&self, name: &str, shape: &[usize]) -> Result<(*mut T, usize, usize)> {
+    fn checked<T: Element>(self, name: &str, shape: &[usize]) -> Result<(*mut T, usize, usize)> {
         let (dims, data) = (self.dims(), self.0.data.cast::<T>());
         let fits = dims.len() == shape.len() && dims.iter().zip(shape).all(|(&dim, &size)| dim == size as i64);
         if self.0.dtype != T::TYPE || !fits {

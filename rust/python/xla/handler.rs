@@ -40,7 +40,7 @@ pub unsafe fn handle(frame: *mut CallFrame, kernel: Kernel) -> *mut XlaError {
     }
 }
 
-/// Fills in the version, if that is what XLA asks for: its own, where that is one of those read here, or the latest of them.
+/// Fills in the version, if that is what XLA asks for: its own, if it is read here, else the nearest that is.
 fn answer_metadata(frame: &CallFrame, api: Option<&Api>) -> bool {
     // SAFETY: null, or the first of a list of extensions; one of this kind has metadata to be written.
     let metadata = unsafe {
@@ -49,7 +49,8 @@ fn answer_metadata(frame: &CallFrame, api: Option<&Api>) -> bool {
         };
         &mut *(*std::ptr::from_ref(extension).cast::<MetadataExtension>()).metadata
     };
-    let theirs = api.map_or(MINORS[1], |api| if api.version.major == MAJOR { api.version.minor } else { MINORS[1] });
+    // An XLA that does not introduce itself is an early one.
+    let theirs = api.map_or(MINORS[0], |api| if api.version.major == MAJOR { api.version.minor } else { MINORS[1] });
     metadata.api_version.major = MAJOR;
     metadata.api_version.minor = theirs.clamp(MINORS[0], MINORS[1]);
     true
