@@ -90,10 +90,12 @@ def apply(
     if phases is not None and not transpose:
         h = turn(h, phases)
     c: Tensor
-    if u.dim() == 2 or u.shape[:-2] == h.shape[:-1]:
-        c = product(u, h, tau, shape, transpose, method)
-    else:
+    if u.dim() != 2 and u.shape[:-2] != h.shape[:-1]:
         c = _apply_broadcast(u, h, tau, shape, transpose, method)
+    elif tau is None and shape == "trapezoidal":
+        c = ops.apply((u, h), (transpose, method))
+    else:
+        c = product(u, h, tau, shape, transpose, method)
     if phases is not None and transpose:
         c = turn(c, -phases)
     return c if kind is compute else c.to(kind)

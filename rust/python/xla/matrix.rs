@@ -26,7 +26,7 @@ fn go_forward<T: Element>(frame: &Frame<'_>, context: &mut Context<'_>) -> Resul
     let out = out.write::<T>("w", &[count, n, n])?;
     let (isa, flops) = (context.isa, flops(count, n, m, n));
     if n <= unblocked::SMALL {
-        let room = || unblocked::Rounded::new(n, m);
+        let room = || unblocked::Rounded::new(n, m.min(n.saturating_sub(1)));
         return unblocked::for_each(context, count, flops, &room, &|i, room, _| {
             let u = Reflections::new(n, m, u.at(i))?;
             // SAFETY: each problem writes its own part.

@@ -148,7 +148,7 @@ def _sequence(inputs: Inputs, options: Options) -> Sequence:
     sizes = None if inputs.batch_sizes is None else inputs.batch_sizes.numpy()
     nonlinearity, negative_slope, *rest = options
     parameters = input_weight, bias, phases
-    return Sequence._make((u, x, h0, *parameters, sizes, nonlinearity, negative_slope, nonlinearity_bias, *rest))
+    return Sequence(u, x, h0, *parameters, sizes, nonlinearity, negative_slope, nonlinearity_bias, *rest)
 
 
 def _contiguous(tensor: Tensor | None) -> Any:
