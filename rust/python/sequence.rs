@@ -212,7 +212,7 @@ impl<'a, 'py> Problem<'a, 'py> {
 }
 
 /// How many numbers the bias of a nonlinearity has: one for each modulus.
-fn moduli(nonlinearity: &str, n: usize, is_complex: bool) -> usize {
+pub fn moduli(nonlinearity: &str, n: usize, is_complex: bool) -> usize {
     if is_complex || nonlinearity == "real_modrelu" { n } else { n / 2 }
 }
 

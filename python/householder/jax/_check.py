@@ -85,17 +85,18 @@ def phases(value: Any, compute: np.dtype[Any], *shapes: tuple[int, ...]) -> Arra
 
 def nonlinearity_bias(name: str, value: Any, compute: np.dtype[Any], n: int) -> Array | None:
     """Check modReLU's b, one for each modulus, and that pairs have an even n."""
-    paired = compute.kind != "c" and name in ("oplu", "modrelu")
-    if name == "oplu" and not paired:
-        raise ValueError(f"nonlinearity 'oplu' orders real numbers, but u has dtype {compute}")
+    is_complex = compute.kind == "c"
+    paired = not is_complex and name in _validate.PAIRED
+    if is_complex and name in _validate.OF_REALS:
+        raise ValueError(f"nonlinearity {name!r} acts on real numbers, but u has dtype {compute}")
     if paired and n % 2:
         raise ValueError(f"nonlinearity {name!r} pairs i with i + n/2: n = {n} is odd, expected an even n")
-    if (value is None) == (name == "modrelu"):
+    if (value is None) == (name in _validate.BIASED):
         raise ValueError(
             f"nonlinearity_bias is {'missing' if value is None else 'given'} for {name!r}, "
-            "expected it for 'modrelu' alone"
+            f"expected it for {' and '.join(map(repr, _validate.BIASED))} alone"
         )
-    return optional("nonlinearity_bias", value, np.finfo(compute).dtype, (n // 2 if paired else n,))
+    return optional("nonlinearity_bias", value, np.finfo(compute).dtype, (_validate.moduli(name, n, is_complex),))
 
 
 def number(name: str, value: Any) -> float:

@@ -64,9 +64,10 @@ def activate(a: Array, nonlinearity: str, negative_slope: float, nonlinearity_bi
     """Apply one of the named nonlinearities; those of one real number act on real and imaginary parts."""
     if nonlinearity == "identity":
         return a
-    if nonlinearity == "modrelu":
+    if nonlinearity in ("modrelu", "real_modrelu"):
         assert nonlinearity_bias is not None
-        return modrelu(a, nonlinearity_bias)
+        function = modrelu if nonlinearity == "modrelu" else real_modrelu
+        return function(a, nonlinearity_bias)
     if jnp.iscomplexobj(a):
         return lax.complex(*(activate(x, nonlinearity, negative_slope, None) for x in (jnp.real(a), jnp.imag(a))))
     if nonlinearity == "tanh":
@@ -96,6 +97,11 @@ def modrelu(a: Array, bias: Array) -> Array:
     dead = zero | (lax.stop_gradient(size * length + bias) <= 0)  # NaN is neither
     re, im = (jnp.where(dead, 0.0, part + bias * (unit / length)) for part, unit in ((re, x), (im, y)))
     return lax.complex(re, im) if jnp.iscomplexobj(a) else jnp.concatenate([re, im], -1)
+
+
+def real_modrelu(a: Array, bias: Array) -> Array:
+    """Add ``bias`` to the magnitudes of real numbers, cut off at zero."""
+    return jnp.sign(a) * jnp.maximum(jnp.abs(a) + bias, 0.0)
 
 
 def rnn(

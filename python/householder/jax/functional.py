@@ -133,13 +133,14 @@ def rnn(
         Inputs; ``d = n`` without ``input_weight``.
     h0 : Array, shape (B, n) or (n,), optional
         Initial state, ``(n,)`` for all sequences alike; zeros by default.
-    nonlinearity : {"identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu"}
+    nonlinearity : {"identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu"}
         The function :math:`\phi`. OPLU sorts the pairs ``(i, i + n/2)``; modReLU adds a bias to the moduli of complex
-        numbers or of such pairs; the others act on each real number, of complex states on real and imaginary parts.
+        numbers or of such pairs, "real_modrelu" to the magnitude of each real number. The others act on each real
+        number, of complex states on real and imaginary parts.
     negative_slope : float
         Slope of the leaky ReLU, at least 0.
-    nonlinearity_bias : Array, shape (n,) if complex, (n/2,) if real, optional
-        The real bias of modReLU, for no other nonlinearity.
+    nonlinearity_bias : Array, shape (n,) if complex, (n/2,) if real, (n,) for "real_modrelu", optional
+        The real bias of a modReLU, for no other nonlinearity.
     input_weight : Array, shape (n, d), optional
         ``V``, the identity by default.
     bias : Array, shape (n,), optional

@@ -14,6 +14,7 @@ use householder::threads::Context;
 
 use super::frame::{Element, Frame, Room, Stack, invalid};
 use crate::by_element;
+use crate::sequence::moduli;
 
 /// Operands, and the results of the backward pass, before those of the states.
 const INPUTS: usize = 7;
@@ -37,8 +38,7 @@ struct Problems<'a, T: Element> {
 }
 
 /// Shapes of the operands.
-fn shapes([count, n, m, steps, batch, d]: [usize; 6], complex: bool) -> [Vec<usize>; INPUTS] {
-    let moduli = if complex { n } else { n / 2 };
+fn shapes([count, n, m, steps, batch, d]: [usize; 6], moduli: usize) -> [Vec<usize>; INPUTS] {
     [
         vec![count, n, m],
         vec![count, steps, batch, d],
@@ -55,7 +55,8 @@ impl<'a, T: Element<Real: Element>> Problems<'a, T> {
         let [count, n, m] = frame.needed(0)?.shape()?;
         let [_, steps, batch, d] = frame.needed(1)?.shape()?;
         let sizes = [count, n, m, steps, batch, d];
-        let shapes = shapes(sizes, T::COMPLEX);
+        let moduli = moduli(frame.text("nonlinearity")?, n, T::COMPLEX);
+        let shapes = shapes(sizes, moduli);
         let given = |slot: usize, name: &str| -> Result<Option<Stack<'a, T>>> {
             frame.operand(slot)?.map(|buffer| buffer.read(name, &shapes[slot])).transpose()
         };
@@ -111,6 +112,7 @@ impl<'a, T: Element<Real: Element>> Problems<'a, T> {
             ("tanh", None) => Ok(Activation::Tanh),
             ("oplu", None) if even && !T::COMPLEX => Ok(Activation::Oplu),
             ("modrelu", Some(moduli)) if even || T::COMPLEX => Ok(Activation::ModRelu(moduli.at(i))),
+            ("real_modrelu", Some(moduli)) if !T::COMPLEX => Ok(Activation::RealModRelu(moduli.at(i))),
             ("leaky_relu", None) if self.slope == 0.0 => Ok(Activation::Relu),
             ("leaky_relu", None) if self.slope == 1.0 => Ok(Activation::Identity),
             // Both parts: the slope multiplies real and imaginary parts alike.
@@ -182,7 +184,7 @@ fn go_backward<T: Element<Real: Element>>(frame: &Frame<'_>, context: &mut Conte
     let tape = given(1, "tape", &[count, steps, batch, width])?;
     let grad_h = given(2, "grad_h", &[count, steps, batch, n])?;
     let grad_last = given(3, "grad_last", &[count, batch, n])?;
-    let shapes = shapes(problems.sizes, T::COMPLEX);
+    let shapes = shapes(problems.sizes, moduli(problems.nonlinearity, problems.sizes[1], T::COMPLEX));
     let wanted = |slot: usize| -> Result<Option<Room<'_, T>>> {
         frame.result(slot)?.map(|buffer| buffer.write("a gradient", &shapes[slot])).transpose()
     };
