@@ -46,7 +46,7 @@ def register() -> list[str]:
             "flash-linear-attention has no fla.backends here: install fla-core 0.6 or later to register with it"
         ) from error
 
-    class Native(backends.BaseBackend):  # type: ignore[misc, name-defined]
+    class Native(backends.BaseBackend):  # type: ignore[misc]
         """The delta rule on the CPU."""
 
         backend_type = "householder"

@@ -148,7 +148,8 @@ def _sequence(inputs: Inputs, options: Options) -> Sequence:
     sizes = None if inputs.batch_sizes is None else inputs.batch_sizes.numpy()
     nonlinearity, negative_slope, *rest = options
     parameters = input_weight, bias, phases
-    return Sequence(u, x, h0, *parameters, sizes, nonlinearity, negative_slope, nonlinearity_bias, *rest)
+    given: Any = u, x, h0, *parameters, sizes, nonlinearity, negative_slope, nonlinearity_bias, *rest
+    return Sequence(*given)
 
 
 def _contiguous(tensor: Tensor | None) -> Any:
