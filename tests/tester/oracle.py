@@ -87,11 +87,14 @@ def of_columns(u, tau, shape, smallest=0.0):
     w = eye.expand(*u.shape[:-2], n, n)
     for j in range(m):
         v = columns[..., j]
-        square = (v * v.conj()).real.sum(-1)
-        present = square.detach().sqrt() >= max(smallest, torch.finfo(square.dtype).tiny)
-        factor = 2 / torch.where(present, square, 1.0) if tau is None else tau[..., j]
-        outer = torch.where(present, factor, 0.0)[..., None, None] * v.unsqueeze(-1) * v.conj().unsqueeze(-2)
-        w = rounded(w @ (eye - outer))
+        if tau is None:
+            square = (v * v.conj()).real.sum(-1)
+            present = square.detach().sqrt() >= max(smallest, torch.finfo(square.dtype).tiny)
+            factor = torch.where(present, 2 / torch.where(present, square, 1.0), 0.0)
+        else:
+            factor = tau[..., j]
+        outer = factor[..., None, None] * v.unsqueeze(-1) * v.conj().unsqueeze(-2)
+        w = rounded(w @ (eye - rounded(outer)))
     return w
 
 
