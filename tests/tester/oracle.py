@@ -90,11 +90,11 @@ def of_columns(u, tau, shape, smallest=0.0):
         if tau is None:
             square = (v * v.conj()).real.sum(-1)
             present = square.detach().sqrt() >= max(smallest, torch.finfo(square.dtype).tiny)
-            factor = torch.where(present, 2 / torch.where(present, square, 1.0), 0.0)
+            factor = rounded(torch.where(present, 2 / torch.where(present, square, 1.0), 0.0))
         else:
             factor = tau[..., j]
         outer = factor[..., None, None] * v.unsqueeze(-1) * v.conj().unsqueeze(-2)
-        w = rounded(w @ (eye - rounded(outer)))
+        w = rounded(w @ (eye - outer))
     return w
 
 
