@@ -207,9 +207,8 @@ def test_rivals_are_as_large_as_the_first_model(kind):
     experiment = load_experiment(packaged_config("digits"), (), [kind])
     task = experiment.task.load()
     wanted = count_parameters(digits().models["ornn"], task)
-    assert count_parameters(experiment.models[kind], task) == pytest.approx(
-        wanted, rel=0.03 if kind == "lstm" else 0.02
-    )
+    coarse = {"lstm": 0.03, "delta": 0.05, "gated-delta": 0.05, "delta-product": 0.05}  # sizes go by gates and heads
+    assert count_parameters(experiment.models[kind], task) == pytest.approx(wanted, rel=coarse.get(kind, 0.02))
 
 
 def test_models_of_the_experiment_stay_as_they_are():

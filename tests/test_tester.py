@@ -13,8 +13,8 @@ sys.path.insert(0, {tester!r})
 import householder as hh
 right = hh.forward
 hh.forward = lambda *a, **k: right(*a, **k) * (1 + 1e-4)
-import kinds, run
-found = [run.case(0, i, list(kinds.KINDS)) for i in range(120)]
+import run
+found = filter(None, (run.case(0, i, ["arrays"]) for i in range(600)))
 print(sum("result 0 is off by" in (message or "") for _, _, message in found))
 """
 

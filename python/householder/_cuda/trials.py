@@ -9,6 +9,7 @@ from householder import _cpu
 from householder._cuda.library import Library
 from householder._cuda.verdicts import WrongError
 from householder._types import Sequence, SequenceGradients
+from householder._validate import BIASED, moduli
 
 STEPS = 6
 PARAMETERS = {"bfloat16": "float32", "float16": "float32"}
@@ -61,8 +62,8 @@ class Recurrence:
         h0, self.grad_last = numbers((batch, n), dtype, 1), numbers((batch, n), dtype, 2)
         self.grad_h = numbers((STEPS, batch, n), dtype, 3)
         bias = None
-        if nonlinearity == "modrelu":
-            bias = rounded(np.linspace(-0.3, -0.1, n if np.iscomplexobj(u) else n // 2), "float32")
+        if nonlinearity in BIASED:
+            bias = rounded(np.linspace(-0.3, -0.1, moduli(nonlinearity, n, np.iscomplexobj(u))), "float32")
         wanted = _away_from_bends(numbers((STEPS, batch, n), dtype, 4), nonlinearity)
         s = Sequence(u, wanted, h0, None, None, None, None, nonlinearity, 0.1, bias, False, False, method)
         alone = s._replace(x=wanted.reshape(1, -1, n), h0=None)  # one step from zero: the nonlinearity

@@ -111,7 +111,11 @@ def _pull_back_on_tape(function: Callable[..., Any], values: Sequence[Tensor], c
     with torch.enable_grad():
         # views, for one of the values may have been computed from another
         free = [t.view_as(t) if t.requires_grad else t.detach().requires_grad_() for t in values]
-        results = function(*free)
+        both = zip(function(*free), cotangents, strict=True)
+        pairs = [(result, cotangent) for result, cotangent in both if result.requires_grad]
+    if not pairs:
+        return [torch.zeros_like(t) for t in values]
+    results, cotangents = zip(*pairs, strict=True)
     create_graph = torch.is_grad_enabled()
     return torch.autograd.grad(
         results, free, cotangents, create_graph=create_graph, allow_unused=True, materialize_grads=True
