@@ -180,8 +180,9 @@ class Columns:
         full = lambda u, h: ht.apply(u, h, shape="full")  # noqa: E731
         exact = work(explicit, double=True)
         yield Candidate(self.ours, work(full), exact)
-        trapezoid = rivals.with_last_number(lambda u, h: explicit(u.tril(), h))
-        yield Candidate("householder.torch.apply", work(ht.apply), work(trapezoid, double=True))
+        if self.m <= self.n:
+            trapezoid = rivals.with_last_number(lambda u, h: explicit(u.tril(), h))
+            yield Candidate("householder.torch.apply", work(ht.apply), work(trapezoid, double=True))
         yield Candidate("one reflection after the other", work(explicit), exact)
 
 
