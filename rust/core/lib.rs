@@ -15,7 +15,7 @@
 //! * [`factor`]: reflections of a given orthogonal or unitary matrix (Theorem 1).
 //!
 //! ```
-//! use householder::{apply, diagonal::Diagonal, parallel::Context, reflections::Reflections};
+//! use householder::{apply, diagonal::Diagonal, reflections::Reflections, threads::Context};
 //!
 //! let u = [1.0, 0.0, 2.0, 1.0, 2.0, 1.0]; // 3 x 2, row-major
 //! let u = Reflections::new(3, 2, &u)?;
