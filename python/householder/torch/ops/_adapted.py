@@ -25,6 +25,8 @@ def is_adaptable(u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> b
     """Tell whether this is an ordinary eager training step, in which ``adapted_linear`` is all that is wanted."""
     if needs_expression() or not torch.is_grad_enabled() or not x.is_cpu or is_watched():
         return False
+    if type(weight) not in (Tensor, torch.nn.Parameter):  # quantised weights multiply in their own way
+        return False
     frozen = not weight.requires_grad and (bias is None or not bias.requires_grad)
     fits = u.dtype == x.dtype == weight.dtype and u.dtype in CORE_NAME and u.shape[:1] == x.shape[-1:]
     return frozen and fits and not _autocast.is_on(x.device)
