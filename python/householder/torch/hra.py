@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, linear
 
-from householder.torch import _autocast, _check, expressions
+from householder.torch import _autocast, _check
+from householder.torch.functional import product
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,17 +86,8 @@ def _turned(layer: Any, name: str, rows: Tensor, transpose: bool) -> Tensor:
             v = _orthonormal(u)
             wide = wide - 2 * (wide @ v) @ v.mT
         else:
-            wide = _reflected(u, wide, transpose)
+            wide = product(u, wide, None, "full", transpose)
     return wide.to(rows.dtype)
-
-
-def _reflected(u: Tensor, rows: Tensor, transpose: bool) -> Tensor:
-    r"""Compute :math:`H(u_1) \cdots H(u_r) x`, or its transpose, by :math:`I - V T^{-1} V^T`, unit columns V."""
-    v = expressions.unit_columns(u)
-    t = torch.triu(v.mT @ v, 1) + 0.5 * torch.eye(v.shape[1], dtype=v.dtype, device=v.device)
-    inverse = torch.linalg.solve_triangular(t, torch.eye(len(t), dtype=t.dtype, device=t.device), upper=True)
-    reflected: Tensor = rows - rows @ v @ (inverse if transpose else inverse.mT) @ v.mT
-    return reflected
 
 
 def _orthonormal(u: Tensor) -> Tensor:

@@ -10,13 +10,8 @@ use householder::threads::Context;
 use householder::unblocked;
 
 use super::frame::{Element, Frame};
+use crate::application::flops;
 use crate::by_element;
-
-/// Flops of `count` applications to `rows` vectors, roughly, with what it takes to normalise the columns: decides how work
-/// is spread, nothing else.
-pub fn flops(count: usize, n: usize, m: usize, rows: usize) -> usize {
-    (n * m).saturating_mul(8 * rows + 32).saturating_mul(count)
-}
 
 /// The method, and whether it is to apply reflections one after the other.
 fn method<T: Element>(frame: &Frame<'_>, n: usize, k: usize, rows: usize) -> Result<(Method, bool)> {

@@ -10,8 +10,8 @@ use householder::threads::Context;
 use householder::unblocked;
 use householder::wy::dense::Dense;
 
-use super::apply::flops;
 use super::frame::{Element, Frame};
+use crate::application::flops;
 use crate::by_element;
 
 pub fn forward(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {

@@ -22,9 +22,6 @@ from householder.torch.ops._sequence import split
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-_OPERANDS = 6
-"""Of the delta rule, before ``cu_seqlens``."""
-
 
 def apply(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:  # noqa: ARG001
     """``W h`` or ``W* h``."""
@@ -72,7 +69,7 @@ def rnn_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
 
 def delta_rule(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """All outputs, final states, and room for the states that the backward pass does without."""
-    tensors, options = arguments[: _OPERANDS + 1], arguments[_OPERANDS + 2 :]
+    tensors, options = arguments[: _delta._OPERANDS + 1], arguments[_delta._OPERANDS + 2 :]
     given: list[Any] = [*tensors, *options]
     o, last = delta_expression.delta_rule(*given)
     return o.contiguous(), last.contiguous(), _delta._forward_fake(*arguments)[2]
@@ -80,10 +77,10 @@ def delta_rule(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 def delta_rule_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
     """Gradients of the wanted operands; the states are computed once more."""
-    *tensors, sizes, _, grad_o, grad_last, wanted = arguments[: _OPERANDS + 5]
+    *tensors, sizes, _, grad_o, grad_last, wanted = arguments[: _delta._OPERANDS + 5]
 
     def results(*tensors: Any) -> tuple[Tensor, Tensor]:
-        given: list[Any] = [*tensors, sizes, *arguments[_OPERANDS + 5 :]]
+        given: list[Any] = [*tensors, sizes, *arguments[_delta._OPERANDS + 5 :]]
         return delta_expression.delta_rule(*given)
 
     return _gradients(results, tensors, wanted, (grad_o, grad_last))
