@@ -10,13 +10,16 @@ from source import COMPLEX, REAL
 import householder.torch as ht
 from kinds.functions import METHODS, axes, smallest
 
+MORE_COLUMNS = 70
+"""The n up to which there are more columns than rows: the oracle's graph has several n x n matrices a column."""
+
 
 def apply(source):
     """One application, or W itself."""
     dtype = source.choose((*REAL, *COMPLEX))
     n, m, rows = sizes.application(source, dtype)
     shape = source.choose(("full", "full", "trapezoidal"))
-    if shape == "full" and source.flag():
+    if shape == "full" and n <= MORE_COLUMNS and source.flag():
         m = source.among(1, 2 * n)
     batch, matrices = (() if source.one_in(8) else (rows,), ()) if rows > 6 or source.flag() else axes(source)
     u = _normal(source, (*matrices, n, m), dtype)
