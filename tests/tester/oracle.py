@@ -65,8 +65,8 @@ def matrix(u, phases=None, smallest=0.0):
         v = v / torch.where(size == 0, 1.0, size)  # H(v) does not change
         square = (v * v.conj()).real.sum(-1)
         present = size[..., 0] * square.detach().sqrt() >= max(smallest, torch.finfo(square.dtype).tiny)
-        outer = 2 * v.unsqueeze(-1) * v.conj().unsqueeze(-2) / torch.where(present, square, 1.0)[..., None, None]
-        w = rounded(w @ torch.where(present[..., None, None], eye - outer, eye))
+        factor = torch.where(present, 2 / torch.where(present, square, 1.0), 0.0)
+        w = reflected(w, v, factor)
     if m == n and not u.is_complex():
         w = torch.cat([w[..., :-1], w[..., -1:] * columns[..., -1:, -1:]], -1)
     return w if phases is None else w * torch.exp(1j * phases)
@@ -93,9 +93,13 @@ def of_columns(u, tau, shape, smallest=0.0):
             factor = rounded(torch.where(present, 2 / torch.where(present, square, 1.0), 0.0))
         else:
             factor = tau[..., j]
-        outer = factor[..., None, None] * v.unsqueeze(-1) * v.conj().unsqueeze(-2)
-        w = rounded(w @ (eye - outer))
+        w = reflected(w, v, factor)
     return w
+
+
+def reflected(w, v, factor):
+    """``W (I - factor v v*)``."""
+    return rounded(w - (w @ v.unsqueeze(-1)) * (factor.unsqueeze(-1) * v.conj()).unsqueeze(-2))
 
 
 def apply(u, h, phases=None, transpose=False, smallest=0.0):
