@@ -15,19 +15,19 @@ from torch.autograd import Function
 
 import householder.torch as ht
 
-HOW = ("leaky_relu", 0.1, False, False, "auto")
-WANTED = [True, False, True, True, True, False, False]
+HOW = ("leaky_relu", 0.1, False, False, "trapezoidal", "auto")
+WANTED = [True, False, True, True, True, False, False, False]
 BARE = "bare operator"
 
 
 def forward(*tensors):
-    h, _, tape = torch.ops.householder.rnn(*tensors, None, None, None, True, *HOW)
+    h, _, tape = torch.ops.householder.rnn(*tensors, *[None] * 4, True, *HOW)
     return h, tape
 
 
 def backward(*tensors_h_tape_grad):
     *tensors, h, tape, grad = tensors_h_tape_grad
-    return torch.ops.householder.rnn_backward(*tensors, None, None, None, h, tape, grad, None, WANTED, *HOW)
+    return torch.ops.householder.rnn_backward(*tensors, *[None] * 4, h, tape, grad, None, WANTED, *HOW)
 
 
 class BareOperator(Function):

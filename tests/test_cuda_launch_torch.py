@@ -312,8 +312,8 @@ def test_cuda_tensors_pass_the_door():
 def test_tapes_have_the_size_that_fake_tensors_promise():
     with FakeTensorMode():
         u, x = torch.randn(8, 3, device="cuda"), torch.randn(5, 2, 8, device="cuda")
-        tape = _rnn.forward_op(u, x, *[None] * 6, True, "oplu", 0.1, False, False, "auto")[2]
-        half = _rnn.forward_op(u, x.bfloat16(), *[None] * 6, True, "oplu", 0.1, False, False, "auto")
+        tape = _rnn.forward_op(u, x, *[None] * 7, True, "oplu", 0.1, False, False, "trapezoidal", "auto")[2]
+        half = _rnn.forward_op(u, x.bfloat16(), *[None] * 7, True, "oplu", 0.1, False, False, "trapezoidal", "auto")
     assert (half[0].dtype, half[1].dtype, half[2].dtype) == (torch.bfloat16, torch.bfloat16, torch.float32)
     assert half[2].shape == (10 * 3 // 2 + 10 * 4 // 4 + 8 * 3 * 2 + 3 * 3 + 3,)
     assert tape.shape == (10 * 3 + 10 * 4 // 4 + 8 * 3 * 2 + 3 * 3 + 3,)  # projections, bytes, V, A, S, norms
@@ -321,7 +321,9 @@ def test_tapes_have_the_size_that_fake_tensors_promise():
 
 @pytest.mark.usefixtures("on_cuda")
 def test_a_sequence_of_no_steps_has_a_tape():
-    no_step = _cuda.rnn(torch.randn(8, 3), torch.randn(0, 2, 8), *[None] * 6, True, "tanh", 0.1, False, False, "auto")
+    no_step = _cuda.rnn(
+        torch.randn(8, 3), torch.randn(0, 2, 8), *[None] * 7, True, "tanh", 0.1, False, False, "trapezoidal", "auto"
+    )
     assert no_step[2].numel()
 
 

@@ -74,7 +74,7 @@ def test_torch_compiles_whole(case):
 @pytest.mark.parametrize("m", [3, 8])
 def test_operators_keep_torch_s_promises(nonlinearity, m):
     u, x = torch.randn(8, m, device="cuda"), torch.randn(5, 2, 8, device="cuda")
-    inputs, options = (u, x, *[None] * 6), (nonlinearity, 0.1, False, False, "auto")
+    inputs, options = (u, x, *[None] * 7), (nonlinearity, 0.1, False, False, "trapezoidal", "auto")
     torch.library.opcheck(torch.ops.householder.rnn, (*inputs, True, *options))
     torch.library.opcheck(torch.ops.householder.apply, (u, x.flatten(0, 1), False, "auto"))
     torch.library.opcheck(torch.ops.householder.matrix, (u,))

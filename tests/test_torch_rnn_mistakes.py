@@ -154,9 +154,9 @@ def test_mistakes_in_batch_sizes(sizes, message):
 def test_packed_sequences_have_ends_of_their_own():
     with pytest.raises(ValueError, match="reverse is for sequences of one length"):
         ht.rnn(torch.ones(4, 2), torch.ones(3, 4), batch_sizes=torch.tensor([2, 1]), reverse=True)
-    packed = torch.ones(4, 2), torch.ones(3, 4), torch.zeros(2, 4), *[None] * 4, torch.tensor([2, 1])
+    packed = torch.ones(4, 2), torch.ones(3, 4), torch.zeros(2, 4), *[None] * 5, torch.tensor([2, 1])
     with pytest.raises(ValueError, match="reverse is for sequences of one length"):
-        torch.ops.householder.rnn(*packed, False, "relu", 0.0, False, True, "auto")
+        torch.ops.householder.rnn(*packed, False, "relu", 0.0, False, True, "trapezoidal", "auto")
     with pytest.raises(TypeError, match="reverse is 1"):
         ht.rnn(torch.ones(4, 2), torch.ones(3, 4), reverse=1)
 

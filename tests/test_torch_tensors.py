@@ -59,13 +59,13 @@ def test_the_dispatcher_gives_the_same(name):
 
 
 U, X, H0, V, B = ((6, 2), (4, 3, 5), (3, 6), (6, 5), (6,))
-OPTIONS = ("tanh", 0.1, False, False, "wy")
+OPTIONS = ("tanh", 0.1, False, False, "trapezoidal", "wy")
 
 
 def sequence(u=U, x=X, h0=H0, v=V, b=B, dtype=torch.float32):
     """Inputs of ``rnn`` as the core wants them, each of a shape or as it is given."""
     given = [torch.ones(t, dtype=dtype) if isinstance(t, tuple) else t for t in (u, x, h0, v, b)]
-    return [*given, None, None, None]
+    return [*given, None, None, None, None]
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def test_the_core_reads_no_sequence_whose_sizes_do_not_fit():
         (sequence(u=(6, 0)), r"expected u \(\.\., n, m\)"),
         (sequence(u=(6,)), r"expected u \(\.\., n, m\)"),
         (sequence(x=(4, 5)), r"expected u \(\.\., n, m\) .* and x"),
-        ([*sequence(x=(7, 5))[:7], torch.tensor([3, 2, 1])], r"expected u \(\.\., n, m\) .* and x"),
-        ([*sequence(x=(6, 5))[:7], torch.tensor([3.0, 2.0, 1.0])], "batch_sizes: expected int64"),
+        ([*sequence(x=(7, 5))[:8], torch.tensor([3, 2, 1])], r"expected u \(\.\., n, m\) .* and x"),
+        ([*sequence(x=(6, 5))[:8], torch.tensor([3.0, 2.0, 1.0])], "batch_sizes: expected int64"),
         ([None, *sequence()[1:]], "expected u and x"),
         (sequence(b=[1.0] * 6), "expected a NumPy array or a tensor"),
     ]:

@@ -349,11 +349,11 @@ def test_operators_are_registered_soundly():
     torch.library.opcheck(ops.apply_backward.default, (u, h, h, False, False, "auto"))
     torch.library.opcheck(ops.matrix.default, (u,))
     x = torch.randn(5, 3, 4, dtype=torch.float64)
-    tensors, options = (u, x, h, None, None, None, None, None), ("tanh", 0.0, False, False, "auto")
+    tensors, options = (u, x, h, *[None] * 6), ("tanh", 0.0, False, False, "trapezoidal", "auto")
     torch.library.opcheck(ops.rnn.default, (*tensors, False, *options))
     torch.library.opcheck(ops.rnn.default, (*tensors, True, *options))
     states, last, tape = ops.rnn(*tensors, True, *options)
-    wanted = [True, False, True, False, False, False, False]
+    wanted = [True, False, True, *[False] * 5]
     torch.library.opcheck(ops.rnn_backward.default, (*tensors, states, tape, states, None, wanted, *options))
     torch.library.opcheck(ops.rnn_backward.default, (*tensors, states, None, None, last, wanted, *options))
     many = tuple(None if t is None else torch.stack([t, t + 1]) for t in tensors)

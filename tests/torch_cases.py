@@ -23,6 +23,11 @@ def _unitary(u, x, h0, phases, **options):
     return torch.cat([h.flatten(), last.flatten()])
 
 
+def _of_columns(u, x, h0, tau, **options):
+    h, last = ht.rnn(u, x, h0, tau=tau, shape="full", **options)
+    return torch.cat([h.flatten(), last.flatten()])
+
+
 PHASES = torch.linspace(-1, 2, 4, dtype=torch.float64).requires_grad_()
 COMPLEX = _random((4, 2), (3, 2, 4), (2, 4), dtype=torch.complex128)
 SIZES = ((4, 2), (3, 2, 3), (2, 4), (4, 3), (4,))  # u, x, h0, input_weight, bias
@@ -72,6 +77,19 @@ CASES = {
     "rnn, modrelu of reals": (
         lambda u, x, b: ht.rnn(u, x, nonlinearity="real_modrelu", nonlinearity_bias=b)[0],
         _random((4, 2), (3, 2, 4), (4,)),
+    ),
+    "rnn, full": (lambda u, x: ht.rnn(u, x, nonlinearity="tanh", shape="full")[0], _random((3, 5), (3, 2, 3))),
+    "rnn, tau": (
+        lambda u, x, tau: ht.rnn(u, x, nonlinearity="tanh", tau=tau, transpose=True)[0],
+        _random((4, 3), (3, 2, 4), (3,)),
+    ),
+    "rnn, full, tau": (
+        lambda *tensors: _of_columns(*tensors, nonlinearity="tanh"),
+        _random((3, 4), (3, 2, 3), (2, 3), (4,)),
+    ),
+    "rnn, tau, complex": (
+        lambda *tensors: _of_columns(*tensors, nonlinearity="identity", method="dense"),
+        _random((3, 2), (3, 2, 3), (2, 3), (2,), dtype=torch.complex128),
     ),
     "apply, complex": (lambda u, h, p: ht.apply(u, h, phases=p), [*COMPLEX[:2], PHASES]),
     "apply transposed, complex": (lambda u, h, p: ht.apply(u, h, phases=p, transpose=True), [*COMPLEX[:2], PHASES]),

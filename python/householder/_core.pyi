@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Array: TypeAlias = NDArray[Any] | Tensor
-# u (.., n, m), x (.., T, B, d) or (.., rows, d), h0, input_weight, bias, phases, nonlinearity_bias and batch_sizes;
-# x (T, B, d) and its like may lie at any distances between steps and between sequences
+# u (.., n, m), x (.., T, B, d) or (.., rows, d), h0, input_weight, bias, phases, nonlinearity_bias, tau and
+# batch_sizes; x (T, B, d) and its like may lie at any distances between steps and between sequences
 RnnInputs: TypeAlias = Sequence[Array | None]
-RnnOptions: TypeAlias = Sequence[Any]  # a tuple: nonlinearity, slope, transpose, reverse, method
+RnnOptions: TypeAlias = Sequence[Any]  # a tuple: nonlinearity, slope, transpose, reverse, shape, method
 # q (tokens, H, K), k (steps, H, K), v (steps, HV, V), beta (steps, HV), g (tokens, HV) or (tokens, HV, K), and the
 # initial states (N, HV, K, V); steps = tokens * reflections
 DeltaOperands: TypeAlias = Sequence[Array | None]
@@ -141,8 +141,6 @@ def rnn_forward(
     tape: Array | None,  # out (.., rows, rnn_tape_width), for rnn_backward: OPLU needs it, others are faster with it
     last: Array | None,  # out (.., batch, n), the state in which each sequence ends
     keep: bool,  # return what rnn_backward need not form again
-    shape: str = "trapezoidal",
-    tau: Array | None = None,
 ) -> Kept | NotImplementedType | None: ...
 def rnn_backward(
     inputs: RnnInputs,
@@ -151,10 +149,8 @@ def rnn_backward(
     tape: Array | None,
     grad_h: Array | None,  # None: zero
     grad_last: Array | None,
-    gradients: Sequence[Array | None],  # out, of the inputs but batch_sizes, and of tau; None: not wanted
+    gradients: Sequence[Array | None],  # out, of the inputs but batch_sizes; None: not wanted
     kept: Kept | None,  # of the forward call with the same u
-    shape: str = "trapezoidal",
-    tau: Array | None = None,
 ) -> NotImplementedType | None: ...
 def delta_interval(key_width: int, value_width: int) -> int: ...  # steps from one kept state to the next
 def delta_forward(

@@ -158,7 +158,7 @@ def rnn_forward(sequence: Sequence, steps: int, batch: int) -> Array:
     """All states, shaped as x but for the last axis."""
     u, x = sequence.u, sequence.x
     h = np.empty((*x.shape[:-1], len(u)), u.dtype)
-    _core.rnn_forward(*_arguments(sequence, steps, batch), h, None, None, False, sequence.shape, sequence.tau)
+    _core.rnn_forward(*_arguments(sequence, steps, batch), h, None, None, False)
     return h
 
 
@@ -172,11 +172,11 @@ def rnn_backward(
         (n, m), rows = sequence.u.shape, sequence.x.size // sequence.x.shape[-1]
         width = _core.rnn_tape_width(NAMES[h.dtype], n, m, rows, False, "oplu", sequence.method)
         tape = np.empty((rows, width), h.dtype)
-        _core.rnn_forward(*arguments, np.empty_like(h), tape, None, False, sequence.shape, sequence.tau)
+        _core.rnn_forward(*arguments, np.empty_like(h), tape, None, False)
     if grad_h is not None and sequence.batch_sizes is None:
         grad_h = grad_h.reshape(steps, batch, grad_h.shape[-1])
     gradients = SequenceGradients._make(_like(getattr(sequence, name)) for name in SequenceGradients._fields)
-    _core.rnn_backward(*arguments, h, tape, grad_h, grad_last, gradients, None, sequence.shape, sequence.tau)
+    _core.rnn_backward(*arguments, h, tape, grad_h, grad_last, gradients, None)
     return gradients
 
 
@@ -184,8 +184,8 @@ def _arguments(sequence: Sequence, steps: int, batch: int) -> tuple[Any, Any]:
     """Put the arrays in the order of their gradients, then ``batch_sizes``; then the options."""
     if sequence.batch_sizes is None:
         sequence = sequence._replace(x=sequence.x.reshape(steps, batch, sequence.x.shape[-1]))
-    inputs = *(getattr(sequence, name) for name in SequenceGradients._fields[:-1]), sequence.batch_sizes  # without tau
-    names = "nonlinearity", "negative_slope", "transpose", "reverse", "method"
+    inputs = *(getattr(sequence, name) for name in SequenceGradients._fields), sequence.batch_sizes
+    names = "nonlinearity", "negative_slope", "transpose", "reverse", "shape", "method"
     return inputs, tuple(getattr(sequence, name) for name in names)
 
 

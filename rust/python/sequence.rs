@@ -18,11 +18,11 @@ use crate::columns::{Columns, Headers};
 use crate::kept::Kept;
 
 /// `u (.., n, m)`, `x (.., steps, batch, d)` or, with `batch_sizes`, `(.., rows, d)`, then `h0, input_weight, bias, phases,
-/// nonlinearity_bias` and `batch_sizes`. Leading axes tell the matrices, each with sequences and parameters of its own.
-type Inputs<'py> = [Option<Bound<'py, PyAny>>; 8];
+/// nonlinearity_bias, tau` and `batch_sizes`. Leading axes tell the matrices, each with sequences and parameters of its own.
+type Inputs<'py> = [Option<Bound<'py, PyAny>>; 9];
 
-/// Nonlinearity, negative slope, whether W is transposed, whether time runs backwards, and the method.
-type Options = (PyBackedStr, f64, bool, bool, PyBackedStr);
+/// Nonlinearity, negative slope, whether W is transposed, whether time runs backwards, the shape of u, and the method.
+type Options = (PyBackedStr, f64, bool, bool, PyBackedStr, PyBackedStr);
 
 /// The arguments that forward and backward share.
 struct Problem<'a, 'py> {
@@ -42,18 +42,13 @@ struct Problem<'a, 'py> {
 }
 
 impl<'a, 'py> Problem<'a, 'py> {
-    fn read(
-        inputs: &'a Inputs<'py>,
-        options: &'a Options,
-        shape: &str,
-        tau: Option<&'a Bound<'py, PyAny>>,
-    ) -> Reading<Self> {
-        let [u, x, h0, input_weight, bias, phases, nonlinearity_bias, batch_sizes] = Array::each(inputs)?;
+    fn read(inputs: &'a Inputs<'py>, options: &'a Options) -> Reading<Self> {
+        let [u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, batch_sizes] = Array::each(inputs)?;
         let (Some(u), Some(x)) = (u, x) else {
             return Err(PyValueError::new_err("expected u and x, got None").into());
         };
         let batch_sizes = batch_sizes.map(|sizes| sizes.batch_sizes()).transpose()?;
-        let u = Headers::of(u, shape, Array::optional(tau)?)?;
+        let u = Headers::of(u, &options.4, tau)?;
         let (count, axes, n, m) = (u.count, u.u.dims - 2, u.n, u.m);
         let [steps, batch, d] = match (batch_sizes, &h0) {
             (Some(sizes), Some(h0)) => [sizes.len(), h0.last[1], x.last[2]],
@@ -115,7 +110,7 @@ impl<'a, 'py> Problem<'a, 'py> {
 
     fn sequence<T: Number<Real: Number>>(&self, columns: &Columns<T>, i: usize) -> Reading<Sequence<'static, T>> {
         let (count, [n, _, d, steps, batch]) = (self.stack.0, self.sizes);
-        let &(_, _, transpose, reverse, ref method) = self.options;
+        let &(_, _, transpose, reverse, _, ref method) = self.options;
         if reverse && self.batch_sizes.is_some() {
             let text = "reverse: sequences of different lengths have ends of their own";
             return Err(PyValueError::new_err(text).into());
@@ -255,7 +250,6 @@ pub fn rnn_tape_width(
 
 /// All states, and in `last` those in which sequences end; `tape` and what is kept serve the backward pass.
 #[pyfunction]
-#[pyo3(signature = (inputs, options, h, tape, last, keep, shape="trapezoidal", tau=None))]
 pub fn rnn_forward(
     py: Python<'_>,
     inputs: Inputs<'_>,
@@ -264,20 +258,17 @@ pub fn rnn_forward(
     tape: Option<&Bound<'_, PyAny>>,
     last: Option<&Bound<'_, PyAny>>,
     keep: bool,
-    shape: &str,
-    tau: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<PyAny>> {
     let reading = || -> Reading<_> {
-        let problem = Problem::read(&inputs, &options, shape, tau)?;
+        let problem = Problem::read(&inputs, &options)?;
         let (h, tape, last) = (Array::read(h)?, Array::optional(tape)?, Array::optional(last)?);
         by_dtype!(problem.x.dtype, forward_problems(py, &problem, &h, [tape.as_ref(), last.as_ref()], keep))
     };
     attempt(py, reading())
 }
 
-/// Gradients of the inputs but `batch_sizes`, and of `tau`, where there is an array for them.
+/// Gradients of the inputs but `batch_sizes`, where there is an array for them.
 #[pyfunction]
-#[pyo3(signature = (inputs, options, h, tape, grad_h, grad_last, gradients, kept, shape="trapezoidal", tau=None))]
 pub fn rnn_backward(
     py: Python<'_>,
     inputs: Inputs<'_>,
@@ -288,11 +279,9 @@ pub fn rnn_backward(
     grad_last: Option<&Bound<'_, PyAny>>,
     gradients: [Option<Bound<'_, PyAny>>; 8],
     kept: Option<&Bound<'_, Kept>>,
-    shape: &str,
-    tau: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<PyAny>> {
     let reading = || -> Reading<_> {
-        let problem = Problem::read(&inputs, &options, shape, tau)?;
+        let problem = Problem::read(&inputs, &options)?;
         let (h, tape) = (Array::read(h)?, Array::optional(tape)?);
         let (grad_h, grad_last) = (Array::optional(grad_h)?, Array::optional(grad_last)?);
         let gradients = Array::each(&gradients)?;

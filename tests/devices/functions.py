@@ -177,13 +177,13 @@ def test_the_operators_themselves(device):
     """As compiled and exported programs call them, without a function around them."""
     u, x = (t.detach() for t in (*CASES["apply"][1][:1], CASES["rnn, bare"][1][1]))
     g = torch.randn(x.shape, dtype=F64)
-    options = "tanh", 0.1, False, False, "auto"
-    wanted = [True, True, *[False] * 5]
+    options = "tanh", 0.1, False, False, "trapezoidal", "auto"
+    wanted = [True, True, *[False] * 6]
 
     def calls(where):
         a, b, c = (t.to(where) for t in (u, x, g))
-        h, last, _ = torch.ops.householder.rnn(a, b, *[None] * 6, False, *options)
-        rest = torch.ops.householder.rnn_backward(a, b, *[None] * 6, h, None, c, None, wanted, *options)
+        h, last, _ = torch.ops.householder.rnn(a, b, *[None] * 7, False, *options)
+        rest = torch.ops.householder.rnn_backward(a, b, *[None] * 7, h, None, c, None, wanted, *options)
         both = torch.ops.householder.apply_backward(a, b, c, True, False, "auto")
         operands = [t.detach() for t in delta_operands(where)]
         o, state, _ = torch.ops.householder.delta_rule(*operands, None, None, None, False, 1.0, 1, False)

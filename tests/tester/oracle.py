@@ -188,6 +188,8 @@ def rnn(
     input_weight=None,
     bias=None,
     phases=None,
+    tau=None,
+    shape="trapezoidal",
     nonlinearity_bias=None,
     batch_sizes=None,
     nonlinearity="leaky_relu",
@@ -198,7 +200,11 @@ def rnn(
 ):
     """All states and the last ones of ``h_t = phi(W h_{t-1} + V x_t + b)``, one step after the other."""
     n = u.shape[0]
-    w = matrix(u, phases, smallest)
+    if tau is None and shape == "trapezoidal":
+        w = matrix(u, phases, smallest)
+    else:
+        w = of_columns(u, tau, shape, smallest)
+        w = w if phases is None else w * torch.exp(1j * phases)
     w = w.mH if transpose else w
     a = rounded(x if input_weight is None else x @ rounded(input_weight).mT)
     a = a if bias is None else a + bias

@@ -54,7 +54,11 @@ def rnn(*arguments: Any) -> Any:
     if inputs.batch_sizes is not None:
         return NotImplemented
     u, x, kind = inputs.u, inputs.x.to(inputs.u.dtype), inputs.x.dtype
-    w = matrix(u)
+    if inputs.is_default(options.shape):
+        w = matrix(u)
+    else:
+        eye = torch.eye(u.shape[-2], dtype=u.dtype, device=u.device)
+        w = apply_columns(u, eye, inputs.tau, False, options.method, options.shape).mT
     w = w if inputs.phases is None else expressions.turn(w, inputs.phases)
     w = w.mH if options.transpose else w
     h, last = expressions.recurrence(

@@ -125,8 +125,8 @@ class RecurrentCell(_reflections.Layer):
             return h.unsqueeze(0), h.clone()
         h0 = self.h0 if hx is None else hx
         if self._is_canonical(x, h0, weight):
-            tensors = self._seen(), x, h0, weight, self.bias, self.phases, self.nonlinearity_bias, batch_sizes
-            options = self.nonlinearity, self.negative_slope, False, reverse, self.method
+            tensors = self._seen(), x, h0, weight, self.bias, self.phases, self.nonlinearity_bias, None, batch_sizes
+            options = self.nonlinearity, self.negative_slope, False, reverse, "trapezoidal", self.method
             return ops.rnn(tensors, options)
         return rnn(
             self._seen(),

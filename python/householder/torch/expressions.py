@@ -138,11 +138,13 @@ def rnn(
     bias: Tensor | None,
     phases: Tensor | None,
     nonlinearity_bias: Tensor | None,
+    tau: Tensor | None,
     batch_sizes: Tensor | None,
     nonlinearity: str,
     negative_slope: float,
     transpose: bool,
     reverse: bool,
+    shape: str,
 ) -> tuple[Tensor, Tensor]:
     """Run the recurrence step by step with ``W`` formed once: all states and each sequence's last one.
 
@@ -150,7 +152,7 @@ def rnn(
     """
     with _autocast.off(x.device):
         kind, x = x.dtype, x.to(u.dtype)
-        w = matrix(u)
+        w = matrix(u, tau, shape)
         w = w if phases is None else turn(w, phases.unsqueeze(-2))
         w = w.mH if transpose else w
         h, last = recurrence(

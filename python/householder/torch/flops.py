@@ -107,13 +107,16 @@ def rnn_flops(*arguments: Any, **_out: Any) -> int:
     matrices, rows, u = prod(inputs.u.shape[:-2]), inputs.rows(), inputs.u
     method = "dense" if inputs.phases is not None else options.method
     of_inputs = 0 if inputs.input_weight is None else 2 * rows * n * d
-    return matrices * (of_inputs + _forward(n, m, rows, method, sequence=True, is_complex=u.is_complex()))
+    if inputs.is_default(options.shape):
+        return matrices * (of_inputs + _forward(n, m, rows, method, sequence=True, is_complex=u.is_complex()))
+    return matrices * (of_inputs + _by("wy" if method == "auto" else method, n, m, rows))
 
 
 @register_flop_formula(torch.ops.householder.rnn_backward, get_raw=True)
 def rnn_backward_flops(*arguments: Any, **_out: Any) -> int:
     """Count the gradients of the recurrence: the adjoint of each step, and those of the parameters."""
-    inputs, *_ = split(arguments)
+    inputs, _, options = split(arguments)
     n, m, d, _, _ = inputs.sizes()
     of_inputs = 0 if inputs.input_weight is None else 4 * inputs.rows() * n * d
-    return prod(inputs.u.shape[:-2]) * (of_inputs + _backward(n, m - (m == n), inputs.rows()))
+    k = m - (m == n and inputs.is_default(options.shape))
+    return prod(inputs.u.shape[:-2]) * (of_inputs + _backward(n, k, inputs.rows()))

@@ -193,6 +193,8 @@ def rnn(
     input_weight: Tensor | None = None,
     bias: Tensor | None = None,
     phases: Tensor | None = None,
+    tau: Tensor | None = None,
+    shape: str = "trapezoidal",
     batch_sizes: Tensor | None = None,
     transpose: bool = False,
     reverse: bool = False,
@@ -224,6 +226,9 @@ def rnn(
         ``b``, zero by default.
     phases : Tensor, shape (n,), optional
         Real ``theta``, for a complex ``u``.
+    tau : Tensor, shape (m,), optional
+    shape : {"trapezoidal", "full"}
+        As in :func:`apply`.
     batch_sizes : Tensor, shape (T,), int64 on the CPU, optional
         Sequences of different lengths, packed as in :class:`torch.nn.utils.rnn.PackedSequence`.
     transpose : bool
@@ -262,10 +267,10 @@ def rnn(
     _validate.one_of("method", method, _validate.SEQUENCE_METHODS)
     transpose, reverse = _validate.flag("transpose", transpose), _validate.direction(reverse, batch_sizes)
     _validate.one_of("nonlinearity", nonlinearity, _validate.NONLINEARITIES)
-    options = (nonlinearity, _validate.slope(negative_slope), transpose, reverse, method)
-    compute = _check.operands(u, x=x, h0=h0, input_weight=input_weight, bias=bias)
+    options = (nonlinearity, _validate.slope(negative_slope), transpose, reverse, shape, method)
+    compute = _check.operands(u, x=x, h0=h0, input_weight=input_weight, bias=bias, tau=tau)
     _check.tensor("x", x)
-    n, _ = _check.reflections(u)
+    n, _ = _check.columns(u, shape, tau, phases)
     if u.dim() != 2:
         raise ValueError(f"u has shape {tuple(u.shape)}, but rnn takes one matrix: expected (n, m)")
     if phases is not None:
@@ -274,12 +279,11 @@ def rnn(
     _check.nonlinearity_bias(nonlinearity, nonlinearity_bias, u, n)
     _check.shape("bias", bias, (n,))
 
-    shape = x.shape
-    dims = len(shape)
-    d = n if input_weight is None else shape[-1] if dims else 0
-    if dims not in ((2, 3) if batch_sizes is None else (2,)) or shape[-1] != d:
+    dims = x.dim()
+    d = n if input_weight is None else x.shape[-1] if dims else 0
+    if dims not in ((2, 3) if batch_sizes is None else (2,)) or x.shape[-1] != d:
         expected = f"(T, B, {d}) or (T, {d})" if batch_sizes is None else f"(rows, {d})"
-        raise ValueError(f"x has shape {tuple(shape)}, expected {expected} to match n = {n} of u")
+        raise ValueError(f"x has shape {tuple(x.shape)}, expected {expected} to match n = {n} of u")
     _check.shape("input_weight", input_weight, (n, d))
 
     unbatched = batch_sizes is None and dims == 2
@@ -300,7 +304,8 @@ def rnn(
     tensors = [None if t is None else _cast(t, kind) for t, kind in given]
     if nonlinearity_bias is not None and u.dtype in _check.HALF_TYPES:
         nonlinearity_bias = nonlinearity_bias.to(compute)
-    inputs = (*tensors, phases, nonlinearity_bias, batch_sizes)
+    tau = None if tau is None else _cast(tau, compute)
+    inputs = (*tensors, phases, nonlinearity_bias, tau, batch_sizes)
     h, last = ops.rnn(inputs, options)
     if unbatched:
         h, last = h.squeeze(1), last.squeeze(0)

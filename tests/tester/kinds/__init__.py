@@ -18,6 +18,7 @@ KINDS = {
     "matrix": Kind(functions.matrix, 8),
     "columns": Kind(columns.apply, 12),
     "rnn": Kind(functions.rnn, 20),
+    "rnn of columns": Kind(columns.sequence, 4),
     "recurrent layer": Kind(layers.recurrent, 12),
     "cell": Kind(layers.step, 5),
     "frame layer": Kind(layers.frame, 6),

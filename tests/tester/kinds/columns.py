@@ -1,4 +1,4 @@
-"""``ht.apply`` and ``ht.matrix`` of full columns, and of columns whose ``tau`` is given."""
+"""``ht.apply``, ``ht.matrix`` and ``ht.rnn`` of full columns, and of columns whose ``tau`` is given."""
 
 import numpy as np
 import oracle
@@ -8,6 +8,7 @@ from problem import Problem
 from source import COMPLEX, REAL
 
 import householder.torch as ht
+from kinds import functions
 from kinds.functions import METHODS, axes, smallest
 
 MORE_COLUMNS = 70
@@ -51,6 +52,22 @@ def apply(source):
         return ht.apply(t["u"], t["h"], tau=t.get("tau"), **options)
 
     return Problem("ht.apply of columns", tensors, ours, theirs, n + m, reflections=(), options=options)
+
+
+def sequence(source):
+    """Sequences of such reflections, whose ``tau`` keeps states of ordinary size."""
+    return functions.rnn(source, _of_sequence)
+
+
+def _of_sequence(source, n, m, dtype):
+    shape = source.choose(("full", "trapezoidal"))
+    if shape == "full" and n <= MORE_COLUMNS and source.flag():
+        m = source.among(1, 2 * n)
+    tensors = {"u": _normal(source, (n, m), dtype)}
+    if shape == "trapezoidal" or source.flag():
+        square = oracle.vectors(oracle.wide(tensors["u"]), True, shape).abs().square().sum(-2)
+        tensors["tau"] = torch.where(torch.from_numpy(source.rng.random(m) < 0.1), 0, 2 / square).to(dtype)
+    return tensors, {"shape": shape}
 
 
 def _normal(source, shape, dtype):

@@ -96,12 +96,17 @@ def ragged(source, steps, batch):
     return torch.tensor([max(batch, 1), *found])
 
 
-def rnn(source):
-    """Sequences: batched, one, or packed."""
+def trapezoidal(source, n, m, dtype):
+    """Reflections as layers have them."""
+    return {"u": source.reflections((n, m), dtype)}, {}
+
+
+def rnn(source, reflections=trapezoidal):
+    """Sequences: batched, one, or packed; of reflections that are tensors and options."""
     dtype, of_x = dtypes(source)
     n, m, d, steps, batch = sizes.sequences(source, dtype)
     form = source.choose(("batched", "batched", "one", "packed"))
-    tensors, options = {"u": source.reflections((n, m), dtype)}, {}
+    tensors, options = reflections(source, n, m, dtype)
     if form == "packed":
         tensors["batch_sizes"] = ragged(source, steps, batch)
         batch = int(tensors["batch_sizes"][0])
@@ -118,7 +123,7 @@ def rnn(source):
     if source.flag():
         tensors["h0"] = source.numbers((n,) if form == "one" or source.flag() else (batch, n), of_x)
     name, extra = nonlinearity(source, n, dtype)
-    tensors |= {**extra, **phases(source, n, dtype)}
+    tensors |= extra if "tau" in tensors else {**extra, **phases(source, n, dtype)}
     options |= {
         "nonlinearity": name,
         "negative_slope": source.choose((0.1, 0.0, 0.5, 1.0, 1.5 if steps < 7 else 0.9)),
@@ -132,5 +137,6 @@ def rnn(source):
         lambda t: ht.rnn(**t, **options),
         lambda t: oracle.rnn(**t, **exact),
         (n + m) * (steps + 1),
+        ("u",) if reflections is trapezoidal else (),
         options=options,
     )

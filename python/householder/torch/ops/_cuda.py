@@ -101,7 +101,7 @@ def matrix(u: Tensor) -> Tensor:
 @_with_kernels
 def rnn(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """All states, a copy of the last ones and what the backward pass can use."""
-    inputs, (with_tape,), options = split(arguments)
+    inputs, (with_tape,), options = _with_kernel(arguments)
     steps, batch = inputs.sizes()[3:]
     layout = _layout(inputs, options)
     tape = inputs.u.new_empty(layout.shape if with_tape else (0,))
@@ -115,7 +115,7 @@ def rnn(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 @_with_kernels
 def rnn_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
     """Gradients of the wanted arguments."""
-    inputs, (h, tape, grad_h, grad_last, wanted), options = split(arguments)
+    inputs, (h, tape, grad_h, grad_last, wanted), options = _with_kernel(arguments)
     inputs.require_as_before(options.nonlinearity, h, grad_h, grad_last)
     sequence = _sequence(inputs, options)
     steps, batch = inputs.sizes()[3:]
@@ -143,12 +143,27 @@ def packed_reversal(batch_sizes: Tensor, like: Tensor) -> Tensor | None:
     return None
 
 
+def _with_kernel(arguments: Any) -> Any:
+    """Split the arguments of a sequence that kernels take.
+
+    Raises
+    ------
+    UnusableError
+        They do not take full columns or a given ``tau``.
+    """
+    inputs, between, options = split(arguments)
+    if not inputs.is_default(options.shape):
+        raise UnusableError("kernels of sequences take trapezoidal columns without tau")
+    return inputs, between, options
+
+
 def _sequence(inputs: Inputs, options: Options) -> Sequence:
-    u, x, h0, input_weight, bias, phases, nonlinearity_bias = map(_contiguous, inputs[:-1])
+    u, x, h0, input_weight, bias, phases, nonlinearity_bias, _ = map(_contiguous, inputs[:-1])
     sizes = None if inputs.batch_sizes is None else inputs.batch_sizes.numpy()
-    nonlinearity, negative_slope, *rest = options
+    nonlinearity, negative_slope, transpose, reverse, _, method = options
     parameters = input_weight, bias, phases
-    given: Any = u, x, h0, *parameters, sizes, nonlinearity, negative_slope, nonlinearity_bias, *rest
+    how = nonlinearity, negative_slope, nonlinearity_bias, transpose, reverse, method
+    given: Any = u, x, h0, *parameters, sizes, *how
     return Sequence(*given)
 
 

@@ -58,7 +58,7 @@ def _native_gradients(
     grad_h = None if grad_h is None else inputs.vectors(grad_h)
     grad_last = None if grad_last is None else grad_last.contiguous()
     gradients = _gradients_like(inputs, wanted, _like)
-    done = _core.rnn_backward(inputs, options, h, tape, grad_h, grad_last, (*gradients, None), kept)
+    done = _core.rnn_backward(inputs, options, h, tape, grad_h, grad_last, gradients, kept)
     return done if done is NotImplemented else gradients
 
 
@@ -84,16 +84,18 @@ def _general(
     bias: Tensor | None,
     phases: Tensor | None,
     nonlinearity_bias: Tensor | None,
+    tau: Tensor | None,
     batch_sizes: Tensor | None,
     nonlinearity: str,
     negative_slope: float,
     transpose: bool,
     reverse: bool,
+    shape: str,
     method: str,
 ) -> tuple[Tensor, Tensor]:
     # torch.compile before 2.7 counts the parameters to find out whether there is a context among them
-    inputs = (u, x, h0, input_weight, bias, phases, nonlinearity_bias, batch_sizes)
-    h, last, _ = forward_op(*inputs, False, nonlinearity, negative_slope, transpose, reverse, method)
+    inputs = (u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, batch_sizes)
+    h, last, _ = forward_op(*inputs, False, nonlinearity, negative_slope, transpose, reverse, shape, method)
     return h, last
 
 
@@ -133,8 +135,8 @@ rnn = Operator(
 def _tape_shape(inputs: Inputs, options: Sequence[Any]) -> tuple[int, ...]:
     """Tell how large is what the forward pass may leave to the backward pass."""
     (*many, n, m), rows, has_phases = inputs.u.shape, inputs.rows(), inputs.phases is not None
-    nonlinearity, *_, method = options
-    if inputs.x.is_cuda:
+    nonlinearity, *_, shape, method = options
+    if inputs.x.is_cuda and inputs.is_default(shape):
         return tape_layout(inputs.u, inputs.x, has_phases, nonlinearity, method).shape
     if inputs.x.device.type not in ("cpu", "meta"):
         return (0,)

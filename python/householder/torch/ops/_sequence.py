@@ -21,6 +21,7 @@ class Inputs(NamedTuple):
     bias: Tensor | None
     phases: Tensor | None
     nonlinearity_bias: Tensor | None
+    tau: Tensor | None
     batch_sizes: Tensor | None
 
     def sizes(self) -> tuple[int, int, int, int, int]:
@@ -36,6 +37,10 @@ class Inputs(NamedTuple):
         """Count the states of one matrix."""
         return self.x.shape[self.u.dim() - 2 : -1].numel()
 
+    def is_default(self, shape: str) -> bool:
+        """Tell whether reflections are those of layers: trapezoidal, without ``tau``."""
+        return self.tau is None and shape == "trapezoidal"
+
     def vectors(self, of_steps: Tensor) -> Tensor:
         """Lay out the vectors of all steps: the core takes any distances between steps and between sequences."""
         at_distances = self.u.dim() == 2 and of_steps.dim() == 3 and of_steps.stride(2) == 1
@@ -43,11 +48,11 @@ class Inputs(NamedTuple):
 
     def require_as_before(self, nonlinearity: str, *states: Tensor | None) -> None:
         """Find what was exchanged or converted since the forward pass: kernels know addresses alone."""
-        n, _, d, _, batch = self.sizes()
+        n, m, d, _, batch = self.sizes()
         many, kind, of_states, device = self.u.shape[:-2], self.u.dtype, self.x.dtype, self.u.device
         real, moduli = kind.to_real(), _validate.moduli(nonlinearity, n, kind.is_complex)
-        expected = ((batch, n), of_states), ((n, d), kind), ((n,), kind), ((n,), real), ((moduli,), real)
-        for t, (shape, dtype) in zip(self[2:7], expected, strict=True):
+        of_weights = ((n, d), kind), ((n,), kind), ((n,), real), ((moduli,), real), ((m,), kind)
+        for t, (shape, dtype) in zip(self[2:8], (((batch, n), of_states), *of_weights), strict=True):
             if t is not None and (t.shape != (*many, *shape) or t.dtype is not dtype or t.device != device):
                 raise RuntimeError(
                     f"a tensor is {t.dtype} of shape {tuple(t.shape)} on {t.device}, but in the forward pass it was "
@@ -66,11 +71,12 @@ class Options(NamedTuple):
     negative_slope: float
     transpose: bool
     reverse: bool
+    shape: str
     method: str
 
 
 TENSORS = "Tensor u, Tensor x, " + ", ".join(f"Tensor? {name}" for name in Inputs._fields[2:])
-OPTIONS = "str nonlinearity, float negative_slope, bool transpose, bool reverse, str method"
+OPTIONS = "str nonlinearity, float negative_slope, bool transpose, bool reverse, str shape, str method"
 DIFFERENTIABLE = len(Inputs._fields) - 1
 """All tensors but ``batch_sizes``."""
 
