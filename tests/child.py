@@ -20,7 +20,7 @@ def run(folder, *arguments, **environment):
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *arguments]
     done = subprocess.run(
         command,
-        env=os.environ | {"PYTHONPATH": path, **environment},
+        env=os.environ | {"PYTHONPATH": path, "PYTEST_ADDOPTS": "", **environment},  # one process, whose output we read
         cwd=HERE,
         capture_output=True,
         text=True,

@@ -100,12 +100,15 @@ def check(record, found, expected, again, eps, operations, reach=1.0):
                 moved[i] = math.inf if math.isnan(distance) else max(moved[i], distance)
     for i, error, scale in far:
         record.disturbed += 1
-        if not error <= FACTOR * moved[i]:
+        explained = FACTOR * moved[i]
+        if scale + explained > torch.finfo(found[i].value.dtype).max / 8:  # numbers overflow if rounding is unlucky
+            continue
+        if not error <= explained:
             raise DefectError(
                 f"{found[i].name} is off by {error:.3g} where numbers are up to {scale:.3g}; rounding explains "
-                f"{max(bound * scale, FACTOR * moved[i]):.3g}"
+                f"{max(bound * scale, explained):.3g}"
             )
-        record.worst = max(record.worst, error / (FACTOR * moved[i]))
+        record.worst = max(record.worst, error / explained)
 
 
 def _largest(weight):
