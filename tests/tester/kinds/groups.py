@@ -71,7 +71,10 @@ def parametrized(source):
         assigned = layer.weight.detach().clone()
         parametrize.remove_parametrizations(layer, "weight")
         ht.orthogonal(layer, num_reflections=m)
-        error = 1e-5 if dtype is torch.float32 else 1e-11
+        frame = first if rows >= columns else first.mT
+        # Reflections that move the frame by as little as s are known to eps / s, and at worst to the root of eps.
+        least = torch.linalg.svdvals(frame - torch.eye(*frame.shape, dtype=dtype))[m - 1]
+        error = 1e-5 if dtype is torch.float32 else max(1e-12, 2.2e-16 / max(float(least), 1.5e-8))
         for name, weight in (("assigned", assigned), ("parametrized again", layer.weight.detach())):
             record.results += 1
             if not (weight - first).abs().max() <= error:
