@@ -273,7 +273,7 @@ def test_a_summary_has_mean_deviation_and_extremes(lower_is_better):
         (["plot", "idle", "copying"], "the runs are of different tasks: copy, digits"),
         (["train", "digits", "--seeds", "2", "--devices", "2"], "leave out --devices and --num-nodes"),
         (["train", "--resume", "begun", "--devices", "2"], "leave out --devices and --num-nodes"),
-        (["train", "digits", "--devices", "0"], "--devices: expected a positive number"),
+        (["train", "digits", "--devices", "0"], "--devices: expected an integer from 1 on"),
         (["train", "digits", "--num-nodes", "2"], "--num-nodes 2 needs MASTER_ADDR"),
     ],
 )

@@ -33,7 +33,7 @@ def test_a_checkpoint_torn_anywhere_is_one_line(checkpoint):
     for length in range(0, len(whole) - 1, len(whole) // 50):
         checkpoint.write_bytes(whole[:length])
         with pytest.raises(UserError, match=r"no readable checkpoint: .*checkpoint\.pt") as caught:
-            load_checkpoint(checkpoint.parent, to_train=True)
+            load_checkpoint(checkpoint.parent)
         assert "\n" not in str(caught.value)
 
 
@@ -61,7 +61,7 @@ def test_a_hostile_checkpoint_is_refused_and_nothing_runs(tmp_path):
     touched = tmp_path / "touched"
     torch.save({"step": Command(touched)}, tmp_path / NAME)
     with pytest.raises(UserError, match="no readable checkpoint"):
-        load_checkpoint(tmp_path, to_train=True)
+        load_checkpoint(tmp_path)
     assert not touched.exists()
 
 

@@ -42,7 +42,7 @@ def save_checkpoint(directory: Path, state: dict[str, Any]) -> None:
     write_whole(current, write)
 
 
-def load_checkpoint(directory: Path, *, to_train: bool) -> dict[str, Any] | None:
+def load_checkpoint(directory: Path, *, to_train: bool = True) -> dict[str, Any] | None:
     """Return the newest checkpoint of a directory, or None where there is none.
 
     Training goes on from the previous one where the newest is damaged. A result is not taken from it.
@@ -52,7 +52,7 @@ def load_checkpoint(directory: Path, *, to_train: bool) -> dict[str, Any] | None
     UserError
         If there are checkpoints but none can be read, or the newest cannot and nothing is trained.
     """
-    unreadable = []
+    unreadable: list[str] = []
     for name in (NAME, PREVIOUS):
         path = directory / name
         if not path.exists():

@@ -286,7 +286,7 @@ class Run:
         save_checkpoint(self.directory, state)
 
     def _restore(self, optimizer: Adam) -> State:
-        checkpoint = load_checkpoint(self.directory, to_train=True)
+        checkpoint = load_checkpoint(self.directory)
         if checkpoint is None:
             return State()
         try:
