@@ -73,7 +73,7 @@ def settings(kind: type[Settings], prefix: str, shared: Mapping[str, FieldInfo])
 def described(field: FieldInfo) -> list[str]:
     """Return the cells of a setting's row."""
     kind = field_type(field)
-    if "[" in kind:  # all kinds of tasks, or models by name
+    if "householder." in kind:  # all kinds of tasks, or models by name
         kind = "models by name" if "dict" in kind else "a task"
     default = "must be given" if field.is_required() else "none" if field.default is None else f"`{field.default}`"
     return [cell(kind), default, unit(field), cell(field.description or "")]

@@ -53,7 +53,7 @@ def test_bench_measures_prints_and_draws(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--threads", "0"], "--threads: expected a positive number, got '0'"),
+        (["--threads", "0"], "--threads: expected an integer from 1 on, got '0'"),
         (["--seconds", "-5"], "--seconds: expected a number of seconds from 0 on, got '-5'"),
         (["--seconds", "nan"], "--seconds: expected a number of seconds"),
         (["--seconds", "0", "--output", "missing/bench.png"], "cannot write missing/bench.png"),

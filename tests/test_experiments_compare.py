@@ -247,7 +247,7 @@ def test_a_summary_has_mean_deviation_and_extremes(lower_is_better):
     ("arguments", "message"),
     [
         (["compare", "digits", "--models", "ornn,gru"], "unknown model 'gru': there are ornn, lstm, srnn, ornn-soft"),
-        (["compare", "digits", "--seeds", "0"], "--seeds: expected a positive number, got '0'"),
+        (["compare", "digits", "--seeds", "0"], "--seeds: expected an integer from 1 on, got '0'"),
         (
             ["compare", "digits", "--models", "urnn", "--set", "models.urnn.rate=1"],
             "models.urnn.rate: there is no such",
@@ -273,7 +273,7 @@ def test_a_summary_has_mean_deviation_and_extremes(lower_is_better):
         (["plot", "idle", "copying"], "the runs are of different tasks: copy, digits"),
         (["train", "digits", "--seeds", "2", "--devices", "2"], "leave out --devices and --num-nodes"),
         (["train", "--resume", "begun", "--devices", "2"], "leave out --devices and --num-nodes"),
-        (["train", "digits", "--devices", "0"], "--devices: expected a positive number"),
+        (["train", "digits", "--devices", "0"], "--devices: expected an integer from 1 on"),
         (["train", "digits", "--num-nodes", "2"], "--num-nodes 2 needs MASTER_ADDR"),
     ],
 )

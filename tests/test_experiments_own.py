@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 
 import pytest
 import torch
@@ -153,6 +154,17 @@ def test_what_cannot_be_loaded_is_said(run, tmp_path):
         load(tmp_path)
     with pytest.raises(UserError, match=r"holds no checkpoint.pt: the model has not been trained"):
         load(tmp_path, "ornn")
+
+
+def test_no_result_is_taken_from_a_checkpoint_before_a_damaged_one(run, tmp_path):
+    copied = tmp_path / "run"
+    shutil.copytree(run, copied)
+    newest = copied / "srnn" / "checkpoint.pt"
+    newest.replace(copied / "srnn" / "checkpoint.previous.pt")
+    load(copied)  # a process was killed between the two renames
+    newest.write_bytes(b"torn")
+    with pytest.raises(UserError, match=rf"checkpoint.pt is damaged: householder train --resume {copied}"):
+        load(copied)
 
 
 def test_evaluate_repeats_the_result_in_percent(run, capsys):

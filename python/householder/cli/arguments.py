@@ -85,7 +85,9 @@ def _experiment_arguments(parser: argparse.ArgumentParser, seeds: int) -> None:
         help="models of the experiment, others of those below, then with as many parameters as the experiment's first, "
         "your own, my_module:MyRNN, or: all (default: those of the experiment)",
     )
-    parser.add_argument("--epochs", type=int, metavar="N", help="passes over the training data; with --resume, in all")
+    parser.add_argument(
+        "--epochs", type=positive, metavar="N", help="passes over the training data; with --resume, in all"
+    )
     parser.add_argument(
         "--seed", type=natural, metavar="N", help="seed of parameters and batches, the first of several (default: 1)"
     )
@@ -134,14 +136,14 @@ def _task(text: str) -> str:
 def positive(text: str) -> int:
     """Read a positive integer."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a positive number, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected an integer from 1 on, got {text!r}")
     return int(text)
 
 
 def natural(text: str) -> int:
     """Read an integer that is not negative."""
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected a number from 0 on, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected an integer from 0 on, got {text!r}")
     return int(text)
 
 

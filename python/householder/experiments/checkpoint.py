@@ -42,15 +42,17 @@ def save_checkpoint(directory: Path, state: dict[str, Any]) -> None:
     write_whole(current, write)
 
 
-def load_checkpoint(directory: Path) -> dict[str, Any] | None:
-    """Return the newest readable checkpoint of a directory, or None where there is none.
+def load_checkpoint(directory: Path, *, to_train: bool = True) -> dict[str, Any] | None:
+    """Return the newest checkpoint of a directory, or None where there is none.
+
+    Training goes on from the previous one where the newest is damaged. A result is not taken from it.
 
     Raises
     ------
     UserError
-        If there are checkpoints but none can be read.
+        If there are checkpoints but none can be read, or the newest cannot and nothing is trained.
     """
-    unreadable = []
+    unreadable: list[str] = []
     for name in (NAME, PREVIOUS):
         path = directory / name
         if not path.exists():
@@ -61,6 +63,11 @@ def load_checkpoint(directory: Path) -> dict[str, Any] | None:
         except Exception:  # torch reports damaged files by many kinds, and advises to load them unsafely
             state = None
         if isinstance(state, dict):
+            if unreadable and not to_train:
+                raise UserError(
+                    f"{unreadable[0]} is damaged: householder train --resume {directory.parent} makes it again "
+                    f"from {PREVIOUS}"
+                )
             return state
         unreadable.append(str(path))
     if unreadable:

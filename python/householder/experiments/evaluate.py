@@ -1,6 +1,5 @@
 """``householder evaluate``: the models of a run, measured again."""
 
-import json
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 
@@ -10,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from householder.experiments.errors import UserError
-from householder.experiments.experiment import Experiment, apply_change, parse_experiment
+from householder.experiments.experiment import Experiment, apply_change, data_change, parse_experiment
 from householder.experiments.models import SequenceModel
 from householder.experiments.outcome import CONFIG, shown
 from householder.experiments.report import distinct
@@ -24,7 +23,7 @@ def evaluate(options: Namespace) -> int:
     experiment = run_experiment(options.run)
     if options.data is not None:
         raw = experiment.model_dump(mode="json")
-        apply_change(raw, f"task.data={json.dumps(str(options.data.absolute()))}", "--data")
+        apply_change(raw, data_change(options.data, experiment.task.kind), "--data")
         experiment = parse_experiment(raw, CONFIG)
     if options.models is not None:
         experiment = experiment.only(options.models.split(","))

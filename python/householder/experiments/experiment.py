@@ -1,5 +1,6 @@
 """An experiment: a task, the models that are compared on it, and how long they train."""
 
+import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from importlib.resources import files
@@ -183,6 +184,21 @@ def apply_change(raw: dict[str, Any], change: str, origin: str = "--set") -> Non
         node[leaf] = yaml.safe_load(value)
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"{origin} {change!r}: {value!r} is not a valid YAML value") from error
+
+
+def data_change(data: Path, kind: str) -> str:
+    """Return the change of settings that ``--data`` asks for.
+
+    Raises
+    ------
+    UserError
+        The task takes no data.
+    """
+    takes = [name for name, settings in PACKAGED_TASKS.items() if "data" in settings.model_fields]
+    if kind in PACKAGED_TASKS and kind not in takes:
+        raise UserError(f"--data: {kind} takes no data, but {', '.join(takes)} do")
+    # Absolute, so that a run can be resumed from anywhere; in quotes, as settings are YAML.
+    return f"task.data={json.dumps(str(data.absolute()))}"
 
 
 def _position(error: Exception) -> str:

@@ -15,6 +15,7 @@ from householder.experiments.errors import UserError
 from householder.experiments.experiment import (
     Experiment,
     apply_change,
+    data_change,
     load_experiment,
     packaged_config,
     parse_experiment,
@@ -106,7 +107,8 @@ def asked(options: Namespace) -> Experiment:
     if options.task is None:
         raise UserError("which task? name one, or a run by --resume RUN (--help lists the tasks)")
     own = ":" in options.task
-    changes = [*options.changes, *_data(options)]
+    changes = [*options.changes]
+    changes += [] if options.data is None else [data_change(options.data, options.task)]
     changes += [] if options.epochs is None else [f"epochs={options.epochs}"]
     changes += [] if options.seed is None else [f"seed={options.seed}"]
     changes += [f"task.kind={json.dumps(options.task)}"] if own and not options.config else []
@@ -116,11 +118,6 @@ def asked(options: Namespace) -> Experiment:
     if experiment.task.kind != options.task:
         raise UserError(f"{options.config} is an experiment on {experiment.task.kind!r}, not on {options.task!r}")
     return experiment
-
-
-def _data(options: Namespace) -> list[str]:
-    # Absolute, so that a run can be resumed from anywhere; in quotes, as settings are YAML.
-    return [] if options.data is None else [f"task.data={json.dumps(str(options.data.absolute()))}"]
 
 
 def default_directory(options: Namespace) -> Path:
@@ -170,8 +167,8 @@ def resumed_run(directory: Path, options: Namespace) -> Experiment:
     if options.task not in (None, experiment.task.kind):
         raise UserError(f"{directory} is a run of {experiment.task.kind!r}, not of {options.task!r}")
     raw = experiment.model_dump(mode="json")
-    for change in _data(options):
-        apply_change(raw, change, "--data")
+    if options.data is not None:
+        apply_change(raw, data_change(options.data, experiment.task.kind), "--data")
     if options.epochs is not None:
         if options.epochs < experiment.epochs:
             begun = f"{directory} was begun with {experiment.epochs}"

@@ -30,7 +30,7 @@ def load_trained(run: str | Path, model: str | None = None, *, weights: Weights 
         raise UserError(f"{directory} holds no model {model!r}: there are {', '.join(names)}{nearest(model, names)}")
     if weights not in ("best", "last"):
         raise UserError(f"weights is {weights!r}, expected 'best' or 'last'")
-    checkpoint = load_checkpoint(directory / model)
+    checkpoint = load_checkpoint(directory / model, to_train=False)
     if checkpoint is None:
         raise UserError(f"{directory / model} holds no {NAME}: the model has not been trained")
     try:
