@@ -31,10 +31,10 @@ def page() -> str:
         lines += arguments(command.add_arguments)
     lines += ["", "## Settings of an experiment", "", "`--set NAME=VALUE`, or a YAML file given by `--config`.", ""]
     lines += settings(Experiment, "", {})
-    lines += ["", "## Tasks", "", "`--set task.NAME=VALUE`. A task of your own is `my_module:MyTask`.", ""]
+    lines += ["", "## Tasks", "", "`--set task.NAME=VALUE`. Your own task is `my_module:MyTask`.", ""]
     for name, kind in PACKAGED_TASKS.items():
         lines += section(name, TASKS[name], kind, "task.", {})
-    lines += ["## Models", "", "`--set models.MODEL.NAME=VALUE`. A model of your own is `my_module:MyRNN`.", ""]
+    lines += ["## Models", "", "`--set models.MODEL.NAME=VALUE`. Your own model is `my_module:MyRNN`.", ""]
     shared = ModelSettings.model_fields
     lines += ["### Settings of every model", "", *settings(ModelSettings, "models.MODEL.", {}), ""]
     for name, kind in PACKAGED_MODELS.items():
@@ -67,7 +67,7 @@ def settings(kind: type[Settings], prefix: str, shared: Mapping[str, FieldInfo])
     """Return a table of settings, without those that are shared."""
     fields = {name: field for name, field in kind.model_fields.items() if name not in (*shared, "kind")}
     rows = [f"| `{prefix}{name}` | {' | '.join(described(field))} |" for name, field in fields.items()]
-    return [*TABLE, *rows] if rows else ["It has no settings of its own."]
+    return [*TABLE, *rows] if rows else ["It has no other settings."]
 
 
 def described(field: FieldInfo) -> list[str]:

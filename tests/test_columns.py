@@ -202,7 +202,7 @@ def test_mistakes_are_named():
         hh.forward(u, h, tau=np.ones(3), shape="full")
     with pytest.raises(TypeError, match="tau has dtype float32 but u has dtype float64"):
         hh.forward(u, h, tau=np.ones(5, np.float32), shape="full")
-    with pytest.raises(ValueError, match="phases beside tau"):
+    with pytest.raises(ValueError, match="phases and tau are both given"):
         hh.forward(u + 0j, h + 0j, tau=np.ones(5) + 0j, shape="full", phases=np.ones(3))
     with pytest.raises(ValueError, match="tape is for trapezoidal columns"):
         hh.backward(np.ones((3, 2)), h, h, tau=np.ones(2), tape=np.ones((3, 3)))

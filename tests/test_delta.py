@@ -225,7 +225,7 @@ def test_random_problems():
         ({"k": np.zeros((1, 9, 1, 5))}, r"k has shape \(1, 9, 1, 5\), expected \(1, 10, 1, 5\)"),
         ({"v": np.zeros((1, 10, 0, 5))}, "HV a multiple of H"),
         ({"beta": np.zeros((1, 10))}, r"beta has shape \(1, 10\), expected \(1, 10, 1\)"),
-        ({"g": np.zeros((1, 10, 2))}, r"g has shape \(1, 10, 2\), expected \(1, 10, 1\), one a head"),
+        ({"g": np.zeros((1, 10, 2))}, r"g has shape \(1, 10, 2\), expected \(1, 10, 1\), one per head"),
         ({"initial_state": np.zeros((1, 1, 7, 5))}, r"initial_state has shape .* expected \(1, 1, 5, 7\)"),
         ({"cu_seqlens": [0, 4]}, "from 0 to T = 10"),
         ({"cu_seqlens": [0.0, 10.0]}, "expected one axis of N \\+ 1 integers"),

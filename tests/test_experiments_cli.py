@@ -150,7 +150,7 @@ def test_refused_settings_leave_no_run_behind(command, setting, message, tmp_pat
         (["digits", "--config", "partial.yaml"], "partial.yaml: task: field required"),
         (["digits", "--resume", "nowhere"], "nowhere holds no run"),
         (["digits", "--resume", "run", "--seed", "3"], "leave out --seed"),
-        (["digits", "--output", "run"], "run holds a run already"),
+        (["digits", "--output", "run"], "run already holds a run"),
         (["digits", "--output", "torn.yaml/run"], "cannot write to torn.yaml/run"),
     ],
 )

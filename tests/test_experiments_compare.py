@@ -260,7 +260,7 @@ def test_a_summary_has_mean_deviation_and_extremes(lower_is_better):
         (["comparee"], "did you mean 'compare'?"),
         (["compare", "digits", "--resume", "nowhere"], "nowhere holds no comparison"),
         (["compare", "digits", "--resume", "empty", "--seeds", "2"], "leave out --seeds"),
-        (["compare", "digits", "--output", "begun"], "begun holds a comparison already"),
+        (["compare", "digits", "--output", "begun"], "begun already holds a comparison"),
         (["compare", "digits", "--resume", "empty", "--over", "epochs=1,2"], "leave out --over"),
         (["compare", "audio", "--over", "task.excerpt=1,6"], "--over: task.excerpt: input should be less than"),
         (["compare", "audio", "--over", "excerpt"], "--over: excerpt: there is no such setting"),

@@ -131,12 +131,12 @@ def test_a_weight_that_cannot_be_written_is_not_merged_into():
 
 def test_what_does_not_fit_the_adapters_is_refused():
     model = nn.Sequential(ht.OrthogonalAdapter(nn.Linear(8, 5), 2))
-    with pytest.raises(ValueError, match=r"lacks \['0'\] and has \['1'\] beside"):
+    with pytest.raises(ValueError, match=r"lacks \['0'\] and also has \['1'\]"):
         ht.load_adapter_state(model, {"1": torch.ones(8, 2)})
     with pytest.raises(ValueError, match=r"of 0 have shape \(8, 4\), expected \(8, 2\)"):
         ht.load_adapter_state(model, {"0": torch.ones(8, 4)})
     model[0].merge()
-    with pytest.raises(RuntimeError, match="unmerge it before"):
+    with pytest.raises(RuntimeError, match="unmerge it first"):
         ht.load_adapter_state(model, {"0": torch.ones(8, 2)})
     for function in (ht.adapter_state, ht.merge_adapters):
         with pytest.raises(ValueError, match="Linear has no adapters"):

@@ -167,7 +167,7 @@ def test_mistakes_are_named():
         ht.apply(u, h, tau=torch.ones(3), shape="full")
     with pytest.raises(TypeError, match="tau has dtype"):
         ht.apply(u, h, tau=torch.ones(5).double(), shape="full")
-    with pytest.raises(ValueError, match="phases beside tau"):
+    with pytest.raises(ValueError, match="phases and tau are both given"):
         ht.apply(u + 0j, h + 0j, tau=torch.ones(5) + 0j, shape="full", phases=torch.ones(3))
     with pytest.raises(ValueError, match=r"expected \(\.\.\., m, n\) with m >= n"):
         ht.householder_product(torch.ones(2, 3), torch.ones(2))

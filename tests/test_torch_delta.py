@@ -245,7 +245,7 @@ def test_the_recurrence_of_transformers_agrees(grouped):
         ({"q": 3.0}, TypeError, "q is a builtins.float"),
         ({"k": torch.zeros(2, 5, 1, 3)}, TypeError, "k has dtype torch.float32 but q has dtype torch.float64"),
         ({"k": torch.zeros(2, 5, 1, 2).double()}, ValueError, r"k has shape .* expected \(2, 5, 1, 3\)"),
-        ({"g": torch.zeros(2, 5).double()}, ValueError, "one a head, or"),
+        ({"g": torch.zeros(2, 5).double()}, ValueError, "one per head, or"),
         ({"initial_state": torch.zeros(1).double()}, ValueError, r"initial_state has shape \(1,\)"),
         ({"beta": torch.zeros(2, 5, 2, device="meta").double()}, TypeError, "beta is on meta but q is on cpu"),
         ({"cu_seqlens": torch.tensor([0, 5])}, ValueError, "expected B = 1"),

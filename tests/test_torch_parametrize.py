@@ -366,7 +366,7 @@ def test_state_dicts_and_copies():
         (nn.Linear(3, 4, dtype=torch.bfloat16), "weight", None, TypeError, r"weight has dtype torch\.bfloat16"),
         (nn.Linear(1, 1, dtype=torch.complex64), "weight", None, ValueError, r"complex weight of shape \(1, 1\)"),
         (nn.Linear(3, 4), "weight", "cayley", TypeError, "num_reflections is 'cayley', expected an integer"),
-        (ht.orthogonal(nn.Linear(3, 4)), "weight", None, ValueError, "parametrized already"),
+        (ht.orthogonal(nn.Linear(3, 4)), "weight", None, ValueError, "already parametrized"),
     ],
 )
 def test_what_cannot_be_constrained(module, name, m, error, message):

@@ -17,7 +17,7 @@ F64 = torch.float64
         ({"num_layers": 0}, "num_layers is 0, expected at least 1"),
         ({"num_reflections": 9}, "num_reflections is 9, expected at least 1 and at most 8"),
         ({"num_reflections": 0}, "num_reflections is 0"),
-        ({"num_layers": 2, "num_reflections": [1, 2, 3]}, "expected one number or 2, one a layer"),
+        ({"num_layers": 2, "num_reflections": [1, 2, 3]}, "expected one number or 2, one per layer"),
         ({"nonlinearity": "sigmoid"}, "nonlinearity is 'sigmoid', expected one of 'identity', 'tanh'"),
         ({"hidden_size": 7, "nonlinearity": "oplu"}, "acts on pairs"),
         ({"hidden_size": 7, "nonlinearity": "modrelu"}, "acts on pairs"),

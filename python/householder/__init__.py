@@ -1,18 +1,18 @@
 """Orthogonal and unitary transformations by Householder reflections.
 
-``W = H(u_n) .. H(u_{n-m+1})`` is parametrised by the reflection vectors, the columns of a lower-trapezoidal
-``u (n, m)``, and applied to vectors and whole recurrences without being formed, with closed-form gradients:
+The columns of a lower-trapezoidal ``u (n, m)`` are the reflection vectors of ``W = H(u_n) .. H(u_{n-m+1})``. The
+package applies W to vectors and whole recurrences without forming it, with closed-form gradients:
 
-* one application: :func:`forward`, :func:`backward`, with stored intermediates :func:`forward_tape`,
-  forward mode :func:`jvp`;
+* one application: :func:`forward`, :func:`backward`; with stored intermediate vectors, :func:`forward_tape`; forward
+  mode, :func:`jvp`;
 * sequences: :func:`rnn_forward`, :func:`rnn_backward`;
 * reflections that depend on the data: :func:`delta_rule_forward`, :func:`delta_rule_backward`;
 * the matrix and its parameters: :func:`matrix`, :func:`frame`, :func:`wy`, :func:`factor`, :func:`nearest`,
   :func:`haar`, :func:`normalize`, :func:`snap`, :func:`real_form`, :func:`to_lapack`, :func:`from_lapack`;
-* :func:`plan`: which method for which shape; :func:`set_num_threads`, :func:`get_num_threads`,
+* the method for a shape: :func:`plan`; threads and memory: :func:`set_num_threads`, :func:`get_num_threads`,
   :func:`release_memory`.
 
-Layers for PyTorch are in ``householder.torch``; the mathematics in plain NumPy in ``householder.reference``.
+``householder.torch`` has layers for PyTorch, and ``householder.reference`` the mathematics in plain NumPy.
 """
 
 from householder._api import (

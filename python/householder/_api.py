@@ -13,7 +13,7 @@ _BACKENDS: dict[type, Any] = {np.ndarray: _cpu}
 
 
 def backend_of(u: Any) -> Any:
-    """Choose the backend by the type of u; what is no array becomes a NumPy one."""
+    """Choose the backend by the type of u; anything but an array becomes a NumPy array."""
     backend = _BACKENDS.get(type(u))
     if backend is None and type(u).__module__.partition(".")[0] == "cupy":
         from householder._cuda.arrays import cupy_arrays
@@ -36,33 +36,33 @@ def forward(
 
     .. math:: W = H(u_n) \cdots H(u_{n-m+1}), \qquad H(v) = I - 2 v v^* / |v|^2
 
-    Column j (from 1) of ``u`` is the reflection vector ``u_{n-j+1}`` behind ``j - 1`` zeros; the entries above the
-    diagonal are ignored. The scale of a column does not matter, a zero column is the identity. If ``m == n`` the last
-    column is the number ``u_1``, a factor on the last coordinate: ``W = W_1 diag(1, .., 1, u_1)``, orthogonal for
-    ``u_1 = 1`` and ``-1``. Complex: ``W = W_1 diag(exp(i phases))``.
+    Column j (from 1) of ``u`` is ``j - 1`` zeros and then the reflection vector ``u_{n-j+1}``; entries above the
+    diagonal are ignored. The scale of a column has no effect, and a zero column is the identity. If ``m == n``, the
+    last column is the number ``u_1``, a factor on the last coordinate: ``W = W_1 diag(1, .., 1, u_1)``, which is
+    orthogonal for ``u_1 = 1`` and ``-1``. For complex u, ``W = W_1 diag(exp(i phases))``.
 
     Parameters
     ----------
     u : array, shape (..., n, m)
         Reflections, ``1 <= m <= n`` (complex: ``m <= n - 1``); float32, float64, complex64 or complex128. Integers
-        become float64 and float16 becomes float32. An array of another library is read where it is, if that is the
-        processor's memory; the result is NumPy's.
+        become float64 and float16 becomes float32. Arrays of other libraries are read in place if they are on the CPU;
+        the result is a NumPy array.
     h : array, shape (..., n)
-        Vectors, of u's dtype; integers become so. Leading axes of u and h broadcast as in a generalised ufunc
+        Vectors, of u's dtype; integers are converted. Leading axes of u and h broadcast as in a generalised ufunc
         ``(n, m), (n) -> (n)``.
     tau : array, shape (..., m), optional
-        ``H(v) = I - tau v v*`` with a number for each column in place of ``2 / |v|^2``; 0 is the identity.
+        One number per column: ``H(v) = I - tau v v*`` in place of ``2 / |v|^2``. 0 is the identity.
     shape : {"trapezoidal", "full"}
-        "full": columns have n entries each, ``m`` is any number, and there is no ``u_1``. Trapezoidal columns with a
-        tau are LAPACK's: a one stands on the diagonal, and what u has there is ignored. ``geqrf``'s result is such
-        a u.
+        "full": columns have n entries each, ``m`` is any number, and there is no ``u_1``. With tau, trapezoidal columns
+        are in LAPACK's format: the diagonal is one, and u's own diagonal is ignored. ``geqrf`` returns such a u.
     phases : array, shape (n,), optional
-        Real angles, for complex u only and not beside tau; shared by all matrices.
+        Real angles, for complex u without tau; shared by all matrices.
     transpose : bool
-        ``W* h`` instead of ``W h``. It is the inverse unless ``m == n`` and ``u_1`` is not 1 or -1, or tau is no
-        reflection's.
+        ``W* h`` instead of ``W h``. It is the inverse unless ``m == n`` and ``u_1`` is not 1 or -1, or tau does not
+        belong to reflections.
     method : {"auto", "reflections", "wy", "dense"}
-        One reflection after the other; two products with n x m matrices; one with W itself; or the best of the three.
+        One reflection after the other, two products with n x m matrices, or one product with W; "auto" takes the
+        fastest.
 
     Returns
     -------
@@ -72,7 +72,7 @@ def forward(
     Raises
     ------
     TypeError
-        Dtypes other than those four, or arguments of different dtypes or libraries.
+        Another dtype than these four, or arguments of different dtypes or libraries.
     ValueError
         Shapes that do not fit, or an unknown method.
 
@@ -122,15 +122,15 @@ def forward(
 
 
 def _columns(u: Array, tau: Any, shape: str, phases: Any, backend: Any) -> dict[str, Any]:
-    """Give what a backend is told of columns that are not the default."""
+    """Return a backend's arguments for columns that are not the default."""
     tau = _validate.tau(tau, u, shape, phases, backend)
     return {} if tau is None and shape == "trapezoidal" else {"tau": tau, "shape": shape}
 
 
 def forward_tape(u: Any, h: Any, *, phases: Any = None, transpose: bool = False) -> tuple[Array, Array]:
-    """Apply W and keep what Algorithm 1 computes on the way, for :func:`backward`.
+    """Apply W and keep the intermediate vectors of Algorithm 1 for :func:`backward`.
 
-    The stored mode: ``n (m + 1)`` numbers for each vector, and a backward pass that recomputes nothing. The method is
+    This stores ``n (m + 1)`` numbers per vector, and the backward pass recomputes nothing. The method is
     ``"reflections"``.
 
     Parameters
@@ -144,10 +144,10 @@ def forward_tape(u: Any, h: Any, *, phases: Any = None, transpose: bool = False)
     Returns
     -------
     c : array, shape (..., n)
-        As :func:`forward` returns it.
+        The result of :func:`forward`.
     tape : array, shape (..., m + 1, n)
-        ``tape[..., k, :]`` is the vector to which the first k columns are still to be applied, the paper's
-        ``H_{*, k+1}``: entry 0 is c, entry m is h.
+        ``tape[..., k, :]`` is the vector before the first k columns are applied, the paper's ``H_{*, k+1}``: entry 0 is
+        c, entry m is h.
 
     Raises
     ------
@@ -225,7 +225,7 @@ def backward(
     method: str = "auto",
     tape: Any = None,
 ) -> Gradients | PhaseGradients | TauGradients:
-    """Gradients of a loss with respect to u, h, tau and phases, given its gradient with respect to ``forward(u, h)``.
+    """Return a loss's gradients for u, h, tau and phases, given its gradient for ``forward(u, h)``.
 
     Theorem 2: with unit columns V, ``T = striu(V* V) + I / 2``, ``h~ = T^-1 V* h``, ``c~ = T^-* V* g`` and
     ``B = striu(J) + I / 2``, summed over all vectors,
@@ -237,19 +237,19 @@ def backward(
     u : array, shape (..., n, m)
     h : array, shape (..., n)
     grad_c : array
-        Of the shape of ``forward(u, h)``.
+        The loss's gradient, in the shape of ``forward(u, h)``.
     tau, shape, phases, transpose, method
         As in :func:`forward`.
     tape : array, shape (..., m + 1, n), optional
-        From :func:`forward_tape` with the same arguments: Algorithm 1 with stored vectors. Needs one matrix,
-        trapezoidal and without tau.
+        From :func:`forward_tape` with the same arguments: Algorithm 1 with stored vectors. It needs a single
+        trapezoidal matrix without tau.
 
     Returns
     -------
     Gradients, PhaseGradients or TauGradients
-        Named tuple ``(u, h)``, with phases ``(u, h, phases)``, with tau ``(u, h, tau)``, each of its argument's
-        shape. Complex gradients are ``dL/dRe + i dL/dIm``, as in torch. Entries of ``u`` that are ignored have the
-        gradient zero; when ``m == n`` that of ``u_1`` is ``.u[..., -1, -1]``.
+        Named tuple ``(u, h)``, with phases ``(u, h, phases)``, with tau ``(u, h, tau)``, in the shapes of the
+        arguments. Complex gradients are ``dL/dRe + i dL/dIm``, as in torch. Ignored entries of ``u`` have zero
+        gradient. If ``m == n``, the gradient of ``u_1`` is ``.u[..., -1, -1]``.
 
     Raises
     ------
@@ -279,7 +279,7 @@ def backward(
     _validate.one_of("method", method, _validate.METHODS)
     if tape is not None:
         if columns:
-            raise ValueError("tape is for trapezoidal columns without tau: leave it out")
+            raise ValueError("tape is for trapezoidal columns without tau: leave the tape out")
         _validate.one_matrix(u, "backward with a tape")
         _validate.one_of("method", method, ("auto", "reflections"))
         _validate.shape("grad_c", grad_c, h.shape)
@@ -302,13 +302,13 @@ def backward(
 
 
 def matrix(u: Any, phases: Any = None, *, tau: Any = None, shape: str = "trapezoidal") -> Array:
-    """W itself.
+    """Form W.
 
     Parameters
     ----------
     u : array, shape (..., n, m)
     phases : array, shape (n,) or (..., n), optional
-        Real angles, for complex u only: for all matrices or for each.
+        Real angles, for complex u only: shared by all matrices, or one row per matrix.
     tau : array, shape (..., m), optional
     shape : {"trapezoidal", "full"}
         As in :func:`forward`.
@@ -344,10 +344,10 @@ def matrix(u: Any, phases: Any = None, *, tau: Any = None, shape: str = "trapezo
 
 
 def wy(u: Any) -> WY:
-    """Compact WY form on unit columns (Proposition 1): ``W = (I - V S V*) D``.
+    """Return the compact WY form on unit columns (Proposition 1): ``W = (I - V S V*) D``.
 
-    ``V`` holds the k columns, of norm one or zero, ``T = striu(V* V) + I / 2`` and ``S = T^-1``; ``k = m``, and
-    ``k = n - 1`` when ``m == n``, where ``D = diag(1, .., 1, u_1)`` (else ``D = I``).
+    ``V`` holds k columns of norm one or zero, ``T = striu(V* V) + I / 2`` and ``S = T^-1``. If ``m < n``, ``k = m`` and
+    ``D = I``. If ``m == n``, ``k = n - 1`` and ``D = diag(1, .., 1, u_1)``.
 
     Parameters
     ----------

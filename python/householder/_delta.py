@@ -25,8 +25,8 @@ def delta_rule_forward(
     """Run ``S_t = (I - b_t k_t k_t') Diag(exp g_t) S_{t-1} + b_t k_t v_t'``, ``o_t = scale S_t' q_t``.
 
     With ``beta = 2``, unit keys and no gate, each step multiplies the state by a Householder reflection. DeltaNet has
-    no gate, gated DeltaNet one a head, Kimi delta attention one a channel, and DeltaProduct several reflections a
-    token.
+    no gate, gated DeltaNet one per head, and Kimi delta attention one per channel. DeltaProduct has several reflections
+    per token.
 
     Parameters
     ----------
@@ -35,20 +35,20 @@ def delta_rule_forward(
     k : array, shape (B, T * num_householder, H, K)
         Keys. They are not normalised here.
     v : array, shape (B, T * num_householder, HV, V)
-        Values; HV is a multiple of H, and neighbouring value heads share a key head.
+        Values; HV is a multiple of H, and consecutive value heads share a key head.
     beta : array, shape (B, T * num_householder, HV)
-        Step sizes, at most 2 for a state that does not grow.
+        Step sizes. Above 2, the state may grow.
     g : array, shape (B, T, HV) or (B, T, HV, K), optional
-        Logarithms of decays, at most 0: one a head or one for each row of its state. They act at the first step of a
-        token.
+        Logarithms of decays, at most 0: one per head, or one for each row of its state. They act at the first step of
+        a token.
     initial_state : array, shape (N, HV, K, V), optional
         States in which the sequences begin; zeros if None. N is B or, with ``cu_seqlens``, the number of sequences.
     scale : float, optional
         Factor of the outputs, ``K**-0.5`` if None.
     num_householder : int
-        Steps of a token. Its output follows the last.
+        Steps per token. The output is taken after the last step.
     cu_seqlens : sequence of int, length N + 1, optional
-        For sequences packed one after the other in a single row, ``B = 1``: the first is 0, sequence ``i`` has the
+        Packs sequences one after the other in a single row, ``B = 1``. The first entry is 0, and sequence ``i`` has the
         tokens ``cu_seqlens[i]`` to ``cu_seqlens[i + 1] - 1``.
 
     Returns
@@ -59,13 +59,13 @@ def delta_rule_forward(
     Raises
     ------
     TypeError
-        Dtypes other than float32 and float64, or arguments of different dtypes or libraries.
+        Another dtype than float32 and float64, or arguments of different dtypes or libraries.
     ValueError
         Shapes that do not fit.
 
     Examples
     --------
-    A reflection, twice, is the identity:
+    A reflection, applied twice, is the identity:
 
     >>> import numpy as np, householder as hh
     >>> k = np.zeros((1, 2, 1, 3)) + np.array([0.6, 0.0, 0.8])
@@ -95,7 +95,7 @@ def delta_rule_backward(
     num_householder: int = 1,
     cu_seqlens: Any = None,
 ) -> DeltaGradients:
-    """Gradients of a loss of ``delta_rule_forward(q, k, v, beta, g, ...)``.
+    """Return gradients of a loss of ``delta_rule_forward(q, k, v, beta, g, ...)``.
 
     Parameters
     ----------

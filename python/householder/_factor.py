@@ -11,9 +11,9 @@ from householder._tangent import jvp
 from householder._types import Array
 
 POLISHED = 0.05
-"""What a first factorisation of a product may leave by rounding, at most."""
+"""The largest error that rounding may leave in a first factorisation of a product."""
 STEPS = 100
-"""Steps of conjugate gradients after which the reflections move and the Jacobian is taken anew."""
+"""Steps of conjugate gradients before the reflections move and the Jacobian is computed again."""
 
 
 @overload
@@ -23,20 +23,20 @@ def factor(q: NDArray[np.complexfloating[Any, Any]], m: int | None = None) -> tu
 @overload
 def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]: ...
 def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
-    r"""Reflections whose product is a given orthogonal or unitary matrix (Theorem 1): ``matrix(factor(q)) == q``.
+    r"""Find reflections whose product is a given orthogonal or unitary matrix (Theorem 1): ``matrix(factor(q)) == q``.
 
     Parameters
     ----------
     q : array, shape (..., n, n)
-        Orthogonal, or unitary with ``n >= 2``. :func:`nearest` makes any matrix so.
+        Orthogonal, or unitary with ``n >= 2``. :func:`nearest` finds the nearest such matrix.
     m : int, optional
-        Number of reflections; by default what any matrix can be made of, n (real, the last column being the sign
-        ``u_1``) or ``n - 1`` (complex).
+        Number of reflections. By default it suffices for every matrix: n (real; the last column is the sign ``u_1``) or
+        ``n - 1`` (complex).
 
     Returns
     -------
     u : array, shape (..., n, m)
-        Unit columns. A real product of m reflections, along any vectors, is found again with m.
+        Unit columns. If a real q is a product of m reflections, along any vectors, then m reflections are found.
     phases : array, shape (..., n)
         Only for complex q.
 
@@ -46,22 +46,21 @@ def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
         As in :func:`forward`.
     ValueError
         q is not orthogonal (the message has ``max |q* q - I|``), or no product of m reflections was found (the message
-        has what m of them leave). No real one exists then: ``q - I`` has a rank above m, or the determinant is not
-        ``(-1) ** m``.
+        has the remaining difference). For real q, none exists then: ``q - I`` has a rank above m, or the determinant is
+        not ``(-1) ** m``.
 
     Notes
     -----
-    With fewer than ``n - 1`` reflections, complex ones reach only part of what their number suggests. Column j of u
-    begins with ``j - 1`` zeros, so ``W = H_n .. H_{n-m+1} diag(exp(i phases))`` has
-    :math:`2nm - m^2 - m + n` real parameters. The unitary matrices with ``rank(q - D) <= m`` for a diagonal D of phases
-    have m more. Reached are those of them whose reflections, taken column by column, need no other phases than D. A
-    product of one reflection along any vector is among them. A product of two or more along vectors without these zeros
-    is not, except by chance.
+    Fewer than ``n - 1`` complex reflections reach fewer matrices than one might expect. Column j of u begins with
+    ``j - 1`` zeros, so ``W = H_n .. H_{n-m+1} diag(exp(i phases))`` has :math:`2nm - m^2 - m + n` real parameters. The
+    unitary matrices with ``rank(q - D) <= m`` for a diagonal D of phases have m more. A matrix of this kind can be
+    reached if its reflections, taken column by column, need no other phases than D. A product of one reflection along
+    any vector can. A product of two or more along vectors without these zeros cannot, except by chance.
 
-    Phases are determined by the entries outside the diagonal if ``2 m < n``, so matrices that are reached are found.
-    Rounding grows with m: products of up to 16 dense reflections are found at n = 33, not all of 31 at n = 64.
-    If ``2 m >= n``, each column leaves the sign of its phase open. The likelier one is taken, so a matrix that is
-    reached may be refused.
+    If ``2 m < n``, the entries outside the diagonal determine the phases, so every matrix that can be reached is found.
+    Rounding grows with m: products of up to 16 dense reflections are found at n = 33, but not all of 31 at n = 64.
+    If ``2 m >= n``, a column does not determine the sign of its phase. The likelier sign is taken, so a matrix that can
+    be reached may be refused.
 
     Examples
     --------
@@ -108,16 +107,16 @@ def _factor_one(backend: Any, q: Array, m: int, name: str) -> tuple[Array, Array
                 f"they leave max |q - matrix(u, phases)| at {remainder:.3g}; m = n - 1 = {n - 1} reach every unitary q"
             )
         raise ValueError(
-            f"{name} is no product of m = {m} reflections, which leave max |q - matrix(u)| at {remainder:.3g}"
+            f"{name} is not a product of m = {m} reflections: they leave max |q - matrix(u)| at {remainder:.3g}"
         )
     return u, phases
 
 
 def _polish(xp: Any, q: Array, u: Array, phases: Array, tolerance: float) -> tuple[Array, Array, float]:
-    """Move reflections and phases to where their product is nearest to q, in least squares (Gauss-Newton).
+    """Move reflections and phases until their product is nearest to q, in least squares (Gauss-Newton).
 
-    Rounding grows from one reflection to the next where they are found in turn. Steps are found by conjugate gradients,
-    in double precision; the search ends where a round takes less than a fifth off what is left.
+    Finding reflections one after the other lets rounding grow. Steps are found by conjugate gradients in double
+    precision. The search ends when a round reduces the error by less than a fifth.
     """
     n = len(q)
     wide, unit = q.astype(complex), xp.eye(n, dtype=complex)

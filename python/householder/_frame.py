@@ -19,8 +19,8 @@ def frame(u: Any, phases: Any = None) -> Array:
     Returns
     -------
     array, shape (..., n, m)
-        ``matrix(u, phases)[..., :m]``. Its last column has the sign of ``u_1`` if ``m == n``, where LAPACK's
-        ``orgqr`` has -1.
+        ``matrix(u, phases)[..., :m]``. If ``m == n``, its last column is multiplied by ``u_1``; LAPACK's ``orgqr``
+        multiplies by -1.
 
     Raises
     ------

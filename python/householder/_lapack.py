@@ -10,10 +10,10 @@ from householder._types import Array
 
 
 def to_lapack(u: Any) -> tuple[Array, Array]:
-    """LAPACK's reflectors ``I - tau v v'`` with ``v_1 = 1``, whose product is ``matrix(u)``.
+    """Convert to LAPACK's reflectors ``I - tau v v'`` with ``v_1 = 1``, whose product is ``matrix(u)``.
 
-    ``v`` is a column divided by its first entry and ``tau = 2 / |v|^2``. A zero column is ``tau = 0``; when ``m == n``,
-    ``u_1 = 1`` is ``tau = 0`` and ``u_1 = -1`` is ``tau = 2``.
+    ``v`` is a column divided by its first entry, and ``tau = 2 / |v|^2``. A zero column becomes ``tau = 0``. If
+    ``m == n``, ``u_1 = 1`` becomes ``tau = 0`` and ``u_1 = -1`` becomes ``tau = 2``.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def to_lapack(u: Any) -> tuple[Array, Array]:
     zero = np.logical_not(a.any(axis=-2))
     if m == n:
         if not np.isin(first[..., -1], (-1, 1)).all():
-            raise ValueError(f"u_1 is {u[..., -1, -1]}, expected 1 or -1: no other number is a reflector of LAPACK's")
+            raise ValueError(f"u_1 is {u[..., -1, -1]}, expected 1 or -1: LAPACK has no reflector for other numbers")
         zero[..., -1] = first[..., -1] == 1
     tau = np.where(zero, 0, 2 * first**2)
     if np.any(~zero & ~(tau >= np.finfo(u.dtype).tiny)):
@@ -59,25 +59,25 @@ def to_lapack(u: Any) -> tuple[Array, Array]:
 
 
 def from_lapack(a: Any, tau: Any) -> Array:
-    """Reflections with the product ``H_1 .. H_m`` that LAPACK's ``geqrf`` returns: the inverse of :func:`to_lapack`.
+    """Convert the product ``H_1 .. H_m`` that LAPACK's ``geqrf`` returns; the inverse of :func:`to_lapack`.
 
     Parameters
     ----------
     a : real array, shape (..., n, m)
-        Vectors v below the diagonal; what is on and above it (geqrf's R) is ignored.
+        Vectors v below the diagonal. Entries on and above it (geqrf's R) are ignored.
     tau : real array, shape (..., m)
 
     Returns
     -------
     array, shape (..., n, m)
-        u with ``matrix(u) == I - tau v v'`` multiplied out. When ``m == n``, ``tau_n = 0`` is ``u_1 = 1``.
+        u, such that ``matrix(u)`` is the product of all ``I - tau v v'``. If ``m == n``, ``tau_n = 0`` is ``u_1 = 1``.
 
     Raises
     ------
     TypeError
         As in :func:`forward`.
     ValueError
-        Complex arrays, shapes that do not fit, or a tau other than 0 and ``2 / |v|^2``, which no reflection has.
+        Complex arrays, shapes that do not fit, or a tau other than 0 and ``2 / |v|^2``, which is not a reflection's.
 
     Examples
     --------
@@ -112,6 +112,6 @@ def _real(name: str, value: Any) -> Array:
     a = _cpu.array(name, value)
     if a.dtype.kind == "c":
         raise ValueError(
-            f"{name} has dtype {a.dtype}, expected a real one: complex reflectors of LAPACK are not Hermitian"
+            f"{name} has dtype {a.dtype}, expected a real one: LAPACK's complex reflectors are not Hermitian"
         )
     return a

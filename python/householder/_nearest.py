@@ -1,4 +1,4 @@
-"""The orthogonal or unitary matrix that is nearest to a given one."""
+"""The nearest orthogonal or unitary matrix."""
 
 from typing import Any
 
@@ -7,20 +7,20 @@ from householder._types import Array
 
 
 def nearest(a: Any) -> Array:
-    r"""Give the orthogonal or unitary matrix, or the frame, that is nearest to ``a``: the factor Q of ``a = Q P``.
+    r"""Return the orthogonal or unitary matrix, or the frame, nearest to ``a``: the factor Q of ``a = Q P``.
 
-    It has the least distance in the Frobenius norm (the polar decomposition, by singular values). :func:`factor` finds
-    the reflections of a square one.
+    Q has the least distance in the Frobenius norm (the polar decomposition, by singular values). :func:`factor` finds
+    the reflections of a square Q.
 
     Parameters
     ----------
     a : array, shape (..., n, k)
-        Any matrices. Where one has not full rank, several frames are nearest, and one of them is returned.
+        Any matrices. If one does not have full rank, several frames are nearest, and one of them is returned.
 
     Returns
     -------
     array, shape (..., n, k)
-        Orthonormal columns, or rows where those are fewer.
+        Orthonormal columns, or orthonormal rows if ``n < k``.
 
     Raises
     ------

@@ -12,8 +12,8 @@ from householder._types import Array
 def normalize(u: Any) -> Array:
     """Scale columns to unit norm: ``matrix(normalize(u)) == matrix(u)``.
 
-    The norm neither overflows nor underflows. Columns that stand for the identity, of zero or subnormal norm, become
-    zero; ``u_1`` (``m == n``) stays as it is.
+    The norm neither overflows nor underflows. Columns of zero or subnormal norm, which stand for the identity, become
+    zero. ``u_1`` (``m == n``) does not change.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def normalize(u: Any) -> Array:
 
 
 def snap(u: Any) -> Array:
-    """Replace ``u_1`` (``m == n``) by its sign, -1 if ``u_1 <= 0`` and 1 if not, so that W is orthogonal.
+    """Replace ``u_1`` (``m == n``) by -1 if ``u_1 <= 0`` and by 1 otherwise, so that W is orthogonal.
 
     Parameters
     ----------
@@ -89,8 +89,8 @@ def real_form(w: Any, axis: int | None = None) -> Array:
     w : complex array, shape (..., k, k)
         Matrices that act on vectors; with ``axis``, an array of any shape.
     axis : int, optional
-        For vectors: real parts, then imaginary parts along this axis. States ``h (..., k)`` need ``axis=-1``, the
-        weights ``V (k, d)`` of real inputs ``axis=0``.
+        For vectors: real parts, then imaginary parts along this axis. States ``h (..., k)`` need ``axis=-1``, and
+        weights ``V (k, d)`` of real inputs need ``axis=0``.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Which method for which shape."""
+"""The method for a shape, and its expected cost."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """What :func:`plan` tells.
+    """The result of :func:`plan`.
 
     Attributes
     ----------
     method : {"reflections", "wy", "dense"}
-        What ``method="auto"`` takes.
+        The method that ``"auto"`` chooses.
     costs : dict of str to float
-        Expected time of each method, forward and backward, in microseconds on one thread of the processor on which the
-        model was measured. Their ratios matter.
+        Expected time of each method, forward and backward, in microseconds. They are for one thread of the processor
+        on which the cost model was measured; only their ratios matter elsewhere.
     reason : str
         One sentence.
     """
@@ -41,10 +41,10 @@ _REASONS = {
 
 
 def plan(n: int, m: int, batch: int = 1, steps: int | None = None, dtype: DTypeLike = "float32") -> Plan:
-    """Tell which method the shape of a problem leads to, and why.
+    """Return the method that "auto" chooses for a shape, and the reason.
 
-    The choice depends on the shape, and on whether numbers are complex, never on the number of threads: results are the
-    same everywhere.
+    The choice depends on the shape and on whether numbers are complex. It never depends on the number of threads, so
+    results are the same everywhere.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def plan(n: int, m: int, batch: int = 1, steps: int | None = None, dtype: DTypeL
     is_complex = dtype_of(dtype).kind == "c"
     if is_complex and m == n:
         raise ValueError(
-            f"m is {m}, expected at most n - 1 = {n - 1}: phases supply what complex reflections leave out"
+            f"m is {m}, expected at most n - 1 = {n - 1} for complex reflections: phases supply the rest of U(n)"
         )
     method, times = _core.plan(n, m, rows, steps is not None, is_complex)
     costs = dict(zip(("reflections", "wy", "dense"), times, strict=True))

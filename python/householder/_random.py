@@ -27,10 +27,9 @@ def haar(
 ) -> Array | tuple[Array, Array]:
     """Draw the reflections of random matrices, uniform (Haar measure) on O(n) or U(n).
 
-    Column j is ``u = x - |x| e_1`` of a Gaussian vector x of length ``n - j + 1``: its reflection carries ``e_1`` to
-    ``x / |x|``, uniformly distributed on the sphere. ``u_1`` is 1 or -1 at random; in the complex case random phases do
-    the rest. (Gaussian columns themselves would not give Haar measure.) With fewer than all reflections, the first m of
-    them.
+    Column j is ``u = x - |x| e_1`` for a Gaussian vector x of length ``n - j + 1``. Its reflection takes ``e_1`` to
+    ``x / |x|``, which is uniform on the sphere. ``u_1`` is 1 or -1 at random; complex matrices have random phases
+    instead. (Gaussian columns themselves would not give Haar measure.) With m given, the first m of these columns.
 
     Parameters
     ----------
@@ -41,12 +40,12 @@ def haar(
         Source or seed.
     dtype : float32, float64, complex64 or complex128
     size : int or tuple of int
-        Draw so many matrices, of this shape, one after the other.
+        Shape of the array of matrices, drawn one after the other.
 
     Returns
     -------
     u : array, shape (*size, n, m)
-        Unit columns, the last being 1 or -1 if ``m == n``.
+        Unit columns; the last is the number 1 or -1 if ``m == n``.
     phases : array, shape (*size, n)
         Only for complex dtypes and m not given; uniform in [-pi, pi).
 

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from householder import _cpu, _validate
 
 on_release: list[Callable[[], None]] = []
-"""What else gives memory back: torch's side adds itself when it is imported."""
+"""Other caches to release; ``householder.torch`` adds its own when it is imported."""
 
 
 def set_num_threads(k: int) -> None:
-    """Let every later call use up to k threads (default: all processors). Results do not depend on it, bit for bit.
+    """Let every later call use up to k threads (default: all processors). Results have the same bits for any k.
 
-    With ``householder.torch``, set ``torch.set_num_threads`` instead: its next call on the CPU hands a new number on.
+    With ``householder.torch``, call ``torch.set_num_threads`` instead; it takes effect with its next call on the CPU.
 
     Raises
     ------
@@ -29,11 +29,11 @@ def set_num_threads(k: int) -> None:
 
 
 def release_memory() -> None:
-    """Give the memory that is kept for the next calls back to the system.
+    """Return the memory that is kept for the next calls to the system.
 
-    That is at most 128 MiB of workspaces, and as much that large results of torch have left.
+    This is at most 128 MiB of workspaces, and at most as much from large results of torch.
 
-    What other threads keep for themselves, at most 32 blocks below 4 KiB each, stays.
+    Each other thread keeps its own small blocks: at most 32 blocks below 4 KiB.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def release_memory() -> None:
 
 
 def get_num_threads() -> int:
-    """How many threads a call may use.
+    """Return the number of threads that a call may use.
 
     Examples
     --------

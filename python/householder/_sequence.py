@@ -35,34 +35,34 @@ def rnn_forward(
     tau: Any = None,
     shape: str = "trapezoidal",
 ) -> Array:
-    """All states of a recurrence, ``h_t = phi(W h_{t-1} + V x_t + b)`` for ``t = 1, .., T``.
+    """Run a recurrence and return all states: ``h_t = phi(W h_{t-1} + V x_t + b)`` for ``t = 1, .., T``.
 
     Parameters
     ----------
     u : array, shape (n, m)
         Reflections, as in :func:`forward`.
     x : array, shape (T, B, d), (T, d) or (sum(batch_sizes), d)
-        Inputs of B sequences, of one, or packed. Without ``input_weight`` they are added as they are and ``d = n``.
+        Inputs of B sequences, of one sequence, or packed. Without ``input_weight``, V is the identity and ``d = n``.
     h0 : array, shape (B, n) or (n,), optional
-        Initial states, or one for all sequences; zeros if None.
+        Initial states, or one state for all sequences; zeros if None.
     nonlinearity : {"identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu"}
-        ``phi``. OPLU sorts the pairs ``(a_i, a_{i+n/2})`` into (max, min) and modReLU changes the modulus of a complex
-        number z to ``max(|z| + nonlinearity_bias, 0)``, for real states of the pairs ``a_i + i a_{i+n/2}``.
-        "real_modrelu" does so to each real number: ``sign(a) max(|a| + nonlinearity_bias, 0)``. The others act on each
-        real number, of complex states on real and imaginary parts.
+        ``phi``. OPLU sorts the pairs ``(a_i, a_{i+n/2})`` into (max, min). modReLU changes the modulus of a complex
+        number z to ``max(|z| + nonlinearity_bias, 0)``; real states form the pairs ``a_i + i a_{i+n/2}``.
+        "real_modrelu" acts on each real number: ``sign(a) max(|a| + nonlinearity_bias, 0)``. The others act on each
+        real number, and on real and imaginary parts of complex states.
     negative_slope : float
-        Of leaky ReLU, at least 0.
-    nonlinearity_bias : array, shape (n,) or, for "modrelu" of real u, (n / 2,), optional
-        Of a modReLU, real; no other nonlinearity takes it.
+        Slope of the leaky ReLU, at least 0.
+    nonlinearity_bias : array, shape (n,) or, for "modrelu" with real u, (n / 2,), optional
+        The real bias of modReLU and "real_modrelu"; no other nonlinearity takes it.
     input_weight : array, shape (n, d), optional
-        V; the projection of the inputs is then part of the call.
+        V. The projection of the inputs is then part of the call.
     bias : array, shape (n,), optional
-        b.
+        b, zero if None.
     phases : array, shape (n,), optional
         As in :func:`forward`.
     batch_sizes : sequence of int, optional
-        For sequences of different lengths, as in torch's ``PackedSequence``: ``x`` has step 1 of all sequences, then
-        step 2 of the ``batch_sizes[1]`` first of them, and so on, never increasing.
+        Packs sequences of different lengths as torch's ``PackedSequence`` does: ``x`` has step 1 of all sequences, then
+        step 2 of the first ``batch_sizes[1]`` of them, and so on. The sizes never increase.
     transpose : bool
         ``W*`` in place of W.
     reverse : bool
@@ -75,19 +75,19 @@ def rnn_forward(
     Returns
     -------
     array, shape (T, B, n), (T, n) or (sum(batch_sizes), n)
-        The states ``h_1, .., h_T``, laid out as x is.
+        The states ``h_1, .., h_T``, in the layout of x.
 
     Raises
     ------
     TypeError
-        Dtypes other than float32, float64, complex64 and complex128, or arguments of different dtypes or libraries.
+        Another dtype than float32, float64, complex64 and complex128, or arguments of different dtypes or libraries.
     ValueError
         Shapes that do not fit, ``batch_sizes`` that increase or come with ``reverse``, unknown names, a negative
-        slope, odd n for paired nonlinearities.
+        slope, or odd n with a paired nonlinearity.
 
     Examples
     --------
-    Without input a linear recurrence only turns its initial state:
+    Without input, a linear recurrence only rotates its initial state:
 
     >>> import numpy as np, householder as hh
     >>> u = np.random.default_rng(0).standard_normal((4, 2))
@@ -95,7 +95,7 @@ def rnn_forward(
     >>> h.shape, round(float(np.linalg.norm(h[-1])), 12)
     ((100, 4), 2.0)
 
-    Raw inputs of width 3 for 8 sequences:
+    Eight sequences with inputs of width 3:
 
     >>> rng = np.random.default_rng(0)
     >>> x, v = rng.standard_normal((50, 8, 3)), rng.standard_normal((4, 3))
@@ -131,22 +131,22 @@ def rnn_backward(
     tau: Any = None,
     shape: str = "trapezoidal",
 ) -> SequenceGradients:
-    """Gradients of a loss of the states ``h = rnn_forward(u, x, h0, ...)``, by back-propagation through time.
+    """Return gradients of a loss of ``h = rnn_forward(u, x, h0, ...)``, by back-propagation through time.
 
-    ``dL/da_t = phi'(a_t) (dL/dh_t + W* dL/da_{t+1})`` is the only recurrence; the gradients of all parameters follow
-    from the ``dL/da_t`` and ``h_{t-1}`` of all steps at once.
+    ``dL/da_t = phi'(a_t) (dL/dh_t + W* dL/da_{t+1})`` is the only recurrence. The gradients of all parameters follow
+    from ``dL/da_t`` and ``h_{t-1}`` of all steps at once.
 
     Parameters
     ----------
     u, x, h0
         As given to :func:`rnn_forward`.
     h : array
-        What it returned.
+        The result of :func:`rnn_forward`.
     grad_h : array or None
         Gradient with respect to h, of its shape.
     grad_last : array, shape (B, n) or, for one sequence, (n,), optional
-        Gradient with respect to the last state of each sequence (with ``reverse`` that of step 1), in addition to
-        ``grad_h``; for a loss of the last states alone pass ``grad_h=None``.
+        Gradient with respect to the last state of each sequence (with ``reverse``, the state of step 1), in addition to
+        ``grad_h``. If the loss depends only on the last states, pass ``grad_h=None``.
     nonlinearity, negative_slope, nonlinearity_bias, input_weight, bias, phases, batch_sizes, transpose, reverse, method
         As given to :func:`rnn_forward`.
     tau, shape
@@ -155,13 +155,13 @@ def rnn_backward(
     Returns
     -------
     SequenceGradients
-        Named tuple ``(u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau)``, each of its argument's shape,
+        Named tuple ``(u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau)`` in the shapes of the arguments,
         None for an argument that was None. Complex gradients are ``dL/dRe + i dL/dIm``.
 
     Raises
     ------
     TypeError, ValueError
-        As in :func:`rnn_forward`; both ``grad_h`` and ``grad_last`` are None.
+        As in :func:`rnn_forward`, or ``grad_h`` and ``grad_last`` are both None.
 
     Examples
     --------
@@ -268,7 +268,7 @@ def _nonlinearity_bias(nonlinearity: str, value: Any, u: Array, backend: ModuleT
     if (value is None) == (nonlinearity in _validate.BIASED):
         raise ValueError(
             f"nonlinearity_bias is {'missing' if value is None else 'given'} for {nonlinearity!r}, "
-            "expected it for 'modrelu' and 'real_modrelu' alone"
+            "expected it only for 'modrelu' and 'real_modrelu'"
         )
     moduli = _validate.moduli(nonlinearity, n, is_complex)
     return _validate.optional("nonlinearity_bias", value, u, (moduli,), backend, real=True)

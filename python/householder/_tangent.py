@@ -1,4 +1,4 @@
-"""Forward mode: how ``c = W h`` moves when u, h and the phases move."""
+"""Forward mode: the derivative of ``c = W h`` along a direction of u, h and the phases."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def jvp(
 
     ``T' = striu(V'* V + V* V')``, ``y' = T^-1 (V'* a + V* a' - T' y)``, ``c' = a' - V' y - V y'``.
 
-    O(n m) for each vector and O(n m^2) for each matrix. It is the adjoint of :func:`backward`:
+    It costs O(n m) per vector and O(n m^2) per matrix. It is the adjoint of :func:`backward`:
     ``Re <g, c'> = Re <grads.u, U'> + Re <grads.h, h'> + <grads.phases, phases'>``.
 
     Parameters
@@ -33,7 +33,7 @@ def jvp(
     u : array, shape (..., n, m)
     h : array, shape (..., n)
     tangent_u, tangent_h : array
-        Of the shapes of u and h. Above the diagonal ``tangent_u`` is ignored.
+        In the shapes of u and h. Entries of ``tangent_u`` above the diagonal are ignored.
     phases, tangent_phases : array, shape (n,), optional
         Both or neither.
     transpose : bool
@@ -42,16 +42,17 @@ def jvp(
     Returns
     -------
     array, shape (..., n)
-        Of the shape of ``forward(u, h)``.
+        In the shape of ``forward(u, h)``.
 
     Raises
     ------
     TypeError, ValueError
-        As in :func:`forward`; a tangent's shape is not its argument's; only one of phases and tangent_phases.
+        As in :func:`forward`, or a tangent does not have its argument's shape, or only one of phases and
+        tangent_phases is given.
 
     Examples
     --------
-    W is orthogonal wherever u moves, so c moves on a sphere:
+    W stays orthogonal when u moves, so c moves on a sphere:
 
     >>> import numpy as np, householder as hh
     >>> rng = np.random.default_rng(0)
@@ -73,7 +74,7 @@ def jvp(
     phases = _validate.phases(phases, u, n, backend)
     tangent_phases = _validate.optional("tangent_phases", tangent_phases, u, (n,), backend, real=True)
     if (phases is None) != (tangent_phases is None):
-        raise ValueError("expected both phases and tangent_phases, or neither")
+        raise ValueError("only one of phases and tangent_phases is given, expected both or neither")
     transpose = _validate.flag("transpose", transpose)
     arrange(u, h)
 

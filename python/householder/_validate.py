@@ -1,4 +1,4 @@
-"""Checks of shapes, names and numbers, each message with the argument, what it was and what was expected."""
+"""Checks of shapes, names and numbers; each message has the argument, its value and the expected one."""
 
 import operator
 from numbers import Real
@@ -66,13 +66,13 @@ def optional(
 
 
 def tau(value: Any, u: Array, columns: str, phases: Any, backend: Any) -> Array | None:
-    """Expect None or ``tau (..., m)`` beside ``u (..., n, m)``, no phases; full columns and tau are NumPy's alone."""
+    """Expect None, or ``tau (..., m)`` for ``u (..., n, m)`` and no phases; full columns and tau need NumPy."""
     if value is None and columns == "trapezoidal":
         return None
     if backend.xp is not np:
-        raise ValueError("shape='full' and tau are for arrays in the processor's memory: move u there, or use torch")
+        raise ValueError("shape='full' and tau need arrays on the CPU: move u there, or use torch")
     if value is not None and phases is not None:
-        raise ValueError("phases beside tau: a given tau has its own phases, leave one of them out")
+        raise ValueError("phases and tau are both given, but tau has its own phases: leave one of them out")
     return optional("tau", value, u, (*u.shape[:-2], u.shape[-1]), backend)
 
 
@@ -109,7 +109,7 @@ def direction(reverse: Any, batch_sizes: Any) -> bool:
     """Expect a flag, and not True with sequences of different lengths."""
     backwards = flag("reverse", reverse)
     if backwards and batch_sizes is not None:
-        raise ValueError("reverse is for sequences of one length: packed ones have ends of their own")
+        raise ValueError("reverse is for sequences of one length, but batch_sizes is given: leave one of them out")
     return backwards
 
 
@@ -171,7 +171,9 @@ def delta_sizes(
             raise ValueError(f"{name} has shape {tuple(shape)}, expected {wanted} for q {tuple(q)}{also}")
     gates = (batch, tokens, value_heads)
     if g is not None and tuple(g) not in (gates, (*gates, keys)):
-        raise ValueError(f"g has shape {tuple(g)}, expected {gates}, one a head, or {(*gates, keys)}, one a channel")
+        raise ValueError(
+            f"g has shape {tuple(g)}, expected {gates}, one per head, or {(*gates, keys)}, one per channel"
+        )
     return heads, value_heads, keys, v[3], reflections
 
 

@@ -14,14 +14,14 @@ def train_arguments(parser: argparse.ArgumentParser) -> None:
     _experiment_arguments(parser, seeds=1)
     parser.set_defaults(over=None)
     parser.add_argument(
-        "--devices", type=positive, default=1, metavar="N", help="processes of this machine that share each batch"
+        "--devices", type=positive, default=1, metavar="N", help="processes on this machine that share each batch"
     )
     parser.add_argument(
         "--num-nodes",
         type=positive,
         default=1,
         metavar="N",
-        help="machines that share each batch; MASTER_ADDR, MASTER_PORT and NODE_RANK say how they meet",
+        help="machines that share each batch; set MASTER_ADDR, MASTER_PORT and NODE_RANK on each",
     )
 
 
@@ -32,31 +32,33 @@ def compare_arguments(parser: argparse.ArgumentParser) -> None:
         "--over",
         action="append",
         metavar="NAME=A,B",
-        help="run each seed with each of these values of a setting, e.g. task.excerpt=1,2,3,4,5",
+        help="run each seed with each value of a setting, e.g. task.excerpt=1,2,3,4,5",
     )
 
 
 def evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``householder evaluate``."""
-    parser.add_argument("run", type=Path, metavar="RUN", help="what train has left")
+    parser.add_argument("run", type=Path, metavar="RUN", help="a directory that train has written")
     parser.add_argument("--models", "--model", metavar="A,B", help="only these models of the run")
-    parser.add_argument("--data", type=Path, metavar="PATH", help="data in place of those that the run was trained on")
+    parser.add_argument("--data", type=Path, metavar="PATH", help="data in place of the run's training data")
     parser.add_argument(
         "--part",
         choices=("training", "validation", "test"),
-        help="what to measure on (default: the part that judged the run)",
+        help="the part of the data to measure on (default: the part that judged the run)",
     )
     parser.add_argument(
         "--weights",
         choices=("best", "last"),
         default="best",
-        help="of the epoch that the run was judged by, or of the last one (default: best)",
+        help="weights of the epoch that judged the run, or of the last epoch (default: best)",
     )
 
 
 def plot_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``householder plot``."""
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="what train or compare has left")
+    parser.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="a directory that train or compare has written"
+    )
     parser.add_argument(
         "--output",
         type=Path,
@@ -68,35 +70,40 @@ def plot_arguments(parser: argparse.ArgumentParser) -> None:
 
 def cost_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``householder cost``."""
-    parser.add_argument("--models", "--model", metavar="A,B", help="only these kinds (default: all)")
+    parser.add_argument("--models", "--model", metavar="A,B", help="only these models (default: all)")
     parser.add_argument("--output", type=Path, default=Path("runs/cost"), metavar="DIR", help="default: runs/cost")
 
 
 def _experiment_arguments(parser: argparse.ArgumentParser, seeds: int) -> None:
     """Add what every command that trains on a task takes."""
     parser.add_argument(
-        "task", nargs="?", type=_task, metavar="TASK", help="one of those below, or your own class, my_module:MyTask"
+        "task", nargs="?", type=_task, metavar="TASK", help="a task listed below, or your own class, my_module:MyTask"
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="settings (YAML) in place of the packaged ones")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="a YAML file of settings that replaces the packaged one"
+    )
     parser.add_argument(
         "--models",
         "--model",
         metavar="A,B",
-        help="models of the experiment, others of those below, then with as many parameters as the experiment's first, "
-        "your own, my_module:MyRNN, or: all (default: those of the experiment)",
+        help="models to train, listed below, your own my_module:MyRNN, or all (default: the experiment's models); "
+        "models that the experiment does not list get as many parameters as its first",
     )
     parser.add_argument(
-        "--epochs", type=positive, metavar="N", help="passes over the training data; with --resume, in all"
+        "--epochs", type=positive, metavar="N", help="passes over the training data; with --resume, the total"
     )
     parser.add_argument(
-        "--seed", type=natural, metavar="N", help="seed of parameters and batches, the first of several (default: 1)"
+        "--seed",
+        type=natural,
+        metavar="N",
+        help="seed of parameters and batches; the first one if there are several (default: 1)",
     )
     parser.add_argument("--seeds", type=positive, metavar="K", help=f"runs of each model (default: {seeds})")
     parser.add_argument(
         "--data",
         type=Path,
         metavar="PATH",
-        help="the task's real data in place of what comes with the package: a folder, or audio's WAV file",
+        help="your data in place of the packaged data: a folder, or a WAV file for audio",
     )
     parser.add_argument(
         "--set",
@@ -106,18 +113,20 @@ def _experiment_arguments(parser: argparse.ArgumentParser, seeds: int) -> None:
         metavar="NAME=VALUE",
         help="change any setting, e.g. models.ornn.learning_rate=0.003 or task.validation=0.2",
     )
-    parser.add_argument("--output", type=Path, metavar="DIR", help="where results go (default: runs/TASK-DATE-TIME)")
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="directory of the results (default: runs/TASK-DATE-TIME)"
+    )
     parser.add_argument(
         "--resume",
         type=Path,
         metavar="RUN",
-        help="continue a run, with the settings it was begun with; --epochs N extends it",
+        help="continue a run with its own settings; --epochs N extends it",
     )
     parser.add_argument(
         "--jobs",
         type=positive,
         metavar="N",
-        help="models trained at a time (default: as many as there are cores for, each taking its threads)",
+        help="models trained at the same time (default: as many as the cores allow, given each model's threads)",
     )
     parser.epilog = f"tasks:\n{_listed(TASKS)}\n\nmodels:\n{_listed(MODELS)}"
 

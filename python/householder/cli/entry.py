@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         return _complain(str(error))
     except KeyboardInterrupt:
-        return _complain("ended at once; what the last checkpoints hold can be resumed", 130)
+        return _complain("interrupted; --resume continues from the last checkpoints", 130)
 
 
 def _complain(message: str, status: int = 2) -> int:

@@ -1,8 +1,8 @@
-"""Experiments: ``householder train TASK`` and what is behind it.
+"""Experiments: ``householder train TASK`` and its parts.
 
-Each room has one purpose: ``tasks`` hold data, loss and metric; ``models`` the networks; ``configs``
-the settings of each experiment; ``training`` the loop; ``launch`` runs several models side by side;
-``figures`` draws. The command line is :mod:`householder.cli`.
+Each part has one purpose. ``tasks`` has data, loss and metric, ``models`` the networks, ``configs`` the settings of
+each experiment and ``training`` the loop. ``launch`` runs several models side by side, and ``figures`` draws. The
+command line is :mod:`householder.cli`.
 """
 
 from pathlib import Path
@@ -13,22 +13,23 @@ if TYPE_CHECKING:
 
 
 def load(run: str | Path, model: str | None = None, *, weights: Literal["best", "last"] = "best") -> "SequenceModel":
-    """Return a trained model of a run, ready to call; its task's data are not needed.
+    """Return a trained model of a run, ready to call, without its task's data.
 
     Parameters
     ----------
     run : str or Path
-        A directory that ``householder train`` has left, or one ``seed-K`` of a comparison.
+        A directory that ``householder train`` has written, or a ``seed-K`` directory of a comparison.
     model : str, optional
-        Which of its models; may be left out where there is one.
+        Name of the model; optional if the run has only one.
     weights : {"best", "last"}
-        Those that judged the run, which differ from the last ones where it had patience or was judged in training.
+        "best" are the weights that judged the run. They differ from the last weights if the run had patience or was
+        judged in training.
 
     Returns
     -------
     SequenceModel
         A ``torch.nn.Module`` in evaluation mode on the CPU. It maps ``(T, B, input_size)`` to ``(T, B, output_size)``,
-        or to ``(B, output_size)`` where the task reads the last step alone.
+        or to ``(B, output_size)`` if the task reads only the last step.
 
     Raises
     ------

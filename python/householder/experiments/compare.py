@@ -76,7 +76,7 @@ def compare(options: Namespace) -> int:
         directory = options.output or default_directory(options)
         experiments = _grid(experiment, options.seeds or _SEEDS, over)
         if any(directory.glob(f"{_FOLDER}*")):
-            raise UserError(f"{directory} holds a comparison already: --resume {directory} continues it")
+            raise UserError(f"{directory} already holds a comparison: --resume {directory} continues it")
     check_all(experiments.values())
     names = [name for name, _ in over]
     with claimed(directory, {directory / folder: each for folder, each in experiments.items()}, not options.resume):

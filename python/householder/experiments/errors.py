@@ -5,7 +5,7 @@ from difflib import get_close_matches
 
 
 class UserError(Exception):
-    """A mistake in what the user gave: shown as one line, without a traceback."""
+    """A mistake in the user's input, shown as one line without a traceback."""
 
 
 def nearest(name: object, known: Iterable[str]) -> str:

@@ -31,19 +31,19 @@ class Experiment(Settings):
     task: TaskSettings
     """What is learned; its settings are listed with each task."""
     models: Annotated[dict[str, AnyModel], Field(min_length=1)]
-    """The models, by name; the kind of each is its name, unless ``kind`` says otherwise."""
+    """The models, by name. A model's kind is its name, unless ``kind`` is set."""
     epochs: Annotated[Positive, Unit("epochs")]
     """Passes over the training data, or over as many batches as a task calls an epoch."""
     batch_size: Annotated[Positive, Unit("sequences")]
     """Sequences of each update."""
     seed: Annotated[int, Field(ge=0)] = 1
-    """Of parameters and batches."""
+    """Seed of parameters and batches."""
     threads: Annotated[Positive, Unit("threads")] = 1
-    """Of each model's process."""
+    """Threads of each model's process."""
     patience: Annotated[int, Field(ge=0), Unit("epochs")] | None = None
     """Epochs without a better validation metric that a model may have; one more ends it. Its best state is judged."""
     accelerator: Literal["cpu", "cuda", "auto"] = "cpu"
-    """Where models train; ``auto`` takes a GPU if there is one."""
+    """Device of the models; ``auto`` takes a GPU if there is one."""
     precision: Literal["32-true", "64-true"] = "32-true"
     """Of parameters and states: float32 or float64."""
     checkpoint_seconds: Annotated[float, Field(ge=0), Unit("seconds")] = 10.0

@@ -48,7 +48,7 @@ def inside(directory: Path, name: str) -> Path:
     """
     place = directory / name
     if not place.resolve().is_relative_to(directory.resolve()):
-        raise UserError(f"{place} leads out of {directory}, where nothing is written")
+        raise UserError(f"{place} is outside {directory}: nothing is written there")
     return place
 
 

@@ -94,7 +94,9 @@ def read_outcomes(directory: Path) -> dict[str, Outcome]:
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, TypeError, RecursionError) as error:
-        raise UserError(f"{path} is damaged: it does not list how models ended; --resume writes it anew") from error
+        raise UserError(
+            f"{path} is damaged: it does not list the results of the models; --resume writes it again"
+        ) from error
     return {outcome.model: outcome for outcome in outcomes if outcome.metric is not None}
 
 

@@ -141,7 +141,7 @@ def claimed(directory: Path, experiments: Mapping[Path, Experiment], begun: bool
     with held(directory):
         for place, experiment in experiments.items():
             if begun and (place / CONFIG).exists():
-                raise UserError(f"{place} holds a run already: --resume {place} continues it")
+                raise UserError(f"{place} already holds a run: --resume {place} continues it")
             try:
                 place.mkdir(exist_ok=True)
                 experiment.save(place / CONFIG)

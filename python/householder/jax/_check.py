@@ -1,4 +1,4 @@
-"""Checks of arrays and their types, each message with the argument, what it was and what was expected."""
+"""Checks of arrays and their types; each message has the argument, its value and the expected one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ TYPES = (*REAL_TYPES, np.dtype(np.complex64), np.dtype(np.complex128))
 
 
 def array(name: str, value: Any) -> Array:
-    """Expect an array of JAX, or what becomes one."""
+    """Expect a JAX array, or something that converts to one."""
     if isinstance(value, Array):
         return value
     if not hasattr(value, "__array__"):
-        raise TypeError(f"{name} is {_described(value)}, expected an array of JAX or NumPy")
+        raise TypeError(f"{name} is {_described(value)}, expected a JAX or NumPy array")
     return jnp.asarray(value)
 
 
@@ -39,25 +39,25 @@ def compute_type(name: str, a: Array, types: tuple[np.dtype[Any], ...]) -> np.dt
     raise TypeError(f"{name} has dtype {dtype}, expected one of {', '.join(map(str, (*types, *_HALF_TYPES)))}")
 
 
-def like(name: str, value: Any, compute: np.dtype[Any], beside: str) -> Array:
-    """Expect an array of the dtype that is computed with, or of a half type beside float32."""
+def like(name: str, value: Any, compute: np.dtype[Any], other: str) -> Array:
+    """Expect an array of the compute dtype, or of a half type if that is float32."""
     a = array(name, value)
     if a.dtype != compute and (compute != REAL_TYPES[0] or a.dtype not in _HALF_TYPES):
         halves = f" or {' or '.join(map(str, _HALF_TYPES))}" if compute == REAL_TYPES[0] else ""
-        raise TypeError(f"{name} has dtype {a.dtype}, expected {compute}{halves} beside {beside}")
+        raise TypeError(f"{name} has dtype {a.dtype}, expected {compute}{halves} to match {other}")
     return a
 
 
 def cast(a: Array, dtype: np.dtype[Any]) -> Array:
-    """Convert where there is something to convert."""
+    """Convert if the dtype differs."""
     return a if a.dtype == dtype else a.astype(dtype)
 
 
-def optional(name: str, value: Any, compute: np.dtype[Any], shape: tuple[int, ...], beside: str = "u") -> Array | None:
+def optional(name: str, value: Any, compute: np.dtype[Any], shape: tuple[int, ...], other: str = "u") -> Array | None:
     """Expect None or an array of this shape, and convert it."""
     if value is None:
         return None
-    a: Any = like(name, value, compute, beside)
+    a: Any = like(name, value, compute, other)
     _validate.shape(name, a, shape)
     return cast(a, compute)
 
@@ -70,14 +70,14 @@ def broadcast(u: tuple[int, ...], h: tuple[int, ...]) -> None:
 
 
 def phases(value: Any, compute: np.dtype[Any], *shapes: tuple[int, ...]) -> Array | None:
-    """Expect None, or real angles of one of these shapes beside a complex u."""
+    """Expect None, or real angles of one of these shapes for a complex u."""
     if value is None:
         return None
     if compute.kind != "c":
         raise ValueError(f"phases are for complex u, but u has dtype {compute}; a real u has u_1 when m == n")
     a = array("phases", value)
     if a.dtype != np.finfo(compute).dtype:
-        raise TypeError(f"phases have dtype {a.dtype}, expected {np.finfo(compute).dtype} beside a {compute} u")
+        raise TypeError(f"phases have dtype {a.dtype}, expected {np.finfo(compute).dtype} for a {compute} u")
     if a.shape not in shapes:
         raise ValueError(f"phases have shape {a.shape}, expected {' or '.join(map(str, shapes))}")
     return a
@@ -94,7 +94,7 @@ def nonlinearity_bias(name: str, value: Any, compute: np.dtype[Any], n: int) -> 
     if (value is None) == (name in _validate.BIASED):
         raise ValueError(
             f"nonlinearity_bias is {'missing' if value is None else 'given'} for {name!r}, "
-            f"expected it for {' and '.join(map(repr, _validate.BIASED))} alone"
+            f"expected it only for {' and '.join(map(repr, _validate.BIASED))}"
         )
     return optional("nonlinearity_bias", value, np.finfo(compute).dtype, (_validate.moduli(name, n, is_complex),))
 

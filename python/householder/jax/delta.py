@@ -27,23 +27,23 @@ def delta_rule(
     r"""Run :math:`S_t = (I - \beta_t k_t k_t^T) \mathrm{Diag}(e^{g_t}) S_{t-1} + \beta_t k_t v_t^T` in one native call.
 
     The outputs are :math:`o_t = \mathrm{scale}\, S_t^T q_t`. With ``beta = 2``, unit keys and no gate, each step is a
-    Householder reflection. DeltaNet has no gate, gated DeltaNet one a head, Kimi delta attention one a channel, and
-    DeltaProduct several reflections a token. Tokens with ``beta = 0`` and ``g = 0`` change no state: they pad short
-    sequences.
+    Householder reflection. DeltaNet has no gate, gated DeltaNet one per head, and Kimi delta attention one per channel.
+    DeltaProduct has several reflections per token. Tokens with ``beta = 0`` and ``g = 0`` do not change the state; use
+    them to pad short sequences.
 
     Parameters
     ----------
     q : Array, shape (B, T, H, K)
-        Queries; float64, or float32 and half types side by side, which are computed with in float32.
+        Queries; float64, or float32 and half types, also mixed, which are computed in float32.
     k : Array, shape (B, T * num_householder, H, K)
         Keys.
     v : Array, shape (B, T * num_householder, HV, V)
-        Values; HV is a multiple of H, and neighbouring value heads share a key head.
+        Values; HV is a multiple of H, and consecutive value heads share a key head.
     beta : Array, shape (B, T * num_householder, HV)
-        Step sizes, at most 2 for a state that does not grow.
+        Step sizes. Above 2, the state may grow.
     g : Array, shape (B, T, HV) or (B, T, HV, K), optional
-        Logarithms of decays, at most 0: one a head or one for each row of its state. They act at the first step of a
-        token.
+        Logarithms of decays, at most 0: one per head, or one for each row of its state. They act at the first step of
+        a token.
     scale : float, optional
         Factor of the outputs, ``K**-0.5`` by default.
     initial_state : Array, shape (B, HV, K, V), optional
@@ -53,25 +53,25 @@ def delta_rule(
     use_qk_l2norm_in_kernel : bool
         Divide queries and keys by ``sqrt(sum x^2 + 1e-6)``.
     num_householder : int
-        Steps of a token. Its output follows the last.
+        Steps per token. The output is taken after the last step.
 
     Returns
     -------
     o : Array, shape (B, T, HV, V)
         In the dtype of ``q``.
     final_state : Array, shape (B, HV, K, V), or None
-        In the dtype computed with.
+        In the dtype of the computation.
 
     Raises
     ------
     TypeError
-        Not arrays, or their dtypes do not go together.
+        Not arrays, or their dtypes do not match.
     ValueError
         A shape or a number is not as expected.
 
     Examples
     --------
-    A reflection, twice, is the identity:
+    A reflection, applied twice, is the identity:
 
     >>> import jax.numpy as jnp
     >>> import householder.jax as hj

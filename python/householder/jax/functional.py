@@ -22,12 +22,12 @@ def apply(u: Any, h: Any, *, phases: Any = None, transpose: bool = False, method
     Parameters
     ----------
     u : Array, shape (..., n, m), 1 <= m <= n (m < n if complex)
-        Reflections; float32, float64, complex64, complex128, or a half type (computed with in float32).
+        Reflections; float32, float64, complex64, complex128, or a half type (computed in float32).
     h : Array, shape (..., n)
-        Vectors, of the dtype of ``u`` or, beside a float32 ``u``, of a half type. Leading axes broadcast:
+        Vectors, of the dtype of ``u`` or, with a float32 ``u``, of a half type. Leading axes broadcast:
         ``(..., n, m), (..., n) -> (..., n)``.
     phases : Array, shape (n,), optional
-        Real ``theta`` beside a complex ``u``: ``W`` is multiplied by ``diag(exp(i theta))`` from the right.
+        Real ``theta`` for a complex ``u``: ``W`` is multiplied by ``diag(exp(i theta))`` from the right.
     transpose : bool
         Apply the adjoint ``W*``, the inverse unless ``m == n`` and ``|u_1| != 1``.
     method : {"auto", "reflections", "wy", "dense"}
@@ -78,17 +78,17 @@ def matrix(u: Any, phases: Any = None) -> Array:
     u : Array, shape (..., n, m), 1 <= m <= n (m < n if complex)
         Reflections, as in :func:`apply`.
     phases : Array, shape (n,) or (..., n), optional
-        Real ``theta`` beside a complex ``u``: for all matrices or for each.
+        Real ``theta`` for a complex ``u``: shared by all matrices, or one row per matrix.
 
     Returns
     -------
     Array, shape (..., n, n)
-        Orthogonal or unitary, if not ``m == n`` with ``|u_1| != 1``.
+        Orthogonal or unitary, unless ``m == n`` and ``|u_1| != 1``.
 
     Raises
     ------
     TypeError
-        Not an array, or of a dtype that cannot be computed with.
+        Not an array, or of an unsupported dtype.
     ValueError
         A shape is not as expected.
 
@@ -132,21 +132,21 @@ def rnn(
     x : Array, shape (T, B, d) or (T, d)
         Inputs; ``d = n`` without ``input_weight``.
     h0 : Array, shape (B, n) or (n,), optional
-        Initial state, ``(n,)`` for all sequences alike; zeros by default.
+        Initial state, ``(n,)`` is shared by all sequences; zeros by default.
     nonlinearity : {"identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu"}
         The function :math:`\phi`. OPLU sorts the pairs ``(i, i + n/2)``; modReLU adds a bias to the moduli of complex
         numbers or of such pairs, "real_modrelu" to the magnitude of each real number. The others act on each real
-        number, of complex states on real and imaginary parts.
+        number, and on real and imaginary parts of complex states.
     negative_slope : float
         Slope of the leaky ReLU, at least 0.
     nonlinearity_bias : Array, shape (n,) if complex, (n/2,) if real, (n,) for "real_modrelu", optional
-        The real bias of a modReLU, for no other nonlinearity.
+        The real bias of a modReLU; no other nonlinearity takes it.
     input_weight : Array, shape (n, d), optional
         ``V``, the identity by default.
     bias : Array, shape (n,), optional
         ``b``, zero by default.
     phases : Array, shape (n,), optional
-        Real ``theta`` beside a complex ``u``.
+        Real ``theta`` for a complex ``u``.
     transpose : bool
         Use ``W*`` in place of ``W``.
     reverse : bool
@@ -159,8 +159,8 @@ def rnn(
     h : Array, shape (T, B, n) or (T, n)
         All states, in the dtype of ``x``.
     h_last : Array, shape (B, n) or (n,)
-        The state in which each sequence ends, with ``reverse`` that of the first step. A loss on it alone needs no
-        gradient the size of ``h``.
+        The last state of each sequence; with ``reverse``, the state of the first step. A loss of only this state needs
+        no gradient of the size of ``h``.
 
     Raises
     ------
@@ -186,7 +186,7 @@ def rnn(
     _validate.one_of("method", method, _validate.SEQUENCE_METHODS)
     d = n if input_weight is None or x.ndim == 0 else x.shape[-1]
     if x.ndim not in (2, 3) or x.shape[-1] != d or d == 0:
-        raise ValueError(f"x has shape {x.shape}, expected (T, B, d) or (T, d) with d = n = {n} where V is not given")
+        raise ValueError(f"x has shape {x.shape}, expected (T, B, d) or (T, d) with d = n = {n} without input_weight")
     states = (*x.shape[1:-1], n)
     if h0 is not None:
         h0 = _check.like("h0", h0, compute, "u")

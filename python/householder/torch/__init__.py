@@ -1,19 +1,19 @@
 """Orthogonal and unitary transformations by Householder reflections, for PyTorch.
 
-* Functions: :func:`apply`, :func:`matrix`, :func:`frame`, :func:`rnn`; :func:`last_state` of a very long sequence;
-  :func:`delta_rule`.
-* In place of torch's functions of the same names: :func:`householder_product`, :func:`ormqr`.
-* Reflections of a given matrix: :func:`factor`, :func:`nearest`; of a random one: :func:`haar`.
+* Functions: :func:`apply`, :func:`matrix`, :func:`frame`, :func:`rnn`, :func:`delta_rule`; for very long sequences,
+  :func:`last_state`.
+* Replacements for torch's functions of the same names: :func:`householder_product`, :func:`ormqr`.
+* Reflections of a given matrix: :func:`factor`, :func:`nearest`; of a random matrix: :func:`haar`.
 * Layers: :class:`Orthogonal`, :class:`OrthogonalRNN`, :class:`OrthogonalRNNCell`, and their complex counterparts
   :class:`Unitary`, :class:`UnitaryRNN`, :class:`UnitaryRNNCell`; :class:`SVDLinear`.
 * Linear attention by the delta rule: :class:`DeltaNet`.
-* For layers that exist: :func:`orthogonal` constrains a weight, :class:`OrthogonalAdapter` fine-tunes a frozen layer.
-* For the adapters of a whole model: :func:`adapt`, :func:`adapter_state`, :func:`load_adapter_state`,
+* Existing layers: :func:`orthogonal` constrains a weight, :class:`OrthogonalAdapter` fine-tunes a frozen layer.
+* Adapters of a whole model: :func:`adapt`, :func:`adapter_state`, :func:`load_adapter_state`,
   :func:`merge_adapters`.
-* For models of transformers: :func:`accelerate`, :func:`restore`.
+* Models of transformers and peft: :func:`accelerate`, :func:`restore`.
 * Nonlinearities: :class:`OPLU`, :class:`ModReLU`.
-* For export to other runtimes: :func:`decompositions`.
-* Between optimizer steps, if wanted: :func:`renormalize_`, :func:`snap_`.
+* Export to other runtimes: :func:`decompositions`.
+* Optional, between optimizer steps: :func:`renormalize_`, :func:`snap_`.
 
 The native code follows ``torch.get_num_threads()``.
 """

@@ -1,4 +1,4 @@
-"""Checks of the arguments of ``householder.torch``: types, devices and shapes, each message with what is expected."""
+"""Checks of the arguments of ``householder.torch``: types, devices and shapes; each message says what is expected."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from householder.torch.ops._library import CORE_NAME
 
 
 class SizeError(ValueError, RuntimeError):
-    """A shape that does not fit, which torch's modules report as either."""
+    """A shape that does not fit; torch's modules raise either of these types."""
 
 
 class KindError(TypeError, ValueError, RuntimeError):
-    """A dtype or device that does not fit, which torch's modules report as any of these."""
+    """A dtype or device that does not fit; torch's modules raise any of these types."""
 
 
 HALF_TYPES = (torch.bfloat16, torch.float16)
@@ -79,7 +79,7 @@ def columns(u: Tensor, columns: Any, tau: Any, phases: Any) -> tuple[int, int]:
     n, m = _validate.reflections(u, columns, tau is not None)
     if tau is not None:
         if phases is not None:
-            raise ValueError("phases beside tau: a given tau has its own phases, leave one of them out")
+            raise ValueError("phases and tau are both given, but tau has its own phases: leave one of them out")
         if tau.dtype is not u.dtype:
             raise KindError(f"tau has dtype {tau.dtype} but u has dtype {u.dtype}")
         shape("tau", tau, (*u.shape[:-2], m))
@@ -137,9 +137,9 @@ def number(name: str, value: Any) -> float:
 
 
 def pairs(nonlinearity: str, n: int, is_complex: bool) -> None:
-    """Check what the nonlinearities of pairs ask of the state."""
+    """Check that the nonlinearity fits the state."""
     if is_complex and nonlinearity in _validate.OF_REALS:
-        advice = ": take 'modrelu'" if nonlinearity in _validate.BIASED else ""
+        advice = ": use 'modrelu'" if nonlinearity in _validate.BIASED else ""
         raise ValueError(f"nonlinearity {nonlinearity!r} acts on real numbers, but the state is complex{advice}")
     if nonlinearity in _validate.PAIRED and n % 2 and not is_complex:
         raise ValueError(f"nonlinearity {nonlinearity!r} acts on pairs (i, i + n/2), but n = {n} is odd")

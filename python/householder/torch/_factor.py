@@ -93,7 +93,7 @@ def nearest_reflections(weight: Tensor, m: int, *, warn: bool) -> tuple[Tensor, 
     if warn and distance and frame is weight:
         warnings.warn(
             f"weight {tuple(weight.shape)} is orthogonal, but not made of {m} reflections: "
-            f"the nearest weight that is replaces it, entries change by up to {distance:.3g}",
+            f"the nearest such weight replaces it; entries change by up to {distance:.3g}",
             stacklevel=5,
         )
     return tuple(found)

@@ -111,10 +111,10 @@ class RecurrentCell(_reflections.Layer):
                 nn.init.zeros_(bias)
 
     def forward(self, input: Tensor, hx: Tensor | None = None, *, over: Sequences | None = None) -> Any:  # noqa: A002
-        """Take one step: ``input (B, input_size)`` or ``(input_size,)`` and the state before to the state after.
+        """Take one step, from ``input (B, input_size)`` or ``(input_size,)`` and the previous state to the next.
 
-        Layers say ``over``, for the hooks of a cell to be called: then ``input`` is whole sequences, and results are
-        all states and the last.
+        Layers pass ``over``, so that a cell's hooks are called. Then ``input`` is whole sequences, and the results are
+        all states and the last state.
         """
         if over is None:
             return self._one_step(input, hx)
@@ -253,7 +253,9 @@ class RecurrentLayer(_tracing.Opaque):
             warnings.warn(f"dropout={dropout} acts between layers, so it does nothing with num_layers=1", stacklevel=2)
         counts = num_reflections if isinstance(num_reflections, Sized) else [num_reflections] * self.num_layers
         if len(counts) != self.num_layers:
-            raise ValueError(f"num_reflections is {num_reflections}, expected one number or {num_layers}, one a layer")
+            raise ValueError(
+                f"num_reflections is {num_reflections}, expected one number or {num_layers}, one per layer"
+            )
         options = {} if self.cell_type.is_complex else {"constraint": constraint}
         cells = nn.ModuleList(
             self.cell_type(
@@ -321,7 +323,7 @@ class RecurrentLayer(_tracing.Opaque):
         output : Tensor, shape (T, B, D * hidden_size), or in the form of ``input``
             States of the last layer; D is 2 if bidirectional, else 1.
         h_n : Tensor, shape (D * num_layers, B, hidden_size), or (D * num_layers, hidden_size)
-            Last states of all layers; those of the reverse direction belong to the first time step.
+            Last states of all layers. The reverse direction ends at the first time step.
         """
         node: tuple[Tensor, Tensor] | None = _tracing.native_node(self, input, hx)
         if node is not None:
@@ -383,7 +385,7 @@ class RecurrentLayer(_tracing.Opaque):
         return x, torch.stack(last)  # no view: users detach it in place
 
     def extra_repr(self) -> str:
-        """Show what the cells do not."""
+        """Show the options that the cells do not show."""
         changed = {
             "num_layers": (self.num_layers, 1),
             "batch_first": (self.batch_first, False),

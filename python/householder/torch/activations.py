@@ -13,7 +13,7 @@ from householder.torch import _check, _reflections, _tracing, expressions
 class OPLU(_tracing.Opaque):
     r"""Sort pairs of features: :math:`(x_i, x_{i+n/2}) \to (\max, \min)`. It keeps the norm, forward and backward.
 
-    The nonlinearity for deep networks and long sequences of orthogonal layers: gradients neither vanish nor explode.
+    Use it in deep networks and long sequences of orthogonal layers: gradients neither vanish nor explode.
 
     Shape: ``(..., n)`` with even n to ``(..., n)``.
 
@@ -50,7 +50,7 @@ class OPLU(_tracing.Opaque):
 class ModReLU(_reflections.Layer):
     r"""Add a learned bias to moduli, cut off at zero: :math:`(|z| + b)\, z / |z|` if :math:`|z| + b > 0`, else 0.
 
-    The nonlinearity for unitary layers: it changes moduli and leaves phases as they are.
+    Use it with unitary layers: it changes moduli and keeps phases.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class ModReLU(_reflections.Layer):
     Raises
     ------
     TypeError
-        ``num_moduli`` is no integer, or the dtype is not a real one.
+        ``num_moduli`` is not an integer, or the dtype is not real.
     ValueError
         ``num_moduli`` is less than 1, or the last axis does not fit it.
 

@@ -1,4 +1,4 @@
-"""``OrthogonalAdapter``: fine-tune a frozen linear layer by turning its inputs."""
+"""``OrthogonalAdapter``: fine-tune a frozen linear layer by rotating its inputs."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _any_global_hook = getattr(torch.nn.modules.module, "_has_any_global_hook", lamb
 class OrthogonalAdapter(_reflections.Layer):
     r"""Compute ``linear(W x)``, where ``linear`` is frozen and W, a product of m Householder reflections, is learned.
 
-    The angles between the neurons of the layer are kept, fewer than n m numbers are trained, and each token costs
-    O(n m): the n x n matrix is never formed, neither forward nor backward. At the start W is the identity, made of
-    pairs of equal reflections, yet its gradient is not zero.
+    The adapter keeps the angles between the layer's neurons and trains fewer than n m numbers. A token costs O(n m),
+    and the n x n matrix is never formed, forward or backward. At the start W is the identity, made of pairs of equal
+    reflections, but its gradient is not zero.
 
     Parameters
     ----------
     linear : nn.Linear, nn.Conv2d or transformers' Conv1D
-        The layer; its parameters are frozen and stay where they are. n is its ``in_features``. A convolution has
-        kernels of 1 x 1 and one group, and n channels.
+        The layer. Its parameters are frozen and not copied. n is its ``in_features``. A convolution must have 1 x 1
+        kernels and one group; n is its number of channels.
     num_reflections : int
-        m, even and less than n. The numbers trained are fewer than n m, about those of a low-rank adapter of rank
-        ``m / 2`` on a square layer; more reflections turn inputs in more directions, at a cost in proportion.
+        m, even and less than n. On a square layer, the adapter trains about as many numbers as a low-rank adapter of
+        rank ``m / 2``. More reflections rotate inputs in more directions, at proportional cost.
     method : {"auto", "reflections", "wy", "dense"}
         The algorithm, as in :func:`apply`; "auto" takes the fastest for the shape.
 
@@ -37,24 +37,24 @@ class OrthogonalAdapter(_reflections.Layer):
     ----------
     linear : nn.Module
     reflections : Parameter, shape (n, m)
-        float32, or float64 where the layer is.
+        float64 if the layer is float64, else float32.
     merged : bool
-        Whether W is part of the layer's weight at the moment.
+        Whether the layer's weight contains W now.
     weight : Tensor, shape of the layer's weight
-        The weight of layer and reflections together, made anew each time unless merged: for modules that read their
-        layers' weights, as ``nn.MultiheadAttention`` does. A parameter that is assigned becomes the layer's own, as
-        where embeddings are tied.
+        The weight of layer and reflections together, computed at each access unless merged. It serves modules that read
+        their layers' weights, such as ``nn.MultiheadAttention``. An assigned parameter becomes the layer's own, for
+        example when embeddings are tied.
     bias, in_features, out_features
-        Those of ``linear``.
+        As in ``linear``.
 
-    Shape: as of ``linear``.
+    Shape: as for ``linear``.
 
     Raises
     ------
     TypeError
         ``linear`` is another module, or complex.
     ValueError
-        The number of reflections is odd or out of range, or a convolution does more than turn channels.
+        The number of reflections is odd or out of range, or a convolution does more than multiply channels.
 
     Examples
     --------
@@ -158,7 +158,7 @@ class OrthogonalAdapter(_reflections.Layer):
         return _sizes(self.linear)[0]
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
-        """Take a parameter; one named "weight" or "bias" becomes the layer's, as where embeddings are tied."""
+        """Register a parameter; "weight" or "bias" becomes the layer's, for example when embeddings are tied."""
         if name in ("weight", "bias"):
             self._require(merged=False)
             setattr(self.linear, name, param)
@@ -166,15 +166,15 @@ class OrthogonalAdapter(_reflections.Layer):
             super().register_parameter(name, param)
 
     def merge(self) -> Any:
-        """Multiply W into the layer's weight, and return the layer, which now does the same by itself.
+        """Multiply W into the layer's weight, and return the layer, which then gives the same results by itself.
 
-        The weight is changed in place, for all who share it: an embedding tied to an output layer is turned as well.
-        Before, give the layer a weight of its own: ``linear.weight = nn.Parameter(linear.weight.detach().clone())``.
+        The weight changes in place, so an embedding tied to an output layer changes as well. To prevent this, copy the
+        layer's weight first: ``linear.weight = nn.Parameter(linear.weight.detach().clone())``.
 
         Raises
         ------
         RuntimeError
-            W is merged already, the weight is no parameter but computed from others, as by ``weight_norm``, or it is
+            W is already merged, the weight is computed from other parameters, as by ``weight_norm``, or it is
             quantized and cannot be written.
         """
         self._require(merged=False)
@@ -183,7 +183,7 @@ class OrthogonalAdapter(_reflections.Layer):
         return self.linear
 
     def unmerge(self) -> None:
-        """Take W out of the layer's weight again; it is as before to rounding."""
+        """Take W out of the layer's weight again, which restores it to rounding."""
         self._require(merged=True)
         self._turn_weight(transpose=False)
         self.merged = False

@@ -1,4 +1,4 @@
-"""The adapters of a whole model: wrapped by name, saved and loaded by themselves, merged."""
+"""The adapters of a whole model: wrapped by name, saved and loaded without the model, merged."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def adapt(model: nn.Module, names: str | Iterable[str], num_reflections: int = 8
     model : nn.Module
         Changed in place.
     names : str or iterable of str
-        Patterns as in a shell for the dotted names of the layers: ``"*.q_proj"``, ``"h.*.attn.c_*"``.
+        Shell-style patterns for the dotted names of the layers: ``"*.q_proj"``, ``"h.*.attn.c_*"``.
     num_reflections, method
-        As for :class:`OrthogonalAdapter`, whose tensors have the shape (in_features, num_reflections).
+        As for :class:`OrthogonalAdapter`. Its reflections have the shape (in_features, num_reflections).
 
     Returns
     -------
@@ -66,7 +66,7 @@ def adapt(model: nn.Module, names: str | Iterable[str], num_reflections: int = 8
 
 
 def adapter_state(model: nn.Module) -> dict[str, Tensor]:
-    """Give the reflections of all adapters of a model, and nothing else, to be saved by themselves.
+    """Return only the reflections of a model's adapters, to save them without the model.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def adapter_state(model: nn.Module) -> dict[str, Tensor]:
     Returns
     -------
     dict from str to Tensor, shape (in_features, num_reflections)
-        By the names of the wrapped layers. ``torch.save`` and ``safetensors.torch.save_file`` write it.
+        The keys are the names of the wrapped layers. ``torch.save`` and ``safetensors.torch.save_file`` write it.
 
     Raises
     ------
@@ -94,9 +94,9 @@ def adapter_state(model: nn.Module) -> dict[str, Tensor]:
 
 
 def load_adapter_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Give the adapters of a model the reflections that :func:`adapter_state` returned.
+    """Load the reflections that :func:`adapter_state` returned into the adapters of a model.
 
-    A model takes one set after the other, so several can be kept by name in a dictionary.
+    You can load one set after another, and keep several by name in a dictionary.
 
     Parameters
     ----------
@@ -122,11 +122,11 @@ def load_adapter_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     if adapters.keys() != state.keys():
         raise ValueError(
             f"adapters and state differ: the state lacks {sorted(adapters.keys() - state.keys())} "
-            f"and has {sorted(state.keys() - adapters.keys())} beside"
+            f"and also has {sorted(state.keys() - adapters.keys())}"
         )
     for name, adapter in adapters.items():
         if adapter.merged:
-            raise RuntimeError(f"the adapter {name} is merged into its layer's weight: unmerge it before")
+            raise RuntimeError(f"the adapter {name} is merged into its layer's weight: unmerge it first")
         if adapter.reflections.shape != state[name].shape:
             shapes = tuple(state[name].shape), tuple(adapter.reflections.shape)
             raise ValueError(f"reflections of {name} have shape {shapes[0]}, expected {shapes[1]}")
@@ -136,7 +136,7 @@ def load_adapter_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 def merge_adapters(model: nn.Module) -> nn.Module:
-    """Put plain layers, with the reflections in their weights, in the places of all adapters.
+    """Replace all adapters with plain layers that have the reflections in their weights.
 
     Parameters
     ----------
@@ -187,5 +187,5 @@ def _users(model: nn.Module, weight: Tensor) -> int:
 def _adapters(model: nn.Module) -> Iterator[tuple[str, OrthogonalAdapter]]:
     found = [(name, module) for name, module in model.named_modules() if isinstance(module, OrthogonalAdapter)]
     if not found:
-        raise ValueError(f"{type(model).__name__} has no adapters: adapt wraps its layers")
+        raise ValueError(f"{type(model).__name__} has no adapters: wrap its layers with householder.torch.adapt")
     yield from found

@@ -1,4 +1,4 @@
-"""Sequences too long for all their states to be kept."""
+"""Sequences that are too long to keep all their states."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from householder.torch._recurrent import RecurrentLayer
 
 
 def last_state(rnn: RecurrentLayer, input: Tensor, hx: Tensor | None = None, *, every: int) -> Tensor:  # noqa: A002
-    """Run a recurrent layer for its last states alone, keeping a state for each ``every`` steps.
+    """Run a recurrent layer only for its last states, keeping one state per ``every`` steps.
 
-    The backward pass makes the states in between again, ``every`` steps at a time: memory is O(T / every + every)
-    states instead of O(T), and the forward pass runs twice. Each part is a call of its own, so parts should not be
-    shorter than some milliseconds.
+    The backward pass computes the states in between again, ``every`` steps at a time. Memory is O(T / every + every)
+    states instead of O(T), and the forward pass runs twice. Each part is a separate call, so parts should take at least
+    a few milliseconds.
 
-    The layer may be called by :func:`torch.func.functional_call`: gradients are those of the parameters that it was
-    given. The backward pass puts them into the layer while it runs, so no other thread may use the layer meanwhile.
-    There are no second derivatives, no forward mode and no ``torch.func.grad`` or ``torch.func.vmap``.
+    You may call the layer through :func:`torch.func.functional_call`; gradients then belong to the given parameters.
+    The backward pass puts them into the layer while it runs, so no other thread may use the layer meanwhile. Second
+    derivatives, forward mode, ``torch.func.grad`` and ``torch.func.vmap`` are not supported.
 
     Parameters
     ----------
     rnn : OrthogonalRNN or UnitaryRNN
         Of any depth, in one direction, without dropout.
-    input : Tensor, shape (T, B, d), (B, T, d) where the layer is ``batch_first``, or (T, d)
+    input : Tensor, shape (T, B, d), (B, T, d) if the layer is ``batch_first``, or (T, d)
         The sequences.
     hx : Tensor, optional
-        Initial states, as the layer takes them.
+        Initial states, as for the layer.
     every : int
-        Steps between two states that are kept.
+        Steps between two kept states.
 
     Returns
     -------
     Tensor
-        The last states, as the layer's second result.
+        The last states, like the layer's second result.
 
     Raises
     ------
     TypeError
         Another layer, an input that is not a tensor, such as a ``PackedSequence``, or ``every`` is not an integer.
     ValueError
-        ``every`` is less than 1, or the layer is bidirectional or drops units out, be it in the backward pass.
+        ``every`` is less than 1, or the layer is bidirectional or has dropout, also in the backward pass.
 
     Examples
     --------

@@ -30,23 +30,23 @@ def delta_rule(
     r"""Run :math:`S_t = (I - \beta_t k_t k_t^T) \mathrm{Diag}(e^{g_t}) S_{t-1} + \beta_t k_t v_t^T` in one native call.
 
     The outputs are :math:`o_t = \mathrm{scale}\, S_t^T q_t`. With ``beta = 2``, unit keys and no gate, each step is a
-    Householder reflection. DeltaNet has no gate, gated DeltaNet one a head, Kimi delta attention one a channel, and
-    DeltaProduct several reflections a token. Names and shapes are those of flash-linear-attention. Half types on CUDA
-    are computed by its kernels where it is installed; other tensors on other devices than the CPU in torch operations.
+    Householder reflection. DeltaNet has no gate, gated DeltaNet one per head, and Kimi delta attention one per channel.
+    DeltaProduct has several reflections per token. Names and shapes are the same as in flash-linear-attention. If that
+    is installed, its kernels compute half types on CUDA. All other tensors outside the CPU go through torch operations.
 
     Parameters
     ----------
     q : Tensor, shape (B, T, H, K)
-        Queries; float64, or float32 and half types side by side, which are computed with in float32.
+        Queries; float64, or float32 and half types, also mixed, which are computed in float32.
     k : Tensor, shape (B, T * num_householder, H, K)
         Keys.
     v : Tensor, shape (B, T * num_householder, HV, V)
-        Values; HV is a multiple of H, and neighbouring value heads share a key head.
+        Values; HV is a multiple of H, and consecutive value heads share a key head.
     beta : Tensor, shape (B, T * num_householder, HV)
-        Step sizes, at most 2 for a state that does not grow.
+        Step sizes. Above 2, the state may grow.
     g : Tensor, shape (B, T, HV) or (B, T, HV, K), optional
-        Logarithms of decays, at most 0: one a head or one for each row of its state. They act at the first step of a
-        token.
+        Logarithms of decays, at most 0: one per head, or one for each row of its state. They act at the first step of
+        a token.
     scale : float, optional
         Factor of the outputs, ``K**-0.5`` by default.
     initial_state : Tensor, shape (N, HV, K, V), optional
@@ -56,22 +56,22 @@ def delta_rule(
     use_qk_l2norm_in_kernel : bool
         Divide queries and keys by ``sqrt(sum x^2 + 1e-6)``.
     cu_seqlens : Tensor, shape (N + 1,), integers, optional
-        Sequences packed one after the other in a single row, ``B = 1``: sequence ``i`` has the tokens ``cu_seqlens[i]``
+        Packs sequences one after the other in a single row, ``B = 1``. Sequence ``i`` has the tokens ``cu_seqlens[i]``
         to ``cu_seqlens[i + 1] - 1``.
     num_householder : int
-        Steps of a token. Its output follows the last.
+        Steps per token. The output is taken after the last step.
 
     Returns
     -------
     o : Tensor, shape (B, T, HV, V)
         In the dtype of ``q``.
     final_state : Tensor, shape (N, HV, K, V), or None
-        In the dtype computed with.
+        In the dtype of the computation.
 
     Raises
     ------
     TypeError
-        Not tensors, or their dtypes or devices do not go together.
+        Not tensors, or their dtypes or devices do not match.
     ValueError
         A shape or a number is not as expected.
 

@@ -1,4 +1,4 @@
-"""A layer of the delta rule: projections, short convolutions, the recurrence, and a norm a head."""
+"""A delta-rule layer: projections, short convolutions, the recurrence, and one norm per head."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from householder.torch.delta import delta_rule
 
 
 class DeltaState(NamedTuple):
-    """What a :class:`DeltaNet` carries from one token to the next."""
+    """The state of a :class:`DeltaNet` between two tokens."""
 
     inputs: Tensor
     """The last ``conv_size - 1`` projected inputs of the convolution, ``(B, conv_size - 1, channels)``."""
@@ -33,17 +33,17 @@ class DeltaNet(nn.Module):
     hidden_size : int
         Width of inputs and outputs, a multiple of ``num_heads``.
     num_heads : int
-        Heads, of ``hidden_size / num_heads`` keys each.
+        Number of heads; a key has ``hidden_size / num_heads`` entries.
     expand_v : float
-        Width of values in place of keys, as a multiple of it.
+        Width of a value, as a multiple of the width of a key.
     gate : {"head", "channel", None}
-        A decay for each head, for each row of its state, or none.
+        One decay per head, one for each row of its state, or none.
     num_householder : int
-        Steps of a token.
+        Steps per token.
     conv_size : int
         Taps of the convolutions.
     max_beta : float
-        Largest step, at most 2: 2 reflects, 1 only forgets what the state holds for a key.
+        Largest step, at most 2. A step of 2 reflects; a step of 1 only erases the state's value for a key.
 
     Raises
     ------

@@ -22,30 +22,30 @@ def apply(
 ) -> Tensor:
     r"""Compute ``c = W h``, or ``W* h``, for vectors in the last axis of ``h``, without forming ``W``.
 
-    :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`, :math:`H(v) = I - 2 v v^* / |v|^2`; column ``j`` of ``u``
-    is a reflection of the entries from ``j`` on. Entries of ``u`` above the diagonal are ignored and get zero
-    gradient; the length of a column is irrelevant; a zero column is the identity. If ``m == n`` (real), the
-    last column is the number ``u_1`` that multiplies the last entry of ``h``.
+    :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`, :math:`H(v) = I - 2 v v^* / |v|^2`. Column ``j`` of ``u``
+    reflects the entries from ``j`` on. Entries of ``u`` above the diagonal are ignored and have zero gradient. The
+    length of a column has no effect, and a zero column is the identity. For real ``m == n``, the last column is the
+    number ``u_1``, which multiplies the last entry of ``h``.
 
     Parameters
     ----------
     u : Tensor, shape (..., n, m), 1 <= m <= n (m < n if complex)
-        Reflections; float32, float64, complex64, complex128, or a half type (computed with in float32).
+        Reflections; float32, float64, complex64, complex128, or a half type (computed in float32).
     h : Tensor, shape (..., n)
         Vectors, of the dtype of ``u`` or, with a float32 ``u``, of a half type. Leading axes broadcast:
         ``(..., n, m), (..., n) -> (..., n)``.
     tau : Tensor, shape (..., m), optional
-        :math:`H(v) = I - \tau v v^*` with a number for each column in place of :math:`2 / |v|^2`; 0 is the
-        identity.
+        One number per column: :math:`H(v) = I - \tau v v^*` in place of :math:`2 / |v|^2`. 0 is the identity.
     shape : {"trapezoidal", "full"}
-        "full": columns have n entries each, ``m`` is any number, and there is no ``u_1``. Trapezoidal columns with a
-        ``tau`` are LAPACK's: a one stands on the diagonal, and what ``u`` has there is ignored. What
-        :func:`torch.geqrf` returns is such a ``u``.
+        "full": columns have n entries each, ``m`` is any number, and there is no ``u_1``. With ``tau``, trapezoidal
+        columns are in LAPACK's format: the diagonal is one, and the diagonal of ``u`` is ignored.
+        :func:`torch.geqrf` returns such a ``u``.
     phases : Tensor, shape (n,), optional
         Real ``theta``, for a complex ``u`` without ``tau``: ``W`` is multiplied by ``diag(exp(i theta))`` from the
         right.
     transpose : bool
-        Apply the adjoint ``W*``, the inverse unless ``m == n`` and ``|u_1| != 1``, or ``tau`` is no reflection's.
+        Apply the adjoint ``W*``. It is the inverse unless ``m == n`` and ``|u_1| != 1``, or ``tau`` is not a
+        reflection's.
     method : {"auto", "reflections", "wy", "dense"}
         One reflection after the other, the compact WY form, or ``W`` as a matrix.
 
@@ -142,7 +142,7 @@ def matrix(u: Tensor, phases: Tensor | None = None, *, tau: Tensor | None = None
     u : Tensor, shape (..., n, m), 1 <= m <= n (m < n if complex)
         Reflections, as in :func:`apply`.
     phases : Tensor, shape (n,) or (..., n), optional
-        Real ``theta``, for a complex ``u``: for all matrices or for each.
+        Real ``theta`` for a complex ``u``: shared by all matrices, or one row per matrix.
     tau : Tensor, shape (..., m), optional
     shape : {"trapezoidal", "full"}
         As in :func:`apply`.
@@ -150,12 +150,12 @@ def matrix(u: Tensor, phases: Tensor | None = None, *, tau: Tensor | None = None
     Returns
     -------
     Tensor, shape (..., n, n)
-        Orthogonal or unitary, if not ``m == n`` with ``|u_1| != 1``, and if ``tau`` is that of reflections.
+        Orthogonal or unitary, unless ``m == n`` and ``|u_1| != 1``, or ``tau`` is not a reflection's.
 
     Raises
     ------
     TypeError
-        Not a tensor, or of a dtype that cannot be computed with.
+        Not a tensor, or of an unsupported dtype.
     ValueError
         A shape is not as expected.
 
@@ -202,7 +202,7 @@ def rnn(
 ) -> tuple[Tensor, Tensor]:
     r"""Run :math:`h_t = \phi(W h_{t-1} + V x_t + b)` over whole sequences in one native call.
 
-    An ensemble of recurrences, ``torch.func.vmap`` over ``u`` and any of the other tensors, is one call as well.
+    ``torch.func.vmap`` over ``u`` and any other tensors runs an ensemble of recurrences, also in one call.
 
     Parameters
     ----------
@@ -211,15 +211,15 @@ def rnn(
     x : Tensor, shape (T, B, d), (T, d) or, with ``batch_sizes``, (rows, d)
         Inputs; ``d = n`` without ``input_weight``.
     h0 : Tensor, shape (B, n) or (n,), optional
-        Initial state, ``(n,)`` for all sequences alike; zeros by default.
+        Initial state, ``(n,)`` is shared by all sequences; zeros by default.
     nonlinearity : {"identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu"}
         The function :math:`\phi`. OPLU sorts the pairs ``(i, i + n/2)``; modReLU adds a bias to the moduli of complex
         numbers or of such pairs, "real_modrelu" to the magnitude of each real number. The others act on each real
-        number, of complex states on real and imaginary parts.
+        number, and on real and imaginary parts of complex states.
     negative_slope : float
         Slope of the leaky ReLU, at least 0.
     nonlinearity_bias : Tensor, shape (n,) if complex, (n/2,) if real, (n,) for "real_modrelu", optional
-        The real bias of a modReLU, for no other nonlinearity.
+        The real bias of a modReLU; no other nonlinearity takes it.
     input_weight : Tensor, shape (n, d), optional
         ``V``, the identity by default.
     bias : Tensor, shape (n,), optional
@@ -243,8 +243,8 @@ def rnn(
     h : Tensor, shape (T, B, n), (T, n) or (rows, n)
         All states, in the dtype of ``x``.
     h_last : Tensor, shape (B, n) or (n,)
-        A copy of the state in which each sequence ends, with ``reverse`` that of the first step. A loss on it alone
-        needs no gradient the size of ``h``.
+        A copy of the last state of each sequence; with ``reverse``, the state of the first step. A loss of only
+        this state needs no gradient of the size of ``h``.
 
     Raises
     ------

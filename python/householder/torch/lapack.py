@@ -21,9 +21,9 @@ def householder_product(input: Tensor, tau: Tensor) -> Tensor:  # noqa: A002 - t
     Parameters
     ----------
     input : Tensor, shape (..., m, n), m >= n
-        Vectors below the diagonal; what is on and above it, geqrf's R, is ignored and has zero gradient.
+        Vectors below the diagonal. Entries on and above it, geqrf's R, are ignored and have zero gradient.
     tau : Tensor, shape (..., k), k <= n
-        Any numbers; 0 is the identity. For complex numbers that of :func:`torch.geqrf`.
+        Any numbers; 0 is the identity. Complex numbers follow :func:`torch.geqrf`.
 
     Returns
     -------

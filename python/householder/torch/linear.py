@@ -12,7 +12,7 @@ from householder.torch import _frames, _reflections, _tracing
 
 
 class FrameLayer(_reflections.Layer):
-    """What ``Orthogonal`` and ``Unitary`` share."""
+    """The base of ``Orthogonal`` and ``Unitary``."""
 
     reflections: nn.Parameter
     phases: nn.Parameter | None
@@ -117,24 +117,25 @@ class FrameLayer(_reflections.Layer):
 class Orthogonal(FrameLayer):
     r"""Compute :math:`y = W x + b` with an orthogonal weight, a product of Householder reflections.
 
-    With ``in_features == out_features = n`` the weight is orthogonal. Otherwise it is a frame: its columns are
-    orthonormal if ``out_features`` is greater (:math:`W^T W = I`, norms are kept), its rows if it is smaller
-    (:math:`W W^T = I`). The layer applies m reflections in O(n m) for each vector and forms no matrix.
+    With ``in_features == out_features = n`` the weight is orthogonal. Otherwise it is a frame. If ``out_features`` is
+    greater, its columns are orthonormal and norms are kept (:math:`W^T W = I`). If it is smaller, its rows are
+    orthonormal (:math:`W W^T = I`). The layer applies m reflections, at O(n m) per vector, and forms no matrix.
 
     Parameters
     ----------
     in_features, out_features : int
         Sizes; ``out_features`` is ``in_features`` by default. n is the greater and k the smaller of them.
     num_reflections : int, optional
-        m, at most k; ``min(k, max(32, k // 8))`` by default. Time and parameters are in proportion to it. ``m = k``
-        reaches every frame and every orthogonal matrix, ``m = n - 1`` every orthogonal matrix of one determinant.
+        m, at most k; ``min(k, max(32, k // 8))`` by default. Time and parameters are proportional to it. ``m = k``
+        reaches every frame and every orthogonal matrix; ``m = n - 1`` reaches every orthogonal matrix of one
+        determinant.
     bias : bool
         Learn an additive bias.
     constraint : {"hard", "soft"}
         For ``num_reflections == in_features == out_features`` the last number ``u_1`` is the sign of the determinant,
-        up to :math:`(-1)^{n-1}`: "hard" makes it 1 or -1, and the function jumps when training changes it; "soft" lets
-        it be anything in [-1, 1], smoothly, and W is then not orthogonal in one direction. Where the sign of the
-        determinant does not matter, ``m = n - 1`` avoids the choice.
+        up to :math:`(-1)^{n-1}`. "hard" makes it 1 or -1, and the function jumps when training changes it. "soft" lets
+        it move smoothly in [-1, 1], and W is then not orthogonal in one direction. If the sign of the determinant does
+        not matter, ``m = n - 1`` avoids the choice.
     method : {"auto", "reflections", "wy", "dense"}
         The algorithm, as in :func:`apply`; "auto" takes the fastest for the shape.
     device, dtype
@@ -143,7 +144,7 @@ class Orthogonal(FrameLayer):
     Attributes
     ----------
     reflections : Parameter, shape (n, m)
-        Random unit columns at the start. Only their directions matter; entries above the diagonal are unused.
+        Random unit columns at the start. Only their directions count; entries above the diagonal are ignored.
     bias : Parameter, shape (out_features,) or None
     logdet : Tensor, shape ()
         :math:`\log |\det W|` of a square layer, zero unless ``u_1`` is soft, for use in normalising flows.
@@ -153,9 +154,9 @@ class Orthogonal(FrameLayer):
     Raises
     ------
     TypeError
-        Another dtype, or a size or number that is not one.
+        An unsupported dtype, or a size that is not an integer.
     ValueError
-        A size, the number of reflections or a name is out of range.
+        A size or the number of reflections is out of range, or a name is unknown.
 
     Examples
     --------

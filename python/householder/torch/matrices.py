@@ -1,4 +1,4 @@
-"""Reflections of given and of random matrices, as ``householder`` has them for NumPy."""
+"""Reflections of given and of random matrices, by the NumPy functions of ``householder``."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def factor(q: Tensor, m: int | None = None) -> Tensor | tuple[Tensor, Tensor]:
     Parameters
     ----------
     q : Tensor, shape (..., n, n)
-        Orthogonal, or unitary with ``n >= 2``; float32, float64, complex64 or complex128. :func:`nearest` makes any
-        matrix so. The work is done on the CPU, and no gradient flows through it.
+        Orthogonal, or unitary with ``n >= 2``; float32, float64, complex64 or complex128. :func:`nearest` finds the
+        nearest such matrix. The work is done on the CPU, and no gradient flows through it.
     m : int, optional
-        Number of reflections; by default what any matrix can be made of, n (real) or ``n - 1`` (complex).
+        Number of reflections. By default it suffices for every matrix: n (real) or ``n - 1`` (complex).
 
     Returns
     -------
@@ -36,7 +36,7 @@ def factor(q: Tensor, m: int | None = None) -> Tensor | tuple[Tensor, Tensor]:
     TypeError
         Not a tensor, or of another dtype.
     ValueError
-        A matrix is not orthogonal, or is no product of m reflections. The message has the distance.
+        A matrix is not orthogonal, or is not a product of m reflections. The message has the distance.
 
     Examples
     --------
@@ -92,18 +92,18 @@ def haar(
     m : int, optional
         Number of reflections; by default all: n, or ``n - 1`` and the phases if complex.
     rng : None, int or torch.Generator
-        Source or seed, by default torch's own generator. An integer gives the matrices that it gives in NumPy.
+        Source or seed, by default torch's own generator. An integer gives the same matrices as in NumPy.
     dtype : torch.dtype
         float32, float64, complex64 or complex128; torch's default dtype if not given.
     device
         Of the result.
     size : int or tuple of int
-        Draw so many matrices, of this shape.
+        Shape of the array of matrices.
 
     Returns
     -------
     u : Tensor, shape (*size, n, m)
-        Unit columns, the last being 1 or -1 if ``m == n``.
+        Unit columns; the last is the number 1 or -1 if ``m == n``.
     phases : Tensor, shape (*size, n)
         Only for complex dtypes and m not given.
 
@@ -136,9 +136,9 @@ def haar(
 
 
 def nearest(a: Tensor) -> Tensor:
-    """Give the orthogonal or unitary matrix, or the frame, that is nearest to ``a``: the factor Q of ``a = Q P``.
+    """Return the orthogonal or unitary matrix, or the frame, nearest to ``a``: the factor Q of ``a = Q P``.
 
-    It has the least distance in the Frobenius norm (the polar decomposition, by singular values).
+    Q has the least distance in the Frobenius norm (the polar decomposition, by singular values).
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def nearest(a: Tensor) -> Tensor:
     Returns
     -------
     Tensor, shape (..., n, k)
-        Orthonormal columns, or rows where those are fewer.
+        Orthonormal columns, or orthonormal rows if ``n < k``.
 
     Raises
     ------
@@ -186,18 +186,18 @@ def frame(u: Tensor, phases: Tensor | None = None) -> Tensor:
     u : Tensor, shape (..., n, m), 1 <= m <= n (m < n if complex)
         Reflections, as in :func:`apply`.
     phases : Tensor, shape (n,) or (..., n), optional
-        Real ``theta``, for a complex ``u``: for all matrices or for each.
+        Real ``theta`` for a complex ``u``: shared by all matrices, or one row per matrix.
 
     Returns
     -------
     Tensor, shape (..., n, m)
-        ``matrix(u, phases)[..., :m]``, differentiable. Its last column has the sign of ``u_1`` if ``m == n``:
-        ``torch.linalg.householder_product`` has -1 there.
+        ``matrix(u, phases)[..., :m]``, differentiable. If ``m == n``, its last column is multiplied by ``u_1``;
+        ``torch.linalg.householder_product`` multiplies by -1.
 
     Raises
     ------
     TypeError
-        Not a tensor, or of a dtype that cannot be computed with.
+        Not a tensor, or of an unsupported dtype.
     ValueError
         A shape is not as expected.
 

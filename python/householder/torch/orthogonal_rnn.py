@@ -34,16 +34,15 @@ _SHARED = (
 class OrthogonalRNNCell(RecurrentCell):
     r"""One step of an orthogonal recurrence: :math:`h' = \phi(W h + V x + b)`, W a product of m reflections.
 
-    For loops of one's own, where a step depends on more than the step before, and for one step at a time; over
-    sequences :class:`OrthogonalRNN` is faster.
+    Use it in your own loops, where a step depends on more than the step before, or for single steps. Over sequences,
+    :class:`OrthogonalRNN` is faster.
 
     Parameters
     ----------
     input_size, hidden_size : int
         d and n.
     bias, nonlinearity, device, dtype
-        As for :class:`OrthogonalRNN`, at the places that ``torch.nn.RNNCell`` has for them; what follows is given by
-        name.
+        As for :class:`OrthogonalRNN`, in the order of ``torch.nn.RNNCell``. The others are keyword-only.
     num_reflections : int, optional
         m, at most n; ``min(n, max(32, n // 8))`` by default.
     negative_slope, constraint, learn_h0, method
@@ -55,7 +54,7 @@ class OrthogonalRNNCell(RecurrentCell):
     weight_ih : Parameter, shape (n, d)
     bias : Parameter, shape (n,) or None
     h0 : Parameter, shape (n,) or None
-        Learned initial state, used where ``hx`` is not given.
+        Learned initial state, used if ``hx`` is not given.
     nonlinearity_bias : Parameter, shape (n / 2,), for "real_modrelu" (n,), or None
         The bias of modReLU.
 
@@ -64,9 +63,9 @@ class OrthogonalRNNCell(RecurrentCell):
     Raises
     ------
     TypeError
-        Another dtype, or a size or number that is not one.
+        An unsupported dtype, or a size that is not an integer.
     ValueError
-        A size, the number of reflections or a name is out of range.
+        A size or the number of reflections is out of range, or a name is unknown.
 
     Examples
     --------
@@ -86,60 +85,60 @@ class OrthogonalRNNCell(RecurrentCell):
 class OrthogonalRNN(RecurrentLayer):
     r"""Recurrent layers :math:`h_t = \phi(W h_{t-1} + V x_t + b)` with orthogonal W, used as ``torch.nn.RNN``.
 
-    W is a product of m Householder reflections, so it stays orthogonal whatever the optimizer does, and a step costs
-    O(n m). A sequence is one native call, forward and backward. Arguments up to ``bidirectional`` have the places that
-    they have in ``torch.nn.RNN``; the others are given by name.
+    W is a product of m Householder reflections, so it stays orthogonal throughout training, and a step costs O(n m). A
+    sequence is one native call, forward and backward. Arguments up to ``bidirectional`` have the same order as in
+    ``torch.nn.RNN``. The others are keyword-only.
 
     Parameters
     ----------
     input_size, hidden_size : int
         d and n.
     num_layers : int
-        Layers, each running over the outputs of the one before.
+        Number of layers; each runs over the outputs of the previous layer.
     nonlinearity : {"leaky_relu", "relu", "tanh", "identity", "oplu", "modrelu", "real_modrelu"}
-        :math:`\phi`. The leaky ReLU is the paper's; "tanh" and "relu" are those of ``torch.nn.RNN`` and forget faster.
-        OPLU and modReLU act on pairs ``(i, i + n/2)``: OPLU exchanges them, so that neither states nor gradients lose
-        any norm, modReLU changes their moduli by a learned bias. "real_modrelu" is expRNN's and geotorch's modReLU,
+        :math:`\phi`. The leaky ReLU is the paper's. "tanh" and "relu", as in ``torch.nn.RNN``, forget faster. OPLU and
+        modReLU act on pairs ``(i, i + n/2)``. OPLU sorts them, so states and gradients keep their norms; modReLU
+        changes their moduli by a learned bias. "real_modrelu" is the modReLU of expRNN and geotorch,
         ``sign(z) relu(|z| + b)`` for each of the n numbers.
     bias : bool
-        Learn b; there is one for each cell (``torch.nn.RNN`` has two, which are redundant).
+        Learn b, one per cell. (``torch.nn.RNN`` has two, which are redundant.)
     batch_first : bool
-        Take and give ``(B, T, ...)`` instead of ``(T, B, ...)``.
+        Take and return ``(B, T, ...)`` instead of ``(T, B, ...)``.
     dropout : float
         Probability of dropout between layers.
     bidirectional : bool
-        Run over the reversed sequence as well, with parameters of its own.
+        Also run over the reversed sequence, with separate parameters.
     num_reflections : int or list of int, optional
-        m, at most n, for all layers or for each; ``min(n, max(32, n // 8))`` by default. With leaky ReLU a small m
-        remembers best, for W is then the identity in n - m directions; where the task is to copy, more is better.
+        m, at most n, one number or one per layer; ``min(n, max(32, n // 8))`` by default. With leaky ReLU a small m
+        remembers best, because W is then the identity in n - m directions. For copying tasks, more are better.
     negative_slope : float
-        Slope of the leaky ReLU: near 1 it remembers long, near 0 it is more of a nonlinearity.
+        Slope of the leaky ReLU. Near 1 the layer remembers long; near 0 it is more nonlinear.
     constraint : {"hard", "soft"}
-        What becomes of ``u_1`` when ``m == n``: 1 or -1, or a number in [-1, 1]; :class:`Orthogonal` tells which to
-        take.
+        The constraint on ``u_1`` if ``m == n``: 1 or -1, or a number in [-1, 1]. :class:`Orthogonal` explains the
+        choice.
     learn_h0 : bool
-        Learn the initial state that is used where ``hx`` is not given; otherwise that is zero.
+        Learn the initial state that is used if ``hx`` is not given. Otherwise it is zero.
     method : {"auto", "wy", "dense"}
         The algorithm, as in :func:`apply`; "auto" takes the fastest for the shape.
     proj_size : int
-        Zero, for calls written for ``torch.nn.RNN``.
+        Must be zero; present because ``torch.nn.RNN`` has it.
     device, dtype
         Of the parameters.
 
     Attributes
     ----------
     cells : ModuleList of OrthogonalRNNCell
-        ``cells[D * layer + direction]``, D being 2 if bidirectional, else 1. Parameters are theirs, under the names of
-        :class:`OrthogonalRNNCell`.
+        ``cells[D * layer + direction]``, where D is 2 if bidirectional, else 1. The cells hold the parameters, under
+        the names of :class:`OrthogonalRNNCell`.
 
-    Shape: ``(T, B, d)`` to ``(T, B, D n)`` and ``(D * num_layers, B, n)``, or as :meth:`forward` lists.
+    Shape: ``(T, B, d)`` to ``(T, B, D n)`` and ``(D * num_layers, B, n)``; :meth:`forward` lists the other forms.
 
     Raises
     ------
     TypeError
-        Another dtype, or a size or number that is not one.
+        An unsupported dtype, or a size that is not an integer.
     ValueError
-        A size, the number of reflections or a name is out of range, or a shape does not fit.
+        A size or the number of reflections is out of range, a name is unknown, or a shape does not fit.
 
     Examples
     --------
@@ -156,20 +155,20 @@ class OrthogonalRNN(RecurrentLayer):
 
     @classmethod
     def from_rnn(cls, rnn: nn.RNN, *, num_reflections: int | Sequence[int | None] | None = None) -> Self:
-        """Take over the weights of a ``torch.nn.RNN``, each recurrent one replaced by the nearest orthogonal matrix.
+        """Convert a ``torch.nn.RNN``; each recurrent weight becomes the nearest orthogonal matrix.
 
         Parameters
         ----------
         rnn : nn.RNN
-            Left as it is.
+            It is not changed.
         num_reflections : int or list of int, optional
-            m, for all layers or for each; by default n, which reach every orthogonal matrix. With fewer, the nearest
+            m, one number or one per layer; by default n, which reach every orthogonal matrix. With fewer, the nearest
             orthogonal matrix is replaced by one that they reach.
 
         Warns
         -----
         UserWarning
-            Recurrent weights moved. The message says how far, in parts of their Frobenius norms.
+            Recurrent weights moved. The message says how far, relative to their Frobenius norms.
 
         Raises
         ------
@@ -199,11 +198,11 @@ class OrthogonalRNN(RecurrentLayer):
                 if not distance <= 10 * rnn.hidden_size * torch.finfo(weight.dtype).eps:
                     moves.append(f"weight_hh_{end} by {distance:.3g}")
         if moves:
-            warnings.warn(f"recurrent weights moved, in parts of their norms: {', '.join(moves)}", stacklevel=2)
+            warnings.warn(f"recurrent weights moved, relative to their norms: {', '.join(moves)}", stacklevel=2)
         return layer.train(rnn.training)
 
     def to_rnn(self) -> nn.RNN:
-        """Give the ``torch.nn.RNN`` that computes the same, for other runtimes and formats.
+        """Return a ``torch.nn.RNN`` with the same results, for other runtimes and formats.
 
         Raises
         ------
@@ -211,9 +210,9 @@ class OrthogonalRNN(RecurrentLayer):
             The nonlinearity is neither "tanh" nor "relu", or the initial state is learned.
         """
         if self.nonlinearity not in ("tanh", "relu"):
-            raise ValueError(f"nonlinearity is {self.nonlinearity!r}, but torch.nn.RNN has 'tanh' and 'relu' alone")
+            raise ValueError(f"nonlinearity is {self.nonlinearity!r}, but torch.nn.RNN has only 'tanh' and 'relu'")
         if any(cell.h0 is not None for cell in self.cells):
-            raise ValueError("the initial state is learned, but torch.nn.RNN takes it as an argument alone")
+            raise ValueError("the initial state is learned, but torch.nn.RNN only takes it as an argument")
         first = self.cells[0].weight_ih
         rnn = nn.RNN(*(getattr(self, name) for name in _SHARED), device=first.device, dtype=first.dtype)
         with torch.no_grad():

@@ -94,7 +94,7 @@ class Frames(_tracing.Opaque):
         if not (change.norm(dim=along) <= negligible).all():
             warnings.warn(
                 f"the assigned weight {tuple(weight.shape)} is not orthogonal or not made of {self.num_reflections} "
-                f"reflections: the nearest weight found replaces it, entries change by up to {change.abs().max():.3g}",
+                f"reflections: the nearest weight found replaces it; entries change by up to {change.abs().max():.3g}",
                 stacklevel=6,
             )
 
@@ -111,52 +111,52 @@ def orthogonal(
 ) -> nn.Module:
     r"""Constrain a parameter to orthonormal columns, or rows where there are fewer, by Householder reflections.
 
-    Replaces ``torch.nn.utils.parametrizations.orthogonal`` and is used like it: the weight is computed from
-    reflections when it is read, ``parametrize.cached()`` and ``parametrize.remove_parametrizations`` work, and a matrix
-    may be assigned to it. It differs in that fewer reflections may be used, that the constraint survives weight decay,
-    and that the weight of a convolution is taken as one matrix unless ``stack`` is set.
-    An ``nn.Linear`` never forms its weight: it multiplies by the reflections. Their shape is another than the weight's
-    where that is wider than tall or they are fewer than all: make the optimizer after this, and again after removal.
+    Use it like ``torch.nn.utils.parametrizations.orthogonal``. The weight is computed from reflections when it is read.
+    ``parametrize.cached()`` and ``parametrize.remove_parametrizations`` work, and a matrix may be assigned to it. There
+    are three differences: you may use fewer reflections, the constraint survives weight decay, and the weight of a
+    convolution is one matrix unless ``stack`` is set.
+    An ``nn.Linear`` never forms its weight, but multiplies by the reflections. Their shape may differ from the
+    weight's, so make the optimizer after this call, and again after removal.
 
     Parameters
     ----------
     module : nn.Module
         Changed in place.
     name : str
-        Of a parameter: a matrix ``(rows, columns)``, a stack ``(..., rows, columns)``, or the weight of a convolution,
-        which is the matrix ``(shape[0], -1)``. A complex one becomes unitary, by reflections and phases.
+        Name of a parameter: a matrix ``(rows, columns)``, a stack ``(..., rows, columns)``, or the weight of a
+        convolution, which is the matrix ``(shape[0], -1)``. A complex weight becomes unitary, by reflections and
+        phases.
     num_reflections : int, optional
-        Between 1 and ``min(rows, columns)``, the default, with which every weight of this kind is reached; for a square
-        complex matrix ``rows - 1``.
+        From 1 to ``min(rows, columns)`` (for a square complex matrix, ``rows - 1``). The default is the largest, which
+        reaches every weight of this kind.
     constraint : {"hard", "soft"}
-        What becomes of ``u_1`` of a square weight with all reflections, as for :class:`Orthogonal`.
+        The constraint on ``u_1`` of a square weight with all reflections, as for :class:`Orthogonal`.
     stack : bool
-        Take the weight of a convolution as torch does: a stack of matrices in its last two axes.
+        Treat the weight of a convolution as torch does: a stack of matrices in its last two axes.
     orthogonal_map, use_trivialization
-        Those of torch, for calls written for it. The map is a product of reflections: None and "householder" are taken.
-        Both values of ``use_trivialization`` mean the same, since any matrix can be assigned.
+        Present because torch has them. The map must be None or "householder", because the weight is a product of
+        reflections. ``use_trivialization`` has no effect, because any orthogonal matrix can be assigned.
 
     Returns
     -------
     nn.Module
-        The module. An orthogonal weight that the reflections reach stays as it is, at the start and where it is
-        assigned. Of any other, Q of its QR decomposition is taken, or the nearest matrix to that which
-        ``num_reflections`` give. Few complex reflections keep the first columns instead, and the rest as well as phases
-        can.
+        The module. If the reflections reach the weight, it does not change, at the start or when it is assigned.
+        Otherwise Q of its QR decomposition replaces it, or the nearest matrix that ``num_reflections`` reach. Few
+        complex reflections instead keep the first columns, and the others as closely as phases can.
 
     Warns
     -----
     UserWarning
-        The weight is orthogonal, but so many reflections do not reach it, or a matrix is assigned that is not
-        orthogonal or not reached. The message says how far it moves.
+        The weight is orthogonal, but these reflections do not reach it, or an assigned matrix is not orthogonal or
+        cannot be reached. The message says how far it moves.
 
     Raises
     ------
     ValueError
-        The parameter does not exist, is parametrized already or has fewer than two dimensions; ``num_reflections`` is
+        The parameter does not exist, is already parametrized or has fewer than two dimensions; ``num_reflections`` is
         out of range; ``orthogonal_map`` is "matrix_exp" or "cayley".
     TypeError
-        The parameter is of a half type; ``num_reflections`` is no integer, as where torch takes the name of a map.
+        The parameter is of a half type, or ``num_reflections`` is not an integer (torch has the map's name there).
 
     Examples
     --------
@@ -171,7 +171,7 @@ def orthogonal(
     True
     """
     if is_parametrized(module, name):
-        raise ValueError(f"{name} of {type(module).__name__} is parametrized already")
+        raise ValueError(f"{name} of {type(module).__name__} is already parametrized")
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor) or weight.dim() < 2:
         found = f"of shape {tuple(weight.shape)}" if isinstance(weight, Tensor) else repr(weight)

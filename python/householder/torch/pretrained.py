@@ -1,4 +1,4 @@
-"""Models of other libraries made fast: delta rules of ``transformers`` on the CPU, HRA adapters of ``peft``."""
+"""Speed up models of other libraries: delta rules of ``transformers`` on the CPU, HRA adapters of ``peft``."""
 
 from __future__ import annotations
 
@@ -30,33 +30,32 @@ _BEFORE = "_before_accelerate"
 
 
 def accelerate(model: nn.Module) -> dict[str, list[str]]:
-    """Let a model of ``transformers`` or ``peft`` compute its reflections fast.
+    """Speed up the delta rules of a ``transformers`` model and the HRA adapters of a ``peft`` model.
 
     Delta rules: Qwen3-Next, Qwen3.5, OLMo hybrid, Kimi Linear and every other model of ``transformers`` whose layers
-    call the same fallback functions are changed in place, layer by layer. On other devices than the CPU layers compute
-    as before. Packed sequences, given as ``cu_seq_lens_q`` with ``use_cache=False``, then
-    train on the CPU as well.
+    call the same fallback functions change in place, layer by layer. On other devices than the CPU, layers compute as
+    before. Packed sequences, given as ``cu_seq_lens_q`` with ``use_cache=False``, then also train on the CPU.
 
     Adapters: HRA layers of ``peft``, linear and convolutional, with or without Gram-Schmidt, apply their reflections
-    and form no matrix, on every device. Layers that later adapters add need another call.
+    and form no matrix, on every device. If you add adapters later, call it again for their layers.
 
     Parameters
     ----------
     model : Module
-        The model, or a part of it. Shapes and dtypes of its tensors stay as they are.
+        The model, or a part of it. Shapes and dtypes of its tensors do not change.
 
     Returns
     -------
     dict
-        The functions replaced in each layer, or the kind of adapter, by the layer's name. It is printed as well; it is
-        empty where there was nothing to replace.
+        For each layer's name, the functions replaced or the kind of adapter. It is printed as well. It is empty if
+        there was nothing to replace.
 
     Raises
     ------
     TypeError
         Not a module.
     ValueError
-        A layer has a ``forward`` of its own, as hooks make it.
+        A layer's ``forward`` was replaced, as hooks do.
 
     Examples
     --------
@@ -89,12 +88,12 @@ def restore(model: nn.Module) -> int:
     Parameters
     ----------
     model : Module
-        The model, or a part of it. Shapes and dtypes of its tensors stay as they are.
+        The model, or a part of it. Shapes and dtypes of its tensors do not change.
 
     Returns
     -------
     int
-        How many layers compute again as before.
+        The number of layers restored.
 
     Raises
     ------

@@ -14,8 +14,8 @@ from householder.torch.linear import Orthogonal
 class SVDLinear(_reflections.Layer):
     r"""Compute :math:`y = P \,\mathrm{diag}(s)\, Q^T x + b`, P and Q products of Householder reflections.
 
-    The singular values are kept in ``[1 - margin, 1 + margin]`` by :math:`s = 1 + r (2 \sigma(p) - 1)`, the soft
-    margin of Vorontsov et al. (2017): a weight between orthogonal and free, whose gradients neither vanish nor explode.
+    The soft margin of Vorontsov et al. (2017), :math:`s = 1 + r (2 \sigma(p) - 1)`, keeps the singular values in
+    ``[1 - margin, 1 + margin]``. The weight is between orthogonal and free; gradients neither vanish nor explode.
     The inverse and the determinant cost O(n m + n), and no matrix is formed.
 
     Parameters
@@ -23,11 +23,11 @@ class SVDLinear(_reflections.Layer):
     in_features, out_features : int
         Sizes; ``out_features`` is ``in_features`` by default. k is the smaller of them.
     num_reflections : int, optional
-        Of P and of Q each, at most k; ``min(k, max(32, k // 8))`` by default. With k, and a margin wide enough, every
-        weight is reached.
+        Number for P and for Q, at most k each; ``min(k, max(32, k // 8))`` by default. With k, the layer reaches every
+        weight whose singular values are within the margin.
     margin : float
-        r, in [0, 1): 0 keeps the weight orthogonal. A layer stretches gradients by factors from ``1 - r`` to ``1 + r``,
-        so deep networks want a small one.
+        r, in [0, 1). 0 keeps the weight orthogonal. A layer scales gradients by factors from ``1 - r`` to ``1 + r``, so
+        deep networks need a small one.
     bias : bool
         Learn an additive bias.
     method : {"auto", "reflections", "wy", "dense"}
@@ -52,9 +52,9 @@ class SVDLinear(_reflections.Layer):
     Raises
     ------
     TypeError
-        Another dtype, or a size or number that is not one.
+        An unsupported dtype, or a size that is not an integer.
     ValueError
-        A size, the number of reflections, the margin or a name is out of range.
+        A size, the number of reflections or the margin is out of range, or a name is unknown.
 
     Examples
     --------

@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 class Unitary(FrameLayer):
     r"""Compute :math:`y = W x + b` with a unitary weight: complex reflections times ``diag(exp(i theta))``.
 
-    As :class:`Orthogonal`, for complex vectors: square weights are unitary, others are frames of orthonormal columns
-    or rows, and no matrix is formed. U(n) is connected, so that training reaches every weight without a jump.
+    Like :class:`Orthogonal`, for complex vectors. Square weights are unitary, others are frames of orthonormal columns
+    or rows, and no matrix is formed. U(n) is connected, so training reaches every weight without a jump.
 
     Parameters
     ----------
     in_features, out_features : int
         Sizes; ``out_features`` is ``in_features`` by default. n is the greater and k the smaller of them; n >= 2.
     num_reflections : int, optional
-        m, at most k and n - 1; ``max(32, k // 8)`` by default, or all where these are fewer. ``n - 1`` reflections and
-        the phases reach all of U(n).
+        m, at most k and n - 1; ``max(32, k // 8)`` by default, or all if these are fewer. ``n - 1`` reflections and the
+        phases reach all of U(n).
     bias : bool
         Learn an additive, complex bias.
     method : {"auto", "reflections", "wy", "dense"}
         The algorithm, as in :func:`apply`; "auto" takes the fastest for the shape.
     device, dtype
-        Of the parameters; ``dtype`` is the complex one, or its real part's. ``double()``, ``float()`` and ``to(dtype)``
-        convert by precision: complex128 and float64, or complex64 and float32, the least, also for half types.
+        Of the parameters. ``dtype`` is the complex dtype, or the dtype of its real part. ``double()``, ``float()`` and
+        ``to(dtype)`` convert by precision: complex128 and float64, or complex64 and float32, also for half types.
 
     Attributes
     ----------
@@ -45,14 +45,14 @@ class Unitary(FrameLayer):
     logdet : Tensor, shape ()
         :math:`\log |\det W| = 0` of a square layer.
 
-    Shape: ``(..., in_features)``, complex, or real and of no greater precision, to ``(..., out_features)``.
+    Shape: ``(..., in_features)`` to ``(..., out_features)``. Inputs are complex, or real in the same precision or less.
 
     Raises
     ------
     TypeError
-        Another dtype, or a size or number that is not one.
+        An unsupported dtype, or a size that is not an integer.
     ValueError
-        A size, the number of reflections or a name is out of range.
+        A size or the number of reflections is out of range, or a name is unknown.
 
     Examples
     --------
@@ -82,15 +82,15 @@ class Unitary(FrameLayer):
 class UnitaryRNNCell(RecurrentCell):
     r"""One step of a unitary recurrence: :math:`h' = \phi(W h + V x + b)`, all of it complex.
 
-    For loops of one's own, where a step depends on more than the step before, and for one step at a time; over
-    sequences :class:`UnitaryRNN` is faster.
+    Use it in your own loops, where a step depends on more than the step before, or for single steps. Over sequences,
+    :class:`UnitaryRNN` is faster.
 
     Parameters
     ----------
     input_size, hidden_size : int
         d and n; n >= 2.
     bias, nonlinearity, device, dtype
-        As for :class:`UnitaryRNN`, at the places that ``torch.nn.RNNCell`` has for them; what follows is given by name.
+        As for :class:`UnitaryRNN`, in the order of ``torch.nn.RNNCell``. The others are keyword-only.
     num_reflections : int, optional
         m, at most n - 1; ``min(n - 1, max(32, n // 8))`` by default.
     negative_slope, learn_h0, method
@@ -103,7 +103,7 @@ class UnitaryRNNCell(RecurrentCell):
     weight_ih : Parameter, shape (n, d), complex
     bias : Parameter, shape (n,), complex, or None
     h0 : Parameter, shape (n,), complex, or None
-        Learned initial state, used where ``hx`` is not given.
+        Learned initial state, used if ``hx`` is not given.
     nonlinearity_bias : Parameter, shape (n,), real, or None
         The bias of modReLU.
 
@@ -113,9 +113,9 @@ class UnitaryRNNCell(RecurrentCell):
     Raises
     ------
     TypeError
-        Another dtype, or a size or number that is not one.
+        An unsupported dtype, or a size that is not an integer.
     ValueError
-        A size, the number of reflections or a name is out of range.
+        A size or the number of reflections is out of range, or a name is unknown.
 
     Examples
     --------
@@ -158,8 +158,8 @@ class UnitaryRNNCell(RecurrentCell):
 class UnitaryRNN(RecurrentLayer):
     r"""Recurrent layers :math:`h_t = \phi(W h_{t-1} + V x_t + b)` with unitary W and complex states.
 
-    The interface is that of :class:`OrthogonalRNN`; only what differs is listed. Inputs are complex, or real and of no
-    greater precision.
+    The interface is the same as for :class:`OrthogonalRNN`; only differences are explained. Inputs are complex, or real
+    in the same precision or less.
 
     Parameters
     ----------
@@ -168,10 +168,10 @@ class UnitaryRNN(RecurrentLayer):
     num_layers : int
         As for :class:`OrthogonalRNN`.
     nonlinearity : {"modrelu", "identity", "tanh", "relu", "leaky_relu"}
-        modReLU shrinks or stretches moduli by a learned bias and keeps phases; the others but the identity act on real
-        and imaginary parts.
+        modReLU shrinks or stretches moduli by a learned bias and keeps phases. The others act on real and imaginary
+        parts.
     bias, batch_first, dropout, bidirectional
-        As for :class:`OrthogonalRNN`; what follows is given by name.
+        As for :class:`OrthogonalRNN`. The others are keyword-only.
     num_reflections : int or list of int, optional
         m, at most n - 1; ``min(n - 1, max(32, n // 8))`` by default.
     negative_slope : float
@@ -179,9 +179,9 @@ class UnitaryRNN(RecurrentLayer):
     learn_h0, proj_size, device
         As for :class:`OrthogonalRNN`.
     dtype : torch.dtype
-        The complex one of the parameters, or its real part's; conversions are as for :class:`Unitary`.
+        The complex dtype of the parameters, or the dtype of its real part; conversions are as for :class:`Unitary`.
     method : str
-        Accepted for symmetry: phases turn every state, so W is formed whatever the number of reflections.
+        Accepted for symmetry. W is always formed, because phases turn every state.
 
     Attributes
     ----------
@@ -191,9 +191,9 @@ class UnitaryRNN(RecurrentLayer):
     Raises
     ------
     TypeError
-        Another dtype, or a size or number that is not one.
+        An unsupported dtype, or a size that is not an integer.
     ValueError
-        A size, the number of reflections or a name is out of range, or a shape does not fit.
+        A size or the number of reflections is out of range, a name is unknown, or a shape does not fit.
 
     Examples
     --------

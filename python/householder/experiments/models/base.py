@@ -22,19 +22,19 @@ class ModelSettings(Settings, ABC):
     """Whether states are complex; they are given to the readout as [Re; Im]."""
 
     hidden_size: Annotated[int, Field(ge=1, le=LARGEST_SIZE), Unit("units")]
-    """Units of the state. Where it is left out, the model gets as many parameters as the experiment's first."""
+    """Units of the state. If left out, the model gets as many parameters as the experiment's first."""
     learning_rate: Annotated[float, Field(gt=0)]
-    """Adam's, before the schedule's factor."""
+    """Learning rate of Adam, before the schedule's factor."""
     schedule: Literal["constant", "cosine", "hold"] = "constant"
     """Factor on the learning rate: 1; half a cosine wave from 1 to 0; 1 for 70 % of the steps, then linearly to 0."""
     warm_up: Annotated[float, Field(ge=0, lt=1), Unit("fraction of the steps")] = 0.0
-    """Fraction of the steps in which a second factor rises linearly to 1."""
+    """Fraction of the steps in which a second factor on the learning rate rises linearly to 1."""
     epochs_factor: Annotated[float, Field(gt=0)] = 1.0
-    """Epochs of this model to one of the experiment: where an epoch costs less than the others', for equal times."""
+    """Epochs of this model per epoch of the experiment. With cheaper epochs, more of them give equal times."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Adam's decay rates of the first and second moments."""
     clip_norm: Annotated[float, Field(gt=0)] | None = None
-    """The largest norm that all gradients together may have; by default any."""
+    """The largest total norm of all gradients; by default there is no limit."""
 
     @abstractmethod
     def recurrence(self, input_size: int) -> nn.Module:

@@ -35,7 +35,7 @@ class DeltaSettings(ModelSettings):
 
     kind: Literal["delta"] = "delta"
     num_heads: Annotated[Positive, Unit("heads")] = 2
-    """Heads, each with a state of its own."""
+    """Heads, each with its own state."""
     num_layers: Annotated[Positive, Unit("layers")] = 1
     """Layers on top of each other."""
     gate: Literal["head", "channel"] | None = None
@@ -43,7 +43,7 @@ class DeltaSettings(ModelSettings):
     num_householder: Annotated[Positive, Unit("reflections")] = 1
     """Reflections of a step."""
     max_beta: Annotated[float, Field(gt=0, le=2)] = 2.0
-    """The largest step towards a reflection: 2 reflects, 1 forgets what the state holds for a key."""
+    """The largest step towards a reflection. 2 reflects; 1 erases the state's value for a key."""
     conv_size: Annotated[Positive, Unit("steps")] = 4
     """Taps of the convolutions before the recurrence."""
 

@@ -20,9 +20,9 @@ class ReflectionSettings(ModelSettings):
     num_reflections: Annotated[Positive, Unit("reflections")] | None = None
     """By default all: as many as there are hidden units."""
     nonlinearity: Literal["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu"] = "leaky_relu"
-    """Of the recurrence."""
+    """Nonlinearity of the recurrence."""
     negative_slope: Annotated[float, Field(ge=0)] = 0.1
-    """Of the leaky ReLU."""
+    """Slope of the leaky ReLU."""
     renormalize: bool = False
     """Scale the reflection vectors to unit norm after each update."""
     reflection_rate: Annotated[float, Field(gt=0)] = 1.0

@@ -13,7 +13,7 @@ class SRNNSettings(ModelSettings):
 
     kind: Literal["srnn"] = "srnn"
     nonlinearity: Literal["tanh", "relu"] = "tanh"
-    """Of the recurrence."""
+    """Nonlinearity of the recurrence."""
 
     @override
     def recurrence(self, input_size: int) -> LearnedState:

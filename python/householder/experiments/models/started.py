@@ -27,7 +27,7 @@ class IdentityStartSettings(SRNNSettings):
 
     kind: Literal["irnn"] = "irnn"  # type: ignore[assignment]
     nonlinearity: Literal["tanh", "relu"] = "relu"
-    """Of the recurrence."""
+    """Nonlinearity of the recurrence."""
 
     @override
     def recurrence(self, input_size: int) -> LearnedState:

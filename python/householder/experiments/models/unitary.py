@@ -20,7 +20,7 @@ class UnitarySettings(ModelSettings):
     num_reflections: Annotated[Positive, Unit("reflections")] | None = None
     """By default ``hidden_size - 1``, which reaches all unitary matrices."""
     nonlinearity: Literal["modrelu", "identity", "tanh", "relu", "leaky_relu"] = "modrelu"
-    """Of the recurrence."""
+    """Nonlinearity of the recurrence."""
 
     @override
     def recurrence(self, input_size: int) -> RealParts:

@@ -43,9 +43,9 @@ class USVSettings(CayleySettings):
 
     kind: Literal["usv"] = "usv"
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.01
-    """How far singular values may be from one."""
+    """The largest distance of singular values from one."""
     nonlinearity: Literal["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu"] = "leaky_relu"
-    """Of the recurrence."""
+    """Nonlinearity of the recurrence."""
 
     @override
     def recurrence(self, input_size: int) -> FactorisedRNN:

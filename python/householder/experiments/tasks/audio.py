@@ -31,9 +31,9 @@ class AudioSettings(Settings):
     """A WAV file; without it, a synthesised chord."""
     stand_in: ClassVar[str] = "a synthesised chord"
     start: Annotated[float, Field(ge=0), Unit("seconds")] = 0.5
-    """Where the first excerpt begins, in seconds."""
+    """Start of the first excerpt, in seconds."""
     excerpt: Annotated[int, Field(ge=1, le=5)] = 1
-    """Which of the five."""
+    """Number of the excerpt, from 1 to 5."""
 
     def load(self) -> "Audio":
         """Return the task with its sound."""

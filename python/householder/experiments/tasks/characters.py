@@ -33,7 +33,7 @@ class CharactersSettings(Settings):
     """A folder with train.txt, valid.txt and test.txt; without it, Python's documentation topics."""
     stand_in: ClassVar[str] = "Python's documentation"
     ahead: Annotated[int, Field(ge=1), Unit("characters")] = 1
-    """How many characters after the last one read the predicted one stands."""
+    """Distance from the last character read to the predicted one."""
     judged_on: HeldOut = "test"
     """The part that judges the run."""
 

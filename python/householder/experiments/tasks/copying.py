@@ -24,7 +24,7 @@ class CopySettings(GeneratedSettings):
 
     kind: Literal["copy"] = "copy"
     delay: Annotated[int, Field(ge=1), Unit("steps")] = 100
-    """Steps from the last symbol to be kept to the sign to repeat all."""
+    """Steps from the last symbol to the sign to repeat all symbols."""
 
     def load(self) -> "Copy":
         """Return the task."""

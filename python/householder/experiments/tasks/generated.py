@@ -20,7 +20,7 @@ class GeneratedSettings(Settings):
     """What tasks without a data set share."""
 
     iterations: Annotated[int, Field(ge=1), Unit("batches")] = 100
-    """How many batches are called an epoch."""
+    """Batches per epoch."""
     judged_on: HeldOut = "test"
     """Which of the two fixed sets judges the run: 250 sequences for choosing settings, or 1,000 others."""
 

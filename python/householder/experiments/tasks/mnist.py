@@ -49,7 +49,7 @@ class MNISTSettings(Settings):
             if x_test.shape[1] != x.shape[1]:
                 raise UserError(f"{self.data}: test images of {x_test.shape[1]} pixels, training ones of {x.shape[1]}")
             if y_test.max() > y.max():
-                raise UserError(f"{self.data}: a label {y_test.max()} in the test part alone")
+                raise UserError(f"{self.data}: the label {y_test.max()} is only in the test part")
             held_out["test"] = self._arrange(x_test), y_test
         return PixelClassification(train, held_out, white=255)
 

@@ -21,9 +21,9 @@ class RecallSettings(GeneratedSettings):
 
     kind: Literal["recall"] = "recall"
     pairs: Annotated[int, Field(ge=1), Unit("pairs")] = 16
-    """Pairs of a sequence, which has three times as many steps."""
+    """Pairs per sequence; a sequence has three times as many steps."""
     symbols: Annotated[int, Field(ge=1), Unit("symbols")] = 32
-    """Keys to draw from, no two of a sequence the same, and values, which may repeat."""
+    """Number of keys and of values. Keys of a sequence differ; values may repeat."""
 
     @model_validator(mode="after")
     def _enough_keys(self) -> Self:

@@ -20,11 +20,11 @@ class TrackingSettings(GeneratedSettings):
 
     kind: Literal["tracking"] = "tracking"
     items: Annotated[int, Field(ge=2, le=5), Unit("things permuted")] = 3
-    """2 is parity; 3 has six permutations and 5 has 120."""
+    """Things permuted: 2 is parity, 3 has six permutations and 5 has 120."""
     length: Annotated[int, Field(ge=1), Unit("steps")] = 32
     """Steps of a training sequence."""
     held_out_length: Annotated[int, Field(ge=1), Unit("steps")] = 128
-    """Steps of the sequences that judge."""
+    """Steps of the sequences that judge the run."""
 
     def load(self) -> "Tracking":
         """Return the task."""

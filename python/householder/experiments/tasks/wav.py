@@ -55,5 +55,5 @@ def _read(path: Path) -> tuple[int, NDArray[Any]]:
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except Exception as error:  # garbled files are reported by many kinds
-        raise UserError(f"{path} is truncated, or no WAV file of integers or floats: {error}") from error
+        raise UserError(f"{path} is truncated, or is not a WAV file of integers or floats: {error}") from error
     return own_rate, samples
