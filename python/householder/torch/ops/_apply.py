@@ -65,15 +65,15 @@ def _general(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
 
 
 def _backward(tensors: Any, _: Any, holder: Any, grads: Any, wanted: Any, options: Any) -> Any:
-    (u, h), (grad_c,) = tensors, grads
+    (u, h), (grad_c,), (transpose, method) = tensors, grads, options
     require_alike(u, h, grad_c)
     found: Any = NotImplemented
     kept = kept_in(holder)
     if u.is_cpu and not is_watched():
         laid_out = u.contiguous(), h.contiguous(), grad_c.contiguous()
-        found = native_gradients(*laid_out, wanted[1], *options, kept=kept)
+        found = native_gradients(*laid_out, wanted[1], transpose, method, kept)
     elif kept is not None and not is_watched() and are_plain(u, h, grad_c):
-        found = _cuda.apply_gradients(u, h, grad_c, wanted[1], *options, kept)
+        found = _cuda.apply_gradients(u, h, grad_c, wanted[1], transpose, method, kept)
     return backward_op(u, h, grad_c, wanted[1], *options) if found is NotImplemented else found
 
 
