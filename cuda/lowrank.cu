@@ -1,7 +1,8 @@
 // W s = s - Q (P' s): two thin products, P and Q (n, m) in the registers of the block or cluster for the whole sequence.
 //
 // Reading the factors from shared memory instead would cost 8 n m bytes a step at 128 bytes a clock: four times what their
-// multiplications cost. In registers a step is bound by latency alone: two reductions and two barriers.
+// multiplications cost. In registers a step is bound by latency alone: two reductions and two barriers. Where there are no
+// clusters and one block has too few registers, SHARED columns of Q are in shared memory all the same.
 //
 //   1. Warp w has columns w JW .. w JW + JW - 1 of P, its lanes share the rows; z = P' s by a transposing sum over lanes.
 //   2. `SHARES` threads share a row of Q and sum their parts of Q z by shuffles.
@@ -10,7 +11,7 @@
 // local to a row.
 namespace householder {
 
-template <class S, int N, int M, int THREADS, int CLUSTER, int PHI>
+template <class S, int N, int M, int SHARED, int THREADS, int CLUSTER, int PHI>
 struct LowRank {
   static constexpr int ROWS = N / CLUSTER;           // of this block
   static constexpr int WARPS = THREADS / WARP;
@@ -18,16 +19,20 @@ struct LowRank {
   static constexpr int LANE_ROWS = ROWS / WARP;      // of P that a lane has
   static constexpr int SHARES = THREADS / ROWS;      // threads that share a row of Q
   static constexpr int SHARE = M / SHARES;           // columns of Q that a thread has
+  static constexpr int HELD = SHARE - SHARED / SHARES;  // those of them in its registers, the first
   static constexpr int ROW_PACK = LANE_ROWS < WIDEST_PACK<S> ? LANE_ROWS : WIDEST_PACK<S>;
-  static constexpr int COLUMN_PACK = SHARE < WIDEST_PACK<S> ? SHARE : WIDEST_PACK<S>;
+  static constexpr int WIDEST_COLUMN_PACK = SHARED ? WIDEST_PACK<S> / 2 : WIDEST_PACK<S>;  // a whole one spills
+  static constexpr int COLUMN_PACK = SHARE < WIDEST_COLUMN_PACK ? SHARE : WIDEST_COLUMN_PACK;
   static_assert(M % WARPS == 0 && COLUMNS <= WARP && (COLUMNS & (COLUMNS - 1)) == 0, "a warp sums a power of two of columns");
   static_assert(ROWS % WARP == 0 && LANE_ROWS % ROW_PACK == 0, "lanes load whole packs of the state");
   static_assert(THREADS % ROWS == 0 && M % SHARES == 0 && SHARE % COLUMN_PACK == 0, "threads load whole packs of z");
+  static_assert(SHARED % SHARES == 0 && HELD > 0 && HELD % COLUMN_PACK == 0, "whole packs of Q are in registers or shared");
   static_assert(2 * SHARES <= WARP && M <= THREADS, "pairs lie in one warp; a thread adds the parts of a column");
 
-  S p[LANE_ROWS][COLUMNS], q[SHARE];
+  S p[LANE_ROWS][COLUMNS], q[HELD];
   Exchange<CLUSTER> peers;
   S *state, *parts, *z;  // (ROWS); (2, CLUSTER, M), clusters only; (M)
+  Pack<S, COLUMN_PACK>* shared_q;  // packs of columns of Q, (SHARED / SHARES / COLUMN_PACK, THREADS): a thread reads its own
   int position;
   bool owns;
 
@@ -55,12 +60,20 @@ struct LowRank {
     const auto factor = [=](const S* matrix, int at, int column) {
       return at < n && column < m ? matrix[static_cast<long long>(row_at<PHI>(at, n)) * m + column] : S(0);
     };
+    shared_q = reinterpret_cast<Pack<S, COLUMN_PACK>*>(parts + (CLUSTER == 1 ? 0 : 2 * CLUSTER * M)) + thread();
+#pragma unroll 1
+    for (int k = HELD; k < SHARE; k += COLUMN_PACK) {
+      Pack<S, COLUMN_PACK> pack;
+#pragma unroll
+      for (int e = 0; e < COLUMN_PACK; ++e) pack.at[e] = factor(Q, position, share_column(k + e));
+      shared_q[(k - HELD) / COLUMN_PACK * THREADS] = pack;
+    }
 #pragma unroll
     for (int k = 0; k < LANE_ROWS; ++k)
 #pragma unroll
       for (int j = 0; j < COLUMNS; ++j) p[k][j] = factor(P, first_row + lane_row(k), first_column() + j);
 #pragma unroll
-    for (int k = 0; k < SHARE; ++k) q[k] = factor(Q, position, share_column(k));
+    for (int k = 0; k < HELD; ++k) q[k] = factor(Q, position, share_column(k));
   }
 
   // The entry at this thread's position of W s, given that of s. Calls keep(column, entry) for each entry of P' s, once.
@@ -117,8 +130,14 @@ struct LowRank {
 #pragma unroll
     for (int k = 0; k < SHARE; k += COLUMN_PACK) {
       const Pack<S, COLUMN_PACK> v = *reinterpret_cast<const Pack<S, COLUMN_PACK>*>(z + share_column(k));
+      if (k < HELD) {
 #pragma unroll
-      for (int e = 0; e < COLUMN_PACK; ++e) sums[e] = multiply_add(q[k + e], v.at[e], sums[e]);
+        for (int e = 0; e < COLUMN_PACK; ++e) sums[e] = multiply_add(q[k + e], v.at[e], sums[e]);
+      } else {
+        const Pack<S, COLUMN_PACK> shared = shared_q[(k - HELD) / COLUMN_PACK * THREADS];
+#pragma unroll
+        for (int e = 0; e < COLUMN_PACK; ++e) sums[e] = multiply_add(shared.at[e], v.at[e], sums[e]);
+      }
     }
 #pragma unroll
     for (int half = COLUMN_PACK / 2; half >= 1; half /= 2)
@@ -131,23 +150,23 @@ struct LowRank {
 
   DEVICE void finish() const { peers.finish(); }
 
-  static constexpr int FACTOR_REGISTERS = (LANE_ROWS * COLUMNS + SHARE) * static_cast<int>(sizeof(S)) / 4;
+  static constexpr int FACTOR_REGISTERS = (LANE_ROWS * COLUMNS + HELD) * static_cast<int>(sizeof(S)) / 4;
   static constexpr int BLOCKS = blocks_per_multiprocessor(THREADS, FACTOR_REGISTERS);
 };
 
-template <class S, class IO, int N, int M, int THREADS, int CLUSTER, int PHI>
-__global__ void CLUSTER_OF(CLUSTER) __launch_bounds__(THREADS, (LowRank<S, N, M, THREADS, CLUSTER, PHI>::BLOCKS))
+template <class S, class IO, int N, int M, int SHARED, int THREADS, int CLUSTER, int PHI>
+__global__ void CLUSTER_OF(CLUSTER) __launch_bounds__(THREADS, (LowRank<S, N, M, SHARED, THREADS, CLUSTER, PHI>::BLOCKS))
     lowrank_forward(FORWARD_PARAMETERS(S, IO)) {
   const Forward<S, IO> call{FORWARD_ARGUMENTS};
-  LowRank<S, N, M, THREADS, CLUSTER, PHI> transition(P, Q, n, m);
+  LowRank<S, N, M, SHARED, THREADS, CLUSTER, PHI> transition(P, Q, n, m);
   run_forward<PHI>(transition, call);
 }
 
-template <class S, class IO, int N, int M, int THREADS, int CLUSTER, int PHI>
-__global__ void CLUSTER_OF(CLUSTER) __launch_bounds__(THREADS, (LowRank<S, N, M, THREADS, CLUSTER, PHI>::BLOCKS))
+template <class S, class IO, int N, int M, int SHARED, int THREADS, int CLUSTER, int PHI>
+__global__ void CLUSTER_OF(CLUSTER) __launch_bounds__(THREADS, (LowRank<S, N, M, SHARED, THREADS, CLUSTER, PHI>::BLOCKS))
     lowrank_backward(BACKWARD_PARAMETERS(S, IO)) {
   const Backward<S, IO> call{BACKWARD_ARGUMENTS};
-  LowRank<S, N, M, THREADS, CLUSTER, PHI> transition(P, Q, n, m);
+  LowRank<S, N, M, SHARED, THREADS, CLUSTER, PHI> transition(P, Q, n, m);
   run_backward<PHI>(transition, call);
 }
 

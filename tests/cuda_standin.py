@@ -72,6 +72,7 @@ class Function:
     """CuPy's ``RawKernel``."""
 
     num_regs = 64
+    max_dynamic_shared_size_bytes = 48 << 10
 
     def __init__(self, name):
         self.name = name
@@ -79,6 +80,8 @@ class Function:
     def __call__(self, grid, block, args, *, shared_mem):
         if Device.refuses_clusters and self.name == PROBE[1]:
             raise DriverError("CUDA_ERROR_INVALID_CLUSTER_SIZE")
+        if shared_mem > self.max_dynamic_shared_size_bytes:
+            raise DriverError("CUDA_ERROR_INVALID_VALUE")
         for arg in args:  # CuPy passes arrays by value if they are of one entry, which may be a structure
             assert type(arg) is int or isinstance(arg, np.generic) or (type(arg) is np.ndarray and arg.size == 1)
         emulated(self.name).launch(self.name, Launch(*grid, *block, shared_mem), args)

@@ -10,14 +10,17 @@ import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.testing._internal.two_tensor import TwoTensor
 
 import cuda_standin
 import householder as hh
 import householder.torch as ht
-from householder._cuda import instances, kernels, library, notices, verdicts
+from householder._cuda import algebra, instances, kernels, library, notices, verdicts
 from householder.cli import gpu_check, gpu_correctness, gpu_timing
 from householder.torch import ops
+from householder.torch._autograd import kept_in
 from householder.torch.ops import _apply, _cuda, _matrix, _rnn
+from householder.torch.ops._library import are_plain
 from torch_cases import CASES
 from torch_oracle import IGNORE_JIT_WARNING
 
@@ -61,6 +64,48 @@ def test_results_and_gradients_are_those_of_the_cpu(name):
     with np.errstate(all="raise"):
         for found, expected in zip(results(*CASES[name]), EXPECTED[name], strict=True):
             torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+class OnCuda(torch.Tensor):
+    """A tensor on the CPU that says it is on CUDA."""
+
+    is_cpu, is_cuda = False, True
+
+
+@pytest.mark.usefixtures("on_cuda")
+@pytest.mark.parametrize("method", ["auto", "wy", "dense", "reflections"])
+@pytest.mark.parametrize("shape", [(12, 9), (2, 9, 9)], ids=str)
+def test_apply_forms_the_factors_once_for_both_passes(monkeypatch, shape, method):
+    monkeypatch.setattr(_apply, "is_watched", lambda: False)
+    formed, form = [], algebra.form
+    monkeypatch.setattr(algebra, "form", lambda *arguments: formed.append(arguments) or form(*arguments))
+    generator = torch.Generator().manual_seed(0)
+    u, h = (torch.randn(s, dtype=F64, generator=generator) for s in (shape, (*shape[:-2], 300, shape[-2])))
+    on_device = [t.as_subclass(OnCuda).requires_grad_() for t in (u, h)]
+    found = results(lambda u, h: _apply.apply((u, h), (False, method)), on_device)
+    assert len(formed) == 1
+    expected = results(lambda u, h: _apply.apply((u, h), (False, method)), [t.requires_grad_() for t in (u, h)])
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a.as_subclass(torch.Tensor), b, rtol=1e-12, atol=1e-12)
+
+
+def test_tensors_with_their_own_way_of_dispatch_are_not_plain():
+    t = torch.ones(2)
+    assert are_plain(t, torch.nn.Parameter(t), t.as_subclass(OnCuda))
+    assert not are_plain(t, TwoTensor(t, t))
+    leaked = []
+    torch.func.grad(lambda t: leaked.append(t) or t.sum())(t)
+    assert not are_plain(*leaked)
+
+
+@pytest.mark.usefixtures("on_cuda")
+def test_only_the_gradient_of_u_takes_kept_factors(monkeypatch):
+    monkeypatch.setattr(_apply, "is_watched", lambda: False)
+    u, h = (torch.randn(*shape, dtype=F64).as_subclass(OnCuda) for shape in ((40, 9), (300, 40)))
+    c = _apply.apply((u, h.requires_grad_()), (False, "wy"))
+    assert kept_in(c.grad_fn.saved_tensors[-1]) is None
+    c = _apply.apply((u.requires_grad_(), h), (False, "wy"))
+    assert kept_in(c.grad_fn.saved_tensors[-1]).v.shape == (40, 9)
 
 
 @pytest.mark.usefixtures("on_cuda")

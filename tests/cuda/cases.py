@@ -14,9 +14,13 @@ STORED = {"float": "float32", "double": "float64"}
 
 
 def tile(kernel: str, scalar: str, n: int, m: int | None = None) -> Tile:
-    """The tile of exactly this size."""
-    (found,) = (t for t in TILES if (t.kernel, t.scalar, t.n, t.m) == (kernel, scalar, n, m or n))
-    return found
+    """The tile of exactly this size; that of a cluster where there are two."""
+    return next(t for t in TILES if (t.kernel, t.scalar, t.n, t.m) == (kernel, scalar, n, m or n))
+
+
+def one_block() -> Tile:
+    """A tile of one block that has a part of Q in shared memory."""
+    return next(t for t in TILES if t.shared_columns)
 
 
 def at_edges(tile: Tile, nonlinearity: str) -> list[Case]:
@@ -84,6 +88,7 @@ def with_sanitizers() -> list[Case]:
         *at_edges(tile("lowrank", "float", 128, 16), "tanh"),
         *at_edges(tile("lowrank", "float", 256, 128), "oplu"),
         *at_edges(tile("lowrank", "double", 64, 8), "modrelu"),
+        *at_edges(one_block(), "tanh")[1:2],
         *at_edges(tile("dense", "float", 64), "relu"),
         *at_edges(tile("dense", "float", 256), "modrelu")[1:2],
         Case(None, 70, 33, "bfloat16", "oplu"),

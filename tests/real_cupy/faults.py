@@ -11,7 +11,7 @@ import cuda_standin
 import householder as hh
 from householder import _api, _cuda
 from householder._cuda import instances, kernels, verdicts
-from test_cuda_launch import EVERY_TILE, check
+from test_cuda_launch import EVERY_TILE, check, check_shared_memory
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +37,12 @@ def test_kernels_that_pass_their_trials_are_used():
     check("float32", 64, 8, 2, 2)
     assert set(verdicts._verdicts.values()) == {""}
     assert kernels_launched() == {"factors_form", "gradients_form", "lowrank_forward", "lowrank_backward"}
+
+
+def test_cupy_asks_the_driver_for_shared_memory(monkeypatch):
+    monkeypatch.setattr(State, "capabilities", [(8, 6)])
+    monkeypatch.setattr(verdicts, "_verdicts", cuda_standin.Trusted())
+    check_shared_memory()
 
 
 def test_without_the_compiler_applications_take_matrix_products(monkeypatch):

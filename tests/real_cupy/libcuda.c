@@ -6,6 +6,11 @@
 typedef int (*Launch)(const char* name, unsigned grid, unsigned block, unsigned shared_bytes, void* stream, void** args);
 typedef int (*Load)(void);
 
+typedef struct {
+  int shared_bytes;  // the most of a launch: attribute 8
+  char name[];
+} Function;
+
 static Launch launch;
 static Load load;
 
@@ -40,17 +45,24 @@ int cuModuleUnload(void* module) {
 int cuModuleGetFunction(void** function, void* module, const char* name) {
   (void)module;
   if (strchr(name, '<')) return 500;  // drivers know lowered names
-  *function = strdup(name);
+  Function* made = malloc(sizeof(Function) + strlen(name) + 1);
+  made->shared_bytes = 48 << 10;
+  strcpy(made->name, name);
+  *function = made;
   return 0;
 }
-int cuFuncGetAttribute(int* value, int attribute, void* function) {
-  (void)attribute, (void)function;
-  *value = 64;
+int cuFuncGetAttribute(int* value, int attribute, Function* function) {
+  *value = attribute == 8 ? function->shared_bytes : 64;
+  return 0;
+}
+int cuFuncSetAttribute(Function* function, int attribute, int value) {
+  if (attribute != 8 || value > 99 << 10) return 1;
+  function->shared_bytes = value;
   return 0;
 }
 int cuLaunchKernel(
-    void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared_bytes,
+    Function* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared_bytes,
     void* stream, void** args, void** extra) {
-  if (gy != 1 || gz != 1 || by != 1 || bz != 1 || extra || shared_bytes > 48 << 10) return 1;
-  return launch(function, gx, bx, shared_bytes, stream, args);
+  if (gy != 1 || gz != 1 || by != 1 || bz != 1 || extra || (int)shared_bytes > function->shared_bytes) return 1;
+  return launch(function->name, gx, bx, shared_bytes, stream, args);
 }

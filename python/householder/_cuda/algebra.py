@@ -190,14 +190,21 @@ def states(f: Form, rows: Any, transpose: bool) -> list[Any]:
     return found
 
 
+def form_for(u: Any, phases: Any, count: int, method: str) -> Form:
+    """Form what so many rows take by a method; ``"auto"`` forms W where that saves multiplications."""
+    f = form(u, phases)
+    n, k = f.v.shape[-2:]
+    if method == "dense" or (method == "auto" and count * (2 * k - n) > n * k):
+        return f._replace(w=matrix(f))
+    return f
+
+
 def by_method(f: Form, rows: Any, transpose: bool, method: str) -> Any:
-    """Apply by one of the named methods; ``"auto"`` forms W where that saves multiplications."""
-    (n, k), count = f.v.shape[-2:], rows.shape[-2]
+    """Apply what ``form_for`` gives for the method."""
     if method == "reflections":
         return states(f, rows, transpose)[-1]
-    if method == "dense" or (method == "auto" and count * (2 * k - n) > n * k):
-        w = matrix(f)
-        return rows @ (w.conj() if transpose else f.library.xp.swapaxes(w, -1, -2))
+    if f.w is not None:
+        return rows @ (f.w.conj() if transpose else f.library.xp.swapaxes(f.w, -1, -2))
     return apply(f, rows, transpose)
 
 

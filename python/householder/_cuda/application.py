@@ -10,27 +10,37 @@ import numpy as np
 
 from householder import reference
 from householder._cuda import algebra, instances, kernels, trials, verdicts
+from householder._cuda.algebra import Form
 from householder._cuda.instances import Direction
 from householder._cuda.library import library_of
 
 
-def forward(u: Any, rows: Any, phases: Any, transpose: bool, method: str) -> Any:
-    """``W h`` or ``W* h`` for each row h."""
+def forward(u: Any, rows: Any, phases: Any, transpose: bool, method: str) -> tuple[Any, Form | None]:
+    """``W h`` or ``W* h`` for each row h, and the form of u where it took one: ``backward`` can use it."""
     kernel = _kernel("forward", u, rows, phases, method)
     if kernel is None:
-        return algebra.by_method(algebra.form(u, phases), rows, transpose, method)
+        f = algebra.form_for(u, phases, rows.shape[-2], method)
+        return algebra.by_method(f, rows, transpose, method), f
     c = library_of(u).empty(rows.shape, u)
     _launch(kernel, u, rows, (c,), transpose)
-    return c
+    return c, None
 
 
 def backward(
-    u: Any, rows: Any, grads: Any, phases: Any, transpose: bool, method: str, *, want_h: bool = True
+    u: Any,
+    rows: Any,
+    grads: Any,
+    phases: Any,
+    transpose: bool,
+    method: str,
+    *,
+    want_h: bool = True,
+    form: Form | None = None,
 ) -> tuple[Any, Any, Any]:
     """Gradients of u, of the rows if wanted, and of the phases, ``grads`` being those of ``forward``."""
     kernel = _kernel("backward", u, rows, phases, method)
     if kernel is None:
-        f = algebra.form(u, phases)
+        f = form if form is not None else algebra.form_for(u, phases, rows.shape[-2], method if want_h else "wy")
         grad_u, grad_phases = algebra.gradients(f, rows, grads, transpose, phases is not None)
         return grad_u, algebra.by_method(f, grads, not transpose, method) if want_h else None, grad_phases
     library = library_of(u)
@@ -61,7 +71,7 @@ def _try(direction: Direction, like: Any, n: int) -> None:
     host = [trials.numbers(shape, dtype, i) for i, shape in enumerate(((count, n, m), *[(count, rows, n)] * 2))]
     u, h, g = (library.from_host(a, like, like.dtype) for a in host)
     if direction == "forward":
-        found = [forward(u, h, None, False, "auto")]
+        found = [forward(u, h, None, False, "auto")[0]]
         expected = [np.stack([reference.forward(*one) for one in zip(*host[:2], strict=True)])]
     else:
         found = list(backward(u, h, g, None, False, "auto")[:2])

@@ -54,7 +54,7 @@ class Arrays:
         _of_one_type(u=u, h=h)
         with library_of(u).current(u):
             u, rows = _canonical(u, h)
-            c: Array = application.forward(u, rows, phases, transpose, method)
+            c: Array = application.forward(u, rows, phases, transpose, method)[0]
             return c.reshape(h.shape)
 
     def backward(

@@ -80,6 +80,9 @@ FALLBACK_THREADS = 256
 FALLBACK_REGISTERS = 128
 DEFAULT_SHARED_BYTES = 48 << 10
 """Dynamic shared memory that every device gives without being asked."""
+OPT_IN_SHARED_BYTES = 99 << 10
+"""And what devices of ``OPT_IN_CAPABILITY`` and later give to a kernel that asks for it."""
+OPT_IN_CAPABILITY = 80
 
 CLUSTER_CAPABILITY = 90
 """Compute capability (major * 10 + minor) from which on blocks form clusters."""
@@ -114,17 +117,19 @@ class Tile:
     m: int
     threads: int
     cluster: int
+    shared_columns: int = 0
+    """Columns of Q that shared memory holds because registers do not."""
 
     @property
     def factor_registers(self) -> int:
         """Registers of each thread that hold its part of the factors (or of W) for the whole sequence."""
-        numbers = self.n * self.n if self.kernel == "dense" else 2 * self.n * self.m
+        numbers = self.n * (self.n if self.kernel == "dense" else 2 * self.m - self.shared_columns)
         return numbers // (self.threads * self.cluster) * SCALAR_BYTES[self.scalar] // 4
 
     @property
     def register_budget(self) -> int:
         """Registers set aside for a thread: 128 where that will do, since two blocks of 256 then share an SM."""
-        return 128 if self.factor_registers <= 64 else 256
+        return min(128 if self.factor_registers <= 64 else 256, _REGISTERS // self.threads)
 
     @property
     def blocks_per_multiprocessor(self) -> int:
@@ -138,11 +143,13 @@ class Tile:
         if self.kernel == "dense":
             return _BARRIER_BYTES + 2 * self.n * size
         exchanged = self.m if self.cluster == 1 else (2 * self.cluster + 1) * self.m
-        return _BARRIER_BYTES + (self.n // self.cluster + exchanged) * size
+        return _BARRIER_BYTES + (self.n // self.cluster * (1 + self.shared_columns) + exchanged) * size
 
     def runs_on(self, capability: int) -> bool:
         """Whether a device of that compute capability (as 75, 80, 90, 100) can run it."""
-        return self.cluster == 1 or capability >= CLUSTER_CAPABILITY
+        if self.cluster > 1:
+            return capability >= CLUSTER_CAPABILITY
+        return self.shared_bytes <= DEFAULT_SHARED_BYTES or capability >= OPT_IN_CAPABILITY
 
     def launch(self, batch: int, multiprocessors: int) -> Launch:
         """Grid, block and shared memory for ``batch`` sequences; a block or cluster takes one after the other."""
@@ -159,7 +166,7 @@ class Tile:
 
 
 def _lowrank_sizes(tile: Tile) -> list[int]:
-    return [tile.n, tile.m, tile.threads, tile.cluster]
+    return [tile.n, tile.m, tile.shared_columns, tile.threads, tile.cluster]
 
 
 def _name(kernel: str, direction: str, dtype: str, sizes: list[int], nonlinearity: str) -> str:
@@ -197,8 +204,8 @@ def prefers_steps(n: int, m: int, dtype: str, *, dense: bool) -> bool:
     return (n * n if dense else 2 * n * m) >= STEPWISE_FROM[SCALAR_OF[dtype]]
 
 
-def _lowrank(scalar: str, *rows: tuple[int, int, int, int]) -> tuple[Tile, ...]:
-    return tuple(Tile("lowrank", scalar, n, m, threads, cluster) for n, m, threads, cluster in rows)
+def _lowrank(scalar: str, *rows: tuple[int, ...]) -> tuple[Tile, ...]:
+    return tuple(Tile("lowrank", scalar, *sizes) for sizes in rows)
 
 
 def _dense(scalar: str, *rows: tuple[int, int, int]) -> tuple[Tile, ...]:
@@ -206,7 +213,7 @@ def _dense(scalar: str, *rows: tuple[int, int, int]) -> tuple[Tile, ...]:
 
 
 TILES: tuple[Tile, ...] = (
-    # n, m, threads, blocks of a cluster
+    # n, m, threads, blocks of a cluster, columns of Q in shared memory
     *_lowrank(
         "float",
         (64, 8, 64, 1),
@@ -220,9 +227,11 @@ TILES: tuple[Tile, ...] = (
         (256, 32, 256, 1),
         (256, 64, 256, 1),
         (256, 128, 512, 2),
+        (256, 128, 512, 1, 96),
         (512, 16, 512, 1),
         (512, 32, 512, 1),
         (512, 64, 512, 2),
+        (512, 64, 512, 1, 48),
         (512, 128, 512, 4),
         (512, 256, 512, 8),
         (1024, 32, 512, 2),
@@ -252,7 +261,10 @@ TILES: tuple[Tile, ...] = (
     *_dense("float", (64, 128, 1), (128, 512, 1), (256, 512, 2), (512, 512, 8)),
     *_dense("double", (64, 256, 1), (128, 512, 1), (256, 512, 4)),
 )
-"""Every compiled-in shape; for each kernel and scalar the cheapest first."""
+"""Every compiled-in shape; for each kernel and scalar the cheapest first.
+
+Two shapes come twice: one block with shared columns of Q serves devices without clusters.
+"""
 
 
 def prefers_dense(n: int, m: int) -> bool:

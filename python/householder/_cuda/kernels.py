@@ -41,7 +41,7 @@ def takes_clusters(index: int) -> bool:
     """Try to launch a cluster on a device that should take it: drivers and shared devices have refused some."""
     cuda = device.cupy().cuda
     with cuda.Device(index):
-        get(index, *PROBE[:2], clusters=True)  # what goes wrong here says nothing about clusters
+        get(index, *PROBE)  # what goes wrong here says nothing about clusters
         try:
             with cuda.Stream(non_blocking=True):
                 launch(index, *PROBE, ())
@@ -72,10 +72,10 @@ def source(kernel: str) -> str:
     return "\n".join(files[name] for name in SOURCES[kernel])
 
 
-def get(index: int, kernel: str, name: str, *, clusters: bool = False) -> Any:
+def get(index: int, kernel: str, name: str, how: Launch) -> Any:
     """Give a kernel by its C++ name expression, compiled for the current device, whose number is ``index``.
 
-    ``clusters`` says whether its blocks form clusters of more than one.
+    Its launches have the clusters and at most the shared memory of ``how``, or what needs no permission.
 
     Raises
     ------
@@ -87,17 +87,19 @@ def get(index: int, kernel: str, name: str, *, clusters: bool = False) -> Any:
         with _lock:
             found = _compiled.get((index, name))
             if found is None:
-                found = _compiled[index, name] = _compile(index, kernel, name, clusters)
+                found = _compiled[index, name] = _compile(index, kernel, name, how)
     return found
 
 
-def _compile(index: int, kernel: str, name: str, clusters: bool) -> Any:
+def _compile(index: int, kernel: str, name: str, how: Launch) -> Any:
     cupy = device.cupy()
     refuse_capture(name)
-    options = (*OPTIONS, *instances.CLUSTERS) if clusters else OPTIONS
+    options = (*OPTIONS, *instances.CLUSTERS) if how.cluster > 1 else OPTIONS
     module = cupy.RawModule(code=source(kernel), options=options, name_expressions=(name,))
     function = module.get_function(name)
     _registers[index, name] = function.num_regs  # loads it: a lazy driver would do so at the first launch
+    if how.shared_bytes > instances.DEFAULT_SHARED_BYTES:
+        function.max_dynamic_shared_size_bytes = how.shared_bytes
     return function
 
 
@@ -114,9 +116,7 @@ def refuse_capture(name: str) -> None:
 
 def launch(index: int, kernel: str, name: str, how: Launch, arguments: tuple[Any, ...]) -> None:
     """Launch on CuPy's current stream; pointers are integers, other arguments NumPy scalars of the C types."""
-    get(index, kernel, name, clusters=how.cluster > 1)(
-        (how.grid,), (how.block,), arguments, shared_mem=how.shared_bytes
-    )
+    get(index, kernel, name, how)((how.grid,), (how.block,), arguments, shared_mem=how.shared_bytes)
 
 
 def compiled() -> list[str]:

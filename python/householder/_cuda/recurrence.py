@@ -183,17 +183,18 @@ def warm_up(
     with cupy().cuda.Device(device):
         like = cupy().empty(0)
         instance = choose(fitting, library_of(like), like)
-    clusters = instance.tile is not None and instance.tile.cluster > 1
-    names = [(*instance.names(direction), clusters) for direction in get_args(instances.Direction)]
+    how = instance.how(1)[0]
+    names = [(*instance.names(direction), how) for direction in get_args(instances.Direction)]
     k = m - (m == n and not dtype.startswith("complex"))
     for kernel in get_args(instances.SquareKernel):
         parameters = {"bfloat16": "float32", "float16": "float32"}.get(dtype, dtype)
         found = instances.square(kernel, n, k, 1, parameters, instance.device.capability)
-        names += [(kernel, found[0], False)] if found else []
-    names += [("packing", name, False) for name in instances.PACKING_NAMES.values() if packed]
+        names += [(kernel, *found)] if found else []
+    of_packing = instances.Launch(1, instances.PACKING_THREADS, 0)
+    names += [("packing", name, of_packing) for name in instances.PACKING_NAMES.values() if packed]
     with cupy().cuda.Device(device):
-        for kernel, name, in_clusters in names:
-            kernels.get(device, kernel, name, clusters=in_clusters)
+        for kernel, name, launch in names:
+            kernels.get(device, kernel, name, launch)
 
 
 class Recurrence:

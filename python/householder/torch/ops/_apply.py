@@ -11,7 +11,16 @@ from householder import _core
 from householder.torch import expressions
 from householder.torch._autograd import kept_in
 from householder.torch._operator import Operator, save
-from householder.torch.ops._library import core_name, follow_torch_threads, is_watched, leading, operator, ordinary
+from householder.torch.ops import _cuda
+from householder.torch.ops._library import (
+    are_plain,
+    follow_torch_threads,
+    is_watched,
+    leading,
+    operator,
+    ordinary,
+    require_alike,
+)
 from householder.torch.ops._memory import empty_like
 
 if TYPE_CHECKING:
@@ -38,9 +47,11 @@ def native_gradients(
 
 def _eager(ctx: Any, u: Tensor, h: Tensor, options: tuple[bool, str]) -> Tensor:
     found: Any = NotImplemented
+    keep = ctx is not None and ctx.needs_input_grad[0]
     if u.is_cpu and not is_watched():
-        keep = ctx is not None and ctx.needs_input_grad[0]
         found = native(u.contiguous(), h.contiguous(), *options, keep)
+    elif u.is_cuda and keep and not is_watched() and are_plain(u, h):
+        found = _cuda.apply_and_keep(u, h, *options)
     c: Tensor
     c, kept = (forward_op(u, h, *options), None) if found is NotImplemented else found
     if ctx is not None:
@@ -54,13 +65,15 @@ def _general(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
 
 
 def _backward(tensors: Any, _: Any, holder: Any, grads: Any, wanted: Any, options: Any) -> Any:
-    (u, h), (grad_c,) = tensors, grads
+    (u, h), (grad_c,), (transpose, method) = tensors, grads, options
     require_alike(u, h, grad_c)
     found: Any = NotImplemented
+    kept = kept_in(holder)
     if u.is_cpu and not is_watched():
-        transpose, method = options
         laid_out = u.contiguous(), h.contiguous(), grad_c.contiguous()
-        found = native_gradients(*laid_out, wanted[1], transpose, method, kept_in(holder))
+        found = native_gradients(*laid_out, wanted[1], transpose, method, kept)
+    elif kept is not None and not is_watched() and are_plain(u, h, grad_c):
+        found = _cuda.apply_gradients(u, h, grad_c, wanted[1], transpose, method, kept)
     return backward_op(u, h, grad_c, wanted[1], *options) if found is NotImplemented else found
 
 
@@ -101,15 +114,6 @@ def _backward_cpu(
     u, h, grad_c = ordinary(u, h, grad_c)
     gradients: tuple[Tensor, Tensor | None] = native_gradients(u, h, grad_c, want_h, transpose, method)
     return gradients
-
-
-def require_alike(u: Tensor, h: Tensor, grad_c: Tensor) -> None:
-    """Find what was converted or moved since the forward pass."""
-    core_name(h, u, grad_c)
-    if grad_c.shape != h.shape or not u.device == h.device == grad_c.device:
-        raise ValueError(
-            f"grad_c has shape {tuple(grad_c.shape)} on {grad_c.device}, expected {tuple(h.shape)} on {u.device} as h"
-        )
 
 
 def _forward_fake(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:  # noqa: ARG001

@@ -12,8 +12,15 @@ from householder import _core
 from householder.torch import expressions
 from householder.torch._autograd import kept_in
 from householder.torch._operator import Operator, save
-from householder.torch.ops._apply import require_alike
-from householder.torch.ops._library import core_name, follow_torch_threads, is_watched, leading, operator, ordinary
+from householder.torch.ops._library import (
+    core_name,
+    follow_torch_threads,
+    is_watched,
+    leading,
+    operator,
+    ordinary,
+    require_alike,
+)
 from householder.torch.ops._memory import empty_like
 
 if TYPE_CHECKING:

@@ -21,28 +21,35 @@ from householder._cuda.verdicts import UnusableError
 from householder._types import Sequence
 from householder.torch import _autocast
 from householder.torch.ops import _devices
-from householder.torch.ops._apply import require_alike
 from householder.torch.ops._cuda_tape import Layout, tape_layout
-from householder.torch.ops._library import on_cuda
+from householder.torch.ops._library import on_cuda, require_alike
 from householder.torch.ops._sequence import DIFFERENTIABLE, Inputs, Options, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from householder._cuda.algebra import Form
 
-def _with_kernels(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Run below autograd and autocast, whose turn it was before; where kernels cannot be used, run torch operations."""
-    otherwise = getattr(_devices, function.__name__)
 
-    @wraps(function)
-    def kernel(*arguments: Any) -> Any:
-        where = arguments[0].device
-        if has_kernels(where):
-            with suppress(UnusableError), torch.no_grad(), _autocast.off(where):
-                return function(*arguments)
-        return otherwise(*arguments)
+def _with_kernels(otherwise: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Run below autograd and autocast, whose turn it was before; where kernels cannot be used, do otherwise."""
 
-    return kernel
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def kernel(*arguments: Any) -> Any:
+            where = arguments[0].device
+            if has_kernels(where):
+                with suppress(UnusableError), torch.no_grad(), _autocast.off(where):
+                    return function(*arguments)
+            return otherwise(*arguments)
+
+        return kernel
+
+    return decorate
+
+
+def _ask_the_dispatcher(*_: Any) -> Any:
+    return NotImplemented
 
 
 def has_kernels(where: torch.device) -> bool:
@@ -71,34 +78,49 @@ def _canonical(u: Tensor, *vectors: Tensor) -> list[Tensor]:
     return [matrices, *(a.reshape(shape) for a in vectors)]
 
 
-@_with_kernels
-def apply(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
-    """``W h`` or ``W* h``."""
+@_with_kernels(_ask_the_dispatcher)
+def apply_and_keep(u: Tensor, h: Tensor, transpose: bool, method: str) -> Any:
+    """``W h`` or ``W* h``, and the form of u for the backward pass, or ``NotImplemented``: ask the dispatcher."""
     matrices, rows = _canonical(u, h)
-    c: Tensor = application.forward(matrices, rows, None, transpose, method)
-    return c.reshape(h.shape).contiguous()
+    c, form = application.forward(matrices, rows, None, transpose, method)
+    return c.reshape(h.shape).contiguous(), form
 
 
-@_with_kernels
-def apply_backward(
-    u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str
-) -> tuple[Tensor, Tensor | None]:
-    """Gradients of u and, if wanted, of h."""
-    require_alike(u, h, grad_c)
+@_with_kernels(_ask_the_dispatcher)
+def apply_gradients(
+    u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str, form: Form | None
+) -> Any:
+    """Gradients of u and, if wanted, of h, or ``NotImplemented``: ask the dispatcher."""
     matrices, rows, grads = _canonical(u, h, grad_c)
-    grad_u, grad_h, _ = application.backward(matrices, rows, grads, None, transpose, method, want_h=want_h)
+    grad_u, grad_h, _ = application.backward(matrices, rows, grads, None, transpose, method, want_h=want_h, form=form)
     grad_u = grad_u.reshape(u.shape).contiguous()
     return grad_u, grad_h.reshape(h.shape).contiguous() if want_h else None
 
 
-@_with_kernels
+def apply(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
+    """``W h`` or ``W* h``."""
+    found = apply_and_keep(u, h, transpose, method)
+    return _devices.apply(u, h, transpose, method) if found is NotImplemented else found[0]
+
+
+def apply_backward(
+    u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str
+) -> tuple[Tensor | None, ...]:
+    """Gradients of u and, if wanted, of h."""
+    require_alike(u, h, grad_c)
+    arguments = u, h, grad_c, want_h, transpose, method
+    found = apply_gradients(*arguments, None)
+    return _devices.apply_backward(*arguments) if found is NotImplemented else found
+
+
+@_with_kernels(_devices.matrix)
 def matrix(u: Tensor) -> Tensor:
     """``W`` itself."""
     w: Tensor = algebra.matrix(algebra.form(u)).contiguous()
     return w
 
 
-@_with_kernels
+@_with_kernels(_devices.rnn)
 def rnn(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """All states, a copy of the last ones and what the backward pass can use."""
     inputs, (with_tape,), options = _with_kernel(arguments)
@@ -112,7 +134,7 @@ def rnn(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     return h, _last_states(h, inputs, run, options.reverse), tape
 
 
-@_with_kernels
+@_with_kernels(_devices.rnn_backward)
 def rnn_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
     """Gradients of the wanted arguments."""
     inputs, (h, tape, grad_h, grad_last, wanted), options = _with_kernel(arguments)
@@ -184,11 +206,6 @@ def _last_states(h: Tensor, inputs: Inputs, run: Recurrence | None, reverse: boo
     return h.new_zeros(h.shape[1:]) if inputs.h0 is None else inputs.h0.clone()
 
 
-for _name, _kernel in {
-    "apply": apply,
-    "apply_backward": apply_backward,
-    "matrix": matrix,
-    "rnn": rnn,
-    "rnn_backward": rnn_backward,
-}.items():
-    on_cuda(_name, _kernel)
+_KERNELS: list[Any] = [apply, apply_backward, matrix, rnn, rnn_backward]
+for _kernel in _KERNELS:
+    on_cuda(_kernel.__name__, _kernel)

@@ -15,8 +15,7 @@ from torch import Tensor
 from householder._cuda import notices
 from householder.torch import delta_expression, expressions
 from householder.torch.ops import _delta
-from householder.torch.ops._apply import require_alike
-from householder.torch.ops._library import _library
+from householder.torch.ops._library import _library, require_alike
 from householder.torch.ops._sequence import split
 
 if TYPE_CHECKING:

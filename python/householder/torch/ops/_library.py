@@ -57,6 +57,12 @@ def is_watched() -> bool:
     )
 
 
+def are_plain(*tensors: Tensor) -> bool:
+    """Tell whether tensors have memory, and no subclass has its own way with operators, as distributed tensors have."""
+    own = Tensor.__torch_dispatch__
+    return all(type(t).__torch_dispatch__ is own and torch._C._has_storage(t) for t in tensors)
+
+
 def ordinary(*tensors: Tensor | None) -> Any:
     """Lay out tensors as the core reads them: row after row, aligned, of no subclass."""
     return [None if t is None else _ordinary(t) for t in tensors]
@@ -101,6 +107,15 @@ def core_name(x: Tensor, *others: Tensor | None) -> str:
                 f"a tensor is {t.dtype} but was {dtype} in the forward pass: convert modules after the backward pass"
             )
     return CORE_NAME[dtype]
+
+
+def require_alike(u: Tensor, h: Tensor, grad_c: Tensor) -> None:
+    """Find what was converted or moved since the forward pass."""
+    core_name(h, u, grad_c)
+    if grad_c.shape != h.shape or not u.device == h.device == grad_c.device:
+        raise ValueError(
+            f"grad_c has shape {tuple(grad_c.shape)} on {grad_c.device}, expected {tuple(h.shape)} on {u.device} as h"
+        )
 
 
 def leading(info: Any, tensor: Tensor, dim: int | None) -> Tensor:
