@@ -120,13 +120,13 @@ def test_a_device_that_refuses_clusters_takes_other_kernels(monkeypatch):
     assert candidates(kernels.device_of(1), 512, 64, "float32", "tanh")[0].tile.cluster > 1
 
 
-def check_shared_memory():
-    """On device 0, which has no clusters, a kernel of one block may have the shared memory that it needs."""
-    _cuda.warm_up(500, 60, nonlinearity="tanh")
-    first, last = candidates(kernels.device_of(0), 500, 60, "float32", "tanh")
+def check_shared_memory(device):
+    """On a device that has no clusters, a kernel of one block may have the shared memory that it needs."""
+    _cuda.warm_up(500, 60, nonlinearity="tanh", device=device)
+    first, last = candidates(kernels.device_of(device), 500, 60, "float32", "tanh")
     assert first.tile.shared_bytes > instances.DEFAULT_SHARED_BYTES
     for direction in ("forward", "backward"):
-        kernel = kernels._compiled[0, first.names(direction)[1]]
+        kernel = kernels._compiled[device, first.names(direction)[1]]
         assert kernel.max_dynamic_shared_size_bytes == first.tile.shared_bytes
     assert last.tile is None
 
@@ -134,7 +134,7 @@ def check_shared_memory():
 def test_one_block_without_clusters_asks_for_shared_memory(monkeypatch):
     cuda_standin.install(monkeypatch, capability=86)
     monkeypatch.setattr(instances, "TILES", EVERY_TILE)
-    check_shared_memory()
+    check_shared_memory(0)
 
 
 def test_half_types_are_warmed_up_with_single_precision_parameters(monkeypatch):
