@@ -19,7 +19,7 @@ import test_matrix
 import test_sequence
 from conftest import NONLINEARITIES, Backend, assert_close, each_nonlinearity, problem, repeated
 from householder import _api, _core, _cpu, _cuda
-from householder._cuda import instances, kernels, trials, verdicts
+from householder._cuda import device, instances, kernels, trials, verdicts
 from householder._cuda.arrays import cupy_arrays
 from householder._cuda.library import library_of
 from householder._cuda.recurrence import candidates
@@ -120,14 +120,15 @@ def test_a_device_that_refuses_clusters_takes_other_kernels(monkeypatch):
     assert candidates(kernels.device_of(1), 512, 64, "float32", "tanh")[0].tile.cluster > 1
 
 
-def check_shared_memory(device):
+def check_shared_memory(number):
     """On a device that has no clusters, a kernel of one block may have the shared memory that it needs."""
-    _cuda.warm_up(500, 60, nonlinearity="tanh", device=device)
-    first, last = candidates(kernels.device_of(device), 500, 60, "float32", "tanh")
+    _cuda.warm_up(500, 60, nonlinearity="tanh", device=number)
+    first, last = candidates(kernels.device_of(number), 500, 60, "float32", "tanh")
     assert first.tile.shared_bytes > instances.DEFAULT_SHARED_BYTES
     for direction in ("forward", "backward"):
-        kernel = kernels._compiled[device, first.names(direction)[1]]
-        assert kernel.max_dynamic_shared_size_bytes == first.tile.shared_bytes
+        kernel = kernels._compiled[number, first.names(direction)[1]]
+        with device.cupy().cuda.Device(number):
+            assert kernel.max_dynamic_shared_size_bytes == first.tile.shared_bytes
     assert last.tile is None
 
 
