@@ -12,7 +12,7 @@ import pytest
 yaml = pytest.importorskip("yaml")
 WORKFLOWS = sorted((Path(__file__).parents[1] / ".github" / "workflows").glob("*.yml"))
 VERSION = "1.2.3"
-TOOLS = ("python", "pip", "maturin", "cargo", "rustup", "sudo", "mkdocs", "pip-audit")
+TOOLS = ("python", "pip", "maturin", "cargo", "rustup", "sudo", "mkdocs", "pip-audit", "docker")
 STAND_IN = f"""#!/bin/sh
 echo "$(basename "$0") $*" >> "$CALLS"
 case "$*" in
