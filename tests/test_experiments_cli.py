@@ -135,6 +135,7 @@ def test_refused_settings_leave_no_run_behind(command, setting, message, tmp_pat
         (["digits", "--jobs", "0"], "--jobs: expected an integer from 1 on, got '0'"),
         (["digits", "--seed", "-1"], "--seed: expected an integer from 0 on, got '-1'"),
         (["digits", "--model", "ornn,gru"], "unknown model 'gru': there are ornn, lstm, srnn, "),
+        (["digits", "--models", "ornn,lstm,ornn"], "model 'ornn' is given twice: name each model once"),
         (["digits", "--set", "models.ornn.rate=1"], "models.ornn.rate: there is no such setting"),
         (["digits", "--set", "models.gru.hidden_size=1"], "there is no 'gru' to change"),
         (["digits", "--set", "models.ornn.kind=gru"], "unknown kind 'gru', expected one of 'ornn', 'ornn-soft', "),

@@ -125,6 +125,8 @@ def _add_models(raw: dict[str, Any], asked: list[str]) -> list[str]:
     names = []
     for name in asked:
         place, name = name, name.rpartition(":")[2]
+        if name in names:
+            raise UserError(f"model {name!r} is given twice: name each model once")
         if ":" in place:
             known.setdefault(name, own_settings(place))
         elif name in rivals:
