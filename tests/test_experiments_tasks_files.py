@@ -8,9 +8,8 @@ import pytest
 from scipy.io import wavfile
 
 from householder.cli import entry
-from householder.experiments import session
 from householder.experiments.errors import UserError
-from householder.experiments.experiment import load_experiment, packaged_config
+from householder.experiments.experiment import data_change, load_experiment, packaged_config
 from householder.experiments.tasks.idx import read_idx
 from householder.experiments.tasks.wav import read_wav
 
@@ -222,4 +221,5 @@ def test_bad_recordings_are_answered_in_one_line(content, message, tmp_path):
 def test_the_command_line_takes_any_path_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = entry.parser().parse_args(["train", "mnist", "--data", "2024: images # 1"])
-    assert load_experiment(packaged_config("mnist"), session._data(options)).task.data == tmp_path / "2024: images # 1"
+    changes = [data_change(options.data, "mnist")]
+    assert load_experiment(packaged_config("mnist"), changes).task.data == tmp_path / "2024: images # 1"

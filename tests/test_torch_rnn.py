@@ -405,7 +405,7 @@ def test_the_modrelu_of_real_numbers_acts_on_each_of_them(options):
 
 
 def test_the_modrelu_of_real_numbers_refuses_complex_ones_and_needs_its_bias():
-    with pytest.raises(ValueError, match="the state is complex: take 'modrelu'"):
+    with pytest.raises(ValueError, match="the state is complex: use 'modrelu'"):
         ht.UnitaryRNN(3, 8, nonlinearity="real_modrelu")
     with pytest.raises(ValueError, match="nonlinearity_bias is missing with nonlinearity 'real_modrelu'"):
         ht.rnn(torch.randn(4, 2), torch.randn(3, 4), nonlinearity="real_modrelu")
