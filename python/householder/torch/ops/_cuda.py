@@ -123,7 +123,7 @@ def matrix(u: Tensor) -> Tensor:
 @_with_kernels(_devices.rnn)
 def rnn(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """All states, a copy of the last ones and what the backward pass can use."""
-    inputs, (with_tape,), options = _with_kernel(arguments)
+    inputs, (with_tape,), options = _kernel_arguments(arguments)
     steps, batch = inputs.sizes()[3:]
     layout = _layout(inputs, options)
     tape = inputs.u.new_empty(layout.shape if with_tape else (0,))
@@ -137,7 +137,7 @@ def rnn(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 @_with_kernels(_devices.rnn_backward)
 def rnn_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
     """Gradients of the wanted arguments."""
-    inputs, (h, tape, grad_h, grad_last, wanted), options = _with_kernel(arguments)
+    inputs, (h, tape, grad_h, grad_last, wanted), options = _kernel_arguments(arguments)
     inputs.require_as_before(options.nonlinearity, h, grad_h, grad_last)
     sequence = _sequence(inputs, options)
     steps, batch = inputs.sizes()[3:]
@@ -165,7 +165,7 @@ def packed_reversal(batch_sizes: Tensor, like: Tensor) -> Tensor | None:
     return None
 
 
-def _with_kernel(arguments: Any) -> Any:
+def _kernel_arguments(arguments: Any) -> Any:
     """Split the arguments of a sequence that kernels take.
 
     Raises
