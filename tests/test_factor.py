@@ -124,6 +124,26 @@ def test_complex_products_of_few_reflections_are_found_again(dtype, diagonal):
         assert_close(hh.matrix(*hh.factor(w, m)), w)
 
 
+@pytest.mark.parametrize("diagonal", [1, 10], ids=["any vectors", "long diagonals"])
+@pytest.mark.parametrize("n", range(4, 15))
+def test_complex_products_of_half_as_many_reflections_and_more_are_found_again(n, diagonal):
+    """The first ``2 m - n + 1`` columns leave the signs of their phases open; all choices are tried."""
+    rng = np.random.default_rng(n)
+    for m in range((n + 1) // 2, n - 1):
+        u = randn(rng, (n, m), np.dtype(complex))
+        u[np.arange(m), np.arange(m)] *= diagonal
+        w = hh.matrix(u, rng.uniform(-np.pi, np.pi, n))
+        assert_close(hh.matrix(*hh.factor(w, m)), w)
+
+
+def test_the_search_for_signs_passes_columns_that_need_no_reflection():
+    rng = np.random.default_rng(0)
+    u = randn(rng, (8, 6), np.dtype(complex))
+    u[:4, :4], u[:2, 4:] = 0, 0  # the first two columns of W are unit vectors
+    w = hh.matrix(u, rng.uniform(-np.pi, np.pi, 8))
+    assert_close(hh.matrix(*hh.factor(w, 6)), w)
+
+
 NOT_OF_TWO = r"not (found to be )?a product of m = 2 reflections"
 
 

@@ -8,14 +8,14 @@
 //! Reflections that are left over flip the sign of the last coordinate again and again: zero columns would never receive
 //! a gradient.
 //!
-//! What still goes wrong then is left to [`range`], and to [`phases`] before it where `Q` has some.
+//! What still goes wrong then is left to [`range`]. For complex `Q`, [`signs`] and [`phases`] come before it.
 //!
 //! Columns are reduced by panels; the columns to the right of a panel see its reflections at once, in compact WY form.
 
 mod phases;
 mod range;
+mod signs;
 
-use phases::{few_phases, within_reach, without};
 use range::few_reflections;
 
 use crate::apply;
@@ -46,6 +46,8 @@ enum Aim {
     One,
     /// To `e^{i arg x_1} |x| e_1`.
     Phase,
+    /// To `-e^{i arg x_1} |x| e_1`.
+    OppositePhase,
 }
 
 impl Aim {
@@ -66,22 +68,22 @@ pub fn factor<T: Scalar>(
     mut phases: Option<&mut [T::Real]>,
 ) -> Result<f64> {
     let left = by_columns(context, n, m, q, u, phases.as_deref_mut())?;
-    let told = !T::COMPLEX || (phases.is_some() && within_reach(n, m));
-    if m == n || !told || !left.is_finite() || left <= rounding::<T>(n) {
+    let reaches_all = m == n || (T::COMPLEX && (phases.is_none() || m == n - 1));
+    if reaches_all || !left.is_finite() || left <= rounding::<T>(n) {
         return Ok(left);
     }
     let mut wide = filled(n * n, <T::Wide as Number>::ZERO)?;
     wide.iter_mut().zip(q).for_each(|(to, x)| *to = x.widen());
-    let mut diagonal = Diagonal::One;
-    if T::COMPLEX {
-        let Some(d) = few_phases(context, n, m, &wide, rounding::<T>(n))? else {
+    let (found, diagonal) = if T::COMPLEX {
+        let Some((found, d)) = signs::search(context, n, m, &wide, rounding::<T>(n))? else {
             return Ok(left);
         };
-        wide = without(n, &wide, &d)?;
-        diagonal = Diagonal::Phases(d.into_iter().map(T::narrow).collect());
-    }
+        (found, Diagonal::Phases(d.into_iter().map(T::narrow).collect()))
+    } else {
+        (few_reflections(context, n, m, &wide)?, Diagonal::One)
+    };
     let mut few = filled(n * m, T::ZERO)?;
-    few.iter_mut().zip(few_reflections(context, n, m, &wide)?).for_each(|(to, x)| *to = T::narrow(x));
+    few.iter_mut().zip(found).for_each(|(to, x)| *to = T::narrow(x));
     let mut w = filled(n * n, T::ZERO)?;
     apply::matrix(context, Reflections::new(n, m, &few)?, &diagonal, &mut w)?;
     let distance = largest(w.iter().zip(q).map(|(&w, &q)| (w - q).max_abs())).to_f64();
@@ -282,14 +284,17 @@ fn reflection_of<T: Scalar>(x: &[T], aim: Aim, negligible: f64, v: &mut [T]) -> 
     let first = x[0].widen();
     let below: f64 = x[1..].iter().map(|x| x.widen().abs2()).sum();
     let (modulus, norm) = (first.abs2().sqrt(), (first.abs2() + below).sqrt());
-    // What goes from -|x| e_1 to +|x| e_1 has to be reflected even when nothing stands below.
-    let (entry, distance) = if aim == Aim::Phase || first.re() > 0.0 {
-        let turned = aim == Aim::Phase && modulus > 0.0;
-        let direction = if turned { first.scale(1.0 / modulus) } else { <T::Wide as Number>::ONE };
-        let off_unit = if aim == Aim::Phase { 0.0 } else { first.re() - 1.0 };
-        (direction.scale(-below / (modulus + norm)), (below + off_unit * off_unit).sqrt())
-    } else {
-        (<T::Wide as Number>::from_real(first.re() - norm), f64::INFINITY)
+    let direction = if modulus > 0.0 { first.scale(1.0 / modulus) } else { <T::Wide as Number>::ONE };
+    let short = -below / (modulus + norm);
+    let (entry, distance) = match aim {
+        Aim::Phase => (direction.scale(short), below.sqrt()),
+        Aim::One if first.re() > 0.0 => {
+            let off_unit = first.re() - 1.0;
+            (<T::Wide as Number>::from_real(short), (below + off_unit * off_unit).sqrt())
+        }
+        // What goes to the opposite side has to be reflected even when nothing stands below.
+        Aim::One => (<T::Wide as Number>::from_real(first.re() - norm), f64::INFINITY),
+        Aim::OppositePhase => (direction.scale(modulus + norm), f64::INFINITY),
     };
     // Squares below the smallest normal number have lost their digits.
     if distance <= negligible || (below < f64::MIN_POSITIVE && distance.is_finite()) {

@@ -6,11 +6,11 @@
 //! rank(Q - D) <= m
 //! ```
 //!
-//! Taken one after the other the columns of `Q` do not tell `D`: each leaves the sign of its phase open, and only one of the
-//! `2^m` choices does with `m` reflections. But off its diagonal `Q - D` is known. After `m` pivots there, in rows and columns
-//! that have nothing in common, nothing may be left of the other entries: for those on the diagonal that means `D`. Each
-//! elimination, of `m n^2` operations, uses `2 m` coordinates and tells the phases of the others: three at most if `3 m <= n`,
-//! `n` of them if `2 m = n - 1`. A matrix that has no such phases is found out by the first.
+//! The diagonal of `Q - D` is unknown; the other entries are those of `Q`. Choose `m` pivots among these, in rows and
+//! columns that have nothing in common. Elimination then leaves zero everywhere else, also on the diagonal, which gives `D`.
+//!
+//! An elimination takes `m n^2` operations. It uses `2 m` coordinates and gives the phases of the others. At most three
+//! eliminations suffice if `3 m <= n`; `n` are needed if `2 m = n - 1`. If no such phases exist, the first shows it.
 
 use super::range::{by_rows, range};
 use crate::error::Result;
@@ -20,12 +20,7 @@ use crate::scalar::Scalar;
 use crate::threads::{Context, slices};
 use crate::view::Shared;
 
-/// Whether [`few_phases`] can tell the phases of this many reflections.
-pub fn within_reach(n: usize, m: usize) -> bool {
-    2 * m < n
-}
-
-/// The diagonal `D` for the row-major `q`, if there is one.
+/// The diagonal `D` for the row-major `q` and `2 m < n`, if there is one.
 pub fn few_phases<W: Scalar<Real = f64>>(
     context: &mut Context<'_>,
     n: usize,
@@ -45,8 +40,14 @@ pub fn few_phases<W: Scalar<Real = f64>>(
             d[j] = rest[j * n + j].scale(1.0 / modulus);
         }
     }
-    refine(context, n, m, q, &mut d)?;
-    Ok(Some(d))
+    let mut change = f64::INFINITY;
+    loop {
+        let last = change;
+        change = refine(context, n, m, q, &mut d)?;
+        if !(change < 0.5 * last) {
+            return Ok(Some(d));
+        }
+    }
 }
 
 /// What `m` pivots leave of `q`, all of them off the diagonal and away from the `spared` coordinates.
@@ -91,8 +92,9 @@ fn eliminate<W: Scalar<Real = f64>>(
     Ok(rest)
 }
 
-/// Least squares: `(I - L L*) Q e_j = d_j (I - L L*) e_j` for an orthonormal basis `L` of the range of `Q D* - I`.
-fn refine<W: Scalar<Real = f64>>(context: &mut Context<'_>, n: usize, m: usize, q: &[W], d: &mut [W]) -> Result<()> {
+/// Least squares: `(I - L L*) Q e_j = d_j (I - L L*) e_j` for an orthonormal basis `L` of the range of `Q D* - I`. Returns
+/// the largest change.
+fn refine<W: Scalar<Real = f64>>(context: &mut Context<'_>, n: usize, m: usize, q: &[W], d: &mut [W]) -> Result<f64> {
     let basis = range(context, n, m, &without(n, q, d)?)?;
     let isa = context.isa;
     // Row j: (I - L L*) e_j.
@@ -102,15 +104,18 @@ fn refine<W: Scalar<Real = f64>>(context: &mut Context<'_>, n: usize, m: usize, 
         basis.iter().for_each(|l| axpy(isa, -l[j].conj(), l, left));
     })?;
     let mut column = filled(n, W::ZERO)?;
+    let mut change: f64 = 0.0;
     for (j, left) in rest.chunks_exact(n).enumerate() {
         column.iter_mut().zip(q.iter().skip(j).step_by(n)).for_each(|(x, &q)| *x = q);
         let product = dot(isa, left, &column);
         // A coordinate inside the range says nothing.
         if left[j].re() > 1e-3 {
-            d[j] = product.scale(1.0 / product.abs2().sqrt());
+            let unit = product.scale(1.0 / product.abs2().sqrt());
+            change = change.max((unit - d[j]).abs2());
+            d[j] = unit;
         }
     }
-    Ok(())
+    Ok(change.sqrt())
 }
 
 /// `Q D*`.

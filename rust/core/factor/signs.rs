@@ -1,0 +1,170 @@
+//! Signs of phases that the columns of a unitary matrix leave open.
+//!
+//! The first column of `Q = H(v) .. D`, with a unit vector `v`, has the first entry
+//!
+//! ```text
+//! q_11 = d_1 (1 - 2 |v_1|^2).
+//! ```
+//!
+//! The bracket is real, so `q_11` gives `d_1` except for its sign. Each sign gives another `v`, and only the right one may
+//! leave a matrix that the other reflections reach. Once these are fewer than half of the coordinates, [`few_phases`] needs
+//! no choice. Before that, this search tries both signs, depth first: the sign of the smaller `|v_1|` before the other, which
+//! finds random vectors soon, then the other way round, which finds vectors with large first entries.
+
+use super::phases::{few_phases, without};
+use super::range::few_reflections;
+use super::{Aim, angle, largest, reduce, reflection_of};
+use crate::apply;
+use crate::diagonal::Diagonal;
+use crate::error::Result;
+use crate::kernel::vector::axpy;
+use crate::memory::filled;
+use crate::reflections::Reflections;
+use crate::scalar::Scalar;
+use crate::threads::Context;
+
+/// Choices of signs that are tried at most in each order.
+const CHOICES: usize = 1 << 14;
+/// Operations that these may take.
+const OPERATIONS: usize = 1 << 28;
+
+/// `U (n, m)`, row-major, and the units of the phases for the row-major `q` and `m < n`: the nearest that was found, if any.
+pub fn search<W: Scalar<Real = f64, Wide = W>>(
+    context: &mut Context<'_>,
+    n: usize,
+    m: usize,
+    q: &[W],
+    negligible: f64,
+) -> Result<Option<(Vec<W>, Vec<W>)>> {
+    let mut search = Search {
+        context,
+        n,
+        m,
+        negligible,
+        u: filled(n * m, W::ZERO)?,
+        d: filled(n, W::ONE)?,
+        aims: [Aim::Phase, Aim::OppositePhase],
+        choices: 0,
+        most: CHOICES.min(OPERATIONS / (8 * (n - m).pow(3))).max(1), // the last coordinates are 2 (n - m) - 1
+        nearest: None,
+        distance: f64::INFINITY,
+    };
+    search.descend(n, m, q)?;
+    if search.choices == search.most {
+        search.choices = 0;
+        search.aims.reverse();
+        search.descend(n, m, q)?;
+    }
+    Ok(search.nearest)
+}
+
+struct Search<'a, 'b, W: Scalar> {
+    context: &'a mut Context<'b>,
+    n: usize,
+    m: usize,
+    /// What rounding may leave of a column.
+    negligible: f64,
+    /// The reflections and phases of the present choice.
+    u: Vec<W>,
+    d: Vec<W>,
+    /// The order in which signs are tried.
+    aims: [Aim; 2],
+    /// How many choices were tried in this order, and how many are allowed.
+    choices: usize,
+    most: usize,
+    nearest: Option<(Vec<W>, Vec<W>)>,
+    distance: f64,
+}
+
+impl<W: Scalar<Real = f64, Wide = W>> Search<'_, '_, W> {
+    /// Finds the last `m` reflections and the last `n` phases from `rest (n, n)`, which the reflections before them left.
+    fn descend(&mut self, n: usize, m: usize, rest: &[W]) -> Result<()> {
+        if 2 * m < n || m == n - 1 {
+            return self.finish(n, m, rest);
+        }
+        let mut column = filled(n, W::ZERO)?;
+        column.iter_mut().zip(rest.iter().step_by(n)).for_each(|(x, &entry)| *x = entry);
+        let mut v = filled(n, W::ZERO)?;
+        if !reflection_of(&column, Aim::Phase, self.negligible, &mut v) {
+            self.d[self.n - n] = unit_of(rest[0]);
+            return self.descend(n - 1, m, &below_first(n, rest)?);
+        }
+        for aim in self.aims {
+            if self.is_over() {
+                break;
+            }
+            reflection_of(&column, aim, self.negligible, &mut v);
+            let reflected = self.reflect(n, &v, rest)?;
+            self.place(n, m, 1, &v);
+            self.d[self.n - n] = unit_of(reflected[0]);
+            self.descend(n - 1, m - 1, &below_first(n, &reflected)?)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a product was found, or as many choices were tried as are allowed.
+    fn is_over(&self) -> bool {
+        self.distance <= self.negligible.sqrt() || self.choices >= self.most
+    }
+
+    /// Completes the present choice where no sign is open, and keeps it if it is nearer than those before.
+    fn finish(&mut self, n: usize, m: usize, rest: &[W]) -> Result<()> {
+        self.choices += 1;
+        let (u, d) = if m == n - 1 {
+            let (mut u, mut phases) = (filled(n * m, W::ZERO)?, filled(n, 0.0)?);
+            reduce(self.context, n, m, rest, &mut u, Aim::Phase, Some(&mut phases))?;
+            (u, phases.into_iter().map(W::unit).collect())
+        } else {
+            let Some(d) = few_phases(self.context, n, m, rest, self.negligible)? else {
+                return Ok(());
+            };
+            (few_reflections(self.context, n, m, &without(n, rest, &d)?)?, d)
+        };
+        let mut w = filled(n * n, W::ZERO)?;
+        apply::matrix(self.context, Reflections::new(n, m, &u)?, &Diagonal::Phases(d.clone()), &mut w)?;
+        let distance = largest(w.iter().zip(rest).map(|(&w, &q)| (w - q).max_abs()));
+        if distance < self.distance {
+            self.distance = distance;
+            self.place(n, m, m, &u);
+            self.d[self.n - n..].copy_from_slice(&d);
+            self.nearest = Some((self.u.clone(), self.d.clone()));
+        }
+        Ok(())
+    }
+
+    /// Writes `width` of the last `m` reflections, whose entries begin at the last `n` coordinates.
+    fn place(&mut self, n: usize, m: usize, width: usize, vectors: &[W]) {
+        let first = self.m - m;
+        let (above, rows) = self.u.split_at_mut((self.n - n) * self.m);
+        above.chunks_exact_mut(self.m).for_each(|row| row[first..first + width].fill(W::ZERO));
+        for (row, from) in rows.chunks_exact_mut(self.m).zip(vectors.chunks_exact(width)) {
+            row[first..first + width].copy_from_slice(from);
+        }
+    }
+
+    /// `(I - 2 v v*) rest` for a unit vector.
+    fn reflect(&self, n: usize, v: &[W], rest: &[W]) -> Result<Vec<W>> {
+        let isa = self.context.isa;
+        let (mut product, mut reflected) = (filled(n, W::ZERO)?, filled(n * n, W::ZERO)?);
+        v.iter().zip(rest.chunks_exact(n)).for_each(|(v, row)| axpy(isa, v.conj(), row, &mut product));
+        reflected.copy_from_slice(rest);
+        for (v, row) in v.iter().zip(reflected.chunks_exact_mut(n)) {
+            axpy(isa, -v.scale(2.0), &product, row);
+        }
+        Ok(reflected)
+    }
+}
+
+/// `rest` without its first row and column.
+fn below_first<W: Scalar>(n: usize, rest: &[W]) -> Result<Vec<W>> {
+    let mut below = filled((n - 1) * (n - 1), W::ZERO)?;
+    for (to, from) in below.chunks_exact_mut(n - 1).zip(rest.chunks_exact(n).skip(1)) {
+        to.copy_from_slice(&from[1..]);
+    }
+    Ok(below)
+}
+
+/// The number of modulus one in the direction of `x`.
+fn unit_of<W: Scalar<Real = f64>>(x: W) -> W {
+    W::unit(angle(x))
+}
