@@ -96,9 +96,10 @@ def test_a_garbled_checkpoint_fails_its_model_alone(undisturbed, tmp_path):
     ],
 )
 @pytest.mark.parametrize("command", [["train", "digits", "--model"], ["compare", "digits", "--seeds", "2", "--models"]])
-def test_refused_settings_leave_no_run_behind(command, setting, message, tmp_path):
-    status, out, err = finish(start(*command, "ornn", "--set", setting, "--output", tmp_path / "run"))
-    assert status == 2
+def test_refused_settings_leave_no_run_behind(command, setting, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(processes, "warm_up", lambda: None)
+    assert cli.main([*command, "ornn", "--set", setting, "--output", str(tmp_path / "run")]) == 2
+    out, err = capsys.readouterr()
     assert message in err
     assert err.count("\n") == 1
     assert out == ""

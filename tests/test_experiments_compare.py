@@ -156,6 +156,7 @@ def test_a_grid_over_a_setting_has_a_run_for_each_value_and_one_line_for_each_mo
     assert (status, summary) == (0, (directory / "summary.csv").read_text())
 
 
+@pytest.mark.long
 def test_values_that_are_no_numbers_have_rows_but_no_figure(tmp_path):
     directory = tmp_path / "grid"
     changes = ["--models", "srnn", "--seeds", "1", "--epochs", "1", "--over", "models.srnn.nonlinearity=tanh,relu"]

@@ -126,15 +126,15 @@ def test_a_figure_needs_a_file_s_name(output, call, tmp_path, monkeypatch):
     assert not os.path.exists("/.png")
 
 
-def test_a_second_process_is_told_who_holds_the_run(tmp_path):
+def test_a_second_process_is_told_who_holds_the_run(call, tmp_path):
     run = tmp_path / "run"
     arguments = ["train", "digits", "--model", "srnn", "--epochs", "100000", "--output", run]
     first = start(*arguments)
     try:
         wait_for((run / "srnn" / "metrics.csv").exists, first)
         before = (run / "config.yaml").read_bytes()
-        for second in (start(*arguments), start("train", "digits", "--resume", run)):
-            status, out, err = finish(second)
+        for second in (arguments, ["train", "digits", "--resume", run]):
+            status, out, err = call(*second)
             assert (status, out) == (2, "")
             assert err == f"householder: {run} is in use by process {first.pid} on {socket.gethostname()}\n"
         assert (run / "config.yaml").read_bytes() == before

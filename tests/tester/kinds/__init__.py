@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kinds import arrays, columns, delta, functions, groups, layers
+from kinds import arrays, columns, delta, functions, groups, jax_functions, layers
 
 
 class Kind(NamedTuple):
@@ -33,4 +33,5 @@ KINDS = {
     "decoding": Kind(delta.decoding, 3),
     "delta arrays": Kind(delta.arrays, 10),
     "DeltaNet": Kind(delta.layer, 3),
+    "jax": Kind(jax_functions.call, 0.1),
 }
