@@ -371,6 +371,17 @@ class TestTrials:
         assert len(launched) - first < first  # the second time nothing is tried
 
     @pytest.mark.usefixtures("arrays")
+    def test_the_loop_over_packed_sequences_has_a_trial_of_its_own(self, launched):
+        sizes = {"sizes": [3, 2, 2], "batch": 3, "steps": 3}
+        check("float32", 64, 8, 3, 3)
+        tried = set(verdicts._verdicts)
+        check("float32", 64, 8, **sizes)
+        assert {name for _, name in set(verdicts._verdicts) - tried if "packed" in name}
+        launched.wrong, verdicts._verdicts = "lowrank_forward", {}
+        with pytest.warns(UserWarning, match="lowrank_forward.*packed gives wrong results"):
+            check("float32", 64, 8, **sizes)
+
+    @pytest.mark.usefixtures("arrays")
     def test_a_wrong_kernel_is_reported_once_and_another_one_used(self, launched):
         launched.wrong = "lowrank_forward"
         with pytest.warns(UserWarning, match=r"lowrank_forward<float.*gives wrong results \(an error of .*report this"):
@@ -427,8 +438,9 @@ class TestTrials:
             for phi in NONLINEARITIES["fc"[dtype[0] == "c"]]
         ],
     )
-    def test_trials_stay_away_from_where_nonlinearities_bend(self, dtype, nonlinearity):
-        case = trials.Recurrence(10, 3, 4, dtype, nonlinearity, "wy")
+    @pytest.mark.parametrize("packed", [False, True])
+    def test_trials_stay_away_from_where_nonlinearities_bend(self, dtype, nonlinearity, packed):
+        case = trials.Recurrence(10, 3, 4, dtype, nonlinearity, "wy", packed=packed)
         h, grads = case.expected()
         case.sequence = case.sequence._replace(x=case.sequence.x * (1 + 2.0**-10))
         nearly_h, nearly = case.expected()

@@ -94,23 +94,27 @@ def candidates(
     return [Instance(device, dense, tile, dtype, nonlinearity, n, m) for dense, tile in dict.fromkeys(plans)]
 
 
-def choose(kernels_in_order: list[Instance], library: Library, like: Any) -> Instance:
-    """Choose the first kernel that the device of ``like`` can use.
+def choose(kernels_in_order: list[Instance], library: Library, like: Any, packed: bool) -> Instance:
+    """Choose the first kernel that the device of ``like`` can use; for packed sequences it has a loop of its own.
 
     Raises
     ------
     UnusableError
         There is none.
     """
-    *others, last = kernels_in_order
-    for instance in others:
-        if verdicts.usable(instance.device.number, instance.described, partial(_try, instance, library, like)):
+    *others, last = [
+        (instance, f"{instance.described}, packed" if packed else instance.described, instance.device.number)
+        for instance in kernels_in_order
+    ]
+    for instance, described, device in others:
+        if verdicts.usable(device, described, partial(_try, instance, library, like, packed)):
             return instance
-    verdicts.require(last.device.number, last.described, partial(_try, last, library, like))
-    return last
+    instance, described, device = last
+    verdicts.require(device, described, partial(_try, instance, library, like, packed))
+    return instance
 
 
-def _try(instance: Instance, library: Library, like: Any) -> None:
+def _try(instance: Instance, library: Library, like: Any, packed: bool) -> None:
     """Compare sequences, at least two for each block or cluster, and their gradients with the core."""
     tile, dtype, nonlinearity = instance.tile, instance.dtype, instance.nonlinearity
     n, m = (50, 6) if tile is None else (tile.n - 2, 6 if instance.dense else tile.m - 2)
@@ -119,7 +123,7 @@ def _try(instance: Instance, library: Library, like: Any) -> None:
     if nonlinearity == CODE:  # the same kernels in complex numbers
         n, m, dtype, nonlinearity = n // 2, m // 2, {"float32": "complex64", "float64": "complex128"}[dtype], "modrelu"
     method = "dense" if instance.dense else "wy"
-    case = trials.Recurrence(n, m, 2 * how.grid // how.cluster + 1, dtype, nonlinearity, method)
+    case = trials.Recurrence(n, m, 2 * how.grid // how.cluster + 1, dtype, nonlinearity, method, packed=packed)
     s, parameters, states = case.sequence, *(library.dtype(d) for d in (trials.PARAMETERS.get(dtype, dtype), dtype))
     given = {"u": parameters, "x": states, "h0": states, "nonlinearity_bias": library.dtype(_real_name(dtype))}
     arrays = {
@@ -129,7 +133,7 @@ def _try(instance: Instance, library: Library, like: Any) -> None:
     }
     sequence, kept = s._replace(**arrays), Kept()
     if nonlinearity == "oplu":
-        flags = library.empty((trials.STEPS * case.batch, n // 2), arrays["x"], library.xp.uint8)
+        flags = library.empty((s.x.size // n, n // 2), arrays["x"], library.xp.uint8)
         kept = Kept(flags=flags)
     recurrence = Recurrence(sequence, trials.STEPS, case.batch, instance=one)
     h = recurrence.run_forward(kept)
@@ -182,7 +186,7 @@ def warm_up(
     fitting = candidates(kernels.device_of(device), n, m, dtype, nonlinearity, phases=phases, method=method)
     with cupy().cuda.Device(device):
         like = cupy().empty(0)
-        instance = choose(fitting, library_of(like), like)
+        instance = choose(fitting, library_of(like), like, packed)
     how = instance.how(1)[0]
     names = [(*instance.names(direction), how) for direction in get_args(instances.Direction)]
     k = m - (m == n and not dtype.startswith("complex"))
@@ -206,15 +210,15 @@ class Recurrence:
         self.sequence, self.steps, self.batch = sequence, steps, batch
         u = sequence.u
         self.library = library = library_of(u)
-        self.rows = len(sequence.x) if sequence.batch_sizes is not None else steps * batch
+        sizes = sequence.batch_sizes
+        self.rows = steps * batch if sizes is None else len(sequence.x)
+        self.packing = None if sizes is None else Packing(library, sizes, u)
+        self.offsets = None if self.packing is None else self.packing.offsets
         self.instance = self._instance() if instance is None else instance
         if form is None or (form.w is not None) != self.instance.dense:
             form = algebra.form(u, sequence.phases)
             form = form._replace(w=algebra.matrix(form)) if self.instance.dense else form
         self.form = form
-        sizes = sequence.batch_sizes
-        self.packing = None if sizes is None else Packing(library, sizes, u)
-        self.offsets = None if self.packing is None else self.packing.offsets
 
     def _instance(self) -> Instance:
         s, library = self.sequence, self.library
@@ -227,7 +231,7 @@ class Recurrence:
             found = [instance for instance in found if not instance.is_slower_than_steps]
             if not found:
                 raise verdicts.UnusableError("torch operations are faster")
-        return choose(found, library, s.u)
+        return choose(found, library, s.u, self.packing is not None)
 
     def launch(self, direction: instances.Direction, matrices: Any, *arguments: Any) -> None:
         """Launch with pointers to arrays; the sizes follow them."""

@@ -54,10 +54,11 @@ def compare(library: Library, found: Many[Any], expected: Many[Any], dtype: str)
 class Recurrence:
     """A sequence in which every kernel takes both branches, and what the core computes for it.
 
-    Pre-activations keep a distance from where nonlinearities bend, so that rounding changes no branch.
+    Pre-activations keep a distance from where nonlinearities bend, so that rounding changes no branch. Packed sequences
+    end after different steps.
     """
 
-    def __init__(self, n: int, m: int, batch: int, dtype: str, nonlinearity: str, method: str):
+    def __init__(self, n: int, m: int, batch: int, dtype: str, nonlinearity: str, method: str, *, packed: bool = False):
         u = numbers((n, m), PARAMETERS.get(dtype, dtype))
         h0, self.grad_last = numbers((batch, n), dtype, 1), numbers((batch, n), dtype, 2)
         self.grad_h = numbers((STEPS, batch, n), dtype, 3)
@@ -69,8 +70,13 @@ class Recurrence:
         alone = s._replace(x=wanted.reshape(1, -1, n), h0=None)  # one step from zero: the nonlinearity
         states = _cpu.rnn_forward(alone, 1, STEPS * batch).reshape(wanted.shape)
         before = np.concatenate([h0[None], states[:-1]])
-        x = wanted - before @ _cpu.matrix(u, None).T
-        self.dtype, self.batch, self.sequence = dtype, batch, s._replace(x=rounded(x, dtype))
+        x = rounded(wanted - before @ _cpu.matrix(u, None).T, dtype)
+        sizes = None
+        if packed:
+            sizes = np.maximum(batch * np.array([6, 6, 5, 3, 1, 1]) // STEPS, 1)
+            running = np.arange(batch) < sizes[:, None]
+            x, self.grad_h = x[running], self.grad_h[running]
+        self.dtype, self.batch, self.sequence = dtype, batch, s._replace(x=x, batch_sizes=sizes)
 
     def expected(self) -> tuple[Any, SequenceGradients]:
         """States and gradients."""
