@@ -122,6 +122,7 @@ def test_half_types_are_computed_with_in_float32(dtype):
 def test_no_vectors_no_steps_and_no_matrices_are_fine():
     assert hj.apply(U, jnp.zeros((0, 4))).shape == (0, 4)
     assert hj.matrix(jnp.zeros((0, 4, 2))).shape == (0, 4, 4)
+    assert hj.apply(jnp.zeros((0, 4, 2)), jnp.zeros((3, 1, 4))).shape == (3, 0, 4)
     h, last = hj.rnn(U, jnp.zeros((0, 3, 4)), jnp.ones((3, 4)))
     assert h.shape == (0, 3, 4)
     assert np.all(last == 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -63,6 +64,7 @@ def apply(u: Array, h: Array, phases: Array | None, options: Options) -> Array:
     order = [*own, *(axis for axis, size in enumerate(matrices) if size == 1)]
     u = u.reshape(-1, *u.shape[-2:])
     h = jnp.broadcast_to(h, (*batch, h.shape[-1])).transpose(*order, len(order))
-    (c,) = _operator(options, u, h.reshape(u.shape[0], -1, h.shape[-1]))
+    rows = prod(h.shape[len(own) : -1])
+    (c,) = _operator(options, u, h.reshape(u.shape[0], rows, h.shape[-1]))
     c = c.reshape(h.shape).transpose(*np.argsort(order), len(order))
     return expressions.turn(c, -phases) if phases is not None and options.transpose else c
