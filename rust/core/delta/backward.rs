@@ -12,6 +12,7 @@ use super::solved::Solved;
 use super::state::State;
 use crate::error::Result;
 use crate::kernel::dispatch::{InstructionSet, simd};
+use crate::kernel::fetch::prefetch_rows;
 use crate::kernel::vector::{axpy, plain_dot};
 use crate::memory::Buffer;
 use crate::threads::{Cancel, Context, num_threads, slices};
@@ -209,8 +210,17 @@ impl<T: Exponential> Pass<'_, T> {
                     }
                 }
                 self.recall(slots, strand, number, kept);
-                for slot in slots.iter().rev() {
+                for (i, slot) in slots.iter().enumerate().rev() {
                     let (keys, out) = (&slot.keys, self.outputs(strand, &slot.keys));
+                    self.fetch(strand, keys);
+                    if let Some(before) = i.checked_sub(1) {
+                        prefetch_rows(self.outputs(strand, &slots[before].keys), strand.columns.len());
+                    }
+                    if let Some(before) = (first + i).checked_sub(segment) {
+                        let steps = (before * CHUNK, CHUNK);
+                        let rows = problem.queries_and_keys(token, steps, part.key_head);
+                        rows.into_iter().for_each(|rows| prefetch_rows(rows, problem.sizes.key_width));
+                    }
                     let found = chunk.run(
                         isa,
                         strand.columns.len(),
@@ -245,7 +255,12 @@ impl<T: Exponential> Pass<'_, T> {
             slot.solved.narrow(strand.columns.len());
         }
         slots[0].state.read(begin);
+        let token = problem.sequences[strand.sequence].start;
         for i in 0..slots.len() {
+            if let Some(next) = slots.get(i + 1) {
+                let steps = (next.keys.first, next.keys.len);
+                prefetch_rows(problem.values(token, steps, head, strand.columns.start), strand.columns.len());
+            }
             let (before, after) = slots.split_at_mut(i + 1);
             let Slot { keys, decayed, state, solved } = &mut before[i];
             solved.solve(isa, problem, strand, head, (keys, decayed), state, false);
@@ -267,51 +282,64 @@ impl<T: Exponential> Pass<'_, T> {
         self.problem.values_at(Shared(out.as_ptr().cast_mut()), rows, strand.heads.start, strand.columns.start)
     }
 
+    /// Rows of a chunk's `dQ` and `dK`, absent where not wanted, and whether to add to them.
+    fn of_pairs(&self, strand: &Part, keys: &Keys<T>) -> [(View<T>, bool); 2] {
+        let (sizes, places) = (self.problem.sizes, self.places);
+        let (head, slice) = (strand.heads.start, strand.columns.start / SLICE);
+        let number = head % sizes.group() * sizes.value_width.div_ceil(SLICE) + slice;
+        let token = self.problem.sequences[strand.sequence].start;
+        let of_queries = (token + keys.token, keys.queries.count);
+        let of_keys = (token * sizes.reflections + keys.first, keys.len);
+        [(places.q, of_queries), (places.k, of_keys)].map(|(target, rows)| {
+            target.map_or((View::none(), false), |target| {
+                let (array, add) = target.of(number);
+                (Problem::rows_of(array.get(), rows, sizes.heads, strand.key_head, sizes.key_width), add)
+            })
+        })
+    }
+
+    /// Rows of a chunk's `dV`, absent where not wanted.
+    fn of_values(&self, strand: &Part, keys: &Keys<T>) -> View<T> {
+        let problem = self.problem;
+        let first = problem.sequences[strand.sequence].start * problem.sizes.reflections + keys.first;
+        let rows = |v| problem.values_at(v, (first, keys.len), strand.heads.start, strand.columns.start);
+        self.places.v.map_or_else(View::none, rows)
+    }
+
+    /// Fetches what a chunk will be written to.
+    fn fetch(&self, strand: &Part, keys: &Keys<T>) {
+        for (rows, _) in self.of_pairs(strand, keys) {
+            prefetch_rows(rows, self.problem.sizes.key_width);
+        }
+        prefetch_rows(self.of_values(strand, keys), strand.columns.len());
+    }
+
     /// Writes what a chunk gives, or adds it to what other parts of the state gave.
     fn write(&self, strand: &Part, keys: &Keys<T>, found: &Found<T>, of_betas: &[T]) {
         let (isa, problem, places) = (self.isa, self.problem, self.places);
-        let (sizes, head, column) = (problem.sizes, strand.heads.start, strand.columns.start);
+        let (sizes, head) = (problem.sizes, strand.heads.start);
         let token = problem.sequences[strand.sequence].start;
-        let (steps, tokens) = (token * sizes.reflections + keys.first, token + keys.token);
-        let (queries, slice) = (keys.queries.count, column / SLICE);
-        let number = head % sizes.group() * sizes.value_width.div_ceil(SLICE) + slice;
-        let (heads, width) = (sizes.heads, sizes.key_width);
+        let (steps, slice) = (token * sizes.reflections + keys.first, strand.columns.start / SLICE);
+        let queries = keys.queries.count;
         let [of_queries, of_keys] = &keys.factors;
-        if let Some(q) = places.q {
-            let (array, add) = q.of(number);
-            let source = Source {
+        let sources = [
+            Source {
                 gradients: [found.later.part(0, queries), View::none()],
                 unit: keys.rows.view(0, queries),
                 factors: problem.normalize.then_some(of_queries),
                 scale: problem.scale,
-            };
-            collect(
-                isa,
-                width,
-                &source,
-                add,
-                Problem::rows_of(array.get(), (tokens, queries), heads, strand.key_head, width),
-            );
-        }
-        if let Some(k) = places.k {
-            let (array, add) = k.of(number);
-            let source = Source {
+            },
+            Source {
                 gradients: [found.later.from(0, queries), found.earlier],
                 unit: keys.rows.view(queries, keys.len),
                 factors: problem.normalize.then_some(of_keys),
                 scale: T::ONE,
-            };
-            collect(
-                isa,
-                width,
-                &source,
-                add,
-                Problem::rows_of(array.get(), (steps, keys.len), heads, strand.key_head, width),
-            );
+            },
+        ];
+        for (source, (to, add)) in sources.iter().zip(self.of_pairs(strand, keys)) {
+            collect(isa, sizes.key_width, source, add, to);
         }
-        if let Some(v) = places.v {
-            negated(isa, strand.columns.len(), found.values, problem.values_at(v, (steps, keys.len), head, column));
-        }
+        negated(isa, strand.columns.len(), found.values, self.of_values(strand, keys));
         let put = |to: *mut T, x: T, add: bool| {
             // SAFETY: tasks write to heads of their own, or to arrays of their own.
             unsafe { *to = if add { *to + x } else { x } }

@@ -71,12 +71,11 @@ impl<T: Exponential> Keys<T> {
         (first, len): (usize, usize),
         head: usize,
     ) {
-        let (width, heads, reflections) = (problem.sizes.key_width, problem.sizes.heads, problem.sizes.reflections);
-        (self.first, self.len, self.token) = (first, len, first / reflections);
-        self.queries = Queries::within(first, len, reflections);
+        let width = problem.sizes.key_width;
+        (self.first, self.len, self.token) = (first, len, first / problem.sizes.reflections);
+        self.queries = Queries::within(first, len, problem.sizes.reflections);
         let count = self.queries.count;
-        let q = Problem::rows_of(problem.q.as_ptr(), (token + self.token, count), heads, head, width);
-        let k = Problem::rows_of(problem.k.as_ptr(), (token * reflections + first, len), heads, head, width);
+        let [q, k] = problem.queries_and_keys(token, (first, len), head);
         let normalize = problem.normalize;
         let [of_queries, of_keys] = &mut self.factors;
         // SAFETY: rows of the operands, and of workspace.

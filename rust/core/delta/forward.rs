@@ -10,8 +10,10 @@ use super::state::State;
 use super::step;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
+use crate::kernel::fetch::prefetch_rows;
 use crate::kernel::pack::ROWS;
 use crate::threads::{Cancel, Context, num_threads};
+use crate::view::View;
 
 /// Runs all sequences.
 pub fn forward<T: Exponential>(
@@ -60,23 +62,32 @@ impl<'a, T: Exponential> Pass<'a, T> {
         let (isa, problem, part) = (self.isa, self.problem, self.part);
         let (token, steps) = (problem.sequences[part.sequence].start, problem.steps(part.sequence));
         let (interval, column) = (problem.sizes.interval(), part.columns.start);
+        let (keys_wide, values_wide) = (problem.sizes.key_width, part.columns.len());
+        let chunk = |first: usize| (first, CHUNK.min(steps.saturating_sub(first)));
         for first in (0..steps).step_by(CHUNK) {
             cancel.check()?;
-            self.keys.load(isa, problem, token, (first, CHUNK.min(steps - first)), part.key_head);
+            self.keys.load(isa, problem, token, chunk(first), part.key_head);
             for (state, head) in self.states.iter().zip(part.heads.clone()) {
                 if let Some(kept) = places.kept.filter(|_| first > 0 && first % interval == 0) {
                     let at = problem.state_at(kept, kept_from + first / interval - 1, head, column);
                     // SAFETY: tasks write disjoint heads and columns.
                     unsafe { state.write(at) };
                 }
+                let rows = (token + self.keys.token, self.keys.queries.count);
+                let out = places.out.map_or_else(View::none, |out| problem.values_at(out, rows, head, column));
+                prefetch_rows(out, values_wide);
                 self.decayed.form(isa, problem, &self.keys, token, head);
-                let chunk = (&self.keys, &self.decayed);
-                self.solved.solve(isa, problem, part, head, chunk, state, places.out.is_some());
-                if let Some(out) = places.out {
-                    let rows = (token + self.keys.token, self.keys.queries.count);
-                    let out = problem.values_at(out, rows, head, column);
+                self.solved.solve(isa, problem, part, head, (&self.keys, &self.decayed), state, !out.ptr.is_null());
+                let (of, next) =
+                    if head + 1 < part.heads.end { (first, head + 1) } else { (first + CHUNK, part.heads.start) };
+                prefetch_rows(problem.values(token, chunk(of), next, column), values_wide);
+                if !out.ptr.is_null() {
                     // SAFETY: as above.
                     unsafe { self.solved.outputs(isa, &self.keys, &self.decayed, out) };
+                }
+                if head == part.heads.start {
+                    let next = problem.queries_and_keys(token, chunk(first + CHUNK), part.key_head);
+                    next.into_iter().for_each(|rows| prefetch_rows(rows, keys_wide));
                 }
                 state.advance(isa, &self.keys, &self.decayed, self.solved.d(&self.keys), state);
             }

@@ -162,6 +162,16 @@ impl<T: Exponential> Problem<'_, T> {
         self.sequences[sequence].len() * self.sizes.reflections
     }
 
+    /// Rows of queries and of keys of `len` steps from step `first` of a sequence on, whose first token is `token`.
+    pub fn queries_and_keys(&self, token: usize, (first, len): (usize, usize), head: usize) -> [View<T>; 2] {
+        let Sizes { heads, key_width, reflections, .. } = self.sizes;
+        let begin = first / reflections;
+        let queries = (first + len) / reflections - begin;
+        let q = Self::rows_of(self.q.as_ptr(), (token + begin, queries), heads, head, key_width);
+        let k = Self::rows_of(self.k.as_ptr(), (token * reflections + first, len), heads, head, key_width);
+        [q, k]
+    }
+
     /// Rows of an array of so many heads a row, those of one head: `count` from row `first` on.
     pub fn rows_of(
         array: *const T,
@@ -171,6 +181,12 @@ impl<T: Exponential> Problem<'_, T> {
         width: usize,
     ) -> View<T> {
         View::new(array.wrapping_add((first * heads + head) * width), heads * width, count)
+    }
+
+    /// Rows of the values of `len` steps from step `first` of a sequence on, from a column on.
+    pub fn values(&self, token: usize, (first, len): (usize, usize), head: usize, column: usize) -> View<T> {
+        let v = Shared(self.v.as_ptr().cast_mut());
+        self.values_at(v, (token * self.sizes.reflections + first, len), head, column)
     }
 
     /// Rows of values, or of what is like them, from a column on.

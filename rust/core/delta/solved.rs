@@ -47,9 +47,9 @@ impl<T: Exponential> Solved<T> {
     ) {
         let (queries, len) = (keys.queries.count, keys.len);
         let begin = if with_queries { 0 } else { queries };
-        let first = problem.sequences[part.sequence].start * problem.sizes.reflections + keys.first;
-        let (heads, width) = (problem.sizes.value_heads, problem.sizes.value_width);
-        let v = Problem::rows_of(problem.v.as_ptr(), (first, len), heads, head, width).from(part.columns.start, 0);
+        let (token, heads) = (problem.sequences[part.sequence].start, problem.sizes.value_heads);
+        let first = token * problem.sizes.reflections + keys.first;
+        let v = problem.values(token, (keys.first, len), head, part.columns.start);
         let (beta, of_tokens) = (&mut self.beta[..len], &problem.beta[first * heads + head..]);
         beta.iter_mut().zip(of_tokens.iter().step_by(heads)).for_each(|(to, beta)| *to = *beta);
         let count = queries + len - begin;

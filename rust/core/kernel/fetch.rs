@@ -4,6 +4,9 @@
 //! the rows of a step occupy all of them, and the product's own reads of the second-level cache wait behind. Tiles
 //! therefore fetch a line at a time, at every step of their sums.
 
+use crate::memory::ALIGNMENT;
+use crate::view::View;
+
 /// Pieces of `len` numbers that a later product needs: rows of them, `strides[0]` apart, and in each row `strides[1]`.
 #[derive(Clone, Copy)]
 pub struct Fetch<T> {
@@ -67,6 +70,15 @@ impl<T> Share<T> {
         }
         let first = ptr.wrapping_offset(row as isize * strides[0] + column as isize * strides[1]);
         (first.wrapping_add(part * self.len), self.step)
+    }
+}
+
+/// Fetches `width` numbers of each vector of a view. Where these lie pages apart, a core reads them line by line, because
+/// its own prefetchers stop at the end of a page.
+pub fn prefetch_rows<T>(view: View<T>, width: usize) {
+    let line = ALIGNMENT / size_of::<T>();
+    for i in 0..view.count {
+        (0..width).step_by(line).for_each(|x| prefetch(view.at(x, i)));
     }
 }
 
