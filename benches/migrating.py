@@ -5,11 +5,12 @@
 FastH's own kernels are for GPUs. Its loop, reflection by reflection, and its blocks are written in torch here. expRNN
 is its loop over time with torch's exponential of a skew-symmetric matrix. Other libraries take part where they are
 installed. Candidates of a work are first compared with each other, in float64. Times are the processor's, in float32,
-medians of interleaved rounds: of forward plus backward, and of whole steps of training for the copying task and pixels.
+medians of interleaved rounds: of forward plus backward, or of steps of training (copying, pixels and flows).
 ``--divide`` divides every size, for a short trial.
 """
 
 import argparse
+import copy
 import re
 import time
 from importlib.util import find_spec
@@ -58,11 +59,9 @@ def frames(n, m):
     return results_and_gradients(functions, (u.requires_grad_(),))
 
 
-def flows(features, transforms, batch):
+def rotations(features, transforms, batch):
     """A rotation of a flow, with the gradients of its inputs and reflections."""
-    ours = ht.Orthogonal(features, num_reflections=transforms)
-    with torch.no_grad():
-        ours.reflections[-1, features - 1 :] = -1.0  # if m = n: nflows' last reflection
+    ours, theirs = rotation_pair(features, transforms)
     x, weights = torch.randn(batch, features, requires_grad=True), torch.randn(batch, features)
     reflections = slice(features - 1)  # the last number of m = n has a gradient only here
 
@@ -71,20 +70,52 @@ def flows(features, transforms, batch):
         grad_x, grad_u = torch.autograd.grad(y, (x, ours.reflections), weights)
         return y, grad_x, grad_u[:, reflections]
 
-    calls = {"ht.Orthogonal": by_ours}
-    if find_spec("nflows"):
-        from nflows.transforms import HouseholderSequence
+    def by_theirs():
+        y, _ = theirs(x)
+        grad_x, grad_q = torch.autograd.grad(y, (x, theirs.q_vectors), weights)
+        return y, grad_x, grad_q.flip(0).mT.tril()[:, reflections]  # its vectors are full
 
-        sequence = HouseholderSequence(features, transforms)
-        sequence.q_vectors = nn.Parameter(ours.reflections.detach().mT.flip(0))
+    return {"ht.Orthogonal": by_ours, "HouseholderSequence": by_theirs}
 
-        def by_nflows():
-            y, _ = sequence(x)
-            grad_x, grad_q = torch.autograd.grad(y, (x, sequence.q_vectors), weights)
-            return y, grad_x, grad_q.flip(0).mT.tril()[:, reflections]  # its vectors are full
 
-        calls["HouseholderSequence"] = by_nflows
-    return calls
+def flows(features, transforms, batch):
+    """Steps of training a flow: five rotations, each followed by an affine autoregressive map."""
+    from nflows.distributions import StandardNormal
+    from nflows.flows import Flow
+    from nflows.transforms import CompositeTransform, MaskedAffineAutoregressiveTransform
+
+    ours, theirs = zip(*(rotation_pair(features, transforms) for _ in range(5)), strict=True)
+    maps = [MaskedAffineAutoregressiveTransform(features, 2 * features) for _ in ours]
+    x = torch.randn(batch, features)
+
+    def step(turns):
+        layers = [layer for pair in zip(turns, copy.deepcopy(maps), strict=True) for layer in pair]
+        flow = Flow(CompositeTransform(layers), StandardNormal([features]))
+        return training_step(flow, lambda: -flow.log_prob(x).mean())
+
+    return {"ht.Orthogonal": step([Rotation(turn) for turn in ours]), "HouseholderSequence": step(theirs)}
+
+
+def rotation_pair(features, transforms):
+    """The same rotation as ours and as nflows'."""
+    from nflows.transforms import HouseholderSequence
+
+    ours, theirs = ht.Orthogonal(features, num_reflections=transforms), HouseholderSequence(features, transforms)
+    with torch.no_grad():
+        ours.reflections[-1, features - 1 :] = -1.0  # if m = n: nflows' last reflection
+        theirs.q_vectors.copy_(ours.reflections.mT.flip(0))
+    return ours, theirs
+
+
+class Rotation(nn.Module):
+    """An ``ht.Orthogonal`` with the interface of nflows' transforms."""
+
+    def __init__(self, turn):
+        super().__init__()
+        self.turn = turn
+
+    def forward(self, inputs, _context=None):
+        return self.turn(inputs), inputs.new_zeros(len(inputs))
 
 
 def copying(n, m, batch, delay):
@@ -94,14 +125,8 @@ def copying(n, m, batch, delay):
     inputs[:10], inputs[delay + 10] = symbols, 9
     targets = torch.zeros_like(inputs)
     targets[-10:] = symbols
-    return training(
-        n,
-        m,
-        one_hot(inputs, 10).to(torch.get_default_dtype()),
-        targets,
-        9,
-        {"expRNN": rivals.parametrized("matrix_exp")},
-    )
+    x = one_hot(inputs, 10).to(torch.get_default_dtype())
+    return networks(n, m, x, targets, 9, {"expRNN": rivals.parametrized("matrix_exp")})
 
 
 def pixels(n, m, batch, steps):
@@ -109,16 +134,20 @@ def pixels(n, m, batch, steps):
     builders = {"expRNN": rivals.parametrized("matrix_exp")}
     if find_spec("geotorch"):
         builders["geotorch"] = rivals.geotorch
-    return training(n, m, torch.rand(steps, batch, 1), torch.randint(10, (batch,)), 10, builders)
+    return networks(n, m, torch.rand(steps, batch, 1), torch.randint(10, (batch,)), 10, builders)
 
 
-def training(n, m, x, targets, classes, builders):
-    """Steps of training that start at equal weights."""
+def networks(n, m, x, targets, classes, builders):
+    """Steps of training recurrent networks that start at equal weights."""
     layer = ht.OrthogonalRNN(x.shape[2], n, nonlinearity="real_modrelu", bias=False, num_reflections=m)
     nn.init.uniform_(layer.cells[0].nonlinearity_bias, -0.01, 0.0)  # at most zero: modReLU is then continuous
     ours = ReadOut(layer, nn.Linear(n, classes), every_step=targets.dim() == 2)
     models = {"ht.OrthogonalRNN": ours} | {name: rivals.Looped(ours, build(n)) for name, build in builders.items()}
-    return {name: training_step(model, x, targets) for name, model in models.items()}
+
+    def step(model):
+        return training_step(model, lambda: cross_entropy(model(x).flatten(0, -2), targets.flatten()))
+
+    return {name: step(model) for name, model in models.items()}
 
 
 class ReadOut(nn.Module):
@@ -135,16 +164,16 @@ class ReadOut(nn.Module):
         return self.readout(states if self.every_step else last[0])
 
 
-def training_step(model, x, targets):
-    """A step as a function that returns the loss and the gradients that all models have."""
+def training_step(model, objective):
+    """A step as a function that returns the loss and the gradients of the parameters that all candidates have."""
     own, common = [], []
     for name, parameter in model.named_parameters():
-        (own if re.search("reflections|parametrizations", name) else common).append(parameter)
+        (own if re.search("reflections|parametrizations|q_vectors", name) else common).append(parameter)
     optimizer = torch.optim.RMSprop([{"params": common}, {"params": own, "lr": 1e-4}], lr=1e-3)
 
     def step():
         optimizer.zero_grad()
-        loss = cross_entropy(model(x).flatten(0, -2), targets.flatten())
+        loss = objective()
         loss.backward()
         optimizer.step()
         return loss.detach(), *(parameter.grad for parameter in common)
@@ -179,9 +208,15 @@ def main():
         (copying, "copying, n = {}, m = {}, batch {}, delay {}", (190, 23, 128, 1000)),
         (pixels, "pixels, n = {}, m = {}, batch {}, {} steps", (170, 170, 128, 784)),
         (pixels, "pixels, n = {}, m = {}, batch {}, {} steps", (170, 21, 128, 784)),
-        (flows, "flow of {} features, {} reflections, batch {}", (64, 64, 256)),
-        (flows, "flow of {} features, {} reflections, batch {}", (784, 32, 256)),
     ]
+    if find_spec("nflows"):
+        rotation, flow = (f"{name} of {{}} features, {{}} reflections, batch {{}}" for name in ("rotation", "flow"))
+        works += [
+            (rotations, rotation, (64, 64, 256)),
+            (rotations, rotation, (784, 32, 256)),
+            (flows, flow, (64, 64, 256)),
+            (flows, flow, (784, 32, 256)),
+        ]
     print(" | ".join(f"{heading}: {text}" for heading, text in machine(options.threads).items()))
     print("| | | median, ms | times ours |\n|---|---|---|---|")
     for make, title, sizes in works:
