@@ -1,16 +1,21 @@
 """What one would use instead of ``householder.torch.apply``: other ways to multiply by a product of reflections.
 
-``u`` is (n, m) with zeros above its diagonal, ``h`` is (B, n); each function returns the rows ``W h``.
+``u`` is (n, m) with zeros above its diagonal, ``h`` is (B, n); each function returns the rows ``W h``. Classes of
+modules are what one would use instead of ``householder.torch.OrthogonalRNN``.
 """
 
+import copy
 from importlib.util import find_spec
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.func import functional_call
-from torch.nn.functional import pad
+from torch.nn.functional import linear, pad
+from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import orthogonal
+
+from householder.torch.expressions import real_modrelu
 
 BLOCK = 32
 
@@ -185,3 +190,31 @@ class DenseTwin(nn.Module):
             "bias_hh_l0": torch.zeros_like(self.bias),
         }
         return functional_call(self._rnn[0], weights, (x, h0))
+
+
+class Looped(nn.Module):
+    """An ``OrthogonalRNN`` with "real_modrelu", read out, one step after the other in Python.
+
+    The scripts of expRNN and geotorch are written in this way. ``recurrent`` is an ``nn.Linear`` whose weight is
+    orthogonal by any parametrization; it is formed once in a sequence.
+    """
+
+    def __init__(self, model, recurrent) -> None:
+        super().__init__()
+        (cell,) = model.layer.cells
+        self.weight_ih = nn.Parameter(cell.weight_ih.detach().clone())
+        self.nonlinearity_bias = nn.Parameter(cell.nonlinearity_bias.detach().clone())
+        self.recurrent = recurrent
+        self.recurrent.weight = cell.matrix().detach()
+        self.readout = copy.deepcopy(model.readout)
+        self.every_step = model.every_step
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = x.new_zeros(x.shape[1], len(self.weight_ih))
+        outputs = []
+        with parametrize.cached():
+            for step in x.unbind():
+                h = real_modrelu(linear(step, self.weight_ih) + self.recurrent(h), self.nonlinearity_bias)
+                if self.every_step:
+                    outputs.append(self.readout(h))
+        return torch.stack(outputs) if self.every_step else self.readout(h)

@@ -13,7 +13,7 @@ SMALL = {
     "busy_neighbours.py": "--neighbours 0 1 --threads 1 --seconds 0.1",
     "factor.py": "--size 16 --rounds 1 --threads 1",
     "layers.py": "--hidden 16 --steps 5 --rounds 1 --threads 1",
-    "migrating.py": "--size 16 --batch 4 --rounds 1",
+    "migrating.py": "--divide 16 --rounds 1",
     "numerics.py": "--sizes 16",
     "training_step.py": "--hidden 16 --reflections 4 --batch 2 --rounds 1 --threads 1",
     "versus_delta.py": "--threads 1 --rounds 1 --tokens 32 --works gated KDA Product",

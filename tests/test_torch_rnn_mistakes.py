@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
 import householder.torch as ht
@@ -32,6 +33,12 @@ F64 = torch.float64
 def test_mistakes_in_the_constructor(options, message):
     with pytest.raises(ValueError, match=message):
         ht.OrthogonalRNN(**({"input_size": 3, "hidden_size": 8} | options))
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, ht.OrthogonalRNN, ht.OrthogonalRNNCell])
+def test_states_have_entries(kind):
+    with pytest.raises(ValueError, match="hidden_size"):
+        kind(3, 0)
 
 
 @pytest.mark.parametrize(
