@@ -55,7 +55,12 @@ def on_cuda(monkeypatch):
     for module, replaced in KERNELS.items():
         for name, kernel in replaced.items():
             monkeypatch.setattr(module, name, kernel)
-        monkeypatch.setattr(module, "is_watched", lambda: True)
+        ask_the_dispatcher(monkeypatch, module, True)
+
+
+def ask_the_dispatcher(monkeypatch, module, always):
+    for name in ("is_watched", "is_traced"):
+        monkeypatch.setattr(module, name, lambda: always)
 
 
 @pytest.mark.usefixtures("on_cuda")
@@ -76,7 +81,7 @@ class OnCuda(torch.Tensor):
 @pytest.mark.parametrize("method", ["auto", "wy", "dense", "reflections"])
 @pytest.mark.parametrize("shape", [(12, 9), (2, 9, 9)], ids=str)
 def test_apply_forms_the_factors_once_for_both_passes(monkeypatch, shape, method):
-    monkeypatch.setattr(_apply, "is_watched", lambda: False)
+    ask_the_dispatcher(monkeypatch, _apply, False)
     formed, form = [], algebra.form
     monkeypatch.setattr(algebra, "form", lambda *arguments: formed.append(arguments) or form(*arguments))
     generator = torch.Generator().manual_seed(0)
@@ -100,7 +105,7 @@ def test_tensors_with_their_own_way_of_dispatch_are_not_plain():
 
 @pytest.mark.usefixtures("on_cuda")
 def test_only_the_gradient_of_u_takes_kept_factors(monkeypatch):
-    monkeypatch.setattr(_apply, "is_watched", lambda: False)
+    ask_the_dispatcher(monkeypatch, _apply, False)
     u, h = (torch.randn(*shape, dtype=F64).as_subclass(OnCuda) for shape in ((40, 9), (300, 40)))
     c = _apply.apply((u, h.requires_grad_()), (False, "wy"))
     assert kept_in(c.grad_fn.saved_tensors[-1]) is None

@@ -31,7 +31,8 @@ def operands(u: Any, **others: Any) -> torch.dtype:
     All share the dtype of ``u``, except that half types may come with a float32 ``u``, float32 with a half ``u``
     where autocast is on, and that a half ``u`` is computed with in float32.
     """
-    tensor("u", u)
+    if not isinstance(u, Tensor):
+        raise _not_a_tensor("u", u)
     dtype, device = u.dtype, u.device
     compute = _COMPUTE_TYPE.get(dtype)
     if compute is None:
@@ -39,7 +40,8 @@ def operands(u: Any, **others: Any) -> torch.dtype:
     for name, other in others.items():
         if other is None:
             continue
-        tensor(name, other)
+        if not isinstance(other, Tensor):
+            raise _not_a_tensor(name, other)
         if other.device != device:
             raise KindError(f"{name} is on {other.device} but u is on {device}")
         if other.dtype is not dtype and not _may_mix(dtype, other.dtype, device):

@@ -63,7 +63,7 @@ class Operator:
     leave : callable, optional
         Gives those that ``general`` leaves, from its results; by default None for each.
     shortcut : callable, optional
-        ``shortcut(tensors, grads, wanted, options)`` gives gradients that need no backward pass of their own, or None.
+        ``shortcut(tensors, grads, options)`` gives the gradients where the second tensor alone has one.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Operator:
         expression: Callable[..., tuple[Tensor, ...]],
         states: int = 0,
         leave: Callable[[Any], tuple[Tensor | None, ...]] | None = None,
-        shortcut: Callable[..., Any] = lambda *_: None,
+        shortcut: Callable[..., Any] | None = None,
     ) -> None:
         count = differentiable + constant
 
@@ -93,9 +93,9 @@ class Operator:
             options: Sequence[Any],
         ) -> tuple[Any, ...]:
             """Give the wanted gradients, themselves differentiable where a graph is being recorded."""
-            found: tuple[Any, ...] = shortcut(tensors, grads, wanted, options)
-            if found is not None:
-                pass
+            found: tuple[Any, ...]
+            if shortcut is not None and not wanted[0] and not any(wanted[2:]):
+                found = shortcut(tensors, grads, options)
             elif needs_expression():
                 found = spread(by_expression(tensors, grads, wanted, options), wanted)
             elif torch.is_grad_enabled():
@@ -116,11 +116,12 @@ class Operator:
             return pull_back(results, tensors[:differentiable], present(grads), wanted)
 
         def of_context(ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
-            if all(grad is None for grad in grads):
-                return (None,) * differentiable
-            *saved, kept = ctx.saved_tensors
-            wanted = ctx.needs_input_grad[:differentiable]
-            return gradients(saved[:count], saved[count:], kept, grads, wanted, ctx.options)
+            for grad in grads:
+                if grad is not None:
+                    *saved, kept = ctx.saved_tensors
+                    wanted = ctx.needs_input_grad[:differentiable]
+                    return gradients(saved[:count], saved[count:], kept, grads, wanted, ctx.options)
+            return (None,) * differentiable
 
         class Eager(Function):
             forward = staticmethod(eager)
@@ -183,8 +184,10 @@ class Operator:
             return results if len(results) > 1 else results[0]
         if needs_general_function():
             return self._general.apply(*tensors, *options)
-        if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
-            return self._graph.apply(*tensors, options)
+        if torch.is_grad_enabled():
+            for tensor in tensors:
+                if tensor is not None and tensor.requires_grad:
+                    return self._graph.apply(*tensors, options)
         if is_profiled():  # profiles show what goes through the dispatcher
             return self._through_dispatcher(*tensors, *options)
         return self._eager(None, *tensors, options)

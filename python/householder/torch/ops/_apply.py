@@ -15,6 +15,7 @@ from householder.torch.ops import _cuda
 from householder.torch.ops._library import (
     are_plain,
     follow_torch_threads,
+    is_traced,
     is_watched,
     leading,
     operator,
@@ -48,9 +49,9 @@ def native_gradients(
 def _eager(ctx: Any, u: Tensor, h: Tensor, options: tuple[bool, str]) -> Tensor:
     found: Any = NotImplemented
     keep = ctx is not None and ctx.needs_input_grad[0]
-    if u.is_cpu and not is_watched():
+    if u.is_cpu and not is_traced():
         found = native(u.contiguous(), h.contiguous(), *options, keep)
-    elif u.is_cuda and keep and not is_watched() and are_plain(u, h):
+    elif u.is_cuda and keep and not is_traced() and are_plain(u, h):
         found = _cuda.apply_and_keep(u, h, *options)
     c: Tensor
     c, kept = (forward_op(u, h, *options), None) if found is NotImplemented else found
@@ -66,13 +67,19 @@ def _general(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
 
 def _backward(tensors: Any, _: Any, holder: Any, grads: Any, wanted: Any, options: Any) -> Any:
     (u, h), (grad_c,), (transpose, method) = tensors, grads, options
-    require_alike(u, h, grad_c)
     found: Any = NotImplemented
     kept = kept_in(holder)
     if u.is_cpu and not is_watched():
         laid_out = u.contiguous(), h.contiguous(), grad_c.contiguous()
-        found = native_gradients(*laid_out, wanted[1], transpose, method, kept)
-    elif kept is not None and not is_watched() and are_plain(u, h, grad_c):
+        try:
+            found = native_gradients(*laid_out, wanted[1], transpose, method, kept)
+        except (TypeError, ValueError):
+            require_alike(u, h, grad_c)  # it says what was converted
+            raise
+        if found is not NotImplemented:
+            return found
+    require_alike(u, h, grad_c)
+    if kept is not None and not is_watched() and are_plain(u, h, grad_c):
         found = _cuda.apply_gradients(u, h, grad_c, wanted[1], transpose, method, kept)
     return backward_op(u, h, grad_c, wanted[1], *options) if found is NotImplemented else found
 
@@ -81,10 +88,10 @@ def _derivative(u: Tensor, h: Tensor, grad_c: Tensor, wanted: Any, transpose: bo
     return backward_op(u, h, grad_c, wanted[1], transpose, method)
 
 
-def _of_vectors(tensors: Any, grads: Any, wanted: Any, options: Any) -> Any:
-    """Give the gradient of ``h`` where that of ``u`` is not wanted: the adjoint, applied."""
+def _of_vectors(tensors: Any, grads: Any, options: Any) -> Any:
+    """Give the gradient of ``h`` alone: the adjoint, applied."""
     (u, _), (grad_c,), (transpose, method) = tensors, grads, options
-    return None if wanted[0] else (None, apply((u, grad_c), (not transpose, method)))
+    return None, apply((u, grad_c), (not transpose, method))
 
 
 apply = Operator(

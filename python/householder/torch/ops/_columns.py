@@ -15,6 +15,7 @@ from householder.torch._operator import Operator, save
 from householder.torch.ops._library import (
     core_name,
     follow_torch_threads,
+    is_traced,
     is_watched,
     leading,
     operator,
@@ -52,7 +53,7 @@ def _laid_out(*tensors: Tensor | None) -> list[Any]:
 
 def _eager(ctx: Any, u: Tensor, h: Tensor, tau: Tensor | None, options: tuple[bool, str, str]) -> Tensor:
     found: Any = NotImplemented
-    if not is_watched():
+    if not is_traced():
         found = _native(_laid_out(u, h, tau), options, ctx is not None)
     c: Tensor
     c, kept = (forward_op(u, h, tau, *options), None) if found is NotImplemented else found
@@ -74,10 +75,8 @@ def _backward(tensors: Any, _: Any, holder: Any, grads: Any, wanted: Any, option
     return backward_op(*tensors, *grads, wanted, *options) if found is NotImplemented else found
 
 
-def _of_vectors(tensors: Any, grads: Any, wanted: Any, options: Any) -> Any:
-    """Give the gradient of ``h`` where no other is wanted: the adjoint, applied."""
-    if wanted[0] or wanted[2]:
-        return None
+def _of_vectors(tensors: Any, grads: Any, options: Any) -> Any:
+    """Give the gradient of ``h`` alone: the adjoint, applied."""
     (u, _, tau), (grad_c,), (transpose, *others) = tensors, grads, options
     return None, apply_columns((u, grad_c, tau), (not transpose, *others)), None
 

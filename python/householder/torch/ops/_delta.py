@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from householder import _core, _validate
 from householder.torch import delta_expression
 from householder.torch._operator import Operator, save
-from householder.torch.ops._library import follow_torch_threads, is_watched, leading, operator, ordinary
+from householder.torch.ops._library import follow_torch_threads, is_traced, is_watched, leading, operator, ordinary
 from householder.torch.ops._memory import contiguous, empty, empty_like
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _OPTIONS = "float scale, int reflections, bool normalize"
 def _eager(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
     *tensors, options = arguments
     found: Any = NotImplemented
-    if tensors[0].is_cpu and not is_watched():
+    if tensors[0].is_cpu and not is_traced():
         found = _native(_laid_out(tensors), options, ctx is not None)
     o, last, kept = forward_op(*tensors, ctx is not None, *options) if found is NotImplemented else found
     if ctx is not None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from householder import _core
-from householder.torch._autograd import transforms_active
+from householder.torch._autograd import needs_general_function
 from householder.torch.ops._memory import contiguous
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ def on_cuda(name: str, kernel: Callable[..., Any]) -> None:
 
 def is_watched() -> bool:
     """Tell whether someone looks at the operators of this call: a mode, a tracer, a transform or a compiler."""
-    return (
-        torch.compiler.is_compiling()
-        or transforms_active()
-        or is_in_torch_dispatch_mode()
-        or torch._C._get_tracing_state() is not None
-    )
+    return needs_general_function() or is_traced()
+
+
+def is_traced() -> bool:
+    """Tell whether a mode or a tracer does, in a call that is neither transformed nor compiled."""
+    return is_in_torch_dispatch_mode() or torch._C._get_tracing_state() is not None
 
 
 def are_plain(*tensors: Tensor) -> bool:

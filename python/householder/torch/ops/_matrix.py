@@ -12,7 +12,7 @@ from householder.torch import expressions
 from householder.torch._autograd import kept_in
 from householder.torch._operator import Operator, save
 from householder.torch.ops import _apply
-from householder.torch.ops._library import core_name, follow_torch_threads, is_watched, operator, ordinary
+from householder.torch.ops._library import core_name, follow_torch_threads, is_traced, is_watched, operator, ordinary
 from householder.torch.ops._memory import empty, empty_like
 
 
@@ -24,7 +24,7 @@ def _native(u: Tensor, keep: bool) -> Any:
 
 
 def _eager(ctx: Any, u: Tensor, options: tuple[()]) -> Tensor:
-    found = _native(u.contiguous(), ctx is not None) if u.is_cpu and not is_watched() else NotImplemented
+    found = _native(u.contiguous(), ctx is not None) if u.is_cpu and not is_traced() else NotImplemented
     w: Tensor
     w, kept = (matrix_op(u), None) if found is NotImplemented else found
     if ctx is not None:

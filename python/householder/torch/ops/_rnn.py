@@ -17,7 +17,7 @@ from householder.torch._autograd import kept_in
 from householder.torch._operator import Operator, save
 from householder.torch.ops import _rnn_batch
 from householder.torch.ops._cuda_tape import tape_layout
-from householder.torch.ops._library import CORE_NAME, follow_torch_threads, is_watched, operator, ordinary
+from householder.torch.ops._library import CORE_NAME, follow_torch_threads, is_traced, is_watched, operator, ordinary
 from householder.torch.ops._memory import empty, empty_like
 from householder.torch.ops._sequence import DIFFERENTIABLE, OPTIONS, TENSORS, Inputs, Options, split
 
@@ -66,7 +66,7 @@ def _eager(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
     *tensors, options = arguments
     inputs, graph = Inputs._make(tensors), ctx is not None
     found: Any = NotImplemented
-    if inputs.u.is_cpu and not is_watched():
+    if inputs.u.is_cpu and not is_traced():
         found = _native(inputs, options, graph, graph)
     if found is NotImplemented:
         found = *forward_op(*inputs, graph, *options), None
