@@ -7,6 +7,7 @@ Every candidate is first compared with the float64 recurrence. Times are medians
 
 import argparse
 import importlib
+import re
 from typing import NamedTuple
 
 import torch
@@ -154,7 +155,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--works", nargs="*", help="parts of names; all by default")
+    parser.add_argument("--works", nargs="*", help="regular expressions of names; all by default")
+    parser.add_argument("--candidates", nargs="*", help="names; all by default")
     parser.add_argument("--tokens", type=int, help="in place of each work's own number")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -162,13 +164,13 @@ def main():
     print("| work | candidate | forward, ms | forward + backward, ms | times householder's | error |")
     print("|---|---|---|---|---|---|")
     for work in WORKS:
-        if not options.works or any(part in work.name for part in options.works):
+        if not options.works or any(re.search(expression, work.name) for expression in options.works):
             own = work.tokens if work.tokens == 1 or not options.tokens else options.tokens
-            measure(work._replace(tokens=own), options.rounds)
+            measure(work._replace(tokens=own), options.rounds, options.candidates)
 
 
-def measure(work: Work, rounds: int):
-    """Print the rows of a work."""
+def measure(work: Work, rounds: int, names: list[str] | None):
+    """Print the rows of a work, of these candidates."""
     tensors = problem(work)
     if work.tokens == 1:
         times = interleaved(decoding(work, tensors), rounds)
@@ -176,7 +178,8 @@ def measure(work: Work, rounds: int):
             ratio = time.median / times["householder"].median
             print(f"| {work.name} | {name} | {1e3 * time.median:.3f} | | {ratio:.2f} | |")
         return
-    functions, given = candidates(work), [t for t in tensors if t is not None]
+    functions = {name: f for name, f in candidates(work).items() if not names or name in names}
+    given = [t for t in tensors if t is not None]
     wrong = errors(work, functions, tensors)
     detached = [None if t is None else t.detach() for t in tensors]
     calls = {(name, False): lambda f=f: f(*detached) for name, f in functions.items()}
@@ -184,7 +187,7 @@ def measure(work: Work, rounds: int):
     times = interleaved(calls, rounds, at_least=3)
     for name in functions:
         forward, both = (times[name, whole].median for whole in (False, True))
-        ratio = both / times["householder", True].median
+        ratio = both / times[next(iter(functions)), True].median
         print(f"| {work.name} | {name} | {1e3 * forward:.1f} | {1e3 * both:.1f} | {ratio:.2f} | {wrong[name]:.1e} |")
 
 
