@@ -9,7 +9,7 @@ import pytest
 from experiment_command import finish, start, wait_for, wait_for_end_of_group
 from householder import cli
 from householder.experiments import report
-from householder.experiments.compare import summarise
+from householder.experiments.compare import lines_over, summarise
 from householder.experiments.curves import find_runs, read_curves
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import load_experiment, packaged_config
@@ -242,6 +242,16 @@ def test_a_summary_has_mean_deviation_and_extremes(lower_is_better):
     assert row.median == 0.7
     assert (row.worst, row.best) == ((0.9, 0.5) if lower_is_better else (0.5, 0.9))
     assert summarise({(): outcomes[:1]})[0].deviation is None
+
+
+@pytest.mark.parametrize(
+    ("values", "points"), [((3, 1), {"a": [(1, 0.5, 0.0), (3, 0.5, 0.0)]}), (("tanh", "relu"), {}), ((True, False), {})]
+)
+def test_the_values_of_a_setting_are_points_of_a_line_if_they_are_numbers(values, points):
+    outcome = Outcome("a", 8, 100, 3, 1.0, 0.1, 0.5, "m", "test", "", False)
+    rows = summarise({(("task.size", value),): [outcome] for value in values})
+    assert sorted(str(value) for row in rows for _, value in row.values) == sorted(map(str, values))
+    assert {model: sorted(line) for model, line in lines_over(rows, "task.size").items()} == points
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def _report(directory: Path, over: list[str], groups: dict[Values, list[Outcome]
     learning_curves(read_curves(find_runs([directory]), by_settings=bool(over)), figures[0])
     box_plot({_label(row): row_metrics(groups, row) for row in rows}, finished[0], figures[1])
     for name in over:
-        if lines := _lines(rows, name):
+        if lines := lines_over(rows, name):
             figures.append(directory / f"over-{name}.png")
             over_values(lines, name, finished[0], figures[-1])
     say(f"figures: {', '.join(map(str, figures))}")
@@ -160,7 +160,7 @@ def _label(row: Summary) -> str:
     return "\n".join([row.model, *(f"{name.rpartition('.')[2]} {value}" for name, value in row.values)])
 
 
-def _lines(rows: Iterable[Summary], along: str) -> dict[str, list[tuple[float, float, float]]]:
+def lines_over(rows: Iterable[Summary], along: str) -> dict[str, list[tuple[float, float, float]]]:
     """Return the points of each model over the values of a setting, none unless these are numbers."""
     lines: dict[str, list[tuple[float, float, float]]] = {}
     for row in rows:
