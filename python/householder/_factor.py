@@ -60,8 +60,8 @@ def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
     If ``2 m < n``, the entries outside the diagonal determine the phases, so every matrix that can be reached is found.
     If ``2 m >= n``, each of the first ``2 m - n + 1`` columns leaves the sign of its phase open. Up to 14 signs are all
     tried if ``n - m`` is at most 12. Of more, the likelier ones are tried, so a matrix that can be reached may be
-    refused. Rounding grows with m: products of up to 16 dense reflections are found at n = 33 in double precision, nine
-    of ten of 17 to 31, but not all of 31 at n = 64.
+    refused. Rounding grows with m: at n = 33, double precision finds products of up to 22 dense reflections, and few of
+    23 to 31.
 
     Examples
     --------

@@ -67,19 +67,13 @@ def _general(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
 
 def _backward(tensors: Any, _: Any, holder: Any, grads: Any, wanted: Any, options: Any) -> Any:
     (u, h), (grad_c,), (transpose, method) = tensors, grads, options
+    require_alike(u, h, grad_c)
     found: Any = NotImplemented
     kept = kept_in(holder)
     if u.is_cpu and not is_watched():
         laid_out = u.contiguous(), h.contiguous(), grad_c.contiguous()
-        try:
-            found = native_gradients(*laid_out, wanted[1], transpose, method, kept)
-        except (TypeError, ValueError):
-            require_alike(u, h, grad_c)  # it says what was converted
-            raise
-        if found is not NotImplemented:
-            return found
-    require_alike(u, h, grad_c)
-    if kept is not None and not is_watched() and are_plain(u, h, grad_c):
+        found = native_gradients(*laid_out, wanted[1], transpose, method, kept)
+    elif kept is not None and not is_watched() and are_plain(u, h, grad_c):
         found = _cuda.apply_gradients(u, h, grad_c, wanted[1], transpose, method, kept)
     return backward_op(u, h, grad_c, wanted[1], *options) if found is NotImplemented else found
 
