@@ -40,14 +40,8 @@ pub fn few_phases<W: Scalar<Real = f64>>(
             d[j] = rest[j * n + j].scale(1.0 / modulus);
         }
     }
-    let mut change = f64::INFINITY;
-    loop {
-        let last = change;
-        change = refine(context, n, m, q, &mut d)?;
-        if !(change < 0.5 * last) {
-            return Ok(Some(d));
-        }
-    }
+    refine(context, n, m, q, &mut d)?;
+    Ok(Some(d))
 }
 
 /// What `m` pivots leave of `q`, all of them off the diagonal and away from the `spared` coordinates.
@@ -92,9 +86,8 @@ fn eliminate<W: Scalar<Real = f64>>(
     Ok(rest)
 }
 
-/// Least squares: `(I - L L*) Q e_j = d_j (I - L L*) e_j` for an orthonormal basis `L` of the range of `Q D* - I`. Returns
-/// the largest change.
-fn refine<W: Scalar<Real = f64>>(context: &mut Context<'_>, n: usize, m: usize, q: &[W], d: &mut [W]) -> Result<f64> {
+/// Least squares: `(I - L L*) Q e_j = d_j (I - L L*) e_j` for an orthonormal basis `L` of the range of `Q D* - I`.
+fn refine<W: Scalar<Real = f64>>(context: &mut Context<'_>, n: usize, m: usize, q: &[W], d: &mut [W]) -> Result<()> {
     let basis = range(context, n, m, &without(n, q, d)?)?;
     let isa = context.isa;
     // Row j: (I - L L*) e_j.
@@ -104,18 +97,15 @@ fn refine<W: Scalar<Real = f64>>(context: &mut Context<'_>, n: usize, m: usize, 
         basis.iter().for_each(|l| axpy(isa, -l[j].conj(), l, left));
     })?;
     let mut column = filled(n, W::ZERO)?;
-    let mut change: f64 = 0.0;
     for (j, left) in rest.chunks_exact(n).enumerate() {
         column.iter_mut().zip(q.iter().skip(j).step_by(n)).for_each(|(x, &q)| *x = q);
         let product = dot(isa, left, &column);
         // A coordinate inside the range says nothing.
         if left[j].re() > 1e-3 {
-            let unit = product.scale(1.0 / product.abs2().sqrt());
-            change = change.max((unit - d[j]).abs2());
-            d[j] = unit;
+            d[j] = product.scale(1.0 / product.abs2().sqrt());
         }
     }
-    Ok(change.sqrt())
+    Ok(())
 }
 
 /// `Q D*`.
