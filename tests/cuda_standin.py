@@ -13,7 +13,8 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 
-from householder._cuda import instances, kernels, library, notices, verdicts
+from householder import _notices
+from householder._cuda import instances, kernels, library, verdicts
 from householder._cuda.arrays import Arrays
 from householder._cuda.instances import CLUSTERS, NONLINEARITIES, OPTIONS, PROBE, SOURCES, Launch
 
@@ -209,7 +210,7 @@ class Trusted(dict):
 def install(monkeypatch, *, capability=90, trials=False):
     """Put CuPy, and two devices of that compute capability, in their places; give the backend of NumPy arrays."""
     monkeypatch.setattr(verdicts, "_verdicts", {} if trials else Trusted())
-    monkeypatch.setattr(notices, "_said", set())
+    monkeypatch.setattr(_notices, "_said", set())
     monkeypatch.setitem(sys.modules, "cupy", cupy_module())
     monkeypatch.setattr(Device, "compute_capability", str(capability))
     monkeypatch.setattr(kernels, "_compiled", {})

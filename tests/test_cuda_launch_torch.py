@@ -15,7 +15,8 @@ from torch.testing._internal.two_tensor import TwoTensor
 import cuda_standin
 import householder as hh
 import householder.torch as ht
-from householder._cuda import algebra, instances, kernels, library, notices, verdicts
+from householder import _notices
+from householder._cuda import algebra, instances, kernels, library, verdicts
 from householder.cli import gpu_check, gpu_correctness, gpu_timing
 from householder.torch import ops
 from householder.torch._autograd import kept_in
@@ -266,7 +267,7 @@ def test_nothing_to_do(steps, batch):
 @pytest.fixture
 def said(monkeypatch):
     """No notice has been given yet."""
-    monkeypatch.setattr(notices, "_said", set())
+    monkeypatch.setattr(_notices, "_said", set())
 
 
 def without_cupy(monkeypatch):

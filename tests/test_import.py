@@ -33,6 +33,16 @@ def test_the_import_of_the_torch_layers_loads_no_compiler(run_script):
     assert out.strip() == "[]"
 
 
+def test_the_cpu_loads_no_cuda_modules(run_script):
+    pytest.importorskip("torch")
+    out = run_script(
+        "import sys, torch, householder.torch as ht; layer = ht.OrthogonalRNN(3, 8);"
+        "layer(torch.zeros(4, 2, 3))[0].sum().backward(); ht.matrix(layer.cells[0].reflections);"
+        "print([name for name in sys.modules if 'householder' in name and '_cuda' in name])"
+    )
+    assert out.strip() == "['householder.torch.ops._cuda_entry']"
+
+
 def test_the_check_above_can_fail(run_script):
     out = run_script(f"import sys, scipy, householder; print([name for name in {HEAVY} if name in sys.modules])")
     assert "scipy" in out

@@ -83,7 +83,7 @@ def haar(
     return (u, phases) if with_phases else u
 
 
-def _draw(n: int, k: int, rng: np.random.Generator, unitary: bool) -> Array:
+def _draw(n: int, k: int, rng: "np.random.Generator", unitary: bool) -> Array:
     u = np.zeros((n, k), np.complex128 if unitary else np.float64)
     reflections = min(k, n - 1)
     # Row by row, so that haar(n, m) has the first m columns of haar(n) for equal seeds.

@@ -10,7 +10,7 @@ import torch
 
 import cuda_standin
 import householder.torch as ht
-from householder._cuda import notices
+from householder import _notices
 from householder.torch import _precision, delta_expression, expressions
 from test_cuda_launch_torch import on_cuda as on_cuda
 from torch_cases import CASES
@@ -29,7 +29,7 @@ def device():
 @pytest.fixture
 def said(monkeypatch):
     """No notice has been given yet."""
-    monkeypatch.setattr(notices, "_said", set())
+    monkeypatch.setattr(_notices, "_said", set())
 
 
 def on(device, inputs):

@@ -5,7 +5,6 @@
 ``kernels``         their compilation and launch
 ``verdicts``        which of them a device can use, each tried once
 ``trials``          the small problems on which they are tried
-``notices``         what the user asks for, and what is said where kernels are not used
 ``library``         what NumPy, CuPy and torch name differently
 ``algebra``         compact WY in matrix products: applications and gradients of parameters
 ``factors``         what compact WY starts from, in one launch

@@ -6,8 +6,8 @@ import warnings
 from functools import cache
 from typing import Any, NamedTuple
 
-from householder import _core
-from householder._cuda import device, instances, notices
+from householder import _core, _notices
+from householder._cuda import device, instances
 from householder._cuda.instances import OPTIONS, PROBE, SOURCES, Launch
 
 _lock = threading.Lock()
@@ -63,7 +63,7 @@ def missing() -> str:
 
 def available() -> bool:
     """Whether kernels are to be used; what has another way than a kernel takes it otherwise."""
-    return not missing() and notices.asked() != "off"
+    return not missing() and _notices.asked() != "off"
 
 
 def source(kernel: str) -> str:

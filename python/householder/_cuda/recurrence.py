@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from householder._cuda import algebra, instances, kernels, notices, trials, verdicts
+from householder import _notices
+from householder._cuda import algebra, instances, kernels, trials, verdicts
 from householder._cuda.algebra import Form, Sums
 from householder._cuda.device import cupy
 from householder._cuda.kernels import Device
@@ -222,12 +223,12 @@ class Recurrence:
 
     def _instance(self) -> Instance:
         s, library = self.sequence, self.library
-        if notices.asked() == "off":
-            raise verdicts.UnusableError(f"{notices.VARIABLE} is 'off'")
+        if _notices.asked() == "off":
+            raise verdicts.UnusableError(f"{_notices.VARIABLE} is 'off'")
         device = kernels.device_of(library.device(s.u))
         described = *s.u.shape, library.name(s.x.dtype), s.nonlinearity
         found = candidates(device, *described, phases=s.phases is not None, method=s.method)
-        if library.has_steps and notices.asked() != "require":
+        if library.has_steps and _notices.asked() != "require":
             found = [instance for instance in found if not instance.is_slower_than_steps]
             if not found:
                 raise verdicts.UnusableError("torch operations are faster")

@@ -7,7 +7,8 @@ has another way: matrix products, another kernel or torch operations.
 import threading
 from collections.abc import Callable
 
-from householder._cuda import kernels, notices
+from householder import _notices
+from householder._cuda import kernels
 
 _NO_VERDICT = (2, 214, 700, 702, 710, 714, 715, 716, 717, 718, 719)
 """Statuses of the driver that say nothing about a kernel: no memory, or a context that is lost for every kernel."""
@@ -78,5 +79,5 @@ def _verdict(key: tuple[int, str], trial: Callable[[], None]) -> str:
         reason = f"a kernel cannot be used: {type(error).__name__}: {error}".partition("\n")[0]
     else:
         return ""
-    notices.say(f"CUDA device {index}", reason)
+    _notices.say(f"CUDA device {index}", reason)
     return reason

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 import householder.torch as ht
-from householder._cuda import notices
+from householder import _notices
 from householder.torch import expressions
 
 if TYPE_CHECKING:
@@ -304,15 +304,15 @@ def _settings(name: str) -> Iterator[None]:
     """Allow TF32 to the candidates that are named so, and kernels to all but the one without."""
     backends: tuple[Any, ...] = (torch.backends.cudnn, torch.backends.cuda.matmul)
     before = [backend.allow_tf32 for backend in backends]
-    asked = os.environ.get(notices.VARIABLE, "")
+    asked = os.environ.get(_notices.VARIABLE, "")
     try:
         for backend in backends:
             backend.allow_tf32 = name.endswith("TF32")
         if name == TORCH:
-            os.environ[notices.VARIABLE] = "off"
+            os.environ[_notices.VARIABLE] = "off"
         yield
     finally:
-        os.environ[notices.VARIABLE] = asked
+        os.environ[_notices.VARIABLE] = asked
         for backend, allowed in zip(backends, before, strict=True):
             backend.allow_tf32 = allowed
 

@@ -14,14 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from householder import _cuda
-from householder._cuda import instances, kernels, notices
+from householder import _cuda, _notices
+from householder._cuda import instances, kernels
 
 
 def main(arguments: list[str]) -> None:
     """Run the check, and write the result; it may end the process at any point."""
     kind, name, word, file = arguments
-    os.environ[notices.VARIABLE] = "require"  # nothing else is to pass for a kernel
+    os.environ[_notices.VARIABLE] = "require"  # nothing else is to pass for a kernel
     try:
         row = {"passed": True, "detail": "", **KINDS[kind](name)}
     except Exception as error:  # whatever goes wrong is a finding

@@ -5,8 +5,8 @@ from householder.torch.ops._adapted import is_adaptable as is_adaptable
 from householder.torch.ops._apply import apply as apply
 from householder.torch.ops._columns import apply_columns as apply_columns
 from householder.torch.ops._concatenate import concatenate as concatenate
-from householder.torch.ops._cuda import packed_reversal as packed_reversal
-from householder.torch.ops._cuda import reads_halves as reads_halves
+from householder.torch.ops._cuda_entry import packed_reversal as packed_reversal
+from householder.torch.ops._cuda_entry import reads_halves as reads_halves
 from householder.torch.ops._delta import delta_rule as delta_rule
 from householder.torch.ops._matrix import matrix as matrix
 from householder.torch.ops._rnn import rnn as rnn

@@ -11,7 +11,7 @@ from householder import _core
 from householder.torch import expressions
 from householder.torch._autograd import kept_in
 from householder.torch._operator import Operator, save
-from householder.torch.ops import _cuda
+from householder.torch.ops._cuda_entry import on_cuda
 from householder.torch.ops._library import (
     are_plain,
     follow_torch_threads,
@@ -52,7 +52,7 @@ def _eager(ctx: Any, u: Tensor, h: Tensor, options: tuple[bool, str]) -> Tensor:
     if u.is_cpu and not is_traced():
         found = native(u.contiguous(), h.contiguous(), *options, keep)
     elif u.is_cuda and keep and not is_traced() and are_plain(u, h):
-        found = _cuda.apply_and_keep(u, h, *options)
+        found = on_cuda().apply_and_keep(u, h, *options)
     c: Tensor
     c, kept = (forward_op(u, h, *options), None) if found is NotImplemented else found
     if ctx is not None:
@@ -74,7 +74,7 @@ def _backward(tensors: Any, _: Any, holder: Any, grads: Any, wanted: Any, option
         laid_out = u.contiguous(), h.contiguous(), grad_c.contiguous()
         found = native_gradients(*laid_out, wanted[1], transpose, method, kept)
     elif kept is not None and not is_watched() and are_plain(u, h, grad_c):
-        found = _cuda.apply_gradients(u, h, grad_c, wanted[1], transpose, method, kept)
+        found = on_cuda().apply_gradients(u, h, grad_c, wanted[1], transpose, method, kept)
     return backward_op(u, h, grad_c, wanted[1], *options) if found is NotImplemented else found
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from householder._cuda import algebra, application, kernels, notices, recurrence
+from householder import _notices
+from householder._cuda import algebra, application, kernels, recurrence
 from householder._cuda.library import library_of
 from householder._cuda.packing import Packing
 from householder._cuda.recurrence import Kept, Recurrence
@@ -22,7 +23,7 @@ from householder._types import Sequence
 from householder.torch import _autocast
 from householder.torch.ops import _devices
 from householder.torch.ops._cuda_tape import Layout, tape_layout
-from householder.torch.ops._library import on_cuda, require_alike
+from householder.torch.ops._library import require_alike
 from householder.torch.ops._sequence import DIFFERENTIABLE, Inputs, Options, split
 
 if TYPE_CHECKING:
@@ -54,19 +55,14 @@ def _ask_the_dispatcher(*_: Any) -> Any:
 
 def has_kernels(where: torch.device) -> bool:
     """Tell whether a CUDA device can use kernels at all, and say why if it cannot."""
-    if notices.asked() == "off":
+    if _notices.asked() == "off":
         return False
     if torch.version.hip is not None:
-        notices.say(str(where), "there are kernels for CUDA but not for ROCm")
+        _notices.say(str(where), "there are kernels for CUDA but not for ROCm")
         return False
     if reason := kernels.missing():
-        notices.say(str(where), reason)
+        _notices.say(str(where), reason)
     return not reason
-
-
-def reads_halves(x: Tensor) -> bool:
-    """Tell whether a sequence's inputs, states and their gradients stay of a half type: the kernels' affair."""
-    return x.is_cuda
 
 
 def _canonical(u: Tensor, *vectors: Tensor) -> list[Tensor]:
@@ -204,8 +200,3 @@ def _last_states(h: Tensor, inputs: Inputs, run: Recurrence | None, reverse: boo
     if len(h):
         return h[0 if reverse else -1].clone()
     return h.new_zeros(h.shape[1:]) if inputs.h0 is None else inputs.h0.clone()
-
-
-_KERNELS: list[Any] = [apply, apply_backward, matrix, rnn, rnn_backward]
-for _kernel in _KERNELS:
-    on_cuda(_kernel.__name__, _kernel)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from householder._cuda import notices
+from householder import _notices
 from householder.torch import delta_expression, expressions
 from householder.torch.ops import _delta
 from householder.torch.ops._library import _library, require_alike
@@ -125,8 +125,8 @@ def _with_notice(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def kernel(*arguments: Any) -> Any:
         device = arguments[0].device.type
-        if notices.asked() != "off":
-            notices.say(device, "there are kernels for the CPU and for CUDA only")
+        if _notices.asked() != "off":
+            _notices.say(device, "there are kernels for the CPU and for CUDA only")
         return function(*arguments)
 
     return kernel

@@ -42,11 +42,6 @@ def operator(schema: str, *, cpu: Callable[..., Any], fake: Callable[..., Any], 
     return overload
 
 
-def on_cuda(name: str, kernel: Callable[..., Any]) -> None:
-    """Say what an operator does with CUDA tensors."""
-    _library.impl(name, kernel, "CUDA")
-
-
 def is_watched() -> bool:
     """Tell whether someone looks at the operators of this call: a mode, a tracer, a transform or a compiler."""
     return needs_general_function() or is_traced()

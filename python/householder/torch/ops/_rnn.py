@@ -9,14 +9,14 @@ never makes a gradient as large as the sequence. For many matrices at once, as u
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from householder import _core
 from householder.torch import expressions
 from householder.torch._autograd import kept_in
 from householder.torch._operator import Operator, save
 from householder.torch.ops import _rnn_batch
-from householder.torch.ops._cuda_tape import tape_layout
+from householder.torch.ops._cuda_entry import on_cuda
 from householder.torch.ops._library import CORE_NAME, follow_torch_threads, is_traced, is_watched, operator, ordinary
 from householder.torch.ops._memory import empty, empty_like
 from householder.torch.ops._sequence import DIFFERENTIABLE, OPTIONS, TENSORS, Inputs, Options, split
@@ -137,7 +137,8 @@ def _tape_shape(inputs: Inputs, options: Sequence[Any]) -> tuple[int, ...]:
     (*many, n, m), rows, has_phases = inputs.u.shape, inputs.rows(), inputs.phases is not None
     nonlinearity, *_, shape, method = options
     if inputs.x.is_cuda and inputs.is_default(shape):
-        return tape_layout(inputs.u, inputs.x, has_phases, nonlinearity, method).shape
+        layout = on_cuda().tape_layout(inputs.u, inputs.x, has_phases, nonlinearity, method)
+        return cast("tuple[int]", layout.shape)
     if inputs.x.device.type not in ("cpu", "meta"):
         return (0,)
     width = _core.rnn_tape_width(CORE_NAME[inputs.x.dtype], n, m, rows, has_phases, nonlinearity, method)
