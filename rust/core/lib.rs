@@ -12,6 +12,7 @@
 //!
 //! * [`apply`]: `W h` for a batch of vectors and its gradients (Theorem 2);
 //! * [`recurrence`]: whole sequences `h_t = phi(W h_{t-1} + V x_t + b)` and their gradients in one call;
+//! * [`many`]: many problems of one size in one call;
 //! * [`factor`]: reflections of a given orthogonal or unitary matrix (Theorem 1).
 //!
 //! ```
@@ -36,6 +37,7 @@ pub mod factor;
 pub mod gradients;
 #[doc(hidden)]
 pub mod kernel;
+pub mod many;
 pub mod memory;
 pub mod method;
 pub mod number;

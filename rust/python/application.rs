@@ -1,52 +1,20 @@
 //! `W h` and its gradients.
 
-use std::borrow::Cow;
-
 use householder::apply::{self, Prepared};
 use householder::diagonal::Diagonal;
 use householder::error::Error;
 use householder::gradients::Gradients;
-use householder::memory::filled;
-use householder::method::{self, Method};
-use householder::number::Number as _;
-use householder::reflections::{Form, Reflections};
-use householder::scalar::Scalar;
+use householder::many::{self, Applications, ManyGradients, Stack, StackMut};
+use householder::method::Method;
 use householder::unblocked;
-use householder::wy::dense::{self, Dense};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::array::{Array, Number, Parts, Reading, optional, optional_mut, outputs, part, size};
+use crate::array::{Array, Number, Reading, optional, optional_mut, outputs, size};
 use crate::by_dtype;
 use crate::call::{attempt, run, to_python};
 use crate::columns::Headers;
 use crate::kept::Kept;
-
-/// Flops of `count` applications to `rows` vectors, roughly, with what it takes to normalise the columns: decides how work
-/// is spread, nothing else.
-pub fn flops(count: usize, n: usize, m: usize, rows: usize) -> usize {
-    (n * m).saturating_mul(8 * rows + 32).saturating_mul(count)
-}
-
-/// Whether reflections are applied one after the other; problems without vectors are not worth a special way.
-fn one_by_one<T: Number>(method: Option<Method>, form: Form, (n, k): (usize, usize), rows: usize) -> bool {
-    rows > 0 && method.unwrap_or_else(|| method::for_application::<T>(form, (n, k), rows)) == Method::Reflections
-}
-
-/// The diagonals of many matrices: phases, which they share, become numbers once.
-pub struct Diagonals<T: Scalar>(Option<Diagonal<T>>);
-
-impl<T: Scalar> Diagonals<T> {
-    pub fn new(n: usize, phases: Option<&[T::Real]>) -> Result<Self, Error> {
-        Ok(Self(phases.map(|theta| Diagonal::phases(n, theta)).transpose()?))
-    }
-
-    /// The diagonal of one matrix.
-    #[inline(always)]
-    pub fn of(&self, u: Reflections<'_, T>) -> Cow<'_, Diagonal<T>> {
-        self.0.as_ref().map_or_else(|| Cow::Owned(Diagonal::of(u)), Cow::Borrowed)
-    }
-}
 
 /// Gradients of `u`, `h` and `phases`, None where they are not wanted.
 type Gradient<'py> = [Option<Bound<'py, PyAny>>; 3];
@@ -105,44 +73,31 @@ fn forward_problems<T: Number<Real: Number>>(
     method: Option<Method>,
     keep: bool,
 ) -> Reading<Option<Kept>> {
-    let &Headers { count, n, m, form, .. } = u;
-    let u = u.columns::<T>()?;
-    let h = h.slice::<T>("h", size(&[count, rows, n])?)?;
-    let out = out.slice_mut::<T>("out", h.len())?;
-    let phases = optional::<T::Real>(phases, "phases", n)?;
-    let outs = Parts::new(out, count);
-    Ok(run(py, |context| {
-        let (k, diagonals) = (u.count(), Diagonals::new(n, phases)?);
-        let method = Some(method.unwrap_or_else(|| method::for_application::<T>(form, (n, k), rows)));
-        if keep && count == 1 && method != Some(Method::Reflections) {
-            let u = u.of(0)?;
-            let diagonal = diagonals.of(u);
-            if method == Some(Method::Wy) {
-                let prepared = apply::forward_and_keep(context, u, &diagonal, h, out, adjoint)?;
-                return Ok(Some(Kept::factors(prepared)));
-            }
-            let matrix = Dense::new(context, u, &diagonal)?;
-            dense::multiply(context, n, &matrix.w, h, out, adjoint)?;
-            return Ok(Some(Kept::matrix(matrix)));
+    let applications = applications::<T>(u, rows, h, phases, adjoint, method)?;
+    let (count, out) = (u.count, out.slice_mut::<T>("out", h.len)?);
+    let kept = run(py, |context| {
+        if keep {
+            return applications.forward_and_keep(context, out);
         }
-        // SAFETY: each problem writes its own part.
-        let vectors = |i: usize| unsafe { (part(h, i, rows * n), outs.at(i)) };
-        let (isa, flops) = (context.isa, flops(count, n, m, rows));
-        if one_by_one::<T>(method, form, (n, k), rows) {
-            unblocked::for_each(context, count, flops, &|| unblocked::Forward::new(n, k), &|i, room, cancel| {
-                let u = u.of(i)?;
-                let (h, out) = vectors(i);
-                room.run(isa, cancel, u, &diagonals.of(u), h, out, adjoint)
-            })?;
-            return Ok(None);
-        }
-        context.for_each(count, flops, &|i, context| {
-            let u = u.of(i)?;
-            let (h, out) = vectors(i);
-            apply::forward(context, u, &diagonals.of(u), h, out, adjoint, method)
-        })?;
-        Ok(None)
-    })?)
+        applications.forward(context, StackMut::new(out, count)).map(|()| None)
+    })?;
+    Ok(kept.map(|kept| match kept {
+        many::Kept::Factors(factors) => Kept::factors(many::Kept::Factors(factors)),
+        many::Kept::Matrix(matrix) => Kept::matrix(many::Kept::Matrix(matrix)),
+    }))
+}
+
+/// The problems of a call.
+fn applications<T: Number<Real: Number>>(
+    u: &Headers<'_, '_>,
+    rows: usize,
+    h: &Array<'_, '_>,
+    phases: Option<&Array<'_, '_>>,
+    adjoint: bool,
+    method: Option<Method>,
+) -> Reading<Applications<'static, T>> {
+    let h = Stack::new(h.slice::<T>("h", size(&[u.count, rows, u.n])?)?, u.count);
+    Ok(Applications { u: u.reflections()?, phases: optional(phases, "phases", u.n)?, h, adjoint, method })
 }
 
 #[pyfunction]
@@ -184,68 +139,17 @@ fn backward_problems<T: Number<Real: Number>>(
     method: Option<Method>,
     kept: Option<&Kept>,
 ) -> Reading<()> {
-    let &Headers { count, n, m, form, .. } = u;
-    let u = u.columns::<T>()?;
-    let h = h.slice::<T>("h", size(&[count, rows, n])?)?;
-    let grad_c = grad_c.slice::<T>("grad_c", h.len())?;
-    let phases = optional::<T::Real>(phases, "phases", n)?;
-    let grad_u = outputs::<T>(grad_u, "grad_u", count, n * m)?;
-    let grad_h = outputs::<T>(grad_h, "grad_h", count, rows * n)?;
-    let grad_tau = outputs::<T>(grad_tau, "grad_tau", count, m)?;
-    let grad_phases = optional_mut::<T::Real>(grad_phases, "grad_phases", n)?;
-    // The matrices share the phases: one gradient each, summed in order.
-    let mut each_phases =
-        filled(if grad_phases.is_some() { count * n } else { 0 }, T::Real::ZERO).map_err(to_python)?;
-    let phases_parts = grad_phases.is_some().then(|| Parts::new(&mut each_phases, count));
-    let (k, kept) = (u.count(), kept.filter(|_| count == 1));
-    let prepared = kept.and_then(Kept::get::<Prepared<T>>).filter(|kept| kept.shape() == [n, k, rows]);
-    let matrix = kept.and_then(Kept::get::<Dense<T>>).filter(|kept| [kept.blocks.n, kept.blocks.k] == [n, k]);
-    run(py, |context| {
-        let (isa, flops) = (context.isa, 3 * flops(count, n, m, rows));
-        let diagonals = Diagonals::new(n, phases)?;
-        // SAFETY: each problem writes its own parts.
-        let gradients = |i: usize| unsafe {
-            Gradients {
-                u: grad_u.as_ref().map(|x| x.at(i)),
-                h: grad_h.as_ref().map(|x| x.at(i)),
-                tau: grad_tau.as_ref().map(|x| x.at(i)),
-                phases: phases_parts.as_ref().map(|x| x.at(i)),
-            }
-        };
-        if prepared.is_none() && matrix.is_none() && one_by_one::<T>(method, form, (n, k), rows) {
-            return unblocked::for_each(
-                context,
-                count,
-                flops,
-                &|| unblocked::Backward::new(n, k),
-                &|i, room, cancel| {
-                    let u = u.of(i)?;
-                    let source = unblocked::Source::Vectors(part(h, i, rows * n));
-                    let grad_c = part(grad_c, i, rows * n);
-                    room.run(isa, cancel, u, &diagonals.of(u), source, grad_c, gradients(i), adjoint)
-                },
-            );
-        }
-        context.for_each(count, flops, &|i, context| {
-            let u = u.of(i)?;
-            let (h, grad_c, gradients) = (part(h, i, rows * n), part(grad_c, i, rows * n), gradients(i));
-            let diagonal = diagonals.of(u);
-            match (prepared, matrix) {
-                (Some(prepared), _) => {
-                    apply::backward_of(context, prepared, u, &diagonal, h, grad_c, gradients, adjoint)
-                }
-                (_, Some(matrix)) => {
-                    apply::backward_by_matrix(context, matrix, u, &diagonal, h, grad_c, gradients, adjoint)
-                }
-                _ => apply::backward(context, u, &diagonal, h, grad_c, gradients, adjoint, method),
-            }
-        })
-    })?;
-    if let Some(grad_phases) = grad_phases {
-        grad_phases.fill(T::Real::ZERO);
-        each_phases.chunks(n).for_each(|each| grad_phases.iter_mut().zip(each).for_each(|(sum, &x)| *sum += x));
-    }
-    Ok(())
+    let &Headers { count, n, m, .. } = u;
+    let applications = applications::<T>(u, rows, h, phases, adjoint, method)?;
+    let grad_c = Stack::new(grad_c.slice::<T>("grad_c", h.len)?, count);
+    let gradients = ManyGradients {
+        u: outputs::<T>(grad_u, "grad_u", count, n * m)?,
+        h: outputs::<T>(grad_h, "grad_h", count, rows * n)?,
+        tau: outputs::<T>(grad_tau, "grad_tau", count, m)?,
+        phases: optional_mut::<T::Real>(grad_phases, "grad_phases", n)?,
+    };
+    let kept = kept.and_then(Kept::get::<many::Kept<T>>);
+    Ok(run(py, |context| applications.backward(context, grad_c, gradients, kept))?)
 }
 
 /// The gradient of `W h`, in `grad`, becomes that of `h`.
@@ -265,16 +169,18 @@ pub fn backward_in_place(
         kept: Option<&Kept>,
     ) -> Reading<()> {
         let &Headers { n, m, .. } = u;
-        let u = u.columns::<T>()?.of(0).map_err(to_python)?;
+        let u = u.reflections::<T>()?.at(0).map_err(to_python)?;
         if u.u1().is_some() {
             return Err(to_python(Error::InvalidArgument(format!("m: expected less than n = {n}, got {m}"))).into());
         }
         let h = h.slice::<T>("h", size(&[rows, n])?)?;
         let grad = grad.slice_mut::<T>("grad", h.len())?;
         let grad_u = grad_u.slice_mut::<T>("grad_u", n * m)?;
-        let kept = kept.and_then(Kept::get::<Prepared<T>>).filter(|kept| kept.shape() == [n, m, rows]);
+        let kept = kept.and_then(Kept::get::<many::Kept<T>>);
         Ok(run(py, |context| {
-            if let Some(kept) = kept {
+            if let Some(many::Kept::Factors(kept)) = kept
+                && kept.shape() == [n, m, rows]
+            {
                 return apply::backward_in_place(context, kept, u, h, grad, grad_u);
             }
             let prepared = Prepared::new(context, u, rows)?;
@@ -308,7 +214,7 @@ pub fn forward_tape(
         adjoint: bool,
     ) -> PyResult<()> {
         let &Headers { n, m, .. } = u;
-        let u = u.columns::<T>()?.of(0).map_err(to_python)?;
+        let u = u.reflections::<T>()?.at(0).map_err(to_python)?;
         let h = h.slice("h", size(&[rows, n])?)?;
         let tape = tape.slice_mut("tape", size(&[rows, m + 1, n])?)?;
         let diagonal = Diagonal::new(u, optional(phases, "phases", n)?).map_err(to_python)?;
@@ -339,7 +245,7 @@ pub fn backward_tape(
         adjoint: bool,
     ) -> PyResult<()> {
         let &Headers { n, m, .. } = u;
-        let u = u.columns::<T>()?.of(0).map_err(to_python)?;
+        let u = u.reflections::<T>()?.at(0).map_err(to_python)?;
         let tape = tape.slice("tape", size(&[rows, m + 1, n])?)?;
         let grad_c = grad_c.slice("grad_c", size(&[rows, n])?)?;
         let diagonal = Diagonal::new(u, optional(phases, "phases", n)?).map_err(to_python)?;

@@ -6,9 +6,9 @@
 
 use std::ffi::{c_int, c_void};
 
+use householder::many::StackMut;
 use householder::number::{c32, c64};
 use householder::scalar::Scalar;
-use householder::view::Shared;
 use numpy::npyffi::flags::{NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_WRITEABLE};
 use numpy::npyffi::{NPY_TYPES, PyArrayObject};
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
@@ -341,33 +341,8 @@ pub fn outputs<T: Number>(
     name: &str,
     count: usize,
     len: usize,
-) -> Reading<Option<Parts<T>>> {
-    Ok(optional_mut(array, name, size(&[count, len])?)?.map(|array| Parts::new(array, count)))
-}
-
-/// The part of an input that belongs to problem `i`, `len` numbers each.
-pub fn part<T>(array: &'static [T], i: usize, len: usize) -> &'static [T] {
-    &array[i * len..(i + 1) * len]
-}
-
-/// An output of which each problem writes a part of its own.
-pub struct Parts<T> {
-    array: Shared<T>,
-    len: usize,
-}
-
-impl<T: 'static> Parts<T> {
-    pub fn new(array: &mut [T], count: usize) -> Self {
-        Self { array: Shared(array.as_mut_ptr()), len: array.len() / count.max(1) }
-    }
-
-    /// The part of problem `i`.
-    ///
-    /// # Safety
-    /// It is asked for once, and while the array lives.
-    pub unsafe fn at(&self, i: usize) -> &'static mut [T] {
-        std::slice::from_raw_parts_mut(self.array.get().add(i * self.len), self.len)
-    }
+) -> Reading<Option<StackMut<'static, T>>> {
+    Ok(optional_mut(array, name, size(&[count, len])?)?.map(|array| StackMut::new(array, count)))
 }
 
 /// `a * b * ..`, refused where it leaves the address space.

@@ -1,11 +1,12 @@
 //! The reflections of all problems of a call: `u (.., n, m)`, what its `shape` says of the columns, and `tau (.., m)`.
 
-use householder::error::Error;
-use householder::reflections::{Form, Reflections};
+use householder::many::ManyReflections;
+use householder::reflections::Form;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::array::{Array, Number, Reading, optional, part, size};
+use crate::array::{Array, Number, Reading, optional, size};
+use crate::call::to_python;
 
 /// What `shape` and whether there is a `tau` say of the columns: LAPACK's trapezoidal ones begin with a one.
 pub fn form(shape: &str, has_tau: bool) -> PyResult<Form> {
@@ -53,37 +54,10 @@ impl<'a, 'py> Headers<'a, 'py> {
     }
 
     /// The numbers themselves.
-    pub fn columns<T: Number>(&self) -> Reading<Columns<T>> {
+    pub fn reflections<T: Number>(&self) -> Reading<ManyReflections<'static, T>> {
         let &Self { count, n, m, form, .. } = self;
         let u = self.u.slice::<T>("u", size(&[count, n, m])?)?;
         let tau = optional::<T>(self.tau.as_ref(), "tau", size(&[count, m])?)?;
-        Ok(Columns { n, m, form, u, tau })
-    }
-}
-
-/// The numbers of `u` and `tau`.
-pub struct Columns<T: 'static> {
-    pub n: usize,
-    pub m: usize,
-    pub form: Form,
-    u: &'static [T],
-    tau: Option<&'static [T]>,
-}
-
-impl<T: Number> Columns<T> {
-    /// The reflections of problem `i`.
-    pub fn of(&self, i: usize) -> Result<Reflections<'static, T>, Error> {
-        let &Self { n, m, form, u, tau } = self;
-        Reflections::with_form(n, m, part(u, i, n * m), form, tau.map(|tau| part(tau, i, m)))
-    }
-
-    /// How many reflections each problem has.
-    pub fn count(&self) -> usize {
-        self.form.reflections(self.n, self.m)
-    }
-
-    /// Whether reflections undo themselves: `tau` is theirs.
-    pub fn are_involutions(&self) -> bool {
-        self.tau.is_none()
+        Ok(ManyReflections::new([count, n, m], form, u, tau).map_err(to_python)?)
     }
 }

@@ -2,19 +2,18 @@
 
 use householder::diagonal::Diagonal;
 use householder::error::Error;
-use householder::kernel::activation::Activation;
-use householder::memory::filled_with;
+use householder::kernel::activation::{Activation, moduli};
+use householder::many::{ManyReflections, ManySequenceGradients, ManySequences, Stack, StackMut};
 use householder::method::Method;
-use householder::number::Real;
-use householder::recurrence::{self, Prepared, Sequence, SequenceGradients, Series, Steps};
+use householder::recurrence::{self, Prepared, Sequence, Series, Steps};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 
-use crate::array::{Array, Number, Parts, Reading, optional, optional_mut, outputs, part, size};
+use crate::array::{Array, Number, Reading, optional, outputs, size};
 use crate::by_dtype;
 use crate::call::{attempt, run, to_python};
-use crate::columns::{Columns, Headers};
+use crate::columns::Headers;
 use crate::kept::Kept;
 
 /// `u (.., n, m)`, `x (.., steps, batch, d)` or, with `batch_sizes`, `(.., rows, d)`, then `h0, input_weight, bias, phases,
@@ -103,12 +102,16 @@ impl<'a, 'py> Problem<'a, 'py> {
         Ok(())
     }
 
-    fn sequences<T: Number<Real: Number>>(&self) -> Reading<Vec<Sequence<'static, T>>> {
-        let columns = self.u.columns::<T>()?;
-        (0..self.stack.0).map(|i| self.sequence(&columns, i)).collect()
+    fn sequences<T: Number<Real: Number>>(&self) -> Reading<ManySequences<'static, T>> {
+        let u = self.u.reflections::<T>()?;
+        Ok(ManySequences::new((0..self.stack.0).map(|i| self.sequence(&u, i)).collect::<Reading<_>>()?))
     }
 
-    fn sequence<T: Number<Real: Number>>(&self, columns: &Columns<T>, i: usize) -> Reading<Sequence<'static, T>> {
+    fn sequence<T: Number<Real: Number>>(
+        &self,
+        u: &ManyReflections<'static, T>,
+        i: usize,
+    ) -> Reading<Sequence<'static, T>> {
         let (count, [n, _, d, steps, batch]) = (self.stack.0, self.sizes);
         let &(_, _, transpose, reverse, _, ref method) = self.options;
         if reverse && self.batch_sizes.is_some() {
@@ -121,20 +124,30 @@ impl<'a, 'py> Problem<'a, 'py> {
         }
         .map_err(to_python)?;
         let steps = if reverse { steps.reversed() } else { steps };
-        let u = columns.of(i).map_err(to_python)?;
+        let u = u.at(i).map_err(to_python)?;
         if self.input_weight.is_none() && d != n {
             return Err(to_python(Error::InvalidArgument(format!("x: expected width n = {n}, got {d}"))).into());
         }
         let given = |array: &Option<Array<'_, '_>>, name, len: &[usize]| -> Reading<Option<&'static [T]>> {
             let array = optional(array.as_ref(), name, size(&[&[count], len].concat())?)?;
-            Ok(array.map(|array| share(array, i, count)))
+            Ok(array.map(|array| Stack::new(array, count).at(i)))
         };
-        let phases = optional(self.phases.as_ref(), "phases", size(&[count, n])?)?.map(|array| share(array, i, count));
+        let real = |array: &Option<Array<'_, '_>>, name, len: usize| -> Reading<Option<&'static [T::Real]>> {
+            let array = optional(array.as_ref(), name, size(&[count, len])?)?;
+            Ok(array.map(|array| Stack::new(array, count).at(i)))
+        };
+        let (nonlinearity, slope) = (&*self.options.0, self.options.1);
+        let bias = match nonlinearity {
+            "modrelu" | "real_modrelu" => {
+                real(&self.nonlinearity_bias, "nonlinearity_bias", moduli(nonlinearity, n, T::COMPLEX))?
+            }
+            _ => None,
+        };
         Ok(Sequence {
             u,
-            diagonal: Diagonal::new(u, phases).map_err(to_python)?,
+            diagonal: Diagonal::new(u, real(&self.phases, "phases", n)?).map_err(to_python)?,
             adjoint: transpose,
-            activation: self.activation(i)?,
+            activation: Activation::parse(nonlinearity, slope, n, bias).map_err(to_python)?,
             method: Method::parse(method).map_err(to_python)?,
             d,
             x: self.series(&self.x, "x", d, &steps, i)?,
@@ -163,64 +176,8 @@ impl<'a, 'py> Problem<'a, 'py> {
                 return Ok(Series::strided(memory, strides));
             }
         }
-        Ok(Series::new(share(array.slice(name, len)?, i, self.stack.0)))
+        Ok(Series::new(Stack::new(array.slice(name, len)?, self.stack.0).at(i)))
     }
-
-    fn activation<T: Number<Real: Number>>(&self, i: usize) -> Reading<Activation<'static, T>> {
-        let invalid = |what: String| Err(to_python(Error::InvalidArgument(what)).into());
-        let (name, n) = (&*self.options.0, self.sizes[0]);
-        if T::COMPLEX && matches!(name, "oplu" | "real_modrelu") {
-            return invalid(format!("nonlinearity: '{name}' acts on real numbers, got a complex u"));
-        }
-        if matches!(name, "oplu" | "modrelu") && !T::COMPLEX && n % 2 == 1 {
-            return invalid(format!("nonlinearity: '{name}' pairs i with i + n/2 and needs an even n, got {n}"));
-        }
-        let slope = self.options.1;
-        match name {
-            "identity" => Ok(Activation::Identity),
-            "relu" => Ok(Activation::Relu),
-            "tanh" => Ok(Activation::Tanh),
-            "oplu" => Ok(Activation::Oplu),
-            "modrelu" | "real_modrelu" => {
-                let moduli = moduli(name, n, T::COMPLEX);
-                let len = size(&[self.stack.0, moduli])?;
-                let bias = optional(self.nonlinearity_bias.as_ref(), "nonlinearity_bias", len)?;
-                match bias.map(|bias| share(bias, i, self.stack.0)) {
-                    Some(bias) if name == "modrelu" => Ok(Activation::ModRelu(bias)),
-                    Some(bias) => Ok(Activation::RealModRelu(bias)),
-                    None => invalid(format!("nonlinearity_bias: expected {moduli} numbers for '{name}', got None")),
-                }
-            }
-            "leaky_relu" if slope == 0.0 => Ok(Activation::Relu),
-            "leaky_relu" if slope == 1.0 => Ok(Activation::Identity),
-            "leaky_relu" if slope > 0.0 => {
-                // Both parts: the slope multiplies real and imaginary parts alike.
-                Ok(Activation::LeakyRelu(T::from_parts(T::Real::of(slope), T::Real::of(slope))))
-            }
-            "leaky_relu" => invalid(format!("negative_slope: expected a number >= 0, got {slope}")),
-            _ => invalid(format!(
-                "nonlinearity: expected 'identity', 'tanh', 'relu', 'leaky_relu', 'oplu', 'modrelu' or 'real_modrelu', \
-                 got '{name}'"
-            )),
-        }
-    }
-}
-
-/// How many numbers the bias of a nonlinearity has: one for each modulus.
-pub fn moduli(nonlinearity: &str, n: usize, is_complex: bool) -> usize {
-    if is_complex || nonlinearity == "real_modrelu" { n } else { n / 2 }
-}
-
-/// Batch `i` of an input that has `count`.
-fn share<T>(array: &'static [T], i: usize, count: usize) -> &'static [T] {
-    part(array, i, array.len() / count)
-}
-
-/// Rows and width of the tape of one of equally large problems, and the flops of all.
-fn extent<T: Number>(sequences: &[Sequence<'_, T>]) -> PyResult<(usize, usize, usize)> {
-    let Some(first) = sequences.first() else { return Ok((0, 0, 0)) };
-    let flops = first.flops().saturating_mul(sequences.len());
-    Ok((first.steps.rows(), first.tape_width().map_err(to_python)?, flops))
 }
 
 /// Width of what the forward pass may leave to the backward pass of each of so many states; 0: nothing.
@@ -302,26 +259,11 @@ fn forward_problems<T: Number<Real: Number>>(
 ) -> Reading<Option<Kept>> {
     let sequences = problem.sequences::<T>()?;
     let (count, [n, _, _, _, batch]) = (problem.stack.0, problem.sizes);
-    let (rows, width, flops) = extent(&sequences)?;
-    let h = Parts::new(h.slice_mut("h", size(&[count, rows, n])?)?, count);
-    let tape = optional_mut(tape, "tape", size(&[count, rows, width])?)?.map(|tape| Parts::new(tape, count));
-    let last = optional_mut(last, "last", size(&[count, batch, n])?)?.map(|last| Parts::new(last, count));
-    let mut kept = filled_with(if keep { count } else { 0 }, || None).map_err(to_python)?;
-    let each = Parts::<Option<Prepared<T>>>::new(&mut kept, count);
-    run(py, |context| {
-        context.for_each(count, flops, &|i, context| {
-            // SAFETY: each problem writes its own parts.
-            let (h, tape, kept) = unsafe { (h.at(i), tape.as_ref().map(|tape| tape.at(i)), each.at(i)) };
-            let prepared = recurrence::forward(context, &sequences[i], h, tape)?;
-            if let Some(last) = &last {
-                // SAFETY: as above.
-                sequences[i].copy_last(h, unsafe { last.at(i) });
-            }
-            kept.first_mut().map(|kept| kept.insert(prepared));
-            Ok(())
-        })
-    })?;
-    Ok(keep.then(|| Kept::factors(kept)))
+    let [rows, width] = sequences.tape_shape().map_err(to_python)?;
+    let h = StackMut::new(h.slice_mut("h", size(&[count, rows, n])?)?, count);
+    let tape = outputs(tape, "tape", count, size(&[rows, width])?)?;
+    let last = outputs(last, "last", count, size(&[batch, n])?)?;
+    Ok(run(py, |context| sequences.forward(context, h, last, tape, keep))?.map(Kept::factors))
 }
 
 /// The gradients of all batches that are wanted.
@@ -336,53 +278,28 @@ fn backward_problems<T: Number<Real: Number>>(
         gradients;
     let sequences = problem.sequences::<T>()?;
     let (count, [n, m, d, _, batch]) = (problem.stack.0, problem.sizes);
-    let (rows, width, flops) = extent(&sequences)?;
-    let given =
-        |array, name, len: usize| -> Reading<Option<&'static [T]>> { optional(array, name, size(&[count, len])?) };
-    let h = given(h, "h", rows * n)?.unwrap_or_default();
+    let [rows, width] = sequences.tape_shape().map_err(to_python)?;
+    let given = |array, name, len: usize| -> Reading<Option<Stack<'static, T>>> {
+        Ok(optional(array, name, size(&[count, len])?)?.map(|array| Stack::new(array, count)))
+    };
+    let h = given(h, "h", rows * n)?.unwrap_or(Stack::new(&[], count));
     let tape = given(tape, "tape", rows * width)?;
     let series = |(i, sequence): (usize, &Sequence<'_, T>)| {
         grad_h.map(|grad_h| problem.series(grad_h, "grad_h", n, &sequence.steps, i)).transpose()
     };
-    let grad_h = sequences.iter().enumerate().map(series).collect::<Reading<Vec<_>>>()?;
+    let grad_h = sequences.list().iter().enumerate().map(series).collect::<Reading<Vec<_>>>()?;
     let grad_last = given(grad_last, "grad_last", batch * n)?;
-    let grad_u = outputs::<T>(grad_u, "grad_u", count, n * m)?;
-    let grad_x = outputs::<T>(grad_x, "grad_x", count, rows * d)?;
-    let grad_h0 = outputs::<T>(grad_h0, "grad_h0", count, batch * n)?;
-    let grad_input_weight = outputs::<T>(grad_input_weight, "grad_input_weight", count, n * d)?;
-    let grad_bias = outputs::<T>(grad_bias, "grad_bias", count, n)?;
-    let grad_tau = outputs::<T>(grad_tau, "grad_tau", count, m)?;
-    let grad_phases = outputs::<T::Real>(grad_phases, "grad_phases", count, n)?;
     let moduli = moduli(&problem.options.0, n, T::COMPLEX);
-    let grad_nonlinearity_bias = outputs::<T::Real>(grad_nonlinearity_bias, "grad_nonlinearity_bias", count, moduli)?;
-    let kept = kept.and_then(Kept::get::<Vec<Option<Prepared<T>>>>);
-    Ok(run(py, |context| {
-        context.for_each(count, flops.saturating_mul(2), &|i, context| {
-            let of = |array: &'static [T]| share(array, i, count);
-            // SAFETY: each problem writes its own parts.
-            let gradients = unsafe {
-                SequenceGradients {
-                    u: grad_u.as_ref().map(|x| x.at(i)),
-                    x: grad_x.as_ref().map(|x| x.at(i)),
-                    h0: grad_h0.as_ref().map(|x| x.at(i)),
-                    input_weight: grad_input_weight.as_ref().map(|x| x.at(i)),
-                    bias: grad_bias.as_ref().map(|x| x.at(i)),
-                    tau: grad_tau.as_ref().map(|x| x.at(i)),
-                    phases: grad_phases.as_ref().map(|x| x.at(i)),
-                    activation_bias: grad_nonlinearity_bias.as_ref().map(|x| x.at(i)),
-                }
-            };
-            let sequence = &sequences[i];
-            recurrence::backward(
-                context,
-                sequence,
-                kept.and_then(|kept| kept.get(i)?.as_ref()).filter(|prepared| prepared.fits(sequence)),
-                of(h),
-                tape.map(of),
-                grad_h[i],
-                grad_last.map(of),
-                gradients,
-            )
-        })
-    })?)
+    let gradients = ManySequenceGradients {
+        u: outputs::<T>(grad_u, "grad_u", count, n * m)?,
+        x: outputs::<T>(grad_x, "grad_x", count, rows * d)?,
+        h0: outputs::<T>(grad_h0, "grad_h0", count, batch * n)?,
+        input_weight: outputs::<T>(grad_input_weight, "grad_input_weight", count, n * d)?,
+        bias: outputs::<T>(grad_bias, "grad_bias", count, n)?,
+        tau: outputs::<T>(grad_tau, "grad_tau", count, m)?,
+        phases: outputs::<T::Real>(grad_phases, "grad_phases", count, n)?,
+        activation_bias: outputs::<T::Real>(grad_nonlinearity_bias, "grad_nonlinearity_bias", count, moduli)?,
+    };
+    let kept = kept.and_then(Kept::get::<Vec<Option<Prepared<T>>>>).map(Vec::as_slice);
+    Ok(run(py, |context| sequences.backward(context, (h, tape), &grad_h, grad_last, &gradients, kept))?)
 }

@@ -108,6 +108,11 @@ def apply(u, h, phases=None, transpose=False, smallest=0.0):
     return rounded(((w.mH if transpose else w) @ rounded(h).unsqueeze(-1)).squeeze(-1))
 
 
+def _turned(w, h):
+    """``W h``. It rounds as ``h`` does, however small it is: a ``u_1`` near zero takes away what was added to ``h``."""
+    return h @ w.mT if _noise is None else h @ w.mT + (rounded(h) - h)
+
+
 def frame(u, phases, rows, columns, smallest=0.0):
     """The first columns of W as a weight ``(rows, columns)``, or their adjoint where that is wider than tall."""
     w = matrix(u, phases, smallest)
@@ -221,7 +226,7 @@ def rnn(
         if running is not None:
             ended.insert(0, h[running:])
             h = h[:running]
-        h = phi(rounded(h @ w.mT + step), nonlinearity, negative_slope, nonlinearity_bias)
+        h = phi(rounded(_turned(w, h) + step), nonlinearity, negative_slope, nonlinearity_bias)
         states.append(h)
     states = states[::-1] if reverse else states
     join = torch.stack if batch_sizes is None else torch.cat

@@ -23,7 +23,7 @@ macro_rules! exponential {
                 // What `LN2` lacks: 1,000 times it would be 100 units in the last place of a float64 exponential.
                 const LN2_LACKS: f64 = 2.319_046_813_846_3e-17;
                 const LN2_LOW: $t = (LN2 - (LN2 * 4096.0) as i64 as f64 / 4096.0 + LN2_LACKS) as $t;
-                const LEAST: $t = ($t::MIN_EXP as f64 * LN2) as $t;
+                const LEAST: $t = (($t::MIN_EXP - 1) as f64 * LN2) as $t; // that of the smallest normal number
                 const MOST: $t = (($t::MAX_EXP as f64 - 0.5) * LN2) as $t;
                 let x = if self < LEAST { LEAST } else { self };
                 let x = if x > MOST { MOST } else { x };
@@ -70,5 +70,9 @@ mod tests {
         assert_eq!([-1e4, f64::NEG_INFINITY].map(Exponential::exp), [0.0; 2]);
         assert_eq!(Exponential::exp(1e4_f64), f64::INFINITY);
         assert!(Exponential::exp(f32::NAN).is_nan());
+        // The last octave of normal numbers, and what is just below it.
+        assert!((Exponential::exp(-87.3_f32) / f32::exp(-87.3) - 1.0).abs() < 4.0 * f32::EPSILON);
+        assert!((Exponential::exp(-708.39_f64) / f64::exp(-708.39) - 1.0).abs() < 4.0 * f64::EPSILON);
+        assert_eq!((Exponential::exp(-87.4_f32), Exponential::exp(-708.4_f64)), (0.0, 0.0));
     }
 }

@@ -55,10 +55,9 @@ fn problem<'a, T: Element + Exponential>(frame: &Frame<'a>) -> Result<(Problem<'
         out: vec![batch, tokens, value_heads, value_width],
         kept: vec![batch, kept, value_heads, key_width, value_width],
     };
-    let needed = |slot: usize, name: &str| Ok(frame.needed(slot)?.read::<T>(name, &shapes.inputs[slot])?.all());
+    let needed = |slot: usize, name: &str| frame.needed(slot)?.read::<T>(name, &shapes.inputs[slot]);
     let given = |slot: usize, name: &str| -> Result<Option<&'a [T]>> {
-        let array = frame.operand(slot)?.map(|buffer| buffer.read::<T>(name, &shapes.inputs[slot])).transpose()?;
-        Ok(array.map(|array| array.all()))
+        frame.operand(slot)?.map(|buffer| buffer.read(name, &shapes.inputs[slot])).transpose()
     };
     let gate = match given(4, "g")? {
         None => Gate::None,
@@ -88,9 +87,7 @@ pub fn forward(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
 fn go_forward<T: Element + Exponential>(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
     let (problem, shapes) = problem::<T>(frame)?;
     let room = |slot: usize, name: &str, shape: &[usize]| -> Result<Option<&mut [T]>> {
-        let room = frame.result(slot)?.map(|buffer| buffer.write::<T>(name, shape)).transpose()?;
-        // SAFETY: asked for once.
-        Ok(room.map(|room| unsafe { room.all() }))
+        frame.result(slot)?.map(|buffer| buffer.write(name, shape)).transpose()
     };
     let results = Results {
         out: room(0, "o", &shapes.out)?,
@@ -109,16 +106,13 @@ pub fn backward(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
 fn go_backward<T: Element + Exponential>(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
     let (problem, shapes) = problem::<T>(frame)?;
     let given = |slot: usize, name: &str, shape: &[usize]| -> Result<Option<&[T]>> {
-        let array = frame.operand(INPUTS + slot)?.map(|buffer| buffer.read::<T>(name, shape)).transpose()?;
-        Ok(array.map(|array| array.all()))
+        frame.operand(INPUTS + slot)?.map(|buffer| buffer.read(name, shape)).transpose()
     };
     let kept = given(0, "kept", &shapes.kept)?;
     let cotangents =
         Cotangents { out: given(1, "grad_o", &shapes.out)?, last: given(2, "grad_final_state", &shapes.inputs[5])? };
     let wanted = |slot: usize| -> Result<Option<&mut [T]>> {
-        let room = frame.result(slot)?.map(|room| room.write::<T>("a gradient", &shapes.inputs[slot])).transpose()?;
-        // SAFETY: asked for once.
-        Ok(room.map(|room| unsafe { room.all() }))
+        frame.result(slot)?.map(|buffer| buffer.write("a gradient", &shapes.inputs[slot])).transpose()
     };
     let gradients = Gradients {
         q: wanted(0)?,

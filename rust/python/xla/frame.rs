@@ -4,12 +4,10 @@
 //! those that are there.
 
 use std::ffi::c_int;
-use std::marker::PhantomData;
 
 use householder::error::{Error, Result};
 use householder::number::{c32, c64};
 use householder::scalar::Scalar;
-use householder::view::Shared;
 
 use super::c_api::{self, BUFFER, ByteSpan, C64, C128, CallFrame, F32, F64, NUMBER, PRED, S64, TEXT};
 
@@ -154,18 +152,18 @@ impl<'a> Buffer<'a> {
         shape.try_into().map_err(|shape| invalid(format!("expected {N} axes, got shape {shape:?}")))
     }
 
-    /// The numbers of an array `(count, ..)` of this shape.
-    pub fn read<T: Element>(self, name: &str, shape: &[usize]) -> Result<Stack<'a, T>> {
-        let (data, count, each) = self.checked::<T>(name, shape)?;
+    /// The numbers of an array of this shape.
+    pub fn read<T: Element>(self, name: &str, shape: &[usize]) -> Result<&'a [T]> {
+        let (data, len) = self.checked::<T>(name, shape)?;
         // SAFETY: as many numbers of this type, alive during the call, which writes to results only.
-        let numbers = if count * each == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, count * each) } };
-        Ok(Stack { numbers, each })
+        Ok(if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, len) } })
     }
 
-    /// Room for the numbers of an array `(count, ..)` of this shape.
-    pub fn write<T: Element>(self, name: &str, shape: &[usize]) -> Result<Room<'a, T>> {
-        let (data, count, each) = self.checked::<T>(name, shape)?;
-        Ok(Room { data: Shared(data), count, each, of: PhantomData })
+    /// Room for the numbers of an array of this shape, which is asked for once.
+    pub fn write<T: Element>(self, name: &str, shape: &[usize]) -> Result<&'a mut [T]> {
+        let (data, len) = self.checked::<T>(name, shape)?;
+        // SAFETY: as above; XLA's results are distinct arrays.
+        Ok(if len == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(data, len) } })
     }
 
     fn dims(self) -> &'a [i64] {
@@ -174,7 +172,7 @@ impl<'a> Buffer<'a> {
         if rank == 0 { &[] } else { unsafe { std::slice::from_raw_parts(self.0.dims, rank) } }
     }
 
-    fn checked<T: Element>(self, name: &str, shape: &[usize]) -> Result<(*mut T, usize, usize)> {
+    fn checked<T: Element>(self, name: &str, shape: &[usize]) -> Result<(*mut T, usize)> {
         let (dims, data) = (self.dims(), self.0.data.cast::<T>());
         let fits = dims.len() == shape.len() && dims.iter().zip(shape).all(|(&dim, &size)| dim == size as i64);
         if self.0.dtype != T::TYPE || !fits {
@@ -184,53 +182,10 @@ impl<'a> Buffer<'a> {
                 self.0.dtype
             )));
         }
-        let (count, each) = (shape[0], shape[1..].iter().product::<usize>());
-        if count * each > 0 && (data.is_null() || !data.is_aligned()) {
+        let len = shape.iter().product::<usize>();
+        if len > 0 && (data.is_null() || !data.is_aligned()) {
             return Err(invalid(format!("{name}: expected aligned memory, got {data:?}")));
         }
-        Ok((data, count, each))
-    }
-}
-
-/// An array for each problem.
-#[derive(Clone, Copy)]
-pub struct Stack<'a, T> {
-    numbers: &'a [T],
-    each: usize,
-}
-
-impl<'a, T> Stack<'a, T> {
-    /// That of problem `i`.
-    pub fn at(&self, i: usize) -> &'a [T] {
-        &self.numbers[i * self.each..][..self.each]
-    }
-
-    /// Those of all problems, one after the other.
-    pub fn all(&self) -> &'a [T] {
-        self.numbers
-    }
-}
-
-/// Room for the array of each problem.
-pub struct Room<'a, T> {
-    data: Shared<T>,
-    count: usize,
-    each: usize,
-    of: PhantomData<&'a mut [T]>,
-}
-
-impl<'a, T> Room<'a, T> {
-    /// That of problem `i`, which is asked for once.
-    #[allow(clippy::mut_from_ref)] // problems have disjoint parts
-    pub unsafe fn at(&self, i: usize) -> &'a mut [T] {
-        if self.each == 0 {
-            return &mut [];
-        }
-        std::slice::from_raw_parts_mut(self.data.get().add(i * self.each), self.each)
-    }
-
-    /// That of all problems, which is asked for once.
-    pub unsafe fn all(self) -> &'a mut [T] {
-        Room { each: self.count * self.each, ..self }.at(0)
+        Ok((data, len))
     }
 }

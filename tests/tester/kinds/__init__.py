@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kinds import arrays, columns, delta, functions, groups, jax_functions, layers
+from kinds import arrays, columns, delta, functions, groups, jax_functions, layers, replacements
 
 
 class Kind(NamedTuple):
@@ -34,4 +34,7 @@ KINDS = {
     "delta arrays": Kind(delta.arrays, 10),
     "DeltaNet": Kind(delta.layer, 3),
     "jax": Kind(jax_functions.call, 0.1),
+    "LAPACK": Kind(replacements.lapack, 4),
+    "frame": Kind(replacements.frame, 2),
+    "HRA": Kind(replacements.hra, 0.5),
 }

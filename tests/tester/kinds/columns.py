@@ -23,12 +23,12 @@ def apply(source):
     if shape == "full" and n <= MORE_COLUMNS and source.flag():
         m = source.among(1, 2 * n)
     batch, matrices = (() if source.one_in(8) else (rows,), ()) if rows > 6 or source.flag() else axes(source)
-    u = _normal(source, (*matrices, n, m), dtype)
+    u = normal(source, (*matrices, n, m), dtype)
     if source.one_in(8):
         u[..., source.among(0, m - 1)] = 0
     tensors = {"u": u}
     if shape == "trapezoidal" or source.flag():
-        tensors["tau"] = _tau(source, oracle.wide(u), shape, dtype)
+        tensors["tau"] = tau(source, oracle.wide(u), shape, dtype)
     tiny = smallest(dtype)
     if source.one_in(4):
         return Problem(
@@ -63,23 +63,23 @@ def _of_sequence(source, n, m, dtype):
     shape = source.choose(("full", "trapezoidal"))
     if shape == "full" and n <= MORE_COLUMNS and source.flag():
         m = source.among(1, 2 * n)
-    tensors = {"u": _normal(source, (n, m), dtype)}
+    tensors = {"u": normal(source, (n, m), dtype)}
     if shape == "trapezoidal" or source.flag():
         square = oracle.vectors(oracle.wide(tensors["u"]), True, shape).abs().square().sum(-2)
         tensors["tau"] = torch.where(torch.from_numpy(source.rng.random(m) < 0.1), 0, 2 / square).to(dtype)
     return tensors, {"shape": shape}
 
 
-def _normal(source, shape, dtype):
+def normal(source, shape, dtype):
     a = source.rng.standard_normal(shape)
     if dtype.is_complex:
         a = a + 1j * source.rng.standard_normal(shape)
     return torch.from_numpy(np.array(a)).to(dtype)
 
 
-def _tau(source, u, shape, dtype):
+def tau(source, u, shape, dtype):
     """That of reflections, some of it zero, or any numbers of which products stay of ordinary size."""
     square = oracle.vectors(u, True, shape).abs().square().sum(-2)
     own = 2 / torch.where(square == 0, 1.0, square)
-    tau = own.to(dtype) if source.flag() else (own * _normal(source, own.shape, u.dtype) / u.shape[-1]).to(dtype)
-    return torch.where(torch.from_numpy(source.rng.random(own.shape) < 0.1), 0, tau)
+    found = own.to(dtype) if source.flag() else (own * normal(source, own.shape, u.dtype) / u.shape[-1]).to(dtype)
+    return torch.where(torch.from_numpy(source.rng.random(own.shape) < 0.1), 0, found)

@@ -1,0 +1,54 @@
+//! Arrays of one size, one for each problem, one after the other in memory.
+
+use std::marker::PhantomData;
+
+use crate::view::Shared;
+
+/// What problems read.
+#[derive(Clone, Copy)]
+pub struct Stack<'a, T> {
+    numbers: &'a [T],
+    each: usize,
+}
+
+impl<'a, T> Stack<'a, T> {
+    /// Divides `numbers` among `count` problems.
+    pub fn new(numbers: &'a [T], count: usize) -> Self {
+        Self { numbers, each: numbers.len() / count.max(1) }
+    }
+
+    /// How many numbers each problem has.
+    pub fn each(&self) -> usize {
+        self.each
+    }
+
+    /// Those of problem `i`.
+    pub fn at(&self, i: usize) -> &'a [T] {
+        &self.numbers[i * self.each..][..self.each]
+    }
+}
+
+/// What problems write.
+pub struct StackMut<'a, T> {
+    numbers: Shared<T>,
+    count: usize,
+    each: usize,
+    owner: PhantomData<&'a mut [T]>,
+}
+
+impl<'a, T> StackMut<'a, T> {
+    /// Divides `numbers` among `count` problems.
+    pub fn new(numbers: &'a mut [T], count: usize) -> Self {
+        let each = numbers.len() / count.max(1);
+        Self { numbers: Shared(numbers.as_mut_ptr()), count, each, owner: PhantomData }
+    }
+
+    /// The part of problem `i`.
+    ///
+    /// # Safety
+    /// Nobody else asks for it.
+    pub(super) unsafe fn at(&self, i: usize) -> &'a mut [T] {
+        assert!(i < self.count, "problem {i} of {}", self.count);
+        std::slice::from_raw_parts_mut(self.numbers.get().add(i * self.each), self.each)
+    }
+}
