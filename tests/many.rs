@@ -23,7 +23,7 @@ const SIZES: [(usize, usize, usize); 5] = [(1, 1, 1), (5, 3, 0), (8, 8, 3), (33,
 
 fn with_threads(test: impl Fn(&mut Context<'_>)) {
     for threads in [1, 3] {
-        set_num_threads(threads);
+        set_num_threads(threads).unwrap();
         test(&mut Context::new(&mut || false));
     }
 }
@@ -152,7 +152,7 @@ fn results_for_fewer_problems_are_refused() {
     let (u, h, mut c) = ([1.0; 18], [1.0; 9], [0.0; 6]);
     let u = ManyReflections::new([3, 3, 2], Form::Trapezoidal, &u, None).unwrap();
     let all = Applications { u, phases: None, h: Stack::new(&h, 3), adjoint: false, method: None };
-    set_num_threads(1);
+    set_num_threads(1).unwrap();
     let outcome = all.forward(&mut Context::new(&mut || false), StackMut::new(&mut c, 2));
     assert!(matches!(outcome, Err(Error::Internal(_))));
 }
