@@ -265,7 +265,7 @@ impl<T: Exponential> Pass<'_, T> {
             let Slot { keys, decayed, state, solved } = &mut before[i];
             solved.solve(isa, problem, strand, head, (keys, decayed), state, false);
             if let Some(next) = after.first() {
-                state.advance(isa, keys, decayed, solved.d(keys), &next.state);
+                state.advance(isa, keys, decayed, [decayed.to_end(keys), solved.d(keys)], &next.state);
             }
         }
     }

@@ -125,11 +125,7 @@ impl<T: Exponential> Backward<T> {
         if channels > 0 {
             row_dots(isa, width, grad.view(), state.view(), &mut self.whole);
         }
-        grad.decay(isa, keys, decayed, grad.view());
-        // SAFETY: workspace.
-        unsafe {
-            gemm(isa, (width, height), sources, stack.transposed(height), &Store::plus(grad.view(), grad.view()));
-        }
+        grad.advance(isa, keys, decayed, [stack, sources], grad);
         if channels > 0 {
             let [of_queries, of_keys] = decayed.start_decays(keys);
             decay_rows(isa, height, later, of_queries, channels, later);

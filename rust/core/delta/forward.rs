@@ -89,7 +89,8 @@ impl<'a, T: Exponential> Pass<'a, T> {
                     let next = problem.queries_and_keys(token, chunk(first + CHUNK), part.key_head);
                     next.into_iter().for_each(|rows| prefetch_rows(rows, keys_wide));
                 }
-                state.advance(isa, &self.keys, &self.decayed, self.solved.d(&self.keys), state);
+                let rows = [self.decayed.to_end(&self.keys), self.solved.d(&self.keys)];
+                state.advance(isa, &self.keys, &self.decayed, rows, state);
             }
         }
         if let Some(last) = places.last {

@@ -1,6 +1,6 @@
 //! Columns of one head's state, and how a chunk moves them on.
 
-use super::chunk::{Decayed, Keys, decay_rows};
+use super::chunk::{Decayed, Keys};
 use super::number::Exponential;
 use super::part::Part;
 use super::problem::Problem;
@@ -57,28 +57,17 @@ impl<T: Exponential> State<T> {
         self.view().copy_to(to, self.shape.1);
     }
 
-    /// `exp(c_end) S`.
-    pub fn decay(&self, isa: InstructionSet, keys: &Keys<T>, decayed: &Decayed<T>, to: View<T>) {
-        let (channels, (height, columns)) = (decayed.decay.width, self.shape);
-        if channels == 0 {
-            if to.ptr != self.view().ptr {
-                // SAFETY: two states of one shape.
-                unsafe { self.view().copy_to(to, columns) };
-            }
-            return;
-        }
+    /// `exp(c_end) S + a b'`, written to a state, for rows of `a`, one number a channel, and of `b`.
+    pub fn advance(&self, isa: InstructionSet, keys: &Keys<T>, decayed: &Decayed<T>, [a, b]: [View<T>; 2], to: &Self) {
+        let (height, columns) = self.shape;
         let whole = decayed.decay.from_start.view(keys.len - 1, 1);
-        let each = if channels == 1 { View { ld: 0, count: height, ..whole } } else { whole.transposed(height) };
-        decay_rows(isa, columns, self.view(), each, 1, to);
-    }
-
-    /// `exp(c_end) S + H' D`, written to a state.
-    pub fn advance(&self, isa: InstructionSet, keys: &Keys<T>, decayed: &Decayed<T>, d: View<T>, to: &Self) {
-        self.decay(isa, keys, decayed, to.view());
+        let factor = match decayed.decay.width {
+            0 => View::none(),
+            1 => View { ld: 0, count: height, ..whole },
+            _ => whole.transposed(height),
+        };
+        let store = Store::plus_scaled(to.view(), self.view(), factor);
         // SAFETY: workspace of these sizes.
-        unsafe {
-            let by_channel = decayed.to_end(keys).transposed(self.shape.0);
-            gemm(isa, (self.shape.1, self.shape.0), d, by_channel, &Store::plus(to.view(), to.view()));
-        }
+        unsafe { gemm(isa, (columns, height), b, a.transposed(height), &store) };
     }
 }

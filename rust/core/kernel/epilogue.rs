@@ -59,13 +59,15 @@ fn columns<V: Copy, const MRV: usize, const NR: usize>(sums: [[V; NR]; MRV], mut
     );
 }
 
-/// `out = sum (+ add)`.
+/// `out = sum (+ factor add)`.
 #[derive(Clone, Copy)]
 pub struct Store<T> {
     /// Where the result goes.
     pub out: View<T>,
     /// Added; may be `out` itself.
     pub add: View<T>,
+    /// A real number for each vector that is added; absent: one.
+    pub factor: View<T>,
     /// What a later product needs.
     pub fetch: Fetch<T>,
 }
@@ -73,11 +75,15 @@ pub struct Store<T> {
 impl<T> Store<T> {
     /// `out = sum`.
     pub fn new(out: View<T>) -> Self {
-        Self { out, add: View::none(), fetch: Fetch::none() }
+        Self { out, add: View::none(), factor: View::none(), fetch: Fetch::none() }
     }
     /// `out = sum + add`.
     pub fn plus(out: View<T>, add: View<T>) -> Self {
         Self { add, ..Self::new(out) }
+    }
+    /// `out_j = sum_j + factor_j add_j`.
+    pub fn plus_scaled(out: View<T>, add: View<T>, factor: View<T>) -> Self {
+        Self { factor, ..Self::plus(out, add) }
     }
 }
 
@@ -94,17 +100,33 @@ impl<T: Tiles> Epilogue<T> for Store<T> {
     #[inline(always)]
     unsafe fn finish<S: Simd, const MRV: usize, const NR: usize>(
         &self,
-        _: S,
+        s: S,
         sums: [[T::V<S>; NR]; MRV],
         row: usize,
         col: usize,
         lanes: Lanes<S, T, MRV>,
     ) {
         let (out, add) = (self.out.from(row, col), self.add.from(row, col));
+        if self.factor.ptr.is_null() {
+            columns(
+                sums,
+                #[inline(always)]
+                |j, v| lanes.store(out.at(0, j), lanes.plus(v, add.at(0, j))),
+            );
+            return;
+        }
+        let factor = self.factor.from(0, col);
         columns(
             sums,
             #[inline(always)]
-            |j, v| lanes.store(out.at(0, j), lanes.plus(v, add.at(0, j))),
+            |j, mut v| {
+                let (add, factor) = (lanes.load(add.at(0, j)), T::splat(s, *factor.at(0, j)));
+                unroll::<MRV>(
+                    #[inline(always)]
+                    |i| v[i] = T::fma(s, add[i], factor, v[i]),
+                );
+                lanes.store(out.at(0, j), v);
+            },
         );
     }
 }
