@@ -88,9 +88,13 @@ def test_apply_forms_the_factors_once_for_both_passes(monkeypatch, shape, method
     generator = torch.Generator().manual_seed(0)
     u, h = (torch.randn(s, dtype=F64, generator=generator) for s in (shape, (*shape[:-2], 300, shape[-2])))
     on_device = [t.as_subclass(OnCuda).requires_grad_() for t in (u, h)]
-    found = results(lambda u, h: _apply.apply((u, h), (False, method)), on_device)
+
+    def product(u, h):
+        return _apply.apply((u, h, None), (False, method, "trapezoidal"))
+
+    found = results(product, on_device)
     assert len(formed) == 1
-    expected = results(lambda u, h: _apply.apply((u, h), (False, method)), [t.requires_grad_() for t in (u, h)])
+    expected = results(product, [t.requires_grad_() for t in (u, h)])
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a.as_subclass(torch.Tensor), b, rtol=1e-12, atol=1e-12)
 
@@ -108,9 +112,9 @@ def test_tensors_with_their_own_way_of_dispatch_are_not_plain():
 def test_only_the_gradient_of_u_takes_kept_factors(monkeypatch):
     ask_the_dispatcher(monkeypatch, _apply, False)
     u, h = (torch.randn(*shape, dtype=F64).as_subclass(OnCuda) for shape in ((40, 9), (300, 40)))
-    c = _apply.apply((u, h.requires_grad_()), (False, "wy"))
+    c = _apply.apply((u, h.requires_grad_(), None), (False, "wy", "trapezoidal"))
     assert kept_in(c.grad_fn.saved_tensors[-1]) is None
-    c = _apply.apply((u.requires_grad_(), h), (False, "wy"))
+    c = _apply.apply((u.requires_grad_(), h, None), (False, "wy", "trapezoidal"))
     assert kept_in(c.grad_fn.saved_tensors[-1]).v.shape == (40, 9)
 
 
@@ -227,7 +231,7 @@ def test_layers_under_autocast_give_what_they_are_given(half):
 def test_kernels_are_below_autocast_and_autograd():
     u, h = torch.randn(64, 8, requires_grad=True), torch.randn(5, 64)
     with torch.autocast("cpu", torch.bfloat16):
-        c = _cuda.apply(u, h, False, "wy")
+        c = _cuda.apply(u, h, None, False, "wy", "trapezoidal")
     assert c.dtype == torch.float32
     assert not c.requires_grad
     torch.testing.assert_close(c.double(), ht.apply(u.double(), h.double()), rtol=0, atol=1e-5)

@@ -53,11 +53,11 @@ def test_hooks_may_compress_what_is_saved():
 
 def test_operators_called_directly_check_the_gradient():
     u, h = (t.float() for t in problem(6, 2, 3))
-    gradient = torch.ops.householder.apply_backward
+    gradient, options = torch.ops.householder.apply_backward, ([True, True, False], False, "auto", "trapezoidal")
     with pytest.raises(RuntimeError, match="in the forward pass"):
-        gradient(u, h, h.bfloat16(), True, False, "auto")
+        gradient(u, h, None, h.bfloat16(), *options)
     with pytest.raises(ValueError, match=r"grad_c has shape \(1, 6\) on cpu, expected \(3, 6\) on cpu"):
-        gradient(u, h, h[:1], True, False, "auto")
+        gradient(u, h, None, h[:1], *options)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.trace.* is deprecated", "ignore::torch.jit.TracerWarning")

@@ -170,6 +170,8 @@ def phi(a, name, slope=0.1, bias=None):
     """
     if name == "identity":
         return a
+    if bias is not None:
+        bias = rounded(bias.expand(*a.shape[:-1], -1))  # its gradient is a sum over all vectors
     if name == "modrelu":
         return _modrelu(a, bias)
     if name == "real_modrelu":

@@ -15,13 +15,10 @@ from householder.torch import expressions
 from householder.torch.ops._sequence import split
 
 
-def apply(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:  # noqa: ARG001
+def apply(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, method: str, shape: str) -> Tensor:  # noqa: ARG001
     """Compute ``W h`` by the compact WY form, as ``expressions.apply`` does."""
-    return _product(u.dim() - 2, h, *_factors(u), transpose)
-
-
-def apply_columns(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, method: str, shape: str) -> Tensor:  # noqa: ARG001
-    """Compute ``W h`` where columns are full or ``tau`` is given."""
+    if tau is None and shape == "trapezoidal":
+        return _product(u.dim() - 2, h, *_factors(u), transpose)
     v = u
     if shape == "trapezoidal":
         v = u * torch.ones(u.shape[-2:], device=u.device).tril(-1) + torch.eye(*u.shape[-2:], device=u.device)
@@ -58,7 +55,7 @@ def rnn(*arguments: Any) -> Any:
         w = matrix(u)
     else:
         eye = torch.eye(u.shape[-2], dtype=u.dtype, device=u.device)
-        w = apply_columns(u, eye, inputs.tau, False, options.method, options.shape).mT
+        w = apply(u, eye, inputs.tau, False, options.method, options.shape).mT
     w = w if inputs.phases is None else expressions.turn(w, inputs.phases)
     w = w.mH if options.transpose else w
     h, last = expressions.recurrence(
@@ -142,7 +139,6 @@ def decompositions() -> dict[Any, Any]:
 
 _TABLE: dict[Any, Any] = {
     torch.ops.householder.apply.default: apply,
-    torch.ops.householder.apply_columns.default: apply_columns,
     torch.ops.householder.matrix.default: matrix,
     torch.ops.householder.rnn.default: rnn,
 }

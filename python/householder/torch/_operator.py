@@ -180,8 +180,7 @@ class Operator:
     def __call__(self, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
         """Compute by the route that the active transforms allow."""
         if needs_expression():
-            results = self._expression(*tensors, *options)
-            return results if len(results) > 1 else results[0]
+            return self.expression(tensors, options)
         if needs_general_function():
             return self._general.apply(*tensors, *options)
         if torch.is_grad_enabled():
@@ -191,6 +190,11 @@ class Operator:
         if is_profiled():  # profiles show what goes through the dispatcher
             return self._through_dispatcher(*tensors, *options)
         return self._eager(None, *tensors, options)
+
+    def expression(self, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
+        """Compute by torch operations alone."""
+        results = self._expression(*tensors, *options)
+        return results if len(results) > 1 else results[0]
 
 
 def save(

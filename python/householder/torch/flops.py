@@ -65,31 +65,20 @@ def _of_application(u: Tensor, h: Tensor) -> tuple[int, int, int, int]:
 
 
 @register_flop_formula(torch.ops.householder.apply, get_raw=True)
-def apply_flops(u: Tensor, h: Tensor, transpose: bool, method: str, **_out: Any) -> int:  # noqa: ARG001
-    """Count one application."""
+def apply_flops(u: Tensor, h: Tensor, tau: Any, transpose: bool, method: str, shape: str, **_out: Any) -> int:  # noqa: ARG001
+    """Count one application; ``auto`` of full columns, or with a given tau, as the compact WY form."""
     matrices, n, m, rows = _of_application(u, h)
-    return matrices * _forward(n, m, rows, method, sequence=False, is_complex=u.is_complex())
-
-
-@register_flop_formula(torch.ops.householder.apply_backward, get_raw=True)
-def apply_backward_flops(u: Tensor, h: Tensor, *_others: Any, **_out: Any) -> int:
-    """Count the gradients of one application."""
-    matrices, n, m, rows = _of_application(u, h)
-    return matrices * _backward(n, m - (m == n), rows)
-
-
-@register_flop_formula(torch.ops.householder.apply_columns, get_raw=True)
-def apply_columns_flops(u: Tensor, h: Tensor, tau: Any, transpose: bool, method: str, *_shape: Any, **_out: Any) -> int:  # noqa: ARG001
-    """Count one application of full columns, or of columns with a given tau; ``auto`` as the compact WY form."""
-    matrices, n, m, rows = _of_application(u, h)
+    if tau is None and shape == "trapezoidal":
+        return matrices * _forward(n, m, rows, method, sequence=False, is_complex=u.is_complex())
     return matrices * _by("wy" if method == "auto" else method, n, m, rows)
 
 
-@register_flop_formula(torch.ops.householder.apply_columns_backward, get_raw=True)
-def apply_columns_backward_flops(u: Tensor, h: Tensor, *_others: Any, **_out: Any) -> int:
+@register_flop_formula(torch.ops.householder.apply_backward, get_raw=True)
+def apply_backward_flops(u: Tensor, h: Tensor, tau: Any, *others: Any, **_out: Any) -> int:
     """Count the gradients of one application."""
     matrices, n, m, rows = _of_application(u, h)
-    return matrices * _backward(n, m, rows)
+    is_default = tau is None and others[-1] == "trapezoidal"
+    return matrices * _backward(n, m - (m == n and is_default), rows)
 
 
 @register_flop_formula(torch.ops.householder.matrix, get_raw=True)

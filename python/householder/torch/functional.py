@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 from torch import Tensor
 
 from householder import _validate
-from householder.torch import _check, expressions, ops
+from householder.torch import _check, ops
 from householder.torch.expressions import turn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def apply(
@@ -92,10 +97,8 @@ def apply(
     c: Tensor
     if u.dim() != 2 and u.shape[:-2] != h.shape[:-1]:
         c = _apply_broadcast(u, h, tau, shape, transpose, method)
-    elif tau is None and shape == "trapezoidal":
-        c = ops.apply((u, h), (transpose, method))
     else:
-        c = product(u, h, tau, shape, transpose, method)
+        c = _way(u, tau, shape)((u, h, tau), (transpose, method, shape))
     if phases is not None and transpose:
         c = turn(c, -phases)
     return c if kind is compute else c.to(kind)
@@ -105,14 +108,16 @@ def product(
     u: Tensor, h: Tensor, tau: Tensor | None, shape: str, transpose: bool = False, method: str = "auto"
 ) -> Tensor:
     """Compute ``W h`` for ``u (*c, n, m)``, ``h (*c, *r, n)`` and ``tau (*c, m)``, which were checked."""
-    c: Tensor
-    if tau is None and shape == "trapezoidal":
-        c = ops.apply((u, h), (transpose, method))
-    elif u.is_cpu:
-        c = ops.apply_columns((u, h, tau), (transpose, method, shape))
-    else:
-        c = expressions.apply(u, h, transpose, tau, shape)
+    c: Tensor = _way(u, tau, shape)((u, h, tau), (transpose, method, shape))
     return c
+
+
+def _way(u: Tensor, tau: Tensor | None, shape: str) -> Callable[..., Any]:
+    """Choose the operator, or its expression where no kernel takes such columns.
+
+    There the operator would compute everything again in its backward pass.
+    """
+    return ops.apply if u.is_cpu or (tau is None and shape == "trapezoidal") else ops.apply.expression
 
 
 def _apply_broadcast(u: Tensor, h: Tensor, tau: Tensor | None, shape: str, transpose: bool, method: str) -> Tensor:

@@ -3,7 +3,6 @@
 from householder.torch.ops._adapted import adapted_linear as adapted_linear
 from householder.torch.ops._adapted import is_adaptable as is_adaptable
 from householder.torch.ops._apply import apply as apply
-from householder.torch.ops._columns import apply_columns as apply_columns
 from householder.torch.ops._concatenate import concatenate as concatenate
 from householder.torch.ops._cuda_entry import packed_reversal as packed_reversal
 from householder.torch.ops._cuda_entry import reads_halves as reads_halves

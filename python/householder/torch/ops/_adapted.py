@@ -44,10 +44,11 @@ class AdaptedLinear(Function):
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, method: str) -> Tensor:
-        found = _apply.native(u.contiguous(), x.contiguous(), False, method, True)
-        turned, kept = (_apply.forward_op(u, x, False, method), None) if found is NotImplemented else found
+        options = False, method, "trapezoidal"
+        found = _apply.native((u.contiguous(), x.contiguous(), None), options, True)
+        turned, kept = (_apply.forward_op(u, x, None, *options), None) if found is NotImplemented else found
         ctx.save_for_backward(u, x, weight, held(kept))
-        ctx.method = method
+        ctx.options = options
         return linear(turned, weight, bias)
 
     @staticmethod
@@ -60,7 +61,8 @@ class AdaptedLinear(Function):
         if gradients is NotImplemented:
             with _autocast.off(x.device):
                 grad = grad_y @ weight
-            gradients = _apply.apply.gradients((u, x), (), holder, (grad,), wanted, (False, ctx.method))
+            wanted = (*wanted, False)
+            gradients = _apply.apply.gradients((u, x, None), (), holder, (grad,), wanted, ctx.options)[:2]
         return *gradients, None, None, None
 
 

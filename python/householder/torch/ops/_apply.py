@@ -1,6 +1,7 @@
 """The operator ``apply``: ``W h`` (or ``W* h``) for many vectors and many matrices in one native call.
 
-Shapes are canonical here: ``u (*c, n, m)`` and ``h (*c, *r, n)``, one matrix for each index of ``c``.
+Shapes are canonical here: ``u (*c, n, m)``, ``h (*c, *r, n)`` and ``tau (*c, m)`` or None, one matrix for each index of
+``c``. Columns of u are trapezoidal or full.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from householder.torch._operator import Operator, save
 from householder.torch.ops._cuda_entry import on_cuda
 from householder.torch.ops._library import (
     are_plain,
+    core_name,
     follow_torch_threads,
     is_traced,
     is_watched,
@@ -28,133 +30,140 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def native(u: Tensor, h: Tensor, transpose: bool, method: str, keep: bool = False) -> Any:
+def native(tensors: Any, options: Any, keep: bool) -> Any:
     """Give ``W h`` and what the core has kept for the backward pass, or ``NotImplemented``: ask the dispatcher."""
     follow_torch_threads()
+    (u, h, tau), (transpose, method, shape) = tensors, options
     c = empty_like(h)
-    kept = _core.forward(u, h, c, None, transpose, method, keep)
+    kept = _core.forward(u, h, c, None, transpose, method, keep, shape, tau)
     return kept if kept is NotImplemented else (c, kept)
 
 
-def native_gradients(
-    u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str, kept: _core.Kept | None = None
-) -> Any:
-    """Give the gradients of u and, if wanted, of h, or ``NotImplemented``: ask the dispatcher."""
+def native_gradients(tensors: Any, wanted: Any, options: Any, kept: _core.Kept | None = None) -> Any:
+    """Give the wanted gradients, or ``NotImplemented``: ask the dispatcher; ``tensors``: u, h, tau and grad_c."""
     follow_torch_threads()
-    gradients = empty_like(u), empty_like(h) if want_h else None
-    done = _core.backward(u, h, grad_c, (*gradients, None, None), None, transpose, method, kept)
-    return done if done is NotImplemented else gradients
+    (u, h, tau, grad_c), (transpose, method, shape) = tensors, options
+    grad_u, grad_h = empty_like(u) if wanted[0] else None, empty_like(h) if wanted[1] else None
+    grad_tau = empty_like(tau) if wanted[2] and tau is not None else None
+    done = _core.backward(u, h, grad_c, (grad_u, grad_h, None, grad_tau), None, transpose, method, kept, shape, tau)
+    return done if done is NotImplemented else (grad_u, grad_h, grad_tau)
 
 
-def _eager(ctx: Any, u: Tensor, h: Tensor, options: tuple[bool, str]) -> Tensor:
+def _laid_out(*tensors: Tensor | None) -> list[Any]:
+    return [None if t is None else t.contiguous() for t in tensors]
+
+
+def _eager(ctx: Any, u: Tensor, h: Tensor, tau: Tensor | None, options: tuple[bool, str, str]) -> Tensor:
     found: Any = NotImplemented
-    keep = ctx is not None and ctx.needs_input_grad[0]
+    keep = ctx is not None and (ctx.needs_input_grad[0] or ctx.needs_input_grad[2])
     if u.is_cpu and not is_traced():
-        found = native(u.contiguous(), h.contiguous(), *options, keep)
+        found = native(_laid_out(u, h, tau), options, keep)
     elif u.is_cuda and keep and not is_traced() and are_plain(u, h):
-        found = on_cuda().apply_and_keep(u, h, *options)
+        found = on_cuda().apply_and_keep(u, h, tau, *options)
     c: Tensor
-    c, kept = (forward_op(u, h, *options), None) if found is NotImplemented else found
+    c, kept = (forward_op(u, h, tau, *options), None) if found is NotImplemented else found
     if ctx is not None:
-        save(ctx, (u, h), (), kept, options)
+        save(ctx, (u, h, tau), (), kept, options)
     return c
 
 
-def _general(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
-    c: Tensor = forward_op(u, h, transpose, method)
+def _general(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, method: str, shape: str) -> Tensor:
+    c: Tensor = forward_op(u, h, tau, transpose, method, shape)
     return c
 
 
 def _backward(tensors: Any, _: Any, holder: Any, grads: Any, wanted: Any, options: Any) -> Any:
-    (u, h), (grad_c,), (transpose, method) = tensors, grads, options
-    require_alike(u, h, grad_c)
+    u, h, tau = tensors
+    _require_alike(u, h, tau, *grads)
     found: Any = NotImplemented
     kept = kept_in(holder)
     if u.is_cpu and not is_watched():
-        laid_out = u.contiguous(), h.contiguous(), grad_c.contiguous()
-        found = native_gradients(*laid_out, wanted[1], transpose, method, kept)
-    elif kept is not None and not is_watched() and are_plain(u, h, grad_c):
-        found = on_cuda().apply_gradients(u, h, grad_c, wanted[1], transpose, method, kept)
-    return backward_op(u, h, grad_c, wanted[1], *options) if found is NotImplemented else found
+        found = native_gradients(_laid_out(u, h, tau, *grads), wanted, options, kept)
+    elif kept is not None and not is_watched() and are_plain(u, h, *grads):
+        found = on_cuda().apply_gradients(u, h, tau, *grads, wanted, *options, kept)
+    return backward_op(u, h, tau, *grads, wanted, *options) if found is NotImplemented else found
 
 
-def _derivative(u: Tensor, h: Tensor, grad_c: Tensor, wanted: Any, transpose: bool, method: str) -> Any:
-    return backward_op(u, h, grad_c, wanted[1], transpose, method)
+def _derivative(*arguments: Any) -> Any:
+    return backward_op(*arguments)
 
 
 def _of_vectors(tensors: Any, grads: Any, options: Any) -> Any:
     """Give the gradient of ``h`` alone: the adjoint, applied."""
-    (u, _), (grad_c,), (transpose, method) = tensors, grads, options
-    return None, apply((u, grad_c), (not transpose, method))
+    (u, _, tau), (grad_c,), (transpose, *others) = tensors, grads, options
+    return None, apply((u, grad_c, tau), (not transpose, *others)), None
 
 
 apply = Operator(
     "apply",
-    differentiable=2,
-    options=2,
+    differentiable=3,
+    options=3,
     eager=_eager,
     general=_general,
     backward=_backward,
     derivative=_derivative,
-    expression=lambda u, h, transpose, _: (expressions.apply(u, h, transpose),),
+    expression=lambda u, h, tau, transpose, _, shape: (expressions.apply(u, h, transpose, tau, shape),),
     shortcut=_of_vectors,
 )
-"""``apply((u, h), (transpose, method))``."""
+"""``apply((u, h, tau), (transpose, method, shape))``."""
 
 
-def _forward_cpu(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
-    u, h = ordinary(u, h)
-    c: Tensor = native(u, h, transpose, method)[0]
+def _require_alike(u: Tensor, h: Tensor, tau: Tensor | None, grad_c: Tensor) -> None:
+    require_alike(u, h, grad_c)
+    core_name(u, tau)
+
+
+def _forward_cpu(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, method: str, shape: str) -> Tensor:
+    c: Tensor = native(ordinary(u, h, tau), (transpose, method, shape), False)[0]
     return c
 
 
 def _backward_cpu(
-    u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str
-) -> tuple[Tensor, Tensor | None]:
-    require_alike(u, h, grad_c)
-    u, h, grad_c = ordinary(u, h, grad_c)
-    gradients: tuple[Tensor, Tensor | None] = native_gradients(u, h, grad_c, want_h, transpose, method)
-    return gradients
+    u: Tensor, h: Tensor, tau: Tensor | None, grad_c: Tensor, wanted: Any, transpose: bool, method: str, shape: str
+) -> tuple[Tensor | None, ...]:
+    _require_alike(u, h, tau, grad_c)
+    options = transpose, method, shape
+    found: tuple[Tensor | None, ...] = native_gradients(ordinary(u, h, tau, grad_c), wanted, options)
+    return found
 
 
-def _forward_fake(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:  # noqa: ARG001
+def _forward_fake(*arguments: Any) -> Tensor:
+    h: Tensor = arguments[1]
     return h.new_empty(h.shape)
 
 
-def _backward_fake(
-    u: Tensor,
-    h: Tensor,
-    grad_c: Tensor,  # noqa: ARG001
-    want_h: bool,
-    transpose: bool,  # noqa: ARG001
-    method: str,  # noqa: ARG001
-) -> tuple[Tensor, Tensor | None]:
-    return u.new_empty(u.shape), h.new_empty(h.shape) if want_h else None
+def _backward_fake(*arguments: Any) -> tuple[Tensor | None, ...]:
+    tensors, wanted = arguments[:3], arguments[4]
+    return tuple(t.new_empty(t.shape) if want else None for t, want in zip(tensors, wanted, strict=True))
 
 
-def _forward_vmap(info: Any, in_dims: Any, u: Tensor, h: Tensor, transpose: bool, method: str) -> tuple[Tensor, int]:
-    u_dim, h_dim = in_dims[:2]
-    if u_dim is None:  # more rows for the same matrices
+def _forward_vmap(
+    info: Any, in_dims: Any, u: Tensor, h: Tensor, tau: Tensor | None, *options: Any
+) -> tuple[Tensor, int]:
+    u_dim, h_dim, tau_dim = in_dims[:3]
+    if u_dim is None and tau_dim is None:  # more rows for the same matrices
         rows_dim = u.dim() - 2
-        return forward_op(u, h.movedim(h_dim, rows_dim), transpose, method), rows_dim
-    return forward_op(u.movedim(u_dim, 0), leading(info, h, h_dim), transpose, method), 0
+        return forward_op(u, h.movedim(h_dim, rows_dim), tau, *options), rows_dim
+    tau = None if tau is None else leading(info, tau, tau_dim)
+    return forward_op(leading(info, u, u_dim), leading(info, h, h_dim), tau, *options), 0
 
 
-def _backward_vmap(
-    info: Any, in_dims: Any, u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str
-) -> tuple[tuple[Tensor, Tensor | None], tuple[int, int | None]]:
-    u, h, grad_c = (leading(info, t, d) for t, d in zip((u, h, grad_c), in_dims, strict=False))
-    return backward_op(u, h, grad_c, want_h, transpose, method), (0, 0 if want_h else None)
+def _backward_vmap(info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
+    tensors, (wanted, *options) = arguments[:4], arguments[4:]
+    own = [None if t is None else leading(info, t, dim) for t, dim in zip(tensors, in_dims, strict=False)]
+    return backward_op(*own, wanted, *options), tuple(0 if want else None for want in wanted)
 
 
+_OPTIONS = "bool transpose, str method, str shape"
 forward_op = operator(
-    "apply(Tensor u, Tensor h, bool transpose, str method) -> Tensor",
+    f"apply(Tensor u, Tensor h, Tensor? tau, {_OPTIONS}) -> Tensor",
     cpu=_forward_cpu,
     fake=_forward_fake,
     vmap=_forward_vmap,
 )
 backward_op = operator(
-    "apply_backward(Tensor u, Tensor h, Tensor grad_c, bool want_h, bool transpose, str method) -> (Tensor, Tensor)",
+    f"apply_backward(Tensor u, Tensor h, Tensor? tau, Tensor grad_c, bool[] wanted, {_OPTIONS})"
+    " -> (Tensor, Tensor, Tensor)",
     cpu=_backward_cpu,
     fake=_backward_fake,
     vmap=_backward_vmap,

@@ -75,8 +75,9 @@ def _canonical(u: Tensor, *vectors: Tensor) -> list[Tensor]:
 
 
 @_with_kernels(_ask_the_dispatcher)
-def apply_and_keep(u: Tensor, h: Tensor, transpose: bool, method: str) -> Any:
+def apply_and_keep(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, method: str, shape: str) -> Any:
     """``W h`` or ``W* h``, and the form of u for the backward pass, or ``NotImplemented``: ask the dispatcher."""
+    _require_default(tau, shape)
     matrices, rows = _canonical(u, h)
     c, form = application.forward(matrices, rows, None, transpose, method)
     return c.reshape(h.shape).contiguous(), form
@@ -84,29 +85,52 @@ def apply_and_keep(u: Tensor, h: Tensor, transpose: bool, method: str) -> Any:
 
 @_with_kernels(_ask_the_dispatcher)
 def apply_gradients(
-    u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str, form: Form | None
+    u: Tensor,
+    h: Tensor,
+    tau: Tensor | None,
+    grad_c: Tensor,
+    wanted: Any,
+    transpose: bool,
+    method: str,
+    shape: str,
+    form: Form | None,
 ) -> Any:
-    """Gradients of u and, if wanted, of h, or ``NotImplemented``: ask the dispatcher."""
+    """Give the wanted gradients, or ``NotImplemented``: ask the dispatcher."""
+    _require_default(tau, shape)
     matrices, rows, grads = _canonical(u, h, grad_c)
+    want_u, want_h, _ = wanted
     grad_u, grad_h, _ = application.backward(matrices, rows, grads, None, transpose, method, want_h=want_h, form=form)
-    grad_u = grad_u.reshape(u.shape).contiguous()
-    return grad_u, grad_h.reshape(h.shape).contiguous() if want_h else None
+    return (
+        grad_u.reshape(u.shape).contiguous() if want_u else None,
+        grad_h.reshape(h.shape).contiguous() if want_h else None,
+        None,
+    )
 
 
-def apply(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:
+def apply(*arguments: Any) -> Tensor:
     """``W h`` or ``W* h``."""
-    found = apply_and_keep(u, h, transpose, method)
-    return _devices.apply(u, h, transpose, method) if found is NotImplemented else found[0]
+    found = apply_and_keep(*arguments)
+    return _devices.apply(*arguments) if found is NotImplemented else found[0]
 
 
-def apply_backward(
-    u: Tensor, h: Tensor, grad_c: Tensor, want_h: bool, transpose: bool, method: str
-) -> tuple[Tensor | None, ...]:
-    """Gradients of u and, if wanted, of h."""
+def apply_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
+    """Give the wanted gradients."""
+    u, h, _, grad_c = arguments[:4]
     require_alike(u, h, grad_c)
-    arguments = u, h, grad_c, want_h, transpose, method
     found = apply_gradients(*arguments, None)
     return _devices.apply_backward(*arguments) if found is NotImplemented else found
+
+
+def _require_default(tau: Tensor | None, shape: str) -> None:
+    """Refuse what kernels do not take.
+
+    Raises
+    ------
+    UnusableError
+        Columns are full, or ``tau`` is given.
+    """
+    if tau is not None or shape != "trapezoidal":
+        raise UnusableError("kernels take trapezoidal columns without tau")
 
 
 @_with_kernels(_devices.matrix)
@@ -162,16 +186,9 @@ def packed_reversal(batch_sizes: Tensor, like: Tensor) -> Tensor | None:
 
 
 def _kernel_arguments(arguments: Any) -> Any:
-    """Split the arguments of a sequence that kernels take.
-
-    Raises
-    ------
-    UnusableError
-        They do not take full columns or a given ``tau``.
-    """
+    """Split the arguments of a sequence that kernels take."""
     inputs, between, options = split(arguments)
-    if not inputs.is_default(options.shape):
-        raise UnusableError("kernels of sequences take trapezoidal columns without tau")
+    _require_default(inputs.tau, options.shape)
     return inputs, between, options
 
 

@@ -22,22 +22,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 
-def apply(u: Tensor, h: Tensor, transpose: bool, method: str) -> Tensor:  # noqa: ARG001
+def apply(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, method: str, shape: str) -> Tensor:  # noqa: ARG001
     """``W h`` or ``W* h``."""
-    return expressions.apply(u, h, transpose).contiguous()
+    return expressions.apply(u, h, transpose, tau, shape).contiguous()
 
 
 def apply_backward(
     u: Tensor,
     h: Tensor,
+    tau: Tensor | None,
     grad_c: Tensor,
-    want_h: bool,
+    wanted: Any,
     transpose: bool,
     method: str,  # noqa: ARG001
+    shape: str,
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of u and, if wanted, of h."""
+    """Give the wanted gradients."""
     require_alike(u, h, grad_c)
-    return _gradients(lambda u, h: (expressions.apply(u, h, transpose),), (u, h), (True, want_h), (grad_c,))
+
+    def result(u: Tensor, h: Tensor, tau: Tensor | None) -> tuple[Tensor]:
+        return (expressions.apply(u, h, transpose, tau, shape),)
+
+    return _gradients(result, (u, h, tau), wanted, (grad_c,))
 
 
 def matrix(u: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ def _backward(tensors: Any, _: Any, holder: Any, grads: Any, wanted: Any, __: An
 def _derivative(u: Tensor, grad_w: Tensor, _: Any) -> tuple[Tensor]:
     n = u.shape[-2]
     eye = torch.eye(n, dtype=u.dtype, device=u.device).expand(*u.shape[:-2], n, n)
-    return (_apply.backward_op(u, eye, grad_w.mT, False, False, "auto")[0],)
+    return (_apply.backward_op(u, eye, None, grad_w.mT, [True, False, False], False, "auto", "trapezoidal")[0],)
 
 
 matrix = Operator(
