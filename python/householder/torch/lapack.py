@@ -28,6 +28,7 @@ def householder_product(input: Tensor, tau: Tensor) -> Tensor:  # noqa: A002 - t
     Returns
     -------
     Tensor, shape (..., m, n)
+        Column-major, as torch's.
 
     Raises
     ------
@@ -52,7 +53,7 @@ def householder_product(input: Tensor, tau: Tensor) -> Tensor:  # noqa: A002 - t
     if n > m:
         raise ValueError(f"input has shape {tuple(input.shape)}, expected (..., m, n) with m >= n")
     rows = unit_vectors(input, n, input.dtype)
-    return (product(input[..., :k], rows, tau, "trapezoidal") if k else rows).mT.contiguous()
+    return (product(input[..., :k], rows, tau, "trapezoidal") if k else rows.contiguous()).mT
 
 
 def ormqr(
