@@ -1,5 +1,6 @@
 """``householder.jax`` computes what explicit reflections compute, and so do its derivatives of every kind."""
 
+import inspect
 from functools import partial
 
 import numpy as np
@@ -209,3 +210,8 @@ def test_padded_tokens_change_no_state(rng):
     whole = hj.delta_rule(q, k, v, beta, g, output_final_state=True)
     short = hj.delta_rule(*(a[:, :5] for a in (q, k, v, beta, g)), output_final_state=True)
     assert_close(whole[1], short[1])
+
+
+def test_all_is_sorted_and_complete():
+    public = {name for name, value in vars(hj).items() if inspect.isfunction(value)}
+    assert hj.__all__ == sorted(public)

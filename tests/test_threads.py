@@ -1,7 +1,9 @@
 """Results do not depend on the number of threads, nor on who else is calling."""
 
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -109,3 +111,36 @@ def test_the_interpreter_lock_is_released_during_a_call():
     u, x = np.ones((64, 24)), np.zeros((20_000, 8, 64))
     waits = [longest_wait_during(lambda: hh.rnn_forward(u, x)) for _ in range(3)]
     assert min(waits) < 0.5  # other programs may pause this one, but not three times
+
+
+needs_torch = pytest.mark.skipif(
+    sys.platform != "linux" or not find_spec("torch"), reason="needs torch, /proc and an OpenMP runtime like GNU's"
+)
+WITH_TORCH = """
+import os, torch
+{imports}
+torch.set_num_threads(3)
+a = torch.randn(600, 600)
+a @ a  # torch starts its threads
+before = set(os.listdir("/proc/self/task"))
+u, x = torch.randn(64, 8), torch.randn(500, 50, 64)
+h = {call}
+print(len(set(os.listdir("/proc/self/task")) - before))
+"""
+
+
+@needs_torch
+def test_there_are_no_threads_but_torchs(run_script):
+    assert run_script(WITH_TORCH.format(imports="import householder.torch as ht", call="ht.rnn(u, x)")) == "0\n"
+
+
+@needs_torch
+def test_calls_with_fewer_tasks_than_threads_end_none_of_torchs(run_script):
+    call = "ht.rnn(u, x[:, :32]), a @ a"  # two tasks for three threads; the next loop of torch's would start new ones
+    assert run_script(WITH_TORCH.format(imports="import householder.torch as ht", call=call)) == "0\n"
+
+
+@needs_torch
+def test_without_torchs_operators_there_are_our_own(run_script):
+    call = "hh.set_num_threads(3) or hh.rnn_forward(u.numpy(), x.numpy())"
+    assert run_script(WITH_TORCH.format(imports="import householder as hh", call=call)) == "2\n"
