@@ -75,8 +75,8 @@ def shapes_of(problem):
 
 
 def product(results, weights):
-    """A real number made of results and weights."""
-    terms = [_inner(r, w) for r, w in zip(results, weights, strict=True) if w is not None]
+    """A real number made of results and weights, which round: those of two results may cancel."""
+    terms = [_inner(oracle.rounded(r), w) for r, w in zip(results, weights, strict=True) if w is not None]
     return sum(terms)
 
 
