@@ -41,7 +41,7 @@ def empty(shape: torch.Size | tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 
 def empty_like(contiguous: Tensor) -> Tensor:
-    """Allocate a tensor of the same shape and dtype, as fast as possible if it is small, because small ones are many."""
+    """Allocate a tensor of the same shape and dtype, as fast as possible: small ones are many."""
     if contiguous.nbytes < _LARGE:
         return torch.empty_like(contiguous)
     return empty(contiguous.shape, contiguous.dtype)
