@@ -53,7 +53,7 @@ def takes_clusters(index: int) -> bool:
 
 @cache
 def missing() -> str:
-    """Say what no kernel can do without and is not there, or nothing."""
+    """Name the missing requirement without which no kernel can run, if there is one."""
     try:
         device.cupy()
     except (ImportError, RuntimeError) as error:
@@ -62,7 +62,7 @@ def missing() -> str:
 
 
 def available() -> bool:
-    """Whether kernels are to be used; what has another way than a kernel takes it otherwise."""
+    """Whether kernels are to be used; otherwise, operations that have another route take it."""
     return not missing() and _notices.asked() != "off"
 
 

@@ -1,8 +1,8 @@
 //! Bringing memory into the cache while a product is computed.
 //!
-//! A core can have about a dozen lines in flight between its first-level cache and memory. If the rows of a step are fetched
-//! all at once, they occupy all of these slots, and the product's own reads of the second-level cache wait. Tiles therefore
-//! fetch one line at each step of their sums.
+//! A core can have about a dozen lines in flight between its first-level cache and memory. If the rows of a step are
+//! fetched all at once, they occupy all of these slots, and the product's own reads of the second-level cache wait. Tiles
+//! therefore fetch one line at each step of their sums.
 
 use crate::memory::ALIGNMENT;
 use crate::view::View;

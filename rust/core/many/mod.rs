@@ -22,8 +22,8 @@ use crate::error::Result;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
 
-/// Approximate flops of `count` applications to `rows` vectors, including the normalisation of the columns. They decide only
-/// how work is spread over threads.
+/// Approximate flops of `count` applications to `rows` vectors, including the normalisation of the columns. They decide
+/// only how work is spread over threads.
 fn flops(count: usize, n: usize, m: usize, rows: usize) -> usize {
     (n * m).saturating_mul(8 * rows + 32).saturating_mul(count)
 }
