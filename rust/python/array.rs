@@ -144,7 +144,7 @@ impl<'a, 'py> Array<'a, 'py> {
 
     fn by_exchange(exchange: Exchange, object: &'a Bound<'py, PyAny>) -> Reading<(Self, bool)> {
         let mut header = std::mem::MaybeUninit::<DlTensor>::uninit();
-        // SAFETY: a tensor, and room for its header.
+        // SAFETY: a tensor, and memory for its header.
         if unsafe { exchange(object.as_ptr().cast(), header.as_mut_ptr()) } != 0 {
             drop(PyErr::take(object.py())); // sparse ones and others without strides
             return Err(Refusal::Foreign);

@@ -169,7 +169,7 @@ def warm_up(
     n, m : int
         Shape of u.
     dtype : {"float32", "float64", "complex64", "complex128", "bfloat16", "float16"}
-        That of the states; ``u`` is float32 beside half types.
+        The dtype of the states; ``u`` is float32 for half types.
     nonlinearity, method : str
         As in :func:`householder.rnn_forward`.
     phases : bool

@@ -42,7 +42,7 @@ def compare(library: Library, found: Many[Any], expected: Many[Any], dtype: str)
         They differ by more than rounding.
     """
     allowed = _ALLOWED[{"complex64": "float32", "complex128": "float64"}.get(dtype, dtype)]
-    if library.allows_tf32() and dtype not in ("float64", "complex128"):  # of the products beside the kernel
+    if library.allows_tf32() and dtype not in ("float64", "complex128"):  # for products outside the kernel
         allowed = max(allowed, _ALLOWED_TF32)
     for a, b in zip(found, expected, strict=True):
         wide = library.xp.complex128 if np.iscomplexobj(b) else library.xp.float64

@@ -61,7 +61,7 @@ pub fn forward<T: Scalar>(
             if t.is_multiple_of(often) {
                 cancel.check()?;
             }
-            // SAFETY: tasks own disjoint sequences or coordinates, a room each, and the states before are there.
+            // SAFETY: tasks own disjoint sequences or coordinates and a workspace each; earlier states are computed.
             unsafe { run.step(*slice, t, range.clone(), &mut *rooms.get().add(i)) };
         }
         Ok(())

@@ -29,7 +29,7 @@ pub struct Block<T: Scalar> {
 impl<T: Scalar> Block<T> {
     /// `y = N V* a` for each vector, or `N* V* a`; `z` is a workspace with as many rows. The caller owns all three.
     pub unsafe fn project(&self, isa: InstructionSet, a: View<T>, z: View<T>, y: View<T>, adjoint: bool) {
-        let (factors, z) = (self.wy.factors(), z.part(0, a.count)); // there may be room for more
+        let (factors, z) = (self.wy.factors(), z.part(0, a.count)); // `z` may have more rows
         factors.gather(isa, a.from(self.begin, 0), z);
         factors.turn(isa, z, y, adjoint);
     }

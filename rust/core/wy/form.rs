@@ -107,7 +107,7 @@ impl<T: Scalar> CompactWy<T> {
         context.run_phases(tasks, 4 * n * k * (k + 24) + along.flops, &|phase, i, cancel| {
             cancel.check()?;
             // SAFETY: tasks own their strips and what they add to sums; the one between them owns everything, and the one
-            // that inverts T owns the sums and N, which those beside it leave alone.
+            // that inverts T owns the sums and N, which the other tasks do not use.
             unsafe {
                 let sums = |i: usize| std::slice::from_raw_parts_mut(shared_squares.get().add(i * ld), ld);
                 let t = |first: usize, parts: usize| {
