@@ -1,7 +1,7 @@
 """How vectors meet many matrices: the broadcasting of ``(..., n, m), (..., n) -> (..., n)`` as one native call.
 
-An axis along which U has one matrix repeats that matrix: its vectors are rows of it. Along any other axis each
-position has a matrix of its own. The native call takes ``(count, rows, n)``, so the latter axes go to the front.
+Along an axis where U has size one, all vectors share a matrix and become its rows. Along any other axis, each position
+has its own matrix. The native call takes ``(count, rows, n)``, so the axes with separate matrices go to the front.
 """
 
 from types import ModuleType
@@ -17,7 +17,7 @@ class Batch(NamedTuple):
     order: tuple[int, ...]
 
     def gather(self, h: Array, xp: ModuleType) -> Array:
-        """``(*shape[order], n)``, contiguous; h itself where that is how it lies."""
+        """Return ``(*shape[order], n)``, contiguous; h itself if it already has this layout."""
         full = xp.broadcast_to(h, (*self.shape, h.shape[-1]))
         gathered: Array = xp.ascontiguousarray(full.transpose(*self.order, len(self.order)))
         return gathered

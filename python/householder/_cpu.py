@@ -17,10 +17,10 @@ REAL = {dtype: np.empty(0, dtype).real.dtype for dtype in NAMES}
 
 
 def array(name: str, value: Any, integers: np.dtype[Any] = DOUBLE) -> Array:
-    """``value`` as the core wants it: C-contiguous, aligned, native byte order; lists are converted as NumPy does.
+    """Return ``value`` as the core needs it: C-contiguous, aligned, native byte order. NumPy converts lists.
 
     Integers and booleans become numbers of the dtype ``integers``, float16 becomes float32. Arrays of other libraries
-    are read where they are, if that is the memory of the processor.
+    are read in place if they are in CPU memory.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def array(name: str, value: Any, integers: np.dtype[Any] = DOUBLE) -> Array:
 
 
 def _shared(name: str, value: Any) -> Array:
-    """Give the NumPy array on the memory of an array of another library."""
+    """Return a NumPy array that shares the memory of another library's array."""
     if isinstance(value, np.ndarray):
         return value
     try:
@@ -59,7 +59,7 @@ def _shared(name: str, value: Any) -> Array:
 
 
 def dtype_of(value: Any) -> np.dtype[Any]:
-    """Return one of the four dtypes, whatever NumPy takes for it."""
+    """Return one of the four dtypes from anything that NumPy accepts as a dtype."""
     try:
         dtype: np.dtype[Any] = np.dtype(value)
     except TypeError:
@@ -144,7 +144,7 @@ def wy(u: Array) -> WY:
 
 
 def factor(q: Array, m: int) -> tuple[Array, Array | None, float]:
-    """``U``, phases of a complex q, and what m reflections leave of q."""
+    """Return ``U``, the phases of a complex q, and how far q is from their product."""
     n = len(q)
     u = np.empty((n, m), q.dtype)
     phases = np.empty(n, REAL[q.dtype]) if q.dtype.kind == "c" else None
@@ -155,7 +155,7 @@ departure = _core.departure
 
 
 def rnn_forward(sequence: Sequence, steps: int, batch: int) -> Array:
-    """All states, shaped as x but for the last axis."""
+    """Return all states, in the shape of x except for the last axis."""
     u, x = sequence.u, sequence.x
     h = np.empty((*x.shape[:-1], len(u)), u.dtype)
     _core.rnn_forward(*_arguments(sequence, steps, batch), h, None, None, False)
@@ -165,10 +165,10 @@ def rnn_forward(sequence: Sequence, steps: int, batch: int) -> Array:
 def rnn_backward(
     sequence: Sequence, steps: int, batch: int, h: Array, grad_h: Array | None, grad_last: Array | None
 ) -> SequenceGradients:
-    """Gradients of every array argument that is there."""
+    """Return the gradients of every array argument that was given."""
     arguments = _arguments(sequence, steps, batch)
     tape = None
-    if sequence.nonlinearity == "oplu":  # its outputs do not tell which of two entries was the larger
+    if sequence.nonlinearity == "oplu":  # the outputs do not show which of two entries was larger
         (n, m), rows = sequence.u.shape, sequence.x.size // sequence.x.shape[-1]
         width = _core.rnn_tape_width(NAMES[h.dtype], n, m, rows, False, "oplu", sequence.method)
         tape = np.empty((rows, width), h.dtype)
@@ -181,7 +181,7 @@ def rnn_backward(
 
 
 def _arguments(sequence: Sequence, steps: int, batch: int) -> tuple[Any, Any]:
-    """Put the arrays in the order of their gradients, then ``batch_sizes``; then the options."""
+    """Return the arrays, in the order of their gradients and then ``batch_sizes``, and the options."""
     if sequence.batch_sizes is None:
         sequence = sequence._replace(x=sequence.x.reshape(steps, batch, sequence.x.shape[-1]))
     inputs = *(getattr(sequence, name) for name in SequenceGradients._fields), sequence.batch_sizes

@@ -46,22 +46,22 @@ def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
         As in :func:`forward`.
     ValueError
         q is not orthogonal (the message has ``max |q* q - I|``), or no product of m reflections was found (the message
-        has the remaining difference). For real q, none exists then: ``q - I`` has a rank above m, or the determinant is
-        not ``(-1) ** m``.
+        has the remaining difference). For real q, no such product exists then: ``q - I`` has a rank above m, or the
+        determinant is not ``(-1) ** m``.
 
     Notes
     -----
     Fewer than ``n - 1`` complex reflections reach fewer matrices than one might expect. Column j of u begins with
     ``j - 1`` zeros, so ``W = H_n .. H_{n-m+1} diag(exp(i phases))`` has :math:`2nm - m^2 - m + n` real parameters. The
     unitary matrices with ``rank(q - D) <= m`` for a diagonal D of phases have m more. A matrix of this kind can be
-    reached if its reflections, taken column by column, need no other phases than D. A product of one reflection along
-    any vector can. A product of two or more along vectors without these zeros cannot, except by chance.
+    reached if its reflections, taken column by column, need no other phases than D. A product of one reflection can be
+    reached for any vector. A product of two or more along vectors without these zeros cannot, except by chance.
 
     If ``2 m < n``, the entries outside the diagonal determine the phases, so every matrix that can be reached is found.
-    If ``2 m >= n``, each of the first ``2 m - n + 1`` columns leaves the sign of its phase open. Up to 14 signs are all
-    tried if ``n - m`` is at most 12. Of more, the likelier ones are tried, so a matrix that can be reached may be
-    refused. Rounding grows with m: at n = 33, double precision finds products of up to 22 dense reflections, and few of
-    23 to 31.
+    If ``2 m >= n``, each of the first ``2 m - n + 1`` columns leaves the sign of its phase open. For up to 14 signs and
+    ``n - m <= 12``, all choices are tried. Otherwise only the likelier choices are, so a matrix that can be reached may
+    be refused. Rounding grows with m: at n = 33, double precision finds products of up to 22 dense reflections, and few
+    of 23 to 31.
 
     Examples
     --------

@@ -9,12 +9,12 @@ from typing import Any
 
 
 def power_of_two(xp: Any, size: Any) -> Any:
-    """Give the factors of columns whose largest entries are ``size``, a real array or tensor of module ``xp``."""
+    """Return the scale factors of columns with largest entries ``size``, a real array or tensor of module ``xp``."""
     small, factor = (2.0**-60, 2.0**100) if size.dtype.itemsize == 4 else (2.0**-500, 2.0**800)
     one = xp.ones_like(size)
     return xp.where(size < small, one * factor, xp.where(size > 1 / small, one / factor, one))
 
 
 def vanishes(xp: Any, norm: Any, power: Any) -> Any:
-    """Tell which columns are the identity, from their norms once they have been multiplied."""
+    """Tell which columns are the identity, from the norms of the scaled columns."""
     return norm < power * xp.finfo(norm.dtype).tiny

@@ -1,7 +1,7 @@
-"""What the user asks for by ``HOUSEHOLDER_KERNELS``, and what is said where kernels are not used.
+"""The setting ``HOUSEHOLDER_KERNELS``, and the warning or error where kernels are not used.
 
 =============  ==================================================================================
-not set        kernels where they can be used, torch operations elsewhere, one warning a reason
+not set        kernels where they can be used, torch operations elsewhere, one warning per reason
 ``require``    an error where kernels cannot be used
 ``off``        torch operations on every device but the CPU
 =============  ==================================================================================
@@ -19,12 +19,12 @@ _lock = threading.Lock()
 
 
 def asked() -> str:
-    """Give the setting: ``""``, ``"require"`` or ``"off"``.
+    """Return the setting: ``""``, ``"require"`` or ``"off"``.
 
     Raises
     ------
     ValueError
-        It is something else.
+        It has another value.
     """
     value = os.environ.get(VARIABLE, "")
     if value not in ("", "require", "off"):
@@ -33,7 +33,7 @@ def asked() -> str:
 
 
 def say(device: str, reason: str) -> None:
-    """Warn that a device does without kernels, once for each device and reason.
+    """Warn that a device does not use kernels, once for each device and reason.
 
     Raises
     ------

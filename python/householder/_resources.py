@@ -9,7 +9,7 @@ on_release: list[Callable[[], None]] = []
 
 
 def set_num_threads(k: int) -> None:
-    """Let every later call use up to k threads (default: all processors). Results have the same bits for any k.
+    """Let every later call use up to k threads (default: all processors). Results are bitwise equal for any k.
 
     With ``householder.torch``, call ``torch.set_num_threads`` instead; it takes effect with its next call on the CPU.
 
@@ -29,11 +29,11 @@ def set_num_threads(k: int) -> None:
 
 
 def release_memory() -> None:
-    """Return the memory that is kept for the next calls to the system.
+    """Return to the system the memory that is kept for later calls.
 
     This is at most 128 MiB of workspaces, and at most as much from large results of torch.
 
-    Each other thread keeps its own small blocks: at most 32 blocks below 4 KiB.
+    Every other thread still keeps its own small blocks: at most 32, each below 4 KiB.
 
     Examples
     --------

@@ -192,7 +192,7 @@ def rnn_backward(
 
 
 def _validated(raw: Sequence) -> tuple[ModuleType, Sequence, _Extent]:
-    """Every argument checked and arranged, by the backend that u belongs to."""
+    """Check and arrange every argument with the backend of u."""
     backend = backend_of(raw.u)
     u = backend.array("u", raw.u)
     n, _ = _validate.one_matrix(u, "a sequence", raw.shape, raw.tau is not None)
@@ -239,7 +239,7 @@ def _extent(x: Array, n: int, sizes: Array | None) -> _Extent:
         raise ValueError(f"x has shape {x.shape}, expected a last axis of at least 1")
     if sizes is not None:
         batch = int(sizes[0]) if len(sizes) else 0
-        if x.ndim != 2 or batch > len(x) or len(x) != sizes.sum():  # no sum of numbers up to the rows wraps around
+        if x.ndim != 2 or batch > len(x) or len(x) != sizes.sum():  # sizes up to len(x) cannot overflow the sum
             raise ValueError(f"x has shape {x.shape}, expected (sum(batch_sizes), d) = ({sum(sizes.tolist())}, d)")
         return _Extent(len(sizes), batch, (batch, n))
     if x.ndim not in (2, 3):
@@ -248,7 +248,7 @@ def _extent(x: Array, n: int, sizes: Array | None) -> _Extent:
 
 
 def _initial_states(h0: Any, u: Array, extent: _Extent, backend: ModuleType) -> Array | None:
-    """``(B, n)``, whichever shape was given."""
+    """Return ``(B, n)`` from either shape."""
     if h0 is None:
         return None
     a: Array = backend.operand("h0", h0, u)

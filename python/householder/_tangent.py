@@ -113,6 +113,6 @@ def _diagonal(u: Array, tangent_u: Array, phases: Any, tangent_phases: Any, xp: 
 
 
 def _multiply(matrix: Array, vectors: Array) -> Array:
-    """``matrix (..., i, j)`` times ``vectors (..., j)``; one matrix meets all vectors in one product."""
+    """``matrix (..., i, j)`` times ``vectors (..., j)``; a single matrix multiplies all vectors in one product."""
     product: Array = vectors @ matrix.T if matrix.ndim == 2 else (matrix @ vectors[..., None])[..., 0]
     return product

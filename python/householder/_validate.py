@@ -13,13 +13,13 @@ METHODS = ("auto", "reflections", "wy", "dense")
 SEQUENCE_METHODS = ("auto", "wy", "dense")
 SHAPES = ("trapezoidal", "full")
 MOST = 2**31
-"""Of anything: products fit an address."""
+"""The largest size of anything, so that products of sizes fit into an address."""
 NONLINEARITIES = ("identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu")
 BIASED = ("modrelu", "real_modrelu")
 PAIRED = ("oplu", "modrelu")
-"""Those that act on pairs ``(i, i + n/2)`` of real states."""
+"""Nonlinearities that act on pairs ``(i, i + n/2)`` of real states."""
 OF_REALS = ("oplu", "real_modrelu")
-"""Those that complex states do not have."""
+"""Nonlinearities for real states only."""
 
 
 def reflections(u: Any, columns: Any = "trapezoidal", has_tau: bool = False) -> tuple[int, int]:
@@ -106,7 +106,7 @@ def flag(name: str, value: Any) -> bool:
 
 
 def direction(reverse: Any, batch_sizes: Any) -> bool:
-    """Expect a flag, and not True with sequences of different lengths."""
+    """Expect a flag, which must be False for sequences of different lengths."""
     backwards = flag("reverse", reverse)
     if backwards and batch_sizes is not None:
         raise ValueError("reverse is for sequences of one length, but batch_sizes is given: leave one of them out")

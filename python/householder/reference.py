@@ -76,7 +76,7 @@ def backward_algorithm_1(u: Array, h: Array, H: Array, grad_c: Array, phases: Ar
     """Backward half of Algorithm 1, from the stored ``H = tape(u, h)``.
 
     ``c~_j = 2 v_j* g``, ``g <- g - c~_j v_j``, ``dL/dv_j = -g h~_j* - H_{j+1} c~_j*`` for ``j = 1, .., k``.
-    Complex: its component ``i Im(c~_j h~_j*) v_j`` is to be subtracted, since along it H does not change.
+    Complex: its component ``i Im(c~_j h~_j*) v_j`` is subtracted, because H does not change along it.
     """
     v, norm, d = split(u, phases)
     n, k = v.shape

@@ -1,7 +1,7 @@
 """Sequences in plain NumPy: ``h_t = phi(W h_{t-1} + V x_t + b)`` and its gradients, step by step.
 
 The double-precision companion of :mod:`householder.reference`. Sequences are packed: the rows of ``x (rows, d)``
-hold step 1 of all sequences, then step 2 of those that go on, ``batch_sizes[t]`` rows for step t, decreasing.
+hold step 1 of all sequences, then step 2 of those that continue: ``batch_sizes[t]`` rows for step t, never increasing.
 """
 
 from collections.abc import Sequence

@@ -38,7 +38,7 @@ impl<T: Scalar> Diagonal<T> {
         Ok(Self::Phases(units))
     }
 
-    /// The same in wide precision, where phases are numbers of modulus one beyond their own rounding.
+    /// The same in wide precision. Phases are normalised to modulus one in that precision.
     pub(crate) fn widen(&self) -> Result<Diagonal<T::Wide>> {
         Ok(match self {
             Self::One => Diagonal::One,

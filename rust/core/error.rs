@@ -1,4 +1,4 @@
-//! Everything that can go wrong below the door.
+//! The errors of this crate.
 
 use std::fmt;
 
@@ -10,15 +10,15 @@ pub enum Error {
         /// Size of the refused allocation.
         bytes: usize,
     },
-    /// The caller's poll asked to stop.
+    /// The caller's poll asked the call to stop.
     Interrupted,
-    /// An argument that no computation can be made of; the text names it, its value and what was expected.
+    /// An argument that cannot be computed with. The text names the argument, its value and what was expected.
     InvalidArgument(String),
     /// A bug: a task panicked. The text is the panic's message.
     Internal(String),
 }
 
-/// Result of everything fallible in this crate.
+/// Result of every fallible function of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl fmt::Display for Error {

@@ -19,7 +19,7 @@ impl<T: Scalar> Gradients<'_, T> {
     /// The number of vectors that `h` and `g` hold.
     ///
     /// # Panics
-    /// If an array does not have the size that belongs to `u` and `h`.
+    /// If the size of an array does not fit `u` and `h`.
     pub(crate) fn check(&self, u: Reflections<'_, T>, h: &[T], g: &[T]) -> usize {
         let (grad_u, grad_h) = (self.u.as_ref().map(|x| x.len()), self.h.as_ref().map(|x| x.len()));
         assert!(grad_u.is_none_or(|len| len == u.n() * u.m()), "dL/dU has {grad_u:?} numbers");
@@ -35,7 +35,7 @@ impl<T: Scalar> Gradients<'_, T> {
 }
 
 /// # Panics
-/// If this is not room for the gradient of a given `tau`.
+/// If the array for the gradient does not fit the given `tau`.
 pub(crate) fn check_tau<T: Scalar>(u: Reflections<'_, T>, grad_tau: Option<&[T]>) {
     let (given, len) = (u.tau().map(<[T]>::len), grad_tau.map(<[T]>::len));
     assert!(len.is_none() || len == given, "dL/dtau has {len:?} numbers, tau {given:?}");

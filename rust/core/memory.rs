@@ -30,8 +30,8 @@ impl<T: Number> Buffer<T> {
         Ok(buffer)
     }
 
-    /// `len` numbers that the caller overwrites before reading them. Small buffers are zeroed all the same: cheap, and
-    /// deterministic.
+    /// `len` numbers that the caller overwrites before reading them. Small buffers are zeroed nevertheless, because this is
+    /// cheap and deterministic.
     pub fn scratch(len: usize) -> Result<Self> {
         let mut buffer = Self::unset(len)?;
         if size_of_val(&buffer[..]) <= 1 << 12 {
@@ -98,8 +98,8 @@ pub fn filled_with<T>(len: usize, make: impl FnMut() -> T) -> Result<Vec<T>> {
     Ok(vector)
 }
 
-/// Leading dimension for rows or columns of `len` numbers: whole cache lines and whole eights, and one more of them where
-/// the stride would be a multiple of 512 bytes (such strides fall into few cache sets).
+/// Leading dimension for rows or columns of `len` numbers: a multiple of the cache line and of eight. One more such unit is
+/// added where the stride would be a multiple of 512 bytes, because such strides fall into few cache sets.
 pub fn padded<T>(len: usize) -> usize {
     let line = (ALIGNMENT / size_of::<T>()).max(8);
     let padded = len.next_multiple_of(line);

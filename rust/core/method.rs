@@ -1,4 +1,4 @@
-//! Which algorithm for which shape.
+//! The choice of the algorithm for a shape.
 
 use crate::error::{Error, Result};
 use crate::reflections::Form;
@@ -42,8 +42,8 @@ impl Method {
     }
 }
 
-/// What each method is expected to take, forward and backward, in microseconds: measured with one thread, float32 and
-/// complex64 on a processor with AVX-512. Ratios are what counts; they are much the same elsewhere and in double precision.
+/// Expected time of each method, forward and backward, in microseconds: measured with one thread, float32 and complex64,
+/// on a processor with AVX-512. Only the ratios matter; they are similar on other processors and in double precision.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
     /// One reflection after the other; infinite where it is not offered.

@@ -1,7 +1,7 @@
 //! One large product on all threads.
 //!
-//! A task takes a block of rows and a chunk of columns. Pieces of its weights are packed: they stay in the first-level cache
-//! while all columns pass, which they would not where they lie, a power of two apart.
+//! A task takes a block of rows and a chunk of columns. Pieces of its weights are packed, so they stay in the first-level
+//! cache while all columns pass. Unpacked, they may lie a power of two apart and evict each other.
 
 use crate::error::Result;
 use crate::kernel::epilogue::Store;

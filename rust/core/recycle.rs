@@ -1,6 +1,6 @@
 //! Freed workspaces, kept for the next call. The system allocator returns large blocks to the kernel and gets them back
-//! page by page, a fault for each: that took longer than the arithmetic of a medium-sized call. Small aligned blocks take it
-//! a thousand instructions each: as long as the arithmetic of a small call. Each thread keeps some of its own.
+//! with a fault for each page, which took longer than the arithmetic of a medium-sized call. It spends a thousand
+//! instructions on a small aligned block, as long as a small call computes. Each thread keeps some small blocks.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::cell::RefCell;
@@ -39,7 +39,7 @@ impl Shelf {
         Some(self.blocks.remove(at).1 as *mut u8)
     }
 
-    /// Keeps a block, if there is room to write it down, instead of those that nobody has wanted for longest.
+    /// Keeps a block and frees the least recently given ones above the limits. False if the list cannot grow.
     fn give(&mut self, block: *mut u8, layout: Layout, most_bytes: usize, most_blocks: usize) -> bool {
         if self.blocks.try_reserve(1).is_err() {
             return false;
@@ -71,7 +71,7 @@ thread_local! {
     static SMALL: RefCell<Shelf> = const { RefCell::new(Shelf::new()) };
 }
 
-/// Runs `work` on the shelf unless somebody else is there. Nobody waits: in a forked child the lock may be held for ever.
+/// Runs `work` on the shelf unless another thread holds it. No thread waits: a forked child may inherit a held lock.
 fn with_shelf<R>(work: impl FnOnce(&mut Shelf) -> R) -> Option<R> {
     match SHELF.try_lock() {
         Ok(mut shelf) => Some(work(&mut shelf)),
@@ -80,7 +80,7 @@ fn with_shelf<R>(work: impl FnOnce(&mut Shelf) -> R) -> Option<R> {
     }
 }
 
-/// The layout that stands for all of similar size, at most a sixteenth larger; if it is small, at most an eighth, or by less
+/// The layout that serves all of similar size. It is at most a sixteenth larger; if small, at most an eighth or by less
 /// than its alignment.
 pub fn rounded(layout: Layout) -> Layout {
     let bytes = layout.size();
@@ -117,7 +117,7 @@ pub fn take(layout: Layout) -> *mut u8 {
 }
 
 /// Asks for huge pages behind a large block that is about to be written for the first time: one page fault for two
-/// megabytes instead of five hundred, which may take longer than to compute what is written. A hint, never an error.
+/// megabytes instead of five hundred, which may take longer than the computation. A hint, never an error.
 fn advise_huge_pages(block: usize, bytes: usize) {
     const HUGE: usize = 1 << 21;
     let (begin, end) = (block.next_multiple_of(HUGE), (block + bytes) / HUGE * HUGE);
@@ -130,7 +130,7 @@ fn advise_huge_pages(block: usize, bytes: usize) {
     }
 }
 
-/// Gives everything kept back to the system, but for the small blocks of other threads.
+/// Gives back to the system everything that is kept, except the small blocks of other threads.
 pub fn release() {
     drop(with_shelf(std::mem::take));
     drop(SMALL.try_with(RefCell::take));
@@ -139,7 +139,7 @@ pub fn release() {
 /// Takes back what [`take`] gave.
 ///
 /// # Safety
-/// The block is nobody's any more.
+/// Nothing uses the block any more.
 pub unsafe fn give(block: *mut u8, layout: Layout) {
     let kept = if cfg!(feature = "system-allocator") {
         None

@@ -10,7 +10,7 @@ use crate::scalar::Scalar;
 pub enum Form {
     /// Column `j` (from 0) begins on the diagonal, behind `j` zeros: `m <= n`.
     Trapezoidal,
-    /// Below the diagonal; on it stand ones that are not stored, as LAPACK has it.
+    /// Below the diagonal, which has implied ones, as in LAPACK.
     UnitTrapezoidal,
     /// All of them: any `m`.
     Full,
@@ -33,7 +33,7 @@ impl Form {
         }
     }
 
-    /// How many reflections `m` columns are: of trapezoidal ones with `m == n` the last one is a number.
+    /// The number of reflections of `m` columns. The last of `m == n` trapezoidal columns is a number, not a reflection.
     #[inline(always)]
     pub fn reflections(self, n: usize, m: usize) -> usize {
         m - usize::from(self == Self::Trapezoidal && m == n)
@@ -52,7 +52,7 @@ impl Form {
 /// H = I - tau v v*
 /// ```
 ///
-/// What does not belong to the columns, as their [`Form`] says, is never read.
+/// Entries outside the columns, as their [`Form`] defines them, are never read.
 ///
 /// For real trapezoidal columns and `m == n` the last column is the single number `u_1`, a factor on the last
 /// coordinate and not a reflection: `W = W_1 diag(1, .., 1, u_1)`.
@@ -103,8 +103,8 @@ impl<'a, T: Scalar> Reflections<'a, T> {
         Ok(Self { n, m, ld: m, entries, form, tau })
     }
 
-    /// The reflections `begin..end` as a `U` of the coordinates from `form().first(begin)` on; they leave those before
-    /// alone. `u_1` is not one of them.
+    /// The reflections `begin..end` as a `U` of the coordinates from `form().first(begin)` on. They do not change earlier
+    /// coordinates. `u_1` is not one of them.
     pub fn columns(self, begin: usize, end: usize) -> Self {
         debug_assert!(begin < end && end <= self.count());
         let first = self.form.first(begin);
@@ -183,7 +183,7 @@ impl<'a, T: Scalar> Reflections<'a, T> {
         lengths[0] / n
     }
 
-    /// Writes the zeros of a gradient of what does not belong to the columns.
+    /// Sets the gradient of entries outside the columns to zero.
     pub fn clear_unused(&self, grad_u: &mut [T]) {
         for (i, row) in grad_u.chunks_mut(self.m).take(self.m).enumerate() {
             row[self.form.stored(i, self.m)..].fill(T::ZERO);

@@ -1,4 +1,4 @@
-//! What the routines of this crate ask of a number type: arithmetic, SIMD kernels and a wide precision.
+//! What the routines of this crate require of a number type: arithmetic, SIMD kernels and a wide precision.
 
 use num_complex::Complex;
 

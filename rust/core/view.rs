@@ -1,4 +1,4 @@
-//! Where numbers lie: addresses with strides, which tasks on several threads may hold.
+//! Views of numbers in memory: addresses with strides, which tasks on several threads may hold.
 
 /// Vectors in memory: entry `i` of vector `j` is at `ptr[i * step + j * ld]`. Absent if `ptr` is null.
 ///

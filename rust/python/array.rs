@@ -1,4 +1,4 @@
-//! NumPy arrays and torch's tensors, read where they are: one header for both, checked once.
+//! NumPy arrays and torch's tensors, read in place: one header for both, checked once.
 //!
 //! torch's headers come from DLPack's table of C functions where torch has one (2.10 and later), which takes a hundredth of
 //! the time, and from Python attributes elsewhere. Only ordinary tensors are read: wrappers, subclasses, lazily negated or
@@ -53,14 +53,14 @@ number!(f64, NPY_DOUBLE, "float64");
 number!(c32, NPY_CFLOAT, "complex64");
 number!(c64, NPY_CDOUBLE, "complex128");
 
-/// An array's memory and what of its shape a problem consists of.
+/// An array's memory and the part of its shape that describes a problem.
 pub struct Array<'a, 'py> {
     object: &'a Bound<'py, PyAny>,
     data: *mut c_void,
     pub dtype: &'static str,
     /// Its last three sizes, 1 where there is none.
     pub last: [usize; 3],
-    /// By how many numbers the memory of neighbours along them is apart.
+    /// The strides of these three axes, in numbers.
     strides: [i64; 3],
     pub dims: usize,
     pub len: usize,
@@ -144,7 +144,7 @@ impl<'a, 'py> Array<'a, 'py> {
 
     fn by_exchange(exchange: Exchange, object: &'a Bound<'py, PyAny>) -> Reading<(Self, bool)> {
         let mut header = std::mem::MaybeUninit::<DlTensor>::uninit();
-        // SAFETY: a tensor, and room for its header.
+        // SAFETY: a tensor, and memory for its header.
         if unsafe { exchange(object.as_ptr().cast(), header.as_mut_ptr()) } != 0 {
             drop(PyErr::take(object.py())); // sparse ones and others without strides
             return Err(Refusal::Foreign);
@@ -231,8 +231,8 @@ impl<'a, 'py> Array<'a, 'py> {
         Ok(if len == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(self.data.cast(), len) } })
     }
 
-    /// The vectors `(steps, batch, width)` of so many numbers at even distances: the memory that they span from their
-    /// address on, given what `span` says of the distances between steps and between sequences. None where they are rows.
+    /// The vectors `(steps, batch, width)` at fixed strides: the memory that they span and the strides of steps and
+    /// sequences. `span` gives its length from the strides. None where the vectors are contiguous rows.
     pub fn strided<T: Number>(
         &self,
         name: &str,
@@ -262,7 +262,7 @@ impl<'a, 'py> Array<'a, 'py> {
         Ok(if self.len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(self.data.cast(), self.len) } })
     }
 
-    /// Requires arrays of this shape, as many as `stack` says: their number, and the number of axes that tell them.
+    /// Requires `count` arrays of this shape, which `axes` leading axes enumerate.
     pub fn require_shape(&self, name: &str, (count, axes): (usize, usize), shape: &[usize]) -> Reading<()> {
         let len = size(&[&[count], shape].concat())?;
         if self.dims == axes + shape.len() && self.last[3 - shape.len()..] == *shape && self.len == len {
@@ -429,10 +429,10 @@ struct DlDataType {
     lanes: u16,
 }
 
-/// DLPack's device of ordinary memory.
+/// DLPack's device for CPU memory.
 const CPU: [i32; 2] = [1, 0];
 
-/// Of arrays that nothing here computes with.
+/// The dtype name of arrays that this module does not compute with.
 const OTHER: &str = "another type";
 
 fn is_contiguous(shape: &[i64], strides: &[i64]) -> bool {

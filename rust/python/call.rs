@@ -10,7 +10,7 @@ use pyo3::{IntoPyObject, IntoPyObjectExt};
 
 use crate::array::{Reading, Refusal};
 
-/// Gives what a call has found, or `NotImplemented` where its tensors are for torch's dispatcher to handle.
+/// Returns the result of a call, or `NotImplemented` if torch's dispatcher must handle its tensors.
 pub fn attempt<'py, R: IntoPyObject<'py>>(py: Python<'py>, reading: Reading<R>) -> PyResult<Py<PyAny>> {
     match reading {
         Ok(result) => result.into_py_any(py),
@@ -28,13 +28,13 @@ impl From<Refusal> for PyErr {
     }
 }
 
-/// Runs `work` without the interpreter lock. Signals are looked at now and then; panics become exceptions.
+/// Runs `work` without the interpreter lock. Checks for signals now and then; panics become exceptions.
 pub fn run<R: Send>(py: Python<'_>, work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> PyResult<R> {
     let mut signal = None;
     let outcome = py.detach(|| {
         #[allow(clippy::redundant_closure_for_method_calls)] // the method's path is not general over 'py
         let mut poll = || {
-            // An interpreter that is shutting down lets nobody in: then the work is not wanted either.
+            // An interpreter that is shutting down refuses to attach; then the work is not wanted either.
             if signal.is_none() {
                 match Python::try_attach(|py| py.check_signals()) {
                     Some(outcome) => signal = outcome.err(),

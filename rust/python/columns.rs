@@ -1,4 +1,4 @@
-//! The reflections of all problems of a call: `u (.., n, m)`, what its `shape` says of the columns, and `tau (.., m)`.
+//! The reflections of all problems of a call: `u (.., n, m)`, the `shape` of its columns, and `tau (.., m)`.
 
 use householder::many::ManyReflections;
 use householder::reflections::Form;
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use crate::array::{Array, Number, Reading, optional, size};
 use crate::call::to_python;
 
-/// What `shape` and whether there is a `tau` say of the columns: LAPACK's trapezoidal ones begin with a one.
+/// The form of the columns. With `tau`, trapezoidal columns are LAPACK's, which begin with a one.
 pub fn form(shape: &str, has_tau: bool) -> PyResult<Form> {
     match (shape, has_tau) {
         ("trapezoidal", false) => Ok(Form::Trapezoidal),

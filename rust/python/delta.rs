@@ -95,7 +95,7 @@ macro_rules! by_real {
     };
 }
 
-/// Steps from one state that the forward pass keeps to the next.
+/// Steps between two states that the forward pass keeps.
 #[pyfunction]
 pub fn delta_interval(key_width: usize, value_width: usize) -> usize {
     sizes([1, 1, key_width, value_width, 1]).interval()

@@ -9,14 +9,14 @@ use pyo3::types::{PyTuple, PyType};
 #[pyclass(frozen, weakref, module = "householder._core")]
 pub struct Kept {
     kept: Box<dyn Any + Send + Sync>,
-    /// Whether it is `W`, formed, and not its factors.
+    /// Whether it is the formed `W` rather than its factors.
     #[pyo3(get)]
     is_matrix: bool,
 }
 
 #[pymethods]
 impl Kept {
-    /// Where tensors are written to files between forward and backward, it is made again: None comes back.
+    /// Pickles as None: if tensors are saved to files between forward and backward, the backward pass recomputes it.
     #[allow(clippy::unused_self)] // Python calls it so
     fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyType>, Bound<'py, PyTuple>) {
         (py.None().into_bound(py).get_type(), PyTuple::empty(py))

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 
 /// Lets the threads of the OpenMP runtime that a library of the process uses help; tells whether there is one.
 ///
-/// Only libraries that are loaded already are looked at: a wrong path finds nothing.
+/// It considers only libraries that are already loaded, so a wrong path finds nothing.
 #[pyfunction]
 pub fn share_openmp(library: &str) -> bool {
     #[cfg(target_os = "linux")]

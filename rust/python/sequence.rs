@@ -158,7 +158,7 @@ impl<'a, 'py> Problem<'a, 'py> {
         })
     }
 
-    /// Vectors of all steps of batch `i`: rows or, where there is one matrix and one length, at even distances.
+    /// Vectors of all steps of batch `i`: contiguous rows or, for one matrix and sequences of one length, at fixed strides.
     fn series<T: Number>(
         &self,
         array: &Array<'_, '_>,

@@ -7,9 +7,9 @@
 ``trials``          the small problems on which they are tried
 ``library``         what NumPy, CuPy and torch name differently
 ``algebra``         compact WY in matrix products: applications and gradients of parameters
-``factors``         what compact WY starts from, in one launch
+``factors``         the factors of compact WY, in one launch
 ``application``     applications, in one launch where matrices are many and small
-``packing``         where the rows of packed sequences lie
+``packing``         the positions of the rows of packed sequences
 ``recurrence``      sequences, forward and backward
 ``arrays``          the backend of CuPy arrays
 ``device``          CuPy and the devices it sees

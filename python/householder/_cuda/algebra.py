@@ -51,8 +51,8 @@ class Sums(NamedTuple):
 def form(u: Any, phases: Any = None) -> Form:
     """Normalise columns and form S.
 
-    Norms, the Gram matrix and S are double precision, and V is taken as it was rounded: then ``T + T* = V* V`` holds
-    for the very V that is applied.
+    Norms, the Gram matrix and S have double precision. V is the rounded one, so ``T + T* = V* V`` holds for the same V
+    that is applied.
     """
     library = library_of(u)
     xp = library.xp
@@ -114,8 +114,8 @@ def matrix(f: Form) -> Any:
 def sums(f: Form, p: Any, g: Any, z: Any = None, w: Any = None) -> Sums:
     """Sum over the rows of p and g, by whichever products cost less.
 
-    That is four with n x k matrices, two of which give ``z = V* D p`` and ``w = S* V* g`` where the kernels of a
-    sequence have not left them, or one that forms ``G = sum g p*`` (n x n).
+    There are two ways. One takes four products with n x k matrices, two of which give ``z = V* D p`` and
+    ``w = S* V* g`` unless the kernels of a sequence have kept these. The other forms ``G = sum g p*`` (n x n).
     """
     xp = f.library.xp
     n, k = f.v.shape[-2:]
@@ -191,7 +191,7 @@ def states(f: Form, rows: Any, transpose: bool) -> list[Any]:
 
 
 def form_for(u: Any, phases: Any, count: int, method: str) -> Form:
-    """Form what so many rows take by a method; ``"auto"`` forms W where that saves multiplications."""
+    """Form what a method needs for this number of rows; ``"auto"`` forms W where that saves multiplications."""
     f = form(u, phases)
     n, k = f.v.shape[-2:]
     if method == "dense" or (method == "auto" and count * (2 * k - n) > n * k):

@@ -1,4 +1,4 @@
-"""Applications and their gradients: one launch where many small matrices meet few vectors, matrix products elsewhere.
+"""Applications and their gradients: one launch for many small matrices with few vectors each, else matrix products.
 
 Shapes are those of :mod:`householder._cuda.algebra`.
 """

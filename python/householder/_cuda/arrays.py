@@ -13,7 +13,7 @@ from householder._cuda.library import library_of
 from householder._types import WY, Array, Sequence, SequenceGradients
 
 STATES = ("x", "h0", "h", "grad_h", "grad_last")
-"""Arguments of a sequence that may be float16 beside a float32 u."""
+"""Arguments of a sequence that may be float16 when u is float32."""
 
 
 class Arrays:
@@ -94,7 +94,7 @@ class Arrays:
             return WY(f.v, *(self.xp.asarray(a, u.dtype) for a in (f.t, f.s)))
 
     def factor(self, q: Array, m: int) -> tuple[Array, Array | None, float]:
-        """``U``, phases of a complex q, and what m reflections leave of q."""
+        """Return ``U``, the phases of a complex q, and how far q is from their product."""
         with library_of(q).current(q):
             u, phases, remainder = _cpu.factor(library_of(q).to_host(q), m)
             return self.xp.asarray(u), None if phases is None else self.xp.asarray(phases), remainder
@@ -104,7 +104,7 @@ class Arrays:
         return _cpu.departure(library_of(q).to_host(q))
 
     def rnn_forward(self, sequence: Sequence, steps: int, batch: int) -> Array:
-        """All states, shaped as x but for the last axis."""
+        """Return all states, in the shape of x except for the last axis."""
         _of_one_type(x=sequence.x, h0=sequence.h0)
         with library_of(sequence.u).current(sequence.u):
             h: Array = recurrence.forward(sequence, steps, batch, recurrence.Kept())[0]
@@ -119,7 +119,7 @@ class Arrays:
         grad_h: Array | None,
         grad_last: Array | None,
     ) -> SequenceGradients:
-        """Gradients of every array argument that is there."""
+        """Return the gradients of every array argument that was given."""
         _of_one_type(x=sequence.x, h0=sequence.h0, h=h, grad_h=grad_h, grad_last=grad_last)
         with library_of(sequence.u).current(sequence.u):
             return recurrence.backward(sequence, steps, batch, h, recurrence.Kept(), grad_h, grad_last)

@@ -1,4 +1,4 @@
-"""What the CUDA path finds on this machine, in words."""
+"""A description of the CUDA path on this machine."""
 
 import os
 from pathlib import Path

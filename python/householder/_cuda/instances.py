@@ -66,7 +66,7 @@ OPTIONS = ("-std=c++17",)
 """Compiler options that every module needs, besides the architecture."""
 
 CLUSTERS: tuple[str, ...] = ("-DHOUSEHOLDER_CLUSTERS",)
-"""And those of kernels whose blocks form clusters; others are ordinary kernels, which any device launches."""
+"""Options of kernels whose blocks form clusters; any device launches the other kernels."""
 
 NUMBERS = {
     "float32": "float",
@@ -79,16 +79,16 @@ NUMBERS = {
 FALLBACK_THREADS = 256
 FALLBACK_REGISTERS = 128
 DEFAULT_SHARED_BYTES = 48 << 10
-"""Dynamic shared memory that every device gives without being asked."""
+"""Dynamic shared memory that every device provides by default."""
 OPT_IN_SHARED_BYTES = 99 << 10
-"""And what devices of ``OPT_IN_CAPABILITY`` and later give to a kernel that asks for it."""
+"""Dynamic shared memory that devices of ``OPT_IN_CAPABILITY`` and later provide to a kernel that asks for it."""
 OPT_IN_CAPABILITY = 80
 
 CLUSTER_CAPABILITY = 90
 """Compute capability (major * 10 + minor) from which on blocks form clusters."""
 
 GROUP = 16
-"""Multiprocessors of a GPC, or a few less than it has: clusters do not reach across."""
+"""Multiprocessors of a GPC, or a few fewer. A cluster lies within one GPC."""
 
 _BARRIER_BYTES = 128
 _REGISTERS = 65536  # of a multiprocessor
@@ -128,7 +128,7 @@ class Tile:
 
     @property
     def register_budget(self) -> int:
-        """Registers set aside for a thread: 128 where that will do, since two blocks of 256 then share an SM."""
+        """Registers reserved for a thread: 128 if they suffice, because two blocks of 256 threads then share an SM."""
         return min(128 if self.factor_registers <= 64 else 256, _REGISTERS // self.threads)
 
     @property
@@ -335,7 +335,7 @@ APPLICATION_LANES = (4, 8, 16, 32)
 """Lanes of a warp that share a matrix, four rows each."""
 
 LONGEST_APPLICATION = 256
-"""How many reflections, of all rows of a matrix, are to follow each other; more is the business of matrix products."""
+"""Most reflections, over all rows of a matrix, to apply one after the other; matrix products serve larger numbers."""
 
 _WARP = 32
 

@@ -21,7 +21,7 @@ class CaptureError(RuntimeError):
 
 
 class Device(NamedTuple):
-    """What the choice of a kernel depends on."""
+    """The properties of a device on which the choice of a kernel depends."""
 
     number: int
     capability: int
@@ -41,7 +41,7 @@ def takes_clusters(index: int) -> bool:
     """Try to launch a cluster on a device that should take it: drivers and shared devices have refused some."""
     cuda = device.cupy().cuda
     with cuda.Device(index):
-        get(index, *PROBE)  # what goes wrong here says nothing about clusters
+        get(index, *PROBE)  # an error here is not about clusters
         try:
             with cuda.Stream(non_blocking=True):
                 launch(index, *PROBE, ())
@@ -53,7 +53,7 @@ def takes_clusters(index: int) -> bool:
 
 @cache
 def missing() -> str:
-    """Say what no kernel can do without and is not there, or nothing."""
+    """Name the missing requirement without which no kernel can run, if there is one."""
     try:
         device.cupy()
     except (ImportError, RuntimeError) as error:
@@ -62,7 +62,7 @@ def missing() -> str:
 
 
 def available() -> bool:
-    """Whether kernels are to be used; what has another way than a kernel takes it otherwise."""
+    """Whether kernels are to be used; otherwise, operations that have another route take it."""
     return not missing() and _notices.asked() != "off"
 
 

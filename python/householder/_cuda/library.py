@@ -25,7 +25,7 @@ class Numpy:
 
     xp: Any
     has_steps: ClassVar[bool] = False
-    """Whether sequences have another way than kernels: torch operations."""
+    """Whether sequences can run without kernels, in torch operations."""
 
     def cast(self, a: Any, dtype: Any) -> Any:
         """Convert to a dtype; the same array where it has it."""
@@ -224,6 +224,6 @@ def _library(name: str) -> Library:
 
 
 def library_of(a: Any) -> Library:
-    """Choose by the type of an array, or the one that it is derived from."""
+    """Choose the library by the type of an array or its base types."""
     modules = (base.__module__.partition(".")[0] for base in type(a).__mro__)
     return _library(next(name for name in modules if name in _KNOWN))

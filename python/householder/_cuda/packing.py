@@ -1,4 +1,4 @@
-"""Where the rows of packed sequences lie, as arrays on the device.
+"""The positions of the rows of packed sequences, as arrays on the device.
 
 The numbers reach it as arguments of launches: nothing is copied from host memory, nothing waits, and a CUDA graph keeps
 the batch sizes that it was captured with.
@@ -64,7 +64,7 @@ class Packing:
             kernels.launch(index, "packing", PACKING_NAMES[name], how, arguments)
 
     def _try(self) -> None:
-        """Compare three sequences with what can be counted."""
+        """Compare the arrays of three sequences with results counted by hand."""
         packing = Packing(self._library, np.array([3, 2, 2]), self._like)
         found = packing.offsets, packing.previous(), packing.last(), packing.reversal()
         expected = [0, 3, 5, 7], [0, 1, 3, 4], [5, 6, 2], [5, 6, 2, 3, 4, 0, 1]

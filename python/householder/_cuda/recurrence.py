@@ -24,7 +24,7 @@ CODE = "modrelu_complex"
 
 
 class Kept(NamedTuple):
-    """What a forward pass can leave to its backward pass."""
+    """Arrays that a forward pass can keep for its backward pass."""
 
     z: Any = None
     """``P* h_{t-1}``, ``(rows, m)``, from kernels of low rank."""
@@ -68,7 +68,7 @@ class Instance(NamedTuple):
         kernels.launch(self.device.number, *self.names(direction), how, (*arguments, *scratch))
 
     def how(self, batch: int) -> tuple[instances.Launch, int]:
-        """Give the launch for so many sequences, and how many numbers of scratch memory it takes."""
+        """Give the launch for this number of sequences, and the size of its scratch memory in numbers."""
         multiprocessors = self.device.multiprocessors
         if self.tile is not None:
             return self.tile.launch(batch, multiprocessors), 0
@@ -169,7 +169,7 @@ def warm_up(
     n, m : int
         Shape of u.
     dtype : {"float32", "float64", "complex64", "complex128", "bfloat16", "float16"}
-        That of the states; ``u`` is float32 beside half types.
+        The dtype of the states; ``u`` is float32 for half types.
     nonlinearity, method : str
         As in :func:`householder.rnn_forward`.
     phases : bool
@@ -337,7 +337,7 @@ def _real_form(a: Any, xp: Any) -> Any:
 
 
 def forward(sequence: Sequence, steps: int, batch: int, kept: Kept) -> tuple[Any, Recurrence | None]:
-    """All states, shaped as x but for the last axis, and the recurrence; ``kept`` is filled for a backward pass.
+    """All states, in the shape of x except for the last axis, and the recurrence; fill ``kept`` for a backward pass.
 
     Kernels run from the first row to the last: with ``reverse`` they see inputs and states in the order of time.
     """
@@ -360,7 +360,7 @@ def backward(
     wanted: Collection[str] = SequenceGradients._fields,
     form: Form | None = None,
 ) -> SequenceGradients:
-    """Gradients of the arguments that are there and wanted; ``kept`` and ``form`` of the forward pass save time."""
+    """Gradients of the arguments that are given and wanted; ``kept`` and ``form`` of the forward pass save time."""
     library = library_of(sequence.u)
     given = {name: a for name, a in sequence._asdict().items() if name in wanted and a is not None}
     if not steps or not batch:
@@ -370,7 +370,7 @@ def backward(
         return _named(none)
     x, h, grad_h = (_flipped(a, sequence.reverse, library) for a in (sequence.x, h, grad_h))
     recurrence = Recurrence(sequence._replace(x=x), steps, batch, form)
-    if sequence.nonlinearity == "oplu" and kept.flags is None:  # the states do not tell which pairs were exchanged
+    if sequence.nonlinearity == "oplu" and kept.flags is None:  # the states do not show which pairs were exchanged
         kept = Kept(flags=library.empty((recurrence.rows, len(sequence.u) // 2), h, library.xp.uint8))
         recurrence.run_forward(kept)
     found = recurrence.run_backward(h, kept, grad_h, grad_last, given.keys())

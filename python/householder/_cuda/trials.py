@@ -13,7 +13,7 @@ from householder._validate import BIASED, moduli
 
 STEPS = 6
 PARAMETERS = {"bfloat16": "float32", "float16": "float32"}
-"""Type of the parameters beside states of a half type; that of the states otherwise."""
+"""Type of the parameters for states of a half type; otherwise it is the type of the states."""
 
 _ALLOWED = {"float32": 1000 * 2.0**-23, "float64": 1000 * 2.0**-52, "bfloat16": 16 * 2.0**-8, "float16": 16 * 2.0**-11}
 _ALLOWED_TF32 = 16 * 2.0**-10
@@ -21,7 +21,7 @@ _ALLOWED_TF32 = 16 * 2.0**-10
 
 
 def numbers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> Any:
-    """Draw numbers in double precision that lose nothing when they are rounded to ``dtype``."""
+    """Draw numbers in double precision that ``dtype`` represents exactly."""
     parts = np.random.default_rng([seed, *shape]).standard_normal((2, *shape))
     return rounded(parts[0] + 1j * parts[1] if dtype.startswith("complex") else parts[0], dtype)
 
@@ -42,7 +42,7 @@ def compare(library: Library, found: Many[Any], expected: Many[Any], dtype: str)
         They differ by more than rounding.
     """
     allowed = _ALLOWED[{"complex64": "float32", "complex128": "float64"}.get(dtype, dtype)]
-    if library.allows_tf32() and dtype not in ("float64", "complex128"):  # of the products beside the kernel
+    if library.allows_tf32() and dtype not in ("float64", "complex128"):  # for products outside the kernel
         allowed = max(allowed, _ALLOWED_TF32)
     for a, b in zip(found, expected, strict=True):
         wide = library.xp.complex128 if np.iscomplexobj(b) else library.xp.float64

@@ -23,7 +23,7 @@ class UnusableError(RuntimeError):
 
 
 class WrongError(ArithmeticError):
-    """A kernel computed something else than it should."""
+    """A kernel computed a wrong result."""
 
 
 def require(index: int, name: str, trial: Callable[[], None]) -> None:
@@ -44,7 +44,7 @@ def require(index: int, name: str, trial: Callable[[], None]) -> None:
 
 
 def usable(index: int, name: str, trial: Callable[[], None]) -> bool:
-    """Tell whether ``require`` is content."""
+    """Tell whether ``require`` succeeds."""
     try:
         require(index, name, trial)
     except UnusableError:
@@ -53,7 +53,7 @@ def usable(index: int, name: str, trial: Callable[[], None]) -> bool:
 
 
 def _tried(key: tuple[int, str], trial: Callable[[], None]) -> str:
-    """Give the reason against a kernel, empty if there is none. A trial uses the kernel that it is about."""
+    """Give the reason against a kernel, empty if there is none. A trial may use the kernel that it tests."""
     with _lock:
         if key in _on_trial:
             return ""

@@ -75,7 +75,7 @@ def cost_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _experiment_arguments(parser: argparse.ArgumentParser, seeds: int) -> None:
-    """Add what every command that trains on a task takes."""
+    """Add the options of every command that trains on a task."""
     parser.add_argument(
         "task", nargs="?", type=_task, metavar="TASK", help="a task listed below, or your own class, my_module:MyTask"
     )

@@ -21,7 +21,7 @@ WARM_UP = 1
 
 
 class Case(NamedTuple):
-    """Candidates that are given the same work: each maps an input to an output, by parameters of its own."""
+    """Candidates for the same work: each maps an input to an output with its own parameters."""
 
     name: str
     shape: tuple[int, ...]
@@ -29,7 +29,7 @@ class Case(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """What was measured of a candidate."""
+    """The measurements of a candidate."""
 
     milliseconds: float
     error: float

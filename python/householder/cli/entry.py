@@ -19,7 +19,7 @@ from householder.cli.arguments import (
 from householder.experiments.errors import UserError, nearest
 
 _CLOSED_PIPE = 141
-"""What a shell reports of a process that such a pipe ended."""
+"""The exit status that a shell reports for a process ended by a closed pipe."""
 
 
 class Command(NamedTuple):
@@ -35,7 +35,7 @@ class Command(NamedTuple):
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose complaints are one line."""
+    """A parser whose error messages are one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (--help explains)\n")
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     arguments : sequence of str, optional
-        What follows the program's name; by default that of this process.
+        The arguments after the program's name; by default those of this process.
 
     Returns
     -------
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int = run(options)
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # whoever read the output has left
+    except BrokenPipeError:  # the reader of the output has closed it
         os.dup2(
             os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
         )  # for what Python still wants to write at its end

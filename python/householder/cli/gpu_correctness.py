@@ -1,4 +1,4 @@
-"""Whether the CUDA path computes what it should: every kind of call beside the CPU in double precision."""
+"""Checks of the CUDA path: every kind of call is compared with the CPU in double precision."""
 
 import os
 import tempfile
@@ -35,7 +35,7 @@ def largest_error(found: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
 
 
 def error_of(function: Callable[..., Tensor], inputs: Sequence[Tensor], device: str) -> float:
-    """Return the largest error of value and gradients on the device, beside the CPU in double precision."""
+    """Return the largest error of value and gradients on the device, relative to the CPU in double precision."""
 
     def results(*moved: Tensor) -> list[Tensor]:
         leaves = [tensor.detach().requires_grad_() for tensor in moved]
@@ -125,7 +125,7 @@ def check_first(device: str) -> str:
 
 
 def check_comparison(device: str) -> str:
-    """Plant an error of a thousandth, which has to be noticed, so that the other checks mean something."""
+    """Plant an error of a thousandth and require that it is found, because otherwise the other checks prove nothing."""
 
     def planted(u: Tensor, h: Tensor) -> Tensor:
         return ht.apply(u, h) * (1.001 if h.dtype is torch.float32 else 1)
@@ -186,7 +186,7 @@ def check_equal_bits(device: str, repeats: int = 1000) -> str:
 
 
 def check_company(device: str) -> str:
-    """Sequences beside large products on another stream, which compete for multiprocessors."""
+    """Sequences while large products on another stream compete for multiprocessors."""
     u, x, a = (t.to(device) for t in _random((512, 64), (100, 64, 512), (4096, 4096)))
     expected = ht.rnn(u, x)[0]
     cuda.synchronize()
@@ -254,7 +254,7 @@ def check_reverse(device: str) -> str:
 
 
 def check_half(device: str) -> str:
-    """Sequences of half types beside parameters of float32."""
+    """Sequences of half types with parameters of float32."""
     worst = 0.0
     units = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
     for (half, unit), m, phi in product(units.items(), (8, 40), ("tanh", "leaky_relu")):
@@ -406,6 +406,6 @@ CHECKS: dict[str, Callable[[str], str]] = {
     "equal bits": check_equal_bits,
     "company": check_company,
 }
-"""The likeliest to work first; clusters, which may hang, at the end."""
+"""The checks, likeliest to pass first; clusters, which may hang, come last."""
 NEED_A_DEVICE = ("compilation", "no waiting", "CUDA graphs", "streams", "devices", "torch.compile", "company")
 """Checks that mean nothing on host memory."""

@@ -1,7 +1,7 @@
-"""Checks in processes of their own, with a limit of time, of which none is believed without evidence.
+"""Checks in separate processes with a time limit; none passes without evidence.
 
-A kernel that hangs, or that spoils the memory of its process, is then one finding among others. A child writes what it
-found to a file. A check has passed only if its child ended well and the file is whole and is about this check.
+A kernel that hangs or corrupts the memory of its process then fails only its own check. A child writes its findings to
+a file. A check has passed only if its child exited normally and the file is complete and belongs to this check.
 """
 
 import json

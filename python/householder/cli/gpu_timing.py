@@ -1,4 +1,4 @@
-"""Times of the CUDA path beside what torch offers for the same work, measured with events around CUDA graphs.
+"""Times of the CUDA path and of torch's alternatives for the same work, measured with events around CUDA graphs.
 
 :func:`measure` times any calls; :func:`compare` does so for a case of ``householder gpu-check``. Every candidate's
 result is compared with double precision first (ours, on the CPU). Times are forward alone, and forward plus backward
@@ -31,7 +31,7 @@ cuda: Any = torch.cuda
 
 OURS = "householder"
 TORCH = "householder, torch operations"
-"""What takes the place of the kernels where they cannot be used."""
+"""What replaces the kernels where they cannot be used."""
 REPLAYS = 50
 WARM_UP = 3
 

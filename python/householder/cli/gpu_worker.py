@@ -21,7 +21,7 @@ from householder._cuda import instances, kernels
 def main(arguments: list[str]) -> None:
     """Run the check, and write the result; it may end the process at any point."""
     kind, name, word, file = arguments
-    os.environ[_notices.VARIABLE] = "require"  # nothing else is to pass for a kernel
+    os.environ[_notices.VARIABLE] = "require"  # torch operations must not replace a kernel unnoticed
     try:
         row = {"passed": True, "detail": "", **KINDS[kind](name)}
     except Exception as error:  # whatever goes wrong is a finding
@@ -66,7 +66,7 @@ def check(name: str) -> dict[str, Any]:
 
 
 def block_scope(name: str) -> dict[str, Any]:
-    """Compare with the CPU where barriers have the scope that PTX gives them by default."""
+    """Compare with the CPU where barriers have the default scope of PTX."""
     instances.CLUSTERS = (*instances.CLUSTERS, "-DHOUSEHOLDER_BLOCK_SCOPE")
     return check(name)
 

@@ -1,4 +1,4 @@
-"""``householder info``: what this machine has and what the package makes of it."""
+"""``householder info``: what this machine has and what the package uses."""
 
 import os
 import platform

@@ -21,7 +21,7 @@ def delta_rule(
     reflections: int,
     normalize: bool,
 ) -> tuple[Array, Array]:
-    """Give outputs and final states, of shapes as for the operator."""
+    """Give outputs and final states, in the shapes of the operator."""
     batch, tokens, heads, keys = q.shape
     value_heads, values = v.shape[2:]
     if normalize:

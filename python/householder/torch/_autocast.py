@@ -1,4 +1,4 @@
-"""Autocast, which tensors without memory do not have."""
+"""Autocast, which the meta device does not have."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 def is_on(device: torch.device) -> bool:
-    """Tell whether operations on this device choose their types themselves."""
+    """Tell whether autocast chooses the dtypes of operations on this device."""
     kind = device.type
     return kind != "meta" and torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 def off(device: torch.device) -> AbstractContextManager[Any]:
-    """Give what lets operations on this device compute in the types they are given."""
+    """Return a context in which operations on this device compute in the dtypes of their operands."""
     return torch.autocast(device.type, enabled=False) if is_on(device) else nullcontext()
 
 
 def as_now(device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
-    """Give what restores autocast as it is now, for work that is repeated in a backward pass."""
+    """Return a function whose contexts restore the present autocast state, for work that a backward pass repeats."""
     kind = device.type
     if kind == "meta" or not torch.amp.is_autocast_available(kind):
         return nullcontext

@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
     from householder import _core
 
-# Private names of torch: without them every call takes the general route, and forward mode is refused. Tensors that
-# outlived their transform would be taken for those of the next one.
+# Private names of torch. Without the first, every call takes the general route, and forward mode is refused. Without
+# the second, tensors that outlive their transform are mistaken for tensors of the next one.
 transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
 _unwrap_if_dead: Callable[[Tensor], Tensor] = getattr(torch._C._functorch, "unwrap_if_dead", lambda t: t)
 
 
-# Before this version compiled transforms of ``torch.func`` lose the backward of an ``autograd.Function``, and ``vmap``
-# has no place for gradients that are missing.
+# Before this version, compiled transforms of ``torch.func`` lose the backward of an ``autograd.Function``, and ``vmap``
+# does not accept gradients that are None.
 RECENT = torch.__version__ >= "2.10"
 
-# Saved for backward passes, as no tensor is that belongs to inference: this may be imported first by an evaluation.
+# Saved for backward passes. Inference tensors cannot be saved, and the first import may happen in inference mode.
 with torch.inference_mode(False):
     _HOLDER = torch.zeros(1, device="cpu")
 
 
 def needs_expression() -> bool:
-    """Tell whether the call is differentiated in a way that only the formula in torch operations follows.
+    """Tell whether the call is differentiated in a way that only the formula in torch operations supports.
 
-    That is forward mode, where tangents may be attached to the tensors, and older torch's compiled transforms.
+    These are forward mode, where tensors may carry tangents, and compiled transforms before torch 2.10.
     """
     if getattr(forward_ad, "_current_level", -1) >= 0:
         return True
@@ -67,21 +67,21 @@ def shown_as(name: str) -> Callable[[Any], Any]:
 
 
 def held(kept: _core.Kept | None) -> Tensor:
-    """Give what is saved with the other tensors for torch to hold what the core has kept for the backward pass.
+    """Return a tensor that carries what the core has kept, to be saved with the other tensors for the backward pass.
 
-    It then lives as long as they do: no longer than until a backward pass that is the last, and not at all where hooks
-    put something else in their places, as activation checkpointing does, for which as much is saved where nothing is
-    kept.
+    What is kept then lives as long as the saved tensors, at most until the last backward pass. Hooks that replace saved
+    tensors, as activation checkpointing does, drop it. A tensor is saved even if nothing is kept, because checkpointing
+    needs the same number of tensors each time.
     """
     if kept is None:
         return _HOLDER
-    holder = _HOLDER.detach()  # a tensor of its own in a third of the time
+    holder = _HOLDER.detach()  # takes a third of the time of a new tensor
     holder.kept = kept  # type: ignore[attr-defined]
     return holder
 
 
 def kept_in(holder: Tensor | None) -> _core.Kept | None:
-    """Give what ``held`` was given, if it is there still."""
+    """Return what ``held`` was given, if it still exists."""
     return getattr(holder, "kept", None)
 
 
@@ -107,9 +107,9 @@ def pull_back(
 
 
 def _pull_back_on_tape(function: Callable[..., Any], values: Sequence[Tensor], cotangents: Any) -> Any:
-    """Do the same by the tape, which costs a fraction of what transforms do, each operation."""
+    """Do the same with autograd's tape, which costs a fraction of a transform for each operation."""
     with torch.enable_grad():
-        # views, for one of the values may have been computed from another
+        # views, because one value may have been computed from another
         free = [t.view_as(t) if t.requires_grad else t.detach().requires_grad_() for t in values]
         both = zip(function(*free), cotangents, strict=True)
         pairs = [(result, cotangent) for result, cotangent in both if result.requires_grad]

@@ -28,8 +28,8 @@ _COMPUTE_TYPE = {dtype: dtype for dtype in CORE_NAME} | dict.fromkeys(HALF_TYPES
 def operands(u: Any, **others: Any) -> torch.dtype:
     """Check that the tensors can be computed with; give the dtype to compute in.
 
-    All share the dtype of ``u``, except that half types may come with a float32 ``u``, float32 with a half ``u``
-    where autocast is on, and that a half ``u`` is computed with in float32.
+    All share the dtype of ``u``, except that half types may come with a float32 ``u``, and float32 with a half ``u``
+    where autocast is on. A half ``u`` is computed with in float32.
     """
     if not isinstance(u, Tensor):
         raise _not_a_tensor("u", u)
@@ -123,7 +123,7 @@ def batch_sizes(sizes: Any, rows: int) -> int:
         )
     if sizes[-1] < 1 or (sizes[1:] > sizes[:-1]).any():
         raise ValueError(f"batch_sizes is {sizes.tolist()}, expected positive numbers that never increase")
-    if sizes[0] > rows or sizes.sum() != rows:  # no sum of numbers up to the rows wraps around
+    if sizes[0] > rows or sizes.sum() != rows:  # sizes up to the rows cannot overflow the sum
         raise ValueError(f"batch_sizes add up to {sum(sizes.tolist())} but x has {rows} rows")
     return int(sizes[0])
 

@@ -1,7 +1,7 @@
 """The operators in ATen's terms, for exported programs that run where this package is not installed.
 
-``ExportedProgram.run_decompositions`` takes them, compilation does not. Every operation here has its counterpart in
-ONNX, unlike the triangular solves of ``expressions``. Sequences are unrolled.
+``ExportedProgram.run_decompositions`` uses them; compilation does not. Every operation here has a counterpart in ONNX.
+The triangular solves of ``expressions`` have none. Sequences are unrolled.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def matrix(u: Tensor) -> Tensor:
 
 
 def rnn(*arguments: Any) -> Any:
-    """Run the steps one after the other; those of packed sequences are known to no compiler."""
+    """Run the steps one after the other. Packed sequences are left alone, because no compiler knows their steps."""
     inputs, _, options = split(arguments)
     if inputs.batch_sizes is not None:
         return NotImplemented
@@ -109,9 +109,9 @@ def _inverse(gram: Tensor, tau: Tensor | None = None) -> Tensor:
 def decompositions() -> dict[Any, Any]:
     """Give torch's default table of decompositions with the operators of this package in it.
 
-    ``exported.run_decompositions(decompositions())`` leaves operators of ATen alone, which run where this package is
-    not installed, and which ``torch.onnx.export`` can write. A sequence becomes as many steps as it had in the
-    export, of shape ``(T, B, d)`` with a fixed T. Packed sequences and gradients keep their operators.
+    ``exported.run_decompositions(decompositions())`` leaves only ATen operators. They run where this package is not
+    installed, and ``torch.onnx.export`` can write them. A sequence of shape ``(T, B, d)`` becomes T steps, so T is
+    fixed at the export. Packed sequences and gradients keep their operators.
 
     Returns
     -------

@@ -52,8 +52,8 @@ def reflections(weight: Tensor, m: int) -> tuple[Tensor, float]:
     Returns
     -------
     u : Tensor
-        ``(n, m)``. Where m reflections do not reach the frame, those of the nearest that the largest singular values of
-        ``F - E`` give.
+        ``(n, m)``. If m reflections do not reach the frame, the reflections of the nearest frame that the largest
+        singular values of ``F - E`` give.
     distance : float
         The largest entry of the difference from ``weight``, 0 if it is no more than rounding.
     """
@@ -70,10 +70,10 @@ def reflections(weight: Tensor, m: int) -> tuple[Tensor, float]:
 
 
 def _negligible(weight: Tensor) -> float:
-    """Tell by how much entries may change without a word.
+    """Tell by how much entries may change without a warning.
 
     Rounding of ``F`` hides a vector of ``L`` whose part inside the frame is shorter than the root of eps. Weights of
-    such reflections are found to that root, all others to rounding.
+    such reflections are reproduced to the root of eps, all others to rounding.
     """
     root: float = torch.finfo(torch.float64).eps ** 0.5
     return max(root, _tolerance(weight))
@@ -86,7 +86,7 @@ def _distance(u: Tensor, weight: Tensor) -> float:
 def nearest_reflections(weight: Tensor, m: int, *, warn: bool) -> tuple[Tensor, ...]:
     """Give m reflections, and phases if complex, of the nearest frame.
 
-    They warn, if asked to, where the weight is orthogonal, but out of their reach.
+    If asked to, warn where the weight is orthogonal but m reflections do not reach it.
     """
     frame = nearest_frame(weight)
     *found, distance = _complex_reflections(frame, m) if weight.is_complex() else reflections(frame, m)
@@ -102,12 +102,12 @@ def nearest_reflections(weight: Tensor, m: int, *, warn: bool) -> tuple[Tensor, 
 def _complex_reflections(weight: Tensor, m: int) -> tuple[Tensor, Tensor, float]:
     """Give m reflections and the phases of a unitary frame or of its adjoint, and how far their frame is from it.
 
-    Where they do not reach it, the first m columns are kept, and phases bring the others as near as they can.
+    If they do not reach it, the first m columns are kept, and phases bring the others as near as possible.
     """
     is_wide = weight.shape[0] < weight.shape[1]
     frame = (weight.mH if is_wide else weight).resolve_conj().to("cpu", torch.complex128)
     n, k = frame.shape
-    # of single precision, it is unitary to its own rounding alone
+    # a frame of single precision is unitary only to its own rounding
     whole = nearest(torch.cat([frame, torch.linalg.qr(frame, mode="complete")[0][:, k:]], 1)).numpy()
     if m < k == n:
         with contextlib.suppress(ValueError):

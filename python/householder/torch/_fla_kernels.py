@@ -13,7 +13,7 @@ from householder.torch import _check
 from householder.torch._autograd import needs_expression, needs_general_function
 
 _WIDEST = 256
-"""Of the keys that the kernels take."""
+"""The largest key width that the kernels accept."""
 
 
 @cache
@@ -44,7 +44,7 @@ def delta_rule(
     reflections: int,
     normalize: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Compute what :func:`takes` agreed to."""
+    """Compute a call that :func:`takes` has accepted."""
     options = {
         "scale": scale,
         "initial_state": None if initial_state is None else initial_state.float(),

@@ -1,4 +1,4 @@
-"""Double precision, for what only needs it on the way and only where the device has it."""
+"""Double precision for intermediate results, where the device has it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def has_double(device: torch.device) -> bool:
 
 @cache
 def _try(kind: str) -> bool:
-    """Compute a sum: devices say in different ways, and some only then, that they have no float64."""
+    """Compute a sum: devices report in different ways, some only when they compute, that they have no float64."""
     try:
         (torch.ones(2, dtype=torch.float64, device=kind) + 1).sum().item()
     except (RuntimeError, TypeError):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     CellT = TypeVar("CellT", bound="RecurrentCell", covariant=True)
 
     class Cells(nn.ModuleList, Generic[CellT]):
-        """A ``ModuleList`` for type checkers, who then know what is in it."""
+        """A ``ModuleList`` that tells type checkers the type of its modules."""
 
         @overload
         def __getitem__(self, index: slice) -> Self: ...
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         def __iter__(self) -> Iterator[CellT]: ...
 
 
-# Numbers in u up to which the factors of W take less time than the operations of a step of its own.
+# Numbers in u up to which forming the factors of W takes less time than a single step in torch operations.
 _SMALL = 128 * 16
 
 
@@ -113,8 +113,8 @@ class RecurrentCell(_reflections.Layer):
     def forward(self, input: Tensor, hx: Tensor | None = None, *, over: Sequences | None = None) -> Any:  # noqa: A002
         """Take one step, from ``input (B, input_size)`` or ``(input_size,)`` and the previous state to the next.
 
-        Layers pass ``over``, so that a cell's hooks are called. Then ``input`` is whole sequences, and the results are
-        all states and the last state.
+        Layers call their cells with ``over``, so that the hooks of a cell run. Then ``input`` holds whole sequences,
+        and the results are all states and the last state.
         """
         if over is None:
             return self._one_step(input, hx)
@@ -165,7 +165,7 @@ class RecurrentCell(_reflections.Layer):
         return expressions.activate(a, self.nonlinearity, self.negative_slope, self.nonlinearity_bias)
 
     def _is_one_step(self, x: Tensor) -> bool:
-        """Tell whether there is one step, which is not worth the factors of W unless they are small or asked for."""
+        """Tell whether x is a single step for which "auto" should not form large factors of W."""
         is_costly = self.method == "auto" and self.hidden_size * self.num_reflections > _SMALL
         return is_costly and x.is_cpu and not torch.compiler.is_compiling() and x.shape[0] == 1
 
@@ -182,7 +182,7 @@ class RecurrentCell(_reflections.Layer):
         def __call__(self, input: Any, hx: Any = None, *, over: Any = None) -> Any: ...  # noqa: A002
 
     def _is_canonical(self, x: Tensor, h0: Tensor | None, weight: Tensor) -> bool:
-        """Tell whether inputs have the types and shapes of the operator, as most have."""
+        """Tell whether inputs already have the types and shapes of the operator, as most do."""
         kind, device = weight.dtype, weight.device
         if x.dim() != 3 or x.dtype is not kind or x.device != device or kind in _check.HALF_TYPES:
             return False
@@ -382,7 +382,7 @@ class RecurrentLayer(_tracing.Opaque):
             x = ops.concatenate(*outputs) if self.bidirectional else outputs[0]
             if self.dropout and layer < self.num_layers - 1:
                 x = nn.functional.dropout(x, self.dropout, self.training)
-        return x, torch.stack(last)  # no view: users detach it in place
+        return x, torch.stack(last)  # a copy, not a view: users detach it in place
 
     def extra_repr(self) -> str:
         """Show the options that the cells do not show."""

@@ -1,4 +1,4 @@
-"""The parameters that every layer has: sizes, types, their start and what the forward pass sees of ``u_1``."""
+"""The parameters that every layer has: sizes, dtypes, initial values, and the constraint on ``u_1``."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Layer(_tracing.Opaque):
             if self.is_complex and precision != torch.float64:
                 precision = torch.float32
             if precision != moved.dtype:
-                moved = parts.to(moved.device, precision)  # from all digits, which a half type has dropped
+                moved = parts.to(moved.device, precision)  # not from the half type, which has lost digits
             return torch.view_as_complex(moved) if tensor.is_complex() else moved
 
         super()._apply(convert, recurse)  # type: ignore[no-untyped-call]
         return self
 
     def _promoted(self, x: Tensor) -> Tensor:
-        """Make inputs of a complex layer complex; more digits than it has are refused elsewhere."""
+        """Make inputs of a complex layer complex; another check refuses inputs of higher precision."""
         if not self.is_complex or not isinstance(x, Tensor):
             return x
         own: Any = self
@@ -55,8 +55,8 @@ class Layer(_tracing.Opaque):
 def count(num_reflections: Any, features: int, largest: int) -> int:
     """Give the number of reflections of a layer.
 
-    The default is an eighth of the features, but 32 where that is fewer: these cost little, and small layers learn
-    better with them.
+    The default is an eighth of the features, and at least 32, because 32 cost little and small layers learn better with
+    them.
     """
     if num_reflections is None:
         return min(largest, max(32, features // 8))
@@ -92,10 +92,10 @@ def initialise_phases_(phases: Tensor) -> None:
 
 
 def constrain(u: Tensor, constraint: str) -> Tensor:
-    """Replace the latent ``u_1`` of a real ``m == n`` by what the constraint makes of it.
+    """Replace the latent ``u_1`` of a real ``m == n`` by its constrained value.
 
     ``"hard"``: 1 if it is positive, else -1. ``"soft"``: clamped to [-1, 1]. The gradient passes straight through to
-    the latent number, which can therefore change its sign, and which may shrink without harm.
+    the latent number, so training can change its sign. The latent number may shrink without harm.
     """
     n, m = u.shape[-2:]
     if m < n or u.is_complex():

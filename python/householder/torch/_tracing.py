@@ -1,4 +1,4 @@
-"""What tracers of Python code see of a layer: ``torch.fx`` one node, ``torch.jit`` an error of one line."""
+"""How layers appear to tracers of Python code: one node to ``torch.fx``, a one-line error to ``torch.jit``."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from torch.fx import Proxy
 
 
 class Opaque(nn.Module):
-    """A module that tracers do not look into."""
+    """A module that tracers do not trace into."""
 
     def __prepare_scriptable__(self) -> Any:
         raise _refused(self, "torch.jit.script does not take")
 
 
 def refuse_script(module: nn.Module) -> Any:
-    """Refuse ``torch.jit.script``, as the ``__prepare_scriptable__`` of a class made for one module."""
+    """Refuse ``torch.jit.script``; it serves as ``__prepare_scriptable__`` of a class made for one module."""
     raise _refused(module, "torch.jit.script does not take")
 
 
 def node(module: nn.Module, *inputs: Any) -> Any:
-    """Give the node that ``torch.fx`` records for a call of the module, or None where it does not trace."""
+    """Give the node that ``torch.fx`` records for a call of the module, or None if ``torch.fx`` is not tracing."""
     for one in inputs:
         if isinstance(one, Proxy):
             tracer: Any = one.tracer
@@ -31,7 +31,7 @@ def node(module: nn.Module, *inputs: Any) -> Any:
 
 
 def native_node(module: nn.Module, *inputs: Any) -> Any:
-    """Give the node, and refuse ``torch.jit.trace`` with gradients, which native code does not show it."""
+    """Give the node; refuse ``torch.jit.trace`` with gradients, because it cannot see those of native code."""
     if torch._C._get_tracing_state() is not None and torch.is_grad_enabled():
         raise _refused(module, "torch.jit.trace without torch.no_grad() does not take")
     return node(module, *inputs)

@@ -11,7 +11,7 @@ from householder import _validate
 from householder.torch import _reflections, _tracing, ops
 from householder.torch.functional import apply
 
-# A private name of torch: without it hooks of all modules are called for the adapter alone.
+# A private name of torch. Without it, global module hooks run for the adapter but not for the layer inside it.
 _any_global_hook = getattr(torch.nn.modules.module, "_has_any_global_hook", lambda: False)
 
 
@@ -218,11 +218,11 @@ class OrthogonalAdapter(_reflections.Layer):
             raise RuntimeError(f"the adapter is {state}")
 
     def get_extra_state(self) -> Tensor:
-        """Tell a state dict whether its weight contains W, as a tensor: safetensors stores nothing else."""
+        """Store whether the weight contains W, as a tensor because safetensors stores nothing else."""
         return torch.tensor(self.merged, device="cpu")
 
     def set_extra_state(self, state: Tensor | dict[str, bool]) -> None:
-        """Take up what a state dict tells; older ones hold a dictionary."""
+        """Read whether the weight contains W; older state dicts hold a dictionary."""
         self.merged = _tells_merged(state)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
@@ -234,7 +234,7 @@ class OrthogonalAdapter(_reflections.Layer):
             messages.append(f"{prefix or 'the adapter'} is merged, {reason}")
 
     def _why_not(self, state_dict: Any, prefix: str) -> str | None:
-        """Tell why a state dict would leave a weight of which nobody knows whether it contains W, if it would."""
+        """Give the reason if loading a state dict would leave unknown whether the weight contains W, else None."""
         names = {key.removeprefix(prefix).partition(".")[0] for key in state_dict if key.startswith(prefix)}
         merged = self.merged or _tells_merged(state_dict.get(f"{prefix}_extra_state", False))
         if merged and "linear" not in names and names & {"reflections", "_extra_state"}:
@@ -272,7 +272,7 @@ def _sizes(linear: Any) -> tuple[int, int]:
 
 
 def _is_plain(linear: nn.Module) -> bool:
-    """Tell whether a call of the layer is nothing but the function: no subclass, no hook, no replaced ``forward``."""
+    """Tell whether the layer only computes its function: no subclass, no hook, no replaced ``forward``."""
     if _any_global_hook():
         return False
     hooks = (linear._forward_pre_hooks, linear._forward_hooks, linear._backward_pre_hooks, linear._backward_hooks)

@@ -142,12 +142,12 @@ def merge_adapters(model: nn.Module) -> nn.Module:
     ----------
     model : nn.Module
         Changed in place; its parameters then have the names and shapes that they had before :func:`adapt`. A weight
-        that is shared, as with an embedding, is copied, so that the others keep theirs.
+        that is shared, as with an embedding, is copied, so that the other modules keep the original.
 
     Returns
     -------
     nn.Module
-        The model, which is the merged layer where it was an adapter itself.
+        The model, or the merged layer if the model is itself an adapter.
 
     Raises
     ------

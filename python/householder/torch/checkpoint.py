@@ -46,7 +46,7 @@ def last_state(rnn: RecurrentLayer, input: Tensor, hx: Tensor | None = None, *, 
     TypeError
         Another layer, an input that is not a tensor, such as a ``PackedSequence``, or ``every`` is not an integer.
     ValueError
-        ``every`` is less than 1, or the layer is bidirectional or has dropout, also in the backward pass.
+        ``every`` is less than 1, or the layer is bidirectional or has dropout, in the forward or the backward pass.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def _check_layer(rnn: RecurrentLayer) -> None:
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Name the parameters and buffers: a tied one once for each place, those of a shared module once."""
+    """Name the parameters and buffers: a tied one under each of its names, those of a shared module once."""
     kinds = (nn.Module.named_parameters, nn.Module.named_buffers)
     return {
         name: tensor
@@ -85,7 +85,7 @@ def _tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 class _LastState(Function):
-    """The layer over one part of the sequence after the other; only the states between parts are kept."""
+    """Run the layer over one part of the sequence after the other, and keep only the states between parts."""
 
     @staticmethod
     def forward(

@@ -122,7 +122,7 @@ def _compute_type(q: Any, **others: Any) -> torch.dtype:
 
 
 def _packed(cu_seqlens: Any, q: Tensor) -> int:
-    """Check what can be told without the numbers; give the number of sequences."""
+    """Check the properties of ``cu_seqlens`` other than its values; give the number of sequences."""
     _check.tensor("cu_seqlens", cu_seqlens)
     if cu_seqlens.dim() != 1 or not len(cu_seqlens) or cu_seqlens.dtype not in (torch.int32, torch.int64):
         given = f"a {cu_seqlens.dtype} tensor of shape {tuple(cu_seqlens.shape)}"

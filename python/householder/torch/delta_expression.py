@@ -44,7 +44,7 @@ def delta_rule(
 def _rows(
     q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor | None, state: Tensor | None, reflections: int
 ) -> tuple[Tensor, Tensor]:
-    """Of sequences of one length, as many heads of keys as of values."""
+    """Run sequences of one length, with equal numbers of key heads and value heads."""
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     beta = beta.transpose(1, 2)
     gates = torch.zeros_like(q[..., :1]) if g is None else g.transpose(1, 2)
@@ -71,7 +71,7 @@ def _chunk(
 ) -> tuple[Tensor, Tensor]:
     size, ends = g.shape[-2], slice(reflections - 1, None, reflections)
     pairs = torch.ones(size, size, dtype=torch.bool, device=q.device)
-    # Sums of the gates from after step j to step i, not differences of sums: large gates elsewhere cost no accuracy.
+    # Sums of the gates from after step j to step i. Differences of sums would lose accuracy to large gates elsewhere.
     between = (
         g.unsqueeze(-2).expand(*g.shape[:-1], size, g.shape[-1]).masked_fill(pairs.triu().unsqueeze(-1), 0.0).cumsum(-3)
     )

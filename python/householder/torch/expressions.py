@@ -27,8 +27,8 @@ def unit_columns(u: Tensor) -> Tensor:
 def apply(u: Tensor, h: Tensor, transpose: bool, tau: Tensor | None = None, shape: str = "trapezoidal") -> Tensor:
     r"""Compute ``W h`` by :math:`W = I - V D (I + \mathrm{striu}(V^* V) D)^{-1} V^*`.
 
-    ``D`` is the diagonal matrix of ``tau``. Without ``tau``, V has unit columns and ``D`` holds ``2 / |v|^2`` of them
-    as they were rounded. The triangle is double precision where the device has it, and ``h`` may be. ``u`` is
+    ``D`` is the diagonal matrix of ``tau``. Without ``tau``, V has unit columns and ``D`` holds ``2 / |v|^2``, computed
+    from the rounded columns. The triangle has double precision where the device has it, and ``h`` may have it. ``u`` is
     ``(*c, n, m)`` and ``h`` is ``(*c, *r, n)``, as for the operator.
     """
     with _autocast.off(h.device):
@@ -176,7 +176,7 @@ def recurrence(
     """Run the recurrence of a given matrix, in its dtype."""
     packed = batch_sizes is not None
     if input_weight is not None:
-        by_steps = w.dim() > 2 and not packed  # each matrix of many meets the rows of every step
+        by_steps = w.dim() > 2 and not packed  # each of many matrices multiplies the rows of every step
         x = x @ (input_weight.unsqueeze(-3) if by_steps else input_weight).mT
     if bias is not None:
         x = x + (bias.unsqueeze(-2) if packed else bias.unsqueeze(-2).unsqueeze(-2))

@@ -25,8 +25,8 @@ _WITHOUT_EFFECT = (
 def register() -> list[str]:
     """Let flash-linear-attention compute on the CPU with our functions.
 
-    Tensors on other devices go to its own kernels as before. Only operations that have a registry there can be replaced
-    in this way: the gated delta rule and Kimi delta attention by chunks, and the recurrent form of the latter.
+    Tensors on other devices go to its own kernels as before. Only operations with a registry in that library can be
+    replaced: the chunked gated delta rule, and the chunked and the recurrent Kimi delta attention.
 
     Returns
     -------

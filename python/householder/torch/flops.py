@@ -1,7 +1,7 @@
 """Formulas for ``torch.utils.flop_counter.FlopCounterMode``: import this module, and it counts our operators.
 
-A module of its own, because the counter imports Triton where that is installed. A product of ``p x q`` and ``q x r``
-counts ``2 p q r``, as torch's do, and a triangular solve half of the product with the inverse.
+This is a separate module because the counter imports Triton if it is installed. A product of ``p x q`` and ``q x r``
+counts ``2 p q r``, as in torch. A triangular solve counts half of the product with the inverse.
 
 Examples
 --------

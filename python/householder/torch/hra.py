@@ -31,7 +31,7 @@ def forward_of(layer: nn.Module) -> Callable[..., Tensor] | None:
 
 
 def _linear(layer: Any, x: Tensor, *args: Any, **options: Any) -> Tensor:
-    """Turn the inputs."""
+    """Multiply the inputs by the orthogonal matrices."""
     if _is_plain(layer):
         return _as_before(layer, x, *args, **options)
     names, y, weight, bias = _operands(layer, x)
@@ -41,7 +41,7 @@ def _linear(layer: Any, x: Tensor, *args: Any, **options: Any) -> Tensor:
 
 
 def _convolution(layer: Any, x: Tensor, *args: Any, **options: Any) -> Tensor:
-    """Turn the kernels, which are fewer than the patches that they meet."""
+    """Multiply the kernels by the orthogonal matrices, because there are fewer kernels than patches of the input."""
     if _is_plain(layer):
         return _as_before(layer, x, *args, **options)
     names, y, weight, bias = _operands(layer, x)
@@ -65,8 +65,8 @@ def _as_before(layer: Any, x: Tensor, *args: Any, **options: Any) -> Tensor:
 def _operands(layer: Any, x: Tensor) -> tuple[list[str], Tensor, Tensor, Tensor | None]:
     """Give the adapters in use, input, weight and bias, in the dtype of the last adapter's vectors.
 
-    ``peft.helpers.disable_input_dtype_casting`` forbids that: then the input has the dtype of the weight. The weight
-    is frozen, whatever it says of itself.
+    Under ``peft.helpers.disable_input_dtype_casting``, the dtype is that of the weight instead. The weight counts as
+    frozen, whatever its ``requires_grad``.
     """
     names = [name for name in layer.active_adapters if name in layer.hra_u]
     weight, bias = layer.get_base_layer().weight.data, layer.base_layer.bias

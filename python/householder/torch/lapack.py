@@ -1,6 +1,6 @@
 """torch's functions of LAPACK's reflectors, with fast gradients: ``H_1 .. H_k``, ``H_j = I - tau_j v_j v_j*``.
 
-``v_j`` stands below the diagonal of column j, behind a one that is not stored, as :func:`torch.geqrf` leaves it.
+``v_j`` is stored below the diagonal of column j, as :func:`torch.geqrf` returns it. Its first entry, a one, is implied.
 """
 
 from __future__ import annotations

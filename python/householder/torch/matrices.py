@@ -20,7 +20,7 @@ def factor(q: Tensor, m: int | None = None) -> Tensor | tuple[Tensor, Tensor]:
     ----------
     q : Tensor, shape (..., n, n)
         Orthogonal, or unitary with ``n >= 2``; float32, float64, complex64 or complex128. :func:`nearest` finds the
-        nearest such matrix. The work is done on the CPU, and no gradient flows through it.
+        nearest such matrix. The CPU computes the result, and no gradient flows through it.
     m : int, optional
         Number of reflections. By default it suffices for every matrix: n (real) or ``n - 1`` (complex).
 

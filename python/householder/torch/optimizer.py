@@ -29,9 +29,8 @@ _DEGREES: dict[type, dict[str, int]] = {
 def snap_(u: Tensor) -> Tensor:
     """Replace ``u_1`` of a real ``m == n`` by its sign in place: 1 if it is positive, else -1; NaN stays NaN.
 
-    The paper does this after each update, and W is orthogonal at every step. A step smaller than 1 is always undone, so
-    that the sign hardly ever changes: layers with ``constraint="hard"`` keep a latent ``u_1`` instead and need no
-    snapping.
+    The paper does this after each update, so W is orthogonal at every step. It always undoes a step smaller than 1, so
+    the sign hardly ever changes. Layers with ``constraint="hard"`` keep a latent ``u_1`` instead and need no snapping.
 
     Parameters
     ----------
@@ -67,10 +66,10 @@ def snap_(u: Tensor) -> Tensor:
 def renormalize_(u: Tensor, optimizer: torch.optim.Optimizer | None = None) -> Tensor:
     r"""Scale the reflection vectors to unit norm in place; W does not change, nor does ``u_1``.
 
-    A gradient is orthogonal to its column, so plain steps lengthen columns, and the gradient of a column of norm r is
-    :math:`1/r` times that of its direction: training slows down. Renormalising after each step, or now and then, keeps
-    the step size meaningful. Given the optimizer, its averages of gradients are rescaled as the gradients are, by r
-    (:math:`r^2` for squares), and averages of steps, as RMSprop's momentum, are kept.
+    A gradient is orthogonal to its column, so plain steps lengthen columns. The gradient of a column of norm r is
+    :math:`1/r` times that of its direction, so training slows down. Renormalising after each step, or now and then,
+    keeps the step size meaningful. If you pass the optimizer, its averages of gradients are rescaled like the
+    gradients, by r (:math:`r^2` for squares). Averages of steps, such as RMSprop's momentum, are kept.
 
     Parameters
     ----------
@@ -117,7 +116,7 @@ def renormalize_(u: Tensor, optimizer: torch.optim.Optimizer | None = None) -> T
 
 
 def _averages(u: Tensor, optimizer: Any) -> list[tuple[Tensor, int]]:
-    """Give what the optimizer keeps for u, other than numbers such as its count of steps, and the degree of each."""
+    """Give the tensors that the optimizer keeps for u, other than scalars such as its step count, and their degrees."""
     degrees = next((_DEGREES[kind] for kind in type(optimizer).__mro__ if kind in _DEGREES), None)
     if degrees is None:
         known = ", ".join(kind.__name__ for kind in _DEGREES)

@@ -162,8 +162,8 @@ class OrthogonalRNN(RecurrentLayer):
         rnn : nn.RNN
             It is not changed.
         num_reflections : int or list of int, optional
-            m, one number or one per layer; by default n, which reach every orthogonal matrix. With fewer, the nearest
-            orthogonal matrix is replaced by one that they reach.
+            m, one number or one per layer; by default n, which reach every orthogonal matrix. If fewer do not reach the
+            nearest orthogonal matrix, another one that they reach replaces it.
 
         Warns
         -----
@@ -226,6 +226,6 @@ class OrthogonalRNN(RecurrentLayer):
 
 
 def _endings(layer: OrthogonalRNN) -> list[str]:
-    """Give the ends of the names that parameters have in a ``torch.nn.RNN``, in the order of the cells."""
+    """Give the suffixes of the parameter names of a ``torch.nn.RNN``, in the order of the cells."""
     directions = ("", "_reverse") if layer.bidirectional else ("",)
     return [f"l{k}{direction}" for k in range(layer.num_layers) for direction in directions]

@@ -18,7 +18,8 @@ from householder.torch.ops._library import CORE_NAME
 class Frames(_tracing.Opaque):
     """The map between reflections, with phases where they are complex, and a weight of orthonormal columns or rows.
 
-    Weights of more than two dimensions are stacks of matrices, or one matrix with a row for each of the first axis.
+    Weights of more than two dimensions are stacks of matrices, or one matrix with a row for each index of the first
+    axis.
     """
 
     def __init__(self, weight: Tensor, num_reflections: int | None, constraint: str, *, one_matrix: bool) -> None:
@@ -48,7 +49,7 @@ class Frames(_tracing.Opaque):
         return weight.reshape(self.shape)
 
     def right_inverse(self, weight: Tensor) -> Tensor | tuple[Tensor, ...]:
-        """Give reflections of a weight, or of the nearest that they reach, with a warning of how far it moves."""
+        """Give reflections of a weight, or of the nearest weight that they reach; warn of the distance."""
         if weight.shape != self.shape:
             raise ValueError(f"a weight of shape {tuple(weight.shape)} is assigned, expected {tuple(self.shape)}")
         tensors = self._factored(weight) if self.known is None else self.known
@@ -57,7 +58,7 @@ class Frames(_tracing.Opaque):
         return tensors if self.is_complex else tensors[0]
 
     def start(self, weight: Tensor) -> Tensor:
-        """Give the weight to begin with: an orthogonal one is kept if so many reflections reach it."""
+        """Give the initial weight: an orthogonal one is kept if the number of reflections suffices for it."""
         self.known = self._factored(weight, warn=True)
         started: Tensor = self(*self.known)
         return started
@@ -109,7 +110,7 @@ def orthogonal(
     orthogonal_map: str | None = None,
     use_trivialization: bool = True,
 ) -> nn.Module:
-    r"""Constrain a parameter to orthonormal columns, or rows where there are fewer, by Householder reflections.
+    r"""Constrain a parameter to orthonormal columns, or orthonormal rows if it is wide, by Householder reflections.
 
     Use it like ``torch.nn.utils.parametrizations.orthogonal``. The weight is computed from reflections when it is read.
     ``parametrize.cached()`` and ``parametrize.remove_parametrizations`` work, and a matrix may be assigned to it. There
@@ -141,14 +142,14 @@ def orthogonal(
     -------
     nn.Module
         The module. If the reflections reach the weight, it does not change, at the start or when it is assigned.
-        Otherwise Q of its QR decomposition replaces it, or the nearest matrix that ``num_reflections`` reach. Few
-        complex reflections instead keep the first columns, and the others as closely as phases can.
+        Otherwise Q of its QR decomposition replaces it, or the nearest matrix that ``num_reflections`` reach. Too few
+        complex reflections keep the first columns instead, and phases bring the others as near as possible.
 
     Warns
     -----
     UserWarning
-        The weight is orthogonal, but these reflections do not reach it, or an assigned matrix is not orthogonal or
-        cannot be reached. The message says how far it moves.
+        The weight is orthogonal but these reflections do not reach it, or an assigned matrix is not orthogonal or
+        cannot be reached. The message says how far the weight moves.
 
     Raises
     ------

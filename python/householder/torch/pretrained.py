@@ -24,7 +24,7 @@ _RULES = (
 )
 """Functions that a layer's ``forward`` calls by name."""
 _ATTRIBUTES = ("chunk_gated_delta_rule", "recurrent_gated_delta_rule")
-"""Functions that layers of older versions hold."""
+"""Functions that layers of older versions store as attributes."""
 _CONVOLUTION = "causal_conv1d_fn"
 _BEFORE = "_before_accelerate"
 
@@ -37,7 +37,7 @@ def accelerate(model: nn.Module) -> dict[str, list[str]]:
     before. Packed sequences, given as ``cu_seq_lens_q`` with ``use_cache=False``, then also train on the CPU.
 
     Adapters: HRA layers of ``peft``, linear and convolutional, with or without Gram-Schmidt, apply their reflections
-    and form no matrix, on every device. If you add adapters later, call it again for their layers.
+    and form no matrix, on every device. If you add adapters later, call this function again.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def _check_module(model: Any) -> None:
 
 
 def _replace_globals(name: str, layer: nn.Module) -> list[str]:
-    """Give the layer a ``forward`` that finds our functions under the names of the others."""
+    """Give the layer a ``forward`` in which the names of the replaced functions refer to ours."""
     forward = type(layer).forward
     inner = forward
     while hasattr(inner, "__wrapped__"):

@@ -16,7 +16,7 @@ use crate::unblocked;
 use crate::view::View;
 use crate::wy::dense::{self, Dense};
 
-/// Vectors of one pass: as many as keep all threads busy, few enough for the cache.
+/// Vectors of one pass: enough to keep all threads busy, and few enough for the cache.
 const AT_ONCE: usize = 1024;
 
 /// Gradients of `sum <g, W h>` over the rows of `h` and `g`, or of `W* h`.
@@ -52,7 +52,7 @@ pub fn backward<T: Scalar>(
     }
 }
 
-/// [`backward`] by compact WY, with what the forward pass of these vectors left.
+/// [`backward`] by compact WY, with what the forward pass of these vectors has kept.
 pub fn backward_of<T: Scalar>(
     context: &mut Context<'_>,
     prepared: &Prepared<T>,
@@ -167,7 +167,7 @@ pub fn backward_in_place<T: Scalar>(
     Ok(())
 }
 
-/// [`backward`] by the matrix, which the forward pass has left: `G = sum b p*`, everything else follows from it.
+/// [`backward`] with the matrix that the forward pass has kept: `G = sum b p*`, and everything else follows from `G`.
 pub fn backward_by_matrix<T: Scalar>(
     context: &mut Context<'_>,
     matrix: &Dense<T>,

@@ -53,7 +53,7 @@ pub struct Prepared<T: Scalar> {
 }
 
 impl<T: Scalar> Prepared<T> {
-    /// For vectors of which nothing is kept.
+    /// The blocks alone, without the `y` of any vectors.
     pub fn new(context: &mut Context<'_>, u: Reflections<'_, T>, rows: usize) -> Result<Self> {
         let blocks = Blocks::new(context, u, method::block_width(u.count(), rows))?;
         Ok(Self { blocks, rows, y: Buffer::zeroed(0)? })
@@ -96,7 +96,7 @@ pub fn forward_and_keep<T: Scalar>(
     Ok(prepared)
 }
 
-/// Whether a single block does it all, with results in between that fit into the cache.
+/// Whether a single block suffices and its intermediate results fit into the cache.
 fn is_one_block<T: Scalar>(k: usize, rows: usize, diagonal: &Diagonal<T>) -> bool {
     (1..=method::block_width(k, rows)).contains(&k) && rows <= TASKS * CHUNK && diagonal.is_one()
 }

@@ -1,4 +1,4 @@
-//! All gradients from `G = sum b p*`, as sequences and products with a formed `W` leave it.
+//! All gradients from `G = sum b p*`, which sequences and products with a formed `W` compute.
 //!
 //! `G` is the gradient of `W`, so this is the backward pass of an application to unit vectors.
 

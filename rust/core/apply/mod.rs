@@ -20,7 +20,7 @@ pub use backward::{backward, backward_by_matrix, backward_in_place, backward_of}
 pub use forward::{Prepared, forward, forward_and_keep, matrix};
 pub use from_outer::from_outer;
 
-/// Fewest vectors of a task, and most that it handles at a time: their intermediate results stay in the cache.
+/// Fewest vectors of a task, and most that it handles at a time so that their intermediate results stay in the cache.
 const TASK: usize = 16;
 const CHUNK: usize = 64;
 /// Most tasks of a pass over the vectors.

@@ -7,10 +7,10 @@
 //! dL/dV = sum b y* + a w* + V E,      b <- b + V w
 //! ```
 //!
-//! A first sweep makes every `y` that the forward pass has not left; the inputs `a` are then recovered block by block,
-//! `a = c - V y`, so that a single copy of the vectors suffices. Vectors are split over the threads where each is handled
-//! by itself, coordinates where the sums over all vectors are formed: nothing is summed per thread, and results do not
-//! depend on their number.
+//! A first sweep makes every `y` that the forward pass has not kept. The inputs `a` are then recovered block by block,
+//! `a = c - V y`, so a single copy of the vectors suffices. Threads share out vectors where each is handled separately, and
+//! coordinates where sums over all vectors are formed. No thread has partial sums, so results do not depend on the number
+//! of threads.
 
 use super::{TASK, TASKS};
 use crate::error::Result;
@@ -26,7 +26,7 @@ use crate::wy::blocks::{Blocks, Coefficients};
 
 /// Coordinates of a task that forms sums, at least.
 const COORDINATES: usize = 32;
-/// Vectors and coordinates of a piece of a sum, and the distance between its vectors where they are brought together.
+/// Vectors and coordinates of a piece of a sum, and the distance between its vectors once they are packed.
 const PIECE: usize = 64;
 const COLUMNS: usize = 64;
 const PACKED: usize = COLUMNS + 16;
@@ -35,11 +35,11 @@ const PACKED: usize = COLUMNS + 16;
 pub struct Pass<'a, T: Scalar> {
     /// The reflections in blocks.
     pub blocks: &'a Blocks<T>,
-    /// And as they were given.
+    /// The reflections as they were given.
     pub u: Reflections<'a, T>,
     /// `D h`: the input of the block applied first.
     pub a: View<T>,
-    /// Room for as many vectors, where there are several blocks; may be `a` itself.
+    /// Workspace for as many vectors, used if there are several blocks; may be `a` itself.
     pub state: View<T>,
     /// `y` of every block, if known.
     pub y: Option<Coefficients<T>>,
@@ -49,11 +49,11 @@ pub struct Pass<'a, T: Scalar> {
     pub q: Option<View<T>>,
     /// `W_1 D h`, if wanted.
     pub c: Option<View<T>>,
-    /// `dL/dU`, rows `u.m()` apart; what does not belong to the columns is left as it is.
+    /// `dL/dU`, rows `u.m()` apart; entries outside the columns are not written.
     pub grad_u: Option<Shared<T>>,
     /// `dL/dtau`, zero before the first vectors.
     pub grad_tau: Option<Shared<T>>,
-    /// The first vectors of a batch, whose sums begin at zero, and the last ones, whose sums are complete.
+    /// Whether these are the first vectors of a batch, whose sums begin at zero, and the last, which complete the sums.
     pub part: (bool, bool),
     /// Vector `i` of `a` is `e_i`, its image under `W_1` stands where `a` will be, `y` is known, and only what `dL/dU` needs
     /// of `q` is formed.
@@ -141,7 +141,7 @@ impl<T: Scalar> Pass<'_, T> {
         }
     }
 
-    /// Unit vectors before a block's first coordinate are not changed by it, nor do they contribute to its gradient.
+    /// A block does not change unit vectors before its first coordinate, and they do not contribute to its gradient.
     fn first_vector(&self, block: usize) -> usize {
         if self.identity { self.blocks.list[block].begin } else { 0 }
     }
@@ -205,7 +205,7 @@ impl<T: Scalar> Pass<'_, T> {
         self.q.filter(|_| i > 0).unwrap_or(self.b)
     }
 
-    /// Whether `q` is written before the last sum, which does not read what is there.
+    /// Whether `q` can be written before the last sum, because that sum reads other memory.
     fn leaves_early(&self) -> bool {
         let last = self.gradient_of(self.blocks.list.len() - 1);
         !self.identity && self.q.is_some_and(|q| q.ptr != last.ptr)
@@ -267,7 +267,7 @@ impl<T: Scalar> Pass<'_, T> {
     }
 }
 
-/// Where a pass writes and adds gradients: what no vector contributes to is zero.
+/// The gradients for a pass, with zeros in the entries that it does not write or that it adds to.
 pub fn empty<T: Scalar>(
     u: Reflections<'_, T>,
     grad_u: Option<&mut [T]>,
@@ -301,7 +301,7 @@ impl<T: Scalar> Room<T> {
         let ld = blocks.widest();
         let mut memory = Vec::new();
         let mut take = |rows: usize| -> Result<View<T>> {
-            // Registers read beyond the ends of rows in sums, and denormal numbers would take them long.
+            // In sums, registers read beyond the ends of rows, where denormal numbers would be slow.
             let mut buffer = Buffer::zeroed(rows * ld)?;
             let view = View::new(buffer.ptr_mut(), ld, rows);
             memory.push(buffer);

@@ -47,7 +47,7 @@ pub struct Gradients<'a, T> {
     pub initial: Option<&'a mut [T]>,
 }
 
-/// Of all operands, from the states that the forward pass kept; without them they are found first.
+/// Computes the gradients of all operands from the states that the forward pass kept. Without these, it recomputes them.
 pub fn backward<T: Exponential>(
     context: &mut Context<'_>,
     problem: &Problem<'_, T>,
@@ -85,8 +85,8 @@ pub fn backward<T: Exponential>(
     Ok(())
 }
 
-/// A gradient to which several parts of the state contribute, in their order: each adds to what is there, or has an array
-/// of its own where parts are found side by side.
+/// A gradient to which several parts of the state contribute in order. Each part adds to the array, or has an array of its
+/// own where several parts are computed at the same time.
 struct Sum<'a, T: Exponential> {
     array: Option<&'a mut [T]>,
     others: Buffer<T>,
@@ -314,7 +314,7 @@ impl<T: Exponential> Pass<'_, T> {
         prefetch_rows(self.of_values(strand, keys), strand.columns.len());
     }
 
-    /// Writes what a chunk gives, or adds it to what other parts of the state gave.
+    /// Writes a chunk's gradients, or adds them to those of other parts of the state.
     fn write(&self, strand: &Part, keys: &Keys<T>, found: &Found<T>, of_betas: &[T]) {
         let (isa, problem, places) = (self.isa, self.problem, self.places);
         let (sizes, head) = (problem.sizes, strand.heads.start);
@@ -363,7 +363,7 @@ impl<T: Exponential> Pass<'_, T> {
     }
 }
 
-/// Gradients of rows as they are in a chunk, and how these came about.
+/// Gradients of a chunk's rows, and how these rows were made from the operands.
 struct Source<'a, T> {
     /// Their sum; the second may be absent.
     gradients: [View<T>; 2],
@@ -371,7 +371,7 @@ struct Source<'a, T> {
     unit: View<T>,
     /// Inverse norms, if they were normalised.
     factors: Option<&'a Vec<T>>,
-    /// What they were multiplied by besides.
+    /// What else they were multiplied by.
     scale: T,
 }
 

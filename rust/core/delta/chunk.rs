@@ -14,19 +14,19 @@ use crate::kernel::vector::dot;
 use crate::memory::filled;
 use crate::view::View;
 
-/// Added to the sum of squares of what is normalised.
+/// Added to the sum of squares of a row that is normalised.
 pub const EPSILON: f64 = 1e-6;
 
 /// Queries and keys of a chunk.
 pub struct Keys<T: Exponential> {
     /// Queries, scaled, then keys.
     pub rows: Rows<T>,
-    /// What each row was multiplied by to get there, without the scale.
+    /// The factor that each row was multiplied by, without the scale.
     pub factors: [Vec<T>; 2],
     /// Plain products of all rows with the keys; only without gates for each channel.
     plain: Rows<T>,
     columns: Rows<T>,
-    /// Where the queries stand.
+    /// The positions of the queries.
     pub queries: Queries,
     /// Number of the first query's token in the sequence.
     pub token: usize,

@@ -25,7 +25,7 @@ use crate::kernel::vector::dot;
 use crate::memory::filled;
 use crate::view::View;
 
-/// Room, and what a chunk gives.
+/// Workspace and the gradients of a chunk.
 pub struct Backward<T: Exponential> {
     /// `dO`, then `X`.
     sources: Rows<T>,
@@ -46,9 +46,9 @@ pub struct Backward<T: Exponential> {
 
 /// Gradients of a chunk's rows, decays undone, and of its gates.
 pub struct Found<T> {
-    /// Of scaled queries, then what keys get as the later of a pair.
+    /// Gradients of scaled queries, then of keys as the later of a pair.
     pub later: View<T>,
-    /// What keys get as the earlier of a pair.
+    /// Gradients of keys as the earlier of a pair.
     pub earlier: View<T>,
     /// Of the values, negative.
     pub values: View<T>,

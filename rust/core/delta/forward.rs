@@ -33,7 +33,7 @@ pub fn forward<T: Exponential>(
     })
 }
 
-/// A task's work and room.
+/// A task and its workspace.
 struct Pass<'a, T: Exponential> {
     isa: InstructionSet,
     problem: &'a Problem<'a, T>,

@@ -10,7 +10,7 @@ use crate::kernel::lanes::Lanes;
 use crate::kernel::vector::sum_of_lanes;
 use crate::view::View;
 
-/// Where the queries of a chunk stand: query `i` comes after step `first + i * every`.
+/// The positions of the queries of a chunk: query `i` comes after step `first + i * every`.
 #[derive(Clone, Copy, Debug)]
 pub struct Queries {
     /// How many.
@@ -65,7 +65,8 @@ simd! {
         }
     }
 
-    /// Multiplies plain products of queries, then keys, with keys by their decays. Keys keep those below the diagonal.
+    /// Multiplies plain products of queries, then keys, with keys by their decays. Of the keys' products, only those below
+    /// the diagonal are kept.
     pub fn decay_products<T: Exponential>(
         _s, len: usize, queries: Queries, plain: View<T>, decay: View<T>, out: View<T>,
     ) -> () {

@@ -1,7 +1,7 @@
 //! Gradients of decayed products, of their rows and of the gates between them.
 //!
-//! A gate `g_l` decays the pairs `j < l <= i`. Its gradient is the sum over these pairs and nothing else: a difference of
-//! sums over all pairs would keep nothing of it where decays are strong.
+//! A gate `g_l` decays the pairs `j < l <= i`. Its gradient is summed over exactly these pairs: a difference of sums over
+//! all pairs would lose all its digits where decays are strong.
 
 use super::decay::BLOCK;
 use super::gram::Queries;
@@ -13,7 +13,7 @@ use crate::kernel::lanes::Lanes;
 use crate::kernel::vector::plain_dot;
 use crate::view::View;
 
-/// What a chunk's channels have: rows of queries, then keys, decays of steps, and what is added to.
+/// The rows, decays and gradients of a chunk's channels. The gradients of rows and gates are added to.
 pub struct Channels<T> {
     /// Queries, then keys.
     pub rows: View<T>,
@@ -47,8 +47,8 @@ simd! {
         }
     }
 
-    /// What the state before the chunk, read by later rows, and the state after it, to which keys are written, contribute
-    /// to the gates of the channels; `whole`: what the decay of the state itself does.
+    /// Adds to the gates' gradients what the states before and after the chunk contribute: rows read the former, and keys
+    /// are written to the latter. `whole` is the contribution of the decay of the state itself.
     pub fn channel_gates<T: Exponential>(s, width: usize, len: usize, queries: Queries, whole: &[T], parts: &Channels<T>) -> () {
         for begin in (0..width).step_by(T::lanes::<S>()) {
             let lanes = Lanes::<S, T, 1>::first(s, width - begin);
@@ -83,8 +83,8 @@ simd! {
         }
     }
 
-    /// Pairs of a row of the second block with a key of the first one. `later` and `earlier` hold what the products give,
-    /// from the block's edge on; they are decayed by `middle` and added to those of `parts`.
+    /// Pairs of a row of the second block with a key of the first one. `later` and `earlier` hold the gradients relative to
+    /// the edge between the blocks. They are decayed by `middle` and added to those of `parts`.
     pub fn between_blocks_back<T: Exponential>(
         s, width: usize, len: usize, queries: Queries, middle: View<T>, later: View<T>, earlier: View<T>, parts: &Channels<T>,
     ) -> () {

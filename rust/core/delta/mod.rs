@@ -14,10 +14,10 @@
 //! S = exp(c_end) S_0 + H' D,                                              H  = K exp(c_end - c)
 //! ```
 //!
-//! so that nearly all work is in products of matrices. Decays are running products of `exp g`: none is above one where the
-//! gates are not, none is a difference of sums, and gates of minus infinity are zeros.
+//! so that nearly all work is in products of matrices. Decays are running products of `exp g`, never differences of sums.
+//! They are at most one if the gates are at most zero, and a gate of minus infinity is a decay of zero.
 //!
-//! Between the passes one state in so many chunks is kept ([`Problem::segment`]); the others are found again.
+//! Between the passes, one state per segment of chunks is kept ([`Problem::segment`]); the others are recomputed.
 
 mod backward;
 mod chunk;

@@ -18,8 +18,8 @@ pub struct Part {
 }
 
 impl Part {
-    /// Parts of all sequences, at least as many as `wanted` if that can be: all value heads of a key head, else one, else
-    /// `slice` columns of one. The first two of these share what they find of queries and keys.
+    /// Parts of all sequences, at least `wanted` if possible: all value heads of a key head, else one head, else `slice`
+    /// columns of one. The larger parts share what they compute from queries and keys.
     pub fn all(sizes: &Sizes, sequences: usize, wanted: usize, slice: usize) -> Vec<Self> {
         let group = sizes.group();
         let whole = 0..sizes.value_width;

@@ -6,7 +6,7 @@ use super::number::Exponential;
 use crate::error::{Error, Result};
 use crate::view::{Shared, View};
 
-/// Steps of a chunk: more of them cost arithmetic within the chunk, fewer cost traffic of the state.
+/// Steps of a chunk. More steps cost arithmetic within the chunk; fewer steps move the state through memory more often.
 pub const CHUNK: usize = 32;
 
 /// Heads and widths.
@@ -14,7 +14,7 @@ pub const CHUNK: usize = 32;
 pub struct Sizes {
     /// Heads of queries and keys.
     pub heads: usize,
-    /// Heads of values, gates and states: a multiple of the former, neighbours share a key head.
+    /// Heads of values, gates and states: a multiple of `heads`. Consecutive ones share a key head.
     pub value_heads: usize,
     /// Width of queries and keys.
     pub key_width: usize,
@@ -70,17 +70,17 @@ impl Sizes {
         self.key_width * self.value_width
     }
 
-    /// Chunks from one state that is kept to the next: states take no more memory than keys and values do.
+    /// Chunks between two kept states, so many that the states take no more memory than the keys and values.
     pub fn segment(&self) -> usize {
         self.state().div_ceil((self.key_width + self.value_width) * CHUNK).max(1).next_power_of_two()
     }
 
-    /// Steps from one state that is kept to the next.
+    /// Steps between two kept states.
     pub fn interval(&self) -> usize {
         self.segment() * CHUNK
     }
 
-    /// How many times the states of all heads are kept for so many tokens, however they are split into sequences.
+    /// Kept states, each of all heads, that suffice for `tokens` tokens, however these are split into sequences.
     pub fn kept(&self, tokens: usize) -> usize {
         tokens * self.reflections / self.interval()
     }
@@ -172,7 +172,7 @@ impl<T: Exponential> Problem<'_, T> {
         [q, k]
     }
 
-    /// Rows of an array of so many heads a row, those of one head: `count` from row `first` on.
+    /// `count` rows of one head, from row `first` on, of an array with several heads per row.
     pub fn rows_of(
         array: *const T,
         (first, count): (usize, usize),

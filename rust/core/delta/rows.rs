@@ -5,7 +5,7 @@ use crate::memory::{Buffer, padded};
 use crate::number::Number;
 use crate::view::View;
 
-/// Rows of one width. What lies beyond the width of a row is readable and means nothing.
+/// Rows of one width. Numbers beyond the width of a row are readable but meaningless.
 pub struct Rows<T: Number> {
     data: Buffer<T>,
     width: usize,
@@ -34,19 +34,19 @@ impl<T: Number> Rows<T> {
         self.data.fill(value);
     }
 
-    /// `count` rows from `first` on, for kernels. Views end with the rows that they are of.
+    /// `count` rows from `first` on, for kernels. A view must not outlive its rows.
     pub fn view(&self, first: usize, count: usize) -> View<T> {
         View::new(self.data.ptr().wrapping_add(first * self.ld), self.ld, count)
     }
 }
 
-/// Vector `i` of a view, `width` contiguous numbers. The caller owns them, and nobody writes them meanwhile.
+/// Vector `i` of a view, `width` contiguous numbers. The caller owns them, and nothing writes them meanwhile.
 #[inline(always)]
 pub unsafe fn row<'a, T>(view: View<T>, i: usize, width: usize) -> &'a [T] {
     std::slice::from_raw_parts(view.at(0, i), width)
 }
 
-/// Vector `i` of a view, to be written. The caller owns it, and nobody else reads it meanwhile.
+/// Vector `i` of a view, to be written. The caller owns it, and nothing else reads it meanwhile.
 #[inline(always)]
 pub unsafe fn row_mut<'a, T>(view: View<T>, i: usize, width: usize) -> &'a mut [T] {
     std::slice::from_raw_parts_mut(view.at(0, i), width)

@@ -29,7 +29,7 @@ impl<T: Exponential> Solved<T> {
         Ok(Self { y: y?, e: e?, d: d?, beta: [T::ZERO; CHUNK], width })
     }
 
-    /// Uses so many columns, at most as many as it has room for.
+    /// Uses `width` columns, at most as many as it was made for.
     pub fn narrow(&mut self, width: usize) {
         self.width = width;
     }

@@ -33,7 +33,7 @@ impl<T: Exponential> State<T> {
         Ok(state)
     }
 
-    /// Uses so many columns, at most as many as it has room for.
+    /// Uses `columns` columns, at most as many as it was made for.
     pub fn narrow(&mut self, columns: usize) {
         self.shape.1 = columns;
     }
@@ -52,7 +52,7 @@ impl<T: Exponential> State<T> {
         }
     }
 
-    /// Writes its numbers to an array, which has room for a state there that is this task's own.
+    /// Writes its numbers to `to`, a state in an array, which only this task may write.
     pub unsafe fn write(&self, to: View<T>) {
         self.view().copy_to(to, self.shape.1);
     }

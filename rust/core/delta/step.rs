@@ -14,10 +14,10 @@ use crate::kernel::lanes::{Lanes, max_rows, unroll};
 use crate::kernel::vector::dot;
 use crate::view::{Shared, View};
 
-/// Steps up to which a sequence is not worth a chunk.
+/// Most steps of a sequence for which single steps are faster than a chunk.
 pub const MOST: usize = 4;
 
-/// What one step needs for each channel, and numbers of its own.
+/// The operands of one step.
 struct Step<T> {
     /// `exp g`, `k`, `exp(g) k` and `exp(g) q`, a row each.
     rows: View<T>,

@@ -3,12 +3,11 @@
 //! The first column `x` of what is left goes to `e^{i arg x_1} |x| e_1` by `u = x - e^{i arg x_1} |x| e_1`. The first entry
 //! of `u` cancels when `x` is almost there already; `-e^{i arg x_1} |x_2..|^2 / (|x_1| + |x|)` is the same and does not.
 //!
-//! A column that has nothing to reflect spends no reflection, so that a real product of `k` reflections is found again
-//! with `k`: the vector of a column lies in the range of `Q - I`, and its reflection takes one dimension off that range.
-//! Reflections that are left over flip the sign of the last coordinate again and again: zero columns would never receive
-//! a gradient.
+//! A column that needs no reflection uses none, so a real product of `k` reflections is found again with `k` reflections:
+//! the vector of a column lies in the range of `Q - I`, and its reflection removes one dimension from that range. Unused
+//! reflections flip the sign of the last coordinate again and again, because zero columns would never receive a gradient.
 //!
-//! What still goes wrong then is left to [`range`]. For complex `Q`, [`signs`] and [`phases`] come before it.
+//! If this fails, [`range`] tries another way. For complex `Q`, [`signs`] and [`phases`] come before it.
 //!
 //! Columns are reduced by panels; the columns to the right of a panel see its reflections at once, in compact WY form.
 
@@ -146,7 +145,7 @@ fn reduce<T: Scalar>(
     let mut rest = Rest::new(context.isa, n, q, aim)?;
     u.fill(T::ZERO);
     let reflections = if m == n { n - 1 } else { m };
-    // As many reflections as any matrix needs can afford to reflect mere rounding errors.
+    // If the reflections suffice for any matrix, they may also reflect mere rounding errors.
     let negligible = if m == n || (aim == Aim::Phase && m == n - 1) { 0.0 } else { rounding::<T>(n) };
     let mut found = 0;
     for begin in (0..n).step_by(PANEL) {
@@ -278,8 +277,8 @@ impl<T: Scalar> Rest<T> {
     }
 }
 
-/// Writes the unit vector whose reflection takes `x` to its aim. `false`: it is there already, but for an error of norm
-/// `negligible`.
+/// Writes the unit vector whose reflection takes `x` to its aim. Returns `false` if `x` is there already, up to an error of
+/// norm `negligible`.
 fn reflection_of<T: Scalar>(x: &[T], aim: Aim, negligible: f64, v: &mut [T]) -> bool {
     let first = x[0].widen();
     let below: f64 = x[1..].iter().map(|x| x.widen().abs2()).sum();
@@ -292,7 +291,7 @@ fn reflection_of<T: Scalar>(x: &[T], aim: Aim, negligible: f64, v: &mut [T]) -> 
             let off_unit = first.re() - 1.0;
             (<T::Wide as Number>::from_real(short), (below + off_unit * off_unit).sqrt())
         }
-        // What goes to the opposite side has to be reflected even when nothing stands below.
+        // A column that goes to the opposite phase needs its reflection even when all entries below the first are zero.
         Aim::One => (<T::Wide as Number>::from_real(first.re() - norm), f64::INFINITY),
         Aim::OppositePhase => (direction.scale(modulus + norm), f64::INFINITY),
     };
@@ -302,7 +301,7 @@ fn reflection_of<T: Scalar>(x: &[T], aim: Aim, negligible: f64, v: &mut [T]) -> 
     }
     let square = entry.abs2() + below;
     if square == 0.0 {
-        return false; // a column of zeros, as only what is not unitary has
+        return false; // a column of zeros, which no unitary matrix has
     }
     let inverse = 1.0 / square.sqrt();
     v[0] = T::narrow(entry.scale(inverse));

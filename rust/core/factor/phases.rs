@@ -100,7 +100,7 @@ fn refine<W: Scalar<Real = f64>>(context: &mut Context<'_>, n: usize, m: usize, 
     for (j, left) in rest.chunks_exact(n).enumerate() {
         column.iter_mut().zip(q.iter().skip(j).step_by(n)).for_each(|(x, &q)| *x = q);
         let product = dot(isa, left, &column);
-        // A coordinate inside the range says nothing.
+        // A coordinate inside the range determines no phase.
         if left[j].re() > 1e-3 {
             d[j] = product.scale(1.0 / product.abs2().sqrt());
         }

@@ -1,7 +1,7 @@
-//! Few reflections of an orthogonal or unitary matrix whose columns one after the other do not tell them.
+//! Few reflections of an orthogonal or unitary matrix, where a search column by column fails.
 //!
-//! A column almost like its unit vector has a reflection along a short difference of long vectors: rounding turns it out of
-//! the range of `Q - I`, and the reflections behind it no longer suffice. Here the range comes first,
+//! If a column is close to its unit vector, its reflection is along a short difference of long vectors. Rounding moves that
+//! difference out of the range of `Q - I`, and the later reflections no longer suffice. Here the range comes first,
 //!
 //! ```text
 //! range(Q - I) = range(L),   L (n x m) orthonormal and lower-trapezoidal,   Q = I + L (M - I) L*,   M = L* Q L,
@@ -106,7 +106,7 @@ pub fn range<W: Scalar<Real = f64>>(context: &mut Context<'_>, n: usize, m: usiz
                 b.copy_from_slice(&column[..n]);
                 b
             }
-            // The range is found: any other directions.
+            // The range is complete, so any other direction will do.
             _ => unit_vector_far_from(n, &basis)?,
         };
         for _ in 0..3 {
@@ -126,7 +126,7 @@ pub fn range<W: Scalar<Real = f64>>(context: &mut Context<'_>, n: usize, m: usiz
     Ok(basis)
 }
 
-/// The unit vector that an orthonormal basis reaches least.
+/// The unit vector with the smallest projection on the span of an orthonormal basis.
 fn unit_vector_far_from<W: Scalar<Real = f64>>(n: usize, basis: &Vectors<W>) -> Result<Vec<W>> {
     let reached = |i: usize| basis.iter().map(|b| b[i].abs2()).sum::<f64>();
     let mut unit = filled(n, W::ZERO)?;

@@ -6,10 +6,10 @@
 //! q_11 = d_1 (1 - 2 |v_1|^2).
 //! ```
 //!
-//! The bracket is real, so `q_11` gives `d_1` except for its sign. Each sign gives another `v`, and only the right one may
-//! leave a matrix that the other reflections reach. Once these are fewer than half of the coordinates, [`few_phases`] needs
-//! no choice. Before that, this search tries both signs, depth first: the sign of the smaller `|v_1|` before the other, which
-//! finds random vectors soon, then the other way round, which finds vectors with large first entries.
+//! The bracket is real, so `q_11` gives `d_1` except for its sign. Each sign gives another `v`, and perhaps only one sign
+//! leaves a matrix that the other reflections reach. Once these are fewer than half of the coordinates, [`few_phases`]
+//! needs no choice. Before that, this search tries both signs, depth first. The first pass begins with the smaller `|v_1|`,
+//! which finds random vectors soon. The second begins with the larger, which finds vectors with large first entries.
 
 use super::phases::{few_phases, without};
 use super::range::few_reflections;
@@ -23,9 +23,9 @@ use crate::reflections::Reflections;
 use crate::scalar::Scalar;
 use crate::threads::Context;
 
-/// Choices of signs that are tried at most in each order.
+/// Most choices of signs that are tried in each order.
 const CHOICES: usize = 1 << 14;
-/// Operations that these may take.
+/// Most operations that these choices may take.
 const OPERATIONS: usize = 1 << 28;
 
 /// `U (n, m)`, row-major, and the units of the phases for the row-major `q` and `m < n`: the nearest that was found, if any.

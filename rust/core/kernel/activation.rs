@@ -1,7 +1,7 @@
 //! The nonlinearities `phi` and their derivatives, which the output `h = phi(a)` determines (OPLU: with one flag a pair).
 //!
-//! Pointwise ones are part of a tile's epilogue. Those that pair entries or have a bias follow when a whole vector is there,
-//! and so does the tanh, which is too long for an epilogue.
+//! Pointwise ones are part of a tile's epilogue. Those that pair entries or have a bias follow once a whole vector is
+//! computed, and so does the tanh, which is too long for an epilogue.
 
 use pulp::Simd;
 
@@ -142,7 +142,7 @@ impl<T: Element> Activation<'_, T> {
                 for (i, &b) in bias.iter().enumerate() {
                     let (re, im) = Self::pair(a, n, i);
                     let modulus = norm(re, im);
-                    // False for z = 0 as well, where the direction is undefined; true for NaN, which stays.
+                    // True for z = 0 as well, where the direction is undefined; false for NaN, which stays.
                     let vanishes = modulus + b <= T::Real::ZERO || modulus == T::Real::ZERO;
                     if vanishes {
                         Self::set_pair(a, n, i, T::Real::ZERO, T::Real::ZERO);
@@ -192,7 +192,7 @@ impl<T: Element> Activation<'_, T> {
                     if let Some(sum) = grad_bias.get_mut(i) {
                         *sum += radial;
                     }
-                    // Along s the derivative is 1, across it |h| / |z|, where |z| may be lost beside b.
+                    // Along s the derivative is 1, across it |h| / |z|. Rounding may lose |z| next to a large b.
                     let (inward_re, inward_im) = (s_re * radial, s_im * radial);
                     let least = modulus * T::Real::EPSILON;
                     let size = if modulus - b < least { least } else { modulus - b };

@@ -33,7 +33,7 @@ macro_rules! simd {
 }
 pub(crate) use simd;
 
-/// An instruction set this machine can run.
+/// An instruction set that this machine can run.
 #[derive(Clone, Copy, Debug)]
 pub enum InstructionSet {
     /// AVX-512 F, BW, CD, DQ, VL.

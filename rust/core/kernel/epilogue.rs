@@ -1,4 +1,4 @@
-//! What becomes of a finished sum, one register at a time.
+//! What a tile does with its finished sums, register by register.
 
 use pulp::Simd;
 
@@ -12,8 +12,8 @@ use crate::view::{Shape, View};
 /// Weights and operand of both parts of a sum.
 pub type Terms<T> = [[View<T>; 2]; 2];
 
-/// The products of a number type, one function for each epilogue. They are not generic: whoever uses this crate finds
-/// them compiled, instead of compiling all tiles again.
+/// The products of a number type, one function for each epilogue. They are not generic, so that crates that use this one
+/// need not compile all tiles again.
 pub trait Tiles: Element {
     /// See [`super::gemm::gemm2`].
     unsafe fn product(isa: InstructionSet, shape: Shape, terms: &Terms<Self>, e: &Store<Self>);
@@ -23,8 +23,8 @@ pub trait Tiles: Element {
     unsafe fn step_back(isa: InstructionSet, shape: Shape, terms: &Terms<Self>, e: &StepBack<'_, Self>);
 }
 
-/// Consumes the sums of a tile: rows `row..`, columns `col..`. All at once, so that what depends on the operands and the
-/// activation is decided once for many registers.
+/// Consumes all sums of a tile at once: rows `row..`, columns `col..`. Choices that depend on the operands and the
+/// activation are then made once for many registers.
 pub trait Epilogue<T: Element>: Copy {
     /// Finishes and stores. Every address that the epilogue holds must be good for all rows and columns of the tile.
     unsafe fn finish<S: Simd, const MRV: usize, const NR: usize>(
@@ -36,7 +36,7 @@ pub trait Epilogue<T: Element>: Copy {
         lanes: Lanes<S, T, MRV>,
     );
 
-    /// What is fetched from memory meanwhile.
+    /// What to prefetch while the sums are computed.
     fn fetch(&self) -> Fetch<T>;
 
     /// The product that ends with this epilogue, see [`super::gemm::gemm2`].

@@ -1,8 +1,8 @@
 //! Bringing memory into the cache while a product is computed.
 //!
-//! A core has a dozen or so lines under way between its first cache and memory. Fetched in one go before they are needed,
-//! the rows of a step occupy all of them, and the product's own reads of the second-level cache wait behind. Tiles
-//! therefore fetch a line at a time, at every step of their sums.
+//! A core can have about a dozen lines in flight between its first-level cache and memory. If the rows of a step are
+//! fetched all at once, they occupy all of these slots, and the product's own reads of the second-level cache wait. Tiles
+//! therefore fetch one line at each step of their sums.
 
 use crate::memory::ALIGNMENT;
 use crate::view::View;
@@ -17,7 +17,7 @@ pub struct Fetch<T> {
 }
 
 impl<T> Fetch<T> {
-    /// One row. Any addresses will do: what cannot be fetched is not.
+    /// One row. Addresses need not be valid: the processor ignores those that it cannot fetch.
     pub fn new(ptr: *const T, stride: isize, chunks: usize, len: usize) -> Self {
         Self::grid(ptr, [stride, 0], [chunks, 1], len)
     }
@@ -29,7 +29,7 @@ impl<T> Fetch<T> {
     pub fn none() -> Self {
         Self::new(std::ptr::null(), 0, 0, 0)
     }
-    /// One piece in two.
+    /// Splits each piece in two.
     pub fn halves(self) -> [Self; 2] {
         let first = self.len / 2;
         [Self { len: first, ..self }, Self { ptr: self.ptr.wrapping_add(first), len: self.len - first, ..self }]
@@ -73,8 +73,8 @@ impl<T> Share<T> {
     }
 }
 
-/// Fetches `width` numbers of each vector of a view. Where these lie pages apart, a core reads them line by line, because
-/// its own prefetchers stop at the end of a page.
+/// Fetches `width` numbers of each vector of a view. If the vectors lie pages apart, a core would read them line by line,
+/// because its own prefetchers stop at the end of a page.
 pub fn prefetch_rows<T>(view: View<T>, width: usize) {
     let line = ALIGNMENT / size_of::<T>();
     for i in 0..view.count {

@@ -1,4 +1,4 @@
-//! Registers of a column, and what writes loops over them.
+//! Registers of a column, and helpers for unrolled loops over them.
 
 use pulp::Simd;
 
@@ -14,8 +14,8 @@ pub const fn max_rows<S: Simd>() -> usize {
     }
 }
 
-/// Most columns of a tile with `mrv` registers of rows: as many as leave registers for the weights and a broadcast, and
-/// no more than keep the FMA pipes busy, since every size is a function of its own to compile.
+/// Most columns of a tile with `mrv` registers of rows. They leave registers for the weights and a broadcast. More than
+/// keep the FMA pipes busy are not used, because every size is another function to compile.
 #[inline(always)]
 pub const fn max_columns<S: Simd>(mrv: usize, parts: usize) -> usize {
     let columns = match (max_rows::<S>(), mrv) {
@@ -26,7 +26,7 @@ pub const fn max_columns<S: Simd>(mrv: usize, parts: usize) -> usize {
     columns / parts
 }
 
-/// Calls `f(0), .., f(N - 1)`, unrolled: left to itself LLVM gives up on large nests and keeps the sums in memory.
+/// Calls `f(0), .., f(N - 1)`, unrolled. LLVM itself does not unroll large nests and keeps the sums in memory.
 #[inline(always)]
 pub fn unroll<const N: usize>(mut f: impl FnMut(usize)) {
     const { assert!(N <= 16, "more calls than are written out") };
@@ -34,7 +34,7 @@ pub fn unroll<const N: usize>(mut f: impl FnMut(usize)) {
     calls!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
 }
 
-/// `p`, of which the compiler forgets where it came from: a pointer into a sum is moved from step to step, not found again.
+/// `p` with its origin hidden from the compiler, which then advances a pointer at each step instead of recomputing it.
 #[inline(always)]
 #[allow(clippy::pointers_in_nomem_asm_block)] // there is no instruction that could follow the pointer
 pub fn opaque<T>(mut p: *const T) -> *const T {
@@ -43,7 +43,7 @@ pub fn opaque<T>(mut p: *const T) -> *const T {
     p
 }
 
-/// `MRV` registers of one column; of the last, all lanes lie inside the matrix or only the first few.
+/// `MRV` registers of one column. The last one may lie inside the matrix with its first lanes only.
 #[derive(Clone, Copy)]
 pub struct Lanes<S: Simd, T: Element, const MRV: usize> {
     s: S,

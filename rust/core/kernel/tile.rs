@@ -15,7 +15,7 @@ use crate::view::View;
 pub struct Tile<'a, T, E, const MRV: usize, const NR: usize, const CHAINS: usize> {
     /// Weights of the tile's first row and the operand of each part of the sum.
     pub terms: &'a [[View<T>; 2]; 2],
-    /// What becomes of it.
+    /// What to do with the sums.
     pub epilogue: &'a E,
     /// First row and the number of rows of the whole matrix.
     pub row: usize,
@@ -38,7 +38,7 @@ impl<T: Element, E: Epilogue<T>, const MRV: usize, const NR: usize, const CHAINS
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
-        // Copies: behind references every field would be read again after each store.
+        // Copies, because the fields of references would be read again after each store.
         let (terms, epilogue) = (*self.terms, *self.epilogue);
         let lanes = T::lanes::<S>();
         let chains = CHAINS / T::PARTS;

@@ -136,7 +136,7 @@ unsafe fn square<S: Simd, T: Turn>(
     );
 }
 
-/// Numbers that can be moved between lanes.
+/// Number types whose values can be moved between lanes.
 trait Turn: Element {
     /// Lane `l` of the result is lane `l - by`, modulo their number.
     fn rotate<S: Simd>(s: S, v: Self::V<S>, by: usize) -> Self::V<S>;

@@ -39,7 +39,7 @@ simd! {
     }
 }
 
-/// `sum conj(a_i) b_i` in several chains, which the compiler makes lanes of.
+/// `sum conj(a_i) b_i` in several chains, which the compiler maps to lanes.
 #[inline(always)]
 pub fn plain_dot<T: Element>(a: &[T], b: &[T]) -> T {
     const CHAINS: usize = 8;
@@ -62,7 +62,7 @@ pub fn plain_dot<T: Element>(a: &[T], b: &[T]) -> T {
 pub fn sum_of_lanes<T: Element, S: Simd>(s: S, v: T::V<S>) -> T {
     // A register holds at most 64 bytes.
     let mut parts = [T::ZERO; 16];
-    // SAFETY: as said.
+    // SAFETY: `parts` has at least 64 bytes.
     unsafe { T::store(s, parts.as_mut_ptr(), v) };
     let mut width = T::lanes::<S>();
     while width > 1 {
@@ -79,7 +79,7 @@ pub fn axpy<T: Element>(isa: InstructionSet, alpha: T, x: &[T], y: &mut [T]) {
     isa.dispatch(
         #[inline(always)]
         || {
-            // A loop: a closure handed to an iterator would be compiled without the instruction set.
+            // A loop, because a closure passed to an iterator would be compiled without the instruction set.
             for (y, &x) in y.iter_mut().zip(x) {
                 *y += alpha * x;
             }

@@ -22,7 +22,7 @@ pub struct Applications<'a, T: Scalar> {
     pub h: Stack<'a, T>,
     /// Whether `W*` is applied.
     pub adjoint: bool,
-    /// How; `None` lets the shape decide.
+    /// The method; `None` lets the shape decide.
     pub method: Option<Method>,
 }
 
@@ -84,7 +84,7 @@ impl<T: Scalar> Applications<'_, T> {
         Ok(Some(Kept::Matrix(matrix)))
     }
 
-    /// Writes the gradients of `sum <g, W h>`, `g (count, rows, n)`. What was kept serves if it is of this problem.
+    /// Writes the gradients of `sum <g, W h>`, `g (count, rows, n)`. What was kept is used if it belongs to this problem.
     pub fn backward(
         &self,
         context: &mut Context<'_>,
@@ -144,7 +144,7 @@ impl<T: Scalar> Applications<'_, T> {
         self.method.unwrap_or_else(|| method::for_application::<T>(self.u.form(), (n, k), self.rows()))
     }
 
-    /// Whether reflections are applied one after the other; problems without vectors are not worth a special way.
+    /// Whether reflections are applied one after the other. Problems without vectors need no special route.
     fn is_one_by_one(&self, method: Method) -> bool {
         self.rows() > 0 && method == Method::Reflections
     }

@@ -11,7 +11,7 @@ use crate::threads::Context;
 use crate::unblocked;
 use crate::wy::dense::{self, Dense};
 
-/// Writes `W (count, n, n)`, row-major. Gives what the backward pass can use, if it is to be kept and there is something.
+/// Writes `W (count, n, n)`, row-major. If asked to keep it, returns what the backward pass can use, if there is anything.
 pub fn matrices<T: Scalar>(
     context: &mut Context<'_>,
     u: ManyReflections<'_, T>,

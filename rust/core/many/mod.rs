@@ -1,7 +1,7 @@
 //! Many problems of one size in one call: each has a matrix, and vectors or sequences, of its own.
 //!
-//! Many problems run on several threads at the same time. Few run one after the other, with all threads on each. Small ones
-//! are solved within one dispatch to the instruction set, in room that serves one problem after the other.
+//! Many problems run on several threads at the same time. Few run one after the other, with all threads on each. Small
+//! problems are solved within one dispatch to the instruction set, and share a workspace.
 
 mod applications;
 mod matrices;
@@ -22,13 +22,13 @@ use crate::error::Result;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
 
-/// Flops of `count` applications to `rows` vectors, roughly, with what it takes to normalise the columns: decides how work
-/// is spread, nothing else.
+/// Approximate flops of `count` applications to `rows` vectors, including the normalisation of the columns. They decide
+/// only how work is spread over threads.
 fn flops(count: usize, n: usize, m: usize, rows: usize) -> usize {
     (n * m).saturating_mul(8 * rows + 32).saturating_mul(count)
 }
 
-/// The diagonals of many matrices: phases, which they share, become numbers once.
+/// The diagonals of many matrices. They share their phases, so `exp(i theta)` is computed once.
 struct Diagonals<T: Scalar>(Option<Diagonal<T>>);
 
 impl<T: Scalar> Diagonals<T> {

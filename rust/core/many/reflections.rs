@@ -56,7 +56,7 @@ impl<'a, T: Scalar> ManyReflections<'a, T> {
         self.form.reflections(self.n, self.m)
     }
 
-    /// Whether reflections undo themselves: `tau` is theirs.
+    /// Whether each reflection is its own inverse, because no `tau` is given.
     pub fn are_involutions(&self) -> bool {
         self.tau.is_none()
     }

@@ -46,7 +46,7 @@ impl<'a, T> StackMut<'a, T> {
     /// The part of problem `i`.
     ///
     /// # Safety
-    /// Nobody else asks for it.
+    /// Nothing else uses the part of problem `i` at the same time.
     pub(super) unsafe fn at(&self, i: usize) -> &'a mut [T] {
         assert!(i < self.count, "problem {i} of {}", self.count);
         std::slice::from_raw_parts_mut(self.numbers.get().add(i * self.each), self.each)

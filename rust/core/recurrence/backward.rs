@@ -163,7 +163,7 @@ struct Run<'a, T: Scalar> {
     grad_h0: Option<Shared<T>>,
 }
 
-/// A piece of the work on a slice of the batch, which other coordinates must have done before the next one begins.
+/// A piece of the work on a slice of the batch. All coordinates must finish it before the next piece begins.
 #[derive(Clone, Copy)]
 enum Phase {
     /// `delta` of the last step.
@@ -172,7 +172,7 @@ enum Phase {
     Step { t: usize, base: usize },
     /// `dL/dx` of `rows` rows, the first step of which is `t`, from all of `delta`.
     Inputs { t: usize, rows: usize },
-    /// What the sums take of `rows` rows beside `delta` and `h`.
+    /// The operands of the sums over `rows` rows, other than `delta` and `h`.
     Operands { rows: usize },
     /// Adds these rows to the sums, from all of `h` and the operands, and moves `delta_{t-1}`, which is behind them, to the
     /// front: of `delta` a task reads its own coordinates alone.

@@ -53,7 +53,7 @@ pub fn forward<T: Scalar>(
     let tasks: Vec<_> = slices.windows(2).flat_map(|b| parts.windows(2).map(|r| ((b[0], b[1]), r[0]..r[1]))).collect();
     let mut rooms = tasks.iter().map(|(slice, range)| run.room(*slice, range.len())).collect::<Result<Vec<_>>>()?;
     let rooms = Shared(rooms.as_mut_ptr());
-    // Looking whether to go on takes as long as thousands of flops.
+    // A check for cancellation takes as long as thousands of flops.
     let often = 1 + 1_000_000 * steps * tasks.len() / sequence.flops().max(1);
     context.run_phases(&filled(phases, tasks.len())?, sequence.flops(), &|phase, i, cancel| {
         let (slice, range) = &tasks[i];
@@ -61,7 +61,7 @@ pub fn forward<T: Scalar>(
             if t.is_multiple_of(often) {
                 cancel.check()?;
             }
-            // SAFETY: tasks own disjoint sequences or coordinates, a room each, and the states before are there.
+            // SAFETY: tasks own disjoint sequences or coordinates and a workspace each; earlier states are computed.
             unsafe { run.step(*slice, t, range.clone(), &mut *rooms.get().add(i)) };
         }
         Ok(())
@@ -79,7 +79,7 @@ struct Run<'a, T: Scalar> {
     rank: usize,
     /// Numbers a row of the tape: `z`, then OPLU's flags.
     width: usize,
-    /// Steps whose input is projected in one product, before the first of them; 1: with the step itself.
+    /// Steps whose input is projected in one product, before the first of them. If 1, a step projects its own input.
     at_once: usize,
     h: Shared<T>,
     tape: Option<Shared<T>>,

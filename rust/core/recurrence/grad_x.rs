@@ -46,7 +46,7 @@ impl<'a, T: Scalar> InputGradient<'a, T> {
         Ok(Self { isa, steps: &sequence.steps, n, d, out: Shared(out.as_mut_ptr()), way })
     }
 
-    /// Width of the room that [`InputGradient::ring`] needs; 0 where steps do it all.
+    /// Width of the workspace that [`InputGradient::ring`] needs; 0 if single steps do all the work.
     pub fn room(&self) -> usize {
         if matches!(self.way, Way::ByRings(_)) { self.d } else { 0 }
     }
@@ -65,8 +65,8 @@ impl<'a, T: Scalar> InputGradient<'a, T> {
         }
     }
 
-    /// Of all `rows` rows of a ring, the first step of which is `t`, by way of `room`, a row for each, unless steps have done
-    /// it.
+    /// Writes the gradient for all `rows` rows of a ring, the first step of which is `t`, unless single steps have done so.
+    /// `room` is a workspace with as many rows.
     pub unsafe fn ring(
         &self,
         slice: (usize, usize),

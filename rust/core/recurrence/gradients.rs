@@ -1,4 +1,4 @@
-//! Room for the gradients of a sequence.
+//! The arrays for the gradients of a sequence.
 
 use super::{Sequence, check_lengths};
 use crate::gradients::check_tau;
@@ -44,7 +44,7 @@ impl<T: Scalar> SequenceGradients<'_, T> {
         ]);
     }
 
-    /// Writes those of no steps: zeros, and that of the last state for `h_0`, which is the last state.
+    /// Writes the gradients of a sequence without steps: zeros, except that `h_0` is the last state and has its gradient.
     pub(super) fn of_no_steps(self, grad_last: Option<&[T]>) {
         let Self { u, x, mut h0, input_weight, bias, tau, phases, activation_bias } = self;
         for gradient in [u, x, h0.as_deref_mut(), input_weight, bias, tau].into_iter().flatten() {

@@ -69,7 +69,7 @@ fn method(wanted: Option<Method>, n: usize, m: usize, rows: usize, has_phases: b
         Some(Method::Reflections) => {
             Err(Error::InvalidArgument("method: a sequence takes 'auto', 'wy' or 'dense'".to_owned()))
         }
-        // Phases turn every state: the low-rank form would have to keep W_1's input and its output.
+        // Phases multiply every state, so the low-rank form would have to keep both the input and the output of W_1.
         _ if has_phases => Ok(Method::Dense),
         Some(method) => Ok(method),
         None => Ok(method::for_sequence(n, m, rows)),
@@ -81,7 +81,7 @@ fn rank(method: Method, m: usize) -> usize {
     if method == Method::Dense { 0 } else { m }
 }
 
-/// [`Sequence::tape_width`] of sequences that are not there yet.
+/// [`Sequence::tape_width`] before the sequence exists.
 pub fn tape_width<T: Scalar>(
     wanted: Option<Method>,
     (n, m): (usize, usize),
@@ -93,7 +93,7 @@ pub fn tape_width<T: Scalar>(
 }
 
 /// # Panics
-/// If one of these arrays, of which some may be absent, does not have the length that it should have.
+/// If an array that is present does not have the expected length.
 fn check_lengths(arrays: &[(&str, Option<usize>, usize)]) {
     for (name, len, expected) in arrays {
         assert!(len.is_none_or(|len| len == *expected), "{name} has {len:?} numbers, expected {expected}");
@@ -129,8 +129,8 @@ impl<T: Scalar> Sequence<'_, T> {
         Ok(rank(self.method()?, self.u.m()))
     }
 
-    /// Numbers a row that the forward pass leaves on the tape: `z`, which the backward pass can make again, and the flags
-    /// of OPLU, which it cannot; 0 if there are none.
+    /// Numbers per row that the forward pass leaves on the tape: `z`, which the backward pass can recompute, and the flags
+    /// of OPLU, which it cannot recompute; 0 if there are none.
     pub fn tape_width(&self) -> Result<usize> {
         Ok(self.rank()? + self.activation.flag_width(self.u.n()))
     }
@@ -168,7 +168,7 @@ impl<T: Scalar> Sequence<'_, T> {
         slices(self.steps.batch(), 12, 16)
     }
 
-    /// Steps whose input is projected at once: several where sequences are too few to make up for reading `V` at each.
+    /// Steps whose input is projected at once: several if sequences are too few for reading `V` at each step to pay.
     fn projected_at_once(&self) -> usize {
         /// Rows of a product that runs at full speed.
         const ENOUGH: usize = 64;

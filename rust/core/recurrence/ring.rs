@@ -1,4 +1,4 @@
-//! Some steps' worth of rows, which stay in the cache until the sums take them.
+//! The rows of some steps, which stay in the cache until they are added to the sums.
 
 use std::ops::Range;
 
@@ -85,8 +85,8 @@ impl<T: Scalar> Ring<T> {
         })
     }
 
-    /// Makes `z` of `rows` rows where no tape has it, and conjugates: what the sums take beside `delta` and `h`, and
-    /// nothing else needs any more. The caller owns coordinates `range` of the rows, all where `z` is made.
+    /// Makes `z` of `rows` rows where no tape has it. Conjugates the operands of the sums in place, because nothing else
+    /// needs them any more. The caller owns coordinates `range` of the rows, and all coordinates where `z` is made.
     pub unsafe fn make_operands(
         &self,
         isa: InstructionSet,

@@ -4,8 +4,8 @@ use super::Steps;
 use crate::kernel::fetch::Fetch;
 use crate::view::View;
 
-/// Vectors that a recurrence reads: row after row, as [`Steps`] count them, or wherever they lie at even distances, as where
-/// one sequence comes after the other.
+/// Vectors that a recurrence reads: row after row, as [`Steps`] count them, or with fixed strides, for example when one
+/// sequence is stored after the other.
 #[derive(Clone, Copy, Debug)]
 pub struct Series<'a, T> {
     numbers: &'a [T],

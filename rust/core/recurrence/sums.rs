@@ -27,7 +27,7 @@ pub struct Sums<T: Scalar> {
 }
 
 impl<T: Scalar> Sums<T> {
-    /// Room for the sums that are wanted: of `U` (and the phases), of the input weights and of the bias.
+    /// Zeros for the sums that are wanted: of `U` (and the phases), of the input weights and of the bias.
     pub fn new(sequence: &Sequence<'_, T>, [u, input, bias]: [bool; 3]) -> Result<Self> {
         let (n, rank) = (sequence.u.n(), sequence.rank()?);
         let count = |wanted, count: usize| if wanted { count } else { 0 };

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 /// How long a helper without work, or a caller whose helpers still work, spins before it sleeps.
 pub const AWAKE: Duration = Duration::from_micros(200);
 
-/// What a caller does every so often while it waits for its helpers.
+/// What a caller does, and how often, while it waits for its helpers.
 pub type Meanwhile<'a> = (Duration, &'a dyn Fn());
 
-/// The bit of [`Invitation::inside`] that says that nobody may enter any more.
+/// The bit of [`Invitation::inside`] that says that no helper may enter any more.
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
-/// Shared by the caller and whoever may help. Helpers that have not entered when the caller closes it never do, so that a
-/// call never waits for a thread that has not begun.
+/// An offer of work, shared by the caller and its possible helpers. Helpers that have not entered when the caller closes it
+/// never enter, so a call never waits for a thread that has not begun.
 pub struct Invitation {
     /// Lives until the caller has closed the invitation and all helpers have left.
     help: *const (dyn Fn() + Sync),
@@ -34,7 +34,7 @@ unsafe impl Sync for Invitation {}
 impl Invitation {
     /// For up to `places` threads that run `help`, which must not panic.
     ///
-    /// `help` must live until [`Closing`] is dropped, which the caller makes before anybody else sees the invitation.
+    /// `help` must live until [`Closing`] is dropped. The caller makes a [`Closing`] before it shares the invitation.
     pub unsafe fn new(places: usize, help: &(dyn Fn() + Sync)) -> Arc<Self> {
         // SAFETY: only the lifetime changes; the caller vouches for it.
         let help: *const _ = unsafe { std::mem::transmute::<&(dyn Fn() + Sync), &'static (dyn Fn() + Sync)>(help) };
@@ -42,7 +42,7 @@ impl Invitation {
         Arc::new(Self { help, places, inside, caller: thread::current() })
     }
 
-    /// Helps, if there is a place and the invitation is open; whether it was.
+    /// Helps if there is a place and the invitation is open. Returns whether it did.
     pub fn accept(&self) -> bool {
         let less = |places: usize| places.checked_sub(1);
         let more = |inside: usize| (inside & CLOSED == 0).then_some(inside + 1);
@@ -59,7 +59,7 @@ impl Invitation {
     }
 }
 
-/// When dropped, closes the invitation and waits for those inside, whatever became of the caller's own work.
+/// When dropped, closes the invitation and waits for the helpers inside, even if the caller's own work panicked.
 pub struct Closing<'a>(pub &'a Invitation, pub Meanwhile<'a>);
 
 impl Drop for Closing<'_> {
@@ -76,7 +76,7 @@ impl Drop for Closing<'_> {
     }
 }
 
-/// Waits for a moment without sleeping; whether it `happened`. Whoever else wants the processor gets it.
+/// Waits for a moment without sleeping and returns whether it `happened`. Yields the processor to other threads.
 pub fn stay_awake(happened: &dyn Fn() -> bool) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < AWAKE {

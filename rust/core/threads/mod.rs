@@ -24,10 +24,10 @@ const WORTH_A_THREAD: usize = 3_000_000;
 /// How often the caller is asked whether to stop.
 const POLL_EVERY: Duration = Duration::from_millis(50);
 
-/// What long tasks look at once per block of work: whether they are still wanted.
+/// Tells long tasks, which check it once per block of work, whether to stop.
 pub struct Cancel<'a> {
     cancelled: &'a AtomicBool,
-    /// On the calling thread alone: the way to ask, and when that was done last.
+    /// On the calling thread only: the poll, and when it was called last.
     poll: Option<RefCell<Poll<'a>>>,
 }
 
@@ -52,10 +52,10 @@ impl Cancel<'_> {
     }
 }
 
-/// What a call carries down: the instruction set and the way to ask its caller whether to stop.
+/// What a call passes to the functions that it uses: the instruction set, and a poll that tells whether to stop.
 pub struct Context<'a> {
     poll: &'a mut dyn FnMut() -> bool,
-    /// When it was asked last: calls may consist of many short runs.
+    /// When `poll` was called last, because calls may consist of many short runs.
     last: Instant,
     /// Already on a thread of the pool: run everything here.
     nested: bool,
@@ -130,7 +130,7 @@ impl<'a> Context<'a> {
         }
         let team = Team::new(counts, workers, task, &cancelled)?;
         let help = || team.work(&Cancel { cancelled: &cancelled, poll: None });
-        // While others work on, they look at what the check finds.
+        // The caller keeps polling while helpers finish their work, so that they learn of an interruption.
         let meanwhile: (_, &dyn Fn()) = (POLL_EVERY, &|| drop(cancel.check()));
         match process::openmp() {
             Some(openmp) => openmp::join(openmp, workers - 1, &help, &|| team.work(&cancel), meanwhile),
@@ -140,8 +140,8 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Splits `0..len` into at most `most` parts of at least `least`, a power of two of them, as even as can be: part `i` of
-/// the result is `bounds[i]..bounds[i + 1]`. Depends on the shape alone.
+/// Splits `0..len` as evenly as possible into at most `most` parts of at least `least`; their number is a power of two.
+/// Part `i` is `bounds[i]..bounds[i + 1]`. The result depends on the shape alone.
 pub fn slices(len: usize, least: usize, most: usize) -> Vec<usize> {
     let mut parts = 1;
     while 2 * parts <= most && len / (2 * parts) >= least {

@@ -12,7 +12,7 @@ use super::invitation::{Closing, Invitation, Meanwhile};
 /// have.
 pub type Parallel = unsafe extern "C" fn(extern "C" fn(*mut c_void), *mut c_void, c_uint, c_uint);
 
-/// `omp_get_max_threads`: how many threads the caller's regions have unless they say it.
+/// `omp_get_max_threads`: how many threads the caller's regions have by default.
 pub type MaxThreads = unsafe extern "C" fn() -> c_int;
 
 /// What is needed of a runtime.
@@ -47,7 +47,7 @@ extern "C" fn member(region: *mut c_void) {
     // SAFETY: `join` waits; all threads only read, and the caller alone calls `work` and `meanwhile`.
     let region = unsafe { &*region.cast_const().cast::<Region<'_>>() };
     if this_thread() == region.caller {
-        // The runtime's own way to wait for helpers would not ask whether to go on.
+        // The runtime's own wait for helpers would not poll for interruption.
         let _closing = Closing(region.invitation, region.meanwhile);
         (region.work)();
     } else {

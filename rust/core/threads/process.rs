@@ -1,4 +1,4 @@
-//! What threads a process has.
+//! The threads of a process.
 
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

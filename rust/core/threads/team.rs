@@ -9,9 +9,9 @@ use super::Cancel;
 use crate::error::{Error, Result};
 use crate::memory::filled_with;
 
-/// Threads that go through phases of tasks together. Each begins with a share of its own, the same one in every phase and
-/// every call, since it has their data in its cache, and goes on with the others'. A thread that comes late joins in
-/// wherever they are, and nobody waits for it.
+/// Threads that go through phases of tasks together. Each begins with its own share of the tasks and then helps with the
+/// others. Its share is the same in every phase and call, because its cache holds the data. A thread that comes late joins
+/// the present phase, and no thread waits for it.
 pub struct Team<'a> {
     task: &'a (dyn Fn(usize, usize, &Cancel<'_>) -> Result<()> + Sync),
     phases: Vec<Phase>,
@@ -59,7 +59,7 @@ impl<'a> Team<'a> {
         for (number, phase) in self.phases.iter().enumerate() {
             for share in (0..self.workers).map(|k| (first + k) % self.workers) {
                 let (next, end) = (&self.next[number * self.workers + share], (share + 1) * phase.count / self.workers);
-                // A look first: to change the number would take its cache line away from the others.
+                // Read first, because a write would take the cache line away from the other threads.
                 while next.load(Ordering::Relaxed) < end && !cancelled() {
                     let i = next.fetch_add(1, Ordering::Relaxed);
                     if i >= end {
@@ -74,15 +74,15 @@ impl<'a> Team<'a> {
             let last = number + 1 == self.phases.len();
             let mut spins = 0_u32;
             while !last && phase.done.load(Ordering::Acquire) < phase.count && !cancelled() {
-                // The last tasks of a phase are about to end: to sleep would take longer. A thread that has lost its
-                // processor gets it back.
+                // The last tasks of a phase are about to end, so sleeping would take longer. Yielding gives the processor
+                // to a thread that has lost it.
                 spins += 1;
                 if spins.is_multiple_of(1 << 10) { std::thread::yield_now() } else { std::hint::spin_loop() }
             }
         }
     }
 
-    /// Keeps the error of the first failing task and stops the others, whose interruption is no news.
+    /// Keeps the error of the first failing task and stops the others; their interruption is not reported.
     fn fail(&self, at: (usize, usize), error: Error) {
         self.cancelled.store(true, Ordering::Relaxed);
         let rank = |at, error: &Error| (*error == Error::Interrupted, at);
@@ -96,7 +96,7 @@ impl<'a> Team<'a> {
     pub fn outcome(self) -> Result<()> {
         match self.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some((_, error)) => Err(error),
-            // Who looks between tasks leaves without an error.
+            // Threads that see the cancellation between tasks leave without an error.
             None if self.phases.iter().any(|phase| phase.done.load(Ordering::Acquire) < phase.count) => {
                 Err(Error::Interrupted)
             }

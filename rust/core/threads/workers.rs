@@ -38,7 +38,7 @@ impl Workers {
         self.pool.current_num_threads()
     }
 
-    /// Runs `work` here and `help`, which must not panic, on up to `helpers` threads that have time.
+    /// Runs `work` here and `help`, which must not panic, on up to `helpers` idle threads.
     pub fn join(&self, helpers: usize, help: &(dyn Fn() + Sync), work: &dyn Fn(), meanwhile: Meanwhile<'_>) {
         debug_assert!(self.pool.current_thread_index().is_none(), "tasks run everything on their own thread");
         // SAFETY: closed on return.
@@ -59,7 +59,7 @@ impl Newest {
         self.number.fetch_add(1, Ordering::Release);
     }
 
-    /// Helps with one call after the other, as long as they come at once.
+    /// Helps with one call after the other, as long as each comes soon after the last.
     fn serve(&self, mut invitation: Arc<Invitation>) {
         loop {
             let seen = self.number.load(Ordering::Acquire);

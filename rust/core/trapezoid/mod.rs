@@ -1,7 +1,7 @@
 //! `V`: the columns of `U`, laid out for kernels; full columns as trapezoidal ones, which have zeros above the diagonal.
 //!
-//! A column serves as it is unless squares could overflow or vanish: then a power of two scales it, without rounding.
-//! `tau = 2 / |v|^2` makes up for its norm where reflections are applied one after the other; compact WY takes unit columns.
+//! A column is used unchanged unless its squares could overflow or vanish. Then a power of two scales it, without rounding.
+//! `tau = 2 / |v|^2` accounts for its norm where reflections are applied one after the other; compact WY uses unit columns.
 
 mod strip;
 
@@ -23,7 +23,7 @@ pub use strip::Strip;
 const PIECE: usize = 8;
 /// Most numbers of a register.
 const REGISTER: usize = 16;
-/// Squares of norms of columns that need no scaling: products of what they are multiplied with stay in range.
+/// Squares of norms of columns that need no scaling, because products with them stay in range.
 const ORDINARY: Range<f64> = 1e-6..1e6;
 
 /// `V`, zero above the diagonal, for one `U` after the other of the same shape.
@@ -48,7 +48,7 @@ pub struct Trapezoid<T: Scalar> {
 }
 
 impl<T: Scalar> Trapezoid<T> {
-    /// Room for `k` reflections of vectors of size `n`.
+    /// Memory for `k` reflections of vectors of size `n`.
     pub fn new(n: usize, k: usize) -> Result<Self> {
         let (ld, ld_k) = (padded::<T>(n), padded::<T>(k));
         Ok(Self {
@@ -99,8 +99,8 @@ impl<T: Scalar> Trapezoid<T> {
         for begin in (0..self.k).step_by(PIECE) {
             let end = self.k.min(begin + PIECE);
             self.scale[begin..end].fill(1.0);
-            let square = &self.squares[begin..begin + PIECE]; // as many numbers as there is room for
-            // Counted, not searched: side by side.
+            let square = &self.squares[begin..begin + PIECE]; // padded to whole pieces
+            // Counted rather than searched, so that the comparisons are vectorised.
             let ordinary = (0..PIECE).filter(|&j| begin + j >= end || ORDINARY.contains(&square[j])).count();
             if ordinary < PIECE {
                 self.scale_piece(begin, end);
@@ -166,7 +166,7 @@ pub fn multiply_columns<T: Scalar>(row: &mut [T], factors: &[f64]) {
     let (pieces, rest) = row.as_chunks_mut::<PIECE>();
     let (factors, rest_factors) = factors.as_chunks::<PIECE>();
     for (piece, factors) in pieces.iter_mut().zip(factors) {
-        // Of an address that the compiler knows it would gather a number of each of many pieces.
+        // If the compiler knew the address, it would gather one number from each of many pieces.
         let piece = opaque(std::ptr::from_mut(piece)).cast_mut();
         // SAFETY: the same piece.
         unsafe { *piece = multiplied(*piece, factors) };
@@ -185,7 +185,7 @@ fn multiplied<T: Scalar>(mut piece: [T; PIECE], factors: &[f64; PIECE]) -> [T; P
 }
 
 /// Multiplies the columns of a piece that need it by powers of two that bring them near norm one, or by zero if their norm
-/// is zero or subnormal. Returns these factors and the sums of the squares then.
+/// is zero or subnormal. Returns these factors and the new sums of squares.
 fn scale_columns<T: Scalar>(rows: &mut [T], ld: usize, square: &[f64; PIECE]) -> ([f64; PIECE], [f64; PIECE]) {
     let mut largest = [0.0; PIECE];
     for row in pieces(rows, ld) {

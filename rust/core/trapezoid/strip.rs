@@ -9,8 +9,8 @@ use crate::number::Number;
 use crate::reflections::{Form, Reflections};
 use crate::scalar::Scalar;
 
-/// Rows `begin..end` of a [`super::Trapezoid`]. A task that calls its methods owns these rows, and of the columns what is
-/// written there; the strip that ends with the last row also what is around `n x k`.
+/// Rows `begin..end` of a [`super::Trapezoid`]. A task that calls its methods owns these rows and their part of the
+/// columns. The strip with the last row also owns the padding around `n x k`.
 #[derive(Clone, Copy)]
 pub struct Strip<T> {
     pub(super) begin: usize,
@@ -61,7 +61,7 @@ impl<T: Scalar> Strip<T> {
         }
         if self.end == self.n {
             let around = (self.n.next_multiple_of(PIECE) - self.n) * self.ld_k + REGISTER;
-            // A gradient or a NaN stood there.
+            // The padding may hold a gradient or a NaN.
             std::slice::from_raw_parts_mut(self.rows.add(self.n * self.ld_k), around).fill(T::ZERO);
         }
     }

@@ -32,7 +32,7 @@ impl<'a, T: Scalar> Source<'a, T> {
     }
 }
 
-/// Room for gradients of applications of products of `k` reflections.
+/// Workspace for the gradients of applications of products of `k` reflections.
 pub struct Backward<T: Scalar> {
     chain: Chain<T>,
     states: Buffer<T>,

@@ -18,7 +18,7 @@ pub struct Chain<T: Scalar> {
     pub v: Trapezoid<T>,
     /// `2 / |v_j|^2`, zero for a zero column; or as given for the column before it was scaled.
     pub tau: Vec<T>,
-    /// Whether it is given.
+    /// Whether `tau` is given.
     given: bool,
     /// Which entries the columns consist of.
     pub form: Form,
@@ -33,7 +33,7 @@ impl<T: Scalar> Deref for Chain<T> {
 }
 
 impl<T: Scalar> Chain<T> {
-    /// Room for `k` reflections of vectors of size `n`.
+    /// Workspace for `k` reflections of vectors of size `n`.
     pub fn new(n: usize, k: usize) -> Result<Self> {
         let v = Trapezoid::new(n, k)?;
         let (tau, pivots) = (filled(v.ld_k, T::ZERO)?, filled(k, (0, T::ZERO))?);

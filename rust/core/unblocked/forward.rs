@@ -11,7 +11,7 @@ use crate::reflections::Reflections;
 use crate::scalar::Scalar;
 use crate::threads::Cancel;
 
-/// Room for applications of products of `k` reflections.
+/// Workspace for applications of products of `k` reflections.
 pub struct Forward<T: Scalar> {
     chain: Chain<T>,
     x: Buffer<T>,

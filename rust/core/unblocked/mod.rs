@@ -8,10 +8,10 @@
 //! in reverse order; the last term, zero for real numbers, keeps the gradient orthogonal to `v_i`. Where `tau` is given, it is
 //! `conj(a_i) b_i v_i`, back goes `conj(tau)`, and `dL/dtau_i = -(v_i* g) conj(v_i* x_i)`, with `g` in front of the update.
 //!
-//! The states `x_i` are either made again or read from the tape that the forward pass stored.
+//! The states `x_i` are either recomputed or read from the tape that the forward pass stored.
 //!
 //! Problems that are solved like this are small and often many. Each is computed within one dispatch to the instruction set,
-//! on vectors padded to whole registers, in room that serves for all problems of a thread.
+//! on vectors padded to whole registers. All problems of a thread share a workspace.
 
 mod backward;
 mod chain;
@@ -35,7 +35,7 @@ use crate::threads::{Cancel, Context, slices};
 
 /// The arithmetic on vectors that Algorithm 1 consists of: SIMD kernels here, counted operations in a test of its flops.
 pub trait Vectors<T>: Copy {
-    /// Vectors are read from a multiple of so many entries to a multiple of so many.
+    /// The ranges of entries that are read begin and end at multiples of this number.
     fn grain(self) -> usize {
         1
     }
@@ -95,7 +95,7 @@ impl<T: Factor> Steps<'_, T> {
         if self.adjoint { i } else { self.tau.len() - 1 - i }
     }
 
-    /// Entries that reflection `j` looks at: from its column's first one on, in whole grains.
+    /// Entries that reflection `j` reads: from the first one of its column on, in whole grains.
     #[inline(always)]
     fn range(&self, ops: impl Vectors<T>, j: usize) -> Range<usize> {
         let grain = ops.grain();
@@ -175,13 +175,13 @@ impl<T: Factor> Steps<'_, T> {
     }
 }
 
-/// After how many vectors to look whether to go on: looking takes as long as thousands of flops.
+/// Vectors between two checks for cancellation, because a check takes as long as thousands of flops.
 fn rows_between_looks(n: usize, k: usize) -> usize {
     1 + 1_000_000 / (4 * n * k).max(1)
 }
 
-/// Runs `work` for each of `count` problems, together `flops` of work, on as many threads as are worth it. What `room` makes
-/// serves one problem after the other.
+/// Runs `work` for each of `count` problems, together `flops` of work, on as many threads as pay off. `room` makes a
+/// workspace, which one problem after the other uses.
 pub fn for_each<R: Send>(
     context: &mut Context<'_>,
     count: usize,

@@ -4,8 +4,8 @@
 //! W_1 = W_(1) W_(2) .. W_(p),     W_(b) = I + V N V*    on the coordinates from the block's first one on
 //! ```
 //!
-//! Next to a single compact WY form there is no `n x m x m` Gram matrix and no inverse of an `m x m` triangle, and a
-//! block leaves the coordinates before its first one alone: half of all work where `m = n`.
+//! Unlike a single compact WY form, blocks need no Gram matrix in `n x m x m` operations and no inverse of an `m x m`
+//! triangle. A block does not touch the coordinates before its first one, which saves half of all work where `m = n`.
 
 use super::compact::CompactWy;
 use crate::error::Result;
@@ -27,9 +27,9 @@ pub struct Block<T: Scalar> {
 }
 
 impl<T: Scalar> Block<T> {
-    /// `y = N V* a` for each vector, or `N* V* a`; `z` is room for as many rows. The caller owns all three.
+    /// `y = N V* a` for each vector, or `N* V* a`; `z` is a workspace with as many rows. The caller owns all three.
     pub unsafe fn project(&self, isa: InstructionSet, a: View<T>, z: View<T>, y: View<T>, adjoint: bool) {
-        let (factors, z) = (self.wy.factors(), z.part(0, a.count)); // there may be room for more
+        let (factors, z) = (self.wy.factors(), z.part(0, a.count)); // `z` may have more rows
         factors.gather(isa, a.from(self.begin, 0), z);
         factors.turn(isa, z, y, adjoint);
     }
@@ -68,7 +68,7 @@ impl<T: Scalar> Blocks<T> {
         Ok(Self { n, k, list })
     }
 
-    /// In the precision of which this is the wide one.
+    /// Rounds the blocks to the narrow precision.
     pub(super) fn narrow<N: Scalar<Wide = T>>(&self) -> Result<Blocks<N>> {
         let narrow = |block: &Block<T>| Ok(Block { begin: block.begin, first: block.first, wy: block.wy.narrow()? });
         Ok(Blocks { n: self.n, k: self.k, list: self.list.iter().map(narrow).collect::<Result<_>>()? })
@@ -84,8 +84,8 @@ impl<T: Scalar> Blocks<T> {
         self.list.first().map_or(0, |block| block.wy.ld_k())
     }
 
-    /// `to = W_1 from` for each vector, or `W_1* from`; `to` may be `from`. What every block's vectors had for
-    /// coefficients goes to `keep`. The caller owns all three.
+    /// `to = W_1 from` for each vector, or `W_1* from`; `to` may be `from`. The coefficients `y` of every block go to
+    /// `keep`. The caller owns all three.
     pub unsafe fn apply(
         &self,
         isa: InstructionSet,
@@ -111,8 +111,8 @@ impl<T: Scalar> Blocks<T> {
         }
     }
 
-    /// `W_1`, column-major with columns `padded(n)` apart. Columns before a block's first coordinate are still unit vectors
-    /// when it is applied: it leaves them alone. What each block's other columns had for coefficients goes to `keep`.
+    /// `W_1`, column-major with columns `padded(n)` apart. A block does not change the columns before its first coordinate,
+    /// which are still unit vectors when it is applied. The coefficients `y` of its other columns go to `keep`.
     pub fn matrix(&self, context: &mut Context<'_>, keep: Option<Coefficients<T>>) -> Result<Buffer<T>> {
         const TASK: usize = 24;
         let (n, isa, ld) = (self.n, context.isa, padded::<T>(self.n));
@@ -173,7 +173,7 @@ impl<T: Scalar> Coefficients<T> {
     }
 }
 
-/// Room for `z = V* a` and `y = N z` of some vectors, one block after the other.
+/// Workspace for `z = V* a` and `y = N z` of some vectors, one block after the other.
 pub struct Scratch<T: Scalar> {
     z: Buffer<T>,
     y: Buffer<T>,

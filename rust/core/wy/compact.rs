@@ -15,7 +15,7 @@ use crate::threads::Context;
 use crate::trapezoid::{Trapezoid, multiply_columns};
 use crate::view::View;
 
-/// `V`, `N = -T^-1` and what leads back from gradients of `V` to gradients of `U`.
+/// `V`, `N = -T^-1`, and what is needed to turn gradients of `V` into gradients of `U`.
 pub struct CompactWy<T: Scalar> {
     /// Size of the vectors.
     pub n: usize,
@@ -31,13 +31,13 @@ pub struct CompactWy<T: Scalar> {
     pub minus_s_adjoint: Buffer<T>,
     /// Which entries the columns of `U` consist of.
     pub(super) form: Form,
-    /// What they were multiplied by.
+    /// The factors by which these columns were multiplied.
     pub(super) scale: Vec<f64>,
     /// What a given `tau` adds.
     pub(super) given: Option<Given>,
 }
 
-/// Where the factors are, to apply them to vectors. Whoever does so owns the vectors, and the factors are there still.
+/// Addresses of the factors, to apply them to vectors. The caller owns the vectors and keeps the factors alive.
 #[derive(Clone, Copy)]
 pub struct Factors<T> {
     pub(super) n: usize,
@@ -90,7 +90,7 @@ simd! {
 }
 
 impl<T: Scalar> CompactWy<T> {
-    /// In the precision of which this is the wide one.
+    /// Rounds the factors to the narrow precision.
     pub(super) fn narrow<N: Scalar<Wide = T>>(&self) -> Result<CompactWy<N>> {
         let (n, k) = (self.n, self.k);
         let (rows, behind) = (&self.v_adjoint[..n * self.ld_k()], Trapezoid::<N>::rows_len(n, k) - n * padded::<N>(k));
@@ -117,7 +117,7 @@ impl<T: Scalar> CompactWy<T> {
         padded::<T>(self.k)
     }
 
-    /// Where all of it is.
+    /// The addresses of all factors.
     pub fn factors(&self) -> Factors<T> {
         Factors {
             n: self.n,

@@ -15,7 +15,7 @@ use crate::scalar::Scalar;
 use crate::threads::Context;
 use crate::view::View;
 
-/// `W`, and what leads from its gradient back to that of `U`.
+/// `W`, and what is needed to turn its gradient into that of `U`.
 pub struct Dense<T: Scalar> {
     /// The reflections.
     pub blocks: Blocks<T>,
@@ -26,8 +26,8 @@ pub struct Dense<T: Scalar> {
 }
 
 impl<T: Scalar> Dense<T> {
-    /// `W = W_1 D`, formed in wide precision and rounded once: what is multiplied by it again and again stays as long as
-    /// rounding lets it.
+    /// `W = W_1 D`, formed in wide precision and rounded once, so that repeated products with it keep norms as well as
+    /// rounding allows.
     pub fn rounded(context: &mut Context<'_>, u: Reflections<'_, T>, diagonal: &Diagonal<T>) -> Result<Self> {
         if T::as_wide(&[]).is_some() {
             return Self::new(context, u, diagonal);
@@ -43,7 +43,7 @@ impl<T: Scalar> Dense<T> {
         Ok(Self { blocks, w, y })
     }
 
-    /// In the precision of which this is the wide one.
+    /// Rounds the matrix and its blocks to the narrow precision.
     fn narrow<N: Scalar<Wide = T>>(&self) -> Result<Dense<N>> {
         let n = self.blocks.n;
         let widest = self.blocks.list.first().map_or(0, |block| block.wy.k);

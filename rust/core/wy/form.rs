@@ -14,7 +14,7 @@ use crate::threads::Context;
 use crate::trapezoid::{Strip, Trapezoid};
 use crate::view::Shared;
 
-/// What the threads that form `V` and `N` do for vectors on the way: they are together already, and one alone inverts `T`.
+/// Work on vectors for the threads that form `V` and `N`. They are running already, and one thread alone inverts `T`.
 pub struct Along<'a, T: Scalar> {
     /// Number of tasks.
     pub tasks: usize,
@@ -35,9 +35,9 @@ enum Phase {
     Normalise,
     /// Each lays out its strip of `V` and its part of the Gram matrix.
     LayOut,
-    /// One inverts `T`; the others do what comes along with `V` alone.
+    /// One inverts `T`; the others do the work that needs only `V`.
     Invert,
-    /// What comes along with both.
+    /// The work that needs both `V` and `N`.
     After,
 }
 
@@ -76,7 +76,7 @@ impl<T: Scalar> CompactWy<T> {
         Self::with(context, u, &Along { tasks: 0, flops: 0, beside: nothing, after: nothing })
     }
 
-    /// [`CompactWy::new`], and the work that comes along.
+    /// [`CompactWy::new`], together with the work in `along`.
     pub fn with(context: &mut Context<'_>, u: Reflections<'_, T>, along: &Along<'_, T>) -> Result<Self> {
         let (isa, n, k) = (context.isa, u.n(), u.count());
         let mut v = Trapezoid::new(n, k)?;
@@ -107,7 +107,7 @@ impl<T: Scalar> CompactWy<T> {
         context.run_phases(tasks, 4 * n * k * (k + 24) + along.flops, &|phase, i, cancel| {
             cancel.check()?;
             // SAFETY: tasks own their strips and what they add to sums; the one between them owns everything, and the one
-            // that inverts T owns the sums and N, which those beside it leave alone.
+            // that inverts T owns the sums and N, which the other tasks do not use.
             unsafe {
                 let sums = |i: usize| std::slice::from_raw_parts_mut(shared_squares.get().add(i * ld), ld);
                 let t = |first: usize, parts: usize| {

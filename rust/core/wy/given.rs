@@ -1,4 +1,5 @@
-//! Factors of reflections whose `tau` is given. Nothing is divided by it, because zero is the identity and has a gradient:
+//! Factors of reflections whose `tau` is given. No number is divided by `tau`, because `tau = 0` is the identity and has a
+//! gradient:
 //!
 //! ```text
 //! D = diag(tau) = F Delta,   Delta powers of two, or zero where tau is;   1 <= |f_j| < 2

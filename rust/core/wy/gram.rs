@@ -21,8 +21,8 @@ pub fn strip_bounds(n: usize) -> Vec<usize> {
 /// `T = striu(V* V) + diag(V* V) / 2` in wide precision, from `conj(V)` row by row, both with rows or columns
 /// `padded::<T>(k)` apart; its strict lower triangle is unspecified.
 ///
-/// `V` is taken as it was rounded, norms included: then `T + T* = V* V` holds for the very `V` that is applied, and `I - V T^-1 V*` is
-/// orthogonal far beyond the narrow precision. A zero column gets 1/2: it reflects nothing.
+/// `V` is the rounded one, with its rounded norms. Then `T + T* = V* V` holds for the same `V` that is applied, and
+/// `I - V T^-1 V*` is orthogonal far beyond the narrow precision. A zero column, which is the identity, gets 1/2.
 pub fn gram<T: Scalar>(
     context: &mut Context<'_>,
     form: Form,
@@ -43,7 +43,7 @@ pub fn gram<T: Scalar>(
     Ok(t)
 }
 
-/// Adds up what strips have contributed, at the first one's place, and halves the diagonal.
+/// Adds the contributions of all strips to that of the first, and halves the diagonal.
 pub fn sum_of_parts<W: Scalar<Real = f64>>(isa: InstructionSet, k: usize, ld: usize, t: &mut [W]) {
     let (sum, others) = t.split_at_mut(k * ld);
     isa.dispatch(

@@ -12,7 +12,7 @@ use crate::view::View;
 /// Blocks in which `S` is formed: within a block column by column, across blocks by products.
 const BLOCK: usize = 32;
 
-/// `-T^-1` for an upper-triangular `T`, column-major, what stands on its diagonal being given inverted.
+/// `-T^-1` for an upper-triangular `T`, column-major; the inverses of its diagonal entries are given.
 ///
 /// Column by column inside a diagonal block; a block column `J` above it is `N[.., J] = N[.., ..] (T[.., J] S[J, J])`
 /// with `N = -S` of what stands to the left.
@@ -65,9 +65,8 @@ simd! {
 }
 
 simd! {
-    /// [`minus_inverse`] of a block of columns. Columns of `N` are sums over those before them: each is added to
-    /// all behind it once it is known, on whole columns; real and imaginary parts apart, so that every number of a
-    /// register is one of a column.
+    /// [`minus_inverse`] of a block of columns. Each column of `N` is a sum over earlier columns, so a column is added to
+    /// all later ones once it is known. Real and imaginary parts are separate, so a register holds entries of one column.
     fn diagonal_block<W: Scalar<Real = f64>>(_s, inverse_diagonal: &[W], t: &[W], n: &mut [W], ld: usize) -> () {
         let width = inverse_diagonal.len();
         let [mut re, mut im] = [[[0.0; BLOCK]; BLOCK]; 2];

@@ -9,8 +9,8 @@
 //! but the entries of `S` for collinear ones are then no longer close to whole numbers: its rounding cost eight units of
 //! orthogonality in single precision instead of one.)
 //!
-//! The sign of `S` is folded into what is stored, `N = -S`: every use then adds, `W = I + V N V*`. Where `tau` is given, `T` has
-//! `1 / tau` on its diagonal, and what is stored is free of it (`given.rs`).
+//! `N = -S` is stored instead of `S`, so that every use adds: `W = I + V N V*`. Where `tau` is given, `T` has `1 / tau` on
+//! its diagonal, but the stored factors do not contain `1 / tau` (`given.rs`).
 
 pub mod blocks;
 mod compact;

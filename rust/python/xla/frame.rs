@@ -159,7 +159,7 @@ impl<'a> Buffer<'a> {
         Ok(if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, len) } })
     }
 
-    /// Room for the numbers of an array of this shape, which is asked for once.
+    /// The memory for the numbers of an array of this shape, which is requested only once.
     pub fn write<T: Element>(self, name: &str, shape: &[usize]) -> Result<&'a mut [T]> {
         let (data, len) = self.checked::<T>(name, shape)?;
         // SAFETY: as above; XLA's results are distinct arrays.

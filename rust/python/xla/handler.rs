@@ -40,7 +40,7 @@ pub unsafe fn handle(frame: *mut CallFrame, kernel: Kernel) -> *mut XlaError {
     }
 }
 
-/// Fills in the version, if that is what XLA asks for: its own, if it is read here, else the nearest that is.
+/// If XLA asks for the version, fills in XLA's own if this module supports it, else the nearest supported one.
 fn answer_metadata(frame: &CallFrame, api: Option<&Api>) -> bool {
     // SAFETY: null, or the first of a list of extensions; one of this kind has metadata to be written.
     let metadata = unsafe {
@@ -49,14 +49,14 @@ fn answer_metadata(frame: &CallFrame, api: Option<&Api>) -> bool {
         };
         &mut *(*std::ptr::from_ref(extension).cast::<MetadataExtension>()).metadata
     };
-    // An XLA that does not introduce itself is an early one.
+    // An early XLA passes no API and so does not give its version.
     let theirs = api.map_or(MINORS[0], |api| if api.version.major == MAJOR { api.version.minor } else { MINORS[1] });
     metadata.api_version.major = MAJOR;
     metadata.api_version.minor = theirs.clamp(MINORS[0], MINORS[1]);
     true
 }
 
-/// An error where the frame is not of a version whose fields are known.
+/// An error if the fields of the frame's version are not known.
 fn refusal(frame: &CallFrame, api: &Api) -> Result<()> {
     let (major, minor) = (api.version.major, api.version.minor);
     let complete = frame.struct_size >= size_of::<CallFrame>() && api.struct_size >= size_of::<Api>();

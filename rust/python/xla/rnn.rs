@@ -61,7 +61,7 @@ fn given<'a, T: Element>(frame: &Frame<'a>, slot: usize, name: &str, shape: &[us
     Ok(array.map(|array| Stack::new(array, shape[0])))
 }
 
-/// Room for the result of a slot, if it is wanted.
+/// The memory for the result of a slot, if it is wanted.
 fn room<'a, T: Element>(frame: &Frame<'a>, slot: usize, shape: &[usize]) -> Result<Option<StackMut<'a, T>>> {
     let array = frame.result(slot)?.map(|buffer| buffer.write("a result", shape)).transpose()?;
     Ok(array.map(|array| StackMut::new(array, shape[0])))

@@ -36,7 +36,7 @@ class Shape(NamedTuple):
 
 
 class Axes(NamedTuple):
-    """Where independent vectors lie: behind the leading axis of problems, or None for what all vectors share."""
+    """The axis of independent vectors, after the leading axis of problems; None for operands that all vectors share."""
 
     operands: tuple[int | None, ...]
     results: tuple[int, ...]
@@ -66,14 +66,14 @@ class Function(Protocol):
 
 
 class _Call(NamedTuple):
-    """What is known of a call when it is traced."""
+    """The static properties of a call, known when it is traced."""
 
     options: Any
     given: tuple[bool, ...]
-    """Which operands there are."""
+    """Which operands are given."""
 
     def spread(self, present: Sequence[Any]) -> list[Any]:
-        """Give all operands, None for those that are not there."""
+        """Give all operands, None for those that are not given."""
         return _spread(self.given, present)
 
 
@@ -140,7 +140,7 @@ class Operator:
         return results, [*moved, *(ad.Zero(jax.typeof(kept)) for kept in results[count:])]
 
     def _value_batch(self, arrays: Any, dims: Any, *, call: _Call, keep: bool) -> Any:
-        # What is kept belongs to each problem.
+        # Each problem keeps its own residuals.
         axes = [*compress(self.function.axes.operands, call.given)]
         results = None if keep else self.function.axes.results
         return _batched(partial(self._value.bind, call=call, keep=keep), arrays, dims, axes, results)
@@ -148,7 +148,7 @@ class Operator:
     # The tangent: operands, residuals, and tangents of the operands that move.
 
     def _split(self, arrays: Sequence[Any], call: _Call, last: int) -> tuple[Any, Any, Any]:
-        """Tell operands, residuals and the last arrays."""
+        """Split arrays into operands, residuals and the rest."""
         count = sum(call.given)
         return arrays[:count], arrays[count : len(arrays) - last], arrays[len(arrays) - last :]
 
@@ -225,7 +225,7 @@ class Operator:
     def _kernel(
         self, suffix: str, call: _Call, given: Sequence[Any], wanted: Sequence[Any], ctx: Any, arrays: Sequence[Any]
     ) -> Any:
-        """Lower to the kernel, which reads from two numbers what is given and what is wanted."""
+        """Lower to the kernel; two numbers tell it which operands are given and which results are wanted."""
         operands = call.spread(ctx.avals_in[: sum(call.given)])
         attributes = self.function.attributes(call.options, *operands)
         attributes |= {"given": _mask(given), "wanted": _mask(wanted)}
@@ -292,7 +292,7 @@ def _batched(
 
 
 def _fold(a: Any, dim: int | None, axis: int, size: int) -> Any:
-    """Make the mapped axis and this one a single axis."""
+    """Merge the mapped axis with this one."""
     a = jnp.broadcast_to(a, (size, *a.shape)) if dim is None else jnp.moveaxis(a, dim, 0)
     a = jnp.moveaxis(a, 0, axis)
     return a.reshape(*a.shape[:axis], size * a.shape[axis + 1], *a.shape[axis + 2 :])

@@ -14,7 +14,7 @@ def register() -> None:
     Raises
     ------
     ImportError
-        This jaxlib does not take handlers of the interface's versions that the core reads.
+        This jaxlib does not accept handlers of the interface versions that the core supports.
     """
     for name, capsule in _core.xla_handlers().items():
         _register(name, capsule)

@@ -1,7 +1,6 @@
 """``linear(W x)`` of a frozen layer, where the backward pass takes no more memory than the layer's own.
 
-The gradient of ``W x`` belongs to nobody else, so it becomes the gradient of ``x`` in its place, in the memory where
-``W x`` was.
+Nothing else uses the gradient of ``W x``, so the gradient of ``x`` overwrites it in place.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from householder.torch.ops._memory import empty_like
 
 
 def is_adaptable(u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Tell whether this is an ordinary eager training step, in which ``adapted_linear`` is all that is wanted."""
+    """Tell whether this is an ordinary eager training step, for which ``adapted_linear`` suffices."""
     if needs_expression() or not torch.is_grad_enabled() or not x.is_cpu or is_watched():
         return False
     if type(weight) not in (Tensor, torch.nn.Parameter):  # quantised weights multiply in their own way

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def _with_kernels(otherwise: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Run below autograd and autocast, whose turn it was before; where kernels cannot be used, do otherwise."""
+    """Run below autograd and autocast, which have run before. Where kernels cannot be used, call ``otherwise``."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)

@@ -1,4 +1,4 @@
-"""CUDA tensors go to :mod:`householder.torch.ops._cuda`, imported when the first comes: most processes have none."""
+"""CUDA tensors go to :mod:`householder.torch.ops._cuda`, imported with the first one: most processes have none."""
 
 from __future__ import annotations
 

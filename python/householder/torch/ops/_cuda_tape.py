@@ -50,7 +50,7 @@ class Layout(NamedTuple):
         return Kept(z, flags.view(torch.uint8)[: self.rows * self.flags].view(self.rows, self.flags))
 
     def write(self, tape: Tensor, form: Form) -> None:
-        """Keep a form of u; one that another kind of kernel needs is left out, and will not be used."""
+        """Keep a form of u. A form for another kind of kernel is left out, because it will not be used."""
         if (form.w is not None) == self.dense:
             parts = (form.v, form.a, form.s, form.norm, *([form.w] if self.dense else []))
             flat = [part.to(tape.dtype).flatten() for part in parts]

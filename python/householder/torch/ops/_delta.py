@@ -162,7 +162,7 @@ def _backward_fake(*arguments: Any) -> tuple[Tensor | None, ...]:
 
 
 def _fold(info: Any, tensors: Sequence[Any], dims: Sequence[Any], axis: int) -> list[Any]:
-    """Make the mapped dimension and the batch (axis 0), or the heads, one axis."""
+    """Merge the mapped dimension with the batch (axis 0) or with the heads."""
     return [
         None if t is None else leading(info, t, dim).movedim(0, at).flatten(at, at + 1)
         for t, dim, at in zip(tensors, dims, (axis,) * 5 + (min(axis, 1),) * 3, strict=False)

@@ -1,4 +1,4 @@
-"""The operators on every device that has no kernels: the torch expressions, which the dispatcher finds for all of them.
+"""The operators on devices without kernels: torch expressions, registered with the dispatcher for all such devices.
 
 Gradients come from automatic differentiation of the same expressions, so there is no second formula.
 """
@@ -73,7 +73,7 @@ def rnn_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
 
 
 def delta_rule(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """All outputs, final states, and room for the states that the backward pass does without."""
+    """All outputs, final states, and an empty tensor for the kept states, which the backward pass does not need."""
     tensors, options = arguments[: _delta._OPERANDS + 1], arguments[_delta._OPERANDS + 2 :]
     given: list[Any] = [*tensors, *options]
     o, last = delta_expression.delta_rule(*given)
@@ -97,7 +97,7 @@ def _gradients(
     wanted: Sequence[bool],
     cotangents: Sequence[Tensor | None],
 ) -> tuple[Tensor | None, ...]:
-    """Give the wanted gradients of the results whose cotangents are there, None in the places of the others."""
+    """Give the wanted gradients of the results whose cotangents are given, and None for the others."""
     with _above_autograd():
         leaves = [
             None if t is None else t.detach().requires_grad_(want) for t, want in zip(tensors, wanted, strict=True)

@@ -43,17 +43,17 @@ def operator(schema: str, *, cpu: Callable[..., Any], fake: Callable[..., Any], 
 
 
 def is_watched() -> bool:
-    """Tell whether someone looks at the operators of this call: a mode, a tracer, a transform or a compiler."""
+    """Tell whether a mode, a tracer, a transform or a compiler observes the operators of this call."""
     return needs_general_function() or is_traced()
 
 
 def is_traced() -> bool:
-    """Tell whether a mode or a tracer does, in a call that is neither transformed nor compiled."""
+    """Tell whether a mode or a tracer observes a call that is neither transformed nor compiled."""
     return is_in_torch_dispatch_mode() or torch._C._get_tracing_state() is not None
 
 
 def are_plain(*tensors: Tensor) -> bool:
-    """Tell whether tensors have memory, and no subclass has its own way with operators, as distributed tensors have."""
+    """Tell whether tensors have memory, and no subclass overrides operators, as distributed tensors do."""
     own = Tensor.__torch_dispatch__
     return all(type(t).__torch_dispatch__ is own and torch._C._has_storage(t) for t in tensors)
 
@@ -74,7 +74,7 @@ _core.share_tensor_types(Tensor, torch.nn.Parameter)
 
 
 if sys.platform.startswith("linux"):
-    # torch's threads spin for milliseconds after each parallel loop: others would share their processors.
+    # torch's threads spin for milliseconds after each parallel loop, so other threads would share processors with them.
     _core.share_openmp(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"))
 
 
@@ -88,12 +88,12 @@ def follow_torch_threads() -> None:
 
 
 def core_name(x: Tensor, *others: Tensor | None) -> str:
-    """Name the dtype that all have for the core.
+    """Return the core's name of the dtype that all tensors have.
 
     Raises
     ------
     RuntimeError
-        They differ: ``module.float()`` and the like convert what was saved for the backward pass.
+        The dtypes differ, because ``module.float()`` or the like has converted tensors saved for the backward pass.
     """
     dtype = x.dtype
     for t in others:
@@ -105,7 +105,7 @@ def core_name(x: Tensor, *others: Tensor | None) -> str:
 
 
 def require_alike(u: Tensor, h: Tensor, grad_c: Tensor) -> None:
-    """Find what was converted or moved since the forward pass."""
+    """Refuse tensors that were converted or moved since the forward pass."""
     core_name(h, u, grad_c)
     if grad_c.shape != h.shape or not u.device == h.device == grad_c.device:
         raise ValueError(

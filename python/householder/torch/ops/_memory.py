@@ -1,8 +1,8 @@
 """Memory for results on the CPU.
 
-Large results get memory that an earlier result has left. The system's allocator returns large blocks to the kernel,
-and fresh ones come with a page fault every 4 KiB: a quarter of the time of a long sequence. The storages are torch's
-own, so they can be resized. A shelf holds a second reference to each.
+Large results reuse the memory of earlier results. The system's allocator returns large blocks to the kernel, and new
+blocks cost a page fault every 4 KiB: a quarter of the time of a long sequence. The storages are torch's own, so they
+can be resized. A shelf holds a second reference to each.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _LARGE = 1 << 18
-"""Bytes from which page faults cost more than a look at the shelf."""
+"""Bytes from which page faults cost more than a search of the shelf."""
 _MOST = 1 << 27
-"""Bytes of all storages on the shelf; the oldest leave first."""
+"""Most bytes of all storages on the shelf; the oldest are dropped first."""
 
 _shelf: OrderedDict[int, torch.UntypedStorage] = OrderedDict()
 _lock = Lock()
@@ -41,7 +41,7 @@ def empty(shape: torch.Size | tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 
 def empty_like(contiguous: Tensor) -> Tensor:
-    """Allocate a tensor of the same shape and dtype; small ones, which are many, in as little time as possible."""
+    """Allocate a tensor of the same shape and dtype, as fast as possible: small ones are many."""
     if contiguous.nbytes < _LARGE:
         return torch.empty_like(contiguous)
     return empty(contiguous.shape, contiguous.dtype)
@@ -70,10 +70,10 @@ def _storage(size: int) -> torch.UntypedStorage:
 def _references(
     shelf: OrderedDict[int, torch.UntypedStorage],
 ) -> Iterator[tuple[int, torch.UntypedStorage, tuple[int, int]]]:
-    """Go through a shelf; count the references to each storage from C++, where tensors are, and from Python."""
+    """Iterate over a shelf; count the references to each storage from C++, which include tensors, and from Python."""
     for key, storage in shelf.items():
         yield key, storage, (torch._C._storage_Use_Count(storage._cdata), sys.getrefcount(storage))
 
 
 _IDLE = next(_references(OrderedDict({0: torch.empty(1, device="cpu").untyped_storage()})))[2]
-"""The references to a storage that only a shelf has."""
+"""The reference counts of a storage that only a shelf refers to."""

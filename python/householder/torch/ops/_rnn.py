@@ -49,7 +49,7 @@ def _native_gradients(
     """Give the wanted gradients, or ``NotImplemented``: ask the dispatcher."""
     follow_torch_threads()
     (h, tape), (grad_h, grad_last) = states, grads
-    if tape is None and options[0] == "oplu":  # the states do not tell which entries were exchanged
+    if tape is None and options[0] == "oplu":  # the states do not show which entries were exchanged
         found = _native(inputs, options, True, False)
         if found is NotImplemented:
             return found
@@ -133,7 +133,7 @@ rnn = Operator(
 
 
 def _tape_shape(inputs: Inputs, options: Sequence[Any]) -> tuple[int, ...]:
-    """Tell how large is what the forward pass may leave to the backward pass."""
+    """Give the shape of the tape that the forward pass may leave to the backward pass."""
     (*many, n, m), rows, has_phases = inputs.u.shape, inputs.rows(), inputs.phases is not None
     nonlinearity, *_, shape, method = options
     if inputs.x.is_cuda and inputs.is_default(shape):

@@ -42,12 +42,12 @@ class Inputs(NamedTuple):
         return self.tau is None and shape == "trapezoidal"
 
     def vectors(self, of_steps: Tensor) -> Tensor:
-        """Lay out the vectors of all steps: the core takes any distances between steps and between sequences."""
+        """Lay out the vectors of all steps; the core accepts any strides between steps and between sequences."""
         at_distances = self.u.dim() == 2 and of_steps.dim() == 3 and of_steps.stride(2) == 1
         return of_steps if at_distances else contiguous(of_steps)
 
     def require_as_before(self, nonlinearity: str, *states: Tensor | None) -> None:
-        """Find what was exchanged or converted since the forward pass: kernels know addresses alone."""
+        """Refuse tensors replaced or converted since the forward pass, because kernels see only addresses."""
         n, m, d, _, batch = self.sizes()
         many, kind, of_states, device = self.u.shape[:-2], self.u.dtype, self.x.dtype, self.u.device
         real, moduli = kind.to_real(), _validate.moduli(nonlinearity, n, kind.is_complex)
@@ -65,7 +65,7 @@ class Inputs(NamedTuple):
 
 
 class Options(NamedTuple):
-    """What every signature ends with."""
+    """The options that every signature ends with."""
 
     nonlinearity: str
     negative_slope: float
@@ -82,7 +82,7 @@ DIFFERENTIABLE = len(Inputs._fields) - 1
 
 
 def split(arguments: Any) -> tuple[Inputs, Any, Options]:
-    """Tell inputs and options, which must go together, from what stands between them."""
+    """Split arguments into the inputs, those between, and the options. Inputs and options must be consistent."""
     first, last = len(Inputs._fields), len(arguments) - len(Options._fields)
     inputs, options = Inputs(*arguments[:first]), Options(*arguments[last:])
     if options.reverse:

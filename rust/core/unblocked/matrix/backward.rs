@@ -1,4 +1,4 @@
-//! What a gradient of `W` says about `U`.
+//! The gradient of `U` from a gradient of `W`.
 
 use pulp::Simd;
 
@@ -15,7 +15,7 @@ use crate::scalar::Scalar;
 use crate::unblocked::vectors::pad;
 use crate::view::View;
 
-/// Room for gradients of real matrices of one shape, reflections that undo themselves.
+/// Workspace for gradients of real matrices of one shape, whose reflections are their own inverses.
 pub struct FormationBackward<T: Scalar> {
     formation: Formation<T>,
     /// Row-major, rows `ld` apart.
@@ -94,8 +94,9 @@ simd! {
     }
 }
 
-/// Takes the reflections off `C` registers of columns of `W`, the first one first, and off those of its gradient `G`:
-/// `dL/dv_j -= G a* + W b*` with `a = tau v_j* W` and `b = tau v_j* G`; `W` and `a` behind the reflection, `G` too, `b` before.
+/// Undoes the reflections on `C` registers of columns of `W`, the first one first, and on those of its gradient `G`:
+/// `dL/dv_j -= G a* + W b*` with `a = tau v_j* W` and `b = tau v_j* G`. `W`, `a` and `G` are those after the reflection is
+/// undone, `b` is that before.
 #[inline(always)]
 unsafe fn undo<T: Scalar, S: Simd, const C: usize>(s: S, chain: &Chain<T>, w: View<T>, g: View<T>, grad_v: &mut [T]) {
     let (n, lanes) = (chain.n, T::lanes::<S>());
@@ -104,7 +105,7 @@ unsafe fn undo<T: Scalar, S: Simd, const C: usize>(s: S, chain: &Chain<T>, w: Vi
     }
     let v = |j: usize| View::new(chain.rows.ptr().add(j), chain.ld_k, n);
     let zero = T::splat(s, T::ZERO);
-    // (What a closure does might not be compiled for S.)
+    // (The body of a closure might not be compiled for S.)
     let mut starts = [[[[zero; 2]; C]; 1]; 2];
     project(s, chain, 0, 0..chain.n, w, &mut starts[0]);
     project(s, chain, 0, 0..chain.n, g, &mut starts[1]);

@@ -65,7 +65,7 @@ impl<'a, T: Scalar, const B: usize> Reflectors<'a, T, B> {
         if count == 0 {
             return copy::<T, S, C>(s, chain.n, unit, out);
         }
-        // Rows that are unit vectors until their turn comes.
+        // Rows that are unit vectors until a reflection changes them.
         copy::<T, S, C>(s, chain.form.first((count - 1) * B), unit, w);
         let mut from = unit;
         for block in (0..count).rev() {
@@ -112,7 +112,7 @@ impl<'a, T: Scalar, const B: usize> Reflectors<'a, T, B> {
             #[inline(always)]
             |back| {
                 let i = B - 1 - back;
-                // Those known longest first: no sum waits for more than the last of them.
+                // The oldest results first, so that a sum waits only for the newest one.
                 for l in (i + 1..B).rev() {
                     for part in parts::<T>() {
                         // SAFETY: a number of `gram`.

@@ -1,4 +1,4 @@
-//! The matrix `W` of few coordinates, and what a gradient of it says about `U`.
+//! The matrix `W` of few coordinates, and the gradient of `U` from a gradient of `W`.
 
 mod backward;
 mod blocks;
@@ -25,7 +25,7 @@ pub const SMALL: usize = 64;
 /// Most reflections of a block.
 const LARGEST: usize = 8;
 
-/// Room for matrices of one shape.
+/// Workspace for matrices of one shape.
 pub struct Formation<T: Scalar> {
     chain: Chain<T>,
     /// Row-major, rows `ld` apart, like the unit vectors that the reflections are applied to.
