@@ -52,6 +52,16 @@ def test_gradients_for_each_vector_are_one_call_with_a_matrix_each():
     assert "tensor<6x4x2xf64>" in calls
 
 
+def test_a_map_over_nothing_gives_nothing():
+    def gradients(u, x):
+        return jax.grad(lambda u, x: (hj.apply(u, x) ** 2).sum(), (0, 1))(u, x)
+
+    assert jax.vmap(hj.apply, (None, 1))(U, X[:, :0]).shape == (0, 6, 4)
+    assert jax.vmap(hj.matrix, 2)(jnp.zeros((4, 2, 0))).shape == (0, 4, 4)
+    assert [g.shape for g in jax.vmap(gradients, (0, None))(jnp.zeros((0, 4, 2)), X)] == [(0, 4, 2), (0, 6, 5, 4)]
+    assert jax.hessian(lambda x: (hj.apply(U, x) ** 2).sum())(jnp.zeros((0, 4))).shape == (0, 4, 0, 4)
+
+
 def test_a_checkpoint_computes_the_states_again():
     def value(u, x):
         return (jax.checkpoint(lambda u, x: hj.rnn(u, x, nonlinearity="tanh")[0])(u, x) ** 2).sum()

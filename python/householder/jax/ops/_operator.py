@@ -280,6 +280,13 @@ def _batched(
 ) -> tuple[list[Any], list[int]]:
     """Run many calls as one: further vectors where the calls share all that vectors share, else further problems."""
     size = next(a.shape[dim] for a, dim in zip(arrays, dims, strict=True) if dim is not None)
+    if size == 0:  # one call of zeros tells the shapes
+        one = [
+            a if dim is None else jnp.zeros_like(a, shape=(*a.shape[:dim], 1, *a.shape[dim + 1 :]))
+            for a, dim in zip(arrays, dims, strict=True)
+        ]
+        found, places = _batched(bind, one, dims, axes, results)
+        return [jnp.take(a, jnp.arange(0), place) for a, place in zip(found, places, strict=True)], places
     shared = all(dim is None for dim, axis in zip(dims, axes, strict=True) if axis is None)
     if results is None or None in results or not shared:
         found = bind(*(_fold(a, dim, 0, size) for a, dim in zip(arrays, dims, strict=True)))
