@@ -119,21 +119,22 @@ def frame(u, phases, rows, columns, smallest=0.0):
     return w[..., :columns] if rows >= columns else w[..., :rows].mH
 
 
-def _saturating(a, function, slope):
+def _saturating(a, function, first, slope):
     """A function whose derivatives are computed from its rounded value: they lose all digits where they vanish.
 
-    ``slope`` is the derivative's derivative by that value.
+    ``first`` is the derivative in terms of that value, of degree two, and ``slope`` the derivative of ``first``.
     """
     value = function(a)
     if _noise is None:
         return value
-    error = slope(value.detach()) * (_disturb(torch.ones_like(value)) - 1)  # of the first derivative
+    near = value.detach()
+    noise = _disturb(torch.ones_like(value)) - 1
     t = a - a.detach()
-    return value + error * t + slope(value.detach()) * error * t**2 / 2
+    return value + slope(near) * noise * t + (slope(near) ** 2 - 2 * first(near)) * noise * t**2 / 2
 
 
 def sigmoid(a):
-    return _saturating(a, torch.sigmoid, lambda s: 1 - 2 * s)
+    return _saturating(a, torch.sigmoid, lambda s: s * (1 - s), lambda s: 1 - 2 * s)
 
 
 def _modrelu(a, bias):
@@ -183,7 +184,7 @@ def phi(a, name, slope=0.1, bias=None):
         kept = first >= second
         return torch.cat([torch.where(kept, first, second), torch.where(kept, second, first)], -1)
     if name == "tanh":
-        return _saturating(a, torch.tanh, lambda h: -2 * h)
+        return _saturating(a, torch.tanh, lambda h: 1 - h**2, lambda h: -2 * h)
     return torch.where(a > 0, a, (0.0 if name == "relu" else slope) * a)
 
 
