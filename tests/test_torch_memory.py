@@ -1,4 +1,4 @@
-"""What is neither copied nor kept: contiguous tensors go to the core as they lie, and little is saved for later."""
+"""What is neither copied nor kept: contiguous tensors go to the core without a copy, and little is saved for backward."""
 
 import weakref
 
