@@ -1,4 +1,4 @@
-"""Adapters on a frozen linear layer: time and peak memory of forward plus backward, beside the layer's own.
+"""Adapters on a frozen linear layer: time and peak memory of forward plus backward, compared with the layer's own.
 
     python benches/adapters.py [--threads 2] [--size 4096] [--reflections 8] [--tokens 256] [--rounds 10]
 

@@ -4,8 +4,8 @@
                                     [--output docs/deep-networks.png]
 
 A network is L layers ``x -> OPLU(W x)`` of width n, each with an orthogonal W of its own; a step is forward, backward
-and SGD on a batch of 64. Ours has m = n / 8 reflections a layer; torch's parametrizations have an n x n matrix, and the
-faster of them is compared with ours. Times are the least of interleaved rounds, which other work disturbs the least.
+and SGD on a batch of 64. Ours has m = n / 8 reflections per layer; torch's parametrizations have an n x n matrix, and
+ours is compared with the faster of them. Times are the least of interleaved rounds, which other work disturbs least.
 """
 
 import argparse

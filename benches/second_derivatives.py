@@ -1,4 +1,4 @@
-"""A gradient penalty through a recurrence, beside ``torch.nn.RNN`` of as many units.
+"""A gradient penalty through a recurrence, compared with ``torch.nn.RNN`` of as many units.
 
     python benches/second_derivatives.py [--threads 1] [--rounds 15]
 

@@ -1,4 +1,4 @@
-"""The delta rule against what else computes it on a CPU: transformers' fallback functions and plain torch by chunks.
+"""The delta rule compared with transformers' fallback functions on a CPU and with plain torch by chunks.
 
     python benches/versus_delta.py --threads 2
 
@@ -42,7 +42,7 @@ WORKS = [
 
 
 def plain(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor | None, scale: float) -> Tensor:
-    """Plain torch: all chunks' systems at once, then a product or two a chunk for the state."""
+    """Plain torch: all chunks' systems at once, then one or two products per chunk for the state."""
     group = v.shape[2] // q.shape[2]
     q, k = (scale * q).repeat_interleave(group, 2), k.repeat_interleave(group, 2)
     (batch, steps, heads, _), size = k.shape, min(CHUNK, k.shape[1])

@@ -1,4 +1,4 @@
-"""``householder.jax`` beside the NumPy functions and the same mathematics in ``jax.numpy``, and what a call costs.
+"""``householder.jax`` compared with the NumPy functions and with ``jax.numpy``, and the cost of a call.
 
     python benches/versus_jax.py [--threads 1] [--rounds 20]
 

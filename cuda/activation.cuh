@@ -109,7 +109,7 @@ struct Activation {
     grad_bias += radial;
     const S inward = along * radial;
     constexpr S EPSILON = static_cast<S>(sizeof(S) == 4 ? 0x1p-23 : 0x1p-52);
-    return inward + size * (1 / larger(size - bias, size * EPSILON)) * (g - inward);  // |z| may be lost beside b
+    return inward + size * (1 / larger(size - bias, size * EPSILON)) * (g - inward);  // |z| may be lost next to a large b
   }
 };
 

@@ -22,7 +22,7 @@ struct Exchange {
 
   DEVICE unsigned slot() const { return step & 1; }
 
-  // Sends what the threads that take part have to that place of every block, this one included, and waits for all `bytes`.
+  // Sends the participating threads' numbers to that place of every block, this one included, and waits for all `bytes`.
   template <class S>
   DEVICE void all_to_all(bool takes_part, S* place, S own, unsigned bytes) const {
     if (threadIdx.x == 0) barrier_expect(arrived + slot(), bytes);

@@ -1,7 +1,7 @@
 // W s with W (n, n) in the registers of the block or cluster for the whole sequence.
 //
 // A warp has WARP_ROWS rows of W, its lanes share their columns; the sums over lanes leave each row's entry of W s in the
-// lanes that own that row. Every block has the whole state: one exchange a step, and no other barrier.
+// lanes that own that row. Every block has the whole state: one exchange per step, and no other barrier.
 //
 // The state alternates between two slots. In a cluster the new entries go to all blocks as messages.
 namespace householder {

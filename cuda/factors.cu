@@ -1,8 +1,8 @@
-// What every use of W = I - V S V* starts from, of many matrices u (n, m) in one launch; a block takes a matrix.
+// The factors of W = I - V S V* for many matrices u (n, m) in one launch; a block takes a matrix.
 //
 //   1. Norms of the columns, and V, the columns of u as unit vectors.
 //   2. T = striu(V* V) + diag(V* V) / 2: a thread has 4 x 4 entries, and groups of threads share the rows. V is read as it was
-//      rounded, so that T + T* = V* V holds for the very V that is applied.
+//      rounded, so that T + T* = V* V holds for the V that is applied.
 //   3. S = T^-1 by doubling diagonal blocks: [[A, B], [0, D]]^-1 = [[A^-1, -A^-1 B D^-1], [0, D^-1]].
 //   4. A = V S.
 //
@@ -24,7 +24,7 @@ struct Factors : Squares<T, K, THREADS> {
   int m;
   double* totals;  // (K); parts of them (THREADS) lie where the sums will, which are T and S (K, K) in the end
 
-  // Combines what the threads of a column have.
+  // Combines the partial results of the threads of a column.
   template <class Combine>
   DEVICE double over_rows(double own, const Combine& combine) const {
     double* parts = reinterpret_cast<double*>(sums);

@@ -1,4 +1,4 @@
-// dL/du from what all vectors and their gradients sum to (Theorem 2), of many matrices in one launch; a block takes a matrix.
+// dL/du from sums over all vectors and their gradients (Theorem 2), for many matrices in one launch; a block takes a matrix.
 //
 //   M = V* C2,   L = tril(S M),   X = L + L* with Re L_ii on the diagonal,   dL/dV = V X - C1 S* - C2
 //

@@ -1,6 +1,6 @@
 // W s = s - Q (P' s): two thin products, P and Q (n, m) in the registers of the block or cluster for the whole sequence.
 //
-// Reading the factors from shared memory instead would cost 8 n m bytes a step at 128 bytes a clock: four times what their
+// Reading the factors from shared memory instead would cost 8 n m bytes per step at 128 bytes per clock: four times what their
 // multiplications cost. In registers a step is bound by latency alone: two reductions and two barriers. Where there are no
 // clusters and one block has too few registers, SHARED columns of Q are in shared memory all the same.
 //

@@ -25,7 +25,7 @@ DEVICE int step_of(const long long* offsets, int T, long long row) {
 }
 
 // The row of the same sequence one step before row B + i, the row in which sequence b ends, and the row that row i becomes
-// when every sequence is reversed in its own length. Arrays may be null.
+// when every sequence is reversed within its own length. Arrays may be null.
 __global__ void __launch_bounds__(PACKING_THREADS)
     packing_rows(const long long* __restrict__ offsets, long long* __restrict__ previous, long long* __restrict__ last,
                  long long* __restrict__ reversed, long long rows, int T, int B) {

@@ -103,7 +103,7 @@ DEVICE void barrier_wait(Barrier* barrier, unsigned parity) {
       : "memory");
 }
 
-// Where block `rank` of the cluster has what this block has at `address`.
+// The address in block `rank` of the cluster that corresponds to `address` in this block.
 DEVICE unsigned at_rank(unsigned address, unsigned rank) {
   unsigned there;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));

@@ -1,7 +1,7 @@
 // h_t = phi(W h_{t-1} + x_t), and backward delta_t = phi'(h_t) o (g_t + W' delta_{t+1}), dL/dh_0 = W' delta_1.
 //
 // A block, or a cluster of blocks that share the rows of W, runs one sequence from end to end; sequences never wait for
-// each other. `Transition` keeps the matrix in registers and applies it: every thread gives it the entry of the state at
+// each other. `Transition` keeps the matrix in registers and applies it: every thread passes it the entry of the state at
 // its position and gets that of the product. Several threads may share a position; all of them compute the same numbers
 // and the one that `owns` it stores them.
 namespace householder {

@@ -71,7 +71,7 @@ struct Backward {
   DEVICE Steps steps(bool packed) const { return {offsets, B, packed}; }
 };
 
-// An entry as it is stored, 0 where there is none: whoever widens it waits for it.
+// An entry as it is stored, 0 where there is none. The load is waited for only when the entry is widened.
 template <class IO>
 DEVICE IO stored(const IO* array, bool present, long long at) {
   return present && array ? array[at] : IO{};

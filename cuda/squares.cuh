@@ -6,7 +6,7 @@ template <class T, int K, int THREADS>
 struct Squares {
   using Wide = WideOf<T>;
   static constexpr int SIDE = 4;
-  static constexpr int ACROSS = K / SIDE;           // squares beside each other
+  static constexpr int ACROSS = K / SIDE;           // squares in a row of the matrix
   static constexpr int SQUARES = ACROSS * ACROSS;
   static constexpr int GROUPS = THREADS / SQUARES;  // of threads that have all squares of a small matrix; they share rows
   static_assert(THREADS % SQUARES == 0, "whole groups");

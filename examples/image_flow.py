@@ -1,10 +1,10 @@
-"""A flow on images whose 1 x 1 convolutions are products of reflections, beside dense ones in LU form.
+"""A flow on images whose 1 x 1 convolutions are products of reflections, compared with dense ones in LU form.
 
     python examples/image_flow.py [--steps 200] [--figure image-flow.svg]
 
 Images are scikit-learn's digits, 8 x 8 pixels of 17 levels, as 16 channels at 2 x 2 places. Each step of the flow
 scales channels, mixes them by a 1 x 1 convolution, and changes one half as the other half tells. The convolution is
-n / 2 reflections, or P L U as in Glow: both cost n^2 multiplications a place. Reflections are fewer numbers,
+n / 2 reflections, or P L U as in Glow: both cost n^2 multiplications per place. Reflections are fewer numbers,
 have no determinant to compute, and their inverse is the same reflections in reverse order.
 """
 

@@ -1,4 +1,4 @@
-"""Tests in a process of their own, because they put something in place of what a process has only one of."""
+"""Tests in a process of their own, because they replace something of which a process has only one."""
 
 import os
 import subprocess

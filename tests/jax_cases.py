@@ -1,4 +1,4 @@
-"""Functions of ``householder.jax`` beside the same mathematics by explicit reflections and plain loops."""
+"""Functions of ``householder.jax``, each with the same mathematics by explicit reflections and plain loops."""
 
 from functools import partial
 from typing import Any, NamedTuple

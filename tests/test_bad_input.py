@@ -1,4 +1,4 @@
-"""What no result exists for is refused, with the argument, what it was and what was expected."""
+"""Invalid input is refused; the message names the argument, its value and what was expected."""
 
 import contextlib
 import inspect

@@ -1,4 +1,4 @@
-"""The examples in the docstrings do what they say, and none of a public name is missing."""
+"""The examples in the docstrings give the results shown, and every public name has one."""
 
 import doctest
 import importlib

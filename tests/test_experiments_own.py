@@ -1,4 +1,4 @@
-"""One's own task and model by the same command, and what a run is good for once it is trained."""
+"""A user's own task and model by the same command, and the uses of a trained run."""
 
 import csv
 import json

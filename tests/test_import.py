@@ -1,4 +1,4 @@
-"""The front door: light, complete and documented."""
+"""Importing the package is fast, and its public names are complete and documented."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""Results do not depend on the number of threads, nor on who else is calling."""
+"""Results do not depend on the number of threads or on concurrent calls."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""What is neither copied nor kept: contiguous tensors go to the core as they lie, and little is saved for later."""
+"""Contiguous tensors go to the core without a copy, and little is saved for the backward pass."""
 
 import weakref
 

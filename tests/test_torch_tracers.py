@@ -1,4 +1,4 @@
-"""``torch.fx`` sees a layer as one node; ``torch.jit`` says in one line what it does not take."""
+"""``torch.fx`` sees a layer as one node; ``torch.jit`` refuses unsupported uses in one line."""
 
 import pytest
 import torch

@@ -13,7 +13,7 @@ import oracle
 import torch
 
 ROUNDINGS = 16
-"""Of the first bound."""
+"""Factor of the first bound, in roundings."""
 RUNS, LEVEL, FACTOR = 12, 4, 4
 """Of the second: disturbed runs, the noise in roundings, and how far beyond the farthest run a result may be."""
 
@@ -24,7 +24,7 @@ class DefectError(Exception):
 
 @dataclass
 class Record:
-    """What one case, or all cases of a kind, came to."""
+    """The result of one case, or of all cases of a kind."""
 
     cases: int = 0
     results: int = 0

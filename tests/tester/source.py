@@ -51,7 +51,7 @@ class Source:
         return torch.from_numpy(np.array(a)).to(dtype)
 
     def reflections(self, shape, dtype):
-        """``u (..., n, m)``: columns of any length, zero ones, and anything above the diagonal, where nobody looks."""
+        """``u (..., n, m)``: columns of any length, zero ones, and anything above the diagonal, which is ignored."""
         n, m = shape[-2:]
         u = self.rng.standard_normal(shape)
         if dtype.is_complex:

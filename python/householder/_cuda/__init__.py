@@ -5,7 +5,7 @@
 ``kernels``         their compilation and launch
 ``verdicts``        which of them a device can use, each tried once
 ``trials``          the small problems on which they are tried
-``library``         what NumPy, CuPy and torch name differently
+``library``         operations that NumPy, CuPy and torch name differently
 ``algebra``         compact WY in matrix products: applications and gradients of parameters
 ``factors``         the factors of compact WY, in one launch
 ``application``     applications, in one launch where matrices are many and small
@@ -13,7 +13,7 @@
 ``recurrence``      sequences, forward and backward
 ``arrays``          the backend of CuPy arrays
 ``device``          CuPy and the devices it sees
-``describe``        what the CUDA path finds here, in words
+``describe``        a description of the CUDA path on this machine
 ==================  =============================================================
 """
 

@@ -1,7 +1,7 @@
 """Compact WY in matrix products, written once for NumPy, CuPy and torch: ``W = (I - V S V*) D``.
 
 Shapes: one matrix ``u (n, m)`` with rows ``(r, n)``, or many, ``u (c, n, m)`` with rows ``(c, r, n)``. Nothing here
-waits for a device or looks at a number. The formulas are derived in ``docs/derivation.md``; the names are those of
+waits for a device or reads a number back. The formulas are derived in ``docs/derivation.md``; the names are those of
 :mod:`householder.reference`.
 """
 
@@ -13,7 +13,7 @@ from householder._norms import power_of_two
 
 
 class Form(NamedTuple):
-    """What every use of ``u`` needs."""
+    """The factors of W that every use of ``u`` needs."""
 
     library: Library
     v: Any
@@ -33,7 +33,7 @@ class Form(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """All that the gradients of parameters take from pairs of vectors p and gradients g of ``W p``; sums add up."""
+    """Sums over vectors p and gradients g of ``W p``, from which the gradients of parameters follow."""
 
     c1: Any
     """``sum g z*``, ``z = V* D p``; ``(..., n, k)``."""
@@ -102,7 +102,7 @@ def apply(f: Form, rows: Any, transpose: bool) -> Any:
 
 
 def matrix(f: Form) -> Any:
-    """Form W, in double precision until it is there."""
+    """Form W in double precision, then round it."""
     if f.w is not None:
         return f.w
     wide_v = f.library.cast(f.v, f.s.dtype)
@@ -112,9 +112,9 @@ def matrix(f: Form) -> Any:
 
 
 def sums(f: Form, p: Any, g: Any, z: Any = None, w: Any = None) -> Sums:
-    """Sum over the rows of p and g, by whichever products cost less.
+    """Sum over the rows of p and g by the cheaper of two ways.
 
-    There are two ways. One takes four products with n x k matrices, two of which give ``z = V* D p`` and
+    One takes four products with n x k matrices, two of which give ``z = V* D p`` and
     ``w = S* V* g`` unless the kernels of a sequence have kept these. The other forms ``G = sum g p*`` (n x n).
     """
     xp = f.library.xp
@@ -160,7 +160,7 @@ def parameter_gradients(f: Form, total: Sums, with_phases: bool) -> tuple[Any, A
 
 
 def gradients(f: Form, h: Any, g: Any, transpose: bool, with_phases: bool = False) -> tuple[Any, Any]:
-    """Give the gradients of u and phases, ``g`` being that of ``apply(f, h, transpose)``.
+    """Give the gradients of u and phases; ``g`` is the gradient of ``apply(f, h, transpose)``.
 
     Since ``<g, W* h> = <h, W g>``, the adjoint has the parameter gradients of W with h and g exchanged. The gradient of
     h is ``apply(f, g, not transpose)``.
@@ -170,7 +170,7 @@ def gradients(f: Form, h: Any, g: Any, transpose: bool, with_phases: bool = Fals
 
 
 def states(f: Form, rows: Any, transpose: bool) -> list[Any]:
-    """Apply one factor after the other (Algorithm 1): the rows before and after each, ``u_1`` being a factor too.
+    """Apply one factor after the other (Algorithm 1), and give the rows before and after each. ``u_1`` is a factor too.
 
     Phases act together with the first reflection, or, transposed, with the last.
     """
@@ -200,7 +200,7 @@ def form_for(u: Any, phases: Any, count: int, method: str) -> Form:
 
 
 def by_method(f: Form, rows: Any, transpose: bool, method: str) -> Any:
-    """Apply what ``form_for`` gives for the method."""
+    """Apply a form that ``form_for`` gave for the same method."""
     if method == "reflections":
         return states(f, rows, transpose)[-1]
     if f.w is not None:

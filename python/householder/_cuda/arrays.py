@@ -1,6 +1,6 @@
 """The CuPy backend: the functions of :mod:`householder._cpu`, with arrays on a device.
 
-Factorisation runs on the CPU: it is one reflection after the other, and is done once.
+Factorisation runs on the CPU, because it is sequential and happens once.
 """
 
 from math import prod
@@ -39,7 +39,7 @@ class Arrays:
         return a
 
     def operand(self, name: str, value: Any, u: Array, *, real: bool = False) -> Array:
-        """``array`` with the dtype of u, or the real dtype of its precision, on the device of u; or float16 states."""
+        """``array`` on the device of u, with u's dtype or its real dtype; states may be float16 if u is float32."""
         a = self.array(name, value)
         expected = REAL[u.dtype] if real else u.dtype
         if a.dtype != expected and not (a.dtype == "float16" and u.dtype == "float32"):
@@ -77,7 +77,7 @@ class Arrays:
     def backward_tape(
         self, u: Array, tape: Array, grad_c: Array, phases: Array | None, transpose: bool
     ) -> tuple[Array, Array, Array | None]:
-        """Gradients of u, h and phases from the stored vectors, of which the closed form needs the last."""
+        """Gradients of u, h and phases from the stored vectors; the closed form needs only the last of them."""
         h = self.xp.ascontiguousarray(tape[..., -1, :])
         return self.backward(u, h, grad_c, phases, transpose, "auto")
 

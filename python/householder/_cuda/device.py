@@ -1,4 +1,4 @@
-"""CuPy and the devices it sees: the only place that imports it."""
+"""CuPy and the devices it sees. Only this module imports CuPy."""
 
 import importlib
 import sys
@@ -36,7 +36,7 @@ def imported() -> Any:
 
 
 def install_command() -> str:
-    """Give the command that installs CuPy for the CUDA of torch, where that is loaded."""
+    """Give the command that installs CuPy, for torch's CUDA version if torch is loaded."""
     torch = sys.modules.get("torch")
     cuda = (torch.version.cuda or "") if torch is not None else ""
     if cuda:

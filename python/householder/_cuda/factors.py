@@ -1,4 +1,4 @@
-"""V, S and A, and gradients of u, of many matrices by one launch each, where a block's shared memory holds S."""
+"""V, S and A, and gradients of u, for many matrices in one launch each, if a block's shared memory holds S."""
 
 from functools import partial
 from math import prod
@@ -13,7 +13,7 @@ from householder._cuda.library import Library
 
 
 def form(library: Library, u: Any, k: int, wide: Any) -> tuple[Any, ...] | None:
-    """Give V, T, S, A and norms of ``u (..., n, m)`` with k reflections; None where no kernel does that."""
+    """Give V, T, S, A and norms of ``u (..., n, m)`` with k reflections; None if no kernel serves the shape."""
     *many, n, m = u.shape
     found = _kernel("factors", library, u, n, k)
     if found is None:

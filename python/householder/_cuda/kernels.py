@@ -13,7 +13,7 @@ from householder._cuda.instances import OPTIONS, PROBE, SOURCES, Launch
 _lock = threading.Lock()
 _compiled: dict[tuple[int, str], Any] = {}
 _registers: dict[tuple[int, str], int] = {}
-"""Registers of a thread, asked for on the kernel's own device."""
+"""Registers of a thread, as the kernel's own device reports them."""
 
 
 class CaptureError(RuntimeError):
@@ -38,7 +38,7 @@ def device_of(index: int) -> Device:
 
 @cache
 def takes_clusters(index: int) -> bool:
-    """Try to launch a cluster on a device that should take it: drivers and shared devices have refused some."""
+    """Try to launch a cluster on a device that should accept it, because some drivers and shared devices refuse."""
     cuda = device.cupy().cuda
     with cuda.Device(index):
         get(index, *PROBE)  # an error here is not about clusters
@@ -62,7 +62,7 @@ def missing() -> str:
 
 
 def available() -> bool:
-    """Whether kernels are to be used; otherwise, operations that have another route take it."""
+    """Whether to use kernels; otherwise operations use matrix products or torch operations if they can."""
     return not missing() and _notices.asked() != "off"
 
 
@@ -75,7 +75,7 @@ def source(kernel: str) -> str:
 def get(index: int, kernel: str, name: str, how: Launch) -> Any:
     """Give a kernel by its C++ name expression, compiled for the current device, whose number is ``index``.
 
-    Its launches have the clusters and at most the shared memory of ``how``, or what needs no permission.
+    Its launches use the clusters of ``how``, and at most its shared memory or the default, whichever is larger.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def _compile(index: int, kernel: str, name: str, how: Launch) -> Any:
     options = (*OPTIONS, *instances.CLUSTERS) if how.cluster > 1 else OPTIONS
     module = cupy.RawModule(code=source(kernel), options=options, name_expressions=(name,))
     function = module.get_function(name)
-    _registers[index, name] = function.num_regs  # loads it: a lazy driver would do so at the first launch
+    _registers[index, name] = function.num_regs  # loads the kernel, which a lazy driver would do at its first launch
     if how.shared_bytes > instances.DEFAULT_SHARED_BYTES:
         function.max_dynamic_shared_size_bytes = how.shared_bytes
     return function
@@ -105,7 +105,7 @@ def _compile(index: int, kernel: str, name: str, how: Launch) -> Any:
 
 def refuse_capture(name: str) -> None:
     """Raise a CaptureError if a CUDA graph is being captured."""
-    torch = sys.modules.get("torch")  # whose current stream is not CuPy's
+    torch = sys.modules.get("torch")  # its current stream is not CuPy's
     captured = torch is not None and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
     if captured or device.cupy().cuda.get_current_stream().is_capturing():
         raise CaptureError(

@@ -28,7 +28,7 @@ class Numpy:
     """Whether sequences can run without kernels, in torch operations."""
 
     def cast(self, a: Any, dtype: Any) -> Any:
-        """Convert to a dtype; the same array where it has it."""
+        """Convert to a dtype; return the same array if it already has it."""
         return self.xp.asarray(a, dtype)
 
     def empty(self, shape: tuple[int, ...], like: Any, dtype: Any = None) -> Any:
@@ -77,11 +77,11 @@ class Numpy:
         return 0
 
     def current(self, a: Any) -> AbstractContextManager[Any]:  # noqa: ARG002
-        """Make the device of an array, and the stream that work on it belongs to, CuPy's current ones."""
+        """Make the device of an array, and the current stream of its library, CuPy's current ones."""
         return nullcontext()
 
     def linear(self, x: Any, weight: Any, bias: Any) -> Any:
-        """Compute ``x weight^T + bias``, either of them or both being None."""
+        """Compute ``x weight^T + bias``; ``weight`` and ``bias`` may be None."""
         a = x if weight is None else x @ weight.T
         return a if bias is None else a + bias
 

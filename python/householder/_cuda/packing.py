@@ -1,7 +1,7 @@
 """The positions of the rows of packed sequences, as arrays on the device.
 
-The numbers reach it as arguments of launches: nothing is copied from host memory, nothing waits, and a CUDA graph keeps
-the batch sizes that it was captured with.
+The batch sizes reach the device as arguments of launches. So nothing is copied from host memory, nothing waits, and a
+CUDA graph keeps the batch sizes that it was captured with.
 """
 
 from typing import Any
@@ -43,7 +43,7 @@ class Packing:
         return found
 
     def reversal(self) -> Any:
-        """Give the row that each row becomes when every sequence is reversed in its own length."""
+        """Give the row to which each row moves when every sequence is reversed within its own length."""
         found = self._empty(self.rows)
         self._find(self.rows, reversal=found)
         return found

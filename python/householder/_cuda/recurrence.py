@@ -1,4 +1,4 @@
-"""Whole sequences: one kernel forward, one backward, and matrix products for everything that is not a recurrence.
+"""Whole sequences: one kernel forward, one backward, and matrix products for everything outside the recurrence.
 
 Written once for CuPy and torch. ``Sequence`` is validated; its arrays have the shapes of
 :func:`householder.rnn_forward`, and rows ``(rows, n)`` are all steps of all sequences, one step after the other.
@@ -56,7 +56,7 @@ class Instance(NamedTuple):
 
     @property
     def described(self) -> str:
-        """Name what is tried as one: both directions, in the form in which they are used."""
+        """Name what one trial covers: both directions, and whether W is formed."""
         name = self.names("forward")[1]
         return f"{name}, W formed" if self.tile is None and self.dense else name
 
@@ -78,9 +78,9 @@ class Instance(NamedTuple):
 def candidates(
     device: Device, n: int, m: int, dtype: str, nonlinearity: str, *, phases: bool = False, method: str = "auto"
 ) -> list[Instance]:
-    """Give the kernels for ``u (n, m)``, the best one first; phases, which no product of low rank contains, need W.
+    """Give the kernels for ``u (n, m)``, the best first. Phases need W, because no low-rank product contains them.
 
-    A tile of a cluster is followed by one without, and the kernel that serves every shape ends the list.
+    A tile with clusters is followed by one without. The fallback, which serves every shape, ends the list.
     """
     if dtype.startswith("complex"):
         n, m, dtype = 2 * n, 2 * m, {"complex64": "float32", "complex128": "float64"}[dtype]
@@ -96,7 +96,7 @@ def candidates(
 
 
 def choose(kernels_in_order: list[Instance], library: Library, like: Any, packed: bool) -> Instance:
-    """Choose the first kernel that the device of ``like`` can use; for packed sequences it has a loop of its own.
+    """Choose the first kernel that the device of ``like`` can use. Packed sequences have their own loop and trial.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def choose(kernels_in_order: list[Instance], library: Library, like: Any, packed
 
 
 def _try(instance: Instance, library: Library, like: Any, packed: bool) -> None:
-    """Compare sequences, at least two for each block or cluster, and their gradients with the core."""
+    """Compare at least two sequences per block or cluster, and their gradients, with the core."""
     tile, dtype, nonlinearity = instance.tile, instance.dtype, instance.nonlinearity
     n, m = (50, 6) if tile is None else (tile.n - 2, 6 if instance.dense else tile.m - 2)
     one = instance._replace(device=instance.device._replace(multiprocessors=1), n=n, m=m)

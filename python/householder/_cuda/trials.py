@@ -54,8 +54,8 @@ def compare(library: Library, found: Many[Any], expected: Many[Any], dtype: str)
 class Recurrence:
     """A sequence in which every kernel takes both branches, and what the core computes for it.
 
-    Pre-activations keep a distance from where nonlinearities bend, so that rounding changes no branch. Packed sequences
-    end after different steps.
+    Pre-activations stay away from the points where nonlinearities bend, so that rounding changes no branch. Packed
+    sequences end after different steps.
     """
 
     def __init__(self, n: int, m: int, batch: int, dtype: str, nonlinearity: str, method: str, *, packed: bool = False):

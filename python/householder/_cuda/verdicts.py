@@ -1,7 +1,7 @@
-"""Which kernels a device can use: each is tried once for each device, and what failed is not tried again.
+"""Which kernels a device can use: each kernel is tried once on each device, and not again after it failed.
 
-A trial compiles the kernel, launches it on a small problem and compares. What fails is reported once, and every caller
-has another way: matrix products, another kernel or torch operations.
+A trial compiles the kernel, launches it on a small problem and checks the result. A failure is reported once. Callers
+then use matrix products, another kernel or torch operations.
 """
 
 import threading
@@ -53,7 +53,7 @@ def usable(index: int, name: str, trial: Callable[[], None]) -> bool:
 
 
 def _tried(key: tuple[int, str], trial: Callable[[], None]) -> str:
-    """Give the reason against a kernel, empty if there is none. A trial may use the kernel that it tests."""
+    """Give the reason why a kernel cannot be used, empty if it can. A trial may use the kernel that it tests."""
     with _lock:
         if key in _on_trial:
             return ""

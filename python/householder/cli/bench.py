@@ -1,4 +1,4 @@
-"""``householder bench``: this machine against torch, in a minute: speed and error."""
+"""``householder bench``: speed and error on this machine compared with torch's, in a minute."""
 
 import copy
 import statistics
@@ -21,7 +21,7 @@ WARM_UP = 1
 
 
 class Case(NamedTuple):
-    """Candidates for the same work: each maps an input to an output with its own parameters."""
+    """Modules that do the same work; each maps an input to an output with its own parameters."""
 
     name: str
     shape: tuple[int, ...]
@@ -80,7 +80,7 @@ def bench(options: Namespace) -> int:
 
 
 def cases() -> list[Case]:
-    """Make what is measured: three recurrences, two single applications."""
+    """Make the measured cases: three recurrences and two single applications."""
     from torch import nn
     from torch.nn.utils.parametrizations import orthogonal
 
@@ -118,7 +118,7 @@ def cases() -> list[Case]:
 
 
 def measure(case: Case, seconds: float) -> dict[str, Figure]:
-    """Compare each candidate with float64, then time them in turn, round after round, within so many seconds."""
+    """Compare each candidate with float64, then time them in turn, in rounds, for this many seconds."""
     import torch
 
     end = time.perf_counter() + seconds

@@ -1,4 +1,4 @@
-"""The command line ``householder``: a table of subcommands, each with its arguments and what runs it."""
+"""The command line ``householder``: a table of subcommands, each with its arguments and the function that runs it."""
 
 import argparse
 import os
@@ -76,9 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # the reader of the output has closed it
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # for what Python still wants to write at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout when it exits
         return _CLOSED_PIPE
     except UserError as error:
         return _complain(str(error))

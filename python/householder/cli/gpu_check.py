@@ -1,7 +1,7 @@
-"""``householder gpu-check``: whether the CUDA path computes what it should here, and how fast.
+"""``householder gpu-check``: whether the CUDA path computes correctly on this machine, and how fast.
 
 Each check of :mod:`householder.cli.gpu_correctness` and each case of :mod:`householder.cli.gpu_timing` runs in a
-process of its own, because a kernel that hangs or spoils memory would take all others with it. The report is written
+process of its own, because a kernel that hangs or corrupts memory would break all others. The report is written anew
 after each of them, to one file that can be attached to an issue.
 """
 
@@ -15,11 +15,11 @@ from householder.cli.gpu_supervisor import Job, worker
 from householder.experiments.errors import UserError
 
 TIMING_LIMIT = 300.0
-"""Seconds that a case may take: rivals are compiled, and the CPU computes in double precision."""
+"""Seconds that a case may take, because rivals are compiled and the CPU computes in double precision."""
 
 
 def jobs(*, checks: bool, timings: bool, quick: bool) -> list[Job]:
-    """Give what is to be run, in order."""
+    """Give the jobs in the order in which they run."""
     from householder.cli.gpu_correctness import CHECKS
     from householder.cli.gpu_timing import cases
 
@@ -47,7 +47,7 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 def _details(row: dict[str, Any]) -> list[str]:
-    """Give the times of a case, the kernels that served a check, and the last words of one that went wrong."""
+    """Give the times of a case, the kernels that a check used, and the last output of one that went wrong."""
     lines = []
     if "timing" in row:
         case = row["timing"]

@@ -23,7 +23,7 @@ cuda: Any = torch.cuda
 
 EPS = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
 ALLOWED = 2000
-"""Largest error, in units of rounding of the largest entry; sums over steps and rows grow with their number."""
+"""Largest allowed error, in units of rounding of the largest entry. Errors of sums grow with the number of terms."""
 
 
 def largest_error(found: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
@@ -67,7 +67,7 @@ def _random(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> lis
 
 
 def _states(**options: Any) -> Callable[..., Tensor]:
-    """Make a sequence a function of u, x, h0 (and phases or modReLU's bias): all states and the last."""
+    """Make a function of u, x, h0 (and phases or modReLU's bias) that returns all states and the last ones."""
 
     def function(u: Tensor, x: Tensor, h0: Tensor, *rest: Tensor) -> Tensor:
         name = "nonlinearity_bias" if options["nonlinearity"] in BIASED else "phases"
@@ -79,7 +79,7 @@ def _states(**options: Any) -> Callable[..., Tensor]:
 
 
 def _half_states(half: torch.dtype, nonlinearity: str) -> Callable[..., Tensor]:
-    """Make a sequence of a half type a function of float32 arguments; of float64 ones, the same in float64."""
+    """Make a function that runs a sequence in a half type for float32 arguments, and in float64 for float64 ones."""
 
     def function(u: Tensor, x: Tensor, h0: Tensor) -> Tensor:
         kind = half if u.dtype is torch.float32 else u.dtype
@@ -119,7 +119,7 @@ def check_applications(device: str) -> str:
 
 
 def check_first(device: str) -> str:
-    """One small sequence, forward and backward: the least that can work."""
+    """One small sequence, forward and backward: the simplest case."""
     error = compare(_states(nonlinearity="tanh"), _random((64, 8), (6, 3, 64), (3, 64)), device)
     return f"error {error:.1f} units of rounding"
 
@@ -161,17 +161,17 @@ def _check_shapes(device: str, *, in_clusters: bool) -> str:
 
 
 def check_tiles(device: str) -> str:
-    """Sequences that one block holds, and those of the kernel for every other shape."""
+    """Sequences whose matrices fit into one block, and those that the fallback kernel runs."""
     return _check_shapes(device, in_clusters=False)
 
 
 def check_clusters(device: str) -> str:
-    """Sequences that are split over clusters of blocks, where the device has them."""
+    """Sequences whose matrices are split over a cluster of blocks, if the device has clusters."""
     return _check_shapes(device, in_clusters=True)
 
 
 def check_equal_bits(device: str, repeats: int = 1000) -> str:
-    """Repeat calls; the same bits come every time, from one block and from a cluster of blocks."""
+    """Repeat calls with one block and with a cluster of blocks: every call gives the same bits."""
     for n, m in ((64, 8), (512, 64)):
         u, x = (t.to(device).requires_grad_() for t in _random((n, m), (20, 5, n)))
 
@@ -186,7 +186,7 @@ def check_equal_bits(device: str, repeats: int = 1000) -> str:
 
 
 def check_company(device: str) -> str:
-    """Sequences while large products on another stream compete for multiprocessors."""
+    """Run sequences while large products on another stream compete for multiprocessors."""
     u, x, a = (t.to(device) for t in _random((512, 64), (100, 64, 512), (4096, 4096)))
     expected = ht.rnn(u, x)[0]
     cuda.synchronize()
@@ -215,7 +215,7 @@ def check_compilation(device: str) -> str:  # noqa: ARG001
 
 
 def check_nonlinearities(device: str) -> str:
-    """Every nonlinearity, of real and complex sequences, with W and its adjoint, of low rank and dense."""
+    """Every nonlinearity, for real and complex sequences, with W and its adjoint, in low-rank and dense kernels."""
     worst = 0.0
     for name, m, transpose, dtype in product(NONLINEARITIES, (4, 30), (False, True), (*EPS, torch.complex64)):
         if name in OF_REALS and dtype.is_complex:
@@ -266,7 +266,7 @@ def check_half(device: str) -> str:
 
 
 def check_long(device: str) -> str:
-    """Keep every norm for a thousand steps without input."""
+    """States keep their norms for a thousand steps without input."""
     drift = 0.0
     for n, m in ((64, 8), (64, 64), (256, 32), (512, 64), (512, 510)):
         u, h0 = (t.to(device) for t in _random((n, m), (40, n)))
@@ -279,7 +279,7 @@ def check_long(device: str) -> str:
 
 
 def check_layers(device: str) -> str:
-    """Layers train, in half precision under autocast too, and a unitary one."""
+    """Differentiate an orthogonal and a unitary layer under bfloat16 autocast."""
     x = _random((20, 8, 5))[0].to(device)
     for layer in (ht.OrthogonalRNN(5, 64, 2, bidirectional=True), ht.UnitaryRNN(5, 16)):
         layer.to(device)
@@ -291,7 +291,7 @@ def check_layers(device: str) -> str:
 
 
 def _ways() -> list[tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]]:
-    """Functions and shapes of their arguments, one for each way through the code."""
+    """Functions and shapes of their arguments, one for each path through the code."""
     sequence, packed = ((9, 4, 64), (4, 64)), ((9, 64), (4, 64))
     return [
         (_states(nonlinearity="tanh"), ((64, 8), *sequence)),
@@ -311,7 +311,7 @@ def _value_and_gradients(function: Callable[..., Tensor], leaves: Sequence[Tenso
 
 
 def check_no_waiting(device: str) -> str:
-    """Nothing waits for the device, forward or backward."""
+    """No call waits for the device, forward or backward."""
     for function, shapes in _ways():
         leaves = [t.to(device).requires_grad_() for t in _random(*shapes)]
         _value_and_gradients(function, leaves)
@@ -326,7 +326,7 @@ def check_no_waiting(device: str) -> str:
 
 
 def check_graphs(device: str) -> str:
-    """Capture a pass, forward and backward; replayed with other numbers, it gives what an eager one gives."""
+    """Capture a pass, forward and backward; a replay with other numbers equals an eager pass."""
     worst = 0.0
     for function, shapes in _ways():
         leaves = [t.to(device).requires_grad_() for t in _random(*shapes)]
@@ -348,7 +348,7 @@ def check_graphs(device: str) -> str:
 
 
 def check_streams(device: str) -> str:
-    """Run on two streams at a time: calls do not disturb each other."""
+    """Run on two streams at the same time: calls do not disturb each other."""
     u, x = (t.to(device) for t in _random((256, 32), (200, 8, 256)))
     expected = [ht.rnn(u, x * scale)[0] for scale in (1, 2)]
     cuda.synchronize()
@@ -364,7 +364,7 @@ def check_streams(device: str) -> str:
 
 
 def check_devices(device: str) -> str:  # noqa: ARG001
-    """Every device computes, and results are on the device of the arguments."""
+    """Every device computes correctly."""
     count = cuda.device_count()
     for index in range(count):
         compare(_states(nonlinearity="tanh"), _random((64, 8), (5, 3, 64), (3, 64)), f"cuda:{index}")
@@ -372,7 +372,7 @@ def check_devices(device: str) -> str:  # noqa: ARG001
 
 
 def check_compile(device: str) -> str:
-    """``torch.compile`` takes the functions whole."""
+    """``torch.compile`` compiles the functions without graph breaks."""
     leaves = [t.to(device).requires_grad_() for t in _random((64, 8), (9, 4, 64), (4, 64))]
     for function in (_states(nonlinearity="tanh"), lambda u, x, h0: ht.apply(u, x) + ht.matrix(u)[0] + h0):
         compiled: Any = torch.compile(function, fullgraph=True)
@@ -408,4 +408,4 @@ CHECKS: dict[str, Callable[[str], str]] = {
 }
 """The checks, likeliest to pass first; clusters, which may hang, come last."""
 NEED_A_DEVICE = ("compilation", "no waiting", "CUDA graphs", "streams", "devices", "torch.compile", "company")
-"""Checks that mean nothing on host memory."""
+"""Checks that cannot run on host memory."""

@@ -1,4 +1,4 @@
-"""Checks in separate processes with a time limit; none passes without evidence.
+"""Run checks in separate processes with a time limit; none passes without evidence.
 
 A kernel that hangs or corrupts the memory of its process then fails only its own check. A child writes its findings to
 a file. A check has passed only if its child exited normally and the file is complete and belongs to this check.
@@ -27,17 +27,17 @@ class Job(NamedTuple):
 
     name: str
     command: Sequence[str]
-    """A program that takes three more arguments: the name, a word to repeat, and the file for what it found."""
+    """A program that takes three more arguments: the name, a word to repeat, and the file for its result."""
     limit: float = LIMIT
 
 
 def worker(kind: str, *options: str) -> list[str]:
-    """Give the command of the package's own checks."""
+    """Give the command that runs one of the package's own checks."""
     return [sys.executable, "-m", "householder.cli.gpu_worker", kind, *options]
 
 
 def run(jobs: Iterable[Job]) -> Iterator[dict[str, Any]]:
-    """Run one after the other; yield ``{"check", "verdict", "detail", "seconds", ...}`` for each.
+    """Run the jobs one after the other; yield ``{"check", "verdict", "detail", "seconds", ...}`` for each.
 
     Verdicts are "passed", "failed", "crashed", "hung" and "no evidence".
     """
@@ -72,7 +72,7 @@ def _run(job: Job) -> dict[str, Any]:
 
 
 def _evidence(found: Path, name: str, word: str) -> dict[str, Any]:
-    """Read what a child that ended well has found, if it is about this check of this run."""
+    """Read the result of a child that ended normally, if it belongs to this check of this run."""
     try:
         row = json.loads(found.read_text())
         own = row["check"] == name and row["word"] == word and type(row["passed"]) is bool
@@ -86,7 +86,7 @@ def _evidence(found: Path, name: str, word: str) -> dict[str, Any]:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """End a child and all that it has started; a process that waits in the driver may take a while to go."""
+    """End a child and all that it has started; a process that waits in the driver may take a while to end."""
     if hasattr(os, "killpg"):
         os.killpg(child.pid, signal.SIGKILL)
     else:

@@ -1,8 +1,8 @@
-"""Times of the CUDA path and of torch's alternatives for the same work, measured with events around CUDA graphs.
+"""Times of the CUDA path and of torch's alternatives for the same work, measured by CUDA events.
 
 :func:`measure` times any calls; :func:`compare` does so for a case of ``householder gpu-check``. Every candidate's
-result is compared with double precision first (ours, on the CPU). Times are forward alone, and forward plus backward
-with the gradients of all parameters and of initial states, each call by call and, where that is possible, as a graph.
+result is first compared with double precision, computed on the CPU for ours. Times are of forward, and of forward plus
+backward with the gradients of all parameters and of initial states, as eager calls and, if possible, as a CUDA graph.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ cuda: Any = torch.cuda
 
 OURS = "householder"
 TORCH = "householder, torch operations"
-"""What replaces the kernels where they cannot be used."""
+"""The operations that replace kernels which cannot be used."""
 REPLAYS = 50
 WARM_UP = 3
 
@@ -44,7 +44,7 @@ class Timing(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """``forward`` gives the result; ``leaves`` are what gradients are asked for; ``exact`` the same in float64."""
+    """``forward`` gives the result, ``leaves`` need gradients, ``exact`` gives result and gradients in float64."""
 
     name: str
     forward: Callable[[], Tensor]
@@ -67,16 +67,16 @@ class Sequence:
     B: int
     T: int
     target: float
-    """Of the time of ``torch.nn.RNN``, at most."""
+    """The largest wanted ratio of our time to that of ``torch.nn.RNN``."""
     dtype: torch.dtype = torch.float32
-    """Of inputs and states; parameters of a half type are the rivals' alone, ours stay float32."""
+    """Type of inputs and states. With a half type, the rivals' parameters have it too; ours stay float32."""
 
     def __str__(self) -> str:
         kind = "" if self.dtype is torch.float32 else f" {self.dtype}".replace("torch.", "")
         return f"sequence n={self.n} m={self.m} B={self.B} T={self.T}{kind} (target: {self.target:.2f} of torch.nn.RNN)"
 
     def candidates(self, device: str) -> Iterator[Candidate]:
-        """Ours, cuDNN's with and without TF32, and torch operations compiled, on equal weights."""
+        """Ours, cuDNN's with and without TF32, and compiled torch operations, with equal weights."""
         torch.manual_seed(0)
         ours: Any = ht.OrthogonalRNN(1, self.n, num_reflections=self.m, nonlinearity="tanh")
         x, h0 = torch.randn(self.T, self.B, 1), torch.randn(1, self.B, self.n)
@@ -137,7 +137,7 @@ class Applications:
         return f"{self.count} matrices n={self.n} m={self.m} (target: {self.target:.2f} of householder_product)"
 
     def candidates(self, device: str) -> Iterator[Candidate]:
-        """Ours, LAPACK's way, and the compact WY form by autograd."""
+        """Ours, ``householder_product``, and the compact WY form by autograd."""
         torch.manual_seed(0)
         tensors = [torch.randn(self.count, self.n, self.m).tril(), *torch.randn(2, self.count, self.n)]
         u64, h64, grad64 = (t.double() for t in tensors)
@@ -200,7 +200,7 @@ def measure(runs: dict[str, Callable[[], Any]], replays: int = REPLAYS) -> dict[
 
 
 def ways_of(call: Callable[[], Any]) -> dict[str, Callable[[], Any]]:
-    """Warm a call up; give it as it is, ``"eager"``, and as a CUDA graph, ``"graph"``, where it can be captured."""
+    """Warm a call up; give it unchanged as ``"eager"`` and, if it can be captured, as a CUDA graph, ``"graph"``."""
     side = cuda.Stream()
     side.wait_stream(cuda.current_stream())
     with cuda.stream(side):
@@ -212,7 +212,7 @@ def ways_of(call: Callable[[], Any]) -> dict[str, Callable[[], Any]]:
     try:
         with cuda.graph(graph):
             kept = call()
-    except RuntimeError:  # the call waits for the device, or asks the driver for something
+    except RuntimeError:  # the call synchronises, or does something else that capture forbids
         cuda.synchronize()  # raises if the context is lost
         return {"eager": call}
 
@@ -242,7 +242,7 @@ def compare(case: Sequence | Applications, *, quick: bool = False, device: str =
                 for kind, call in passes.items()
                 for way, run in ways_of(_with_settings(candidate.name, call)).items()
             }
-        except Exception as error:  # a rival without its compiler, or memory: the others are timed all the same
+        except Exception as error:  # a rival lacks its compiler, or memory: time the others
             failed[candidate.name] = f"{type(error).__name__}: {error}".partition("\n")[0]
             cuda.synchronize()  # raises if the context is lost, and with it every other candidate
             continue
@@ -268,14 +268,14 @@ def compare(case: Sequence | Applications, *, quick: bool = False, device: str =
     for candidate in candidates:
         try:
             kernels[candidate.name] = kernel_names(_with_settings(candidate.name, candidate.both))
-        except RuntimeError as error:  # a profiler without its permissions
+        except RuntimeError as error:  # the profiler lacks permissions
             cuda.synchronize()
             kernels[candidate.name] = [f"{error}".partition("\n")[0]]
     return {"case": str(case), "target": case.target, "rows": rows, "kernels": kernels, "failed": failed}
 
 
 def kernel_names(call: Callable[[], Any], most: int = 4) -> list[str]:
-    """Name the kernels that take the most time, as torch's profiler sees them."""
+    """Name the kernels that take the most time according to torch's profiler."""
     from torch.profiler import ProfilerActivity, profile
 
     call()
@@ -301,7 +301,7 @@ def _error(candidate: Candidate) -> str:
 
 @contextmanager
 def _settings(name: str) -> Iterator[None]:
-    """Allow TF32 to the candidates that are named so, and kernels to all but the one without."""
+    """Allow TF32 only to candidates whose name ends in "TF32", and kernels to all but ``TORCH``."""
     backends: tuple[Any, ...] = (torch.backends.cudnn, torch.backends.cuda.matmul)
     before = [backend.allow_tf32 for backend in backends]
     asked = os.environ.get(_notices.VARIABLE, "")

@@ -19,12 +19,12 @@ from householder._cuda import instances, kernels
 
 
 def main(arguments: list[str]) -> None:
-    """Run the check, and write the result; it may end the process at any point."""
+    """Run the check and write its result; a broken kernel may end the process at any point."""
     kind, name, word, file = arguments
     os.environ[_notices.VARIABLE] = "require"  # torch operations must not replace a kernel unnoticed
     try:
         row = {"passed": True, "detail": "", **KINDS[kind](name)}
-    except Exception as error:  # whatever goes wrong is a finding
+    except Exception as error:  # every exception is a result
         traceback.print_exc()
         row = {"passed": False, "detail": f"{type(error).__name__}: {error}"}
     row |= {"check": name, "word": word, "kernels": kernels.compiled()}
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> None:
 
 
 def machine(name: str) -> dict[str, Any]:  # noqa: ARG001
-    """Say what is here, and whether anything else can run."""
+    """Describe the machine, and say whether it can run the checks."""
     described = _cuda.describe()
     if described["CUDA"] != "available":
         return {"passed": False, "detail": f"CUDA is {described['CUDA']}"}

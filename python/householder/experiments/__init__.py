@@ -22,8 +22,8 @@ def load(run: str | Path, model: str | None = None, *, weights: Literal["best", 
     model : str, optional
         Name of the model; optional if the run has only one.
     weights : {"best", "last"}
-        "best" are the weights that judged the run. They differ from the last weights if the run had patience or was
-        judged in training.
+        "best" are the weights whose metric is the run's result. They differ from the last weights if ``patience`` was
+        set, or if the task is judged in training.
 
     Returns
     -------

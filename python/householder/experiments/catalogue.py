@@ -1,4 +1,4 @@
-"""The tasks and models of the training command, a line each, for help that needs no heavy library."""
+"""The tasks and models of the training command, one line each, for help texts that load no heavy library."""
 
 TASKS = {
     "addition": "add the two marked numbers of a long sequence",

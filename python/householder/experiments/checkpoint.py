@@ -15,7 +15,7 @@ PREVIOUS = "checkpoint.previous.pt"
 
 
 class Interface(NamedTuple):
-    """What a model has to know of a task."""
+    """What a model needs to know about a task."""
 
     input_size: int
     output_size: int
@@ -23,12 +23,12 @@ class Interface(NamedTuple):
 
 
 def interface(task: Task) -> dict[str, int | bool]:
-    """Return what a checkpoint keeps of a task, so that the model can be made again without the data."""
+    """Return what a checkpoint stores about a task, so that the model can be rebuilt without the data."""
     return Interface(task.input_size, task.output_size, task.every_step)._asdict()
 
 
 def save_checkpoint(directory: Path, state: dict[str, Any]) -> None:
-    """Replace the checkpoint in a directory, keeping the one before.
+    """Replace the checkpoint in a directory, and keep the previous one.
 
     A kill between the two renames leaves the previous one, which :func:`load_checkpoint` then finds.
     """
@@ -43,14 +43,14 @@ def save_checkpoint(directory: Path, state: dict[str, Any]) -> None:
 
 
 def load_checkpoint(directory: Path, *, to_train: bool = True) -> dict[str, Any] | None:
-    """Return the newest checkpoint of a directory, or None where there is none.
+    """Return the newest checkpoint of a directory, or None if there is none.
 
-    Training goes on from the previous one where the newest is damaged. A result is not taken from it.
+    If the newest is damaged, training continues from the previous one. Results never come from the previous one.
 
     Raises
     ------
     UserError
-        If there are checkpoints but none can be read, or the newest cannot and nothing is trained.
+        There are checkpoints, but none can be read; or the newest cannot be read and ``to_train`` is False.
     """
     unreadable: list[str] = []
     for name in (NAME, PREVIOUS):
@@ -58,9 +58,9 @@ def load_checkpoint(directory: Path, *, to_train: bool = True) -> dict[str, Any]
         if not path.exists():
             continue
         try:
-            with warnings.catch_warnings(action="ignore"):  # of what is not torch's: said below, in one line
+            with warnings.catch_warnings(action="ignore"):  # of foreign files, which are reported below
                 state = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception:  # torch reports damaged files by many kinds, and advises to load them unsafely
+        except Exception:  # torch raises many types for damaged files, and advises loading them unsafely
             state = None
         if isinstance(state, dict):
             if unreadable and not to_train:

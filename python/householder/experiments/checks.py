@@ -1,4 +1,4 @@
-"""What can be wrong with an experiment is found before anything trains or is written."""
+"""Checks that find the mistakes in an experiment before anything trains or is written."""
 
 from collections.abc import Iterable
 
@@ -32,7 +32,7 @@ def check(experiment: Experiment, task: Task | None = None) -> Task:
 
 
 def check_all(experiments: Iterable[Experiment]) -> None:
-    """Check several experiments, whose data are read once for all that share them."""
+    """Check several experiments; data that several share are read once."""
     tasks: dict[str, Task] = {}
     for experiment in experiments:
         data = experiment.task.model_dump_json()

@@ -1,4 +1,4 @@
-"""``householder compare``: models times seeds, and values of settings; one table and its figures."""
+"""``householder compare``: each model with each seed and each value of the chosen settings; a table and figures."""
 
 import json
 import re
@@ -41,7 +41,7 @@ Values = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True)
 class Summary:
-    """One model over its runs at the same values; ``deviation`` is None where there is one run."""
+    """One model over its runs with the same values; ``deviation`` is None if there is only one run."""
 
     values: Values
     model: str
@@ -133,7 +133,7 @@ def _report(directory: Path, over: list[str], groups: dict[Values, list[Outcome]
 
 
 def values_of(experiment: Experiment, over: Iterable[str]) -> Values:
-    """Return the values that an experiment has of some settings."""
+    """Return an experiment's values of the named settings."""
     values = []
     for name in over:
         node: Any = experiment.model_dump(mode="json")
@@ -161,7 +161,7 @@ def _label(row: Summary) -> str:
 
 
 def lines_over(rows: Iterable[Summary], along: str) -> dict[str, list[tuple[float, float, float]]]:
-    """Return the points of each model over the values of a setting, none unless these are numbers."""
+    """Return each model's points over the values of a setting; an empty dict if a value is not a number."""
     lines: dict[str, list[tuple[float, float, float]]] = {}
     for row in rows:
         values = dict(row.values)
@@ -203,7 +203,7 @@ def summarise(groups: Mapping[Values, Iterable[Outcome]]) -> list[Summary]:
 
 
 def summary_table(rows: Iterable[Summary], outcome: Outcome) -> Table:
-    """Return what is printed; any outcome tells what was measured."""
+    """Return the printed table; ``outcome``, of any run, names the metric and its unit."""
     rows = list(rows)
     measured = outcome.measured + (rf" \[{outcome.unit}]" if outcome.unit else "")
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)

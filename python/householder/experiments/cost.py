@@ -34,7 +34,7 @@ _PATIENCE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Claim:
-    """What is said of a model; n and m are numbers of units and reflections, T is the length of the sequence."""
+    """The claimed norm of W and cost of a step, for n units, m reflections and sequences of length T."""
 
     norm: str
     step: str
@@ -61,7 +61,7 @@ CLAIMS: Mapping[str, Claim] = {
 
 @dataclass(frozen=True)
 class Measurement:
-    """The time of one gradient step on one sequence, and the norm that W has after a few."""
+    """The time of one gradient step on one sequence, and the norm of W after a few steps."""
 
     model: str
     size: int
@@ -93,7 +93,7 @@ def cost(options: Namespace) -> int:
 
 
 def measure_all(kind: str, sizes: Iterable[int], lengths: Iterable[int]) -> list[Measurement]:
-    """Measure a kind of model over sizes, as far as patience goes, and over lengths of the sequence."""
+    """Measure a kind of model over sizes, until a step takes too long, and over lengths of the sequence."""
     measured: list[Measurement] = []
     for size in sizes:
         measured.append(measure(kind, size, MIDDLE_LENGTH))
@@ -127,7 +127,7 @@ def measure(kind: str, size: int, length: int) -> Measurement:
 
 
 def exponent(measured: Iterable[Measurement], along: str) -> float:
-    """Return the power of ``"size"`` or ``"length"`` that the time grows with where it is largest."""
+    """Return the power of ``"size"`` or ``"length"`` with which the time grows between the two largest values."""
     middle = ("length", MIDDLE_LENGTH) if along == "size" else ("size", MIDDLE_SIZE)
     line = [each for each in measured if getattr(each, middle[0]) == middle[1]]
     line.sort(key=lambda each: cast("int", getattr(each, along)))
@@ -137,7 +137,7 @@ def exponent(measured: Iterable[Measurement], along: str) -> float:
 
 
 def cost_table(measured: Iterable[Measurement]) -> Table:
-    """Return what is claimed of each model beside what was measured."""
+    """Return a table that compares the claims about each model with the measurements."""
     by_model: dict[str, list[Measurement]] = {}
     for each in measured:
         by_model.setdefault(each.model, []).append(each)

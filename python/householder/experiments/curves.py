@@ -1,4 +1,4 @@
-"""What runs have left on disk, grouped for figures."""
+"""The results of runs on disk, grouped for figures."""
 
 import csv
 from collections.abc import Collection, Iterable
@@ -33,7 +33,7 @@ class Curves:
     outcomes: list[Outcome] = field(default_factory=list)
 
     def over_runs(self, name: str) -> NDArray[np.float64] | None:
-        """Return a column of every run, (runs, epochs), as far as the shortest goes, or None where there is none."""
+        """Return a column of every run, (runs, epochs), cut to the shortest run; None if a run lacks the column."""
         if any(name not in columns for columns in self.columns):
             return None
         epochs = min(len(columns[name]) for columns in self.columns)
@@ -41,12 +41,12 @@ class Curves:
 
 
 def find_runs(directories: Iterable[Path]) -> list[Run]:
-    """Return the runs in directories, each of which is one or holds those of a comparison.
+    """Return the runs in directories, each of which is a run or holds the runs of a comparison.
 
     Raises
     ------
     UserError
-        If a directory holds none, or the runs are of different tasks.
+        If a directory holds no run, or the runs are of different tasks.
     """
     found: list[Run] = []
     for directory in directories:
@@ -68,7 +68,7 @@ def read_curves(runs: Iterable[Run], by_settings: bool = True) -> dict[str, Curv
     runs : iterable of Run
         Where to look.
     by_settings : bool
-        Whether runs of a model that differ by more than their seed are kept apart, and named after their directories.
+        Whether runs of a model whose settings differ, seed aside, are kept apart and named by their directories.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def _add(curves: dict[str, Curves], label: str, directory: Path, model: str) -> 
 
 
 def read_columns(path: Path) -> Columns:
-    """Return the numbers of a CSV file by the names in its first line, none if there is no other line.
+    """Return the columns of a CSV file by the names in its first line; an empty dict if there is no other line.
 
     Raises
     ------

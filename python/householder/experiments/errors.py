@@ -9,7 +9,7 @@ class UserError(Exception):
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """Return what a complaint about an unknown name adds: the known name that it resembles, if any.
+    """Return a hint for the error message about an unknown name: the known name that it resembles, if any.
 
     Examples
     --------

@@ -22,7 +22,7 @@ from householder.experiments.tasks import PACKAGED_TASKS, TaskSettings
 ALL = "all"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _RESERVED = {CONFIG, RESULTS, LOCK, HOLDER, "learning_curves.png", "generated.png"}
-"""Files in the directory of a run, where each model has a folder of its name."""
+"""Files in the directory of a run; no model's folder may have one of these names."""
 
 
 class Experiment(Settings):
@@ -33,19 +33,19 @@ class Experiment(Settings):
     models: Annotated[dict[str, AnyModel], Field(min_length=1)]
     """The models, by name. A model's kind is its name, unless ``kind`` is set."""
     epochs: Annotated[Positive, Unit("epochs")]
-    """Passes over the training data, or over as many batches as a task calls an epoch."""
+    """Passes over the training data. Tasks that generate their data set how many batches an epoch has."""
     batch_size: Annotated[Positive, Unit("sequences")]
-    """Sequences of each update."""
+    """Sequences per update."""
     seed: Annotated[int, Field(ge=0)] = 1
     """Seed of parameters and batches."""
     threads: Annotated[Positive, Unit("threads")] = 1
     """Threads of each model's process."""
     patience: Annotated[int, Field(ge=0), Unit("epochs")] | None = None
-    """Epochs without a better validation metric that a model may have; one more ends it. Its best state is judged."""
+    """Training ends after more epochs than this without a better validation metric. The best state is judged."""
     accelerator: Literal["cpu", "cuda", "auto"] = "cpu"
     """Device of the models; ``auto`` takes a GPU if there is one."""
     precision: Literal["32-true", "64-true"] = "32-true"
-    """Of parameters and states: float32 or float64."""
+    """Precision of parameters and states: float32 or float64."""
     checkpoint_seconds: Annotated[float, Field(ge=0), Unit("seconds")] = 10.0
     """Time from one checkpoint to the next."""
 
@@ -59,7 +59,7 @@ class Experiment(Settings):
         return {name: {"kind": name} | model if isinstance(model, dict) else model for name, model in models.items()}
 
     def only(self, names: Collection[str]) -> "Experiment":
-        """Return the experiment with the named models alone."""
+        """Return the experiment with only the named models."""
         if unknown := [name for name in names if name not in self.models]:
             known = f"this experiment has {', '.join(self.models)}{nearest(unknown[0], self.models)}"
             raise UserError(f"unknown model {unknown[0]!r}: {known}")
@@ -116,7 +116,7 @@ def load_experiment(path: Path, changes: Iterable[str] = (), models: Iterable[st
 
 
 def _add_models(raw: dict[str, Any], asked: list[str]) -> list[str]:
-    """Add to the models of a file those that it lacks; return the names of those that are asked for."""
+    """Add the requested models that a file lacks; return the names of all requested models."""
     if not isinstance(raw.get("models"), dict):
         return asked  # parsing will complain
     known, rivals = raw["models"], rival_settings()
@@ -139,9 +139,9 @@ def _add_models(raw: dict[str, Any], asked: list[str]) -> list[str]:
 
 
 def parse_experiment(raw: dict[str, Any], origin: str) -> Experiment:
-    """Check settings and give them their types, and models without a size theirs; complaints begin with their origin.
+    """Validate settings, and choose sizes for models without one; error messages begin with ``origin``.
 
-    Sizes are those with as many parameters as the first model that has one, for the inputs and outputs of the task.
+    A chosen size gives as many parameters as the first model with a size, for the task's inputs and outputs.
     """
     models = raw.get("models")
     given = models if isinstance(models, dict) else {}
@@ -167,12 +167,12 @@ def parse_experiment(raw: dict[str, Any], origin: str) -> Experiment:
 
 
 def packaged_config(name: str) -> Path:
-    """Return settings that come with the package: those of a task, or of a figure or table of the paper."""
+    """Return the path of packaged settings: those of a task, or of a figure or table of the paper."""
     return Path(str(files("householder.experiments"))) / "configs" / f"{name}.yaml"
 
 
 def apply_change(raw: dict[str, Any], change: str, origin: str = "--set") -> None:
-    """Change one of the settings, given as ``"models.ornn.learning_rate=0.003"``; complaints begin with its origin."""
+    """Apply a change such as ``"models.ornn.learning_rate=0.003"``; error messages begin with ``origin``."""
     path, equals, value = change.partition("=")
     *parents, leaf = path.split(".")
     if not equals or not leaf:

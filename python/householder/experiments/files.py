@@ -39,12 +39,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 def inside(directory: Path, name: str) -> Path:
-    """Return the place of a name in a directory.
+    """Return the path of a name in a directory.
 
     Raises
     ------
     UserError
-        A link leads it out of the directory.
+        A link leads out of the directory.
     """
     place = directory / name
     if not place.resolve().is_relative_to(directory.resolve()):
@@ -73,7 +73,7 @@ def held(directory: Path) -> Iterator[None]:
         yield
     finally:
         (directory / HOLDER).unlink(missing_ok=True)
-        lock.release()  # its file stays: a process that waits for it must find the same one as those that come later
+        lock.release()  # keep the file: processes that wait now and those that come later must lock the same one
 
 
 def _holder(directory: Path) -> str:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class Group:
     """How many processes share each batch, and which of them this command starts.
 
-    Every machine of ``nodes`` runs the same command, which starts ``devices`` processes; under ``torchrun``, which
-    has started as many commands, each starts one. What is printed and written comes from the first process alone.
+    Each of ``nodes`` machines runs the same command, which starts ``devices`` processes. ``torchrun`` starts
+    ``devices`` commands itself, and each command then starts one process. Only the first process prints and writes.
     """
 
     devices: int = 1
@@ -26,7 +26,7 @@ class Group:
     """The one local process that this command starts, if not all."""
     address: str = "127.0.0.1"
     port: int | None = None
-    """Where the first process listens for the first model, the next port for the next; by default any free one."""
+    """Port on which the first process listens for the first model; each further model takes the next. Default: any."""
 
     @property
     def size(self) -> int:
@@ -40,7 +40,7 @@ class Group:
 
     @property
     def is_first(self) -> bool:
-        """Whether the first process is among them."""
+        """Whether this command starts the first process."""
         return self.node == 0 and 0 in self.started_here
 
     @property
@@ -101,7 +101,7 @@ def free_port() -> int:
 def share(task: "Task", batch: "Batch", rank: int, size: int) -> tuple["Batch", int]:
     """Return the sequences of a batch that one of ``size`` processes trains on, and the weight of their mean loss.
 
-    Where there are fewer sequences than processes, one is repeated, with no weight.
+    If there are fewer sequences than processes, surplus processes repeat a sequence with weight zero.
     """
     if size == 1:
         return batch, task.weight(batch)

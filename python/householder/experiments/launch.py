@@ -66,7 +66,7 @@ def launch(
     Returns
     -------
     dict of str to Outcome or Failure
-        The result of each job that was started, as far as it is known here: outcomes come from the first process.
+        The result of each job that was started. Outcomes reach only the command that starts the first process.
     """
     group = group or Group()
     context = process_context()
@@ -126,7 +126,7 @@ def _work(job: Job, group: Group, rank: int, port: int, messages: Connection, st
     try:
         from householder.experiments.training import Run  # slow to load, and of no use to the parent
 
-        # The command holds the run already. Its processes hold their models, because they may outlive it for a moment.
+        # The command has locked the run. Each process locks its model's folder, because it may outlive the command.
         with held(job.directory) if is_first else nullcontext():
             run = Run(job.experiment, job.model, job.directory, group)
             result = run.train(messages.send if is_first else _keep_quiet, stop.is_set)
@@ -134,7 +134,7 @@ def _work(job: Job, group: Group, rank: int, port: int, messages: Connection, st
         return
     except UserError as error:
         result = Failure(str(error))
-    except BaseException as error:  # what is not foreseen goes to the log in full
+    except BaseException as error:  # unforeseen errors go to the log in full
         summary = str(error).splitlines()[0] if str(error) else "no message"
         messages.send(Failure(f"{job.model}: {type(error).__name__}: {summary} (see {job.directory / LOG})"))
         raise
@@ -162,7 +162,7 @@ def _redirect_output(path: Path) -> None:
 
 @contextmanager
 def _interrupts() -> Iterator[list[int]]:
-    """Collect the interrupts that arrive meanwhile."""
+    """Collect the interrupts that arrive inside the ``with`` block."""
     received: list[int] = []
 
     def note(number: int, _frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""What a run tells while it lasts and at its end."""
+"""The progress of a run and its outcome, and the file of outcomes."""
 
 import json
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ RESULTS = "results.json"
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run is; ``latest`` is the row of its last whole epoch, empty before that."""
+    """How far a run has come; ``latest`` is the row of its last whole epoch, empty before the first."""
 
     step: int
     steps: int
@@ -27,7 +27,7 @@ class Progress:
     epochs: int
     latest: dict[str, float]
     unit: str = ""
-    """Of the metric."""
+    """Unit of the metric."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class Outcome:
 
     @property
     def metric_shown(self) -> str:
-        """The metric as a reader wants to see it."""
+        """The metric with its unit, or "interrupted"."""
         return "interrupted" if self.metric is None else shown(self.metric, self.unit)
 
     @property
     def measured(self) -> str:
-        """What the metric is of, for a table's head."""
+        """The judged part and the metric's name, for a table's head."""
         return f"{self.judged_on} {self.metric_name}"
 
 
@@ -72,7 +72,7 @@ def shown(value: float, unit: str = "", digits: int = 4) -> str:
 
 
 def write_outcomes(directory: Path, outcomes: Iterable[Outcome]) -> None:
-    """Leave in a run's directory how its models ended."""
+    """Write the outcomes of a run's models into its directory."""
     write_text(directory / RESULTS, json.dumps([asdict(outcome) for outcome in outcomes], indent=2) + "\n")
 
 
@@ -82,7 +82,7 @@ def read_outcomes(directory: Path) -> dict[str, Outcome]:
     Raises
     ------
     UserError
-        The file that says so is damaged.
+        The file of outcomes is damaged.
     """
     path = directory / RESULTS
     if not path.is_file():

@@ -35,7 +35,7 @@ def imported(place: str, base: type) -> type[Any]:
 
 
 def called(place: str, base: type, *arguments: object, **settings: object) -> Any:
-    """Return what the class that ``"module:Class"`` names makes of its settings.
+    """Return an instance of the class that ``"module:Class"`` names, made with these settings.
 
     Raises
     ------

@@ -11,7 +11,7 @@ _PRELOAD = ["householder.experiments.launch", "householder.experiments.training"
 
 
 def process_context() -> ForkServerContext | SpawnContext:
-    """Return the context that processes come from: a server that has torch loaded already, where there is one.
+    """Return the context that starts processes: a fork server with torch loaded, where the platform has one.
 
     Forking a process that has used torch's threads is unsafe, and starting each afresh takes seconds.
     """

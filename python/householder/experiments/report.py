@@ -1,4 +1,4 @@
-"""What a command shows and leaves: progress while it runs, a table at its end."""
+"""What a command prints and writes: progress while it runs, a table at its end."""
 
 import csv
 from collections.abc import Iterable, Mapping
@@ -22,13 +22,13 @@ from rich.table import Table
 from householder.experiments.files import write_whole
 from householder.experiments.outcome import Outcome, Progress, shown
 
-_WIDE = 120  # characters, for every number beside a bar; on a narrower terminal the loss alone is shown
+_WIDE = 120  # characters for a bar and all its numbers; a narrower terminal shows only the loss
 _MOST_LINES = 500  # for each model, where the output is not a terminal
 _TOLERANCE = 0.02
 
 
 def new_console(quiet: bool = False) -> Console:
-    """Return where a command prints; what is not a terminal has room for a table's every column."""
+    """Return the console of a command. Output to a file or pipe is wide enough for every column of a table."""
     console = Console(quiet=quiet)
     return console if console.is_terminal or console.is_jupyter else Console(quiet=quiet, width=_WIDE)
 
@@ -44,7 +44,7 @@ class _Display(Protocol):
 
 
 class ProgressDisplay:
-    """A bar for each model; a line an epoch on what is not a terminal; in a notebook the bar that notebooks have."""
+    """A bar for each model in a terminal, an HTML bar in a notebook, and a line per epoch elsewhere."""
 
     def __init__(self, models: Iterable[str], console: Console) -> None:
         kind = _NotebookBars if console.is_jupyter else _TerminalBars if console.is_terminal else _Lines
@@ -69,7 +69,7 @@ class _TerminalBars:
         name = TextColumn("{task.description}", markup=False)
         latest = TextColumn("{task.fields[latest]}", markup=False)
         left = TimeRemainingColumn(compact=not self._wide)
-        taken = longest + (_WIDE if self._wide else 32)  # by what surrounds the bar
+        taken = longest + (_WIDE if self._wide else 32)  # characters around the bar
         bar = BarColumn(bar_width=max(4, min(40, console.width - taken)))
         columns: list[ProgressColumn] = [name, bar, TaskProgressColumn(show_speed=False), latest, left]
         if self._wide:
@@ -168,7 +168,7 @@ def results_table(outcomes: Iterable[Outcome]) -> Table:
 
 
 def distinct(values: Iterable[float | None]) -> list[str]:
-    """Return numbers with at least four digits, and with as many as tell different ones apart, up to ten.
+    """Format numbers with the fewest digits, from four to ten, that tell different ones apart.
 
     Examples
     --------

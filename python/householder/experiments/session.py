@@ -74,7 +74,7 @@ def _train(options: Namespace, group: Group, directory: Path, experiment: Experi
 
 
 def described(experiment: Experiment) -> str:
-    """Return the name of the task, and what stands in for its data where none are given."""
+    """Return the name of the task and, if no data are given, of the data that it uses instead."""
     task = experiment.task
     stand_in = getattr(task, "stand_in", None)
     if stand_in and getattr(task, "data", None) is None:
@@ -83,7 +83,7 @@ def described(experiment: Experiment) -> str:
 
 
 def conclude(results: Iterable[Result], wanted: int, say: Callable[[str], None], resume: str) -> int:
-    """Tell what failed, or how to continue where fewer than wanted have been trained to the end; return the status."""
+    """Report failures, or how to continue if fewer than ``wanted`` results are complete; return the exit status."""
     results = list(results)
     if failures := [result.message for result in results if isinstance(result, Failure)]:
         for message in failures:
@@ -121,18 +121,18 @@ def asked(options: Namespace) -> Experiment:
 
 
 def default_directory(options: Namespace) -> Path:
-    """Return where results go that are sent nowhere else."""
+    """Return the directory of results for a command without ``--output``."""
     return Path("runs") / f"{options.task.rpartition(':')[2]}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
 @contextmanager
 def claimed(directory: Path, experiments: Mapping[Path, Experiment], begun: bool) -> Iterator[None]:
-    """Hold a directory while runs go on in it, and write the settings of each into its place.
+    """Lock a directory while runs work in it, and write the settings of each run into its folder.
 
     Raises
     ------
     UserError
-        Another process holds the directory, it cannot be written to, or the runs are to be begun where one is already.
+        Another process holds the directory, it cannot be written to, or a new run would begin where one exists.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -159,7 +159,7 @@ def refuse_changes(options: Namespace, fixed: Iterable[str]) -> None:
 
 
 def resumed_run(directory: Path, options: Namespace) -> Experiment:
-    """Return the experiment of a run that was begun, with the epochs and data that the command line gives."""
+    """Return the experiment of an existing run, with the epochs and data that the command line gives."""
     path = directory / CONFIG
     if not path.is_file():
         raise UserError(f"{directory} holds no run: there is no {CONFIG}")

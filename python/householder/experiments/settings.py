@@ -20,7 +20,7 @@ def origin_of_kind(settings: Any) -> str:
 
 @dataclass(frozen=True)
 class Unit:
-    """What the number of a setting counts or measures."""
+    """The unit of a setting's number."""
 
     name: str
 

@@ -39,13 +39,13 @@ class State:
     step: int = 0
     seconds: float = 0.0
     sums: Tensor = field(default_factory=lambda: torch.zeros(3, dtype=torch.float64))
-    """Of the epoch so far: loss and metric, each times the batch's weight, and the sum of the weights."""
+    """Sums over the epoch so far: loss and metric, each times the batch's weight, and the weights."""
     history: list[dict[str, float]] = field(default_factory=list)
     """One row per whole epoch."""
     best: dict[str, Tensor] = field(default_factory=dict)
-    """The parameters that did best: on validation data with patience, or in training where that judges the run."""
+    """The best parameters, by the validation metric with ``patience``, by the training metric if it judges the run."""
     best_metric: float | None = None
-    """Theirs in training, where that judges the run."""
+    """The training metric of ``best``, if it judges the run."""
 
     @classmethod
     def restored(cls, saved: dict[str, Any], steps: int, task: Task, model: nn.Module) -> "State":
@@ -54,7 +54,7 @@ class State:
         Raises
         ------
         ValueError, TypeError
-            It is not the state of a run of so many steps on that task.
+            It is not the state of a run of ``steps`` steps on this task.
         """
         state = cls(**saved)
         columns = {"epoch", "step", "train_loss", f"train_{task.metric}", "seconds"}
@@ -115,7 +115,7 @@ class Run:
         self.board = TensorBoardLogger(directory, name="", version="", purge_step=self.state.step)
         self.fabric = Fabric(
             accelerator=experiment.accelerator,
-            # Buffers are constants: to send them before each forward pass would bind all processes to it.
+            # Buffers are constants: broadcasting them would make all processes take part in every forward pass.
             strategy=DDPStrategy(broadcast_buffers=False) if group.size > 1 else "auto",
             devices=group.devices,
             num_nodes=group.nodes,
@@ -322,7 +322,7 @@ def learning_rate_factor(schedule: Literal["constant", "cosine", "hold"], warm_u
 
 
 def _rewrite(path: Path, history: list[dict[str, float]]) -> None:
-    """Write the rows up to the checkpoint: those after it, perhaps torn by a kill, come again."""
+    """Write the rows up to the checkpoint. Later rows, which a kill may have torn, are written again by training."""
 
     def write(temporary: Path) -> None:
         temporary.touch()

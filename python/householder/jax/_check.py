@@ -1,4 +1,4 @@
-"""Checks of arrays and their types; each message has the argument, its value and the expected one."""
+"""Checks of arrays and their types; each message names the argument, its value and what is expected."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _described(value: Any) -> str:
 
 
 def compute_type(name: str, a: Array, types: tuple[np.dtype[Any], ...]) -> np.dtype[Any]:
-    """Give the dtype in which to compute with an array: its own, one of these, or float32 for the half types."""
+    """Give the dtype in which to compute with an array: its own if it is in ``types``, float32 for half types."""
     dtype = a.dtype
     if dtype in types:
         return dtype
@@ -40,7 +40,7 @@ def compute_type(name: str, a: Array, types: tuple[np.dtype[Any], ...]) -> np.dt
 
 
 def like(name: str, value: Any, compute: np.dtype[Any], other: str) -> Array:
-    """Expect an array of the compute dtype, or of a half type if that is float32."""
+    """Expect an array of the compute dtype, or of a half type if the compute dtype is float32."""
     a = array(name, value)
     if a.dtype != compute and (compute != REAL_TYPES[0] or a.dtype not in _HALF_TYPES):
         halves = f" or {' or '.join(map(str, _HALF_TYPES))}" if compute == REAL_TYPES[0] else ""
@@ -84,7 +84,7 @@ def phases(value: Any, compute: np.dtype[Any], *shapes: tuple[int, ...]) -> Arra
 
 
 def nonlinearity_bias(name: str, value: Any, compute: np.dtype[Any], n: int) -> Array | None:
-    """Check modReLU's b, one for each modulus, and that pairs have an even n."""
+    """Check modReLU's b, one number for each modulus, and that n is even if the nonlinearity acts on pairs."""
     is_complex = compute.kind == "c"
     paired = not is_complex and name in _validate.PAIRED
     if is_complex and name in _validate.OF_REALS:

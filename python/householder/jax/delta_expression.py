@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 _LEAST = -800.0
-"""Gates below are zeros in every precision; differences of sums of them stay finite."""
+"""``exp`` of smaller gates is zero in every precision. Gates are clipped here so that sums of them stay finite."""
 
 
 def delta_rule(
@@ -30,14 +30,14 @@ def delta_rule(
     gates = jnp.zeros((*q.shape[:3], 1), q.dtype) if g is None else jnp.maximum(g.reshape(*q.shape[:3], -1), _LEAST)
     if initial_state is None:
         initial_state = jnp.zeros((batch, value_heads, keys, values), q.dtype)
-    # A gate at the first step of a token, none at the others.
+    # The gate acts at the first step of a token; the other steps have the gate 0.
     later = jnp.zeros((*gates.shape[:2], reflections - 1, *gates.shape[2:]), q.dtype)
     gates = jnp.concatenate([gates[:, :, None], later], 2).reshape(batch, -1, *gates.shape[2:])
     length = max(1, (64 if gates.shape[-1] == 1 else 16) // reflections)
     chunks = -(-tokens // length)
 
     def cut(x: Array, steps: int) -> Array:
-        """Cut time into ``(chunks, B, HV, steps, ..)``. Steps beyond the end have no keys: they change nothing."""
+        """Cut time into ``(chunks, B, HV, steps, ..)``. Steps beyond the end have zero keys and change nothing."""
         x = jnp.pad(x, [(0, 0), (0, chunks * steps - x.shape[1]), *[(0, 0)] * (x.ndim - 2)])
         return jnp.moveaxis(x.reshape(batch, chunks, steps, *x.shape[2:]), (1, 3), (0, 2))
 

@@ -19,7 +19,7 @@ def unit_columns(u: Array) -> Array:
     power = _norms.power_of_two(jnp, size)
     scaled = u * power
     squares = (jnp.real(scaled) ** 2 + jnp.imag(scaled) ** 2).sum(-2, keepdims=True)
-    norm = jnp.sqrt(jnp.where(size == 0, 1.0, squares))  # its root has a derivative
+    norm = jnp.sqrt(jnp.where(size == 0, 1.0, squares))  # 1 instead of 0, because sqrt has no derivative at 0
     gone = _norms.vanishes(jnp, norm, power) | (size == 0)
     return jnp.where(gone, 0.0, scaled / norm)
 
@@ -61,7 +61,7 @@ def turn(h: Array, phases: Array) -> Array:
 
 
 def activate(a: Array, nonlinearity: str, negative_slope: float, nonlinearity_bias: Array | None) -> Array:
-    """Apply one of the named nonlinearities; those of one real number act on real and imaginary parts."""
+    """Apply a nonlinearity by name; those of one real number act separately on real and imaginary parts."""
     if nonlinearity == "identity":
         return a
     if nonlinearity in ("modrelu", "real_modrelu"):
@@ -94,7 +94,7 @@ def modrelu(a: Array, bias: Array) -> Array:
     size = jnp.where(zero, 1.0, size)
     x, y = jnp.where(zero, 1.0, re / size), im / size
     length = jnp.sqrt(x**2 + y**2)
-    dead = zero | (lax.stop_gradient(size * length + bias) <= 0)  # NaN is neither
+    dead = zero | (lax.stop_gradient(size * length + bias) <= 0)  # False for NaN, which passes through
     re, im = (jnp.where(dead, 0.0, part + bias * (unit / length)) for part, unit in ((re, x), (im, y)))
     return lax.complex(re, im) if jnp.iscomplexobj(a) else jnp.concatenate([re, im], -1)
 

@@ -159,8 +159,8 @@ def rnn(
     h : Array, shape (T, B, n) or (T, n)
         All states, in the dtype of ``x``.
     h_last : Array, shape (B, n) or (n,)
-        The last state of each sequence; with ``reverse``, the state of the first step. A loss of only this state needs
-        no gradient of the size of ``h``.
+        The last state of each sequence; with ``reverse``, the state of the first step. A loss that depends only on
+        this state needs no gradient of the size of ``h``.
 
     Raises
     ------

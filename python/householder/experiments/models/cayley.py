@@ -21,13 +21,13 @@ class CayleyAdam(Adam):
         W \leftarrow (I + \tfrac r2 A)^{-1} (I - \tfrac r2 A)\, W, \qquad A = N W^* - W N^*,
 
     where N is G with each number divided by the root of its mean square, as in RMSprop (Wisdom et al., 2016); the mean
-    is corrected for its start as Adam's is. W stays unitary up to rounding, which accumulates. The solution of a linear
-    system and the products cost O(n^3) a step.
+    is corrected for its zero start, as in Adam. W stays unitary up to rounding, which accumulates. The solution of a
+    linear system and the products cost O(n^3) per step.
 
     Parameters
     ----------
     free : iterable of Parameter
-        Adam's.
+        Parameters that Adam updates.
     unitary : iterable of Parameter
         Square unitary or orthogonal matrices.
     lr, betas
@@ -35,7 +35,7 @@ class CayleyAdam(Adam):
     rate : float
         r is ``lr * rate``.
     decay : float
-        Of the mean squares.
+        Decay rate of the mean squares.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class CayleyAdam(Adam):
 
 
 class CayleySettings(ModelSettings):
-    """What models share that are trained by Cayley steps."""
+    """Settings shared by the models that are trained by Cayley steps."""
 
     cayley_rate: Annotated[float, Field(gt=0)] = 0.1
     """Factor on the learning rate for the matrices."""
@@ -99,5 +99,5 @@ class CayleySettings(ModelSettings):
 def haar(n: int, dtype: torch.dtype) -> Tensor:
     """Return a random unitary or orthogonal matrix."""
     q, r = torch.linalg.qr(torch.randn(n, n, dtype=dtype))
-    uniform: Tensor = q * torch.sgn(r.diagonal())  # without the signs, QR's own choice of them would show
+    uniform: Tensor = q * torch.sgn(r.diagonal())  # removes QR's own choice of signs, which is not uniform
     return uniform

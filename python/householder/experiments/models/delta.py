@@ -12,7 +12,7 @@ from householder.torch import DeltaNet
 
 
 class DeltaLayers(nn.Module):
-    """Layers over an affine map of the inputs, each added to what it reads, and a norm at the end."""
+    """An affine map of the inputs, residual layers, and a norm at the end."""
 
     def __init__(self, input_size: int, hidden_size: int, layers: list[DeltaNet]) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class DeltaLayers(nn.Module):
         self.last_norm = nn.RMSNorm(hidden_size)
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what is read (T, B, n), and its last step (1, B, n)."""
+        """Return the outputs (T, B, n) and the last of them (1, B, n)."""
         x = self.inputs(inputs.transpose(0, 1))
         for norm, layer in zip(self.norms, self.layers, strict=True):
             x = x + layer(norm(x))
@@ -62,7 +62,7 @@ class DeltaSettings(ModelSettings):
 
 
 class GatedDeltaSettings(DeltaSettings):
-    """The same with a decay, of each head unless ``gate`` says otherwise."""
+    """``delta`` with a decay, one per head unless ``gate`` says otherwise."""
 
     kind: Literal["gated-delta"] = "gated-delta"  # type: ignore[assignment]
     gate: Literal["head", "channel"] | None = "head"
@@ -70,7 +70,7 @@ class GatedDeltaSettings(DeltaSettings):
 
 
 class DeltaProductSettings(DeltaSettings):
-    """The same with several reflections a step."""
+    """``delta`` with several reflections per step."""
 
     kind: Literal["delta-product"] = "delta-product"  # type: ignore[assignment]
     num_householder: Annotated[Positive, Unit("reflections")] = 2

@@ -15,7 +15,7 @@ class LieRNN(ComplexRNN):
     r"""The transition :math:`W = \exp(\sum_{jk} \lambda_{jk} T_{jk})`, T the usual basis of skew-Hermitian matrices.
 
     Above the diagonal T is real and antisymmetric, below imaginary and symmetric, on it imaginary and diagonal:
-    n^2 real numbers that reach all of U(n). The exponential costs O(n^3) once in a sequence.
+    n^2 real numbers that reach all of U(n). The exponential costs O(n^3), once per sequence.
     """
 
     def __init__(self, input_size: int, hidden_size: int) -> None:

@@ -1,4 +1,4 @@
-"""Recurrences that have no kernel of their own: the loop over time is Python's, here and nowhere else."""
+"""Recurrences that have no kernel of their own: the loop over time runs in Python."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class LoopedRNN(nn.Module, ABC):
         """Apply the nonlinearity, and the bias, to ``a (B, n)``."""
 
     def multiplication(self) -> Callable[[Tensor], Tensor]:
-        """Return the function that maps ``h (B, n)`` to ``W h``; it is asked for once in a sequence."""
+        """Return the function that maps ``h (B, n)`` to ``W h``; it is requested once per sequence."""
         transposed = self.matrix().mT
         return lambda h: h @ transposed
 

@@ -63,7 +63,7 @@ class ReflectionSettings(ModelSettings):
 
     @override
     def num_parameters(self, model: SequenceModel) -> int:
-        above_diagonal = self._num_reflections * (self._num_reflections - 1) // 2  # of the reflections: not parameters
+        above_diagonal = self._num_reflections * (self._num_reflections - 1) // 2  # of the reflections, not trained
         return super().num_parameters(model) - above_diagonal
 
     @property
@@ -78,7 +78,7 @@ class ORNNSettings(ReflectionSettings):
 
     kind: Literal["ornn"] = "ornn"
     u_1: Literal["latent", "snapped"] = "latent"
-    """Keep a latent number whose sign is seen, or, as the paper does, replace ``u_1`` by its sign after each update."""
+    """Use the sign of a latent number as ``u_1``, or, as the paper does, replace ``u_1`` by its sign after updates."""
 
     @override
     def _after_step(self, u: Tensor, adam: Adam) -> None:

@@ -6,7 +6,7 @@ from householder.experiments.models.orthogonal import ReflectionSettings
 
 
 class SoftORNNSettings(ReflectionSettings):
-    """As ``ornn``, but W may shrink one direction; that shows only with as many reflections as units, the default."""
+    """As ``ornn``, but W may shrink one direction if there are as many reflections as units, as by default."""
 
     constraint: ClassVar[str] = "soft"
 

@@ -11,7 +11,7 @@ from householder.experiments.own import PATTERN, called
 
 
 class OwnModelSettings(ModelSettings):
-    """A module made by ``Class(input_size, hidden_size)`` that returns all states and the last, as ``torch.nn.RNN``.
+    """``Class(input_size, hidden_size)`` makes a module that returns all states and the last, as ``torch.nn.RNN`` does.
 
     Other settings are its keyword arguments.
     """

@@ -12,7 +12,7 @@ from householder.experiments.models.urnn import FourierRNN
 
 
 class FormedFourierRNN(FourierRNN):
-    """Arjovsky's transition, formed once in a sequence: O(n^2 log n) then, and dense products in each step."""
+    """Arjovsky's transition, formed once per sequence in O(n^2 log n), with a dense product in each step."""
 
     @override
     def multiplication(self) -> Callable[[Tensor], Tensor]:
@@ -20,7 +20,7 @@ class FormedFourierRNN(FourierRNN):
 
 
 class RestrictedCapacitySettings(ModelSettings):
-    """The matrices of ``urnn``, multiplied as dense ones, which is faster where n is small or batches are large."""
+    """The matrices of ``urnn`` as dense ones, which are faster if n is small or batches are large."""
 
     is_complex: ClassVar[bool] = True
 

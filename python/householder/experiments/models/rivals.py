@@ -1,4 +1,4 @@
-"""Models that an experiment does not list: settled ways to train them, at a size that makes a fair comparison."""
+"""Models that an experiment does not list: default settings, and sizes that make a fair comparison."""
 
 from bisect import bisect_left
 from functools import cache
@@ -32,7 +32,7 @@ def count_parameters(settings: ModelSettings, task: Task) -> int:
 
 
 def resized(settings: ModelSettings, task: Task, parameters: int) -> ModelSettings:
-    """Return the settings with that hidden size whose number of parameters comes closest.
+    """Return the settings with the hidden size whose number of parameters is closest to the wanted one.
 
     Sizes that a model refuses, such as odd ones of paired units, are passed over.
 

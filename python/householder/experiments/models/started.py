@@ -1,4 +1,4 @@
-"""The simple recurrent network with a start that a careful user would give it today."""
+"""The simple recurrent network with an orthogonal or identity matrix at the start."""
 
 from typing import Literal
 
@@ -23,7 +23,7 @@ class OrthogonalStartSettings(SRNNSettings):
 
 
 class IdentityStartSettings(SRNNSettings):
-    """The IRNN of Le, Jaitly and Hinton (2015): ReLU, the identity at the start, and small weights of the input."""
+    """The IRNN of Le, Jaitly and Hinton (2015): ReLU, the identity at the start, and small input weights."""
 
     kind: Literal["irnn"] = "irnn"  # type: ignore[assignment]
     nonlinearity: Literal["tanh", "relu"] = "relu"

@@ -30,7 +30,7 @@ class UnitarySettings(ModelSettings):
                 self.hidden_size,
                 num_reflections=self._num_reflections,
                 nonlinearity=self.nonlinearity,
-                bias=self.nonlinearity != "modrelu",  # which has one of its own
+                bias=self.nonlinearity != "modrelu",  # modReLU has its own bias
                 learn_h0=True,
             )
         )

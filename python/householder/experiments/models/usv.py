@@ -15,7 +15,7 @@ from householder.experiments.models.looped import RealRNN
 class FactorisedRNN(RealRNN):
     r"""The transition :math:`W = U S V^T`, :math:`S = I + r (2 \sigma(p) - 1)`, U and V orthogonal.
 
-    A margin r of zero, the hard one, leaves out S.
+    With a margin r of zero, the hard constraint, S is left out.
     """
 
     spectrum: nn.Parameter | None

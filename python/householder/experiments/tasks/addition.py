@@ -15,7 +15,7 @@ from householder.experiments.tasks.generated import GeneratedSettings, Generated
 
 
 class AdditionSettings(GeneratedSettings):
-    """T numbers uniform in [0, 1] beside marks, of which one is set in each half; the target is the marked sum."""
+    """T numbers uniform in [0, 1], of which one in each half is marked; the target is the sum of the marked ones."""
 
     kind: Literal["addition"] = "addition"
     length: Annotated[int, Field(ge=2), Unit("steps")] = 400

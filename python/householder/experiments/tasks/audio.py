@@ -24,7 +24,7 @@ _POINTS = 800
 
 
 class AudioSettings(Settings):
-    """One of five consecutive excerpts of 800 points at 44.1 kHz, without its mean, scaled to unit variance."""
+    """One of five consecutive excerpts of 800 points at 44.1 kHz, scaled to zero mean and unit variance."""
 
     kind: Literal["audio"] = "audio"
     data: Path | None = None

@@ -46,7 +46,7 @@ class Task(ABC):
     judged_on: JudgedOn = "test"
     """The part whose metric judges the run: of the final model, or the best of all epochs on ``"training"``.
 
-    Epochs are of one step then: the parameters it began with are those whose metric it has.
+    With ``"training"`` an epoch has one step, so its metric is that of the parameters before the step.
     """
     watched: bool = False
     """Whether the validation part is measured after each epoch."""
@@ -72,8 +72,8 @@ class Task(ABC):
         return self.loss(prediction, targets)
 
     def weight(self, batch: Batch) -> int:
-        """Return how many predictions the loss and the metric of a batch are means of."""
+        """Return the number of predictions that the loss and the metric of a batch average."""
         return batch.size
 
     def leave_files(self, directory: Path, predict: Callable[[Tensor], Tensor]) -> None:  # noqa: B027
-        """Write what else the trained model is to be judged by, if anything, into a directory."""
+        """Write further results of the trained model, if the task has any, into a directory."""

@@ -22,7 +22,7 @@ from householder.experiments.tasks.order import shuffled
 from householder.experiments.tasks.text import Text, embedded_texts, read_texts
 
 _EVALUATION_BATCH = 64
-_NO_TARGET = -100  # cross_entropy leaves it out
+_NO_TARGET = -100  # cross_entropy ignores it
 
 
 class CharactersSettings(Settings):
@@ -44,7 +44,7 @@ class CharactersSettings(Settings):
 
 
 class Characters(Task):
-    """Prediction of characters. A batch holds lines of like length, the shorter ones padded."""
+    """Prediction of characters. A batch holds lines of similar length, the shorter ones padded."""
 
     every_step = True
     metric = "bpc"
@@ -80,7 +80,7 @@ class Characters(Task):
         return self._batch([self._train[row] for row in rows])
 
     def _by_length(self, seed: int, epoch: int) -> NDArray[Any]:
-        """Return the lines from the shortest to the longest, those of equal length in an order of the epoch's own."""
+        """Return the lines from the shortest to the longest, those of equal length in an order that the epoch sets."""
         order = shuffled(len(self._train), seed, epoch)
         return order[np.argsort(self._lengths[order], kind="stable")]
 

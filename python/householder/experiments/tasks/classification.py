@@ -28,7 +28,7 @@ class PixelClassification(Task):
         The same for the parts ``"validation"`` and ``"test"``. Where there is validation data it is
         measured after each epoch; where there is no test data it judges the run.
     white : float
-        The pixel's value that becomes 1.
+        The pixel value that becomes 1.
     """
 
     input_size = 1

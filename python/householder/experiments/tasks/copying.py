@@ -20,7 +20,7 @@ _BLANK, _GO = _SYMBOLS, _SYMBOLS + 1
 
 
 class CopySettings(GeneratedSettings):
-    """Ten of eight symbols, ``delay`` steps of which the last says "go", ten steps in which to repeat them."""
+    """Ten symbols out of eight, ``delay`` steps, the last of which says "go", and ten steps to repeat the symbols."""
 
     kind: Literal["copy"] = "copy"
     delay: Annotated[int, Field(ge=1), Unit("steps")] = 100

@@ -26,7 +26,7 @@ class GeneratedSettings(Settings):
 
 
 class GeneratedTask(Task):
-    """Sequences without end: each training batch is new, the held-out parts are the same for every run."""
+    """An endless supply of sequences: each training batch is new; the held-out parts are the same for every run."""
 
     watched = True
 

@@ -13,11 +13,11 @@ from householder.experiments.settings import Unit
 from householder.experiments.tasks.base import Batch
 from householder.experiments.tasks.generated import GeneratedSettings, GeneratedTask
 
-_NO_TARGET = -100  # what cross_entropy leaves out by default
+_NO_TARGET = -100  # what cross_entropy ignores by default
 
 
 class RecallSettings(GeneratedSettings):
-    """Pairs of a key and a value, step by step, then all keys in another order: at each its value is asked for."""
+    """Keys and their values in turn, then all keys in another order; the target at each of these is its value."""
 
     kind: Literal["recall"] = "recall"
     pairs: Annotated[int, Field(ge=1), Unit("pairs")] = 16

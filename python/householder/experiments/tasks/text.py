@@ -1,4 +1,4 @@
-"""Texts for the character model: three files, or what Python says about itself."""
+"""Texts for the character model: three files, or Python's documentation topics."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def embedded_texts() -> dict[str, Text]:
     from pydoc_data.topics import topics
 
     lines = _lines("\n".join(topics[name] for name in sorted(topics)))
-    blocks = [lines[start : start + 50] for start in range(0, len(lines), 50)]  # near lines resemble each other
+    blocks = [lines[start : start + 50] for start in range(0, len(lines), 50)]  # neighbouring lines resemble each other
     part_of = {0: "valid", 10: "test"}
     texts: dict[str, Text] = {part: [] for part in PARTS}
     for number, block in enumerate(blocks):

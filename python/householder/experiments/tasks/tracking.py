@@ -16,7 +16,7 @@ from householder.experiments.tasks.generated import GeneratedSettings, Generated
 
 
 class TrackingSettings(GeneratedSettings):
-    """The word problem of a symmetric group: a permutation a step, and after each the product of all so far."""
+    """The word problem of a symmetric group: one permutation per step; the target is the product of all so far."""
 
     kind: Literal["tracking"] = "tracking"
     items: Annotated[int, Field(ge=2, le=5), Unit("things permuted")] = 3

@@ -21,7 +21,7 @@ def read_wav(path: Path, rate: int) -> NDArray[Any]:
     path : Path
         A WAV file of integers or floats. Channels are mixed down.
     rate : int
-        Samples per second to return; what is above half of it is filtered out.
+        Samples per second to return; frequencies above half of it are filtered out.
 
     Raises
     ------
@@ -49,11 +49,11 @@ def _read(path: Path) -> tuple[int, NDArray[Any]]:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", wavfile.WavFileWarning)  # that the file ends too early
+            warnings.simplefilter("error", wavfile.WavFileWarning)  # raised if the file ends too early
             warnings.filterwarnings("ignore", "Chunk .* not understood", wavfile.WavFileWarning)
             own_rate, samples = wavfile.read(path)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except Exception as error:  # garbled files are reported by many kinds
+    except Exception as error:  # garbled files raise many types
         raise UserError(f"{path} is truncated, or is not a WAV file of integers or floats: {error}") from error
     return own_rate, samples

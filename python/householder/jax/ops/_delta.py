@@ -2,7 +2,7 @@
 
 Operands are ``q (B, T, H, K)``, ``k (B, T r, H, K)``, ``v (B, T r, HV, V)``, ``beta (B, T r, HV)``, ``g (B, T, HV)``
 or ``(B, T, HV, K)`` or None, and initial states ``(B, HV, K, V)`` or None. Results are the outputs and the final
-states. The kernel keeps the states with which the gradient begins its segments.
+states. The kernel keeps the states from which the gradient recomputes its segments.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-r"""Functions with kernels of their own as JAX primitives, differentiable in both modes any number of times.
+r"""Functions with native kernels as JAX primitives, differentiable in both modes any number of times.
 
 An operator :math:`y = f(x)` has three primitives: ``f`` itself; the tangent :math:`\dot y = f'(x) \dot x`; and the
 gradient :math:`\bar x = f'(x)^* \bar y`, which is the tangent's transpose. On CPU the first and the last are kernels.
 Everything else, and all of it on other devices, is the same mathematics in ``jax.numpy``, the *expression*.
 
-Primitives instead of ``jax.custom_vjp`` have a reason: the gradient of a function that ``vmap`` maps over vectors is
+These are primitives and not ``jax.custom_vjp`` because the gradient of a function that ``vmap`` maps over vectors is
 then one call of the kernel for all vectors. ``custom_vjp`` would compute a gradient of the parameters for each vector
 and add them up.
 """
@@ -56,7 +56,7 @@ class Function(Protocol):
         """Shapes of the results."""
 
     def kept(self, options: Any, *operands: Any) -> list[Shape]:
-        """Shapes of what the kernel leaves to that of the gradient."""
+        """Shapes of the arrays that the kernel keeps for the gradient's kernel."""
 
     def attributes(self, options: Any, *operands: Any) -> dict[str, Any]:
         """Options as the kernels read them."""
@@ -109,11 +109,11 @@ class Operator:
         mlir.register_lowering(self._gradient, self._gradient_kernel, platform="cpu")
 
     def __call__(self, options: Any, *operands: Array | None) -> tuple[Array, ...]:
-        """Compute the results, of operands that have a leading axis of problems."""
+        """Compute the results; operands have a leading axis of problems."""
         call = _Call(options, tuple(a is not None for a in operands))
         return tuple(self._value.bind(*compress(operands, call.given), call=call, keep=False))
 
-    # The function itself. ``keep``: further results are what the gradient's kernel can use.
+    # The function itself. With ``keep`` it also returns what the gradient's kernel can use.
 
     def _value_shapes(self, *operands: Any, call: _Call, keep: bool) -> list[Any]:
         spread = call.spread(operands)
@@ -180,7 +180,7 @@ class Operator:
         shown = tuple(not isinstance(g, ad.Zero) for g in cotangents)
         given = [jnp.conj(g) for g in compress(cotangents, shown)]
         found = self._gradient.bind(*operands, *residuals, *given, call=call, shown=shown, wanted=wanted)
-        # JAX's cotangents are dL/dRe - i dL/dIm, the kernels' gradients dL/dRe + i dL/dIm.
+        # JAX's cotangents are dL/dRe - i dL/dIm; the kernels' gradients are dL/dRe + i dL/dIm.
         gradients = _spread([*compress(wanted, moving)], [jnp.conj(g) for g in found])
         return [None] * (len(operands) + len(residuals)) + gradients
 
@@ -237,7 +237,7 @@ def _mask(there: Sequence[Any]) -> np.int64:
 
 
 def _varies(aval: Any) -> bool:
-    """Tell whether ``shard_map`` follows what differs between devices, which the shapes of results do not say here."""
+    """Tell whether ``shard_map`` tracks which values differ between devices; our shapes do not carry that."""
     new, old = getattr(aval, "manual_axis_type", None), getattr(aval, "vma", None)  # since jax 0.10, before
     return bool(old or getattr(new, "varying", None))
 
@@ -267,7 +267,7 @@ def _compiled(primitive: Any, params: tuple[tuple[str, Any], ...]) -> Any:
 
 
 def _jvp_of(expression: Callable[..., list[Array]], arrays: Any, tangents: Any, **params: Any) -> Any:
-    """Differentiate the expression. Residuals follow from the operands, so that it does not depend on them."""
+    """Differentiate the expression. It ignores the residuals, because they follow from the operands."""
     return jax.jvp(partial(expression, **params), tuple(arrays), tuple(map(ad.instantiate_zeros, tangents)))
 
 
@@ -278,7 +278,7 @@ def _batched(
     axes: Sequence[int | None],
     results: Sequence[int | None] | None,
 ) -> tuple[list[Any], list[int]]:
-    """Run many calls as one: further vectors where the calls share all that vectors share, else further problems."""
+    """Run many calls as one: as more vectors if the calls share all shared operands, otherwise as more problems."""
     size = next(a.shape[dim] for a, dim in zip(arrays, dims, strict=True) if dim is not None)
     if size == 0:  # one call of zeros tells the shapes
         one = [
