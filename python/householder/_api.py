@@ -124,7 +124,7 @@ def forward(
 def _columns(u: Array, tau: Any, shape: str, phases: Any, backend: Any) -> dict[str, Any]:
     """Return a backend's arguments for columns that are not the default."""
     tau = _validate.tau(tau, u, shape, phases, backend)
-    return {} if tau is None and shape == "trapezoidal" else {"tau": tau, "shape": shape}
+    return {} if _validate.is_default(tau, shape) else {"tau": tau, "shape": shape}
 
 
 def forward_tape(u: Any, h: Any, *, phases: Any = None, transpose: bool = False) -> tuple[Array, Array]:

@@ -92,6 +92,11 @@ def matrix_phases(value: Any, u: Array, n: int, backend: ModuleType) -> Array | 
     return a
 
 
+def is_default(tau: Any, shape: str) -> bool:
+    """Tell whether columns are those that layers have: trapezoidal, without ``tau``."""
+    return tau is None and shape == "trapezoidal"
+
+
 def one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
     """Expect a known name."""
     if not isinstance(value, str) or value not in known:

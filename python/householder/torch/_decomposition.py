@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from householder import _validate
 from householder.torch import expressions
 from householder.torch.ops._sequence import split
 
 
 def apply(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, method: str, shape: str) -> Tensor:  # noqa: ARG001
     """Compute ``W h`` by the compact WY form, as ``expressions.apply`` does."""
-    if tau is None and shape == "trapezoidal":
+    if _validate.is_default(tau, shape):
         return _product(u.dim() - 2, h, *_factors(u), transpose)
     v = u
     if shape == "trapezoidal":

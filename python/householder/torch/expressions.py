@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from householder import _norms
+from householder import _norms, _validate
 from householder.torch import _autocast, _precision
 
 
@@ -36,7 +36,7 @@ def apply(u: Tensor, h: Tensor, transpose: bool, tau: Tensor | None = None, shap
         lead = u.dim() - 2
         rows = h.unsqueeze(-2) if h.dim() == lead + 1 else h.flatten(lead, -2)
         last = None
-        if m == n and not u.is_complex() and tau is None and shape == "trapezoidal":
+        if m == n and not u.is_complex() and _validate.is_default(tau, shape):
             last = torch.cat([torch.ones_like(u[..., 1:, -1]), u[..., -1:, -1]], -1).unsqueeze(-2)
             u = u[..., :-1]
         wide = _precision.wide_of(u)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from householder import plan
+from householder import _validate, plan
 from householder.torch.ops._sequence import split
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _of_application(u: Tensor, h: Tensor) -> tuple[int, int, int, int]:
 def apply_flops(u: Tensor, h: Tensor, tau: Any, transpose: bool, method: str, shape: str, **_out: Any) -> int:  # noqa: ARG001
     """Count one application; ``auto`` of full columns, or with a given tau, as the compact WY form."""
     matrices, n, m, rows = _of_application(u, h)
-    if tau is None and shape == "trapezoidal":
+    if _validate.is_default(tau, shape):
         return matrices * _forward(n, m, rows, method, sequence=False, is_complex=u.is_complex())
     return matrices * _by("wy" if method == "auto" else method, n, m, rows)
 
@@ -77,8 +77,7 @@ def apply_flops(u: Tensor, h: Tensor, tau: Any, transpose: bool, method: str, sh
 def apply_backward_flops(u: Tensor, h: Tensor, tau: Any, *others: Any, **_out: Any) -> int:
     """Count the gradients of one application."""
     matrices, n, m, rows = _of_application(u, h)
-    is_default = tau is None and others[-1] == "trapezoidal"
-    return matrices * _backward(n, m - (m == n and is_default), rows)
+    return matrices * _backward(n, m - (m == n and _validate.is_default(tau, others[-1])), rows)
 
 
 @register_flop_formula(torch.ops.householder.matrix, get_raw=True)

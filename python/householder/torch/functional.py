@@ -83,7 +83,7 @@ def apply(
     compute = _check.operands(u, h=h, tau=tau)
     if h is None:
         _check.tensor("h", h)
-    is_default = tau is None and shape == "trapezoidal"
+    is_default = _validate.is_default(tau, shape)
     n, _ = _check.reflections(u) if is_default else _check.columns(u, shape, tau, phases)
     if phases is not None:
         _check.phases(phases, u, n)
@@ -98,7 +98,7 @@ def apply(
     if u.dim() != 2 and u.shape[:-2] != h.shape[:-1]:
         c = _apply_broadcast(u, h, tau, shape, transpose, method)
     else:
-        c = _way(u, tau, shape)((u, h, tau), (transpose, method, shape))
+        c = _way(u, is_default)((u, h, tau), (transpose, method, shape))
     if phases is not None and transpose:
         c = turn(c, -phases)
     return c if kind is compute else c.to(kind)
@@ -108,16 +108,16 @@ def product(
     u: Tensor, h: Tensor, tau: Tensor | None, shape: str, transpose: bool = False, method: str = "auto"
 ) -> Tensor:
     """Compute ``W h`` for ``u (*c, n, m)``, ``h (*c, *r, n)`` and ``tau (*c, m)``, which were checked."""
-    c: Tensor = _way(u, tau, shape)((u, h, tau), (transpose, method, shape))
+    c: Tensor = _way(u, _validate.is_default(tau, shape))((u, h, tau), (transpose, method, shape))
     return c
 
 
-def _way(u: Tensor, tau: Tensor | None, shape: str) -> Callable[..., Any]:
-    """Choose the operator, or its expression where no kernel takes such columns.
+def _way(u: Tensor, is_default: bool) -> Callable[..., Any]:
+    """Choose the operator, or its expression if no kernel supports such columns on the device.
 
-    There the operator would compute everything again in its backward pass.
+    Without a kernel, the operator would compute everything again in its backward pass.
     """
-    return ops.apply if u.is_cpu or (tau is None and shape == "trapezoidal") else ops.apply.expression
+    return ops.apply if u.is_cpu or is_default else ops.apply.expression
 
 
 def _apply_broadcast(u: Tensor, h: Tensor, tau: Tensor | None, shape: str, transpose: bool, method: str) -> Tensor:
@@ -173,7 +173,7 @@ def matrix(u: Tensor, phases: Tensor | None = None, *, tau: Tensor | None = None
             [-1.,  0.]], dtype=torch.float64)
     """
     compute = _check.operands(u, tau=tau)
-    is_default = tau is None and shape == "trapezoidal"
+    is_default = _validate.is_default(tau, shape)
     n, _ = _check.reflections(u) if is_default else _check.columns(u, shape, tau, phases)
     if phases is not None:
         _check.matrix_phases(phases, u, n)

@@ -15,7 +15,6 @@ from householder.torch._operator import Operator, save
 from householder.torch.ops._cuda_entry import on_cuda
 from householder.torch.ops._library import (
     are_plain,
-    core_name,
     follow_torch_threads,
     is_traced,
     is_watched,
@@ -74,7 +73,7 @@ def _general(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, method: 
 
 def _backward(tensors: Any, _: Any, holder: Any, grads: Any, wanted: Any, options: Any) -> Any:
     u, h, tau = tensors
-    _require_alike(u, h, tau, *grads)
+    require_alike(u, h, tau, *grads)
     found: Any = NotImplemented
     kept = kept_in(holder)
     if u.is_cpu and not is_watched():
@@ -108,11 +107,6 @@ apply = Operator(
 """``apply((u, h, tau), (transpose, method, shape))``."""
 
 
-def _require_alike(u: Tensor, h: Tensor, tau: Tensor | None, grad_c: Tensor) -> None:
-    require_alike(u, h, grad_c)
-    core_name(u, tau)
-
-
 def _forward_cpu(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, method: str, shape: str) -> Tensor:
     c: Tensor = native(ordinary(u, h, tau), (transpose, method, shape), False)[0]
     return c
@@ -121,7 +115,7 @@ def _forward_cpu(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, meth
 def _backward_cpu(
     u: Tensor, h: Tensor, tau: Tensor | None, grad_c: Tensor, wanted: Any, transpose: bool, method: str, shape: str
 ) -> tuple[Tensor | None, ...]:
-    _require_alike(u, h, tau, grad_c)
+    require_alike(u, h, tau, grad_c)
     options = transpose, method, shape
     found: tuple[Tensor | None, ...] = native_gradients(ordinary(u, h, tau, grad_c), wanted, options)
     return found

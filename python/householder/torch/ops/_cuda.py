@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from householder import _notices
+from householder import _notices, _validate
 from householder._cuda import algebra, application, kernels, recurrence
 from householder._cuda.library import library_of
 from householder._cuda.packing import Packing
@@ -115,8 +115,7 @@ def apply(*arguments: Any) -> Tensor:
 
 def apply_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
     """Give the wanted gradients."""
-    u, h, _, grad_c = arguments[:4]
-    require_alike(u, h, grad_c)
+    require_alike(*arguments[:4])
     found = apply_gradients(*arguments, None)
     return _devices.apply_backward(*arguments) if found is NotImplemented else found
 
@@ -129,7 +128,7 @@ def _require_default(tau: Tensor | None, shape: str) -> None:
     UnusableError
         Columns are full, or ``tau`` is given.
     """
-    if tau is not None or shape != "trapezoidal":
+    if not _validate.is_default(tau, shape):
         raise UnusableError("kernels take trapezoidal columns without tau")
 
 

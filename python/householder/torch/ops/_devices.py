@@ -38,7 +38,7 @@ def apply_backward(
     shape: str,
 ) -> tuple[Tensor | None, ...]:
     """Give the wanted gradients."""
-    require_alike(u, h, grad_c)
+    require_alike(u, h, tau, grad_c)
 
     def result(u: Tensor, h: Tensor, tau: Tensor | None) -> tuple[Tensor]:
         return (expressions.apply(u, h, transpose, tau, shape),)

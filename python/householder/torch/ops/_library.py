@@ -104,9 +104,9 @@ def core_name(x: Tensor, *others: Tensor | None) -> str:
     return CORE_NAME[dtype]
 
 
-def require_alike(u: Tensor, h: Tensor, grad_c: Tensor) -> None:
+def require_alike(u: Tensor, h: Tensor, tau: Tensor | None, grad_c: Tensor) -> None:
     """Refuse tensors that were converted or moved since the forward pass."""
-    core_name(h, u, grad_c)
+    core_name(h, u, tau, grad_c)
     if grad_c.shape != h.shape or not u.device == h.device == grad_c.device:
         raise ValueError(
             f"grad_c has shape {tuple(grad_c.shape)} on {grad_c.device}, expected {tuple(h.shape)} on {u.device} as h"

@@ -39,7 +39,7 @@ class Inputs(NamedTuple):
 
     def is_default(self, shape: str) -> bool:
         """Tell whether reflections are those of layers: trapezoidal, without ``tau``."""
-        return self.tau is None and shape == "trapezoidal"
+        return _validate.is_default(self.tau, shape)
 
     def vectors(self, of_steps: Tensor) -> Tensor:
         """Lay out the vectors of all steps; the core accepts any strides between steps and between sequences."""
