@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.func import grad, jacfwd, jacrev, jvp, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import householder.torch as ht
 from torch_cases import CASES
@@ -139,6 +140,25 @@ def test_unwanted_gradients_are_not_computed(monkeypatch):
     assert grad_h is None  # the loss sees last states only
     assert grad_last is not None
     assert [gradient is None for gradient in gradients] == [True, False, *[True] * 6]
+
+
+def test_a_gradient_penalty_on_the_input_multiplies_as_often_as_one_of_torchs_rnn():
+    class Products(TorchDispatchMode):
+        count = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            self.count += function in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
+            return function(*args, **kwargs or {})
+
+    def products(layer):
+        x = torch.randn(30, 2, 3, requires_grad=True)
+        with Products() as products:
+            (slope,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
+            torch.autograd.grad(slope.square().sum(), list(layer.parameters()))
+        return products.count
+
+    ours = ht.OrthogonalRNN(3, 8, num_reflections=4, nonlinearity="tanh")
+    assert products(ours) <= 1.2 * products(torch.nn.RNN(3, 8))
 
 
 @pytest.mark.parametrize("nonlinearity", ["identity", "tanh", "relu", "leaky_relu"])

@@ -156,15 +156,20 @@ class Operator:
                 ctx.first, ctx.last = count + states, len(inputs) - options - 1  # of the gradients
                 ctx.wanted, ctx.options = inputs[ctx.last], inputs[ctx.last + 1 :]
                 ctx.save_for_backward(*inputs[:count], *inputs[ctx.first : ctx.last])
+                ctx.set_materialize_grads(not RECENT)
 
             @staticmethod
             def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
+                # A gradient penalty uses few of the first gradients; the others have no cotangent.
+                used = [cotangent is not None for cotangent in spread(cotangents, ctx.wanted)]
+                if not any(used):
+                    return (None,) * len(ctx.needs_input_grad)
                 tensors, grads = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
                 free, fixed = tensors[:differentiable], tensors[differentiable:]
 
                 def first_order(*arguments: Any) -> tuple[Tensor, ...]:
                     tensors, grads = (*arguments[:differentiable], *fixed), arguments[differentiable:]
-                    return by_expression(tensors, grads, ctx.wanted, ctx.options)
+                    return by_expression(tensors, grads, used, ctx.options)
 
                 needs = ctx.needs_input_grad
                 wanted = (*needs[:differentiable], *needs[ctx.first : ctx.last])
