@@ -29,7 +29,7 @@ def test_info_needs_nothing_but_numpy(run_script):
     out = run_script(
         """
 import sys
-sys.modules.update(dict.fromkeys(("torch", "cupy", "lightning", "pydantic", "yaml", "matplotlib")))
+sys.modules.update(dict.fromkeys(("torch", "cupy", "lightning_fabric", "pydantic", "yaml", "matplotlib")))
 from householder.cli import main
 sys.exit(main(["info"]))
 """

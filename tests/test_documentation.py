@@ -112,7 +112,7 @@ def test_every_public_function_stands_in_the_table_of_names(short, name):
 
 
 def test_the_page_of_commands_and_settings_is_up_to_date():
-    pytest.importorskip("lightning")
+    pytest.importorskip("lightning_fabric")
     names = runpy.run_path(str(ROOT / "docs" / "command_line.py"))
     page = names["page"]()
     assert names["PAGE"].read_text(encoding="utf-8") == page, "run: python docs/command_line.py"
@@ -120,7 +120,7 @@ def test_the_page_of_commands_and_settings_is_up_to_date():
 
 
 def test_every_setting_is_described_and_counts_have_units():
-    pytest.importorskip("lightning")
+    pytest.importorskip("lightning_fabric")
     names = runpy.run_path(str(ROOT / "docs" / "command_line.py"))
     kinds = [*names["PACKAGED_TASKS"].values(), *names["PACKAGED_MODELS"].values(), names["Experiment"]]
     for kind in kinds:

@@ -204,7 +204,7 @@ from householder.cli import main
 try:
     main(["--help"])
 except SystemExit:
-    print({"lightning", "pydantic", "torch"} & set(sys.modules))
+    print({"lightning_fabric", "pydantic", "torch"} & set(sys.modules))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("set()\n")

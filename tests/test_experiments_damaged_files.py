@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-pytest.importorskip("lightning", reason="needs householder[train]")
+pytest.importorskip("lightning_fabric", reason="needs householder[train]")
 
 from damaged_files import IDX, KINDS, complaint, damaged
 from householder.experiments.errors import UserError

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-pytest.importorskip("lightning", reason="needs householder[train]")
+pytest.importorskip("lightning_fabric", reason="needs householder[train]")
 
 import yaml
 

@@ -8,7 +8,7 @@ import shutil
 import pytest
 import torch
 
-pytest.importorskip("lightning", reason="needs householder[train]")
+pytest.importorskip("lightning_fabric", reason="needs householder[train]")
 
 from experiment_command import finish, start
 from householder import cli

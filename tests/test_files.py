@@ -5,7 +5,7 @@ import random
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("lightning")
+pytest.importorskip("lightning_fabric")
 
 from householder.experiments.checkpoint import NAME, load_checkpoint, save_checkpoint  # noqa: E402
 from householder.experiments.errors import UserError  # noqa: E402

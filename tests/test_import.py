@@ -7,7 +7,7 @@ import pytest
 
 import householder as hh
 
-HEAVY = ("torch", "jax", "cupy", "scipy", "lightning", "matplotlib")
+HEAVY = ("torch", "jax", "cupy", "scipy", "lightning_fabric", "matplotlib")
 
 
 def test_import_loads_neither_torch_nor_cupy(run_script):

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from lightning.fabric import Fabric
-from lightning.fabric.loggers.tensorboard import TensorBoardLogger
-from lightning.fabric.strategies.ddp import DDPStrategy
+from lightning_fabric import Fabric
+from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 from torch.optim import Adam
 
