@@ -272,6 +272,17 @@ def test_tensors_are_read_where_they_are():
         hh.forward(torch.nn.Parameter(torch.ones(5, 3)), H)
 
 
+def test_arrays_of_jax_are_read_where_they_are():
+    jnp = pytest.importorskip("jax.numpy", reason="needs jax")
+    u, h, x = jnp.ones((5, 3)), jnp.ones((2, 5)), jnp.ones((4, 2, 5))
+    c = hh.forward(u, h)
+    assert type(c) is np.ndarray
+    assert np.array_equal(c, hh.forward(np.asarray(u), np.asarray(h)))
+    assert np.shares_memory(_cpu.array("h", h), np.asarray(h))
+    assert np.array_equal(hh.backward(u, h, h).u, hh.backward(np.asarray(u), np.asarray(h), np.asarray(h)).u)
+    assert np.array_equal(hh.rnn_forward(u, x)[0], hh.rnn_forward(np.asarray(u), np.asarray(x))[0])
+
+
 @pytest.mark.parametrize("dtype", [np.int64, np.int8, np.uint16, bool])
 def test_integers_become_numbers_of_the_dtype_that_the_others_have(dtype):
     rng = np.random.default_rng(0)

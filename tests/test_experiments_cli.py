@@ -107,6 +107,20 @@ def test_refused_settings_leave_no_run_behind(command, setting, message, tmp_pat
 
 
 @pytest.mark.parametrize(
+    ("task", "data"),
+    [
+        ("chars", "chars (Python's documentation; --data takes your own): ornn; "),
+        ("audio", "audio (a synthesised chord; --data takes your own): ornn; "),
+    ],
+)
+def test_the_first_line_names_the_data_that_a_task_uses_without_any(task, data, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(processes, "warm_up", lambda: None)
+    monkeypatch.setattr("householder.experiments.session.launch", lambda *_: {})
+    cli.main(["train", task, "--model", "ornn", "--output", str(tmp_path / "run")])
+    assert capsys.readouterr().out.startswith(data)
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["digitz"], "unknown task 'digitz': expected one of addition, "),

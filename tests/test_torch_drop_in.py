@@ -238,6 +238,14 @@ def test_the_last_state_is_detached_in_place_between_pieces_of_a_sequence(kind, 
     assert not h.requires_grad
 
 
+def test_an_output_changed_in_place_before_the_backward_pass_is_an_error():
+    torch.manual_seed(0)
+    x = torch.randn(5, 4, 3)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        ht.OrthogonalRNN(3, 8)(x)[0].relu_().sum().backward()
+    torch.relu(ht.OrthogonalRNN(3, 8)(x)[0]).sum().backward()
+
+
 @both
 @pytest.mark.parametrize(("nonlinearity", "mode"), [("tanh", "RNN_TANH"), ("relu", "RNN_RELU")])
 def test_the_mode_names_the_nonlinearity(kind, nonlinearity, mode):

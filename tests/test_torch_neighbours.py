@@ -127,3 +127,16 @@ def test_adapters_on_weights_of_torchao_train_and_refuse_to_merge(before):
     with pytest.raises(RuntimeError, match=r"of the kind Int8Tensor .* merge before it is quantized"):
         adapter.merge()
     assert not adapter.merged
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("constrained", [nn.utils.parametrizations.orthogonal, ht.orthogonal], ids=["torch", "ours"])
+def test_quantize_dynamic_needs_a_layer_without_parametrization(constrained):
+    quantization = pytest.importorskip("torch.ao.quantization", reason="this torch has none")
+    model = nn.Sequential(constrained(nn.Linear(8, 8)))
+    with pytest.raises(AssertionError, match="ParametrizedLinear"):
+        quantization.quantize_dynamic(model, {nn.Linear})
+    nn.utils.parametrize.remove_parametrizations(model[0], "weight")
+    quantised = quantization.quantize_dynamic(model, {nn.Linear})
+    x = torch.randn(5, 8)
+    torch.testing.assert_close(quantised(x), model(x), atol=0.1, rtol=0)

@@ -36,9 +36,11 @@ def test_mistakes_in_the_constructor(options, message):
 
 
 @pytest.mark.parametrize("kind", [nn.RNN, ht.OrthogonalRNN, ht.OrthogonalRNNCell])
-def test_states_have_entries(kind):
+def test_inputs_and_states_have_entries(kind):
     with pytest.raises(ValueError, match="hidden_size"):
         kind(3, 0)
+    with pytest.raises(ValueError, match="input_size"):
+        kind(0, 8)
 
 
 @pytest.mark.parametrize(

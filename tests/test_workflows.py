@@ -12,12 +12,21 @@ import pytest
 yaml = pytest.importorskip("yaml")
 WORKFLOWS = sorted((Path(__file__).parents[1] / ".github" / "workflows").glob("*.yml"))
 VERSION = "1.2.3"
-TOOLS = ("python", "pip", "maturin", "cargo", "rustup", "sudo", "mkdocs", "pip-audit", "docker")
+TOOLS = ("python", "pip", "maturin", "cargo", "rustup", "rustup-init", "sudo", "apk", "mkdocs", "pip-audit", "docker")
 STAND_IN = f"""#!/bin/sh
 echo "$(basename "$0") $*" >> "$CALLS"
 case "$*" in
   "-m venv "*) mkdir -p "$3/$SCRIPTS" && cp "$0" "$3/$SCRIPTS/python" ;;
   metadata*) echo '{{"packages": [{{"version": "{VERSION}"}}]}}' ;;
+esac
+case "$(basename "$0")" in
+  rustup-init) mkdir -p "$HOME/.cargo" && touch "$HOME/.cargo/env" ;;
+  docker) # runs the command of the container, with the variables that it is given
+    while [ "$1" != sh ]; do
+      if [ "$1" = --env ]; then given="$given $2=$(printenv "$2")"; fi
+      shift
+    done
+    exec env -i PATH="$PATH" CALLS="$CALLS" HOME="$HOME" $given "$@" ;;
 esac
 """
 
@@ -39,7 +48,7 @@ def steps():
 def run(block, settings, folder, scripts="bin"):
     """Run a block as the runner does; give the calls of tools that it made."""
     tools = folder / "tools"
-    tools.mkdir()
+    tools.mkdir(parents=True)
     for name in TOOLS:
         (tools / name).write_text(STAND_IN)
         (tools / name).chmod(0o755)
@@ -49,7 +58,7 @@ def run(block, settings, folder, scripts="bin"):
         (work / name).write_text(text)
     calls = folder / "calls"
     values = {name: re.sub(r"\$\{\{.*?\}\}", "python", str(value)) for name, value in settings.items()}
-    own = {"PATH": f"{tools}:{os.environ['PATH']}", "CALLS": str(calls), "SCRIPTS": scripts}
+    own = {"PATH": f"{tools}:{os.environ['PATH']}", "CALLS": str(calls), "SCRIPTS": scripts, "HOME": str(folder)}
     runner = {"GITHUB_REF_NAME": f"v{VERSION}", "GITHUB_OUTPUT": str(folder / "output")}
     script = folder / "block.sh"
     script.write_text(re.sub(r"\$\{\{.*?\}\}", "value", block))
@@ -69,9 +78,29 @@ def test_the_wheel_is_tried_in_an_environment_of_every_platform(scripts, tmp_pat
     assert run(block, settings, tmp_path, scripts)[-1] == "python tests/packaging/smoke.py"
 
 
-def test_a_step_that_fails_is_seen(tmp_path):
+def test_the_commands_of_a_container_run_too(tmp_path):
+    ((block, settings),) = (step.values for step in steps() if "docker run" in step.values[0])
+    assert run(block, settings, tmp_path)[-6:] == [
+        "apk add --no-cache gcc musl-dev rustup",
+        "rustup-init -y --profile minimal",
+        f"pip install {settings['MATURIN']} numpy",
+        "maturin build --release --locked --compatibility musllinux_1_2 --out dist",
+        "pip install --find-links dist --no-index --no-deps householder",
+        "python tests/packaging/smoke.py",
+    ]
+
+
+@pytest.mark.parametrize("block", ["false | cat\npython here", "docker run image sh -euc 'false; python here'"])
+def test_a_step_that_fails_is_seen(block, tmp_path):
     with pytest.raises(subprocess.CalledProcessError):
-        run("false | cat\npython here", {}, tmp_path)
+        run(block, {}, tmp_path)
+
+
+def test_a_container_has_only_the_variables_that_it_is_given(tmp_path):
+    inner = "python:3 sh -euc 'pip $SETTING'"
+    assert run(f"docker run --env SETTING {inner}", {"SETTING": "value"}, tmp_path)[-1] == "pip value"
+    with pytest.raises(subprocess.CalledProcessError):
+        run(f"docker run {inner}", {"SETTING": "value"}, tmp_path / "without")
 
 
 def test_the_compiler_of_the_checks_is_pinned():

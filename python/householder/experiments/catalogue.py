@@ -19,7 +19,7 @@ MODELS = {
     "lstm": "LSTM of torch.nn",
     "srnn": "simple RNN of torch.nn",
     "srnn-orthogonal": "simple RNN of torch.nn with an orthogonal recurrence at the start",
-    "irnn": "simple RNN of torch.nn with ReLU and the identity at the start, Le et al. (2015)",
+    "irnn": "simple RNN of torch.nn with the identity at the start, Le et al. (2015)",
     "urnn": "unitary RNN of Arjovsky et al. (2016)",
     "rc-urnn": "urnn with its matrix formed once per sequence",
     "fc-urnn": "unitary RNN of Wisdom et al. (2016), trained by Cayley steps",
