@@ -48,7 +48,6 @@ impl Neg for Counted {
 }
 
 impl Factor for Counted {
-    const ONE: Self = Self(1.0);
     fn conj(self) -> Self {
         self
     }
@@ -58,9 +57,9 @@ impl Factor for Counted {
 struct Plain;
 
 impl Vectors<Counted> for Plain {
-    fn project(self, tau: Counted, v: &[Counted], x: &[Counted]) -> Counted {
+    fn project(self, v: &[Counted], x: &[Counted]) -> Counted {
         assert_eq!(v.len(), x.len());
-        tau * v.iter().zip(x).map(|(&v, &x)| v * x).reduce(Counted::add).expect("a reflection has entries")
+        v.iter().zip(x).map(|(&v, &x)| v * x).reduce(Counted::add).expect("a reflection has entries")
     }
     fn subtract(self, a: Counted, v: &[Counted], x: &mut [Counted]) {
         assert_eq!(v.len(), x.len());

@@ -29,7 +29,7 @@ pub fn forward<T: Scalar>(
     }
     match method.unwrap_or_else(|| method::for_application::<T>(u.form(), (n, k), rows)) {
         Method::Reflections => {
-            let (isa, mut room) = (context.isa, unblocked::Forward::new(n, k)?);
+            let (isa, mut room) = (context.isa, unblocked::Forward::new(n, k, rows)?);
             context.here(|cancel| room.run(isa, cancel, u, diagonal, h, out, adjoint))
         }
         Method::Wy if is_one_block(k, rows, diagonal) => in_one_block(context, u, h, out, adjoint).map(drop),

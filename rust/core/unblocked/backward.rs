@@ -1,11 +1,11 @@
 //! Gradients, one reflection after the other.
 
 use super::chain::Chain;
-use super::rows_between_looks;
 use super::vectors::{Registers, pad};
+use super::{rows_between_looks, side_by_side};
 use crate::diagonal::{Diagonal, DiagonalSum};
 use crate::error::Result;
-use crate::gradients::Gradients;
+use crate::gradients::{Gradients, check_tau};
 use crate::kernel::dispatch::{InstructionSet, simd};
 use crate::memory::{Buffer, filled};
 use crate::reflections::Reflections;
@@ -35,6 +35,7 @@ impl<'a, T: Scalar> Source<'a, T> {
 /// Workspace for the gradients of applications of products of `k` reflections.
 pub struct Backward<T: Scalar> {
     chain: Chain<T>,
+    /// Every state of the vectors that are reflected side by side: `x_i` of all of them, then `x_{i+1}`.
     states: Buffer<T>,
     factors: Vec<T>,
     grad_v: Buffer<T>,
@@ -43,16 +44,17 @@ pub struct Backward<T: Scalar> {
 }
 
 impl<T: Scalar> Backward<T> {
-    /// For vectors of size `n`.
-    pub fn new(n: usize, k: usize) -> Result<Self> {
+    /// For `rows` vectors of size `n`.
+    pub fn new(n: usize, k: usize, rows: usize) -> Result<Self> {
         let chain = Chain::new(n, k)?;
         let ld = chain.ld;
+        let side = side_by_side::<T>(rows, (k + 1) * ld);
         Ok(Self {
-            states: Buffer::zeroed((k + 1) * ld)?,
-            factors: filled(k, T::ZERO)?,
+            states: Buffer::zeroed(side * (k + 1) * ld)?,
+            factors: filled(side * k, T::ZERO)?,
             grad_v: Buffer::zeroed(chain.ld_k * ld)?,
-            back: Buffer::zeroed(ld)?,
-            start: Buffer::zeroed(ld)?,
+            back: Buffer::zeroed(side * ld)?,
+            start: Buffer::zeroed(side * ld)?,
             chain,
         })
     }
@@ -70,6 +72,7 @@ impl<T: Scalar> Backward<T> {
         adjoint: bool,
     ) -> Result<()> {
         let Gradients { u: mut grad_u, h, tau, phases } = gradients;
+        check_tau(u, tau.as_deref());
         let mut sum = DiagonalSum::new(u.n(), diagonal)?;
         let gradients = [grad_u.as_deref_mut(), h, tau];
         run(isa, self, cancel, u, diagonal, source, g, gradients, &mut sum, adjoint)?;
@@ -100,40 +103,53 @@ simd! {
         if matches!(source, Source::Tape(_)) {
             chain.find_pivots();
         }
-        let steps = chain.steps(adjoint);
-        let often = rows_between_looks(n, k);
-        for (row, g) in g.chunks_exact(n).enumerate() {
-            if row % often == often - 1 {
+        let (steps, side) = (chain.steps(adjoint), back.len() / ld);
+        let often = rows_between_looks(n, k).div_ceil(side);
+        for (group, g) in g.chunks(side * n).enumerate() {
+            if group % often == often - 1 {
                 cancel.check()?;
             }
-            let h = source.vector(row, n, m);
-            pad(&mut states[..ld], h);
-            pad(back, g);
-            diagonal.apply(if adjoint { &mut back[..n] } else { &mut states[..n] }, false);
+            let (first, rows) = (group * side, g.len() / n);
+            let (back, start) = (&mut back[..rows * ld], &mut start[..rows * ld]);
+            let (states, factors) = (&mut states[..rows * (k + 1) * ld], &mut factors[..rows * k]);
+            for (r, g) in g.chunks_exact(n).enumerate() {
+                let of = r * ld..(r + 1) * ld;
+                let (x, back) = (&mut states[of.clone()], &mut back[of]);
+                pad(x, source.vector(first + r, n, m));
+                pad(back, g);
+                diagonal.apply(if adjoint { &mut back[..n] } else { &mut x[..n] }, false);
+            }
+            start.copy_from_slice(if adjoint { back } else { &states[..rows * ld] });
             match source {
                 Source::Vectors(_) => steps.forward_states(ops, states, factors),
                 Source::Tape(tape) => {
                     // Entries count down; u_1, one of the m factors, acts before the first reflection of W, after the last of W*.
                     let after = if adjoint { m } else { k };
-                    for i in 1..=k {
-                        pad(&mut states[i * ld..(i + 1) * ld], &tape[(row * (m + 1) + after - i) * n..][..n]);
-                    }
-                    if let (true, Diagonal::Phases(_)) = (adjoint, diagonal) {
-                        diagonal.apply(&mut states[k * ld..][..n], false); // entry 0 is D* x_k
+                    for (at, x) in states.chunks_exact_mut(ld).enumerate().skip(rows) {
+                        let (i, row) = (at / rows, first + at % rows);
+                        pad(x, &tape[(row * (m + 1) + after - i) * n..][..n]);
+                        if let (true, Diagonal::Phases(_)) = (adjoint && i == k, diagonal) {
+                            diagonal.apply(&mut x[..n], false); // entry 0 is D* x_k
+                        }
                     }
                     steps.recall_factors(ops, states, factors);
                 }
             }
-            start.copy_from_slice(if adjoint { back } else { &states[..ld] });
-            steps.backward(ops, states, factors, back, grad_v, grad_tau, row == 0);
-            if adjoint {
-                sum.add(&states[k * ld..][..n], &start[..n], g);
-            } else {
-                sum.add(&back[..n], &start[..n], h);
-                diagonal.apply(&mut back[..n], true);
-            }
-            if let Some(grad_h) = grad_h.as_deref_mut() {
-                grad_h[row * n..(row + 1) * n].copy_from_slice(&back[..n]);
+            steps.backward(ops, states, factors, back, grad_v, grad_tau, group == 0);
+            let last = states[rows * k * ld..].chunks_exact(ld);
+            for (r, ((back, start), (last, g))) in
+                back.chunks_exact_mut(ld).zip(start.chunks_exact(ld)).zip(last.zip(g.chunks_exact(n))).enumerate()
+            {
+                let row = first + r;
+                if adjoint {
+                    sum.add(&last[..n], &start[..n], g);
+                } else {
+                    sum.add(&back[..n], &start[..n], source.vector(row, n, m));
+                    diagonal.apply(&mut back[..n], true);
+                }
+                if let Some(grad_h) = grad_h.as_deref_mut() {
+                    grad_h[row * n..(row + 1) * n].copy_from_slice(&back[..n]);
+                }
             }
         }
         chain.finish_grad_tau(grad_tau);

@@ -1,8 +1,8 @@
 //! One reflection after the other.
 
 use super::chain::Chain;
-use super::rows_between_looks;
 use super::vectors::{Registers, pad};
+use super::{rows_between_looks, side_by_side};
 use crate::diagonal::Diagonal;
 use crate::error::Result;
 use crate::kernel::dispatch::{InstructionSet, simd};
@@ -14,14 +14,15 @@ use crate::threads::Cancel;
 /// Workspace for applications of products of `k` reflections.
 pub struct Forward<T: Scalar> {
     chain: Chain<T>,
+    /// Vectors that are reflected side by side.
     x: Buffer<T>,
 }
 
 impl<T: Scalar> Forward<T> {
-    /// For vectors of size `n`.
-    pub fn new(n: usize, k: usize) -> Result<Self> {
+    /// For `rows` vectors of size `n`.
+    pub fn new(n: usize, k: usize, rows: usize) -> Result<Self> {
         let chain = Chain::new(n, k)?;
-        Ok(Self { x: Buffer::zeroed(chain.ld)?, chain })
+        Ok(Self { x: Buffer::zeroed(side_by_side::<T>(rows, chain.ld) * chain.ld)?, chain })
     }
 
     /// `out = W h` for each row, or `W* h`.
@@ -51,22 +52,28 @@ simd! {
         adjoint: bool,
     ) -> Result<()> {
         let Forward { chain, x } = room;
-        let n = u.n();
+        let (n, ld) = (u.n(), chain.ld);
         chain.set_columns(s, u);
-        let often = rows_between_looks(n, chain.k);
-        for (row, (h, out)) in h.chunks_exact(n).zip(out.chunks_exact_mut(n)).enumerate() {
-            if row % often == often - 1 {
+        let (steps, side) = (chain.steps(adjoint), x.len() / ld);
+        let often = rows_between_looks(n, chain.k).div_ceil(side);
+        for (group, (h, out)) in h.chunks(side * n).zip(out.chunks_mut(side * n)).enumerate() {
+            if group % often == often - 1 {
                 cancel.check()?;
             }
-            pad(x, h);
-            if !adjoint {
-                diagonal.apply(&mut x[..n], false);
+            let x = &mut x[..h.len() / n * ld];
+            for (x, h) in x.chunks_exact_mut(ld).zip(h.chunks_exact(n)) {
+                pad(x, h);
+                if !adjoint {
+                    diagonal.apply(&mut x[..n], false);
+                }
             }
-            chain.steps(adjoint).apply(Registers(s), x);
-            if adjoint {
-                diagonal.apply(&mut x[..n], true);
+            steps.apply(Registers(s), x);
+            for (x, out) in x.chunks_exact_mut(ld).zip(out.chunks_exact_mut(n)) {
+                if adjoint {
+                    diagonal.apply(&mut x[..n], true);
+                }
+                out.copy_from_slice(&x[..n]);
             }
-            out.copy_from_slice(&x[..n]);
         }
         Ok(())
     }

@@ -12,6 +12,9 @@
 //!
 //! Problems that are solved like this are small and often many. Each is computed within one dispatch to the instruction set,
 //! on vectors padded to whole registers. All problems of a thread share a workspace.
+//!
+//! A reflection of a short vector mostly waits for its sum `v* x`. Each is therefore applied to several vectors before the
+//! next one: the processor works on one vector while the sum of another is under way.
 
 mod backward;
 mod chain;
@@ -39,8 +42,8 @@ pub trait Vectors<T>: Copy {
     fn grain(self) -> usize {
         1
     }
-    /// `tau v* x`.
-    fn project(self, tau: T, v: &[T], x: &[T]) -> T;
+    /// `v* x`.
+    fn project(self, v: &[T], x: &[T]) -> T;
     /// `x - a v`, in place.
     fn subtract(self, a: T, v: &[T], x: &mut [T]);
     /// `(y - x) v_p^-1` at one entry.
@@ -52,14 +55,11 @@ pub trait Vectors<T>: Copy {
 
 /// A number of a reflection.
 pub trait Factor: Copy + Add<Output = Self> + Mul<Output = Self> + Neg<Output = Self> {
-    /// One.
-    const ONE: Self;
     /// Its conjugate.
     fn conj(self) -> Self;
 }
 
 impl<T: Number> Factor for T {
-    const ONE: Self = T::ONE;
     #[inline(always)]
     fn conj(self) -> Self {
         self.conj()
@@ -108,46 +108,66 @@ impl<T: Factor> Steps<'_, T> {
         &self.v[j * self.ld..][self.range(ops, j)]
     }
 
-    /// `a = tau v_i* x` and `x <- x - a v_i`; with `conj(tau)` for the adjoint.
+    /// `tau_j`, or `conj(tau_j)` for the adjoint.
     #[inline(always)]
-    fn reflect(&self, ops: impl Vectors<T>, i: usize, x: &mut [T], adjoint: bool) -> T {
-        let j = self.column(i);
-        let (v, x) = (self.vector(ops, j), &mut x[self.range(ops, j)]);
-        let a = ops.project(if adjoint { self.tau[j].conj() } else { self.tau[j] }, v, x);
-        ops.subtract(a, v, x);
-        a
+    fn tau(&self, j: usize, adjoint: bool) -> T {
+        if adjoint { self.tau[j].conj() } else { self.tau[j] }
     }
 
-    /// All reflections of one vector.
+    /// `v_i* x`, `a = tau v_i* x` and `x <- x - a v_i`; with `conj(tau)` for the adjoint.
+    #[inline(always)]
+    fn reflect(&self, ops: impl Vectors<T>, i: usize, x: &mut [T], adjoint: bool) -> (T, T) {
+        let j = self.column(i);
+        let (v, x) = (self.vector(ops, j), &mut x[self.range(ops, j)]);
+        let sum = ops.project(v, x);
+        let a = self.tau(j, adjoint) * sum;
+        ops.subtract(a, v, x);
+        (sum, a)
+    }
+
+    /// All reflections of some vectors, `ld` apart.
     #[inline(always)]
     pub fn apply(&self, ops: impl Vectors<T>, x: &mut [T]) {
         for i in 0..self.tau.len() {
-            self.reflect(ops, i, x, self.adjoint);
+            for x in x.chunks_exact_mut(self.ld) {
+                self.reflect(ops, i, x, self.adjoint);
+            }
         }
     }
 
-    /// `states[0]` is given; makes `states[i]`, each `ld` long, and the factors `a_i`.
+    /// `x_0` of some vectors is given; makes every other `x_i`, of all vectors `ld` apart, and the factors: `a_i`, or `v_i* x_i`
+    /// where `tau` is given, whose gradient needs it.
     #[inline(always)]
     pub fn forward_states(&self, ops: impl Vectors<T>, states: &mut [T], factors: &mut [T]) {
-        let ld = self.ld;
-        for (i, factor) in factors.iter_mut().enumerate() {
-            let (done, next) = states.split_at_mut((i + 1) * ld);
-            next[..ld].copy_from_slice(&done[i * ld..]);
-            *factor = self.reflect(ops, i, &mut next[..ld], self.adjoint);
+        let (ld, count) = (self.ld, self.vectors(states));
+        for i in 0..self.tau.len() {
+            let (before, after) = states[i * count * ld..][..2 * count * ld].split_at_mut(count * ld);
+            after.copy_from_slice(before);
+            for (x, factor) in after.chunks_exact_mut(ld).zip(&mut factors[i * count..]) {
+                let (sum, a) = self.reflect(ops, i, x, self.adjoint);
+                *factor = if self.given { sum } else { a };
+            }
         }
     }
 
-    /// The factors from all states: `x_i - x_{i+1} = a_i v_i` at the largest entry of `v_i`.
+    /// How many vectors these are all states of.
+    #[inline(always)]
+    fn vectors(&self, states: &[T]) -> usize {
+        states.len() / ((self.tau.len() + 1) * self.ld)
+    }
+
+    /// The factors from all states, where no `tau` is given: `x_i - x_{i+1} = a_i v_i` at the largest entry of `v_i`.
     #[inline(always)]
     pub fn recall_factors(&self, ops: impl Vectors<T>, states: &[T], factors: &mut [T]) {
+        let count = self.vectors(states);
         for (i, factor) in factors.iter_mut().enumerate() {
-            let (p, inverse) = self.pivots[self.column(i)];
-            *factor = ops.quotient(states[i * self.ld + p], states[(i + 1) * self.ld + p], inverse);
+            let (p, inverse) = self.pivots[self.column(i / count)];
+            *factor = ops.quotient(states[i * self.ld + p], states[(i + count) * self.ld + p], inverse);
         }
     }
 
-    /// Takes `g` back to the first state and adds to `dL/dV` (overwrites it with the `first` vector's) and to `dL/dtau`, which
-    /// is empty unless wanted. `states` hold `x_0 .. x_{k-1}`. In front of a column's first entry `dL/dV` is unspecified.
+    /// Takes some `g`, `ld` apart, back to the first states and adds to `dL/dV` (overwrites it with the `first` vectors') and
+    /// to `dL/dtau`, which is empty unless wanted. In front of a column's first entry `dL/dV` is unspecified.
     #[inline(always)]
     pub fn backward(
         &self,
@@ -159,18 +179,21 @@ impl<T: Factor> Steps<'_, T> {
         grad_tau: &mut [T],
         first: bool,
     ) {
-        for i in (0..factors.len()).rev() {
+        let (ld, count) = (self.ld, self.vectors(states));
+        for i in (0..self.tau.len()).rev() {
             let j = self.column(i);
-            let range = self.range(ops, j);
-            let (v, x) = (self.vector(ops, j), &states[i * self.ld..][range.clone()]);
-            if let Some(grad) = grad_tau.get_mut(j) {
-                let of_state = ops.project(T::ONE, v, x);
-                let minus_of_g = ops.project(-T::ONE, v, &g[range.clone()]);
-                *grad = *grad + if self.adjoint { of_state * minus_of_g.conj() } else { minus_of_g * of_state.conj() };
+            let (v, range) = (self.vector(ops, j), self.range(ops, j));
+            let grad = &mut grad_v[j * ld..][range.clone()];
+            let states = &states[i * count * ld..][..count * ld];
+            let each = g.chunks_exact_mut(ld).zip(states.chunks_exact(ld)).zip(&factors[i * count..]);
+            for (row, ((g, x), &factor)) in each.enumerate() {
+                let (of_g, b) = self.reflect(ops, i, g, !self.adjoint);
+                let a = if self.given { self.tau(j, self.adjoint) * factor } else { factor };
+                if let Some(grad) = grad_tau.get_mut(j) {
+                    *grad = *grad + if self.adjoint { factor * -of_g.conj() } else { -of_g * factor.conj() };
+                }
+                ops.gradient((a, &x[range.clone()]), (b, &g[range.clone()]), (v, self.given), grad, first && row == 0);
             }
-            let b = self.reflect(ops, i, g, !self.adjoint);
-            let grad = &mut grad_v[j * self.ld..][range.clone()];
-            ops.gradient((factors[i], x), (b, &g[range]), (v, self.given), grad, first);
         }
     }
 }
@@ -178,6 +201,12 @@ impl<T: Factor> Steps<'_, T> {
 /// Vectors between two checks for cancellation, because a check takes as long as thousands of flops.
 fn rows_between_looks(n: usize, k: usize) -> usize {
     1 + 1_000_000 / (4 * n * k).max(1)
+}
+
+/// How many of `rows` vectors are reflected side by side, if each has so many numbers in memory: as many as hide the latency
+/// of a sum and stay in the first-level cache, at least one.
+fn side_by_side<T>(rows: usize, numbers: usize) -> usize {
+    rows.min((1 << 14) / (numbers * size_of::<T>())).clamp(1, 8)
 }
 
 /// Runs `work` for each of `count` problems, together `flops` of work, on as many threads as pay off. `room` makes a
