@@ -520,6 +520,18 @@ def test_times_of_every_candidate(timed):
     assert all(float(row["error"]) < 1e-4 for row in sequence["rows"] + applications["rows"])
     assert all(row["median_ms"] == 1 for row in sequence["rows"])
     assert sequence["kernels"]["householder"] == ["5 results"]  # states; gradients of 3 parameters and h0
+    assert sequence["step"] == {"numbers": 2 * 64 * 8, "prefers_steps": False}
+    assert applications["step"] is None
+    assert all(("forward", "eager") in {(f["pass"], f["way"]) for f in case["faster"]} for case in (sequence, half))
+    assert {(f["winner"], f["times"]) for f in sequence["faster"]} == {("kernels", 1)}  # a draw
+
+
+def test_the_faster_side_is_that_of_the_smaller_median():
+    ours, steps = (f"{name}|forward|graph" for name in (gpu_timing.OURS, gpu_timing.TORCH))
+    times = {ours: gpu_timing.Timing(3.0, 1.0), steps: gpu_timing.Timing(2.0, 2.0)}
+    (found,) = gpu_timing._faster(times)
+    assert found == {"pass": "forward", "way": "graph", "winner": "torch operations", "times": 1.5}
+    assert gpu_timing._faster({ours: times[ours]}) == []
 
 
 def test_a_rival_that_fails_does_not_keep_the_others_from_being_timed(timed, monkeypatch):
