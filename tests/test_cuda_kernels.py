@@ -1,6 +1,7 @@
 """The CUDA kernels without a GPU: they compile for every architecture, and run on an emulator of CUDA threads.
 
-``HOUSEHOLDER_EVERY_KERNEL=1`` compiles every instance there is instead of a selection; that takes about ten minutes.
+``HOUSEHOLDER_EVERY_KERNEL=1`` compiles every instance there is instead of a selection. Give it ``-o timeout=0``: that
+takes more than an hour on two processors.
 """
 
 import os
