@@ -1,6 +1,9 @@
 """What stands in for CuPy and a device: the Python side of the CUDA path runs on host memory, kernels in the emulator.
 
 The emulator compiles the very sources that CuPy would be given, and unpacks the very arguments.
+
+The real CuPy of ``real_cupy`` does not replace this: on a driver without a device its arrays compute nothing, because
+each of their operations is a CUDA kernel of CuPy's own, and it needs Linux, NVRTC and a process of its own.
 """
 
 import re

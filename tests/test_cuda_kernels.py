@@ -1,6 +1,7 @@
 """The CUDA kernels without a GPU: they compile for every architecture, and run on an emulator of CUDA threads.
 
-``HOUSEHOLDER_EVERY_KERNEL=1`` compiles every instance there is instead of a selection; that takes about ten minutes.
+``HOUSEHOLDER_EVERY_KERNEL=1`` compiles every instance there is instead of a selection. Give it ``-o timeout=0``: that
+takes more than an hour on two processors.
 """
 
 import os
@@ -75,7 +76,7 @@ def test_instances_compile_within_their_registers(capability):
 
 @pytest.mark.long
 @needs_nvrtc
-@pytest.mark.parametrize("capability", CAPABILITIES if EVERY else CAPABILITIES[:1])
+@pytest.mark.parametrize("capability", CAPABILITIES + RELATED if EVERY else CAPABILITIES[:1])
 def test_the_fallback_compiles_for_everything(capability):
     code = nvrtc.source(instances.SOURCES["fallback"])
 
@@ -88,6 +89,39 @@ def test_the_fallback_compiles_for_everything(capability):
         for name, used in taken.items():
             assert used.spilled_bytes == 0, name
             assert used.registers <= instances.FALLBACK_REGISTERS, name
+
+
+def one_of_each_module():
+    """A name of each module, with the options that it needs."""
+    lowrank, dense = cases.tile("lowrank", "float", 64, 8), cases.tile("dense", "float", 64)
+    names = {
+        "lowrank": lowrank.name("backward", "float32", "tanh"),
+        "dense": dense.name("backward", "float32", "tanh"),
+        "fallback": instances.fallback_name("backward", "float32", "tanh"),
+        "factors": instances.square_name("factors", 64, "float32"),
+        "gradients": instances.square_name("gradients", 64, "float32"),
+        "application": instances.application_name("backward", 32, "float32"),
+        "packing": instances.PACKING_NAMES["rows"],
+    }
+    return [(module, name, ()) for module, name in names.items()] + [(*instances.PROBE[:2], instances.CLUSTERS)]
+
+
+@pytest.mark.long
+@needs_nvrtc
+@pytest.mark.parametrize("capability", CAPABILITIES + RELATED)
+def test_every_module_compiles_for_every_capability(capability):
+    chosen = one_of_each_module()
+    assert [module for module, *_ in chosen] == list(instances.SOURCES)
+    if capability < instances.CLUSTER_CAPABILITY:
+        chosen = [one for one in chosen if one[0] != instances.PROBE[0]]
+
+    def resources(one):
+        module, name, options = one
+        return nvrtc.compile_kernels(nvrtc.source(instances.SOURCES[module]), [name], f"sm_{capability}", *options)
+
+    for taken in concurrently(resources, chosen):
+        for name, used in taken.items():
+            assert used.spilled_bytes == 0, name
 
 
 def test_blocks_of_every_tile_fit_on_a_multiprocessor():

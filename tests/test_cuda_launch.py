@@ -4,6 +4,7 @@ import ctypes
 import re
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -253,6 +254,38 @@ class TestCupyArrays:
             found, expected = (a if isinstance(a, tuple) else (a,) for a in (found, expected))
             for a, b in zip(found, expected, strict=True):
                 assert_close(a, b, factor=1000)
+
+    def test_at_odd_addresses_reach_kernels_aligned(self, cupy, monkeypatch):  # noqa: ARG002
+        """A kernel loads a complex number at once, from a multiple of its 16 bytes; a view may begin at half of one."""
+        launch, pointers = cuda_standin.Function.__call__, []
+
+        def noted(self, grid, block, args, *, shared_mem):
+            pointers.extend(arg for arg in args if type(arg) is int)
+            launch(self, grid, block, args, shared_mem=shared_mem)
+
+        def shifted(a):
+            memory = np.empty(a.nbytes + 24, np.uint8)
+            start = -memory.ctypes.data % 16 + 8
+            view = memory[start : start + a.nbytes].view(a.dtype).reshape(a.shape).view(cuda_standin.CupyArray)
+            view[...] = a
+            return view
+
+        monkeypatch.setattr(cuda_standin.Function, "__call__", noted)
+        p, case = problem(9, 4, 6, np.dtype("complex128")), Case(np.dtype("complex128"), 8, 3)
+        few = p.h[:2], p.g[:2]  # fewer take the kernel of applications
+        calls = [
+            (hh.forward, (p.u, few[0])),
+            (hh.backward, (p.u, *few)),
+            (hh.matrix, (p.u,)),
+            (partial(hh.rnn_forward, nonlinearity="tanh"), (case.u, case.x, case.h0)),
+        ]
+        for function, arrays in calls:
+            found, expected = function(*map(shifted, arrays)), function(*arrays)
+            found, expected = (a if isinstance(a, tuple) else (a,) for a in (found, expected))
+            for a, b in zip(found, expected, strict=True):
+                assert b is None or np.abs(a.get() - b).max() < 1e-12 * np.abs(b).max()
+        assert len(pointers) > 20
+        assert [pointer for pointer in pointers if pointer % 16] == []
 
     def test_are_factored(self, cupy, double):
         w = hh.matrix(hh.haar(6, 5, rng=0, dtype=double))

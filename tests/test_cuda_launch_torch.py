@@ -64,6 +64,7 @@ def ask_the_dispatcher(monkeypatch, module, always):
         monkeypatch.setattr(module, name, lambda: always)
 
 
+@pytest.mark.filterwarnings("ignore:.*kernels take trapezoidal columns without tau")
 @pytest.mark.usefixtures("on_cuda")
 @pytest.mark.parametrize("name", CASES)
 def test_results_and_gradients_are_those_of_the_cpu(name):
@@ -321,6 +322,57 @@ def test_where_kernels_cannot_be_used_torch_operations_are(monkeypatch, broken, 
             function(*inputs)
 
 
+COLUMNS = {
+    "full columns": lambda u, x: (ht.apply(u, x, shape="full"), ht.matrix(u, shape="full")),
+    "tau": lambda u, x: (ht.apply(u, x, tau=u[0]), ht.rnn(u, x, tau=u[0], nonlinearity="tanh")[0]),
+}
+
+
+@pytest.mark.filterwarnings("default:householder does without")
+@pytest.mark.usefixtures("on_cuda", "said")
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_that_kernels_do_not_take_are_torch_operations_with_a_notice(monkeypatch, name):
+    u, x = (t.detach() for t in CASES["rnn, bare"][1])
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        COLUMNS[name](u, x)
+    assert len(given) == 1
+    assert "on cpu, because kernels take trapezoidal columns without tau" in str(given[0].message)
+    monkeypatch.setenv("HOUSEHOLDER_KERNELS", "require")
+    with pytest.raises(RuntimeError, match="'require', but on cpu kernels take trapezoidal columns without tau"):
+        COLUMNS[name](u, x)
+    monkeypatch.setenv("HOUSEHOLDER_KERNELS", "off")
+    monkeypatch.setattr(_notices, "_said", set())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        COLUMNS[name](u, x)
+
+
+@pytest.mark.usefixtures("on_cuda")
+def test_tensors_at_odd_addresses_reach_kernels_aligned(monkeypatch):
+    """A view of another library's memory may begin at half of a complex number."""
+    launch, pointers = cuda_standin.Function.__call__, []
+
+    def noted(self, grid, block, args, *, shared_mem):
+        pointers.extend(arg for arg in args if type(arg) is int)
+        launch(self, grid, block, args, shared_mem=shared_mem)
+
+    def shifted(t):
+        memory = torch.empty(16 * t.numel() + 16, dtype=torch.uint8).numpy()
+        view = torch.frombuffer(memory, dtype=t.dtype, count=t.numel(), offset=8).view_as(t).copy_(t)
+        assert view.data_ptr() % 16 == 8
+        return view.requires_grad_()
+
+    monkeypatch.setattr(cuda_standin.Function, "__call__", noted)
+    for name in ("apply, complex", "rnn, complex"):
+        function, inputs = CASES[name]
+        inputs = [shifted(t.detach()) if t.is_complex() else t for t in inputs]
+        for found, expected in zip(results(function, inputs), EXPECTED[name], strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    assert len(pointers) > 20
+    assert [pointer for pointer in pointers if pointer % 16] == []
+
+
 @pytest.mark.usefixtures("on_cuda")
 def test_kernels_can_be_switched_off(monkeypatch):
     monkeypatch.setenv("HOUSEHOLDER_KERNELS", "off")
@@ -468,6 +520,18 @@ def test_times_of_every_candidate(timed):
     assert all(float(row["error"]) < 1e-4 for row in sequence["rows"] + applications["rows"])
     assert all(row["median_ms"] == 1 for row in sequence["rows"])
     assert sequence["kernels"]["householder"] == ["5 results"]  # states; gradients of 3 parameters and h0
+    assert sequence["step"] == {"numbers": 2 * 64 * 8, "prefers_steps": False}
+    assert applications["step"] is None
+    assert all(("forward", "eager") in {(f["pass"], f["way"]) for f in case["faster"]} for case in (sequence, half))
+    assert {(f["winner"], f["times"]) for f in sequence["faster"]} == {("kernels", 1)}  # a draw
+
+
+def test_the_faster_side_is_that_of_the_smaller_median():
+    ours, steps = (f"{name}|forward|graph" for name in (gpu_timing.OURS, gpu_timing.TORCH))
+    times = {ours: gpu_timing.Timing(3.0, 1.0), steps: gpu_timing.Timing(2.0, 2.0)}
+    (found,) = gpu_timing._faster(times)
+    assert found == {"pass": "forward", "way": "graph", "winner": "torch operations", "times": 1.5}
+    assert gpu_timing._faster({ours: times[ours]}) == []
 
 
 def test_a_rival_that_fails_does_not_keep_the_others_from_being_timed(timed, monkeypatch):

@@ -15,7 +15,7 @@ from conftest import Backend, repeated
 from householder.cli.gpu_correctness import CHECKS
 from torch_cases import CASES
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:.*kernels take trapezoidal columns without tau")]
 
 
 @pytest.fixture(scope="module")

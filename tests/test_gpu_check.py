@@ -5,10 +5,12 @@ import os
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from householder import cli
+from householder._cuda import instances
 from householder.cli import gpu_check, gpu_supervisor, gpu_worker
 from householder.cli.gpu_supervisor import Job
 
@@ -120,6 +122,39 @@ def test_the_report_is_one_file_with_a_verdict_a_line(checks, tmp_path, capsys):
     numbers = json.loads(page.partition("```json\n")[2].partition("\n```")[0])
     assert [row["verdict"] for row in numbers["rows"]] == ["passed", "passed", "crashed"]
     assert capsys.readouterr().out.splitlines()[0].startswith("passed       a check  so it is")
+
+
+def timed(winner, numbers, kernel):
+    """The row of a case whose kernels and torch operations were timed."""
+    faster = [{"pass": "forward", "way": "graph", "winner": winner, "times": 2}]
+    step = {"numbers": numbers, "prefers_steps": numbers >= instances.STEPWISE_FROM["float"]}
+    case = {"case": "a sequence", "step": step, "faster": faster, "rows": [], "kernels": {}, "failed": {}}
+    return {"check": "a", "verdict": "passed", "detail": "", "seconds": 1, "kernels": [kernel], "timing": case}
+
+
+def test_the_report_has_the_thresholds_and_which_side_won():
+    general, own = "householder::fallback_forward<float, float, 3>", "householder::dense_forward<...>"
+    large, small = 1 << 17, 1000
+    rows = [timed("torch operations", large, general), timed("kernels", large, general)]
+    rows += [timed("torch operations", small, general), timed("kernels", large, own)]
+    page = gpu_check.markdown(
+        {"machine": {}, "rows": [{"check": "a", "verdict": "hung", "detail": "", "seconds": 1}, *rows]}
+    )
+    assert [f"* {scalar}: {numbers}" in page for scalar, numbers in instances.STEPWISE_FROM.items()] == [True, True]
+    assert [line.split(" | ", 1)[1] for line in page.splitlines() if line.startswith("| a sequence | ")] == [
+        "general | 131072 | forward | graph | torch operations | 2.00 | the faster way is taken |",
+        "general | 131072 | forward | graph | kernels | 2.00 | **torch operations are taken, the slower way** |",
+        "general | 1000 | forward | graph | torch operations | 2.00 | **kernels are taken, the slower way** |",
+        "its own | 131072 | forward | graph | kernels | 2.00 | the faster way is taken |",
+    ]
+
+
+def test_a_timed_case_says_which_side_won(monkeypatch):
+    found = timed("kernels", 1000, "")["timing"]
+    monkeypatch.setitem(sys.modules, "householder.cli.gpu_timing", SimpleNamespace(
+        cases=lambda _: ["a sequence"], compare=lambda *_, **__: found
+    ))  # fmt: skip
+    assert gpu_worker.timing("a sequence")["detail"] == "forward, graph: kernels 2.00 times faster"
 
 
 def test_the_report_is_there_while_the_next_check_runs(checks, tmp_path):

@@ -4,6 +4,7 @@ They run where it is installed (``pip install fla-core``), but for the choice of
 """
 
 import sys
+import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import householder.torch as ht
+from householder import _notices
 from householder.torch import _fla_kernels, fla
 from torch_oracle import IGNORE_JIT_WARNING
 
@@ -184,3 +186,20 @@ def test_without_it_cuda_goes_to_torch_operations(gate, monkeypatch):
     monkeypatch.setattr(_fla_kernels, "_installed", lambda: False)
     o, _ = on_cuda(operands(gate), torch.bfloat16)
     assert (o.dtype, o.device.type) == (torch.bfloat16, "cuda")
+
+
+def test_that_cuda_has_no_kernels_is_said_once_unless_its_kernels_compute(kernels, monkeypatch):
+    monkeypatch.setattr(_notices, "_said", set())
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        on_cuda(operands("head"), torch.bfloat16)
+        assert (len(kernels), given) == (1, [])
+        for _ in range(2):
+            on_cuda(operands("head"), torch.float32)
+    assert len(given) == 1
+    reason = "delta_rule has kernels for the CPU only; flash-linear-attention has some for half types: pip install fla"
+    assert f"on cuda:0, because {reason}" in str(given[0].message)
+    monkeypatch.setenv("HOUSEHOLDER_KERNELS", "require")
+    with pytest.raises(RuntimeError, match="'require', but on cuda:0 delta_rule has kernels for the CPU only"):
+        on_cuda(operands("head"), torch.float32)
+    on_cuda(operands("head"), torch.bfloat16)

@@ -98,6 +98,88 @@ def test_compiled_code_calls_the_operators(device, name):
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
+def numbers(*shape, dtype=F64):
+    return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(len(shape)))
+
+
+def adapted(like):
+    """A model with an adapted layer, beside a tensor."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 4, dtype=F64))
+    ht.adapt(model, "0", 4)
+    ht.load_adapter_state(model, {"0": numbers(6, 4)})
+    return model.to(like.device)
+
+
+def layer(made, like):
+    """A layer with parameters that do not depend on the device, beside a tensor."""
+    for parameter in made.parameters():
+        parameter.data.copy_(numbers(*parameter.shape, dtype=parameter.dtype))
+    return made.to(like.device)
+
+
+U = numbers(6, 3)
+OF_REALS = {
+    "DeltaNet": lambda x: layer(ht.DeltaNet(6, 2).double(), x)(x),
+    "ModReLU": lambda x: layer(ht.ModReLU(3, dtype=F64), x)(x),
+    "OPLU": lambda x: ht.OPLU()(x),
+    "Orthogonal": lambda x: layer(ht.Orthogonal(6, 4, dtype=F64), x)(x),
+    "OrthogonalAdapter": lambda x: adapted(x)[0](x),
+    "OrthogonalRNN": lambda x: layer(ht.OrthogonalRNN(6, 8, dtype=F64), x)(x)[0],
+    "OrthogonalRNNCell": lambda x: layer(ht.OrthogonalRNNCell(6, 8, dtype=F64), x)(x[0]),
+    "SVDLinear": lambda x: layer(ht.SVDLinear(6, 4, dtype=F64), x)(x),
+    "adapt": lambda x: adapted(x)(x),
+    "adapter_state": lambda x: x + ht.adapter_state(adapted(x))["0"].to(x.device)[:, 0],
+    "apply": lambda x: ht.apply(U.to(x.device), x),
+    "delta_rule": lambda x: ht.delta_rule(x[None], x[None], x[None], x[None, ..., 0])[0],
+    "factor": lambda x: ht.factor(ht.matrix(x.mT), 3),
+    "frame": lambda x: ht.frame(x.mT),
+    "haar": lambda x: ht.haar(6, 3, rng=0, device=x.device, dtype=F64),
+    "householder_product": lambda x: ht.householder_product(x.mT, x[..., 0]),
+    "last_state": lambda x: ht.last_state(layer(ht.OrthogonalRNN(6, 8, dtype=F64), x), x, every=2),
+    "load_adapter_state": lambda x: adapted(x)(x),
+    "matrix": lambda x: ht.matrix(x.mT),
+    "merge_adapters": lambda x: ht.merge_adapters(adapted(x))(x),
+    "nearest": lambda x: ht.nearest(x),
+    "ormqr": lambda x: ht.ormqr(x[0].mT, x[0, :, 0], x[1].mT),
+    "orthogonal": lambda x: layer(ht.orthogonal(torch.nn.Linear(6, 4, dtype=F64)), x)(x),
+    "renormalize_": lambda x: ht.renormalize_(x.mT.detach().clone()),
+    "rnn": lambda x: ht.rnn(U.to(x.device), x)[0],
+    "snap_": lambda x: ht.snap_(x[0, :, :2].detach().clone()),
+}
+OF_COMPLEX = {
+    "Unitary": lambda z: layer(ht.Unitary(6, 4, dtype=torch.complex128), z)(z),
+    "UnitaryRNN": lambda z: layer(ht.UnitaryRNN(6, 4, dtype=torch.complex128), z)(z)[0],
+    "UnitaryRNNCell": lambda z: layer(ht.UnitaryRNNCell(6, 4, dtype=torch.complex128), z)(z[0]),
+}
+ELSEWHERE = {
+    "accelerate": "changes models of transformers and peft; test_torch_pretrained.py",
+    "decompositions": "names torch expressions for exporters, takes no tensor; test_torch_export.py",
+    "restore": "undoes accelerate",
+}
+
+
+def test_every_public_name_has_a_case():
+    named = [*OF_REALS, *OF_COMPLEX, *ELSEWHERE]
+    assert sorted(named) == sorted(ht.__all__)
+
+
+@pytest.mark.parametrize("name", [*OF_REALS, *OF_COMPLEX])
+def test_every_public_name_gives_what_it_does_on_the_cpu(device, name):
+    """The result and, where there is one, the gradient."""
+    function = (OF_REALS | OF_COMPLEX)[name]
+    x = numbers(2, 3, 6, dtype=torch.complex128 if name in OF_COMPLEX else F64)
+
+    def both(where):
+        leaf = x.to(where).requires_grad_()
+        value = function(leaf)
+        assert value.device.type == where
+        return results(function, [leaf]) if value.requires_grad else [value.cpu()]
+
+    for found, expected in zip(both(device), both("cpu"), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
+
+
 LAYERS = {
     "Orthogonal": lambda: ht.Orthogonal(6, 4),
     "OrthogonalRNN": lambda: ht.OrthogonalRNN(6, 8, 2, bidirectional=True, learn_h0=True),
@@ -221,13 +303,15 @@ def test_a_device_is_reported_once(device, said):  # noqa: ARG001
         ht.apply(u, h)
         ht.matrix(u)
     assert len(given) == 1
-    assert "on private, because there are kernels for the CPU and for CUDA only" in str(given[0].message)
+    assert "on private:0, because there are kernels for the CPU and for CUDA only" in str(given[0].message)
 
 
 def test_kernels_can_be_required(device, monkeypatch):
     u, h = (t.detach().to(device) for t in CASES["apply"][1])
     monkeypatch.setenv("HOUSEHOLDER_KERNELS", "require")
-    with pytest.raises(RuntimeError, match="'require', but on private there are kernels for the CPU and for CUDA only"):
+    with pytest.raises(
+        RuntimeError, match="'require', but on private:0 there are kernels for the CPU and for CUDA only"
+    ):
         ht.apply(u, h)
     ht.apply(u.cpu(), h.cpu())
     monkeypatch.setenv("HOUSEHOLDER_KERNELS", "never")
@@ -240,6 +324,37 @@ def test_off_says_nothing(device, said, monkeypatch):  # noqa: ARG001
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ht.apply(*(t.detach().to(device) for t in CASES["apply"][1]))
+        ht.delta_rule(*delta_operands(device))
+
+
+def the_operator(*operands):
+    return torch.ops.householder.delta_rule(*operands, None, None, None, False, 1.0, 1, False)
+
+
+OF_DELTA = {
+    "function": ht.delta_rule,
+    "compiled": torch.compile(ht.delta_rule, fullgraph=True, backend="aot_eager"),
+    "gradient": torch.func.grad(lambda *operands: ht.delta_rule(*operands)[0].sum()),
+    "operator": the_operator,
+}
+
+
+@pytest.mark.filterwarnings("default:householder does without")
+@pytest.mark.parametrize("name", OF_DELTA)
+def test_the_delta_rule_is_reported_once_and_kernels_for_it_can_be_required(device, name, said, monkeypatch):  # noqa: ARG001
+    torch.compiler.reset()
+    operands = [t.detach() for t in delta_operands(device)]
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            OF_DELTA[name](*operands)
+    (said_once,) = (str(one.message) for one in given if "householder" in str(one.message))
+    assert "on private:0, because delta_rule has kernels for the CPU only." in said_once
+    monkeypatch.setenv("HOUSEHOLDER_KERNELS", "require")
+    torch.compiler.reset()
+    with pytest.raises(Exception, match="'require', but on private:0 delta_rule has kernels for the CPU only"):
+        OF_DELTA[name](*operands)
+    OF_DELTA[name](*(t.cpu() for t in operands))
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gpu.md").read_text()

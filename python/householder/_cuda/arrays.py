@@ -23,7 +23,7 @@ class Arrays:
         self.xp = xp
 
     def array(self, name: str, value: Any) -> Array:
-        """``value``, contiguous.
+        """``value``, laid out as kernels need it.
 
         Raises
         ------
@@ -35,7 +35,7 @@ class Arrays:
             raise TypeError(f"{name} is a {kind}, expected a {self.xp.__name__}.ndarray like the other arguments")
         if value.dtype not in NAMES and not (name in STATES and value.dtype == "float16"):
             raise TypeError(f"{name} has dtype {value.dtype}, expected one of {', '.join(NAMES.values())}")
-        a: Array = self.xp.ascontiguousarray(value)
+        a: Array = library_of(value).contiguous(value)
         return a
 
     def operand(self, name: str, value: Any, u: Array, *, real: bool = False) -> Array:

@@ -199,9 +199,14 @@ Estimates from instruction counts, until ``gpu-check`` has measured both.
 """
 
 
+def numbers_of_step(n: int, m: int, *, dense: bool) -> int:
+    """Count the numbers of its matrices that a step of the fallback reads."""
+    return n * n if dense else 2 * n * m
+
+
 def prefers_steps(n: int, m: int, dtype: str, *, dense: bool) -> bool:
     """Whether torch operations, step by step, are to be preferred to the fallback."""
-    return (n * n if dense else 2 * n * m) >= STEPWISE_FROM[SCALAR_OF[dtype]]
+    return numbers_of_step(n, m, dense=dense) >= STEPWISE_FROM[SCALAR_OF[dtype]]
 
 
 def _lowrank(scalar: str, *rows: tuple[int, ...]) -> tuple[Tile, ...]:

@@ -40,10 +40,43 @@ def markdown(report: dict[str, Any]) -> str:
         verdict = row["verdict"] if row["verdict"] == "passed" else f"**{row['verdict']}**"
         detail = row["detail"].replace("\n", " ").replace("|", "\\|")
         lines.append(f"| {row['check']} | {verdict} | {detail} | {row['seconds']} |")
+    lines += _thresholds(rows)
     for row in rows:
         lines += _details(row)
     lines += ["", "<details><summary>All numbers</summary>", "", "```json", json.dumps(report, indent=1), "```", ""]
     return "\n".join([*lines, "</details>", ""])
+
+
+def _thresholds(rows: list[dict[str, Any]]) -> list[str]:
+    """Give the thresholds from which torch operations replace the general kernel, and which of both was faster."""
+    from householder._cuda import instances
+
+    lines = ["", "## Kernels or torch operations", ""]
+    lines += ["Shapes that only the general kernel serves take torch operations from these numbers per step on:", ""]
+    lines += [f"* {scalar}: {numbers}" for scalar, numbers in instances.STEPWISE_FROM.items()]
+    lines += ["", "| case | kernel | numbers per step | pass | way | faster | times | verdict |"]
+    lines += ["|---|---|---|---|---|---|---|---|"]
+    for row in rows:
+        case = row.get("timing")
+        if not case or not case["faster"]:
+            continue
+        kernel = "general" if any("fallback" in name for name in row.get("kernels", ())) else "its own"
+        step = case["step"] or {"numbers": "", "prefers_steps": False}
+        taken = "torch operations" if kernel == "general" and step["prefers_steps"] else "kernels"
+        for f in case["faster"]:
+            verdict = "the faster way is taken" if f["winner"] == taken else f"**{taken} are taken, the slower way**"
+            cells = (
+                case["case"],
+                kernel,
+                step["numbers"],
+                f["pass"],
+                f["way"],
+                f["winner"],
+                f"{f['times']:.2f}",
+                verdict,
+            )
+            lines.append(f"| {' | '.join(map(str, cells))} |")
+    return lines
 
 
 def _details(row: dict[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ import statistics
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from torch.nn.functional import pad
 
 import householder.torch as ht
 from householder import _notices
+from householder._cuda import instances
 from householder.torch import expressions
 
 if TYPE_CHECKING:
@@ -74,6 +75,14 @@ class Sequence:
     def __str__(self) -> str:
         kind = "" if self.dtype is torch.float32 else f" {self.dtype}".replace("torch.", "")
         return f"sequence n={self.n} m={self.m} B={self.B} T={self.T}{kind} (target: {self.target:.2f} of torch.nn.RNN)"
+
+    @property
+    def step(self) -> dict[str, Any]:
+        """What decides between the general kernel and torch operations: the numbers that a step reads."""
+        dense = instances.prefers_dense(self.n, self.m)
+        dtype = str(self.dtype).removeprefix("torch.")
+        steps = instances.prefers_steps(self.n, self.m, dtype, dense=dense)
+        return {"numbers": instances.numbers_of_step(self.n, self.m, dense=dense), "prefers_steps": steps}
 
     def candidates(self, device: str) -> Iterator[Candidate]:
         """Ours, cuDNN's with and without TF32, and compiled torch operations, with equal weights."""
@@ -132,6 +141,7 @@ class Applications:
     n: int
     m: int
     target: float
+    step: ClassVar[None] = None
 
     def __str__(self) -> str:
         return f"{self.count} matrices n={self.n} m={self.m} (target: {self.target:.2f} of householder_product)"
@@ -271,7 +281,28 @@ def compare(case: Sequence | Applications, *, quick: bool = False, device: str =
         except RuntimeError as error:  # the profiler lacks permissions
             cuda.synchronize()
             kernels[candidate.name] = [f"{error}".partition("\n")[0]]
-    return {"case": str(case), "target": case.target, "rows": rows, "kernels": kernels, "failed": failed}
+    return {
+        "case": str(case),
+        "target": case.target,
+        "step": case.step,
+        "rows": rows,
+        "kernels": kernels,
+        "failed": failed,
+        "faster": _faster(timings),
+    }
+
+
+def _faster(timings: dict[str, Timing]) -> list[dict[str, Any]]:
+    """Say for each pass and way which is faster, our kernels or the torch operations that would replace them."""
+    found = []
+    for key, kernels in timings.items():
+        name, kind, way = key.split("|")
+        steps = timings.get(f"{TORCH}|{kind}|{way}")
+        if name == OURS and steps is not None:
+            pair = {"kernels": kernels.median, "torch operations": steps.median}
+            winner, loser = sorted(pair, key=lambda side: pair[side])
+            found.append({"pass": kind, "way": way, "winner": winner, "times": pair[loser] / pair[winner]})
+    return found
 
 
 def kernel_names(call: Callable[[], Any], most: int = 4) -> list[str]:

@@ -76,7 +76,9 @@ def timing(name: str, *, quick: bool = False) -> dict[str, Any]:
     from householder.cli.gpu_timing import cases, compare
 
     (case,) = (case for case in cases(quick) if str(case) == name)
-    return {"timing": compare(case, quick=quick)}
+    found = compare(case, quick=quick)
+    verdicts = (f"{f['pass']}, {f['way']}: {f['winner']} {f['times']:.2f} times faster" for f in found["faster"])
+    return {"timing": found, "detail": "; ".join(verdicts)}
 
 
 def quick_timing(name: str) -> dict[str, Any]:

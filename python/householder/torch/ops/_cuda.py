@@ -77,7 +77,7 @@ def _canonical(u: Tensor, *vectors: Tensor) -> list[Tensor]:
 @_with_kernels(_ask_the_dispatcher)
 def apply_and_keep(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, method: str, shape: str) -> Any:
     """``W h`` or ``W* h``, and the form of u for the backward pass, or ``NotImplemented``: ask the dispatcher."""
-    _require_default(tau, shape)
+    _require_default(u, tau, shape)
     matrices, rows = _canonical(u, h)
     c, form = application.forward(matrices, rows, None, transpose, method)
     return c.reshape(h.shape).contiguous(), form
@@ -96,7 +96,7 @@ def apply_gradients(
     form: Form | None,
 ) -> Any:
     """Give the wanted gradients, or ``NotImplemented``: ask the dispatcher."""
-    _require_default(tau, shape)
+    _require_default(u, tau, shape)
     matrices, rows, grads = _canonical(u, h, grad_c)
     want_u, want_h, _ = wanted
     grad_u, grad_h, _ = application.backward(matrices, rows, grads, None, transpose, method, want_h=want_h, form=form)
@@ -120,16 +120,20 @@ def apply_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
     return _devices.apply_backward(*arguments) if found is NotImplemented else found
 
 
-def _require_default(tau: Tensor | None, shape: str) -> None:
-    """Refuse what kernels do not take.
+def _require_default(u: Tensor, tau: Tensor | None, shape: str) -> None:
+    """Refuse what kernels do not take, and say so once for each device.
 
     Raises
     ------
     UnusableError
         Columns are full, or ``tau`` is given.
+    RuntimeError
+        So it is, and ``HOUSEHOLDER_KERNELS`` is ``require``.
     """
     if not _validate.is_default(tau, shape):
-        raise UnusableError("kernels take trapezoidal columns without tau")
+        reason = "kernels take trapezoidal columns without tau"
+        _notices.say(str(u.device), reason)
+        raise UnusableError(reason)
 
 
 @_with_kernels(_devices.matrix)
@@ -187,7 +191,7 @@ def packed_reversal(batch_sizes: Tensor, like: Tensor) -> Tensor | None:
 def _kernel_arguments(arguments: Any) -> Any:
     """Split the arguments of a sequence that kernels take."""
     inputs, between, options = split(arguments)
-    _require_default(inputs.tau, options.shape)
+    _require_default(inputs.u, inputs.tau, options.shape)
     return inputs, between, options
 
 

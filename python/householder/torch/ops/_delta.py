@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from householder import _core, _validate
+from householder import _core, _notices, _validate
 from householder.torch import delta_expression
 from householder.torch._operator import Operator, save
 from householder.torch.ops._library import follow_torch_threads, is_traced, is_watched, leading, operator, ordinary
@@ -18,6 +18,7 @@ from householder.torch.ops._memory import contiguous, empty, empty_like
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import torch
     from torch import Tensor
 
 _OPERANDS = 6
@@ -85,10 +86,25 @@ def delta_rule(tensors: tuple[Any, ...], options: tuple[float, int, bool]) -> tu
     """
     results: tuple[Tensor, Tensor]
     if tensors[0].device.type != "cpu":
+        say_without_kernels(tensors[0].device)
         arguments: Any = *tensors, *options
         return delta_expression.delta_rule(*arguments)
     results = _delta_rule(tensors, options)
     return results
+
+
+def say_without_kernels(device: torch.device) -> None:
+    """Say once for each device that the delta rule has no kernels for it."""
+    if device.type == "meta" or _notices.asked() == "off":
+        return
+    reason = "delta_rule has kernels for the CPU only"
+    if device.type == "cuda":
+        reason += "; flash-linear-attention has some for half types: pip install fla-core"
+    _notices.say(str(device), reason)
+
+
+say_without_kernels._dynamo_marked_constant = True  # type: ignore[attr-defined]
+"""A compiler calls the function while it compiles. ``torch.compiler.assume_constant_result`` imports the compiler."""
 
 
 def _states(q: Tensor, v: Tensor, cu_seqlens: Tensor | None) -> tuple[int, ...]:

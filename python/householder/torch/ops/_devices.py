@@ -74,6 +74,7 @@ def rnn_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
 
 def delta_rule(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """All outputs, final states, and an empty tensor for the kept states, which the backward pass does not need."""
+    _delta.say_without_kernels(arguments[0].device)
     tensors, options = arguments[: _delta._OPERANDS + 1], arguments[_delta._OPERANDS + 2 :]
     given: list[Any] = [*tensors, *options]
     o, last = delta_expression.delta_rule(*given)
@@ -82,6 +83,7 @@ def delta_rule(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 def delta_rule_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
     """Gradients of the wanted operands; the states are computed once more."""
+    _delta.say_without_kernels(arguments[0].device)
     *tensors, sizes, _, grad_o, grad_last, wanted = arguments[: _delta._OPERANDS + 5]
 
     def results(*tensors: Any) -> tuple[Tensor, Tensor]:
@@ -130,9 +132,8 @@ def _with_notice(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def kernel(*arguments: Any) -> Any:
-        device = arguments[0].device.type
         if _notices.asked() != "off":
-            _notices.say(device, "there are kernels for the CPU and for CUDA only")
+            _notices.say(str(arguments[0].device), "there are kernels for the CPU and for CUDA only")
         return function(*arguments)
 
     return kernel
