@@ -1,23 +1,35 @@
-"""The delta rule compared with transformers' fallback functions on a CPU and with plain torch by chunks.
+"""The delta rule compared with other implementations on a CPU.
 
     python benches/versus_delta.py --threads 2
 
-Every candidate is first compared with the float64 recurrence. Times are medians of interleaved rounds.
+The candidates are transformers' fallback functions, the naive chunk functions of flash-linear-attention where it is
+installed, plain torch by chunks, and the last through torch.compile. Every candidate is first compared with the float64
+recurrence. Times are medians of interleaved rounds.
+
+GFLOP/s is the arithmetic of the chunk form (``arithmetic``) over the time of both passes. The last column divides it by
+the rate of torch's product of two 1024 x 1024 matrices, timed in the same rounds.
 """
 
 import argparse
 import importlib
 import re
+import sys
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from measure import interleaved, machine
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 import householder.torch as ht
 from householder.torch import delta_expression
 
 CHUNK = 32
+PRODUCT = 1024
+"""Rows and columns of the matrices whose product shows the processor's rate."""
+SEGMENT = 1024
+"""Tokens that the float64 recurrence keeps in memory at a time."""
 
 
 class Work(NamedTuple):
@@ -41,10 +53,25 @@ WORKS = [
 ]
 
 
-def plain(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor | None, scale: float) -> Tensor:
+def arithmetic(work: Work) -> int:
+    """Count the operations of both passes: three times those of the forward pass, as each product has two gradients.
+
+    A chunk of C steps and r steps per token multiplies, in each head, C x K by K x C and C/r x K by K x C for the pairs
+    of keys and of queries with keys, a C x C inverse and a C/r x C matrix by C x V, and states by keys, by queries and
+    by values: C, C/r and C rows of K V numbers. Triangular matrices count as whole squares. Value heads share the pairs
+    of their key head unless channels have gates of their own. States computed again do not count.
+    """
+    steps = work.tokens * work.reflections
+    pairs = (work.value_heads if work.gate == "channel" else work.heads) * work.keys
+    squares = CHUNK * (steps + work.tokens) * (pairs + work.value_heads * work.values)
+    states = (2 * steps + work.tokens) * work.value_heads * work.keys * work.values
+    return 3 * 2 * (squares + states)
+
+
+def plain(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor | None) -> Tensor:
     """Plain torch: all chunks' systems at once, then one or two products per chunk for the state."""
     group = v.shape[2] // q.shape[2]
-    q, k = (scale * q).repeat_interleave(group, 2), k.repeat_interleave(group, 2)
+    q, k = (q.shape[-1] ** -0.5 * q).repeat_interleave(group, 2), k.repeat_interleave(group, 2)
     (batch, steps, heads, _), size = k.shape, min(CHUNK, k.shape[1])
     q, k, v = (x.transpose(1, 2).reshape(batch, heads, steps // size, size, -1) for x in (q, k, v))
     beta = beta.transpose(1, 2).reshape(batch, heads, -1, size, 1)
@@ -68,11 +95,22 @@ def plain(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor | None, scale
     return torch.cat(outputs, 2).transpose(1, 2)
 
 
-def twice_as_long(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, reflections: int, scale: float) -> Tensor:
-    """DeltaProduct through the plain DeltaNet of so many times as many steps."""
+def naive(module, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor | None) -> Tensor:
+    """The naive chunk functions of flash-linear-attention."""
+    if g is not None and g.dim() == 4:
+        return module.naive_chunk_kda(q, k, v, g, beta, chunk_size=CHUNK)[0]
+    q, k = (x.repeat_interleave(v.shape[2] // q.shape[2], 2) for x in (q, k))
+    if g is not None:
+        return module.naive_chunk_gated_delta_rule(q, k, v, g, beta, chunk_size=CHUNK)[0]
+    heads_first = [x.transpose(1, 2) for x in (q, k, v, beta)]
+    return module.delta_rule_chunkwise(*heads_first, chunk_size=CHUNK)[0].transpose(1, 2)
+
+
+def longer(function, reflections: int, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, _: None) -> Tensor:
+    """DeltaProduct through a DeltaNet of so many times as many steps."""
     zeros = q.new_zeros(q.shape[0], q.shape[1], reflections - 1, *q.shape[2:])
     queries = torch.cat([zeros, q.unsqueeze(2)], 2).flatten(1, 2)
-    return plain(queries, k, v, beta, None, scale)[:, reflections - 1 :: reflections]
+    return function(queries, k, v, beta, None)[:, reflections - 1 :: reflections]
 
 
 def problem(work: Work) -> list[Tensor | None]:
@@ -93,30 +131,46 @@ def problem(work: Work) -> list[Tensor | None]:
     return [None if t is None else t.requires_grad_() for t in tensors]
 
 
+def module_of(library: str, name: str):
+    """A module, or None with a line about the library."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        print(f"left out {library}: {error}", file=sys.stderr)
+        return None
+
+
 def candidates(work: Work):
     """Functions of the operands by name, ours first."""
-    scale, found = work.keys**-0.5, {}
-    found["householder"] = lambda q, k, v, beta, g: ht.delta_rule(q, k, v, beta, g, num_householder=work.reflections)[0]
-    names = {
+    found = {}
+    fallbacks = {
         "head": ("qwen3_next", "torch_chunk_gated_delta_rule"),
         "channel": ("kimi_linear", "chunk_kimi_delta_attention"),
     }
-    if work.tokens == 1:
-        names["head"] = ("qwen3_next", "torch_recurrent_gated_delta_rule")
-    if work.gate:
-        module, name = names[work.gate]
-        try:
-            module = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
-        except ImportError:
-            print(f"transformers is not installed: no fallback for {work.name}")
-        else:
-            fallback = getattr(module, name).__wrapped__
-            found["transformers"] = lambda q, k, v, beta, g: fallback(q, k, v, g, beta)[0]
+    name, function = fallbacks.get(work.gate, (None, None))
+    if name and (module := module_of("transformers", f"transformers.models.{name}.modeling_{name}")):
+        fallback = getattr(module, function).__wrapped__
+        found["transformers"] = lambda q, k, v, beta, g: fallback(q, k, v, g, beta)[0]
+    name = {None: "delta_rule", "head": "gated_delta_rule", "channel": "kda"}[work.gate]
+    if module := module_of("flash-linear-attention", f"fla.ops.{name}.naive"):
+        found["flash-linear-attention"] = partial(naive, module)
+    if work.gate != "channel":
+        torch.compiler.reset()
+        found |= {"plain torch": plain, "compiled torch": torch.compile(plain, dynamic=False)}
     if work.reflections > 1:
-        found["plain torch"] = lambda q, k, v, beta, _: twice_as_long(q, k, v, beta, work.reflections, scale)
-    elif work.gate != "channel" and work.tokens > 1:
-        found["plain torch"] = lambda q, k, v, beta, g: plain(q, k, v, beta, g, scale)
-    return found
+        found = {name: partial(longer, f, work.reflections) for name, f in found.items()}
+    ours = partial(ht.delta_rule, num_householder=work.reflections)
+    return {"householder": lambda *tensors: ours(*tensors)[0]} | found
+
+
+def runs(name: str, function, tensors) -> bool:
+    """Tell whether a candidate runs; a compiler may fail in many ways."""
+    try:
+        results(function, tensors)
+    except Exception as error:
+        print(f"left out {name}: {type(error).__name__}", file=sys.stderr)
+        return False
+    return True
 
 
 def decoding(work: Work, tensors):
@@ -134,21 +188,34 @@ def decoding(work: Work, tensors):
     }
 
 
+def recurrence(work: Work, *tensors):
+    """The outputs in torch operations, segment by segment, of which the backward pass keeps the states alone."""
+    outputs, state = [], None
+    options = None, work.keys**-0.5, work.reflections, False
+    lengths = [1, work.reflections, work.reflections, work.reflections, 1]  # rows of an operand per token
+    for begin in range(0, work.tokens, SEGMENT):
+        rows = [
+            None if t is None else t[:, begin * length : (begin + SEGMENT) * length]
+            for t, length in zip(tensors, lengths, strict=True)
+        ]
+        o, state = checkpoint(delta_expression.delta_rule, *rows, state, *options, use_reentrant=False)
+        outputs.append(o)
+    return torch.cat(outputs, 1)
+
+
 def errors(work: Work, functions, tensors):
     """Largest relative error of outputs and gradients against float64."""
-    given = [t for t in tensors if t is not None]
     wide = [None if t is None else t.detach().double().requires_grad_() for t in tensors]
-    arguments = (*wide, None, None, work.keys**-0.5, work.reflections, False)
-    expected = results(lambda *_: delta_expression.delta_rule(*arguments)[0], wide, [t for t in wide if t is not None])
+    expected = results(partial(recurrence, work), wide)
     return {
-        name: max(float((a - b).norm() / b.norm()) for a, b in zip(results(f, tensors, given), expected, strict=True))
+        name: max(float((a - b).norm() / b.norm()) for a, b in zip(results(f, tensors), expected, strict=True))
         for name, f in functions.items()
     }
 
 
-def results(function, tensors, given):
+def results(function, tensors):
     o = function(*tensors)
-    return [o.detach(), *torch.autograd.grad(o, given, torch.ones_like(o))]
+    return [o.detach(), *torch.autograd.grad(o, [t for t in tensors if t is not None], torch.ones_like(o))]
 
 
 def main():
@@ -161,8 +228,8 @@ def main():
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     print(" | ".join(f"{name}: {text}" for name, text in machine(options.threads).items()))
-    print("| work | candidate | forward, ms | forward + backward, ms | times householder's | error |")
-    print("|---|---|---|---|---|---|")
+    headings = "work | candidate | forward, ms | forward + backward, ms | times householder's | error | GFLOP/s | share"
+    print(f"| {headings} |\n{'|---' * 8}|")
     for work in WORKS:
         if not options.works or any(re.search(expression, work.name) for expression in options.works):
             own = work.tokens if work.tokens == 1 or not options.tokens else options.tokens
@@ -176,19 +243,23 @@ def measure(work: Work, rounds: int, names: list[str] | None):
         times = interleaved(decoding(work, tensors), rounds)
         for name, time in times.items():
             ratio = time.median / times["householder"].median
-            print(f"| {work.name} | {name} | {1e3 * time.median:.3f} | | {ratio:.2f} | |")
+            print(f"| {work.name} | {name} | {1e3 * time.median:.3f} | | {ratio:.2f} | | | |")
         return
     functions = {name: f for name, f in candidates(work).items() if not names or name in names}
-    given = [t for t in tensors if t is not None]
+    functions = {name: f for name, f in functions.items() if name != "compiled torch" or runs(name, f, tensors)}
     wrong = errors(work, functions, tensors)
     detached = [None if t is None else t.detach() for t in tensors]
     calls = {(name, False): lambda f=f: f(*detached) for name, f in functions.items()}
-    calls |= {(name, True): lambda f=f: results(f, tensors, given) for name, f in functions.items()}
+    calls |= {(name, True): lambda f=f: results(f, tensors) for name, f in functions.items()}
+    a, b = torch.randn(2, PRODUCT, PRODUCT)
+    calls["product"] = lambda: a @ b
     times = interleaved(calls, rounds, at_least=3)
+    fastest = 2 * PRODUCT**3 / times["product"].median
     for name in functions:
         forward, both = (times[name, whole].median for whole in (False, True))
-        ratio = both / times[next(iter(functions)), True].median
-        print(f"| {work.name} | {name} | {1e3 * forward:.1f} | {1e3 * both:.1f} | {ratio:.2f} | {wrong[name]:.1e} |")
+        ratio, rate = both / times[next(iter(functions)), True].median, arithmetic(work) / both
+        numbers = f"{1e3 * forward:.1f} | {1e3 * both:.1f} | {ratio:.2f} | {wrong[name]:.1e} | {rate / 1e9:.0f}"
+        print(f"| {work.name} | {name} | {numbers} | {100 * rate / fastest:.0f} % |")
 
 
 if __name__ == "__main__":

@@ -215,7 +215,7 @@ struct Reflections {
 };
 
 template <class T, int LANES>
-__global__ void __launch_bounds__(WARP)
+__global__ void __launch_bounds__(WARP, BLOCKS)
     application_forward(const T* __restrict__ u, const T* __restrict__ h, T* __restrict__ c, int matrices, int n, int m,
                         int rows, int transpose) {
   const Reflections<T, LANES> w(u, matrices, n, m, transpose, false);
@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(WARP)
 }
 
 template <class T, int LANES>
-__global__ void __launch_bounds__(WARP)
+__global__ void __launch_bounds__(WARP, BLOCKS)
     application_backward(const T* __restrict__ u, const T* __restrict__ h, const T* __restrict__ grad_c, T* __restrict__ grad_u,
                          T* __restrict__ grad_h, int matrices, int n, int m, int rows, int transpose) {
   const Reflections<T, LANES> w(u, matrices, n, m, transpose, true);

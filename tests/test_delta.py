@@ -85,7 +85,8 @@ def error(actual, expected):
     return np.linalg.norm(actual - expected) / max(np.linalg.norm(expected), 1e-30)
 
 
-def check(rng, arrays, options, tolerance):
+def check(rng, arrays, options, tolerance, slack=1):
+    """Compare outputs and gradients. Gradients have ``slack`` where ``1 - beta`` may cancel: keys of one number."""
     o, last = hh.delta_rule_forward(*arrays, **options)
     for name, actual, expected in zip(("o", "last"), (o, last), step_by_step(arrays, options), strict=True):
         assert error(actual, expected) < tolerance, name
@@ -95,7 +96,7 @@ def check(rng, arrays, options, tolerance):
     for name, actual, wanted in zip(grads._fields, grads, expected, strict=True):
         assert (actual is None) == (wanted is None or (name == "initial_state" and options[name] is None)), name
         if actual is not None:
-            assert error(actual, wanted) < 10 * tolerance, name
+            assert error(actual, wanted) < slack * tolerance, name
 
 
 @REAL
@@ -112,7 +113,7 @@ def test_every_length(dtype, gate, tokens):
 def test_widths_around_the_edges_of_registers(dtype, gate, keys):
     rng = np.random.default_rng(keys)
     for values in (1, 17, keys + 1):
-        check(rng, *problem(rng, dtype, tokens=70, widths=(keys, values), gate=gate), TOLERANCE[dtype])
+        check(rng, *problem(rng, dtype, tokens=70, widths=(keys, values), gate=gate), TOLERANCE[dtype], slack=10)
 
 
 @REAL
@@ -146,6 +147,18 @@ def test_packed_sequences(gate):
 def test_strong_decays_lose_no_accuracy(dtype, gate, strength):
     rng = np.random.default_rng(0)
     check(rng, *problem(rng, dtype, tokens=200, gate=gate, strength=strength), TOLERANCE[dtype])
+
+
+@REAL
+@pytest.mark.parametrize("gate", ["head", "channel"])
+@pytest.mark.parametrize("share", [0.125, 1.0])
+def test_gates_of_minus_60_that_sum_to_minus_10_000_lose_no_accuracy(dtype, gate, share):
+    rng = np.random.default_rng(0)
+    arrays, options = problem(rng, dtype, tokens=round(200 / share), gate=gate, strength=1e-3)
+    g = arrays[4]
+    g[rng.random(g.shape) < share] = -60  # all of them, or a few among weak gates, which they must not disturb
+    assert g.sum(axis=1).min() < -1e4
+    check(rng, arrays, options, TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("gate", ["head", "channel"])
@@ -213,7 +226,7 @@ def test_random_problems():
         rng = np.random.default_rng(seed)
         arrays, options = random_problem(rng)
         try:
-            check(rng, arrays, options, 1e-11)
+            check(rng, arrays, options, 1e-11, slack=10)
         except AssertionError as failure:
             raise AssertionError(f"seed {seed}: {failure}") from failure
 

@@ -1,5 +1,6 @@
 """The delta rule in torch: values, derivatives of every kind, types, compilation, packed sequences and mistakes."""
 
+import shutil
 from itertools import pairwise
 
 import pytest
@@ -9,7 +10,7 @@ from torch.func import grad, vmap
 import householder.torch as ht
 from householder import _core, reference_delta
 from householder.torch import delta_expression
-from torch_oracle import IGNORE_JIT_WARNING
+from torch_oracle import IGNORE_CONFIG_WARNING, IGNORE_JIT_WARNING
 
 pytestmark = pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
 GATES = pytest.mark.parametrize("gate", [None, "head", "channel"])
@@ -161,6 +162,21 @@ def test_compiled_calls_agree(packed):
 
     compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(results(compiled, tensors), results(function, tensors))
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
+@pytest.mark.filterwarnings(IGNORE_CONFIG_WARNING)
+@GATES
+def test_inductor_compiles_calls(gate):
+    torch.compiler.reset()
+    tensors = operands(gate, tokens=40)
+
+    def function(*tensors):
+        o, last = call(*tensors, use_qk_l2norm_in_kernel=True)
+        return o.tanh(), last
+
+    torch.testing.assert_close(results(torch.compile(function, fullgraph=True), tensors), results(function, tensors))
 
 
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])

@@ -1,5 +1,6 @@
 """Exported programs in ATen's terms run where this package is not installed; ONNX's runtime runs them as well."""
 
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -44,11 +45,22 @@ MODELS = [
 ]
 
 
+DELTA = [
+    (ht.DeltaNet(12, 2, gate=None), torch.randn(2, 70, 12)),
+    (ht.DeltaNet(12, 2, expand_v=1.5), torch.randn(2, 70, 12)),
+    (ht.DeltaNet(12, 2, gate="channel"), torch.randn(2, 20, 12)),
+    (ht.DeltaNet(12, 2, num_householder=2), torch.randn(2, 40, 12)),
+]
+"""Sequences of two chunks."""
+ALONE = pytest.mark.parametrize(("model", "x"), [MODELS[0], DELTA[1]], ids=lambda value: type(value).__name__)
+"""One of each kind, for processes without this package."""
+
+
 def operators(exported):
     return {str(node.target) for node in exported.graph.nodes if node.op == "call_function"}
 
 
-@pytest.mark.parametrize(("model", "x"), MODELS, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(("model", "x"), MODELS + DELTA, ids=lambda value: type(value).__name__)
 def test_a_decomposed_program_has_operators_of_aten_alone_and_computes_the_same(model, x):
     exported = torch.export.export(model.eval(), (x,))
     assert any("householder" in name for name in operators(exported))
@@ -83,27 +95,57 @@ def test_compilation_keeps_the_native_operators():
     assert "householder.rnn.default" in seen
 
 
-def test_a_decomposed_program_runs_where_this_package_is_not(tmp_path):
-    model, x = Model().eval(), torch.randn(5, 3, 6)
-    exported = torch.export.export(model, (x,)).run_decompositions(ht.decompositions())
-    torch.export.save(exported, tmp_path / "model.pt2")
-    torch.save((x, model(x).detach()), tmp_path / "example.pt")
-    script = """
+@pytest.mark.parametrize("gate", [None, "head", "channel"])
+def test_chunks_of_a_delta_rule_are_the_function(gate):
+    q, k = torch.nn.functional.normalize(torch.randn(2, 1, 70, 2, 8, dtype=torch.float64), dim=-1)
+    v, beta = torch.randn(1, 70, 4, 5, dtype=torch.float64), 2 * torch.rand(1, 70, 4, dtype=torch.float64)
+    shape = {None: None, "head": (1, 70, 4), "channel": (1, 70, 4, 8)}[gate]
+    g = None if shape is None else -torch.rand(shape, dtype=torch.float64)
+    state = torch.randn(1, 4, 8, 5, dtype=torch.float64)
+    decomposed = ht.decompositions()[torch.ops.householder.delta_rule.default]
+    expected = ht.delta_rule(q, k, v, beta, g, scale=0.3, initial_state=state, output_final_state=True)
+    found = decomposed(q, k, v, beta, g, state, None, False, 0.3, 1, False)[:2]
+    torch.testing.assert_close(found, expected)
+
+
+def run_without_this_package(folder, load, model, x):
+    """Run a script that loads the program ``load`` names, where ``householder`` cannot be imported."""
+    torch.save((x, model(x).detach()), folder / "example.pt")
+    script = f"""
         import sys
         sys.modules["householder"] = None  # cannot be imported
         import torch
         x, expected = torch.load("example.pt")
-        torch.testing.assert_close(torch.export.load("model.pt2").module()(x), expected)
+        torch.testing.assert_close({load}(x), expected)
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, cwd=tmp_path)
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, cwd=folder)
 
 
-def test_onnx_runs_a_model(tmp_path):
+def decomposed(model, x):
+    return torch.export.export(model.eval(), (x,)).run_decompositions(ht.decompositions())
+
+
+@ALONE
+def test_a_decomposed_program_runs_where_this_package_is_not(model, x, tmp_path):
+    torch.export.save(decomposed(model, x), tmp_path / "model.pt2")
+    run_without_this_package(tmp_path, 'torch.export.load("model.pt2").module()', model, x)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor needs a C++ compiler")
+@ALONE
+def test_a_compiled_package_runs_where_this_package_is_not(model, x, tmp_path):
+    with torch.no_grad():
+        path = str(tmp_path / "model.pt2")
+        torch._inductor.aoti_compile_and_package(decomposed(model, x), package_path=path)
+    run_without_this_package(tmp_path, 'torch._inductor.aoti_load_package("model.pt2")', model, x)
+
+
+@ALONE
+def test_onnx_runs_a_model(model, x, tmp_path):
     pytest.importorskip("onnxscript", reason="onnxscript writes what ONNX's runtime reads")
     runtime = pytest.importorskip("onnxruntime")
-    model, x = Model().eval(), torch.randn(5, 3, 6)
     path = str(tmp_path / "model.onnx")
-    plain = torch.export.export(model, (x,)).run_decompositions(ht.decompositions())
-    torch.onnx.export(plain, dynamo=True, verbose=False).save(path)
+    torch.onnx.export(decomposed(model, x), dynamo=True, verbose=False).save(path)
     (found,) = runtime.InferenceSession(path).run(None, {"x": x.numpy()})
     torch.testing.assert_close(torch.from_numpy(found), model(x).detach(), rtol=1e-4, atol=1e-5)

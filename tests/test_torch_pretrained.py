@@ -2,7 +2,9 @@
 
 import copy
 import importlib
+import sys
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -201,6 +203,59 @@ def test_restored_models_are_as_before(model, capsys):
     assert ht.restore(model) == 1
     assert not any("forward" in vars(layer) for layer in model.modules())
     assert torch.equal(model(input_ids=ids).logits, expected)
+
+
+OF_TRITON = {
+    "torch_chunk_gated_delta_rule": "chunk_gated_delta_rule",
+    "torch_recurrent_gated_delta_rule": "fused_recurrent_gated_delta_rule",
+    "chunk_kimi_delta_attention": "chunk_kda",
+    "recurrent_kimi_delta_attention": "fused_recurrent_kda",
+}
+"""Fallback functions of transformers, and those of flash-linear-attention that it prefers."""
+
+
+def needs_a_gpu(*_, **__):
+    raise RuntimeError("Triton finds no GPU")
+
+
+def test_functions_of_flash_linear_attention_are_replaced(model, monkeypatch):
+    """Where that library is installed, transformers binds its functions, which do not run on the CPU."""
+    from transformers.integrations import hub_kernels
+
+    options = {"max_new_tokens": 3, "do_sample": False, "return_dict_in_generate": True, "output_logits": True}
+    ids = tokens(2, 40)
+    expected = model.generate(ids, **options).logits
+    module = sys.modules[type(model).__module__]
+    monkeypatch.setitem(sys.modules, "fla", SimpleNamespace(**dict.fromkeys(OF_TRITON.values(), needs_a_gpu)))
+    for ours, theirs in OF_TRITON.items():
+        if hasattr(module, ours):
+            bound = hub_kernels.use_kernel_func_from_hub_with_fallback(theirs, "fla")(getattr(module, ours).__wrapped__)
+            monkeypatch.setattr(module, ours, bound)
+    with pytest.raises(RuntimeError, match="Triton finds no GPU"):
+        model(input_ids=ids)
+    ht.accelerate(model)
+    found = model.generate(ids, **options).logits
+    torch.testing.assert_close(torch.stack(found), torch.stack(expected), atol=1e-4, rtol=1e-3)
+
+
+def test_functions_that_older_versions_bind_to_a_layer_are_replaced():
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.chunk_gated_delta_rule = self.recurrent_gated_delta_rule = needs_a_gpu
+
+        def forward(self, *tensors):
+            return self.chunk_gated_delta_rule(*tensors)[0], self.recurrent_gated_delta_rule(*tensors)[0]
+
+    layer = Layer()
+    q, k, v = torch.randn(3, 1, 5, 2, 4)
+    g, beta = -torch.rand(1, 5, 2), torch.rand(1, 5, 2)
+    assert ht.accelerate(layer) == {"": ["chunk_gated_delta_rule", "recurrent_gated_delta_rule"]}
+    for o in layer(q, k, v, g, beta):
+        torch.testing.assert_close(o, ht.delta_rule(q, k, v, beta, g)[0])
+    ht.restore(layer)
+    with pytest.raises(RuntimeError, match="Triton finds no GPU"):
+        layer(q, k, v, g, beta)
 
 
 def kimi_functions():

@@ -1,7 +1,7 @@
 """The operators in ATen's terms, for exported programs that run where this package is not installed.
 
 ``ExportedProgram.run_decompositions`` uses them; compilation does not. Every operation here has a counterpart in ONNX.
-The triangular solves of ``expressions`` have none. Sequences are unrolled.
+The triangular solves of ``expressions`` have none. Sequences are unrolled, those of the delta rule by chunks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from householder import _validate
-from householder.torch import expressions
+from householder.torch import delta_expression, expressions
 from householder.torch.ops._sequence import split
 
 
@@ -68,6 +68,21 @@ def rnn(*arguments: Any) -> Any:
     return h.to(kind), last.to(kind), u.new_empty(0)
 
 
+def delta_rule(*arguments: Any) -> Any:
+    """Run the chunks one after the other. Packed sequences are left alone, as in ``rnn``, and so are training steps."""
+    tensors, (keep, *options) = arguments[:7], arguments[7:]
+    if tensors[-1] is not None or keep:
+        return NotImplemented
+    given: Any = *tensors, *options
+    o, last = delta_expression.delta_rule(*given, solve=_solve)
+    return o.contiguous(), last.contiguous(), o.new_empty(0)
+
+
+def _solve(system: Tensor, right: Tensor) -> Tensor:
+    """Solve as ``delta_expression.substitute`` does."""
+    return _inverse(system.mT, system.new_ones(system.shape[-1])).mT @ right
+
+
 def _factors(u: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """Give ``V``, ``S`` and the diagonal of ``D`` of ``W = (I - V S V*) D``."""
     n, m = u.shape[-2:]
@@ -111,8 +126,8 @@ def decompositions() -> dict[Any, Any]:
     """Give torch's default table of decompositions with the operators of this package in it.
 
     ``exported.run_decompositions(decompositions())`` leaves only ATen operators. They run where this package is not
-    installed, and ``torch.onnx.export`` can write them. A sequence of shape ``(T, B, d)`` becomes T steps, so T is
-    fixed at the export. Packed sequences and gradients keep their operators.
+    installed, and ``torch.onnx.export`` can write them. A sequence becomes its steps, and that of a delta rule its
+    chunks. Its length is therefore fixed at the export. Packed sequences and gradients keep their operators.
 
     Returns
     -------
@@ -142,4 +157,5 @@ _TABLE: dict[Any, Any] = {
     torch.ops.householder.apply.default: apply,
     torch.ops.householder.matrix.default: matrix,
     torch.ops.householder.rnn.default: rnn,
+    torch.ops.householder.delta_rule.default: delta_rule,
 }
