@@ -7,7 +7,7 @@ use super::number::Exponential;
 use super::part::Part;
 use super::problem::{CHUNK, Problem};
 use super::results::Results;
-use super::rows::{row, row_mut, to_fetch};
+use super::rows::{row, row_mut};
 use super::solved::Solved;
 use super::state::State;
 use crate::error::Result;
@@ -213,8 +213,9 @@ impl<T: Exponential> Pass<'_, T> {
                 for (i, slot) in slots.iter().enumerate().rev() {
                     let (keys, out) = (&slot.keys, self.outputs(strand, &slot.keys));
                     self.fetch(strand, keys);
-                    let before = i.checked_sub(1).map(|before| self.outputs(strand, &slots[before].keys));
-                    let fetch = to_fetch(before.unwrap_or_else(View::none), strand.columns.len());
+                    if let Some(before) = i.checked_sub(1) {
+                        prefetch_rows(self.outputs(strand, &slots[before].keys), strand.columns.len());
+                    }
                     if let Some(before) = (first + i).checked_sub(segment) {
                         let steps = (before * CHUNK, CHUNK);
                         let rows = problem.queries_and_keys(token, steps, part.key_head);
@@ -227,7 +228,6 @@ impl<T: Exponential> Pass<'_, T> {
                         (&slot.state, &slot.solved),
                         out,
                         grad,
-                        fetch,
                     );
                     self.write(strand, keys, &found, chunk.beta(keys));
                 }
@@ -257,14 +257,15 @@ impl<T: Exponential> Pass<'_, T> {
         slots[0].state.read(begin);
         let token = problem.sequences[strand.sequence].start;
         for i in 0..slots.len() {
+            if let Some(next) = slots.get(i + 1) {
+                let steps = (next.keys.first, next.keys.len);
+                prefetch_rows(problem.values(token, steps, head, strand.columns.start), strand.columns.len());
+            }
             let (before, after) = slots.split_at_mut(i + 1);
             let Slot { keys, decayed, state, solved } = &mut before[i];
             solved.solve(isa, problem, strand, head, (keys, decayed), state, false);
             if let Some(next) = after.first() {
-                let steps = (next.keys.first, next.keys.len);
-                let values = problem.values(token, steps, head, strand.columns.start);
-                let fetch = to_fetch(values, strand.columns.len());
-                state.advance(isa, keys, decayed, [decayed.to_end(keys), solved.d(keys)], &next.state, fetch);
+                state.advance(isa, keys, decayed, [decayed.to_end(keys), solved.d(keys)], &next.state);
             }
         }
     }

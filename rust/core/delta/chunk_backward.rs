@@ -22,7 +22,6 @@ use super::sweep::{Sweep, sweep_back};
 use crate::error::Result;
 use crate::kernel::dispatch::{InstructionSet, simd};
 use crate::kernel::epilogue::Store;
-use crate::kernel::fetch::Fetch;
 use crate::kernel::gemm::{gemm, gemm2};
 use crate::kernel::vector::dot;
 use crate::memory::filled;
@@ -81,8 +80,7 @@ impl<T: Exponential> Backward<T> {
         })
     }
 
-    /// `out`: rows of `dO`, absent where there is none; `grad`: `dS`, which becomes `dS_0`; `state`: `S_0`; `fetch`: what
-    /// the chunk before will need.
+    /// `out`: rows of `dO`, absent where there is none; `grad`: `dS`, which becomes `dS_0`; `state`: `S_0`.
     pub fn run(
         &mut self,
         isa: InstructionSet,
@@ -91,7 +89,6 @@ impl<T: Exponential> Backward<T> {
         (state, solved): (&State<T>, &Solved<T>),
         out: View<T>,
         grad: &State<T>,
-        fetch: Fetch<T>,
     ) -> Found<T> {
         let (queries, len, count, height) = (keys.queries.count, keys.len, keys.count(), state.view().count);
         let (sources, errors) = (self.sources.view(0, count), self.errors.view(0, len));
@@ -130,7 +127,7 @@ impl<T: Exponential> Backward<T> {
         if channels > 0 {
             row_dots(isa, width, grad.view(), state.view(), &mut self.whole);
         }
-        grad.advance(isa, keys, decayed, [stack, sources], grad, fetch);
+        grad.advance(isa, keys, decayed, [stack, sources], grad);
         if channels > 0 {
             let [of_queries, of_keys] = decayed.start_decays(keys);
             decay_rows(isa, height, later, of_queries, channels, later);

@@ -5,7 +5,6 @@ use super::number::Exponential;
 use super::part::Part;
 use super::problem::{CHUNK, Problem};
 use super::results::{Places, Results};
-use super::rows::to_fetch;
 use super::solved::Solved;
 use super::state::State;
 use super::step;
@@ -79,6 +78,9 @@ impl<'a, T: Exponential> Pass<'a, T> {
                 prefetch_rows(out, values_wide);
                 self.decayed.form(isa, problem, &self.keys, token, head);
                 self.solved.solve(isa, problem, part, head, (&self.keys, &self.decayed), state, !out.ptr.is_null());
+                let (of, next) =
+                    if head + 1 < part.heads.end { (first, head + 1) } else { (first + CHUNK, part.heads.start) };
+                prefetch_rows(problem.values(token, chunk(of), next, column), values_wide);
                 if !out.ptr.is_null() {
                     // SAFETY: as above.
                     unsafe { self.solved.outputs(isa, &self.keys, &self.decayed, out) };
@@ -88,10 +90,7 @@ impl<'a, T: Exponential> Pass<'a, T> {
                     next.into_iter().for_each(|rows| prefetch_rows(rows, keys_wide));
                 }
                 let rows = [self.decayed.to_end(&self.keys), self.solved.d(&self.keys)];
-                let (of, next) =
-                    if head + 1 < part.heads.end { (first, head + 1) } else { (first + CHUNK, part.heads.start) };
-                let fetch = to_fetch(problem.values(token, chunk(of), next, column), values_wide);
-                state.advance(isa, &self.keys, &self.decayed, rows, state, fetch);
+                state.advance(isa, &self.keys, &self.decayed, rows, state);
             }
         }
         if let Some(last) = places.last {

@@ -1,7 +1,6 @@
 //! A matrix of workspace, rows contiguous and padded to whole registers.
 
 use crate::error::Result;
-use crate::kernel::fetch::Fetch;
 use crate::memory::{Buffer, padded};
 use crate::number::Number;
 use crate::view::View;
@@ -39,12 +38,6 @@ impl<T: Number> Rows<T> {
     pub fn view(&self, first: usize, count: usize) -> View<T> {
         View::new(self.data.ptr().wrapping_add(first * self.ld), self.ld, count)
     }
-}
-
-/// Rows of `width` numbers that a later step reads, for a product to fetch. Fetched all at once, they would occupy all
-/// slots between the core and memory while the core waits.
-pub fn to_fetch<T>(view: View<T>, width: usize) -> Fetch<T> {
-    Fetch::grid(view.ptr, [view.ld as isize, 0], [view.count, 1], width)
 }
 
 /// Vector `i` of a view, `width` contiguous numbers. The caller owns them, and nothing writes them meanwhile.

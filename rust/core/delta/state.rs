@@ -8,7 +8,6 @@ use super::rows::Rows;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::Store;
-use crate::kernel::fetch::Fetch;
 use crate::kernel::gemm::gemm;
 use crate::view::{Shared, View};
 
@@ -58,17 +57,8 @@ impl<T: Exponential> State<T> {
         self.view().copy_to(to, self.shape.1);
     }
 
-    /// `exp(c_end) S + a b'`, written to a state, for rows of `a`, one number a channel, and of `b`. Fetches what the
-    /// next chunk needs.
-    pub fn advance(
-        &self,
-        isa: InstructionSet,
-        keys: &Keys<T>,
-        decayed: &Decayed<T>,
-        [a, b]: [View<T>; 2],
-        to: &Self,
-        fetch: Fetch<T>,
-    ) {
+    /// `exp(c_end) S + a b'`, written to a state, for rows of `a`, one number a channel, and of `b`.
+    pub fn advance(&self, isa: InstructionSet, keys: &Keys<T>, decayed: &Decayed<T>, [a, b]: [View<T>; 2], to: &Self) {
         let (height, columns) = self.shape;
         let whole = decayed.decay.from_start.view(keys.len - 1, 1);
         let factor = match decayed.decay.width {
@@ -76,7 +66,7 @@ impl<T: Exponential> State<T> {
             1 => View { ld: 0, count: height, ..whole },
             _ => whole.transposed(height),
         };
-        let store = Store { fetch, ..Store::plus_scaled(to.view(), self.view(), factor) };
+        let store = Store::plus_scaled(to.view(), self.view(), factor);
         // SAFETY: workspace of these sizes.
         unsafe { gemm(isa, (columns, height), b, a.transposed(height), &store) };
     }
