@@ -1,7 +1,5 @@
 //! A chunk of a sequence: what value heads share, and what each makes of it.
 
-use std::ops::Range;
-
 use super::decay::{BLOCK, Decay};
 use super::gram::{Queries, decay_products, decays, within_blocks};
 use super::number::Exponential;
@@ -64,17 +62,6 @@ impl<T: Exponential> Keys<T> {
         [(queries.before(BLOCK), queries.count), (queries.count + BLOCK, self.count())]
     }
 
-    /// Blocks of steps: the rows of queries and of keys that stand in each, and its steps. Later keys than these do not
-    /// act on the rows, so that the products of pairs leave them out.
-    pub fn blocks(&self) -> impl Iterator<Item = ([Range<usize>; 2], Range<usize>)> + use<T> {
-        let (queries, len) = (self.queries, self.len);
-        (0..len).step_by(BLOCK).map(move |begin| {
-            let end = len.min(begin + BLOCK);
-            let of_keys = queries.count + begin..queries.count + end;
-            ([queries.before(begin)..queries.before(end), of_keys], begin..end)
-        })
-    }
-
     /// Reads `len` steps from step `first` of a sequence on, whose first token is `token`.
     pub fn load(
         &mut self,
@@ -99,20 +86,11 @@ impl<T: Exponential> Keys<T> {
         if problem.channels() <= 1 {
             let keys = self.rows.view(count, len);
             turned(isa, (width, len), keys, self.columns.view(0, width));
-            let (weights, rows) = (self.columns.view(0, width), self.rows.view(0, count + len));
-            pairs(isa, self, weights, rows, self.plain.view(0, count + len));
-        }
-    }
-}
-
-/// `to_ij`, the product of row `i` of all queries and keys with the chunk's key `j`, or with what stands at its step; the
-/// latter's numbers are `weights`. Blocks of keys after the row are not written.
-pub fn pairs<T: Exponential>(isa: InstructionSet, keys: &Keys<T>, weights: View<T>, rows: View<T>, to: View<T>) {
-    for (spans, steps) in keys.blocks() {
-        for Range { start, end } in spans {
-            let (rows, out) = (rows.part(start, end), Store::new(to.part(start, end)));
             // SAFETY: workspace of these rows.
-            unsafe { gemm(isa, (steps.end, end - start), weights, rows, &out) };
+            unsafe {
+                let (weights, rows) = (self.columns.view(0, width), self.rows.view(0, count + len));
+                gemm(isa, (len, count + len), weights, rows, &Store::new(self.plain.view(0, count + len)));
+            }
         }
     }
 }

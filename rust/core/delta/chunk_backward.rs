@@ -7,9 +7,7 @@
 //! [dP; dM] = [dO; X] D',   [dQ'; dK'] = [dO; X] S_0',   dH = D dS',   dS_0 = exp(c_end) dS + [Q'; K']' [dO; X]
 //! ```
 
-use std::ops::Range;
-
-use super::chunk::{Decayed, Keys, decay_rows, pairs, turned};
+use super::chunk::{Decayed, Keys, decay_rows, turned};
 use super::decay::BLOCK;
 use super::gram::decay_products;
 use super::gram_backward::{Channels, between_blocks_back, channel_gates, pair_gates, within_blocks_back};
@@ -113,11 +111,11 @@ impl<T: Exponential> Backward<T> {
         let (by_columns, turned_d) = (self.sources_turned.view(0, width), self.solution_turned.view(0, width));
         turned(isa, (width, count), sources, by_columns);
         turned(isa, (width, len), d, turned_d);
-        pairs(isa, keys, turned_d, sources, table);
         let (later, earlier) = (self.later.view(0, count), self.earlier.view(0, len));
         let (later_turned, earlier_turned) = (self.later_turned.view(0, height), self.earlier_turned.view(0, height));
         // SAFETY: workspace.
         unsafe {
+            gemm(isa, (len, count), turned_d, sources, &Store::new(table));
             gemm(isa, (count, height), by_columns, state.view(), &Store::new(later_turned));
             gemm(isa, (len, height), turned_d, grad.view(), &Store::new(earlier_turned));
         }
@@ -172,19 +170,10 @@ impl<T: Exponential> Backward<T> {
             (0..len).for_each(|l| self.gates.row_mut(l)[0] = gates[l]);
         }
         decay_products(isa, len, keys.queries, table, decays.pairs.view(0, len), table);
-        let (of_keys, by_keys) = (rows.from(0, queries), table.transposed(len));
-        for ([in_queries, in_keys], steps) in keys.blocks() {
-            let terms = [in_queries.start..queries, in_keys.start..count]
-                .map(|Range { start, end }| [rows.part(start, end), by_keys.from(start, steps.start)]);
-            let own = earlier.part(steps.start, steps.end);
-            // SAFETY: workspace.
-            unsafe { gemm2(isa, (width, steps.len()), &terms, &Store::plus(own, own)) };
-            for Range { start, end } in [in_queries, in_keys] {
-                let own = later.part(start, end);
-                let (of_keys, table) = (of_keys.part(0, steps.end), table.part(start, end));
-                // SAFETY: workspace.
-                unsafe { gemm(isa, (width, end - start), of_keys, table, &Store::plus(own, own)) };
-            }
+        // SAFETY: workspace.
+        unsafe {
+            gemm(isa, (width, count), rows.from(0, queries), table, &Store::plus(later, later));
+            gemm(isa, (width, len), rows, table.transposed(len), &Store::plus(earlier, earlier));
         }
     }
 

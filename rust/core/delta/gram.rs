@@ -66,7 +66,7 @@ simd! {
     }
 
     /// Multiplies plain products of queries, then keys, with keys by their decays. Of the keys' products, only those below
-    /// the diagonal are kept. Blocks of keys after the row become zero, whatever `plain` holds there.
+    /// the diagonal are kept.
     pub fn decay_products<T: Exponential>(
         _s, len: usize, queries: Queries, plain: View<T>, decay: View<T>, out: View<T>,
     ) -> () {
@@ -76,12 +76,8 @@ simd! {
             // SAFETY: rows of workspace; where both are one, each number is read before it is written.
             unsafe {
                 let (plain, decay, out) = (plain.at(0, i), decay.at(0, position), out.at(0, i));
-                let end = len.min((position / BLOCK + 1) * BLOCK);
-                for j in 0..end {
+                for j in 0..len {
                     *out.add(j) = *plain.add(j) * *decay.add(j);
-                }
-                for j in end..len {
-                    *out.add(j) = T::ZERO;
                 }
                 if key.is_some() {
                     *out.add(position) = T::ZERO;
