@@ -214,6 +214,9 @@ struct Reflections {
   }
 };
 
+/// Blocks that share a multiprocessor, which leaves 128 registers to a thread. Without it the compiler may use fewer and spill.
+constexpr int BLOCKS = 16;
+
 template <class T, int LANES>
 __global__ void __launch_bounds__(WARP, BLOCKS)
     application_forward(const T* __restrict__ u, const T* __restrict__ h, T* __restrict__ c, int matrices, int n, int m,

@@ -22,7 +22,7 @@ def covered(folder, *selection):
     def coverage(*arguments):
         return subprocess.run([sys.executable, "-m", "coverage", *arguments], env=environment, check=False).returncode
 
-    if coverage("run", "-m", "pytest", "--quiet", *selection):
+    if coverage("run", "-m", "pytest", "--quiet", "--numprocesses", "2", *selection):
         sys.exit("tests failed")
     coverage("combine", "--quiet")
     coverage("json", "--quiet", "-o", str(folder / "report.json"))

@@ -20,8 +20,6 @@ import nvrtc
 
 REGISTERS = {"factors": (128, 168), "gradients": (128, 168), "application": (128, 128), "packing": (32, 32)}
 """Most of a thread, of real and of complex instances, which have half as many threads."""
-SPILLED = {(103, instances.application_name("backward", lanes, "complex128")): (12, 8) for lanes in (8, 16)}
-"""Known spills: bytes, and those of the stack, though the compiler gives only 72 of 128 registers to a thread."""
 LAUNCHED = {"factors": cases.factors, "application": cases.applied}
 WAITS = {"factors": 8 + 2 * 4 - 1, "gradients": 4, "application": 2}
 """Of a block; the factors' for K = 16, in four rounds of doubling of which the first has one wait."""
@@ -50,7 +48,7 @@ def test_instances_compile_within_their_registers(capability):
         return nvrtc.compile_kernels(code, [name], f"sm_{capability}")[name]
 
     for (kernel, name), used in zip(chosen, concurrently(resources, chosen), strict=True):
-        assert (used.spilled_bytes, used.stack_bytes) == SPILLED.get((capability, name), (0, 0)), name
+        assert (used.spilled_bytes, used.stack_bytes) == (0, 0), name
         assert used.registers <= REGISTERS[kernel]["Complex" in name], name
 
 
