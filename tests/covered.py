@@ -15,24 +15,34 @@ ALLOWED = 1.0
 """Percentage points by which a module may be covered less."""
 
 
-def covered(folder, *selection):
-    """Percentage of each module that these tests cover."""
-    environment = {**os.environ, "COVERAGE_FILE": str(folder / "data")}
+def coverage(data, *arguments):
+    """Run the tool on this file of data."""
+    environment = {**os.environ, "COVERAGE_FILE": str(data)}
+    return subprocess.run([sys.executable, "-m", "coverage", *arguments], env=environment, check=False).returncode
 
-    def coverage(*arguments):
-        return subprocess.run([sys.executable, "-m", "coverage", *arguments], env=environment, check=False).returncode
 
-    if coverage("run", "-m", "pytest", "--quiet", "--numprocesses", "2", *selection):
+def measure(data, *selection):
+    """Run these tests and write which lines and branches they reach."""
+    if coverage(data, "run", "-m", "pytest", "--quiet", "--numprocesses", "2", *selection):
         sys.exit("tests failed")
-    coverage("combine", "--quiet")
-    coverage("json", "--quiet", "-o", str(folder / "report.json"))
-    files = json.loads((folder / "report.json").read_text())["files"]
+    coverage(data, "combine", "--quiet")
+
+
+def percentages(data):
+    """How much of each module was reached."""
+    report = data.with_suffix(".json")
+    coverage(data, "json", "--quiet", "-o", str(report))
+    files = json.loads(report.read_text())["files"]
     return {name: file["summary"]["percent_covered"] for name, file in files.items()}
 
 
 def main():
-    with tempfile.TemporaryDirectory() as short, tempfile.TemporaryDirectory() as every:
-        found, wanted = covered(Path(short)), covered(Path(every), "-m", "")
+    with tempfile.TemporaryDirectory() as folder:
+        short, long, every = (Path(folder) / name for name in ("short", "long", "every"))
+        measure(short)
+        measure(long, "-m", "long")
+        coverage(every, "combine", "--quiet", "--keep", str(short), str(long))
+        found, wanted = percentages(short), percentages(every)
     worse = {name: percent for name, percent in wanted.items() if found.get(name, 0.0) < percent - ALLOWED}
     for name, percent in worse.items():
         print(f"{name}: {found.get(name, 0.0):.1f} % by the short set, {percent:.1f} % by all tests")

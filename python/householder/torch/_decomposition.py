@@ -126,8 +126,9 @@ def decompositions() -> dict[Any, Any]:
     """Give torch's default table of decompositions with the operators of this package in it.
 
     ``exported.run_decompositions(decompositions())`` leaves only ATen operators. They run where this package is not
-    installed, and ``torch.onnx.export`` can write them. A sequence becomes its steps, and that of a delta rule its
-    chunks. Its length is therefore fixed at the export. Packed sequences and gradients keep their operators.
+    installed, and ``torch.onnx.export`` can write them. A sequence of shape ``(T, B, d)`` becomes T steps, and that of
+    a delta rule its chunks. Lengths are therefore fixed at the export. Packed sequences and gradients keep their
+    operators.
 
     Returns
     -------
