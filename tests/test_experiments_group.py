@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from experiment_command import COMMAND
+from householder import cli
+from householder.experiments import processes
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import load_experiment, packaged_config
 from householder.experiments.group import Group, free_port, group_of, share
@@ -24,6 +26,16 @@ TORCHRUN = {
     "MASTER_ADDR": "head",
     "MASTER_PORT": "29500",
 }
+
+
+@pytest.mark.parametrize(("results", "status"), [({}, 0), ({"ornn": Failure("it stopped")}, 1)])
+def test_a_command_that_is_not_the_first_leaves_words_and_files_to_it(results, status, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(processes, "warm_up", lambda: None)
+    monkeypatch.setattr("householder.experiments.session.group_of", lambda *_: Group(nodes=2, node=1, address="head"))
+    monkeypatch.setattr("householder.experiments.session.launch", lambda *_: results)
+    assert cli.main(["train", "digits", "--output", str(tmp_path / "run")]) == status
+    assert capsys.readouterr().out == ""
+    assert not (tmp_path / "run").exists()
 
 
 def rows(path):

@@ -137,6 +137,11 @@ def test_states_and_their_gradients_have_the_bits_of_numpys(dtype, rng):
             assert_close(ours.conj(), theirs)
 
 
+def test_a_nonlinearity_of_real_numbers_acts_on_both_parts(rng):
+    a = randn(rng, (5, 4), "complex128")
+    assert_close(expressions.activate(a, "tanh", 0.1, None), np.tanh(a.real) + 1j * np.tanh(a.imag))
+
+
 @pytest.mark.parametrize("name", ["leaky_relu", "modrelu", "real_modrelu"])
 def test_states_of_the_expression_and_their_gradients_are_the_kernels(name, double, rng):
     u, x = randn(rng, (1, 6, 2), double), randn(rng, (1, 9, 5, 6), double)

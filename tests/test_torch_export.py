@@ -69,7 +69,7 @@ def test_a_decomposed_program_has_operators_of_aten_alone_and_computes_the_same(
     torch.testing.assert_close(plain.module()(x), model(x))
 
 
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (7, 3), (8, 8), (100, 65), (64, 64)])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (8, 8), (7, 3), (100, 65), (64, 64)])
 @pytest.mark.parametrize("transpose", [False, True])
 def test_the_decompositions_are_the_functions(n, m, transpose):
     table = ht.decompositions()
