@@ -156,13 +156,20 @@ impl<T: Factor> Steps<'_, T> {
         states.len() / ((self.tau.len() + 1) * self.ld)
     }
 
-    /// The factors from all states, where no `tau` is given: `x_i - x_{i+1} = a_i v_i` at the largest entry of `v_i`.
+    /// The same factors from all states: `x_i - x_{i+1} = a_i v_i` at the largest entry of `v_i`, or `v_i* x_i` where `tau` is
+    /// given.
     #[inline(always)]
     pub fn recall_factors(&self, ops: impl Vectors<T>, states: &[T], factors: &mut [T]) {
         let count = self.vectors(states);
         for (i, factor) in factors.iter_mut().enumerate() {
-            let (p, inverse) = self.pivots[self.column(i / count)];
-            *factor = ops.quotient(states[i * self.ld + p], states[(i + count) * self.ld + p], inverse);
+            let j = self.column(i / count);
+            let (x, next) = (&states[i * self.ld..], &states[(i + count) * self.ld..]);
+            *factor = if self.given {
+                ops.project(self.vector(ops, j), &x[self.range(ops, j)])
+            } else {
+                let (p, inverse) = self.pivots[j];
+                ops.quotient(x[p], next[p], inverse)
+            };
         }
     }
 
