@@ -43,6 +43,16 @@ def test_the_cpu_loads_no_cuda_modules(run_script):
     assert out.strip() == "['householder.torch.ops._cuda_entry']"
 
 
+def test_the_import_registers_operators_for_devices_without_kernels(run_script):
+    pytest.importorskip("torch")
+    out = run_script(
+        "import torch, householder.torch; has = torch._C._dispatch_has_kernel_for_dispatch_key;"
+        "names = [f'householder::{name}' for name in torch.ops.householder];"
+        "print(len(names) > 6, [name for name in names if not has(name, 'CompositeExplicitAutograd')])"
+    )
+    assert out.strip() == "True []"
+
+
 def test_the_check_above_can_fail(run_script):
     out = run_script(f"import sys, scipy, householder; print([name for name in {HEAVY} if name in sys.modules])")
     assert "scipy" in out

@@ -1,5 +1,6 @@
 """The operators under ``torch.ops.householder`` and the differentiable functions around them."""
 
+from householder.torch.ops import _devices as _devices  # registers the operators of devices without kernels
 from householder.torch.ops._adapted import adapted_linear as adapted_linear
 from householder.torch.ops._adapted import is_adaptable as is_adaptable
 from householder.torch.ops._apply import apply as apply
