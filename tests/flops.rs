@@ -65,9 +65,6 @@ impl Vectors<Counted> for Plain {
         assert_eq!(v.len(), x.len());
         x.iter_mut().zip(v).for_each(|(x, &v)| *x = *x - a * v);
     }
-    fn quotient(self, y: Counted, x: Counted, inverse: Counted) -> Counted {
-        (y - x) * inverse
-    }
     fn gradient(
         self,
         (a, x): (Counted, &[Counted]),

@@ -75,7 +75,7 @@ fn matrices_are_those_of_each_problem() {
                 let (mut w, mut grad_u) = (vec![0.0; count * n * n], vec![0.0; count * n * m]);
                 let kept = matrices(context, of(count, u), None, &mut w, keep).unwrap();
                 let room = StackMut::new(&mut grad_u, count);
-                matrices_backward(context, of(count, u), Stack::new(g, count), room, None, kept.as_deref()).unwrap();
+                matrices_backward(context, of(count, u), Stack::new(g, count), room, kept.as_deref()).unwrap();
                 (w, grad_u)
             };
             let (w, grad_u) = run(context, count, &u, &g, true);
@@ -115,7 +115,7 @@ fn sequences_are_those_of_each_problem() {
                 };
                 let grads: Vec<_> = problems.clone().map(|i| Some(Series::new(Stack::new(&g, count).at(i)))).collect();
                 let number = problems.len();
-                let sequences = ManySequences::new(problems.map(each).collect());
+                let sequences = ManySequences(problems.map(each).collect());
                 let mut h = vec![0.0; number * steps * batch * n];
                 let mut last = vec![0.0; number * batch * n];
                 let [rows, width] = sequences.tape_shape().unwrap();

@@ -39,7 +39,7 @@ __version__: str
 def instruction_set() -> str: ...
 def cuda_sources() -> dict[str, str]: ...  # text of each file of cuda/ by name
 def plan(
-    n: int, m: int, rows: int, sequence: bool, is_complex: bool, shape: str = "trapezoidal"
+    n: int, m: int, rows: int, sequence: bool, is_complex: bool
 ) -> tuple[str, list[float]]: ...  # reflections, wy, dense: us
 def set_num_threads(k: int) -> None: ...
 def get_num_threads() -> int: ...
@@ -113,10 +113,7 @@ def matrix_backward(
     u: Array,
     grad_w: Array,
     grad_u: Array,
-    kept: Kept | None = None,  # of the forward call with the same u
-    shape: str = "trapezoidal",
-    tau: Array | None = None,
-    grad_tau: Array | None = None,  # out
+    kept: Kept | None,  # of the forward call with the same u
 ) -> NotImplementedType | None: ...
 def wy(
     u: Array,  # (n, m)

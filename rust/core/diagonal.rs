@@ -1,7 +1,7 @@
 //! The diagonal factor `D` of `W = W_1 D`: `u_1` on the last coordinate, or phases (Corollary 1).
 
 use crate::error::{Error, Result};
-use crate::memory::filled;
+use crate::memory::{collected, filled};
 use crate::number::Number;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
@@ -33,9 +33,7 @@ impl<T: Scalar> Diagonal<T> {
         if !T::COMPLEX || theta.len() != n {
             return Err(Error::InvalidArgument(format!("phases: expected {n} real numbers and a complex u")));
         }
-        let mut units = filled(n, T::ONE)?;
-        units.iter_mut().zip(theta).for_each(|(unit, &angle)| *unit = T::unit(angle));
-        Ok(Self::Phases(units))
+        Ok(Self::Phases(collected(theta.iter().map(|&angle| T::unit(angle)))?))
     }
 
     /// The same in wide precision. Phases are normalised to modulus one in that precision.
@@ -43,14 +41,10 @@ impl<T: Scalar> Diagonal<T> {
         Ok(match self {
             Self::One => Diagonal::One,
             Self::Last(u1) => Diagonal::Last(u1.widen()),
-            Self::Phases(units) => {
-                let mut wide = filled(units.len(), T::Wide::ONE)?;
-                for (wide, unit) in wide.iter_mut().zip(units) {
-                    let unit = unit.widen();
-                    *wide = unit.scale(1.0 / unit.abs2().sqrt());
-                }
-                Diagonal::Phases(wide)
-            }
+            Self::Phases(units) => Diagonal::Phases(collected(units.iter().map(|unit| {
+                let unit = unit.widen();
+                unit.scale(1.0 / unit.abs2().sqrt())
+            }))?),
         })
     }
 

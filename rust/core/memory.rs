@@ -87,14 +87,15 @@ impl<T: Number> DerefMut for Buffer<T> {
 
 /// `len` copies of `value` in a vector whose allocation can fail.
 pub fn filled<T: Clone>(len: usize, value: T) -> Result<Vec<T>> {
-    filled_with(len, || value.clone())
+    collected((0..len).map(|_| value.clone()))
 }
 
-/// `len` values of `make` in a vector whose allocation can fail.
-pub fn filled_with<T>(len: usize, make: impl FnMut() -> T) -> Result<Vec<T>> {
+/// `items` in a vector whose allocation can fail.
+pub fn collected<T>(items: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
     let mut vector = Vec::new();
-    vector.try_reserve_exact(len).map_err(|_| Error::OutOfMemory { bytes: len.saturating_mul(size_of::<T>()) })?;
-    vector.resize_with(len, make);
+    let bytes = items.len().saturating_mul(size_of::<T>());
+    vector.try_reserve_exact(items.len()).map_err(|_| Error::OutOfMemory { bytes })?;
+    vector.extend(items);
     Ok(vector)
 }
 

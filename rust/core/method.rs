@@ -29,9 +29,7 @@ impl Method {
             ))),
         }
     }
-}
 
-impl Method {
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
@@ -111,11 +109,6 @@ impl Costs {
 /// whether numbers are complex.
 pub fn for_application<T: Scalar>(form: Form, shape: Shape, rows: usize) -> Method {
     Costs::of_application(form, shape, rows, T::COMPLEX).best()
-}
-
-/// For a recurrence over `rows` states in all. Depends on the shape alone.
-pub fn for_sequence(n: usize, k: usize, rows: usize) -> Method {
-    Costs::of_sequence(n, k, rows).best()
 }
 
 /// Reflections of a block of [`crate::wy::blocks`], applied to `rows` vectors. Wide ones run faster, narrow ones are formed

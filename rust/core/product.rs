@@ -59,15 +59,9 @@ pub fn outer<T: Scalar>(context: &mut Context<'_>, n: usize, b: &[T], a: &[T]) -
     assert_eq!(a.len(), b.len(), "vectors of two sums");
     let (rows, ld) = (b.len() / n, padded::<T>(n));
     let mut g = Buffer::zeroed(n * ld)?;
-    let conjugate;
-    let a = if T::COMPLEX {
-        let mut conjugated = Buffer::<T>::zeroed(a.len())?;
-        conjugated.iter_mut().zip(a).for_each(|(to, x)| *to = x.conj());
-        conjugate = conjugated;
-        conjugate.ptr()
-    } else {
-        a.as_ptr()
-    };
+    let mut conjugate = Buffer::<T>::scratch(if T::COMPLEX { a.len() } else { 0 })?;
+    conjugate.iter_mut().zip(a).for_each(|(to, x)| *to = x.conj());
+    let a = if T::COMPLEX { conjugate.ptr() } else { a.as_ptr() };
     let out = View::new(g.ptr_mut(), ld, n);
     product(context, (n, n), Part::columns(b.as_ptr(), n, rows), View::new(a, n, rows).transposed(n), out, false)?;
     Ok(g)

@@ -21,12 +21,6 @@ struct Shelf {
     blocks: Vec<(Layout, usize)>,
 }
 
-impl Default for Shelf {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Shelf {
     const fn new() -> Self {
         Self { bytes: 0, blocks: Vec::new() }
@@ -132,8 +126,8 @@ fn advise_huge_pages(block: usize, bytes: usize) {
 
 /// Gives back to the system everything that is kept, except the small blocks of other threads.
 pub fn release() {
-    drop(with_shelf(std::mem::take));
-    drop(SMALL.try_with(RefCell::take));
+    drop(with_shelf(|shelf| std::mem::replace(shelf, Shelf::new())));
+    drop(SMALL.try_with(|shelf| shelf.replace(Shelf::new())));
 }
 
 /// Takes back what [`take`] gave.

@@ -123,7 +123,7 @@ impl<'a, T: Scalar> Reflections<'a, T> {
             squares.iter_mut().zip(&*to).take(stored).for_each(|(square, x)| *square += x.abs2());
         }
         let tau = tau.map(|tau| tau.iter().map(|x| x.widen()).collect());
-        if T::as_wide(&[]).is_none() && !form.has_ones() {
+        if !T::IS_WIDE && !form.has_ones() {
             let smallest = T::Real::MIN_POSITIVE.to_f64();
             for (j, _) in squares.iter().enumerate().take(self.count()).filter(|(_, square)| square.sqrt() < smallest) {
                 wide.iter_mut().skip(j).step_by(m).for_each(|x| *x = T::Wide::ZERO);
@@ -167,9 +167,9 @@ impl<'a, T: Scalar> Reflections<'a, T> {
         self.ld
     }
 
-    /// All that is stored from entry `(i, j)` on.
-    pub fn from(&self, i: usize, j: usize) -> &'a [T] {
-        &self.entries[i * self.ld + j..]
+    /// All entries, row by row.
+    pub fn entries(&self) -> &'a [T] {
+        self.entries
     }
 
     /// How many vectors of size `n` each of these arrays holds.
@@ -201,7 +201,7 @@ pub(crate) struct Widened<T: Scalar> {
 }
 
 impl<T: Scalar> Widened<T> {
-    /// For the routines.
+    /// Views these numbers.
     pub fn reflections(&self) -> Result<Reflections<'_, T>> {
         Reflections::with_form(self.n, self.m, &self.entries, self.form, self.tau.as_deref())
     }

@@ -9,31 +9,25 @@ use crate::number::{c32, c64};
 pub trait Scalar: Tiles {
     /// The precision in which Gram matrices and `S = T^-1` are formed: `f64` or `c64`.
     type Wide: Scalar<Real = f64, Wide = Self::Wide>;
+    /// Whether this precision is the wide one.
+    const IS_WIDE: bool = size_of::<Self>() == size_of::<Self::Wide>();
 
     /// The same number in wide precision.
     fn widen(self) -> Self::Wide;
     /// The nearest number in this precision.
     fn narrow(wide: Self::Wide) -> Self;
     /// The same array, if its precision is the wide one.
-    fn as_wide(array: &[Self]) -> Option<&[Self::Wide]>;
-    /// [`Scalar::as_wide`], to write.
     fn as_wide_mut(array: &mut [Self]) -> Option<&mut [Self::Wide]>;
 }
 
-/// The methods that reinterpret arrays.
-macro_rules! arrays {
+/// The method that reinterprets arrays.
+macro_rules! array {
     (wide) => {
-        fn as_wide(array: &[Self]) -> Option<&[Self]> {
-            Some(array)
-        }
         fn as_wide_mut(array: &mut [Self]) -> Option<&mut [Self]> {
             Some(array)
         }
     };
     (narrow) => {
-        fn as_wide(_: &[Self]) -> Option<&[Self::Wide]> {
-            None
-        }
         fn as_wide_mut(_: &mut [Self]) -> Option<&mut [Self::Wide]> {
             None
         }
@@ -52,7 +46,7 @@ macro_rules! real {
             fn narrow(wide: f64) -> Self {
                 wide as $t
             }
-            arrays!($precision);
+            array!($precision);
         }
     };
 }
@@ -71,7 +65,7 @@ macro_rules! complex {
             fn narrow(wide: c64) -> Self {
                 Complex::new(wide.re as $r, wide.im as $r)
             }
-            arrays!($precision);
+            array!($precision);
         }
     };
 }

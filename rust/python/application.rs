@@ -16,9 +16,6 @@ use crate::call::{attempt, run, to_python};
 use crate::columns::Headers;
 use crate::kept::Kept;
 
-/// Gradients of `u`, `h` and `phases`, None where they are not wanted.
-type Gradient<'py> = [Option<Bound<'py, PyAny>>; 3];
-
 /// `rows` of `h (.., n)`, so many for each matrix, of the type of `u`.
 fn rows(u: &Headers<'_, '_>, h: &Array<'_, '_>) -> PyResult<usize> {
     let rows = h.len.checked_div(u.count * u.n).unwrap_or(0);
@@ -81,9 +78,9 @@ fn forward_problems<T: Number<Real: Number>>(
         }
         applications.forward(context, StackMut::new(out, count)).map(|()| None)
     })?;
-    Ok(kept.map(|kept| match kept {
-        many::Kept::Factors(factors) => Kept::factors(many::Kept::Factors(factors)),
-        many::Kept::Matrix(matrix) => Kept::matrix(many::Kept::Matrix(matrix)),
+    Ok(kept.map(|kept| {
+        let is_matrix = matches!(kept, many::Kept::Matrix(_));
+        Kept::new(kept, is_matrix)
     }))
 }
 
@@ -231,7 +228,7 @@ pub fn backward_tape(
     u: &Bound<'_, PyAny>,
     tape: &Bound<'_, PyAny>,
     grad_c: &Bound<'_, PyAny>,
-    gradients: Gradient<'_>,
+    gradients: [Option<Bound<'_, PyAny>>; 3],
     phases: Option<&Bound<'_, PyAny>>,
     transpose: bool,
 ) -> PyResult<()> {

@@ -19,6 +19,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyType};
 
+use crate::xla::c_api;
+
 /// Why arguments were not read.
 pub enum Refusal {
     /// They are for torch's dispatcher to handle.
@@ -34,24 +36,26 @@ impl From<PyErr> for Refusal {
     }
 }
 
-/// A number type with a name and a NumPy type number.
+/// A number type with a name and the numbers that NumPy and XLA have for it.
 pub trait Number: Scalar {
     const TYPE: NPY_TYPES;
+    const XLA: c_int;
     const NAME: &'static str;
 }
 
 macro_rules! number {
-    ($t:ty, $npy:ident, $name:literal) => {
+    ($t:ty, $npy:ident, $xla:ident, $name:literal) => {
         impl Number for $t {
             const TYPE: NPY_TYPES = NPY_TYPES::$npy;
+            const XLA: c_int = c_api::$xla;
             const NAME: &'static str = $name;
         }
     };
 }
-number!(f32, NPY_FLOAT, "float32");
-number!(f64, NPY_DOUBLE, "float64");
-number!(c32, NPY_CFLOAT, "complex64");
-number!(c64, NPY_CDOUBLE, "complex128");
+number!(f32, NPY_FLOAT, F32, "float32");
+number!(f64, NPY_DOUBLE, F64, "float64");
+number!(c32, NPY_CFLOAT, C64, "complex64");
+number!(c64, NPY_CDOUBLE, C128, "complex128");
 
 /// An array's memory and the part of its shape that describes a problem.
 pub struct Array<'a, 'py> {
@@ -215,7 +219,7 @@ impl<'a, 'py> Array<'a, 'py> {
     /// `len` numbers. They must stay valid and unmoved for the call, which holds a reference to the array.
     pub fn slice<T: Number>(&self, name: &str, len: usize) -> Reading<&'static [T]> {
         self.require(name, T::NAME, len)?;
-        self.require_rows::<T>(name)?;
+        self.require_layout(name, self.is_contiguous && self.is_aligned::<T>())?;
         // SAFETY: as many numbers of this type, aligned.
         Ok(if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(self.data.cast(), len) } })
     }
@@ -223,7 +227,7 @@ impl<'a, 'py> Array<'a, 'py> {
     /// `len` numbers to be overwritten.
     pub fn slice_mut<T: Number>(&self, name: &str, len: usize) -> Reading<&'static mut [T]> {
         self.require(name, T::NAME, len)?;
-        self.require_rows::<T>(name)?;
+        self.require_layout(name, self.is_contiguous && self.is_aligned::<T>())?;
         if !self.is_writable {
             return Err(PyValueError::new_err(format!("{name}: the array is read-only")).into());
         }
@@ -244,7 +248,7 @@ impl<'a, 'py> Array<'a, 'py> {
             return Ok(None);
         }
         self.require(name, T::NAME, len)?;
-        self.require_aligned::<T>(name)?;
+        self.require_layout(name, self.is_aligned::<T>())?;
         let strides = [step as usize, sequence as usize];
         let span = if len == 0 { 0 } else { span(strides) };
         // SAFETY: all of it lies between the first and the last number of the array.
@@ -287,22 +291,17 @@ impl<'a, 'py> Array<'a, 'py> {
         if self.len == len { Ok(()) } else { Err(self.refusal(name, len)?.into()) }
     }
 
-    /// Tensors that do not lie row after row are laid out under the dispatcher.
-    fn require_rows<T>(&self, name: &str) -> Reading<()> {
-        self.require_aligned::<T>(name)?;
-        match (self.is_contiguous, self.is_tensor) {
+    /// Requires a layout that the core reads. The dispatcher lays out tensors.
+    fn require_layout(&self, name: &str, fits: bool) -> Reading<()> {
+        match (fits, self.is_tensor) {
             (true, _) => Ok(()),
             (false, true) => Err(Refusal::Foreign),
             (false, false) => Err(self.refusal(name, self.len)?.into()),
         }
     }
 
-    fn require_aligned<T>(&self, name: &str) -> Reading<()> {
-        match (self.data.cast::<T>().is_aligned() || self.len == 0, self.is_tensor) {
-            (true, _) => Ok(()), // NumPy calls an empty array aligned, wherever it lies
-            (false, true) => Err(Refusal::Foreign),
-            (false, false) => Err(self.refusal(name, self.len)?.into()),
-        }
+    fn is_aligned<T>(&self) -> bool {
+        self.len == 0 || self.data.cast::<T>().is_aligned() // NumPy calls an empty array aligned, wherever it lies
     }
 
     fn refusal(&self, name: &str, len: usize) -> PyResult<PyErr> {

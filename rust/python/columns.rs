@@ -9,7 +9,7 @@ use crate::array::{Array, Number, Reading, optional, size};
 use crate::call::to_python;
 
 /// The form of the columns. With `tau`, trapezoidal columns are LAPACK's, which begin with a one.
-pub fn form(shape: &str, has_tau: bool) -> PyResult<Form> {
+fn form(shape: &str, has_tau: bool) -> PyResult<Form> {
     match (shape, has_tau) {
         ("trapezoidal", false) => Ok(Form::Trapezoidal),
         ("trapezoidal", true) => Ok(Form::UnitTrapezoidal),

@@ -36,7 +36,7 @@ struct Lengths {
 }
 
 impl Lengths {
-    fn of((sizes, offsets, by_channel): (&Sizes, &[usize], bool)) -> PyResult<Self> {
+    fn of(sizes: &Sizes, offsets: &[usize], by_channel: bool) -> PyResult<Self> {
         let Sizes { heads, value_heads, key_width, value_width, reflections } = *sizes;
         let tokens = offsets.last().copied().unwrap_or(0);
         let steps = size(&[tokens, reflections])?;
@@ -59,7 +59,7 @@ fn problem<T: Number + Exponential>(
 ) -> Reading<(Problem<'static, T>, Lengths)> {
     let (sizes, offsets, by_channel, scale, normalize) =
         (sizes(options.0), &options.1, options.2, options.3, options.4);
-    let lengths = Lengths::of((&sizes, offsets, by_channel))?;
+    let lengths = Lengths::of(&sizes, offsets, by_channel)?;
     let given = |i: usize, name: &str, len: usize| optional::<T>(operands[i].as_ref(), name, len);
     let needed = |i, name: &str, len| {
         let missing = || PyValueError::new_err(format!("{name}: expected an array, got None"));
@@ -102,7 +102,6 @@ pub fn delta_interval(key_width: usize, value_width: usize) -> usize {
 }
 
 #[pyfunction]
-#[pyo3(signature = (operands, options, out, last, kept))]
 pub fn delta_forward(
     py: Python<'_>,
     operands: Given<'_>,
@@ -136,7 +135,6 @@ pub fn delta_forward(
 }
 
 #[pyfunction]
-#[pyo3(signature = (operands, options, kept, grad_out, grad_last, gradients))]
 pub fn delta_backward(
     py: Python<'_>,
     operands: Given<'_>,

@@ -2,7 +2,6 @@
 
 use householder::factor as factorisation;
 use householder::kernel::transpose::transpose;
-use householder::number::Real;
 use householder::reflections::Reflections;
 use householder::wy::CompactWy;
 use pyo3::prelude::*;
@@ -58,7 +57,7 @@ pub fn factor(
     phases: Option<&Bound<'_, PyAny>>,
     by_columns: bool,
 ) -> PyResult<f64> {
-    fn go<T: Number<Real: Number + Real>>(
+    fn go<T: Number<Real: Number>>(
         py: Python<'_>,
         [n, m]: [usize; 2],
         [q, u]: [&Array<'_, '_>; 2],

@@ -5,7 +5,7 @@ use std::any::Any;
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 
-/// Anything.
+/// A value that only the core reads.
 #[pyclass(frozen, weakref, module = "householder._core")]
 pub struct Kept {
     kept: Box<dyn Any + Send + Sync>,
@@ -24,11 +24,8 @@ impl Kept {
 }
 
 impl Kept {
-    pub fn factors(kept: impl Any + Send + Sync) -> Self {
-        Self { kept: Box::new(kept), is_matrix: false }
-    }
-    pub fn matrix(kept: impl Any + Send + Sync) -> Self {
-        Self { kept: Box::new(kept), is_matrix: true }
+    pub fn new(kept: impl Any + Send + Sync, is_matrix: bool) -> Self {
+        Self { kept: Box::new(kept), is_matrix }
     }
     /// What is kept, if it is of this type.
     pub fn get<T: Any>(&self) -> Option<&T> {

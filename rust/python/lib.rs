@@ -9,12 +9,12 @@ mod delta;
 mod factor;
 mod kept;
 mod matrix;
-mod memory;
 mod openmp;
 mod sequence;
 mod xla;
 
 use householder::method::Costs;
+use householder::reflections::Form;
 use pyo3::prelude::*;
 
 #[pymodule(gil_used = false)]
@@ -34,15 +34,13 @@ mod _core {
     #[pymodule_export]
     use super::matrix::{matrix, matrix_backward};
     #[pymodule_export]
-    use super::memory::release_memory;
-    #[pymodule_export]
     use super::openmp::share_openmp;
     #[pymodule_export]
     use super::sequence::{rnn_backward, rnn_forward, rnn_tape_width};
     #[pymodule_export]
     use super::xla::xla_handlers;
     #[pymodule_export]
-    use super::{get_num_threads, instruction_set, plan, set_num_threads};
+    use super::{get_num_threads, instruction_set, plan, release_memory, set_num_threads};
     #[pymodule_export]
     #[allow(non_upper_case_globals)]
     const __version__: &str = env!("CARGO_PKG_VERSION");
@@ -56,22 +54,14 @@ fn instruction_set() -> &'static str {
 
 /// The method for a shape, and what `reflections`, `wy` and `dense` are expected to take, in microseconds.
 #[pyfunction]
-#[pyo3(signature = (n, m, rows, sequence, is_complex, shape="trapezoidal"))]
-fn plan(
-    n: usize,
-    m: usize,
-    rows: usize,
-    sequence: bool,
-    is_complex: bool,
-    shape: &str,
-) -> PyResult<(&'static str, [f64; 3])> {
-    let form = columns::form(shape, false)?;
+fn plan(n: usize, m: usize, rows: usize, sequence: bool, is_complex: bool) -> (&'static str, [f64; 3]) {
+    let form = Form::Trapezoidal;
     let costs = if sequence {
         Costs::of_sequence(n, m, rows)
     } else {
         Costs::of_application(form, (n, form.reflections(n, m)), rows, is_complex)
     };
-    Ok((costs.best().name(), [costs.reflections, costs.wy, costs.dense]))
+    (costs.best().name(), [costs.reflections, costs.wy, costs.dense])
 }
 
 /// Uses `k` threads from now on.
@@ -84,4 +74,10 @@ fn set_num_threads(k: usize) -> PyResult<()> {
 #[pyfunction]
 fn get_num_threads() -> usize {
     householder::threads::num_threads()
+}
+
+/// Gives the memory that is kept for the next calls back to the system.
+#[pyfunction]
+fn release_memory() {
+    householder::recycle::release();
 }

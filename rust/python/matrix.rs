@@ -4,7 +4,7 @@ use householder::many::{self, Stack, StackMut};
 use householder::wy::dense::Dense;
 use pyo3::prelude::*;
 
-use crate::array::{Array, Number, Reading, optional, outputs, size};
+use crate::array::{Array, Number, Reading, optional, size};
 use crate::by_dtype;
 use crate::call::{attempt, run};
 use crate::columns::Headers;
@@ -30,7 +30,7 @@ pub fn matrix(
         let phases = optional::<T::Real>(phases, "phases", u.n)?;
         let out = out.slice_mut::<T>("out", size(&[u.count, u.n, u.n])?)?;
         let u = u.reflections::<T>()?;
-        Ok(run(py, |context| many::matrices(context, u, phases, out, keep))?.map(Kept::matrix))
+        Ok(run(py, |context| many::matrices(context, u, phases, out, keep))?.map(|kept| Kept::new(kept, true)))
     }
     let py = u.py();
     let reading = || -> Reading<_> {
@@ -41,36 +41,30 @@ pub fn matrix(
 }
 
 #[pyfunction]
-#[pyo3(signature = (u, grad_w, grad_u, kept=None, shape="trapezoidal", tau=None, grad_tau=None))]
 pub fn matrix_backward(
     u: &Bound<'_, PyAny>,
     grad_w: &Bound<'_, PyAny>,
     grad_u: &Bound<'_, PyAny>,
     kept: Option<&Bound<'_, Kept>>,
-    shape: &str,
-    tau: Option<&Bound<'_, PyAny>>,
-    grad_tau: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<PyAny>> {
     fn go<T: Number>(
         py: Python<'_>,
         u: &Headers<'_, '_>,
         [grad_w, grad_u]: [&Array<'_, '_>; 2],
-        grad_tau: Option<&Array<'_, '_>>,
         kept: Option<&Kept>,
     ) -> Reading<()> {
         let &Headers { count, n, m, .. } = u;
         let u = u.reflections::<T>()?;
         let grad_w = Stack::new(grad_w.slice::<T>("grad_w", size(&[count, n, n])?)?, count);
         let grad_u = StackMut::new(grad_u.slice_mut::<T>("grad_u", size(&[count, n, m])?)?, count);
-        let grad_tau = outputs::<T>(grad_tau, "grad_tau", count, m)?;
         let kept = kept.and_then(Kept::get::<Vec<Option<Dense<T>>>>).map(Vec::as_slice);
-        Ok(run(py, |context| many::matrices_backward(context, u, grad_w, grad_u, grad_tau, kept))?)
+        Ok(run(py, |context| many::matrices_backward(context, u, grad_w, grad_u, kept))?)
     }
     let py = u.py();
     let reading = || -> Reading<_> {
-        let (u, grad_w, grad_u) = (Headers::read(u, shape, tau)?, Array::read(grad_w)?, Array::read(grad_u)?);
-        let grad_tau = Array::optional(grad_tau)?;
-        by_dtype!(u.u.dtype, go(py, &u, [&grad_w, &grad_u], grad_tau.as_ref(), kept.map(Bound::get)))
+        let u = Headers::read(u, "trapezoidal", None)?;
+        let (grad_w, grad_u) = (Array::read(grad_w)?, Array::read(grad_u)?);
+        by_dtype!(u.u.dtype, go(py, &u, [&grad_w, &grad_u], kept.map(Bound::get)))
     };
     attempt(py, reading())
 }

@@ -104,7 +104,7 @@ impl<'a, 'py> Problem<'a, 'py> {
 
     fn sequences<T: Number<Real: Number>>(&self) -> Reading<ManySequences<'static, T>> {
         let u = self.u.reflections::<T>()?;
-        Ok(ManySequences::new((0..self.stack.0).map(|i| self.sequence(&u, i)).collect::<Reading<_>>()?))
+        Ok(ManySequences((0..self.stack.0).map(|i| self.sequence(&u, i)).collect::<Reading<_>>()?))
     }
 
     fn sequence<T: Number<Real: Number>>(
@@ -112,7 +112,7 @@ impl<'a, 'py> Problem<'a, 'py> {
         u: &ManyReflections<'static, T>,
         i: usize,
     ) -> Reading<Sequence<'static, T>> {
-        let (count, [n, _, d, steps, batch]) = (self.stack.0, self.sizes);
+        let [n, _, d, steps, batch] = self.sizes;
         let &(_, _, transpose, reverse, _, ref method) = self.options;
         if reverse && self.batch_sizes.is_some() {
             let text = "reverse: sequences of different lengths have ends of their own";
@@ -128,34 +128,27 @@ impl<'a, 'py> Problem<'a, 'py> {
         if self.input_weight.is_none() && d != n {
             return Err(to_python(Error::InvalidArgument(format!("x: expected width n = {n}, got {d}"))).into());
         }
-        let given = |array: &Option<Array<'_, '_>>, name, len: &[usize]| -> Reading<Option<&'static [T]>> {
-            let array = optional(array.as_ref(), name, size(&[&[count], len].concat())?)?;
-            Ok(array.map(|array| Stack::new(array, count).at(i)))
-        };
-        let real = |array: &Option<Array<'_, '_>>, name, len: usize| -> Reading<Option<&'static [T::Real]>> {
-            let array = optional(array.as_ref(), name, size(&[count, len])?)?;
-            Ok(array.map(|array| Stack::new(array, count).at(i)))
-        };
         let (nonlinearity, slope) = (&*self.options.0, self.options.1);
-        let bias = match nonlinearity {
-            "modrelu" | "real_modrelu" => {
-                real(&self.nonlinearity_bias, "nonlinearity_bias", moduli(nonlinearity, n, T::COMPLEX))?
-            }
-            _ => None,
-        };
+        let bias = self.given(self.nonlinearity_bias.as_ref(), "nonlinearity_bias", i)?;
         Ok(Sequence {
             u,
-            diagonal: Diagonal::new(u, real(&self.phases, "phases", n)?).map_err(to_python)?,
+            diagonal: Diagonal::new(u, self.given(self.phases.as_ref(), "phases", i)?).map_err(to_python)?,
             adjoint: transpose,
             activation: Activation::parse(nonlinearity, slope, n, bias).map_err(to_python)?,
             method: Method::parse(method).map_err(to_python)?,
             d,
             x: self.series(&self.x, "x", d, &steps, i)?,
-            input_weight: given(&self.input_weight, "input_weight", &[n, d])?,
-            bias: given(&self.bias, "bias", &[n])?,
-            h0: given(&self.h0, "h0", &[batch, n])?,
+            input_weight: self.given(self.input_weight.as_ref(), "input_weight", i)?,
+            bias: self.given(self.bias.as_ref(), "bias", i)?,
+            h0: self.given(self.h0.as_ref(), "h0", i)?,
             steps,
         })
+    }
+
+    /// Problem `i`'s part of an input, whose shape is checked already.
+    fn given<N: Number>(&self, array: Option<&Array<'_, '_>>, name: &str, i: usize) -> Reading<Option<&'static [N]>> {
+        let array = array.map(|array| array.slice(name, array.len)).transpose()?;
+        Ok(array.map(|array| Stack::new(array, self.stack.0).at(i)))
     }
 
     /// Vectors of all steps of batch `i`: contiguous rows or, for one matrix and sequences of one length, at fixed strides.
@@ -263,7 +256,7 @@ fn forward_problems<T: Number<Real: Number>>(
     let h = StackMut::new(h.slice_mut("h", size(&[count, rows, n])?)?, count);
     let tape = outputs(tape, "tape", count, size(&[rows, width])?)?;
     let last = outputs(last, "last", count, size(&[batch, n])?)?;
-    Ok(run(py, |context| sequences.forward(context, h, last, tape, keep))?.map(Kept::factors))
+    Ok(run(py, |context| sequences.forward(context, h, last, tape, keep))?.map(|kept| Kept::new(kept, false)))
 }
 
 /// The gradients of all batches that are wanted.
@@ -287,7 +280,7 @@ fn backward_problems<T: Number<Real: Number>>(
     let series = |(i, sequence): (usize, &Sequence<'_, T>)| {
         grad_h.map(|grad_h| problem.series(grad_h, "grad_h", n, &sequence.steps, i)).transpose()
     };
-    let grad_h = sequences.list().iter().enumerate().map(series).collect::<Reading<Vec<_>>>()?;
+    let grad_h = sequences.0.iter().enumerate().map(series).collect::<Reading<Vec<_>>>()?;
     let grad_last = given(grad_last, "grad_last", batch * n)?;
     let moduli = moduli(&problem.options.0, n, T::COMPLEX);
     let gradients = ManySequenceGradients {

@@ -38,8 +38,8 @@ pub fn backward<T: Scalar>(
     match method.unwrap_or_else(|| method::for_application::<T>(u.form(), (n, k), rows)) {
         Method::Reflections => {
             let source = unblocked::Source::Vectors(h);
-            let (isa, mut room) = (context.isa, unblocked::Backward::new(n, k, rows)?);
-            context.here(|cancel| room.run(isa, cancel, u, diagonal, source, g, gradients, adjoint))
+            let (isa, mut workspace) = (context.isa, unblocked::Backward::new(n, k, rows)?);
+            context.here(|cancel| workspace.run(isa, cancel, u, diagonal, source, g, gradients, adjoint))
         }
         Method::Wy => {
             let prepared = Prepared::new(context, u, rows)?;

@@ -29,8 +29,8 @@ pub fn forward<T: Scalar>(
     }
     match method.unwrap_or_else(|| method::for_application::<T>(u.form(), (n, k), rows)) {
         Method::Reflections => {
-            let (isa, mut room) = (context.isa, unblocked::Forward::new(n, k, rows)?);
-            context.here(|cancel| room.run(isa, cancel, u, diagonal, h, out, adjoint))
+            let (isa, mut workspace) = (context.isa, unblocked::Forward::new(n, k, rows)?);
+            context.here(|cancel| workspace.run(isa, cancel, u, diagonal, h, out, adjoint))
         }
         Method::Wy if is_one_block(k, rows, diagonal) => in_one_block(context, u, h, out, adjoint).map(drop),
         Method::Wy => {
@@ -121,9 +121,9 @@ fn in_one_block<T: Scalar>(
         tasks: bounds.len() - 1,
         flops: 4 * n * k * rows,
         // SAFETY: tasks own disjoint rows.
-        beside: &|i, factors| unsafe { factors.gather(isa, part(of_h, i), part(of_z, i)) },
+        with_v: &|i, factors| unsafe { factors.gather(isa, part(of_h, i), part(of_z, i)) },
         // SAFETY: as above.
-        after: &|i, factors| unsafe {
+        with_both: &|i, factors| unsafe {
             factors.turn(isa, part(of_z, i), part(of_y, i), adjoint);
             factors.scatter(isa, part(of_y, i), part(of_h, i), part(of_out, i));
         },

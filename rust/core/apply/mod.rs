@@ -5,7 +5,7 @@
 //! ```text
 //! c = W h:   a = D h,  y = N V* a,   c = a + V y
 //! backward:  b = g,    w = N* V* b,  q = b + V w,  dL/dh = D* q
-//!            dL/dV = V (L + L*) + b y* + a w*,     L = (sum y w*) o B',  B' = lower triangle, diagonal halved
+//!            dL/dV = V E + b y* + a w*,            E as in `wy::gradient` with M = sum y w*
 //! ```
 //!
 //! `c = W* h` is the same with `N` and `N*` exchanged and `D*` last; its gradient exchanges the roles of `h` and `g`.

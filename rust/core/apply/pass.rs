@@ -55,8 +55,8 @@ pub struct Pass<'a, T: Scalar> {
     pub grad_tau: Option<Shared<T>>,
     /// Whether these are the first vectors of a batch, whose sums begin at zero, and the last, which complete the sums.
     pub part: (bool, bool),
-    /// Vector `i` of `a` is `e_i`, its image under `W_1` stands where `a` will be, `y` is known, and only what `dL/dU` needs
-    /// of `q` is formed.
+    /// Vector `i` of `a` is `e_i`. Its memory holds `W_1 e_i`, and `y` is known. The pass forms only the part of `q` that
+    /// `dL/dU` needs.
     pub identity: bool,
 }
 
@@ -107,7 +107,7 @@ impl<T: Scalar> Pass<'_, T> {
         }
         let bounds: Vec<Vec<usize>> = phases.iter().map(|&phase| self.bounds(phase)).collect();
         let counts: Vec<usize> = bounds.iter().map(|bounds| bounds.len() - 1).collect();
-        let room = Room::new(self.blocks, rows, self.y)?;
+        let workspace = Workspace::new(self.blocks, rows, self.y)?;
         let flops = 14 * self.blocks.n * self.blocks.k * rows;
         context.run_phases(&counts, flops, &|phase, task, cancel| {
             cancel.check()?;
@@ -116,11 +116,11 @@ impl<T: Scalar> Pass<'_, T> {
             // only read. Phases follow one another.
             unsafe {
                 match phases[phase] {
-                    Phase::Sweep => self.sweep(isa, &room, begin, end),
-                    Phase::Back(block) => self.back(isa, &room, block, begin, end),
-                    Phase::Middle(block) => self.middle(isa, &room, block),
-                    Phase::Sum(block) => self.sum(isa, &room, block, begin, end)?,
-                    Phase::Leave => self.leave(isa, &room, p - 1, begin, end),
+                    Phase::Sweep => self.sweep(isa, &workspace, begin, end),
+                    Phase::Back(block) => self.back(isa, &workspace, block, begin, end),
+                    Phase::Middle(block) => self.middle(isa, &workspace, block),
+                    Phase::Sum(block) => self.sum(isa, &workspace, block, begin, end)?,
+                    Phase::Leave => self.leave(isa, &workspace, p - 1, begin, end),
                 }
             }
             Ok(())
@@ -147,12 +147,12 @@ impl<T: Scalar> Pass<'_, T> {
     }
 
     /// Makes every `y`, and the input of the block that is applied last; its output if wanted.
-    unsafe fn sweep(&self, isa: InstructionSet, room: &Room<T>, begin: usize, end: usize) {
+    unsafe fn sweep(&self, isa: InstructionSet, workspace: &Workspace<T>, begin: usize, end: usize) {
         for (i, block) in self.blocks.list.iter().enumerate().rev() {
             let source = self.input_of(i).part(begin, end);
-            let y = room.y.of(i).part(begin, end);
+            let y = workspace.y.of(i).part(begin, end);
             if self.y.is_none() {
-                block.project(isa, source, room.z.part(begin, end), y, false);
+                block.project(isa, source, workspace.z.part(begin, end), y, false);
             }
             if i > 0 {
                 let state = self.state.part(begin, end);
@@ -167,13 +167,13 @@ impl<T: Scalar> Pass<'_, T> {
         }
     }
 
-    unsafe fn back(&self, isa: InstructionSet, room: &Room<T>, i: usize, begin: usize, end: usize) {
+    unsafe fn back(&self, isa: InstructionSet, workspace: &Workspace<T>, i: usize, begin: usize, end: usize) {
         let block = &self.blocks.list[i];
         let of = |x: View<T>| x.part(begin, end);
-        let (y, z, w) = (of(room.y.of(i)), of(room.z), of(room.w));
+        let (y, z, w) = (of(workspace.y.of(i)), of(workspace.z), of(workspace.w));
         let len = (end - begin) * y.ld;
         if i > 0 {
-            self.leave(isa, room, i - 1, begin, end);
+            self.leave(isa, workspace, i - 1, begin, end);
         }
         if (i > 0 || self.identity) && self.grad_u.is_some() && self.input_of(i).ptr == self.state.ptr {
             // a = c - V y
@@ -184,10 +184,10 @@ impl<T: Scalar> Pass<'_, T> {
         }
         block.project(isa, of(self.gradient_of(i)), z, w, true);
         if i + 1 == self.blocks.list.len() && self.leaves_early() {
-            self.leave(isa, room, i, begin, end);
+            self.leave(isa, workspace, i, begin, end);
         }
         if T::COMPLEX {
-            let [conjugate_y, conjugate_w] = room.conjugates(i).map(of);
+            let [conjugate_y, conjugate_w] = workspace.conjugates(i).map(of);
             for j in 0..len {
                 *conjugate_y.ptr.add(j) = (*y.ptr.add(j)).conj();
                 *conjugate_w.ptr.add(j) = (*w.ptr.add(j)).conj();
@@ -212,25 +212,32 @@ impl<T: Scalar> Pass<'_, T> {
     }
 
     /// `b + V w` behind block `i`, for vectors `begin..end`.
-    unsafe fn leave(&self, isa: InstructionSet, room: &Room<T>, i: usize, begin: usize, end: usize) {
+    unsafe fn leave(&self, isa: InstructionSet, workspace: &Workspace<T>, i: usize, begin: usize, end: usize) {
         let block = &self.blocks.list[i];
         let (from, to) = (self.gradient_of(i), self.gradient_of(i + 1));
-        block.expand(isa, room.w.part(begin, end), from.part(begin, end), to.part(begin, end));
+        block.expand(isa, workspace.w.part(begin, end), from.part(begin, end), to.part(begin, end));
     }
 
-    unsafe fn middle(&self, isa: InstructionSet, room: &Room<T>, i: usize) {
+    unsafe fn middle(&self, isa: InstructionSet, workspace: &Workspace<T>, i: usize) {
         let block = &self.blocks.list[i];
         let (k, first, rows) = (block.wy.k, self.first_vector(i), self.a.count);
         // Column-major conj(E) is E with its rows contiguous, as the sum takes it.
-        let [y, w] = [room.conjugates(i)[0], room.w].map(|x| x.part(first, rows));
-        let e = room.e;
+        let [y, w] = [workspace.conjugates(i)[0], workspace.w].map(|x| x.part(first, rows));
+        let e = workspace.e;
         gemm(isa, (k, k), y, w.transposed(k), &Store::new(e));
         let grad_tau = self.grad_tau.map(|grad| std::slice::from_raw_parts_mut(grad.get().add(block.first), k));
         block.wy.hermitian(std::slice::from_raw_parts_mut(e.ptr, k * e.ld), e.ld, true, grad_tau);
     }
 
     /// Rows `begin..end` of the block's part of `dL/dU`.
-    unsafe fn sum(&self, isa: InstructionSet, room: &Room<T>, i: usize, begin: usize, end: usize) -> Result<()> {
+    unsafe fn sum(
+        &self,
+        isa: InstructionSet,
+        workspace: &Workspace<T>,
+        i: usize,
+        begin: usize,
+        end: usize,
+    ) -> Result<()> {
         let Some(grad_u) = self.grad_u else { return Ok(()) };
         let block = &self.blocks.list[i];
         let wy = &block.wy;
@@ -242,7 +249,7 @@ impl<T: Scalar> Pass<'_, T> {
             let count = COLUMNS.min(end - begin);
             let out = View::new(grad(begin), m, count);
             let mut add = if self.part.0 { View::none() } else { out };
-            for (vectors, weights) in [self.gradient_of(i), a].into_iter().zip(room.conjugates(i)) {
+            for (vectors, weights) in [self.gradient_of(i), a].into_iter().zip(workspace.conjugates(i)) {
                 for row in (first..rows).step_by(PIECE) {
                     let part = |x: View<T>| x.part(row, rows.min(row + PIECE));
                     let (weights, mut vectors) = (part(weights), part(vectors.from(block.begin + begin, 0)));
@@ -257,7 +264,7 @@ impl<T: Scalar> Pass<'_, T> {
                 }
             }
             let v = View::new(wy.v.ptr().add(begin), wy.ld_n(), k).transposed(count);
-            gemm(isa, (k, count), room.e.part(0, k), v, &Store::plus(out, out));
+            gemm(isa, (k, count), workspace.e.part(0, k), v, &Store::plus(out, out));
         }
         if self.part.1 {
             let grad = std::slice::from_raw_parts_mut(grad(begin), (end - begin - 1) * m + k);
@@ -285,7 +292,7 @@ pub fn empty<T: Scalar>(
 }
 
 /// Intermediate results, a row for each vector.
-struct Room<T: Scalar> {
+struct Workspace<T: Scalar> {
     /// `y` of each block.
     y: Coefficients<T>,
     z: View<T>,
@@ -296,7 +303,7 @@ struct Room<T: Scalar> {
     _memory: Vec<Buffer<T>>,
 }
 
-impl<T: Scalar> Room<T> {
+impl<T: Scalar> Workspace<T> {
     fn new(blocks: &Blocks<T>, rows: usize, y: Option<Coefficients<T>>) -> Result<Self> {
         let ld = blocks.widest();
         let mut memory = Vec::new();

@@ -74,9 +74,9 @@ pub fn backward<T: Exponential>(
     let (mut q, mut k, mut beta, mut gate) = (q?, k?, beta?, gate?);
     let share = |array: Option<&mut [T]>| array.map(|array| Shared(array.as_mut_ptr()));
     let (v, initial) = (share(v), share(initial));
-    let places = Places { q: q.target(), k: k.target(), beta: beta.target(), gate: gate.target(), v, initial };
+    let targets = Targets { q: q.target(), k: k.target(), beta: beta.target(), gate: gate.target(), v, initial };
     context.run(parts.len(), problem.flops().saturating_mul(7) / 2, &|i, cancel| {
-        let pass = Pass { isa, problem, part: &parts[i], cotangents, places: &places };
+        let pass = Pass { isa, problem, part: &parts[i], cotangents, targets: &targets };
         pass.run((kept, kept_from[parts[i].sequence]), cancel)
     })?;
     for sum in [q, k, beta, gate] {
@@ -142,7 +142,7 @@ impl<T> Target<T> {
 }
 
 /// Where tasks write.
-struct Places<T> {
+struct Targets<T> {
     q: Option<Target<T>>,
     k: Option<Target<T>>,
     beta: Option<Target<T>>,
@@ -176,7 +176,7 @@ struct Pass<'a, T: Exponential> {
     problem: &'a Problem<'a, T>,
     part: &'a Part,
     cotangents: Cotangents<'a, T>,
-    places: &'a Places<T>,
+    targets: &'a Targets<T>,
 }
 
 impl<T: Exponential> Pass<'_, T> {
@@ -234,10 +234,10 @@ impl<T: Exponential> Pass<'_, T> {
             }
         }
         for (strand, grad) in strands.iter().zip(&grads) {
-            if let Some(initial) = self.places.initial {
+            if let Some(initial) = self.targets.initial {
                 let (head, column) = (strand.heads.start, strand.columns.start);
                 // SAFETY: tasks write disjoint heads and columns.
-                unsafe { grad.write(problem.state_at(initial, part.sequence, head, column)) };
+                unsafe { grad.write(problem.state_at(initial.get(), part.sequence, head, column)) };
             }
         }
         Ok(())
@@ -271,26 +271,25 @@ impl<T: Exponential> Pass<'_, T> {
     }
 
     fn state_at(&self, states: &[T], number: usize, strand: &Part) -> View<T> {
-        let states = Shared(states.as_ptr().cast_mut());
-        self.problem.state_at(states, number, strand.heads.start, strand.columns.start)
+        self.problem.state_at(states.as_ptr(), number, strand.heads.start, strand.columns.start)
     }
 
     /// Rows of `dO`.
     fn outputs(&self, strand: &Part, keys: &Keys<T>) -> View<T> {
         let Some(out) = self.cotangents.out else { return View::none() };
         let rows = (self.problem.sequences[strand.sequence].start + keys.token, keys.queries.count);
-        self.problem.values_at(Shared(out.as_ptr().cast_mut()), rows, strand.heads.start, strand.columns.start)
+        self.problem.values_at(out.as_ptr(), rows, strand.heads.start, strand.columns.start)
     }
 
     /// Rows of a chunk's `dQ` and `dK`, absent where not wanted, and whether to add to them.
     fn of_pairs(&self, strand: &Part, keys: &Keys<T>) -> [(View<T>, bool); 2] {
-        let (sizes, places) = (self.problem.sizes, self.places);
+        let (sizes, targets) = (self.problem.sizes, self.targets);
         let (head, slice) = (strand.heads.start, strand.columns.start / SLICE);
         let number = head % sizes.group() * sizes.value_width.div_ceil(SLICE) + slice;
         let token = self.problem.sequences[strand.sequence].start;
         let of_queries = (token + keys.token, keys.queries.count);
         let of_keys = (token * sizes.reflections + keys.first, keys.len);
-        [(places.q, of_queries), (places.k, of_keys)].map(|(target, rows)| {
+        [(targets.q, of_queries), (targets.k, of_keys)].map(|(target, rows)| {
             target.map_or((View::none(), false), |target| {
                 let (array, add) = target.of(number);
                 (Problem::rows_of(array.get(), rows, sizes.heads, strand.key_head, sizes.key_width), add)
@@ -302,8 +301,9 @@ impl<T: Exponential> Pass<'_, T> {
     fn of_values(&self, strand: &Part, keys: &Keys<T>) -> View<T> {
         let problem = self.problem;
         let first = problem.sequences[strand.sequence].start * problem.sizes.reflections + keys.first;
-        let rows = |v| problem.values_at(v, (first, keys.len), strand.heads.start, strand.columns.start);
-        self.places.v.map_or_else(View::none, rows)
+        let rows =
+            |v: Shared<T>| problem.values_at(v.get(), (first, keys.len), strand.heads.start, strand.columns.start);
+        self.targets.v.map_or_else(View::none, rows)
     }
 
     /// Fetches what a chunk will be written to.
@@ -316,7 +316,7 @@ impl<T: Exponential> Pass<'_, T> {
 
     /// Writes a chunk's gradients, or adds them to those of other parts of the state.
     fn write(&self, strand: &Part, keys: &Keys<T>, found: &Found<T>, of_betas: &[T]) {
-        let (isa, problem, places) = (self.isa, self.problem, self.places);
+        let (isa, problem, targets) = (self.isa, self.problem, self.targets);
         let (sizes, head) = (problem.sizes, strand.heads.start);
         let token = problem.sequences[strand.sequence].start;
         let (steps, slice) = (token * sizes.reflections + keys.first, strand.columns.start / SLICE);
@@ -344,13 +344,13 @@ impl<T: Exponential> Pass<'_, T> {
             // SAFETY: tasks write to heads of their own, or to arrays of their own.
             unsafe { *to = if add { *to + x } else { x } }
         };
-        if let Some(beta) = places.beta {
+        if let Some(beta) = targets.beta {
             let (array, add) = beta.of(slice);
             for (i, &x) in of_betas.iter().enumerate() {
                 put(array.get().wrapping_add((steps + i) * sizes.value_heads + head), x, add);
             }
         }
-        if let Some(gate) = places.gate {
+        if let Some(gate) = targets.gate {
             let ((array, add), channels) = (gate.of(slice), problem.channels());
             for i in (0..keys.len).filter(|i| (keys.first + i).is_multiple_of(sizes.reflections)) {
                 let at = (token + (keys.first + i) / sizes.reflections) * sizes.value_heads + head;

@@ -174,7 +174,7 @@ pub struct Decayed<T: Exponential> {
     pub pairs: Rows<T>,
     /// Decayed products with the keys: `P` for queries, `M` for keys.
     pub table: Rows<T>,
-    room: Vec<T>,
+    workspace: Vec<T>,
 }
 
 impl<T: Exponential> Decayed<T> {
@@ -182,18 +182,18 @@ impl<T: Exponential> Decayed<T> {
         let (width, channels) = (problem.sizes.key_width, problem.channels());
         let (gated, by_channel) = (usize::from(channels > 0), usize::from(channels > 1));
         Ok(Self {
-            decay: Decay::new(problem, CHUNK)?,
+            decay: Decay::new(problem)?,
             stack: Rows::new(gated * 2 * CHUNK, width)?,
             to_end: Rows::new(gated * CHUNK, width)?,
             near: Rows::new(by_channel * 2 * CHUNK, width)?,
             near_columns: Rows::new(by_channel * width, BLOCK)?,
             pairs: Rows::new((1 - by_channel) * CHUNK, CHUNK)?,
             table: Rows::new(2 * CHUNK, CHUNK)?,
-            room: filled(width, T::ZERO)?,
+            workspace: filled(width, T::ZERO)?,
         })
     }
 
-    /// Of the chunk that `keys` holds, of a sequence whose first token is `token`.
+    /// Decays the chunk in `keys`. `token` is the first token of its sequence.
     pub fn form(&mut self, isa: InstructionSet, problem: &Problem<'_, T>, keys: &Keys<T>, token: usize, head: usize) {
         let (width, channels, len, queries) = (problem.sizes.key_width, self.decay.width, keys.len, keys.queries);
         self.decay.form(isa, problem, token, (keys.first, len), head);
@@ -212,7 +212,7 @@ impl<T: Exponential> Decayed<T> {
             decay_products(isa, len, queries, keys.plain.view(0, keys.count()), self.pairs.view(0, len), table);
             return;
         }
-        within_blocks(isa, width, len, queries, rows, self.decay.step.view(0, len), &mut self.room, table);
+        within_blocks(isa, width, len, queries, rows, self.decay.step.view(0, len), &mut self.workspace, table);
         if len > BLOCK {
             let [of_queries, of_keys] = self.middle_decays(keys);
             let (near, second) = (self.near.view(0, keys.count()), queries.before(BLOCK));

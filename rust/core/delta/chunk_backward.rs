@@ -18,7 +18,7 @@ use super::solved::Solved;
 use super::state::State;
 use super::sweep::{Sweep, sweep_back};
 use crate::error::Result;
-use crate::kernel::dispatch::{InstructionSet, simd};
+use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::Store;
 use crate::kernel::gemm::{gemm, gemm2};
 use crate::kernel::vector::dot;
@@ -98,7 +98,7 @@ impl<T: Exponential> Backward<T> {
             if out.ptr.is_null() {
                 (0..queries).for_each(|i| self.sources.row_mut(i).fill(T::ZERO));
             } else {
-                copy_rows(isa, width, out, of_out);
+                out.copy_to(of_out, width);
             }
             let p = factors.part(0, queries).transposed(len);
             let terms = [[of_out, p], [grad.view(), decayed.to_end(keys)]];
@@ -209,14 +209,6 @@ impl<T: Exponential> Backward<T> {
             unsafe { gemm2(isa, (width, BLOCK), &[of_queries, of_keys], &Store::new(earlier)) };
             between_blocks_back(isa, width, len, queries, decays.decay.middle.view(0, len), later, earlier, &parts);
         }
-    }
-}
-
-simd! {
-    /// Copies rows.
-    fn copy_rows<T: Exponential>(_s, width: usize, from: View<T>, to: View<T>) -> () {
-        // SAFETY: two arrays with rows of this width.
-        unsafe { from.copy_to(to, width) }
     }
 }
 

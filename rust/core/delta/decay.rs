@@ -1,7 +1,7 @@
 //! Decays within a chunk: running products of `exp g`.
 
 use super::number::Exponential;
-use super::problem::{Gate, Problem};
+use super::problem::{CHUNK, Gate, Problem};
 use super::rows::{Rows, row, row_mut};
 use crate::error::Result;
 use crate::kernel::dispatch::{InstructionSet, simd};
@@ -25,13 +25,13 @@ pub struct Decay<T: Exponential> {
 }
 
 impl<T: Exponential> Decay<T> {
-    pub fn new(problem: &Problem<'_, T>, chunk: usize) -> Result<Self> {
+    pub fn new(problem: &Problem<'_, T>) -> Result<Self> {
         let width = problem.channels();
-        let room = || Rows::new(if width > 0 { chunk } else { 0 }, width);
-        Ok(Self { step: room()?, from_start: room()?, to_end: room()?, middle: room()?, width })
+        let rows = || Rows::new(CHUNK, width);
+        Ok(Self { step: rows()?, from_start: rows()?, to_end: rows()?, middle: rows()?, width })
     }
 
-    /// Of `len` steps of a value head from step `first` of the sequence on, whose first token is `token`.
+    /// Computes the decays of `len` steps of a value head from step `first` on. `token` is the sequence's first token.
     pub fn form(
         &mut self,
         isa: InstructionSet,

@@ -69,12 +69,12 @@ impl<'a, T: Exponential> Pass<'a, T> {
             self.keys.load(isa, problem, token, chunk(first), part.key_head);
             for (state, head) in self.states.iter().zip(part.heads.clone()) {
                 if let Some(kept) = places.kept.filter(|_| first > 0 && first % interval == 0) {
-                    let at = problem.state_at(kept, kept_from + first / interval - 1, head, column);
+                    let at = problem.state_at(kept.get(), kept_from + first / interval - 1, head, column);
                     // SAFETY: tasks write disjoint heads and columns.
                     unsafe { state.write(at) };
                 }
                 let rows = (token + self.keys.token, self.keys.queries.count);
-                let out = places.out.map_or_else(View::none, |out| problem.values_at(out, rows, head, column));
+                let out = places.out.map_or_else(View::none, |out| problem.values_at(out.get(), rows, head, column));
                 prefetch_rows(out, values_wide);
                 self.decayed.form(isa, problem, &self.keys, token, head);
                 self.solved.solve(isa, problem, part, head, (&self.keys, &self.decayed), state, !out.ptr.is_null());
@@ -96,7 +96,7 @@ impl<'a, T: Exponential> Pass<'a, T> {
         if let Some(last) = places.last {
             for (state, head) in self.states.iter().zip(part.heads.clone()) {
                 // SAFETY: as above.
-                unsafe { state.write(problem.state_at(last, part.sequence, head, column)) };
+                unsafe { state.write(problem.state_at(last.get(), part.sequence, head, column)) };
             }
         }
         Ok(())

@@ -22,7 +22,7 @@ pub struct Queries {
 }
 
 impl Queries {
-    /// Of `len` steps from step `first` of a sequence on.
+    /// Finds the queries among `len` steps from step `first` on.
     pub fn within(first: usize, len: usize, reflections: usize) -> Self {
         let token = first / reflections;
         let count = (first + len) / reflections - token;
@@ -105,7 +105,7 @@ simd! {
                             *out.at(j, queries.count + i) = product;
                         }
                         if let Some(query) = queries.at(i) {
-                            *out.at(j, query) = plain_dot(s, row(rows, query, width), decayed);
+                            *out.at(j, query) = masked_dot(s, row(rows, query, width), decayed);
                         }
                     }
                 }
@@ -134,7 +134,7 @@ fn decayed_dot<S: Simd, T: Exponential>(s: S, e: &[T], a: &[T], b: &mut [T]) -> 
 
 /// `sum a b`.
 #[inline(always)]
-fn plain_dot<S: Simd, T: Exponential>(s: S, a: &[T], b: &[T]) -> T {
+fn masked_dot<S: Simd, T: Exponential>(s: S, a: &[T], b: &[T]) -> T {
     let (width, lanes) = (b.len(), T::lanes::<S>());
     let mut sums = [T::splat(s, T::ZERO); 2];
     for (i, begin) in (0..width).step_by(lanes).enumerate() {

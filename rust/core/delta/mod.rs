@@ -17,7 +17,7 @@
 //! so that nearly all work is in products of matrices. Decays are running products of `exp g`, never differences of sums.
 //! They are at most one if the gates are at most zero, and a gate of minus infinity is a decay of zero.
 //!
-//! Between the passes, one state per segment of chunks is kept ([`Problem::segment`]); the others are recomputed.
+//! Between the passes, one state per segment of chunks is kept ([`Sizes::segment`]); the others are recomputed.
 
 mod backward;
 mod chunk;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::number::Exponential;
 use crate::error::{Error, Result};
-use crate::view::{Shared, View};
+use crate::view::View;
 
 /// Steps of a chunk. More steps cost arithmetic within the chunk; fewer steps move the state through memory more often.
 pub const CHUNK: usize = 32;
@@ -185,21 +185,19 @@ impl<T: Exponential> Problem<'_, T> {
 
     /// Rows of the values of `len` steps from step `first` of a sequence on, from a column on.
     pub fn values(&self, token: usize, (first, len): (usize, usize), head: usize, column: usize) -> View<T> {
-        let v = Shared(self.v.as_ptr().cast_mut());
-        self.values_at(v, (token * self.sizes.reflections + first, len), head, column)
+        self.values_at(self.v.as_ptr(), (token * self.sizes.reflections + first, len), head, column)
     }
 
     /// Rows of values, or of what is like them, from a column on.
-    pub fn values_at(&self, array: Shared<T>, (first, count): (usize, usize), head: usize, column: usize) -> View<T> {
+    pub fn values_at(&self, array: *const T, rows: (usize, usize), head: usize, column: usize) -> View<T> {
         let Sizes { value_heads, value_width, .. } = self.sizes;
-        let at = (first * value_heads + head) * value_width + column;
-        View::new(array.get().wrapping_add(at), value_heads * value_width, count)
+        Self::rows_of(array, rows, value_heads, head, value_width).from(column, 0)
     }
 
     /// A state in an array of states of all heads, from a column on.
-    pub fn state_at(&self, array: Shared<T>, number: usize, head: usize, column: usize) -> View<T> {
+    pub fn state_at(&self, array: *const T, number: usize, head: usize, column: usize) -> View<T> {
         let Sizes { value_heads, key_width, value_width, .. } = self.sizes;
         let at = (number * value_heads + head) * self.sizes.state() + column;
-        View::new(array.get().wrapping_add(at), value_width, key_width)
+        View::new(array.wrapping_add(at), value_width, key_width)
     }
 }

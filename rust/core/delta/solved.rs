@@ -34,7 +34,7 @@ impl<T: Exponential> Solved<T> {
         self.width = width;
     }
 
-    /// Of a part's columns of one head, with the state before the chunk. Queries are left out unless wanted.
+    /// Solves for a part's columns of one head, from the state before the chunk. Forms `Q' S` only if it is wanted.
     pub fn solve(
         &mut self,
         isa: InstructionSet,

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::Store;
 use crate::kernel::gemm::gemm;
-use crate::view::{Shared, View};
+use crate::view::View;
 
 /// `S`, or its gradient.
 pub struct State<T: Exponential> {
@@ -28,8 +28,8 @@ impl<T: Exponential> State<T> {
     /// The state in which a part's sequence begins.
     pub fn initial(problem: &Problem<'_, T>, part: &Part, head: usize) -> Result<Self> {
         let mut state = Self::new(problem, part.columns.len())?;
-        let initial = problem.initial.map(|states| states.as_ptr().cast_mut());
-        state.read(initial.map(|states| problem.state_at(Shared(states), part.sequence, head, part.columns.start)));
+        let at = |states: &[T]| problem.state_at(states.as_ptr(), part.sequence, head, part.columns.start);
+        state.read(problem.initial.map(at));
         Ok(state)
     }
 

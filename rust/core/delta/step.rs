@@ -6,13 +6,13 @@ use super::number::Exponential;
 use super::part::Part;
 use super::problem::{Gate, Problem};
 use super::results::Places;
-use super::rows::Rows;
+use super::rows::{Rows, row_mut};
 use super::state::State;
 use crate::error::Result;
 use crate::kernel::dispatch::{InstructionSet, simd};
 use crate::kernel::lanes::{Lanes, max_rows, unroll};
 use crate::kernel::vector::dot;
-use crate::view::{Shared, View};
+use crate::view::View;
 
 /// Most steps of a sequence for which single steps are faster than a chunk.
 pub const MOST: usize = 4;
@@ -40,22 +40,17 @@ pub fn run<T: Exponential>(
     if steps == 0 {
         return unchanged(problem, part, places);
     }
-    let mut rows = Rows::new(4 * steps, problem.sizes.key_width)?;
-    let room = State::new(problem, if places.last.is_none() { width } else { 0 })?;
+    let rows = Rows::new(4 * steps, problem.sizes.key_width)?;
+    let workspace = State::new(problem, if places.last.is_none() { width } else { 0 })?;
     for head in part.heads.clone() {
         let column = part.columns.start;
         let state = match places.last {
-            Some(last) => problem.state_at(last, part.sequence, head, column),
-            None => room.view(),
+            Some(last) => problem.state_at(last.get(), part.sequence, head, column),
+            None => workspace.view(),
         };
-        let from = match problem.initial {
-            Some(initial) => {
-                let initial = Shared(initial.as_ptr().cast_mut());
-                problem.state_at(initial, part.sequence, head, column)
-            }
-            None => View::none(),
-        };
-        let steps: Vec<Step<T>> = (0..steps).map(|i| prepare(isa, problem, part, head, i, &mut rows, places)).collect();
+        let at = |states: &[T]| problem.state_at(states.as_ptr(), part.sequence, head, column);
+        let from = problem.initial.map_or_else(View::none, at);
+        let steps: Vec<Step<T>> = (0..steps).map(|i| prepare(isa, problem, part, head, i, &rows, places)).collect();
         all(isa, width, from, state, &steps);
     }
     Ok(())
@@ -67,7 +62,7 @@ fn unchanged<T: Exponential>(problem: &Problem<'_, T>, part: &Part, places: Plac
     for head in part.heads.clone() {
         let state = State::initial(problem, part, head)?;
         // SAFETY: tasks write disjoint heads and columns.
-        unsafe { state.write(problem.state_at(last, part.sequence, head, part.columns.start)) };
+        unsafe { state.write(problem.state_at(last.get(), part.sequence, head, part.columns.start)) };
     }
     Ok(())
 }
@@ -79,7 +74,7 @@ fn prepare<T: Exponential>(
     part: &Part,
     head: usize,
     i: usize,
-    rows: &mut Rows<T>,
+    rows: &Rows<T>,
     places: Places<T>,
 ) -> Step<T> {
     let sizes = problem.sizes;
@@ -89,30 +84,29 @@ fn prepare<T: Exponential>(
     let factor = |x: &[T]| {
         if problem.normalize { T::ONE / (dot(isa, x, x) + T::of(EPSILON)).sqrt() } else { T::ONE }
     };
-    let ends = (i + 1).is_multiple_of(reflections);
+    let (begins, ends) = (i.is_multiple_of(reflections), (i + 1).is_multiple_of(reflections));
     let q = &problem.q[(token * sizes.heads + part.key_head) * width..][..width];
     let k = &problem.k[(step * sizes.heads + part.key_head) * width..][..width];
-    let decay = rows.row_mut(4 * i);
+    let view = rows.view(4 * i, 4);
+    // SAFETY: four rows of this step's own.
+    let [decay, key, by_key, by_query] = [0, 1, 2, 3].map(|j| unsafe { row_mut(view, j, width) });
     match problem.gate {
-        Gate::Head(gate) if i.is_multiple_of(reflections) => {
-            decay.fill(gate[token * sizes.value_heads + head].exp());
-        }
-        Gate::Channel(gate) if i.is_multiple_of(reflections) => {
+        Gate::Head(gate) if begins => decay.fill(gate[token * sizes.value_heads + head].exp()),
+        Gate::Channel(gate) if begins => {
             exponentials(isa, &gate[(token * sizes.value_heads + head) * width..][..width], decay);
         }
         _ => decay.fill(T::ONE),
     }
     let (of_key, of_query) = (factor(k), if ends { factor(q) * problem.scale } else { T::ZERO });
     for x in 0..width {
-        let (k, e) = (k[x] * of_key, rows.row(4 * i)[x]);
-        rows.row_mut(4 * i + 1)[x] = k;
-        rows.row_mut(4 * i + 2)[x] = e * k;
-        rows.row_mut(4 * i + 3)[x] = if ends { e * q[x] * of_query } else { T::ZERO };
+        key[x] = k[x] * of_key;
+        by_key[x] = decay[x] * key[x];
+        by_query[x] = if ends { decay[x] * q[x] * of_query } else { T::ZERO };
     }
     let reach = if ends { dot(isa, q, k) * of_query * of_key } else { T::ZERO };
-    let out = places.out.filter(|_| ends).map(|out| problem.values_at(out, (token, 1), head, column).ptr);
+    let out = places.out.filter(|_| ends).map(|out| problem.values_at(out.get(), (token, 1), head, column).ptr);
     Step {
-        rows: rows.view(4 * i, 4),
+        rows: view,
         beta: problem.beta[step * sizes.value_heads + head],
         reach,
         v: problem.v[(step * sizes.value_heads + head) * sizes.value_width + column..].as_ptr(),

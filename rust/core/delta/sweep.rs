@@ -6,6 +6,7 @@ use crate::kernel::lanes::Lanes;
 use crate::view::View;
 
 /// `e_t = rhs_t - other_t + sign sum_j m_tj x_j` over the rows before `t`, and `x_t = -sign beta_t e_t`.
+#[derive(Clone, Copy)]
 pub struct Sweep<'a, T> {
     /// The matrix, of which the entries below the diagonal count.
     pub m: View<T>,
@@ -20,13 +21,6 @@ pub struct Sweep<'a, T> {
     /// The solution.
     pub x: View<T>,
 }
-
-impl<T> Clone for Sweep<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<T> Copy for Sweep<'_, T> {}
 
 simd! {
     /// Forward substitution of `width` columns, with `sign` -1: `E = V - K' S - M D`, `D = diag(b) E`.

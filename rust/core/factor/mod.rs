@@ -23,7 +23,7 @@ use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::transpose::transpose;
 use crate::kernel::vector::{axpy, dot};
-use crate::memory::{Buffer, filled, padded};
+use crate::memory::{Buffer, collected, filled, padded};
 use crate::number::{Number, Real};
 use crate::product::outer;
 use crate::reflections::Reflections;
@@ -71,8 +71,7 @@ pub fn factor<T: Scalar>(
     if reaches_all || !left.is_finite() || left <= rounding::<T>(n) {
         return Ok(left);
     }
-    let mut wide = filled(n * n, <T::Wide as Number>::ZERO)?;
-    wide.iter_mut().zip(q).for_each(|(to, x)| *to = x.widen());
+    let wide = collected(q.iter().map(|x| x.widen()))?;
     let (found, diagonal) = if T::COMPLEX {
         let Some((found, d)) = signs::search(context, n, m, &wide, rounding::<T>(n))? else {
             return Ok(left);
@@ -81,8 +80,7 @@ pub fn factor<T: Scalar>(
     } else {
         (few_reflections(context, n, m, &wide)?, Diagonal::One)
     };
-    let mut few = filled(n * m, T::ZERO)?;
-    few.iter_mut().zip(found).for_each(|(to, x)| *to = T::narrow(x));
+    let few = collected(found.into_iter().map(T::narrow))?;
     let mut w = filled(n * n, T::ZERO)?;
     apply::matrix(context, Reflections::new(n, m, &few)?, &diagonal, &mut w)?;
     let distance = largest(w.iter().zip(q).map(|(&w, &q)| (w - q).max_abs())).to_f64();

@@ -15,10 +15,9 @@
 use super::range::{by_rows, range};
 use crate::error::Result;
 use crate::kernel::vector::{axpy, dot};
-use crate::memory::filled;
+use crate::memory::{collected, filled};
 use crate::scalar::Scalar;
-use crate::threads::{Context, slices};
-use crate::view::Shared;
+use crate::threads::Context;
 
 /// The diagonal `D` for the row-major `q` and `2 m < n`, if there is one.
 pub fn few_phases<W: Scalar<Real = f64>>(
@@ -53,12 +52,11 @@ fn eliminate<W: Scalar<Real = f64>>(
     spared: &[usize],
     negligible: f64,
 ) -> Result<Vec<W>> {
-    let mut rest = filled(n * n, W::ZERO)?;
-    rest.copy_from_slice(q);
+    let mut rest = collected(q.iter().copied())?;
     let mut free = filled(n, true)?;
     let mut live = filled(n, true)?;
     spared.iter().for_each(|&j| free[j] = false);
-    let (isa, bounds) = (context.isa, slices(n, 1, 64));
+    let isa = context.isa;
     let mut pivots = filled(n, W::ZERO)?;
     for _ in 0..m {
         let size = |(i, j): (usize, usize)| rest[i * n + j].abs2();
@@ -72,15 +70,10 @@ fn eliminate<W: Scalar<Real = f64>>(
         }
         pivots.copy_from_slice(&rest[row * n..(row + 1) * n]);
         let inverse = pivots[column].conj().scale(1.0 / pivots[column].abs2());
-        let shared = Shared(rest.as_mut_ptr());
-        context.run(bounds.len() - 1, 8 * n * n, &|task, cancel| {
-            cancel.check()?;
-            for i in (bounds[task]..bounds[task + 1]).filter(|&i| live[i]) {
-                // SAFETY: tasks own disjoint rows.
-                let row = unsafe { std::slice::from_raw_parts_mut(shared.get().add(i * n), n) };
+        by_rows(context, n, &mut rest, 8 * n * n, &|i, row| {
+            if live[i] {
                 axpy(isa, -(row[column] * inverse), &pivots, row);
             }
-            Ok(())
         })?;
     }
     Ok(rest)

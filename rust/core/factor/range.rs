@@ -13,7 +13,7 @@ use super::{Aim, reduce, reflection_of};
 use crate::error::Result;
 use crate::kernel::transpose::transpose;
 use crate::kernel::vector::{axpy, dot};
-use crate::memory::filled;
+use crate::memory::{collected, filled};
 use crate::scalar::Scalar;
 use crate::threads::{Context, slices};
 use crate::view::Shared;
@@ -101,11 +101,7 @@ pub fn range<W: Scalar<Real = f64>>(context: &mut Context<'_>, n: usize, m: usiz
     while basis.len() < m {
         let longest = columns.chunks_exact(n + 1).max_by(|a, b| a[n].re().total_cmp(&b[n].re()));
         let mut b = match longest {
-            Some(column) if column[n].re().sqrt() > n as f64 * f64::EPSILON => {
-                let mut b = filled(n, W::ZERO)?;
-                b.copy_from_slice(&column[..n]);
-                b
-            }
+            Some(column) if column[n].re().sqrt() > n as f64 * f64::EPSILON => collected(column[..n].iter().copied())?,
             // The range is complete, so any other direction will do.
             _ => unit_vector_far_from(n, &basis)?,
         };

@@ -18,7 +18,7 @@ use crate::apply;
 use crate::diagonal::Diagonal;
 use crate::error::Result;
 use crate::kernel::vector::axpy;
-use crate::memory::filled;
+use crate::memory::{collected, filled};
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
 use crate::threads::Context;
@@ -82,8 +82,7 @@ impl<W: Scalar<Real = f64, Wide = W>> Search<'_, '_, W> {
         if 2 * m < n || m == n - 1 {
             return self.finish(n, m, rest);
         }
-        let mut column = filled(n, W::ZERO)?;
-        column.iter_mut().zip(rest.iter().step_by(n)).for_each(|(x, &entry)| *x = entry);
+        let column = collected(rest.iter().step_by(n).copied())?;
         let mut v = filled(n, W::ZERO)?;
         if !reflection_of(&column, Aim::Phase, self.negligible, &mut v) {
             self.d[self.n - n] = unit_of(rest[0]);
@@ -145,9 +144,8 @@ impl<W: Scalar<Real = f64, Wide = W>> Search<'_, '_, W> {
     /// `(I - 2 v v*) rest` for a unit vector.
     fn reflect(&self, n: usize, v: &[W], rest: &[W]) -> Result<Vec<W>> {
         let isa = self.context.isa;
-        let (mut product, mut reflected) = (filled(n, W::ZERO)?, filled(n * n, W::ZERO)?);
+        let (mut product, mut reflected) = (filled(n, W::ZERO)?, collected(rest.iter().copied())?);
         v.iter().zip(rest.chunks_exact(n)).for_each(|(v, row)| axpy(isa, v.conj(), row, &mut product));
-        reflected.copy_from_slice(rest);
         for (v, row) in v.iter().zip(reflected.chunks_exact_mut(n)) {
             axpy(isa, -v.scale(2.0), &product, row);
         }

@@ -17,17 +17,13 @@ pub struct Fetch<T> {
 }
 
 impl<T> Fetch<T> {
-    /// One row. Addresses need not be valid: the processor ignores those that it cannot fetch.
-    pub fn new(ptr: *const T, stride: isize, chunks: usize, len: usize) -> Self {
-        Self::grid(ptr, [stride, 0], [chunks, 1], len)
-    }
-    /// Some rows.
-    pub fn grid(ptr: *const T, strides: [isize; 2], chunks: [usize; 2], len: usize) -> Self {
+    /// Addresses need not be valid: the processor ignores those that it cannot fetch.
+    pub fn new(ptr: *const T, strides: [isize; 2], chunks: [usize; 2], len: usize) -> Self {
         Self { ptr, strides, chunks, len }
     }
     /// Nothing.
     pub fn none() -> Self {
-        Self::new(std::ptr::null(), 0, 0, 0)
+        Self::new(std::ptr::null(), [0; 2], [0; 2], 0)
     }
     /// Splits each piece in two.
     pub fn halves(self) -> [Self; 2] {

@@ -19,7 +19,7 @@ pub struct Packed<T: Element> {
 }
 
 impl<T: Element> Packed<T> {
-    /// For the kernels.
+    /// Views all rows.
     pub fn weights(&self) -> View<T> {
         self.weights_from(0)
     }

@@ -5,16 +5,15 @@ use std::ptr::null;
 use pulp::{Simd, WithSimd};
 
 use super::element::Element;
-use super::epilogue::Epilogue;
+use super::epilogue::{Epilogue, Terms};
 use super::fetch::{Share, prefetch};
 use super::lanes::{Lanes, opaque, unroll};
-use crate::view::View;
 
 /// Runs `count` tiles side by side. `CHAINS` independent accumulators a sum (times two for complex numbers) hide the
 /// latency of an FMA where the tile alone is too small to.
 pub struct Tile<'a, T, E, const MRV: usize, const NR: usize, const CHAINS: usize> {
     /// Weights of the tile's first row and the operand of each part of the sum.
-    pub terms: &'a [[View<T>; 2]; 2],
+    pub terms: &'a Terms<T>,
     /// What to do with the sums.
     pub epilogue: &'a E,
     /// First row and the number of rows of the whole matrix.

@@ -54,10 +54,10 @@ impl<T: Scalar> Applications<'_, T> {
         // SAFETY: each problem writes its own part.
         let out = |i: usize| unsafe { out.at(i) };
         if self.is_one_by_one(method) {
-            let room = || unblocked::Forward::new(u.n(), u.each(), self.rows());
-            return unblocked::for_each(context, u.count(), flops, &room, &|i, room, cancel| {
+            let workspace = || unblocked::Forward::new(u.n(), u.each(), self.rows());
+            return unblocked::for_each(context, u.count(), flops, &workspace, &|i, workspace, cancel| {
                 let u = u.at(i)?;
-                room.run(isa, cancel, u, &diagonals.of(u), self.h.at(i), out(i), adjoint)
+                workspace.run(isa, cancel, u, &diagonals.of(u), self.h.at(i), out(i), adjoint)
             });
         }
         context.for_each(u.count(), flops, &|i, context| {
@@ -108,10 +108,10 @@ impl<T: Scalar> Applications<'_, T> {
             }
         };
         if kept.is_none() && self.is_one_by_one(method) {
-            let room = || unblocked::Backward::new(u.n(), u.each(), self.rows());
-            unblocked::for_each(context, u.count(), flops, &room, &|i, room, cancel| {
+            let workspace = || unblocked::Backward::new(u.n(), u.each(), self.rows());
+            unblocked::for_each(context, u.count(), flops, &workspace, &|i, workspace, cancel| {
                 let (u, source) = (u.at(i)?, unblocked::Source::Vectors(self.h.at(i)));
-                room.run(isa, cancel, u, &diagonals.of(u), source, g.at(i), of(i), adjoint)
+                workspace.run(isa, cancel, u, &diagonals.of(u), source, g.at(i), of(i), adjoint)
             })?;
         } else {
             context.for_each(u.count(), flops, &|i, context| {

@@ -5,7 +5,7 @@ use crate::apply;
 use crate::diagonal::Diagonal;
 use crate::error::Result;
 use crate::kernel::transpose::transpose;
-use crate::memory::{Buffer, filled_with, padded};
+use crate::memory::{Buffer, collected, padded};
 use crate::scalar::Scalar;
 use crate::threads::Context;
 use crate::unblocked;
@@ -25,14 +25,14 @@ pub fn matrices<T: Scalar>(
     // SAFETY: each problem writes its own part.
     let out = |i: usize| unsafe { out.at(i) };
     if n <= unblocked::SMALL {
-        let room = || unblocked::Rounded::new(n, u.each());
-        unblocked::for_each(context, count, flops, &room, &|i, room, _| {
+        let workspace = || unblocked::Rounded::new(n, u.each());
+        unblocked::for_each(context, count, flops, &workspace, &|i, workspace, _| {
             let u = u.at(i)?;
-            room.run(isa, u, &diagonals.of(u), out(i))
+            workspace.run(isa, u, &diagonals.of(u), out(i))
         })?;
         return Ok(None);
     }
-    let mut kept = filled_with(if keep { count } else { 0 }, || None)?;
+    let mut kept = collected((0..if keep { count } else { 0 }).map(|_| None))?;
     let each = StackMut::new(&mut kept, count);
     context.for_each(count, flops, &|i, context| {
         let u = u.at(i)?;
@@ -47,24 +47,22 @@ pub fn matrices<T: Scalar>(
     Ok(keep.then_some(kept))
 }
 
-/// Writes `dL/dU (count, n, m)` and, where wanted, `dL/dtau (count, m)`, given `dL/dW (count, n, n)`. Kept matrices serve if
-/// they are of these problems.
+/// Writes `dL/dU (count, n, m)`, given `dL/dW (count, n, n)`. Kept matrices serve if they are of these problems.
 pub fn matrices_backward<T: Scalar>(
     context: &mut Context<'_>,
     u: ManyReflections<'_, T>,
     grad_w: Stack<'_, T>,
     grad_u: StackMut<'_, T>,
-    grad_tau: Option<StackMut<'_, T>>,
     kept: Option<&[Option<Dense<T>>]>,
 ) -> Result<()> {
     let (count, n) = (u.count(), u.n());
     let (isa, flops) = (context.isa, 3 * flops(count, n, u.m(), n));
     if n <= unblocked::SMALL && !T::COMPLEX && u.are_involutions() {
-        let room = || unblocked::FormationBackward::new(n, u.each());
-        return unblocked::for_each(context, count, flops, &room, &|i, room, _| {
+        let workspace = || unblocked::FormationBackward::new(n, u.each());
+        return unblocked::for_each(context, count, flops, &workspace, &|i, workspace, _| {
             let u = u.at(i)?;
             // SAFETY: each problem writes its own part.
-            room.run(isa, u, &Diagonal::of(u), grad_w.at(i), unsafe { grad_u.at(i) });
+            workspace.run(isa, u, &Diagonal::of(u), grad_w.at(i), unsafe { grad_u.at(i) });
             Ok(())
         });
     }
@@ -72,7 +70,7 @@ pub fn matrices_backward<T: Scalar>(
     context.for_each(count, flops, &|i, context| {
         let u = u.at(i)?;
         // SAFETY: as above.
-        let (grad_u, grad_tau) = unsafe { (grad_u.at(i), grad_tau.as_ref().map(|x| x.at(i))) };
+        let grad_u = unsafe { grad_u.at(i) };
         let diagonal = Diagonal::of(u);
         let mut outer = Buffer::zeroed(n * padded::<T>(n))?;
         transpose(isa, (n, n), grad_w.at(i), n, &mut outer, padded::<T>(n));
@@ -83,6 +81,6 @@ pub fn matrices_backward<T: Scalar>(
             new = Dense::rounded(context, u, &diagonal)?;
             &new
         };
-        apply::from_outer(context, matrix, u, &diagonal, outer, Some(grad_u), grad_tau, None)
+        apply::from_outer(context, matrix, u, &diagonal, outer, Some(grad_u), None, None)
     })
 }

@@ -2,13 +2,13 @@
 
 use super::{Stack, StackMut};
 use crate::error::Result;
-use crate::memory::filled_with;
+use crate::memory::collected;
 use crate::recurrence::{self, Prepared, Sequence, SequenceGradients, Series};
 use crate::scalar::Scalar;
 use crate::threads::Context;
 
 /// Batches of sequences of one size.
-pub struct ManySequences<'a, T: Scalar>(Vec<Sequence<'a, T>>);
+pub struct ManySequences<'a, T: Scalar>(pub Vec<Sequence<'a, T>>);
 
 /// Where the gradients go; what is `None` is not computed.
 pub struct ManySequenceGradients<'a, T: Scalar> {
@@ -30,17 +30,7 @@ pub struct ManySequenceGradients<'a, T: Scalar> {
     pub activation_bias: Option<StackMut<'a, T::Real>>,
 }
 
-impl<'a, T: Scalar> ManySequences<'a, T> {
-    /// One batch for each problem.
-    pub fn new(sequences: Vec<Sequence<'a, T>>) -> Self {
-        Self(sequences)
-    }
-
-    /// Each batch.
-    pub fn list(&self) -> &[Sequence<'a, T>] {
-        &self.0
-    }
-
+impl<T: Scalar> ManySequences<'_, T> {
     /// Rows of a batch, and the width of its tape.
     pub fn tape_shape(&self) -> Result<[usize; 2]> {
         self.0.first().map_or(Ok([0; 2]), |first| Ok([first.steps.rows(), first.tape_width()?]))
@@ -57,7 +47,7 @@ impl<'a, T: Scalar> ManySequences<'a, T> {
         keep: bool,
     ) -> Result<Option<Vec<Option<Prepared<T>>>>> {
         let count = self.0.len();
-        let mut kept = filled_with(if keep { count } else { 0 }, || None)?;
+        let mut kept = collected((0..if keep { count } else { 0 }).map(|_| None))?;
         let each = StackMut::<Option<Prepared<T>>>::new(&mut kept, count);
         context.for_each(count, self.flops(), &|i, context| {
             // SAFETY: each problem writes its own parts.

@@ -89,7 +89,7 @@ pub fn backward<T: Scalar>(
         grad_x,
         grad_h0: gradients.h0.as_deref_mut().map(|x| Shared(x.as_mut_ptr())),
     };
-    let width_of_grad_x = run.grad_x.as_ref().map_or(0, InputGradient::room);
+    let width_of_grad_x = run.grad_x.as_ref().map_or(0, InputGradient::ring_width);
     let (slices, rows) = (sequence.slices(), sequence.parts()?);
     let wanted = [wants_u, gradients.input_weight.is_some(), gradients.bias.is_some()];
     let mut sums = Vec::with_capacity(slices.len());
@@ -106,15 +106,10 @@ pub fn backward<T: Scalar>(
             phases.push(phase);
             Ok(())
         })?;
-        let views = (&run, &ring);
-        let views = Shared(std::ptr::from_ref(&views).cast_mut());
         context.run_phases(&filled(phases.len(), parts)?, flops, &|phase, part, cancel| {
             cancel.check()?;
             // SAFETY: tasks of a phase own disjoint coordinates; phases follow one another.
-            unsafe {
-                let (run, ring) = *views.get();
-                run.phase(phases[phase], whole, rows[part]..rows[part + 1], ring, &mut []);
-            }
+            unsafe { run.phase(phases[phase], whole, rows[part]..rows[part + 1], &ring, &mut []) };
             Ok(())
         })?;
     } else {
@@ -198,7 +193,7 @@ impl<T: Scalar> Run<'_, T> {
                 run(Phase::Step { t, base: rows })?;
                 rows += count(t);
             }
-            if self.grad_x.as_ref().is_some_and(|grad_x| grad_x.room() > 0) {
+            if self.grad_x.as_ref().is_some_and(|grad_x| grad_x.ring_width() > 0) {
                 run(Phase::Inputs { t: low, rows })?;
             }
             if T::COMPLEX || self.project.is_some() {

@@ -51,7 +51,8 @@ pub fn forward<T: Scalar>(
     // Tasks are slices of the batch, which go through all steps in one phase, or parts of the coordinates, a phase a step.
     let phases = if parts.len() > 2 { steps } else { 1 };
     let tasks: Vec<_> = slices.windows(2).flat_map(|b| parts.windows(2).map(|r| ((b[0], b[1]), r[0]..r[1]))).collect();
-    let mut rooms = tasks.iter().map(|(slice, range)| run.room(*slice, range.len())).collect::<Result<Vec<_>>>()?;
+    let mut rooms =
+        tasks.iter().map(|(slice, range)| run.workspace(*slice, range.len())).collect::<Result<Vec<_>>>()?;
     let rooms = Shared(rooms.as_mut_ptr());
     // A check for cancellation takes as long as thousands of flops.
     let often = 1 + 1_000_000 * steps * tasks.len() / sequence.flops().max(1);
@@ -86,7 +87,7 @@ struct Run<'a, T: Scalar> {
 }
 
 /// What a task keeps from step to step.
-struct Room<T: Scalar> {
+struct Workspace<T: Scalar> {
     /// `[x 1]` of each sequence, at one step or at several.
     raw: Buffer<T>,
     /// The task's coordinates of `V x + b` of several steps, and of how many rows they are used up.
@@ -98,12 +99,12 @@ struct Room<T: Scalar> {
 
 impl<T: Scalar> Run<'_, T> {
     /// For `width` coordinates of a slice of the batch.
-    fn room(&self, slice: (usize, usize), width: usize) -> Result<Room<T>> {
+    fn workspace(&self, slice: (usize, usize), width: usize) -> Result<Workspace<T>> {
         let (batch, [inputs, ones]) = (slice.1 - slice.0, self.sequence.input_widths());
         let rows = batch * self.at_once.min(self.sequence.steps.count());
         let mut raw = Buffer::scratch(rows * (inputs + ones))?;
         raw.fill(T::ONE);
-        Ok(Room {
+        Ok(Workspace {
             raw,
             projected: Buffer::scratch(if self.at_once > 1 { rows * width } else { 0 })?,
             used: 0,
@@ -112,11 +113,11 @@ impl<T: Scalar> Run<'_, T> {
     }
 
     /// Coordinates `range` of `V x + b` for the steps from `t` on, as many as are done at once.
-    unsafe fn project(&self, slice: (usize, usize), t: usize, range: Range<usize>, room: &mut Room<T>) {
+    unsafe fn project(&self, slice: (usize, usize), t: usize, range: Range<usize>, workspace: &mut Workspace<T>) {
         let Sequence { steps, d, x, .. } = self.sequence;
         let [inputs, ones] = self.sequence.input_widths();
-        let most = room.raw.len() / (inputs + ones);
-        let raw = View::new(room.raw.ptr_mut(), inputs + ones, most);
+        let most = workspace.raw.len() / (inputs + ones);
+        let raw = View::new(workspace.raw.ptr_mut(), inputs + ones, most);
         let mut rows = 0;
         for coming in t..steps.count().min(t + self.at_once) {
             let next = x.at(steps, (coming + 1).min(steps.count() - 1), slice, *d).ptr;
@@ -124,14 +125,14 @@ impl<T: Scalar> Run<'_, T> {
             copy_columns(self.isa, (inputs, count), x.at(steps, coming, slice, *d), raw.from(0, rows), next);
             rows += count;
         }
-        let out = View::new(room.projected.ptr_mut(), range.len(), rows);
+        let out = View::new(workspace.projected.ptr_mut(), range.len(), rows);
         gemm(self.isa, (range.len(), rows), self.inputs.weights_from(range.start), raw, &Store::new(out));
-        room.used = 0;
+        workspace.used = 0;
     }
 
     /// Coordinates `range` of step `t` of the sequences `slice.0..slice.1`: all of them, unless `W` is formed and phi is
     /// pointwise. The caller owns these, and all states before are there.
-    unsafe fn step(&self, slice: (usize, usize), t: usize, range: Range<usize>, room: &mut Room<T>) {
+    unsafe fn step(&self, slice: (usize, usize), t: usize, range: Range<usize>, workspace: &mut Workspace<T>) {
         let Sequence { steps, activation, d, x, h0, .. } = self.sequence;
         let (n, d, rank, begin) = (self.sequence.u.n(), *d, self.rank, range.start);
         let (row, count) = steps.rows_of(t, slice);
@@ -151,13 +152,14 @@ impl<T: Scalar> Run<'_, T> {
         let mut inputs = [View::none(); 2];
         if self.at_once > 1 {
             if t.is_multiple_of(self.at_once) {
-                self.project(slice, t, range.clone(), room);
+                self.project(slice, t, range.clone(), workspace);
             }
-            input = View::new(room.projected.ptr_mut(), range.len(), room.used + count).from(0, room.used);
-            room.used += count;
+            input =
+                View::new(workspace.projected.ptr_mut(), range.len(), workspace.used + count).from(0, workspace.used);
+            workspace.used += count;
         } else {
             let [width, ones] = self.sequence.input_widths();
-            let raw = View::new(room.raw.ptr_mut(), width + ones, count);
+            let raw = View::new(workspace.raw.ptr_mut(), width + ones, count);
             copy_columns(self.isa, (width, count), now, raw, x.at(steps, following, slice, d).ptr);
             inputs = [self.inputs.weights_from(begin), raw];
         }
@@ -166,14 +168,14 @@ impl<T: Scalar> Run<'_, T> {
             previous: View::none(),
             input,
             activation: *activation,
-            fetch: Fetch::new(self.h.get().wrapping_add(next * n + begin), 0, 1, count * range.len()),
+            fetch: Fetch::new(self.h.get().wrapping_add(next * n + begin), [0; 2], [1; 2], count * range.len()),
         };
         let state = View::new(previous, previous_ld, count);
         match &self.transition {
             Transition::LowRank { project, expand } => {
                 let z = match self.tape {
                     Some(tape) => View::new(tape.get().add(row * self.width), self.width, count),
-                    None => View::new(room.z.ptr_mut(), padded::<T>(rank), count),
+                    None => View::new(workspace.z.ptr_mut(), padded::<T>(rank), count),
                 };
                 gemm(self.isa, (rank, count), project.weights(), state, &Store::new(z));
                 let step = Step { previous: state, ..step };

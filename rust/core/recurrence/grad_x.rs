@@ -47,12 +47,12 @@ impl<'a, T: Scalar> InputGradient<'a, T> {
     }
 
     /// Width of the workspace that [`InputGradient::ring`] needs; 0 if single steps do all the work.
-    pub fn room(&self) -> usize {
+    pub fn ring_width(&self) -> usize {
         if matches!(self.way, Way::ByRings(_)) { self.d } else { 0 }
     }
 
-    /// Of step `t` alone, unless it is left to the ring: the part that falls to a task of coordinates `range`, from all
-    /// coordinates of `delta`.
+    /// Writes the gradient of step `t`, unless [`InputGradient::ring`] does. A task writes the part that belongs to its
+    /// coordinates `range`.
     pub unsafe fn step(&self, slice: (usize, usize), t: usize, delta: View<T>, range: &Range<usize>) {
         let (row, count) = self.steps.rows_of(t, slice);
         let out = View::new(self.out.get().add(row * self.d), self.d, count);
@@ -66,26 +66,26 @@ impl<'a, T: Scalar> InputGradient<'a, T> {
     }
 
     /// Writes the gradient for all `rows` rows of a ring, the first step of which is `t`, unless single steps have done so.
-    /// `room` is a workspace with as many rows.
+    /// `workspace` has as many rows.
     pub unsafe fn ring(
         &self,
         slice: (usize, usize),
         t: usize,
         rows: usize,
         delta: View<T>,
-        room: View<T>,
+        workspace: View<T>,
         range: &Range<usize>,
     ) {
         let Way::ByRings(adjoint) = &self.way else { return };
         let share = self.share(range);
-        self.project(adjoint, delta, rows, room, share.clone());
+        self.project(adjoint, delta, rows, workspace, share.clone());
         let (mut t, mut base) = (t, rows);
         while base > 0 {
             let (row, count) = self.steps.rows_of(t, slice);
             base -= count;
             for b in 0..count {
                 let to = self.out.get().add((row + b) * self.d + share.start);
-                room.at(share.start, base + b).copy_to_nonoverlapping(to, share.len());
+                workspace.at(share.start, base + b).copy_to_nonoverlapping(to, share.len());
             }
             t += 1;
         }

@@ -31,7 +31,7 @@ use crate::error::{Error, Result};
 use crate::kernel::activation::Activation;
 use crate::kernel::pack::{Part, ROWS};
 use crate::memory::filled;
-use crate::method::{self, Method};
+use crate::method::{Costs, Method};
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
 use crate::threads::slices;
@@ -72,7 +72,7 @@ fn method(wanted: Option<Method>, n: usize, m: usize, rows: usize, has_phases: b
         // Phases multiply every state, so the low-rank form would have to keep both the input and the output of W_1.
         _ if has_phases => Ok(Method::Dense),
         Some(method) => Ok(method),
-        None => Ok(method::for_sequence(n, m, rows)),
+        None => Ok(Costs::of_sequence(n, m, rows).best()),
     }
 }
 

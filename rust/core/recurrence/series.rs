@@ -67,13 +67,13 @@ impl<'a, T> Series<'a, T> {
         let (stride, vectors) = (before as isize - last as isize, steps.rows_of(t - 1, slice).1);
         let from = |place: usize| self.numbers.as_ptr().wrapping_add(place);
         if ld == width {
-            Fetch::new(from(last), stride, count, vectors * width)
+            Fetch::new(from(last), [stride, 0], [count, 1], vectors * width)
         } else if stride.unsigned_abs() == width {
             // One sequence after the other: its steps are one piece.
             let [first, _] = self.place(steps, t - count, slice, width);
-            Fetch::new(from(first.min(last)), ld as isize, vectors, count * width)
+            Fetch::new(from(first.min(last)), [ld as isize, 0], [vectors, 1], count * width)
         } else {
-            Fetch::grid(from(last), [stride, ld as isize], [count, vectors], width)
+            Fetch::new(from(last), [stride, ld as isize], [count, vectors], width)
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::Cancel;
 use crate::error::{Error, Result};
-use crate::memory::filled_with;
+use crate::memory::collected;
 
 /// Threads that go through phases of tasks together. Each begins with its own share of the tasks and then helps with the
 /// others. Its share is the same in every phase and call, because its cache holds the data. A thread that comes late joins
@@ -36,15 +36,11 @@ impl<'a> Team<'a> {
         task: &'a (dyn Fn(usize, usize, &Cancel<'_>) -> Result<()> + Sync),
         cancelled: &'a AtomicBool,
     ) -> Result<Self> {
-        let (mut phases, mut shares) = (counts.iter(), 0..);
-        let mut share = || shares.next().map_or(0, |i| i % workers * counts[i / workers] / workers);
+        let share = |i: usize| AtomicUsize::new(i % workers * counts[i / workers] / workers);
         Ok(Self {
             task,
-            phases: filled_with(counts.len(), || Phase {
-                count: phases.next().copied().unwrap_or(0),
-                done: AtomicUsize::new(0),
-            })?,
-            next: filled_with(counts.len() * workers, || AtomicUsize::new(share()))?,
+            phases: collected(counts.iter().map(|&count| Phase { count, done: AtomicUsize::new(0) }))?,
+            next: collected((0..counts.len() * workers).map(share))?,
             workers,
             helpers: AtomicUsize::new(0),
             cancelled,

@@ -10,8 +10,7 @@ use std::ops::Range;
 use pulp::Simd;
 
 use crate::error::Result;
-use crate::kernel::lanes::Lanes;
-use crate::kernel::lanes::opaque;
+use crate::kernel::lanes::{Lanes, opaque};
 use crate::kernel::transpose::transpose_with;
 use crate::memory::{Buffer, filled, padded};
 use crate::number::{Number, Real};
@@ -41,7 +40,7 @@ pub struct Trapezoid<T: Scalar> {
     pub columns: Buffer<T>,
     /// Distance between columns of `V`.
     pub ld: usize,
-    /// `|v_j|^2`, zero for the identity; not renewed by [`Trapezoid::normalize`].
+    /// `|v_j|^2`, zero for the identity. Normalising the columns leaves them.
     pub squares: Vec<f64>,
     /// What each column of `U` was multiplied by: a power of two, zero or NaN, unless it was normalised.
     pub scale: Vec<f64>,
@@ -277,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_ordinary_size_are_taken_as_they_are_whatever_stands_beside_them() {
+    fn ordinary_columns_are_not_scaled() {
         let (columns, squares) = columns(3, 2, &[3.0, f64::NAN, 0.0, 0.0, 4.0, 0.0]);
         assert_eq!((columns, squares), (vec![vec![3.0, 0.0, 4.0], vec![0.0; 3]], vec![25.0, 0.0]));
     }

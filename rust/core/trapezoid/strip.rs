@@ -13,7 +13,8 @@ use crate::scalar::Scalar;
 /// columns. The strip with the last row also owns the padding around `n x k`.
 #[derive(Clone, Copy)]
 pub struct Strip<T> {
-    pub(super) begin: usize,
+    /// Number of its first row.
+    pub begin: usize,
     pub(super) end: usize,
     pub(super) n: usize,
     pub(super) k: usize,
@@ -29,11 +30,6 @@ unsafe impl<T> Send for Strip<T> {}
 unsafe impl<T> Sync for Strip<T> {}
 
 impl<T: Scalar> Strip<T> {
-    /// Number of its first row.
-    pub fn begin(self) -> usize {
-        self.begin
-    }
-
     /// Its rows.
     pub unsafe fn rows<'a>(self) -> &'a [T] {
         self.rows_mut()
@@ -47,8 +43,8 @@ impl<T: Scalar> Strip<T> {
     /// Takes the rows of `u`.
     #[inline(always)]
     pub unsafe fn fill<S: Simd>(self, s: S, u: Reflections<'_, T>) {
-        assert_eq!([u.n(), u.count()], [self.n, self.k], "room for another shape");
-        let (from, ld) = (u.from(0, 0).as_ptr(), u.ld());
+        assert_eq!([u.n(), u.count()], [self.n, self.k], "workspace for another shape");
+        let (from, ld) = (u.entries().as_ptr(), u.ld());
         for i in self.begin..self.end {
             for j in (0..self.ld_k).step_by(T::lanes::<S>()) {
                 // Only lanes inside a row of U are read; a whole register of a padded row is written.

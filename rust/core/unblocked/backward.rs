@@ -84,7 +84,7 @@ impl<T: Scalar> Backward<T> {
 simd! {
     fn run<T: Scalar>(
         s,
-        room: &mut Backward<T>,
+        workspace: &mut Backward<T>,
         cancel: &Cancel<'_>,
         u: Reflections<'_, T>,
         diagonal: &Diagonal<T>,
@@ -97,7 +97,7 @@ simd! {
         let [grad_u, mut grad_h, grad_tau] = gradients;
         let grad_tau = grad_tau.unwrap_or_default();
         grad_tau.fill(T::ZERO);
-        let Backward { chain, states, factors, grad_v, back, start } = room;
+        let Backward { chain, states, factors, grad_v, back, start } = workspace;
         let (n, m, k, ld, ops) = (u.n(), u.m(), chain.k, chain.ld, Registers(s));
         chain.set_columns(s, u);
         if matches!(source, Source::Tape(_)) {
@@ -123,7 +123,7 @@ simd! {
             match source {
                 Source::Vectors(_) => steps.forward_states(ops, states, factors),
                 Source::Tape(tape) => {
-                    // Entries count down; u_1, one of the m factors, acts before the first reflection of W, after the last of W*.
+                    // The tape's entries count down. `u_1` acts first in `W` and last in `W*`.
                     let after = if adjoint { m } else { k };
                     for (at, x) in states.chunks_exact_mut(ld).enumerate().skip(rows) {
                         let (i, row) = (at / rows, first + at % rows);

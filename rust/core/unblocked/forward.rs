@@ -43,7 +43,7 @@ impl<T: Scalar> Forward<T> {
 simd! {
     fn run<T: Scalar>(
         s,
-        room: &mut Forward<T>,
+        workspace: &mut Forward<T>,
         cancel: &Cancel<'_>,
         u: Reflections<'_, T>,
         diagonal: &Diagonal<T>,
@@ -51,7 +51,7 @@ simd! {
         out: &mut [T],
         adjoint: bool,
     ) -> Result<()> {
-        let Forward { chain, x } = room;
+        let Forward { chain, x } = workspace;
         let (n, ld) = (u.n(), chain.ld);
         chain.set_columns(s, u);
         let (steps, side) = (chain.steps(adjoint), x.len() / ld);

@@ -23,7 +23,7 @@ mod matrix;
 mod tape;
 mod vectors;
 
-use std::ops::{Add, Mul, Neg, Range};
+use std::ops::{Add, Mul, Neg, Range, Sub};
 use std::sync::{Mutex, PoisonError};
 
 pub use backward::{Backward, Source};
@@ -46,15 +46,13 @@ pub trait Vectors<T>: Copy {
     fn project(self, v: &[T], x: &[T]) -> T;
     /// `x - a v`, in place.
     fn subtract(self, a: T, v: &[T], x: &mut [T]);
-    /// `(y - x) v_p^-1` at one entry.
-    fn quotient(self, y: T, x: T, inverse: T) -> T;
     /// `-(conj(a) g + conj(b) x + i Im(conj(a) b) v)`, added to `grad` unless it is the `first` vector's; `conj(a) b v` where
     /// `tau` is `given`.
     fn gradient(self, ax: (T, &[T]), bg: (T, &[T]), v: (&[T], bool), grad: &mut [T], first: bool);
 }
 
 /// A number of a reflection.
-pub trait Factor: Copy + Add<Output = Self> + Mul<Output = Self> + Neg<Output = Self> {
+pub trait Factor: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Neg<Output = Self> {
     /// Its conjugate.
     fn conj(self) -> Self;
 }
@@ -168,7 +166,7 @@ impl<T: Factor> Steps<'_, T> {
                 ops.project(self.vector(ops, j), &x[self.range(ops, j)])
             } else {
                 let (p, inverse) = self.pivots[j];
-                ops.quotient(x[p], next[p], inverse)
+                (x[p] - next[p]) * inverse
             };
         }
     }
@@ -216,13 +214,13 @@ fn side_by_side<T>(rows: usize, numbers: usize) -> usize {
     rows.min((1 << 14) / (numbers * size_of::<T>())).clamp(1, 8)
 }
 
-/// Runs `work` for each of `count` problems, together `flops` of work, on as many threads as pay off. `room` makes a
+/// Runs `work` for each of `count` problems, together `flops` of work, on as many threads as pay off. `workspace` makes a
 /// workspace, which one problem after the other uses.
 pub fn for_each<R: Send>(
     context: &mut Context<'_>,
     count: usize,
     flops: usize,
-    room: &(dyn Fn() -> Result<R> + Sync),
+    workspace: &(dyn Fn() -> Result<R> + Sync),
     work: &(dyn Fn(usize, &mut R, &Cancel<'_>) -> Result<()> + Sync),
 ) -> Result<()> {
     const TASK: usize = 1 << 21;
@@ -233,14 +231,14 @@ pub fn for_each<R: Send>(
     let rooms = Mutex::new(Vec::new());
     context.run(bounds.len() - 1, flops, &|task, cancel| {
         let free = rooms.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut room = free.map_or_else(room, Ok)?;
+        let mut workspace = free.map_or_else(workspace, Ok)?;
         for i in bounds[task]..bounds[task + 1] {
             if (i - bounds[task]).is_multiple_of(often) {
                 cancel.check()?;
             }
-            work(i, &mut room, cancel)?;
+            work(i, &mut workspace, cancel)?;
         }
-        rooms.lock().unwrap_or_else(PoisonError::into_inner).push(room);
+        rooms.lock().unwrap_or_else(PoisonError::into_inner).push(workspace);
         Ok(())
     })
 }

@@ -89,6 +89,6 @@ pub fn backward_tape<T: Scalar>(
     gradients: Gradients<'_, T>,
     adjoint: bool,
 ) -> Result<()> {
-    let (isa, mut room) = (context.isa, Backward::new(u.n(), u.count(), u.vectors(&[g.len()]))?);
-    context.here(|cancel| room.run(isa, cancel, u, diagonal, Source::Tape(tape), g, gradients, adjoint))
+    let (isa, mut workspace) = (context.isa, Backward::new(u.n(), u.count(), u.vectors(&[g.len()]))?);
+    context.here(|cancel| workspace.run(isa, cancel, u, diagonal, Source::Tape(tape), g, gradients, adjoint))
 }

@@ -57,11 +57,6 @@ impl<T: Scalar, S: Simd> Vectors<T> for Registers<S> {
     }
 
     #[inline(always)]
-    fn quotient(self, y: T, x: T, inverse: T) -> T {
-        (y - x) * inverse
-    }
-
-    #[inline(always)]
     fn gradient(self, (a, x): (T, &[T]), (b, g): (T, &[T]), (v, given): (&[T], bool), grad: &mut [T], first: bool) {
         let (a, b) = (-a.conj(), -b.conj());
         let ab = a * b.conj();

@@ -10,7 +10,7 @@
 use super::compact::CompactWy;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
-use crate::memory::{Buffer, padded};
+use crate::memory::{Buffer, collected, padded};
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
 use crate::threads::Context;
@@ -55,7 +55,7 @@ impl<T: Scalar> Blocks<T> {
     pub fn new(context: &mut Context<'_>, u: Reflections<'_, T>, width: usize) -> Result<Self> {
         let (n, k) = (u.n(), u.count());
         let count = k.div_ceil(width);
-        let mut formed: Vec<Option<CompactWy<T>>> = crate::memory::filled_with(count, || None)?;
+        let mut formed: Vec<Option<CompactWy<T>>> = collected((0..count).map(|_| None))?;
         let shared = Shared(formed.as_mut_ptr());
         context.for_each(count, 4 * n * k * width, &|i, context| {
             let wy = CompactWy::new(context, u.columns(i * width, k.min((i + 1) * width)))?;
@@ -152,17 +152,17 @@ pub struct Coefficients<T> {
 }
 
 impl<T: Scalar> Coefficients<T> {
-    /// Numbers for `rows` vectors.
+    /// Counts the numbers for `rows` vectors.
     pub fn len(blocks: &Blocks<T>, rows: usize) -> usize {
         blocks.list.len() * rows * blocks.widest()
     }
 
-    /// In memory of that length.
+    /// Views `memory`, which has [`Coefficients::len`] numbers.
     pub fn new(blocks: &Blocks<T>, memory: *const T, rows: usize) -> Self {
         Self { first: View::new(memory, blocks.widest(), rows), stride: rows * blocks.widest() }
     }
 
-    /// Those of block `i`.
+    /// Views the coefficients of block `i`.
     pub fn of(self, i: usize) -> View<T> {
         View { ptr: self.first.ptr.wrapping_add(i * self.stride), ..self.first }
     }

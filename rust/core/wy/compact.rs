@@ -1,7 +1,6 @@
 //! The factors of one compact WY form, and their application to vectors.
 
 use super::given::Given;
-use super::gram::gram;
 use super::rounding::narrow;
 use crate::error::Result;
 use crate::kernel::dispatch::{InstructionSet, simd};
@@ -11,7 +10,6 @@ use crate::kernel::transpose::transpose;
 use crate::memory::{Buffer, padded};
 use crate::reflections::{Form, Reflections};
 use crate::scalar::Scalar;
-use crate::threads::Context;
 use crate::trapezoid::{Trapezoid, multiply_columns};
 use crate::view::View;
 
@@ -37,46 +35,30 @@ pub struct CompactWy<T: Scalar> {
     pub(super) given: Option<Given>,
 }
 
-/// Addresses of the factors, to apply them to vectors. The caller owns the vectors and keeps the factors alive.
+/// Views of the factors, to apply them to vectors. The caller owns the vectors and keeps the factors alive.
 #[derive(Clone, Copy)]
 pub struct Factors<T> {
-    pub(super) n: usize,
-    pub(super) k: usize,
-    pub(super) v: *const T,
-    pub(super) ld_n: usize,
-    pub(super) v_adjoint: *const T,
-    pub(super) ld_k: usize,
-    pub(super) minus_s: *const T,
-    pub(super) minus_s_adjoint: *const T,
+    pub(super) v: View<T>,
+    pub(super) v_adjoint: View<T>,
+    pub(super) minus_s: View<T>,
+    pub(super) minus_s_adjoint: View<T>,
 }
 
-// SAFETY: their owner sees to it that nobody changes what others read.
-unsafe impl<T> Send for Factors<T> {}
-// SAFETY: as above.
-unsafe impl<T> Sync for Factors<T> {}
-
 impl<T: Scalar> Factors<T> {
-    /// Distance between rows of coefficients.
-    pub fn ld_k(self) -> usize {
-        self.ld_k
-    }
-
     /// `z = V* a` for each vector.
     pub unsafe fn gather(self, isa: InstructionSet, a: View<T>, z: View<T>) {
-        let v_adjoint = View::new(self.v_adjoint, self.ld_k, self.n);
-        long_gemm(isa, (self.k, a.count), v_adjoint, a, &Store::new(z));
+        long_gemm(isa, (self.v.count, a.count), self.v_adjoint, a, &Store::new(z));
     }
 
     /// `y = N z` for each vector, or `N* z`.
     pub unsafe fn turn(self, isa: InstructionSet, z: View<T>, y: View<T>, adjoint: bool) {
-        let middle = View::new(if adjoint { self.minus_s_adjoint } else { self.minus_s }, self.ld_k, self.k);
-        gemm(isa, (self.k, z.count), middle, z, &Store::new(y));
+        let middle = if adjoint { self.minus_s_adjoint } else { self.minus_s };
+        gemm(isa, (middle.count, z.count), middle, z, &Store::new(y));
     }
 
     /// `out = a + V y` for each vector; `out` may be `a`.
     pub unsafe fn scatter(self, isa: InstructionSet, y: View<T>, a: View<T>, out: View<T>) {
-        let v = View::new(self.v, self.ld_n, self.k);
-        gemm(isa, (self.n, a.count), v, y, &Store::plus(out, a));
+        gemm(isa, (self.v_adjoint.count, a.count), self.v, y, &Store::plus(out, a));
     }
 }
 
@@ -117,24 +99,15 @@ impl<T: Scalar> CompactWy<T> {
         padded::<T>(self.k)
     }
 
-    /// The addresses of all factors.
+    /// Views of all factors.
     pub fn factors(&self) -> Factors<T> {
+        let square = |x: &Buffer<T>| View::new(x.ptr(), self.ld_k(), self.k);
         Factors {
-            n: self.n,
-            k: self.k,
-            v: self.v.ptr(),
-            ld_n: self.ld_n(),
-            v_adjoint: self.v_adjoint.ptr(),
-            ld_k: self.ld_k(),
-            minus_s: self.minus_s.ptr(),
-            minus_s_adjoint: self.minus_s_adjoint.ptr(),
+            v: View::new(self.v.ptr(), self.ld_n(), self.k),
+            v_adjoint: View::new(self.v_adjoint.ptr(), self.ld_k(), self.n),
+            minus_s: square(&self.minus_s),
+            minus_s_adjoint: square(&self.minus_s_adjoint),
         }
-    }
-
-    /// `T` where `tau` is `2 / |v|^2`, column-major, columns `ld_k` apart, in wide precision; its strict lower triangle is
-    /// unspecified.
-    pub fn t(&self, context: &mut Context<'_>) -> Result<Buffer<T::Wide>> {
-        gram(context, self.form, (self.n, self.k), &self.v_adjoint)
     }
 
     /// Writes `dL/dU` (row-major, `n x m`, zero above the diagonal) from `dL/dV` (column-major); a last column for `u_1`
@@ -161,12 +134,18 @@ impl<T: Scalar> CompactWy<T> {
         }
     }
 
-    /// Makes `E` from `M = sum y w*` in place, or from its conjugate: column-major, columns `ld` apart. What stands on its
-    /// diagonal where `tau` is given is added to `dL/dtau`.
+    /// Makes `E` from `M = sum y w*` in place, or from its conjugate: column-major, columns `ld` apart. What stands below the
+    /// diagonal is kept, what stands above becomes its conjugate, the diagonal becomes real. Where `tau` is given, the
+    /// diagonal is added to `dL/dtau`.
     pub fn hermitian(&self, m: &mut [T], ld: usize, conjugated: bool, grad_tau: Option<&mut [T]>) {
         if let Some(given) = &self.given {
             given.take_diagonal(m, ld, conjugated, grad_tau);
         }
-        super::gradient::hermitian(self.k, m, ld);
+        for j in 0..self.k {
+            m[j * ld + j] = T::from_real(m[j * ld + j].re());
+            for i in j + 1..self.k {
+                m[i * ld + j] = m[j * ld + i].conj();
+            }
+        }
     }
 }

@@ -29,7 +29,7 @@ impl<T: Scalar> Dense<T> {
     /// `W = W_1 D`, formed in wide precision and rounded once, so that repeated products with it keep norms as well as
     /// rounding allows.
     pub fn rounded(context: &mut Context<'_>, u: Reflections<'_, T>, diagonal: &Diagonal<T>) -> Result<Self> {
-        if T::as_wide(&[]).is_some() {
+        if T::IS_WIDE {
             return Self::new(context, u, diagonal);
         }
         Dense::new(context, u.widen()?.reflections()?, &diagonal.widen()?)?.narrow()
@@ -90,10 +90,10 @@ pub fn multiply<T: Scalar>(
     w: &[T],
     h: &[T],
     out: &mut [T],
-    transposed: bool,
+    adjoint: bool,
 ) -> Result<()> {
     assert!(h.len() == out.len() && w.len() == n * padded::<T>(n), "arrays of {} and {}", h.len(), out.len());
-    let part = if transposed { Part::adjoint } else { Part::columns };
+    let part = if adjoint { Part::adjoint } else { Part::columns };
     let rows = h.len() / n;
     let (columns, out) = (View::new(h.as_ptr(), n, rows), View::new(out.as_mut_ptr(), n, rows));
     product(context, (n, rows), part(w.as_ptr(), padded::<T>(n), n), columns, out, false)

@@ -6,24 +6,24 @@ use super::inverse::{minus_inverse, narrow};
 use super::{CompactWy, Factors};
 use crate::error::Result;
 use crate::kernel::dispatch::simd;
-use crate::memory::{Buffer, filled};
+use crate::memory::{Buffer, collected, filled};
 use crate::number::Number;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
 use crate::threads::Context;
 use crate::trapezoid::{Strip, Trapezoid};
-use crate::view::Shared;
+use crate::view::{Shared, View};
 
-/// Work on vectors for the threads that form `V` and `N`. They are running already, and one thread alone inverts `T`.
+/// Work on vectors that the threads do while one of them inverts `T`, and after that.
 pub struct Along<'a, T: Scalar> {
     /// Number of tasks.
     pub tasks: usize,
     /// Their work.
     pub flops: usize,
     /// What a task does with `V` alone, while `N` is formed.
-    pub beside: &'a (dyn Fn(usize, Factors<T>) + Sync),
+    pub with_v: &'a (dyn Fn(usize, Factors<T>) + Sync),
     /// What it does with both.
-    pub after: &'a (dyn Fn(usize, Factors<T>) + Sync),
+    pub with_both: &'a (dyn Fn(usize, Factors<T>) + Sync),
 }
 
 /// What the tasks of a team do, one after the other.
@@ -73,7 +73,7 @@ impl<T: Scalar> CompactWy<T> {
     /// Forms `V` and `N`.
     pub fn new(context: &mut Context<'_>, u: Reflections<'_, T>) -> Result<Self> {
         let nothing: &(dyn Fn(usize, Factors<T>) + Sync) = &|_, _| {};
-        Self::with(context, u, &Along { tasks: 0, flops: 0, beside: nothing, after: nothing })
+        Self::with(context, u, &Along { tasks: 0, flops: 0, with_v: nothing, with_both: nothing })
     }
 
     /// [`CompactWy::new`], together with the work in `along`.
@@ -83,14 +83,10 @@ impl<T: Scalar> CompactWy<T> {
         let ld = v.ld_k;
         let (mut minus_s, mut minus_s_adjoint) = (Buffer::zeroed(k * ld)?, Buffer::zeroed(k * ld)?);
         let factors = Factors {
-            n,
-            k,
-            v: v.columns.ptr(),
-            ld_n: v.ld,
-            v_adjoint: v.rows.ptr(),
-            ld_k: ld,
-            minus_s: minus_s.ptr(),
-            minus_s_adjoint: minus_s_adjoint.ptr(),
+            v: View::new(v.columns.ptr(), v.ld, k),
+            v_adjoint: View::new(v.rows.ptr(), ld, n),
+            minus_s: View::new(minus_s.ptr(), ld, k),
+            minus_s_adjoint: View::new(minus_s_adjoint.ptr(), ld, k),
         };
         let strips: Vec<Strip<T>> = strip_bounds(n).windows(2).map(|bounds| v.strip(bounds[0], bounds[1])).collect();
         let (parts, len) = (strips.len(), k * ld);
@@ -128,7 +124,7 @@ impl<T: Scalar> CompactWy<T> {
                         let delta = (*shared_given.get()).as_ref().map(|given| &given.delta[..]);
                         lay_out(isa, strips[i], &*shared_norms.get(), delta);
                         t(i, 1).fill(T::Wide::ZERO);
-                        add_gram(isa, u.form(), k, strips[i].begin(), strips[i].rows(), t(i, 1))?;
+                        add_gram(isa, u.form(), k, strips[i].begin, strips[i].rows(), t(i, 1))?;
                     }
                     Phase::Invert if i == 0 => {
                         let t = t(0, parts);
@@ -138,13 +134,12 @@ impl<T: Scalar> CompactWy<T> {
                         if let Some(given) = &*shared_given.get() {
                             given.factors(isa, ld, t, [n, adjoint])?;
                         } else {
-                            let mut tau = filled(k, T::Wide::ZERO)?;
-                            (0..k).for_each(|j| tau[j] = T::Wide::from_real(1.0 / t[j * ld + j].re()));
+                            let tau = collected((0..k).map(|j| T::Wide::from_real(1.0 / t[j * ld + j].re())))?;
                             narrow(isa, k, ld, &minus_inverse(isa, k, t, &tau, ld)?, n, adjoint);
                         }
                     }
-                    Phase::Invert => (along.beside)(i - 1, factors),
-                    Phase::After => (along.after)(i, factors),
+                    Phase::Invert => (along.with_v)(i - 1, factors),
+                    Phase::After => (along.with_both)(i, factors),
                 }
             }
             Ok(())

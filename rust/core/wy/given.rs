@@ -13,7 +13,7 @@
 use super::inverse::{minus_inverse, narrow};
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
-use crate::memory::{Buffer, filled};
+use crate::memory::{Buffer, collected, filled};
 use crate::number::{Number, c64};
 use crate::scalar::Scalar;
 
@@ -64,8 +64,7 @@ impl Given {
     ) -> Result<()> {
         let k = self.delta.len();
         let mut scaled = Buffer::<T::Wide>::zeroed(k * ld)?;
-        let mut f = filled(k, T::Wide::ZERO)?;
-        f.iter_mut().zip(&self.f).for_each(|(f, x)| *f = T::Wide::from_parts(x.re, x.im));
+        let f = collected(self.f.iter().map(|x| T::Wide::from_parts(x.re, x.im)))?;
         for ((scaled, gram), &delta) in scaled.chunks_mut(ld).zip(gram.chunks_mut(ld)).zip(&self.delta) {
             for ((scaled, x), &row) in scaled.iter_mut().zip(gram).zip(&self.delta) {
                 *scaled = x.scale(row);

@@ -21,17 +21,6 @@ use crate::scalar::Scalar;
 use crate::threads::Context;
 use crate::view::View;
 
-/// Makes `E` from `M` in place (column-major, columns `ld` apart): what stands below the diagonal is kept, what stands above
-/// becomes its conjugate, the diagonal becomes real.
-pub fn hermitian<T: Scalar>(k: usize, m: &mut [T], ld: usize) {
-    for j in 0..k {
-        m[j * ld + j] = T::from_real(m[j * ld + j].re());
-        for i in j + 1..k {
-            m[i * ld + j] = m[j * ld + i].conj();
-        }
-    }
-}
-
 /// `dL/dV` from `C1` and `C2` (column-major, `n x k`, columns `ld_n` apart); the result replaces `C2`. Adds `dL/dtau`.
 pub fn from_sums<T: Scalar>(
     context: &mut Context<'_>,

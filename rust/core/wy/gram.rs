@@ -1,5 +1,6 @@
 //! `T = striu(V* V) + diag(V* V) / 2`, in double precision, rows of `V` in strips.
 
+use super::CompactWy;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::Store;
@@ -9,7 +10,7 @@ use crate::number::Number;
 use crate::reflections::Form;
 use crate::scalar::Scalar;
 use crate::threads::{Context, slices};
-use crate::view::{Shape, Shared, View};
+use crate::view::{Shared, View};
 
 /// Where the rows of `V` are split for tasks, by shape alone: whole eights.
 pub fn strip_bounds(n: usize) -> Vec<usize> {
@@ -18,29 +19,26 @@ pub fn strip_bounds(n: usize) -> Vec<usize> {
     bounds
 }
 
-/// `T = striu(V* V) + diag(V* V) / 2` in wide precision, from `conj(V)` row by row, both with rows or columns
-/// `padded::<T>(k)` apart; its strict lower triangle is unspecified.
-///
-/// `V` is the rounded one, with its rounded norms. Then `T + T* = V* V` holds for the same `V` that is applied, and
-/// `I - V T^-1 V*` is orthogonal far beyond the narrow precision. A zero column, which is the identity, gets 1/2.
-pub fn gram<T: Scalar>(
-    context: &mut Context<'_>,
-    form: Form,
-    (n, k): Shape,
-    v_adjoint: &[T],
-) -> Result<Buffer<T::Wide>> {
-    let (isa, ld, bounds) = (context.isa, padded::<T>(k), strip_bounds(n));
-    let (parts, len) = (bounds.len() - 1, k * ld);
-    let mut t = Buffer::<T::Wide>::zeroed(parts * len)?;
-    let shared = Shared(t.ptr_mut());
-    context.run(parts, 4 * n * k * k, &|i, cancel| {
-        cancel.check()?;
-        // SAFETY: tasks own disjoint parts.
-        let t = unsafe { std::slice::from_raw_parts_mut(shared.get().add(i * len), len) };
-        add_gram(isa, form, k, bounds[i], &v_adjoint[bounds[i] * ld..bounds[i + 1] * ld], t)
-    })?;
-    sum_of_parts(isa, k, ld, &mut t);
-    Ok(t)
+impl<T: Scalar> CompactWy<T> {
+    /// `T = striu(V* V) + diag(V* V) / 2` in wide precision, column-major, columns `ld_k` apart; its strict lower triangle is
+    /// unspecified. Not for a given `tau`.
+    ///
+    /// `V` is the rounded one, with its rounded norms. Then `T + T* = V* V` holds for the same `V` that is applied, and
+    /// `I - V T^-1 V*` is orthogonal far beyond the narrow precision. A zero column, which is the identity, gets 1/2.
+    pub fn t(&self, context: &mut Context<'_>) -> Result<Buffer<T::Wide>> {
+        let (isa, k, ld, bounds) = (context.isa, self.k, self.ld_k(), strip_bounds(self.n));
+        let (parts, len) = (bounds.len() - 1, k * ld);
+        let mut t = Buffer::<T::Wide>::zeroed(parts * len)?;
+        let shared = Shared(t.ptr_mut());
+        context.run(parts, 4 * self.n * k * k, &|i, cancel| {
+            cancel.check()?;
+            // SAFETY: tasks own disjoint parts.
+            let t = unsafe { std::slice::from_raw_parts_mut(shared.get().add(i * len), len) };
+            add_gram(isa, self.form, k, bounds[i], &self.v_adjoint[bounds[i] * ld..bounds[i + 1] * ld], t)
+        })?;
+        sum_of_parts(isa, k, ld, &mut t);
+        Ok(t)
+    }
 }
 
 /// Adds the contributions of all strips to that of the first, and halves the diagonal.

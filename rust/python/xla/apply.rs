@@ -6,13 +6,14 @@ use householder::method::Method;
 use householder::reflections::Form;
 use householder::threads::Context;
 
-use super::frame::{Element, Frame};
+use super::frame::Frame;
+use crate::array::Number;
 use crate::by_element;
 
 /// The problems, and the shapes of `u` and `h`.
 type Problems<'a, T> = (Applications<'a, T>, [usize; 3], [usize; 3]);
 
-fn problems<'a, T: Element>(frame: &Frame<'a>) -> Result<Problems<'a, T>> {
+fn problems<'a, T: Number>(frame: &Frame<'a>) -> Result<Problems<'a, T>> {
     let (u, h) = (frame.needed(0)?, frame.needed(1)?);
     let ([count, n, m], [_, rows, _]) = (u.shape()?, h.shape()?);
     let (of_u, of_h) = ([count, n, m], [count, rows, n]);
@@ -30,7 +31,7 @@ pub fn forward(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
     by_element!(frame.needed(0)?, go_forward(frame, context))
 }
 
-fn go_forward<T: Element>(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
+fn go_forward<T: Number>(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
     let (applications, _, of_h) = problems::<T>(frame)?;
     let Some(out) = frame.result(0)? else { return Ok(()) };
     applications.forward(context, StackMut::new(out.write("c", &of_h)?, of_h[0]))
@@ -40,13 +41,12 @@ pub fn backward(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
     by_element!(frame.needed(0)?, go_backward(frame, context))
 }
 
-fn go_backward<T: Element>(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
+fn go_backward<T: Number>(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
     let (applications, of_u, of_h) = problems::<T>(frame)?;
     let grad = Stack::new(frame.needed(2)?.read("grad_c", &of_h)?, of_h[0]);
-    let room = |slot: usize, shape: &[usize]| -> Result<Option<StackMut<'_, T>>> {
-        let room = frame.result(slot)?.map(|room| room.write("a gradient", shape)).transpose()?;
-        Ok(room.map(|room| StackMut::new(room, shape[0])))
+    let wanted = |slot: usize, shape: &[usize]| -> Result<Option<StackMut<'_, T>>> {
+        Ok(frame.wanted(slot, shape)?.map(|array| StackMut::new(array, shape[0])))
     };
-    let gradients = ManyGradients { u: room(0, &of_u)?, h: room(1, &of_h)?, tau: None, phases: None };
+    let gradients = ManyGradients { u: wanted(0, &of_u)?, h: wanted(1, &of_h)?, tau: None, phases: None };
     applications.backward(context, grad, gradients, None)
 }

@@ -8,9 +8,10 @@ use householder::error::Result;
 use householder::threads::Context;
 
 use super::c_api::{F32, F64};
-use super::frame::{Element, Frame, invalid};
+use super::frame::{Frame, invalid};
+use crate::array::Number;
 
-/// Operands, and the results of the backward pass.
+/// The number of operands, and of gradients.
 const INPUTS: usize = 6;
 
 macro_rules! by_real {
@@ -30,7 +31,7 @@ struct Shapes {
     kept: Vec<usize>,
 }
 
-fn problem<'a, T: Element + Exponential>(frame: &Frame<'a>) -> Result<(Problem<'a, T>, Shapes)> {
+fn problem<'a, T: Number + Exponential>(frame: &Frame<'a>) -> Result<(Problem<'a, T>, Shapes)> {
     let ([batch, tokens, heads, key_width], [_, steps, value_heads, value_width]) =
         (frame.needed(0)?.shape()?, frame.needed(2)?.shape()?);
     let reflections = usize::try_from(frame.integer("reflections")?).unwrap_or(0);
@@ -56,9 +57,7 @@ fn problem<'a, T: Element + Exponential>(frame: &Frame<'a>) -> Result<(Problem<'
         kept: vec![batch, kept, value_heads, key_width, value_width],
     };
     let needed = |slot: usize, name: &str| frame.needed(slot)?.read::<T>(name, &shapes.inputs[slot]);
-    let given = |slot: usize, name: &str| -> Result<Option<&'a [T]>> {
-        frame.operand(slot)?.map(|buffer| buffer.read(name, &shapes.inputs[slot])).transpose()
-    };
+    let given = |slot: usize, name: &str| frame.given::<T>(slot, name, &shapes.inputs[slot]);
     let gate = match given(4, "g")? {
         None => Gate::None,
         Some(g) if by_channel => Gate::Channel(g),
@@ -84,15 +83,12 @@ pub fn forward(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
     by_real!(frame.needed(0)?, go_forward(frame, context))
 }
 
-fn go_forward<T: Element + Exponential>(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
+fn go_forward<T: Number + Exponential>(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
     let (problem, shapes) = problem::<T>(frame)?;
-    let room = |slot: usize, name: &str, shape: &[usize]| -> Result<Option<&mut [T]>> {
-        frame.result(slot)?.map(|buffer| buffer.write(name, shape)).transpose()
-    };
     let results = Results {
-        out: room(0, "o", &shapes.out)?,
-        last: room(1, "final_state", &shapes.inputs[5])?,
-        kept: room(2, "kept", &shapes.kept)?,
+        out: frame.wanted(0, &shapes.out)?,
+        last: frame.wanted(1, &shapes.inputs[5])?,
+        kept: frame.wanted(2, &shapes.kept)?,
     };
     delta::forward(context, &problem, results)
 }
@@ -103,17 +99,14 @@ pub fn backward(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
     by_real!(frame.needed(0)?, go_backward(frame, context))
 }
 
-fn go_backward<T: Element + Exponential>(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
+fn go_backward<T: Number + Exponential>(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
     let (problem, shapes) = problem::<T>(frame)?;
-    let given = |slot: usize, name: &str, shape: &[usize]| -> Result<Option<&[T]>> {
-        frame.operand(INPUTS + slot)?.map(|buffer| buffer.read(name, shape)).transpose()
+    let kept = frame.given(INPUTS, "kept", &shapes.kept)?;
+    let cotangents = Cotangents {
+        out: frame.given(INPUTS + 1, "grad_o", &shapes.out)?,
+        last: frame.given(INPUTS + 2, "grad_final_state", &shapes.inputs[5])?,
     };
-    let kept = given(0, "kept", &shapes.kept)?;
-    let cotangents =
-        Cotangents { out: given(1, "grad_o", &shapes.out)?, last: given(2, "grad_final_state", &shapes.inputs[5])? };
-    let wanted = |slot: usize| -> Result<Option<&mut [T]>> {
-        frame.result(slot)?.map(|buffer| buffer.write("a gradient", &shapes.inputs[slot])).transpose()
-    };
+    let wanted = |slot: usize| frame.wanted::<T>(slot, &shapes.inputs[slot]);
     let gradients = Gradients {
         q: wanted(0)?,
         k: wanted(1)?,

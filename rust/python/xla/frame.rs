@@ -6,28 +6,9 @@
 use std::ffi::c_int;
 
 use householder::error::{Error, Result};
-use householder::number::{c32, c64};
-use householder::scalar::Scalar;
 
-use super::c_api::{self, BUFFER, ByteSpan, C64, C128, CallFrame, F32, F64, NUMBER, PRED, S64, TEXT};
-
-/// A number type of XLA.
-pub trait Element: Scalar {
-    const TYPE: c_int;
-}
-
-impl Element for f32 {
-    const TYPE: c_int = F32;
-}
-impl Element for f64 {
-    const TYPE: c_int = F64;
-}
-impl Element for c32 {
-    const TYPE: c_int = C64;
-}
-impl Element for c64 {
-    const TYPE: c_int = C128;
-}
+use super::c_api::{self, BUFFER, ByteSpan, CallFrame, F64, NUMBER, PRED, S64, TEXT};
+use crate::array::Number;
 
 /// Calls a function generic over the number type, by that of a buffer.
 #[macro_export]
@@ -68,6 +49,16 @@ impl<'a> Frame<'a> {
     /// The result of a slot, if it is wanted.
     pub fn result(&self, slot: usize) -> Result<Option<Buffer<'a>>> {
         buffer(&self.0.results, self.integer("wanted")?, slot)
+    }
+
+    /// The numbers of an operand of this shape, if it is given.
+    pub fn given<T: Number>(&self, slot: usize, name: &str, shape: &[usize]) -> Result<Option<&'a [T]>> {
+        self.operand(slot)?.map(|buffer| buffer.read(name, shape)).transpose()
+    }
+
+    /// The memory for a result of this shape, if it is wanted.
+    pub fn wanted<T: Number>(&self, slot: usize, shape: &[usize]) -> Result<Option<&'a mut [T]>> {
+        self.result(slot)?.map(|buffer| buffer.write("a result", shape)).transpose()
     }
 
     pub fn text(&self, name: &str) -> Result<&'a str> {
@@ -153,14 +144,14 @@ impl<'a> Buffer<'a> {
     }
 
     /// The numbers of an array of this shape.
-    pub fn read<T: Element>(self, name: &str, shape: &[usize]) -> Result<&'a [T]> {
+    pub fn read<T: Number>(self, name: &str, shape: &[usize]) -> Result<&'a [T]> {
         let (data, len) = self.checked::<T>(name, shape)?;
         // SAFETY: as many numbers of this type, alive during the call, which writes to results only.
         Ok(if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, len) } })
     }
 
     /// The memory for the numbers of an array of this shape, which is requested only once.
-    pub fn write<T: Element>(self, name: &str, shape: &[usize]) -> Result<&'a mut [T]> {
+    pub fn write<T: Number>(self, name: &str, shape: &[usize]) -> Result<&'a mut [T]> {
         let (data, len) = self.checked::<T>(name, shape)?;
         // SAFETY: as above; XLA's results are distinct arrays.
         Ok(if len == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(data, len) } })
@@ -172,13 +163,13 @@ impl<'a> Buffer<'a> {
         if rank == 0 { &[] } else { unsafe { std::slice::from_raw_parts(self.0.dims, rank) } }
     }
 
-    fn checked<T: Element>(self, name: &str, shape: &[usize]) -> Result<(*mut T, usize)> {
+    fn checked<T: Number>(self, name: &str, shape: &[usize]) -> Result<(*mut T, usize)> {
         let (dims, data) = (self.dims(), self.0.data.cast::<T>());
         let fits = dims.len() == shape.len() && dims.iter().zip(shape).all(|(&dim, &size)| dim == size as i64);
-        if self.0.dtype != T::TYPE || !fits {
+        if self.0.dtype != T::XLA || !fits {
             return Err(invalid(format!(
                 "{name}: expected shape {shape:?} of type {}, got {dims:?} of type {}",
-                T::TYPE,
+                T::XLA,
                 self.0.dtype
             )));
         }

@@ -12,10 +12,11 @@ use householder::recurrence::{Sequence, Series, Steps};
 use householder::reflections::Form;
 use householder::threads::Context;
 
-use super::frame::{Element, Frame, invalid};
+use super::frame::{Frame, invalid};
+use crate::array::Number;
 use crate::by_element;
 
-/// Operands, and the results of the backward pass, before those of the states.
+/// The number of operands before those of the states, and of gradients.
 const INPUTS: usize = 7;
 
 /// Sizes of the problems.
@@ -30,7 +31,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn read<T: Element>(frame: &Frame<'_>) -> Result<Self> {
+    fn read<T: Number>(frame: &Frame<'_>) -> Result<Self> {
         let ([count, n, m], [_, steps, batch, d]) = (frame.needed(0)?.shape()?, frame.needed(1)?.shape()?);
         Ok(Self { count, n, m, steps, batch, d, moduli: moduli(frame.text("nonlinearity")?, n, T::COMPLEX) })
     }
@@ -55,19 +56,15 @@ impl Sizes {
     }
 }
 
-/// The operand of a slot, if it is given.
-fn given<'a, T: Element>(frame: &Frame<'a>, slot: usize, name: &str, shape: &[usize]) -> Result<Option<Stack<'a, T>>> {
-    let array = frame.operand(slot)?.map(|buffer| buffer.read(name, shape)).transpose()?;
-    Ok(array.map(|array| Stack::new(array, shape[0])))
+fn given<'a, T: Number>(frame: &Frame<'a>, slot: usize, name: &str, shape: &[usize]) -> Result<Option<Stack<'a, T>>> {
+    Ok(frame.given(slot, name, shape)?.map(|array| Stack::new(array, shape[0])))
 }
 
-/// The memory for the result of a slot, if it is wanted.
-fn room<'a, T: Element>(frame: &Frame<'a>, slot: usize, shape: &[usize]) -> Result<Option<StackMut<'a, T>>> {
-    let array = frame.result(slot)?.map(|buffer| buffer.write("a result", shape)).transpose()?;
-    Ok(array.map(|array| StackMut::new(array, shape[0])))
+fn wanted<'a, T: Number>(frame: &Frame<'a>, slot: usize, shape: &[usize]) -> Result<Option<StackMut<'a, T>>> {
+    Ok(frame.wanted(slot, shape)?.map(|array| StackMut::new(array, shape[0])))
 }
 
-fn sequences<'a, T: Element<Real: Element>>(frame: &Frame<'a>, sizes: &Sizes) -> Result<ManySequences<'a, T>> {
+fn sequences<'a, T: Number<Real: Number>>(frame: &Frame<'a>, sizes: &Sizes) -> Result<ManySequences<'a, T>> {
     let (shapes, &Sizes { count, n, m, steps, batch, d, .. }) = (sizes.shapes(), sizes);
     let u = ManyReflections::new([count, n, m], Form::Trapezoidal, frame.needed(0)?.read("u", &shapes[0])?, None)?;
     let x = Stack::new(frame.needed(1)?.read("x", &shapes[1])?, count);
@@ -97,7 +94,7 @@ fn sequences<'a, T: Element<Real: Element>>(frame: &Frame<'a>, sizes: &Sizes) ->
             h0: h0.map(|h0| h0.at(i)),
         })
     };
-    Ok(ManySequences::new((0..count).map(sequence).collect::<Result<_>>()?))
+    Ok(ManySequences((0..count).map(sequence).collect::<Result<_>>()?))
 }
 
 /// All states, the last ones and, where wanted, the tape `(count, steps, batch, width)`.
@@ -105,13 +102,13 @@ pub fn forward(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
     by_element!(frame.needed(0)?, go_forward(frame, context))
 }
 
-fn go_forward<T: Element<Real: Element>>(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
+fn go_forward<T: Number<Real: Number>>(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
     let sizes = Sizes::read::<T>(frame)?;
     let sequences = sequences::<T>(frame, &sizes)?;
     let [_, width] = sequences.tape_shape()?;
-    let Some(h) = room(frame, 0, &sizes.states(sizes.n))? else { return Ok(()) };
-    let last = room(frame, 1, &[sizes.count, sizes.batch, sizes.n])?;
-    let tape = room(frame, 2, &sizes.states(width))?;
+    let Some(h) = wanted(frame, 0, &sizes.states(sizes.n))? else { return Ok(()) };
+    let last = wanted(frame, 1, &[sizes.count, sizes.batch, sizes.n])?;
+    let tape = wanted(frame, 2, &sizes.states(width))?;
     sequences.forward(context, h, last, tape, false).map(drop)
 }
 
@@ -121,7 +118,7 @@ pub fn backward(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
     by_element!(frame.needed(0)?, go_backward(frame, context))
 }
 
-fn go_backward<T: Element<Real: Element>>(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
+fn go_backward<T: Number<Real: Number>>(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
     let sizes = Sizes::read::<T>(frame)?;
     let sequences = sequences::<T>(frame, &sizes)?;
     let (of_states, [_, width]) = (sizes.states(sizes.n), sequences.tape_shape()?);
@@ -132,14 +129,14 @@ fn go_backward<T: Element<Real: Element>>(frame: &Frame<'_>, context: &mut Conte
     let series: Vec<_> = (0..sizes.count).map(|i| grad_h.map(|grad| Series::new(grad.at(i)))).collect();
     let shapes = sizes.shapes();
     let gradients = ManySequenceGradients {
-        u: room(frame, 0, &shapes[0])?,
-        x: room(frame, 1, &shapes[1])?,
-        h0: room(frame, 2, &shapes[2])?,
-        input_weight: room(frame, 3, &shapes[3])?,
-        bias: room(frame, 4, &shapes[4])?,
+        u: wanted(frame, 0, &shapes[0])?,
+        x: wanted(frame, 1, &shapes[1])?,
+        h0: wanted(frame, 2, &shapes[2])?,
+        input_weight: wanted(frame, 3, &shapes[3])?,
+        bias: wanted(frame, 4, &shapes[4])?,
         tau: None,
-        phases: room(frame, 5, &shapes[5])?,
-        activation_bias: room(frame, 6, &shapes[6])?,
+        phases: wanted(frame, 5, &shapes[5])?,
+        activation_bias: wanted(frame, 6, &shapes[6])?,
     };
     sequences.backward(context, (h, tape), &series, grad_last, &gradients, None)
 }

@@ -50,13 +50,13 @@ impl<T: Scalar> FormationBackward<T> {
 simd! {
     fn form_back<T: Scalar>(
         s,
-        room: &mut FormationBackward<T>,
+        workspace: &mut FormationBackward<T>,
         u: Reflections<'_, T>,
         diagonal: &Diagonal<T>,
         grad_w: &[T],
         grad_u: &mut [T],
     ) -> () {
-        let FormationBackward { formation, g, grad_v } = room;
+        let FormationBackward { formation, g, grad_v } = workspace;
         let n = u.n();
         formation.form(s, u, None);
         let Formation { chain, w, .. } = formation;

@@ -12,8 +12,7 @@ use pulp::Simd;
 
 use super::Chain;
 use crate::kernel::element::Element;
-use crate::kernel::lanes::Lanes;
-use crate::kernel::lanes::unroll;
+use crate::kernel::lanes::{Lanes, unroll};
 use crate::reflections::Form;
 use crate::scalar::Scalar;
 use crate::view::View;
@@ -140,24 +139,10 @@ fn times<T: Scalar, S: Simd>(s: S, x: T::V<S>, factor: T) -> T::V<S> {
     if T::COMPLEX { T::fma(s, T::join(s, zero, x), both(factor.im()), product) } else { product }
 }
 
-/// `C` registers of a row, which the caller owns.
+/// `C` registers of a row.
 #[inline(always)]
-unsafe fn load<T: Element, S: Simd, const C: usize>(s: S, row: *const T) -> [T::V<S>; C] {
-    let mut x = [T::splat(s, T::default()); C];
-    unroll::<C>(
-        #[inline(always)]
-        |c| x[c] = T::load(s, row.add(c * T::lanes::<S>())),
-    );
-    x
-}
-
-/// Writes `C` registers of a row, which the caller owns.
-#[inline(always)]
-unsafe fn store<T: Element, S: Simd, const C: usize>(s: S, row: *mut T, x: [T::V<S>; C]) {
-    unroll::<C>(
-        #[inline(always)]
-        |c| T::store(s, row.add(c * T::lanes::<S>()), x[c]),
-    );
+fn whole<S: Simd, T: Element, const C: usize>(s: S) -> Lanes<S, T, C> {
+    Lanes::first(s, T::lanes::<S>())
 }
 
 /// The first row of the `B` columns from `first` on, and the first one in which all of them have entries.
@@ -167,7 +152,8 @@ fn edges<T: Scalar, const B: usize>(chain: &Chain<T>, first: usize) -> (usize, u
     (top, if chain.form == Form::Full { top } else { top + B })
 }
 
-/// `v_i* W` for the reflections from `first` on, of those of the given rows that they act on. The caller owns `C` registers in each row of `W`.
+/// Adds `v_i* W`, summed over `rows`, to `a` for the `B` reflections from `first` on. The caller owns `C` registers in each
+/// row of `W`.
 #[inline(always)]
 pub unsafe fn project<T: Scalar, S: Simd, const C: usize, const B: usize>(
     s: S,
@@ -207,7 +193,7 @@ unsafe fn project_row<T: Scalar, S: Simd, const C: usize, const B: usize>(
     w: *const T,
     a: &mut Products<T, S, C, B>,
 ) {
-    let x = load::<T, S, C>(s, w);
+    let x = whole::<S, T, C>(s).load(w);
     unroll::<B>(
         #[inline(always)]
         |i| {
@@ -257,7 +243,7 @@ unsafe fn expand_row<T: Scalar, S: Simd, const C: usize, const B: usize>(
     a: &Products<T, S, C, B>,
     [from, to]: [*mut T; 2],
 ) {
-    let mut x = load::<T, S, C>(s, from);
+    let mut x = whole::<S, T, C>(s).load(from);
     unroll::<B>(
         #[inline(always)]
         |i| {
@@ -272,13 +258,13 @@ unsafe fn expand_row<T: Scalar, S: Simd, const C: usize, const B: usize>(
             }
         },
     );
-    store(s, to, x);
+    whole(s).store(to, x);
 }
 
 /// The first `rows` rows. The caller owns `C` registers in each.
 #[inline(always)]
 unsafe fn copy<T: Scalar, S: Simd, const C: usize>(s: S, rows: usize, from: View<T>, to: View<T>) {
     for row in 0..rows {
-        store(s, to.at(0, row), load::<T, S, C>(s, from.at(0, row)));
+        whole(s).store(to.at(0, row), whole::<S, T, C>(s).load(from.at(0, row)));
     }
 }

@@ -12,8 +12,7 @@ use super::chain::Chain;
 use crate::diagonal::Diagonal;
 use crate::error::Result;
 use crate::kernel::dispatch::{InstructionSet, simd};
-use crate::kernel::lanes::Lanes;
-use crate::kernel::lanes::max_rows;
+use crate::kernel::lanes::{Lanes, max_rows};
 use crate::memory::Buffer;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
@@ -104,7 +103,7 @@ impl<T: Scalar> Rounded<T> {
     /// For products of `k` reflections of size `n`.
     pub fn new(n: usize, k: usize) -> Result<Self> {
         let formation = Formation::new(n, k)?;
-        Ok(Self { formation, wide: Buffer::scratch(if T::as_wide(&[]).is_some() { 0 } else { n * n })? })
+        Ok(Self { formation, wide: Buffer::scratch(if T::IS_WIDE { 0 } else { n * n })? })
     }
 
     /// Writes `W`, row-major.
@@ -133,16 +132,16 @@ impl<T: Scalar> Rounded<T> {
 simd! {
     fn form<T: Scalar>(
         s,
-        room: &mut Formation<T>,
+        workspace: &mut Formation<T>,
         u: Reflections<'_, T>,
         diagonal: &Diagonal<T>,
         out: &mut [T],
     ) -> () {
         let n = u.n();
-        let whole = room.form(s, u, Some(View::new(out.as_mut_ptr(), n, n)));
+        let whole = workspace.form(s, u, Some(View::new(out.as_mut_ptr(), n, n)));
         for j in (whole..n).step_by(T::lanes::<S>()) {
             let inside = Lanes::<S, T, 1>::first(s, n - j);
-            for (out, w) in out.chunks_exact_mut(n).zip(room.w.chunks_exact(room.chain.ld)) {
+            for (out, w) in out.chunks_exact_mut(n).zip(workspace.w.chunks_exact(workspace.chain.ld)) {
                 // SAFETY: a whole register of a padded row, and the lanes of a row of W.
                 unsafe { inside.store(out.as_mut_ptr().add(j), [T::load(s, w.as_ptr().add(j))]) };
             }
