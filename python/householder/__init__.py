@@ -15,13 +15,7 @@ package applies W to vectors and whole recurrences without forming it, with clos
 ``householder.torch`` has layers for PyTorch, and ``householder.reference`` the mathematics in plain NumPy.
 """
 
-from householder._api import (
-    backward,
-    forward,
-    forward_tape,
-    matrix,
-    wy,
-)
+from householder._api import backward, forward, forward_tape, matrix, wy
 from householder._core import __version__ as __version__
 from householder._delta import delta_rule_backward, delta_rule_forward
 from householder._factor import factor

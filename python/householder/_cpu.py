@@ -191,8 +191,3 @@ def _arguments(sequence: Sequence, steps: int, batch: int) -> tuple[Any, Any]:
 
 def _like(a: Array | None) -> Any:
     return None if a is None else np.empty(a.shape, a.dtype)
-
-
-set_num_threads = _core.set_num_threads
-get_num_threads = _core.get_num_threads
-release_memory = _core.release_memory

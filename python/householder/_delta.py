@@ -1,6 +1,5 @@
 """The delta rule: a product of reflections that depends on the data, forward and backward, one native call each."""
 
-from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -160,9 +159,7 @@ def _validated(
     offsets = _validate.delta_offsets(q.shape, cu_seqlens)
     states = len(offsets) - 1, sizes[1], sizes[2], sizes[3]
     initial_state = _optional("initial_state", initial_state, q, states)
-    if scale is not None and not isinstance(scale, Real):
-        raise TypeError(f"scale is {scale!r}, expected a number or None")
-    scale = sizes[2] ** -0.5 if scale is None else float(scale)
+    scale = sizes[2] ** -0.5 if scale is None else _validate.number("scale", scale)
     return _Call(
         (q, k, v, beta, g, initial_state), (sizes, offsets, g is not None and g.ndim == 4, scale, False), states
     )

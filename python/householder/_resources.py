@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from householder import _cpu, _validate
+from householder import _core, _validate
 
 on_release: list[Callable[[], None]] = []
 """Other caches to release; ``householder.torch`` adds its own when it is imported."""
@@ -25,7 +25,7 @@ def set_num_threads(k: int) -> None:
     >>> hh.get_num_threads()
     2
     """
-    _cpu.set_num_threads(_validate.integer("k", k, 1, 1024))
+    _core.set_num_threads(_validate.integer("k", k, 1, 1024))
 
 
 def release_memory() -> None:
@@ -40,7 +40,7 @@ def release_memory() -> None:
     >>> import householder as hh
     >>> hh.release_memory()
     """
-    _cpu.release_memory()
+    _core.release_memory()
     for release in on_release:
         release()
 
@@ -54,4 +54,4 @@ def get_num_threads() -> int:
     >>> hh.get_num_threads() >= 1
     True
     """
-    return _cpu.get_num_threads()
+    return _core.get_num_threads()

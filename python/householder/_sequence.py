@@ -260,15 +260,5 @@ def _initial_states(h0: Any, u: Array, extent: _Extent, backend: ModuleType) -> 
 
 def _nonlinearity_bias(nonlinearity: str, value: Any, u: Array, backend: ModuleType) -> Array | None:
     """Check modReLU's b, one for each modulus, and that pairs have an even n."""
-    n, is_complex = len(u), u.dtype.kind == "c"
-    if is_complex and nonlinearity in _validate.OF_REALS:
-        raise ValueError(f"nonlinearity {nonlinearity!r} acts on real numbers, but u has dtype {u.dtype}")
-    if not is_complex and nonlinearity in _validate.PAIRED and n % 2:
-        raise ValueError(f"nonlinearity {nonlinearity!r} pairs i with i + n/2: n = {n} is odd, expected an even n")
-    if (value is None) == (nonlinearity in _validate.BIASED):
-        raise ValueError(
-            f"nonlinearity_bias is {'missing' if value is None else 'given'} for {nonlinearity!r}, "
-            "expected it only for 'modrelu' and 'real_modrelu'"
-        )
-    moduli = _validate.moduli(nonlinearity, n, is_complex)
-    return _validate.optional("nonlinearity_bias", value, u, (moduli,), backend, real=True)
+    length = _validate.bias_length(nonlinearity, value, len(u), u.dtype)
+    return _validate.optional("nonlinearity_bias", value, u, (length,), backend, real=True)

@@ -62,7 +62,7 @@ class SequenceGradients(NamedTuple):
 
 
 class Sequence(NamedTuple):
-    """The arguments that a sequence's forward and backward pass share, in the core's order."""
+    """The arguments that a sequence's forward and backward pass share."""
 
     u: Any
     x: Any

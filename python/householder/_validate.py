@@ -118,17 +118,22 @@ def direction(reverse: Any, batch_sizes: Any) -> bool:
     return backwards
 
 
+def number(name: str, value: Any) -> float:
+    """Expect a real number."""
+    if not isinstance(value, Real):
+        raise TypeError(f"{name} is {value!r}, expected a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is {value!r}, expected a finite number") from None
+
+
 def slope(value: Any) -> float:
     """Expect a finite number that is not negative."""
-    if not isinstance(value, Real):
-        raise TypeError(f"negative_slope is {value!r}, expected a number")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = float("inf")
-    if not 0 <= number < float("inf"):
+    found = number("negative_slope", value)
+    if not 0 <= found < float("inf"):
         raise ValueError(f"negative_slope is {value!r}, expected a finite number >= 0")
-    return number
+    return found
 
 
 def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
@@ -198,6 +203,20 @@ def delta_offsets(q: tuple[int, ...], cu_seqlens: Any) -> list[int]:
         )
     listed: list[int] = offsets.tolist()
     return listed
+
+
+def bias_length(nonlinearity: str, bias: Any, n: int, dtype: Any) -> int:
+    """Expect a state that the nonlinearity acts on, and a bias with a modReLU only; return the length of the bias."""
+    is_complex = np.dtype(dtype).kind == "c"
+    if is_complex and nonlinearity in OF_REALS:
+        raise ValueError(f"nonlinearity {nonlinearity!r} acts on real numbers, but u has dtype {dtype}")
+    if not is_complex and nonlinearity in PAIRED and n % 2:
+        raise ValueError(f"nonlinearity {nonlinearity!r} pairs i with i + n/2: n = {n} is odd, expected an even n")
+    if (bias is None) == (nonlinearity in BIASED):
+        given = "missing" if bias is None else "given"
+        known = " and ".join(map(repr, BIASED))
+        raise ValueError(f"nonlinearity_bias is {given} for {nonlinearity!r}, expected it only for {known}")
+    return moduli(nonlinearity, n, is_complex)
 
 
 def moduli(nonlinearity: str, n: int, is_complex: bool) -> int:

@@ -29,7 +29,10 @@ def form(library: Library, u: Any, k: int, wide: Any) -> tuple[Any, ...] | None:
 
 
 def gradient(library: Library, v: Any, s: Any, c1: Any, c2: Any, norm: Any) -> Any:
-    """Give the gradient of u's reflections, ``(..., n, k)``, in the names of ``cuda/gradients.cu``; None as above."""
+    """Give the gradient of u's reflections, ``(..., n, k)``, or None if no kernel serves them.
+
+    Names are those of ``cuda/gradients.cu``.
+    """
     n, k = v.shape[-2:]
     found = _kernel("gradients", library, v, n, k)
     if found is None:

@@ -19,12 +19,7 @@ SCALAR_BYTES = {"float": 4, "double": 8}
 SCALAR_OF = {"float32": "float", "float64": "double", "bfloat16": "float", "float16": "float"}
 """Type of arithmetic for each type of the arrays of states. Complex arrays are real ones with twice as many rows."""
 
-STORED = {
-    "float32": "float",
-    "float64": "double",
-    "bfloat16": "householder::bf16",
-    "float16": "householder::f16",
-}
+STORED = {"float32": "float", "float64": "double", "bfloat16": "householder::bf16", "float16": "householder::f16"}
 """What the arrays of states are called in C++."""
 
 NONLINEARITIES = {
@@ -161,12 +156,13 @@ class Tile:
 
     def name(self, direction: Direction, dtype: str, nonlinearity: str) -> str:
         """Give the C++ name expression of an instance; ``dtype`` is that of the arrays of states."""
-        sizes = [self.n, self.threads, self.cluster] if self.kernel == "dense" else _lowrank_sizes(self)
+        sizes = [
+            self.n,
+            *([self.m, self.shared_columns] if self.kernel == "lowrank" else []),
+            self.threads,
+            self.cluster,
+        ]
         return _name(self.kernel, direction, dtype, sizes, nonlinearity)
-
-
-def _lowrank_sizes(tile: Tile) -> list[int]:
-    return [tile.n, tile.m, tile.shared_columns, tile.threads, tile.cluster]
 
 
 def _name(kernel: str, direction: str, dtype: str, sizes: list[int], nonlinearity: str) -> str:

@@ -192,7 +192,7 @@ def warm_up(
     names = [(*instance.names(direction), how) for direction in get_args(instances.Direction)]
     k = m - (m == n and not dtype.startswith("complex"))
     for kernel in get_args(instances.SquareKernel):
-        parameters = {"bfloat16": "float32", "float16": "float32"}.get(dtype, dtype)
+        parameters = trials.PARAMETERS.get(dtype, dtype)
         found = instances.square(kernel, n, k, 1, parameters, instance.device.capability)
         names += [(kernel, *found)] if found else []
     of_packing = instances.Launch(1, instances.PACKING_THREADS, 0)

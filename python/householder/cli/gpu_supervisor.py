@@ -31,9 +31,9 @@ class Job(NamedTuple):
     limit: float = LIMIT
 
 
-def worker(kind: str, *options: str) -> list[str]:
+def worker(kind: str) -> list[str]:
     """Give the command that runs one of the package's own checks."""
-    return [sys.executable, "-m", "householder.cli.gpu_worker", kind, *options]
+    return [sys.executable, "-m", "householder.cli.gpu_worker", kind]
 
 
 def run(jobs: Iterable[Job]) -> Iterator[dict[str, Any]]:

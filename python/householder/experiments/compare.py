@@ -210,14 +210,7 @@ def summary_table(rows: Iterable[Summary], outcome: Outcome) -> Table:
     for name, _ in rows[0].values:
         table.add_column(name.rpartition(".")[2], justify="right")
     table.add_column("model")
-    for heading in (
-        "parameters",
-        measured,
-        "median",
-        "worst",
-        "best",
-        "seconds",
-    ):
+    for heading in ("parameters", measured, "median", "worst", "best", "seconds"):
         table.add_column(heading, justify="right")
     columns = [distinct([getattr(row, name) for row in rows]) for name in ("mean", "median", "worst", "best")]
     for row, mean, middle, worst, best in zip(rows, *columns, strict=True):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -107,7 +107,9 @@ def measure_all(kind: str, sizes: Iterable[int], lengths: Iterable[int]) -> list
 def measure(kind: str, size: int, length: int) -> Measurement:
     """Time gradient steps, optimizer included, and keep the fastest after the first, which sets the libraries up."""
     torch.manual_seed(0)
-    settings: ModelSettings = TypeAdapter(AnyModel).validate_python(_settings(kind, size))
+    settings: ModelSettings = TypeAdapter(AnyModel).validate_python(
+        {"kind": kind, "hidden_size": size} | rival_settings()[kind]
+    )
     model = settings.build(_TASK)
     optimizer = settings.optimizer(model)
     inputs = torch.randn(length, 1, 1)
@@ -181,7 +183,3 @@ def draw(measured: Iterable[Measurement], path: Path) -> None:
         axes.grid(alpha=0.3)
     figure.legend(*over_size.get_legend_handles_labels(), fontsize="small", loc="outside right center")
     write_figure(figure, path)
-
-
-def _settings(kind: str, size: int) -> dict[str, Any]:
-    return {"kind": kind, "hidden_size": size} | rival_settings()[kind]

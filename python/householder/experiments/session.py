@@ -28,6 +28,7 @@ from householder.experiments.outcome import CONFIG, Outcome, write_outcomes
 from householder.experiments.processes import models_at_a_time
 from householder.experiments.report import ProgressDisplay, new_console, results_table, uneven_parameters
 from householder.experiments.tasks.base import GENERATED
+from householder.experiments.trained import run_experiment
 
 CURVES = "learning_curves.png"
 SEQUENCES = "generated.png"
@@ -160,10 +161,7 @@ def refuse_changes(options: Namespace, fixed: Iterable[str]) -> None:
 
 def resumed_run(directory: Path, options: Namespace) -> Experiment:
     """Return the experiment of an existing run, with the epochs and data that the command line gives."""
-    path = directory / CONFIG
-    if not path.is_file():
-        raise UserError(f"{directory} holds no run: there is no {CONFIG}")
-    experiment = load_experiment(path)
+    experiment = run_experiment(directory)
     if options.task not in (None, experiment.task.kind):
         raise UserError(f"{directory} is a run of {experiment.task.kind!r}, not of {options.task!r}")
     raw = experiment.model_dump(mode="json")
@@ -174,7 +172,7 @@ def resumed_run(directory: Path, options: Namespace) -> Experiment:
             begun = f"{directory} was begun with {experiment.epochs}"
             raise UserError(f"--epochs {options.epochs}: {begun}; give more to extend it")
         raw["epochs"] = options.epochs
-    return parse_experiment(raw, path.name)
+    return parse_experiment(raw, CONFIG)
 
 
 def _resumed(options: Namespace) -> tuple[Path, Experiment]:

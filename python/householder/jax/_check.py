@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any
 
 import jax.numpy as jnp
@@ -62,13 +61,6 @@ def optional(name: str, value: Any, compute: np.dtype[Any], shape: tuple[int, ..
     return cast(a, compute)
 
 
-def broadcast(u: tuple[int, ...], h: tuple[int, ...]) -> None:
-    """Expect leading axes that broadcast."""
-    pairs = zip(reversed(u[:-2]), reversed(h[:-1]), strict=False)
-    if any(a != b and a != 1 and b != 1 for a, b in pairs):
-        raise ValueError(f"leading axes of u {u} and h {h} do not broadcast: (..., n, m) against (..., n)")
-
-
 def phases(value: Any, compute: np.dtype[Any], *shapes: tuple[int, ...]) -> Array | None:
     """Expect None, or real angles of one of these shapes for a complex u."""
     if value is None:
@@ -85,22 +77,5 @@ def phases(value: Any, compute: np.dtype[Any], *shapes: tuple[int, ...]) -> Arra
 
 def nonlinearity_bias(name: str, value: Any, compute: np.dtype[Any], n: int) -> Array | None:
     """Check modReLU's b, one number for each modulus, and that n is even if the nonlinearity acts on pairs."""
-    is_complex = compute.kind == "c"
-    paired = not is_complex and name in _validate.PAIRED
-    if is_complex and name in _validate.OF_REALS:
-        raise ValueError(f"nonlinearity {name!r} acts on real numbers, but u has dtype {compute}")
-    if paired and n % 2:
-        raise ValueError(f"nonlinearity {name!r} pairs i with i + n/2: n = {n} is odd, expected an even n")
-    if (value is None) == (name in _validate.BIASED):
-        raise ValueError(
-            f"nonlinearity_bias is {'missing' if value is None else 'given'} for {name!r}, "
-            f"expected it only for {' and '.join(map(repr, _validate.BIASED))}"
-        )
-    return optional("nonlinearity_bias", value, np.finfo(compute).dtype, (_validate.moduli(name, n, is_complex),))
-
-
-def number(name: str, value: Any) -> float:
-    """Expect a real number."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} is {value!r}, expected a number")
-    return float(value)
+    length = _validate.bias_length(name, value, n, compute)
+    return optional("nonlinearity_bias", value, np.finfo(compute).dtype, (length,))

@@ -89,7 +89,7 @@ def delta_rule(
     _, heads, keys, values, _ = _validate.delta_sizes(q.shape, k.shape, v.shape, beta.shape, gates, num_householder)
     states = (q.shape[0], heads, keys, values)
     initial_state = _check.optional("initial_state", initial_state, compute, states, "q")
-    scale = keys**-0.5 if scale is None else _check.number("scale", scale)
+    scale = keys**-0.5 if scale is None else _validate.number("scale", scale)
     options = ops.DeltaOptions(
         scale, num_householder, _validate.flag("use_qk_l2norm_in_kernel", use_qk_l2norm_in_kernel)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from householder import _validate
+from householder._batch import arrange
 from householder.jax import _check, ops
 
 if TYPE_CHECKING:
@@ -14,10 +15,10 @@ if TYPE_CHECKING:
 def apply(u: Any, h: Any, *, phases: Any = None, transpose: bool = False, method: str = "auto") -> Array:
     r"""Compute ``c = W h``, or ``W* h``, for vectors in the last axis of ``h``, without forming ``W``.
 
-    :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`, :math:`H(v) = I - 2 v v^* / |v|^2`; column ``j`` of ``u``
-    is a reflection of the entries from ``j`` on. Entries of ``u`` above the diagonal are ignored and get zero
-    gradient; the length of a column is irrelevant; a zero column is the identity. If ``m == n`` (real), the
-    last column is the number ``u_1`` that multiplies the last entry of ``h``.
+    :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`, :math:`H(v) = I - 2 v v^* / |v|^2`. Column ``j`` of ``u``
+    reflects the entries from ``j`` on. Entries of ``u`` above the diagonal are ignored and have zero gradient. The
+    length of a column has no effect, and a zero column is the identity. For real ``m == n``, the last column is the
+    number ``u_1``, which multiplies the last entry of ``h``.
 
     Parameters
     ----------
@@ -65,7 +66,7 @@ def apply(u: Any, h: Any, *, phases: Any = None, transpose: bool = False, method
     phases = _check.phases(phases, compute, (n,))
     transpose = _validate.flag("transpose", transpose)
     _validate.one_of("method", method, _validate.METHODS)
-    _check.broadcast(u.shape, h.shape)
+    arrange(u, h)  # axes that do not broadcast
     c = ops.apply(_check.cast(u, compute), _check.cast(h, compute), phases, ops.ApplyOptions(transpose, method))
     return _check.cast(c, h.dtype)
 

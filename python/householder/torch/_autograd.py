@@ -1,10 +1,4 @@
-"""What the differentiable operators share: which route a call takes, and derivatives of derivatives.
-
-An operator has two ``autograd.Function``s over one backward. The plain one (``forward(ctx, ...)``) costs
-the least and serves eager calls. The general one (``setup_context`` and a vmap rule) is what compilation
-and the transforms of ``torch.func`` require. Forward mode takes neither: the formula in torch operations
-(``expressions``) has every derivative already.
-"""
+"""Tell which route a differentiable call takes, and compute derivatives of derivatives."""
 
 from __future__ import annotations
 
@@ -88,7 +82,7 @@ def kept_in(holder: Tensor | None) -> _core.Kept | None:
 def pull_back(
     function: Callable[..., Any], inputs: Sequence[Any], cotangents: Any, wanted: Sequence[bool]
 ) -> tuple[Tensor, ...]:
-    """Gradients of ``function`` for the wanted inputs, themselves differentiable in inputs and cotangents."""
+    """Give the gradients of ``function`` for the wanted inputs. They are differentiable in inputs and cotangents."""
     inputs = [_unwrap_if_dead(t) if isinstance(t, torch.Tensor) else t for t in inputs]
     free = [i for i, want in enumerate(wanted) if want]
 
@@ -107,7 +101,7 @@ def pull_back(
 
 
 def _pull_back_on_tape(function: Callable[..., Any], values: Sequence[Tensor], cotangents: Any) -> Any:
-    """Do the same with autograd's tape, which costs a fraction of a transform for each operation."""
+    """Compute the gradients by autograd's tape. An operation costs less than in a transform."""
     with torch.enable_grad():
         # views, because one value may have been computed from another
         free = [t.view_as(t) if t.requires_grad else t.detach().requires_grad_() for t in values]

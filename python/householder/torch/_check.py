@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any
 
 import torch
@@ -28,8 +27,8 @@ _COMPUTE_TYPE = {dtype: dtype for dtype in CORE_NAME} | dict.fromkeys(HALF_TYPES
 def operands(u: Any, **others: Any) -> torch.dtype:
     """Check that the tensors can be computed with; give the dtype to compute in.
 
-    All share the dtype of ``u``, except that half types may come with a float32 ``u``, and float32 with a half ``u``
-    where autocast is on. A half ``u`` is computed with in float32.
+    All share the dtype of ``u``. Half types may come with a float32 ``u``, and float32 with a half ``u`` under
+    autocast. A half ``u`` is computed with in float32.
     """
     if not isinstance(u, Tensor):
         raise _not_a_tensor("u", u)
@@ -66,7 +65,7 @@ def _not_a_tensor(name: str, value: Any) -> TypeError:
 
 
 def reflections(u: Tensor) -> tuple[int, int]:
-    """``n, m`` of ``u (..., n, m)``."""
+    """Check the shape of ``u (..., n, m)``; return ``n, m``."""
     shape = u.shape
     if len(shape) < 2 or not 1 <= shape[-1] <= shape[-2]:
         raise ValueError(f"u has shape {tuple(shape)}, expected (..., n, m) with 1 <= m <= n")
@@ -77,7 +76,7 @@ def reflections(u: Tensor) -> tuple[int, int]:
 
 
 def columns(u: Tensor, columns: Any, tau: Any, phases: Any) -> tuple[int, int]:
-    """``n, m`` of ``u (..., n, m)`` with columns of this shape, and of ``tau (..., m)`` if there is one."""
+    """Check columns of this shape, and ``tau (..., m)`` if there is one; return ``n, m``."""
     n, m = _validate.reflections(u, columns, tau is not None)
     if tau is not None:
         if phases is not None:
@@ -89,7 +88,7 @@ def columns(u: Tensor, columns: Any, tau: Any, phases: Any) -> tuple[int, int]:
 
 
 def phases(value: Any, u: Tensor, n: int, rows: tuple[int, ...] = ()) -> None:
-    """Real ``theta (n,)`` with a complex ``u``."""
+    """Check real ``theta (*rows, n)`` of a complex ``u``."""
     tensor("phases", value)
     if not u.is_complex():
         raise ValueError(f"phases are for complex u, but u has dtype {u.dtype}; a real u has u_1 when m == n")
@@ -99,13 +98,13 @@ def phases(value: Any, u: Tensor, n: int, rows: tuple[int, ...] = ()) -> None:
 
 
 def matrix_phases(value: Any, u: Tensor, n: int) -> None:
-    """Real ``theta (n,)``, or a row for each of the matrices ``u (..., n, m)``."""
+    """Check real ``theta (n,)``, or a row for each of the matrices ``u (..., n, m)``."""
     rows = u.shape[:-2] if isinstance(value, Tensor) and value.dim() > 1 else ()
     phases(value, u, n, rows)
 
 
 def shape(name: str, value: Any, expected: tuple[int, ...]) -> None:
-    """Exactly this shape, or None."""
+    """Check that this is None or a tensor of this shape."""
     if value is None:
         return
     tensor(name, value)
@@ -126,16 +125,6 @@ def batch_sizes(sizes: Any, rows: int) -> int:
     if sizes[0] > rows or sizes.sum() != rows:  # sizes up to the rows cannot overflow the sum
         raise ValueError(f"batch_sizes add up to {sum(sizes.tolist())} but x has {rows} rows")
     return int(sizes[0])
-
-
-def number(name: str, value: Any) -> float:
-    """Check that this is a real number."""
-    if not isinstance(value, Real):
-        raise TypeError(f"{name} is {value!r}, expected a number")
-    try:
-        return float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is {value!r}, expected a finite number") from None
 
 
 def pairs(nonlinearity: str, n: int, is_complex: bool) -> None:

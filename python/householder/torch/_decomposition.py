@@ -116,8 +116,8 @@ def _inverse(gram: Tensor, tau: Tensor | None = None) -> Tensor:
     size = 1
     while size < k:
         block = place // size
-        beside = (block[:, None] < block) & (block[:, None] // 2 == block // 2)
-        inverse = inverse - inverse @ torch.where(beside, gram, 0) @ inverse
+        pair = (block[:, None] < block) & (block[:, None] // 2 == block // 2)
+        inverse = inverse - inverse @ torch.where(pair, gram, 0) @ inverse
         size *= 2
     return inverse
 

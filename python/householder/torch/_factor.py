@@ -25,7 +25,11 @@ from householder.torch.matrices import nearest
 
 def is_frame(weight: Tensor) -> bool:
     """Tell whether the shorter of rows and columns are orthonormal, to rounding."""
-    return _departure(weight) <= _tolerance(weight)
+    wide = weight if weight.shape[0] < weight.shape[1] else weight.mT
+    with _autocast.off(weight.device):
+        gram = wide @ wide.mH
+    departure = (gram - torch.eye(len(gram), dtype=gram.dtype, device=gram.device)).abs().max()
+    return departure.item() <= _tolerance(weight)
 
 
 def nearest_frame(weight: Tensor) -> Tensor:
@@ -189,13 +193,6 @@ def _consistent(basis: Tensor, difference: Tensor) -> Tensor:
         turn = torch.cat([z, z.new_zeros(len(basis) - k, z.shape[1])]) - basis @ (b @ z)
         basis, _ = torch.linalg.qr(basis + turn)
     return basis
-
-
-def _departure(weight: Tensor) -> float:
-    wide = weight if weight.shape[0] < weight.shape[1] else weight.mT
-    with _autocast.off(weight.device):
-        gram = wide @ wide.mH
-    return (gram - torch.eye(len(gram), dtype=gram.dtype, device=gram.device)).abs().max().item()
 
 
 def _tolerance(weight: Tensor) -> float:

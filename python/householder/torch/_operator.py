@@ -205,7 +205,7 @@ class Operator:
 def save(
     ctx: Any, tensors: Sequence[Any], states: Sequence[Any], kept: _core.Kept | None, options: Sequence[Any]
 ) -> None:
-    """Leave to the backward pass the arguments, the tensors it needs besides, and what the core has kept."""
+    """Save arguments, other tensors and what the core has kept for the backward pass."""
     ctx.options = options
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*tensors, *states, held(kept))

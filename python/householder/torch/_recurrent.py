@@ -69,7 +69,7 @@ class RecurrentCell(_reflections.Layer):
         method: str = "auto",
     ) -> None:
         super().__init__()
-        self.input_size = _reflections.positive("input_size", input_size)
+        self.input_size = _validate.integer("input_size", input_size, 1)
         self.hidden_size = n = _validate.integer("hidden_size", hidden_size, 1 + self.is_complex)
         self.num_reflections = _reflections.count(num_reflections, n, n - self.is_complex)
         _validate.one_of("nonlinearity", nonlinearity, _validate.NONLINEARITIES)
@@ -239,15 +239,15 @@ class RecurrentLayer(_tracing.Opaque):
         if proj_size:
             raise ValueError(f"proj_size is {proj_size!r}, but the outputs are the states: only an LSTM projects them")
         self.proj_size = 0
-        self.input_size = _reflections.positive("input_size", input_size)
+        self.input_size = _validate.integer("input_size", input_size, 1)
         self.hidden_size = _validate.integer("hidden_size", hidden_size, 1 + self.cell_type.is_complex)
-        self.num_layers = _reflections.positive("num_layers", num_layers)
+        self.num_layers = _validate.integer("num_layers", num_layers, 1)
         self.nonlinearity = nonlinearity
         self.bias = _validate.flag("bias", bias)
         self.batch_first = _validate.flag("batch_first", batch_first)
         self.dropout = dropout
         self.bidirectional = _validate.flag("bidirectional", bidirectional)
-        if not 0 <= _check.number("dropout", dropout) <= 1:
+        if not 0 <= _validate.number("dropout", dropout) <= 1:
             raise ValueError(f"dropout is {dropout!r}, expected a number in [0, 1]")
         if dropout > 0 and self.num_layers == 1:
             warnings.warn(f"dropout={dropout} acts between layers, so it does nothing with num_layers=1", stacklevel=2)
@@ -403,7 +403,7 @@ def _rearranged(rows: Tensor, order: Tensor | None) -> Tensor:
 def _reversal(batch_sizes: Tensor, data: Tensor) -> Tensor:
     """Give the row that each packed row becomes when every sequence is reversed in its own length."""
     if data.is_cuda and type(data) is Tensor and not torch.compiler.is_compiling():
-        rows = ops.packed_reversal(batch_sizes, data)
+        rows: Tensor | None = ops.on_cuda().packed_reversal(batch_sizes, data)
         if rows is not None:
             return rows
     count = partial(torch.arange, device=batch_sizes.device)

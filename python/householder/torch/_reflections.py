@@ -63,11 +63,6 @@ def count(num_reflections: Any, features: int, largest: int) -> int:
     return _validate.integer("num_reflections", num_reflections, 1, largest)
 
 
-def positive(name: str, value: Any) -> int:
-    """Check a size."""
-    return _validate.integer(name, value, 1)
-
-
 def real_type(dtype: torch.dtype | None, *, is_complex: bool) -> torch.dtype:
     """Give the dtype of the real parameters of a layer."""
     if dtype is None:

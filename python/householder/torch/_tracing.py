@@ -16,11 +16,6 @@ class Opaque(nn.Module):
         raise _refused(self, "torch.jit.script does not take")
 
 
-def refuse_script(module: nn.Module) -> Any:
-    """Refuse ``torch.jit.script``; it serves as ``__prepare_scriptable__`` of a class made for one module."""
-    raise _refused(module, "torch.jit.script does not take")
-
-
 def node(module: nn.Module, *inputs: Any) -> Any:
     """Give the node that ``torch.fx`` records for a call of the module, or None if ``torch.fx`` is not tracing."""
     for one in inputs:

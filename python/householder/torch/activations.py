@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from householder import _validate
 from householder.torch import _check, _reflections, _tracing, expressions
 
 
@@ -87,7 +88,7 @@ class ModReLU(_reflections.Layer):
 
     def __init__(self, num_moduli: int, device: Any = None, dtype: torch.dtype | None = None) -> None:
         super().__init__()
-        k = _reflections.positive("num_moduli", num_moduli)
+        k = _validate.integer("num_moduli", num_moduli, 1)
         real = _reflections.real_type(dtype, is_complex=self.is_complex)
         self.bias = nn.Parameter(torch.zeros(k, device=device, dtype=real))
 

@@ -124,7 +124,7 @@ class OrthogonalAdapter(_reflections.Layer):
             output = linear(input)
         elif isinstance(linear, nn.Conv2d):
             output = linear(apply(u, input.movedim(-3, -1), method=self.method).movedim(-1, -3))
-        elif _is_plain(linear) and ops.is_adaptable(u, input, linear.weight, linear.bias):
+        elif _is_plain(linear) and ops.takes_one_function(u, input, linear.weight, linear.bias):
             output = ops.adapted_linear(u, input, linear.weight, linear.bias, self.method)
         else:
             output = linear(apply(u, input, method=self.method))

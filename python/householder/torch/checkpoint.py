@@ -10,7 +10,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 
-from householder.torch import _autocast, _check, _reflections
+from householder import _validate
+from householder.torch import _autocast, _check
 from householder.torch._recurrent import RecurrentLayer
 
 
@@ -58,7 +59,7 @@ def last_state(rnn: RecurrentLayer, input: Tensor, hx: Tensor | None = None, *, 
     >>> torch.testing.assert_close(h, rnn(x)[1])
     """
     _check.tensor("input", input)
-    every = _reflections.positive("every", every)
+    every = _validate.integer("every", every, 1)
     _check_layer(rnn)
     dim = 1 if rnn.batch_first and input.dim() == 3 else 0
     held = _tensors(rnn)

@@ -95,13 +95,14 @@ def delta_rule(
     _check.shape("initial_state", initial_state, (count, heads, keys, values))
     if cu_seqlens is not None:
         cu_seqlens = cu_seqlens.to(torch.int64)
-    scale = keys**-0.5 if scale is None else _check.number("scale", scale)
+    scale = keys**-0.5 if scale is None else _validate.number("scale", scale)
     normalize = _validate.flag("use_qk_l2norm_in_kernel", use_qk_l2norm_in_kernel)
     options = scale, num_householder, normalize
     if _fla_kernels.takes(q, k, v, g):
         o, last = _fla_kernels.delta_rule(q, k, v, beta, g, initial_state, cu_seqlens, *options)
     else:
-        operands = [None if t is None else t.to(compute) for t in (q, k, v, beta, g, initial_state)]
+        given = (q, k, v, beta, g, initial_state)
+        operands = [t if t is None or t.dtype is compute else t.to(compute) for t in given]
         o, last = ops.delta_rule((*operands, cu_seqlens), options)
     return o.to(q.dtype), last if _validate.flag("output_final_state", output_final_state) else None
 

@@ -17,9 +17,8 @@ def unit_columns(u: Tensor) -> Tensor:
     size = u.detach().abs().amax(-2, keepdim=True)
     power = _norms.power_of_two(torch, size)
     scaled = u * power
-    norm = torch.linalg.vector_norm(
-        scaled.masked_fill(size == 0, 1.0), dim=-2, keepdim=True
-    )  # its root has a derivative
+    present = scaled.masked_fill(size == 0, 1.0)  # the root has no derivative at 0
+    norm = torch.linalg.vector_norm(present, dim=-2, keepdim=True)
     unit: Tensor = scaled / norm
     return unit.masked_fill(_norms.vanishes(torch, norm, power) | (size == 0), 0.0)
 

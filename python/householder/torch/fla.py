@@ -59,11 +59,7 @@ def register() -> list[str]:
 
     for name in _FUNCTIONS:
         setattr(Native, name, staticmethod(_computed))
-    for entry in (
-        "gated_delta_rule",
-        "kda",
-        kda.chunk_kda,
-    ):  # two operations, and a function with a registry of its own
+    for entry in ("gated_delta_rule", "kda", kda.chunk_kda):  # the last has a registry of its own
         backends.register(entry)(Native)
     print(f"flash-linear-attention computes on the CPU by householder: {', '.join(_FUNCTIONS)}")
     return list(_FUNCTIONS)

@@ -32,7 +32,7 @@ def forward_of(layer: nn.Module) -> Callable[..., Tensor] | None:
 
 def _linear(layer: Any, x: Tensor, *args: Any, **options: Any) -> Tensor:
     """Multiply the inputs by the orthogonal matrices."""
-    if _is_plain(layer):
+    if _is_bypassed(layer):
         return _as_before(layer, x, *args, **options)
     names, y, weight, bias = _operands(layer, x)
     for name in reversed(names):
@@ -42,7 +42,7 @@ def _linear(layer: Any, x: Tensor, *args: Any, **options: Any) -> Tensor:
 
 def _convolution(layer: Any, x: Tensor, *args: Any, **options: Any) -> Tensor:
     """Multiply the kernels by the orthogonal matrices, because there are fewer kernels than patches of the input."""
-    if _is_plain(layer):
+    if _is_bypassed(layer):
         return _as_before(layer, x, *args, **options)
     names, y, weight, bias = _operands(layer, x)
     kernels = weight.flatten(1)
@@ -52,7 +52,7 @@ def _convolution(layer: Any, x: Tensor, *args: Any, **options: Any) -> Tensor:
     return conv2d(y, kernels.view_as(weight), bias, stride, padding).to(x.dtype)
 
 
-def _is_plain(layer: Any) -> bool:
+def _is_bypassed(layer: Any) -> bool:
     """Tell whether the base layer alone is called."""
     return bool(layer.disable_adapters or layer.merged)
 
@@ -65,8 +65,8 @@ def _as_before(layer: Any, x: Tensor, *args: Any, **options: Any) -> Tensor:
 def _operands(layer: Any, x: Tensor) -> tuple[list[str], Tensor, Tensor, Tensor | None]:
     """Give the adapters in use, input, weight and bias, in the dtype of the last adapter's vectors.
 
-    Under ``peft.helpers.disable_input_dtype_casting``, the dtype is that of the weight instead. The weight counts as
-    frozen, whatever its ``requires_grad``.
+    Under ``peft.helpers.disable_input_dtype_casting``, the dtype is that of the weight instead. The weight
+    gets no gradient, even if it requires one.
     """
     names = [name for name in layer.active_adapters if name in layer.hra_u]
     weight, bias = layer.get_base_layer().weight.data, layer.base_layer.bias

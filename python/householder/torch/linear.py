@@ -30,10 +30,10 @@ class FrameLayer(_reflections.Layer):
         dtype: torch.dtype | None,
     ) -> None:
         super().__init__()
-        self.in_features = _reflections.positive("in_features", in_features)
+        self.in_features = _validate.integer("in_features", in_features, 1)
         self.out_features = self.in_features
         if out_features is not None:
-            self.out_features = _reflections.positive("out_features", out_features)
+            self.out_features = _validate.integer("out_features", out_features, 1)
         n, k = max(self.in_features, self.out_features), min(self.in_features, self.out_features)
         if n < 1 + self.is_complex:
             raise ValueError("in_features and out_features are 1, expected n = max(in_features, out_features) >= 2")

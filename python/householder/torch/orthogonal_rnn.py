@@ -19,16 +19,7 @@ if TYPE_CHECKING:
     from householder.torch._recurrent import Cells
 
 # Arguments at the same places here and in torch.nn.RNN.
-_SHARED = (
-    "input_size",
-    "hidden_size",
-    "num_layers",
-    "nonlinearity",
-    "bias",
-    "batch_first",
-    "dropout",
-    "bidirectional",
-)
+_SHARED = ("input_size", "hidden_size", "num_layers", "nonlinearity", "bias", "batch_first", "dropout", "bidirectional")
 
 
 class OrthogonalRNNCell(RecurrentCell):

@@ -196,7 +196,7 @@ def orthogonal(
     frames.known = None
     if type(module).__mro__[1] is nn.Linear and name == "weight" and weight.numel():
         own: Any = type(module)  # a class made for this module alone
-        own.forward, own.__prepare_scriptable__ = _linear_forward, _tracing.refuse_script
+        own.forward, own.__prepare_scriptable__ = _linear_forward, _tracing.Opaque.__prepare_scriptable__
     return module
 
 

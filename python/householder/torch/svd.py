@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from householder.torch import _check, _reflections, _tracing
+from householder import _validate
+from householder.torch import _reflections, _tracing
 from householder.torch.linear import Orthogonal
 
 
@@ -81,10 +82,10 @@ class SVDLinear(_reflections.Layer):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if not 0 <= _check.number("margin", margin) < 1:
+        if not 0 <= _validate.number("margin", margin) < 1:
             raise ValueError(f"margin is {margin!r}, expected a number in [0, 1)")
-        self.in_features = in_features = _reflections.positive("in_features", in_features)
-        out_features = in_features if out_features is None else _reflections.positive("out_features", out_features)
+        self.in_features = in_features = _validate.integer("in_features", in_features, 1)
+        out_features = in_features if out_features is None else _validate.integer("out_features", out_features, 1)
         self.out_features = out_features
         k = min(in_features, out_features)
         self.margin = margin

@@ -65,7 +65,7 @@ class RealRNN(LoopedRNN):
 
 
 class ComplexRNN(LoopedRNN):
-    """Complex states, modReLU with its bias, and no other: the unitary networks of the literature."""
+    """The unitary networks of the literature. Their states are complex, and modReLU's bias is their only one."""
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()

@@ -13,12 +13,7 @@ from householder.experiments.tasks.base import HeldOut
 from householder.experiments.tasks.classification import Labelled, PixelClassification
 from householder.experiments.tasks.idx import read_idx
 
-FILES = (
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-)
+FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _VALIDATION = 5000
 _ORDER_SEED = 0
 

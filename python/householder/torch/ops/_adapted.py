@@ -1,4 +1,4 @@
-"""``linear(W x)`` of a frozen layer, where the backward pass takes no more memory than the layer's own.
+"""Compute ``linear(W x)`` of a frozen layer. The backward pass takes no more memory than the layer's own.
 
 Nothing else uses the gradient of ``W x``, so the gradient of ``x`` overwrites it in place.
 """
@@ -20,7 +20,7 @@ from householder.torch.ops._library import CORE_NAME, follow_torch_threads, is_w
 from householder.torch.ops._memory import empty_like
 
 
-def is_adaptable(u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+def takes_one_function(u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Tell whether this is an ordinary eager training step, for which ``adapted_linear`` suffices."""
     if needs_expression() or not torch.is_grad_enabled() or not x.is_cpu or is_watched():
         return False

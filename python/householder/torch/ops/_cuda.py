@@ -171,8 +171,6 @@ def rnn_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
     names = [name for name, want in zip(Inputs._fields, wanted, strict=False) if want]
     h, grad_h, grad_last = (_contiguous(t) for t in (h, grad_h, grad_last))
     found = recurrence.backward(sequence, steps, batch, h, kept, grad_h, grad_last, names, form)
-    if not steps and grad_last is not None and found.h0 is not None:
-        found = found._replace(h0=grad_last.clone())  # no step: the last state is h0
     return tuple(getattr(found, name) for name in Inputs._fields[:DIFFERENTIABLE])
 
 

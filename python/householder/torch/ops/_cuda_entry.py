@@ -20,15 +20,6 @@ def on_cuda() -> ModuleType:
     return _cuda
 
 
-def packed_reversal(batch_sizes: Tensor, like: Tensor) -> Tensor | None:
-    """Give the row that each packed row becomes when every sequence is reversed in its own length.
-
-    None where there are no kernels for it.
-    """
-    rows: Tensor | None = on_cuda().packed_reversal(batch_sizes, like)
-    return rows
-
-
 def reads_halves(x: Tensor) -> bool:
     """Tell whether a sequence's inputs, states and their gradients stay of a half type, as CUDA kernels allow."""
     return x.is_cuda

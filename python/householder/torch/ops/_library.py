@@ -87,8 +87,8 @@ def follow_torch_threads() -> None:
         _core_threads = threads
 
 
-def core_name(x: Tensor, *others: Tensor | None) -> str:
-    """Return the core's name of the dtype that all tensors have.
+def require_dtype(x: Tensor, *others: Tensor | None) -> None:
+    """Check that all tensors still have one dtype.
 
     Raises
     ------
@@ -101,12 +101,11 @@ def core_name(x: Tensor, *others: Tensor | None) -> str:
             raise RuntimeError(
                 f"a tensor is {t.dtype} but was {dtype} in the forward pass: convert modules after the backward pass"
             )
-    return CORE_NAME[dtype]
 
 
 def require_alike(u: Tensor, h: Tensor, tau: Tensor | None, grad_c: Tensor) -> None:
     """Refuse tensors that were converted or moved since the forward pass."""
-    core_name(h, u, tau, grad_c)
+    require_dtype(h, u, tau, grad_c)
     if grad_c.shape != h.shape or not u.device == h.device == grad_c.device:
         raise ValueError(
             f"grad_c has shape {tuple(grad_c.shape)} on {grad_c.device}, expected {tuple(h.shape)} on {u.device} as h"

@@ -12,7 +12,14 @@ from householder.torch import expressions
 from householder.torch._autograd import kept_in
 from householder.torch._operator import Operator, save
 from householder.torch.ops import _apply
-from householder.torch.ops._library import core_name, follow_torch_threads, is_traced, is_watched, operator, ordinary
+from householder.torch.ops._library import (
+    follow_torch_threads,
+    is_traced,
+    is_watched,
+    operator,
+    ordinary,
+    require_dtype,
+)
 from householder.torch.ops._memory import empty, empty_like
 
 
@@ -39,7 +46,7 @@ def _general(u: Tensor) -> Tensor:
 
 def _backward(tensors: Any, _: Any, holder: Any, grads: Any, wanted: Any, __: Any) -> Any:
     (u,), (grad_w,) = tensors, grads
-    core_name(u, grad_w)
+    require_dtype(u, grad_w)
     if u.is_cpu and not is_watched():
         follow_torch_threads()
         laid_out = u.contiguous(), grad_w.contiguous()
