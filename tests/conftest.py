@@ -4,6 +4,7 @@ import inspect
 import os
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
@@ -249,9 +250,8 @@ def run_script():
     """Run Python source in a process of its own and return what it printed."""
 
     def run(source, *, timeout=120):
-        result = subprocess.run(
-            [sys.executable, "-c", source], capture_output=True, text=True, timeout=timeout, check=False
-        )
+        command = [sys.executable, "-c", textwrap.dedent(source)]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
         assert result.returncode == 0, result.stdout + result.stderr
         return result.stdout
 

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -13,7 +11,6 @@ from experiment_command import finish, start, wait_for, wait_for_end_of_group
 from householder import cli
 from householder.experiments import processes
 
-WRONG = ["--set", "models.OrthogonalRNN.learn_ho=true"]
 RUN = ["train", "digits", "--model", "ornn,lstm", "--epochs", "12", "--set", "checkpoint_seconds=0.1"]
 
 
@@ -200,18 +197,17 @@ def test_as_many_models_train_at_a_time_as_there_are_cores_for(cores, threads, d
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system cannot confine a process to a core")
-def test_cores_that_a_process_may_not_use_do_not_count():
+def test_cores_that_a_process_may_not_use_do_not_count(run_script):
     code = f"""
 import os
 from householder.experiments.processes import models_at_a_time
 os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})
 print(models_at_a_time(1))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "1\n"
+    assert run_script(code) == "1\n"
 
 
-def test_help_needs_no_heavy_library():
+def test_help_needs_no_heavy_library(run_script):
     code = """
 import sys
 from householder.cli import main
@@ -220,5 +216,4 @@ try:
 except SystemExit:
     print({"lightning_fabric", "pydantic", "torch"} & set(sys.modules))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.endswith("set()\n")
+    assert run_script(code).endswith("set()\n")

@@ -6,10 +6,10 @@ import tracemalloc
 from random import Random
 
 import pytest
-
-pytest.importorskip("lightning_fabric", reason="needs householder[train]")
+import torch
 
 from damaged_files import IDX, KINDS, complaint, damaged
+from householder.experiments.checkpoint import NAME, load_checkpoint
 from householder.experiments.errors import UserError
 from householder.experiments.tasks.idx import read_idx
 from householder.experiments.tasks.mnist import MNISTSettings
@@ -30,6 +30,33 @@ def test_damaged_files_end_in_one_line_that_names_them(name, tmp_path):
         message = complaint(kind, tmp_path, damaged(random, valid))
         assert message is None or ("\n" not in message and len(message) < 1000), message
         assert message is None or kind.name.removesuffix(".gz") in message or str(tmp_path) in message, message
+
+
+def test_a_checkpoint_torn_anywhere_is_one_line(tmp_path):
+    whole = KINDS["checkpoint"].content(tmp_path)
+    for length in range(0, len(whole) - 1, len(whole) // 50):
+        (tmp_path / NAME).write_bytes(whole[:length])
+        with pytest.raises(UserError, match=r"no readable checkpoint: .*checkpoint\.pt") as caught:
+            load_checkpoint(tmp_path)
+        assert "\n" not in str(caught.value)
+
+
+class Command:
+    """What a hostile checkpoint would hold."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return exec, (f"open({str(self.path)!r}, 'w')",)
+
+
+def test_a_hostile_checkpoint_is_refused_and_nothing_runs(tmp_path):
+    touched = tmp_path / "touched"
+    torch.save({"step": Command(touched)}, tmp_path / NAME)
+    with pytest.raises(UserError, match="no readable checkpoint"):
+        load_checkpoint(tmp_path)
+    assert not touched.exists()
 
 
 def idx(*shape, content=b""):

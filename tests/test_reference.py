@@ -13,7 +13,7 @@ from conftest import (
     problem,
     randn,
 )
-from householder import reference, reference_delta, reference_sequence
+from householder import reference, reference_sequence
 
 SHAPES = [(1, 1, 1), (2, 1, 3), (2, 2, 3), (5, 3, 2), (6, 6, 4), (7, 4, 1), (9, 8, 5)]
 
@@ -88,8 +88,3 @@ def test_derivatives_of_nonlinearities_are_finite_differences(nonlinearity, doub
         slopes = (g.conj() * (up.forward(a) - down.forward(a))).real / (2 * step)
         slopes = slopes[:, :3] + slopes[:, 3:] if paired else slopes
         assert_close(grad_bias, slopes.sum(axis=0), "float32")
-
-
-def test_the_delta_rule_is_part_of_it():
-    assert reference.delta_rule_forward is reference_delta.delta_rule_forward
-    assert reference.delta_rule_backward is reference_delta.delta_rule_backward

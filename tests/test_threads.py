@@ -72,28 +72,6 @@ def test_the_number_of_threads_may_change_while_others_compute(dtype):
         assert all(pool.map(check, [1, 2, 3, 4] * 4))
 
 
-def test_the_interpreter_runs_on_during_a_call(run_script):
-    """Another Python thread counts while one call computes: the interpreter lock is released."""
-    out = run_script(
-        """
-import threading, time
-import numpy as np, householder as hh
-hh.set_num_threads(1)
-u, x = np.ones((256, 64), np.float32), np.zeros((3000, 16, 256), np.float32)
-done = threading.Event()
-def compute():
-    hh.rnn_forward(u, x)
-    done.set()
-ticks = 0
-threading.Thread(target=compute).start()
-while not done.wait(0.001):
-    ticks += 1
-print(ticks)
-"""
-    )
-    assert int(out) >= 5
-
-
 def longest_wait_during(call):
     """Share of a call's time in which this thread was kept waiting without a break."""
     with ThreadPoolExecutor(1) as executor:

@@ -1,9 +1,7 @@
 """``ht.OrthogonalAdapter``: fine-tuning a frozen layer by reflections of its inputs."""
 
 import copy
-import subprocess
 import sys
-import textwrap
 
 import pytest
 import torch
@@ -118,7 +116,7 @@ def test_a_layer_that_is_more_than_the_function_is_called():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the resident memory from /proc")
-def test_training_takes_little_more_memory_than_the_frozen_layer():
+def test_training_takes_little_more_memory_than_the_frozen_layer(run_script):
     # The turned tokens and their gradient, 4 MiB each, one after the other in the place of the gradient of the tokens.
     script = """
         import sys, torch
@@ -137,8 +135,7 @@ def test_training_takes_little_more_memory_than_the_frozen_layer():
         layer = peak_increment(lambda: step(module.linear))
         print(peak_increment(lambda: step(module, module.reflections)) / layer)
     """
-    run = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
-    assert float(run.stdout) < 1.2
+    assert float(run_script(script)) < 1.2
 
 
 def test_merging_changes_the_weight_and_not_the_result():

@@ -1,9 +1,5 @@
 """Last states of long sequences: the same numbers and gradients, with few states kept."""
 
-import subprocess
-import sys
-import textwrap
-
 import pytest
 import torch
 from torch import nn
@@ -132,7 +128,7 @@ def test_dropout_is_refused_in_the_backward_pass_too():
         last.sum().backward()
 
 
-def test_a_hundred_thousand_steps_fit_in_little_memory():
+def test_a_hundred_thousand_steps_fit_in_little_memory(run_script):
     # All states would take 100,000 x 4 x 64 floats: 102 MB.
     script = """
         import resource, torch
@@ -145,8 +141,7 @@ def test_a_hundred_thousand_steps_fit_in_little_memory():
         ht.last_state(rnn, x, every=300).sum().backward()
         print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
     """
-    grown = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
-    assert int(grown.stdout) < 30  # MiB
+    assert int(run_script(script)) < 30  # MiB
 
 
 def test_one_direction_and_a_positive_distance():

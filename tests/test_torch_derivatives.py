@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import householder.torch as ht
 from torch_cases import CASES
-from torch_oracle import IGNORE_JIT_WARNING, explicit_matrix, loop, problem
+from torch_oracle import IGNORE_JIT_WARNING, explicit_matrix, problem
 
 pytestmark = pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
 cases = pytest.mark.parametrize(("function", "inputs"), CASES.values(), ids=CASES)
@@ -159,32 +159,3 @@ def test_a_gradient_penalty_on_the_input_multiplies_as_often_as_one_of_torchs_rn
 
     ours = ht.OrthogonalRNN(3, 8, num_reflections=4, nonlinearity="tanh")
     assert products(ours) <= 1.2 * products(torch.nn.RNN(3, 8))
-
-
-@pytest.mark.parametrize("nonlinearity", ["identity", "tanh", "relu", "leaky_relu"])
-def test_gradients_of_a_sequence_are_those_of_a_loop(nonlinearity):
-    u, x = problem(17, 5, 9, 3)
-    u.requires_grad_()
-    x.requires_grad_()
-    h, last = ht.rnn(u, x, nonlinearity=nonlinearity)
-    expected = loop(explicit_matrix(u), x, x.new_zeros(3, 17), nonlinearity)
-    torch.testing.assert_close(h, expected)
-    g, g_last = torch.randn_like(h), torch.randn_like(last)
-    ours = torch.autograd.grad((h * g).sum() + (last * g_last).sum(), (u, x))
-    theirs = torch.autograd.grad((expected * g).sum() + (expected[-1] * g_last).sum(), (u, x))
-    torch.testing.assert_close(ours, theirs)
-
-
-def test_the_gradient_of_u_is_orthogonal_to_it():
-    u, h = problem(8, 5, 3)
-    u.requires_grad_()
-    ht.apply(u, h).sin().sum().backward()
-    torch.testing.assert_close((u * u.grad).sum(0), torch.zeros(5, dtype=torch.float64))
-
-
-def test_a_state_changed_in_place_is_noticed():
-    u, x = problem(4, 2, 3, 2)
-    h, _ = ht.rnn(u.requires_grad_(), x)
-    h.mul_(2)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        h.sum().backward()

@@ -1,6 +1,5 @@
 """``ht.OrthogonalRNN`` in the place of ``torch.nn.RNN``: what torch's own tests ask of it, asked of both."""
 
-import copy
 import operator
 
 import pytest
@@ -76,23 +75,23 @@ def test_no_state_is_a_state_of_zeros():
 
 @both
 @pytest.mark.parametrize(
-    ("x", "hx"),
+    ("x", "hx", "error"),
     [
-        ((5, 4, 2), None),
-        ((5, 2), None),
-        ((3,), None),
-        ((1, 5, 4, 3), None),
-        ((5, 4, 3), (1, 4, 8)),
-        ((5, 4, 3), (2, 3, 8)),
-        ((5, 4, 3), (2, 4, 7)),
-        ((5, 4, 3), (2, 8)),
-        ((5, 3), (2, 1, 8)),
-        ((5, 3), (2, 7)),
+        ((5, 4, 2), None, RuntimeError),
+        ((5, 2), None, (ValueError, RuntimeError)),
+        ((3,), None, ValueError),
+        ((1, 5, 4, 3), None, ValueError),
+        ((5, 4, 3), (1, 4, 8), RuntimeError),
+        ((5, 4, 3), (2, 3, 8), (ValueError, RuntimeError)),
+        ((5, 4, 3), (2, 4, 7), (ValueError, RuntimeError)),
+        ((5, 4, 3), (2, 8), RuntimeError),
+        ((5, 3), (2, 1, 8), RuntimeError),
+        ((5, 3), (2, 7), (ValueError, RuntimeError)),
     ],
     ids=str,
 )
-def test_sizes_that_do_not_fit_are_refused(kind, x, hx):
-    with pytest.raises((ValueError, RuntimeError)):
+def test_sizes_that_do_not_fit_are_the_errors_that_they_are_in_torch(kind, x, hx, error):
+    with pytest.raises(error):
         kind(3, 8, num_layers=2)(torch.ones(x), None if hx is None else torch.ones(hx))
 
 
@@ -253,24 +252,6 @@ def test_the_mode_names_the_nonlinearity(kind, nonlinearity, mode):
 
 
 @both
-@pytest.mark.parametrize(
-    ("x", "hx", "error"),
-    [
-        ((5, 4, 2), None, RuntimeError),
-        ((3,), None, ValueError),
-        ((1, 5, 4, 3), None, ValueError),
-        ((5, 4, 3), (1, 4, 8), RuntimeError),
-        ((5, 4, 3), (2, 8), RuntimeError),
-        ((5, 3), (2, 1, 8), RuntimeError),
-    ],
-    ids=str,
-)
-def test_errors_have_the_types_of_torchs(kind, x, hx, error):
-    with pytest.raises(error):
-        kind(3, 8, num_layers=2)(torch.ones(x), None if hx is None else torch.ones(hx))
-
-
-@both
 def test_another_dtype_is_the_error_that_it_is_in_torch(kind):
     with pytest.raises((ValueError, RuntimeError)):
         kind(3, 8)(torch.ones(5, 4, 3, dtype=torch.float64))
@@ -290,17 +271,6 @@ def test_a_shared_state_of_all_sequences_is_expanded_by_the_caller(kind):
     layer, h = kind(3, 8), torch.randn(1, 1, 8)
     x = torch.randn(5, 4, 3)
     torch.testing.assert_close(layer(x, h.expand(-1, 4, -1)), layer(x, h.repeat(1, 4, 1)))
-
-
-@pytest.mark.parametrize("kind", LAYERS)
-def test_pickled_copied_and_loaded_layers_compute_the_same(kind, tmp_path):
-    layer, x = kind(3, 8, 2, bidirectional=True), torch.randn(5, 4, 3)
-    torch.save(layer, tmp_path / "layer")
-    loaded = torch.load(tmp_path / "layer", weights_only=False)
-    other = kind(3, 8, 2, bidirectional=True)
-    other.load_state_dict(layer.state_dict())
-    for same in (loaded, copy.deepcopy(layer), other):
-        torch.testing.assert_close(same(x), layer(x), rtol=0, atol=0)
 
 
 @both

@@ -5,7 +5,6 @@ import itertools
 import math
 import pickle
 from concurrent.futures import ThreadPoolExecutor
-from textwrap import dedent
 
 import pytest
 import torch
@@ -55,8 +54,10 @@ def equal(first, second):
     return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-def test_copies_and_pickles_are_the_same_layer(layer):
-    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+def test_copies_and_pickles_are_the_same_layer(layer, tmp_path):
+    torch.save(layer, tmp_path / "layer")
+    loaded = torch.load(tmp_path / "layer", weights_only=False)
+    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), loaded):
         assert torch.equal(run(twin), run(layer))
         for parameter in twin.parameters():
             parameter.data.mul_(-1).add_(1)
@@ -416,7 +417,7 @@ def test_an_import_by_an_evaluation_function_spoils_no_training(run_script):
             (output[0] if isinstance(output, tuple) else output).sum().backward()
             assert all(p.grad is not None for p in layer.parameters())
     """
-    run_script(dedent(code))
+    run_script(code)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])

@@ -208,8 +208,6 @@ def test_dropout_acts_between_layers_in_training():
     module.dropout = 1.0
     inner = module.cells[1](torch.zeros(6, 4, 8, dtype=F64), None, over=Sequences(None))
     torch.testing.assert_close(module(x)[0], inner[0])
-    with pytest.warns(UserWarning, match="num_layers=1"):
-        ht.OrthogonalRNN(3, 4, dropout=0.5)
 
 
 @pytest.mark.parametrize("nonlinearity", NONLINEARITIES)

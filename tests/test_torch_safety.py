@@ -60,26 +60,6 @@ def test_operators_called_directly_check_the_gradient():
         gradient(u, h, None, h[:1], *options)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.trace.* is deprecated", "ignore::torch.jit.TracerWarning")
-@pytest.mark.parametrize(
-    "layer",
-    [
-        lambda: ht.Orthogonal(8),
-        lambda: ht.SVDLinear(8),
-        lambda: ht.OrthogonalRNNCell(8, 8),
-        lambda: ht.OrthogonalAdapter(torch.nn.Linear(8, 8), 2),
-        lambda: ht.orthogonal(torch.nn.Linear(8, 8)),
-    ],
-)
-def test_a_trace_computes_what_the_layer_does(layer):
-    torch.manual_seed(0)
-    layer = layer()
-    with torch.no_grad():
-        traced = torch.jit.trace(layer, torch.randn(4, 8))
-        x = torch.randn(4, 8)
-        torch.testing.assert_close(traced(x), layer(x))
-
-
 def test_a_tensor_without_memory_is_zero():
     u, h = (t.requires_grad_() for t in problem(6, 2, 3))
     zero = torch._efficientzerotensor(3, 6, dtype=h.dtype)

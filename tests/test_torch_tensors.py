@@ -1,9 +1,5 @@
 """What the core reads of arrays and tensors by itself, and which tensors it leaves to torch's dispatcher."""
 
-import subprocess
-import sys
-from textwrap import dedent
-
 import numpy as np
 import pytest
 import torch
@@ -186,10 +182,10 @@ def test_the_core_writes_nothing_where_sizes_do_not_fit():
         _core.backward(u, h, h, (torch.empty(4, 2), None, None, None), None, False, "auto", None)
 
 
-def test_a_wrong_call_is_an_exception():
+def test_a_wrong_call_is_an_exception(run_script):
     """Whatever a caller hands to the core, addresses among it: it reads headers, and believes nothing else."""
-    code = dedent("""
-        import random, sys
+    code = """
+        import random
         import numpy as np, torch
         import householder.torch
         from householder import _core
@@ -211,7 +207,7 @@ def test_a_wrong_call_is_an_exception():
         names = sorted(set(dir(_core)) - {"set_num_threads", "share_tensor_types", "Kept"})
         functions = [getattr(_core, name) for name in names if callable(getattr(_core, name))]
         outcomes = {}
-        for _ in range(int(sys.argv[1])):
+        for _ in range(20000):
             function = rng.choice(functions)
             count = function.__text_signature__.count(",") + 1
             try:
@@ -221,13 +217,12 @@ def test_a_wrong_call_is_an_exception():
                 outcome = type(error).__name__
             outcomes[outcome] = outcomes.get(outcome, 0) + 1
         print(outcomes)
-    """)
-    done = subprocess.run([sys.executable, "-c", code, "20000"], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr[-2000:]
+    """
+    run_script(code)
 
 
-def test_a_torch_without_the_exchange_of_functions_gives_the_same():
-    code = dedent("""
+def test_a_torch_without_the_exchange_of_functions_gives_the_same(run_script):
+    code = """
         import torch
         if hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
             del torch.Tensor.__dlpack_c_exchange_api__
@@ -248,9 +243,5 @@ def test_a_torch_without_the_exchange_of_functions_gives_the_same():
         ones = torch.ones(5)
         for other in (torch._efficientzerotensor((5,)), torch._neg_view(ones), ones.to_sparse(), ones.to("meta")):
             assert _core.forward(torch.ones(5, 2), other, ones, None, False, "auto") is NotImplemented
-    """)
-    without = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    with_exchange = subprocess.run(
-        [sys.executable, "-c", code.replace("del torch", "torch")], capture_output=True, text=True, check=True
-    )
-    assert without.stdout == with_exchange.stdout != ""
+    """
+    assert run_script(code) == run_script(code.replace("del torch", "torch")) != ""

@@ -249,5 +249,6 @@ def layer(source):
 
     return layer_problem(
         f"DeltaNet, {'steps' if by_steps else 'sequences'}", module, inputs, ours, theirs, (width + 16) * (tokens + 1),
-        transforms=not by_steps, whole=not by_steps, options={"gate": gate, "num_householder": reflections},
+        transforms=not by_steps, whole=not by_steps, reach=reach({**module.state_dict(), **inputs}),
+        options={"gate": gate, "num_householder": reflections},
     )  # fmt: skip
