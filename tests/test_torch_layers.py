@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 
 import householder.torch as ht
-from torch_oracle import explicit_matrix, loop, phi
+from torch_oracle import explicit_matrix, phi, stack
 
 F64, C128 = torch.float64, torch.complex128
 SQUARE = [(6, 6, 6), (6, 6, 2), (1, 1, 1)]
@@ -368,20 +368,7 @@ def test_unitary_rnn_is_the_complex_recurrence(nonlinearity, options, steps):
     x = torch.randn(steps, 4, 3, dtype=C128)
     output, h_n = module(x)
     assert (output.dtype, len(h_n)) == (C128, len(module.cells))
-    last, inputs = [], x
-    directions = 2 if module.bidirectional else 1
-    for k, cell in enumerate(module.cells):
-        backwards = k % directions == 1
-        w = explicit_matrix(cell.reflections.detach(), cell.phases.detach())
-        a = (inputs.flip(0) if backwards else inputs) @ cell.weight_ih.T + cell.bias
-        h0 = torch.zeros(8, dtype=C128) if cell.h0 is None else cell.h0
-        states = loop(w, a, h0, nonlinearity, bias=cell.nonlinearity_bias)
-        last.append(states[-1])
-        states = states.flip(0) if backwards else states
-        outputs = torch.cat([outputs, states], -1) if backwards else states  # noqa: F821
-        inputs = outputs if k % directions == directions - 1 else inputs
-    torch.testing.assert_close(output, inputs)
-    torch.testing.assert_close(h_n, torch.stack(last))
+    torch.testing.assert_close((output, h_n), stack(module, x))
     grads = torch.autograd.grad(output.abs().sum(), list(module.parameters()))
     assert all(g.isfinite().all() for g in grads)
 

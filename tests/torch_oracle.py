@@ -55,6 +55,25 @@ def loop(w, x, h, nonlinearity="leaky_relu", slope=0.1, bias=None):
     return torch.stack(states)
 
 
+def stack(module, x, hx=None):
+    """What a recurrent layer computes for ``x (T, ..., d)``, by loops over explicit matrices."""
+    last, directions = [], 2 if module.bidirectional else 1
+    for first in range(0, len(module.cells), directions):
+        outputs = []
+        for k in range(first, first + directions):
+            cell = module.cells[k]
+            h0 = torch.zeros(cell.hidden_size, dtype=cell.weight_ih.dtype) if cell.h0 is None else cell.h0
+            inputs = (x.flip(0) if k > first else x) @ cell.weight_ih.T + (0 if cell.bias is None else cell.bias)
+            phases = None if cell.phases is None else cell.phases.detach()
+            w = explicit_matrix(cell.reflections.detach(), phases)
+            options = cell.nonlinearity, cell.negative_slope, cell.nonlinearity_bias
+            states = loop(w, inputs, h0 if hx is None else hx[k], *options)
+            last.append(states[-1])
+            outputs.append(states.flip(0) if k > first else states)
+        x = torch.cat(outputs, -1)
+    return x, torch.stack(last)
+
+
 def problem(n, m, *batch, dtype=torch.float64, seed=0):
     """Random reflections and vectors."""
     generator = torch.Generator().manual_seed(seed)
