@@ -292,10 +292,10 @@ fn a_gradient_of_w_is_that_of_its_columns<T: Scalar>() {
             let gradients = Gradients { u: Some(&mut want), h: None, tau: None, phases: None };
             apply::backward(context, u, &d, &unit_vectors, &transposed, gradients, false, Some(Method::Wy)).unwrap();
             let want: Vec<c64> = want.into_iter().map(to_c64).collect();
-            let mut room = unblocked::FormationBackward::new(n, u.count()).unwrap();
+            let mut workspace = unblocked::FormationBackward::new(n, u.count()).unwrap();
             let mut grad_u = vec![T::ONE; n * m];
-            room.run(context.isa, u, &d, &vec![T::from_real(T::Real::of(f64::NAN)); n * n], &mut grad_u);
-            room.run(context.isa, u, &d, &problem.g, &mut grad_u);
+            workspace.run(context.isa, u, &d, &vec![T::from_real(T::Real::of(f64::NAN)); n * n], &mut grad_u);
+            workspace.run(context.isa, u, &d, &problem.g, &mut grad_u);
             let error = error(&grad_u, &want);
             assert!(error < 4.0 * tolerance::<T>(m), "{:?} {n} {m}: {error:e}", context.isa);
         });

@@ -253,8 +253,8 @@ fn methods_agree_on_gradients<T: Scalar>() {
                 found.push(run(&mut |context, mut gradients| {
                     let mut tape = vec![T::ZERO; rows * (m + 1) * n];
                     unblocked::forward_tape(context, u, &d, &problem.h, &mut tape, adjoint).unwrap();
-                    let room = Gradients { tau: gradients.tau.take(), ..gradients };
-                    unblocked::backward_tape(context, u, &d, &tape, &problem.g, room, adjoint).unwrap();
+                    let others = Gradients { tau: gradients.tau.take(), ..gradients };
+                    unblocked::backward_tape(context, u, &d, &tape, &problem.g, others, adjoint).unwrap();
                 }));
                 for (way, found) in found.iter().enumerate() {
                     for (name, (found, want)) in ["u", "h", "tau"].into_iter().zip(found.iter().zip(&want)) {

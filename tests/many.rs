@@ -74,8 +74,8 @@ fn matrices_are_those_of_each_problem() {
             let run = |context: &mut Context<'_>, count, u, g, keep| {
                 let (mut w, mut grad_u) = (vec![0.0; count * n * n], vec![0.0; count * n * m]);
                 let kept = matrices(context, of(count, u), None, &mut w, keep).unwrap();
-                let room = StackMut::new(&mut grad_u, count);
-                matrices_backward(context, of(count, u), Stack::new(g, count), room, kept.as_deref()).unwrap();
+                let out = StackMut::new(&mut grad_u, count);
+                matrices_backward(context, of(count, u), Stack::new(g, count), out, kept.as_deref()).unwrap();
                 (w, grad_u)
             };
             let (w, grad_u) = run(context, count, &u, &g, true);

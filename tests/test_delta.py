@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import householder as hh
-from householder import _core, reference_delta
+from householder import _core, reference
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-13}
 REAL = pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -69,9 +69,9 @@ def step_by_step(arrays, options, grad_o=None, grad_last=None):
             key = head // (value_heads // heads)
             of_head = None if g is None else g[b, t, head].reshape(t.stop - t.start, *g.shape[3:] or (1,))
             one = (q[b, t, key], k[b, rows, key], v[b, rows, head], beta[b, rows, head], of_head, s0[n, head])
-            o[b, t, head], last[n, head] = reference_delta.delta_rule_forward(*one, keys**-0.5)
+            o[b, t, head], last[n, head] = reference.delta_rule_forward(*one, keys**-0.5)
             if grad_o is not None:
-                found = reference_delta.delta_rule_backward(*one, keys**-0.5, grad_o[b, t, head], grad_last[n, head])
+                found = reference.delta_rule_backward(*one, keys**-0.5, grad_o[b, t, head], grad_last[n, head])
                 grads[0][b, t, key] += found.q
                 grads[1][b, rows, key] += found.k
                 grads[2][b, rows, head], grads[3][b, rows, head] = found.v, found.beta

@@ -5,9 +5,6 @@ import os
 import socket
 
 import pytest
-
-pytest.importorskip("lightning_fabric", reason="needs householder[train]")
-
 import yaml
 
 from experiment_command import finish, start, wait_for

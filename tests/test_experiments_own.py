@@ -8,8 +8,6 @@ import shutil
 import pytest
 import torch
 
-pytest.importorskip("lightning_fabric", reason="needs householder[train]")
-
 from experiment_command import finish, start
 from householder import cli
 from householder.experiments import load

@@ -18,6 +18,11 @@ def test_import_and_calls_load_no_heavy_library(run_script):
     assert out.strip() == "[]"
 
 
+def test_the_check_above_can_fail(run_script):
+    out = run_script(f"import sys, scipy, householder; print([name for name in {HEAVY} if name in sys.modules])")
+    assert "scipy" in out
+
+
 def test_the_import_of_the_torch_layers_loads_no_compiler(run_script):
     pytest.importorskip("torch")
     late = ("torch._dynamo", "torch._inductor", "torch.onnx", "torch.utils.flop_counter", "triton", "sympy")
@@ -46,11 +51,6 @@ def test_the_import_registers_operators_for_devices_without_kernels(run_script):
         "print(len(names) > 6, [name for name in names if not has(name, 'CompositeExplicitAutograd')])"
     )
     assert out.strip() == "True []"
-
-
-def test_the_check_above_can_fail(run_script):
-    out = run_script(f"import sys, scipy, householder; print([name for name in {HEAVY} if name in sys.modules])")
-    assert "scipy" in out
 
 
 def test_version():

@@ -54,6 +54,13 @@ def test_the_dispatcher_gives_the_same(name):
     torch.testing.assert_close(torch.Tensor(ht.apply(u, h)), ht.apply(u, torch.Tensor(copy)))
 
 
+@pytest.mark.parametrize("convert", [torch.Tensor.to_sparse, torch.Tensor.to_mkldnn])
+@pytest.mark.parametrize("call", [lambda u, h: ht.apply(u, h), lambda u, _: ht.matrix(u), lambda u, h: ht.rnn(u, h)])
+def test_sparse_tensors_are_refused(convert, call):
+    with pytest.raises(TypeError, match=r"u has layout torch\.\w+, expected torch\.strided: call to_dense"):
+        call(convert(torch.ones(5, 2)), torch.ones(3, 5))
+
+
 U, X, H0, V, B = ((6, 2), (4, 3, 5), (3, 6), (6, 5), (6,))
 OPTIONS = ("tanh", 0.1, False, False, "trapezoidal", "wy")
 

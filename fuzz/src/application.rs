@@ -155,13 +155,13 @@ pub fn check<T: Scalar<Real: Scalar>>(source: &mut Source) {
     let kept = Kept::any(source, !adjoint && diagonal.is_one());
     let (h, g) = (source.numbers::<T>(rows * n, wildness), source.numbers::<T>(rows * n, wildness));
     let problem = Problem { u, diagonal, h, g, adjoint };
-    let room = Outcome {
+    let wanted = Outcome {
         c: vec![T::ONE; rows * n],
         grad_u: source.wanted(n * m),
         grad_h: source.wanted(rows * n),
         grad_phases: phases.as_ref().and_then(|phases| source.wanted(phases.len())),
     };
-    let outcome = call(source, extent, |context| problem.run(context, kept, room.clone()));
+    let outcome = call(source, extent, |context| problem.run(context, kept, wanted.clone()));
     for (k, grad) in outcome.grad_u.iter().flatten().enumerate() {
         assert!(k % m <= k / m || *grad == T::ZERO, "a gradient above the diagonal");
     }

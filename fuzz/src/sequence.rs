@@ -81,8 +81,8 @@ pub fn check<T: Scalar<Real: Scalar>>(source: &mut Source) {
     }
     let tape = sequence.activation == Activation::Oplu || source.one_in(2);
     let kept = Kept { tape, prepared: source.one_in(2) };
-    let room = Outcome::wanted(source, &given, sequence.activation);
-    let outcome = call(source, extent, |context| run(context, &sequence, &given, kept, room.clone()));
+    let wanted = Outcome::wanted(source, &given, sequence.activation);
+    let outcome = call(source, extent, |context| run(context, &sequence, &given, kept, wanted.clone()));
     if wildness == Wildness::Anything {
         return;
     }

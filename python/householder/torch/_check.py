@@ -30,8 +30,7 @@ def operands(u: Any, **others: Any) -> torch.dtype:
     All share the dtype of ``u``. Half types may come with a float32 ``u``, and float32 with a half ``u`` under
     autocast. A half ``u`` is computed with in float32.
     """
-    if not isinstance(u, Tensor):
-        raise _not_a_tensor("u", u)
+    tensor("u", u)
     dtype, device = u.dtype, u.device
     compute = _COMPUTE_TYPE.get(dtype)
     if compute is None:
@@ -39,8 +38,7 @@ def operands(u: Any, **others: Any) -> torch.dtype:
     for name, other in others.items():
         if other is None:
             continue
-        if not isinstance(other, Tensor):
-            raise _not_a_tensor(name, other)
+        tensor(name, other)
         if other.device != device:
             raise KindError(f"{name} is on {other.device} but u is on {device}")
         if other.dtype is not dtype and not _may_mix(dtype, other.dtype, device):
@@ -55,13 +53,12 @@ def _may_mix(dtype: torch.dtype, other: torch.dtype, device: torch.device) -> bo
 
 
 def tensor(name: str, value: Any) -> None:
-    """Check that this is a tensor."""
+    """Check that this is a tensor with strides."""
     if not isinstance(value, Tensor):
-        raise _not_a_tensor(name, value)
-
-
-def _not_a_tensor(name: str, value: Any) -> TypeError:
-    return TypeError(f"{name} is a {type(value).__module__}.{type(value).__qualname__}, expected a torch.Tensor")
+        kind = type(value)
+        raise TypeError(f"{name} is a {kind.__module__}.{kind.__qualname__}, expected a torch.Tensor")
+    if value.layout is not torch.strided:
+        raise TypeError(f"{name} has layout {value.layout}, expected torch.strided: call to_dense()")
 
 
 def reflections(u: Tensor) -> tuple[int, int]:

@@ -121,8 +121,8 @@ impl<T: Element> Activation<'_, T> {
         if matches!(self, Self::Oplu) { (n / 2).div_ceil(size_of::<T>()) } else { 0 }
     }
 
-    /// Applies the part of `phi` that [`Activation::fused`] leaves out to the `n` numbers at `a`. OPLU leaves a flag for each pair at
-    /// `flags`, unless that is null. The caller owns both.
+    /// Applies the part of `phi` that [`Activation::fused`] leaves out to the `n` numbers at `a`. OPLU leaves a flag for each
+    /// pair at `flags`, unless that is null. The caller owns both.
     pub unsafe fn finish(self, isa: InstructionSet, a: *mut T, n: usize, flags: *mut u8) {
         match self {
             Self::Tanh => tanh(isa, std::slice::from_raw_parts_mut(a, n)),

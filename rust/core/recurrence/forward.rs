@@ -51,9 +51,9 @@ pub fn forward<T: Scalar>(
     // Tasks are slices of the batch, which go through all steps in one phase, or parts of the coordinates, a phase a step.
     let phases = if parts.len() > 2 { steps } else { 1 };
     let tasks: Vec<_> = slices.windows(2).flat_map(|b| parts.windows(2).map(|r| ((b[0], b[1]), r[0]..r[1]))).collect();
-    let mut rooms =
+    let mut workspaces =
         tasks.iter().map(|(slice, range)| run.workspace(*slice, range.len())).collect::<Result<Vec<_>>>()?;
-    let rooms = Shared(rooms.as_mut_ptr());
+    let workspaces = Shared(workspaces.as_mut_ptr());
     // A check for cancellation takes as long as thousands of flops.
     let often = 1 + 1_000_000 * steps * tasks.len() / sequence.flops().max(1);
     context.run_phases(&filled(phases, tasks.len())?, sequence.flops(), &|phase, i, cancel| {
@@ -63,7 +63,7 @@ pub fn forward<T: Scalar>(
                 cancel.check()?;
             }
             // SAFETY: tasks own disjoint sequences or coordinates and a workspace each; earlier states are computed.
-            unsafe { run.step(*slice, t, range.clone(), &mut *rooms.get().add(i)) };
+            unsafe { run.step(*slice, t, range.clone(), &mut *workspaces.get().add(i)) };
         }
         Ok(())
     })?;

@@ -228,9 +228,9 @@ pub fn for_each<R: Send>(
     let each = (flops / count.max(1)).max(1);
     let bounds = slices(count, (TASK / each).max(1), TASKS);
     let often = 1 + 1_000_000 / each;
-    let rooms = Mutex::new(Vec::new());
+    let workspaces = Mutex::new(Vec::new());
     context.run(bounds.len() - 1, flops, &|task, cancel| {
-        let free = rooms.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let free = workspaces.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut workspace = free.map_or_else(workspace, Ok)?;
         for i in bounds[task]..bounds[task + 1] {
             if (i - bounds[task]).is_multiple_of(often) {
@@ -238,7 +238,7 @@ pub fn for_each<R: Send>(
             }
             work(i, &mut workspace, cancel)?;
         }
-        rooms.lock().unwrap_or_else(PoisonError::into_inner).push(workspace);
+        workspaces.lock().unwrap_or_else(PoisonError::into_inner).push(workspace);
         Ok(())
     })
 }

@@ -58,7 +58,7 @@ impl<'a> Frame<'a> {
 
     /// The memory for a result of this shape, if it is wanted.
     pub fn wanted<T: Number>(&self, slot: usize, shape: &[usize]) -> Result<Option<&'a mut [T]>> {
-        self.result(slot)?.map(|buffer| buffer.write("a result", shape)).transpose()
+        self.result(slot)?.map(|buffer| buffer.write(&format!("result {slot}"), shape)).transpose()
     }
 
     pub fn text(&self, name: &str) -> Result<&'a str> {
