@@ -78,8 +78,6 @@ def machine(threads):
         blas += f", confined to {limit}"
     elif blas == "MKL" and vendor == "GenuineIntel":
         blas += ", on its fast path (Intel processor)"
-    elif blas == "MKL" and hasattr(ctypes.CDLL(None), "mkl_serv_intel_cpu_true"):  # preloaded: docs/benchmarks.md
-        blas += ", on its fast path (told that the processor is Intel's)"
     elif blas == "MKL":
         blas += ", on its slower generic path (not an Intel processor)"
     from householder import _core

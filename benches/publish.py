@@ -1,8 +1,7 @@
-"""The tables of docs/benchmarks.md, from two runs of ``versus_peers.py`` on one machine.
+"""The tables of docs/benchmarks.md, from a run of ``versus_peers.py``.
 
-    python benches/versus_peers.py --output stock
-    LD_PRELOAD=$PWD/intel.so python benches/versus_peers.py --output fast
-    python benches/publish.py stock fast [--page docs/benchmarks.md]
+    python benches/versus_peers.py --output peers
+    python benches/publish.py peers [--page docs/benchmarks.md]
 
 A table stands between ``<!-- its name -->`` and ``<!-- end -->``.
 """
@@ -31,30 +30,27 @@ def measured(folder: Path, kind: str) -> dict[str, dict[str, dict]]:
     }
 
 
-def side_by_side(stock: Path, other: Path, kind: str, rivals: dict[str, str]) -> str:
-    """Return the table of a kind's median ratios, in each cell those of both runs."""
+def ratios(folder: Path, kind: str, rivals: dict[str, str]) -> str:
+    """Return the table of a kind's median ratios."""
     lines = [f"| {kind} | {' | '.join(rivals.values())} |", "|---" * (1 + len(rivals)) + "|"]
-    both = measured(stock, kind), measured(other, kind)
-    for case in both[0]:
+    for case, rows in measured(folder, kind).items():
         title = case.partition(" ")[2].replace(" ", ", ").replace("=", " = ")
-        ratios = ([run[case][rival]["median_ratio"] for run in both] for rival in rivals)
-        cells = ("; ".join(f"{ratio:.{int(ratio < 100)}f}" for ratio in pair) for pair in ratios)
-        lines.append(f"| {title} | {' | '.join(cells)} |")
+        medians = [rows[rival]["median_ratio"] for rival in rivals]
+        lines.append(f"| {title} | {' | '.join(f'{ratio:.{int(ratio < 100)}f}' for ratio in medians)} |")
     return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stock", type=Path, help="folder of the run with torch as it comes")
-    parser.add_argument("other", type=Path, help="folder of the run with MKL on its other path")
+    parser.add_argument("folder", type=Path, help="what the run wrote")
     parser.add_argument("--page", type=Path, default=Path("docs/benchmarks.md"))
     options = parser.parse_args()
-    about = json.loads((options.stock / "versus_peers.json").read_text(encoding="utf-8"))["machine"]
+    about = json.loads((options.folder / "versus_peers.json").read_text(encoding="utf-8"))["machine"]
     tables = {"machine": "\n".join(f"- {heading}: {value}" for heading, value in about.items())}
     for kind, rivals in (("sequence", SEQUENCES), ("application", APPLICATIONS)):
-        tables[f"{kind} ratios"] = side_by_side(options.stock, options.other, kind, rivals)
+        tables[f"{kind} ratios"] = ratios(options.folder, kind, rivals)
     for kind in ("sequence", "application", "batch"):
-        cases = measured(options.stock, kind)
+        cases = measured(options.folder, kind)
         tables[kind] = "\n".join(markdown(case, list(rows.values())) for case, rows in cases.items()).rstrip()
     page = options.page.read_text(encoding="utf-8")
     for name, table in tables.items():
