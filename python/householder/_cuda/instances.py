@@ -156,12 +156,8 @@ class Tile:
 
     def name(self, direction: Direction, dtype: str, nonlinearity: str) -> str:
         """Give the C++ name expression of an instance; ``dtype`` is that of the arrays of states."""
-        sizes = [
-            self.n,
-            *([self.m, self.shared_columns] if self.kernel == "lowrank" else []),
-            self.threads,
-            self.cluster,
-        ]
+        low_rank = [self.m, self.shared_columns] if self.kernel == "lowrank" else []
+        sizes = [self.n, *low_rank, self.threads, self.cluster]
         return _name(self.kernel, direction, dtype, sizes, nonlinearity)
 
 

@@ -61,6 +61,11 @@ def tensor(name: str, value: Any) -> None:
         raise TypeError(f"{name} has layout {value.layout}, expected torch.strided: call to_dense()")
 
 
+def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Convert if the dtype differs."""
+    return tensor if tensor.dtype is dtype else tensor.to(dtype)
+
+
 def reflections(u: Tensor) -> tuple[int, int]:
     """Check the shape of ``u (..., n, m)``; return ``n, m``."""
     shape = u.shape

@@ -102,7 +102,7 @@ def delta_rule(
         o, last = _fla_kernels.delta_rule(q, k, v, beta, g, initial_state, cu_seqlens, *options)
     else:
         given = (q, k, v, beta, g, initial_state)
-        operands = [t if t is None or t.dtype is compute else t.to(compute) for t in given]
+        operands = [None if t is None else _check.cast(t, compute) for t in given]
         o, last = ops.delta_rule((*operands, cu_seqlens), options)
     return o.to(q.dtype), last if _validate.flag("output_final_state", output_final_state) else None
 

@@ -178,13 +178,13 @@ def matrix(u: Tensor, phases: Tensor | None = None, *, tau: Tensor | None = None
     if phases is not None:
         _check.matrix_phases(phases, u, n)
     if is_default:
-        w = ops.matrix((_cast(u, compute),), ())
+        w = ops.matrix((_check.cast(u, compute),), ())
     else:
-        tau = None if tau is None else _cast(tau, compute)
-        w = product(_cast(u, compute), unit_vectors(u, n, compute), tau, shape).mT
+        tau = None if tau is None else _check.cast(tau, compute)
+        w = product(_check.cast(u, compute), unit_vectors(u, n, compute), tau, shape).mT
     if phases is not None:
         w = turn(w, phases.unsqueeze(-2))
-    return _cast(w, u.dtype)
+    return _check.cast(w, u.dtype)
 
 
 def rnn(
@@ -306,22 +306,18 @@ def rnn(
     states = x.dtype if ops.reads_halves(x) else compute
     types = (compute, states, states, compute, compute)
     given = zip((u, sequences, h0, input_weight, bias), types, strict=True)
-    tensors = [None if t is None else _cast(t, kind) for t, kind in given]
+    tensors = [None if t is None else _check.cast(t, kind) for t, kind in given]
     if nonlinearity_bias is not None and u.dtype in _check.HALF_TYPES:
         nonlinearity_bias = nonlinearity_bias.to(compute)
-    tau = None if tau is None else _cast(tau, compute)
+    tau = None if tau is None else _check.cast(tau, compute)
     inputs = (*tensors, phases, nonlinearity_bias, tau, batch_sizes)
     h, last = ops.rnn(inputs, options)
     if unbatched:
         h, last = h.squeeze(1), last.squeeze(0)
-    return _cast(h, x.dtype), _cast(last, x.dtype)
+    return _check.cast(h, x.dtype), _check.cast(last, x.dtype)
 
 
 def unit_vectors(u: Tensor, count: int, dtype: torch.dtype) -> Tensor:
     """Give the first ``count`` unit vectors for each matrix of ``u (..., n, m)``, one a row."""
     n = u.shape[-2]
     return torch.eye(count, n, dtype=dtype, device=u.device).expand(*u.shape[:-2], count, n)
-
-
-def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    return tensor if tensor.dtype is dtype else tensor.to(dtype)

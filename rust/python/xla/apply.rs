@@ -44,9 +44,7 @@ pub fn backward(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
 fn go_backward<T: Number>(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
     let (applications, of_u, of_h) = problems::<T>(frame)?;
     let grad = Stack::new(frame.needed(2)?.read("grad_c", &of_h)?, of_h[0]);
-    let wanted = |slot: usize, shape: &[usize]| -> Result<Option<StackMut<'_, T>>> {
-        Ok(frame.wanted(slot, shape)?.map(|array| StackMut::new(array, shape[0])))
-    };
-    let gradients = ManyGradients { u: wanted(0, &of_u)?, h: wanted(1, &of_h)?, tau: None, phases: None };
+    let (grad_u, grad_h) = (frame.wanted_stack(0, &of_u)?, frame.wanted_stack(1, &of_h)?);
+    let gradients = ManyGradients { u: grad_u, h: grad_h, tau: None, phases: None };
     applications.backward(context, grad, gradients, None)
 }

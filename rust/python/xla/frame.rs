@@ -4,8 +4,10 @@
 //! those that are there.
 
 use std::ffi::c_int;
+use std::fmt::Display;
 
 use householder::error::{Error, Result};
+use householder::many::{Stack, StackMut};
 
 use super::c_api::{self, BUFFER, ByteSpan, CallFrame, F64, NUMBER, PRED, S64, TEXT};
 use crate::array::Number;
@@ -58,7 +60,17 @@ impl<'a> Frame<'a> {
 
     /// The memory for a result of this shape, if it is wanted.
     pub fn wanted<T: Number>(&self, slot: usize, shape: &[usize]) -> Result<Option<&'a mut [T]>> {
-        self.result(slot)?.map(|buffer| buffer.write(&format!("result {slot}"), shape)).transpose()
+        self.result(slot)?.map(|buffer| buffer.write(format_args!("result {slot}"), shape)).transpose()
+    }
+
+    /// [`Frame::given`] of all problems, which the first axis counts.
+    pub fn given_stack<T: Number>(&self, slot: usize, name: &str, shape: &[usize]) -> Result<Option<Stack<'a, T>>> {
+        Ok(self.given(slot, name, shape)?.map(|array| Stack::new(array, shape[0])))
+    }
+
+    /// [`Frame::wanted`] of all problems, which the first axis counts.
+    pub fn wanted_stack<T: Number>(&self, slot: usize, shape: &[usize]) -> Result<Option<StackMut<'a, T>>> {
+        Ok(self.wanted(slot, shape)?.map(|array| StackMut::new(array, shape[0])))
     }
 
     pub fn text(&self, name: &str) -> Result<&'a str> {
@@ -151,7 +163,7 @@ impl<'a> Buffer<'a> {
     }
 
     /// The memory for the numbers of an array of this shape, which is requested only once.
-    pub fn write<T: Number>(self, name: &str, shape: &[usize]) -> Result<&'a mut [T]> {
+    pub fn write<T: Number>(self, name: impl Display, shape: &[usize]) -> Result<&'a mut [T]> {
         let (data, len) = self.checked::<T>(name, shape)?;
         // SAFETY: as above; XLA's results are distinct arrays.
         Ok(if len == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(data, len) } })
@@ -163,7 +175,7 @@ impl<'a> Buffer<'a> {
         if rank == 0 { &[] } else { unsafe { std::slice::from_raw_parts(self.0.dims, rank) } }
     }
 
-    fn checked<T: Number>(self, name: &str, shape: &[usize]) -> Result<(*mut T, usize)> {
+    fn checked<T: Number>(self, name: impl Display, shape: &[usize]) -> Result<(*mut T, usize)> {
         let (dims, data) = (self.dims(), self.0.data.cast::<T>());
         let fits = dims.len() == shape.len() && dims.iter().zip(shape).all(|(&dim, &size)| dim == size as i64);
         if self.0.dtype != T::XLA || !fits {

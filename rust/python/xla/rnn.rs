@@ -6,7 +6,7 @@
 use householder::diagonal::Diagonal;
 use householder::error::Result;
 use householder::kernel::activation::{Activation, moduli};
-use householder::many::{ManyReflections, ManySequenceGradients, ManySequences, Stack, StackMut};
+use householder::many::{ManyReflections, ManySequenceGradients, ManySequences, Stack};
 use householder::method::Method;
 use householder::recurrence::{Sequence, Series, Steps};
 use householder::reflections::Form;
@@ -56,20 +56,12 @@ impl Sizes {
     }
 }
 
-fn given<'a, T: Number>(frame: &Frame<'a>, slot: usize, name: &str, shape: &[usize]) -> Result<Option<Stack<'a, T>>> {
-    Ok(frame.given(slot, name, shape)?.map(|array| Stack::new(array, shape[0])))
-}
-
-fn wanted<'a, T: Number>(frame: &Frame<'a>, slot: usize, shape: &[usize]) -> Result<Option<StackMut<'a, T>>> {
-    Ok(frame.wanted(slot, shape)?.map(|array| StackMut::new(array, shape[0])))
-}
-
 fn sequences<'a, T: Number<Real: Number>>(frame: &Frame<'a>, sizes: &Sizes) -> Result<ManySequences<'a, T>> {
     let (shapes, &Sizes { count, n, m, steps, batch, d, .. }) = (sizes.shapes(), sizes);
     let u = ManyReflections::new([count, n, m], Form::Trapezoidal, frame.needed(0)?.read("u", &shapes[0])?, None)?;
     let x = Stack::new(frame.needed(1)?.read("x", &shapes[1])?, count);
-    let operand = |slot: usize, name: &str| given::<T>(frame, slot, name, &shapes[slot]);
-    let real = |slot: usize, name: &str| given::<T::Real>(frame, slot, name, &shapes[slot]);
+    let operand = |slot: usize, name: &str| frame.given_stack::<T>(slot, name, &shapes[slot]);
+    let real = |slot: usize, name: &str| frame.given_stack::<T::Real>(slot, name, &shapes[slot]);
     let (h0, input_weight, bias) = (operand(2, "h0")?, operand(3, "input_weight")?, operand(4, "bias")?);
     let (phases, moduli) = (real(5, "phases")?, real(6, "nonlinearity_bias")?);
     if input_weight.is_none() && d != n {
@@ -106,9 +98,9 @@ fn go_forward<T: Number<Real: Number>>(frame: &Frame<'_>, context: &mut Context<
     let sizes = Sizes::read::<T>(frame)?;
     let sequences = sequences::<T>(frame, &sizes)?;
     let [_, width] = sequences.tape_shape()?;
-    let Some(h) = wanted(frame, 0, &sizes.states(sizes.n))? else { return Ok(()) };
-    let last = wanted(frame, 1, &[sizes.count, sizes.batch, sizes.n])?;
-    let tape = wanted(frame, 2, &sizes.states(width))?;
+    let Some(h) = frame.wanted_stack(0, &sizes.states(sizes.n))? else { return Ok(()) };
+    let last = frame.wanted_stack(1, &[sizes.count, sizes.batch, sizes.n])?;
+    let tape = frame.wanted_stack(2, &sizes.states(width))?;
     sequences.forward(context, h, last, tape, false).map(drop)
 }
 
@@ -123,20 +115,20 @@ fn go_backward<T: Number<Real: Number>>(frame: &Frame<'_>, context: &mut Context
     let sequences = sequences::<T>(frame, &sizes)?;
     let (of_states, [_, width]) = (sizes.states(sizes.n), sequences.tape_shape()?);
     let h = Stack::new(frame.needed(INPUTS)?.read("h", &of_states)?, sizes.count);
-    let tape = given(frame, INPUTS + 1, "tape", &sizes.states(width))?;
-    let grad_h = given(frame, INPUTS + 2, "grad_h", &of_states)?;
-    let grad_last = given(frame, INPUTS + 3, "grad_last", &[sizes.count, sizes.batch, sizes.n])?;
+    let tape = frame.given_stack(INPUTS + 1, "tape", &sizes.states(width))?;
+    let grad_h = frame.given_stack(INPUTS + 2, "grad_h", &of_states)?;
+    let grad_last = frame.given_stack(INPUTS + 3, "grad_last", &[sizes.count, sizes.batch, sizes.n])?;
     let series: Vec<_> = (0..sizes.count).map(|i| grad_h.map(|grad| Series::new(grad.at(i)))).collect();
     let shapes = sizes.shapes();
     let gradients = ManySequenceGradients {
-        u: wanted(frame, 0, &shapes[0])?,
-        x: wanted(frame, 1, &shapes[1])?,
-        h0: wanted(frame, 2, &shapes[2])?,
-        input_weight: wanted(frame, 3, &shapes[3])?,
-        bias: wanted(frame, 4, &shapes[4])?,
+        u: frame.wanted_stack(0, &shapes[0])?,
+        x: frame.wanted_stack(1, &shapes[1])?,
+        h0: frame.wanted_stack(2, &shapes[2])?,
+        input_weight: frame.wanted_stack(3, &shapes[3])?,
+        bias: frame.wanted_stack(4, &shapes[4])?,
         tau: None,
-        phases: wanted(frame, 5, &shapes[5])?,
-        activation_bias: wanted(frame, 6, &shapes[6])?,
+        phases: frame.wanted_stack(5, &shapes[5])?,
+        activation_bias: frame.wanted_stack(6, &shapes[6])?,
     };
     sequences.backward(context, (h, tape), &series, grad_last, &gradients, None)
 }
