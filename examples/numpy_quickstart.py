@@ -41,6 +41,6 @@ print(f"unitary: max |V*V - I| = {np.abs(v.conj().T @ v - np.eye(n)).max():.0e}"
 x, h0 = rng.standard_normal((1000, 20, n)), rng.standard_normal(n)  # 1000 steps of 20 sequences
 states = hh.rnn_forward(u, np.zeros_like(x), h0, nonlinearity="identity")
 print(f"|h| after 1000 steps over |h| before: {np.linalg.norm(states[-1, 0]) / np.linalg.norm(h0):.12f}")
-states = hh.rnn_forward(u, x, h0, nonlinearity="leaky_relu")
-gradients = hh.rnn_backward(u, x, h0, states, None, grad_last=states[-1], nonlinearity="leaky_relu")
+states, vjp = hh.rnn_vjp(u, x, h0, nonlinearity="leaky_relu")
+gradients = vjp(grad_last=states[-1])  # of L = |last states|^2 / 2
 print(f"gradients through 1000 steps: {[g.shape for g in gradients if g is not None]}")

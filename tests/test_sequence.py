@@ -55,9 +55,10 @@ class Case:
     def forward(self, backend, **more):
         return backend(hh.rnn_forward, self.u, self.x, self.h0, **self.arrays, **self.options, **more)
 
-    def backward(self, backend, h, **more):
-        more |= self.arrays | self.options
-        return backend(hh.rnn_backward, self.u, self.x, self.h0, h, self.grad_h, grad_last=self.grad_last, **more)
+    def both(self, backend, **more):
+        """The states, and the gradients of a loss of them."""
+        h, vjp = backend(hh.rnn_vjp, self.u, self.x, self.h0, **self.arrays, **self.options, **more)
+        return h, backend(vjp, self.grad_h, grad_last=self.grad_last)
 
     def in_time(self, a):
         """The steps of an array in the order in which they are run."""
@@ -77,16 +78,19 @@ class Case:
         x = self.in_time(self.x).reshape(-1, self.x.shape[-1]).astype(wide)
         return (self.u, x, h0), (self.rows, phi), {**arrays, "transpose": self.options["transpose"]}
 
-    def expected(self):
-        """The states, and the gradients in the shapes of the arguments."""
+    def expected(self, states):
+        """The states, and the gradients in the shapes of the arguments, on the sides of bends where ``states`` are."""
         arrays, how, more = self._reference()
         h = reference.rnn_forward(*arrays, *how, **more)
-        grad_h, grad_last = self.in_time(self.grad_h).reshape(h.shape), self.grad_last.reshape(self.batch, -1)
-        grads = reference.rnn_backward(*arrays, h, grad_h, grad_last, *how, **more)
+        grad_h = np.zeros(h.shape) if self.grad_h is None else self.in_time(self.grad_h).reshape(h.shape)
+        grad_last = np.zeros(self.states) if self.grad_last is None else self.grad_last
+        grad_last = grad_last.reshape(self.batch, -1)
+        states = self.in_time(states).reshape(h.shape).astype(h.dtype)
+        grads = reference.rnn_backward(*arrays, states, grad_h, grad_last, *how, **more)
         h0 = None
         if self.h0 is not None:
             h0 = grads.h0.sum(axis=0) if self.batched and self.h0.ndim == 1 else grads.h0.reshape(self.h0.shape)
-        h, x = self.in_time(h.reshape(self.grad_h.shape)), self.in_time(grads.x.reshape(self.x.shape))
+        h, x = self.in_time(h.reshape(*self.x.shape[:-1], len(self.u))), self.in_time(grads.x.reshape(self.x.shape))
         return h, grads._replace(x=x, h0=h0)
 
 
@@ -117,20 +121,46 @@ def test_sequences_are_what_the_reference_computes_step_by_step(backend, dtype, 
         reverse=not packed and data.draw(st.booleans()), seed=data.draw(st.integers(0, 99)),
     )  # fmt: skip
     method = data.draw(st.sampled_from(METHODS))
-    h, grads = case.expected()
-    states = case.forward(backend, method=method)
+    states, found = case.both(backend, method=method)
+    h, grads = case.expected(states)
     assert states.dtype == dtype
     assert_close(states, h, dtype, factor=1000)
-    assert_gradients(case.backward(backend, h.astype(dtype), method=method), grads, dtype)
+    assert_gradients(found, grads, dtype)
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("n", "m", "batch"), [(1, 1, 1), (33, 33, 17), (64, 8, 65), (129, 16, 7), (100, 99, 8)])
 def test_sequences_around_the_edges_of_blocks(backend, dtype, n, m, batch, method):
     case = Case(dtype, n, m, 6, batch, width=2, bias=True)
-    h, grads = case.expected()
-    assert_close(case.forward(backend, method=method), h, dtype, factor=1000)
-    assert_gradients(case.backward(backend, h.astype(dtype), method=method), grads, dtype)
+    states, found = case.both(backend, method=method)
+    h, grads = case.expected(states)
+    assert_close(states, h, dtype, factor=1000)
+    assert_gradients(found, grads, dtype)
+
+
+def test_states_with_gradients_are_those_without(backend, dtype):
+    for method in METHODS:
+        for sizes in (None, [3, 2, 2]):
+            case = Case(dtype, sizes=sizes, width=2, bias=True)
+            assert np.array_equal(case.both(backend, method=method)[0], case.forward(backend, method=method))
+
+
+@each_nonlinearity("dtype")
+def test_gradients_belong_to_the_arguments_of_the_forward_pass(backend, dtype, nonlinearity):
+    """No option is given twice, so none can be forgotten, and a second call of the function is as good as the first."""
+    case = Case(dtype, width=3, bias=True, nonlinearity=nonlinearity, transpose=True, reverse=True)
+    h, vjp = backend(hh.rnn_vjp, case.u, case.x, case.h0, **case.arrays, **case.options)
+    first = backend(vjp, case.grad_h, grad_last=case.grad_last)
+    assert_gradients(first, case.expected(h)[1], dtype)
+    for a, b in zip(backend(vjp, 2 * case.grad_h, grad_last=2 * case.grad_last), first, strict=True):
+        assert a is b is None or np.array_equal(a, 2 * b)
+
+
+def test_states_that_gradients_are_computed_from_cannot_be_changed(dtype):
+    case = Case(dtype)
+    h, _ = hh.rnn_vjp(case.u, case.x, case.h0, **case.arrays)
+    with pytest.raises(ValueError, match="read-only"):
+        h *= 2
 
 
 @each_nonlinearity("double", DOUBLES)
@@ -153,7 +183,7 @@ def test_gradients_of_sequences_are_finite_differences(backend, double, nonlinea
         )  # fmt: skip
         return (np.vdot(case.grad_h, h) + np.vdot(case.grad_last, h.reshape(-1, 6)[last])).real
 
-    grads = case.backward(backend, case.forward(backend))._asdict()
+    grads = case.both(backend)[1]._asdict()
     directions = {"u": direction.u, "x": direction.x, "h0": direction.h0, **direction.arrays}
     slope = sum(np.vdot(gradient, directions[name]).real for name, gradient in grads.items() if gradient is not None)
     assert slope == pytest.approx((loss(1) - loss(-1)) / 2e-6, rel=2e-7, abs=2e-7)
@@ -227,11 +257,9 @@ def test_a_unitary_sequence_and_its_real_form_agree(backend, dtype):
         "nonlinearity": "modrelu",
     }
     x, h0 = case.x.real.copy(), hh.real_form(case.h0, axis=-1)
-    h, real_h = case.forward(backend), backend(hh.rnn_forward, real_u, x, h0, **real)
+    (h, grads), (real_h, vjp) = case.both(backend), backend(hh.rnn_vjp, real_u, x, h0, **real)
     assert_close(real_h, hh.real_form(h, axis=-1), factor=1000)
-    grads = case.backward(backend, h)
-    real_g, real_last = hh.real_form(case.grad_h, axis=-1), hh.real_form(case.grad_last, axis=-1)
-    real_grads = backend(hh.rnn_backward, real_u, x, h0, real_h, real_g, grad_last=real_last, **real)
+    real_grads = backend(vjp, hh.real_form(case.grad_h, axis=-1), grad_last=hh.real_form(case.grad_last, axis=-1))
     assert_close(real_grads.x, grads.x.real, factor=1000)
     assert_close(real_grads.h0, hh.real_form(grads.h0, axis=-1), factor=1000)
     assert_close(real_grads.input_weight, hh.real_form(grads.input_weight, axis=0), factor=1000)
@@ -241,27 +269,24 @@ def test_a_unitary_sequence_and_its_real_form_agree(backend, dtype):
 
 def test_a_loss_of_the_last_states_alone(backend, dtype):
     case = Case(dtype, sizes=[3, 2, 2, 1], batch=3)
-    case.grad_h[:] = 0
-    h, expected = case.expected()
     case.grad_h = None
-    assert_gradients(case.backward(backend, h.astype(dtype)), expected, dtype)
+    h, grads = case.both(backend)
+    assert_gradients(grads, case.expected(h)[1], dtype)
 
 
 def test_a_loss_of_all_states_alone(backend, dtype):
     case = Case(dtype)
-    case.grad_last[:] = 0
-    h, expected = case.expected()
     case.grad_last = None
-    assert_gradients(case.backward(backend, h.astype(dtype)), expected, dtype)
+    h, grads = case.both(backend)
+    assert_gradients(grads, case.expected(h)[1], dtype)
 
 
 @pytest.mark.parametrize(("steps", "batch"), [(0, 3), (4, 0), (0, 0)])
 @pytest.mark.parametrize("width", [None, 2])
 def test_no_steps_or_no_sequences(backend, dtype, steps, batch, width):
     case = Case(dtype, steps=steps, batch=batch, width=width, bias=True)
-    h = case.forward(backend)
+    h, grads = case.both(backend)
     assert h.shape == (steps, batch, 6)
-    grads = case.backward(backend, h)
     assert all(name == "h0" or gradient is None or not gradient.any() for name, gradient in grads._asdict().items())
     assert grads.x.shape == case.x.shape
     if steps == 0:
@@ -280,18 +305,17 @@ def test_nan_propagates_to_every_later_state_of_its_sequence(backend, dtype, non
     case = Case(dtype, 6, 5, nonlinearity=nonlinearity)
     clean = case.forward(backend)
     case.x[2, 1, 0] = np.nan
-    h = case.forward(backend)
+    h, grads = case.both(backend)
     assert np.array_equal(h[:2], clean[:2])
     assert np.array_equal(h[:, [0, 2]], clean[:, [0, 2]])
     assert np.isnan(h[2:, 1]).any(axis=-1).all()
-    grads = case.backward(backend, h)
     assert np.isnan(grads.u).any()
 
 
 def test_memory_layout_does_not_matter_and_inputs_are_not_modified(dtype):
     case = Case(dtype, width=3, bias=True, h0="shared")
-    h = hh.rnn_forward(case.u, case.x, case.h0, **case.arrays, **case.options)
-    grads = hh.rnn_backward(case.u, case.x, case.h0, h, case.grad_h, **case.arrays, **case.options)
+    h, vjp = hh.rnn_vjp(case.u, case.x, case.h0, **case.arrays, **case.options)
+    grads = vjp(case.grad_h)
 
     def elsewhere(a):
         return np.asfortranarray(a).astype(a.dtype.newbyteorder(">"))[...]
@@ -299,8 +323,9 @@ def test_memory_layout_does_not_matter_and_inputs_are_not_modified(dtype):
     arrays = {name: elsewhere(a) for name, a in case.arrays.items()}
     u, x, h0, grad_h = (elsewhere(a) for a in (case.u, case.x, case.h0, case.grad_h))
     copies = [a.copy() for a in (u, x, h0, grad_h, *arrays.values())]
-    assert np.array_equal(hh.rnn_forward(u, x, h0, **arrays, **case.options), h)
-    for a, b in zip(hh.rnn_backward(u, x, h0, h, grad_h, **arrays, **case.options), grads, strict=True):
+    again, vjp = hh.rnn_vjp(u, x, h0, **arrays, **case.options)
+    assert np.array_equal(again, h)
+    for a, b in zip(vjp(grad_h), grads, strict=True):
         assert a is b is None or np.array_equal(a, b)
     assert all(np.array_equal(a, b) for a, b in zip((u, x, h0, grad_h, *arrays.values()), copies, strict=True))
 
@@ -318,8 +343,8 @@ def test_moduli_that_are_lost_beside_the_bias_have_finite_gradients(backend, bia
     """modReLU's derivative is found from its outputs: along z it is one, however small z."""
     u, x = np.eye(2, 1, dtype="float32"), np.array([[1e-9, 0]], "float32")
     options = {"nonlinearity": "modrelu", "nonlinearity_bias": np.array([bias], "float32")}
-    h = backend(hh.rnn_forward, u, x, **options)
-    grads = backend(hh.rnn_backward, u, x, None, h, np.array([[1, 0]], "float32"), **options)
+    h, vjp = backend(hh.rnn_vjp, u, x, **options)
+    grads = backend(vjp, np.array([[1, 0]], "float32"))
     assert_close(h, [[bias, 0]])
     assert_close(grads.x, [[1, 0]])
 
@@ -328,6 +353,6 @@ def test_moduli_that_are_lost_beside_the_bias_have_finite_gradients(backend, bia
 @pytest.mark.parametrize("method", ["wy", "dense"])
 def test_the_last_state_of_no_steps_is_the_first_and_so_is_its_gradient(batch, method):
     u, x, h0 = np.ones((3, 1)), np.zeros((0, *batch, 3)), np.ones((*batch, 3))
-    grads = hh.rnn_backward(u, x, h0, x, None, grad_last=2 * h0, method=method)
+    grads = hh.rnn_vjp(u, x, h0, method=method)[1](grad_last=2 * h0)
     assert np.array_equal(grads.h0, 2 * h0)
     assert not grads.u.any()

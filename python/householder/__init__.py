@@ -5,7 +5,7 @@ package applies W to vectors and whole recurrences without forming it, with clos
 
 * one application: :func:`forward`, :func:`backward`; with stored intermediate vectors, :func:`forward_tape`; forward
   mode, :func:`jvp`;
-* sequences: :func:`rnn_forward`, :func:`rnn_backward`;
+* sequences: :func:`rnn_forward`; with gradients, :func:`rnn_vjp`;
 * reflections that depend on the data: :func:`delta_rule_forward`, :func:`delta_rule_backward`;
 * the matrix and its parameters: :func:`matrix`, :func:`frame`, :func:`wy`, :func:`factor`, :func:`nearest`,
   :func:`haar`, :func:`normalize`, :func:`snap`, :func:`real_form`, :func:`to_lapack`, :func:`from_lapack`;
@@ -26,7 +26,7 @@ from householder._parameters import normalize, real_form, snap
 from householder._plan import plan
 from householder._random import haar
 from householder._resources import get_num_threads, release_memory, set_num_threads
-from householder._sequence import rnn_backward, rnn_forward
+from householder._sequence import rnn_forward, rnn_vjp
 from householder._tangent import jvp
 
 __all__ = [
@@ -47,8 +47,8 @@ __all__ = [
     "plan",
     "real_form",
     "release_memory",
-    "rnn_backward",
     "rnn_forward",
+    "rnn_vjp",
     "set_num_threads",
     "snap",
     "to_lapack",

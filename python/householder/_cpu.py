@@ -3,6 +3,8 @@
 Operands are C-contiguous arrays of one dtype; outputs are allocated here.
 """
 
+from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -156,28 +158,34 @@ departure = _core.departure
 
 def rnn_forward(sequence: Sequence, steps: int, batch: int) -> Array:
     """Return all states, in the shape of x except for the last axis."""
-    u, x = sequence.u, sequence.x
-    h = np.empty((*x.shape[:-1], len(u)), u.dtype)
+    h = _states(sequence)
     _core.rnn_forward(*_arguments(sequence, steps, batch), h, None, None, False)
     return h
 
 
-def rnn_backward(
-    sequence: Sequence, steps: int, batch: int, h: Array, grad_h: Array | None, grad_last: Array | None
-) -> SequenceGradients:
-    """Return the gradients of every array argument that was given."""
-    arguments = _arguments(sequence, steps, batch)
-    tape = None
-    if sequence.nonlinearity == "oplu":  # the outputs do not show which of two entries was larger
-        (n, m), rows = sequence.u.shape, sequence.x.size // sequence.x.shape[-1]
-        width = _core.rnn_tape_width(NAMES[h.dtype], n, m, rows, False, "oplu", sequence.method)
-        tape = np.empty((rows, width), h.dtype)
-        _core.rnn_forward(*arguments, np.empty_like(h), tape, None, False)
-    if grad_h is not None and sequence.batch_sizes is None:
-        grad_h = grad_h.reshape(steps, batch, grad_h.shape[-1])
-    gradients = SequenceGradients._make(_like(getattr(sequence, name)) for name in SequenceGradients._fields)
-    _core.rnn_backward(*arguments, h, tape, grad_h, grad_last, gradients, None)
-    return gradients
+def rnn_vjp(
+    sequence: Sequence, steps: int, batch: int
+) -> tuple[Array, Callable[[Array | None, Array | None], SequenceGradients]]:
+    """Return all states, and the function from their gradients to those of every array argument that was given."""
+    arguments, h = _arguments(sequence, steps, batch), _states(sequence)
+    (n, m), rows, has_phases = sequence.u.shape, prod(h.shape[:-1]), sequence.phases is not None
+    width = _core.rnn_tape_width(NAMES[h.dtype], n, m, rows, has_phases, sequence.nonlinearity, sequence.method)
+    tape = np.empty((rows, width), h.dtype) if rows * width else None
+    kept = _core.rnn_forward(*arguments, h, tape, None, True)
+    h.flags.writeable = False  # the gradients are computed from it
+
+    def pull(grad_h: Array | None, grad_last: Array | None) -> SequenceGradients:
+        if grad_h is not None and sequence.batch_sizes is None:
+            grad_h = grad_h.reshape(steps, batch, grad_h.shape[-1])
+        gradients = SequenceGradients._make(_like(getattr(sequence, name)) for name in SequenceGradients._fields)
+        _core.rnn_backward(*arguments, h, tape, grad_h, grad_last, gradients, kept)
+        return gradients
+
+    return h, pull
+
+
+def _states(sequence: Sequence) -> Array:
+    return np.empty((*sequence.x.shape[:-1], len(sequence.u)), sequence.u.dtype)
 
 
 def _arguments(sequence: Sequence, steps: int, batch: int) -> tuple[Any, Any]:

@@ -1,5 +1,6 @@
 """Whole sequences: ``h_t = phi(W h_{t-1} + V x_t + b)`` forward and backward, one native call each."""
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -110,14 +111,11 @@ def rnn_forward(
     return h
 
 
-def rnn_backward(
+def rnn_vjp(
     u: Any,
     x: Any,
-    h0: Any,
-    h: Any,
-    grad_h: Any,
+    h0: Any = None,
     *,
-    grad_last: Any = None,
     nonlinearity: str = "leaky_relu",
     negative_slope: float = 0.1,
     nonlinearity_bias: Any = None,
@@ -130,65 +128,114 @@ def rnn_backward(
     method: str = "auto",
     tau: Any = None,
     shape: str = "trapezoidal",
-) -> SequenceGradients:
-    """Return gradients of a loss of ``h = rnn_forward(u, x, h0, ...)``, by back-propagation through time.
+) -> tuple[Array, "SequenceVjp"]:
+    """Run a recurrence and return all states, with a function that computes gradients.
 
-    ``dL/da_t = phi'(a_t) (dL/dh_t + W* dL/da_{t+1})`` is the only recurrence. The gradients of all parameters follow
-    from ``dL/da_t`` and ``h_{t-1}`` of all steps at once.
+    The function remembers every argument, so a gradient always belongs to the states that this call returned. Do not
+    change an argument in place before the last call of the function. NumPy's states are read-only for the same reason.
 
     Parameters
     ----------
-    u, x, h0
-        As given to :func:`rnn_forward`.
-    h : array
-        The result of :func:`rnn_forward`.
-    grad_h : array or None
-        Gradient with respect to h, of its shape.
-    grad_last : array, shape (B, n) or, for one sequence, (n,), optional
-        Gradient with respect to the last state of each sequence (with ``reverse``, the state of step 1), in addition to
-        ``grad_h``. If the loss depends only on the last states, pass ``grad_h=None``.
-    nonlinearity, negative_slope, nonlinearity_bias, input_weight, bias, phases, batch_sizes, transpose, reverse, method
-        As given to :func:`rnn_forward`.
-    tau, shape
-        As given to :func:`rnn_forward`.
+    u : array, shape (n, m)
+    x : array, shape (T, B, d), (T, d) or (sum(batch_sizes), d)
+    h0 : array, shape (B, n) or (n,), optional
+    nonlinearity : {"identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu"}
+    negative_slope : float
+    nonlinearity_bias : array, shape (n,) or, for "modrelu" with real u, (n / 2,), optional
+    input_weight : array, shape (n, d), optional
+    bias : array, shape (n,), optional
+    phases : array, shape (n,), optional
+    batch_sizes : sequence of int, optional
+    transpose : bool
+    reverse : bool
+    method : {"auto", "wy", "dense"}
+    tau : array, shape (m,), optional
+    shape : {"trapezoidal", "full"}
+        All as in :func:`rnn_forward`.
 
     Returns
     -------
-    SequenceGradients
-        Named tuple ``(u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau)`` in the shapes of the arguments,
-        None for an argument that was None. Complex gradients are ``dL/dRe + i dL/dIm``.
+    h : array, shape (T, B, n), (T, n) or (sum(batch_sizes), n)
+        The states, as :func:`rnn_forward` returns them.
+    vjp : SequenceVjp
+        The function: ``vjp(grad_h, grad_last=None)`` returns the gradients of all array arguments.
 
     Raises
     ------
     TypeError, ValueError
-        As in :func:`rnn_forward`, or ``grad_h`` and ``grad_last`` are both None.
+        As in :func:`rnn_forward`.
 
     Examples
     --------
     >>> import numpy as np, householder as hh
     >>> rng = np.random.default_rng(0)
     >>> u, x, h0 = rng.standard_normal((4, 2)), rng.standard_normal((50, 8, 4)), np.zeros(4)
-    >>> h = hh.rnn_forward(u, x, h0, nonlinearity="relu")
-    >>> grads = hh.rnn_backward(u, x, h0, h, None, grad_last=np.ones((8, 4)), nonlinearity="relu")
+    >>> h, vjp = hh.rnn_vjp(u, x, h0, nonlinearity="relu")
+    >>> grads = vjp(2 * h)  # of the sum of all h**2
     >>> grads.u.shape, grads.x.shape, grads.h0.shape, grads.bias
     ((4, 2), (50, 8, 4), (4,), None)
+
+    A loss of the last states alone needs no gradient of the size of h:
+
+    >>> vjp(grad_last=np.ones((8, 4))).u.shape
+    (4, 2)
     """
     parameters = input_weight, bias, phases
     options = nonlinearity, negative_slope, nonlinearity_bias, transpose, reverse, method, tau, shape
     raw = Sequence._make((u, x, h0, *parameters, batch_sizes, *options))
     backend, sequence, extent = _validated(raw)
-    u, x = sequence.u, sequence.x
-    states = (*x.shape[:-1], len(u))
-    h = backend.operand("h", h, u)
-    _validate.shape("h", h, states)
-    if grad_h is None and grad_last is None:
-        raise ValueError("grad_h and grad_last are both None, expected at least one gradient")
-    grad_h = _validate.optional("grad_h", grad_h, u, states, backend)
-    grad_last = _validate.optional("grad_last", grad_last, u, extent.states, backend)
-    grads: SequenceGradients = backend.rnn_backward(sequence, extent.steps, extent.batch, h, grad_h, grad_last)
-    if grads.h0 is not None:
-        grads = grads._replace(h0=sum_to(grads.h0.reshape(extent.states), np.shape(h0)))
-    return grads
+    h, pull = backend.rnn_vjp(sequence, extent.steps, extent.batch)
+    return h, SequenceVjp(backend, sequence, extent, None if h0 is None else np.shape(h0), pull)
+
+
+class SequenceVjp:
+    """The gradients of a recurrence, a function that :func:`rnn_vjp` returns. It can be called any number of times."""
+
+    def __init__(
+        self,
+        backend: Any,
+        sequence: Sequence,
+        extent: _Extent,
+        h0_shape: tuple[int, ...] | None,
+        pull: Callable[[Array | None, Array | None], SequenceGradients],
+    ):
+        self._backend, self._u, self._pull = backend, sequence.u, pull
+        self._states = (*sequence.x.shape[:-1], len(sequence.u))
+        self._last, self._h0 = extent.states, h0_shape
+
+    def __call__(self, grad_h: Any = None, *, grad_last: Any = None) -> SequenceGradients:
+        """Return a loss's gradients, given its gradients for the states, by back-propagation through time.
+
+        ``dL/da_t = phi'(a_t) (dL/dh_t + W* dL/da_{t+1})`` is the only recurrence. The gradients of all parameters
+        follow from ``dL/da_t`` and ``h_{t-1}`` of all steps at once.
+
+        Parameters
+        ----------
+        grad_h : array, optional
+            The loss's gradient for ``h``, in its shape.
+        grad_last : array, shape (B, n) or, for one sequence, (n,), optional
+            The loss's gradient for the last state of each sequence (with ``reverse``, the state of step 1), in addition
+            to ``grad_h``.
+
+        Returns
+        -------
+        SequenceGradients
+            Named tuple ``(u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau)`` in the shapes of the
+            arguments, None for an argument that was None. Complex gradients are ``dL/dRe + i dL/dIm``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A gradient does not have the shape or dtype of its states, or none is given.
+        """
+        if grad_h is None and grad_last is None:
+            raise ValueError("grad_h and grad_last are both None, expected at least one gradient")
+        grad_h = _validate.optional("grad_h", grad_h, self._u, self._states, self._backend)
+        grad_last = _validate.optional("grad_last", grad_last, self._u, self._last, self._backend)
+        grads = self._pull(grad_h, grad_last)
+        if grads.h0 is not None and self._h0 is not None:
+            grads = grads._replace(h0=sum_to(grads.h0.reshape(self._last), self._h0))
+        return grads
 
 
 def _validated(raw: Sequence) -> tuple[ModuleType, Sequence, _Extent]:

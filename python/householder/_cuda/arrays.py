@@ -3,6 +3,7 @@
 Factorisation runs on the CPU, because it is sequential and happens once.
 """
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -12,7 +13,7 @@ from householder._cuda import algebra, application, device, recurrence
 from householder._cuda.library import library_of
 from householder._types import WY, Array, Sequence, SequenceGradients
 
-STATES = ("x", "h0", "h", "grad_h", "grad_last")
+STATES = ("x", "h0", "grad_h", "grad_last")
 """Arguments of a sequence that may be float16 when u is float32."""
 
 
@@ -51,7 +52,6 @@ class Arrays:
 
     def forward(self, u: Array, h: Array, phases: Array | None, transpose: bool, method: str) -> Array:
         """``W h`` or ``W* h``."""
-        _of_one_type(u=u, h=h)
         with library_of(u).current(u):
             u, rows = _canonical(u, h)
             c: Array = application.forward(u, rows, phases, transpose, method)[0]
@@ -61,7 +61,6 @@ class Arrays:
         self, u: Array, h: Array, grad_c: Array, phases: Array | None, transpose: bool, method: str
     ) -> tuple[Array, Array, Array | None]:
         """Gradients of u, h and phases."""
-        _of_one_type(u=u, h=h)
         with library_of(u).current(u):
             canonical, rows, grads = _canonical(u, h, grad_c)
             grad_u, grad_h, grad_phases = application.backward(canonical, rows, grads, phases, transpose, method)
@@ -110,19 +109,26 @@ class Arrays:
             h: Array = recurrence.forward(sequence, steps, batch, recurrence.Kept())[0]
             return h
 
-    def rnn_backward(
-        self,
-        sequence: Sequence,
-        steps: int,
-        batch: int,
-        h: Array,
-        grad_h: Array | None,
-        grad_last: Array | None,
-    ) -> SequenceGradients:
-        """Return the gradients of every array argument that was given."""
-        _of_one_type(x=sequence.x, h0=sequence.h0, h=h, grad_h=grad_h, grad_last=grad_last)
-        with library_of(sequence.u).current(sequence.u):
-            return recurrence.backward(sequence, steps, batch, h, recurrence.Kept(), grad_h, grad_last)
+    def rnn_vjp(
+        self, sequence: Sequence, steps: int, batch: int
+    ) -> tuple[Array, Callable[[Array | None, Array | None], SequenceGradients]]:
+        """Return all states, and the function from their gradients to those of every array argument that was given."""
+        _of_one_type(x=sequence.x, h0=sequence.h0)
+        library, n = library_of(sequence.u), len(sequence.u)
+        flags = None
+        with library.current(sequence.u):
+            if sequence.nonlinearity == "oplu":  # the states do not show which pairs were exchanged
+                flags = library.empty((sequence.x.size // sequence.x.shape[-1], n // 2), sequence.x, self.xp.uint8)
+            kept = recurrence.Kept(flags=flags)
+            h, run = recurrence.forward(sequence, steps, batch, kept)
+
+        def pull(grad_h: Array | None, grad_last: Array | None) -> SequenceGradients:
+            _of_one_type(h=h, grad_h=grad_h, grad_last=grad_last)
+            with library.current(sequence.u):
+                form = None if run is None else run.form
+                return recurrence.backward(sequence, steps, batch, h, kept, grad_h, grad_last, form=form)
+
+        return h, pull
 
 
 def cupy_arrays() -> Arrays:

@@ -80,8 +80,8 @@ class Recurrence:
 
     def expected(self) -> tuple[Any, SequenceGradients]:
         """States and gradients."""
-        h = _cpu.rnn_forward(self.sequence, STEPS, self.batch)
-        return h, _cpu.rnn_backward(self.sequence, STEPS, self.batch, h, self.grad_h, self.grad_last)
+        h, pull = _cpu.rnn_vjp(self.sequence, STEPS, self.batch)
+        return h, pull(self.grad_h, self.grad_last)
 
 
 def _away_from_bends(a: Any, nonlinearity: str) -> Any:

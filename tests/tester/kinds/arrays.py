@@ -282,10 +282,11 @@ def sequence(source):
         return dict(zip(names, gradients(run(t), (t["grad_h"], t["grad_last"]), t, names), strict=True))
 
     def function(u, x, h0, grad_h=None, grad_last=None, **given):
-        h = hh.rnn_forward(u, x, h0, **given)
-        return hh.rnn_backward(u, x, h0, h, grad_h, grad_last=grad_last, **given) if backward else h
+        if backward:
+            return hh.rnn_vjp(u, x, h0, **given)[1](grad_h, grad_last=grad_last)
+        return hh.rnn_forward(u, x, h0, **given)
 
-    function.__name__ = "rnn_backward" if backward else "rnn_forward"
+    function.__name__ = "rnn_vjp" if backward else "rnn_forward"
     weights = {"u": compare.column_lengths(arrays["u"])} if backward else {}
     given = arrays | (grads if backward else {})
     methods = ("auto", "wy", "dense")
