@@ -1,6 +1,9 @@
-"""Handlers for XLA: which versions of its interface they take, and how errors come out."""
+"""Handlers for XLA and JAX's own names: which versions of both are taken, and how errors come out."""
 
 import ctypes
+import re
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -128,6 +131,35 @@ def test_calls_with_fields_missing_are_refused():
 def test_calls_of_versions_that_are_known_are_read(version):
     ((code, text),) = call(version)
     assert (code, text) == (INVALID_ARGUMENT, "given: expected an attribute of kind 3, got none")
+
+
+TRIED = {"0.10"}
+"""Versions of JAX whose undocumented names were tried with all tests: add the next one after it passed them."""
+
+
+def test_names_outside_of_jax_s_policy_are_used_in_one_file_with_versions_that_were_tried():
+    jax = pytest.importorskip("jax", reason="needs jax")
+    root = Path(__file__).parents[1]
+    outside = re.compile(r"\bjax\.(core|extend|interpreters|_src)\b|from jax import .*\b(core|extend|interpreters)\b")
+    code = [file for folder in ("python", "benches", "examples") for file in (root / folder).rglob("*.py")]
+    users = {file.name for file in code if outside.search(file.read_text("utf-8"))}
+    assert users == {"_primitive.py"}
+    assert jax.__version__.rpartition(".")[0] in TRIED
+    extras = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    assert extras["jax"] == [f"jax>={min(TRIED)}"]
+
+
+def test_a_version_of_jax_without_one_of_these_names_is_named_in_one_line(run_script):
+    pytest.importorskip("jax", reason="needs jax")
+    said = run_script("""
+        import jax.interpreters.ad
+        del jax.interpreters.ad.instantiate_zeros
+        try:
+            import householder.jax
+        except ImportError as error:
+            print(error)
+    """)
+    assert re.fullmatch(r"householder.jax does not work with jax \S+: install a version .*instantiate_zeros.*\n", said)
 
 
 def test_a_refused_registration_is_one_line(monkeypatch):

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 import householder.jax as hj
-from jax_cases import CASES, arrays, loss
+from jax_cases import CASES, PHASES, arrays, explicit_apply, explicit_matrix, loss
 
 
 def kernels(function, *arguments, platform="cpu"):
@@ -94,6 +94,64 @@ def test_other_devices_get_the_expression(name, platform):
     case = CASES[name]
     arguments = [a.astype({8: "float32", 16: "complex64"}[a.dtype.itemsize]) for a in case.arguments]
     assert kernels(jax.grad(loss(case.ours)), *arguments, platform=platform)[0] == []
+
+
+APPLICATIONS = {
+    "real": (arrays((4, 2), (3, 4)), {}),
+    "adjoint, m == n": (arrays((4, 4), (3, 4)), {"transpose": True}),
+    "many matrices": (arrays((2, 1, 4, 2), (3, 4)), {}),
+    "complex": (arrays((4, 2), (3, 4), dtype="complex128"), {"phases": PHASES}),
+    "complex adjoint": (arrays((4, 2), (3, 4), dtype="complex128"), {"phases": PHASES, "transpose": True}),
+}
+
+
+@pytest.mark.parametrize(("operands", "options"), APPLICATIONS.values(), ids=APPLICATIONS)
+@pytest.mark.parametrize("wrapped", ["plain", "jit", "vmap"])
+def test_applications_are_linear_and_jax_transposes_them(operands, options, wrapped):
+    u, h = operands
+
+    def ours(h):
+        return hj.apply(u, h, **options)
+
+    function = {"plain": ours, "jit": jax.jit(ours), "vmap": jax.vmap(ours)}[wrapped]
+    h = jnp.stack([h, 2 * h])[:, None] if wrapped == "vmap" else h
+    c = function(h)
+    g = arrays(c.shape, dtype=c.dtype)[0]
+    transposed = jax.linear_transpose(function, h)
+    (expected,) = jax.linear_transpose(lambda h: explicit_apply(u, h, **options), h)(g)
+    assert_close(transposed(g)[0], expected)
+    (again,) = jax.linear_transpose(lambda g: transposed(g)[0], g)(h)
+    assert_close(again, c)
+    if wrapped == "vmap":
+        assert_close(jax.vmap(jax.linear_transpose(ours, h[0]))(g)[0], expected)
+
+
+def test_a_transposed_application_is_one_call():
+    names, _ = kernels(lambda g: jax.linear_transpose(lambda x: hj.apply(U, x), X)(g)[0], X)
+    assert names == ["householder_apply"]
+    assert kernels(lambda g: jax.linear_transpose(lambda x: hj.apply(U, x), X)(g)[0], X, platform="cuda")[0] == []
+
+
+@pytest.mark.parametrize("solver", ["gmres", "bicgstab"])
+def test_gradients_pass_through_solvers_of_linear_systems(solver):
+    u, d, b = U, np.arange(1.0, 5.0), X[0, 0]
+    solve = getattr(jax.scipy.sparse.linalg, solver)
+
+    def total(u, b):
+        return solve(lambda x: hj.apply(u, d * x) + 3 * x, b, tol=1e-13, atol=1e-13)[0].sum()
+
+    def exact(u, b):
+        return jnp.linalg.solve(explicit_matrix(u) * d + 3 * np.eye(4), b).sum()
+
+    for found, expected in zip(jax.grad(total, (0, 1))(u, b), jax.grad(exact, (0, 1))(u, b), strict=True):
+        assert_close(found, expected, factor=1e6)
+
+
+def test_what_is_not_linear_is_not_transposed():
+    with pytest.raises(NotImplementedError, match="householder_apply is linear in its last operand alone"):
+        jax.linear_transpose(lambda u: hj.apply(u, X), U)(X)
+    with pytest.raises(NotImplementedError, match="householder_matrix"):
+        jax.linear_transpose(hj.matrix, U)(jnp.eye(4))
 
 
 def test_calls_inside_of_a_scan_are_those_of_a_loop():

@@ -49,7 +49,7 @@ class Apply:
         return (expressions.apply(u, h, options.transpose),)
 
 
-_operator = Operator(Apply())
+_operator = Operator(Apply(), adjoint=lambda options: options._replace(transpose=not options.transpose))
 
 
 @partial(jax.jit, static_argnames=("options",))

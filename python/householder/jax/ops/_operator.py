@@ -11,28 +11,20 @@ and add them up.
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import partial
 from itertools import compress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import ShapedArray
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
+
+from householder.jax.ops._primitive import Primitive, Shape, Zero, instantiate_zeros, is_undefined_primal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from jax import Array
-
-
-class Shape(NamedTuple):
-    """Shape and dtype of an array."""
-
-    shape: tuple[int, ...]
-    dtype: Any
 
 
 class Axes(NamedTuple):
@@ -83,30 +75,29 @@ def _spread(mask: Sequence[bool], present: Sequence[Any]) -> list[Any]:
 
 
 class Operator:
-    """A function of arrays, some of which may be None."""
+    """A function of arrays, some of which may be None.
 
-    def __init__(self, function: Function):
-        self.function = function
+    If it is linear in its last operand, ``adjoint`` gives the options with which it is its own adjoint.
+    """
+
+    def __init__(self, function: Function, adjoint: Callable[[Any], Any] | None = None):
+        self.function, self._adjoint = function, adjoint
         name = f"householder_{function.name}"
-        self._value = _primitive(name, self._value_shapes)
-        self._tangent = _primitive(f"{name}_tangent", self._tangent_shapes)
-        self._gradient = _primitive(f"{name}_backward", self._gradient_shapes)
-        ad.primitive_jvps[self._value] = self._value_jvp
-        ad.primitive_jvps[self._tangent] = partial(_jvp_of, self._tangent_expression)
-        ad.primitive_jvps[self._gradient] = partial(_jvp_of, self._gradient_expression)
-        ad.primitive_transposes[self._tangent] = self._transpose
-        batching.primitive_batchers[self._value] = self._value_batch
-        batching.primitive_batchers[self._tangent] = self._tangent_batch
-        batching.primitive_batchers[self._gradient] = self._gradient_batch
-        expressions = (
-            (self._value, self._value_expression),
-            (self._tangent, self._tangent_expression),
-            (self._gradient, self._gradient_expression),
+        self._value, self._tangent, self._gradient = (
+            Primitive(name + suffix) for suffix in ("", "_tangent", "_backward")
         )
-        for primitive, expression in expressions:
-            mlir.register_lowering(primitive, mlir.lower_fun(expression, multiple_results=True))
-        mlir.register_lowering(self._value, self._value_kernel, platform="cpu")
-        mlir.register_lowering(self._gradient, self._gradient_kernel, platform="cpu")
+        self._value.register(
+            self._value_shapes, self._value_expression, self._value_kernel,
+            jvp=self._value_jvp, batch=self._value_batch, transpose=self._value_transpose if adjoint else None,
+        )  # fmt: skip
+        self._tangent.register(
+            self._tangent_shapes, self._tangent_expression,
+            jvp=partial(_jvp_of, self._tangent_expression), batch=self._tangent_batch, transpose=self._transpose,
+        )  # fmt: skip
+        self._gradient.register(
+            self._gradient_shapes, self._gradient_expression, self._gradient_kernel,
+            jvp=partial(_jvp_of, self._gradient_expression), batch=self._gradient_batch,
+        )  # fmt: skip
 
     def __call__(self, options: Any, *operands: Array | None) -> tuple[Array, ...]:
         """Compute the results; operands have a leading axis of problems."""
@@ -134,10 +125,22 @@ class Operator:
         found = self._value.bind(*operands, call=call, keep=True)
         count = len(found) - len(self.function.kept(call.options, *call.spread(operands)))
         residuals = [*found[: int(self.function.keeps_first)], *found[count:]]
-        moving = tuple(not isinstance(t, ad.Zero) for t in tangents)
+        moving = tuple(not isinstance(t, Zero) for t in tangents)
         moved = self._tangent.bind(*operands, *residuals, *compress(tangents, moving), call=call, moving=moving)
         results = found if keep else found[:count]
-        return results, [*moved, *(ad.Zero(jax.typeof(kept)) for kept in results[count:])]
+        return results, [*moved, *(Zero(jax.typeof(kept)) for kept in results[count:])]
+
+    def _value_transpose(self, cotangents: Any, *operands: Any, call: _Call, keep: bool) -> Any:  # noqa: ARG002
+        *fixed, _ = operands
+        if any(map(is_undefined_primal, fixed)):
+            raise NotImplementedError(f"{self._value.name} is linear in its last operand alone")
+        (g,) = cotangents
+        if isinstance(g, Zero):
+            return [None] * len(operands)
+        assert self._adjoint is not None
+        adjoint = call._replace(options=self._adjoint(call.options))
+        (found,) = self._value.bind(*fixed, jnp.conj(g), call=adjoint, keep=False)
+        return [*[None] * len(fixed), jnp.conj(found)]  # JAX transposes without conjugation
 
     def _value_batch(self, arrays: Any, dims: Any, *, call: _Call, keep: bool) -> Any:
         # Each problem keeps its own residuals.
@@ -175,9 +178,9 @@ class Operator:
 
     def _transpose(self, cotangents: Any, *arrays: Any, call: _Call, moving: Any) -> Any:
         operands, residuals, tangents = self._split(arrays, call, sum(moving))
-        linear = iter([isinstance(t, ad.UndefinedPrimal) for t in tangents])
+        linear = iter([is_undefined_primal(t) for t in tangents])
         wanted = tuple(moves and next(linear) for moves in moving)
-        shown = tuple(not isinstance(g, ad.Zero) for g in cotangents)
+        shown = tuple(not isinstance(g, Zero) for g in cotangents)
         given = [jnp.conj(g) for g in compress(cotangents, shown)]
         found = self._gradient.bind(*operands, *residuals, *given, call=call, shown=shown, wanted=wanted)
         # JAX's cotangents are dL/dRe - i dL/dIm; the kernels' gradients are dL/dRe + i dL/dIm.
@@ -236,39 +239,9 @@ def _mask(there: Sequence[Any]) -> np.int64:
     return np.int64(sum(1 << slot for slot, present in enumerate(there) if present))
 
 
-def _varies(aval: Any) -> bool:
-    """Tell whether ``shard_map`` tracks which values differ between devices; our shapes do not carry that."""
-    new, old = getattr(aval, "manual_axis_type", None), getattr(aval, "vma", None)  # since jax 0.10, before
-    return bool(old or getattr(new, "varying", None))
-
-
-def _primitive(name: str, shapes: Callable[..., list[Any]]) -> Any:
-    def avals(*arrays: Any, **params: Any) -> list[Any]:
-        if any(map(_varies, arrays)):
-            raise NotImplementedError(f"{name}: jax.shard_map needs check_vma=False here")
-        return [ShapedArray(shape.shape, shape.dtype) for shape in shapes(*arrays, **params)]
-
-    primitive: Any = Primitive(name)
-    primitive.multiple_results = True
-    primitive.def_abstract_eval(avals)
-    primitive.def_impl(partial(_run, primitive))
-    return primitive
-
-
-def _run(primitive: Any, *arrays: Array, **params: Any) -> list[Array]:
-    with jax.disable_jit(False):
-        found: list[Array] = _compiled(primitive, tuple(sorted(params.items())))(*arrays)
-    return found
-
-
-@lru_cache
-def _compiled(primitive: Any, params: tuple[tuple[str, Any], ...]) -> Any:
-    return jax.jit(partial(primitive.bind, **dict(params)))
-
-
 def _jvp_of(expression: Callable[..., list[Array]], arrays: Any, tangents: Any, **params: Any) -> Any:
     """Differentiate the expression. It ignores the residuals, because they follow from the operands."""
-    return jax.jvp(partial(expression, **params), tuple(arrays), tuple(map(ad.instantiate_zeros, tangents)))
+    return jax.jvp(partial(expression, **params), tuple(arrays), tuple(map(instantiate_zeros, tangents)))
 
 
 def _batched(
