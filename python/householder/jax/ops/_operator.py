@@ -19,12 +19,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from householder.jax.ops._primitive import Primitive, Shape, Zero, instantiate_zeros, is_undefined_primal
+from householder.jax.ops._primitive import Primitive, UndefinedPrimal, Zero, instantiate_zeros
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from jax import Array
+
+
+class Shape(NamedTuple):
+    """Shape and dtype of an array."""
+
+    shape: tuple[int, ...]
+    dtype: Any
 
 
 class Axes(NamedTuple):
@@ -132,7 +139,7 @@ class Operator:
 
     def _value_transpose(self, cotangents: Any, *operands: Any, call: _Call, keep: bool) -> Any:  # noqa: ARG002
         *fixed, _ = operands
-        if any(map(is_undefined_primal, fixed)):
+        if any(isinstance(a, UndefinedPrimal) for a in fixed):
             raise NotImplementedError(f"{self._value.name} is linear in its last operand alone")
         (g,) = cotangents
         if isinstance(g, Zero):
@@ -178,7 +185,7 @@ class Operator:
 
     def _transpose(self, cotangents: Any, *arrays: Any, call: _Call, moving: Any) -> Any:
         operands, residuals, tangents = self._split(arrays, call, sum(moving))
-        linear = iter([is_undefined_primal(t) for t in tangents])
+        linear = iter([isinstance(t, UndefinedPrimal) for t in tangents])
         wanted = tuple(moves and next(linear) for moves in moving)
         shown = tuple(not isinstance(g, Zero) for g in cotangents)
         given = [jnp.conj(g) for g in compress(cotangents, shown)]

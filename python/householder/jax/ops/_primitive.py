@@ -7,14 +7,14 @@ the versions that it works with.
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 try:
     from jax.core import ShapedArray
     from jax.extend.core import Primitive as JaxPrimitive
-    from jax.interpreters.ad import Zero, instantiate_zeros, is_undefined_primal, primitive_jvps, primitive_transposes
+    from jax.interpreters.ad import UndefinedPrimal, Zero, instantiate_zeros, primitive_jvps, primitive_transposes
     from jax.interpreters.batching import primitive_batchers
     from jax.interpreters.mlir import lower_fun, register_lowering
 except ImportError as error:
@@ -28,14 +28,7 @@ if TYPE_CHECKING:
 
     from jax import Array
 
-__all__ = ["Primitive", "Shape", "Zero", "instantiate_zeros", "is_undefined_primal"]
-
-
-class Shape(NamedTuple):
-    """Shape and dtype of an array."""
-
-    shape: tuple[int, ...]
-    dtype: Any
+__all__ = ["Primitive", "UndefinedPrimal", "Zero", "instantiate_zeros"]
 
 
 class Primitive:
@@ -48,7 +41,7 @@ class Primitive:
 
     def register(
         self,
-        shapes: Callable[..., list[Shape]],
+        shapes: Callable[..., list[Any]],
         expression: Callable[..., list[Array]],
         kernel: Callable[..., Any] | None = None,
         *,
@@ -73,7 +66,7 @@ class Primitive:
         found: list[Any] = self._primitive.bind(*arrays, **params)
         return found
 
-    def _avals(self, shapes: Callable[..., list[Shape]], *arrays: Any, **params: Any) -> list[Any]:
+    def _avals(self, shapes: Callable[..., list[Any]], *arrays: Any, **params: Any) -> list[Any]:
         if any(map(_varies, arrays)):
             raise NotImplementedError(f"{self.name}: jax.shard_map needs check_vma=False here")
         return [ShapedArray(shape.shape, shape.dtype) for shape in shapes(*arrays, **params)]
