@@ -52,8 +52,18 @@ SHAPES = {
         lambda: hh.backward(F((2, 5, 3)), H, G, tape=F((2, 4, 5))),
         "backward with a tape takes one matrix",
     ),
+    "tape of another h": (
+        lambda: hh.backward(U, 2 * H, G, tape=hh.forward_tape(U, H)[1]),
+        "tape does not end in h",
+    ),
     "phases of a real u": (lambda: hh.forward(U, H, phases=F(5)), "phases are for complex u, but u has dtype float64"),
     "phases": (lambda: hh.matrix(F((5, 3), C), F(4)), "phases has shape (4,), expected (5,)"),
+    "phases in rows": (lambda: hh.matrix(F((2, 5, 3), C), [[0.0] * 5]), "phases has shape (1, 5), expected (2, 5)"),
+    "ragged phases": (lambda: hh.matrix(F((2, 5, 3), C), [[0.0] * 5, [0.0]]), "phases does not make an array"),
+    "ragged cu_seqlens": (
+        lambda: hh.delta_rule_forward(*[F((1, 3, 1, 2))] * 3, beta=F((1, 3, 1)), cu_seqlens=[[0], [1, 3]]),
+        "cu_seqlens is [[0], [1, 3]], expected one axis of N + 1 integers",
+    ),
     "wy": (lambda: hh.wy(F(3)), "u has shape (3,), expected"),
     "normalize": (lambda: hh.normalize(F((2, 3))), "u has shape (2, 3), expected"),
     "snap": (lambda: hh.snap(F((2, 3))), "u has shape (2, 3), expected"),
@@ -209,6 +219,11 @@ TYPES = {
     "x of torch": (lambda: hh.rnn_forward(U, Torch()), "x is a torch.Tensor that NumPy"),
     "transpose": (lambda: hh.forward(U, H, transpose="yes"), "transpose is 'yes', expected True or False"),
     "transpose of a sequence": (lambda: hh.rnn_forward(U, X, transpose=1), "transpose is 1, expected True or False"),
+    "slope as a flag": (lambda: hh.rnn_forward(U, X, negative_slope=True), "negative_slope is True, expected a number"),
+    "scale as a flag": (
+        lambda: hh.delta_rule_forward(*[F((1, 3, 1, 2))] * 3, beta=F((1, 3, 1)), scale=True),
+        "scale is True, expected a number",
+    ),
     "slope": (lambda: hh.rnn_forward(U, X, negative_slope="0.1"), "negative_slope is '0.1', expected a number"),
     "batch_sizes": (
         lambda: hh.rnn_forward(U, F((4, 5)), batch_sizes=[2.0, 2.0]),
@@ -287,6 +302,46 @@ def test_integers_become_numbers_of_the_dtype_that_the_others_have(dtype):
     for kind in ("float32", "complex64"):
         assert np.array_equal(hh.forward(F((5, 3), kind), h), hh.forward(F((5, 3), kind), h.astype(kind)))
     assert np.array_equal(hh.matrix(hh.factor(np.eye(3, dtype=dtype))), np.eye(3))
+
+
+def test_integers_of_numpy_are_integers_and_its_numbers_numbers():
+    assert np.array_equal(hh.haar(np.int64(5), np.uint8(3), rng=np.int32(0)), hh.haar(5, 3, rng=0))
+    assert hh.plan(np.int64(64), np.int32(8), np.uint8(3), np.int16(5)) == hh.plan(64, 8, 3, 5)
+    w = hh.matrix(U)
+    assert np.array_equal(hh.factor(w, np.int8(3)), hh.factor(w, 3))
+    assert np.array_equal(hh.real_form(F((2, 2), C), axis=np.int64(0)), hh.real_form(F((2, 2), C), axis=0))
+    for slope in (np.float32(0.5), np.float64(0.5), np.float16(0.5)):
+        assert np.array_equal(hh.rnn_forward(U, X, negative_slope=slope), hh.rnn_forward(U, X, negative_slope=0.5))
+    assert np.array_equal(hh.rnn_forward(U, X, negative_slope=np.int64(1)), hh.rnn_forward(U, X, negative_slope=1.0))
+    assert np.array_equal(hh.forward(U, H, transpose=np.True_), hh.forward(U, H, transpose=True))
+
+
+LISTS = {
+    "forward": (hh.forward, {"u": U, "h": H, "tau": F(3)}),
+    "forward, phases": (hh.forward, {"u": F((5, 3), C), "h": F((2, 5), C), "phases": F(5)}),
+    "backward": (hh.backward, {"u": U, "h": H, "grad_c": G, "tape": hh.forward_tape(U, H)[1]}),
+    "jvp": (hh.jvp, {"u": U, "h": H, "tangent_u": U, "tangent_h": H}),
+    "matrix": (hh.matrix, {"u": F((2, 5, 3), C), "phases": F((2, 5))}),
+    "frame": (hh.frame, {"u": F((2, 5, 3), C), "phases": F((2, 5))}),
+    "rnn_forward": (
+        hh.rnn_forward,
+        {"u": U, "x": F((5, 3)), "h0": F((3, 5)), "input_weight": F((5, 3)), "batch_sizes": np.array([3, 2])},
+    ),
+    "gradients of a recurrence": (hh.rnn_vjp(U, X)[1], {"grad_h": X, "grad_last": X[0]}),
+    "factor": (hh.factor, {"q": np.eye(4)}),
+    "nearest": (hh.nearest, {"a": U}),
+    "to_lapack": (hh.to_lapack, {"u": U}),
+    "from_lapack": (hh.from_lapack, dict(zip(("a", "tau"), hh.to_lapack(U), strict=True))),
+}
+
+
+@pytest.mark.parametrize(("function", "arguments"), LISTS.values(), ids=LISTS)
+def test_lists_are_arrays(function, arguments):
+    found = function(**{name: a.tolist() for name, a in arguments.items()})
+    expected = function(**arguments)
+    found, expected = (a if isinstance(a, tuple) else (a,) for a in (found, expected))
+    for a, b in zip(found, expected, strict=True):
+        assert a is b is None or np.array_equal(a, b)
 
 
 def test_half_precision_is_computed_in_single():

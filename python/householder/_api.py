@@ -242,7 +242,7 @@ def backward(
         As in :func:`forward`.
     tape : array, shape (..., m + 1, n), optional
         From :func:`forward_tape` with the same arguments: Algorithm 1 with stored vectors. It needs a single
-        trapezoidal matrix without tau.
+        trapezoidal matrix without tau. On the CPU, a tape of another h is refused.
 
     Returns
     -------
@@ -285,6 +285,8 @@ def backward(
         _validate.shape("grad_c", grad_c, h.shape)
         tape = backend.operand("tape", tape, u)
         _validate.shape("tape", tape, (*h.shape[:-1], m + 1, n))
+        if backend.xp is np and not np.array_equal(tape[..., m, :], h, equal_nan=True):  # a device would be waited for
+            raise ValueError("tape does not end in h: pass the tape that forward_tape returned for this h")
         grads = backend.backward_tape(u, tape, grad_c, phases, transpose)
     elif u.ndim == 2:
         _validate.shape("grad_c", grad_c, h.shape)

@@ -85,10 +85,10 @@ def phases(value: Any, u: Array, n: int, backend: ModuleType) -> Array | None:
 
 def matrix_phases(value: Any, u: Array, n: int, backend: ModuleType) -> Array | None:
     """Expect None, or ``theta (n,)`` or a row for each of the matrices ``u (..., n, m)``."""
-    if value is None or getattr(value, "ndim", 1) == 1 or u.dtype.kind != "c":
+    if value is None or u.dtype.kind != "c":
         return phases(value, u, n, backend)
     a: Array = backend.operand("phases", value, u, real=True)
-    shape("phases", a, (*u.shape[:-2], n))
+    shape("phases", a, (n,) if a.ndim == 1 else (*u.shape[:-2], n))
     return a
 
 
@@ -119,8 +119,8 @@ def direction(reverse: Any, batch_sizes: Any) -> bool:
 
 
 def number(name: str, value: Any) -> float:
-    """Expect a real number."""
-    if not isinstance(value, Real):
+    """Expect a real number; a boolean in its place is a mistake."""
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} is {value!r}, expected a number")
     try:
         return float(value)
@@ -192,7 +192,10 @@ def delta_offsets(q: tuple[int, ...], cu_seqlens: Any) -> list[int]:
     batch, tokens = q[:2]
     if cu_seqlens is None:
         return list(range(0, batch * tokens + 1, tokens)) if tokens else [0] * (batch + 1)
-    offsets = np.asarray(cu_seqlens)
+    try:
+        offsets = np.asarray(cu_seqlens)
+    except ValueError as error:
+        raise ValueError(f"cu_seqlens is {cu_seqlens!r}, expected one axis of N + 1 integers") from error
     if offsets.dtype.kind not in "iu" or offsets.ndim != 1 or not offsets.size:
         raise ValueError(f"cu_seqlens is {cu_seqlens!r}, expected one axis of N + 1 integers")
     if batch != 1:
