@@ -1,15 +1,18 @@
 """The examples in the docstrings give the results shown, and every public name has one."""
 
+import ast
 import doctest
 import importlib
 import importlib.util
 import inspect
 import pkgutil
+import re
 import sys
 
 import pytest
 
 import householder
+from householder._sequence import SequenceVjp
 
 MODULES = ["householder"] + [
     f"householder.{module.name}" for module in pkgutil.iter_modules(householder.__path__) if not module.ispkg
@@ -58,3 +61,48 @@ def test_every_public_method_says_what_it_does(name):
     for method, function in inspect.getmembers(PUBLIC[name], inspect.isfunction):
         if not method.startswith("_") and function.__module__.startswith("householder"):
             assert function.__doc__, method
+
+
+DESCRIBED = {f"householder.{name}": getattr(householder, name) for name in householder.__all__} | PUBLIC
+DESCRIBED |= {
+    f"{name}.{method}": function
+    for name, thing in [*DESCRIBED.items(), ("SequenceVjp", SequenceVjp)]
+    if inspect.isclass(thing)
+    for method, function in inspect.getmembers(thing, inspect.isfunction)
+    if function.__module__.startswith("householder") and "Parameters\n" in (inspect.getdoc(function) or "")
+}
+NO_DEFAULT = inspect.Parameter.empty
+
+
+def parameter_entries(thing):
+    """The entries of a docstring's section of parameters: names, and what is written of their type."""
+    described = inspect.getdoc(thing) or ""
+    section = re.search(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", described, re.MULTILINE | re.DOTALL)
+    for line in section[1].splitlines() if section else ():
+        if line and not line.startswith(" "):
+            names, _, kind = line.partition(" : ")
+            yield [name.strip(" *") for name in names.split(",")], kind
+
+
+def stated_default(kind):
+    """What numpydoc's conventions make of a type: a default that is written, or the first of the possible values."""
+    if found := re.search(r"default:? (.+)$", kind):
+        return ast.literal_eval(found[1])
+    if kind.startswith("{"):
+        return ast.literal_eval(kind[: kind.index("}") + 1].replace("{", "[").replace("}", "]"))[0]
+    return None if kind.endswith(", optional") else NO_DEFAULT
+
+
+@pytest.mark.parametrize("name", DESCRIBED)
+def test_stated_defaults_are_those_of_the_signature(name):
+    """A reader, and a page made of the docstring, take what is said of several names for each of them."""
+    parameters = inspect.signature(DESCRIBED[name]).parameters
+    wrong = []
+    for names, kind in parameter_entries(DESCRIBED[name]):
+        defaults = {key: parameters[key].default for key in names if key in parameters}
+        stated, (default, *_) = stated_default(kind), [*defaults.values(), NO_DEFAULT]
+        if len(set(map(repr, defaults.values()))) > 1:
+            wrong.append(f"{', '.join(names)}: one entry for the defaults {list(defaults.values())}")
+        elif stated not in (NO_DEFAULT, default):
+            wrong.append(f"{', '.join(names)} : {kind}: the default is {default!r}")
+    assert not wrong, "\n".join(wrong)

@@ -238,7 +238,13 @@ def backward(
     h : array, shape (..., n)
     grad_c : array
         The loss's gradient, in the shape of ``forward(u, h)``.
-    tau, shape, phases, transpose, method
+    tau, phases : array, optional
+        As in :func:`forward`.
+    shape : {"trapezoidal", "full"}
+        As in :func:`forward`.
+    transpose : bool
+        As in :func:`forward`.
+    method : {"auto", "reflections", "wy", "dense"}
         As in :func:`forward`.
     tape : array, shape (..., m + 1, n), optional
         From :func:`forward_tape` with the same arguments: Algorithm 1 with stored vectors. It needs a single

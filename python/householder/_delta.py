@@ -104,7 +104,9 @@ def delta_rule_backward(
         Gradient with respect to the outputs.
     grad_final_state : array, shape (N, HV, K, V), optional
         Gradient with respect to the final states.
-    initial_state, scale, num_householder, cu_seqlens
+    initial_state, scale, cu_seqlens
+        As given to :func:`delta_rule_forward`.
+    num_householder : int
         As given to :func:`delta_rule_forward`.
 
     Returns

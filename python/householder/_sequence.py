@@ -46,7 +46,7 @@ def rnn_forward(
         Inputs of B sequences, of one sequence, or packed. Without ``input_weight``, V is the identity and ``d = n``.
     h0 : array, shape (B, n) or (n,), optional
         Initial states, or one state for all sequences; zeros if None.
-    nonlinearity : {"identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu"}
+    nonlinearity : {"leaky_relu", "identity", "tanh", "relu", "oplu", "modrelu", "real_modrelu"}
         ``phi``. OPLU sorts the pairs ``(a_i, a_{i+n/2})`` into (max, min). modReLU changes the modulus of a complex
         number z to ``max(|z| + nonlinearity_bias, 0)``; real states form the pairs ``a_i + i a_{i+n/2}``.
         "real_modrelu" acts on each real number: ``sign(a) max(|a| + nonlinearity_bias, 0)``. The others act on each
@@ -136,22 +136,22 @@ def rnn_vjp(
 
     Parameters
     ----------
-    u : array, shape (n, m)
-    x : array, shape (T, B, d), (T, d) or (sum(batch_sizes), d)
-    h0 : array, shape (B, n) or (n,), optional
-    nonlinearity : {"identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu"}
+    u, x : array
+        Reflections and inputs, as for :func:`rnn_forward`; all that follows as well.
+    h0, nonlinearity_bias, input_weight, bias, phases, tau : array, optional
+        Initial states, parameters and scales of the columns.
+    nonlinearity : {"leaky_relu", "identity", "tanh", "relu", "oplu", "modrelu", "real_modrelu"}
+        The function ``phi``.
     negative_slope : float
-    nonlinearity_bias : array, shape (n,) or, for "modrelu" with real u, (n / 2,), optional
-    input_weight : array, shape (n, d), optional
-    bias : array, shape (n,), optional
-    phases : array, shape (n,), optional
+        Slope of the leaky ReLU.
     batch_sizes : sequence of int, optional
-    transpose : bool
-    reverse : bool
+        Packs sequences of different lengths.
+    transpose, reverse : bool
+        ``W*`` in place of W, and from the last step to the first.
     method : {"auto", "wy", "dense"}
-    tau : array, shape (m,), optional
+        The algorithm.
     shape : {"trapezoidal", "full"}
-        All as in :func:`rnn_forward`.
+        The form of the columns.
 
     Returns
     -------

@@ -23,8 +23,10 @@ def adapt(model: nn.Module, names: str | Iterable[str], num_reflections: int = 8
         Changed in place.
     names : str or iterable of str
         Shell-style patterns for the dotted names of the layers: ``"*.q_proj"``, ``"h.*.attn.c_*"``.
-    num_reflections, method
-        As for :class:`OrthogonalAdapter`. Its reflections have the shape (in_features, num_reflections).
+    num_reflections : int
+        As for :class:`OrthogonalAdapter`, whose reflections have the shape (in_features, num_reflections).
+    method : str
+        As for :class:`OrthogonalAdapter`.
 
     Returns
     -------

@@ -217,7 +217,7 @@ def rnn(
         Inputs; ``d = n`` without ``input_weight``.
     h0 : Tensor, shape (B, n) or (n,), optional
         Initial state, ``(n,)`` is shared by all sequences; zeros by default.
-    nonlinearity : {"identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu"}
+    nonlinearity : {"leaky_relu", "identity", "tanh", "relu", "oplu", "modrelu", "real_modrelu"}
         The function :math:`\phi`. OPLU sorts the pairs ``(i, i + n/2)``; modReLU adds a bias to the moduli of complex
         numbers or of such pairs, "real_modrelu" to the magnitude of each real number. The others act on each real
         number, and on real and imaginary parts of complex states.

@@ -123,8 +123,10 @@ class Orthogonal(FrameLayer):
 
     Parameters
     ----------
-    in_features, out_features : int
-        Sizes; ``out_features`` is ``in_features`` by default. n is the greater and k the smaller of them.
+    in_features : int
+        Size of the inputs.
+    out_features : int, optional
+        Size of the outputs, ``in_features`` by default. n is the greater and k the smaller of both sizes.
     num_reflections : int, optional
         m, at most k; ``min(k, max(32, k // 8))`` by default. Time and parameters are proportional to it. ``m = k``
         reaches every frame and every orthogonal matrix; ``m = n - 1`` reaches every orthogonal matrix of one

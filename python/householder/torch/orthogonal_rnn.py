@@ -32,11 +32,22 @@ class OrthogonalRNNCell(RecurrentCell):
     ----------
     input_size, hidden_size : int
         d and n.
-    bias, nonlinearity, device, dtype
-        As for :class:`OrthogonalRNN`, in the order of ``torch.nn.RNNCell``. The others are keyword-only.
+    bias : bool
+        Add ``b``.
+    nonlinearity : str
+        As for :class:`OrthogonalRNN`.
+    device, dtype
+        As for :class:`OrthogonalRNN`. Up to here, the order is that of ``torch.nn.RNNCell``; the others are
+        keyword-only.
     num_reflections : int, optional
         m, at most n; ``min(n, max(32, n // 8))`` by default.
-    negative_slope, constraint, learn_h0, method
+    negative_slope : float
+        As for :class:`OrthogonalRNN`.
+    constraint : str
+        As for :class:`OrthogonalRNN`.
+    learn_h0 : bool
+        As for :class:`OrthogonalRNN`.
+    method : str
         As for :class:`OrthogonalRNN`.
 
     Attributes

@@ -134,9 +134,10 @@ def orthogonal(
         The constraint on ``u_1`` of a square weight with all reflections, as for :class:`Orthogonal`.
     stack : bool
         Treat the weight of a convolution as torch does: a stack of matrices in its last two axes.
-    orthogonal_map, use_trivialization
-        Present because torch has them. The map must be None or "householder", because the weight is a product of
-        reflections. ``use_trivialization`` has no effect, because any orthogonal matrix can be assigned.
+    orthogonal_map : str, optional
+        Present because torch has it. It must be None or "householder", because the weight is a product of reflections.
+    use_trivialization : bool
+        Present because torch has it, without effect: any orthogonal matrix can be assigned.
 
     Returns
     -------

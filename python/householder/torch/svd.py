@@ -21,8 +21,10 @@ class SVDLinear(_reflections.Layer):
 
     Parameters
     ----------
-    in_features, out_features : int
-        Sizes; ``out_features`` is ``in_features`` by default. k is the smaller of them.
+    in_features : int
+        Size of the inputs.
+    out_features : int, optional
+        Size of the outputs, ``in_features`` by default. k is the smaller of both sizes.
     num_reflections : int, optional
         Number for P and for Q, at most k each; ``min(k, max(32, k // 8))`` by default. With k, the layer reaches every
         weight whose singular values are within the margin.

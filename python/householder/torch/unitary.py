@@ -23,8 +23,10 @@ class Unitary(FrameLayer):
 
     Parameters
     ----------
-    in_features, out_features : int
-        Sizes; ``out_features`` is ``in_features`` by default. n is the greater and k the smaller of them; n >= 2.
+    in_features : int
+        Size of the inputs.
+    out_features : int, optional
+        Size of the outputs, ``in_features`` by default. n is the greater and k the smaller of both sizes; n >= 2.
     num_reflections : int, optional
         m, at most k and n - 1; ``max(32, k // 8)`` by default, or all if these are fewer. ``n - 1`` reflections and the
         phases reach all of U(n).
@@ -89,11 +91,19 @@ class UnitaryRNNCell(RecurrentCell):
     ----------
     input_size, hidden_size : int
         d and n; n >= 2.
-    bias, nonlinearity, device, dtype
-        As for :class:`UnitaryRNN`, in the order of ``torch.nn.RNNCell``. The others are keyword-only.
+    bias : bool
+        Add ``b``.
+    nonlinearity : str
+        As for :class:`UnitaryRNN`.
+    device, dtype
+        As for :class:`UnitaryRNN`. Up to here, the order is that of ``torch.nn.RNNCell``; the others are keyword-only.
     num_reflections : int, optional
         m, at most n - 1; ``min(n - 1, max(32, n // 8))`` by default.
-    negative_slope, learn_h0, method
+    negative_slope : float
+        As for :class:`UnitaryRNN`.
+    learn_h0 : bool
+        As for :class:`UnitaryRNN`.
+    method : str
         As for :class:`UnitaryRNN`.
 
     Attributes
@@ -170,13 +180,23 @@ class UnitaryRNN(RecurrentLayer):
     nonlinearity : {"modrelu", "identity", "tanh", "relu", "leaky_relu"}
         modReLU shrinks or stretches moduli by a learned bias and keeps phases. The others act on real and imaginary
         parts.
-    bias, batch_first, dropout, bidirectional
+    bias : bool
+        As for :class:`OrthogonalRNN`.
+    batch_first : bool
+        As for :class:`OrthogonalRNN`.
+    dropout : float
+        As for :class:`OrthogonalRNN`.
+    bidirectional : bool
         As for :class:`OrthogonalRNN`. The others are keyword-only.
     num_reflections : int or list of int, optional
         m, at most n - 1; ``min(n - 1, max(32, n // 8))`` by default.
     negative_slope : float
         Slope of the leaky ReLU.
-    learn_h0, proj_size, device
+    learn_h0 : bool
+        As for :class:`OrthogonalRNN`.
+    proj_size : int
+        As for :class:`OrthogonalRNN`.
+    device : torch.device
         As for :class:`OrthogonalRNN`.
     dtype : torch.dtype
         The complex dtype of the parameters, or the dtype of its real part; conversions are as for :class:`Unitary`.
