@@ -21,7 +21,11 @@ def array(name: str, value: Any) -> Array:
         return value
     if not hasattr(value, "__array__"):
         raise TypeError(f"{name} is {_described(value)}, expected a JAX or NumPy array")
-    return jnp.asarray(value)
+    try:
+        return jnp.asarray(value)
+    except (TypeError, ValueError) as error:
+        reason, kind = str(error).partition("\n")[0], getattr(value, "dtype", type(value).__name__)
+        raise TypeError(f"{name} of {kind} does not make a JAX array: {reason}") from error
 
 
 def _described(value: Any) -> str:
