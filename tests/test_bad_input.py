@@ -353,7 +353,7 @@ def test_half_precision_is_computed_in_single():
 
 def test_cuda_arrays_need_the_cuda_backend(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(ImportError, match=r"^.*pip install 'householder\[cuda1[23]\]'.*$"):
+    with pytest.raises(ImportError, match=r"^.*pip install 'cupy-cuda1[23]x\[ctk\]>=.*$"):
         hh.forward(CuPy(), H)
 
 

@@ -201,11 +201,11 @@ class TestKernelsOnDemand:
 class TestWhatIsFound:
     def test_no_cupy(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "cupy", None)
-        with pytest.raises(ImportError, match=r"need CuPy: pip install 'householder\[cuda1[23]\]'"):
+        with pytest.raises(ImportError, match=r"need CuPy: pip install 'cupy-cuda1[23]x\[ctk\]>="):
             cupy_arrays()
         found = _cuda.describe()
         assert list(found) == ["CUDA"]
-        assert re.match(r"unavailable: .*pip install 'householder\[cuda1[23]\]'", found["CUDA"])
+        assert re.match(r"unavailable: .*pip install 'cupy-cuda1[23]x\[ctk\]>=", found["CUDA"])
 
     @pytest.mark.parametrize(("devices", "reason"), [("no driver", "no driver"), (0, "the driver reports none")])
     def test_no_device(self, monkeypatch, devices, reason):

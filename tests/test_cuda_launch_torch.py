@@ -298,7 +298,7 @@ def with_torch_for_rocm(monkeypatch):
 @pytest.mark.parametrize(
     ("broken", "reason"),
     [
-        (without_cupy, r"the kernels need CuPy: pip install 'householder\[cuda1[23]\]'"),
+        (without_cupy, r"the kernels need CuPy: pip install 'cupy-cuda1[23]x\[ctk\]>="),
         (without_nvrtc, "a kernel cannot be used: RuntimeError: CuPy failed to load libnvrtc"),
         (with_cupy_for_rocm, "this CuPy is built for ROCm"),
         (with_torch_for_rocm, "there are kernels for CUDA but not for ROCm"),

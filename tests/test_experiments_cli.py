@@ -136,6 +136,19 @@ def test_the_first_line_names_the_data_that_a_task_uses_without_any(task, data, 
         (["digits", "--models", "ornn,lstn"], "did you mean 'lstm'?"),
         (["digits", "--set", "task.validation=0.999"], "task.validation is 0.999"),
         (["no_such_module:Task"], "cannot import no_such_module for no_such_module:Task"),
+        (["json:Missing"], "json has no Missing"),
+        (["../mine.py:CSVTask"], "with the name of a module that can be imported, not a file"),
+        (
+            ["digits", "--import", "mine.py/"],
+            "--import: expected the name of a module, such as my_module, got 'mine.py/'",
+        ),
+        (["digits", "--devices", "9999"], "--devices 9999: there are "),
+        (["digits", "--config", "aliases.yaml"], "line 1, column 11: aliases are not taken: repeat the values"),
+        (["digits", "--config", "deep.yaml"], "there are more than 20 levels"),
+        (["digits", "--config", "large.yaml"], "large.yaml has more than 65,536 bytes"),
+        (["digits", "--set", "epochs=0x1" + "0" * 9000], "is not a valid YAML value"),
+        (["chars", "--data", "a\nb"], r"a\nb holds no train.txt"),
+        (["digits", "--epochs", "3", "a\nb"], r"unrecognized arguments: a\nb"),
         (["json:JSONDecoder"], "json:JSONDecoder is not a class derived from householder.experiments.tasks.base.Task"),
         (["digits", "--models", "torch.nn:GRV"], "did you mean 'GRU'?"),
         (
@@ -158,7 +171,7 @@ def test_the_first_line_names_the_data_that_a_task_uses_without_any(task, data, 
         (["digits", "--data", "."], "--data: digits takes no data, but "),
         (["digits", "--config", "missing.yaml"], "cannot read missing.yaml: No such file or directory"),
         (["digits", "--config", "torn.yaml"], "torn.yaml is not valid YAML: line 2, column 1"),
-        (["digits", "--config", "binary.yaml"], "binary.yaml is not valid YAML"),
+        (["digits", "--config", "binary.yaml"], "binary.yaml is not UTF-8 text: byte 0"),
         (["digits", "--config", "empty.yaml"], "empty.yaml is not an experiment"),
         (["digits", "--config", "partial.yaml"], "partial.yaml: task: field required"),
         (["digits", "--resume", "nowhere"], "nowhere holds no run"),
@@ -174,6 +187,9 @@ def test_mistakes_are_answered_in_one_line(arguments, message, tmp_path, monkeyp
     (tmp_path / "binary.yaml").write_bytes(bytes(range(128, 256)))
     (tmp_path / "empty.yaml").write_text("")
     (tmp_path / "partial.yaml").write_text("epochs: 3\n")
+    (tmp_path / "aliases.yaml").write_text("x: [&a [1], *a]\n")
+    (tmp_path / "deep.yaml").write_text("x: " + "[" * 3000)
+    (tmp_path / "large.yaml").write_text("# " + "x" * 70_000)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").touch()
     try:
@@ -192,7 +208,7 @@ def test_mistakes_are_answered_in_one_line(arguments, message, tmp_path, monkeyp
     ("cores", "threads", "devices", "expected"), [(8, 1, 1, 8), (8, 2, 1, 4), (8, 2, 3, 1), (2, 4, 1, 1)]
 )
 def test_as_many_models_train_at_a_time_as_there_are_cores_for(cores, threads, devices, expected, monkeypatch):
-    monkeypatch.setattr(processes, "_usable_cores", lambda: cores)
+    monkeypatch.setattr(processes, "usable_cores", lambda: cores)
     assert processes.models_at_a_time(threads, devices) == expected
 
 

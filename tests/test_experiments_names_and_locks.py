@@ -18,7 +18,7 @@ SMALL = {"kind": "srnn", "hidden_size": 4, "learning_rate": 0.01}
 PATHS = ["../../victim", "..", ".", "/tmp/victim", "a/b", "a\\b", "C:victim", ".hidden", "-f", "~"]
 UNPRINTABLE = ["a\0b", "a\nb", "a\x1b[31mb", "a\u202eb", " a", "a "]
 BRACKETS = ["[red]a[/red]", "a{b}", "a*", "a?", "<a>", "$a", "a b"]
-LONG = ["a" * 101, "a" * 100_000]
+LONG = ["a" * 101, "a" * 60_000]
 RESERVED = ["config.yaml", "results.json", "run.lock", "run.holder", "CONFIG.YAML", "learning_curves.png"]
 REFUSED = [*PATHS, *UNPRINTABLE, *BRACKETS, *LONG, *RESERVED, "", "ü", 7, True]
 

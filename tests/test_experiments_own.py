@@ -79,11 +79,12 @@ def test_one_s_own_task_and_model_train_by_the_same_command(mine):
     assert [outcome["model"] for outcome in outcomes] == ["ornn", "lstm", "Running"]
     parameters = [outcome["parameters"] for outcome in outcomes]
     assert max(parameters) < 1.04 * min(parameters)
-    network = load("run", "Running")
+    network = load("run", "Running", imports=["mine"])
     assert network.recurrence.slope == 2.0
     assert network(torch.zeros(5, 3, 1)).shape == (3, 2)
-    assert cli.main(["evaluate", "run"]) == 0
-    assert finish(start("train", "--resume", "run", "--epochs", "3"))[0] == 0
+    assert cli.main(["evaluate", "run", "--import", "mine"]) == 0
+    assert cli.main(["plot", "run"]) == 0
+    assert finish(start("train", "--resume", "run", "--epochs", "3", "--import", "mine"))[0] == 0
     assert len(rows(mine / "run" / "Running" / "metrics.csv")) == 3
 
 

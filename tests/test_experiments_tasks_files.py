@@ -1,6 +1,7 @@
 """Files that users give: what is read, and what is said of those that are missing, truncated or garbled."""
 
 import gzip
+import struct
 import wave
 
 import numpy as np
@@ -71,11 +72,23 @@ def test_settings_are_chosen_without_the_test_files(mnist):
     assert load("mnist", data=mnist, judged_on="validation").judged_on == "validation"
 
 
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_mnist_files_have_the_names_that_programs_give_them(suffix, pack, mnist):
+    before = load("mnist", data=mnist).batch(12, 1, 0, 0)
+    for path in list(mnist.iterdir()):
+        content = path.read_bytes() if path.suffix != ".gz" else gzip.decompress(path.read_bytes())
+        path.unlink()
+        path.with_name(path.name.removesuffix(".gz").replace("-idx", ".idx") + suffix).write_bytes(pack(content))
+    after = load("mnist", data=mnist).batch(12, 1, 0, 0)
+    assert all((a == b).all() for a, b in zip(before, after, strict=True))
+
+
 @pytest.mark.parametrize("task", ["mnist", "permuted-mnist"])
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        (IMAGES, None, "holds no train-images-idx3-ubyte or train-images-idx3-ubyte.gz"),
+        (IMAGES, None, "holds no train-images-idx3-ubyte, .* or train-images.idx3-ubyte.gz"),
         (IMAGES, b"", "is not an IDX file of bytes with 3 axes"),
         (IMAGES, b"<html>not found</html>", "is not an IDX file of bytes with 3 axes"),
         (
@@ -85,7 +98,7 @@ def test_settings_are_chosen_without_the_test_files(mnist):
         ),
         (IMAGES, idx(np.zeros((9, 2, 3))), "9 images but 5012 labels"),
         (LABELS, idx(np.zeros((9, 2, 3))), "is not an IDX file of bytes with 1 axes"),
-        (f"{LABELS}.gz", b"garbage", "cannot read .*Not a gzipped file"),
+        (f"{LABELS}.gz", b"garbage", "is not an IDX file of bytes with 1 axes"),
         (f"{LABELS}.gz", gzip.compress(idx(np.zeros(5012)), mtime=0)[:20], "cannot read .*end-of-stream"),
     ],
 )
@@ -109,12 +122,20 @@ def test_texts_are_read_line_by_line(prefix, tmp_path):
     assert [task.weight(batch) for batch in task.held_out("test")] == [5]  # a single character predicts nothing
 
 
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_byte_order_mark_is_no_character(pack, tmp_path):
+    for part in ("train", "valid", "test"):
+        (tmp_path / f"{part}.txt").write_bytes(pack("ab ba\n".encode("utf-8-sig")))
+    assert load("chars", data=tmp_path).input_size == 3
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("valid.txt", None, r"holds no valid\.txt or ptb\.valid\.txt"),
         ("test.txt", b"abc\xff\xfe", r"test\.txt is not UTF-8 text: byte 3"),
         ("train.txt", b"\n \n", r"train\.txt is empty"),
+        ("train.txt", b"ab " * 4000, r"train\.txt has a line of 11,999 characters, .* fold -s -w 500 train\.txt"),
         ("train.txt", b"a\nb\n", "the train part has no line of more than 1 characters"),
     ],
 )
@@ -141,6 +162,40 @@ def test_samples_of_every_width_are_read(width, kind, tmp_path):
     sound = read_wav(path, 44_100)
     np.testing.assert_allclose(sound / sound[-1], samples / 100)
     np.testing.assert_array_equal(read_wav(extensible(path), 44_100), sound)
+
+
+UNKNOWN = [(0xFFFFFFFF, 0xFFFFFFFF), (0x7FFFF024, 0x7FFFF000), (36, 0)]
+
+
+@pytest.mark.parametrize(("whole", "size"), UNKNOWN)
+def test_a_recording_written_to_a_pipe_does_not_tell_its_size(whole, size, tmp_path):
+    content = write_wav(tmp_path / "a.wav", np.arange(1000, dtype="<i2").tobytes()).read_bytes()
+    streamed = content[:4] + struct.pack("<I", whole) + content[8:40] + struct.pack("<I", size) + content[44:]
+    (tmp_path / "a.wav").write_bytes(streamed + b"\0")  # the last sample is torn
+    np.testing.assert_array_equal(read_wav(tmp_path / "a.wav", 44_100), np.arange(1000))
+
+
+@pytest.mark.parametrize("tail", [b"\0", b"LIST\4\0\0\0INFO", b"an unfinished chunk", bytes(100)])
+def test_what_follows_the_samples_is_not_read(tail, tmp_path):
+    path = write_wav(tmp_path / "a.wav", np.arange(1000, dtype="<i2").tobytes())
+    path.write_bytes(path.read_bytes() + tail)
+    np.testing.assert_array_equal(read_wav(path, 44_100), np.arange(1000))
+
+
+def test_sizes_of_64_bits_are_read(tmp_path):
+    content = write_wav(tmp_path / "a.wav", np.arange(1000, dtype="<i2").tobytes()).read_bytes()
+    sizes = b"ds64" + struct.pack("<IQQQI", 28, len(content) + 36, 2000, 1000, 0)
+    unknown = b"\xff" * 4
+    whole = b"RF64" + unknown + b"WAVE" + sizes + content[12:40] + unknown + content[44:] + b"LIST\4\0\0\0INFO"
+    (tmp_path / "a.wav").write_bytes(whole)
+    np.testing.assert_array_equal(read_wav(tmp_path / "a.wav", 44_100), np.arange(1000))
+
+
+def test_no_small_file_becomes_a_large_recording(tmp_path):
+    path = write_wav(tmp_path / "a.wav", bytes(1000))
+    path.write_bytes(gzip.compress(path.read_bytes() + bytes(1 << 28)))
+    with pytest.raises(UserError, match="has more than 268,435,456 bytes"):
+        read_wav(path, 44_100)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
@@ -184,15 +239,16 @@ def test_five_excerpts_of_a_recording_follow_one_another(tmp_path):
         (b"", "is not a WAV file of integers or floats: "),
         (
             b"ID3 something else",
-            "is not a WAV file of integers or floats: File format b'ID3 ' not understood",
+            "is not a WAV file of integers or floats: it begins with b'ID3 somethin'",
         ),
         (b"RIFF\4\0\0\0WAVE", "is not a WAV file of integers or floats: "),
-        ("truncated", "is truncated, or is not a WAV file of .*: Reached EOF prematurely"),
+        ("truncated", "is truncated, or is not a WAV file of .*: 9000 bytes are left of a chunk of 10000"),
         ("short", r"lasts 0\.011 s: too short for excerpt 1"),
         ("silent", "is silent in excerpt 1"),
         ("compressed", "is not a WAV file of integers or floats: Unknown wave file format: ADPCM"),
         ("not finite", "holds samples that are not finite"),
         ("too fast", "has 2000000 samples per second, expected 1,000 to 1,000,000"),
+        ("no ratio", "has 999983 samples per second, and 44100:999983 is no simple ratio to 44100: resample it"),
     ],
 )
 def test_bad_recordings_are_answered_in_one_line(content, message, tmp_path):
@@ -201,8 +257,8 @@ def test_bad_recordings_are_answered_in_one_line(content, message, tmp_path):
         write_wav(path, bytes(1000))
     elif content == "not finite":
         wavfile.write(path, 44_100, np.full(5000, np.nan))
-    elif content == "too fast":
-        write_wav(path, bytes(1000), rate=2_000_000)
+    elif content in ("too fast", "no ratio"):
+        write_wav(path, bytes(1000), rate={"too fast": 2_000_000, "no ratio": 999_983}[content])
     elif isinstance(content, str):
         frames = bytes(10_000) if content == "silent" else np.arange(5000, dtype="<i2").tobytes()
         write_wav(path, frames)

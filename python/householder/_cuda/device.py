@@ -40,5 +40,5 @@ def install_command() -> str:
     torch = sys.modules.get("torch")
     cuda = (torch.version.cuda or "") if torch is not None else ""
     if cuda:
-        return f"pip install 'householder[cuda{max(12, int(cuda.partition('.')[0]))}]'"
-    return "pip install 'householder[cuda13]' (CUDA 12: 'householder[cuda12]')"
+        return f"pip install 'cupy-cuda{max(12, int(cuda.partition('.')[0]))}x[ctk]>=14.2'"
+    return "pip install 'cupy-cuda13x[ctk]>=14.2' (CUDA 12: 'cupy-cuda12x[ctk]>=14.2')"

@@ -2,11 +2,13 @@
 
 import argparse
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from householder.experiments.catalogue import MODELS, TASKS
 from householder.experiments.errors import nearest
+from householder.experiments.own import PATTERN, modules_in
 
 
 def train_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +54,7 @@ def evaluate_arguments(parser: argparse.ArgumentParser) -> None:
         default="best",
         help="weights of the epoch that judged the run, or of the last epoch (default: best)",
     )
+    _import_argument(parser)
 
 
 def plot_arguments(parser: argparse.ArgumentParser) -> None:
@@ -128,14 +131,43 @@ def _experiment_arguments(parser: argparse.ArgumentParser, seeds: int) -> None:
         metavar="N",
         help="models trained at the same time (default: as many as the cores allow, given each model's threads)",
     )
+    _import_argument(parser)
     parser.epilog = f"tasks:\n{_listed(TASKS)}\n\nmodels:\n{_listed(MODELS)}"
+
+
+def _import_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--import",
+        type=_module,
+        action="append",
+        default=[],
+        dest="imports",
+        metavar="MODULE",
+        help="permit a module of your own to be imported, and thereby run, if settings in a file name its classes",
+    )
+
+
+def named_modules(options: argparse.Namespace) -> set[str]:
+    """Return the modules of the user's own that a command line names, which may therefore be imported."""
+    given = vars(options)
+    texts = [given.get("task"), given.get("models"), *(given.get("changes") or ()), *(given.get("over") or ())]
+    return {*given.get("imports", ()), *modules_in(text for text in texts if text is not None)}
 
 
 def _listed(lines: Mapping[str, str]) -> str:
     return "\n".join(f"  {name:<16}{line}" for name, line in lines.items())
 
 
+def _module(text: str) -> str:
+    if not all(part.isidentifier() for part in text.split(".")):
+        raise argparse.ArgumentTypeError(f"expected the name of a module, such as my_module, got {text!r}")
+    return text
+
+
 def _task(text: str) -> str:
+    if ":" in text and not re.match(PATTERN, text):
+        wanted = "expected my_module:MyTask, with the name of a module that can be imported, not a file"
+        raise argparse.ArgumentTypeError(f"{text!r}: {wanted}")
     if text not in TASKS and ":" not in text:
         known = f"expected one of {', '.join(TASKS)}, or my_module:MyTask{nearest(text, TASKS)}"
         raise argparse.ArgumentTypeError(f"unknown task {text!r}: {known}")

@@ -57,7 +57,7 @@ def bench(options: Namespace) -> int:
     try:
         import torch
     except ModuleNotFoundError:
-        raise UserError("torch is not installed; this needs: pip install 'householder[torch]'") from None
+        raise UserError("torch is not installed; this needs: pip install torch") from None
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     torch.manual_seed(0)

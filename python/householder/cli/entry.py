@@ -13,10 +13,12 @@ from householder.cli.arguments import (
     compare_arguments,
     cost_arguments,
     evaluate_arguments,
+    named_modules,
     plot_arguments,
     train_arguments,
 )
-from householder.experiments.errors import UserError, nearest
+from householder.experiments.errors import UserError, nearest, one_line
+from householder.experiments.own import permitted
 
 _CLOSED_PIPE = 141
 """The exit status that a shell reports for a process ended by a closed pipe."""
@@ -38,7 +40,7 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose error messages are one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (--help explains)\n")
+        self.exit(2, f"{self.prog}: {one_line(message)} (--help explains)\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,11 +70,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             warm_up()
         module, name = command.function.split(":")
-        run = getattr(import_module(module), name)
-    except ModuleNotFoundError as error:
-        return _complain(f"{error.name} is not installed; this needs: pip install 'householder[train]'")
-    try:
-        status: int = run(options)
+        try:
+            run = getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            return _complain(f"{error.name} is not installed; in a clone of householder: pip install '.[train]'")
+        with permitted(named_modules(options), os.getcwd()):
+            status: int = run(options)
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # the reader of the output has closed it
@@ -80,12 +83,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _CLOSED_PIPE
     except UserError as error:
         return _complain(str(error))
-    except KeyboardInterrupt:
-        return _complain("interrupted; --resume continues from the last checkpoints", 130)
+    except KeyboardInterrupt as error:
+        saved = str(error) or ("nothing was saved yet" if command.trains else "")
+        return _complain(f"interrupted; {saved}" if saved else "interrupted", 130)
 
 
 def _complain(message: str, status: int = 2) -> int:
-    print(f"householder: {message}", file=sys.stderr)
+    print(f"householder: {one_line(message)}", file=sys.stderr)
     return status
 
 

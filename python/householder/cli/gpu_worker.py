@@ -39,7 +39,7 @@ def machine(name: str) -> dict[str, Any]:  # noqa: ARG001
     try:
         import torch
     except ModuleNotFoundError:
-        return {"passed": False, "detail": "torch is not installed; this needs: pip install 'householder[torch]'"}
+        return {"passed": False, "detail": "torch is not installed; this needs: pip install torch"}
     if not torch.cuda.is_available():
         return {"passed": False, "detail": "this torch finds no CUDA device"}
     cudnn: Any = torch.backends.cudnn

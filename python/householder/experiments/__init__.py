@@ -5,14 +5,23 @@ each experiment and ``training`` the loop. ``launch`` runs several models side b
 command line is :mod:`householder.cli`.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+from householder.experiments.own import permitted
 
 if TYPE_CHECKING:
     from householder.experiments.models import SequenceModel
 
 
-def load(run: str | Path, model: str | None = None, *, weights: Literal["best", "last"] = "best") -> "SequenceModel":
+def load(
+    run: str | Path,
+    model: str | None = None,
+    *,
+    weights: Literal["best", "last"] = "best",
+    imports: Iterable[str] = (),
+) -> "SequenceModel":
     """Return a trained model of a run, ready to call, without its task's data.
 
     Parameters
@@ -24,6 +33,9 @@ def load(run: str | Path, model: str | None = None, *, weights: Literal["best", 
     weights : {"best", "last"}
         "best" are the weights whose metric is the run's result. They differ from the last weights if ``patience`` was
         set, or if the task is judged in training.
+    imports : iterable of str
+        Modules that may be imported, and thereby run, if the model's class is in one of them, such as
+        ``["my_module"]``. Without them, nothing of a run is executed.
 
     Returns
     -------
@@ -34,7 +46,8 @@ def load(run: str | Path, model: str | None = None, *, weights: Literal["best", 
     Raises
     ------
     householder.experiments.errors.UserError
-        There is no such run or model, or its checkpoint is missing or damaged.
+        There is no such run or model, its checkpoint is missing or damaged, or its class is in a module that
+        ``imports`` does not name.
 
     Examples
     --------
@@ -44,4 +57,5 @@ def load(run: str | Path, model: str | None = None, *, weights: Literal["best", 
     """
     from householder.experiments.trained import load_trained  # here, because it takes torch a second to load
 
-    return load_trained(run, model, weights=weights)
+    with permitted(imports):
+        return load_trained(run, model, weights)

@@ -1,6 +1,6 @@
 """Checkpoints that survive a kill at any moment."""
 
-import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,6 +8,7 @@ import torch
 
 from householder.experiments.errors import UserError
 from householder.experiments.files import write_whole
+from householder.experiments.readers import read_tensors
 from householder.experiments.tasks.base import Task
 
 NAME = "checkpoint.pt"
@@ -32,14 +33,7 @@ def save_checkpoint(directory: Path, state: dict[str, Any]) -> None:
 
     A kill between the two renames leaves the previous one, which :func:`load_checkpoint` then finds.
     """
-    current = directory / NAME
-
-    def write(temporary: Path) -> None:
-        torch.save(state, temporary)
-        if current.exists():
-            current.replace(directory / PREVIOUS)
-
-    write_whole(current, write)
+    write_whole(directory / NAME, partial(torch.save, state), previous=directory / PREVIOUS)
 
 
 def load_checkpoint(directory: Path, *, to_train: bool = True) -> dict[str, Any] | None:
@@ -58,18 +52,16 @@ def load_checkpoint(directory: Path, *, to_train: bool = True) -> dict[str, Any]
         if not path.exists():
             continue
         try:
-            with warnings.catch_warnings(action="ignore"):  # of foreign files, which are reported below
-                state = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception:  # torch raises many types for damaged files, and advises loading them unsafely
-            state = None
-        if isinstance(state, dict):
-            if unreadable and not to_train:
-                raise UserError(
-                    f"{unreadable[0]} is damaged: householder train --resume {directory.parent} makes it again "
-                    f"from {PREVIOUS}"
-                )
-            return state
-        unreadable.append(str(path))
+            state = read_tensors(path)
+        except ValueError:
+            unreadable.append(str(path))
+            continue
+        if unreadable and not to_train:
+            raise UserError(
+                f"{unreadable[0]} is damaged: householder train --resume {directory.parent} makes it again "
+                f"from {PREVIOUS}"
+            )
+        return state
     if unreadable:
         raise UserError(
             f"no readable checkpoint: {' and '.join(unreadable)} {'are' if len(unreadable) > 1 else 'is'} damaged; "

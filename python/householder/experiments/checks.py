@@ -6,7 +6,9 @@ import torch
 
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import Experiment
+from householder.experiments.group import Group
 from householder.experiments.models.rivals import count_parameters
+from householder.experiments.processes import usable_cores
 from householder.experiments.tasks import Task
 
 
@@ -19,8 +21,14 @@ def check(experiment: Experiment, task: Task | None = None) -> Task:
         The data cannot be used, a model refuses its settings, or settings do not go together.
     """
     task = task or experiment.task.load()
+    if missing := [name for name in ("input_size", "output_size") if not isinstance(getattr(task, name, None), int)]:
+        raise UserError(f"{experiment.task.kind} has no {missing[0]}: set it to an integer in the class or in __init__")
+    if task.metric == "loss" and type(task).measure is not Task.measure:
+        raise UserError(f"{experiment.task.kind} measures something else than its loss: set metric to the name of that")
     if experiment.patience is not None and not task.watched:
-        raise UserError("patience needs validation data: digits has them with task.validation=0.2")
+        raise UserError(
+            "patience needs validation data: digits has them with task.validation=0.2, your task with watched = True"
+        )
     if experiment.accelerator == "cuda" and not torch.cuda.is_available():
         raise UserError("accelerator=cuda: there is no CUDA device that torch can use")
     for name, settings in experiment.models.items():
@@ -29,6 +37,16 @@ def check(experiment: Experiment, task: Task | None = None) -> Task:
         except (ValueError, UserError) as error:
             raise UserError(f"models.{name}: {error}") from error
     return task
+
+
+def check_group(group: Group, experiment: Experiment) -> None:
+    """Refuse more processes than they have cores, GPUs or sequences."""
+    on_gpus = experiment.accelerator != "cpu" and torch.cuda.is_available()
+    most = torch.cuda.device_count() if on_gpus else usable_cores()
+    if group.devices > most:
+        raise UserError(f"--devices {group.devices}: there are {most} {'GPUs' if on_gpus else 'cores'}")
+    if group.size > experiment.batch_size:
+        raise UserError(f"{group.size} processes cannot share a batch of {experiment.batch_size} sequences")
 
 
 def check_all(experiments: Iterable[Experiment]) -> None:

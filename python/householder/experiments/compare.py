@@ -25,6 +25,7 @@ from householder.experiments.files import inside, write_text
 from householder.experiments.launch import Job, launch
 from householder.experiments.outcome import Outcome, write_outcomes
 from householder.experiments.processes import models_at_a_time
+from householder.experiments.readers import read_json
 from householder.experiments.report import ProgressDisplay, distinct, new_console, uneven_parameters, write_rows
 from householder.experiments.session import asked, claimed, conclude, default_directory, described
 
@@ -73,20 +74,21 @@ def compare(options: Namespace) -> int:
         directory, over, experiments = _resumed(options)
     else:
         experiment, over = asked(options), [_split(each) for each in options.over or ()]
-        directory = options.output or default_directory(options)
+        directory = options.output or default_directory(experiment)
         experiments = _grid(experiment, options.seeds or _SEEDS, over)
         if any(directory.glob(f"{_FOLDER}*")):
             raise UserError(f"{directory} already holds a comparison: --resume {directory} continues it")
     check_all(experiments.values())
     names = [name for name, _ in over]
-    with claimed(directory, {directory / folder: each for folder, each in experiments.items()}, not options.resume):
+    directory = session.real(directory)
+    with claimed(directory, experiments, not options.resume):
         write_text(inside(directory, OVER), json.dumps(names) + "\n")
         return _compare(options, directory, names, experiments)
 
 
 def _compare(options: Namespace, directory: Path, over: list[str], experiments: dict[str, Experiment]) -> int:
     console = new_console()
-    say = partial(console.print, soft_wrap=True, highlight=False, markup=False)
+    say = partial(console.print, soft_wrap=True)
     first = next(iter(experiments.values()))
     say(f"{described(first)}: {', '.join(first.models)}; {', '.join(experiments)}; into {directory}")
     jobs = {
@@ -108,12 +110,12 @@ def _compare(options: Namespace, directory: Path, over: list[str], experiments: 
             groups.setdefault(values_of(jobs[name].experiment, over), []).append(outcome)
     if groups:
         _report(directory, over, groups, console)
-    return conclude(results.values(), len(jobs), say, f"compare --resume {directory}")
+    return conclude(results.values(), len(jobs), say, session.resuming("compare", directory))
 
 
 def _report(directory: Path, over: list[str], groups: dict[Values, list[Outcome]], console: Console) -> None:
     """Print the table; write it and the figures."""
-    say = partial(console.print, soft_wrap=True, highlight=False, markup=False)
+    say = partial(console.print, soft_wrap=True)
     finished = [outcome for group in groups.values() for outcome in group]
     rows = summarise(groups)
     console.print(summary_table(rows, finished[0]))
@@ -205,7 +207,7 @@ def summarise(groups: Mapping[Values, Iterable[Outcome]]) -> list[Summary]:
 def summary_table(rows: Iterable[Summary], outcome: Outcome) -> Table:
     """Return the printed table; ``outcome``, of any run, names the metric and its unit."""
     rows = list(rows)
-    measured = outcome.measured + (rf" \[{outcome.unit}]" if outcome.unit else "")
+    measured = outcome.measured + (f" [{outcome.unit}]" if outcome.unit else "")
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for name, _ in rows[0].values:
         table.add_column(name.rpartition(".")[2], justify="right")
@@ -227,7 +229,9 @@ def asked_grid(options: Namespace) -> dict[str, Experiment]:
 
 
 def _split(over: str) -> tuple[str, list[str]]:
-    name, _, values = over.partition("=")
+    name, equals, values = over.partition("=")
+    if not (name and equals and values):
+        raise UserError(f"--over {over!r}: expected NAME=A,B, such as task.length=30,60")
     return name, values.split(",")
 
 
@@ -256,10 +260,8 @@ def _resumed(options: Namespace) -> tuple[Path, list[tuple[str, list[str]]], dic
         raise UserError(f"{options.resume} holds no comparison: there is no {_FOLDER}1")
     path = options.resume / OVER
     try:
-        names = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError):
+        names = read_json(path) if path.exists() else []
+    except ValueError:
         names = None
     if not isinstance(names, list) or not all(isinstance(name, str) and name.isprintable() for name in names):
         raise UserError(f"{path} is damaged: expected a list of names of settings; without it all values share a row")

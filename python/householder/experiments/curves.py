@@ -1,6 +1,5 @@
 """The results of runs on disk, grouped for figures."""
 
-import csv
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import chain
@@ -10,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from householder.experiments.errors import UserError
-from householder.experiments.experiment import Experiment, load_experiment
+from householder.experiments.experiment import Experiment, saved_experiment
 from householder.experiments.outcome import CONFIG, METRICS, Outcome, read_outcomes
-
-Columns = dict[str, NDArray[np.float64]]
+from householder.experiments.readers import Columns, read_columns
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def find_runs(directories: Iterable[Path]) -> list[Run]:
         paths = [directory / CONFIG] if (directory / CONFIG).is_file() else sorted(directory.glob(f"*/{CONFIG}"))
         if not paths:
             raise UserError(f"{directory} holds no run: there is no {CONFIG}")
-        found += [Run(path.parent, load_experiment(path)) for path in paths]
+        found += [Run(path.parent, saved_experiment(path)) for path in paths]
     kinds = {run.experiment.task.kind for run in found}
     if len(kinds) > 1:
         raise UserError(f"the runs are of different tasks: {', '.join(sorted(kinds))}")
@@ -96,37 +94,14 @@ def _add(curves: dict[str, Curves], label: str, directory: Path, model: str) -> 
     columns = read_columns(path) if path.is_file() else {}
     if not columns:
         return
-    metric = next((name for name in columns if name.startswith("train_") and name != "train_loss"), None)
-    if metric is None or "train_loss" not in columns:
-        raise UserError(f"{path} is damaged: there is no column train_loss, or none of the metric")
+    if "train_loss" not in columns:
+        raise UserError(f"{path} is damaged: there is no column train_loss")
+    metric = next((name for name in columns if name.startswith("train_") and name != "train_loss"), "train_loss")
     group = curves.setdefault(label, Curves(metric.removeprefix("train_")))
     group.columns.append(columns)
     outcomes = read_outcomes(directory)
     if model in outcomes:
         group.outcomes.append(outcomes[model])
-
-
-def read_columns(path: Path) -> Columns:
-    """Return the columns of a CSV file by the names in its first line; an empty dict if there is no other line.
-
-    Raises
-    ------
-    UserError
-        If the file cannot be read, or does not hold a number in every column of every line.
-    """
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            names, *rows = csv.reader(file)
-        numbers = np.array(rows, dtype=np.float64)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, csv.Error) as error:
-        if path.stat().st_size == 0:
-            return {}
-        raise UserError(f"{path} is damaged: expected a line of names, then lines of as many numbers") from error
-    if rows and (len(set(names)) < len(names) or numbers.shape != (len(rows), len(names))):
-        raise UserError(f"{path} is damaged: expected a line of names, then lines of as many numbers")
-    return dict(zip(names, numbers.T, strict=True)) if rows else {}
 
 
 def _names(groups: Collection[list[Run]]) -> list[str]:

@@ -7,6 +7,21 @@ from difflib import get_close_matches
 class UserError(Exception):
     """A mistake in the user's input, shown as one line without a traceback."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
+
+
+def one_line(text: str) -> str:
+    r"""Return a text with an escape for each character that cannot be printed, such as a newline in a file's name.
+
+    Examples
+    --------
+    >>> from householder.experiments.errors import one_line
+    >>> print(one_line("no file a\nb"))
+    no file a\nb
+    """
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
 
 def nearest(name: object, known: Iterable[str]) -> str:
     """Return a hint for the error message about an unknown name: the known name that it resembles, if any.

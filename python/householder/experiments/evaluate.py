@@ -5,14 +5,13 @@ from collections.abc import Iterable, Iterator
 
 import torch
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from householder.experiments.errors import UserError
-from householder.experiments.experiment import Experiment, apply_change, data_change, parse_experiment
+from householder.experiments.experiment import Experiment, apply_change, data_change, validated
 from householder.experiments.models import SequenceModel
 from householder.experiments.outcome import CONFIG, shown
-from householder.experiments.report import distinct
+from householder.experiments.report import distinct, new_console
 from householder.experiments.tasks import Batch, Task
 from householder.experiments.tasks.base import JudgedOn
 from householder.experiments.trained import load_trained, run_experiment
@@ -24,7 +23,7 @@ def evaluate(options: Namespace) -> int:
     if options.data is not None:
         raw = experiment.model_dump(mode="json")
         apply_change(raw, data_change(options.data, experiment.task.kind), "--data")
-        experiment = parse_experiment(raw, CONFIG)
+        experiment = validated(raw, CONFIG)
     if options.models is not None:
         experiment = experiment.only(options.models.split(","))
     torch.set_default_dtype(torch.float64 if experiment.precision == "64-true" else torch.float32)
@@ -33,17 +32,17 @@ def evaluate(options: Namespace) -> int:
     rows = [
         (
             name,
-            *measured(load_trained(options.run, name, weights=options.weights), task, batches(experiment, task, part)),
+            *measured(load_trained(options.run, name, options.weights), task, batches(experiment, task, part)),
         )
         for name in experiment.models
     ]
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("model")
-    for heading in (f"{part} loss", f"{part} {task.metric}"):
+    for heading in dict.fromkeys((f"{part} loss", f"{part} {task.metric}")):
         table.add_column(heading, justify="right")
     for (name, _, metric), loss in zip(rows, distinct([loss for _, loss, _ in rows]), strict=True):
-        table.add_row(name, loss, shown(metric, task.unit))
-    Console().print(table)
+        table.add_row(name, *[loss, shown(metric, task.unit)][: len(table.columns) - 1])
+    new_console().print(table)
     return 0
 
 

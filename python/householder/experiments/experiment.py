@@ -16,6 +16,7 @@ from householder.experiments.models import PACKAGED_MODELS, AnyModel
 from householder.experiments.models.base import Positive
 from householder.experiments.models.rivals import count_parameters, own_settings, resized, rival_settings
 from householder.experiments.outcome import CONFIG, RESULTS
+from householder.experiments.readers import parse_yaml, read_yaml
 from householder.experiments.settings import OWN, Settings, Unit
 from householder.experiments.tasks import PACKAGED_TASKS, TaskSettings
 
@@ -100,19 +101,30 @@ def load_experiment(path: Path, changes: Iterable[str] = (), models: Iterable[st
     """
     if not path.exists() and packaged_config(str(path)).is_file():
         path = packaged_config(str(path))
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise UserError(f"{path} is not valid YAML{_position(error)}") from error
-    if not isinstance(raw, dict):
-        raise UserError(f"{path} is not an experiment: expected settings such as 'epochs: 400'")
+    raw = _raw(path)
     names = None if models is None else _add_models(raw, list(models))
     for change in changes:
         apply_change(raw, change)
     experiment = parse_experiment(raw, path.name)
     return experiment if names is None else experiment.only(names)
+
+
+def saved_experiment(path: Path) -> Experiment:
+    """Read the experiment of a run, which states all sizes. Nothing is imported, and no data are read.
+
+    Raises
+    ------
+    UserError
+        The file is missing, garbled or not what the settings allow.
+    """
+    return validated(_raw(path), path.name)
+
+
+def _raw(path: Path) -> dict[str, Any]:
+    raw = read_yaml(path)
+    if not isinstance(raw, dict):
+        raise UserError(f"{path} is not an experiment: expected settings such as 'epochs: 400'")
+    return raw
 
 
 def _add_models(raw: dict[str, Any], asked: list[str]) -> list[str]:
@@ -149,12 +161,7 @@ def parse_experiment(raw: dict[str, Any], origin: str) -> Experiment:
     reference = next((name for name in given if name not in unsized), None)
     if unsized and reference is not None:
         raw = raw | {"models": given | {name: given[name] | {"hidden_size": 1} for name in unsized}}
-    try:
-        experiment = Experiment.model_validate(raw)
-    except ValidationError as error:
-        raise UserError(f"{origin}: {_first(error)}") from error
-    except RecursionError as error:
-        raise UserError(f"{origin}: settings are nested too deeply") from error
+    experiment = validated(raw, origin)
     if reference is None or not unsized:
         return experiment
     task, sized = experiment.task.load(), dict(experiment.models)
@@ -164,6 +171,16 @@ def parse_experiment(raw: dict[str, Any], origin: str) -> Experiment:
     except ValueError as error:
         raise UserError(f"{origin}: models.{reference}: {error}") from error
     return experiment.model_copy(update={"models": sized})
+
+
+def validated(raw: dict[str, Any], origin: str) -> Experiment:
+    """Validate settings; error messages begin with ``origin``."""
+    try:
+        return Experiment.model_validate(raw)
+    except ValidationError as error:
+        raise UserError(f"{origin}: {_first(error)}") from error
+    except RecursionError as error:
+        raise UserError(f"{origin}: settings are nested too deeply") from error
 
 
 def packaged_config(name: str) -> Path:
@@ -183,8 +200,8 @@ def apply_change(raw: dict[str, Any], change: str, origin: str = "--set") -> Non
         if not isinstance(node, dict) or not node:
             raise UserError(f"{origin} {change!r}: there is no {key!r} to change{nearest(key, map(str, before))}")
     try:
-        node[leaf] = yaml.safe_load(value)
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        node[leaf] = parse_yaml(value)
+    except (ValueError, yaml.YAMLError) as error:
         raise UserError(f"{origin} {change!r}: {value!r} is not a valid YAML value") from error
 
 
@@ -201,11 +218,6 @@ def data_change(data: Path, kind: str) -> str:
         raise UserError(f"--data: {kind} takes no data, but {', '.join(takes)} do")
     # Absolute, so that a run can be resumed from anywhere; in quotes, as settings are YAML.
     return f"task.data={json.dumps(str(data.absolute()))}"
-
-
-def _position(error: Exception) -> str:
-    mark = getattr(error, "problem_mark", None)
-    return f": line {mark.line + 1}, column {mark.column + 1}: {error.problem}" if mark else ""  # type: ignore[attr-defined]
 
 
 def _first(error: ValidationError) -> str:

@@ -10,10 +10,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from householder.experiments.curves import Curves, read_columns
+from householder.experiments.curves import Curves
 from householder.experiments.errors import UserError
 from householder.experiments.files import write_whole
 from householder.experiments.outcome import Outcome, shown
+from householder.experiments.readers import read_columns
 from householder.experiments.tasks.base import GENERATED
 
 
@@ -35,8 +36,8 @@ def write_figure(figure: Figure, path: Path) -> None:
     if not path.suffix or path.is_dir():
         raise UserError(f"cannot write {path}: expected the name of a file that ends in .png, .pdf or .svg")
     try:
-        write_whole(path, partial(figure.savefig, dpi=120))
-    except (OSError, ValueError) as error:
+        write_whole(path, partial(figure.savefig, format=path.suffix[1:], dpi=120))
+    except ValueError as error:  # there is no such format
         raise UserError(f"cannot write {path}: {error}") from error
 
 

@@ -1,15 +1,20 @@
-"""Files of a run: written whole or not at all, inside the run's directory, by one process at a time."""
+"""Files that a run writes: whole or not at all, never through a link, and by one process at a time."""
 
+import csv
 import json
 import os
+import secrets
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
 from householder.experiments.errors import UserError
+from householder.experiments.readers import read_json
 
 LOCK = "run.lock"
 HOLDER = "run.holder"
@@ -17,25 +22,68 @@ HOLDER = "run.holder"
 _WAIT_SECONDS = 2.0
 
 
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` fill a temporary file, which then replaces ``path``.
+def write_whole(path: Path, write: Callable[[BinaryIO], object], previous: Path | None = None) -> None:
+    """Let ``write`` fill a new file, which then replaces ``path``; what it replaces is kept as ``previous``.
 
-    The file is complete on disk before it takes its name, so a kill leaves the old one. Temporary names differ between
-    processes and keep the suffix.
+    The file is complete on disk before it takes its name, so a kill or a full disk leaves the old one. Its name until
+    then is random, and nothing of that name may exist.
+
+    Raises
+    ------
+    UserError
+        The system refuses to write.
     """
-    temporary = path.with_name(f".{path.stem}-{os.getpid()}{path.suffix}")
+    temporary = path.with_name(f".{path.stem}-{secrets.token_hex(8)}{path.suffix}")
     try:
-        write(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        try:
+            with temporary.open("xb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            if previous is not None and path.exists():
+                path.replace(previous)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file whole."""
-    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write_whole(path, lambda file: file.write(text.encode()))
+
+
+def table(rows: Iterable[Mapping[str, Any]], header: bool = True) -> str:
+    """Return dictionaries with the same keys as the lines of a CSV file."""
+    text = StringIO(newline="")
+    for number, row in enumerate(rows):
+        writer = csv.DictWriter(text, row)
+        if header and number == 0:
+            writer.writeheader()
+        writer.writerow(row)
+    return text.getvalue()
+
+
+@contextmanager
+def appended(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to add to its end.
+
+    Raises
+    ------
+    UserError
+        The path is a link, or the system refuses to write.
+    """
+    try:
+        with open(path, "ab", opener=_open_without_links) as file:
+            yield file
+    except OSError as error:
+        reason = "it is a link, and nothing is written through links" if path.is_symlink() else error.strerror or error
+        raise UserError(f"cannot write {path}: {reason}") from error
+
+
+def _open_without_links(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def inside(directory: Path, name: str) -> Path:
@@ -44,11 +92,11 @@ def inside(directory: Path, name: str) -> Path:
     Raises
     ------
     UserError
-        A link leads out of the directory.
+        The name, or a folder on the way to it, is a link.
     """
     place = directory / name
-    if not place.resolve().is_relative_to(directory.resolve()):
-        raise UserError(f"{place} is outside {directory}: nothing is written there")
+    if place.resolve() != directory.resolve() / name:
+        raise UserError(f"{place} is a link: nothing is written there")
     return place
 
 
@@ -69,7 +117,7 @@ def held(directory: Path) -> Iterator[None]:
     except OSError as error:
         raise UserError(f"cannot write to {directory}: {error.strerror}") from error
     try:
-        write_text(inside(directory, HOLDER), json.dumps({"process": os.getpid(), "host": socket.gethostname()}))
+        write_text(directory / HOLDER, json.dumps({"process": os.getpid(), "host": socket.gethostname()}))
         yield
     finally:
         (directory / HOLDER).unlink(missing_ok=True)
@@ -78,7 +126,7 @@ def held(directory: Path) -> Iterator[None]:
 
 def _holder(directory: Path) -> str:
     try:
-        holder = json.loads((directory / HOLDER).read_text(encoding="utf-8"))
+        holder = read_json(directory / HOLDER)
         return f"process {holder['process']} on {holder['host']}"
-    except (OSError, ValueError, TypeError, KeyError):
+    except (UserError, ValueError, TypeError, KeyError):
         return "another process"

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import Experiment
-from householder.experiments.files import held
+from householder.experiments.files import appended, held
 from householder.experiments.group import Group, free_port
 from householder.experiments.outcome import Outcome, Progress
+from householder.experiments.own import permitted, permitted_modules
 from householder.experiments.processes import process_context
 
 if TYPE_CHECKING:
@@ -83,7 +84,9 @@ def launch(
                     for rank in group.started_here:
                         receiver, sender = context.Pipe(duplex=False)
                         process = context.Process(
-                            target=_work, args=(jobs[name], group, rank, port, sender, stop), daemon=True
+                            target=_work,
+                            args=(jobs[name], group, rank, port, permitted_modules(), sender, stop),
+                            daemon=True,
                         )
                         process.start()
                         sender.close()
@@ -114,20 +117,21 @@ def launch(
     return {name: results[name] for name in jobs if name in results}
 
 
-def _work(job: Job, group: Group, rank: int, port: int, messages: Connection, stop: Event) -> None:
+def _work(
+    job: Job, group: Group, rank: int, port: int, modules: frozenset[str], messages: Connection, stop: Event
+) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # they reach every process; the parent decides
         signal.signal(number, signal.SIG_IGN)
-    job.directory.mkdir(parents=True, exist_ok=True)
-    _redirect_output(job.directory / LOG)
     if group.size > 1:
         os.environ.update(group.environment(rank, port))
     is_first = group.node == 0 and rank == 0
     result: Result
     try:
+        _redirect_output(job.directory / LOG)
         from householder.experiments.training import Run  # slow to load, and of no use to the parent
 
         # The command has locked the run. Each process locks its model's folder, because it may outlive the command.
-        with held(job.directory) if is_first else nullcontext():
+        with permitted(modules), held(job.directory) if is_first else nullcontext():
             run = Run(job.experiment, job.model, job.directory, group)
             result = run.train(messages.send if is_first else _keep_quiet, stop.is_set)
     except BrokenPipeError:  # the parent is gone
@@ -155,7 +159,11 @@ def _redirect_output(path: Path) -> None:
     """Send what libraries print, also below Python, to a file: the terminal belongs to the progress bars."""
     sys.stdout.flush()
     sys.stderr.flush()
-    with path.open("a", encoding="utf-8") as file:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write to {path.parent}: {error.strerror}") from error
+    with appended(path) as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from householder.experiments.errors import UserError
 from householder.experiments.files import write_text
+from householder.experiments.readers import read_json
 from householder.experiments.tasks.base import JudgedOn
 
 CONFIG = "config.yaml"
@@ -88,12 +89,10 @@ def read_outcomes(directory: Path) -> dict[str, Outcome]:
     if not path.is_file():
         return {}
     try:
-        outcomes = [Outcome(**outcome) for outcome in json.loads(path.read_text(encoding="utf-8"))]
+        outcomes = [Outcome(**outcome) for outcome in read_json(path)]
         for outcome in outcomes:
             _check(outcome)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError) as error:
         raise UserError(
             f"{path} is damaged: it does not list the results of the models; --resume writes it again"
         ) from error

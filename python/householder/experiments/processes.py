@@ -10,6 +10,9 @@ from multiprocessing.context import ForkServerContext, SpawnContext
 _PRELOAD = ["householder.experiments.launch", "householder.experiments.training", "sklearn.model_selection"]
 
 
+_SAFE = "PYTHONSAFEPATH"
+
+
 def process_context() -> ForkServerContext | SpawnContext:
     """Return the context that starts processes: a fork server with torch loaded, where the platform has one.
 
@@ -27,18 +30,25 @@ def warm_up() -> None:
     if isinstance(process_context(), ForkServerContext):
         # Ctrl-C reaches every process of the terminal; the server and its children leave it to the caller.
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        searched = os.environ.get(_SAFE)
+        os.environ[_SAFE] = "1"  # or the server would import multiprocessing from the working directory
         try:
             multiprocessing.forkserver.ensure_running()
         finally:
             signal.signal(signal.SIGINT, handler)
+            if searched is None:
+                del os.environ[_SAFE]
+            else:
+                os.environ[_SAFE] = searched
 
 
 def models_at_a_time(threads: int, devices: int = 1) -> int:
     """Return how many models may train at a time on the cores that this process may use."""
-    return max(1, _usable_cores() // (threads * devices))
+    return max(1, usable_cores() // (threads * devices))
 
 
-def _usable_cores() -> int:
+def usable_cores() -> int:
+    """Return the number of cores that this process may use."""
     if sys.version_info >= (3, 13):
         return os.process_cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):

@@ -1,7 +1,7 @@
 """What a command prints and writes: progress while it runs, a table at its end."""
 
-import csv
 from collections.abc import Iterable, Mapping
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -19,7 +19,7 @@ from rich.progress import (
 from rich.progress import Progress as Bars
 from rich.table import Table
 
-from householder.experiments.files import write_whole
+from householder.experiments.files import table, write_text
 from householder.experiments.outcome import Outcome, Progress, shown
 
 _WIDE = 120  # characters for a bar and all its numbers; a narrower terminal shows only the loss
@@ -28,9 +28,13 @@ _TOLERANCE = 0.02
 
 
 def new_console(quiet: bool = False) -> Console:
-    """Return the console of a command. Output to a file or pipe is wide enough for every column of a table."""
-    console = Console(quiet=quiet)
-    return console if console.is_terminal or console.is_jupyter else Console(quiet=quiet, width=_WIDE)
+    """Return the console of a command, which prints texts as they are.
+
+    Output to a file or pipe is wide enough for every column of a table.
+    """
+    console = partial(Console, quiet=quiet, markup=False, emoji=False, highlight=False)
+    wide = console(width=_WIDE)
+    return console() if wide.is_terminal or wide.is_jupyter else wide
 
 
 class _Display(Protocol):
@@ -117,7 +121,7 @@ class _Lines:
         if epoch // every > self._printed[name] // every:
             self._printed[name] = epoch
             line = f"{name}: epoch {epoch}/{progress.epochs}  {numbers(progress)}"
-            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+            self._console.print(line, soft_wrap=True)
 
 
 class _NotebookBars:
@@ -201,15 +205,7 @@ def uneven_parameters(outcomes: Iterable[Outcome]) -> list[str]:
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write dictionaries with the same keys, at least one, as the rows of a CSV file."""
-    first, *rest = rows
-
-    def write(temporary: Path) -> None:
-        with temporary.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, first)
-            writer.writeheader()
-            writer.writerows([first, *rest])
-
-    write_whole(path, write)
+    write_text(path, table(rows))
 
 
 def numbers(progress: Progress) -> str:

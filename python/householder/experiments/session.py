@@ -1,6 +1,7 @@
 """One invocation of ``householder train``: settings in, a table and files out."""
 
 import json
+import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,22 +10,23 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from householder.experiments.checks import check
+from householder.experiments.checks import check, check_group
 from householder.experiments.curves import find_runs, read_curves
-from householder.experiments.errors import UserError
+from householder.experiments.errors import UserError, one_line
 from householder.experiments.experiment import (
     Experiment,
     apply_change,
     data_change,
     load_experiment,
     packaged_config,
-    parse_experiment,
+    validated,
 )
 from householder.experiments.figures import generated_sequences, learning_curves
 from householder.experiments.files import held, inside
 from householder.experiments.group import Group, group_of
 from householder.experiments.launch import Failure, Job, Result, launch
 from householder.experiments.outcome import CONFIG, Outcome, write_outcomes
+from householder.experiments.own import permitted_modules
 from householder.experiments.processes import models_at_a_time
 from householder.experiments.report import ProgressDisplay, new_console, results_table, uneven_parameters
 from householder.experiments.tasks.base import GENERATED
@@ -40,15 +42,17 @@ def train(options: Namespace) -> int:
     group = group_of(options.devices, options.num_nodes)
     directory, experiment = _resumed(options) if options.resume else _asked_where(options, group)
     check(experiment)
+    check_group(group, experiment)
+    directory = real(directory)
     if not group.is_first:
         return _train(options, group, directory, experiment)
-    with claimed(directory, {directory: experiment}, begun=not options.resume):
+    with claimed(directory, {".": experiment}, begun=not options.resume):
         return _train(options, group, directory, experiment)
 
 
 def _train(options: Namespace, group: Group, directory: Path, experiment: Experiment) -> int:
     console = new_console(quiet=not group.is_first)
-    say = partial(console.print, soft_wrap=True, highlight=False, markup=False)
+    say = partial(console.print, soft_wrap=True)
     say(f"{described(experiment)}: {', '.join(experiment.models)}; seed {experiment.seed}; into {directory}")
     jobs = {name: Job(experiment, name, inside(directory, name)) for name in experiment.models}
     with ProgressDisplay(jobs, console) as display:
@@ -71,7 +75,7 @@ def _train(options: Namespace, group: Group, directory: Path, experiment: Experi
             say(f"generated sequences: {directory / SEQUENCES}")
         say(f"logs: tensorboard --logdir {directory}")
 
-    return conclude(results.values(), len(jobs), say, f"train --resume {directory}")
+    return conclude(results.values(), len(jobs), say, resuming("train", directory))
 
 
 def described(experiment: Experiment) -> str:
@@ -88,7 +92,7 @@ def conclude(results: Iterable[Result], wanted: int, say: Callable[[str], None],
     results = list(results)
     if failures := [result.message for result in results if isinstance(result, Failure)]:
         for message in failures:
-            print(f"householder: {message}", file=sys.stderr)
+            print(f"householder: {one_line(message)}", file=sys.stderr)
         return 1
     if sum(isinstance(result, Outcome) and result.metric is not None for result in results) < wanted:
         say(f"interrupted; continue with: householder {resume}")
@@ -96,39 +100,62 @@ def conclude(results: Iterable[Result], wanted: int, say: Callable[[str], None],
     return 0
 
 
+def resuming(command: str, directory: Path) -> str:
+    """Return the command line that continues a run."""
+    return shlex.join([command, "--resume", str(directory), *(f"--import={name}" for name in permitted_modules())])
+
+
+def real(directory: Path) -> Path:
+    """Return a run's directory, and say where it is if the name is a link: a link that changes is not followed."""
+    if not directory.is_symlink():
+        return directory
+    print(f"{one_line(str(directory))} is a link to {one_line(str(directory.resolve()))}")
+    return directory.resolve()
+
+
 def _asked_where(options: Namespace, group: Group) -> tuple[Path, Experiment]:
     experiment = asked(options)
     if options.output is None and group.is_divided:
         raise UserError("commands that train together need the same --output")
-    return options.output or default_directory(options), experiment
+    return options.output or default_directory(experiment), experiment
 
 
 def asked(options: Namespace) -> Experiment:
     """Return the experiment that a command line asks for: a file's or a packaged one, with some changes."""
-    if options.task is None:
+    if options.task is None and options.config is None:
         raise UserError("which task? name one, or a run by --resume RUN (--help lists the tasks)")
-    own = ":" in options.task
+    task = options.task or ""
+    own = ":" in task
     changes = [*options.changes]
-    changes += [] if options.data is None else [data_change(options.data, options.task)]
+    changes += [] if options.data is None else [data_change(options.data, task)]
     changes += [] if options.epochs is None else [f"epochs={options.epochs}"]
     changes += [] if options.seed is None else [f"seed={options.seed}"]
-    changes += [f"task.kind={json.dumps(options.task)}"] if own and not options.config else []
-    path = options.config or packaged_config(OWN_TASK if own else options.task)
+    changes += [f"task.kind={json.dumps(task)}"] if own and not options.config else []
+    path = options.config or packaged_config(OWN_TASK if own else task)
     models = None if options.models is None else options.models.split(",")
     experiment = load_experiment(path, changes, models)
-    if experiment.task.kind != options.task:
+    if options.task not in (None, experiment.task.kind):
         raise UserError(f"{options.config} is an experiment on {experiment.task.kind!r}, not on {options.task!r}")
     return experiment
 
 
-def default_directory(options: Namespace) -> Path:
+def default_directory(experiment: Experiment) -> Path:
     """Return the directory of results for a command without ``--output``."""
-    return Path("runs") / f"{options.task.rpartition(':')[2]}-{datetime.now():%Y%m%d-%H%M%S}"
+    return Path("runs") / f"{experiment.task.kind.rpartition(':')[2]}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
 @contextmanager
-def claimed(directory: Path, experiments: Mapping[Path, Experiment], begun: bool) -> Iterator[None]:
+def claimed(directory: Path, experiments: Mapping[str, Experiment], begun: bool) -> Iterator[None]:
     """Lock a directory while runs work in it, and write the settings of each run into its folder.
+
+    Parameters
+    ----------
+    directory : Path
+        Where the runs are.
+    experiments : dict of str to Experiment
+        The settings of each run, by its folder in the directory.
+    begun : bool
+        Whether the runs begin now.
 
     Raises
     ------
@@ -140,7 +167,8 @@ def claimed(directory: Path, experiments: Mapping[Path, Experiment], begun: bool
     except OSError as error:
         raise UserError(f"cannot write to {directory}: {error.strerror}") from error
     with held(directory):
-        for place, experiment in experiments.items():
+        for folder, experiment in experiments.items():
+            place = inside(directory, folder)
             if begun and (place / CONFIG).exists():
                 raise UserError(f"{place} already holds a run: --resume {place} continues it")
             try:
@@ -148,7 +176,10 @@ def claimed(directory: Path, experiments: Mapping[Path, Experiment], begun: bool
                 experiment.save(place / CONFIG)
             except OSError as error:
                 raise UserError(f"cannot write to {place}: {error.strerror}") from error
-        yield
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"--resume {directory} continues from the last checkpoints") from None
 
 
 def refuse_changes(options: Namespace, fixed: Iterable[str]) -> None:
@@ -172,7 +203,7 @@ def resumed_run(directory: Path, options: Namespace) -> Experiment:
             begun = f"{directory} was begun with {experiment.epochs}"
             raise UserError(f"--epochs {options.epochs}: {begun}; give more to extend it")
         raw["epochs"] = options.epochs
-    return parse_experiment(raw, CONFIG)
+    return validated(raw, CONFIG)
 
 
 def _resumed(options: Namespace) -> tuple[Path, Experiment]:

@@ -7,7 +7,7 @@ import torch
 
 from householder.experiments.checkpoint import NAME, Interface, load_checkpoint
 from householder.experiments.errors import UserError, nearest
-from householder.experiments.experiment import Experiment, load_experiment
+from householder.experiments.experiment import Experiment, saved_experiment
 from householder.experiments.models import SequenceModel
 from householder.experiments.outcome import CONFIG
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Weights = Literal["best", "last"]
 
 
-def load_trained(run: str | Path, model: str | None = None, *, weights: Weights = "best") -> SequenceModel:
+def load_trained(run: str | Path, model: str | None = None, weights: Weights = "best") -> SequenceModel:
     """Return a model of a run directory; see :func:`householder.experiments.load`."""
     directory = Path(run)
     experiment = run_experiment(directory)
@@ -48,4 +48,4 @@ def run_experiment(directory: Path) -> Experiment:
     """Return the experiment of a run."""
     if not (directory / CONFIG).is_file():
         raise UserError(f"{directory} holds no run: there is no {CONFIG}")
-    return load_experiment(directory / CONFIG)
+    return saved_experiment(directory / CONFIG)

@@ -5,7 +5,6 @@ by (seed, epoch, index), the learning rate depends on the step. A checkpoint the
 of generators or loaders, and a run that was killed and resumed ends as if nothing had happened.
 """
 
-import csv
 import math
 import time
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from householder.experiments.checkpoint import interface, load_checkpoint, save_
 from householder.experiments.checks import check
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import Experiment
-from householder.experiments.files import write_whole
+from householder.experiments.files import appended, table, write_text
 from householder.experiments.group import Group, share
 from householder.experiments.outcome import METRICS, Outcome, Progress
 from householder.experiments.tasks.base import HeldOut, Task
@@ -135,7 +134,8 @@ class Run:
         """
         state = self.state
         if self.fabric.is_global_zero:
-            _rewrite(self.directory / METRICS, state.history)
+            # Later rows, which a kill may have torn, are written again by training.
+            write_text(self.directory / METRICS, table(state.history))
         saved = reported = time.perf_counter()
         begun = saved - state.seconds
         while not self._finished() and not self._total(torch.tensor(float(stopped()))):
@@ -208,7 +208,8 @@ class Run:
         if self.experiment.patience is not None and self._epochs_since_best() == 0:
             state.best = self._parameters()
         if self.fabric.is_global_zero:
-            _append(self.directory / METRICS, state.history[-1])
+            with appended(self.directory / METRICS) as file:
+                file.write(table(state.history[-1:], header=len(state.history) == 1).encode())
 
     def _finished(self) -> bool:
         patience = self.experiment.patience
@@ -319,22 +320,3 @@ def learning_rate_factor(schedule: Literal["constant", "cosine", "hold"], warm_u
     elif schedule == "hold":
         factor = min(1.0, round((1 - done) / 0.3, 12))
     return factor * min(1.0, done / warm_up) if warm_up > 0 else factor
-
-
-def _rewrite(path: Path, history: list[dict[str, float]]) -> None:
-    """Write the rows up to the checkpoint. Later rows, which a kill may have torn, are written again by training."""
-
-    def write(temporary: Path) -> None:
-        temporary.touch()
-        for row in history:
-            _append(temporary, row)
-
-    write_whole(path, write)
-
-
-def _append(path: Path, row: dict[str, float]) -> None:
-    with path.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, row)
-        if file.tell() == 0:
-            writer.writeheader()
-        writer.writerow(row)

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -39,8 +40,8 @@ class Task(ABC):
     every_step: bool = False
     """Whether the prediction is read at every step, or at the last one only."""
     metric: str = "loss"
+    """What :meth:`measure` returns."""
     unit: str = ""
-    lower_is_better: bool = False
     baseline: float | None = None
     """The metric of a model that has no memory, for the figure."""
     judged_on: JudgedOn = "test"
@@ -50,6 +51,11 @@ class Task(ABC):
     """
     watched: bool = False
     """Whether the validation part is measured after each epoch."""
+
+    @cached_property  # which a class or an object may replace by a plain attribute
+    def lower_is_better(self) -> bool:
+        """Whether a smaller metric is better, as it is if the metric is the loss."""
+        return self.metric == "loss"
 
     @abstractmethod
     def steps_per_epoch(self, size: int) -> int:

@@ -30,7 +30,7 @@ class CharactersSettings(Settings):
 
     kind: Literal["chars"] = "chars"
     data: Path | None = None
-    """A folder with train.txt, valid.txt and test.txt; without it, Python's documentation topics."""
+    """A folder with train.txt, valid.txt and test.txt, a sequence a line; without it, Python's documentation topics."""
     stand_in: ClassVar[str] = "Python's documentation"
     ahead: Annotated[int, Field(ge=1), Unit("characters")] = 1
     """Distance from the last character read to the predicted one."""

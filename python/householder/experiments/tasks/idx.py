@@ -1,8 +1,6 @@
 """The IDX files in which handwritten digits are published, plain or gzipped."""
 
-import gzip
 import math
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from householder.experiments.errors import UserError
+from householder.experiments.readers import DATA, opened
 
-_LARGEST = 1 << 30  # bytes
 _BYTES = 0x08  # the code of unsigned bytes, the only type these files have
 
 
@@ -23,7 +21,7 @@ def read_idx(directory: Path, name: str, axes: int) -> NDArray[Any]:
     directory : Path
         Where the file is.
     name : str
-        Its name; ``.gz`` may follow.
+        Its name. Programs that unpack such files write ``.idx`` for ``-idx``; ``.gz`` may follow.
     axes : int
         How many axes the array has.
 
@@ -32,21 +30,19 @@ def read_idx(directory: Path, name: str, axes: int) -> NDArray[Any]:
     UserError
         If there is no such file, or it is not what it should be.
     """
-    path = next((path for path in (directory / name, directory / f"{name}.gz") if path.is_file()), None)
+    names = [f"{stem}{suffix}" for stem in (name, name.replace("-idx", ".idx")) for suffix in ("", ".gz")]
+    path = next((directory / name for name in names if (directory / name).is_file()), None)
     if path is None:
-        raise UserError(f"{directory} holds no {name} or {name}.gz")
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            header = file.read(4 + 4 * axes)
-            if len(header) < 4 + 4 * axes or header[:4] != bytes([0, 0, _BYTES, axes]):
-                raise UserError(f"{path} is not an IDX file of bytes with {axes} axes")
-            shape = np.frombuffer(header, ">u4", axes, 4).tolist()
-            size = math.prod(shape)
-            if not 0 < size <= _LARGEST:
-                raise UserError(f"{path} is garbled: its header says {shape}, expected 1 to {_LARGEST:,} bytes")
-            content = file.read(size + 1)  # no more: a small compressed file may expand to any size
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+        raise UserError(f"{directory} holds no {', '.join(names[:-1])} or {names[-1]}")
+    with opened(path) as file:
+        header = file.read(4 + 4 * axes)
+        if len(header) < 4 + 4 * axes or header[:4] != bytes([0, 0, _BYTES, axes]):
+            raise UserError(f"{path} is not an IDX file of bytes with {axes} axes")
+        shape = np.frombuffer(header, ">u4", axes, 4).tolist()
+        size = math.prod(shape)
+        if not 0 < size <= DATA:
+            raise UserError(f"{path} is garbled: its header says {shape}, expected 1 to {DATA:,} bytes")
+        content = file.read(size + 1)  # no more: a small compressed file may expand to any size
     if len(content) != size:
         held = f"{len(content)}" if len(content) < size else f"more than {size}"
         raise UserError(f"{path} is truncated or garbled: it holds {held} bytes, its header says {shape}")

@@ -23,7 +23,7 @@ class MNISTSettings(Settings):
 
     kind: Literal["mnist"] = "mnist"
     data: Path | None = None
-    """The folder with the four IDX files, plain or with ``.gz``. It must be given."""
+    """The folder with the four IDX files, plain or gzipped. It must be given."""
     judged_on: HeldOut = "test"
     """The part that judges the run; on ``"validation"`` the test part is not read."""
 
@@ -31,7 +31,7 @@ class MNISTSettings(Settings):
         """Return the task with its data."""
         if self.data is None:
             raise UserError(
-                f"{self.kind} needs --data DIR, a folder that holds {', '.join(FILES)}, each plain or with .gz; "
+                f"{self.kind} needs --data DIR, a folder that holds {', '.join(FILES)}, each plain or gzipped; "
                 "the task digits needs no files"
             )
         x, y = _images(self.data, "train")

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 from householder.experiments.errors import UserError
+from householder.experiments.readers import DATA, read_text
 
 Text = list[str]
 PARTS = ("train", "valid", "test")
+_LONGEST = 10_000
 
 
 def read_texts(directory: Path) -> dict[str, Text]:
@@ -14,7 +16,7 @@ def read_texts(directory: Path) -> dict[str, Text]:
     Raises
     ------
     UserError
-        If a file is missing, is not text, or is empty.
+        If a file is missing, is not text, is empty, or has a line too long for one sequence.
     """
     return {part: _read(directory, part) for part in PARTS}
 
@@ -37,14 +39,15 @@ def _read(directory: Path, part: str) -> Text:
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
         raise UserError(f"{directory} holds no {paths[0].name} or {paths[1].name}")
-    try:
-        lines = _lines(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text: byte {error.start}") from error
+    lines = _lines(read_text(path, DATA))
     if not lines:
         raise UserError(f"{path} is empty")
+    longest = max(lines, key=len)
+    if len(longest) > _LONGEST:
+        raise UserError(
+            f"{path} has a line of {len(longest):,} characters, expected at most {_LONGEST:,} because each line is one "
+            f"sequence: break it, for example with fold -s -w 500 {path.name}"
+        )
     return lines
 
 

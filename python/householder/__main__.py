@@ -1,0 +1,7 @@
+"""``python -m householder``."""
+
+import sys
+
+from householder.cli import main
+
+sys.exit(main())
