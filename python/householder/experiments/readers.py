@@ -135,7 +135,7 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 def _integer(loader: _PlainLoader, node: yaml.ScalarNode) -> int:
-    value: int = loader.construct_yaml_int(node)  # type: ignore[no-untyped-call]
+    value: int = loader.construct_yaml_int(node)
     if abs(value) > _LARGEST_INTEGER:
         raise yaml.constructor.ConstructorError(None, None, "an integer has more than 63 bits", node.start_mark)
     return value
