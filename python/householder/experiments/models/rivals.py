@@ -3,21 +3,21 @@
 from bisect import bisect_left
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import torch
-import yaml
 
 from householder.experiments.errors import UserError
 from householder.experiments.models.base import LARGEST_SIZE, ModelSettings
+from householder.experiments.readers import read_yaml
 from householder.experiments.tasks import Task
 
 
 def rival_settings() -> dict[str, dict[str, Any]]:
     """Return the settings of each kind of model, without its size."""
-    text = (files("householder.experiments") / "models" / "rivals.yaml").read_text(encoding="utf-8")
-    settings: dict[str, dict[str, Any]] = yaml.safe_load(text)
-    return settings
+    settings = read_yaml(Path(str(files("householder.experiments"))) / "models" / "rivals.yaml")
+    return cast("dict[str, dict[str, Any]]", settings)
 
 
 def own_settings(place: str) -> dict[str, Any]:
