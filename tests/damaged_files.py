@@ -12,10 +12,11 @@ import torch
 from scipy.io import wavfile
 
 from householder.experiments.checkpoint import NAME, load_checkpoint
-from householder.experiments.curves import find_runs, read_columns, read_curves
+from householder.experiments.curves import find_runs, read_curves
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import load_experiment, packaged_config
 from householder.experiments.outcome import CONFIG, METRICS, RESULTS, read_outcomes
+from householder.experiments.readers import read_columns
 from householder.experiments.tasks.idx import read_idx
 from householder.experiments.tasks.text import read_texts
 from householder.experiments.tasks.wav import read_wav
@@ -106,6 +107,16 @@ KINDS = {
             [(directory / f"{part}.txt").write_text("a line\n") for part in ("valid", "test")] and read_texts(directory)
         ),
     ),
+    "packed text": Kind(
+        "train.txt",
+        lambda _: gzip.compress("some lines\nof text\n".encode("utf-8-sig")),
+        lambda directory: KINDS["text"].read(directory),
+    ),
+    "streamed sound": Kind(
+        "sound.wav",
+        lambda d: (w := _wav(d))[:4] + b"\xff" * 4 + w[8:40] + b"\xff" * 4 + w[44:],
+        lambda directory: read_wav(directory / "sound.wav", 8000),
+    ),
     "sound": Kind("sound.wav", _wav, lambda directory: read_wav(directory / "sound.wav", 8000)),
 }
 WORDS = [
@@ -126,6 +137,9 @@ WORDS = [
     b"- ",
     b"&a",
     b"*a",
+    b"\xef\xbb\xbf",
+    b"\x1f\x8b\x08",
+    b"0x" + b"f" * 5000,
 ]
 
 

@@ -4,15 +4,22 @@ import csv
 import json
 import os
 import shutil
+import sys
 
 import pytest
 import torch
 
 from experiment_command import finish, start
 from householder import cli
+from householder.cli.arguments import named_modules
+from householder.cli.entry import parser
 from householder.experiments import load
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import load_experiment, packaged_config
+from householder.experiments.outcome import write_outcomes
+from householder.experiments.own import imported, permitted
+from householder.experiments.session import asked, default_directory
+from householder.experiments.tasks import Task
 from householder.experiments.training import Run
 
 MODULE = """
@@ -63,6 +70,123 @@ def mine(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.environ.get("PYTHONPATH", "")]))
     return tmp_path
+
+
+BARE = """
+import torch
+from householder.experiments.tasks import Batch, Task
+
+
+class Bare(Task):
+    input_size = output_size = 1
+
+    def steps_per_epoch(self, size):
+        return 2
+
+    def batch(self, size, seed, epoch, index):
+        inputs = torch.randn(3, size, 1, generator=torch.Generator().manual_seed(index))
+        return Batch(inputs, inputs.sum(0))
+
+    def held_out(self, part):
+        yield self.batch(9, 0, 0, 7)
+
+    def loss(self, prediction, targets):
+        return torch.nn.functional.mse_loss(prediction, targets)
+
+
+class Named(Bare):
+    lower_is_better = True
+
+    def measure(self, prediction, targets):
+        return (prediction - targets).abs().mean()
+
+
+class Sizeless(Bare):
+    output_size = None
+
+
+class Error(Named):
+    metric = "error"
+
+
+class Accuracy(Named):
+    metric, lower_is_better = "accuracy", False
+"""
+
+
+@pytest.fixture
+def bare(tmp_path, monkeypatch):
+    """Stand beside tasks that leave out what a task may leave out."""
+    (tmp_path / "bare.py").write_text(BARE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("householder.experiments.processes.warm_up", lambda: None)
+    yield tmp_path
+    sys.modules.pop("bare", None)
+
+
+def test_a_task_of_the_abstract_methods_alone_is_judged_by_its_loss(bare, capsys):
+    model = "models={srnn: {hidden_size: 4, learning_rate: 0.01}}"
+    with permitted(["bare"], str(bare)):
+        experiment = load_experiment(packaged_config("own"), ["task.kind='bare:Bare'", "epochs=2", model])
+        outcome = Run(experiment, "srnn", bare / "run" / "srnn").train(lambda _: None, lambda: False)
+    experiment.save(bare / "run" / "config.yaml")
+    write_outcomes(bare / "run", [outcome])
+    assert (outcome.metric_name, outcome.lower_is_better) == ("loss", True)
+    assert [list(row) for row in rows(bare / "run" / "srnn" / "metrics.csv")] == [["epoch", "step", "train_loss"]] * 2
+    assert cli.main(["plot", "run"]) == 0
+    capsys.readouterr()
+    assert cli.main(["evaluate", "run", "--import", "bare"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("test loss") == 1
+    assert f"{outcome.metric:#.4g}" in out
+
+
+def test_a_smaller_loss_is_better_unless_a_task_says_otherwise(bare):
+    with permitted(["bare"], str(bare)):
+        tasks = {name: imported(f"bare:{name}", Task)() for name in ("Bare", "Error", "Accuracy")}
+    assert {name: task.lower_is_better for name, task in tasks.items()} == {
+        "Bare": True,
+        "Error": True,
+        "Accuracy": False,
+    }
+    tasks["Bare"].lower_is_better = False
+    assert not tasks["Bare"].lower_is_better
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Named", "bare:Named measures something else than its loss: set metric to the name of that"),
+        ("Sizeless", "bare:Sizeless has no output_size: set it to an integer"),
+    ],
+)
+def test_what_a_task_lacks_is_said_before_it_trains(name, message, bare, capsys):
+    assert cli.main(["train", f"bare:{name}", "--set", "models={srnn: {hidden_size: 4, learning_rate: 0.01}}"]) == 2
+    assert message in capsys.readouterr().err
+    assert not (bare / "runs").exists()
+
+
+def test_a_file_of_settings_names_the_task(bare):
+    (bare / "mine.yaml").write_text(
+        "task: {kind: 'bare:Bare'}\nmodels: {srnn: {learning_rate: 0.01, hidden_size: 3}}\nepochs: 1\nbatch_size: 2\n"
+    )
+    options = parser().parse_args(["train", "--config", "mine.yaml", "--epochs", "5"])
+    experiment = asked(options)
+    assert (experiment.task.kind, experiment.epochs) == ("bare:Bare", 5)
+    assert default_directory(experiment).name.startswith("Bare-")
+    with pytest.raises(UserError, match="importing it runs that package's code: --import bare permits it"):
+        experiment.task.load()
+
+
+def test_only_what_a_command_line_names_is_imported():
+    def named(*arguments):
+        return named_modules(parser().parse_args(arguments))
+
+    assert named("plot", "mine") == set()
+    assert named("train", "digits", "--resume", "mine") == set()
+    assert named("train", "mine:Task", "--models", "ornn,other.part:RNN") == {"mine", "other.part"}
+    assert named("train", "digits", "--set", "models.a.kind=mine:RNN") == {"mine"}
+    assert named("evaluate", "run", "--import", "mine", "--import", "other.part") == {"mine", "other.part"}
 
 
 def rows(path):
