@@ -71,12 +71,23 @@ def test_seeds_and_generators(dtype):
     assert not np.array_equal(hh.haar(5, 2, dtype=dtype), hh.haar(5, 2, dtype=dtype))
 
 
+@pytest.mark.parametrize("rng", [np.random.RandomState(0), "7", 7.0, True], ids=repr)
+def test_another_source_gets_a_message_that_says_what_is_taken(rng):
+    with pytest.raises(TypeError, match=r"rng is .*, expected None, an integer or a numpy\.random\.Generator"):
+        hh.haar(3, rng=rng)
+
+
 @pytest.mark.parametrize("dtype", COMPLEX_DTYPES)
 def test_complex_draws_come_with_phases(dtype):
     u, phases = hh.haar(6, dtype=dtype)
     assert u.shape == (6, 5)
     assert phases.shape == (6,)
     assert phases.dtype == u.real.dtype
+    _, many = hh.haar(6, rng=0, dtype=dtype, size=2000)
+    for power in (1, 2, 3, 4):  # of a uniform distribution in [-pi, pi)
+        expected = 0 if power % 2 else np.pi**power / (power + 1)
+        spread = np.sqrt(np.pi ** (2 * power) / (2 * power + 1) / many.size)
+        assert np.mean(many.astype(float) ** power) == pytest.approx(expected, abs=5 * spread)
     assert hh.haar(6, 2, dtype=dtype).shape == (6, 2)
 
 

@@ -201,6 +201,35 @@ def test_an_orthogonal_rnn_is_taken_over_as_it_is():
     torch.testing.assert_close(ht.OrthogonalRNN.from_rnn(theirs)(x), theirs(x))
 
 
+@pytest.mark.parametrize("frozen", ["weight_hh_l0", "weight_ih_l1", "bias_hh_l0"])
+def test_what_is_frozen_stays_frozen_there_and_back(frozen):
+    theirs, _ = twins(num_layers=2)
+    getattr(theirs, frozen).requires_grad_(False)
+    if "bias" in frozen:
+        theirs.bias_ih_l0.requires_grad_(False)
+    ours = ht.OrthogonalRNN.from_rnn(theirs)
+    part = {"weight_hh_l0": "cells.0.reflections", "weight_ih_l1": "cells.1.weight_ih", "bias_hh_l0": "cells.0.bias"}
+    assert [name for name, p in ours.named_parameters() if not p.requires_grad] == [part[frozen]]
+    wanted = {name: p.requires_grad for name, p in theirs.named_parameters()}
+    assert {name: p.requires_grad for name, p in ours.to_rnn().named_parameters()} == wanted
+
+
+def test_a_bias_learns_if_one_of_torchs_two_does():
+    theirs, _ = twins()
+    theirs.bias_ih_l0.requires_grad_(False)
+    assert ht.OrthogonalRNN.from_rnn(theirs).cells[0].bias.requires_grad
+
+
+def test_shapes_alone_are_converted():
+    theirs = nn.RNN(3, 8, 2, bidirectional=True, device="meta")
+    ours = ht.OrthogonalRNN.from_rnn(theirs, num_reflections=3)
+    assert all(p.is_meta for p in ours.parameters())
+    back = ours.to_rnn()
+    assert {name: (p.shape, p.device) for name, p in back.named_parameters()} == {
+        name: (p.shape, p.device) for name, p in theirs.named_parameters()
+    }
+
+
 def test_other_modules_are_no_rnn():
     with pytest.raises(TypeError, match=r"rnn is a LSTM, expected a torch\.nn\.RNN"):
         ht.OrthogonalRNN.from_rnn(nn.LSTM(3, 8))

@@ -125,6 +125,10 @@ def test_sizes_that_do_not_fit(kind, arguments, message):
         (lambda: ht.Orthogonal(4, num_reflections=2.0), "num_reflections is 2.0, expected an integer"),
         (lambda: ht.SVDLinear(4, "4"), "out_features is '4', expected an integer"),
         (lambda: ht.SVDLinear(4, margin="a"), "margin is 'a', expected a number"),
+        (lambda: ht.SVDLinear(4, margin=False), "margin is False, expected a number"),
+        (lambda: ht.SVDLinear(4, bias=0.1), "bias is 0.1, expected True or False"),
+        (lambda: ht.Orthogonal(4, 4, 2, "hard"), "bias is 'hard', expected True or False"),
+        (lambda: ht.Unitary(4, bias=1), "bias is 1, expected True or False"),
         (lambda: ht.ModReLU(3.0), "num_moduli is 3.0, expected an integer"),
         (lambda: ht.Orthogonal(4, dtype=torch.int32), "dtype is torch.int32, expected one of torch.float32"),
         (lambda: ht.Orthogonal(4, dtype=torch.complex64), "dtype is torch.complex64, expected one of torch.float32"),
@@ -230,6 +234,11 @@ def test_input_that_does_not_fit():
     for layer in layers:
         with pytest.raises(TypeError, match=r"input is a numpy\.ndarray, expected a torch\.Tensor"):
             layer(np.ones((3, 4), np.float32))
+    for layer in layers[0], layers[1], layers[4]:
+        with pytest.raises(TypeError, match=r"input has dtype torch\.float64 but the layer has dtype torch\.float32"):
+            layer(torch.ones(3, 4, dtype=F64))
+    with pytest.raises(TypeError, match=r"output is on meta but the layer is on cpu"):
+        layers[0].inverse(torch.ones(3, 4, device="meta"))
     for function, name in ((ht.apply, "h"), (ht.rnn, "x")):
         with pytest.raises(TypeError, match=rf"{name} is a builtins\.NoneType, expected a torch\.Tensor"):
             function(torch.ones(4, 2), None)
@@ -409,5 +418,5 @@ def test_a_unitary_layer_takes_real_vectors():
     assert torch.equal(layer(x), layer(x.to(torch.complex64)))
     y = torch.randn(3, 5)
     assert torch.equal(layer.inverse(y), layer.inverse(y.to(torch.complex64)))
-    with pytest.raises(TypeError, match=r"h has dtype torch\.float64 but u has dtype torch\.complex64"):
+    with pytest.raises(TypeError, match=r"input has dtype torch\.float64 but the layer has dtype torch\.complex64"):
         layer(x.double())

@@ -35,6 +35,9 @@ def test_by_default_torch_is_the_source():
     assert not torch.equal(first, other)
     generators = [torch.Generator().manual_seed(3) for _ in range(2)]
     assert torch.equal(ht.haar(5, rng=generators[0]), ht.haar(5, rng=generators[1]))
+    for rng in (np.random.RandomState(0), np.random.default_rng(0), 7.0):
+        with pytest.raises(TypeError, match=r"rng is .*, expected None, an integer or a torch\.Generator"):
+            ht.haar(5, rng=rng)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

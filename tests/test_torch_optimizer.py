@@ -77,6 +77,29 @@ def test_renormalised_columns_give_the_same_matrix(dtype, scale):
     torch.testing.assert_close(ht.matrix(u), before)
 
 
+@pytest.mark.parametrize(("length", "average"), [(1e-25, 1e15), (1e-25, 1e-3), (1e25, 1e-18), (3.0, 1.0)])
+def test_averages_are_multiplied_by_the_lengths_also_where_their_squares_overflow(length, average):
+    u = nn.Parameter(torch.tensor([[0.6], [0.8]]) * length)
+    adam = torch.optim.Adam([u])
+    adam.state[u] = {"exp_avg": torch.full((2, 1), average), "exp_avg_sq": torch.full((2, 1), average**2)}
+    ht.renormalize_(u, adam)
+    torch.testing.assert_close(u.detach(), torch.tensor([[0.6], [0.8]]))
+    first, second = adam.state[u].values()
+    torch.testing.assert_close(first, torch.full((2, 1), average * length))
+    torch.testing.assert_close(second, torch.full((2, 1), (average * length) ** 2))
+
+
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_columns_of_half_types_are_divided_by_their_norms_in_single_precision(half, scale):
+    """The only rounding is that of the result; squares in half precision would overflow or vanish besides."""
+    u = (torch.randn(40, 12) * scale).tril().to(half)
+    exact = u.double() / torch.linalg.vector_norm(u.double(), dim=0)
+    found = ht.renormalize_(u).double()
+    unit = torch.finfo(half).eps * torch.exp2(exact.abs().log2().floor()).clamp_min(torch.finfo(half).tiny)
+    assert ((found - exact).abs() <= 0.501 * unit).all()
+
+
 def test_renormalising_leaves_u_1_and_zero_columns():
     u = torch.randn(5, 5).tril()
     u[:, 1] = 0
@@ -179,6 +202,21 @@ def test_types_are_checked(function):
     assert (integers == 2).all()
     with pytest.raises(TypeError, match=r"u is a builtins\.list"):
         function([[1.0], [2.0]])
+
+
+@pytest.mark.parametrize("function", [ht.snap_, ht.renormalize_])
+@pytest.mark.parametrize(
+    ("module", "advice"),
+    [
+        (ht.OrthogonalRNN(3, 8), r"a OrthogonalRNN, .* such as its cells\.0\.reflections"),
+        (ht.orthogonal(nn.Linear(4, 4)), r"such as its parametrizations\.weight\.original"),
+        (nn.Linear(4, 4), "a Linear, expected a tensor of reflections$"),
+    ],
+    ids=["rnn", "parametrised", "plain"],
+)
+def test_a_module_is_not_its_reflections(function, module, advice):
+    with pytest.raises(TypeError, match=advice):
+        function(module)
 
 
 @pytest.mark.parametrize("function", [ht.snap_, ht.renormalize_])

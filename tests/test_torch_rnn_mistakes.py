@@ -52,7 +52,11 @@ def test_inputs_and_states_have_entries(kind):
         ({"num_reflections": 2.0}, "num_reflections is 2.0, expected an integer"),
         ({"num_layers": 2, "num_reflections": [2, 2.0]}, "num_reflections is 2.0, expected an integer"),
         ({"dropout": "a"}, "dropout is 'a', expected a number"),
+        ({"dropout": True, "num_layers": 2}, "dropout is True, expected a number"),
         ({"negative_slope": "a"}, "negative_slope is 'a', expected a number"),
+        ({"negative_slope": True}, "negative_slope is True, expected a number"),
+        ({"proj_size": False}, "proj_size is False, expected an integer"),
+        ({"learn_h0": 1}, "learn_h0 is 1, expected True or False"),
         ({"dtype": torch.int32}, "dtype is torch.int32, expected one of torch.float32"),
     ],
     ids=str,
@@ -76,7 +80,7 @@ def test_mistakes_in_what_is_no_tensor(kind, wrong):
 @pytest.mark.parametrize("dtype", [F64, torch.complex128])
 @pytest.mark.parametrize("kind", [ht.UnitaryRNN, ht.UnitaryRNNCell])
 def test_digits_are_not_dropped(kind, dtype):
-    with pytest.raises(TypeError, match=f"x has dtype {dtype} but u has dtype torch.complex64"):
+    with pytest.raises(TypeError, match=f"input has dtype {dtype} but the layer has dtype torch.complex64"):
         kind(3, 8)(torch.ones(5, 3, dtype=dtype))
 
 
@@ -114,10 +118,28 @@ def test_mistakes_in_a_step():
         ht.OrthogonalRNNCell(3, 8)(torch.ones(5, 4, 3))
 
 
-def test_mistakes_in_types():
-    module = ht.OrthogonalRNN(3, 8)
-    with pytest.raises(TypeError, match=r"x has dtype torch\.float64 but u has dtype torch.float32"):
-        module(torch.ones(5, 4, 3, dtype=F64))
+@pytest.mark.parametrize("steps", [1, 5])
+@pytest.mark.parametrize("n", [8, 128])
+@pytest.mark.parametrize("kind", [ht.OrthogonalRNN, ht.OrthogonalRNNCell])
+def test_mistakes_in_types_and_devices_name_the_arguments_of_the_layer(kind, n, steps):
+    module, x = kind(3, n), torch.ones(steps, 3)
+    hx = torch.ones(steps if kind is ht.OrthogonalRNNCell else 1, n)
+    for wrong, message in (
+        (torch.double, r"has dtype torch\.float64 but the layer has"),
+        ("meta", "is on meta but the"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=f"input {message}"):
+            module(x.to(wrong))
+        with pytest.raises((TypeError, ValueError), match=f"hx {message}"):
+            module(x, hx.to(wrong))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_tensors_are_refused_by_name(layout):
+    nested = torch.nested.nested_tensor([torch.ones(3, 3), torch.ones(2, 3)], layout=layout)
+    with pytest.raises(TypeError, match=r"input is a nested tensor, .*: pad its parts, or pack them"):
+        ht.OrthogonalRNN(3, 8)(nested)
 
 
 @pytest.mark.parametrize(

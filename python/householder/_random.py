@@ -71,7 +71,7 @@ def haar(
     n = _validate.integer("n", n, 1 + unitary, _validate.MOST)
     k = n - unitary if m is None else _validate.integer("m", m, 1, n - unitary)
     if not isinstance(rng, np.random.Generator):
-        rng = np.random.default_rng(None if rng is None else _validate.integer("rng", rng, 0))
+        rng = np.random.default_rng(None if rng is None else _validate.seed(rng, "numpy.random.Generator"))
     shape = tuple(_validate.integer("size", k, 0) for k in (size if isinstance(size, tuple) else (size,)))
     u = np.empty((*shape, n, k), dtype)
     with_phases = unitary and m is None

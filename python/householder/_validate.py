@@ -151,6 +151,14 @@ def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
     return k
 
 
+def seed(value: Any, generator: str) -> int:
+    """Expect an integer of at least 0, in the place of None or a generator."""
+    try:
+        return integer("rng", value, 0)
+    except TypeError:
+        raise TypeError(f"rng is {value!r}, expected None, an integer or a {generator}") from None
+
+
 def delta_sizes(
     q: tuple[int, ...],
     k: tuple[int, ...],
@@ -160,8 +168,7 @@ def delta_sizes(
     reflections: Any,
 ) -> tuple[int, int, int, int, int]:
     """``H, HV, K, V`` and the steps of a token, from the shapes of the delta rule's operands."""
-    if isinstance(reflections, bool) or not isinstance(reflections, int) or reflections < 1:
-        raise ValueError(f"num_householder is {reflections!r}, expected an integer of at least 1")
+    reflections = integer("num_householder", reflections, 1)
     if len(q) != 4 or 0 in q[2:]:
         raise ValueError(f"q has shape {tuple(q)}, expected (B, T, H, K) with H and K at least 1")
     if len(v) != 4 or v[2] == 0 or v[2] % q[2] or v[3] == 0:

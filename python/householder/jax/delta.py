@@ -86,7 +86,8 @@ def delta_rule(
     k, v, beta = (_check.like(name, a, compute, "q") for name, a in (("k", k), ("v", v), ("beta", beta)))
     g = None if g is None else _check.like("g", g, compute, "q")
     gates = None if g is None else g.shape
-    _, heads, keys, values, _ = _validate.delta_sizes(q.shape, k.shape, v.shape, beta.shape, gates, num_householder)
+    sizes = _validate.delta_sizes(q.shape, k.shape, v.shape, beta.shape, gates, num_householder)
+    _, heads, keys, values, num_householder = sizes
     states = (q.shape[0], heads, keys, values)
     initial_state = _check.optional("initial_state", initial_state, compute, states, "q")
     scale = keys**-0.5 if scale is None else _validate.number("scale", scale)

@@ -39,11 +39,26 @@ def operands(u: Any, **others: Any) -> torch.dtype:
         if other is None:
             continue
         tensor(name, other)
-        if other.device != device:
-            raise KindError(f"{name} is on {other.device} but u is on {device}")
-        if other.dtype is not dtype and not _may_mix(dtype, other.dtype, device):
-            raise KindError(f"{name} has dtype {other.dtype} but u has dtype {dtype}")
+        if other.dtype is not dtype or other.device != device:
+            _mixed(name, other, "u", u)
     return compute
+
+
+def of_layer(name: str, value: Any, parameter: Tensor) -> None:
+    """Check that a layer with this parameter can compute with an argument, which may be None."""
+    if value is None:
+        return
+    tensor(name, value)
+    if value.dtype is not parameter.dtype or value.device != parameter.device:
+        _mixed(name, value, "the layer", parameter)
+
+
+def _mixed(name: str, value: Tensor, whose: str, like: Tensor) -> None:
+    """Refuse other devices, and dtypes that may not be mixed."""
+    if value.device != like.device:
+        raise KindError(f"{name} is on {value.device} but {whose} is on {like.device}")
+    if value.dtype is not like.dtype and not _may_mix(like.dtype, value.dtype, like.device):
+        raise KindError(f"{name} has dtype {value.dtype} but {whose} has dtype {like.dtype}")
 
 
 def _may_mix(dtype: torch.dtype, other: torch.dtype, device: torch.device) -> bool:
@@ -57,7 +72,9 @@ def tensor(name: str, value: Any) -> None:
     if not isinstance(value, Tensor):
         kind = type(value)
         raise TypeError(f"{name} is a {kind.__module__}.{kind.__qualname__}, expected a torch.Tensor")
-    if value.layout is not torch.strided:
+    if value.layout is not torch.strided or value.is_nested:
+        if value.is_nested:
+            raise TypeError(f"{name} is a nested tensor, expected a dense one: pad its parts, or pack them for a layer")
         raise TypeError(f"{name} has layout {value.layout}, expected torch.strided: call to_dense()")
 
 

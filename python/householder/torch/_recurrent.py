@@ -75,7 +75,7 @@ class RecurrentCell(_reflections.Layer):
         _validate.one_of("nonlinearity", nonlinearity, _validate.NONLINEARITIES)
         _validate.one_of("method", method, _validate.SEQUENCE_METHODS)
         _check.pairs(nonlinearity, n, self.is_complex)
-        bias = _validate.flag("bias", bias)
+        bias, learn_h0 = _validate.flag("bias", bias), _validate.flag("learn_h0", learn_h0)
         self.nonlinearity = nonlinearity
         self.negative_slope = _validate.slope(negative_slope)
         self.constraint = _reflections.check_constraint(constraint)
@@ -121,6 +121,8 @@ class RecurrentCell(_reflections.Layer):
         batch_sizes, reverse = over
         x, weight = self._promoted(input), self.weight_ih
         if batch_sizes is None and self._is_one_step(x) and not self._mixes_types(x, hx):
+            _check.of_layer("input", x, weight)
+            _check.of_layer("hx", hx, weight)
             h = self._step(x[0], hx)
             return h.unsqueeze(0), h.clone()
         h0 = self.h0 if hx is None else hx
@@ -128,6 +130,8 @@ class RecurrentCell(_reflections.Layer):
             tensors = self._seen(), x, h0, weight, self.bias, self.phases, self.nonlinearity_bias, None, batch_sizes
             options = self.nonlinearity, self.negative_slope, False, reverse, "trapezoidal", self.method
             return ops.rnn(tensors, options)
+        _check.of_layer("input", x, weight)
+        _check.of_layer("hx", hx, weight)
         return rnn(
             self._seen(),
             x,
@@ -153,6 +157,8 @@ class RecurrentCell(_reflections.Layer):
             raise _check.SizeError(f"input has shape {tuple(input.shape)}, expected (B, {d}) or ({d},)")
         x = self._promoted(input)
         _check.shape("hx", hx, (*x.shape[:-1], self.hidden_size))
+        _check.of_layer("input", x, self.weight_ih)
+        _check.of_layer("hx", hx, self.weight_ih)
         if self._mixes_types(x, hx):
             last: Tensor = self.forward(x.unsqueeze(0), hx, over=Sequences(None))[1]  # rnn converts them
             return last
@@ -236,18 +242,18 @@ class RecurrentLayer(_tracing.Opaque):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if proj_size:
-            raise ValueError(f"proj_size is {proj_size!r}, but the outputs are the states: only an LSTM projects them")
-        self.proj_size = 0
+        self.proj_size = _validate.integer("proj_size", proj_size, 0)
+        if self.proj_size:
+            raise ValueError(f"proj_size is {proj_size}, but the outputs are the states: only an LSTM projects them")
         self.input_size = _validate.integer("input_size", input_size, 1)
         self.hidden_size = _validate.integer("hidden_size", hidden_size, 1 + self.cell_type.is_complex)
         self.num_layers = _validate.integer("num_layers", num_layers, 1)
         self.nonlinearity = nonlinearity
         self.bias = _validate.flag("bias", bias)
         self.batch_first = _validate.flag("batch_first", batch_first)
-        self.dropout = dropout
+        self.dropout = _validate.number("dropout", dropout)
         self.bidirectional = _validate.flag("bidirectional", bidirectional)
-        if not 0 <= _validate.number("dropout", dropout) <= 1:
+        if not 0 <= self.dropout <= 1:
             raise ValueError(f"dropout is {dropout!r}, expected a number in [0, 1]")
         if dropout > 0 and self.num_layers == 1:
             warnings.warn(f"dropout={dropout} acts between layers, so it does nothing with num_layers=1", stacklevel=2)

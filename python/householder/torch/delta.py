@@ -90,7 +90,8 @@ def delta_rule(
     """
     compute = _compute_type(q, k=k, v=v, beta=beta, g=g, initial_state=initial_state)
     gates = None if g is None else g.shape
-    _, heads, keys, values, _ = _validate.delta_sizes(q.shape, k.shape, v.shape, beta.shape, gates, num_householder)
+    sizes = _validate.delta_sizes(q.shape, k.shape, v.shape, beta.shape, gates, num_householder)
+    _, heads, keys, values, num_householder = sizes
     count = q.shape[0] if cu_seqlens is None else _packed(cu_seqlens, q)
     _check.shape("initial_state", initial_state, (count, heads, keys, values))
     if cu_seqlens is not None:

@@ -41,6 +41,7 @@ class FrameLayer(_reflections.Layer):
         self.constraint = _reflections.check_constraint(constraint)
         _validate.one_of("method", method, _validate.METHODS)
         self.method = method
+        bias = _validate.flag("bias", bias)
 
         real = _reflections.real_type(dtype, is_complex=self.is_complex)
         kind = real.to_complex() if self.is_complex else real

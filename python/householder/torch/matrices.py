@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 import householder
+from householder import _validate
 from householder.torch import _autocast, _check, _frames
 from householder.torch.expressions import turn
 from householder.torch.ops._library import CORE_NAME
@@ -128,6 +129,7 @@ def haar(
     if rng is None or isinstance(rng, torch.Generator):
         where = "cpu" if rng is None else rng.device
         rng = int(torch.randint(2**63 - 1, (), generator=rng, device=where))
+    rng = _validate.seed(rng, "torch.Generator")
     found = householder.haar(n, m, rng, CORE_NAME[dtype], size=size)
     if isinstance(found, tuple):
         u, phases = (torch.from_numpy(part).to(device) for part in found)

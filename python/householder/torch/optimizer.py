@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, optim
+from torch import Tensor, nn, optim
 
 from householder import _norms
 from householder.torch import _check
@@ -54,8 +54,7 @@ def snap_(u: Tensor) -> Tensor:
     tensor([[ 3.,  0.],
             [ 4., -1.]])
     """
-    _check.operands(u)
-    _check.reflections(u)
+    _check_reflections(u)
     if u.shape[-1] == u.shape[-2]:
         last = u[..., -1, -1]
         last.copy_(torch.where(last <= 0, -1.0, torch.where(last > 0, 1.0, last)))
@@ -97,8 +96,7 @@ def renormalize_(u: Tensor, optimizer: torch.optim.Optimizer | None = None) -> T
     tensor([[0.6000],
             [0.8000]])
     """
-    _check.operands(u)
-    _check.reflections(u)
+    _check_reflections(u)
     averages = [] if optimizer is None else _averages(u, optimizer)
     n, m = u.shape[-2:]
     columns = u[..., : m - (m == n and not u.is_complex())]
@@ -109,10 +107,21 @@ def renormalize_(u: Tensor, optimizer: torch.optim.Optimizer | None = None) -> T
     vanishing = _norms.vanishes(torch, length, power)
     length = torch.where(length == 0, 1.0, length)
     columns.copy_(torch.where(vanishing, 0.0, lower * power / length))
+    root = power.sqrt()  # r = length / root / root: both factors shrink or both grow, so neither loses digits
     for average, degree in averages:
         for _ in range(degree):  # factor by factor: r^2 overflows where r does not
-            average[..., : columns.shape[-1]].mul_(length).div_(power)
+            average[..., : columns.shape[-1]].mul_(length / root).div_(root)
     return u
+
+
+def _check_reflections(u: Any) -> None:
+    if isinstance(u, nn.Module):
+        endings = ("reflections", "original", "original0")
+        names = [name for name, _ in u.named_parameters() if name.endswith(endings)]
+        advice = f", such as its {names[0]}" if names else ""
+        raise TypeError(f"u is a {type(u).__name__}, expected a tensor of reflections{advice}")
+    _check.operands(u)
+    _check.reflections(u)
 
 
 def _averages(u: Tensor, optimizer: Any) -> list[tuple[Tensor, int]]:

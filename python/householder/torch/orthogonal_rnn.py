@@ -162,7 +162,7 @@ class OrthogonalRNN(RecurrentLayer):
         Parameters
         ----------
         rnn : nn.RNN
-            It is not changed.
+            It is not changed. Frozen parameters stay frozen; on the meta device only shapes are taken.
         num_reflections : int or list of int, optional
             m, one number or one per layer; by default n, which reach every orthogonal matrix. If fewer do not reach the
             nearest orthogonal matrix, another one that they reach replaces it.
@@ -190,15 +190,19 @@ class OrthogonalRNN(RecurrentLayer):
         with torch.no_grad():
             for cell, end in zip(layer.cells, _endings(layer), strict=True):
                 weight: Tensor = getattr(rnn, f"weight_hh_{end}")
-                wide = weight if weight.dtype == torch.float64 else weight.float()
-                u, _ = _factor.reflections(nearest(wide), cell.num_reflections)
-                cell.reflections.copy_(u)
-                cell.weight_ih.copy_(getattr(rnn, f"weight_ih_{end}"))
+                if not weight.is_meta:
+                    wide = weight if weight.dtype == torch.float64 else weight.float()
+                    u, _ = _factor.reflections(nearest(wide), cell.num_reflections)
+                    cell.reflections.copy_(u)
+                    distance = ((matrix(u) - wide).norm() / wide.norm()).item()
+                    if not distance <= 10 * rnn.hidden_size * torch.finfo(weight.dtype).eps:
+                        moves.append(f"weight_hh_{end} by {distance:.3g}")
+                cell.reflections.requires_grad_(weight.requires_grad)
+                weight_ih = getattr(rnn, f"weight_ih_{end}")
+                _set(cell.weight_ih, weight_ih, learn=weight_ih.requires_grad)
                 if cell.bias is not None:
-                    cell.bias.copy_(getattr(rnn, f"bias_ih_{end}") + getattr(rnn, f"bias_hh_{end}"))
-                distance = ((matrix(u) - wide).norm() / wide.norm()).item()
-                if not distance <= 10 * rnn.hidden_size * torch.finfo(weight.dtype).eps:
-                    moves.append(f"weight_hh_{end} by {distance:.3g}")
+                    bias_ih, bias_hh = getattr(rnn, f"bias_ih_{end}"), getattr(rnn, f"bias_hh_{end}")
+                    _set(cell.bias, bias_ih + bias_hh, learn=bias_ih.requires_grad or bias_hh.requires_grad)
         if moves:
             warnings.warn(f"recurrent weights moved, relative to their norms: {', '.join(moves)}", stacklevel=2)
         return layer.train(rnn.training)
@@ -219,12 +223,16 @@ class OrthogonalRNN(RecurrentLayer):
         rnn = nn.RNN(*(getattr(self, name) for name in _SHARED), device=first.device, dtype=first.dtype)
         with torch.no_grad():
             for cell, end in zip(self.cells, _endings(self), strict=True):
-                getattr(rnn, f"weight_hh_{end}").copy_(cell.matrix())
-                getattr(rnn, f"weight_ih_{end}").copy_(cell.weight_ih)
+                values = {"weight_hh": (cell.matrix(), cell.reflections), "weight_ih": (cell.weight_ih, cell.weight_ih)}
                 if cell.bias is not None:
-                    getattr(rnn, f"bias_ih_{end}").copy_(cell.bias)
-                    getattr(rnn, f"bias_hh_{end}").zero_()
+                    values |= {"bias_ih": (cell.bias, cell.bias), "bias_hh": (torch.zeros_like(cell.bias), cell.bias)}
+                for name, (value, own) in values.items():
+                    _set(getattr(rnn, f"{name}_{end}"), value, learn=own.requires_grad)
         return rnn.train(self.training)
+
+
+def _set(parameter: Tensor, value: Tensor, *, learn: bool) -> None:
+    parameter.copy_(value).requires_grad_(learn)
 
 
 def _endings(layer: OrthogonalRNN) -> list[str]:

@@ -84,15 +84,16 @@ class SVDLinear(_reflections.Layer):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if not 0 <= _validate.number("margin", margin) < 1:
+        self.margin = _validate.number("margin", margin)
+        if not 0 <= self.margin < 1:
             raise ValueError(f"margin is {margin!r}, expected a number in [0, 1)")
         self.in_features = in_features = _validate.integer("in_features", in_features, 1)
         out_features = in_features if out_features is None else _validate.integer("out_features", out_features, 1)
         self.out_features = out_features
         k = min(in_features, out_features)
-        self.margin = margin
         self.left = Orthogonal(k, out_features, num_reflections, method=method, device=device, dtype=dtype)
         self.right = Orthogonal(in_features, k, num_reflections, method=method, device=device, dtype=dtype)
+        bias = _validate.flag("bias", bias)
         self.spectrum = nn.Parameter(torch.empty(k, device=device, dtype=dtype))
         self.register_parameter(
             "bias", nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
