@@ -253,6 +253,34 @@ def test_cached_weights_are_formed_once(monkeypatch):
     assert len(calls) == 1
 
 
+def test_a_copy_is_independent_of_what_is_removed_from_the_other():
+    """As an averaged model for export is, which torch copies with ``deepcopy``."""
+    cell, x = nn.RNNCell(3, 8, dtype=F64), torch.randn(2, 3, dtype=F64)
+    for name in ("weight_hh", "weight_ih"):
+        ht.orthogonal(cell, name)
+    before, averaged = cell(x), torch.optim.swa_utils.AveragedModel(copy.deepcopy(cell))
+    parametrize.remove_parametrizations(averaged.module, "weight_hh")
+    assert set(cell.parametrizations) == {"weight_hh", "weight_ih"}
+    assert set(averaged.module.parametrizations) == {"weight_ih"}
+    for module in (cell, averaged.module):
+        torch.testing.assert_close(module(x), before)
+    parametrize.remove_parametrizations(averaged.module, "weight_ih")
+    assert type(averaged.module) is nn.RNNCell
+    linear = ht.orthogonal(nn.Linear(8, 8, dtype=F64))
+    twin = copy.deepcopy(linear)
+    parametrize.remove_parametrizations(linear, "weight")
+    torch.testing.assert_close(twin(before), linear(before))
+    assert type(linear) is nn.Linear
+    assert isinstance(twin.parametrizations.weight[0], nn.Module)
+
+
+def test_a_copy_of_a_module_that_torch_parametrised_is_constrained_alone():
+    """torch gives the copy the class of the original, with the properties of both."""
+    original = parametrizations.weight_norm(nn.RNNCell(3, 8), "weight_ih")
+    ht.orthogonal(copy.deepcopy(original), "weight_hh")
+    assert isinstance(original.weight_hh, nn.Parameter)
+
+
 @pytest.mark.parametrize("convolution", [nn.Conv1d, nn.Conv2d, nn.ConvTranspose2d])
 def test_the_weight_of_a_convolution_is_one_matrix(convolution):
     layer = ht.orthogonal(convolution(4, 6, 3, dtype=F64))
@@ -299,6 +327,35 @@ def test_a_complex_linear_layer_multiplies_by_its_reflections(sizes):
     torch.testing.assert_close(layer(x), x @ layer.weight.mT + layer.bias)
     parametrize.remove_parametrizations(layer, "weight")
     torch.testing.assert_close(layer(x), x @ layer.weight.mT + layer.bias)
+
+
+CASTS = {
+    "to(complex64)": lambda module: module.to(torch.complex64),
+    "to(cpu, complex64)": lambda module: module.to("cpu", torch.complex64),
+    "to(complex128)": lambda module: module.to(COMPLEX),
+    "double": nn.Module.double,
+    "half": nn.Module.half,
+    "bfloat16": nn.Module.bfloat16,
+    "share_memory": nn.Module.share_memory,
+}
+
+
+@pytest.mark.filterwarnings("ignore:Complex modules are a new feature")
+@pytest.mark.parametrize("cast", CASTS.values(), ids=CASTS)
+@pytest.mark.parametrize("dtype", [torch.complex64, COMPLEX], ids=str)
+def test_a_complex_weight_is_cast_as_torchs_own_parametrization_casts_it(cast, dtype):
+    layer = nn.Linear(6, 6, dtype=dtype)
+    ours, theirs = ht.orthogonal(copy.deepcopy(layer)), parametrizations.orthogonal(layer)
+    ours(torch.ones(2, 6, dtype=dtype)).abs().sum().backward()
+    before, kept = ours.weight.detach().clone(), list(ours.parameters())
+    assert cast(ours).weight.dtype is cast(theirs).weight.dtype
+    coarse = torch.promote_types(torch.complex64, dtype) if ours.weight.dtype is dtype else torch.complex64
+    torch.testing.assert_close(ours.weight.to(coarse), before.to(coarse))
+    x = torch.randn(2, 6, dtype=ours.weight.dtype)
+    torch.testing.assert_close(ours(x), x @ ours.weight.mT + ours.bias)
+    assert all(p.grad.dtype is p.dtype for p in ours.parameters())
+    assert all(after is p for after, p in zip(ours.parameters(), kept, strict=True))
+    ours.weight = ours.weight.detach()
 
 
 @pytest.mark.parametrize("shape", [(6, 6), (7, 5)])
@@ -360,8 +417,11 @@ def test_state_dicts_and_copies():
 @pytest.mark.parametrize(
     ("module", "name", "m", "error", "message"),
     [
-        (nn.Linear(3, 4), "weigth", None, ValueError, "weigth of Linear is None"),
-        (nn.Linear(3, 4), "bias", None, ValueError, r"bias of Linear is of shape \(4,\)"),
+        (nn.Linear(3, 4), "weigth", None, ValueError, "Linear has no parameter 'weigth'.*: weight, bias"),
+        (nn.Linear(3, 4, bias=False), "bias", None, ValueError, "Linear has no parameter 'bias'.*: weight$"),
+        (nn.Sequential(nn.Linear(3, 4)), "weight", None, ValueError, "no parameter 'weight' of its own.*: none"),
+        (nn.Linear(3, 4).weight, "weight", None, TypeError, r"module is a Parameter, expected a torch\.nn\.Module"),
+        (nn.Linear(3, 4), "bias", None, ValueError, r"bias of Linear has shape \(4,\)"),
         (nn.Linear(3, 4), "weight", 4, ValueError, "num_reflections is 4, expected at least 1 and at most 3"),
         (nn.Linear(3, 4, dtype=torch.bfloat16), "weight", None, TypeError, r"weight has dtype torch\.bfloat16"),
         (nn.Linear(1, 1, dtype=torch.complex64), "weight", None, ValueError, r"complex weight of shape \(1, 1\)"),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import is_parametrized, register_parametrization
+from torch.nn.utils.parametrize import ParametrizationList, is_parametrized, register_parametrization
 
 from householder import _validate
 from householder.torch import _check, _factor, _frames, _reflections, _tracing
 from householder.torch.expressions import turn
 from householder.torch.ops._library import CORE_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Frames(_tracing.Opaque):
@@ -100,6 +103,21 @@ class Frames(_tracing.Opaque):
             )
 
 
+class _ComplexOriginals(ParametrizationList):
+    """Reflections and their phases; conversions turn the phases into the real dtype that fits the reflections."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        reflections: Any = self.original0
+        real = fn(reflections.new_empty(0)).dtype.to_real()
+
+        def convert(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            return moved if tensor.is_complex() or moved.dtype is real else tensor.to(moved.device, real)
+
+        super()._apply(convert, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+
 def orthogonal(
     module: nn.Module,
     name: str = "weight",
@@ -158,7 +176,8 @@ def orthogonal(
         The parameter does not exist, is already parametrized or has fewer than two dimensions; ``num_reflections`` is
         out of range; ``orthogonal_map`` is "matrix_exp" or "cayley".
     TypeError
-        The parameter is of a half type, or ``num_reflections`` is not an integer (torch has the map's name there).
+        The parameter is of a half type, ``num_reflections`` is not an integer (torch has the map's name there), or
+        ``module`` is not a module.
 
     Examples
     --------
@@ -172,13 +191,17 @@ def orthogonal(
     >>> torch.allclose(layer.weight, torch.eye(40, 20, dtype=torch.float64))
     True
     """
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"module is a {type(module).__name__}, expected a torch.nn.Module")
     if is_parametrized(module, name):
         raise ValueError(f"{name} of {type(module).__name__} is already parametrized")
     weight = getattr(module, name, None)
-    if not isinstance(weight, Tensor) or weight.dim() < 2:
-        found = f"of shape {tuple(weight.shape)}" if isinstance(weight, Tensor) else repr(weight)
+    if not isinstance(weight, Tensor):
+        own = ", ".join(parameter for parameter, _ in module.named_parameters(recurse=False)) or "none"
+        raise ValueError(f"{type(module).__name__} has no parameter {name!r} of its own, expected one of: {own}")
+    if weight.dim() < 2:
         raise ValueError(
-            f"{name} of {type(module).__name__} is {found}, expected a parameter of two or more dimensions"
+            f"{name} of {type(module).__name__} has shape {tuple(weight.shape)}, expected two or more dimensions"
         )
     if weight.dtype not in CORE_NAME:
         raise TypeError(f"{name} has dtype {weight.dtype}, expected one of {', '.join(map(str, CORE_NAME))}")
@@ -188,17 +211,38 @@ def orthogonal(
             "reflections; torch.nn.utils.parametrizations.orthogonal has the other maps"
         )
     _validate.flag("use_trivialization", use_trivialization)
-    one_matrix = isinstance(module, nn.modules.conv._ConvNd) and not _validate.flag("stack", stack)
+    stack = _validate.flag("stack", stack)
+    one_matrix = isinstance(module, nn.modules.conv._ConvNd) and not stack
     frames = Frames(weight, num_reflections, constraint, one_matrix=one_matrix)
     with torch.no_grad():
         weight.copy_(frames.start(weight))
     weight.grad = None  # of another shape than its reflections'
+    if is_parametrized(module):
+        _give_own_class(module)  # in a copy of a parametrized module it is the class of the original
     register_parametrization(module, name, frames)
     frames.known = None
-    if type(module).__mro__[1] is nn.Linear and name == "weight" and weight.numel():
-        own: Any = type(module)  # a class made for this module alone
-        own.forward, own.__prepare_scriptable__ = _linear_forward, _tracing.Opaque.__prepare_scriptable__
+    if frames.is_complex:
+        module.parametrizations[name].__class__ = _ComplexOriginals  # type: ignore[index]
+    kind: Any = type(module)  # a class made for this module alone
+    kind.__deepcopy__ = _copied_with_own_class(kind.__deepcopy__)
+    if kind.__mro__[1] is nn.Linear and name == "weight" and weight.numel():
+        kind.forward, kind.__prepare_scriptable__ = _linear_forward, _tracing.Opaque.__prepare_scriptable__
     return module
+
+
+def _give_own_class(module: nn.Module) -> None:
+    """Copy the class, which has a property for each parametrized name: removing one then changes no other module."""
+    kind = type(module)
+    module.__class__ = type(kind.__name__, kind.__bases__, dict(kind.__dict__))
+
+
+def _copied_with_own_class(copied: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
+    def deepcopy(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
+        replica = copied(module, memo)
+        _give_own_class(replica)
+        return replica
+
+    return deepcopy
 
 
 def _linear_forward(module: Any, vectors: Tensor) -> Tensor:
