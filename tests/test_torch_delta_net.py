@@ -1,5 +1,7 @@
 """The layer of the delta rule: steps are the sequence, all parameters learn, mistakes are named."""
 
+import copy
+
 import pytest
 import torch
 
@@ -34,13 +36,55 @@ def test_later_tokens_do_not_change_earlier_outputs():
     torch.testing.assert_close(layer(changed)[:, :30], layer(x)[:, :30])
 
 
+@GATES
+@pytest.mark.parametrize("shape", [(2, 0, 12), (0, 5, 12), (0, 0, 12)], ids=str)
+@pytest.mark.parametrize("options", [{}, {"num_householder": 2}, {"conv_size": 1}], ids=str)
+def test_no_tokens_give_no_outputs_and_zero_gradients(gate, shape, options):
+    layer, x = ht.DeltaNet(12, 2, gate=gate, **options), torch.zeros(shape, requires_grad=True)
+    y = layer(x)
+    assert y.shape == shape
+    y.sum().backward()
+    assert x.grad.shape == shape
+    assert all(not p.grad.any() for p in layer.parameters())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "error"), [(torch.float32, 1e-5), (torch.float16, 2e-3), (torch.bfloat16, 2e-2)], ids=str
+)
+@pytest.mark.parametrize(("width", "heads"), [(16, 2), (256, 4)])
+def test_dtypes_differ_by_rounding(width, heads, dtype, error):
+    """The outputs of heads are small at the start, so a constant beside them that depends on the dtype would show."""
+    torch.manual_seed(0)
+    layer, x = ht.DeltaNet(width, heads), torch.randn(2, 70, width)
+    exact = copy.deepcopy(layer).double()(x.double())
+    found = layer.to(dtype)(x.to(dtype)).double()
+    assert (found - exact).norm() < error * exact.norm()
+
+
+def test_it_is_made_where_and_in_the_dtype_that_is_asked_for():
+    layer = ht.DeltaNet(12, 2, device="meta", dtype=torch.float64)
+    assert {(p.device.type, p.dtype) for p in layer.parameters()} == {("meta", torch.float64)}
+    x = torch.randn(1, 5, 12, dtype=torch.float64)
+    assert layer(x.to("meta")).is_meta
+    torch.manual_seed(0)
+    layer.to_empty(device="cpu").reset_parameters()
+    torch.manual_seed(0)
+    made = ht.DeltaNet(12, 2, dtype=torch.float64)
+    torch.testing.assert_close(layer.state_dict(), made.state_dict(), rtol=0, atol=0)
+    assert layer(x).isfinite().all()
+
+
 @pytest.mark.parametrize(
     ("sizes", "options", "message"),
     [
         ((12, 5), {}, "hidden_size is 12, expected a multiple of num_heads = 5"),
         ((12, 2), {"gate": "row"}, "gate is 'row'"),
         ((12, 2), {"num_householder": 0}, "num_householder is 0"),
+        ((0, 2), {}, "hidden_size is 0"),
+        ((12, 2), {"conv_size": 0}, "conv_size is 0"),
         ((12, 2), {"expand_v": 0.1}, "expand_v is 0.1"),
+        ((12, 2), {"expand_v": float("nan")}, "expand_v is nan"),
+        ((12, 2), {"expand_v": float("inf")}, "expand_v is inf"),
         ((12, 2), {"max_beta": 2.5}, "max_beta is 2.5, expected above 0 and at most 2"),
     ],
 )
@@ -49,8 +93,28 @@ def test_mistakes_are_named(sizes, options, message):
         ht.DeltaNet(*sizes, **options)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "options", "message"),
+    [
+        ((12.0, 2), {}, "hidden_size is 12.0, expected an integer"),
+        ((12, True), {}, "num_heads is True, expected an integer"),
+        ((12, 2), {"num_householder": True}, "num_householder is True, expected an integer"),
+        ((12, 2), {"conv_size": 4.0}, "conv_size is 4.0, expected an integer"),
+        ((12, 2), {"expand_v": True}, "expand_v is True, expected a number"),
+        ((12, 2), {"max_beta": True}, "max_beta is True, expected a number"),
+        ((12, 2), {"dtype": torch.complex64}, "dtype is torch.complex64, expected one of torch.float32"),
+    ],
+)
+def test_mistakes_in_types_are_named(sizes, options, message):
+    with pytest.raises(TypeError, match=message):
+        ht.DeltaNet(*sizes, **options)
+
+
 def test_wrong_inputs_are_named():
     layer = ht.DeltaNet(12, 2)
+    for call in (layer, layer.step):
+        with pytest.raises(TypeError, match=r"x is a builtins\.list, expected a torch\.Tensor"):
+            call([1.0])
     with pytest.raises(ValueError, match=r"expected \(B, T, 12\)"):
         layer(torch.zeros(3, 12))
     with pytest.raises(ValueError, match=r"expected \(B, 12\)"):

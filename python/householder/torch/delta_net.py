@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
+from math import floor
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from householder import _validate
+from householder.torch import _check, _reflections
 from householder.torch.delta import delta_rule
+
+# Added to the mean square of a head's output: without it, torch adds a number that depends on the dtype.
+_EPS = torch.finfo(torch.float32).eps
 
 
 class DeltaState(NamedTuple):
@@ -44,11 +49,15 @@ class DeltaNet(nn.Module):
         Taps of the convolutions.
     max_beta : float
         Largest step, at most 2. A step of 2 reflects; a step of 1 only erases the state's value for a key.
+    device, dtype
+        Of the parameters; ``dtype`` is real.
 
     Raises
     ------
+    TypeError
+        An unsupported dtype, or a size or a number of another type.
     ValueError
-        A size or a name is not as expected.
+        A size, a number or a name is not as expected.
 
     Examples
     --------
@@ -73,33 +82,46 @@ class DeltaNet(nn.Module):
         num_householder: int = 1,
         conv_size: int = 4,
         max_beta: float = 2.0,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if num_heads < 1 or hidden_size < 1 or hidden_size % num_heads:
+        self.hidden_size = _validate.integer("hidden_size", hidden_size, 1)
+        self.num_heads = _validate.integer("num_heads", num_heads, 1)
+        if self.hidden_size % self.num_heads:
             raise ValueError(f"hidden_size is {hidden_size}, expected a multiple of num_heads = {num_heads}")
         if gate not in ("head", "channel", None):
             raise ValueError(f"gate is {gate!r}, expected 'head', 'channel' or None")
-        if num_householder < 1 or conv_size < 1:
-            raise ValueError(f"num_householder is {num_householder} and conv_size {conv_size}, expected at least 1")
-        if not 0 < max_beta <= 2:
+        self.gate = gate
+        self.num_householder = _validate.integer("num_householder", num_householder, 1)
+        self.conv_size = _validate.integer("conv_size", conv_size, 1)
+        self.max_beta = _validate.number("max_beta", max_beta)
+        if not 0 < self.max_beta <= 2:
             raise ValueError(f"max_beta is {max_beta}, expected above 0 and at most 2")
-        self.max_beta = max_beta
-        self.hidden_size, self.num_heads, self.gate = hidden_size, num_heads, gate
-        self.num_householder, self.conv_size = num_householder, conv_size
-        self.key_width = hidden_size // num_heads
-        self.value_width = math.floor(self.key_width * expand_v)
-        if self.value_width < 1:
+        self.key_width = self.hidden_size // self.num_heads
+        value_width = self.key_width * _validate.number("expand_v", expand_v)
+        if not 1 <= value_width < _validate.MOST:
             raise ValueError(f"expand_v is {expand_v}, expected values of at least one number")
-        keys, values = num_heads * self.key_width, num_heads * self.value_width
-        self.widths = [keys, num_householder * keys, num_householder * values]
-        self.projection = nn.Linear(hidden_size, sum(self.widths), bias=False)
-        self.convolution = nn.Conv1d(sum(self.widths), sum(self.widths), conv_size, groups=sum(self.widths), bias=False)
-        self.beta = nn.Linear(hidden_size, num_householder * num_heads)
+        self.value_width = floor(value_width)
+        keys, values = self.num_heads * self.key_width, self.num_heads * self.value_width
+        self.widths = [keys, self.num_householder * keys, self.num_householder * values]
+        width = sum(self.widths)
+        where = {"device": device, "dtype": _reflections.real_type(dtype, is_complex=False)}
+        self.projection = nn.Linear(self.hidden_size, width, bias=False, **where)
+        self.convolution = nn.Conv1d(width, width, self.conv_size, groups=width, bias=False, **where)
+        self.beta = nn.Linear(self.hidden_size, self.num_householder * self.num_heads, **where)
         if gate is not None:
-            self.decay = nn.Linear(hidden_size, num_heads if gate == "head" else keys)
-            nn.init.constant_(self.decay.bias, 4.0)  # decays begin near one
-        self.norm = nn.RMSNorm(self.value_width)
-        self.out = nn.Linear(values, hidden_size, bias=False)
+            self.decay = nn.Linear(self.hidden_size, self.num_heads if gate == "head" else keys, **where)
+        self.norm = nn.RMSNorm(self.value_width, _EPS, **where)
+        self.out = nn.Linear(values, self.hidden_size, bias=False, **where)
+        self._start_near_one()
+
+    def reset_parameters(self) -> None:
+        """Draw new weights; decays begin near one again."""
+        part: Any
+        for part in self.children():
+            part.reset_parameters()
+        self._start_near_one()
 
     def forward(self, x: Tensor) -> Tensor:
         """Run over whole sequences.
@@ -112,9 +134,11 @@ class DeltaNet(nn.Module):
         -------
         Tensor, shape (B, T, hidden_size)
         """
+        _check.tensor("x", x)
         if x.dim() != 3 or x.shape[-1] != self.hidden_size:
             raise ValueError(f"x has shape {tuple(x.shape)}, expected (B, T, {self.hidden_size})")
-        inputs = F.pad(self.projection(x), (0, 0, self.conv_size - 1, 0))
+        before = self.conv_size - 1 if x.shape[1] else self.conv_size  # no convolution takes fewer inputs than taps
+        inputs = F.pad(self.projection(x), (0, 0, before, 0))
         return self._attend(x, inputs, None)[0]
 
     def step(self, x: Tensor, state: DeltaState | None = None) -> tuple[Tensor, DeltaState]:
@@ -131,6 +155,7 @@ class DeltaNet(nn.Module):
         y : Tensor, shape (B, hidden_size)
         state : DeltaState
         """
+        _check.tensor("x", x)
         if x.dim() != 2 or x.shape[-1] != self.hidden_size:
             raise ValueError(f"x has shape {tuple(x.shape)}, expected (B, {self.hidden_size})")
         projected = self.projection(x).unsqueeze(1)
@@ -148,14 +173,14 @@ class DeltaNet(nn.Module):
         """Give outputs and final states of ``x``, whose projections follow earlier ones in ``inputs``."""
         (batch, tokens, _), steps = x.shape, x.shape[1] * self.num_householder
         mixed = F.silu(self.convolution(inputs.mT).mT)
-        q, k, v = torch.split(mixed, self.widths, -1)
+        q, k, v = torch.split(mixed[:, :tokens], self.widths, -1)
         heads = self.num_heads
         o, final = delta_rule(
             q.reshape(batch, tokens, heads, self.key_width),
             k.reshape(batch, steps, heads, self.key_width),
             v.reshape(batch, steps, heads, self.value_width),
-            self.max_beta * self.beta(x).sigmoid().reshape(batch, steps, heads),
-            None if self.gate is None else self._gates(x),
+            beta=self.max_beta * self.beta(x).sigmoid().reshape(batch, steps, heads),
+            g=None if self.gate is None else self._gates(x),
             initial_state=recurrent,
             output_final_state=True,
             use_qk_l2norm_in_kernel=True,
@@ -164,6 +189,10 @@ class DeltaNet(nn.Module):
         assert final is not None
         y: Tensor = self.out(self.norm(o).flatten(2))
         return y, final
+
+    def _start_near_one(self) -> None:
+        if self.gate is not None:
+            nn.init.constant_(self.decay.bias, 4.0)  # the logistic function of 4 is 0.98
 
     def _gates(self, x: Tensor) -> Tensor:
         g = F.logsigmoid(self.decay(x))

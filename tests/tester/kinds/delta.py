@@ -243,7 +243,7 @@ def layer(source):
             q.reshape(batch, tokens, heads, width), k.reshape(*shape, width), v.reshape(*shape, -1),
             beta.reshape(shape), g, scale=width**-0.5, reflections=reflections, normalize=True,
         )  # fmt: skip
-        size = oracle.rounded(o.square().mean(-1, keepdim=True) + torch.finfo(dtype).eps)
+        size = oracle.rounded(o.square().mean(-1, keepdim=True) + module.norm.eps)
         o = oracle.rounded(o * size.rsqrt()) * t["norm.weight"]
         return oracle.rounded(o.flatten(2) @ t["out.weight"].mT)
 
