@@ -457,6 +457,24 @@ class TestTrials:
         assert not verdicts._verdicts
 
     @pytest.mark.usefixtures("arrays")
+    def test_another_thread_waits_for_the_verdict(self):
+        """It must not take a kernel for usable because its trial has begun."""
+        found, trials = [], []
+        other = threading.Thread(target=lambda: found.append(verdicts.usable(0, "kernel", trial)))
+
+        def trial():
+            trials.append(1)
+            other.start()
+            other.join(0.3)  # ends at once only if the other thread does not wait
+            raise verdicts.WrongError("an error of 1")
+
+        with pytest.warns(UserWarning, match="kernel gives wrong results"):
+            found.append(verdicts.usable(0, "kernel", trial))
+        other.join(60)
+        assert found == [False, False]
+        assert len(trials) == 1
+
+    @pytest.mark.usefixtures("arrays")
     def test_nothing_is_tried_while_a_graph_is_captured(self, monkeypatch):
         monkeypatch.setattr(cuda_standin.Stream, "capturing", True)
         with pytest.raises(kernels.CaptureError, match="a CUDA graph is being captured"):
