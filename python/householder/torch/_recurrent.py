@@ -167,7 +167,8 @@ class RecurrentCell(_reflections.Layer):
     def _step(self, x: Tensor, hx: Tensor | None) -> Tensor:
         h = self.h0 if hx is None else hx
         h = x.new_zeros(self.hidden_size) if h is None else h
-        a = apply(self._seen(), h, phases=self.phases) + nn.functional.linear(x, self.weight_ih, self.bias)
+        turned = apply(self._seen(), h, phases=self.phases, method=self.method)
+        a = turned + nn.functional.linear(x, self.weight_ih, self.bias)
         return expressions.activate(a, self.nonlinearity, self.negative_slope, self.nonlinearity_bias)
 
     def _is_one_step(self, x: Tensor) -> bool:
