@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import signal
 
 import pytest
@@ -221,6 +222,13 @@ os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})
 print(models_at_a_time(1))
 """
     assert run_script(code) == "1\n"
+
+
+def test_the_package_is_a_program(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["householder", "--version"])
+    with pytest.raises(SystemExit, match="0"):
+        runpy.run_module("householder", run_name="__main__")
+    assert capsys.readouterr().out.startswith("householder ")
 
 
 def test_help_needs_no_heavy_library(run_script):

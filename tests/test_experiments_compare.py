@@ -167,14 +167,21 @@ def test_values_that_are_no_numbers_have_rows_but_no_figure(tmp_path):
     assert not list(directory.glob("over-*.png"))
 
 
-@pytest.mark.parametrize("content", ["", "{", "[1]", '["a/b"]', "7", "[" * 100_000])
+@pytest.mark.parametrize("content", ["", "{", "[1]", '["a/b"]', "7", "[" * 60_000, " " * 70_000])
 def test_a_damaged_list_of_varied_settings_is_one_line(content, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("householder.experiments.processes.warm_up", lambda: None)
     (tmp_path / "seed-1").mkdir()
     digits().save(tmp_path / "seed-1" / "config.yaml")
     (tmp_path / "over.json").write_text(content)
     assert cli.main(["compare", "--resume", str(tmp_path)]) == 2
-    assert "over.json is damaged" in capsys.readouterr().err
+    assert re.search("over.json (is damaged|has more than 65,536 bytes)", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("over", ["task.validation", "task.validation=", "=1,2"])
+def test_a_varied_setting_has_a_name_and_values(over, monkeypatch, capsys):
+    monkeypatch.setattr("householder.experiments.processes.warm_up", lambda: None)
+    assert cli.main(["compare", "digits", "--over", over]) == 2
+    assert f"--over {over!r}: expected NAME=A,B" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("alphabet", ["abcdefgh", "".join(map(chr, range(33, 83)))])

@@ -214,7 +214,7 @@ except UserError as error:
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".csv", ".pt"]
 
 
-def test_what_is_added_to_a_full_disk_names_the_file(tmp_path):
+def test_what_is_added_to_a_full_disk_names_the_file():
     if not Path("/dev/full").exists():
         pytest.skip("the system has no full device")
     with pytest.raises(UserError, match="cannot write /dev/full: No space left"), appended(Path("/dev/full")) as file:
@@ -240,9 +240,9 @@ def test_ctrl_c_at_the_start_ends_in_one_line(command, tmp_path):
 
 
 def test_ctrl_c_in_a_run_says_how_to_go_on(tmp_path):
-    with pytest.raises(KeyboardInterrupt, match=f"--resume {tmp_path} continues"):
-        with claimed(tmp_path, {".": small_experiment()}, begun=True):
-            raise KeyboardInterrupt
+    run = claimed(tmp_path, {".": small_experiment()}, begun=True)
+    with pytest.raises(KeyboardInterrupt, match=f"--resume {tmp_path} continues"), run:
+        raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ def rows(path):
         return [{name: value for name, value in row.items() if name != "seconds"} for row in csv.DictReader(file)]
 
 
-def test_one_s_own_task_and_model_train_by_the_same_command(mine):
+def test_one_s_own_task_and_model_train_by_the_same_command(mine, monkeypatch):
     arguments = ["--models", "ornn,lstm,mine:Running", "--epochs", "2", "--set", "task.length=5", "--output", "run"]
     status, out, err = finish(start("train", "mine:Parity", *arguments, "--set", "models.Running.slope=2.0"))
     assert (status, err) == (0, "")
@@ -203,6 +203,7 @@ def test_one_s_own_task_and_model_train_by_the_same_command(mine):
     assert [outcome["model"] for outcome in outcomes] == ["ornn", "lstm", "Running"]
     parameters = [outcome["parameters"] for outcome in outcomes]
     assert max(parameters) < 1.04 * min(parameters)
+    monkeypatch.syspath_prepend(str(mine))
     network = load("run", "Running", imports=["mine"])
     assert network.recurrence.slope == 2.0
     assert network(torch.zeros(5, 3, 1)).shape == (3, 2)

@@ -9,9 +9,14 @@ import pytest
 from rich.console import Console
 
 from householder.experiments.outcome import Progress
-from householder.experiments.report import ProgressDisplay
+from householder.experiments.report import ProgressDisplay, new_console
 
 LATEST = {"train_loss": 0.123456, "train_accuracy": 91.0, "validation_accuracy": 90.0, "seconds": 3.0}
+
+
+def test_texts_are_printed_as_they_are(capsys):
+    new_console().print("my:Bug: [red]:bug:[/red] 12")
+    assert capsys.readouterr().out == "my:Bug: [red]:bug:[/red] 12\n"
 
 
 def progress(epoch, epochs=10):

@@ -121,14 +121,14 @@ class Uneven(Task):
     input_size, output_size, metric = 1, 1, "error"
     sizes = (1, 2, 9)
 
-    def steps_per_epoch(self, size):
+    def steps_per_epoch(self, size):  # noqa: ARG002
         return len(self.sizes)
 
-    def batch(self, size, seed, epoch, index):
+    def batch(self, size, seed, epoch, index):  # noqa: ARG002
         count = self.sizes[index]
         return Batch(torch.randn(3, count, 1, generator=torch.Generator().manual_seed(index)), torch.ones(count, 1))
 
-    def held_out(self, part):
+    def held_out(self, part):  # noqa: ARG002
         return (self.batch(0, 0, 0, index) for index in range(len(self.sizes)))
 
     def loss(self, prediction, targets):
