@@ -137,6 +137,7 @@ def test_the_first_line_names_the_data_that_a_task_uses_without_any(task, data, 
         (["digits", "--models", "ornn,lstn"], "did you mean 'lstm'?"),
         (["digits", "--set", "task.validation=0.999"], "task.validation is 0.999"),
         (["no_such_module:Task"], "cannot import no_such_module for no_such_module:Task"),
+        (["digits", "--output=--"], "--output=--: expected a value"),
         (["json:Missing"], "json has no Missing"),
         (["../mine.py:CSVTask"], "with the name of a module that can be imported, not a file"),
         (

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -62,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments and arguments[0] not in names and not arguments[0].startswith("-"):
         known = f"there are {', '.join(names)}{nearest(arguments[0], names)}"
         return _complain(f"unknown command {arguments[0]!r}: {known}")
+    if lost := [each for each in arguments if re.fullmatch("--[^=]+=--", each)]:  # argparse leaves their values out
+        return _complain(f"{lost[0]}: expected a value (--help explains)")
     options = parser().parse_args(arguments)
     command: Command = options.command
     try:
