@@ -235,11 +235,11 @@ def explicit_gradients(u, h, g, phases=None, transpose=False):
 
 
 def assert_close(actual, expected, dtype=None, factor=100):
-    """Largest difference at most ``factor`` units of rounding of the largest entry."""
+    """Largest difference at most ``factor`` units of rounding of the largest entry, or of 1 where all are zero."""
     actual, expected = np.asarray(actual), np.asarray(expected)
     assert actual.shape == expected.shape
     if expected.size:
-        scale = max(1.0, np.abs(expected).max())
+        scale = np.abs(expected).max() or 1.0
         error = np.abs(actual - expected).max() / scale
         allowed = factor * np.finfo(actual.dtype if dtype is None else dtype).eps
         assert error <= allowed, f"differs by {error:.3g} of the largest entry, allowed {allowed:.3g}"

@@ -144,8 +144,9 @@ def test_once_renormalised_long_columns_step_as_if_they_had_always_been_short(op
             steps.param_groups[0]["lr"] = lr
             steps.step()
         stepped.append(parameter.detach() - u)
-    torch.testing.assert_close(*averages, rtol=1e-4, atol=1e-20)
-    torch.testing.assert_close(*stepped, rtol=1e-4, atol=1e-12)
+    rounding = 1e-6 if isinstance(steps, torch.optim.Adadelta) else 1e-11  # Adadelta's eps is added to its steps
+    torch.testing.assert_close(*averages, rtol=rounding, atol=1e-20)
+    torch.testing.assert_close(*stepped, rtol=10 * rounding, atol=1e-14)
     assert stepped[0].abs().max() > 1e-8
 
 
