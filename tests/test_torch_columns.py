@@ -9,6 +9,7 @@ from torch.autograd import gradcheck
 
 import householder as hh
 import householder.torch as ht
+from householder.torch import expressions
 
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 DOUBLES = [torch.float64, torch.complex128]
@@ -163,3 +164,36 @@ def test_mistakes_are_named():
         ht.householder_product(torch.ones(3, 3), torch.ones(4))
     with pytest.raises(ValueError, match=r"other has shape \(2, 2\), expected \(3, n\)"):
         ht.ormqr(torch.ones(3, 3), torch.ones(3), torch.ones(2, 2))
+
+
+FAR = [(72, 16, 3000, 30.0), (33, 33, 2000, 30.0), (64, 64, 2000, 6.0), (64, 64, 2000, -1.5), (16, 40, 500, 6.0)]
+"""Sizes of which a formed W would be faster, and ``tau |v|^2``."""
+
+
+@pytest.mark.parametrize(("n", "m", "rows", "size"), FAR)
+def test_gradients_stay_accurate_where_tau_is_far_from_a_reflections(n, m, rows, size):
+    generator = torch.Generator().manual_seed(0)
+    u, h, g = (torch.randn(s, dtype=torch.float64, generator=generator) for s in ((n, m), (rows, n), (rows, n)))
+    tau = size / u.square().sum(0) * (1 + 0.1 * torch.rand(m, dtype=torch.float64, generator=generator))
+    u, tau, h, g = (t.float() for t in (u, tau, h, g))
+
+    def explicit(u, tau, h):
+        for v, factor in zip(reversed(u.unbind(1)), reversed(tau.unbind(0)), strict=True):
+            h = h - factor * torch.outer(h @ v, v)
+        return h
+
+    def gradients(function, kind):
+        leaves = [t.to(kind).requires_grad_() for t in (u, tau, h)]
+        return torch.autograd.grad(function(*leaves), leaves, g.to(kind))
+
+    expected = gradients(explicit, torch.float64)
+    routes = {
+        "native": lambda u, tau, h: ht.apply(u, h, tau=tau, shape="full"),
+        "expression": lambda u, tau, h: expressions.apply(u, h, False, tau, "full"),
+        "one step": lambda u, tau, h: ht.rnn(
+            u, torch.zeros(1, rows, n), h, tau=tau, shape="full", nonlinearity="identity"
+        )[1],
+    }
+    for name, route in routes.items():
+        for found, exact in zip(gradients(route, torch.float32), expected, strict=True):
+            assert (found - exact).norm() < 2e-5 * exact.norm(), name

@@ -129,7 +129,7 @@ def factor(
 ) -> float: ...  # the part of q that m reflections leave: max |q - matrix(u)|
 def departure(q: Array) -> float: ...  # max |q* q - I|
 def rnn_tape_width(
-    dtype: str, n: int, m: int, rows: int, has_phases: bool, nonlinearity: str, method: str
+    dtype: str, n: int, m: int, rows: int, has_phases: bool, has_tau: bool, nonlinearity: str, method: str
 ) -> int: ...  # 0: no tape is used
 def rnn_forward(
     inputs: RnnInputs,

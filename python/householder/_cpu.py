@@ -168,8 +168,8 @@ def rnn_vjp(
 ) -> tuple[Array, Callable[[Array | None, Array | None], SequenceGradients]]:
     """Return all states, and the function from their gradients to those of every array argument that was given."""
     arguments, h = _arguments(sequence, steps, batch), _states(sequence)
-    (n, m), rows, has_phases = sequence.u.shape, prod(h.shape[:-1]), sequence.phases is not None
-    width = _core.rnn_tape_width(NAMES[h.dtype], n, m, rows, has_phases, sequence.nonlinearity, sequence.method)
+    (n, m), rows, given = sequence.u.shape, prod(h.shape[:-1]), (sequence.phases is not None, sequence.tau is not None)
+    width = _core.rnn_tape_width(NAMES[h.dtype], n, m, rows, *given, sequence.nonlinearity, sequence.method)
     tape = np.empty((rows, width), h.dtype) if rows * width else None
     kept = _core.rnn_forward(*arguments, h, tape, None, True)
     h.flags.writeable = False  # the gradients are computed from it

@@ -93,6 +93,13 @@ impl Costs {
         Self { reflections: f64::INFINITY, wy, dense }
     }
 
+    /// The costs of the methods whose gradients stay accurate, where `tau` may be given. A formed W sums `g h*` over all rows
+    /// and leaves to the end products with `S`. If `tau` is far from a reflection's, the sum's rounding errors grow with `S`.
+    #[must_use]
+    pub fn accurate(self, given: bool) -> Self {
+        if given { Self { dense: f64::INFINITY, ..self } } else { self }
+    }
+
     /// The cheapest method.
     pub fn best(self) -> Method {
         if self.reflections <= self.wy.min(self.dense) {
@@ -105,10 +112,10 @@ impl Costs {
     }
 }
 
-/// For one application of `k` reflections to `rows` vectors of size `n`, forward or backward. Depends on the shape, and on
-/// whether numbers are complex.
-pub fn for_application<T: Scalar>(form: Form, shape: Shape, rows: usize) -> Method {
-    Costs::of_application(form, shape, rows, T::COMPLEX).best()
+/// For one application of `k` reflections to `rows` vectors of size `n`, forward or backward. Depends on the shape, on
+/// whether numbers are complex, and on whether `tau` is given.
+pub fn for_application<T: Scalar>(form: Form, shape: Shape, rows: usize, given: bool) -> Method {
+    Costs::of_application(form, shape, rows, T::COMPLEX).accurate(given).best()
 }
 
 /// Reflections of a block of [`crate::wy::blocks`], applied to `rows` vectors. Wide ones run faster, narrow ones are formed

@@ -181,6 +181,7 @@ pub fn rnn_tape_width(
     m: usize,
     rows: usize,
     has_phases: bool,
+    has_tau: bool,
     nonlinearity: &str,
     method: &str,
 ) -> PyResult<usize> {
@@ -188,14 +189,15 @@ pub fn rnn_tape_width(
         sizes: (usize, usize),
         rows: usize,
         has_phases: bool,
+        has_tau: bool,
         oplu: bool,
         method: &str,
     ) -> PyResult<usize> {
         let method = Method::parse(method).map_err(to_python)?;
         let activation = if oplu { Activation::<T>::Oplu } else { Activation::Identity };
-        recurrence::tape_width(method, sizes, rows, has_phases, &activation).map_err(to_python)
+        recurrence::tape_width(method, sizes, rows, has_phases, has_tau, &activation).map_err(to_python)
     }
-    by_dtype!(dtype, go((n, m), rows, has_phases, nonlinearity == "oplu", method))
+    by_dtype!(dtype, go((n, m), rows, has_phases, has_tau, nonlinearity == "oplu", method))
 }
 
 /// All states, and in `last` those in which sequences end; `tape` and what is kept serve the backward pass.

@@ -35,7 +35,7 @@ pub fn backward<T: Scalar>(
         gradients.vanish();
         return Ok(());
     }
-    match method.unwrap_or_else(|| method::for_application::<T>(u.form(), (n, k), rows)) {
+    match method.unwrap_or_else(|| method::for_application::<T>(u.form(), (n, k), rows, u.tau().is_some())) {
         Method::Reflections => {
             let source = unblocked::Source::Vectors(h);
             let (isa, mut workspace) = (context.isa, unblocked::Backward::new(n, k, rows)?);

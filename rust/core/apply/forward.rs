@@ -27,7 +27,7 @@ pub fn forward<T: Scalar>(
     if rows == 0 {
         return Ok(());
     }
-    match method.unwrap_or_else(|| method::for_application::<T>(u.form(), (n, k), rows)) {
+    match method.unwrap_or_else(|| method::for_application::<T>(u.form(), (n, k), rows, u.tau().is_some())) {
         Method::Reflections => {
             let (isa, mut workspace) = (context.isa, unblocked::Forward::new(n, k, rows)?);
             context.here(|cancel| workspace.run(isa, cancel, u, diagonal, h, out, adjoint))

@@ -141,7 +141,8 @@ impl<T: Scalar> Applications<'_, T> {
 
     fn method(&self) -> Method {
         let (n, k) = (self.u.n(), self.u.each());
-        self.method.unwrap_or_else(|| method::for_application::<T>(self.u.form(), (n, k), self.rows()))
+        let given = !self.u.are_involutions();
+        self.method.unwrap_or_else(|| method::for_application::<T>(self.u.form(), (n, k), self.rows(), given))
     }
 
     /// Whether reflections are applied one after the other. Problems without vectors need no special route.

@@ -35,7 +35,7 @@ use crate::method::{Costs, Method};
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
 use crate::threads::slices;
-use crate::view::View;
+use crate::view::{Shape, View};
 
 /// A batch of sequences and the recurrence that runs over it.
 pub struct Sequence<'a, T: Scalar> {
@@ -64,7 +64,7 @@ pub struct Sequence<'a, T: Scalar> {
 }
 
 /// How states of so many rows are computed.
-fn method(wanted: Option<Method>, n: usize, m: usize, rows: usize, has_phases: bool) -> Result<Method> {
+fn method(wanted: Option<Method>, (n, m): Shape, rows: usize, has_phases: bool, has_tau: bool) -> Result<Method> {
     match wanted {
         Some(Method::Reflections) => {
             Err(Error::InvalidArgument("method: a sequence takes 'auto', 'wy' or 'dense'".to_owned()))
@@ -72,7 +72,7 @@ fn method(wanted: Option<Method>, n: usize, m: usize, rows: usize, has_phases: b
         // Phases multiply every state, so the low-rank form would have to keep both the input and the output of W_1.
         _ if has_phases => Ok(Method::Dense),
         Some(method) => Ok(method),
-        None => Ok(Costs::of_sequence(n, m, rows).best()),
+        None => Ok(Costs::of_sequence(n, m, rows).accurate(has_tau).best()),
     }
 }
 
@@ -84,12 +84,13 @@ fn rank(method: Method, m: usize) -> usize {
 /// [`Sequence::tape_width`] before the sequence exists.
 pub fn tape_width<T: Scalar>(
     wanted: Option<Method>,
-    (n, m): (usize, usize),
+    shape: Shape,
     rows: usize,
     has_phases: bool,
+    has_tau: bool,
     activation: &Activation<'_, T>,
 ) -> Result<usize> {
-    Ok(rank(method(wanted, n, m, rows, has_phases)?, m) + activation.flag_width(n))
+    Ok(rank(method(wanted, shape, rows, has_phases, has_tau)?, shape.1) + activation.flag_width(shape.0))
 }
 
 /// # Panics
@@ -122,7 +123,7 @@ impl<T: Scalar> Sequence<'_, T> {
 
     fn method(&self) -> Result<Method> {
         let has_phases = matches!(self.diagonal, Diagonal::Phases(_));
-        method(self.method, self.u.n(), self.u.m(), self.steps.rows(), has_phases)
+        method(self.method, (self.u.n(), self.u.m()), self.steps.rows(), has_phases, self.u.tau().is_some())
     }
 
     fn rank(&self) -> Result<usize> {

@@ -134,14 +134,15 @@ rnn = Operator(
 
 def _tape_shape(inputs: Inputs, options: Sequence[Any]) -> tuple[int, ...]:
     """Give the shape of the tape that the forward pass may leave to the backward pass."""
-    (*many, n, m), rows, has_phases = inputs.u.shape, inputs.rows(), inputs.phases is not None
+    (*many, n, m), rows = inputs.u.shape, inputs.rows()
+    has_phases, has_tau = inputs.phases is not None, inputs.tau is not None
     nonlinearity, *_, shape, method = options
     if inputs.x.is_cuda and inputs.is_default(shape):
         layout = on_cuda().tape_layout(inputs.u, inputs.x, has_phases, nonlinearity, method)
         return cast("tuple[int]", layout.shape)
     if inputs.x.device.type not in ("cpu", "meta"):
         return (0,)
-    width = _core.rnn_tape_width(CORE_NAME[inputs.x.dtype], n, m, rows, has_phases, nonlinearity, method)
+    width = _core.rnn_tape_width(CORE_NAME[inputs.x.dtype], n, m, rows, has_phases, has_tau, nonlinearity, method)
     return *many, rows, width
 
 
