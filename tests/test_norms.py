@@ -59,11 +59,13 @@ def test_kernels_and_array_functions_agree(dtype):
 def test_torch_expressions_and_renormalisation_agree_with_the_kernels(dtype):
     torch = pytest.importorskip("torch")
     ht = pytest.importorskip("householder.torch")
+    decomposed = ht.decompositions()[torch.ops.householder.matrix.default]
     for case in cases(150, dtype):
         u = torch.from_numpy(case)
         eps = 100 * torch.finfo(u.dtype).eps
         w = ht.matrix(u)
         assert torch.allclose(ht.expressions.matrix(u), w, atol=eps, rtol=0), case
+        assert torch.allclose(decomposed(u), w, atol=eps, rtol=0), case
         assert torch.allclose(ht.matrix(ht.renormalize_(u.clone())), w, atol=eps, rtol=0), case
 
 
@@ -95,6 +97,32 @@ def test_derivatives_of_expressions_agree_with_the_kernels(dtype):
         _, moved = torch.func.jvp(ht.matrix, (u,), (tangent,))
         pushed = hh.jvp(case, np.eye(n, dtype=case.dtype), tangent.numpy(), np.zeros((n, n), case.dtype)).T
         assert np.allclose(moved.numpy(), pushed, atol=eps, rtol=0), case
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("fraction", [0, 0.5])
+def test_vanishing_columns_have_no_gradient_in_any_formula(dtype, fraction):
+    torch = pytest.importorskip("torch")
+    ht = pytest.importorskip("householder.torch")
+    dtype = getattr(torch, dtype)
+    u = torch.randn(5, 3, dtype=dtype, generator=torch.Generator().manual_seed(0)).tril()
+    u[:, 1] = 0
+    u[2, 1] = fraction * torch.finfo(dtype).tiny
+    without, h = u[:, [0, 2]], torch.randn(4, 5, dtype=dtype)
+    table, options = ht.decompositions(), (None, False, "auto", "full")
+    decomposed = table[torch.ops.householder.apply.default]
+    for function in (
+        lambda u: ht.apply(u, h, shape="full"),
+        lambda u: ht.expressions.apply(u, h, False, None, "full"),
+        lambda u: decomposed(u, h, *options),
+        lambda u: torch.ops.householder.apply(u, h, *options),
+    ):
+        leaf = u.clone().requires_grad_()
+        result = function(leaf)
+        torch.testing.assert_close(result, ht.apply(without, h, shape="full"))
+        (found,) = torch.autograd.grad(result.abs().square().sum() + result.real.sum(), leaf)
+        assert not found[:, 1].any()
+        assert found.isfinite().all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])

@@ -166,6 +166,23 @@ def test_mistakes_are_named():
         ht.ormqr(torch.ones(3, 3), torch.ones(3), torch.ones(2, 2))
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("lead", [(), (2,), (0,)])
+def test_an_empty_tau_keeps_the_graph(lead, dtype):
+    a, tau = torch.randn(*lead, 4, 3, dtype=dtype), torch.randn(*lead, 0, dtype=dtype)
+    other = torch.randn(*lead, 4, 5, dtype=dtype)
+    a, tau, other = (t.requires_grad_() for t in (a, tau, other))
+    theirs = torch.linalg.householder_product(a, tau)
+    for result, expected, leaves in (
+        (ht.householder_product(a, tau), theirs, (a, tau)),
+        (ht.ormqr(a, tau, other), other, (a, tau)),
+        (ht.ormqr(a, tau, other.mT, left=False), other.mT, (a, tau)),
+    ):
+        torch.testing.assert_close(result, expected)
+        for found, leaf in zip(torch.autograd.grad(result.abs().sum(), leaves), leaves, strict=True):
+            torch.testing.assert_close(found, torch.zeros_like(leaf))
+
+
 FAR = [(72, 16, 3000, 30.0), (33, 33, 2000, 30.0), (64, 64, 2000, 6.0), (64, 64, 2000, -1.5), (16, 40, 500, 6.0)]
 """Sizes of which a formed W would be faster, and ``tau |v|^2``."""
 

@@ -30,6 +30,31 @@ def test_second_derivatives_agree_with_finite_differences(function, inputs):
     assert gradgradcheck(function, inputs, fast_mode=True)
 
 
+@cases
+def test_vectorised_jacobians_in_forward_mode_are_those_of_jvp(function, inputs):
+    """They batch tangents by torch's older vmap."""
+    inputs = tuple(t.detach() for t in inputs)
+    found = torch.autograd.functional.jacobian(function, inputs, vectorize=True, strategy="forward-mode")
+    for i, jacobian in enumerate(found):
+        along = [torch.zeros_like(t) for t in inputs]
+        along[i].view(-1)[-1] = 1
+        expected = jvp(function, inputs, tuple(along))[1]
+        torch.testing.assert_close(jacobian.flatten(expected.dim())[..., -1], expected)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        ht.OrthogonalRNN(2, 4, nonlinearity="tanh", bidirectional=True, dtype=torch.float64),
+        ht.OrthogonalRNN(2, 4, 2, "tanh", bidirectional=True, batch_first=True, dtype=torch.float64),
+        ht.UnitaryRNN(2, 3, nonlinearity="tanh", bidirectional=True, dtype=torch.float64),
+    ],
+)
+def test_forward_mode_goes_through_both_directions(layer):
+    x = torch.randn(3, 2, 2, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(layer, x, check_forward_ad=True, fast_mode=True)
+
+
 def test_third_derivatives():
     u, h = problem(3, 1)
     u.requires_grad_()

@@ -211,13 +211,6 @@ def test_large_results_can_be_resized_as_torchs_can():
         assert storage.nbytes() == 0
 
 
-def test_memory_of_a_large_result_serves_the_next_one():
-    u, h = torch.randn(512, 8), torch.randn(512, 512)
-    with torch.no_grad():
-        addresses = {ht.apply(u, h).data_ptr() for _ in range(5)}
-    assert len(addresses) == 1
-
-
 @pytest.mark.parametrize("keep", ["tensor", "view", "storage", "array", "graph"])
 def test_memory_that_anything_refers_to_is_not_used_again(keep):
     u, h = torch.randn(512, 8), torch.randn(512, 512).requires_grad_()
@@ -240,13 +233,3 @@ def test_memory_that_anything_refers_to_is_not_used_again(keep):
     else:
         values = torch.empty(0).set_(held) if keep == "storage" else torch.as_tensor(held)
         assert torch.equal(values.detach().flatten(), expected.flatten())
-
-
-def test_memory_is_given_back():
-    import householder as hh
-    from householder.torch.ops import _memory
-
-    ht.apply(torch.randn(512, 8), torch.randn(512, 512))
-    assert _memory._shelf
-    hh.release_memory()
-    assert not _memory._shelf

@@ -60,6 +60,44 @@ def test_operators_called_directly_check_the_gradient():
         gradient(u, h, None, h[:1], *options)
 
 
+def freed(tensor):
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+def delta_rule_of(v):
+    return ht.delta_rule(torch.randn(1, 5, 1, 4), torch.randn(1, 5, 1, 4), v, torch.rand(1, 5, 1))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: ht.apply(torch.randn(6, 2), freed(torch.randn(5, 6))),
+        lambda: ht.apply(torch.randn(6, 2), freed(torch.randn(6, 5)).mT),
+        lambda: ht.apply(freed(torch.randn(6, 2, requires_grad=True)), torch.randn(5, 6)),
+        lambda: ht.apply(freed(torch.randn(6, 2).bfloat16()), torch.randn(5, 6).bfloat16()),
+        lambda: ht.matrix(freed(torch.randn(6, 2))),
+        lambda: ht.rnn(torch.randn(6, 2), freed(torch.randn(5, 3, 6))),
+        lambda: ht.rnn(torch.randn(6, 2), freed(torch.randn(6, 3, 5)).mT.transpose(0, 1)),
+        lambda: ht.matrix(torch.randn(6, 2, requires_grad=True)).backward(freed(torch.randn(6, 6))),
+        lambda: delta_rule_of(freed(torch.randn(1, 5, 1, 4))),
+        lambda: delta_rule_of(freed(torch.randn(1, 1, 5, 4)).transpose(1, 2)),
+    ],
+)
+def test_a_freed_storage_is_an_error(call):
+    """torch's own operations on strided ones crash."""
+    with pytest.raises(ValueError, match="has no memory: its storage was freed"):
+        call()
+
+
+@pytest.mark.parametrize("num_reflections", [4, 6])
+def test_a_layer_whose_storage_was_freed_is_an_error(num_reflections):
+    layer = ht.Orthogonal(6, num_reflections=num_reflections)
+    freed(layer.reflections)
+    with pytest.raises(ValueError, match="has no memory: its storage was freed"):
+        layer(torch.randn(3, 6))
+
+
 def test_a_tensor_without_memory_is_zero():
     u, h = (t.requires_grad_() for t in problem(6, 2, 3))
     zero = torch._efficientzerotensor(3, 6, dtype=h.dtype)

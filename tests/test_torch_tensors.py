@@ -61,6 +61,15 @@ def test_sparse_tensors_are_refused(convert, call):
         call(convert(torch.ones(5, 2)), torch.ones(3, 5))
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+@pytest.mark.parametrize("call", [lambda x: ht.rnn(torch.ones(5, 2), x), ht.OrthogonalRNN(5, 6), ht.Orthogonal(5)])
+def test_nested_tensors_are_refused(layout, call):
+    x = torch.nested.nested_tensor([torch.ones(3, 5), torch.ones(2, 5)], layout=layout)
+    with pytest.raises(TypeError, match=r"is a nested tensor, expected torch\.strided: use torch.*pack_sequence"):
+        call(x)
+
+
 U, X, H0, V, B = ((6, 2), (4, 3, 5), (3, 6), (6, 5), (6,))
 OPTIONS = ("tanh", 0.1, False, False, "trapezoidal", "wy")
 

@@ -62,7 +62,8 @@ def forward(
         belong to reflections.
     method : {"auto", "reflections", "wy", "dense"}
         One reflection after the other, two products with n x m matrices, or one product with W; "auto" takes the
-        fastest.
+        fastest. With ``tau`` it never takes W, whose gradient of ``u`` loses digits where ``tau`` is far from
+        ``2 / |v|^2``.
 
     Returns
     -------

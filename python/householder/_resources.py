@@ -1,11 +1,6 @@
 """Threads and memory of the process."""
 
-from collections.abc import Callable
-
 from householder import _core, _validate
-
-on_release: list[Callable[[], None]] = []
-"""Other caches to release; ``householder.torch`` adds its own when it is imported."""
 
 
 def set_num_threads(k: int) -> None:
@@ -31,7 +26,7 @@ def set_num_threads(k: int) -> None:
 def release_memory() -> None:
     """Return to the system the memory that is kept for later calls.
 
-    This is at most 128 MiB of workspaces, and at most as much from large results of torch.
+    This is at most 128 MiB of workspaces.
 
     Every other thread still keeps its own small blocks: at most 32, each below 4 KiB.
 
@@ -41,8 +36,6 @@ def release_memory() -> None:
     >>> hh.release_memory()
     """
     _core.release_memory()
-    for release in on_release:
-        release()
 
 
 def get_num_threads() -> int:

@@ -34,9 +34,14 @@ def needs_expression() -> bool:
 
     These are forward mode, where tensors may carry tangents, and compiled transforms before torch 2.10.
     """
-    if getattr(forward_ad, "_current_level", -1) >= 0:
+    if is_forward_mode():
         return True
     return not RECENT and torch.compiler.is_compiling() and transforms_active()
+
+
+def is_forward_mode() -> bool:
+    """Tell whether tensors may carry tangents."""
+    return getattr(forward_ad, "_current_level", -1) >= 0
 
 
 def needs_general_function() -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from householder import _validate
 from householder.torch import _autocast
-from householder.torch.ops._library import CORE_NAME
+from householder.torch.ops._library import CORE_NAME, allocated
 
 
 class SizeError(ValueError, RuntimeError):
@@ -72,15 +72,15 @@ def tensor(name: str, value: Any) -> None:
     if not isinstance(value, Tensor):
         kind = type(value)
         raise TypeError(f"{name} is a {kind.__module__}.{kind.__qualname__}, expected a torch.Tensor")
-    if value.layout is not torch.strided or value.is_nested:
-        if value.is_nested:
-            raise TypeError(f"{name} is a nested tensor, expected a dense one: pad its parts, or pack them for a layer")
+    if value.is_nested:
+        raise TypeError(f"{name} is a nested tensor, expected torch.strided: use torch.nn.utils.rnn.pack_sequence")
+    if value.layout is not torch.strided:
         raise TypeError(f"{name} has layout {value.layout}, expected torch.strided: call to_dense()")
 
 
 def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     """Convert if the dtype differs."""
-    return tensor if tensor.dtype is dtype else tensor.to(dtype)
+    return tensor if tensor.dtype is dtype else allocated(tensor).to(dtype)
 
 
 def reflections(u: Tensor) -> tuple[int, int]:

@@ -23,7 +23,7 @@ def apply(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, method: str
     v = u
     if shape == "trapezoidal":
         v = u * torch.ones(u.shape[-2:], device=u.device).tril(-1) + torch.eye(*u.shape[-2:], device=u.device)
-    v = _unit_columns(v) if tau is None else v
+    v = expressions.unit_columns(v) if tau is None else v
     return _product(u.dim() - 2, h, v, _inverse(v.mH @ v, tau), None, transpose)
 
 
@@ -91,17 +91,8 @@ def _factors(u: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         last = torch.cat([torch.ones_like(u[..., 1:, -1]), u[..., -1:, -1]], -1).unsqueeze(-2)
         u = u[..., :-1]
     u = u * torch.ones(u.shape[-2:], device=u.device).tril()
-    v = _unit_columns(u)
+    v = expressions.unit_columns(u)
     return v, _inverse(v.mH @ v), last
-
-
-def _unit_columns(u: Tensor) -> Tensor:
-    scaled = u / _positive(u.abs().amax(-2, keepdim=True))
-    return scaled / _positive((scaled * scaled.conj()).real.sum(-2, keepdim=True).sqrt())
-
-
-def _positive(lengths: Tensor) -> Tensor:
-    return torch.where(lengths == 0, 1.0, lengths)
 
 
 def _inverse(gram: Tensor, tau: Tensor | None = None) -> Tensor:

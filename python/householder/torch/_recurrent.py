@@ -386,7 +386,7 @@ class RecurrentLayer(_tracing.Opaque):
                 states, final = cell(_rearranged(x, back), h0, over=over)
                 outputs.append(_rearranged(states, back))
                 last.append(final)
-            x = ops.concatenate(*outputs) if self.bidirectional else outputs[0]
+            x = torch.cat(outputs, -1) if self.bidirectional else outputs[0]
             if self.dropout and layer < self.num_layers - 1:
                 x = nn.functional.dropout(x, self.dropout, self.training)
         return x, torch.stack(last)  # a copy, not a view: users detach it in place

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from householder import _validate
 from householder.torch import _check, _tracing
+from householder.torch.ops._library import allocated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +96,7 @@ def constrain(u: Tensor, constraint: str) -> Tensor:
     n, m = u.shape[-2:]
     if m < n or u.is_complex():
         return u
-    seen = u.detach().clone()
+    seen = allocated(u).detach().clone()
     latent = seen[..., -1, -1]
     seen[..., -1, -1] = latent.clamp(-1, 1) if constraint == "soft" else torch.where(latent > 0, 1.0, -1.0)
     return seen + (u - u.detach())

@@ -41,7 +41,7 @@ def apply(u: Tensor, h: Tensor, transpose: bool, tau: Tensor | None = None, shap
         wide = _precision.wide_of(u)
         vectors = columns(u, tau, shape)
         v, wide_v = vectors.to(h.dtype), vectors.to(wide)
-        gram = wide_v.mH @ wide_v
+        gram = adjoint(wide_v) @ wide_v
         if tau is None:
             squares = gram.diagonal(dim1=-2, dim2=-1).real
             d = (2 / squares.masked_fill(squares == 0, 1)).to(wide)
@@ -50,16 +50,21 @@ def apply(u: Tensor, h: Tensor, transpose: bool, tau: Tensor | None = None, shap
         triangle = torch.triu(gram, 1) * d.unsqueeze(-2) + torch.eye(v.shape[-1], dtype=wide, device=v.device)
         if last is not None and not transpose:
             rows = rows * last
-        projections = (rows @ v.conj()).mT.to(wide)
+        projections = (rows @ v.conj_physical()).mT.to(wide)
         if transpose:
-            scaled = d.conj().unsqueeze(-1) * projections
-            solved: Tensor = torch.linalg.solve_triangular(triangle.mH, scaled, upper=False)
+            scaled = d.conj_physical().unsqueeze(-1) * projections
+            solved: Tensor = torch.linalg.solve_triangular(adjoint(triangle), scaled, upper=False)
         else:
             solved = d.unsqueeze(-1) * torch.linalg.solve_triangular(triangle, projections, upper=True)
         rows = rows - solved.mT.to(v.dtype) @ v.mT
         if last is not None and transpose:
             rows = rows * last
         return rows.reshape(h.shape)
+
+
+def adjoint(a: Tensor) -> Tensor:
+    """Transpose and conjugate, not lazily: torch's older ``vmap`` loses the tangents of lazy conjugates."""
+    return a.mT.conj_physical()
 
 
 def columns(u: Tensor, tau: Tensor | None, shape: str) -> Tensor:
@@ -153,7 +158,7 @@ def rnn(
         kind, x = x.dtype, x.to(u.dtype)
         w = matrix(u, tau, shape)
         w = w if phases is None else turn(w, phases.unsqueeze(-2))
-        w = w.mH if transpose else w
+        w = adjoint(w) if transpose else w
         h, last = recurrence(
             w, x, h0, input_weight, bias, nonlinearity_bias, batch_sizes, nonlinearity, negative_slope, reverse
         )

@@ -52,7 +52,8 @@ def apply(
         Apply the adjoint ``W*``. It is the inverse unless ``m == n`` and ``|u_1| != 1``, or ``tau`` is not a
         reflection's.
     method : {"auto", "reflections", "wy", "dense"}
-        One reflection after the other, the compact WY form, or ``W`` as a matrix.
+        One reflection after the other, the compact WY form, or ``W`` as a matrix. "auto" takes the fastest; with
+        ``tau``, never the matrix, whose gradient of ``u`` loses digits where ``tau`` is far from ``2 / |v|^2``.
 
     Returns
     -------
@@ -91,7 +92,8 @@ def apply(
         raise ValueError(f"h has shape {tuple(h.shape)}, expected (..., {n}) to match n = {n} of u")
     kind = h.dtype
     if u.dtype is not compute or kind is not compute:
-        u, h, tau = u.to(compute), h.to(compute), None if tau is None else tau.to(compute)
+        u, h = _check.cast(u, compute), _check.cast(h, compute)
+        tau = None if tau is None else _check.cast(tau, compute)
     if phases is not None and not transpose:
         h = turn(h, phases)
     c: Tensor

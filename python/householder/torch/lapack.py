@@ -53,7 +53,7 @@ def householder_product(input: Tensor, tau: Tensor) -> Tensor:  # noqa: A002 - t
     if n > m:
         raise ValueError(f"input has shape {tuple(input.shape)}, expected (..., m, n) with m >= n")
     rows = unit_vectors(input, n, input.dtype)
-    return (product(_first(input, k), rows, tau, "trapezoidal") if k else rows.contiguous()).mT
+    return (product(_first(input, k), rows, tau, "trapezoidal") if k else rows + _zero(input, tau)).mT
 
 
 def ormqr(
@@ -108,7 +108,7 @@ def ormqr(
         expected = f"({lead}{size}, n)" if left else f"({lead}m, {size})"
         raise ValueError(f"other has shape {tuple(other.shape)}, expected {expected} to match input")
     if not k:
-        return other.clone()
+        return other + _zero(input, tau)
     rows = other.mT if left else other.conj()  # other Q = (Q* other*)*
     rows = product(_first(input, k), rows, tau, "trapezoidal", transpose if left else not transpose)
     return rows.mT if left else rows.conj()
@@ -117,6 +117,11 @@ def ormqr(
 def _first(input: Tensor, k: int) -> Tensor:  # noqa: A002
     """Give the first ``k`` columns; the gradient of a slice would be copied into zeros."""
     return input if k == input.shape[-1] else input[..., :k]
+
+
+def _zero(input: Tensor, tau: Tensor) -> Tensor:  # noqa: A002
+    """Give zeros ``(..., 1, 1)`` that depend on the arguments, so that these have zero gradients, as in torch."""
+    return input[..., :0].sum((-2, -1), keepdim=True) + tau.unsqueeze(-1).sum((-2, -1), keepdim=True)
 
 
 def _reflectors(input: Tensor, tau: Tensor) -> int:  # noqa: A002

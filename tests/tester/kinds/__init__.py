@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kinds import arrays, columns, delta, functions, groups, jax_functions, layers, replacements
+from kinds import arrays, columns, delta, functions, groups, jax_functions, layers, operators, replacements
 
 
 class Kind(NamedTuple):
@@ -36,5 +36,6 @@ KINDS = {
     "jax": Kind(jax_functions.call, 0.1),
     "LAPACK": Kind(replacements.lapack, 4),
     "frame": Kind(replacements.frame, 2),
+    "operator": Kind(operators.call, 4),
     "HRA": Kind(replacements.hra, 0.5),
 }

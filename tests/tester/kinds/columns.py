@@ -14,6 +14,9 @@ from kinds.functions import METHODS, axes, smallest
 MORE_COLUMNS = 70
 """The n up to which there are more columns than rows: the oracle's graph has several n x n matrices a column."""
 
+FEW = 2
+"""Columns whose products stay of ordinary size even where ``tau`` is far from a reflection's."""
+
 
 def apply(source):
     """One application, or W itself."""
@@ -81,5 +84,7 @@ def tau(source, u, shape, dtype):
     """That of reflections, some of it zero, or any numbers of which products stay of ordinary size."""
     square = oracle.vectors(u, True, shape).abs().square().sum(-2)
     own = 2 / torch.where(square == 0, 1.0, square)
+    if own.shape[-1] <= FEW and source.one_in(4):
+        return (source.among(3, 15) * own).to(dtype)
     found = own.to(dtype) if source.flag() else (own * normal(source, own.shape, u.dtype) / u.shape[-1]).to(dtype)
     return torch.where(torch.from_numpy(source.rng.random(own.shape) < 0.1), 0, found)

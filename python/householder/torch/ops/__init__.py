@@ -4,7 +4,6 @@ from householder.torch.ops import _devices as _devices  # registers the operator
 from householder.torch.ops._adapted import adapted_linear as adapted_linear
 from householder.torch.ops._adapted import takes_one_function as takes_one_function
 from householder.torch.ops._apply import apply as apply
-from householder.torch.ops._concatenate import concatenate as concatenate
 from householder.torch.ops._cuda_entry import on_cuda as on_cuda
 from householder.torch.ops._cuda_entry import reads_halves as reads_halves
 from householder.torch.ops._delta import delta_rule as delta_rule

@@ -16,8 +16,7 @@ from householder import _core
 from householder.torch import _autocast
 from householder.torch._autograd import held, kept_in, needs_expression, shown_as
 from householder.torch.ops import _apply
-from householder.torch.ops._library import CORE_NAME, follow_torch_threads, is_watched
-from householder.torch.ops._memory import empty_like
+from householder.torch.ops._library import CORE_NAME, contiguous, follow_torch_threads, is_watched
 
 
 def takes_one_function(u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
@@ -44,7 +43,7 @@ class AdaptedLinear(Function):
     @staticmethod
     def forward(ctx: Any, u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, method: str) -> Tensor:
         options = False, method, "trapezoidal"
-        found = _apply.native((u.contiguous(), x.contiguous(), None), options, True)
+        found = _apply.native((contiguous(u), contiguous(x), None), options, True)
         turned, kept = (_apply.forward_op(u, x, None, *options), None) if found is NotImplemented else found
         ctx.save_for_backward(u, x, weight, held(kept))
         ctx.options = options
@@ -67,8 +66,8 @@ class AdaptedLinear(Function):
 
 def _in_place(u: Tensor, x: Tensor, weight: Tensor, grad_y: Tensor, kept: _core.Kept) -> Any:
     follow_torch_threads()
-    u, x = u.contiguous(), x.contiguous()
-    grad_x, grad_u = empty_like(x), empty_like(u)
+    u, x = contiguous(u), contiguous(x)
+    grad_x, grad_u = torch.empty_like(x), torch.empty_like(u)
     torch.mm(grad_y.reshape(-1, len(weight)), weight, out=grad_x.view(-1, len(u)))
     done = _core.backward_in_place(u, x, grad_x, grad_u, kept)
     return done if done is NotImplemented else (grad_u, grad_x)

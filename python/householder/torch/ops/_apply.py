@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from householder import _core
 from householder.torch import expressions
 from householder.torch._autograd import kept_in
@@ -15,6 +17,7 @@ from householder.torch._operator import Operator, save
 from householder.torch.ops._cuda_entry import on_cuda
 from householder.torch.ops._library import (
     are_plain,
+    contiguous,
     follow_torch_threads,
     is_traced,
     is_watched,
@@ -23,7 +26,6 @@ from householder.torch.ops._library import (
     ordinary,
     require_alike,
 )
-from householder.torch.ops._memory import empty_like
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,7 +35,7 @@ def native(tensors: Any, options: Any, keep: bool) -> Any:
     """Give ``W h`` and what the core has kept for the backward pass, or ``NotImplemented``: ask the dispatcher."""
     follow_torch_threads()
     (u, h, tau), (transpose, method, shape) = tensors, options
-    c = empty_like(h)
+    c = torch.empty_like(h)
     kept = _core.forward(u, h, c, None, transpose, method, keep, shape, tau)
     return kept if kept is NotImplemented else (c, kept)
 
@@ -42,14 +44,14 @@ def native_gradients(tensors: Any, wanted: Any, options: Any, kept: _core.Kept |
     """Give the wanted gradients, or ``NotImplemented``: ask the dispatcher; ``tensors``: u, h, tau and grad_c."""
     follow_torch_threads()
     (u, h, tau, grad_c), (transpose, method, shape) = tensors, options
-    grad_u, grad_h = empty_like(u) if wanted[0] else None, empty_like(h) if wanted[1] else None
-    grad_tau = empty_like(tau) if wanted[2] and tau is not None else None
+    grad_u, grad_h = torch.empty_like(u) if wanted[0] else None, torch.empty_like(h) if wanted[1] else None
+    grad_tau = torch.empty_like(tau) if wanted[2] and tau is not None else None
     done = _core.backward(u, h, grad_c, (grad_u, grad_h, None, grad_tau), None, transpose, method, kept, shape, tau)
     return done if done is NotImplemented else (grad_u, grad_h, grad_tau)
 
 
 def _laid_out(*tensors: Tensor | None) -> list[Any]:
-    return [None if t is None else t.contiguous() for t in tensors]
+    return [None if t is None else contiguous(t) for t in tensors]
 
 
 def _eager(ctx: Any, u: Tensor, h: Tensor, tau: Tensor | None, options: tuple[bool, str, str]) -> Tensor:
@@ -154,6 +156,7 @@ forward_op = operator(
     cpu=_forward_cpu,
     fake=_forward_fake,
     vmap=_forward_vmap,
+    autograd=apply.forward_autograd,
 )
 backward_op = operator(
     f"apply_backward(Tensor u, Tensor h, Tensor? tau, Tensor grad_c, bool[] wanted, {_OPTIONS})"
@@ -161,4 +164,5 @@ backward_op = operator(
     cpu=_backward_cpu,
     fake=_backward_fake,
     vmap=_backward_vmap,
+    autograd=apply.backward_autograd,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from householder.torch.ops._library import _library
+from householder.torch.ops._library import implement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,4 +30,4 @@ def _kernel(name: str) -> Callable[..., Any]:
 
 
 for _name in ("apply", "apply_backward", "matrix", "rnn", "rnn_backward"):
-    _library.impl(_name, _kernel(_name), "CUDA")
+    implement(_name, _kernel(_name), "CUDA")

@@ -9,16 +9,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from householder import _core, _notices, _validate
 from householder.torch import delta_expression
 from householder.torch._operator import Operator, save
-from householder.torch.ops._library import follow_torch_threads, is_traced, is_watched, leading, operator, ordinary
-from householder.torch.ops._memory import contiguous, empty, empty_like
+from householder.torch.ops._library import (
+    contiguous,
+    empty,
+    follow_torch_threads,
+    is_traced,
+    is_watched,
+    leading,
+    operator,
+    ordinary,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import torch
     from torch import Tensor
 
 _OPERANDS = 6
@@ -143,7 +152,7 @@ def _native_gradients(
 ) -> Any:
     """Give the wanted gradients, or ``NotImplemented``: ask the dispatcher; ``states``: kept, grad_o and grad_last."""
     follow_torch_threads()
-    gradients = tuple([empty_like(t) if want else None for t, want in zip(tensors, wanted, strict=False)])
+    gradients = tuple([torch.empty_like(t) if want else None for t, want in zip(tensors, wanted, strict=False)])
     described = _options(tensors, *options)
     kept, grad_o, grad_last = states
     done = _core.delta_backward(tensors[:_OPERANDS], described, kept, grad_o, grad_last, gradients)
@@ -225,6 +234,7 @@ forward_op = operator(
     cpu=_forward_cpu,
     fake=_forward_fake,
     vmap=_forward_vmap,
+    autograd=_delta_rule.forward_autograd,
 )
 backward_op = operator(
     f"delta_rule_backward({_TENSORS}, Tensor? kept, Tensor? grad_o, Tensor? grad_last, bool[] wanted, {_OPTIONS})"
@@ -232,4 +242,5 @@ backward_op = operator(
     cpu=_backward_cpu,
     fake=_backward_fake,
     vmap=_backward_vmap,
+    autograd=_delta_rule.backward_autograd,
 )

@@ -15,7 +15,7 @@ from torch import Tensor
 from householder import _notices
 from householder.torch import delta_expression, expressions
 from householder.torch.ops import _delta
-from householder.torch.ops._library import _library, require_alike
+from householder.torch.ops._library import implement, require_alike
 from householder.torch.ops._sequence import split
 
 if TYPE_CHECKING:
@@ -140,6 +140,6 @@ def _with_notice(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 for _function in (apply, apply_backward, matrix, rnn, rnn_backward):
-    _library.impl(_function.__name__, _with_notice(_function), "CompositeExplicitAutograd")
+    implement(_function.__name__, _with_notice(_function), "CompositeExplicitAutograd")
 for _function in (delta_rule, delta_rule_backward):
-    _library.impl(_function.__name__, _function, "CompositeExplicitAutograd")
+    implement(_function.__name__, _function, "CompositeExplicitAutograd")

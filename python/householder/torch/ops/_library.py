@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from householder import _core
-from householder.torch._autograd import needs_general_function
-from householder.torch.ops._memory import contiguous
+from householder.torch._autograd import is_forward_mode, needs_general_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,17 +29,41 @@ CORE_NAME = {
 }
 
 _core_threads = -1
+_CPU = torch.device("cpu")
 
 
-def operator(schema: str, *, cpu: Callable[..., Any], fake: Callable[..., Any], vmap: Callable[..., Any]) -> OpOverload:
-    """Define an operator without autograd: gradients belong to the ``autograd.Function`` around it."""
+def operator(
+    schema: str,
+    *,
+    cpu: Callable[..., Any],
+    fake: Callable[..., Any],
+    vmap: Callable[..., Any],
+    autograd: tuple[Callable[..., Any], Callable[..., Any]],
+) -> OpOverload:
+    """Define an operator; ``autograd``: its gradients and what they remember, for calls by others than ``Operator``."""
     name = schema.partition("(")[0]
     _library.define(schema, tags=[torch.Tag.pt2_compliant_tag])
-    _library.impl(name, cpu, "CPU")
+    implement(name, cpu, "CPU")
     torch.library.register_fake(f"householder::{name}", fake, lib=_library)
     torch.library.register_vmap(f"householder::{name}", vmap, lib=_library)
+    backward, setup_context = autograd
+    torch.library.register_autograd(f"householder::{name}", backward, setup_context=setup_context, lib=_library)
     overload: OpOverload = getattr(torch.ops.householder, name).default
     return overload
+
+
+def implement(name: str, kernel: Callable[..., Any], key: str) -> None:
+    """Register a kernel, which refuses forward mode: a kernel sees no tangents, so they would get lost."""
+
+    @wraps(kernel)
+    def checked(*arguments: Any) -> Any:
+        if is_forward_mode():
+            raise RuntimeError(
+                f"torch.ops.householder.{name} has no forward mode: call the functions of householder.torch"
+            )
+        return kernel(*arguments)
+
+    _library.impl(name, checked, key)
 
 
 def is_watched() -> bool:
@@ -64,10 +88,15 @@ def ordinary(*tensors: Tensor | None) -> Any:
 
 
 def _ordinary(tensor: Tensor) -> Tensor:
-    tensor = contiguous(tensor)
+    tensor = allocated(tensor).contiguous()
     if tensor.data_ptr() % tensor.element_size():
         tensor = tensor.clone()
     return tensor if type(tensor) is Tensor else tensor.as_subclass(Tensor)
+
+
+def empty(shape: torch.Size | tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Allocate an uninitialised tensor on the CPU, whatever the default device."""
+    return torch.empty(shape, dtype=dtype, device=_CPU)
 
 
 _core.share_tensor_types(Tensor, torch.nn.Parameter)
@@ -76,6 +105,20 @@ _core.share_tensor_types(Tensor, torch.nn.Parameter)
 if sys.platform.startswith("linux"):
     # torch's threads spin for milliseconds after each parallel loop, so other threads would share processors with them.
     _core.share_openmp(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"))
+
+
+def allocated(tensor: Tensor) -> Tensor:
+    """Return the tensor, which is about to be copied: torch crashes where the storage has been freed."""
+    is_ordinary = type(tensor) in (Tensor, torch.nn.Parameter) and not torch.compiler.is_compiling()
+    if is_ordinary and torch._C._has_storage(tensor) and tensor.numel() and not tensor.untyped_storage().nbytes():
+        shape = tuple(tensor.shape)
+        raise ValueError(f"a tensor of shape {shape} has no memory: its storage was freed, as by FSDP after forward")
+    return tensor
+
+
+def contiguous(tensor: Tensor) -> Tensor:
+    """Lay a tensor out row by row, if it is not yet."""
+    return tensor if tensor.is_contiguous() else allocated(tensor).contiguous()
 
 
 def follow_torch_threads() -> None:

@@ -13,6 +13,8 @@ from householder.torch._autograd import kept_in
 from householder.torch._operator import Operator, save
 from householder.torch.ops import _apply
 from householder.torch.ops._library import (
+    contiguous,
+    empty,
     follow_torch_threads,
     is_traced,
     is_watched,
@@ -20,7 +22,6 @@ from householder.torch.ops._library import (
     ordinary,
     require_dtype,
 )
-from householder.torch.ops._memory import empty, empty_like
 
 
 def _native(u: Tensor, keep: bool) -> Any:
@@ -31,7 +32,7 @@ def _native(u: Tensor, keep: bool) -> Any:
 
 
 def _eager(ctx: Any, u: Tensor, options: tuple[()]) -> Tensor:
-    found = _native(u.contiguous(), ctx is not None) if u.is_cpu and not is_traced() else NotImplemented
+    found = _native(contiguous(u), ctx is not None) if u.is_cpu and not is_traced() else NotImplemented
     w: Tensor
     w, kept = (matrix_op(u), None) if found is NotImplemented else found
     if ctx is not None:
@@ -49,8 +50,8 @@ def _backward(tensors: Any, _: Any, holder: Any, grads: Any, wanted: Any, __: An
     require_dtype(u, grad_w)
     if u.is_cpu and not is_watched():
         follow_torch_threads()
-        laid_out = u.contiguous(), grad_w.contiguous()
-        grad_u = empty_like(laid_out[0])
+        laid_out = contiguous(u), contiguous(grad_w)
+        grad_u = torch.empty_like(laid_out[0])
         if _core.matrix_backward(*laid_out, grad_u, kept_in(holder)) is not NotImplemented:
             return (grad_u,)
     return _derivative(u, grad_w, wanted)
@@ -88,4 +89,10 @@ def _matrix_vmap(info: Any, in_dims: Any, u: Tensor) -> tuple[Tensor, int]:  # n
     return matrix_op(u.movedim(in_dims[0], 0)), 0
 
 
-matrix_op = operator("matrix(Tensor u) -> Tensor", cpu=_matrix_cpu, fake=_matrix_fake, vmap=_matrix_vmap)
+matrix_op = operator(
+    "matrix(Tensor u) -> Tensor",
+    cpu=_matrix_cpu,
+    fake=_matrix_fake,
+    vmap=_matrix_vmap,
+    autograd=matrix.forward_autograd,
+)

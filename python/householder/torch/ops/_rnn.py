@@ -11,14 +11,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+import torch
+
 from householder import _core
 from householder.torch import expressions
 from householder.torch._autograd import kept_in
 from householder.torch._operator import Operator, save
 from householder.torch.ops import _rnn_batch
 from householder.torch.ops._cuda_entry import on_cuda
-from householder.torch.ops._library import CORE_NAME, follow_torch_threads, is_traced, is_watched, operator, ordinary
-from householder.torch.ops._memory import empty, empty_like
+from householder.torch.ops._library import (
+    CORE_NAME,
+    contiguous,
+    empty,
+    follow_torch_threads,
+    is_traced,
+    is_watched,
+    operator,
+    ordinary,
+)
 from householder.torch.ops._sequence import DIFFERENTIABLE, OPTIONS, TENSORS, Inputs, Options, split
 
 if TYPE_CHECKING:
@@ -56,7 +66,7 @@ def _native_gradients(
         tape = found[2]
     tape = tape if tape is not None and tape.numel() else None
     grad_h = None if grad_h is None else inputs.vectors(grad_h)
-    grad_last = None if grad_last is None else grad_last.contiguous()
+    grad_last = None if grad_last is None else contiguous(grad_last)
     gradients = _gradients_like(inputs, wanted, _like)
     done = _core.rnn_backward(inputs, options, h, tape, grad_h, grad_last, gradients, kept)
     return done if done is NotImplemented else gradients
@@ -122,7 +132,6 @@ rnn = Operator(
     constant=1,
     options=len(Options._fields),
     states=2,
-    leave=lambda results: (results[0], None),
     eager=_eager,
     general=_general,
     backward=_backward,
@@ -177,7 +186,7 @@ def _backward_fake(*arguments: Any) -> tuple[Tensor | None, ...]:
 
 
 def _like(tensor: Tensor) -> Tensor:
-    return empty_like(tensor) if tensor.is_contiguous() else empty(tensor.shape, tensor.dtype)
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
 
 def _gradients_like(inputs: Any, wanted: Any, like: Callable[[Tensor], Tensor]) -> tuple[Tensor | None, ...]:
@@ -197,6 +206,7 @@ forward_op = operator(
     cpu=_forward_cpu,
     fake=_forward_fake,
     vmap=_forward_vmap,
+    autograd=rnn.forward_autograd,
 )
 backward_op = operator(
     f"rnn_backward({TENSORS}, Tensor h, Tensor? tape, Tensor? grad_h, Tensor? grad_last, bool[] wanted, {OPTIONS})"
@@ -204,4 +214,5 @@ backward_op = operator(
     cpu=_backward_cpu,
     fake=_backward_fake,
     vmap=_backward_vmap,
+    autograd=rnn.backward_autograd,
 )

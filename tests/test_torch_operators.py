@@ -1,0 +1,172 @@
+"""Direct calls of ``torch.ops.householder``, as exported programs make them, have every gradient or raise."""
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd import gradcheck, gradgradcheck
+
+import householder.torch as ht
+from householder.torch import delta_expression, expressions
+
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+
+ops = torch.ops.householder
+SEQUENCE = ("tanh", 0.1, False, False, "trapezoidal", "auto")
+DELTA = (0.5, 1, False)
+
+
+def random(*shapes, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, dtype=dtype, generator=generator).requires_grad_() for shape in shapes]
+
+
+def rnn(u, x, h0, v, b, *, with_tape=False, nonlinearity="tanh"):
+    return ops.rnn(u, x, h0, v, b, None, None, None, None, with_tape, nonlinearity, *SEQUENCE[1:])[:2]
+
+
+def delta(q, k, v, beta, g, state, *, keep=False):
+    return ops.delta_rule(q, k / 3, v, beta, -g.square(), state, None, keep, *DELTA)[:2]
+
+
+RNN = random((4, 2), (3, 2, 3), (2, 4), (4, 3), (4,))
+OPERANDS = random((1, 5, 1, 2), (1, 5, 1, 2), (1, 5, 1, 3), (1, 5, 1), (1, 5, 1), (1, 1, 2, 3))
+CASES = {
+    "apply": (
+        lambda u, h: ops.apply(u, h, None, True, "auto", "trapezoidal"),
+        lambda u, h: expressions.apply(u, h, True),
+        random((4, 2), (3, 4)),
+    ),
+    "apply, tau": (
+        lambda u, h, tau: ops.apply(u, h, tau, False, "wy", "full"),
+        lambda u, h, tau: expressions.apply(u, h, False, tau, "full"),
+        random((3, 4), (2, 3), (4,)),
+    ),
+    "apply, complex": (
+        lambda u, h: ops.apply(u, h, None, False, "auto", "trapezoidal"),
+        lambda u, h: expressions.apply(u, h, False),
+        random((4, 2), (3, 4), dtype=torch.complex128),
+    ),
+    "matrix": (ops.matrix, expressions.matrix, random((2, 4, 3))),
+    "rnn": (rnn, lambda *a: expressions.rnn(*a, None, None, None, None, *SEQUENCE[:-1]), RNN),
+    "rnn with a tape": (
+        lambda *a: rnn(*a, with_tape=True, nonlinearity="oplu"),
+        lambda *a: expressions.rnn(*a, None, None, None, None, "oplu", *SEQUENCE[1:-1]),
+        RNN,
+    ),
+    "delta_rule": (
+        delta,
+        lambda q, k, v, beta, g, state: delta_expression.delta_rule(
+            q, k / 3, v, beta, -g.square(), state, None, *DELTA
+        ),
+        OPERANDS,
+    ),
+    "delta_rule with kept states": (
+        lambda *a: delta(*a, keep=True),
+        lambda q, k, v, beta, g, state: delta_expression.delta_rule(
+            q, k / 3, v, beta, -g.square(), state, None, *DELTA
+        ),
+        OPERANDS,
+    ),
+}
+EACH = pytest.mark.parametrize(("call", "expression", "tensors"), CASES.values(), ids=CASES)
+
+
+def total(results):
+    results = results if isinstance(results, tuple) else (results,)
+    return sum((r.abs().square() * torch.arange(1, r.numel() + 1).reshape(r.shape)).sum() for r in results)
+
+
+@EACH
+def test_direct_calls_have_the_gradients_of_the_expression(call, expression, tensors):
+    found = torch.autograd.grad(total(call(*tensors)), tensors)
+    torch.testing.assert_close(found, torch.autograd.grad(total(expression(*tensors)), tensors))
+
+
+@pytest.mark.parametrize(("call", "tensors"), [(call, tensors) for call, _, tensors in CASES.values()], ids=CASES)
+def test_direct_calls_can_be_differentiated_twice(call, tensors):
+    assert gradcheck(call, tensors)
+    assert gradgradcheck(call, tensors, gen_non_contig_grad_outputs=True)
+
+
+@EACH
+@pytest.mark.parametrize("transform", ["forward_ad", "jvp", "grad", "vmap of grad"])
+def test_transforms_of_direct_calls_are_right_and_forward_mode_is_refused(call, expression, tensors, transform):
+    tensors = [t.detach() for t in tensors]
+
+    def change(function):
+        of_first = lambda first: total(function(first, *tensors[1:]))  # noqa: E731
+        first = tensors[0]
+        if transform == "forward_ad":
+            with torch.autograd.forward_ad.dual_level():
+                dual = torch.autograd.forward_ad.make_dual(first, torch.ones_like(first))
+                return torch.autograd.forward_ad.unpack_dual(of_first(dual)).tangent
+        if transform == "jvp":
+            return torch.func.jvp(of_first, (first,), (torch.ones_like(first),))[1]
+        if transform == "grad":
+            return torch.func.grad(of_first)(first)
+        return torch.func.vmap(torch.func.grad(of_first))(torch.stack([first, 2 * first]))
+
+    try:
+        found = change(call)
+    except RuntimeError as error:
+        assert str(error).partition(" ")[0] == "In" or "has no forward mode" in str(error)  # noqa: PT017
+    else:
+        torch.testing.assert_close(found, change(expression))
+
+
+def test_gradient_operators_can_be_differentiated_themselves():
+    u, h, g = random((4, 2), (3, 4), (3, 4))
+    wanted, options = [True, True, False], (False, "auto", "trapezoidal")
+
+    def gradients(u, h, g):
+        return ops.apply_backward(u, h, None, g, wanted, *options)[:2]
+
+    assert gradcheck(gradients, (u, h, g))
+
+    def of_sequence(u, x, h0, v, b, grad_h, grad_last):
+        tensors = (u, x, h0, v, b, None, None, None, None)
+        h = ops.rnn(*tensors, False, *SEQUENCE)[0].detach()
+        wanted = [True, False, True, True, True, False, False, False]
+        found = ops.rnn_backward(*tensors, h, None, grad_h, grad_last, wanted, *SEQUENCE)
+        return tuple(t for t in found if t is not None)
+
+    assert gradcheck(of_sequence, (*RNN, *random((3, 2, 4), (2, 4))))
+
+    def of_tokens(*given):
+        *tensors, grad_o, grad_last = given
+        found = ops.delta_rule_backward(*tensors, None, None, grad_o, grad_last, [True] * 6, *DELTA)
+        return tuple(found)
+
+    q, k, v, beta, g, state = (t.detach() for t in OPERANDS)
+    operands = [t.requires_grad_() for t in (q, k / 3, v, beta, -g.square(), state)]
+    assert gradcheck(of_tokens, (*operands, *random((1, 5, 1, 3), (1, 1, 2, 3))))
+
+
+LAYERS = {
+    "Orthogonal": (ht.Orthogonal(6, 9), torch.randn(4, 6)),
+    "Unitary": (ht.Unitary(6), torch.randn(4, 6, dtype=torch.complex64)),
+    "OrthogonalRNN": (ht.OrthogonalRNN(3, 8, 2, "tanh", bidirectional=True), torch.randn(5, 2, 3)),
+    "UnitaryRNN": (ht.UnitaryRNN(3, 8, nonlinearity="tanh"), torch.randn(5, 2, 3)),
+    "SVDLinear": (ht.SVDLinear(6), torch.randn(4, 6)),
+    "parametrized": (ht.orthogonal(nn.Linear(6, 6)), torch.randn(4, 6)),
+    "adapter": (ht.OrthogonalAdapter(nn.Linear(6, 4), 2), torch.randn(4, 6)),
+    "DeltaNet": (ht.DeltaNet(32, 4), torch.randn(2, 10, 32)),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize(("layer", "x"), LAYERS.values(), ids=LAYERS)
+def test_exported_modules_train(layer, x):
+    """First gradients are the layer's, and those of a gradient penalty as well."""
+    exported = torch.export.export(layer, (x,)).module()
+
+    def gradients(module):
+        parameters = [p for p in module.parameters() if p.requires_grad]
+        given = x.clone().requires_grad_()
+        y = module(given)
+        loss = total(y if not isinstance(y, tuple) else y[0])
+        first = torch.autograd.grad(loss, [given, *parameters], create_graph=True)
+        penalty = first[0].abs().square().sum()
+        return first, torch.autograd.grad(penalty, parameters, materialize_grads=True)
+
+    torch.testing.assert_close(gradients(exported), gradients(layer), rtol=1e-3, atol=1e-3)

@@ -1,0 +1,126 @@
+"""Results that other processes read stay as they are, whatever this process computes next."""
+
+import os
+
+import pytest
+import torch
+from torch import multiprocessing
+from torch.utils.data import DataLoader, Dataset
+
+import householder.torch as ht
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # a fork of a process with threads
+]
+
+ROWS, N = 600, 256  # 600 kB in float32
+U = torch.randn(N, 4, generator=torch.Generator().manual_seed(0))
+
+
+def application(number):
+    return ht.apply(U, torch.full((ROWS, N), float(number)))
+
+
+def matrix(number):
+    return ht.matrix((number * U).contiguous())
+
+
+def gradient(number):
+    h = torch.ones(ROWS, N, requires_grad=True)
+    ht.apply(U, h).backward(torch.full((ROWS, N), float(number)))
+    return h.grad
+
+
+def states(number):
+    return ht.rnn(U, torch.full((20, 30, N), float(number)), nonlinearity="identity")[0]
+
+
+def directions(number):
+    torch.manual_seed(0)
+    layer = ht.OrthogonalRNN(3, 64, num_reflections=2, bidirectional=True)
+    return layer(torch.full((50, 30, 3), float(number)))[0].detach()
+
+
+def tokens(number):
+    q = torch.ones(1, 600, 4, 64)
+    v = torch.full((1, 600, 4, 64), float(number))
+    return ht.delta_rule(q, q / 8, v, torch.ones(1, 600, 4))[0]
+
+
+EACH = pytest.mark.parametrize("compute", [application, matrix, gradient, states, directions, tokens])
+
+
+class Computed(Dataset):
+    """Batches that a worker computes."""
+
+    def __init__(self, compute):
+        self.compute = compute
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, i):
+        torch.set_num_threads(1)
+        return self.compute(i + 1)
+
+
+@EACH
+def test_batches_of_a_data_loader_stay_right(compute):
+    loader = DataLoader(Computed(compute), batch_size=None, num_workers=1, multiprocessing_context="fork")
+    for i, batch in enumerate(list(loader)):
+        torch.testing.assert_close(batch, compute(i + 1))
+
+
+def _send(queue, sent, done):
+    torch.set_num_threads(1)
+    for i in range(3):
+        queue.put(application(i + 1))
+    sent.set()
+    done.wait(60)
+
+
+def test_what_a_queue_brings_stays_right():
+    context = multiprocessing.get_context("fork")
+    queue, sent, done = context.Queue(), context.Event(), context.Event()
+    sender = context.Process(target=_send, args=(queue, sent, done))
+    sender.start()
+    received = [queue.get(timeout=60) for _ in range(3)]
+    assert sent.wait(60)
+    for i, found in enumerate(received):
+        torch.testing.assert_close(found, application(i + 1))
+    done.set()
+    sender.join()
+
+
+@EACH
+def test_a_shared_result_stays_right_in_a_child(compute):
+    expected = compute(1)
+    shared = compute(1).share_memory_()
+    (read, go), (answer, tell) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        torch.set_num_threads(1)  # OpenMP's threads are not in a child
+        os.read(read, 1)
+        os.write(tell, b"1" if torch.equal(shared, expected) else b"0")
+        os._exit(0)
+    del shared
+    for i in range(3):
+        compute(7 + i)
+    os.write(go, b"1")
+    same = os.read(answer, 1)
+    os.waitpid(child, 0)
+    for end in (read, go, answer, tell):
+        os.close(end)
+    assert same == b"1"
+
+
+def test_a_shared_factor_of_the_backward_pass_stays_right():
+    """What a forward pass keeps for its backward pass is shared with nobody."""
+    u, h = U.clone().requires_grad_(), torch.ones(ROWS, N)
+    expected = torch.autograd.grad(ht.apply(u, h).square().sum(), u)[0]
+    c = ht.apply(u, h)
+    c.detach().share_memory_()
+    for i in range(3):
+        application(i)
+    torch.testing.assert_close(torch.autograd.grad(c.square().sum(), u)[0], expected)
