@@ -142,6 +142,15 @@ def test_gradient_operators_can_be_differentiated_themselves():
     assert gradcheck(of_tokens, (*operands, *random((1, 5, 1, 3), (1, 1, 2, 3))))
 
 
+def test_torch_accepts_the_registered_gradients():
+    u, h, x = random((5, 3), (4, 5), (3, 2, 5), dtype=torch.float32)
+    torch.library.opcheck(ops.apply.default, (u, h, None, False, "auto", "trapezoidal"))
+    wanted = [True, True, False]
+    torch.library.opcheck(ops.apply_backward.default, (u, h, None, h, wanted, False, "auto", "trapezoidal"))
+    torch.library.opcheck(ops.matrix.default, (u,))
+    torch.library.opcheck(ops.rnn.default, (u, x, *[None] * 7, True, *SEQUENCE))
+
+
 LAYERS = {
     "Orthogonal": (ht.Orthogonal(6, 9), torch.randn(4, 6)),
     "Unitary": (ht.Unitary(6), torch.randn(4, 6, dtype=torch.complex64)),
