@@ -2,14 +2,20 @@
 
 import copy
 import importlib
+import io
+import logging
+import pickle
 import sys
+import threading
 from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
 
 import householder.torch as ht
+from householder.torch import pretrained
 from torch_oracle import IGNORE_JIT_WARNING
 
 transformers = pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")
@@ -99,16 +105,47 @@ MODELS = {
 }
 
 
-@pytest.fixture(params=MODELS)
-def model(request):
-    config, kind, options = MODELS[request.param]
+def build(name):
+    config, kind, options = MODELS[name]
     try:
-        module = importlib.import_module(f"transformers.models.{request.param}")
+        module = importlib.import_module(f"transformers.models.{name}")
         config, kind = getattr(module, config), getattr(module, kind)
     except (ImportError, AttributeError):
         pytest.skip(f"this version of transformers has no {kind}")
     torch.manual_seed(0)
     return kind(config(**(options if "text_config" in options else COMMON | options))).float().eval()
+
+
+@pytest.fixture(params=MODELS)
+def model(request):
+    return build(request.param)
+
+
+@pytest.fixture
+def qwen():
+    return build("qwen3_5")
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """A list that grows with each call of our delta rule."""
+    called, delta_rule = [], pretrained.delta_rule
+
+    def counted(*tensors, **options):
+        called.append(tensors[0].shape)
+        return delta_rule(*tensors, **options)
+
+    monkeypatch.setattr(pretrained, "delta_rule", counted)
+    return called
+
+
+def delta_layer(model):
+    return next(layer for layer in model.modules() if hasattr(layer, "conv1d"))
+
+
+def fallback(module, name):
+    """The function of transformers, which accelerated layers of this process may have replaced."""
+    return getattr(getattr(module, name), "before", getattr(module, name))
 
 
 def tokens(batch, length):
@@ -155,54 +192,299 @@ def test_left_padded_batches_agree(model):
     torch.testing.assert_close(found[mask == 1], expected[mask == 1], atol=1e-4, rtol=1e-3)
 
 
-def test_layers_train_on_packed_sequences(model):
-    """A layer alone: attention keeps packed sequences apart by its mask, not by offsets."""
-    layer = model.get_submodule(next(iter(ht.accelerate(model))))
-    x, ends = torch.randn(1, 50, 32, requires_grad=True), [0, 20, 21, 50]
-    packed = layer(x, cu_seq_lens_q=torch.tensor(ends, dtype=torch.int32))
-    alone = torch.cat([layer(x[:, a:b]) for a, b in pairwise(ends)], 1)
-    torch.testing.assert_close(packed, alone, atol=1e-5, rtol=1e-4)
-    found, expected = (torch.autograd.grad(y.square().sum(), x)[0] for y in (packed, alone))
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
-
-
-def test_whole_models_train_on_packed_sequences(model):
-    if model.config.model_type == "glm5_next":
-        pytest.skip("its attention chooses keys of all sequences")
-    ids, ends = tokens(1, 50), [0, 20, 21, 50]
+def test_float64_models_decode_with_a_cache(model):
+    model, ids = model.double(), tokens(2, 40)
+    options = {"max_new_tokens": 5, "do_sample": False}
+    expected = model.generate(ids, **options)
     ht.accelerate(model)
-    positions = torch.cat([torch.arange(b - a) for a, b in pairwise(ends)]).unsqueeze(0)
-    offsets, longest = torch.tensor(ends, dtype=torch.int32), max(b - a for a, b in pairwise(ends))
-    packed = {"cu_seq_lens_q": offsets, "cu_seq_lens_k": offsets, "max_length_q": longest, "max_length_k": longest}
-    together = model(input_ids=ids, position_ids=positions, use_cache=False, **packed).logits
-    alone = torch.cat([model(input_ids=ids[:, a:b], use_cache=False).logits for a, b in pairwise(ends)], 1)
-    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-4)
-    trained = [p for p in model.parameters() if p.requires_grad]
-    found, expected = (
-        torch.autograd.grad(y.square().sum(), trained, allow_unused=True, materialize_grads=True)
-        for y in (together, alone)
-    )
-    torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
+    assert torch.equal(model.generate(ids, **options), expected)
+    whole = model(input_ids=ids).logits
+    assert whole.dtype == torch.float64
+    for begin in (33, 39):  # several tokens after a cache, and one
+        cached = model(input_ids=ids[:, :begin], use_cache=True)
+        rest = model(input_ids=ids[:, begin:], past_key_values=cached.past_key_values, use_cache=True).logits
+        torch.testing.assert_close(rest, whole[:, begin:], atol=1e-5, rtol=1e-5)  # states are kept in float32
 
 
-def test_packed_sequences_do_not_continue_a_cache():
-    from householder.torch import pretrained
+@pytest.mark.parametrize("state", [torch.float32, torch.float64, None])
+@pytest.mark.parametrize("gates", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_operands_of_several_dtypes_are_computed_as_before(dtype, gates, state):
+    module = pytest.importorskip("transformers.models.qwen3_5.modeling_qwen3_5")
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 2, 9, 2, 4).to(dtype)
+    options = {"g": -torch.rand(2, 9, 2, dtype=gates), "beta": torch.rand(2, 9, 2, dtype=dtype)}
+    options |= {
+        "output_final_state": True,
+        "initial_state": None if state is None else torch.ones(2, 2, 4, 4, dtype=state),
+    }
+    before = fallback(module, "torch_chunk_gated_delta_rule")
+    found, expected = (rule(q, k, v, **options) for rule in (pretrained.Rule(before), before))
+    torch.testing.assert_close(found, expected, atol=1e-5 if dtype != torch.bfloat16 else 1e-2, rtol=1e-2)
 
-    with pytest.raises(ValueError, match="cu_seq_lens_q ends at 4, expected 7"):
-        pretrained._convolution(None, torch.zeros(1, 2, 7), torch.zeros(2, 4), cu_seq_lens_q=torch.tensor([0, 4]))
+
+ENDS = [0, 20, 21, 50]
+OFFSETS = {
+    "cu_seq_lens_q": torch.tensor(ENDS, dtype=torch.int32),
+    "cu_seq_lens_k": torch.tensor(ENDS, dtype=torch.int32),
+}
+POSITIONS = {"position_ids": torch.cat([torch.arange(b - a) for a, b in pairwise(ENDS)])[None]}
+NUMBERS = {"seq_idx": torch.repeat_interleave(torch.arange(3), torch.tensor(ENDS).diff())[None].int()}
+PACKED = {
+    "with all": OFFSETS | POSITIONS | NUMBERS | {"use_cache": False},
+    "with offsets": OFFSETS | POSITIONS | {"use_cache": False},
+    "with a cache": OFFSETS | POSITIONS,
+    "without positions": OFFSETS | {"use_cache": False},
+    "with a mask": OFFSETS | POSITIONS | {"use_cache": False, "attention_mask": torch.ones(1, 50, dtype=torch.long)},
+    "with numbers": POSITIONS | NUMBERS | {"use_cache": False},
+}
 
 
-def test_restored_models_are_as_before(model, capsys):
-    other, ids = copy.deepcopy(model), tokens(1, 40)
+def outcome(model, **options):
+    """Logits, or what the error says."""
+    try:
+        return model(**options).logits
+    except (ValueError, RuntimeError) as error:
+        return str(error)
+
+
+def assert_same_outcome(model, run):
+    """What ``run(model)`` gives is the same before and after."""
+    expected = run(model)
+    ht.accelerate(model)
+    found = run(model)
+    if isinstance(expected, str) or isinstance(found, str):
+        assert found == expected
+    else:
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("how", PACKED)
+def test_packed_sequences_are_refused_where_the_model_refuses_them(model, how):
+    """Only a model knows whether its attention keeps them apart: that needs positions, no mask and no cache."""
+    assert_same_outcome(model, lambda use: outcome(use, input_ids=tokens(1, 50), **PACKED[how]))
+
+
+@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize("packing", [{"cu_seq_lens_q": [0, 1]}, {"seq_idx": [[0]]}, {}], ids=str)
+def test_packed_sequences_after_a_cache_are_refused_where_the_model_refuses_them(model, packing, count):
+    ids = tokens(1, 25)
+    options = {name: torch.tensor(value, dtype=torch.int32) for name, value in packing.items()}
+
+    def after_a_cache(use):
+        cached = use(input_ids=ids[:, :20], use_cache=True).past_key_values
+        return outcome(use, input_ids=ids[:, 20 : 20 + count], past_key_values=cached, use_cache=True, **options)
+
+    assert_same_outcome(model, after_a_cache)
+
+
+MASKS = {
+    "left": torch.ones(2, 40).index_fill(1, torch.arange(7), 0).long(),
+    "right": torch.ones(2, 40).index_fill(1, torch.arange(33, 40), 0).long(),
+    "of booleans": torch.ones(2, 40).index_fill(1, torch.arange(7), 0).bool(),
+    "too short": torch.ones(2, 30, dtype=torch.long),
+    "of four axes": torch.ones(2, 1, 40, 40).tril().bool(),
+    "without rows": torch.ones(40, dtype=torch.long),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_masks_do_what_they_did(model, mask):
+    assert_same_outcome(model, lambda use: outcome(use, input_ids=tokens(2, 40), attention_mask=MASKS[mask]))
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
+def test_caches_of_another_batch_are_refused_where_the_model_refuses_them(model, before, after):
+    def outcome_of(use):
+        cached = use(input_ids=tokens(before, 20), use_cache=True).past_key_values
+        return outcome(use, input_ids=tokens(after, 1), past_key_values=cached, use_cache=True)
+
+    assert_same_outcome(model, outcome_of)
+
+
+def test_gradients_through_a_cache_are_refused_where_the_model_refuses_them(qwen):
+    def gradient(use):
+        ids = tokens(2, 30)
+        cached = use(input_ids=ids[:, :20], use_cache=True)
+        rest = use(input_ids=ids[:, 20:], past_key_values=cached.past_key_values, use_cache=True)
+        try:
+            return torch.autograd.grad(rest.logits.square().sum(), use.get_input_embeddings().weight)[0]
+        except RuntimeError as error:
+            return str(error)
+
+    assert_same_outcome(qwen, gradient)
+
+
+def test_restored_models_are_as_before(model, caplog, calls):
+    caplog.set_level(logging.INFO, logger="householder")
+    other, ids, kinds = copy.deepcopy(model), tokens(1, 40), [type(layer) for layer in model.modules()]
     expected = model(input_ids=ids).logits
-    replaced = ht.accelerate(model)
-    assert len(replaced) == 1
-    assert "accelerated 1 layers of" in capsys.readouterr().out
+    assert len(ht.accelerate(model)) == 1
     assert ht.accelerate(model) == {}
-    assert not any("forward" in vars(layer) for layer in other.modules())
+    first, second = caplog.messages
+    assert first.startswith("accelerated 1 layers of ")
+    assert second == f"already accelerated: 1 layers of {type(model).__name__}"
+    assert [type(layer).__name__ for layer in model.modules()] == [kind.__name__ for kind in kinds]
+    other(input_ids=ids)
+    assert not calls
+    model(input_ids=ids)
+    assert len(calls) == 1
     assert ht.restore(model) == 1
-    assert not any("forward" in vars(layer) for layer in model.modules())
+    assert ht.restore(model) == 0
+    assert [type(layer) for layer in model.modules()] == kinds
     assert torch.equal(model(input_ids=ids).logits, expected)
+    assert len(calls) == 1
+
+
+def test_it_says_that_nothing_was_found(caplog):
+    assert ht.accelerate(nn.Linear(2, 2)) == {}
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("householder", "WARNING")
+    assert record.message.startswith("nothing to accelerate: Linear has neither")
+
+
+def saved(model):
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), saved])
+def test_copies_stay_accelerated(model, duplicate, calls):
+    ids = tokens(1, 40)
+    ht.accelerate(model)
+    expected = model(input_ids=ids).logits
+    twin = duplicate(model)
+    assert torch.equal(twin(input_ids=ids).logits, expected)
+    assert len(calls) == 2
+    assert ht.accelerate(twin) == {}
+    assert ht.restore(twin) == 1
+    twin(input_ids=ids)
+    assert len(calls) == 2
+    model(input_ids=ids)
+    assert len(calls) == 3
+
+
+def test_another_process_gets_an_accelerated_model(qwen, tmp_path, run_script):
+    ids = tokens(1, 40)
+    ht.accelerate(qwen)
+    torch.save((qwen, ids, qwen(input_ids=ids).logits), tmp_path / "model")
+    script = f"""
+        import torch
+        model, ids, expected = torch.load({str(tmp_path / "model")!r}, weights_only=False)
+        import householder.torch as ht
+        from householder.torch import pretrained
+        calls, delta_rule = [], pretrained.delta_rule
+        pretrained.delta_rule = lambda *tensors, **options: calls.append(1) or delta_rule(*tensors, **options)
+        torch.testing.assert_close(model(input_ids=ids).logits, expected)
+        print(len(calls), ht.accelerate(model), ht.restore(model))
+    """
+    assert run_script(script) == "1 {} 1\n"
+
+
+@pytest.fixture
+def hooks():
+    return pytest.importorskip("accelerate.hooks", reason="accelerate is not installed")
+
+
+def counting_hook(hooks):
+    class Hook(hooks.ModelHook):
+        calls = 0
+
+        def pre_forward(self, _, *args, **options):
+            self.calls += 1
+            return args, options
+
+    return Hook()
+
+
+@pytest.mark.parametrize("hook_first", [True, False])
+@pytest.mark.parametrize("restore_first", [True, False])
+def test_hooks_come_and_go_on_their_own(qwen, hooks, calls, hook_first, restore_first):
+    layer, hook, ids = delta_layer(qwen), counting_hook(hooks), tokens(1, 40)
+    steps = [lambda: hooks.add_hook_to_module(layer, hook), lambda: ht.accelerate(qwen)]
+    for step in steps if hook_first else steps[::-1]:
+        step()
+    qwen(input_ids=ids)
+    assert (hook.calls, len(calls)) == (1, 1)
+    if restore_first:
+        assert ht.restore(qwen) == 1
+        qwen(input_ids=ids)
+        assert (hook.calls, len(calls)) == (2, 1)
+        hooks.remove_hook_from_module(layer)
+    else:
+        hooks.remove_hook_from_module(layer)
+        qwen(input_ids=ids)
+        assert (hook.calls, len(calls)) == (1, 2)
+        assert ht.restore(qwen) == 1
+    before = hook.calls, len(calls)
+    qwen(input_ids=ids)
+    assert (hook.calls, len(calls)) == before
+
+
+@pytest.mark.usefixtures("hooks")
+def test_offloaded_models_are_accelerated(qwen, calls, tmp_path):
+    ids = tokens(2, 40)
+    expected = qwen(input_ids=ids).logits
+    names = ("model.embed_tokens", "lm_head", "model.norm", "model.rotary_emb", "model.layers.0", "model.layers.1")
+    qwen.save_pretrained(tmp_path / "model")
+    for offloaded in names[-2:]:
+        places = dict.fromkeys(names, "cpu") | {offloaded: "disk"}
+        folders = {"offload_folder": tmp_path / offloaded, "device_map": places}
+        loaded = type(qwen).from_pretrained(tmp_path / "model", dtype=torch.float32, **folders)
+        calls.clear()
+        assert len(ht.accelerate(loaded)) == 1
+        for _ in range(2):  # accelerated and restored
+            torch.testing.assert_close(loaded(input_ids=ids).logits, expected, atol=1e-4, rtol=1e-3)
+            assert len(calls) == 1
+            ht.restore(loaded)
+
+
+def test_a_forward_that_hides_that_of_the_class_is_refused(qwen):
+    layer = delta_layer(qwen)
+    layer.forward = lambda *args, **options: type(layer).forward(layer, *args, **options)
+    with pytest.raises(ValueError, match=r"linear_attn' has a forward that does not lead to its class's"):
+        ht.accelerate(qwen)
+
+
+def test_a_layer_that_has_become_another_since_is_not_restored(qwen):
+    ht.accelerate(qwen)
+    layer = delta_layer(qwen)
+    nn.utils.parametrize.register_parametrization(layer, "dt_bias", nn.Identity())
+    with pytest.raises(RuntimeError, match="became a ParametrizedQwen3_5GatedDeltaNet after it was accelerated"):
+        ht.restore(qwen)
+    nn.utils.parametrize.remove_parametrizations(layer, "dt_bias")
+    assert ht.restore(qwen) == 1
+
+
+def test_later_patches_of_the_module_are_seen(qwen, monkeypatch):
+    module, ids = sys.modules[type(delta_layer(qwen)).__module__], tokens(1, 40)
+    ht.accelerate(qwen)
+    for name in ("apply_mask_to_padding_states", "torch_chunk_gated_delta_rule"):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, needs_a_gpu)
+            with pytest.raises(RuntimeError, match="Triton finds no GPU"):
+                qwen(input_ids=ids)
+        qwen(input_ids=ids)
+
+
+def test_threads_run_accelerated_and_other_models(qwen, calls):
+    other, ids = copy.deepcopy(qwen), tokens(1, 40)
+    ht.accelerate(qwen)
+    threads = [threading.Thread(target=model, kwargs={"input_ids": ids}) for model in (qwen, other) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(calls) == 4
+
+
+def test_a_layer_compiles_in_one_graph(qwen):
+    layer, x = delta_layer(qwen), torch.randn(1, 9, 32)
+    expected = layer(x)
+    ht.accelerate(qwen)
+    torch.testing.assert_close(torch.compile(layer, fullgraph=True, backend="aot_eager")(x), expected)
 
 
 OF_TRITON = {
@@ -229,7 +511,9 @@ def test_functions_of_flash_linear_attention_are_replaced(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "fla", SimpleNamespace(**dict.fromkeys(OF_TRITON.values(), needs_a_gpu)))
     for ours, theirs in OF_TRITON.items():
         if hasattr(module, ours):
-            bound = hub_kernels.use_kernel_func_from_hub_with_fallback(theirs, "fla")(getattr(module, ours).__wrapped__)
+            bound = hub_kernels.use_kernel_func_from_hub_with_fallback(theirs, "fla")(
+                fallback(module, ours).__wrapped__
+            )
             monkeypatch.setattr(module, ours, bound)
     with pytest.raises(RuntimeError, match="Triton finds no GPU"):
         model(input_ids=ids)
@@ -252,7 +536,11 @@ def test_functions_that_older_versions_bind_to_a_layer_are_replaced():
     g, beta = -torch.rand(1, 5, 2), torch.rand(1, 5, 2)
     assert ht.accelerate(layer) == {"": ["chunk_gated_delta_rule", "recurrent_gated_delta_rule"]}
     for o in layer(q, k, v, g, beta):
-        torch.testing.assert_close(o, ht.delta_rule(q, k, v, beta, g)[0])
+        torch.testing.assert_close(o, ht.delta_rule(q, k, v, beta=beta, g=g)[0])
+    twin = copy.deepcopy(layer)
+    assert ht.accelerate(twin) == {}
+    with pytest.raises(RuntimeError, match="Triton finds no GPU"):
+        layer.chunk_gated_delta_rule(q, k, v, g, beta, cu_seqlens=torch.tensor([0, 5]))
     ht.restore(layer)
     with pytest.raises(RuntimeError, match="Triton finds no GPU"):
         layer(q, k, v, g, beta)
@@ -265,16 +553,14 @@ def kimi_functions():
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_kimi_delta_attention_agrees(which):
-    from householder.torch import pretrained
-
     name, module = kimi_functions()[which]
     torch.manual_seed(0)
     q, k, v = torch.randn(3, 2, 70, 2, 8)
     g, beta, state = -torch.rand(2, 70, 2, 8), torch.rand(2, 70, 2), torch.randn(2, 2, 8, 8)
     options = {"initial_state": state, "output_final_state": True, "use_qk_l2norm_in_kernel": True}
-    before = getattr(module, name).__wrapped__
+    before = fallback(module, name).__wrapped__
     expected = before(q, k, v, g=g, beta=beta, **options)
-    found = pretrained._delta_rule(before, q, k, v, g=g, beta=beta, **options)
+    found = pretrained.Rule(before)(q, k, v, g=g, beta=beta, **options)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
 
 

@@ -1,43 +1,51 @@
-"""Speed up models of other libraries: delta rules of ``transformers`` on the CPU, HRA adapters of ``peft``."""
+"""Speed up models of other libraries: delta rules of ``transformers`` on the CPU, HRA adapters of ``peft``.
+
+Layers of transformers call fallback functions, which are globals of their module. Such a global is replaced once: it
+calls our delta rule for accelerated layers, and the function before for others.
+"""
 
 from __future__ import annotations
 
-import types
-from functools import partial
-from itertools import pairwise
+import logging
+import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from householder.torch import hra
+from householder.torch import _accelerated, hra
 from householder.torch.delta import delta_rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
-_RULES = (
+_log = logging.getLogger("householder")
+
+_GLOBALS = (
     "torch_chunk_gated_delta_rule",
     "torch_recurrent_gated_delta_rule",
     "chunk_kimi_delta_attention",
     "recurrent_kimi_delta_attention",
 )
-"""Functions that a layer's ``forward`` calls by name."""
 _ATTRIBUTES = ("chunk_gated_delta_rule", "recurrent_gated_delta_rule")
-"""Functions that layers of older versions store as attributes."""
-_CONVOLUTION = "causal_conv1d_fn"
-_BEFORE = "_before_accelerate"
+_PACKED = ("cu_seqlens", "cu_seq_lens_q", "seq_idx")
+"""Options that keep packed sequences apart. Attention needs more than these, so the model must decide."""
 
 
 def accelerate(model: nn.Module) -> dict[str, list[str]]:
     """Speed up the delta rules of a ``transformers`` model and the HRA adapters of a ``peft`` model.
 
     Delta rules: Qwen3-Next, Qwen3.5, OLMo hybrid, Kimi Linear and every other model of ``transformers`` whose layers
-    call the same fallback functions change in place, layer by layer. On other devices than the CPU, layers compute as
-    before. Packed sequences, given as ``cu_seq_lens_q`` with ``use_cache=False``, then also train on the CPU.
+    call the same fallback functions change in place, layer by layer. Other models do not change. On other devices than
+    the CPU, layers compute as before. Packed sequences are refused or computed as before, too.
 
     Adapters: HRA layers of ``peft``, linear and convolutional, with or without Gram-Schmidt, apply their reflections
     and form no matrix, on every device. If you add adapters later, call this function again.
+
+    The class of each layer becomes a subclass of its own class, with the same name. Hooks stay. Copies and pickled
+    layers are accelerated, too.
 
     Parameters
     ----------
@@ -47,43 +55,42 @@ def accelerate(model: nn.Module) -> dict[str, list[str]]:
     Returns
     -------
     dict
-        For each layer's name, the functions replaced or the kind of adapter. It is printed as well. It is empty if
-        there was nothing to replace.
+        For each layer's name, the functions replaced or the kind of adapter. It is empty if there was nothing to
+        replace. The logger ``householder`` says the same (INFO), or that nothing was found (WARNING).
 
     Raises
     ------
     TypeError
         Not a module.
     ValueError
-        A layer's ``forward`` was replaced, as hooks do.
+        A layer's ``forward`` was replaced by one that does not lead to that of its class.
 
     Examples
     --------
     >>> import torch
     >>> import householder.torch as ht
     >>> ht.accelerate(torch.nn.Linear(2, 2))
-    nothing to accelerate: Linear has neither delta rules of transformers nor HRA adapters of peft
     {}
     """
     _check_module(model)
-    found = {}
+    kind, already, found = type(model).__name__, 0, {}
     for name, layer in model.named_modules():
-        if _BEFORE in vars(layer):
-            continue
-        replaced = _replace_globals(name, layer) or _replace_attributes(layer) or _replace_reflections(name, layer)
-        if replaced:
+        if _is_accelerated(layer):
+            already += 1
+        elif replaced := _accelerate_layer(name, layer):
             found[name] = replaced
-    kind = type(model).__name__
     if found:
         functions = sorted({function for names in found.values() for function in names})
-        print(f"accelerated {len(found)} layers of {kind}: {', '.join(functions)}")
+        _log.info("accelerated %d layers of %s: %s", len(found), kind, ", ".join(functions))
+    elif already:
+        _log.info("already accelerated: %d layers of %s", already, kind)
     else:
-        print(f"nothing to accelerate: {kind} has neither delta rules of transformers nor HRA adapters of peft")
+        _log.warning("nothing to accelerate: %s has neither delta rules of transformers nor HRA adapters of peft", kind)
     return found
 
 
 def restore(model: nn.Module) -> int:
-    """Undo :func:`accelerate`.
+    """Undo :func:`accelerate`. Hooks stay, also those that came later.
 
     Parameters
     ----------
@@ -99,6 +106,8 @@ def restore(model: nn.Module) -> int:
     ------
     TypeError
         Not a module.
+    RuntimeError
+        The class of a layer was changed again, for example by a parametrization of the layer.
 
     Examples
     --------
@@ -108,13 +117,12 @@ def restore(model: nn.Module) -> int:
     0
     """
     _check_module(model)
-    layers = [layer for layer in model.modules() if _BEFORE in vars(layer)]
-    for layer in layers:
-        for name, value in vars(layer).pop(_BEFORE).items():
-            if value is None:
-                del vars(layer)[name]
-            else:
-                setattr(layer, name, value)
+    layers = {name: layer for name, layer in model.named_modules() if _is_accelerated(layer)}
+    for name, layer in layers.items():
+        if isinstance(layer, _accelerated.Accelerated):
+            _accelerated.restore(name, layer)
+        else:
+            _restore_attributes(layer)
     return len(layers)
 
 
@@ -123,113 +131,119 @@ def _check_module(model: Any) -> None:
         raise TypeError(f"model is a {type(model).__module__}.{type(model).__qualname__}, expected a torch.nn.Module")
 
 
-def _replace_globals(name: str, layer: nn.Module) -> list[str]:
-    """Give the layer a ``forward`` in which the names of the replaced functions refer to ours."""
-    forward = type(layer).forward
-    inner = forward
-    while hasattr(inner, "__wrapped__"):
-        inner = inner.__wrapped__
-    code = getattr(inner, "__code__", None)
-    if code is None:
-        return []
-    known: dict[str, Any] = inner.__globals__
-    rules = [rule for rule in _RULES if rule in code.co_names and callable(known.get(rule))]
-    if not rules:
-        return []
-    ours = {rule: partial(_delta_rule, known[rule]) for rule in rules}
-    if _CONVOLUTION in code.co_names and callable(known.get(_CONVOLUTION)):
-        ours[_CONVOLUTION] = partial(_convolution, known[_CONVOLUTION])
-    _replace_forward(name, layer, _rebuilt(forward, ours))
-    return rules
+def _accelerate_layer(name: str, layer: nn.Module) -> list[str]:
+    """Return the functions replaced, or the kind of adapter."""
+    if replaced := _replace_attributes(layer):
+        return replaced
+    if _is_delta_layer(layer):
+        _accelerated.accelerate(name, layer, DeltaLayer)
+        return _functions(type(layer))
+    if base := hra.base_for(layer):
+        _accelerated.accelerate(name, layer, base)
+        return [type(layer).__name__]
+    return []
 
 
-def _replace_reflections(name: str, layer: nn.Module) -> list[str]:
-    """Give an adapter of ``peft`` a ``forward`` that applies its reflections."""
-    forward = hra.forward_of(layer)
-    if forward is None:
-        return []
-    _replace_forward(name, layer, forward)
-    return [type(layer).__name__]
+def _is_accelerated(layer: nn.Module) -> bool:
+    return isinstance(layer, _accelerated.Accelerated) or _has_replaced_attributes(layer)
 
 
-def _replace_forward(name: str, layer: nn.Module, forward: Any) -> None:
-    if "forward" in vars(layer):
-        raise ValueError(
-            f"layer {name!r} has a forward of its own: accelerate the model before hooks are attached to it"
+class _Call(threading.local):
+    """What this thread calls."""
+
+    accelerated = False
+
+
+_call = _Call()
+
+
+class Rule:
+    """A delta rule of ``transformers``, computed by ours on the CPU."""
+
+    def __init__(self, before: Callable[..., Any]) -> None:
+        self.before = before
+
+    def __call__(self, query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, **options: Any) -> Any:
+        """Return outputs and, if asked for, final states in float32. Options without effect on these are ignored."""
+        if query.device.type != "cpu" or any(options.get(name) is not None for name in _PACKED):
+            return self.before(query, key, value, g=g, beta=beta, **options)
+        compute = torch.float64 if query.dtype is torch.float64 else torch.float32
+        state = options.get("initial_state")
+        o, last = delta_rule(
+            query,
+            key.to(compute),
+            value.to(compute),
+            beta=beta.to(compute),
+            g=g.to(compute),
+            initial_state=None if state is None else state.to(compute),
+            output_final_state=options.get("output_final_state", False),
+            use_qk_l2norm_in_kernel=options.get("use_qk_l2norm_in_kernel", False),
         )
-    vars(layer)[_BEFORE] = {"forward": None}
-    layer.forward = types.MethodType(forward, layer)
+        return o, None if last is None else last.float()
 
 
-def _rebuilt(function: Any, ours: dict[str, Any]) -> Any:
-    """Copy a function, and what it wraps, with other globals."""
-    inner = getattr(function, "__wrapped__", None)
-    names, cells = function.__globals__, function.__closure__
-    if inner is None:
-        names = names | ours
-    else:
-        copied = _rebuilt(inner, ours)
-        cells = tuple(types.CellType(copied) if cell.cell_contents is inner else cell for cell in cells or ())
-    copy = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)
-    copy.__kwdefaults__ = function.__kwdefaults__
-    copy.__dict__.update(function.__dict__)
-    if inner is not None:
-        vars(copy)["__wrapped__"] = copied
-    return copy
+class GlobalRule(Rule):
+    """A rule for accelerated layers, and the function before for others."""
+
+    def __call__(self, *tensors: Tensor, **options: Any) -> Any:
+        """Return what the layer that calls expects."""
+        return super().__call__(*tensors, **options) if _call.accelerated else self.before(*tensors, **options)
+
+
+class DeltaLayer(_accelerated.Accelerated):
+    """A layer whose module has the fallback functions."""
+
+    @classmethod
+    def prepare(cls, before: type[nn.Module]) -> None:
+        """Replace the functions in the module of the class."""
+        module = _module(before)
+        for name in _functions(before):
+            function = getattr(module, name)
+            if not isinstance(function, GlobalRule):
+                setattr(module, name, GlobalRule(function))
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        """Compute what the class before computes, by our functions."""
+        outer, _call.accelerated = _call.accelerated, True
+        try:
+            return super().forward(*args, **options)
+        finally:
+            _call.accelerated = outer
+
+
+def _is_delta_layer(layer: nn.Module) -> bool:
+    """Return whether this is a layer with a short convolution, of a class in a module with fallback functions."""
+    return isinstance(getattr(layer, "conv1d", None), nn.Module) and bool(_functions(type(layer)))
+
+
+def _functions(kind: type[nn.Module]) -> list[str]:
+    """Return the names of the fallback functions in the module of a class or of its bases."""
+    module = _module(kind)
+    return [] if module is None else _names(module)
+
+
+def _module(kind: type[nn.Module]) -> ModuleType | None:
+    modules = (sys.modules.get(base.__module__) for base in kind.__mro__)
+    return next((module for module in modules if module is not None and _names(module)), None)
+
+
+def _names(module: ModuleType) -> list[str]:
+    return [name for name in _GLOBALS if callable(getattr(module, name, None))]
 
 
 def _replace_attributes(layer: nn.Module) -> list[str]:
-    rules = [rule for rule in _ATTRIBUTES if callable(vars(layer).get(rule))]
-    if rules:
-        vars(layer)[_BEFORE] = {rule: getattr(layer, rule) for rule in rules}
-    for rule in rules:
-        setattr(layer, rule, partial(_delta_rule, getattr(layer, rule)))
-    return rules
+    """Replace the functions that the layer has as attributes, and return their names."""
+    found = {name: vars(layer).get(name) for name in _ATTRIBUTES}
+    replaced = {name: Rule(function) for name, function in found.items() if callable(function)}
+    vars(layer).update(replaced)
+    return list(replaced)
 
 
-def _delta_rule(
-    before: Callable[..., Any],
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    g: Tensor,
-    beta: Tensor,
-    initial_state: Tensor | None = None,
-    output_final_state: bool = False,
-    use_qk_l2norm_in_kernel: bool = False,
-    **options: Any,
-) -> Any:
-    """Compute what the replaced function ``before`` does."""
-    flags = {"output_final_state": output_final_state, "use_qk_l2norm_in_kernel": use_qk_l2norm_in_kernel}
-    if query.device.type != "cpu":
-        return before(query, key, value, g=g, beta=beta, initial_state=initial_state, **flags, **options)
-    ends = _ends(options)
-    state = None if initial_state is None else initial_state.float()
-    return delta_rule(query, key, value, beta, g, initial_state=state, cu_seqlens=ends, **flags)
+def _restore_attributes(layer: nn.Module) -> None:
+    """Give the layer the functions that it had."""
+    vars(layer).update({name: rule.before for name, rule in vars(layer).items() if isinstance(rule, Rule)})
 
 
-def _ends(options: dict[str, Any]) -> Tensor | None:
-    """Offsets of packed sequences, under either name."""
-    ends: Tensor | None = options.get("cu_seqlens")
-    return options.get("cu_seq_lens_q") if ends is None else ends
-
-
-def _convolution(
-    before: Callable[..., Any],
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    activation: str | None = None,
-    **options: Any,
-) -> Any:
-    """Compute the causal convolution ``before`` does, of packed sequences each by itself: ``x (B, D, T)``."""
-    ends = _ends(options)
-    if ends is None or x.device.type != "cpu":
-        return before(x, weight, bias, activation=activation, **options)
-    if int(ends[-1]) != x.shape[-1]:
-        raise ValueError(
-            f"cu_seq_lens_q ends at {int(ends[-1])}, expected {x.shape[-1]}: packed sequences cannot continue a cache, "
-            "so pass use_cache=False"
-        )
-    parts = [x[..., begin:end] for begin, end in pairwise(ends.tolist()) if begin < end]
-    return torch.cat([before(part, weight, bias, activation=activation) for part in parts], -1)
+def _has_replaced_attributes(layer: nn.Module) -> bool:
+    """Return whether attributes of the layer are replaced."""
+    return any(isinstance(value, Rule) for value in vars(layer).values())
