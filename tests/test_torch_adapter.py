@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import householder.torch as ht
+from householder.torch import adapter as adapter_module
 from torch_oracle import IGNORE_JIT_WARNING, explicit_matrix
 
 F64 = torch.float64
@@ -36,6 +37,34 @@ def test_it_turns_the_inputs():
     module, x = adapter()
     w = explicit_matrix(module.reflections.detach())
     torch.testing.assert_close(module(x), module.linear(x @ w.T))
+
+
+@pytest.mark.parametrize("m", [2, 6])
+@pytest.mark.parametrize("method", ["auto", "reflections", "wy", "dense"])
+@pytest.mark.parametrize("kind", ["linear", "convolution"])
+def test_each_option_changes_what_it_says(m, method, kind, monkeypatch):
+    torch.manual_seed(0)
+    linear = nn.Linear(16, 5, dtype=F64) if kind == "linear" else nn.Conv2d(16, 5, 1, dtype=F64)
+    module = ht.OrthogonalAdapter(linear, num_reflections=m, method=method)
+    assert module.linear is linear
+    assert module.reflections.shape == (16, m)
+    module.reflections.data.add_(0.3 * torch.randn_like(module.reflections))
+    w, x = explicit_matrix(module.reflections.detach()), torch.randn(3, 16, dtype=F64)
+    asked = []
+
+    def noting(function):
+        def noted(*tensors, **options):
+            asked.append(options.get("method", tensors[-1]))
+            return function(*tensors, **options)
+
+        return noted
+
+    for place, name in ((adapter_module, "apply"), (adapter_module.ops, "adapted_linear")):
+        monkeypatch.setattr(place, name, noting(getattr(place, name)))
+    found = module(x) if kind == "linear" else module(x[..., None, None])[..., 0, 0]
+    expected = nn.functional.linear(x @ w.T, linear.weight.flatten(1), linear.bias)
+    torch.testing.assert_close(found, expected)
+    assert asked == [method]
 
 
 def by_parts(module, x):

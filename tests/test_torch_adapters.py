@@ -1,12 +1,14 @@
 """The adapters of whole models, also of those of transformers: wrapped by name, saved alone, merged."""
 
 import copy
+import pickle
 
 import pytest
 import torch
 from torch import nn
 
 import householder.torch as ht
+from torch_oracle import explicit_matrix
 
 F64 = torch.float64
 
@@ -90,6 +92,23 @@ def test_tied_embeddings_are_tied_again_and_keep_their_weight_when_merged(gpt2):
     assert torch.equal(model.get_input_embeddings().weight, before)
 
 
+@pytest.mark.parametrize("duplicate", [lambda m: m, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_saving_a_model_warns_that_its_adapters_are_not_loaded(gpt2, duplicate, tmp_path):
+    model = copy.deepcopy(gpt2)
+    ht.adapt(model, "*.c_attn", num_reflections=2)
+    model = duplicate(trained(model))
+    for part in (model, model.transformer):
+        with pytest.warns(
+            UserWarning, match=rf"does not load the adapters of this {type(part).__name__}.*adapter_state"
+        ):
+            part.save_pretrained(tmp_path / "adapted")
+    saved = pytest.importorskip("safetensors.torch").load_file(tmp_path / "adapted" / "model.safetensors")
+    assert any(name.endswith("reflections") for name in saved)
+    ht.merge_adapters(model)
+    model.save_pretrained(tmp_path / "merged")  # without a warning
+    assert not any("save_pretrained" in vars(part) for part in model.modules())
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_convolution_of_one_by_one_turns_its_channels(bias):
     layer = nn.Conv2d(8, 5, 1, bias=bias, stride=2, dtype=F64)
@@ -127,6 +146,75 @@ def test_a_weight_that_cannot_be_written_is_not_merged_into():
     with pytest.raises(RuntimeError, match=r"of the kind Quantized .* merge before it is quantized"):
         adapter.merge()
     assert not adapter.merged
+
+
+def linear_layers():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4), nn.Linear(4, 2)).double()
+
+
+@pytest.mark.parametrize(
+    ("options", "wrapped", "m", "method"),
+    [
+        ({"names": "0"}, ["0"], 2, "auto"),
+        ({"names": "2"}, ["2"], 2, "auto"),
+        ({"names": ["2", "0"]}, ["2", "0"], 2, "auto"),
+        ({"names": "0", "num_reflections": 4}, ["0"], 4, "auto"),
+        ({"names": "0", "method": "wy"}, ["0"], 2, "wy"),
+        ({"names": "0", "method": "reflections"}, ["0"], 2, "reflections"),
+    ],
+    ids=str,
+)
+def test_each_option_of_adapt_changes_what_it_says(options, wrapped, m, method):
+    model, plain, x = linear_layers(), linear_layers(), torch.randn(3, 8, dtype=F64)
+    assert ht.adapt(model, **{"num_reflections": 2} | options) == wrapped
+    adapters = {name: module for name, module in model.named_modules() if isinstance(module, ht.OrthogonalAdapter)}
+    assert sorted(adapters) == sorted(wrapped)
+    assert {(adapter.reflections.shape[1], adapter.method) for adapter in adapters.values()} == {(m, method)}
+    found = trained(model)(x)
+    for name in wrapped:
+        layer = plain.get_submodule(name)
+        layer.weight.data = layer.weight.data @ explicit_matrix(adapters[name].reflections.detach())
+    torch.testing.assert_close(found, plain(x))
+
+
+def test_a_model_says_why_it_is_not_adapted():
+    model = linear_layers()
+    for patterns, m, message in (
+        ([], 2, "names is empty, expected at least one pattern"),
+        ("1", 2, "'1' matches no name of a linear layer"),
+        (["0", "3"], 4, "3 cannot be adapted: num_reflections is 4, expected an even number from 2 to less than .* 4"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ht.adapt(model, patterns, num_reflections=m)
+        assert all(p.requires_grad for p in model.parameters())
+        assert not any(isinstance(module, ht.OrthogonalAdapter) for module in model.modules())
+    model[3] = nn.Linear(4, 2, dtype=torch.complex64)
+    with pytest.raises(TypeError, match=r"3 cannot be adapted: linear has dtype torch\.complex64"):
+        ht.adapt(model, "*", num_reflections=2)
+    assert all(p.requires_grad for p in model.parameters())
+
+
+def test_adapting_twice_is_said():
+    model = linear_layers()
+    ht.adapt(model, "0", num_reflections=2)
+    with pytest.raises(ValueError, match="'0' matches only layers that have adapters already: 0"):
+        ht.adapt(model, "0", num_reflections=2)
+    assert ht.adapt(model, "*", num_reflections=2) == ["2", "3"]
+    with pytest.raises(ValueError, match="already: 0, 2, 3"):
+        ht.adapt(model, "*", num_reflections=2)
+
+
+def test_complex_values_do_not_become_real():
+    model = nn.Sequential(ht.OrthogonalAdapter(nn.Linear(8, 5), 2))
+    before, numbers = copy.deepcopy(model.state_dict()), torch.ones(8, 2, dtype=torch.complex64)
+    with pytest.raises(TypeError, match=r"reflections of 0 have dtype torch\.complex64, expected real numbers"):
+        ht.load_adapter_state(model, {"0": numbers})
+    with pytest.raises(
+        RuntimeError, match=r"0\. is real, but 0\.reflections in the state dict has dtype torch\.complex64"
+    ):
+        model.load_state_dict(before | {"0.reflections": numbers})
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
 
 
 def test_what_does_not_fit_the_adapters_is_refused():

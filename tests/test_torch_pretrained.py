@@ -194,6 +194,7 @@ def test_left_padded_batches_agree(model):
 
 def test_float64_models_decode_with_a_cache(model):
     model, ids = model.double(), tokens(2, 40)
+    model.set_experts_implementation("eager")  # the grouped product takes no float64
     options = {"max_new_tokens": 5, "do_sample": False}
     expected = model.generate(ids, **options)
     ht.accelerate(model)
@@ -310,7 +311,7 @@ def test_gradients_through_a_cache_are_refused_where_the_model_refuses_them(qwen
         try:
             return torch.autograd.grad(rest.logits.square().sum(), use.get_input_embeddings().weight)[0]
         except RuntimeError as error:
-            return str(error)
+            return str(error)[:90]  # what has been modified is named after that
 
     assert_same_outcome(qwen, gradient)
 

@@ -231,19 +231,22 @@ class OrthogonalAdapter(_reflections.Layer):
             super()._load_from_state_dict(state_dict, prefix, *others)
         else:
             *_, messages = others
-            messages.append(f"{prefix or 'the adapter'} is merged, {reason}")
+            messages.append(f"{prefix or 'the adapter'} {reason}")
 
     def _why_not(self, state_dict: Any, prefix: str) -> str | None:
-        """Give the reason if loading a state dict would leave unknown whether the weight contains W, else None."""
+        """Return why a state dict cannot be loaded: complex numbers, or unknown whether the weight contains W."""
+        for key in (f"{prefix}reflections", f"{prefix}linear.weight", f"{prefix}linear.bias"):
+            if key in state_dict and state_dict[key].is_complex():
+                return f"is real, but {key} in the state dict has dtype {state_dict[key].dtype}"
         names = {key.removeprefix(prefix).partition(".")[0] for key in state_dict if key.startswith(prefix)}
         merged = self.merged or _tells_merged(state_dict.get(f"{prefix}_extra_state", False))
         if merged and "linear" not in names and names & {"reflections", "_extra_state"}:
             return (
-                "here or in the state dict, which lacks the layer's weight: unmerge before reflections are saved or "
-                "loaded by themselves"
+                "is merged, here or in the state dict, which lacks the layer's weight: unmerge before reflections are "
+                "saved or loaded by themselves"
             )
         if self.merged and f"{prefix}linear.weight" in state_dict and "_extra_state" not in names:
-            return "and the state dict does not tell whether its weight is: unmerge before it is loaded"
+            return "is merged, and the state dict does not tell whether its weight is: unmerge before it is loaded"
         return None
 
 

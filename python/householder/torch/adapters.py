@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
 
 def adapt(model: nn.Module, names: str | Iterable[str], num_reflections: int = 8, method: str = "auto") -> list[str]:
     """Wrap layers of a model in :class:`OrthogonalAdapter` and freeze everything else.
+
+    A pattern may also match layers that have adapters already. If the model has a method ``save_pretrained``, this then
+    warns as long as there are adapters, because ``from_pretrained`` does not load them.
 
     Parameters
     ----------
@@ -36,7 +41,10 @@ def adapt(model: nn.Module, names: str | Iterable[str], num_reflections: int = 8
     Raises
     ------
     ValueError
-        A pattern matches no layer that can be adapted.
+        There is no pattern, or one matches no layer that can be adapted, or all its layers have adapters already. As
+        for :class:`OrthogonalAdapter`, whose errors name the layer. The model then keeps its layers.
+    TypeError
+        A layer is complex.
 
     Examples
     --------
@@ -47,23 +55,38 @@ def adapt(model: nn.Module, names: str | Iterable[str], num_reflections: int = 8
     ['linear1', 'linear2']
     """
     patterns = [names] if isinstance(names, str) else list(names)
+    if not patterns:
+        raise ValueError("names is empty, expected at least one pattern for the names of layers")
     inside = {id(module.linear) for module in model.modules() if isinstance(module, OrthogonalAdapter)}
     found: dict[str, nn.Module] = {}
     for pattern in patterns:
-        matches = {
-            name: module
-            for name, module in model.named_modules()
-            if name and fnmatchcase(name, pattern) and is_adaptable(module) and id(module) not in inside
-        }
-        if not matches:
-            raise ValueError(f"{pattern!r} matches no name of a linear layer in the model")
-        found |= matches
-    model.requires_grad_(False)
+        matches = {name: module for name, module in model.named_modules() if name and fnmatchcase(name, pattern)}
+        linear = {name: module for name, module in matches.items() if is_adaptable(module) and id(module) not in inside}
+        if not linear:
+            adapted = [name for name, module in matches.items() if isinstance(module, OrthogonalAdapter)]
+            raise ValueError(
+                f"{pattern!r} matches only layers that have adapters already: {', '.join(adapted)}"
+                if adapted
+                else f"{pattern!r} matches no name of a linear layer in the model"
+            )
+        found |= linear
+    trained = [p for p in model.parameters() if p.requires_grad]
+    adapters = {}
     for name, module in found.items():
-        parent, _, last = name.rpartition(".")
-        setattr(model.get_submodule(parent), last, OrthogonalAdapter(module, num_reflections, method))
+        try:
+            adapters[name] = OrthogonalAdapter(module, num_reflections, method)
+        except (TypeError, ValueError) as error:
+            for p in trained:
+                p.requires_grad_(True)
+            raise type(error)(f"{name} cannot be adapted: {error}") from None
+    model.requires_grad_(False)
+    for name, adapter in adapters.items():
+        _replace(model, name, adapter)
     for _, adapter in _adapters(model):
         adapter.reflections.requires_grad_(True)
+    for module in model.modules():
+        if hasattr(type(module), "save_pretrained"):
+            vars(module).setdefault("save_pretrained", partial(_save_pretrained, module))
     return list(found)
 
 
@@ -110,6 +133,8 @@ def load_adapter_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     ------
     ValueError
         Names or shapes differ.
+    TypeError
+        Reflections are complex.
     RuntimeError
         An adapter is merged.
 
@@ -132,6 +157,8 @@ def load_adapter_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
         if adapter.reflections.shape != state[name].shape:
             shapes = tuple(state[name].shape), tuple(adapter.reflections.shape)
             raise ValueError(f"reflections of {name} have shape {shapes[0]}, expected {shapes[1]}")
+        if state[name].is_complex():
+            raise TypeError(f"reflections of {name} have dtype {state[name].dtype}, expected real numbers")
     with torch.no_grad():
         for name, adapter in adapters.items():
             adapter.reflections.copy_(state[name])
@@ -177,9 +204,27 @@ def merge_adapters(model: nn.Module) -> nn.Module:
         if not name:
             only: nn.Module = linear
             return only
-        parent, _, last = name.rpartition(".")
-        setattr(model.get_submodule(parent), last, linear)
+        _replace(model, name, linear)
+    for module in model.modules():
+        if getattr(vars(module).get("save_pretrained"), "func", None) is _save_pretrained:
+            del vars(module)["save_pretrained"]
     return model
+
+
+def _save_pretrained(model: Any, *args: Any, **options: Any) -> Any:
+    """Save as the model's class does, with a warning if there are adapters."""
+    if any(isinstance(module, OrthogonalAdapter) for module in model.modules()):
+        warnings.warn(
+            f"from_pretrained does not load the adapters of this {type(model).__name__}: "
+            "save adapter_state(model) too, or call merge_adapters(model) first",
+            stacklevel=2,
+        )
+    return type(model).save_pretrained(model, *args, **options)
+
+
+def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
+    parent, _, last = name.rpartition(".")
+    setattr(model.get_submodule(parent), last, module)
 
 
 def _users(model: nn.Module, weight: Tensor) -> int:

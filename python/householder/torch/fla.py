@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import Any
 
 from torch import Tensor
 
 from householder.torch.delta import delta_rule
+
+_log = logging.getLogger("householder")
 
 _FUNCTIONS = ("chunk_gated_delta_rule", "chunk_kda", "fused_recurrent_kda_fwd")
 """Functions of flash-linear-attention that we compute."""
@@ -31,7 +34,7 @@ def register() -> list[str]:
     Returns
     -------
     list of str
-        The functions replaced. They are printed as well.
+        The functions replaced. The logger ``householder`` names them, too.
 
     Raises
     ------
@@ -61,7 +64,7 @@ def register() -> list[str]:
         setattr(Native, name, staticmethod(_computed))
     for entry in ("gated_delta_rule", "kda", kda.chunk_kda):  # the last has a registry of its own
         backends.register(entry)(Native)
-    print(f"flash-linear-attention computes on the CPU by householder: {', '.join(_FUNCTIONS)}")
+    _log.info("flash-linear-attention computes on the CPU by householder: %s", ", ".join(_FUNCTIONS))
     return list(_FUNCTIONS)
 
 
@@ -87,8 +90,8 @@ def _computed(
         q,
         k,
         v,
-        beta,
-        g,
+        beta=beta,
+        g=g,
         scale=scale,
         initial_state=initial_state,
         output_final_state=output_final_state,
