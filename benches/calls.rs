@@ -6,11 +6,9 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use householder::apply;
 use householder::diagonal::Diagonal;
 use householder::gradients::Gradients;
-use householder::kernel::activation::Activation;
-use householder::kernel::dispatch::InstructionSet;
-use householder::recurrence::{self, Sequence, SequenceGradients, Series, Steps};
+use householder::recurrence::{self, Activation, Sequence, SequenceGradients, Series, Steps};
 use householder::reflections::Reflections;
-use householder::threads::{Context, num_threads};
+use householder::threads::{Context, InstructionSet, num_threads};
 
 /// Numbers in [-1, 1).
 fn numbers(len: usize) -> Vec<f32> {

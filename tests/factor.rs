@@ -64,12 +64,14 @@ fn recovers_sparse_products<T: Scalar<Real = R>, R: Real>() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore)] // which takes long for so many numbers
 fn any_product_of_reflections_is_found_with_as_many() {
     recovers_sparse_products::<f64, _>();
     recovers_sparse_products::<f32, _>();
 }
 
 #[test]
+#[cfg_attr(miri, ignore)] // which takes long for so many numbers
 fn two_reflections_more_than_needed_do_no_harm() {
     let swap =
         product_of_reflections::<f64, _>(50, &[(0..50).map(|i| f64::from(i == 30) - f64::from(i == 31)).collect()]);
@@ -105,6 +107,7 @@ fn factors_rotations<T: Scalar>() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore)] // which takes long for so many numbers
 fn rotations_by_any_angle_are_factored_to_rounding() {
     factors_rotations::<f32>();
     factors_rotations::<f64>();

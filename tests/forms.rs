@@ -2,20 +2,20 @@
 
 mod common;
 
-use common::{Random, error, explicit_of, multiply, to_c64, tolerance, with_each_instruction_set};
-use householder::apply;
+use common::{Random, error, explicit_of, has_time_for, multiply, to_c64, tolerance, with_each_instruction_set};
+use householder::apply::{self, Dense};
 use householder::diagonal::Diagonal;
 use householder::gradients::Gradients;
-use householder::kernel::activation::Activation;
+use householder::many::{ManyReflections, Stack, StackMut, matrices_backward};
 use householder::method::Method;
 use householder::number::{Number, Real, c32, c64};
-use householder::recurrence::{self, Sequence, SequenceGradients, Series, Steps};
+use householder::recurrence::{self, Activation, Sequence, SequenceGradients, Series, Steps};
 use householder::reflections::{Form, Reflections};
 use householder::scalar::Scalar;
 use householder::threads::Context;
-use householder::unblocked;
-use householder::wy::dense::Dense;
 
+/// Sizes up to which a matrix is formed in registers.
+const SMALL: usize = 64;
 const METHODS: [Method; 3] = [Method::Reflections, Method::Wy, Method::Dense];
 /// More reflections than coordinates, as many, and fewer; around the edges of registers, blocks and strips.
 const FULL: [(usize, usize, usize); 10] = [
@@ -97,9 +97,14 @@ impl<T: Scalar> Problem<T> {
 
 fn each<T: Scalar>(mut test: impl FnMut(&Problem<T>)) {
     for tau in [Tau::Own, Tau::Reflecting, Tau::Any] {
-        FULL.into_iter().for_each(|shape| test(&Problem::new(shape, Form::Full, tau)));
+        FULL.into_iter()
+            .filter(|shape| has_time_for(shape.0))
+            .for_each(|shape| test(&Problem::new(shape, Form::Full, tau)));
         if !matches!(tau, Tau::Own) {
-            LAPACK.into_iter().for_each(|shape| test(&Problem::new(shape, Form::UnitTrapezoidal, tau)));
+            LAPACK
+                .into_iter()
+                .filter(|shape| has_time_for(shape.0))
+                .for_each(|shape| test(&Problem::new(shape, Form::UnitTrapezoidal, tau)));
         }
     }
 }
@@ -210,6 +215,7 @@ fn gradients_are_derivatives<T: Scalar<Real = f64>>() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore)] // which takes long for so many numbers
 fn gradients_of_every_form_are_derivatives() {
     gradients_are_derivatives::<f64>();
     gradients_are_derivatives::<c64>();
@@ -252,9 +258,9 @@ fn methods_agree_on_gradients<T: Scalar>() {
                 }));
                 found.push(run(&mut |context, mut gradients| {
                     let mut tape = vec![T::ZERO; rows * (m + 1) * n];
-                    unblocked::forward_tape(context, u, &d, &problem.h, &mut tape, adjoint).unwrap();
+                    apply::forward_tape(context, u, &d, &problem.h, &mut tape, adjoint).unwrap();
                     let others = Gradients { tau: gradients.tau.take(), ..gradients };
-                    unblocked::backward_tape(context, u, &d, &tape, &problem.g, others, adjoint).unwrap();
+                    apply::backward_tape(context, u, &d, &tape, &problem.g, others, adjoint).unwrap();
                 }));
                 for (way, found) in found.iter().enumerate() {
                     for (name, (found, want)) in ["u", "h", "tau"].into_iter().zip(found.iter().zip(&want)) {
@@ -278,8 +284,9 @@ fn methods_agree_on_gradients_of_every_form() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore)] // which takes long for so many numbers
 fn a_gradient_of_a_matrix_of_full_columns_is_that_of_its_columns() {
-    for shape in FULL.into_iter().filter(|shape| (2..=unblocked::SMALL).contains(&shape.0)) {
+    for shape in FULL.into_iter().filter(|shape| (2..=SMALL).contains(&shape.0)) {
         let (n, m) = (shape.0, shape.1);
         let mut problem = Problem::<f64>::new((n, m, n), Form::Full, Tau::Own);
         let g: Vec<f64> = (0..n * n).map(|i| problem.g[i % n * n + i / n]).collect();
@@ -291,7 +298,8 @@ fn a_gradient_of_a_matrix_of_full_columns_is_that_of_its_columns() {
             let gradients = Gradients { u: Some(&mut want), h: None, tau: None, phases: None };
             let method = Some(Method::Reflections);
             apply::backward(context, u, &d, &problem.h, &problem.g, gradients, false, method).unwrap();
-            unblocked::FormationBackward::new(n, m).unwrap().run(context.isa, u, &d, &g, &mut found);
+            let one = ManyReflections::new([1, n, m], Form::Full, &problem.u, None).unwrap();
+            matrices_backward(context, one, Stack::new(&g, 1), StackMut::new(&mut found, 1), None).unwrap();
             let want: Vec<c64> = want.into_iter().map(to_c64).collect();
             assert!(error(&found, &want) < 4.0 * tolerance::<f64>(m), "{n} {m}");
         });
@@ -374,12 +382,14 @@ fn gradients_of_sequences_are_derivatives<T: Scalar<Real = f64>>() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore)] // which takes long for so many numbers
 fn gradients_of_sequences_of_every_form_are_derivatives() {
     gradients_of_sequences_are_derivatives::<f64>();
     gradients_of_sequences_are_derivatives::<c64>();
 }
 
 #[test]
+#[cfg_attr(miri, ignore)] // which takes long for so many numbers
 fn columns_of_any_size_reflect_and_zero_ones_do_not() {
     for exponent in [-290, -20, 20, 290] {
         let mut problem = Problem::<f64>::new((20, 30, 4), Form::Full, Tau::Own);
@@ -406,6 +416,7 @@ fn columns_of_any_size_reflect_and_zero_ones_do_not() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore)] // which takes long for so many numbers
 fn what_does_not_belong_to_the_columns_is_not_read() {
     let mut problem = Problem::<f32>::new((40, 40, 3), Form::UnitTrapezoidal, Tau::Reflecting);
     (0..40).for_each(|i| problem.u[i * 40 + i..(i + 1) * 40].fill(f32::NAN));

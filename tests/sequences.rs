@@ -4,11 +4,10 @@ mod common;
 
 use common::{Random, error, explicit, multiply, to_c64, with_each_instruction_set};
 use householder::diagonal::Diagonal;
-use householder::kernel::activation::Activation;
 use householder::method::Method;
 use householder::number::{Real, c64};
-use householder::recurrence::{self, Sequence, SequenceGradients, Series, Steps};
-use householder::reflections::Reflections;
+use householder::recurrence::{self, Activation, Sequence, SequenceGradients, Series, Steps};
+use householder::reflections::{Form, Reflections};
 use householder::scalar::Scalar;
 use householder::threads::{Context, set_num_threads};
 
@@ -161,6 +160,7 @@ fn loss<T: Scalar>(p: &Problem<T>, states: &[c64]) -> f64 {
 }
 
 #[test]
+#[cfg_attr(miri, ignore)] // which takes long for so many numbers
 fn states_and_gradients_are_those_of_explicit_reflections() {
     for (n, m, d, sizes) in [
         (5, 2, 3, vec![4; 6]),
@@ -209,6 +209,7 @@ fn states_and_gradients_are_those_of_explicit_reflections() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore)] // which takes long for so many numbers
 fn complex_sequences_agree_with_explicit_reflections_and_across_methods() {
     for (n, m, with_phases, batch) in
         [(8, 3, false, 6), (8, 7, true, 6), (33, 10, true, 6), (17, 16, false, 6), (130, 20, true, 16)]
@@ -233,6 +234,7 @@ fn complex_sequences_agree_with_explicit_reflections_and_across_methods() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore)] // which takes long for so many numbers
 fn single_precision_and_chosen_methods_agree_with_double_precision() {
     for (n, m, d, sizes) in
         [(128, 16, 2, vec![50; 20]), (64, 64, 5, vec![9; 30]), (100, 40, 3, vec![33; 12]), (512, 500, 49, vec![1; 9])]
@@ -252,6 +254,7 @@ fn single_precision_and_chosen_methods_agree_with_double_precision() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore)] // which takes long for so many numbers
 fn any_number_of_threads_gives_the_same_bits() {
     for (n, m, batch) in [(128, 16, 50), (64, 64, 33), (40, 30, 257), (512, 400, 1), (300, 299, 13)] {
         let p = Problem::<f32>::new(n, m, if batch == 1 { 40 } else { 4 }, &vec![batch; 60]);
@@ -268,6 +271,7 @@ fn any_number_of_threads_gives_the_same_bits() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore)] // which takes long for so many numbers
 fn tasks_that_share_a_ring_agree_with_explicit_factors() {
     for (n, m, d, batch, steps) in [(512, 300, 130, 1, 200), (256, 200, 64, 4, 60), (300, 160, 20, 7, 30)] {
         let p = Problem::<f64>::new(n, m, d, &vec![batch; steps]);
@@ -297,6 +301,7 @@ fn spread<T: Scalar>(rows: &[T], [steps, batch, width]: [usize; 3], strides: [us
 }
 
 #[test]
+#[cfg_attr(miri, ignore)] // which takes long for so many numbers
 fn vectors_may_lie_anywhere_at_even_distances() {
     for (n, m, d, batch, steps) in
         [(8, 3, 2, 3, 5), (40, 40, 33, 26, 7), (300, 299, 20, 1, 9), (70, 5, 70, 50, 20), (16, 2, 16, 4, 70)]
@@ -328,6 +333,7 @@ fn from_the_end<T: Copy>(rows: &[T], step: usize) -> Vec<T> {
 }
 
 #[test]
+#[cfg_attr(miri, ignore)] // which takes long for so many numbers
 fn time_may_run_backwards() {
     for (n, m, d, batch, steps) in [(8, 3, 2, 3, 5), (40, 40, 17, 26, 7), (300, 299, 20, 1, 9), (16, 2, 16, 4, 70)] {
         let there = Problem::<f32>::new(n, m, d, &vec![batch as i64; steps]);
@@ -337,7 +343,7 @@ fn time_may_run_backwards() {
         let mut never = || false;
         let expected = there.run(&mut Context::new(&mut never), &there.sequence(Activation::Tanh, false, None), true);
         let sequence = back.sequence(Activation::Tanh, false, None);
-        let sequence = Sequence { steps: Steps::uniform(steps, batch).unwrap().reversed(), ..sequence };
+        let sequence = Sequence { steps: Steps::uniform(steps, batch).unwrap().reversed().unwrap(), ..sequence };
         let mut found = back.run(&mut Context::new(&mut never), &sequence, true);
         found[0] = from_the_end(&found[0], batch * n);
         found[2] = from_the_end(&found[2], batch * d);
@@ -345,28 +351,31 @@ fn time_may_run_backwards() {
     }
 }
 
-#[test]
-#[should_panic(expected = "sequences of different lengths have ends of their own")]
-fn sequences_of_different_lengths_end_at_different_steps() {
-    let _ = Steps::ragged(&[2, 1]).unwrap().reversed();
+/// The text of the error.
+fn refusal<R>(outcome: householder::error::Result<R>) -> String {
+    outcome.err().expect("an error").to_string()
 }
 
 #[test]
-#[should_panic(expected = "x: sequences of different lengths have no strides")]
-fn sequences_of_different_lengths_have_no_strides() {
+fn sequences_of_different_lengths_have_neither_one_end_nor_strides() {
+    let text = refusal(Steps::ragged(&[2, 1]).unwrap().reversed());
+    assert!(text.contains("sequences of different lengths have ends of their own"), "{text}");
     let p = Problem::<f64>::new(8, 3, 2, &[2, 1]);
     let sequence = Sequence { x: Series::strided(&p.x, [2, 4]), ..p.sequence(Activation::Tanh, false, None) };
     let mut never = || false;
-    p.run(&mut Context::new(&mut never), &sequence, false);
+    let text = refusal(recurrence::forward(&mut Context::new(&mut never), &sequence, &mut [0.0; 24], None));
+    assert!(text.contains("x: sequences of different lengths have no strides"), "{text}");
 }
 
 #[test]
-#[should_panic(expected = "dL/dh has 23 numbers, expected 24")]
 fn strides_lead_nowhere_else() {
     let p = Problem::<f64>::new(8, 3, 2, &[1, 1, 1]);
     let grad_h = Series::strided(&p.grad_h[..23], [8, 0]);
     let mut never = || false;
-    p.run_with(&mut Context::new(&mut never), &p.sequence(Activation::Tanh, false, None), grad_h, false);
+    let (mut context, sequence, none) =
+        (Context::new(&mut never), p.sequence(Activation::Tanh, false, None), SequenceGradients::default());
+    let text = refusal(recurrence::backward(&mut context, &sequence, None, &[0.0; 24], None, Some(grad_h), None, none));
+    assert!(text.contains("dL/dh: expected 24 numbers, got 23"), "{text}");
 }
 
 fn tanh_is_accurate<T: Scalar<Real = R>, R: Real>() {
@@ -402,6 +411,7 @@ fn tanh_is_accurate<T: Scalar<Real = R>, R: Real>() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore)] // which takes long for so many numbers
 fn tanh_is_accurate_to_the_last_places() {
     tanh_is_accurate::<f32, f32>();
     tanh_is_accurate::<f64, f64>();
@@ -415,6 +425,7 @@ fn impossible_batch_sizes_are_refused() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore)] // which takes long for so many numbers
 fn a_long_sequence_can_be_interrupted() {
     let (n, steps) = (64, 2_000_000);
     let random = Random(1).numbers::<f32>(n * 32);
@@ -441,38 +452,43 @@ fn a_long_sequence_can_be_interrupted() {
 }
 
 #[test]
-#[should_panic(expected = "the bias of modReLU has Some(5) numbers, expected 4")]
-fn modrelu_has_a_bias_for_each_pair() {
-    let p = Problem::<f64>::new(8, 3, 2, &[1]);
+fn nonlinearities_have_their_bias_and_their_pairs() {
     let mut never = || false;
-    p.run(&mut Context::new(&mut never), &p.sequence(Activation::ModRelu(&[0.0; 5]), false, None), false);
-}
-
-#[test]
-#[should_panic(expected = "pairs of 7 numbers")]
-fn an_odd_number_of_numbers_has_no_pairs() {
-    let p = Problem::<f64>::new(7, 3, 2, &[1]);
-    let mut never = || false;
-    p.run(&mut Context::new(&mut never), &p.sequence(Activation::Oplu, false, None), false);
-}
-
-#[test]
-#[should_panic(expected = "prepared for another sequence")]
-fn what_a_forward_pass_left_serves_its_own_sequence() {
-    let [p, other] = [3, 4].map(|m| Problem::<f64>::new(8, m, 2, &[1]));
-    let [sequence, another] = [&p, &other].map(|p| p.sequence(Activation::Tanh, false, Some(Method::Wy)));
-    let mut never = || false;
-    let (mut context, mut h) = (Context::new(&mut never), vec![0.0; 8]);
-    let prepared = recurrence::forward(&mut context, &another, &mut h, None).unwrap();
-    let none = SequenceGradients {
-        u: None,
-        x: None,
-        h0: None,
-        input_weight: None,
-        bias: None,
-        tau: None,
-        phases: None,
-        activation_bias: None,
+    let mut context = Context::new(&mut never);
+    let mut forward = |n: usize, activation| {
+        let p = Problem::<f64>::new(n, 3, 2, &[1]);
+        refusal(recurrence::forward(&mut context, &p.sequence(activation, false, None), &mut vec![0.0; n], None))
     };
-    recurrence::backward(&mut context, &sequence, Some(&prepared), &h, None, None, None, none).unwrap();
+    let text = forward(8, Activation::ModRelu(&[0.0; 5]));
+    assert!(text.contains("the bias of modReLU: expected 4 numbers, got 5"), "{text}");
+    let text = forward(7, Activation::Oplu);
+    assert!(text.contains("expected an even n for pairs of numbers, got 7"), "{text}");
+}
+
+#[test]
+fn what_a_forward_pass_left_serves_its_own_sequence() {
+    let mut never = || false;
+    let mut context = Context::new(&mut never);
+    fn sequence(p: &Problem<f64>, form: Form, method: Method) -> Sequence<'_, f64> {
+        let u = Reflections::with_form(p.n, p.m, &p.u, form, None).unwrap();
+        Sequence { u, diagonal: Diagonal::of(u), ..p.sequence(Activation::Tanh, false, Some(method)) }
+    }
+    let problems = [(8, 3), (8, 4), (8, 7), (8, 8)].map(|(n, m)| Problem::<f64>::new(n, m, 2, &[1]));
+    let mut all = Vec::new();
+    for p in &problems {
+        for form in [Form::Trapezoidal, Form::Full] {
+            all.extend([Method::Wy, Method::Dense].map(|method| sequence(p, form, method)));
+        }
+    }
+    for (i, of) in all.iter().enumerate() {
+        let mut h = [0.0; 8];
+        let kept = recurrence::forward(&mut context, of, &mut h, None).unwrap();
+        for (j, sequence) in all.iter().enumerate() {
+            let (mut grad_u, grad) = (vec![0.0; 8 * sequence.u.m()], [1.0; 8]);
+            let gradients = SequenceGradients { u: Some(&mut grad_u), ..SequenceGradients::default() };
+            let outcome =
+                recurrence::backward(&mut context, sequence, Some(&kept), &h, None, None, Some(&grad), gradients);
+            assert_eq!(outcome.is_ok(), i == j, "{i} {j}: {outcome:?}");
+        }
+    }
 }

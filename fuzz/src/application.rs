@@ -1,6 +1,6 @@
 //! `W h` and its gradients for arbitrary sizes, numbers, methods and instruction sets: right, and nothing out of bounds.
 
-use householder::apply::{self, Prepared};
+use householder::apply::{self, Dense, Prepared};
 use householder::diagonal::Diagonal;
 use householder::gradients::Gradients;
 use householder::method::Method;
@@ -8,8 +8,6 @@ use householder::number::Real;
 use householder::reflections::Reflections;
 use householder::scalar::Scalar;
 use householder::threads::Context;
-use householder::unblocked;
-use householder::wy::dense::Dense;
 
 use crate::call::{Results, bits, call};
 use crate::oracle::{Oracle, compare, epsilon, norm, reflecting_norm, to_c64};
@@ -91,10 +89,10 @@ impl<T: Scalar<Real: Scalar>> Problem<'_, T> {
             Kept::Tape => {
                 let len = (u.m() + 1) * n;
                 let mut tape = vec![T::ONE; rows * len];
-                unblocked::forward_tape(context, u, diagonal, h, &mut tape, adjoint).expect("forward_tape");
+                apply::forward_tape(context, u, diagonal, h, &mut tape, adjoint).expect("forward_tape");
                 c.chunks_mut(n).zip(tape.chunks(len)).for_each(|(c, tape)| c.copy_from_slice(&tape[..n]));
                 let gradients = outcome.gradients();
-                unblocked::backward_tape(context, u, diagonal, &tape, g, gradients, adjoint).expect("backward_tape");
+                apply::backward_tape(context, u, diagonal, &tape, g, gradients, adjoint).expect("backward_tape");
             }
             Kept::Factors { with_coefficients, in_place } => {
                 let prepared = if with_coefficients {
@@ -152,7 +150,7 @@ pub fn check<T: Scalar<Real: Scalar>>(source: &mut Source) {
     };
     let phases = (T::COMPLEX && source.one_in(2)).then(|| source.numbers::<T::Real>(n, wildness));
     let diagonal = Diagonal::new(u, phases.as_deref()).expect("phases of the right length");
-    let kept = Kept::any(source, !adjoint && diagonal.is_one());
+    let kept = Kept::any(source, !adjoint && matches!(diagonal, Diagonal::One));
     let (h, g) = (source.numbers::<T>(rows * n, wildness), source.numbers::<T>(rows * n, wildness));
     let problem = Problem { u, diagonal, h, g, adjoint };
     let wanted = Outcome {

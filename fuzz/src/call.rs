@@ -1,9 +1,8 @@
 //! A call on one of this machine's instruction sets, with the same bits for any number of threads.
 
-use householder::kernel::dispatch::InstructionSet;
 use householder::number::c64;
 use householder::scalar::Scalar;
-use householder::threads::{Context, set_num_threads};
+use householder::threads::{Context, InstructionSet, set_num_threads};
 
 use crate::oracle::to_c64;
 use crate::source::{Extent, Source};

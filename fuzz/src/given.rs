@@ -1,8 +1,7 @@
 //! The inputs of a sequence, and the results that are asked of it.
 
-use householder::kernel::activation::Activation;
 use householder::number::Real;
-use householder::recurrence::SequenceGradients;
+use householder::recurrence::{Activation, SequenceGradients};
 use householder::scalar::Scalar;
 
 use crate::call::{Results, bits};
@@ -72,6 +71,10 @@ impl<T: Scalar<Real: Scalar>> Outcome<T> {
     pub fn wanted(source: &mut Source, given: &Given<T>, activation: Activation<'_, T>) -> Self {
         let Shape { n, m, d, .. } = given.shape;
         let (rows, batch) = (given.shape.rows(), given.shape.batch());
+        let moduli = match activation {
+            Activation::ModRelu(bias) | Activation::RealModRelu(bias) => Some(bias.len()),
+            _ => None,
+        };
         Self {
             h: vec![T::ONE; rows * n],
             u: source.wanted(n * m),
@@ -80,7 +83,7 @@ impl<T: Scalar<Real: Scalar>> Outcome<T> {
             input_weight: given.input_weight.as_ref().and_then(|v| source.wanted(v.len())),
             bias: source.wanted(n),
             phases: given.phases.as_ref().and_then(|phases| source.wanted(phases.len())),
-            activation_bias: activation.bias().and_then(|bias| source.wanted(bias.len())),
+            activation_bias: moduli.and_then(|moduli| source.wanted(moduli)),
         }
     }
 

@@ -1,9 +1,8 @@
 //! Whole sequences, forward and back, with all that may be given, kept and wanted, or not.
 
 use householder::diagonal::Diagonal;
-use householder::kernel::activation::Activation;
 use householder::method::Method;
-use householder::recurrence::{self, Sequence};
+use householder::recurrence::{self, Activation, Sequence};
 use householder::reflections::Reflections;
 use householder::scalar::Scalar;
 use householder::threads::Context;

@@ -60,7 +60,7 @@ impl Shape {
             return Steps::ragged(&self.sizes).expect("decreasing sizes");
         }
         let steps = Steps::uniform(self.sizes.len(), self.batch()).expect("few rows");
-        if self.reversed { steps.reversed() } else { steps }
+        if self.reversed { steps.reversed().expect("sequences of one length") } else { steps }
     }
 
     /// Rows of `width` numbers, the earliest step's first.

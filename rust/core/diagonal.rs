@@ -36,6 +36,25 @@ impl<T: Scalar> Diagonal<T> {
         Ok(Self::Phases(collected(theta.iter().map(|&angle| T::unit(angle)))?))
     }
 
+    /// Refuses a diagonal that `u` cannot have.
+    pub(crate) fn check(&self, u: Reflections<'_, T>) -> Result<()> {
+        match self {
+            Self::One => Ok(()),
+            Self::Last(_) if u.u1().is_some() => Ok(()),
+            Self::Last(_) => Err(Error::InvalidArgument("diagonal: expected no u_1, which u does not have".to_owned())),
+            Self::Phases(units) if T::COMPLEX && units.len() == u.n() => Ok(()),
+            Self::Phases(units) => {
+                let text = format!("phases: expected {} and a complex u, got {}", u.n(), units.len());
+                Err(Error::InvalidArgument(text))
+            }
+        }
+    }
+
+    /// How many angles it has.
+    pub(crate) fn angles(&self) -> usize {
+        if let Self::Phases(units) = self { units.len() } else { 0 }
+    }
+
     /// The same in wide precision. Phases are normalised to modulus one in that precision.
     pub(crate) fn widen(&self) -> Result<Diagonal<T::Wide>> {
         Ok(match self {
@@ -49,12 +68,12 @@ impl<T: Scalar> Diagonal<T> {
     }
 
     /// Whether it changes anything.
-    pub fn is_one(&self) -> bool {
+    pub(crate) fn is_one(&self) -> bool {
         matches!(self, Self::One)
     }
 
     /// Multiplies column `j` of a square matrix, which stands on the left of `D` (or of `D*`), by its entry.
-    pub fn scale(&self, j: usize, column: &mut [T], adjoint: bool) {
+    pub(crate) fn scale(&self, j: usize, column: &mut [T], adjoint: bool) {
         let factor = match self {
             Self::Last(u1) if j + 1 == column.len() => *u1,
             Self::Phases(units) => units[j],
@@ -65,7 +84,7 @@ impl<T: Scalar> Diagonal<T> {
     }
 
     /// `x <- D x`, or `D* x`.
-    pub fn apply(&self, x: &mut [T], adjoint: bool) {
+    pub(crate) fn apply(&self, x: &mut [T], adjoint: bool) {
         match self {
             Self::One => {}
             Self::Last(u1) => {
@@ -83,7 +102,7 @@ impl<T: Scalar> Diagonal<T> {
 }
 
 /// Gradient of `u_1` or of the phases, from `q = W_1* b` and `a = D p`.
-pub struct DiagonalSum<T: Scalar> {
+pub(crate) struct DiagonalSum<T: Scalar> {
     u1: T,
     phases: Vec<T::Real>,
 }

@@ -1,9 +1,13 @@
 //! Where the gradients of an application go.
 
+use crate::diagonal::Diagonal;
+use crate::error::Result;
+use crate::lengths::require;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
 
 /// Gradients to be written; what is `None` is not computed.
+#[derive(Default)]
 pub struct Gradients<'a, T: Scalar> {
     /// `dL/dU (n, m)`, the gradient of `u_1` last.
     pub u: Option<&'a mut [T]>,
@@ -16,15 +20,21 @@ pub struct Gradients<'a, T: Scalar> {
 }
 
 impl<T: Scalar> Gradients<'_, T> {
-    /// The number of vectors that `h` and `g` hold.
-    ///
-    /// # Panics
-    /// If the size of an array does not fit `u` and `h`.
-    pub(crate) fn check(&self, u: Reflections<'_, T>, h: &[T], g: &[T]) -> usize {
-        let (grad_u, grad_h) = (self.u.as_ref().map(|x| x.len()), self.h.as_ref().map(|x| x.len()));
-        assert!(grad_u.is_none_or(|len| len == u.n() * u.m()), "dL/dU has {grad_u:?} numbers");
-        check_tau(u, self.tau.as_deref());
-        u.vectors(&[h.len(), g.len(), grad_h.unwrap_or(h.len())])
+    /// The number of vectors that `h` and `g` hold, if the sizes of all arrays fit `u` and `h`.
+    pub(crate) fn check(&self, u: Reflections<'_, T>, diagonal: &Diagonal<T>, h: &[T], g: &[T]) -> Result<usize> {
+        self.check_parameters(u, diagonal)?;
+        let grad_h = self.h.as_ref().map_or(h.len(), |x| x.len());
+        u.vectors("h", h.len(), &[("g", g.len()), ("dL/dh", grad_h)])
+    }
+
+    /// Whether the arrays other than `h` fit.
+    pub(crate) fn check_parameters(&self, u: Reflections<'_, T>, diagonal: &Diagonal<T>) -> Result<()> {
+        diagonal.check(u)?;
+        require(&[
+            ("dL/dU", self.u.as_ref().map(|x| x.len()), &[u.n(), u.m()]),
+            ("dL/dtau", self.tau.as_ref().map(|x| x.len()), &[u.tau().map_or(0, <[T]>::len)]),
+            ("dL/dtheta", self.phases.as_ref().map(|x| x.len()), &[diagonal.angles()]),
+        ])
     }
 
     /// Writes the gradients of a sum over no vectors.
@@ -32,11 +42,4 @@ impl<T: Scalar> Gradients<'_, T> {
         self.u.into_iter().chain(self.tau).for_each(|x| x.fill(T::ZERO));
         self.phases.into_iter().for_each(|x| x.fill(T::ZERO.re()));
     }
-}
-
-/// # Panics
-/// If the array for the gradient does not fit the given `tau`.
-pub(crate) fn check_tau<T: Scalar>(u: Reflections<'_, T>, grad_tau: Option<&[T]>) {
-    let (given, len) = (u.tau().map(<[T]>::len), grad_tau.map(<[T]>::len));
-    assert!(len.is_none() || len == given, "dL/dtau has {len:?} numbers, tau {given:?}");
 }

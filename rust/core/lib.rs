@@ -7,11 +7,12 @@
 //! ```
 //!
 //! is orthogonal (unitary) for every `U`. Columns may be full as well, and have a `tau` of their own
-//! ([`reflections::Form`]). It is applied in its compact WY form `W = I - V S V*` ([`wy`]), one reflection
-//! after the other ([`unblocked`]), or as a matrix ([`wy::dense`]), whichever is fastest for the shape ([`method`]).
+//! ([`reflections::Form`]). It is applied in its compact WY form `W = I - V S V*`, one reflection after the other, or as
+//! a matrix, whichever is fastest for the shape ([`method`]).
 //!
 //! * [`apply`]: `W h` for a batch of vectors and its gradients (Theorem 2);
 //! * [`recurrence`]: whole sequences `h_t = phi(W h_{t-1} + V x_t + b)` and their gradients in one call;
+//! * [`delta`]: the gated delta rule, whose transitions are products of reflections, and its gradients;
 //! * [`many`]: many problems of one size in one call;
 //! * [`factor`]: reflections of a given orthogonal or unitary matrix (Theorem 1).
 //!
@@ -28,27 +29,70 @@
 //! assert!((norm - 25.0).abs() < 1e-12);
 //! # Ok::<(), householder::error::Error>(())
 //! ```
+//!
+//! A sequence of two steps and its gradient with respect to `U`:
+//!
+//! ```
+//! use householder::recurrence::{self, Activation, Sequence, SequenceGradients, Series, Steps};
+//! use householder::{diagonal::Diagonal, reflections::Reflections, threads::Context};
+//!
+//! let (n, steps, batch) = (3, 2, 1);
+//! let u = [1.0, 0.0, 2.0, 1.0, 2.0, 1.0];
+//! let u = Reflections::new(n, 2, &u)?;
+//! let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]; // (steps, batch, n)
+//! let sequence = Sequence {
+//!     u,
+//!     diagonal: Diagonal::of(u),
+//!     adjoint: false,
+//!     activation: Activation::Tanh,
+//!     method: None,
+//!     steps: Steps::uniform(steps, batch)?,
+//!     d: n,
+//!     x: Series::new(&x),
+//!     input_weight: None,
+//!     bias: None,
+//!     h0: None,
+//! };
+//! let mut never = || false;
+//! let mut context = Context::new(&mut never);
+//! let mut h = [0.0; 6];
+//! let kept = recurrence::forward(&mut context, &sequence, &mut h, None)?;
+//! let (grad_h, mut grad_u) = (Series::new(&[1.0; 6]), [0.0; 6]);
+//! let gradients = SequenceGradients { u: Some(&mut grad_u), ..SequenceGradients::default() };
+//! recurrence::backward(&mut context, &sequence, Some(&kept), &h, None, Some(grad_h), None, gradients)?;
+//! assert!(grad_u.iter().any(|&x| x != 0.0) && grad_u[1] == 0.0); // above the diagonal
+//! # Ok::<(), householder::error::Error>(())
+//! ```
+//!
+//! Every function checks the lengths of its arrays. One that does not fit is an [`error::Error::InvalidArgument`].
 
 pub mod apply;
+#[doc(hidden)]
+pub mod bench;
 pub mod delta;
 pub mod diagonal;
 pub mod error;
 pub mod factor;
 pub mod gradients;
-#[doc(hidden)]
-pub mod kernel;
+mod kernel;
+mod lengths;
 pub mod many;
-pub mod memory;
+mod memory;
 pub mod method;
 pub mod number;
+mod once;
 mod product;
 pub mod recurrence;
-pub mod recycle;
+mod recycle;
 pub mod reflections;
 pub mod scalar;
 pub mod threads;
 mod trapezoid;
-pub mod unblocked;
-#[doc(hidden)]
-pub mod view;
-pub mod wy;
+mod unblocked;
+mod view;
+mod wy;
+
+pub use recycle::release as release_memory;
+
+#[cfg(doctest)]
+mod private;

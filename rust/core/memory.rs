@@ -25,25 +25,29 @@ unsafe impl<T: Number> Sync for Buffer<T> {}
 impl<T: Number> Buffer<T> {
     /// `len` zeros.
     pub fn zeroed(len: usize) -> Result<Self> {
-        let mut buffer = Self::unset(len)?;
-        buffer.fill(T::ZERO);
-        Ok(buffer)
-    }
-
-    /// `len` numbers that the caller overwrites before reading them. Small buffers are zeroed nevertheless, because this is
-    /// cheap and deterministic.
-    pub fn scratch(len: usize) -> Result<Self> {
-        let mut buffer = Self::unset(len)?;
-        if size_of_val(&buffer[..]) <= 1 << 12 {
+        let (mut buffer, zeros) = Self::unset(len)?;
+        if !zeros {
             buffer.fill(T::ZERO);
         }
         Ok(buffer)
     }
 
-    fn unset(len: usize) -> Result<Self> {
+    /// `len` numbers of any value, which the caller overwrites before it reads them. Small buffers are zeroed, because this
+    /// is cheap and deterministic.
+    pub fn scratch(len: usize) -> Result<Self> {
+        let (mut buffer, zeros) = Self::unset(len)?;
+        if !zeros && len * size_of::<T>() <= 1 << 12 {
+            buffer.fill(T::ZERO);
+        }
+        Ok(buffer)
+    }
+
+    /// Memory for `len` numbers, and whether they are zeros.
+    fn unset(len: usize) -> Result<(Self, bool)> {
         let oom = || Error::OutOfMemory { bytes: len.saturating_mul(size_of::<T>()) };
         let layout = Self::layout(len).ok_or_else(oom)?;
-        NonNull::new(recycle::take(layout).cast()).map(|ptr| Self { ptr, len }).ok_or_else(oom)
+        let (block, zeros) = recycle::take(layout);
+        NonNull::new(block.cast()).map(|ptr| (Self { ptr, len }, zeros)).ok_or_else(oom)
     }
 
     fn layout(len: usize) -> Option<Layout> {
@@ -112,6 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore)] // whose memory is that of the machine
     fn exhaustion_is_an_error() {
         let elements = isize::MAX as usize / 8 - 100;
         assert!(matches!(Buffer::<f64>::zeroed(elements), Err(Error::OutOfMemory { .. })));

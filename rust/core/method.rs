@@ -114,18 +114,18 @@ impl Costs {
 
 /// For one application of `k` reflections to `rows` vectors of size `n`, forward or backward. Depends on the shape, on
 /// whether numbers are complex, and on whether `tau` is given.
-pub fn for_application<T: Scalar>(form: Form, shape: Shape, rows: usize, given: bool) -> Method {
+pub(crate) fn for_application<T: Scalar>(form: Form, shape: Shape, rows: usize, given: bool) -> Method {
     Costs::of_application(form, shape, rows, T::COMPLEX).accurate(given).best()
 }
 
 /// Reflections of a block of [`crate::wy::blocks`], applied to `rows` vectors. Wide ones run faster, narrow ones are formed
 /// faster.
-pub fn block_width(k: usize, rows: usize) -> usize {
+pub(crate) fn block_width(k: usize, rows: usize) -> usize {
     even_width(k, if rows < 64 { 32 } else { 64 })
 }
 
 /// The same where the matrix of size `n` is formed.
-pub fn block_width_of_matrix(k: usize, n: usize) -> usize {
+pub(crate) fn block_width_of_matrix(k: usize, n: usize) -> usize {
     even_width(k, if n < 512 { 32 } else { 64 })
 }
 

@@ -18,8 +18,11 @@ const MOST_COLUMNS: usize = 256;
 /// Tasks that suffice for many threads.
 const TASKS: usize = 8;
 
-/// `out (+)= w b`, of so many rows and columns; see [`crate::kernel::gemm::gemm2`] for the layout and who owns what.
-pub fn product<T: Scalar>(
+/// `out (+)= w b`, of so many rows and columns.
+///
+/// # Safety
+/// As of [`crate::kernel::gemm::gemm2`], except that weights need not be readable beyond the last row.
+pub unsafe fn product<T: Scalar>(
     context: &mut Context<'_>,
     (rows, cols): Shape,
     weights: Part<T>,
@@ -63,6 +66,9 @@ pub fn outer<T: Scalar>(context: &mut Context<'_>, n: usize, b: &[T], a: &[T]) -
     conjugate.iter_mut().zip(a).for_each(|(to, x)| *to = x.conj());
     let a = if T::COMPLEX { conjugate.ptr() } else { a.as_ptr() };
     let out = View::new(g.ptr_mut(), ld, n);
-    product(context, (n, n), Part::columns(b.as_ptr(), n, rows), View::new(a, n, rows).transposed(n), out, false)?;
+    // SAFETY: rows of n numbers each, as many in `b` as in `a`, and n padded columns.
+    unsafe {
+        product(context, (n, n), Part::columns(b.as_ptr(), n, rows), View::new(a, n, rows).transposed(n), out, false)?;
+    }
     Ok(g)
 }

@@ -87,15 +87,17 @@ pub fn rounded(layout: Layout) -> Layout {
     Layout::from_size_align(size, layout.align()).unwrap_or(layout)
 }
 
-/// Memory of a [`rounded`] layout with arbitrary contents; null if there is none.
-pub fn take(layout: Layout) -> *mut u8 {
+/// Memory of a [`rounded`] layout; null if there is none. It holds zeros or what its last owner left. With the feature
+/// `system-allocator` it holds nothing yet, so that memory checkers see what is read before it is written. Also returns
+/// whether it holds zeros.
+pub fn take(layout: Layout) -> (*mut u8, bool) {
     let kept = if layout.size() < *SIZES.start() {
         SMALL.try_with(|shelf| shelf.borrow_mut().take(layout)).ok()
     } else {
         with_shelf(|shelf| shelf.take(layout))
     };
     if let Some(Some(block)) = kept {
-        return block;
+        return (block, false);
     }
     // SAFETY: buffers are never empty.
     let mut fresh = unsafe { alloc(layout) };
@@ -104,10 +106,15 @@ pub fn take(layout: Layout) -> *mut u8 {
         // SAFETY: as above.
         fresh = unsafe { alloc(layout) };
     }
+    let zeros = !fresh.is_null() && !cfg!(feature = "system-allocator");
     if !fresh.is_null() {
         advise_huge_pages(fresh as usize, layout.size());
     }
-    fresh
+    if zeros {
+        // SAFETY: a block of this size.
+        unsafe { fresh.write_bytes(0, layout.size()) };
+    }
+    (fresh, zeros)
 }
 
 /// Asks for huge pages behind a large block that is about to be written for the first time: one page fault for two
@@ -116,7 +123,7 @@ fn advise_huge_pages(block: usize, bytes: usize) {
     const HUGE: usize = 1 << 21;
     let (begin, end) = (block.next_multiple_of(HUGE), (block + bytes) / HUGE * HUGE);
     if end > begin + HUGE {
-        #[cfg(target_os = "linux")]
+        #[cfg(all(target_os = "linux", not(miri)))]
         // SAFETY: whole pages inside the block; the advice changes no contents.
         unsafe {
             libc::madvise(begin as *mut libc::c_void, end - begin, libc::MADV_HUGEPAGE)

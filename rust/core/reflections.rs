@@ -1,6 +1,7 @@
 //! The validated view of the parameter `U`.
 
 use crate::error::{Error, Result};
+use crate::lengths::require;
 use crate::memory::{Buffer, filled};
 use crate::number::{Number, Real};
 use crate::scalar::Scalar;
@@ -76,9 +77,9 @@ impl<'a, T: Scalar> Reflections<'a, T> {
     /// Views `entries` as `U (n, m)` with columns of that form, and `tau (m,)`. Trapezoidal columns have a `tau` where there
     /// are ones on the diagonal, and only there.
     pub fn with_form(n: usize, m: usize, entries: &'a [T], form: Form, tau: Option<&'a [T]>) -> Result<Self> {
-        if m == 0 || (m > n && form != Form::Full) {
-            let most = if form == Form::Full { "" } else { " <= n" };
-            return Err(Error::InvalidArgument(format!("expected 1 <= m{most}, got n = {n}, m = {m}")));
+        if n == 0 || m == 0 || (m > n && form != Form::Full) {
+            let sizes = if form == Form::Full { "n >= 1 and m >= 1" } else { "1 <= m <= n" };
+            return Err(Error::InvalidArgument(format!("expected {sizes}, got n = {n}, m = {m}")));
         }
         if T::COMPLEX && m == n && form == Form::Trapezoidal {
             return Err(Error::InvalidArgument(format!(
@@ -105,7 +106,7 @@ impl<'a, T: Scalar> Reflections<'a, T> {
 
     /// The reflections `begin..end` as a `U` of the coordinates from `form().first(begin)` on. They do not change earlier
     /// coordinates. `u_1` is not one of them.
-    pub fn columns(self, begin: usize, end: usize) -> Self {
+    pub(crate) fn columns(self, begin: usize, end: usize) -> Self {
         debug_assert!(begin < end && end <= self.count());
         let first = self.form.first(begin);
         let (entries, tau) = (&self.entries[first * self.ld + begin..], self.tau.map(|tau| &tau[begin..end]));
@@ -163,7 +164,7 @@ impl<'a, T: Scalar> Reflections<'a, T> {
     }
 
     /// Distance between rows.
-    pub fn ld(&self) -> usize {
+    pub(crate) fn ld(&self) -> usize {
         self.ld
     }
 
@@ -172,19 +173,16 @@ impl<'a, T: Scalar> Reflections<'a, T> {
         self.entries
     }
 
-    /// How many vectors of size `n` each of these arrays holds.
-    ///
-    /// # Panics
-    /// If their lengths differ or are no multiples of `n`.
-    pub(crate) fn vectors(&self, lengths: &[usize]) -> usize {
-        let n = self.n;
-        let fit = lengths.iter().all(|&len| len == lengths[0] && len.is_multiple_of(n));
-        assert!(fit, "arrays of {lengths:?} numbers, expected equally many vectors of size {n}");
-        lengths[0] / n
+    /// How many vectors of size `n` an array holds, and others as well.
+    pub(crate) fn vectors(&self, name: &str, len: usize, others: &[(&str, usize)]) -> Result<usize> {
+        let rows = len / self.n;
+        let all = std::iter::once((name, len)).chain(others.iter().copied());
+        all.into_iter().try_for_each(|(name, len)| require(&[(name, Some(len), &[rows, self.n])]))?;
+        Ok(rows)
     }
 
     /// Sets the gradient of entries outside the columns to zero.
-    pub fn clear_unused(&self, grad_u: &mut [T]) {
+    pub(crate) fn clear_unused(&self, grad_u: &mut [T]) {
         for (i, row) in grad_u.chunks_mut(self.m).take(self.m).enumerate() {
             row[self.form.stored(i, self.m)..].fill(T::ZERO);
         }
@@ -222,6 +220,8 @@ mod tests {
         assert!(Reflections::with_form(2, 3, &[0.0; 6], full, None).is_ok_and(|u| u.count() == 3));
         assert!(Reflections::with_form(2, 2, &square, full, None).is_ok_and(|u| u.count() == 2));
         assert!(Reflections::with_form(2, 0, &[0.0; 0], full, None).is_err());
+        assert!(Reflections::<f64>::with_form(0, 1, &[], full, None).is_err());
+        assert!(Reflections::<f64>::with_form(1 << 33, 1 << 33, &[], full, None).is_err());
         assert!(Reflections::with_form(2, 3, &[0.0; 6], full, Some(&[0.0; 2])).is_err());
         assert!(Reflections::with_form(2, 3, &[0.0; 6], ones, Some(&[0.0; 3])).is_err());
         assert!(Reflections::with_form(2, 1, &[0.0; 2], ones, None).is_err());

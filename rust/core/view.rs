@@ -62,7 +62,10 @@ impl<T> View<T> {
 }
 
 impl<T: Copy> View<T> {
-    /// Copies `n` contiguous entries of each vector, possibly to where they are. The caller owns both.
+    /// Copies `n` contiguous entries of each vector, possibly to where they are.
+    ///
+    /// # Safety
+    /// The caller owns these entries of both.
     pub unsafe fn copy_to(self, to: Self, n: usize) {
         for j in 0..self.count {
             std::ptr::copy(self.at(0, j), to.at(0, j), n);

@@ -6,11 +6,10 @@ use householder::error::Error;
 use householder::gradients::Gradients;
 use householder::many::{self, Applications, ManyGradients, Stack, StackMut};
 use householder::method::Method;
-use householder::unblocked;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::array::{Array, Number, Reading, optional, optional_mut, outputs, size};
+use crate::array::{Array, Number, Reading, disjoint, optional, optional_mut, outputs, size};
 use crate::by_dtype;
 use crate::call::{attempt, run, to_python};
 use crate::columns::Headers;
@@ -71,6 +70,8 @@ fn forward_problems<T: Number<Real: Number>>(
     keep: bool,
 ) -> Reading<Option<Kept>> {
     let applications = applications::<T>(u, rows, h, phases, adjoint, method)?;
+    let [of_u, of_tau] = u.arrays();
+    disjoint(&[of_u, of_tau, ("h", Some(h)), ("phases", phases)], &[("out", Some(out))])?;
     let (count, out) = (u.count, out.slice_mut::<T>("out", h.len)?);
     let kept = run(py, |context| {
         if keep {
@@ -138,6 +139,11 @@ fn backward_problems<T: Number<Real: Number>>(
 ) -> Reading<()> {
     let &Headers { count, n, m, .. } = u;
     let applications = applications::<T>(u, rows, h, phases, adjoint, method)?;
+    let [of_u, of_tau] = u.arrays();
+    disjoint(
+        &[of_u, of_tau, ("h", Some(h)), ("grad_c", Some(grad_c)), ("phases", phases)],
+        &[("grad_u", grad_u), ("grad_h", grad_h), ("grad_phases", grad_phases), ("grad_tau", grad_tau)],
+    )?;
     let grad_c = Stack::new(grad_c.slice::<T>("grad_c", h.len)?, count);
     let gradients = ManyGradients {
         u: outputs::<T>(grad_u, "grad_u", count, n * m)?,
@@ -166,6 +172,7 @@ pub fn backward_in_place(
         kept: Option<&Kept>,
     ) -> Reading<()> {
         let &Headers { n, m, .. } = u;
+        disjoint(&[("u", Some(&u.u)), ("h", Some(h))], &[("grad", Some(grad)), ("grad_u", Some(grad_u))])?;
         let u = u.reflections::<T>()?.at(0).map_err(to_python)?;
         if u.u1().is_some() {
             return Err(to_python(Error::InvalidArgument(format!("m: expected less than n = {n}, got {m}"))).into());
@@ -211,11 +218,12 @@ pub fn forward_tape(
         adjoint: bool,
     ) -> PyResult<()> {
         let &Headers { n, m, .. } = u;
+        disjoint(&[("u", Some(&u.u)), ("h", Some(h)), ("phases", phases)], &[("tape", Some(tape))])?;
         let u = u.reflections::<T>()?.at(0).map_err(to_python)?;
         let h = h.slice("h", size(&[rows, n])?)?;
         let tape = tape.slice_mut("tape", size(&[rows, m + 1, n])?)?;
         let diagonal = Diagonal::new(u, optional(phases, "phases", n)?).map_err(to_python)?;
-        run(py, |context| unblocked::forward_tape(context, u, &diagonal, h, tape, adjoint))
+        run(py, |context| apply::forward_tape(context, u, &diagonal, h, tape, adjoint))
     }
     let py = u.py();
     let (h, tape, phases) = (Array::read(h)?, Array::read(tape)?, Array::optional(phases)?);
@@ -242,6 +250,10 @@ pub fn backward_tape(
         adjoint: bool,
     ) -> PyResult<()> {
         let &Headers { n, m, .. } = u;
+        disjoint(
+            &[("u", Some(&u.u)), ("tape", Some(tape)), ("grad_c", Some(grad_c)), ("phases", phases)],
+            &[("grad_u", grad_u), ("grad_h", grad_h), ("grad_phases", grad_phases)],
+        )?;
         let u = u.reflections::<T>()?.at(0).map_err(to_python)?;
         let tape = tape.slice("tape", size(&[rows, m + 1, n])?)?;
         let grad_c = grad_c.slice("grad_c", size(&[rows, n])?)?;
@@ -252,7 +264,7 @@ pub fn backward_tape(
             tau: None,
             phases: optional_mut(grad_phases, "grad_phases", n)?,
         };
-        run(py, |context| unblocked::backward_tape(context, u, &diagonal, tape, grad_c, gradients, adjoint))
+        run(py, |context| apply::backward_tape(context, u, &diagonal, tape, grad_c, gradients, adjoint))
     }
     let py = u.py();
     let (tape, grad_c, phases) = (Array::read(tape)?, Array::read(grad_c)?, Array::optional(phases)?);

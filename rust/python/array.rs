@@ -300,6 +300,19 @@ impl<'a, 'py> Array<'a, 'py> {
         }
     }
 
+    /// The addresses of its numbers, and of what lies between them.
+    fn memory(&self) -> std::ops::Range<usize> {
+        let bytes = match self.dtype {
+            "float32" => 4,
+            "complex128" => 16,
+            _ => 8,
+        };
+        let ends = self.last.iter().zip(self.strides).map(|(&size, stride)| (size.max(1) - 1) as i64 * stride);
+        let reach = if self.is_contiguous { self.len } else { 1 + ends.sum::<i64>().unsigned_abs() as usize };
+        let begin = self.data as usize;
+        begin..begin.saturating_add(if self.len == 0 { 0 } else { reach.saturating_mul(bytes) })
+    }
+
     fn is_aligned<T>(&self) -> bool {
         self.len == 0 || self.data.cast::<T>().is_aligned() // NumPy calls an empty array aligned, wherever it lies
     }
@@ -318,6 +331,24 @@ impl<'a, 'py> Array<'a, 'py> {
         };
         Ok(format!("{} {} with strides {strides}", dtype?, shape?))
     }
+}
+
+/// An array of a call and its name.
+pub type Named<'b, 'a, 'py> = (&'static str, Option<&'b Array<'a, 'py>>);
+
+/// Requires that each array that is written shares no memory with another one of the call.
+pub fn disjoint(read: &[Named<'_, '_, '_>], written: &[Named<'_, '_, '_>]) -> PyResult<()> {
+    for (i, &(name, array)) in written.iter().enumerate() {
+        let Some(own) = array.map(Array::memory) else { continue };
+        for &(other, array) in read.iter().chain(&written[..i]) {
+            let meets = |memory: std::ops::Range<usize>| memory.start < own.end && own.start < memory.end;
+            if array.is_some_and(|array| meets(array.memory())) {
+                let text = format!("{name}: expected memory of its own, got an array that overlaps {other}");
+                return Err(PyValueError::new_err(text));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// An optional input's slice.

@@ -43,14 +43,21 @@ pub fn run<R: Send>(py: Python<'_>, work: impl FnOnce(&mut Context<'_>) -> Resul
             }
             signal.is_some()
         };
-        catch_unwind(AssertUnwindSafe(|| work(&mut Context::new(&mut poll))))
+        catch_panic(|| work(&mut Context::new(&mut poll)))
     });
     match (signal, outcome) {
         (Some(raised), _) => Err(raised),
-        (None, Ok(Ok(result))) => Ok(result),
-        (None, Ok(Err(error))) => Err(to_python(error)),
-        (None, Err(_)) => Err(PyRuntimeError::new_err("internal error: a kernel panicked")),
+        (None, outcome) => outcome.map_err(to_python),
     }
+}
+
+/// The outcome of `work`; a panic is an error with the panic's text.
+pub fn catch_panic<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Err(Error::Internal(text.unwrap_or_else(|| "a kernel panicked".to_owned())))
+    })
 }
 
 /// The exception for an error of the core.

@@ -5,7 +5,7 @@ use householder::reflections::Form;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::array::{Array, Number, Reading, optional, size};
+use crate::array::{Array, Named, Number, Reading, optional, size};
 use crate::call::to_python;
 
 /// The form of the columns. With `tau`, trapezoidal columns are LAPACK's, which begin with a one.
@@ -51,6 +51,11 @@ impl<'a, 'py> Headers<'a, 'py> {
             }
         }
         Ok(Self { count, n, m, form, u, tau })
+    }
+
+    /// What a call reads of them.
+    pub fn arrays(&self) -> [Named<'_, 'a, 'py>; 2] {
+        [("u", Some(&self.u)), ("tau", self.tau.as_ref())]
     }
 
     /// The numbers themselves.

@@ -1,37 +1,21 @@
 //! Compact WY factors, and the way back from `W` to reflections.
 
-use householder::factor as factorisation;
-use householder::kernel::transpose::transpose;
 use householder::reflections::Reflections;
-use householder::wy::CompactWy;
+use householder::{apply, factor as factorisation};
 use pyo3::prelude::*;
 
-use crate::array::{Array, Number, optional_mut, size};
+use crate::array::{Array, Number, disjoint, optional_mut, size};
 use crate::by_dtype;
 use crate::call::{run, to_python};
 
 #[pyfunction]
 pub fn wy(u: &Bound<'_, PyAny>, v: &Bound<'_, PyAny>, t: &Bound<'_, PyAny>, s: &Bound<'_, PyAny>) -> PyResult<()> {
     fn go<T: Number>(py: Python<'_>, [n, m]: [usize; 2], [u, v, t, s]: [&Array<'_, '_>; 4]) -> PyResult<()> {
+        disjoint(&[("u", Some(u))], &[("v", Some(v)), ("t", Some(t)), ("s", Some(s))])?;
         let u = Reflections::new(n, m, u.slice::<T>("u", size(&[n, m])?)?).map_err(to_python)?;
         let k = u.count();
         let (v, t, s) = (v.slice_mut("v", n * k)?, t.slice_mut("t", k * k)?, s.slice_mut("s", k * k)?);
-        run(py, |context| {
-            let wy = CompactWy::new(context, u)?;
-            transpose(context.isa, (n, k), &wy.v, wy.ld_n(), v, k);
-            let (wide, ld) = (wy.t(context)?, wy.ld_k());
-            context.here(|cancel| {
-                for i in 0..k {
-                    cancel.check()?;
-                    for j in 0..k {
-                        let above = i <= j;
-                        t[i * k + j] = if above { T::narrow(wide[j * ld + i]) } else { T::ZERO };
-                        s[i * k + j] = if above { -wy.minus_s[j * ld + i] } else { T::ZERO };
-                    }
-                }
-                Ok(())
-            })
-        })
+        run(py, |context| apply::compact_wy(context, u, v, t, s))
     }
     let py = u.py();
     let (u, v, t, s) = (Array::read(u)?, Array::read(v)?, Array::read(t)?, Array::read(s)?);
@@ -64,6 +48,7 @@ pub fn factor(
         phases: Option<&Array<'_, '_>>,
         by_columns: bool,
     ) -> PyResult<f64> {
+        disjoint(&[("q", Some(q))], &[("u", Some(u)), ("phases", phases)])?;
         let q = q.slice::<T>("q", size(&[n, n])?)?;
         let u = u.slice_mut::<T>("u", size(&[n, m])?)?;
         Reflections::new(n, m, u).map_err(to_python)?;

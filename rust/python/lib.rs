@@ -49,7 +49,7 @@ mod _core {
 /// Name of the instruction set in use.
 #[pyfunction]
 fn instruction_set() -> &'static str {
-    householder::kernel::dispatch::InstructionSet::current().name()
+    householder::threads::InstructionSet::current().name()
 }
 
 /// The method for a shape, and what `reflections`, `wy` and `dense` are expected to take, in microseconds.
@@ -79,5 +79,5 @@ fn get_num_threads() -> usize {
 /// Gives the memory that is kept for the next calls back to the system.
 #[pyfunction]
 fn release_memory() {
-    householder::recycle::release();
+    householder::release_memory();
 }

@@ -1,10 +1,10 @@
 //! `W` itself, and its gradient.
 
+use householder::apply::Dense;
 use householder::many::{self, Stack, StackMut};
-use householder::wy::dense::Dense;
 use pyo3::prelude::*;
 
-use crate::array::{Array, Number, Reading, optional, size};
+use crate::array::{Array, Number, Reading, disjoint, optional, size};
 use crate::by_dtype;
 use crate::call::{attempt, run};
 use crate::columns::Headers;
@@ -27,6 +27,8 @@ pub fn matrix(
         phases: Option<&Array<'_, '_>>,
         keep: bool,
     ) -> Reading<Option<Kept>> {
+        let [of_u, of_tau] = u.arrays();
+        disjoint(&[of_u, of_tau, ("phases", phases)], &[("out", Some(out))])?;
         let phases = optional::<T::Real>(phases, "phases", u.n)?;
         let out = out.slice_mut::<T>("out", size(&[u.count, u.n, u.n])?)?;
         let u = u.reflections::<T>()?;
@@ -54,6 +56,7 @@ pub fn matrix_backward(
         kept: Option<&Kept>,
     ) -> Reading<()> {
         let &Headers { count, n, m, .. } = u;
+        disjoint(&[("u", Some(&u.u)), ("grad_w", Some(grad_w))], &[("grad_u", Some(grad_u))])?;
         let u = u.reflections::<T>()?;
         let grad_w = Stack::new(grad_w.slice::<T>("grad_w", size(&[count, n, n])?)?, count);
         let grad_u = StackMut::new(grad_u.slice_mut::<T>("grad_u", size(&[count, n, m])?)?, count);

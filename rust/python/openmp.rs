@@ -19,6 +19,7 @@ pub fn share_openmp(library: &str) -> bool {
             let [parallel, max_threads] =
                 [c"GOMP_parallel", c"omp_get_max_threads"].map(|name| libc::dlsym(handle, name.as_ptr()));
             if !parallel.is_null() && !max_threads.is_null() {
+                // Names and types say that they are what is needed.
                 householder::threads::share_openmp(OpenMp {
                     parallel: std::mem::transmute::<*mut libc::c_void, Parallel>(parallel),
                     max_threads: std::mem::transmute::<*mut libc::c_void, MaxThreads>(max_threads),

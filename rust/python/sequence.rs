@@ -2,15 +2,14 @@
 
 use householder::diagonal::Diagonal;
 use householder::error::Error;
-use householder::kernel::activation::{Activation, moduli};
 use householder::many::{ManyReflections, ManySequenceGradients, ManySequences, Stack, StackMut};
 use householder::method::Method;
-use householder::recurrence::{self, Prepared, Sequence, Series, Steps};
+use householder::recurrence::{self, Activation, Prepared, Sequence, Series, Steps, moduli};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 
-use crate::array::{Array, Number, Reading, optional, outputs, size};
+use crate::array::{Array, Named, Number, Reading, disjoint, optional, outputs, size};
 use crate::by_dtype;
 use crate::call::{attempt, run, to_python};
 use crate::columns::Headers;
@@ -102,6 +101,19 @@ impl<'a, 'py> Problem<'a, 'py> {
         Ok(())
     }
 
+    /// What a call reads, but `batch_sizes`.
+    fn arrays(&self) -> Vec<Named<'_, 'a, 'py>> {
+        let given = [
+            ("x", Some(&self.x)),
+            ("h0", self.h0.as_ref()),
+            ("input_weight", self.input_weight.as_ref()),
+            ("bias", self.bias.as_ref()),
+            ("phases", self.phases.as_ref()),
+            ("nonlinearity_bias", self.nonlinearity_bias.as_ref()),
+        ];
+        self.u.arrays().into_iter().chain(given).collect()
+    }
+
     fn sequences<T: Number<Real: Number>>(&self) -> Reading<ManySequences<'static, T>> {
         let u = self.u.reflections::<T>()?;
         Ok(ManySequences((0..self.stack.0).map(|i| self.sequence(&u, i)).collect::<Reading<_>>()?))
@@ -123,7 +135,7 @@ impl<'a, 'py> Problem<'a, 'py> {
             None => Steps::uniform(steps, batch),
         }
         .map_err(to_python)?;
-        let steps = if reverse { steps.reversed() } else { steps };
+        let steps = if reverse { steps.reversed().map_err(to_python)? } else { steps };
         let u = u.at(i).map_err(to_python)?;
         if self.input_weight.is_none() && d != n {
             return Err(to_python(Error::InvalidArgument(format!("x: expected width n = {n}, got {d}"))).into());
@@ -252,6 +264,7 @@ fn forward_problems<T: Number<Real: Number>>(
     [tape, last]: [Option<&Array<'_, '_>>; 2],
     keep: bool,
 ) -> Reading<Option<Kept>> {
+    disjoint(&problem.arrays(), &[("h", Some(h)), ("tape", tape), ("last", last)])?;
     let sequences = problem.sequences::<T>()?;
     let (count, [n, _, _, _, batch]) = (problem.stack.0, problem.sizes);
     let [rows, width] = sequences.tape_shape().map_err(to_python)?;
@@ -271,6 +284,19 @@ fn backward_problems<T: Number<Real: Number>>(
 ) -> Reading<()> {
     let [grad_u, grad_x, grad_h0, grad_input_weight, grad_bias, grad_phases, grad_nonlinearity_bias, grad_tau] =
         gradients;
+    let mut read = problem.arrays();
+    read.extend([("h", h), ("tape", tape), ("grad_h", grad_h), ("grad_last", grad_last)]);
+    let written = [
+        ("grad_u", grad_u),
+        ("grad_x", grad_x),
+        ("grad_h0", grad_h0),
+        ("grad_input_weight", grad_input_weight),
+        ("grad_bias", grad_bias),
+        ("grad_phases", grad_phases),
+        ("grad_nonlinearity_bias", grad_nonlinearity_bias),
+        ("grad_tau", grad_tau),
+    ];
+    disjoint(&read, &written)?;
     let sequences = problem.sequences::<T>()?;
     let (count, [n, m, d, _, batch]) = (problem.stack.0, problem.sizes);
     let [rows, width] = sequences.tape_shape().map_err(to_python)?;

@@ -1,11 +1,10 @@
 //! Oracles and random problems for the tests of the core.
 #![allow(dead_code)] // each test file uses its part
 
-use householder::kernel::dispatch::InstructionSet;
 use householder::number::{Number, Real, c64};
 use householder::reflections::Form;
 use householder::scalar::Scalar;
-use householder::threads::Context;
+use householder::threads::{Context, InstructionSet};
 
 /// A small deterministic generator: numbers in [-1, 1).
 pub struct Random(pub u64);
@@ -97,6 +96,11 @@ pub fn error<T: Scalar>(got: &[T], want: &[c64]) -> f64 {
         .map(|(&g, w)| (to_c64(g) - w).norm())
         .fold(0.0, |a: f64, b| if b > a || b.is_nan() { b } else { a })
         / scale
+}
+
+/// Whether there is time for vectors of that size: an interpreter of the program takes a thousand times as long.
+pub fn has_time_for(n: usize) -> bool {
+    !cfg!(miri) || n <= 8
 }
 
 /// What rounding may cost in a product of `m` reflections.

@@ -4,8 +4,9 @@ use super::Prepared;
 use super::from_outer::from_outer;
 use super::pass::{Pass, empty};
 use crate::diagonal::{Diagonal, DiagonalSum};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gradients::Gradients;
+use crate::lengths::require;
 use crate::memory::{Buffer, filled};
 use crate::method::{self, Method};
 use crate::product::outer;
@@ -30,7 +31,7 @@ pub fn backward<T: Scalar>(
     adjoint: bool,
     method: Option<Method>,
 ) -> Result<()> {
-    let (n, k, rows) = (u.n(), u.count(), gradients.check(u, h, g));
+    let (n, k, rows) = (u.n(), u.count(), gradients.check(u, diagonal, h, g)?);
     if rows == 0 {
         gradients.vanish();
         return Ok(());
@@ -63,8 +64,8 @@ pub fn backward_of<T: Scalar>(
     gradients: Gradients<'_, T>,
     adjoint: bool,
 ) -> Result<()> {
-    let (n, rows, blocks) = (u.n(), gradients.check(u, h, g), &prepared.blocks);
-    assert_eq!(prepared.shape(), [n, u.count(), rows], "prepared for another problem");
+    let (n, rows, blocks) = (u.n(), gradients.check(u, diagonal, h, g)?, &prepared.blocks);
+    prepared.check(u, rows)?;
     if rows == 0 {
         gradients.vanish();
         return Ok(());
@@ -105,7 +106,8 @@ pub fn backward_of<T: Scalar>(
             part: (begin == 0, begin + count == rows),
             identity: false,
         };
-        pass.run(context)?;
+        // SAFETY: vectors of n numbers of the caller's and of the workspace, and gradients of these reflections.
+        unsafe { pass.run(context)? };
         if one {
             continue;
         }
@@ -136,9 +138,12 @@ pub fn backward_in_place<T: Scalar>(
     g: &mut [T],
     grad_u: &mut [T],
 ) -> Result<()> {
-    let (n, rows, blocks) = (u.n(), u.vectors(&[h.len(), g.len()]), &prepared.blocks);
-    assert_eq!(prepared.shape(), [n, u.m(), rows], "prepared for another problem");
-    assert_eq!(grad_u.len(), n * u.m(), "dL/dU");
+    let (n, rows, blocks) = (u.n(), u.vectors("h", h.len(), &[("g", g.len())])?, &prepared.blocks);
+    prepared.check(u, rows)?;
+    require(&[("dL/dU", Some(grad_u.len()), &[n, u.m()])])?;
+    if u.u1().is_some() {
+        return Err(Error::InvalidArgument(format!("u: expected fewer than n = {n} columns, got {}", u.m())));
+    }
     let several = blocks.list.len() > 1;
     let mut state = Buffer::<T>::scratch(if several { rows.min(AT_ONCE) * n } else { 0 })?;
     if rows == 0 {
@@ -162,7 +167,8 @@ pub fn backward_in_place<T: Scalar>(
             part: (begin == 0, begin + count == rows),
             identity: false,
         };
-        pass.run(context)?;
+        // SAFETY: as above.
+        unsafe { pass.run(context)? };
     }
     Ok(())
 }
@@ -178,7 +184,8 @@ pub fn backward_by_matrix<T: Scalar>(
     gradients: Gradients<'_, T>,
     adjoint: bool,
 ) -> Result<()> {
-    gradients.check(u, h, g);
+    gradients.check(u, diagonal, h, g)?;
+    matrix.blocks.check(u)?;
     let Gradients { u: grad_u, h: grad_h, tau: grad_tau, phases: grad_phases } = gradients;
     if let Some(grad_h) = grad_h {
         dense::multiply(context, u.n(), &matrix.w, g, grad_h, !adjoint)?;

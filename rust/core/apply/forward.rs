@@ -2,7 +2,8 @@
 
 use super::{CHUNK, TASK, TASKS};
 use crate::diagonal::Diagonal;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::lengths::require;
 use crate::memory::{Buffer, padded};
 use crate::method::{self, Method};
 use crate::reflections::Reflections;
@@ -23,7 +24,8 @@ pub fn forward<T: Scalar>(
     adjoint: bool,
     method: Option<Method>,
 ) -> Result<()> {
-    let (n, k, rows) = (u.n(), u.count(), u.vectors(&[h.len(), out.len()]));
+    let (n, k, rows) = (u.n(), u.count(), u.vectors("h", h.len(), &[("out", out.len())])?);
+    diagonal.check(u)?;
     if rows == 0 {
         return Ok(());
     }
@@ -64,6 +66,14 @@ impl<T: Scalar> Prepared<T> {
         [self.blocks.n, self.blocks.k, self.rows]
     }
 
+    /// Refuses what was prepared for another shape.
+    pub(crate) fn check(&self, u: Reflections<'_, T>, rows: usize) -> Result<()> {
+        if self.rows != rows {
+            return Err(Error::InvalidArgument(format!("prepared for {} vectors, got {rows}", self.rows)));
+        }
+        self.blocks.check(u)
+    }
+
     /// `y` of the vectors `begin..end`, if kept.
     pub(super) fn y(&self, begin: usize, end: usize) -> Option<Coefficients<T>> {
         let kept = (!self.y.is_empty()).then(|| Coefficients::new(&self.blocks, self.y.ptr(), self.rows));
@@ -80,18 +90,17 @@ pub fn forward_and_keep<T: Scalar>(
     out: &mut [T],
     adjoint: bool,
 ) -> Result<Prepared<T>> {
-    let rows = u.vectors(&[h.len(), out.len()]);
+    let rows = u.vectors("h", h.len(), &[("out", out.len())])?;
+    diagonal.check(u)?;
     if is_one_block(u.count(), rows, diagonal) {
         return in_one_block(context, u, h, out, adjoint);
     }
     let mut prepared = Prepared::new(context, u, rows)?;
     let Prepared { blocks, rows, y } = &mut prepared;
-    let keep = if adjoint {
-        None
-    } else {
+    if !adjoint {
         *y = Buffer::zeroed(Coefficients::len(blocks, *rows))?; // sums read whole registers
-        Some(Coefficients::new(blocks, y.ptr_mut(), *rows))
-    };
+    }
+    let keep = (!adjoint).then_some(&mut y[..]);
     in_blocks(context, blocks, diagonal, h, out, keep, adjoint)?;
     Ok(prepared)
 }
@@ -138,11 +147,12 @@ fn in_blocks<T: Scalar>(
     diagonal: &Diagonal<T>,
     h: &[T],
     out: &mut [T],
-    keep: Option<Coefficients<T>>,
+    keep: Option<&mut [T]>,
     adjoint: bool,
 ) -> Result<()> {
     let (n, isa) = (blocks.n, context.isa);
     let rows = h.len() / n;
+    let keep = keep.map(|keep| Coefficients::of_slice(blocks, keep, rows));
     let bounds = slices(rows, TASK, TASKS);
     let out = Shared(out.as_mut_ptr());
     context.run(bounds.len() - 1, 4 * n * blocks.k * rows, &|i, cancel| {
@@ -180,6 +190,8 @@ pub fn matrix<T: Scalar>(
     out: &mut [T],
 ) -> Result<()> {
     let n = u.n();
+    require(&[("W", Some(out.len()), &[n, n])])?;
+    diagonal.check(u)?;
     if n <= unblocked::SMALL {
         return unblocked::Rounded::new(n, u.count())?.run(context.isa, u, diagonal, out);
     }

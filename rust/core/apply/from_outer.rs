@@ -6,6 +6,7 @@ use super::pass::{Pass, empty};
 use crate::diagonal::Diagonal;
 use crate::error::Result;
 use crate::kernel::vector::dot;
+use crate::lengths::require;
 use crate::memory::{Buffer, padded};
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
@@ -27,9 +28,11 @@ pub fn from_outer<T: Scalar>(
     grad_phases: Option<&mut [T::Real]>,
 ) -> Result<()> {
     let (n, blocks) = (u.n(), &dense.blocks);
-    assert_eq!([blocks.n, blocks.k], [n, u.count()], "the matrix of another problem");
+    blocks.check(u)?;
+    diagonal.check(u)?;
     let ld = padded::<T>(n);
     let column = |j: usize| j * ld..j * ld + n;
+    require(&[("G", Some(outer.len()), &[n, ld])])?;
     let mut state = Buffer::<T>::scratch(n * ld)?;
     state.copy_from_slice(&dense.w);
     // From W to W_1, and dL/dd_j = sum_i conj(w_ij) g_ij, W_1's column j times G's.
@@ -65,7 +68,7 @@ pub fn from_outer<T: Scalar>(
     }
     let (state, outer) = (View::new(state.ptr_mut(), ld, n), View::new(outer.ptr_mut(), ld, n));
     let (grad_u, grad_tau) = empty(u, grad_u, grad_tau);
-    Pass {
+    let pass = Pass {
         blocks,
         u,
         a: state,
@@ -78,6 +81,7 @@ pub fn from_outer<T: Scalar>(
         grad_tau,
         part: (true, true),
         identity: true,
-    }
-    .run(context)
+    };
+    // SAFETY: two matrices of n padded columns, and gradients of these reflections.
+    unsafe { pass.run(context) }
 }

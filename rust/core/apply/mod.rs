@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `c = W* h` is the same with `N` and `N*` exchanged and `D*` last; its gradient exchanges the roles of `h` and `g`.
-//! Many reflections are several such forms one after the other ([`crate::wy::blocks`]).
+//! Many reflections are several such forms one after the other.
 
 mod backward;
 mod forward;
@@ -18,7 +18,11 @@ mod pass;
 
 pub use backward::{backward, backward_by_matrix, backward_in_place, backward_of};
 pub use forward::{Prepared, forward, forward_and_keep, matrix};
-pub use from_outer::from_outer;
+pub(crate) use from_outer::from_outer;
+
+pub use crate::unblocked::{backward_tape, forward_tape};
+pub use crate::wy::dense::Dense;
+pub use crate::wy::write as compact_wy;
 
 /// Fewest vectors of a task, and most that it handles at a time so that their intermediate results stay in the cache.
 const TASK: usize = 16;

@@ -77,7 +77,10 @@ enum Phase {
 
 impl<T: Scalar> Pass<'_, T> {
     /// Runs the whole pass.
-    pub fn run(self, context: &mut Context<'_>) -> Result<()> {
+    ///
+    /// # Safety
+    /// The caller owns as many vectors of `n` numbers in all views, and has gradients of the size of `u` and `tau`.
+    pub unsafe fn run(self, context: &mut Context<'_>) -> Result<()> {
         let isa = context.isa;
         let (rows, p) = (self.a.count, self.blocks.list.len());
         assert!(self.q.is_some() || p <= 1, "several blocks leave their gradients in q");
@@ -147,6 +150,9 @@ impl<T: Scalar> Pass<'_, T> {
     }
 
     /// Makes every `y`, and the input of the block that is applied last; its output if wanted.
+    ///
+    /// # Safety
+    /// As of [`Pass::run`], for the vectors `begin..end` of this task.
     unsafe fn sweep(&self, isa: InstructionSet, workspace: &Workspace<T>, begin: usize, end: usize) {
         for (i, block) in self.blocks.list.iter().enumerate().rev() {
             let source = self.input_of(i).part(begin, end);
@@ -167,6 +173,8 @@ impl<T: Scalar> Pass<'_, T> {
         }
     }
 
+    /// # Safety
+    /// As of [`Pass::run`], for the vectors `begin..end` of this task.
     unsafe fn back(&self, isa: InstructionSet, workspace: &Workspace<T>, i: usize, begin: usize, end: usize) {
         let block = &self.blocks.list[i];
         let of = |x: View<T>| x.part(begin, end);
@@ -212,12 +220,17 @@ impl<T: Scalar> Pass<'_, T> {
     }
 
     /// `b + V w` behind block `i`, for vectors `begin..end`.
+    ///
+    /// # Safety
+    /// As of [`Pass::run`], for the vectors `begin..end` of this task.
     unsafe fn leave(&self, isa: InstructionSet, workspace: &Workspace<T>, i: usize, begin: usize, end: usize) {
         let block = &self.blocks.list[i];
         let (from, to) = (self.gradient_of(i), self.gradient_of(i + 1));
         block.expand(isa, workspace.w.part(begin, end), from.part(begin, end), to.part(begin, end));
     }
 
+    /// # Safety
+    /// As of [`Pass::run`]; one task.
     unsafe fn middle(&self, isa: InstructionSet, workspace: &Workspace<T>, i: usize) {
         let block = &self.blocks.list[i];
         let (k, first, rows) = (block.wy.k, self.first_vector(i), self.a.count);
@@ -230,6 +243,9 @@ impl<T: Scalar> Pass<'_, T> {
     }
 
     /// Rows `begin..end` of the block's part of `dL/dU`.
+    ///
+    /// # Safety
+    /// As of [`Pass::run`], for the coordinates `begin..end` of this task.
     unsafe fn sum(
         &self,
         isa: InstructionSet,

@@ -7,7 +7,7 @@
 //! the vector of a column lies in the range of `Q - I`, and its reflection removes one dimension from that range. Unused
 //! reflections flip the sign of the last coordinate again and again, because zero columns would never receive a gradient.
 //!
-//! If this fails, [`range`] tries another way. For complex `Q`, [`signs`] and [`phases`] come before it.
+//! If this fails, `range` tries another way. For complex `Q`, `signs` and `phases` come before it.
 //!
 //! Columns are reduced by panels; the columns to the right of a panel see its reflections at once, in compact WY form.
 
@@ -19,10 +19,11 @@ use range::few_reflections;
 
 use crate::apply;
 use crate::diagonal::Diagonal;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::transpose::transpose;
 use crate::kernel::vector::{axpy, dot};
+use crate::lengths::require;
 use crate::memory::{Buffer, collected, filled, padded};
 use crate::number::{Number, Real};
 use crate::product::outer;
@@ -66,7 +67,8 @@ pub fn factor<T: Scalar>(
     u: &mut [T],
     mut phases: Option<&mut [T::Real]>,
 ) -> Result<f64> {
-    let left = by_columns(context, n, m, q, u, phases.as_deref_mut())?;
+    check(n, m, q, u, phases.as_deref())?;
+    let left = reduce(context, n, m, q, u, Aim::of::<T>(), phases.as_deref_mut())?;
     let reaches_all = m == n || (T::COMPLEX && (phases.is_none() || m == n - 1));
     if reaches_all || !left.is_finite() || left <= rounding::<T>(n) {
         return Ok(left);
@@ -95,6 +97,7 @@ pub fn factor<T: Scalar>(
 
 /// `max |Q* Q - I|` over the entries of an `n x n` matrix (row-major), NaN if one is.
 pub fn departure<T: Scalar>(context: &mut Context<'_>, n: usize, q: &[T]) -> Result<f64> {
+    require(&[("Q", Some(q.len()), &[n, n])])?;
     let product = outer(context, n, q, q)?; // conj(Q* Q)
     let entries = product
         .chunks(padded::<T>(n))
@@ -127,10 +130,20 @@ pub fn by_columns<T: Scalar>(
     u: &mut [T],
     phases: Option<&mut [T::Real]>,
 ) -> Result<f64> {
+    check(n, m, q, u, phases.as_deref())?;
     reduce(context, n, m, q, u, Aim::of::<T>(), phases)
 }
 
-/// [`by_columns`] with another aim.
+/// Whether there is such a `U`, and the sizes of all arrays fit.
+fn check<T: Scalar>(n: usize, m: usize, q: &[T], u: &[T], phases: Option<&[T::Real]>) -> Result<()> {
+    Reflections::new(n, m, u)?;
+    if phases.is_some() && !T::COMPLEX {
+        return Err(Error::InvalidArgument("phases: expected none, because Q is real".to_owned()));
+    }
+    require(&[("Q", Some(q.len()), &[n, n]), ("phases", phases.map(<[_]>::len), &[n])])
+}
+
+/// [`by_columns`] with another aim, for arrays whose sizes fit.
 fn reduce<T: Scalar>(
     context: &mut Context<'_>,
     n: usize,

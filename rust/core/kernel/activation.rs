@@ -77,7 +77,7 @@ impl<'a, T: Element> Activation<'a, T> {
 impl<T: Element> Activation<'_, T> {
     /// `phi` inside an epilogue.
     #[inline(always)]
-    pub fn fused<S: Simd, const N: usize>(self, s: S, a: [T::V<S>; N]) -> [T::V<S>; N] {
+    pub(crate) fn fused<S: Simd, const N: usize>(self, s: S, a: [T::V<S>; N]) -> [T::V<S>; N] {
         match self {
             Self::Relu => each(
                 #[inline(always)]
@@ -95,7 +95,12 @@ impl<T: Element> Activation<'_, T> {
 
     /// `g phi'` inside an epilogue, given `h = phi(a)`.
     #[inline(always)]
-    pub fn fused_gradient<S: Simd, const N: usize>(self, s: S, g: [T::V<S>; N], h: [T::V<S>; N]) -> [T::V<S>; N] {
+    pub(crate) fn fused_gradient<S: Simd, const N: usize>(
+        self,
+        s: S,
+        g: [T::V<S>; N],
+        h: [T::V<S>; N],
+    ) -> [T::V<S>; N] {
         match self {
             Self::Relu => each(
                 #[inline(always)]
@@ -117,13 +122,16 @@ impl<T: Element> Activation<'_, T> {
     }
 
     /// Numbers on the tape, for each vector of `n`, that hold the flags of OPLU: a byte a pair.
-    pub fn flag_width(self, n: usize) -> usize {
+    pub(crate) fn flag_width(self, n: usize) -> usize {
         if matches!(self, Self::Oplu) { (n / 2).div_ceil(size_of::<T>()) } else { 0 }
     }
 
-    /// Applies the part of `phi` that [`Activation::fused`] leaves out to the `n` numbers at `a`. OPLU leaves a flag for each
-    /// pair at `flags`, unless that is null. The caller owns both.
-    pub unsafe fn finish(self, isa: InstructionSet, a: *mut T, n: usize, flags: *mut u8) {
+    /// Applies the part of `phi` that [`Activation::fused`] leaves out to the `n` numbers at `a`. OPLU leaves a flag
+    /// for each pair at `flags`, unless that is null.
+    ///
+    /// # Safety
+    /// The caller owns `n` numbers at `a` and a byte for each pair at `flags`.
+    pub(crate) unsafe fn finish(self, isa: InstructionSet, a: *mut T, n: usize, flags: *mut u8) {
         match self {
             Self::Tanh => tanh(isa, std::slice::from_raw_parts_mut(a, n)),
             Self::Oplu => {
@@ -165,8 +173,18 @@ impl<T: Element> Activation<'_, T> {
     }
 
     /// What [`Activation::fused_gradient`] left out: turns the gradient of the `n` outputs `h` into that of the
-    /// pre-activations, in place. Those with a bias add `dL/db` to `grad_bias`. The caller owns all.
-    pub unsafe fn finish_gradient(self, g: *mut T, h: *const T, n: usize, flags: *const u8, grad_bias: &mut [T::Real]) {
+    /// pre-activations, in place. Those with a bias add `dL/db` to `grad_bias`.
+    ///
+    /// # Safety
+    /// The caller owns `n` numbers at `g` and at `h` and, for OPLU, a byte for each pair at `flags`.
+    pub(crate) unsafe fn finish_gradient(
+        self,
+        g: *mut T,
+        h: *const T,
+        n: usize,
+        flags: *const u8,
+        grad_bias: &mut [T::Real],
+    ) {
         match self {
             Self::Oplu => {
                 let (first, second) = (g, g.add(n / 2));
@@ -217,7 +235,7 @@ impl<T: Element> Activation<'_, T> {
     }
 
     /// The bias, if it has one.
-    pub fn bias(&self) -> Option<&[T::Real]> {
+    pub(crate) fn bias(&self) -> Option<&[T::Real]> {
         match self {
             Self::ModRelu(bias) | Self::RealModRelu(bias) => Some(bias),
             _ => None,
@@ -225,27 +243,32 @@ impl<T: Element> Activation<'_, T> {
     }
 
     /// How many numbers its bias has for vectors of `n`.
-    pub fn moduli(self, n: usize) -> usize {
+    pub(crate) fn moduli(self, n: usize) -> usize {
         if self.pairs() && !T::COMPLEX { n / 2 } else { n }
     }
 
     /// Whether it acts on pairs of real numbers, and on complex numbers as a whole.
-    pub fn pairs(self) -> bool {
+    pub(crate) fn pairs(self) -> bool {
         matches!(self, Self::Oplu | Self::ModRelu(_))
     }
 
     /// Whether [`Activation::finish_gradient`] has anything to do.
-    pub fn waits_for_whole_vectors(self) -> bool {
+    pub(crate) fn waits_for_whole_vectors(self) -> bool {
         self.pairs() || matches!(self, Self::RealModRelu(_))
     }
 
     /// Entry `i` as a complex number: itself, or entries `i` and `i + n/2` of reals.
+    ///
+    /// # Safety
+    /// The caller owns `n` numbers at `a`, and `i` is one of its pairs.
     #[inline(always)]
     unsafe fn pair(a: *const T, n: usize, i: usize) -> (T::Real, T::Real) {
         let first = *a.add(i);
         if T::COMPLEX { (first.re(), first.im()) } else { (first.re(), (*a.add(i + n / 2)).re()) }
     }
 
+    /// # Safety
+    /// As of [`Activation::pair`].
     #[inline(always)]
     unsafe fn set_pair(a: *mut T, n: usize, i: usize, re: T::Real, im: T::Real) {
         *a.add(i) = T::from_parts(re, im);

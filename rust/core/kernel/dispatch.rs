@@ -1,21 +1,21 @@
 //! The instruction set, chosen once per process.
 
 use std::marker::PhantomData;
-use std::sync::OnceLock;
 
 use pulp::{Scalar, Simd, WithSimd};
 
 use super::element::Element;
 use super::lanes::max_rows;
+use crate::once::Once;
 
-/// Defines a function whose body is compiled for each instruction set: `fn f(s, arguments)` is called as
-/// `f(isa, arguments)`. In the body `s: S` stands for the instruction set.
+/// Defines functions whose bodies are compiled for each instruction set: `fn f(s, arguments)` is called as
+/// `f(isa, arguments)`, an `unsafe fn` likewise. In the body `s: S` stands for the instruction set.
 macro_rules! simd {
-    ($($(#[$attribute:meta])* $vis:vis fn $name:ident<$($generic:ident: $bound:path),+>(
+    () => {};
+    (@define [$($head:tt)*] $name:ident<$($generic:ident: $bound:path),+>(
         $s:ident, $($argument:ident: $type:ty),+ $(,)?
-    ) -> $output:ty $body:block)+) => { $(
-        $(#[$attribute])*
-        $vis fn $name<$($generic: $bound),+>(
+    ) -> $output:ty $body:block $($rest:tt)*) => {
+        $($head)* fn $name<$($generic: $bound),+>(
             isa: $crate::kernel::dispatch::InstructionSet, $($argument: $type),+
         ) -> $output {
             struct Arguments<A>(A);
@@ -29,7 +29,14 @@ macro_rules! simd {
             }
             isa.dispatch(Arguments(($($argument,)+)))
         }
-    )+ };
+        $crate::kernel::dispatch::simd!($($rest)*);
+    };
+    ($(#[$attribute:meta])* $vis:vis unsafe fn $($rest:tt)+) => {
+        $crate::kernel::dispatch::simd!(@define [$(#[$attribute])* $vis unsafe] $($rest)+);
+    };
+    ($(#[$attribute:meta])* $vis:vis fn $($rest:tt)+) => {
+        $crate::kernel::dispatch::simd!(@define [$(#[$attribute])* $vis] $($rest)+);
+    };
 }
 pub(crate) use simd;
 
@@ -79,8 +86,8 @@ impl InstructionSet {
 
     /// The best one, or the one that `HOUSEHOLDER_SIMD` names if this machine has it. Decided at the first call.
     pub fn current() -> Self {
-        static CURRENT: OnceLock<InstructionSet> = OnceLock::new();
-        *CURRENT.get_or_init(|| {
+        static CURRENT: Once<InstructionSet> = Once::new();
+        *CURRENT.get(|| {
             let available = Self::available();
             let wanted = std::env::var("HOUSEHOLDER_SIMD").ok();
             let named = available.iter().find(|set| Some(set.name()) == wanted.as_deref());
@@ -89,7 +96,7 @@ impl InstructionSet {
     }
 
     /// Numbers in a register, and registers of rows in the tallest tile.
-    pub fn tile_height<T: Element>(self) -> (usize, usize) {
+    pub(crate) fn tile_height<T: Element>(self) -> (usize, usize) {
         struct Height<T>(PhantomData<T>);
         impl<T: Element> WithSimd for Height<T> {
             type Output = (usize, usize);
@@ -103,7 +110,7 @@ impl InstructionSet {
 
     /// Runs `op` compiled for this instruction set.
     #[inline(always)]
-    pub fn dispatch<Op: WithSimd>(self, op: Op) -> Op::Output {
+    pub(crate) fn dispatch<Op: WithSimd>(self, op: Op) -> Op::Output {
         match self {
             #[cfg(target_arch = "x86_64")]
             Self::Avx512(s) => Simd::vectorize(s, op),

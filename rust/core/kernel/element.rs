@@ -18,11 +18,20 @@ pub trait Element: Number {
 
     /// Numbers per register.
     fn lanes<S: Simd>() -> usize;
-    /// Reads a register from unaligned memory. The caller owns `lanes` readable numbers at `p`.
+    /// Reads a register from unaligned memory.
+    ///
+    /// # Safety
+    /// The caller owns `lanes` numbers at `p`.
     unsafe fn load<S: Simd>(s: S, p: *const Self) -> Self::V<S>;
-    /// Writes a register to unaligned memory. The caller owns `lanes` writable numbers at `p`.
+    /// Writes a register to unaligned memory.
+    ///
+    /// # Safety
+    /// The caller owns `lanes` numbers at `p`.
     unsafe fn store<S: Simd>(s: S, p: *mut Self, v: Self::V<S>);
     /// The real (`part` 0) or imaginary (1) part of `*p` in every real lane.
+    ///
+    /// # Safety
+    /// The caller owns `*p`.
     unsafe fn broadcast<S: Simd>(s: S, p: *const Self, part: usize) -> Self::V<S>;
     /// `x` in every lane.
     fn splat<S: Simd>(s: S, x: Self) -> Self::V<S>;
@@ -35,8 +44,14 @@ pub trait Element: Number {
     /// The first `count` lanes.
     fn mask<S: Simd>(s: S, count: usize) -> Self::Mask<S>;
     /// Reads the masked lanes, zero in the others.
+    ///
+    /// # Safety
+    /// The caller owns the masked numbers at `p`.
     unsafe fn masked_load<S: Simd>(s: S, mask: Self::Mask<S>, p: *const Self) -> Self::V<S>;
     /// Writes the masked lanes.
+    ///
+    /// # Safety
+    /// The caller owns the masked numbers at `p`.
     unsafe fn masked_store<S: Simd>(s: S, mask: Self::Mask<S>, p: *mut Self, v: Self::V<S>);
 
     /// `max(x, 0)`, NaN stays; part by part for complex numbers.

@@ -15,18 +15,24 @@ pub type Terms<T> = [[View<T>; 2]; 2];
 /// The products of a number type, one function for each epilogue. They are not generic, so that crates that use this one
 /// need not compile all tiles again.
 pub trait Tiles: Element {
-    /// See [`super::gemm::gemm2`].
+    /// # Safety
+    /// As of [`super::gemm::gemm2`].
     unsafe fn product(isa: InstructionSet, shape: Shape, terms: &Terms<Self>, e: &Store<Self>);
-    /// See [`super::gemm::gemm2`].
+    /// # Safety
+    /// As of [`super::gemm::gemm2`].
     unsafe fn step(isa: InstructionSet, shape: Shape, terms: &Terms<Self>, e: &Step<'_, Self>);
-    /// See [`super::gemm::gemm2`].
+    /// # Safety
+    /// As of [`super::gemm::gemm2`].
     unsafe fn step_back(isa: InstructionSet, shape: Shape, terms: &Terms<Self>, e: &StepBack<'_, Self>);
 }
 
 /// Consumes all sums of a tile at once: rows `row..`, columns `col..`. Choices that depend on the operands and the
 /// activation are then made once for many registers.
 pub trait Epilogue<T: Element>: Copy {
-    /// Finishes and stores. Every address that the epilogue holds must be good for all rows and columns of the tile.
+    /// Finishes and stores.
+    ///
+    /// # Safety
+    /// Every address that the epilogue holds is good for all rows and columns of the tile.
     unsafe fn finish<S: Simd, const MRV: usize, const NR: usize>(
         &self,
         s: S,

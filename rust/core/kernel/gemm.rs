@@ -21,7 +21,10 @@ pub const fn line<T>() -> usize {
 ///
 /// Each term is a pair of weights and an operand: entry `r` of weight vector `k` and entry `k` of operand vector `j`
 /// give entry `(r, j)`. Weights are contiguous over `r` and readable to whole registers (rows padded to [`line`]), or
-/// packed by [`super::pack::pack`], which leaves `ld = 0`. The caller owns all memory named by the terms and the epilogue.
+/// packed by [`super::pack::pack`], which leaves `ld = 0`.
+///
+/// # Safety
+/// The caller owns all memory that the terms and the epilogue name.
 pub unsafe fn gemm2<T: Tiles, E: Epilogue<T>>(
     isa: InstructionSet,
     (rows, cols): Shape,
@@ -142,6 +145,9 @@ impl<T: Element, E: Epilogue<T>> WithSimd for Product<'_, T, E> {
 }
 
 /// [`gemm2`] with one term.
+///
+/// # Safety
+/// As of [`gemm2`].
 pub unsafe fn gemm<T: Tiles, E: Epilogue<T>>(
     isa: InstructionSet,
     shape: Shape,
@@ -157,6 +163,9 @@ pub const PIECE: usize = 128;
 
 /// [`gemm`] for a long sum over strided weights: in pieces, whose weights stay in the first-level cache while all columns
 /// pass.
+///
+/// # Safety
+/// As of [`gemm2`].
 pub unsafe fn long_gemm<T: Tiles>(
     isa: InstructionSet,
     shape: Shape,

@@ -37,9 +37,12 @@ pub fn unroll<const N: usize>(mut f: impl FnMut(usize)) {
 /// `p` with its origin hidden from the compiler, which then advances a pointer at each step instead of recomputing it.
 #[inline(always)]
 #[allow(clippy::pointers_in_nomem_asm_block)] // there is no instruction that could follow the pointer
-pub fn opaque<T>(mut p: *const T) -> *const T {
+pub fn opaque<T>(#[cfg_attr(miri, allow(unused_mut))] mut p: *const T) -> *const T {
+    #[cfg(not(miri))] // which knows no assembly
     // SAFETY: no instruction at all.
-    unsafe { std::arch::asm!("/* {0} */", inout(reg) p, options(pure, nomem, nostack, preserves_flags)) };
+    unsafe {
+        std::arch::asm!("/* {0} */", inout(reg) p, options(pure, nomem, nostack, preserves_flags))
+    };
     p
 }
 
@@ -56,7 +59,10 @@ impl<S: Simd, T: Element, const MRV: usize> Lanes<S, T, MRV> {
     pub fn first(s: S, count: usize) -> Self {
         Self { s, partial: (count < T::lanes::<S>()).then(|| T::mask(s, count)) }
     }
-    /// Reads these lanes. The caller owns them at `p`.
+    /// Reads these lanes.
+    ///
+    /// # Safety
+    /// The caller owns these lanes at `p`.
     #[inline(always)]
     pub unsafe fn load(self, p: *const T) -> [T::V<S>; MRV] {
         let mut v = [T::splat(self.s, T::default()); MRV];
@@ -72,7 +78,10 @@ impl<S: Simd, T: Element, const MRV: usize> Lanes<S, T, MRV> {
         );
         v
     }
-    /// Writes these lanes. The caller owns them at `p`.
+    /// Writes these lanes.
+    ///
+    /// # Safety
+    /// The caller owns these lanes at `p`.
     #[inline(always)]
     pub unsafe fn store(self, p: *mut T, v: [T::V<S>; MRV]) {
         unroll::<MRV>(
@@ -86,7 +95,10 @@ impl<S: Simd, T: Element, const MRV: usize> Lanes<S, T, MRV> {
             },
         );
     }
-    /// Adds an optional operand. The caller owns its lanes.
+    /// Adds an optional operand.
+    ///
+    /// # Safety
+    /// The caller owns these lanes at `operand`, unless that is null.
     #[inline(always)]
     pub unsafe fn plus(self, v: [T::V<S>; MRV], operand: *const T) -> [T::V<S>; MRV] {
         if operand.is_null() {

@@ -39,7 +39,10 @@ pub struct Part<T> {
     pub conjugate: bool,
 }
 
-/// Packs matrices of `rows` rows side by side. The caller owns all entries.
+/// Packs matrices of `rows` rows side by side.
+///
+/// # Safety
+/// The caller owns all entries of the parts.
 pub unsafe fn pack<T: Element>(isa: InstructionSet, rows: usize, parts: &[Part<T>]) -> Result<Packed<T>> {
     let k = parts.iter().map(|part| part.view.count).sum();
     let mut data = Buffer::<T>::zeroed(rows.next_multiple_of(line::<T>()) * k)?;
@@ -48,6 +51,9 @@ pub unsafe fn pack<T: Element>(isa: InstructionSet, rows: usize, parts: &[Part<T
 }
 
 /// [`pack`] to memory of the caller's: as many numbers for each `k` as there are rows, up to the next whole line.
+///
+/// # Safety
+/// The caller owns all entries of the parts, and this much memory at `data`.
 pub unsafe fn pack_into<T: Element>(isa: InstructionSet, rows: usize, parts: &[Part<T>], data: *mut T) {
     let k: usize = parts.iter().map(|part| part.view.count).sum();
     let (lanes, tallest) = isa.tile_height::<T>();
@@ -85,6 +91,9 @@ impl<T> Part<T> {
 
 impl<T: Element> Part<T> {
     /// Writes the rows `row..row + count` to a panel of that height.
+    ///
+    /// # Safety
+    /// The caller owns these entries, and a panel for all `k` at `to`.
     unsafe fn fill(&self, isa: InstructionSet, row: usize, count: usize, to: *mut T, height: usize) {
         let from = self.view.from(row, 0);
         let k = from.count;

@@ -87,8 +87,10 @@ pub fn axpy<T: Element>(isa: InstructionSet, alpha: T, x: &[T], y: &mut [T]) {
     );
 }
 
-/// Copies `count` columns of `len` numbers, and fetches as many from `next`, which a later call copies. The caller owns
-/// all but the last.
+/// Copies `count` columns of `len` numbers, and fetches as many from `next`, which a later call copies.
+///
+/// # Safety
+/// The caller owns these columns of `from` and `to`.
 pub unsafe fn copy_columns<T: Element>(
     isa: InstructionSet,
     (len, count): Shape,
@@ -97,7 +99,7 @@ pub unsafe fn copy_columns<T: Element>(
     next: *const T,
 ) {
     simd! {
-        fn copy<T: Element>(s, len: usize, count: usize, from: View<T>, to: View<T>, next: View<T>) -> () {
+        unsafe fn copy<T: Element>(s, len: usize, count: usize, from: View<T>, to: View<T>, next: View<T>) -> () {
             for begin in (0..len).step_by(T::lanes::<S>()) {
                 let part = Lanes::<S, T, 1>::first(s, len - begin);
                 for j in 0..count {

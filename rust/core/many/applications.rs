@@ -4,9 +4,11 @@ use super::{Diagonals, ManyReflections, Stack, StackMut, flops};
 use crate::apply::{self, Prepared};
 use crate::error::Result;
 use crate::gradients::Gradients;
+use crate::lengths::require;
 use crate::memory::filled;
 use crate::method::{self, Method};
 use crate::number::Number;
+use crate::reflections::Reflections;
 use crate::scalar::Scalar;
 use crate::threads::Context;
 use crate::unblocked;
@@ -35,6 +37,7 @@ pub enum Kept<T: Scalar> {
 }
 
 /// Where the gradients go; what is `None` is not computed.
+#[derive(Default)]
 pub struct ManyGradients<'a, T: Scalar> {
     /// `dL/dU (count, n, m)`.
     pub u: Option<StackMut<'a, T>>,
@@ -49,6 +52,7 @@ pub struct ManyGradients<'a, T: Scalar> {
 impl<T: Scalar> Applications<'_, T> {
     /// Writes all results.
     pub fn forward(&self, context: &mut Context<'_>, out: StackMut<'_, T>) -> Result<()> {
+        self.u.require(&[("h", Some(self.h.shape())), ("out", Some(out.shape()))], &[self.rows(), self.u.n()])?;
         let (u, adjoint, method) = (self.u, self.adjoint, self.method());
         let (diagonals, isa, flops) = (Diagonals::new(u.n(), self.phases)?, context.isa, self.flops());
         // SAFETY: each problem writes its own part.
@@ -73,6 +77,7 @@ impl<T: Scalar> Applications<'_, T> {
             self.forward(context, StackMut::new(out, count))?;
             return Ok(None);
         }
+        self.u.require(&[("h", Some(self.h.shape()))], &[self.rows(), self.u.n()])?;
         let (u, h) = (self.u.at(0)?, self.h.at(0));
         let diagonals = Diagonals::new(u.n(), self.phases)?;
         if method == Method::Wy {
@@ -94,7 +99,8 @@ impl<T: Scalar> Applications<'_, T> {
     ) -> Result<()> {
         let (u, adjoint, method) = (self.u, self.adjoint, self.method());
         let (diagonals, isa, flops) = (Diagonals::new(u.n(), self.phases)?, context.isa, 3 * self.flops());
-        let kept = kept.filter(|kept| u.count() == 1 && kept.is_of([u.n(), u.each(), self.rows()]));
+        self.check(&g, &gradients)?;
+        let kept = kept.filter(|kept| u.count() == 1 && u.at(0).is_ok_and(|u| kept.is_of(u, self.rows())));
         // One gradient of the phases each, summed in order.
         let mut each_phases = filled(if gradients.phases.is_some() { u.count() * u.n() } else { 0 }, T::Real::ZERO)?;
         let phases = gradients.phases.is_some().then(|| StackMut::new(&mut each_phases, u.count()));
@@ -135,6 +141,17 @@ impl<T: Scalar> Applications<'_, T> {
         Ok(())
     }
 
+    /// Whether the sizes of all arrays of the backward pass fit; each problem checks those of its phases.
+    fn check(&self, g: &Stack<'_, T>, gradients: &ManyGradients<'_, T>) -> Result<()> {
+        let (u, rows) = (&self.u, self.rows());
+        let shape = |x: &Option<StackMut<'_, T>>| x.as_ref().map(StackMut::shape);
+        let vectors = [("h", Some(self.h.shape())), ("g", Some(g.shape())), ("dL/dh", shape(&gradients.h))];
+        u.require(&vectors, &[rows, u.n()])?;
+        u.require(&[("dL/dU", shape(&gradients.u))], &[u.n(), u.m()])?;
+        u.require(&[("dL/dtau", shape(&gradients.tau))], &[if u.are_involutions() { 0 } else { u.m() }])?;
+        require(&[("dL/dtheta", gradients.phases.as_ref().map(|x| x.len()), &[self.phases.map_or(0, <[_]>::len)])])
+    }
+
     fn rows(&self) -> usize {
         self.h.each() / self.u.n()
     }
@@ -156,11 +173,11 @@ impl<T: Scalar> Applications<'_, T> {
 }
 
 impl<T: Scalar> Kept<T> {
-    /// Whether it was kept for `n`, so many reflections and so many vectors.
-    fn is_of(&self, [n, k, rows]: [usize; 3]) -> bool {
+    /// Whether it was kept for such reflections, and so many vectors.
+    fn is_of(&self, u: Reflections<'_, T>, rows: usize) -> bool {
         match self {
-            Self::Factors(kept) => kept.shape() == [n, k, rows],
-            Self::Matrix(kept) => [kept.blocks.n, kept.blocks.k] == [n, k],
+            Self::Factors(kept) => kept.check(u, rows).is_ok(),
+            Self::Matrix(kept) => kept.blocks.check(u).is_ok(),
         }
     }
 }

@@ -20,6 +20,7 @@ pub fn matrices<T: Scalar>(
     keep: bool,
 ) -> Result<Option<Vec<Option<Dense<T>>>>> {
     let (count, n) = (u.count(), u.n());
+    u.require(&[("W", Some((count, out.len())))], &[n, n])?;
     let (isa, flops, diagonals) = (context.isa, flops(count, n, u.m(), n), Diagonals::new(n, phases)?);
     let out = StackMut::new(out, count);
     // SAFETY: each problem writes its own part.
@@ -56,6 +57,8 @@ pub fn matrices_backward<T: Scalar>(
     kept: Option<&[Option<Dense<T>>]>,
 ) -> Result<()> {
     let (count, n) = (u.count(), u.n());
+    u.require(&[("dL/dW", Some(grad_w.shape()))], &[n, n])?;
+    u.require(&[("dL/dU", Some(grad_u.shape()))], &[n, u.m()])?;
     let (isa, flops) = (context.isa, 3 * flops(count, n, u.m(), n));
     if n <= unblocked::SMALL && !T::COMPLEX && u.are_involutions() {
         let workspace = || unblocked::FormationBackward::new(n, u.each());
@@ -66,7 +69,6 @@ pub fn matrices_backward<T: Scalar>(
             Ok(())
         });
     }
-    let fits = |kept: &&Dense<T>| [kept.blocks.n, kept.blocks.k] == [n, u.each()];
     context.for_each(count, flops, &|i, context| {
         let u = u.at(i)?;
         // SAFETY: as above.
@@ -75,7 +77,9 @@ pub fn matrices_backward<T: Scalar>(
         let mut outer = Buffer::zeroed(n * padded::<T>(n))?;
         transpose(isa, (n, n), grad_w.at(i), n, &mut outer, padded::<T>(n));
         let new;
-        let matrix = if let Some(kept) = kept.and_then(|kept| kept.get(i)?.as_ref()).filter(fits) {
+        let matrix = if let Some(kept) =
+            kept.and_then(|kept| kept.get(i)?.as_ref()).filter(|kept| kept.blocks.check(u).is_ok())
+        {
             kept
         } else {
             new = Dense::rounded(context, u, &diagonal)?;

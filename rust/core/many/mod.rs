@@ -25,7 +25,7 @@ use crate::scalar::Scalar;
 /// Approximate flops of `count` applications to `rows` vectors, including the normalisation of the columns. They decide
 /// only how work is spread over threads.
 fn flops(count: usize, n: usize, m: usize, rows: usize) -> usize {
-    (n * m).saturating_mul(8 * rows + 32).saturating_mul(count)
+    (n * m).saturating_mul(rows.saturating_mul(8).saturating_add(32)).saturating_mul(count)
 }
 
 /// The diagonals of many matrices. They share their phases, so `exp(i theta)` is computed once.

@@ -2,8 +2,10 @@
 
 use super::Stack;
 use crate::error::{Error, Result};
+use crate::lengths::require;
 use crate::reflections::{Form, Reflections};
 use crate::scalar::Scalar;
+use crate::view::Shape;
 
 /// `U (count, n, m)`, row-major, and `tau (count, m)` where it is given.
 #[derive(Clone, Copy)]
@@ -54,6 +56,19 @@ impl<'a, T: Scalar> ManyReflections<'a, T> {
     /// How many reflections each problem has.
     pub fn each(&self) -> usize {
         self.form.reflections(self.n, self.m)
+    }
+
+    /// Refuses arrays that are not one of these sizes for each problem.
+    pub(super) fn require(&self, arrays: &[(&str, Option<Shape>)], sizes: &[usize]) -> Result<()> {
+        for &(name, shape) in arrays {
+            let Some((count, len)) = shape else { continue };
+            if count != self.count {
+                let text = format!("{name}: expected arrays of {} problems, got {count}", self.count);
+                return Err(Error::InvalidArgument(text));
+            }
+            require(&[(name, Some(len), &[&[count], sizes].concat())])?;
+        }
+        Ok(())
     }
 
     /// Whether each reflection is its own inverse, because no `tau` is given.

@@ -1,7 +1,7 @@
 //! Whole sequences and their gradients.
 
 use super::{Stack, StackMut};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory::collected;
 use crate::recurrence::{self, Prepared, Sequence, SequenceGradients, Series};
 use crate::scalar::Scalar;
@@ -11,6 +11,7 @@ use crate::threads::Context;
 pub struct ManySequences<'a, T: Scalar>(pub Vec<Sequence<'a, T>>);
 
 /// Where the gradients go; what is `None` is not computed.
+#[derive(Default)]
 pub struct ManySequenceGradients<'a, T: Scalar> {
     /// `dL/dU (count, n, m)`.
     pub u: Option<StackMut<'a, T>>,
@@ -30,6 +31,24 @@ pub struct ManySequenceGradients<'a, T: Scalar> {
     pub activation_bias: Option<StackMut<'a, T::Real>>,
 }
 
+/// Refuses arrays of another number of batches.
+fn same_count<'a>(count: usize, arrays: impl IntoIterator<Item = (&'a str, Option<usize>)>) -> Result<()> {
+    let other = arrays.into_iter().find(|(_, have)| have.is_some_and(|have| have != count));
+    other.map_or(Ok(()), |(name, have)| {
+        let text = format!("{name}: expected arrays of {count} batches, got {}", have.unwrap_or(0));
+        Err(Error::InvalidArgument(text))
+    })
+}
+
+impl<T: Scalar> ManySequenceGradients<'_, T> {
+    fn check(&self, count: usize) -> Result<()> {
+        let Self { u, x, h0, input_weight, bias, tau, phases, activation_bias } = self;
+        let numbers = [u, x, h0, input_weight, bias, tau].map(|x| x.as_ref().map(|x| x.shape().0));
+        let reals = [phases, activation_bias].map(|x| x.as_ref().map(|x| x.shape().0));
+        same_count(count, numbers.into_iter().chain(reals).map(|count| ("a gradient", count)))
+    }
+}
+
 impl<T: Scalar> ManySequences<'_, T> {
     /// Rows of a batch, and the width of its tape.
     pub fn tape_shape(&self) -> Result<[usize; 2]> {
@@ -47,6 +66,8 @@ impl<T: Scalar> ManySequences<'_, T> {
         keep: bool,
     ) -> Result<Option<Vec<Option<Prepared<T>>>>> {
         let count = self.0.len();
+        let each = ["h", "the last states", "the tape"].into_iter().zip([Some(&h), last.as_ref(), tape.as_ref()]);
+        same_count(count, each.map(|(name, x)| (name, x.map(|x| x.shape().0))))?;
         let mut kept = collected((0..if keep { count } else { 0 }).map(|_| None))?;
         let each = StackMut::<Option<Prepared<T>>>::new(&mut kept, count);
         context.for_each(count, self.flops(), &|i, context| {
@@ -55,7 +76,7 @@ impl<T: Scalar> ManySequences<'_, T> {
                 unsafe { (h.at(i), tape.as_ref().map(|x| x.at(i)), last.as_ref().map(|x| x.at(i)), each.at(i)) };
             let prepared = recurrence::forward(context, &self.0[i], h, tape)?;
             if let Some(last) = last {
-                self.0[i].copy_last(h, last);
+                self.0[i].copy_last(h, last)?;
             }
             kept.first_mut().map(|kept| kept.insert(prepared));
             Ok(())
@@ -74,6 +95,10 @@ impl<T: Scalar> ManySequences<'_, T> {
         gradients: &ManySequenceGradients<'_, T>,
         kept: Option<&[Option<Prepared<T>>]>,
     ) -> Result<()> {
+        let states = [("h", Some(h.shape().0)), ("the tape", tape.map(|x| x.shape().0))];
+        let grads = [("dL/dh", Some(grad_h.len())), ("dL/dh_T", grad_last.map(|x| x.shape().0))];
+        same_count(self.0.len(), states.into_iter().chain(grads))?;
+        gradients.check(self.0.len())?;
         context.for_each(self.0.len(), self.flops().saturating_mul(2), &|i, context| {
             // SAFETY: each problem writes its own parts.
             let gradients = unsafe {

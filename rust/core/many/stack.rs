@@ -2,24 +2,30 @@
 
 use std::marker::PhantomData;
 
-use crate::view::Shared;
+use crate::view::{Shape, Shared};
 
 /// What problems read.
 #[derive(Clone, Copy)]
 pub struct Stack<'a, T> {
     numbers: &'a [T],
+    count: usize,
     each: usize,
 }
 
 impl<'a, T> Stack<'a, T> {
     /// Divides `numbers` among `count` problems.
     pub fn new(numbers: &'a [T], count: usize) -> Self {
-        Self { numbers, each: numbers.len() / count.max(1) }
+        Self { numbers, count, each: numbers.len() / count.max(1) }
     }
 
     /// How many numbers each problem has.
     pub fn each(&self) -> usize {
         self.each
+    }
+
+    /// The number of problems, and that of all numbers.
+    pub(super) fn shape(&self) -> Shape {
+        (self.count, self.numbers.len())
     }
 
     /// Those of problem `i`.
@@ -31,6 +37,7 @@ impl<'a, T> Stack<'a, T> {
 /// What problems write.
 pub struct StackMut<'a, T> {
     numbers: Shared<T>,
+    len: usize,
     count: usize,
     each: usize,
     owner: PhantomData<&'a mut [T]>,
@@ -40,7 +47,12 @@ impl<'a, T> StackMut<'a, T> {
     /// Divides `numbers` among `count` problems.
     pub fn new(numbers: &'a mut [T], count: usize) -> Self {
         let each = numbers.len() / count.max(1);
-        Self { numbers: Shared(numbers.as_mut_ptr()), count, each, owner: PhantomData }
+        Self { numbers: Shared(numbers.as_mut_ptr()), len: numbers.len(), count, each, owner: PhantomData }
+    }
+
+    /// The number of problems, and that of all numbers.
+    pub(super) fn shape(&self) -> Shape {
+        (self.count, self.len)
     }
 
     /// The part of problem `i`.

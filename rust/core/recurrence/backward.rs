@@ -17,7 +17,7 @@ use super::gradients::SequenceGradients;
 use super::ring::Ring;
 use super::sums::Sums;
 use super::transition::{Prepared, Transition};
-use super::{Sequence, Series, check_lengths};
+use super::{Sequence, Series};
 use crate::error::{Error, Result};
 use crate::kernel::activation::{Activation, activation_gradient};
 use crate::kernel::dispatch::InstructionSet;
@@ -26,6 +26,7 @@ use crate::kernel::fetch::Fetch;
 use crate::kernel::gemm::gemm;
 use crate::kernel::pack::Packed;
 use crate::kernel::vector::copy_columns;
+use crate::lengths::require;
 use crate::memory::filled;
 use crate::scalar::Scalar;
 use crate::threads::Context;
@@ -46,20 +47,20 @@ pub fn backward<T: Scalar>(
 ) -> Result<()> {
     let (n, rows, width) = (sequence.u.n(), sequence.steps.rows(), sequence.tape_width()?);
     if rows == 0 {
-        gradients.of_no_steps(grad_last);
-        return Ok(());
+        return gradients.of_no_steps(grad_last);
     }
-    sequence.check();
-    gradients.check(sequence);
-    assert!(prepared.is_none_or(|prepared| prepared.fits(sequence)), "prepared for another sequence");
-    let (states, last) = (rows * n, sequence.steps.batch() * n);
+    sequence.check()?;
+    gradients.check(sequence)?;
+    if prepared.is_some_and(|prepared| !prepared.fits(sequence)) {
+        return Err(Error::InvalidArgument("prepared for another sequence".to_owned()));
+    }
     let len = |x: Option<&[T]>| x.map(<[T]>::len);
-    check_lengths(&[
-        ("h", Some(h.len()), states),
-        ("the tape", len(tape), rows * width),
-        ("dL/dh_T", len(grad_last), last),
-    ]);
-    grad_h.iter().for_each(|grad_h| grad_h.check("dL/dh", &sequence.steps, n));
+    require(&[
+        ("h", Some(h.len()), &[rows, n]),
+        ("the tape", len(tape), &[rows, width]),
+        ("dL/dh_T", len(grad_last), &[sequence.steps.batch(), n]),
+    ])?;
+    grad_h.iter().try_for_each(|grad_h| grad_h.check("dL/dh", &sequence.steps, n))?;
     if sequence.activation == Activation::Oplu && tape.is_none() {
         return Err(Error::InvalidArgument("oplu: the backward pass needs the tape of the forward pass".to_owned()));
     }
@@ -96,7 +97,7 @@ pub fn backward<T: Scalar>(
     for _ in 1..slices.len() {
         sums.push(Sums::new(sequence, wanted)?);
     }
-    let (parts, flops) = (rows.len() - 1, 2 * sequence.flops());
+    let (parts, flops) = (rows.len() - 1, sequence.flops().saturating_mul(2));
     if parts > 1 {
         let whole = (0, sequence.steps.batch());
         let ring = Ring::new(sequence, run.rank, whole, width_of_grad_x, &mut sums[0])?;
@@ -205,8 +206,10 @@ impl<T: Scalar> Run<'_, T> {
         Ok(())
     }
 
-    /// One phase, for coordinates `range`: all of them, unless `W` is formed and phi is pointwise. The caller owns these
-    /// in the ring, the sums and the gradients, and all phases before have ended.
+    /// One phase, for coordinates `range`: all of them, unless `W` is formed and phi is pointwise.
+    ///
+    /// # Safety
+    /// The caller owns these coordinates of the ring, the sums and the gradients, and all phases before have ended.
     unsafe fn phase(
         &self,
         phase: Phase,
@@ -245,6 +248,9 @@ impl<T: Scalar> Run<'_, T> {
     }
 
     /// `delta = phi'(h) o dL/dh` for the sequences from `first` (within the slice) on that end at step `t`.
+    ///
+    /// # Safety
+    /// As of [`Run::phase`].
     unsafe fn enter(&self, slice: (usize, usize), t: usize, first: usize, delta: View<T>, range: Range<usize>) {
         let (n, begin) = (self.sequence.u.n(), range.start);
         let steps = &self.sequence.steps;
@@ -263,6 +269,9 @@ impl<T: Scalar> Run<'_, T> {
     }
 
     /// The part of `phi'` that waits for whole vectors, for all `delta` of step `t`.
+    ///
+    /// # Safety
+    /// As of [`Run::phase`], for all coordinates.
     unsafe fn finish_activation(
         &self,
         slice: (usize, usize),
@@ -283,6 +292,9 @@ impl<T: Scalar> Run<'_, T> {
     }
 
     /// From `delta_t` in ring rows `base..` to `delta_{t-1}` behind them.
+    ///
+    /// # Safety
+    /// As of [`Run::phase`].
     unsafe fn step(&self, slice: (usize, usize), t: usize, base: usize, range: Range<usize>, ring: &Ring<T>) {
         let Sequence { steps, activation, h0, x, d, .. } = self.sequence;
         let (n, d, begin) = (self.sequence.u.n(), *d, range.start);

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::ptr::null_mut;
 
+use super::Sequence;
 use super::transition::{Prepared, Transition};
-use super::{Sequence, check_lengths};
 use crate::error::Result;
 use crate::kernel::activation::Activation;
 use crate::kernel::dispatch::InstructionSet;
@@ -13,6 +13,7 @@ use crate::kernel::fetch::Fetch;
 use crate::kernel::gemm::{gemm, gemm2};
 use crate::kernel::pack::{Packed, pack};
 use crate::kernel::vector::copy_columns;
+use crate::lengths::require;
 use crate::memory::{Buffer, filled, padded};
 use crate::scalar::Scalar;
 use crate::threads::Context;
@@ -26,13 +27,14 @@ pub fn forward<T: Scalar>(
     h: &mut [T],
     tape: Option<&mut [T]>,
 ) -> Result<Prepared<T>> {
-    let prepared = Prepared::new(context, sequence)?;
     let (n, isa, rows, width) = (sequence.u.n(), context.isa, sequence.steps.rows(), sequence.tape_width()?);
     if rows == 0 {
-        return Ok(prepared);
+        return Prepared::new(context, sequence);
     }
-    sequence.check();
-    check_lengths(&[("h", Some(h.len()), rows * n), ("the tape", tape.as_ref().map(|x| x.len()), rows * width)]);
+    sequence.check()?;
+    let of_tape = tape.as_ref().map(|x| x.len());
+    require(&[("h", Some(h.len()), &[rows, n]), ("the tape", of_tape, &[rows, width])])?;
+    let prepared = Prepared::new(context, sequence)?;
     let tape = tape.map(|tape| Shared(tape.as_mut_ptr()));
     let (slices, parts, steps) = (sequence.slices(), sequence.parts()?, sequence.steps.count());
     let run = Run {
@@ -113,6 +115,9 @@ impl<T: Scalar> Run<'_, T> {
     }
 
     /// Coordinates `range` of `V x + b` for the steps from `t` on, as many as are done at once.
+    ///
+    /// # Safety
+    /// As of [`Run::step`].
     unsafe fn project(&self, slice: (usize, usize), t: usize, range: Range<usize>, workspace: &mut Workspace<T>) {
         let Sequence { steps, d, x, .. } = self.sequence;
         let [inputs, ones] = self.sequence.input_widths();
@@ -130,8 +135,11 @@ impl<T: Scalar> Run<'_, T> {
         workspace.used = 0;
     }
 
-    /// Coordinates `range` of step `t` of the sequences `slice.0..slice.1`: all of them, unless `W` is formed and phi is
-    /// pointwise. The caller owns these, and all states before are there.
+    /// Coordinates `range` of step `t` of the sequences `slice.0..slice.1`: all of them, unless `W` is formed and phi
+    /// is pointwise.
+    ///
+    /// # Safety
+    /// The caller owns these coordinates of the states, and all states before are there.
     unsafe fn step(&self, slice: (usize, usize), t: usize, range: Range<usize>, workspace: &mut Workspace<T>) {
         let Sequence { steps, activation, d, x, h0, .. } = self.sequence;
         let (n, d, rank, begin) = (self.sequence.u.n(), *d, self.rank, range.start);

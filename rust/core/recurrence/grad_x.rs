@@ -53,6 +53,9 @@ impl<'a, T: Scalar> InputGradient<'a, T> {
 
     /// Writes the gradient of step `t`, unless [`InputGradient::ring`] does. A task writes the part that belongs to its
     /// coordinates `range`.
+    ///
+    /// # Safety
+    /// `delta` has a row of `n` numbers for each sequence of the step, and no other task has these coordinates.
     pub unsafe fn step(&self, slice: (usize, usize), t: usize, delta: View<T>, range: &Range<usize>) {
         let (row, count) = self.steps.rows_of(t, slice);
         let out = View::new(self.out.get().add(row * self.d), self.d, count);
@@ -67,6 +70,9 @@ impl<'a, T: Scalar> InputGradient<'a, T> {
 
     /// Writes the gradient for all `rows` rows of a ring, the first step of which is `t`, unless single steps have done so.
     /// `workspace` has as many rows.
+    ///
+    /// # Safety
+    /// `delta` and `workspace` have so many rows, and no other task has these coordinates.
     pub unsafe fn ring(
         &self,
         slice: (usize, usize),
@@ -98,6 +104,8 @@ impl<'a, T: Scalar> InputGradient<'a, T> {
         bound(range.start)..bound(range.end)
     }
 
+    /// # Safety
+    /// `delta` has `count` rows of `n` numbers, and `out` as many of `d`.
     unsafe fn project(&self, adjoint: &Packed<T>, delta: View<T>, count: usize, out: View<T>, share: Range<usize>) {
         let weights = adjoint.weights_from(share.start);
         gemm(self.isa, (share.len(), count), weights, delta, &Store::new(out.from(share.start, 0)));

@@ -1,11 +1,13 @@
 //! The arrays for the gradients of a sequence.
 
-use super::{Sequence, check_lengths};
-use crate::gradients::check_tau;
+use super::Sequence;
+use crate::error::Result;
+use crate::lengths::require;
 use crate::number::Number;
 use crate::scalar::Scalar;
 
 /// Where the gradients go; what is `None` is not computed.
+#[derive(Default)]
 pub struct SequenceGradients<'a, T: Scalar> {
     /// `dL/dU (n, m)`.
     pub u: Option<&'a mut [T]>,
@@ -26,33 +28,35 @@ pub struct SequenceGradients<'a, T: Scalar> {
 }
 
 impl<T: Scalar> SequenceGradients<'_, T> {
-    /// # Panics
-    /// If an array does not have the size of what it is the gradient of.
-    pub(super) fn check(&self, sequence: &Sequence<'_, T>) {
+    /// Whether each array has the size of what it is the gradient of.
+    pub(super) fn check(&self, sequence: &Sequence<'_, T>) -> Result<()> {
         let len = |x: &Option<&mut [T]>| x.as_ref().map(|x| x.len());
         let real = |x: &Option<&mut [T::Real]>| x.as_ref().map(|x| x.len());
         let (n, d, m, steps) = (sequence.u.n(), sequence.d, sequence.u.m(), &sequence.steps);
-        check_tau(sequence.u, self.tau.as_deref());
-        check_lengths(&[
-            ("dL/dU", len(&self.u), n * m),
-            ("dL/dx", len(&self.x), steps.rows() * d),
-            ("dL/dh_0", len(&self.h0), steps.batch() * n),
-            ("dL/dV", len(&self.input_weight), n * d),
-            ("dL/db", len(&self.bias), n),
-            ("dL/dtheta", real(&self.phases), n),
-            ("the gradient of modReLU's bias", real(&self.activation_bias), sequence.activation.moduli(n)),
-        ]);
+        let moduli = sequence.activation.bias().map_or(0, <[_]>::len);
+        require(&[
+            ("dL/dU", len(&self.u), &[n, m]),
+            ("dL/dx", len(&self.x), &[steps.rows(), d]),
+            ("dL/dh_0", len(&self.h0), &[steps.batch(), n]),
+            ("dL/dV", len(&self.input_weight), &[n, d]),
+            ("dL/db", len(&self.bias), &[n]),
+            ("dL/dtau", len(&self.tau), &[sequence.u.tau().map_or(0, <[T]>::len)]),
+            ("dL/dtheta", real(&self.phases), &[sequence.diagonal.angles()]),
+            ("the gradient of modReLU's bias", real(&self.activation_bias), &[moduli]),
+        ])
     }
 
     /// Writes the gradients of a sequence without steps: zeros, except that `h_0` is the last state and has its gradient.
-    pub(super) fn of_no_steps(self, grad_last: Option<&[T]>) {
+    pub(super) fn of_no_steps(self, grad_last: Option<&[T]>) -> Result<()> {
         let Self { u, x, mut h0, input_weight, bias, tau, phases, activation_bias } = self;
         for gradient in [u, x, h0.as_deref_mut(), input_weight, bias, tau].into_iter().flatten() {
             gradient.fill(T::ZERO);
         }
         if let (Some(h0), Some(grad_last)) = (h0, grad_last) {
+            require(&[("dL/dh_0", Some(h0.len()), &[grad_last.len()])])?;
             h0.copy_from_slice(grad_last);
         }
         phases.into_iter().chain(activation_bias).for_each(|x| x.fill(T::Real::ZERO));
+        Ok(())
     }
 }

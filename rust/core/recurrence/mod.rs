@@ -28,8 +28,9 @@ pub use transition::Prepared;
 
 use crate::diagonal::Diagonal;
 use crate::error::{Error, Result};
-use crate::kernel::activation::Activation;
+pub use crate::kernel::activation::{Activation, moduli};
 use crate::kernel::pack::{Part, ROWS};
+use crate::lengths::require;
 use crate::memory::filled;
 use crate::method::{Costs, Method};
 use crate::reflections::Reflections;
@@ -93,32 +94,29 @@ pub fn tape_width<T: Scalar>(
     Ok(rank(method(wanted, shape, rows, has_phases, has_tau)?, shape.1) + activation.flag_width(shape.0))
 }
 
-/// # Panics
-/// If an array that is present does not have the expected length.
-fn check_lengths(arrays: &[(&str, Option<usize>, usize)]) {
-    for (name, len, expected) in arrays {
-        assert!(len.is_none_or(|len| len == *expected), "{name} has {len:?} numbers, expected {expected}");
-    }
-}
-
 impl<T: Scalar> Sequence<'_, T> {
-    /// # Panics
-    /// If an array does not have the size that belongs to the others.
-    fn check(&self) {
-        let (n, d) = (self.u.n(), self.d);
+    /// Whether the sizes of all arrays fit.
+    fn check(&self) -> Result<()> {
+        let (n, d, steps) = (self.u.n(), self.d, &self.steps);
+        let invalid = |what: String| Err(Error::InvalidArgument(what));
         let len = |x: Option<&[T]>| x.map(<[T]>::len);
-        self.x.check("x", &self.steps, d);
-        let paired = self.activation.pairs() && !T::COMPLEX;
-        assert!(!paired || n.is_multiple_of(2), "pairs of {n} numbers");
-        let of_reals = matches!(self.activation, Activation::Oplu | Activation::RealModRelu(_));
-        assert!(!(of_reals && T::COMPLEX), "an activation of real numbers for complex ones");
-        check_lengths(&[
-            ("the bias of modReLU", self.activation.bias().map(<[_]>::len), self.activation.moduli(n)),
-            ("d where there is no V", self.input_weight.is_none().then_some(d), n),
-            ("V", len(self.input_weight), n * d),
-            ("b", len(self.bias), n),
-            ("h_0", len(self.h0), self.steps.batch() * n),
-        ]);
+        if self.activation.pairs() && !T::COMPLEX && !n.is_multiple_of(2) {
+            return invalid(format!("activation: expected an even n for pairs of numbers, got {n}"));
+        }
+        if matches!(self.activation, Activation::Oplu | Activation::RealModRelu(_)) && T::COMPLEX {
+            return invalid("activation: expected one of complex numbers, got one of real numbers".to_owned());
+        }
+        if self.input_weight.is_none() && d != n {
+            return invalid(format!("d: expected n = {n} where there is no V, got {d}"));
+        }
+        self.diagonal.check(self.u)?;
+        self.x.check("x", steps, d)?;
+        require(&[
+            ("the bias of modReLU", self.activation.bias().map(<[_]>::len), &[self.activation.moduli(n)]),
+            ("V", len(self.input_weight), &[n, d]),
+            ("b", len(self.bias), &[n]),
+            ("h_0", len(self.h0), &[steps.batch(), n]),
+        ])
     }
 
     fn method(&self) -> Result<Method> {
@@ -148,20 +146,29 @@ impl<T: Scalar> Sequence<'_, T> {
     }
 
     /// Copies the state in which each sequence ends, `last (batch, n)`, from all states.
-    pub fn copy_last(&self, h: &[T], last: &mut [T]) {
+    pub fn copy_last(&self, h: &[T], last: &mut [T]) -> Result<()> {
         let (n, steps) = (self.u.n(), &self.steps);
         if steps.count() == 0 {
             match self.h0 {
-                Some(h0) => last.copy_from_slice(h0),
+                Some(h0) => {
+                    require(&[("the last states", Some(last.len()), &[h0.len()])])?;
+                    last.copy_from_slice(h0);
+                }
                 None => last.fill(T::ZERO),
             }
+            return Ok(());
         }
+        require(&[
+            ("h", Some(h.len()), &[steps.rows(), n]),
+            ("the last states", Some(last.len()), &[steps.batch(), n]),
+        ])?;
         let mut ended = 0;
         for t in (0..steps.count()).rev() {
             let (row, running) = steps.rows_of(t, (ended, steps.batch()));
             last[ended * n..(ended + running) * n].copy_from_slice(&h[row * n..(row + running) * n]);
             ended += running;
         }
+        Ok(())
     }
 
     /// Parts of the batch, each a task.
@@ -185,14 +192,14 @@ impl<T: Scalar> Sequence<'_, T> {
         let (n, batch) = (self.u.n(), self.steps.batch());
         let alone =
             self.slices().len() > 2 || self.method()? != Method::Dense || self.activation.waits_for_whole_vectors();
-        let most = if alone { 1 } else { (n * n * batch / TASK).clamp(1, 16) };
+        let most = if alone { 1 } else { (n * n).saturating_mul(batch).div_euclid(TASK).clamp(1, 16) };
         Ok(slices(n.div_ceil(ROWS), 1, most).into_iter().map(|panel| n.min(panel * ROWS)).collect())
     }
 
     /// Flops of one pass over all states.
-    pub fn flops(&self) -> usize {
+    pub(crate) fn flops(&self) -> usize {
         let n = self.u.n();
-        2 * self.steps.rows() * n * (n.min(2 * self.u.m()) + self.d.min(n))
+        (2 * n * (n.min(2 * self.u.m()) + self.d.min(n))).saturating_mul(self.steps.rows())
     }
 }
 
@@ -232,14 +239,13 @@ impl Steps {
         Ok(Self { offsets, reversed: false })
     }
 
-    /// From the last row to the first: step `t` stands where step `T - 1 - t` stood.
-    ///
-    /// # Panics
-    /// If sequences have different lengths.
-    #[must_use]
-    pub fn reversed(self) -> Self {
-        assert!(self.rows() == self.count() * self.batch(), "sequences of different lengths have ends of their own");
-        Self { reversed: !self.reversed, ..self }
+    /// From the last row to the first: step `t` stands where step `T - 1 - t` stood. Not for sequences of different lengths.
+    pub fn reversed(self) -> Result<Self> {
+        if self.rows() != self.count() * self.batch() {
+            let text = "reverse: sequences of different lengths have ends of their own";
+            return Err(Error::InvalidArgument(text.to_owned()));
+        }
+        Ok(Self { reversed: !self.reversed, ..self })
     }
 
     /// Number of steps `T`.

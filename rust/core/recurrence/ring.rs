@@ -85,8 +85,11 @@ impl<T: Scalar> Ring<T> {
         })
     }
 
-    /// Makes `z` of `rows` rows where no tape has it. Conjugates the operands of the sums in place, because nothing else
-    /// needs them any more. The caller owns coordinates `range` of the rows, and all coordinates where `z` is made.
+    /// Makes `z` of `rows` rows where no tape has it. Conjugates the operands of the sums in place, because nothing
+    /// else needs them any more.
+    ///
+    /// # Safety
+    /// The caller owns coordinates `range` of the rows, and all coordinates where `z` is made.
     pub unsafe fn make_operands(
         &self,
         isa: InstructionSet,
@@ -110,6 +113,9 @@ impl<T: Scalar> Ring<T> {
     }
 
     /// Adds `rows` rows to coordinates `range` of the sums, which the caller owns.
+    ///
+    /// # Safety
+    /// The caller owns coordinates `range` of the sums.
     pub unsafe fn add_to_sums(&self, isa: InstructionSet, rows: usize, range: Range<usize>, ahead: [Fetch<T>; 2]) {
         let (rank, begin, len) = (self.rank, range.start, range.len());
         let [delta, h] = [self.delta, self.h].map(|x| x.from(begin, 0).part(0, rows));

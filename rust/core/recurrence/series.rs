@@ -1,7 +1,9 @@
 //! A vector for each step of each sequence.
 
 use super::Steps;
+use crate::error::{Error, Result};
 use crate::kernel::fetch::Fetch;
+use crate::lengths::require;
 use crate::view::View;
 
 /// Vectors that a recurrence reads: row after row, as [`Steps`] count them, or with fixed strides, for example when one
@@ -27,19 +29,19 @@ impl<'a, T> Series<'a, T> {
     /// How many numbers the vectors of `steps` steps of `batch` sequences span.
     pub fn span([steps, batch, width]: [usize; 3], strides: [usize; 2]) -> usize {
         let last = |count: usize, stride: usize| count.saturating_sub(1).saturating_mul(stride);
-        let first = if steps * batch == 0 { 0 } else { width };
+        let first = if steps == 0 || batch == 0 { 0 } else { width };
         first.saturating_add(last(steps, strides[0])).saturating_add(last(batch, strides[1]))
     }
 
-    /// # Panics
-    /// If there are not as many numbers as vectors of this width need.
-    pub(super) fn check(&self, name: &str, steps: &Steps, width: usize) {
-        let (len, rows) = (self.numbers.len(), steps.rows());
-        let expected = self.strides.map_or(rows * width, |strides| {
-            assert!(rows == steps.count() * steps.batch(), "{name}: sequences of different lengths have no strides");
-            Self::span([steps.count(), steps.batch(), width], strides)
-        });
-        assert!(len == expected, "{name} has {len} numbers, expected {expected}");
+    /// Whether there are as many numbers as vectors of this width need.
+    pub(super) fn check(&self, name: &str, steps: &Steps, width: usize) -> Result<()> {
+        let (len, rows) = (Some(self.numbers.len()), steps.rows());
+        let Some(strides) = self.strides else { return require(&[(name, len, &[rows, width])]) };
+        if rows != steps.count() * steps.batch() {
+            let text = format!("{name}: sequences of different lengths have no strides");
+            return Err(Error::InvalidArgument(text));
+        }
+        require(&[(name, len, &[Self::span([steps.count(), steps.batch(), width], strides)])])
     }
 
     /// Where the vectors of step `t` begin, those of a slice of the batch, and how far apart they are.

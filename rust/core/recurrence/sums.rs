@@ -1,7 +1,7 @@
 //! The parameter gradients of a slice of the batch, as sums over its rows, and what follows from their total.
 
 use super::Sequence;
-use super::transition::Prepared;
+use super::transition::{Factors, Prepared};
 use crate::apply::from_outer;
 use crate::diagonal::Diagonal;
 use crate::error::Result;
@@ -71,8 +71,8 @@ impl<T: Scalar> Sums<T> {
         grad_phases: Option<&mut [T::Real]>,
     ) -> Result<()> {
         let (u, n) = (sequence.u, sequence.u.n());
-        let wy = match prepared {
-            Prepared::Dense(dense) => {
+        let wy = match &prepared.0 {
+            Factors::Dense(dense) => {
                 let mut outer = self.c1;
                 if self.widths[0] == 0 {
                     return Ok(());
@@ -82,7 +82,7 @@ impl<T: Scalar> Sums<T> {
                 }
                 return from_outer(context, dense, u, &sequence.diagonal, outer, grad_u, grad_tau, grad_phases);
             }
-            Prepared::LowRank { wy, .. } => wy,
+            Factors::LowRank { wy, .. } => wy,
         };
         let (k, ld) = (wy.k, wy.ld_n());
         if grad_u.is_none() && grad_tau.is_none() {

@@ -27,7 +27,10 @@ pub enum Transition<T: Scalar> {
 }
 
 /// All that both passes need of `U`: formed once and kept from one to the other.
-pub enum Prepared<T: Scalar> {
+pub struct Prepared<T: Scalar>(pub(super) Factors<T>);
+
+/// The transition in one of two forms.
+pub enum Factors<T: Scalar> {
     /// `W = I + Q P*`.
     LowRank {
         /// What `P` and `Q` are made of.
@@ -46,8 +49,9 @@ pub enum Prepared<T: Scalar> {
 impl<T: Scalar> Prepared<T> {
     pub(super) fn new(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> Result<Self> {
         let u = sequence.u;
+        sequence.diagonal.check(u)?;
         if sequence.method()? == Method::Dense {
-            return Ok(Self::Dense(Dense::rounded(context, u, &sequence.diagonal)?));
+            return Ok(Self(Factors::Dense(Dense::rounded(context, u, &sequence.diagonal)?)));
         }
         let wy = CompactWy::new(context, u)?;
         let (n, k, ld, rank) = (wy.n, wy.k, wy.ld_n(), u.m());
@@ -61,17 +65,19 @@ impl<T: Scalar> Prepared<T> {
             p[k * ld + n - 1] = T::ONE;
             q[k * ld + n - 1] = u1 - T::ONE;
         }
-        Ok(Self::LowRank { wy, p, q, rank })
+        Ok(Self(Factors::LowRank { wy, p, q, rank }))
     }
 
-    /// Whether this is of the sequence's size and method.
+    /// Whether this is of the sequence's size, form of `U` and method.
     pub fn fits(&self, sequence: &Sequence<'_, T>) -> bool {
-        let (n, k, dense) = match self {
-            Self::LowRank { wy, .. } => (wy.n, wy.k, false),
-            Self::Dense(dense) => (dense.blocks.n, dense.blocks.k, true),
+        let u = sequence.u;
+        let (dense, fits) = match &self.0 {
+            Factors::LowRank { wy, rank, .. } => {
+                (false, wy.is_like(u) && [wy.n, wy.k, *rank] == [u.n(), u.count(), u.m()])
+            }
+            Factors::Dense(dense) => (true, dense.blocks.check(u).is_ok()),
         };
-        let same_method = sequence.method().is_ok_and(|method| (method == Method::Dense) == dense);
-        same_method && (n, k) == (sequence.u.n(), sequence.u.count())
+        fits && sequence.method().is_ok_and(|method| (method == Method::Dense) == dense)
     }
 
     /// The step of the recurrence, or that of its gradients, which is the step with the adjoint.
@@ -79,14 +85,14 @@ impl<T: Scalar> Prepared<T> {
         let ld = padded::<T>(n);
         // SAFETY: all matrices have columns of n numbers.
         unsafe {
-            match self {
-                Self::LowRank { p, q, rank, .. } => {
+            match &self.0 {
+                Factors::LowRank { p, q, rank, .. } => {
                     let q = if adjoint { p } else { q };
                     let q = Part::columns(q.ptr(), ld, *rank);
                     let project = self.projection(isa, n, adjoint)?;
                     Ok(Transition::LowRank { project, expand: pack(isa, n, &[q])? })
                 }
-                Self::Dense(dense) => {
+                Factors::Dense(dense) => {
                     let part = if adjoint { Part::adjoint } else { Part::columns };
                     Ok(Transition::Dense(pack(isa, n, &[part(dense.w.ptr(), ld, n)])?))
                 }
@@ -96,9 +102,9 @@ impl<T: Scalar> Prepared<T> {
 
     /// `P*`, which makes `z`; nothing where `W` is formed.
     pub(super) fn projection(&self, isa: InstructionSet, n: usize, adjoint: bool) -> Result<Packed<T>> {
-        let (p, rank) = match self {
-            Self::LowRank { p, q, rank, .. } => (if adjoint { q } else { p }.ptr(), *rank),
-            Self::Dense(_) => (std::ptr::null(), 0),
+        let (p, rank) = match &self.0 {
+            Factors::LowRank { p, q, rank, .. } => (if adjoint { q } else { p }.ptr(), *rank),
+            Factors::Dense(_) => (std::ptr::null(), 0),
         };
         let adjoint = Part::adjoint(p, padded::<T>(n), n);
         // SAFETY: `rank` columns of padded(n) numbers.

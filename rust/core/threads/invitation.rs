@@ -35,6 +35,9 @@ impl Invitation {
     /// For up to `places` threads that run `help`, which must not panic.
     ///
     /// `help` must live until [`Closing`] is dropped. The caller makes a [`Closing`] before it shares the invitation.
+    ///
+    /// # Safety
+    /// `help` lives until a [`Closing`] is dropped, which the caller makes before it shares the invitation.
     pub unsafe fn new(places: usize, help: &(dyn Fn() + Sync)) -> Arc<Self> {
         // SAFETY: only the lifetime changes; the caller vouches for it.
         let help: *const _ = unsafe { std::mem::transmute::<&(dyn Fn() + Sync), &'static (dyn Fn() + Sync)>(help) };

@@ -17,7 +17,7 @@ pub use process::{num_threads, set_num_threads, share_openmp};
 use team::Team;
 
 use crate::error::{Error, Result};
-use crate::kernel::dispatch::InstructionSet;
+pub use crate::kernel::dispatch::InstructionSet;
 
 /// Work below this many flops runs on the calling thread: waking another one costs about as much time.
 const WORTH_A_THREAD: usize = 3_000_000;
@@ -25,7 +25,7 @@ const WORTH_A_THREAD: usize = 3_000_000;
 const POLL_EVERY: Duration = Duration::from_millis(50);
 
 /// Tells long tasks, which check it once per block of work, whether to stop.
-pub struct Cancel<'a> {
+pub(crate) struct Cancel<'a> {
     cancelled: &'a AtomicBool,
     /// On the calling thread only: the poll, and when it was called last.
     poll: Option<RefCell<Poll<'a>>>,
@@ -34,6 +34,8 @@ pub struct Cancel<'a> {
 struct Poll<'a> {
     ask: &'a mut dyn FnMut() -> bool,
     last: &'a mut Instant,
+    /// The error that says that it panicked.
+    failed: Option<Error>,
 }
 
 impl Cancel<'_> {
@@ -43,12 +45,22 @@ impl Cancel<'_> {
             let mut poll = poll.borrow_mut();
             if poll.last.elapsed() >= POLL_EVERY {
                 *poll.last = Instant::now();
-                if (poll.ask)() {
+                // A panic must not leave a team whose helpers still work, nor pass through an OpenMP runtime.
+                let stop = team::caught(|| Ok((poll.ask)())).unwrap_or_else(|error| {
+                    poll.failed = Some(error);
+                    true
+                });
+                if stop {
                     self.cancelled.store(true, Ordering::Relaxed);
                 }
             }
         }
         if self.cancelled.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    /// The outcome of a run, or the error that says that the poll panicked.
+    fn outcome<R>(self, outcome: Result<R>) -> Result<R> {
+        self.poll.and_then(|poll| poll.into_inner().failed).map_or(outcome, Err)
     }
 }
 
@@ -71,7 +83,7 @@ impl<'a> Context<'a> {
 
     /// Runs `task` for each of `count` independent problems, together `flops` of work: many problems side by side, or few
     /// problems one after the other with all threads on each. The result is the same.
-    pub fn for_each(
+    pub(crate) fn for_each(
         &mut self,
         count: usize,
         flops: usize,
@@ -81,7 +93,7 @@ impl<'a> Context<'a> {
             return (0..count).try_for_each(|i| task(i, self));
         }
         let isa = self.isa;
-        let groups = slices(count, 1, 256);
+        let groups = groups(count, 1, 256);
         self.run(groups.len() - 1, flops, &|group, cancel| {
             for i in groups[group]..groups[group + 1] {
                 cancel.check()?;
@@ -93,14 +105,22 @@ impl<'a> Context<'a> {
     }
 
     /// Runs `work` on this thread.
-    pub fn here<R>(&mut self, work: impl FnOnce(&Cancel<'_>) -> Result<R>) -> Result<R> {
-        let poll = Poll { ask: &mut *self.poll, last: &mut self.last };
-        work(&Cancel { cancelled: &AtomicBool::new(false), poll: Some(RefCell::new(poll)) })
+    pub(crate) fn here<R>(&mut self, work: impl FnOnce(&Cancel<'_>) -> Result<R>) -> Result<R> {
+        let cancelled = AtomicBool::new(false);
+        let cancel = self.cancel(&cancelled);
+        let outcome = work(&cancel);
+        cancel.outcome(outcome)
+    }
+
+    /// What the calling thread checks during a run.
+    fn cancel<'b>(&'b mut self, cancelled: &'b AtomicBool) -> Cancel<'b> {
+        let poll = Poll { ask: &mut *self.poll, last: &mut self.last, failed: None };
+        Cancel { cancelled, poll: Some(RefCell::new(poll)) }
     }
 
     /// Runs `task(0), .., task(count - 1)`, together `flops` of work, on as many threads as are worth it. Returns the
     /// error of the first failing task.
-    pub fn run(
+    pub(crate) fn run(
         &mut self,
         count: usize,
         flops: usize,
@@ -113,7 +133,7 @@ impl<'a> Context<'a> {
     /// ended before the next phase begins. Threads join once, not once a phase.
     ///
     /// Within a phase tasks run in any order and at the same time: what one of them writes, no other may read.
-    pub fn run_phases(
+    pub(crate) fn run_phases(
         &mut self,
         counts: &[usize],
         flops: usize,
@@ -122,11 +142,11 @@ impl<'a> Context<'a> {
         let widest = counts.iter().copied().max().unwrap_or(0);
         let workers = if self.nested || flops < WORTH_A_THREAD { 1 } else { num_threads().min(widest).max(1) };
         let cancelled = AtomicBool::new(false);
-        let poll = Poll { ask: &mut *self.poll, last: &mut self.last };
-        let cancel = Cancel { cancelled: &cancelled, poll: Some(RefCell::new(poll)) };
+        let cancel = self.cancel(&cancelled);
         if workers == 1 {
             let tasks = counts.iter().enumerate().flat_map(|(phase, &count)| (0..count).map(move |i| (phase, i)));
-            return tasks.into_iter().try_for_each(|(phase, i)| team::caught(|| task(phase, i, &cancel)));
+            let outcome = tasks.into_iter().try_for_each(|(phase, i)| team::caught(|| task(phase, i, &cancel)));
+            return cancel.outcome(outcome);
         }
         let team = Team::new(counts, workers, task, &cancelled)?;
         let help = || team.work(&Cancel { cancelled: &cancelled, poll: None });
@@ -136,13 +156,20 @@ impl<'a> Context<'a> {
             Some(openmp) => openmp::join(openmp, workers - 1, &help, &|| team.work(&cancel), meanwhile),
             None => process::workers()?.join(workers - 1, &help, &|| team.work(&cancel), meanwhile),
         }
-        team.outcome()
+        let outcome = team.outcome();
+        cancel.outcome(outcome)
     }
 }
 
-/// Splits `0..len` as evenly as possible into at most `most` parts of at least `least`; their number is a power of two.
-/// Part `i` is `bounds[i]..bounds[i + 1]`. The result depends on the shape alone.
-pub fn slices(len: usize, least: usize, most: usize) -> Vec<usize> {
+/// Splits `0..len` as evenly as possible into at most `most` parts of at least `least`, and at least one. Part `i` is
+/// `bounds[i]..bounds[i + 1]`. For items that are computed each alone, whose results no grouping changes.
+pub(crate) fn groups(len: usize, least: usize, most: usize) -> Vec<usize> {
+    let parts = (len / least).clamp(1, most);
+    (0..=parts).map(|i| i * len / parts).collect()
+}
+
+/// [`groups`] whose number is a power of two. For rows whose sums depend on how they are split: by the shape alone.
+pub(crate) fn slices(len: usize, least: usize, most: usize) -> Vec<usize> {
     let mut parts = 1;
     while 2 * parts <= most && len / (2 * parts) >= least {
         parts *= 2;
@@ -165,6 +192,53 @@ mod tests {
             Ok(())
         });
         assert_eq!(outcome, Err(Error::Internal("task 2 broke".to_owned())));
+    }
+
+    const BROKEN: &str = "the poll broke";
+
+    /// The outcome of a run with a poll that panics.
+    fn with_broken_poll(run: impl FnOnce(&mut Context<'_>) -> Result<()>) -> Result<()> {
+        set_num_threads(2).unwrap();
+        let mut poll = || panic!("{BROKEN}");
+        run(&mut Context::new(&mut poll))
+    }
+
+    #[test]
+    fn a_poll_that_panics_inside_a_task_or_between_tasks_is_an_error() {
+        let broken = Err(Error::Internal(BROKEN.to_owned()));
+        let wait = |cancel: &Cancel<'_>| loop {
+            cancel.check()?;
+            std::thread::yield_now();
+        };
+        for flops in [0, usize::MAX] {
+            assert_eq!(with_broken_poll(|context| context.run(2, flops, &|_, cancel| wait(cancel))), broken);
+            let nested = |_, context: &mut Context<'_>| context.run(1, 0, &|_, cancel| wait(cancel));
+            assert_eq!(with_broken_poll(|context| context.for_each(4, flops, &nested)), broken);
+        }
+        assert_eq!(with_broken_poll(|context| context.here(wait)), broken);
+        let between = |_, _: &Cancel<'_>| {
+            std::thread::sleep(POLL_EVERY / 10);
+            Ok(())
+        };
+        assert_eq!(with_broken_poll(|context| context.run(64, usize::MAX, &between)), broken);
+    }
+
+    #[test]
+    fn a_poll_that_panics_while_the_caller_waits_is_an_error() {
+        let (caller, begun) = (std::thread::current().id(), AtomicUsize::new(0));
+        let outcome = with_broken_poll(|context| {
+            context.run(2, usize::MAX, &|_, _| {
+                begun.fetch_add(1, Ordering::Relaxed);
+                while begun.load(Ordering::Relaxed) < 2 {
+                    std::thread::yield_now();
+                }
+                if std::thread::current().id() != caller {
+                    std::thread::sleep(4 * POLL_EVERY);
+                }
+                Ok(())
+            })
+        });
+        assert_eq!(outcome, Err(Error::Internal(BROKEN.to_owned())));
     }
 
     #[test]
@@ -231,6 +305,15 @@ mod tests {
                 .unwrap();
         }
         assert!(runs.iter().all(|r| r.load(Ordering::Relaxed) == 2));
+    }
+
+    #[test]
+    fn as_many_groups_as_pay() {
+        assert_eq!(groups(3, 1, 256), [0, 1, 2, 3]);
+        assert_eq!(groups(12, 1, 256).len() - 1, 12);
+        assert_eq!(groups(50, 8, 256), [0, 8, 16, 25, 33, 41, 50]);
+        assert_eq!(groups(1000, 1, 4), [0, 250, 500, 750, 1000]);
+        assert_eq!(groups(0, 1, 4), [0, 0]);
     }
 
     #[test]

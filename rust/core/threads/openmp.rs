@@ -8,8 +8,8 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use super::invitation::{Closing, Invitation, Meanwhile};
 
-/// `GOMP_parallel`: runs a function with an argument on so many threads, of which the caller is one, and returns when all
-/// have.
+/// `GOMP_parallel`: calls a function with an argument once on each of so many threads, of which the caller is one, and
+/// returns when all calls have. The last argument holds flags, 0 for none.
 pub type Parallel = unsafe extern "C" fn(extern "C" fn(*mut c_void), *mut c_void, c_uint, c_uint);
 
 /// `omp_get_max_threads`: how many threads the caller's regions have by default.

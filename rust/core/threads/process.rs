@@ -1,11 +1,12 @@
 //! The threads of a process.
 
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::openmp::OpenMp;
 use super::workers::Workers;
 use crate::error::{Error, Result};
+use crate::once::Once;
 
 /// The state of one process. A forked child has its parent's memory but none of its threads: it makes a new state and
 /// never touches the old one, whose lock may have been held at the moment of the fork.
@@ -17,28 +18,17 @@ struct Process {
 }
 
 fn process() -> &'static Process {
-    static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
-    loop {
-        let current = PROCESS.load(Ordering::Acquire);
-        // SAFETY: null, or leaked below and so valid for ever.
-        let state = unsafe { current.as_ref() };
-        if let Some(state) = state
-            && state.id == std::process::id()
-        {
-            return state;
-        }
-        let threads = state.map_or(0, |parent| parent.threads.load(Ordering::Relaxed));
-        let fresh = Box::into_raw(Box::new(Process {
-            id: std::process::id(),
-            threads: AtomicUsize::new(threads),
+    static PROCESS: Once<Process> = Once::new();
+    let id = std::process::id();
+    PROCESS.get_if(
+        |state| state.id == id,
+        |parent| Process {
+            id,
+            threads: AtomicUsize::new(parent.map_or(0, |parent| parent.threads.load(Ordering::Relaxed))),
             workers: Mutex::new(None),
             openmp: OnceLock::new(), // a parent's threads are not there
-        }));
-        if PROCESS.compare_exchange(current, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: another thread was faster; nobody has seen `fresh`.
-            drop(unsafe { Box::from_raw(fresh) });
-        }
-    }
+        },
+    )
 }
 
 /// Threads used for large work.
@@ -51,8 +41,8 @@ pub fn num_threads() -> usize {
 
 /// Processors this process may use, asked for once: the answer costs several system calls.
 fn available() -> usize {
-    static AVAILABLE: OnceLock<usize> = OnceLock::new();
-    *AVAILABLE.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
+    static AVAILABLE: Once<usize> = Once::new();
+    *AVAILABLE.get(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
 }
 
 /// Uses `threads` threads from now on; running calls finish on those they have.
@@ -65,7 +55,10 @@ pub fn set_num_threads(threads: usize) -> Result<()> {
 }
 
 /// Lets the threads of an OpenMP runtime help from now on, in this process.
-pub fn share_openmp(openmp: OpenMp) {
+///
+/// # Safety
+/// Both functions do what [`OpenMp`] says of them, as long as the process lives.
+pub unsafe fn share_openmp(openmp: OpenMp) {
     let _ = process().openmp.set(openmp); // the first runtime stays
 }
 

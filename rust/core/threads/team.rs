@@ -102,7 +102,7 @@ impl<'a> Team<'a> {
 }
 
 /// The outcome of a task; a panic is an error.
-pub fn caught(task: impl FnOnce() -> Result<()>) -> Result<()> {
+pub fn caught<R>(task: impl FnOnce() -> Result<R>) -> Result<R> {
     catch_unwind(AssertUnwindSafe(task)).unwrap_or_else(|panic| Err(Error::Internal(message(panic.as_ref()))))
 }
 

@@ -139,6 +139,7 @@ impl<T: Scalar> Trapezoid<T> {
     #[inline(always)]
     pub fn write_gradient_of_rows<S: Simd>(&mut self, s: S, u: Reflections<'_, T>, grad_u: &mut [T]) {
         let (k, m) = (self.k, u.m());
+        assert_eq!([u.n(), u.count()], [self.n, k], "workspace for another shape");
         let ordinary = self.scale[..k].iter().all(|&scale| scale == 1.0);
         for (i, (row, grad_u)) in self.rows.chunks_mut(self.ld_k.max(1)).zip(grad_u.chunks_exact_mut(m)).enumerate() {
             if !ordinary {

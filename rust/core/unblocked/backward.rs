@@ -5,7 +5,7 @@ use super::vectors::{Registers, pad};
 use super::{rows_between_looks, side_by_side};
 use crate::diagonal::{Diagonal, DiagonalSum};
 use crate::error::Result;
-use crate::gradients::{Gradients, check_tau};
+use crate::gradients::Gradients;
 use crate::kernel::dispatch::{InstructionSet, simd};
 use crate::memory::{Buffer, filled};
 use crate::reflections::Reflections;
@@ -59,7 +59,7 @@ impl<T: Scalar> Backward<T> {
         })
     }
 
-    /// Gradients of `sum <g, W h>` over the rows of `h` and `g`, or of `W* h`.
+    /// Gradients of `sum <g, W h>` over the rows of `h` and `g`, or of `W* h`. The caller has checked all sizes.
     pub fn run(
         &mut self,
         isa: InstructionSet,
@@ -72,7 +72,6 @@ impl<T: Scalar> Backward<T> {
         adjoint: bool,
     ) -> Result<()> {
         let Gradients { u: mut grad_u, h, tau, phases } = gradients;
-        check_tau(u, tau.as_deref());
         let mut sum = DiagonalSum::new(u.n(), diagonal)?;
         let gradients = [grad_u.as_deref_mut(), h, tau];
         run(isa, self, cancel, u, diagonal, source, g, gradients, &mut sum, adjoint)?;

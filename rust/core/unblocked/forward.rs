@@ -25,7 +25,7 @@ impl<T: Scalar> Forward<T> {
         Ok(Self { x: Buffer::zeroed(side_by_side::<T>(rows, chain.ld) * chain.ld)?, chain })
     }
 
-    /// `out = W h` for each row, or `W* h`.
+    /// `out = W h` for each row, or `W* h`. The caller has checked all sizes.
     pub fn run(
         &mut self,
         isa: InstructionSet,

@@ -34,7 +34,7 @@ pub use tape::{backward_tape, forward_tape};
 use crate::error::Result;
 use crate::number::Number;
 use crate::reflections::Form;
-use crate::threads::{Cancel, Context, slices};
+use crate::threads::{Cancel, Context, groups};
 
 /// The arithmetic on vectors that Algorithm 1 consists of: SIMD kernels here, counted operations in a test of its flops.
 pub trait Vectors<T>: Copy {
@@ -226,7 +226,7 @@ pub fn for_each<R: Send>(
     const TASK: usize = 1 << 21;
     const TASKS: usize = 256;
     let each = (flops / count.max(1)).max(1);
-    let bounds = slices(count, (TASK / each).max(1), TASKS);
+    let bounds = groups(count, (TASK / each).max(1), TASKS);
     let often = 1 + 1_000_000 / each;
     let workspaces = Mutex::new(Vec::new());
     context.run(bounds.len() - 1, flops, &|task, cancel| {
@@ -242,3 +242,6 @@ pub fn for_each<R: Send>(
         Ok(())
     })
 }
+
+#[cfg(test)]
+mod flops;

@@ -9,6 +9,7 @@ use crate::diagonal::Diagonal;
 use crate::error::Result;
 use crate::gradients::Gradients;
 use crate::kernel::dispatch::simd;
+use crate::lengths::require;
 use crate::memory::Buffer;
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
@@ -25,10 +26,17 @@ pub fn forward_tape<T: Scalar>(
     tape: &mut [T],
     adjoint: bool,
 ) -> Result<()> {
+    let rows = u.vectors("h", h.len(), &[])?;
+    check(u, diagonal, tape, rows)?;
     let mut chain = Chain::new(u.n(), u.count())?;
     let mut x = Buffer::zeroed(chain.ld)?;
     let isa = context.isa;
     context.here(|cancel| run(isa, &mut chain, &mut x, cancel, u, diagonal, h, tape, adjoint))
+}
+
+fn check<T: Scalar>(u: Reflections<'_, T>, diagonal: &Diagonal<T>, tape: &[T], rows: usize) -> Result<()> {
+    diagonal.check(u)?;
+    require(&[("the tape", Some(tape.len()), &[rows, u.m() + 1, u.n()])])
 }
 
 simd! {
@@ -89,6 +97,13 @@ pub fn backward_tape<T: Scalar>(
     gradients: Gradients<'_, T>,
     adjoint: bool,
 ) -> Result<()> {
-    let (isa, mut workspace) = (context.isa, Backward::new(u.n(), u.count(), u.vectors(&[g.len()]))?);
+    let rows = u.vectors("g", g.len(), &[("dL/dh", gradients.h.as_ref().map_or(g.len(), |x| x.len()))])?;
+    check(u, diagonal, tape, rows)?;
+    gradients.check_parameters(u, diagonal)?;
+    if rows == 0 {
+        gradients.vanish();
+        return Ok(());
+    }
+    let (isa, mut workspace) = (context.isa, Backward::new(u.n(), u.count(), rows)?);
     context.here(|cancel| workspace.run(isa, cancel, u, diagonal, Source::Tape(tape), g, gradients, adjoint))
 }

@@ -8,7 +8,7 @@
 //! triangle. A block does not touch the coordinates before its first one, which saves half of all work where `m = n`.
 
 use super::compact::CompactWy;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernel::dispatch::InstructionSet;
 use crate::memory::{Buffer, collected, padded};
 use crate::reflections::Reflections;
@@ -27,14 +27,20 @@ pub struct Block<T: Scalar> {
 }
 
 impl<T: Scalar> Block<T> {
-    /// `y = N V* a` for each vector, or `N* V* a`; `z` is a workspace with as many rows. The caller owns all three.
+    /// `y = N V* a` for each vector, or `N* V* a`; `z` is a workspace with as many rows.
+    ///
+    /// # Safety
+    /// The caller owns the vectors of all three, those of `z` and `y` with a whole register for each.
     pub unsafe fn project(&self, isa: InstructionSet, a: View<T>, z: View<T>, y: View<T>, adjoint: bool) {
         let (factors, z) = (self.wy.factors(), z.part(0, a.count)); // `z` may have more rows
         factors.gather(isa, a.from(self.begin, 0), z);
         factors.turn(isa, z, y, adjoint);
     }
 
-    /// `out = a + V y` for each vector, on the block's coordinates; `out` may be `a`. The caller owns all three.
+    /// `out = a + V y` for each vector, on the block's coordinates; `out` may be `a`.
+    ///
+    /// # Safety
+    /// The caller owns the vectors of all three.
     pub unsafe fn expand(&self, isa: InstructionSet, y: View<T>, a: View<T>, out: View<T>) {
         self.wy.factors().scatter(isa, y, a.from(self.begin, 0), out.from(self.begin, 0));
     }
@@ -74,6 +80,17 @@ impl<T: Scalar> Blocks<T> {
         Ok(Blocks { n: self.n, k: self.k, list: self.list.iter().map(narrow).collect::<Result<_>>()? })
     }
 
+    /// Refuses blocks of other reflections than of so many, of this size and form.
+    pub fn check(&self, u: Reflections<'_, T>) -> Result<()> {
+        let same_form = self.list.first().is_none_or(|block| block.wy.is_like(u));
+        if [self.n, self.k] == [u.n(), u.count()] && same_form {
+            return Ok(());
+        }
+        let text =
+            format!("prepared for {} reflections of size {}, got {} of size {}", self.k, self.n, u.count(), u.n());
+        Err(Error::InvalidArgument(text))
+    }
+
     /// A single block.
     pub fn of_one(wy: CompactWy<T>) -> Self {
         Self { n: wy.n, k: wy.k, list: vec![Block { begin: 0, first: 0, wy }] }
@@ -85,7 +102,11 @@ impl<T: Scalar> Blocks<T> {
     }
 
     /// `to = W_1 from` for each vector, or `W_1* from`; `to` may be `from`. The coefficients `y` of every block go to
-    /// `keep`. The caller owns all three.
+    /// `keep`.
+    ///
+    /// # Safety
+    /// The caller owns as many vectors of `n` numbers in `from` and `to`, and their coefficients in `keep`; `scratch` is for
+    /// at least as many.
     pub unsafe fn apply(
         &self,
         isa: InstructionSet,
@@ -113,9 +134,13 @@ impl<T: Scalar> Blocks<T> {
 
     /// `W_1`, column-major with columns `padded(n)` apart. A block does not change the columns before its first coordinate,
     /// which are still unit vectors when it is applied. The coefficients `y` of its other columns go to `keep`.
-    pub fn matrix(&self, context: &mut Context<'_>, keep: Option<Coefficients<T>>) -> Result<Buffer<T>> {
+    ///
+    /// # Panics
+    /// If `keep` does not have [`Coefficients::len`] numbers for `n` vectors.
+    pub fn matrix(&self, context: &mut Context<'_>, keep: Option<&mut [T]>) -> Result<Buffer<T>> {
         const TASK: usize = 24;
         let (n, isa, ld) = (self.n, context.isa, padded::<T>(self.n));
+        let keep = keep.map(|keep| Coefficients::of_slice(self, keep, n));
         let mut w = Buffer::<T>::zeroed(n * ld)?;
         let tasks = n.div_ceil(TASK);
         let shared = Shared(w.ptr_mut());
@@ -124,7 +149,7 @@ impl<T: Scalar> Blocks<T> {
             let end = n - i * TASK;
             let begin = end.saturating_sub(TASK);
             let mut scratch = Scratch::new(self, end - begin)?;
-            // SAFETY: tasks own disjoint columns.
+            // SAFETY: tasks own disjoint columns, and as many coefficients are kept.
             unsafe {
                 let w = shared.get();
                 (begin..end).for_each(|j| *w.add(j * ld + j) = T::ONE);
@@ -160,6 +185,12 @@ impl<T: Scalar> Coefficients<T> {
     /// Views `memory`, which has [`Coefficients::len`] numbers.
     pub fn new(blocks: &Blocks<T>, memory: *const T, rows: usize) -> Self {
         Self { first: View::new(memory, blocks.widest(), rows), stride: rows * blocks.widest() }
+    }
+
+    /// Views a slice of exactly as many.
+    pub fn of_slice(blocks: &Blocks<T>, memory: &mut [T], rows: usize) -> Self {
+        assert_eq!(memory.len(), Self::len(blocks, rows), "coefficients of {rows} vectors");
+        Self::new(blocks, memory.as_mut_ptr(), rows)
     }
 
     /// Views the coefficients of block `i`.

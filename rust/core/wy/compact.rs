@@ -46,17 +46,26 @@ pub struct Factors<T> {
 
 impl<T: Scalar> Factors<T> {
     /// `z = V* a` for each vector.
+    ///
+    /// # Safety
+    /// The caller owns the vectors: `n` numbers in `a`, `k` in `z`.
     pub unsafe fn gather(self, isa: InstructionSet, a: View<T>, z: View<T>) {
         long_gemm(isa, (self.v.count, a.count), self.v_adjoint, a, &Store::new(z));
     }
 
     /// `y = N z` for each vector, or `N* z`.
+    ///
+    /// # Safety
+    /// The caller owns the vectors of `k` numbers.
     pub unsafe fn turn(self, isa: InstructionSet, z: View<T>, y: View<T>, adjoint: bool) {
         let middle = if adjoint { self.minus_s_adjoint } else { self.minus_s };
         gemm(isa, (middle.count, z.count), middle, z, &Store::new(y));
     }
 
     /// `out = a + V y` for each vector; `out` may be `a`.
+    ///
+    /// # Safety
+    /// The caller owns the vectors: `k` numbers in `y`, `n` in `a` and `out`.
     pub unsafe fn scatter(self, isa: InstructionSet, y: View<T>, a: View<T>, out: View<T>) {
         gemm(isa, (self.v_adjoint.count, a.count), self.v, y, &Store::plus(out, a));
     }
@@ -87,6 +96,11 @@ impl<T: Scalar> CompactWy<T> {
             scale: self.scale.clone(),
             given: self.given.clone(),
         })
+    }
+
+    /// Whether it is of columns of this form, with a given `tau` or without.
+    pub fn is_like(&self, u: Reflections<'_, T>) -> bool {
+        self.form == u.form() && self.given.is_some() == u.tau().is_some()
     }
 
     /// Distance between columns of length `n`.

@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::pack::Part;
 use crate::kernel::transpose::transpose;
+use crate::lengths::require;
 use crate::memory::{Buffer, padded};
 use crate::method;
 use crate::product::product;
@@ -18,9 +19,9 @@ use crate::view::View;
 /// `W`, and what is needed to turn its gradient into that of `U`.
 pub struct Dense<T: Scalar> {
     /// The reflections.
-    pub blocks: Blocks<T>,
+    pub(crate) blocks: Blocks<T>,
     /// `W`, column-major, columns `padded(n)` apart.
-    pub w: Buffer<T>,
+    pub(crate) w: Buffer<T>,
     /// `y` of the columns of `W_1`.
     y: Buffer<T>,
 }
@@ -32,14 +33,16 @@ impl<T: Scalar> Dense<T> {
         if T::IS_WIDE {
             return Self::new(context, u, diagonal);
         }
+        diagonal.check(u)?;
         Dense::new(context, u.widen()?.reflections()?, &diagonal.widen()?)?.narrow()
     }
 
     /// `W = W_1 D`, formed in its own precision.
     pub fn new(context: &mut Context<'_>, u: Reflections<'_, T>, diagonal: &Diagonal<T>) -> Result<Self> {
+        diagonal.check(u)?;
         let blocks = blocks(context, u)?;
         let mut y = Buffer::zeroed(Coefficients::len(&blocks, blocks.n))?; // sums read whole registers
-        let w = form(context, &blocks, diagonal, Some(Coefficients::new(&blocks, y.ptr_mut(), blocks.n)))?;
+        let w = form(context, &blocks, diagonal, Some(&mut y))?;
         Ok(Self { blocks, w, y })
     }
 
@@ -51,7 +54,7 @@ impl<T: Scalar> Dense<T> {
     }
 
     /// `y` of the columns of `W_1`.
-    pub fn coefficients(&self) -> Coefficients<T> {
+    pub(crate) fn coefficients(&self) -> Coefficients<T> {
         Coefficients::new(&self.blocks, self.y.ptr(), self.blocks.n)
     }
 }
@@ -64,7 +67,7 @@ fn form<T: Scalar>(
     context: &mut Context<'_>,
     blocks: &Blocks<T>,
     diagonal: &Diagonal<T>,
-    keep: Option<Coefficients<T>>,
+    keep: Option<&mut [T]>,
 ) -> Result<Buffer<T>> {
     let mut w = blocks.matrix(context, keep)?;
     for (j, column) in w.chunks_mut(padded::<T>(blocks.n)).enumerate() {
@@ -92,11 +95,13 @@ pub fn multiply<T: Scalar>(
     out: &mut [T],
     adjoint: bool,
 ) -> Result<()> {
-    assert!(h.len() == out.len() && w.len() == n * padded::<T>(n), "arrays of {} and {}", h.len(), out.len());
-    let part = if adjoint { Part::adjoint } else { Part::columns };
     let rows = h.len() / n;
+    require(&[("h", Some(h.len()), &[rows, n]), ("out", Some(out.len()), &[rows, n])])?;
+    assert_eq!(w.len(), n * padded::<T>(n), "W");
+    let part = if adjoint { Part::adjoint } else { Part::columns };
     let (columns, out) = (View::new(h.as_ptr(), n, rows), View::new(out.as_mut_ptr(), n, rows));
-    product(context, (n, rows), part(w.as_ptr(), padded::<T>(n), n), columns, out, false)
+    // SAFETY: W has n padded columns, and the arrays so many rows of n numbers.
+    unsafe { product(context, (n, rows), part(w.as_ptr(), padded::<T>(n), n), columns, out, false) }
 }
 
 /// Writes `W` row-major, formed in wide precision and rounded once.

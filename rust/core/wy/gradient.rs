@@ -32,12 +32,15 @@ pub fn from_sums<T: Scalar>(
     let (n, k, ld_n, ld_k) = (wy.n, wy.k, wy.ld_n(), wy.ld_k());
     let mut v_c2 = Buffer::<T>::zeroed(k * ld_k)?;
     let mut m = Buffer::<T>::zeroed(k * ld_k)?;
+    assert!(c1.len() >= k * ld_n && c2.len() >= k * ld_n, "sums of {k} columns");
     let v_adjoint = Part::columns(wy.v_adjoint.ptr(), ld_k, n);
-    let out = View::new(v_c2.ptr_mut(), ld_k, k);
-    product(context, (k, k), v_adjoint, View::new(c2.ptr(), ld_n, k), out, false)?;
     let minus_s = Part::columns(wy.minus_s.ptr(), ld_k, k);
-    let out = View::new(m.ptr_mut(), ld_k, k);
-    product(context, (k, k), minus_s, View::new(v_c2.ptr(), ld_k, k), out, false)?;
+    let (of_v_c2, of_m) = (View::new(v_c2.ptr_mut(), ld_k, k), View::new(m.ptr_mut(), ld_k, k));
+    // SAFETY: buffers of k columns, or of n rows of V*.
+    unsafe {
+        product(context, (k, k), v_adjoint, View::new(c2.ptr(), ld_n, k), of_v_c2, false)?;
+        product(context, (k, k), minus_s, of_v_c2, of_m, false)?;
+    }
     wy.hermitian(&mut m, ld_k, false, grad_tau);
     if let Some(given) = &wy.given {
         for (columns, ld) in [(&mut *c2, ld_n), (&mut m, ld_k)] {
@@ -48,10 +51,12 @@ pub fn from_sums<T: Scalar>(
     }
     let out = View::new(c2.ptr_mut(), ld_n, k);
     let c1 = Part::columns(c1.ptr(), ld_n, k);
-    product(context, (n, k), c1, View::new(wy.minus_s_adjoint.ptr(), ld_k, k), out, true)?;
     let v = View::new(wy.v.ptr(), ld_n, k);
     // SAFETY: padded buffers of k columns.
-    unsafe { gemm(context.isa, (n, k), v, View::new(m.ptr(), ld_k, k), &Store::plus(out, out)) };
+    unsafe {
+        product(context, (n, k), c1, View::new(wy.minus_s_adjoint.ptr(), ld_k, k), out, true)?;
+        gemm(context.isa, (n, k), v, View::new(m.ptr(), ld_k, k), &Store::plus(out, out));
+    }
     Ok(())
 }
 
@@ -60,13 +65,14 @@ pub fn expansion<T: Scalar>(context: &mut Context<'_>, wy: &CompactWy<T>) -> Res
     let (n, k, ld_n, ld_k) = (wy.n, wy.k, wy.ld_n(), wy.ld_k());
     let mut q = Buffer::<T>::zeroed(k * ld_n)?;
     let out = View::new(q.ptr_mut(), ld_n, k);
-    if wy.given.is_some() {
-        let middle = adjoint(context.isa, k, &wy.minus_s_adjoint)?;
-        let v = Part::adjoint(wy.v_adjoint.ptr(), ld_k, k);
-        product(context, (n, k), v, View::new(middle.ptr(), ld_k, k), out, false)?;
+    let turned;
+    let (v, middle) = if wy.given.is_some() {
+        turned = adjoint(context.isa, k, &wy.minus_s_adjoint)?;
+        (Part::adjoint(wy.v_adjoint.ptr(), ld_k, k), turned.ptr())
     } else {
-        let v = Part::columns(wy.v.ptr(), ld_n, k);
-        product(context, (n, k), v, View::new(wy.minus_s.ptr(), ld_k, k), out, false)?;
-    }
+        (Part::columns(wy.v.ptr(), ld_n, k), wy.minus_s.ptr())
+    };
+    // SAFETY: padded buffers of k columns, or of n rows of V*.
+    unsafe { product(context, (n, k), v, View::new(middle, ld_k, k), out, false)? };
     Ok(q)
 }

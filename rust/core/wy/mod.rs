@@ -21,6 +21,8 @@ pub mod gradient;
 mod gram;
 mod inverse;
 mod rounding;
+mod write;
 
 pub use compact::{CompactWy, Factors};
 pub use form::Along;
+pub use write::write;

@@ -1,7 +1,6 @@
 //! What all handlers do: agree on the interface's version, run a kernel, report errors.
 
 use std::ffi::{CString, c_int};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use householder::error::{Error, Result};
 use householder::threads::Context;
@@ -11,6 +10,7 @@ use super::c_api::{
     XlaError,
 };
 use super::frame::Frame;
+use crate::call::catch_panic;
 
 /// The interface's major version, with which structs change.
 const MAJOR: c_int = 0;
@@ -31,8 +31,7 @@ pub unsafe fn handle(frame: *mut CallFrame, kernel: Kernel) -> *mut XlaError {
     let Some(api) = api else { std::process::abort() }; // there is nothing to make an error with
     let outcome = refusal(frame, api).and_then(|()| {
         // XLA's threads know nothing of Python's signals: the interpreter sees them once the result is there.
-        let work = || kernel(&Frame::new(frame), &mut Context::new(&mut || false));
-        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(Error::Internal("a kernel panicked".to_owned())))
+        catch_panic(|| kernel(&Frame::new(frame), &mut Context::new(&mut || false)))
     });
     match outcome {
         Ok(()) => std::ptr::null_mut(),

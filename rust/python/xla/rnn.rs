@@ -5,10 +5,9 @@
 
 use householder::diagonal::Diagonal;
 use householder::error::Result;
-use householder::kernel::activation::{Activation, moduli};
 use householder::many::{ManyReflections, ManySequenceGradients, ManySequences, Stack};
 use householder::method::Method;
-use householder::recurrence::{Sequence, Series, Steps};
+use householder::recurrence::{Activation, Sequence, Series, Steps, moduli};
 use householder::reflections::Form;
 use householder::threads::Context;
 
@@ -78,7 +77,7 @@ fn sequences<'a, T: Number<Real: Number>>(frame: &Frame<'a>, sizes: &Sizes) -> R
             adjoint,
             activation: Activation::parse(nonlinearity, slope, n, moduli.map(|moduli| moduli.at(i)))?,
             method,
-            steps: if reverse { steps.reversed() } else { steps },
+            steps: if reverse { steps.reversed()? } else { steps },
             d,
             x: Series::new(x.at(i)),
             input_weight: input_weight.map(|weight| weight.at(i)),

@@ -43,6 +43,7 @@ impl<T: Scalar> FormationBackward<T> {
         grad_u: &mut [T],
     ) {
         assert!(u.tau().is_none(), "a given tau is not undone");
+        assert_eq!([g.len(), grad_u.len()], [u.n() * u.n(), u.n() * u.m()], "dL/dW and dL/dU");
         form_back(isa, self, u, diagonal, g, grad_u);
     }
 }
@@ -58,7 +59,8 @@ simd! {
     ) -> () {
         let FormationBackward { formation, g, grad_v } = workspace;
         let n = u.n();
-        formation.form(s, u, None);
+        // SAFETY: nothing goes elsewhere.
+        unsafe { formation.form(s, u, None) };
         let Formation { chain, w, .. } = formation;
         let ld = chain.ld;
         let mut grad_u1 = T::ZERO;
@@ -97,6 +99,9 @@ simd! {
 /// Undoes the reflections on `C` registers of columns of `W`, the first one first, and on those of its gradient `G`:
 /// `dL/dv_j -= G a* + W b*` with `a = tau v_j* W` and `b = tau v_j* G`. `W`, `a` and `G` are those after the reflection is
 /// undone, `b` is that before.
+///
+/// # Safety
+/// The caller owns `C` registers in each of `n` rows of `w` and `g`.
 #[inline(always)]
 unsafe fn undo<T: Scalar, S: Simd, const C: usize>(s: S, chain: &Chain<T>, w: View<T>, g: View<T>, grad_v: &mut [T]) {
     let (n, lanes) = (chain.n, T::lanes::<S>());

@@ -53,8 +53,10 @@ impl<'a, T: Scalar, const B: usize> Reflectors<'a, T, B> {
         Self { chain, gram }
     }
 
-    /// Applies all reflections to `C` registers of unit vectors, from column `begin` on, and writes the last result. The
-    /// caller owns these columns of `w` and `out`.
+    /// Applies all reflections to `C` registers of unit vectors, from column `begin` on, and writes the last result.
+    ///
+    /// # Safety
+    /// The caller owns these columns of `w` and `out`.
     #[inline(always)]
     pub unsafe fn reflect<S: Simd, const C: usize>(&self, s: S, [unit, w, out]: [View<T>; 3], begin: usize) {
         let (chain, lanes) = (self.chain, T::lanes::<S>());
@@ -152,8 +154,10 @@ fn edges<T: Scalar, const B: usize>(chain: &Chain<T>, first: usize) -> (usize, u
     (top, if chain.form == Form::Full { top } else { top + B })
 }
 
-/// Adds `v_i* W`, summed over `rows`, to `a` for the `B` reflections from `first` on. The caller owns `C` registers in each
-/// row of `W`.
+/// Adds `v_i* W`, summed over `rows`, to `a` for the `B` reflections from `first` on.
+///
+/// # Safety
+/// The caller owns `C` registers in each row of `w`.
 #[inline(always)]
 pub unsafe fn project<T: Scalar, S: Simd, const C: usize, const B: usize>(
     s: S,
@@ -185,6 +189,9 @@ pub unsafe fn project<T: Scalar, S: Simd, const C: usize, const B: usize>(
 }
 
 /// One row's part of `v_i* W`, of the first `count` reflections.
+///
+/// # Safety
+/// The caller owns `count` numbers at `v` and `C` registers at `w`.
 #[inline(always)]
 unsafe fn project_row<T: Scalar, S: Simd, const C: usize, const B: usize>(
     s: S,
@@ -210,7 +217,10 @@ unsafe fn project_row<T: Scalar, S: Simd, const C: usize, const B: usize>(
     );
 }
 
-/// `W - V A` of the reflections from `first` on, from `-A`. The caller owns `C` registers in each row.
+/// `W - V A` of the reflections from `first` on, from `-A`.
+///
+/// # Safety
+/// The caller owns `C` registers in each row of both.
 #[inline(always)]
 unsafe fn expand<T: Scalar, S: Simd, const C: usize, const B: usize>(
     s: S,
@@ -235,6 +245,9 @@ unsafe fn expand<T: Scalar, S: Simd, const C: usize, const B: usize>(
 }
 
 /// One row of `W - V A`, of the first `count` reflections.
+///
+/// # Safety
+/// The caller owns `count` numbers at `v` and `C` registers at both addresses.
 #[inline(always)]
 unsafe fn expand_row<T: Scalar, S: Simd, const C: usize, const B: usize>(
     s: S,
@@ -261,7 +274,10 @@ unsafe fn expand_row<T: Scalar, S: Simd, const C: usize, const B: usize>(
     whole(s).store(to, x);
 }
 
-/// The first `rows` rows. The caller owns `C` registers in each.
+/// The first `rows` rows.
+///
+/// # Safety
+/// The caller owns `C` registers in each row of both.
 #[inline(always)]
 unsafe fn copy<T: Scalar, S: Simd, const C: usize>(s: S, rows: usize, from: View<T>, to: View<T>) {
     for row in 0..rows {

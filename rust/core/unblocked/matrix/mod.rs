@@ -55,8 +55,11 @@ impl<T: Scalar> Formation<T> {
 
     /// Forms `W_1`, without the diagonal: whole registers of columns in `out` if there is one, all others in `w`. Returns
     /// how many columns went to `out`.
+    ///
+    /// # Safety
+    /// The caller owns `n` rows of `n` numbers in `out`.
     #[inline(always)]
-    fn form<S: Simd>(&mut self, s: S, u: Reflections<'_, T>, out: Option<View<T>>) -> usize {
+    unsafe fn form<S: Simd>(&mut self, s: S, u: Reflections<'_, T>, out: Option<View<T>>) -> usize {
         self.chain.set(s, u);
         match (T::PARTS, self.chain.k) {
             (1, 5..) => self.form_by::<S, LARGEST>(s, out),
@@ -65,8 +68,10 @@ impl<T: Scalar> Formation<T> {
         }
     }
 
+    /// # Safety
+    /// As of [`Formation::form`].
     #[inline(always)]
-    fn form_by<S: Simd, const B: usize>(&mut self, s: S, out: Option<View<T>>) -> usize {
+    unsafe fn form_by<S: Simd, const B: usize>(&mut self, s: S, out: Option<View<T>>) -> usize {
         let Self { chain, w, unit, gram } = self;
         let (n, lanes) = (chain.n, T::lanes::<S>());
         let registers = n.div_ceil(lanes);
@@ -106,10 +111,7 @@ impl<T: Scalar> Rounded<T> {
         Ok(Self { formation, wide: Buffer::scratch(if T::IS_WIDE { 0 } else { n * n })? })
     }
 
-    /// Writes `W`, row-major.
-    ///
-    /// # Panics
-    /// If `out` does not have `n x n` numbers.
+    /// Writes `W`, row-major. The caller has checked all sizes.
     pub fn run(
         &mut self,
         isa: InstructionSet,
@@ -138,7 +140,8 @@ simd! {
         out: &mut [T],
     ) -> () {
         let n = u.n();
-        let whole = workspace.form(s, u, Some(View::new(out.as_mut_ptr(), n, n)));
+        // SAFETY: n rows of n numbers, as the caller has checked.
+        let whole = unsafe { workspace.form(s, u, Some(View::new(out.as_mut_ptr(), n, n))) };
         for j in (whole..n).step_by(T::lanes::<S>()) {
             let inside = Lanes::<S, T, 1>::first(s, n - j);
             for (out, w) in out.chunks_exact_mut(n).zip(workspace.w.chunks_exact(workspace.chain.ld)) {

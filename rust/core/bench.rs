@@ -1,0 +1,97 @@
+//! What `benches/kernels.rs` measures: the two products of a recurrent step, on packed weights.
+
+use crate::error::Result;
+use crate::kernel::activation::Activation;
+use crate::kernel::epilogue::{Step, Store};
+use crate::kernel::fetch::Fetch;
+use crate::kernel::gemm::gemm;
+use crate::kernel::pack::{Packed, Part, pack};
+use crate::memory::{Buffer, padded};
+use crate::scalar::Scalar;
+use crate::threads::InstructionSet;
+use crate::view::View;
+
+/// A step `z = P* h`, `h' = relu(h + Q z)` of `batch` sequences.
+pub struct RecurrentStep<T: Scalar> {
+    isa: InstructionSet,
+    n: usize,
+    m: usize,
+    batch: usize,
+    project: Packed<T>,
+    expand: Packed<T>,
+    h: Buffer<T>,
+    next: Buffer<T>,
+    z: Buffer<T>,
+}
+
+impl<T: Scalar> RecurrentStep<T> {
+    /// For states of `n` numbers and `m` reflections.
+    pub fn new(isa: InstructionSet, n: usize, m: usize, batch: usize) -> Result<Self> {
+        let weights = Buffer::<T>::zeroed(n * m)?;
+        // SAFETY: n x m weights.
+        let (project, expand) = unsafe {
+            (pack(isa, m, &[Part::adjoint(weights.ptr(), n, n)])?, pack(isa, n, &[Part::columns(weights.ptr(), n, m)])?)
+        };
+        let (h, next) = (Buffer::zeroed(n * batch)?, Buffer::zeroed(n * batch)?);
+        Ok(Self { isa, n, m, batch, project, expand, h, next, z: Buffer::zeroed(padded::<T>(m) * batch)? })
+    }
+
+    /// Computes it.
+    pub fn run(&mut self) {
+        let &mut Self { isa, n, m, batch, .. } = self;
+        let z = View::new(self.z.ptr_mut(), padded::<T>(m), batch);
+        let state = View::new(self.h.ptr(), n, batch);
+        let step = Step {
+            out: View::new(self.next.ptr_mut(), n, batch),
+            previous: state,
+            input: View::none(),
+            activation: Activation::Relu,
+            fetch: Fetch::none(),
+        };
+        // SAFETY: vectors of n and of m numbers for the whole batch, and weights of these sizes.
+        unsafe {
+            gemm(isa, (m, batch), self.project.weights(), state, &Store::new(z));
+            gemm(isa, (n, batch), self.expand.weights(), z, &step);
+        }
+    }
+}
+
+/// A number from each lane after `rounds` rounds of independent sums `x <- x factor + 2 factor`, as many at a time as keep
+/// the FMA units busy, and how many flops they take.
+pub fn sums<T: Scalar>(isa: InstructionSet, rounds: usize, factor: T) -> ([T; 16], usize) {
+    use pulp::{Simd, WithSimd};
+    use std::hint::black_box;
+    const CHAINS: usize = 12;
+    struct Chains<T>(usize, T);
+    impl<T: Scalar> WithSimd for Chains<T> {
+        type Output = [T; 16];
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, s: S) -> [T; 16] {
+            // Every chain has its own start, none is a fixed point.
+            let factor = T::splat(s, self.1);
+            let mut sums = [factor; CHAINS];
+            for (i, sum) in sums.iter_mut().enumerate() {
+                *sum = T::splat(s, black_box(self.1));
+                for _ in 0..i {
+                    *sum = T::plus(s, *sum, factor);
+                }
+            }
+            let start = T::plus(s, factor, factor);
+            for _ in 0..self.0 {
+                for sum in &mut sums {
+                    *sum = T::fma(s, *sum, factor, start);
+                }
+            }
+            let mut total = sums[0];
+            for sum in &sums[1..] {
+                total = T::plus(s, total, *sum);
+            }
+            let mut out = [T::default(); 16];
+            // SAFETY: a register holds at most 64 bytes, and T is at least 4 bytes.
+            unsafe { T::store(s, out.as_mut_ptr(), total) };
+            out
+        }
+    }
+    let flops = 2 * T::PARTS * isa.tile_height::<T>().0 * CHAINS * rounds;
+    (isa.dispatch(Chains::<T>(rounds, factor)), flops)
+}

@@ -1,0 +1,79 @@
+//! What safe code of another crate must not reach: each of these programs once read or wrote memory out of bounds.
+//!
+//! Pointers as arguments:
+//!
+//! ```compile_fail,E0603
+//! use householder::{reflections::Reflections, threads::Context, wy::blocks::{Blocks, Coefficients}};
+//! let u = Reflections::new(3, 2, &[1.0, 0.0, 2.0, 1.0, 2.0, 1.0]).unwrap();
+//! let mut never = || false;
+//! let mut context = Context::new(&mut never);
+//! let blocks = Blocks::new(&mut context, u, 16).unwrap();
+//! let keep = Coefficients::new(&blocks, std::ptr::null(), 3);
+//! println!("{}", blocks.matrix(&mut context, Some(keep)).unwrap().len());
+//! ```
+//!
+//! Buffers of any length:
+//!
+//! ```compile_fail,E0603
+//! use householder::{memory::Buffer, reflections::Reflections, threads::Context, wy::{CompactWy, gradient::from_sums}};
+//! let u = vec![3.0_f32; 4096 * 64];
+//! let u = Reflections::new(4096, 64, &u).unwrap();
+//! let mut never = || false;
+//! let mut context = Context::new(&mut never);
+//! let wy = CompactWy::new(&mut context, u).unwrap();
+//! let (c1, mut c2) = (Buffer::zeroed(0).unwrap(), Buffer::zeroed(0).unwrap());
+//! from_sums(&mut context, &wy, &c1, &mut c2, None).unwrap();
+//! ```
+//!
+//! Sizes as public fields:
+//!
+//! ```compile_fail,E0603
+//! use householder::{reflections::Reflections, threads::Context, wy::{CompactWy, gradient::expansion}};
+//! let u = Reflections::new(3, 2, &[1.0, 0.0, 2.0, 1.0, 2.0, 1.0]).unwrap();
+//! let mut never = || false;
+//! let mut context = Context::new(&mut never);
+//! let mut wy = CompactWy::new(&mut context, u).unwrap();
+//! wy.n = 1 << 14;
+//! println!("{}", expansion(&mut context, &wy).unwrap().len());
+//! ```
+//!
+//! ```compile_fail,E0616
+//! use householder::{apply::Dense, diagonal::Diagonal, reflections::Reflections, threads::Context};
+//! let u = Reflections::new(3, 2, &[1.0, 0.0, 2.0, 1.0, 2.0, 1.0]).unwrap();
+//! let mut never = || false;
+//! let matrix = Dense::new(&mut Context::new(&mut never), u, &Diagonal::of(u)).unwrap();
+//! println!("{}", matrix.blocks.n);
+//! ```
+//!
+//! What a recurrence keeps:
+//!
+//! ```compile_fail
+//! fn rank(kept: &mut householder::recurrence::Prepared<f64>) {
+//!     if let householder::recurrence::Prepared::LowRank { rank, .. } = kept {
+//!         *rank = 1 << 20;
+//!     }
+//! }
+//! ```
+//!
+//! Memory that is not written yet:
+//!
+//! ```compile_fail,E0603
+//! let buffer = householder::memory::Buffer::<f64>::scratch(2048).unwrap();
+//! println!("{:?}", &buffer[..4]);
+//! ```
+//!
+//! Some columns of `U`, whose bounds are checked in debug builds alone:
+//!
+//! ```compile_fail,E0624
+//! let u = householder::reflections::Reflections::new(3, 2, &[1.0, 0.0, 2.0, 1.0, 2.0, 1.0]).unwrap();
+//! println!("{}", u.columns(2, 1).m());
+//! ```
+//!
+//! Functions of another library that this one would call:
+//!
+//! ```compile_fail,E0133
+//! use std::ffi::{c_int, c_uint, c_void};
+//! unsafe extern "C" fn parallel(_: extern "C" fn(*mut c_void), _: *mut c_void, _: c_uint, _: c_uint) {}
+//! unsafe extern "C" fn two() -> c_int { 2 }
+//! householder::threads::share_openmp(householder::threads::OpenMp { parallel, max_threads: two });
+//! ```

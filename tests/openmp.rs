@@ -1,0 +1,59 @@
+//! Threads of an OpenMP runtime: the same results and errors as with threads of the library's own.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use householder::apply;
+use householder::diagonal::Diagonal;
+use householder::error::{Error, Result};
+use householder::reflections::Reflections;
+use householder::threads::{Context, OpenMp, set_num_threads, share_openmp};
+
+const N: usize = 256;
+const ROWS: usize = 1024;
+
+/// As an OpenMP runtime does it.
+unsafe extern "C" fn parallel(function: extern "C" fn(*mut c_void), data: *mut c_void, threads: c_uint, _: c_uint) {
+    let data = data as usize;
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(move || function(data as *mut c_void));
+        }
+        function(data as *mut c_void);
+    });
+}
+
+unsafe extern "C" fn two() -> c_int {
+    2
+}
+
+fn numbers(len: usize) -> Vec<f32> {
+    (0..len).map(|i| (i as f32).sin()).collect()
+}
+
+/// One call after the other, until the poll ends one of them.
+fn interrupted(poll: &mut dyn FnMut() -> bool) -> Error {
+    let (entries, h, mut out) = (numbers(N * 64), numbers(ROWS * N), vec![0.0; ROWS * N]);
+    let u = Reflections::new(N, 64, &entries).unwrap();
+    let mut context = Context::new(poll);
+    let mut call = || apply::forward(&mut context, u, &Diagonal::One, &h, &mut out, false, None);
+    (0..100_000).find_map(|_| call().err()).expect("a poll every 50 milliseconds")
+}
+
+fn result() -> Result<Vec<f32>> {
+    let (entries, h, mut out) = (numbers(N * 64), numbers(ROWS * N), vec![0.0; ROWS * N]);
+    let u = Reflections::new(N, 64, &entries)?;
+    apply::forward(&mut Context::new(&mut || false), u, &Diagonal::One, &h, &mut out, false, None)?;
+    Ok(out)
+}
+
+#[test]
+#[cfg_attr(miri, ignore)] // which takes long for so many numbers
+fn whoever_owns_the_threads() {
+    set_num_threads(2).unwrap();
+    let outcomes = || (result(), interrupted(&mut || true), interrupted(&mut || panic!("the poll broke")));
+    let own = outcomes();
+    assert_eq!((&own.1, &own.2), (&Error::Interrupted, &Error::Internal("the poll broke".to_owned())));
+    // SAFETY: both do what is said of them.
+    unsafe { share_openmp(OpenMp { parallel, max_threads: two }) };
+    assert_eq!(outcomes(), own);
+}
