@@ -13,8 +13,7 @@ use crate::scalar::Scalar;
 /// columns. The strip with the last row also owns the padding around `n x k`.
 #[derive(Clone, Copy)]
 pub struct Strip<T> {
-    /// Number of its first row.
-    pub begin: usize,
+    pub(super) begin: usize,
     pub(super) end: usize,
     pub(super) n: usize,
     pub(super) k: usize,
@@ -30,17 +29,17 @@ unsafe impl<T> Send for Strip<T> {}
 unsafe impl<T> Sync for Strip<T> {}
 
 impl<T: Scalar> Strip<T> {
-    /// Its rows.
-    pub unsafe fn rows<'a>(self) -> &'a [T] {
-        self.rows_mut()
-    }
-
+    /// # Safety
+    /// As of all methods: nothing else uses these rows.
     unsafe fn rows_mut<'a>(self) -> &'a mut [T] {
         let len = (self.end - self.begin) * self.ld_k;
         std::slice::from_raw_parts_mut(self.rows.add(self.begin * self.ld_k), len)
     }
 
     /// Takes the rows of `u`.
+    ///
+    /// # Safety
+    /// Nothing else uses these rows.
     #[inline(always)]
     pub unsafe fn fill<S: Simd>(self, s: S, u: Reflections<'_, T>) {
         assert_eq!([u.n(), u.count()], [self.n, self.k], "workspace for another shape");
@@ -63,6 +62,9 @@ impl<T: Scalar> Strip<T> {
     }
 
     /// Sums of the squares of each column's entries in these rows.
+    ///
+    /// # Safety
+    /// Nothing writes these rows.
     #[inline(always)]
     pub unsafe fn squares(self, form: Form, sums: &mut [f64]) {
         let end = if self.end == self.n { self.n.next_multiple_of(PIECE) } else { self.end };
@@ -75,6 +77,9 @@ impl<T: Scalar> Strip<T> {
     }
 
     /// Multiplies each column by a factor of its own.
+    ///
+    /// # Safety
+    /// Nothing else uses these rows.
     #[inline(always)]
     pub unsafe fn multiply(self, factors: &[f64]) {
         for row in self.rows_mut().chunks_mut(self.ld_k.max(1)) {
@@ -83,6 +88,9 @@ impl<T: Scalar> Strip<T> {
     }
 
     /// Lays out these rows' part of the columns.
+    ///
+    /// # Safety
+    /// Nothing else uses these rows or their part of the columns.
     #[inline(always)]
     pub unsafe fn transpose<S: Simd>(self, s: S) {
         let Self { begin, end, n, k, ld_k, ld, .. } = self;
@@ -95,6 +103,9 @@ impl<T: Scalar> Strip<T> {
     }
 
     /// Multiplies each column, as [`Strip::transpose`] laid it out, by a factor of its own.
+    ///
+    /// # Safety
+    /// Nothing else uses this part of the columns.
     #[inline(always)]
     pub unsafe fn multiply_columns(self, factors: &[f64]) {
         for (j, &factor) in factors.iter().enumerate() {
@@ -107,6 +118,9 @@ impl<T: Scalar> Strip<T> {
     }
 
     /// Conjugates the rows.
+    ///
+    /// # Safety
+    /// Nothing else uses these rows.
     #[inline(always)]
     pub unsafe fn conjugate(self) {
         for x in self.rows_mut() {

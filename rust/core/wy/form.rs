@@ -1,7 +1,7 @@
 //! `V` and `N` from `U`.
 
 use super::given::Given;
-use super::gram::{add_gram, strip_bounds, sum_of_parts};
+use super::gram::Gram;
 use super::inverse::{minus_inverse, narrow};
 use super::{CompactWy, Factors};
 use crate::error::Result;
@@ -33,19 +33,24 @@ enum Phase {
     Take,
     /// One finds the columns' norms.
     Normalise,
-    /// Each lays out its strip of `V` and its part of the Gram matrix.
+    /// Each lays out its strip of `V`, and adds up its part of the Gram matrix if there is memory for it.
     LayOut,
+    /// Each adds up some rows of the Gram matrix otherwise.
+    Gram,
     /// One inverts `T`; the others do the work that needs only `V`.
     Invert,
     /// The work that needs both `V` and `N`.
     After,
 }
 
-const PHASES: [Phase; 5] = [Phase::Take, Phase::Normalise, Phase::LayOut, Phase::Invert, Phase::After];
+const PHASES: [Phase; 6] = [Phase::Take, Phase::Normalise, Phase::LayOut, Phase::Gram, Phase::Invert, Phase::After];
 
 simd! {
-    /// Takes rows of `U`, and the sums of their squares. The caller owns the strip.
-    fn take<T: Scalar>(s, strip: Strip<T>, u: Reflections<'_, T>, squares: &mut [f64]) -> () {
+    /// Takes rows of `U`, and the sums of their squares.
+    ///
+    /// # Safety
+    /// The caller owns the strip.
+    unsafe fn take<T: Scalar>(s, strip: Strip<T>, u: Reflections<'_, T>, squares: &mut [f64]) -> () {
         // SAFETY: as said.
         unsafe {
             strip.fill(s, u);
@@ -53,8 +58,11 @@ simd! {
         }
     }
 
-    /// Lays out rows of unit columns, conjugated row by row, and of columns `X`. The caller owns the strip.
-    fn lay_out<T: Scalar>(s, strip: Strip<T>, inverse_norms: &[f64], delta: Option<&[f64]>) -> () {
+    /// Lays out rows of unit columns, conjugated row by row, and of columns `X`.
+    ///
+    /// # Safety
+    /// The caller owns the strip.
+    unsafe fn lay_out<T: Scalar>(s, strip: Strip<T>, inverse_norms: &[f64], delta: Option<&[f64]>) -> () {
         // SAFETY: as said.
         unsafe {
             strip.multiply(inverse_norms);
@@ -88,17 +96,19 @@ impl<T: Scalar> CompactWy<T> {
             minus_s: View::new(minus_s.ptr(), ld, k),
             minus_s_adjoint: View::new(minus_s_adjoint.ptr(), ld, k),
         };
-        let strips: Vec<Strip<T>> = strip_bounds(n).windows(2).map(|bounds| v.strip(bounds[0], bounds[1])).collect();
+        let gram = Gram::new::<T>(isa, u.form(), n, k);
+        let strips: Vec<Strip<T>> = gram.bounds().windows(2).map(|bounds| v.strip(bounds[0], bounds[1])).collect();
         let (parts, len) = (strips.len(), k * ld);
         let mut squares = filled(parts * ld, 0.0)?;
         let (mut inverse_norms, mut given) = (Vec::new(), None);
-        let mut t = Buffer::<T::Wide>::scratch(parts * len)?;
+        let mut t = Buffer::<T::Wide>::scratch(gram.matrices() * len)?;
         let (shared_v, shared_norms) = (Shared(&raw mut v), Shared(&raw mut inverse_norms));
         let shared_given = Shared(&raw mut given);
         let (shared_squares, shared_t) = (Shared(squares.as_mut_ptr()), Shared(t.ptr_mut()));
+        let rows = Shared(v.rows.ptr_mut());
         let shared_n = (Shared(minus_s.ptr_mut()), Shared(minus_s_adjoint.ptr_mut()));
-        let tasks = [parts, 1, parts, 1 + along.tasks, along.tasks];
-        let tasks = &tasks[..if along.tasks == 0 { 4 } else { 5 }];
+        let tasks = [parts, 1, parts, if gram.by_strips { 0 } else { gram.tasks() }, 1 + along.tasks, along.tasks];
+        let tasks = &tasks[..if along.tasks == 0 { 5 } else { 6 }];
         // A number takes as long to lay out as a hundred flops of a product.
         context.run_phases(tasks, 4 * n * k * (k + 24) + along.flops, &|phase, i, cancel| {
             cancel.check()?;
@@ -106,9 +116,6 @@ impl<T: Scalar> CompactWy<T> {
             // that inverts T owns the sums and N, which the other tasks do not use.
             unsafe {
                 let sums = |i: usize| std::slice::from_raw_parts_mut(shared_squares.get().add(i * ld), ld);
-                let t = |first: usize, parts: usize| {
-                    std::slice::from_raw_parts_mut(shared_t.get().add(first * len), parts * len)
-                };
                 match PHASES[phase] {
                     Phase::Take => take(isa, strips[i], u, sums(i)),
                     Phase::Normalise => {
@@ -123,12 +130,15 @@ impl<T: Scalar> CompactWy<T> {
                     Phase::LayOut => {
                         let delta = (*shared_given.get()).as_ref().map(|given| &given.delta[..]);
                         lay_out(isa, strips[i], &*shared_norms.get(), delta);
-                        t(i, 1).fill(T::Wide::ZERO);
-                        add_gram(isa, u.form(), k, strips[i].begin, strips[i].rows(), t(i, 1))?;
+                        if gram.by_strips {
+                            gram.run(i, rows.get(), shared_t)?;
+                        }
                     }
+                    Phase::Gram => gram.run(i, rows.get(), shared_t)?,
                     Phase::Invert if i == 0 => {
-                        let t = t(0, parts);
-                        sum_of_parts(isa, k, ld, t);
+                        let t = std::slice::from_raw_parts_mut(shared_t.get(), gram.matrices() * len);
+                        gram.finish(ld, t);
+                        let t = &mut t[..len];
                         let n = |shared: Shared<T>| std::slice::from_raw_parts_mut(shared.get(), len);
                         let (n, adjoint) = (n(shared_n.0), n(shared_n.1));
                         if let Some(given) = &*shared_given.get() {

@@ -1,0 +1,68 @@
+//! How much memory calls take, in bytes that they allocate.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use householder::diagonal::Diagonal;
+use householder::method::Method;
+use householder::recurrence::{self, Activation, Sequence, Series, Steps};
+use householder::reflections::Reflections;
+use householder::threads::{Context, set_num_threads};
+
+struct Counting;
+
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: the system's allocator, with a count.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        MOST.fetch_max(now, Ordering::Relaxed);
+        System.alloc(layout)
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
+        System.dealloc(block, layout);
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The most that a sequence of one step by compact WY takes, as a multiple of the memory of `U`.
+fn taken(n: usize, m: usize) -> f64 {
+    let entries: Vec<f32> = (0..n * m).map(|i| (i as f32).sin()).collect();
+    let (x, mut h) = (vec![1.0; n], vec![0.0; n]);
+    let u = Reflections::new(n, m, &entries).unwrap();
+    let sequence = Sequence {
+        u,
+        diagonal: Diagonal::of(u),
+        adjoint: false,
+        activation: Activation::Identity,
+        method: Some(Method::Wy),
+        steps: Steps::uniform(1, 1).unwrap(),
+        d: n,
+        x: Series::new(&x),
+        input_weight: None,
+        bias: None,
+        h0: None,
+    };
+    householder::release_memory();
+    let before = NOW.load(Ordering::Relaxed);
+    MOST.store(before, Ordering::Relaxed);
+    recurrence::forward(&mut Context::new(&mut || false), &sequence, &mut h, None).unwrap();
+    (MOST.load(Ordering::Relaxed) - before) as f64 / (n * m * size_of::<f32>()) as f64
+}
+
+#[test]
+#[cfg_attr(miri, ignore)] // which takes long for so many numbers
+fn a_sequence_takes_a_few_times_the_memory_of_u() {
+    set_num_threads(2).unwrap();
+    // V and V*, N and its adjoint, T and its inverse in double precision, P, Q and their packed copies.
+    for (n, m) in [(1024, 1000), (2048, 600)] {
+        let times = taken(n, m);
+        assert!(times < 16.0, "{n} x {m}: {times:.1} times the memory of U");
+    }
+}
