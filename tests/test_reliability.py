@@ -61,6 +61,34 @@ print("well")
     assert out == "well\n"
 
 
+def test_a_fork_while_other_threads_compute(run_script, setup):
+    """A child inherits no lock of the core that one of these threads holds."""
+    out = run_script(
+        setup
+        + """
+hh.set_num_threads(3)
+ends = threading.Event()
+def compute():
+    while not ends.is_set():
+        sequence()
+threads = [threading.Thread(target=compute) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for _ in range(40):
+    child = os.fork()
+    if child == 0:
+        check()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+ends.set()
+for thread in threads:
+    thread.join()
+print("well")
+"""
+    )
+    assert out == "well\n"
+
+
 @pytest.mark.parametrize(
     "call",
     [
