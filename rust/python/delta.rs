@@ -1,6 +1,6 @@
 //! The delta rule.
 
-use householder::delta::{self, Cotangents, Exponential, Gate, Gradients, Problem, Results, Sizes};
+use householder::delta::{self, Cotangents, Exponential, Gate, Gradients, Operands, Problem, Results, Sizes};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -9,10 +9,10 @@ use crate::call::{attempt, run, to_python};
 
 /// `q`, `k`, `v`, `beta`, `g` and the initial state; gradients in the same order.
 type Given<'py> = [Option<Bound<'py, PyAny>>; 6];
-type Operands<'a, 'py> = [Option<Array<'a, 'py>>; 6];
+type Arrays<'a, 'py> = [Option<Array<'a, 'py>>; 6];
 
 /// The type of the queries, which all have.
-fn dtype(operands: &Operands<'_, '_>) -> &'static str {
+fn dtype(operands: &Arrays<'_, '_>) -> &'static str {
     operands[0].as_ref().map_or("nothing", |q| q.dtype)
 }
 
@@ -48,13 +48,18 @@ impl Lengths {
             g: size(&[tokens, value_heads, if by_channel { key_width } else { 1 }])?,
             states: size(&[offsets.len().saturating_sub(1), value_heads, key_width, value_width])?,
             out: size(&[tokens, value_heads, value_width])?,
-            kept: size(&[sizes.kept(tokens), value_heads, key_width, value_width])?,
+            kept: size(&[
+                steps / delta::interval(key_width, value_width).map_err(to_python)?,
+                value_heads,
+                key_width,
+                value_width,
+            ])?,
         })
     }
 }
 
 fn problem<T: Number + Exponential>(
-    operands: &Operands<'_, '_>,
+    operands: &Arrays<'_, '_>,
     options: &Options,
 ) -> Reading<(Problem<'static, T>, Lengths)> {
     let (sizes, offsets, by_channel, scale, normalize) =
@@ -70,7 +75,7 @@ fn problem<T: Number + Exponential>(
         Some(g) if by_channel => Gate::Channel(g),
         Some(g) => Gate::Head(g),
     };
-    let problem = Problem {
+    let problem = Problem::new(Operands {
         sizes,
         sequences: offsets.windows(2).map(|pair| pair[0]..pair[1]).collect(),
         q: needed(0, "q", lengths.q)?,
@@ -81,8 +86,8 @@ fn problem<T: Number + Exponential>(
         initial: given(5, "initial_state", lengths.states)?,
         scale: T::of(scale),
         normalize,
-    };
-    Ok((problem.checked().map_err(to_python)?, lengths))
+    });
+    Ok((problem.map_err(to_python)?, lengths))
 }
 
 macro_rules! by_real {
@@ -97,8 +102,8 @@ macro_rules! by_real {
 
 /// Steps between two states that the forward pass keeps.
 #[pyfunction]
-pub fn delta_interval(key_width: usize, value_width: usize) -> usize {
-    sizes([1, 1, key_width, value_width, 1]).interval()
+pub fn delta_interval(key_width: usize, value_width: usize) -> PyResult<usize> {
+    delta::interval(key_width, value_width).map_err(to_python)
 }
 
 #[pyfunction]
@@ -112,7 +117,7 @@ pub fn delta_forward(
 ) -> PyResult<Py<PyAny>> {
     fn go<T: Number + Exponential>(
         py: Python<'_>,
-        operands: &Operands<'_, '_>,
+        operands: &Arrays<'_, '_>,
         options: &Options,
         out: &Array<'_, '_>,
         last: Option<&Array<'_, '_>>,
@@ -146,10 +151,10 @@ pub fn delta_backward(
 ) -> PyResult<Py<PyAny>> {
     fn go<T: Number + Exponential>(
         py: Python<'_>,
-        operands: &Operands<'_, '_>,
+        operands: &Arrays<'_, '_>,
         options: &Options,
         [kept, grad_out, grad_last]: [Option<&Array<'_, '_>>; 3],
-        gradients: &Operands<'_, '_>,
+        gradients: &Arrays<'_, '_>,
     ) -> Reading<()> {
         let (problem, lengths) = problem::<T>(operands, options)?;
         let kept = optional(kept, "kept", lengths.kept)?;

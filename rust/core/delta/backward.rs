@@ -5,8 +5,8 @@ use super::chunk_backward::{Backward, Found};
 use super::forward::forward;
 use super::number::Exponential;
 use super::part::Part;
-use super::problem::{CHUNK, Problem};
-use super::results::Results;
+use super::problem::{CHUNK, Gate, Problem, expect};
+use super::results::{Results, check_kept};
 use super::rows::{row, row_mut};
 use super::solved::Solved;
 use super::state::State;
@@ -47,6 +47,22 @@ pub struct Gradients<'a, T> {
     pub initial: Option<&'a mut [T]>,
 }
 
+impl<T: Exponential> Gradients<'_, T> {
+    /// Checks that each is like its operand.
+    fn check(&self, problem: &Problem<'_, T>) -> Result<()> {
+        let gates = match problem.gate {
+            Gate::None => 0,
+            Gate::Head(g) | Gate::Channel(g) => g.len(),
+        };
+        expect("grad_q", self.q.as_deref(), problem.q.len())?;
+        expect("grad_k", self.k.as_deref(), problem.k.len())?;
+        expect("grad_v", self.v.as_deref(), problem.v.len())?;
+        expect("grad_beta", self.beta.as_deref(), problem.beta.len())?;
+        expect("grad_g", self.gate.as_deref(), gates)?;
+        expect("grad_initial_state", self.initial.as_deref(), problem.lengths().last)
+    }
+}
+
 /// Computes the gradients of all operands from the states that the forward pass kept. Without these, it recomputes them.
 pub fn backward<T: Exponential>(
     context: &mut Context<'_>,
@@ -55,12 +71,16 @@ pub fn backward<T: Exponential>(
     cotangents: Cotangents<'_, T>,
     gradients: Gradients<'_, T>,
 ) -> Result<()> {
-    let sizes = problem.sizes;
+    let (sizes, lengths) = (problem.sizes, problem.lengths());
+    check_kept(kept, lengths.kept)?;
+    expect("grad_out", cotangents.out, lengths.out)?;
+    expect("grad_last", cotangents.last, lengths.last)?;
+    gradients.check(problem)?;
     let mut found;
     let kept = if let Some(kept) = kept {
         kept
     } else {
-        found = Buffer::scratch(sizes.kept(problem.tokens()) * sizes.value_heads * sizes.state())?;
+        found = Buffer::scratch(lengths.kept)?;
         forward(context, problem, Results { kept: Some(&mut found), ..Results::default() })?;
         &found
     };
@@ -189,7 +209,8 @@ impl<T: Exponential> Pass<'_, T> {
         let mut grads = Vec::new();
         for strand in &strands {
             let mut grad = State::new(problem, strand.columns.len())?;
-            grad.read(self.cotangents.last.map(|last| self.state_at(last, part.sequence, strand)));
+            // SAFETY: the array has a state for each sequence and head.
+            unsafe { grad.read(self.cotangents.last.map(|last| self.state_at(last, part.sequence, strand))) };
             grads.push(grad);
         }
         let slots = (0..segment.min(chunks)).map(|_| Slot::new(problem, width));
@@ -206,7 +227,7 @@ impl<T: Exponential> Pass<'_, T> {
                 cancel.check()?;
                 if strand.columns.start == part.columns.start {
                     for slot in &mut *slots {
-                        slot.decayed.form(isa, problem, &slot.keys, token, strand.heads.start);
+                        slot.decayed.form(isa, problem, &slot.keys, token, strand.heads.start)?;
                     }
                 }
                 self.recall(slots, strand, number, kept);
@@ -221,14 +242,10 @@ impl<T: Exponential> Pass<'_, T> {
                         let rows = problem.queries_and_keys(token, steps, part.key_head);
                         rows.into_iter().for_each(|rows| prefetch_rows(rows, problem.sizes.key_width));
                     }
-                    let found = chunk.run(
-                        isa,
-                        strand.columns.len(),
-                        (keys, &slot.decayed),
-                        (&slot.state, &slot.solved),
-                        out,
-                        grad,
-                    );
+                    let width = strand.columns.len();
+                    // SAFETY: rows of the outputs' gradients at this chunk's queries, or none.
+                    let found =
+                        unsafe { chunk.run(isa, width, (keys, &slot.decayed), (&slot.state, &slot.solved), out, grad) };
                     self.write(strand, keys, &found, chunk.beta(keys));
                 }
             }
@@ -254,7 +271,8 @@ impl<T: Exponential> Pass<'_, T> {
             slot.state.narrow(strand.columns.len());
             slot.solved.narrow(strand.columns.len());
         }
-        slots[0].state.read(begin);
+        // SAFETY: a state that was given or kept.
+        unsafe { slots[0].state.read(begin) };
         let token = problem.sequences[strand.sequence].start;
         for i in 0..slots.len() {
             if let Some(next) = slots.get(i + 1) {
@@ -265,7 +283,8 @@ impl<T: Exponential> Pass<'_, T> {
             let Slot { keys, decayed, state, solved } = &mut before[i];
             solved.solve(isa, problem, strand, head, (keys, decayed), state, false);
             if let Some(next) = after.first() {
-                state.advance(isa, keys, decayed, [decayed.to_end(keys), solved.d(keys)], &next.state);
+                // SAFETY: workspace of this chunk.
+                unsafe { state.advance(isa, keys, decayed, [decayed.to_end(keys), solved.d(keys)], &next.state) };
             }
         }
     }
@@ -337,9 +356,11 @@ impl<T: Exponential> Pass<'_, T> {
             },
         ];
         for (source, (to, add)) in sources.iter().zip(self.of_pairs(strand, keys)) {
-            collect(isa, sizes.key_width, source, add, to);
+            // SAFETY: rows of workspace, and of gradients that only this task writes.
+            unsafe { collect(isa, sizes.key_width, source, add, to) };
         }
-        negated(isa, strand.columns.len(), found.values, self.of_values(strand, keys));
+        // SAFETY: as above.
+        unsafe { negated(isa, strand.columns.len(), found.values, self.of_values(strand, keys)) };
         let put = |to: *mut T, x: T, add: bool| {
             // SAFETY: tasks write to heads of their own, or to arrays of their own.
             unsafe { *to = if add { *to + x } else { x } }
@@ -377,7 +398,10 @@ struct Source<'a, T> {
 
 simd! {
     /// Writes gradients of rows before they were normalised and scaled, or adds them.
-    fn collect<T: Exponential>(_s, width: usize, source: &Source<'_, T>, add: bool, to: View<T>) -> () {
+    ///
+    /// # Safety
+    /// The caller owns the rows, and nothing else writes them meanwhile.
+    unsafe fn collect<T: Exponential>(_s, width: usize, source: &Source<'_, T>, add: bool, to: View<T>) -> () {
         let Source { gradients: [first, second], unit, factors, scale } = *source;
         for i in 0..to.count {
             // SAFETY: rows of workspace and of the caller's.
@@ -390,28 +414,32 @@ simd! {
                     }
                 }
                 // Of n = s u / |u|: du = (s dn - n (n dn) / s) / |u|.
-                let (mut by, mut along) = (scale, T::ZERO);
-                if let Some(factors) = factors {
-                    by = scale * factors[i];
-                    if scale != T::ZERO {
-                        along = -(plain_dot(unit, gradient) * factors[i] / scale);
+                match factors {
+                    Some(factors) => {
+                        let by = scale * factors[i];
+                        let along = if scale == T::ZERO { scale } else { plain_dot(unit, gradient) * factors[i] / scale };
+                        for x in 0..width {
+                            gradient[x] = gradient[x] * by - unit[x] * along;
+                        }
+                    }
+                    None => {
+                        for x in 0..width {
+                            gradient[x] = gradient[x] * scale;
+                        }
                     }
                 }
-                if add {
-                    for x in 0..width {
-                        to[x] += gradient[x] * by + unit[x] * along;
-                    }
-                } else {
-                    for x in 0..width {
-                        to[x] = gradient[x] * by + unit[x] * along;
-                    }
+                for x in 0..width {
+                    to[x] = if add { to[x] + gradient[x] } else { gradient[x] };
                 }
             }
         }
     }
 
     /// `to = -from`.
-    fn negated<T: Exponential>(_s, width: usize, from: View<T>, to: View<T>) -> () {
+    ///
+    /// # Safety
+    /// The caller owns the rows, and nothing else writes them meanwhile.
+    unsafe fn negated<T: Exponential>(_s, width: usize, from: View<T>, to: View<T>) -> () {
         for i in 0..to.count {
             // SAFETY: rows of workspace and of the caller's.
             let (from, to) = unsafe { (row(from, i, width), row_mut(to, i, width)) };

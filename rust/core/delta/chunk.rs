@@ -85,9 +85,9 @@ impl<T: Exponential> Keys<T> {
         }
         if problem.channels() <= 1 {
             let keys = self.rows.view(count, len);
-            turned(isa, (width, len), keys, self.columns.view(0, width));
             // SAFETY: workspace of these rows.
             unsafe {
+                turned(isa, (width, len), keys, self.columns.view(0, width));
                 let (weights, rows) = (self.columns.view(0, width), self.rows.view(0, count + len));
                 gemm(isa, (len, count + len), weights, rows, &Store::new(self.plain.view(0, count + len)));
             }
@@ -96,6 +96,9 @@ impl<T: Exponential> Keys<T> {
 }
 
 /// Copies rows, each multiplied by `scale` and, if asked, divided by its norm, the inverse of which is kept.
+///
+/// # Safety
+/// The caller owns the rows, and nothing else writes them meanwhile.
 unsafe fn read<T: Exponential>(
     isa: InstructionSet,
     width: usize,
@@ -116,7 +119,10 @@ unsafe fn read<T: Exponential>(
 
 simd! {
     /// `to_i = factor_i scale from_i`.
-    fn scaled<T: Exponential>(_s, width: usize, from: View<T>, factors: &[T], scale: T, to: View<T>) -> () {
+    ///
+    /// # Safety
+    /// The caller owns the rows, and nothing else writes them meanwhile.
+    unsafe fn scaled<T: Exponential>(_s, width: usize, from: View<T>, factors: &[T], scale: T, to: View<T>) -> () {
         for (i, &factor) in factors.iter().enumerate().take(from.count) {
             // SAFETY: rows of the caller's, of different arrays.
             let (from, to) = unsafe { (row(from, i, width), row_mut(to, i, width)) };
@@ -128,7 +134,10 @@ simd! {
     }
 
     /// `to_i = from_i decay_i`, with a decay of one number or of `width`; `decay` has as many rows as there are to write.
-    pub fn decay_rows<T: Exponential>(_s, width: usize, from: View<T>, decay: View<T>, channels: usize, to: View<T>) -> () {
+    ///
+    /// # Safety
+    /// The caller owns the rows, and nothing else writes them meanwhile.
+    pub unsafe fn decay_rows<T: Exponential>(_s, width: usize, from: View<T>, decay: View<T>, channels: usize, to: View<T>) -> () {
         for i in 0..decay.count {
             // SAFETY: rows of the caller's; where both are one, each number is read before it is written.
             unsafe {
@@ -149,16 +158,16 @@ simd! {
 }
 
 /// `to_i` becomes entry `i` of all vectors of `from`, for `i < rows`.
-pub fn turned<T: Exponential>(isa: InstructionSet, (rows, columns): (usize, usize), from: View<T>, to: View<T>) {
+///
+/// # Safety
+/// The caller owns `columns` vectors of `rows` numbers, and as many numbers the other way round.
+pub unsafe fn turned<T: Exponential>(isa: InstructionSet, (rows, columns): (usize, usize), from: View<T>, to: View<T>) {
     if rows == 0 || columns == 0 {
         return;
     }
-    // SAFETY: workspace of these sizes.
-    unsafe {
-        let source = std::slice::from_raw_parts(from.ptr, (columns - 1) * from.ld + rows);
-        let target = std::slice::from_raw_parts_mut(to.ptr, (rows - 1) * to.ld + columns);
-        transpose(isa, (rows, columns), source, from.ld, target, to.ld);
-    }
+    let source = std::slice::from_raw_parts(from.ptr, (columns - 1) * from.ld + rows);
+    let target = std::slice::from_raw_parts_mut(to.ptr, (rows - 1) * to.ld + columns);
+    transpose(isa, (rows, columns), source, from.ld, target, to.ld);
 }
 
 /// Queries and keys of a chunk as one value head's gates decay them.
@@ -194,9 +203,26 @@ impl<T: Exponential> Decayed<T> {
     }
 
     /// Decays the chunk in `keys`. `token` is the first token of its sequence.
-    pub fn form(&mut self, isa: InstructionSet, problem: &Problem<'_, T>, keys: &Keys<T>, token: usize, head: usize) {
-        let (width, channels, len, queries) = (problem.sizes.key_width, self.decay.width, keys.len, keys.queries);
-        self.decay.form(isa, problem, token, (keys.first, len), head);
+    pub fn form(
+        &mut self,
+        isa: InstructionSet,
+        problem: &Problem<'_, T>,
+        keys: &Keys<T>,
+        token: usize,
+        head: usize,
+    ) -> Result<()> {
+        self.decay.form(isa, problem, token, (keys.first, keys.len), head)?;
+        // SAFETY: workspace for a chunk of these widths.
+        unsafe { self.pairs(isa, problem.sizes.key_width, keys) };
+        Ok(())
+    }
+
+    /// Decays rows and products of pairs.
+    ///
+    /// # Safety
+    /// `keys` has been loaded, and rows have `width` numbers.
+    unsafe fn pairs(&mut self, isa: InstructionSet, width: usize, keys: &Keys<T>) {
+        let (channels, len, queries) = (self.decay.width, keys.len, keys.queries);
         let (rows, table) = (keys.rows.view(0, keys.count()), self.table.view(0, keys.count()));
         if channels > 0 {
             let [of_queries, of_keys] = self.start_decays(keys);
@@ -221,11 +247,8 @@ impl<T: Exponential> Decayed<T> {
             let columns = self.near_columns.view(0, width);
             turned(isa, (width, BLOCK), near.from(0, queries.count), columns);
             for (begin, end) in keys.second_block() {
-                // SAFETY: workspace of these rows.
-                unsafe {
-                    let out = Store::new(table.part(begin, end));
-                    gemm(isa, (BLOCK, end - begin), columns, near.part(begin, end), &out);
-                }
+                let out = Store::new(table.part(begin, end));
+                gemm(isa, (BLOCK, end - begin), columns, near.part(begin, end), &out);
             }
         }
     }

@@ -7,6 +7,7 @@
 //! [dP; dM] = [dO; X] D',   [dQ'; dK'] = [dO; X] S_0',   dH = D dS',   dS_0 = exp(c_end) dS + [Q'; K']' [dO; X]
 //! ```
 
+use super::causal::Finite;
 use super::chunk::{Decayed, Keys, decay_rows, turned};
 use super::decay::BLOCK;
 use super::gram::decay_products;
@@ -40,6 +41,7 @@ pub struct Backward<T: Exponential> {
     earlier: Rows<T>,
     gates: Rows<T>,
     between: Rows<T>,
+    finite: Finite<T>,
     whole: Vec<T>,
     beta: [T; CHUNK],
 }
@@ -73,13 +75,17 @@ impl<T: Exponential> Backward<T> {
             earlier: Rows::new(CHUNK, keys)?,
             gates: Rows::new(CHUNK, channels.max(1))?,
             between: Rows::new(by_channel * 3 * CHUNK, keys)?,
+            finite: Finite::new(width.max(keys))?,
             whole: filled(keys, T::ZERO)?,
             beta: [T::ZERO; CHUNK],
         })
     }
 
     /// `out`: rows of `dO`, absent where there is none; `grad`: `dS`, which becomes `dS_0`; `state`: `S_0`.
-    pub fn run(
+    ///
+    /// # Safety
+    /// The caller owns a row of `out` for each query, `width` numbers each.
+    pub unsafe fn run(
         &mut self,
         isa: InstructionSet,
         width: usize,
@@ -93,17 +99,16 @@ impl<T: Exponential> Backward<T> {
         let (of_out, solution) = (sources.part(0, queries), sources.from(0, queries));
         let (d, table, stack) = (solved.d(keys), self.table.view(0, count), decayed.stack(keys));
         let factors = decayed.table.view(0, count);
-        // SAFETY: the caller's rows, and workspace.
-        unsafe {
-            if out.ptr.is_null() {
-                (0..queries).for_each(|i| self.sources.row_mut(i).fill(T::ZERO));
-            } else {
-                out.copy_to(of_out, width);
-            }
-            let p = factors.part(0, queries).transposed(len);
-            let terms = [[of_out, p], [grad.view(), decayed.to_end(keys)]];
-            gemm2(isa, (width, len), &terms, &Store::new(errors));
+        if out.ptr.is_null() {
+            (0..queries).for_each(|i| self.sources.row_mut(i).fill(T::ZERO));
+        } else {
+            out.copy_to(of_out, width);
         }
+        let p = factors.part(0, queries).transposed(len);
+        let terms = self.finite.terms(isa, width, of_out);
+        let products = [[terms.finite, p], [grad.view(), decayed.to_end(keys)]];
+        gemm2(isa, (width, len), &products, &Store::new(errors));
+        terms.add_others(width, p, errors, |key, query| key <= keys.queries.position(query));
         let m = factors.from(0, queries);
         let beta = solved.beta(keys);
         sweep_back(isa, width, len, Sweep { m, beta, rhs: errors, other: View::none(), e: errors, x: solution });
@@ -113,12 +118,9 @@ impl<T: Exponential> Backward<T> {
         turned(isa, (width, len), d, turned_d);
         let (later, earlier) = (self.later.view(0, count), self.earlier.view(0, len));
         let (later_turned, earlier_turned) = (self.later_turned.view(0, height), self.earlier_turned.view(0, height));
-        // SAFETY: workspace.
-        unsafe {
-            gemm(isa, (len, count), turned_d, sources, &Store::new(table));
-            gemm(isa, (count, height), by_columns, state.view(), &Store::new(later_turned));
-            gemm(isa, (len, height), turned_d, grad.view(), &Store::new(earlier_turned));
-        }
+        gemm(isa, (len, count), turned_d, sources, &Store::new(table));
+        gemm(isa, (count, height), by_columns, state.view(), &Store::new(later_turned));
+        gemm(isa, (len, height), turned_d, grad.view(), &Store::new(earlier_turned));
         turned(isa, (count, height), later_turned, later);
         turned(isa, (len, height), earlier_turned, earlier);
         let channels = decayed.decay.width;
@@ -146,7 +148,10 @@ impl<T: Exponential> Backward<T> {
     }
 
     /// Products of pairs that decay alike in all channels.
-    fn by_head(&mut self, isa: InstructionSet, keys: &Keys<T>, decays: &Decayed<T>) {
+    ///
+    /// # Safety
+    /// The chunk's other gradients have been formed.
+    unsafe fn by_head(&mut self, isa: InstructionSet, keys: &Keys<T>, decays: &Decayed<T>) {
         let (queries, len, count, width) = (keys.queries.count, keys.len, keys.count(), self.whole.len());
         let (rows, table) = (keys.rows.view(0, count), self.table.view(0, count));
         let (later, earlier) = (self.later.view(0, count), self.earlier.view(0, len));
@@ -170,15 +175,23 @@ impl<T: Exponential> Backward<T> {
             (0..len).for_each(|l| self.gates.row_mut(l)[0] = gates[l]);
         }
         decay_products(isa, len, keys.queries, table, decays.pairs.view(0, len), table);
-        // SAFETY: workspace.
-        unsafe {
-            gemm(isa, (width, count), rows.from(0, queries), table, &Store::plus(later, later));
-            gemm(isa, (width, len), rows, table.transposed(len), &Store::plus(earlier, earlier));
-        }
+        let depends = |row: usize, key: usize| match row.checked_sub(queries) {
+            Some(later) => key < later,
+            None => key <= keys.queries.position(row),
+        };
+        let terms = self.finite.terms(isa, width, rows.from(0, queries));
+        gemm(isa, (width, count), terms.finite, table, &Store::plus(later, later));
+        terms.add_others(width, table, later, depends);
+        let (terms, table) = (self.finite.terms(isa, width, rows), table.transposed(len));
+        gemm(isa, (width, len), terms.finite, table, &Store::plus(earlier, earlier));
+        terms.add_others(width, table, earlier, |key, row| depends(row, key));
     }
 
     /// Products of pairs whose channels decay each in its own way.
-    fn by_channel(&mut self, isa: InstructionSet, keys: &Keys<T>, decays: &Decayed<T>) {
+    ///
+    /// # Safety
+    /// The chunk's other gradients have been formed.
+    unsafe fn by_channel(&mut self, isa: InstructionSet, keys: &Keys<T>, decays: &Decayed<T>) {
         let (queries, len, count, width) = (keys.queries, keys.len, keys.count(), self.whole.len());
         let parts = Channels {
             rows: keys.rows.view(0, count),
@@ -198,24 +211,22 @@ impl<T: Exponential> Backward<T> {
             let spans = keys.second_block();
             let [of_queries, of_keys] = spans.map(|(begin, end)| {
                 let (table, near) = (parts.table.part(begin, end), near.part(begin, end));
-                // SAFETY: workspace.
-                unsafe {
-                    let first = decays.near.view(queries.count, BLOCK);
-                    gemm(isa, (width, end - begin), first, table, &Store::new(later.part(begin, end)));
-                }
+                let first = decays.near.view(queries.count, BLOCK);
+                gemm(isa, (width, end - begin), first, table, &Store::new(later.part(begin, end)));
                 [near, table.transposed(BLOCK)]
             });
-            // SAFETY: workspace.
-            unsafe { gemm2(isa, (width, BLOCK), &[of_queries, of_keys], &Store::new(earlier)) };
+            gemm2(isa, (width, BLOCK), &[of_queries, of_keys], &Store::new(earlier));
             between_blocks_back(isa, width, len, queries, decays.decay.middle.view(0, len), later, earlier, &parts);
         }
     }
 }
 
 /// `out_i = a_i b_i`.
-fn row_dots<T: Exponential>(isa: InstructionSet, width: usize, a: View<T>, b: View<T>, out: &mut [T]) {
+///
+/// # Safety
+/// The caller owns as many rows as there are results, `width` numbers each.
+unsafe fn row_dots<T: Exponential>(isa: InstructionSet, width: usize, a: View<T>, b: View<T>, out: &mut [T]) {
     for (i, out) in out.iter_mut().enumerate() {
-        // SAFETY: rows of workspace.
-        *out = unsafe { dot(isa, row(a, i, width), row(b, i, width)) };
+        *out = dot(isa, row(a, i, width), row(b, i, width));
     }
 }

@@ -31,7 +31,8 @@ impl<T: Exponential> Decay<T> {
         Ok(Self { step: rows()?, from_start: rows()?, to_end: rows()?, middle: rows()?, width })
     }
 
-    /// Computes the decays of `len` steps of a value head from step `first` on. `token` is the sequence's first token.
+    /// Computes the decays of `len` steps of a value head from step `first` on. `token` is the sequence's first token. A
+    /// positive gate is an error.
     pub fn form(
         &mut self,
         isa: InstructionSet,
@@ -39,14 +40,14 @@ impl<T: Exponential> Decay<T> {
         token: usize,
         (first, len): (usize, usize),
         head: usize,
-    ) {
-        let (Gate::Head(gate) | Gate::Channel(gate)) = problem.gate else { return };
+    ) -> Result<()> {
+        let (Gate::Head(gate) | Gate::Channel(gate)) = problem.gate else { return Ok(()) };
         let (width, reflections) = (self.width, problem.sizes.reflections);
         for i in 0..len {
             let row = self.step.row_mut(i);
             if (first + i).is_multiple_of(reflections) {
                 let at = (token + (first + i) / reflections) * problem.sizes.value_heads + head;
-                exponentials(isa, &gate[at * width..][..width], row);
+                exponentials(isa, problem, &gate[at * width..][..width], row)?;
             } else {
                 row.fill(T::ONE);
             }
@@ -54,26 +55,49 @@ impl<T: Exponential> Decay<T> {
         self.from_start.row_mut(0).copy_from_slice(self.step.row(0));
         self.to_end.row_mut(len - 1).fill(T::ONE);
         let step = self.step.view(0, len);
-        forwards(isa, width, step, self.from_start.view(0, len));
-        backwards(isa, width, step, self.to_end.view(0, len));
+        // SAFETY: workspace of these rows.
+        unsafe {
+            forwards(isa, width, step, self.from_start.view(0, len));
+            backwards(isa, width, step, self.to_end.view(0, len));
+        }
         if width > 1 && len > BLOCK {
             self.middle.row_mut(BLOCK).fill(T::ONE);
-            forwards(isa, width, step.part(BLOCK, len), self.middle.view(BLOCK, len - BLOCK));
-            backwards(isa, width, step.part(0, BLOCK + 1), self.middle.view(0, BLOCK + 1));
+            // SAFETY: as above.
+            unsafe {
+                forwards(isa, width, step.part(BLOCK, len), self.middle.view(BLOCK, len - BLOCK));
+                backwards(isa, width, step.part(0, BLOCK + 1), self.middle.view(0, BLOCK + 1));
+            }
         }
+        Ok(())
     }
 }
 
+/// `out = exp g`, at most one.
+pub fn exponentials<T: Exponential>(
+    isa: InstructionSet,
+    problem: &Problem<'_, T>,
+    g: &[T],
+    out: &mut [T],
+) -> Result<()> {
+    if decays(isa, g, out) { Ok(()) } else { Err(problem.positive_gate()) }
+}
+
 simd! {
-    /// `out = exp g`.
-    pub fn exponentials<T: Exponential>(_s, g: &[T], out: &mut [T]) -> () {
-        for (out, g) in out.iter_mut().zip(g) {
+    /// `out = exp g`; whether no gate is positive.
+    fn decays<T: Exponential>(_s, g: &[T], out: &mut [T]) -> bool {
+        let mut positive = false;
+        for (out, &g) in out.iter_mut().zip(g) {
             *out = g.exp();
+            positive |= g > T::ZERO;
         }
+        !positive
     }
 
     /// Row `i` of `out` becomes row `i - 1` of it times step `i`; the first row is there.
-    fn forwards<T: Exponential>(_s, width: usize, step: View<T>, out: View<T>) -> () {
+    ///
+    /// # Safety
+    /// The caller owns the rows, and nothing else writes them meanwhile.
+    unsafe fn forwards<T: Exponential>(_s, width: usize, step: View<T>, out: View<T>) -> () {
         for i in 1..out.count {
             // SAFETY: rows of workspace, the written one is none of those that are read.
             let (by, from, to) = unsafe { (row(step, i, width), row(out, i - 1, width), row_mut(out, i, width)) };
@@ -84,7 +108,10 @@ simd! {
     }
 
     /// Row `i` of `out` becomes row `i + 1` of it times step `i + 1`; the last row is there.
-    fn backwards<T: Exponential>(_s, width: usize, step: View<T>, out: View<T>) -> () {
+    ///
+    /// # Safety
+    /// The caller owns the rows, and nothing else writes them meanwhile.
+    unsafe fn backwards<T: Exponential>(_s, width: usize, step: View<T>, out: View<T>) -> () {
         for i in (1..out.count).rev() {
             // SAFETY: as above.
             let (by, from, to) = unsafe { (row(step, i, width), row(out, i, width), row_mut(out, i - 1, width)) };

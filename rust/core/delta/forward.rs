@@ -21,6 +21,7 @@ pub fn forward<T: Exponential>(
     problem: &Problem<'_, T>,
     results: Results<'_, T>,
 ) -> Result<()> {
+    results.check(problem)?;
     let places = Places::of(results);
     let (isa, kept_from) = (context.isa, problem.kept_from());
     let parts = Part::all(&problem.sizes, problem.sequences.len(), num_threads(), ROWS);
@@ -76,7 +77,7 @@ impl<'a, T: Exponential> Pass<'a, T> {
                 let rows = (token + self.keys.token, self.keys.queries.count);
                 let out = places.out.map_or_else(View::none, |out| problem.values_at(out.get(), rows, head, column));
                 prefetch_rows(out, values_wide);
-                self.decayed.form(isa, problem, &self.keys, token, head);
+                self.decayed.form(isa, problem, &self.keys, token, head)?;
                 self.solved.solve(isa, problem, part, head, (&self.keys, &self.decayed), state, !out.ptr.is_null());
                 let (of, next) =
                     if head + 1 < part.heads.end { (first, head + 1) } else { (first + CHUNK, part.heads.start) };
@@ -90,7 +91,8 @@ impl<'a, T: Exponential> Pass<'a, T> {
                     next.into_iter().for_each(|rows| prefetch_rows(rows, keys_wide));
                 }
                 let rows = [self.decayed.to_end(&self.keys), self.solved.d(&self.keys)];
-                state.advance(isa, &self.keys, &self.decayed, rows, state);
+                // SAFETY: workspace of this chunk.
+                unsafe { state.advance(isa, &self.keys, &self.decayed, rows, state) };
             }
         }
         if let Some(last) = places.last {

@@ -48,7 +48,10 @@ impl Queries {
 
 simd! {
     /// `decay_ij = exp(c_i - c_j)` for `j <= i`, zero elsewhere; `step`: a number a row, absent without gates.
-    pub fn decays<T: Exponential>(_s, len: usize, step: View<T>, decay: View<T>) -> () {
+    ///
+    /// # Safety
+    /// The caller owns the rows, and nothing else writes them meanwhile.
+    pub unsafe fn decays<T: Exponential>(_s, len: usize, step: View<T>, decay: View<T>) -> () {
         for i in 0..len {
             // SAFETY: rows of workspace.
             let to = unsafe { row_mut(decay, i, len) };
@@ -65,9 +68,12 @@ simd! {
         }
     }
 
-    /// Multiplies plain products of queries, then keys, with keys by their decays. Of the keys' products, only those below
-    /// the diagonal are kept.
-    pub fn decay_products<T: Exponential>(
+    /// Multiplies plain products of queries, then keys, with keys by their decays. Zero where the key comes later, and on
+    /// the diagonal of the keys' own products: what stands there is not read.
+    ///
+    /// # Safety
+    /// The caller owns the rows, and nothing else writes them meanwhile.
+    pub unsafe fn decay_products<T: Exponential>(
         _s, len: usize, queries: Queries, plain: View<T>, decay: View<T>, out: View<T>,
     ) -> () {
         for i in 0..queries.count + len {
@@ -76,18 +82,22 @@ simd! {
             // SAFETY: rows of workspace; where both are one, each number is read before it is written.
             unsafe {
                 let (plain, decay, out) = (plain.at(0, i), decay.at(0, position), out.at(0, i));
-                for j in 0..len {
+                let pairs = position + usize::from(key.is_none());
+                for j in 0..pairs {
                     *out.add(j) = *plain.add(j) * *decay.add(j);
                 }
-                if key.is_some() {
-                    *out.add(position) = T::ZERO;
+                for j in pairs..len {
+                    *out.add(j) = T::ZERO;
                 }
             }
         }
     }
 
     /// The pairs within each block of rows, where each channel has a gate: `out` is zero elsewhere.
-    pub fn within_blocks<T: Exponential>(
+    ///
+    /// # Safety
+    /// The caller owns the rows, and nothing else writes them meanwhile.
+    pub unsafe fn within_blocks<T: Exponential>(
         s, width: usize, len: usize, queries: Queries, rows: View<T>, step: View<T>, decayed: &mut [T], out: View<T>,
     ) -> () {
         for i in 0..queries.count + len {

@@ -31,7 +31,10 @@ pub struct Channels<T> {
 
 simd! {
     /// Adds to the gates' gradients what the pairs contribute, one number a step; `products` are the decayed ones.
-    pub fn pair_gates<T: Exponential>(
+    ///
+    /// # Safety
+    /// The caller owns the rows, and nothing else writes them meanwhile.
+    pub unsafe fn pair_gates<T: Exponential>(
         _s, len: usize, queries: Queries, gradients: View<T>, products: View<T>, gates: &mut [T],
     ) -> () {
         let mut sums = [T::ZERO; CHUNK];
@@ -49,7 +52,10 @@ simd! {
 
     /// Adds to the gates' gradients what the states before and after the chunk contribute: rows read the former, and keys
     /// are written to the latter. `whole` is the contribution of the decay of the state itself.
-    pub fn channel_gates<T: Exponential>(s, width: usize, len: usize, queries: Queries, whole: &[T], parts: &Channels<T>) -> () {
+    ///
+    /// # Safety
+    /// The caller owns the rows, and nothing else writes them meanwhile.
+    pub unsafe fn channel_gates<T: Exponential>(s, width: usize, len: usize, queries: Queries, whole: &[T], parts: &Channels<T>) -> () {
         for begin in (0..width).step_by(T::lanes::<S>()) {
             let lanes = Lanes::<S, T, 1>::first(s, width - begin);
             // SAFETY: lanes of rows of workspace.
@@ -73,7 +79,10 @@ simd! {
     }
 
     /// Pairs within blocks, where each channel has a gate.
-    pub fn within_blocks_back<T: Exponential>(s, width: usize, len: usize, queries: Queries, parts: &Channels<T>) -> () {
+    ///
+    /// # Safety
+    /// The caller owns the rows, and nothing else writes them meanwhile.
+    pub unsafe fn within_blocks_back<T: Exponential>(s, width: usize, len: usize, queries: Queries, parts: &Channels<T>) -> () {
         for begin in (0..width).step_by(T::lanes::<S>()) {
             let lanes = Lanes::<S, T, 1>::first(s, width - begin);
             for first in (0..len).step_by(BLOCK) {
@@ -85,7 +94,10 @@ simd! {
 
     /// Pairs of a row of the second block with a key of the first one. `later` and `earlier` hold the gradients relative to
     /// the edge between the blocks. They are decayed by `middle` and added to those of `parts`.
-    pub fn between_blocks_back<T: Exponential>(
+    ///
+    /// # Safety
+    /// The caller owns the rows, and nothing else writes them meanwhile.
+    pub unsafe fn between_blocks_back<T: Exponential>(
         s, width: usize, len: usize, queries: Queries, middle: View<T>, later: View<T>, earlier: View<T>, parts: &Channels<T>,
     ) -> () {
         for begin in (0..width).step_by(T::lanes::<S>()) {

@@ -17,9 +17,12 @@
 //! so that nearly all work is in products of matrices. Decays are running products of `exp g`, never differences of sums.
 //! They are at most one if the gates are at most zero, and a gate of minus infinity is a decay of zero.
 //!
-//! Between the passes, one state per segment of chunks is kept ([`Sizes::segment`]); the others are recomputed.
+//! Between the passes, one state per segment of chunks is kept ([`interval`]); the others are recomputed.
+//!
+//! Later tokens never change what belongs to earlier ones, not even by infinity or NaN.
 
 mod backward;
+mod causal;
 mod chunk;
 mod chunk_backward;
 mod decay;
@@ -39,5 +42,5 @@ mod sweep;
 pub use backward::{Cotangents, Gradients, backward};
 pub use forward::forward;
 pub use number::Exponential;
-pub use problem::{Gate, Problem, Sizes};
+pub use problem::{Gate, Lengths, Operands, Problem, Sizes, interval};
 pub use results::Results;

@@ -1,6 +1,6 @@
 //! The sizes and operands of a call.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use super::number::Exponential;
 use crate::error::{Error, Result};
@@ -36,7 +36,8 @@ pub enum Gate<'a, T> {
 }
 
 /// Sequences of tokens, one after the other. The arrays are row-major and contiguous.
-pub struct Problem<'a, T> {
+#[derive(Clone)]
+pub struct Operands<'a, T> {
     /// Heads and widths.
     pub sizes: Sizes,
     /// The tokens of each sequence.
@@ -59,78 +60,139 @@ pub struct Problem<'a, T> {
     pub normalize: bool,
 }
 
+/// Operands that fit together.
+pub struct Problem<'a, T>(Operands<'a, T>);
+
+impl<'a, T> Deref for Problem<'a, T> {
+    type Target = Operands<'a, T>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+/// Numbers in the arrays of a problem, apart from those that are gradients, which are like their operands.
+#[derive(Clone, Copy, Debug)]
+pub struct Lengths {
+    /// Outputs.
+    pub out: usize,
+    /// Final states.
+    pub last: usize,
+    /// States that the forward pass keeps for the backward pass. An array of them may be longer.
+    pub kept: usize,
+}
+
+/// Steps between two states that the forward pass keeps.
+pub fn interval(key_width: usize, value_width: usize) -> Result<usize> {
+    let sizes = Sizes { heads: 1, value_heads: 1, key_width, value_width, reflections: 1 };
+    sizes.check().map(|()| sizes.interval())
+}
+
+/// The number of numbers of an array of this shape.
+fn product(name: &str, shape: &[usize]) -> Result<usize> {
+    let count = shape.iter().try_fold(1, |product: usize, &size| product.checked_mul(size));
+    let fits = |count: &usize| count.checked_mul(size_of::<f64>()).is_some_and(|bytes| isize::try_from(bytes).is_ok());
+    count.filter(fits).ok_or_else(|| Error::InvalidArgument(format!("{name}: no array has the shape {shape:?}")))
+}
+
+/// Checks the length of an array.
+pub(super) fn expect<T>(name: &str, array: Option<&[T]>, expected: usize) -> Result<()> {
+    match array {
+        Some(array) if array.len() != expected => {
+            Err(Error::InvalidArgument(format!("{name}: expected {expected} numbers, got {}", array.len())))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Sizes {
+    fn check(&self) -> Result<()> {
+        let Sizes { heads, value_heads, key_width, value_width, reflections } = *self;
+        if [heads, value_heads, key_width, value_width, reflections].contains(&0) || !value_heads.is_multiple_of(heads)
+        {
+            return Err(Error::InvalidArgument(format!(
+                "sizes: expected positive ones and value heads a multiple of heads, got {self:?}"
+            )));
+        }
+        product("a state", &[value_heads, key_width, value_width])?;
+        product("a chunk of keys", &[CHUNK, heads, key_width])?;
+        product("a chunk of values", &[CHUNK, value_heads, value_width])?;
+        Ok(())
+    }
+
     /// Value heads that share a key head.
-    pub fn group(&self) -> usize {
+    pub(super) fn group(&self) -> usize {
         self.value_heads / self.heads
     }
 
     /// Numbers of one state.
-    pub fn state(&self) -> usize {
+    pub(super) fn state(&self) -> usize {
         self.key_width * self.value_width
     }
 
     /// Chunks between two kept states, so many that the states take no more memory than the keys and values.
-    pub fn segment(&self) -> usize {
-        self.state().div_ceil((self.key_width + self.value_width) * CHUNK).max(1).next_power_of_two()
+    pub(super) fn segment(&self) -> usize {
+        self.state().div_ceil((self.key_width + self.value_width) * CHUNK).next_power_of_two()
     }
 
     /// Steps between two kept states.
-    pub fn interval(&self) -> usize {
+    pub(super) fn interval(&self) -> usize {
         self.segment() * CHUNK
-    }
-
-    /// Kept states, each of all heads, that suffice for `tokens` tokens, however these are split into sequences.
-    pub fn kept(&self, tokens: usize) -> usize {
-        tokens * self.reflections / self.interval()
     }
 }
 
-impl<T: Exponential> Problem<'_, T> {
+impl<'a, T: Exponential> Problem<'a, T> {
     /// Checks that the operands fit together.
-    pub fn checked(self) -> Result<Self> {
-        let Sizes { heads, value_heads, key_width, value_width, reflections } = self.sizes;
-        let fail = |what: String| Err(Error::InvalidArgument(what));
-        if [heads, value_heads, key_width, value_width, reflections].contains(&0) || !value_heads.is_multiple_of(heads)
-        {
-            return fail(format!(
-                "sizes: expected positive ones and value heads a multiple of heads, got {:?}",
-                self.sizes
-            ));
-        }
-        let (tokens, mut at) = (self.q.len() / (heads * key_width), 0);
-        for sequence in &self.sequences {
-            if sequence.start != at || sequence.end < at {
-                return fail(format!(
-                    "sequences: expected each to begin where the last one ends, got {sequence:?} at {at}"
-                ));
+    pub fn new(operands: Operands<'a, T>) -> Result<Self> {
+        let Operands { ref sizes, ref sequences, q, k, v, beta, gate, initial, .. } = operands;
+        sizes.check()?;
+        let Sizes { heads, value_heads, key_width, value_width, reflections } = *sizes;
+        let mut tokens = 0;
+        for sequence in sequences {
+            if sequence.start != tokens || sequence.end < tokens {
+                return Err(Error::InvalidArgument(format!(
+                    "sequences: expected each to begin where the last one ends, got {sequence:?} at {tokens}"
+                )));
             }
-            at = sequence.end;
+            tokens = sequence.end;
         }
-        let steps = tokens * reflections;
-        let gates = match self.gate {
-            Gate::None => (0, 0),
-            Gate::Head(g) => (g.len(), tokens * value_heads),
-            Gate::Channel(g) => (g.len(), tokens * value_heads * key_width),
-        };
-        let states = self.sequences.len() * value_heads * self.sizes.state();
-        let lengths = [
-            ("q", (self.q.len(), tokens * heads * key_width)),
-            ("k", (self.k.len(), steps * heads * key_width)),
-            ("v", (self.v.len(), steps * value_heads * value_width)),
-            ("beta", (self.beta.len(), steps * value_heads)),
-            ("g", gates),
-            ("initial_state", (self.initial.map_or(states, <[T]>::len), states)),
-            ("sequences", (at, tokens)),
-        ];
-        match lengths.iter().find(|(_, (got, expected))| got != expected) {
-            Some((name, (got, expected))) => fail(format!("{name}: expected {expected} numbers, got {got}")),
-            None => Ok(self),
+        let steps = product("a sequence", &[tokens, reflections])?;
+        expect("q", Some(q), product("q", &[tokens, heads, key_width])?)?;
+        expect("k", Some(k), product("k", &[steps, heads, key_width])?)?;
+        expect("v", Some(v), product("v", &[steps, value_heads, value_width])?)?;
+        expect("beta", Some(beta), product("beta", &[steps, value_heads])?)?;
+        match gate {
+            Gate::None => {}
+            Gate::Head(g) => expect("g", Some(g), product("g", &[tokens, value_heads])?)?,
+            Gate::Channel(g) => expect("g", Some(g), product("g", &[tokens, value_heads, key_width])?)?,
+        }
+        let states = product("initial_state", &[sequences.len(), value_heads, key_width, value_width])?;
+        expect("initial_state", initial, states)?;
+        product("out", &[tokens, value_heads, value_width])?;
+        Ok(Self(operands))
+    }
+
+    /// Numbers in arrays of results.
+    pub fn lengths(&self) -> Lengths {
+        let Sizes { value_heads, value_width, .. } = self.sizes;
+        let kept: usize = (0..self.sequences.len()).map(|sequence| self.kept_of(sequence)).sum();
+        let state = value_heads * self.sizes.state();
+        Lengths {
+            out: self.tokens() * value_heads * value_width,
+            last: self.sequences.len() * state,
+            kept: kept * state,
         }
     }
 
+    /// Says which gate is positive.
+    pub(super) fn positive_gate(&self) -> Error {
+        let (Gate::Head(gates) | Gate::Channel(gates)) = self.gate else { unreachable!("no gates") };
+        let found = gates.iter().find(|&&gate| gate > T::ZERO).map_or(f64::NAN, |gate| gate.to_f64());
+        Error::InvalidArgument(format!("g: expected logarithms of decays, which are at most 0, got {found}"))
+    }
+
     /// Gates of a token and value head: none, one, or one for each row of the state.
-    pub fn channels(&self) -> usize {
+    pub(super) fn channels(&self) -> usize {
         match self.gate {
             Gate::None => 0,
             Gate::Head(_) => 1,
@@ -139,31 +201,35 @@ impl<T: Exponential> Problem<'_, T> {
     }
 
     /// Tokens of all sequences.
-    pub fn tokens(&self) -> usize {
+    pub(super) fn tokens(&self) -> usize {
         self.sequences.last().map_or(0, |last| last.end)
     }
 
+    /// Kept states of a sequence, each of all heads.
+    fn kept_of(&self, sequence: usize) -> usize {
+        self.steps(sequence).saturating_sub(1) / self.sizes.interval()
+    }
+
     /// Where the kept states of each sequence begin, counted in states of all heads.
-    pub fn kept_from(&self) -> Vec<usize> {
-        let interval = self.sizes.interval();
-        let counts = self.sequences.iter().map(|s| (s.len() * self.sizes.reflections).saturating_sub(1) / interval);
+    pub(super) fn kept_from(&self) -> Vec<usize> {
+        let counts = (0..self.sequences.len()).map(|sequence| self.kept_of(sequence));
         counts.scan(0, |sum, count| Some(std::mem::replace(sum, *sum + count))).collect()
     }
 
     /// Multiplications and additions of the forward pass.
-    pub fn flops(&self) -> usize {
+    pub(super) fn flops(&self) -> usize {
         let Sizes { value_heads, key_width, value_width, reflections, .. } = self.sizes;
-        let each = 6 * key_width * value_width + 2 * CHUNK * (2 * key_width + value_width);
+        let each = (6 * key_width * value_width).saturating_add(2 * CHUNK * (2 * key_width + value_width));
         (self.tokens() * reflections).saturating_mul(value_heads).saturating_mul(each)
     }
 
     /// Steps of a sequence.
-    pub fn steps(&self, sequence: usize) -> usize {
+    pub(super) fn steps(&self, sequence: usize) -> usize {
         self.sequences[sequence].len() * self.sizes.reflections
     }
 
     /// Rows of queries and of keys of `len` steps from step `first` of a sequence on, whose first token is `token`.
-    pub fn queries_and_keys(&self, token: usize, (first, len): (usize, usize), head: usize) -> [View<T>; 2] {
+    pub(super) fn queries_and_keys(&self, token: usize, (first, len): (usize, usize), head: usize) -> [View<T>; 2] {
         let Sizes { heads, key_width, reflections, .. } = self.sizes;
         let begin = first / reflections;
         let queries = (first + len) / reflections - begin;
@@ -173,7 +239,7 @@ impl<T: Exponential> Problem<'_, T> {
     }
 
     /// `count` rows of one head, from row `first` on, of an array with several heads per row.
-    pub fn rows_of(
+    pub(super) fn rows_of(
         array: *const T,
         (first, count): (usize, usize),
         heads: usize,
@@ -184,18 +250,18 @@ impl<T: Exponential> Problem<'_, T> {
     }
 
     /// Rows of the values of `len` steps from step `first` of a sequence on, from a column on.
-    pub fn values(&self, token: usize, (first, len): (usize, usize), head: usize, column: usize) -> View<T> {
+    pub(super) fn values(&self, token: usize, (first, len): (usize, usize), head: usize, column: usize) -> View<T> {
         self.values_at(self.v.as_ptr(), (token * self.sizes.reflections + first, len), head, column)
     }
 
     /// Rows of values, or of what is like them, from a column on.
-    pub fn values_at(&self, array: *const T, rows: (usize, usize), head: usize, column: usize) -> View<T> {
+    pub(super) fn values_at(&self, array: *const T, rows: (usize, usize), head: usize, column: usize) -> View<T> {
         let Sizes { value_heads, value_width, .. } = self.sizes;
         Self::rows_of(array, rows, value_heads, head, value_width).from(column, 0)
     }
 
     /// A state in an array of states of all heads, from a column on.
-    pub fn state_at(&self, array: *const T, number: usize, head: usize, column: usize) -> View<T> {
+    pub(super) fn state_at(&self, array: *const T, number: usize, head: usize, column: usize) -> View<T> {
         let Sizes { value_heads, key_width, value_width, .. } = self.sizes;
         let at = (number * value_heads + head) * self.sizes.state() + column;
         View::new(array.wrapping_add(at), value_width, key_width)

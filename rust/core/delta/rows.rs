@@ -16,7 +16,7 @@ impl<T: Number> Rows<T> {
     /// Rows to be written before they are read.
     pub fn new(rows: usize, width: usize) -> Result<Self> {
         let ld = padded::<T>(width);
-        Ok(Self { data: Buffer::scratch(rows * ld)?, width, ld })
+        Ok(Self { data: Buffer::scratch(rows.saturating_mul(ld))?, width, ld })
     }
 
     /// Row `i`.
@@ -40,13 +40,19 @@ impl<T: Number> Rows<T> {
     }
 }
 
-/// Vector `i` of a view, `width` contiguous numbers. The caller owns them, and nothing writes them meanwhile.
+/// Vector `i` of a view, `width` contiguous numbers.
+///
+/// # Safety
+/// The caller owns them, and nothing writes them meanwhile.
 #[inline(always)]
 pub unsafe fn row<'a, T>(view: View<T>, i: usize, width: usize) -> &'a [T] {
     std::slice::from_raw_parts(view.at(0, i), width)
 }
 
-/// Vector `i` of a view, to be written. The caller owns it, and nothing else reads it meanwhile.
+/// Vector `i` of a view, to be written.
+///
+/// # Safety
+/// The caller owns it, and nothing else reads it meanwhile.
 #[inline(always)]
 pub unsafe fn row_mut<'a, T>(view: View<T>, i: usize, width: usize) -> &'a mut [T] {
     std::slice::from_raw_parts_mut(view.at(0, i), width)

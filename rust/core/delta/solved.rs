@@ -1,5 +1,6 @@
 //! What a chunk adds to some columns of the state: `D = diag(b) E` with `E = V - K' S - M D`.
 
+use super::causal::Finite;
 use super::chunk::{Decayed, Keys};
 use super::number::Exponential;
 use super::part::Part;
@@ -19,6 +20,7 @@ pub struct Solved<T: Exponential> {
     y: Rows<T>,
     e: Rows<T>,
     d: Rows<T>,
+    finite: Finite<T>,
     beta: [T; CHUNK],
     width: usize,
 }
@@ -26,7 +28,7 @@ pub struct Solved<T: Exponential> {
 impl<T: Exponential> Solved<T> {
     pub fn new(width: usize) -> Result<Self> {
         let [y, e, d] = [2 * CHUNK, CHUNK, CHUNK].map(|rows| Rows::new(rows, width));
-        Ok(Self { y: y?, e: e?, d: d?, beta: [T::ZERO; CHUNK], width })
+        Ok(Self { y: y?, e: e?, d: d?, finite: Finite::new(width)?, beta: [T::ZERO; CHUNK], width })
     }
 
     /// Uses `width` columns, at most as many as it was made for.
@@ -58,16 +60,26 @@ impl<T: Exponential> Solved<T> {
         unsafe {
             let out = Store::new(self.y.view(begin, count));
             gemm(isa, (self.width, count), state.view(), decayed.stack(keys).from(0, begin), &out);
+            let other = self.y.view(queries, len);
+            sweep(
+                isa,
+                self.width,
+                len,
+                Sweep { m, beta, rhs: v, other, e: self.e.view(0, len), x: self.d.view(0, len) },
+            );
         }
-        let other = self.y.view(queries, len);
-        sweep(isa, self.width, len, Sweep { m, beta, rhs: v, other, e: self.e.view(0, len), x: self.d.view(0, len) });
     }
 
-    /// `O = Q' S + P D`, written to rows of the caller's.
-    pub unsafe fn outputs(&self, isa: InstructionSet, keys: &Keys<T>, decayed: &Decayed<T>, out: View<T>) {
-        let count = keys.queries.count;
-        let p = decayed.table.view(0, count);
-        gemm(isa, (self.width, count), self.d(keys), p, &Store::plus(out, self.y.view(0, count)));
+    /// `O = Q' S + P D`, written to rows.
+    ///
+    /// # Safety
+    /// The caller owns a row for each query of the chunk.
+    pub unsafe fn outputs(&mut self, isa: InstructionSet, keys: &Keys<T>, decayed: &Decayed<T>, out: View<T>) {
+        let (queries, width) = (keys.queries, self.width);
+        let p = decayed.table.view(0, queries.count);
+        let terms = self.finite.terms(isa, width, self.d.view(0, keys.len));
+        gemm(isa, (width, queries.count), terms.finite, p, &Store::plus(out, self.y.view(0, queries.count)));
+        terms.add_others(width, p, out, |query, key| key <= queries.position(query));
     }
 
     /// `D`.

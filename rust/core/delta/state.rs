@@ -29,7 +29,8 @@ impl<T: Exponential> State<T> {
     pub fn initial(problem: &Problem<'_, T>, part: &Part, head: usize) -> Result<Self> {
         let mut state = Self::new(problem, part.columns.len())?;
         let at = |states: &[T]| problem.state_at(states.as_ptr(), part.sequence, head, part.columns.start);
-        state.read(problem.initial.map(at));
+        // SAFETY: a problem's array has a state for each sequence and head.
+        unsafe { state.read(problem.initial.map(at)) };
         Ok(state)
     }
 
@@ -44,21 +45,36 @@ impl<T: Exponential> State<T> {
     }
 
     /// Takes the numbers of an array, or zeros.
-    pub fn read(&mut self, from: Option<View<T>>) {
+    ///
+    /// # Safety
+    /// The array has a state there, which nothing writes meanwhile.
+    pub unsafe fn read(&mut self, from: Option<View<T>>) {
         match from {
-            // SAFETY: the array has a state there.
-            Some(from) => unsafe { from.copy_to(self.view(), self.shape.1) },
+            Some(from) => from.copy_to(self.view(), self.shape.1),
             None => self.rows.fill(T::ZERO),
         }
     }
 
-    /// Writes its numbers to `to`, a state in an array, which only this task may write.
+    /// Writes its numbers to `to`, a state in an array.
+    ///
+    /// # Safety
+    /// The array has a state there, which only this task may write.
     pub unsafe fn write(&self, to: View<T>) {
         self.view().copy_to(to, self.shape.1);
     }
 
     /// `exp(c_end) S + a b'`, written to a state, for rows of `a`, one number a channel, and of `b`.
-    pub fn advance(&self, isa: InstructionSet, keys: &Keys<T>, decayed: &Decayed<T>, [a, b]: [View<T>; 2], to: &Self) {
+    ///
+    /// # Safety
+    /// The caller owns the rows of `a` and `b`.
+    pub unsafe fn advance(
+        &self,
+        isa: InstructionSet,
+        keys: &Keys<T>,
+        decayed: &Decayed<T>,
+        [a, b]: [View<T>; 2],
+        to: &Self,
+    ) {
         let (height, columns) = self.shape;
         let whole = decayed.decay.from_start.view(keys.len - 1, 1);
         let factor = match decayed.decay.width {
@@ -67,7 +83,6 @@ impl<T: Exponential> State<T> {
             _ => whole.transposed(height),
         };
         let store = Store::plus_scaled(to.view(), self.view(), factor);
-        // SAFETY: workspace of these sizes.
-        unsafe { gemm(isa, (columns, height), b, a.transposed(height), &store) };
+        gemm(isa, (columns, height), b, a.transposed(height), &store);
     }
 }

@@ -50,8 +50,10 @@ pub fn run<T: Exponential>(
         };
         let at = |states: &[T]| problem.state_at(states.as_ptr(), part.sequence, head, column);
         let from = problem.initial.map_or_else(View::none, at);
-        let steps: Vec<Step<T>> = (0..steps).map(|i| prepare(isa, problem, part, head, i, &rows, places)).collect();
-        all(isa, width, from, state, &steps);
+        let steps = (0..steps).map(|i| prepare(isa, problem, part, head, i, &rows, places));
+        let steps = steps.collect::<Result<Vec<_>>>()?;
+        // SAFETY: states of this part, and rows made for it; tasks write disjoint heads and columns.
+        unsafe { all(isa, width, from, state, &steps) };
     }
     Ok(())
 }
@@ -76,7 +78,7 @@ fn prepare<T: Exponential>(
     i: usize,
     rows: &Rows<T>,
     places: Places<T>,
-) -> Step<T> {
+) -> Result<Step<T>> {
     let sizes = problem.sizes;
     let (width, reflections, column) = (sizes.key_width, sizes.reflections, part.columns.start);
     let token = problem.sequences[part.sequence].start + i / reflections;
@@ -91,9 +93,13 @@ fn prepare<T: Exponential>(
     // SAFETY: four rows of this step's own.
     let [decay, key, by_key, by_query] = [0, 1, 2, 3].map(|j| unsafe { row_mut(view, j, width) });
     match problem.gate {
-        Gate::Head(gate) if begins => decay.fill(gate[token * sizes.value_heads + head].exp()),
+        Gate::Head(gate) if begins => {
+            let (first, others) = decay.split_at_mut(1);
+            exponentials(isa, problem, &gate[token * sizes.value_heads + head..][..1], first)?;
+            others.fill(first[0]);
+        }
         Gate::Channel(gate) if begins => {
-            exponentials(isa, &gate[(token * sizes.value_heads + head) * width..][..width], decay);
+            exponentials(isa, problem, &gate[(token * sizes.value_heads + head) * width..][..width], decay)?;
         }
         _ => decay.fill(T::ONE),
     }
@@ -105,18 +111,21 @@ fn prepare<T: Exponential>(
     }
     let reach = if ends { dot(isa, q, k) * of_query * of_key } else { T::ZERO };
     let out = places.out.filter(|_| ends).map(|out| problem.values_at(out.get(), (token, 1), head, column).ptr);
-    Step {
+    Ok(Step {
         rows: view,
         beta: problem.beta[step * sizes.value_heads + head],
         reach,
         v: problem.v[(step * sizes.value_heads + head) * sizes.value_width + column..].as_ptr(),
         out: out.unwrap_or(std::ptr::null_mut()),
-    }
+    })
 }
 
 simd! {
     /// All steps on `width` columns of a state, from `from`, or from zero, to `to`.
-    fn all<T: Exponential>(s, width: usize, from: View<T>, to: View<T>, steps: &[Step<T>]) -> () {
+    ///
+    /// # Safety
+    /// States and rows have `width` columns from these addresses on; the caller owns what is written.
+    unsafe fn all<T: Exponential>(s, width: usize, from: View<T>, to: View<T>, steps: &[Step<T>]) -> () {
         const TALL: usize = 8; // whole rows of 128 columns: memory is read in the order in which it lies
         const LOW: usize = 2;
         let lanes = T::lanes::<S>();

@@ -24,13 +24,19 @@ pub struct Sweep<'a, T> {
 
 simd! {
     /// Forward substitution of `width` columns, with `sign` -1: `E = V - K' S - M D`, `D = diag(b) E`.
-    pub fn sweep<T: Exponential>(s, width: usize, len: usize, system: Sweep<'_, T>) -> () {
+    ///
+    /// # Safety
+    /// The views have `len` rows of `width` numbers, `m` of `len`, which the caller owns; there are `len` betas.
+    pub unsafe fn sweep<T: Exponential>(s, width: usize, len: usize, system: Sweep<'_, T>) -> () {
         // SAFETY: rows of the caller's, `width` numbers each.
         unsafe { columns::<S, T, false>(s, width, len, system) }
     }
 
     /// Backward substitution with `M'`, and `sign` 1: `dE = dD - M' (diag(b) dE)`, `x = -diag(b) dE`.
-    pub fn sweep_back<T: Exponential>(s, width: usize, len: usize, system: Sweep<'_, T>) -> () {
+    ///
+    /// # Safety
+    /// As of [`sweep`].
+    pub unsafe fn sweep_back<T: Exponential>(s, width: usize, len: usize, system: Sweep<'_, T>) -> () {
         // SAFETY: as above.
         unsafe { columns::<S, T, true>(s, width, len, system) }
     }

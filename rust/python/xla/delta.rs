@@ -3,7 +3,7 @@
 //! Operands: `q (B, T, H, K)`, `k (B, T r, H, K)`, `v (B, T r, HV, V)`, `beta (B, T r, HV)` and, where given, `g (B, T, HV)` or
 //! `(B, T, HV, K)` and `initial_state (B, HV, K, V)`.
 
-use householder::delta::{self, Cotangents, Exponential, Gate, Gradients, Problem, Results, Sizes};
+use householder::delta::{self, Cotangents, Exponential, Gate, Gradients, Operands, Problem, Results, Sizes};
 use householder::error::Result;
 use householder::threads::Context;
 
@@ -36,14 +36,14 @@ fn problem<'a, T: Number + Exponential>(frame: &Frame<'a>) -> Result<(Problem<'a
         (frame.needed(0)?.shape()?, frame.needed(2)?.shape()?);
     let reflections = usize::try_from(frame.integer("reflections")?).unwrap_or(0);
     let sizes = Sizes { heads, value_heads, key_width, value_width, reflections };
-    if reflections == 0 || key_width == 0 || value_width == 0 || steps != tokens * reflections {
+    if Some(steps) != tokens.checked_mul(reflections) {
         return Err(invalid(format!("sizes: got {sizes:?}, {tokens} tokens and {steps} steps, which do not fit")));
     }
     let by_channel = frame.flag("by_channel")?;
     let state = vec![batch, value_heads, key_width, value_width];
     let mut gates = vec![batch, tokens, value_heads];
     gates.extend(by_channel.then_some(key_width));
-    let kept = steps.saturating_sub(1) / sizes.interval();
+    let kept = steps.saturating_sub(1) / delta::interval(key_width, value_width)?;
     let shapes = Shapes {
         inputs: [
             vec![batch, tokens, heads, key_width],
@@ -63,7 +63,7 @@ fn problem<'a, T: Number + Exponential>(frame: &Frame<'a>) -> Result<(Problem<'a
         Some(g) if by_channel => Gate::Channel(g),
         Some(g) => Gate::Head(g),
     };
-    let problem = Problem {
+    let problem = Problem::new(Operands {
         sizes,
         sequences: (0..batch).map(|i| i * tokens..(i + 1) * tokens).collect(),
         q: needed(0, "q")?,
@@ -74,8 +74,8 @@ fn problem<'a, T: Number + Exponential>(frame: &Frame<'a>) -> Result<(Problem<'a
         initial: given(5, "initial_state")?,
         scale: T::of(frame.real("scale")?),
         normalize: frame.flag("normalize")?,
-    };
-    Ok((problem.checked()?, shapes))
+    })?;
+    Ok((problem, shapes))
 }
 
 /// Outputs, the final states and, where wanted, states for the backward pass.

@@ -1,0 +1,261 @@
+//! The delta rule and its gradients token by token in double precision, and the library's on the same operands.
+
+use std::ops::Range;
+
+use householder::delta::{self, Cotangents, Exponential, Gate, Gradients, Operands, Problem, Results, Sizes};
+use householder::threads::Context;
+
+/// Operands, and the gradients of the results.
+#[derive(Clone)]
+pub struct Given<T> {
+    pub sizes: Sizes,
+    pub sequences: Vec<Range<usize>>,
+    pub q: Vec<T>,
+    pub k: Vec<T>,
+    pub v: Vec<T>,
+    pub beta: Vec<T>,
+    /// Gates of a token and value head: none, one or `key_width`.
+    pub channels: usize,
+    pub gate: Vec<T>,
+    pub initial: Option<Vec<T>>,
+    pub scale: f64,
+    pub normalize: bool,
+    pub grad_out: Option<Vec<T>>,
+    pub grad_last: Option<Vec<T>>,
+}
+
+/// Results, and the gradients of the operands.
+pub struct Found<X> {
+    pub out: Vec<X>,
+    pub last: Vec<X>,
+    pub q: Vec<X>,
+    pub k: Vec<X>,
+    pub v: Vec<X>,
+    pub beta: Vec<X>,
+    pub gate: Vec<X>,
+    pub initial: Vec<X>,
+}
+
+impl<X> Found<X> {
+    /// All arrays, with their names.
+    pub fn arrays(&self) -> [(&'static str, &Vec<X>); 8] {
+        [
+            ("out", &self.out),
+            ("last", &self.last),
+            ("grad_q", &self.q),
+            ("grad_k", &self.k),
+            ("grad_v", &self.v),
+            ("grad_beta", &self.beta),
+            ("grad_g", &self.gate),
+            ("grad_initial", &self.initial),
+        ]
+    }
+}
+
+impl<T: Exponential> Given<T> {
+    /// Keys of at most unit length, betas between 0 and 2, and gates down to `-strength`; `random` gives numbers in [-1, 1).
+    pub fn random(
+        mut random: impl FnMut() -> f64,
+        sizes: Sizes,
+        lengths: &[usize],
+        channels: usize,
+        strength: f64,
+    ) -> Self {
+        let Sizes { heads, value_heads, key_width, value_width, reflections } = sizes;
+        let ends: Vec<usize> =
+            lengths.iter().scan(0, |sum, length| Some(std::mem::replace(sum, *sum + length))).collect();
+        let sequences: Vec<_> = ends.iter().zip(lengths).map(|(&begin, &length)| begin..begin + length).collect();
+        let tokens: usize = lengths.iter().sum();
+        let (steps, states) = (tokens * reflections, lengths.len() * value_heads * key_width * value_width);
+        let mut numbers =
+            |len: usize, of: &dyn Fn(f64) -> f64| -> Vec<T> { (0..len).map(|_| T::of(of(random()))).collect() };
+        let short = 1.0 / (key_width as f64).sqrt();
+        Self {
+            sizes,
+            sequences,
+            q: numbers(tokens * heads * key_width, &|x| x),
+            k: numbers(steps * heads * key_width, &|x| x * short),
+            v: numbers(steps * value_heads * value_width, &|x| x),
+            beta: numbers(steps * value_heads, &|x| 1.0 + x),
+            channels,
+            gate: numbers(tokens * value_heads * channels, &|x| -x.abs() * strength),
+            initial: Some(numbers(states, &|x| x)),
+            scale: 0.5,
+            normalize: false,
+            grad_out: Some(numbers(tokens * value_heads * value_width, &|x| x)),
+            grad_last: Some(numbers(states, &|x| x)),
+        }
+    }
+
+    pub fn problem(&self) -> Problem<'_, T> {
+        let gate = match self.channels {
+            0 => Gate::None,
+            1 if self.sizes.key_width > 1 => Gate::Head(&self.gate),
+            _ => Gate::Channel(&self.gate),
+        };
+        Problem::new(Operands {
+            sizes: self.sizes,
+            sequences: self.sequences.clone(),
+            q: &self.q,
+            k: &self.k,
+            v: &self.v,
+            beta: &self.beta,
+            gate,
+            initial: self.initial.as_deref(),
+            scale: T::of(self.scale),
+            normalize: self.normalize,
+        })
+        .expect("operands that fit together")
+    }
+
+    /// The library's results; with `keep`, the forward pass keeps states for the backward pass.
+    pub fn compute(&self, context: &mut Context<'_>, keep: bool) -> Found<T> {
+        let problem = self.problem();
+        let lengths = problem.lengths();
+        let unset = |len: usize| vec![T::of(7.0); len];
+        let mut found = Found {
+            out: unset(lengths.out),
+            last: unset(lengths.last),
+            q: unset(self.q.len()),
+            k: unset(self.k.len()),
+            v: unset(self.v.len()),
+            beta: unset(self.beta.len()),
+            gate: unset(self.gate.len()),
+            initial: unset(lengths.last),
+        };
+        let mut kept = unset(lengths.kept);
+        let Found { out, last, q, k, v, beta, gate, initial } = &mut found;
+        let results = Results { out: Some(out), last: Some(last), kept: keep.then_some(&mut kept) };
+        delta::forward(context, &problem, results).expect("forward");
+        let cotangents = Cotangents { out: self.grad_out.as_deref(), last: self.grad_last.as_deref() };
+        let gradients = Gradients {
+            q: Some(q),
+            k: Some(k),
+            v: Some(v),
+            beta: Some(beta),
+            gate: Some(gate),
+            initial: Some(initial),
+        };
+        delta::backward(context, &problem, keep.then_some(&kept), cotangents, gradients).expect("backward");
+        found
+    }
+
+    /// The same, step by step.
+    pub fn exact(&self) -> Found<f64> {
+        let Sizes { heads, value_heads, key_width: height, value_width: width, reflections } = self.sizes;
+        let zeros = |like: &[T]| vec![0.0; like.len()];
+        let states = vec![0.0; self.sequences.len() * value_heads * height * width];
+        let mut found = Found {
+            out: vec![0.0; self.q.len() / (heads * height) * value_heads * width],
+            last: states.clone(),
+            q: zeros(&self.q),
+            k: zeros(&self.k),
+            v: zeros(&self.v),
+            beta: zeros(&self.beta),
+            gate: zeros(&self.gate),
+            initial: states,
+        };
+        for (number, sequence) in self.sequences.iter().enumerate() {
+            for head in 0..value_heads {
+                let key_head = head / (value_heads / heads);
+                let state = (number * value_heads + head) * height * width;
+                let of_query = |token: usize| (token * heads + key_head) * height;
+                let of_key = |step: usize| (step * heads + key_head) * height;
+                let of_beta = |step: usize| step * value_heads + head;
+                let of_gate = |token: usize| (token * value_heads + head) * self.channels;
+                let decay = |step: usize, x: usize| match self.channels {
+                    0 => 1.0,
+                    _ if step % reflections > 0 => 1.0,
+                    1 => self.gate[of_gate(step / reflections)].to_f64().exp(),
+                    _ => self.gate[of_gate(step / reflections) + x].to_f64().exp(),
+                };
+                let mut s = match &self.initial {
+                    Some(initial) => wide(&initial[state..][..height * width]),
+                    None => vec![0.0; height * width],
+                };
+                let steps = sequence.start * reflections..sequence.end * reflections;
+                let mut before = Vec::new(); // decayed states, errors, and states after each step
+                for step in steps.clone() {
+                    let (token, (key, _)) = (step / reflections, self.row(&self.k[of_key(step)..][..height]));
+                    let beta = self.beta[of_beta(step)].to_f64();
+                    (0..height * width).for_each(|i| s[i] *= decay(step, i / width));
+                    let (decayed, along) = (s.clone(), product(&key, &s, width));
+                    let v = &self.v[of_beta(step) * width..][..width];
+                    let error: Vec<f64> = v.iter().zip(&along).map(|(v, along)| v.to_f64() - along).collect();
+                    (0..height * width).for_each(|i| s[i] += beta * key[i / width] * error[i % width]);
+                    if (step + 1) % reflections == 0 {
+                        let (query, _) = self.row(&self.q[of_query(token)..][..height]);
+                        let out = &mut found.out[(token * value_heads + head) * width..][..width];
+                        product(&query, &s, width).iter().zip(out).for_each(|(x, out)| *out = self.scale * x);
+                    }
+                    before.push((decayed, error, s.clone()));
+                }
+                found.last[state..][..height * width].copy_from_slice(&s);
+                let mut g = match &self.grad_last {
+                    Some(grad) => wide(&grad[state..][..height * width]),
+                    None => vec![0.0; height * width],
+                };
+                for step in steps.rev() {
+                    let (decayed, error, after) = before.pop().expect("a step");
+                    let token = step / reflections;
+                    if let Some(grad) = self.grad_out.as_ref().filter(|_| (step + 1) % reflections == 0) {
+                        let grad = wide(&grad[(token * value_heads + head) * width..][..width]);
+                        let (query, factor) = self.row(&self.q[of_query(token)..][..height]);
+                        let of_row: Vec<f64> =
+                            transposed_product(&after, &grad).iter().map(|x| self.scale * x).collect();
+                        add_row(&mut found.q[of_query(token)..][..height], &of_row, &query, factor, self.normalize);
+                        (0..height * width).for_each(|i| g[i] += self.scale * query[i / width] * grad[i % width]);
+                    }
+                    let (key, factor) = self.row(&self.k[of_key(step)..][..height]);
+                    let beta = self.beta[of_beta(step)].to_f64();
+                    let along = product(&key, &g, width);
+                    found.beta[of_beta(step)] = along.iter().zip(&error).map(|(a, e)| a * e).sum();
+                    (0..width).for_each(|c| found.v[of_beta(step) * width + c] = beta * along[c]);
+                    let [first, second] = [transposed_product(&g, &error), transposed_product(&decayed, &along)];
+                    let of_row: Vec<f64> = first.iter().zip(second).map(|(a, b)| beta * (a - b)).collect();
+                    add_row(&mut found.k[of_key(step)..][..height], &of_row, &key, factor, self.normalize);
+                    (0..height * width).for_each(|i| g[i] -= beta * key[i / width] * along[i % width]);
+                    if step % reflections == 0 {
+                        for i in 0..if self.channels == 0 { 0 } else { height * width } {
+                            let x = if self.channels == 1 { 0 } else { i / width };
+                            found.gate[of_gate(token) + x] += g[i] * decayed[i];
+                        }
+                        (0..height * width).for_each(|i| g[i] *= decay(step, i / width));
+                    }
+                }
+                found.initial[state..][..height * width].copy_from_slice(&g);
+            }
+        }
+        found
+    }
+
+    /// A query or key as it is used, and what it was multiplied by.
+    fn row(&self, row: &[T]) -> (Vec<f64>, f64) {
+        let row = wide(row);
+        let square: f64 = row.iter().map(|x| x * x).sum();
+        let factor = if self.normalize { (square + 1e-6).sqrt().recip() } else { 1.0 };
+        (row.iter().map(|x| x * factor).collect(), factor)
+    }
+}
+
+fn wide<T: Exponential>(array: &[T]) -> Vec<f64> {
+    array.iter().map(|x| x.to_f64()).collect()
+}
+
+/// `k' S`.
+fn product(k: &[f64], s: &[f64], width: usize) -> Vec<f64> {
+    (0..width).map(|c| k.iter().enumerate().map(|(x, k)| k * s[x * width + c]).sum()).collect()
+}
+
+/// `S e`.
+fn transposed_product(s: &[f64], e: &[f64]) -> Vec<f64> {
+    s.chunks(e.len()).map(|row| row.iter().zip(e).map(|(s, e)| s * e).sum()).collect()
+}
+
+/// Adds the gradient of a row from that of `unit`, which is the row times `factor`.
+fn add_row(to: &mut [f64], gradient: &[f64], unit: &[f64], factor: f64, normalized: bool) {
+    let along: f64 = if normalized { gradient.iter().zip(unit).map(|(g, u)| g * u).sum() } else { 0.0 };
+    for (x, to) in to.iter_mut().enumerate() {
+        *to += factor * (gradient[x] - unit[x] * along);
+    }
+}

@@ -1,0 +1,292 @@
+//! The delta rule: against its steps one after the other, on every instruction set, for any number of threads.
+
+mod common;
+#[path = "common/delta.rs"]
+mod steps;
+
+use common::{Random, with_each_instruction_set};
+use householder::delta::{
+    self, Cotangents, Exponential, Gate, Gradients, Operands, Problem, Results, Sizes, backward, forward, interval,
+};
+use householder::error::Error;
+use householder::threads::{Context, set_num_threads};
+use steps::{Found, Given};
+
+const LENGTHS: [usize; 8] = [0, 1, 4, 5, 16, 17, 33, 70];
+
+fn sizes(heads: usize, group: usize, key_width: usize, value_width: usize, reflections: usize) -> Sizes {
+    Sizes { heads, value_heads: heads * group, key_width, value_width, reflections }
+}
+
+fn given<T: Exponential>(sizes: Sizes, lengths: &[usize], channels: usize) -> Given<T> {
+    let mut random = Random((sizes.key_width * 31 + sizes.value_width * 7 + lengths.iter().sum::<usize>()) as u64);
+    Given::random(|| random.real(), sizes, lengths, channels, 1.0)
+}
+
+/// No gate, one a head, one a channel.
+fn gates(key_width: usize) -> [usize; 3] {
+    [0, 1, key_width]
+}
+
+/// Compares all results and gradients, relative to the largest gradient, or result.
+fn agree<T: Exponential>(given: &Given<T>, tolerance: f64) {
+    let exact = given.exact();
+    let largest = exact.arrays().iter().flat_map(|(_, array)| array.iter()).fold(1.0, |m: f64, x| m.max(x.abs()));
+    with_each_instruction_set(|context| {
+        for keep in [false, true] {
+            let found = given.compute(context, keep);
+            for ((name, got), (_, want)) in found.arrays().into_iter().zip(exact.arrays()) {
+                for (i, (got, want)) in got.iter().zip(want).enumerate() {
+                    let error = (got.to_f64() - want).abs() / largest;
+                    assert!(error < tolerance, "{name}[{i}]: {} for {want}, {:?}", got.to_f64(), given.sizes);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn every_length_width_and_gate() {
+    for (key_width, value_width) in [(1, 3), (7, 1), (16, 17), (33, 65)] {
+        for channels in gates(key_width) {
+            for tokens in LENGTHS {
+                agree(&given::<f64>(sizes(1, 1, key_width, value_width, 1), &[tokens], channels), 1e-13);
+                agree(&given::<f32>(sizes(1, 1, key_width, value_width, 1), &[tokens], channels), 2e-5);
+            }
+        }
+    }
+}
+
+#[test]
+fn packed_sequences_of_several_heads_and_reflections() {
+    for reflections in 1..4 {
+        for channels in gates(9) {
+            for normalize in [false, true] {
+                let given = given::<f64>(sizes(2, 2, 9, 12, reflections), &[3, 0, 40, 1, 66], channels);
+                agree(&Given { normalize, ..given.clone() }, 1e-12);
+                agree(&Given { normalize, initial: None, grad_last: None, ..given }, 1e-12);
+            }
+        }
+    }
+}
+
+#[test]
+fn strong_gates_lose_no_accuracy() {
+    for channels in gates(8) {
+        let mut random = Random(1);
+        let mut given = Given::<f64>::random(|| random.real(), sizes(1, 2, 8, 8, 1), &[100], channels, 80.0);
+        given.gate.iter_mut().skip(5).step_by(11).for_each(|g| *g = f64::NEG_INFINITY);
+        agree(&given, 1e-13);
+    }
+}
+
+#[test]
+fn threads_do_not_change_a_bit() {
+    for channels in gates(64) {
+        let given = given::<f32>(sizes(2, 2, 64, 150, 1), &[130, 70], channels);
+        let mut results: Vec<Vec<u32>> = Vec::new();
+        for threads in [1, 2, 7] {
+            set_num_threads(threads).unwrap();
+            let mut never = || false;
+            let found = given.compute(&mut Context::new(&mut never), true);
+            results.push(found.arrays().iter().flat_map(|(_, array)| array.iter().map(|x| x.to_bits())).collect());
+        }
+        assert!(results.iter().all(|other| other == &results[0]));
+    }
+}
+
+/// Where an array has numbers of tokens, how many of each token.
+struct Axis {
+    name: &'static str,
+    each: usize,
+}
+
+/// Whether arrays of tokens agree before token `t`, or from it on, for each operand that `names` has.
+fn same<T: Exponential>(a: &Found<T>, b: &Found<T>, axes: &[Axis], names: &[&str], t: usize, before: bool) {
+    for ((name, a), (_, b)) in a.arrays().into_iter().zip(b.arrays()) {
+        let Some(axis) = axes.iter().find(|axis| axis.name == name && names.contains(&name)) else { continue };
+        let range = if before { 0..t * axis.each } else { t * axis.each..a.len() };
+        assert!(a[range.clone()] == b[range], "{name}, token {t}, before: {before}");
+    }
+}
+
+#[test]
+fn what_is_not_finite_reaches_only_what_depends_on_it() {
+    const TOKENS: usize = 70;
+    for (reflections, normalize) in [(1, false), (2, true)] {
+        for channels in gates(16) {
+            let sizes = sizes(1, 2, 16, 40, reflections);
+            let good = Given { normalize, ..given::<f32>(sizes, &[TOKENS], channels) };
+            let each = |array: &[f32]| array.len() / TOKENS;
+            let axes = [
+                Axis { name: "out", each: 2 * 40 },
+                Axis { name: "grad_q", each: each(&good.q) },
+                Axis { name: "grad_k", each: each(&good.k) },
+                Axis { name: "grad_v", each: each(&good.v) },
+                Axis { name: "grad_beta", each: each(&good.beta) },
+                Axis { name: "grad_g", each: each(&good.gate) },
+            ];
+            let all = ["grad_q", "grad_k", "grad_v", "grad_beta", "grad_g"];
+            with_each_instruction_set(|context| {
+                let expected = good.compute(context, true);
+                for t in [0, 1, 3, 15, 20, 31, 32, 40, TOKENS - 1] {
+                    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e38] {
+                        // An operand of token t: outputs before it, and what is computed from states before it alone or from
+                        // gradients that come from later tokens alone.
+                        let at = |array: &mut Vec<f32>| {
+                            let i = t * (array.len() / TOKENS) + 1;
+                            array[i] = bad;
+                        };
+                        let mut of_q = good.clone();
+                        at(&mut of_q.q);
+                        let found = of_q.compute(context, true);
+                        same(&found, &expected, &axes, &["out", "grad_q"], t, true);
+                        same(&found, &expected, &axes, &["out", "grad_q"], t + 1, false);
+                        same(&found, &expected, &axes, &all, t + 1, false);
+                        assert!(found.last == expected.last);
+                        let mut of_k = good.clone();
+                        at(&mut of_k.k);
+                        let found = of_k.compute(context, true);
+                        same(&found, &expected, &axes, &["out", "grad_q"], t, true);
+                        same(&found, &expected, &axes, &["grad_v"], t + 1, false);
+                        let mut of_v = good.clone();
+                        at(&mut of_v.v);
+                        let found = of_v.compute(context, true);
+                        same(&found, &expected, &axes, &["out", "grad_q", "grad_k", "grad_beta", "grad_g"], t, true);
+                        assert!(found.v == expected.v && found.initial == expected.initial);
+                        let mut of_beta = good.clone();
+                        at(&mut of_beta.beta);
+                        let found = of_beta.compute(context, true);
+                        same(&found, &expected, &axes, &["out", "grad_q"], t, true);
+                        same(&found, &expected, &axes, &["grad_v"], t + 1, false);
+                        let mut of_gradient = good.clone();
+                        at(of_gradient.grad_out.as_mut().unwrap());
+                        let found = of_gradient.compute(context, true);
+                        same(&found, &expected, &axes, &["grad_q"], t, true);
+                        same(&found, &expected, &axes, &all, t + 1, false);
+                    }
+                    if channels > 0 {
+                        let mut of_gate = good.clone();
+                        let i = t * (of_gate.gate.len() / TOKENS);
+                        of_gate.gate[i] = f32::NAN;
+                        let found = of_gate.compute(context, true);
+                        same(&found, &expected, &axes, &["out", "grad_q"], t, true);
+                        same(&found, &expected, &axes, &["grad_v"], t + 1, false);
+                    }
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn a_positive_gate_is_refused() {
+    for channels in [1, 4] {
+        for tokens in [2, 40] {
+            let mut given = given::<f64>(sizes(1, 1, 4, 4, 1), &[tokens], channels);
+            given.gate[channels] = 0.25;
+            with_each_instruction_set(|context| match forward(context, &given.problem(), Results::default()) {
+                Err(Error::InvalidArgument(text)) => assert!(text.contains("g:") && text.contains("0.25"), "{text}"),
+                other => panic!("{other:?}"),
+            });
+        }
+    }
+}
+
+fn is_refused<X>(result: householder::error::Result<X>, name: &str) {
+    match result {
+        Err(Error::InvalidArgument(text)) => assert!(text.starts_with(name), "{text}, not {name}"),
+        Err(other) => panic!("{name}: {other}"),
+        Ok(_) => panic!("{name}: taken"),
+    }
+}
+
+#[test]
+fn arrays_of_other_lengths_are_refused() {
+    let given = given::<f32>(sizes(1, 2, 8, 40, 2), &[70, 3], 1);
+    let problem = given.problem();
+    let lengths = problem.lengths();
+    let (mut never, mut memory) = (|| false, vec![1.0; 1 << 16]);
+    let context = &mut Context::new(&mut never);
+    for by in [-1_isize, 1] {
+        let other = |len: usize| len.checked_add_signed(by).unwrap();
+        let out = Some(&mut memory[..other(lengths.out)]);
+        is_refused(forward(context, &problem, Results { out, ..Results::default() }), "out");
+        let last = Some(&mut memory[..other(lengths.last)]);
+        is_refused(forward(context, &problem, Results { last, ..Results::default() }), "last");
+        let out = Cotangents { out: Some(&memory[..other(lengths.out)]), last: None };
+        is_refused(backward(context, &problem, None, out, Gradients::default()), "grad_out");
+        let last = Cotangents { out: None, last: Some(&memory[..other(lengths.last)]) };
+        is_refused(backward(context, &problem, None, last, Gradients::default()), "grad_last");
+        let nothing = Cotangents { out: None, last: None };
+        let mut gradient = |make: &dyn for<'a> Fn(&'a mut [f32]) -> Gradients<'a, f32>, len: usize, name| {
+            is_refused(backward(context, &problem, None, nothing, make(&mut memory[..other(len)])), name);
+        };
+        gradient(&|q| Gradients { q: Some(q), ..Gradients::default() }, given.q.len(), "grad_q");
+        gradient(&|k| Gradients { k: Some(k), ..Gradients::default() }, given.k.len(), "grad_k");
+        gradient(&|v| Gradients { v: Some(v), ..Gradients::default() }, given.v.len(), "grad_v");
+        gradient(&|beta| Gradients { beta: Some(beta), ..Gradients::default() }, given.beta.len(), "grad_beta");
+        gradient(&|gate| Gradients { gate: Some(gate), ..Gradients::default() }, given.gate.len(), "grad_g");
+        gradient(&|s| Gradients { initial: Some(s), ..Gradients::default() }, lengths.last, "grad_initial_state");
+    }
+    let short = lengths.kept - 1;
+    let kept = Some(&mut memory[..short]);
+    is_refused(forward(context, &problem, Results { kept, ..Results::default() }), "kept");
+    let nothing = Cotangents { out: None, last: None };
+    is_refused(backward(context, &problem, Some(&memory[..short]), nothing, Gradients::default()), "kept");
+    assert!(memory.iter().all(|&x| x == 1.0), "a refused call has written");
+}
+
+#[test]
+fn operands_that_do_not_fit_are_refused() {
+    let given = given::<f32>(sizes(1, 1, 4, 4, 1), &[8], 1);
+    let good = Operands {
+        sizes: given.sizes,
+        sequences: given.sequences.clone(),
+        q: &given.q,
+        k: &given.k,
+        v: &given.v,
+        beta: &given.beta,
+        gate: Gate::Head(&given.gate),
+        initial: given.initial.as_deref(),
+        scale: 1.0,
+        normalize: false,
+    };
+    let empty: &[f32] = &[];
+    is_refused(Problem::new(Operands { q: empty, ..good.clone() }), "q");
+    is_refused(Problem::new(Operands { k: empty, ..good.clone() }), "k");
+    is_refused(Problem::new(Operands { v: empty, ..good.clone() }), "v");
+    is_refused(Problem::new(Operands { beta: empty, ..good.clone() }), "beta");
+    is_refused(Problem::new(Operands { gate: Gate::Channel(&given.gate), ..good.clone() }), "g");
+    is_refused(Problem::new(Operands { initial: Some(empty), ..good.clone() }), "initial_state");
+    #[allow(clippy::single_range_in_vec_init)]
+    for sequences in [vec![1..8], vec![0..4, 5..8], vec![0..9], vec![0..4, 4..2]] {
+        assert!(Problem::new(Operands { sequences, ..good.clone() }).is_err());
+    }
+    let large = usize::MAX / 2 + 1;
+    for sizes in [
+        sizes(0, 1, 4, 4, 1),
+        sizes(1, 0, 4, 4, 1),
+        sizes(1, 1, 0, 4, 1),
+        sizes(1, 1, 4, 0, 1),
+        sizes(1, 1, 4, 4, 0),
+        Sizes { value_heads: 3, heads: 2, ..sizes(1, 1, 4, 4, 1) },
+        sizes(1, 1, large, 2, 1),
+        sizes(1, 1, 2, large, 1),
+        sizes(1, 1, 4, 4, large),
+        sizes(large, 1, 4, 4, 1),
+    ] {
+        assert!(Problem::new(Operands { sizes, ..good.clone() }).is_err(), "{sizes:?}");
+    }
+    #[allow(clippy::single_range_in_vec_init)]
+    let sequences = vec![0..1 << 60];
+    assert!(Problem::new(Operands { sizes: sizes(1, 1, 16, 16, 1), sequences, ..good }).is_err());
+}
+
+#[test]
+fn an_interval_of_no_width_is_refused() {
+    for (keys, values) in [(0, 0), (0, 4), (4, 0), (usize::MAX, 2)] {
+        assert!(interval(keys, values).is_err());
+    }
+    assert_eq!(delta::interval(128, 128).unwrap(), 64);
+}
