@@ -14,6 +14,7 @@
 mod activation;
 mod application;
 mod call;
+mod delta;
 mod factor;
 mod given;
 mod oracle;
@@ -62,9 +63,11 @@ fn main() -> ExitCode {
 
 fn problem(seed: u64) {
     let mut source = Source::new(seed);
-    match source.below(8) {
+    match source.below(9) {
         0..=3 => check!(application, source),
         4..=6 => check!(sequence, source),
-        _ => check!(factor, source),
+        7 => check!(factor, source),
+        _ if source.one_in(2) => delta::check::<f32>(&mut source),
+        _ => delta::check::<f64>(&mut source),
     }
 }

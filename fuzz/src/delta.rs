@@ -1,0 +1,142 @@
+//! The delta rule against its steps one after the other. What is not finite changes nothing that does not depend on it.
+
+#[path = "../../tests/common/delta.rs"]
+mod steps;
+
+use householder::delta::{Exponential, Sizes};
+use householder::number::Real;
+use householder::threads::Context;
+
+use crate::call::{Results, bits, call};
+use crate::oracle::epsilon;
+use crate::source::{Extent, Source, Wildness};
+use steps::{Found, Given};
+
+impl<T: Exponential> Results for [Found<T>; 3] {
+    fn bits(&self) -> Vec<u64> {
+        self.iter().flat_map(|found| bits(found.arrays().map(|(_, array)| Some(array)))).collect()
+    }
+}
+
+/// One problem.
+pub fn check<T: Exponential>(source: &mut Source) {
+    let extent = source.extent();
+    let given = any::<T>(source, extent);
+    let (sequence, token) = any_token(source, &given);
+    let later = with_wild_operands(source, &given, token..sequence.end);
+    let earlier = with_wild_gradients(source, &given, sequence.start..token);
+    let keep = source.one_in(2);
+    let run = |context: &mut Context<'_>| [&given, &later, &earlier].map(|given| given.compute(context, keep));
+    let [found, of_later, of_earlier] = call(source, extent, run);
+    compare(&given, &found);
+    let tokens = given.q.len() / (given.sizes.heads * given.sizes.key_width);
+    for other in [0..token, sequence.end..tokens] {
+        same(&found, &of_later, &["out", "grad_q"], tokens, other);
+    }
+    for other in [0..sequence.start, token..tokens] {
+        same(&found, &of_earlier, &["grad_q", "grad_k", "grad_v", "grad_beta", "grad_g"], tokens, other);
+    }
+}
+
+/// Sizes around the edges of registers, blocks and chunks; now and then work for several threads.
+fn any<T: Exponential>(source: &mut Source, extent: Extent) -> Given<T> {
+    const LENGTHS: [usize; 12] = [0, 1, 2, 4, 5, 7, 15, 16, 17, 32, 33, 65];
+    let heads = 1 + source.below(3);
+    let width = |source: &mut Source| match extent {
+        Extent::Large => 40 + source.below(100),
+        _ => source.size().max(1),
+    };
+    let sizes = Sizes {
+        heads,
+        value_heads: heads * (1 + source.below(3)),
+        key_width: width(source),
+        value_width: width(source),
+        reflections: 1 + source.below(3),
+    };
+    let lengths: Vec<usize> = (0..1 + source.below(4)).map(|_| LENGTHS[source.below(LENGTHS.len())]).collect();
+    let channels = [0, 1, sizes.key_width][source.below(3)];
+    let strength = [1e-6, 1.0, 60.0][source.below(3)];
+    let mut given = Given::random(|| source.numbers(1, Wildness::Tame)[0], sizes, &lengths, channels, strength);
+    given.normalize = source.one_in(2);
+    if source.one_in(3) {
+        given.initial = None;
+    }
+    if source.one_in(6) {
+        given.grad_out = None;
+    }
+    if source.one_in(3) {
+        given.grad_last = None;
+    }
+    given
+}
+
+/// A sequence and one of its tokens, or its end.
+fn any_token<T>(source: &mut Source, given: &Given<T>) -> (std::ops::Range<usize>, usize) {
+    let sequence = given.sequences[source.below(given.sequences.len())].clone();
+    let token = sequence.start + source.below(sequence.len() + 1);
+    (sequence, token)
+}
+
+/// NaN, infinity or a number whose square overflows at a few places of `array`, which has as many numbers for each token.
+fn disturb<T: Exponential>(source: &mut Source, array: &mut [T], tokens: &std::ops::Range<usize>, count: usize) {
+    let Some(each) = array.len().checked_div(count) else { return };
+    let largest = T::MIN_POSITIVE.to_f64().recip();
+    for _ in 0..if tokens.is_empty() || each == 0 { 0 } else { 1 + source.below(3) } {
+        let at = tokens.start * each + source.below(tokens.len() * each);
+        array[at] = T::of([f64::NAN, f64::INFINITY, f64::NEG_INFINITY, largest, -largest][source.below(5)]);
+    }
+}
+
+fn with_wild_operands<T: Exponential>(
+    source: &mut Source,
+    given: &Given<T>,
+    tokens: std::ops::Range<usize>,
+) -> Given<T> {
+    let (mut wild, count) = (given.clone(), given.q.len() / (given.sizes.heads * given.sizes.key_width));
+    let Given { q, k, v, beta, gate, .. } = &mut wild;
+    for array in [q, k, v, beta] {
+        if source.one_in(2) {
+            disturb(source, array, &tokens, count);
+        }
+    }
+    if source.one_in(4) {
+        disturb(source, gate, &tokens, count);
+        gate.iter_mut().filter(|g| **g > T::ZERO).for_each(|g| *g = -*g);
+    }
+    wild
+}
+
+fn with_wild_gradients<T: Exponential>(
+    source: &mut Source,
+    given: &Given<T>,
+    tokens: std::ops::Range<usize>,
+) -> Given<T> {
+    let (mut wild, count) = (given.clone(), given.q.len() / (given.sizes.heads * given.sizes.key_width));
+    if let Some(grad) = &mut wild.grad_out {
+        disturb(source, grad, &tokens, count);
+    }
+    wild
+}
+
+/// Fails where results differ by more than rounding does, relative to the largest of all.
+fn compare<T: Exponential>(given: &Given<T>, found: &Found<T>) {
+    let exact = given.exact();
+    let largest = exact.arrays().iter().flat_map(|(_, array)| array.iter()).fold(1.0, |m: f64, x| m.max(x.abs()));
+    let steps = given.k.len() / (given.sizes.heads * given.sizes.key_width);
+    let allowed = 64.0 * epsilon::<T>() * ((steps + given.sizes.key_width) as f64).sqrt() * largest;
+    for ((name, got), (_, want)) in found.arrays().into_iter().zip(exact.arrays()) {
+        for (i, (got, want)) in got.iter().zip(want).enumerate() {
+            let error = (got.to_f64() - want).abs();
+            assert!(error <= allowed, "{name}[{i}]: differs by {error:e}, allowed {allowed:e}, {:?}", given.sizes);
+        }
+    }
+}
+
+/// Fails where arrays of these names differ at these tokens.
+fn same<T: Exponential>(a: &Found<T>, b: &Found<T>, names: &[&str], count: usize, tokens: std::ops::Range<usize>) {
+    for ((name, a), (_, b)) in a.arrays().into_iter().zip(b.arrays()) {
+        let Some(each) = a.len().checked_div(count).filter(|_| names.contains(&name)) else { continue };
+        let range = tokens.start * each..tokens.end * each;
+        assert!(a[range.clone()] == b[range.clone()], "{name}: tokens {tokens:?} of {count} have changed");
+    }
+}
