@@ -1,10 +1,11 @@
 """What is kept between the passes of the delta rule: ours, the best plain torch, and transformers' fallback functions.
 
-    python benches/delta_memory.py          # writes docs/delta-memory.svg
+    python benches/delta_memory.py [--tokens 256 512 ...] [--output docs/delta-memory.svg]
 
 Bytes of all tensors that autograd keeps, without the operands, for one head of 128 x 128 in float32.
 """
 
+import argparse
 import importlib
 from pathlib import Path
 
@@ -28,16 +29,12 @@ def fallback(model, name):
 
 
 def ours(q, k, v, beta, g):
-    return ht.delta_rule(q, k, v, beta, g)[0]
-
-
-def best(q, k, v, beta, g):
-    return plain(q, k, v, beta, g, WIDTH**-0.5)
+    return ht.delta_rule(q, k, v, beta=beta, g=g)[0]
 
 
 LINES = {
     "householder, either gate": ("channel", ours),
-    "plain torch, a gate a head": ("head", best),
+    "plain torch, a gate a head": ("head", plain),
     "transformers, a gate a head": ("head", fallback("qwen3_next", "torch_chunk_gated_delta_rule")),
     "transformers, a gate a channel": ("channel", fallback("kimi_linear", "chunk_kimi_delta_attention")),
 }
@@ -61,24 +58,28 @@ def kept(gate, function, tokens):
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tokens", type=int, nargs="+", default=TOKENS)
+    parser.add_argument("--output", type=Path, default=PAGE)
+    options = parser.parse_args()
     mpl.rcParams |= {"svg.hashsalt": "", "svg.fonttype": "none"}
     figure = Figure(figsize=(6, 3.6), layout="constrained")
     axes = figure.subplots()
     for name, (gate, function) in LINES.items():
         points = []
-        for tokens in TOKENS:
+        for tokens in options.tokens:
             points.append((tokens, *kept(gate, function, tokens)))
             print(f"{name}, T = {tokens}: {points[-1][1]:,} bytes, operands {points[-1][2]:,}", flush=True)
             if points[-1][1] > LARGEST:
                 break
         axes.plot([t for t, *_ in points], [size / 2**20 for _, size, _ in points], marker="o", label=name)
     axes.set(xscale="log", yscale="log", xlabel="tokens", ylabel="kept between the passes, MiB")
-    axes.set_xticks(TOKENS, map(str, TOKENS), minor=False)
+    axes.set_xticks(options.tokens, map(str, options.tokens), minor=False)
     axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
-    figure.savefig(PAGE, metadata={"Date": None})
-    print(f"figure: {PAGE}")
+    figure.savefig(options.output, metadata={"Date": None})
+    print(f"figure: {options.output}")
 
 
 if __name__ == "__main__":

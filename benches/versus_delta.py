@@ -159,8 +159,11 @@ def candidates(work: Work):
         found |= {"plain torch": plain, "compiled torch": torch.compile(plain, dynamic=False)}
     if work.reflections > 1:
         found = {name: partial(longer, f, work.reflections) for name, f in found.items()}
-    ours = partial(ht.delta_rule, num_householder=work.reflections)
-    return {"householder": lambda *tensors: ours(*tensors)[0]} | found
+
+    def ours(q, k, v, beta, g):
+        return ht.delta_rule(q, k, v, beta=beta, g=g, num_householder=work.reflections)[0]
+
+    return {"householder": ours} | found
 
 
 def runs(name: str, function, tensors) -> bool:
@@ -182,7 +185,7 @@ def decoding(work: Work, tensors):
     options = {"initial_state": state, "output_final_state": True}
     target = torch.empty_like(state)
     return {
-        "householder": lambda: ht.delta_rule(q, k, v, beta, g, **options),
+        "householder": lambda: ht.delta_rule(q, k, v, beta=beta, g=g, **options),
         "transformers": lambda: fallback(q, k, v, g, beta, **options),
         "copy of the state": lambda: target.copy_(state),
     }

@@ -112,7 +112,7 @@ def _rnn(*names, **options):
 def _delta(names=(), normalize=False, steps=1):
     def ours(q, k, v, beta, *others):
         options = {"use_qk_l2norm_in_kernel": normalize, "num_householder": steps, "output_final_state": True}
-        return hj.delta_rule(q, k, v, beta, **dict(zip(names, others, strict=True)), **options)
+        return hj.delta_rule(q, k, v, beta=beta, **dict(zip(names, others, strict=True)), **options)
 
     def explicit(q, k, v, beta, *others):
         return delta_loop(q, k, v, beta, **dict(zip(names, others, strict=True)), steps=steps, normalize=normalize)

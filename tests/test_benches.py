@@ -15,13 +15,24 @@ SMALL = {
     "layers.py": "--hidden 16 --steps 5 --rounds 1 --threads 1",
     "migrating.py": "--divide 16 --rounds 1",
     "numerics.py": "--sizes 16",
+    "second_derivatives.py": "--rounds 1",
     "training_step.py": "--hidden 16 --reflections 4 --batch 2 --rounds 1 --threads 1",
     "versus_delta.py": "--threads 1 --rounds 1 --tokens 32 --works gated KDA Product",
     "uses.py": "--hidden 16 --reflections 4 --input 2 --batch 4 --steps 8 --rounds 1 --threads 1",
 }
+WITH_OTHERS = {
+    "pretrained.py": ("transformers", "--tokens 8 --rounds 1 --models qwen3_next"),
+    "versus_adapters.py": ("peft", "--size 32 --tokens 4 --rounds 1"),
+}
+ALONE = {  # scripts that a test of their own runs
+    "adapters.py", "deep_networks.py", "delta_memory.py", "plot_peers.py", "publish.py", "scaling.py", "versus_jax.py",
+    "versus_peers.py",
+}  # fmt: skip
 
 
-WITH_OTHERS = {"versus_adapters.py": ("peft", "--size 32 --tokens 4 --rounds 1")}
+def test_no_benchmark_is_forgotten():
+    scripts = {path.name for path in BENCHES.glob("*.py") if "__main__" in path.read_text(encoding="utf-8")}
+    assert scripts == SMALL.keys() | WITH_OTHERS.keys() | ALONE
 
 
 def start(script, *options):
@@ -41,7 +52,7 @@ def test_benchmarks_print_a_table(script):
     assert "|" in run(script, *SMALL[script].split())
 
 
-@pytest.mark.parametrize("script", WITH_OTHERS)
+@pytest.mark.parametrize("script", [pytest.param("pretrained.py", marks=pytest.mark.long), "versus_adapters.py"])
 def test_comparisons_with_other_libraries_print_a_table(script):
     library, options = WITH_OTHERS[script]
     pytest.importorskip(library, reason=f"{library} is not installed")
@@ -60,6 +71,15 @@ def test_benchmarks_print_a_table_and_draw_it(script, options, output, figure, t
     pytest.importorskip("torch")
     assert "|" in run(script, *options.split(), "--output", tmp_path / output)
     assert (tmp_path / figure).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.long
+def test_memory_between_the_passes_is_printed_and_drawn(tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    lines = run("delta_memory.py", "--tokens", "64", "128", "--output", tmp_path / "figure.svg")
+    assert lines.count("bytes, operands") == 8
+    assert "<svg" in (tmp_path / "figure.svg").read_text()
 
 
 @pytest.mark.long

@@ -81,17 +81,27 @@ def step_by_step(arrays, options, grad_o=None, grad_last=None):
     return (o, last) if grad_o is None else grads
 
 
+def forward(arrays, options):
+    q, k, v, beta, g = arrays
+    return hh.delta_rule_forward(q, k, v, beta=beta, g=g, **options)
+
+
+def backward(arrays, options, grad_o, grad_last=None):
+    q, k, v, beta, g = arrays
+    return hh.delta_rule_backward(q, k, v, grad_o, beta=beta, g=g, grad_final_state=grad_last, **options)
+
+
 def error(actual, expected):
     return np.linalg.norm(actual - expected) / max(np.linalg.norm(expected), 1e-30)
 
 
 def check(rng, arrays, options, tolerance, slack=1):
     """Compare outputs and gradients. Gradients have ``slack`` where ``1 - beta`` may cancel: keys of one number."""
-    o, last = hh.delta_rule_forward(*arrays, **options)
+    o, last = forward(arrays, options)
     for name, actual, expected in zip(("o", "last"), (o, last), step_by_step(arrays, options), strict=True):
         assert error(actual, expected) < tolerance, name
     grad_o, grad_last = (rng.standard_normal(a.shape).astype(a.dtype) for a in (o, last))
-    grads = hh.delta_rule_backward(*arrays, grad_o, grad_final_state=grad_last, **options)
+    grads = backward(arrays, options, grad_o, grad_last)
     expected = step_by_step(arrays, options, grad_o, grad_last)
     for name, actual, wanted in zip(grads._fields, grads, expected, strict=True):
         assert (actual is None) == (wanted is None or (name == "initial_state" and options[name] is None)), name
@@ -166,10 +176,10 @@ def test_a_gate_of_minus_infinity_forgets(gate):
     rng = np.random.default_rng(0)
     arrays, options = problem(rng, "float64", tokens=40, gate=gate)
     arrays[4][:, 20] = -np.inf
-    o = hh.delta_rule_forward(*arrays, **options).o
+    o = forward(arrays, options).o
     later = [a[:, 20:] for a in arrays]
-    np.testing.assert_allclose(o[:, 20:], hh.delta_rule_forward(*later).o, atol=1e-14)
-    grads = hh.delta_rule_backward(*arrays, np.ones_like(o), **options)
+    np.testing.assert_allclose(o[:, 20:], forward(later, {}).o, atol=1e-14)
+    grads = backward(arrays, options, np.ones_like(o))
     assert all(np.isfinite(grad).all() for grad in grads)
 
 
@@ -177,7 +187,7 @@ def test_a_beta_of_two_reflects():
     rng = np.random.default_rng(0)
     k = unit(rng.standard_normal((1, 1, 1, 6)))
     s, zero = rng.standard_normal((1, 1, 6, 3)), np.zeros((1, 1, 1, 3))
-    last = hh.delta_rule_forward(k, k, zero, np.full((1, 1, 1), 2.0), initial_state=s).final_state
+    last = hh.delta_rule_forward(k, k, zero, beta=np.full((1, 1, 1), 2.0), initial_state=s).final_state
     np.testing.assert_allclose(last[0, 0], s[0, 0] - 2 * np.outer(k[0, 0, 0], k[0, 0, 0] @ s[0, 0]), atol=1e-14)
 
 
@@ -190,8 +200,8 @@ def test_threads_do_not_change_a_bit(gate, sizes):
     try:
         for threads in (1, 2, 3, 8):
             _core.set_num_threads(threads)
-            results = hh.delta_rule_forward(*arrays, **options)
-            grads = hh.delta_rule_backward(*arrays, results.o, grad_final_state=results.final_state, **options)
+            results = forward(arrays, options)
+            grads = backward(arrays, options, *results)
             found.append([a.tobytes() for a in (*results, *grads) if a is not None])
     finally:
         _core.set_num_threads(before)
@@ -243,6 +253,7 @@ def test_random_problems():
         ({"cu_seqlens": [0, 4]}, "from 0 to T = 10"),
         ({"cu_seqlens": [0.0, 10.0]}, "expected one axis of N \\+ 1 integers"),
         ({"num_householder": 0}, "num_householder is 0"),
+        ({"g": np.full((1, 10, 1), 0.25)}, "g: expected logarithms of decays, which are at most 0, got 0.25"),
     ],
 )
 def test_mistakes_are_named(change, message):
@@ -252,9 +263,31 @@ def test_mistakes_are_named(change, message):
         hh.delta_rule_forward(**call)
 
 
+@pytest.mark.parametrize("gate", ["head", "channel"])
+@pytest.mark.parametrize("tokens", [3, 40])
+def test_a_positive_gate_is_refused(gate, tokens):
+    arrays, options = problem(np.random.default_rng(0), "float32", tokens=tokens, gate=gate)
+    arrays[4][0, tokens - 1, 0] = 0.5
+    with pytest.raises(ValueError, match=r"g: expected logarithms of decays, which are at most 0, got 0\.5"):
+        forward(arrays, options)
+
+
+def test_beta_and_g_are_named():
+    arrays, _ = problem(np.random.default_rng(0), "float64", tokens=10)
+    with pytest.raises(TypeError, match="positional"):
+        hh.delta_rule_forward(*arrays)
+    with pytest.raises(TypeError, match="positional"):
+        hh.delta_rule_backward(*arrays, arrays[2])
+
+
+def test_there_is_no_interval_of_states_without_width():
+    with pytest.raises(ValueError, match="sizes: expected positive ones"):
+        _core.delta_interval(0, 0)
+
+
 def test_types_are_not_mixed():
     arrays, options = problem(np.random.default_rng(0), "float64", tokens=10)
     with pytest.raises(TypeError, match="k has dtype float32 but q has dtype float64"):
-        hh.delta_rule_forward(arrays[0], arrays[1].astype("float32"), *arrays[2:], **options)
+        forward([arrays[0], arrays[1].astype("float32"), *arrays[2:]], options)
     with pytest.raises(TypeError, match="q has dtype complex128"):
-        hh.delta_rule_forward(arrays[0] + 0j, *arrays[1:], **options)
+        forward([arrays[0] + 0j, *arrays[1:]], options)

@@ -173,11 +173,15 @@ def test_the_delta_rule_has_the_bits_of_numpys(gate, sizes, rng):
     shape = {None: None, "head": v.shape[:3], "channel": (*v.shape[:3], keys)}[gate]
     g = None if shape is None else -rng.exponential(1.0, shape)
     operands = tuple(a for a in (q, k, v, beta, g) if a is not None)
-    (o, last), pull = jax.vjp(lambda *a: hj.delta_rule(*a, output_final_state=True), *operands)
-    expected = hh.delta_rule_forward(q, k, v, beta, g)
+
+    def function(q, k, v, beta, g=None):
+        return hj.delta_rule(q, k, v, beta=beta, g=g, output_final_state=True)
+
+    (o, last), pull = jax.vjp(function, *operands)
+    expected = hh.delta_rule_forward(q, k, v, beta=beta, g=g)
     assert np.array_equal(o, expected.o)
     assert np.array_equal(last, expected.final_state)
-    grads = hh.delta_rule_backward(q, k, v, beta, g, np.ones_like(v), grad_final_state=np.ones_like(last))
+    grads = hh.delta_rule_backward(q, k, v, np.ones_like(v), beta=beta, g=g, grad_final_state=np.ones_like(last))
     for ours, theirs in zip(pull((np.ones_like(v), np.ones_like(last))), grads, strict=False):
         assert np.array_equal(ours, theirs)
     by_expression = delta_expression.delta_rule(q, k, v, beta, g, None, keys**-0.5, 1, False)
@@ -191,7 +195,58 @@ def test_gates_of_minus_infinity_forget(rng):
     whole = delta_expression.delta_rule(q, k, v, beta, g, None, 1.0, 1, False)[0]
     later = delta_expression.delta_rule(*(a[:, 20:] for a in (q, k, v, beta)), None, None, 1.0, 1, False)[0]
     assert_close(whole[:, 20:], later, factor=1e4)
-    assert_close(hj.delta_rule(q, k, v, beta, g, scale=1.0)[0], whole, factor=1e4)
+    assert_close(hj.delta_rule(q, k, v, beta=beta, g=g, scale=1.0)[0], whole, factor=1e4)
+
+
+@pytest.mark.parametrize("gate", ["head", "channel"])
+def test_the_expression_loses_no_accuracy_to_strong_gates(gate, rng):
+    q, k, v = (randn(rng, (1, 130, 1, 8), "float64") for _ in range(3))
+    k /= np.linalg.norm(k, axis=-1, keepdims=True)
+    beta, g = rng.uniform(0, 1, (1, 130, 1)), np.full((1, 130, 1, *[8] * (gate == "channel")), -0.01)
+    g[:, ::4] = -1000.0
+    expected = hh.delta_rule_forward(q, k, v, beta=beta, g=g).o
+    o, _ = delta_expression.delta_rule(*(a.astype("float32") for a in (q, k, v, beta, g)), None, 8**-0.5, 1, False)
+    assert np.linalg.norm(o - expected) / np.linalg.norm(expected) < 1e-6
+
+
+@pytest.mark.parametrize("gate", [None, "head", "channel"])
+def test_in_the_expression_what_is_not_finite_changes_only_what_depends_on_it(gate, rng):
+    tokens = 70
+    q, k, v = (randn(rng, (1, tokens, 1, s), "float32") for s in (4, 4, 3))
+    beta = rng.uniform(0, 1, (1, tokens, 1)).astype("float32")
+    shape = {None: None, "head": beta.shape, "channel": k.shape}[gate]
+    operands = [q, k, v, beta, *([] if shape is None else [-rng.random(shape, "float32")])]
+
+    def function(*operands):
+        g = operands[4] if gate else None
+        return delta_expression.delta_rule(*operands[:4], g, None, 0.5, 1, True)[0]
+
+    @jax.jit
+    def outputs_and_gradients(operands, grad):
+        o, pull = jax.vjp(function, *operands)
+        return [o, *pull(grad)]
+
+    grad = randn(rng, v.shape, "float32")
+    good = outputs_and_gradients(operands, grad)
+    no_later = {0: (0, 1), 1: (0, 1), 2: (0, 1, 2, 4, 5), 3: (0, 1), 4: (0, 1)}  # of outputs, dq, dk, dv, dbeta, dg
+    no_earlier = {0: range(6), 1: (3,), 2: (3,), 3: (3,), 4: (3,)}
+    for t in (0, 3, 40):
+        for i in range(len(operands)):
+            changed = [a.copy() for a in operands]
+            changed[i][0, t].flat[0] = np.nan if i == 4 else 1e38 if t == 3 else np.inf
+            found = outputs_and_gradients(changed, grad)
+            for names, span in ((no_later[i], slice(0, t)), (no_earlier[i], slice(t + 1, None))):
+                assert all(np.array_equal(found[j][:, span], good[j][:, span]) for j in names if j < len(good))
+        wild = grad.copy()
+        wild[0, t] = np.nan
+        found = outputs_and_gradients(operands, wild)
+        assert all(np.array_equal(a[:, t + 1 :], b[:, t + 1 :]) for a, b in zip(found, good, strict=True))
+
+
+def test_beta_and_g_are_named(rng):
+    q, beta = randn(rng, (1, 4, 1, 3), "float64"), np.ones((1, 4, 1))
+    with pytest.raises(TypeError, match="positional"):
+        hj.delta_rule(q, q, q, -beta, beta)
 
 
 def test_zero_columns_are_the_identity(dtype, rng):
@@ -213,8 +268,9 @@ def test_padded_tokens_change_no_state(rng):
     q, k, v = (randn(rng, (1, 9, 2, 3), "float64") for _ in range(3))
     beta, g = np.full((1, 9, 2), 0.5), -np.ones((1, 9, 2))
     beta[:, 5:], g[:, 5:] = 0, 0
-    whole = hj.delta_rule(q, k, v, beta, g, output_final_state=True)
-    short = hj.delta_rule(*(a[:, :5] for a in (q, k, v, beta, g)), output_final_state=True)
+    whole = hj.delta_rule(q, k, v, beta=beta, g=g, output_final_state=True)
+    q, k, v, beta, g = (a[:, :5] for a in (q, k, v, beta, g))
+    short = hj.delta_rule(q, k, v, beta=beta, g=g, output_final_state=True)
     assert_close(whole[1], short[1])
 
 

@@ -198,7 +198,7 @@ def test_no_vectors_no_steps_and_no_matrices_are_fine():
     grads = jax.grad(lambda u, h0: hj.rnn(u, jnp.zeros((0, 3, 4)), h0)[1].sum(), (0, 1))(U, jnp.ones((3, 4)))
     assert np.all(grads[0] == 0)
     assert np.all(grads[1] == 1)
-    o, state = hj.delta_rule(*[jnp.zeros((2, 0, 1, 3))] * 3, jnp.zeros((2, 0, 1)), output_final_state=True)
+    o, state = hj.delta_rule(*[jnp.zeros((2, 0, 1, 3))] * 3, beta=jnp.zeros((2, 0, 1)), output_final_state=True)
     assert o.shape == (2, 0, 1, 3)
     assert np.all(state == 0)
 

@@ -39,8 +39,8 @@ def operands(gate="head", *, tokens=5, batch=2, group=2, r=1, widths=(3, 4), cou
 
 
 def call(*tensors, **options):
-    *tensors, state = tensors
-    return ht.delta_rule(*tensors, initial_state=state, output_final_state=True, **options)
+    q, k, v, beta, g, state = tensors
+    return ht.delta_rule(q, k, v, beta=beta, g=g, initial_state=state, output_final_state=True, **options)
 
 
 def results(function, tensors):
@@ -274,6 +274,95 @@ def test_mistakes_are_named(change, error, message):
     arguments = dict(zip(NAMES, operands("head"), strict=True)) | change
     with pytest.raises(error, match=message):
         ht.delta_rule(**arguments)
+
+
+@pytest.mark.parametrize("gate", ["head", "channel"])
+@pytest.mark.parametrize("tokens", [3, 40])
+def test_a_positive_gate_is_refused(gate, tokens):
+    tensors = [t.detach() for t in operands(gate, tokens=tokens)]
+    tensors[4][0, 1, 0] = 0.5
+    with pytest.raises(ValueError, match=r"g: expected logarithms of decays, which are at most 0, got 0\.5"):
+        call(*tensors)
+
+
+def test_beta_and_g_are_named():
+    q, k, v, beta, g, _ = operands()
+    with pytest.raises(TypeError, match="positional"):
+        ht.delta_rule(q, k, v, g, beta)
+
+
+def native(q, k, v, beta, g, state, ends, r, normalize):
+    options = {"num_householder": r, "use_qk_l2norm_in_kernel": normalize, "cu_seqlens": ends}
+    return call(q, k, v, beta, g, state, **options)
+
+
+def by_operations(q, k, v, beta, g, state, ends, r, normalize):
+    return delta_expression.delta_rule(q, k, v, beta, g, state, ends, q.shape[-1] ** -0.5, r, normalize)
+
+
+def outputs_and_gradients(function, tensors, grad_o, *options):
+    """Outputs and the gradients of the operands of tokens, by name."""
+    leaves = [None if t is None else t.detach().requires_grad_() for t in tensors]
+    o, last = function(*leaves, *options)
+    given = [(name, t) for name, t in zip(NAMES[:5], leaves, strict=False) if t is not None]
+    found = torch.autograd.grad((o, last), [t for _, t in given], (grad_o, torch.ones_like(last)))
+    return {"o": o.detach()} | {name: grad for (name, _), grad in zip(given, found, strict=True)}
+
+
+DEPENDS_ON_NO_LATER = {
+    "q": ("o", "q"), "k": ("o", "q"), "v": ("o", "q", "k", "beta", "g"), "beta": ("o", "q"), "g": ("o", "q"),
+}  # fmt: skip
+"""What does not depend on an operand of a later token."""
+DEPENDS_ON_NO_EARLIER = {"q": ("o", "q", "k", "v", "beta", "g"), "k": ("v",), "v": ("v",), "beta": ("v",), "g": ("v",)}
+"""What does not depend on an operand of an earlier token."""
+
+
+@GATES
+@pytest.mark.parametrize("function", [native, by_operations])
+@pytest.mark.parametrize(("r", "normalize", "ends"), [(1, False, None), (2, True, None), (1, True, [0, 30, 70])])
+def test_what_is_not_finite_changes_only_what_depends_on_it(gate, function, r, normalize, ends):
+    count, begin = (1, 0) if ends is None else (2, 30)
+    tensors = operands(gate, tokens=70, batch=1, r=r, widths=(8, 5), count=count, dtype=torch.float32)
+    tensors = [None if t is None else t.detach() for t in tensors]
+    options = (None if ends is None else torch.tensor(ends), r, normalize)
+    grad_o = torch.randn(1, 70, 2, 5, generator=torch.Generator().manual_seed(1))
+    good = outputs_and_gradients(function, tensors, grad_o, *options)
+
+    def check(found, names, tokens, what):
+        for name in names:
+            if name in found:
+                a, b = (x.unflatten(1, (70, -1))[:, tokens] for x in (found[name], good[name]))
+                assert torch.equal(a, b), f"{what}: {name}"
+
+    for t in (begin, begin + 3, begin + 33, 69):
+        for i, operand in enumerate(NAMES[:5]):
+            for bad in (float("nan"),) if operand == "g" else (float("nan"), float("inf"), 1e38):
+                if tensors[i] is None:
+                    continue
+                changed = [None if x is None else x.clone() for x in tensors]
+                changed[i][0, (t + 1) * (changed[i].shape[1] // 70) - 1].flatten()[0] = bad
+                found = outputs_and_gradients(function, changed, grad_o, *options)
+                what = f"{operand} of token {t} is {bad}"
+                check(found, DEPENDS_ON_NO_LATER[operand], slice(0, t), what)
+                check(found, DEPENDS_ON_NO_EARLIER[operand], slice(t + 1, 70), what)
+                check(found, ("o", "q", "k", "v", "beta", "g"), slice(0, begin), what)
+        wild = grad_o.clone()
+        wild[0, t, 1, 2] = float("nan")
+        found = outputs_and_gradients(function, tensors, wild, *options)
+        check(found, ("q", "k", "v", "beta", "g"), slice(t + 1, 70), f"gradient of token {t}")
+        check(found, ("q",), slice(0, t), f"gradient of token {t}")
+
+
+@GATES
+def test_torch_operations_are_as_accurate_as_native_code(gate):
+    exact = [None if t is None else t.detach() for t in operands(gate, tokens=200, widths=(16, 16))]
+    if gate:
+        exact[4][:, ::4] = -100.0
+    expected = call(*exact)[0]
+    tensors = [None if t is None else t.float() for t in exact]
+    for function in (native, by_operations):
+        o = function(*tensors, None, 1, False)[0]
+        assert (o - expected).norm() / expected.norm() < 1e-6
 
 
 def test_offsets_that_do_not_fit_are_named():

@@ -7,11 +7,11 @@ from torch.func import grad, jacfwd, jacrev, jvp, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import householder.torch as ht
-from torch_cases import CASES
+from torch_cases import CASES, DELTA_CASES
 from torch_oracle import IGNORE_JIT_WARNING, explicit_matrix, problem
 
 pytestmark = pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
-cases = pytest.mark.parametrize(("function", "inputs"), CASES.values(), ids=CASES)
+cases = pytest.mark.parametrize(("function", "inputs"), (CASES | DELTA_CASES).values(), ids=CASES | DELTA_CASES)
 
 
 @cases

@@ -103,7 +103,7 @@ def test_chunks_of_a_delta_rule_are_the_function(gate):
     g = None if shape is None else -torch.rand(shape, dtype=torch.float64)
     state = torch.randn(1, 4, 8, 5, dtype=torch.float64)
     decomposed = ht.decompositions()[torch.ops.householder.delta_rule.default]
-    expected = ht.delta_rule(q, k, v, beta, g, scale=0.3, initial_state=state, output_final_state=True)
+    expected = ht.delta_rule(q, k, v, beta=beta, g=g, scale=0.3, initial_state=state, output_final_state=True)
     found = decomposed(q, k, v, beta, g, state, None, False, 0.3, 1, False)[:2]
     torch.testing.assert_close(found, expected)
 

@@ -28,6 +28,22 @@ def _of_columns(u, x, h0, tau, **options):
     return torch.cat([h.flatten(), last.flatten()])
 
 
+def _delta(q, k, v, beta, *others, **options):
+    """Outputs and final states; the others are gates, then initial states."""
+    g, state = [*others, None, None][:2]
+    results = ht.delta_rule(
+        q,
+        k,
+        v,
+        beta=beta,
+        g=None if g is None else -g.square(),
+        initial_state=state,
+        output_final_state=True,
+        **options,
+    )
+    return torch.cat([x.flatten() for x in results])
+
+
 PHASES = torch.linspace(-1, 2, 4, dtype=torch.float64).requires_grad_()
 COMPLEX = _random((4, 2), (3, 2, 4), (2, 4), dtype=torch.complex128)
 SIZES = ((4, 2), (3, 2, 3), (2, 4), (4, 3), (4,))  # u, x, h0, input_weight, bias
@@ -105,3 +121,16 @@ CASES = {
         [*COMPLEX[:2], PHASES, *_random((4,))],
     ),
 }
+
+DELTA_CASES = {
+    "delta rule": (_delta, _random((1, 3, 1, 2), (1, 3, 1, 2), (1, 3, 2, 2), (1, 3, 2))),
+    "delta rule, gated": (
+        lambda *tensors: _delta(*tensors, use_qk_l2norm_in_kernel=True),
+        _random((1, 3, 1, 2), (1, 3, 1, 2), (1, 3, 1, 2), (1, 3, 1), (1, 3, 1), (1, 1, 2, 2)),
+    ),
+    "delta rule, a gate a channel": (
+        lambda *tensors: _delta(*tensors, num_householder=2),
+        _random((1, 2, 1, 2), (1, 4, 1, 2), (1, 4, 1, 2), (1, 4, 1), (1, 2, 1, 2), (1, 1, 2, 2)),
+    ),
+}
+"""The delta rule, which has no kernels for GPUs."""

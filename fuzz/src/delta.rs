@@ -4,7 +4,6 @@
 mod steps;
 
 use householder::delta::{Exponential, Sizes};
-use householder::number::Real;
 use householder::threads::Context;
 
 use crate::call::{Results, bits, call};

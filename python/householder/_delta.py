@@ -13,9 +13,9 @@ def delta_rule_forward(
     q: Any,
     k: Any,
     v: Any,
+    *,
     beta: Any,
     g: Any = None,
-    *,
     initial_state: Any = None,
     scale: float | None = None,
     num_householder: int = 1,
@@ -60,7 +60,7 @@ def delta_rule_forward(
     TypeError
         Another dtype than float32 and float64, or arguments of different dtypes or libraries.
     ValueError
-        Shapes that do not fit.
+        Shapes that do not fit, or a positive gate.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def delta_rule_forward(
     >>> import numpy as np, householder as hh
     >>> k = np.zeros((1, 2, 1, 3)) + np.array([0.6, 0.0, 0.8])
     >>> s = np.random.default_rng(0).standard_normal((1, 1, 3, 4))
-    >>> o, last = hh.delta_rule_forward(k, k, np.zeros((1, 2, 1, 4)), np.full((1, 2, 1), 2.0), initial_state=s)
+    >>> o, last = hh.delta_rule_forward(k, k, np.zeros((1, 2, 1, 4)), beta=np.full((1, 2, 1), 2.0), initial_state=s)
     >>> o.shape, np.allclose(last, s)
     ((1, 2, 1, 4), True)
     """
@@ -84,24 +84,26 @@ def delta_rule_backward(
     q: Any,
     k: Any,
     v: Any,
-    beta: Any,
-    g: Any,
     grad_o: Any,
     *,
+    beta: Any,
+    g: Any = None,
     grad_final_state: Any = None,
     initial_state: Any = None,
     scale: float | None = None,
     num_householder: int = 1,
     cu_seqlens: Any = None,
 ) -> DeltaGradients:
-    """Return gradients of a loss of ``delta_rule_forward(q, k, v, beta, g, ...)``.
+    """Return gradients of a loss of ``delta_rule_forward(q, k, v, beta=beta, g=g, ...)``.
 
     Parameters
     ----------
-    q, k, v, beta, g
+    q, k, v
         As given to :func:`delta_rule_forward`.
     grad_o : array, shape (B, T, HV, V), or None
         Gradient with respect to the outputs.
+    beta, g
+        As given to :func:`delta_rule_forward`.
     grad_final_state : array, shape (N, HV, K, V), optional
         Gradient with respect to the final states.
     initial_state, scale, cu_seqlens
@@ -126,7 +128,7 @@ def delta_rule_backward(
     >>> rng = np.random.default_rng(0)
     >>> q, k, v = rng.standard_normal((3, 1, 50, 2, 4))
     >>> beta, g = rng.random((1, 50, 2)), -rng.random((1, 50, 2))
-    >>> grads = hh.delta_rule_backward(q, k, v, beta, g, np.ones_like(v))
+    >>> grads = hh.delta_rule_backward(q, k, v, np.ones_like(v), beta=beta, g=g)
     >>> grads.k.shape, grads.g.shape, grads.initial_state
     ((1, 50, 2, 4), (1, 50, 2), None)
     """

@@ -131,7 +131,7 @@ OF_REALS = {
     "adapt": lambda x: adapted(x)(x),
     "adapter_state": lambda x: x + ht.adapter_state(adapted(x))["0"].to(x.device)[:, 0],
     "apply": lambda x: ht.apply(U.to(x.device), x),
-    "delta_rule": lambda x: ht.delta_rule(x[None], x[None], x[None], x[None, ..., 0])[0],
+    "delta_rule": lambda x: ht.delta_rule(x[None], x[None], x[None], beta=x[None, ..., 0])[0],
     "factor": lambda x: ht.factor(ht.matrix(x.mT), 3),
     "frame": lambda x: ht.frame(x.mT),
     "haar": lambda x: ht.haar(6, 3, rng=0, device=x.device, dtype=F64),
@@ -245,9 +245,13 @@ def delta_operands(where, dtype=F64):
     return [torch.randn(s, dtype=F64, generator=generator).to(where, dtype).requires_grad_() for s in shapes]
 
 
+def delta_rule(q, k, v, beta, **options):
+    return ht.delta_rule(q, k, v, beta=beta, **options)
+
+
 def test_the_delta_rule(device):
     def function(*operands):
-        return ht.delta_rule(*operands, use_qk_l2norm_in_kernel=True)[0]
+        return delta_rule(*operands, use_qk_l2norm_in_kernel=True)[0]
 
     for found, expected in zip(
         results(function, delta_operands(device)), results(function, delta_operands("cpu")), strict=True
@@ -324,7 +328,7 @@ def test_off_says_nothing(device, said, monkeypatch):  # noqa: ARG001
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ht.apply(*(t.detach().to(device) for t in CASES["apply"][1]))
-        ht.delta_rule(*delta_operands(device))
+        delta_rule(*delta_operands(device))
 
 
 def the_operator(*operands):
@@ -332,9 +336,9 @@ def the_operator(*operands):
 
 
 OF_DELTA = {
-    "function": ht.delta_rule,
-    "compiled": torch.compile(ht.delta_rule, fullgraph=True, backend="aot_eager"),
-    "gradient": torch.func.grad(lambda *operands: ht.delta_rule(*operands)[0].sum()),
+    "function": delta_rule,
+    "compiled": torch.compile(delta_rule, fullgraph=True, backend="aot_eager"),
+    "gradient": torch.func.grad(lambda *operands: delta_rule(*operands)[0].sum()),
     "operator": the_operator,
 }
 
@@ -362,7 +366,7 @@ FUNCTIONS = {
     "apply": lambda u, x: ht.apply(u, x),
     "matrix": lambda u, x: ht.matrix(u) @ x.mT,
     "rnn": lambda u, x: ht.rnn(u, x)[0],
-    "delta_rule": lambda u, x: ht.delta_rule(*delta_operands(u.device))[0],  # noqa: ARG005
+    "delta_rule": lambda u, x: delta_rule(*delta_operands(u.device))[0],  # noqa: ARG005
 }
 
 

@@ -25,6 +25,16 @@ for dtype in (np.float32, np.float64, np.complex64, np.complex128):
         states, vjp = hh.rnn_vjp(u, h[:, None], nonlinearity="tanh")
         assert np.isfinite(vjp(states).u).all()
 
+q, k, v = rng.standard_normal((3, 1, 40, 2, 8))
+beta, g = rng.random((1, 40, 2)), -rng.random((1, 40, 2))
+o, last = hh.delta_rule_forward(q, k, v, beta=beta, g=g)
+grads = hh.delta_rule_backward(q, k, v, o, beta=beta, g=g)
+expected = reference.delta_rule_forward(
+    q[0, :, 0], k[0, :, 0], v[0, :, 0], beta[0, :, 0], g[0, :, :1], np.zeros((8, 8)), 8**-0.5
+)
+assert np.abs(o[0, :, 0] - expected[0]).max() < 1e-12 * np.abs(expected[0]).max()
+assert np.isfinite(grads.k).all()
+
 q, _ = np.linalg.qr(rng.standard_normal((40, 40)))
 assert np.abs(hh.matrix(hh.factor(q)) - q).max() < 1e-12
 

@@ -15,9 +15,9 @@ def delta_rule(
     q: Any,
     k: Any,
     v: Any,
+    *,
     beta: Any,
     g: Any = None,
-    *,
     scale: float | None = None,
     initial_state: Any = None,
     output_final_state: bool = False,
@@ -77,7 +77,7 @@ def delta_rule(
     >>> import householder.jax as hj
     >>> k = jnp.zeros((1, 2, 1, 2)) + jnp.array([0.6, 0.8])
     >>> state, beta = jnp.eye(2)[None, None], jnp.full((1, 2, 1), 2.0)
-    >>> _, final_state = hj.delta_rule(k, k, 0 * k, beta, initial_state=state, output_final_state=True)
+    >>> _, final_state = hj.delta_rule(k, k, 0 * k, beta=beta, initial_state=state, output_final_state=True)
     >>> bool(jnp.allclose(final_state, state, atol=1e-6))
     True
     """

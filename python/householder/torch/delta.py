@@ -17,9 +17,9 @@ def delta_rule(
     q: Tensor,
     k: Tensor,
     v: Tensor,
+    *,
     beta: Tensor,
     g: Tensor | None = None,
-    *,
     scale: float | None = None,
     initial_state: Tensor | None = None,
     output_final_state: bool = False,
@@ -73,7 +73,7 @@ def delta_rule(
     TypeError
         Not tensors, or their dtypes or devices do not match.
     ValueError
-        A shape or a number is not as expected.
+        A shape or a number is not as expected. Positive gates are refused on the CPU; other devices are not asked.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def delta_rule(
     >>> v = torch.zeros(1, 3, 1, 2, dtype=torch.float64)
     >>> state = torch.eye(2, dtype=torch.float64).expand(1, 1, 2, 2)
     >>> beta = torch.full((1, 3, 1), 2.0, dtype=torch.float64)
-    >>> o, final_state = ht.delta_rule(k, k, v, beta, initial_state=state, output_final_state=True)
+    >>> o, final_state = ht.delta_rule(k, k, v, beta=beta, initial_state=state, output_final_state=True)
     >>> final_state[0, 0]
     tensor([[ 0.2800, -0.9600],
             [-0.9600, -0.2800]], dtype=torch.float64)

@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from householder.torch import _autocast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+_CHUNK = 64
+"""Most steps that are taken together."""
 
 
 def substitute(system: Tensor, right: Tensor) -> Tensor:
@@ -64,24 +69,26 @@ def _rows(
     solve: Callable[[Tensor, Tensor], Tensor],
 ) -> tuple[Tensor, Tensor]:
     """Run sequences of one length, with equal numbers of key heads and value heads."""
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    beta = beta.transpose(1, 2)
+    q, k, v = (x.transpose(1, 2).contiguous() for x in (q, k, v))
+    beta = beta.transpose(1, 2).unsqueeze(-1)
     gates = torch.zeros_like(q[..., :1]) if g is None else g.transpose(1, 2)
     gates = gates if gates.dim() == 4 else gates.unsqueeze(-1)
-    if reflections > 1:  # a gate at the first step of a token, none at the others
-        others = gates.new_zeros(*gates.shape[:3], reflections - 1, gates.shape[3])
-        gates = torch.cat([gates.unsqueeze(3), others], 3).flatten(2, 3)
+    if reflections > 1:  # a gate at the first step of a token, a query at the last
+        gates = pad(gates.unsqueeze(3), (0, 0, 0, reflections - 1)).flatten(2, 3)
+        q = pad(q.unsqueeze(3), (0, 0, reflections - 1, 0)).flatten(2, 3)
     if state is None:
         state = q.new_zeros(*q.shape[:2], k.shape[-1], v.shape[-1])
-    tokens = max(1, (64 if gates.shape[-1] == 1 else 16) // reflections)
-    outputs = [v[:, :, :0]]
-    for begin in range(0, q.shape[2], tokens):
-        rows = slice(begin * reflections, (begin + tokens) * reflections)
-        queries = q[:, :, begin : begin + tokens]
-        steps = (k[:, :, rows], v[:, :, rows], beta[:, :, rows], gates[:, :, rows])
-        o, state = _chunk(queries, *steps, state, reflections, solve)
-        outputs.append(o)
-    return torch.cat(outputs, 2).transpose(1, 2), state
+    begin, steps, outputs = 0, k.shape[2], [v[:, :, :0]]
+    while begin < steps:
+        count, size = min(_CHUNK, steps - begin), 1
+        while size < count:
+            size *= 2
+        # Steps beyond the end have zero keys and no gate: they change nothing.
+        parts = (pad(x[:, :, begin : begin + count], (0, 0, 0, size - count)) for x in (q, k, v, beta, gates))
+        o, state = _chunk(*parts, state, solve)
+        outputs.append(o[:, :, :count])
+        begin += count
+    return torch.cat(outputs, 2)[:, :, reflections - 1 :: reflections].transpose(1, 2), state
 
 
 def _chunk(
@@ -91,25 +98,38 @@ def _chunk(
     beta: Tensor,
     g: Tensor,
     state: Tensor,
-    reflections: int,
     solve: Callable[[Tensor, Tensor], Tensor],
 ) -> tuple[Tensor, Tensor]:
-    size, ends = g.shape[-2], slice(reflections - 1, None, reflections)
-    pairs = torch.ones(size, size, dtype=torch.bool, device=q.device)
-    # Sums of the gates from after step j to step i. Differences of sums would lose accuracy to large gates elsewhere.
-    between = (
-        g.unsqueeze(-2).expand(*g.shape[:-1], size, g.shape[-1]).masked_fill(pairs.triu().unsqueeze(-1), 0.0).cumsum(-3)
-    )
-    decay = between.masked_fill(pairs.triu(1).unsqueeze(-1), -torch.inf).exp()
-    from_start, to_end = g.cumsum(-2).exp(), decay[..., -1, :, :]
-    if decay.shape[-1] == 1:
-        of_keys, of_queries = k @ k.mT * decay[..., 0], q @ k.mT * decay[..., ends, :, 0]
-    else:
-        of_keys = torch.einsum("...ix,...jx,...ijx->...ij", k, k, decay)
-        of_queries = torch.einsum("...ix,...jx,...ijx->...ij", q, k, decay[..., ends, :, :])
-    by = beta.unsqueeze(-1)
-    system = torch.eye(size, dtype=q.dtype, device=q.device) + by * of_keys.tril(-1)
-    right = by * (v - (k * from_start) @ state)
-    d = solve(system, right)
-    o = (q * from_start[..., ends, :]) @ state + of_queries @ d
-    return o, from_start[..., -1:, :].mT * state + (k * to_end).mT @ d
+    """Run ``2^i`` steps; pairs of steps are formed between the halves of blocks of 2, 4, .. steps.
+
+    Decays from one half to the other are sums of gates, never differences. No product has terms of later steps, which
+    a zero would not remove if they were infinity or NaN; neither have derivatives of any order.
+    """
+    size = 1
+    system = q.new_ones(*q.shape[:-1], 1, 1)  # a block of one number for each step
+    pairs = []
+    while size < q.shape[-2]:
+        (k1, k2), (g1, g2) = _halves(k, size), _halves(g, size)
+        earlier, decay = (k1 * _later_sums(g1).exp()).mT, g2.cumsum(-2).exp()
+        pairs.append((_halves(q, size)[1] * decay) @ earlier)
+        of_keys = (_halves(beta, size)[1] * decay * k2) @ earlier
+        first, second = system.unflatten(-3, (system.shape[-3] // 2, 2)).unbind(-3)
+        system = torch.cat([pad(first, (0, size)), torch.cat([of_keys, second], -1)], -2)
+        size *= 2
+    from_start = g.cumsum(-2).exp()
+    d = solve(system.squeeze(-3), beta * (v - (k * from_start) @ state))
+    o = (q * from_start) @ state + (q * k).sum(-1, keepdim=True) * d
+    for i, of_queries in enumerate(pairs):
+        o = o + pad(of_queries @ _halves(d, 2**i)[0], (0, 0, 2**i, 0)).flatten(-3, -2)
+    return o, from_start[..., -1:, :].mT * state + (k * _later_sums(g).exp()).mT @ d
+
+
+def _halves(x: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Cut rows into blocks of ``2 size``; give the first and the second halves of all blocks."""
+    first, second = x.unflatten(-2, (x.shape[-2] // (2 * size), 2, size)).unbind(-3)
+    return first, second
+
+
+def _later_sums(g: Tensor) -> Tensor:
+    """Sum the gates of all steps after each one."""
+    return pad(g[..., 1:, :], (0, 0, 0, 1)).flip(-2).cumsum(-2).flip(-2)
