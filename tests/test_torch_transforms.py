@@ -11,7 +11,7 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
 
 import householder.torch as ht
 from householder.torch.ops import _rnn_batch
-from torch_cases import CASES
+from torch_cases import CASES, DELTA_CASES
 from torch_oracle import IGNORE_CONFIG_WARNING, IGNORE_INSTANCE_WARNING, IGNORE_JIT_WARNING, explicit_matrix, problem
 
 pytestmark = pytest.mark.filterwarnings(IGNORE_JIT_WARNING, IGNORE_INSTANCE_WARNING)
@@ -34,7 +34,7 @@ def detached(inputs):
     return [t.detach() for t in inputs]
 
 
-REAL_CASES = {name: case for name, case in CASES.items() if not case[1][0].is_complex()}
+REAL_CASES = {name: case for name, case in (CASES | DELTA_CASES).items() if not case[1][0].is_complex()}
 
 
 @pytest.mark.parametrize(("function", "inputs"), REAL_CASES.values(), ids=REAL_CASES)
