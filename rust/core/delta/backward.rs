@@ -423,9 +423,7 @@ simd! {
                         }
                     }
                     None => {
-                        for x in 0..width {
-                            gradient[x] = gradient[x] * scale;
-                        }
+                        gradient.iter_mut().for_each(|x| *x = *x * scale);
                     }
                 }
                 for x in 0..width {
