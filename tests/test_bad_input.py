@@ -380,9 +380,8 @@ DELTA = {
     "beta": F((1, 3, 2)),
     "g": -(F((1, 3, 2)) ** 2),
 }
-DELTA["grad_o"] = F((1, 3, 2, 5))
 FUNCTIONS = [getattr(hh, name) for name in hh.__all__ if not name.endswith("num_threads")]
-FUNCTIONS.append(hh.rnn_vjp(GOOD["u"], GOOD["x"])[1])
+FUNCTIONS += [hh.rnn_vjp(GOOD["u"], GOOD["x"])[1], hh.delta_rule_vjp(**DELTA)[1]]
 
 
 @settings(max_examples=500)
@@ -393,7 +392,7 @@ def test_whatever_the_arguments_a_call_returns_or_refuses(data, function):
     for name, parameter in inspect.signature(function).parameters.items():
         required = parameter.default is parameter.empty
         if required and data.draw(st.booleans()):
-            good = GOOD | DELTA if function in (hh.delta_rule_forward, hh.delta_rule_backward) else GOOD
+            good = GOOD | DELTA if function in (hh.delta_rule_forward, hh.delta_rule_vjp) else GOOD
             arguments[name] = good[name]
         elif required or data.draw(st.integers(0, 3)) == 0:
             arguments[name] = data.draw(oddities)

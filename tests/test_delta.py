@@ -88,7 +88,7 @@ def forward(arrays, options):
 
 def backward(arrays, options, grad_o, grad_last=None):
     q, k, v, beta, g = arrays
-    return hh.delta_rule_backward(q, k, v, grad_o, beta=beta, g=g, grad_final_state=grad_last, **options)
+    return hh.delta_rule_vjp(q, k, v, beta=beta, g=g, **options)[1](grad_o, grad_final_state=grad_last)
 
 
 def error(actual, expected):
@@ -272,12 +272,30 @@ def test_a_positive_gate_is_refused(gate, tokens):
         forward(arrays, options)
 
 
+@pytest.mark.parametrize("tokens", [1, 300])
+@pytest.mark.parametrize("packed", [False, True])
+def test_results_with_gradients_are_those_without(tokens, packed):
+    arrays, options = problem(np.random.default_rng(0), "float64", tokens=tokens)
+    if packed:
+        arrays = [None if a is None else a[:1] for a in arrays]
+        options |= {"cu_seqlens": [0, tokens // 3, tokens], "initial_state": None}
+    q, k, v, beta, g = arrays
+    results, vjp = hh.delta_rule_vjp(q, k, v, beta=beta, g=g, **options)
+    for found, expected in zip(results, forward(arrays, options), strict=True):
+        assert np.array_equal(found, expected)
+    first, second = (vjp(f * results.o, grad_final_state=f * results.final_state) for f in (1, 2))
+    for found, expected in zip(second, first, strict=True):
+        assert found is expected is None or np.array_equal(found, 2 * expected)
+    with pytest.raises(ValueError, match="grad_o and grad_final_state are both None"):
+        vjp()
+
+
 def test_beta_and_g_are_named():
     arrays, _ = problem(np.random.default_rng(0), "float64", tokens=10)
     with pytest.raises(TypeError, match="positional"):
         hh.delta_rule_forward(*arrays)
     with pytest.raises(TypeError, match="positional"):
-        hh.delta_rule_backward(*arrays, arrays[2])
+        hh.delta_rule_vjp(*arrays)
 
 
 def test_there_is_no_interval_of_states_without_width():

@@ -12,6 +12,7 @@ import sys
 import pytest
 
 import householder
+from householder._delta import DeltaVjp
 from householder._sequence import SequenceVjp
 
 MODULES = ["householder"] + [
@@ -66,7 +67,7 @@ def test_every_public_method_says_what_it_does(name):
 DESCRIBED = {f"householder.{name}": getattr(householder, name) for name in householder.__all__} | PUBLIC
 DESCRIBED |= {
     f"{name}.{method}": function
-    for name, thing in [*DESCRIBED.items(), ("SequenceVjp", SequenceVjp)]
+    for name, thing in [*DESCRIBED.items(), ("SequenceVjp", SequenceVjp), ("DeltaVjp", DeltaVjp)]
     if inspect.isclass(thing)
     for method, function in inspect.getmembers(thing, inspect.isfunction)
     if function.__module__.startswith("householder") and "Parameters\n" in (inspect.getdoc(function) or "")

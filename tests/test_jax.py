@@ -178,10 +178,10 @@ def test_the_delta_rule_has_the_bits_of_numpys(gate, sizes, rng):
         return hj.delta_rule(q, k, v, beta=beta, g=g, output_final_state=True)
 
     (o, last), pull = jax.vjp(function, *operands)
-    expected = hh.delta_rule_forward(q, k, v, beta=beta, g=g)
+    expected, vjp = hh.delta_rule_vjp(q, k, v, beta=beta, g=g)
     assert np.array_equal(o, expected.o)
     assert np.array_equal(last, expected.final_state)
-    grads = hh.delta_rule_backward(q, k, v, np.ones_like(v), beta=beta, g=g, grad_final_state=np.ones_like(last))
+    grads = vjp(np.ones_like(v), grad_final_state=np.ones_like(last))
     for ours, theirs in zip(pull((np.ones_like(v), np.ones_like(last))), grads, strict=False):
         assert np.array_equal(ours, theirs)
     by_expression = delta_expression.delta_rule(q, k, v, beta, g, None, keys**-0.5, 1, False)

@@ -6,7 +6,7 @@ package applies W to vectors and whole recurrences without forming it, with clos
 * one application: :func:`forward`, :func:`backward`; with stored intermediate vectors, :func:`forward_tape`; forward
   mode, :func:`jvp`;
 * sequences: :func:`rnn_forward`; with gradients, :func:`rnn_vjp`;
-* reflections that depend on the data: :func:`delta_rule_forward`, :func:`delta_rule_backward`;
+* reflections that depend on the data: :func:`delta_rule_forward`; with gradients, :func:`delta_rule_vjp`;
 * the matrix and its parameters: :func:`matrix`, :func:`frame`, :func:`wy`, :func:`factor`, :func:`nearest`,
   :func:`haar`, :func:`normalize`, :func:`snap`, :func:`real_form`, :func:`to_lapack`, :func:`from_lapack`;
 * the method for a shape: :func:`plan`; threads and memory: :func:`set_num_threads`, :func:`get_num_threads`,
@@ -17,7 +17,7 @@ package applies W to vectors and whole recurrences without forming it, with clos
 
 from householder._api import backward, forward, forward_tape, matrix, wy
 from householder._core import __version__ as __version__
-from householder._delta import delta_rule_backward, delta_rule_forward
+from householder._delta import delta_rule_forward, delta_rule_vjp
 from householder._factor import factor
 from householder._frame import frame
 from householder._lapack import from_lapack, to_lapack
@@ -31,8 +31,8 @@ from householder._tangent import jvp
 
 __all__ = [
     "backward",
-    "delta_rule_backward",
     "delta_rule_forward",
+    "delta_rule_vjp",
     "factor",
     "forward",
     "forward_tape",

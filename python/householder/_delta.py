@@ -73,80 +73,118 @@ def delta_rule_forward(
     >>> o.shape, np.allclose(last, s)
     ((1, 2, 1, 4), True)
     """
-    call = _validated(q, k, v, beta, g, initial_state, scale, num_householder, cu_seqlens)
-    q, v = call.operands[0], call.operands[2]
-    o, last = np.empty((*q.shape[:2], *v.shape[2:]), q.dtype), np.empty(call.states, q.dtype)
-    _core.delta_forward(call.operands, call.options, o, last, None)
-    return Delta(o, last)
+    return _run(_validated(q, k, v, beta, g, initial_state, scale, num_householder, cu_seqlens), None)
 
 
-def delta_rule_backward(
+def delta_rule_vjp(
     q: Any,
     k: Any,
     v: Any,
-    grad_o: Any,
     *,
     beta: Any,
     g: Any = None,
-    grad_final_state: Any = None,
     initial_state: Any = None,
     scale: float | None = None,
     num_householder: int = 1,
     cu_seqlens: Any = None,
-) -> DeltaGradients:
-    """Return gradients of a loss of ``delta_rule_forward(q, k, v, beta=beta, g=g, ...)``.
+) -> tuple[Delta, "DeltaVjp"]:
+    """Return the results of :func:`delta_rule_forward`, with a function that computes gradients.
+
+    The function remembers every argument, so a gradient always belongs to these results. Do not change an argument in
+    place before the last call of the function.
 
     Parameters
     ----------
-    q, k, v
-        As given to :func:`delta_rule_forward`.
-    grad_o : array, shape (B, T, HV, V), or None
-        Gradient with respect to the outputs.
-    beta, g
-        As given to :func:`delta_rule_forward`.
-    grad_final_state : array, shape (N, HV, K, V), optional
-        Gradient with respect to the final states.
-    initial_state, scale, cu_seqlens
-        As given to :func:`delta_rule_forward`.
+    q, k, v, beta : array
+        As for :func:`delta_rule_forward`; all that follows as well.
+    g, initial_state : array, optional
+        Logarithms of decays, and states in which the sequences begin.
+    scale : float, optional
+        Factor of the outputs.
     num_householder : int
-        As given to :func:`delta_rule_forward`.
+        Steps per token.
+    cu_seqlens : sequence of int, length N + 1, optional
+        Packs sequences in a single row.
 
     Returns
     -------
-    DeltaGradients
-        Named tuple ``(q, k, v, beta, g, initial_state)``, each of its argument's shape, None for an argument that was
-        None.
+    results : Delta
+        Named tuple of the outputs ``o (B, T, HV, V)`` and ``final_state (N, HV, K, V)``.
+    vjp : DeltaVjp
+        The function: ``vjp(grad_o, grad_final_state=None)`` returns the gradients of all array arguments.
 
     Raises
     ------
     TypeError, ValueError
-        As in :func:`delta_rule_forward`; both gradients are None.
+        As in :func:`delta_rule_forward`.
 
     Examples
     --------
     >>> import numpy as np, householder as hh
     >>> rng = np.random.default_rng(0)
-    >>> q, k, v = rng.standard_normal((3, 1, 50, 2, 4))
+    >>> q, k, v = rng.standard_normal((3, 1, 50, 2, 4)) / 2
     >>> beta, g = rng.random((1, 50, 2)), -rng.random((1, 50, 2))
-    >>> grads = hh.delta_rule_backward(q, k, v, np.ones_like(v), beta=beta, g=g)
+    >>> (o, final_state), vjp = hh.delta_rule_vjp(q, k, v, beta=beta, g=g)
+    >>> grads = vjp(2 * o)  # of the sum of all o**2
     >>> grads.k.shape, grads.g.shape, grads.initial_state
     ((1, 50, 2, 4), (1, 50, 2), None)
     """
     call = _validated(q, k, v, beta, g, initial_state, scale, num_householder, cu_seqlens)
-    q, v = call.operands[0], call.operands[2]
-    if grad_o is None and grad_final_state is None:
-        raise ValueError("grad_o and grad_final_state are both None, expected at least one gradient")
-    grad_o = _optional("grad_o", grad_o, q, (*q.shape[:2], *v.shape[2:]))
-    grad_last = _optional("grad_final_state", grad_final_state, q, call.states)
-    grads = DeltaGradients._make(None if a is None else np.empty(a.shape, a.dtype) for a in call.operands)
-    _core.delta_backward(call.operands, call.options, None, grad_o, grad_last, grads)
-    return grads
+    k, (_, _, *state) = call.operands[1], call.states
+    kept = np.empty((k.shape[0] * k.shape[1] // _core.delta_interval(*state), *call.states[1:]), k.dtype)
+    return _run(call, kept), DeltaVjp(call, kept)
+
+
+class DeltaVjp:
+    """The gradients of a delta rule, a function that :func:`delta_rule_vjp` returns. It can be called repeatedly."""
+
+    def __init__(self, call: "_Call", kept: Array):
+        self._call, self._kept = call, kept
+
+    def __call__(self, grad_o: Any = None, *, grad_final_state: Any = None) -> DeltaGradients:
+        """Return a loss's gradients, given its gradients for the results.
+
+        Parameters
+        ----------
+        grad_o : array, shape (B, T, HV, V), optional
+            The loss's gradient for the outputs.
+        grad_final_state : array, shape (N, HV, K, V), optional
+            The loss's gradient for the final states.
+
+        Returns
+        -------
+        DeltaGradients
+            Named tuple ``(q, k, v, beta, g, initial_state)``, each of its argument's shape, None for an argument that
+            was None.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A gradient does not have the shape or dtype of its result, or none is given.
+        """
+        operands, options, states = self._call
+        q, v = operands[0], operands[2]
+        if grad_o is None and grad_final_state is None:
+            raise ValueError("grad_o and grad_final_state are both None, expected at least one gradient")
+        grad_o = _optional("grad_o", grad_o, q, (*q.shape[:2], *v.shape[2:]))
+        grad_last = _optional("grad_final_state", grad_final_state, q, states)
+        grads = DeltaGradients._make(None if a is None else np.empty(a.shape, a.dtype) for a in operands)
+        _core.delta_backward(operands, options, self._kept, grad_o, grad_last, grads)
+        return grads
 
 
 class _Call(NamedTuple):
     operands: tuple[Any, Any, Any, Any, Any, Any]
     options: tuple[tuple[int, int, int, int, int], list[int], bool, float, bool]
     states: tuple[int, ...]
+
+
+def _run(call: _Call, kept: Array | None) -> Delta:
+    """Run forward, and fill ``kept`` with the states from which a backward pass starts again."""
+    q, v = call.operands[0], call.operands[2]
+    results = Delta(np.empty((*q.shape[:2], *v.shape[2:]), q.dtype), np.empty(call.states, q.dtype))
+    _core.delta_forward(call.operands, call.options, *results, kept)
+    return results
 
 
 def _validated(

@@ -27,8 +27,8 @@ for dtype in (np.float32, np.float64, np.complex64, np.complex128):
 
 q, k, v = rng.standard_normal((3, 1, 40, 2, 8))
 beta, g = rng.random((1, 40, 2)), -rng.random((1, 40, 2))
-o, last = hh.delta_rule_forward(q, k, v, beta=beta, g=g)
-grads = hh.delta_rule_backward(q, k, v, o, beta=beta, g=g)
+(o, last), vjp = hh.delta_rule_vjp(q, k, v, beta=beta, g=g)
+grads = vjp(o)
 expected = reference.delta_rule_forward(
     q[0, :, 0], k[0, :, 0], v[0, :, 0], beta[0, :, 0], g[0, :, :1], np.zeros((8, 8)), 8**-0.5
 )
