@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 from householder.torch import _autocast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 
 _CHUNK = 64
@@ -84,27 +84,22 @@ def _rows(
         while size < count:
             size *= 2
         # Steps beyond the end have zero keys and no gate: they change nothing.
-        parts = (pad(x[:, :, begin : begin + count], (0, 0, 0, size - count)) for x in (q, k, v, beta, gates))
-        o, state = _chunk(*parts, state, solve)
+        parts = [pad(x[:, :, begin : begin + count], (0, 0, 0, size - count)) for x in (q, k, v, beta, gates)]
+        o, state = _chunk(parts, state, solve)
         outputs.append(o[:, :, :count])
         begin += count
     return torch.cat(outputs, 2)[:, :, reflections - 1 :: reflections].transpose(1, 2), state
 
 
 def _chunk(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    beta: Tensor,
-    g: Tensor,
-    state: Tensor,
-    solve: Callable[[Tensor, Tensor], Tensor],
+    operands: Sequence[Tensor], state: Tensor, solve: Callable[[Tensor, Tensor], Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Run ``2^i`` steps; pairs of steps are formed between the halves of blocks of 2, 4, .. steps.
+    """Run ``2^i`` steps of q, k, v, beta and g, pairing the halves of blocks of 2, 4, .. steps.
 
     Decays from one half to the other are sums of gates, never differences. No product has terms of later steps, which
     a zero would not remove if they were infinity or NaN; neither have derivatives of any order.
     """
+    q, k, v, beta, g = operands
     size = 1
     system = q.new_ones(*q.shape[:-1], 1, 1)  # a block of one number for each step
     pairs = []
@@ -113,7 +108,7 @@ def _chunk(
         earlier, decay = (k1 * _later_sums(g1).exp()).mT, g2.cumsum(-2).exp()
         pairs.append((_halves(q, size)[1] * decay) @ earlier)
         of_keys = (_halves(beta, size)[1] * decay * k2) @ earlier
-        first, second = system.unflatten(-3, (system.shape[-3] // 2, 2)).unbind(-3)
+        first, second = torch.unflatten(system, -3, (system.shape[-3] // 2, 2)).unbind(-3)
         system = torch.cat([pad(first, (0, size)), torch.cat([of_keys, second], -1)], -2)
         size *= 2
     from_start = g.cumsum(-2).exp()
@@ -126,7 +121,7 @@ def _chunk(
 
 def _halves(x: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Cut rows into blocks of ``2 size``; give the first and the second halves of all blocks."""
-    first, second = x.unflatten(-2, (x.shape[-2] // (2 * size), 2, size)).unbind(-3)
+    first, second = torch.unflatten(x, -2, (x.shape[-2] // (2 * size), 2, size)).unbind(-3)
     return first, second
 
 
