@@ -14,7 +14,7 @@ use householder::threads::Context;
 
 const N: usize = 5;
 const M: usize = 3;
-const ROWS: usize = 4;
+const ROWS: usize = 6;
 const METHODS: [Option<Method>; 3] = [Some(Method::Reflections), Some(Method::Wy), Some(Method::Dense)];
 /// Lengths that `ROWS` vectors do not have.
 const WRONG: [usize; 4] = [0, N, ROWS * N - 1, ROWS * N + N];
@@ -172,7 +172,7 @@ fn of_many_problems() {
 #[test]
 fn of_a_sequence() {
     const D: usize = 2;
-    const STEPS: usize = 2;
+    const STEPS: usize = 3;
     const BATCH: usize = 2;
     let [entries, x, v, b, h0, h] = [N * M, ROWS * D, N * D, N, BATCH * N, ROWS * N].map(numbers);
     let sequence = || {
