@@ -6,7 +6,6 @@ use super::pass::{Pass, empty};
 use crate::diagonal::Diagonal;
 use crate::error::Result;
 use crate::kernel::vector::dot;
-use crate::lengths::require;
 use crate::memory::{Buffer, padded};
 use crate::reflections::Reflections;
 use crate::scalar::Scalar;
@@ -32,7 +31,7 @@ pub fn from_outer<T: Scalar>(
     diagonal.check(u)?;
     let ld = padded::<T>(n);
     let column = |j: usize| j * ld..j * ld + n;
-    require(&[("G", Some(outer.len()), &[n, ld])])?;
+    assert!(outer.len() >= n * ld, "G of {n} columns");
     let mut state = Buffer::<T>::scratch(n * ld)?;
     state.copy_from_slice(&dense.w);
     // From W to W_1, and dL/dd_j = sum_i conj(w_ij) g_ij, W_1's column j times G's.
