@@ -213,7 +213,7 @@ class Trusted(dict):
 def install(monkeypatch, *, capability=90, trials=False):
     """Put CuPy, and two devices of that compute capability, in their places; give the backend of NumPy arrays."""
     monkeypatch.setattr(verdicts, "_verdicts", {} if trials else Trusted())
-    monkeypatch.setattr(_notices, "_said", set())
+    monkeypatch.setattr(_notices, "_said", {})
     monkeypatch.setitem(sys.modules, "cupy", cupy_module())
     monkeypatch.setattr(Device, "compute_capability", str(capability))
     monkeypatch.setattr(kernels, "_compiled", {})

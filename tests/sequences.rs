@@ -473,7 +473,7 @@ fn what_a_forward_pass_left_serves_its_own_sequence() {
         let u = Reflections::with_form(p.n, p.m, &p.u, form, None).unwrap();
         Sequence { u, diagonal: Diagonal::of(u), ..p.sequence(Activation::Tanh, false, Some(method)) }
     }
-    let problems = [(8, 3), (8, 4), (8, 7), (8, 8)].map(|(n, m)| Problem::<f64>::new(n, m, 2, &[1]));
+    let problems = [(8, 3), (8, 4), (8, 6), (8, 8)].map(|(n, m)| Problem::<f64>::new(n, m, 2, &[1]));
     let mut all = Vec::new();
     for p in &problems {
         for form in [Form::Trapezoidal, Form::Full] {

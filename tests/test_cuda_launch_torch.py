@@ -272,7 +272,7 @@ def test_nothing_to_do(steps, batch):
 @pytest.fixture
 def said(monkeypatch):
     """No notice has been given yet."""
-    monkeypatch.setattr(_notices, "_said", set())
+    monkeypatch.setattr(_notices, "_said", {})
 
 
 def without_cupy(monkeypatch):
@@ -342,7 +342,7 @@ def test_columns_that_kernels_do_not_take_are_torch_operations_with_a_notice(mon
     with pytest.raises(RuntimeError, match="'require', but on cpu kernels take trapezoidal columns without tau"):
         COLUMNS[name](u, x)
     monkeypatch.setenv("HOUSEHOLDER_KERNELS", "off")
-    monkeypatch.setattr(_notices, "_said", set())
+    monkeypatch.setattr(_notices, "_said", {})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         COLUMNS[name](u, x)

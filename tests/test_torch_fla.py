@@ -190,7 +190,7 @@ def test_without_it_cuda_goes_to_torch_operations(gate, monkeypatch):
 
 
 def test_that_cuda_has_no_kernels_is_said_once_unless_its_kernels_compute(kernels, monkeypatch):
-    monkeypatch.setattr(_notices, "_said", set())
+    monkeypatch.setattr(_notices, "_said", {})
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
         on_cuda(operands("head"), torch.bfloat16)

@@ -8,14 +8,12 @@ not set        kernels where they can be used, torch operations elsewhere, one w
 """
 
 import os
-import threading
 import warnings
 
 VARIABLE = "HOUSEHOLDER_KERNELS"
 COST = "Results are the same, but where torch runs a sequence, it takes some launches for each step."
 
-_said: set[tuple[str, str]] = set()
-_lock = threading.Lock()
+_said: dict[tuple[str, str], object] = {}
 
 
 def asked() -> str:
@@ -42,10 +40,9 @@ def say(device: str, reason: str) -> None:
     """
     if asked() == "require":
         raise RuntimeError(f"{VARIABLE} is 'require', but on {device} {reason}")
-    with _lock:
-        if (device, reason) in _said:
-            return
-        _said.add((device, reason))
+    mine = object()
+    if _said.setdefault((device, reason), mine) is not mine:  # no lock, which a fork could copy while it is held
+        return
     warnings.warn(
         f"householder does without a kernel on {device}, because {reason}. {COST} "
         f"{VARIABLE}=off silences this, {VARIABLE}=require makes it an error.",
