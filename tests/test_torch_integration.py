@@ -259,7 +259,7 @@ def test_every_layer_under_autocast(layer, half):
 def test_layers_of_half_precision_take_float32_under_autocast(half):
     layer = ht.OrthogonalRNN(6, 8, num_layers=2, nonlinearity="modrelu", learn_h0=True).to(half)
     x = torch.randn(5, 2, 6, requires_grad=True)
-    with pytest.raises(TypeError, match=r"x has dtype torch\.float32 but u has"):
+    with pytest.raises(TypeError, match=r"input has dtype torch\.float32 but the layer has"):
         layer(x)
     with torch.autocast("cpu", half):
         output, _ = layer(x)

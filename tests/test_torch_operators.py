@@ -142,6 +142,7 @@ def test_gradient_operators_can_be_differentiated_themselves():
     assert gradcheck(of_tokens, (*operands, *random((1, 5, 1, 3), (1, 1, 2, 3))))
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch looks at a copy's
 def test_torch_accepts_the_registered_gradients():
     u, h, x = random((5, 3), (4, 5), (3, 2, 5), dtype=torch.float32)
     torch.library.opcheck(ops.apply.default, (u, h, None, False, "auto", "trapezoidal"))

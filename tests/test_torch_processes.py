@@ -1,7 +1,5 @@
 """Results that other processes read stay as they are, whatever this process computes next."""
 
-import os
-
 import pytest
 import torch
 from torch import multiprocessing
@@ -9,10 +7,10 @@ from torch.utils.data import DataLoader, Dataset
 
 import householder.torch as ht
 
-pytestmark = [
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # a fork of a process with threads
-]
+if "forkserver" not in multiprocessing.get_all_start_methods():
+    pytest.skip("needs a fork server", allow_module_level=True)
+CONTEXT = multiprocessing.get_context("forkserver")  # this process may have threads, of JAX for example
+CONTEXT.set_forkserver_preload(["householder.torch"])
 
 ROWS, N = 600, 256  # 600 kB in float32
 U = torch.randn(N, 4, generator=torch.Generator().manual_seed(0))
@@ -45,7 +43,7 @@ def directions(number):
 def tokens(number):
     q = torch.ones(1, 600, 4, 64)
     v = torch.full((1, 600, 4, 64), float(number))
-    return ht.delta_rule(q, q / 8, v, torch.ones(1, 600, 4))[0]
+    return ht.delta_rule(q, q / 8, v, beta=torch.ones(1, 600, 4))[0]
 
 
 EACH = pytest.mark.parametrize("compute", [application, matrix, gradient, states, directions, tokens])
@@ -67,7 +65,7 @@ class Computed(Dataset):
 
 @EACH
 def test_batches_of_a_data_loader_stay_right(compute):
-    loader = DataLoader(Computed(compute), batch_size=None, num_workers=1, multiprocessing_context="fork")
+    loader = DataLoader(Computed(compute), batch_size=None, num_workers=1, multiprocessing_context=CONTEXT)
     for i, batch in enumerate(list(loader)):
         torch.testing.assert_close(batch, compute(i + 1))
 
@@ -81,9 +79,8 @@ def _send(queue, sent, done):
 
 
 def test_what_a_queue_brings_stays_right():
-    context = multiprocessing.get_context("fork")
-    queue, sent, done = context.Queue(), context.Event(), context.Event()
-    sender = context.Process(target=_send, args=(queue, sent, done))
+    queue, sent, done = CONTEXT.Queue(), CONTEXT.Event(), CONTEXT.Event()
+    sender = CONTEXT.Process(target=_send, args=(queue, sent, done))
     sender.start()
     received = [queue.get(timeout=60) for _ in range(3)]
     assert sent.wait(60)
@@ -93,26 +90,23 @@ def test_what_a_queue_brings_stays_right():
     sender.join()
 
 
+def _compare(shared, expected, received, go, answer):
+    received.set()
+    go.wait(60)
+    answer.put(torch.equal(shared, expected))
+
+
 @EACH
 def test_a_shared_result_stays_right_in_a_child(compute):
-    expected = compute(1)
-    shared = compute(1).share_memory_()
-    (read, go), (answer, tell) = os.pipe(), os.pipe()
-    child = os.fork()
-    if child == 0:
-        torch.set_num_threads(1)  # OpenMP's threads are not in a child
-        os.read(read, 1)
-        os.write(tell, b"1" if torch.equal(shared, expected) else b"0")
-        os._exit(0)
-    del shared
+    received, go, answer = CONTEXT.Event(), CONTEXT.Event(), CONTEXT.Queue()
+    child = CONTEXT.Process(target=_compare, args=(compute(1).share_memory_(), compute(1), received, go, answer))
+    child.start()
+    assert received.wait(60)
     for i in range(3):
         compute(7 + i)
-    os.write(go, b"1")
-    same = os.read(answer, 1)
-    os.waitpid(child, 0)
-    for end in (read, go, answer, tell):
-        os.close(end)
-    assert same == b"1"
+    go.set()
+    assert answer.get(timeout=60)
+    child.join()
 
 
 def test_a_shared_factor_of_the_backward_pass_stays_right():

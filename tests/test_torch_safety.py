@@ -66,7 +66,7 @@ def freed(tensor):
 
 
 def delta_rule_of(v):
-    return ht.delta_rule(torch.randn(1, 5, 1, 4), torch.randn(1, 5, 1, 4), v, torch.rand(1, 5, 1))
+    return ht.delta_rule(torch.randn(1, 5, 1, 4), torch.randn(1, 5, 1, 4), v, beta=torch.rand(1, 5, 1))
 
 
 @pytest.mark.parametrize(
