@@ -17,7 +17,7 @@ Q, BETA = F((1, 3, 1, 2), "float32"), F((1, 3, 1), "float32")
 C, PHASES = "complex64", F(4, "float32")
 
 VALUES = {
-    "u of one axis": (lambda: hj.apply(F(4), H), "u has shape (4,), expected (..., n, m) with 1 <= m <= n"),
+    "u of one axis": (lambda: hj.apply(F(4, "float32"), H), "u has shape (4,), expected (..., n, m) with 1 <= m <= n"),
     "complex m = n": (lambda: hj.matrix(F((3, 3), C)), "expected m <= n - 1"),
     "h": (lambda: hj.apply(U, F((3, 5), "float32")), "h has shape (3, 5), expected (..., 4)"),
     "phases of a real u": (lambda: hj.apply(U, H, phases=PHASES), "phases are for complex u, but u has dtype float32"),

@@ -50,9 +50,9 @@ class Rnn:
     def kept(self, options: Options, u: Any, x: Any, *others: Any) -> list[Shape]:
         """Shape of the tape."""
         (_, n, m), (count, steps, batch, _) = u.shape, x.shape
-        has_phases, has_tau = others[3] is not None, False
+        has_phases = others[3] is not None
         name, method = np.dtype(x.dtype).name, options.method
-        width = _core.rnn_tape_width(name, n, m, steps * batch, has_phases, has_tau, options.nonlinearity, method)
+        width = _core.rnn_tape_width(name, n, m, steps * batch, has_phases, False, options.nonlinearity, method)
         return [Shape((count, steps, batch, width), x.dtype)] if width else []
 
     def attributes(self, options: Options, *operands: Any) -> dict[str, Any]:  # noqa: ARG002
