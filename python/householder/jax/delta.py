@@ -43,7 +43,7 @@ def delta_rule(
         Step sizes. Above 2, the state may grow.
     g : Array, shape (B, T, HV) or (B, T, HV, K), optional
         Logarithms of decays, at most 0: one per head, or one for each row of its state. They act at the first step of
-        a token.
+        a token. The CPU refuses positive ones; other devices compute with them.
     scale : float, optional
         Factor of the outputs, ``K**-0.5`` by default.
     initial_state : Array, shape (B, HV, K, V), optional
