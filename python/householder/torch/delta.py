@@ -46,7 +46,7 @@ def delta_rule(
         Step sizes. Above 2, the state may grow.
     g : Tensor, shape (B, T, HV) or (B, T, HV, K), optional
         Logarithms of decays, at most 0: one per head, or one for each row of its state. They act at the first step of
-        a token. The CPU refuses positive ones; other devices compute with them.
+        a token.
     scale : float, optional
         Factor of the outputs, ``K**-0.5`` by default.
     initial_state : Tensor, shape (N, HV, K, V), optional
