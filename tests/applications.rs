@@ -10,7 +10,7 @@ use householder::method::Method;
 use householder::number::{Number, Real, c32, c64};
 use householder::reflections::{Form, Reflections};
 use householder::scalar::Scalar;
-use householder::threads::{Context, set_num_threads};
+use householder::threads::set_num_threads;
 use householder::{apply, factor};
 use proptest::prelude::*;
 
