@@ -41,7 +41,7 @@ pub fn opaque<T>(#[cfg_attr(miri, allow(unused_mut))] mut p: *const T) -> *const
     #[cfg(not(miri))] // which knows no assembly
     // SAFETY: no instruction at all.
     unsafe {
-        std::arch::asm!("/* {0} */", inout(reg) p, options(pure, nomem, nostack, preserves_flags))
+        std::arch::asm!("/* {0} */", inout(reg) p, options(pure, nomem, nostack, preserves_flags));
     };
     p
 }
