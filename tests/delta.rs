@@ -260,7 +260,8 @@ fn operands_that_do_not_fit_are_refused() {
     is_refused(Problem::new(Operands { gate: Gate::Channel(&given.gate), ..good.clone() }), "g");
     is_refused(Problem::new(Operands { initial: Some(empty), ..good.clone() }), "initial_state");
     #[allow(clippy::single_range_in_vec_init)]
-    for sequences in [vec![1..8], vec![0..4, 5..8], vec![0..9], vec![0..4, 4..2]] {
+    let backwards = std::ops::Range { start: 4, end: 2 };
+    for sequences in [vec![1..8], vec![0..4, 5..8], vec![0..9], vec![0..4, backwards]] {
         assert!(Problem::new(Operands { sequences, ..good.clone() }).is_err());
     }
     let large = usize::MAX / 2 + 1;

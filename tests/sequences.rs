@@ -467,12 +467,13 @@ fn nonlinearities_have_their_bias_and_their_pairs() {
 
 #[test]
 fn what_a_forward_pass_left_serves_its_own_sequence() {
-    let mut never = || false;
-    let mut context = Context::new(&mut never);
     fn sequence(p: &Problem<f64>, form: Form, method: Method) -> Sequence<'_, f64> {
         let u = Reflections::with_form(p.n, p.m, &p.u, form, None).unwrap();
         Sequence { u, diagonal: Diagonal::of(u), ..p.sequence(Activation::Tanh, false, Some(method)) }
     }
+
+    let mut never = || false;
+    let mut context = Context::new(&mut never);
     let problems = [(8, 3), (8, 4), (8, 6), (8, 8)].map(|(n, m)| Problem::<f64>::new(n, m, 2, &[1]));
     let mut all = Vec::new();
     for p in &problems {

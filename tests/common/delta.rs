@@ -165,7 +165,7 @@ impl<T: Exponential> Given<T> {
                 let of_gate = |token: usize| (token * value_heads + head) * self.channels;
                 let decay = |step: usize, x: usize| match self.channels {
                     0 => 1.0,
-                    _ if step % reflections > 0 => 1.0,
+                    _ if !step.is_multiple_of(reflections) => 1.0,
                     1 => self.gate[of_gate(step / reflections)].to_f64().exp(),
                     _ => self.gate[of_gate(step / reflections) + x].to_f64().exp(),
                 };
