@@ -279,6 +279,7 @@ fn operands_that_do_not_fit_are_refused() {
     ] {
         assert!(Problem::new(Operands { sizes, ..good.clone() }).is_err(), "{sizes:?}");
     }
+    #[allow(clippy::single_range_in_vec_init)] // one sequence
     let sequences = vec![0..1 << 60];
     assert!(Problem::new(Operands { sizes: sizes(1, 1, 16, 16, 1), sequences, ..good }).is_err());
 }
