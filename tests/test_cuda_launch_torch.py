@@ -18,9 +18,9 @@ import householder.torch as ht
 from householder import _notices
 from householder._cuda import algebra, instances, kernels, library, verdicts
 from householder.cli import gpu_check, gpu_correctness, gpu_timing
-from householder.torch import ops
-from householder.torch._autograd import kept_in
-from householder.torch.ops import _apply, _cuda, _matrix, _rnn
+from householder.torch import _operator, ops
+from householder.torch._autograd import NATIVE, Route, kept_in, route
+from householder.torch.ops import _adapted, _apply, _cuda, _matrix, _rnn
 from householder.torch.ops._library import are_plain
 from torch_cases import CASES
 from torch_oracle import IGNORE_JIT_WARNING
@@ -56,12 +56,16 @@ def on_cuda(monkeypatch):
     for module, replaced in KERNELS.items():
         for name, kernel in replaced.items():
             monkeypatch.setattr(module, name, kernel)
-        ask_the_dispatcher(monkeypatch, module, True)
+    ask_the_dispatcher(monkeypatch, True)
 
 
-def ask_the_dispatcher(monkeypatch, module, always):
-    for name in ("is_watched", "is_traced"):
-        monkeypatch.setattr(module, name, lambda: always)
+def ask_the_dispatcher(monkeypatch, always):
+    for module in (_operator, _adapted):
+        monkeypatch.setattr(module, "route", _observed if always else route)
+
+
+def _observed():
+    return Route.OBSERVED if route() in NATIVE else route()
 
 
 @pytest.mark.filterwarnings("ignore:.*kernels take trapezoidal columns without tau")
@@ -83,7 +87,7 @@ class OnCuda(torch.Tensor):
 @pytest.mark.parametrize("method", ["auto", "wy", "dense", "reflections"])
 @pytest.mark.parametrize("shape", [(12, 9), (2, 9, 9)], ids=str)
 def test_apply_forms_the_factors_once_for_both_passes(monkeypatch, shape, method):
-    ask_the_dispatcher(monkeypatch, _apply, False)
+    ask_the_dispatcher(monkeypatch, False)
     formed, form = [], algebra.form
     monkeypatch.setattr(algebra, "form", lambda *arguments: formed.append(arguments) or form(*arguments))
     generator = torch.Generator().manual_seed(0)
@@ -111,12 +115,12 @@ def test_tensors_with_their_own_way_of_dispatch_are_not_plain():
 
 @pytest.mark.usefixtures("on_cuda")
 def test_only_the_gradient_of_u_takes_kept_factors(monkeypatch):
-    ask_the_dispatcher(monkeypatch, _apply, False)
+    ask_the_dispatcher(monkeypatch, False)
     u, h = (torch.randn(*shape, dtype=F64).as_subclass(OnCuda) for shape in ((40, 9), (300, 40)))
     c = _apply.apply((u, h.requires_grad_(), None), (False, "wy", "trapezoidal"))
-    assert kept_in(c.grad_fn.saved_tensors[-1]) is None
+    assert kept_in(c.grad_fn.saved_tensors[-1:]) is None
     c = _apply.apply((u.requires_grad_(), h, None), (False, "wy", "trapezoidal"))
-    assert kept_in(c.grad_fn.saved_tensors[-1]).v.shape == (40, 9)
+    assert kept_in(c.grad_fn.saved_tensors[-1:]).v.shape == (40, 9)
 
 
 @pytest.mark.usefixtures("on_cuda")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SMOKE = Path(__file__).with_name("smoke.py")
-LOWEST = ("numpy==1.26.*", "torch==2.6.*")
+LOWEST = ("numpy==1.26.*", "torch==2.10.*")
 HIGHEST = ("numpy", "torch")
 LARGEST = 5_000_000
 PROCESSORS = {"Nehalem": "scalar", "Haswell": "avx2"}  # no AVX; AVX2, but no AVX-512

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd import forward_ad, profiler
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,50 +21,48 @@ if TYPE_CHECKING:
 transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
 _unwrap_if_dead: Callable[[Tensor], Tensor] = getattr(torch._C._functorch, "unwrap_if_dead", lambda t: t)
 
-
-# Before this version, compiled transforms of ``torch.func`` lose the backward of an ``autograd.Function``, and ``vmap``
-# does not accept gradients that are None.
-RECENT = torch.__version__ >= "2.10"
-
 # Saved for backward passes. Inference tensors cannot be saved, and the first import may happen in inference mode.
 with torch.inference_mode(False):
     _HOLDER = torch.zeros(1, device="cpu")
 
 
-def needs_expression() -> bool:
-    """Tell whether the call is differentiated in a way that only the formula in torch operations supports.
+class Route(Enum):
+    """How a call is computed."""
 
-    These are forward mode, where tensors may carry tangents, and compiled transforms before torch 2.10.
-    """
-    if is_forward_mode():
-        return True
-    return not RECENT and torch.compiler.is_compiling() and transforms_active()
+    EAGER = auto()
+    """By the core at once."""
+    PROFILED = auto()
+    """So that a profile shows the operator."""
+    OBSERVED = auto()
+    """By the dispatcher, because a mode or a tracer observes operators."""
+    TRANSFORMED = auto()
+    """By functions with rules for ``vmap``, because the call is being compiled, exported or transformed."""
+    EXPRESSION = auto()
+    """In torch operations, because tensors may carry tangents."""
+
+
+NATIVE = Route.EAGER, Route.PROFILED
+"""Routes on which the core may compute ordinary tensors."""
 
 
 def is_forward_mode() -> bool:
-    """Tell whether tensors may carry tangents."""
+    """Return whether tensors may carry tangents."""
     return getattr(forward_ad, "_current_level", -1) >= 0
 
 
-def needs_general_function() -> bool:
-    """Tell whether the call is being compiled, exported or transformed by ``torch.func``."""
-    return torch.compiler.is_compiling() or transforms_active()
-
-
-def is_profiled() -> bool:
-    """Tell whether a profile is being made."""
-    return getattr(profiler, "_is_profiler_enabled", False)
-
-
-def shown_as(name: str) -> Callable[[Any], Any]:
-    """Give an ``autograd.Function`` the name of its operator, in profiles and, for its backward, as ``grad_fn``."""
-
-    def rename(function: Any) -> Any:
-        function.__name__ = f"householder::{name}"
-        function._backward_cls.__name__ = f"householder::{name}_backward"
-        return function
-
-    return rename
+def route() -> Route:
+    """Return how a call is computed; this and :func:`is_forward_mode` alone read torch's flags."""
+    if is_forward_mode():
+        return Route.EXPRESSION
+    if torch.compiler.is_compiling() or transforms_active():
+        return Route.TRANSFORMED
+    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+        if torch.is_grad_enabled():
+            raise RuntimeError("torch.jit.trace records no gradients of native code: use torch.compile or torch.export")
+        return Route.OBSERVED
+    if is_in_torch_dispatch_mode():
+        return Route.OBSERVED
+    return Route.PROFILED if getattr(profiler, "_is_profiler_enabled", False) else Route.EAGER
 
 
 def held(kept: _core.Kept | None) -> Tensor:
@@ -79,9 +79,9 @@ def held(kept: _core.Kept | None) -> Tensor:
     return holder
 
 
-def kept_in(holder: Tensor | None) -> _core.Kept | None:
-    """Return what ``held`` was given, if it still exists."""
-    return getattr(holder, "kept", None)
+def kept_in(holders: Sequence[Tensor]) -> _core.Kept | None:
+    """Return what ``held`` was given, if there is a holder and it still carries it."""
+    return getattr(holders[0], "kept", None) if holders else None
 
 
 def pull_back(
@@ -98,7 +98,7 @@ def pull_back(
         return function(*arguments)
 
     values, gradients = [inputs[i] for i in free], None
-    if needs_general_function() or needs_expression():
+    if route() in (Route.TRANSFORMED, Route.EXPRESSION):
         gradients = torch.func.vjp(of_free, *values)[1](cotangents)
     else:
         gradients = _pull_back_on_tape(of_free, values, cotangents)

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from householder import _validate
 from householder.torch import _autocast
-from householder.torch.ops._library import CORE_NAME, allocated
+from householder.torch._layout import allocated
+from householder.torch.ops._library import CORE_NAME
 
 
 class SizeError(ValueError, RuntimeError):

@@ -16,6 +16,7 @@ Forward mode takes the expression itself, because that has every derivative.
 
 from __future__ import annotations
 
+from types import new_class
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,16 +24,16 @@ from torch import Tensor
 from torch.autograd import Function
 
 from householder.torch._autograd import (
-    RECENT,
+    NATIVE,
+    Route,
     held,
-    is_profiled,
-    needs_expression,
-    needs_general_function,
+    kept_in,
     present,
     pull_back,
-    shown_as,
+    route,
     spread,
 )
+from householder.torch._layout import laid_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,13 +52,16 @@ class Operator:
         How many of the tensors, which may be None, have gradients, and how many follow that have none.
     options : int
         The number of options.
+    native : callable
+        ``native(tensors, options)`` gives the results of the core, or ``NotImplemented``: ask the dispatcher.
     eager : callable
-        ``eager(ctx, *tensors, options)`` gives the results. ``ctx`` is None where no graph is recorded; else it ends
-        with ``save``.
+        ``eager(ctx, *tensors, options)`` gives the results where a graph is recorded, and ends with ``save``.
+    native_backward : callable
+        ``native_backward(ctx, *grads)`` gives the gradients of the core after ``eager``, or ``NotImplemented``.
     general : callable
         ``general(*tensors, *options)`` gives the results through the dispatcher.
     backward : callable
-        ``backward(tensors, states, kept, grads, wanted, options)`` gives the gradients, None where not wanted.
+        ``backward(route, tensors, states, kept, grads, wanted, options)`` gives the gradients, None where not wanted.
     derivative : callable
         ``derivative(*tensors, *states, *grads, wanted, *options)`` gives the same through the dispatcher.
     expression : callable
@@ -76,7 +80,9 @@ class Operator:
         differentiable: int,
         constant: int = 0,
         options: int = 0,
+        native: Callable[..., Any],
         eager: Callable[..., Any],
+        native_backward: Callable[..., Any],
         general: Callable[..., Any],
         backward: Callable[..., Any],
         derivative: Callable[..., Any],
@@ -89,21 +95,21 @@ class Operator:
         def gradients(
             tensors: Sequence[Any],
             left: Sequence[Any],
-            kept: Tensor | None,
+            kept: _core.Kept | None,
             grads: Sequence[Any],
             wanted: Sequence[bool],
             options: Sequence[Any],
         ) -> tuple[Any, ...]:
-            """Give the wanted gradients, themselves differentiable where a graph is being recorded."""
+            """Return the wanted gradients, themselves differentiable where a graph is being recorded."""
             found: tuple[Any, ...]
             if shortcut is not None and not wanted[0] and not any(wanted[2:]):
                 found = shortcut(tensors, grads, options)
-            elif needs_expression():
+            elif (way := route()) is Route.EXPRESSION:
                 found = spread(by_expression(tensors, grads, wanted, options), wanted)
             elif torch.is_grad_enabled():
                 found = spread(Derivative.apply(*tensors, *left, *grads, wanted, *options), wanted)
             else:
-                found = backward(tensors, left, kept, grads, wanted, options)
+                found = backward(way, tensors, left, kept, grads, wanted, options)
             return found
 
         def by_expression(
@@ -120,17 +126,24 @@ class Operator:
         def of_context(ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
             for grad in grads:
                 if grad is not None:
-                    *saved, kept = ctx.saved_tensors
-                    wanted = ctx.needs_input_grad[:differentiable]
-                    return gradients(saved[:count], saved[count:], kept, grads, wanted, ctx.options)
+                    saved, wanted, last = ctx.saved_tensors, ctx.needs_input_grad[:differentiable], count + states
+                    kept = kept_in(saved[last:])
+                    return gradients(saved[:count], saved[count:last], kept, grads, wanted, ctx.options)
             return (None,) * differentiable
+
+        others = (None,) * (constant + 1)
 
         class Eager(Function):
             forward = staticmethod(eager)
 
             @staticmethod
             def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-                return *of_context(ctx, grads), *(None,) * (constant + 1)
+                found: Any = NotImplemented
+                if route() in NATIVE and not torch.is_grad_enabled():
+                    found = native_backward(ctx, *grads)
+                if found is NotImplemented:
+                    found = of_context(ctx, grads)
+                return (*found, *others)
 
         class General(Function):
             generate_vmap_rule = True
@@ -140,7 +153,7 @@ class Operator:
             def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
                 left = (*output[: states - 1], None) if states else ()
                 save(ctx, inputs[:count], left, None, inputs[count:])
-                ctx.set_materialize_grads(not RECENT)
+                ctx.set_materialize_grads(False)
 
             @staticmethod
             def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
@@ -158,7 +171,7 @@ class Operator:
                 ctx.first, ctx.last = count + states, len(inputs) - options - 1  # of the gradients
                 ctx.wanted, ctx.options = inputs[ctx.last], inputs[ctx.last + 1 :]
                 ctx.save_for_backward(*inputs[:count], *inputs[ctx.first : ctx.last])
-                ctx.set_materialize_grads(not RECENT)
+                ctx.set_materialize_grads(False)
 
             @staticmethod
             def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
@@ -195,26 +208,44 @@ class Operator:
             others = len(ctx.needs_input_grad) - differentiable
             return *of_context(ctx, grads[:-1] if states else grads), *(None,) * others
 
-        shown_as(name)(Eager)
         self.gradients = gradients
         self.forward_autograd = of_operator, remember
         self.backward_autograd = Derivative.pull_back, Derivative.setup_context
-        self._eager, self._expression, self._through_dispatcher = eager, expression, general
-        self._graph, self._general = Eager, General
+        self._native, self._expression, self._through_dispatcher = native, expression, general
+        self._graph: Any = new_class(f"householder::{name}", (Eager,))  # the name that profiles and graphs show
+        self._general = General
+
+    def attempt(self, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
+        """Compute an ordinary call at once; None if it needs checks, conversion or another route."""
+        if route() is not Route.EAGER:
+            return None
+        try:
+            if not tensors[0].is_cpu:
+                return None
+            if torch.is_grad_enabled():
+                for tensor in tensors:
+                    if tensor is not None and tensor.requires_grad:
+                        return self._graph.apply(*tensors, options)
+            found = self._native(tensors, options)
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+            return None  # the checks of the arguments explain
+        return None if found is NotImplemented else found
 
     def __call__(self, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
         """Compute by the route that the active transforms allow."""
-        if needs_expression():
+        way = route()
+        if way is Route.EXPRESSION:
             return self.expression(tensors, options)
-        if needs_general_function():
+        if way is Route.TRANSFORMED:
             return self._general.apply(*tensors, *options)
         if torch.is_grad_enabled():
             for tensor in tensors:
                 if tensor is not None and tensor.requires_grad:
-                    return self._graph.apply(*tensors, options)
-        if is_profiled():  # profiles show what goes through the dispatcher
-            return self._through_dispatcher(*tensors, *options)
-        return self._eager(None, *tensors, options)
+                    function, given = (self._general, options) if way is Route.OBSERVED else (self._graph, (options,))
+                    return function.apply(*tensors, *given)
+        is_native = way is Route.EAGER and tensors[0].is_cpu
+        found = self._native(laid_out(*tensors), options) if is_native else NotImplemented
+        return self._through_dispatcher(*tensors, *options) if found is NotImplemented else found
 
     def expression(self, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
         """Compute by torch operations alone."""

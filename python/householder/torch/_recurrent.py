@@ -119,39 +119,42 @@ class RecurrentCell(_reflections.Layer):
         if over is None:
             return self._one_step(input, hx)
         batch_sizes, reverse = over
-        x, weight = self._promoted(input), self.weight_ih
-        if batch_sizes is None and self._is_one_step(x) and not self._mixes_types(x, hx):
-            _check.of_layer("input", x, weight)
-            _check.of_layer("hx", hx, weight)
+        x = self._promoted(input)
+        if x.shape[0] == 1 and batch_sizes is None and self._is_costly(x) and not self._mixes_types(x, hx):
+            _check.of_layer("input", x, self.weight_ih)
+            _check.of_layer("hx", hx, self.weight_ih)
             h = self._step(x[0], hx)
             return h.unsqueeze(0), h.clone()
-        h0 = self.h0 if hx is None else hx
-        if self._is_canonical(x, h0, weight):
-            tensors = self._seen(), x, h0, weight, self.bias, self.phases, self.nonlinearity_bias, None, batch_sizes
-            options = self.nonlinearity, self.negative_slope, False, reverse, "trapezoidal", self.method
-            return ops.rnn(tensors, options)
+        u, h0 = self._seen(), self.h0 if hx is None else hx
+        parameters = weight, bias, phases, phi_bias = self.weight_ih, self.bias, self.phases, self.nonlinearity_bias
+        options = self.nonlinearity, self.negative_slope, False, reverse, "trapezoidal", self.method
+        if batch_sizes is None:
+            done: tuple[Tensor, Tensor] | None = ops.rnn.attempt((u, x, h0, *parameters, None, None), options)
+            if done is not None:
+                return done
         _check.of_layer("input", x, weight)
         _check.of_layer("hx", hx, weight)
         return rnn(
-            self._seen(),
+            u,
             x,
             h0,
             nonlinearity=self.nonlinearity,
             negative_slope=self.negative_slope,
-            nonlinearity_bias=self.nonlinearity_bias,
+            nonlinearity_bias=phi_bias,
             input_weight=weight,
-            bias=self.bias,
-            phases=self.phases,
+            bias=bias,
+            phases=phases,
             batch_sizes=batch_sizes,
             reverse=reverse,
             method=self.method,
         )
 
     def _one_step(self, input: Tensor, hx: Tensor | None) -> Tensor:  # noqa: A002
-        node: Tensor | None = _tracing.native_node(self, input, hx)
-        if node is not None:
-            return node
-        _check.tensor("input", input)
+        if not isinstance(input, Tensor):
+            node: Tensor | None = _tracing.node(self, input, hx)
+            if node is not None:
+                return node
+            _check.tensor("input", input)
         if input.dim() not in (1, 2) or input.shape[-1] != self.input_size:
             d = self.input_size
             raise _check.SizeError(f"input has shape {tuple(input.shape)}, expected (B, {d}) or ({d},)")
@@ -171,10 +174,10 @@ class RecurrentCell(_reflections.Layer):
         a = turned + nn.functional.linear(x, self.weight_ih, self.bias)
         return expressions.activate(a, self.nonlinearity, self.negative_slope, self.nonlinearity_bias)
 
-    def _is_one_step(self, x: Tensor) -> bool:
-        """Tell whether x is a single step for which "auto" should not form large factors of W."""
-        is_costly = self.method == "auto" and self.hidden_size * self.num_reflections > _SMALL
-        return is_costly and x.is_cpu and not torch.compiler.is_compiling() and x.shape[0] == 1
+    def _is_costly(self, x: Tensor) -> bool:
+        """Return whether "auto" should not form factors of W, because they are large, for a single step."""
+        is_large = self.method == "auto" and self.hidden_size * self.num_reflections > _SMALL
+        return is_large and x.is_cpu and not torch.compiler.is_compiling()
 
     def _mixes_types(self, x: Tensor, hx: Tensor | None) -> bool:
         alike = x.dtype == self.weight_ih.dtype and (hx is None or hx.dtype == x.dtype)
@@ -187,14 +190,6 @@ class RecurrentCell(_reflections.Layer):
         @overload
         def __call__(self, input: Tensor, hx: Tensor | None, *, over: Sequences) -> tuple[Tensor, Tensor]: ...
         def __call__(self, input: Any, hx: Any = None, *, over: Any = None) -> Any: ...  # noqa: A002
-
-    def _is_canonical(self, x: Tensor, h0: Tensor | None, weight: Tensor) -> bool:
-        """Tell whether inputs already have the types and shapes of the operator, as most do."""
-        kind, device = weight.dtype, weight.device
-        if x.dim() != 3 or x.dtype is not kind or x.device != device or kind in _check.HALF_TYPES:
-            return False
-        fits = h0 is None or (h0.dim() == 2 and h0.dtype is kind and h0.device == device)
-        return fits and not _autocast.is_on(device)
 
     def matrix(self) -> Tensor:
         """Form the recurrent matrix ``W``, ``(hidden_size, hidden_size)``."""
@@ -332,18 +327,20 @@ class RecurrentLayer(_tracing.Opaque):
         h_n : Tensor, shape (D * num_layers, B, hidden_size), or (D * num_layers, hidden_size)
             Last states of all layers. The reverse direction ends at the first time step.
         """
-        node: tuple[Tensor, Tensor] | None = _tracing.native_node(self, input, hx)
-        if node is not None:
-            return node
-        if isinstance(input, PackedSequence):
-            return self._forward_packed(input, hx)
-        _check.tensor("input", input)
+        if not isinstance(input, Tensor) or input.is_nested:
+            if isinstance(input, PackedSequence):
+                return self._forward_packed(input, hx)
+            node: tuple[Tensor, Tensor] | None = _tracing.node(self, input, hx)
+            if node is not None:
+                return node
+            _check.tensor("input", input)
         if input.dim() not in (2, 3) or input.shape[-1] != self.input_size:
             shapes = f"{'(B, T' if self.batch_first else '(T, B'}, {self.input_size}) or (T, {self.input_size})"
             raise _check.SizeError(f"input has shape {tuple(input.shape)}, expected {shapes}")
         swapped = self.batch_first and input.dim() == 3
         x = input.transpose(0, 1) if swapped else input
-        self._check_hx(hx, tuple(x.shape[1:-1]))
+        if hx is not None:
+            self._check_hx(hx, tuple(x.shape[1:-1]))
         output, h_n = self._run(x, hx, None, None)
         return output.transpose(0, 1) if swapped else output, h_n
 
@@ -373,18 +370,21 @@ class RecurrentLayer(_tracing.Opaque):
     def _run(
         self, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None, reversal: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        count = len(self.cells)
-        initial = [None] * count if hx is None else [hx.squeeze(0)] if count == 1 else hx.unbind(0)
-        cells = list(zip(self.cells, initial, strict=True))
+        cells = list(self.cells)
+        initial = [None] * len(cells) if hx is None else [hx.squeeze(0)] if len(cells) == 1 else hx.unbind(0)
+        directions = self._directions
         last: list[Tensor] = []
         for layer in range(self.num_layers):
             outputs = []
-            first = len(last)
-            for direction, (cell, h0) in enumerate(cells[first : first + self._directions]):
-                back = reversal if direction else None
-                over = Sequences(batch_sizes, reverse=bool(direction) and batch_sizes is None)
-                states, final = cell(_rearranged(x, back), h0, over=over)
-                outputs.append(_rearranged(states, back))
+            for direction in range(directions):
+                at, rows = len(last), x
+                over = Sequences(batch_sizes, reverse=direction == 1 and batch_sizes is None)
+                if direction and reversal is not None:
+                    rows = x.index_select(0, reversal)
+                states, final = cells[at](rows, initial[at], over=over)
+                if direction and reversal is not None:
+                    states = states.index_select(0, reversal)
+                outputs.append(states)
                 last.append(final)
             x = torch.cat(outputs, -1) if self.bidirectional else outputs[0]
             if self.dropout and layer < self.num_layers - 1:
@@ -401,10 +401,6 @@ class RecurrentLayer(_tracing.Opaque):
         }
         shown = "".join(f", {name}={value}" for name, (value, default) in changed.items() if value != default)
         return f"{self.input_size}, {self.hidden_size}{shown}"
-
-
-def _rearranged(rows: Tensor, order: Tensor | None) -> Tensor:
-    return rows if order is None else rows.index_select(0, order)
 
 
 def _reversal(batch_sizes: Tensor, data: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from householder import _validate
 from householder.torch import _check, _tracing
-from householder.torch.ops._library import allocated
+from householder.torch._layout import allocated
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import nn
 from torch.fx import Proxy
 
@@ -23,13 +22,6 @@ def node(module: nn.Module, *inputs: Any) -> Any:
             tracer: Any = one.tracer
             return tracer.create_proxy("call_module", tracer.path_of_module(module), inputs, {})
     return None
-
-
-def native_node(module: nn.Module, *inputs: Any) -> Any:
-    """Give the node; refuse ``torch.jit.trace`` with gradients, because it cannot see those of native code."""
-    if torch._C._get_tracing_state() is not None and torch.is_grad_enabled():
-        raise _refused(module, "torch.jit.trace without torch.no_grad() does not take")
-    return node(module, *inputs)
 
 
 def _refused(module: nn.Module, what: str) -> RuntimeError:

@@ -115,7 +115,7 @@ class OrthogonalAdapter(_reflections.Layer):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Map ``input (..., in_features)`` to ``(..., out_features)``."""
-        node: Tensor | None = _tracing.native_node(self, input)
+        node: Tensor | None = _tracing.node(self, input)
         if node is not None:
             return node
         linear, u = self.linear, self.reflections

@@ -79,8 +79,12 @@ def apply(
     >>> ht.apply(u, c, transpose=True).round()
     tensor([ 3.,  4., 12.], dtype=torch.float64)
     """
+    if phases is None and getattr(u, "ndim", 0) == 2:
+        done: Tensor | None = ops.apply.attempt((u, h, tau), (transpose, method, shape))
+        if done is not None:
+            return done
     _validate.one_of("method", method, _validate.METHODS)
-    transpose = transpose if type(transpose) is bool else _validate.flag("transpose", transpose)
+    transpose = _validate.flag("transpose", transpose)
     compute = _check.operands(u, h=h, tau=tau)
     if h is None:
         _check.tensor("h", h)
@@ -174,6 +178,10 @@ def matrix(u: Tensor, phases: Tensor | None = None, *, tau: Tensor | None = None
     tensor([[ 0., -1.],
             [-1.,  0.]], dtype=torch.float64)
     """
+    if phases is None and _validate.is_default(tau, shape):
+        done: Tensor | None = ops.matrix.attempt((u,), ())
+        if done is not None:
+            return done
     compute = _check.operands(u, tau=tau)
     is_default = _validate.is_default(tau, shape)
     n, _ = _check.reflections(u) if is_default else _check.columns(u, shape, tau, phases)

@@ -250,7 +250,7 @@ def _linear_forward(module: Any, vectors: Tensor) -> Tensor:
     steps: Any = module.parametrizations.weight if is_parametrized(module, "weight") else ()
     if len(steps) != 1 or not isinstance(steps[0], Frames):
         return nn.Linear.forward(module, vectors)
-    node: Tensor | None = _tracing.native_node(module, vectors)
+    node: Tensor | None = _tracing.node(module, vectors)
     if node is not None:
         return node
     frames = steps[0]

@@ -114,7 +114,7 @@ class SVDLinear(_reflections.Layer):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Map ``input (..., in_features)`` to ``(..., out_features)``."""
-        node: Tensor | None = _tracing.native_node(self, input)
+        node: Tensor | None = _tracing.node(self, input)
         if node is not None:
             return node
         projected = self.right(input)

@@ -5,6 +5,7 @@ Nothing else uses the gradient of ``W x``, so the gradient of ``x`` overwrites i
 
 from __future__ import annotations
 
+from types import new_class
 from typing import Any
 
 import torch
@@ -14,14 +15,15 @@ from torch.nn.functional import linear
 
 from householder import _core
 from householder.torch import _autocast
-from householder.torch._autograd import held, kept_in, needs_expression, shown_as
+from householder.torch._autograd import NATIVE, held, kept_in, route
+from householder.torch._layout import contiguous, laid_out
 from householder.torch.ops import _apply
-from householder.torch.ops._library import CORE_NAME, contiguous, follow_torch_threads, is_watched
+from householder.torch.ops._library import CORE_NAME, follow_torch_threads
 
 
 def takes_one_function(u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Tell whether this is an ordinary eager training step, for which ``adapted_linear`` suffices."""
-    if needs_expression() or not torch.is_grad_enabled() or not x.is_cpu or is_watched():
+    if route() not in NATIVE or not torch.is_grad_enabled() or not x.is_cpu:
         return False
     if type(weight) not in (Tensor, torch.nn.Parameter):  # quantised weights multiply in their own way
         return False
@@ -32,18 +34,17 @@ def takes_one_function(u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None
 
 def adapted_linear(u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, method: str) -> Tensor:
     """Compute ``linear(W x)``; only u and x have gradients."""
-    y: Tensor = AdaptedLinear.apply(u, x, weight, bias, method)
+    y: Tensor = _function.apply(u, x, weight, bias, method)
     return y
 
 
-@shown_as("adapted_linear")
 class AdaptedLinear(Function):
     """The layer and the reflections before it as one function."""
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, method: str) -> Tensor:
         options = False, method, "trapezoidal"
-        found = _apply.native((contiguous(u), contiguous(x), None), options, True)
+        found = _apply.keeping(laid_out(u, x, None), options)
         turned, kept = (_apply.forward_op(u, x, None, *options), None) if found is NotImplemented else found
         ctx.save_for_backward(u, x, weight, held(kept))
         ctx.options = options
@@ -51,17 +52,26 @@ class AdaptedLinear(Function):
 
     @staticmethod
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Any, ...]:
-        u, x, weight, holder = ctx.saved_tensors
-        kept, wanted = kept_in(holder), ctx.needs_input_grad[:2]
+        u, x, weight, *holders = ctx.saved_tensors
+        kept, wanted = kept_in(holders), ctx.needs_input_grad[:2]
         gradients: Any = NotImplemented
-        if all(wanted) and kept is not None and not kept.is_matrix and not torch.is_grad_enabled() and not is_watched():
+        if (
+            all(wanted)
+            and kept is not None
+            and not kept.is_matrix
+            and not torch.is_grad_enabled()
+            and route() in NATIVE
+        ):
             gradients = _in_place(u, x, weight, grad_y, kept)
         if gradients is NotImplemented:
             with _autocast.off(x.device):
                 grad = grad_y @ weight
             wanted = (*wanted, False)
-            gradients = _apply.apply.gradients((u, x, None), (), holder, (grad,), wanted, ctx.options)[:2]
+            gradients = _apply.apply.gradients((u, x, None), (), kept, (grad,), wanted, ctx.options)[:2]
         return *gradients, None, None, None
+
+
+_function: Any = new_class("householder::adapted_linear", (AdaptedLinear,))  # the name that profiles show
 
 
 def _in_place(u: Tensor, x: Tensor, weight: Tensor, grad_y: Tensor, kept: _core.Kept) -> Any:

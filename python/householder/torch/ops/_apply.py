@@ -12,18 +12,15 @@ import torch
 
 from householder import _core
 from householder.torch import expressions
-from householder.torch._autograd import kept_in
+from householder.torch._autograd import NATIVE, Route, kept_in
+from householder.torch._layout import laid_out, ordinary
 from householder.torch._operator import Operator, save
 from householder.torch.ops._cuda_entry import on_cuda
 from householder.torch.ops._library import (
     are_plain,
-    contiguous,
     follow_torch_threads,
-    is_traced,
-    is_watched,
     leading,
     operator,
-    ordinary,
     require_alike,
 )
 
@@ -31,41 +28,59 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def native(tensors: Any, options: Any, keep: bool) -> Any:
-    """Give ``W h`` and what the core has kept for the backward pass, or ``NotImplemented``: ask the dispatcher."""
-    follow_torch_threads()
+def _native(tensors: Any, options: Any) -> Any:
+    """Return ``W h``, or ``NotImplemented``: ask the dispatcher."""
     (u, h, tau), (transpose, method, shape) = tensors, options
+    follow_torch_threads()
+    c = torch.empty_like(h)
+    return c if _core.forward(u, h, c, None, transpose, method, False, shape, tau) is None else NotImplemented
+
+
+def keeping(tensors: Any, options: Any, keep: bool = True) -> Any:
+    """Return ``W h`` and what the core has kept for the backward pass, or ``NotImplemented``: ask the dispatcher."""
+    (u, h, tau), (transpose, method, shape) = tensors, options
+    follow_torch_threads()
     c = torch.empty_like(h)
     kept = _core.forward(u, h, c, None, transpose, method, keep, shape, tau)
     return kept if kept is NotImplemented else (c, kept)
 
 
 def native_gradients(tensors: Any, wanted: Any, options: Any, kept: _core.Kept | None = None) -> Any:
-    """Give the wanted gradients, or ``NotImplemented``: ask the dispatcher; ``tensors``: u, h, tau and grad_c."""
-    follow_torch_threads()
+    """Return the wanted gradients, or ``NotImplemented``: ask the dispatcher; ``tensors``: u, h, tau and grad_c."""
     (u, h, tau, grad_c), (transpose, method, shape) = tensors, options
-    grad_u, grad_h = torch.empty_like(u) if wanted[0] else None, torch.empty_like(h) if wanted[1] else None
-    grad_tau = torch.empty_like(tau) if wanted[2] and tau is not None else None
+    follow_torch_threads()
+    want_u, want_h, want_tau = wanted
+    grad_u, grad_h = torch.empty_like(u) if want_u else None, torch.empty_like(h) if want_h else None
+    grad_tau = torch.empty_like(tau) if want_tau and tau is not None else None
     done = _core.backward(u, h, grad_c, (grad_u, grad_h, None, grad_tau), None, transpose, method, kept, shape, tau)
     return done if done is NotImplemented else (grad_u, grad_h, grad_tau)
 
 
-def _laid_out(*tensors: Tensor | None) -> list[Any]:
-    return [None if t is None else contiguous(t) for t in tensors]
-
-
 def _eager(ctx: Any, u: Tensor, h: Tensor, tau: Tensor | None, options: tuple[bool, str, str]) -> Tensor:
     found: Any = NotImplemented
-    keep = ctx is not None and (ctx.needs_input_grad[0] or ctx.needs_input_grad[2])
-    if u.is_cpu and not is_traced():
-        found = native(_laid_out(u, h, tau), options, keep)
-    elif u.is_cuda and keep and not is_traced() and are_plain(u, h):
+    want_u, _, want_tau, _ = ctx.needs_input_grad
+    keep = want_u or want_tau
+    if u.is_cpu:
+        found = keeping((u, h, tau), options, keep)
+        if found is NotImplemented:
+            found = keeping(laid_out(u, h, tau), options, keep)
+    elif u.is_cuda and keep and are_plain(u, h):
         found = on_cuda().apply_and_keep(u, h, tau, *options)
     c: Tensor
     c, kept = (forward_op(u, h, tau, *options), None) if found is NotImplemented else found
-    if ctx is not None:
-        save(ctx, (u, h, tau), (), kept, options)
+    save(ctx, (u, h, tau), (), kept, options)
     return c
+
+
+def _native_backward(ctx: Any, grad_c: Tensor | None) -> Any:
+    u, h, tau, *holders = ctx.saved_tensors
+    want_u, _, want_tau, _ = wanted = ctx.needs_input_grad
+    if grad_c is None or not (want_u or want_tau):
+        return NotImplemented
+    try:
+        return native_gradients((u, h, tau, grad_c), wanted[:3], ctx.options, kept_in(holders))
+    except (AttributeError, TypeError, ValueError, RuntimeError):
+        return NotImplemented
 
 
 def _general(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, method: str, shape: str) -> Tensor:
@@ -73,14 +88,17 @@ def _general(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, method: 
     return c
 
 
-def _backward(tensors: Any, _: Any, holder: Any, grads: Any, wanted: Any, options: Any) -> Any:
+def _backward(way: Route, tensors: Any, _: Any, kept: Any, grads: Any, wanted: Any, options: Any) -> Any:
     u, h, tau = tensors
-    require_alike(u, h, tau, *grads)
     found: Any = NotImplemented
-    kept = kept_in(holder)
-    if u.is_cpu and not is_watched():
-        found = native_gradients(_laid_out(u, h, tau, *grads), wanted, options, kept)
-    elif kept is not None and not is_watched() and are_plain(u, h, *grads):
+    if u.is_cpu and way in NATIVE:
+        try:
+            found = native_gradients(laid_out(u, h, tau, *grads), wanted, options, kept)
+        except (TypeError, ValueError, RuntimeError):
+            require_alike(u, h, tau, *grads)
+            raise
+    elif kept is not None and way in NATIVE and are_plain(u, h, *grads):
+        require_alike(u, h, tau, *grads)
         found = on_cuda().apply_gradients(u, h, tau, *grads, wanted, *options, kept)
     return backward_op(u, h, tau, *grads, wanted, *options) if found is NotImplemented else found
 
@@ -99,7 +117,9 @@ apply = Operator(
     "apply",
     differentiable=3,
     options=3,
+    native=_native,
     eager=_eager,
+    native_backward=_native_backward,
     general=_general,
     backward=_backward,
     derivative=_derivative,
@@ -110,7 +130,7 @@ apply = Operator(
 
 
 def _forward_cpu(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, method: str, shape: str) -> Tensor:
-    c: Tensor = native(ordinary(u, h, tau), (transpose, method, shape), False)[0]
+    c: Tensor = _native(ordinary(u, h, tau), (transpose, method, shape))
     return c
 
 

@@ -13,17 +13,10 @@ import torch
 
 from householder import _core, _notices, _validate
 from householder.torch import delta_expression
+from householder.torch._autograd import NATIVE, Route
+from householder.torch._layout import contiguous, ordinary
 from householder.torch._operator import Operator, save
-from householder.torch.ops._library import (
-    contiguous,
-    empty,
-    follow_torch_threads,
-    is_traced,
-    is_watched,
-    leading,
-    operator,
-    ordinary,
-)
+from householder.torch.ops._library import follow_torch_threads, leading, operator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,14 +28,60 @@ _TENSORS = "Tensor q, Tensor k, Tensor v, Tensor beta, Tensor? g, Tensor? initia
 _OPTIONS = "float scale, int reflections, bool normalize"
 
 
+def _states(q: Tensor, v: Tensor, cu_seqlens: Tensor | None) -> tuple[int, ...]:
+    count = q.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    return count, v.shape[2], q.shape[3], v.shape[3]
+
+
+def _kept(k: Tensor, v: Tensor, keep: bool) -> tuple[int, ...]:
+    steps = k.shape[0] * k.shape[1] if keep else 0
+    return steps // _core.delta_interval(k.shape[3], v.shape[3]), v.shape[2], k.shape[3], v.shape[3]
+
+
+def _options(tensors: Sequence[Any], scale: float, reflections: int, normalize: bool) -> _core.DeltaOptions:
+    q, _, v, _, g, _, cu_seqlens = tensors
+    offsets = _validate.delta_offsets(q.shape, None if cu_seqlens is None else cu_seqlens.numpy())
+    sizes = q.shape[2], v.shape[2], q.shape[3], v.shape[3], reflections
+    return sizes, offsets, g is not None and g.dim() == 4, scale, normalize
+
+
+def _laid_out(tensors: Sequence[Any]) -> list[Any]:
+    return [None if t is None else contiguous(t) for t in tensors]
+
+
+def _native(tensors: Sequence[Any], options: Sequence[Any]) -> Any:
+    """Return outputs and final states, or ``NotImplemented``: ask the dispatcher."""
+    found = _keeping(_laid_out(tensors), options, False)
+    return found if found is NotImplemented else found[:2]
+
+
+def _keeping(tensors: Sequence[Any], options: Sequence[Any], keep: bool) -> Any:
+    """Give outputs, final states and kept states, or ``NotImplemented``: ask the dispatcher."""
+    follow_torch_threads()
+    q, k, v, *_, cu_seqlens = tensors
+    shapes = (*q.shape[:2], *v.shape[2:]), _states(q, v, cu_seqlens), _kept(k, v, keep)
+    o, last, kept = (q.new_empty(shape) for shape in shapes)
+    done = _core.delta_forward(tensors[:_OPERANDS], _options(tensors, *options), o, last, kept if keep else None)
+    return done if done is NotImplemented else (o, last, kept)
+
+
+def _native_gradients(
+    tensors: Sequence[Any], states: Sequence[Any], wanted: Sequence[bool], options: Sequence[Any]
+) -> Any:
+    """Give the wanted gradients, or ``NotImplemented``: ask the dispatcher; ``states``: kept, grad_o and grad_last."""
+    follow_torch_threads()
+    gradients = tuple([torch.empty_like(t) if want else None for t, want in zip(tensors, wanted, strict=False)])
+    described = _options(tensors, *options)
+    kept, grad_o, grad_last = states
+    done = _core.delta_backward(tensors[:_OPERANDS], described, kept, grad_o, grad_last, gradients)
+    return done if done is NotImplemented else gradients
+
+
 def _eager(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
     *tensors, options = arguments
-    found: Any = NotImplemented
-    if tensors[0].is_cpu and not is_traced():
-        found = _native(_laid_out(tensors), options, ctx is not None)
-    o, last, kept = forward_op(*tensors, ctx is not None, *options) if found is NotImplemented else found
-    if ctx is not None:
-        save(ctx, tensors, (kept,), None, options)
+    found = _keeping(_laid_out(tensors), options, True) if tensors[0].is_cpu else NotImplemented
+    o, last, kept = forward_op(*tensors, True, *options) if found is NotImplemented else found
+    save(ctx, tensors, (kept,), None, options)
     return o, last
 
 
@@ -62,8 +101,8 @@ def _general(
     return o, last
 
 
-def _backward(tensors: Any, states: Any, _: Any, grads: Any, wanted: Any, options: Any) -> Any:
-    if tensors[0].is_cpu and not is_watched():
+def _backward(way: Route, tensors: Any, states: Any, _: Any, grads: Any, wanted: Any, options: Any) -> Any:
+    if tensors[0].is_cpu and way in NATIVE:
         found = _native_gradients(_laid_out(tensors), _laid_out((*states, *grads)), wanted, options)
         if found is not NotImplemented:
             return found
@@ -80,7 +119,9 @@ _delta_rule = Operator(
     constant=1,
     options=3,
     states=1,
+    native=_native,
     eager=_eager,
+    native_backward=lambda *_: NotImplemented,
     general=_general,
     backward=_backward,
     derivative=_derivative,
@@ -116,52 +157,9 @@ say_without_kernels._dynamo_marked_constant = True  # type: ignore[attr-defined]
 """A compiler calls the function while it compiles. ``torch.compiler.assume_constant_result`` imports the compiler."""
 
 
-def _states(q: Tensor, v: Tensor, cu_seqlens: Tensor | None) -> tuple[int, ...]:
-    count = q.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
-    return count, v.shape[2], q.shape[3], v.shape[3]
-
-
-def _kept(k: Tensor, v: Tensor, keep: bool) -> tuple[int, ...]:
-    steps = k.shape[0] * k.shape[1] if keep else 0
-    return steps // _core.delta_interval(k.shape[3], v.shape[3]), v.shape[2], k.shape[3], v.shape[3]
-
-
-def _options(tensors: Sequence[Any], scale: float, reflections: int, normalize: bool) -> _core.DeltaOptions:
-    q, _, v, _, g, _, cu_seqlens = tensors
-    offsets = _validate.delta_offsets(q.shape, None if cu_seqlens is None else cu_seqlens.numpy())
-    sizes = q.shape[2], v.shape[2], q.shape[3], v.shape[3], reflections
-    return sizes, offsets, g is not None and g.dim() == 4, scale, normalize
-
-
-def _laid_out(tensors: Sequence[Any]) -> list[Any]:
-    return [None if t is None else contiguous(t) for t in tensors]
-
-
-def _native(tensors: Sequence[Any], options: Sequence[Any], keep: bool) -> Any:
-    """Give outputs, final states and kept states, or ``NotImplemented``: ask the dispatcher."""
-    follow_torch_threads()
-    q, k, v, *_, cu_seqlens = tensors
-    o, last = empty((*q.shape[:2], *v.shape[2:]), q.dtype), empty(_states(q, v, cu_seqlens), q.dtype)
-    kept = empty(_kept(k, v, keep), q.dtype)
-    done = _core.delta_forward(tensors[:_OPERANDS], _options(tensors, *options), o, last, kept if keep else None)
-    return done if done is NotImplemented else (o, last, kept)
-
-
-def _native_gradients(
-    tensors: Sequence[Any], states: Sequence[Any], wanted: Sequence[bool], options: Sequence[Any]
-) -> Any:
-    """Give the wanted gradients, or ``NotImplemented``: ask the dispatcher; ``states``: kept, grad_o and grad_last."""
-    follow_torch_threads()
-    gradients = tuple([torch.empty_like(t) if want else None for t, want in zip(tensors, wanted, strict=False)])
-    described = _options(tensors, *options)
-    kept, grad_o, grad_last = states
-    done = _core.delta_backward(tensors[:_OPERANDS], described, kept, grad_o, grad_last, gradients)
-    return done if done is NotImplemented else gradients
-
-
 def _forward_cpu(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     tensors, keep, options = arguments[: _OPERANDS + 1], arguments[_OPERANDS + 1], arguments[_OPERANDS + 2 :]
-    results: tuple[Tensor, Tensor, Tensor] = _native(ordinary(*tensors), options, keep)
+    results: tuple[Tensor, Tensor, Tensor] = _keeping(ordinary(*tensors), options, keep)
     return results
 
 

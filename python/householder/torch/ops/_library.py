@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from householder import _core
-from householder.torch._autograd import is_forward_mode, needs_general_function
+from householder.torch._autograd import is_forward_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +28,6 @@ CORE_NAME = {
 }
 
 _core_threads = -1
-_CPU = torch.device("cpu")
 
 
 def operator(
@@ -66,37 +64,10 @@ def implement(name: str, kernel: Callable[..., Any], key: str) -> None:
     _library.impl(name, checked, key)
 
 
-def is_watched() -> bool:
-    """Tell whether a mode, a tracer, a transform or a compiler observes the operators of this call."""
-    return needs_general_function() or is_traced()
-
-
-def is_traced() -> bool:
-    """Tell whether a mode or a tracer observes a call that is neither transformed nor compiled."""
-    return is_in_torch_dispatch_mode() or torch._C._get_tracing_state() is not None
-
-
 def are_plain(*tensors: Tensor) -> bool:
     """Tell whether tensors have memory, and no subclass overrides operators, as distributed tensors do."""
     own = Tensor.__torch_dispatch__
     return all(type(t).__torch_dispatch__ is own and torch._C._has_storage(t) for t in tensors)
-
-
-def ordinary(*tensors: Tensor | None) -> Any:
-    """Lay out tensors as the core reads them: row after row, aligned, of no subclass."""
-    return [None if t is None else _ordinary(t) for t in tensors]
-
-
-def _ordinary(tensor: Tensor) -> Tensor:
-    tensor = allocated(tensor).contiguous()
-    if tensor.data_ptr() % tensor.element_size():
-        tensor = tensor.clone()
-    return tensor if type(tensor) is Tensor else tensor.as_subclass(Tensor)
-
-
-def empty(shape: torch.Size | tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Allocate an uninitialised tensor on the CPU, whatever the default device."""
-    return torch.empty(shape, dtype=dtype, device=_CPU)
 
 
 _core.share_tensor_types(Tensor, torch.nn.Parameter)
@@ -105,20 +76,6 @@ _core.share_tensor_types(Tensor, torch.nn.Parameter)
 if sys.platform.startswith("linux"):
     # torch's threads spin for milliseconds after each parallel loop, so other threads would share processors with them.
     _core.share_openmp(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"))
-
-
-def allocated(tensor: Tensor) -> Tensor:
-    """Return the tensor, which is about to be copied: torch crashes where the storage has been freed."""
-    is_ordinary = type(tensor) in (Tensor, torch.nn.Parameter) and not torch.compiler.is_compiling()
-    if is_ordinary and torch._C._has_storage(tensor) and tensor.numel() and not tensor.untyped_storage().nbytes():
-        shape = tuple(tensor.shape)
-        raise ValueError(f"a tensor of shape {shape} has no memory: its storage was freed, as by FSDP after forward")
-    return tensor
-
-
-def contiguous(tensor: Tensor) -> Tensor:
-    """Lay a tensor out row by row, if it is not yet."""
-    return tensor if tensor.is_contiguous() else allocated(tensor).contiguous()
 
 
 def follow_torch_threads() -> None:

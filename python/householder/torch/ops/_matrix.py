@@ -9,35 +9,54 @@ from torch import Tensor
 
 from householder import _core
 from householder.torch import expressions
-from householder.torch._autograd import kept_in
+from householder.torch._autograd import NATIVE, Route, kept_in
+from householder.torch._layout import laid_out, ordinary
 from householder.torch._operator import Operator, save
 from householder.torch.ops import _apply
 from householder.torch.ops._library import (
-    contiguous,
-    empty,
     follow_torch_threads,
-    is_traced,
-    is_watched,
     operator,
-    ordinary,
     require_dtype,
 )
 
 
-def _native(u: Tensor, keep: bool) -> Any:
+def _native(tensors: Any, _: Any = ()) -> Any:
+    """Return ``W``, or ``NotImplemented``: ask the dispatcher."""
+    found = _keeping(tensors, False)
+    return found if found is NotImplemented else found[0]
+
+
+def _keeping(tensors: Any, keep: bool) -> Any:
+    """Return ``W`` and what the core has kept for the backward pass, or ``NotImplemented``: ask the dispatcher."""
+    (u,) = tensors
     follow_torch_threads()
-    w = empty((*u.shape[:-1], u.shape[-2]), u.dtype)
+    w = u.new_empty(*u.shape[:-1], u.shape[-2])
     kept = _core.matrix(u, w, None, keep)
     return kept if kept is NotImplemented else (w, kept)
 
 
+def _native_gradients(tensors: Any, kept: _core.Kept | None) -> Any:
+    """Return the gradient of ``u``, or ``NotImplemented``: ask the dispatcher; ``tensors``: u and grad_w."""
+    u, grad_w = tensors
+    follow_torch_threads()
+    grad_u = torch.empty_like(u)
+    done = _core.matrix_backward(u, grad_w, grad_u, kept)
+    return done if done is NotImplemented else (grad_u,)
+
+
 def _eager(ctx: Any, u: Tensor, options: tuple[()]) -> Tensor:
-    found = _native(contiguous(u), ctx is not None) if u.is_cpu and not is_traced() else NotImplemented
+    found = _keeping(laid_out(u), True) if u.is_cpu else NotImplemented
     w: Tensor
     w, kept = (matrix_op(u), None) if found is NotImplemented else found
-    if ctx is not None:
-        save(ctx, (u,), (), kept, options)
+    save(ctx, (u,), (), kept, options)
     return w
+
+
+def _native_backward(ctx: Any, grad_w: Tensor | None) -> Any:
+    u, *holders = ctx.saved_tensors
+    if grad_w is None or grad_w.dtype is not u.dtype:
+        return NotImplemented
+    return _native_gradients((u, grad_w), kept_in(holders))
 
 
 def _general(u: Tensor) -> Tensor:
@@ -45,16 +64,13 @@ def _general(u: Tensor) -> Tensor:
     return w
 
 
-def _backward(tensors: Any, _: Any, holder: Any, grads: Any, wanted: Any, __: Any) -> Any:
+def _backward(way: Route, tensors: Any, _: Any, kept: Any, grads: Any, wanted: Any, __: Any) -> Any:
     (u,), (grad_w,) = tensors, grads
     require_dtype(u, grad_w)
-    if u.is_cpu and not is_watched():
-        follow_torch_threads()
-        laid_out = contiguous(u), contiguous(grad_w)
-        grad_u = torch.empty_like(laid_out[0])
-        if _core.matrix_backward(*laid_out, grad_u, kept_in(holder)) is not NotImplemented:
-            return (grad_u,)
-    return _derivative(u, grad_w, wanted)
+    found = NotImplemented
+    if u.is_cpu and way in NATIVE:
+        found = _native_gradients(laid_out(u, grad_w), kept)
+    return _derivative(u, grad_w, wanted) if found is NotImplemented else found
 
 
 def _derivative(u: Tensor, grad_w: Tensor, _: Any) -> tuple[Tensor]:
@@ -66,7 +82,9 @@ def _derivative(u: Tensor, grad_w: Tensor, _: Any) -> tuple[Tensor]:
 matrix = Operator(
     "matrix",
     differentiable=1,
+    native=_native,
     eager=_eager,
+    native_backward=_native_backward,
     general=_general,
     backward=_backward,
     derivative=_derivative,
@@ -77,7 +95,7 @@ matrix = Operator(
 
 def _matrix_cpu(u: Tensor) -> Tensor:
     (u,) = ordinary(u)
-    w: Tensor = _native(u, False)[0]
+    w: Tensor = _native((u,))
     return w
 
 

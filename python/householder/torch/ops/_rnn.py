@@ -15,20 +15,12 @@ import torch
 
 from householder import _core
 from householder.torch import expressions
-from householder.torch._autograd import kept_in
+from householder.torch._autograd import NATIVE, Route, kept_in
+from householder.torch._layout import contiguous, ordinary
 from householder.torch._operator import Operator, save
 from householder.torch.ops import _rnn_batch
 from householder.torch.ops._cuda_entry import on_cuda
-from householder.torch.ops._library import (
-    CORE_NAME,
-    contiguous,
-    empty,
-    follow_torch_threads,
-    is_traced,
-    is_watched,
-    operator,
-    ordinary,
-)
+from householder.torch.ops._library import CORE_NAME, follow_torch_threads, operator
 from householder.torch.ops._sequence import DIFFERENTIABLE, OPTIONS, TENSORS, Inputs, Options, split
 
 if TYPE_CHECKING:
@@ -37,13 +29,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def _native(inputs: Inputs, options: Sequence[Any], with_tape: bool, keep: bool) -> Any:
-    """Give all states, the last ones, the tape and what the core keeps, or ``NotImplemented``: ask the dispatcher."""
+def _keeping(inputs: Inputs, options: Sequence[Any], with_tape: bool, keep: bool) -> Any:
+    """Return all states, the last ones, the tape and what the core keeps, or ``NotImplemented``: ask the dispatcher."""
     follow_torch_threads()
-    u, x, dtype = inputs.u, inputs.x, inputs.x.dtype
+    u, x = inputs.u, inputs.x
     n, _, _, _, batch = inputs.sizes()
-    h, last = empty((*x.shape[:-1], n), dtype), empty((*u.shape[:-2], batch, n), dtype)
-    tape = empty(_tape_shape(inputs, options) if with_tape else (0,), dtype)
+    h, last = x.new_empty(*x.shape[:-1], n), x.new_empty(*u.shape[:-2], batch, n)
+    tape = x.new_empty(*_tape_shape(inputs, options) if with_tape else (0,))
     kept = _core.rnn_forward(inputs, options, h, tape if tape.numel() else None, last, keep)
     return kept if kept is NotImplemented else (h, last, tape, kept)
 
@@ -60,7 +52,7 @@ def _native_gradients(
     follow_torch_threads()
     (h, tape), (grad_h, grad_last) = states, grads
     if tape is None and options[0] == "oplu":  # the states do not show which entries were exchanged
-        found = _native(inputs, options, True, False)
+        found = _keeping(inputs, options, True, False)
         if found is NotImplemented:
             return found
         tape = found[2]
@@ -72,18 +64,32 @@ def _native_gradients(
     return done if done is NotImplemented else gradients
 
 
+def _native(tensors: Sequence[Any], options: Sequence[Any]) -> Any:
+    """Return all states and the last ones, or ``NotImplemented``: ask the dispatcher."""
+    found = _keeping(Inputs._make(tensors), options, False, False)
+    return found if found is NotImplemented else found[:2]
+
+
 def _eager(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
     *tensors, options = arguments
-    inputs, graph = Inputs._make(tensors), ctx is not None
-    found: Any = NotImplemented
-    if inputs.u.is_cpu and not is_traced():
-        found = _native(inputs, options, graph, graph)
+    inputs = Inputs._make(tensors)
+    found: Any = _keeping(inputs, options, True, True) if inputs.u.is_cpu else NotImplemented
     if found is NotImplemented:
-        found = *forward_op(*inputs, graph, *options), None
+        found = *forward_op(*inputs, True, *options), None
     h, last, tape, kept = found
-    if graph:
-        save(ctx, inputs, (h, tape if tape.numel() else None), kept, options)
+    save(ctx, inputs, (h, tape if tape.numel() else None), kept, options)
     return h, last
+
+
+def _native_backward(ctx: Any, grad_h: Tensor | None, grad_last: Tensor | None) -> Any:
+    if grad_h is None and grad_last is None:
+        return NotImplemented
+    saved, wanted = ctx.saved_tensors, ctx.needs_input_grad[:DIFFERENTIABLE]
+    inputs, states, holders = Inputs._make(saved[:9]), saved[9:11], saved[11:]
+    try:
+        return _native_gradients(inputs, ctx.options, states, (grad_h, grad_last), wanted, kept_in(holders))
+    except (AttributeError, TypeError, ValueError, RuntimeError):
+        return NotImplemented
 
 
 def _general(
@@ -103,17 +109,16 @@ def _general(
     shape: str,
     method: str,
 ) -> tuple[Tensor, Tensor]:
-    # torch.compile before 2.7 counts the parameters to find out whether there is a context among them
     inputs = (u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, batch_sizes)
     h, last, _ = forward_op(*inputs, False, nonlinearity, negative_slope, transpose, reverse, shape, method)
     return h, last
 
 
-def _backward(tensors: Any, states: Any, holder: Any, grads: Any, wanted: Any, options: Any) -> Any:
+def _backward(way: Route, tensors: Any, states: Any, kept: Any, grads: Any, wanted: Any, options: Any) -> Any:
     inputs = Inputs._make(tensors)
-    if inputs.u.is_cpu and not is_watched():
+    if inputs.u.is_cpu and way in NATIVE:
         try:
-            found = _native_gradients(inputs, options, states, grads, wanted, kept_in(holder))
+            found = _native_gradients(inputs, options, states, grads, wanted, kept)
         except (TypeError, ValueError, RuntimeError):
             inputs.require_as_before(options[0], states[0], *grads)
             raise
@@ -132,7 +137,9 @@ rnn = Operator(
     constant=1,
     options=len(Options._fields),
     states=2,
+    native=_native,
     eager=_eager,
+    native_backward=_native_backward,
     general=_general,
     backward=_backward,
     derivative=_derivative,
@@ -157,7 +164,7 @@ def _tape_shape(inputs: Inputs, options: Sequence[Any]) -> tuple[int, ...]:
 
 def _forward_cpu(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     inputs, (with_tape,), options = split(arguments)
-    results: tuple[Tensor, Tensor, Tensor] = _native(_ordinary(inputs), options, with_tape, False)[:3]
+    results: tuple[Tensor, Tensor, Tensor] = _keeping(_ordinary(inputs), options, with_tape, False)[:3]
     return results
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from householder import _validate
-from householder.torch.ops._library import contiguous
+from householder.torch._layout import contiguous
 
 
 class Inputs(NamedTuple):
