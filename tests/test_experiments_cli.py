@@ -2,7 +2,6 @@
 
 import json
 import os
-import runpy
 import signal
 
 import pytest
@@ -225,11 +224,9 @@ print(models_at_a_time(1))
     assert run_script(code) == "1\n"
 
 
-def test_the_package_is_a_program(monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["householder", "--version"])
-    with pytest.raises(SystemExit, match="0"):
-        runpy.run_module("householder", run_name="__main__")
-    assert capsys.readouterr().out.startswith("householder ")
+def test_the_package_is_a_program():
+    command = [sys.executable, "-m", "householder", "--version"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.startswith("householder ")
 
 
 def test_help_needs_no_heavy_library(run_script):
