@@ -245,7 +245,7 @@ def outcome(model, **options):
     """Logits, or what the error says."""
     try:
         return model(**options).logits
-    except (ValueError, RuntimeError) as error:
+    except (ValueError, RuntimeError, IndexError) as error:
         return str(error)
 
 
