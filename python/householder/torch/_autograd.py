@@ -79,9 +79,9 @@ def held(kept: _core.Kept | None) -> Tensor:
     return holder
 
 
-def kept_in(holders: Sequence[Tensor]) -> _core.Kept | None:
-    """Return what ``held`` was given, if there is a holder and it still carries it."""
-    return getattr(holders[0], "kept", None) if holders else None
+def kept_in(holder: Tensor) -> _core.Kept | None:
+    """Return what ``held`` was given, if it still exists."""
+    return getattr(holder, "kept", None)
 
 
 def pull_back(

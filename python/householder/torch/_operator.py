@@ -56,7 +56,7 @@ class Operator:
         ``native(tensors, options)`` gives the results of the core, or ``NotImplemented``: ask the dispatcher.
     eager : callable
         ``eager(ctx, *tensors, options)`` gives the results where a graph is recorded, and ends with ``save``.
-    native_backward : callable
+    native_backward : callable, optional
         ``native_backward(ctx, *grads)`` gives the gradients of the core after ``eager``, or ``NotImplemented``.
     general : callable
         ``general(*tensors, *options)`` gives the results through the dispatcher.
@@ -82,7 +82,7 @@ class Operator:
         options: int = 0,
         native: Callable[..., Any],
         eager: Callable[..., Any],
-        native_backward: Callable[..., Any],
+        native_backward: Callable[..., Any] = lambda *_: NotImplemented,
         general: Callable[..., Any],
         backward: Callable[..., Any],
         derivative: Callable[..., Any],
@@ -126,9 +126,9 @@ class Operator:
         def of_context(ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
             for grad in grads:
                 if grad is not None:
-                    saved, wanted, last = ctx.saved_tensors, ctx.needs_input_grad[:differentiable], count + states
-                    kept = kept_in(saved[last:])
-                    return gradients(saved[:count], saved[count:last], kept, grads, wanted, ctx.options)
+                    *saved, holder = ctx.saved_tensors
+                    wanted = ctx.needs_input_grad[:differentiable]
+                    return gradients(saved[:count], saved[count:], kept_in(holder), grads, wanted, ctx.options)
             return (None,) * differentiable
 
         others = (None,) * (constant + 1)

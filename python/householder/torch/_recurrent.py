@@ -339,8 +339,7 @@ class RecurrentLayer(_tracing.Opaque):
             raise _check.SizeError(f"input has shape {tuple(input.shape)}, expected {shapes}")
         swapped = self.batch_first and input.dim() == 3
         x = input.transpose(0, 1) if swapped else input
-        if hx is not None:
-            self._check_hx(hx, tuple(x.shape[1:-1]))
+        self._check_hx(hx, tuple(x.shape[1:-1]))
         output, h_n = self._run(x, hx, None, None)
         return output.transpose(0, 1) if swapped else output, h_n
 

@@ -52,8 +52,8 @@ class AdaptedLinear(Function):
 
     @staticmethod
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Any, ...]:
-        u, x, weight, *holders = ctx.saved_tensors
-        kept, wanted = kept_in(holders), ctx.needs_input_grad[:2]
+        u, x, weight, holder = ctx.saved_tensors
+        kept, wanted = kept_in(holder), ctx.needs_input_grad[:2]
         gradients: Any = NotImplemented
         if (
             all(wanted)

@@ -73,12 +73,12 @@ def _eager(ctx: Any, u: Tensor, h: Tensor, tau: Tensor | None, options: tuple[bo
 
 
 def _native_backward(ctx: Any, grad_c: Tensor | None) -> Any:
-    u, h, tau, *holders = ctx.saved_tensors
+    u, h, tau, holder = ctx.saved_tensors
     want_u, _, want_tau, _ = wanted = ctx.needs_input_grad
     if grad_c is None or not (want_u or want_tau):
         return NotImplemented
     try:
-        return native_gradients((u, h, tau, grad_c), wanted[:3], ctx.options, kept_in(holders))
+        return native_gradients((u, h, tau, grad_c), wanted[:3], ctx.options, kept_in(holder))
     except (AttributeError, TypeError, ValueError, RuntimeError):
         return NotImplemented
 

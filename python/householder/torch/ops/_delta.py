@@ -121,7 +121,6 @@ _delta_rule = Operator(
     states=1,
     native=_native,
     eager=_eager,
-    native_backward=lambda *_: NotImplemented,
     general=_general,
     backward=_backward,
     derivative=_derivative,

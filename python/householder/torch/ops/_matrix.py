@@ -53,10 +53,10 @@ def _eager(ctx: Any, u: Tensor, options: tuple[()]) -> Tensor:
 
 
 def _native_backward(ctx: Any, grad_w: Tensor | None) -> Any:
-    u, *holders = ctx.saved_tensors
+    u, holder = ctx.saved_tensors
     if grad_w is None or grad_w.dtype is not u.dtype:
         return NotImplemented
-    return _native_gradients((u, grad_w), kept_in(holders))
+    return _native_gradients((u, grad_w), kept_in(holder))
 
 
 def _general(u: Tensor) -> Tensor:

@@ -84,10 +84,10 @@ def _eager(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
 def _native_backward(ctx: Any, grad_h: Tensor | None, grad_last: Tensor | None) -> Any:
     if grad_h is None and grad_last is None:
         return NotImplemented
-    saved, wanted = ctx.saved_tensors, ctx.needs_input_grad[:DIFFERENTIABLE]
-    inputs, states, holders = Inputs._make(saved[:9]), saved[9:11], saved[11:]
+    *tensors, h, tape, holder = ctx.saved_tensors
+    inputs, wanted = Inputs._make(tensors), ctx.needs_input_grad[:DIFFERENTIABLE]
     try:
-        return _native_gradients(inputs, ctx.options, states, (grad_h, grad_last), wanted, kept_in(holders))
+        return _native_gradients(inputs, ctx.options, (h, tape), (grad_h, grad_last), wanted, kept_in(holder))
     except (AttributeError, TypeError, ValueError, RuntimeError):
         return NotImplemented
 
