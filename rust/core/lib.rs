@@ -92,7 +92,7 @@ mod unblocked;
 mod view;
 mod wy;
 
-pub use recycle::release as release_memory;
+pub use recycle::{advise_huge_pages, release as release_memory};
 
 #[cfg(doctest)]
 mod private;

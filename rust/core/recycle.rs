@@ -108,7 +108,7 @@ pub fn take(layout: Layout) -> (*mut u8, bool) {
     }
     let zeros = !fresh.is_null() && !cfg!(feature = "system-allocator");
     if !fresh.is_null() {
-        advise_huge_pages(fresh as usize, layout.size());
+        advise(fresh as usize, layout.size());
     }
     if zeros {
         // SAFETY: a block of this size.
@@ -117,9 +117,14 @@ pub fn take(layout: Layout) -> (*mut u8, bool) {
     (fresh, zeros)
 }
 
-/// Asks for huge pages behind a large block that is about to be written for the first time: one page fault for two
-/// megabytes instead of five hundred, which may take longer than the computation. A hint, never an error.
-fn advise_huge_pages(block: usize, bytes: usize) {
+/// Asks for huge pages behind a large array that is about to be written, perhaps for the first time: one page fault for
+/// two megabytes instead of five hundred, which may take longer than the computation. A hint, never an error. NumPy asks
+/// for its own arrays, torch does not.
+pub fn advise_huge_pages<T>(array: &mut [T]) {
+    advise(array.as_ptr() as usize, size_of_val(array));
+}
+
+fn advise(block: usize, bytes: usize) {
     const HUGE: usize = 1 << 21;
     let (begin, end) = (block.next_multiple_of(HUGE), (block + bytes) / HUGE * HUGE);
     if end > begin + HUGE {

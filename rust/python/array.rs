@@ -6,6 +6,7 @@
 
 use std::ffi::{c_int, c_void};
 
+use householder::advise_huge_pages;
 use householder::many::StackMut;
 use householder::number::{c32, c64};
 use householder::scalar::Scalar;
@@ -232,7 +233,9 @@ impl<'a, 'py> Array<'a, 'py> {
             return Err(PyValueError::new_err(format!("{name}: the array is read-only")).into());
         }
         // SAFETY: as above; outputs are distinct arrays that nobody else uses during the call.
-        Ok(if len == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(self.data.cast(), len) } })
+        let numbers = if len == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(self.data.cast(), len) } };
+        advise_huge_pages(numbers);
+        Ok(numbers)
     }
 
     /// The vectors `(steps, batch, width)` at fixed strides: the memory that they span and the strides of steps and
