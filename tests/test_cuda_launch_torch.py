@@ -4,6 +4,7 @@ import re
 import sys
 import warnings
 from contextlib import nullcontext
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,22 +19,19 @@ import householder.torch as ht
 from householder import _notices
 from householder._cuda import algebra, instances, kernels, library, verdicts
 from householder.cli import gpu_check, gpu_correctness, gpu_timing
-from householder.torch import _operator, ops
-from householder.torch._autograd import NATIVE, Route, kept_in, route
-from householder.torch.ops import _adapted, _apply, _cuda, _matrix, _rnn
-from householder.torch.ops._library import are_plain
+from householder.torch import _ops, functional
+from householder.torch._ops import adapted, cuda, operator
+from householder.torch._ops.derivatives import cached
+from householder.torch._ops.library import are_plain
+from householder.torch._ops.route import NATIVE, Route, route
 from torch_cases import CASES
 from torch_oracle import IGNORE_JIT_WARNING
 
 pytestmark = pytest.mark.skipif(not cuda_standin.HAS_COMPILER, reason="the emulator needs a C++ compiler")
 
 F64 = torch.float64
+CUDA = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
 TILES = instances.TILES
-KERNELS = {
-    _apply: {"forward_op": _cuda.apply, "backward_op": _cuda.apply_backward},
-    _matrix: {"matrix_op": _cuda.matrix},
-    _rnn: {"forward_op": _cuda.rnn, "backward_op": _cuda.rnn_backward},
-}
 
 
 def results(function, inputs):
@@ -52,15 +50,16 @@ def on_cuda(monkeypatch):
     cuda_standin.install(monkeypatch)
     monkeypatch.setattr(instances, "TILES", ())  # few kernels to compile
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=42))
-    monkeypatch.setattr(ops, "reads_halves", lambda _: True)
-    for module, replaced in KERNELS.items():
-        for name, kernel in replaced.items():
-            monkeypatch.setattr(module, name, kernel)
+    monkeypatch.setattr(functional, "reads_halves", lambda _: True)
+    monkeypatch.setattr(operator, "kind_of", lambda _: "cuda")
+    for operation in _ops.OPERATORS[:3]:
+        for name in ("forward_op", "backward_op"):
+            monkeypatch.setattr(operation, name, partial(getattr(operation, name).redispatch, CUDA))
     ask_the_dispatcher(monkeypatch, True)
 
 
 def ask_the_dispatcher(monkeypatch, always):
-    for module in (_operator, _adapted):
+    for module in (operator, adapted):
         monkeypatch.setattr(module, "route", _observed if always else route)
 
 
@@ -95,7 +94,7 @@ def test_apply_forms_the_factors_once_for_both_passes(monkeypatch, shape, method
     on_device = [t.as_subclass(OnCuda).requires_grad_() for t in (u, h)]
 
     def product(u, h):
-        return _apply.apply((u, h, None), (False, method, "trapezoidal"))
+        return _ops.apply.operator((u, h, None), (False, method, "trapezoidal"))
 
     found = results(product, on_device)
     assert len(formed) == 1
@@ -117,10 +116,10 @@ def test_tensors_with_their_own_way_of_dispatch_are_not_plain():
 def test_only_the_gradient_of_u_takes_kept_factors(monkeypatch):
     ask_the_dispatcher(monkeypatch, False)
     u, h = (torch.randn(*shape, dtype=F64).as_subclass(OnCuda) for shape in ((40, 9), (300, 40)))
-    c = _apply.apply((u, h.requires_grad_(), None), (False, "wy", "trapezoidal"))
-    assert kept_in(c.grad_fn.saved_tensors[-1]) is None
-    c = _apply.apply((u.requires_grad_(), h, None), (False, "wy", "trapezoidal"))
-    assert kept_in(c.grad_fn.saved_tensors[-1]).v.shape == (40, 9)
+    c = _ops.apply.operator((u, h.requires_grad_(), None), (False, "wy", "trapezoidal"))
+    assert cached(c.grad_fn.saved_tensors[-1]) is None
+    c = _ops.apply.operator((u.requires_grad_(), h, None), (False, "wy", "trapezoidal"))
+    assert cached(c.grad_fn.saved_tensors[-1]).v.shape == (40, 9)
 
 
 @pytest.mark.usefixtures("on_cuda")
@@ -236,7 +235,7 @@ def test_layers_under_autocast_give_what_they_are_given(half):
 def test_kernels_are_below_autocast_and_autograd():
     u, h = torch.randn(64, 8, requires_grad=True), torch.randn(5, 64)
     with torch.autocast("cpu", torch.bfloat16):
-        c = _cuda.apply(u, h, None, False, "wy", "trapezoidal")
+        c = cuda.apply((u, h, None), (False, "wy", "trapezoidal"), False)
     assert c.dtype == torch.float32
     assert not c.requires_grad
     torch.testing.assert_close(c.double(), ht.apply(u.double(), h.double()), rtol=0, atol=1e-5)
@@ -406,7 +405,7 @@ def test_large_triangular_systems_are_halved(monkeypatch):
     torch.testing.assert_close(inverse @ t, torch.eye(23, dtype=F64).expand(2, 23, 23))
 
 
-@pytest.mark.parametrize("name", ["apply", "apply_backward", "matrix", "rnn", "rnn_backward"])
+@pytest.mark.parametrize("name", ["apply", "apply_backward", "matrix", "matrix_backward", "rnn", "rnn_backward"])
 def test_every_operator_has_a_cuda_kernel(name):
     assert torch._C._dispatch_has_kernel_for_dispatch_key(f"householder::{name}", "CUDA")
 
@@ -421,10 +420,11 @@ def test_cuda_tensors_pass_the_door():
 
 
 def test_tapes_have_the_size_that_fake_tensors_promise():
+    options = True, "oplu", 0.1, False, False, "trapezoidal", "auto"
     with FakeTensorMode():
         u, x = torch.randn(8, 3, device="cuda"), torch.randn(5, 2, 8, device="cuda")
-        tape = _rnn.forward_op(u, x, *[None] * 7, True, "oplu", 0.1, False, False, "trapezoidal", "auto")[2]
-        half = _rnn.forward_op(u, x.bfloat16(), *[None] * 7, True, "oplu", 0.1, False, False, "trapezoidal", "auto")
+        tape = torch.ops.householder.rnn(u, x, *[None] * 7, *options)[2]
+        half = torch.ops.householder.rnn(u, x.bfloat16(), *[None] * 7, *options)
     assert (half[0].dtype, half[1].dtype, half[2].dtype) == (torch.bfloat16, torch.bfloat16, torch.float32)
     assert half[2].shape == (10 * 3 // 2 + 10 * 4 // 4 + 8 * 3 * 2 + 3 * 3 + 3,)
     assert tape.shape == (10 * 3 + 10 * 4 // 4 + 8 * 3 * 2 + 3 * 3 + 3,)  # projections, bytes, V, A, S, norms
@@ -432,9 +432,8 @@ def test_tapes_have_the_size_that_fake_tensors_promise():
 
 @pytest.mark.usefixtures("on_cuda")
 def test_a_sequence_of_no_steps_has_a_tape():
-    no_step = _cuda.rnn(
-        torch.randn(8, 3), torch.randn(0, 2, 8), *[None] * 7, True, "tanh", 0.1, False, False, "trapezoidal", "auto"
-    )
+    tensors = torch.randn(8, 3), torch.randn(0, 2, 8), *[None] * 7
+    no_step = cuda.rnn(tensors, ("tanh", 0.1, False, False, "trapezoidal", "auto"), True)
     assert no_step[2].numel()
 
 

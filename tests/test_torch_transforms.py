@@ -9,7 +9,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
 
 import householder.torch as ht
-from householder.torch.ops import _rnn_batch
+from householder.torch import _ops
 from torch_cases import CASES, DELTA_CASES
 from torch_oracle import IGNORE_CONFIG_WARNING, IGNORE_INSTANCE_WARNING, IGNORE_JIT_WARNING, explicit_matrix, problem
 
@@ -149,7 +149,7 @@ def test_a_device_whose_kernels_take_one_matrix_has_a_call_for_each(case, native
 
     expected = vmap(gradient, in_dims)(*many)
     native_calls.clear()
-    monkeypatch.setattr(_rnn_batch, "_takes_one_matrix", lambda _: True)
+    monkeypatch.setattr(_ops.rnn, "_takes_one_matrix", lambda _: True)
     torch.testing.assert_close(vmap(gradient, in_dims)(*many), expected)
     assert native_calls.count("rnn_backward") == len(many[0])
 

@@ -18,7 +18,7 @@
 The native code follows ``torch.get_num_threads()``.
 """
 
-from householder.torch._decomposition import decompositions
+from householder.torch._export import decompositions
 from householder.torch.activations import OPLU, ModReLU
 from householder.torch.adapter import OrthogonalAdapter
 from householder.torch.adapters import adapt, adapter_state, load_adapter_state, merge_adapters

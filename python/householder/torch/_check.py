@@ -10,7 +10,7 @@ from torch import Tensor
 from householder import _validate
 from householder.torch import _autocast
 from householder.torch._layout import allocated
-from householder.torch.ops._library import CORE_NAME
+from householder.torch._ops.library import CORE_NAME
 
 
 class SizeError(ValueError, RuntimeError):

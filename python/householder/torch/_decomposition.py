@@ -6,14 +6,11 @@ The triangular solves of ``expressions`` have none. Sequences are unrolled, thos
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from householder import _validate
-from householder.torch import delta_expression, expressions
-from householder.torch.ops._sequence import split
+from householder.torch import expressions
 
 
 def apply(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, method: str, shape: str) -> Tensor:  # noqa: ARG001
@@ -46,39 +43,37 @@ def matrix(u: Tensor) -> Tensor:
     return w if last is None else w * last
 
 
-def rnn(*arguments: Any) -> Any:
-    """Run the steps one after the other. Packed sequences are left alone, because no compiler knows their steps."""
-    inputs, _, options = split(arguments)
-    if inputs.batch_sizes is not None:
-        return NotImplemented
-    u, x, kind = inputs.u, inputs.x.to(inputs.u.dtype), inputs.x.dtype
-    if inputs.is_default(options.shape):
+def rnn(
+    u: Tensor,
+    x: Tensor,
+    h0: Tensor | None,
+    input_weight: Tensor | None,
+    bias: Tensor | None,
+    phases: Tensor | None,
+    nonlinearity_bias: Tensor | None,
+    tau: Tensor | None,
+    nonlinearity: str,
+    negative_slope: float,
+    transpose: bool,
+    reverse: bool,
+    shape: str,
+    method: str,
+) -> tuple[Tensor, Tensor]:
+    """Run the steps one after the other."""
+    kind, x = x.dtype, x.to(u.dtype)
+    if _validate.is_default(tau, shape):
         w = matrix(u)
     else:
         eye = torch.eye(u.shape[-2], dtype=u.dtype, device=u.device)
-        w = apply(u, eye, inputs.tau, False, options.method, options.shape).mT
-    w = w if inputs.phases is None else expressions.turn(w, inputs.phases)
-    w = w.mH if options.transpose else w
-    h, last = expressions.recurrence(
-        w,
-        x,
-        *(inputs.h0, inputs.input_weight, inputs.bias, inputs.nonlinearity_bias, None),
-        *(options.nonlinearity, options.negative_slope, options.reverse),
-    )
-    return h.to(kind), last.to(kind), u.new_empty(0)
+        w = apply(u, eye, tau, False, method, shape).mT
+    w = w if phases is None else expressions.turn(w, phases)
+    w = w.mH if transpose else w
+    how = nonlinearity, negative_slope, reverse
+    h, last = expressions.recurrence(w, x, h0, input_weight, bias, nonlinearity_bias, None, *how)
+    return h.to(kind), last.to(kind)
 
 
-def delta_rule(*arguments: Any) -> Any:
-    """Run the chunks one after the other. Packed sequences are left alone, as in ``rnn``, and so are training steps."""
-    tensors, (keep, *options) = arguments[:7], arguments[7:]
-    if tensors[-1] is not None or keep:
-        return NotImplemented
-    given: Any = *tensors, *options
-    o, last = delta_expression.delta_rule(*given, solve=_solve)
-    return o.contiguous(), last.contiguous(), o.new_empty(0)
-
-
-def _solve(system: Tensor, right: Tensor) -> Tensor:
+def solve(system: Tensor, right: Tensor) -> Tensor:
     """Solve as ``delta_expression.substitute`` does."""
     return _inverse(system.mT, system.new_ones(system.shape[-1])).mT @ right
 
@@ -111,43 +106,3 @@ def _inverse(gram: Tensor, tau: Tensor | None = None) -> Tensor:
         inverse = inverse - inverse @ torch.where(pair, gram, 0) @ inverse
         size *= 2
     return inverse
-
-
-def decompositions() -> dict[Any, Any]:
-    """Give torch's default table of decompositions with the operators of this package in it.
-
-    ``exported.run_decompositions(decompositions())`` leaves only ATen operators. They run where this package is not
-    installed, and ``torch.onnx.export`` can write them. A sequence of shape ``(T, B, d)`` becomes T steps, and that of
-    a delta rule its chunks. Lengths are therefore fixed at the export. Packed sequences and gradients keep their
-    operators.
-
-    Returns
-    -------
-    dict
-        From operators to functions, for ``torch.export.ExportedProgram.run_decompositions``.
-
-    Raises
-    ------
-    RuntimeError
-        Later, where ``torch.export`` left the length of a sequence open.
-
-    Examples
-    --------
-    >>> import torch
-    >>> import householder.torch as ht
-    >>> exported = torch.export.export(ht.Orthogonal(6), (torch.randn(2, 6),))
-    >>> plain = exported.run_decompositions(ht.decompositions())
-    >>> any("householder" in str(node.target) for node in plain.graph.nodes)
-    False
-    """
-    table: dict[Any, Any] = torch.export.default_decompositions()
-    table.update(_TABLE)
-    return table
-
-
-_TABLE: dict[Any, Any] = {
-    torch.ops.householder.apply.default: apply,
-    torch.ops.householder.matrix.default: matrix,
-    torch.ops.householder.rnn.default: rnn,
-    torch.ops.householder.delta_rule.default: delta_rule,
-}

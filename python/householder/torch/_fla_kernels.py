@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from householder.torch import _check
-from householder.torch._autograd import Route, route
+from householder.torch._ops.route import Route, route
 
 _WIDEST = 256
 """The largest key width that the kernels accept."""

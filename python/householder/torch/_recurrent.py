@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from householder import _validate
-from householder.torch import _autocast, _check, _reflections, _tracing, expressions, ops
+from householder.torch import _autocast, _check, _ops, _reflections, _tracing, expressions
+from householder.torch._ops.library import on_cuda
 from householder.torch.functional import apply, matrix, rnn
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class RecurrentCell(_reflections.Layer):
         parameters = weight, bias, phases, phi_bias = self.weight_ih, self.bias, self.phases, self.nonlinearity_bias
         options = self.nonlinearity, self.negative_slope, False, reverse, "trapezoidal", self.method
         if batch_sizes is None:
-            done: tuple[Tensor, Tensor] | None = ops.rnn.attempt((u, x, h0, *parameters, None, None), options)
+            done: tuple[Tensor, Tensor] | None = _ops.rnn.operator.attempt((u, x, h0, *parameters, None, None), options)
             if done is not None:
                 return done
         _check.of_layer("input", x, weight)
@@ -405,7 +406,7 @@ class RecurrentLayer(_tracing.Opaque):
 def _reversal(batch_sizes: Tensor, data: Tensor) -> Tensor:
     """Give the row that each packed row becomes when every sequence is reversed in its own length."""
     if data.is_cuda and type(data) is Tensor and not torch.compiler.is_compiling():
-        rows: Tensor | None = ops.on_cuda().packed_reversal(batch_sizes, data)
+        rows: Tensor | None = on_cuda().packed_reversal(batch_sizes, data)
         if rows is not None:
             return rows
     count = partial(torch.arange, device=batch_sizes.device)

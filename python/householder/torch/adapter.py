@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from householder import _validate
-from householder.torch import _reflections, _tracing, ops
+from householder.torch import _reflections, _tracing
+from householder.torch._ops.adapted import adapted_linear, can_fuse
 from householder.torch.functional import apply
 
 # A private name of torch. Without it, global module hooks run for the adapter but not for the layer inside it.
@@ -124,8 +125,8 @@ class OrthogonalAdapter(_reflections.Layer):
             output = linear(input)
         elif isinstance(linear, nn.Conv2d):
             output = linear(apply(u, input.movedim(-3, -1), method=self.method).movedim(-1, -3))
-        elif _is_plain(linear) and ops.takes_one_function(u, input, linear.weight, linear.bias):
-            output = ops.adapted_linear(u, input, linear.weight, linear.bias, self.method)
+        elif _is_plain(linear) and can_fuse(u, input, linear.weight, linear.bias):
+            output = adapted_linear(u, input, linear.weight, linear.bias, self.method)
         else:
             output = linear(apply(u, input, method=self.method))
         return output

@@ -1,4 +1,4 @@
-"""The delta rule as a function: checks and types; ``ops`` computes."""
+"""The delta rule as a function: checks and types; ``_ops`` computes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from householder import _validate
-from householder.torch import _check, _fla_kernels, ops
+from householder.torch import _check, _fla_kernels, _ops
 
 _MIXED = (torch.float32, *_check.HALF_TYPES)
 
@@ -104,7 +104,7 @@ def delta_rule(
     else:
         given = (q, k, v, beta, g, initial_state)
         operands = [None if t is None else _check.cast(t, compute) for t in given]
-        o, last = ops.delta_rule((*operands, cu_seqlens), options)
+        o, last = _ops.delta.operator((*operands, cu_seqlens), options)
     return o.to(q.dtype), last if _validate.flag("output_final_state", output_final_state) else None
 
 

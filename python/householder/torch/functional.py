@@ -1,18 +1,14 @@
-"""Differentiable functions of reflections and vectors: checks, types and layouts; ``ops`` computes."""
+"""Differentiable functions of reflections and vectors: checks, types and layouts; ``_ops`` computes."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from householder import _validate
-from householder.torch import _check, ops
+from householder.torch import _check, _ops
+from householder.torch._ops.rnn import reads_halves
 from householder.torch.expressions import turn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def apply(
@@ -80,7 +76,7 @@ def apply(
     tensor([ 3.,  4., 12.], dtype=torch.float64)
     """
     if phases is None and getattr(u, "ndim", 0) == 2:
-        done: Tensor | None = ops.apply.attempt((u, h, tau), (transpose, method, shape))
+        done: Tensor | None = _ops.apply.operator.attempt((u, h, tau), (transpose, method, shape))
         if done is not None:
             return done
     _validate.one_of("method", method, _validate.METHODS)
@@ -104,7 +100,7 @@ def apply(
     if u.dim() != 2 and u.shape[:-2] != h.shape[:-1]:
         c = _apply_broadcast(u, h, tau, shape, transpose, method)
     else:
-        c = _way(u, is_default)((u, h, tau), (transpose, method, shape))
+        c = _ops.apply.operator((u, h, tau), (transpose, method, shape))
     if phases is not None and transpose:
         c = turn(c, -phases)
     return c if kind is compute else c.to(kind)
@@ -114,16 +110,8 @@ def product(
     u: Tensor, h: Tensor, tau: Tensor | None, shape: str, transpose: bool = False, method: str = "auto"
 ) -> Tensor:
     """Compute ``W h`` for ``u (*c, n, m)``, ``h (*c, *r, n)`` and ``tau (*c, m)``, which were checked."""
-    c: Tensor = _way(u, _validate.is_default(tau, shape))((u, h, tau), (transpose, method, shape))
+    c: Tensor = _ops.apply.operator((u, h, tau), (transpose, method, shape))
     return c
-
-
-def _way(u: Tensor, is_default: bool) -> Callable[..., Any]:
-    """Choose the operator, or its expression if no kernel supports such columns on the device.
-
-    Without a kernel, the operator would compute everything again in its backward pass.
-    """
-    return ops.apply if u.is_cpu or is_default else ops.apply.expression
 
 
 def _apply_broadcast(u: Tensor, h: Tensor, tau: Tensor | None, shape: str, transpose: bool, method: str) -> Tensor:
@@ -179,7 +167,7 @@ def matrix(u: Tensor, phases: Tensor | None = None, *, tau: Tensor | None = None
             [-1.,  0.]], dtype=torch.float64)
     """
     if phases is None and _validate.is_default(tau, shape):
-        done: Tensor | None = ops.matrix.attempt((u,), ())
+        done: Tensor | None = _ops.matrix.operator.attempt((u,), ())
         if done is not None:
             return done
     compute = _check.operands(u, tau=tau)
@@ -188,7 +176,7 @@ def matrix(u: Tensor, phases: Tensor | None = None, *, tau: Tensor | None = None
     if phases is not None:
         _check.matrix_phases(phases, u, n)
     if is_default:
-        w = ops.matrix((_check.cast(u, compute),), ())
+        w = _ops.matrix.operator((_check.cast(u, compute),), ())
     else:
         tau = None if tau is None else _check.cast(tau, compute)
         w = product(_check.cast(u, compute), unit_vectors(u, n, compute), tau, shape).mT
@@ -313,7 +301,7 @@ def rnn(
     elif batch_sizes is not None:
         h0 = x.new_zeros(batch, n)
 
-    states = x.dtype if ops.reads_halves(x) else compute
+    states = x.dtype if reads_halves(x) else compute
     types = (compute, states, states, compute, compute)
     given = zip((u, sequences, h0, input_weight, bias), types, strict=True)
     tensors = [None if t is None else _check.cast(t, kind) for t, kind in given]
@@ -321,13 +309,13 @@ def rnn(
         nonlinearity_bias = nonlinearity_bias.to(compute)
     tau = None if tau is None else _check.cast(tau, compute)
     inputs = (*tensors, phases, nonlinearity_bias, tau, batch_sizes)
-    h, last = ops.rnn(inputs, options)
+    h, last = _ops.rnn.operator(inputs, options)
     if unbatched:
         h, last = h.squeeze(1), last.squeeze(0)
     return _check.cast(h, x.dtype), _check.cast(last, x.dtype)
 
 
 def unit_vectors(u: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-    """Give the first ``count`` unit vectors for each matrix of ``u (..., n, m)``, one a row."""
+    """Return the first ``count`` unit vectors for each matrix of ``u (..., n, m)``, one a row."""
     n = u.shape[-2]
     return torch.eye(count, n, dtype=dtype, device=u.device).expand(*u.shape[:-2], count, n)

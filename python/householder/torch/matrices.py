@@ -10,8 +10,8 @@ from torch import Tensor
 import householder
 from householder import _validate
 from householder.torch import _autocast, _check, _frames
+from householder.torch._ops.library import CORE_NAME
 from householder.torch.expressions import turn
-from householder.torch.ops._library import CORE_NAME
 
 
 def factor(q: Tensor, m: int | None = None) -> Tensor | tuple[Tensor, Tensor]:

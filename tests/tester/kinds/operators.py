@@ -3,7 +3,7 @@
 from dataclasses import replace
 from unittest import mock
 
-from householder.torch._operator import Operator
+from householder.torch._ops.operator import Operator
 from kinds import columns, delta, functions
 
 
@@ -21,4 +21,4 @@ def call(source):
 
 
 def _direct(self, tensors, options):
-    return self._through_dispatcher(*tensors, *options)
+    return self._through_dispatcher(tensors, options)

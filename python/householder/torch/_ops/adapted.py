@@ -15,14 +15,15 @@ from torch.nn.functional import linear
 
 from householder import _core
 from householder.torch import _autocast
-from householder.torch._autograd import NATIVE, held, kept_in, route
-from householder.torch._layout import contiguous, laid_out
-from householder.torch.ops import _apply
-from householder.torch.ops._library import CORE_NAME, follow_torch_threads
+from householder.torch._layout import contiguous
+from householder.torch._ops import apply
+from householder.torch._ops.derivatives import attach_cache, cached
+from householder.torch._ops.library import CORE_NAME, follow_torch_threads
+from householder.torch._ops.route import NATIVE, route
 
 
-def takes_one_function(u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Tell whether this is an ordinary eager training step, for which ``adapted_linear`` suffices."""
+def can_fuse(u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Return whether this is an ordinary eager training step, for which ``adapted_linear`` suffices."""
     if route() not in NATIVE or not torch.is_grad_enabled() or not x.is_cpu:
         return False
     if type(weight) not in (Tensor, torch.nn.Parameter):  # quantised weights multiply in their own way
@@ -44,16 +45,18 @@ class AdaptedLinear(Function):
     @staticmethod
     def forward(ctx: Any, u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, method: str) -> Tensor:
         options = False, method, "trapezoidal"
-        found = _apply.keeping(laid_out(u, x, None), options)
-        turned, kept = (_apply.forward_op(u, x, None, *options), None) if found is NotImplemented else found
-        ctx.save_for_backward(u, x, weight, held(kept))
+        found = apply.compute((contiguous(u), contiguous(x), None), options, True)
+        turned, kept = (
+            (apply.operator.forward_op(u, x, None, *options), None) if found is NotImplemented else found[::2]
+        )
+        ctx.save_for_backward(u, x, weight, attach_cache(kept))
         ctx.options = options
         return linear(turned, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Any, ...]:
         u, x, weight, holder = ctx.saved_tensors
-        kept, wanted = kept_in(holder), ctx.needs_input_grad[:2]
+        kept, wanted = cached(holder), ctx.needs_input_grad[:2]
         gradients: Any = NotImplemented
         if (
             all(wanted)
@@ -67,7 +70,7 @@ class AdaptedLinear(Function):
             with _autocast.off(x.device):
                 grad = grad_y @ weight
             wanted = (*wanted, False)
-            gradients = _apply.apply.gradients((u, x, None), (), kept, (grad,), wanted, ctx.options)[:2]
+            gradients = apply.operator.gradients((u, x, None), (), kept, (grad,), wanted, ctx.options)[:2]
         return *gradients, None, None, None
 
 

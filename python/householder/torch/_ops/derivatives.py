@@ -1,13 +1,12 @@
-"""Tell which route a differentiable call takes, and compute derivatives of derivatives."""
+"""Derivatives of derivatives, and what the core keeps from a forward pass for the backward pass."""
 
 from __future__ import annotations
 
-from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.autograd import forward_ad, profiler
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+
+from householder.torch._ops.route import Route, route
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,9 +15,7 @@ if TYPE_CHECKING:
 
     from householder import _core
 
-# Private names of torch. Without the first, every call takes the general route, and forward mode is refused. Without
-# the second, tensors that outlive their transform are mistaken for tensors of the next one.
-transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+# A private name of torch. Without it, tensors that outlive their transform are mistaken for tensors of the next one.
 _unwrap_if_dead: Callable[[Tensor], Tensor] = getattr(torch._C._functorch, "unwrap_if_dead", lambda t: t)
 
 # Saved for backward passes. Inference tensors cannot be saved, and the first import may happen in inference mode.
@@ -26,46 +23,7 @@ with torch.inference_mode(False):
     _HOLDER = torch.zeros(1, device="cpu")
 
 
-class Route(Enum):
-    """How a call is computed."""
-
-    EAGER = auto()
-    """By the core at once."""
-    PROFILED = auto()
-    """So that a profile shows the operator."""
-    OBSERVED = auto()
-    """By the dispatcher, because a mode or a tracer observes operators."""
-    TRANSFORMED = auto()
-    """By functions with rules for ``vmap``, because the call is being compiled, exported or transformed."""
-    EXPRESSION = auto()
-    """In torch operations, because tensors may carry tangents."""
-
-
-NATIVE = Route.EAGER, Route.PROFILED
-"""Routes on which the core may compute ordinary tensors."""
-
-
-def is_forward_mode() -> bool:
-    """Return whether tensors may carry tangents."""
-    return getattr(forward_ad, "_current_level", -1) >= 0
-
-
-def route() -> Route:
-    """Return how a call is computed; this and :func:`is_forward_mode` alone read torch's flags."""
-    if is_forward_mode():
-        return Route.EXPRESSION
-    if torch.compiler.is_compiling() or transforms_active():
-        return Route.TRANSFORMED
-    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
-        if torch.is_grad_enabled():
-            raise RuntimeError("torch.jit.trace records no gradients of native code: use torch.compile or torch.export")
-        return Route.OBSERVED
-    if is_in_torch_dispatch_mode():
-        return Route.OBSERVED
-    return Route.PROFILED if getattr(profiler, "_is_profiler_enabled", False) else Route.EAGER
-
-
-def held(kept: _core.Kept | None) -> Tensor:
+def attach_cache(kept: _core.Kept | None) -> Tensor:
     """Return a tensor that carries what the core has kept, to be saved with the other tensors for the backward pass.
 
     What is kept then lives as long as the saved tensors, at most until the last backward pass. Hooks that replace saved
@@ -79,15 +37,15 @@ def held(kept: _core.Kept | None) -> Tensor:
     return holder
 
 
-def kept_in(holder: Tensor) -> _core.Kept | None:
-    """Return what ``held`` was given, if it still exists."""
+def cached(holder: Tensor) -> _core.Kept | None:
+    """Return what ``attach_cache`` was given, if it still exists."""
     return getattr(holder, "kept", None)
 
 
 def pull_back(
     function: Callable[..., Any], inputs: Sequence[Any], cotangents: Any, wanted: Sequence[bool]
 ) -> tuple[Tensor, ...]:
-    """Give the gradients of ``function`` for the wanted inputs. They are differentiable in inputs and cotangents."""
+    """Return the gradients of ``function`` for the wanted inputs. They are differentiable in inputs and cotangents."""
     inputs = [_unwrap_if_dead(t) if isinstance(t, torch.Tensor) else t for t in inputs]
     free = [i for i, want in enumerate(wanted) if want]
 
@@ -121,12 +79,12 @@ def _pull_back_on_tape(function: Callable[..., Any], values: Sequence[Tensor], c
     )
 
 
-def spread(values: Sequence[Any], wanted: Sequence[bool]) -> tuple[Any, ...]:
+def scatter_optional(values: Sequence[Any], wanted: Sequence[bool]) -> tuple[Any, ...]:
     """Put the gradients of the wanted inputs in their places, None elsewhere."""
     rest = iter(values)
     return tuple(next(rest) if want else None for want in wanted)
 
 
-def present(gradients: Sequence[Any]) -> tuple[Tensor, ...]:
+def drop_none(gradients: Sequence[Any]) -> tuple[Tensor, ...]:
     """Leave out what is None."""
     return tuple(gradient for gradient in gradients if gradient is not None)

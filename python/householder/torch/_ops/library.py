@@ -1,9 +1,9 @@
-"""The operator library ``torch.ops.householder`` and what every CPU kernel needs to call the compiled core."""
+"""The operator library ``torch.ops.householder``, and what every kernel needs to call the core."""
 
 from __future__ import annotations
 
 import sys
-from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from householder import _core
-from householder.torch._autograd import is_forward_mode
+from householder.torch._ops.route import is_forward_mode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from types import ModuleType
 
     from torch._ops import OpOverload
 
@@ -30,18 +31,24 @@ CORE_NAME = {
 _core_threads = -1
 
 
-def operator(
-    schema: str,
+def define(
+    name: str,
+    arguments: Sequence[str],
+    results: int,
+    kernels: dict[str, Callable[..., Any]],
     *,
-    cpu: Callable[..., Any],
     fake: Callable[..., Any],
     vmap: Callable[..., Any],
     autograd: tuple[Callable[..., Any], Callable[..., Any]],
 ) -> OpOverload:
-    """Define an operator; ``autograd``: its gradients and what they remember, for calls by others than ``Operator``."""
-    name = schema.partition("(")[0]
+    """Define an operator, with a kernel for each key of the dispatcher.
+
+    ``autograd`` has its gradients and what they remember, for calls by others than ``Operator``.
+    """
+    schema = f"{name}({', '.join(arguments)}) -> ({', '.join(['Tensor'] * results)})"
     _library.define(schema, tags=[torch.Tag.pt2_compliant_tag])
-    implement(name, cpu, "CPU")
+    for key, kernel in kernels.items():
+        _library.impl(name, _refusing_tangents(name, kernel), key)
     torch.library.register_fake(f"householder::{name}", fake, lib=_library)
     torch.library.register_vmap(f"householder::{name}", vmap, lib=_library)
     backward, setup_context = autograd
@@ -50,10 +57,9 @@ def operator(
     return overload
 
 
-def implement(name: str, kernel: Callable[..., Any], key: str) -> None:
-    """Register a kernel, which refuses forward mode: a kernel sees no tangents, so they would get lost."""
+def _refusing_tangents(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a kernel that refuses forward mode, because tangents would get lost in it."""
 
-    @wraps(kernel)
     def checked(*arguments: Any) -> Any:
         if is_forward_mode():
             raise RuntimeError(
@@ -61,13 +67,21 @@ def implement(name: str, kernel: Callable[..., Any], key: str) -> None:
             )
         return kernel(*arguments)
 
-    _library.impl(name, checked, key)
+    return checked
 
 
 def are_plain(*tensors: Tensor) -> bool:
-    """Tell whether tensors have memory, and no subclass overrides operators, as distributed tensors do."""
+    """Return whether tensors have memory, and no subclass overrides operators, as distributed tensors do."""
     own = Tensor.__torch_dispatch__
     return all(type(t).__torch_dispatch__ is own and torch._C._has_storage(t) for t in tensors)
+
+
+def on_cuda() -> ModuleType:
+    """Return the module that computes with CUDA tensors, imported with the first one: most processes have none.
+
+    It is imported by its name, because it needs the operations and they need it.
+    """
+    return import_module("householder.torch._ops.cuda")
 
 
 _core.share_tensor_types(Tensor, torch.nn.Parameter)
@@ -101,15 +115,6 @@ def require_dtype(x: Tensor, *others: Tensor | None) -> None:
             raise RuntimeError(
                 f"a tensor is {t.dtype} but was {dtype} in the forward pass: convert modules after the backward pass"
             )
-
-
-def require_alike(u: Tensor, h: Tensor, tau: Tensor | None, grad_c: Tensor) -> None:
-    """Refuse tensors that were converted or moved since the forward pass."""
-    require_dtype(h, u, tau, grad_c)
-    if grad_c.shape != h.shape or not u.device == h.device == grad_c.device:
-        raise ValueError(
-            f"grad_c has shape {tuple(grad_c.shape)} on {grad_c.device}, expected {tuple(h.shape)} on {u.device} as h"
-        )
 
 
 def leading(info: Any, tensor: Tensor, dim: int | None) -> Tensor:

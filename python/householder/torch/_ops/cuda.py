@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from householder import _notices, _validate
+from householder import _notices
 from householder._cuda import algebra, application, kernels, recurrence
 from householder._cuda.library import library_of
 from householder._cuda.packing import Packing
@@ -21,10 +21,9 @@ from householder._cuda.recurrence import Kept, Recurrence
 from householder._cuda.verdicts import UnusableError
 from householder._types import Sequence
 from householder.torch import _autocast
-from householder.torch.ops import _devices
-from householder.torch.ops._cuda_tape import Layout, tape_layout
-from householder.torch.ops._library import require_alike
-from householder.torch.ops._sequence import DIFFERENTIABLE, Inputs, Options, split
+from householder.torch._ops.apply import unsupported
+from householder.torch._ops.cuda_tape import Layout, tape_layout
+from householder.torch._ops.rnn import DIFFERENTIABLE, Inputs, Options, inputs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,29 +31,22 @@ if TYPE_CHECKING:
     from householder._cuda.algebra import Form
 
 
-def _with_kernels(otherwise: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Run below autograd and autocast, which have run before. Where kernels cannot be used, call ``otherwise``."""
+def _with_kernels(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Run below autograd and autocast, which have run before; ``NotImplemented`` where kernels cannot be used."""
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(function)
-        def kernel(*arguments: Any) -> Any:
-            where = arguments[0].device
-            if has_kernels(where):
-                with suppress(UnusableError), torch.no_grad(), _autocast.off(where):
-                    return function(*arguments)
-            return otherwise(*arguments)
+    @wraps(function)
+    def kernel(tensors: Any, *arguments: Any) -> Any:
+        where = tensors[0].device
+        if has_kernels(where):
+            with suppress(UnusableError), torch.no_grad(), _autocast.off(where):
+                return function(tensors, *arguments)
+        return NotImplemented
 
-        return kernel
-
-    return decorate
-
-
-def _ask_the_dispatcher(*_: Any) -> Any:
-    return NotImplemented
+    return kernel
 
 
 def has_kernels(where: torch.device) -> bool:
-    """Tell whether a CUDA device can use kernels at all, and say why if it cannot."""
+    """Return whether a CUDA device can use kernels at all, and say why if it cannot."""
     if _notices.asked() == "off":
         return False
     if torch.version.hip is not None:
@@ -74,29 +66,21 @@ def _canonical(u: Tensor, *vectors: Tensor) -> list[Tensor]:
     return [matrices, *(a.reshape(shape) for a in vectors)]
 
 
-@_with_kernels(_ask_the_dispatcher)
-def apply_and_keep(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, method: str, shape: str) -> Any:
-    """``W h`` or ``W* h``, and the form of u for the backward pass, or ``NotImplemented``: ask the dispatcher."""
-    _require_default(u, tau, shape)
+@_with_kernels
+def apply_keeping(tensors: Any, options: Any) -> Any:
+    """``W h`` or ``W* h``, no states, and the form of u for the backward pass."""
+    (u, h, _), (transpose, method, _) = tensors, options
+    _require_default(tensors, options)
     matrices, rows = _canonical(u, h)
     c, form = application.forward(matrices, rows, None, transpose, method)
-    return c.reshape(h.shape).contiguous(), form
+    return c.reshape(h.shape).contiguous(), (), form
 
 
-@_with_kernels(_ask_the_dispatcher)
-def apply_gradients(
-    u: Tensor,
-    h: Tensor,
-    tau: Tensor | None,
-    grad_c: Tensor,
-    wanted: Any,
-    transpose: bool,
-    method: str,
-    shape: str,
-    form: Form | None,
-) -> Any:
-    """Give the wanted gradients, or ``NotImplemented``: ask the dispatcher."""
-    _require_default(u, tau, shape)
+@_with_kernels
+def apply_gradients(tensors: Any, grads: Any, wanted: Any, options: Any, form: Form | None) -> Any:
+    """Return the wanted gradients."""
+    (u, h, _), (grad_c,), (transpose, method, _) = tensors, grads, options
+    _require_default(tensors, options)
     matrices, rows, grads = _canonical(u, h, grad_c)
     want_u, want_h, _ = wanted
     grad_u, grad_h, _ = application.backward(matrices, rows, grads, None, transpose, method, want_h=want_h, form=form)
@@ -107,75 +91,79 @@ def apply_gradients(
     )
 
 
-def apply(*arguments: Any) -> Tensor:
+def apply(tensors: Any, options: Any, _: bool) -> Any:
     """``W h`` or ``W* h``."""
-    found = apply_and_keep(*arguments)
-    return _devices.apply(*arguments) if found is NotImplemented else found[0]
+    found = apply_keeping(tensors, options)
+    return found if found is NotImplemented else found[0]
 
 
-def apply_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
-    """Give the wanted gradients."""
-    require_alike(*arguments[:4])
-    found = apply_gradients(*arguments, None)
-    return _devices.apply_backward(*arguments) if found is NotImplemented else found
+def apply_backward(tensors: Any, _: Any, grads: Any, wanted: Any, options: Any) -> Any:
+    """Return the wanted gradients."""
+    return apply_gradients(tensors, grads, wanted, options, None)
 
 
-def _require_default(u: Tensor, tau: Tensor | None, shape: str) -> None:
-    """Refuse what kernels do not take, and say so once for each device.
+def _require_default(tensors: Any, options: Any) -> None:
+    """Refuse columns that kernels do not take.
 
     Raises
     ------
     UnusableError
         Columns are full, or ``tau`` is given.
-    RuntimeError
-        So it is, and ``HOUSEHOLDER_KERNELS`` is ``require``.
     """
-    if not _validate.is_default(tau, shape):
-        reason = "kernels take trapezoidal columns without tau"
-        _notices.say(str(u.device), reason)
+    if reason := unsupported(tensors, options):
         raise UnusableError(reason)
 
 
-@_with_kernels(_devices.matrix)
-def matrix(u: Tensor) -> Tensor:
+@_with_kernels
+def matrix(tensors: Any, _: Any, __: bool) -> Tensor:
     """``W`` itself."""
-    w: Tensor = algebra.matrix(algebra.form(u)).contiguous()
+    w: Tensor = algebra.matrix(algebra.form(tensors[0])).contiguous()
     return w
 
 
-@_with_kernels(_devices.rnn)
-def rnn(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+@_with_kernels
+def matrix_backward(tensors: Any, _: Any, grads: Any, wanted: Any, __: Any) -> Any:
+    """Return the gradient of ``u``: that of ``W`` applied to the identity."""
+    (u,), (grad_w,) = tensors, grads
+    n = u.shape[-2]
+    eye = torch.eye(n, dtype=u.dtype, device=u.device).expand(*u.shape[:-2], n, n)
+    given = (u, eye, None), (grad_w.mT,), (*wanted, False, False), (False, "auto", "trapezoidal"), None
+    found = apply_gradients(*given)
+    return found if found is NotImplemented else found[0]
+
+
+@_with_kernels
+def rnn(tensors: Any, options: Any, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
     """All states, a copy of the last ones and what the backward pass can use."""
-    inputs, (with_tape,), options = _kernel_arguments(arguments)
+    inputs, options = _kernel_arguments(tensors, options)
     steps, batch = inputs.sizes()[3:]
     layout = _layout(inputs, options)
-    tape = inputs.u.new_empty(layout.shape if with_tape else (0,))
-    kept = layout.kept(tape) if with_tape else Kept()
+    tape = inputs.u.new_empty(layout.shape if keep else (0,))
+    kept = layout.kept(tape) if keep else Kept()
     h, run = recurrence.forward(_sequence(inputs, options), steps, batch, kept)
-    if with_tape and run is not None:
+    if keep and run is not None:
         layout.write(tape, run.form)
     return h, _last_states(h, inputs, run, options.reverse), tape
 
 
-@_with_kernels(_devices.rnn_backward)
-def rnn_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
-    """Gradients of the wanted arguments."""
-    inputs, (h, tape, grad_h, grad_last, wanted), options = _kernel_arguments(arguments)
-    inputs.require_as_before(options.nonlinearity, h, grad_h, grad_last)
-    sequence = _sequence(inputs, options)
+@_with_kernels
+def rnn_backward(tensors: Any, states: Any, grads: Any, wanted: Any, options: Any) -> tuple[Tensor | None, ...]:
+    """Return the wanted gradients."""
+    inputs, options = _kernel_arguments(tensors, options)
+    (h, tape), sequence = states, _sequence(inputs, options)
     steps, batch = inputs.sizes()[3:]
     kept, form = Kept(), None
     if tape is not None and steps and batch:
         layout = _layout(inputs, options)
         kept, form = layout.kept(tape), layout.form(tape, sequence.u, sequence.phases)
     names = [name for name, want in zip(Inputs._fields, wanted, strict=False) if want]
-    h, grad_h, grad_last = (_contiguous(t) for t in (h, grad_h, grad_last))
+    h, grad_h, grad_last = (_contiguous(t) for t in (h, *grads))
     found = recurrence.backward(sequence, steps, batch, h, kept, grad_h, grad_last, names, form)
     return tuple(getattr(found, name) for name in Inputs._fields[:DIFFERENTIABLE])
 
 
 def packed_reversal(batch_sizes: Tensor, like: Tensor) -> Tensor | None:
-    """Give the row that each packed row becomes when every sequence is reversed in its own length.
+    """Return the row that each packed row becomes when every sequence is reversed in its own length.
 
     None where there are no kernels for it.
     """
@@ -186,11 +174,11 @@ def packed_reversal(batch_sizes: Tensor, like: Tensor) -> Tensor | None:
     return None
 
 
-def _kernel_arguments(arguments: Any) -> Any:
-    """Split the arguments of a sequence that kernels take."""
-    inputs, between, options = split(arguments)
-    _require_default(inputs.u, inputs.tau, options.shape)
-    return inputs, between, options
+def _kernel_arguments(tensors: Any, options: Any) -> tuple[Inputs, Options]:
+    """Name the arguments of a sequence that kernels take."""
+    inputs, named = inputs_of(tensors, options), Options._make(options)
+    _require_default((*inputs[:2], inputs.tau), (None, None, named.shape))
+    return inputs, named
 
 
 def _sequence(inputs: Inputs, options: Options) -> Sequence:

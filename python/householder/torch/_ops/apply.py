@@ -1,0 +1,169 @@
+"""The operation ``apply``: ``W h`` (or ``W* h``) for many vectors and many matrices in one native call.
+
+Shapes are canonical here: ``u (*c, n, m)``, ``h (*c, *r, n)`` and ``tau (*c, m)`` or None, one matrix for each index of
+``c``. Columns of u are trapezoidal or full.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from householder import _core, _validate, plan
+from householder.torch import _decomposition, expressions
+from householder.torch._ops.library import are_plain, follow_torch_threads, leading, on_cuda, require_dtype
+from householder.torch._ops.operator import Operator
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def compute(tensors: Any, options: Any, keep: bool) -> Any:
+    """Return ``W h``, no states, and what the core keeps, or ``NotImplemented``."""
+    (u, h, tau), (transpose, method, shape) = tensors, options
+    follow_torch_threads()
+    c = torch.empty_like(h)
+    kept = _core.forward(u, h, c, None, transpose, method, keep, shape, tau)
+    return kept if kept is NotImplemented else (c, (), kept)
+
+
+def _differentiate(tensors: Any, _: Any, kept: _core.Kept | None, grads: Any, wanted: Any, options: Any) -> Any:
+    (u, h, tau), (grad_c,), (transpose, method, shape) = tensors, grads, options
+    follow_torch_threads()
+    want_u, want_h, want_tau = wanted
+    grad_u, grad_h = torch.empty_like(u) if want_u else None, torch.empty_like(h) if want_h else None
+    grad_tau = torch.empty_like(tau) if want_tau and tau is not None else None
+    done = _core.backward(u, h, grad_c, (grad_u, grad_h, None, grad_tau), None, transpose, method, kept, shape, tau)
+    return done if done is NotImplemented else (grad_u, grad_h, grad_tau)
+
+
+def _require_unchanged(tensors: Any, _: Any, grads: Any, __: Any) -> None:
+    (u, h, tau), (grad_c,) = tensors, grads
+    require_dtype(h, u, tau, grad_c)
+    if grad_c.shape != h.shape or not u.device == h.device == grad_c.device:
+        raise ValueError(
+            f"grad_c has shape {tuple(grad_c.shape)} on {grad_c.device}, expected {tuple(h.shape)} on {u.device} as h"
+        )
+
+
+def _adjoint(tensors: Any, grads: Any, options: Any) -> Any:
+    """Return the gradient of ``h`` alone: the adjoint, applied."""
+    (u, _, tau), (grad_c,), (transpose, *others) = tensors, grads, options
+    return None, operator((u, grad_c, tau), (not transpose, *others)), None
+
+
+def _keep_on_cuda(tensors: Any, options: Any) -> Any:
+    u, h, _ = tensors
+    return on_cuda().apply_keeping(tensors, options) if are_plain(u, h) else NotImplemented
+
+
+def _differentiate_on_cuda(tensors: Any, _: Any, form: Any, grads: Any, wanted: Any, options: Any) -> Any:
+    u, h, _ = tensors
+    return (
+        on_cuda().apply_gradients(tensors, grads, wanted, options, form) if are_plain(u, h, *grads) else NotImplemented
+    )
+
+
+def unsupported(tensors: Any, options: Any) -> str:
+    """Return why kernels for other devices cannot compute a call, or ""."""
+    tau, shape = tensors[2], options[2]
+    return "" if _validate.is_default(tau, shape) else "kernels take trapezoidal columns without tau"
+
+
+def _expression(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, _: str, shape: str) -> tuple[Tensor]:
+    return (expressions.apply(u, h, transpose, tau, shape),)
+
+
+def _fake(tensors: Any, _: Any, __: bool) -> tuple[Tensor]:
+    h: Tensor = tensors[1]
+    return (h.new_empty(h.shape),)
+
+
+def _vmap(op: Any, info: Any, in_dims: Any, u: Tensor, h: Tensor, tau: Tensor | None, *options: Any) -> Any:
+    u_dim, h_dim, tau_dim = in_dims[:3]
+    if u_dim is None and tau_dim is None:  # more rows for the same matrices
+        rows_dim = u.dim() - 2
+        return op(u, h.movedim(h_dim, rows_dim), tau, *options), rows_dim
+    tau = None if tau is None else leading(info, tau, tau_dim)
+    return op(leading(info, u, u_dim), leading(info, h, h_dim), tau, *options), 0
+
+
+def _backward_vmap(op: Any, info: Any, in_dims: Any, *arguments: Any) -> Any:
+    tensors, (wanted, *options) = arguments[:4], arguments[4:]
+    own = [None if t is None else leading(info, t, dim) for t, dim in zip(tensors, in_dims, strict=False)]
+    return op(*own, wanted, *options), tuple(0 if want else None for want in wanted)
+
+
+def forming_flops(n: int, k: int) -> int:
+    """Count ``T = striu(V* V) + I / 2`` and ``W = I - (V S) V*``."""
+    return _factor_flops(n, k) + n * k * k + 2 * n * n * k
+
+
+def _factor_flops(n: int, k: int) -> int:
+    return 2 * n * k * k
+
+
+def application_flops(method: str, n: int, k: int, rows: int) -> int:
+    """Count one application of k reflections to so many rows."""
+    if method == "dense":
+        return forming_flops(n, k) + 2 * rows * n * n
+    by_reflections = 4 * rows * n * k
+    return by_reflections if method == "reflections" else _factor_flops(n, k) + by_reflections + rows * k * k
+
+
+def gradient_flops(n: int, k: int, rows: int) -> int:
+    """Count ``V* h``, ``V* g``, two solves, ``J``; then ``V (L + L*)``, ``h c~*``, ``g h~*`` and ``V c~``."""
+    return _factor_flops(n, k) + 4 * rows * n * k + 4 * rows * k * k + 2 * n * k * k + 6 * rows * n * k
+
+
+def method_of(method: str, u: Tensor, rows: int, steps: int | None, is_default: bool) -> str:
+    """Return the method that "auto" takes; that of full columns, or with a given tau, counts as the compact WY form."""
+    if method != "auto" or not rows:
+        return method
+    n, m = u.shape[-2:]
+    return plan(n, m, rows, steps, "complex64" if u.is_complex() else "float32").method if is_default else "wy"
+
+
+def _sizes(u: Tensor, h: Tensor) -> tuple[int, int, int, int]:
+    n, m = u.shape[-2:]
+    matrices = prod(u.shape[:-2])
+    return matrices, n, m, h.numel() // (n * matrices) if matrices else 0
+
+
+def _flops(tensors: Any, options: Any) -> int:
+    (u, h, tau), (_, method, shape) = tensors, options
+    matrices, n, m, rows = _sizes(u, h)
+    is_default = _validate.is_default(tau, shape)
+    method = method_of(method, u, rows, None, is_default)
+    return matrices * application_flops(method, n, m - (m == n and is_default), rows)
+
+
+def _backward_flops(tensors: Any, options: Any) -> int:
+    u, h, tau = tensors
+    matrices, n, m, rows = _sizes(u, h)
+    return matrices * gradient_flops(n, m - (m == n and _validate.is_default(tau, options[-1])), rows)
+
+
+operator = Operator(
+    "apply",
+    tensors="Tensor u, Tensor h, Tensor? tau",
+    options="bool transpose, str method, str shape",
+    grads="Tensor grad_c",
+    differentiable=3,
+    compute=compute,
+    differentiate=_differentiate,
+    require_unchanged=_require_unchanged,
+    shortcut=_adjoint,
+    keeping_on_cuda=(_keep_on_cuda, _differentiate_on_cuda),
+    unsupported=unsupported,
+    expression=_expression,
+    fake=_fake,
+    vmap=_vmap,
+    backward_vmap=_backward_vmap,
+    flops=_flops,
+    backward_flops=_backward_flops,
+    decompose=_decomposition.apply,
+)
+"""``operator((u, h, tau), (transpose, method, shape))``."""

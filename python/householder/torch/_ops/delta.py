@@ -1,0 +1,151 @@
+"""The operation ``delta_rule``: a product of reflections that depends on the data, in one native call.
+
+Operands are ``q (B, T, H, K)``, ``k (B, T r, H, K)``, ``v (B, T r, HV, V)``, ``beta (B, T r, HV)``, ``g (B, T, HV)`` or
+``(B, T, HV, K)`` or None, states ``(N, HV, K, V)`` or None, and offsets of packed sequences or None. Results are the
+outputs, the final states, and the states that the backward pass begins its segments with.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from householder import _core, _validate
+from householder.torch import _decomposition, delta_expression
+from householder.torch._ops.library import follow_torch_threads, leading
+from householder.torch._ops.operator import Operator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+_OPERANDS = 6
+
+
+def _states(q: Tensor, v: Tensor, cu_seqlens: Tensor | None) -> tuple[int, ...]:
+    count = q.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    return count, v.shape[2], q.shape[3], v.shape[3]
+
+
+def _kept(k: Tensor, v: Tensor, keep: bool) -> tuple[int, ...]:
+    steps = k.shape[0] * k.shape[1] if keep else 0
+    return steps // _core.delta_interval(k.shape[3], v.shape[3]), v.shape[2], k.shape[3], v.shape[3]
+
+
+def _options(tensors: Sequence[Any], scale: float, reflections: int, normalize: bool) -> _core.DeltaOptions:
+    q, _, v, _, g, _, cu_seqlens = tensors
+    offsets = _validate.delta_offsets(q.shape, None if cu_seqlens is None else cu_seqlens.numpy())
+    sizes = q.shape[2], v.shape[2], q.shape[3], v.shape[3], reflections
+    return sizes, offsets, g is not None and g.dim() == 4, scale, normalize
+
+
+def _compute(tensors: Any, options: Any, keep: bool) -> Any:
+    follow_torch_threads()
+    q, k, v, *_, cu_seqlens = tensors
+    shapes = (*q.shape[:2], *v.shape[2:]), _states(q, v, cu_seqlens), _kept(k, v, keep)
+    o, last, kept = (q.new_empty(shape) for shape in shapes)
+    done = _core.delta_forward(tensors[:_OPERANDS], _options(tensors, *options), o, last, kept if keep else None)
+    return done if done is NotImplemented else ((o, last), (kept,), None)
+
+
+def _differentiate(tensors: Any, states: Any, _: Any, grads: Any, wanted: Any, options: Any) -> Any:
+    follow_torch_threads()
+    gradients = tuple([torch.empty_like(t) if want else None for t, want in zip(tensors, wanted, strict=False)])
+    (kept,), (grad_o, grad_last), described = states, grads, _options(tensors, *options)
+    done = _core.delta_backward(tensors[:_OPERANDS], described, kept, grad_o, grad_last, gradients)
+    return done if done is NotImplemented else gradients
+
+
+def _require_unchanged(*_: Any) -> None:
+    """Ask nothing: the core compares all shapes and dtypes."""
+
+
+def _unsupported(tensors: Any, _: Any) -> str:
+    reason = "delta_rule has kernels for the CPU only"
+    if tensors[0].is_cuda:
+        reason += "; flash-linear-attention has some for half types: pip install fla-core"
+    return reason
+
+
+def _expression(*arguments: Any) -> tuple[Tensor, Tensor]:
+    return delta_expression.delta_rule(*arguments)
+
+
+def _fake(tensors: Any, _: Any, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
+    q, k, v, *_, cu_seqlens = tensors
+    o = q.new_empty(*q.shape[:2], *v.shape[2:])
+    return o, q.new_empty(_states(q, v, cu_seqlens)), q.new_empty(_kept(k, v, keep))
+
+
+def _fold(info: Any, tensors: Sequence[Any], dims: Sequence[Any], axis: int) -> list[Any]:
+    """Merge the mapped dimension with the batch (axis 0) or with the heads."""
+    return [
+        None if t is None else leading(info, t, dim).movedim(0, at).flatten(at, at + 1)
+        for t, dim, at in zip(tensors, dims, (axis,) * 5 + (min(axis, 1),) * 3, strict=False)
+    ]
+
+
+def _unfold(info: Any, tensor: Tensor | None, axis: int) -> Tensor | None:
+    if tensor is None:
+        return None
+    count = info.batch_size
+    shape = (*tensor.shape[:axis], count, tensor.shape[axis] // count, *tensor.shape[axis + 1 :])
+    return tensor.reshape(shape).movedim(axis, 0)
+
+
+def _mapped(info: Any, dims: Any, arguments: Any) -> tuple[list[Any], Tensor | None, int]:
+    """Return the operands of one problem in place of many. Packed sequences, which are one row, become its heads."""
+    cu_seqlens = arguments[_OPERANDS]
+    if dims[_OPERANDS] is not None:
+        raise RuntimeError("vmap over cu_seqlens is not possible: pack all sequences in one row")
+    axis = 0 if cu_seqlens is None else 2
+    return _fold(info, arguments[:_OPERANDS], dims[:_OPERANDS], axis), cu_seqlens, axis
+
+
+def _vmap(op: Any, info: Any, dims: Any, *arguments: Any) -> Any:
+    operands, cu_seqlens, axis = _mapped(info, dims, arguments)
+    o, last, kept = op(*operands, cu_seqlens, False, *arguments[_OPERANDS + 2 :])
+    return (_unfold(info, o, axis), _unfold(info, last, min(axis, 1)), kept), (0, 0, None)
+
+
+def _backward_vmap(op: Any, info: Any, dims: Any, *arguments: Any) -> Any:
+    operands, cu_seqlens, axis = _mapped(info, dims, arguments)
+    at = slice(_OPERANDS + 2, _OPERANDS + 4)
+    grad_o = _fold(info, arguments[at][:1], dims[at][:1], axis)[0]
+    (grad_last,) = _fold(info, (None,) * 5 + arguments[at][1:], (None,) * 5 + tuple(dims[at][1:]), axis)[5:]
+    gradients = op(*operands, cu_seqlens, None, grad_o, grad_last, *arguments[_OPERANDS + 4 :])
+    axes = (axis,) * 5 + (min(axis, 1),)
+    found = tuple([_unfold(info, t, at) for t, at in zip(gradients, axes, strict=True)])
+    return found, tuple([None if t is None else 0 for t in found])
+
+
+def _decompose(*arguments: Any) -> Any:
+    """Run the chunks one after the other. Packed sequences are left alone, as in ``rnn``, and so are training steps."""
+    tensors, (keep, *options) = arguments[: _OPERANDS + 1], arguments[_OPERANDS + 1 :]
+    if tensors[-1] is not None or keep:
+        return NotImplemented
+    o, last = delta_expression.delta_rule(*tensors, *options, solve=_decomposition.solve)
+    return o.contiguous(), last.contiguous(), o.new_empty(0)
+
+
+operator = Operator(
+    "delta_rule",
+    tensors="Tensor q, Tensor k, Tensor v, Tensor beta, Tensor? g, Tensor? initial_state, Tensor? cu_seqlens",
+    options="float scale, int reflections, bool normalize",
+    states="Tensor? kept",
+    grads="Tensor? grad_o, Tensor? grad_last",
+    differentiable=_OPERANDS,
+    compute=_compute,
+    differentiate=_differentiate,
+    require_unchanged=_require_unchanged,
+    has_cuda=False,
+    unsupported=_unsupported,
+    expression=_expression,
+    fake=_fake,
+    vmap=_vmap,
+    backward_vmap=_backward_vmap,
+    decompose=_decompose,
+)
+"""``operator((*operands, cu_seqlens), (scale, reflections, normalize))``."""

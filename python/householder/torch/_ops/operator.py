@@ -1,0 +1,445 @@
+"""One definition of an operation, and every route to it.
+
+An operation takes tensors, then options. A computation in the core, its gradients and an expression in torch operations
+define it. From these follow two operators of torch's dispatcher, ``name`` and ``name_backward``, with what runs on each
+device, and three ``autograd.Function`` classes:
+
+* ``Eager`` has the least overhead and serves ordinary calls;
+* ``General`` has a ``setup_context`` and a vmap rule, which compilation and ``torch.func`` require;
+* ``Derivative`` is the backward pass as a differentiable function, whose own backward is the expression's.
+
+Calls that go straight to the dispatcher, as those of exported programs do, have the same gradients by
+``torch.library.register_autograd``. Our own calls do without that, because it adds 15 to 20 us to a training step.
+
+Forward mode takes the expression itself, because that has every derivative. So do devices without kernels: autograd
+then records the expression, and nothing is computed twice.
+"""
+
+from __future__ import annotations
+
+from types import new_class
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from householder import _notices
+from householder.torch._layout import laid_out, ordinary
+from householder.torch._ops.derivatives import attach_cache, cached, drop_none, pull_back, scatter_optional
+from householder.torch._ops.library import define, on_cuda
+from householder.torch._ops.route import NATIVE, Route, route
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from householder import _core
+
+
+class Operator:
+    """A differentiable function with gradients for its first tensors.
+
+    Parameters
+    ----------
+    name : str
+        Profiles show it, and ``grad_fn`` that of its backward pass.
+    tensors, options : str
+        The arguments, as in a schema of the dispatcher.
+    states, grads : str
+        The tensors that the backward operator takes after these: what the forward pass leaves, and the gradients of the
+        results. The states are the first results and one tensor more, for which the forward operator has an argument
+        ``keep`` and a last result.
+    differentiable : int
+        How many of the tensors, which may be None, have gradients.
+    compute : callable
+        ``compute(tensors, options, keep)`` returns the results of the core, the states, and what the core keeps for
+        the backward pass, or ``NotImplemented`` for the dispatcher to lay out the tensors.
+    differentiate : callable
+        ``differentiate(tensors, states, kept, grads, wanted, options)`` returns the gradients of the core, None where
+        not wanted, or ``NotImplemented``.
+    require_unchanged : callable
+        ``require_unchanged(tensors, states, grads, options)`` refuses tensors replaced or converted since the forward
+        pass, because kernels see only addresses.
+    expression : callable
+        ``expression(*tensors, *options)`` returns the results as a tuple.
+    fake : callable
+        ``fake(tensors, options, keep)`` returns empty results as a tuple, with the state that they leave.
+    vmap, backward_vmap : callable
+        The rules of both operators, ``rule(operator, info, in_dims, *arguments)``.
+    flops, backward_flops : callable, optional
+        ``flops(tensors, options)`` counts the operations of a pass.
+    decompose : callable
+        The forward operator in ATen's terms, for exported programs.
+    has_cuda : bool
+        Whether the module for CUDA has functions of the operators' names.
+    keeping_on_cuda : pair of callables
+        ``compute`` and ``differentiate`` for CUDA tensors, where the first keeps factors for the second.
+    unsupported : callable
+        ``unsupported(tensors, options)`` returns the reason why no device but the CPU has a kernel for a call, or "".
+    shortcut : callable, optional
+        ``shortcut(tensors, grads, options)`` returns the gradients where the second tensor alone has one.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        tensors: str,
+        options: str = "",
+        states: str = "",
+        grads: str,
+        differentiable: int,
+        compute: Callable[..., Any],
+        differentiate: Callable[..., Any],
+        require_unchanged: Callable[..., None],
+        expression: Callable[..., tuple[Tensor, ...]],
+        fake: Callable[..., tuple[Tensor, ...]],
+        vmap: Callable[..., Any],
+        backward_vmap: Callable[..., Any],
+        flops: Callable[..., int] | None = None,
+        backward_flops: Callable[..., int] | None = None,
+        decompose: Callable[..., Any] | None = None,
+        has_cuda: bool = True,
+        keeping_on_cuda: tuple[Callable[..., Any], Callable[..., Any]] | None = None,
+        unsupported: Callable[..., str] = lambda *_: "",
+        shortcut: Callable[..., Any] | None = None,
+    ) -> None:
+        count, state_count, option_count = (_count(of) for of in (tensors, states, options))
+        constant = count - differentiable
+        keep_argument = (False,) * bool(states)
+        self.decompose = decompose
+        self._compute, self._expression, self._unsupported = compute, expression, unsupported
+
+        def is_shortcut(wanted: Sequence[bool]) -> bool:
+            return shortcut is not None and not wanted[0] and not any(wanted[2:])
+
+        def gradients(
+            tensors: Sequence[Any],
+            states: Sequence[Any],
+            kept: _core.Kept | None,
+            grads: Sequence[Any],
+            wanted: Sequence[bool],
+            options: Sequence[Any],
+        ) -> tuple[Any, ...]:
+            """Return the wanted gradients, themselves differentiable where a graph is being recorded."""
+            found: Any = NotImplemented
+            if shortcut is not None and is_shortcut(wanted):
+                return tuple(shortcut(tensors, grads, options))
+            if (way := route()) is Route.EXPRESSION:
+                return scatter_optional(by_expression(tensors, grads, wanted, options), wanted)
+            if torch.is_grad_enabled():
+                return scatter_optional(Derivative.apply(*tensors, *states, *grads, wanted, *options), wanted)
+            if way in NATIVE:
+                if tensors[0].is_cpu:
+                    try:
+                        found = differentiate(tensors, states, kept, grads, wanted, options)
+                        if found is NotImplemented:
+                            found = differentiate(laid_out(*tensors), states, kept, laid_out(*grads), wanted, options)
+                    except (AttributeError, TypeError, ValueError, RuntimeError):
+                        require_unchanged(tensors, states, grads, options)
+                        raise
+                elif kept is not None and keeping_on_cuda is not None:
+                    require_unchanged(tensors, states, grads, options)
+                    found = keeping_on_cuda[1](tensors, states, kept, grads, wanted, options)
+            if found is NotImplemented:
+                found = by_dispatcher(*tensors, *states, *grads, wanted, *options)
+            return tuple(found)
+
+        def by_dispatcher(*arguments: Any) -> tuple[Any, ...]:
+            """Return the gradients through the dispatcher, None where not wanted."""
+            found = self.backward_op(*arguments)
+            return found if differentiable > 1 else (found,)
+
+        def by_expression(
+            tensors: Sequence[Any], grads: Sequence[Any], wanted: Sequence[bool], options: Sequence[Any]
+        ) -> tuple[Tensor, ...]:
+            """Return the wanted gradients in torch operations."""
+
+            def results(*free: Any) -> tuple[Tensor, ...]:
+                found = expression(*free, *tensors[differentiable:], *options)
+                return tuple(result for result, grad in zip(found, grads, strict=True) if grad is not None)
+
+            return pull_back(results, tensors[:differentiable], drop_none(grads), wanted)
+
+        def of_context(ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
+            for grad in grads:
+                if grad is not None:
+                    *saved, holder = ctx.saved_tensors
+                    wanted = ctx.needs_input_grad[:differentiable]
+                    return gradients(saved[:count], saved[count:], cached(holder), grads, wanted, ctx.options)
+            return (None,) * differentiable
+
+        others = (None,) * (constant + 1)
+
+        class Eager(Function):
+            @staticmethod
+            def forward(ctx: Any, *arguments: Any) -> Any:
+                *tensors, options = arguments
+                found: Any = NotImplemented
+                keep = not is_shortcut(ctx.needs_input_grad[:count])
+                if tensors[0].is_cpu:
+                    found = compute(tensors, options, keep)
+                    if found is NotImplemented:
+                        found = compute(laid_out(*tensors), options, keep)
+                elif keep and keeping_on_cuda is not None and tensors[0].is_cuda:
+                    found = keeping_on_cuda[0](tensors, options)
+                if found is NotImplemented:
+                    if not states:
+                        found = self.forward_op(*tensors, *options), (), None
+                    else:
+                        *results, state = self.forward_op(*tensors, keep, *options)
+                        found = tuple(results), (*results[: state_count - 1], state if state.numel() else None), None
+                results, left, kept = found
+                save(ctx, tensors, left, kept, options)
+                return results
+
+            @staticmethod
+            def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+                return *of_context(ctx, grads), *others
+
+        class General(Function):
+            generate_vmap_rule = True
+
+            @staticmethod
+            def forward(*arguments: Any) -> Any:
+                return self._through_dispatcher(arguments[:count], arguments[count:])
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+                left = (*output[: state_count - 1], None) if state_count else ()
+                save(ctx, inputs[:count], left, None, inputs[count:])
+
+            @staticmethod
+            def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+                return *of_context(ctx, grads), *(None,) * (constant + option_count)
+
+        class Derivative(Function):
+            generate_vmap_rule = True
+
+            @staticmethod
+            def forward(*arguments: Any) -> tuple[Tensor, ...]:
+                return drop_none(by_dispatcher(*arguments))
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
+                ctx.first, ctx.last = count + state_count, len(inputs) - option_count - 1  # of the gradients
+                ctx.wanted, ctx.options = inputs[ctx.last], inputs[ctx.last + 1 :]
+                ctx.save_for_backward(*inputs[:count], *inputs[ctx.first : ctx.last])
+                ctx.set_materialize_grads(False)
+
+            @staticmethod
+            def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
+                return Derivative.pull_back(ctx, *scatter_optional(cotangents, ctx.wanted))
+
+            @staticmethod
+            def pull_back(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
+                """Differentiate; there is a cotangent for each gradient, wanted or not."""
+                # A gradient penalty uses few of the first gradients; the others have no cotangent.
+                used = [cotangent is not None for cotangent in cotangents]
+                if not any(used):
+                    return (None,) * len(ctx.needs_input_grad)
+                tensors, grads = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+                free, fixed = tensors[:differentiable], tensors[differentiable:]
+
+                def first_order(*arguments: Any) -> tuple[Tensor, ...]:
+                    tensors, grads = (*arguments[:differentiable], *fixed), arguments[differentiable:]
+                    return by_expression(tensors, grads, used, ctx.options)
+
+                needs = ctx.needs_input_grad
+                wanted = (*needs[:differentiable], *needs[ctx.first : ctx.last])
+                found = pull_back(first_order, (*free, *grads), drop_none(cotangents), wanted)
+                found = scatter_optional(found, wanted)
+                none = (None,) * (ctx.first - differentiable)
+                return *found[:differentiable], *none, *found[differentiable:], *(None,) * (1 + option_count)
+
+        def remember(ctx: Any, inputs: Any, output: Any) -> None:
+            left: tuple[Any, ...] = ()
+            if state_count:
+                ctx.mark_non_differentiable(output[-1])
+                left = (*output[: state_count - 1], output[-1] if inputs[count] and output[-1].numel() else None)
+            save(ctx, inputs[:count], left, None, inputs[len(inputs) - option_count :])
+
+        def of_operator(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+            others = len(ctx.needs_input_grad) - differentiable
+            return *of_context(ctx, grads[:-1] if state_count else grads), *(None,) * others
+
+        def forward(kernel: Callable[..., Any]) -> Callable[..., Any]:
+            """Return the forward operator that calls ``kernel(tensors, options, keep)``."""
+
+            def call(*arguments: Any) -> Any:
+                keep = bool(keep_argument) and arguments[count]
+                return kernel(arguments[:count], arguments[count + len(keep_argument) :], keep)
+
+            return call
+
+        def backward(kernel: Callable[..., Any]) -> Callable[..., Any]:
+            """Return the backward operator that calls ``kernel(tensors, states, grads, wanted, options)``."""
+
+            def call(*arguments: Any) -> Any:
+                after, last = count + state_count, len(arguments) - option_count - 1
+                tensors, left, grads = arguments[:count], arguments[count:after], arguments[after:last]
+                wanted, options = arguments[last], arguments[last + 1 :]
+                require_unchanged(tensors, left, grads, options)
+                found = kernel(tensors, left, grads, wanted, options)
+                return found if differentiable > 1 else found[0]
+
+            return call
+
+        def on_cpu(tensors: Any, options: Any, keep: bool) -> Any:
+            results, left, _ = compute(ordinary(*tensors), options, keep)
+            if not states:
+                return results
+            return *results, tensors[0].new_empty(0) if left[-1] is None else left[-1]
+
+        def backward_on_cpu(tensors: Any, left: Any, grads: Any, wanted: Any, options: Any) -> Any:
+            tensors, left, grads = (ordinary(*some) for some in (tensors, left, grads))
+            return differentiate(tensors, left, None, grads, wanted, options)
+
+        def elsewhere(tensors: Any, options: Any, keep: bool) -> Any:
+            self._lacks_kernel(tensors, options, Route.EAGER)
+            results = tuple(result.contiguous() for result in expression(*tensors, *options))
+            return (*results, *fake(tensors, options, keep)[len(results) :]) if states else results[0]
+
+        def backward_elsewhere(tensors: Any, _: Any, grads: Any, wanted: Any, options: Any) -> Any:
+            self._lacks_kernel(tensors, options, Route.EAGER)
+            found = by_expression(tensors, grads, wanted, options)
+            return scatter_optional([gradient.contiguous() for gradient in found], wanted)
+
+        def without_numbers(tensors: Any, options: Any, keep: bool) -> Any:
+            found = fake(tensors, options, keep)
+            return found if len(found) > 1 else found[0]
+
+        def backward_without_numbers(tensors: Any, _: Any, __: Any, wanted: Any, ___: Any) -> Any:
+            return tuple([t.new_empty(t.shape) if want else None for t, want in zip(tensors, wanted, strict=False)])
+
+        forward_arguments = [tensors, *["bool keep"] * bool(states), *[options] * bool(options)]
+        backward_arguments = [tensors, *[states] * bool(states), grads, "bool[] wanted", *[options] * bool(options)]
+        self.forward_op = define(
+            name,
+            forward_arguments,
+            _count(grads) + bool(states),
+            {"CPU": forward(on_cpu), "CompositeExplicitAutograd": forward(elsewhere)}
+            | ({"CUDA": forward(_on_cuda_or(name, elsewhere))} if has_cuda else {}),
+            fake=forward(without_numbers),
+            vmap=lambda *arguments: vmap(self.forward_op, *arguments),
+            autograd=(of_operator, remember),
+        )
+        self.backward_op = define(
+            f"{name}_backward",
+            backward_arguments,
+            differentiable,
+            {"CPU": backward(backward_on_cpu), "CompositeExplicitAutograd": backward(backward_elsewhere)}
+            | ({"CUDA": backward(_on_cuda_or(f"{name}_backward", backward_elsewhere))} if has_cuda else {}),
+            fake=backward(backward_without_numbers),
+            vmap=lambda *arguments: backward_vmap(self.backward_op, *arguments),
+            autograd=(Derivative.pull_back, Derivative.setup_context),
+        )
+
+        def counted(flops: Callable[..., int]) -> Callable[..., int]:
+            """Return the formula of a counter, which passes the arguments of the operator."""
+            return lambda *arguments, **_: flops(arguments[:count], arguments[len(arguments) - option_count :])
+
+        both = (self.forward_op, flops), (self.backward_op, backward_flops)
+        self.flop_formulas = {op.overloadpacket: counted(flops) for op, flops in both if flops is not None}
+        self.gradients = gradients
+        self._graph: Any = new_class(f"householder::{name}", (Eager,))  # the name that profiles and graphs show
+        self._general = General
+        self._keep_argument = keep_argument
+
+    def attempt(self, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
+        """Compute an ordinary call at once; None if it needs checks, conversion or another route."""
+        if route() is not Route.EAGER:
+            return None
+        try:
+            if not tensors[0].is_cpu:
+                return None
+            if torch.is_grad_enabled():
+                for tensor in tensors:
+                    if tensor is not None and tensor.requires_grad:
+                        return self._graph.apply(*tensors, options)
+            found = self._compute(tensors, options, False)
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+            return None  # the checks of the arguments explain
+        return None if found is NotImplemented else found[0]
+
+    def __call__(self, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
+        """Compute by the route that the active transforms allow."""
+        way = route()
+        if way is Route.EXPRESSION or self._lacks_kernel(tensors, options, way):
+            return self.expression(tensors, options)
+        if way is Route.TRANSFORMED:
+            return self._general.apply(*tensors, *options)
+        if torch.is_grad_enabled():
+            for tensor in tensors:
+                if tensor is not None and tensor.requires_grad:
+                    function, given = (self._general, options) if way is Route.OBSERVED else (self._graph, (options,))
+                    return function.apply(*tensors, *given)
+        is_native = way is Route.EAGER and tensors[0].is_cpu
+        found = self._compute(laid_out(*tensors), options, False) if is_native else NotImplemented
+        return self._through_dispatcher(tensors, options) if found is NotImplemented else found[0]
+
+    def expression(self, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
+        """Compute by torch operations alone."""
+        results = self._expression(*tensors, *options)
+        return results if len(results) > 1 else results[0]
+
+    def _through_dispatcher(self, tensors: Sequence[Any], options: Sequence[Any]) -> Any:
+        found = self.forward_op(*tensors, *self._keep_argument, *options)
+        return found[:-1] if self._keep_argument else found
+
+    def _lacks_kernel(self, tensors: Sequence[Any], options: Sequence[Any], way: Route) -> bool:
+        """Return whether no kernel computes a call, and say so once for each device.
+
+        Compiled code calls the dispatcher's operator where some device has a kernel for such a call.
+        """
+        device: torch.device = tensors[0].device
+        kind = kind_of(device)
+        if kind == "cpu":
+            return False
+        if reason := self._unsupported(tensors, options):
+            say_without_kernels(device, reason)
+            return True
+        if way not in NATIVE or kind == "meta":
+            return False
+        if kind == "cuda":
+            return not on_cuda().has_kernels(device)
+        say_without_kernels(device, "there are kernels for the CPU and for CUDA only")
+        return True
+
+
+def kind_of(device: torch.device) -> str:
+    """Return the type of a device."""
+    return device.type
+
+
+def _count(arguments: str) -> int:
+    return len(arguments.split(", ")) if arguments else 0
+
+
+def _on_cuda_or(name: str, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a kernel that calls this function of the module for CUDA."""
+
+    def kernel(*arguments: Any) -> Any:
+        found = getattr(on_cuda(), name)(*arguments)
+        return otherwise(*arguments) if found is NotImplemented else found
+
+    return kernel
+
+
+def say_without_kernels(device: torch.device, reason: str) -> None:
+    """Say once for each device that a call has no kernels there."""
+    if device.type != "meta" and _notices.asked() != "off":
+        _notices.say(str(device), reason)
+
+
+say_without_kernels._dynamo_marked_constant = True  # type: ignore[attr-defined]
+"""A compiler calls the function while it compiles. ``torch.compiler.assume_constant_result`` imports the compiler."""
+
+
+def save(
+    ctx: Any, tensors: Sequence[Any], states: Sequence[Any], kept: _core.Kept | None, options: Sequence[Any]
+) -> None:
+    """Save arguments, other tensors and what the core has kept for the backward pass."""
+    ctx.options = options
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*tensors, *states, attach_cache(kept))

@@ -1,0 +1,309 @@
+"""The operation ``rnn``: whole sequences ``h_t = phi(W h_{t-1} + V x_t + b)`` in one native call.
+
+Shapes are canonical here: ``u (n, m)``, ``x (T, B, d)`` with ``h0 (B, n)`` or None, or, when ``batch_sizes``
+is given, packed rows ``x (rows, d)`` with ``h0 (B, n)``. Results are all states, ``(T, B, n)`` or
+``(rows, n)``, and a copy of each sequence's last one, ``(B, n)``: a loss on the last states alone then
+never makes a gradient as large as the sequence. For many matrices at once, as under ``vmap``, every tensor but
+``batch_sizes`` has the same leading axes.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from householder import _core, _validate
+from householder.torch import _decomposition, expressions
+from householder.torch._layout import contiguous
+from householder.torch._ops.apply import application_flops, gradient_flops, method_of
+from householder.torch._ops.library import CORE_NAME, follow_torch_threads, leading, on_cuda
+from householder.torch._ops.operator import Operator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Inputs(NamedTuple):
+    """The tensors, in the order of every signature."""
+
+    u: Tensor
+    x: Tensor
+    h0: Tensor | None
+    input_weight: Tensor | None
+    bias: Tensor | None
+    phases: Tensor | None
+    nonlinearity_bias: Tensor | None
+    tau: Tensor | None
+    batch_sizes: Tensor | None
+
+    def sizes(self) -> tuple[int, int, int, int, int]:
+        """Return n, m, the width of x, the number of steps and the (largest) batch."""
+        n, m = self.u.shape[-2:]
+        if self.batch_sizes is None:
+            steps, batch, d = self.x.shape[-3:]
+            return n, m, d, steps, batch
+        assert self.h0 is not None
+        return n, m, self.x.shape[-1], self.batch_sizes.shape[0], self.h0.shape[-2]
+
+    def rows(self) -> int:
+        """Count the states of one matrix."""
+        return self.x.shape[self.u.dim() - 2 : -1].numel()
+
+    def is_default(self, shape: str) -> bool:
+        """Return whether reflections are those of layers: trapezoidal, without ``tau``."""
+        return _validate.is_default(self.tau, shape)
+
+    def vectors(self, of_steps: Tensor) -> Tensor:
+        """Lay out the vectors of all steps; the core accepts any strides between steps and between sequences."""
+        at_distances = self.u.dim() == 2 and of_steps.dim() == 3 and of_steps.stride(2) == 1
+        return of_steps if at_distances else contiguous(of_steps)
+
+
+class Options(NamedTuple):
+    """The options, in the order of every signature."""
+
+    nonlinearity: str
+    negative_slope: float
+    transpose: bool
+    reverse: bool
+    shape: str
+    method: str
+
+
+DIFFERENTIABLE = len(Inputs._fields) - 1
+"""All tensors but ``batch_sizes``."""
+
+
+def reads_halves(x: Tensor) -> bool:
+    """Return whether a sequence's inputs, states and their gradients stay of a half type, as CUDA kernels allow."""
+    return x.is_cuda
+
+
+def inputs_of(tensors: Any, options: Any) -> Inputs:
+    """Name the tensors; direct calls of the operators check nothing before.
+
+    Raises
+    ------
+    ValueError
+        The sequences are packed, and the direction is the reverse.
+    """
+    inputs = Inputs._make(tensors)
+    if options[3]:
+        _validate.direction(options[3], inputs.batch_sizes)
+    return inputs
+
+
+def _compute(tensors: Any, options: Any, keep: bool) -> Any:
+    follow_torch_threads()
+    inputs = inputs_of(tensors, options)
+    u, x = inputs.u, inputs.x
+    n, _, _, _, batch = inputs.sizes()
+    h, last = x.new_empty(*x.shape[:-1], n), x.new_empty(*u.shape[:-2], batch, n)
+    tape = x.new_empty(_tape_shape(inputs, options)) if keep else None
+    tape = tape if tape is not None and tape.numel() else None
+    kept = _core.rnn_forward(inputs, options, h, tape, last, keep)
+    return kept if kept is NotImplemented else ((h, last), (h, tape), kept)
+
+
+def _tape_shape(inputs: Inputs, options: Sequence[Any]) -> tuple[int, ...]:
+    """Return the shape of the tape that the forward pass may leave to the backward pass."""
+    (*many, n, m), rows = inputs.u.shape, inputs.rows()
+    has_phases, has_tau = inputs.phases is not None, inputs.tau is not None
+    nonlinearity, *_, shape, method = options
+    if inputs.x.is_cuda and inputs.is_default(shape):
+        layout = on_cuda().tape_layout(inputs.u, inputs.x, has_phases, nonlinearity, method)
+        return cast("tuple[int]", layout.shape)
+    if inputs.x.device.type not in ("cpu", "meta"):
+        return (0,)
+    width = _core.rnn_tape_width(CORE_NAME[inputs.x.dtype], n, m, rows, has_phases, has_tau, nonlinearity, method)
+    return *many, rows, width
+
+
+def _differentiate(
+    tensors: Any, states: Any, kept: _core.Kept | None, grads: Any, wanted: Sequence[bool], options: Any
+) -> Any:
+    follow_torch_threads()
+    inputs, (h, tape), (grad_h, grad_last) = inputs_of(tensors, options), states, grads
+    if tape is None and options[0] == "oplu":  # the states do not show which entries were exchanged
+        found = _compute(tensors, options, True)
+        if found is NotImplemented:
+            return found
+        _, (_, tape), kept = found
+    grad_h = None if grad_h is None else inputs.vectors(grad_h)
+    grad_last = None if grad_last is None else contiguous(grad_last)
+    gradients = tuple(
+        [
+            torch.empty_like(t, memory_format=torch.contiguous_format) if want else None
+            for t, want in zip(tensors, wanted, strict=False)
+        ]
+    )
+    done = _core.rnn_backward(inputs, options, h, tape, grad_h, grad_last, gradients, kept)
+    return done if done is NotImplemented else gradients
+
+
+def require_unchanged(tensors: Any, states: Any, grads: Any, options: Any) -> None:
+    """Refuse tensors replaced or converted since the forward pass, because kernels see only addresses."""
+    inputs = Inputs._make(tensors)
+    n, m, d, _, batch = inputs.sizes()
+    many, kind, of_states, device = inputs.u.shape[:-2], inputs.u.dtype, inputs.x.dtype, inputs.u.device
+    real, moduli = kind.to_real(), _validate.moduli(options[0], n, kind.is_complex)
+    of_weights = ((n, d), kind), ((n,), kind), ((n,), real), ((moduli,), real), ((m,), kind)
+    for t, (shape, dtype) in zip(inputs[2:8], (((batch, n), of_states), *of_weights), strict=True):
+        if t is not None and (t.shape != (*many, *shape) or t.dtype is not dtype or t.device != device):
+            raise RuntimeError(
+                f"a tensor is {t.dtype} of shape {tuple(t.shape)} on {t.device}, but in the forward pass it was "
+                f"{dtype} of shape {(*many, *shape)} on {device}: change parameters after the backward pass"
+            )
+    narrow = kind is torch.float32 and of_states in (torch.bfloat16, torch.float16)
+    of_steps = inputs.x, states[0], *grads
+    alike = all(t is None or (t.dtype is of_states and t.device == device) for t in of_steps)
+    if not alike or not (of_states is kind or narrow):
+        raise RuntimeError(f"states or their gradients were not {kind} on {device} in the forward pass")
+
+
+def _unsupported(tensors: Any, options: Any) -> str:
+    if Inputs._make(tensors).is_default(options[4]):
+        return ""
+    return "kernels take trapezoidal columns without tau"
+
+
+def _expression(*arguments: Any) -> tuple[Tensor, Tensor]:
+    return expressions.rnn(*arguments[:-1])
+
+
+def _fake(tensors: Any, options: Any, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
+    inputs = inputs_of(tensors, options)
+    u, x, (n, _, _, _, batch) = inputs.u, inputs.x, inputs.sizes()
+    tape = u.new_empty(_tape_shape(inputs, options) if keep else (0,))
+    return x.new_empty(*x.shape[:-1], n), x.new_empty(*u.shape[:-2], batch, n), tape
+
+
+def _vmap(op: Any, info: Any, in_dims: Any, *arguments: Any) -> Any:
+    """Run more sequences of the same matrix, or a matrix for each of many; the forward pass then keeps no tape."""
+    inputs, options = Inputs(*arguments[: DIFFERENTIABLE + 1]), arguments[DIFFERENTIABLE + 2 :]
+    if all(dim is None for dim in (in_dims[0], *in_dims[3:])):
+        h, last, tape = op(*_fold_inputs(info, inputs, in_dims), False, *options)
+        return (_unfold(info, h), _unfold(info, last), tape), (0, 0, None)
+    if _takes_one_matrix(inputs.u):
+        return _each(info, in_dims, (*inputs, False, *options), op)
+    return op(*_own(info, inputs, in_dims), False, *options), (0, 0, None)
+
+
+def _backward_vmap(op: Any, info: Any, in_dims: Any, *arguments: Any) -> Any:
+    first = DIFFERENTIABLE + 1
+    inputs, (h, _, grad_h, grad_last, wanted), options = (
+        Inputs(*arguments[:first]),
+        arguments[first : first + 5],
+        arguments[first + 5 :],
+    )
+    h_dim, _, *grad_dims = in_dims[first : first + 4]
+    states = (h, grad_h, grad_last), (h_dim, *grad_dims)
+    out_dims = tuple(0 if want else None for want in wanted)
+    if all(dim is None for dim in (in_dims[0], *in_dims[3:first])) and not any((wanted[0], *wanted[3:])):
+        h, *grads = (_fold(info, state, dim) for state, dim in zip(*states, strict=True))
+        gradients = op(*_fold_inputs(info, inputs, in_dims), h, None, *grads, wanted, *options)
+        return tuple(None if g is None else _unfold(info, g) for g in gradients), out_dims
+    if _takes_one_matrix(inputs.u):
+        return _each(info, in_dims, arguments, op)
+    h, *grads = _all_leading(info, *states)
+    return op(*_own(info, inputs, in_dims), h, None, *grads, wanted, *options), out_dims
+
+
+def _fold(info: Any, tensor: Any, dim: int | None) -> Any:
+    """Make the mapped dimension part of the batch: ``(..., B, k)`` becomes ``(..., B * size, k)``."""
+    return None if tensor is None else leading(info, tensor, dim).movedim(0, -2).flatten(-3, -2)
+
+
+def _fold_inputs(info: Any, inputs: Inputs, in_dims: Any) -> Inputs:
+    sizes = inputs.batch_sizes
+    return inputs._replace(
+        x=_fold(info, inputs.x, in_dims[1]),
+        h0=_fold(info, inputs.h0, in_dims[2]),
+        batch_sizes=None if sizes is None else sizes * info.batch_size,
+    )
+
+
+def _unfold(info: Any, tensor: Tensor) -> Tensor:
+    return torch.unflatten(tensor, -2, (tensor.shape[-2] // info.batch_size, info.batch_size)).movedim(-2, 0)
+
+
+def _all_leading(info: Any, tensors: Any, in_dims: Any) -> list[Any]:
+    """Put the mapped dimension first in every tensor that is there."""
+    return [None if t is None else leading(info, t, dim) for t, dim in zip(tensors, in_dims, strict=True)]
+
+
+def _own(info: Any, inputs: Inputs, in_dims: Any) -> Inputs:
+    """Give each index of the mapped dimension a matrix and parameters of its own."""
+    return Inputs._make([*_all_leading(info, inputs[:-1], in_dims[:DIFFERENTIABLE]), inputs.batch_sizes])
+
+
+def _takes_one_matrix(u: Tensor) -> bool:
+    """Return whether a call runs the sequences of one matrix only."""
+    return u.is_cuda
+
+
+def _each(info: Any, in_dims: Any, arguments: Any, op: Any) -> Any:
+    """Call the operator once for each index of the mapped dimension, and stack the results."""
+
+    def at(i: int) -> list[Any]:
+        mapped = (
+            (a, isinstance(a, Tensor) and dim is not None, dim) for a, dim in zip(arguments, in_dims, strict=True)
+        )
+        return [a.select(dim, i) if is_mapped else a for a, is_mapped, dim in mapped]
+
+    columns = zip(*(op(*at(i)) for i in range(info.batch_size)), strict=True)
+    results = tuple(None if column[0] is None else torch.stack(column) for column in columns)
+    return results, tuple(None if result is None else 0 for result in results)
+
+
+def _flops(tensors: Any, options: Any) -> int:
+    """Count the recurrence and the products with the inputs."""
+    inputs, (*_, shape, method) = Inputs._make(tensors), options
+    n, m, d, _, _ = inputs.sizes()
+    rows, u, is_default = inputs.rows(), inputs.u, inputs.is_default(shape)
+    method = "dense" if inputs.phases is not None else method_of(method, u, rows, 1, is_default)
+    of_inputs = 0 if inputs.input_weight is None else 2 * rows * n * d
+    return prod(u.shape[:-2]) * (of_inputs + application_flops(method, n, m - (m == n and is_default), rows))
+
+
+def _backward_flops(tensors: Any, options: Any) -> int:
+    """Count the adjoint of each step, and the gradients of the parameters."""
+    inputs = Inputs._make(tensors)
+    n, m, d, _, _ = inputs.sizes()
+    of_inputs = 0 if inputs.input_weight is None else 4 * inputs.rows() * n * d
+    k = m - (m == n and inputs.is_default(options[4]))
+    return prod(inputs.u.shape[:-2]) * (of_inputs + gradient_flops(n, k, inputs.rows()))
+
+
+def _decompose(*arguments: Any) -> Any:
+    """Run the steps one after the other. Packed sequences are left alone, because no compiler knows their steps."""
+    inputs, options = Inputs(*arguments[: DIFFERENTIABLE + 1]), Options(*arguments[DIFFERENTIABLE + 2 :])
+    if inputs.batch_sizes is not None:
+        return NotImplemented
+    h, last = _decomposition.rnn(*inputs[:-1], *options)
+    return h, last, inputs.u.new_empty(0)
+
+
+operator = Operator(
+    "rnn",
+    tensors="Tensor u, Tensor x, " + ", ".join(f"Tensor? {name}" for name in Inputs._fields[2:]),
+    options="str nonlinearity, float negative_slope, bool transpose, bool reverse, str shape, str method",
+    states="Tensor h, Tensor? tape",
+    grads="Tensor? grad_h, Tensor? grad_last",
+    differentiable=DIFFERENTIABLE,
+    compute=_compute,
+    differentiate=_differentiate,
+    require_unchanged=require_unchanged,
+    unsupported=_unsupported,
+    expression=_expression,
+    fake=_fake,
+    vmap=_vmap,
+    backward_vmap=_backward_vmap,
+    flops=_flops,
+    backward_flops=_backward_flops,
+    decompose=_decompose,
+)
+"""``operator(inputs, options)``."""
