@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import torch._dynamo  # which torch.func imports for its first gradient: it would look at all modules, CuPy's too
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.two_tensor import TwoTensor
 
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.skipif(not cuda_standin.HAS_COMPILER, reason="the emula
 
 F64 = torch.float64
 CUDA = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
+WITH_KERNELS = "apply", "apply_backward", "matrix", "matrix_backward", "rnn", "rnn_backward"
 TILES = instances.TILES
 
 
@@ -52,10 +54,13 @@ def on_cuda(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=42))
     monkeypatch.setattr(functional, "reads_halves", lambda _: True)
     monkeypatch.setattr(operator, "kind_of", lambda _: "cuda")
-    for operation in _ops.OPERATORS[:3]:
-        for name in ("forward_op", "backward_op"):
-            monkeypatch.setattr(operation, name, partial(getattr(operation, name).redispatch, CUDA))
     ask_the_dispatcher(monkeypatch, True)
+    library = torch.library.Library("householder", "IMPL")
+    for name in WITH_KERNELS:
+        kernel = partial(getattr(torch.ops.householder, name).default.redispatch, CUDA)
+        library.impl(name, kernel, "CPU", allow_override=True)
+    yield
+    library._destroy()
 
 
 def ask_the_dispatcher(monkeypatch, always):
@@ -405,7 +410,7 @@ def test_large_triangular_systems_are_halved(monkeypatch):
     torch.testing.assert_close(inverse @ t, torch.eye(23, dtype=F64).expand(2, 23, 23))
 
 
-@pytest.mark.parametrize("name", ["apply", "apply_backward", "matrix", "matrix_backward", "rnn", "rnn_backward"])
+@pytest.mark.parametrize("name", WITH_KERNELS)
 def test_every_operator_has_a_cuda_kernel(name):
     assert torch._C._dispatch_has_kernel_for_dispatch_key(f"householder::{name}", "CUDA")
 

@@ -129,7 +129,7 @@ def matrix_backward(tensors: Any, _: Any, grads: Any, wanted: Any, __: Any) -> A
     eye = torch.eye(n, dtype=u.dtype, device=u.device).expand(*u.shape[:-2], n, n)
     given = (u, eye, None), (grad_w.mT,), (*wanted, False, False), (False, "auto", "trapezoidal"), None
     found = apply_gradients(*given)
-    return found if found is NotImplemented else found[0]
+    return found if found is NotImplemented else found[:1]
 
 
 @_with_kernels

@@ -43,9 +43,17 @@ def cached(holder: Tensor) -> _core.Kept | None:
 
 
 def pull_back(
-    function: Callable[..., Any], inputs: Sequence[Any], cotangents: Any, wanted: Sequence[bool]
+    function: Callable[..., Any],
+    inputs: Sequence[Any],
+    cotangents: Any,
+    wanted: Sequence[bool],
+    *,
+    below_autograd: bool = False,
 ) -> tuple[Tensor, ...]:
-    """Return the gradients of ``function`` for the wanted inputs. They are differentiable in inputs and cotangents."""
+    """Return the gradients of ``function`` for the wanted inputs. They are differentiable in inputs and cotangents.
+
+    Operators run below autograd, where only the transforms of ``torch.func`` differentiate.
+    """
     inputs = [_unwrap_if_dead(t) if isinstance(t, torch.Tensor) else t for t in inputs]
     free = [i for i, want in enumerate(wanted) if want]
 
@@ -56,7 +64,7 @@ def pull_back(
         return function(*arguments)
 
     values, gradients = [inputs[i] for i in free], None
-    if route() in (Route.TRANSFORMED, Route.EXPRESSION):
+    if below_autograd or route() in (Route.TRANSFORMED, Route.EXPRESSION):
         gradients = torch.func.vjp(of_free, *values)[1](cotangents)
     else:
         gradients = _pull_back_on_tape(of_free, values, cotangents)

@@ -147,11 +147,16 @@ class Operator:
 
         def by_dispatcher(*arguments: Any) -> tuple[Any, ...]:
             """Return the gradients through the dispatcher, None where not wanted."""
-            found = self.backward_op(*arguments)
+            found = backward_op(*arguments)
             return found if differentiable > 1 else (found,)
 
         def by_expression(
-            tensors: Sequence[Any], grads: Sequence[Any], wanted: Sequence[bool], options: Sequence[Any]
+            tensors: Sequence[Any],
+            grads: Sequence[Any],
+            wanted: Sequence[bool],
+            options: Sequence[Any],
+            *,
+            below_autograd: bool = False,
         ) -> tuple[Tensor, ...]:
             """Return the wanted gradients in torch operations."""
 
@@ -159,7 +164,8 @@ class Operator:
                 found = expression(*free, *tensors[differentiable:], *options)
                 return tuple(result for result, grad in zip(found, grads, strict=True) if grad is not None)
 
-            return pull_back(results, tensors[:differentiable], drop_none(grads), wanted)
+            free = tensors[:differentiable]
+            return pull_back(results, free, drop_none(grads), wanted, below_autograd=below_autograd)
 
         def of_context(ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
             for grad in grads:
@@ -185,9 +191,9 @@ class Operator:
                     found = keeping_on_cuda[0](tensors, options)
                 if found is NotImplemented:
                     if not states:
-                        found = self.forward_op(*tensors, *options), (), None
+                        found = forward_op(*tensors, *options), (), None
                     else:
-                        *results, state = self.forward_op(*tensors, keep, *options)
+                        *results, state = forward_op(*tensors, keep, *options)
                         found = tuple(results), (*results[: state_count - 1], state if state.numel() else None), None
                 results, left, kept = found
                 save(ctx, tensors, left, kept, options)
@@ -202,7 +208,8 @@ class Operator:
 
             @staticmethod
             def forward(*arguments: Any) -> Any:
-                return self._through_dispatcher(arguments[:count], arguments[count:])
+                found = forward_op(*arguments[:count], *keep_argument, *arguments[count:])
+                return found[:-1] if keep_argument else found
 
             @staticmethod
             def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -302,7 +309,7 @@ class Operator:
 
         def backward_elsewhere(tensors: Any, _: Any, grads: Any, wanted: Any, options: Any) -> Any:
             self._lacks_kernel(tensors, options, Route.EAGER)
-            found = by_expression(tensors, grads, wanted, options)
+            found = by_expression(tensors, grads, wanted, options, below_autograd=True)
             return scatter_optional([gradient.contiguous() for gradient in found], wanted)
 
         def without_numbers(tensors: Any, options: Any, keep: bool) -> Any:
@@ -314,24 +321,24 @@ class Operator:
 
         forward_arguments = [tensors, *["bool keep"] * bool(states), *[options] * bool(options)]
         backward_arguments = [tensors, *[states] * bool(states), grads, "bool[] wanted", *[options] * bool(options)]
-        self.forward_op = define(
+        forward_op = self.forward_op = define(
             name,
             forward_arguments,
             _count(grads) + bool(states),
             {"CPU": forward(on_cpu), "CompositeExplicitAutograd": forward(elsewhere)}
             | ({"CUDA": forward(_on_cuda_or(name, elsewhere))} if has_cuda else {}),
             fake=forward(without_numbers),
-            vmap=lambda *arguments: vmap(self.forward_op, *arguments),
+            vmap=lambda *arguments: vmap(forward_op, *arguments),
             autograd=(of_operator, remember),
         )
-        self.backward_op = define(
+        backward_op = self.backward_op = define(
             f"{name}_backward",
             backward_arguments,
             differentiable,
             {"CPU": backward(backward_on_cpu), "CompositeExplicitAutograd": backward(backward_elsewhere)}
             | ({"CUDA": backward(_on_cuda_or(f"{name}_backward", backward_elsewhere))} if has_cuda else {}),
             fake=backward(backward_without_numbers),
-            vmap=lambda *arguments: backward_vmap(self.backward_op, *arguments),
+            vmap=lambda *arguments: backward_vmap(backward_op, *arguments),
             autograd=(Derivative.pull_back, Derivative.setup_context),
         )
 
@@ -339,7 +346,7 @@ class Operator:
             """Return the formula of a counter, which passes the arguments of the operator."""
             return lambda *arguments, **_: flops(arguments[:count], arguments[len(arguments) - option_count :])
 
-        both = (self.forward_op, flops), (self.backward_op, backward_flops)
+        both = (forward_op, flops), (backward_op, backward_flops)
         self.flop_formulas = {op.overloadpacket: counted(flops) for op, flops in both if flops is not None}
         self.gradients = gradients
         self._graph: Any = new_class(f"householder::{name}", (Eager,))  # the name that profiles and graphs show
