@@ -493,3 +493,31 @@ fn what_a_forward_pass_left_serves_its_own_sequence() {
         }
     }
 }
+
+#[test]
+#[cfg_attr(miri, ignore)] // which takes long for so many numbers
+fn a_kept_tape_serves_as_one_with_a_place_of_its_own() {
+    let p = Problem::<f32>::new(24, 9, 5, &[7, 7, 4, 1]);
+    let longer = Problem::<f32>::new(24, 9, 5, &[7, 7, 4, 2]);
+    let (rows, mut never) = (19, || false);
+    let mut context = Context::new(&mut never);
+    for (activation, method, adjoint) in [Activation::Oplu, Activation::Tanh].into_iter().flat_map(|activation| {
+        [Method::Wy, Method::Dense]
+            .into_iter()
+            .flat_map(move |method| [(activation, method, false), (activation, method, true)])
+    }) {
+        let sequence = p.sequence(activation, adjoint, Some(method));
+        let want = p.run(&mut context, &sequence, true);
+        let mut h = vec![0.0; rows * p.n];
+        let kept = recurrence::forward_and_keep(&mut context, &sequence, &mut h).unwrap();
+        for _ in 0..2 {
+            let (mut u, mut x) = (vec![1.0; p.u.len()], vec![1.0; p.x.len()]);
+            let gradients = SequenceGradients { u: Some(&mut u), x: Some(&mut x), ..SequenceGradients::default() };
+            let (grad_h, grad_last) = (Some(Series::new(&p.grad_h)), Some(&p.grad_last[..]));
+            recurrence::backward(&mut context, &sequence, Some(&kept), &h, None, grad_h, grad_last, gradients).unwrap();
+            assert!(h == want[0] && u == want[1] && x == want[2], "{activation:?} {method:?} {adjoint}");
+        }
+        let other = longer.sequence(activation, adjoint, Some(method));
+        assert_eq!(kept.fits(&other), sequence.tape_width().unwrap() == 0, "a tape of other rows");
+    }
+}

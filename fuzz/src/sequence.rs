@@ -19,8 +19,15 @@ use crate::vectors::Vectors;
 /// What the backward pass has of the forward pass.
 #[derive(Clone, Copy)]
 struct Kept {
-    tape: bool,
+    tape: Tape,
     prepared: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Tape {
+    None,
+    Given,
+    Kept,
 }
 
 fn run<T: Scalar<Real: Scalar>>(
@@ -31,9 +38,14 @@ fn run<T: Scalar<Real: Scalar>>(
     mut outcome: Outcome<T>,
 ) -> Outcome<T> {
     let width = sequence.tape_width().expect("a method for sequences");
-    let mut tape = kept.tape.then(|| vec![T::ONE; given.shape.rows() * width]);
+    let mut tape = (kept.tape == Tape::Given).then(|| vec![T::ONE; given.shape.rows() * width]);
     let mut h = std::mem::take(&mut outcome.h);
-    let prepared = recurrence::forward(context, sequence, &mut h, tape.as_deref_mut()).expect("forward");
+    let prepared = if kept.tape == Tape::Kept {
+        recurrence::forward_and_keep(context, sequence, &mut h)
+    } else {
+        recurrence::forward(context, sequence, &mut h, tape.as_deref_mut())
+    }
+    .expect("forward");
     recurrence::backward(
         context,
         sequence,
@@ -78,8 +90,13 @@ pub fn check<T: Scalar<Real: Scalar>>(source: &mut Source) {
         assert_eq!(method, Some(Method::Reflections));
         return;
     }
-    let tape = sequence.activation == Activation::Oplu || source.one_in(2);
-    let kept = Kept { tape, prepared: source.one_in(2) };
+    let prepared = source.one_in(2);
+    let tape = match (prepared, source.one_in(2)) {
+        (true, true) => Tape::Kept,
+        (_, false) if sequence.activation != Activation::Oplu => Tape::None,
+        _ => Tape::Given,
+    };
+    let kept = Kept { tape, prepared };
     let wanted = Outcome::wanted(source, &given, sequence.activation);
     let outcome = call(source, extent, |context| run(context, &sequence, &given, kept, wanted.clone()));
     if wildness == Wildness::Anything {

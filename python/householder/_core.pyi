@@ -50,7 +50,7 @@ def xla_handlers() -> dict[str, Any]: ...  # a capsule for each handler of XLA's
 
 @final
 class Kept:
-    """What ``forward``, ``matrix`` and ``rnn_forward`` leave to their backward passes: factors, or W itself."""
+    """What ``forward``, ``matrix`` and ``rnn_forward`` leave to their backward passes: factors or W, and the tape."""
 
     is_matrix: bool
 
@@ -135,7 +135,8 @@ def rnn_forward(
     inputs: RnnInputs,
     options: RnnOptions,
     h: Array,  # out (.., rows, n)
-    tape: Array | None,  # out (.., rows, rnn_tape_width), for rnn_backward: OPLU needs it, others are faster with it
+    tape: Array | None,  # out (.., rows, rnn_tape_width), for rnn_backward: OPLU needs it, others are faster with it;
+    # without an array for it, what is kept has the tape
     last: Array | None,  # out (.., batch, n), the state in which each sequence ends
     keep: bool,  # return what rnn_backward need not form again
 ) -> Kept | NotImplementedType | None: ...
@@ -143,11 +144,11 @@ def rnn_backward(
     inputs: RnnInputs,
     options: RnnOptions,
     h: Array,
-    tape: Array | None,
+    tape: Array | None,  # None: that of ``kept``, where it has one
     grad_h: Array | None,  # None: zero
     grad_last: Array | None,
     gradients: Sequence[Array | None],  # out, of the inputs but batch_sizes; None: not wanted
-    kept: Kept | None,  # of the forward call with the same u
+    kept: Kept | None,  # of the same forward call
 ) -> NotImplementedType | None: ...
 def delta_interval(key_width: int, value_width: int) -> int: ...  # steps from one kept state to the next
 def delta_forward(

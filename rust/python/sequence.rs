@@ -212,7 +212,8 @@ pub fn rnn_tape_width(
     by_dtype!(dtype, go((n, m), rows, has_phases, has_tau, nonlinearity == "oplu", method))
 }
 
-/// All states, and in `last` those in which sequences end; `tape` and what is kept serve the backward pass.
+/// All states, and in `last` those in which sequences end. The tape and what is kept serve the backward pass; without an
+/// array for it, the tape is kept as well.
 #[pyfunction]
 pub fn rnn_forward(
     py: Python<'_>,

@@ -56,7 +56,8 @@ impl<T: Scalar> ManySequences<'_, T> {
     }
 
     /// Writes all states `h (count, rows, n)` and, where wanted, the last ones `(count, batch, n)` and the tape, of
-    /// [`ManySequences::tape_shape`] each. Gives what the backward pass need not form again, if it is to be kept.
+    /// [`ManySequences::tape_shape`] each. Gives what the backward pass need not form again, if it is to be kept: with the
+    /// tape, unless that has a place of its own.
     pub fn forward(
         &self,
         context: &mut Context<'_>,
@@ -74,7 +75,11 @@ impl<T: Scalar> ManySequences<'_, T> {
             // SAFETY: each problem writes its own parts.
             let (h, tape, last, kept) =
                 unsafe { (h.at(i), tape.as_ref().map(|x| x.at(i)), last.as_ref().map(|x| x.at(i)), each.at(i)) };
-            let prepared = recurrence::forward(context, &self.0[i], h, tape)?;
+            let prepared = if keep && tape.is_none() {
+                recurrence::forward_and_keep(context, &self.0[i], h)?
+            } else {
+                recurrence::forward(context, &self.0[i], h, tape)?
+            };
             if let Some(last) = last {
                 self.0[i].copy_last(h, last)?;
             }

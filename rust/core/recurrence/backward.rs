@@ -33,8 +33,8 @@ use crate::threads::Context;
 use crate::view::{Shared, View};
 
 /// Gradients of a loss given by `grad_h`, its gradient of every state, and `grad_last (batch, n)`, its gradient
-/// of each sequence's last state; what is `None` is zero. `prepared` and `tape` are what the forward pass left; without
-/// them `W` or its factors and `z` are made again, and OPLU is refused.
+/// of each sequence's last state; what is `None` is zero. `prepared` and `tape` are what the forward pass left, which may
+/// have kept the tape itself. Without them `W` or its factors and `z` are made again, and OPLU is refused.
 pub fn backward<T: Scalar>(
     context: &mut Context<'_>,
     sequence: &Sequence<'_, T>,
@@ -54,6 +54,7 @@ pub fn backward<T: Scalar>(
     if prepared.is_some_and(|prepared| !prepared.fits(sequence)) {
         return Err(Error::InvalidArgument("prepared for another sequence".to_owned()));
     }
+    let tape = tape.or_else(|| prepared?.tape());
     let len = |x: Option<&[T]>| x.map(<[T]>::len);
     require(&[
         ("h", Some(h.len()), &[rows, n]),
@@ -72,9 +73,10 @@ pub fn backward<T: Scalar>(
         formed = Prepared::new(context, sequence)?;
         &formed
     };
-    let back = prepared.transition(isa, n, !sequence.adjoint)?;
+    let back = prepared.factors.transition(isa, n, !sequence.adjoint)?;
     let wants_u = gradients.u.is_some() || gradients.tau.is_some() || gradients.phases.is_some();
-    let project = if wants_u && tape.is_none() { Some(prepared.projection(isa, n, sequence.adjoint)?) } else { None };
+    let project =
+        if wants_u && tape.is_none() { Some(prepared.factors.projection(isa, n, sequence.adjoint)?) } else { None };
     let grad_x = gradients.x.as_deref_mut().map(|x| InputGradient::new(isa, sequence, x)).transpose()?;
     let run = Run {
         isa,

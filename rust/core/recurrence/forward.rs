@@ -13,7 +13,7 @@ use crate::kernel::fetch::Fetch;
 use crate::kernel::gemm::{gemm, gemm2};
 use crate::kernel::pack::{Packed, pack};
 use crate::kernel::vector::copy_columns;
-use crate::lengths::require;
+use crate::lengths::{product, require};
 use crate::memory::{Buffer, filled, padded};
 use crate::scalar::Scalar;
 use crate::threads::Context;
@@ -40,7 +40,7 @@ pub fn forward<T: Scalar>(
     let run = Run {
         isa,
         sequence,
-        transition: prepared.transition(isa, n, sequence.adjoint)?,
+        transition: prepared.factors.transition(isa, n, sequence.adjoint)?,
         // SAFETY: V and b are the sequence's.
         inputs: unsafe { pack(isa, n, &sequence.input_parts()) }?,
         zeros: Buffer::zeroed(n)?,
@@ -70,6 +70,18 @@ pub fn forward<T: Scalar>(
         Ok(())
     })?;
     Ok(prepared)
+}
+
+/// [`forward`], and the tape in what is returned: that belongs to these states.
+pub fn forward_and_keep<T: Scalar>(
+    context: &mut Context<'_>,
+    sequence: &Sequence<'_, T>,
+    h: &mut [T],
+) -> Result<Prepared<T>> {
+    let len = product(&[sequence.steps.rows(), sequence.tape_width()?]).unwrap_or(usize::MAX);
+    let mut tape = Buffer::scratch(len)?;
+    let prepared = forward(context, sequence, h, (len > 0).then_some(&mut tape))?;
+    Ok(Prepared { tape, ..prepared })
 }
 
 struct Run<'a, T: Scalar> {

@@ -21,7 +21,7 @@ mod sums;
 mod transition;
 
 pub use backward::backward;
-pub use forward::forward;
+pub use forward::{forward, forward_and_keep};
 pub use gradients::SequenceGradients;
 pub use series::Series;
 pub use transition::Prepared;

@@ -71,7 +71,7 @@ impl<T: Scalar> Sums<T> {
         grad_phases: Option<&mut [T::Real]>,
     ) -> Result<()> {
         let (u, n) = (sequence.u, sequence.u.n());
-        let wy = match &prepared.0 {
+        let wy = match &prepared.factors {
             Factors::Dense(dense) => {
                 let mut outer = self.c1;
                 if self.widths[0] == 0 {
