@@ -23,7 +23,7 @@ def native_calls(monkeypatch):
     from householder import _core
 
     calls = []
-    for name in ("forward", "backward", "matrix", "rnn_forward", "rnn_backward"):
+    for name in ("forward", "backward", "matrix", "matrix_backward", "rnn_forward", "rnn_backward"):
         function = getattr(_core, name)
         monkeypatch.setattr(_core, name, lambda *a, f=function, n=name: calls.append(n) or f(*a))
     return calls
@@ -91,7 +91,7 @@ def test_vmap_makes_one_native_call(native_calls):
     vmap(grad(lambda u, h: ht.apply(u, h).sum()), (None, 0))(u, h)
     vmap(grad(lambda u: ht.matrix(u).sum()))(us)
     vmap(grad(lambda x: ht.rnn(u, x)[1].sum()))(torch.stack([h, h]))
-    assert native_calls == ["forward", "backward", "matrix", "backward", "rnn_forward", "rnn_backward"]
+    assert native_calls == ["forward", "backward", "matrix", "matrix_backward", "rnn_forward", "rnn_backward"]
 
 
 SEQUENCES = [

@@ -4,7 +4,6 @@ Operands are C-contiguous arrays of one dtype; outputs are allocated here.
 """
 
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -168,17 +167,14 @@ def rnn_vjp(
 ) -> tuple[Array, Callable[[Array | None, Array | None], SequenceGradients]]:
     """Return all states, and the function from their gradients to those of every array argument that was given."""
     arguments, h = _arguments(sequence, steps, batch), _states(sequence)
-    (n, m), rows, given = sequence.u.shape, prod(h.shape[:-1]), (sequence.phases is not None, sequence.tau is not None)
-    width = _core.rnn_tape_width(NAMES[h.dtype], n, m, rows, *given, sequence.nonlinearity, sequence.method)
-    tape = np.empty((rows, width), h.dtype) if rows * width else None
-    kept = _core.rnn_forward(*arguments, h, tape, None, True)
+    kept = _core.rnn_forward(*arguments, h, None, None, True)
     h.flags.writeable = False  # the gradients are computed from it
 
     def pull(grad_h: Array | None, grad_last: Array | None) -> SequenceGradients:
         if grad_h is not None and sequence.batch_sizes is None:
             grad_h = grad_h.reshape(steps, batch, grad_h.shape[-1])
         gradients = SequenceGradients._make(_like(getattr(sequence, name)) for name in SequenceGradients._fields)
-        _core.rnn_backward(*arguments, h, tape, grad_h, grad_last, gradients, kept)
+        _core.rnn_backward(*arguments, h, None, grad_h, grad_last, gradients, kept)
         return gradients
 
     return h, pull

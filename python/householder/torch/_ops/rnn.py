@@ -19,7 +19,7 @@ from householder import _core, _validate
 from householder.torch import _decomposition, expressions
 from householder.torch._layout import contiguous
 from householder.torch._ops.apply import application_flops, gradient_flops, method_of
-from householder.torch._ops.library import CORE_NAME, follow_torch_threads, leading, on_cuda
+from householder.torch._ops.library import follow_torch_threads, leading, on_cuda
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
@@ -102,36 +102,29 @@ def _compute(tensors: Any, options: Any, keep: bool) -> Any:
     u, x = inputs.u, inputs.x
     n, _, _, _, batch = inputs.sizes()
     h, last = x.new_empty(*x.shape[:-1], n), x.new_empty(*u.shape[:-2], batch, n)
-    tape = x.new_empty(_tape_shape(inputs, options)) if keep else None
-    tape = tape if tape is not None and tape.numel() else None
-    kept = _core.rnn_forward(inputs, options, h, tape, last, keep)
-    return kept if kept is NotImplemented else ((h, last), (h, tape), kept)
+    kept = _core.rnn_forward(inputs, options, h, None, last, keep)
+    return kept if kept is NotImplemented else ((h, last), (h, None), kept)
 
 
 def _tape_shape(inputs: Inputs, options: Sequence[Any]) -> tuple[int, ...]:
-    """Return the shape of the tape that the forward pass may leave to the backward pass."""
-    (*many, n, m), rows = inputs.u.shape, inputs.rows()
-    has_phases, has_tau = inputs.phases is not None, inputs.tau is not None
+    """Return the shape of the tape that the forward pass leaves to the backward pass on a CUDA device."""
     nonlinearity, *_, shape, method = options
-    if inputs.x.is_cuda and inputs.is_default(shape):
-        layout = on_cuda().tape_layout(inputs.u, inputs.x, has_phases, nonlinearity, method)
-        return cast("tuple[int]", layout.shape)
-    if inputs.x.device.type not in ("cpu", "meta"):
+    if not inputs.x.is_cuda or not inputs.is_default(shape):
         return (0,)
-    width = _core.rnn_tape_width(CORE_NAME[inputs.x.dtype], n, m, rows, has_phases, has_tau, nonlinearity, method)
-    return *many, rows, width
+    layout = on_cuda().tape_layout(inputs.u, inputs.x, inputs.phases is not None, nonlinearity, method)
+    return cast("tuple[int]", layout.shape)
 
 
 def _differentiate(
     tensors: Any, states: Any, kept: _core.Kept | None, grads: Any, wanted: Sequence[bool], options: Any
 ) -> Any:
     follow_torch_threads()
-    inputs, (h, tape), (grad_h, grad_last) = inputs_of(tensors, options), states, grads
-    if tape is None and options[0] == "oplu":  # the states do not show which entries were exchanged
+    inputs, (h, _), (grad_h, grad_last) = inputs_of(tensors, options), states, grads
+    if kept is None and options[0] == "oplu":  # the states do not show which entries were exchanged
         found = _compute(tensors, options, True)
         if found is NotImplemented:
             return found
-        _, (_, tape), kept = found
+        kept = found[2]
     grad_h = None if grad_h is None else inputs.vectors(grad_h)
     grad_last = None if grad_last is None else contiguous(grad_last)
     gradients = tuple(
@@ -140,7 +133,7 @@ def _differentiate(
             for t, want in zip(tensors, wanted, strict=False)
         ]
     )
-    done = _core.rnn_backward(inputs, options, h, tape, grad_h, grad_last, gradients, kept)
+    done = _core.rnn_backward(inputs, options, h, None, grad_h, grad_last, gradients, kept)
     return done if done is NotImplemented else gradients
 
 
