@@ -1,5 +1,6 @@
 """The first columns of a product of reflections."""
 
+from collections.abc import Callable
 from typing import Any
 
 from householder import _validate
@@ -38,9 +39,21 @@ def frame(u: Any, phases: Any = None) -> Array:
     backend = backend_of(u)
     u = backend.array("u", u)
     n, m = _validate.reflections(u)
-    if n < 2 * m:
-        return matrix(u, phases)[..., :m].copy()
-    unit = backend.xp.eye(m, n, dtype=u.dtype).reshape(m, *(1,) * (u.ndim - 2), n)
-    columns: Array = backend.xp.moveaxis(forward(u, unit), 0, -1)
     phases = _validate.matrix_phases(phases, u, n, backend)
-    return columns if phases is None else columns * backend.xp.exp(1j * phases[..., None, :m]).astype(u.dtype)
+    columns = first_columns(u, m, backend.xp, forward, matrix)
+    if phases is not None:
+        columns = columns * backend.xp.exp(1j * phases[..., None, :m]).astype(u.dtype)
+    found: Array = backend.xp.ascontiguousarray(columns)
+    return found
+
+
+def first_columns(u: Any, k: int, xp: Any, apply: Callable[..., Any], matrix: Callable[..., Any], **where: Any) -> Any:
+    """Return the first k columns of W: of W itself where they are most of it, else the images of unit vectors.
+
+    ``apply`` and ``matrix`` are functions of u's library ``xp``, whose arrays are created with ``where``.
+    """
+    n = u.shape[-2]
+    if n < 2 * k:
+        return matrix(u)[..., :k]
+    unit = xp.eye(k, n, dtype=u.dtype, **where).reshape(k, *(1,) * (u.ndim - 2), n)
+    return xp.moveaxis(apply(u, unit), 0, -1)

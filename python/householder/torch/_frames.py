@@ -6,9 +6,12 @@ weight ``(n, k)`` is F itself and a weight ``(k, n)`` is ``F*``, so that m <= k 
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
+from householder._frame import first_columns
 from householder.torch import _check
 from householder.torch.functional import apply, matrix
 
@@ -38,10 +41,6 @@ def multiply(
 def weight(u: Tensor, phases: Tensor | None, sizes: tuple[int, int]) -> Tensor:
     """Form the weight of shape ``sizes``: a narrow frame from its columns alone, in O(n k) memory."""
     rows, columns = sizes
-    n, k = max(sizes), min(sizes)
-    if n < 2 * k:
-        w = matrix(u, phases)
-        return w[..., :rows].mH if columns > rows else w[..., :columns]
-    unit = torch.eye(k, n, dtype=u.dtype, device=u.device).reshape(k, *(1,) * (u.dim() - 2), n)
-    images = apply(u, unit, phases=phases).movedim(0, -2)  # row j is column j of F
-    return images.conj() if columns > rows else images.mT
+    functions = partial(apply, phases=phases), partial(matrix, phases=phases)
+    f: Tensor = first_columns(u, min(sizes), torch, *functions, device=u.device)
+    return f.mH if columns > rows else f
