@@ -117,7 +117,7 @@ def forward(
     if u.ndim == 2:
         c: Array = backend.forward(u, h, phases, transpose, method, **columns)
         return c
-    batch = arrange(u, h)
+    batch = arrange(u.shape, h.shape)
     c = backend.forward(u, batch.gather(h, backend.xp), phases, transpose, method, **columns)
     return batch.scatter(c, backend.xp)
 
@@ -299,7 +299,7 @@ def backward(
         _validate.shape("grad_c", grad_c, h.shape)
         grads = backend.backward(u, h, grad_c, phases, transpose, method, **columns)
     else:
-        batch = arrange(u, h)
+        batch = arrange(u.shape, h.shape)
         _validate.shape("grad_c", grad_c, (*batch.shape, n))
         gathered = (batch.gather(a, backend.xp) for a in (h, grad_c))
         grad_u, grad_h, *others = backend.backward(u, *gathered, phases, transpose, method, **columns)

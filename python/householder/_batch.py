@@ -15,6 +15,10 @@ class Batch(NamedTuple):
 
     shape: tuple[int, ...]
     order: tuple[int, ...]
+    back: tuple[int, ...]
+    """The order that undoes ``order``."""
+    own: int
+    """How many axes of ``order``, the first ones, have separate matrices."""
 
     def gather(self, h: Array, xp: ModuleType) -> Array:
         """Return ``(*shape[order], n)``, contiguous; h itself if it already has this layout."""
@@ -24,32 +28,32 @@ class Batch(NamedTuple):
 
     def scatter(self, c: Array, xp: ModuleType) -> Array:
         """Invert ``gather``, up to broadcasting: ``(*shape, n)``."""
-        back = sorted(range(len(self.order)), key=self.order.__getitem__)
-        scattered: Array = xp.ascontiguousarray(c.transpose(*back, len(back)))
+        scattered: Array = xp.ascontiguousarray(c.transpose(*self.back, len(self.order)))
         return scattered
 
 
-def arrange(u: Array, h: Array) -> Batch:
-    """Broadcast the leading axes of ``u (..., n, m)`` and ``h (..., n)``.
+def arrange(u: tuple[int, ...], h: tuple[int, ...]) -> Batch:
+    """Broadcast the leading axes of the shapes ``u (..., n, m)`` and ``h (..., n)``.
 
     Raises
     ------
     ValueError
         The leading axes do not broadcast.
     """
-    matrices, vectors = u.shape[:-2], h.shape[:-1]
+    matrices, vectors = u[:-2], h[:-1]
     axes = max(len(matrices), len(vectors))
     matrices, vectors = (1,) * (axes - len(matrices)) + matrices, (1,) * (axes - len(vectors)) + vectors
     if any(a != b and a != 1 and b != 1 for a, b in zip(matrices, vectors, strict=True)):
-        raise ValueError(f"leading axes of u {u.shape} and h {h.shape} do not broadcast: (..., n, m) against (..., n)")
+        raise ValueError(f"leading axes of u {u} and h {h} do not broadcast: (..., n, m) against (..., n)")
     shape = tuple(b if a == 1 else a for a, b in zip(matrices, vectors, strict=True))
     own = [axis for axis in range(axes) if matrices[axis] != 1]
     shared = [axis for axis in range(axes) if matrices[axis] == 1]
-    return Batch(shape, (*own, *shared))
+    order = (*own, *shared)
+    return Batch(shape, order, tuple(sorted(range(axes), key=order.__getitem__)), len(own))
 
 
 def sum_to(a: Array, shape: tuple[int, ...]) -> Array:
-    """Sum of a over the axes along which an array of this shape was broadcast."""
+    """Return the sum of a over the axes along which an array of this shape was broadcast."""
     extra = a.ndim - len(shape)
     repeated = [extra + axis for axis, size in enumerate(shape) if size == 1 and a.shape[extra + axis] != 1]
     return a.sum(axis=(*range(extra), *repeated)).reshape(shape) if extra or repeated else a

@@ -76,7 +76,7 @@ def jvp(
     if (phases is None) != (tangent_phases is None):
         raise ValueError("only one of phases and tangent_phases is given, expected both or neither")
     transpose = _validate.flag("transpose", transpose)
-    arrange(u, h)
+    arrange(u.shape, h.shape)
 
     v, _, s = wy(u)
     k = v.shape[-1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from householder import _validate
-from householder._batch import arrange
 from householder.jax import _check, ops
 
 if TYPE_CHECKING:
@@ -66,7 +65,6 @@ def apply(u: Any, h: Any, *, phases: Any = None, transpose: bool = False, method
     phases = _check.phases(phases, compute, (n,))
     transpose = _validate.flag("transpose", transpose)
     _validate.one_of("method", method, _validate.METHODS)
-    arrange(u, h)  # axes that do not broadcast
     c = ops.apply(_check.cast(u, compute), _check.cast(h, compute), phases, ops.ApplyOptions(transpose, method))
     return _check.cast(c, h.dtype)
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from householder import _validate
+from householder._batch import arrange
 from householder.torch import _check, _ops
 from householder.torch._ops.rnn import reads_halves
 from householder.torch.expressions import turn
@@ -116,21 +117,11 @@ def product(
 
 def _apply_broadcast(u: Tensor, h: Tensor, tau: Tensor | None, shape: str, transpose: bool, method: str) -> Tensor:
     """Bring the axes along which ``u`` varies to the front; along the others, vectors share a matrix."""
-    matrices, vectors = tuple(u.shape[:-2]), tuple(h.shape[:-1])
-    try:
-        batch: torch.Size = torch.broadcast_shapes(matrices, vectors)  # type: ignore[no-untyped-call]
-    except RuntimeError:
-        raise ValueError(
-            f"leading axes of u {tuple(u.shape)} and h {tuple(h.shape)} do not broadcast: (..., n, m) against (..., n)"
-        ) from None
-    matrices = (1,) * (len(batch) - len(matrices)) + matrices
-    own = [axis for axis, size in enumerate(matrices) if size != 1]
-    order = [*own, *(axis for axis, size in enumerate(matrices) if size == 1)]
-    back = sorted(range(len(order)), key=order.__getitem__)
-    u = u.reshape(*(matrices[axis] for axis in own), *u.shape[-2:])
+    batch = arrange(tuple(u.shape), tuple(h.shape))
+    u = u.reshape(*(batch.shape[axis] for axis in batch.order[: batch.own]), *u.shape[-2:])
     tau = None if tau is None else tau.reshape(u.shape[:-2] + u.shape[-1:])
-    h = h.expand(*batch, h.shape[-1]).permute(*order, -1)
-    return product(u, h, tau, shape, transpose, method).permute(*back, -1)
+    h = h.expand(*batch.shape, h.shape[-1]).permute(*batch.order, -1)
+    return product(u, h, tau, shape, transpose, method).permute(*batch.back, -1)
 
 
 def matrix(u: Tensor, phases: Tensor | None = None, *, tau: Tensor | None = None, shape: str = "trapezoidal") -> Tensor:

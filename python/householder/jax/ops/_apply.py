@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from householder._batch import arrange
 from householder.jax import expressions
 from householder.jax.ops._operator import Axes, Operator, Shape
 
@@ -57,14 +58,11 @@ def apply(u: Array, h: Array, phases: Array | None, options: Options) -> Array:
     """Apply many matrices to many vectors, whose leading axes broadcast."""
     if phases is not None and not options.transpose:
         h = expressions.turn(h, phases)
-    batch = jnp.broadcast_shapes(u.shape[:-2], h.shape[:-1])
-    matrices = (1,) * (len(batch) - u.ndim + 2) + u.shape[:-2]
-    # Axes along which there are many matrices come first; along the others vectors share a matrix.
-    own = [axis for axis, size in enumerate(matrices) if size != 1]
-    order = [*own, *(axis for axis, size in enumerate(matrices) if size == 1)]
+    batch = arrange(u.shape, h.shape)
+    axes = len(batch.order)
     u = u.reshape(-1, *u.shape[-2:])
-    h = jnp.broadcast_to(h, (*batch, h.shape[-1])).transpose(*order, len(order))
-    rows = prod(h.shape[len(own) : -1])
+    h = jnp.broadcast_to(h, (*batch.shape, h.shape[-1])).transpose(*batch.order, axes)
+    rows = prod(h.shape[batch.own : -1])
     (c,) = _operator(options, u, h.reshape(u.shape[0], rows, h.shape[-1]))
-    c = c.reshape(h.shape).transpose(*np.argsort(order), len(order))
+    c = c.reshape(h.shape).transpose(*batch.back, axes)
     return expressions.turn(c, -phases) if phases is not None and options.transpose else c
