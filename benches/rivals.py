@@ -15,7 +15,7 @@ from torch.nn.functional import linear, pad
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import orthogonal
 
-from householder.torch.expressions import real_modrelu
+from householder.torch.expressions import activate
 
 BLOCK = 32
 
@@ -193,7 +193,7 @@ class DenseTwin(nn.Module):
 
 
 class Looped(nn.Module):
-    """An ``OrthogonalRNN`` with "real_modrelu", read out, one step after the other in Python.
+    """An ``OrthogonalRNN`` whose nonlinearity has a bias, read out, one step after the other in Python.
 
     The scripts of expRNN and geotorch are written in this way. ``recurrent`` is an ``nn.Linear`` whose weight is
     orthogonal by any parametrization; it is formed once in a sequence.
@@ -203,6 +203,7 @@ class Looped(nn.Module):
         super().__init__()
         (cell,) = model.layer.cells
         self.weight_ih = nn.Parameter(cell.weight_ih.detach().clone())
+        self.nonlinearity = cell.nonlinearity
         self.nonlinearity_bias = nn.Parameter(cell.nonlinearity_bias.detach().clone())
         self.recurrent = recurrent
         self.recurrent.weight = cell.matrix().detach()
@@ -214,7 +215,8 @@ class Looped(nn.Module):
         outputs = []
         with parametrize.cached():
             for step in x.unbind():
-                h = real_modrelu(linear(step, self.weight_ih) + self.recurrent(h), self.nonlinearity_bias)
+                a = linear(step, self.weight_ih) + self.recurrent(h)
+                h = activate(a, self.nonlinearity, 0.0, self.nonlinearity_bias)
                 if self.every_step:
                     outputs.append(self.readout(h))
         return torch.stack(outputs) if self.every_step else self.readout(h)

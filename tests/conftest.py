@@ -14,18 +14,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from householder import _cuda
+from householder import _cuda, _spec
 
-REAL_DTYPES = ["float32", "float64"]
-COMPLEX_DTYPES = ["complex64", "complex128"]
+REAL_DTYPES = list(_spec.REAL)
+COMPLEX_DTYPES = list(_spec.COMPLEX)
 DTYPES = REAL_DTYPES + COMPLEX_DTYPES
 DOUBLES = [dtype for dtype in DTYPES if dtype in ("float64", "complex128")]
-POINTWISE = ["identity", "tanh", "relu", "leaky_relu"]
-NONLINEARITIES = {
-    "f": [*POINTWISE, "oplu", "modrelu", "real_modrelu"],
-    "c": [*POINTWISE, "modrelu"],
-}
-METHODS = ["auto", "reflections", "wy", "dense"]
+NONLINEARITIES = {"f": list(_spec.NONLINEARITIES), "c": list(_spec.OF_COMPLEX)}
+METHODS = list(_spec.METHODS)
 SIZES = [1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 65, 100, 128, 129, 257]  # around the edges of blocks and registers
 
 settings.register_profile("fast", max_examples=20, deadline=None, derandomize=True)

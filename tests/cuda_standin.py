@@ -19,7 +19,7 @@ import numpy as np
 from householder import _notices
 from householder._cuda import instances, kernels, library, verdicts
 from householder._cuda.arrays import Arrays
-from householder._cuda.instances import CLUSTERS, NONLINEARITIES, OPTIONS, PROBE, SOURCES, Launch
+from householder._cuda.instances import CLUSTERS, OPTIONS, PHI, PROBE, SOURCES, Launch
 
 sys.path.insert(0, str(Path(__file__).parent / "cuda"))
 import emulation
@@ -32,8 +32,8 @@ def emulated(name):
     kernel, rest = re.fullmatch(r"householder::([a-z]+)_(.*)", name).groups()
     if kernel not in ("lowrank", "dense", "fallback"):
         return _build(tuple(f"householder::{kernel}_{other}" for other in _directions(rest)))
-    arguments = re.fullmatch(r".*ward<(.*), \d>", rest).group(1)
-    names = product(("forward", "backward"), NONLINEARITIES.values())
+    arguments = re.fullmatch(r".*ward<(.*), householder::\w+>", rest).group(1)
+    names = product(("forward", "backward"), PHI.values())
     return _build(tuple(f"householder::{kernel}_{direction}<{arguments}, {phi}>" for direction, phi in names))
 
 
@@ -50,8 +50,8 @@ def _cluster(name):
     """Blocks that form a cluster, by the name of a kernel."""
     if name == PROBE[1]:
         return PROBE[2].cluster
-    sizes = re.findall(r"\b\d+\b", name)  # the last one is the nonlinearity
-    return int(sizes[-2]) if re.match(r"householder::(lowrank|dense)_", name) else 1
+    sizes = re.findall(r"\b\d+\b", name)
+    return int(sizes[-1]) if re.match(r"householder::(lowrank|dense)_", name) else 1
 
 
 class RawModule:

@@ -130,10 +130,6 @@ SEQUENCES = {
         lambda: hh.rnn_forward(F((4, 2)), F((1, 4)), nonlinearity="modrelu", nonlinearity_bias=F(4)),
         "nonlinearity_bias has shape (4,), expected (2,)",
     ),
-    "bias of modReLU of real numbers": (
-        lambda: hh.rnn_forward(F((4, 2)), F((1, 4)), nonlinearity="real_modrelu", nonlinearity_bias=F(2)),
-        "nonlinearity_bias has shape (2,), expected (4,)",
-    ),
     "bias of no modReLU": (
         lambda: hh.rnn_forward(U, X, nonlinearity_bias=F(5)),
         "nonlinearity_bias is given for 'leaky_relu'",
@@ -141,10 +137,6 @@ SEQUENCES = {
     "complex OPLU": (
         lambda: hh.rnn_forward(F((4, 2), C), F((1, 4), C), nonlinearity="oplu"),
         "'oplu' acts on real numbers",
-    ),
-    "complex modReLU of real numbers": (
-        lambda: hh.rnn_forward(F((4, 2), C), F((1, 4), C), nonlinearity="real_modrelu", nonlinearity_bias=F(4)),
-        "'real_modrelu' acts on real numbers",
     ),
     "increasing batch_sizes": (lambda: hh.rnn_forward(U, F((5, 5)), batch_sizes=[2, 3]), "that never increase"),
     "batch_sizes in reverse": (

@@ -44,7 +44,7 @@ def dtypes(scalar):
 
 def selection():
     """(tile, dtype, nonlinearity) of the instances to compile: each tile once or, if asked for, in every way."""
-    tiles, nonlinearities = instances.TILES, instances.NONLINEARITIES
+    tiles, nonlinearities = instances.TILES, instances.PHI
     if EVERY:
         return [(tile, dtype, phi) for tile in tiles for dtype in dtypes(tile.scalar) for phi in nonlinearities]
     turns = zip(tiles, cycle(nonlinearities), strict=False)
@@ -81,7 +81,7 @@ def test_the_fallback_compiles_for_everything(capability):
     code = nvrtc.source(instances.SOURCES["fallback"])
 
     def resources(dtype):
-        directions, nonlinearities = ("forward", "backward"), instances.NONLINEARITIES
+        directions, nonlinearities = ("forward", "backward"), instances.PHI
         names = [instances.fallback_name(d, dtype, phi) for d in directions for phi in nonlinearities]
         return nvrtc.compile_kernels(code, names, f"sm_{capability}")
 

@@ -8,6 +8,7 @@ import torch
 from pydantic import TypeAdapter
 from torch.nn.functional import mse_loss
 
+from householder._spec import NONLINEARITIES, OF_COMPLEX
 from householder.experiments.errors import UserError
 from householder.experiments.evaluate import measured
 from householder.experiments.experiment import Experiment, parse_experiment
@@ -175,10 +176,8 @@ def states(network, x):
 
 
 PHI = {
-    "ornn": ["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu"],
-    "ornn-soft": ["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu"],
-    "usv": ["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu"],
-    "unitary": ["identity", "tanh", "relu", "leaky_relu", "modrelu"],
+    **dict.fromkeys(["ornn", "ornn-soft", "usv"], NONLINEARITIES),
+    "unitary": OF_COMPLEX,
     **{kind: ["tanh", "relu"] for kind in ("srnn", "srnn-orthogonal", "irnn")},
 }
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import householder as hh
-from conftest import METHODS, NONLINEARITIES, assert_close, problem, randn, real_of
-from householder._validate import BIASED, OF_REALS, moduli
+from conftest import DOUBLES, METHODS, NONLINEARITIES, assert_close, each_nonlinearity, problem, randn, real_of
+from householder import _spec
 
 pytest.importorskip("jax", reason="needs jax")
 
@@ -123,8 +123,9 @@ def test_states_and_their_gradients_have_the_bits_of_numpys(dtype, rng):
     g = randn(rng, (20, 6, n), dtype)
     for name in NONLINEARITIES[dtype.kind]:
         options = {"nonlinearity": name}
-        if name in BIASED:
-            bias = rng.standard_normal(moduli(name, n, dtype.kind == "c")).astype(real_of(dtype))
+        phi = _spec.NONLINEARITIES[name]
+        if phi.has_bias:
+            bias = rng.standard_normal(phi.moduli(n, dtype.kind == "c")).astype(real_of(dtype))
             options["nonlinearity_bias"] = bias
 
         def states(u, x, v, options=options):
@@ -143,21 +144,20 @@ def test_a_nonlinearity_of_real_numbers_acts_on_both_parts(rng):
     assert_close(expressions.activate(a, "tanh", 0.1, None), np.tanh(a.real) + 1j * np.tanh(a.imag))
 
 
-@pytest.mark.parametrize("name", ["leaky_relu", "modrelu", "real_modrelu"])
-def test_states_of_the_expression_and_their_gradients_are_the_kernels(name, double, rng):
+@each_nonlinearity("double", DOUBLES)
+def test_states_of_the_expression_and_their_gradients_are_the_kernels(nonlinearity, double, rng):
+    phi = _spec.NONLINEARITIES[nonlinearity]
     u, x = randn(rng, (1, 6, 2), double), randn(rng, (1, 9, 5, 6), double)
     bias = None
-    if name in OF_REALS and double.kind == "c":
-        pytest.skip("of real numbers")
-    if name in BIASED:
-        bias = rng.standard_normal((1, moduli(name, 6, double.kind == "c")))  # some states vanish
+    if phi.has_bias:
+        bias = rng.standard_normal((1, phi.moduli(6, double.kind == "c")))  # some states vanish
 
     def by_expression(u, x):
-        return expressions.rnn(u, x, None, None, None, None, bias, name, 0.1, False, False)
+        return expressions.rnn(u, x, None, None, None, None, bias, nonlinearity, 0.1, False, False)
 
     def by_kernel(u, x):
         b = None if bias is None else bias[0]
-        h, last = hj.rnn(u[0], x[0], nonlinearity=name, nonlinearity_bias=b)
+        h, last = hj.rnn(u[0], x[0], nonlinearity=nonlinearity, nonlinearity_bias=b)
         return h[None], last[None]
 
     found, expected = (compiled(f, jax.grad(loss(f), (0, 1)))(u, x) for f in (by_expression, by_kernel))

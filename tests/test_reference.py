@@ -14,6 +14,7 @@ from conftest import (
     randn,
 )
 from householder import reference, reference_sequence
+from householder._spec import COMPLEX, NONLINEARITIES
 
 SHAPES = [(1, 1, 1), (2, 1, 3), (2, 2, 3), (5, 3, 2), (6, 6, 4), (7, 4, 1), (9, 8, 5)]
 
@@ -76,8 +77,8 @@ def test_factor_inverts_matrix(n, double):
 @each_nonlinearity("double", DOUBLES)
 def test_derivatives_of_nonlinearities_are_finite_differences(nonlinearity, double, rng):
     a, g, da = (randn(rng, (4, 6), double) for _ in range(3))
-    paired = double != "complex128" and nonlinearity == "modrelu"
-    bias = rng.standard_normal(3 if paired else 6) if "modrelu" in nonlinearity else None
+    moduli = NONLINEARITIES[nonlinearity].moduli(6, double in COMPLEX)
+    bias = rng.standard_normal(moduli) if NONLINEARITIES[nonlinearity].has_bias else None
     phi = reference_sequence.Nonlinearity(nonlinearity, 0.3, bias)
     step = 1e-6
     slope = np.vdot(g, phi.forward(a + step * da) - phi.forward(a - step * da)).real / (2 * step)
@@ -86,5 +87,5 @@ def test_derivatives_of_nonlinearities_are_finite_differences(nonlinearity, doub
     if bias is not None:
         up, down = (phi._replace(bias=bias + sign * step) for sign in (1, -1))
         slopes = (g.conj() * (up.forward(a) - down.forward(a))).real / (2 * step)
-        slopes = slopes[:, :3] + slopes[:, 3:] if paired else slopes
+        slopes = slopes[:, :3] + slopes[:, 3:] if moduli == 3 else slopes
         assert_close(grad_bias, slopes.sum(axis=0), "float32")

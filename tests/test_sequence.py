@@ -17,6 +17,7 @@ from conftest import (
     real,
     real_of,
 )
+from householder import _spec
 from householder import reference_sequence as reference
 
 METHODS = ["auto", "wy", "dense"]
@@ -39,12 +40,13 @@ class Case:
         self.states = (batch, n) if batched else (n,)
         self.x = randn(rng, (*lead, width or n), dtype)
         self.h0 = {"batch": randn(rng, self.states, dtype), "shared": randn(rng, (n,), dtype), "none": None}[h0]
-        moduli = n // 2 if dtype.kind == "f" and nonlinearity == "modrelu" else n
+        phi = _spec.NONLINEARITIES[nonlinearity]
+        moduli = phi.moduli(n, dtype.kind == "c")
         arrays = {
             "input_weight": randn(rng, (n, width), dtype) if width else None,
             "bias": randn(rng, (n,), dtype) if bias else None,
             "phases": phases,
-            "nonlinearity_bias": randn(rng, moduli, real_of(dtype)) if "modrelu" in nonlinearity else None,
+            "nonlinearity_bias": randn(rng, moduli, real_of(dtype)) if phi.has_bias else None,
         }
         self.arrays = {name: a for name, a in arrays.items() if a is not None}
         self.options = {"nonlinearity": nonlinearity, "transpose": transpose, "reverse": reverse}

@@ -16,6 +16,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 import householder.torch as ht
 from householder import _core, reference_delta
+from householder._spec import NONLINEARITIES
 from torch_oracle import explicit_matrix, phi
 
 F64, C128 = torch.float64, torch.complex128
@@ -85,14 +86,14 @@ def svd(o, p, x):
 def cell_parameters(o, m=None, width=None):
     kind, real = kinds(o)
     n = o.hidden_size
-    moduli = {"modrelu": n if o.is_complex else n // 2, "real_modrelu": n}.get(o.nonlinearity)
+    phi = NONLINEARITIES[o.nonlinearity]
     return only(
         reflections=((n, reflections(o, n, n - o.is_complex) if m is None else m), kind),
         phases=((n,), real) if o.is_complex else None,
         weight_ih=((n, o.input_size if width is None else width), kind),
         bias=((n,), kind) if o.bias else None,
         h0=((n,), kind) if o.learn_h0 else None,
-        nonlinearity_bias=None if moduli is None else ((moduli,), real),
+        nonlinearity_bias=((phi.moduli(n, o.is_complex),), real) if phi.has_bias else None,
     )
 
 
@@ -283,7 +284,7 @@ OF_CELLS = {
     "learn_h0": changed(True),
 }
 OF_REAL_CELLS = {
-    "nonlinearity": changed("identity", "tanh", "relu", "oplu", "modrelu", "real_modrelu"),
+    "nonlinearity": changed(*(name for name in NONLINEARITIES if name != "leaky_relu")),
     "constraint": changed("soft", num_reflections=6),
 }
 OF_LAYERS = {

@@ -6,8 +6,9 @@ import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence
 
 import householder.torch as ht
+from householder._spec import NONLINEARITIES, OF_COMPLEX
 from householder.torch._recurrent import Sequences
-from torch_oracle import NONLINEARITIES, explicit_matrix, loop, phi, stack
+from torch_oracle import explicit_matrix, loop, phi, stack
 
 F64 = torch.float64
 
@@ -127,8 +128,8 @@ def test_any_layout_of_a_sequence_gives_the_same_result(laid):
 @pytest.mark.parametrize("laid", [reversed_twice, batch_first])
 def test_time_may_run_backwards(nonlinearity, n, laid):
     tensors = [torch.randn(shape, dtype=F64) for shape in ((n, 3), (40, 4, 20), (4, n), (n, 20), (n,))]
-    moduli = {"modrelu": n // 2, "real_modrelu": n}.get(nonlinearity)
-    bias = None if moduli is None else torch.randn(moduli, dtype=F64)
+    found = NONLINEARITIES[nonlinearity]
+    bias = torch.randn(found.moduli(n, False), dtype=F64) if found.has_bias else None
 
     def run(u, x, h0, v, b, reverse):
         options = {"nonlinearity": nonlinearity, "nonlinearity_bias": bias, "reverse": reverse}
@@ -329,31 +330,43 @@ class TestTheLastNumber:
         assert torch.equal(u, u.tril())
 
 
+BIASED = [phi for phi in NONLINEARITIES.values() if phi.has_bias]
+
+
+@pytest.mark.parametrize("nonlinearity", BIASED, ids=lambda phi: phi.name)
 @pytest.mark.parametrize("options", [{}, {"bidirectional": True, "num_layers": 2}], ids=str)
-def test_the_modrelu_of_real_numbers_acts_on_each_of_them(options):
+def test_a_layer_learns_a_bias_for_each_modulus(nonlinearity, options):
     torch.manual_seed(0)
-    layer = ht.OrthogonalRNN(3, 7, nonlinearity="real_modrelu", num_reflections=4, dtype=torch.float64, **options)
+    n, name = 8 if nonlinearity.is_paired else 7, nonlinearity.name
+    layer = ht.OrthogonalRNN(3, n, nonlinearity=name, num_reflections=4, dtype=torch.float64, **options)
     for cell in layer.cells:
-        assert cell.nonlinearity_bias.shape == (7,)
+        assert cell.nonlinearity_bias.shape == (nonlinearity.moduli(n, False),)
         torch.nn.init.uniform_(cell.nonlinearity_bias, -0.3, 0.1)
     x = torch.randn(5, 2, 3, dtype=torch.float64)
     output, h_n = layer(x)
-    h, cell = torch.zeros(2, 7, dtype=torch.float64), layer.cells[0]
+    h, cell = torch.zeros(2, n, dtype=torch.float64), layer.cells[0]
     a = lambda x_t: x_t @ cell.weight_ih.mT + cell.bias  # noqa: E731
     for x_t in x:
-        h = phi(a(x_t) + h @ cell.matrix().mT, "real_modrelu", bias=cell.nonlinearity_bias)
+        h = phi(a(x_t) + h @ cell.matrix().mT, name, bias=cell.nonlinearity_bias)
     torch.testing.assert_close(h_n[0], h)
-    torch.testing.assert_close(cell(x[0]), phi(a(x[0]), "real_modrelu", bias=cell.nonlinearity_bias))
+    torch.testing.assert_close(cell(x[0]), phi(a(x[0]), name, bias=cell.nonlinearity_bias))
     packed = torch.nn.utils.rnn.pack_padded_sequence(x, [5, 5])
     torch.testing.assert_close(layer(packed)[1], h_n)
     output.sum().backward()
     assert all(p.grad.isfinite().all() for p in layer.parameters())
 
 
-def test_the_modrelu_of_real_numbers_refuses_complex_ones_and_needs_its_bias():
-    with pytest.raises(ValueError, match="the state is complex: use 'modrelu'"):
-        ht.UnitaryRNN(3, 8, nonlinearity="real_modrelu")
-    with pytest.raises(ValueError, match="nonlinearity_bias is missing with nonlinearity 'real_modrelu'"):
-        ht.rnn(torch.randn(4, 2), torch.randn(3, 4), nonlinearity="real_modrelu")
-    with pytest.raises(ValueError, match=r"nonlinearity_bias has shape \(2,\), expected \(4,\)"):
-        ht.rnn(torch.randn(4, 2), torch.randn(3, 4), nonlinearity="real_modrelu", nonlinearity_bias=torch.ones(2))
+@pytest.mark.parametrize("nonlinearity", BIASED, ids=lambda phi: phi.name)
+def test_a_bias_is_needed_and_fits(nonlinearity):
+    u, x, name, moduli = torch.randn(4, 2), torch.randn(3, 4), nonlinearity.name, nonlinearity.moduli(4, False)
+    with pytest.raises(ValueError, match=f"nonlinearity_bias is missing with nonlinearity '{name}'"):
+        ht.rnn(u, x, nonlinearity=name)
+    with pytest.raises(ValueError, match=rf"nonlinearity_bias has shape \(5,\), expected \({moduli},\)"):
+        ht.rnn(u, x, nonlinearity=name, nonlinearity_bias=torch.ones(5))
+
+
+@pytest.mark.parametrize("name", [name for name in NONLINEARITIES if name not in OF_COMPLEX])
+def test_a_nonlinearity_of_real_numbers_refuses_complex_states(name):
+    advice = ": use 'modrelu'" if NONLINEARITIES[name].has_bias else "$"
+    with pytest.raises(ValueError, match=f"{name!r} acts on real numbers, but the state is complex{advice}"):
+        ht.UnitaryRNN(3, 8, nonlinearity=name)

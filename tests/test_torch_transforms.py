@@ -9,6 +9,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
 
 import householder.torch as ht
+from householder._spec import NONLINEARITIES
 from householder.torch import _ops
 from torch_cases import CASES, DELTA_CASES
 from torch_oracle import IGNORE_CONFIG_WARNING, IGNORE_INSTANCE_WARNING, IGNORE_JIT_WARNING, explicit_matrix, problem
@@ -97,8 +98,7 @@ def test_vmap_makes_one_native_call(native_calls):
 SEQUENCES = [
     "rnn",
     "rnn packed",
-    "rnn, modrelu",
-    "rnn, modrelu of reals",
+    *(f"rnn, {phi.name}" for phi in NONLINEARITIES.values() if phi.has_bias),
     "rnn, oplu",
     "rnn, dense",
     "rnn, complex modrelu",

@@ -3,6 +3,7 @@
 import torch
 
 import householder.torch as ht
+from householder._spec import NONLINEARITIES
 
 
 def _random(*shapes, dtype=torch.float64):
@@ -16,6 +17,10 @@ def _sequence(*results, **options):
         return (h, last_state)[results[0]] if results else torch.cat([h.flatten(), last_state.flatten()])
 
     return run
+
+
+def _biased(nonlinearity):
+    return lambda u, x, b: ht.rnn(u, x, nonlinearity=nonlinearity, nonlinearity_bias=b)[0]
 
 
 def _unitary(u, x, h0, phases, **options):
@@ -86,14 +91,11 @@ CASES = {
     "rnn, bare": (lambda u, x: ht.rnn(u, x, nonlinearity="tanh")[0], _random((4, 2), (3, 2, 4))),
     "rnn, dense": (_sequence(nonlinearity="tanh", method="dense"), _random(*SIZES)),
     "rnn, oplu": (_sequence(nonlinearity="oplu"), _random(*SIZES)),
-    "rnn, modrelu": (
-        lambda u, x, b: ht.rnn(u, x, nonlinearity="modrelu", nonlinearity_bias=b)[0],
-        _random((4, 2), (3, 2, 4), (2,)),
-    ),
-    "rnn, modrelu of reals": (
-        lambda u, x, b: ht.rnn(u, x, nonlinearity="real_modrelu", nonlinearity_bias=b)[0],
-        _random((4, 2), (3, 2, 4), (4,)),
-    ),
+    **{
+        f"rnn, {phi.name}": (_biased(phi.name), _random((4, 2), (3, 2, 4), (phi.moduli(4, False),)))
+        for phi in NONLINEARITIES.values()
+        if phi.has_bias
+    },
     "rnn, full": (lambda u, x: ht.rnn(u, x, nonlinearity="tanh", shape="full")[0], _random((3, 5), (3, 2, 3))),
     "rnn, tau": (
         lambda u, x, tau: ht.rnn(u, x, nonlinearity="tanh", tau=tau, transpose=True)[0],

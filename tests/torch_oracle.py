@@ -3,7 +3,6 @@
 import torch
 
 DTYPES = [torch.float64, torch.complex128]
-NONLINEARITIES = ["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu"]
 
 # torch's own doing, when forward mode is first used
 IGNORE_JIT_WARNING = "ignore:.torch.jit.script. is deprecated"

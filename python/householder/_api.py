@@ -5,7 +5,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from householder import _cpu, _validate
+from householder import _cpu, _spec, _validate
 from householder._batch import arrange, sum_to
 from householder._types import WY, Array, Gradients, PhaseGradients, TauGradients
 
@@ -113,7 +113,7 @@ def forward(
     phases = _validate.phases(phases, u, n, backend)
     columns = _columns(u, tau, shape, phases, backend)
     transpose = _validate.flag("transpose", transpose)
-    _validate.one_of("method", method, _validate.METHODS)
+    _validate.one_of("method", method, _spec.METHODS)
     if u.ndim == 2:
         c: Array = backend.forward(u, h, phases, transpose, method, **columns)
         return c
@@ -283,7 +283,7 @@ def backward(
     phases = _validate.phases(phases, u, n, backend)
     columns = _columns(u, tau, shape, phases, backend)
     transpose = _validate.flag("transpose", transpose)
-    _validate.one_of("method", method, _validate.METHODS)
+    _validate.one_of("method", method, _spec.METHODS)
     if tape is not None:
         if columns:
             raise ValueError("tape is for trapezoidal columns without tau: leave the tape out")

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from householder import _core
+from householder import _core, _spec
 from householder._types import WY, Array, Sequence, SequenceGradients
 
 xp = np
-NAMES = {np.dtype(name): name for name in ("float32", "float64", "complex64", "complex128")}
+NAMES = {np.dtype(name): name for name in _spec.CORE}
 DOUBLE = np.dtype(np.float64)
-REAL = {dtype: np.empty(0, dtype).real.dtype for dtype in NAMES}
+REAL = {dtype: np.dtype(_spec.DTYPES[name].real) for dtype, name in NAMES.items()}
 
 
 def array(name: str, value: Any, integers: np.dtype[Any] = DOUBLE) -> Array:

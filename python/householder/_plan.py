@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from householder import _core
 from householder._cpu import dtype_of
-from householder._validate import MOST, integer
+from householder._spec import METHODS, MOST
+from householder._validate import integer
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -89,7 +90,7 @@ def plan(n: int, m: int, batch: int = 1, steps: int | None = None, dtype: DTypeL
             f"m is {m}, expected at most n - 1 = {n - 1} for complex reflections: phases supply the rest of U(n)"
         )
     method, times = _core.plan(n, m, rows, steps is not None, is_complex)
-    costs = dict(zip(("reflections", "wy", "dense"), times, strict=True))
+    costs = dict(zip(METHODS[1:], times, strict=True))
     if steps is not None:
         del costs["reflections"]  # not offered
     return Plan(method, costs, _REASONS[method])

@@ -5,7 +5,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import DTypeLike
 
-from householder import _validate
+from householder import _spec, _validate
 from householder._cpu import dtype_of
 from householder._types import Array, ComplexType, RealType
 
@@ -68,7 +68,7 @@ def haar(
     """
     dtype = dtype_of(dtype)
     unitary = dtype.kind == "c"
-    n = _validate.integer("n", n, 1 + unitary, _validate.MOST)
+    n = _validate.integer("n", n, 1 + unitary, _spec.MOST)
     k = n - unitary if m is None else _validate.integer("m", m, 1, n - unitary)
     if not isinstance(rng, np.random.Generator):
         rng = np.random.default_rng(None if rng is None else _validate.seed(rng, "numpy.random.Generator"))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from householder import _validate
+from householder import _spec, _validate
 from householder._api import backend_of
 from householder._batch import sum_to
 from householder._types import Array, Sequence, SequenceGradients
@@ -46,15 +46,14 @@ def rnn_forward(
         Inputs of B sequences, of one sequence, or packed. Without ``input_weight``, V is the identity and ``d = n``.
     h0 : array, shape (B, n) or (n,), optional
         Initial states, or one state for all sequences; zeros if None.
-    nonlinearity : {"leaky_relu", "identity", "tanh", "relu", "oplu", "modrelu", "real_modrelu"}
-        ``phi``. OPLU sorts the pairs ``(a_i, a_{i+n/2})`` into (max, min). modReLU changes the modulus of a complex
-        number z to ``max(|z| + nonlinearity_bias, 0)``; real states form the pairs ``a_i + i a_{i+n/2}``.
-        "real_modrelu" acts on each real number: ``sign(a) max(|a| + nonlinearity_bias, 0)``. The others act on each
-        real number, and on real and imaginary parts of complex states.
+    nonlinearity : str, default "leaky_relu"
+        ``phi``, one of the names that the guide to choosing n, m and the method explains. Functions of one real number
+        act on the real and imaginary parts of complex states. Others act on complex numbers, or on the pairs
+        ``(a_i, a_{i+n/2})`` of real states.
     negative_slope : float
         Slope of the leaky ReLU, at least 0.
-    nonlinearity_bias : array, shape (n,) or, for "modrelu" with real u, (n / 2,), optional
-        The real bias of modReLU and "real_modrelu"; no other nonlinearity takes it.
+    nonlinearity_bias : array, shape (n,) or, for a nonlinearity of pairs, (n / 2,), optional
+        The real bias of a modReLU, which changes a modulus r to ``max(r + nonlinearity_bias, 0)``.
     input_weight : array, shape (n, d), optional
         V. The projection of the inputs is then part of the call.
     bias : array, shape (n,), optional
@@ -140,7 +139,7 @@ def rnn_vjp(
         Reflections and inputs, as for :func:`rnn_forward`; all that follows as well.
     h0, nonlinearity_bias, input_weight, bias, phases, tau : array, optional
         Initial states, parameters and scales of the columns.
-    nonlinearity : {"leaky_relu", "identity", "tanh", "relu", "oplu", "modrelu", "real_modrelu"}
+    nonlinearity : str, default "leaky_relu"
         The function ``phi``.
     negative_slope : float
         Slope of the leaky ReLU.
@@ -248,8 +247,8 @@ def _validated(raw: Sequence) -> tuple[ModuleType, Sequence, _Extent]:
     extent = _extent(x, n, sizes)
     if raw.input_weight is None and x.shape[-1] != n:
         raise ValueError(f"x has shape {x.shape}, expected a last axis of n = {n} where there is no input_weight")
-    _validate.one_of("nonlinearity", raw.nonlinearity, _validate.NONLINEARITIES)
-    _validate.one_of("method", raw.method, _validate.SEQUENCE_METHODS)
+    _validate.one_of("nonlinearity", raw.nonlinearity, _spec.NONLINEARITIES)
+    _validate.one_of("method", raw.method, _spec.SEQUENCE_METHODS)
     sequence = raw._replace(
         u=u,
         x=x,

@@ -1,30 +1,23 @@
 """Checks of shapes, names and numbers; each message has the argument, its value and the expected one."""
 
 import operator
+from collections.abc import Collection
 from numbers import Real
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from householder._spec import FORMS, of_delta_rule, of_phases, of_tau
+from householder._spec import METHODS as METHODS
+from householder._spec import NONLINEARITIES as NONLINEARITIES
+from householder._spec import SEQUENCE_METHODS as SEQUENCE_METHODS
 from householder._types import Array
-
-METHODS = ("auto", "reflections", "wy", "dense")
-SEQUENCE_METHODS = ("auto", "wy", "dense")
-SHAPES = ("trapezoidal", "full")
-MOST = 2**31
-"""The largest size of anything, so that products of sizes fit into an address."""
-NONLINEARITIES = ("identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu")
-BIASED = ("modrelu", "real_modrelu")
-PAIRED = ("oplu", "modrelu")
-"""Nonlinearities that act on pairs ``(i, i + n/2)`` of real states."""
-OF_REALS = ("oplu", "real_modrelu")
-"""Nonlinearities for real states only."""
 
 
 def reflections(u: Any, columns: Any = "trapezoidal", has_tau: bool = False) -> tuple[int, int]:
     """Return ``n, m`` of ``u (..., n, m)``, an array or a tensor, with columns of this shape."""
-    one_of("shape", columns, SHAPES)
+    one_of("shape", columns, FORMS)
     shape = tuple(u.shape)
     n, m = shape[-2:] if len(shape) >= 2 else (0, 0)
     most = "" if columns == "full" else " <= n"
@@ -73,12 +66,14 @@ def tau(value: Any, u: Array, columns: str, phases: Any, backend: Any) -> Array 
         raise ValueError("shape='full' and tau need arrays on the CPU: move u there, or use torch")
     if value is not None and phases is not None:
         raise ValueError("phases and tau are both given, but tau has its own phases: leave one of them out")
-    return optional("tau", value, u, (*u.shape[:-2], u.shape[-1]), backend)
+    return optional("tau", value, u, of_tau(u.shape), backend)
 
 
 def phases(value: Any, u: Array, n: int, backend: ModuleType) -> Array | None:
     """Expect None, or ``theta (n,)`` with a complex u."""
-    if value is not None and u.dtype.kind != "c":
+    if value is None:
+        return None
+    if u.dtype.kind != "c":
         raise ValueError(f"phases are for complex u, but u has dtype {u.dtype}; a real u has u_1 when m == n")
     return optional("phases", value, u, (n,), backend, real=True)
 
@@ -88,16 +83,16 @@ def matrix_phases(value: Any, u: Array, n: int, backend: ModuleType) -> Array | 
     if value is None or u.dtype.kind != "c":
         return phases(value, u, n, backend)
     a: Array = backend.operand("phases", value, u, real=True)
-    shape("phases", a, (n,) if a.ndim == 1 else (*u.shape[:-2], n))
+    shape("phases", a, of_phases(u.shape[:-2], n, a.ndim))
     return a
 
 
 def is_default(tau: Any, shape: str) -> bool:
-    """Tell whether columns are those that layers have: trapezoidal, without ``tau``."""
+    """Return whether columns are those that layers have: trapezoidal, without ``tau``."""
     return tau is None and shape == "trapezoidal"
 
 
-def one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
+def one_of(name: str, value: Any, known: Collection[str]) -> None:
     """Expect a known name."""
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} is {value!r}, expected one of {', '.join(map(repr, known))}")
@@ -167,7 +162,7 @@ def delta_sizes(
     g: tuple[int, ...] | None,
     reflections: Any,
 ) -> tuple[int, int, int, int, int]:
-    """``H, HV, K, V`` and the steps of a token, from the shapes of the delta rule's operands."""
+    """Return ``H, HV, K, V`` and the steps of a token, from the shapes of the delta rule's operands."""
     reflections = integer("num_householder", reflections, 1)
     if len(q) != 4 or 0 in q[2:]:
         raise ValueError(f"q has shape {tuple(q)}, expected (B, T, H, K) with H and K at least 1")
@@ -175,27 +170,19 @@ def delta_sizes(
         raise ValueError(
             f"v has shape {tuple(v)}, expected (B, T, HV, V) with HV a multiple of H = {q[2]} and V at least 1"
         )
-    batch, tokens, heads, keys = q
-    steps, value_heads = tokens * reflections, v[2]
-    expected = {
-        "k": (k, (batch, steps, heads, keys)),
-        "v": (v, (batch, steps, value_heads, v[3])),
-        "beta": (beta, (batch, steps, value_heads)),
-    }
-    for name, (shape, wanted) in expected.items():
-        if tuple(shape) != wanted:
+    operands = of_delta_rule(q, v, reflections)
+    for name, shape in (("k", k), ("v", v), ("beta", beta)):
+        if tuple(shape) not in operands[name]:
             also = f" and num_householder = {reflections}" if reflections > 1 else ""
-            raise ValueError(f"{name} has shape {tuple(shape)}, expected {wanted} for q {tuple(q)}{also}")
-    gates = (batch, tokens, value_heads)
-    if g is not None and tuple(g) not in (gates, (*gates, keys)):
-        raise ValueError(
-            f"g has shape {tuple(g)}, expected {gates}, one per head, or {(*gates, keys)}, one per channel"
-        )
-    return heads, value_heads, keys, v[3], reflections
+            raise ValueError(f"{name} has shape {tuple(shape)}, expected {operands[name][0]} for q {tuple(q)}{also}")
+    if g is not None and tuple(g) not in operands["g"]:
+        by_head, by_channel = operands["g"]
+        raise ValueError(f"g has shape {tuple(g)}, expected {by_head}, one per head, or {by_channel}, one per channel")
+    return q[2], v[2], q[3], v[3], reflections
 
 
 def delta_offsets(q: tuple[int, ...], cu_seqlens: Any) -> list[int]:
-    """Where the sequences begin and end, counted in tokens of all rows."""
+    """Return where the sequences begin and end, counted in tokens of all rows."""
     batch, tokens = q[:2]
     if cu_seqlens is None:
         return list(range(0, batch * tokens + 1, tokens)) if tokens else [0] * (batch + 1)
@@ -217,18 +204,18 @@ def delta_offsets(q: tuple[int, ...], cu_seqlens: Any) -> list[int]:
 
 def bias_length(nonlinearity: str, bias: Any, n: int, dtype: Any) -> int:
     """Expect a state that the nonlinearity acts on, and a bias with a modReLU only; return the length of the bias."""
-    is_complex = np.dtype(dtype).kind == "c"
-    if is_complex and nonlinearity in OF_REALS:
+    phi, is_complex = NONLINEARITIES[nonlinearity], np.dtype(dtype).kind == "c"
+    if is_complex and phi.is_real:
         raise ValueError(f"nonlinearity {nonlinearity!r} acts on real numbers, but u has dtype {dtype}")
-    if not is_complex and nonlinearity in PAIRED and n % 2:
+    if not is_complex and phi.is_paired and n % 2:
         raise ValueError(f"nonlinearity {nonlinearity!r} pairs i with i + n/2: n = {n} is odd, expected an even n")
-    if (bias is None) == (nonlinearity in BIASED):
+    if (bias is None) == phi.has_bias:
         given = "missing" if bias is None else "given"
-        known = " and ".join(map(repr, BIASED))
+        known = " and ".join(repr(name) for name, phi in NONLINEARITIES.items() if phi.has_bias)
         raise ValueError(f"nonlinearity_bias is {given} for {nonlinearity!r}, expected it only for {known}")
-    return moduli(nonlinearity, n, is_complex)
+    return phi.moduli(n, is_complex)
 
 
 def moduli(nonlinearity: str, n: int, is_complex: bool) -> int:
-    """Count the numbers or pairs that a modReLU acts on; its bias has one entry for each."""
-    return n if is_complex or nonlinearity == "real_modrelu" else n // 2
+    """Return how many numbers or pairs of numbers it acts on; its bias has one entry for each."""
+    return NONLINEARITIES[nonlinearity].moduli(n, is_complex)

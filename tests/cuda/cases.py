@@ -6,10 +6,8 @@ import applications
 from sequences import Case
 
 from householder._cuda.instances import SCALAR_OF, TILES, Tile
+from householder._spec import COMPLEX, DTYPES, NONLINEARITIES, OF_COMPLEX
 
-POINTWISE = ["tanh", "identity", "relu", "leaky_relu"]
-BIASED = ["real_modrelu"]
-PAIRED = ["oplu", "modrelu"]
 STORED = {"float": "float32", "double": "float64"}
 
 
@@ -29,7 +27,7 @@ def at_edges(tile: Tile, nonlinearity: str) -> list[Case]:
     smaller = [t for t in TILES if t.kernel == tile.kernel and t.scalar == tile.scalar]
     n = max((t.n for t in smaller if t.n < tile.n), default=0)
     m = max((t.m for t in smaller if t.m < tile.m and t.n == tile.n), default=0)
-    step = 2 if nonlinearity in PAIRED else 1
+    step = 2 if NONLINEARITIES[nonlinearity].is_paired else 1
     columns = [tile.n // 2, 3, 2] if dense else [tile.m, tile.m - 1, min(m + 1, n + step)]
     rows = [tile.n, tile.n - step, n + step]
     sizes = (3, 3, 2, 1, 1) if tile.cluster < 8 else (2, 2, 1)  # 4096 threads take their time
@@ -38,8 +36,7 @@ def at_edges(tile: Tile, nonlinearity: str) -> list[Case]:
 
 def every_tile() -> list[Case]:
     """Each tile with one nonlinearity; each nonlinearity with several tiles."""
-    nonlinearities = cycle([*POINTWISE[:2], PAIRED[0], *POINTWISE[2:], PAIRED[1], *BIASED])
-    return [case for t, phi in zip(TILES, nonlinearities, strict=False) for case in at_edges(t, phi)]
+    return [case for t, phi in zip(TILES, cycle(NONLINEARITIES), strict=False) for case in at_edges(t, phi)]
 
 
 def every_nonlinearity() -> list[Case]:
@@ -47,16 +44,16 @@ def every_nonlinearity() -> list[Case]:
     cases = []
     for dtype, scalar in SCALAR_OF.items():
         low, dense = tile("lowrank", scalar, 64, 8), tile("dense", scalar, 64)
-        for phi in [*POINTWISE, *PAIRED, *BIASED]:
+        for phi in NONLINEARITIES:
             cases += [
                 Case(low, 50, 5, dtype, phi),
                 Case(dense, 50, 7, dtype, phi, dense=True),
                 Case(None, 50, 5, dtype, phi),
             ]
-    for dtype in ("complex64", "complex128"):
-        scalar = "float" if dtype == "complex64" else "double"
+    for dtype in COMPLEX:
+        scalar = SCALAR_OF[DTYPES[dtype].real]
         low, dense = tile("lowrank", scalar, 64, 8), tile("dense", scalar, 64)
-        for phi in [*POINTWISE, "modrelu"]:
+        for phi in OF_COMPLEX:
             cases += [
                 Case(low, 30, 3, dtype, phi),
                 Case(dense, 30, 7, dtype, phi, dense=True),

@@ -140,7 +140,7 @@ def _extent(name: str) -> str:
     sizes = [int(size) for size in re.findall(r"[<,] *(\d+)", name)]
     kernel = name.removeprefix("householder::").partition("_")[0]
     if kernel in ("lowrank", "dense"):
-        return f"{sizes[-3]}, {sizes[-2]}"
+        return f"{sizes[-2]}, {sizes[-1]}"
     if kernel == "probe":
         return "32, 8"
     threads = {"factors": sizes[-1:], "gradients": sizes[-1:], "application": [32]}.get(kernel) or [256]

@@ -7,6 +7,7 @@ import numpy as np
 from householder import reference, reference_sequence
 from householder._cuda import instances
 from householder._cuda.instances import Tile
+from householder._spec import DTYPES, NONLINEARITIES
 
 SCHEDULES = (0, 1, 2, 3)
 """Forward, in reverse, block by block, random."""
@@ -46,12 +47,12 @@ class Case(NamedTuple):
     @property
     def stored(self) -> str:
         """Type of the real arrays."""
-        return {"complex64": "float32", "complex128": "float64"}.get(self.dtype, self.dtype)
+        return DTYPES[self.dtype].real
 
     @property
     def code(self) -> str:
         """The kernels' name of the nonlinearity."""
-        return "modrelu_complex" if self.is_complex and self.nonlinearity == "modrelu" else self.nonlinearity
+        return instances.NEIGHBOURS if self.is_complex and self.nonlinearity == "modrelu" else self.nonlinearity
 
     def name(self, direction: instances.Direction) -> str:
         if self.tile is None:
@@ -94,9 +95,11 @@ class Problem:
             self.rounded(self.numbers(shape)) for shape in ((rows, n), (batch, n), (rows, n), (batch, n))
         )
         self.phi_bias = None
-        if "modrelu" in case.nonlinearity:
-            moduli = n // 2 if case.nonlinearity == "modrelu" and not case.is_complex else n
-            self.phi_bias = self.rng.uniform(-0.5, 0.1, moduli).astype(np.float32).astype(np.float64)
+        phi = NONLINEARITIES[case.nonlinearity]
+        if phi.has_bias:
+            self.phi_bias = (
+                self.rng.uniform(-0.5, 0.1, phi.moduli(n, case.is_complex)).astype(np.float32).astype(np.float64)
+            )
         if case.sparse:
             self.h0, self.grad_h = np.zeros_like(self.h0), np.zeros_like(self.grad_h)
 
@@ -153,7 +156,7 @@ class Problem:
         grad_h0 = None if case.sparse else output(batch, n)
         pairs = n // 2
         grad_phi_bias = None if phi_bias is None else output(batch, len(phi_bias), dtype=np.dtype(arithmetic).name)
-        flags = np.full((rows, pairs), 255, np.uint8) if case.nonlinearity == "oplu" else None
+        flags = np.full((rows, pairs), 255, np.uint8) if NONLINEARITIES[case.nonlinearity].has_flags else None
         x, h0, grad_h, grad_last = (
             np.ascontiguousarray(store(a, case.stored)) for a in (self.x, self.h0, self.grad_h, self.grad_last)
         )

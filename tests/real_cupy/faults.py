@@ -87,8 +87,8 @@ def test_devices_of_different_capability_have_kernels_of_their_own(monkeypatch):
     for device in range(2):
         _cuda.warm_up(512, 256, device=device)
     tiles = [sorted(name for at, name in kernels._compiled if at == device) for device in range(2)]
-    assert "householder::dense_forward<float, float, 512, 512, 8, 2>" in tiles[0]
-    assert "householder::fallback_forward<float, float, 2>" in tiles[1]
+    assert "householder::dense_forward<float, float, 512, 512, 8, householder::LEAKY_RELU>" in tiles[0]
+    assert "householder::fallback_forward<float, float, householder::LEAKY_RELU>" in tiles[1]
     loads = State.loads
     assert len(kernels.compiled()) == len(kernels._compiled)
     assert State.loads == loads  # a kernel of device 1 is not loaded on device 0 to be described

@@ -11,6 +11,7 @@ from householder import _cpu
 from householder._cpu import NAMES, REAL
 from householder._cuda import algebra, application, device, recurrence
 from householder._cuda.library import library_of
+from householder._spec import NONLINEARITIES
 from householder._types import WY, Array, Sequence, SequenceGradients
 
 STATES = ("x", "h0", "grad_h", "grad_last")
@@ -117,7 +118,7 @@ class Arrays:
         library, n = library_of(sequence.u), len(sequence.u)
         flags = None
         with library.current(sequence.u):
-            if sequence.nonlinearity == "oplu":  # the states do not show which pairs were exchanged
+            if NONLINEARITIES[sequence.nonlinearity].has_flags:
                 flags = library.empty((sequence.x.size // sequence.x.shape[-1], n // 2), sequence.x, self.xp.uint8)
             kept = recurrence.Kept(flags=flags)
             h, run = recurrence.forward(sequence, steps, batch, kept)
@@ -132,7 +133,7 @@ class Arrays:
 
 
 def cupy_arrays() -> Arrays:
-    """Give the backend of CuPy arrays, if there are a CuPy and a device."""
+    """Return the backend of CuPy arrays, if there are a CuPy and a device."""
     return Arrays(device.cupy())
 
 

@@ -10,32 +10,25 @@ direction, the type of the arrays and the nonlinearity.
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from householder._spec import COMPLEX, DTYPES, NONLINEARITIES, REAL
+
 Kernel = Literal["lowrank", "dense"]
 Direction = Literal["forward", "backward"]
 
 SCALAR_BYTES = {"float": 4, "double": 8}
 """Types of arithmetic."""
 
-SCALAR_OF = {"float32": "float", "float64": "double", "bfloat16": "float", "float16": "float"}
-"""Type of arithmetic for each type of the arrays of states. Complex arrays are real ones with twice as many rows."""
-
 STORED = {"float32": "float", "float64": "double", "bfloat16": "householder::bf16", "float16": "householder::f16"}
 """What the arrays of states are called in C++."""
 
-NONLINEARITIES = {
-    "identity": 0,
-    "relu": 1,
-    "leaky_relu": 2,
-    "tanh": 3,
-    "oplu": 4,
-    "modrelu": 5,
-    "modrelu_complex": 6,
-    "real_modrelu": 7,
-}
-"""Codes of the template argument PHI.
+SCALAR_OF = {name: STORED[DTYPES[name].compute] for name in STORED}
+"""Type of arithmetic for each type of the arrays of states. Complex arrays are real ones with twice as many rows."""
 
-``modrelu`` pairs rows i and i + n/2, ``modrelu_complex`` pairs 2i and 2i + 1; ``real_modrelu`` acts on each row.
-"""
+NEIGHBOURS = "modrelu_complex"
+"""modReLU of pairs ``(2i, 2i + 1)``, which complex numbers are in memory."""
+
+PHI = {name: f"householder::{name.upper()}" for name in (*NONLINEARITIES, NEIGHBOURS)}
+"""What the template argument PHI is called in C++."""
 
 SOURCES: dict[str, tuple[str, ...]] = {
     "lowrank": (
@@ -64,10 +57,8 @@ CLUSTERS: tuple[str, ...] = ("-DHOUSEHOLDER_CLUSTERS",)
 """Options of kernels whose blocks form clusters; any device launches the other kernels."""
 
 NUMBERS = {
-    "float32": "float",
-    "float64": "double",
-    "complex64": "householder::Complex<float>",
-    "complex128": "householder::Complex<double>",
+    **{name: STORED[name] for name in REAL},
+    **{name: f"householder::Complex<{STORED[DTYPES[name].real]}>" for name in COMPLEX},
 }
 """What the numbers of applications are called in C++."""
 
@@ -155,19 +146,19 @@ class Tile:
         return Launch(min(batch, resident) * self.cluster, self.threads, self.shared_bytes, self.cluster)
 
     def name(self, direction: Direction, dtype: str, nonlinearity: str) -> str:
-        """Give the C++ name expression of an instance; ``dtype`` is that of the arrays of states."""
+        """Return the C++ name expression of an instance; ``dtype`` is that of the arrays of states."""
         low_rank = [self.m, self.shared_columns] if self.kernel == "lowrank" else []
         sizes = [self.n, *low_rank, self.threads, self.cluster]
         return _name(self.kernel, direction, dtype, sizes, nonlinearity)
 
 
 def _name(kernel: str, direction: str, dtype: str, sizes: list[int], nonlinearity: str) -> str:
-    arguments = [SCALAR_OF[dtype], STORED[dtype], *map(str, sizes), str(NONLINEARITIES[nonlinearity])]
+    arguments = [SCALAR_OF[dtype], STORED[dtype], *map(str, sizes), PHI[nonlinearity]]
     return f"householder::{kernel}_{direction}<{', '.join(arguments)}>"
 
 
 def fallback_name(direction: Direction, dtype: str, nonlinearity: str) -> str:
-    """Give the name expression of the kernel for every other shape."""
+    """Return the name expression of the kernel for every other shape."""
     return _name("fallback", direction, dtype, [], nonlinearity)
 
 
@@ -292,12 +283,7 @@ def plan(n: int, m: int, dtype: str, capability: int, *, method: str = "auto") -
     return dense, tile
 
 
-FACTOR_COLUMNS = {
-    "float32": (8, 16, 32, 64),
-    "float64": (8, 16, 32, 64),
-    "complex64": (8, 16, 32),
-    "complex128": (8, 16, 32),
-}
+FACTOR_COLUMNS = dict.fromkeys(REAL, (8, 16, 32, 64)) | dict.fromkeys(COMPLEX, (8, 16, 32))
 """Columns for which there is a kernel that forms V, S and A: S and partial sums fill 32 KB of shared memory."""
 
 FAST_DOUBLES = (80, 90, 100)
@@ -309,12 +295,12 @@ SquareKernel = Literal["factors", "gradients"]
 
 
 def square_name(kernel: SquareKernel, columns: int, dtype: str) -> str:
-    """Give the name expression of a kernel for up to so many columns."""
+    """Return the name expression of a kernel for up to so many columns."""
     return f"householder::{kernel}_form<{NUMBERS[dtype]}, {columns}, {_factor_threads(dtype)}>"
 
 
 def _factor_threads(dtype: str) -> int:
-    return 128 if dtype.startswith("complex") else 256
+    return 128 if dtype in COMPLEX else 256
 
 
 def square(kernel: SquareKernel, n: int, k: int, count: int, dtype: str, capability: int) -> tuple[str, Launch] | None:
@@ -324,7 +310,7 @@ def square(kernel: SquareKernel, n: int, k: int, count: int, dtype: str, capabil
     if not count or not k or columns is None or n * k * k > most:
         return None
     threads = _factor_threads(dtype)
-    wide = 16 if dtype.startswith("complex") else 8
+    wide = 16 if dtype in COMPLEX else 8
     return square_name(kernel, columns, dtype), Launch(count, threads, 16 * threads * wide + 8 * columns)
 
 
@@ -338,7 +324,7 @@ _WARP = 32
 
 
 def application_name(direction: Direction, lanes: int, dtype: str) -> str:
-    """Give the name expression of the kernel that applies many small matrices."""
+    """Return the name expression of the kernel that applies many small matrices."""
     return f"householder::application_{direction}<{NUMBERS[dtype]}, {lanes}>"
 
 
@@ -349,8 +335,8 @@ def application(
     lanes = next((lanes for lanes in APPLICATION_LANES if 4 * lanes >= n), None)
     if lanes is None or not 0 < rows * m <= LONGEST_APPLICATION or not matrices:
         return None
-    real = 8 if dtype in ("float64", "complex128") else 4
-    size = 2 * real if dtype.startswith("complex") else real
+    real = SCALAR_BYTES[STORED[DTYPES[dtype].real]]
+    size = 2 * real if dtype in COMPLEX else real
     arrays, together = 1 if direction == "forward" else 2, _WARP // lanes
     shared = together * m * (arrays * 4 * (lanes + 1) * size + real)
     if shared > DEFAULT_SHARED_BYTES:

@@ -17,10 +17,8 @@ from householder._cuda.device import cupy
 from householder._cuda.kernels import Device
 from householder._cuda.library import Library, library_of
 from householder._cuda.packing import Packing
+from householder._spec import COMPLEX, DTYPES, NONLINEARITIES
 from householder._types import Sequence, SequenceGradients
-
-CODE = "modrelu_complex"
-"""modReLU where the two numbers of a pair are neighbours."""
 
 
 class Kept(NamedTuple):
@@ -44,7 +42,7 @@ class Instance(NamedTuple):
     m: int
 
     def names(self, direction: instances.Direction) -> tuple[str, str]:
-        """Give the module and the name expression."""
+        """Return the module and the name expression."""
         if self.tile is None:
             return "fallback", instances.fallback_name(direction, self.dtype, self.nonlinearity)
         return self.tile.kernel, self.tile.name(direction, self.dtype, self.nonlinearity)
@@ -68,7 +66,7 @@ class Instance(NamedTuple):
         kernels.launch(self.device.number, *self.names(direction), how, (*arguments, *scratch))
 
     def how(self, batch: int) -> tuple[instances.Launch, int]:
-        """Give the launch for this number of sequences, and the size of its scratch memory in numbers."""
+        """Return the launch for this number of sequences, and the size of its scratch memory in numbers."""
         multiprocessors = self.device.multiprocessors
         if self.tile is not None:
             return self.tile.launch(batch, multiprocessors), 0
@@ -78,13 +76,13 @@ class Instance(NamedTuple):
 def candidates(
     device: Device, n: int, m: int, dtype: str, nonlinearity: str, *, phases: bool = False, method: str = "auto"
 ) -> list[Instance]:
-    """Give the kernels for ``u (n, m)``, the best first. Phases need W, because no low-rank product contains them.
+    """Return the kernels for ``u (n, m)``, the best first. Phases need W, because no low-rank product contains them.
 
     A tile with clusters is followed by one without. The fallback, which serves every shape, ends the list.
     """
-    if dtype.startswith("complex"):
-        n, m, dtype = 2 * n, 2 * m, {"complex64": "float32", "complex128": "float64"}[dtype]
-        nonlinearity = CODE if nonlinearity == "modrelu" else nonlinearity
+    if dtype in COMPLEX:
+        n, m, dtype = 2 * n, 2 * m, DTYPES[dtype].real
+        nonlinearity = instances.NEIGHBOURS if nonlinearity == "modrelu" else nonlinearity
     method = "dense" if phases else method
     dense, tile = instances.plan(n, m, dtype, device.capability, method=method)
     plans = [(dense, tile)]
@@ -121,19 +119,21 @@ def _try(instance: Instance, library: Library, like: Any, packed: bool) -> None:
     n, m = (50, 6) if tile is None else (tile.n - 2, 6 if instance.dense else tile.m - 2)
     one = instance._replace(device=instance.device._replace(multiprocessors=1), n=n, m=m)
     how = one.how(1 << 30)[0]
-    if nonlinearity == CODE:  # the same kernels in complex numbers
-        n, m, dtype, nonlinearity = n // 2, m // 2, {"float32": "complex64", "float64": "complex128"}[dtype], "modrelu"
+    if nonlinearity == instances.NEIGHBOURS:  # the same kernels in complex numbers
+        dtype = next(name for name in COMPLEX if DTYPES[name].real == dtype)
+        n, m, nonlinearity = n // 2, m // 2, "modrelu"
     method = "dense" if instance.dense else "wy"
     case = trials.Recurrence(n, m, 2 * how.grid // how.cluster + 1, dtype, nonlinearity, method, packed=packed)
-    s, parameters, states = case.sequence, *(library.dtype(d) for d in (trials.PARAMETERS.get(dtype, dtype), dtype))
-    given = {"u": parameters, "x": states, "h0": states, "nonlinearity_bias": library.dtype(_real_name(dtype))}
+    s, parameters, states = case.sequence, *(library.dtype(d) for d in (DTYPES[dtype].compute, dtype))
+    real = library.dtype(DTYPES[DTYPES[dtype].compute].real)
+    given = {"u": parameters, "x": states, "h0": states, "nonlinearity_bias": real}
     arrays = {
         name: library.from_host(getattr(s, name), like, kind)
         for name, kind in given.items()
         if getattr(s, name) is not None
     }
     sequence, kept = s._replace(**arrays), Kept()
-    if nonlinearity == "oplu":
+    if NONLINEARITIES[nonlinearity].has_flags:
         flags = library.empty((s.x.size // n, n // 2), arrays["x"], library.xp.uint8)
         kept = Kept(flags=flags)
     recurrence = Recurrence(sequence, trials.STEPS, case.batch, instance=one)
@@ -145,10 +145,6 @@ def _try(instance: Instance, library: Library, like: Any, packed: bool) -> None:
     there = [found[name].reshape(-1) for name in wanted]
     here = [getattr(expected, name).reshape(-1) for name in wanted]
     trials.compare(library, [h.reshape(-1), *there], [expected_h.reshape(-1), *here], dtype)
-
-
-def _real_name(dtype: str) -> str:
-    return "float64" if dtype in ("float64", "complex128") else "float32"
 
 
 def warm_up(
@@ -190,10 +186,9 @@ def warm_up(
         instance = choose(fitting, library_of(like), like, packed)
     how = instance.how(1)[0]
     names = [(*instance.names(direction), how) for direction in get_args(instances.Direction)]
-    k = m - (m == n and not dtype.startswith("complex"))
+    k = m - (m == n and dtype not in COMPLEX)
     for kernel in get_args(instances.SquareKernel):
-        parameters = trials.PARAMETERS.get(dtype, dtype)
-        found = instances.square(kernel, n, k, 1, parameters, instance.device.capability)
+        found = instances.square(kernel, n, k, 1, DTYPES[dtype].compute, instance.device.capability)
         names += [(kernel, *found)] if found else []
     of_packing = instances.Launch(1, instances.PACKING_THREADS, 0)
     names += [("packing", name, of_packing) for name in instances.PACKING_NAMES.values() if packed]
@@ -370,7 +365,7 @@ def backward(
         return _named(none)
     x, h, grad_h = (_flipped(a, sequence.reverse, library) for a in (sequence.x, h, grad_h))
     recurrence = Recurrence(sequence._replace(x=x), steps, batch, form)
-    if sequence.nonlinearity == "oplu" and kept.flags is None:  # the states do not show which pairs were exchanged
+    if NONLINEARITIES[sequence.nonlinearity].has_flags and kept.flags is None:
         kept = Kept(flags=library.empty((recurrence.rows, len(sequence.u) // 2), h, library.xp.uint8))
         recurrence.run_forward(kept)
     found = recurrence.run_backward(h, kept, grad_h, grad_last, given.keys())

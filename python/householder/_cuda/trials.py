@@ -8,13 +8,10 @@ import numpy as np
 from householder import _cpu
 from householder._cuda.library import Library
 from householder._cuda.verdicts import WrongError
+from householder._spec import COMPLEX, DTYPES, NONLINEARITIES
 from householder._types import Sequence, SequenceGradients
-from householder._validate import BIASED, moduli
 
 STEPS = 6
-PARAMETERS = {"bfloat16": "float32", "float16": "float32"}
-"""Type of the parameters for states of a half type; otherwise it is the type of the states."""
-
 _ALLOWED = {"float32": 1000 * 2.0**-23, "float64": 1000 * 2.0**-52, "bfloat16": 16 * 2.0**-8, "float16": 16 * 2.0**-11}
 _ALLOWED_TF32 = 16 * 2.0**-10
 """Errors relative to the largest entry. A wrong kernel is off by far more."""
@@ -23,7 +20,7 @@ _ALLOWED_TF32 = 16 * 2.0**-10
 def numbers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> Any:
     """Draw numbers in double precision that ``dtype`` represents exactly."""
     parts = np.random.default_rng([seed, *shape]).standard_normal((2, *shape))
-    return rounded(parts[0] + 1j * parts[1] if dtype.startswith("complex") else parts[0], dtype)
+    return rounded(parts[0] + 1j * parts[1] if dtype in COMPLEX else parts[0], dtype)
 
 
 def rounded(a: Any, dtype: str) -> Any:
@@ -41,8 +38,8 @@ def compare(library: Library, found: Many[Any], expected: Many[Any], dtype: str)
     WrongError
         They differ by more than rounding.
     """
-    allowed = _ALLOWED[{"complex64": "float32", "complex128": "float64"}.get(dtype, dtype)]
-    if library.allows_tf32() and dtype not in ("float64", "complex128"):  # for products outside the kernel
+    allowed = _ALLOWED[DTYPES[dtype].real]
+    if library.allows_tf32() and DTYPES[dtype].real != "float64":  # for products outside the kernel
         allowed = max(allowed, _ALLOWED_TF32)
     for a, b in zip(found, expected, strict=True):
         wide = library.xp.complex128 if np.iscomplexobj(b) else library.xp.float64
@@ -59,12 +56,13 @@ class Recurrence:
     """
 
     def __init__(self, n: int, m: int, batch: int, dtype: str, nonlinearity: str, method: str, *, packed: bool = False):
-        u = numbers((n, m), PARAMETERS.get(dtype, dtype))
+        u = numbers((n, m), DTYPES[dtype].compute)
         h0, self.grad_last = numbers((batch, n), dtype, 1), numbers((batch, n), dtype, 2)
         self.grad_h = numbers((STEPS, batch, n), dtype, 3)
         bias = None
-        if nonlinearity in BIASED:
-            bias = rounded(np.linspace(-0.3, -0.1, moduli(nonlinearity, n, np.iscomplexobj(u))), "float32")
+        phi = NONLINEARITIES[nonlinearity]
+        if phi.has_bias:
+            bias = rounded(np.linspace(-0.3, -0.1, phi.moduli(n, np.iscomplexobj(u))), "float32")
         wanted = _away_from_bends(numbers((STEPS, batch, n), dtype, 4), nonlinearity)
         s = Sequence(u, wanted, h0, None, None, None, None, nonlinearity, 0.1, bias, False, False, method)
         alone = s._replace(x=wanted.reshape(1, -1, n), h0=None)  # one step from zero: the nonlinearity
@@ -85,7 +83,7 @@ class Recurrence:
 
 
 def _away_from_bends(a: Any, nonlinearity: str) -> Any:
-    """Give numbers of the same signs with magnitudes from 1/2 to 1; the second numbers of OPLU's pairs are larger."""
+    """Return numbers of the same signs with magnitudes from 1/2 to 1; the second numbers of OPLU's pairs are larger."""
     parts = a.view(np.float64)
     parts = np.sign(parts) * (0.5 + np.abs(parts) % 0.5)
     if nonlinearity == "oplu":

@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import PackedSequence
 import householder.torch as ht
 from householder import _cuda
 from householder._cuda import instances, kernels
-from householder._validate import BIASED, NONLINEARITIES, OF_REALS, moduli
+from householder._spec import NONLINEARITIES
 
 cuda: Any = torch.cuda
 
@@ -70,7 +70,7 @@ def _states(**options: Any) -> Callable[..., Tensor]:
     """Make a function of u, x, h0 (and phases or modReLU's bias) that returns all states and the last ones."""
 
     def function(u: Tensor, x: Tensor, h0: Tensor, *rest: Tensor) -> Tensor:
-        name = "nonlinearity_bias" if options["nonlinearity"] in BIASED else "phases"
+        name = "nonlinearity_bias" if NONLINEARITIES[options["nonlinearity"]].has_bias else "phases"
         more: dict[str, Any] = options | ({name: rest[0]} if rest else {})
         h, last = ht.rnn(u, x, h0, **more)
         return torch.cat([h.flatten(), last.flatten()])
@@ -96,7 +96,7 @@ def _bidirectional(device: torch.device) -> ht.OrthogonalRNN:
 
 
 def _both_directions(u: Tensor, data: Tensor, v: Tensor) -> Tensor:
-    """Give the states of a bidirectional layer over packed sequences."""
+    """Return the states of a bidirectional layer over packed sequences."""
     packed = PackedSequence(data, torch.tensor([4, 4, 1]))
     parameters = {"cells.0.reflections": u, "cells.1.reflections": v}
     output, _ = functional_call(_bidirectional(data.device), parameters, (packed,))
@@ -217,13 +217,13 @@ def check_compilation(device: str) -> str:  # noqa: ARG001
 def check_nonlinearities(device: str) -> str:
     """Every nonlinearity, for real and complex sequences, with W and its adjoint, in low-rank and dense kernels."""
     worst = 0.0
-    for name, m, transpose, dtype in product(NONLINEARITIES, (4, 30), (False, True), (*EPS, torch.complex64)):
-        if name in OF_REALS and dtype.is_complex:
+    for phi, m, transpose, dtype in product(NONLINEARITIES.values(), (4, 30), (False, True), (*EPS, torch.complex64)):
+        if not phi.acts_on(32, dtype.is_complex):
             continue
         inputs = _random((32, m), (7, 5, 32), (5, 32), dtype=dtype)
-        if name in BIASED:
-            inputs += _random((moduli(name, 32, dtype.is_complex),), dtype=dtype.to_real())
-        worst = max(worst, compare(_states(nonlinearity=name, transpose=transpose), inputs, device))
+        if phi.has_bias:
+            inputs += _random((phi.moduli(32, dtype.is_complex),), dtype=dtype.to_real())
+        worst = max(worst, compare(_states(nonlinearity=phi.name, transpose=transpose), inputs, device))
     return f"largest error {worst:.1f} units of rounding"
 
 

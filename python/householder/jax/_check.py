@@ -9,10 +9,11 @@ import numpy as np
 from jax import Array
 
 from householder import _validate
+from householder._spec import CORE, DTYPES, HALF, REAL
 
-_HALF_TYPES = (np.dtype(jnp.bfloat16), np.dtype(np.float16))
-REAL_TYPES = (np.dtype(np.float32), np.dtype(np.float64))
-TYPES = (*REAL_TYPES, np.dtype(np.complex64), np.dtype(np.complex128))
+REAL_TYPES = tuple(np.dtype(name) for name in REAL)
+TYPES = tuple(np.dtype(name) for name in CORE)
+_HALF_TYPES = {np.dtype(getattr(jnp, name)): np.dtype(DTYPES[name].compute) for name in HALF}
 
 
 def array(name: str, value: Any) -> Array:
@@ -33,21 +34,21 @@ def _described(value: Any) -> str:
 
 
 def compute_type(name: str, a: Array, types: tuple[np.dtype[Any], ...]) -> np.dtype[Any]:
-    """Give the dtype in which to compute with an array: its own if it is in ``types``, float32 for half types."""
+    """Return the dtype in which to compute with an array: its own if it is in ``types``, float32 for half types."""
     dtype = a.dtype
     if dtype in types:
         return dtype
     if dtype in _HALF_TYPES:
-        return REAL_TYPES[0]
+        return _HALF_TYPES[dtype]
     raise TypeError(f"{name} has dtype {dtype}, expected one of {', '.join(map(str, (*types, *_HALF_TYPES)))}")
 
 
 def like(name: str, value: Any, compute: np.dtype[Any], other: str) -> Array:
     """Expect an array of the compute dtype, or of a half type if the compute dtype is float32."""
     a = array(name, value)
-    if a.dtype != compute and (compute != REAL_TYPES[0] or a.dtype not in _HALF_TYPES):
-        halves = f" or {' or '.join(map(str, _HALF_TYPES))}" if compute == REAL_TYPES[0] else ""
-        raise TypeError(f"{name} has dtype {a.dtype}, expected {compute}{halves} to match {other}")
+    if compute not in (a.dtype, _HALF_TYPES.get(a.dtype, a.dtype)):
+        halves = [f" or {half}" for half, wider in _HALF_TYPES.items() if wider == compute]
+        raise TypeError(f"{name} has dtype {a.dtype}, expected {compute}{''.join(halves)} to match {other}")
     return a
 
 

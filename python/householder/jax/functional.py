@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from householder import _validate
+from householder import _spec, _validate
 from householder.jax import _check, ops
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def apply(u: Any, h: Any, *, phases: Any = None, transpose: bool = False, method
     _validate.vectors("h", h, n)
     phases = _check.phases(phases, compute, (n,))
     transpose = _validate.flag("transpose", transpose)
-    _validate.one_of("method", method, _validate.METHODS)
+    _validate.one_of("method", method, _spec.METHODS)
     c = ops.apply(_check.cast(u, compute), _check.cast(h, compute), phases, ops.ApplyOptions(transpose, method))
     return _check.cast(c, h.dtype)
 
@@ -132,13 +132,13 @@ def rnn(
         Inputs; ``d = n`` without ``input_weight``.
     h0 : Array, shape (B, n) or (n,), optional
         Initial state, ``(n,)`` is shared by all sequences; zeros by default.
-    nonlinearity : {"leaky_relu", "identity", "tanh", "relu", "oplu", "modrelu", "real_modrelu"}
-        The function :math:`\phi`. OPLU sorts the pairs ``(i, i + n/2)``; modReLU adds a bias to the moduli of complex
-        numbers or of such pairs, "real_modrelu" to the magnitude of each real number. The others act on each real
-        number, and on real and imaginary parts of complex states.
+    nonlinearity : str, default "leaky_relu"
+        The function :math:`\phi`, one of the names that the guide to choosing n, m and the method explains. Functions
+        of one real number act on the real and imaginary parts of complex states. Others act on complex numbers, or on
+        the pairs ``(i, i + n/2)`` of real states.
     negative_slope : float
         Slope of the leaky ReLU, at least 0.
-    nonlinearity_bias : Array, shape (n,) if complex, (n/2,) if real, (n,) for "real_modrelu", optional
+    nonlinearity_bias : Array, shape (n,) or, for a nonlinearity of pairs, (n/2,), optional
         The real bias of a modReLU; no other nonlinearity takes it.
     input_weight : Array, shape (n, d), optional
         ``V``, the identity by default.
@@ -181,8 +181,8 @@ def rnn(
     compute = _check.compute_type("u", u, _check.TYPES)
     n, _ = _validate.one_matrix(u, "rnn")
     x = _check.like("x", x, compute, "u")
-    _validate.one_of("nonlinearity", nonlinearity, _validate.NONLINEARITIES)
-    _validate.one_of("method", method, _validate.SEQUENCE_METHODS)
+    _validate.one_of("nonlinearity", nonlinearity, _spec.NONLINEARITIES)
+    _validate.one_of("method", method, _spec.SEQUENCE_METHODS)
     d = n if input_weight is None or x.ndim == 0 else x.shape[-1]
     if x.ndim not in (2, 3) or x.shape[-1] != d or d == 0:
         raise ValueError(f"x has shape {x.shape}, expected (T, B, d) or (T, d) with d = n = {n} without input_weight")

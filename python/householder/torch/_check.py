@@ -7,35 +7,33 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from householder import _validate
+from householder._spec import NONLINEARITIES, of_phases, of_tau
+from householder._validate import reflections as reflections
 from householder.torch import _autocast
+from householder.torch._dtypes import COMPUTE_TYPE
+from householder.torch._dtypes import HALF_TYPES as HALF_TYPES
 from householder.torch._layout import allocated
-from householder.torch._ops.library import CORE_NAME
 
 
 class SizeError(ValueError, RuntimeError):
     """A shape that does not fit; torch's modules raise either of these types."""
 
 
-class KindError(TypeError, ValueError, RuntimeError):
+class DtypeError(TypeError, ValueError, RuntimeError):
     """A dtype or device that does not fit; torch's modules raise any of these types."""
 
 
-HALF_TYPES = (torch.bfloat16, torch.float16)
-_COMPUTE_TYPE = {dtype: dtype for dtype in CORE_NAME} | dict.fromkeys(HALF_TYPES, torch.float32)
-
-
 def operands(u: Any, **others: Any) -> torch.dtype:
-    """Check that the tensors can be computed with; give the dtype to compute in.
+    """Check that the tensors can be computed with; return the dtype to compute in.
 
     All share the dtype of ``u``. Half types may come with a float32 ``u``, and float32 with a half ``u`` under
     autocast. A half ``u`` is computed with in float32.
     """
     tensor("u", u)
     dtype, device = u.dtype, u.device
-    compute = _COMPUTE_TYPE.get(dtype)
+    compute = COMPUTE_TYPE.get(dtype)
     if compute is None:
-        raise TypeError(f"u has dtype {dtype}, expected one of {', '.join(map(str, _COMPUTE_TYPE))}")
+        raise TypeError(f"u has dtype {dtype}, expected one of {', '.join(map(str, COMPUTE_TYPE))}")
     for name, other in others.items():
         if other is None:
             continue
@@ -57,9 +55,9 @@ def of_layer(name: str, value: Any, parameter: Tensor) -> None:
 def _mixed(name: str, value: Tensor, whose: str, like: Tensor) -> None:
     """Refuse other devices, and dtypes that may not be mixed."""
     if value.device != like.device:
-        raise KindError(f"{name} is on {value.device} but {whose} is on {like.device}")
+        raise DtypeError(f"{name} is on {value.device} but {whose} is on {like.device}")
     if value.dtype is not like.dtype and not _may_mix(like.dtype, value.dtype, like.device):
-        raise KindError(f"{name} has dtype {value.dtype} but {whose} has dtype {like.dtype}")
+        raise DtypeError(f"{name} has dtype {value.dtype} but {whose} has dtype {like.dtype}")
 
 
 def _may_mix(dtype: torch.dtype, other: torch.dtype, device: torch.device) -> bool:
@@ -84,43 +82,36 @@ def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor if tensor.dtype is dtype else allocated(tensor).to(dtype)
 
 
-def reflections(u: Tensor) -> tuple[int, int]:
-    """Check the shape of ``u (..., n, m)``; return ``n, m``."""
-    shape = u.shape
-    if len(shape) < 2 or not 1 <= shape[-1] <= shape[-2]:
-        raise ValueError(f"u has shape {tuple(shape)}, expected (..., n, m) with 1 <= m <= n")
-    n, m = shape[-2], shape[-1]
-    if m == n and u.is_complex():
-        raise ValueError(f"complex u has shape {tuple(shape)}, expected m <= n - 1; phases supply the rest of U(n)")
-    return n, m
-
-
 def columns(u: Tensor, columns: Any, tau: Any, phases: Any) -> tuple[int, int]:
     """Check columns of this shape, and ``tau (..., m)`` if there is one; return ``n, m``."""
-    n, m = _validate.reflections(u, columns, tau is not None)
+    n, m = reflections(u, columns, tau is not None)
     if tau is not None:
         if phases is not None:
             raise ValueError("phases and tau are both given, but tau has its own phases: leave one of them out")
         if tau.dtype is not u.dtype:
-            raise KindError(f"tau has dtype {tau.dtype} but u has dtype {u.dtype}")
-        shape("tau", tau, (*u.shape[:-2], m))
+            raise DtypeError(f"tau has dtype {tau.dtype} but u has dtype {u.dtype}")
+        shape("tau", tau, of_tau(u.shape))
     return n, m
 
 
-def phases(value: Any, u: Tensor, n: int, rows: tuple[int, ...] = ()) -> None:
-    """Check real ``theta (*rows, n)`` of a complex ``u``."""
+def phases(value: Any, u: Tensor, n: int) -> None:
+    """Check real ``theta (n,)`` of a complex ``u``."""
+    _angles(value, u)
+    shape("phases", value, (n,))
+
+
+def _angles(value: Any, u: Tensor) -> None:
     tensor("phases", value)
     if not u.is_complex():
         raise ValueError(f"phases are for complex u, but u has dtype {u.dtype}; a real u has u_1 when m == n")
     if value.dtype != u.real.dtype or value.device != u.device:
         raise TypeError(f"phases are {value.dtype} on {value.device} but u is {u.dtype} on {u.device}")
-    shape("phases", value, (*rows, n))
 
 
 def matrix_phases(value: Any, u: Tensor, n: int) -> None:
     """Check real ``theta (n,)``, or a row for each of the matrices ``u (..., n, m)``."""
-    rows = u.shape[:-2] if isinstance(value, Tensor) and value.dim() > 1 else ()
-    phases(value, u, n, rows)
+    _angles(value, u)
+    shape("phases", value, of_phases(u.shape[:-2], n, value.dim()))
 
 
 def shape(name: str, value: Any, expected: tuple[int, ...]) -> None:
@@ -133,7 +124,7 @@ def shape(name: str, value: Any, expected: tuple[int, ...]) -> None:
 
 
 def batch_sizes(sizes: Any, rows: int) -> int:
-    """Check the batch sizes of packed sequences with so many rows; give the first, the number of sequences."""
+    """Check the batch sizes of packed sequences with so many rows; return the first, the number of sequences."""
     tensor("batch_sizes", sizes)
     if sizes.dim() != 1 or sizes.dtype != torch.int64 or sizes.device.type != "cpu" or not len(sizes):
         raise ValueError(
@@ -149,16 +140,18 @@ def batch_sizes(sizes: Any, rows: int) -> int:
 
 def pairs(nonlinearity: str, n: int, is_complex: bool) -> None:
     """Check that the nonlinearity fits the state."""
-    if is_complex and nonlinearity in _validate.OF_REALS:
-        advice = ": use 'modrelu'" if nonlinearity in _validate.BIASED else ""
+    phi = NONLINEARITIES[nonlinearity]
+    if is_complex and phi.is_real:
+        advice = ": use 'modrelu'" if phi.has_bias else ""
         raise ValueError(f"nonlinearity {nonlinearity!r} acts on real numbers, but the state is complex{advice}")
-    if nonlinearity in _validate.PAIRED and n % 2 and not is_complex:
+    if phi.is_paired and n % 2 and not is_complex:
         raise ValueError(f"nonlinearity {nonlinearity!r} acts on pairs (i, i + n/2), but n = {n} is odd")
 
 
 def nonlinearity_bias(nonlinearity: str, bias: Any, u: Tensor, n: int) -> None:
     """Check that a modReLU, and no other, has a bias for each modulus."""
-    if (bias is None) == (nonlinearity in _validate.BIASED):
+    phi = NONLINEARITIES[nonlinearity]
+    if (bias is None) == phi.has_bias:
         given = "missing" if bias is None else "given"
         raise ValueError(f"nonlinearity_bias is {given} with nonlinearity {nonlinearity!r}; only a modReLU takes one")
     if bias is not None:
@@ -166,4 +159,4 @@ def nonlinearity_bias(nonlinearity: str, bias: Any, u: Tensor, n: int) -> None:
         real = u.real.dtype if u.is_complex() else u.dtype
         if bias.dtype != real or bias.device != u.device:
             raise TypeError(f"nonlinearity_bias is {bias.dtype} on {bias.device} but u is {u.dtype} on {u.device}")
-        shape("nonlinearity_bias", bias, (_validate.moduli(nonlinearity, n, u.is_complex()),))
+        shape("nonlinearity_bias", bias, (phi.moduli(n, u.is_complex()),))

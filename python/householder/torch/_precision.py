@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING
 import torch
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
+from householder.torch._dtypes import DOUBLE
+
 if TYPE_CHECKING:
     from torch import Tensor
 
-_DOUBLE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
-
 
 def wide_of(tensor: Tensor) -> torch.dtype:
-    """Give the double precision of a dtype, or the dtype itself where the tensor's device has none."""
-    wide = _DOUBLE.get(tensor.dtype)
-    return wide if wide is not None and has_double(tensor.device) else tensor.dtype
+    """Return the double precision of a dtype, or the dtype itself where the tensor's device has none."""
+    dtype = tensor.dtype
+    wide = DOUBLE.get(dtype, dtype)
+    return wide if wide is dtype or has_double(tensor.device) else dtype
 
 
 def has_double(device: torch.device) -> bool:
-    """Tell whether a device computes in float64."""
+    """Return whether a device computes in float64."""
     kind = device.type
     if kind in ("cpu", "cuda", "meta"):
         return True

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from householder import _validate
+from householder import _spec, _validate
 from householder.torch import _autocast, _check, _ops, _reflections, _tracing, expressions
 from householder.torch._ops.library import on_cuda
 from householder.torch.functional import apply, matrix, rnn
@@ -73,8 +73,8 @@ class RecurrentCell(_reflections.Layer):
         self.input_size = _validate.integer("input_size", input_size, 1)
         self.hidden_size = n = _validate.integer("hidden_size", hidden_size, 1 + self.is_complex)
         self.num_reflections = _reflections.count(num_reflections, n, n - self.is_complex)
-        _validate.one_of("nonlinearity", nonlinearity, _validate.NONLINEARITIES)
-        _validate.one_of("method", method, _validate.SEQUENCE_METHODS)
+        _validate.one_of("nonlinearity", nonlinearity, _spec.NONLINEARITIES)
+        _validate.one_of("method", method, _spec.SEQUENCE_METHODS)
         _check.pairs(nonlinearity, n, self.is_complex)
         bias, learn_h0 = _validate.flag("bias", bias), _validate.flag("learn_h0", learn_h0)
         self.nonlinearity = nonlinearity
@@ -94,9 +94,9 @@ class RecurrentCell(_reflections.Layer):
         self.register_parameter("weight_ih", parameter(n, self.input_size))
         self.register_parameter("bias", parameter(n, wanted=bias))
         self.register_parameter("h0", parameter(n, wanted=learn_h0))
-        moduli = _validate.moduli(nonlinearity, n, self.is_complex)
-        has_bias = nonlinearity in _validate.BIASED
-        self.register_parameter("nonlinearity_bias", parameter(moduli, wanted=has_bias, real=True))
+        phi = _spec.NONLINEARITIES[nonlinearity]
+        phi_bias = parameter(phi.moduli(n, self.is_complex), wanted=phi.has_bias, real=True)
+        self.register_parameter("nonlinearity_bias", phi_bias)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -404,7 +404,7 @@ class RecurrentLayer(_tracing.Opaque):
 
 
 def _reversal(batch_sizes: Tensor, data: Tensor) -> Tensor:
-    """Give the row that each packed row becomes when every sequence is reversed in its own length."""
+    """Return the row that each packed row becomes when every sequence is reversed in its own length."""
     if data.is_cuda and type(data) is Tensor and not torch.compiler.is_compiling():
         rows: Tensor | None = on_cuda().packed_reversal(batch_sizes, data)
         if rows is not None:

@@ -9,15 +9,14 @@ import torch
 from torch import Tensor
 
 from householder import _validate
-from householder.torch import _check, _tracing
+from householder.torch import _tracing
+from householder.torch._dtypes import COMPLEX_TYPES, HALF_TYPES, REAL_TYPES
 from householder.torch._layout import allocated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 CONSTRAINTS = ("hard", "soft")
-REAL_TYPES = (torch.float32, torch.float64, *_check.HALF_TYPES)
-COMPLEX_TYPES = (torch.complex64, torch.complex128, torch.float32, torch.float64)
 
 
 class Layer(_tracing.Opaque):
@@ -54,7 +53,7 @@ class Layer(_tracing.Opaque):
 
 
 def count(num_reflections: Any, features: int, largest: int) -> int:
-    """Give the number of reflections of a layer.
+    """Return the number of reflections of a layer.
 
     The default is an eighth of the features, and at least 32, because 32 cost little and small layers learn better with
     them.
@@ -65,10 +64,10 @@ def count(num_reflections: Any, features: int, largest: int) -> int:
 
 
 def real_type(dtype: torch.dtype | None, *, is_complex: bool) -> torch.dtype:
-    """Give the dtype of the real parameters of a layer."""
+    """Return the dtype of the real parameters of a layer."""
     if dtype is None:
         dtype = torch.get_default_dtype()
-    known = COMPLEX_TYPES if is_complex else REAL_TYPES
+    known = (*COMPLEX_TYPES, *REAL_TYPES) if is_complex else (*REAL_TYPES, *HALF_TYPES)
     if dtype not in known:
         raise TypeError(f"dtype is {dtype!r}, expected one of {', '.join(map(str, known))}")
     return dtype.to_real()

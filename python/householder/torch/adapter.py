@@ -7,7 +7,7 @@ from typing import Any, ClassVar, SupportsIndex
 import torch
 from torch import Tensor, nn
 
-from householder import _validate
+from householder import _spec, _validate
 from householder.torch import _reflections, _tracing
 from householder.torch._ops.adapted import adapted_linear, can_fuse
 from householder.torch.functional import apply
@@ -87,7 +87,7 @@ class OrthogonalAdapter(_reflections.Layer):
                 "other convolutions do more than multiply channels"
             )
         n = _sizes(linear)[1]
-        _validate.one_of("method", method, _validate.METHODS)
+        _validate.one_of("method", method, _spec.METHODS)
         if not isinstance(num_reflections, SupportsIndex):
             raise TypeError(f"num_reflections is {num_reflections!r}, expected an integer")
         if num_reflections % 2 or not 2 <= num_reflections < n:
@@ -256,17 +256,17 @@ def _tells_merged(state: Tensor | dict[str, bool] | bool) -> bool:
 
 
 def is_adaptable(module: nn.Module) -> bool:
-    """Tell whether an adapter knows this kind of layer."""
+    """Return whether an adapter knows this kind of layer."""
     return isinstance(module, (nn.Linear, nn.Conv2d)) or _is_transposed(module)
 
 
 def _is_transposed(module: nn.Module) -> bool:
-    """Tell whether this is ``Conv1D`` of transformers, whose weight is ``(in_features, out_features)``."""
+    """Return whether this is ``Conv1D`` of transformers, whose weight is ``(in_features, out_features)``."""
     return type(module).__name__ == "Conv1D" and hasattr(module, "nf")
 
 
 def _sizes(linear: Any) -> tuple[int, int]:
-    """Give the numbers of outputs and inputs."""
+    """Return the numbers of outputs and inputs."""
     if _is_transposed(linear):
         inputs, outputs = linear.weight.shape
         return outputs, inputs
@@ -276,7 +276,7 @@ def _sizes(linear: Any) -> tuple[int, int]:
 
 
 def _is_plain(linear: nn.Module) -> bool:
-    """Tell whether the layer only computes its function: no subclass, no hook, no replaced ``forward``."""
+    """Return whether the layer only computes its function: no subclass, no hook, no replaced ``forward``."""
     if _any_global_hook():
         return False
     hooks = (linear._forward_pre_hooks, linear._forward_hooks, linear._backward_pre_hooks, linear._backward_hooks)

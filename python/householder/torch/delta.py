@@ -9,8 +9,9 @@ from torch import Tensor
 
 from householder import _validate
 from householder.torch import _check, _fla_kernels, _ops
+from householder.torch._dtypes import HALF_TYPES
 
-_MIXED = (torch.float32, *_check.HALF_TYPES)
+_MIXED = (torch.float32, *HALF_TYPES)
 
 
 def delta_rule(
@@ -124,7 +125,7 @@ def _compute_type(q: Any, **others: Any) -> torch.dtype:
 
 
 def _packed(cu_seqlens: Any, q: Tensor) -> int:
-    """Check the properties of ``cu_seqlens`` other than its values; give the number of sequences."""
+    """Check the properties of ``cu_seqlens`` other than its values; return the number of sequences."""
     _check.tensor("cu_seqlens", cu_seqlens)
     if cu_seqlens.dim() != 1 or not len(cu_seqlens) or cu_seqlens.dtype not in (torch.int32, torch.int64):
         given = f"a {cu_seqlens.dtype} tensor of shape {tuple(cu_seqlens.shape)}"

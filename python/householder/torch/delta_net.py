@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from householder import _validate
+from householder import _spec, _validate
 from householder.torch import _check, _reflections
 from householder.torch.delta import delta_rule
 
@@ -100,7 +100,7 @@ class DeltaNet(nn.Module):
             raise ValueError(f"max_beta is {max_beta}, expected above 0 and at most 2")
         self.key_width = self.hidden_size // self.num_heads
         value_width = self.key_width * _validate.number("expand_v", expand_v)
-        if not 1 <= value_width < _validate.MOST:
+        if not 1 <= value_width < _spec.MOST:
             raise ValueError(f"expand_v is {expand_v}, expected values of at least one number")
         self.value_width = floor(value_width)
         keys, values = self.num_heads * self.key_width, self.num_heads * self.value_width
@@ -170,7 +170,7 @@ class DeltaNet(nn.Module):
         return f"{sizes}, num_householder={self.num_householder}, conv_size={self.conv_size}, max_beta={self.max_beta}"
 
     def _attend(self, x: Tensor, inputs: Tensor, recurrent: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Give outputs and final states of ``x``, whose projections follow earlier ones in ``inputs``."""
+        """Return outputs and final states of ``x``, whose projections follow earlier ones in ``inputs``."""
         (batch, tokens, _), steps = x.shape, x.shape[1] * self.num_householder
         mixed = F.silu(self.convolution(inputs.mT).mT)
         q, k, v = torch.split(mixed[:, :tokens], self.widths, -1)

@@ -206,13 +206,13 @@ def rnn(
         Inputs; ``d = n`` without ``input_weight``.
     h0 : Tensor, shape (B, n) or (n,), optional
         Initial state, ``(n,)`` is shared by all sequences; zeros by default.
-    nonlinearity : {"leaky_relu", "identity", "tanh", "relu", "oplu", "modrelu", "real_modrelu"}
-        The function :math:`\phi`. OPLU sorts the pairs ``(i, i + n/2)``; modReLU adds a bias to the moduli of complex
-        numbers or of such pairs, "real_modrelu" to the magnitude of each real number. The others act on each real
-        number, and on real and imaginary parts of complex states.
+    nonlinearity : str, default "leaky_relu"
+        The function :math:`\phi`, one of the names that the guide to choosing n, m and the method explains. Functions
+        of one real number act on the real and imaginary parts of complex states. Others act on complex numbers, or on
+        the pairs ``(i, i + n/2)`` of real states.
     negative_slope : float
         Slope of the leaky ReLU, at least 0.
-    nonlinearity_bias : Tensor, shape (n,) if complex, (n/2,) if real, (n,) for "real_modrelu", optional
+    nonlinearity_bias : Tensor, shape (n,) or, for a nonlinearity of pairs, (n/2,), optional
         The real bias of a modReLU; no other nonlinearity takes it.
     input_weight : Tensor, shape (n, d), optional
         ``V``, the identity by default.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from householder import _validate
+from householder import _spec, _validate
 from householder.torch import _frames, _reflections, _tracing
 
 
@@ -39,7 +39,7 @@ class FrameLayer(_reflections.Layer):
             raise ValueError("in_features and out_features are 1, expected n = max(in_features, out_features) >= 2")
         self.num_reflections = _reflections.count(num_reflections, k, min(k, n - self.is_complex))
         self.constraint = _reflections.check_constraint(constraint)
-        _validate.one_of("method", method, _validate.METHODS)
+        _validate.one_of("method", method, _spec.METHODS)
         self.method = method
         bias = _validate.flag("bias", bias)
 

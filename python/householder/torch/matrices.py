@@ -10,7 +10,7 @@ from torch import Tensor
 import householder
 from householder import _validate
 from householder.torch import _autocast, _check, _frames
-from householder.torch._ops.library import CORE_NAME
+from householder.torch._dtypes import CORE_NAME
 from householder.torch.expressions import turn
 
 

@@ -57,8 +57,8 @@ class OrthogonalRNNCell(RecurrentCell):
     bias : Parameter, shape (n,) or None
     h0 : Parameter, shape (n,) or None
         Learned initial state, used if ``hx`` is not given.
-    nonlinearity_bias : Parameter, shape (n / 2,), for "real_modrelu" (n,), or None
-        The bias of modReLU.
+    nonlinearity_bias : Parameter, shape (n,) or, for a nonlinearity of pairs, (n / 2,), or None
+        The bias of a modReLU.
 
     Shape: ``input (B, d)`` or ``(d,)`` and ``hx (B, n)`` or ``(n,)``, zero by default, to the next state.
 
@@ -97,11 +97,10 @@ class OrthogonalRNN(RecurrentLayer):
         d and n.
     num_layers : int
         Number of layers; each runs over the outputs of the previous layer.
-    nonlinearity : {"leaky_relu", "relu", "tanh", "identity", "oplu", "modrelu", "real_modrelu"}
-        :math:`\phi`. The leaky ReLU is the paper's. "tanh" and "relu", as in ``torch.nn.RNN``, forget faster. OPLU and
-        modReLU act on pairs ``(i, i + n/2)``. OPLU sorts them, so states and gradients keep their norms; modReLU
-        changes their moduli by a learned bias. "real_modrelu" is the modReLU of expRNN and geotorch,
-        ``sign(z) relu(|z| + b)`` for each of the n numbers.
+    nonlinearity : str, default "leaky_relu"
+        :math:`\phi`, one of the names that the guide to choosing n, m and the method explains. The leaky ReLU is the
+        paper's. "tanh" and "relu", as in ``torch.nn.RNN``, forget faster. OPLU keeps the norms of states and gradients,
+        and each modReLU learns a bias.
     bias : bool
         Learn b, one per cell. (``torch.nn.RNN`` has two, which are redundant.)
     batch_first : bool
@@ -236,6 +235,6 @@ def _set(parameter: Tensor, value: Tensor, *, learn: bool) -> None:
 
 
 def _endings(layer: OrthogonalRNN) -> list[str]:
-    """Give the suffixes of the parameter names of a ``torch.nn.RNN``, in the order of the cells."""
+    """Return the suffixes of the parameter names of a ``torch.nn.RNN``, in the order of the cells."""
     directions = ("", "_reverse") if layer.bidirectional else ("",)
     return [f"l{k}{direction}" for k in range(layer.num_layers) for direction in directions]

@@ -11,7 +11,7 @@ from torch.nn.utils.parametrize import ParametrizationList, is_parametrized, reg
 
 from householder import _validate
 from householder.torch import _check, _factor, _frames, _reflections, _tracing
-from householder.torch._ops.library import CORE_NAME
+from householder.torch._dtypes import CORE_NAME
 from householder.torch.expressions import turn
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Frames(_tracing.Opaque):
         return weight.reshape(self.shape)
 
     def right_inverse(self, weight: Tensor) -> Tensor | tuple[Tensor, ...]:
-        """Give reflections of a weight, or of the nearest weight that they reach; warn of the distance."""
+        """Return reflections of a weight, or of the nearest weight that they reach; warn of the distance."""
         if weight.shape != self.shape:
             raise ValueError(f"a weight of shape {tuple(weight.shape)} is assigned, expected {tuple(self.shape)}")
         tensors = self._factored(weight) if self.known is None else self.known
@@ -61,7 +61,7 @@ class Frames(_tracing.Opaque):
         return tensors if self.is_complex else tensors[0]
 
     def start(self, weight: Tensor) -> Tensor:
-        """Give the initial weight: an orthogonal one is kept if the number of reflections suffices for it."""
+        """Return the initial weight: an orthogonal one is kept if the number of reflections suffices for it."""
         self.known = self._factored(weight, warn=True)
         started: Tensor = self(*self.known)
         return started

@@ -177,9 +177,9 @@ class UnitaryRNN(RecurrentLayer):
         d and n; n >= 2.
     num_layers : int
         As for :class:`OrthogonalRNN`.
-    nonlinearity : {"modrelu", "identity", "tanh", "relu", "leaky_relu"}
-        modReLU shrinks or stretches moduli by a learned bias and keeps phases. The others act on real and imaginary
-        parts.
+    nonlinearity : str, default "modrelu"
+        One for complex states; the guide to choosing n, m and the method explains them. modReLU shrinks or stretches
+        moduli by a learned bias and keeps phases. The others act on real and imaginary parts.
     bias : bool
         As for :class:`OrthogonalRNN`.
     batch_first : bool

@@ -7,11 +7,10 @@ from problem import Problem
 from source import COMPLEX, HALF, REAL
 
 import householder.torch as ht
+from householder import _spec
 
-METHODS = ("auto", "auto", "reflections", "wy", "dense")
-SEQUENCE_METHODS = ("auto", "auto", "wy", "dense")
-NONLINEARITIES = ("identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu")
-OF_REALS = ("oplu", "real_modrelu")
+METHODS = ("auto", *_spec.METHODS)  # twice as often as the others
+SEQUENCE_METHODS = ("auto", *_spec.SEQUENCE_METHODS)
 
 
 def dtypes(source):
@@ -80,14 +79,12 @@ def matrix(source):
 
 
 def nonlinearity(source, n, dtype):
-    """A nonlinearity that such states have, and modReLU's bias."""
-    names = [name for name in NONLINEARITIES if dtype.is_complex or n % 2 == 0 or name not in ("oplu", "modrelu")]
-    name = source.choose([name for name in names if not (dtype.is_complex and name in OF_REALS)])
-    if "modrelu" not in name:
-        return name, {}
+    """A nonlinearity that such states have, and its bias."""
+    phi = source.choose([phi for phi in _spec.NONLINEARITIES.values() if phi.acts_on(n, dtype.is_complex)])
+    if not phi.has_bias:
+        return phi.name, {}
     real = dtype.to_real() if dtype.is_complex else dtype
-    moduli = n if dtype.is_complex or name == "real_modrelu" else n // 2
-    return name, {"nonlinearity_bias": 0.3 * source.numbers((moduli,), real)}
+    return phi.name, {"nonlinearity_bias": 0.3 * source.numbers((phi.moduli(n, dtype.is_complex),), real)}
 
 
 def ragged(source, steps, batch):

@@ -10,7 +10,8 @@ from torch.func import functional_call
 from torch.nn.utils.rnn import PackedSequence
 
 import householder.torch as ht
-from kinds.functions import METHODS, NONLINEARITIES, OF_REALS, SEQUENCE_METHODS, smallest
+from householder._spec import NONLINEARITIES
+from kinds.functions import METHODS, SEQUENCE_METHODS, smallest
 
 
 def fill(source, module):
@@ -92,11 +93,8 @@ def unpacked(output, lengths):
 
 
 def recurrent_options(source, is_complex, n):
-    names = [name for name in NONLINEARITIES if not (is_complex and name in OF_REALS)]
-    if not is_complex and n % 2:
-        names = [name for name in names if name not in ("oplu", "modrelu")]
     options = {
-        "nonlinearity": source.choose(names),
+        "nonlinearity": source.choose([name for name, phi in NONLINEARITIES.items() if phi.acts_on(n, is_complex)]),
         "negative_slope": source.choose((0.1, 0.0, 0.7, 1.0)),
         "bias": source.flag(),
         "learn_h0": source.flag(),

@@ -1,15 +1,22 @@
 """The interface between a model and the training loop."""
 
 from abc import ABC, abstractmethod
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.optim import Adam
 
+from householder._spec import NONLINEARITIES, OF_COMPLEX
 from householder.experiments.settings import Settings, Unit
 from householder.experiments.tasks import Task
+
+if TYPE_CHECKING:
+    Nonlinearity: TypeAlias = str
+    ComplexNonlinearity: TypeAlias = str
+else:
+    Nonlinearity, ComplexNonlinearity = Literal[tuple(NONLINEARITIES)], Literal[OF_COMPLEX]
 
 Positive = Annotated[int, Field(ge=1)]
 LARGEST_SIZE = 1 << 16

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from householder import _validate
+from householder._spec import NONLINEARITIES
 from householder.experiments.models.base import initial_state
 from householder.torch.expressions import activate, modrelu
 
@@ -55,9 +55,9 @@ class RealRNN(LoopedRNN):
         self.initial = nn.Parameter(initial_state(hidden_size))
         self.input_weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(hidden_size, input_size)))
         self.bias = nn.Parameter(torch.zeros(hidden_size))
-        moduli = _validate.moduli(nonlinearity, hidden_size, is_complex=False)
-        has_bias = nonlinearity in _validate.BIASED
-        self.register_parameter("nonlinearity_bias", nn.Parameter(torch.zeros(moduli)) if has_bias else None)
+        phi = NONLINEARITIES[nonlinearity]
+        phi_bias = nn.Parameter(torch.zeros(phi.moduli(hidden_size, is_complex=False))) if phi.has_bias else None
+        self.register_parameter("nonlinearity_bias", phi_bias)
 
     @override
     def activate(self, a: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.optim import Adam
 from typing_extensions import override
 
-from householder.experiments.models.base import ModelSettings, Positive, SequenceModel
+from householder.experiments.models.base import ModelSettings, Nonlinearity, Positive, SequenceModel
 from householder.experiments.settings import Unit
 from householder.torch import OrthogonalRNN, renormalize_, snap_
 
@@ -19,7 +19,7 @@ class ReflectionSettings(ModelSettings):
 
     num_reflections: Annotated[Positive, Unit("reflections")] | None = None
     """By default all: as many as there are hidden units."""
-    nonlinearity: Literal["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu"] = "leaky_relu"
+    nonlinearity: Nonlinearity = "leaky_relu"
     """Nonlinearity of the recurrence."""
     negative_slope: Annotated[float, Field(ge=0)] = 0.1
     """Slope of the leaky ReLU."""

@@ -5,7 +5,8 @@ from typing import Annotated, ClassVar, Literal
 from torch import Tensor
 from typing_extensions import override
 
-from householder.experiments.models.base import ModelSettings, Positive, SequenceModel
+from householder._spec import NONLINEARITIES
+from householder.experiments.models.base import ComplexNonlinearity, ModelSettings, Positive, SequenceModel
 from householder.experiments.models.looped import RealParts
 from householder.experiments.settings import Unit
 from householder.torch import UnitaryRNN
@@ -19,7 +20,7 @@ class UnitarySettings(ModelSettings):
     kind: Literal["unitary"] = "unitary"
     num_reflections: Annotated[Positive, Unit("reflections")] | None = None
     """By default ``hidden_size - 1``, which reaches all unitary matrices."""
-    nonlinearity: Literal["modrelu", "identity", "tanh", "relu", "leaky_relu"] = "modrelu"
+    nonlinearity: ComplexNonlinearity = "modrelu"
     """Nonlinearity of the recurrence."""
 
     @override
@@ -30,7 +31,7 @@ class UnitarySettings(ModelSettings):
                 self.hidden_size,
                 num_reflections=self._num_reflections,
                 nonlinearity=self.nonlinearity,
-                bias=self.nonlinearity != "modrelu",  # modReLU has its own bias
+                bias=not NONLINEARITIES[self.nonlinearity].has_bias,  # it would be redundant
                 learn_h0=True,
             )
         )

@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from householder.experiments.models.base import SequenceModel
+from householder.experiments.models.base import Nonlinearity, SequenceModel
 from householder.experiments.models.cayley import CayleySettings, haar
 from householder.experiments.models.looped import RealRNN
 
@@ -44,7 +44,7 @@ class USVSettings(CayleySettings):
     kind: Literal["usv"] = "usv"
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.01
     """The largest distance of singular values from one."""
-    nonlinearity: Literal["identity", "tanh", "relu", "leaky_relu", "oplu", "modrelu", "real_modrelu"] = "leaky_relu"
+    nonlinearity: Nonlinearity = "leaky_relu"
     """Nonlinearity of the recurrence."""
 
     @override

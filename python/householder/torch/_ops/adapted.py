@@ -15,10 +15,11 @@ from torch.nn.functional import linear
 
 from householder import _core
 from householder.torch import _autocast
+from householder.torch._dtypes import CORE_NAME
 from householder.torch._layout import contiguous
 from householder.torch._ops import apply
 from householder.torch._ops.derivatives import attach_cache, cached
-from householder.torch._ops.library import CORE_NAME, follow_torch_threads
+from householder.torch._ops.library import follow_torch_threads
 from householder.torch._ops.route import NATIVE, route
 
 

@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 
 _library: Any = torch.library.Library("householder", "DEF")  # type: ignore[no-untyped-call]
 
-CORE_NAME = {
-    torch.float32: "float32",
-    torch.float64: "float64",
-    torch.complex64: "complex64",
-    torch.complex128: "complex128",
-}
-
 _core_threads = -1
 
 

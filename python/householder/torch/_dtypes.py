@@ -1,0 +1,16 @@
+"""The types of numbers in torch."""
+
+from __future__ import annotations
+
+import torch
+
+from householder._spec import COMPLEX, CORE, DTYPES, HALF, REAL
+
+_TYPE: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPES}
+
+CORE_NAME = {_TYPE[name]: name for name in CORE}
+REAL_TYPES = tuple(_TYPE[name] for name in REAL)
+COMPLEX_TYPES = tuple(_TYPE[name] for name in COMPLEX)
+HALF_TYPES = tuple(_TYPE[name] for name in HALF)
+COMPUTE_TYPE = {_TYPE[name]: _TYPE[dtype.compute] for name, dtype in DTYPES.items()}
+DOUBLE = {_TYPE[name]: _TYPE[DTYPES[name].double] for name in CORE}

@@ -1,0 +1,159 @@
+"""The table of names and rules, compared with the core, with the kernels for CUDA, with types and with the pages."""
+
+import inspect
+import itertools
+import re
+from pathlib import Path
+from typing import Literal, get_args, get_origin
+
+import numpy as np
+import pytest
+
+from householder import _core, _spec, _types
+from householder._spec import DTYPES, NONLINEARITIES
+from test_docstrings import DESCRIBED, parameter_entries
+
+ROOT = Path(__file__).parents[1]
+CODE = ("python", "rust", "cuda")
+TEXTS = {".py", ".pyi", ".rs", ".cu", ".cuh", ".md", ".toml", ".yaml", ".hpp", ".cpp"}
+
+
+def forward(dtype="float64", method="auto", shape="trapezoidal"):
+    """Call the core as a backend does."""
+    u, h = np.ones((4, 1), dtype), np.ones((2, 4), dtype)
+    _core.forward(u, h, np.empty_like(h), None, False, method, False, shape, None)
+
+
+def recurrence(nonlinearity="identity", dtype="float64", method="auto", n=4, bias=None):
+    """Call the core as a backend does, with a bias of this length."""
+    u, x = np.ones((n, 1), dtype), np.ones((3, 2, n), dtype)
+    phi_bias = None if bias is None else np.zeros(bias, DTYPES[dtype].real)
+    inputs = u, x, None, None, None, None, phi_bias, None, None
+    options = nonlinearity, 0.1, False, False, "trapezoidal", method
+    _core.rnn_forward(inputs, options, np.empty_like(x), None, None, False)
+
+
+def accepts(function, **arguments):
+    try:
+        function(**arguments)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("function", "argument", "names"),
+    [
+        (recurrence, "nonlinearity", NONLINEARITIES),
+        (forward, "method", _spec.METHODS),
+        (forward, "shape", _spec.FORMS),
+        (forward, "dtype", _spec.CORE),
+    ],
+)
+def test_the_core_has_the_names_of_the_table_and_no_others(function, argument, names):
+    with pytest.raises((TypeError, ValueError), match=f"{argument}: expected ") as refusal:
+        function(**{argument: "float16" if argument == "dtype" else "unknown"})
+    expected = str(refusal.value).partition("expected ")[2].partition(", got")[0]
+    assert sorted(re.findall(r"\w+", expected.replace(" or ", " "))) == sorted(names)
+
+
+@pytest.mark.parametrize("name", NONLINEARITIES)
+@pytest.mark.parametrize("dtype", _spec.CORE)
+def test_the_core_applies_the_rules_of_nonlinearities(name, dtype):
+    phi, is_complex = NONLINEARITIES[name], dtype in _spec.COMPLEX
+    for n in (4, 5):
+        lengths = [phi.moduli(n, is_complex)] if phi.has_bias else [None]
+        accepted = [
+            bias for bias in (None, n // 2, n) if accepts(recurrence, nonlinearity=name, dtype=dtype, n=n, bias=bias)
+        ]
+        expected = lengths if phi.acts_on(n, is_complex) else []
+        assert (accepted if phi.has_bias else accepted[:1]) == expected
+
+
+def test_the_core_takes_the_methods_of_sequences():
+    assert [method for method in _spec.METHODS if accepts(recurrence, method=method)] == list(_spec.SEQUENCE_METHODS)
+
+
+@pytest.mark.parametrize("name", _spec.CORE)
+def test_types_of_numbers_are_numpys(name):
+    a = np.zeros(1, name)
+    assert DTYPES[name].real == a.real.dtype
+    assert DTYPES[name].double == np.result_type(a, np.float64)
+    assert DTYPES[name].compute == name
+
+
+def test_types_for_type_checkers_have_the_names_of_the_table():
+    named = {
+        kind: next(get_args(one) for one in get_args(kind) if get_origin(one) is Literal)
+        for kind in (_types.RealType, _types.ComplexType)
+    }
+    assert list(named.values()) == [_spec.REAL, _spec.COMPLEX]
+
+
+def test_torch_has_the_types_of_the_table():
+    torch = pytest.importorskip("torch")
+    from householder.torch import _dtypes
+
+    for dtype, name in _dtypes.CORE_NAME.items():
+        assert torch.empty(1, dtype=dtype).numpy().dtype == name
+        assert _dtypes.DOUBLE[dtype] is torch.promote_types(dtype, torch.float64)
+    halves = dict.fromkeys((torch.bfloat16, torch.float16), torch.float32)
+    assert {dtype: dtype for dtype in _dtypes.CORE_NAME} | halves == _dtypes.COMPUTE_TYPE
+
+
+def test_kernels_for_cuda_have_a_constant_for_each_nonlinearity():
+    constants = re.search(r"enum \{ (.*) \};", (ROOT / "cuda/activation.cuh").read_text("utf-8"))[1].split(", ")
+    others = {"MODRELU_COMPLEX"}
+    assert sorted(constants) == sorted({name.upper() for name in NONLINEARITIES} | others)
+    first = constants.index("MODRELU")  # from here on, nonlinearities have a bias
+    assert {name for name, phi in NONLINEARITIES.items() if phi.has_bias} == {
+        name.lower() for name in set(constants[first:]) - others
+    }
+
+
+def section(page, title):
+    """The text of a section of a page."""
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    return re.search(rf"^##+ {re.escape(title)}\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)[1]
+
+
+def test_the_guide_describes_every_nonlinearity():
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) ?\| (.*?) ?\|", section("choosing.md", "Nonlinearity"), re.MULTILINE)
+
+    def described(phi):
+        states = [f"real{' (n even)' * phi.is_paired}", *["complex"] * (not phi.is_real)]
+        biases = ["`(n/2,)`" if phi.is_paired else "`(n,)`", *["complex `(n,)`"] * (not phi.is_real)]
+        return phi.name, ", ".join(states), ", ".join(biases * phi.has_bias)
+
+    assert rows == [described(phi) for phi in NONLINEARITIES.values()]
+
+
+@pytest.mark.parametrize("name", DESCRIBED)
+def test_docstrings_list_the_names_of_the_table(name):
+    thing = DESCRIBED[name]
+    methods = _spec.SEQUENCE_METHODS if "nonlinearity" in inspect.signature(thing).parameters else _spec.METHODS
+    for names, kind in parameter_entries(thing):
+        if kind.startswith("{") and {"method", "shape"} & set(names):
+            assert re.findall(r'"(\w+)"', kind) == list(methods if "method" in names else _spec.FORMS)
+    one = rf"\b(?:{'|'.join(_spec.CORE)})\b"
+    for listed in re.findall(rf"{one}(?:(?:,|,? or|,? and) {one})+", inspect.getdoc(thing)):
+        assert set(re.findall(one, listed)) in map(set, (_spec.CORE, _spec.REAL, _spec.COMPLEX))
+
+
+def mentioning(text):
+    """The files of the project that contain a text in upper or lower case."""
+    folders = (*CODE, "docs", "tests", "benches", "fuzz/src", "examples")
+    paths = itertools.chain(ROOT.glob("*.md"), *((ROOT / folder).rglob("*") for folder in folders))
+    texts = (path for path in paths if path.suffix in TEXTS and path.is_file())
+    return {str(path.relative_to(ROOT)) for path in texts if text in path.read_text("utf-8").lower()}
+
+
+def test_a_nonlinearity_stands_in_few_files_all_of_which_are_listed():
+    name = max(NONLINEARITIES, key=len)  # nothing else contains the longest name
+    listed = set(re.findall(r"`([\w/]+\.\w+)`", section("architecture.md", "To add a nonlinearity")))
+    everywhere = mentioning(name)
+    code = {path for path in everywhere if path.startswith(CODE)}
+    assert all((ROOT / path).is_file() for path in listed)
+    assert {path for path in code if not path.endswith(".md")} <= listed
+    assert len({path for path in code if not path.endswith(".md")}) <= 6
+    assert len(everywhere) <= 14
