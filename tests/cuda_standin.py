@@ -9,11 +9,12 @@ each of their operations is a CUDA kernel of CuPy's own, and it needs Linux, NVR
 import re
 import sys
 from contextlib import nullcontext
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import array_api_compat.numpy
 import numpy as np
 
 from householder import _notices
@@ -145,9 +146,11 @@ class CupyArray(np.ndarray):
         return np.asarray(self).view(np.ndarray)
 
 
-def _numpy_as_cupy(name):
-    """NumPy's function of that name, for CuPy's arrays."""
-    value = getattr(np, name)
+def _as_cupy(source, name):
+    """The function of a module of NumPy's arrays, or its submodule, for CuPy's arrays."""
+    value = getattr(source, name)
+    if isinstance(value, ModuleType):
+        return _module_as_cupy(f"{source.__name__}.{name}", value)
     if isinstance(value, type) or not callable(value):
         return value
 
@@ -160,6 +163,12 @@ def _numpy_as_cupy(name):
         return result
 
     return function
+
+
+def _module_as_cupy(name, source):
+    module = ModuleType(name)
+    module.__getattr__ = partial(_as_cupy, source)
+    return module
 
 
 class CudaError(Exception):
@@ -191,11 +200,10 @@ def cupy_module(devices=2):
             "totalGlobalMem": 2**31,
         },
     )
-    module = ModuleType("cupy")
+    module = _module_as_cupy("cupy", np)
     module.__version__ = "14.0"
     module.RawModule = RawModule
     module.ndarray = CupyArray
-    module.__getattr__ = _numpy_as_cupy
     driver = SimpleNamespace(CUDADriverError=DriverError)
     module.cuda = SimpleNamespace(
         Device=Device, Stream=Stream, get_current_stream=Stream, runtime=runtime, driver=driver
@@ -215,6 +223,8 @@ def install(monkeypatch, *, capability=90, trials=False):
     monkeypatch.setattr(verdicts, "_verdicts", {} if trials else Trusted())
     monkeypatch.setattr(_notices, "_said", {})
     monkeypatch.setitem(sys.modules, "cupy", cupy_module())
+    compatible = _module_as_cupy("array_api_compat.cupy", array_api_compat.numpy)
+    monkeypatch.setitem(sys.modules, "array_api_compat.cupy", compatible)
     monkeypatch.setattr(Device, "compute_capability", str(capability))
     monkeypatch.setattr(kernels, "_compiled", {})
     monkeypatch.setattr(instances, "FACTOR_COLUMNS", dict.fromkeys(instances.NUMBERS, (16,)))  # few to compile

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 import householder.jax as hj
-from householder.jax import delta_expression, expressions
+from householder.jax import expressions
 from jax_cases import CASES, directions, loss
 
 EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -139,11 +139,6 @@ def test_states_and_their_gradients_have_the_bits_of_numpys(dtype, rng):
             assert_close(ours.conj(), theirs)
 
 
-def test_a_nonlinearity_of_real_numbers_acts_on_both_parts(rng):
-    a = randn(rng, (5, 4), "complex128")
-    assert_close(expressions.activate(a, "tanh", 0.1, None), np.tanh(a.real) + 1j * np.tanh(a.imag))
-
-
 @each_nonlinearity("double", DOUBLES)
 def test_states_of_the_expression_and_their_gradients_are_the_kernels(nonlinearity, double, rng):
     phi = _spec.NONLINEARITIES[nonlinearity]
@@ -184,7 +179,7 @@ def test_the_delta_rule_has_the_bits_of_numpys(gate, sizes, rng):
     grads = vjp(np.ones_like(v), grad_final_state=np.ones_like(last))
     for ours, theirs in zip(pull((np.ones_like(v), np.ones_like(last))), grads, strict=False):
         assert np.array_equal(ours, theirs)
-    by_expression = delta_expression.delta_rule(q, k, v, beta, g, None, keys**-0.5, 1, False)
+    by_expression = expressions.delta_rule(q, k, v, beta, g, None, keys**-0.5, 1, False)
     assert_all_close(by_expression, (o, last))
 
 
@@ -192,8 +187,8 @@ def test_gates_of_minus_infinity_forget(rng):
     q, k, v = (randn(rng, (1, 40, 1, 3), "float64") for _ in range(3))
     beta, g = np.full((1, 40, 1), 0.5), np.zeros((1, 40, 1))
     g[:, 20] = -np.inf
-    whole = delta_expression.delta_rule(q, k, v, beta, g, None, 1.0, 1, False)[0]
-    later = delta_expression.delta_rule(*(a[:, 20:] for a in (q, k, v, beta)), None, None, 1.0, 1, False)[0]
+    whole = expressions.delta_rule(q, k, v, beta, g, None, 1.0, 1, False)[0]
+    later = expressions.delta_rule(*(a[:, 20:] for a in (q, k, v, beta)), None, None, 1.0, 1, False)[0]
     assert_close(whole[:, 20:], later, factor=1e4)
     assert_close(hj.delta_rule(q, k, v, beta=beta, g=g, scale=1.0)[0], whole, factor=1e4)
 
@@ -205,7 +200,7 @@ def test_the_expression_loses_no_accuracy_to_strong_gates(gate, rng):
     beta, g = rng.uniform(0, 1, (1, 130, 1)), np.full((1, 130, 1, *[8] * (gate == "channel")), -0.01)
     g[:, ::4] = -1000.0
     expected = hh.delta_rule_forward(q, k, v, beta=beta, g=g).o
-    o, _ = delta_expression.delta_rule(*(a.astype("float32") for a in (q, k, v, beta, g)), None, 8**-0.5, 1, False)
+    o, _ = expressions.delta_rule(*(a.astype("float32") for a in (q, k, v, beta, g)), None, 8**-0.5, 1, False)
     assert np.linalg.norm(o - expected) / np.linalg.norm(expected) < 1e-6
 
 
@@ -219,7 +214,7 @@ def test_in_the_expression_what_is_not_finite_changes_only_what_depends_on_it(ga
 
     def function(*operands):
         g = operands[4] if gate else None
-        return delta_expression.delta_rule(*operands[:4], g, None, 0.5, 1, True)[0]
+        return expressions.delta_rule(*operands[:4], g, None, 0.5, 1, True)[0]
 
     @jax.jit
     def outputs_and_gradients(operands, grad):

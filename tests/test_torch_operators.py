@@ -6,7 +6,7 @@ from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 
 import householder.torch as ht
-from householder.torch import delta_expression, expressions
+from householder.torch import expressions
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 
@@ -55,16 +55,12 @@ CASES = {
     ),
     "delta_rule": (
         delta,
-        lambda q, k, v, beta, g, state: delta_expression.delta_rule(
-            q, k / 3, v, beta, -g.square(), state, None, *DELTA
-        ),
+        lambda q, k, v, beta, g, state: expressions.delta_rule(q, k / 3, v, beta, -g.square(), state, None, *DELTA),
         OPERANDS,
     ),
     "delta_rule with kept states": (
         lambda *a: delta(*a, keep=True),
-        lambda q, k, v, beta, g, state: delta_expression.delta_rule(
-            q, k / 3, v, beta, -g.square(), state, None, *DELTA
-        ),
+        lambda q, k, v, beta, g, state: expressions.delta_rule(q, k / 3, v, beta, -g.square(), state, None, *DELTA),
         OPERANDS,
     ),
 }

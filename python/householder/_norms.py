@@ -15,6 +15,6 @@ def power_of_two(xp: Any, size: Any) -> Any:
     return xp.where(size < small, one * factor, xp.where(size > 1 / small, one / factor, one))
 
 
-def vanishes(xp: Any, norm: Any, power: Any) -> Any:
-    """Tell which columns are the identity, from the norms of the scaled columns."""
-    return norm < power * xp.finfo(norm.dtype).tiny
+def vanishes(xp: Any, norm: Any, power: Any, dtype: Any = None) -> Any:
+    """Return which columns are the identity, from the norms of the scaled columns, which are of ``dtype``."""
+    return norm < power * float(xp.finfo(norm.dtype if dtype is None else dtype).tiny)

@@ -11,7 +11,7 @@ import torch
 import cuda_standin
 import householder.torch as ht
 from householder import _notices
-from householder.torch import _precision, delta_expression, expressions
+from householder.torch import _precision, expressions
 from test_cuda_launch_torch import on_cuda as on_cuda
 from torch_cases import CASES
 from torch_oracle import IGNORE_JIT_WARNING
@@ -390,9 +390,8 @@ def ways(monkeypatch):
 
         return call
 
-    for module, names in ((expressions, ("apply", "matrix", "rnn")), (delta_expression, ("delta_rule",))):
-        for name in names:
-            monkeypatch.setattr(module, name, noted(getattr(module, name), "torch operations"))
+    for name in ("apply", "matrix", "rnn", "delta_rule"):
+        monkeypatch.setattr(expressions, name, noted(getattr(expressions, name), "torch operations"))
     monkeypatch.setattr(cuda_standin.Function, "__call__", noted(cuda_standin.Function.__call__, "kernels"))
     return ran
 

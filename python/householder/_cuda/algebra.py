@@ -7,9 +7,9 @@ waits for a device or reads a number back. The formulas are derived in ``docs/de
 
 from typing import Any, NamedTuple
 
+from householder import _expressions
 from householder._cuda import factors
 from householder._cuda.library import Library, library_of
-from householder._norms import power_of_two
 
 
 class Form(NamedTuple):
@@ -57,26 +57,18 @@ def form(u: Any, phases: Any = None) -> Form:
     library = library_of(u)
     xp = library.xp
     n, m = u.shape[-2:]
-    narrow, wide = u.dtype, wide_of(u)
-    k = m - (m == n and not is_complex(u))
+    narrow, wide = u.dtype, library.wide(u)
+    k = m - (m == n and not library.is_complex(u))
     if (found := factors.form(library, u, k, wide)) is not None:
         v, t, s, a, norm = found
         return Form(library, v, t, s, a, norm, diagonal(library, u, phases))
-    tiny = float(xp.finfo(narrow).tiny)
-    columns = library.cast(xp.tril(u)[..., :k], wide)
-    power = power_of_two(xp, xp.amax(abs(columns), axis=-2, keepdims=True))
-    columns = columns * power
-    scaled_norm = xp.sum(abs(columns) ** 2, axis=-2, keepdims=True) ** 0.5
-    zero = scaled_norm < power * tiny
-    v = library.cast(xp.where(zero, 0.0, columns / xp.where(zero, 1.0, scaled_norm)), narrow)
-    norm = library.cast(xp.where(zero, float("inf"), scaled_norm / power), abs(v).dtype)
+    v, length, power, gone = _expressions.unit_columns(library, xp.tril(u)[..., :k])
+    norm = library.cast(xp.where(gone, float("inf"), length / power), library.real(v))
 
     wide_v = library.cast(v, wide)
-    gram = adjoint(wide_v, xp) @ wide_v
-    half = xp.diagonal(gram, 0, -2, -1).real / 2
-    half = xp.where(half == 0, 0.5, half)[..., None]
-    t = xp.triu(gram, 1) + half * library.eye(k, gram)
-    s = library.inverse_upper(t)
+    gram, d = _expressions.gram_matrix(library, wide_v)
+    t = xp.triu(gram, k=1) + library.eye(k, gram) / d[..., None]
+    s = d[..., None] * library.inverse(gram * d[..., None, :])
     return Form(library, v, t, s, library.cast(wide_v @ s, narrow), norm, diagonal(library, u, phases))
 
 
@@ -85,10 +77,7 @@ def diagonal(library: Library, u: Any, phases: Any) -> Any:
     n, m = u.shape[-2:]
     if phases is not None:
         return library.cast(library.xp.exp(1j * phases), u.dtype)[None]
-    if m < n or is_complex(u):
-        return None
-    ones = library.zeros((*u.shape[:-2], 1, n - 1), u) + 1
-    return library.xp.concatenate([ones, u[..., -1:, -1:]], axis=-1)
+    return None if m < n or library.is_complex(u) else _expressions.last_row(library, u)
 
 
 def apply(f: Form, rows: Any, transpose: bool) -> Any:
@@ -106,7 +95,7 @@ def matrix(f: Form) -> Any:
     if f.w is not None:
         return f.w
     wide_v = f.library.cast(f.v, f.s.dtype)
-    w = f.library.eye(f.v.shape[-2], wide_v) - wide_v @ f.s @ adjoint(wide_v, f.library.xp)
+    w = f.library.eye(f.v.shape[-2], wide_v) - wide_v @ f.s @ f.library.adjoint(wide_v)
     w = f.library.cast(w, f.v.dtype)
     return w if f.d is None else w * f.d
 
@@ -124,7 +113,7 @@ def sums(f: Form, p: Any, g: Any, z: Any = None, w: Any = None) -> Sums:
     if z is None and w is None and 4 * k > n and p.shape[-2] > n:
         outer = g_transposed @ p.conj()
         overlap = None if f.d is None else xp.diagonal(outer, 0, -2, -1)
-        return Sums(outer @ turned, adjoint(outer, xp) @ f.a, overlap)
+        return Sums(outer @ turned, f.library.adjoint(outer) @ f.a, overlap)
     z = p @ turned.conj() if z is None else z
     w = g @ f.a.conj() if w is None else w
     overlap = None if f.d is None else xp.sum(g * p.conj(), axis=-2)
@@ -143,10 +132,10 @@ def parameter_gradients(f: Form, total: Sums, with_phases: bool) -> tuple[Any, A
     c2 = total.c2 if f.d is None else xp.swapaxes(f.d, -1, -2) * total.c2
     grad_u = factors.gradient(f.library, f.v, s, total.c1, c2, f.norm)
     if grad_u is None:
-        lower = xp.tril(s @ (adjoint(f.v, xp) @ c2))
+        lower = xp.tril(s @ (f.library.adjoint(f.v) @ c2))
         half = xp.diagonal(lower, 0, -2, -1)[..., None] * f.library.eye(s.shape[-1], s) / 2
         lower = lower - half
-        grad_u = f.v @ (lower + adjoint(lower, xp)) - total.c1 @ adjoint(s, xp) - c2
+        grad_u = f.v @ (lower + f.library.adjoint(lower)) - total.c1 @ f.library.adjoint(s) - c2
         grad_u = xp.tril(grad_u) / f.norm
     if f.d is None:
         return grad_u, None
@@ -174,7 +163,7 @@ def states(f: Form, rows: Any, transpose: bool) -> list[Any]:
 
     Phases act together with the first reflection, or, transposed, with the last.
     """
-    counts = f.d is not None and not is_complex(f.v)
+    counts = f.d is not None and not f.library.is_complex(f.v)
     found = [rows]
     if f.d is not None and not transpose:
         rows = rows * f.d
@@ -206,20 +195,3 @@ def by_method(f: Form, rows: Any, transpose: bool, method: str) -> Any:
     if f.w is not None:
         return rows @ (f.w.conj() if transpose else f.library.xp.swapaxes(f.w, -1, -2))
     return apply(f, rows, transpose)
-
-
-def adjoint(a: Any, xp: Any) -> Any:
-    """Conjugate and exchange the last two axes."""
-    return xp.swapaxes(a, -1, -2).conj()
-
-
-def is_complex(a: Any) -> bool:
-    """Tell whether the numbers of an array are complex."""
-    xp = library_of(a).xp
-    return a.dtype in (xp.complex64, xp.complex128)
-
-
-def wide_of(a: Any) -> Any:
-    """Give the dtype of double precision."""
-    xp = library_of(a).xp
-    return xp.complex128 if is_complex(a) else xp.float64

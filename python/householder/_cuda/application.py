@@ -66,7 +66,7 @@ def _kernel(direction: Direction, u: Any, rows: Any, phases: Any, method: str) -
 def _try(direction: Direction, like: Any, n: int) -> None:
     """Compare more matrices than a warp takes with the reference, two vectors each."""
     library, count, m, rows = library_of(like), 9, min(n, 3), 2
-    m -= m == n and algebra.is_complex(like)
+    m -= m == n and library.is_complex(like)
     dtype = library.name(like.dtype)
     host = [trials.numbers(shape, dtype, i) for i, shape in enumerate(((count, n, m), *[(count, rows, n)] * 2))]
     u, h, g = (library.from_host(a, like, like.dtype) for a in host)

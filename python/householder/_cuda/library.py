@@ -1,47 +1,33 @@
-"""The few operations for which NumPy, CuPy and torch have different names or different best ways.
+"""What kernels need to know of the arrays of NumPy, CuPy and torch, besides what all array libraries have.
 
 The backend is written for CuPy arrays and torch tensors; NumPy arrays take the same way in tests without a device.
 """
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from householder import _library as libraries
 from householder._cuda.device import cupy
 
 LARGEST_SOLVE = 512
 """Size up to which torch solves a triangular system without MAGMA, which would wait for the device."""
 
 
-@dataclass(frozen=True)
-class Numpy:
+class Numpy(libraries.Library):
     """NumPy."""
 
-    xp: Any
     has_steps: ClassVar[bool] = False
     """Whether sequences can run without kernels, in torch operations."""
 
-    def cast(self, a: Any, dtype: Any) -> Any:
-        """Convert to a dtype; return the same array if it already has it."""
-        return self.xp.asarray(a, dtype)
-
     def empty(self, shape: tuple[int, ...], like: Any, dtype: Any = None) -> Any:
         """Allocate, by default of the dtype of another array, on its device."""
-        return self.xp.empty(shape, like.dtype if dtype is None else dtype)
-
-    def zeros(self, shape: tuple[int, ...], like: Any) -> Any:
-        """Allocate zeros of the dtype of another array."""
-        return self.xp.zeros(shape, like.dtype)
-
-    def eye(self, k: int, like: Any) -> Any:
-        """Give the identity in the dtype of another array."""
-        return self.xp.eye(k, dtype=like.dtype)
+        return self.xp.empty(shape, dtype=like.dtype if dtype is None else dtype)
 
     def to_host(self, a: Any) -> np.ndarray[Any, Any]:
         """Bring an array to the host."""
@@ -49,7 +35,7 @@ class Numpy:
 
     def from_host(self, a: np.ndarray[Any, Any], like: Any, dtype: Any) -> Any:  # noqa: ARG002
         """Bring an array to the device of another one, in a dtype."""
-        return self.xp.asarray(a, dtype)
+        return self.xp.asarray(a, dtype=dtype)
 
     def contiguous(self, a: Any) -> Any:
         """Lay out row by row, at an address that is a multiple of a number's size; the same array where it is so."""
@@ -57,23 +43,23 @@ class Numpy:
         return a.copy() if self.pointer(a) % a.itemsize else a
 
     def name(self, dtype: Any) -> str:
-        """Give the name of a dtype."""
+        """Return the name of a dtype."""
         return str(dtype).rpartition(".")[2]
 
     def dtype(self, name: str) -> Any:
-        """Give the dtype of a name."""
+        """Return the dtype of a name."""
         return getattr(self.xp, name)
 
     def real(self, a: Any) -> Any:
-        """Give the dtype of the real and imaginary parts of an array."""
+        """Return the dtype of the real and imaginary parts of an array."""
         return a.real.dtype
 
     def pointer(self, a: Any) -> int:
-        """Give the address of an array; 0 for None."""
+        """Return the address of an array; 0 for None."""
         return 0 if a is None else int(a.ctypes.data)
 
     def device(self, a: Any) -> int:  # noqa: ARG002
-        """Give the number of the device an array is on."""
+        """Return the number of the device an array is on."""
         return 0
 
     def current(self, a: Any) -> AbstractContextManager[Any]:  # noqa: ARG002
@@ -86,35 +72,12 @@ class Numpy:
         return a if bias is None else a + bias
 
     def allows_tf32(self) -> bool:
-        """Whether float32 products may round their factors to 11 bits."""
+        """Return whether float32 products may round their factors to 11 bits."""
         return os.environ.get("CUPY_TF32") == "1"
 
     def minus_product(self, c: Any, a: Any, b: Any) -> Any:
         """Compute ``c - a b``."""
         return c - a @ b
-
-    def inverse_upper(self, t: Any) -> Any:
-        """Invert upper-triangular matrices ``(..., k, k)``: diagonal blocks, of twice the size in each round.
-
-        ``[[A, B], [0, D]]^-1 = [[A^-1, -A^-1 B D^-1], [0, D^-1]]``
-        """
-        xp, k, batch = self.xp, t.shape[-1], t.shape[:-2]
-        rounds = max(k - 1, 0).bit_length()
-        size = 1 << rounds
-        padded = xp.zeros((*batch, size, size), t.dtype)
-        padded[...] = xp.eye(size, dtype=t.dtype)
-        padded[..., :k, :k] = t
-        inverse = 1 / xp.diagonal(padded, 0, -2, -1)[..., None, None]  # (..., blocks, 1, 1)
-        for done in range(rounds):
-            block, pairs = 1 << done, size >> (done + 1)
-            split = padded.reshape(*batch, pairs, 2, block, pairs, 2, block)[..., :, 0, :, :, 1, :]
-            above = xp.moveaxis(xp.diagonal(split, 0, -4, -2), -1, -3)  # B of every pair
-            first, second = inverse[..., 0::2, :, :], inverse[..., 1::2, :, :]
-            corner = -(first @ above @ second)
-            upper = xp.concatenate([first, corner], axis=-1)
-            lower = xp.concatenate([xp.zeros_like(corner), second], axis=-1)
-            inverse = xp.concatenate([upper, lower], axis=-2)
-        return inverse[..., 0, :k, :k]
 
 
 class Cupy(Numpy):
@@ -144,22 +107,13 @@ class _Stream(NamedTuple):
         return 0, self.address
 
 
-class Torch(Numpy):
+class Torch(libraries.Torch, Numpy):
     """torch, on its current stream, allocating from its cache."""
 
     has_steps: ClassVar[bool] = True
 
-    def cast(self, a: Any, dtype: Any) -> Any:
-        return a.to(dtype)
-
     def empty(self, shape: tuple[int, ...], like: Any, dtype: Any = None) -> Any:
         return like.new_empty(shape, dtype=dtype)
-
-    def zeros(self, shape: tuple[int, ...], like: Any) -> Any:
-        return like.new_zeros(shape)
-
-    def eye(self, k: int, like: Any) -> Any:
-        return self.xp.eye(k, dtype=like.dtype, device=like.device)
 
     def to_host(self, a: Any) -> np.ndarray[Any, Any]:
         host: np.ndarray[Any, Any] = a.detach().cpu().numpy()
@@ -201,15 +155,16 @@ class Torch(Numpy):
         product = self.xp.addmm if c.ndim == 2 else self.xp.baddbmm
         return product(c, a, b, alpha=-1)
 
-    def inverse_upper(self, t: Any) -> Any:
-        k = t.shape[-1]
+    def inverse(self, triangle: Any) -> Any:
+        """Invert as the base class does, by solving where the device is not waited for."""
+        k = triangle.shape[-1]
         if k <= LARGEST_SOLVE:
-            return self.xp.linalg.solve_triangular(t, self.eye(k, t), upper=True)
-        inverse = self.zeros(tuple(t.shape), t)
+            return self.solve(triangle, self.eye(k, triangle), upper=True)
+        inverse = self.zeros(triangle.shape, triangle)
         first, second = slice(k // 2), slice(k // 2, k)
         for half in (first, second):
-            inverse[..., half, half] = self.inverse_upper(t[..., half, half])
-        corner = inverse[..., first, first] @ t[..., first, second] @ inverse[..., second, second]
+            inverse[..., half, half] = self.inverse(triangle[..., half, half])
+        corner = inverse[..., first, first] @ triangle[..., first, second] @ inverse[..., second, second]
         inverse[..., first, second] = -corner
         return inverse
 
@@ -220,7 +175,7 @@ _KNOWN = {"numpy": Numpy, "cupy": Cupy, "torch": Torch}
 
 @cache
 def _library(name: str) -> Library:
-    return _KNOWN[name](sys.modules[name])
+    return _KNOWN[name](import_module(f"array_api_compat.{name}"))
 
 
 def library_of(a: Any) -> Library:

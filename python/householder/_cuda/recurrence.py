@@ -241,11 +241,11 @@ class Recurrence:
         f, library = self.form, self.library
         if self.instance.dense:
             w = algebra.matrix(f)
-            pair = [algebra.adjoint(w, library.xp) if adjoint else w]
+            pair = [library.adjoint(w) if adjoint else w]
         else:
             pair = [f.v, f.a] if f.d is None else self._with_last_column()
             pair = pair[::-1] if adjoint else pair
-        if algebra.is_complex(f.v):
+        if library.is_complex(f.v):
             pair = [_real_form(a, library.xp) for a in pair]
         p, q = (*(library.contiguous(a) for a in pair), None)[:2]
         return p, q
@@ -373,7 +373,7 @@ def backward(
 
 
 def _flipped(a: Any, reverse: bool, library: Library) -> Any:
-    return library.contiguous(library.xp.flip(a, (0,))) if reverse and a is not None else a
+    return library.contiguous(library.xp.flip(a, axis=0)) if reverse and a is not None else a
 
 
 def _named(found: dict[str, Any]) -> SequenceGradients:

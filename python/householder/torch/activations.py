@@ -41,7 +41,7 @@ class OPLU(_tracing.Opaque):
             raise ValueError(
                 f"input is {input.dtype} of shape {tuple(input.shape)}, expected real numbers and an even last axis"
             )
-        return expressions.oplu(input)
+        return expressions.activate(input, "oplu", 0.0, None)
 
     if TYPE_CHECKING:
 
@@ -102,7 +102,7 @@ class ModReLU(_reflections.Layer):
         expected = k if input.is_complex() else 2 * k
         if input.shape[-1:] != (expected,):
             raise ValueError(f"input is {input.dtype} of shape {tuple(input.shape)}, expected (..., {expected})")
-        return expressions.modrelu(input, self.bias)
+        return expressions.activate(input, "modrelu", 0.0, self.bias)
 
     if TYPE_CHECKING:
 

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from householder._spec import NONLINEARITIES
 from householder.experiments.models.base import initial_state
-from householder.torch.expressions import activate, modrelu
+from householder.torch.expressions import activate
 
 
 class LoopedRNN(nn.Module, ABC):
@@ -75,7 +75,7 @@ class ComplexRNN(LoopedRNN):
 
     @override
     def activate(self, a: Tensor) -> Tensor:
-        return modrelu(a, self.bias)
+        return activate(a, "modrelu", 0.0, self.bias)
 
 
 class RealParts(nn.Module):

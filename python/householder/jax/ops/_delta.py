@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from householder import _core
-from householder.jax import delta_expression
+from householder.jax import expressions
 from householder.jax.ops._operator import Axes, Operator, Shape
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class DeltaRule:
     def expression(self, options: Options, *operands: Any) -> tuple[Array, ...]:
         """Compute the results in ``jax.numpy``."""
         arguments: list[Any] = [*operands, *options]
-        return delta_expression.delta_rule(*arguments)
+        return expressions.delta_rule(*arguments)
 
 
 _operator = Operator(DeltaRule())

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from householder import _core, _validate, plan
-from householder.torch import _decomposition, expressions
+from householder.torch import expressions
 from householder.torch._ops.library import are_plain, follow_torch_threads, leading, on_cuda, require_dtype
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from householder._library import Library
 
 
 def compute(tensors: Any, options: Any, keep: bool) -> Any:
@@ -72,8 +74,9 @@ def unsupported(tensors: Any, options: Any) -> str:
     return "" if _validate.is_default(tau, shape) else "kernels take trapezoidal columns without tau"
 
 
-def _expression(u: Tensor, h: Tensor, tau: Tensor | None, transpose: bool, _: str, shape: str) -> tuple[Tensor]:
-    return (expressions.apply(u, h, transpose, tau, shape),)
+def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor]:
+    (u, h, tau), (transpose, _, shape) = tensors, options
+    return (expressions.apply(u, h, transpose, tau, shape, library),)
 
 
 def _fake(tensors: Any, _: Any, __: bool) -> tuple[Tensor]:
@@ -164,6 +167,5 @@ operator = Operator(
     backward_vmap=_backward_vmap,
     flops=_flops,
     backward_flops=_backward_flops,
-    decompose=_decomposition.apply,
 )
 """``operator((u, h, tau), (transpose, method, shape))``."""

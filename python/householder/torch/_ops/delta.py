@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from householder import _core, _validate
-from householder.torch import _decomposition, delta_expression
+from householder.torch import expressions
 from householder.torch._ops.library import follow_torch_threads, leading
 from householder.torch._ops.operator import Operator
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
+
+    from householder._library import Library
 
 _OPERANDS = 6
 
@@ -69,8 +71,8 @@ def _unsupported(tensors: Any, _: Any) -> str:
     return reason
 
 
-def _expression(*arguments: Any) -> tuple[Tensor, Tensor]:
-    return delta_expression.delta_rule(*arguments)
+def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor, Tensor]:
+    return expressions.delta_rule(*tensors, *options, library=library)
 
 
 def _fake(tensors: Any, _: Any, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -121,15 +123,6 @@ def _backward_vmap(op: Any, info: Any, dims: Any, *arguments: Any) -> Any:
     return found, tuple([None if t is None else 0 for t in found])
 
 
-def _decompose(*arguments: Any) -> Any:
-    """Run the chunks one after the other. Packed sequences are left alone, as in ``rnn``, and so are training steps."""
-    tensors, (keep, *options) = arguments[: _OPERANDS + 1], arguments[_OPERANDS + 1 :]
-    if tensors[-1] is not None or keep:
-        return NotImplemented
-    o, last = delta_expression.delta_rule(*tensors, *options, solve=_decomposition.solve)
-    return o.contiguous(), last.contiguous(), o.new_empty(0)
-
-
 operator = Operator(
     "delta_rule",
     tensors="Tensor q, Tensor k, Tensor v, Tensor beta, Tensor? g, Tensor? initial_state, Tensor? cu_seqlens",
@@ -146,6 +139,5 @@ operator = Operator(
     fake=_fake,
     vmap=_vmap,
     backward_vmap=_backward_vmap,
-    decompose=_decompose,
 )
 """``operator((*operands, cu_seqlens), (scale, reflections, normalize))``."""

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from householder import _core
-from householder.torch import _decomposition, expressions
+from householder.torch import expressions
 from householder.torch._ops.apply import forming_flops, gradient_flops
 from householder.torch._ops.library import follow_torch_threads, leading, require_dtype
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from householder._library import Library
 
 
 def _compute(tensors: Any, _: Any, keep: bool) -> Any:
@@ -39,8 +41,8 @@ def _require_unchanged(tensors: Any, _: Any, grads: Any, __: Any) -> None:
     require_dtype(tensors[0], grads[0])
 
 
-def _expression(u: Tensor) -> tuple[Tensor]:
-    return (expressions.matrix(u),)
+def _expression(library: Library, tensors: Any, _: Any) -> tuple[Tensor]:
+    return (expressions.matrix(tensors[0], library=library),)
 
 
 def _fake(tensors: Any, _: Any, __: bool) -> tuple[Tensor]:
@@ -80,6 +82,5 @@ operator = Operator(
     backward_vmap=_backward_vmap,
     flops=_flops,
     backward_flops=_backward_flops,
-    decompose=_decomposition.matrix,
 )
 """``operator((u,), ())``."""

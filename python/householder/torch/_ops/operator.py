@@ -29,6 +29,7 @@ from householder.torch._layout import laid_out, ordinary
 from householder.torch._ops.derivatives import attach_cache, cached, drop_none, pull_back, scatter_optional
 from householder.torch._ops.library import define, on_cuda
 from householder.torch._ops.route import NATIVE, Route, route
+from householder.torch.expressions import EXPORTED, LIBRARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,15 +62,13 @@ class Operator:
         ``require_unchanged(tensors, states, grads, options)`` refuses tensors replaced or converted since the forward
         pass, because kernels see only addresses.
     expression : callable
-        ``expression(*tensors, *options)`` returns the results as a tuple.
+        ``expression(library, tensors, options)`` returns the results of an array library's operations as a tuple.
     fake : callable
         ``fake(tensors, options, keep)`` returns empty results as a tuple, with the state that they leave.
     vmap, backward_vmap : callable
         The rules of both operators, ``rule(operator, info, in_dims, *arguments)``.
     flops, backward_flops : callable, optional
         ``flops(tensors, options)`` counts the operations of a pass.
-    decompose : callable
-        The forward operator in ATen's terms, for exported programs.
     has_cuda : bool
         Whether the module for CUDA has functions of the operators' names.
     keeping_on_cuda : pair of callables
@@ -98,7 +97,6 @@ class Operator:
         backward_vmap: Callable[..., Any],
         flops: Callable[..., int] | None = None,
         backward_flops: Callable[..., int] | None = None,
-        decompose: Callable[..., Any] | None = None,
         has_cuda: bool = True,
         keeping_on_cuda: tuple[Callable[..., Any], Callable[..., Any]] | None = None,
         unsupported: Callable[..., str] = lambda *_: "",
@@ -107,7 +105,6 @@ class Operator:
         count, state_count, option_count = (_count(of) for of in (tensors, states, options))
         constant = count - differentiable
         keep_argument = (False,) * bool(states)
-        self.decompose = decompose
         self._compute, self._expression, self._unsupported = compute, expression, unsupported
 
         def is_shortcut(wanted: Sequence[bool]) -> bool:
@@ -161,7 +158,7 @@ class Operator:
             """Return the wanted gradients in torch operations."""
 
             def results(*free: Any) -> tuple[Tensor, ...]:
-                found = expression(*free, *tensors[differentiable:], *options)
+                found = expression(LIBRARY, (*free, *tensors[differentiable:]), options)
                 return tuple(result for result, grad in zip(found, grads, strict=True) if grad is not None)
 
             free = tensors[:differentiable]
@@ -304,7 +301,7 @@ class Operator:
 
         def elsewhere(tensors: Any, options: Any, keep: bool) -> Any:
             self._lacks_kernel(tensors, options, Route.EAGER)
-            results = tuple(result.contiguous() for result in expression(*tensors, *options))
+            results = tuple(result.contiguous() for result in expression(LIBRARY, tensors, options))
             return (*results, *fake(tensors, options, keep)[len(results) :]) if states else results[0]
 
         def backward_elsewhere(tensors: Any, _: Any, grads: Any, wanted: Any, options: Any) -> Any:
@@ -341,6 +338,15 @@ class Operator:
             vmap=lambda *arguments: backward_vmap(backward_op, *arguments),
             autograd=(Derivative.pull_back, Derivative.setup_context),
         )
+
+        def decompose(tensors: Any, options: Any, keep: bool) -> Any:
+            """Compute in ATen's terms; calls with packed sequences keep their operator, and so do training steps."""
+            if keep or any(t is not None for t in tensors[differentiable:]):
+                return NotImplemented
+            results = tuple(result.contiguous() for result in expression(EXPORTED, tensors, options))
+            return (*results, tensors[0].new_empty(0)) if states else results[0]
+
+        self.decompose = forward(decompose)
 
         def counted(flops: Callable[..., int]) -> Callable[..., int]:
             """Return the formula of a counter, which passes the arguments of the operator."""
@@ -387,7 +393,7 @@ class Operator:
 
     def expression(self, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
         """Compute by torch operations alone."""
-        results = self._expression(*tensors, *options)
+        results = self._expression(LIBRARY, tensors, options)
         return results if len(results) > 1 else results[0]
 
     def _through_dispatcher(self, tensors: Sequence[Any], options: Sequence[Any]) -> Any:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from householder import _core, _validate
-from householder.torch import _decomposition, expressions
+from householder.torch import expressions
 from householder.torch._layout import contiguous
 from householder.torch._ops.apply import application_flops, gradient_flops, method_of
 from householder.torch._ops.library import follow_torch_threads, leading, on_cuda
@@ -24,6 +24,8 @@ from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from householder._library import Library
 
 
 class Inputs(NamedTuple):
@@ -163,8 +165,8 @@ def _unsupported(tensors: Any, options: Any) -> str:
     return "kernels take trapezoidal columns without tau"
 
 
-def _expression(*arguments: Any) -> tuple[Tensor, Tensor]:
-    return expressions.rnn(*arguments[:-1])
+def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor, Tensor]:
+    return expressions.rnn(*tensors, *options[:-1], library=library)
 
 
 def _fake(tensors: Any, options: Any, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -271,15 +273,6 @@ def _backward_flops(tensors: Any, options: Any) -> int:
     return prod(inputs.u.shape[:-2]) * (of_inputs + gradient_flops(n, k, inputs.rows()))
 
 
-def _decompose(*arguments: Any) -> Any:
-    """Run the steps one after the other. Packed sequences are left alone, because no compiler knows their steps."""
-    inputs, options = Inputs(*arguments[: DIFFERENTIABLE + 1]), Options(*arguments[DIFFERENTIABLE + 2 :])
-    if inputs.batch_sizes is not None:
-        return NotImplemented
-    h, last = _decomposition.rnn(*inputs[:-1], *options)
-    return h, last, inputs.u.new_empty(0)
-
-
 operator = Operator(
     "rnn",
     tensors="Tensor u, Tensor x, " + ", ".join(f"Tensor? {name}" for name in Inputs._fields[2:]),
@@ -297,6 +290,5 @@ operator = Operator(
     backward_vmap=_backward_vmap,
     flops=_flops,
     backward_flops=_backward_flops,
-    decompose=_decompose,
 )
 """``operator(inputs, options)``."""

@@ -1,0 +1,135 @@
+"""Array libraries under one set of names: the array API standard, and the few operations that it lacks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+Array = Any
+"""An array of the library at hand."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """What the standard lacks, in its own operations: as NumPy, CuPy and exported programs compute it."""
+
+    xp: Any
+    """Namespace of the standard, ``array_api_compat.numpy`` for example."""
+
+    def is_complex(self, a: Array) -> bool:
+        """Return whether the numbers of an array are complex."""
+        return bool(self.xp.isdtype(a.dtype, "complex floating"))
+
+    def conj(self, a: Array) -> Array:
+        """Conjugate; return real numbers as they are."""
+        return self.xp.conj(a) if self.is_complex(a) else a
+
+    def adjoint(self, a: Array) -> Array:
+        """Conjugate, and exchange the last two axes."""
+        return self.conj(self.xp.matrix_transpose(a))
+
+    def wide(self, a: Array) -> Any:
+        """Return the dtype of double precision."""
+        return self.xp.complex128 if self.is_complex(a) else self.xp.float64
+
+    def cast(self, a: Array, dtype: Any) -> Array:
+        """Convert to a dtype; return the same array if it already has it."""
+        return self.xp.astype(a, dtype, copy=False)
+
+    def zeros(self, shape: Sequence[int], like: Array) -> Array:
+        """Allocate zeros of the dtype of another array, on its device."""
+        return self.xp.zeros(tuple(shape), dtype=like.dtype)
+
+    def eye(self, k: int, like: Array) -> Array:
+        """Return the identity in the dtype of another array, on its device."""
+        return self.xp.eye(k, dtype=like.dtype)
+
+    def constant(self, a: Array) -> Array:
+        """Return an array that derivatives take for a constant."""
+        return a
+
+    def complex(self, re: Array, im: Array) -> Array:
+        """Join real and imaginary parts, which are finite."""
+        return re + 1j * im
+
+    def split(self, a: Array, sizes: Sequence[int], axis: int) -> Sequence[Array]:
+        """Cut an axis into parts of these sizes."""
+        rows = self.xp.moveaxis(a, axis, 0)
+        ends = pairwise(accumulate(sizes, initial=0))
+        return [self.xp.moveaxis(rows[begin:end, ...], 0, axis) for begin, end in ends]
+
+    def scan(
+        self,
+        step: Callable[..., tuple[Array, Array]],
+        state: Array,
+        operands: Sequence[Array],
+        axis: int,
+        reverse: bool = False,
+    ) -> tuple[Array, Array]:
+        """Run ``state, result = step(state, *parts)`` along an axis; return the last state and all results."""
+        steps = list(zip(*(self.xp.unstack(a, axis=axis) for a in operands), strict=True))
+        results = []
+        for parts in reversed(steps) if reverse else steps:
+            state, result = step(state, *parts)
+            results.append(result)
+        return state, self.xp.stack(results[::-1] if reverse else results, axis=axis)
+
+    def inverse(self, triangle: Array) -> Array:
+        """Invert ``striu(triangle) + I``: blocks along the diagonal, of twice the size in each round.
+
+        ``[[A, B], [0, D]]^-1 = [[A^-1, -A^-1 B D^-1], [0, D^-1]]``
+        """
+        xp, (*batch, k, _) = self.xp, triangle.shape
+        rounds = max(k - 1, 0).bit_length()
+        size = 1 << rounds
+        beside, below = self.zeros((*batch, k, size - k), triangle), self.zeros((*batch, size - k, size), triangle)
+        padded = xp.concat([xp.concat([triangle, beside], axis=-1), below], axis=-2)
+        inverse = self.zeros((*batch, size, 1, 1), triangle) + 1
+        for done in range(rounds):
+            block, pairs = 1 << done, size >> (done + 1)
+            split = xp.reshape(padded, (*batch, pairs, 2, block, pairs, 2, block))[..., :, 0, :, :, 1, :]
+            above = xp.moveaxis(xp.linalg.diagonal(xp.moveaxis(split, (-4, -2), (-2, -1))), -1, -3)  # B of every pair
+            halves = xp.reshape(inverse, (*batch, pairs, 2, block, block))
+            first, second = halves[..., 0, :, :], halves[..., 1, :, :]
+            corner = -(first @ above @ second)
+            upper = xp.concat([first, corner], axis=-1)
+            lower = xp.concat([xp.zeros_like(corner), second], axis=-1)
+            inverse = xp.concat([upper, lower], axis=-2)
+        return inverse[..., 0, :k, :k]
+
+    def solve(self, triangle: Array, right: Array, upper: bool) -> Array:
+        """Solve systems with ones on the diagonal; what stands on and beyond the diagonal is not read."""
+        if upper:
+            return self.inverse(triangle) @ right
+        transpose = self.xp.matrix_transpose
+        return transpose(self.inverse(transpose(triangle))) @ right
+
+
+class Torch(Library):
+    """torch."""
+
+    def cast(self, a: Array, dtype: Any) -> Array:
+        return a.to(dtype)
+
+    def zeros(self, shape: Sequence[int], like: Array) -> Array:
+        return like.new_zeros(shape)
+
+    def eye(self, k: int, like: Array) -> Array:
+        return self.xp.diag_embed(like.new_ones(k))
+
+    def constant(self, a: Array) -> Array:
+        return a.detach()
+
+    def complex(self, re: Array, im: Array) -> Array:
+        return self.xp.complex(re, im)
+
+    def split(self, a: Array, sizes: Sequence[int], axis: int) -> Sequence[Array]:
+        parts: Sequence[Array] = a.split(sizes, axis)
+        return parts
+
+    def solve(self, triangle: Array, right: Array, upper: bool) -> Array:
+        return self.xp.linalg.solve_triangular(triangle, right, upper=upper, unitriangular=True)
