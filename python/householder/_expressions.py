@@ -147,8 +147,7 @@ def activate(lib: Library, a: Array, nonlinearity: str, negative_slope: float, b
         return xp.tanh(a)
     if nonlinearity == "oplu":
         return oplu(lib, a)
-    # NaN and infinity pass through.
-    return xp.where(a <= 0, 0.0 if nonlinearity == "relu" else negative_slope * a, a)
+    return xp.where(a <= 0, 0.0, a) if nonlinearity == "relu" else lib.leaky_relu(a, negative_slope)
 
 
 def _halves(lib: Library, a: Array) -> tuple[Array, Array]:
@@ -183,7 +182,7 @@ def real_modrelu(lib: Library, a: Array, bias: Array) -> Array:
     """Add ``bias`` to the magnitudes of real numbers, cut off at zero."""
     xp = lib.xp
     size = xp.abs(a) + bias
-    return xp.where((a == 0) | (size <= 0), 0.0, xp.where(a < 0, -size, size))
+    return lib.sign(a) * xp.where(size <= 0, 0.0, size)
 
 
 def rnn(
@@ -320,41 +319,39 @@ def _chunk(lib: Library, state: Array, q: Array, k: Array, v: Array, beta: Array
     Decays from one half to the other are sums of gates, never differences. No product has terms of later steps, which
     a zero would not remove if they were infinity or NaN; neither have derivatives of any order.
     """
-    xp, size, pairs = lib.xp, 1, []
-    system = lib.zeros((*q.shape[:-1], 1), q)  # rows of the blocks; ones on the diagonal go without saying
-    while size < q.shape[-2]:
-        (k1, k2), (g1, g2) = _blocks(lib, k, size), _blocks(lib, g, size)
-        earlier = xp.matrix_transpose(k1 * xp.exp(_later_sums(lib, g1)))
-        decay = xp.exp(xp.cumulative_sum(g2, axis=-2))
-        pairs.append((_blocks(lib, q, size)[1] * decay) @ earlier)
-        of_keys = (_blocks(lib, beta, size)[1] * decay * k2) @ earlier
-        first, second = _blocks(lib, system, size)
+    xp, size, pairs, steps = lib.xp, 1, [], q.shape[-2]
+
+    def halves(x: Array, size: int) -> tuple[Array, Array]:
+        """Cut rows into blocks of ``2 size``; return the first and the second halves of all blocks."""
+        blocks = *q.shape[:-2], steps // (2 * size), 2, size, x.shape[-1]
+        first, second = lib.unstack(xp.reshape(x, blocks), -3)
+        return first, second
+
+    since, after = g[..., None, :], xp.zeros_like(g)[..., None, :]  # sums of gates to each step, and after it
+    system = xp.zeros_like(since[..., :1])  # ones on the diagonal go without saying
+    while size < steps:
+        k1, k2 = halves(k, size)
+        (since1, since2), (after1, after2) = halves(since, size), halves(after, size)
+        earlier, decay = xp.matrix_transpose(k1 * xp.exp(after1)), xp.exp(since2)
+        pairs.append((halves(q, size)[1] * decay) @ earlier)
+        of_keys = (halves(beta, size)[1] * decay * k2) @ earlier
+        first, second = halves(system, size)
         above, below = xp.concat([first, xp.zeros_like(first)], axis=-1), xp.concat([of_keys, second], axis=-1)
+        system = xp.concat([above, below], axis=-2)
+        after = xp.concat([after1 + since2[..., -1:, :], after2], axis=-2)
+        since = xp.concat([since1, since1[..., -1:, :] + since2], axis=-2)
         size *= 2
-        system = xp.reshape(xp.concat([above, below], axis=-2), (*q.shape[:-1], size))
-    from_start = xp.exp(xp.cumulative_sum(g, axis=-2))
-    d = lib.solve(system, beta * (v - (k * from_start) @ state), upper=False)
+    from_start, to_end = xp.exp(since[..., 0, :, :]), xp.exp(after[..., 0, :, :])
+    d = lib.solve(system[..., 0, :, :], beta * (v - (k * from_start) @ state), upper=False)
     o = (q * from_start) @ state + xp.sum(q * k, axis=-1, keepdims=True) * d
     for i, of_queries in enumerate(pairs):
-        o = o + xp.reshape(_padded(lib, of_queries @ _blocks(lib, d, 2**i)[0], 2**i, 0), o.shape)
-    to_end = xp.matrix_transpose(k * xp.exp(_later_sums(lib, g)))
-    return xp.matrix_transpose(from_start[..., -1:, :]) * state + to_end @ d, o
-
-
-def _blocks(lib: Library, x: Array, size: int) -> tuple[Array, Array]:
-    """Cut rows into blocks of ``2 size``; return the first and the second halves of all blocks."""
-    *lead, rows, width = x.shape
-    first, second = lib.xp.unstack(lib.xp.reshape(x, (*lead, rows // (2 * size), 2, size, width)), axis=-3)
-    return first, second
-
-
-def _later_sums(lib: Library, g: Array) -> Array:
-    """Sum the gates of all steps after each one."""
-    flipped = lib.xp.flip(_padded(lib, g[..., 1:, :], 0, 1), axis=-2)
-    return lib.xp.flip(lib.xp.cumulative_sum(flipped, axis=-2), axis=-2)
+        o = o + xp.reshape(_padded(lib, of_queries @ halves(d, 2**i)[0], 2**i, 0), o.shape)
+    return xp.matrix_transpose(from_start[..., -1:, :]) * state + xp.matrix_transpose(k * to_end) @ d, o
 
 
 def _padded(lib: Library, x: Array, before: int, after: int) -> Array:
-    """Put rows of zeros before and after those of ``x``."""
-    parts = [lib.zeros((*x.shape[:-2], count, x.shape[-1]), x) for count in (before, after)]
-    return lib.xp.concat([parts[0], x, parts[1]], axis=-2) if before or after else x
+    """Put rows of zeros before or after those of ``x``."""
+    if not before and not after:
+        return x
+    zeros = lib.zeros((*x.shape[:-2], before + after, x.shape[-1]), x)
+    return lib.xp.concat([zeros, x] if before else [x, zeros], axis=-2)

@@ -56,6 +56,19 @@ class Library:
         """Join real and imaginary parts, which are finite."""
         return re + 1j * im
 
+    def sign(self, a: Array) -> Array:
+        """Return the signs of real numbers."""
+        return self.xp.sign(a)
+
+    def leaky_relu(self, a: Array, slope: float) -> Array:
+        """Multiply what is not positive by ``slope``."""
+        return self.xp.where(a <= 0, slope * a, a)
+
+    def unstack(self, a: Array, axis: int) -> Sequence[Array]:
+        """Return the parts along an axis."""
+        parts: Sequence[Array] = self.xp.unstack(a, axis=axis)
+        return parts
+
     def split(self, a: Array, sizes: Sequence[int], axis: int) -> Sequence[Array]:
         """Cut an axis into parts of these sizes."""
         rows = self.xp.moveaxis(a, axis, 0)
@@ -71,7 +84,7 @@ class Library:
         reverse: bool = False,
     ) -> tuple[Array, Array]:
         """Run ``state, result = step(state, *parts)`` along an axis; return the last state and all results."""
-        steps = list(zip(*(self.xp.unstack(a, axis=axis) for a in operands), strict=True))
+        steps = list(zip(*(self.unstack(a, axis) for a in operands), strict=True))
         results = []
         for parts in reversed(steps) if reverse else steps:
             state, result = step(state, *parts)
@@ -126,6 +139,16 @@ class Torch(Library):
 
     def complex(self, re: Array, im: Array) -> Array:
         return self.xp.complex(re, im)
+
+    def sign(self, a: Array) -> Array:
+        return a.sign()
+
+    def leaky_relu(self, a: Array, slope: float) -> Array:
+        return self.xp.nn.functional.leaky_relu(a, slope)
+
+    def unstack(self, a: Array, axis: int) -> Sequence[Array]:
+        parts: Sequence[Array] = a.unbind(axis)
+        return parts
 
     def split(self, a: Array, sizes: Sequence[int], axis: int) -> Sequence[Array]:
         parts: Sequence[Array] = a.split(sizes, axis)
