@@ -132,7 +132,7 @@ def lines(sizes):
 
 def drift(u, h0, **options):
     x = np.zeros((STEPS, 1, len(u)), u.dtype)
-    h = hh.rnn_forward(u, x, h0, nonlinearity="identity", **options)[-1].astype(float)
+    h = hh.rnn(u, x, h0, nonlinearity="identity", **options)[0][-1].astype(float)
     return abs(np.linalg.norm(h) / np.linalg.norm(h0.astype(float)) - 1)
 
 

@@ -39,8 +39,8 @@ v = hh.matrix(z, rng.uniform(-np.pi, np.pi, n))  # complex reflections and phase
 print(f"unitary: max |V*V - I| = {np.abs(v.conj().T @ v - np.eye(n)).max():.0e}")
 
 x, h0 = rng.standard_normal((1000, 20, n)), rng.standard_normal(n)  # 1000 steps of 20 sequences
-states = hh.rnn_forward(u, np.zeros_like(x), h0, nonlinearity="identity")
+states = hh.rnn(u, np.zeros_like(x), h0, nonlinearity="identity")[0]
 print(f"|h| after 1000 steps over |h| before: {np.linalg.norm(states[-1, 0]) / np.linalg.norm(h0):.12f}")
-states, vjp = hh.rnn_vjp(u, x, h0, nonlinearity="leaky_relu")
+(states, _), vjp = hh.rnn_vjp(u, x, h0, nonlinearity="leaky_relu")
 gradients = vjp(grad_last=states[-1])  # of L = |last states|^2 / 2
 print(f"gradients through 1000 steps: {[g.shape for g in gradients if g is not None]}")

@@ -61,7 +61,7 @@ SHAPES = {
     "phases in rows": (lambda: hh.matrix(F((2, 5, 3), C), [[0.0] * 5]), "phases has shape (1, 5), expected (2, 5)"),
     "ragged phases": (lambda: hh.matrix(F((2, 5, 3), C), [[0.0] * 5, [0.0]]), "phases does not make an array"),
     "ragged cu_seqlens": (
-        lambda: hh.delta_rule_forward(*[F((1, 3, 1, 2))] * 3, beta=F((1, 3, 1)), cu_seqlens=[[0], [1, 3]]),
+        lambda: hh.delta_rule(*[F((1, 3, 1, 2))] * 3, beta=F((1, 3, 1)), cu_seqlens=[[0], [1, 3]]),
         "cu_seqlens is [[0], [1, 3]], expected one axis of N + 1 integers",
     ),
     "wy": (lambda: hh.wy(F(3)), "u has shape (3,), expected"),
@@ -92,83 +92,83 @@ SHAPES = {
 }
 
 SEQUENCES = {
-    "u of a batch": (lambda: hh.rnn_forward(F((2, 5, 3)), X), "a sequence takes one matrix: expected (n, m)"),
-    "x of one axis": (lambda: hh.rnn_forward(U, F(5)), "x has shape (5,), expected (T, B, d) or (T, d)"),
-    "x without axes": (lambda: hh.rnn_forward(U, F(())), "x has shape ()"),
-    "x of four axes": (lambda: hh.rnn_forward(U, F((1, 2, 3, 5))), "expected (T, B, d) or (T, d)"),
-    "x of another n": (lambda: hh.rnn_forward(U, F((4, 2, 3))), "x has shape (4, 2, 3), expected a last axis of n = 5"),
+    "u of a batch": (lambda: hh.rnn(F((2, 5, 3)), X)[0], "a sequence takes one matrix: expected (n, m)"),
+    "x of one axis": (lambda: hh.rnn(U, F(5))[0], "x has shape (5,), expected (T, B, d) or (T, d)"),
+    "x without axes": (lambda: hh.rnn(U, F(()))[0], "x has shape ()"),
+    "x of four axes": (lambda: hh.rnn(U, F((1, 2, 3, 5)))[0], "expected (T, B, d) or (T, d)"),
+    "x of another n": (lambda: hh.rnn(U, F((4, 2, 3)))[0], "x has shape (4, 2, 3), expected a last axis of n = 5"),
     "x of no width": (
-        lambda: hh.rnn_forward(U, F((4, 2, 0)), input_weight=F((5, 0))),
+        lambda: hh.rnn(U, F((4, 2, 0)), input_weight=F((5, 0)))[0],
         "expected a last axis of at least 1",
     ),
-    "h0": (lambda: hh.rnn_forward(U, X, F((3, 5))), "h0 has shape (3, 5), expected (2, 5) or (5,)"),
-    "h0 of one sequence": (lambda: hh.rnn_forward(U, F((4, 5)), F((1, 5))), "h0 has shape (1, 5), expected (5,)"),
+    "h0": (lambda: hh.rnn(U, X, F((3, 5)))[0], "h0 has shape (3, 5), expected (2, 5) or (5,)"),
+    "h0 of one sequence": (lambda: hh.rnn(U, F((4, 5)), F((1, 5)))[0], "h0 has shape (1, 5), expected (5,)"),
     "input_weight": (
-        lambda: hh.rnn_forward(U, X, input_weight=F((5, 4))),
+        lambda: hh.rnn(U, X, input_weight=F((5, 4)))[0],
         "input_weight has shape (5, 4), expected (5, 5)",
     ),
-    "bias": (lambda: hh.rnn_forward(U, X, bias=F(4)), "bias has shape (4,), expected (5,)"),
-    "phases": (lambda: hh.rnn_forward(U, X, phases=F(5)), "phases are for complex u"),
-    "nonlinearity": (lambda: hh.rnn_forward(U, X, nonlinearity="gelu"), "nonlinearity is 'gelu', expected one of"),
-    "method": (lambda: hh.rnn_forward(U, X, method="fast"), "method is 'fast', expected one of"),
+    "bias": (lambda: hh.rnn(U, X, bias=F(4))[0], "bias has shape (4,), expected (5,)"),
+    "phases": (lambda: hh.rnn(U, X, phases=F(5))[0], "phases are for complex u"),
+    "nonlinearity": (lambda: hh.rnn(U, X, nonlinearity="gelu")[0], "nonlinearity is 'gelu', expected one of"),
+    "method": (lambda: hh.rnn(U, X, method="fast")[0], "method is 'fast', expected one of"),
     "negative slope": (
-        lambda: hh.rnn_forward(U, X, negative_slope=-0.1),
+        lambda: hh.rnn(U, X, negative_slope=-0.1)[0],
         "negative_slope is -0.1, expected a finite number >= 0",
     ),
-    "slope of NaN": (lambda: hh.rnn_forward(U, X, negative_slope=np.nan), "negative_slope is nan"),
-    "slope of infinity": (lambda: hh.rnn_forward(U, X, negative_slope=np.inf), "negative_slope is inf"),
-    "odd OPLU": (lambda: hh.rnn_forward(U, X, nonlinearity="oplu"), "'oplu' pairs i with i + n/2: n = 5 is odd"),
+    "slope of NaN": (lambda: hh.rnn(U, X, negative_slope=np.nan)[0], "negative_slope is nan"),
+    "slope of infinity": (lambda: hh.rnn(U, X, negative_slope=np.inf)[0], "negative_slope is inf"),
+    "odd OPLU": (lambda: hh.rnn(U, X, nonlinearity="oplu")[0], "'oplu' pairs i with i + n/2: n = 5 is odd"),
     "odd modReLU": (
-        lambda: hh.rnn_forward(U, X, nonlinearity="modrelu", nonlinearity_bias=F(2)),
+        lambda: hh.rnn(U, X, nonlinearity="modrelu", nonlinearity_bias=F(2))[0],
         "n = 5 is odd, expected an even n",
     ),
     "modReLU without bias": (
-        lambda: hh.rnn_forward(F((4, 2)), F((1, 4)), nonlinearity="modrelu"),
+        lambda: hh.rnn(F((4, 2)), F((1, 4)), nonlinearity="modrelu")[0],
         "nonlinearity_bias is missing",
     ),
     "modReLU's bias": (
-        lambda: hh.rnn_forward(F((4, 2)), F((1, 4)), nonlinearity="modrelu", nonlinearity_bias=F(4)),
+        lambda: hh.rnn(F((4, 2)), F((1, 4)), nonlinearity="modrelu", nonlinearity_bias=F(4))[0],
         "nonlinearity_bias has shape (4,), expected (2,)",
     ),
     "bias of no modReLU": (
-        lambda: hh.rnn_forward(U, X, nonlinearity_bias=F(5)),
+        lambda: hh.rnn(U, X, nonlinearity_bias=F(5))[0],
         "nonlinearity_bias is given for 'leaky_relu'",
     ),
     "complex OPLU": (
-        lambda: hh.rnn_forward(F((4, 2), C), F((1, 4), C), nonlinearity="oplu"),
+        lambda: hh.rnn(F((4, 2), C), F((1, 4), C), nonlinearity="oplu")[0],
         "'oplu' acts on real numbers",
     ),
-    "increasing batch_sizes": (lambda: hh.rnn_forward(U, F((5, 5)), batch_sizes=[2, 3]), "that never increase"),
+    "increasing batch_sizes": (lambda: hh.rnn(U, F((5, 5)), batch_sizes=[2, 3])[0], "that never increase"),
     "batch_sizes in reverse": (
-        lambda: hh.rnn_forward(U, F((3, 5)), batch_sizes=[2, 1], reverse=True),
+        lambda: hh.rnn(U, F((3, 5)), batch_sizes=[2, 1], reverse=True)[0],
         "reverse is for sequences of one length",
     ),
     "zero in batch_sizes": (
-        lambda: hh.rnn_forward(U, F((2, 5)), batch_sizes=[2, 0]),
+        lambda: hh.rnn(U, F((2, 5)), batch_sizes=[2, 0])[0],
         "batch_sizes is [2, 0], expected one axis of positive",
     ),
     "batch_sizes of two axes": (
-        lambda: hh.rnn_forward(U, F((4, 5)), batch_sizes=[[2, 2]]),
+        lambda: hh.rnn(U, F((4, 5)), batch_sizes=[[2, 2]])[0],
         "expected one axis of positive integers",
     ),
     "batch_sizes of no rectangle": (
-        lambda: hh.rnn_forward(U, F((4, 5)), batch_sizes=[[1, 2], [3]]),
+        lambda: hh.rnn(U, F((4, 5)), batch_sizes=[[1, 2], [3]])[0],
         "batch_sizes is [[1, 2], [3]], expected one axis of integers",
     ),
     "batch_sizes of 64 bits": (
-        lambda: hh.rnn_forward(U, F((0, 5)), batch_sizes=np.array([2**64 - 1, 1], np.uint64)),
+        lambda: hh.rnn(U, F((0, 5)), batch_sizes=np.array([2**64 - 1, 1], np.uint64))[0],
         "expected numbers of at most 64 bits with a sign",
     ),
     "batch_sizes whose sum leaves 64 bits": (
-        lambda: hh.rnn_forward(U, F((1, 5)), batch_sizes=np.array([2**59] * 32 + [1])),
+        lambda: hh.rnn(U, F((1, 5)), batch_sizes=np.array([2**59] * 32 + [1]))[0],
         "expected (sum(batch_sizes), d) = (18446744073709551617, d)",
     ),
     "sum of batch_sizes": (
-        lambda: hh.rnn_forward(U, F((4, 5)), batch_sizes=[3, 2]),
+        lambda: hh.rnn(U, F((4, 5)), batch_sizes=[3, 2])[0],
         "expected (sum(batch_sizes), d) = (5, d)",
     ),
     "unpacked x": (
-        lambda: hh.rnn_forward(U, F((5, 1, 5)), batch_sizes=[3, 2]),
+        lambda: hh.rnn(U, F((5, 1, 5)), batch_sizes=[3, 2])[0],
         "x has shape (5, 1, 5), expected (sum(batch_sizes), d)",
     ),
     "grad_h": (lambda: hh.rnn_vjp(U, X)[1](F((4, 1, 5))), "grad_h has shape (4, 1, 5), expected (4, 2, 5)"),
@@ -208,21 +208,21 @@ TYPES = {
     ),
     "u of torch": (lambda: hh.forward(Torch(), H), "u is a torch.Tensor that NumPy"),
     "h of CuPy": (lambda: hh.forward(U, CuPy()), "h is a cupy.ndarray that NumPy"),
-    "x of torch": (lambda: hh.rnn_forward(U, Torch()), "x is a torch.Tensor that NumPy"),
+    "x of torch": (lambda: hh.rnn(U, Torch())[0], "x is a torch.Tensor that NumPy"),
     "transpose": (lambda: hh.forward(U, H, transpose="yes"), "transpose is 'yes', expected True or False"),
-    "transpose of a sequence": (lambda: hh.rnn_forward(U, X, transpose=1), "transpose is 1, expected True or False"),
-    "slope as a flag": (lambda: hh.rnn_forward(U, X, negative_slope=True), "negative_slope is True, expected a number"),
+    "transpose of a sequence": (lambda: hh.rnn(U, X, transpose=1)[0], "transpose is 1, expected True or False"),
+    "slope as a flag": (lambda: hh.rnn(U, X, negative_slope=True)[0], "negative_slope is True, expected a number"),
     "scale as a flag": (
-        lambda: hh.delta_rule_forward(*[F((1, 3, 1, 2))] * 3, beta=F((1, 3, 1)), scale=True),
+        lambda: hh.delta_rule(*[F((1, 3, 1, 2))] * 3, beta=F((1, 3, 1)), scale=True),
         "scale is True, expected a number",
     ),
-    "slope": (lambda: hh.rnn_forward(U, X, negative_slope="0.1"), "negative_slope is '0.1', expected a number"),
+    "slope": (lambda: hh.rnn(U, X, negative_slope="0.1")[0], "negative_slope is '0.1', expected a number"),
     "batch_sizes": (
-        lambda: hh.rnn_forward(U, F((4, 5)), batch_sizes=[2.0, 2.0]),
+        lambda: hh.rnn(U, F((4, 5)), batch_sizes=[2.0, 2.0])[0],
         "batch_sizes has dtype float64, expected integers",
     ),
     "booleans in batch_sizes": (
-        lambda: hh.rnn_forward(U, F((2, 5)), batch_sizes=[True, True]),
+        lambda: hh.rnn(U, F((2, 5)), batch_sizes=[True, True])[0],
         "batch_sizes has dtype bool",
     ),
     "real w": (lambda: hh.real_form(np.eye(2)), "w has dtype float64, expected complex64 or complex128"),
@@ -283,7 +283,7 @@ def test_arrays_of_jax_are_read_where_they_are():
     assert np.array_equal(c, hh.forward(np.asarray(u), np.asarray(h)))
     assert np.shares_memory(_cpu.array("h", h), np.asarray(h))
     assert np.array_equal(hh.backward(u, h, h).u, hh.backward(np.asarray(u), np.asarray(h), np.asarray(h)).u)
-    assert np.array_equal(hh.rnn_forward(u, x)[0], hh.rnn_forward(np.asarray(u), np.asarray(x))[0])
+    assert np.array_equal(hh.rnn(u, x)[0][0], hh.rnn(np.asarray(u), np.asarray(x))[0][0])
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int8, np.uint16, bool])
@@ -303,8 +303,8 @@ def test_integers_of_numpy_are_integers_and_its_numbers_numbers():
     assert np.array_equal(hh.factor(w, np.int8(3)), hh.factor(w, 3))
     assert np.array_equal(hh.real_form(F((2, 2), C), axis=np.int64(0)), hh.real_form(F((2, 2), C), axis=0))
     for slope in (np.float32(0.5), np.float64(0.5), np.float16(0.5)):
-        assert np.array_equal(hh.rnn_forward(U, X, negative_slope=slope), hh.rnn_forward(U, X, negative_slope=0.5))
-    assert np.array_equal(hh.rnn_forward(U, X, negative_slope=np.int64(1)), hh.rnn_forward(U, X, negative_slope=1.0))
+        assert np.array_equal(hh.rnn(U, X, negative_slope=slope)[0], hh.rnn(U, X, negative_slope=0.5)[0])
+    assert np.array_equal(hh.rnn(U, X, negative_slope=np.int64(1))[0], hh.rnn(U, X, negative_slope=1.0)[0])
     assert np.array_equal(hh.forward(U, H, transpose=np.True_), hh.forward(U, H, transpose=True))
 
 
@@ -316,7 +316,7 @@ LISTS = {
     "matrix": (hh.matrix, {"u": F((2, 5, 3), C), "phases": F((2, 5))}),
     "frame": (hh.frame, {"u": F((2, 5, 3), C), "phases": F((2, 5))}),
     "rnn_forward": (
-        hh.rnn_forward,
+        hh.rnn,
         {"u": U, "x": F((5, 3)), "h0": F((3, 5)), "input_weight": F((5, 3)), "batch_sizes": np.array([3, 2])},
     ),
     "gradients of a recurrence": (hh.rnn_vjp(U, X)[1], {"grad_h": X, "grad_last": X[0]}),
@@ -384,7 +384,7 @@ def test_whatever_the_arguments_a_call_returns_or_refuses(data, function):
     for name, parameter in inspect.signature(function).parameters.items():
         required = parameter.default is parameter.empty
         if required and data.draw(st.booleans()):
-            good = GOOD | DELTA if function in (hh.delta_rule_forward, hh.delta_rule_vjp) else GOOD
+            good = GOOD | DELTA if function in (hh.delta_rule, hh.delta_rule_vjp) else GOOD
             arguments[name] = good[name]
         elif required or data.draw(st.integers(0, 3)) == 0:
             arguments[name] = data.draw(oddities)

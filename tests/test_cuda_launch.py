@@ -248,7 +248,7 @@ class TestCupyArrays:
             (hh.matrix, (p.u,), p.options),
             (hh.wy, (p.u,), {}),
             (hh.jvp, (p.u, p.h, p.u, p.h), {}),
-            (hh.rnn_forward, (case.u, case.x, case.h0), case.arrays | case.options),
+            (hh.rnn, (case.u, case.x, case.h0), case.arrays | case.options),
         ]
         for function, args, options in calls:
             found, expected = cupy(function, *args, **options), function(*args, **options)
@@ -278,7 +278,7 @@ class TestCupyArrays:
             (hh.forward, (p.u, few[0])),
             (hh.backward, (p.u, *few)),
             (hh.matrix, (p.u,)),
-            (partial(hh.rnn_forward, nonlinearity="tanh"), (case.u, case.x, case.h0)),
+            (partial(hh.rnn, nonlinearity="tanh"), (case.u, case.x, case.h0)),
         ]
         for function, arrays in calls:
             found, expected = function(*map(shifted, arrays)), function(*arrays)
@@ -313,14 +313,14 @@ class TestFloat16:
         narrow = {name: np.float16(getattr(case, name)) for name in ("x", "h0")}
         given = {name: a.astype(np.float32) for name, a in case.arrays.items()}
         u = case.u.astype(np.float32)
-        h, vjp = hh.rnn_vjp(u, **narrow, **given, **case.options)
+        (h, _), vjp = hh.rnn_vjp(u, **narrow, **given, **case.options)
         grads = vjp((h * 2).astype(np.float16))
         assert {name: a.dtype for name, a in grads._asdict().items() if a is not None} == {
             "u": np.float32, "x": np.float16, "h0": np.float16, "input_weight": np.float32, "bias": np.float32,
         }  # fmt: skip
         wide = (u.astype(np.float64), *(a.astype(np.float64) for a in narrow.values()))
         given = {name: a.astype(np.float64) for name, a in given.items()}
-        exact_h, vjp = hh.rnn_vjp(*wide, **given, **case.options)
+        (exact_h, _), vjp = hh.rnn_vjp(*wide, **given, **case.options)
         exact = vjp(2 * exact_h)
         for found, expected in zip((h, *grads), (exact_h, *exact), strict=True):
             if found is not None:
@@ -329,9 +329,9 @@ class TestFloat16:
     def test_is_for_sequences_beside_a_float32_u(self, standin):  # noqa: ARG002
         u, x = np.ones((4, 2), np.float32), np.ones((3, 2, 4), np.float16)
         with pytest.raises(TypeError, match="h0 has dtype float32 but x has dtype float16"):
-            hh.rnn_forward(u, x, np.ones((2, 4), np.float32))
+            hh.rnn(u, x, np.ones((2, 4), np.float32))[0]
         with pytest.raises(TypeError, match="x has dtype float16 but u has dtype float64"):
-            hh.rnn_forward(u.astype(np.float64), x)
+            hh.rnn(u.astype(np.float64), x)[0]
         with pytest.raises(TypeError, match="h has dtype float16, expected one of float32"):
             hh.forward(u, x)
 
@@ -438,7 +438,7 @@ class TestTrials:
                 assert_close(hh.forward(u, h), h @ _cpu.matrix(u, None).T, factor=1000)
         elif kernel == "packing":
             with warned, pytest.raises(verdicts.UnusableError):
-                hh.rnn_forward(u, h, h[:2], batch_sizes=np.array([2, 1]))
+                hh.rnn(u, h, h[:2], batch_sizes=np.array([2, 1]))[0]
         else:
             with warned:
                 check("float32", 64, 8, 2, 2)

@@ -83,7 +83,7 @@ def step_by_step(arrays, options, grad_o=None, grad_last=None):
 
 def forward(arrays, options):
     q, k, v, beta, g = arrays
-    return hh.delta_rule_forward(q, k, v, beta=beta, g=g, **options)
+    return hh.delta_rule(q, k, v, beta=beta, g=g, **options, output_final_state=True)
 
 
 def backward(arrays, options, grad_o, grad_last=None):
@@ -187,7 +187,7 @@ def test_a_beta_of_two_reflects():
     rng = np.random.default_rng(0)
     k = unit(rng.standard_normal((1, 1, 1, 6)))
     s, zero = rng.standard_normal((1, 1, 6, 3)), np.zeros((1, 1, 1, 3))
-    last = hh.delta_rule_forward(k, k, zero, beta=np.full((1, 1, 1), 2.0), initial_state=s).final_state
+    last = hh.delta_rule(k, k, zero, beta=np.full((1, 1, 1), 2.0), initial_state=s, output_final_state=True).final_state
     np.testing.assert_allclose(last[0, 0], s[0, 0] - 2 * np.outer(k[0, 0, 0], k[0, 0, 0] @ s[0, 0]), atol=1e-14)
 
 
@@ -260,7 +260,7 @@ def test_mistakes_are_named(change, message):
     arrays, options = problem(np.random.default_rng(0), "float64", tokens=10)
     call = dict(zip(("q", "k", "v", "beta", "g"), arrays, strict=True)) | options | change
     with pytest.raises(ValueError, match=message):
-        hh.delta_rule_forward(**call)
+        hh.delta_rule(**call, output_final_state=True)
 
 
 @pytest.mark.parametrize("gate", ["head", "channel"])
@@ -280,7 +280,8 @@ def test_results_with_gradients_are_those_without(tokens, packed):
         arrays = [None if a is None else a[:1] for a in arrays]
         options |= {"cu_seqlens": [0, tokens // 3, tokens], "initial_state": None}
     q, k, v, beta, g = arrays
-    results, vjp = hh.delta_rule_vjp(q, k, v, beta=beta, g=g, **options)
+    results, vjp = hh.delta_rule_vjp(q, k, v, beta=beta, g=g, **options, output_final_state=True)
+    assert hh.delta_rule_vjp(q, k, v, beta=beta, g=g, **options)[0].final_state is None
     for found, expected in zip(results, forward(arrays, options), strict=True):
         assert np.array_equal(found, expected)
     first, second = (vjp(f * results.o, grad_final_state=f * results.final_state) for f in (1, 2))
@@ -290,10 +291,24 @@ def test_results_with_gradients_are_those_without(tokens, packed):
         vjp()
 
 
+def test_queries_and_keys_can_be_normalised():
+    arrays, options = problem(np.random.default_rng(0), "float64", tokens=70)
+    q, k, *others = arrays
+    unit = [a / np.sqrt((a * a).sum(-1, keepdims=True) + 1e-6) for a in (q, k)]
+    normalised = options | {"use_qk_l2norm_in_kernel": True}
+    for found, expected in zip(forward(arrays, normalised), forward([*unit, *others], options), strict=True):
+        assert error(found, expected) < 1e-13
+    rng = np.random.default_rng(1)
+    grad, direction, move = rng.standard_normal(others[0].shape), rng.standard_normal(k.shape), 1e-6
+    ahead, behind = (forward([q, k + sign * move * direction, *others], normalised).o for sign in (1, -1))
+    slope = np.vdot(grad, ahead - behind) / (2 * move)
+    assert np.isclose(np.vdot(backward(arrays, normalised, grad)[1], direction), slope, rtol=1e-6)
+
+
 def test_beta_and_g_are_named():
     arrays, _ = problem(np.random.default_rng(0), "float64", tokens=10)
     with pytest.raises(TypeError, match="positional"):
-        hh.delta_rule_forward(*arrays)
+        hh.delta_rule(*arrays)
     with pytest.raises(TypeError, match="positional"):
         hh.delta_rule_vjp(*arrays)
 

@@ -20,13 +20,13 @@ INTEGERS = {
     "plan(batch)": lambda k: hh.plan(9, 1, k).costs,
     "plan(steps)": lambda k: hh.plan(9, 1, 1, k).costs,
     "real_form(axis)": lambda k: hh.real_form(np.ones((2, 2, 2)) + 0j, axis=k),
-    "delta_rule_forward(num_householder)": lambda k: hh.delta_rule_forward(**STEPS, num_householder=k).o,
+    "delta_rule_forward(num_householder)": lambda k: hh.delta_rule(**STEPS, num_householder=k).o,
 }
 NUMBERS = {
-    "rnn_forward(negative_slope)": lambda x: hh.rnn_forward(
+    "rnn_forward(negative_slope)": lambda x: hh.rnn(
         Q[:, :2], -np.ones((3, 1, 5)), nonlinearity="leaky_relu", negative_slope=x
-    )[0],
-    "delta_rule_forward(scale)": lambda x: hh.delta_rule_forward(**TOKENS, scale=x).o,
+    )[0][0],
+    "delta_rule_forward(scale)": lambda x: hh.delta_rule(**TOKENS, scale=x).o,
 }
 
 try:

@@ -99,9 +99,7 @@ SIZES = [(2, 1), (2, 2), (8, 3), (16, 16), (33, 20), (64, 8), (64, 64), (65, 65)
 def formed_by_a_sequence(u, phases=None):
     n = len(u)
     eye = np.eye(n, dtype=u.dtype)
-    return hh.rnn_forward(u, np.zeros((1, n, n), u.dtype), eye, phases=phases, nonlinearity="identity", method="dense")[
-        0
-    ].T
+    return hh.rnn(u, np.zeros((1, n, n), u.dtype), eye, phases=phases, nonlinearity="identity", method="dense")[0][0].T
 
 
 @pytest.mark.parametrize("formed", [hh.matrix, formed_by_a_sequence])
@@ -132,5 +130,5 @@ def test_ten_thousand_identity_steps_keep_the_length(n, method, most):
     for seed in range(12):
         rng = np.random.default_rng(seed)
         u, h0 = (rng.standard_normal(shape).astype(np.float32) for shape in ((n, n), (1, n)))
-        h = hh.rnn_forward(hh.snap(u), x, h0, nonlinearity="identity", method=method)
+        h = hh.rnn(hh.snap(u), x, h0, nonlinearity="identity", method=method)[0]
         assert abs(np.linalg.norm(h[-1].astype(float)) / np.linalg.norm(h0.astype(float)) - 1) < most

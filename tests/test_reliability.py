@@ -16,7 +16,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts its b
 rng = np.random.default_rng(0)
 u, x = rng.standard_normal((128, 16)).astype(np.float32), rng.standard_normal((50, 64, 128)).astype(np.float32)
 def sequence():
-    h, vjp = hh.rnn_vjp(u, x)
+    (h, _), vjp = hh.rnn_vjp(u, x)
     return h, vjp(h).u
 expected = sequence()
 def check():
@@ -92,7 +92,7 @@ print("well")
 @pytest.mark.parametrize(
     "call",
     [
-        "hh.rnn_forward(u, x, method='wy')",
+        "hh.rnn(u, x, method='wy')[0]",
         "hh.rnn_vjp(u, x, method='wy')[1](x)",
         "hh.forward(u, x, method='reflections')",
         "hh.backward(u, x, x, method='reflections')",
@@ -151,7 +151,7 @@ def refused_factor():
     except ValueError: pass
 calls = [
     lambda: hh.forward(big, h), lambda: hh.backward(big, h, h), lambda: hh.matrix(big), lambda: hh.wy(big),
-    lambda: hh.forward_tape(big, h[:16]), lambda: hh.rnn_forward(big, np.ones((40, 64, 1024), np.float32)),
+    lambda: hh.forward_tape(big, h[:16]), lambda: hh.rnn(big, np.ones((40, 64, 1024), np.float32))[0],
     refused_factor,
 ]
 refused = served = 0
@@ -180,7 +180,7 @@ def test_memory_does_not_grow_over_many_calls(run_script):
 import resource
 def many(k):
     for _ in range(k):
-        hh.forward(u, x[0]); hh.backward(u, x[0], x[0]); hh.rnn_forward(u, x[:3])
+        hh.forward(u, x[0]); hh.backward(u, x[0], x[0]); hh.rnn(u, x[:3])[0]
         try: hh.forward(u, u)
         except ValueError: pass
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

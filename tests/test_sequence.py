@@ -55,11 +55,11 @@ class Case:
         self.grad_h, self.grad_last = randn(rng, (*lead, n), dtype), randn(rng, self.states, dtype)
 
     def forward(self, backend, **more):
-        return backend(hh.rnn_forward, self.u, self.x, self.h0, **self.arrays, **self.options, **more)
+        return backend(hh.rnn, self.u, self.x, self.h0, **self.arrays, **self.options, **more)[0]
 
     def both(self, backend, **more):
         """The states, and the gradients of a loss of them."""
-        h, vjp = backend(hh.rnn_vjp, self.u, self.x, self.h0, **self.arrays, **self.options, **more)
+        (h, _), vjp = backend(hh.rnn_vjp, self.u, self.x, self.h0, **self.arrays, **self.options, **more)
         return h, backend(vjp, self.grad_h, grad_last=self.grad_last)
 
     def in_time(self, a):
@@ -151,7 +151,7 @@ def test_states_with_gradients_are_those_without(backend, dtype):
 def test_gradients_belong_to_the_arguments_of_the_forward_pass(backend, dtype, nonlinearity):
     """No option is given twice, so none can be forgotten, and a second call of the function is as good as the first."""
     case = Case(dtype, width=3, bias=True, nonlinearity=nonlinearity, transpose=True, reverse=True)
-    h, vjp = backend(hh.rnn_vjp, case.u, case.x, case.h0, **case.arrays, **case.options)
+    (h, _), vjp = backend(hh.rnn_vjp, case.u, case.x, case.h0, **case.arrays, **case.options)
     first = backend(vjp, case.grad_h, grad_last=case.grad_last)
     assert_gradients(first, case.expected(h)[1], dtype)
     for a, b in zip(backend(vjp, 2 * case.grad_h, grad_last=2 * case.grad_last), first, strict=True):
@@ -160,7 +160,7 @@ def test_gradients_belong_to_the_arguments_of_the_forward_pass(backend, dtype, n
 
 def test_states_that_gradients_are_computed_from_cannot_be_changed(dtype):
     case = Case(dtype)
-    h, _ = hh.rnn_vjp(case.u, case.x, case.h0, **case.arrays)
+    (h, _), _ = hh.rnn_vjp(case.u, case.x, case.h0, **case.arrays)
     with pytest.raises(ValueError, match="read-only"):
         h *= 2
 
@@ -173,17 +173,15 @@ def test_gradients_of_sequences_are_finite_differences(backend, double, nonlinea
     more = {"width": 2, "h0": h0, "bias": True, "nonlinearity": nonlinearity, "sizes": sizes, "transpose": transpose}
     m = 6 if double.kind == "f" else 5
     case, direction = Case(double, 6, m, **more), Case(double, 6, m, **more, seed=1)
-    lengths = [sum(size > b for size in case.rows) for b in range(case.batch)]
-    last = [sum(case.rows[: length - 1]) + b for b, length in enumerate(lengths)]
 
     def loss(sign):
         move = sign * 1e-6
         moved = {name: a + move * direction.arrays[name] for name, a in case.arrays.items()}
-        h = backend(
-            hh.rnn_forward, case.u + move * direction.u, case.x + move * direction.x, case.h0 + move * direction.h0,
+        h, h_last = backend(
+            hh.rnn, case.u + move * direction.u, case.x + move * direction.x, case.h0 + move * direction.h0,
             **moved, **case.options,
         )  # fmt: skip
-        return (np.vdot(case.grad_h, h) + np.vdot(case.grad_last, h.reshape(-1, 6)[last])).real
+        return (np.vdot(case.grad_h, h) + np.vdot(case.grad_last, h_last)).real
 
     grads = case.both(backend)[1]._asdict()
     directions = {"u": direction.u, "x": direction.x, "h0": direction.h0, **direction.arrays}
@@ -193,7 +191,7 @@ def test_gradients_of_sequences_are_finite_differences(backend, double, nonlinea
 
 def test_a_linear_sequence_without_input_is_a_power_of_w(backend, dtype):
     p = problem(8, 5, 3, dtype)
-    h = backend(hh.rnn_forward, p.u, np.zeros((4, 3, 8), dtype), p.h, nonlinearity="identity", **p.options)
+    h, _ = backend(hh.rnn, p.u, np.zeros((4, 3, 8), dtype), p.h, nonlinearity="identity", **p.options)
     c = p.h
     for t in range(4):
         c = backend(hh.forward, p.u, c, **p.options)
@@ -202,7 +200,7 @@ def test_a_linear_sequence_without_input_is_a_power_of_w(backend, dtype):
 
 def test_norms_stay_for_a_long_time(backend, dtype):
     p = problem(16, 8, 2, dtype)
-    h = backend(hh.rnn_forward, p.u, np.zeros((2000, 2, 16), dtype), p.h, nonlinearity="identity", **p.options)
+    h, _ = backend(hh.rnn, p.u, np.zeros((2000, 2, 16), dtype), p.h, nonlinearity="identity", **p.options)
     drift = np.linalg.norm(h, axis=-1) / np.linalg.norm(p.h, axis=-1) - 1
     assert np.abs(drift).max() < 2000 * 2 * np.finfo(dtype).eps
 
@@ -210,9 +208,28 @@ def test_norms_stay_for_a_long_time(backend, dtype):
 def test_a_projected_input_is_the_raw_one_fused(backend, dtype):
     case = Case(dtype, 16, 4, 7, 3, width=5, bias=True)
     v, b = case.arrays.pop("input_weight"), case.arrays.pop("bias")
-    fused = backend(hh.rnn_forward, case.u, case.x, case.h0, input_weight=v, bias=b, **case.arrays, **case.options)
-    added = backend(hh.rnn_forward, case.u, case.x @ v.T + b, case.h0, **case.arrays, **case.options)
+    fused, _ = backend(hh.rnn, case.u, case.x, case.h0, input_weight=v, bias=b, **case.arrays, **case.options)
+    added, _ = backend(hh.rnn, case.u, case.x @ v.T + b, case.h0, **case.arrays, **case.options)
     assert_close(fused, added, dtype, factor=1000)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"reverse": True}, {"sizes": [3, 2, 2, 1]}, {"batched": False, "batch": 1}], ids=str
+)
+def test_the_last_states_are_those_in_which_each_sequence_ends(backend, dtype, options):
+    case = Case(dtype, **options)
+    h, h_last = backend(hh.rnn, case.u, case.x, case.h0, **case.arrays, **case.options)
+    lengths = [sum(size > b for size in case.rows) for b in range(case.batch)]
+    in_time = case.in_time(h).reshape(-1, 6)
+    ends = [in_time[sum(case.rows[: length - 1]) + b] for b, length in enumerate(lengths)]
+    assert np.array_equal(h_last, np.reshape(ends, case.states))
+
+
+def test_without_steps_the_last_states_are_the_first(backend, dtype):
+    u, h0 = problem(6, 4, 1, dtype).u, np.arange(18).reshape(3, 6).astype(dtype)
+    x = np.zeros((0, 3, 6), dtype)
+    assert np.array_equal(backend(hh.rnn, u, x, h0)[1], h0)
+    assert np.array_equal(backend(hh.rnn, u, x)[1], 0 * h0)
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.01, 1.0])
@@ -232,14 +249,14 @@ def test_slope_of_the_leaky_relu(backend, dtype, slope):
 
 def test_default_nonlinearity_is_the_paper_s(backend, dtype):
     case = Case(dtype, nonlinearity="leaky_relu")
-    default = backend(hh.rnn_forward, case.u, case.x, case.h0, **case.arrays)
+    default, _ = backend(hh.rnn, case.u, case.x, case.h0, **case.arrays)
     assert np.array_equal(default, case.forward(backend, negative_slope=0.1))
 
 
 @real("dtype")
 def test_oplu_sorts_pairs_and_keeps_norms(backend, dtype):
     u, h0 = problem(8, 3, 1, dtype).u, np.arange(8).astype(dtype)
-    h = backend(hh.rnn_forward, u, np.zeros((3, 8), dtype), h0, nonlinearity="oplu")
+    h, _ = backend(hh.rnn, u, np.zeros((3, 8), dtype), h0, nonlinearity="oplu")
     assert np.all(h[:, :4] >= h[:, 4:])
     assert_close(np.linalg.norm(h, axis=-1), np.full(3, np.linalg.norm(h0)), dtype)
 
@@ -259,7 +276,7 @@ def test_a_unitary_sequence_and_its_real_form_agree(backend, dtype):
         "nonlinearity": "modrelu",
     }
     x, h0 = case.x.real.copy(), hh.real_form(case.h0, axis=-1)
-    (h, grads), (real_h, vjp) = case.both(backend), backend(hh.rnn_vjp, real_u, x, h0, **real)
+    (h, grads), ((real_h, _), vjp) = case.both(backend), backend(hh.rnn_vjp, real_u, x, h0, **real)
     assert_close(real_h, hh.real_form(h, axis=-1), factor=1000)
     real_grads = backend(vjp, hh.real_form(case.grad_h, axis=-1), grad_last=hh.real_form(case.grad_last, axis=-1))
     assert_close(real_grads.x, grads.x.real, factor=1000)
@@ -299,7 +316,7 @@ def test_no_steps_or_no_sequences(backend, dtype, steps, batch, width):
 
 def test_no_packed_steps(backend, dtype):
     u = problem(6, 4, 1, dtype).u
-    assert backend(hh.rnn_forward, u, np.zeros((0, 6), dtype), batch_sizes=[], nonlinearity="identity").shape == (0, 6)
+    assert backend(hh.rnn, u, np.zeros((0, 6), dtype), batch_sizes=[], nonlinearity="identity")[0].shape == (0, 6)
 
 
 @each_nonlinearity("dtype")
@@ -316,7 +333,7 @@ def test_nan_propagates_to_every_later_state_of_its_sequence(backend, dtype, non
 
 def test_memory_layout_does_not_matter_and_inputs_are_not_modified(dtype):
     case = Case(dtype, width=3, bias=True, h0="shared")
-    h, vjp = hh.rnn_vjp(case.u, case.x, case.h0, **case.arrays, **case.options)
+    (h, _), vjp = hh.rnn_vjp(case.u, case.x, case.h0, **case.arrays, **case.options)
     grads = vjp(case.grad_h)
 
     def elsewhere(a):
@@ -325,7 +342,7 @@ def test_memory_layout_does_not_matter_and_inputs_are_not_modified(dtype):
     arrays = {name: elsewhere(a) for name, a in case.arrays.items()}
     u, x, h0, grad_h = (elsewhere(a) for a in (case.u, case.x, case.h0, case.grad_h))
     copies = [a.copy() for a in (u, x, h0, grad_h, *arrays.values())]
-    again, vjp = hh.rnn_vjp(u, x, h0, **arrays, **case.options)
+    (again, _), vjp = hh.rnn_vjp(u, x, h0, **arrays, **case.options)
     assert np.array_equal(again, h)
     for a, b in zip(vjp(grad_h), grads, strict=True):
         assert a is b is None or np.array_equal(a, b)
@@ -334,10 +351,10 @@ def test_memory_layout_does_not_matter_and_inputs_are_not_modified(dtype):
 
 def test_batch_sizes_may_be_any_integers(dtype):
     case = Case(dtype, sizes=[3, 2, 1], batch=3)
-    expected = hh.rnn_forward(case.u, case.x, **case.arrays, **case.options)
+    expected = hh.rnn(case.u, case.x, **case.arrays, **case.options)[0]
     for sizes in (np.array([3, 2, 1], np.uint8), (3, 2, 1), np.array([3, 2, 1], ">i4")):
         case.options["batch_sizes"] = sizes
-        assert np.array_equal(hh.rnn_forward(case.u, case.x, **case.arrays, **case.options), expected)
+        assert np.array_equal(hh.rnn(case.u, case.x, **case.arrays, **case.options)[0], expected)
 
 
 @pytest.mark.parametrize("bias", [1.0, 0.3])
@@ -345,7 +362,7 @@ def test_moduli_that_are_lost_beside_the_bias_have_finite_gradients(backend, bia
     """modReLU's derivative is found from its outputs: along z it is one, however small z."""
     u, x = np.eye(2, 1, dtype="float32"), np.array([[1e-9, 0]], "float32")
     options = {"nonlinearity": "modrelu", "nonlinearity_bias": np.array([bias], "float32")}
-    h, vjp = backend(hh.rnn_vjp, u, x, **options)
+    (h, _), vjp = backend(hh.rnn_vjp, u, x, **options)
     grads = backend(vjp, np.array([[1, 0]], "float32"))
     assert_close(h, [[bias, 0]])
     assert_close(grads.x, [[1, 0]])

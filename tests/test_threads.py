@@ -33,7 +33,7 @@ def results(n, m, rows, dtype):
     for method in ("auto", "wy", "dense"):
         sequence = {"input_weight": p.h[: min(rows, 3)].T.copy(), "nonlinearity": phi, "method": method, **p.options}
         x = np.random.default_rng(0).standard_normal((20, rows, min(rows, 3))).astype(p.u.dtype)
-        h, vjp = hh.rnn_vjp(p.u, x, p.h, **sequence)
+        (h, _), vjp = hh.rnn_vjp(p.u, x, p.h, **sequence)
         yield h
         yield from (a for a in vjp(h) if a is not None)
 
@@ -87,7 +87,7 @@ def longest_wait_during(call):
 def test_the_interpreter_lock_is_released_during_a_call():
     hh.set_num_threads(1)
     u, x = np.ones((64, 24)), np.zeros((20_000, 8, 64))
-    waits = [longest_wait_during(lambda: hh.rnn_forward(u, x)) for _ in range(3)]
+    waits = [longest_wait_during(lambda: hh.rnn(u, x)[0]) for _ in range(3)]
     assert min(waits) < 0.5  # other programs may pause this one, but not three times
 
 
@@ -120,5 +120,5 @@ def test_calls_with_fewer_tasks_than_threads_end_none_of_torchs(run_script):
 
 @needs_torch
 def test_without_torchs_operators_there_are_our_own(run_script):
-    call = "hh.set_num_threads(3) or hh.rnn_forward(u.numpy(), x.numpy())"
+    call = "hh.set_num_threads(3) or hh.rnn(u.numpy(), x.numpy())[0]"
     assert run_script(WITH_TORCH.format(imports="import householder as hh", call=call)) == "2\n"

@@ -3,10 +3,10 @@
 The columns of a lower-trapezoidal ``u (n, m)`` are the reflection vectors of ``W = H(u_n) .. H(u_{n-m+1})``. The
 package applies W to vectors and whole recurrences without forming it, with closed-form gradients:
 
-* one application: :func:`forward`, :func:`backward`; with stored intermediate vectors, :func:`forward_tape`; forward
-  mode, :func:`jvp`;
-* sequences: :func:`rnn_forward`; with gradients, :func:`rnn_vjp`;
-* reflections that depend on the data: :func:`delta_rule_forward`; with gradients, :func:`delta_rule_vjp`;
+* one application: :func:`apply`, which is also :func:`forward`, and :func:`backward`; with stored intermediate
+  vectors, :func:`forward_tape`; forward mode, :func:`jvp`;
+* sequences: :func:`rnn`; with gradients, :func:`rnn_vjp`;
+* reflections that depend on the data: :func:`delta_rule`; with gradients, :func:`delta_rule_vjp`;
 * the matrix and its parameters: :func:`matrix`, :func:`frame`, :func:`wy`, :func:`factor`, :func:`nearest`,
   :func:`haar`, :func:`normalize`, :func:`snap`, :func:`real_form`, :func:`to_lapack`, :func:`from_lapack`;
 * the method for a shape: :func:`plan`; threads and memory: :func:`set_num_threads`, :func:`get_num_threads`,
@@ -15,9 +15,9 @@ package applies W to vectors and whole recurrences without forming it, with clos
 ``householder.torch`` has layers for PyTorch, and ``householder.reference`` the mathematics in plain NumPy.
 """
 
-from householder._api import backward, forward, forward_tape, matrix, wy
+from householder._api import apply, backward, forward, forward_tape, matrix, wy
 from householder._core import __version__ as __version__
-from householder._delta import delta_rule_forward, delta_rule_vjp
+from householder._delta import delta_rule, delta_rule_vjp
 from householder._factor import factor
 from householder._frame import frame
 from householder._lapack import from_lapack, to_lapack
@@ -26,12 +26,13 @@ from householder._parameters import normalize, real_form, snap
 from householder._plan import plan
 from householder._random import haar
 from householder._resources import get_num_threads, release_memory, set_num_threads
-from householder._sequence import rnn_forward, rnn_vjp
+from householder._sequence import rnn, rnn_vjp
 from householder._tangent import jvp
 
 __all__ = [
+    "apply",
     "backward",
-    "delta_rule_forward",
+    "delta_rule",
     "delta_rule_vjp",
     "factor",
     "forward",
@@ -47,7 +48,7 @@ __all__ = [
     "plan",
     "real_form",
     "release_memory",
-    "rnn_forward",
+    "rnn",
     "rnn_vjp",
     "set_num_threads",
     "snap",

@@ -22,7 +22,7 @@ def backend_of(u: Any) -> Any:
     return _cpu if backend is None else backend
 
 
-def forward(
+def apply(
     u: Any,
     h: Any,
     *,
@@ -82,19 +82,19 @@ def forward(
     A reflection along the first axis:
 
     >>> import numpy as np, householder as hh
-    >>> hh.forward(np.array([[1.0], [0.0]]), np.array([3.0, 4.0]))
+    >>> hh.apply(np.array([[1.0], [0.0]]), np.array([3.0, 4.0]))
     array([-3.,  4.])
 
     Ten vectors of length 6 keep their norms:
 
     >>> rng = np.random.default_rng(0)
     >>> u, h = rng.standard_normal((6, 4)), rng.standard_normal((10, 6))
-    >>> np.allclose(np.linalg.norm(hh.forward(u, h), axis=1), np.linalg.norm(h, axis=1))
+    >>> np.allclose(np.linalg.norm(hh.apply(u, h), axis=1), np.linalg.norm(h, axis=1))
     True
 
     More reflections than coordinates, each along a vector of full length:
 
-    >>> hh.forward(rng.standard_normal((6, 20)), h, shape="full").shape
+    >>> hh.apply(rng.standard_normal((6, 20)), h, shape="full").shape
     (10, 6)
 
     The orthogonal factor of a QR decomposition, as LAPACK stores it:
@@ -102,7 +102,7 @@ def forward(
     >>> x = rng.standard_normal((6, 4))
     >>> a, tau = np.linalg.qr(x, mode="raw")
     >>> q, r = np.linalg.qr(x, mode="complete")
-    >>> np.allclose(hh.forward(a.T, h, tau=tau), h @ q.T)
+    >>> np.allclose(hh.apply(a.T, h, tau=tau), h @ q.T)
     True
     """
     backend = backend_of(u)
@@ -122,6 +122,10 @@ def forward(
     return batch.scatter(c, backend.xp)
 
 
+forward = apply
+"""The same function, under the name of its pair :func:`backward`."""
+
+
 def _columns(u: Array, tau: Any, shape: str, phases: Any, backend: Any) -> dict[str, Any]:
     """Return a backend's arguments for columns that are not the default."""
     tau = _validate.tau(tau, u, shape, phases, backend)
@@ -137,7 +141,7 @@ def forward_tape(u: Any, h: Any, *, phases: Any = None, transpose: bool = False)
     Parameters
     ----------
     u : array, shape (n, m)
-        One matrix; otherwise as in :func:`forward`.
+        One matrix; otherwise as in :func:`apply`.
     h : array, shape (..., n)
     phases : array, shape (n,), optional
     transpose : bool
@@ -145,7 +149,7 @@ def forward_tape(u: Any, h: Any, *, phases: Any = None, transpose: bool = False)
     Returns
     -------
     c : array, shape (..., n)
-        The result of :func:`forward`.
+        The result of :func:`apply`.
     tape : array, shape (..., m + 1, n)
         ``tape[..., k, :]`` is the vector before the first k columns are applied, the paper's ``H_{*, k+1}``: entry 0 is
         c, entry m is h.
@@ -153,7 +157,7 @@ def forward_tape(u: Any, h: Any, *, phases: Any = None, transpose: bool = False)
     Raises
     ------
     TypeError, ValueError
-        As in :func:`forward`.
+        As in :func:`apply`.
 
     Examples
     --------
@@ -240,13 +244,13 @@ def backward(
     grad_c : array
         The loss's gradient, in the shape of ``forward(u, h)``.
     tau, phases : array, optional
-        As in :func:`forward`.
+        As in :func:`apply`.
     shape : {"trapezoidal", "full"}
-        As in :func:`forward`.
+        As in :func:`apply`.
     transpose : bool
-        As in :func:`forward`.
+        As in :func:`apply`.
     method : {"auto", "reflections", "wy", "dense"}
-        As in :func:`forward`.
+        As in :func:`apply`.
     tape : array, shape (..., m + 1, n), optional
         From :func:`forward_tape` with the same arguments: Algorithm 1 with stored vectors. It needs a single
         trapezoidal matrix without tau. On the CPU, a tape of another h is refused.
@@ -261,7 +265,7 @@ def backward(
     Raises
     ------
     TypeError, ValueError
-        As in :func:`forward`.
+        As in :func:`apply`.
 
     Examples
     --------
@@ -270,7 +274,7 @@ def backward(
     >>> import numpy as np, householder as hh
     >>> rng = np.random.default_rng(0)
     >>> u, h = rng.standard_normal((5, 3)), rng.standard_normal((8, 5))
-    >>> grads = hh.backward(u, h, grad_c=hh.forward(u, h))  # L = |c|^2 / 2
+    >>> grads = hh.backward(u, h, grad_c=hh.apply(u, h))  # L = |c|^2 / 2
     >>> bool(abs(grads.u).max() < 1e-14), np.allclose(grads.h, h)
     (True, True)
     """
@@ -320,7 +324,7 @@ def matrix(u: Any, phases: Any = None, *, tau: Any = None, shape: str = "trapezo
         Real angles, for complex u only: shared by all matrices, or one row per matrix.
     tau : array, shape (..., m), optional
     shape : {"trapezoidal", "full"}
-        As in :func:`forward`.
+        As in :func:`apply`.
 
     Returns
     -------
@@ -330,7 +334,7 @@ def matrix(u: Any, phases: Any = None, *, tau: Any = None, shape: str = "trapezo
     Raises
     ------
     TypeError, ValueError
-        As in :func:`forward`.
+        As in :func:`apply`.
 
     Examples
     --------
@@ -370,7 +374,7 @@ def wy(u: Any) -> WY:
     Raises
     ------
     TypeError, ValueError
-        As in :func:`forward`.
+        As in :func:`apply`.
 
     Examples
     --------

@@ -155,7 +155,7 @@ def factor(q: Array, m: int) -> tuple[Array, Array | None, float]:
 departure = _core.departure
 
 
-def rnn_forward(sequence: Sequence, steps: int, batch: int) -> Array:
+def rnn(sequence: Sequence, steps: int, batch: int) -> Array:
     """Return all states, in the shape of x except for the last axis."""
     h = _states(sequence)
     _core.rnn_forward(*_arguments(sequence, steps, batch), h, None, None, False)

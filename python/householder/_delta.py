@@ -9,17 +9,19 @@ from householder._cpu import array, operand
 from householder._types import Array, Delta, DeltaGradients
 
 
-def delta_rule_forward(
+def delta_rule(
     q: Any,
     k: Any,
     v: Any,
     *,
     beta: Any,
     g: Any = None,
-    initial_state: Any = None,
     scale: float | None = None,
-    num_householder: int = 1,
+    initial_state: Any = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
     cu_seqlens: Any = None,
+    num_householder: int = 1,
 ) -> Delta:
     """Run ``S_t = (I - b_t k_t k_t') Diag(exp g_t) S_{t-1} + b_t k_t v_t'``, ``o_t = scale S_t' q_t``.
 
@@ -32,7 +34,7 @@ def delta_rule_forward(
     q : array, shape (B, T, H, K)
         Queries.
     k : array, shape (B, T * num_householder, H, K)
-        Keys. They are not normalised here.
+        Keys.
     v : array, shape (B, T * num_householder, HV, V)
         Values; HV is a multiple of H, and consecutive value heads share a key head.
     beta : array, shape (B, T * num_householder, HV)
@@ -40,20 +42,24 @@ def delta_rule_forward(
     g : array, shape (B, T, HV) or (B, T, HV, K), optional
         Logarithms of decays, at most 0: one per head, or one for each row of its state. They act at the first step of
         a token.
-    initial_state : array, shape (N, HV, K, V), optional
-        States in which the sequences begin; zeros if None. N is B or, with ``cu_seqlens``, the number of sequences.
     scale : float, optional
         Factor of the outputs, ``K**-0.5`` if None.
-    num_householder : int
-        Steps per token. The output is taken after the last step.
+    initial_state : array, shape (N, HV, K, V), optional
+        States in which the sequences begin; zeros if None. N is B or, with ``cu_seqlens``, the number of sequences.
+    output_final_state : bool
+        Return the states in which the sequences end.
+    use_qk_l2norm_in_kernel : bool
+        Divide queries and keys by ``sqrt(sum x^2 + 1e-6)``.
     cu_seqlens : sequence of int, length N + 1, optional
         Packs sequences one after the other in a single row, ``B = 1``. The first entry is 0, and sequence ``i`` has the
         tokens ``cu_seqlens[i]`` to ``cu_seqlens[i + 1] - 1``.
+    num_householder : int
+        Steps per token. The output is taken after the last step.
 
     Returns
     -------
     Delta
-        Named tuple of the outputs ``o (B, T, HV, V)`` and ``final_state (N, HV, K, V)``.
+        Named tuple of the outputs ``o (B, T, HV, V)`` and ``final_state (N, HV, K, V)`` or None.
 
     Raises
     ------
@@ -69,11 +75,14 @@ def delta_rule_forward(
     >>> import numpy as np, householder as hh
     >>> k = np.zeros((1, 2, 1, 3)) + np.array([0.6, 0.0, 0.8])
     >>> s = np.random.default_rng(0).standard_normal((1, 1, 3, 4))
-    >>> o, last = hh.delta_rule_forward(k, k, np.zeros((1, 2, 1, 4)), beta=np.full((1, 2, 1), 2.0), initial_state=s)
+    >>> state = {"initial_state": s, "output_final_state": True}
+    >>> o, last = hh.delta_rule(k, k, np.zeros((1, 2, 1, 4)), beta=np.full((1, 2, 1), 2.0), **state)
     >>> o.shape, np.allclose(last, s)
     ((1, 2, 1, 4), True)
     """
-    return _run(_validated(q, k, v, beta, g, initial_state, scale, num_householder, cu_seqlens), None)
+    options = scale, num_householder, cu_seqlens, use_qk_l2norm_in_kernel
+    results = _run(_validated(q, k, v, beta, g, initial_state, *options), None)
+    return _asked(results, output_final_state)
 
 
 def delta_rule_vjp(
@@ -83,12 +92,14 @@ def delta_rule_vjp(
     *,
     beta: Any,
     g: Any = None,
-    initial_state: Any = None,
     scale: float | None = None,
-    num_householder: int = 1,
+    initial_state: Any = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
     cu_seqlens: Any = None,
+    num_householder: int = 1,
 ) -> tuple[Delta, "DeltaVjp"]:
-    """Return the results of :func:`delta_rule_forward`, with a function that computes gradients.
+    """Return the results of :func:`delta_rule`, with a function that computes gradients.
 
     The function remembers every argument, so a gradient always belongs to these results. Do not change an argument in
     place before the last call of the function.
@@ -96,27 +107,29 @@ def delta_rule_vjp(
     Parameters
     ----------
     q, k, v, beta : array
-        As for :func:`delta_rule_forward`; all that follows as well.
+        As for :func:`delta_rule`; all that follows as well.
     g, initial_state : array, optional
         Logarithms of decays, and states in which the sequences begin.
     scale : float, optional
         Factor of the outputs.
-    num_householder : int
-        Steps per token.
+    output_final_state, use_qk_l2norm_in_kernel : bool
+        Return the final states, and normalise queries and keys.
     cu_seqlens : sequence of int, length N + 1, optional
         Packs sequences in a single row.
+    num_householder : int
+        Steps per token.
 
     Returns
     -------
     results : Delta
-        Named tuple of the outputs ``o (B, T, HV, V)`` and ``final_state (N, HV, K, V)``.
+        Named tuple of the outputs ``o`` and ``final_state``, as :func:`delta_rule` returns them.
     vjp : DeltaVjp
         The function: ``vjp(grad_o, grad_final_state=None)`` returns the gradients of all array arguments.
 
     Raises
     ------
     TypeError, ValueError
-        As in :func:`delta_rule_forward`.
+        As in :func:`delta_rule`.
 
     Examples
     --------
@@ -129,10 +142,11 @@ def delta_rule_vjp(
     >>> grads.k.shape, grads.g.shape, grads.initial_state
     ((1, 50, 2, 4), (1, 50, 2), None)
     """
-    call = _validated(q, k, v, beta, g, initial_state, scale, num_householder, cu_seqlens)
+    options = scale, num_householder, cu_seqlens, use_qk_l2norm_in_kernel
+    call = _validated(q, k, v, beta, g, initial_state, *options)
     k, (_, _, *state) = call.operands[1], call.states
     kept = np.empty((k.shape[0] * k.shape[1] // _core.delta_interval(*state), *call.states[1:]), k.dtype)
-    return _run(call, kept), DeltaVjp(call, kept)
+    return _asked(_run(call, kept), output_final_state), DeltaVjp(call, kept)
 
 
 class DeltaVjp:
@@ -187,8 +201,23 @@ def _run(call: _Call, kept: Array | None) -> Delta:
     return results
 
 
+def _asked(results: Delta, output_final_state: bool) -> Delta:
+    """Leave out the final states where they are not asked for."""
+    asked = _validate.flag("output_final_state", output_final_state)
+    return results if asked else results._replace(final_state=None)
+
+
 def _validated(
-    q: Any, k: Any, v: Any, beta: Any, g: Any, initial_state: Any, scale: Any, num_householder: Any, cu_seqlens: Any
+    q: Any,
+    k: Any,
+    v: Any,
+    beta: Any,
+    g: Any,
+    initial_state: Any,
+    scale: Any,
+    num_householder: Any,
+    cu_seqlens: Any,
+    normalize: Any,
 ) -> _Call:
     q = array("q", q)
     if q.dtype.kind != "f":
@@ -202,9 +231,9 @@ def _validated(
     states = len(offsets) - 1, sizes[1], sizes[2], sizes[3]
     initial_state = _optional("initial_state", initial_state, q, states)
     scale = sizes[2] ** -0.5 if scale is None else _validate.number("scale", scale)
-    return _Call(
-        (q, k, v, beta, g, initial_state), (sizes, offsets, g is not None and g.ndim == 4, scale, False), states
-    )
+    normalize = _validate.flag("use_qk_l2norm_in_kernel", normalize)
+    options = sizes, offsets, g is not None and g.ndim == 4, scale, normalize
+    return _Call((q, k, v, beta, g, initial_state), options, states)
 
 
 def _optional(name: str, value: Any, q: Array, expected: tuple[int, ...]) -> Array | None:

@@ -43,7 +43,7 @@ def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
     Raises
     ------
     TypeError
-        As in :func:`forward`.
+        As in :func:`apply`.
     ValueError
         q is not orthogonal (the message has ``max |q* q - I|``), or no product of m reflections was found (the message
         has the remaining difference). For real q, no such product exists then: ``q - I`` has a rank above m, or the

@@ -26,7 +26,7 @@ def frame(u: Any, phases: Any = None) -> Array:
     Raises
     ------
     TypeError, ValueError
-        As in :func:`forward`.
+        As in :func:`apply`.
 
     Examples
     --------

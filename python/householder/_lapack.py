@@ -28,7 +28,7 @@ def to_lapack(u: Any) -> tuple[Array, Array]:
     Raises
     ------
     TypeError
-        As in :func:`forward`.
+        As in :func:`apply`.
     ValueError
         u is complex, a column has a zero on the diagonal (LAPACK's vectors start with 1), or ``u_1`` is not 1 or -1.
 
@@ -75,7 +75,7 @@ def from_lapack(a: Any, tau: Any) -> Array:
     Raises
     ------
     TypeError
-        As in :func:`forward`.
+        As in :func:`apply`.
     ValueError
         Complex arrays, shapes that do not fit, or a tau other than 0 and ``2 / |v|^2``, which is not a reflection's.
 

@@ -25,7 +25,7 @@ def nearest(a: Any) -> Array:
     Raises
     ------
     TypeError
-        As in :func:`forward`.
+        As in :func:`apply`.
     ValueError
         Not matrices, or entries that are not finite.
 

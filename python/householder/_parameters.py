@@ -27,7 +27,7 @@ def normalize(u: Any) -> Array:
     Raises
     ------
     TypeError, ValueError
-        As in :func:`forward`.
+        As in :func:`apply`.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def snap(u: Any) -> Array:
     Raises
     ------
     TypeError, ValueError
-        As in :func:`forward`.
+        As in :func:`apply`.
 
     Examples
     --------

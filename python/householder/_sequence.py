@@ -18,7 +18,7 @@ class _Extent(NamedTuple):
     states: tuple[int, ...]  # shape of one state of every sequence
 
 
-def rnn_forward(
+def rnn(
     u: Any,
     x: Any,
     h0: Any = None,
@@ -35,13 +35,13 @@ def rnn_forward(
     method: str = "auto",
     tau: Any = None,
     shape: str = "trapezoidal",
-) -> Array:
-    """Run a recurrence and return all states: ``h_t = phi(W h_{t-1} + V x_t + b)`` for ``t = 1, .., T``.
+) -> tuple[Array, Array]:
+    """Run a recurrence ``h_t = phi(W h_{t-1} + V x_t + b)`` for ``t = 1, .., T``.
 
     Parameters
     ----------
     u : array, shape (n, m)
-        Reflections, as in :func:`forward`.
+        Reflections, as in :func:`apply`.
     x : array, shape (T, B, d), (T, d) or (sum(batch_sizes), d)
         Inputs of B sequences, of one sequence, or packed. Without ``input_weight``, V is the identity and ``d = n``.
     h0 : array, shape (B, n) or (n,), optional
@@ -59,7 +59,7 @@ def rnn_forward(
     bias : array, shape (n,), optional
         b, zero if None.
     phases : array, shape (n,), optional
-        As in :func:`forward`.
+        As in :func:`apply`.
     batch_sizes : sequence of int, optional
         Packs sequences of different lengths as torch's ``PackedSequence`` does: ``x`` has step 1 of all sequences, then
         step 2 of the first ``batch_sizes[1]`` of them, and so on. The sizes never increase.
@@ -70,12 +70,14 @@ def rnn_forward(
     method : {"auto", "wy", "dense"}
     tau : array, shape (m,), optional
     shape : {"trapezoidal", "full"}
-        As in :func:`forward`.
+        As in :func:`apply`.
 
     Returns
     -------
-    array, shape (T, B, n), (T, n) or (sum(batch_sizes), n)
+    h : array, shape (T, B, n), (T, n) or (sum(batch_sizes), n)
         The states ``h_1, .., h_T``, in the layout of x.
+    h_last : array, shape (B, n) or (n,)
+        A copy of the last state of each sequence; with ``reverse``, the state of the first step.
 
     Raises
     ------
@@ -91,23 +93,24 @@ def rnn_forward(
 
     >>> import numpy as np, householder as hh
     >>> u = np.random.default_rng(0).standard_normal((4, 2))
-    >>> h = hh.rnn_forward(u, np.zeros((100, 4)), np.ones(4), nonlinearity="identity")
-    >>> h.shape, round(float(np.linalg.norm(h[-1])), 12)
+    >>> h, h_last = hh.rnn(u, np.zeros((100, 4)), np.ones(4), nonlinearity="identity")
+    >>> h.shape, round(float(np.linalg.norm(h_last)), 12)
     ((100, 4), 2.0)
 
     Eight sequences with inputs of width 3:
 
     >>> rng = np.random.default_rng(0)
     >>> x, v = rng.standard_normal((50, 8, 3)), rng.standard_normal((4, 3))
-    >>> hh.rnn_forward(u, x, input_weight=v, bias=np.zeros(4), nonlinearity="tanh").shape
+    >>> h, h_last = hh.rnn(u, x, input_weight=v, bias=np.zeros(4), nonlinearity="tanh")
+    >>> h.shape
     (50, 8, 4)
     """
     parameters = input_weight, bias, phases
     options = nonlinearity, negative_slope, nonlinearity_bias, transpose, reverse, method, tau, shape
     raw = Sequence._make((u, x, h0, *parameters, batch_sizes, *options))
     backend, sequence, extent = _validated(raw)
-    h: Array = backend.rnn_forward(sequence, extent.steps, extent.batch)
-    return h
+    h: Array = backend.rnn(sequence, extent.steps, extent.batch)
+    return h, _last_states(h, sequence, extent)
 
 
 def rnn_vjp(
@@ -127,8 +130,8 @@ def rnn_vjp(
     method: str = "auto",
     tau: Any = None,
     shape: str = "trapezoidal",
-) -> tuple[Array, "SequenceVjp"]:
-    """Run a recurrence and return all states, with a function that computes gradients.
+) -> tuple[tuple[Array, Array], "SequenceVjp"]:
+    """Return the results of :func:`rnn`, with a function that computes gradients.
 
     The function remembers every argument, so a gradient always belongs to the states that this call returned. Do not
     change an argument in place before the last call of the function. NumPy's states are read-only for the same reason.
@@ -136,7 +139,7 @@ def rnn_vjp(
     Parameters
     ----------
     u, x : array
-        Reflections and inputs, as for :func:`rnn_forward`; all that follows as well.
+        Reflections and inputs, as for :func:`rnn`; all that follows as well.
     h0, nonlinearity_bias, input_weight, bias, phases, tau : array, optional
         Initial states, parameters and scales of the columns.
     nonlinearity : str, default "leaky_relu"
@@ -154,22 +157,22 @@ def rnn_vjp(
 
     Returns
     -------
-    h : array, shape (T, B, n), (T, n) or (sum(batch_sizes), n)
-        The states, as :func:`rnn_forward` returns them.
+    h, h_last : array
+        The states and the last ones, as :func:`rnn` returns them.
     vjp : SequenceVjp
         The function: ``vjp(grad_h, grad_last=None)`` returns the gradients of all array arguments.
 
     Raises
     ------
     TypeError, ValueError
-        As in :func:`rnn_forward`.
+        As in :func:`rnn`.
 
     Examples
     --------
     >>> import numpy as np, householder as hh
     >>> rng = np.random.default_rng(0)
     >>> u, x, h0 = rng.standard_normal((4, 2)), rng.standard_normal((50, 8, 4)), np.zeros(4)
-    >>> h, vjp = hh.rnn_vjp(u, x, h0, nonlinearity="relu")
+    >>> (h, h_last), vjp = hh.rnn_vjp(u, x, h0, nonlinearity="relu")
     >>> grads = vjp(2 * h)  # of the sum of all h**2
     >>> grads.u.shape, grads.x.shape, grads.h0.shape, grads.bias
     ((4, 2), (50, 8, 4), (4,), None)
@@ -184,7 +187,8 @@ def rnn_vjp(
     raw = Sequence._make((u, x, h0, *parameters, batch_sizes, *options))
     backend, sequence, extent = _validated(raw)
     h, pull = backend.rnn_vjp(sequence, extent.steps, extent.batch)
-    return h, SequenceVjp(backend, sequence, extent, None if h0 is None else np.shape(h0), pull)
+    last = _last_states(h, sequence, extent)
+    return (h, last), SequenceVjp(backend, sequence, extent, None if h0 is None else np.shape(h0), pull)
 
 
 class SequenceVjp:
@@ -302,6 +306,22 @@ def _initial_states(h0: Any, u: Array, extent: _Extent, backend: ModuleType) -> 
         raise ValueError(f"h0 has shape {a.shape}, expected {extent.states} or {extent.states[-1:]}")
     states: Array = backend.xp.ascontiguousarray(backend.xp.broadcast_to(a, (extent.batch, len(u))))
     return states
+
+
+def _last_states(h: Array, sequence: Sequence, extent: _Extent) -> Array:
+    """Copy the state in which each sequence ends."""
+    sizes, last = sequence.batch_sizes, sequence.h0
+    if sizes is not None and extent.steps:
+        lengths = np.searchsorted(-sizes, -np.arange(extent.batch))  # steps in which a sequence takes part
+        last = h[(np.cumsum(sizes) - sizes)[lengths - 1] + np.arange(extent.batch)]
+    elif extent.steps:
+        last = h[0 if sequence.reverse else -1].copy()
+    elif last is None:
+        last = h.reshape(0, h.shape[-1]).sum(0, keepdims=True).repeat(extent.batch, 0)
+    else:
+        last = last.copy()
+    ended: Array = last.reshape(extent.states)
+    return ended
 
 
 def _nonlinearity_bias(nonlinearity: str, value: Any, u: Array, backend: ModuleType) -> Array | None:

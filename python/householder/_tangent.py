@@ -37,7 +37,7 @@ def jvp(
     phases, tangent_phases : array, shape (n,), optional
         Both or neither.
     transpose : bool
-        As in :func:`forward`.
+        As in :func:`apply`.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def jvp(
     Raises
     ------
     TypeError, ValueError
-        As in :func:`forward`, or a tangent does not have its argument's shape, or only one of phases and
+        As in :func:`apply`, or a tangent does not have its argument's shape, or only one of phases and
         tangent_phases is given.
 
     Examples

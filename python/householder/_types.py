@@ -86,8 +86,8 @@ class Delta(NamedTuple):
 
     o: Array
     """Outputs ``(B, T, HV, V)``."""
-    final_state: Array
-    """States in which the sequences end, ``(N, HV, K, V)``."""
+    final_state: Array | None
+    """States in which the sequences end, ``(N, HV, K, V)``, or None."""
 
 
 class DeltaGradients(NamedTuple):

@@ -41,7 +41,7 @@ def good_calls(rng):
         hh.forward_tape: {"u": u, "h": h, "transpose": True},
         hh.backward: {"u": u, "h": h, "grad_c": h, **one},
         hh.jvp: {"u": u, "h": h, "tangent_u": u, "tangent_h": h},
-        hh.rnn_forward: {"u": u, "x": x, "nonlinearity": "tanh", "negative_slope": 0.1, **one},
+        hh.rnn: {"u": u, "x": x, "nonlinearity": "tanh", "negative_slope": 0.1, **one},
         hh.rnn_vjp: {"u": u, "x": x, "h0": None, "nonlinearity": "relu", **one},
         hh.rnn_vjp(u, x)[1]: {"grad_h": x, "grad_last": x[0]},
         hh.matrix: {"u": u},

@@ -15,7 +15,7 @@ h = np.ones((5, 6))
 c: NDArray[np.float64] = hh.forward(u, h)
 gradients = hh.backward(u, h, c)
 grad_u: NDArray[np.float64] = gradients.u
-states: NDArray[np.float64] = hh.rnn_forward(u, h, nonlinearity="tanh")
+states: NDArray[np.float64] = hh.rnn(u, h, nonlinearity="tanh")[0]
 matrix: NDArray[np.float64] = hh.matrix(u)
 random: NDArray[np.float64] = hh.haar(6, 3)
 whole: NDArray[np.float32] = hh.haar(6, rng=0, dtype=np.float32)

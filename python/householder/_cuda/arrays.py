@@ -103,7 +103,7 @@ class Arrays:
         """``max |q* q - I|``."""
         return _cpu.departure(library_of(q).to_host(q))
 
-    def rnn_forward(self, sequence: Sequence, steps: int, batch: int) -> Array:
+    def rnn(self, sequence: Sequence, steps: int, batch: int) -> Array:
         """Return all states, in the shape of x except for the last axis."""
         _of_one_type(x=sequence.x, h0=sequence.h0)
         with library_of(sequence.u).current(sequence.u):

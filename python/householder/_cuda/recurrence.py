@@ -1,7 +1,7 @@
 """Whole sequences: one kernel forward, one backward, and matrix products for everything outside the recurrence.
 
 Written once for CuPy and torch. ``Sequence`` is validated; its arrays have the shapes of
-:func:`householder.rnn_forward`, and rows ``(rows, n)`` are all steps of all sequences, one step after the other.
+:func:`householder.rnn`, and rows ``(rows, n)`` are all steps of all sequences, one step after the other.
 """
 
 from collections.abc import Collection
@@ -167,7 +167,7 @@ def warm_up(
     dtype : {"float32", "float64", "complex64", "complex128", "bfloat16", "float16"}
         The dtype of the states; ``u`` is float32 for half types.
     nonlinearity, method : str
-        As in :func:`householder.rnn_forward`.
+        As in :func:`householder.rnn`.
     phases : bool
         Whether there will be phases.
     packed : bool

@@ -66,7 +66,7 @@ class Recurrence:
         wanted = _away_from_bends(numbers((STEPS, batch, n), dtype, 4), nonlinearity)
         s = Sequence(u, wanted, h0, None, None, None, None, nonlinearity, 0.1, bias, False, False, method)
         alone = s._replace(x=wanted.reshape(1, -1, n), h0=None)  # one step from zero: the nonlinearity
-        states = _cpu.rnn_forward(alone, 1, STEPS * batch).reshape(wanted.shape)
+        states = _cpu.rnn(alone, 1, STEPS * batch).reshape(wanted.shape)
         before = np.concatenate([h0[None], states[:-1]])
         x = rounded(wanted - before @ _cpu.matrix(u, None).T, dtype)
         sizes = None

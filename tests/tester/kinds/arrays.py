@@ -284,9 +284,9 @@ def sequence(source):
     def function(u, x, h0, grad_h=None, grad_last=None, **given):
         if backward:
             return hh.rnn_vjp(u, x, h0, **given)[1](grad_h, grad_last=grad_last)
-        return hh.rnn_forward(u, x, h0, **given)
+        return hh.rnn(u, x, h0, **given)[0]
 
-    function.__name__ = "rnn_vjp" if backward else "rnn_forward"
+    function.__name__ = "rnn_vjp" if backward else "rnn"
     weights = {"u": compare.column_lengths(arrays["u"])} if backward else {}
     given = arrays | (grads if backward else {})
     methods = ("auto", "wy", "dense")

@@ -1,4 +1,4 @@
-"""The delta rule: ``ht.delta_rule``, ``hh.delta_rule_forward``, ``hh.delta_rule_vjp`` and ``ht.DeltaNet``."""
+"""The delta rule: ``ht.delta_rule``, ``hh.delta_rule``, ``hh.delta_rule_vjp`` and ``ht.DeltaNet``."""
 
 import math
 
@@ -197,7 +197,7 @@ def arrays(source):
     def gradients_of_arrays(grad_o=None, grad_final_state=None, **arguments):
         return hh.delta_rule_vjp(**arguments)[1](grad_o, grad_final_state=grad_final_state)
 
-    function = gradients_of_arrays if backward else hh.delta_rule_forward
+    function = gradients_of_arrays if backward else hh.delta_rule
     call = Call(function, given, theirs, operations, named, reach=reach(given))
     if source.one_in(8) and (backward or "initial_state" in tensors):  # else values may be of any width
         return lambda record, told: refuse(source, call, record, told)
