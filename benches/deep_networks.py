@@ -21,7 +21,7 @@ import householder.torch as ht
 BATCH = 64
 OURS, FREE = "ht.Orthogonal, m = n / 8", "nn.Linear (not orthogonal)"
 LAYERS = {
-    OURS: lambda n: ht.Orthogonal(n, num_reflections=n // 8),
+    OURS: lambda n: ht.Orthogonal(n, bias=False, num_reflections=n // 8),
     "torch's orthogonal, matrix_exp": parametrized("matrix_exp"),
     "torch's orthogonal, cayley": parametrized("cayley"),
     FREE: lambda n: nn.Linear(n, n, bias=False),

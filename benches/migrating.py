@@ -100,7 +100,10 @@ def rotation_pair(features, transforms):
     """The same rotation as ours and as nflows'."""
     from nflows.transforms import HouseholderSequence
 
-    ours, theirs = ht.Orthogonal(features, num_reflections=transforms), HouseholderSequence(features, transforms)
+    ours, theirs = (
+        ht.Orthogonal(features, bias=False, num_reflections=transforms),
+        HouseholderSequence(features, transforms),
+    )
     with torch.no_grad():
         ours.reflections[-1, features - 1 :] = -1.0  # if m = n: nflows' last reflection
         theirs.q_vectors.copy_(ours.reflections.mT.flip(0))

@@ -52,8 +52,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)  # small matrices
     networks = {
         "orthogonal + OPLU": Network(
-            nn.Sequential(ht.Orthogonal(WIDTH, num_reflections=REFLECTIONS, bias=True), ht.OPLU())
-            for _ in range(arguments.layers)
+            nn.Sequential(ht.Orthogonal(WIDTH, num_reflections=REFLECTIONS), ht.OPLU()) for _ in range(arguments.layers)
         ),
         "linear + tanh": Network(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(arguments.layers)),
     }

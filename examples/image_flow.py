@@ -26,7 +26,7 @@ class Reflections(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.turn = ht.Orthogonal(CHANNELS, num_reflections=CHANNELS // 2)
+        self.turn = ht.Orthogonal(CHANNELS, bias=False, num_reflections=CHANNELS // 2)
 
     def forward(self, x):
         return self.turn(x.movedim(1, -1)).movedim(-1, 1), self.turn.logdet

@@ -38,7 +38,7 @@ class Flow(nn.Module):
     def __init__(self, depth):
         super().__init__()
         # with N reflections the sign of the determinant could flip: a jump in the middle of training
-        self.turns = nn.ModuleList(ht.Orthogonal(N, num_reflections=N - 1) for _ in range(depth))
+        self.turns = nn.ModuleList(ht.Orthogonal(N, bias=False, num_reflections=N - 1) for _ in range(depth))
         self.couplings = nn.ModuleList(Coupling() for _ in range(depth))
 
     def log_density(self, x):

@@ -45,7 +45,7 @@ def error(weight, x, turn):
 
 def near_the_identity():
     """A product of reflections in pairs that nearly undo each other."""
-    turn = ht.Orthogonal(N, num_reflections=N // 2)
+    turn = ht.Orthogonal(N, bias=False, num_reflections=N // 2)
     with torch.no_grad():
         pairs = torch.randn(N, N // 4).repeat_interleave(2, 1)
         turn.reflections.copy_(pairs + 0.01 * torch.randn_like(pairs))

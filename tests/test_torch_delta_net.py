@@ -20,6 +20,13 @@ def test_a_sequence_is_its_steps(gate, reflections):
         y, state = layer.step(x[:, t], state)
         outputs.append(y)
     torch.testing.assert_close(torch.stack(outputs, 1), layer(x))
+    prompt, later = layer.step(x[:, :7])
+    y, later = layer.step(x[:, 7:7], later)  # no token
+    assert y.shape == (3, 0, 12)
+    y, later = layer.step(x[:, 7:], later)
+    torch.testing.assert_close(torch.cat([prompt, y], 1), layer(x))
+    for found, expected in zip(later, state, strict=True):
+        torch.testing.assert_close(found, expected)
 
 
 @GATES
@@ -117,5 +124,5 @@ def test_wrong_inputs_are_named():
             call([1.0])
     with pytest.raises(ValueError, match=r"expected \(B, T, 12\)"):
         layer(torch.zeros(3, 12))
-    with pytest.raises(ValueError, match=r"expected \(B, 12\)"):
-        layer.step(torch.zeros(3, 1, 12))
+    with pytest.raises(ValueError, match=r"expected \(B, 12\) or \(B, T, 12\)"):
+        layer.step(torch.zeros(3, 1, 11))

@@ -18,7 +18,7 @@ class Model(nn.Module):
         super().__init__()
         self.rnn = ht.OrthogonalRNN(3, 8, num_layers=2, num_reflections=[2, 8], bidirectional=True, learn_h0=True)
         self.svd = ht.SVDLinear(16, 7)
-        self.orthogonal = ht.Orthogonal(7, bias=True)
+        self.orthogonal = ht.Orthogonal(7)
         self.constrained = ht.orthogonal(nn.Linear(7, 5))
         self.adapter = ht.OrthogonalAdapter(nn.Linear(5, 2), num_reflections=2)
 

@@ -17,9 +17,9 @@ import householder.torch as ht
 from torch_oracle import IGNORE_INSTANCE_WARNING, IGNORE_JIT_WARNING
 
 LAYERS = {
-    "Orthogonal": lambda: ht.Orthogonal(6, 6, 6, bias=True),
-    "Unitary": lambda: ht.Unitary(6, 6, 3),
-    "SVDLinear": lambda: ht.SVDLinear(6, 6, 3),
+    "Orthogonal": lambda: ht.Orthogonal(6, num_reflections=6),
+    "Unitary": lambda: ht.Unitary(6, bias=False, num_reflections=3),
+    "SVDLinear": lambda: ht.SVDLinear(6, num_reflections=3),
     "OrthogonalRNN": lambda: ht.OrthogonalRNN(6, 6, 2, num_reflections=6, bidirectional=True, learn_h0=True),
     "OrthogonalRNNCell": lambda: ht.OrthogonalRNNCell(6, 8, num_reflections=1, nonlinearity="modrelu"),
     "UnitaryRNN": lambda: ht.UnitaryRNN(6, 6, num_reflections=1),

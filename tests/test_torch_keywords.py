@@ -298,8 +298,8 @@ COMPLEX = {"dtype": changed(torch.complex64, torch.float32)}
 OF_FRAMES = {"in_features": SIZES, "out_features": changed(None, 4, 9), "num_reflections": changed(None, 1)}
 
 TABLE = {
-    ht.Orthogonal: OF_FRAMES | REAL | {"bias": changed(True), "constraint": changed("soft", **FULL)},
-    ht.Unitary: OF_FRAMES | COMPLEX | {"bias": changed(True)},
+    ht.Orthogonal: OF_FRAMES | REAL | {"bias": changed(False), "constraint": changed("soft", **FULL)},
+    ht.Unitary: OF_FRAMES | COMPLEX | {"bias": changed(False)},
     ht.SVDLinear: OF_FRAMES | REAL | {"bias": changed(False), "margin": changed(0.0, 0.5, 0.9)},
     ht.OrthogonalRNNCell: OF_CELLS | REAL | OF_REAL_CELLS,
     ht.UnitaryRNNCell: OF_CELLS | COMPLEX,

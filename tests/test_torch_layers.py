@@ -1,6 +1,7 @@
 """``Orthogonal``, ``Unitary``, ``SVDLinear``, the nonlinearities of pairs, and ``UnitaryRNN``."""
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ def frame_layer(kind, sizes, **options):
     torch.manual_seed(1)
     in_features, out_features, m = sizes
     dtype = F64 if kind is ht.Orthogonal else C128
-    module = kind(in_features, out_features, m, bias=True, dtype=dtype, **options)
+    module = kind(in_features, out_features, num_reflections=m, dtype=dtype, **options)
     torch.nn.init.normal_(module.bias)
     return module, torch.randn(3, in_features, dtype=dtype)
 
@@ -95,7 +96,7 @@ def test_defaults_and_repr():
     assert ht.Orthogonal(64).num_reflections == 32
     assert ht.Orthogonal(512, 300).num_reflections == 37
     assert ht.Unitary(8).num_reflections == 7
-    assert repr(ht.Orthogonal(6, 4)) == "Orthogonal(in_features=6, out_features=4, num_reflections=4, bias=False)"
+    assert repr(ht.Orthogonal(6, 4)) == "Orthogonal(in_features=6, out_features=4, num_reflections=4, bias=True)"
     assert ht.Unitary(4, dtype=torch.float64).reflections.dtype == C128
     assert ht.Unitary(4).phases.dtype == torch.float32
 
@@ -103,10 +104,10 @@ def test_defaults_and_repr():
 @pytest.mark.parametrize(
     ("kind", "arguments", "message"),
     [
-        (ht.Orthogonal, (6, 4, 5), "num_reflections is 5, expected at least 1 and at most 4"),
+        (partial(ht.Orthogonal, num_reflections=5), (6, 4), "num_reflections is 5, expected at least 1 and at most 4"),
         (ht.Orthogonal, (0,), "in_features is 0"),
         (ht.Orthogonal, (2, 0), "out_features is 0"),
-        (ht.Unitary, (4, 4, 4), "num_reflections is 4, expected at least 1 and at most 3"),
+        (partial(ht.Unitary, num_reflections=4), (4,), "num_reflections is 4, expected at least 1 and at most 3"),
     ],
 )
 def test_sizes_that_do_not_fit(kind, arguments, message):
@@ -118,7 +119,7 @@ def test_sizes_that_do_not_fit(kind, arguments, message):
     ("make", "message"),
     [
         (lambda: ht.Orthogonal(4.0), "in_features is 4.0, expected an integer"),
-        (lambda: ht.Orthogonal(8, 4, True), "num_reflections is True, expected an integer"),
+        (lambda: ht.Orthogonal(8, 4, num_reflections=True), "num_reflections is True, expected an integer"),
         (lambda: ht.Orthogonal(8, True), "out_features is True, expected an integer"),
         (lambda: ht.Orthogonal("4"), "in_features is '4', expected an integer"),
         (lambda: ht.Orthogonal(4, 2.0), "out_features is 2.0, expected an integer"),
@@ -127,7 +128,7 @@ def test_sizes_that_do_not_fit(kind, arguments, message):
         (lambda: ht.SVDLinear(4, margin="a"), "margin is 'a', expected a number"),
         (lambda: ht.SVDLinear(4, margin=False), "margin is False, expected a number"),
         (lambda: ht.SVDLinear(4, bias=0.1), "bias is 0.1, expected True or False"),
-        (lambda: ht.Orthogonal(4, 4, 2, "hard"), "bias is 'hard', expected True or False"),
+        (lambda: ht.Orthogonal(4, 4, 2), "bias is 2, expected True or False"),
         (lambda: ht.Unitary(4, bias=1), "bias is 1, expected True or False"),
         (lambda: ht.ModReLU(3.0), "num_moduli is 3.0, expected an integer"),
         (lambda: ht.Orthogonal(4, dtype=torch.int32), "dtype is torch.int32, expected one of torch.float32"),
@@ -146,7 +147,9 @@ def test_arguments_of_another_type(make, message):
 
 @pytest.mark.parametrize("kind", [ht.Orthogonal, ht.Unitary, ht.SVDLinear])
 def test_sizes_may_be_integers_of_numpy(kind):
-    assert kind(np.int64(6), np.int64(4), np.int64(2))(torch.ones(6, dtype=kind(6).matrix().dtype)).shape == (4,)
+    assert kind(np.int64(6), np.int64(4), num_reflections=np.int64(2))(
+        torch.ones(6, dtype=kind(6).matrix().dtype)
+    ).shape == (4,)
 
 
 PRECISIONS = {
@@ -170,7 +173,7 @@ def unitary_layers(dtype):
     """A layer, its nonlinearity and a recurrence."""
     torch.manual_seed(4)
     rnn = ht.UnitaryRNN(4, 4, learn_h0=True, dtype=dtype)
-    return nn.ModuleList([ht.Unitary(4, bias=True, dtype=dtype), ht.ModReLU(4), rnn])
+    return nn.ModuleList([ht.Unitary(4, dtype=dtype), ht.ModReLU(4), rnn])
 
 
 def run(layers, x):
@@ -230,6 +233,8 @@ def test_input_that_does_not_fit():
         ht.Orthogonal(6, 4)(torch.ones(2, 4))
     with pytest.raises(ValueError, match=r"output has shape \(2, 6\), expected a last axis of 4"):
         ht.Orthogonal(6, 4).inverse(torch.ones(2, 6))
+    with pytest.raises(ValueError, match=r"output has shape \(2, 6\), expected a last axis of 4"):
+        ht.SVDLinear(6, 4).inverse(torch.ones(2, 6))
     layers = ht.Orthogonal(4), ht.SVDLinear(4), ht.OPLU(), ht.ModReLU(2), ht.orthogonal(nn.Linear(4, 4))
     for layer in layers:
         with pytest.raises(TypeError, match=r"input is a numpy\.ndarray, expected a torch\.Tensor"):
@@ -271,7 +276,7 @@ def test_the_inverse_under_the_soft_constraint_keeps_the_type():
 def test_svd_linear_has_the_singular_values_it_says(sizes):
     torch.manual_seed(2)
     in_features, out_features, m = sizes
-    module = ht.SVDLinear(in_features, out_features, m, margin=0.3, dtype=F64)
+    module = ht.SVDLinear(in_features, out_features, num_reflections=m, margin=0.3, dtype=F64)
     torch.nn.init.normal_(module.spectrum, std=3)
     torch.nn.init.normal_(module.bias)
     x = torch.randn(5, in_features, dtype=F64)
@@ -414,9 +419,20 @@ def test_unitary_cells_step_as_the_layer():
 
 
 def test_a_unitary_layer_takes_real_vectors():
-    layer, x = ht.Unitary(8, 5, bias=True), torch.randn(3, 8)
+    layer, x = ht.Unitary(8, 5), torch.randn(3, 8)
     assert torch.equal(layer(x), layer(x.to(torch.complex64)))
     y = torch.randn(3, 5)
     assert torch.equal(layer.inverse(y), layer.inverse(y.to(torch.complex64)))
     with pytest.raises(TypeError, match=r"input has dtype torch\.float64 but the layer has dtype torch\.complex64"):
         layer(x.double())
+
+
+@pytest.mark.parametrize("kind", [ht.Orthogonal, ht.Unitary, ht.SVDLinear])
+def test_a_linear_layer_takes_the_place_of_torchs(kind):
+    """The same positional arguments, a bias by default, and a weight."""
+    layer = kind(6, 4, True, "cpu", torch.complex128 if kind is ht.Unitary else F64)
+    assert layer.bias.shape == (4,)
+    assert not layer.bias.any()
+    assert kind(6, 4, False).bias is None
+    x = torch.randn(3, 6, dtype=layer.bias.dtype)
+    torch.testing.assert_close(layer(x), nn.functional.linear(x, layer.weight, layer.bias))

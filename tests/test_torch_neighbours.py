@@ -10,7 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 import householder.torch as ht
 
 LAYERS = {
-    "Orthogonal": (lambda: ht.Orthogonal(8, 8, bias=True), (5, 8)),
+    "Orthogonal": (lambda: ht.Orthogonal(8), (5, 8)),
     "SVDLinear": (lambda: ht.SVDLinear(8), (5, 8)),
     "OrthogonalAdapter": (lambda: ht.OrthogonalAdapter(nn.Linear(8, 8), 2), (5, 8)),
     "orthogonal": (lambda: ht.orthogonal(nn.Linear(8, 8)), (5, 8)),

@@ -91,8 +91,8 @@ def test_learned_initial_states():
 @pytest.mark.parametrize(
     ("made", "names"),
     [
-        (lambda: ht.Orthogonal(6, bias=True), ["bias"]),
-        (lambda: ht.Unitary(6, bias=True), ["bias"]),
+        (lambda: ht.Orthogonal(6), ["bias"]),
+        (lambda: ht.Unitary(6), ["bias"]),
         (lambda: ht.SVDLinear(6), ["bias", "spectrum"]),
         (lambda: ht.ModReLU(6), ["bias"]),
         (lambda: ht.OrthogonalRNNCell(3, 6, nonlinearity="modrelu"), ["bias", "nonlinearity_bias"]),
@@ -139,8 +139,8 @@ def parameters(module):
 @pytest.mark.parametrize(
     "made",
     [
-        lambda: ht.Orthogonal(6, bias=True),
-        lambda: ht.Unitary(6, bias=True),
+        lambda: ht.Orthogonal(6),
+        lambda: ht.Unitary(6),
         lambda: ht.SVDLinear(6),
         lambda: ht.OrthogonalRNN(3, 6, 2, learn_h0=True),
         lambda: ht.UnitaryRNN(3, 6, 2, learn_h0=True),

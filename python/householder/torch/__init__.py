@@ -31,7 +31,7 @@ from householder.torch.linear import Orthogonal
 from householder.torch.matrices import factor, frame, haar, nearest
 from householder.torch.optimizer import renormalize_, snap_
 from householder.torch.orthogonal_rnn import OrthogonalRNN, OrthogonalRNNCell
-from householder.torch.parametrize import orthogonal
+from householder.torch.parametrizations import orthogonal
 from householder.torch.pretrained import accelerate, restore
 from householder.torch.svd import SVDLinear
 from householder.torch.unitary import Unitary, UnitaryRNN, UnitaryRNNCell

@@ -52,6 +52,13 @@ def of_layer(name: str, value: Any, parameter: Tensor) -> None:
         _mixed(name, value, "the layer", parameter)
 
 
+def vectors(name: str, value: Any, parameter: Tensor, size: int) -> None:
+    """Check vectors ``(..., size)`` that a layer with this parameter multiplies."""
+    of_layer(name, value, parameter)
+    if not value.dim() or value.shape[-1] != size:
+        raise ValueError(f"{name} has shape {tuple(value.shape)}, expected a last axis of {size}")
+
+
 def _mixed(name: str, value: Tensor, whose: str, like: Tensor) -> None:
     """Refuse other devices, and dtypes that may not be mixed."""
     if value.device != like.device:

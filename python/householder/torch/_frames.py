@@ -28,9 +28,7 @@ def multiply(
     """Multiply by the weight of shape ``sizes``, or by its adjoint, in O(n m) for each vector."""
     wanted, given = reversed(sizes) if adjoint else sizes
     name = "output" if adjoint else "input"
-    _check.of_layer(name, vectors, u)
-    if not vectors.dim() or vectors.shape[-1] != given:
-        raise ValueError(f"{name} has shape {tuple(vectors.shape)}, expected a last axis of {given}")
+    _check.vectors(name, vectors, u, given)
     if wanted > given:
         vectors = nn.functional.pad(vectors, (0, wanted - given))
     transpose = given > wanted or (given == wanted and adjoint)

@@ -134,40 +134,43 @@ class DeltaNet(nn.Module):
         -------
         Tensor, shape (B, T, hidden_size)
         """
-        _check.tensor("x", x)
-        if x.dim() != 3 or x.shape[-1] != self.hidden_size:
-            raise ValueError(f"x has shape {tuple(x.shape)}, expected (B, T, {self.hidden_size})")
-        before = self.conv_size - 1 if x.shape[1] else self.conv_size  # no convolution takes fewer inputs than taps
-        inputs = F.pad(self.projection(x), (0, 0, before, 0))
-        return self._attend(x, inputs, None)[0]
+        self._check(x, {3: "(B, T, {})"})
+        return self.step(x)[0]
 
     def step(self, x: Tensor, state: DeltaState | None = None) -> tuple[Tensor, DeltaState]:
-        """Go on by one token.
+        """Go on by one token, or by several at once, such as a prompt.
 
         Parameters
         ----------
-        x : Tensor, shape (B, hidden_size)
+        x : Tensor, shape (B, hidden_size) or (B, T, hidden_size)
         state : DeltaState, optional
             As the step before returned it; None at the beginning.
 
         Returns
         -------
-        y : Tensor, shape (B, hidden_size)
+        y : Tensor, shape (B, hidden_size) or (B, T, hidden_size)
         state : DeltaState
         """
-        _check.tensor("x", x)
-        if x.dim() != 2 or x.shape[-1] != self.hidden_size:
-            raise ValueError(f"x has shape {tuple(x.shape)}, expected (B, {self.hidden_size})")
-        projected = self.projection(x).unsqueeze(1)
-        before = projected.new_zeros(len(x), self.conv_size - 1, projected.shape[-1]) if state is None else state.inputs
-        inputs = torch.cat([before, projected], 1)
-        y, recurrent = self._attend(x.unsqueeze(1), inputs, None if state is None else state.recurrent)
-        return y.squeeze(1), DeltaState(inputs[:, 1:], recurrent)
+        self._check(x, {2: "(B, {})", 3: "(B, T, {})"})
+        tokens = x if x.dim() == 3 else x.unsqueeze(1)
+        projected, before = self.projection(tokens), self.conv_size - 1
+        earlier = projected.new_zeros(len(x), before, projected.shape[-1]) if state is None else state.inputs
+        inputs = torch.cat([earlier, projected], 1)
+        # No convolution takes fewer inputs than taps.
+        padded = inputs if tokens.shape[1] else F.pad(inputs, (0, 0, 1, 0))
+        y, recurrent = self._attend(tokens, padded, None if state is None else state.recurrent)
+        return y if x.dim() == 3 else y.squeeze(1), DeltaState(inputs[:, tokens.shape[1] :], recurrent)
 
     def extra_repr(self) -> str:
         """Describe the layer in ``repr``."""
         sizes = f"{self.hidden_size}, {self.num_heads}, value_width={self.value_width}, gate={self.gate!r}"
         return f"{sizes}, num_householder={self.num_householder}, conv_size={self.conv_size}, max_beta={self.max_beta}"
+
+    def _check(self, x: Tensor, shapes: dict[int, str]) -> None:
+        _check.tensor("x", x)
+        if x.dim() not in shapes or x.shape[-1] != self.hidden_size:
+            expected = " or ".join(shapes.values()).replace("{}", str(self.hidden_size))
+            raise ValueError(f"x has shape {tuple(x.shape)}, expected {expected}")
 
     def _attend(self, x: Tensor, inputs: Tensor, recurrent: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return outputs and final states of ``x``, whose projections follow earlier ones in ``inputs``."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from householder import _spec, _validate
-from householder.torch import _frames, _reflections, _tracing
+from householder.torch import _check, _frames, _reflections, _tracing
 
 
 class FrameLayer(_reflections.Layer):
@@ -22,12 +22,13 @@ class FrameLayer(_reflections.Layer):
         self,
         in_features: int,
         out_features: int | None,
-        num_reflections: int | None,
         bias: bool,
-        constraint: str,
-        method: str,
         device: Any,
         dtype: torch.dtype | None,
+        *,
+        num_reflections: int | None,
+        constraint: str,
+        method: str,
     ) -> None:
         super().__init__()
         self.in_features = _validate.integer("in_features", in_features, 1)
@@ -76,6 +77,7 @@ class FrameLayer(_reflections.Layer):
     def inverse(self, output: Tensor) -> Tensor:
         """Map ``output (..., out_features)`` back: the inverse of a square layer, the pseudo-inverse of a frame."""
         output = self._promoted(output)
+        _check.vectors("output", output, self.reflections, self.out_features)
         if self.bias is not None:
             output = output - self.bias.to(output.dtype)
         restored = self._multiply(output, adjoint=True)
@@ -84,6 +86,11 @@ class FrameLayer(_reflections.Layer):
             factors = torch.cat([torch.ones_like(self.reflections[1:, -1]), u_1])
             restored = (restored / factors / factors).to(restored.dtype)  # the adjoint has u_1, whose square may vanish
         return restored
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight ``(out_features, in_features)``, a new tensor each time: changes in place have no effect."""
+        return self.matrix()
 
     def matrix(self) -> Tensor:
         """Form the weight, ``(out_features, in_features)``."""
@@ -128,12 +135,14 @@ class Orthogonal(FrameLayer):
         Size of the inputs.
     out_features : int, optional
         Size of the outputs, ``in_features`` by default. n is the greater and k the smaller of both sizes.
+    bias : bool
+        Learn an additive bias, zero at the start.
+    device, dtype
+        Of the parameters. Up to here, the order is that of ``torch.nn.Linear``; the others are keyword-only.
     num_reflections : int, optional
         m, at most k; ``min(k, max(32, k // 8))`` by default. Time and parameters are proportional to it. ``m = k``
         reaches every frame and every orthogonal matrix; ``m = n - 1`` reaches every orthogonal matrix of one
         determinant.
-    bias : bool
-        Learn an additive bias.
     constraint : {"hard", "soft"}
         For ``num_reflections == in_features == out_features`` the last number ``u_1`` is the sign of the determinant,
         up to :math:`(-1)^{n-1}`. "hard" makes it 1 or -1, and the function jumps when training changes it. "soft" lets
@@ -141,14 +150,14 @@ class Orthogonal(FrameLayer):
         not matter, ``m = n - 1`` avoids the choice.
     method : {"auto", "reflections", "wy", "dense"}
         The algorithm, as in :func:`apply`; "auto" takes the fastest for the shape.
-    device, dtype
-        Of the parameters.
 
     Attributes
     ----------
     reflections : Parameter, shape (n, m)
         Random unit columns at the start. Only their directions count; entries above the diagonal are ignored.
     bias : Parameter, shape (out_features,) or None
+    weight : Tensor, shape (out_features, in_features)
+        The matrix, formed anew at each access.
     logdet : Tensor, shape ()
         :math:`\log |\det W|` of a square layer, zero unless ``u_1`` is soft, for use in normalising flows.
 
@@ -181,11 +190,13 @@ class Orthogonal(FrameLayer):
         self,
         in_features: int,
         out_features: int | None = None,
-        num_reflections: int | None = None,
-        bias: bool = False,
-        constraint: str = "hard",
-        method: str = "auto",
+        bias: bool = True,
         device: Any = None,
         dtype: torch.dtype | None = None,
+        *,
+        num_reflections: int | None = None,
+        constraint: str = "hard",
+        method: str = "auto",
     ) -> None:
-        super().__init__(in_features, out_features, num_reflections, bias, constraint, method, device, dtype)
+        options: Any = {"num_reflections": num_reflections, "constraint": constraint, "method": method}
+        super().__init__(in_features, out_features, bias, device, dtype, **options)

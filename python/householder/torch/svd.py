@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from householder import _validate
-from householder.torch import _reflections, _tracing
+from householder.torch import _check, _reflections, _tracing
 from householder.torch.linear import Orthogonal
 
 
@@ -25,18 +25,18 @@ class SVDLinear(_reflections.Layer):
         Size of the inputs.
     out_features : int, optional
         Size of the outputs, ``in_features`` by default. k is the smaller of both sizes.
+    bias : bool
+        Learn an additive bias, zero at the start.
+    device, dtype
+        Of the parameters. Up to here, the order is that of ``torch.nn.Linear``; the others are keyword-only.
     num_reflections : int, optional
         Number for P and for Q, at most k each; ``min(k, max(32, k // 8))`` by default. With k, the layer reaches every
         weight whose singular values are within the margin.
     margin : float
         r, in [0, 1). 0 keeps the weight orthogonal. A layer scales gradients by factors from ``1 - r`` to ``1 + r``, so
         deep networks need a small one.
-    bias : bool
-        Learn an additive bias.
     method : {"auto", "reflections", "wy", "dense"}
         The algorithm, as in :func:`apply`; "auto" takes the fastest for the shape.
-    device, dtype
-        Of the parameters.
 
     Attributes
     ----------
@@ -47,6 +47,8 @@ class SVDLinear(_reflections.Layer):
     spectrum : Parameter, shape (k,)
         p, zero at the start: all singular values are 1.
     bias : Parameter, shape (out_features,) or None
+    weight : Tensor, shape (out_features, in_features)
+        The matrix, formed anew at each access.
     logdet : Tensor, shape ()
         :math:`\log |\det W| = \sum \log s` of a square layer.
 
@@ -76,12 +78,13 @@ class SVDLinear(_reflections.Layer):
         self,
         in_features: int,
         out_features: int | None = None,
-        num_reflections: int | None = None,
-        margin: float = 0.1,
         bias: bool = True,
-        method: str = "auto",
         device: Any = None,
         dtype: torch.dtype | None = None,
+        *,
+        num_reflections: int | None = None,
+        margin: float = 0.1,
+        method: str = "auto",
     ) -> None:
         super().__init__()
         self.margin = _validate.number("margin", margin)
@@ -91,8 +94,9 @@ class SVDLinear(_reflections.Layer):
         out_features = in_features if out_features is None else _validate.integer("out_features", out_features, 1)
         self.out_features = out_features
         k = min(in_features, out_features)
-        self.left = Orthogonal(k, out_features, num_reflections, method=method, device=device, dtype=dtype)
-        self.right = Orthogonal(in_features, k, num_reflections, method=method, device=device, dtype=dtype)
+        options: Any = {"num_reflections": num_reflections, "method": method}
+        self.left = Orthogonal(k, out_features, False, device, dtype, **options)
+        self.right = Orthogonal(in_features, k, False, device, dtype, **options)
         bias = _validate.flag("bias", bias)
         self.spectrum = nn.Parameter(torch.empty(k, device=device, dtype=dtype))
         self.register_parameter(
@@ -109,7 +113,7 @@ class SVDLinear(_reflections.Layer):
             nn.init.zeros_(self.bias)
 
     def singular_values(self) -> Tensor:
-        """Give s, ``(k,)``."""
+        """Return s, ``(k,)``."""
         return 1 + self.margin * (2 * self.spectrum.sigmoid() - 1)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
@@ -127,10 +131,16 @@ class SVDLinear(_reflections.Layer):
 
     def inverse(self, output: Tensor) -> Tensor:
         """Map ``output (..., out_features)`` back: the inverse of a square layer, else the pseudo-inverse."""
+        _check.vectors("output", output, self.spectrum, self.out_features)
         if self.bias is not None:
             output = output - self.bias.to(output.dtype)
         projected = self.left.inverse(output)
         return self.right.inverse(projected / self.singular_values().to(projected.dtype))
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight ``(out_features, in_features)``, a new tensor each time: changes in place have no effect."""
+        return self.matrix()
 
     def matrix(self) -> Tensor:
         """Form the weight, ``(out_features, in_features)``."""

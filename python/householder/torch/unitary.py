@@ -27,16 +27,17 @@ class Unitary(FrameLayer):
         Size of the inputs.
     out_features : int, optional
         Size of the outputs, ``in_features`` by default. n is the greater and k the smaller of both sizes; n >= 2.
+    bias : bool
+        Learn an additive, complex bias, zero at the start.
+    device, dtype
+        Of the parameters. ``dtype`` is the complex dtype, or the dtype of its real part. ``double()``, ``float()`` and
+        ``to(dtype)`` convert by precision: complex128 and float64, or complex64 and float32, also for half types. Up to
+        here, the order is that of ``torch.nn.Linear``; the others are keyword-only.
     num_reflections : int, optional
         m, at most k and n - 1; ``max(32, k // 8)`` by default, or all if these are fewer. ``n - 1`` reflections and the
         phases reach all of U(n).
-    bias : bool
-        Learn an additive, complex bias.
     method : {"auto", "reflections", "wy", "dense"}
         The algorithm, as in :func:`apply`; "auto" takes the fastest for the shape.
-    device, dtype
-        Of the parameters. ``dtype`` is the complex dtype, or the dtype of its real part. ``double()``, ``float()`` and
-        ``to(dtype)`` convert by precision: complex128 and float64, or complex64 and float32, also for half types.
 
     Attributes
     ----------
@@ -44,6 +45,8 @@ class Unitary(FrameLayer):
     phases : Parameter, shape (n,), real
         theta, uniform in [-pi, pi] at the start.
     bias : Parameter, shape (out_features,) or None
+    weight : Tensor, shape (out_features, in_features)
+        The matrix, formed anew at each access.
     logdet : Tensor, shape ()
         :math:`\log |\det W| = 0` of a square layer.
 
@@ -72,13 +75,15 @@ class Unitary(FrameLayer):
         self,
         in_features: int,
         out_features: int | None = None,
-        num_reflections: int | None = None,
-        bias: bool = False,
-        method: str = "auto",
+        bias: bool = True,
         device: Any = None,
         dtype: torch.dtype | None = None,
+        *,
+        num_reflections: int | None = None,
+        method: str = "auto",
     ) -> None:
-        super().__init__(in_features, out_features, num_reflections, bias, "hard", method, device, dtype)
+        options: Any = {"num_reflections": num_reflections, "constraint": "hard", "method": method}
+        super().__init__(in_features, out_features, bias, device, dtype, **options)
 
 
 class UnitaryRNNCell(RecurrentCell):

@@ -1,4 +1,7 @@
-"""``orthogonal``: constrain a parameter of any module, as torch's ``parametrizations.orthogonal`` does."""
+"""Constrain a parameter of any module, as torch's ``parametrizations.orthogonal`` does.
+
+:func:`orthogonal` does all of it. :class:`Frames` is the parametrization for ``register_parametrization``.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,9 @@ from householder.torch.expressions import turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+__all__ = ["Frames", "orthogonal"]
 
 
 class Frames(_tracing.Opaque):
