@@ -88,26 +88,24 @@ def _draw(n: int, k: int, rng: "np.random.Generator", unitary: bool) -> Array:
     reflections = min(k, n - 1)
     # Row by row, so that haar(n, m) has the first m columns of haar(n) for equal seeds.
     x = rng.standard_normal((reflections, n, 1 + unitary)).view(u.dtype)[..., 0].T
-    u[:, :reflections] = _reflect_to_first(np.tril(x))
+    u[:, :reflections] = reflect_to_first(np, np.tril(x))
     if k == n:
         u[-1, -1] = rng.choice((-1.0, 1.0))
     return u
 
 
-def _reflect_to_first(x: Array) -> Array:
-    """Reflect each column x of a trapezoid onto the axis of its first entry: unit columns u.
+def reflect_to_first(xp: Any, x: Any) -> Any:
+    """Reflect each column x of trapezoids ``(..., n, k)`` onto the axis of its first entry: unit columns u.
 
     Real: ``u = x - |x| e_1``, with the first entry as ``-|x_2..|^2 / (x_1 + |x|)`` where the difference would cancel.
-    Complex: ``u = x + exp(i arg x_1) |x| e_1``.
+    Complex: ``u = x + exp(i arg x_1) |x| e_1``. ``xp`` is NumPy or ``jax.numpy``.
     """
-    first = np.diagonal(x)
-    tail = np.linalg.norm(np.tril(x, -1), axis=0)
-    norm = np.hypot(np.abs(first), tail)
-    u = x.copy()
-    if np.iscomplexobj(x):
-        head = first * (1 + norm / np.abs(first))
+    first, below = xp.diagonal(x, axis1=-2, axis2=-1), xp.tril(x, -1)
+    tail = xp.linalg.norm(below, axis=-2)
+    norm = xp.hypot(xp.abs(first), tail)
+    if xp.iscomplexobj(x):
+        head = first * (1 + norm / xp.abs(first))
     else:
-        head = np.where(first > 0, -(tail**2) / (np.abs(first) + norm), first - norm)
-    np.fill_diagonal(u, head)
-    u /= np.hypot(np.abs(head), tail)
-    return u
+        head = xp.where(first > 0, -(tail**2) / (xp.abs(first) + norm), first - norm)
+    u = below + xp.eye(*x.shape[-2:], dtype=x.dtype) * head[..., None, :]
+    return u / xp.hypot(xp.abs(head), tail)[..., None, :]

@@ -247,7 +247,7 @@ def _validated(raw: Sequence) -> tuple[ModuleType, Sequence, _Extent]:
     u = backend.array("u", raw.u)
     n, _ = _validate.one_matrix(u, "a sequence", raw.shape, raw.tau is not None)
     x = backend.operand("x", raw.x, u)
-    sizes = None if raw.batch_sizes is None else _batch_sizes(raw.batch_sizes)
+    sizes = None if raw.batch_sizes is None else _validate.batch_sizes(raw.batch_sizes)
     extent = _extent(x, n, sizes)
     if raw.input_weight is None and x.shape[-1] != n:
         raise ValueError(f"x has shape {x.shape}, expected a last axis of n = {n} where there is no input_weight")
@@ -268,20 +268,6 @@ def _validated(raw: Sequence) -> tuple[ModuleType, Sequence, _Extent]:
         tau=_validate.tau(raw.tau, u, raw.shape, raw.phases, backend),
     )
     return backend, sequence, extent
-
-
-def _batch_sizes(batch_sizes: Any) -> Array:
-    try:
-        sizes = np.asarray(batch_sizes)
-    except ValueError as error:
-        raise ValueError(f"batch_sizes is {batch_sizes!r}, expected one axis of integers") from error
-    if sizes.size and sizes.dtype.kind not in "iu":
-        raise TypeError(f"batch_sizes has dtype {sizes.dtype}, expected integers")
-    if sizes.ndim != 1 or np.any(sizes < 1) or np.any(sizes[1:] > sizes[:-1]):
-        raise ValueError(f"batch_sizes is {batch_sizes!r}, expected one axis of positive integers that never increase")
-    if sizes.size and sizes[0] > np.iinfo(np.int64).max:
-        raise ValueError(f"batch_sizes is {batch_sizes!r}, expected numbers of at most 64 bits with a sign")
-    return np.ascontiguousarray(sizes, np.int64)
 
 
 def _extent(x: Array, n: int, sizes: Array | None) -> _Extent:

@@ -105,6 +105,21 @@ def flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def batch_sizes(batch_sizes: Any) -> Array:
+    """Return the numbers of sequences in each step of packed sequences."""
+    try:
+        sizes = np.asarray(batch_sizes)
+    except ValueError as error:
+        raise ValueError(f"batch_sizes is {batch_sizes!r}, expected one axis of integers") from error
+    if sizes.size and sizes.dtype.kind not in "iu":
+        raise TypeError(f"batch_sizes has dtype {sizes.dtype}, expected integers")
+    if sizes.ndim != 1 or np.any(sizes < 1) or np.any(sizes[1:] > sizes[:-1]):
+        raise ValueError(f"batch_sizes is {batch_sizes!r}, expected one axis of positive integers that never increase")
+    if sizes.size and sizes[0] > np.iinfo(np.int64).max:
+        raise ValueError(f"batch_sizes is {batch_sizes!r}, expected numbers of at most 64 bits with a sign")
+    return np.ascontiguousarray(sizes, np.int64)
+
+
 def direction(reverse: Any, batch_sizes: Any) -> bool:
     """Expect a flag, which must be False for sequences of different lengths."""
     backwards = flag("reverse", reverse)

@@ -4,9 +4,13 @@
 and :func:`delta_rule` runs recurrences of reflections that depend on the data. They work under ``jax.jit``,
 ``jax.vmap``, ``jax.grad``, forward mode and ``jax.checkpoint``. On devices other than the CPU the same mathematics runs
 in ``jax.numpy``.
+
+:func:`frame` forms the first columns of a product. :func:`factor`, :func:`nearest` and :func:`haar` find reflections of
+a given, of the nearest and of a random matrix.
 """
 
 from householder.jax.delta import delta_rule
 from householder.jax.functional import apply, matrix, rnn
+from householder.jax.matrices import factor, frame, haar, nearest
 
-__all__ = ["apply", "delta_rule", "matrix", "rnn"]
+__all__ = ["apply", "delta_rule", "factor", "frame", "haar", "matrix", "nearest", "rnn"]

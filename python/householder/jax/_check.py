@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 
 from householder import _validate
-from householder._spec import CORE, DTYPES, HALF, REAL
+from householder._spec import CORE, DTYPES, HALF, REAL, of_tau
 
 REAL_TYPES = tuple(np.dtype(name) for name in REAL)
 TYPES = tuple(np.dtype(name) for name in CORE)
@@ -64,6 +64,13 @@ def optional(name: str, value: Any, compute: np.dtype[Any], shape: tuple[int, ..
     a: Any = like(name, value, compute, other)
     _validate.shape(name, a, shape)
     return cast(a, compute)
+
+
+def tau(value: Any, compute: np.dtype[Any], u: Array, phases: Any) -> Array | None:
+    """Expect None, or ``tau (..., m)`` for ``u (..., n, m)`` and no phases."""
+    if value is not None and phases is not None:
+        raise ValueError("phases and tau are both given, but tau has its own phases: leave one of them out")
+    return optional("tau", value, compute, of_tau(u.shape))
 
 
 def phases(value: Any, compute: np.dtype[Any], *shapes: tuple[int, ...]) -> Array | None:

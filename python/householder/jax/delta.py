@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from householder import _validate
 from householder.jax import _check, ops
+from householder.jax._packing import Rows
 
 if TYPE_CHECKING:
     from jax import Array
@@ -22,6 +23,7 @@ def delta_rule(
     initial_state: Any = None,
     output_final_state: bool = False,
     use_qk_l2norm_in_kernel: bool = False,
+    cu_seqlens: Any = None,
     num_householder: int = 1,
 ) -> tuple[Array, Array | None]:
     r"""Run :math:`S_t = (I - \beta_t k_t k_t^T) \mathrm{Diag}(e^{g_t}) S_{t-1} + \beta_t k_t v_t^T` in one native call.
@@ -46,12 +48,16 @@ def delta_rule(
         a token. The CPU refuses positive ones; other devices compute with them.
     scale : float, optional
         Factor of the outputs, ``K**-0.5`` by default.
-    initial_state : Array, shape (B, HV, K, V), optional
-        States in which the sequences begin, zeros by default.
+    initial_state : Array, shape (N, HV, K, V), optional
+        States in which the sequences begin, zeros by default; N is B or, with ``cu_seqlens``, the number of sequences.
     output_final_state : bool
         Return the states in which the sequences end.
     use_qk_l2norm_in_kernel : bool
         Divide queries and keys by ``sqrt(sum x^2 + 1e-6)``.
+    cu_seqlens : sequence of int, length N + 1, optional
+        Packs sequences one after the other in a single row, ``B = 1``. Sequence ``i`` has the tokens ``cu_seqlens[i]``
+        to ``cu_seqlens[i + 1] - 1``. The numbers must be known when the function is traced. Shorter sequences are
+        padded for the call.
     num_householder : int
         Steps per token. The output is taken after the last step.
 
@@ -59,7 +65,7 @@ def delta_rule(
     -------
     o : Array, shape (B, T, HV, V)
         In the dtype of ``q``.
-    final_state : Array, shape (B, HV, K, V), or None
+    final_state : Array, shape (N, HV, K, V), or None
         In the dtype of the computation.
 
     Raises
@@ -88,13 +94,18 @@ def delta_rule(
     gates = None if g is None else g.shape
     sizes = _validate.delta_sizes(q.shape, k.shape, v.shape, beta.shape, gates, num_householder)
     _, heads, keys, values, num_householder = sizes
-    states = (q.shape[0], heads, keys, values)
+    packed = None if cu_seqlens is None else Rows(_validate.delta_offsets(q.shape, cu_seqlens))
+    states = (q.shape[0] if packed is None else packed.count, heads, keys, values)
     initial_state = _check.optional("initial_state", initial_state, compute, states, "q")
     scale = keys**-0.5 if scale is None else _validate.number("scale", scale)
     options = ops.DeltaOptions(
         scale, num_householder, _validate.flag("use_qk_l2norm_in_kernel", use_qk_l2norm_in_kernel)
     )
-    operands = (*(_check.cast(a, compute) for a in (q, k, v, beta)), None if g is None else _check.cast(g, compute))
+    operands: Any = *(_check.cast(a, compute) for a in (q, k, v, beta)), None if g is None else _check.cast(g, compute)
+    if packed is not None:
+        steps = 1, *[num_householder] * 3, 1
+        operands = tuple(None if a is None else packed.pad(a, r) for a, r in zip(operands, steps, strict=True))
     o, last = ops.delta_rule(options, *operands, initial_state)
+    o = o if packed is None else packed.pack(o)
     wants_state = _validate.flag("output_final_state", output_final_state)
     return _check.cast(o, q.dtype), last if wants_state else None

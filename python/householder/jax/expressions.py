@@ -52,17 +52,17 @@ _exactly = partial(jax.default_matmul_precision, "highest")
 """W stays orthogonal on devices that would round the factors of products."""
 
 
-def apply(u: Array, h: Array, transpose: bool) -> Array:
+def apply(u: Array, h: Array, transpose: bool, tau: Array | None = None, shape: str = "trapezoidal") -> Array:
     """Compute ``W h`` or ``W* h``."""
     with _exactly():
-        c: Array = _expressions.apply(LIBRARY, u, h, transpose)
+        c: Array = _expressions.apply(LIBRARY, u, h, transpose, tau, shape)
         return c
 
 
-def matrix(u: Array) -> Array:
+def matrix(u: Array, tau: Array | None = None, shape: str = "trapezoidal") -> Array:
     """Form ``W (c, n, n)``."""
     with _exactly():
-        w: Array = _expressions.matrix(LIBRARY, u)
+        w: Array = _expressions.matrix(LIBRARY, u, tau, shape)
         return w
 
 
@@ -72,10 +72,10 @@ def turn(h: Array, phases: Array) -> Array:
     return turned
 
 
-def rnn(*arguments: Any) -> tuple[Array, Array]:
+def rnn(*arguments: Any, tau: Array | None = None, shape: str = "trapezoidal") -> tuple[Array, Array]:
     """Run a recurrence: all states ``(c, T, B, n)`` and the last ones ``(c, B, n)``, from the operator's arguments."""
     operands, options = arguments[:-4], arguments[-4:]
-    given: list[Any] = [*operands, None, None, *options, "trapezoidal"]
+    given: list[Any] = [*operands, tau, None, *options, shape]
     with _exactly():
         return _expressions.rnn(LIBRARY, *given)
 

@@ -6,12 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 from householder import _spec, _validate
 from householder.jax import _check, ops
+from householder.jax._packing import Packing
 
 if TYPE_CHECKING:
     from jax import Array
 
 
-def apply(u: Any, h: Any, *, phases: Any = None, transpose: bool = False, method: str = "auto") -> Array:
+def apply(
+    u: Any,
+    h: Any,
+    *,
+    tau: Any = None,
+    shape: str = "trapezoidal",
+    phases: Any = None,
+    transpose: bool = False,
+    method: str = "auto",
+) -> Array:
     r"""Compute ``c = W h``, or ``W* h``, for vectors in the last axis of ``h``, without forming ``W``.
 
     :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`, :math:`H(v) = I - 2 v v^* / |v|^2`. Column ``j`` of ``u``
@@ -26,10 +36,18 @@ def apply(u: Any, h: Any, *, phases: Any = None, transpose: bool = False, method
     h : Array, shape (..., n)
         Vectors, of the dtype of ``u`` or, with a float32 ``u``, of a half type. Leading axes broadcast:
         ``(..., n, m), (..., n) -> (..., n)``.
+    tau : Array, shape (..., m), optional
+        One number per column: :math:`H(v) = I - \tau v v^*` in place of :math:`2 / |v|^2`. 0 is the identity.
+    shape : {"trapezoidal", "full"}
+        "full": columns have n entries each, ``m`` is any number, and there is no ``u_1``. With ``tau``, trapezoidal
+        columns are in LAPACK's format: the diagonal is one, and the diagonal of ``u`` is ignored. Full columns, and
+        columns with ``tau``, are computed in ``jax.numpy`` on every device, by the compact WY form.
     phases : Array, shape (n,), optional
-        Real ``theta`` for a complex ``u``: ``W`` is multiplied by ``diag(exp(i theta))`` from the right.
+        Real ``theta`` for a complex ``u`` without ``tau``: ``W`` is multiplied by ``diag(exp(i theta))`` from the
+        right.
     transpose : bool
-        Apply the adjoint ``W*``, the inverse unless ``m == n`` and ``|u_1| != 1``.
+        Apply the adjoint ``W*``. It is the inverse unless ``m == n`` and ``|u_1| != 1``, or ``tau`` is not a
+        reflection's.
     method : {"auto", "reflections", "wy", "dense"}
         One reflection after the other, the compact WY form, or ``W`` as a matrix.
 
@@ -60,16 +78,17 @@ def apply(u: Any, h: Any, *, phases: Any = None, transpose: bool = False, method
     u = _check.array("u", u)
     compute = _check.compute_type("u", u, _check.TYPES)
     h = _check.like("h", h, compute, "u")
-    n, _ = _validate.reflections(u)
+    n, _ = _validate.reflections(u, shape, tau is not None)
     _validate.vectors("h", h, n)
+    tau = _check.tau(tau, compute, u, phases)
     phases = _check.phases(phases, compute, (n,))
-    transpose = _validate.flag("transpose", transpose)
     _validate.one_of("method", method, _spec.METHODS)
-    c = ops.apply(_check.cast(u, compute), _check.cast(h, compute), phases, ops.ApplyOptions(transpose, method))
+    options = ops.ApplyOptions(_validate.flag("transpose", transpose), method, shape)
+    c = ops.apply(_check.cast(u, compute), _check.cast(h, compute), tau, phases, options)
     return _check.cast(c, h.dtype)
 
 
-def matrix(u: Any, phases: Any = None) -> Array:
+def matrix(u: Any, phases: Any = None, *, tau: Any = None, shape: str = "trapezoidal") -> Array:
     r"""Form :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`, times ``diag(exp(i phases))``.
 
     Parameters
@@ -78,11 +97,14 @@ def matrix(u: Any, phases: Any = None) -> Array:
         Reflections, as in :func:`apply`.
     phases : Array, shape (n,) or (..., n), optional
         Real ``theta`` for a complex ``u``: shared by all matrices, or one row per matrix.
+    tau : Array, shape (..., m), optional
+    shape : {"trapezoidal", "full"}
+        As in :func:`apply`.
 
     Returns
     -------
     Array, shape (..., n, n)
-        Orthogonal or unitary, unless ``m == n`` and ``|u_1| != 1``.
+        Orthogonal or unitary, unless ``m == n`` and ``|u_1| != 1``, or ``tau`` is not a reflection's.
 
     Raises
     ------
@@ -100,9 +122,10 @@ def matrix(u: Any, phases: Any = None) -> Array:
     """
     u = _check.array("u", u)
     compute = _check.compute_type("u", u, _check.TYPES)
-    n, _ = _validate.reflections(u)
+    n, _ = _validate.reflections(u, shape, tau is not None)
+    tau = _check.tau(tau, compute, u, phases)
     phases = _check.phases(phases, compute, (n,), (*u.shape[:-2], n))
-    return _check.cast(ops.matrix(_check.cast(u, compute), phases), u.dtype)
+    return _check.cast(ops.matrix(_check.cast(u, compute), phases, tau, shape), u.dtype)
 
 
 def rnn(
@@ -116,6 +139,9 @@ def rnn(
     input_weight: Any = None,
     bias: Any = None,
     phases: Any = None,
+    tau: Any = None,
+    shape: str = "trapezoidal",
+    batch_sizes: Any = None,
     transpose: bool = False,
     reverse: bool = False,
     method: str = "auto",
@@ -128,7 +154,7 @@ def rnn(
     ----------
     u : Array, shape (n, m), 1 <= m <= n (m < n if complex)
         Reflections of ``W``, as in :func:`apply`.
-    x : Array, shape (T, B, d) or (T, d)
+    x : Array, shape (T, B, d), (T, d) or, with ``batch_sizes``, (rows, d)
         Inputs; ``d = n`` without ``input_weight``.
     h0 : Array, shape (B, n) or (n,), optional
         Initial state, ``(n,)`` is shared by all sequences; zeros by default.
@@ -146,16 +172,22 @@ def rnn(
         ``b``, zero by default.
     phases : Array, shape (n,), optional
         Real ``theta`` for a complex ``u``.
+    tau : Array, shape (m,), optional
+    shape : {"trapezoidal", "full"}
+        As in :func:`apply`.
+    batch_sizes : sequence of int, length T, optional
+        Sequences of different lengths, packed as torch's ``PackedSequence`` packs them. The numbers must be known when
+        the function is traced. Shorter sequences are padded for the call.
     transpose : bool
         Use ``W*`` in place of ``W``.
     reverse : bool
-        Run from the last step to the first, ``h_t`` from ``h_{t+1}``.
+        Run from the last step to the first, ``h_t`` from ``h_{t+1}``; not with ``batch_sizes``.
     method : {"auto", "wy", "dense"}
         The algorithm, as in :func:`apply`.
 
     Returns
     -------
-    h : Array, shape (T, B, n) or (T, n)
+    h : Array, shape (T, B, n), (T, n) or (rows, n)
         All states, in the dtype of ``x``.
     h_last : Array, shape (B, n) or (n,)
         The last state of each sequence; with ``reverse``, the state of the first step. A loss that depends only on
@@ -179,14 +211,17 @@ def rnn(
     """
     u = _check.array("u", u)
     compute = _check.compute_type("u", u, _check.TYPES)
-    n, _ = _validate.one_matrix(u, "rnn")
+    n, _ = _validate.one_matrix(u, "rnn", shape, tau is not None)
+    tau = _check.tau(tau, compute, u, phases)
     x = _check.like("x", x, compute, "u")
     _validate.one_of("nonlinearity", nonlinearity, _spec.NONLINEARITIES)
     _validate.one_of("method", method, _spec.SEQUENCE_METHODS)
     d = n if input_weight is None or x.ndim == 0 else x.shape[-1]
-    if x.ndim not in (2, 3) or x.shape[-1] != d or d == 0:
-        raise ValueError(f"x has shape {x.shape}, expected (T, B, d) or (T, d) with d = n = {n} without input_weight")
-    states = (*x.shape[1:-1], n)
+    packing = None if batch_sizes is None else Packing(batch_sizes)
+    dims, expected = ((2, 3), "(T, B, d) or (T, d)") if packing is None else ((2,), f"({packing.rows}, d)")
+    if x.ndim not in dims or x.shape[-1] != d or d == 0 or (packing is not None and len(x) != packing.rows):
+        raise ValueError(f"x has shape {x.shape}, expected {expected} with d = n = {n} without input_weight")
+    states = (*x.shape[1:-1], n) if packing is None else (packing.batch, n)
     if h0 is not None:
         h0 = _check.like("h0", h0, compute, "u")
         if h0.shape not in (states, (n,)):
@@ -202,6 +237,11 @@ def rnn(
         _check.nonlinearity_bias(nonlinearity, nonlinearity_bias, compute, n),
     )
     slope = _validate.slope(negative_slope)
-    transpose, reverse = _validate.flag("transpose", transpose), _validate.flag("reverse", reverse)
-    h, last = ops.rnn(ops.RnnOptions(nonlinearity, slope, transpose, reverse, method), *operands)
+    transpose, reverse = _validate.flag("transpose", transpose), _validate.direction(reverse, batch_sizes)
+    options = ops.RnnOptions(nonlinearity, slope, transpose, reverse, method)
+    if packing is not None:
+        operands = (operands[0], packing.pad(operands[1]), *operands[2:])
+    h, last = ops.rnn(options, *operands, tau=tau, shape=shape)
+    if packing is not None:
+        h, last = packing.pack(h), packing.last(h, last)
     return _check.cast(h, x.dtype), _check.cast(last, x.dtype)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from householder._batch import arrange
+from householder._validate import is_default
 from householder.jax import expressions
 from householder.jax.ops._operator import Axes, Operator, Shape
 
@@ -23,6 +24,7 @@ class Options(NamedTuple):
 
     transpose: bool
     method: str
+    shape: str
 
 
 class Apply:
@@ -54,8 +56,8 @@ _operator = Operator(Apply(), adjoint=lambda options: options._replace(transpose
 
 
 @partial(jax.jit, static_argnames=("options",))
-def apply(u: Array, h: Array, phases: Array | None, options: Options) -> Array:
-    """Apply many matrices to many vectors, whose leading axes broadcast."""
+def apply(u: Array, h: Array, tau: Array | None, phases: Array | None, options: Options) -> Array:
+    """Apply many matrices to many vectors, whose leading axes broadcast; full columns and tau in ``jax.numpy``."""
     if phases is not None and not options.transpose:
         h = expressions.turn(h, phases)
     batch = arrange(u.shape, h.shape)
@@ -63,6 +65,11 @@ def apply(u: Array, h: Array, phases: Array | None, options: Options) -> Array:
     u = u.reshape(-1, *u.shape[-2:])
     h = jnp.broadcast_to(h, (*batch.shape, h.shape[-1])).transpose(*batch.order, axes)
     rows = prod(h.shape[batch.own : -1])
-    (c,) = _operator(options, u, h.reshape(u.shape[0], rows, h.shape[-1]))
+    vectors = h.reshape(u.shape[0], rows, h.shape[-1])
+    if is_default(tau, options.shape):
+        (c,) = _operator(options, u, vectors)
+    else:
+        tau = None if tau is None else tau.reshape(-1, tau.shape[-1])
+        c = expressions.apply(u, vectors, options.transpose, tau, options.shape)
     c = c.reshape(h.shape).transpose(*batch.back, axes)
     return expressions.turn(c, -phases) if phases is not None and options.transpose else c

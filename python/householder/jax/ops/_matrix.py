@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
 
+from householder._validate import is_default
 from householder.jax import expressions
 from householder.jax.ops._operator import Axes, Operator, Shape
 
@@ -42,9 +44,13 @@ class Matrix:
 _operator = Operator(Matrix())
 
 
-@jax.jit
-def matrix(u: Array, phases: Array | None) -> Array:
-    """Form many matrices."""
-    (w,) = _operator(None, u.reshape(-1, *u.shape[-2:]))
+@partial(jax.jit, static_argnames=("shape",))
+def matrix(u: Array, phases: Array | None, tau: Array | None, shape: str) -> Array:
+    """Form many matrices; those of full columns and with tau in ``jax.numpy``."""
+    many = u.reshape(-1, *u.shape[-2:])
+    if is_default(tau, shape):
+        (w,) = _operator(None, many)
+    else:
+        w = expressions.matrix(many, None if tau is None else tau.reshape(-1, tau.shape[-1]), shape)
     w = w.reshape(*u.shape[:-2], *w.shape[-2:])
     return w if phases is None else expressions.turn(w, phases[..., None, :])

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from householder import _core
+from householder._validate import is_default
 from householder.jax import expressions
 from householder.jax.ops._operator import Axes, Operator, Shape
 
@@ -70,11 +71,21 @@ class Rnn:
 _operator = Operator(Rnn())
 
 
-@partial(jax.jit, static_argnames=("options",))
-def rnn(options: Options, u: Array, x: Array, h0: Array | None, *others: Array | None) -> tuple[Array, Array]:
-    """Run the sequences of one matrix, ``x (T, B, d)`` or ``(T, d)``; ``h0`` may be one state for all sequences."""
+@partial(jax.jit, static_argnames=("options", "shape"))
+def rnn(
+    options: Options, u: Array, x: Array, h0: Array | None, *others: Array | None, tau: Array | None, shape: str
+) -> tuple[Array, Array]:
+    """Run the sequences of one matrix, ``x (T, B, d)`` or ``(T, d)``; ``h0`` may be one state for all sequences.
+
+    With full columns or tau, they run in ``jax.numpy``.
+    """
     sequences = x if x.ndim == 3 else x[:, None]
     if h0 is not None:
         h0 = jnp.broadcast_to(h0, (sequences.shape[1], u.shape[0]))
-    h, last = _operator(options, *(None if a is None else a[None] for a in (u, sequences, h0, *others)))
+    operands = [None if a is None else a[None] for a in (u, sequences, h0, *others)]
+    if is_default(tau, shape):
+        h, last = _operator(options, *operands)
+    else:
+        tau = None if tau is None else tau[None]
+        h, last = expressions.rnn(*operands, *options[:-1], tau=tau, shape=shape)
     return (h[0], last[0]) if x.ndim == 3 else (h[0, :, 0], last[0, 0])

@@ -1,0 +1,194 @@
+"""Matrices and their reflections: the first columns, random ones, and those of a given matrix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+import householder
+from householder import _spec, _validate
+from householder._frame import first_columns
+from householder._random import reflect_to_first
+from householder.jax import _check, expressions
+from householder.jax.functional import apply, matrix
+
+
+def frame(u: Any, phases: Any = None) -> Array:
+    """Form the first m columns of ``W``, which are orthonormal, in O(n m) memory.
+
+    Parameters
+    ----------
+    u : Array, shape (..., n, m)
+    phases : Array, shape (n,) or (..., n), optional
+        Real angles, for a complex ``u`` only.
+
+    Returns
+    -------
+    Array, shape (..., n, m)
+        ``matrix(u, phases)[..., :m]``. If ``m == n``, its last column is multiplied by ``u_1``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :func:`apply`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import householder.jax as hj
+    >>> f = hj.frame(jnp.eye(100, 3) + 1.0)
+    >>> f.shape, bool(jnp.allclose(f.T @ f, jnp.eye(3), atol=1e-6))
+    ((100, 3), True)
+    """
+    u = _check.array("u", u)
+    compute = _check.compute_type("u", u, _check.TYPES)
+    n, m = _validate.reflections(u)
+    phases = _check.phases(phases, compute, (n,), (*u.shape[:-2], n))
+    columns: Array = first_columns(u, m, jnp, apply, matrix)
+    return columns if phases is None else expressions.turn(columns, phases[..., None, :m])
+
+
+def haar(
+    n: int, m: int | None = None, rng: Any = None, dtype: Any = None, *, size: int | tuple[int, ...] = ()
+) -> Array | tuple[Array, Array]:
+    """Draw the reflections of random matrices, uniform (Haar measure) on O(n) or U(n).
+
+    Parameters
+    ----------
+    n : int
+    m : int, optional
+        Number of reflections; by default all: n, or ``n - 1`` and the phases if complex.
+    rng : key of jax.random, or int
+        JAX has no generator of its own, so one of them must be given. An integer gives the same matrices as in NumPy.
+    dtype : float32, float64, complex64 or complex128
+        float32 by default.
+    size : int or tuple of int
+        Shape of the array of matrices.
+
+    Returns
+    -------
+    u : Array, shape (*size, n, m)
+        Unit columns; the last is the number 1 or -1 if ``m == n``.
+    phases : Array, shape (*size, n)
+        Only for complex dtypes and m not given; uniform in [-pi, pi).
+
+    Raises
+    ------
+    TypeError
+        Neither a key nor a seed, another dtype, or sizes that are not integers.
+    ValueError
+        m is not between 1 and n (complex: ``n - 1``), or the seed or a size is negative.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import householder.jax as hj
+    >>> w = hj.matrix(hj.haar(5, rng=jax.random.key(0)))
+    >>> bool(jnp.allclose(w.T @ w, jnp.eye(5), atol=1e-6))
+    True
+    """
+    kind = np.dtype(jnp.float32 if dtype is None else dtype)
+    if kind not in _check.TYPES:
+        raise TypeError(f"dtype is {dtype!r}, expected one of {', '.join(map(str, _check.TYPES))}")
+    if rng is None:
+        raise TypeError("rng is None, expected a key of jax.random or a seed: JAX has no generator of its own")
+    if not isinstance(rng, Array):
+        found = householder.haar(n, m, rng, kind, size=size)
+        return (jnp.asarray(found[0]), jnp.asarray(found[1])) if isinstance(found, tuple) else jnp.asarray(found)
+    unitary = kind.kind == "c"
+    n = _validate.integer("n", n, 1 + unitary, _spec.MOST)
+    k = n - unitary if m is None else _validate.integer("m", m, 1, n - unitary)
+    shape = tuple(_validate.integer("size", k, 0) for k in (size if isinstance(size, tuple) else (size,)))
+    of_columns, of_sign, of_phases = jax.random.split(rng, 3)
+    x = jax.random.normal(of_columns, (*shape, n, min(k, n - 1)), kind)
+    u: Array = reflect_to_first(jnp, jnp.tril(x))
+    if k == n:
+        sign = jax.random.rademacher(of_sign, (*shape, 1, 1), kind)
+        u = jnp.concatenate([u, jnp.zeros((*shape, n, 1), kind).at[..., -1:, :].set(sign)], -1)
+    if m is not None or not unitary:
+        return u
+    return u, jax.random.uniform(of_phases, (*shape, n), np.finfo(kind).dtype, -np.pi, np.pi)
+
+
+def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
+    """Find reflections whose product is a given orthogonal or unitary matrix: ``matrix(factor(q)) == q``.
+
+    The search runs in NumPy, outside of compiled code, and has no derivative.
+
+    Parameters
+    ----------
+    q : Array, shape (..., n, n)
+        Orthogonal, or unitary with ``n >= 2``; its numbers must be known. :func:`nearest` finds the nearest one.
+    m : int, optional
+        Number of reflections. By default it suffices for every matrix: n (real; the last column is the sign ``u_1``) or
+        ``n - 1`` (complex).
+
+    Returns
+    -------
+    u : Array, shape (..., n, m)
+        Unit columns. If a real q is a product of m reflections, along any vectors, then m reflections are found.
+    phases : Array, shape (..., n)
+        Only for complex q.
+
+    Raises
+    ------
+    TypeError
+        Not an array whose numbers are known, or of another dtype.
+    ValueError
+        q is not orthogonal, or no product of m reflections was found.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import householder.jax as hj
+    >>> swap = jnp.array([[0.0, 1.0], [1.0, 0.0]])
+    >>> bool(jnp.allclose(hj.matrix(hj.factor(swap)), swap, atol=1e-6))
+    True
+    """
+    found = householder.factor(np.asarray(_check.array("q", q)), m)
+    return (jnp.asarray(found[0]), jnp.asarray(found[1])) if isinstance(found, tuple) else jnp.asarray(found)
+
+
+def nearest(a: Any) -> Array:
+    """Return the orthogonal or unitary matrix, or the frame, nearest to ``a``: the factor Q of ``a = Q P``.
+
+    Q has the least distance in the Frobenius norm (the polar decomposition, by singular values).
+
+    Parameters
+    ----------
+    a : Array, shape (..., n, k)
+        Any matrices. If one does not have full rank, several frames are nearest, and one of them is returned. Entries
+        that are not finite give NaN.
+
+    Returns
+    -------
+    Array, shape (..., n, k)
+        Orthonormal columns, or orthonormal rows if ``n < k``.
+
+    Raises
+    ------
+    TypeError
+        Not an array, or of another dtype.
+    ValueError
+        Not matrices.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import householder.jax as hj
+    >>> hj.nearest(jnp.array([[2.0, 0.0], [0.0, -0.1]])).round().tolist()
+    [[1.0, 0.0], [0.0, -1.0]]
+    """
+    a = _check.array("a", a)
+    if a.dtype not in _check.TYPES:
+        raise TypeError(f"a has dtype {a.dtype}, expected one of {', '.join(map(str, _check.TYPES))}")
+    if a.ndim < 2:
+        raise ValueError(f"a has shape {a.shape}, expected matrices (..., n, k)")
+    left, _, right = jnp.linalg.svd(a, full_matrices=False)
+    with jax.default_matmul_precision("highest"):
+        return left @ right
