@@ -5,7 +5,7 @@ import pytest
 from scipy.linalg import lapack
 
 import householder as hh
-from conftest import METHODS, assert_close, randn
+from conftest import METHODS, SEQUENCE_METHODS, assert_close, randn
 from householder import reference
 
 SIZES = [(1, 1, 2), (1, 4, 1), (3, 3, 2), (5, 12, 4), (17, 6, 9), (33, 70, 3), (70, 20, 5)]
@@ -159,7 +159,7 @@ def test_a_tau_of_zero_is_the_identity_and_has_a_gradient(double):
         assert np.allclose(found.tau, -((g @ u.conj()) * (h @ u.conj()).conj()).sum(axis=0))
 
 
-@pytest.mark.parametrize("method", ["auto", "wy", "dense"])
+@pytest.mark.parametrize("method", SEQUENCE_METHODS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_sequences(double, kind, method):
     u, tau, x, g = problem(6, 8, 12, double, kind)

@@ -19,6 +19,7 @@ import householder as hh
 import householder.torch as ht
 from householder import _notices
 from householder._cuda import algebra, instances, kernels, library, verdicts
+from householder._spec import METHODS
 from householder.cli import gpu_check, gpu_correctness, gpu_timing
 from householder.torch import _ops, functional
 from householder.torch._ops import adapted, cuda, operator
@@ -88,7 +89,7 @@ class OnCuda(torch.Tensor):
 
 
 @pytest.mark.usefixtures("on_cuda")
-@pytest.mark.parametrize("method", ["auto", "wy", "dense", "reflections"])
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("shape", [(12, 9), (2, 9, 9)], ids=str)
 def test_apply_forms_the_factors_once_for_both_passes(monkeypatch, shape, method):
     ask_the_dispatcher(monkeypatch, False)

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 import householder as hh
+from conftest import DTYPES
 from householder import reference
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
-
-DTYPES = ["float32", "float64", "complex64", "complex128"]
 
 
 def columns(rng, n, m, dtype):

@@ -10,6 +10,7 @@ from conftest import (
     COMPLEX_DTYPES,
     DOUBLES,
     NONLINEARITIES,
+    SEQUENCE_METHODS,
     assert_close,
     each_nonlinearity,
     problem,
@@ -19,8 +20,6 @@ from conftest import (
 )
 from householder import _spec
 from householder import reference_sequence as reference
-
-METHODS = ["auto", "wy", "dense"]
 
 
 class Case:
@@ -122,7 +121,7 @@ def test_sequences_are_what_the_reference_computes_step_by_step(backend, dtype, 
         sizes=sizes, batched=batched, transpose=data.draw(st.booleans()),
         reverse=not packed and data.draw(st.booleans()), seed=data.draw(st.integers(0, 99)),
     )  # fmt: skip
-    method = data.draw(st.sampled_from(METHODS))
+    method = data.draw(st.sampled_from(SEQUENCE_METHODS))
     states, found = case.both(backend, method=method)
     h, grads = case.expected(states)
     assert states.dtype == dtype
@@ -130,7 +129,7 @@ def test_sequences_are_what_the_reference_computes_step_by_step(backend, dtype, 
     assert_gradients(found, grads, dtype)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SEQUENCE_METHODS)
 @pytest.mark.parametrize(("n", "m", "batch"), [(1, 1, 1), (33, 33, 17), (64, 8, 65), (129, 16, 7), (100, 99, 8)])
 def test_sequences_around_the_edges_of_blocks(backend, dtype, n, m, batch, method):
     case = Case(dtype, n, m, 6, batch, width=2, bias=True)
@@ -141,7 +140,7 @@ def test_sequences_around_the_edges_of_blocks(backend, dtype, n, m, batch, metho
 
 
 def test_states_with_gradients_are_those_without(backend, dtype):
-    for method in METHODS:
+    for method in SEQUENCE_METHODS:
         for sizes in (None, [3, 2, 2]):
             case = Case(dtype, sizes=sizes, width=2, bias=True)
             assert np.array_equal(case.both(backend, method=method)[0], case.forward(backend, method=method))

@@ -1,5 +1,6 @@
 """The table of names and rules, compared with the core, with the kernels for CUDA, with types and with the pages."""
 
+import ast
 import inspect
 import itertools
 import re
@@ -9,7 +10,8 @@ from typing import Literal, get_args, get_origin
 import numpy as np
 import pytest
 
-from householder import _core, _spec, _types
+from householder import _core, _plan, _spec, _types
+from householder._cuda import instances, trials
 from householder._spec import DTYPES, NONLINEARITIES
 from test_docstrings import DESCRIBED, parameter_entries
 
@@ -111,6 +113,28 @@ def test_kernels_for_cuda_have_a_constant_for_each_nonlinearity():
     }
 
 
+def strings(node):
+    """The strings and the names of attributes in a list."""
+    for one in getattr(node, "elts", ()):
+        if isinstance(one, (ast.Constant, ast.Attribute)):
+            yield one.value if isinstance(one, ast.Constant) else one.attr
+
+
+@pytest.mark.parametrize("names", [DTYPES, NONLINEARITIES, _spec.METHODS], ids=["types", "nonlinearities", "methods"])
+def test_no_other_file_lists_the_names(names):
+    for path in (ROOT / "python").rglob("*.py"):
+        if path.name != "_spec.py":
+            nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+            assert not [node.lineno for node in nodes if len(set(strings(node)) & set(names)) > 2], path
+
+
+def test_tables_of_something_else_have_these_names():
+    assert list(_plan._REASONS) == list(_spec.METHODS[1:])
+    assert set(instances.STORED) == set(trials._ALLOWED) == {*_spec.REAL, *_spec.HALF}
+    stub = ast.get_docstring(ast.parse((ROOT / "python/householder/_core.pyi").read_text("utf-8")))
+    assert set(re.findall(r'``"(\w+)"``', stub)) == {*_spec.METHODS, *_spec.FORMS}
+
+
 def section(page, title):
     """The text of a section of a page."""
     text = (ROOT / "docs" / page).read_text("utf-8")
@@ -148,12 +172,21 @@ def mentioning(text):
     return {str(path.relative_to(ROOT)) for path in texts if text in path.read_text("utf-8").lower()}
 
 
-def test_a_nonlinearity_stands_in_few_files_all_of_which_are_listed():
-    name = max(NONLINEARITIES, key=len)  # nothing else contains the longest name
-    listed = set(re.findall(r"`([\w/]+\.\w+)`", section("architecture.md", "To add a nonlinearity")))
+def listed_files(title):
+    return set(re.findall(r"`([\w/-]+\.\w+)`", section("architecture.md", title)))
+
+
+@pytest.mark.parametrize("title", ["To add a nonlinearity", "To add a dtype"])
+def test_the_files_that_the_page_lists_exist(title):
+    listed = listed_files(title)
+    assert listed
+    assert [path for path in listed if not (ROOT / path).is_file()] == []
+
+
+def test_a_nonlinearity_stands_in_few_files_which_the_page_lists():
+    name = max(NONLINEARITIES, key=len)  # no other word contains the longest name
     everywhere = mentioning(name)
-    code = {path for path in everywhere if path.startswith(CODE)}
-    assert all((ROOT / path).is_file() for path in listed)
-    assert {path for path in code if not path.endswith(".md")} <= listed
-    assert len({path for path in code if not path.endswith(".md")}) <= 6
+    code = {path for path in everywhere if path.startswith(CODE) and not path.endswith(".md")}
+    assert code <= listed_files("To add a nonlinearity")
+    assert len(code) <= 6
     assert len(everywhere) <= 14

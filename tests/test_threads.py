@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import householder as hh
-from conftest import METHODS, NONLINEARITIES, problem
+from conftest import METHODS, NONLINEARITIES, SEQUENCE_METHODS, problem
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def results(n, m, rows, dtype):
     many = np.stack([p.u + i for i in range(9)]).astype(p.u.dtype)
     yield from hh.backward(many[:, None], p.h, np.stack([p.g] * 9))
     phi = "relu" if "relu" in NONLINEARITIES[np.dtype(dtype).kind] else "identity"
-    for method in ("auto", "wy", "dense"):
+    for method in SEQUENCE_METHODS:
         sequence = {"input_weight": p.h[: min(rows, 3)].T.copy(), "nonlinearity": phi, "method": method, **p.options}
         x = np.random.default_rng(0).standard_normal((20, rows, min(rows, 3))).astype(p.u.dtype)
         (h, _), vjp = hh.rnn_vjp(p.u, x, p.h, **sequence)

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import householder.torch as ht
+from householder._spec import METHODS
 from householder.torch import adapter as adapter_module
 from torch_oracle import IGNORE_JIT_WARNING, explicit_matrix
 
@@ -40,7 +41,7 @@ def test_it_turns_the_inputs():
 
 
 @pytest.mark.parametrize("m", [2, 6])
-@pytest.mark.parametrize("method", ["auto", "reflections", "wy", "dense"])
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", ["linear", "convolution"])
 def test_each_option_changes_what_it_says(m, method, kind, monkeypatch):
     torch.manual_seed(0)
@@ -74,7 +75,7 @@ def by_parts(module, x):
 
 @pytest.mark.parametrize("shape", [(16,), (3, 16), (70, 16), (2, 3, 16), (0, 16), (1100, 16)])
 @pytest.mark.parametrize("m", [2, 14])
-@pytest.mark.parametrize("method", ["auto", "wy", "dense"])
+@pytest.mark.parametrize("method", [method for method in METHODS if method != "reflections"])
 def test_one_function_has_the_gradients_of_its_parts(shape, m, method):
     module, _ = adapter(m)
     module.method = method

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import householder.torch as ht
+from householder._spec import METHODS
 from torch_oracle import DTYPES, IGNORE_JIT_WARNING, explicit_matrix, problem
 
 SHAPES = [(1, 1), (2, 1), (2, 2), (5, 3), (6, 6), (33, 17), (64, 63)]
@@ -17,7 +18,7 @@ def size(dtype, n, m):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("n", "m"), SHAPES)
-@pytest.mark.parametrize("method", ["auto", "reflections", "wy", "dense"])
+@pytest.mark.parametrize("method", METHODS)
 def test_apply_multiplies_by_the_product_of_reflections(dtype, n, m, method):
     u, h = problem(*size(dtype, n, m), 7, dtype=dtype)
     w = explicit_matrix(u)
@@ -35,7 +36,7 @@ def test_matrix_is_the_product_of_reflections(dtype, n, m):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("n", "m"), [(8, 3), (70, 9), (130, 130)])
 @pytest.mark.parametrize("transpose", [False, True])
-@pytest.mark.parametrize("method", ["reflections", "wy", "dense"])
+@pytest.mark.parametrize("method", METHODS[1:])
 def test_what_an_application_keeps_serves_again(dtype, n, m, transpose, method):
     n, m = size(dtype, n, m)
     u, h = torch.randn(n, m, dtype=dtype, requires_grad=True), torch.randn(200, n, dtype=dtype, requires_grad=True)
@@ -73,7 +74,7 @@ def test_a_single_vector():
     torch.testing.assert_close(ht.apply(u, h), explicit_matrix(u) @ h)
 
 
-@pytest.mark.parametrize("method", ["auto", "reflections", "wy", "dense"])
+@pytest.mark.parametrize("method", METHODS)
 def test_an_empty_batch(method):
     u, h = (t.requires_grad_() for t in problem(5, 3, 2, 0))
     c = ht.apply(u, h, method=method)

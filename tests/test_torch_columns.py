@@ -10,8 +10,9 @@ from torch.autograd import gradcheck
 import householder as hh
 import householder.torch as ht
 from householder.torch import expressions
+from householder.torch._dtypes import CORE_NAME
 
-DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
+DTYPES = list(CORE_NAME)
 DOUBLES = [torch.float64, torch.complex128]
 
 

@@ -16,7 +16,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 import householder.torch as ht
 from householder import _core, reference_delta
-from householder._spec import NONLINEARITIES
+from householder._spec import NONLINEARITIES, SEQUENCE_METHODS
 from torch_oracle import explicit_matrix, phi
 
 F64, C128 = torch.float64, torch.complex128
@@ -363,13 +363,13 @@ def strings(arguments):
     return found
 
 
-@pytest.mark.parametrize("method", ["auto", "wy", "dense"])
+@pytest.mark.parametrize("method", SEQUENCE_METHODS)
 @pytest.mark.parametrize("kind", [kind for kind in TABLE if "method" in names(kind)], ids=shown)
 def test_the_core_is_asked_for_the_method_of_the_layer(kind, method, asked):
     context = {"num_reflections": 4} | ({"num_layers": 2} if "num_layers" in names(kind) else {})
     Case(kind, context | {"method": method}).check()
     assert asked
-    assert all(found & {"auto", "wy", "dense"} == {method} for found in asked)
+    assert all(found & set(SEQUENCE_METHODS) == {method} for found in asked)
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9])

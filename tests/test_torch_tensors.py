@@ -7,6 +7,7 @@ from torch import nn
 
 import householder.torch as ht
 from householder import _core
+from householder.torch._dtypes import CORE_NAME
 from torch_oracle import explicit_matrix, problem
 
 
@@ -18,7 +19,7 @@ def forward(u, h, out=None):
     return _core.forward(u, h, torch.empty_like(h) if out is None else out, None, False, "auto")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128])
+@pytest.mark.parametrize("dtype", CORE_NAME)
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5), (0, 5)])
 def test_ordinary_tensors_and_arrays_are_read_alike(dtype, shape):
     u, h = torch.randn(5, 2, dtype=dtype).tril(), torch.randn(shape, dtype=dtype)

@@ -10,10 +10,10 @@ from compare import DefectError, Result
 from source import COMPLEX, REAL
 
 import householder as hh
+from householder._spec import METHODS, SEQUENCE_METHODS
 from kinds.functions import axes, nonlinearity, phases, ragged, smallest
 
 LAYOUTS = 4
-METHODS = ("auto", "reflections", "wy", "dense")
 NO_NUMBERS = ("g", "G", "O", "S3", "U2", "M8[s]", [("a", "f8")])
 
 
@@ -289,8 +289,7 @@ def sequence(source):
     function.__name__ = "rnn_vjp" if backward else "rnn"
     weights = {"u": compare.column_lengths(arrays["u"])} if backward else {}
     given = arrays | (grads if backward else {})
-    methods = ("auto", "wy", "dense")
-    return Call(function, given, theirs, (n + m) * (steps + 1), {**options, **sized}, methods, weights)
+    return Call(function, given, theirs, (n + m) * (steps + 1), {**options, **sized}, SEQUENCE_METHODS, weights)
 
 
 def parameters(source):
