@@ -26,13 +26,17 @@ def forward(dtype="float64", method="auto", shape="trapezoidal"):
     _core.forward(u, h, np.empty_like(h), None, False, method, False, shape, None)
 
 
-def recurrence(nonlinearity="identity", dtype="float64", method="auto", n=4, bias=None):
-    """Call the core as a backend does, with a bias of this length."""
-    u, x = np.ones((n, 1), dtype), np.ones((3, 2, n), dtype)
-    phi_bias = None if bias is None else np.zeros(bias, DTYPES[dtype].real)
+def recurrence(nonlinearity="identity", dtype="float64", method="auto", n=4, bias=None, slope=0.1, backward=False):
+    """Call the core as a backend does, with a bias of this length and without a tape; return the states."""
+    u, x = np.ones((n, 1), dtype), -np.ones((3, 2, n), dtype)
+    phi_bias = None if bias is None else np.ones(bias, DTYPES[dtype].real)
     inputs = u, x, None, None, None, None, phi_bias, None, None
-    options = nonlinearity, 0.1, False, False, "trapezoidal", method
-    _core.rnn_forward(inputs, options, np.empty_like(x), None, None, False)
+    options = nonlinearity, slope, False, False, "trapezoidal", method
+    h = np.empty_like(x)
+    _core.rnn_forward(inputs, options, h, None, None, False)
+    if backward:
+        _core.rnn_backward(inputs, options, h, None, h, None, (np.empty_like(u), *[None] * 7), None)
+    return h
 
 
 def accepts(function, **arguments):
@@ -70,6 +74,15 @@ def test_the_core_applies_the_rules_of_nonlinearities(name, dtype):
         ]
         expected = lengths if phi.acts_on(n, is_complex) else []
         assert (accepted if phi.has_bias else accepted[:1]) == expected
+
+
+@pytest.mark.parametrize("name", NONLINEARITIES)
+def test_the_core_reads_the_parameters_of_nonlinearities(name):
+    phi = NONLINEARITIES[name]
+    bias = phi.moduli(4, False) if phi.has_bias else None
+    flat, steep = (recurrence(name, bias=bias, slope=slope) for slope in (0.2, 0.8))
+    assert phi.has_slope != np.array_equal(flat, steep)
+    assert phi.has_flags != accepts(recurrence, nonlinearity=name, bias=bias, backward=True)
 
 
 def test_the_core_takes_the_methods_of_sequences():
