@@ -24,19 +24,12 @@ _CHUNK = 64
 """Most steps of the delta rule that are taken together."""
 
 
-class Columns(NamedTuple):
-    """Columns of norm one, and how long they were."""
+def unit_columns(lib: Library, u: Array) -> tuple[Array, Array, Array, Array]:
+    """Scale columns to norm one, in double precision where there is one, and round them.
 
-    unit: Array
-    norm: Array
-    """Norms after multiplication by ``power``, ``(..., 1, m)``."""
-    power: Array
-    gone: Array
-    """Which columns have a zero or subnormal norm: their unit columns are exactly zero."""
-
-
-def unit_columns(lib: Library, u: Array) -> Columns:
-    """Scale columns to norm one, in double precision where there is one, and round them."""
+    Return the unit columns; norms multiplied by powers of two, ``(..., 1, m)``; the powers; and which columns are zero,
+    because their norm is zero or subnormal.
+    """
     xp = lib.xp
     wide = lib.cast(u, lib.wide(u))
     size = xp.max(xp.abs(lib.constant(wide)), axis=-2, keepdims=True)
@@ -45,7 +38,7 @@ def unit_columns(lib: Library, u: Array) -> Columns:
     norm = xp.linalg.vector_norm(xp.where(size == 0, 1.0, scaled), axis=-2, keepdims=True)  # no derivative at 0
     gone = (size == 0) | vanishes(xp, norm, power, u.dtype)
     unit = xp.where(gone, 0.0, scaled / norm)
-    return Columns(lib.cast(unit, u.dtype), norm, power, gone)
+    return lib.cast(unit, u.dtype), norm, power, gone
 
 
 def gram_matrix(lib: Library, v: Array, tau: Array | None = None) -> tuple[Array, Array]:
@@ -82,7 +75,7 @@ def factors(lib: Library, u: Array, tau: Array | None, shape: str) -> Factors:
         u, last = u[..., :-1], last_row(lib, u)
     if shape == "trapezoidal":
         u = xp.tril(u) if tau is None else xp.tril(u, k=-1) + lib.eye(n, u)[:, :m]
-    v = unit_columns(lib, u).unit if tau is None else u
+    v = unit_columns(lib, u)[0] if tau is None else u
     wide = lib.cast(v, lib.wide(v))
     gram, d = gram_matrix(lib, wide, tau)
     return Factors(v, wide, gram * d[..., None, :], d, last)
@@ -206,52 +199,36 @@ def rnn(
 
     ``x`` is ``(*c, T, B, d)`` or, with ``batch_sizes``, ``(*c, rows, d)``. Every other array has the same leading axes.
     """
-    w, kind, many = matrix(lib, u, tau, shape), x.dtype, u.ndim - 2
+    w, xp, kind, many = matrix(lib, u, tau, shape), lib.xp, x.dtype, u.ndim - 2
     w = w if phases is None else turn(lib, w, phases[..., None, :])
     w = lib.adjoint(w) if transpose else w
     x = lib.cast(x, w.dtype)
     if input_weight is not None:
-        rows = lib.xp.reshape(x, (*x.shape[:many], prod(x.shape[many:-1]), x.shape[-1]))
-        x = lib.xp.reshape(rows @ lib.xp.matrix_transpose(input_weight), (*x.shape[:-1], w.shape[-1]))
+        rows = xp.reshape(x, (*x.shape[:many], prod(x.shape[many:-1]), x.shape[-1]))
+        x = xp.reshape(rows @ xp.matrix_transpose(input_weight), (*x.shape[:-1], w.shape[-1]))
     if bias is not None:
         x = x + (bias[..., None, None, :] if batch_sizes is None else bias[..., None, :])
     state = lib.zeros((*x.shape[:-3], *x.shape[-2:]), x) if h0 is None else lib.cast(h0, w.dtype)
-    h, last = _states(lib, w, x, state, nonlinearity_bias, batch_sizes, nonlinearity, negative_slope, reverse)
-    return lib.cast(h, kind), lib.cast(last, kind)
-
-
-def _states(
-    lib: Library,
-    w: Array,
-    x: Array,
-    state: Array,
-    nonlinearity_bias: Array | None,
-    batch_sizes: Array | None,
-    nonlinearity: str,
-    negative_slope: float,
-    reverse: bool,
-) -> tuple[Array, Array]:
-    """Run the steps of a given matrix for inputs of the width of states."""
-    xp, by = lib.xp, lib.xp.matrix_transpose(w)
-    phi_bias = None if nonlinearity_bias is None else nonlinearity_bias[..., None, :]
+    by, phi_bias = xp.matrix_transpose(w), None if nonlinearity_bias is None else nonlinearity_bias[..., None, :]
 
     def step(state: Array, a: Array) -> tuple[Array, Array]:
         state = activate(lib, state @ by + a, nonlinearity, negative_slope, phi_bias)
         return state, state
 
-    if batch_sizes is None:
-        if x.shape[-3]:
-            state, h = lib.scan(step, state, (x,), -3, reverse)
-        else:
-            h = xp.zeros_like(x)
-        return h, xp.concat([state], axis=-2)  # a copy
-    states, ended = [x[..., :0, :]], []
-    for a in lib.split(x, batch_sizes.tolist(), -2):
-        running = a.shape[-2]
-        ended.append(state[..., running:, :])
-        state, _ = step(state[..., :running, :], a)
-        states.append(state)
-    return xp.concat(states, axis=-2), xp.concat([state, *reversed(ended)], axis=-2)
+    ended: list[Array] = []
+    if batch_sizes is not None:
+        states = [x[..., :0, :]]
+        for a in lib.split(x, batch_sizes.tolist(), -2):
+            running = a.shape[-2]
+            ended.append(state[..., running:, :])
+            state, _ = step(state[..., :running, :], a)
+            states.append(state)
+        h = xp.concat(states, axis=-2)
+    elif x.shape[-3]:
+        state, h = lib.scan(step, state, (x,), -3, reverse)
+    else:
+        h = xp.zeros_like(x)
+    return lib.cast(h, kind), lib.cast(xp.concat([state, *reversed(ended)], axis=-2), kind)
 
 
 def delta_rule(
@@ -287,29 +264,29 @@ def delta_rule(
     else:
         found = []
         for i, (begin, end) in enumerate(pairwise(cu_seqlens.tolist())):
-            steps = [x[:, :, begin * reflections : end * reflections] for x in (q, k, v, beta, g)]
-            found.append(_sequence(lib, steps, initial_state[i : i + 1]))
+            steps = [x[:, :, begin * reflections : end * reflections, :] for x in (q, k, v, beta, g)]
+            found.append(_sequence(lib, steps, initial_state[i : i + 1, ...]))
         outputs, each = zip(*found, strict=True)
         o, states = xp.concat(outputs, axis=2), xp.concat(each, axis=0)
-    return xp.permute_dims(o[:, :, reflections - 1 :: reflections], (0, 2, 1, 3)), states
+    return xp.permute_dims(o[:, :, reflections - 1 :: reflections, :], (0, 2, 1, 3)), states
 
 
 def _sequence(lib: Library, operands: Sequence[Array], state: Array) -> tuple[Array, Array]:
     """Run q, k, v, beta and g of ``(B, heads, steps, ..)``: whole chunks, then what is left."""
     v, steps = operands[2], operands[2].shape[2]
     whole = steps - steps % _CHUNK
-    outputs = [v[:, :, :0]]
+    outputs = [v[:, :, :0, :]]
     if whole:
         chunks = [
-            lib.xp.reshape(x[:, :, :whole], (*x.shape[:2], whole // _CHUNK, _CHUNK, x.shape[-1])) for x in operands
+            lib.xp.reshape(x[:, :, :whole, :], (*x.shape[:2], whole // _CHUNK, _CHUNK, x.shape[-1])) for x in operands
         ]
-        state, o = lib.scan(lambda state, *parts: _chunk(lib, state, *parts), state, chunks, 2)
+        state, o = lib.scan(lambda state, *parts: _chunk(lib, state, *parts), state, chunks, 2, False)
         outputs.append(lib.xp.reshape(o, (*v.shape[:2], whole, v.shape[-1])))
     if whole < steps:
         # Steps beyond the end have zero keys and no gate: they change nothing.
         beyond = (1 << (steps - whole - 1).bit_length()) - (steps - whole)
-        state, o = _chunk(lib, state, *(_padded(lib, x[:, :, whole:], 0, beyond) for x in operands))
-        outputs.append(o[:, :, : steps - whole])
+        state, o = _chunk(lib, state, *(_padded(lib, x[:, :, whole:, :], 0, beyond) for x in operands))
+        outputs.append(o[:, :, : steps - whole, :])
     return lib.xp.concat(outputs, axis=2), state
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from typing import Any
 
 Array = Any
 """An array of the library at hand."""
+Step = Callable[..., tuple[Array, Array]]
+"""A function of a state and of parts of arrays, which returns a state and a result."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +75,9 @@ class Library:
         ends = pairwise(accumulate(sizes, initial=0))
         return [self.xp.moveaxis(rows[begin:end, ...], 0, axis) for begin, end in ends]
 
-    def scan(
-        self,
-        step: Callable[..., tuple[Array, Array]],
-        state: Array,
-        operands: Sequence[Array],
-        axis: int,
-        reverse: bool = False,
-    ) -> tuple[Array, Array]:
+    def scan(self, step: Step, state: Array, arrays: Sequence[Array], axis: int, reverse: bool) -> tuple[Array, Array]:
         """Run ``state, result = step(state, *parts)`` along an axis; return the last state and all results."""
-        steps = list(zip(*(self.unstack(a, axis) for a in operands), strict=True))
+        steps = list(zip(*(self.unstack(a, axis) for a in arrays), strict=True))
         results = []
         for parts in reversed(steps) if reverse else steps:
             state, result = step(state, *parts)

@@ -10,11 +10,11 @@ from typing import Any
 
 def power_of_two(xp: Any, size: Any) -> Any:
     """Return the scale factors of columns with largest entries ``size``, a real array or tensor of module ``xp``."""
-    small, factor = (2.0**-60, 2.0**100) if size.dtype.itemsize == 4 else (2.0**-500, 2.0**800)
+    small, factor = (2.0**-60, 2.0**100) if xp.finfo(size.dtype).bits == 32 else (2.0**-500, 2.0**800)
     one = xp.ones_like(size)
     return xp.where(size < small, one * factor, xp.where(size > 1 / small, one / factor, one))
 
 
 def vanishes(xp: Any, norm: Any, power: Any, dtype: Any = None) -> Any:
     """Return which columns are the identity, from the norms of the scaled columns, which are of ``dtype``."""
-    return norm < power * float(xp.finfo(norm.dtype if dtype is None else dtype).tiny)
+    return norm < power * float(xp.finfo(norm.dtype if dtype is None else dtype).smallest_normal)

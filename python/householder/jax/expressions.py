@@ -16,7 +16,9 @@ from householder import _expressions
 from householder._library import Library
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
+
+    from householder._library import Step
 
 
 class _Jax(Library):
@@ -33,16 +35,9 @@ class _Jax(Library):
     def solve(self, triangle: Array, right: Array, upper: bool) -> Array:
         return lax.linalg.triangular_solve(triangle, right, left_side=True, lower=not upper, unit_diagonal=True)
 
-    def scan(
-        self,
-        step: Callable[..., tuple[Array, Array]],
-        state: Array,
-        operands: Sequence[Array],
-        axis: int,
-        reverse: bool = False,
-    ) -> tuple[Array, Array]:
+    def scan(self, step: Step, state: Array, arrays: Sequence[Array], axis: int, reverse: bool) -> tuple[Array, Array]:
         """Run the steps as one loop of the compiler."""
-        steps = [jnp.moveaxis(a, axis, 0) for a in operands]
+        steps = [jnp.moveaxis(a, axis, 0) for a in arrays]
         last, results = lax.scan(lambda state, parts: step(state, *parts), state, steps, reverse=reverse)
         return last, jnp.moveaxis(results, 0, axis)
 
