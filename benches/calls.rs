@@ -3,11 +3,9 @@
 mod peak;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use householder::apply;
-use householder::diagonal::Diagonal;
-use householder::gradients::Gradients;
+use householder::apply::{self, Gradients};
+use householder::operator::Operator;
 use householder::recurrence::{self, Activation, Sequence, SequenceGradients, Series, Steps};
-use householder::reflections::Reflections;
 use householder::threads::{Context, InstructionSet, num_threads};
 
 /// Numbers in [-1, 1).
@@ -24,18 +22,17 @@ fn applications(criterion: &mut Criterion) {
     let peak = peak::peak::<f32>(InstructionSet::current()) * num_threads() as f64;
     for (n, m, rows) in [(16, 4, 1), (128, 16, 50), (256, 32, 50), (512, 64, 64), (1024, 64, 256), (512, 512, 32)] {
         let (entries, h, g) = (numbers(n * m), numbers(rows * n), numbers(rows * n));
-        let u = Reflections::new(n, m, &entries).unwrap();
-        let diagonal = Diagonal::new(u, None).unwrap();
+        let w = Operator::new([1, n, m], &entries).unwrap();
         let mut never = || false;
         let mut context = Context::new(&mut never);
         let mut c = vec![0.0; rows * n];
         peak::bench(criterion, &format!("forward n={n} m={m} B={rows}"), 4 * n * m * rows, peak, || {
-            apply::forward(&mut context, u, &diagonal, &h, &mut c, false, None).unwrap();
+            apply::forward(&mut context, &w, &h, &mut c).unwrap();
         });
         let (mut grad_u, mut grad_h) = (vec![0.0; n * m], vec![0.0; rows * n]);
         peak::bench(criterion, &format!("backward anew n={n} m={m} B={rows}"), 10 * n * m * rows, peak, || {
             let gradients = Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), tau: None, phases: None };
-            apply::backward(&mut context, u, &diagonal, &h, &g, gradients, false, None).unwrap();
+            apply::backward(&mut context, &w, &h, &g, gradients, None).unwrap();
         });
     }
 }
@@ -53,13 +50,9 @@ fn sequences(criterion: &mut Criterion) {
         let rows = batch * steps;
         let (entries, x, weight, bias) = (numbers(n * m), numbers(rows * d), numbers(n * d), numbers(n));
         let (h0, grad_h) = (numbers(batch * n), numbers(rows * n));
-        let u = Reflections::new(n, m, &entries).unwrap();
         let sequence = Sequence {
-            u,
-            diagonal: Diagonal::new(u, None).unwrap(),
-            adjoint: false,
+            operator: Operator::new([1, n, m], &entries).unwrap(),
             activation: Activation::Relu,
-            method: None,
             steps: Steps::uniform(steps, batch).unwrap(),
             d,
             x: Series::new(&x),
@@ -77,7 +70,7 @@ fn sequences(criterion: &mut Criterion) {
         let per_state = if dense { 6 * n * n } else { 12 * n * m } + 4 * n * d;
         let name = format!("sequence d={d} n={n} m={m} B={batch} T={steps}");
         peak::bench(criterion, &name, rows * per_state, peak, || {
-            recurrence::forward(&mut context, &sequence, &mut h, Some(&mut tape)).unwrap();
+            recurrence::forward(&mut context, &sequence, &mut h, None, Some(&mut tape)).unwrap();
             let gradients = SequenceGradients {
                 u: Some(&mut grad_u),
                 x: None,

@@ -3,15 +3,13 @@
 mod common;
 
 use common::{Random, error, explicit, has_time_for, multiply, to_c64, tolerance, with_each_instruction_set};
-use householder::diagonal::Diagonal;
-use householder::gradients::Gradients;
-use householder::many::{ManyReflections, Stack, StackMut, matrices_backward};
+use householder::apply::{self, Gradients};
+use householder::factor;
 use householder::method::Method;
 use householder::number::{Number, Real, c32, c64};
-use householder::reflections::{Form, Reflections};
+use householder::operator::Operator;
 use householder::scalar::Scalar;
 use householder::threads::set_num_threads;
-use householder::{apply, factor};
 use proptest::prelude::*;
 
 /// Sizes up to which a matrix is formed in registers.
@@ -60,11 +58,10 @@ impl<T: Scalar> Problem<T> {
             (T::COMPLEX && seed.is_multiple_of(2)).then(|| (0..n).map(|_| T::Real::of(3.0 * random.real())).collect());
         Some(Self { n, m, u: random.numbers(n * m), phases, h: random.numbers(rows * n), g: random.numbers(rows * n) })
     }
-    fn reflections(&self) -> Reflections<'_, T> {
-        Reflections::new(self.n, self.m, &self.u).unwrap()
-    }
-    fn diagonal(&self) -> Diagonal<T> {
-        Diagonal::new(self.reflections(), self.phases.as_deref()).unwrap()
+    fn operator(&self, adjoint: bool, method: Option<Method>) -> Operator<'_, T> {
+        let w = Operator::new([1, self.n, self.m], &self.u).unwrap();
+        let w = if let Some(phases) = &self.phases { w.with_phases(phases).unwrap() } else { w };
+        w.adjoint(adjoint).by(method)
     }
 }
 
@@ -75,13 +72,13 @@ fn applies_as_explicit_reflections<T: Scalar>() {
         with_each_instruction_set(|context| {
             for (method, adjoint) in METHODS.into_iter().flat_map(|method| [(method, false), (method, true)]) {
                 let mut c = vec![T::ZERO; rows * n];
-                let (u, d) = (problem.reflections(), problem.diagonal());
-                apply::forward(context, u, &d, &problem.h, &mut c, adjoint, Some(method)).unwrap();
+                let operator = problem.operator(adjoint, Some(method));
+                apply::forward(context, &operator, &problem.h, &mut c).unwrap();
                 let error = error(&c, &multiply(n, &w, &problem.h, adjoint));
                 assert!(error < tolerance::<T>(m), "{:?} {method:?} {n} {m} {rows} {adjoint}: {error:e}", context.isa);
             }
             let mut matrix = vec![T::ZERO; n * n];
-            apply::matrix(context, problem.reflections(), &problem.diagonal(), &mut matrix).unwrap();
+            apply::matrix(context, &problem.operator(false, None), &mut matrix).unwrap();
             assert!(error(&matrix, &w) < tolerance::<T>(m));
         });
     }
@@ -119,8 +116,8 @@ fn large_vectors_apply_as_explicit_reflections<T: Scalar>() {
             let [alone, together] = [1, 2].map(|threads| {
                 set_num_threads(threads).unwrap();
                 let mut c = vec![T::ZERO; rows * n];
-                let (u, d) = (problem.reflections(), problem.diagonal());
-                apply::forward(context, u, &d, &problem.h, &mut c, false, Some(Method::Wy)).unwrap();
+                let operator = problem.operator(false, Some(Method::Wy));
+                apply::forward(context, &operator, &problem.h, &mut c).unwrap();
                 c
             });
             let error = error(&alone, &multiply(n, &w, &problem.h, false));
@@ -159,8 +156,8 @@ fn gradients_are_derivatives<T: Scalar<Real = f64>>() {
                     tau: None,
                     phases: grad_phases.as_deref_mut(),
                 };
-                let (u, d) = (problem.reflections(), problem.diagonal());
-                apply::backward(context, u, &d, &problem.h, &problem.g, gradients, adjoint, Some(method)).unwrap();
+                let operator = problem.operator(adjoint, Some(method));
+                apply::backward(context, &operator, &problem.h, &problem.g, gradients, None).unwrap();
                 assert!(error(&grad_h, &multiply(n, &w, &problem.g, !adjoint)) < tolerance::<T>(m));
                 let scale = grad_u.iter().map(|g| g.abs2().sqrt()).fold(1e-3, f64::max);
                 let step = 1e-6;
@@ -218,11 +215,11 @@ fn methods_agree_on_gradients<T: Scalar>() {
         let Some(problem) = Problem::<T>::new(n, m, rows, seed as u64) else { continue };
         for adjoint in [false, true] {
             with_each_instruction_set(|context| {
-                let (u, d) = (problem.reflections(), problem.diagonal());
                 let run = |context: &mut _, method| {
                     let mut grad_u = vec![T::ONE; n * m];
                     let gradients = Gradients { u: Some(&mut grad_u), h: None, tau: None, phases: None };
-                    apply::backward(context, u, &d, &problem.h, &problem.g, gradients, adjoint, method).unwrap();
+                    let operator = problem.operator(adjoint, method);
+                    apply::backward(context, &operator, &problem.h, &problem.g, gradients, None).unwrap();
                     grad_u
                 };
                 let want: Vec<c64> = run(context, Some(Method::Reflections)).into_iter().map(to_c64).collect();
@@ -230,11 +227,11 @@ fn methods_agree_on_gradients<T: Scalar>() {
                     let error = error(&run(context, method), &want);
                     assert!(error < 4.0 * tolerance::<T>(m), "{method:?} {n} {m} {rows} {adjoint}: {error:e}");
                 }
-                let mut tape = vec![T::ZERO; rows * (m + 1) * n];
-                apply::forward_tape(context, u, &d, &problem.h, &mut tape, adjoint).unwrap();
+                let (operator, mut tape) = (problem.operator(adjoint, None), vec![T::ZERO; rows * (m + 1) * n]);
+                apply::forward_tape(context, &operator, &problem.h, &mut tape).unwrap();
                 let mut grad_u = vec![T::ONE; n * m];
                 let gradients = Gradients { u: Some(&mut grad_u), h: None, tau: None, phases: None };
-                apply::backward_tape(context, u, &d, &tape, &problem.g, gradients, adjoint).unwrap();
+                apply::backward_tape(context, &operator, &tape, &problem.g, gradients).unwrap();
                 assert!(error(&grad_u, &want) < tolerance::<T>(m));
             });
         }
@@ -255,18 +252,17 @@ fn what_a_forward_pass_keeps_serves_the_backward_pass<T: Scalar>() {
         let Some(problem) = Problem::<T>::new(n, m, rows, seed as u64) else { continue };
         for adjoint in [false, true] {
             with_each_instruction_set(|context| {
-                let (u, d) = (problem.reflections(), problem.diagonal());
+                let operator = problem.operator(adjoint, Some(Method::Wy));
                 let [mut c, mut grad_h] = [vec![T::ZERO; rows * n], vec![T::ZERO; rows * n]];
                 let mut grad_u = vec![T::ONE; n * m];
                 let gradients = Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), tau: None, phases: None };
-                let wy = Some(Method::Wy);
-                apply::backward(context, u, &d, &problem.h, &problem.g, gradients, adjoint, wy).unwrap();
+                apply::backward(context, &operator, &problem.h, &problem.g, gradients, None).unwrap();
                 let want = [grad_u, grad_h].map(|x| x.into_iter().map(to_c64).collect::<Vec<_>>());
-                let kept = apply::forward_and_keep(context, u, &d, &problem.h, &mut c, adjoint).unwrap();
+                let saved = apply::forward_and_save(context, &operator, &problem.h, &mut c).unwrap();
                 for _ in 0..2 {
                     let [mut grad_u, mut grad_h] = [vec![T::ONE; n * m], vec![T::ZERO; rows * n]];
                     let gradients = Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), tau: None, phases: None };
-                    apply::backward_of(context, &kept, u, &d, &problem.h, &problem.g, gradients, adjoint).unwrap();
+                    apply::backward(context, &operator, &problem.h, &problem.g, gradients, saved.as_ref()).unwrap();
                     for (found, want) in [grad_u, grad_h].iter().zip(&want) {
                         assert!(error(found, want) < tolerance::<T>(m), "{n} {m} {rows} {adjoint}");
                     }
@@ -294,17 +290,16 @@ fn a_gradient_of_w_is_that_of_its_columns<T: Scalar>() {
             (0..n).for_each(|j| transposed[i * n + j] = problem.g[j * n + i]);
         }
         with_each_instruction_set(|context| {
-            let (u, d) = (problem.reflections(), problem.diagonal());
+            let operator = problem.operator(false, Some(Method::Wy));
             let mut want = vec![T::ONE; n * m];
             let gradients = Gradients { u: Some(&mut want), h: None, tau: None, phases: None };
-            apply::backward(context, u, &d, &unit_vectors, &transposed, gradients, false, Some(Method::Wy)).unwrap();
+            apply::backward(context, &operator, &unit_vectors, &transposed, gradients, None).unwrap();
             let want: Vec<c64> = want.into_iter().map(to_c64).collect();
             // Problems of one task share a workspace.
             let (twice, nan) = (problem.u.repeat(2), vec![T::from_real(T::Real::of(f64::NAN)); n * n]);
-            let u = ManyReflections::new([2, n, m], Form::Trapezoidal, &twice, None).unwrap();
+            let both = Operator::new([2, n, m], &twice).unwrap();
             let (grad_w, mut grad_u) = ([nan, problem.g.clone()].concat(), vec![T::ONE; 2 * n * m]);
-            let (grad_w, both) = (Stack::new(&grad_w, 2), StackMut::new(&mut grad_u, 2));
-            matrices_backward(context, u, grad_w, both, None).unwrap();
+            apply::matrix_backward(context, &both, &grad_w, &mut grad_u, None).unwrap();
             let error = error(&grad_u[n * m..], &want);
             assert!(error < 4.0 * tolerance::<T>(m), "{:?} {n} {m}: {error:e}", context.isa);
         });
@@ -328,7 +323,7 @@ fn factor_inverts_matrix<T: Scalar>(n: usize, seed: u64) {
     }
     with_each_instruction_set(|context| {
         let mut w = vec![T::ZERO; n * n];
-        apply::matrix(context, problem.reflections(), &problem.diagonal(), &mut w).unwrap();
+        apply::matrix(context, &problem.operator(false, None), &mut w).unwrap();
         let mut u = vec![T::ZERO; n * m];
         let mut phases = vec![T::Real::ZERO; n];
         let wanted = T::COMPLEX.then_some(&mut phases[..]);
@@ -361,8 +356,8 @@ proptest! {
             for method in METHODS {
                 let mut c = [vec![0.0; 3 * n], vec![0.0; 3 * n]];
                 for (problem, c) in [&problem, &scaled].into_iter().zip(&mut c) {
-                    let (u, d) = (problem.reflections(), problem.diagonal());
-                    apply::forward(context, u, &d, &problem.h, c, false, Some(method)).unwrap();
+                    let operator = problem.operator(false, Some(method));
+                apply::forward(context, &operator, &problem.h, c).unwrap();
                 }
                 let want: Vec<c64> = c[0].iter().map(|&x| to_c64(x)).collect();
                 assert!(error(&c[1], &want) < tolerance::<f64>(m));
@@ -379,13 +374,12 @@ fn a_zero_column_is_the_identity_and_gets_no_gradient() {
     let w = explicit(20, 6, &problem.u, None);
     with_each_instruction_set(|context| {
         for method in METHODS {
-            let (u, d) = (problem.reflections(), problem.diagonal());
-            let mut c = vec![0.0; 100];
-            apply::forward(context, u, &d, &problem.h, &mut c, false, Some(method)).unwrap();
+            let (operator, mut c) = (problem.operator(false, Some(method)), vec![0.0; 100]);
+            apply::forward(context, &operator, &problem.h, &mut c).unwrap();
             assert!(error(&c, &multiply(20, &w, &problem.h, false)) < tolerance::<f64>(6));
             let mut grad_u = vec![1.0; 120];
             let gradients = Gradients { u: Some(&mut grad_u), h: None, tau: None, phases: None };
-            apply::backward(context, u, &d, &problem.h, &problem.g, gradients, false, Some(method)).unwrap();
+            apply::backward(context, &operator, &problem.h, &problem.g, gradients, None).unwrap();
             assert!((0..20).all(|i| grad_u[i * 6 + 2] == 0.0) && grad_u.iter().all(|x| x.is_finite()));
         }
     });
@@ -399,8 +393,8 @@ fn nan_propagates() {
         problem.h[7] = f32::NAN;
         with_each_instruction_set(|context| {
             let mut c = vec![0.0; 100];
-            let (u, d) = (problem.reflections(), problem.diagonal());
-            apply::forward(context, u, &d, &problem.h, &mut c, false, Some(method)).unwrap();
+            let operator = problem.operator(false, Some(method));
+            apply::forward(context, &operator, &problem.h, &mut c).unwrap();
             assert!(c[..20].iter().all(|x| x.is_nan()) && c[20..].iter().all(|x| x.is_finite()));
         });
     }

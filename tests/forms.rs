@@ -3,14 +3,11 @@
 mod common;
 
 use common::{Random, error, explicit_of, has_time_for, multiply, to_c64, tolerance, with_each_instruction_set};
-use householder::apply::{self, Dense};
-use householder::diagonal::Diagonal;
-use householder::gradients::Gradients;
-use householder::many::{ManyReflections, Stack, StackMut, matrices_backward};
+use householder::apply::{self, Gradients};
 use householder::method::Method;
 use householder::number::{Number, Real, c32, c64};
+use householder::operator::{Form, Operator};
 use householder::recurrence::{self, Activation, Sequence, SequenceGradients, Series, Steps};
-use householder::reflections::{Form, Reflections};
 use householder::scalar::Scalar;
 use householder::threads::Context;
 
@@ -77,12 +74,11 @@ impl<T: Scalar> Problem<T> {
         Self { n, m, form, u, tau, phases, h: random.numbers(rows * n), g: random.numbers(rows * n) }
     }
 
-    fn reflections(&self) -> Reflections<'_, T> {
-        Reflections::with_form(self.n, self.m, &self.u, self.form, self.tau.as_deref()).unwrap()
-    }
-
-    fn diagonal(&self) -> Diagonal<T> {
-        Diagonal::new(self.reflections(), self.phases.as_deref()).unwrap()
+    fn operator(&self, adjoint: bool, method: Option<Method>) -> Operator<'_, T> {
+        let shape = [1, self.n, self.m];
+        let w = Operator::with_form(shape, &self.u, self.form, self.tau.as_deref()).unwrap();
+        let w = if let Some(phases) = &self.phases { w.with_phases(phases).unwrap() } else { w };
+        w.adjoint(adjoint).by(method)
     }
 
     fn explicit(&self) -> Vec<c64> {
@@ -117,15 +113,14 @@ fn applies_as_explicit_reflections<T: Scalar>() {
     each::<T>(|problem| {
         let (n, m, w) = (problem.n, problem.m, problem.explicit());
         with_each_instruction_set(|context| {
-            let (u, d) = (problem.reflections(), problem.diagonal());
             for (method, adjoint) in METHODS.into_iter().flat_map(|method| [(method, false), (method, true)]) {
                 let mut c = vec![T::ZERO; problem.h.len()];
-                apply::forward(context, u, &d, &problem.h, &mut c, adjoint, Some(method)).unwrap();
+                apply::forward(context, &problem.operator(adjoint, Some(method)), &problem.h, &mut c).unwrap();
                 let error = error(&c, &multiply(n, &w, &problem.h, adjoint));
                 assert!(error < tolerance::<T>(m), "{method:?} {n} {m} {:?} {adjoint}: {error:e}", problem.form);
             }
             let mut matrix = vec![T::ZERO; n * n];
-            apply::matrix(context, u, &d, &mut matrix).unwrap();
+            apply::matrix(context, &problem.operator(false, None), &mut matrix).unwrap();
             let error = error(&matrix, &w);
             assert!(error < tolerance::<T>(m), "{n} {m} {:?}: {error:e}", problem.form);
         });
@@ -198,15 +193,15 @@ fn gradients_are_derivatives<T: Scalar<Real = f64>>() {
         }
         let mut never = || false;
         let mut context = Context::new(&mut never);
-        let (u, d, w) = (problem.reflections(), problem.diagonal(), problem.explicit());
+        let w = problem.explicit();
         for adjoint in [false, true] {
             let mut grad_u = vec![T::ONE; n * m];
             let mut grad_tau = problem.tau.as_ref().map(|_| vec![T::ONE; m]);
             let mut grad_h = vec![T::ONE; rows * n];
             let (tau, phases) = (grad_tau.as_deref_mut(), None);
             let gradients = Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), tau, phases };
-            let method = Some(Method::Reflections);
-            apply::backward(&mut context, u, &d, &problem.h, &problem.g, gradients, adjoint, method).unwrap();
+            let operator = problem.operator(adjoint, Some(Method::Reflections));
+            apply::backward(&mut context, &operator, &problem.h, &problem.g, gradients, None).unwrap();
             assert!(error(&grad_h, &multiply(n, &w, &problem.g, !adjoint)) < tolerance::<T>(m));
             let about = format!("{n} {m} {:?} {adjoint}", problem.form);
             compare(problem, &grad_u, grad_tau.as_deref(), |problem| problem.loss(adjoint), &about);
@@ -229,7 +224,6 @@ fn methods_agree_on_gradients<T: Scalar>() {
         }
         let tolerance = 4.0 * tolerance::<T>(m);
         with_each_instruction_set(|context| {
-            let (u, d) = (problem.reflections(), problem.diagonal());
             for adjoint in [false, true] {
                 let mut run = |back: &mut dyn FnMut(&mut Context<'_>, Gradients<'_, T>)| {
                     let mut out = [n * m, rows * n, m].map(|len| vec![T::ONE; len]);
@@ -240,27 +234,29 @@ fn methods_agree_on_gradients<T: Scalar>() {
                 };
                 let mut by = |method| {
                     run(&mut |context, gradients| {
-                        let (h, g) = (&problem.h, &problem.g);
-                        apply::backward(context, u, &d, h, g, gradients, adjoint, method).unwrap();
+                        let operator = problem.operator(adjoint, method);
+                        apply::backward(context, &operator, &problem.h, &problem.g, gradients, None).unwrap();
                     })
                 };
                 let want = by(Some(Method::Reflections)).map(|x| x.into_iter().map(to_c64).collect::<Vec<_>>());
                 let mut found = vec![by(Some(Method::Wy)), by(Some(Method::Dense)), by(None)];
+                for method in [Method::Wy, Method::Dense] {
+                    found.push(run(&mut |context, gradients| {
+                        let (operator, mut c) = (problem.operator(adjoint, Some(method)), vec![T::ZERO; rows * n]);
+                        let saved = apply::forward_and_save(context, &operator, &problem.h, &mut c).unwrap();
+                        assert!(saved.is_some());
+                        apply::backward(context, &operator, &problem.h, &problem.g, gradients, saved.as_ref()).unwrap();
+                    }));
+                }
                 found.push(run(&mut |context, gradients| {
-                    let mut c = vec![T::ZERO; rows * n];
-                    let kept = apply::forward_and_keep(context, u, &d, &problem.h, &mut c, adjoint).unwrap();
-                    apply::backward_of(context, &kept, u, &d, &problem.h, &problem.g, gradients, adjoint).unwrap();
+                    let operator = problem.operator(adjoint, Some(Method::Dense));
+                    let saved = apply::matrix_and_save(context, &operator, &mut vec![T::ZERO; n * n]).unwrap();
+                    apply::backward(context, &operator, &problem.h, &problem.g, gradients, saved.as_ref()).unwrap();
                 }));
                 found.push(run(&mut |context, gradients| {
-                    let matrix = Dense::rounded(context, u, &d).unwrap();
-                    let (h, g) = (&problem.h, &problem.g);
-                    apply::backward_by_matrix(context, &matrix, u, &d, h, g, gradients, adjoint).unwrap();
-                }));
-                found.push(run(&mut |context, mut gradients| {
-                    let mut tape = vec![T::ZERO; rows * (m + 1) * n];
-                    apply::forward_tape(context, u, &d, &problem.h, &mut tape, adjoint).unwrap();
-                    let others = Gradients { tau: gradients.tau.take(), ..gradients };
-                    apply::backward_tape(context, u, &d, &tape, &problem.g, others, adjoint).unwrap();
+                    let (operator, mut tape) = (problem.operator(adjoint, None), vec![T::ZERO; rows * (m + 1) * n]);
+                    apply::forward_tape(context, &operator, &problem.h, &mut tape).unwrap();
+                    apply::backward_tape(context, &operator, &tape, &problem.g, gradients).unwrap();
                 }));
                 for (way, found) in found.iter().enumerate() {
                     for (name, (found, want)) in ["u", "h", "tau"].into_iter().zip(found.iter().zip(&want)) {
@@ -293,13 +289,11 @@ fn a_gradient_of_a_matrix_of_full_columns_is_that_of_its_columns() {
         problem.h.fill(0.0);
         (0..n).for_each(|i| problem.h[i * n + i] = 1.0);
         with_each_instruction_set(|context| {
-            let (u, d) = (problem.reflections(), problem.diagonal());
+            let operator = problem.operator(false, Some(Method::Reflections));
             let [mut want, mut found] = [vec![1.0; n * m], vec![1.0; n * m]];
             let gradients = Gradients { u: Some(&mut want), h: None, tau: None, phases: None };
-            let method = Some(Method::Reflections);
-            apply::backward(context, u, &d, &problem.h, &problem.g, gradients, false, method).unwrap();
-            let one = ManyReflections::new([1, n, m], Form::Full, &problem.u, None).unwrap();
-            matrices_backward(context, one, Stack::new(&g, 1), StackMut::new(&mut found, 1), None).unwrap();
+            apply::backward(context, &operator, &problem.h, &problem.g, gradients, None).unwrap();
+            apply::matrix_backward(context, &operator, &g, &mut found, None).unwrap();
             let want: Vec<c64> = want.into_iter().map(to_c64).collect();
             assert!(error(&found, &want) < 4.0 * tolerance::<f64>(m), "{n} {m}");
         });
@@ -338,13 +332,9 @@ fn gradients_of_sequences_are_derivatives<T: Scalar<Real = f64>>() {
             for (adjoint, method, with_tape) in [false, true].into_iter().flat_map(|adjoint| {
                 [(Method::Wy, false), (Method::Wy, true), (Method::Dense, true)].map(|(a, b)| (adjoint, Some(a), b))
             }) {
-                let u = problem.reflections();
                 let sequence = Sequence {
-                    u,
-                    diagonal: Diagonal::of(u),
-                    adjoint,
+                    operator: problem.operator(adjoint, method),
                     activation: if T::COMPLEX { Activation::Identity } else { Activation::Tanh },
-                    method,
                     steps: Steps::uniform(STEPS, 3).unwrap(),
                     d: n,
                     x: Series::new(&problem.h),
@@ -357,7 +347,7 @@ fn gradients_of_sequences_are_derivatives<T: Scalar<Real = f64>>() {
                 let mut h = vec![T::ZERO; problem.h.len()];
                 let mut tape = vec![T::ZERO; STEPS * 3 * sequence.tape_width().unwrap()];
                 let kept = with_tape.then_some(&mut tape[..]);
-                let prepared = recurrence::forward(&mut context, &sequence, &mut h, kept).unwrap();
+                let saved = recurrence::forward_and_save(&mut context, &sequence, &mut h, None, kept).unwrap();
                 let (mut grad_u, mut grad_tau) = (vec![T::ONE; n * m], problem.tau.as_ref().map(|_| vec![T::ONE; m]));
                 let gradients = SequenceGradients {
                     u: Some(&mut grad_u),
@@ -371,8 +361,8 @@ fn gradients_of_sequences_are_derivatives<T: Scalar<Real = f64>>() {
                 };
                 let grad_h = Some(Series::new(&problem.g));
                 let tape = with_tape.then_some(&tape[..]);
-                let prepared = with_tape.then_some(&prepared);
-                recurrence::backward(&mut context, &sequence, prepared, &h, tape, grad_h, None, gradients).unwrap();
+                let saved = with_tape.then_some(&saved);
+                recurrence::backward(&mut context, &sequence, saved, &h, tape, grad_h, None, gradients).unwrap();
                 let about = format!("{n} {m} {form:?} {tau:?} {adjoint} {method:?}");
                 let loss = |problem: &Problem<T>| loss_of_states(problem, adjoint);
                 compare(&problem, &grad_u, grad_tau.as_deref(), loss, &about);
@@ -400,15 +390,15 @@ fn columns_of_any_size_reflect_and_zero_ones_do_not() {
         with_each_instruction_set(|context| {
             for method in METHODS {
                 let mut c = vec![0.0; 80];
-                let (u, d) = (problem.reflections(), problem.diagonal());
-                apply::forward(context, u, &d, &problem.h, &mut c, false, Some(method)).unwrap();
+                let operator = problem.operator(false, Some(method));
+                apply::forward(context, &operator, &problem.h, &mut c).unwrap();
                 assert!(
                     error(&c, &multiply(20, &w, &problem.h, false)) < tolerance::<f64>(30),
                     "{exponent} {method:?}"
                 );
                 let mut grad_u = vec![1.0; 600];
                 let gradients = Gradients { u: Some(&mut grad_u), h: None, tau: None, phases: None };
-                apply::backward(context, u, &d, &problem.h, &problem.g, gradients, false, Some(method)).unwrap();
+                apply::backward(context, &operator, &problem.h, &problem.g, gradients, None).unwrap();
                 assert!((0..20).all(|i| grad_u[i * 30 + 7] == 0.0) && grad_u.iter().all(|x| x.is_finite()));
             }
         });
@@ -424,16 +414,7 @@ fn what_does_not_belong_to_the_columns_is_not_read() {
     with_each_instruction_set(|context| {
         for method in METHODS {
             let mut c = vec![0.0; 120];
-            apply::forward(
-                context,
-                problem.reflections(),
-                &problem.diagonal(),
-                &problem.h,
-                &mut c,
-                false,
-                Some(method),
-            )
-            .unwrap();
+            apply::forward(context, &problem.operator(false, Some(method)), &problem.h, &mut c).unwrap();
             assert!(error(&c, &multiply(40, &w, &problem.h, false)) < tolerance::<f32>(40));
         }
     });

@@ -2,18 +2,15 @@
 
 mod common;
 
+use std::ops::Range;
+
 use common::{Random, has_time_for};
-use householder::apply;
-use householder::diagonal::Diagonal;
+use householder::apply::{self, Gradients};
 use householder::error::Error;
-use householder::gradients::Gradients;
-use householder::many::{
-    Applications, ManyGradients, ManyReflections, ManySequenceGradients, ManySequences, Stack, StackMut, matrices,
-    matrices_backward,
-};
 use householder::method::Method;
-use householder::recurrence::{Activation, Sequence, Series, Steps};
-use householder::reflections::{Form, Reflections};
+use householder::number::c64;
+use householder::operator::Operator;
+use householder::recurrence::{self, Activation, Sequence, SequenceGradients, Series, Steps};
 use householder::threads::{Context, set_num_threads};
 
 /// Matrices and vectors of each: so few that each has all threads, so many that they share them.
@@ -31,6 +28,21 @@ fn with_threads(test: impl Fn(&mut Context<'_>)) {
     }
 }
 
+/// The numbers of some problems, of which each has `each`.
+fn part<'a, T>(numbers: &'a [T], each: usize, problems: &Range<usize>) -> &'a [T] {
+    &numbers[problems.start * each..problems.end * each]
+}
+
+/// Compares what all problems give in one call with what each gives alone. `run` gives arrays for some problems.
+fn each_alone<const N: usize>(count: usize, about: &str, mut run: impl FnMut(Range<usize>) -> [Vec<f64>; N]) {
+    let all = run(0..count);
+    for i in 0..count {
+        let alone = run(i..i + 1);
+        let own = all.each_ref().map(|array| part(array, array.len() / count, &(i..i + 1)).to_vec());
+        assert_eq!(own, alone, "problem {i} of {count}: {about}");
+    }
+}
+
 #[test]
 fn applications_are_those_of_each_problem() {
     with_threads(|context| {
@@ -38,30 +50,66 @@ fn applications_are_those_of_each_problem() {
             let random = &mut Random(7);
             let u = random.numbers::<f64>(count * n * m);
             let (h, g) = (random.numbers::<f64>(count * rows * n), random.numbers::<f64>(count * rows * n));
-            let (u_of, h_of, g_of) = (Stack::new(&u, count), Stack::new(&h, count), Stack::new(&g, count));
             for (method, adjoint) in
                 [Method::Reflections, Method::Wy, Method::Dense].map(|x| [(x, true), (x, false)]).concat()
             {
-                let u_all = ManyReflections::new([count, n, m], Form::Trapezoidal, &u, None).unwrap();
-                let all = Applications { u: u_all, phases: None, h: h_of, adjoint, method: Some(method) };
-                let mut c = vec![0.0; h.len()];
-                let kept = all.forward_and_keep(context, &mut c).unwrap();
-                let (mut grad_u, mut grad_h) = (vec![0.0; u.len()], vec![0.0; h.len()]);
-                let (of_u, of_h) = (StackMut::new(&mut grad_u, count), StackMut::new(&mut grad_h, count));
-                let gradients = ManyGradients { u: Some(of_u), h: Some(of_h), tau: None, phases: None };
-                all.backward(context, g_of, gradients, kept.as_ref()).unwrap();
-                for i in 0..count {
-                    let u = Reflections::new(n, m, u_of.at(i)).unwrap();
-                    let diagonal = Diagonal::of(u);
-                    let (mut own_c, mut own_u, mut own_h) =
-                        (vec![0.0; rows * n], vec![0.0; n * m], vec![0.0; rows * n]);
-                    let own = Gradients { u: Some(&mut own_u), h: Some(&mut own_h), tau: None, phases: None };
-                    apply::forward(context, u, &diagonal, h_of.at(i), &mut own_c, adjoint, Some(method)).unwrap();
-                    apply::backward(context, u, &diagonal, h_of.at(i), g_of.at(i), own, adjoint, Some(method)).unwrap();
-                    let found = [Stack::new(&c, count).at(i), Stack::new(&grad_h, count).at(i)];
-                    assert_eq!(found, [own_c, own_h], "{count} x ({n}, {m}, {rows}), {method:?}");
-                    assert_eq!(Stack::new(&grad_u, count).at(i), own_u, "{count} x ({n}, {m}, {rows}), {method:?}");
-                }
+                each_alone(count, &format!("({n}, {m}, {rows}), {method:?}"), |problems| {
+                    let w = Operator::new([problems.len(), n, m], part(&u, n * m, &problems)).unwrap();
+                    let w = w.adjoint(adjoint).by(Some(method));
+                    let [h, g] = [&h, &g].map(|x| part(x, rows * n, &problems));
+                    let mut out = [h.len(), problems.len() * n * m, h.len()].map(|len| vec![0.0; len]);
+                    let [c, grad_u, grad_h] = &mut out;
+                    apply::forward_and_save(context, &w, h, c).unwrap();
+                    let gradients = Gradients { u: Some(grad_u), h: Some(grad_h), tau: None, phases: None };
+                    apply::backward(context, &w, h, g, gradients, None).unwrap();
+                    out
+                });
+            }
+        }
+    });
+}
+
+#[test]
+fn gradients_may_take_the_place_of_those_given() {
+    with_threads(|context| {
+        for (count, (n, m, rows)) in COUNTS.into_iter().flat_map(|count| sizes().map(move |size| (count, size))) {
+            let random = &mut Random(11);
+            let u = random.numbers::<f64>(count * n * m);
+            let (h, g) = (random.numbers::<f64>(count * rows * n), random.numbers::<f64>(count * rows * n));
+            let w = Operator::new([count, n, m], &u).unwrap().by(Some(Method::Wy));
+            let [mut grad_u, mut own_u] = [vec![1.0; u.len()], vec![1.0; u.len()]];
+            let [mut grad_h, mut own_h] = [vec![1.0; h.len()], g.clone()];
+            let saved = apply::forward_and_save(context, &w, &h, &mut vec![0.0; h.len()]).unwrap();
+            let gradients = Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), ..Gradients::default() };
+            apply::backward(context, &w, &h, &g, gradients, saved.as_ref()).unwrap();
+            let gradients = Gradients { u: Some(&mut own_u), ..Gradients::default() };
+            apply::backward_in_place(context, &w, &h, &mut own_h, gradients, saved.as_ref()).unwrap();
+            assert_eq!((own_u, own_h), (grad_u, grad_h), "{count} x ({n}, {m}, {rows})");
+        }
+    });
+}
+
+#[test]
+fn phases_are_shared_or_of_each_problem() {
+    let (n, m, rows, count) = (6, 3, 4, 3);
+    let random = &mut Random(5);
+    let u = random.numbers::<c64>(count * n * m);
+    let (h, g) = (random.numbers::<c64>(count * rows * n), random.numbers::<c64>(count * rows * n));
+    let theta: Vec<f64> = (0..n).map(|_| random.real()).collect();
+    with_threads(|context| {
+        for method in [Method::Reflections, Method::Wy, Method::Dense] {
+            let mut run = |theta: &[f64]| {
+                let w = Operator::new([count, n, m], &u).unwrap().with_phases(theta).unwrap().by(Some(method));
+                let (mut c, mut grad) = (h.clone(), vec![1.0; theta.len()]);
+                apply::forward(context, &w, &h, &mut c).unwrap();
+                let gradients = Gradients { phases: Some(&mut grad), ..Gradients::default() };
+                apply::backward(context, &w, &h, &g, gradients, None).unwrap();
+                (c, grad)
+            };
+            let (shared, each) = (run(&theta), run(&theta.repeat(count)));
+            assert_eq!(shared.0, each.0);
+            for (j, sum) in shared.1.iter().enumerate() {
+                assert_eq!(*sum, (0..count).map(|i| each.1[i * n + j]).fold(0.0, |sum, x| sum + x), "{method:?}");
             }
         }
     });
@@ -73,20 +121,18 @@ fn matrices_are_those_of_each_problem() {
         for (count, (n, m, _)) in COUNTS.into_iter().flat_map(|count| sizes().map(move |size| (count, size))) {
             let random = &mut Random(8);
             let (u, g) = (random.numbers::<f64>(count * n * m), random.numbers::<f64>(count * n * n));
-            let of = |count, u| ManyReflections::new([count, n, m], Form::Trapezoidal, u, None).unwrap();
-            let run = |context: &mut Context<'_>, count, u, g, keep| {
-                let (mut w, mut grad_u) = (vec![0.0; count * n * n], vec![0.0; count * n * m]);
-                let kept = matrices(context, of(count, u), None, &mut w, keep).unwrap();
-                let out = StackMut::new(&mut grad_u, count);
-                matrices_backward(context, of(count, u), Stack::new(g, count), out, kept.as_deref()).unwrap();
-                (w, grad_u)
-            };
-            let (w, grad_u) = run(context, count, &u, &g, true);
-            for i in 0..count {
-                let alone = run(context, 1, Stack::new(&u, count).at(i), Stack::new(&g, count).at(i), false);
-                let found = (Stack::new(&w, count).at(i).to_vec(), Stack::new(&grad_u, count).at(i).to_vec());
-                assert_eq!(found, alone, "{count} x ({n}, {m})");
-            }
+            each_alone(count, &format!("({n}, {m})"), |problems| {
+                let w = Operator::new([problems.len(), n, m], part(&u, n * m, &problems)).unwrap();
+                let (mut matrix, mut grad_u) = (vec![0.0; problems.len() * n * n], vec![0.0; problems.len() * n * m]);
+                let saved = if problems.len() == count {
+                    apply::matrix_and_save(context, &w, &mut matrix).unwrap()
+                } else {
+                    apply::matrix(context, &w, &mut matrix).unwrap();
+                    None
+                };
+                apply::matrix_backward(context, &w, part(&g, n * n, &problems), &mut grad_u, saved.as_ref()).unwrap();
+                [matrix, grad_u]
+            });
         }
     });
 }
@@ -99,52 +145,39 @@ fn sequences_are_those_of_each_problem() {
             let random = &mut Random(9);
             let (u, x) = (random.numbers::<f64>(count * n * m), random.numbers::<f64>(count * steps * batch * n));
             let (g, h0) = (random.numbers::<f64>(x.len()), random.numbers::<f64>(count * batch * n));
-            let run = |context: &mut Context<'_>, problems: std::ops::Range<usize>, keep| {
-                let each = |i: usize| {
-                    let u = Reflections::new(n, m, Stack::new(&u, count).at(i)).unwrap();
-                    Sequence {
-                        u,
-                        diagonal: Diagonal::of(u),
-                        adjoint: false,
-                        activation: Activation::parse("tanh", 0.0, n, None).unwrap(),
-                        method: None,
+            let bias = random.numbers::<f64>(count * n / 2);
+            for activation in ["tanh", "oplu", "modrelu"] {
+                each_alone(count, activation, |problems| {
+                    let rows = steps * batch;
+                    let sequence = Sequence {
+                        operator: Operator::new([problems.len(), n, m], part(&u, n * m, &problems)).unwrap(),
+                        activation: match activation {
+                            "tanh" => Activation::Tanh,
+                            "oplu" => Activation::Oplu,
+                            _ => Activation::ModRelu(part(&bias, n / 2, &problems)),
+                        },
                         steps: Steps::uniform(steps, batch).unwrap(),
                         d: n,
-                        x: Series::new(Stack::new(&x, count).at(i)),
+                        x: Series::new(part(&x, rows * n, &problems)),
                         input_weight: None,
                         bias: None,
-                        h0: Some(Stack::new(&h0, count).at(i)),
-                    }
-                };
-                let grads: Vec<_> = problems.clone().map(|i| Some(Series::new(Stack::new(&g, count).at(i)))).collect();
-                let number = problems.len();
-                let sequences = ManySequences(problems.map(each).collect());
-                let mut h = vec![0.0; number * steps * batch * n];
-                let mut last = vec![0.0; number * batch * n];
-                let [rows, width] = sequences.tape_shape().unwrap();
-                let mut tape = vec![0.0; number * rows * width];
-                let [of_h, of_last, of_tape] =
-                    [&mut h, &mut last, &mut tape].map(|array| StackMut::new(array.as_mut_slice(), number));
-                let kept = sequences.forward(context, of_h, Some(of_last), Some(of_tape), keep).unwrap();
-                let (mut grad_u, mut grad_x) = (vec![0.0; number * n * m], vec![0.0; h.len()]);
-                let gradients = ManySequenceGradients {
-                    u: Some(StackMut::new(&mut grad_u, number)),
-                    x: Some(StackMut::new(&mut grad_x, number)),
-                    h0: None,
-                    input_weight: None,
-                    bias: None,
-                    tau: None,
-                    phases: None,
-                    activation_bias: None,
-                };
-                let states = (Stack::new(&h, number), Some(Stack::new(&tape, number)));
-                sequences.backward(context, states, &grads, None, &gradients, kept.as_deref()).unwrap();
-                [h, last, grad_u, grad_x]
-            };
-            let all = run(context, 0..count, true);
-            for i in 0..count {
-                let own = all.each_ref().map(|array| Stack::new(array, count).at(i).to_vec());
-                assert_eq!(own, run(context, i..i + 1, false));
+                        h0: Some(part(&h0, batch * n, &problems)),
+                    };
+                    let count = problems.len();
+                    let sizes = [rows * n, batch * n, n * m, rows * n, n / 2];
+                    let mut out = sizes.map(|each| vec![0.0; count * each]);
+                    let [h, last, grad_u, grad_x, grad_bias] = &mut out;
+                    let saved = recurrence::forward_and_save(context, &sequence, h, Some(last), None).unwrap();
+                    let gradients = SequenceGradients {
+                        u: Some(grad_u),
+                        x: Some(grad_x),
+                        activation_bias: (activation == "modrelu").then_some(grad_bias),
+                        ..SequenceGradients::default()
+                    };
+                    let grad_h = Some(Series::new(part(&g, rows * n, &problems)));
+                    recurrence::backward(context, &sequence, Some(&saved), h, None, grad_h, None, gradients).unwrap();
+                    out
+                });
             }
         }
     });
@@ -153,9 +186,8 @@ fn sequences_are_those_of_each_problem() {
 #[test]
 fn results_for_fewer_problems_are_refused() {
     let (u, h, mut c) = ([1.0; 18], [1.0; 9], [0.0; 6]);
-    let u = ManyReflections::new([3, 3, 2], Form::Trapezoidal, &u, None).unwrap();
-    let all = Applications { u, phases: None, h: Stack::new(&h, 3), adjoint: false, method: None };
+    let w = Operator::new([3, 3, 2], &u).unwrap();
     set_num_threads(1).unwrap();
-    let outcome = all.forward(&mut Context::new(&mut || false), StackMut::new(&mut c, 2));
+    let outcome = apply::forward(&mut Context::new(&mut || false), &w, &h, &mut c);
     assert!(matches!(outcome, Err(Error::InvalidArgument(_))));
 }

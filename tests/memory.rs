@@ -3,10 +3,9 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use householder::diagonal::Diagonal;
 use householder::method::Method;
+use householder::operator::Operator;
 use householder::recurrence::{self, Activation, Sequence, Series, Steps};
-use householder::reflections::Reflections;
 use householder::threads::{Context, set_num_threads};
 
 struct Counting;
@@ -35,13 +34,9 @@ static ALLOCATOR: Counting = Counting;
 fn taken(n: usize, m: usize) -> f64 {
     let entries: Vec<f32> = (0..n * m).map(|i| (i as f32).sin()).collect();
     let (x, mut h) = (vec![1.0; n], vec![0.0; n]);
-    let u = Reflections::new(n, m, &entries).unwrap();
     let sequence = Sequence {
-        u,
-        diagonal: Diagonal::of(u),
-        adjoint: false,
+        operator: Operator::new([1, n, m], &entries).unwrap().by(Some(Method::Wy)),
         activation: Activation::Identity,
-        method: Some(Method::Wy),
         steps: Steps::uniform(1, 1).unwrap(),
         d: n,
         x: Series::new(&x),
@@ -52,7 +47,7 @@ fn taken(n: usize, m: usize) -> f64 {
     householder::release_memory();
     let before = NOW.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
-    recurrence::forward(&mut Context::new(&mut || false), &sequence, &mut h, None).unwrap();
+    recurrence::forward(&mut Context::new(&mut || false), &sequence, &mut h, None, None).unwrap();
     (MOST.load(Ordering::Relaxed) - before) as f64 / (n * m * size_of::<f32>()) as f64
 }
 

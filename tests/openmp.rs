@@ -3,9 +3,8 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use householder::apply;
-use householder::diagonal::Diagonal;
 use householder::error::{Error, Result};
-use householder::reflections::Reflections;
+use householder::operator::Operator;
 use householder::threads::{Context, OpenMp, set_num_threads, share_openmp};
 
 const N: usize = 256;
@@ -33,16 +32,16 @@ fn numbers(len: usize) -> Vec<f32> {
 /// One call after the other, until the poll ends one of them.
 fn interrupted(poll: &mut dyn FnMut() -> bool) -> Error {
     let (entries, h, mut out) = (numbers(N * 64), numbers(ROWS * N), vec![0.0; ROWS * N]);
-    let u = Reflections::new(N, 64, &entries).unwrap();
+    let w = Operator::new([1, N, 64], &entries).unwrap();
     let mut context = Context::new(poll);
-    let mut call = || apply::forward(&mut context, u, &Diagonal::One, &h, &mut out, false, None);
+    let mut call = || apply::forward(&mut context, &w, &h, &mut out);
     (0..100_000).find_map(|_| call().err()).expect("a poll every 50 milliseconds")
 }
 
 fn result() -> Result<Vec<f32>> {
     let (entries, h, mut out) = (numbers(N * 64), numbers(ROWS * N), vec![0.0; ROWS * N]);
-    let u = Reflections::new(N, 64, &entries)?;
-    apply::forward(&mut Context::new(&mut || false), u, &Diagonal::One, &h, &mut out, false, None)?;
+    let w = Operator::new([1, N, 64], &entries)?;
+    apply::forward(&mut Context::new(&mut || false), &w, &h, &mut out)?;
     Ok(out)
 }
 

@@ -3,11 +3,10 @@
 mod common;
 
 use common::{Random, error, explicit, multiply, to_c64, with_each_instruction_set};
-use householder::diagonal::Diagonal;
 use householder::method::Method;
 use householder::number::{Real, c64};
+use householder::operator::{Form, Operator};
 use householder::recurrence::{self, Activation, Sequence, SequenceGradients, Series, Steps};
-use householder::reflections::{Form, Reflections};
 use householder::scalar::Scalar;
 use householder::threads::{Context, set_num_threads};
 
@@ -50,13 +49,11 @@ impl<T: Scalar> Problem<T> {
     }
 
     fn sequence(&self, activation: Activation<'static, T>, adjoint: bool, method: Option<Method>) -> Sequence<'_, T> {
-        let u = Reflections::new(self.n, self.m, &self.u).unwrap();
+        let w = Operator::new([1, self.n, self.m], &self.u).unwrap();
+        let w = if let Some(phases) = &self.phases { w.with_phases(phases).unwrap() } else { w };
         Sequence {
-            u,
-            diagonal: Diagonal::new(u, self.phases.as_deref()).unwrap(),
-            adjoint,
+            operator: w.adjoint(adjoint).by(method),
             activation,
-            method,
             steps: Steps::ragged(&self.sizes).unwrap(),
             d: self.d,
             x: Series::new(&self.x),
@@ -81,7 +78,8 @@ impl<T: Scalar> Problem<T> {
         let rows = sequence.steps.rows();
         let mut h = vec![T::ZERO; rows * self.n];
         let mut tape = vec![T::ZERO; rows * sequence.tape_width().unwrap()];
-        let prepared = recurrence::forward(context, sequence, &mut h, with_tape.then_some(&mut tape)).unwrap();
+        let place = with_tape.then_some(&mut tape[..]);
+        let saved = recurrence::forward_and_save(context, sequence, &mut h, None, place).unwrap();
         let mut out = [self.u.len(), self.x.len(), self.h0.len(), self.n * self.d, self.n].map(|len| vec![T::ONE; len]);
         let [u, x, h0, input_weight, bias] = &mut out;
         let gradients = SequenceGradients {
@@ -94,9 +92,9 @@ impl<T: Scalar> Problem<T> {
             phases: None,
             activation_bias: None,
         };
-        let (prepared, tape) = (with_tape.then_some(&prepared), with_tape.then_some(&tape[..]));
+        let (saved, tape) = (with_tape.then_some(&saved), with_tape.then_some(&tape[..]));
         let (grad_h, grad_last) = (Some(grad_h), Some(&self.grad_last[..]));
-        recurrence::backward(context, sequence, prepared, &h, tape, grad_h, grad_last, gradients).unwrap();
+        recurrence::backward(context, sequence, saved, &h, tape, grad_h, grad_last, gradients).unwrap();
         let [u, x, h0, input_weight, bias] = out;
         [h, u, x, h0, input_weight, bias]
     }
@@ -363,7 +361,7 @@ fn sequences_of_different_lengths_have_neither_one_end_nor_strides() {
     let p = Problem::<f64>::new(8, 3, 2, &[2, 1]);
     let sequence = Sequence { x: Series::strided(&p.x, [2, 4]), ..p.sequence(Activation::Tanh, false, None) };
     let mut never = || false;
-    let text = refusal(recurrence::forward(&mut Context::new(&mut never), &sequence, &mut [0.0; 24], None));
+    let text = refusal(recurrence::forward(&mut Context::new(&mut never), &sequence, &mut [0.0; 24], None, None));
     assert!(text.contains("x: sequences of different lengths have no strides"), "{text}");
 }
 
@@ -388,11 +386,8 @@ fn tanh_is_accurate<T: Scalar<Real = R>, R: Real>() {
         // h_1 = tanh(0 + x): a sequence of one step shows the nonlinearity alone.
         let u = [T::ONE, T::ZERO];
         let sequence = Sequence {
-            u: Reflections::new(2, 1, &u).unwrap(),
-            diagonal: Diagonal::One,
-            adjoint: false,
+            operator: Operator::new([1, 2, 1], &u).unwrap(),
             activation: Activation::Tanh,
-            method: None,
             steps: Steps::uniform(1, points.len() / 2).unwrap(),
             d: 2,
             x: Series::new(&points),
@@ -401,7 +396,7 @@ fn tanh_is_accurate<T: Scalar<Real = R>, R: Real>() {
             h0: None,
         };
         let mut h = vec![T::ZERO; points.len()];
-        recurrence::forward(context, &sequence, &mut h, None).unwrap();
+        recurrence::forward(context, &sequence, &mut h, None, None).unwrap();
         for (x, h) in points.iter().zip(h) {
             let (h, want) = (h.re().to_f64(), x.re().to_f64().tanh());
             assert!(h.is_nan() == want.is_nan());
@@ -429,15 +424,11 @@ fn impossible_batch_sizes_are_refused() {
 fn a_long_sequence_can_be_interrupted() {
     let (n, steps) = (64, 2_000_000);
     let random = Random(1).numbers::<f32>(n * 32);
-    let u = Reflections::new(n, 32, &random).unwrap();
     let x = vec![0.0_f32; steps];
     let input_weight = vec![0.0; n];
     let sequence = Sequence {
-        u,
-        diagonal: Diagonal::One,
-        adjoint: false,
+        operator: Operator::new([1, n, 32], &random).unwrap(),
         activation: Activation::Tanh,
-        method: None,
         steps: Steps::uniform(steps, 1).unwrap(),
         d: 1,
         x: Series::new(&x),
@@ -447,7 +438,7 @@ fn a_long_sequence_can_be_interrupted() {
     };
     let mut h = vec![0.0; steps * n];
     let mut always = || true;
-    let outcome = recurrence::forward(&mut Context::new(&mut always), &sequence, &mut h, None);
+    let outcome = recurrence::forward(&mut Context::new(&mut always), &sequence, &mut h, None, None);
     assert_eq!(outcome.err(), Some(householder::error::Error::Interrupted));
 }
 
@@ -457,7 +448,7 @@ fn nonlinearities_have_their_bias_and_their_pairs() {
     let mut context = Context::new(&mut never);
     let mut forward = |n: usize, activation| {
         let p = Problem::<f64>::new(n, 3, 2, &[1]);
-        refusal(recurrence::forward(&mut context, &p.sequence(activation, false, None), &mut vec![0.0; n], None))
+        refusal(recurrence::forward(&mut context, &p.sequence(activation, false, None), &mut vec![0.0; n], None, None))
     };
     let text = forward(8, Activation::ModRelu(&[0.0; 5]));
     assert!(text.contains("the bias of modReLU: expected 4 numbers, got 5"), "{text}");
@@ -468,8 +459,8 @@ fn nonlinearities_have_their_bias_and_their_pairs() {
 #[test]
 fn what_a_forward_pass_left_serves_its_own_sequence() {
     fn sequence(p: &Problem<f64>, form: Form, method: Method) -> Sequence<'_, f64> {
-        let u = Reflections::with_form(p.n, p.m, &p.u, form, None).unwrap();
-        Sequence { u, diagonal: Diagonal::of(u), ..p.sequence(Activation::Tanh, false, Some(method)) }
+        let operator = Operator::with_form([1, p.n, p.m], &p.u, form, None).unwrap().by(Some(method));
+        Sequence { operator, ..p.sequence(Activation::Tanh, false, None) }
     }
 
     let mut never = || false;
@@ -483,9 +474,9 @@ fn what_a_forward_pass_left_serves_its_own_sequence() {
     }
     for (i, of) in all.iter().enumerate() {
         let mut h = [0.0; 8];
-        let kept = recurrence::forward(&mut context, of, &mut h, None).unwrap();
+        let kept = recurrence::forward_and_save(&mut context, of, &mut h, None, None).unwrap();
         for (j, sequence) in all.iter().enumerate() {
-            let (mut grad_u, grad) = (vec![0.0; 8 * sequence.u.m()], [1.0; 8]);
+            let (mut grad_u, grad) = (vec![0.0; 8 * sequence.operator.m()], [1.0; 8]);
             let gradients = SequenceGradients { u: Some(&mut grad_u), ..SequenceGradients::default() };
             let outcome =
                 recurrence::backward(&mut context, sequence, Some(&kept), &h, None, None, Some(&grad), gradients);
@@ -509,7 +500,7 @@ fn a_kept_tape_serves_as_one_with_a_place_of_its_own() {
         let sequence = p.sequence(activation, adjoint, Some(method));
         let want = p.run(&mut context, &sequence, true);
         let mut h = vec![0.0; rows * p.n];
-        let kept = recurrence::forward_and_keep(&mut context, &sequence, &mut h).unwrap();
+        let kept = recurrence::forward_and_save(&mut context, &sequence, &mut h, None, None).unwrap();
         for _ in 0..2 {
             let (mut u, mut x) = (vec![1.0; p.u.len()], vec![1.0; p.x.len()]);
             let gradients = SequenceGradients { u: Some(&mut u), x: Some(&mut x), ..SequenceGradients::default() };
@@ -518,6 +509,6 @@ fn a_kept_tape_serves_as_one_with_a_place_of_its_own() {
             assert!(h == want[0] && u == want[1] && x == want[2], "{activation:?} {method:?} {adjoint}");
         }
         let other = longer.sequence(activation, adjoint, Some(method));
-        assert_eq!(kept.fits(&other), sequence.tape_width().unwrap() == 0, "a tape of other rows");
+        assert_eq!(kept.check(&other).is_ok(), sequence.tape_width().unwrap() == 0, "a tape of other rows");
     }
 }

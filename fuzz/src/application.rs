@@ -1,11 +1,9 @@
 //! `W h` and its gradients for arbitrary sizes, numbers, methods and instruction sets: right, and nothing out of bounds.
 
-use householder::apply::{self, Dense, Prepared};
-use householder::diagonal::Diagonal;
-use householder::gradients::Gradients;
+use householder::apply::{self, Gradients};
 use householder::method::Method;
 use householder::number::Real;
-use householder::reflections::Reflections;
+use householder::operator::Operator;
 use householder::scalar::Scalar;
 use householder::threads::Context;
 
@@ -19,12 +17,12 @@ enum Kept {
     Nothing(Option<Method>),
     /// All vectors between reflections.
     Tape,
-    /// The factors of compact WY; `dL/dh` may take the place of `dL/dc`.
-    Factors {
-        with_coefficients: bool,
-        in_place: bool,
+    /// The factors of compact WY, or nothing of them; `dL/dh` takes the place of `dL/dc`.
+    InPlace {
+        saved: bool,
     },
-    Matrix,
+    /// The factors of compact WY, or the matrix.
+    Saved(Method),
 }
 
 impl Kept {
@@ -32,11 +30,9 @@ impl Kept {
         match source.below(8) {
             0..=2 => Self::Nothing(source.method()),
             3 => Self::Tape,
-            4..=6 => {
-                let in_place = may_be_in_place && source.one_in(3);
-                Self::Factors { with_coefficients: !source.one_in(3), in_place }
-            }
-            _ => Self::Matrix,
+            4..=6 if may_be_in_place && source.one_in(3) => Self::InPlace { saved: !source.one_in(3) },
+            4..=6 => Self::Saved(Method::Wy),
+            _ => Self::Saved(Method::Dense),
         }
     }
 }
@@ -68,53 +64,42 @@ impl<T: Scalar<Real: Scalar>> Outcome<T> {
 }
 
 struct Problem<'a, T: Scalar> {
-    u: Reflections<'a, T>,
-    diagonal: Diagonal<T>,
+    w: Operator<'a, T>,
     h: Vec<T>,
     g: Vec<T>,
-    adjoint: bool,
 }
 
 impl<T: Scalar<Real: Scalar>> Problem<'_, T> {
     fn run(&self, context: &mut Context<'_>, kept: Kept, mut outcome: Outcome<T>) -> Outcome<T> {
-        let Self { u, diagonal, h, g, adjoint } = self;
-        let (u, adjoint, n, rows) = (*u, *adjoint, u.n(), h.len() / u.n());
+        let Self { w, h, g } = self;
+        let (w, n, rows) = (w.clone(), w.n(), h.len() / w.n());
         let c = &mut outcome.c;
         match kept {
             Kept::Nothing(method) => {
-                apply::forward(context, u, diagonal, h, c, adjoint, method).expect("forward");
-                let gradients = outcome.gradients();
-                apply::backward(context, u, diagonal, h, g, gradients, adjoint, method).expect("backward");
+                let w = w.by(method);
+                apply::forward(context, &w, h, c).expect("forward");
+                apply::backward(context, &w, h, g, outcome.gradients(), None).expect("backward");
             }
             Kept::Tape => {
-                let len = (u.m() + 1) * n;
+                let len = (w.m() + 1) * n;
                 let mut tape = vec![T::ONE; rows * len];
-                apply::forward_tape(context, u, diagonal, h, &mut tape, adjoint).expect("forward_tape");
+                apply::forward_tape(context, &w, h, &mut tape).expect("forward_tape");
                 c.chunks_mut(n).zip(tape.chunks(len)).for_each(|(c, tape)| c.copy_from_slice(&tape[..n]));
-                let gradients = outcome.gradients();
-                apply::backward_tape(context, u, diagonal, &tape, g, gradients, adjoint).expect("backward_tape");
+                apply::backward_tape(context, &w, &tape, g, outcome.gradients()).expect("backward_tape");
             }
-            Kept::Factors { with_coefficients, in_place } => {
-                let prepared = if with_coefficients {
-                    apply::forward_and_keep(context, u, diagonal, h, c, adjoint).expect("forward_and_keep")
-                } else {
-                    apply::forward(context, u, diagonal, h, c, adjoint, Some(Method::Wy)).expect("forward");
-                    Prepared::new(context, u, rows).expect("prepared")
-                };
-                if in_place {
-                    let grad_u = outcome.grad_u.insert(vec![T::ONE; n * u.m()]);
-                    let g = outcome.grad_h.insert(g.clone());
-                    apply::backward_in_place(context, &prepared, u, h, g, grad_u).expect("backward_in_place");
-                } else {
-                    let gradients = outcome.gradients();
-                    apply::backward_of(context, &prepared, u, diagonal, h, g, gradients, adjoint).expect("backward_of");
-                }
+            Kept::InPlace { saved } => {
+                let w = w.by(Some(Method::Wy));
+                let kept = apply::forward_and_save(context, &w, h, c).expect("forward_and_save");
+                let mut place = g.clone();
+                let gradients = Gradients { h: None, ..outcome.gradients() };
+                let kept = kept.as_ref().filter(|_| saved);
+                apply::backward_in_place(context, &w, h, &mut place, gradients, kept).expect("backward_in_place");
+                outcome.grad_h = Some(place);
             }
-            Kept::Matrix => {
-                apply::forward(context, u, diagonal, h, c, adjoint, Some(Method::Dense)).expect("forward");
-                let (matrix, gradients) = (Dense::new(context, u, diagonal).expect("matrix"), outcome.gradients());
-                apply::backward_by_matrix(context, &matrix, u, diagonal, h, g, gradients, adjoint)
-                    .expect("backward_by_matrix");
+            Kept::Saved(method) => {
+                let w = w.by(Some(method));
+                let kept = apply::forward_and_save(context, &w, h, c).expect("forward_and_save");
+                apply::backward(context, &w, h, g, outcome.gradients(), kept.as_ref()).expect("backward");
             }
         }
         outcome
@@ -144,15 +129,15 @@ pub fn check<T: Scalar<Real: Scalar>>(source: &mut Source) {
     let [n, m, rows] = sizes(source, extent);
     let (adjoint, wildness) = (source.one_in(2), source.wildness());
     let entries = source.reflections::<T>(n, m, wildness);
-    let Ok(u) = Reflections::new(n, m, &entries) else {
+    let Ok(w) = Operator::new([1, n, m], &entries) else {
         assert!(m == 0 || m > n || (T::COMPLEX && m == n), "{n} x {m} is refused");
         return;
     };
     let phases = (T::COMPLEX && source.one_in(2)).then(|| source.numbers::<T::Real>(n, wildness));
-    let diagonal = Diagonal::new(u, phases.as_deref()).expect("phases of the right length");
-    let kept = Kept::any(source, !adjoint && matches!(diagonal, Diagonal::One));
+    let w = if let Some(phases) = &phases { w.with_phases(phases).expect("phases of the right length") } else { w };
+    let kept = Kept::any(source, !adjoint);
     let (h, g) = (source.numbers::<T>(rows * n, wildness), source.numbers::<T>(rows * n, wildness));
-    let problem = Problem { u, diagonal, h, g, adjoint };
+    let problem = Problem { w: w.adjoint(adjoint), h, g };
     let wanted = Outcome {
         c: vec![T::ONE; rows * n],
         grad_u: source.wanted(n * m),

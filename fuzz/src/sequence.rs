@@ -1,9 +1,8 @@
 //! Whole sequences, forward and back, with all that may be given, kept and wanted, or not.
 
-use householder::diagonal::Diagonal;
 use householder::method::Method;
+use householder::operator::Operator;
 use householder::recurrence::{self, Activation, Sequence};
-use householder::reflections::Reflections;
 use householder::scalar::Scalar;
 use householder::threads::Context;
 
@@ -19,15 +18,9 @@ use crate::vectors::Vectors;
 /// What the backward pass has of the forward pass.
 #[derive(Clone, Copy)]
 struct Kept {
-    tape: Tape,
-    prepared: bool,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Tape {
-    None,
-    Given,
-    Kept,
+    /// Whether the tape has a place of its own. What is saved has it otherwise.
+    has_place: bool,
+    saved: bool,
 }
 
 fn run<T: Scalar<Real: Scalar>>(
@@ -38,18 +31,18 @@ fn run<T: Scalar<Real: Scalar>>(
     mut outcome: Outcome<T>,
 ) -> Outcome<T> {
     let width = sequence.tape_width().expect("a method for sequences");
-    let mut tape = (kept.tape == Tape::Given).then(|| vec![T::ONE; given.shape.rows() * width]);
+    let mut tape = kept.has_place.then(|| vec![T::ONE; given.shape.rows() * width]);
     let mut h = std::mem::take(&mut outcome.h);
-    let prepared = if kept.tape == Tape::Kept {
-        recurrence::forward_and_keep(context, sequence, &mut h)
+    let saved = if kept.saved {
+        Some(recurrence::forward_and_save(context, sequence, &mut h, None, tape.as_deref_mut()).expect("forward"))
     } else {
-        recurrence::forward(context, sequence, &mut h, tape.as_deref_mut())
-    }
-    .expect("forward");
+        recurrence::forward(context, sequence, &mut h, None, tape.as_deref_mut()).expect("forward");
+        None
+    };
     recurrence::backward(
         context,
         sequence,
-        kept.prepared.then_some(&prepared),
+        saved.as_ref(),
         &h,
         tape.as_deref(),
         given.grad_h.as_ref().map(Vectors::series),
@@ -69,16 +62,15 @@ pub fn check<T: Scalar<Real: Scalar>>(source: &mut Source) {
     let method = if formed { Some(Method::Dense) } else { source.method() };
     let given = Given::<T>::any(source, shape, wildness);
     let Shape { n, m, d, .. } = given.shape;
-    let Ok(u) = Reflections::new(n, m, &given.entries) else {
+    let Ok(w) = Operator::new([1, n, m], &given.entries) else {
         assert!(m == 0 || m > n || (T::COMPLEX && m == n), "{n} x {m} is refused");
         return;
     };
+    let w =
+        if let Some(phases) = &given.phases { w.with_phases(phases).expect("phases of the right length") } else { w };
     let sequence = Sequence {
-        u,
-        diagonal: Diagonal::new(u, given.phases.as_deref()).expect("phases of the right length"),
-        adjoint: source.one_in(2),
+        operator: w.adjoint(source.one_in(2)).by(method),
         activation: activation::any(source, n, &given.modrelu_bias),
-        method,
         steps: given.shape.steps(),
         d,
         x: given.x.series(),
@@ -90,13 +82,9 @@ pub fn check<T: Scalar<Real: Scalar>>(source: &mut Source) {
         assert_eq!(method, Some(Method::Reflections));
         return;
     }
-    let prepared = source.one_in(2);
-    let tape = match (prepared, source.one_in(2)) {
-        (true, true) => Tape::Kept,
-        (_, false) if sequence.activation != Activation::Oplu => Tape::None,
-        _ => Tape::Given,
-    };
-    let kept = Kept { tape, prepared };
+    let saved = source.one_in(2);
+    let needs_place = sequence.activation == Activation::Oplu && !saved;
+    let kept = Kept { has_place: needs_place || source.one_in(2), saved };
     let wanted = Outcome::wanted(source, &given, sequence.activation);
     let outcome = call(source, extent, |context| run(context, &sequence, &given, kept, wanted.clone()));
     if wildness == Wildness::Anything {

@@ -58,7 +58,7 @@ impl<'a, T: Scalar<Real: Scalar>> Unrolled<'a, T> {
 
     pub fn check_states(&self) {
         let (n, d) = (self.given.shape.n, self.given.shape.d);
-        let mut a = self.oracle.apply(&self.previous, self.sequence.adjoint);
+        let mut a = self.oracle.apply(&self.previous, self.sequence.operator.is_adjoint());
         for (a, x) in a.chunks_mut(n).zip(self.x.chunks(d)) {
             for i in 0..n {
                 a[i] += match &self.input_weight {
@@ -116,7 +116,7 @@ impl<'a, T: Scalar<Real: Scalar>> Unrolled<'a, T> {
                 let (h, g) = (self.h[begin * n + k], delta[begin * n + k] + before[k] + last);
                 delta[begin * n + k] = derivative(self.sequence.activation, h, g);
             }
-            let back = self.oracle.apply(&delta[begin * n..end * n], !self.sequence.adjoint);
+            let back = self.oracle.apply(&delta[begin * n..end * n], !self.sequence.operator.is_adjoint());
             before[..size * n].copy_from_slice(&back);
             end = begin;
         }
@@ -154,7 +154,7 @@ impl<'a, T: Scalar<Real: Scalar>> Unrolled<'a, T> {
 
     fn check_grad_u(&self, delta: &[c64], roundings: f64) {
         let (n, m) = (self.given.shape.n, self.given.shape.m);
-        let want: Gradients = self.oracle.gradients(&self.previous, delta, self.sequence.adjoint);
+        let want: Gradients = self.oracle.gradients(&self.previous, delta, self.sequence.operator.is_adjoint());
         let size = norm(delta) * norm(&self.previous).max(1e-9);
         let allowed = |size: f64| 64.0 * epsilon::<T>() * roundings * size + T::Real::MIN_POSITIVE.to_f64();
         for (j, grad_u) in (0..m).flat_map(|j| self.outcome.u.iter().map(move |grad_u| (j, grad_u))) {

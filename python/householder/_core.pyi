@@ -80,7 +80,7 @@ def backward(
     tau: Array | None = None,
 ) -> NotImplementedType | None: ...
 def backward_in_place(
-    u: Array,  # (n, m), m < n
+    u: Array,
     h: Array,
     grad: Array,  # like h: the gradient of W h, which becomes that of h
     grad_u: Array,

@@ -1,45 +1,65 @@
 //! Where the gradients of an application go.
 
-use crate::diagonal::Diagonal;
+use crate::diagonal::PhaseGradients;
 use crate::error::Result;
-use crate::lengths::require;
-use crate::reflections::Reflections;
+use crate::lengths;
+use crate::operator::Operator;
 use crate::scalar::Scalar;
+use crate::stack::StackMut;
 
 /// Gradients to be written; what is `None` is not computed.
 #[derive(Default)]
 pub struct Gradients<'a, T: Scalar> {
-    /// `dL/dU (n, m)`, the gradient of `u_1` last.
+    /// `dL/dU (count, n, m)`, the gradient of `u_1` last.
     pub u: Option<&'a mut [T]>,
-    /// `dL/dh (rows, n)`.
+    /// `dL/dh (count, rows, n)`.
     pub h: Option<&'a mut [T]>,
-    /// `dL/dtau (m,)`, where `tau` is given.
+    /// `dL/dtau (count, m)`, where `tau` is given.
     pub tau: Option<&'a mut [T]>,
-    /// `dL/dtheta (n,)`.
+    /// `dL/dtheta`, of as many numbers as there are angles: summed over problems that share them.
     pub phases: Option<&'a mut [T::Real]>,
 }
 
 impl<T: Scalar> Gradients<'_, T> {
-    /// The number of vectors that `h` and `g` hold, if the sizes of all arrays fit `u` and `h`.
-    pub(crate) fn check(&self, u: Reflections<'_, T>, diagonal: &Diagonal<T>, h: &[T], g: &[T]) -> Result<usize> {
-        self.check_parameters(u, diagonal)?;
-        let grad_h = self.h.as_ref().map_or(h.len(), |x| x.len());
-        u.vectors("h", h.len(), &[("g", g.len()), ("dL/dh", grad_h)])
-    }
-
-    /// Whether the arrays other than `h` fit.
-    pub(crate) fn check_parameters(&self, u: Reflections<'_, T>, diagonal: &Diagonal<T>) -> Result<()> {
-        diagonal.check(u)?;
-        require(&[
-            ("dL/dU", self.u.as_ref().map(|x| x.len()), &[u.n(), u.m()]),
-            ("dL/dtau", self.tau.as_ref().map(|x| x.len()), &[u.tau().map_or(0, <[T]>::len)]),
-            ("dL/dtheta", self.phases.as_ref().map(|x| x.len()), &[diagonal.angles()]),
-        ])
+    /// How many vectors each problem has, if `vectors` and these arrays fit.
+    pub(crate) fn check(&self, w: &Operator<'_, T>, vectors: &[(&str, usize)]) -> Result<usize> {
+        let len = |x: &Option<&mut [T]>| x.as_ref().map(|x| x.len());
+        let rows = w.vectors(vectors)?;
+        w.require(&[
+            ("dL/dU", len(&self.u), &[w.n(), w.m()]),
+            ("dL/dh", len(&self.h), &[rows, w.n()]),
+            ("dL/dtau", len(&self.tau), &[if w.are_involutions() { 0 } else { w.m() }]),
+        ])?;
+        lengths::require(1, &[("dL/dtheta", self.phases.as_ref().map(|x| x.len()), &[w.angles()])])?;
+        Ok(rows)
     }
 
     /// Writes the gradients of a sum over no vectors.
     pub(crate) fn vanish(self) {
         self.u.into_iter().chain(self.tau).for_each(|x| x.fill(T::ZERO));
         self.phases.into_iter().for_each(|x| x.fill(T::ZERO.re()));
+    }
+
+    /// Calls `run` with the gradients of each problem, which it may ask for on any thread, once each.
+    pub(crate) fn by_problem(
+        self,
+        w: &Operator<'_, T>,
+        run: impl for<'b> FnOnce(&'b (dyn Fn(usize) -> Gradients<'b, T> + Sync)) -> Result<()>,
+    ) -> Result<()> {
+        let Self { u, h, tau, phases } = self;
+        let [u, h, tau] = [u, h, tau].map(|x| x.map(|x| StackMut::new(x, w.count())));
+        let mut sums = PhaseGradients::new(w, phases)?;
+        let phases = sums.parts();
+        // SAFETY: the part of a problem is asked for once.
+        run(&|i| unsafe {
+            Gradients {
+                u: u.as_ref().map(|x| x.at(i)),
+                h: h.as_ref().map(|x| x.at(i)),
+                tau: tau.as_ref().map(|x| x.at(i)),
+                phases: phases.as_ref().map(|x| x.at(i)),
+            }
+        })?;
+        sums.finish();
+        Ok(())
     }
 }

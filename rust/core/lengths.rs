@@ -2,13 +2,15 @@
 
 use crate::error::{Error, Result};
 
-/// The name of an array, its length if it is there, and the sizes whose product that should be.
+/// The name of an array, its length if it is there, and the sizes whose product each problem has.
 pub type Length<'a> = (&'a str, Option<usize>, &'a [usize]);
 
-/// Refuses arrays of other lengths, and sizes whose product leaves the address space.
-pub fn require(arrays: &[Length<'_>]) -> Result<()> {
+/// Refuses arrays of other lengths for `count` problems, and sizes whose product leaves the address space.
+pub fn require(count: usize, arrays: &[Length<'_>]) -> Result<()> {
     arrays.iter().try_for_each(|&(name, len, sizes)| match len {
-        Some(len) if product(sizes) != Some(len) => Err(refusal(name, len, sizes)),
+        Some(len) if product(sizes).and_then(|each| each.checked_mul(count)) != Some(len) => {
+            Err(refusal(name, len, count, sizes))
+        }
         _ => Ok(()),
     })
 }
@@ -19,7 +21,7 @@ pub fn product(sizes: &[usize]) -> Option<usize> {
 }
 
 #[cold]
-fn refusal(name: &str, len: usize, sizes: &[usize]) -> Error {
-    let sizes = sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" x ");
-    Error::InvalidArgument(format!("{name}: expected {sizes} numbers, got {len}"))
+fn refusal(name: &str, len: usize, count: usize, sizes: &[usize]) -> Error {
+    let sizes: Vec<_> = [count].iter().filter(|&&count| count != 1).chain(sizes).map(ToString::to_string).collect();
+    Error::InvalidArgument(format!("{name}: expected {} numbers, got {len}", sizes.join(" x ")))
 }

@@ -7,24 +7,23 @@
 //! ```
 //!
 //! is orthogonal (unitary) for every `U`. Columns may be full as well, and have a `tau` of their own
-//! ([`reflections::Form`]). It is applied in its compact WY form `W = I - V S V*`, one reflection after the other, or as
-//! a matrix, whichever is fastest for the shape ([`method`]).
+//! ([`operator::Form`]). An [`operator::Operator`] is one `W`, or many of one size. It is applied in its compact WY form
+//! `W = I - V S V*`, one reflection after the other, or as a matrix, whichever is fastest for the shape ([`method`]).
 //!
-//! * [`apply`]: `W h` for a batch of vectors and its gradients (Theorem 2);
+//! * [`apply`]: `W h` for a batch of vectors and its gradients (Theorem 2), and `W` itself;
 //! * [`recurrence`]: whole sequences `h_t = phi(W h_{t-1} + V x_t + b)` and their gradients in one call;
 //! * [`delta`]: the gated delta rule, whose transitions are products of reflections, and its gradients;
-//! * [`many`]: many problems of one size in one call;
 //! * [`factor`]: reflections of a given orthogonal or unitary matrix (Theorem 1).
 //!
 //! ```
-//! use householder::{apply, diagonal::Diagonal, reflections::Reflections, threads::Context};
+//! use householder::{apply, operator::Operator, threads::Context};
 //!
 //! let u = [1.0, 0.0, 2.0, 1.0, 2.0, 1.0]; // 3 x 2, row-major
-//! let u = Reflections::new(3, 2, &u)?;
+//! let w = Operator::new([1, 3, 2], &u)?;
 //! let mut never = || false;
 //! let mut context = Context::new(&mut never);
 //! let mut c = [0.0; 3];
-//! apply::forward(&mut context, u, &Diagonal::new(u, None)?, &[3.0, 0.0, 4.0], &mut c, false, None)?;
+//! apply::forward(&mut context, &w, &[3.0, 0.0, 4.0], &mut c)?;
 //! let norm: f64 = c.iter().map(|x| x * x).sum();
 //! assert!((norm - 25.0).abs() < 1e-12);
 //! # Ok::<(), householder::error::Error>(())
@@ -34,18 +33,14 @@
 //!
 //! ```
 //! use householder::recurrence::{self, Activation, Sequence, SequenceGradients, Series, Steps};
-//! use householder::{diagonal::Diagonal, reflections::Reflections, threads::Context};
+//! use householder::{operator::Operator, threads::Context};
 //!
 //! let (n, steps, batch) = (3, 2, 1);
 //! let u = [1.0, 0.0, 2.0, 1.0, 2.0, 1.0];
-//! let u = Reflections::new(n, 2, &u)?;
 //! let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]; // (steps, batch, n)
 //! let sequence = Sequence {
-//!     u,
-//!     diagonal: Diagonal::of(u),
-//!     adjoint: false,
+//!     operator: Operator::new([1, n, 2], &u)?,
 //!     activation: Activation::Tanh,
-//!     method: None,
 //!     steps: Steps::uniform(steps, batch)?,
 //!     d: n,
 //!     x: Series::new(&x),
@@ -56,10 +51,10 @@
 //! let mut never = || false;
 //! let mut context = Context::new(&mut never);
 //! let mut h = [0.0; 6];
-//! let kept = recurrence::forward(&mut context, &sequence, &mut h, None)?;
+//! let saved = recurrence::forward_and_save(&mut context, &sequence, &mut h, None, None)?;
 //! let (grad_h, mut grad_u) = (Series::new(&[1.0; 6]), [0.0; 6]);
 //! let gradients = SequenceGradients { u: Some(&mut grad_u), ..SequenceGradients::default() };
-//! recurrence::backward(&mut context, &sequence, Some(&kept), &h, None, Some(grad_h), None, gradients)?;
+//! recurrence::backward(&mut context, &sequence, Some(&saved), &h, None, Some(grad_h), None, gradients)?;
 //! assert!(grad_u.iter().any(|&x| x != 0.0) && grad_u[1] == 0.0); // above the diagonal
 //! # Ok::<(), householder::error::Error>(())
 //! ```
@@ -70,22 +65,23 @@ pub mod apply;
 #[doc(hidden)]
 pub mod bench;
 pub mod delta;
-pub mod diagonal;
+mod diagonal;
 pub mod error;
 pub mod factor;
-pub mod gradients;
+mod form;
+mod gradients;
 mod kernel;
 mod lengths;
-pub mod many;
 mod memory;
 pub mod method;
 pub mod number;
 mod once;
+pub mod operator;
 mod product;
 pub mod recurrence;
 mod recycle;
-pub mod reflections;
 pub mod scalar;
+mod stack;
 pub mod threads;
 mod trapezoid;
 mod unblocked;

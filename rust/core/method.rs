@@ -1,8 +1,6 @@
 //! The choice of the algorithm for a shape.
 
-use crate::error::{Error, Result};
-use crate::reflections::Form;
-use crate::scalar::Scalar;
+use crate::form::Form;
 use crate::view::Shape;
 
 /// The way a product of reflections is applied.
@@ -14,30 +12,6 @@ pub enum Method {
     Wy,
     /// W is formed.
     Dense,
-}
-
-impl Method {
-    /// The method of that name; `None` for `"auto"`.
-    pub fn parse(name: &str) -> Result<Option<Self>> {
-        match name {
-            "auto" => Ok(None),
-            "reflections" => Ok(Some(Self::Reflections)),
-            "wy" => Ok(Some(Self::Wy)),
-            "dense" => Ok(Some(Self::Dense)),
-            _ => Err(Error::InvalidArgument(format!(
-                "method: expected 'auto', 'reflections', 'wy' or 'dense', got '{name}'"
-            ))),
-        }
-    }
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Reflections => "reflections",
-            Self::Wy => "wy",
-            Self::Dense => "dense",
-        }
-    }
 }
 
 /// Expected time of each method, forward and backward, in microseconds: measured with one thread, float32 and complex64,
@@ -110,12 +84,6 @@ impl Costs {
             Method::Dense
         }
     }
-}
-
-/// For one application of `k` reflections to `rows` vectors of size `n`, forward or backward. Depends on the shape, on
-/// whether numbers are complex, and on whether `tau` is given.
-pub(crate) fn for_application<T: Scalar>(form: Form, shape: Shape, rows: usize, given: bool) -> Method {
-    Costs::of_application(form, shape, rows, T::COMPLEX).accurate(given).best()
 }
 
 /// Reflections of a block of [`crate::wy::blocks`], applied to `rows` vectors. Wide ones run faster, narrow ones are formed

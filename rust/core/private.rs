@@ -3,8 +3,8 @@
 //! Pointers as arguments:
 //!
 //! ```compile_fail,E0603
-//! use householder::{reflections::Reflections, threads::Context, wy::blocks::{Blocks, Coefficients}};
-//! let u = Reflections::new(3, 2, &[1.0, 0.0, 2.0, 1.0, 2.0, 1.0]).unwrap();
+//! use householder::{operator::Reflections, threads::Context, wy::blocks::{Blocks, Coefficients}};
+//! let u = Reflections::new(3, 2, &[1.0, 0.0, 2.0, 1.0, 2.0, 1.0]);
 //! let mut never = || false;
 //! let mut context = Context::new(&mut never);
 //! let blocks = Blocks::new(&mut context, u, 16).unwrap();
@@ -15,9 +15,9 @@
 //! Buffers of any length:
 //!
 //! ```compile_fail,E0603
-//! use householder::{memory::Buffer, reflections::Reflections, threads::Context, wy::{CompactWy, gradient::from_sums}};
+//! use householder::{memory::Buffer, operator::Reflections, threads::Context, wy::{CompactWy, gradient::from_sums}};
 //! let u = vec![3.0_f32; 4096 * 64];
-//! let u = Reflections::new(4096, 64, &u).unwrap();
+//! let u = Reflections::new(4096, 64, &u);
 //! let mut never = || false;
 //! let mut context = Context::new(&mut never);
 //! let wy = CompactWy::new(&mut context, u).unwrap();
@@ -28,8 +28,8 @@
 //! Sizes as public fields:
 //!
 //! ```compile_fail,E0603
-//! use householder::{reflections::Reflections, threads::Context, wy::{CompactWy, gradient::expansion}};
-//! let u = Reflections::new(3, 2, &[1.0, 0.0, 2.0, 1.0, 2.0, 1.0]).unwrap();
+//! use householder::{operator::Reflections, threads::Context, wy::{CompactWy, gradient::expansion}};
+//! let u = Reflections::new(3, 2, &[1.0, 0.0, 2.0, 1.0, 2.0, 1.0]);
 //! let mut never = || false;
 //! let mut context = Context::new(&mut never);
 //! let mut wy = CompactWy::new(&mut context, u).unwrap();
@@ -38,20 +38,16 @@
 //! ```
 //!
 //! ```compile_fail,E0616
-//! use householder::{apply::Dense, diagonal::Diagonal, reflections::Reflections, threads::Context};
-//! let u = Reflections::new(3, 2, &[1.0, 0.0, 2.0, 1.0, 2.0, 1.0]).unwrap();
-//! let mut never = || false;
-//! let matrix = Dense::new(&mut Context::new(&mut never), u, &Diagonal::of(u)).unwrap();
-//! println!("{}", matrix.blocks.n);
+//! fn none(saved: &mut householder::apply::Saved<f64>) {
+//!     saved.0.clear();
+//! }
 //! ```
 //!
-//! What a recurrence keeps:
+//! What a recurrence leaves:
 //!
-//! ```compile_fail
-//! fn rank(kept: &mut householder::recurrence::Prepared<f64>) {
-//!     if let householder::recurrence::Prepared::LowRank { rank, .. } = kept {
-//!         *rank = 1 << 20;
-//!     }
+//! ```compile_fail,E0616
+//! fn none(saved: &mut householder::recurrence::Saved<f64>) {
+//!     saved.0.clear();
 //! }
 //! ```
 //!
@@ -64,8 +60,8 @@
 //!
 //! Some columns of `U`, whose bounds are checked in debug builds alone:
 //!
-//! ```compile_fail,E0624
-//! let u = householder::reflections::Reflections::new(3, 2, &[1.0, 0.0, 2.0, 1.0, 2.0, 1.0]).unwrap();
+//! ```compile_fail,E0603
+//! let u = householder::operator::Reflections::new(3, 2, &[1.0, 0.0, 2.0, 1.0, 2.0, 1.0]);
 //! println!("{}", u.columns(2, 1).m());
 //! ```
 //!

@@ -1,6 +1,6 @@
 //! Views of numbers in memory: addresses with strides, which tasks on several threads may hold.
 
-/// Vectors in memory: entry `i` of vector `j` is at `ptr[i * step + j * ld]`. Absent if `ptr` is null.
+/// Strided raw matrix pointer: entry `i` of vector `j` is at `ptr[i * step + j * ld]`; null means no operand.
 ///
 /// Kernels that take a view state which of its entries they read or write. Their caller owns these entries.
 pub struct View<T> {
@@ -62,6 +62,24 @@ impl<T> View<T> {
 }
 
 impl<T: Copy> View<T> {
+    /// Vector `j`, `len` contiguous entries.
+    ///
+    /// # Safety
+    /// The caller owns them, and nothing writes them meanwhile.
+    #[inline(always)]
+    pub unsafe fn vector<'a>(self, j: usize, len: usize) -> &'a [T] {
+        std::slice::from_raw_parts(self.at(0, j), len)
+    }
+
+    /// Vector `j`, to be written.
+    ///
+    /// # Safety
+    /// The caller owns it, and nothing else reads it meanwhile.
+    #[inline(always)]
+    pub unsafe fn vector_mut<'a>(self, j: usize, len: usize) -> &'a mut [T] {
+        std::slice::from_raw_parts_mut(self.at(0, j), len)
+    }
+
     /// Copies `n` contiguous entries of each vector, possibly to where they are.
     ///
     /// # Safety

@@ -1,38 +1,64 @@
 //! `W h` and its gradients.
 
-use householder::apply::{self, Prepared};
-use householder::diagonal::Diagonal;
-use householder::error::Error;
-use householder::gradients::Gradients;
-use householder::many::{self, Applications, ManyGradients, Stack, StackMut};
+use householder::apply::{self, Gradients, Saved};
 use householder::method::Method;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use householder::operator::Operator;
 use pyo3::prelude::*;
 
-use crate::array::{Array, Number, Reading, disjoint, optional, optional_mut, outputs, size};
+use crate::array::Array;
 use crate::by_dtype;
-use crate::call::{attempt, run, to_python};
-use crate::columns::Headers;
+use crate::call::{Reading, Refusal, attempt, run};
+use crate::columns::Columns;
+use crate::dtype::Number;
 use crate::kept::Kept;
+use crate::operands::{Arrays, Operands};
+use crate::options;
 
-/// `rows` of `h (.., n)`, so many for each matrix, of the type of `u`.
-fn rows(u: &Headers<'_, '_>, h: &Array<'_, '_>) -> PyResult<usize> {
-    let rows = h.len.checked_div(u.count * u.n).unwrap_or(0);
-    let given = || Ok::<_, PyErr>(format!("got u {} and h {}", u.u.describe()?, h.describe()?));
-    if h.dims == 0 || h.last[2] != u.n || u.count * rows * u.n != h.len {
-        return Err(PyValueError::new_err(format!("expected u (.., n, m) and h (.., n), {}", given()?)));
-    }
-    if u.u.dtype != h.dtype {
-        return Err(PyTypeError::new_err(format!("expected u and h of one type, {}", given()?)));
-    }
-    Ok(rows)
+const TAU: usize = 1;
+const PHASES: usize = 2;
+const H: usize = 3;
+const GRAD: usize = 4;
+
+/// The matrices of a call, with `rows` vectors each.
+struct Call {
+    columns: Columns,
+    rows: usize,
+    transpose: bool,
+    method: Option<Method>,
 }
 
-/// Trapezoidal `u (n, m)`, `tau` being its own, and `rows`.
-fn problem<'a, 'py>(u: &'a Bound<'py, PyAny>, h: &Array<'_, '_>) -> Reading<(Headers<'a, 'py>, usize)> {
-    let u = Headers::read(u, "trapezoidal", None)?;
-    let rows = rows(&u, h)?;
-    Ok((u, rows))
+impl Call {
+    /// For `h (.., n)` of the type of `u`.
+    fn of(
+        u: &Array<'_, '_>,
+        shape: &str,
+        tau: Option<&Array<'_, '_>>,
+        h: &Array<'_, '_>,
+        transpose: bool,
+        method: &str,
+    ) -> Reading<Self> {
+        let (method, columns) = (options::method(method)?, Columns::of(u, shape, tau)?);
+        let rows = h.len.checked_div(columns.count * columns.n).unwrap_or(0);
+        let given = || Ok::<_, PyErr>(format!("got u {} and h {}", u.describe()?, h.describe()?));
+        if h.dims == 0 || h.last[2] != columns.n || columns.count * rows * columns.n != h.len {
+            return Err(Refusal::invalid(format!("expected u (.., n, m) and h (.., n), {}", given()?)));
+        }
+        if u.dtype != h.dtype {
+            return Err(Refusal::Type(format!("expected u and h of one type, {}", given()?)));
+        }
+        Ok(Self { columns, rows, transpose, method })
+    }
+
+    /// `W`, or `W*`, with the phases that all matrices share.
+    fn operator<T: Number<Real: Number>>(&self, operands: &impl Operands<'static>) -> Reading<Operator<'static, T>> {
+        let phases = operands.read::<T::Real>(PHASES, "phases", &[self.columns.n])?;
+        Ok(self.columns.operator(operands, TAU, phases)?.adjoint(self.transpose).by(self.method))
+    }
+
+    /// The shape of all vectors.
+    fn vectors(&self) -> [usize; 3] {
+        [self.columns.count, self.rows, self.columns.n]
+    }
 }
 
 #[pyfunction]
@@ -48,54 +74,32 @@ pub fn forward(
     shape: &str,
     tau: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<PyAny>> {
+    fn go<T: Number<Real: Number>>(
+        py: Python<'_>,
+        call: &Call,
+        arrays: &Arrays<'_, '_, 4, 1>,
+        keep: bool,
+    ) -> Reading<Option<Kept>> {
+        let (w, h) = (call.operator::<T>(arrays)?, arrays.needed(H, "h", &call.vectors())?);
+        let out = arrays.write(0, &call.vectors())?.unwrap_or_default();
+        let saved = run(py, |context| {
+            if keep {
+                return apply::forward_and_save(context, &w, h, out);
+            }
+            apply::forward(context, &w, h, out).map(|()| None)
+        })?;
+        Ok(saved.map(|saved| Kept::new(saved.is_matrix(), saved)))
+    }
     let py = u.py();
-    let go = || -> Reading<_> {
-        let method = Method::parse(method).map_err(to_python)?;
-        let (u, h) = (Headers::read(u, shape, tau)?, Array::read(h)?);
-        let (out, phases) = (Array::read(out)?, Array::optional(phases)?);
-        let rows = rows(&u, &h)?;
-        by_dtype!(h.dtype, forward_problems(py, &u, rows, [&h, &out], phases.as_ref(), transpose, method, keep))
+    let reading = || -> Reading<_> {
+        let (u, tau, h) = (Array::read(u)?, Array::optional(tau)?, Array::read(h)?);
+        let (out, phases, dtype) = (Array::read(out)?, Array::optional(phases)?, h.dtype);
+        let call = Call::of(&u, shape, tau.as_ref(), &h, transpose, method)?;
+        let operands = [("u", Some(u)), ("tau", tau), ("phases", phases), ("h", Some(h))];
+        let arrays = Arrays::new(operands, [("out", Some(out))])?;
+        by_dtype!(dtype, go(py, &call, &arrays, keep))
     };
-    attempt(py, go())
-}
-
-fn forward_problems<T: Number<Real: Number>>(
-    py: Python<'_>,
-    u: &Headers<'_, '_>,
-    rows: usize,
-    [h, out]: [&Array<'_, '_>; 2],
-    phases: Option<&Array<'_, '_>>,
-    adjoint: bool,
-    method: Option<Method>,
-    keep: bool,
-) -> Reading<Option<Kept>> {
-    let applications = applications::<T>(u, rows, h, phases, adjoint, method)?;
-    let [of_u, of_tau] = u.arrays();
-    disjoint(&[of_u, of_tau, ("h", Some(h)), ("phases", phases)], &[("out", Some(out))])?;
-    let (count, out) = (u.count, out.slice_mut::<T>("out", h.len)?);
-    let kept = run(py, |context| {
-        if keep {
-            return applications.forward_and_keep(context, out);
-        }
-        applications.forward(context, StackMut::new(out, count)).map(|()| None)
-    })?;
-    Ok(kept.map(|kept| {
-        let is_matrix = matches!(kept, many::Kept::Matrix(_));
-        Kept::new(kept, is_matrix)
-    }))
-}
-
-/// The problems of a call.
-fn applications<T: Number<Real: Number>>(
-    u: &Headers<'_, '_>,
-    rows: usize,
-    h: &Array<'_, '_>,
-    phases: Option<&Array<'_, '_>>,
-    adjoint: bool,
-    method: Option<Method>,
-) -> Reading<Applications<'static, T>> {
-    let h = Stack::new(h.slice::<T>("h", size(&[u.count, rows, u.n])?)?, u.count);
-    Ok(Applications { u: u.reflections()?, phases: optional(phases, "phases", u.n)?, h, adjoint, method })
+    attempt(py, reading())
 }
 
 #[pyfunction]
@@ -112,47 +116,36 @@ pub fn backward(
     shape: &str,
     tau: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<PyAny>> {
+    fn go<T: Number<Real: Number>>(
+        py: Python<'_>,
+        call: &Call,
+        arrays: &Arrays<'_, '_, 5, 4>,
+        kept: Option<&Kept>,
+    ) -> Reading<()> {
+        let (w, vectors, Columns { count, n, m, .. }) = (call.operator::<T>(arrays)?, call.vectors(), &call.columns);
+        let (h, g) = (arrays.needed(H, "h", &vectors)?, arrays.needed(GRAD, "grad_c", &vectors)?);
+        let gradients = Gradients {
+            u: arrays.write(0, &[*count, *n, *m])?,
+            h: arrays.write(1, &vectors)?,
+            phases: arrays.write(2, &[*n])?,
+            tau: arrays.write(3, &[*count, *m])?,
+        };
+        let saved = kept.and_then(Kept::get::<Saved<T>>).filter(|saved| saved.check(&w, call.rows).is_ok());
+        run(py, |context| apply::backward(context, &w, h, g, gradients, saved))
+    }
     let py = u.py();
-    let go = || -> Reading<_> {
-        let method = Method::parse(method).map_err(to_python)?;
-        let (u, h) = (Headers::read(u, shape, tau)?, Array::read(h)?);
-        let (grad_c, phases) = (Array::read(grad_c)?, Array::optional(phases)?);
-        let rows = rows(&u, &h)?;
-        let gradients = Array::each(&gradients)?;
-        let gradients = gradients.each_ref().map(Option::as_ref);
-        let (given, kept) = ([&h, &grad_c], kept.map(Bound::get));
-        by_dtype!(h.dtype, backward_problems(py, &u, rows, given, phases.as_ref(), gradients, transpose, method, kept))
+    let reading = || -> Reading<_> {
+        let (u, tau, h) = (Array::read(u)?, Array::optional(tau)?, Array::read(h)?);
+        let (grad_c, phases, dtype) = (Array::read(grad_c)?, Array::optional(phases)?, h.dtype);
+        let call = Call::of(&u, shape, tau.as_ref(), &h, transpose, method)?;
+        let [grad_u, grad_h, grad_phases, grad_tau] = Array::each(&gradients)?;
+        let arrays = Arrays::new(
+            [("u", Some(u)), ("tau", tau), ("phases", phases), ("h", Some(h)), ("grad_c", Some(grad_c))],
+            [("grad_u", grad_u), ("grad_h", grad_h), ("grad_phases", grad_phases), ("grad_tau", grad_tau)],
+        )?;
+        by_dtype!(dtype, go(py, &call, &arrays, kept.map(Bound::get)))
     };
-    attempt(py, go())
-}
-
-fn backward_problems<T: Number<Real: Number>>(
-    py: Python<'_>,
-    u: &Headers<'_, '_>,
-    rows: usize,
-    [h, grad_c]: [&Array<'_, '_>; 2],
-    phases: Option<&Array<'_, '_>>,
-    [grad_u, grad_h, grad_phases, grad_tau]: [Option<&Array<'_, '_>>; 4],
-    adjoint: bool,
-    method: Option<Method>,
-    kept: Option<&Kept>,
-) -> Reading<()> {
-    let &Headers { count, n, m, .. } = u;
-    let applications = applications::<T>(u, rows, h, phases, adjoint, method)?;
-    let [of_u, of_tau] = u.arrays();
-    disjoint(
-        &[of_u, of_tau, ("h", Some(h)), ("grad_c", Some(grad_c)), ("phases", phases)],
-        &[("grad_u", grad_u), ("grad_h", grad_h), ("grad_phases", grad_phases), ("grad_tau", grad_tau)],
-    )?;
-    let grad_c = Stack::new(grad_c.slice::<T>("grad_c", h.len)?, count);
-    let gradients = ManyGradients {
-        u: outputs::<T>(grad_u, "grad_u", count, n * m)?,
-        h: outputs::<T>(grad_h, "grad_h", count, rows * n)?,
-        tau: outputs::<T>(grad_tau, "grad_tau", count, m)?,
-        phases: optional_mut::<T::Real>(grad_phases, "grad_phases", n)?,
-    };
-    let kept = kept.and_then(Kept::get::<many::Kept<T>>);
-    Ok(run(py, |context| applications.backward(context, grad_c, gradients, kept))?)
+    attempt(py, reading())
 }
 
 /// The gradient of `W h`, in `grad`, becomes that of `h`.
@@ -166,36 +159,24 @@ pub fn backward_in_place(
 ) -> PyResult<Py<PyAny>> {
     fn go<T: Number<Real: Number>>(
         py: Python<'_>,
-        u: &Headers<'_, '_>,
-        rows: usize,
-        [h, grad, grad_u]: [&Array<'_, '_>; 3],
+        call: &Call,
+        arrays: &Arrays<'_, '_, 4, 2>,
         kept: Option<&Kept>,
     ) -> Reading<()> {
-        let &Headers { n, m, .. } = u;
-        disjoint(&[("u", Some(&u.u)), ("h", Some(h))], &[("grad", Some(grad)), ("grad_u", Some(grad_u))])?;
-        let u = u.reflections::<T>()?.at(0).map_err(to_python)?;
-        if u.u1().is_some() {
-            return Err(to_python(Error::InvalidArgument(format!("m: expected less than n = {n}, got {m}"))).into());
-        }
-        let h = h.slice::<T>("h", size(&[rows, n])?)?;
-        let grad = grad.slice_mut::<T>("grad", h.len())?;
-        let grad_u = grad_u.slice_mut::<T>("grad_u", n * m)?;
-        let kept = kept.and_then(Kept::get::<many::Kept<T>>);
-        Ok(run(py, |context| {
-            if let Some(many::Kept::Factors(kept)) = kept
-                && kept.shape() == [n, m, rows]
-            {
-                return apply::backward_in_place(context, kept, u, h, grad, grad_u);
-            }
-            let prepared = Prepared::new(context, u, rows)?;
-            apply::backward_in_place(context, &prepared, u, h, grad, grad_u)
-        })?)
+        let (w, h) = (call.operator::<T>(arrays)?, arrays.needed(H, "h", &call.vectors())?);
+        let grad = arrays.write(0, &call.vectors())?.unwrap_or_default();
+        let gradients = Gradients { u: arrays.write(1, &call.columns.shape())?, ..Gradients::default() };
+        let saved = kept.and_then(Kept::get::<Saved<T>>);
+        let saved = saved.filter(|saved| !saved.is_matrix() && saved.check(&w, call.rows).is_ok());
+        run(py, |context| apply::backward_in_place(context, &w, h, grad, gradients, saved))
     }
     let py = u.py();
     let reading = || -> Reading<_> {
-        let (h, grad, grad_u) = (Array::read(h)?, Array::read(grad)?, Array::read(grad_u)?);
-        let (u, rows) = problem(u, &h)?;
-        by_dtype!(h.dtype, go(py, &u, rows, [&h, &grad, &grad_u], kept.map(Bound::get)))
+        let (u, h, grad, grad_u) = (Array::read(u)?, Array::read(h)?, Array::read(grad)?, Array::read(grad_u)?);
+        let (call, dtype) = (Call::of(&u, "trapezoidal", None, &h, false, "wy")?, h.dtype);
+        let operands = [("u", Some(u)), ("tau", None), ("phases", None), ("h", Some(h))];
+        let arrays = Arrays::new(operands, [("grad", Some(grad)), ("grad_u", Some(grad_u))])?;
+        by_dtype!(dtype, go(py, &call, &arrays, kept.map(Bound::get)))
     };
     attempt(py, reading())
 }
@@ -209,26 +190,17 @@ pub fn forward_tape(
     phases: Option<&Bound<'_, PyAny>>,
     transpose: bool,
 ) -> PyResult<()> {
-    fn go<T: Number<Real: Number>>(
-        py: Python<'_>,
-        u: &Headers<'_, '_>,
-        rows: usize,
-        [h, tape]: [&Array<'_, '_>; 2],
-        phases: Option<&Array<'_, '_>>,
-        adjoint: bool,
-    ) -> PyResult<()> {
-        let &Headers { n, m, .. } = u;
-        disjoint(&[("u", Some(&u.u)), ("h", Some(h)), ("phases", phases)], &[("tape", Some(tape))])?;
-        let u = u.reflections::<T>()?.at(0).map_err(to_python)?;
-        let h = h.slice("h", size(&[rows, n])?)?;
-        let tape = tape.slice_mut("tape", size(&[rows, m + 1, n])?)?;
-        let diagonal = Diagonal::new(u, optional(phases, "phases", n)?).map_err(to_python)?;
-        run(py, |context| apply::forward_tape(context, u, &diagonal, h, tape, adjoint))
+    fn go<T: Number<Real: Number>>(py: Python<'_>, call: &Call, arrays: &Arrays<'_, '_, 4, 1>) -> Reading<()> {
+        let (w, h) = (call.operator::<T>(arrays)?, arrays.needed(H, "h", &call.vectors())?);
+        let tape = arrays.write(0, &[call.rows, call.columns.m + 1, call.columns.n])?.unwrap_or_default();
+        run(py, |context| apply::forward_tape(context, &w, h, tape))
     }
     let py = u.py();
-    let (h, tape, phases) = (Array::read(h)?, Array::read(tape)?, Array::optional(phases)?);
-    let (u, rows) = problem(u, &h)?;
-    by_dtype!(h.dtype, go(py, &u, rows, [&h, &tape], phases.as_ref(), transpose))
+    let (u, h, tape, phases) = (Array::read(u)?, Array::read(h)?, Array::read(tape)?, Array::optional(phases)?);
+    let (call, dtype) = (Call::of(&u, "trapezoidal", None, &h, transpose, "auto")?, h.dtype);
+    let operands = [("u", Some(u)), ("tau", None), ("phases", phases), ("h", Some(h))];
+    let arrays = Arrays::new(operands, [("tape", Some(tape))])?;
+    Ok(by_dtype!(dtype, go(py, &call, &arrays))?)
 }
 
 #[pyfunction]
@@ -240,36 +212,26 @@ pub fn backward_tape(
     phases: Option<&Bound<'_, PyAny>>,
     transpose: bool,
 ) -> PyResult<()> {
-    fn go<T: Number<Real: Number>>(
-        py: Python<'_>,
-        u: &Headers<'_, '_>,
-        rows: usize,
-        [tape, grad_c]: [&Array<'_, '_>; 2],
-        [grad_u, grad_h, grad_phases]: [Option<&Array<'_, '_>>; 3],
-        phases: Option<&Array<'_, '_>>,
-        adjoint: bool,
-    ) -> PyResult<()> {
-        let &Headers { n, m, .. } = u;
-        disjoint(
-            &[("u", Some(&u.u)), ("tape", Some(tape)), ("grad_c", Some(grad_c)), ("phases", phases)],
-            &[("grad_u", grad_u), ("grad_h", grad_h), ("grad_phases", grad_phases)],
-        )?;
-        let u = u.reflections::<T>()?.at(0).map_err(to_python)?;
-        let tape = tape.slice("tape", size(&[rows, m + 1, n])?)?;
-        let grad_c = grad_c.slice("grad_c", size(&[rows, n])?)?;
-        let diagonal = Diagonal::new(u, optional(phases, "phases", n)?).map_err(to_python)?;
+    fn go<T: Number<Real: Number>>(py: Python<'_>, call: &Call, arrays: &Arrays<'_, '_, 5, 3>) -> Reading<()> {
+        let (w, Columns { n, m, .. }) = (call.operator::<T>(arrays)?, &call.columns);
+        let g = arrays.needed(H, "grad_c", &call.vectors())?;
+        let tape = arrays.needed(H + 1, "tape", &[call.rows, m + 1, *n])?;
         let gradients = Gradients {
-            u: optional_mut(grad_u, "grad_u", n * m)?,
-            h: optional_mut(grad_h, "grad_h", rows * n)?,
+            u: arrays.write(0, &call.columns.shape())?,
+            h: arrays.write(1, &call.vectors())?,
             tau: None,
-            phases: optional_mut(grad_phases, "grad_phases", n)?,
+            phases: arrays.write(2, &[*n])?,
         };
-        run(py, |context| apply::backward_tape(context, u, &diagonal, tape, grad_c, gradients, adjoint))
+        run(py, |context| apply::backward_tape(context, &w, tape, g, gradients))
     }
     let py = u.py();
-    let (tape, grad_c, phases) = (Array::read(tape)?, Array::read(grad_c)?, Array::optional(phases)?);
-    let (u, rows) = problem(u, &grad_c)?;
-    let gradients = Array::each(&gradients)?;
-    let gradients = gradients.each_ref().map(Option::as_ref);
-    by_dtype!(grad_c.dtype, go(py, &u, rows, [&tape, &grad_c], gradients, phases.as_ref(), transpose))
+    let (u, tape, grad_c, phases) =
+        (Array::read(u)?, Array::read(tape)?, Array::read(grad_c)?, Array::optional(phases)?);
+    let (call, dtype) = (Call::of(&u, "trapezoidal", None, &grad_c, transpose, "auto")?, grad_c.dtype);
+    let [grad_u, grad_h, grad_phases] = Array::each(&gradients)?;
+    let arrays = Arrays::new(
+        [("u", Some(u)), ("tau", None), ("phases", phases), ("grad_c", Some(grad_c)), ("tape", Some(tape))],
+        [("grad_u", grad_u), ("grad_h", grad_h), ("grad_phases", grad_phases)],
+    )?;
+    Ok(by_dtype!(dtype, go(py, &call, &arrays))?)
 }

@@ -8,14 +8,37 @@ use pyo3::exceptions::{PyKeyboardInterrupt, PyMemoryError, PyRuntimeError, PyTyp
 use pyo3::prelude::*;
 use pyo3::{IntoPyObject, IntoPyObjectExt};
 
-use crate::array::{Reading, Refusal};
+/// Why there is no result.
+pub enum Refusal {
+    /// The arguments are for torch's dispatcher to handle.
+    Foreign,
+    /// One has the wrong type.
+    Type(String),
+    /// The core refuses them.
+    Core(Error),
+    /// Python raised an exception.
+    Raised(PyErr),
+}
 
-/// Returns the result of a call, or `NotImplemented` if torch's dispatcher must handle its tensors.
-pub fn attempt<'py, R: IntoPyObject<'py>>(py: Python<'py>, reading: Reading<R>) -> PyResult<Py<PyAny>> {
-    match reading {
-        Ok(result) => result.into_py_any(py),
-        Err(Refusal::Foreign) => Ok(py.NotImplemented()),
-        Err(Refusal::Wrong(error)) => Err(error),
+/// What comes of arguments.
+pub type Reading<T> = std::result::Result<T, Refusal>;
+
+impl Refusal {
+    /// An argument that cannot be computed with.
+    pub fn invalid(text: impl Into<String>) -> Self {
+        Self::Core(Error::InvalidArgument(text.into()))
+    }
+}
+
+impl From<PyErr> for Refusal {
+    fn from(error: PyErr) -> Self {
+        Self::Raised(error)
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Core(error)
     }
 }
 
@@ -23,13 +46,24 @@ impl From<Refusal> for PyErr {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Foreign => PyTypeError::new_err("expected arrays or tensors that lie in memory of the CPU"),
-            Refusal::Wrong(error) => error,
+            Refusal::Type(text) => PyTypeError::new_err(text),
+            Refusal::Core(error) => to_python(error),
+            Refusal::Raised(error) => error,
         }
     }
 }
 
-/// Runs `work` without the interpreter lock. Checks for signals now and then; panics become exceptions.
-pub fn run<R: Send>(py: Python<'_>, work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> PyResult<R> {
+/// Returns the result of a call, or `NotImplemented` if torch's dispatcher must handle its tensors.
+pub fn attempt<'py, R: IntoPyObject<'py>>(py: Python<'py>, reading: Reading<R>) -> PyResult<Py<PyAny>> {
+    match reading {
+        Ok(result) => result.into_py_any(py),
+        Err(Refusal::Foreign) => Ok(py.NotImplemented()),
+        Err(refusal) => Err(refusal.into()),
+    }
+}
+
+/// Runs `work` without the interpreter lock. Checks for signals now and then; panics become errors.
+pub fn run<R: Send>(py: Python<'_>, work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> Reading<R> {
     let mut signal = None;
     let outcome = py.detach(|| {
         #[allow(clippy::redundant_closure_for_method_calls)] // the method's path is not general over 'py
@@ -45,23 +79,23 @@ pub fn run<R: Send>(py: Python<'_>, work: impl FnOnce(&mut Context<'_>) -> Resul
         };
         catch_panic(|| work(&mut Context::new(&mut poll)))
     });
-    match (signal, outcome) {
-        (Some(raised), _) => Err(raised),
-        (None, outcome) => outcome.map_err(to_python),
+    match signal {
+        Some(raised) => Err(raised.into()),
+        None => Ok(outcome?),
     }
 }
 
 /// The outcome of `work`; a panic is an error with the panic's text.
-pub fn catch_panic<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
+pub fn catch_panic<R, E: From<Error>>(work: impl FnOnce() -> std::result::Result<R, E>) -> std::result::Result<R, E> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        Err(Error::Internal(text.unwrap_or_else(|| "a kernel panicked".to_owned())))
+        Err(Error::Internal(text.unwrap_or_else(|| "a kernel panicked".to_owned())).into())
     })
 }
 
 /// The exception for an error of the core.
-pub fn to_python(error: Error) -> PyErr {
+fn to_python(error: Error) -> PyErr {
     let text = error.to_string();
     match error {
         Error::OutOfMemory { .. } => PyMemoryError::new_err(text),

@@ -1,68 +1,64 @@
 //! The reflections of all problems of a call: `u (.., n, m)`, the `shape` of its columns, and `tau (.., m)`.
 
-use householder::many::ManyReflections;
-use householder::reflections::Form;
-use pyo3::exceptions::{PyTypeError, PyValueError};
-use pyo3::prelude::*;
+use householder::operator::{Form, Operator};
 
-use crate::array::{Array, Named, Number, Reading, optional, size};
-use crate::call::to_python;
+use crate::array::Array;
+use crate::call::{Reading, Refusal};
+use crate::dtype::Number;
+use crate::operands::Operands;
+use crate::options;
 
-/// The form of the columns. With `tau`, trapezoidal columns are LAPACK's, which begin with a one.
-fn form(shape: &str, has_tau: bool) -> PyResult<Form> {
-    match (shape, has_tau) {
-        ("trapezoidal", false) => Ok(Form::Trapezoidal),
-        ("trapezoidal", true) => Ok(Form::UnitTrapezoidal),
-        ("full", _) => Ok(Form::Full),
-        _ => Err(PyValueError::new_err(format!("shape: expected 'trapezoidal' or 'full', got '{shape}'"))),
-    }
-}
-
-/// The headers of `u` and `tau`, checked.
-pub struct Headers<'a, 'py> {
+/// The columns of `u`.
+pub struct Columns {
     pub count: usize,
+    /// How many axes enumerate the problems.
+    pub axes: usize,
     pub n: usize,
     pub m: usize,
-    pub form: Form,
-    pub u: Array<'a, 'py>,
-    tau: Option<Array<'a, 'py>>,
+    form: Form,
+    has_tau: bool,
 }
 
-impl<'a, 'py> Headers<'a, 'py> {
-    pub fn read(u: &'a Bound<'py, PyAny>, shape: &str, tau: Option<&'a Bound<'py, PyAny>>) -> Reading<Self> {
-        Self::of(Array::read(u)?, shape, Array::optional(tau)?)
-    }
-
-    pub fn of(u: Array<'a, 'py>, shape: &str, tau: Option<Array<'a, 'py>>) -> Reading<Self> {
-        let form = form(shape, tau.is_some())?;
+impl Columns {
+    /// Those of `u` and `tau`, checked.
+    pub fn of(u: &Array<'_, '_>, shape: &str, tau: Option<&Array<'_, '_>>) -> Reading<Self> {
+        let form = options::form(shape, tau.is_some())?;
         let [_, n, m] = u.last;
         if u.dims < 2 || n < 1 || m < 1 || (m > n && form != Form::Full) {
             let most = if form == Form::Full { "" } else { " <= n" };
             let given = u.describe()?;
-            return Err(PyValueError::new_err(format!("expected u (.., n, m) with 1 <= m{most}, got {given}")).into());
+            return Err(Refusal::invalid(format!("expected u (.., n, m) with 1 <= m{most}, got {given}")));
         }
-        let count = u.len / (n * m);
-        if let Some(tau) = &tau {
-            tau.require_shape("tau", (count, u.dims - 2), &[m])?;
+        let (count, axes) = (u.len / (n * m), u.dims - 2);
+        if let Some(tau) = tau {
+            tau.require_shape("tau", (count, axes), &[m])?;
             if tau.dtype != u.dtype {
-                return Err(
-                    PyTypeError::new_err(format!("expected tau of {}, got {}", u.dtype, tau.describe()?)).into()
-                );
+                return Err(Refusal::Type(format!("expected tau of {}, got {}", u.dtype, tau.describe()?)));
             }
         }
-        Ok(Self { count, n, m, form, u, tau })
+        Ok(Self { count, axes, n, m, form, has_tau: tau.is_some() })
     }
 
-    /// What a call reads of them.
-    pub fn arrays(&self) -> [Named<'_, 'a, 'py>; 2] {
-        [("u", Some(&self.u)), ("tau", self.tau.as_ref())]
+    /// Trapezoidal columns without `tau`, of that shape.
+    pub fn trapezoidal([count, n, m]: [usize; 3]) -> Self {
+        Self { count, axes: 1, n, m, form: Form::Trapezoidal, has_tau: false }
     }
 
-    /// The numbers themselves.
-    pub fn reflections<T: Number>(&self) -> Reading<ManyReflections<'static, T>> {
-        let &Self { count, n, m, form, .. } = self;
-        let u = self.u.slice::<T>("u", size(&[count, n, m])?)?;
-        let tau = optional::<T>(self.tau.as_ref(), "tau", size(&[count, m])?)?;
-        Ok(ManyReflections::new([count, n, m], form, u, tau).map_err(to_python)?)
+    /// The shape of `u`.
+    pub fn shape(&self) -> [usize; 3] {
+        [self.count, self.n, self.m]
+    }
+
+    /// `W` of `u`, in slot 0, and of `tau` in another one, with phases where they are given.
+    pub fn operator<'a, T: Number>(
+        &self,
+        operands: &impl Operands<'a>,
+        tau: usize,
+        phases: Option<&[T::Real]>,
+    ) -> Reading<Operator<'a, T>> {
+        let shape = self.shape();
+        let tau = if self.has_tau { operands.read(tau, "tau", &[self.count, self.m])? } else { None };
+        let w = Operator::with_form(shape, operands.needed(0, "u", &shape)?, self.form, tau)?;
+        Ok(if let Some(phases) = phases { w.with_phases(phases)? } else { w })
     }
 }

@@ -1,109 +1,152 @@
-//! The delta rule.
+//! The delta rule, of Python's arrays and of XLA's.
 
-use householder::delta::{self, Cotangents, Exponential, Gate, Gradients, Operands, Problem, Results, Sizes};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use householder::delta::{self, Cotangents, Exponential, Gate, Gradients, Problem, Results};
 use pyo3::prelude::*;
 
-use crate::array::{Array, Number, Reading, Refusal, optional, optional_mut, size};
-use crate::call::{attempt, run, to_python};
+use crate::array::Array;
+use crate::by_dtype;
+use crate::call::{Reading, Refusal, attempt, run};
+use crate::dtype::{DType, Number};
+use crate::operands::{Arrays, Operands, named};
 
-/// `q`, `k`, `v`, `beta`, `g` and the initial state; gradients in the same order.
-type Given<'py> = [Option<Bound<'py, PyAny>>; 6];
-type Arrays<'a, 'py> = [Option<Array<'a, 'py>>; 6];
+/// Slots of operands, and of their gradients: `q`, `k`, `v`, `beta`, `g` and the initial states.
+pub const INPUTS: usize = 6;
 
-/// The type of the queries, which all have.
-fn dtype(operands: &Arrays<'_, '_>) -> &'static str {
-    operands[0].as_ref().map_or("nothing", |q| q.dtype)
+/// A call, whose shapes begin with the axes of tokens, of steps and of sequences.
+pub struct Call {
+    pub sizes: delta::Sizes,
+    pub sequences: Vec<std::ops::Range<usize>>,
+    pub tokens: Vec<usize>,
+    pub steps: Vec<usize>,
+    pub states: Vec<usize>,
+    pub kept: Vec<usize>,
+    pub by_channel: bool,
+    pub scale: f64,
+    pub normalize: bool,
 }
+
+impl Call {
+    /// The shape of an operand, and of its gradient.
+    fn shape(&self, slot: usize) -> Vec<usize> {
+        let delta::Sizes { heads, value_heads, key_width, value_width, .. } = self.sizes;
+        let (rows, rest): (_, &[usize]) = match slot {
+            0 => (&self.tokens, &[heads, key_width]),
+            1 => (&self.steps, &[heads, key_width]),
+            2 => (&self.steps, &[value_heads, value_width]),
+            3 => (&self.steps, &[value_heads]),
+            4 if self.by_channel => (&self.tokens, &[value_heads, key_width]),
+            4 => (&self.tokens, &[value_heads]),
+            _ => (&self.states, &[value_heads, key_width, value_width]),
+        };
+        [rows, rest].concat()
+    }
+
+    /// The shape of the outputs.
+    fn out(&self) -> Vec<usize> {
+        [&self.tokens, &[self.sizes.value_heads, self.sizes.value_width][..]].concat()
+    }
+
+    /// The shape of the states that are kept.
+    fn kept(&self) -> Vec<usize> {
+        let delta::Sizes { value_heads, key_width, value_width, .. } = self.sizes;
+        [&self.kept, &[value_heads, key_width, value_width][..]].concat()
+    }
+
+    fn problem<'a, T: Number + Exponential>(&self, operands: &impl Operands<'a>) -> Reading<Problem<'a, T>> {
+        let gate = match operands.read(4, "g", &self.shape(4))? {
+            None => Gate::None,
+            Some(g) if self.by_channel => Gate::Channel(g),
+            Some(g) => Gate::Head(g),
+        };
+        Ok(Problem::new(delta::Operands {
+            sizes: self.sizes,
+            sequences: self.sequences.clone(),
+            q: operands.needed(0, "q", &self.shape(0))?,
+            k: operands.needed(1, "k", &self.shape(1))?,
+            v: operands.needed(2, "v", &self.shape(2))?,
+            beta: operands.needed(3, "beta", &self.shape(3))?,
+            gate,
+            initial: operands.read(5, "initial_state", &self.shape(5))?,
+            scale: T::of(self.scale),
+            normalize: self.normalize,
+        })?)
+    }
+
+    /// Results are outputs, final states and the states for the backward pass.
+    pub fn forward<'a, T: Number + Exponential>(
+        &self,
+        operands: &impl Operands<'a>,
+    ) -> Reading<(Problem<'a, T>, Results<'a, T>)> {
+        let results = Results {
+            out: operands.write(0, &self.out())?,
+            last: operands.write(1, &self.shape(5))?,
+            kept: operands.write(2, &self.kept())?,
+        };
+        Ok((self.problem(operands)?, results))
+    }
+
+    /// Further operands are the states that the forward pass kept, and the gradients of outputs and of final states.
+    #[allow(clippy::type_complexity)] // what a backward pass takes
+    pub fn backward<'a, T: Number + Exponential>(
+        &self,
+        operands: &impl Operands<'a>,
+    ) -> Reading<(Problem<'a, T>, Option<&'a [T]>, Cotangents<'a, T>, Gradients<'a, T>)> {
+        let cotangents = Cotangents {
+            out: operands.read(INPUTS + 1, "grad_out", &self.out())?,
+            last: operands.read(INPUTS + 2, "grad_last", &self.shape(5))?,
+        };
+        let wanted = |slot: usize| operands.write(slot, &self.shape(slot));
+        let gradients = Gradients {
+            q: wanted(0)?,
+            k: wanted(1)?,
+            v: wanted(2)?,
+            beta: wanted(3)?,
+            gate: wanted(4)?,
+            initial: wanted(5)?,
+        };
+        let kept = operands.read(INPUTS, "kept", &self.kept())?;
+        Ok((self.problem(operands)?, kept, cotangents, gradients))
+    }
+}
+
+/// Operands and gradients.
+type Given<'py> = [Option<Bound<'py, PyAny>>; INPUTS];
 
 /// Sizes, offsets of the sequences, whether gates are by channel, the scale, and whether queries and keys are normalised.
 type Options = ([usize; 5], Vec<usize>, bool, f64, bool);
 
-fn sizes([heads, value_heads, key_width, value_width, reflections]: [usize; 5]) -> Sizes {
-    Sizes { heads, value_heads, key_width, value_width, reflections }
-}
-
-/// Lengths of the arrays of tokens, of steps and of states.
-struct Lengths {
-    q: usize,
-    k: usize,
-    v: usize,
-    beta: usize,
-    g: usize,
-    states: usize,
-    out: usize,
-    kept: usize,
-}
-
-impl Lengths {
-    fn of(sizes: &Sizes, offsets: &[usize], by_channel: bool) -> PyResult<Self> {
-        let Sizes { heads, value_heads, key_width, value_width, reflections } = *sizes;
+impl Call {
+    fn of((sizes, offsets, by_channel, scale, normalize): Options) -> Reading<Self> {
+        let [heads, value_heads, key_width, value_width, reflections] = sizes;
         let tokens = offsets.last().copied().unwrap_or(0);
-        let steps = size(&[tokens, reflections])?;
+        let text = || format!("sizes: {tokens} tokens of {reflections} steps each are too many");
+        let steps = tokens.checked_mul(reflections).ok_or_else(|| Refusal::invalid(text()))?;
         Ok(Self {
-            q: size(&[tokens, heads, key_width])?,
-            k: size(&[steps, heads, key_width])?,
-            v: size(&[steps, value_heads, value_width])?,
-            beta: size(&[steps, value_heads])?,
-            g: size(&[tokens, value_heads, if by_channel { key_width } else { 1 }])?,
-            states: size(&[offsets.len().saturating_sub(1), value_heads, key_width, value_width])?,
-            out: size(&[tokens, value_heads, value_width])?,
-            kept: size(&[
-                steps / delta::interval(key_width, value_width).map_err(to_python)?,
-                value_heads,
-                key_width,
-                value_width,
-            ])?,
+            sizes: delta::Sizes { heads, value_heads, key_width, value_width, reflections },
+            sequences: offsets.windows(2).map(|pair| pair[0]..pair[1]).collect(),
+            tokens: vec![tokens],
+            steps: vec![steps],
+            states: vec![offsets.len().saturating_sub(1)],
+            kept: vec![steps / delta::interval(key_width, value_width)?],
+            by_channel,
+            scale,
+            normalize,
         })
     }
 }
 
-fn problem<T: Number + Exponential>(
-    operands: &Arrays<'_, '_>,
-    options: &Options,
-) -> Reading<(Problem<'static, T>, Lengths)> {
-    let (sizes, offsets, by_channel, scale, normalize) =
-        (sizes(options.0), &options.1, options.2, options.3, options.4);
-    let lengths = Lengths::of(&sizes, offsets, by_channel)?;
-    let given = |i: usize, name: &str, len: usize| optional::<T>(operands[i].as_ref(), name, len);
-    let needed = |i, name: &str, len| {
-        let missing = || PyValueError::new_err(format!("{name}: expected an array, got None"));
-        given(i, name, len)?.ok_or_else(|| Refusal::Wrong(missing()))
-    };
-    let gate = match given(4, "g", lengths.g)? {
-        None => Gate::None,
-        Some(g) if by_channel => Gate::Channel(g),
-        Some(g) => Gate::Head(g),
-    };
-    let problem = Problem::new(Operands {
-        sizes,
-        sequences: offsets.windows(2).map(|pair| pair[0]..pair[1]).collect(),
-        q: needed(0, "q", lengths.q)?,
-        k: needed(1, "k", lengths.k)?,
-        v: needed(2, "v", lengths.v)?,
-        beta: needed(3, "beta", lengths.beta)?,
-        gate,
-        initial: given(5, "initial_state", lengths.states)?,
-        scale: T::of(scale),
-        normalize,
-    });
-    Ok((problem.map_err(to_python)?, lengths))
-}
+const NAMES: [&str; INPUTS] = ["q", "k", "v", "beta", "g", "initial_state"];
+const GRADIENTS: [&str; INPUTS] = ["grad_q", "grad_k", "grad_v", "grad_beta", "grad_g", "grad_initial_state"];
 
-macro_rules! by_real {
-    ($dtype:expr, $function:ident($($argument:expr),* $(,)?)) => {
-        match $dtype {
-            "float32" => $function::<f32>($($argument),*),
-            "float64" => $function::<f64>($($argument),*),
-            other => Err(PyTypeError::new_err(format!("dtype: expected float32 or float64, got {other}")).into()),
-        }
-    };
+/// The type of the queries, which all have.
+fn dtype(operands: &[Option<Array<'_, '_>>; INPUTS]) -> DType {
+    operands[0].as_ref().map_or(DType::Other, |q| q.dtype)
 }
 
 /// Steps between two states that the forward pass keeps.
 #[pyfunction]
 pub fn delta_interval(key_width: usize, value_width: usize) -> PyResult<usize> {
-    delta::interval(key_width, value_width).map_err(to_python)
+    Ok(delta::interval(key_width, value_width).map_err(Refusal::from)?)
 }
 
 #[pyfunction]
@@ -115,26 +158,16 @@ pub fn delta_forward(
     last: Option<&Bound<'_, PyAny>>,
     kept: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<PyAny>> {
-    fn go<T: Number + Exponential>(
-        py: Python<'_>,
-        operands: &Arrays<'_, '_>,
-        options: &Options,
-        out: &Array<'_, '_>,
-        last: Option<&Array<'_, '_>>,
-        kept: Option<&Array<'_, '_>>,
-    ) -> Reading<()> {
-        let (problem, lengths) = problem::<T>(operands, options)?;
-        let results = Results {
-            out: Some(out.slice_mut("out", lengths.out)?),
-            last: optional_mut(last, "last", lengths.states)?,
-            kept: optional_mut(kept, "kept", lengths.kept)?,
-        };
-        Ok(run(py, |context| delta::forward(context, &problem, results))?)
+    fn go<T: Number + Exponential>(py: Python<'_>, call: &Call, arrays: &Arrays<'_, '_, INPUTS, 3>) -> Reading<()> {
+        let (problem, results) = call.forward::<T>(arrays)?;
+        run(py, |context| delta::forward(context, &problem, results))
     }
     let reading = || -> Reading<_> {
-        let (operands, out) = (Array::each(&operands)?, Array::read(out)?);
-        let (last, kept) = (Array::optional(last)?, Array::optional(kept)?);
-        by_real!(dtype(&operands), go(py, &operands, &options, &out, last.as_ref(), kept.as_ref()))
+        let (operands, call) = (Array::each(&operands)?, Call::of(options)?);
+        let (out, last, kept) = (Array::read(out)?, Array::optional(last)?, Array::optional(kept)?);
+        let dtype = dtype(&operands);
+        let arrays = Arrays::new(named(NAMES, operands), [("out", Some(out)), ("last", last), ("kept", kept)])?;
+        by_dtype!(real dtype, go(py, &call, &arrays))
     };
     attempt(py, reading())
 }
@@ -151,34 +184,21 @@ pub fn delta_backward(
 ) -> PyResult<Py<PyAny>> {
     fn go<T: Number + Exponential>(
         py: Python<'_>,
-        operands: &Arrays<'_, '_>,
-        options: &Options,
-        [kept, grad_out, grad_last]: [Option<&Array<'_, '_>>; 3],
-        gradients: &Arrays<'_, '_>,
+        call: &Call,
+        arrays: &Arrays<'_, '_, { INPUTS + 3 }, INPUTS>,
     ) -> Reading<()> {
-        let (problem, lengths) = problem::<T>(operands, options)?;
-        let kept = optional(kept, "kept", lengths.kept)?;
-        let cotangents = Cotangents {
-            out: optional(grad_out, "grad_out", lengths.out)?,
-            last: optional(grad_last, "grad_last", lengths.states)?,
-        };
-        let wanted = |i: usize, name: &str, len: usize| optional_mut(gradients[i].as_ref(), name, len);
-        let gradients = Gradients {
-            q: wanted(0, "grad_q", lengths.q)?,
-            k: wanted(1, "grad_k", lengths.k)?,
-            v: wanted(2, "grad_v", lengths.v)?,
-            beta: wanted(3, "grad_beta", lengths.beta)?,
-            gate: wanted(4, "grad_g", lengths.g)?,
-            initial: wanted(5, "grad_initial_state", lengths.states)?,
-        };
-        Ok(run(py, |context| delta::backward(context, &problem, kept, cotangents, gradients))?)
+        let (problem, kept, cotangents, gradients) = call.backward::<T>(arrays)?;
+        run(py, |context| delta::backward(context, &problem, kept, cotangents, gradients))
     }
     let reading = || -> Reading<_> {
-        let (operands, gradients) = (Array::each(&operands)?, Array::each(&gradients)?);
-        let (kept, grad_out, grad_last) =
-            (Array::optional(kept)?, Array::optional(grad_out)?, Array::optional(grad_last)?);
-        let given = [kept.as_ref(), grad_out.as_ref(), grad_last.as_ref()];
-        by_real!(dtype(&operands), go(py, &operands, &options, given, &gradients))
+        let (operands, call) = (Array::each(&operands)?, Call::of(options)?);
+        let others = [Array::optional(kept)?, Array::optional(grad_out)?, Array::optional(grad_last)?];
+        let dtype = dtype(&operands);
+        let [q, k, v, beta, g, initial] = named(NAMES, operands);
+        let [kept, out, last] = named(["kept", "grad_out", "grad_last"], others);
+        let results = named(GRADIENTS, Array::each(&gradients)?);
+        let arrays = Arrays::new([q, k, v, beta, g, initial, kept, out, last], results)?;
+        by_dtype!(real dtype, go(py, &call, &arrays))
     };
     attempt(py, reading())
 }

@@ -24,7 +24,7 @@ impl Kept {
 }
 
 impl Kept {
-    pub fn new(kept: impl Any + Send + Sync, is_matrix: bool) -> Self {
+    pub fn new(is_matrix: bool, kept: impl Any + Send + Sync) -> Self {
         Self { kept: Box::new(kept), is_matrix }
     }
     /// What is kept, if it is of this type.

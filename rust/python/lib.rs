@@ -6,15 +6,18 @@ mod call;
 mod columns;
 mod cuda;
 mod delta;
+mod dtype;
 mod factor;
 mod kept;
 mod matrix;
 mod openmp;
+mod operands;
+mod options;
 mod sequence;
 mod xla;
 
 use householder::method::Costs;
-use householder::reflections::Form;
+use householder::operator::Form;
 use pyo3::prelude::*;
 
 #[pymodule(gil_used = false)]
@@ -61,13 +64,13 @@ fn plan(n: usize, m: usize, rows: usize, sequence: bool, is_complex: bool) -> (&
     } else {
         Costs::of_application(form, (n, form.reflections(n, m)), rows, is_complex)
     };
-    (costs.best().name(), [costs.reflections, costs.wy, costs.dense])
+    (options::name(costs.best()), [costs.reflections, costs.wy, costs.dense])
 }
 
 /// Uses `k` threads from now on.
 #[pyfunction]
 fn set_num_threads(k: usize) -> PyResult<()> {
-    householder::threads::set_num_threads(k).map_err(call::to_python)
+    Ok(householder::threads::set_num_threads(k).map_err(call::Refusal::from)?)
 }
 
 /// Threads in use.

@@ -1,14 +1,17 @@
 //! `W` itself, and its gradient.
 
-use householder::apply::Dense;
-use householder::many::{self, Stack, StackMut};
+use householder::apply::{self, Saved};
 use pyo3::prelude::*;
 
-use crate::array::{Array, Number, Reading, disjoint, optional, size};
+use crate::array::Array;
 use crate::by_dtype;
-use crate::call::{attempt, run};
-use crate::columns::Headers;
+use crate::call::{Reading, attempt, run};
+use crate::columns::Columns;
+use crate::dtype::Number;
 use crate::kept::Kept;
+use crate::operands::{Arrays, Operands};
+
+const TAU: usize = 1;
 
 #[pyfunction]
 #[pyo3(signature = (u, out, phases, keep=false, shape="trapezoidal", tau=None))]
@@ -22,22 +25,27 @@ pub fn matrix(
 ) -> PyResult<Py<PyAny>> {
     fn go<T: Number<Real: Number>>(
         py: Python<'_>,
-        u: &Headers<'_, '_>,
-        out: &Array<'_, '_>,
-        phases: Option<&Array<'_, '_>>,
+        columns: &Columns,
+        arrays: &Arrays<'_, '_, 3, 1>,
         keep: bool,
     ) -> Reading<Option<Kept>> {
-        let [of_u, of_tau] = u.arrays();
-        disjoint(&[of_u, of_tau, ("phases", phases)], &[("out", Some(out))])?;
-        let phases = optional::<T::Real>(phases, "phases", u.n)?;
-        let out = out.slice_mut::<T>("out", size(&[u.count, u.n, u.n])?)?;
-        let u = u.reflections::<T>()?;
-        Ok(run(py, |context| many::matrices(context, u, phases, out, keep))?.map(|kept| Kept::new(kept, true)))
+        let w = columns.operator::<T>(arrays, TAU, arrays.read(2, "phases", &[columns.n])?)?;
+        let out = arrays.write(0, &[columns.count, columns.n, columns.n])?.unwrap_or_default();
+        let saved = run(py, |context| {
+            if keep {
+                return apply::matrix_and_save(context, &w, out);
+            }
+            apply::matrix(context, &w, out).map(|()| None)
+        })?;
+        Ok(saved.map(|saved| Kept::new(true, saved)))
     }
     let py = u.py();
     let reading = || -> Reading<_> {
-        let (u, out, phases) = (Headers::read(u, shape, tau)?, Array::read(out)?, Array::optional(phases)?);
-        by_dtype!(u.u.dtype, go(py, &u, &out, phases.as_ref(), keep))
+        let (u, out) = (Array::read(u)?, Array::read(out)?);
+        let (phases, tau) = (Array::optional(phases)?, Array::optional(tau)?);
+        let (columns, dtype) = (Columns::of(&u, shape, tau.as_ref())?, u.dtype);
+        let arrays = Arrays::new([("u", Some(u)), ("tau", tau), ("phases", phases)], [("out", Some(out))])?;
+        by_dtype!(dtype, go(py, &columns, &arrays, keep))
     };
     attempt(py, reading())
 }
@@ -51,23 +59,22 @@ pub fn matrix_backward(
 ) -> PyResult<Py<PyAny>> {
     fn go<T: Number>(
         py: Python<'_>,
-        u: &Headers<'_, '_>,
-        [grad_w, grad_u]: [&Array<'_, '_>; 2],
+        columns: &Columns,
+        arrays: &Arrays<'_, '_, 2, 1>,
         kept: Option<&Kept>,
     ) -> Reading<()> {
-        let &Headers { count, n, m, .. } = u;
-        disjoint(&[("u", Some(&u.u)), ("grad_w", Some(grad_w))], &[("grad_u", Some(grad_u))])?;
-        let u = u.reflections::<T>()?;
-        let grad_w = Stack::new(grad_w.slice::<T>("grad_w", size(&[count, n, n])?)?, count);
-        let grad_u = StackMut::new(grad_u.slice_mut::<T>("grad_u", size(&[count, n, m])?)?, count);
-        let kept = kept.and_then(Kept::get::<Vec<Option<Dense<T>>>>).map(Vec::as_slice);
-        Ok(run(py, |context| many::matrices_backward(context, u, grad_w, grad_u, kept))?)
+        let (w, n) = (columns.operator::<T>(arrays, TAU, None)?, columns.n);
+        let grad_w = arrays.needed(1, "grad_w", &[columns.count, n, n])?;
+        let grad_u = arrays.write(0, &columns.shape())?.unwrap_or_default();
+        let saved = kept.and_then(Kept::get::<Saved<T>>).filter(|saved| saved.check(&w, n).is_ok());
+        run(py, |context| apply::matrix_backward(context, &w, grad_w, grad_u, saved))
     }
     let py = u.py();
     let reading = || -> Reading<_> {
-        let u = Headers::read(u, "trapezoidal", None)?;
-        let (grad_w, grad_u) = (Array::read(grad_w)?, Array::read(grad_u)?);
-        by_dtype!(u.u.dtype, go(py, &u, [&grad_w, &grad_u], kept.map(Bound::get)))
+        let (u, grad_w, grad_u) = (Array::read(u)?, Array::read(grad_w)?, Array::read(grad_u)?);
+        let (columns, dtype) = (Columns::of(&u, "trapezoidal", None)?, u.dtype);
+        let arrays = Arrays::new([("u", Some(u)), ("grad_w", Some(grad_w))], [("grad_u", Some(grad_u))])?;
+        by_dtype!(dtype, go(py, &columns, &arrays, kept.map(Bound::get)))
     };
     attempt(py, reading())
 }

@@ -1,188 +1,314 @@
-//! Whole sequences.
+//! Whole sequences, of Python's arrays and of XLA's.
 
-use householder::diagonal::Diagonal;
-use householder::error::Error;
-use householder::many::{ManyReflections, ManySequenceGradients, ManySequences, Stack, StackMut};
-use householder::method::Method;
-use householder::recurrence::{self, Activation, Prepared, Sequence, Series, Steps, moduli};
-use pyo3::exceptions::PyValueError;
+use householder::error::Result;
+use householder::recurrence::{self, Activation, Saved, Sequence, SequenceGradients, Series, Steps};
+use householder::scalar::Scalar;
+use householder::threads::Context;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 
-use crate::array::{Array, Named, Number, Reading, disjoint, optional, outputs, size};
+use crate::array::{Array, size};
 use crate::by_dtype;
-use crate::call::{attempt, run, to_python};
-use crate::columns::Headers;
+use crate::call::{Reading, Refusal, attempt, run};
+use crate::columns::Columns;
+use crate::dtype::{DType, Number};
 use crate::kept::Kept;
+use crate::operands::{Arrays, Operands, named};
+use crate::options;
+
+/// Slots of operands, and of their gradients.
+const X: usize = 1;
+const H0: usize = 2;
+const INPUT_WEIGHT: usize = 3;
+const BIAS: usize = 4;
+const PHASES: usize = 5;
+const NONLINEARITY_BIAS: usize = 6;
+const TAU: usize = 7;
+
+/// How a recurrence computes.
+pub struct Options<'a> {
+    pub nonlinearity: &'a str,
+    pub slope: f64,
+    pub transpose: bool,
+    pub method: &'a str,
+}
+
+/// The sizes of a call.
+pub struct Sizes {
+    pub columns: Columns,
+    pub d: usize,
+    /// The axes that enumerate the vectors of a problem: steps and sequences, or rows.
+    pub vectors: Vec<usize>,
+    pub batch: usize,
+    pub moduli: usize,
+}
+
+impl Sizes {
+    /// The shape of an operand, and of its gradient.
+    fn shape(&self, slot: usize) -> Vec<usize> {
+        let Columns { count, n, m, .. } = self.columns;
+        match slot {
+            X => self.states(self.d),
+            H0 => vec![count, self.batch, n],
+            INPUT_WEIGHT => vec![count, n, self.d],
+            BIAS | PHASES => vec![count, n],
+            NONLINEARITY_BIAS => vec![count, self.moduli],
+            TAU => vec![count, m],
+            _ => vec![count, n, m],
+        }
+    }
+
+    /// The shape of an array with so many numbers for each state.
+    pub fn states(&self, width: usize) -> Vec<usize> {
+        [&[self.columns.count], &self.vectors[..], &[width]].concat()
+    }
+}
+
+/// The sequences of all problems, over the vectors `x`.
+fn sequences<'a, T: Number<Real: Number>>(
+    operands: &impl Operands<'a>,
+    sizes: &Sizes,
+    options: &Options<'_>,
+    steps: Steps,
+    x: Series<'a, T>,
+) -> Reading<Sequence<'a, T>> {
+    let shape = |slot: usize| sizes.shape(slot);
+    let phases = operands.read::<T::Real>(PHASES, "phases", &shape(PHASES))?;
+    let operator = sizes.columns.operator(operands, TAU, phases)?;
+    let bias = operands.read(NONLINEARITY_BIAS, "nonlinearity_bias", &shape(NONLINEARITY_BIAS))?;
+    let input_weight = operands.read(INPUT_WEIGHT, "input_weight", &shape(INPUT_WEIGHT))?;
+    if input_weight.is_none() && sizes.d != sizes.columns.n {
+        return Err(Refusal::invalid(format!("x: expected width n = {}, got {}", sizes.columns.n, sizes.d)));
+    }
+    Ok(Sequence {
+        operator: operator.adjoint(options.transpose).by(options::method(options.method)?),
+        activation: options::activation(options.nonlinearity, options.slope, bias)?,
+        steps,
+        d: sizes.d,
+        x,
+        input_weight,
+        bias: operands.read(BIAS, "bias", &shape(BIAS))?,
+        h0: operands.read(H0, "h0", &shape(H0))?,
+    })
+}
+
+/// A forward pass.
+pub struct Forward<'a, T: Scalar> {
+    sequence: Sequence<'a, T>,
+    h: &'a mut [T],
+    last: Option<&'a mut [T]>,
+    tape: Option<&'a mut [T]>,
+}
+
+impl<'a, T: Number<Real: Number>> Forward<'a, T> {
+    /// Results are all states, the last ones and the tape; none if states are not wanted.
+    pub fn read(
+        operands: &impl Operands<'a>,
+        sizes: &Sizes,
+        options: &Options<'_>,
+        steps: Steps,
+        x: Series<'a, T>,
+    ) -> Reading<Option<Self>> {
+        let sequence = sequences(operands, sizes, options, steps, x)?;
+        let Some(h) = operands.write(0, &sizes.states(sizes.columns.n))? else { return Ok(None) };
+        let (last, width) = (operands.write(1, &sizes.shape(H0))?, sequence.tape_width()?);
+        Ok(Some(Self { sequence, h, last, tape: operands.write(2, &sizes.states(width))? }))
+    }
+
+    pub fn run(self, context: &mut Context<'_>, save: bool) -> Result<Option<Saved<T>>> {
+        let Self { sequence, h, last, tape } = self;
+        if save {
+            return recurrence::forward_and_save(context, &sequence, h, last, tape).map(Some);
+        }
+        recurrence::forward(context, &sequence, h, last, tape).map(|()| None)
+    }
+}
+
+/// A backward pass.
+pub struct Backward<'a, T: Scalar> {
+    sequence: Sequence<'a, T>,
+    h: &'a [T],
+    tape: Option<&'a [T]>,
+    grad_h: Option<Series<'a, T>>,
+    grad_last: Option<&'a [T]>,
+    gradients: SequenceGradients<'a, T>,
+}
+
+impl<'a, T: Number<Real: Number>> Backward<'a, T> {
+    /// Operands from slot `first` on are all states, the tape, and the gradients of all states and of the last ones. Those of
+    /// all states may be read elsewhere. Results are gradients of the operands.
+    pub fn read(
+        operands: &impl Operands<'a>,
+        first: usize,
+        sizes: &Sizes,
+        options: &Options<'_>,
+        steps: Steps,
+        x: Series<'a, T>,
+        grad_h: Option<Series<'a, T>>,
+    ) -> Reading<Self> {
+        let sequence = sequences(operands, sizes, options, steps, x)?;
+        let (of_states, width) = (sizes.states(sizes.columns.n), sequence.tape_width()?);
+        let wanted = |slot: usize| operands.write::<T>(slot, &sizes.shape(slot));
+        Ok(Self {
+            h: operands.needed(first, "h", &of_states)?,
+            tape: operands.read(first + 1, "tape", &sizes.states(width))?,
+            grad_h,
+            grad_last: operands.read(first + 3, "grad_last", &sizes.shape(H0))?,
+            gradients: SequenceGradients {
+                u: wanted(0)?,
+                x: wanted(X)?,
+                h0: wanted(H0)?,
+                input_weight: wanted(INPUT_WEIGHT)?,
+                bias: wanted(BIAS)?,
+                tau: wanted(TAU)?,
+                phases: operands.write(PHASES, &sizes.shape(PHASES))?,
+                activation_bias: operands.write(NONLINEARITY_BIAS, &sizes.shape(NONLINEARITY_BIAS))?,
+            },
+            sequence,
+        })
+    }
+
+    /// What was saved serves if it is of these sequences.
+    pub fn run(self, context: &mut Context<'_>, saved: Option<&Saved<T>>) -> Result<()> {
+        let Self { sequence, h, tape, grad_h, grad_last, gradients } = self;
+        let saved = saved.filter(|saved| saved.check(&sequence).is_ok());
+        recurrence::backward(context, &sequence, saved, h, tape, grad_h, grad_last, gradients)
+    }
+}
 
 /// `u (.., n, m)`, `x (.., steps, batch, d)` or, with `batch_sizes`, `(.., rows, d)`, then `h0, input_weight, bias, phases,
 /// nonlinearity_bias, tau` and `batch_sizes`. Leading axes tell the matrices, each with sequences and parameters of its own.
 type Inputs<'py> = [Option<Bound<'py, PyAny>>; 9];
 
 /// Nonlinearity, negative slope, whether W is transposed, whether time runs backwards, the shape of u, and the method.
-type Options = (PyBackedStr, f64, bool, bool, PyBackedStr, PyBackedStr);
+type Described = (PyBackedStr, f64, bool, bool, PyBackedStr, PyBackedStr);
 
-/// The arguments that forward and backward share.
-struct Problem<'a, 'py> {
-    options: &'a Options,
-    /// The number of matrices, and of the axes that tell them.
-    stack: (usize, usize),
-    /// n, m, d, steps and batch.
-    sizes: [usize; 5],
-    u: Headers<'a, 'py>,
-    x: Array<'a, 'py>,
-    h0: Option<Array<'a, 'py>>,
-    input_weight: Option<Array<'a, 'py>>,
-    bias: Option<Array<'a, 'py>>,
-    phases: Option<Array<'a, 'py>>,
-    nonlinearity_bias: Option<Array<'a, 'py>>,
-    batch_sizes: Option<&'static [i64]>,
+/// Arrays of both passes: the operands, then those of the backward pass.
+type Both<'a, 'py, const OUT: usize> = Arrays<'a, 'py, 12, OUT>;
+
+/// A call of Python.
+struct Call<'a> {
+    sizes: Sizes,
+    options: Options<'a>,
+    steps: Steps,
+    dtype: DType,
+    /// Whether vectors may lie at fixed strides: those of one matrix and of sequences of one length.
+    may_be_strided: bool,
 }
 
-impl<'a, 'py> Problem<'a, 'py> {
-    fn read(inputs: &'a Inputs<'py>, options: &'a Options) -> Reading<Self> {
+impl<'a> Call<'a> {
+    /// The call, and its operands.
+    fn read<'b, 'py>(
+        inputs: &'b Inputs<'py>,
+        described: &'a Described,
+    ) -> Reading<(Self, [Option<Array<'b, 'py>>; 8])> {
+        let (nonlinearity, slope, transpose, reverse, shape, method) = described;
         let [u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, batch_sizes] = Array::each(inputs)?;
         let (Some(u), Some(x)) = (u, x) else {
-            return Err(PyValueError::new_err("expected u and x, got None").into());
+            return Err(Refusal::invalid("expected u and x, got None"));
         };
         let batch_sizes = batch_sizes.map(|sizes| sizes.batch_sizes()).transpose()?;
-        let u = Headers::of(u, &options.4, tau)?;
-        let (count, axes, n, m) = (u.count, u.u.dims - 2, u.n, u.m);
+        let columns = Columns::of(&u, shape, tau.as_ref())?;
+        let (stack, n) = ((columns.count, columns.axes), columns.n);
         let [steps, batch, d] = match (batch_sizes, &h0) {
             (Some(sizes), Some(h0)) => [sizes.len(), h0.last[1], x.last[2]],
             (Some(sizes), None) => [sizes.len(), sizes.first().map_or(0, |&size| size.max(0) as usize), x.last[2]],
             (None, _) => x.last,
         };
-        let whole = |sizes: &[i64]| sizes.iter().try_fold(0_usize, |sum, &size| sum.checked_add(size.try_into().ok()?));
+        let is_packed = batch_sizes.is_some();
+        let steps_of_rows =
+            |sizes: &[i64]| sizes.iter().try_fold(0_usize, |sum, &size| sum.checked_add(size.try_into().ok()?));
         let rows = match batch_sizes {
-            Some(sizes) => whole(sizes).filter(|&rows| rows == x.last[1]),
+            Some(sizes) => steps_of_rows(sizes).filter(|&rows| rows == x.last[1]),
             None => steps.checked_mul(batch),
         };
-        if rows.is_none() || x.dims != axes + 2 + usize::from(batch_sizes.is_none()) {
-            let text = format!(
+        let Some(rows) = rows.filter(|_| x.dims == stack.1 + 3 - usize::from(is_packed)) else {
+            return Err(Refusal::invalid(format!(
                 "expected u (.., n, m) and x (.., T, B, d), or rows as batch_sizes say, got u {} and x {}",
-                u.u.describe()?,
+                u.describe()?,
                 x.describe()?
-            );
-            return Err(PyValueError::new_err(text).into());
-        }
-        let problem = Self {
-            options,
-            stack: (count, axes),
-            sizes: [n, m, d, steps, batch],
-            u,
-            x,
-            h0,
-            input_weight,
-            bias,
-            phases,
-            nonlinearity_bias,
-            batch_sizes,
+            )));
         };
-        problem.require_shapes()?;
-        Ok(problem)
-    }
-
-    fn require_shapes(&self) -> Reading<()> {
-        let [n, _, d, _, batch] = self.sizes;
-        let moduli = moduli(&self.options.0, n, self.x.dtype.starts_with("complex"));
-        let given: [(&str, &Option<Array<'_, '_>>, &[usize]); 5] = [
-            ("h0", &self.h0, &[batch, n]),
-            ("input_weight", &self.input_weight, &[n, d]),
-            ("bias", &self.bias, &[n]),
-            ("phases", &self.phases, &[n]),
-            ("nonlinearity_bias", &self.nonlinearity_bias, &[moduli]),
+        let moduli = options::moduli(nonlinearity, n, x.dtype.is_complex());
+        let shapes: [(&str, &Option<Array<'_, '_>>, &[usize]); 5] = [
+            ("h0", &h0, &[batch, n]),
+            ("input_weight", &input_weight, &[n, d]),
+            ("bias", &bias, &[n]),
+            ("phases", &phases, &[n]),
+            ("nonlinearity_bias", &nonlinearity_bias, &[moduli]),
         ];
-        for (name, array, shape) in given {
-            if let Some(array) = array {
-                array.require_shape(name, self.stack, shape)?;
-            }
+        for (name, array, shape) in shapes {
+            array.as_ref().map_or(Ok(()), |array| array.require_shape(name, stack, shape))?;
         }
-        Ok(())
+        if *reverse && is_packed {
+            return Err(Refusal::invalid("reverse: sequences of different lengths have ends of their own"));
+        }
+        let steps = batch_sizes.map_or_else(|| Steps::uniform(steps, batch), Steps::ragged)?;
+        let call = Self {
+            sizes: Sizes {
+                columns,
+                d,
+                vectors: if is_packed { vec![rows] } else { x.last[..2].to_vec() },
+                batch,
+                moduli,
+            },
+            options: Options { nonlinearity, slope: *slope, transpose: *transpose, method },
+            steps: if *reverse { steps.reversed()? } else { steps },
+            dtype: x.dtype,
+            may_be_strided: !is_packed && stack.1 == 0,
+        };
+        Ok((call, [Some(u), Some(x), h0, input_weight, bias, phases, nonlinearity_bias, tau]))
     }
 
-    /// What a call reads, but `batch_sizes`.
-    fn arrays(&self) -> Vec<Named<'_, 'a, 'py>> {
-        let given = [
-            ("x", Some(&self.x)),
-            ("h0", self.h0.as_ref()),
-            ("input_weight", self.input_weight.as_ref()),
-            ("bias", self.bias.as_ref()),
-            ("phases", self.phases.as_ref()),
-            ("nonlinearity_bias", self.nonlinearity_bias.as_ref()),
-        ];
-        self.u.arrays().into_iter().chain(given).collect()
-    }
-
-    fn sequences<T: Number<Real: Number>>(&self) -> Reading<ManySequences<'static, T>> {
-        let u = self.u.reflections::<T>()?;
-        Ok(ManySequences((0..self.stack.0).map(|i| self.sequence(&u, i)).collect::<Reading<_>>()?))
-    }
-
-    fn sequence<T: Number<Real: Number>>(
+    /// Vectors of all steps: contiguous rows, or at fixed strides.
+    fn series<T: Number, const OUT: usize>(
         &self,
-        u: &ManyReflections<'static, T>,
-        i: usize,
-    ) -> Reading<Sequence<'static, T>> {
-        let [n, _, d, steps, batch] = self.sizes;
-        let &(_, _, transpose, reverse, _, ref method) = self.options;
-        if reverse && self.batch_sizes.is_some() {
-            let text = "reverse: sequences of different lengths have ends of their own";
-            return Err(PyValueError::new_err(text).into());
-        }
-        let steps = match self.batch_sizes {
-            Some(sizes) => Steps::ragged(sizes),
-            None => Steps::uniform(steps, batch),
-        }
-        .map_err(to_python)?;
-        let steps = if reverse { steps.reversed().map_err(to_python)? } else { steps };
-        let u = u.at(i).map_err(to_python)?;
-        if self.input_weight.is_none() && d != n {
-            return Err(to_python(Error::InvalidArgument(format!("x: expected width n = {n}, got {d}"))).into());
-        }
-        let (nonlinearity, slope) = (&*self.options.0, self.options.1);
-        let bias = self.given(self.nonlinearity_bias.as_ref(), "nonlinearity_bias", i)?;
-        Ok(Sequence {
-            u,
-            diagonal: Diagonal::new(u, self.given(self.phases.as_ref(), "phases", i)?).map_err(to_python)?,
-            adjoint: transpose,
-            activation: Activation::parse(nonlinearity, slope, n, bias).map_err(to_python)?,
-            method: Method::parse(method).map_err(to_python)?,
-            d,
-            x: self.series(&self.x, "x", d, &steps, i)?,
-            input_weight: self.given(self.input_weight.as_ref(), "input_weight", i)?,
-            bias: self.given(self.bias.as_ref(), "bias", i)?,
-            h0: self.given(self.h0.as_ref(), "h0", i)?,
-            steps,
-        })
-    }
-
-    /// Problem `i`'s part of an input, whose shape is checked already.
-    fn given<N: Number>(&self, array: Option<&Array<'_, '_>>, name: &str, i: usize) -> Reading<Option<&'static [N]>> {
-        let array = array.map(|array| array.slice(name, array.len)).transpose()?;
-        Ok(array.map(|array| Stack::new(array, self.stack.0).at(i)))
-    }
-
-    /// Vectors of all steps of batch `i`: contiguous rows or, for one matrix and sequences of one length, at fixed strides.
-    fn series<T: Number>(
-        &self,
-        array: &Array<'_, '_>,
-        name: &str,
+        arrays: &Both<'_, '_, OUT>,
+        slot: usize,
         width: usize,
-        steps: &Steps,
-        i: usize,
-    ) -> Reading<Series<'static, T>> {
-        let len = size(&[self.stack.0, steps.rows(), width])?;
-        if self.batch_sizes.is_none() && self.stack.1 == 0 {
-            let [_, _, _, count, batch] = self.sizes;
-            array.require_shape(name, self.stack, &[count, batch, width])?;
-            let span = |strides| Series::<T>::span([count, batch, width], strides);
+    ) -> Reading<Option<Series<'static, T>>> {
+        let (name, array) = &arrays.operands[slot];
+        let Some(array) = array else { return Ok(None) };
+        let len = size(&self.sizes.states(width))?;
+        if self.may_be_strided {
+            let &[steps, batch] = &self.sizes.vectors[..] else { unreachable!("steps and sequences") };
+            array.require_shape(name, (1, 0), &[steps, batch, width])?;
+            let span = |strides| Series::<T>::span([steps, batch, width], strides);
             if let Some((memory, strides)) = array.strided::<T>(name, len, span)? {
-                return Ok(Series::strided(memory, strides));
+                return Ok(Some(Series::strided(memory, strides)));
             }
         }
-        Ok(Series::new(Stack::new(array.slice(name, len)?, self.stack.0).at(i)))
+        Ok(Some(Series::new(array.slice(name, len)?)))
     }
+
+    /// The vectors `x`.
+    fn x<T: Number, const OUT: usize>(&self, arrays: &Both<'_, '_, OUT>) -> Reading<Series<'static, T>> {
+        Ok(self.series(arrays, X, self.sizes.d)?.unwrap_or(Series::new(&[])))
+    }
+}
+
+/// The names of the operands, and of those of the backward pass.
+const OPERANDS: [&str; 12] =
+    ["u", "x", "h0", "input_weight", "bias", "phases", "nonlinearity_bias", "tau", "h", "tape", "grad_h", "grad_last"];
+const GRADIENTS: [&str; 8] = [
+    "grad_u",
+    "grad_x",
+    "grad_h0",
+    "grad_input_weight",
+    "grad_bias",
+    "grad_phases",
+    "grad_nonlinearity_bias",
+    "grad_tau",
+];
+
+/// The arrays of a pass.
+fn arrays<'a, 'py, const OUT: usize>(
+    operands: [Option<Array<'a, 'py>>; 8],
+    others: [Option<Array<'a, 'py>>; 4],
+    results: [(&'static str, Option<Array<'a, 'py>>); OUT],
+) -> Reading<Both<'a, 'py, OUT>> {
+    let mut all = operands.into_iter().chain(others);
+    Arrays::new(named(OPERANDS, std::array::from_fn(|_| all.next().flatten())), results)
 }
 
 /// Width of what the forward pass may leave to the backward pass of each of so many states; 0: nothing.
@@ -200,16 +326,15 @@ pub fn rnn_tape_width(
     fn go<T: Number>(
         sizes: (usize, usize),
         rows: usize,
-        has_phases: bool,
-        has_tau: bool,
-        oplu: bool,
+        given: [bool; 2],
+        nonlinearity: &str,
         method: &str,
-    ) -> PyResult<usize> {
-        let method = Method::parse(method).map_err(to_python)?;
-        let activation = if oplu { Activation::<T>::Oplu } else { Activation::Identity };
-        recurrence::tape_width(method, sizes, rows, has_phases, has_tau, &activation).map_err(to_python)
+    ) -> Reading<usize> {
+        let activation = if nonlinearity == "oplu" { Activation::<T>::Oplu } else { Activation::Identity };
+        let method = options::method(method)?;
+        Ok(recurrence::tape_width(method, sizes, rows, given[0], given[1], &activation)?)
     }
-    by_dtype!(dtype, go((n, m), rows, has_phases, has_tau, nonlinearity == "oplu", method))
+    Ok(by_dtype!(DType::named(dtype), go((n, m), rows, [has_phases, has_tau], nonlinearity, method))?)
 }
 
 /// All states, and in `last` those in which sequences end. The tape and what is kept serve the backward pass; without an
@@ -218,16 +343,27 @@ pub fn rnn_tape_width(
 pub fn rnn_forward(
     py: Python<'_>,
     inputs: Inputs<'_>,
-    options: Options,
+    options: Described,
     h: &Bound<'_, PyAny>,
     tape: Option<&Bound<'_, PyAny>>,
     last: Option<&Bound<'_, PyAny>>,
     keep: bool,
 ) -> PyResult<Py<PyAny>> {
+    fn go<T: Number<Real: Number>>(
+        py: Python<'_>,
+        call: Call<'_>,
+        arrays: &Both<'_, '_, 3>,
+        keep: bool,
+    ) -> Reading<Option<Kept>> {
+        let x = call.x::<T, 3>(arrays)?;
+        let Some(pass) = Forward::read(arrays, &call.sizes, &call.options, call.steps, x)? else { return Ok(None) };
+        Ok(run(py, |context| pass.run(context, keep))?.map(|saved| Kept::new(false, saved)))
+    }
     let reading = || -> Reading<_> {
-        let problem = Problem::read(&inputs, &options)?;
-        let (h, tape, last) = (Array::read(h)?, Array::optional(tape)?, Array::optional(last)?);
-        by_dtype!(problem.x.dtype, forward_problems(py, &problem, &h, [tape.as_ref(), last.as_ref()], keep))
+        let (call, operands) = Call::read(&inputs, &options)?;
+        let (h, last, tape) = (Array::read(h)?, Array::optional(last)?, Array::optional(tape)?);
+        let arrays = arrays(operands, [const { None }; 4], [("h", Some(h)), ("last", last), ("tape", tape)])?;
+        by_dtype!(call.dtype, go(py, call, &arrays, keep))
     };
     attempt(py, reading())
 }
@@ -237,7 +373,7 @@ pub fn rnn_forward(
 pub fn rnn_backward(
     py: Python<'_>,
     inputs: Inputs<'_>,
-    options: Options,
+    options: Described,
     h: &Bound<'_, PyAny>,
     tape: Option<&Bound<'_, PyAny>>,
     grad_h: Option<&Bound<'_, PyAny>>,
@@ -245,83 +381,23 @@ pub fn rnn_backward(
     gradients: [Option<Bound<'_, PyAny>>; 8],
     kept: Option<&Bound<'_, Kept>>,
 ) -> PyResult<Py<PyAny>> {
+    fn go<T: Number<Real: Number>>(
+        py: Python<'_>,
+        call: Call<'_>,
+        arrays: &Both<'_, '_, 8>,
+        kept: Option<&Kept>,
+    ) -> Reading<()> {
+        let first = TAU + 1;
+        let (x, grad_h) = (call.x::<T, 8>(arrays)?, call.series(arrays, first + 2, call.sizes.columns.n)?);
+        let pass = Backward::read(arrays, first, &call.sizes, &call.options, call.steps, x, grad_h)?;
+        run(py, |context| pass.run(context, kept.and_then(Kept::get)))
+    }
     let reading = || -> Reading<_> {
-        let problem = Problem::read(&inputs, &options)?;
-        let (h, tape) = (Array::read(h)?, Array::optional(tape)?);
-        let (grad_h, grad_last) = (Array::optional(grad_h)?, Array::optional(grad_last)?);
-        let gradients = Array::each(&gradients)?;
-        let gradients = gradients.each_ref().map(Option::as_ref);
-        let states = [Some(&h), tape.as_ref(), grad_h.as_ref(), grad_last.as_ref()];
-        by_dtype!(problem.x.dtype, backward_problems(py, &problem, states, gradients, kept.map(Bound::get)))
+        let (call, operands) = Call::read(&inputs, &options)?;
+        let others =
+            [Some(Array::read(h)?), Array::optional(tape)?, Array::optional(grad_h)?, Array::optional(grad_last)?];
+        let arrays = arrays(operands, others, named(GRADIENTS, Array::each(&gradients)?))?;
+        by_dtype!(call.dtype, go(py, call, &arrays, kept.map(Bound::get)))
     };
     attempt(py, reading())
-}
-
-/// Runs all batches; `keep`: what the backward pass need not form again.
-fn forward_problems<T: Number<Real: Number>>(
-    py: Python<'_>,
-    problem: &Problem<'_, '_>,
-    h: &Array<'_, '_>,
-    [tape, last]: [Option<&Array<'_, '_>>; 2],
-    keep: bool,
-) -> Reading<Option<Kept>> {
-    disjoint(&problem.arrays(), &[("h", Some(h)), ("tape", tape), ("last", last)])?;
-    let sequences = problem.sequences::<T>()?;
-    let (count, [n, _, _, _, batch]) = (problem.stack.0, problem.sizes);
-    let [rows, width] = sequences.tape_shape().map_err(to_python)?;
-    let h = StackMut::new(h.slice_mut("h", size(&[count, rows, n])?)?, count);
-    let tape = outputs(tape, "tape", count, size(&[rows, width])?)?;
-    let last = outputs(last, "last", count, size(&[batch, n])?)?;
-    Ok(run(py, |context| sequences.forward(context, h, last, tape, keep))?.map(|kept| Kept::new(kept, false)))
-}
-
-/// The gradients of all batches that are wanted.
-fn backward_problems<T: Number<Real: Number>>(
-    py: Python<'_>,
-    problem: &Problem<'_, '_>,
-    [h, tape, grad_h, grad_last]: [Option<&Array<'_, '_>>; 4],
-    gradients: [Option<&Array<'_, '_>>; 8],
-    kept: Option<&Kept>,
-) -> Reading<()> {
-    let [grad_u, grad_x, grad_h0, grad_input_weight, grad_bias, grad_phases, grad_nonlinearity_bias, grad_tau] =
-        gradients;
-    let mut read = problem.arrays();
-    read.extend([("h", h), ("tape", tape), ("grad_h", grad_h), ("grad_last", grad_last)]);
-    let written = [
-        ("grad_u", grad_u),
-        ("grad_x", grad_x),
-        ("grad_h0", grad_h0),
-        ("grad_input_weight", grad_input_weight),
-        ("grad_bias", grad_bias),
-        ("grad_phases", grad_phases),
-        ("grad_nonlinearity_bias", grad_nonlinearity_bias),
-        ("grad_tau", grad_tau),
-    ];
-    disjoint(&read, &written)?;
-    let sequences = problem.sequences::<T>()?;
-    let (count, [n, m, d, _, batch]) = (problem.stack.0, problem.sizes);
-    let [rows, width] = sequences.tape_shape().map_err(to_python)?;
-    let given = |array, name, len: usize| -> Reading<Option<Stack<'static, T>>> {
-        Ok(optional(array, name, size(&[count, len])?)?.map(|array| Stack::new(array, count)))
-    };
-    let h = given(h, "h", rows * n)?.unwrap_or(Stack::new(&[], count));
-    let tape = given(tape, "tape", rows * width)?;
-    let series = |(i, sequence): (usize, &Sequence<'_, T>)| {
-        grad_h.map(|grad_h| problem.series(grad_h, "grad_h", n, &sequence.steps, i)).transpose()
-    };
-    let grad_h = sequences.0.iter().enumerate().map(series).collect::<Reading<Vec<_>>>()?;
-    let grad_last = given(grad_last, "grad_last", batch * n)?;
-    let moduli = moduli(&problem.options.0, n, T::COMPLEX);
-    let gradients = ManySequenceGradients {
-        u: outputs::<T>(grad_u, "grad_u", count, n * m)?,
-        x: outputs::<T>(grad_x, "grad_x", count, rows * d)?,
-        h0: outputs::<T>(grad_h0, "grad_h0", count, batch * n)?,
-        input_weight: outputs::<T>(grad_input_weight, "grad_input_weight", count, n * d)?,
-        bias: outputs::<T>(grad_bias, "grad_bias", count, n)?,
-        tau: outputs::<T>(grad_tau, "grad_tau", count, m)?,
-        phases: outputs::<T::Real>(grad_phases, "grad_phases", count, n)?,
-        activation_bias: outputs::<T::Real>(grad_nonlinearity_bias, "grad_nonlinearity_bias", count, moduli)?,
-    };
-    let kept = kept.and_then(Kept::get::<Vec<Option<Prepared<T>>>>).map(Vec::as_slice);
-    Ok(run(py, |context| sequences.backward(context, (h, tape), &grad_h, grad_last, &gradients, kept))?)
 }

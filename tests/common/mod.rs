@@ -2,7 +2,7 @@
 #![allow(dead_code)] // each test file uses its part
 
 use householder::number::{Number, Real, c64};
-use householder::reflections::Form;
+use householder::operator::Form;
 use householder::scalar::Scalar;
 use householder::threads::{Context, InstructionSet};
 

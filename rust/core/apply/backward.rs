@@ -1,17 +1,17 @@
-//! Gradients of one application.
+//! Gradients of applications.
 
-use super::Prepared;
-use super::from_outer::from_outer;
+use super::forward::{Formed, Prepared, Saved};
+use super::matrix::from_outer;
 use super::pass::{Pass, empty};
-use crate::diagonal::{Diagonal, DiagonalSum};
+use crate::diagonal::DiagonalSum;
 use crate::error::{Error, Result};
 use crate::gradients::Gradients;
-use crate::lengths::require;
 use crate::memory::{Buffer, filled};
-use crate::method::{self, Method};
+use crate::method::Method;
+use crate::operator::{Operator, Transform};
 use crate::product::outer;
-use crate::reflections::Reflections;
 use crate::scalar::Scalar;
+use crate::stack::{Stack, StackMut};
 use crate::threads::Context;
 use crate::unblocked;
 use crate::view::View;
@@ -20,57 +20,106 @@ use crate::wy::dense::{self, Dense};
 /// Vectors of one pass: enough to keep all threads busy, and few enough for the cache.
 const AT_ONCE: usize = 1024;
 
-/// Gradients of `sum <g, W h>` over the rows of `h` and `g`, or of `W* h`.
+/// Gradients of `sum <g, W h>` over all rows of `h (count, rows, n)` and `g`, or of `W* h`. `saved` is what the forward pass of
+/// the same problems left, if it is still there.
 pub fn backward<T: Scalar>(
     context: &mut Context<'_>,
-    u: Reflections<'_, T>,
-    diagonal: &Diagonal<T>,
+    w: &Operator<'_, T>,
     h: &[T],
     g: &[T],
     gradients: Gradients<'_, T>,
-    adjoint: bool,
-    method: Option<Method>,
+    saved: Option<&Saved<T>>,
 ) -> Result<()> {
-    let (n, k, rows) = (u.n(), u.count(), gradients.check(u, diagonal, h, g)?);
+    let rows = gradients.check(w, &[("h", h.len()), ("g", g.len())])?;
+    saved.map_or(Ok(()), |saved| saved.check(w, rows))?;
     if rows == 0 {
         gradients.vanish();
         return Ok(());
     }
-    match method.unwrap_or_else(|| method::for_application::<T>(u.form(), (n, k), rows, u.tau().is_some())) {
-        Method::Reflections => {
-            let source = unblocked::Source::Vectors(h);
-            let (isa, mut workspace) = (context.isa, unblocked::Backward::new(n, k, rows)?);
-            context.here(|cancel| workspace.run(isa, cancel, u, diagonal, source, g, gradients, adjoint))
+    let (count, isa, method, flops) = (w.count(), context.isa, w.method_for(rows), 3 * w.flops(rows));
+    let (h, g) = (Stack::new(h, count), Stack::new(g, count));
+    gradients.by_problem(w, |of| {
+        if saved.is_none() && method == Method::Reflections {
+            let workspace = || unblocked::Backward::new(w.n(), w.reflections(), rows);
+            return unblocked::for_each(context, count, flops, &workspace, &|i, workspace, cancel| {
+                workspace.run(isa, cancel, w.at(i), unblocked::Source::Vectors(h.at(i)), g.at(i), of(i))
+            });
         }
-        Method::Wy => {
-            let prepared = Prepared::new(context, u, rows)?;
-            backward_of(context, &prepared, u, diagonal, h, g, gradients, adjoint)
-        }
-        Method::Dense => {
-            let matrix = Dense::new(context, u, diagonal)?;
-            backward_by_matrix(context, &matrix, u, diagonal, h, g, gradients, adjoint)
-        }
-    }
+        context.for_each(count, flops, &|i, context| {
+            let (w, h, g, mut gradients) = (w.at(i), h.at(i), g.at(i), of(i));
+            let formed = saved.map(|saved| &saved.0[i]);
+            if let Some(Formed::Matrix(matrix)) = formed {
+                return by_matrix(context, matrix, w, h, g, gradients);
+            }
+            if formed.is_none() && method == Method::Dense {
+                let matrix = Dense::new(context, w)?;
+                return by_matrix(context, &matrix, w, h, g, gradients);
+            }
+            let view = |x: *const T| View::new(x, w.u.n(), rows);
+            let grad_h = gradients.h.take().map(|x| view(x.as_mut_ptr()));
+            // SAFETY: rows of the caller's, those of dL/dh apart from the others.
+            unsafe { by_factors(context, formed, w, view(h.as_ptr()), view(g.as_ptr()), grad_h, gradients) }
+        })
+    })
 }
 
-/// [`backward`] by compact WY, with what the forward pass of these vectors has kept.
-pub fn backward_of<T: Scalar>(
+/// [`backward`] of `W h` by compact WY, in the memory of `g`: it becomes `dL/dh`.
+pub fn backward_in_place<T: Scalar>(
     context: &mut Context<'_>,
-    prepared: &Prepared<T>,
-    u: Reflections<'_, T>,
-    diagonal: &Diagonal<T>,
+    w: &Operator<'_, T>,
     h: &[T],
-    g: &[T],
+    g: &mut [T],
     gradients: Gradients<'_, T>,
-    adjoint: bool,
+    saved: Option<&Saved<T>>,
 ) -> Result<()> {
-    let (n, rows, blocks) = (u.n(), gradients.check(u, diagonal, h, g)?, &prepared.blocks);
-    prepared.check(u, rows)?;
+    let rows = gradients.check(w, &[("h", h.len()), ("g", g.len())])?;
+    saved.map_or(Ok(()), |saved| saved.check(w, rows))?;
+    if w.is_adjoint() || gradients.h.is_some() || saved.is_some_and(Saved::is_matrix) {
+        let text = "in place: expected W by its factors, and no other place for dL/dh";
+        return Err(Error::InvalidArgument(text.to_owned()));
+    }
     if rows == 0 {
         gradients.vanish();
         return Ok(());
     }
-    let Gradients { u: mut grad_u, h: mut grad_h, tau: grad_tau, phases: grad_phases } = gradients;
+    let count = w.count();
+    let (h, g) = (Stack::new(h, count), StackMut::new(g, count));
+    gradients.by_problem(w, |of| {
+        context.for_each(count, 3 * w.flops(rows), &|i, context| {
+            let (formed, w) = (saved.map(|saved| &saved.0[i]), w.at(i));
+            let view = |x: *const T| View::new(x, w.u.n(), rows);
+            // SAFETY: rows of the caller's; each problem has its own part of g.
+            unsafe {
+                let g = view(g.at(i).as_mut_ptr());
+                by_factors(context, formed, w, view(h.at(i).as_ptr()), g, Some(g), of(i))
+            }
+        })
+    })
+}
+
+/// Gradients by compact WY. Those of `h` go to `grad_h`, which may be `g` unless `W*` is meant; `gradients` has the others.
+///
+/// # Safety
+/// The caller owns as many vectors of `n` numbers in `h`, `g` and `grad_h`.
+unsafe fn by_factors<T: Scalar>(
+    context: &mut Context<'_>,
+    formed: Option<&Formed<T>>,
+    Transform { u, diagonal, adjoint }: Transform<'_, T>,
+    h: View<T>,
+    g: View<T>,
+    grad_h: Option<View<T>>,
+    gradients: Gradients<'_, T>,
+) -> Result<()> {
+    let (n, rows) = (u.n(), h.count);
+    let new;
+    let prepared = if let Some(Formed::Factors(prepared)) = formed {
+        prepared
+    } else {
+        new = Prepared::new(context, u, rows)?;
+        &new
+    };
+    let blocks = &prepared.blocks;
+    let Gradients { u: mut grad_u, tau: grad_tau, phases: grad_phases, .. } = gradients;
     let (one, several) = (diagonal.is_one(), blocks.list.len() > 1);
     let most = rows.min(AT_ONCE);
     // D h; the inputs of all blocks, one after the other; W_1* g where it is not dL/dh.
@@ -82,41 +131,34 @@ pub fn backward_of<T: Scalar>(
     let (p, b) = if adjoint { (g, h) } else { (h, g) };
     for begin in (0..rows).step_by(AT_ONCE) {
         let count = AT_ONCE.min(rows - begin);
-        let range = begin * n..(begin + count) * n;
-        let (p, b) = (&p[range.clone()], &b[range.clone()]);
-        let mut grad_h = grad_h.as_deref_mut().map(|x| &mut x[range]);
+        let part = |x: View<T>| x.part(begin, begin + count);
+        let (p, b, grad_h) = (part(p), part(b), grad_h.map(part));
+        let state = View::new(state.ptr_mut(), n, count);
         if !one {
-            state[..p.len()].copy_from_slice(p);
-            state.chunks_mut(n).take(count).for_each(|a| diagonal.apply(a, false));
+            p.copy_to(state, n);
+            (0..count).for_each(|i| diagonal.apply(state.vector_mut(i, n), false));
         }
-        let view = |x: *const T| View::new(x, n, count);
-        let to = grad_h.as_deref_mut().map(|x| view(x.as_mut_ptr()));
-        let state = view(state.ptr_mut());
+        let to = grad_h.filter(|_| !adjoint);
+        let q = to.or_else(|| (!back.is_empty()).then(|| View::new(back.ptr_mut(), n, count)));
         let pass = Pass {
             blocks,
             u,
-            a: if one { view(p.as_ptr()) } else { state },
+            a: if one { p } else { state },
             state,
             y: prepared.y(begin, begin + count).filter(|_| !adjoint),
-            b: view(b.as_ptr()),
-            q: to.filter(|_| !adjoint).or_else(|| (!back.is_empty()).then(|| view(back.ptr_mut()))),
-            c: to.filter(|_| adjoint),
+            b,
+            q,
+            c: grad_h.filter(|_| adjoint),
             grad_u: to_grad_u,
             grad_tau,
             part: (begin == 0, begin + count == rows),
             identity: false,
         };
-        // SAFETY: vectors of n numbers of the caller's and of the workspace, and gradients of these reflections.
-        unsafe { pass.run(context)? };
-        if one {
-            continue;
-        }
-        let q: &mut [T] = match grad_h {
-            Some(grad_h) if !adjoint => grad_h,
-            _ => &mut back,
-        };
+        pass.run(context)?;
+        let Some(q) = q.filter(|_| !one) else { continue };
         let mut a = filled(n, T::ZERO)?;
-        for (q, p) in q.chunks_mut(n).zip(p.chunks(n)) {
+        for i in 0..count {
+            let (q, p) = (q.vector_mut(i, n), p.vector(i, n));
             a.copy_from_slice(p);
             diagonal.apply(&mut a, false);
             sum.add(q, &a, p);
@@ -129,71 +171,23 @@ pub fn backward_of<T: Scalar>(
     Ok(())
 }
 
-/// [`backward_of`] of `W_1 h`, in the memory of `g`: it becomes `dL/dh`.
-pub fn backward_in_place<T: Scalar>(
-    context: &mut Context<'_>,
-    prepared: &Prepared<T>,
-    u: Reflections<'_, T>,
-    h: &[T],
-    g: &mut [T],
-    grad_u: &mut [T],
-) -> Result<()> {
-    let (n, rows, blocks) = (u.n(), u.vectors("h", h.len(), &[("g", g.len())])?, &prepared.blocks);
-    prepared.check(u, rows)?;
-    require(&[("dL/dU", Some(grad_u.len()), &[n, u.m()])])?;
-    if u.u1().is_some() {
-        return Err(Error::InvalidArgument(format!("u: expected fewer than n = {n} columns, got {}", u.m())));
-    }
-    let several = blocks.list.len() > 1;
-    let mut state = Buffer::<T>::scratch(if several { rows.min(AT_ONCE) * n } else { 0 })?;
-    if rows == 0 {
-        grad_u.fill(T::ZERO);
-    }
-    let (to_grad_u, _) = empty(u, Some(grad_u), None);
-    for begin in (0..rows).step_by(AT_ONCE) {
-        let count = AT_ONCE.min(rows - begin);
-        let b = View::new(g[begin * n..].as_mut_ptr(), n, count);
-        let pass = Pass {
-            blocks,
-            u,
-            a: View::new(h[begin * n..].as_ptr(), n, count),
-            state: View::new(state.ptr_mut(), n, count),
-            y: prepared.y(begin, begin + count),
-            b,
-            q: Some(b),
-            c: None,
-            grad_u: to_grad_u,
-            grad_tau: None,
-            part: (begin == 0, begin + count == rows),
-            identity: false,
-        };
-        // SAFETY: as above.
-        unsafe { pass.run(context)? };
-    }
-    Ok(())
-}
-
-/// [`backward`] with the matrix that the forward pass has kept: `G = sum b p*`, and everything else follows from `G`.
-pub fn backward_by_matrix<T: Scalar>(
+/// Gradients with the matrix: `G = sum b p*`, and everything else follows from `G`.
+fn by_matrix<T: Scalar>(
     context: &mut Context<'_>,
     matrix: &Dense<T>,
-    u: Reflections<'_, T>,
-    diagonal: &Diagonal<T>,
+    w: Transform<'_, T>,
     h: &[T],
     g: &[T],
-    gradients: Gradients<'_, T>,
-    adjoint: bool,
+    mut gradients: Gradients<'_, T>,
 ) -> Result<()> {
-    gradients.check(u, diagonal, h, g)?;
-    matrix.blocks.check(u)?;
-    let Gradients { u: grad_u, h: grad_h, tau: grad_tau, phases: grad_phases } = gradients;
-    if let Some(grad_h) = grad_h {
-        dense::multiply(context, u.n(), &matrix.w, g, grad_h, !adjoint)?;
+    let n = w.u.n();
+    if let Some(grad_h) = gradients.h.take() {
+        dense::multiply(context, n, &matrix.w, g, grad_h, !w.adjoint)?;
     }
-    if grad_u.is_none() && grad_tau.is_none() && grad_phases.is_none() {
+    if gradients.u.is_none() && gradients.tau.is_none() && gradients.phases.is_none() {
         return Ok(());
     }
-    let (p, b) = if adjoint { (g, h) } else { (h, g) };
-    let sum = outer(context, u.n(), b, p)?;
-    from_outer(context, matrix, u, diagonal, sum, grad_u, grad_tau, grad_phases)
+    let (p, b) = if w.adjoint { (g, h) } else { (h, g) };
+    let sum = outer(context, n, b, p)?;
+    from_outer(context, matrix, w, sum, gradients)
 }

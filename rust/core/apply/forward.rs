@@ -1,53 +1,112 @@
-//! `c = W h` and `c = W* h`, and the matrix `W` itself.
+//! `c = W h` and `c = W* h`.
 
 use super::{CHUNK, TASK, TASKS};
-use crate::diagonal::Diagonal;
 use crate::error::{Error, Result};
-use crate::lengths::require;
 use crate::memory::{Buffer, padded};
 use crate::method::{self, Method};
-use crate::reflections::Reflections;
+use crate::operator::{Operator, Reflections, Transform};
 use crate::scalar::Scalar;
+use crate::stack::{Stack, StackMut};
 use crate::threads::{Context, slices};
 use crate::unblocked;
 use crate::view::{Shared, View};
 use crate::wy::blocks::{Blocks, Coefficients, Scratch};
-use crate::wy::{Along, CompactWy, dense};
+use crate::wy::dense::{self, Dense};
+use crate::wy::{Along, CompactWy};
 
-/// `out = W h` for each row of `h` (`rows x n`, row-major), or `W* h`.
-pub fn forward<T: Scalar>(
-    context: &mut Context<'_>,
-    u: Reflections<'_, T>,
-    diagonal: &Diagonal<T>,
-    h: &[T],
-    out: &mut [T],
-    adjoint: bool,
-    method: Option<Method>,
-) -> Result<()> {
-    let (n, k, rows) = (u.n(), u.count(), u.vectors("h", h.len(), &[("out", out.len())])?);
-    diagonal.check(u)?;
-    if rows == 0 {
-        return Ok(());
+/// What a forward pass leaves to the backward pass of the same problems.
+pub struct Saved<T: Scalar>(pub(super) Vec<Formed<T>>);
+
+/// What was formed of one problem.
+pub(super) enum Formed<T: Scalar> {
+    /// Factors of the compact WY form.
+    Factors(Prepared<T>),
+    /// The matrix.
+    Matrix(Dense<T>),
+}
+
+impl<T: Scalar> Saved<T> {
+    /// Whether it is `W` rather than its factors.
+    pub fn is_matrix(&self) -> bool {
+        matches!(self.0.first(), Some(Formed::Matrix(_)))
     }
-    match method.unwrap_or_else(|| method::for_application::<T>(u.form(), (n, k), rows, u.tau().is_some())) {
-        Method::Reflections => {
-            let (isa, mut workspace) = (context.isa, unblocked::Forward::new(n, k, rows)?);
-            context.here(|cancel| workspace.run(isa, cancel, u, diagonal, h, out, adjoint))
+
+    /// Refuses what was formed of other problems than `w`, or for another number of vectors each.
+    pub fn check(&self, w: &Operator<'_, T>, rows: usize) -> Result<()> {
+        if self.0.len() != w.count() {
+            let text = format!("saved: expected that of {} problems, got {}", w.count(), self.0.len());
+            return Err(Error::InvalidArgument(text));
         }
-        Method::Wy if is_one_block(k, rows, diagonal) => in_one_block(context, u, h, out, adjoint).map(drop),
-        Method::Wy => {
-            let prepared = Prepared::new(context, u, rows)?;
-            in_blocks(context, &prepared.blocks, diagonal, h, out, None, adjoint)
-        }
-        Method::Dense => {
-            let w = dense::matrix(context, u, diagonal)?;
-            dense::multiply(context, n, &w, h, out, adjoint)
-        }
+        self.0.iter().enumerate().try_for_each(|(i, formed)| match formed {
+            Formed::Factors(prepared) => prepared.check(w.at(i).u, rows),
+            Formed::Matrix(matrix) => matrix.blocks.check(w.at(i).u),
+        })
     }
 }
 
-/// What the backward pass takes from the forward pass.
-pub struct Prepared<T: Scalar> {
+/// `out = W h` of each problem, for each row of `h (count, rows, n)`, or `W* h`.
+pub fn forward<T: Scalar>(context: &mut Context<'_>, w: &Operator<'_, T>, h: &[T], out: &mut [T]) -> Result<()> {
+    let rows = w.vectors(&[("h", h.len()), ("out", out.len())])?;
+    if rows == 0 {
+        return Ok(());
+    }
+    let (count, isa, method, flops) = (w.count(), context.isa, w.method_for(rows), w.flops(rows));
+    let (h, out) = (Stack::new(h, count), StackMut::new(out, count));
+    // SAFETY: each problem writes its own part.
+    let out = |i: usize| unsafe { out.at(i) };
+    if method == Method::Reflections {
+        let workspace = || unblocked::Forward::new(w.n(), w.reflections(), rows);
+        return unblocked::for_each(context, count, flops, &workspace, &|i, workspace, cancel| {
+            workspace.run(isa, cancel, w.at(i), h.at(i), out(i))
+        });
+    }
+    context.for_each(count, flops, &|i, context| {
+        let (w, h, out) = (w.at(i), h.at(i), out(i));
+        if method == Method::Dense {
+            let matrix = dense::matrix(context, w)?;
+            return dense::multiply(context, w.u.n(), &matrix, h, out, w.adjoint);
+        }
+        if is_one_block(w, rows) {
+            return in_one_block(context, w.u, h, out, w.adjoint).map(drop);
+        }
+        let prepared = Prepared::new(context, w.u, rows)?;
+        in_blocks(context, &prepared.blocks, w, h, out, None)
+    })
+}
+
+/// [`forward`], and what the backward pass of a single problem can use, if the method leaves anything.
+pub fn forward_and_save<T: Scalar>(
+    context: &mut Context<'_>,
+    w: &Operator<'_, T>,
+    h: &[T],
+    out: &mut [T],
+) -> Result<Option<Saved<T>>> {
+    let rows = w.vectors(&[("h", h.len()), ("out", out.len())])?;
+    let method = w.method_for(rows);
+    if w.count() != 1 || method == Method::Reflections {
+        return forward(context, w, h, out).map(|()| None);
+    }
+    let w = w.at(0);
+    let formed = if method == Method::Dense {
+        let matrix = Dense::new(context, w)?;
+        dense::multiply(context, w.u.n(), &matrix.w, h, out, w.adjoint)?;
+        Formed::Matrix(matrix)
+    } else if is_one_block(w, rows) {
+        Formed::Factors(in_one_block(context, w.u, h, out, w.adjoint)?)
+    } else {
+        let mut prepared = Prepared::new(context, w.u, rows)?;
+        let Prepared { blocks, y, .. } = &mut prepared;
+        if !w.adjoint {
+            *y = Buffer::zeroed(Coefficients::len(blocks, rows))?; // sums read whole registers
+        }
+        in_blocks(context, blocks, w, h, out, (!w.adjoint).then_some(&mut y[..]))?;
+        Formed::Factors(prepared)
+    };
+    Ok(Some(Saved(vec![formed])))
+}
+
+/// The factors of one problem, and what its vectors left.
+pub(super) struct Prepared<T: Scalar> {
     pub(super) blocks: Blocks<T>,
     rows: usize,
     /// `y` of every block, empty after an application of `W*`.
@@ -61,13 +120,8 @@ impl<T: Scalar> Prepared<T> {
         Ok(Self { blocks, rows, y: Buffer::zeroed(0)? })
     }
 
-    /// `n`, the number of reflections and that of vectors.
-    pub fn shape(&self) -> [usize; 3] {
-        [self.blocks.n, self.blocks.k, self.rows]
-    }
-
     /// Refuses what was prepared for another shape.
-    pub(crate) fn check(&self, u: Reflections<'_, T>, rows: usize) -> Result<()> {
+    fn check(&self, u: Reflections<'_, T>, rows: usize) -> Result<()> {
         if self.rows != rows {
             return Err(Error::InvalidArgument(format!("prepared for {} vectors, got {rows}", self.rows)));
         }
@@ -75,42 +129,19 @@ impl<T: Scalar> Prepared<T> {
     }
 
     /// `y` of the vectors `begin..end`, if kept.
-    pub(super) fn y(&self, begin: usize, end: usize) -> Option<Coefficients<T>> {
+    pub fn y(&self, begin: usize, end: usize) -> Option<Coefficients<T>> {
         let kept = (!self.y.is_empty()).then(|| Coefficients::new(&self.blocks, self.y.ptr(), self.rows));
         kept.map(|y| y.part(begin, end))
     }
 }
 
-/// [`forward`] by compact WY, and what the backward pass can use.
-pub fn forward_and_keep<T: Scalar>(
-    context: &mut Context<'_>,
-    u: Reflections<'_, T>,
-    diagonal: &Diagonal<T>,
-    h: &[T],
-    out: &mut [T],
-    adjoint: bool,
-) -> Result<Prepared<T>> {
-    let rows = u.vectors("h", h.len(), &[("out", out.len())])?;
-    diagonal.check(u)?;
-    if is_one_block(u.count(), rows, diagonal) {
-        return in_one_block(context, u, h, out, adjoint);
-    }
-    let mut prepared = Prepared::new(context, u, rows)?;
-    let Prepared { blocks, rows, y } = &mut prepared;
-    if !adjoint {
-        *y = Buffer::zeroed(Coefficients::len(blocks, *rows))?; // sums read whole registers
-    }
-    let keep = (!adjoint).then_some(&mut y[..]);
-    in_blocks(context, blocks, diagonal, h, out, keep, adjoint)?;
-    Ok(prepared)
-}
-
 /// Whether a single block suffices and its intermediate results fit into the cache.
-fn is_one_block<T: Scalar>(k: usize, rows: usize, diagonal: &Diagonal<T>) -> bool {
-    (1..=method::block_width(k, rows)).contains(&k) && rows <= TASKS * CHUNK && diagonal.is_one()
+fn is_one_block<T: Scalar>(w: Transform<'_, T>, rows: usize) -> bool {
+    let k = w.u.count();
+    (1..=method::block_width(k, rows)).contains(&k) && rows <= TASKS * CHUNK && w.diagonal.is_one()
 }
 
-/// [`forward_and_keep`] where one block has all reflections: the same threads form and apply it.
+/// An application where one block has all reflections: the same threads form and apply it.
 fn in_one_block<T: Scalar>(
     context: &mut Context<'_>,
     u: Reflections<'_, T>,
@@ -144,11 +175,10 @@ fn in_one_block<T: Scalar>(
 fn in_blocks<T: Scalar>(
     context: &mut Context<'_>,
     blocks: &Blocks<T>,
-    diagonal: &Diagonal<T>,
+    Transform { diagonal, adjoint, .. }: Transform<'_, T>,
     h: &[T],
     out: &mut [T],
     keep: Option<&mut [T]>,
-    adjoint: bool,
 ) -> Result<()> {
     let (n, isa) = (blocks.n, context.isa);
     let rows = h.len() / n;
@@ -180,20 +210,4 @@ fn in_blocks<T: Scalar>(
         }
         Ok(())
     })
-}
-
-/// Writes `W`, row-major.
-pub fn matrix<T: Scalar>(
-    context: &mut Context<'_>,
-    u: Reflections<'_, T>,
-    diagonal: &Diagonal<T>,
-    out: &mut [T],
-) -> Result<()> {
-    let n = u.n();
-    require(&[("W", Some(out.len()), &[n, n])])?;
-    diagonal.check(u)?;
-    if n <= unblocked::SMALL {
-        return unblocked::Rounded::new(n, u.count())?.run(context.isa, u, diagonal, out);
-    }
-    dense::write_matrix(context, u, diagonal, out)
 }

@@ -10,18 +10,23 @@
 //!
 //! `c = W* h` is the same with `N` and `N*` exchanged and `D*` last; its gradient exchanges the roles of `h` and `g`.
 //! Many reflections are several such forms one after the other.
+//!
+//! Many problems run on several threads at the same time. Few run one after the other, with all threads on each. Small
+//! problems are solved within one dispatch to the instruction set, and share a workspace.
 
 mod backward;
 mod forward;
-mod from_outer;
+
+mod matrix;
 mod pass;
 
-pub use backward::{backward, backward_by_matrix, backward_in_place, backward_of};
-pub use forward::{Prepared, forward, forward_and_keep, matrix};
-pub(crate) use from_outer::from_outer;
+pub use crate::gradients::Gradients;
+pub use backward::{backward, backward_in_place};
+pub use forward::{Saved, forward, forward_and_save};
+pub(crate) use matrix::{from_outer, matrix_of_one};
+pub use matrix::{matrix, matrix_and_save, matrix_backward};
 
 pub use crate::unblocked::{backward_tape, forward_tape};
-pub use crate::wy::dense::Dense;
 pub use crate::wy::write as compact_wy;
 
 /// Fewest vectors of a task, and most that it handles at a time so that their intermediate results stay in the cache.

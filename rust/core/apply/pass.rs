@@ -18,7 +18,7 @@ use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::Store;
 use crate::kernel::gemm::gemm;
 use crate::memory::Buffer;
-use crate::reflections::Reflections;
+use crate::operator::Reflections;
 use crate::scalar::Scalar;
 use crate::threads::{Context, slices};
 use crate::view::{Shared, View};

@@ -18,7 +18,6 @@ mod signs;
 use range::few_reflections;
 
 use crate::apply;
-use crate::diagonal::Diagonal;
 use crate::error::{Error, Result};
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::transpose::transpose;
@@ -26,8 +25,9 @@ use crate::kernel::vector::{axpy, dot};
 use crate::lengths::require;
 use crate::memory::{Buffer, collected, filled, padded};
 use crate::number::{Number, Real};
+use crate::operator::Diagonal;
+use crate::operator::{Operator, Reflections, Transform};
 use crate::product::outer;
-use crate::reflections::Reflections;
 use crate::scalar::Scalar;
 use crate::threads::{Context, slices};
 use crate::view::{Shared, View};
@@ -74,22 +74,25 @@ pub fn factor<T: Scalar>(
         return Ok(left);
     }
     let wide = collected(q.iter().map(|x| x.widen()))?;
-    let (found, diagonal) = if T::COMPLEX {
-        let Some((found, d)) = signs::search(context, n, m, &wide, rounding::<T>(n))? else {
+    let (found, units) = if T::COMPLEX {
+        let Some(found) = signs::search(context, n, m, &wide, rounding::<T>(n))? else {
             return Ok(left);
         };
-        (found, Diagonal::Phases(d.into_iter().map(T::narrow).collect()))
+        found
     } else {
-        (few_reflections(context, n, m, &wide)?, Diagonal::One)
+        (few_reflections(context, n, m, &wide)?, Vec::new())
     };
-    let few = collected(found.into_iter().map(T::narrow))?;
+    let [few, units] = [found, units].map(|x| collected(x.into_iter().map(T::narrow)));
+    let (few, units) = (few?, units?);
     let mut w = filled(n * n, T::ZERO)?;
-    apply::matrix(context, Reflections::new(n, m, &few)?, &diagonal, &mut w)?;
+    let diagonal = if T::COMPLEX { Diagonal::Phases(&units) } else { Diagonal::One };
+    let product = Transform { u: Reflections::new(n, m, &few), diagonal, adjoint: false };
+    apply::matrix_of_one(context, product, &mut w)?;
     let distance = largest(w.iter().zip(q).map(|(&w, &q)| (w - q).max_abs())).to_f64();
     if distance < left {
         u.copy_from_slice(&few);
-        if let (Some(phases), Diagonal::Phases(d)) = (phases, &diagonal) {
-            phases.iter_mut().zip(d).for_each(|(phase, d)| *phase = T::Real::of(angle(d.widen())));
+        for (phase, unit) in phases.into_iter().flatten().zip(units) {
+            *phase = T::Real::of(angle(unit.widen()));
         }
     }
     Ok(distance.min(left))
@@ -97,7 +100,7 @@ pub fn factor<T: Scalar>(
 
 /// `max |Q* Q - I|` over the entries of an `n x n` matrix (row-major), NaN if one is.
 pub fn departure<T: Scalar>(context: &mut Context<'_>, n: usize, q: &[T]) -> Result<f64> {
-    require(&[("Q", Some(q.len()), &[n, n])])?;
+    require(1, &[("Q", Some(q.len()), &[n, n])])?;
     let product = outer(context, n, q, q)?; // conj(Q* Q)
     let entries = product
         .chunks(padded::<T>(n))
@@ -136,11 +139,11 @@ pub fn by_columns<T: Scalar>(
 
 /// Whether there is such a `U`, and the sizes of all arrays fit.
 fn check<T: Scalar>(n: usize, m: usize, q: &[T], u: &[T], phases: Option<&[T::Real]>) -> Result<()> {
-    Reflections::new(n, m, u)?;
+    Operator::new([1, n, m], u)?;
     if phases.is_some() && !T::COMPLEX {
         return Err(Error::InvalidArgument("phases: expected none, because Q is real".to_owned()));
     }
-    require(&[("Q", Some(q.len()), &[n, n]), ("phases", phases.map(<[_]>::len), &[n])])
+    require(1, &[("Q", Some(q.len()), &[n, n]), ("phases", phases.map(<[_]>::len), &[n])])
 }
 
 /// [`by_columns`] with another aim, for arrays whose sizes fit.
@@ -169,7 +172,7 @@ fn reduce<T: Scalar>(
         }
         found += k;
         if k > 0 && begin + width < n {
-            let wy = CompactWy::new(context, Reflections::new(n - begin, width, &vectors)?)?;
+            let wy = CompactWy::new(context, Reflections::new(n - begin, width, &vectors))?;
             rest.update(context, &Block { begin, first: begin, wy }, begin + width)?;
         }
         if found == reflections {

@@ -15,11 +15,11 @@ use super::phases::{few_phases, without};
 use super::range::few_reflections;
 use super::{Aim, angle, largest, reduce, reflection_of};
 use crate::apply;
-use crate::diagonal::Diagonal;
 use crate::error::Result;
 use crate::kernel::vector::axpy;
 use crate::memory::{collected, filled};
-use crate::reflections::Reflections;
+use crate::operator::Diagonal;
+use crate::operator::{Reflections, Transform};
 use crate::scalar::Scalar;
 use crate::threads::Context;
 
@@ -120,7 +120,8 @@ impl<W: Scalar<Real = f64, Wide = W>> Search<'_, '_, W> {
             (few_reflections(self.context, n, m, &without(n, rest, &d)?)?, d)
         };
         let mut w = filled(n * n, W::ZERO)?;
-        apply::matrix(self.context, Reflections::new(n, m, &u)?, &Diagonal::Phases(d.clone()), &mut w)?;
+        let product = Transform { u: Reflections::new(n, m, &u), diagonal: Diagonal::Phases(&d), adjoint: false };
+        apply::matrix_of_one(self.context, product, &mut w)?;
         let distance = largest(w.iter().zip(rest).map(|(&w, &q)| (w - q).max_abs()));
         if distance < self.distance {
             self.distance = distance;

@@ -8,8 +8,8 @@ use pulp::Simd;
 use super::dispatch::{InstructionSet, simd};
 use super::element::Element;
 use super::lanes::{Lanes, unroll};
-use crate::error::{Error, Result};
 use crate::number::{Number, Real};
+use crate::stack::Stack;
 
 /// A nonlinearity.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,50 +28,6 @@ pub enum Activation<'a, T: Element> {
     ModRelu(&'a [T::Real]),
     /// `sign(a) (|a| + b)` where `|a| + b > 0` and `a != 0`, else 0; real.
     RealModRelu(&'a [T::Real]),
-}
-
-/// How many numbers modReLU's bias has for states of `n` numbers: one for each modulus.
-pub fn moduli(name: &str, n: usize, is_complex: bool) -> usize {
-    if is_complex || name == "real_modrelu" { n } else { n / 2 }
-}
-
-impl<'a, T: Element> Activation<'a, T> {
-    /// The nonlinearity of that name for states of `n` numbers; `bias` is modReLU's.
-    pub fn parse(name: &str, slope: f64, n: usize, bias: Option<&'a [T::Real]>) -> Result<Self> {
-        let invalid = |what: String| Err(Error::InvalidArgument(what));
-        if T::COMPLEX && matches!(name, "oplu" | "real_modrelu") {
-            return invalid(format!("nonlinearity: '{name}' acts on real numbers, got a complex u"));
-        }
-        if matches!(name, "oplu" | "modrelu") && !T::COMPLEX && n % 2 == 1 {
-            return invalid(format!("nonlinearity: '{name}' pairs i with i + n/2 and needs an even n, got {n}"));
-        }
-        match name {
-            "identity" => Ok(Self::Identity),
-            "relu" => Ok(Self::Relu),
-            "tanh" => Ok(Self::Tanh),
-            "oplu" => Ok(Self::Oplu),
-            "modrelu" | "real_modrelu" => match (bias, moduli(name, n, T::COMPLEX)) {
-                (Some(bias), moduli) if bias.len() == moduli => {
-                    Ok(if name == "modrelu" { Self::ModRelu(bias) } else { Self::RealModRelu(bias) })
-                }
-                (bias, moduli) => {
-                    let given = bias.map_or_else(|| "None".to_owned(), |bias| bias.len().to_string());
-                    invalid(format!("nonlinearity_bias: expected {moduli} numbers for '{name}', got {given}"))
-                }
-            },
-            "leaky_relu" if slope == 0.0 => Ok(Self::Relu),
-            "leaky_relu" if slope == 1.0 => Ok(Self::Identity),
-            "leaky_relu" if slope > 0.0 => {
-                // Both parts: the slope multiplies real and imaginary parts alike.
-                Ok(Self::LeakyRelu(T::from_parts(T::Real::of(slope), T::Real::of(slope))))
-            }
-            "leaky_relu" => invalid(format!("negative_slope: expected a number >= 0, got {slope}")),
-            _ => invalid(format!(
-                "nonlinearity: expected 'identity', 'tanh', 'relu', 'leaky_relu', 'oplu', 'modrelu' or 'real_modrelu', \
-                 got '{name}'"
-            )),
-        }
-    }
 }
 
 impl<T: Element> Activation<'_, T> {
@@ -242,8 +198,17 @@ impl<T: Element> Activation<'_, T> {
         }
     }
 
-    /// How many numbers its bias has for vectors of `n`.
-    pub(crate) fn moduli(self, n: usize) -> usize {
+    /// That of problem `i` of `count`, each of which has a bias of its own.
+    pub(crate) fn of_problem(self, i: usize, count: usize) -> Self {
+        match self {
+            Self::ModRelu(bias) => Self::ModRelu(Stack::new(bias, count).at(i)),
+            Self::RealModRelu(bias) => Self::RealModRelu(Stack::new(bias, count).at(i)),
+            other => other,
+        }
+    }
+
+    /// How many numbers a bias has for vectors of `n`: one for each modulus.
+    pub fn moduli(self, n: usize) -> usize {
         if self.pairs() && !T::COMPLEX { n / 2 } else { n }
     }
 

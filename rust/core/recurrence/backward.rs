@@ -12,13 +12,18 @@
 
 use std::ops::Range;
 
+use super::forward::{Prepared, Saved};
 use super::grad_x::InputGradient;
 use super::gradients::SequenceGradients;
+use super::plan::Layout;
+use super::plan::Plan;
 use super::ring::Ring;
+use super::sequence::Sequence;
+use super::steps::Series;
 use super::sums::Sums;
-use super::transition::{Prepared, Transition};
-use super::{Sequence, Series};
+use super::transition::{Factors, Transition};
 use crate::error::{Error, Result};
+use crate::gradients::Gradients;
 use crate::kernel::activation::{Activation, activation_gradient};
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{StepBack, Store};
@@ -26,65 +31,83 @@ use crate::kernel::fetch::Fetch;
 use crate::kernel::gemm::gemm;
 use crate::kernel::pack::Packed;
 use crate::kernel::vector::copy_columns;
-use crate::lengths::require;
 use crate::memory::filled;
 use crate::scalar::Scalar;
+use crate::stack::Stack;
 use crate::threads::Context;
 use crate::view::{Shared, View};
 
-/// Gradients of a loss given by `grad_h`, its gradient of every state, and `grad_last (batch, n)`, its gradient
-/// of each sequence's last state; what is `None` is zero. `prepared` and `tape` are what the forward pass left, which may
-/// have kept the tape itself. Without them `W` or its factors and `z` are made again, and OPLU is refused.
+/// Gradients of a loss given by `grad_h`, its gradient of every state, and `grad_last (count, batch, n)`, its gradient
+/// of each sequence's last state; what is `None` is zero. `saved` and `tape` are what the forward pass left, of which the
+/// former may hold the latter. Without them `W` or its factors and `z` are made again, and OPLU is refused.
 pub fn backward<T: Scalar>(
     context: &mut Context<'_>,
     sequence: &Sequence<'_, T>,
-    prepared: Option<&Prepared<T>>,
+    saved: Option<&Saved<T>>,
     h: &[T],
     tape: Option<&[T]>,
     grad_h: Option<Series<'_, T>>,
     grad_last: Option<&[T]>,
-    mut gradients: SequenceGradients<'_, T>,
+    gradients: SequenceGradients<'_, T>,
 ) -> Result<()> {
-    let (n, rows, width) = (sequence.u.n(), sequence.steps.rows(), sequence.tape_width()?);
-    if rows == 0 {
+    let (w, steps, layout) = (&sequence.operator, &sequence.steps, sequence.layout()?);
+    let (count, n, rows) = (w.count(), w.n(), steps.rows());
+    if rows == 0 || count == 0 {
         return gradients.of_no_steps(grad_last);
     }
     sequence.check()?;
     gradients.check(sequence)?;
-    if prepared.is_some_and(|prepared| !prepared.fits(sequence)) {
-        return Err(Error::InvalidArgument("prepared for another sequence".to_owned()));
-    }
-    let tape = tape.or_else(|| prepared?.tape());
+    saved.map_or(Ok(()), |saved| saved.check(sequence))?;
     let len = |x: Option<&[T]>| x.map(<[T]>::len);
-    require(&[
+    w.require(&[
         ("h", Some(h.len()), &[rows, n]),
-        ("the tape", len(tape), &[rows, width]),
-        ("dL/dh_T", len(grad_last), &[sequence.steps.batch(), n]),
+        ("the tape", len(tape), &[rows, layout.width]),
+        ("dL/dh_T", len(grad_last), &[steps.batch(), n]),
     ])?;
-    grad_h.iter().try_for_each(|grad_h| grad_h.check("dL/dh", &sequence.steps, n))?;
-    if sequence.activation == Activation::Oplu && tape.is_none() {
+    grad_h.iter().try_for_each(|grad_h| grad_h.check("dL/dh", count, steps, n))?;
+    let is_saved = || saved.is_some_and(|saved| saved.0.iter().all(|prepared| prepared.tape().is_some()));
+    if sequence.activation == Activation::Oplu && tape.is_none() && !is_saved() {
         return Err(Error::InvalidArgument("oplu: the backward pass needs the tape of the forward pass".to_owned()));
     }
-    let isa = context.isa;
+    let flops = sequence.plan(layout, 0).flops().saturating_mul(2).saturating_mul(count);
+    let (h, tape, grad_last) =
+        (Stack::new(h, count), tape.map(|x| Stack::new(x, count)), grad_last.map(|x| Stack::new(x, count)));
+    gradients.by_problem(sequence, |of| {
+        context.for_each(count, flops, &|i, context| {
+            let prepared = saved.map(|saved| &saved.0[i]);
+            let tape = tape.map(|tape| tape.at(i)).or_else(|| prepared?.tape());
+            let grads = (grad_h.map(|grad| grad.of_problem(i, count)), grad_last.map(|grad| grad.at(i)));
+            one(context, &sequence.plan(layout, i), prepared, (h.at(i), tape), grads, of(i))
+        })
+    })
+}
+
+/// Gradients of one problem, given its states and tape, and the loss's gradients of all states and of the last ones.
+fn one<T: Scalar>(
+    context: &mut Context<'_>,
+    sequence: &Plan<'_, T>,
+    prepared: Option<&Prepared<T>>,
+    (h, tape): (&[T], Option<&[T]>),
+    (grad_h, grad_last): (Option<Series<'_, T>>, Option<&[T]>),
+    mut gradients: SequenceGradients<'_, T>,
+) -> Result<()> {
+    let (isa, n) = (context.isa, sequence.n());
     let formed;
-    let prepared = if let Some(prepared) = prepared {
-        prepared
+    let factors = if let Some(prepared) = prepared {
+        &prepared.factors
     } else {
-        formed = Prepared::new(context, sequence)?;
+        formed = Factors::new(context, sequence)?;
         &formed
     };
-    let back = prepared.factors.transition(isa, n, !sequence.adjoint)?;
+    let back = factors.transition(isa, n, !sequence.w.adjoint)?;
     let wants_u = gradients.u.is_some() || gradients.tau.is_some() || gradients.phases.is_some();
-    let project =
-        if wants_u && tape.is_none() { Some(prepared.factors.projection(isa, n, sequence.adjoint)?) } else { None };
+    let project = if wants_u && tape.is_none() { Some(factors.projection(isa, n, sequence.w.adjoint)?) } else { None };
     let grad_x = gradients.x.as_deref_mut().map(|x| InputGradient::new(isa, sequence, x)).transpose()?;
     let run = Run {
         isa,
         sequence,
         back,
         project,
-        rank: sequence.rank()?,
-        width,
         h,
         tape,
         grad_h,
@@ -93,7 +116,7 @@ pub fn backward<T: Scalar>(
         grad_h0: gradients.h0.as_deref_mut().map(|x| Shared(x.as_mut_ptr())),
     };
     let width_of_grad_x = run.grad_x.as_ref().map_or(0, InputGradient::ring_width);
-    let (slices, rows) = (sequence.slices(), sequence.parts()?);
+    let (slices, rows) = (sequence.slices(), sequence.parts());
     let wanted = [wants_u, gradients.input_weight.is_some(), gradients.bias.is_some()];
     let mut sums = Vec::with_capacity(slices.len());
     for _ in 1..slices.len() {
@@ -102,7 +125,7 @@ pub fn backward<T: Scalar>(
     let (parts, flops) = (rows.len() - 1, sequence.flops().saturating_mul(2));
     if parts > 1 {
         let whole = (0, sequence.steps.batch());
-        let ring = Ring::new(sequence, run.rank, whole, width_of_grad_x, &mut sums[0])?;
+        let ring = Ring::new(sequence, whole, width_of_grad_x, &mut sums[0])?;
         let mut phases = Vec::new();
         run.each_phase(whole, &ring, |phase| {
             phases.try_reserve(1).map_err(|_| Error::OutOfMemory { bytes: size_of_val(&phases[..]) })?;
@@ -122,7 +145,7 @@ pub fn backward<T: Scalar>(
             unsafe {
                 let sums = &mut *shared.get().add(i);
                 let slice = (slices[i], slices[i + 1]);
-                let ring = Ring::new(sequence, run.rank, slice, width_of_grad_x, sums)?;
+                let ring = Ring::new(sequence, slice, width_of_grad_x, sums)?;
                 run.each_phase(slice, &ring, |phase| {
                     if matches!(phase, Phase::Sum { .. }) {
                         cancel.check()?;
@@ -140,19 +163,17 @@ pub fn backward<T: Scalar>(
     if let Some(activation_bias) = gradients.activation_bias {
         activation_bias.copy_from_slice(&total.activation_bias);
     }
-    total.finish(context, prepared, sequence, gradients.u, gradients.tau, gradients.phases)
+    let SequenceGradients { u, tau, phases, .. } = gradients;
+    total.finish(context, factors, sequence, Gradients { u, h: None, tau, phases })
 }
 
 struct Run<'a, T: Scalar> {
     isa: InstructionSet,
-    sequence: &'a Sequence<'a, T>,
+    sequence: &'a Plan<'a, T>,
     /// The step with the adjoint.
     back: Transition<T>,
     /// `P*`, to make `z` again.
     project: Option<Packed<T>>,
-    rank: usize,
-    /// Numbers a row of the tape: `z`, then OPLU's flags.
-    width: usize,
     h: &'a [T],
     tape: Option<&'a [T]>,
     grad_h: Option<Series<'a, T>>,
@@ -185,7 +206,7 @@ impl<T: Scalar> Run<'_, T> {
         ring: &Ring<T>,
         mut run: impl FnMut(Phase) -> Result<()>,
     ) -> Result<()> {
-        let steps = &self.sequence.steps;
+        let steps = self.sequence.steps;
         let count = |t: usize| steps.rows_of(t, slice).1;
         let mut high = (0..steps.count()).rfind(|&t| count(t) > 0).map_or(0, |last| last + 1);
         run(Phase::Enter { t: high - 1 })?;
@@ -254,8 +275,8 @@ impl<T: Scalar> Run<'_, T> {
     /// # Safety
     /// As of [`Run::phase`].
     unsafe fn enter(&self, slice: (usize, usize), t: usize, first: usize, delta: View<T>, range: Range<usize>) {
-        let (n, begin) = (self.sequence.u.n(), range.start);
-        let steps = &self.sequence.steps;
+        let (n, begin) = (self.sequence.n(), range.start);
+        let steps = self.sequence.steps;
         let (row, count) = steps.rows_of(t, slice);
         for b in first..count {
             let delta = std::slice::from_raw_parts_mut(delta.at(begin, b), range.len());
@@ -284,11 +305,12 @@ impl<T: Scalar> Run<'_, T> {
         if !self.sequence.activation.waits_for_whole_vectors() {
             return;
         }
-        let n = self.sequence.u.n();
+        let n = self.sequence.n();
         let (row, count) = self.sequence.steps.rows_of(t, slice);
         for b in 0..count {
             let h = self.h[(row + b) * n..].as_ptr();
-            let flags = self.tape.map_or(std::ptr::null(), |tape| tape[(row + b) * self.width + self.rank..].as_ptr());
+            let Layout { rank, width } = self.sequence.layout;
+            let flags = self.tape.map_or(std::ptr::null(), |tape| tape[(row + b) * width + rank..].as_ptr());
             self.sequence.activation.finish_gradient(delta.at(0, b), h, n, flags.cast(), grad_activation_bias);
         }
     }
@@ -298,8 +320,8 @@ impl<T: Scalar> Run<'_, T> {
     /// # Safety
     /// As of [`Run::phase`].
     unsafe fn step(&self, slice: (usize, usize), t: usize, base: usize, range: Range<usize>, ring: &Ring<T>) {
-        let Sequence { steps, activation, h0, x, d, .. } = self.sequence;
-        let (n, d, begin) = (self.sequence.u.n(), *d, range.start);
+        let (Plan { steps, activation, h0, x, d, .. }, Layout { rank, width }) = (self.sequence, self.sequence.layout);
+        let (n, d, begin) = (self.sequence.n(), *d, range.start);
         let count = steps.rows_of(t, slice).1;
         let earlier = t.saturating_sub(1);
         let before = steps.rows_of(earlier, slice).0;
@@ -312,7 +334,7 @@ impl<T: Scalar> Run<'_, T> {
                 copy_columns(self.isa, (len, count), now, to, next.ptr);
             };
             if let Some(tape) = self.tape {
-                copy(self.width, ring.rank, Series::new(tape), z_copy);
+                copy(width, ring.rank, Series::new(tape), z_copy);
             }
             copy(d, ring.widths[1], *x, z_copy.from(ring.rank, 0));
         }
@@ -323,7 +345,7 @@ impl<T: Scalar> Run<'_, T> {
             Transition::LowRank { project, expand } => {
                 let [_, fetch] = Series::new(self.h).fetch(steps, t, slice, n, 1).halves();
                 let store = Store { fetch, ..Store::new(q) };
-                gemm(self.isa, (self.rank, count), project.weights(), delta, &store);
+                gemm(self.isa, (rank, count), project.weights(), delta, &store);
                 (expand.weights(), q, delta)
             }
             Transition::Dense(w) => (w.weights_from(begin), delta, View::none()),
@@ -359,7 +381,7 @@ impl<T: Scalar> Run<'_, T> {
 
     /// The loss's gradients that the next `block` steps read, in two halves.
     fn ahead(&self, slice: (usize, usize), t: usize, block: usize) -> [Fetch<T>; 2] {
-        let (first, steps, n) = (block.div_ceil(2).min(t), &self.sequence.steps, self.sequence.u.n());
+        let (first, steps, n) = (block.div_ceil(2).min(t), self.sequence.steps, self.sequence.n());
         self.grad_h.map_or([Fetch::none(); 2], |g| {
             [(t, first), (t - first, block - first)].map(|(t, count)| g.fetch(steps, t, slice, n, count))
         })

@@ -1,11 +1,13 @@
-//! The states of a sequence.
+//! The states of sequences.
 
 use std::ops::Range;
 use std::ptr::null_mut;
 
-use super::Sequence;
-use super::transition::{Prepared, Transition};
-use crate::error::Result;
+use super::plan::Layout;
+use super::plan::Plan;
+use super::sequence::Sequence;
+use super::transition::{Factors, Transition};
+use crate::error::{Error, Result};
 use crate::kernel::activation::Activation;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::{Step, Store};
@@ -13,42 +15,143 @@ use crate::kernel::fetch::Fetch;
 use crate::kernel::gemm::{gemm, gemm2};
 use crate::kernel::pack::{Packed, pack};
 use crate::kernel::vector::copy_columns;
-use crate::lengths::{product, require};
-use crate::memory::{Buffer, filled, padded};
+use crate::lengths::{self, product};
+use crate::memory::{Buffer, collected, filled, padded};
 use crate::scalar::Scalar;
+use crate::stack::StackMut;
 use crate::threads::Context;
 use crate::view::{Shared, View};
 
-/// Writes all states `h (rows, n)`; `tape (rows, tape_width)` receives `z = P* h_{t-1}` for the backward pass, which also
-/// takes what is returned.
+/// What a forward pass leaves to the backward pass of the same sequences: for each problem all that both need of `U`, and
+/// the tape.
+pub struct Saved<T: Scalar>(pub(super) Vec<Prepared<T>>);
+
+/// What it leaves of one problem.
+pub(super) struct Prepared<T: Scalar> {
+    pub factors: Factors<T>,
+    /// Empty where the tape has a place of its own, and where there is nothing to save.
+    tape: Buffer<T>,
+}
+
+impl<T: Scalar> Prepared<T> {
+    /// The tape, where it is saved.
+    pub fn tape(&self) -> Option<&[T]> {
+        (!self.tape.is_empty()).then_some(&self.tape[..])
+    }
+}
+
+impl<T: Scalar> Saved<T> {
+    /// Refuses what sequences of other sizes or another method left.
+    pub fn check(&self, sequence: &Sequence<'_, T>) -> Result<()> {
+        let (layout, rows) = (sequence.layout()?, sequence.steps.rows());
+        let fits = |(i, prepared): (usize, &Prepared<T>)| {
+            let tape = prepared.tape().map(<[T]>::len);
+            prepared.factors.fit(sequence.operator.at(i).u, layout)
+                && (tape.is_none() || tape == product(&[rows, layout.width]))
+        };
+        if self.0.len() == sequence.operator.count() && self.0.iter().enumerate().all(fits) {
+            return Ok(());
+        }
+        Err(Error::InvalidArgument("prepared for another sequence".to_owned()))
+    }
+}
+
+/// Writes all states `h (count, rows, n)` and, where wanted, those in which sequences end, `last (count, batch, n)`.
+/// `tape (count, rows, tape_width)` receives `z = P* h_{t-1}` for the backward pass.
 pub fn forward<T: Scalar>(
     context: &mut Context<'_>,
     sequence: &Sequence<'_, T>,
     h: &mut [T],
+    last: Option<&mut [T]>,
     tape: Option<&mut [T]>,
-) -> Result<Prepared<T>> {
-    let (n, isa, rows, width) = (sequence.u.n(), context.isa, sequence.steps.rows(), sequence.tape_width()?);
-    if rows == 0 {
-        return Prepared::new(context, sequence);
+) -> Result<()> {
+    run(context, sequence, h, last, tape, false).map(drop)
+}
+
+/// [`forward`], and what the backward pass need not find again: with the tape, unless that has a place of its own.
+pub fn forward_and_save<T: Scalar>(
+    context: &mut Context<'_>,
+    sequence: &Sequence<'_, T>,
+    h: &mut [T],
+    last: Option<&mut [T]>,
+    tape: Option<&mut [T]>,
+) -> Result<Saved<T>> {
+    run(context, sequence, h, last, tape, true).map(Saved)
+}
+
+fn run<T: Scalar>(
+    context: &mut Context<'_>,
+    sequence: &Sequence<'_, T>,
+    h: &mut [T],
+    mut last: Option<&mut [T]>,
+    tape: Option<&mut [T]>,
+    save: bool,
+) -> Result<Vec<Prepared<T>>> {
+    let (w, steps, layout) = (&sequence.operator, &sequence.steps, sequence.layout()?);
+    let (count, n, rows) = (w.count(), w.n(), steps.rows());
+    let len = |x: &Option<&mut [T]>| x.as_ref().map(|x| x.len());
+    if rows > 0 {
+        sequence.check()?;
     }
-    sequence.check()?;
-    let of_tape = tape.as_ref().map(|x| x.len());
-    require(&[("h", Some(h.len()), &[rows, n]), ("the tape", of_tape, &[rows, width])])?;
-    let prepared = Prepared::new(context, sequence)?;
-    let tape = tape.map(|tape| Shared(tape.as_mut_ptr()));
-    let (slices, parts, steps) = (sequence.slices(), sequence.parts()?, sequence.steps.count());
+    w.require(&[("h", Some(h.len()), &[rows, n]), ("the tape", len(&tape), &[rows, layout.width])])?;
+    if steps.count() > 0 {
+        w.require(&[("the last states", len(&last), &[steps.batch(), n])])?;
+    } else if let Some(last) = &mut last {
+        // Sequences without steps end where they begin.
+        match sequence.h0 {
+            Some(h0) => {
+                lengths::require(1, &[("the last states", Some(last.len()), &[h0.len()])])?;
+                last.copy_from_slice(h0);
+            }
+            None => last.fill(T::ZERO),
+        }
+    }
+    if rows == 0 || count == 0 {
+        return Ok(Vec::new());
+    }
+    let (h, flops) = (StackMut::new(h, count), sequence.plan(layout, 0).flops().saturating_mul(count));
+    let [last, tape] = [last, tape].map(|x| x.map(|x| StackMut::new(x, count)));
+    let mut saved = collected((0..if save { count } else { 0 }).map(|_| None))?;
+    let each = StackMut::new(&mut saved, count);
+    context.for_each(count, flops, &|i, context| {
+        let plan = sequence.plan(layout, i);
+        // SAFETY: each problem writes its own parts.
+        let (h, last, tape, saved) =
+            unsafe { (h.at(i), last.as_ref().map(|x| x.at(i)), tape.as_ref().map(|x| x.at(i)), each.at(i)) };
+        let own = if save && tape.is_none() { product(&[rows, layout.width]).unwrap_or(usize::MAX) } else { 0 };
+        let mut own = Buffer::scratch(own)?;
+        let factors = states(context, &plan, h, tape.or_else(|| (!own.is_empty()).then_some(&mut own[..])))?;
+        if let Some(last) = last {
+            plan.copy_last(h, last);
+        }
+        if let Some(saved) = saved.first_mut() {
+            *saved = Some(Prepared { factors, tape: own });
+        }
+        Ok(())
+    })?;
+    Ok(saved.into_iter().flatten().collect())
+}
+
+/// The states of one problem.
+fn states<T: Scalar>(
+    context: &mut Context<'_>,
+    sequence: &Plan<'_, T>,
+    h: &mut [T],
+    tape: Option<&mut [T]>,
+) -> Result<Factors<T>> {
+    let (n, isa) = (sequence.n(), context.isa);
+    let factors = Factors::new(context, sequence)?;
+    let (slices, parts, steps) = (sequence.slices(), sequence.parts(), sequence.steps.count());
     let run = Run {
         isa,
         sequence,
-        transition: prepared.factors.transition(isa, n, sequence.adjoint)?,
+        transition: factors.transition(isa, n, sequence.w.adjoint)?,
         // SAFETY: V and b are the sequence's.
         inputs: unsafe { pack(isa, n, &sequence.input_parts()) }?,
         zeros: Buffer::zeroed(n)?,
-        rank: sequence.rank()?,
-        width,
         at_once: sequence.projected_at_once(),
         h: Shared(h.as_mut_ptr()),
-        tape,
+        tape: tape.map(|tape| Shared(tape.as_mut_ptr())),
     };
     // Tasks are slices of the batch, which go through all steps in one phase, or parts of the coordinates, a phase a step.
     let phases = if parts.len() > 2 { steps } else { 1 };
@@ -69,31 +172,16 @@ pub fn forward<T: Scalar>(
         }
         Ok(())
     })?;
-    Ok(prepared)
-}
-
-/// [`forward`], and the tape in what is returned: that belongs to these states.
-pub fn forward_and_keep<T: Scalar>(
-    context: &mut Context<'_>,
-    sequence: &Sequence<'_, T>,
-    h: &mut [T],
-) -> Result<Prepared<T>> {
-    let len = product(&[sequence.steps.rows(), sequence.tape_width()?]).unwrap_or(usize::MAX);
-    let mut tape = Buffer::scratch(len)?;
-    let prepared = forward(context, sequence, h, (len > 0).then_some(&mut tape))?;
-    Ok(Prepared { tape, ..prepared })
+    Ok(factors)
 }
 
 struct Run<'a, T: Scalar> {
     isa: InstructionSet,
-    sequence: &'a Sequence<'a, T>,
+    sequence: &'a Plan<'a, T>,
     transition: Transition<T>,
     /// `[V b]`.
     inputs: Packed<T>,
     zeros: Buffer<T>,
-    rank: usize,
-    /// Numbers a row of the tape: `z`, then OPLU's flags.
-    width: usize,
     /// Steps whose input is projected in one product, before the first of them. If 1, a step projects its own input.
     at_once: usize,
     h: Shared<T>,
@@ -122,7 +210,7 @@ impl<T: Scalar> Run<'_, T> {
             raw,
             projected: Buffer::scratch(if self.at_once > 1 { rows * width } else { 0 })?,
             used: 0,
-            z: Buffer::zeroed(if self.tape.is_none() { batch * padded::<T>(self.rank) } else { 0 })?,
+            z: Buffer::zeroed(if self.tape.is_none() { batch * padded::<T>(self.sequence.layout.rank) } else { 0 })?,
         })
     }
 
@@ -131,7 +219,7 @@ impl<T: Scalar> Run<'_, T> {
     /// # Safety
     /// As of [`Run::step`].
     unsafe fn project(&self, slice: (usize, usize), t: usize, range: Range<usize>, workspace: &mut Workspace<T>) {
-        let Sequence { steps, d, x, .. } = self.sequence;
+        let Plan { steps, d, x, .. } = self.sequence;
         let [inputs, ones] = self.sequence.input_widths();
         let most = workspace.raw.len() / (inputs + ones);
         let raw = View::new(workspace.raw.ptr_mut(), inputs + ones, most);
@@ -153,8 +241,8 @@ impl<T: Scalar> Run<'_, T> {
     /// # Safety
     /// The caller owns these coordinates of the states, and all states before are there.
     unsafe fn step(&self, slice: (usize, usize), t: usize, range: Range<usize>, workspace: &mut Workspace<T>) {
-        let Sequence { steps, activation, d, x, h0, .. } = self.sequence;
-        let (n, d, rank, begin) = (self.sequence.u.n(), *d, self.rank, range.start);
+        let Plan { steps, activation, d, x, h0, .. } = self.sequence;
+        let (n, d, begin, Layout { rank, width }) = (self.sequence.n(), *d, range.start, self.sequence.layout);
         let (row, count) = steps.rows_of(t, slice);
         if count == 0 {
             return;
@@ -178,9 +266,9 @@ impl<T: Scalar> Run<'_, T> {
                 View::new(workspace.projected.ptr_mut(), range.len(), workspace.used + count).from(0, workspace.used);
             workspace.used += count;
         } else {
-            let [width, ones] = self.sequence.input_widths();
-            let raw = View::new(workspace.raw.ptr_mut(), width + ones, count);
-            copy_columns(self.isa, (width, count), now, raw, x.at(steps, following, slice, d).ptr);
+            let [inputs_width, ones] = self.sequence.input_widths();
+            let raw = View::new(workspace.raw.ptr_mut(), inputs_width + ones, count);
+            copy_columns(self.isa, (inputs_width, count), now, raw, x.at(steps, following, slice, d).ptr);
             inputs = [self.inputs.weights_from(begin), raw];
         }
         let step = Step {
@@ -194,7 +282,7 @@ impl<T: Scalar> Run<'_, T> {
         match &self.transition {
             Transition::LowRank { project, expand } => {
                 let z = match self.tape {
-                    Some(tape) => View::new(tape.get().add(row * self.width), self.width, count),
+                    Some(tape) => View::new(tape.get().add(row * width), width, count),
                     None => View::new(workspace.z.ptr_mut(), padded::<T>(rank), count),
                 };
                 gemm(self.isa, (rank, count), project.weights(), state, &Store::new(z));
@@ -209,7 +297,7 @@ impl<T: Scalar> Run<'_, T> {
             (0..count).for_each(|b| activation.finish(self.isa, out.add(b * n + begin), range.len(), null_mut()));
         } else if activation.waits_for_whole_vectors() {
             for b in 0..count {
-                let flags = self.tape.map(|tape| tape.get().add((row + b) * self.width + rank));
+                let flags = self.tape.map(|tape| tape.get().add((row + b) * width + rank));
                 activation.finish(self.isa, out.add(b * n), n, flags.map_or(null_mut(), <*mut T>::cast));
             }
         }

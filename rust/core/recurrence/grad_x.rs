@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::{Sequence, Steps};
+use super::plan::Plan;
+use super::steps::Steps;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::Store;
@@ -32,8 +33,8 @@ enum Way<T: Scalar> {
 
 impl<'a, T: Scalar> InputGradient<'a, T> {
     /// Of a sequence; tasks write to `out`, which lives as long as they run.
-    pub fn new(isa: InstructionSet, sequence: &'a Sequence<'_, T>, out: &mut [T]) -> Result<Self> {
-        let (n, d) = (sequence.u.n(), sequence.d);
+    pub fn new(isa: InstructionSet, sequence: &Plan<'a, T>, out: &mut [T]) -> Result<Self> {
+        let (n, d) = (sequence.n(), sequence.d);
         let way = match sequence.input_weight {
             None => Way::Copied,
             Some(v) => {
@@ -43,7 +44,7 @@ impl<'a, T: Scalar> InputGradient<'a, T> {
                 if sequence.projected_at_once() > 1 { Way::ByRings(adjoint) } else { Way::BySteps(adjoint) }
             }
         };
-        Ok(Self { isa, steps: &sequence.steps, n, d, out: Shared(out.as_mut_ptr()), way })
+        Ok(Self { isa, steps: sequence.steps, n, d, out: Shared(out.as_mut_ptr()), way })
     }
 
     /// Width of the workspace that [`InputGradient::ring`] needs; 0 if single steps do all the work.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::Sequence;
+use super::plan::Plan;
 use super::sums::Sums;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
@@ -46,13 +46,12 @@ pub struct Ring<T: Scalar> {
 impl<T: Scalar> Ring<T> {
     /// For sequences `slice.0..slice.1`, whose sums must live as long.
     pub fn new(
-        sequence: &Sequence<'_, T>,
-        rank: usize,
+        sequence: &Plan<'_, T>,
         slice: (usize, usize),
         width_of_grad_x: usize,
         sums: &mut Sums<T>,
     ) -> Result<Self> {
-        let (n, batch) = (sequence.u.n(), slice.1 - slice.0);
+        let (n, rank, batch) = (sequence.n(), sequence.layout.rank, slice.1 - slice.0);
         let steps = (ROWS / batch).max(1);
         let rows = steps * batch;
         let (ld, ld_q) = (padded::<T>(n), padded::<T>(rank));

@@ -1,14 +1,15 @@
 //! The parameter gradients of a slice of the batch, as sums over its rows, and what follows from their total.
 
-use super::Sequence;
-use super::transition::{Factors, Prepared};
+use super::plan::Plan;
+use super::transition::Factors;
 use crate::apply::from_outer;
-use crate::diagonal::Diagonal;
 use crate::error::Result;
+use crate::gradients::Gradients;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::transpose::transpose;
 use crate::memory::{Buffer, filled, padded};
 use crate::number::Number;
+use crate::operator::Diagonal;
 use crate::scalar::Scalar;
 use crate::threads::Context;
 use crate::wy::dense::adjoint;
@@ -28,8 +29,8 @@ pub struct Sums<T: Scalar> {
 
 impl<T: Scalar> Sums<T> {
     /// Zeros for the sums that are wanted: of `U` (and the phases), of the input weights and of the bias.
-    pub fn new(sequence: &Sequence<'_, T>, [u, input, bias]: [bool; 3]) -> Result<Self> {
-        let (n, rank) = (sequence.u.n(), sequence.rank()?);
+    pub fn new(sequence: &Plan<'_, T>, [u, input, bias]: [bool; 3]) -> Result<Self> {
+        let (n, rank) = (sequence.n(), sequence.layout.rank);
         let count = |wanted, count: usize| if wanted { count } else { 0 };
         let widths = [count(u, if rank == 0 { n } else { rank }), count(input, sequence.d), count(bias, 1)];
         Ok(Self {
@@ -64,34 +65,33 @@ impl<T: Scalar> Sums<T> {
     pub fn finish(
         self,
         context: &mut Context<'_>,
-        prepared: &Prepared<T>,
-        sequence: &Sequence<'_, T>,
-        grad_u: Option<&mut [T]>,
-        mut grad_tau: Option<&mut [T]>,
-        grad_phases: Option<&mut [T::Real]>,
+        factors: &Factors<T>,
+        sequence: &Plan<'_, T>,
+        gradients: Gradients<'_, T>,
     ) -> Result<()> {
-        let (u, n) = (sequence.u, sequence.u.n());
-        let wy = match &prepared.factors {
+        let (w, u, n) = (sequence.w, sequence.w.u, sequence.n());
+        let wy = match factors {
             Factors::Dense(dense) => {
                 let mut outer = self.c1;
                 if self.widths[0] == 0 {
                     return Ok(());
                 }
-                if sequence.adjoint {
+                if w.adjoint {
                     outer = adjoint(context.isa, n, &outer)?;
                 }
-                return from_outer(context, dense, u, &sequence.diagonal, outer, grad_u, grad_tau, grad_phases);
+                return from_outer(context, dense, w, outer, gradients);
             }
             Factors::LowRank { wy, .. } => wy,
         };
+        let Gradients { u: grad_u, tau: mut grad_tau, .. } = gradients;
         let (k, ld) = (wy.k, wy.ld_n());
         if grad_u.is_none() && grad_tau.is_none() {
             return Ok(());
         }
         grad_tau.iter_mut().for_each(|x| x.fill(T::ZERO));
-        let (c1, mut c2) = if sequence.adjoint { (self.c2, self.c1) } else { (self.c1, self.c2) };
+        let (c1, mut c2) = if w.adjoint { (self.c2, self.c1) } else { (self.c1, self.c2) };
         let mut grad_u1 = None;
-        if let Diagonal::Last(u1) = sequence.diagonal {
+        if let Diagonal::Last(u1) = w.diagonal {
             // sum q_n h_n with q = delta + V w; the augmenting column of C1 holds sum delta h_n.
             let mut sum = c1[k * ld + n - 1];
             for j in 0..k {

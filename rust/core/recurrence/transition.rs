@@ -1,13 +1,13 @@
 //! The weights of a step, packed once for a whole sequence.
 
-use super::Sequence;
-use crate::diagonal::Diagonal;
+use super::plan::Layout;
+use super::plan::Plan;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::pack::{Packed, Part, pack};
-use crate::lengths::product;
 use crate::memory::{Buffer, padded};
-use crate::method::Method;
+use crate::operator::Diagonal;
+use crate::operator::Reflections;
 use crate::scalar::Scalar;
 use crate::threads::Context;
 use crate::wy::CompactWy;
@@ -27,79 +27,53 @@ pub enum Transition<T: Scalar> {
     Dense(Packed<T>),
 }
 
-/// What the forward pass leaves to the backward pass: all that both need of `U`, and the tape where that is kept.
-pub struct Prepared<T: Scalar> {
-    pub(super) factors: Factors<T>,
-    /// Empty where it is not kept, and where there is nothing to keep.
-    pub(super) tape: Buffer<T>,
-}
-
-/// The transition in one of two forms.
+/// All that both passes need of `U`, in one of two forms.
 pub enum Factors<T: Scalar> {
     /// `W = I + Q P*`.
     LowRank {
         /// What `P` and `Q` are made of.
         wy: CompactWy<T>,
-        /// `P`, column-major.
-        p: Buffer<T>,
+        /// `P`, column-major; absent without `u_1`, where it is `V`.
+        p: Option<Buffer<T>>,
         /// `Q`, column-major.
         q: Buffer<T>,
-        /// Columns of each.
-        rank: usize,
     },
     /// `W`.
     Dense(Dense<T>),
 }
 
-impl<T: Scalar> Prepared<T> {
-    pub(super) fn new(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> Result<Self> {
-        Ok(Self { factors: Factors::new(context, sequence)?, tape: Buffer::zeroed(0)? })
-    }
-
-    /// Whether this is of the sequence's size, form of `U` and method.
-    pub fn fits(&self, sequence: &Sequence<'_, T>) -> bool {
-        let len = |width: usize| product(&[sequence.steps.rows(), width]);
-        let tape_fits = || sequence.tape_width().is_ok_and(|width| len(width) == Some(self.tape.len()));
-        self.factors.fit(sequence) && (self.tape.is_empty() || tape_fits())
-    }
-
-    /// The tape, where it is kept.
-    pub(super) fn tape(&self) -> Option<&[T]> {
-        (!self.tape.is_empty()).then_some(&self.tape[..])
-    }
-}
-
 impl<T: Scalar> Factors<T> {
-    fn new(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> Result<Self> {
-        let u = sequence.u;
-        sequence.diagonal.check(u)?;
-        if sequence.method()? == Method::Dense {
-            return Ok(Self::Dense(Dense::rounded(context, u, &sequence.diagonal)?));
+    /// Of the transition of a sequence.
+    pub fn new(context: &mut Context<'_>, sequence: &Plan<'_, T>) -> Result<Self> {
+        if sequence.forms_matrix() {
+            return Ok(Self::Dense(Dense::rounded(context, sequence.w)?));
         }
-        let wy = CompactWy::new(context, u)?;
-        let (n, k, ld, rank) = (wy.n, wy.k, wy.ld_n(), u.m());
-        let (mut p, mut q) = (Buffer::zeroed(rank * ld)?, Buffer::zeroed(rank * ld)?);
+        let wy = CompactWy::new(context, sequence.w.u)?;
+        let v_n = expansion(context, &wy)?;
+        let Diagonal::Last(u1) = sequence.w.diagonal else {
+            return Ok(Self::LowRank { wy, p: None, q: v_n });
+        };
+        let (n, k, ld) = (wy.n, wy.k, wy.ld_n());
+        let [mut p, mut q] = [Buffer::zeroed((k + 1) * ld)?, Buffer::zeroed((k + 1) * ld)?];
         p[..k * ld].copy_from_slice(&wy.v[..k * ld]);
-        q[..k * ld].copy_from_slice(&expansion(context, &wy)?[..k * ld]);
-        if let Diagonal::Last(u1) = sequence.diagonal {
-            for j in 0..k {
-                p[j * ld + n - 1] = p[j * ld + n - 1] * u1;
-            }
-            p[k * ld + n - 1] = T::ONE;
-            q[k * ld + n - 1] = u1 - T::ONE;
+        q[..k * ld].copy_from_slice(&v_n[..k * ld]);
+        for j in 0..k {
+            p[j * ld + n - 1] = p[j * ld + n - 1] * u1;
         }
-        Ok(Self::LowRank { wy, p, q, rank })
+        p[k * ld + n - 1] = T::ONE;
+        q[k * ld + n - 1] = u1 - T::ONE;
+        Ok(Self::LowRank { wy, p: Some(p), q })
     }
 
-    fn fit(&self, sequence: &Sequence<'_, T>) -> bool {
-        let u = sequence.u;
-        let (dense, fits) = match self {
-            Self::LowRank { wy, rank, .. } => {
-                (false, wy.is_like(u) && [wy.n, wy.k, *rank] == [u.n(), u.count(), u.m()])
+    /// Whether these are of so many reflections, of this size and form, in the form that the layout asks for.
+    pub fn fit(&self, u: Reflections<'_, T>, layout: Layout) -> bool {
+        match self {
+            Self::LowRank { wy, p, .. } => {
+                let same_u = wy.is_like(u) && [wy.n, wy.k] == [u.n(), u.count()] && p.is_some() == u.u1().is_some();
+                same_u && layout.rank > 0
             }
-            Self::Dense(dense) => (true, dense.blocks.check(u).is_ok()),
-        };
-        fits && sequence.method().is_ok_and(|method| (method == Method::Dense) == dense)
+            Self::Dense(dense) => dense.blocks.check(u).is_ok() && layout.rank == 0,
+        }
     }
 
     /// The step of the recurrence, or that of its gradients, which is the step with the adjoint.
@@ -107,29 +81,31 @@ impl<T: Scalar> Factors<T> {
         let ld = padded::<T>(n);
         // SAFETY: all matrices have columns of n numbers.
         unsafe {
-            match self {
-                Self::LowRank { p, q, rank, .. } => {
-                    let q = if adjoint { p } else { q };
-                    let q = Part::columns(q.ptr(), ld, *rank);
-                    let project = self.projection(isa, n, adjoint)?;
-                    Ok(Transition::LowRank { project, expand: pack(isa, n, &[q])? })
-                }
-                Self::Dense(dense) => {
-                    let part = if adjoint { Part::adjoint } else { Part::columns };
-                    Ok(Transition::Dense(pack(isa, n, &[part(dense.w.ptr(), ld, n)])?))
-                }
+            if let Self::Dense(dense) = self {
+                let part = if adjoint { Part::adjoint } else { Part::columns };
+                return Ok(Transition::Dense(pack(isa, n, &[part(dense.w.ptr(), ld, n)])?));
             }
+            let (q, rank) = self.thin(!adjoint);
+            let expand = pack(isa, n, &[Part::columns(q, ld, rank)])?;
+            Ok(Transition::LowRank { project: self.projection(isa, n, adjoint)?, expand })
         }
     }
 
     /// `P*`, which makes `z`; nothing where `W` is formed.
     pub fn projection(&self, isa: InstructionSet, n: usize, adjoint: bool) -> Result<Packed<T>> {
-        let (p, rank) = match self {
-            Self::LowRank { p, q, rank, .. } => (if adjoint { q } else { p }.ptr(), *rank),
-            Self::Dense(_) => (std::ptr::null(), 0),
-        };
-        let adjoint = Part::adjoint(p, padded::<T>(n), n);
+        let (p, rank) = self.thin(adjoint);
         // SAFETY: `rank` columns of padded(n) numbers.
-        unsafe { pack(isa, rank, &[adjoint]) }
+        unsafe { pack(isa, rank, &[Part::adjoint(p, padded::<T>(n), n)]) }
+    }
+
+    /// `P`, or `Q` if asked, and how many columns it has.
+    fn thin(&self, q: bool) -> (*const T, usize) {
+        match self {
+            Self::LowRank { wy, p, q: of_q } => {
+                let of_p = p.as_ref().map_or_else(|| wy.v.ptr(), Buffer::ptr);
+                (if q { of_q.ptr() } else { of_p }, wy.k + usize::from(p.is_some()))
+            }
+            Self::Dense(_) => (std::ptr::null(), 0),
+        }
     }
 }

@@ -14,7 +14,7 @@ use crate::kernel::lanes::{Lanes, opaque};
 use crate::kernel::transpose::transpose_with;
 use crate::memory::{Buffer, filled, padded};
 use crate::number::{Number, Real};
-use crate::reflections::Reflections;
+use crate::operator::Reflections;
 use crate::scalar::Scalar;
 pub use strip::Strip;
 
@@ -261,7 +261,7 @@ mod tests {
                 self.0.transpose(s);
             }
         }
-        let u = Reflections::new(n, m, u).unwrap();
+        let u = Reflections::new(n, m, u);
         let mut v = Trapezoid::new(n, u.count()).unwrap();
         InstructionSet::current().dispatch(Set(&mut v, u));
         let columns = v.columns.chunks(v.ld).take(v.k).map(|column| column[..n].to_vec());

@@ -6,7 +6,7 @@ use super::{PIECE, REGISTER, multiply_columns, squares};
 use crate::kernel::lanes::Lanes;
 use crate::kernel::transpose::transpose_at;
 use crate::number::Number;
-use crate::reflections::{Form, Reflections};
+use crate::operator::{Form, Reflections};
 use crate::scalar::Scalar;
 
 /// Rows `begin..end` of a [`super::Trapezoid`]. A task that calls its methods owns these rows and their part of the

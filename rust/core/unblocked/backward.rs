@@ -3,12 +3,13 @@
 use super::chain::Chain;
 use super::vectors::{Registers, pad};
 use super::{rows_between_looks, side_by_side};
-use crate::diagonal::{Diagonal, DiagonalSum};
+use crate::diagonal::DiagonalSum;
 use crate::error::Result;
 use crate::gradients::Gradients;
 use crate::kernel::dispatch::{InstructionSet, simd};
 use crate::memory::{Buffer, filled};
-use crate::reflections::Reflections;
+use crate::operator::Diagonal;
+use crate::operator::Transform;
 use crate::scalar::Scalar;
 use crate::threads::Cancel;
 
@@ -64,18 +65,15 @@ impl<T: Scalar> Backward<T> {
         &mut self,
         isa: InstructionSet,
         cancel: &Cancel<'_>,
-        u: Reflections<'_, T>,
-        diagonal: &Diagonal<T>,
+        w: Transform<'_, T>,
         source: Source<'_, T>,
         g: &[T],
         gradients: Gradients<'_, T>,
-        adjoint: bool,
     ) -> Result<()> {
         let Gradients { u: mut grad_u, h, tau, phases } = gradients;
-        let mut sum = DiagonalSum::new(u.n(), diagonal)?;
-        let gradients = [grad_u.as_deref_mut(), h, tau];
-        run(isa, self, cancel, u, diagonal, source, g, gradients, &mut sum, adjoint)?;
-        sum.write(u, grad_u, phases);
+        let mut sum = DiagonalSum::new(w.u.n(), w.diagonal)?;
+        run(isa, self, cancel, w, source, g, [grad_u.as_deref_mut(), h, tau], &mut sum)?;
+        sum.write(w.u, grad_u, phases);
         Ok(())
     }
 }
@@ -85,15 +83,13 @@ simd! {
         s,
         workspace: &mut Backward<T>,
         cancel: &Cancel<'_>,
-        u: Reflections<'_, T>,
-        diagonal: &Diagonal<T>,
+        w: Transform<'_, T>,
         source: Source<'_, T>,
         g: &[T],
         gradients: [Option<&mut [T]>; 3],
         sum: &mut DiagonalSum<T>,
-        adjoint: bool,
     ) -> Result<()> {
-        let [grad_u, mut grad_h, grad_tau] = gradients;
+        let (Transform { u, diagonal, adjoint }, [grad_u, mut grad_h, grad_tau]) = (w, gradients);
         let grad_tau = grad_tau.unwrap_or_default();
         grad_tau.fill(T::ZERO);
         let Backward { chain, states, factors, grad_v, back, start } = workspace;

@@ -8,7 +8,7 @@ use super::Steps;
 use crate::error::Result;
 use crate::memory::filled;
 use crate::number::{Number, Real};
-use crate::reflections::{Form, Reflections};
+use crate::operator::{Form, Reflections};
 use crate::scalar::Scalar;
 use crate::trapezoid::Trapezoid;
 

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ops::{Add, Mul, Neg, Sub};
 
 use super::{Factor, Steps, Vectors};
-use crate::reflections::Form;
+use crate::operator::Form;
 
 thread_local! {
     static FLOPS: Cell<usize> = const { Cell::new(0) };

@@ -3,11 +3,10 @@
 use super::chain::Chain;
 use super::vectors::{Registers, pad};
 use super::{rows_between_looks, side_by_side};
-use crate::diagonal::Diagonal;
 use crate::error::Result;
 use crate::kernel::dispatch::{InstructionSet, simd};
 use crate::memory::Buffer;
-use crate::reflections::Reflections;
+use crate::operator::Transform;
 use crate::scalar::Scalar;
 use crate::threads::Cancel;
 
@@ -30,13 +29,11 @@ impl<T: Scalar> Forward<T> {
         &mut self,
         isa: InstructionSet,
         cancel: &Cancel<'_>,
-        u: Reflections<'_, T>,
-        diagonal: &Diagonal<T>,
+        w: Transform<'_, T>,
         h: &[T],
         out: &mut [T],
-        adjoint: bool,
     ) -> Result<()> {
-        run(isa, self, cancel, u, diagonal, h, out, adjoint)
+        run(isa, self, cancel, w, h, out)
     }
 }
 
@@ -45,13 +42,11 @@ simd! {
         s,
         workspace: &mut Forward<T>,
         cancel: &Cancel<'_>,
-        u: Reflections<'_, T>,
-        diagonal: &Diagonal<T>,
+        w: Transform<'_, T>,
         h: &[T],
         out: &mut [T],
-        adjoint: bool,
     ) -> Result<()> {
-        let Forward { chain, x } = workspace;
+        let (Transform { u, diagonal, adjoint }, Forward { chain, x }) = (w, workspace);
         let (n, ld) = (u.n(), chain.ld);
         chain.set_columns(s, u);
         let (steps, side) = (chain.steps(adjoint), x.len() / ld);

@@ -33,7 +33,7 @@ pub use tape::{backward_tape, forward_tape};
 
 use crate::error::Result;
 use crate::number::Number;
-use crate::reflections::Form;
+use crate::operator::Form;
 use crate::threads::{Cancel, Context, groups};
 
 /// The arithmetic on vectors that Algorithm 1 consists of: SIMD kernels here, counted operations in a test of its flops.

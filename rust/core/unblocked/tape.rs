@@ -5,38 +5,30 @@ use super::backward::Source;
 use super::chain::Chain;
 use super::rows_between_looks;
 use super::vectors::{Registers, pad};
-use crate::diagonal::Diagonal;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gradients::Gradients;
 use crate::kernel::dispatch::simd;
-use crate::lengths::require;
 use crate::memory::Buffer;
-use crate::reflections::Reflections;
+use crate::operator::Diagonal;
+use crate::operator::{Operator, Transform};
 use crate::scalar::Scalar;
 use crate::threads::{Cancel, Context};
 
 /// `tape (rows, m + 1, n)` receives, for each row, `h` in entry `m`, the state after `i` factors of `W` (or `W*`) in entry
 /// `m - i`, and the result in entry 0. Phases, which are not among the `m` factors, act between entry `m` and the first
-/// reflection, or between the last and entry 0.
-pub fn forward_tape<T: Scalar>(
-    context: &mut Context<'_>,
-    u: Reflections<'_, T>,
-    diagonal: &Diagonal<T>,
-    h: &[T],
-    tape: &mut [T],
-    adjoint: bool,
-) -> Result<()> {
-    let rows = u.vectors("h", h.len(), &[])?;
-    check(u, diagonal, tape, rows)?;
-    let mut chain = Chain::new(u.n(), u.count())?;
+/// reflection, or between the last and entry 0. For a single problem.
+pub fn forward_tape<T: Scalar>(context: &mut Context<'_>, w: &Operator<'_, T>, h: &[T], tape: &mut [T]) -> Result<()> {
+    check(w, tape, w.vectors(&[("h", h.len())])?)?;
+    let (isa, mut chain) = (context.isa, Chain::new(w.n(), w.reflections())?);
     let mut x = Buffer::zeroed(chain.ld)?;
-    let isa = context.isa;
-    context.here(|cancel| run(isa, &mut chain, &mut x, cancel, u, diagonal, h, tape, adjoint))
+    context.here(|cancel| run(isa, &mut chain, &mut x, cancel, w.at(0), h, tape))
 }
 
-fn check<T: Scalar>(u: Reflections<'_, T>, diagonal: &Diagonal<T>, tape: &[T], rows: usize) -> Result<()> {
-    diagonal.check(u)?;
-    require(&[("the tape", Some(tape.len()), &[rows, u.m() + 1, u.n()])])
+fn check<T: Scalar>(w: &Operator<'_, T>, tape: &[T], rows: usize) -> Result<()> {
+    if w.count() != 1 {
+        return Err(Error::InvalidArgument(format!("the tape: expected a single problem, got {}", w.count())));
+    }
+    w.require(&[("the tape", Some(tape.len()), &[rows, w.m() + 1, w.n()])])
 }
 
 simd! {
@@ -45,12 +37,11 @@ simd! {
         chain: &mut Chain<T>,
         x: &mut Buffer<T>,
         cancel: &Cancel<'_>,
-        u: Reflections<'_, T>,
-        diagonal: &Diagonal<T>,
+        w: Transform<'_, T>,
         h: &[T],
         tape: &mut [T],
-        adjoint: bool,
     ) -> Result<()> {
+        let Transform { u, diagonal, adjoint } = w;
         let (n, m) = (u.n(), u.m());
         chain.set_columns(s, u);
         let steps = chain.steps(adjoint);
@@ -90,20 +81,17 @@ simd! {
 /// Gradients from the tape of [`forward_tape`].
 pub fn backward_tape<T: Scalar>(
     context: &mut Context<'_>,
-    u: Reflections<'_, T>,
-    diagonal: &Diagonal<T>,
+    w: &Operator<'_, T>,
     tape: &[T],
     g: &[T],
     gradients: Gradients<'_, T>,
-    adjoint: bool,
 ) -> Result<()> {
-    let rows = u.vectors("g", g.len(), &[("dL/dh", gradients.h.as_ref().map_or(g.len(), |x| x.len()))])?;
-    check(u, diagonal, tape, rows)?;
-    gradients.check_parameters(u, diagonal)?;
+    let rows = gradients.check(w, &[("g", g.len())])?;
+    check(w, tape, rows)?;
     if rows == 0 {
         gradients.vanish();
         return Ok(());
     }
-    let (isa, mut workspace) = (context.isa, Backward::new(u.n(), u.count(), rows)?);
-    context.here(|cancel| workspace.run(isa, cancel, u, diagonal, Source::Tape(tape), g, gradients, adjoint))
+    let (isa, mut workspace) = (context.isa, Backward::new(w.n(), w.reflections(), rows)?);
+    context.here(|cancel| workspace.run(isa, cancel, w.at(0), Source::Tape(tape), g, gradients))
 }

@@ -11,7 +11,7 @@ use super::compact::CompactWy;
 use crate::error::{Error, Result};
 use crate::kernel::dispatch::InstructionSet;
 use crate::memory::{Buffer, collected, padded};
-use crate::reflections::Reflections;
+use crate::operator::Reflections;
 use crate::scalar::Scalar;
 use crate::threads::Context;
 use crate::view::{Shared, View};

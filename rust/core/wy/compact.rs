@@ -8,7 +8,7 @@ use crate::kernel::epilogue::Store;
 use crate::kernel::gemm::{gemm, long_gemm};
 use crate::kernel::transpose::transpose;
 use crate::memory::{Buffer, padded};
-use crate::reflections::{Form, Reflections};
+use crate::operator::{Form, Reflections};
 use crate::scalar::Scalar;
 use crate::trapezoid::{Trapezoid, multiply_columns};
 use crate::view::View;

@@ -2,16 +2,15 @@
 
 use super::blocks::{Blocks, Coefficients};
 use super::rounding::narrow;
-use crate::diagonal::Diagonal;
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::pack::Part;
 use crate::kernel::transpose::transpose;
-use crate::lengths::require;
 use crate::memory::{Buffer, padded};
 use crate::method;
+use crate::operator::Diagonal;
+use crate::operator::{Reflections, Transform};
 use crate::product::product;
-use crate::reflections::Reflections;
 use crate::scalar::Scalar;
 use crate::threads::Context;
 use crate::view::View;
@@ -29,20 +28,18 @@ pub struct Dense<T: Scalar> {
 impl<T: Scalar> Dense<T> {
     /// `W = W_1 D`, formed in wide precision and rounded once, so that repeated products with it keep norms as well as
     /// rounding allows.
-    pub fn rounded(context: &mut Context<'_>, u: Reflections<'_, T>, diagonal: &Diagonal<T>) -> Result<Self> {
+    pub fn rounded(context: &mut Context<'_>, w: Transform<'_, T>) -> Result<Self> {
         if T::IS_WIDE {
-            return Self::new(context, u, diagonal);
+            return Self::new(context, w);
         }
-        diagonal.check(u)?;
-        Dense::new(context, u.widen()?.reflections()?, &diagonal.widen()?)?.narrow()
+        Dense::new(context, w.widen()?.transform())?.narrow()
     }
 
     /// `W = W_1 D`, formed in its own precision.
-    pub fn new(context: &mut Context<'_>, u: Reflections<'_, T>, diagonal: &Diagonal<T>) -> Result<Self> {
-        diagonal.check(u)?;
-        let blocks = blocks(context, u)?;
+    pub fn new(context: &mut Context<'_>, w: Transform<'_, T>) -> Result<Self> {
+        let blocks = blocks(context, w.u)?;
         let mut y = Buffer::zeroed(Coefficients::len(&blocks, blocks.n))?; // sums read whole registers
-        let w = form(context, &blocks, diagonal, Some(&mut y))?;
+        let w = form(context, &blocks, w.diagonal, Some(&mut y))?;
         Ok(Self { blocks, w, y })
     }
 
@@ -66,7 +63,7 @@ fn blocks<T: Scalar>(context: &mut Context<'_>, u: Reflections<'_, T>) -> Result
 fn form<T: Scalar>(
     context: &mut Context<'_>,
     blocks: &Blocks<T>,
-    diagonal: &Diagonal<T>,
+    diagonal: Diagonal<'_, T>,
     keep: Option<&mut [T]>,
 ) -> Result<Buffer<T>> {
     let mut w = blocks.matrix(context, keep)?;
@@ -77,13 +74,9 @@ fn form<T: Scalar>(
 }
 
 /// `W` alone, column-major, columns `padded(n)` apart, formed in its own precision.
-pub fn matrix<T: Scalar>(
-    context: &mut Context<'_>,
-    u: Reflections<'_, T>,
-    diagonal: &Diagonal<T>,
-) -> Result<Buffer<T>> {
-    let blocks = blocks(context, u)?;
-    form(context, &blocks, diagonal, None)
+pub fn matrix<T: Scalar>(context: &mut Context<'_>, w: Transform<'_, T>) -> Result<Buffer<T>> {
+    let blocks = blocks(context, w.u)?;
+    form(context, &blocks, w.diagonal, None)
 }
 
 /// `out = W h` for each row of `h`, or `W* h`; `W` as [`matrix`] gives it.
@@ -96,8 +89,7 @@ pub fn multiply<T: Scalar>(
     adjoint: bool,
 ) -> Result<()> {
     let rows = h.len() / n;
-    require(&[("h", Some(h.len()), &[rows, n]), ("out", Some(out.len()), &[rows, n])])?;
-    assert_eq!(w.len(), n * padded::<T>(n), "W");
+    assert_eq!([w.len(), out.len()], [n * padded::<T>(n), rows * n], "W and its products");
     let part = if adjoint { Part::adjoint } else { Part::columns };
     let (columns, out) = (View::new(h.as_ptr(), n, rows), View::new(out.as_mut_ptr(), n, rows));
     // SAFETY: W has n padded columns, and the arrays so many rows of n numbers.
@@ -105,14 +97,9 @@ pub fn multiply<T: Scalar>(
 }
 
 /// Writes `W` row-major, formed in wide precision and rounded once.
-pub fn write_matrix<T: Scalar>(
-    context: &mut Context<'_>,
-    u: Reflections<'_, T>,
-    diagonal: &Diagonal<T>,
-    out: &mut [T],
-) -> Result<()> {
-    let (n, isa) = (u.n(), context.isa);
-    let w = matrix(context, u.widen()?.reflections()?, &diagonal.widen()?)?;
+pub fn write_matrix<T: Scalar>(context: &mut Context<'_>, w: Transform<'_, T>, out: &mut [T]) -> Result<()> {
+    let (n, isa) = (w.u.n(), context.isa);
+    let w = matrix(context, w.widen()?.transform())?;
     if let Some(out) = T::as_wide_mut(out) {
         write(isa, n, &w, out);
     } else {

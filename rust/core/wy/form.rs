@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::kernel::dispatch::simd;
 use crate::memory::{Buffer, collected, filled};
 use crate::number::Number;
-use crate::reflections::Reflections;
+use crate::operator::Reflections;
 use crate::scalar::Scalar;
 use crate::threads::Context;
 use crate::trapezoid::{Strip, Trapezoid};

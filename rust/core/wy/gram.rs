@@ -13,7 +13,7 @@ use crate::kernel::epilogue::Store;
 use crate::kernel::gemm::gemm;
 use crate::memory::{Buffer, padded};
 use crate::number::Number;
-use crate::reflections::Form;
+use crate::operator::Form;
 use crate::scalar::Scalar;
 use crate::threads::{Context, slices};
 use crate::view::{Shared, View};

@@ -1,50 +1,43 @@
 //! `W h`, `W* h` and their gradients: `u (count, n, m)`, `h (count, rows, n)`.
 
-use householder::error::Result;
-use householder::many::{Applications, ManyGradients, ManyReflections, Stack, StackMut};
-use householder::method::Method;
-use householder::reflections::Form;
+use householder::apply::{self, Gradients};
+use householder::operator::Operator;
 use householder::threads::Context;
 
 use super::frame::Frame;
-use crate::array::Number;
-use crate::by_element;
+use crate::by_dtype;
+use crate::call::Reading;
+use crate::columns::Columns;
+use crate::dtype::Number;
+use crate::operands::Operands;
+use crate::options;
 
-/// The problems, and the shapes of `u` and `h`.
-type Problems<'a, T> = (Applications<'a, T>, [usize; 3], [usize; 3]);
+/// `W` or `W*` of all problems, the vectors, and the shapes of `u` and of the vectors.
+type Problems<'a, T> = (Operator<'a, T>, &'a [T], [usize; 3], [usize; 3]);
 
-fn problems<'a, T: Number>(frame: &Frame<'a>) -> Result<Problems<'a, T>> {
-    let (u, h) = (frame.needed(0)?, frame.needed(1)?);
-    let ([count, n, m], [_, rows, _]) = (u.shape()?, h.shape()?);
-    let (of_u, of_h) = ([count, n, m], [count, rows, n]);
-    let applications = Applications {
-        u: ManyReflections::new(of_u, Form::Trapezoidal, u.read("u", &of_u)?, None)?,
-        phases: None,
-        h: Stack::new(h.read("h", &of_h)?, count),
-        adjoint: frame.flag("transpose")?,
-        method: Method::parse(frame.text("method")?)?,
-    };
-    Ok((applications, of_u, of_h))
+fn problems<'a, T: Number>(frame: &Frame<'a>) -> Reading<Problems<'a, T>> {
+    let (of_u, [_, rows, _]) = (frame.shape(0)?, frame.shape(1)?);
+    let w = Columns::trapezoidal(of_u).operator(frame, 0, None)?;
+    let w = w.adjoint(frame.flag("transpose")?).by(options::method(frame.text("method")?)?);
+    let of_h = [of_u[0], rows, of_u[1]];
+    Ok((w, frame.needed(1, "h", &of_h)?, of_u, of_h))
 }
 
-pub fn forward(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
-    by_element!(frame.needed(0)?, go_forward(frame, context))
+pub fn forward(frame: &Frame<'_>, context: &mut Context<'_>) -> Reading<()> {
+    fn go<T: Number>(frame: &Frame<'_>, context: &mut Context<'_>) -> Reading<()> {
+        let (w, h, _, of_h) = problems::<T>(frame)?;
+        let Some(out) = frame.write(0, &of_h)? else { return Ok(()) };
+        Ok(apply::forward(context, &w, h, out)?)
+    }
+    by_dtype!(frame.dtype(0)?, go(frame, context))
 }
 
-fn go_forward<T: Number>(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
-    let (applications, _, of_h) = problems::<T>(frame)?;
-    let Some(out) = frame.result(0)? else { return Ok(()) };
-    applications.forward(context, StackMut::new(out.write("c", &of_h)?, of_h[0]))
-}
-
-pub fn backward(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
-    by_element!(frame.needed(0)?, go_backward(frame, context))
-}
-
-fn go_backward<T: Number>(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
-    let (applications, of_u, of_h) = problems::<T>(frame)?;
-    let grad = Stack::new(frame.needed(2)?.read("grad_c", &of_h)?, of_h[0]);
-    let (grad_u, grad_h) = (frame.wanted_stack(0, &of_u)?, frame.wanted_stack(1, &of_h)?);
-    let gradients = ManyGradients { u: grad_u, h: grad_h, tau: None, phases: None };
-    applications.backward(context, grad, gradients, None)
+pub fn backward(frame: &Frame<'_>, context: &mut Context<'_>) -> Reading<()> {
+    fn go<T: Number>(frame: &Frame<'_>, context: &mut Context<'_>) -> Reading<()> {
+        let (w, h, of_u, of_h) = problems::<T>(frame)?;
+        let g = frame.needed(2, "grad_c", &of_h)?;
+        let gradients = Gradients { u: frame.write(0, &of_u)?, h: frame.write(1, &of_h)?, tau: None, phases: None };
+        Ok(apply::backward(context, &w, h, g, gradients, None)?)
+    }
+    by_dtype!(frame.dtype(0)?, go(frame, context))
 }

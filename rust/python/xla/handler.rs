@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_int};
 
-use householder::error::{Error, Result};
+use householder::error::Error;
 use householder::threads::Context;
 
 use super::c_api::{
@@ -10,7 +10,7 @@ use super::c_api::{
     XlaError,
 };
 use super::frame::Frame;
-use crate::call::catch_panic;
+use crate::call::{Reading, Refusal, catch_panic};
 
 /// The interface's major version, with which structs change.
 const MAJOR: c_int = 0;
@@ -18,7 +18,7 @@ const MAJOR: c_int = 0;
 const MINORS: [c_int; 2] = [1, 3];
 
 /// A kernel behind a handler.
-pub type Kernel = fn(&Frame<'_>, &mut Context<'_>) -> Result<()>;
+pub type Kernel = fn(&Frame<'_>, &mut Context<'_>) -> Reading<()>;
 
 /// Answers one call of XLA: its question for the version, or a run of the kernel. XLA owns `frame` and all it leads to for
 /// the time of the call.
@@ -35,7 +35,7 @@ pub unsafe fn handle(frame: *mut CallFrame, kernel: Kernel) -> *mut XlaError {
     });
     match outcome {
         Ok(()) => std::ptr::null_mut(),
-        Err(error) => report(api, &error),
+        Err(refusal) => report(api, refusal),
     }
 }
 
@@ -56,20 +56,27 @@ fn answer_metadata(frame: &CallFrame, api: Option<&Api>) -> bool {
 }
 
 /// An error if the fields of the frame's version are not known.
-fn refusal(frame: &CallFrame, api: &Api) -> Result<()> {
+fn refusal(frame: &CallFrame, api: &Api) -> Reading<()> {
     let (major, minor) = (api.version.major, api.version.minor);
     let complete = frame.struct_size >= size_of::<CallFrame>() && api.struct_size >= size_of::<Api>();
     if major == MAJOR && minor >= MINORS[0] && complete {
         return Ok(());
     }
-    Err(Error::InvalidArgument(format!(
+    Err(Refusal::invalid(format!(
         "householder reads version {MAJOR}.{} of XLA's foreign function interface and later ones of {MAJOR}, but this jaxlib \
          has version {major}.{minor}; install a version of householder that is made for it",
         MINORS[0]
     )))
 }
 
-fn report(api: &Api, error: &Error) -> *mut XlaError {
+fn report(api: &Api, refusal: Refusal) -> *mut XlaError {
+    let error = match refusal {
+        Refusal::Core(error) => error,
+        Refusal::Type(text) => Error::InvalidArgument(text),
+        Refusal::Foreign | Refusal::Raised(_) => {
+            Error::Internal("an error of Python, which handlers do not call".to_owned())
+        }
+    };
     let code = match error {
         Error::OutOfMemory { .. } => RESOURCE_EXHAUSTED,
         Error::InvalidArgument(_) => INVALID_ARGUMENT,

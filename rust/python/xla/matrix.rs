@@ -1,40 +1,37 @@
 //! `W (count, n, n)` itself, and its gradient: `u (count, n, m)`.
 
-use householder::error::Result;
-use householder::many::{self, ManyReflections, Stack, StackMut};
-use householder::reflections::Form;
+use householder::apply;
+use householder::operator::Operator;
 use householder::threads::Context;
 
 use super::frame::Frame;
-use crate::array::Number;
-use crate::by_element;
+use crate::by_dtype;
+use crate::call::Reading;
+use crate::columns::Columns;
+use crate::dtype::Number;
+use crate::operands::Operands;
 
-pub fn forward(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
-    by_element!(frame.needed(0)?, go_forward(frame, context))
+/// `W` of all problems, and the shape of `u`.
+fn operator<'a, T: Number>(frame: &Frame<'a>) -> Reading<(Operator<'a, T>, [usize; 3])> {
+    let shape = frame.shape(0)?;
+    Ok((Columns::trapezoidal(shape).operator(frame, 0, None)?, shape))
 }
 
-fn go_forward<T: Number>(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
-    let u = reflections::<T>(frame)?;
-    let Some(out) = frame.result(0)? else { return Ok(()) };
-    let out = out.write("w", &[u.count(), u.n(), u.n()])?;
-    many::matrices(context, u, None, out, false).map(drop)
+pub fn forward(frame: &Frame<'_>, context: &mut Context<'_>) -> Reading<()> {
+    fn go<T: Number>(frame: &Frame<'_>, context: &mut Context<'_>) -> Reading<()> {
+        let (w, [count, n, _]) = operator::<T>(frame)?;
+        let Some(out) = frame.write(0, &[count, n, n])? else { return Ok(()) };
+        Ok(apply::matrix(context, &w, out)?)
+    }
+    by_dtype!(frame.dtype(0)?, go(frame, context))
 }
 
-pub fn backward(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
-    by_element!(frame.needed(0)?, go_backward(frame, context))
-}
-
-fn go_backward<T: Number>(frame: &Frame<'_>, context: &mut Context<'_>) -> Result<()> {
-    let u = reflections::<T>(frame)?;
-    let (count, n, m) = (u.count(), u.n(), u.m());
-    let grad_w = Stack::new(frame.needed(1)?.read("grad_w", &[count, n, n])?, count);
-    let Some(grad_u) = frame.result(0)? else { return Ok(()) };
-    let grad_u = StackMut::new(grad_u.write("grad_u", &[count, n, m])?, count);
-    many::matrices_backward(context, u, grad_w, grad_u, None)
-}
-
-fn reflections<'a, T: Number>(frame: &Frame<'a>) -> Result<ManyReflections<'a, T>> {
-    let u = frame.needed(0)?;
-    let shape = u.shape()?;
-    ManyReflections::new(shape, Form::Trapezoidal, u.read("u", &shape)?, None)
+pub fn backward(frame: &Frame<'_>, context: &mut Context<'_>) -> Reading<()> {
+    fn go<T: Number>(frame: &Frame<'_>, context: &mut Context<'_>) -> Reading<()> {
+        let (w, [count, n, m]) = operator::<T>(frame)?;
+        let grad_w = frame.needed(1, "grad_w", &[count, n, n])?;
+        let Some(grad_u) = frame.write(0, &[count, n, m])? else { return Ok(()) };
+        Ok(apply::matrix_backward(context, &w, grad_w, grad_u, None)?)
+    }
+    by_dtype!(frame.dtype(0)?, go(frame, context))
 }

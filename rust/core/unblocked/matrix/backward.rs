@@ -4,13 +4,12 @@ use pulp::Simd;
 
 use super::blocks::project;
 use super::{Chain, Formation};
-use crate::diagonal::Diagonal;
 use crate::error::Result;
 use crate::kernel::dispatch::{InstructionSet, simd};
 use crate::kernel::lanes::unroll;
 use crate::kernel::vector::sum_of_lanes;
 use crate::memory::Buffer;
-use crate::reflections::Reflections;
+use crate::operator::Transform;
 use crate::scalar::Scalar;
 use crate::unblocked::vectors::pad;
 use crate::view::View;
@@ -34,17 +33,11 @@ impl<T: Scalar> FormationBackward<T> {
     }
 
     /// Writes `dL/dU` for a gradient `g` of `W`, both row-major.
-    pub fn run(
-        &mut self,
-        isa: InstructionSet,
-        u: Reflections<'_, T>,
-        diagonal: &Diagonal<T>,
-        g: &[T],
-        grad_u: &mut [T],
-    ) {
+    pub fn run(&mut self, isa: InstructionSet, w: Transform<'_, T>, g: &[T], grad_u: &mut [T]) {
+        let u = w.u;
         assert!(u.tau().is_none(), "a given tau is not undone");
         assert_eq!([g.len(), grad_u.len()], [u.n() * u.n(), u.n() * u.m()], "dL/dW and dL/dU");
-        form_back(isa, self, u, diagonal, g, grad_u);
+        form_back(isa, self, w, g, grad_u);
     }
 }
 
@@ -52,12 +45,11 @@ simd! {
     fn form_back<T: Scalar>(
         s,
         workspace: &mut FormationBackward<T>,
-        u: Reflections<'_, T>,
-        diagonal: &Diagonal<T>,
+        w: Transform<'_, T>,
         grad_w: &[T],
         grad_u: &mut [T],
     ) -> () {
-        let FormationBackward { formation, g, grad_v } = workspace;
+        let (Transform { u, diagonal, .. }, FormationBackward { formation, g, grad_v }) = (w, workspace);
         let n = u.n();
         // SAFETY: nothing goes elsewhere.
         unsafe { formation.form(s, u, None) };

@@ -13,7 +13,7 @@ use pulp::Simd;
 use super::Chain;
 use crate::kernel::element::Element;
 use crate::kernel::lanes::{Lanes, unroll};
-use crate::reflections::Form;
+use crate::operator::Form;
 use crate::scalar::Scalar;
 use crate::view::View;
 

@@ -9,12 +9,11 @@ pub use backward::FormationBackward;
 use blocks::Reflectors;
 
 use super::chain::Chain;
-use crate::diagonal::Diagonal;
 use crate::error::Result;
 use crate::kernel::dispatch::{InstructionSet, simd};
 use crate::kernel::lanes::{Lanes, max_rows};
 use crate::memory::Buffer;
-use crate::reflections::Reflections;
+use crate::operator::{Reflections, Transform};
 use crate::scalar::Scalar;
 use crate::view::View;
 
@@ -48,9 +47,9 @@ impl<T: Scalar> Formation<T> {
     ///
     /// # Panics
     /// If `out` does not have `n x n` numbers.
-    pub fn run(&mut self, isa: InstructionSet, u: Reflections<'_, T>, diagonal: &Diagonal<T>, out: &mut [T]) {
-        assert_eq!(out.len(), u.n() * u.n(), "W");
-        form(isa, self, u, diagonal, out);
+    pub fn run(&mut self, isa: InstructionSet, w: Transform<'_, T>, out: &mut [T]) {
+        assert_eq!(out.len(), w.u.n() * w.u.n(), "W");
+        form(isa, self, w, out);
     }
 
     /// Forms `W_1`, without the diagonal: whole registers of columns in `out` if there is one, all others in `w`. Returns
@@ -112,33 +111,21 @@ impl<T: Scalar> Rounded<T> {
     }
 
     /// Writes `W`, row-major. The caller has checked all sizes.
-    pub fn run(
-        &mut self,
-        isa: InstructionSet,
-        u: Reflections<'_, T>,
-        diagonal: &Diagonal<T>,
-        out: &mut [T],
-    ) -> Result<()> {
-        let (wide, diagonal) = (u.widen()?, diagonal.widen()?);
-        let u = wide.reflections()?;
+    pub fn run(&mut self, isa: InstructionSet, w: Transform<'_, T>, out: &mut [T]) -> Result<()> {
+        let wide = w.widen()?;
         if let Some(out) = T::as_wide_mut(out) {
-            self.formation.run(isa, u, &diagonal, out);
+            self.formation.run(isa, wide.transform(), out);
             return Ok(());
         }
-        self.formation.run(isa, u, &diagonal, &mut self.wide);
+        self.formation.run(isa, wide.transform(), &mut self.wide);
         out.iter_mut().zip(&*self.wide).for_each(|(out, x)| *out = T::narrow(*x));
         Ok(())
     }
 }
 
 simd! {
-    fn form<T: Scalar>(
-        s,
-        workspace: &mut Formation<T>,
-        u: Reflections<'_, T>,
-        diagonal: &Diagonal<T>,
-        out: &mut [T],
-    ) -> () {
+    fn form<T: Scalar>(s, workspace: &mut Formation<T>, w: Transform<'_, T>, out: &mut [T]) -> () {
+        let Transform { u, diagonal, .. } = w;
         let n = u.n();
         // SAFETY: n rows of n numbers, as the caller has checked.
         let whole = unsafe { workspace.form(s, u, Some(View::new(out.as_mut_ptr(), n, n))) };

@@ -2,30 +2,19 @@
 
 use std::marker::PhantomData;
 
-use crate::view::{Shape, Shared};
+use crate::view::Shared;
 
 /// What problems read.
 #[derive(Clone, Copy)]
 pub struct Stack<'a, T> {
     numbers: &'a [T],
-    count: usize,
     each: usize,
 }
 
 impl<'a, T> Stack<'a, T> {
     /// Divides `numbers` among `count` problems.
     pub fn new(numbers: &'a [T], count: usize) -> Self {
-        Self { numbers, count, each: numbers.len() / count.max(1) }
-    }
-
-    /// How many numbers each problem has.
-    pub fn each(&self) -> usize {
-        self.each
-    }
-
-    /// The number of problems, and that of all numbers.
-    pub(super) fn shape(&self) -> Shape {
-        (self.count, self.numbers.len())
+        Self { numbers, each: numbers.len() / count.max(1) }
     }
 
     /// Those of problem `i`.
@@ -37,7 +26,6 @@ impl<'a, T> Stack<'a, T> {
 /// What problems write.
 pub struct StackMut<'a, T> {
     numbers: Shared<T>,
-    len: usize,
     count: usize,
     each: usize,
     owner: PhantomData<&'a mut [T]>,
@@ -47,19 +35,14 @@ impl<'a, T> StackMut<'a, T> {
     /// Divides `numbers` among `count` problems.
     pub fn new(numbers: &'a mut [T], count: usize) -> Self {
         let each = numbers.len() / count.max(1);
-        Self { numbers: Shared(numbers.as_mut_ptr()), len: numbers.len(), count, each, owner: PhantomData }
-    }
-
-    /// The number of problems, and that of all numbers.
-    pub(super) fn shape(&self) -> Shape {
-        (self.count, self.len)
+        Self { numbers: Shared(numbers.as_mut_ptr()), count, each, owner: PhantomData }
     }
 
     /// The part of problem `i`.
     ///
     /// # Safety
     /// Nothing else uses the part of problem `i` at the same time.
-    pub(super) unsafe fn at(&self, i: usize) -> &'a mut [T] {
+    pub unsafe fn at(&self, i: usize) -> &'a mut [T] {
         assert!(i < self.count, "problem {i} of {}", self.count);
         std::slice::from_raw_parts_mut(self.numbers.get().add(i * self.each), self.each)
     }

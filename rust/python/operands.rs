@@ -1,0 +1,66 @@
+//! The arrays of a call, wherever they come from.
+
+use crate::array::{Array, size};
+use crate::call::{Reading, Refusal};
+use crate::dtype::Number;
+
+/// Operands and results, by the slots that an operation has for them. Shapes begin with the number of problems.
+pub trait Operands<'a> {
+    /// The numbers of an operand, if it is given.
+    fn read<T: Number>(&self, slot: usize, name: &str, shape: &[usize]) -> Reading<Option<&'a [T]>>;
+
+    /// The memory for a result, if it is wanted, which is asked for only once.
+    fn write<T: Number>(&self, slot: usize, shape: &[usize]) -> Reading<Option<&'a mut [T]>>;
+
+    /// The numbers of an operand that is always given.
+    fn needed<T: Number>(&self, slot: usize, name: &str, shape: &[usize]) -> Reading<&'a [T]> {
+        let missing = || Refusal::invalid(format!("{name}: expected an array, got None"));
+        self.read(slot, name, shape)?.ok_or_else(missing)
+    }
+}
+
+/// An array of a call, and its name.
+pub type Named<'a, 'py> = (&'static str, Option<Array<'a, 'py>>);
+
+/// Those of a call from Python.
+pub struct Arrays<'a, 'py, const IN: usize, const OUT: usize> {
+    pub operands: [Named<'a, 'py>; IN],
+    results: [Named<'a, 'py>; OUT],
+}
+
+impl<'a, 'py, const IN: usize, const OUT: usize> Arrays<'a, 'py, IN, OUT> {
+    /// Requires that each result shares no memory with another array of the call.
+    pub fn new(operands: [Named<'a, 'py>; IN], results: [Named<'a, 'py>; OUT]) -> Reading<Self> {
+        for (i, (name, array)) in results.iter().enumerate() {
+            let Some(own) = array.as_ref().map(Array::memory) else { continue };
+            for (other, array) in operands.iter().chain(&results[..i]) {
+                let meets = |memory: std::ops::Range<usize>| memory.start < own.end && own.start < memory.end;
+                if array.as_ref().is_some_and(|array| meets(array.memory())) {
+                    let text = format!("{name}: expected memory of its own, got an array that overlaps {other}");
+                    return Err(Refusal::invalid(text));
+                }
+            }
+        }
+        Ok(Self { operands, results })
+    }
+}
+
+/// Names arrays, one for each.
+pub fn named<'a, 'py, const N: usize>(
+    names: [&'static str; N],
+    arrays: [Option<Array<'a, 'py>>; N],
+) -> [Named<'a, 'py>; N] {
+    let mut arrays = arrays.into_iter();
+    names.map(|name| (name, arrays.next().flatten()))
+}
+
+impl<const IN: usize, const OUT: usize> Operands<'static> for Arrays<'_, '_, IN, OUT> {
+    fn read<T: Number>(&self, slot: usize, name: &str, shape: &[usize]) -> Reading<Option<&'static [T]>> {
+        self.operands[slot].1.as_ref().map(|array| array.slice(name, size(shape)?)).transpose()
+    }
+
+    fn write<T: Number>(&self, slot: usize, shape: &[usize]) -> Reading<Option<&'static mut [T]>> {
+        let (name, array) = &self.results[slot];
+        array.as_ref().map(|array| array.slice_mut(name, size(shape)?)).transpose()
+    }
+}

@@ -1,0 +1,74 @@
+//! Options, by the names that they have in Python.
+
+use householder::method::Method;
+use householder::number::Real;
+use householder::operator::Form;
+use householder::recurrence::Activation;
+use householder::scalar::Scalar;
+
+use crate::call::{Reading, Refusal};
+
+const METHODS: [(&str, Option<Method>); 4] = [
+    ("auto", None),
+    ("reflections", Some(Method::Reflections)),
+    ("wy", Some(Method::Wy)),
+    ("dense", Some(Method::Dense)),
+];
+
+/// The method of that name; `None` for `"auto"`.
+pub fn method(name: &str) -> Reading<Option<Method>> {
+    let known = METHODS.iter().find(|(known, _)| *known == name).map(|(_, method)| *method);
+    let text = || format!("method: expected 'auto', 'reflections', 'wy' or 'dense', got '{name}'");
+    known.ok_or_else(|| Refusal::invalid(text()))
+}
+
+/// The name of a method.
+pub fn name(method: Method) -> &'static str {
+    METHODS.iter().find(|(_, known)| *known == Some(method)).map_or("auto", |(name, _)| name)
+}
+
+/// The form of columns. With `tau`, trapezoidal columns are LAPACK's, which begin with a one.
+pub fn form(shape: &str, has_tau: bool) -> Reading<Form> {
+    match (shape, has_tau) {
+        ("trapezoidal", false) => Ok(Form::Trapezoidal),
+        ("trapezoidal", true) => Ok(Form::UnitTrapezoidal),
+        ("full", _) => Ok(Form::Full),
+        _ => Err(Refusal::invalid(format!("shape: expected 'trapezoidal' or 'full', got '{shape}'"))),
+    }
+}
+
+/// How many numbers modReLU's bias has for states of `n` numbers: one for each modulus.
+pub fn moduli(nonlinearity: &str, n: usize, is_complex: bool) -> usize {
+    if is_complex || nonlinearity == "real_modrelu" { n } else { n / 2 }
+}
+
+/// The nonlinearity of that name; `bias` is modReLU's, of all problems.
+pub fn activation<'a, T: Scalar>(name: &str, slope: f64, bias: Option<&'a [T::Real]>) -> Reading<Activation<'a, T>> {
+    let needed = || {
+        let text = || format!("nonlinearity_bias: expected an array for '{name}', got None");
+        bias.ok_or_else(|| Refusal::invalid(text()))
+    };
+    Ok(match name {
+        "identity" => Activation::Identity,
+        "relu" => Activation::Relu,
+        "tanh" => Activation::Tanh,
+        "oplu" => Activation::Oplu,
+        "modrelu" => Activation::ModRelu(needed()?),
+        "real_modrelu" => Activation::RealModRelu(needed()?),
+        "leaky_relu" if slope == 0.0 => Activation::Relu,
+        "leaky_relu" if slope == 1.0 => Activation::Identity,
+        "leaky_relu" if slope > 0.0 => {
+            // Both parts: the slope multiplies real and imaginary parts alike.
+            Activation::LeakyRelu(T::from_parts(T::Real::of(slope), T::Real::of(slope)))
+        }
+        "leaky_relu" => {
+            return Err(Refusal::invalid(format!("negative_slope: expected a number >= 0, got {slope}")));
+        }
+        _ => {
+            return Err(Refusal::invalid(format!(
+                "nonlinearity: expected 'identity', 'tanh', 'relu', 'leaky_relu', 'oplu', 'modrelu' or 'real_modrelu', got \
+                 '{name}'"
+            )));
+        }
+    })
+}
