@@ -4,12 +4,8 @@ use super::chunk::{Decayed, Keys};
 use super::chunk_backward::{Backward, Found};
 use super::forward::forward;
 use super::number::Exponential;
-use super::part::Part;
-use super::problem::{CHUNK, Gate, Problem, expect};
-use super::results::{Results, check_kept};
-use super::rows::{row, row_mut};
-use super::solved::Solved;
-use super::state::State;
+use super::problem::{CHUNK, Cotangents, Gradients, Part, Problem, Results, check_kept, expect};
+use super::solve::{Solved, State};
 use crate::error::Result;
 use crate::kernel::dispatch::{InstructionSet, simd};
 use crate::kernel::fetch::prefetch_rows;
@@ -20,48 +16,6 @@ use crate::view::{Shared, View};
 
 /// Columns of the state that are taken together. Sums over more of them are sums of these sums.
 const SLICE: usize = 128;
-
-/// Gradients of the results; absent ones are zero.
-#[derive(Clone, Copy)]
-pub struct Cotangents<'a, T> {
-    /// Like the outputs.
-    pub out: Option<&'a [T]>,
-    /// Like the final states.
-    pub last: Option<&'a [T]>,
-}
-
-/// Gradients of the operands, those that are wanted.
-#[derive(Default)]
-pub struct Gradients<'a, T> {
-    /// Like `q`.
-    pub q: Option<&'a mut [T]>,
-    /// Like `k`.
-    pub k: Option<&'a mut [T]>,
-    /// Like `v`.
-    pub v: Option<&'a mut [T]>,
-    /// Like `beta`.
-    pub beta: Option<&'a mut [T]>,
-    /// Like the gates.
-    pub gate: Option<&'a mut [T]>,
-    /// Like the initial states.
-    pub initial: Option<&'a mut [T]>,
-}
-
-impl<T: Exponential> Gradients<'_, T> {
-    /// Checks that each is like its operand.
-    fn check(&self, problem: &Problem<'_, T>) -> Result<()> {
-        let gates = match problem.gate {
-            Gate::None => 0,
-            Gate::Head(g) | Gate::Channel(g) => g.len(),
-        };
-        expect("grad_q", self.q.as_deref(), problem.q.len())?;
-        expect("grad_k", self.k.as_deref(), problem.k.len())?;
-        expect("grad_v", self.v.as_deref(), problem.v.len())?;
-        expect("grad_beta", self.beta.as_deref(), problem.beta.len())?;
-        expect("grad_g", self.gate.as_deref(), gates)?;
-        expect("grad_initial_state", self.initial.as_deref(), problem.lengths().last)
-    }
-}
 
 /// Computes the gradients of all operands from the states that the forward pass kept. Without these, it recomputes them.
 pub fn backward<T: Exponential>(
@@ -406,9 +360,9 @@ simd! {
         for i in 0..to.count {
             // SAFETY: rows of workspace and of the caller's.
             unsafe {
-                let (gradient, unit, to) = (row_mut(first, i, width), row(unit, i, width), row_mut(to, i, width));
+                let (gradient, unit, to) = (first.vector_mut(i, width), unit.vector(i, width), to.vector_mut(i, width));
                 if !second.ptr.is_null() {
-                    let second = row(second, i, width);
+                    let second = second.vector(i, width);
                     for x in 0..width {
                         gradient[x] += second[x];
                     }
@@ -440,7 +394,7 @@ simd! {
     unsafe fn negated<T: Exponential>(_s, width: usize, from: View<T>, to: View<T>) -> () {
         for i in 0..to.count {
             // SAFETY: rows of workspace and of the caller's.
-            let (from, to) = unsafe { (row(from, i, width), row_mut(to, i, width)) };
+            let (from, to) = unsafe { (from.vector(i, width), to.vector_mut(i, width)) };
             for x in 0..width {
                 to[x] = -from[x];
             }

@@ -7,17 +7,12 @@
 //! [dP; dM] = [dO; X] D',   [dQ'; dK'] = [dO; X] S_0',   dH = D dS',   dS_0 = exp(c_end) dS + [Q'; K']' [dO; X]
 //! ```
 
-use super::causal::Finite;
-use super::chunk::{Decayed, Keys, decay_rows, turned};
-use super::decay::BLOCK;
+use super::chunk::{Decayed, Keys, Rows, decay_rows, turned};
 use super::gram::decay_products;
 use super::gram_backward::{Channels, between_blocks_back, channel_gates, pair_gates, within_blocks_back};
 use super::number::Exponential;
-use super::problem::{CHUNK, Problem};
-use super::rows::{Rows, row};
-use super::solved::Solved;
-use super::state::State;
-use super::sweep::{Sweep, sweep_back};
+use super::problem::{BLOCK, CHUNK, Problem};
+use super::solve::{Finite, Solved, State, Sweep, sweep_back};
 use crate::error::Result;
 use crate::kernel::dispatch::InstructionSet;
 use crate::kernel::epilogue::Store;
@@ -227,6 +222,6 @@ impl<T: Exponential> Backward<T> {
 /// The caller owns as many rows as there are results, `width` numbers each.
 unsafe fn row_dots<T: Exponential>(isa: InstructionSet, width: usize, a: View<T>, b: View<T>, out: &mut [T]) {
     for (i, out) in out.iter_mut().enumerate() {
-        *out = dot(isa, row(a, i, width), row(b, i, width));
+        *out = dot(isa, a.vector(i, width), b.vector(i, width));
     }
 }

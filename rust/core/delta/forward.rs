@@ -1,17 +1,15 @@
-//! Outputs and states, chunk by chunk.
+//! Outputs and states, chunk by chunk. A few steps are taken one after the other, so the state is read and written once.
 
-use super::chunk::{Decayed, Keys};
+use super::chunk::{Decayed, EPSILON, Keys, Rows, exponentials};
 use super::number::Exponential;
-use super::part::Part;
-use super::problem::{CHUNK, Problem};
-use super::results::{Places, Results};
-use super::solved::Solved;
-use super::state::State;
-use super::step;
+use super::problem::{CHUNK, Gate, Part, Places, Problem, Results};
+use super::solve::{Solved, State};
 use crate::error::Result;
-use crate::kernel::dispatch::InstructionSet;
+use crate::kernel::dispatch::{InstructionSet, simd};
 use crate::kernel::fetch::prefetch_rows;
+use crate::kernel::lanes::{Lanes, max_rows, unroll};
 use crate::kernel::pack::ROWS;
+use crate::kernel::vector::dot;
 use crate::threads::{Cancel, Context, num_threads};
 use crate::view::View;
 
@@ -27,8 +25,8 @@ pub fn forward<T: Exponential>(
     let parts = Part::all(&problem.sizes, problem.sequences.len(), num_threads(), ROWS);
     context.run(parts.len(), problem.flops(), &|i, cancel| {
         let part = &parts[i];
-        if problem.steps(part.sequence) <= step::MOST {
-            return step::run(isa, problem, part, places);
+        if problem.steps(part.sequence) <= FEW_STEPS {
+            return by_steps(isa, problem, part, places);
         }
         Pass::new(isa, problem, part)?.run(kept_from[part.sequence], places, cancel)
     })
@@ -102,5 +100,192 @@ impl<'a, T: Exponential> Pass<'a, T> {
             }
         }
         Ok(())
+    }
+}
+
+/// Most steps of a sequence for which single steps are faster than a chunk.
+const FEW_STEPS: usize = 4;
+
+/// The operands of one step.
+struct Step<T> {
+    /// `exp g`, `k`, `exp(g) k` and `exp(g) q`, a row each.
+    rows: View<T>,
+    beta: T,
+    /// `q k`.
+    reach: T,
+    v: *const T,
+    /// Null where no token ends.
+    out: *mut T,
+}
+
+/// Runs the sequence of a part, step by step.
+fn by_steps<T: Exponential>(
+    isa: InstructionSet,
+    problem: &Problem<'_, T>,
+    part: &Part,
+    places: Places<T>,
+) -> Result<()> {
+    let (steps, width) = (problem.steps(part.sequence), part.columns.len());
+    if steps == 0 {
+        return unchanged(problem, part, places);
+    }
+    let rows = Rows::new(4 * steps, problem.sizes.key_width)?;
+    let workspace = State::new(problem, if places.last.is_none() { width } else { 0 })?;
+    for head in part.heads.clone() {
+        let column = part.columns.start;
+        let state = match places.last {
+            Some(last) => problem.state_at(last.get(), part.sequence, head, column),
+            None => workspace.view(),
+        };
+        let at = |states: &[T]| problem.state_at(states.as_ptr(), part.sequence, head, column);
+        let from = problem.initial.map_or_else(View::none, at);
+        let steps = (0..steps).map(|i| prepare(isa, problem, part, head, i, &rows, places));
+        let steps = steps.collect::<Result<Vec<_>>>()?;
+        // SAFETY: states of this part, and rows made for it; tasks write disjoint heads and columns.
+        unsafe { all(isa, width, from, state, &steps) };
+    }
+    Ok(())
+}
+
+/// A sequence without steps ends where it begins.
+fn unchanged<T: Exponential>(problem: &Problem<'_, T>, part: &Part, places: Places<T>) -> Result<()> {
+    let Some(last) = places.last else { return Ok(()) };
+    for head in part.heads.clone() {
+        let state = State::initial(problem, part, head)?;
+        // SAFETY: tasks write disjoint heads and columns.
+        unsafe { state.write(problem.state_at(last.get(), part.sequence, head, part.columns.start)) };
+    }
+    Ok(())
+}
+
+/// Step `i` of the sequence.
+fn prepare<T: Exponential>(
+    isa: InstructionSet,
+    problem: &Problem<'_, T>,
+    part: &Part,
+    head: usize,
+    i: usize,
+    rows: &Rows<T>,
+    places: Places<T>,
+) -> Result<Step<T>> {
+    let sizes = problem.sizes;
+    let (width, reflections, column) = (sizes.key_width, sizes.reflections, part.columns.start);
+    let token = problem.sequences[part.sequence].start + i / reflections;
+    let step = problem.sequences[part.sequence].start * reflections + i;
+    let factor = |x: &[T]| {
+        if problem.normalize { T::ONE / (dot(isa, x, x) + T::of(EPSILON)).sqrt() } else { T::ONE }
+    };
+    let (begins, ends) = (i.is_multiple_of(reflections), (i + 1).is_multiple_of(reflections));
+    let q = &problem.q[(token * sizes.heads + part.key_head) * width..][..width];
+    let k = &problem.k[(step * sizes.heads + part.key_head) * width..][..width];
+    let view = rows.view(4 * i, 4);
+    // SAFETY: four rows of this step's own.
+    let [decay, key, by_key, by_query] = [0, 1, 2, 3].map(|j| unsafe { view.vector_mut(j, width) });
+    match problem.gate {
+        Gate::Head(gate) if begins => {
+            let (first, others) = decay.split_at_mut(1);
+            exponentials(isa, problem, &gate[token * sizes.value_heads + head..][..1], first)?;
+            others.fill(first[0]);
+        }
+        Gate::Channel(gate) if begins => {
+            exponentials(isa, problem, &gate[(token * sizes.value_heads + head) * width..][..width], decay)?;
+        }
+        _ => decay.fill(T::ONE),
+    }
+    let (of_key, of_query) = (factor(k), if ends { factor(q) * problem.scale } else { T::ZERO });
+    for x in 0..width {
+        key[x] = k[x] * of_key;
+        by_key[x] = decay[x] * key[x];
+        by_query[x] = if ends { decay[x] * q[x] * of_query } else { T::ZERO };
+    }
+    let reach = if ends { dot(isa, q, k) * of_query * of_key } else { T::ZERO };
+    let out = places.out.filter(|_| ends).map(|out| problem.values_at(out.get(), (token, 1), head, column).ptr);
+    Ok(Step {
+        rows: view,
+        beta: problem.beta[step * sizes.value_heads + head],
+        reach,
+        v: problem.v[(step * sizes.value_heads + head) * sizes.value_width + column..].as_ptr(),
+        out: out.unwrap_or(std::ptr::null_mut()),
+    })
+}
+
+simd! {
+    /// All steps on `width` columns of a state, from `from`, or from zero, to `to`.
+    ///
+    /// # Safety
+    /// States and rows have `width` columns from these addresses on; the caller owns what is written.
+    unsafe fn all<T: Exponential>(s, width: usize, from: View<T>, to: View<T>, steps: &[Step<T>]) -> () {
+        const TALL: usize = 8; // whole rows of 128 columns: memory is read in the order in which it lies
+        const LOW: usize = 2;
+        let lanes = T::lanes::<S>();
+        let mut begin = 0;
+        // SAFETY: states and rows of so many columns; the task's own where they are written.
+        unsafe {
+            while max_rows::<S>() > 2 && begin + TALL * lanes <= width {
+                stripe::<S, T, TALL>(s, begin, Lanes::first(s, lanes), from, to, steps);
+                begin += TALL * lanes;
+            }
+            while begin + LOW * lanes <= width {
+                stripe::<S, T, LOW>(s, begin, Lanes::first(s, lanes), from, to, steps);
+                begin += LOW * lanes;
+            }
+            while begin < width {
+                stripe::<S, T, 1>(s, begin, Lanes::first(s, width - begin), from, to, steps);
+                begin += lanes;
+            }
+        }
+    }
+}
+
+/// The columns of `N` registers. They are read twice a step, the second time from a cache.
+#[inline(always)]
+unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize>(
+    s: S,
+    begin: usize,
+    lanes: Lanes<S, T, N>,
+    from: View<T>,
+    to: View<T>,
+    steps: &[Step<T>],
+) {
+    let zero = [T::splat(s, T::ZERO); N];
+    let height = to.count;
+    let mut from = from;
+    for Step { rows, beta, reach, v, out } in steps {
+        let [e, k, ek, eq] = [0, 1, 2, 3].map(|row| rows.at(0, row));
+        let (mut of_keys, mut of_queries) = (zero, zero);
+        if !from.ptr.is_null() {
+            for x in 0..height {
+                let state = lanes.load(from.at(begin, x));
+                let (ek, eq) = (T::splat(s, *ek.add(x)), T::splat(s, *eq.add(x)));
+                unroll::<N>(
+                    #[inline(always)]
+                    |i| {
+                        of_keys[i] = T::fma(s, state[i], ek, of_keys[i]);
+                        of_queries[i] = T::fma(s, state[i], eq, of_queries[i]);
+                    },
+                );
+            }
+        }
+        let (mut d, mut o, values) = (zero, zero, lanes.load(v.add(begin)));
+        for i in 0..N {
+            let error = T::fma(s, of_keys[i], T::splat(s, -T::ONE), values[i]);
+            d[i] = T::fma(s, error, T::splat(s, *beta), zero[i]);
+            o[i] = T::fma(s, d[i], T::splat(s, *reach), of_queries[i]);
+        }
+        if !out.is_null() {
+            lanes.store(out.add(begin), o);
+        }
+        for x in 0..height {
+            let (e, k) = (T::splat(s, *e.add(x)), T::splat(s, *k.add(x)));
+            let mut state = zero;
+            if !from.ptr.is_null() {
+                state = lanes.load(from.at(begin, x));
+            }
+            for i in 0..N {
+                state[i] = T::fma(s, d[i], k, T::fma(s, state[i], e, zero[i]));
+            }
+            lanes.store(to.at(begin, x), state);
+        }
+        from = to;
     }
 }

@@ -2,9 +2,8 @@
 
 use pulp::Simd;
 
-use super::decay::BLOCK;
 use super::number::Exponential;
-use super::rows::{row, row_mut};
+use super::problem::BLOCK;
 use crate::kernel::dispatch::simd;
 use crate::kernel::lanes::Lanes;
 use crate::kernel::vector::sum_of_lanes;
@@ -54,10 +53,10 @@ simd! {
     pub unsafe fn decays<T: Exponential>(_s, len: usize, step: View<T>, decay: View<T>) -> () {
         for i in 0..len {
             // SAFETY: rows of workspace.
-            let to = unsafe { row_mut(decay, i, len) };
+            let to = unsafe { decay.vector_mut(i, len) };
             if i > 0 {
                 // SAFETY: as above, another row.
-                let (from, by) = unsafe { (row(decay, i - 1, len), if step.ptr.is_null() { T::ONE } else { *step.at(0, i) }) };
+                let (from, by) = unsafe { (decay.vector(i - 1, len), if step.ptr.is_null() { T::ONE } else { *step.at(0, i) }) };
                 for j in 0..len {
                     to[j] = from[j] * by;
                 }
@@ -102,20 +101,20 @@ simd! {
     ) -> () {
         for i in 0..queries.count + len {
             // SAFETY: rows of workspace.
-            unsafe { row_mut(out, i, len) }.fill(T::ZERO);
+            unsafe { out.vector_mut(i, len) }.fill(T::ZERO);
         }
         for begin in (0..len).step_by(BLOCK) {
             for j in begin..len.min(begin + BLOCK) {
                 // SAFETY: rows of workspace.
                 unsafe {
-                    decayed.copy_from_slice(row(rows, queries.count + j, width));
+                    decayed.copy_from_slice(rows.vector(queries.count + j, width));
                     for i in j..len.min(begin + BLOCK) {
                         if i > j {
-                            let product = decayed_dot(s, row(step, i, width), row(rows, queries.count + i, width), decayed);
+                            let product = decayed_dot(s, step.vector(i, width), rows.vector(queries.count + i, width), decayed);
                             *out.at(j, queries.count + i) = product;
                         }
                         if let Some(query) = queries.at(i) {
-                            *out.at(j, query) = masked_dot(s, row(rows, query, width), decayed);
+                            *out.at(j, query) = masked_dot(s, rows.vector(query, width), decayed);
                         }
                     }
                 }

@@ -3,11 +3,9 @@
 //! A gate `g_l` decays the pairs `j < l <= i`. Its gradient is summed over exactly these pairs: a difference of sums over
 //! all pairs would lose all its digits where decays are strong.
 
-use super::decay::BLOCK;
 use super::gram::Queries;
 use super::number::Exponential;
-use super::problem::CHUNK;
-use super::rows::row;
+use super::problem::{BLOCK, CHUNK};
 use crate::kernel::dispatch::simd;
 use crate::kernel::lanes::Lanes;
 use crate::kernel::vector::plain_dot;
@@ -41,7 +39,7 @@ simd! {
         for l in (1..len).rev() {
             for i in [Some(queries.count + l), queries.at(l)].into_iter().flatten() {
                 // SAFETY: rows of workspace.
-                let (gradient, product) = unsafe { (row(gradients, i, l), row(products, i, l)) };
+                let (gradient, product) = unsafe { (gradients.vector(i, l), products.vector(i, l)) };
                 for j in 0..l {
                     sums[j] += gradient[j] * product[j];
                 }

@@ -22,25 +22,16 @@
 //! Later tokens never change what belongs to earlier ones, not even by infinity or NaN.
 
 mod backward;
-mod causal;
 mod chunk;
 mod chunk_backward;
-mod decay;
 mod forward;
 mod gram;
 mod gram_backward;
 mod number;
-mod part;
 mod problem;
-mod results;
-mod rows;
-mod solved;
-mod state;
-mod step;
-mod sweep;
+mod solve;
 
-pub use backward::{Cotangents, Gradients, backward};
+pub use backward::backward;
 pub use forward::forward;
 pub use number::Exponential;
-pub use problem::{Gate, Lengths, Operands, Problem, Sizes, interval};
-pub use results::Results;
+pub use problem::{Cotangents, Gate, Gradients, Lengths, Operands, Problem, Results, Sizes, interval};

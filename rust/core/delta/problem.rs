@@ -1,13 +1,15 @@
-//! The sizes and operands of a call.
+//! The sizes and arrays of a call, with all their checks, and the tasks it is cut into.
 
 use std::ops::{Deref, Range};
 
 use super::number::Exponential;
 use crate::error::{Error, Result};
-use crate::view::View;
+use crate::view::{Shared, View};
 
 /// Steps of a chunk. More steps cost arithmetic within the chunk; fewer steps move the state through memory more often.
 pub const CHUNK: usize = 32;
+/// Rows of a block of a chunk: pairs within it are decayed one by one where each channel has a gate.
+pub const BLOCK: usize = 16;
 
 /// Heads and widths.
 #[derive(Clone, Copy, Debug)]
@@ -266,4 +268,151 @@ impl<'a, T: Exponential> Problem<'a, T> {
         let at = (number * value_heads + head) * self.sizes.state() + column;
         View::new(array.wrapping_add(at), value_width, key_width)
     }
+}
+
+/// What the forward pass may write.
+#[derive(Default)]
+pub struct Results<'a, T> {
+    /// `(tokens, value_heads, value_width)`.
+    pub out: Option<&'a mut [T]>,
+    /// `(sequences, value_heads, key_width, value_width)`, the states in which sequences end.
+    pub last: Option<&'a mut [T]>,
+    /// `(kept, value_heads, key_width, value_width)`, for the backward pass. It may be longer than [`Lengths::kept`].
+    pub kept: Option<&'a mut [T]>,
+}
+
+impl<T: Exponential> Results<'_, T> {
+    /// Checks their lengths.
+    pub(super) fn check(&self, problem: &Problem<'_, T>) -> Result<()> {
+        let Lengths { out, last, kept } = problem.lengths();
+        expect("out", self.out.as_deref(), out)?;
+        expect("last", self.last.as_deref(), last)?;
+        check_kept(self.kept.as_deref(), kept)
+    }
+}
+
+/// Checks that there is room for all kept states.
+pub fn check_kept<T>(array: Option<&[T]>, needed: usize) -> Result<()> {
+    match array {
+        Some(array) if array.len() < needed => {
+            Err(Error::InvalidArgument(format!("kept: expected at least {needed} numbers, got {}", array.len())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where tasks write, each its own heads and columns.
+#[derive(Clone, Copy)]
+pub struct Places<T> {
+    /// As in [`Results`].
+    pub out: Option<Shared<T>>,
+    /// As in [`Results`].
+    pub last: Option<Shared<T>>,
+    /// As in [`Results`].
+    pub kept: Option<Shared<T>>,
+}
+
+impl<T> Places<T> {
+    /// The arrays live as long as tasks run.
+    pub fn of(results: Results<'_, T>) -> Self {
+        let share = |array: Option<&mut [T]>| array.map(|array| Shared(array.as_mut_ptr()));
+        Self { out: share(results.out), last: share(results.last), kept: share(results.kept) }
+    }
+}
+
+/// Gradients of the results; absent ones are zero.
+#[derive(Clone, Copy)]
+pub struct Cotangents<'a, T> {
+    /// Like the outputs.
+    pub out: Option<&'a [T]>,
+    /// Like the final states.
+    pub last: Option<&'a [T]>,
+}
+
+/// Gradients of the operands, those that are wanted.
+#[derive(Default)]
+pub struct Gradients<'a, T> {
+    /// Like `q`.
+    pub q: Option<&'a mut [T]>,
+    /// Like `k`.
+    pub k: Option<&'a mut [T]>,
+    /// Like `v`.
+    pub v: Option<&'a mut [T]>,
+    /// Like `beta`.
+    pub beta: Option<&'a mut [T]>,
+    /// Like the gates.
+    pub gate: Option<&'a mut [T]>,
+    /// Like the initial states.
+    pub initial: Option<&'a mut [T]>,
+}
+
+impl<T: Exponential> Gradients<'_, T> {
+    /// Checks that each is like its operand.
+    pub(super) fn check(&self, problem: &Problem<'_, T>) -> Result<()> {
+        let gates = match problem.gate {
+            Gate::None => 0,
+            Gate::Head(g) | Gate::Channel(g) => g.len(),
+        };
+        expect("grad_q", self.q.as_deref(), problem.q.len())?;
+        expect("grad_k", self.k.as_deref(), problem.k.len())?;
+        expect("grad_v", self.v.as_deref(), problem.v.len())?;
+        expect("grad_beta", self.beta.as_deref(), problem.beta.len())?;
+        expect("grad_g", self.gate.as_deref(), gates)?;
+        expect("grad_initial_state", self.initial.as_deref(), problem.lengths().last)
+    }
+}
+
+/// Unit of parallel work: a sequence, value heads of one key head, and columns of their states.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// Number of the sequence.
+    pub sequence: usize,
+    /// The key head.
+    pub key_head: usize,
+    /// Its value heads.
+    pub heads: Range<usize>,
+    /// Columns of the states.
+    pub columns: Range<usize>,
+}
+
+impl Part {
+    /// Parts of all sequences, at least `wanted` if possible: all value heads of a key head, else one head, else `slice`
+    /// columns of one. The larger parts share what they compute from queries and keys.
+    pub fn all(sizes: &Sizes, sequences: usize, wanted: usize, slice: usize) -> Vec<Self> {
+        let group = sizes.group();
+        let whole = 0..sizes.value_width;
+        let parts = |heads: usize, slices: Vec<Range<usize>>| {
+            let count = sequences * (sizes.value_heads / heads) * slices.len();
+            (0..count)
+                .map(|i| {
+                    let (columns, i) = (slices[i % slices.len()].clone(), i / slices.len());
+                    let (first, sequence) = (i % (sizes.value_heads / heads) * heads, i / (sizes.value_heads / heads));
+                    Self { sequence, key_head: first / group, heads: first..first + heads, columns }
+                })
+                .collect()
+        };
+        if sequences * sizes.heads >= wanted {
+            parts(group, vec![whole])
+        } else if sequences * sizes.value_heads >= wanted {
+            parts(1, vec![whole])
+        } else {
+            parts(1, slices(whole, slice))
+        }
+    }
+
+    /// One head's columns in slices.
+    pub fn strands(&self, head: usize, slice: usize) -> impl Iterator<Item = Self> {
+        let heads = head..head + 1;
+        slices(self.columns.clone(), slice).into_iter().map(move |columns| Self {
+            heads: heads.clone(),
+            columns,
+            ..*self
+        })
+    }
+}
+
+/// `columns` in pieces of `slice`.
+fn slices(columns: Range<usize>, slice: usize) -> Vec<Range<usize>> {
+    let end = columns.end;
+    columns.step_by(slice).map(|begin| begin..end.min(begin + slice)).collect()
 }
