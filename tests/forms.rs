@@ -7,7 +7,7 @@ use householder::apply::{self, Gradients};
 use householder::method::Method;
 use householder::number::{Number, Real, c32, c64};
 use householder::operator::{Form, Operator};
-use householder::recurrence::{self, Activation, Sequence, SequenceGradients, Series, Steps};
+use householder::rnn::{self, Activation, Sequence, SequenceGradients, Series, Steps};
 use householder::scalar::Scalar;
 use householder::threads::Context;
 
@@ -347,7 +347,7 @@ fn gradients_of_sequences_are_derivatives<T: Scalar<Real = f64>>() {
                 let mut h = vec![T::ZERO; problem.h.len()];
                 let mut tape = vec![T::ZERO; STEPS * 3 * sequence.tape_width().unwrap()];
                 let kept = with_tape.then_some(&mut tape[..]);
-                let saved = recurrence::forward_and_save(&mut context, &sequence, &mut h, None, kept).unwrap();
+                let saved = rnn::forward_and_save(&mut context, &sequence, &mut h, None, kept).unwrap();
                 let (mut grad_u, mut grad_tau) = (vec![T::ONE; n * m], problem.tau.as_ref().map(|_| vec![T::ONE; m]));
                 let gradients = SequenceGradients {
                     u: Some(&mut grad_u),
@@ -362,7 +362,7 @@ fn gradients_of_sequences_are_derivatives<T: Scalar<Real = f64>>() {
                 let grad_h = Some(Series::new(&problem.g));
                 let tape = with_tape.then_some(&tape[..]);
                 let saved = with_tape.then_some(&saved);
-                recurrence::backward(&mut context, &sequence, saved, &h, tape, grad_h, None, gradients).unwrap();
+                rnn::backward(&mut context, &sequence, saved, &h, tape, grad_h, None, gradients).unwrap();
                 let about = format!("{n} {m} {form:?} {tau:?} {adjoint} {method:?}");
                 let loss = |problem: &Problem<T>| loss_of_states(problem, adjoint);
                 compare(&problem, &grad_u, grad_tau.as_deref(), loss, &about);

@@ -5,7 +5,7 @@ use householder::error::{Error, Result};
 use householder::factor;
 use householder::method::Method;
 use householder::operator::{Form, Operator};
-use householder::recurrence::{self, Activation, Sequence, SequenceGradients, Series, Steps};
+use householder::rnn::{self, Activation, Sequence, SequenceGradients, Series, Steps};
 use householder::threads::Context;
 
 const N: usize = 5;
@@ -170,20 +170,20 @@ fn of_a_sequence() {
     ];
     in_context(|context| {
         for sequence in &wrong {
-            refused(recurrence::forward(context, sequence, &mut h.clone(), None, None));
+            refused(rnn::forward(context, sequence, &mut h.clone(), None, None));
             let none = SequenceGradients::default();
-            refused(recurrence::backward(context, sequence, None, &h, None, None, None, none));
+            refused(rnn::backward(context, sequence, None, &h, None, None, None, none));
         }
         let sequence = sequence();
         for len in WRONG {
             let mut other = numbers(len);
-            refused(recurrence::forward(context, &sequence, &mut other, None, None));
-            refused(recurrence::forward(context, &sequence, &mut h.clone(), Some(&mut other), None));
-            refused(recurrence::forward(context, &sequence, &mut h.clone(), None, Some(&mut other)));
+            refused(rnn::forward(context, &sequence, &mut other, None, None));
+            refused(rnn::forward(context, &sequence, &mut h.clone(), Some(&mut other), None));
+            refused(rnn::forward(context, &sequence, &mut h.clone(), None, Some(&mut other)));
             let none = SequenceGradients::default;
             macro_rules! backward {
                 ($($argument:expr),*) => {
-                    refused(recurrence::backward(context, &sequence, None, $($argument),*))
+                    refused(rnn::backward(context, &sequence, None, $($argument),*))
                 };
             }
             backward!(&other, None, None, None, none());
@@ -220,9 +220,9 @@ fn of_a_sequence_longer_than_memory() {
             h0: None,
         };
         in_context(|context| {
-            refused(recurrence::forward(context, &sequence, &mut [], None, None));
+            refused(rnn::forward(context, &sequence, &mut [], None, None));
             let none = SequenceGradients::default();
-            refused(recurrence::backward(context, &sequence, None, &[], None, None, None, none));
+            refused(rnn::backward(context, &sequence, None, &[], None, None, None, none));
         });
     }
 }

@@ -10,7 +10,7 @@ use householder::error::Error;
 use householder::method::Method;
 use householder::number::c64;
 use householder::operator::Operator;
-use householder::recurrence::{self, Activation, Sequence, SequenceGradients, Series, Steps};
+use householder::rnn::{self, Activation, Sequence, SequenceGradients, Series, Steps};
 use householder::threads::{Context, set_num_threads};
 
 /// Matrices and vectors of each: so few that each has all threads, so many that they share them.
@@ -167,7 +167,7 @@ fn sequences_are_those_of_each_problem() {
                     let sizes = [rows * n, batch * n, n * m, rows * n, n / 2];
                     let mut out = sizes.map(|each| vec![0.0; count * each]);
                     let [h, last, grad_u, grad_x, grad_bias] = &mut out;
-                    let saved = recurrence::forward_and_save(context, &sequence, h, Some(last), None).unwrap();
+                    let saved = rnn::forward_and_save(context, &sequence, h, Some(last), None).unwrap();
                     let gradients = SequenceGradients {
                         u: Some(grad_u),
                         x: Some(grad_x),
@@ -175,7 +175,7 @@ fn sequences_are_those_of_each_problem() {
                         ..SequenceGradients::default()
                     };
                     let grad_h = Some(Series::new(part(&g, rows * n, &problems)));
-                    recurrence::backward(context, &sequence, Some(&saved), h, None, grad_h, None, gradients).unwrap();
+                    rnn::backward(context, &sequence, Some(&saved), h, None, grad_h, None, gradients).unwrap();
                     out
                 });
             }

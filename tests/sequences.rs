@@ -6,7 +6,7 @@ use common::{Random, error, explicit, multiply, to_c64, with_each_instruction_se
 use householder::method::Method;
 use householder::number::{Real, c64};
 use householder::operator::{Form, Operator};
-use householder::recurrence::{self, Activation, Sequence, SequenceGradients, Series, Steps};
+use householder::rnn::{self, Activation, Sequence, SequenceGradients, Series, Steps};
 use householder::scalar::Scalar;
 use householder::threads::{Context, set_num_threads};
 
@@ -79,7 +79,7 @@ impl<T: Scalar> Problem<T> {
         let mut h = vec![T::ZERO; rows * self.n];
         let mut tape = vec![T::ZERO; rows * sequence.tape_width().unwrap()];
         let place = with_tape.then_some(&mut tape[..]);
-        let saved = recurrence::forward_and_save(context, sequence, &mut h, None, place).unwrap();
+        let saved = rnn::forward_and_save(context, sequence, &mut h, None, place).unwrap();
         let mut out = [self.u.len(), self.x.len(), self.h0.len(), self.n * self.d, self.n].map(|len| vec![T::ONE; len]);
         let [u, x, h0, input_weight, bias] = &mut out;
         let gradients = SequenceGradients {
@@ -94,7 +94,7 @@ impl<T: Scalar> Problem<T> {
         };
         let (saved, tape) = (with_tape.then_some(&saved), with_tape.then_some(&tape[..]));
         let (grad_h, grad_last) = (Some(grad_h), Some(&self.grad_last[..]));
-        recurrence::backward(context, sequence, saved, &h, tape, grad_h, grad_last, gradients).unwrap();
+        rnn::backward(context, sequence, saved, &h, tape, grad_h, grad_last, gradients).unwrap();
         let [u, x, h0, input_weight, bias] = out;
         [h, u, x, h0, input_weight, bias]
     }
@@ -361,7 +361,7 @@ fn sequences_of_different_lengths_have_neither_one_end_nor_strides() {
     let p = Problem::<f64>::new(8, 3, 2, &[2, 1]);
     let sequence = Sequence { x: Series::strided(&p.x, [2, 4]), ..p.sequence(Activation::Tanh, false, None) };
     let mut never = || false;
-    let text = refusal(recurrence::forward(&mut Context::new(&mut never), &sequence, &mut [0.0; 24], None, None));
+    let text = refusal(rnn::forward(&mut Context::new(&mut never), &sequence, &mut [0.0; 24], None, None));
     assert!(text.contains("x: sequences of different lengths have no strides"), "{text}");
 }
 
@@ -372,7 +372,7 @@ fn strides_lead_nowhere_else() {
     let mut never = || false;
     let (mut context, sequence, none) =
         (Context::new(&mut never), p.sequence(Activation::Tanh, false, None), SequenceGradients::default());
-    let text = refusal(recurrence::backward(&mut context, &sequence, None, &[0.0; 24], None, Some(grad_h), None, none));
+    let text = refusal(rnn::backward(&mut context, &sequence, None, &[0.0; 24], None, Some(grad_h), None, none));
     assert!(text.contains("dL/dh: expected 24 numbers, got 23"), "{text}");
 }
 
@@ -396,7 +396,7 @@ fn tanh_is_accurate<T: Scalar<Real = R>, R: Real>() {
             h0: None,
         };
         let mut h = vec![T::ZERO; points.len()];
-        recurrence::forward(context, &sequence, &mut h, None, None).unwrap();
+        rnn::forward(context, &sequence, &mut h, None, None).unwrap();
         for (x, h) in points.iter().zip(h) {
             let (h, want) = (h.re().to_f64(), x.re().to_f64().tanh());
             assert!(h.is_nan() == want.is_nan());
@@ -438,7 +438,7 @@ fn a_long_sequence_can_be_interrupted() {
     };
     let mut h = vec![0.0; steps * n];
     let mut always = || true;
-    let outcome = recurrence::forward(&mut Context::new(&mut always), &sequence, &mut h, None, None);
+    let outcome = rnn::forward(&mut Context::new(&mut always), &sequence, &mut h, None, None);
     assert_eq!(outcome.err(), Some(householder::error::Error::Interrupted));
 }
 
@@ -448,7 +448,7 @@ fn nonlinearities_have_their_bias_and_their_pairs() {
     let mut context = Context::new(&mut never);
     let mut forward = |n: usize, activation| {
         let p = Problem::<f64>::new(n, 3, 2, &[1]);
-        refusal(recurrence::forward(&mut context, &p.sequence(activation, false, None), &mut vec![0.0; n], None, None))
+        refusal(rnn::forward(&mut context, &p.sequence(activation, false, None), &mut vec![0.0; n], None, None))
     };
     let text = forward(8, Activation::ModRelu(&[0.0; 5]));
     assert!(text.contains("the bias of modReLU: expected 4 numbers, got 5"), "{text}");
@@ -474,12 +474,11 @@ fn what_a_forward_pass_left_serves_its_own_sequence() {
     }
     for (i, of) in all.iter().enumerate() {
         let mut h = [0.0; 8];
-        let kept = recurrence::forward_and_save(&mut context, of, &mut h, None, None).unwrap();
+        let kept = rnn::forward_and_save(&mut context, of, &mut h, None, None).unwrap();
         for (j, sequence) in all.iter().enumerate() {
             let (mut grad_u, grad) = (vec![0.0; 8 * sequence.operator.m()], [1.0; 8]);
             let gradients = SequenceGradients { u: Some(&mut grad_u), ..SequenceGradients::default() };
-            let outcome =
-                recurrence::backward(&mut context, sequence, Some(&kept), &h, None, None, Some(&grad), gradients);
+            let outcome = rnn::backward(&mut context, sequence, Some(&kept), &h, None, None, Some(&grad), gradients);
             assert_eq!(outcome.is_ok(), i == j, "{i} {j}: {outcome:?}");
         }
     }
@@ -500,12 +499,12 @@ fn a_kept_tape_serves_as_one_with_a_place_of_its_own() {
         let sequence = p.sequence(activation, adjoint, Some(method));
         let want = p.run(&mut context, &sequence, true);
         let mut h = vec![0.0; rows * p.n];
-        let kept = recurrence::forward_and_save(&mut context, &sequence, &mut h, None, None).unwrap();
+        let kept = rnn::forward_and_save(&mut context, &sequence, &mut h, None, None).unwrap();
         for _ in 0..2 {
             let (mut u, mut x) = (vec![1.0; p.u.len()], vec![1.0; p.x.len()]);
             let gradients = SequenceGradients { u: Some(&mut u), x: Some(&mut x), ..SequenceGradients::default() };
             let (grad_h, grad_last) = (Some(Series::new(&p.grad_h)), Some(&p.grad_last[..]));
-            recurrence::backward(&mut context, &sequence, Some(&kept), &h, None, grad_h, grad_last, gradients).unwrap();
+            rnn::backward(&mut context, &sequence, Some(&kept), &h, None, grad_h, grad_last, gradients).unwrap();
             assert!(h == want[0] && u == want[1] && x == want[2], "{activation:?} {method:?} {adjoint}");
         }
         let other = longer.sequence(activation, adjoint, Some(method));

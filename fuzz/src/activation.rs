@@ -1,7 +1,7 @@
 //! Activations and their derivatives, as they are defined.
 
 use householder::number::{Real, c64};
-use householder::recurrence::Activation;
+use householder::rnn::Activation;
 use householder::scalar::Scalar;
 
 use crate::source::Source;

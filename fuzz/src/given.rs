@@ -1,7 +1,7 @@
 //! The inputs of a sequence, and the results that are asked of it.
 
 use householder::number::Real;
-use householder::recurrence::{Activation, SequenceGradients};
+use householder::rnn::{Activation, SequenceGradients};
 use householder::scalar::Scalar;
 
 use crate::call::{Results, bits};

@@ -2,7 +2,7 @@
 
 use householder::method::Method;
 use householder::operator::Operator;
-use householder::recurrence::{self, Activation, Sequence};
+use householder::rnn::{self, Activation, Sequence};
 use householder::scalar::Scalar;
 use householder::threads::Context;
 
@@ -34,12 +34,12 @@ fn run<T: Scalar<Real: Scalar>>(
     let mut tape = kept.has_place.then(|| vec![T::ONE; given.shape.rows() * width]);
     let mut h = std::mem::take(&mut outcome.h);
     let saved = if kept.saved {
-        Some(recurrence::forward_and_save(context, sequence, &mut h, None, tape.as_deref_mut()).expect("forward"))
+        Some(rnn::forward_and_save(context, sequence, &mut h, None, tape.as_deref_mut()).expect("forward"))
     } else {
-        recurrence::forward(context, sequence, &mut h, None, tape.as_deref_mut()).expect("forward");
+        rnn::forward(context, sequence, &mut h, None, tape.as_deref_mut()).expect("forward");
         None
     };
-    recurrence::backward(
+    rnn::backward(
         context,
         sequence,
         saved.as_ref(),

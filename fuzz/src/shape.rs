@@ -1,6 +1,6 @@
 //! How many sequences there are, how long and how wide they are, and which way time runs.
 
-use householder::recurrence::Steps;
+use householder::rnn::Steps;
 
 use crate::source::{Extent, Source};
 

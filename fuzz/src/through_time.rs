@@ -2,7 +2,7 @@
 //! for pointwise activations. Rows stand in the order of time.
 
 use householder::number::{Real, c64};
-use householder::recurrence::Sequence;
+use householder::rnn::Sequence;
 use householder::scalar::Scalar;
 
 use crate::activation::{derivative, phi};

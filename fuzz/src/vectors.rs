@@ -1,6 +1,6 @@
 //! Vectors of all steps of all sequences, lying at even distances or row after row.
 
-use householder::recurrence::Series;
+use householder::rnn::Series;
 use householder::scalar::Scalar;
 
 use crate::shape::Shape;

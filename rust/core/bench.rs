@@ -1,13 +1,13 @@
 //! What `benches/kernels.rs` measures: the two products of a recurrent step, on packed weights.
 
 use crate::error::Result;
-use crate::kernel::activation::Activation;
-use crate::kernel::epilogue::{Step, Store};
-use crate::kernel::fetch::Fetch;
-use crate::kernel::gemm::gemm;
-use crate::kernel::pack::{Packed, Part, pack};
 use crate::memory::{Buffer, padded};
 use crate::scalar::Scalar;
+use crate::simd::activation::Activation;
+use crate::simd::epilogue::{Step, Store};
+use crate::simd::fetch::Fetch;
+use crate::simd::gemm::gemm;
+use crate::simd::pack::{Packed, Part, pack};
 use crate::threads::InstructionSet;
 use crate::view::View;
 

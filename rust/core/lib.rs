@@ -11,7 +11,7 @@
 //! `W = I - V S V*`, one reflection after the other, or as a matrix, whichever is fastest for the shape ([`method`]).
 //!
 //! * [`apply`]: `W h` for a batch of vectors and its gradients (Theorem 2), and `W` itself;
-//! * [`recurrence`]: whole sequences `h_t = phi(W h_{t-1} + V x_t + b)` and their gradients in one call;
+//! * [`rnn`]: whole sequences `h_t = phi(W h_{t-1} + V x_t + b)` and their gradients in one call;
 //! * [`delta`]: the gated delta rule, whose transitions are products of reflections, and its gradients;
 //! * [`factor`]: reflections of a given orthogonal or unitary matrix (Theorem 1).
 //!
@@ -32,7 +32,7 @@
 //! A sequence of two steps and its gradient with respect to `U`:
 //!
 //! ```
-//! use householder::recurrence::{self, Activation, Sequence, SequenceGradients, Series, Steps};
+//! use householder::rnn::{self, Activation, Sequence, SequenceGradients, Series, Steps};
 //! use householder::{operator::Operator, threads::Context};
 //!
 //! let (n, steps, batch) = (3, 2, 1);
@@ -51,10 +51,10 @@
 //! let mut never = || false;
 //! let mut context = Context::new(&mut never);
 //! let mut h = [0.0; 6];
-//! let saved = recurrence::forward_and_save(&mut context, &sequence, &mut h, None, None)?;
+//! let saved = rnn::forward_and_save(&mut context, &sequence, &mut h, None, None)?;
 //! let (grad_h, mut grad_u) = (Series::new(&[1.0; 6]), [0.0; 6]);
 //! let gradients = SequenceGradients { u: Some(&mut grad_u), ..SequenceGradients::default() };
-//! recurrence::backward(&mut context, &sequence, Some(&saved), &h, None, Some(grad_h), None, gradients)?;
+//! rnn::backward(&mut context, &sequence, Some(&saved), &h, None, Some(grad_h), None, gradients)?;
 //! assert!(grad_u.iter().any(|&x| x != 0.0) && grad_u[1] == 0.0); // above the diagonal
 //! # Ok::<(), householder::error::Error>(())
 //! ```
@@ -70,7 +70,7 @@ pub mod error;
 pub mod factor;
 mod form;
 mod gradients;
-mod kernel;
+
 mod lengths;
 mod memory;
 pub mod method;
@@ -78,13 +78,14 @@ pub mod number;
 mod once;
 pub mod operator;
 mod product;
-pub mod recurrence;
+
 mod recycle;
+pub mod rnn;
 pub mod scalar;
+mod simd;
 mod stack;
 pub mod threads;
-mod trapezoid;
-mod unblocked;
+
 mod view;
 mod wy;
 

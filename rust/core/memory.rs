@@ -32,8 +32,8 @@ impl<T: Number> Buffer<T> {
         Ok(buffer)
     }
 
-    /// `len` numbers of any value, which the caller overwrites before it reads them. Small buffers are zeroed, because this
-    /// is cheap and deterministic.
+    /// `len` uninitialised numbers, which hold what the memory's last owner left: the caller overwrites them before it reads
+    /// them. Small buffers are zeroed, because this is cheap and deterministic.
     pub fn scratch(len: usize) -> Result<Self> {
         let (mut buffer, zeros) = Self::unset(len)?;
         if !zeros && len * size_of::<T>() <= 1 << 12 {

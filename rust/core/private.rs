@@ -46,7 +46,7 @@
 //! What a recurrence leaves:
 //!
 //! ```compile_fail,E0616
-//! fn none(saved: &mut householder::recurrence::Saved<f64>) {
+//! fn none(saved: &mut householder::rnn::Saved<f64>) {
 //!     saved.0.clear();
 //! }
 //! ```

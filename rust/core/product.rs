@@ -4,11 +4,11 @@
 //! cache while all columns pass. Unpacked, they may lie a power of two apart and evict each other.
 
 use crate::error::Result;
-use crate::kernel::epilogue::Store;
-use crate::kernel::gemm::{PIECE, gemm};
-use crate::kernel::pack::{Part, ROWS, pack_into};
 use crate::memory::{Buffer, padded};
 use crate::scalar::Scalar;
+use crate::simd::epilogue::Store;
+use crate::simd::gemm::{PIECE, gemm};
+use crate::simd::pack::{Part, ROWS, pack_into};
 use crate::threads::{Context, slices};
 use crate::view::{Shape, View};
 
@@ -21,7 +21,7 @@ const TASKS: usize = 8;
 /// `out (+)= w b`, of so many rows and columns.
 ///
 /// # Safety
-/// As of [`crate::kernel::gemm::gemm2`], except that weights need not be readable beyond the last row.
+/// As of [`crate::simd::gemm::gemm2`], except that weights need not be readable beyond the last row.
 pub unsafe fn product<T: Scalar>(
     context: &mut Context<'_>,
     (rows, cols): Shape,

@@ -2,8 +2,8 @@
 
 use num_complex::Complex;
 
-use crate::kernel::epilogue::Tiles;
 use crate::number::{c32, c64};
+use crate::simd::epilogue::Tiles;
 
 /// A number that every routine of this crate can compute with.
 pub trait Scalar: Tiles {

@@ -12,14 +12,32 @@ use crate::operands::{Arrays, Operands, named};
 /// Slots of operands, and of their gradients: `q`, `k`, `v`, `beta`, `g` and the initial states.
 pub const INPUTS: usize = 6;
 
-/// A call, whose shapes begin with the axes of tokens, of steps and of sequences.
+/// Sizes of a few axes, which a small call has no time to allocate.
+struct Shape([usize; 4], usize);
+
+impl Shape {
+    fn new<const N: usize>(sizes: [usize; N]) -> Self {
+        let mut shape = Self([1; 4], N);
+        shape.0[..N].copy_from_slice(&sizes);
+        shape
+    }
+}
+
+impl std::ops::Deref for Shape {
+    type Target = [usize];
+    fn deref(&self) -> &[usize] {
+        &self.0[..self.1]
+    }
+}
+
+/// A call.
 pub struct Call {
     pub sizes: delta::Sizes,
     pub sequences: Vec<std::ops::Range<usize>>,
-    pub tokens: Vec<usize>,
-    pub steps: Vec<usize>,
-    pub states: Vec<usize>,
-    pub kept: Vec<usize>,
+    /// The axes of tokens, of steps and of kept states: those of a batch, and in it.
+    pub tokens: [usize; 2],
+    pub steps: [usize; 2],
+    pub kept: [usize; 2],
     pub by_channel: bool,
     pub scale: f64,
     pub normalize: bool,
@@ -27,29 +45,29 @@ pub struct Call {
 
 impl Call {
     /// The shape of an operand, and of its gradient.
-    fn shape(&self, slot: usize) -> Vec<usize> {
+    fn shape(&self, slot: usize) -> Shape {
         let delta::Sizes { heads, value_heads, key_width, value_width, .. } = self.sizes;
-        let (rows, rest): (_, &[usize]) = match slot {
-            0 => (&self.tokens, &[heads, key_width]),
-            1 => (&self.steps, &[heads, key_width]),
-            2 => (&self.steps, &[value_heads, value_width]),
-            3 => (&self.steps, &[value_heads]),
-            4 if self.by_channel => (&self.tokens, &[value_heads, key_width]),
-            4 => (&self.tokens, &[value_heads]),
-            _ => (&self.states, &[value_heads, key_width, value_width]),
-        };
-        [rows, rest].concat()
+        let ([batch, tokens], [_, steps]) = (self.tokens, self.steps);
+        match slot {
+            0 => Shape::new([batch, tokens, heads, key_width]),
+            1 => Shape::new([batch, steps, heads, key_width]),
+            2 => Shape::new([batch, steps, value_heads, value_width]),
+            3 => Shape::new([batch, steps, value_heads]),
+            4 if self.by_channel => Shape::new([batch, tokens, value_heads, key_width]),
+            4 => Shape::new([batch, tokens, value_heads]),
+            _ => Shape::new([self.sequences.len(), value_heads, key_width, value_width]),
+        }
     }
 
     /// The shape of the outputs.
-    fn out(&self) -> Vec<usize> {
-        [&self.tokens, &[self.sizes.value_heads, self.sizes.value_width][..]].concat()
+    fn out(&self) -> [usize; 4] {
+        [self.tokens[0], self.tokens[1], self.sizes.value_heads, self.sizes.value_width]
     }
 
     /// The shape of the states that are kept.
-    fn kept(&self) -> Vec<usize> {
+    fn kept(&self) -> [usize; 5] {
         let delta::Sizes { value_heads, key_width, value_width, .. } = self.sizes;
-        [&self.kept, &[value_heads, key_width, value_width][..]].concat()
+        [self.kept[0], self.kept[1], value_heads, key_width, value_width]
     }
 
     fn problem<'a, T: Number + Exponential>(&self, operands: &impl Operands<'a>) -> Reading<Problem<'a, T>> {
@@ -124,10 +142,9 @@ impl Call {
         Ok(Self {
             sizes: delta::Sizes { heads, value_heads, key_width, value_width, reflections },
             sequences: offsets.windows(2).map(|pair| pair[0]..pair[1]).collect(),
-            tokens: vec![tokens],
-            steps: vec![steps],
-            states: vec![offsets.len().saturating_sub(1)],
-            kept: vec![steps / delta::interval(key_width, value_width)?],
+            tokens: [1, tokens],
+            steps: [1, steps],
+            kept: [1, steps / delta::interval(key_width, value_width)?],
             by_channel,
             scale,
             normalize,

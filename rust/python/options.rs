@@ -3,7 +3,7 @@
 use householder::method::Method;
 use householder::number::Real;
 use householder::operator::Form;
-use householder::recurrence::Activation;
+use householder::rnn::Activation;
 use householder::scalar::Scalar;
 
 use crate::call::{Reading, Refusal};

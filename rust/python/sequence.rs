@@ -1,7 +1,7 @@
 //! Whole sequences, of Python's arrays and of XLA's.
 
 use householder::error::Result;
-use householder::recurrence::{self, Activation, Saved, Sequence, SequenceGradients, Series, Steps};
+use householder::rnn::{self, Activation, Saved, Sequence, SequenceGradients, Series, Steps};
 use householder::scalar::Scalar;
 use householder::threads::Context;
 use pyo3::prelude::*;
@@ -118,9 +118,9 @@ impl<'a, T: Number<Real: Number>> Forward<'a, T> {
     pub fn run(self, context: &mut Context<'_>, save: bool) -> Result<Option<Saved<T>>> {
         let Self { sequence, h, last, tape } = self;
         if save {
-            return recurrence::forward_and_save(context, &sequence, h, last, tape).map(Some);
+            return rnn::forward_and_save(context, &sequence, h, last, tape).map(Some);
         }
-        recurrence::forward(context, &sequence, h, last, tape).map(|()| None)
+        rnn::forward(context, &sequence, h, last, tape).map(|()| None)
     }
 }
 
@@ -172,7 +172,7 @@ impl<'a, T: Number<Real: Number>> Backward<'a, T> {
     pub fn run(self, context: &mut Context<'_>, saved: Option<&Saved<T>>) -> Result<()> {
         let Self { sequence, h, tape, grad_h, grad_last, gradients } = self;
         let saved = saved.filter(|saved| saved.check(&sequence).is_ok());
-        recurrence::backward(context, &sequence, saved, h, tape, grad_h, grad_last, gradients)
+        rnn::backward(context, &sequence, saved, h, tape, grad_h, grad_last, gradients)
     }
 }
 
@@ -332,7 +332,7 @@ pub fn rnn_tape_width(
     ) -> Reading<usize> {
         let activation = if nonlinearity == "oplu" { Activation::<T>::Oplu } else { Activation::Identity };
         let method = options::method(method)?;
-        Ok(recurrence::tape_width(method, sizes, rows, given[0], given[1], &activation)?)
+        Ok(rnn::tape_width(method, sizes, rows, given[0], given[1], &activation)?)
     }
     Ok(by_dtype!(DType::named(dtype), go((n, m), rows, [has_phases, has_tau], nonlinearity, method))?)
 }

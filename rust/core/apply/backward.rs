@@ -3,6 +3,7 @@
 use super::forward::{Formed, Prepared, Saved};
 use super::matrix::from_outer;
 use super::pass::{Pass, empty};
+use super::sequential;
 use crate::diagonal::DiagonalSum;
 use crate::error::{Error, Result};
 use crate::gradients::Gradients;
@@ -13,7 +14,6 @@ use crate::product::outer;
 use crate::scalar::Scalar;
 use crate::stack::{Stack, StackMut};
 use crate::threads::Context;
-use crate::unblocked;
 use crate::view::View;
 use crate::wy::dense::{self, Dense};
 
@@ -40,9 +40,9 @@ pub fn backward<T: Scalar>(
     let (h, g) = (Stack::new(h, count), Stack::new(g, count));
     gradients.by_problem(w, |of| {
         if saved.is_none() && method == Method::Reflections {
-            let workspace = || unblocked::Backward::new(w.n(), w.reflections(), rows);
-            return unblocked::for_each(context, count, flops, &workspace, &|i, workspace, cancel| {
-                workspace.run(isa, cancel, w.at(i), unblocked::Source::Vectors(h.at(i)), g.at(i), of(i))
+            let workspace = || sequential::Backward::new(w.n(), w.reflections(), rows);
+            return context.for_each_with(count, flops, &workspace, &|i, workspace, cancel| {
+                workspace.run(isa, cancel, w.at(i), sequential::Source::Vectors(h.at(i)), g.at(i), of(i))
             });
         }
         context.for_each(count, flops, &|i, context| {
@@ -151,7 +151,8 @@ unsafe fn by_factors<T: Scalar>(
             c: grad_h.filter(|_| adjoint),
             grad_u: to_grad_u,
             grad_tau,
-            part: (begin == 0, begin + count == rows),
+            first_chunk: begin == 0,
+            last_chunk: begin + count == rows,
             identity: false,
         };
         pass.run(context)?;

@@ -1,5 +1,6 @@
 //! `c = W h` and `c = W* h`.
 
+use super::sequential;
 use super::{CHUNK, TASK, TASKS};
 use crate::error::{Error, Result};
 use crate::memory::{Buffer, padded};
@@ -8,11 +9,10 @@ use crate::operator::{Operator, Reflections, Transform};
 use crate::scalar::Scalar;
 use crate::stack::{Stack, StackMut};
 use crate::threads::{Context, slices};
-use crate::unblocked;
 use crate::view::{Shared, View};
 use crate::wy::blocks::{Blocks, Coefficients, Scratch};
 use crate::wy::dense::{self, Dense};
-use crate::wy::{Along, CompactWy};
+use crate::wy::{CompactWy, Overlap};
 
 /// What a forward pass leaves to the backward pass of the same problems.
 pub struct Saved<T: Scalar>(pub(super) Vec<Formed<T>>);
@@ -55,8 +55,8 @@ pub fn forward<T: Scalar>(context: &mut Context<'_>, w: &Operator<'_, T>, h: &[T
     // SAFETY: each problem writes its own part.
     let out = |i: usize| unsafe { out.at(i) };
     if method == Method::Reflections {
-        let workspace = || unblocked::Forward::new(w.n(), w.reflections(), rows);
-        return unblocked::for_each(context, count, flops, &workspace, &|i, workspace, cancel| {
+        let workspace = || sequential::Forward::new(w.n(), w.reflections(), rows);
+        return context.for_each_with(count, flops, &workspace, &|i, workspace, cancel| {
             workspace.run(isa, cancel, w.at(i), h.at(i), out(i))
         });
     }
@@ -157,7 +157,7 @@ fn in_one_block<T: Scalar>(
     let (of_z, of_y) = (View::new(z.ptr_mut(), ld, rows), View::new(y.ptr_mut(), ld, rows));
     let bounds = slices(rows, TASK, TASKS);
     let part = |x: View<T>, i: usize| x.part(bounds[i], bounds[i + 1]);
-    let along = Along {
+    let along = Overlap {
         tasks: bounds.len() - 1,
         flops: 4 * n * k * rows,
         // SAFETY: tasks own disjoint rows.

@@ -2,17 +2,17 @@
 
 use super::forward::{Formed, Saved};
 use super::pass::{Pass, empty};
+use super::small;
 use crate::error::{Error, Result};
 use crate::gradients::Gradients;
-use crate::kernel::transpose::transpose;
-use crate::kernel::vector::dot;
 use crate::memory::{Buffer, collected, padded};
 use crate::operator::Diagonal;
 use crate::operator::{Operator, Transform};
 use crate::scalar::Scalar;
+use crate::simd::transpose::transpose;
+use crate::simd::vector::dot;
 use crate::stack::{Stack, StackMut};
 use crate::threads::Context;
-use crate::unblocked;
 use crate::view::View;
 use crate::wy::blocks::Scratch;
 use crate::wy::dense::{self, Dense};
@@ -34,8 +34,8 @@ pub fn matrix_and_save<T: Scalar>(
 /// The matrix of one problem.
 pub(crate) fn matrix_of_one<T: Scalar>(context: &mut Context<'_>, w: Transform<'_, T>, out: &mut [T]) -> Result<()> {
     let n = w.u.n();
-    if n <= unblocked::SMALL {
-        return unblocked::Rounded::new(n, w.u.count())?.run(context.isa, w, out);
+    if n <= small::SMALL {
+        return small::Rounded::new(n, w.u.count())?.run(context.isa, w, out);
     }
     dense::write_matrix(context, w, out)
 }
@@ -51,9 +51,9 @@ fn write_and_save<T: Scalar>(
     let out = StackMut::new(out, count);
     // SAFETY: each problem writes its own part.
     let out = |i: usize| unsafe { out.at(i) };
-    if n <= unblocked::SMALL {
-        let workspace = || unblocked::Rounded::new(n, w.reflections());
-        unblocked::for_each(context, count, flops, &workspace, &|i, workspace, _| workspace.run(isa, w.at(i), out(i)))?;
+    if n <= small::SMALL {
+        let workspace = || small::Rounded::new(n, w.reflections());
+        context.for_each_with(count, flops, &workspace, &|i, workspace, _| workspace.run(isa, w.at(i), out(i)))?;
         return Ok(None);
     }
     let mut saved = collected((0..if save { count } else { 0 }).map(|_| None))?;
@@ -90,9 +90,9 @@ pub fn matrix_backward<T: Scalar>(
     let (grad_w, grad_u) = (Stack::new(grad_w, count), StackMut::new(grad_u, count));
     // SAFETY: each problem writes its own part.
     let grad_u = |i: usize| unsafe { grad_u.at(i) };
-    if n <= unblocked::SMALL && !T::COMPLEX && w.are_involutions() {
-        let workspace = || unblocked::FormationBackward::new(n, w.reflections());
-        return unblocked::for_each(context, count, flops, &workspace, &|i, workspace, _| {
+    if n <= small::SMALL && !T::COMPLEX && w.are_involutions() {
+        let workspace = || small::FormationBackward::new(n, w.reflections());
+        return context.for_each_with(count, flops, &workspace, &|i, workspace, _| {
             workspace.run(isa, w.at(i), grad_w.at(i), grad_u(i));
             Ok(())
         });
@@ -171,7 +171,8 @@ pub(crate) fn from_outer<T: Scalar>(
         c: None,
         grad_u,
         grad_tau,
-        part: (true, true),
+        first_chunk: true,
+        last_chunk: true,
         identity: true,
     };
     // SAFETY: two matrices of n padded columns, and gradients of these reflections.

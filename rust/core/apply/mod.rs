@@ -19,6 +19,8 @@ mod forward;
 
 mod matrix;
 mod pass;
+mod sequential;
+mod small;
 
 pub use crate::gradients::Gradients;
 pub use backward::{backward, backward_in_place};
@@ -26,8 +28,8 @@ pub use forward::{Saved, forward, forward_and_save};
 pub(crate) use matrix::{from_outer, matrix_of_one};
 pub use matrix::{matrix, matrix_and_save, matrix_backward};
 
-pub use crate::unblocked::{backward_tape, forward_tape};
 pub use crate::wy::write as compact_wy;
+pub use sequential::{backward_tape, forward_tape};
 
 /// Fewest vectors of a task, and most that it handles at a time so that their intermediate results stay in the cache.
 const TASK: usize = 16;

@@ -14,12 +14,12 @@
 
 use super::{TASK, TASKS};
 use crate::error::Result;
-use crate::kernel::dispatch::InstructionSet;
-use crate::kernel::epilogue::Store;
-use crate::kernel::gemm::gemm;
 use crate::memory::Buffer;
 use crate::operator::Reflections;
 use crate::scalar::Scalar;
+use crate::simd::epilogue::Store;
+use crate::simd::gemm::gemm;
+use crate::simd::isa::InstructionSet;
 use crate::threads::{Context, slices};
 use crate::view::{Shared, View};
 use crate::wy::blocks::{Blocks, Coefficients};
@@ -53,9 +53,11 @@ pub struct Pass<'a, T: Scalar> {
     pub grad_u: Option<Shared<T>>,
     /// `dL/dtau`, zero before the first vectors.
     pub grad_tau: Option<Shared<T>>,
-    /// Whether these are the first vectors of a batch, whose sums begin at zero, and the last, which complete the sums.
-    pub part: (bool, bool),
-    /// Vector `i` of `a` is `e_i`. Its memory holds `W_1 e_i`, and `y` is known. The pass forms only the part of `q` that
+    /// Whether these are the first vectors of a batch, whose sums begin at zero.
+    pub first_chunk: bool,
+    /// Whether they are the last, which complete the sums.
+    pub last_chunk: bool,
+    /// The input is the identity; `state` already holds `W_1`, and `y` is known. The pass forms only the part of `q` that
     /// `dL/dU` needs.
     pub identity: bool,
 }
@@ -264,7 +266,7 @@ impl<T: Scalar> Pass<'_, T> {
         for begin in (begin..end).step_by(COLUMNS) {
             let count = COLUMNS.min(end - begin);
             let out = View::new(grad(begin), m, count);
-            let mut add = if self.part.0 { View::none() } else { out };
+            let mut add = if self.first_chunk { View::none() } else { out };
             for (vectors, weights) in [self.gradient_of(i), a].into_iter().zip(workspace.conjugates(i)) {
                 for row in (first..rows).step_by(PIECE) {
                     let part = |x: View<T>| x.part(row, rows.min(row + PIECE));
@@ -282,7 +284,7 @@ impl<T: Scalar> Pass<'_, T> {
             let v = View::new(wy.v.ptr().add(begin), wy.ld_n(), k).transposed(count);
             gemm(isa, (k, count), workspace.e.part(0, k), v, &Store::plus(out, out));
         }
-        if self.part.1 {
+        if self.last_chunk {
             let grad = std::slice::from_raw_parts_mut(grad(begin), (end - begin - 1) * m + k);
             wy.finish_gradient(isa, begin, grad, m);
         }

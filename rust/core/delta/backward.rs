@@ -1,16 +1,16 @@
 //! Gradients, segment by segment: forward through its chunks once more, then backward.
 
 use super::chunk::{Decayed, Keys};
-use super::chunk_backward::{Backward, Found};
+use super::chunk_backward::{Backward, ChunkGradients};
 use super::forward::forward;
 use super::number::Exponential;
 use super::problem::{CHUNK, Cotangents, Gradients, Part, Problem, Results, check_kept, expect};
 use super::solve::{Solved, State};
 use crate::error::Result;
-use crate::kernel::dispatch::{InstructionSet, simd};
-use crate::kernel::fetch::prefetch_rows;
-use crate::kernel::vector::{axpy, plain_dot};
 use crate::memory::Buffer;
+use crate::simd::fetch::prefetch_rows;
+use crate::simd::isa::{InstructionSet, simd};
+use crate::simd::vector::{axpy, plain_dot};
 use crate::threads::{Cancel, Context, num_threads, slices};
 use crate::view::{Shared, View};
 
@@ -159,12 +159,12 @@ impl<T: Exponential> Pass<'_, T> {
         let (token, steps) = (problem.sequences[part.sequence].start, problem.steps(part.sequence));
         let (chunks, segment) = (steps.div_ceil(CHUNK), problem.sizes.segment());
         let width = SLICE.min(part.columns.len());
-        let strands: Vec<Part> = part.heads.clone().flat_map(|head| part.strands(head, SLICE)).collect();
+        let stripes: Vec<Part> = part.heads.clone().flat_map(|head| part.stripes(head, SLICE)).collect();
         let mut grads = Vec::new();
-        for strand in &strands {
-            let mut grad = State::new(problem, strand.columns.len())?;
+        for stripe in &stripes {
+            let mut grad = State::new(problem, stripe.columns.len())?;
             // SAFETY: the array has a state for each sequence and head.
-            unsafe { grad.read(self.cotangents.last.map(|last| self.state_at(last, part.sequence, strand))) };
+            unsafe { grad.read(self.cotangents.last.map(|last| self.state_at(last, part.sequence, stripe))) };
             grads.push(grad);
         }
         let slots = (0..segment.min(chunks)).map(|_| Slot::new(problem, width));
@@ -177,36 +177,36 @@ impl<T: Exponential> Pass<'_, T> {
                 let begin = (first + i) * CHUNK;
                 slot.keys.load(isa, problem, token, (begin, CHUNK.min(steps - begin)), part.key_head);
             }
-            for (strand, grad) in strands.iter().zip(&grads) {
+            for (stripe, grad) in stripes.iter().zip(&grads) {
                 cancel.check()?;
-                if strand.columns.start == part.columns.start {
+                if stripe.columns.start == part.columns.start {
                     for slot in &mut *slots {
-                        slot.decayed.form(isa, problem, &slot.keys, token, strand.heads.start)?;
+                        slot.decayed.form(isa, problem, &slot.keys, token, stripe.heads.start)?;
                     }
                 }
-                self.recall(slots, strand, number, kept);
+                self.recall(slots, stripe, number, kept);
                 for (i, slot) in slots.iter().enumerate().rev() {
-                    let (keys, out) = (&slot.keys, self.outputs(strand, &slot.keys));
-                    self.fetch(strand, keys);
+                    let (keys, out) = (&slot.keys, self.outputs(stripe, &slot.keys));
+                    self.fetch(stripe, keys);
                     if let Some(before) = i.checked_sub(1) {
-                        prefetch_rows(self.outputs(strand, &slots[before].keys), strand.columns.len());
+                        prefetch_rows(self.outputs(stripe, &slots[before].keys), stripe.columns.len());
                     }
                     if let Some(before) = (first + i).checked_sub(segment) {
                         let steps = (before * CHUNK, CHUNK);
                         let rows = problem.queries_and_keys(token, steps, part.key_head);
                         rows.into_iter().for_each(|rows| prefetch_rows(rows, problem.sizes.key_width));
                     }
-                    let width = strand.columns.len();
+                    let width = stripe.columns.len();
                     // SAFETY: rows of the outputs' gradients at this chunk's queries, or none.
                     let found =
                         unsafe { chunk.run(isa, width, (keys, &slot.decayed), (&slot.state, &slot.solved), out, grad) };
-                    self.write(strand, keys, &found, chunk.beta(keys));
+                    self.write(stripe, keys, &found, chunk.beta(keys));
                 }
             }
         }
-        for (strand, grad) in strands.iter().zip(&grads) {
+        for (stripe, grad) in stripes.iter().zip(&grads) {
             if let Some(initial) = self.targets.initial {
-                let (head, column) = (strand.heads.start, strand.columns.start);
+                let (head, column) = (stripe.heads.start, stripe.columns.start);
                 // SAFETY: tasks write disjoint heads and columns.
                 unsafe { grad.write(problem.state_at(initial.get(), part.sequence, head, column)) };
             }
@@ -215,27 +215,27 @@ impl<T: Exponential> Pass<'_, T> {
     }
 
     /// Goes forward through a segment.
-    fn recall(&self, slots: &mut [Slot<T>], strand: &Part, segment: usize, (kept, from): (&[T], usize)) {
-        let (isa, problem, head) = (self.isa, self.problem, strand.heads.start);
+    fn recall(&self, slots: &mut [Slot<T>], stripe: &Part, segment: usize, (kept, from): (&[T], usize)) {
+        let (isa, problem, head) = (self.isa, self.problem, stripe.heads.start);
         let begin = match segment.checked_sub(1) {
-            Some(before) => Some(self.state_at(kept, from + before, strand)),
-            None => problem.initial.map(|initial| self.state_at(initial, strand.sequence, strand)),
+            Some(before) => Some(self.state_at(kept, from + before, stripe)),
+            None => problem.initial.map(|initial| self.state_at(initial, stripe.sequence, stripe)),
         };
         for slot in &mut *slots {
-            slot.state.narrow(strand.columns.len());
-            slot.solved.narrow(strand.columns.len());
+            slot.state.narrow(stripe.columns.len());
+            slot.solved.narrow(stripe.columns.len());
         }
         // SAFETY: a state that was given or kept.
         unsafe { slots[0].state.read(begin) };
-        let token = problem.sequences[strand.sequence].start;
+        let token = problem.sequences[stripe.sequence].start;
         for i in 0..slots.len() {
             if let Some(next) = slots.get(i + 1) {
                 let steps = (next.keys.first, next.keys.len);
-                prefetch_rows(problem.values(token, steps, head, strand.columns.start), strand.columns.len());
+                prefetch_rows(problem.values(token, steps, head, stripe.columns.start), stripe.columns.len());
             }
             let (before, after) = slots.split_at_mut(i + 1);
             let Slot { keys, decayed, state, solved } = &mut before[i];
-            solved.solve(isa, problem, strand, head, (keys, decayed), state, false);
+            solved.solve(isa, problem, stripe, head, (keys, decayed), state, false);
             if let Some(next) = after.first() {
                 // SAFETY: workspace of this chunk.
                 unsafe { state.advance(isa, keys, decayed, [decayed.to_end(keys), solved.d(keys)], &next.state) };
@@ -243,56 +243,56 @@ impl<T: Exponential> Pass<'_, T> {
         }
     }
 
-    fn state_at(&self, states: &[T], number: usize, strand: &Part) -> View<T> {
-        self.problem.state_at(states.as_ptr(), number, strand.heads.start, strand.columns.start)
+    fn state_at(&self, states: &[T], number: usize, stripe: &Part) -> View<T> {
+        self.problem.state_at(states.as_ptr(), number, stripe.heads.start, stripe.columns.start)
     }
 
     /// Rows of `dO`.
-    fn outputs(&self, strand: &Part, keys: &Keys<T>) -> View<T> {
+    fn outputs(&self, stripe: &Part, keys: &Keys<T>) -> View<T> {
         let Some(out) = self.cotangents.out else { return View::none() };
-        let rows = (self.problem.sequences[strand.sequence].start + keys.token, keys.queries.count);
-        self.problem.values_at(out.as_ptr(), rows, strand.heads.start, strand.columns.start)
+        let rows = (self.problem.sequences[stripe.sequence].start + keys.token, keys.queries.count);
+        self.problem.values_at(out.as_ptr(), rows, stripe.heads.start, stripe.columns.start)
     }
 
     /// Rows of a chunk's `dQ` and `dK`, absent where not wanted, and whether to add to them.
-    fn of_pairs(&self, strand: &Part, keys: &Keys<T>) -> [(View<T>, bool); 2] {
+    fn of_pairs(&self, stripe: &Part, keys: &Keys<T>) -> [(View<T>, bool); 2] {
         let (sizes, targets) = (self.problem.sizes, self.targets);
-        let (head, slice) = (strand.heads.start, strand.columns.start / SLICE);
+        let (head, slice) = (stripe.heads.start, stripe.columns.start / SLICE);
         let number = head % sizes.group() * sizes.value_width.div_ceil(SLICE) + slice;
-        let token = self.problem.sequences[strand.sequence].start;
+        let token = self.problem.sequences[stripe.sequence].start;
         let of_queries = (token + keys.token, keys.queries.count);
         let of_keys = (token * sizes.reflections + keys.first, keys.len);
         [(targets.q, of_queries), (targets.k, of_keys)].map(|(target, rows)| {
             target.map_or((View::none(), false), |target| {
                 let (array, add) = target.of(number);
-                (Problem::rows_of(array.get(), rows, sizes.heads, strand.key_head, sizes.key_width), add)
+                (Problem::rows_of(array.get(), rows, sizes.heads, stripe.key_head, sizes.key_width), add)
             })
         })
     }
 
     /// Rows of a chunk's `dV`, absent where not wanted.
-    fn of_values(&self, strand: &Part, keys: &Keys<T>) -> View<T> {
+    fn of_values(&self, stripe: &Part, keys: &Keys<T>) -> View<T> {
         let problem = self.problem;
-        let first = problem.sequences[strand.sequence].start * problem.sizes.reflections + keys.first;
+        let first = problem.sequences[stripe.sequence].start * problem.sizes.reflections + keys.first;
         let rows =
-            |v: Shared<T>| problem.values_at(v.get(), (first, keys.len), strand.heads.start, strand.columns.start);
+            |v: Shared<T>| problem.values_at(v.get(), (first, keys.len), stripe.heads.start, stripe.columns.start);
         self.targets.v.map_or_else(View::none, rows)
     }
 
     /// Fetches what a chunk will be written to.
-    fn fetch(&self, strand: &Part, keys: &Keys<T>) {
-        for (rows, _) in self.of_pairs(strand, keys) {
+    fn fetch(&self, stripe: &Part, keys: &Keys<T>) {
+        for (rows, _) in self.of_pairs(stripe, keys) {
             prefetch_rows(rows, self.problem.sizes.key_width);
         }
-        prefetch_rows(self.of_values(strand, keys), strand.columns.len());
+        prefetch_rows(self.of_values(stripe, keys), stripe.columns.len());
     }
 
     /// Writes a chunk's gradients, or adds them to those of other parts of the state.
-    fn write(&self, strand: &Part, keys: &Keys<T>, found: &Found<T>, of_betas: &[T]) {
+    fn write(&self, stripe: &Part, keys: &Keys<T>, found: &ChunkGradients<T>, of_betas: &[T]) {
         let (isa, problem, targets) = (self.isa, self.problem, self.targets);
-        let (sizes, head) = (problem.sizes, strand.heads.start);
-        let token = problem.sequences[strand.sequence].start;
-        let (steps, slice) = (token * sizes.reflections + keys.first, strand.columns.start / SLICE);
+        let (sizes, head) = (problem.sizes, stripe.heads.start);
+        let token = problem.sequences[stripe.sequence].start;
+        let (steps, slice) = (token * sizes.reflections + keys.first, stripe.columns.start / SLICE);
         let queries = keys.queries.count;
         let [of_queries, of_keys] = &keys.factors;
         let sources = [
@@ -309,12 +309,12 @@ impl<T: Exponential> Pass<'_, T> {
                 scale: T::ONE,
             },
         ];
-        for (source, (to, add)) in sources.iter().zip(self.of_pairs(strand, keys)) {
+        for (source, (to, add)) in sources.iter().zip(self.of_pairs(stripe, keys)) {
             // SAFETY: rows of workspace, and of gradients that only this task writes.
             unsafe { collect(isa, sizes.key_width, source, add, to) };
         }
         // SAFETY: as above.
-        unsafe { negated(isa, strand.columns.len(), found.values, self.of_values(strand, keys)) };
+        unsafe { negated(isa, stripe.columns.len(), found.values, self.of_values(stripe, keys)) };
         let put = |to: *mut T, x: T, add: bool| {
             // SAFETY: tasks write to heads of their own, or to arrays of their own.
             unsafe { *to = if add { *to + x } else { x } }

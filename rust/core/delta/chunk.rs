@@ -4,13 +4,13 @@ use super::gram::{Queries, decay_products, decays, within_blocks};
 use super::number::Exponential;
 use super::problem::{BLOCK, CHUNK, Gate, Problem};
 use crate::error::Result;
-use crate::kernel::dispatch::{InstructionSet, simd};
-use crate::kernel::epilogue::Store;
-use crate::kernel::gemm::gemm;
-use crate::kernel::transpose::transpose;
-use crate::kernel::vector::dot;
 use crate::memory::{Buffer, filled, padded};
 use crate::number::Number;
+use crate::simd::epilogue::Store;
+use crate::simd::gemm::gemm;
+use crate::simd::isa::{InstructionSet, simd};
+use crate::simd::transpose::transpose;
+use crate::simd::vector::dot;
 use crate::view::View;
 
 /// Added to the sum of squares of a row that is normalised.

@@ -14,11 +14,11 @@ use super::number::Exponential;
 use super::problem::{BLOCK, CHUNK, Problem};
 use super::solve::{Finite, Solved, State, Sweep, sweep_back};
 use crate::error::Result;
-use crate::kernel::dispatch::InstructionSet;
-use crate::kernel::epilogue::Store;
-use crate::kernel::gemm::{gemm, gemm2};
-use crate::kernel::vector::dot;
 use crate::memory::filled;
+use crate::simd::epilogue::Store;
+use crate::simd::gemm::{gemm, gemm2};
+use crate::simd::isa::InstructionSet;
+use crate::simd::vector::dot;
 use crate::view::View;
 
 /// Workspace and the gradients of a chunk.
@@ -42,7 +42,7 @@ pub struct Backward<T: Exponential> {
 }
 
 /// Gradients of a chunk's rows, decays undone, and of its gates.
-pub struct Found<T> {
+pub struct ChunkGradients<T> {
     /// Gradients of scaled queries, then of keys as the later of a pair.
     pub later: View<T>,
     /// Gradients of keys as the earlier of a pair.
@@ -88,7 +88,7 @@ impl<T: Exponential> Backward<T> {
         (state, solved): (&State<T>, &Solved<T>),
         out: View<T>,
         grad: &State<T>,
-    ) -> Found<T> {
+    ) -> ChunkGradients<T> {
         let (queries, len, count, height) = (keys.queries.count, keys.len, keys.count(), state.view().count);
         let (sources, errors) = (self.sources.view(0, count), self.errors.view(0, len));
         let (of_out, solution) = (sources.part(0, queries), sources.from(0, queries));
@@ -134,7 +134,7 @@ impl<T: Exponential> Backward<T> {
         } else {
             self.by_head(isa, keys, decayed);
         }
-        Found { later, earlier, values: solution, gates: self.gates.view(0, len) }
+        ChunkGradients { later, earlier, values: solution, gates: self.gates.view(0, len) }
     }
 
     /// Gradients of the betas.

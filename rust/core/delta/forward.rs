@@ -5,11 +5,11 @@ use super::number::Exponential;
 use super::problem::{CHUNK, Gate, Part, Places, Problem, Results};
 use super::solve::{Solved, State};
 use crate::error::Result;
-use crate::kernel::dispatch::{InstructionSet, simd};
-use crate::kernel::fetch::prefetch_rows;
-use crate::kernel::lanes::{Lanes, max_rows, unroll};
-use crate::kernel::pack::ROWS;
-use crate::kernel::vector::dot;
+use crate::simd::fetch::prefetch_rows;
+use crate::simd::isa::{InstructionSet, simd};
+use crate::simd::lanes::{Lanes, max_rows, unroll};
+use crate::simd::pack::ROWS;
+use crate::simd::vector::dot;
 use crate::threads::{Cancel, Context, num_threads};
 use crate::view::View;
 

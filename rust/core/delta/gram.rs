@@ -4,9 +4,9 @@ use pulp::Simd;
 
 use super::number::Exponential;
 use super::problem::BLOCK;
-use crate::kernel::dispatch::simd;
-use crate::kernel::lanes::Lanes;
-use crate::kernel::vector::sum_of_lanes;
+use crate::simd::isa::simd;
+use crate::simd::lanes::Lanes;
+use crate::simd::vector::sum_of_lanes;
 use crate::view::View;
 
 /// The positions of the queries of a chunk: query `i` comes after step `first + i * every`.

@@ -6,9 +6,9 @@
 use super::gram::Queries;
 use super::number::Exponential;
 use super::problem::{BLOCK, CHUNK};
-use crate::kernel::dispatch::simd;
-use crate::kernel::lanes::Lanes;
-use crate::kernel::vector::plain_dot;
+use crate::simd::isa::simd;
+use crate::simd::lanes::Lanes;
+use crate::simd::vector::plain_dot;
 use crate::view::View;
 
 /// The rows, decays and gradients of a chunk's channels. The gradients of rows and gates are added to.

@@ -401,7 +401,7 @@ impl Part {
     }
 
     /// One head's columns in slices.
-    pub fn strands(&self, head: usize, slice: usize) -> impl Iterator<Item = Self> {
+    pub fn stripes(&self, head: usize, slice: usize) -> impl Iterator<Item = Self> {
         let heads = head..head + 1;
         slices(self.columns.clone(), slice).into_iter().map(move |columns| Self {
             heads: heads.clone(),

@@ -8,11 +8,11 @@ use super::chunk::{Decayed, Keys, Rows};
 use super::number::Exponential;
 use super::problem::{CHUNK, Part, Problem};
 use crate::error::Result;
-use crate::kernel::dispatch::{InstructionSet, simd};
-use crate::kernel::epilogue::Store;
-use crate::kernel::gemm::gemm;
-use crate::kernel::lanes::Lanes;
-use crate::kernel::vector::sum_of_lanes;
+use crate::simd::epilogue::Store;
+use crate::simd::gemm::gemm;
+use crate::simd::isa::{InstructionSet, simd};
+use crate::simd::lanes::Lanes;
+use crate::simd::vector::sum_of_lanes;
 use crate::view::View;
 
 /// The systems of a chunk, solved.

@@ -19,9 +19,6 @@ use range::few_reflections;
 
 use crate::apply;
 use crate::error::{Error, Result};
-use crate::kernel::dispatch::InstructionSet;
-use crate::kernel::transpose::transpose;
-use crate::kernel::vector::{axpy, dot};
 use crate::lengths::require;
 use crate::memory::{Buffer, collected, filled, padded};
 use crate::number::{Number, Real};
@@ -29,6 +26,9 @@ use crate::operator::Diagonal;
 use crate::operator::{Operator, Reflections, Transform};
 use crate::product::outer;
 use crate::scalar::Scalar;
+use crate::simd::isa::InstructionSet;
+use crate::simd::transpose::transpose;
+use crate::simd::vector::{axpy, dot};
 use crate::threads::{Context, slices};
 use crate::view::{Shared, View};
 use crate::wy::CompactWy;
@@ -41,7 +41,7 @@ const TASK: usize = 32;
 
 /// Where a reflection takes a column `x`.
 #[derive(Clone, Copy, PartialEq)]
-enum Aim {
+enum Target {
     /// To `|x| e_1`.
     One,
     /// To `e^{i arg x_1} |x| e_1`.
@@ -50,7 +50,7 @@ enum Aim {
     OppositePhase,
 }
 
-impl Aim {
+impl Target {
     /// Complex matrices have phases on their diagonal.
     fn of<T: Scalar>() -> Self {
         if T::COMPLEX { Self::Phase } else { Self::One }
@@ -68,7 +68,7 @@ pub fn factor<T: Scalar>(
     mut phases: Option<&mut [T::Real]>,
 ) -> Result<f64> {
     check(n, m, q, u, phases.as_deref())?;
-    let left = reduce(context, n, m, q, u, Aim::of::<T>(), phases.as_deref_mut())?;
+    let left = reduce(context, n, m, q, u, Target::of::<T>(), phases.as_deref_mut())?;
     let reaches_all = m == n || (T::COMPLEX && (phases.is_none() || m == n - 1));
     if reaches_all || !left.is_finite() || left <= rounding::<T>(n) {
         return Ok(left);
@@ -134,7 +134,7 @@ pub fn by_columns<T: Scalar>(
     phases: Option<&mut [T::Real]>,
 ) -> Result<f64> {
     check(n, m, q, u, phases.as_deref())?;
-    reduce(context, n, m, q, u, Aim::of::<T>(), phases)
+    reduce(context, n, m, q, u, Target::of::<T>(), phases)
 }
 
 /// Whether there is such a `U`, and the sizes of all arrays fit.
@@ -146,21 +146,21 @@ fn check<T: Scalar>(n: usize, m: usize, q: &[T], u: &[T], phases: Option<&[T::Re
     require(1, &[("Q", Some(q.len()), &[n, n]), ("phases", phases.map(<[_]>::len), &[n])])
 }
 
-/// [`by_columns`] with another aim, for arrays whose sizes fit.
+/// [`by_columns`] with another target, for arrays whose sizes fit.
 fn reduce<T: Scalar>(
     context: &mut Context<'_>,
     n: usize,
     m: usize,
     q: &[T],
     u: &mut [T],
-    aim: Aim,
+    target: Target,
     phases: Option<&mut [T::Real]>,
 ) -> Result<f64> {
-    let mut rest = Rest::new(context.isa, n, q, aim)?;
+    let mut rest = Residual::new(context.isa, n, q, target)?;
     u.fill(T::ZERO);
     let reflections = if m == n { n - 1 } else { m };
     // If the reflections suffice for any matrix, they may also reflect mere rounding errors.
-    let negligible = if m == n || (aim == Aim::Phase && m == n - 1) { 0.0 } else { rounding::<T>(n) };
+    let negligible = if m == n || (target == Target::Phase && m == n - 1) { 0.0 } else { rounding::<T>(n) };
     let mut found = 0;
     for begin in (0..n).step_by(PANEL) {
         let width = PANEL.min(n - begin);
@@ -191,20 +191,20 @@ fn reduce<T: Scalar>(
 }
 
 /// What the reflections found so far leave of `Q`.
-struct Rest<T: Scalar> {
+struct Residual<T: Scalar> {
     n: usize,
     ld: usize,
     /// Column-major, columns `ld` apart: a reflection acts on whole columns.
     columns: Buffer<T>,
-    aim: Aim,
+    target: Target,
 }
 
-impl<T: Scalar> Rest<T> {
-    fn new(isa: InstructionSet, n: usize, q: &[T], aim: Aim) -> Result<Self> {
+impl<T: Scalar> Residual<T> {
+    fn new(isa: InstructionSet, n: usize, q: &[T], target: Target) -> Result<Self> {
         let ld = padded::<T>(n);
         let mut columns = Buffer::zeroed(n * ld)?;
         transpose(isa, (n, n), q, n, &mut columns, ld);
-        Ok(Self { n, ld, columns, aim })
+        Ok(Self { n, ld, columns, target })
     }
 
     /// Last entry of column `j`.
@@ -229,7 +229,7 @@ impl<T: Scalar> Rest<T> {
         for column in begin..begin + width {
             let v = &mut vector[..n - column];
             let x = &self.columns[column * ld + column..column * ld + n];
-            if found == most || !reflection_of(x, self.aim, negligible, v) {
+            if found == most || !reflection_of(x, self.target, negligible, v) {
                 continue;
             }
             let square: f64 = v.iter().map(|v| v.widen().abs2()).sum();
@@ -291,23 +291,23 @@ impl<T: Scalar> Rest<T> {
     }
 }
 
-/// Writes the unit vector whose reflection takes `x` to its aim. Returns `false` if `x` is there already, up to an error of
+/// Writes the unit vector whose reflection takes `x` to its target. Returns `false` if `x` is there already, up to an error of
 /// norm `negligible`.
-fn reflection_of<T: Scalar>(x: &[T], aim: Aim, negligible: f64, v: &mut [T]) -> bool {
+fn reflection_of<T: Scalar>(x: &[T], target: Target, negligible: f64, v: &mut [T]) -> bool {
     let first = x[0].widen();
     let below: f64 = x[1..].iter().map(|x| x.widen().abs2()).sum();
     let (modulus, norm) = (first.abs2().sqrt(), (first.abs2() + below).sqrt());
     let direction = if modulus > 0.0 { first.scale(1.0 / modulus) } else { <T::Wide as Number>::ONE };
     let short = -below / (modulus + norm);
-    let (entry, distance) = match aim {
-        Aim::Phase => (direction.scale(short), below.sqrt()),
-        Aim::One if first.re() > 0.0 => {
+    let (entry, distance) = match target {
+        Target::Phase => (direction.scale(short), below.sqrt()),
+        Target::One if first.re() > 0.0 => {
             let off_unit = first.re() - 1.0;
             (<T::Wide as Number>::from_real(short), (below + off_unit * off_unit).sqrt())
         }
         // A column that goes to the opposite phase needs its reflection even when all entries below the first are zero.
-        Aim::One => (<T::Wide as Number>::from_real(first.re() - norm), f64::INFINITY),
-        Aim::OppositePhase => (direction.scale(modulus + norm), f64::INFINITY),
+        Target::One => (<T::Wide as Number>::from_real(first.re() - norm), f64::INFINITY),
+        Target::OppositePhase => (direction.scale(modulus + norm), f64::INFINITY),
     };
     // Squares below the smallest normal number have lost their digits.
     if distance <= negligible || (below < f64::MIN_POSITIVE && distance.is_finite()) {

@@ -14,9 +14,9 @@
 
 use super::range::{by_rows, range};
 use crate::error::Result;
-use crate::kernel::vector::{axpy, dot};
 use crate::memory::{collected, filled};
 use crate::scalar::Scalar;
+use crate::simd::vector::{axpy, dot};
 use crate::threads::Context;
 
 /// The diagonal `D` for the row-major `q` and `2 m < n`, if there is one.

@@ -9,12 +9,12 @@
 //!
 //! and every reflection is `L w` for a reflection `w` of the orthogonal or unitary `m x m` matrix `M`.
 
-use super::{Aim, reduce, reflection_of};
+use super::{Target, reduce, reflection_of};
 use crate::error::Result;
-use crate::kernel::transpose::transpose;
-use crate::kernel::vector::{axpy, dot};
 use crate::memory::{collected, filled};
 use crate::scalar::Scalar;
+use crate::simd::transpose::transpose;
+use crate::simd::vector::{axpy, dot};
 use crate::threads::{Context, slices};
 use crate::view::Shared;
 
@@ -33,7 +33,7 @@ pub fn few_reflections<W: Scalar<Real = f64, Wide = W>>(
     make_trapezoidal(context, &mut l)?;
     let restricted = restriction(context, n, q, &l)?;
     let mut w = filled(m * m, W::ZERO)?;
-    reduce(context, m, m, &restricted, &mut w, Aim::One, None)?;
+    reduce(context, m, m, &restricted, &mut w, Target::One, None)?;
     // The last factor of M is the sign of a coordinate; that of a product of m reflections is negative, a reflection.
     w[m * m - 1] = W::ONE;
     let mut columns = filled(m * n, W::ZERO)?;
@@ -144,7 +144,7 @@ fn make_trapezoidal<W: Scalar<Real = f64, Wide = W>>(context: &mut Context<'_>, 
         // Entries i of the vectors from i on become one.
         let entries: Vec<W> = basis[i..].iter().map(|b| b[i].conj()).collect();
         let w = &mut w[..m - i];
-        if entries[1..].iter().all(|&x| x == W::ZERO) || !reflection_of(&entries, Aim::Phase, 0.0, w) {
+        if entries[1..].iter().all(|&x| x == W::ZERO) || !reflection_of(&entries, Target::Phase, 0.0, w) {
             continue;
         }
         sum.fill(W::ZERO);

@@ -13,14 +13,14 @@
 
 use super::phases::{few_phases, without};
 use super::range::few_reflections;
-use super::{Aim, angle, largest, reduce, reflection_of};
+use super::{Target, angle, largest, reduce, reflection_of};
 use crate::apply;
 use crate::error::Result;
-use crate::kernel::vector::axpy;
 use crate::memory::{collected, filled};
 use crate::operator::Diagonal;
 use crate::operator::{Reflections, Transform};
 use crate::scalar::Scalar;
+use crate::simd::vector::axpy;
 use crate::threads::Context;
 
 /// Most choices of signs that are tried in each order.
@@ -43,7 +43,7 @@ pub fn search<W: Scalar<Real = f64, Wide = W>>(
         negligible,
         u: filled(n * m, W::ZERO)?,
         d: filled(n, W::ONE)?,
-        aims: [Aim::Phase, Aim::OppositePhase],
+        targets: [Target::Phase, Target::OppositePhase],
         choices: 0,
         most: CHOICES.min(OPERATIONS / (8 * (n - m).pow(3))).max(1), // the last coordinates are 2 (n - m) - 1
         nearest: None,
@@ -52,7 +52,7 @@ pub fn search<W: Scalar<Real = f64, Wide = W>>(
     search.descend(n, m, q)?;
     if search.choices == search.most {
         search.choices = 0;
-        search.aims.reverse();
+        search.targets.reverse();
         search.descend(n, m, q)?;
     }
     Ok(search.nearest)
@@ -68,7 +68,7 @@ struct Search<'a, 'b, W: Scalar> {
     u: Vec<W>,
     d: Vec<W>,
     /// The order in which signs are tried.
-    aims: [Aim; 2],
+    targets: [Target; 2],
     /// How many choices were tried in this order, and how many are allowed.
     choices: usize,
     most: usize,
@@ -84,15 +84,15 @@ impl<W: Scalar<Real = f64, Wide = W>> Search<'_, '_, W> {
         }
         let column = collected(rest.iter().step_by(n).copied())?;
         let mut v = filled(n, W::ZERO)?;
-        if !reflection_of(&column, Aim::Phase, self.negligible, &mut v) {
+        if !reflection_of(&column, Target::Phase, self.negligible, &mut v) {
             self.d[self.n - n] = unit_of(rest[0]);
             return self.descend(n - 1, m, &below_first(n, rest)?);
         }
-        for aim in self.aims {
+        for target in self.targets {
             if self.is_over() {
                 break;
             }
-            reflection_of(&column, aim, self.negligible, &mut v);
+            reflection_of(&column, target, self.negligible, &mut v);
             let reflected = self.reflect(n, &v, rest)?;
             self.place(n, m, 1, &v);
             self.d[self.n - n] = unit_of(reflected[0]);
@@ -111,7 +111,7 @@ impl<W: Scalar<Real = f64, Wide = W>> Search<'_, '_, W> {
         self.choices += 1;
         let (u, d) = if m == n - 1 {
             let (mut u, mut phases) = (filled(n * m, W::ZERO)?, filled(n, 0.0)?);
-            reduce(self.context, n, m, rest, &mut u, Aim::Phase, Some(&mut phases))?;
+            reduce(self.context, n, m, rest, &mut u, Target::Phase, Some(&mut phases))?;
             (u, phases.into_iter().map(W::unit).collect())
         } else {
             let Some(d) = few_phases(self.context, n, m, rest, self.negligible)? else {

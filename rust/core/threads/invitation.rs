@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 pub const AWAKE: Duration = Duration::from_micros(200);
 
 /// What a caller does, and how often, while it waits for its helpers.
-pub type Meanwhile<'a> = (Duration, &'a dyn Fn());
+pub type WaitPoll<'a> = (Duration, &'a dyn Fn());
 
 /// The bit of [`Invitation::inside`] that says that no helper may enter any more.
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
-/// An offer of work, shared by the caller and its possible helpers. Helpers that have not entered when the caller closes it
-/// never enter, so a call never waits for a thread that has not begun.
+/// Latch: helpers may join until the caller closes it, and the caller waits only for those inside. A call therefore never waits
+/// for a thread that has not begun.
 pub struct Invitation {
     /// Lives until the caller has closed the invitation and all helpers have left.
     help: *const (dyn Fn() + Sync),
@@ -33,8 +33,6 @@ unsafe impl Sync for Invitation {}
 
 impl Invitation {
     /// For up to `places` threads that run `help`, which must not panic.
-    ///
-    /// `help` must live until [`Closing`] is dropped. The caller makes a [`Closing`] before it shares the invitation.
     ///
     /// # Safety
     /// `help` lives until a [`Closing`] is dropped, which the caller makes before it shares the invitation.
@@ -63,7 +61,7 @@ impl Invitation {
 }
 
 /// When dropped, closes the invitation and waits for the helpers inside, even if the caller's own work panicked.
-pub struct Closing<'a>(pub &'a Invitation, pub Meanwhile<'a>);
+pub struct Closing<'a>(pub &'a Invitation, pub WaitPoll<'a>);
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {

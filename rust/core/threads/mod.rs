@@ -4,12 +4,13 @@
 
 mod invitation;
 mod openmp;
+mod pool;
 mod process;
 mod team;
-mod workers;
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use openmp::{MaxThreads, OpenMp, Parallel};
@@ -17,7 +18,7 @@ pub use process::{num_threads, set_num_threads, share_openmp};
 use team::Team;
 
 use crate::error::{Error, Result};
-pub use crate::kernel::dispatch::InstructionSet;
+pub use crate::simd::isa::InstructionSet;
 
 /// Work below this many flops runs on the calling thread: waking another one costs about as much time.
 const WORTH_A_THREAD: usize = 3_000_000;
@@ -104,6 +105,35 @@ impl<'a> Context<'a> {
         })
     }
 
+    /// Runs `work` for each of `count` small problems, together `flops` of work, on as many threads as pay off. `workspace`
+    /// makes a workspace, which one problem after the other uses.
+    pub(crate) fn for_each_with<R: Send>(
+        &mut self,
+        count: usize,
+        flops: usize,
+        workspace: &(dyn Fn() -> Result<R> + Sync),
+        work: &(dyn Fn(usize, &mut R, &Cancel<'_>) -> Result<()> + Sync),
+    ) -> Result<()> {
+        const TASK: usize = 1 << 21;
+        const TASKS: usize = 256;
+        let each = (flops / count.max(1)).max(1);
+        let bounds = groups(count, (TASK / each).max(1), TASKS);
+        let often = 1 + 1_000_000 / each;
+        let workspaces = Mutex::new(Vec::new());
+        self.run(bounds.len() - 1, flops, &|task, cancel| {
+            let free = workspaces.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let mut workspace = free.map_or_else(workspace, Ok)?;
+            for i in bounds[task]..bounds[task + 1] {
+                if (i - bounds[task]).is_multiple_of(often) {
+                    cancel.check()?;
+                }
+                work(i, &mut workspace, cancel)?;
+            }
+            workspaces.lock().unwrap_or_else(PoisonError::into_inner).push(workspace);
+            Ok(())
+        })
+    }
+
     /// Runs `work` on this thread.
     pub(crate) fn here<R>(&mut self, work: impl FnOnce(&Cancel<'_>) -> Result<R>) -> Result<R> {
         let cancelled = AtomicBool::new(false);
@@ -163,7 +193,7 @@ impl<'a> Context<'a> {
 
 /// Splits `0..len` as evenly as possible into at most `most` parts of at least `least`, and at least one. Part `i` is
 /// `bounds[i]..bounds[i + 1]`. For items that are computed each alone, whose results no grouping changes.
-pub(crate) fn groups(len: usize, least: usize, most: usize) -> Vec<usize> {
+fn groups(len: usize, least: usize, most: usize) -> Vec<usize> {
     let parts = (len / least).clamp(1, most);
     (0..=parts).map(|i| i * len / parts).collect()
 }

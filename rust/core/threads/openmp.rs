@@ -6,7 +6,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use super::invitation::{Closing, Invitation, Meanwhile};
+use super::invitation::{Closing, Invitation, WaitPoll};
 
 /// `GOMP_parallel`: calls a function with an argument once on each of so many threads, of which the caller is one, and
 /// returns when all calls have. The last argument holds flags, 0 for none.
@@ -27,12 +27,12 @@ pub struct OpenMp {
 struct Region<'a> {
     caller: *const u8,
     work: &'a dyn Fn(),
-    meanwhile: Meanwhile<'a>,
+    meanwhile: WaitPoll<'a>,
     invitation: &'a Invitation,
 }
 
 /// Runs `work` here and `help`, which must not panic, on up to `helpers` more threads.
-pub fn join(openmp: OpenMp, helpers: usize, help: &(dyn Fn() + Sync), work: &dyn Fn(), meanwhile: Meanwhile<'_>) {
+pub fn join(openmp: OpenMp, helpers: usize, help: &(dyn Fn() + Sync), work: &dyn Fn(), meanwhile: WaitPoll<'_>) {
     // SAFETY: the region ends before `help` does, and all threads have left it then.
     let invitation = &unsafe { Invitation::new(helpers, help) };
     let mut region = Region { caller: this_thread(), work, meanwhile, invitation };

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::openmp::OpenMp;
-use super::workers::Workers;
+use super::pool::Workers;
 use crate::error::{Error, Result};
 use crate::once::Once;
 

@@ -9,9 +9,9 @@ use super::Cancel;
 use crate::error::{Error, Result};
 use crate::memory::collected;
 
-/// Threads that go through phases of tasks together. Each begins with its own share of the tasks and then helps with the
-/// others. Its share is the same in every phase and call, because its cache holds the data. A thread that comes late joins
-/// the present phase, and no thread waits for it.
+/// Threads that run the phases in lockstep. Each starts on its own range of tasks, then steals from the others. Its range is
+/// the same in every phase and call, because its cache holds the data. A late thread joins the current phase, and none waits
+/// for it.
 pub struct Team<'a> {
     task: &'a (dyn Fn(usize, usize, &Cancel<'_>) -> Result<()> + Sync),
     phases: Vec<Phase>,

@@ -9,10 +9,10 @@
 
 use super::compact::CompactWy;
 use crate::error::{Error, Result};
-use crate::kernel::dispatch::InstructionSet;
 use crate::memory::{Buffer, collected, padded};
 use crate::operator::Reflections;
 use crate::scalar::Scalar;
+use crate::simd::isa::InstructionSet;
 use crate::threads::Context;
 use crate::view::{Shared, View};
 

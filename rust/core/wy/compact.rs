@@ -1,17 +1,17 @@
 //! The factors of one compact WY form, and their application to vectors.
 
-use super::given::Given;
-use super::rounding::narrow;
-use crate::error::Result;
-use crate::kernel::dispatch::{InstructionSet, simd};
-use crate::kernel::epilogue::Store;
-use crate::kernel::gemm::{gemm, long_gemm};
-use crate::kernel::transpose::transpose;
+use super::tau::UserTau;
+use crate::error::{Error, Result};
 use crate::memory::{Buffer, padded};
-use crate::operator::{Form, Reflections};
+use crate::operator::{Form, Operator, Reflections};
 use crate::scalar::Scalar;
-use crate::trapezoid::{Trapezoid, multiply_columns};
+use crate::simd::epilogue::Store;
+use crate::simd::gemm::{gemm, long_gemm};
+use crate::simd::isa::{InstructionSet, simd};
+use crate::simd::transpose::transpose;
+use crate::threads::Context;
 use crate::view::View;
+use crate::wy::layout::{Trapezoid, multiply_columns};
 
 /// `V`, `N = -T^-1`, and what is needed to turn gradients of `V` into gradients of `U`.
 pub struct CompactWy<T: Scalar> {
@@ -32,7 +32,7 @@ pub struct CompactWy<T: Scalar> {
     /// The factors by which these columns were multiplied.
     pub(super) scale: Vec<f64>,
     /// What a given `tau` adds.
-    pub(super) given: Option<Given>,
+    pub(super) given: Option<UserTau>,
 }
 
 /// Views of the factors, to apply them to vectors. The caller owns the vectors and keeps the factors alive.
@@ -162,4 +162,44 @@ impl<T: Scalar> CompactWy<T> {
             }
         }
     }
+}
+
+/// Rounds columns of `len` numbers, `padded(len)` apart, and adds `more` zeros.
+pub fn narrow<T: Scalar>(wide: &[T::Wide], len: usize, more: usize) -> Result<Buffer<T>> {
+    let (ld, ld_wide) = (padded::<T>(len), padded::<T::Wide>(len));
+    let mut columns = Buffer::zeroed(wide.len() / ld_wide.max(1) * ld + more)?;
+    for (to, from) in columns.chunks_mut(ld.max(1)).zip(wide.chunks_exact(ld_wide.max(1))) {
+        to[..len].iter_mut().zip(from).for_each(|(to, x)| *to = T::narrow(*x));
+    }
+    Ok(columns)
+}
+
+/// Writes the compact WY form `W_1 = I - V S V*` of `k` reflections, row-major: unit columns `V (n, k)`, `T (k, k)` and
+/// `S = T^-1 (k, k)`. For a single problem without a given `tau`.
+pub fn write<T: Scalar>(
+    context: &mut Context<'_>,
+    w: &Operator<'_, T>,
+    v: &mut [T],
+    t: &mut [T],
+    s: &mut [T],
+) -> Result<()> {
+    let (n, k) = (w.n(), w.reflections());
+    w.require(&[("v", Some(v.len()), &[n, k]), ("t", Some(t.len()), &[k, k]), ("s", Some(s.len()), &[k, k])])?;
+    if w.count() != 1 || !w.are_involutions() {
+        return Err(Error::InvalidArgument("compact WY: expected a single problem without tau".to_owned()));
+    }
+    let wy = CompactWy::new(context, w.at(0).u)?;
+    transpose(context.isa, (n, k), &wy.v, wy.ld_n(), v, k);
+    let (wide, ld) = (wy.t(context)?, wy.ld_k());
+    context.here(|cancel| {
+        for i in 0..k {
+            cancel.check()?;
+            for j in 0..k {
+                let above = i <= j;
+                t[i * k + j] = if above { T::narrow(wide[j * ld + i]) } else { T::ZERO };
+                s[i * k + j] = if above { -wy.minus_s[j * ld + i] } else { T::ZERO };
+            }
+        }
+        Ok(())
+    })
 }

@@ -1,17 +1,18 @@
 //! The matrix `W` itself, for shapes where forming it pays.
 
 use super::blocks::{Blocks, Coefficients};
-use super::rounding::narrow;
+use super::compact::narrow;
+
 use crate::error::Result;
-use crate::kernel::dispatch::InstructionSet;
-use crate::kernel::pack::Part;
-use crate::kernel::transpose::transpose;
 use crate::memory::{Buffer, padded};
 use crate::method;
 use crate::operator::Diagonal;
 use crate::operator::{Reflections, Transform};
 use crate::product::product;
 use crate::scalar::Scalar;
+use crate::simd::isa::InstructionSet;
+use crate::simd::pack::Part;
+use crate::simd::transpose::transpose;
 use crate::threads::Context;
 use crate::view::View;
 

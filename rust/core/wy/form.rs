@@ -1,21 +1,21 @@
 //! `V` and `N` from `U`.
 
-use super::given::Given;
 use super::gram::Gram;
 use super::inverse::{minus_inverse, narrow};
+use super::tau::UserTau;
 use super::{CompactWy, Factors};
 use crate::error::Result;
-use crate::kernel::dispatch::simd;
 use crate::memory::{Buffer, collected, filled};
 use crate::number::Number;
 use crate::operator::Reflections;
 use crate::scalar::Scalar;
+use crate::simd::isa::simd;
 use crate::threads::Context;
-use crate::trapezoid::{Strip, Trapezoid};
 use crate::view::{Shared, View};
+use crate::wy::layout::{Strip, Trapezoid};
 
-/// Work on vectors that the threads do while one of them inverts `T`, and after that.
-pub struct Along<'a, T: Scalar> {
+/// Per-row work overlapped with inverting `T`.
+pub struct Overlap<'a, T: Scalar> {
     /// Number of tasks.
     pub tasks: usize,
     /// Their work.
@@ -81,11 +81,11 @@ impl<T: Scalar> CompactWy<T> {
     /// Forms `V` and `N`.
     pub fn new(context: &mut Context<'_>, u: Reflections<'_, T>) -> Result<Self> {
         let nothing: &(dyn Fn(usize, Factors<T>) + Sync) = &|_, _| {};
-        Self::with(context, u, &Along { tasks: 0, flops: 0, with_v: nothing, with_both: nothing })
+        Self::with(context, u, &Overlap { tasks: 0, flops: 0, with_v: nothing, with_both: nothing })
     }
 
     /// [`CompactWy::new`], together with the work in `along`.
-    pub fn with(context: &mut Context<'_>, u: Reflections<'_, T>, along: &Along<'_, T>) -> Result<Self> {
+    pub fn with(context: &mut Context<'_>, u: Reflections<'_, T>, along: &Overlap<'_, T>) -> Result<Self> {
         let (isa, n, k) = (context.isa, u.n(), u.count());
         let mut v = Trapezoid::new(n, k)?;
         let ld = v.ld_k;
@@ -125,7 +125,7 @@ impl<T: Scalar> CompactWy<T> {
                             .for_each(|i| v.squares.iter_mut().zip(sums(i)).for_each(|(sum, part)| *sum += *part));
                         v.scale();
                         *shared_norms.get() = v.inverse_norms()?;
-                        *shared_given.get() = u.tau().map(|tau| Given::new(tau, &v.scale)).transpose()?;
+                        *shared_given.get() = u.tau().map(|tau| UserTau::new(tau, &v.scale)).transpose()?;
                     }
                     Phase::LayOut => {
                         let delta = (*shared_given.get()).as_ref().map(|given| &given.delta[..]);

@@ -6,18 +6,18 @@
 //! M = N V* C2,    dL/dV = V E + C1 N* + C2,    E_ij = M_ij (i > j), Re M_ii, conj(M_ji) (i < j)
 //! ```
 //!
-//! Where `tau` is given ([`super::given`]), sequences have `C1 = sum b z*` with `z = X* a`, and `dL/dV = (X E + C2) Delta + C1 N'`.
+//! Where `tau` is given ([`super::tau`]), sequences have `C1 = sum b z*` with `z = X* a`, and `dL/dV = (X E + C2) Delta + C1 N'`.
 
 use super::CompactWy;
 use super::dense::adjoint;
 use crate::error::Result;
-use crate::kernel::epilogue::Store;
-use crate::kernel::gemm::gemm;
-use crate::kernel::pack::Part;
 use crate::memory::Buffer;
 use crate::number::Number;
 use crate::product::product;
 use crate::scalar::Scalar;
+use crate::simd::epilogue::Store;
+use crate::simd::gemm::gemm;
+use crate::simd::pack::Part;
 use crate::threads::Context;
 use crate::view::View;
 

@@ -8,13 +8,13 @@ use std::ops::Range;
 
 use super::CompactWy;
 use crate::error::Result;
-use crate::kernel::dispatch::InstructionSet;
-use crate::kernel::epilogue::Store;
-use crate::kernel::gemm::gemm;
 use crate::memory::{Buffer, padded};
 use crate::number::Number;
 use crate::operator::Form;
 use crate::scalar::Scalar;
+use crate::simd::epilogue::Store;
+use crate::simd::gemm::gemm;
+use crate::simd::isa::InstructionSet;
 use crate::threads::{Context, slices};
 use crate::view::{Shared, View};
 

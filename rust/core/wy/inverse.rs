@@ -1,12 +1,12 @@
 //! The inverse of `T`.
 
 use crate::error::Result;
-use crate::kernel::dispatch::{InstructionSet, simd};
-use crate::kernel::epilogue::Store;
-use crate::kernel::gemm::gemm;
-use crate::kernel::transpose::transpose_with;
 use crate::memory::Buffer;
 use crate::scalar::Scalar;
+use crate::simd::epilogue::Store;
+use crate::simd::gemm::gemm;
+use crate::simd::isa::{InstructionSet, simd};
+use crate::simd::transpose::transpose_with;
 use crate::view::View;
 
 /// Blocks in which `S` is formed: within a block column by column, across blocks by products.

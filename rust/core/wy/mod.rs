@@ -10,19 +10,17 @@
 //! orthogonality in single precision instead of one.)
 //!
 //! `N = -S` is stored instead of `S`, so that every use adds: `W = I + V N V*`. Where `tau` is given, `T` has `1 / tau` on
-//! its diagonal, but the stored factors do not contain `1 / tau` (`given.rs`).
+//! its diagonal, but the stored factors do not contain `1 / tau` (`tau.rs`).
 
 pub mod blocks;
 mod compact;
 pub mod dense;
 mod form;
-mod given;
 pub mod gradient;
 mod gram;
 mod inverse;
-mod rounding;
-mod write;
+pub mod layout;
+mod tau;
 
-pub use compact::{CompactWy, Factors};
-pub use form::Along;
-pub use write::write;
+pub use compact::{CompactWy, Factors, write};
+pub use form::Overlap;

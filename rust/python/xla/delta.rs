@@ -24,10 +24,9 @@ fn call(frame: &Frame<'_>) -> Reading<Call> {
     Ok(Call {
         sizes,
         sequences: (0..batch).map(|i| i * tokens..(i + 1) * tokens).collect(),
-        tokens: vec![batch, tokens],
-        steps: vec![batch, steps],
-        states: vec![batch],
-        kept: vec![batch, steps.saturating_sub(1) / delta::interval(key_width, value_width)?],
+        tokens: [batch, tokens],
+        steps: [batch, steps],
+        kept: [batch, steps.saturating_sub(1) / delta::interval(key_width, value_width)?],
         by_channel: frame.flag("by_channel")?,
         scale: frame.real("scale")?,
         normalize: frame.flag("normalize")?,

@@ -3,7 +3,7 @@
 //! Operands: `u (count, n, m)`, `x (count, steps, batch, d)`, and, where given, `h0 (count, batch, n)`,
 //! `input_weight (count, n, d)`, `bias (count, n)`, `phases (count, n)` and the bias of modReLU.
 
-use householder::recurrence::{Series, Steps};
+use householder::rnn::{Series, Steps};
 use householder::threads::Context;
 
 use super::frame::Frame;

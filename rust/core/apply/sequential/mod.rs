@@ -1,0 +1,213 @@
+//! Algorithm 1: one reflection after the other, with `tau = 2 / |v|^2` or as given.
+//!
+//! ```text
+//! forward:   x_0 = h,   a_i = tau v_i* x_i,   x_{i+1} = x_i - a_i v_i           i in the order of application
+//! backward:  b_i = tau v_i* g,   g <- g - b_i v_i,   dL/dv_i -= conj(a_i) g + conj(b_i) x_i + i Im(conj(a_i) b_i) v_i
+//! ```
+//!
+//! in reverse order; the last term, zero for real numbers, keeps the gradient orthogonal to `v_i`. Where `tau` is given, it is
+//! `conj(a_i) b_i v_i`, back goes `conj(tau)`, and `dL/dtau_i = -(v_i* g) conj(v_i* x_i)`, with `g` in front of the update.
+//!
+//! The states `x_i` are either recomputed or read from the tape that the forward pass stored.
+//!
+//! Problems that are solved like this are small and often many. Each is computed within one dispatch to the instruction set,
+//! on vectors padded to whole registers. All problems of a thread share a workspace.
+//!
+//! A reflection of a short vector mostly waits for its sum `v* x`. Each is therefore applied to several vectors before the
+//! next one: the processor works on one vector while the sum of another is under way.
+
+mod backward;
+pub(super) mod chain;
+mod forward;
+mod tape;
+pub(super) mod vectors;
+
+use std::ops::{Add, Mul, Neg, Range, Sub};
+
+pub use backward::{Backward, Source};
+pub use forward::Forward;
+pub use tape::{backward_tape, forward_tape};
+
+use crate::number::Number;
+use crate::operator::Form;
+
+/// The arithmetic on vectors that Algorithm 1 consists of: SIMD kernels here, counted operations in a test of its flops.
+pub trait Vectors<T>: Copy {
+    /// The ranges of entries that are read begin and end at multiples of this number.
+    fn grain(self) -> usize {
+        1
+    }
+    /// `v* x`.
+    fn project(self, v: &[T], x: &[T]) -> T;
+    /// `x - a v`, in place.
+    fn subtract(self, a: T, v: &[T], x: &mut [T]);
+    /// `-(conj(a) g + conj(b) x + i Im(conj(a) b) v)`, added to `grad` unless it is the `first` vector's; `conj(a) b v` where
+    /// `tau` is `given`.
+    fn gradient(self, ax: (T, &[T]), bg: (T, &[T]), v: (&[T], bool), grad: &mut [T], first: bool);
+}
+
+/// A number of a reflection.
+pub trait Factor: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Neg<Output = Self> {
+    /// Its conjugate.
+    fn conj(self) -> Self;
+}
+
+impl<T: Number> Factor for T {
+    #[inline(always)]
+    fn conj(self) -> Self {
+        self.conj()
+    }
+}
+
+/// Reflections in order of application: columns `v_j`, zero before their first entry, with `tau_j`. What is the same for
+/// all vectors is computed before (the paper's `N`).
+#[derive(Clone, Copy)]
+pub struct Steps<'a, T> {
+    /// Size of the vectors.
+    pub n: usize,
+    /// Columns, `ld` apart.
+    pub v: &'a [T],
+    /// Distance between columns, and between successive states of a vector.
+    pub ld: usize,
+    /// `2 / |v_j|^2`, zero for a zero column; or as given.
+    pub tau: &'a [T],
+    /// Whether it is given.
+    pub given: bool,
+    /// Where columns begin.
+    pub form: Form,
+    /// `(p, 1 / v_pj)` for the largest entry of each column.
+    pub pivots: &'a [(usize, T)],
+    /// `W*`: the first column is applied first.
+    pub adjoint: bool,
+}
+
+impl<T: Factor> Steps<'_, T> {
+    /// Column of the `i`-th reflection in order of application.
+    #[inline(always)]
+    fn column(&self, i: usize) -> usize {
+        if self.adjoint { i } else { self.tau.len() - 1 - i }
+    }
+
+    /// Entries that reflection `j` reads: from the first one of its column on, in whole grains.
+    #[inline(always)]
+    fn range(&self, ops: impl Vectors<T>, j: usize) -> Range<usize> {
+        let grain = ops.grain();
+        self.form.first(j) / grain * grain..self.n.next_multiple_of(grain)
+    }
+
+    /// These entries of `v_j`.
+    #[inline(always)]
+    fn vector(&self, ops: impl Vectors<T>, j: usize) -> &[T] {
+        &self.v[j * self.ld..][self.range(ops, j)]
+    }
+
+    /// `tau_j`, or `conj(tau_j)` for the adjoint.
+    #[inline(always)]
+    fn tau(&self, j: usize, adjoint: bool) -> T {
+        if adjoint { self.tau[j].conj() } else { self.tau[j] }
+    }
+
+    /// `v_i* x`, `a = tau v_i* x` and `x <- x - a v_i`; with `conj(tau)` for the adjoint.
+    #[inline(always)]
+    fn reflect(&self, ops: impl Vectors<T>, i: usize, x: &mut [T], adjoint: bool) -> (T, T) {
+        let j = self.column(i);
+        let (v, x) = (self.vector(ops, j), &mut x[self.range(ops, j)]);
+        let sum = ops.project(v, x);
+        let a = self.tau(j, adjoint) * sum;
+        ops.subtract(a, v, x);
+        (sum, a)
+    }
+
+    /// All reflections of some vectors, `ld` apart.
+    #[inline(always)]
+    pub fn apply(&self, ops: impl Vectors<T>, x: &mut [T]) {
+        for i in 0..self.tau.len() {
+            for x in x.chunks_exact_mut(self.ld) {
+                self.reflect(ops, i, x, self.adjoint);
+            }
+        }
+    }
+
+    /// `x_0` of some vectors is given; makes every other `x_i`, of all vectors `ld` apart, and the factors: `a_i`, or `v_i* x_i`
+    /// where `tau` is given, whose gradient needs it.
+    #[inline(always)]
+    pub fn forward_states(&self, ops: impl Vectors<T>, states: &mut [T], factors: &mut [T]) {
+        let (ld, count) = (self.ld, self.vectors(states));
+        for i in 0..self.tau.len() {
+            let (before, after) = states[i * count * ld..][..2 * count * ld].split_at_mut(count * ld);
+            after.copy_from_slice(before);
+            for (x, factor) in after.chunks_exact_mut(ld).zip(&mut factors[i * count..]) {
+                let (sum, a) = self.reflect(ops, i, x, self.adjoint);
+                *factor = if self.given { sum } else { a };
+            }
+        }
+    }
+
+    /// How many vectors these are all states of.
+    #[inline(always)]
+    fn vectors(&self, states: &[T]) -> usize {
+        states.len() / ((self.tau.len() + 1) * self.ld)
+    }
+
+    /// The same factors from all states: `x_i - x_{i+1} = a_i v_i` at the largest entry of `v_i`, or `v_i* x_i` where `tau` is
+    /// given.
+    #[inline(always)]
+    pub fn recall_factors(&self, ops: impl Vectors<T>, states: &[T], factors: &mut [T]) {
+        let count = self.vectors(states);
+        for (i, factor) in factors.iter_mut().enumerate() {
+            let j = self.column(i / count);
+            let (x, next) = (&states[i * self.ld..], &states[(i + count) * self.ld..]);
+            *factor = if self.given {
+                ops.project(self.vector(ops, j), &x[self.range(ops, j)])
+            } else {
+                let (p, inverse) = self.pivots[j];
+                (x[p] - next[p]) * inverse
+            };
+        }
+    }
+
+    /// Takes some `g`, `ld` apart, back to the first states and adds to `dL/dV` (overwrites it with the `first` vectors') and
+    /// to `dL/dtau`, which is empty unless wanted. In front of a column's first entry `dL/dV` is unspecified.
+    #[inline(always)]
+    pub fn backward(
+        &self,
+        ops: impl Vectors<T>,
+        states: &[T],
+        factors: &[T],
+        g: &mut [T],
+        grad_v: &mut [T],
+        grad_tau: &mut [T],
+        first: bool,
+    ) {
+        let (ld, count) = (self.ld, self.vectors(states));
+        for i in (0..self.tau.len()).rev() {
+            let j = self.column(i);
+            let (v, range) = (self.vector(ops, j), self.range(ops, j));
+            let grad = &mut grad_v[j * ld..][range.clone()];
+            let states = &states[i * count * ld..][..count * ld];
+            let each = g.chunks_exact_mut(ld).zip(states.chunks_exact(ld)).zip(&factors[i * count..]);
+            for (row, ((g, x), &factor)) in each.enumerate() {
+                let (of_g, b) = self.reflect(ops, i, g, !self.adjoint);
+                let a = if self.given { self.tau(j, self.adjoint) * factor } else { factor };
+                if let Some(grad) = grad_tau.get_mut(j) {
+                    *grad = *grad + if self.adjoint { factor * -of_g.conj() } else { -of_g * factor.conj() };
+                }
+                ops.gradient((a, &x[range.clone()]), (b, &g[range.clone()]), (v, self.given), grad, first && row == 0);
+            }
+        }
+    }
+}
+
+/// Vectors between two checks for cancellation, because a check takes as long as thousands of flops.
+fn rows_between_looks(n: usize, k: usize) -> usize {
+    1 + 1_000_000 / (4 * n * k).max(1)
+}
+
+/// How many of `rows` vectors are reflected side by side, if each has so many numbers in memory: as many as hide the latency
+/// of a sum and stay in the first-level cache, at least one.
+fn side_by_side<T>(rows: usize, numbers: usize) -> usize {
+    rows.min((1 << 14) / (numbers * size_of::<T>())).clamp(1, 8)
+}
+
+#[cfg(test)]
+mod flops;

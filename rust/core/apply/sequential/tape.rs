@@ -1,0 +1,97 @@
+//! Algorithm 1 in its stored mode.
+
+use super::Backward;
+use super::backward::Source;
+use super::chain::Chain;
+use super::rows_between_looks;
+use super::vectors::{Registers, pad};
+use crate::error::{Error, Result};
+use crate::gradients::Gradients;
+use crate::memory::Buffer;
+use crate::operator::Diagonal;
+use crate::operator::{Operator, Transform};
+use crate::scalar::Scalar;
+use crate::simd::isa::simd;
+use crate::threads::{Cancel, Context};
+
+/// `tape (rows, m + 1, n)` receives, for each row, `h` in entry `m`, the state after `i` factors of `W` (or `W*`) in entry
+/// `m - i`, and the result in entry 0. Phases, which are not among the `m` factors, act between entry `m` and the first
+/// reflection, or between the last and entry 0. For a single problem.
+pub fn forward_tape<T: Scalar>(context: &mut Context<'_>, w: &Operator<'_, T>, h: &[T], tape: &mut [T]) -> Result<()> {
+    check(w, tape, w.vectors(&[("h", h.len())])?)?;
+    let (isa, mut chain) = (context.isa, Chain::new(w.n(), w.reflections())?);
+    let mut x = Buffer::zeroed(chain.ld)?;
+    context.here(|cancel| run(isa, &mut chain, &mut x, cancel, w.at(0), h, tape))
+}
+
+fn check<T: Scalar>(w: &Operator<'_, T>, tape: &[T], rows: usize) -> Result<()> {
+    if w.count() != 1 {
+        return Err(Error::InvalidArgument(format!("the tape: expected a single problem, got {}", w.count())));
+    }
+    w.require(&[("the tape", Some(tape.len()), &[rows, w.m() + 1, w.n()])])
+}
+
+simd! {
+    fn run<T: Scalar>(
+        s,
+        chain: &mut Chain<T>,
+        x: &mut Buffer<T>,
+        cancel: &Cancel<'_>,
+        w: Transform<'_, T>,
+        h: &[T],
+        tape: &mut [T],
+    ) -> Result<()> {
+        let Transform { u, diagonal, adjoint } = w;
+        let (n, m) = (u.n(), u.m());
+        chain.set_columns(s, u);
+        let steps = chain.steps(adjoint);
+        let counts_diagonal = matches!(diagonal, Diagonal::Last(_));
+        let often = rows_between_looks(n, chain.k);
+        for (row, (h, tape)) in h.chunks_exact(n).zip(tape.chunks_exact_mut((m + 1) * n)).enumerate() {
+            if row % often == often - 1 {
+                cancel.check()?;
+            }
+            let mut entries = tape.chunks_exact_mut(n).rev();
+            let mut keep = |x: &[T]| entries.next().into_iter().for_each(|entry| entry.copy_from_slice(&x[..n]));
+            pad(x, h);
+            keep(x);
+            if !adjoint {
+                diagonal.apply(&mut x[..n], false);
+                if counts_diagonal {
+                    keep(x);
+                }
+            }
+            for i in 0..chain.k {
+                steps.reflect(Registers(s), i, x, adjoint);
+                let last = i + 1 == chain.k;
+                if adjoint && last && !counts_diagonal {
+                    diagonal.apply(&mut x[..n], true);
+                }
+                keep(x);
+            }
+            if adjoint && counts_diagonal {
+                diagonal.apply(&mut x[..n], true);
+                keep(x);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gradients from the tape of [`forward_tape`].
+pub fn backward_tape<T: Scalar>(
+    context: &mut Context<'_>,
+    w: &Operator<'_, T>,
+    tape: &[T],
+    g: &[T],
+    gradients: Gradients<'_, T>,
+) -> Result<()> {
+    let rows = gradients.check(w, &[("g", g.len())])?;
+    check(w, tape, rows)?;
+    if rows == 0 {
+        gradients.vanish();
+        return Ok(());
+    }
+    let (isa, mut workspace) = (context.isa, Backward::new(w.n(), w.reflections(), rows)?);
+    context.here(|cancel| workspace.run(isa, cancel, w.at(0), Source::Tape(tape), g, gradients))
+}

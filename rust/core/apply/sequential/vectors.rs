@@ -1,0 +1,92 @@
+//! The arithmetic of Algorithm 1 in registers.
+
+use pulp::Simd;
+
+use super::Vectors;
+use crate::number::Real;
+use crate::scalar::Scalar;
+use crate::simd::vector::{plain_dot, sum_of_lanes};
+
+/// Vectors of whole registers.
+#[derive(Clone, Copy)]
+pub struct Registers<S>(pub S);
+
+impl<T: Scalar, S: Simd> Vectors<T> for Registers<S> {
+    #[inline(always)]
+    fn grain(self) -> usize {
+        T::lanes::<S>()
+    }
+
+    #[inline(always)]
+    fn project(self, v: &[T], x: &[T]) -> T {
+        if T::COMPLEX {
+            return plain_dot(v, x);
+        }
+        let (s, lanes) = (self.0, T::lanes::<S>());
+        let [mut even, mut odd] = [T::splat(s, T::ZERO); 2];
+        let (v, x) = (v.chunks_exact(2 * lanes), x.chunks_exact(2 * lanes));
+        let (last_v, last_x) = (v.remainder(), x.remainder());
+        // SAFETY: pairs of registers, and perhaps one more.
+        unsafe {
+            for (v, x) in v.map(<[T]>::as_ptr).zip(x.map(<[T]>::as_ptr)) {
+                even = T::fma(s, T::load(s, v), T::load(s, x), even);
+                odd = T::fma(s, T::load(s, v.add(lanes)), T::load(s, x.add(lanes)), odd);
+            }
+            if !last_v.is_empty() {
+                even = T::fma(s, T::load(s, last_v.as_ptr()), T::load(s, last_x.as_ptr()), even);
+            }
+        }
+        sum_of_lanes(s, T::plus(s, even, odd))
+    }
+
+    #[inline(always)]
+    fn subtract(self, a: T, v: &[T], x: &mut [T]) {
+        if T::COMPLEX {
+            for (x, &v) in x.iter_mut().zip(v) {
+                *x -= a * v;
+            }
+            return;
+        }
+        // Vectors of one or two registers: a loop that the compiler vectorises would be unrolled for longer ones.
+        let (s, lanes) = (self.0, T::lanes::<S>());
+        let minus_a = T::splat(s, -a);
+        for (x, v) in x.chunks_exact_mut(lanes).zip(v.chunks_exact(lanes)) {
+            // SAFETY: whole registers.
+            unsafe { T::store(s, x.as_mut_ptr(), T::fma(s, minus_a, T::load(s, v.as_ptr()), T::load(s, x.as_ptr()))) };
+        }
+    }
+
+    #[inline(always)]
+    fn gradient(self, (a, x): (T, &[T]), (b, g): (T, &[T]), (v, given): (&[T], bool), grad: &mut [T], first: bool) {
+        let (a, b) = (-a.conj(), -b.conj());
+        let ab = a * b.conj();
+        if T::COMPLEX {
+            let turned = if given { ab } else { (ab - ab.conj()).scale(T::Real::of(0.5)) };
+            for (((grad, &x), &g), &v) in grad.iter_mut().zip(x).zip(g).zip(v) {
+                let term = a * g + b * x;
+                *grad = if first { term } else { *grad + term } - turned * v;
+            }
+            return;
+        }
+        let (s, lanes) = (self.0, T::lanes::<S>());
+        let [a, b, minus_ab] = [a, b, -ab].map(|x| T::splat(s, x));
+        let vectors = x.chunks_exact(lanes).zip(g.chunks_exact(lanes)).zip(v.chunks_exact(lanes));
+        for (grad, ((x, g), v)) in grad.chunks_exact_mut(lanes).zip(vectors) {
+            // SAFETY: whole registers.
+            unsafe {
+                let sum = if first { T::splat(s, T::ZERO) } else { T::load(s, grad.as_ptr()) };
+                let sum = T::fma(s, a, T::load(s, g.as_ptr()), T::fma(s, b, T::load(s, x.as_ptr()), sum));
+                let sum = if given { T::fma(s, minus_ab, T::load(s, v.as_ptr()), sum) } else { sum };
+                T::store(s, grad.as_mut_ptr(), sum);
+            }
+        }
+    }
+}
+
+/// Puts `from` at the beginning of `to` and zeros behind it.
+#[inline(always)]
+pub fn pad<T: Scalar>(to: &mut [T], from: &[T]) {
+    let (head, tail) = to.split_at_mut(from.len());
+    head.copy_from_slice(from);
+    tail.fill(T::ZERO);
+}

@@ -1,0 +1,149 @@
+//! The gradient of `U` from a gradient of `W`.
+
+use pulp::Simd;
+
+use super::blocks::project;
+use super::{Chain, Formation};
+use crate::apply::sequential::vectors::pad;
+use crate::error::Result;
+use crate::memory::Buffer;
+use crate::operator::Transform;
+use crate::scalar::Scalar;
+use crate::simd::isa::{InstructionSet, simd};
+use crate::simd::lanes::unroll;
+use crate::simd::vector::sum_of_lanes;
+use crate::view::View;
+
+/// Workspace for gradients of real matrices of one shape, whose reflections are their own inverses.
+pub struct FormationBackward<T: Scalar> {
+    formation: Formation<T>,
+    /// Row-major, rows `ld` apart.
+    g: Buffer<T>,
+    /// Like the rows of `V`.
+    grad_v: Buffer<T>,
+}
+
+impl<T: Scalar> FormationBackward<T> {
+    /// For products of `k` reflections of size `n`.
+    pub fn new(n: usize, k: usize) -> Result<Self> {
+        assert!(!T::COMPLEX, "products of lanes are real");
+        let formation = Formation::new(n, k)?;
+        let ld = formation.chain.ld;
+        Ok(Self { g: Buffer::zeroed(n * ld)?, grad_v: Buffer::zeroed(formation.chain.rows.len())?, formation })
+    }
+
+    /// Writes `dL/dU` for a gradient `g` of `W`, both row-major.
+    pub fn run(&mut self, isa: InstructionSet, w: Transform<'_, T>, g: &[T], grad_u: &mut [T]) {
+        let u = w.u;
+        assert!(u.tau().is_none(), "a given tau is not undone");
+        assert_eq!([g.len(), grad_u.len()], [u.n() * u.n(), u.n() * u.m()], "dL/dW and dL/dU");
+        form_back(isa, self, w, g, grad_u);
+    }
+}
+
+simd! {
+    fn form_back<T: Scalar>(
+        s,
+        workspace: &mut FormationBackward<T>,
+        w: Transform<'_, T>,
+        grad_w: &[T],
+        grad_u: &mut [T],
+    ) -> () {
+        let (Transform { u, diagonal, .. }, FormationBackward { formation, g, grad_v }) = (w, workspace);
+        let n = u.n();
+        // SAFETY: nothing goes elsewhere.
+        unsafe { formation.form(s, u, None) };
+        let Formation { chain, w, .. } = formation;
+        let ld = chain.ld;
+        let mut grad_u1 = T::ZERO;
+        for (i, grad_w) in grad_w.chunks_exact(n).enumerate() {
+            let g = &mut g[i * ld..(i + 1) * ld];
+            pad(g, grad_w);
+            diagonal.apply(&mut g[..n], true);
+            grad_u1 += w[i * ld + n - 1] * grad_w[n - 1];
+        }
+        grad_v.fill(T::ZERO);
+        let registers = n.div_ceil(T::lanes::<S>());
+        let mut done = 0;
+        for width in [2, 1] {
+            while done + width <= registers {
+                let begin = done * T::lanes::<S>();
+                // SAFETY: `width` registers inside rows of `ld` numbers.
+                unsafe {
+                    let w = View::new(w.as_mut_ptr().add(begin), ld, n);
+                    let g = View::new(g.as_mut_ptr().add(begin), ld, n);
+                    match width {
+                        2 => undo::<T, S, 2>(s, chain, w, g, grad_v),
+                        _ => undo::<T, S, 1>(s, chain, w, g, grad_v),
+                    }
+                }
+                done += width;
+            }
+        }
+        std::mem::swap(&mut chain.v.rows, grad_v);
+        chain.v.write_gradient_of_rows(s, u, grad_u);
+        if u.u1().is_some() {
+            grad_u[n * n - 1] = grad_u1;
+        }
+    }
+}
+
+/// Undoes the reflections on `C` registers of columns of `W`, the first one first, and on those of its gradient `G`:
+/// `dL/dv_j -= G a* + W b*` with `a = tau v_j* W` and `b = tau v_j* G`. `W`, `a` and `G` are those after the reflection is
+/// undone, `b` is that before.
+///
+/// # Safety
+/// The caller owns `C` registers in each of `n` rows of `w` and `g`.
+#[inline(always)]
+unsafe fn undo<T: Scalar, S: Simd, const C: usize>(s: S, chain: &Chain<T>, w: View<T>, g: View<T>, grad_v: &mut [T]) {
+    let (n, lanes) = (chain.n, T::lanes::<S>());
+    if chain.k == 0 {
+        return;
+    }
+    let v = |j: usize| View::new(chain.rows.ptr().add(j), chain.ld_k, n);
+    let zero = T::splat(s, T::ZERO);
+    // (The body of a closure might not be compiled for S.)
+    let mut starts = [[[[zero; 2]; C]; 1]; 2];
+    project(s, chain, 0, 0..chain.n, w, &mut starts[0]);
+    project(s, chain, 0, 0..chain.n, g, &mut starts[1]);
+    let mut sums = [[zero; C]; 2];
+    for (sums, start) in sums.iter_mut().zip(starts) {
+        for (sum, start) in sums.iter_mut().zip(start[0]) {
+            *sum = start[0];
+        }
+    }
+    for j in 0..chain.k {
+        // v* changes its sign under the reflection: what is subtracted from W is a.
+        let tau = T::splat(s, chain.tau[j]);
+        let minus_tau = T::splat(s, -chain.tau[j]);
+        let (mut a, mut b, mut minus_b) = ([zero; C], [zero; C], [zero; C]);
+        unroll::<C>(
+            #[inline(always)]
+            |c| {
+                a[c] = T::fma(s, sums[0][c], minus_tau, zero);
+                b[c] = T::fma(s, sums[1][c], tau, zero);
+                minus_b[c] = T::fma(s, sums[1][c], minus_tau, zero);
+            },
+        );
+        sums = [[zero; C]; 2];
+        let (v, next) = (v(j), v((j + 1).min(chain.k - 1)));
+        for i in chain.form.first(j)..n {
+            let (v, next) = (T::broadcast(s, v.at(0, i), 0), T::broadcast(s, next.at(0, i), 0));
+            let mut grad = zero;
+            unroll::<C>(
+                #[inline(always)]
+                |c| {
+                    let (w, g) = (w.at(0, i).add(c * lanes), g.at(0, i).add(c * lanes));
+                    let x = T::fma(s, a[c], v, T::load(s, w));
+                    let y = T::fma(s, minus_b[c], v, T::load(s, g));
+                    T::store(s, w, x);
+                    T::store(s, g, y);
+                    sums[0][c] = T::fma(s, x, next, sums[0][c]);
+                    sums[1][c] = T::fma(s, y, next, sums[1][c]);
+                    grad = T::fma(s, a[c], y, T::fma(s, b[c], x, grad));
+                },
+            );
+            grad_v[i * chain.ld_k + j] -= sum_of_lanes(s, grad);
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! The states of sequences.
+
+use std::ops::Range;
+use std::ptr::null_mut;
+
+use super::plan::Layout;
+use super::plan::Plan;
+use super::sequence::Sequence;
+use super::transition::{Factors, Transition};
+use crate::error::{Error, Result};
+use crate::lengths::{self, product};
+use crate::memory::{Buffer, collected, filled, padded};
+use crate::scalar::Scalar;
+use crate::simd::activation::Activation;
+use crate::simd::epilogue::{Step, Store};
+use crate::simd::fetch::Fetch;
+use crate::simd::gemm::{gemm, gemm2};
+use crate::simd::isa::InstructionSet;
+use crate::simd::pack::{Packed, pack};
+use crate::simd::vector::copy_columns;
+use crate::stack::StackMut;
+use crate::threads::Context;
+use crate::view::{Shared, View};
+
+/// What a forward pass leaves to the backward pass of the same sequences: for each problem all that both need of `U`, and
+/// the tape.
+pub struct Saved<T: Scalar>(pub(super) Vec<Prepared<T>>);
+
+/// What it leaves of one problem.
+pub(super) struct Prepared<T: Scalar> {
+    pub factors: Factors<T>,
+    /// Empty where the tape has a place of its own, and where there is nothing to save.
+    tape: Buffer<T>,
+}
+
+impl<T: Scalar> Prepared<T> {
+    /// The tape, where it is saved.
+    pub fn tape(&self) -> Option<&[T]> {
+        (!self.tape.is_empty()).then_some(&self.tape[..])
+    }
+}
+
+impl<T: Scalar> Saved<T> {
+    /// Refuses what sequences of other sizes or another method left.
+    pub fn check(&self, sequence: &Sequence<'_, T>) -> Result<()> {
+        let (layout, rows) = (sequence.layout()?, sequence.steps.rows());
+        let fits = |(i, prepared): (usize, &Prepared<T>)| {
+            let tape = prepared.tape().map(<[T]>::len);
+            prepared.factors.fit(sequence.operator.at(i).u, layout)
+                && (tape.is_none() || tape == product(&[rows, layout.width]))
+        };
+        if self.0.len() == sequence.operator.count() && self.0.iter().enumerate().all(fits) {
+            return Ok(());
+        }
+        Err(Error::InvalidArgument("prepared for another sequence".to_owned()))
+    }
+}
+
+/// Writes all states `h (count, rows, n)` and, where wanted, those in which sequences end, `last (count, batch, n)`.
+/// `tape (count, rows, tape_width)` receives `z = P* h_{t-1}` for the backward pass.
+pub fn forward<T: Scalar>(
+    context: &mut Context<'_>,
+    sequence: &Sequence<'_, T>,
+    h: &mut [T],
+    last: Option<&mut [T]>,
+    tape: Option<&mut [T]>,
+) -> Result<()> {
+    run(context, sequence, h, last, tape, false).map(drop)
+}
+
+/// [`forward`], and what the backward pass need not find again: with the tape, unless that has a place of its own.
+pub fn forward_and_save<T: Scalar>(
+    context: &mut Context<'_>,
+    sequence: &Sequence<'_, T>,
+    h: &mut [T],
+    last: Option<&mut [T]>,
+    tape: Option<&mut [T]>,
+) -> Result<Saved<T>> {
+    run(context, sequence, h, last, tape, true).map(Saved)
+}
+
+fn run<T: Scalar>(
+    context: &mut Context<'_>,
+    sequence: &Sequence<'_, T>,
+    h: &mut [T],
+    mut last: Option<&mut [T]>,
+    tape: Option<&mut [T]>,
+    save: bool,
+) -> Result<Vec<Prepared<T>>> {
+    let (w, steps, layout) = (&sequence.operator, &sequence.steps, sequence.layout()?);
+    let (count, n, rows) = (w.count(), w.n(), steps.rows());
+    let len = |x: &Option<&mut [T]>| x.as_ref().map(|x| x.len());
+    if rows > 0 {
+        sequence.check()?;
+    }
+    w.require(&[("h", Some(h.len()), &[rows, n]), ("the tape", len(&tape), &[rows, layout.width])])?;
+    if steps.count() > 0 {
+        w.require(&[("the last states", len(&last), &[steps.batch(), n])])?;
+    } else if let Some(last) = &mut last {
+        // Sequences without steps end where they begin.
+        match sequence.h0 {
+            Some(h0) => {
+                lengths::require(1, &[("the last states", Some(last.len()), &[h0.len()])])?;
+                last.copy_from_slice(h0);
+            }
+            None => last.fill(T::ZERO),
+        }
+    }
+    if rows == 0 || count == 0 {
+        return Ok(Vec::new());
+    }
+    let (h, flops) = (StackMut::new(h, count), sequence.plan(layout, 0).flops().saturating_mul(count));
+    let [last, tape] = [last, tape].map(|x| x.map(|x| StackMut::new(x, count)));
+    let mut saved = collected((0..if save { count } else { 0 }).map(|_| None))?;
+    let each = StackMut::new(&mut saved, count);
+    context.for_each(count, flops, &|i, context| {
+        let plan = sequence.plan(layout, i);
+        // SAFETY: each problem writes its own parts.
+        let (h, last, tape, saved) =
+            unsafe { (h.at(i), last.as_ref().map(|x| x.at(i)), tape.as_ref().map(|x| x.at(i)), each.at(i)) };
+        let own = if save && tape.is_none() { product(&[rows, layout.width]).unwrap_or(usize::MAX) } else { 0 };
+        let mut own = Buffer::scratch(own)?;
+        let factors = states(context, &plan, h, tape.or_else(|| (!own.is_empty()).then_some(&mut own[..])))?;
+        if let Some(last) = last {
+            plan.copy_last(h, last);
+        }
+        if let Some(saved) = saved.first_mut() {
+            *saved = Some(Prepared { factors, tape: own });
+        }
+        Ok(())
+    })?;
+    Ok(saved.into_iter().flatten().collect())
+}
+
+/// The states of one problem.
+fn states<T: Scalar>(
+    context: &mut Context<'_>,
+    sequence: &Plan<'_, T>,
+    h: &mut [T],
+    tape: Option<&mut [T]>,
+) -> Result<Factors<T>> {
+    let (n, isa) = (sequence.n(), context.isa);
+    let factors = Factors::new(context, sequence)?;
+    let (slices, parts, steps) = (sequence.slices(), sequence.parts(), sequence.steps.count());
+    let run = Run {
+        isa,
+        sequence,
+        transition: factors.transition(isa, n, sequence.w.adjoint)?,
+        // SAFETY: V and b are the sequence's.
+        inputs: unsafe { pack(isa, n, &sequence.input_parts()) }?,
+        zeros: Buffer::zeroed(n)?,
+        at_once: sequence.projected_at_once(),
+        h: Shared(h.as_mut_ptr()),
+        tape: tape.map(|tape| Shared(tape.as_mut_ptr())),
+    };
+    // Tasks are slices of the batch, which go through all steps in one phase, or parts of the coordinates, a phase a step.
+    let phases = if parts.len() > 2 { steps } else { 1 };
+    let tasks: Vec<_> = slices.windows(2).flat_map(|b| parts.windows(2).map(|r| ((b[0], b[1]), r[0]..r[1]))).collect();
+    let mut workspaces =
+        tasks.iter().map(|(slice, range)| run.workspace(*slice, range.len())).collect::<Result<Vec<_>>>()?;
+    let workspaces = Shared(workspaces.as_mut_ptr());
+    // A check for cancellation takes as long as thousands of flops.
+    let often = 1 + 1_000_000 * steps * tasks.len() / sequence.flops().max(1);
+    context.run_phases(&filled(phases, tasks.len())?, sequence.flops(), &|phase, i, cancel| {
+        let (slice, range) = &tasks[i];
+        for t in phase * steps / phases..(phase + 1) * steps / phases {
+            if t.is_multiple_of(often) {
+                cancel.check()?;
+            }
+            // SAFETY: tasks own disjoint sequences or coordinates and a workspace each; earlier states are computed.
+            unsafe { run.step(*slice, t, range.clone(), &mut *workspaces.get().add(i)) };
+        }
+        Ok(())
+    })?;
+    Ok(factors)
+}
+
+struct Run<'a, T: Scalar> {
+    isa: InstructionSet,
+    sequence: &'a Plan<'a, T>,
+    transition: Transition<T>,
+    /// `[V b]`.
+    inputs: Packed<T>,
+    zeros: Buffer<T>,
+    /// Steps whose input is projected in one product, before the first of them. If 1, a step projects its own input.
+    at_once: usize,
+    h: Shared<T>,
+    tape: Option<Shared<T>>,
+}
+
+/// What a task keeps from step to step.
+struct Workspace<T: Scalar> {
+    /// `[x 1]` of each sequence, at one step or at several.
+    raw: Buffer<T>,
+    /// The task's coordinates of `V x + b` of several steps, and of how many rows they are used up.
+    projected: Buffer<T>,
+    used: usize,
+    /// `z`, where no tape takes it.
+    z: Buffer<T>,
+}
+
+impl<T: Scalar> Run<'_, T> {
+    /// For `width` coordinates of a slice of the batch.
+    fn workspace(&self, slice: (usize, usize), width: usize) -> Result<Workspace<T>> {
+        let (batch, [inputs, ones]) = (slice.1 - slice.0, self.sequence.input_widths());
+        let rows = batch * self.at_once.min(self.sequence.steps.count());
+        let mut raw = Buffer::scratch(rows * (inputs + ones))?;
+        raw.fill(T::ONE);
+        Ok(Workspace {
+            raw,
+            projected: Buffer::scratch(if self.at_once > 1 { rows * width } else { 0 })?,
+            used: 0,
+            z: Buffer::zeroed(if self.tape.is_none() { batch * padded::<T>(self.sequence.layout.rank) } else { 0 })?,
+        })
+    }
+
+    /// Coordinates `range` of `V x + b` for the steps from `t` on, as many as are done at once.
+    ///
+    /// # Safety
+    /// As of [`Run::step`].
+    unsafe fn project(&self, slice: (usize, usize), t: usize, range: Range<usize>, workspace: &mut Workspace<T>) {
+        let Plan { steps, d, x, .. } = self.sequence;
+        let [inputs, ones] = self.sequence.input_widths();
+        let most = workspace.raw.len() / (inputs + ones);
+        let raw = View::new(workspace.raw.ptr_mut(), inputs + ones, most);
+        let mut rows = 0;
+        for coming in t..steps.count().min(t + self.at_once) {
+            let next = x.at(steps, (coming + 1).min(steps.count() - 1), slice, *d).ptr;
+            let count = steps.rows_of(coming, slice).1;
+            copy_columns(self.isa, (inputs, count), x.at(steps, coming, slice, *d), raw.from(0, rows), next);
+            rows += count;
+        }
+        let out = View::new(workspace.projected.ptr_mut(), range.len(), rows);
+        gemm(self.isa, (range.len(), rows), self.inputs.weights_from(range.start), raw, &Store::new(out));
+        workspace.used = 0;
+    }
+
+    /// Coordinates `range` of step `t` of the sequences `slice.0..slice.1`: all of them, unless `W` is formed and phi
+    /// is pointwise.
+    ///
+    /// # Safety
+    /// The caller owns these coordinates of the states, and all states before are there.
+    unsafe fn step(&self, slice: (usize, usize), t: usize, range: Range<usize>, workspace: &mut Workspace<T>) {
+        let Plan { steps, activation, d, x, h0, .. } = self.sequence;
+        let (n, d, begin, Layout { rank, width }) = (self.sequence.n(), *d, range.start, self.sequence.layout);
+        let (row, count) = steps.rows_of(t, slice);
+        if count == 0 {
+            return;
+        }
+        let (previous, previous_ld) = match h0 {
+            _ if t > 0 => (self.h.get().cast_const().add(steps.rows_of(t - 1, slice).0 * n), n),
+            Some(h0) => (h0[slice.0 * n..].as_ptr(), n),
+            None => (self.zeros.ptr(), 0),
+        };
+        let following = (t + 1).min(steps.count() - 1);
+        let next = steps.rows_of(following, slice).0;
+        let out = self.h.get().add(row * n);
+        let now = x.at(steps, t, slice, d);
+        let mut input = if self.sequence.input_weight.is_none() { now.from(begin, 0) } else { View::none() };
+        let mut inputs = [View::none(); 2];
+        if self.at_once > 1 {
+            if t.is_multiple_of(self.at_once) {
+                self.project(slice, t, range.clone(), workspace);
+            }
+            input =
+                View::new(workspace.projected.ptr_mut(), range.len(), workspace.used + count).from(0, workspace.used);
+            workspace.used += count;
+        } else {
+            let [inputs_width, ones] = self.sequence.input_widths();
+            let raw = View::new(workspace.raw.ptr_mut(), inputs_width + ones, count);
+            copy_columns(self.isa, (inputs_width, count), now, raw, x.at(steps, following, slice, d).ptr);
+            inputs = [self.inputs.weights_from(begin), raw];
+        }
+        let step = Step {
+            out: View::new(out, n, count).from(begin, 0),
+            previous: View::none(),
+            input,
+            activation: *activation,
+            fetch: Fetch::new(self.h.get().wrapping_add(next * n + begin), [0; 2], [1; 2], count * range.len()),
+        };
+        let state = View::new(previous, previous_ld, count);
+        match &self.transition {
+            Transition::LowRank { project, expand } => {
+                let z = match self.tape {
+                    Some(tape) => View::new(tape.get().add(row * width), width, count),
+                    None => View::new(workspace.z.ptr_mut(), padded::<T>(rank), count),
+                };
+                gemm(self.isa, (rank, count), project.weights(), state, &Store::new(z));
+                let step = Step { previous: state, ..step };
+                gemm2(self.isa, (n, count), &[[expand.weights(), z], inputs], &step);
+            }
+            Transition::Dense(w) => {
+                gemm2(self.isa, (range.len(), count), &[[w.weights_from(begin), state], inputs], &step);
+            }
+        }
+        if matches!(activation, Activation::Tanh) {
+            (0..count).for_each(|b| activation.finish(self.isa, out.add(b * n + begin), range.len(), null_mut()));
+        } else if activation.waits_for_whole_vectors() {
+            for b in 0..count {
+                let flags = self.tape.map(|tape| tape.get().add((row + b) * width + rank));
+                activation.finish(self.isa, out.add(b * n), n, flags.map_or(null_mut(), <*mut T>::cast));
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! A batch of sequences, with the checks of its arrays.
+
+use super::plan::{Layout, Plan};
+use super::steps::{Series, Steps};
+use crate::error::{Error, Result};
+use crate::method::Method;
+use crate::operator::Operator;
+use crate::scalar::Scalar;
+use crate::simd::activation::Activation;
+use crate::stack::Stack;
+use crate::view::Shape;
+
+/// A batch of sequences for each problem, all of one size, and the recurrence that runs over them.
+pub struct Sequence<'a, T: Scalar> {
+    /// `W`, or `W*`. It is formed or multiplied by its factors: by `dense` or `wy`.
+    pub operator: Operator<'a, T>,
+    /// `phi`. A bias has so many numbers for each problem.
+    pub activation: Activation<'a, T>,
+    /// Which rows belong to which step.
+    pub steps: Steps,
+    /// Width of the input.
+    pub d: usize,
+    /// Vectors of `d` numbers, `(count, rows, d)`.
+    pub x: Series<'a, T>,
+    /// `V (count, n, d)`; absent: `d == n` and `x` is added as it is.
+    pub input_weight: Option<&'a [T]>,
+    /// `b (count, n)`.
+    pub bias: Option<&'a [T]>,
+    /// `h_0 (count, batch, n)`; absent: zeros.
+    pub h0: Option<&'a [T]>,
+}
+
+/// [`Sequence::tape_width`] before the sequence exists.
+pub fn tape_width<T: Scalar>(
+    wanted: Option<Method>,
+    shape: Shape,
+    rows: usize,
+    has_phases: bool,
+    has_tau: bool,
+    activation: &Activation<'_, T>,
+) -> Result<usize> {
+    Ok(Layout::new(wanted, shape, rows, has_phases, has_tau, activation.flag_width(shape.0))?.width)
+}
+
+impl<T: Scalar> Sequence<'_, T> {
+    /// Numbers per row that the forward pass leaves on the tape; 0 if there are none.
+    pub fn tape_width(&self) -> Result<usize> {
+        Ok(self.layout()?.width)
+    }
+
+    pub(super) fn layout(&self) -> Result<Layout> {
+        let w = &self.operator;
+        let (has_phases, has_tau, flags) = (w.angles() > 0, !w.are_involutions(), self.activation.flag_width(w.n()));
+        Layout::new(w.wanted_method(), (w.n(), w.m()), self.steps.rows(), has_phases, has_tau, flags)
+    }
+
+    /// Whether the sizes of all arrays fit.
+    pub(super) fn check(&self) -> Result<()> {
+        let (w, n, d, steps) = (&self.operator, self.operator.n(), self.d, &self.steps);
+        let invalid = |what: String| Err(Error::InvalidArgument(what));
+        let len = |x: Option<&[T]>| x.map(<[T]>::len);
+        if self.activation.pairs() && !T::COMPLEX && !n.is_multiple_of(2) {
+            return invalid(format!("activation: expected an even n for pairs of numbers, got {n}"));
+        }
+        if matches!(self.activation, Activation::Oplu | Activation::RealModRelu(_)) && T::COMPLEX {
+            return invalid("activation: expected one of complex numbers, got one of real numbers".to_owned());
+        }
+        if self.input_weight.is_none() && d != n {
+            return invalid(format!("d: expected n = {n} where there is no V, got {d}"));
+        }
+        self.x.check("x", w.count(), steps, d)?;
+        w.require(&[
+            ("the bias of modReLU", self.activation.bias().map(<[_]>::len), &[self.activation.moduli(n)]),
+            ("V", len(self.input_weight), &[n, d]),
+            ("b", len(self.bias), &[n]),
+            ("h_0", len(self.h0), &[steps.batch(), n]),
+        ])
+    }
+
+    /// Problem `i`, checked.
+    pub(super) fn plan(&self, layout: Layout, i: usize) -> Plan<'_, T> {
+        let count = self.operator.count();
+        Plan {
+            w: self.operator.at(i),
+            layout,
+            activation: self.activation.of_problem(i, count),
+            steps: &self.steps,
+            d: self.d,
+            x: self.x.of_problem(i, count),
+            input_weight: self.input_weight.map(|x| Stack::new(x, count).at(i)),
+            bias: self.bias.map(|x| Stack::new(x, count).at(i)),
+            h0: self.h0.map(|x| Stack::new(x, count).at(i)),
+        }
+    }
+}

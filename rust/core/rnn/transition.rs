@@ -1,0 +1,111 @@
+//! The weights of a step, packed once for a whole sequence.
+
+use super::plan::Layout;
+use super::plan::Plan;
+use crate::error::Result;
+use crate::memory::{Buffer, padded};
+use crate::operator::Diagonal;
+use crate::operator::Reflections;
+use crate::scalar::Scalar;
+use crate::simd::isa::InstructionSet;
+use crate::simd::pack::{Packed, Part, pack};
+use crate::threads::Context;
+use crate::wy::CompactWy;
+use crate::wy::dense::Dense;
+use crate::wy::gradient::expansion;
+
+/// `a -> W a` in one direction.
+pub enum Transition<T: Scalar> {
+    /// `a + Q (P* a)`.
+    LowRank {
+        /// `P*`, `rank` rows.
+        project: Packed<T>,
+        /// `Q`, `n` rows.
+        expand: Packed<T>,
+    },
+    /// `W`.
+    Dense(Packed<T>),
+}
+
+/// All that both passes need of `U`, in one of two forms.
+pub enum Factors<T: Scalar> {
+    /// `W = I + Q P*`.
+    LowRank {
+        /// What `P` and `Q` are made of.
+        wy: CompactWy<T>,
+        /// `P`, column-major; absent without `u_1`, where it is `V`.
+        p: Option<Buffer<T>>,
+        /// `Q`, column-major.
+        q: Buffer<T>,
+    },
+    /// `W`.
+    Dense(Dense<T>),
+}
+
+impl<T: Scalar> Factors<T> {
+    /// Of the transition of a sequence.
+    pub fn new(context: &mut Context<'_>, sequence: &Plan<'_, T>) -> Result<Self> {
+        if sequence.forms_matrix() {
+            return Ok(Self::Dense(Dense::rounded(context, sequence.w)?));
+        }
+        let wy = CompactWy::new(context, sequence.w.u)?;
+        let v_n = expansion(context, &wy)?;
+        let Diagonal::Last(u1) = sequence.w.diagonal else {
+            return Ok(Self::LowRank { wy, p: None, q: v_n });
+        };
+        let (n, k, ld) = (wy.n, wy.k, wy.ld_n());
+        let [mut p, mut q] = [Buffer::zeroed((k + 1) * ld)?, Buffer::zeroed((k + 1) * ld)?];
+        p[..k * ld].copy_from_slice(&wy.v[..k * ld]);
+        q[..k * ld].copy_from_slice(&v_n[..k * ld]);
+        for j in 0..k {
+            p[j * ld + n - 1] = p[j * ld + n - 1] * u1;
+        }
+        p[k * ld + n - 1] = T::ONE;
+        q[k * ld + n - 1] = u1 - T::ONE;
+        Ok(Self::LowRank { wy, p: Some(p), q })
+    }
+
+    /// Whether these are of so many reflections, of this size and form, in the form that the layout asks for.
+    pub fn fit(&self, u: Reflections<'_, T>, layout: Layout) -> bool {
+        match self {
+            Self::LowRank { wy, p, .. } => {
+                let same_u = wy.is_like(u) && [wy.n, wy.k] == [u.n(), u.count()] && p.is_some() == u.u1().is_some();
+                same_u && layout.rank > 0
+            }
+            Self::Dense(dense) => dense.blocks.check(u).is_ok() && layout.rank == 0,
+        }
+    }
+
+    /// The step of the recurrence, or that of its gradients, which is the step with the adjoint.
+    pub fn transition(&self, isa: InstructionSet, n: usize, adjoint: bool) -> Result<Transition<T>> {
+        let ld = padded::<T>(n);
+        // SAFETY: all matrices have columns of n numbers.
+        unsafe {
+            if let Self::Dense(dense) = self {
+                let part = if adjoint { Part::adjoint } else { Part::columns };
+                return Ok(Transition::Dense(pack(isa, n, &[part(dense.w.ptr(), ld, n)])?));
+            }
+            let (q, rank) = self.thin(!adjoint);
+            let expand = pack(isa, n, &[Part::columns(q, ld, rank)])?;
+            Ok(Transition::LowRank { project: self.projection(isa, n, adjoint)?, expand })
+        }
+    }
+
+    /// `P*`, which makes `z`; nothing where `W` is formed.
+    pub fn projection(&self, isa: InstructionSet, n: usize, adjoint: bool) -> Result<Packed<T>> {
+        let (p, rank) = self.thin(adjoint);
+        // SAFETY: `rank` columns of padded(n) numbers.
+        unsafe { pack(isa, rank, &[Part::adjoint(p, padded::<T>(n), n)]) }
+    }
+
+    /// `P`, or `Q` if asked, and how many columns it has.
+    fn thin(&self, q: bool) -> (*const T, usize) {
+        match self {
+            Self::LowRank { wy, p, q: of_q } => {
+                let of_p = p.as_ref().map_or_else(|| wy.v.ptr(), Buffer::ptr);
+                (if q { of_q.ptr() } else { of_p }, wy.k + usize::from(p.is_some()))
+            }
+            Self::Dense(_) => (std::ptr::null(), 0),
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! What a tile does with its finished sums, register by register.
+
+use pulp::Simd;
+
+use super::activation::Activation;
+use super::element::Element;
+use super::fetch::Fetch;
+use super::isa::InstructionSet;
+use super::lanes::{Lanes, unroll};
+use crate::view::{Shape, View};
+
+/// Weights and operand of both parts of a sum.
+pub type Terms<T> = [[View<T>; 2]; 2];
+
+/// The products of a number type, one function for each epilogue. They are not generic, so that crates that use this one
+/// need not compile all tiles again.
+pub trait Tiles: Element {
+    /// # Safety
+    /// As of [`super::gemm::gemm2`].
+    unsafe fn product(isa: InstructionSet, shape: Shape, terms: &Terms<Self>, e: &Store<Self>);
+    /// # Safety
+    /// As of [`super::gemm::gemm2`].
+    unsafe fn step(isa: InstructionSet, shape: Shape, terms: &Terms<Self>, e: &Step<'_, Self>);
+    /// # Safety
+    /// As of [`super::gemm::gemm2`].
+    unsafe fn step_back(isa: InstructionSet, shape: Shape, terms: &Terms<Self>, e: &StepBack<'_, Self>);
+}
+
+/// Consumes all sums of a tile at once: rows `row..`, columns `col..`. Choices that depend on the operands and the
+/// activation are then made once for many registers.
+pub trait Epilogue<T: Element>: Copy {
+    /// Finishes and stores.
+    ///
+    /// # Safety
+    /// Every address that the epilogue holds is good for all rows and columns of the tile.
+    unsafe fn finish<S: Simd, const MRV: usize, const NR: usize>(
+        &self,
+        s: S,
+        sums: [[T::V<S>; NR]; MRV],
+        row: usize,
+        col: usize,
+        lanes: Lanes<S, T, MRV>,
+    );
+
+    /// What to prefetch while the sums are computed.
+    fn fetch(&self) -> Fetch<T>;
+
+    /// The product that ends with this epilogue, see [`super::gemm::gemm2`].
+    unsafe fn product(&self, isa: InstructionSet, shape: Shape, terms: &Terms<T>);
+}
+
+/// Calls `f(j, column j of the sums)`.
+#[inline(always)]
+fn columns<V: Copy, const MRV: usize, const NR: usize>(sums: [[V; NR]; MRV], mut f: impl FnMut(usize, [V; MRV])) {
+    unroll::<NR>(
+        #[inline(always)]
+        |j| {
+            let mut v = [sums[0][j]; MRV];
+            unroll::<MRV>(
+                #[inline(always)]
+                |i| v[i] = sums[i][j],
+            );
+            f(j, v);
+        },
+    );
+}
+
+/// `out = sum (+ factor add)`.
+#[derive(Clone, Copy)]
+pub struct Store<T> {
+    /// Where the result goes.
+    pub out: View<T>,
+    /// Added; may be `out` itself.
+    pub add: View<T>,
+    /// A real number for each vector that is added; absent: one.
+    pub factor: View<T>,
+    /// What a later product needs.
+    pub fetch: Fetch<T>,
+}
+
+impl<T> Store<T> {
+    /// `out = sum`.
+    pub fn new(out: View<T>) -> Self {
+        Self { out, add: View::none(), factor: View::none(), fetch: Fetch::none() }
+    }
+    /// `out = sum + add`.
+    pub fn plus(out: View<T>, add: View<T>) -> Self {
+        Self { add, ..Self::new(out) }
+    }
+    /// `out_j = sum_j + factor_j add_j`.
+    pub fn plus_scaled(out: View<T>, add: View<T>, factor: View<T>) -> Self {
+        Self { factor, ..Self::plus(out, add) }
+    }
+}
+
+impl<T: Tiles> Epilogue<T> for Store<T> {
+    #[inline(always)]
+    fn fetch(&self) -> Fetch<T> {
+        self.fetch
+    }
+
+    unsafe fn product(&self, isa: InstructionSet, shape: Shape, terms: &Terms<T>) {
+        T::product(isa, shape, terms, self);
+    }
+
+    #[inline(always)]
+    unsafe fn finish<S: Simd, const MRV: usize, const NR: usize>(
+        &self,
+        s: S,
+        sums: [[T::V<S>; NR]; MRV],
+        row: usize,
+        col: usize,
+        lanes: Lanes<S, T, MRV>,
+    ) {
+        let (out, add) = (self.out.from(row, col), self.add.from(row, col));
+        if self.factor.ptr.is_null() {
+            columns(
+                sums,
+                #[inline(always)]
+                |j, v| lanes.store(out.at(0, j), lanes.plus(v, add.at(0, j))),
+            );
+            return;
+        }
+        let factor = self.factor.from(0, col);
+        columns(
+            sums,
+            #[inline(always)]
+            |j, mut v| {
+                let (add, factor) = (lanes.load(add.at(0, j)), T::splat(s, *factor.at(0, j)));
+                unroll::<MRV>(
+                    #[inline(always)]
+                    |i| v[i] = T::fma(s, add[i], factor, v[i]),
+                );
+                lanes.store(out.at(0, j), v);
+            },
+        );
+    }
+}
+
+/// One step of a recurrence, `h_t = phi(sum + h_{t-1} + x_t)`.
+#[derive(Clone, Copy)]
+pub struct Step<'a, T: Element> {
+    /// `h_t`.
+    pub out: View<T>,
+    /// `h_{t-1}`, the identity part of `W = I + Q P*`; absent for a dense `W`.
+    pub previous: View<T>,
+    /// `x_t` where it is already projected.
+    pub input: View<T>,
+    /// `phi`.
+    pub activation: Activation<'a, T>,
+    /// What a later product needs.
+    pub fetch: Fetch<T>,
+}
+
+impl<T: Tiles> Step<'_, T> {
+    /// With an activation known where this is called.
+    #[inline(always)]
+    unsafe fn store<S: Simd, const MRV: usize, const NR: usize>(
+        &self,
+        phi: Activation<'_, T>,
+        s: S,
+        sums: [[T::V<S>; NR]; MRV],
+        (row, col): (usize, usize),
+        lanes: Lanes<S, T, MRV>,
+    ) {
+        let [out, previous, input] = [self.out, self.previous, self.input].map(
+            #[inline(always)]
+            |operand| operand.from(row, col),
+        );
+        columns(
+            sums,
+            #[inline(always)]
+            |j, v| {
+                let v = lanes.plus(lanes.plus(v, previous.at(0, j)), input.at(0, j));
+                lanes.store(out.at(0, j), phi.fused(s, v));
+            },
+        );
+    }
+}
+
+impl<T: Tiles> Epilogue<T> for Step<'_, T> {
+    #[inline(always)]
+    fn fetch(&self) -> Fetch<T> {
+        self.fetch
+    }
+
+    unsafe fn product(&self, isa: InstructionSet, shape: Shape, terms: &Terms<T>) {
+        T::step(isa, shape, terms, self);
+    }
+
+    #[inline(always)]
+    unsafe fn finish<S: Simd, const MRV: usize, const NR: usize>(
+        &self,
+        s: S,
+        sums: [[T::V<S>; NR]; MRV],
+        row: usize,
+        col: usize,
+        lanes: Lanes<S, T, MRV>,
+    ) {
+        let at = (row, col);
+        match self.activation {
+            Activation::Relu => self.store(Activation::Relu, s, sums, at, lanes),
+            Activation::LeakyRelu(slope) => self.store(Activation::LeakyRelu(slope), s, sums, at, lanes),
+            _ => self.store(Activation::Identity, s, sums, at, lanes),
+        }
+    }
+}
+
+/// One step back, `delta_{t-1} = phi'(h_{t-1}) (sum + delta_t + dL/dh_{t-1})`; keeps a copy of `h_{t-1}`.
+#[derive(Clone, Copy)]
+pub struct StepBack<'a, T: Element> {
+    /// `delta_{t-1}`.
+    pub out: View<T>,
+    /// `delta_t`, the identity part of `W* = I + P Q*`; absent for a dense `W`.
+    pub next: View<T>,
+    /// The loss's own gradient of `h_{t-1}`.
+    pub grad: View<T>,
+    /// `h_{t-1}`.
+    pub h: View<T>,
+    /// The copy of `h_{t-1}` for the parameter gradients.
+    pub h_copy: View<T>,
+    /// `phi`.
+    pub activation: Activation<'a, T>,
+    /// What a later product needs.
+    pub fetch: Fetch<T>,
+}
+
+impl<T: Tiles> StepBack<'_, T> {
+    /// With an activation known where this is called.
+    #[inline(always)]
+    unsafe fn store<S: Simd, const MRV: usize, const NR: usize>(
+        &self,
+        phi: Activation<'_, T>,
+        s: S,
+        sums: [[T::V<S>; NR]; MRV],
+        (row, col): (usize, usize),
+        lanes: Lanes<S, T, MRV>,
+    ) {
+        let [out, next, grad, h, h_copy] = [self.out, self.next, self.grad, self.h, self.h_copy].map(
+            #[inline(always)]
+            |operand| operand.from(row, col),
+        );
+        columns(
+            sums,
+            #[inline(always)]
+            |j, v| {
+                let state = lanes.load(h.at(0, j));
+                lanes.store(h_copy.at(0, j), state);
+                let v = lanes.plus(lanes.plus(v, next.at(0, j)), grad.at(0, j));
+                lanes.store(out.at(0, j), phi.fused_gradient(s, v, state));
+            },
+        );
+    }
+}
+
+impl<T: Tiles> Epilogue<T> for StepBack<'_, T> {
+    #[inline(always)]
+    fn fetch(&self) -> Fetch<T> {
+        self.fetch
+    }
+
+    unsafe fn product(&self, isa: InstructionSet, shape: Shape, terms: &Terms<T>) {
+        T::step_back(isa, shape, terms, self);
+    }
+
+    #[inline(always)]
+    unsafe fn finish<S: Simd, const MRV: usize, const NR: usize>(
+        &self,
+        s: S,
+        sums: [[T::V<S>; NR]; MRV],
+        row: usize,
+        col: usize,
+        lanes: Lanes<S, T, MRV>,
+    ) {
+        let at = (row, col);
+        match self.activation {
+            Activation::Relu => self.store(Activation::Relu, s, sums, at, lanes),
+            Activation::LeakyRelu(slope) => self.store(Activation::LeakyRelu(slope), s, sums, at, lanes),
+            Activation::Tanh => self.store(Activation::Tanh, s, sums, at, lanes),
+            _ => self.store(Activation::Identity, s, sums, at, lanes),
+        }
+    }
+}

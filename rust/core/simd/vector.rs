@@ -1,0 +1,116 @@
+//! Operations on one or two contiguous vectors.
+
+use pulp::Simd;
+
+use super::element::Element;
+use super::fetch::prefetch;
+use super::isa::{InstructionSet, simd};
+use super::lanes::Lanes;
+use crate::view::{Shape, View};
+
+simd! {
+    /// `sum conj(a_i) b_i`.
+    pub fn dot<T: Element>(s, a: &[T], b: &[T]) -> T {
+        const CHAINS: usize = 4;
+        if T::COMPLEX {
+            return plain_dot(a, b);
+        }
+        let lanes = T::lanes::<S>();
+        let n = a.len().min(b.len());
+        let mut sums = [T::splat(s, T::ZERO); CHAINS];
+        let mut i = 0;
+        // SAFETY: whole registers inside both slices.
+        unsafe {
+            let (p, q) = (a.as_ptr(), b.as_ptr());
+            while i + CHAINS * lanes <= n {
+                for (c, sum) in sums.iter_mut().enumerate() {
+                    let at = i + c * lanes;
+                    *sum = T::fma(s, T::load(s, p.add(at)), T::load(s, q.add(at)), *sum);
+                }
+                i += CHAINS * lanes;
+            }
+            while i + lanes <= n {
+                sums[0] = T::fma(s, T::load(s, p.add(i)), T::load(s, q.add(i)), sums[0]);
+                i += lanes;
+            }
+        }
+        let sum = T::plus(s, T::plus(s, sums[0], sums[1]), T::plus(s, sums[2], sums[3]));
+        sum_of_lanes::<T, S>(s, sum) + plain_dot(&a[i..], &b[i..])
+    }
+}
+
+/// `sum conj(a_i) b_i` in several chains, which the compiler maps to lanes.
+#[inline(always)]
+pub fn plain_dot<T: Element>(a: &[T], b: &[T]) -> T {
+    const CHAINS: usize = 8;
+    let mut sums = [T::ZERO; CHAINS];
+    let (a, b) = (a.chunks_exact(CHAINS), b.chunks_exact(CHAINS));
+    let rest = a.remainder().iter().zip(b.remainder());
+    for (sum, (a, b)) in sums.iter_mut().zip(rest) {
+        *sum = a.conj() * *b;
+    }
+    for (a, b) in a.zip(b) {
+        for c in 0..CHAINS {
+            sums[c] += a[c].conj() * b[c];
+        }
+    }
+    sums.into_iter().fold(T::ZERO, |sum, x| sum + x)
+}
+
+/// Sum of the lanes of real numbers.
+#[inline(always)]
+pub fn sum_of_lanes<T: Element, S: Simd>(s: S, v: T::V<S>) -> T {
+    // A register holds at most 64 bytes.
+    let mut parts = [T::ZERO; 16];
+    // SAFETY: `parts` has at least 64 bytes.
+    unsafe { T::store(s, parts.as_mut_ptr(), v) };
+    let mut width = T::lanes::<S>();
+    while width > 1 {
+        width /= 2;
+        for i in 0..width {
+            parts[i] += parts[i + width];
+        }
+    }
+    parts[0]
+}
+
+/// `y += alpha x`.
+pub fn axpy<T: Element>(isa: InstructionSet, alpha: T, x: &[T], y: &mut [T]) {
+    isa.dispatch(
+        #[inline(always)]
+        || {
+            // A loop, because a closure passed to an iterator would be compiled without the instruction set.
+            for (y, &x) in y.iter_mut().zip(x) {
+                *y += alpha * x;
+            }
+        },
+    );
+}
+
+/// Copies `count` columns of `len` numbers, and fetches as many from `next`, which a later call copies.
+///
+/// # Safety
+/// The caller owns these columns of `from` and `to`.
+pub unsafe fn copy_columns<T: Element>(
+    isa: InstructionSet,
+    (len, count): Shape,
+    from: View<T>,
+    to: View<T>,
+    next: *const T,
+) {
+    simd! {
+        unsafe fn copy<T: Element>(s, len: usize, count: usize, from: View<T>, to: View<T>, next: View<T>) -> () {
+            for begin in (0..len).step_by(T::lanes::<S>()) {
+                let part = Lanes::<S, T, 1>::first(s, len - begin);
+                for j in 0..count {
+                    // SAFETY: lanes of a column that the caller owns.
+                    unsafe { part.store(to.at(begin, j), part.load(from.at(begin, j))) };
+                    prefetch(next.at(begin, j));
+                }
+            }
+        }
+    }
+    if len > 0 {
+        copy(isa, len, count, from, to, View { ptr: next.cast_mut(), ..from });
+    }
+}
