@@ -24,7 +24,7 @@ def product(u):
 
 
 def candidates(count, n, m, dtype):
-    """Give {(what, by): call}."""
+    """Return {(what, by): call}."""
     torch.manual_seed(0)
     u, h = torch.randn(count, n, m, dtype=dtype).tril(), torch.randn(count, n, dtype=dtype)
     v, tau = lapack_form(u)

@@ -167,7 +167,7 @@ def candidates(work: Work):
 
 
 def runs(name: str, function, tensors) -> bool:
-    """Tell whether a candidate runs; a compiler may fail in many ways."""
+    """Return whether a candidate runs; a compiler may fail in many ways."""
     try:
         results(function, tensors)
     except Exception as error:

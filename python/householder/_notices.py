@@ -11,12 +11,12 @@ import os
 import warnings
 
 VARIABLE = "HOUSEHOLDER_KERNELS"
-COST = "Results are the same, but where torch runs a sequence, it takes some launches for each step."
+COST = "falling back to torch operations, several launches per time step. Results are the same."
 
 _said: dict[tuple[str, str], object] = {}
 
 
-def asked() -> str:
+def kernel_mode() -> str:
     """Return the setting: ``""``, ``"require"`` or ``"off"``.
 
     Raises
@@ -30,7 +30,7 @@ def asked() -> str:
     return value
 
 
-def say(device: str, reason: str) -> None:
+def warn_once(device: str, reason: str) -> None:
     """Warn that a device does not use kernels, once for each device and reason.
 
     Raises
@@ -38,13 +38,13 @@ def say(device: str, reason: str) -> None:
     RuntimeError
         ``HOUSEHOLDER_KERNELS`` is ``require``.
     """
-    if asked() == "require":
+    if kernel_mode() == "require":
         raise RuntimeError(f"{VARIABLE} is 'require', but on {device} {reason}")
     mine = object()
     if _said.setdefault((device, reason), mine) is not mine:  # no lock, which a fork could copy while it is held
         return
     warnings.warn(
-        f"householder does without a kernel on {device}, because {reason}. {COST} "
+        f"householder has no native kernel on {device} ({reason}): {COST} "
         f"{VARIABLE}=off silences this, {VARIABLE}=require makes it an error.",
         stacklevel=3,
     )

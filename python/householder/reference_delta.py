@@ -13,7 +13,7 @@ from householder._types import Array, DeltaGradients
 def delta_rule_forward(
     q: Array, k: Array, v: Array, beta: Array, g: Array | None, initial_state: Array, scale: float
 ) -> tuple[Array, Array]:
-    """Give the outputs ``(T, V)`` and the final state ``(K, V)``."""
+    """Return the outputs ``(T, V)`` and the final state ``(K, V)``."""
     out, states = _run(q, k, v, beta, g, initial_state, scale)
     return out, states[-1]
 
@@ -21,7 +21,7 @@ def delta_rule_forward(
 def _run(
     q: Array, k: Array, v: Array, beta: Array, g: Array | None, initial_state: Array, scale: float
 ) -> tuple[Array, list[Array]]:
-    """Give the outputs, and the states before and after each step."""
+    """Return the outputs, and the states before and after each step."""
     reflections = len(k) // max(len(q), 1)
     states, out = [np.asarray(initial_state, np.float64)], []
     for i in range(len(k)):

@@ -88,7 +88,7 @@ def build(names: Iterable[str], *, sanitize: bool = False, edit: Edit | None = N
 
 
 def build_path(names: Iterable[str], *, sanitize: bool = False, edit: Edit | None = None) -> Path:
-    """Give the path of the shared library of :func:`build`."""
+    """Return the path of the shared library of :func:`build`."""
     texts = {name: (CUDA / name).read_text() for name in SOURCES}
     if edit is not None:
         texts[edit[0]] = _edited(texts[edit[0]], *edit[1:])

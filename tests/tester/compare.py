@@ -115,7 +115,7 @@ def check(record, found, expected, again, eps, operations, reach=1.0):
 
 
 def _overflows(mine, right):
-    """Tell whether a number is expected that the type does not have."""
+    """Return whether a number is expected that the type does not have."""
     return bool((right.value.detach().abs() > torch.finfo(mine.value.dtype).max).any())
 
 

@@ -73,7 +73,7 @@ def form(u: Any, phases: Any = None) -> Form:
 
 
 def diagonal(library: Library, u: Any, phases: Any) -> Any:
-    """Give D, ``(..., 1, n)``, or None for ``D = I``."""
+    """Return D, ``(..., 1, n)``, or None for ``D = I``."""
     n, m = u.shape[-2:]
     if phases is not None:
         return library.cast(library.xp.exp(1j * phases), u.dtype)[None]
@@ -81,7 +81,7 @@ def diagonal(library: Library, u: Any, phases: Any) -> Any:
 
 
 def apply(f: Form, rows: Any, transpose: bool) -> Any:
-    """Give ``W h`` or ``W* h`` for each row h."""
+    """Return ``W h`` or ``W* h`` for each row h."""
     xp = f.library.xp
     if transpose:
         c = f.library.minus_product(rows, rows @ f.a.conj(), xp.swapaxes(f.v, -1, -2))
@@ -149,7 +149,7 @@ def parameter_gradients(f: Form, total: Sums, with_phases: bool) -> tuple[Any, A
 
 
 def gradients(f: Form, h: Any, g: Any, transpose: bool, with_phases: bool = False) -> tuple[Any, Any]:
-    """Give the gradients of u and phases; ``g`` is the gradient of ``apply(f, h, transpose)``.
+    """Return the gradients of u and phases; ``g`` is the gradient of ``apply(f, h, transpose)``.
 
     Since ``<g, W* h> = <h, W g>``, the adjoint has the parameter gradients of W with h and g exchanged. The gradient of
     h is ``apply(f, g, not transpose)``.

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def cupy() -> Any:
-    """Give CuPy, which compiles and launches the kernels.
+    """Return CuPy, which compiles and launches the kernels.
 
     Raises
     ------
@@ -36,7 +36,7 @@ def imported() -> Any:
 
 
 def install_command() -> str:
-    """Give the command that installs CuPy, for torch's CUDA version if torch is loaded."""
+    """Return the command that installs CuPy, for torch's CUDA version if torch is loaded."""
     torch = sys.modules.get("torch")
     cuda = (torch.version.cuda or "") if torch is not None else ""
     if cuda:

@@ -13,7 +13,7 @@ from householder._cuda.library import Library
 
 
 def form(library: Library, u: Any, k: int, wide: Any) -> tuple[Any, ...] | None:
-    """Give V, T, S, A and norms of ``u (..., n, m)`` with k reflections; None if no kernel serves the shape."""
+    """Return V, T, S, A and norms of ``u (..., n, m)`` with k reflections; None if no kernel serves the shape."""
     *many, n, m = u.shape
     found = _kernel("factors", library, u, n, k)
     if found is None:
@@ -29,7 +29,7 @@ def form(library: Library, u: Any, k: int, wide: Any) -> tuple[Any, ...] | None:
 
 
 def gradient(library: Library, v: Any, s: Any, c1: Any, c2: Any, norm: Any) -> Any:
-    """Give the gradient of u's reflections, ``(..., n, k)``, or None if no kernel serves them.
+    """Return the gradient of u's reflections, ``(..., n, k)``, or None if no kernel serves them.
 
     Names are those of ``cuda/gradients.cu``.
     """
@@ -46,7 +46,7 @@ def gradient(library: Library, v: Any, s: Any, c1: Any, c2: Any, norm: Any) -> A
 
 
 def _kernel(kernel: SquareKernel, library: Library, like: Any, n: int, k: int) -> tuple[str, Launch] | None:
-    """Give name and launch of the kernel for as many matrices as ``like (..., n, m)`` has, or None."""
+    """Return name and launch of the kernel for as many matrices as ``like (..., n, m)`` has, or None."""
     if not kernels.available():
         return None
     index = library.device(like)

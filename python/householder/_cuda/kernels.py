@@ -63,17 +63,17 @@ def missing() -> str:
 
 def available() -> bool:
     """Whether to use kernels; otherwise operations use matrix products or torch operations if they can."""
-    return not missing() and _notices.asked() != "off"
+    return not missing() and _notices.kernel_mode() != "off"
 
 
 def source(kernel: str) -> str:
-    """Give the translation unit of a kernel: one string without includes, as it is the key of CuPy's disk cache."""
+    """Return the translation unit of a kernel: one string without includes, as it is the key of CuPy's disk cache."""
     files = _core.cuda_sources()
     return "\n".join(files[name] for name in SOURCES[kernel])
 
 
 def get(index: int, kernel: str, name: str, how: Launch) -> Any:
-    """Give a kernel by its C++ name expression, compiled for the current device, whose number is ``index``.
+    """Return a kernel by its C++ name expression, compiled for the current device, whose number is ``index``.
 
     Its launches use the clusters of ``how``, and at most its shared memory or the default, whichever is larger.
 

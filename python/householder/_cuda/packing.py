@@ -37,13 +37,13 @@ class Packing:
         return found
 
     def last(self) -> Any:
-        """Give the row in which each sequence ends, ``(B,)``."""
+        """Return the row in which each sequence ends, ``(B,)``."""
         found = self._empty(self.batch)
         self._find(self.batch, last=found)
         return found
 
     def reversal(self) -> Any:
-        """Give the row to which each row moves when every sequence is reversed within its own length."""
+        """Return the row to which each row moves when every sequence is reversed within its own length."""
         found = self._empty(self.rows)
         self._find(self.rows, reversal=found)
         return found

@@ -218,12 +218,12 @@ class Recurrence:
 
     def _instance(self) -> Instance:
         s, library = self.sequence, self.library
-        if _notices.asked() == "off":
+        if _notices.kernel_mode() == "off":
             raise verdicts.UnusableError(f"{_notices.VARIABLE} is 'off'")
         device = kernels.device_of(library.device(s.u))
         described = *s.u.shape, library.name(s.x.dtype), s.nonlinearity
         found = candidates(device, *described, phases=s.phases is not None, method=s.method)
-        if library.has_steps and _notices.asked() != "require":
+        if library.has_steps and _notices.kernel_mode() != "require":
             found = [instance for instance in found if not instance.is_slower_than_steps]
             if not found:
                 raise verdicts.UnusableError("torch operations are faster")

@@ -44,7 +44,7 @@ def require(index: int, name: str, trial: Callable[[], None]) -> None:
 
 
 def usable(index: int, name: str, trial: Callable[[], None]) -> bool:
-    """Tell whether ``require`` succeeds."""
+    """Return whether ``require`` succeeds."""
     try:
         require(index, name, trial)
     except UnusableError:
@@ -53,7 +53,7 @@ def usable(index: int, name: str, trial: Callable[[], None]) -> bool:
 
 
 def _tried(key: tuple[int, str], trial: Callable[[], None]) -> str:
-    """Give the reason why a kernel cannot be used, empty if it can. A trial may use the kernel that it tests."""
+    """Return the reason why a kernel cannot be used, empty if it can. A trial may use the kernel that it tests."""
     with _lock:
         if key in _on_trial:
             return ""
@@ -79,5 +79,5 @@ def _verdict(key: tuple[int, str], trial: Callable[[], None]) -> str:
         reason = f"a kernel cannot be used: {type(error).__name__}: {error}".partition("\n")[0]
     else:
         return ""
-    _notices.say(f"CUDA device {index}", reason)
+    _notices.warn_once(f"CUDA device {index}", reason)
     return reason

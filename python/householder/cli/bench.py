@@ -144,7 +144,7 @@ def _output(module: "nn.Module", x: "Tensor") -> "Tensor":
 
 
 def _results(module: "nn.Module", x: "Tensor", g: "Tensor") -> "list[Tensor]":
-    """Give the output and the gradients of all parameters."""
+    """Return the output and the gradients of all parameters."""
     from torch.autograd import grad
 
     output = _output(module, x)

@@ -19,7 +19,7 @@ TIMING_LIMIT = 300.0
 
 
 def jobs(*, checks: bool, timings: bool, quick: bool) -> list[Job]:
-    """Give the jobs in the order in which they run."""
+    """Return the jobs in the order in which they run."""
     from householder.cli.gpu_correctness import CHECKS
     from householder.cli.gpu_timing import cases
 
@@ -48,7 +48,7 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 def _thresholds(rows: list[dict[str, Any]]) -> list[str]:
-    """Give the thresholds from which torch operations replace the general kernel, and which of both was faster."""
+    """Return the thresholds from which torch operations replace the general kernel, and which of both was faster."""
     from householder._cuda import instances
 
     lines = ["", "## Kernels or torch operations", ""]
@@ -80,7 +80,7 @@ def _thresholds(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _details(row: dict[str, Any]) -> list[str]:
-    """Give the times of a case, the kernels that a check used, and the last output of one that went wrong."""
+    """Return the times of a case, the kernels that a check used, and the last output of one that went wrong."""
     lines = []
     if "timing" in row:
         case = row["timing"]

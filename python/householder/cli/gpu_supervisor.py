@@ -32,7 +32,7 @@ class Job(NamedTuple):
 
 
 def worker(kind: str) -> list[str]:
-    """Give the command that runs one of the package's own checks."""
+    """Return the command that runs one of the package's own checks."""
     return [sys.executable, "-m", "householder.cli.gpu_worker", kind]
 
 

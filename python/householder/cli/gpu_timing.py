@@ -234,7 +234,7 @@ def ways_of(call: Callable[[], Any]) -> dict[str, Callable[[], Any]]:
 
 
 def cases(quick: bool) -> list[Sequence | Applications]:
-    """Give the cases to be timed."""
+    """Return the cases to be timed."""
     return QUICK if quick else CASES
 
 

@@ -105,7 +105,7 @@ def _add(curves: dict[str, Curves], label: str, directory: Path, model: str) -> 
 
 
 def _names(groups: Collection[list[Run]]) -> list[str]:
-    """Tell groups of runs apart by the names of their directories, or of the first folders above that differ."""
+    """Name groups of runs by the names of their directories, or of the first folders above that differ."""
     paths = [[run.directory.resolve() for run in group] for group in groups]
     for level in range(1, 1 + min(len(path.parts) for group in paths for path in group)):
         names = [list(dict.fromkeys(path.parts[-level] for path in group)) for group in paths]

@@ -13,7 +13,7 @@ PACKAGED, OWN = "packaged", "own"
 
 
 def origin_of_kind(settings: Any) -> str:
-    """Tell whether the kind of a task or model is one of the package's or, as ``my_module:MyTask``, the user's own."""
+    """Return whose the kind of a task or model is: the package's or, as ``my_module:MyTask``, the user's own."""
     kind = settings.get("kind") if isinstance(settings, dict) else getattr(settings, "kind", None)
     return OWN if isinstance(kind, str) and ":" in kind else PACKAGED
 

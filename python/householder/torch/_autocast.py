@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def is_on(device: torch.device) -> bool:
-    """Tell whether autocast chooses the dtypes of operations on this device."""
+    """Return whether autocast chooses the dtypes of operations on this device."""
     kind = device.type
     return kind != "meta" and torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 

@@ -24,7 +24,7 @@ from householder.torch.matrices import nearest
 
 
 def is_frame(weight: Tensor) -> bool:
-    """Tell whether the shorter of rows and columns are orthonormal, to rounding."""
+    """Return whether the shorter of rows and columns are orthonormal, to rounding."""
     wide = weight if weight.shape[0] < weight.shape[1] else weight.mT
     with _autocast.off(weight.device):
         gram = wide @ wide.mH
@@ -33,7 +33,7 @@ def is_frame(weight: Tensor) -> bool:
 
 
 def nearest_frame(weight: Tensor) -> Tensor:
-    """Give the frame itself, or Q of the QR decomposition whose R has a positive diagonal."""
+    """Return the frame itself, or Q of the QR decomposition whose R has a positive diagonal."""
     if is_frame(weight):
         return weight
     tall = weight.mT if weight.shape[0] < weight.shape[1] else weight
@@ -44,7 +44,7 @@ def nearest_frame(weight: Tensor) -> Tensor:
 
 
 def reflections(weight: Tensor, m: int) -> tuple[Tensor, float]:
-    """Give m reflections of a real frame, and how far their frame is from it.
+    """Return m reflections of a real frame, and how far their frame is from it.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def reflections(weight: Tensor, m: int) -> tuple[Tensor, float]:
 
 
 def _negligible(weight: Tensor) -> float:
-    """Tell by how much entries may change without a warning.
+    """Return by how much entries may change without a warning.
 
     Rounding of ``F`` hides a vector of ``L`` whose part inside the frame is shorter than the root of eps. Weights of
     such reflections are reproduced to the root of eps, all others to rounding.
@@ -88,7 +88,7 @@ def _distance(u: Tensor, weight: Tensor) -> float:
 
 
 def nearest_reflections(weight: Tensor, m: int, *, warn: bool) -> tuple[Tensor, ...]:
-    """Give m reflections, and phases if complex, of the nearest frame.
+    """Return m reflections, and phases if complex, of the nearest frame.
 
     If asked to, warn where the weight is orthogonal but m reflections do not reach it.
     """
@@ -104,7 +104,7 @@ def nearest_reflections(weight: Tensor, m: int, *, warn: bool) -> tuple[Tensor, 
 
 
 def _complex_reflections(weight: Tensor, m: int) -> tuple[Tensor, Tensor, float]:
-    """Give m reflections and the phases of a unitary frame or of its adjoint, and how far their frame is from it.
+    """Return m reflections and the phases of a unitary frame or of its adjoint, and how far their frame is from it.
 
     If they do not reach it, the first m columns are kept, and phases bring the others as near as possible.
     """
@@ -154,7 +154,7 @@ def _of_frame(frame: Tensor, m: int) -> Tensor:
 
 
 def _of_columns(matrix: Tensor, m: int) -> Tensor:
-    """Give m reflections whose product shares the first m columns of an orthogonal matrix."""
+    """Return m reflections whose product shares the first m columns of an orthogonal matrix."""
     n = len(matrix)
     u = matrix.new_empty(n, m)
     _core.factor(matrix.detach().contiguous(), u, None, by_columns=True)
@@ -162,7 +162,7 @@ def _of_columns(matrix: Tensor, m: int) -> Tensor:
 
 
 def _range(difference: Tensor, m: int) -> Tensor:
-    """Give an orthonormal basis of m dimensions that hold the range of ``F - E``, or its largest singular values."""
+    """Return an orthonormal basis of m dimensions that hold the range of ``F - E``, or its largest singular values."""
     k = difference.shape[1]
     generator = torch.Generator().manual_seed(0)
     sketch = difference @ torch.randn(k, min(k, m + 8), generator=generator, dtype=difference.dtype)

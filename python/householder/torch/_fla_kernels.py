@@ -22,7 +22,7 @@ def _installed() -> bool:
 
 
 def takes(q: Tensor, k: Tensor, v: Tensor, g: Tensor | None) -> bool:
-    """Tell whether the kernels compute a call: half types on CUDA, once differentiable, in sizes that they have."""
+    """Return whether the kernels compute a call: half types on CUDA, once differentiable, in sizes that they have."""
     if q.device.type != "cuda" or q.dtype not in _check.HALF_TYPES or not _installed():
         return False
     if route() in (Route.TRANSFORMED, Route.EXPRESSION) or not (q.numel() and v.numel()):

@@ -126,7 +126,7 @@ class RecurrentCell(_reflections.Layer):
             _check.of_layer("hx", hx, self.weight_ih)
             h = self._step(x[0], hx)
             return h.unsqueeze(0), h.clone()
-        u, h0 = self._seen(), self.h0 if hx is None else hx
+        u, h0 = self._constrained(), self.h0 if hx is None else hx
         parameters = weight, bias, phases, phi_bias = self.weight_ih, self.bias, self.phases, self.nonlinearity_bias
         options = self.nonlinearity, self.negative_slope, False, reverse, "trapezoidal", self.method
         if batch_sizes is None:
@@ -171,7 +171,7 @@ class RecurrentCell(_reflections.Layer):
     def _step(self, x: Tensor, hx: Tensor | None) -> Tensor:
         h = self.h0 if hx is None else hx
         h = x.new_zeros(self.hidden_size) if h is None else h
-        turned = apply(self._seen(), h, phases=self.phases, method=self.method)
+        turned = apply(self._constrained(), h, phases=self.phases, method=self.method)
         a = turned + nn.functional.linear(x, self.weight_ih, self.bias)
         return expressions.activate(a, self.nonlinearity, self.negative_slope, self.nonlinearity_bias)
 
@@ -194,9 +194,9 @@ class RecurrentCell(_reflections.Layer):
 
     def matrix(self) -> Tensor:
         """Form the recurrent matrix ``W``, ``(hidden_size, hidden_size)``."""
-        return matrix(self._seen(), self.phases)
+        return matrix(self._constrained(), self.phases)
 
-    def _seen(self) -> Tensor:
+    def _constrained(self) -> Tensor:
         return _reflections.constrain(self.reflections, self.constraint)
 
     def extra_repr(self) -> str:

@@ -16,7 +16,7 @@ class Opaque(nn.Module):
 
 
 def node(module: nn.Module, *inputs: Any) -> Any:
-    """Give the node that ``torch.fx`` records for a call of the module, or None if ``torch.fx`` is not tracing."""
+    """Return the node that ``torch.fx`` records for a call of the module, or None if ``torch.fx`` is not tracing."""
     for one in inputs:
         if isinstance(one, Proxy):
             tracer: Any = one.tracer

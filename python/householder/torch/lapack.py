@@ -115,12 +115,12 @@ def ormqr(
 
 
 def _first(input: Tensor, k: int) -> Tensor:  # noqa: A002
-    """Give the first ``k`` columns; the gradient of a slice would be copied into zeros."""
+    """Return the first ``k`` columns; the gradient of a slice would be copied into zeros."""
     return input if k == input.shape[-1] else input[..., :k]
 
 
 def _zero(input: Tensor, tau: Tensor) -> Tensor:  # noqa: A002
-    """Give zeros ``(..., 1, 1)`` that depend on the arguments, so that these have zero gradients, as in torch."""
+    """Return zeros ``(..., 1, 1)`` that depend on the arguments, so that these have zero gradients, as in torch."""
     return input[..., :0].sum((-2, -1), keepdim=True) + tau.unsqueeze(-1).sum((-2, -1), keepdim=True)
 
 

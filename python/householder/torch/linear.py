@@ -94,7 +94,7 @@ class FrameLayer(_reflections.Layer):
 
     def matrix(self) -> Tensor:
         """Form the weight, ``(out_features, in_features)``."""
-        return _frames.weight(self._seen(), self.phases, (self.out_features, self.in_features))
+        return _frames.weight(self._constrained(), self.phases, (self.out_features, self.in_features))
 
     @property
     def logdet(self) -> Tensor:
@@ -109,17 +109,17 @@ class FrameLayer(_reflections.Layer):
         sizes = f"in_features={self.in_features}, out_features={self.out_features}"
         return f"{sizes}, num_reflections={self.num_reflections}, bias={self.bias is not None}"
 
-    def _seen(self) -> Tensor:
+    def _constrained(self) -> Tensor:
         return _reflections.constrain(self.reflections, self.constraint)
 
     def _soft_sign(self) -> Tensor | None:
         """``u_1`` under the soft constraint, ``(1,)``, where it may make W not orthogonal; else None."""
         soft = self.constraint == "soft" and self.num_reflections == len(self.reflections)
-        return self._seen()[-1:, -1] if soft else None
+        return self._constrained()[-1:, -1] if soft else None
 
     def _multiply(self, vectors: Tensor, *, adjoint: bool) -> Tensor:
         sizes = (self.out_features, self.in_features)
-        return _frames.multiply(self._seen(), self.phases, vectors, sizes, adjoint=adjoint, method=self.method)
+        return _frames.multiply(self._constrained(), self.phases, vectors, sizes, adjoint=adjoint, method=self.method)
 
 
 class Orthogonal(FrameLayer):

@@ -50,7 +50,7 @@ class Frames(_tracing.Opaque):
         """Form the weight of reflections ``(..., n, m)`` and phases ``(..., n)``; an empty one has none."""
         if not self.num_reflections:
             return u.reshape(self.shape)
-        weight = _frames.weight(self._seen(u), None, self.sizes)
+        weight = _frames.weight(self._constrained(u), None, self.sizes)
         if phases is not None:
             rows, columns = self.sizes
             turns = phases[..., None, : min(rows, columns)]
@@ -74,13 +74,13 @@ class Frames(_tracing.Opaque):
 
     def multiply(self, vectors: Tensor, u: Tensor, phases: Tensor | None = None) -> Tensor:
         """Multiply by the weight without forming it."""
-        return _frames.multiply(self._seen(u), phases, vectors, self.sizes)
+        return _frames.multiply(self._constrained(u), phases, vectors, self.sizes)
 
     def extra_repr(self) -> str:
         """Show the shape of the weight and the number of reflections."""
         return f"{tuple(self.shape)}, num_reflections={self.num_reflections}"
 
-    def _seen(self, u: Tensor) -> Tensor:
+    def _constrained(self, u: Tensor) -> Tensor:
         return _reflections.constrain(u, self.constraint)
 
     def _factored(self, weight: Tensor, *, warn: bool = False) -> tuple[Tensor, ...]:

@@ -72,7 +72,7 @@ class _Call(NamedTuple):
     """Which operands are given."""
 
     def spread(self, present: Sequence[Any]) -> list[Any]:
-        """Give all operands, None for those that are not given."""
+        """Return all operands, None for those that are not given."""
         return _spread(self.given, present)
 
 
@@ -174,7 +174,7 @@ class Operator:
     def _of_some(
         self, operands: Sequence[Array], call: _Call, some: Sequence[bool]
     ) -> Callable[..., tuple[Array, ...]]:
-        """Give the expression as a function of some of the operands."""
+        """Return the expression as a function of some of the operands."""
 
         def function(*chosen: Array) -> tuple[Array, ...]:
             replaced = _spread(some, chosen)
@@ -200,7 +200,7 @@ class Operator:
         return _batched(partial(self._tangent.bind, call=call, moving=moving), arrays, dims, axes, results)
 
     def _axes(self, arrays: Sequence[Any], call: _Call, last: int) -> tuple[list[int | None], Sequence[int] | None]:
-        """Give the axes of operands and residuals, and of results: None where what is kept belongs to each problem."""
+        """Return the axes of operands and residuals, and of results: None where each problem keeps its own."""
         _, residuals, _ = self._split(arrays, call, last)
         operands, results = compress(self.function.axes.operands, call.given), self.function.axes.results
         first = results[: int(self.function.keeps_first)]

@@ -78,7 +78,7 @@ class Primitive:
 
 
 def _varies(aval: Any) -> bool:
-    """Tell whether ``shard_map`` tracks which values differ between devices; our shapes do not carry that."""
+    """Return whether ``shard_map`` tracks which values differ between devices; our shapes do not carry that."""
     return bool(aval.manual_axis_type.varying)
 
 

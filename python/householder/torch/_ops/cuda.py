@@ -47,13 +47,13 @@ def _with_kernels(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def has_kernels(where: torch.device) -> bool:
     """Return whether a CUDA device can use kernels at all, and say why if it cannot."""
-    if _notices.asked() == "off":
+    if _notices.kernel_mode() == "off":
         return False
     if torch.version.hip is not None:
-        _notices.say(str(where), "there are kernels for CUDA but not for ROCm")
+        _notices.warn_once(str(where), "there are kernels for CUDA but not for ROCm")
         return False
     if reason := kernels.missing():
-        _notices.say(str(where), reason)
+        _notices.warn_once(str(where), reason)
     return not reason
 
 

@@ -42,7 +42,7 @@ class Layout(NamedTuple):
         return (sum(self.sizes),)
 
     def kept(self, tape: Tensor) -> Kept:
-        """Give the arrays that the kernels write and read."""
+        """Return the arrays that the kernels write and read."""
         projections, flags = torch.split(tape, self.sizes)[:2]
         z = None if self.dense else projections.view(self.states)[: self.rows * self.m].view(self.rows, self.m)
         if not self.flags:
@@ -57,7 +57,7 @@ class Layout(NamedTuple):
             torch.cat(flat, out=tape[sum(self.sizes[:2]) :])
 
     def form(self, tape: Tensor, u: Tensor, phases: Tensor | None) -> Form:
-        """Give the form of u back; S has u's precision, which is all that gradients take."""
+        """Read the form of u back; S has u's precision, which is all that gradients take."""
         n, k, library = self.n, self.k, library_of(u)
         v, a, s, norm, w = torch.split(tape, self.sizes)[2:]
         norm = norm.real.view(1, k) if norm.is_complex() else norm.view(1, k)

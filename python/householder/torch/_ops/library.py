@@ -106,7 +106,8 @@ def require_dtype(x: Tensor, *others: Tensor | None) -> None:
     for t in others:
         if t is not None and t.dtype is not dtype:
             raise RuntimeError(
-                f"a tensor is {t.dtype} but was {dtype} in the forward pass: convert modules after the backward pass"
+                f"a saved tensor changed its dtype between forward and backward ({dtype} to {t.dtype}): "
+                "convert modules after the backward pass"
             )
 
 

@@ -441,8 +441,8 @@ def _on_cuda_or(name: str, otherwise: Callable[..., Any]) -> Callable[..., Any]:
 
 def say_without_kernels(device: torch.device, reason: str) -> None:
     """Say once for each device that a call has no kernels there."""
-    if device.type != "meta" and _notices.asked() != "off":
-        _notices.say(str(device), reason)
+    if device.type != "meta" and _notices.kernel_mode() != "off":
+        _notices.warn_once(str(device), reason)
 
 
 say_without_kernels._dynamo_marked_constant = True  # type: ignore[attr-defined]

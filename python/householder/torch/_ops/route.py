@@ -48,7 +48,7 @@ def route() -> Route:
         return Route.TRANSFORMED
     if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         if torch.is_grad_enabled():
-            raise RuntimeError("torch.jit.trace records no gradients of native code: use torch.compile or torch.export")
+            raise RuntimeError("torch.jit.trace with gradients is not supported: use torch.compile or torch.export")
         return Route.OBSERVED
     if is_in_torch_dispatch_mode():
         return Route.OBSERVED
