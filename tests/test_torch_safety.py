@@ -31,7 +31,7 @@ def test_parameters_exchanged_before_the_backward_pass_are_an_error(name, change
     output, _ = layer(torch.randn(40, 8, 3))
     parameter = getattr(layer.cells[0], name)
     parameter.data = change(parameter.data)
-    with pytest.raises(RuntimeError, match="in the forward pass|between forward and backward"):
+    with pytest.raises(RuntimeError, match=r"in the forward pass|between forward and backward"):
         output.sum().backward()
 
 
@@ -39,7 +39,7 @@ def test_hooks_that_change_the_type_of_states_are_an_error():
     layer = ht.OrthogonalRNN(3, 16)
     with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t.bfloat16() if t.dim() == 3 else t):
         output, _ = layer(torch.randn(40, 8, 3))
-    with pytest.raises(RuntimeError, match="in the forward pass|between forward and backward"):
+    with pytest.raises(RuntimeError, match=r"in the forward pass|between forward and backward"):
         output.sum().backward()
 
 
@@ -54,7 +54,7 @@ def test_hooks_may_compress_what_is_saved():
 def test_operators_called_directly_check_the_gradient():
     u, h = (t.float() for t in problem(6, 2, 3))
     gradient, options = torch.ops.householder.apply_backward, ([True, True, False], False, "auto", "trapezoidal")
-    with pytest.raises(RuntimeError, match="in the forward pass|between forward and backward"):
+    with pytest.raises(RuntimeError, match=r"in the forward pass|between forward and backward"):
         gradient(u, h, None, h.bfloat16(), *options)
     with pytest.raises(ValueError, match=r"grad_c has shape \(1, 6\) on cpu, expected \(3, 6\) on cpu"):
         gradient(u, h, None, h[:1], *options)
