@@ -15,7 +15,7 @@ from torch.nn.functional import linear, pad
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import orthogonal
 
-from householder.torch.expressions import activate
+from householder.torch._expressions import activate
 
 BLOCK = 32
 

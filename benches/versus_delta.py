@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 import householder.torch as ht
-from householder.torch import expressions
+from householder.torch import _expressions
 
 CHUNK = 32
 PRODUCT = 1024
@@ -201,7 +201,7 @@ def recurrence(work: Work, *tensors):
             None if t is None else t[:, begin * length : (begin + SEGMENT) * length]
             for t, length in zip(tensors, lengths, strict=True)
         ]
-        o, state = checkpoint(expressions.delta_rule, *rows, state, *options, use_reentrant=False)
+        o, state = checkpoint(_expressions.delta_rule, *rows, state, *options, use_reentrant=False)
         outputs.append(o)
     return torch.cat(outputs, 1)
 

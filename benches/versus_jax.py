@@ -14,7 +14,7 @@ from measure import interleaved, machine
 
 import householder as hh
 import householder.jax as hj
-from householder.jax import expressions
+from householder.jax import _expressions
 
 
 def array(*shape):
@@ -47,7 +47,7 @@ def application(n, m, rows):
     return {
         "householder.jax": ready(both(hj.apply), u, h),
         "NumPy": numpy,
-        "jax.numpy": ready(both(lambda u, h: expressions.apply(u[None], h[None], False)[0]), u, h),
+        "jax.numpy": ready(both(lambda u, h: _expressions.apply(u[None], h[None], False)[0]), u, h),
     }
 
 
@@ -60,7 +60,7 @@ def sequence(n, m, batch, steps):
 
     def by_expression(u, x):
         options = (None, None, None, None, None, "tanh", 0.1, False, False)
-        return expressions.rnn(u[None], x[None], *options)[0][0]
+        return _expressions.rnn(u[None], x[None], *options)[0][0]
 
     return {
         "householder.jax": ready(both(lambda u, x: hj.rnn(u, x, nonlinearity="tanh")[0]), u, x),

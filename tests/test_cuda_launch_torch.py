@@ -21,7 +21,7 @@ from householder import _notices
 from householder._cuda import algebra, instances, kernels, library, verdicts
 from householder._spec import METHODS
 from householder.cli import gpu_check, gpu_correctness, gpu_timing
-from householder.torch import _ops, functional
+from householder.torch import _functional, _ops
 from householder.torch._ops import adapted, cuda, operator
 from householder.torch._ops.derivatives import cached
 from householder.torch._ops.library import are_plain
@@ -53,7 +53,7 @@ def on_cuda(monkeypatch):
     cuda_standin.install(monkeypatch)
     monkeypatch.setattr(instances, "TILES", ())  # few kernels to compile
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=42))
-    monkeypatch.setattr(functional, "reads_halves", lambda _: True)
+    monkeypatch.setattr(_functional, "reads_halves", lambda _: True)
     monkeypatch.setattr(operator, "kind_of", lambda _: "cuda")
     ask_the_dispatcher(monkeypatch, True)
     library = torch.library.Library("householder", "IMPL")

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 import householder.jax as hj
-from householder.jax import expressions
+from householder.jax import _expressions
 from jax_cases import CASES, directions, loss
 
 EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -114,7 +114,7 @@ def test_the_expression_is_the_kernel(shape, dtype):
     u, h, _, _ = problem(*shape, dtype)
     for transpose in (False, True):
         expected = hh.forward(u, h, transpose=transpose)
-        assert_close(expressions.apply(u[None], h[None], transpose)[0], expected, factor=1000)
+        assert_close(_expressions.apply(u[None], h[None], transpose)[0], expected, factor=1000)
 
 
 def test_states_and_their_gradients_have_the_bits_of_numpys(dtype, rng):
@@ -148,7 +148,7 @@ def test_states_of_the_expression_and_their_gradients_are_the_kernels(nonlineari
         bias = rng.standard_normal((1, phi.moduli(6, double.kind == "c")))  # some states vanish
 
     def by_expression(u, x):
-        return expressions.rnn(u, x, None, None, None, None, bias, nonlinearity, 0.1, False, False)
+        return _expressions.rnn(u, x, None, None, None, None, bias, nonlinearity, 0.1, False, False)
 
     def by_kernel(u, x):
         b = None if bias is None else bias[0]
@@ -179,7 +179,7 @@ def test_the_delta_rule_has_the_bits_of_numpys(gate, sizes, rng):
     grads = vjp(np.ones_like(v), grad_final_state=np.ones_like(last))
     for ours, theirs in zip(pull((np.ones_like(v), np.ones_like(last))), grads, strict=False):
         assert np.array_equal(ours, theirs)
-    by_expression = expressions.delta_rule(q, k, v, beta, g, None, keys**-0.5, 1, False)
+    by_expression = _expressions.delta_rule(q, k, v, beta, g, None, keys**-0.5, 1, False)
     assert_all_close(by_expression, (o, last))
 
 
@@ -187,8 +187,8 @@ def test_gates_of_minus_infinity_forget(rng):
     q, k, v = (randn(rng, (1, 40, 1, 3), "float64") for _ in range(3))
     beta, g = np.full((1, 40, 1), 0.5), np.zeros((1, 40, 1))
     g[:, 20] = -np.inf
-    whole = expressions.delta_rule(q, k, v, beta, g, None, 1.0, 1, False)[0]
-    later = expressions.delta_rule(*(a[:, 20:] for a in (q, k, v, beta)), None, None, 1.0, 1, False)[0]
+    whole = _expressions.delta_rule(q, k, v, beta, g, None, 1.0, 1, False)[0]
+    later = _expressions.delta_rule(*(a[:, 20:] for a in (q, k, v, beta)), None, None, 1.0, 1, False)[0]
     assert_close(whole[:, 20:], later, factor=1e4)
     assert_close(hj.delta_rule(q, k, v, beta=beta, g=g, scale=1.0)[0], whole, factor=1e4)
 
@@ -200,7 +200,7 @@ def test_the_expression_loses_no_accuracy_to_strong_gates(gate, rng):
     beta, g = rng.uniform(0, 1, (1, 130, 1)), np.full((1, 130, 1, *[8] * (gate == "channel")), -0.01)
     g[:, ::4] = -1000.0
     expected = hh.delta_rule(q, k, v, beta=beta, g=g).o
-    o, _ = expressions.delta_rule(*(a.astype("float32") for a in (q, k, v, beta, g)), None, 8**-0.5, 1, False)
+    o, _ = _expressions.delta_rule(*(a.astype("float32") for a in (q, k, v, beta, g)), None, 8**-0.5, 1, False)
     assert np.linalg.norm(o - expected) / np.linalg.norm(expected) < 1e-6
 
 
@@ -214,7 +214,7 @@ def test_in_the_expression_what_is_not_finite_changes_only_what_depends_on_it(ga
 
     def function(*operands):
         g = operands[4] if gate else None
-        return expressions.delta_rule(*operands[:4], g, None, 0.5, 1, True)[0]
+        return _expressions.delta_rule(*operands[:4], g, None, 0.5, 1, True)[0]
 
     @jax.jit
     def outputs_and_gradients(operands, grad):
@@ -251,7 +251,7 @@ def test_zero_columns_are_the_identity(dtype, rng):
     others[1, 1] = 0
 
     def by_expression(u):
-        return expressions.apply(u[None], h[None], False)[0]
+        return _expressions.apply(u[None], h[None], False)[0]
 
     for function in (lambda u: hj.apply(u, h), by_expression):
         c, grad_u = compiled(function, jax.grad(loss(function)))(u)

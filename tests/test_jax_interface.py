@@ -164,14 +164,14 @@ def test_a_version_of_jax_without_one_of_these_names_is_named_in_one_line(run_sc
 
 def test_a_refused_registration_is_one_line(monkeypatch):
     jax = pytest.importorskip("jax", reason="needs jax")
-    from householder.jax.ops import _targets
+    from householder.jax._ops import targets
 
     def refuse(*_, **__):
         raise RuntimeError("unsupported API version:\n  0.3 of a handler, supported are 7.0 to 7.2")
 
     monkeypatch.setattr(jax.ffi, "register_ffi_target", refuse)
     with pytest.raises(ImportError, match=r"^householder.jax: jaxlib \S+ refuses the handler 'householder_apply'") as e:
-        _targets.register()
+        targets.register()
     assert "\n" not in str(e.value)
     assert "0.3 of a handler" in str(e.value)
 

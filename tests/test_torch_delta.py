@@ -9,7 +9,7 @@ from torch.func import grad, vmap
 
 import householder.torch as ht
 from householder import _core, reference_delta
-from householder.torch import expressions
+from householder.torch import _expressions
 from torch_oracle import IGNORE_CONFIG_WARNING, IGNORE_JIT_WARNING
 
 pytestmark = pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
@@ -59,7 +59,7 @@ def test_native_code_and_torch_operations_agree(gate, normalize, r, tokens):
     tensors = operands(gate, tokens=tokens, r=r)
 
     def expression(*tensors):
-        return expressions.delta_rule(*tensors, None, 0.3, r, normalize)
+        return _expressions.delta_rule(*tensors, None, 0.3, r, normalize)
 
     def native(*tensors):
         return call(*tensors, scale=0.3, num_householder=r, use_qk_l2norm_in_kernel=normalize)
@@ -297,7 +297,7 @@ def native(q, k, v, beta, g, state, ends, r, normalize):
 
 
 def by_operations(q, k, v, beta, g, state, ends, r, normalize):
-    return expressions.delta_rule(q, k, v, beta, g, state, ends, q.shape[-1] ** -0.5, r, normalize)
+    return _expressions.delta_rule(q, k, v, beta, g, state, ends, q.shape[-1] ** -0.5, r, normalize)
 
 
 def outputs_and_gradients(function, tensors, grad_o, *options):

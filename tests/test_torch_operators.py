@@ -6,7 +6,7 @@ from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 
 import householder.torch as ht
-from householder.torch import expressions
+from householder.torch import _expressions
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 
@@ -33,34 +33,34 @@ OPERANDS = random((1, 5, 1, 2), (1, 5, 1, 2), (1, 5, 1, 3), (1, 5, 1), (1, 5, 1)
 CASES = {
     "apply": (
         lambda u, h: ops.apply(u, h, None, True, "auto", "trapezoidal"),
-        lambda u, h: expressions.apply(u, h, True),
+        lambda u, h: _expressions.apply(u, h, True),
         random((4, 2), (3, 4)),
     ),
     "apply, tau": (
         lambda u, h, tau: ops.apply(u, h, tau, False, "wy", "full"),
-        lambda u, h, tau: expressions.apply(u, h, False, tau, "full"),
+        lambda u, h, tau: _expressions.apply(u, h, False, tau, "full"),
         random((3, 4), (2, 3), (4,)),
     ),
     "apply, complex": (
         lambda u, h: ops.apply(u, h, None, False, "auto", "trapezoidal"),
-        lambda u, h: expressions.apply(u, h, False),
+        lambda u, h: _expressions.apply(u, h, False),
         random((4, 2), (3, 4), dtype=torch.complex128),
     ),
-    "matrix": (ops.matrix, expressions.matrix, random((2, 4, 3))),
-    "rnn": (rnn, lambda *a: expressions.rnn(*a, None, None, None, None, *SEQUENCE[:-1]), RNN),
+    "matrix": (ops.matrix, _expressions.matrix, random((2, 4, 3))),
+    "rnn": (rnn, lambda *a: _expressions.rnn(*a, None, None, None, None, *SEQUENCE[:-1]), RNN),
     "rnn with a tape": (
         lambda *a: rnn(*a, with_tape=True, nonlinearity="oplu"),
-        lambda *a: expressions.rnn(*a, None, None, None, None, "oplu", *SEQUENCE[1:-1]),
+        lambda *a: _expressions.rnn(*a, None, None, None, None, "oplu", *SEQUENCE[1:-1]),
         RNN,
     ),
     "delta_rule": (
         delta,
-        lambda q, k, v, beta, g, state: expressions.delta_rule(q, k / 3, v, beta, -g.square(), state, None, *DELTA),
+        lambda q, k, v, beta, g, state: _expressions.delta_rule(q, k / 3, v, beta, -g.square(), state, None, *DELTA),
         OPERANDS,
     ),
     "delta_rule with kept states": (
         lambda *a: delta(*a, keep=True),
-        lambda q, k, v, beta, g, state: expressions.delta_rule(q, k / 3, v, beta, -g.square(), state, None, *DELTA),
+        lambda q, k, v, beta, g, state: _expressions.delta_rule(q, k / 3, v, beta, -g.square(), state, None, *DELTA),
         OPERANDS,
     ),
 }

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import householder.torch as ht
-from householder.torch import pretrained
+from householder.torch import _pretrained
 from torch_oracle import IGNORE_JIT_WARNING
 
 transformers = pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")
@@ -129,13 +129,13 @@ def qwen():
 @pytest.fixture
 def calls(monkeypatch):
     """A list that grows with each call of our delta rule."""
-    called, delta_rule = [], pretrained.delta_rule
+    called, delta_rule = [], _pretrained.delta_rule
 
     def counted(*tensors, **options):
         called.append(tensors[0].shape)
         return delta_rule(*tensors, **options)
 
-    monkeypatch.setattr(pretrained, "delta_rule", counted)
+    monkeypatch.setattr(_pretrained, "delta_rule", counted)
     return called
 
 
@@ -220,7 +220,7 @@ def test_operands_of_several_dtypes_are_computed_as_before(dtype, gates, state):
         "initial_state": None if state is None else torch.ones(2, 2, 4, 4, dtype=state),
     }
     before = fallback(module, "torch_chunk_gated_delta_rule")
-    found, expected = (rule(q, k, v, **options) for rule in (pretrained.Rule(before), before))
+    found, expected = (rule(q, k, v, **options) for rule in (_pretrained.Rule(before), before))
     torch.testing.assert_close(found, expected, atol=1e-5 if dtype != torch.bfloat16 else 1e-2, rtol=1e-2)
 
 
@@ -375,9 +375,9 @@ def test_another_process_gets_an_accelerated_model(qwen, tmp_path, run_script):
         import torch
         model, ids, expected = torch.load({str(tmp_path / "model")!r}, weights_only=False)
         import householder.torch as ht
-        from householder.torch import pretrained
-        calls, delta_rule = [], pretrained.delta_rule
-        pretrained.delta_rule = lambda *tensors, **options: calls.append(1) or delta_rule(*tensors, **options)
+        from householder.torch import _pretrained
+        calls, delta_rule = [], _pretrained.delta_rule
+        _pretrained.delta_rule = lambda *tensors, **options: calls.append(1) or delta_rule(*tensors, **options)
         torch.testing.assert_close(model(input_ids=ids).logits, expected)
         print(len(calls), ht.accelerate(model), ht.restore(model))
     """
@@ -561,7 +561,7 @@ def test_kimi_delta_attention_agrees(which):
     options = {"initial_state": state, "output_final_state": True, "use_qk_l2norm_in_kernel": True}
     before = fallback(module, name).__wrapped__
     expected = before(q, k, v, g=g, beta=beta, **options)
-    found = pretrained.Rule(before)(q, k, v, g=g, beta=beta, **options)
+    found = _pretrained.Rule(before)(q, k, v, g=g, beta=beta, **options)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
 
 

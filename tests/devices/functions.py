@@ -11,7 +11,7 @@ import torch
 import cuda_standin
 import householder.torch as ht
 from householder import _notices
-from householder.torch import _precision, expressions
+from householder.torch import _expressions, _precision
 from test_cuda_launch_torch import on_cuda as on_cuda
 from torch_cases import CASES
 from torch_oracle import IGNORE_JIT_WARNING
@@ -391,7 +391,7 @@ def ways(monkeypatch):
         return call
 
     for name in ("apply", "matrix", "rnn", "delta_rule"):
-        monkeypatch.setattr(expressions, name, noted(getattr(expressions, name), "torch operations"))
+        monkeypatch.setattr(_expressions, name, noted(getattr(_expressions, name), "torch operations"))
     monkeypatch.setattr(cuda_standin.Function, "__call__", noted(cuda_standin.Function.__call__, "kernels"))
     return ran
 

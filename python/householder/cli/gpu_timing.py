@@ -23,7 +23,7 @@ from torch.nn.functional import pad
 import householder.torch as ht
 from householder import _notices
 from householder._cuda import instances
-from householder.torch import expressions
+from householder.torch import _expressions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -162,7 +162,7 @@ class Applications:
             return (w @ h.unsqueeze(2)).squeeze(2)
 
         def by_autograd(u: Tensor, h: Tensor) -> Tensor:
-            return expressions.apply(u, h, False)
+            return _expressions.apply(u, h, False)
 
         functions: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
             OURS: ht.apply,
@@ -362,7 +362,7 @@ def _step(h: Tensor, w: Tensor, a: Tensor) -> Tensor:
 
 def _loop(cell: Any, x: Tensor, h: Tensor, step: Any) -> Tensor:
     """Run the recurrence of a cell in torch operations, W formed once."""
-    w = expressions.matrix(cell.reflections).mT
+    w = _expressions.matrix(cell.reflections).mT
     states = []
     for a in nn.functional.linear(x, cell.weight_ih, cell.bias):
         h = step(h, w, a)

@@ -9,8 +9,8 @@ in ``jax.numpy``.
 a given, of the nearest and of a random matrix.
 """
 
-from householder.jax.delta import delta_rule
-from householder.jax.functional import apply, matrix, rnn
-from householder.jax.matrices import factor, frame, haar, nearest
+from householder.jax._delta import delta_rule
+from householder.jax._functional import apply, matrix, rnn
+from householder.jax._matrices import factor, frame, haar, nearest
 
 __all__ = ["apply", "delta_rule", "factor", "frame", "haar", "matrix", "nearest", "rnn"]

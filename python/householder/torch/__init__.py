@@ -18,23 +18,23 @@
 The native code follows ``torch.get_num_threads()``.
 """
 
+from householder.torch._activations import OPLU, ModReLU
+from householder.torch._adapter import OrthogonalAdapter
+from householder.torch._adapters import adapt, adapter_state, load_adapter_state, merge_adapters
+from householder.torch._checkpoint import last_state
+from householder.torch._delta import delta_rule
+from householder.torch._delta_net import DeltaNet
 from householder.torch._export import decompositions
-from householder.torch.activations import OPLU, ModReLU
-from householder.torch.adapter import OrthogonalAdapter
-from householder.torch.adapters import adapt, adapter_state, load_adapter_state, merge_adapters
-from householder.torch.checkpoint import last_state
-from householder.torch.delta import delta_rule
-from householder.torch.delta_net import DeltaNet
-from householder.torch.functional import apply, matrix, rnn
-from householder.torch.lapack import householder_product, ormqr
-from householder.torch.linear import Orthogonal
-from householder.torch.matrices import factor, frame, haar, nearest
-from householder.torch.optimizer import renormalize_, snap_
-from householder.torch.orthogonal_rnn import OrthogonalRNN, OrthogonalRNNCell
+from householder.torch._functional import apply, matrix, rnn
+from householder.torch._lapack import householder_product, ormqr
+from householder.torch._linear import Orthogonal
+from householder.torch._matrices import factor, frame, haar, nearest
+from householder.torch._optimizer import renormalize_, snap_
+from householder.torch._orthogonal_rnn import OrthogonalRNN, OrthogonalRNNCell
+from householder.torch._pretrained import accelerate, restore
+from householder.torch._svd import SVDLinear
+from householder.torch._unitary import Unitary, UnitaryRNN, UnitaryRNNCell
 from householder.torch.parametrizations import orthogonal
-from householder.torch.pretrained import accelerate, restore
-from householder.torch.svd import SVDLinear
-from householder.torch.unitary import Unitary, UnitaryRNN, UnitaryRNNCell
 
 __all__ = [
     "OPLU",

@@ -19,8 +19,8 @@ from torch import Tensor
 
 import householder
 from householder import _core
-from householder.torch import _autocast, _frames, expressions
-from householder.torch.matrices import nearest
+from householder.torch import _autocast, _expressions, _frames
+from householder.torch._matrices import nearest
 
 
 def is_frame(weight: Tensor) -> bool:
@@ -121,7 +121,7 @@ def _complex_reflections(weight: Tensor, m: int) -> tuple[Tensor, Tensor, float]
     u = u[:, :m].contiguous()
     images = _frames.weight(u, None, (n, k))
     phases[:k] = (images.conj() * frame).sum(0).angle()
-    distance = (expressions.turn(images, phases[:k]) - frame).abs().max().item()
+    distance = (_expressions.turn(images, phases[:k]) - frame).abs().max().item()
     return u.to(weight), phases.to(weight.real), 0.0 if distance <= _negligible(weight) else distance
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from householder._frame import first_columns
 from householder.torch import _check
-from householder.torch.functional import apply, matrix
+from householder.torch._functional import apply, matrix
 
 
 def multiply(

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from householder import _spec, _validate
-from householder.torch import _autocast, _check, _ops, _reflections, _tracing, expressions
+from householder.torch import _autocast, _check, _expressions, _ops, _reflections, _tracing
+from householder.torch._functional import apply, matrix, rnn
 from householder.torch._ops.library import on_cuda
-from householder.torch.functional import apply, matrix, rnn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -173,7 +173,7 @@ class RecurrentCell(_reflections.Layer):
         h = x.new_zeros(self.hidden_size) if h is None else h
         turned = apply(self._constrained(), h, phases=self.phases, method=self.method)
         a = turned + nn.functional.linear(x, self.weight_ih, self.bias)
-        return expressions.activate(a, self.nonlinearity, self.negative_slope, self.nonlinearity_bias)
+        return _expressions.activate(a, self.nonlinearity, self.negative_slope, self.nonlinearity_bias)
 
     def _is_costly(self, x: Tensor) -> bool:
         """Return whether "auto" should not form factors of W, because they are large, for a single step."""

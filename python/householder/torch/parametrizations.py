@@ -15,7 +15,7 @@ from torch.nn.utils.parametrize import ParametrizationList, is_parametrized, reg
 from householder import _validate
 from householder.torch import _check, _factor, _frames, _reflections, _tracing
 from householder.torch._dtypes import CORE_NAME
-from householder.torch.expressions import turn
+from householder.torch._expressions import turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from householder import _core, _validate, plan
-from householder.torch import expressions
+from householder.torch import _expressions
 from householder.torch._ops.library import are_plain, follow_torch_threads, leading, on_cuda, require_dtype
 from householder.torch._ops.operator import Operator
 
@@ -76,7 +76,7 @@ def unsupported(tensors: Any, options: Any) -> str:
 
 def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor]:
     (u, h, tau), (transpose, _, shape) = tensors, options
-    return (expressions.apply(u, h, transpose, tau, shape, library),)
+    return (_expressions.apply(u, h, transpose, tau, shape, library),)
 
 
 def _fake(tensors: Any, _: Any, __: bool) -> tuple[Tensor]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from householder import _core, _validate
-from householder.torch import expressions
+from householder.torch import _expressions
 from householder.torch._ops.library import follow_torch_threads, leading
 from householder.torch._ops.operator import Operator
 
@@ -72,7 +72,7 @@ def _unsupported(tensors: Any, _: Any) -> str:
 
 
 def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor, Tensor]:
-    return expressions.delta_rule(*tensors, *options, library=library)
+    return _expressions.delta_rule(*tensors, *options, library=library)
 
 
 def _fake(tensors: Any, _: Any, keep: bool) -> tuple[Tensor, Tensor, Tensor]:

@@ -25,11 +25,11 @@ from torch import Tensor
 from torch.autograd import Function
 
 from householder import _notices
+from householder.torch._expressions import EXPORTED, LIBRARY
 from householder.torch._layout import laid_out, ordinary
 from householder.torch._ops.derivatives import attach_cache, cached, drop_none, pull_back, scatter_optional
 from householder.torch._ops.library import define, on_cuda
 from householder.torch._ops.route import NATIVE, Route, route
-from householder.torch.expressions import EXPORTED, LIBRARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from householder import _core, _validate
-from householder.torch import expressions
+from householder.torch import _expressions
 from householder.torch._layout import contiguous
 from householder.torch._ops.apply import application_flops, gradient_flops, method_of
 from householder.torch._ops.library import follow_torch_threads, leading, on_cuda
@@ -166,7 +166,7 @@ def _unsupported(tensors: Any, options: Any) -> str:
 
 
 def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor, Tensor]:
-    return expressions.rnn(*tensors, *options[:-1], library=library)
+    return _expressions.rnn(*tensors, *options[:-1], library=library)
 
 
 def _fake(tensors: Any, options: Any, keep: bool) -> tuple[Tensor, Tensor, Tensor]:

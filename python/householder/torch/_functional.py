@@ -8,8 +8,8 @@ from torch import Tensor
 from householder import _validate
 from householder._batch import arrange
 from householder.torch import _check, _ops
+from householder.torch._expressions import turn
 from householder.torch._ops.rnn import reads_halves
-from householder.torch.expressions import turn
 
 
 def apply(

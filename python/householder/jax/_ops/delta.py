@@ -14,8 +14,8 @@ import jax
 import numpy as np
 
 from householder import _core
-from householder.jax import expressions
-from householder.jax.ops._operator import Axes, Operator, Shape
+from householder.jax import _expressions
+from householder.jax._ops.operator import Axes, Operator, Shape
 
 if TYPE_CHECKING:
     from jax import Array
@@ -58,7 +58,7 @@ class DeltaRule:
     def expression(self, options: Options, *operands: Any) -> tuple[Array, ...]:
         """Compute the results in ``jax.numpy``."""
         arguments: list[Any] = [*operands, *options]
-        return expressions.delta_rule(*arguments)
+        return _expressions.delta_rule(*arguments)
 
 
 _operator = Operator(DeltaRule())

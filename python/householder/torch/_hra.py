@@ -16,7 +16,7 @@ from torch.nn.functional import conv2d, linear
 
 from householder.torch import _autocast, _check
 from householder.torch._accelerated import Accelerated
-from householder.torch.functional import product
+from householder.torch._functional import product
 
 
 class Linear(Accelerated):

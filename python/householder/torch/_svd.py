@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from householder import _validate
 from householder.torch import _check, _reflections, _tracing
-from householder.torch.linear import Orthogonal
+from householder.torch._linear import Orthogonal
 
 
 class SVDLinear(_reflections.Layer):
@@ -127,7 +127,7 @@ class SVDLinear(_reflections.Layer):
 
     if TYPE_CHECKING:
 
-        def __call__(self, input: Tensor) -> Tensor: ...  # noqa: A002, D102
+        def __call__(self, input: Tensor) -> Tensor: ...  # noqa: A002
 
     def inverse(self, output: Tensor) -> Tensor:
         """Map ``output (..., out_features)`` back: the inverse of a square layer, else the pseudo-inverse."""

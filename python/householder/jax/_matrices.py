@@ -13,8 +13,8 @@ import householder
 from householder import _spec, _validate
 from householder._frame import first_columns
 from householder._random import reflect_to_first
-from householder.jax import _check, expressions
-from householder.jax.functional import apply, matrix
+from householder.jax import _check, _expressions
+from householder.jax._functional import apply, matrix
 
 
 def frame(u: Any, phases: Any = None) -> Array:
@@ -49,7 +49,7 @@ def frame(u: Any, phases: Any = None) -> Array:
     n, m = _validate.reflections(u)
     phases = _check.phases(phases, compute, (n,), (*u.shape[:-2], n))
     columns: Array = first_columns(u, m, jnp, apply, matrix)
-    return columns if phases is None else expressions.turn(columns, phases[..., None, :m])
+    return columns if phases is None else _expressions.turn(columns, phases[..., None, :m])
 
 
 def haar(

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from householder.jax.ops._primitive import Primitive, UndefinedPrimal, Zero, instantiate_zeros
+from householder.jax._ops.primitive import Primitive, UndefinedPrimal, Zero, instantiate_zeros
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from householder import _spec, _validate
-from householder.jax import _check, ops
+from householder.jax import _check, _ops
 from householder.jax._packing import Packing
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ def apply(
     tau = _check.tau(tau, compute, u, phases)
     phases = _check.phases(phases, compute, (n,))
     _validate.one_of("method", method, _spec.METHODS)
-    options = ops.ApplyOptions(_validate.flag("transpose", transpose), method, shape)
-    c = ops.apply(_check.cast(u, compute), _check.cast(h, compute), tau, phases, options)
+    options = _ops.apply.Options(_validate.flag("transpose", transpose), method, shape)
+    c = _ops.apply.apply(_check.cast(u, compute), _check.cast(h, compute), tau, phases, options)
     return _check.cast(c, h.dtype)
 
 
@@ -125,7 +125,7 @@ def matrix(u: Any, phases: Any = None, *, tau: Any = None, shape: str = "trapezo
     n, _ = _validate.reflections(u, shape, tau is not None)
     tau = _check.tau(tau, compute, u, phases)
     phases = _check.phases(phases, compute, (n,), (*u.shape[:-2], n))
-    return _check.cast(ops.matrix(_check.cast(u, compute), phases, tau, shape), u.dtype)
+    return _check.cast(_ops.matrix.matrix(_check.cast(u, compute), phases, tau, shape), u.dtype)
 
 
 def rnn(
@@ -238,10 +238,10 @@ def rnn(
     )
     slope = _validate.slope(negative_slope)
     transpose, reverse = _validate.flag("transpose", transpose), _validate.direction(reverse, batch_sizes)
-    options = ops.RnnOptions(nonlinearity, slope, transpose, reverse, method)
+    options = _ops.rnn.Options(nonlinearity, slope, transpose, reverse, method)
     if packing is not None:
         operands = (operands[0], packing.pad(operands[1]), *operands[2:])
-    h, last = ops.rnn(options, *operands, tau=tau, shape=shape)
+    h, last = _ops.rnn.rnn(options, *operands, tau=tau, shape=shape)
     if packing is not None:
         h, last = packing.pack(h), packing.last(h, last)
     return _check.cast(h, x.dtype), _check.cast(last, x.dtype)

@@ -11,7 +11,7 @@ import householder
 from householder import _validate
 from householder.torch import _autocast, _check, _frames
 from householder.torch._dtypes import CORE_NAME
-from householder.torch.expressions import turn
+from householder.torch._expressions import turn
 
 
 def factor(q: Tensor, m: int | None = None) -> Tensor | tuple[Tensor, Tensor]:

@@ -12,8 +12,8 @@ import numpy as np
 
 from householder._batch import arrange
 from householder._validate import is_default
-from householder.jax import expressions
-from householder.jax.ops._operator import Axes, Operator, Shape
+from householder.jax import _expressions
+from householder.jax._ops.operator import Axes, Operator, Shape
 
 if TYPE_CHECKING:
     from jax import Array
@@ -49,7 +49,7 @@ class Apply:
 
     def expression(self, options: Options, u: Any, h: Any) -> tuple[Array, ...]:
         """Compute the results in ``jax.numpy``."""
-        return (expressions.apply(u, h, options.transpose),)
+        return (_expressions.apply(u, h, options.transpose),)
 
 
 _operator = Operator(Apply(), adjoint=lambda options: options._replace(transpose=not options.transpose))
@@ -59,7 +59,7 @@ _operator = Operator(Apply(), adjoint=lambda options: options._replace(transpose
 def apply(u: Array, h: Array, tau: Array | None, phases: Array | None, options: Options) -> Array:
     """Apply many matrices to many vectors, whose leading axes broadcast; full columns and tau in ``jax.numpy``."""
     if phases is not None and not options.transpose:
-        h = expressions.turn(h, phases)
+        h = _expressions.turn(h, phases)
     batch = arrange(u.shape, h.shape)
     axes = len(batch.order)
     u = u.reshape(-1, *u.shape[-2:])
@@ -70,6 +70,6 @@ def apply(u: Array, h: Array, tau: Array | None, phases: Array | None, options: 
         (c,) = _operator(options, u, vectors)
     else:
         tau = None if tau is None else tau.reshape(-1, tau.shape[-1])
-        c = expressions.apply(u, vectors, options.transpose, tau, options.shape)
+        c = _expressions.apply(u, vectors, options.transpose, tau, options.shape)
     c = c.reshape(h.shape).transpose(*batch.back, axes)
-    return expressions.turn(c, -phases) if phases is not None and options.transpose else c
+    return _expressions.turn(c, -phases) if phases is not None and options.transpose else c

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from householder import _validate
-from householder.torch import _check, _reflections, _tracing, expressions
+from householder.torch import _check, _expressions, _reflections, _tracing
 
 
 class OPLU(_tracing.Opaque):
@@ -41,11 +41,11 @@ class OPLU(_tracing.Opaque):
             raise ValueError(
                 f"input is {input.dtype} of shape {tuple(input.shape)}, expected real numbers and an even last axis"
             )
-        return expressions.activate(input, "oplu", 0.0, None)
+        return _expressions.activate(input, "oplu", 0.0, None)
 
     if TYPE_CHECKING:
 
-        def __call__(self, input: Tensor) -> Tensor: ...  # noqa: A002, D102
+        def __call__(self, input: Tensor) -> Tensor: ...  # noqa: A002
 
 
 class ModReLU(_reflections.Layer):
@@ -102,11 +102,11 @@ class ModReLU(_reflections.Layer):
         expected = k if input.is_complex() else 2 * k
         if input.shape[-1:] != (expected,):
             raise ValueError(f"input is {input.dtype} of shape {tuple(input.shape)}, expected (..., {expected})")
-        return expressions.activate(input, "modrelu", 0.0, self.bias)
+        return _expressions.activate(input, "modrelu", 0.0, self.bias)
 
     if TYPE_CHECKING:
 
-        def __call__(self, input: Tensor) -> Tensor: ...  # noqa: A002, D102
+        def __call__(self, input: Tensor) -> Tensor: ...  # noqa: A002
 
     def extra_repr(self) -> str:
         """Show the number of moduli."""

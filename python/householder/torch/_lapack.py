@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from householder import _validate
 from householder.torch import _check
-from householder.torch.functional import product, unit_vectors
+from householder.torch._functional import product, unit_vectors
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from householder.torch import _accelerated, hra
-from householder.torch.delta import delta_rule
+from householder.torch import _accelerated, _hra
+from householder.torch._delta import delta_rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,7 +138,7 @@ def _accelerate_layer(name: str, layer: nn.Module) -> list[str]:
     if _is_delta_layer(layer):
         _accelerated.accelerate(name, layer, DeltaLayer)
         return _functions(type(layer))
-    if base := hra.base_for(layer):
+    if base := _hra.base_for(layer):
         _accelerated.accelerate(name, layer, base)
         return [type(layer).__name__]
     return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from householder import _validate
-from householder.jax import _check, ops
+from householder.jax import _check, _ops
 from householder.jax._packing import Rows
 
 if TYPE_CHECKING:
@@ -98,14 +98,14 @@ def delta_rule(
     states = (q.shape[0] if packed is None else packed.count, heads, keys, values)
     initial_state = _check.optional("initial_state", initial_state, compute, states, "q")
     scale = keys**-0.5 if scale is None else _validate.number("scale", scale)
-    options = ops.DeltaOptions(
+    options = _ops.delta.Options(
         scale, num_householder, _validate.flag("use_qk_l2norm_in_kernel", use_qk_l2norm_in_kernel)
     )
     operands: Any = *(_check.cast(a, compute) for a in (q, k, v, beta)), None if g is None else _check.cast(g, compute)
     if packed is not None:
         steps = 1, *[num_householder] * 3, 1
         operands = tuple(None if a is None else packed.pad(a, r) for a, r in zip(operands, steps, strict=True))
-    o, last = ops.delta_rule(options, *operands, initial_state)
+    o, last = _ops.delta.delta_rule(options, *operands, initial_state)
     o = o if packed is None else packed.pack(o)
     wants_state = _validate.flag("output_final_state", output_final_state)
     return _check.cast(o, q.dtype), last if wants_state else None

@@ -17,8 +17,8 @@ import numpy as np
 
 from householder import _core
 from householder._validate import is_default
-from householder.jax import expressions
-from householder.jax.ops._operator import Axes, Operator, Shape
+from householder.jax import _expressions
+from householder.jax._ops.operator import Axes, Operator, Shape
 
 if TYPE_CHECKING:
     from jax import Array
@@ -65,7 +65,7 @@ class Rnn:
     def expression(self, options: Options, *operands: Any) -> tuple[Array, ...]:
         """Compute the results in ``jax.numpy``."""
         arguments: list[Any] = [*operands, *options[:-1]]
-        return expressions.rnn(*arguments)
+        return _expressions.rnn(*arguments)
 
 
 _operator = Operator(Rnn())
@@ -87,5 +87,5 @@ def rnn(
         h, last = _operator(options, *operands)
     else:
         tau = None if tau is None else tau[None]
-        h, last = expressions.rnn(*operands, *options[:-1], tau=tau, shape=shape)
+        h, last = _expressions.rnn(*operands, *options[:-1], tau=tau, shape=shape)
     return (h[0], last[0]) if x.ndim == 3 else (h[0, :, 0], last[0, 0])

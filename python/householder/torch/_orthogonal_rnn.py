@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from householder.torch import _factor
+from householder.torch._functional import matrix
+from householder.torch._matrices import nearest
 from householder.torch._recurrent import RecurrentCell, RecurrentLayer
-from householder.torch.functional import matrix
-from householder.torch.matrices import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from householder._validate import is_default
-from householder.jax import expressions
-from householder.jax.ops._operator import Axes, Operator, Shape
+from householder.jax import _expressions
+from householder.jax._ops.operator import Axes, Operator, Shape
 
 if TYPE_CHECKING:
     from jax import Array
@@ -38,7 +38,7 @@ class Matrix:
 
     def expression(self, options: None, u: Any) -> tuple[Array, ...]:  # noqa: ARG002
         """Compute the results in ``jax.numpy``."""
-        return (expressions.matrix(u),)
+        return (_expressions.matrix(u),)
 
 
 _operator = Operator(Matrix())
@@ -51,6 +51,6 @@ def matrix(u: Array, phases: Array | None, tau: Array | None, shape: str) -> Arr
     if is_default(tau, shape):
         (w,) = _operator(None, many)
     else:
-        w = expressions.matrix(many, None if tau is None else tau.reshape(-1, tau.shape[-1]), shape)
+        w = _expressions.matrix(many, None if tau is None else tau.reshape(-1, tau.shape[-1]), shape)
     w = w.reshape(*u.shape[:-2], *w.shape[-2:])
-    return w if phases is None else expressions.turn(w, phases[..., None, :])
+    return w if phases is None else _expressions.turn(w, phases[..., None, :])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from householder.torch._linear import FrameLayer
 from householder.torch._recurrent import RecurrentCell, RecurrentLayer
-from householder.torch.linear import FrameLayer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from householder import _spec, _validate
 from householder.torch import _reflections, _tracing
+from householder.torch._functional import apply
 from householder.torch._ops.adapted import adapted_linear, can_fuse
-from householder.torch.functional import apply
 
 # A private name of torch. Without it, global module hooks run for the adapter but not for the layer inside it.
 _any_global_hook = getattr(torch.nn.modules.module, "_has_any_global_hook", lambda: False)

@@ -72,7 +72,7 @@ class FrameLayer(_reflections.Layer):
 
     if TYPE_CHECKING:
 
-        def __call__(self, input: Tensor) -> Tensor: ...  # noqa: A002, D102
+        def __call__(self, input: Tensor) -> Tensor: ...  # noqa: A002
 
     def inverse(self, output: Tensor) -> Tensor:
         """Map ``output (..., out_features)`` back: the inverse of a square layer, the pseudo-inverse of a frame."""

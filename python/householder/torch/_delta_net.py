@@ -11,7 +11,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from householder import _spec, _validate
 from householder.torch import _check, _reflections
-from householder.torch.delta import delta_rule
+from householder.torch._delta import delta_rule
 
 # Added to the mean square of a head's output: without it, torch adds a number that depends on the dtype.
 _EPS = torch.finfo(torch.float32).eps

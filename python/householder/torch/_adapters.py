@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from householder.torch.adapter import OrthogonalAdapter, is_adaptable
+from householder.torch._adapter import OrthogonalAdapter, is_adaptable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
