@@ -189,7 +189,7 @@ def listed_files(title):
     return set(re.findall(r"`([\w/-]+\.\w+)`", section("architecture.md", title)))
 
 
-@pytest.mark.parametrize("title", ["To add a nonlinearity", "To add a dtype"])
+@pytest.mark.parametrize("title", ["To add a nonlinearity", "To add an operation", "To add a dtype"])
 def test_the_files_that_the_page_lists_exist(title):
     listed = listed_files(title)
     assert listed
@@ -203,3 +203,9 @@ def test_a_nonlinearity_stands_in_few_files_which_the_page_lists():
     assert code <= listed_files("To add a nonlinearity")
     assert len(code) <= 6
     assert len(everywhere) <= 14
+
+
+def test_an_operation_of_torch_stands_in_few_files_which_the_page_lists():
+    listed = listed_files("To add an operation")
+    assert len(listed) <= 8
+    assert {path for path in mentioning("delta") if "/torch/_ops/" in path} <= listed

@@ -8,10 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from householder._spec import FORMS, of_delta_rule, of_phases, of_tau
-from householder._spec import METHODS as METHODS
-from householder._spec import NONLINEARITIES as NONLINEARITIES
-from householder._spec import SEQUENCE_METHODS as SEQUENCE_METHODS
+from householder._spec import FORMS, NONLINEARITIES, of_delta_rule, of_phases, of_tau
 from householder._types import Array
 
 
@@ -229,8 +226,3 @@ def bias_length(nonlinearity: str, bias: Any, n: int, dtype: Any) -> int:
         known = " and ".join(repr(name) for name, phi in NONLINEARITIES.items() if phi.has_bias)
         raise ValueError(f"nonlinearity_bias is {given} for {nonlinearity!r}, expected it only for {known}")
     return phi.moduli(n, is_complex)
-
-
-def moduli(nonlinearity: str, n: int, is_complex: bool) -> int:
-    """Return how many numbers or pairs of numbers it acts on; its bias has one entry for each."""
-    return NONLINEARITIES[nonlinearity].moduli(n, is_complex)

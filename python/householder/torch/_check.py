@@ -10,8 +10,7 @@ from torch import Tensor
 from householder._spec import NONLINEARITIES, of_phases, of_tau
 from householder._validate import reflections as reflections
 from householder.torch import _autocast
-from householder.torch._dtypes import COMPUTE_TYPE
-from householder.torch._dtypes import HALF_TYPES as HALF_TYPES
+from householder.torch._dtypes import COMPUTE_TYPE, HALF_TYPES
 from householder.torch._layout import allocated
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import array_api_compat.torch
-import torch
-from torch import Tensor
 
 from householder import _expressions, _library
 from householder.torch import _autocast, _precision
+from householder.torch._dtypes import HALF_TYPES
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 class _Torch(_library.Torch):
@@ -61,7 +64,7 @@ def turn(h: Tensor, phases: Tensor) -> Tensor:
 def activate(a: Tensor, nonlinearity: str, negative_slope: float, nonlinearity_bias: Tensor | None) -> Tensor:
     """Apply one of the named nonlinearities; those with a bias compute half types in single precision."""
     kind, bias = a.dtype, nonlinearity_bias
-    if bias is not None and kind in (torch.bfloat16, torch.float16):
+    if bias is not None and kind in HALF_TYPES:
         a, bias = a.float(), bias.float()
     found: Tensor = _expressions.activate(LIBRARY, a, nonlinearity, negative_slope, bias)
     return found.to(kind)

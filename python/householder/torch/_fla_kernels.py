@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from householder.torch import _check
+from householder.torch._dtypes import HALF_TYPES
 from householder.torch._ops.route import Route, route
 
 _WIDEST = 256
@@ -23,7 +23,7 @@ def _installed() -> bool:
 
 def takes(q: Tensor, k: Tensor, v: Tensor, g: Tensor | None) -> bool:
     """Return whether the kernels compute a call: half types on CUDA, once differentiable, in sizes that they have."""
-    if q.device.type != "cuda" or q.dtype not in _check.HALF_TYPES or not _installed():
+    if q.device.type != "cuda" or q.dtype not in HALF_TYPES or not _installed():
         return False
     if route() in (Route.TRANSFORMED, Route.EXPRESSION) or not (q.numel() and v.numel()):
         return False

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from householder import _validate
+from householder import _spec, _validate
 from householder._batch import arrange
 from householder.torch import _check, _ops
+from householder.torch._dtypes import HALF_TYPES
 from householder.torch._expressions import turn
 from householder.torch._ops.rnn import reads_halves
 
@@ -80,7 +81,7 @@ def apply(
         done: Tensor | None = _ops.apply.operator.attempt((u, h, tau), (transpose, method, shape))
         if done is not None:
             return done
-    _validate.one_of("method", method, _validate.METHODS)
+    _validate.one_of("method", method, _spec.METHODS)
     transpose = _validate.flag("transpose", transpose)
     compute = _check.operands(u, h=h, tau=tau)
     if h is None:
@@ -258,9 +259,9 @@ def rnn(
     tensor([[ 1.,  2.],
             [-2., -1.]], dtype=torch.float64)
     """
-    _validate.one_of("method", method, _validate.SEQUENCE_METHODS)
+    _validate.one_of("method", method, _spec.SEQUENCE_METHODS)
     transpose, reverse = _validate.flag("transpose", transpose), _validate.direction(reverse, batch_sizes)
-    _validate.one_of("nonlinearity", nonlinearity, _validate.NONLINEARITIES)
+    _validate.one_of("nonlinearity", nonlinearity, _spec.NONLINEARITIES)
     options = (nonlinearity, _validate.slope(negative_slope), transpose, reverse, shape, method)
     compute = _check.operands(u, x=x, h0=h0, input_weight=input_weight, bias=bias, tau=tau)
     _check.tensor("x", x)
@@ -296,7 +297,7 @@ def rnn(
     types = (compute, states, states, compute, compute)
     given = zip((u, sequences, h0, input_weight, bias), types, strict=True)
     tensors = [None if t is None else _check.cast(t, kind) for t, kind in given]
-    if nonlinearity_bias is not None and u.dtype in _check.HALF_TYPES:
+    if nonlinearity_bias is not None and u.dtype in HALF_TYPES:
         nonlinearity_bias = nonlinearity_bias.to(compute)
     tau = None if tau is None else _check.cast(tau, compute)
     inputs = (*tensors, phases, nonlinearity_bias, tau, batch_sizes)

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, linear
 
-from householder.torch import _autocast, _check
+from householder.torch import _autocast
 from householder.torch._accelerated import Accelerated
+from householder.torch._dtypes import HALF_TYPES
 from householder.torch._functional import product
 
 
@@ -87,7 +88,7 @@ def _turned(layer: Any, name: str, rows: Tensor, transpose: bool) -> Tensor:
     """Multiply rows ``(..., n)`` by the matrix of one adapter, or by its transpose; halves in float32."""
     u = layer.hra_u[name]
     v = _orthonormal(u) if layer.hra_apply_GS[name] else None
-    compute = torch.float32 if u.dtype in _check.HALF_TYPES else u.dtype
+    compute = torch.float32 if u.dtype in HALF_TYPES else u.dtype
     with _autocast.off(rows.device):
         wide = rows.to(compute)
         if v is None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn, optim
 
 from householder import _norms
 from householder.torch import _check
+from householder.torch._dtypes import HALF_TYPES
 
 _MOMENTS = {"exp_avg": 1, "exp_avg_sq": 2, "max_exp_avg_sq": 2}
 _DEGREES: dict[type, dict[str, int]] = {
@@ -101,7 +102,7 @@ def renormalize_(u: Tensor, optimizer: torch.optim.Optimizer | None = None) -> T
     n, m = u.shape[-2:]
     columns = u[..., : m - (m == n and not u.is_complex())]
     lower = columns.tril()
-    lower = lower.float() if u.dtype in _check.HALF_TYPES else lower
+    lower = lower.float() if u.dtype in HALF_TYPES else lower
     power = _norms.power_of_two(torch, lower.abs().amax(-2, keepdim=True))
     length = torch.linalg.vector_norm(lower * power, dim=-2, keepdim=True)
     vanishing = _norms.vanishes(torch, length, power)

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList, is_parametrized, register_parametrization
 
 from householder import _validate
-from householder.torch import _check, _factor, _frames, _reflections, _tracing
-from householder.torch._dtypes import CORE_NAME
+from householder.torch import _factor, _frames, _reflections, _tracing
+from householder.torch._dtypes import CORE_NAME, HALF_TYPES
 from householder.torch._expressions import turn
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Frames(_tracing.Opaque):
         if weight.is_meta or not weight.numel():
             u = weight.new_empty((*stack, n, m))
             return (u, u.new_empty((*stack, n), dtype=u.dtype.to_real())) if self.is_complex else (u,)
-        wide = weight.detach().float() if weight.dtype in _check.HALF_TYPES else weight.detach()
+        wide = weight.detach().float() if weight.dtype in HALF_TYPES else weight.detach()
         each = [_factor.nearest_reflections(w, m, warn=warn) for w in wide.reshape(-1, *self.sizes)]
         columns = [torch.stack(parts).to(weight.device) for parts in zip(*each, strict=True)]
         if not self.is_complex:
@@ -100,7 +100,7 @@ class Frames(_tracing.Opaque):
         along = -1 if self.sizes[0] < self.sizes[1] else -2
         change = (reached - weight).reshape(self.matrices)
         eps = torch.finfo(weight.dtype).eps
-        negligible = 4 * eps if weight.dtype in _check.HALF_TYPES else max(1e-11, 10 * max(self.sizes) * eps)
+        negligible = 4 * eps if weight.dtype in HALF_TYPES else max(1e-11, 10 * max(self.sizes) * eps)
         if not (change.norm(dim=along) <= negligible).all():
             warnings.warn(
                 f"the assigned weight {tuple(weight.shape)} is not orthogonal or not made of {self.num_reflections} "

@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 
 from householder import _core, _validate
+from householder._spec import NONLINEARITIES
 from householder.torch import _expressions
+from householder.torch._dtypes import HALF_TYPES
 from householder.torch._layout import contiguous
 from householder.torch._ops.apply import application_flops, gradient_flops, method_of
 from householder.torch._ops.library import follow_torch_threads, leading, on_cuda
@@ -122,7 +124,7 @@ def _differentiate(
 ) -> Any:
     follow_torch_threads()
     inputs, (h, _), (grad_h, grad_last) = inputs_of(tensors, options), states, grads
-    if kept is None and options[0] == "oplu":  # the states do not show which entries were exchanged
+    if kept is None and NONLINEARITIES[options[0]].has_flags:
         found = _compute(tensors, options, True)
         if found is NotImplemented:
             return found
@@ -144,7 +146,7 @@ def require_unchanged(tensors: Any, states: Any, grads: Any, options: Any) -> No
     inputs = Inputs._make(tensors)
     n, m, d, _, batch = inputs.sizes()
     many, kind, of_states, device = inputs.u.shape[:-2], inputs.u.dtype, inputs.x.dtype, inputs.u.device
-    real, moduli = kind.to_real(), _validate.moduli(options[0], n, kind.is_complex)
+    real, moduli = kind.to_real(), NONLINEARITIES[options[0]].moduli(n, kind.is_complex)
     of_weights = ((n, d), kind), ((n,), kind), ((n,), real), ((moduli,), real), ((m,), kind)
     for t, (shape, dtype) in zip(inputs[2:8], (((batch, n), of_states), *of_weights), strict=True):
         if t is not None and (t.shape != (*many, *shape) or t.dtype is not dtype or t.device != device):
@@ -152,7 +154,7 @@ def require_unchanged(tensors: Any, states: Any, grads: Any, options: Any) -> No
                 f"a tensor is {t.dtype} of shape {tuple(t.shape)} on {t.device}, but in the forward pass it was "
                 f"{dtype} of shape {(*many, *shape)} on {device}: change parameters after the backward pass"
             )
-    narrow = kind is torch.float32 and of_states in (torch.bfloat16, torch.float16)
+    narrow = kind is torch.float32 and of_states in HALF_TYPES
     of_steps = inputs.x, states[0], *grads
     alike = all(t is None or (t.dtype is of_states and t.device == device) for t in of_steps)
     if not alike or not (of_states is kind or narrow):
