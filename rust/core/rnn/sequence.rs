@@ -62,7 +62,7 @@ impl<T: Scalar> Sequence<'_, T> {
         if self.activation.pairs() && !T::COMPLEX && !n.is_multiple_of(2) {
             return invalid(format!("activation: expected an even n for pairs of numbers, got {n}"));
         }
-        if matches!(self.activation, Activation::Oplu | Activation::RealModRelu(_)) && T::COMPLEX {
+        if self.activation.is_real() && T::COMPLEX {
             return invalid("activation: expected one of complex numbers, got one of real numbers".to_owned());
         }
         if self.input_weight.is_none() && d != n {

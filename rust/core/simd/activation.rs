@@ -217,6 +217,11 @@ impl<T: Element> Activation<'_, T> {
         matches!(self, Self::Oplu | Self::ModRelu(_))
     }
 
+    /// Whether it acts on real numbers only.
+    pub(crate) fn is_real(self) -> bool {
+        matches!(self, Self::Oplu | Self::RealModRelu(_))
+    }
+
     /// Whether [`Activation::finish_gradient`] has anything to do.
     pub(crate) fn waits_for_whole_vectors(self) -> bool {
         self.pairs() || matches!(self, Self::RealModRelu(_))
