@@ -5,7 +5,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from householder import _cpu, _spec, _validate
+from householder import _core, _cpu, _spec, _validate
 from householder._batch import arrange, sum_to
 from householder._types import WY, Array, Gradients, PhaseGradients, TauGradients
 
@@ -105,6 +105,14 @@ def apply(
     >>> np.allclose(hh.apply(a.T, h, tau=tau), h @ q.T)
     True
     """
+    if phases is None and type(u) is type(h) is np.ndarray and u.ndim == 2:
+        try:
+            found = np.empty(h.shape, h.dtype)
+            _core.forward(u, h, found, None, transpose, method, False, shape, tau)
+        except (TypeError, ValueError, RuntimeError):
+            pass  # the checks convert the arguments, or say what is wrong
+        else:
+            return found
     backend = backend_of(u)
     u = backend.array("u", u)
     n, _ = _validate.reflections(u, shape, tau is not None)

@@ -120,13 +120,13 @@ class RecurrentCell(_reflections.Layer):
         if over is None:
             return self._one_step(input, hx)
         batch_sizes, reverse = over
-        x = self._promoted(input)
+        x = self._promoted(input) if self.is_complex else input
         if x.shape[0] == 1 and batch_sizes is None and self._is_costly(x) and not self._mixes_types(x, hx):
             _check.of_layer("input", x, self.weight_ih)
             _check.of_layer("hx", hx, self.weight_ih)
             h = self._step(x[0], hx)
             return h.unsqueeze(0), h.clone()
-        u, h0 = self._constrained(), self.h0 if hx is None else hx
+        u, h0 = _reflections.constrain(self.reflections, self.constraint), self.h0 if hx is None else hx
         parameters = weight, bias, phases, phi_bias = self.weight_ih, self.bias, self.phases, self.nonlinearity_bias
         options = self.nonlinearity, self.negative_slope, False, reverse, "trapezoidal", self.method
         if batch_sizes is None:
@@ -340,7 +340,8 @@ class RecurrentLayer(_tracing.Opaque):
             raise _check.SizeError(f"input has shape {tuple(input.shape)}, expected {shapes}")
         swapped = self.batch_first and input.dim() == 3
         x = input.transpose(0, 1) if swapped else input
-        self._check_hx(hx, tuple(x.shape[1:-1]))
+        if hx is not None:
+            self._check_hx(hx, tuple(x.shape[1:-1]))
         output, h_n = self._run(x, hx, None, None)
         return output.transpose(0, 1) if swapped else output, h_n
 
