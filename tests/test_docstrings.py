@@ -18,7 +18,9 @@ from householder._sequence import SequenceVjp
 MODULES = ["householder"] + [
     f"householder.{module.name}" for module in pkgutil.iter_modules(householder.__path__) if not module.ispkg
 ]
-PACKAGES = [name for name in ("torch", "jax") if importlib.util.find_spec(name)]
+PACKAGES = [
+    name for name in ("torch", "torch.parametrizations", "jax") if importlib.util.find_spec(name.partition(".")[0])
+]
 PUBLIC = {
     f"{package}.{name}": getattr(module, name)
     for package in PACKAGES

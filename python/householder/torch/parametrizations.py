@@ -27,11 +27,49 @@ __all__ = ["Frames", "orthogonal"]
 class Frames(_tracing.Opaque):
     """The map between reflections, with phases where they are complex, and a weight of orthonormal columns or rows.
 
-    Weights of more than two dimensions are stacks of matrices, or one matrix with a row for each index of the first
-    axis.
+    :func:`orthogonal` registers it and does more: it chooses the initial weight, and an ``nn.Linear`` then multiplies
+    by reflections. Use the class where you register parametrizations yourself.
+
+    Parameters
+    ----------
+    weight : Tensor, shape (..., rows, columns)
+        A weight of the shape and dtype that the parametrization is for. Weights of more than two dimensions are stacks
+        of matrices.
+    num_reflections : int, optional
+        From 1 to ``min(rows, columns)`` (for a square complex matrix, ``rows - 1``), the largest by default.
+    constraint : {"hard", "soft"}
+        The constraint on ``u_1`` of a square weight with all reflections, as for :class:`Orthogonal`.
+    one_matrix : bool
+        The weight is one matrix, with a row for each index of the first axis.
+
+    Raises
+    ------
+    TypeError
+        ``num_reflections`` is not an integer.
+    ValueError
+        ``num_reflections`` is out of range, or the constraint is unknown.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch.nn.utils.parametrize import register_parametrization
+    >>> from householder.torch.parametrizations import Frames
+    >>> layer = torch.nn.Linear(4, 4, dtype=torch.float64)
+    >>> torch.nn.init.eye_(layer.weight).shape
+    torch.Size([4, 4])
+    >>> frames = register_parametrization(layer, "weight", Frames(layer.weight))
+    >>> layer.parametrizations.weight.original.shape, torch.allclose(layer.weight, torch.eye(4, dtype=torch.float64))
+    (torch.Size([4, 4]), True)
     """
 
-    def __init__(self, weight: Tensor, num_reflections: int | None, constraint: str, *, one_matrix: bool) -> None:
+    def __init__(
+        self,
+        weight: Tensor,
+        num_reflections: int | None = None,
+        constraint: str = "hard",
+        *,
+        one_matrix: bool = False,
+    ) -> None:
         super().__init__()
         self.shape = shape = weight.shape
         self.is_complex = weight.is_complex()
