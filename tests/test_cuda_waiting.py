@@ -13,7 +13,8 @@ import householder.torch as ht
 from conftest import Backend, problem
 from householder import _api
 from householder._cuda.arrays import Arrays
-from test_cuda_launch_torch import KERNELS
+from householder.torch._ops import cuda
+from test_cuda_launch_torch import WITH_KERNELS
 from test_cuda_launch_torch import on_cuda as on_cuda
 from test_sequence import Case
 from torch_cases import CASES
@@ -92,9 +93,8 @@ def _strictly(monkeypatch, request):
 
         return call
 
-    for module, kernels in KERNELS.items():
-        for name, kernel in kernels.items():
-            monkeypatch.setattr(module, name, strict(kernel))
+    for name in WITH_KERNELS:
+        monkeypatch.setattr(cuda, name, strict(getattr(cuda, name)))
 
 
 LARGE = torch.randn(40, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()

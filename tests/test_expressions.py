@@ -9,7 +9,7 @@ import pytest
 from conftest import NONLINEARITIES, assert_close, each_nonlinearity, randn
 from householder import _expressions, reference
 from householder._library import Library
-from householder._validate import BIASED, moduli
+from householder._spec import NONLINEARITIES as TABLE
 from householder.reference_sequence import Nonlinearity, rnn_forward
 
 
@@ -97,7 +97,8 @@ def test_columns_of_other_forms(call, shape, given, double, rng):
 
 
 def bias_of(nonlinearity, n, double, rng):
-    return rng.standard_normal(moduli(nonlinearity, n, double.kind == "c")) if nonlinearity in BIASED else None
+    phi = TABLE[nonlinearity]
+    return rng.standard_normal(phi.moduli(n, double.kind == "c")) if phi.has_bias else None
 
 
 @each_nonlinearity("double", ["float64", "complex128"])
@@ -112,7 +113,8 @@ def test_nonlinearities(call, nonlinearity, double, rng):
 @pytest.mark.parametrize("nonlinearity", NONLINEARITIES["f"])
 def test_what_is_not_finite_passes_through_nonlinearities(call, nonlinearity):
     a = np.array([[np.nan, np.inf, -np.inf, np.nan]])
-    bias = None if nonlinearity not in BIASED else -0.1 * np.ones(moduli(nonlinearity, 4, False))
+    phi = TABLE[nonlinearity]
+    bias = -0.1 * np.ones(phi.moduli(4, False)) if phi.has_bias else None
     found = call(_expressions.activate, a, nonlinearity, 0.1, bias)
     assert np.isnan(found[0, 0])
     if nonlinearity not in ("modrelu", "oplu"):

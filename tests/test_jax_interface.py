@@ -143,7 +143,7 @@ def test_names_outside_of_jax_s_policy_are_used_in_one_file_with_versions_that_w
     outside = re.compile(r"\bjax\.(core|extend|interpreters|_src)\b|from jax import .*\b(core|extend|interpreters)\b")
     code = [file for folder in ("python", "benches", "examples") for file in (root / folder).rglob("*.py")]
     users = {file.name for file in code if outside.search(file.read_text("utf-8"))}
-    assert users == {"_primitive.py"}
+    assert users == {"primitive.py"}
     assert jax.__version__.rpartition(".")[0] in TRIED
     extras = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     assert extras["jax"] == [f"jax>={min(TRIED)}"]

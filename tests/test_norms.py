@@ -63,7 +63,7 @@ def test_torch_expressions_and_renormalisation_agree_with_the_kernels(dtype):
         u = torch.from_numpy(case)
         eps = 100 * torch.finfo(u.dtype).eps
         w = ht.matrix(u)
-        assert torch.allclose(ht.expressions.matrix(u), w, atol=eps, rtol=0), case
+        assert torch.allclose(ht._expressions.matrix(u), w, atol=eps, rtol=0), case
         assert torch.allclose(decomposed(u), w, atol=eps, rtol=0), case
         assert torch.allclose(ht.matrix(ht.renormalize_(u.clone())), w, atol=eps, rtol=0), case
 
@@ -84,7 +84,7 @@ def test_derivatives_of_expressions_agree_with_the_kernels(dtype):
             torch.autograd.grad((g * f(leaf)).sum().real, leaf)[0]
             for f, leaf in (
                 (ht.matrix, u.clone().requires_grad_()),
-                (ht.expressions.matrix, u.clone().requires_grad_()),
+                (ht._expressions.matrix, u.clone().requires_grad_()),
             )
         )
         eps = 1e4 * torch.finfo(u.dtype).eps
@@ -112,7 +112,7 @@ def test_vanishing_columns_have_no_gradient_in_any_formula(dtype, fraction):
     decomposed = table[torch.ops.householder.apply.default]
     for function in (
         lambda u: ht.apply(u, h, shape="full"),
-        lambda u: ht.expressions.apply(u, h, False, None, "full"),
+        lambda u: ht._expressions.apply(u, h, False, None, "full"),
         lambda u: decomposed(u, h, *options),
         lambda u: torch.ops.householder.apply(u, h, *options),
     ):

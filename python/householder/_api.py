@@ -105,7 +105,7 @@ def apply(
     >>> np.allclose(hh.apply(a.T, h, tau=tau), h @ q.T)
     True
     """
-    if phases is None and type(u) is type(h) is np.ndarray and u.ndim == 2:
+    if phases is None and type(u) is type(h) and _BACKENDS.get(type(u)) is _cpu and u.ndim == 2:
         try:
             found = np.empty(h.shape, h.dtype)
             _core.forward(u, h, found, None, transpose, method, False, shape, tau)

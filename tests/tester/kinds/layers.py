@@ -202,7 +202,7 @@ def frame(source):
     ins, outs = source.choose(((n, k), (k, n)))
     more = {} if is_complex else {"constraint": source.choose(("hard", "soft"))}
     options = {"bias": source.flag(), "method": source.choose(METHODS), **more}
-    module = (ht.Unitary if is_complex else ht.Orthogonal)(ins, outs, m, dtype=dtype, **options)
+    module = (ht.Unitary if is_complex else ht.Orthogonal)(ins, outs, num_reflections=m, dtype=dtype, **options)
     fill(source, module)
     constraint, what = (
         options.get("constraint", "hard"),
@@ -259,7 +259,13 @@ def svd(source):
         ins = outs = k = max(n, 2)
     margin = source.choose((0.0, 0.1, 0.5, 0.9))
     module = ht.SVDLinear(
-        ins, outs, min(m, k), margin=margin, bias=source.flag(), method=source.choose(METHODS), dtype=dtype
+        ins,
+        outs,
+        num_reflections=min(m, k),
+        margin=margin,
+        bias=source.flag(),
+        method=source.choose(METHODS),
+        dtype=dtype,
     )
     fill(source, module)
     what = source.choose(("forward", "forward", "inverse", "matrix", "logdet" if ins == outs else "forward"))
