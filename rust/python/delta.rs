@@ -7,28 +7,10 @@ use crate::array::Array;
 use crate::by_dtype;
 use crate::call::{Reading, Refusal, attempt, run};
 use crate::dtype::{DType, Number};
-use crate::operands::{Arrays, Operands, named};
+use crate::operands::{Arrays, Operands, Shape, named};
 
 /// Slots of operands, and of their gradients: `q`, `k`, `v`, `beta`, `g` and the initial states.
 pub const INPUTS: usize = 6;
-
-/// Sizes of a few axes, which a small call has no time to allocate.
-struct Shape([usize; 4], usize);
-
-impl Shape {
-    fn new<const N: usize>(sizes: [usize; N]) -> Self {
-        let mut shape = Self([1; 4], N);
-        shape.0[..N].copy_from_slice(&sizes);
-        shape
-    }
-}
-
-impl std::ops::Deref for Shape {
-    type Target = [usize];
-    fn deref(&self) -> &[usize] {
-        &self.0[..self.1]
-    }
-}
 
 /// A call.
 pub struct Call {

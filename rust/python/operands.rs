@@ -19,6 +19,24 @@ pub trait Operands<'a> {
     }
 }
 
+/// Sizes of up to four axes, which a small call has no time to allocate.
+pub struct Shape([usize; 4], usize);
+
+impl Shape {
+    pub fn new<const N: usize>(sizes: [usize; N]) -> Self {
+        let mut shape = Self([1; 4], N);
+        shape.0[..N].copy_from_slice(&sizes);
+        shape
+    }
+}
+
+impl std::ops::Deref for Shape {
+    type Target = [usize];
+    fn deref(&self) -> &[usize] {
+        &self.0[..self.1]
+    }
+}
+
 /// An array of a call, and its name.
 pub type Named<'a, 'py> = (&'static str, Option<Array<'a, 'py>>);
 

@@ -13,7 +13,7 @@ use crate::call::{Reading, Refusal, attempt, run};
 use crate::columns::Columns;
 use crate::dtype::{DType, Number};
 use crate::kept::Kept;
-use crate::operands::{Arrays, Operands, named};
+use crate::operands::{Arrays, Operands, Shape, named};
 use crate::options;
 
 /// Slots of operands, and of their gradients.
@@ -37,30 +37,33 @@ pub struct Options<'a> {
 pub struct Sizes {
     pub columns: Columns,
     pub d: usize,
-    /// The axes that enumerate the vectors of a problem: steps and sequences, or rows.
-    pub vectors: Vec<usize>,
+    /// Steps and sequences, or all rows and none, which enumerate the vectors of a problem.
+    pub vectors: (usize, Option<usize>),
     pub batch: usize,
     pub moduli: usize,
 }
 
 impl Sizes {
     /// The shape of an operand, and of its gradient.
-    fn shape(&self, slot: usize) -> Vec<usize> {
+    fn shape(&self, slot: usize) -> Shape {
         let Columns { count, n, m, .. } = self.columns;
         match slot {
             X => self.states(self.d),
-            H0 => vec![count, self.batch, n],
-            INPUT_WEIGHT => vec![count, n, self.d],
-            BIAS | PHASES => vec![count, n],
-            NONLINEARITY_BIAS => vec![count, self.moduli],
-            TAU => vec![count, m],
-            _ => vec![count, n, m],
+            H0 => Shape::new([count, self.batch, n]),
+            INPUT_WEIGHT => Shape::new([count, n, self.d]),
+            BIAS | PHASES => Shape::new([count, n]),
+            NONLINEARITY_BIAS => Shape::new([count, self.moduli]),
+            TAU => Shape::new([count, m]),
+            _ => Shape::new([count, n, m]),
         }
     }
 
     /// The shape of an array with so many numbers for each state.
-    pub fn states(&self, width: usize) -> Vec<usize> {
-        [&[self.columns.count], &self.vectors[..], &[width]].concat()
+    pub fn states(&self, width: usize) -> Shape {
+        match self.vectors {
+            (steps, Some(batch)) => Shape::new([self.columns.count, steps, batch, width]),
+            (rows, None) => Shape::new([self.columns.count, rows, width]),
+        }
     }
 }
 
@@ -192,7 +195,7 @@ struct Call<'a> {
     options: Options<'a>,
     steps: Steps,
     dtype: DType,
-    /// Whether vectors may lie at fixed strides: those of one matrix and of sequences of one length.
+    /// Whether vectors may lie at fixed strides: those of one matrix.
     may_be_strided: bool,
 }
 
@@ -248,14 +251,14 @@ impl<'a> Call<'a> {
             sizes: Sizes {
                 columns,
                 d,
-                vectors: if is_packed { vec![rows] } else { x.last[..2].to_vec() },
+                vectors: if is_packed { (rows, None) } else { (x.last[0], Some(batch)) },
                 batch,
                 moduli,
             },
             options: Options { nonlinearity, slope: *slope, transpose: *transpose, method },
             steps: if *reverse { steps.reversed()? } else { steps },
             dtype: x.dtype,
-            may_be_strided: !is_packed && stack.1 == 0,
+            may_be_strided: stack.1 == 0,
         };
         Ok((call, [Some(u), Some(x), h0, input_weight, bias, phases, nonlinearity_bias, tau]))
     }
@@ -270,8 +273,7 @@ impl<'a> Call<'a> {
         let (name, array) = &arrays.operands[slot];
         let Some(array) = array else { return Ok(None) };
         let len = size(&self.sizes.states(width))?;
-        if self.may_be_strided {
-            let &[steps, batch] = &self.sizes.vectors[..] else { unreachable!("steps and sequences") };
+        if let (true, (steps, Some(batch))) = (self.may_be_strided, self.sizes.vectors) {
             array.require_shape(name, (1, 0), &[steps, batch, width])?;
             let span = |strides| Series::<T>::span([steps, batch, width], strides);
             if let Some((memory, strides)) = array.strided::<T>(name, len, span)? {
