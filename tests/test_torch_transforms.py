@@ -79,6 +79,12 @@ def test_vmap_agrees_with_a_loop(function, inputs, which):
     torch.testing.assert_close(vmap(gradient, in_dims)(*stacked), tuple(expected))
 
 
+@pytest.mark.parametrize("shape", [(7, 2), (4, 3)])
+def test_vmap_of_the_first_columns(shape):
+    us = torch.randn(3, *shape)
+    torch.testing.assert_close(vmap(ht.frame)(us), torch.stack([ht.frame(u) for u in us]))
+
+
 def test_vmap_makes_one_native_call(native_calls):
     u, h = problem(4, 2, 5, 3)
     us = torch.stack([u] * 5)

@@ -56,4 +56,5 @@ def first_columns(u: Any, k: int, xp: Any, apply: Callable[..., Any], matrix: Ca
     if n < 2 * k:
         return matrix(u)[..., :k]
     unit = xp.eye(k, n, dtype=u.dtype, **where).reshape(k, *(1,) * (u.ndim - 2), n)
-    return xp.moveaxis(apply(u, unit), 0, -1)
+    move = getattr(xp, "movedim", None) or xp.moveaxis  # torch's vmap knows the one and not the other
+    return move(apply(u, unit), 0, -1)

@@ -194,10 +194,13 @@ def arrays(source):
         found = gradients((o, last), (t["grad_o"], t.get("grad_final_state")), t, names)
         return dict(zip(names, found, strict=True))
 
+    def results_of_arrays(**arguments):
+        return hh.delta_rule(**arguments, output_final_state=True)
+
     def gradients_of_arrays(grad_o=None, grad_final_state=None, **arguments):
         return hh.delta_rule_vjp(**arguments)[1](grad_o, grad_final_state=grad_final_state)
 
-    function = gradients_of_arrays if backward else hh.delta_rule
+    function = gradients_of_arrays if backward else results_of_arrays
     call = Call(function, given, theirs, operations, named, reach=reach(given))
     if source.one_in(8) and (backward or "initial_state" in tensors):  # else values may be of any width
         return lambda record, told: refuse(source, call, record, told)
