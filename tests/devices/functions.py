@@ -98,6 +98,23 @@ def test_compiled_code_calls_the_operators(device, name):
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
+def test_compiled_sequences_are_not_unrolled(device):
+    """Not even where no device but the CPU has a kernel for the columns."""
+    torch.compiler.reset()
+    graphs = []
+
+    def look(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    u, x, tau = (numbers(*shape).to(device) for shape in ((6, 3), (50, 2, 6), (3,)))
+    compiled = torch.compile(lambda *a: ht.rnn(*a[:2], tau=a[2])[0], fullgraph=True, backend=look)
+    with torch.no_grad():
+        found = compiled(u, x, tau)
+    torch.testing.assert_close(found.cpu(), ht.rnn(u.cpu(), x.cpu(), tau=tau.cpu())[0])
+    assert sum(len(graph.graph.nodes) for graph in graphs) < 50
+
+
 def numbers(*shape, dtype=F64):
     return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(len(shape)))
 

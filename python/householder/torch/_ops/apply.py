@@ -68,10 +68,13 @@ def _differentiate_on_cuda(tensors: Any, _: Any, form: Any, grads: Any, wanted: 
     )
 
 
-def unsupported(tensors: Any, options: Any) -> str:
-    """Return why kernels for other devices cannot compute a call, or ""."""
-    tau, shape = tensors[2], options[2]
+def unsupported_columns(tau: Tensor | None, shape: str) -> str:
+    """Return why kernels for other devices cannot take such columns, or ""."""
     return "" if _validate.is_default(tau, shape) else "kernels take trapezoidal columns without tau"
+
+
+def _unsupported(tensors: Any, options: Any) -> str:
+    return unsupported_columns(tensors[2], options[2])
 
 
 def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor]:
@@ -160,7 +163,7 @@ operator = Operator(
     require_unchanged=_require_unchanged,
     shortcut=_adjoint,
     keeping_on_cuda=(_keep_on_cuda, _differentiate_on_cuda),
-    unsupported=unsupported,
+    unsupported=_unsupported,
     expression=_expression,
     fake=_fake,
     vmap=_vmap,

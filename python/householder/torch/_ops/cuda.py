@@ -21,7 +21,7 @@ from householder._cuda.recurrence import Kept, Recurrence
 from householder._cuda.verdicts import UnusableError
 from householder._types import Sequence
 from householder.torch import _autocast
-from householder.torch._ops.apply import unsupported
+from householder.torch._ops.apply import unsupported_columns
 from householder.torch._ops.cuda_tape import Layout, tape_layout
 from householder.torch._ops.rnn import DIFFERENTIABLE, Inputs, Options, inputs_of
 
@@ -69,8 +69,8 @@ def _canonical(u: Tensor, *vectors: Tensor) -> list[Tensor]:
 @_with_kernels
 def apply_keeping(tensors: Any, options: Any) -> Any:
     """``W h`` or ``W* h``, no states, and the form of u for the backward pass."""
-    (u, h, _), (transpose, method, _) = tensors, options
-    _require_default(tensors, options)
+    (u, h, tau), (transpose, method, shape) = tensors, options
+    _require_default(tau, shape)
     matrices, rows = _canonical(u, h)
     c, form = application.forward(matrices, rows, None, transpose, method)
     return c.reshape(h.shape).contiguous(), (), form
@@ -79,8 +79,8 @@ def apply_keeping(tensors: Any, options: Any) -> Any:
 @_with_kernels
 def apply_gradients(tensors: Any, grads: Any, wanted: Any, options: Any, form: Form | None) -> Any:
     """Return the wanted gradients."""
-    (u, h, _), (grad_c,), (transpose, method, _) = tensors, grads, options
-    _require_default(tensors, options)
+    (u, h, tau), (grad_c,), (transpose, method, shape) = tensors, grads, options
+    _require_default(tau, shape)
     matrices, rows, grads = _canonical(u, h, grad_c)
     want_u, want_h, _ = wanted
     grad_u, grad_h, _ = application.backward(matrices, rows, grads, None, transpose, method, want_h=want_h, form=form)
@@ -102,7 +102,7 @@ def apply_backward(tensors: Any, _: Any, grads: Any, wanted: Any, options: Any) 
     return apply_gradients(tensors, grads, wanted, options, None)
 
 
-def _require_default(tensors: Any, options: Any) -> None:
+def _require_default(tau: Tensor | None, shape: str) -> None:
     """Refuse columns that kernels do not take.
 
     Raises
@@ -110,7 +110,7 @@ def _require_default(tensors: Any, options: Any) -> None:
     UnusableError
         Columns are full, or ``tau`` is given.
     """
-    if reason := unsupported(tensors, options):
+    if reason := unsupported_columns(tau, shape):
         raise UnusableError(reason)
 
 
@@ -177,7 +177,7 @@ def packed_reversal(batch_sizes: Tensor, like: Tensor) -> Tensor | None:
 def _kernel_arguments(tensors: Any, options: Any) -> tuple[Inputs, Options]:
     """Name the arguments of a sequence that kernels take."""
     inputs, named = inputs_of(tensors, options), Options._make(options)
-    _require_default((*inputs[:2], inputs.tau), (None, None, named.shape))
+    _require_default(inputs.tau, named.shape)
     return inputs, named
 
 

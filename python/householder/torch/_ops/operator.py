@@ -75,6 +75,8 @@ class Operator:
         ``compute`` and ``differentiate`` for CUDA tensors, where the first keeps factors for the second.
     unsupported : callable
         ``unsupported(tensors, options)`` returns the reason why no device but the CPU has a kernel for a call, or "".
+    is_loop : bool
+        Whether the expression is a loop over steps, which compilers would unroll.
     shortcut : callable, optional
         ``shortcut(tensors, grads, options)`` returns the gradients where the second tensor alone has one.
     """
@@ -100,12 +102,14 @@ class Operator:
         has_cuda: bool = True,
         keeping_on_cuda: tuple[Callable[..., Any], Callable[..., Any]] | None = None,
         unsupported: Callable[..., str] = lambda *_: "",
+        is_loop: bool = False,
         shortcut: Callable[..., Any] | None = None,
     ) -> None:
         count, state_count, option_count = (_count(of) for of in (tensors, states, options))
         constant = count - differentiable
         keep_argument = (False,) * bool(states)
         self._compute, self._expression, self._unsupported = compute, expression, unsupported
+        self._is_loop = is_loop
 
         def is_shortcut(wanted: Sequence[bool]) -> bool:
             return shortcut is not None and not wanted[0] and not any(wanted[2:])
@@ -313,8 +317,10 @@ class Operator:
             found = fake(tensors, options, keep)
             return found if len(found) > 1 else found[0]
 
-        def backward_without_numbers(tensors: Any, _: Any, __: Any, wanted: Any, ___: Any) -> Any:
-            return tuple([t.new_empty(t.shape) if want else None for t, want in zip(tensors, wanted, strict=False)])
+        def backward_without_numbers(*arguments: Any) -> Any:
+            wanted = arguments[len(arguments) - option_count - 1]
+            found = [t.new_empty(t.shape) if want else None for t, want in zip(arguments, wanted, strict=False)]
+            return tuple(found) if differentiable > 1 else found[0]
 
         forward_arguments = [tensors, *["bool keep"] * bool(states), *[options] * bool(options)]
         backward_arguments = [tensors, *[states] * bool(states), grads, "bool[] wanted", *[options] * bool(options)]
@@ -334,7 +340,7 @@ class Operator:
             differentiable,
             {"CPU": backward(backward_on_cpu), "CompositeExplicitAutograd": backward(backward_elsewhere)}
             | ({"CUDA": backward(_on_cuda_or(f"{name}_backward", backward_elsewhere))} if has_cuda else {}),
-            fake=backward(backward_without_numbers),
+            fake=backward_without_numbers,
             vmap=lambda *arguments: backward_vmap(backward_op, *arguments),
             autograd=(Derivative.pull_back, Derivative.setup_context),
         )
@@ -409,7 +415,7 @@ class Operator:
         kind = kind_of(device)
         if kind == "cpu":
             return False
-        if reason := self._unsupported(tensors, options):
+        if (way in NATIVE or not self._is_loop) and (reason := self._unsupported(tensors, options)):
             say_without_kernels(device, reason)
             return True
         if way not in NATIVE or kind == "meta":

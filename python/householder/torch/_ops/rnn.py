@@ -20,7 +20,7 @@ from householder._spec import NONLINEARITIES
 from householder.torch import _expressions
 from householder.torch._dtypes import HALF_TYPES
 from householder.torch._layout import contiguous
-from householder.torch._ops.apply import application_flops, gradient_flops, method_of
+from householder.torch._ops.apply import application_flops, gradient_flops, method_of, unsupported_columns
 from householder.torch._ops.library import follow_torch_threads, leading, on_cuda
 from householder.torch._ops.operator import Operator
 
@@ -162,9 +162,7 @@ def require_unchanged(tensors: Any, states: Any, grads: Any, options: Any) -> No
 
 
 def _unsupported(tensors: Any, options: Any) -> str:
-    if Inputs._make(tensors).is_default(options[4]):
-        return ""
-    return "kernels take trapezoidal columns without tau"
+    return unsupported_columns(Inputs._make(tensors).tau, options[4])
 
 
 def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor, Tensor]:
@@ -286,6 +284,7 @@ operator = Operator(
     differentiate=_differentiate,
     require_unchanged=require_unchanged,
     unsupported=_unsupported,
+    is_loop=True,
     expression=_expression,
     fake=_fake,
     vmap=_vmap,
