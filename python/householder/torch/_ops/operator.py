@@ -415,7 +415,8 @@ class Operator:
         kind = kind_of(device)
         if kind == "cpu":
             return False
-        if (way in NATIVE or not self._is_loop) and (reason := self._unsupported(tensors, options)):
+        would_unroll = self._is_loop and way is Route.TRANSFORMED
+        if not would_unroll and (reason := self._unsupported(tensors, options)):
             say_without_kernels(device, reason)
             return True
         if way not in NATIVE or kind == "meta":
