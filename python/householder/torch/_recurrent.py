@@ -126,29 +126,34 @@ class RecurrentCell(_reflections.Layer):
             _check.of_layer("hx", hx, self.weight_ih)
             h = self._step(x[0], hx)
             return h.unsqueeze(0), h.clone()
-        u, h0 = _reflections.constrain(self.reflections, self.constraint), self.h0 if hx is None else hx
-        parameters = weight, bias, phases, phi_bias = self.weight_ih, self.bias, self.phases, self.nonlinearity_bias
-        options = self.nonlinearity, self.negative_slope, False, reverse, "trapezoidal", self.method
+        u, h0 = self._constrained(), self.h0 if hx is None else hx
         if batch_sizes is None:
-            done: tuple[Tensor, Tensor] | None = _ops.rnn.operator.attempt((u, x, h0, *parameters, None, None), options)
+            done = self._attempt(u, x, h0, reverse)
             if done is not None:
                 return done
-        _check.of_layer("input", x, weight)
-        _check.of_layer("hx", hx, weight)
+        _check.of_layer("input", x, self.weight_ih)
+        _check.of_layer("hx", hx, self.weight_ih)
         return rnn(
             u,
             x,
             h0,
             nonlinearity=self.nonlinearity,
             negative_slope=self.negative_slope,
-            nonlinearity_bias=phi_bias,
-            input_weight=weight,
-            bias=bias,
-            phases=phases,
+            nonlinearity_bias=self.nonlinearity_bias,
+            input_weight=self.weight_ih,
+            bias=self.bias,
+            phases=self.phases,
             batch_sizes=batch_sizes,
             reverse=reverse,
             method=self.method,
         )
+
+    def _attempt(self, u: Tensor, x: Tensor, h0: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor] | None:
+        """Run sequences of one length at once; None if they need checks, conversion or another route."""
+        tensors = u, x, h0, self.weight_ih, self.bias, self.phases, self.nonlinearity_bias, None, None
+        options = self.nonlinearity, self.negative_slope, False, reverse, "trapezoidal", self.method
+        done: tuple[Tensor, Tensor] | None = _ops.rnn.operator.attempt(tensors, options)
+        return done
 
     def _one_step(self, input: Tensor, hx: Tensor | None) -> Tensor:  # noqa: A002
         if not isinstance(input, Tensor):
@@ -160,6 +165,10 @@ class RecurrentCell(_reflections.Layer):
             d = self.input_size
             raise _check.SizeError(f"input has shape {tuple(input.shape)}, expected (B, {d}) or ({d},)")
         x = self._promoted(input)
+        if not torch.is_grad_enabled() and x.dim() == 2:
+            done = self._attempt(self._constrained(), x.unsqueeze(0), self.h0 if hx is None else hx, False)
+            if done is not None:
+                return done[1]
         _check.shape("hx", hx, (*x.shape[:-1], self.hidden_size))
         _check.of_layer("input", x, self.weight_ih)
         _check.of_layer("hx", hx, self.weight_ih)
@@ -176,9 +185,9 @@ class RecurrentCell(_reflections.Layer):
         return _expressions.activate(a, self.nonlinearity, self.negative_slope, self.nonlinearity_bias)
 
     def _is_costly(self, x: Tensor) -> bool:
-        """Return whether "auto" should not form factors of W, because they are large, for a single step."""
+        """Return whether "auto" should not form factors of W, because they are large, for a single step's gradients."""
         is_large = self.method == "auto" and self.hidden_size * self.num_reflections > _SMALL
-        return is_large and x.is_cpu and not torch.compiler.is_compiling()
+        return torch.is_grad_enabled() and is_large and x.is_cpu and not torch.compiler.is_compiling()
 
     def _mixes_types(self, x: Tensor, hx: Tensor | None) -> bool:
         alike = x.dtype == self.weight_ih.dtype and (hx is None or hx.dtype == x.dtype)

@@ -95,10 +95,10 @@ def constrain(u: Tensor, constraint: str) -> Tensor:
     n, m = u.shape[-2:]
     if m < n or u.is_complex():
         return u
-    seen = allocated(u).detach().clone()
-    latent = seen[..., -1, -1]
-    seen[..., -1, -1] = latent.clamp(-1, 1) if constraint == "soft" else torch.where(latent > 0, 1.0, -1.0)
-    return seen + (u - u.detach())
+    constrained = allocated(u).clone(memory_format=torch.contiguous_format)  # its gradient passes straight through
+    latent = constrained.detach().select(-1, -1).select(-1, -1)
+    latent.copy_(latent.clamp(-1, 1) if constraint == "soft" else torch.where(latent > 0, 1.0, -1.0))
+    return constrained
 
 
 def check_constraint(constraint: str) -> str:

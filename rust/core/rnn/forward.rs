@@ -7,6 +7,7 @@ use super::plan::Layout;
 use super::plan::Plan;
 use super::sequence::Sequence;
 use super::transition::{Factors, Transition};
+use crate::apply;
 use crate::error::{Error, Result};
 use crate::lengths::{self, product};
 use crate::memory::{Buffer, collected, filled, padded};
@@ -18,7 +19,7 @@ use crate::simd::gemm::{gemm, gemm2};
 use crate::simd::isa::InstructionSet;
 use crate::simd::pack::{Packed, pack};
 use crate::simd::vector::copy_columns;
-use crate::stack::StackMut;
+use crate::stack::{Stack, StackMut};
 use crate::threads::Context;
 use crate::view::{Shared, View};
 
@@ -109,22 +110,29 @@ fn run<T: Scalar>(
     if rows == 0 || count == 0 {
         return Ok(Vec::new());
     }
+    let is_single = steps.count() == 1 && !save && tape.is_none();
+    let applied = if is_single { applied(context, sequence)? } else { None };
+    let applied = applied.as_ref().map(|applied| Stack::new(applied, count));
     let (h, flops) = (StackMut::new(h, count), sequence.plan(layout, 0).flops().saturating_mul(count));
     let [last, tape] = [last, tape].map(|x| x.map(|x| StackMut::new(x, count)));
     let mut saved = collected((0..if save { count } else { 0 }).map(|_| None))?;
     let each = StackMut::new(&mut saved, count);
     context.for_each(count, flops, &|i, context| {
-        let plan = sequence.plan(layout, i);
+        let mut plan = sequence.plan(layout, i);
+        if let Some(applied) = &applied {
+            plan.h0 = Some(applied.at(i));
+        }
         // SAFETY: each problem writes its own parts.
         let (h, last, tape, saved) =
             unsafe { (h.at(i), last.as_ref().map(|x| x.at(i)), tape.as_ref().map(|x| x.at(i)), each.at(i)) };
         let own = if save && tape.is_none() { product(&[rows, layout.width]).unwrap_or(usize::MAX) } else { 0 };
         let mut own = Buffer::scratch(own)?;
-        let factors = states(context, &plan, h, tape.or_else(|| (!own.is_empty()).then_some(&mut own[..])))?;
+        let factors = if is_single { None } else { Some(Factors::new(context, &plan)?) };
+        states(context, &plan, factors.as_ref(), h, tape.or_else(|| (!own.is_empty()).then_some(&mut own[..])))?;
         if let Some(last) = last {
             plan.copy_last(h, last);
         }
-        if let Some(saved) = saved.first_mut() {
+        if let (Some(saved), Some(factors)) = (saved.first_mut(), factors) {
             *saved = Some(Prepared { factors, tape: own });
         }
         Ok(())
@@ -132,20 +140,28 @@ fn run<T: Scalar>(
     Ok(saved.into_iter().flatten().collect())
 }
 
-/// The states of one problem.
+/// `W h_0` of all problems, for a single step: it applies W once, so factors packed for many steps do not pay.
+fn applied<T: Scalar>(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> Result<Option<Buffer<T>>> {
+    let Some(h0) = sequence.h0 else { return Ok(None) };
+    let mut out = Buffer::scratch(h0.len())?;
+    apply::forward(context, &sequence.operator, h0, &mut out)?;
+    Ok(Some(out))
+}
+
+/// The states of one problem. Without factors `W h_0` stands in the place of `h_0`.
 fn states<T: Scalar>(
     context: &mut Context<'_>,
     sequence: &Plan<'_, T>,
+    factors: Option<&Factors<T>>,
     h: &mut [T],
     tape: Option<&mut [T]>,
-) -> Result<Factors<T>> {
+) -> Result<()> {
     let (n, isa) = (sequence.n(), context.isa);
-    let factors = Factors::new(context, sequence)?;
     let (slices, parts, steps) = (sequence.slices(), sequence.parts(), sequence.steps.count());
     let run = Run {
         isa,
         sequence,
-        transition: factors.transition(isa, n, sequence.w.adjoint)?,
+        transition: factors.map(|factors| factors.transition(isa, n, sequence.w.adjoint)).transpose()?,
         // SAFETY: V and b are the sequence's.
         inputs: unsafe { pack(isa, n, &sequence.input_parts()) }?,
         zeros: Buffer::zeroed(n)?,
@@ -171,14 +187,14 @@ fn states<T: Scalar>(
             unsafe { run.step(*slice, t, range.clone(), &mut *workspaces.get().add(i)) };
         }
         Ok(())
-    })?;
-    Ok(factors)
+    })
 }
 
 struct Run<'a, T: Scalar> {
     isa: InstructionSet,
     sequence: &'a Plan<'a, T>,
-    transition: Transition<T>,
+    /// Absent where the initial state is `W h_0`.
+    transition: Option<Transition<T>>,
     /// `[V b]`.
     inputs: Packed<T>,
     zeros: Buffer<T>,
@@ -280,7 +296,11 @@ impl<T: Scalar> Run<'_, T> {
         };
         let state = View::new(previous, previous_ld, count);
         match &self.transition {
-            Transition::LowRank { project, expand } => {
+            None => {
+                let step = Step { previous: state.from(begin, 0), ..step };
+                gemm2(self.isa, (range.len(), count), &[inputs, [View::none(); 2]], &step);
+            }
+            Some(Transition::LowRank { project, expand }) => {
                 let z = match self.tape {
                     Some(tape) => View::new(tape.get().add(row * width), width, count),
                     None => View::new(workspace.z.ptr_mut(), padded::<T>(rank), count),
@@ -289,7 +309,7 @@ impl<T: Scalar> Run<'_, T> {
                 let step = Step { previous: state, ..step };
                 gemm2(self.isa, (n, count), &[[expand.weights(), z], inputs], &step);
             }
-            Transition::Dense(w) => {
+            Some(Transition::Dense(w)) => {
                 gemm2(self.isa, (range.len(), count), &[[w.weights_from(begin), state], inputs], &step);
             }
         }
