@@ -6,7 +6,7 @@ use common::{Random, error, explicit, multiply, to_c64, with_each_instruction_se
 use householder::method::Method;
 use householder::number::{Real, c64};
 use householder::operator::{Form, Operator};
-use householder::rnn::{self, Activation, Sequence, SequenceGradients, Series, Steps};
+use householder::rnn::{self, Activation, Recurrence, Sequence, SequenceGradients, Series, Steps};
 use householder::scalar::Scalar;
 use householder::threads::{Context, set_num_threads};
 
@@ -228,6 +228,47 @@ fn complex_sequences_agree_with_explicit_reflections_and_across_methods() {
                 }
             });
         }
+    }
+}
+
+#[test]
+fn single_steps_are_those_of_explicit_reflections() {
+    fn check<T: Scalar>(activations: &[Activation<'static, T>]) {
+        for (n, m, d, batch) in [(2, 1, 1, 1), (5, 2, 3, 4), (9, 8, 2, 1), (33, 20, 17, 3)] {
+            let p = Problem::<T>::new(n, m, d, &[batch]);
+            for (&activation, adjoint) in activations.iter().flat_map(|a| [(a, false), (a, true)]) {
+                let kind = if activation == Activation::Tanh { Activation::Tanh } else { Activation::Identity };
+                let want = states(&p, &p.u, &p.h0, &p.x, kind, adjoint);
+                with_each_instruction_set(|context| {
+                    for method in [None, Some(Method::Wy), Some(Method::Dense)] {
+                        let sequence = p.sequence(activation, adjoint, method);
+                        let [mut h, mut out] = [vec![T::ZERO; p.h0.len()], vec![T::ZERO; p.h0.len()]];
+                        rnn::forward(context, &sequence, &mut h, None, None).unwrap();
+                        Recurrence::new(context, &sequence).unwrap().step(&p.x, &p.h0, &mut out).unwrap();
+                        for got in [h, out] {
+                            assert!(
+                                error(&got, &want) < 1e4 * T::Real::EPSILON.to_f64(),
+                                "{n} {m} {method:?} {activation:?}"
+                            );
+                        }
+                    }
+                });
+            }
+        }
+    }
+    check::<f64>(&[Activation::Identity, Activation::Tanh]);
+    check::<f32>(&[Activation::Identity, Activation::Tanh]);
+    check::<c64>(&[Activation::Identity]);
+}
+
+#[test]
+fn a_recurrence_refuses_arrays_of_other_lengths() {
+    let p = Problem::<f64>::new(5, 2, 3, &[2]);
+    let mut never = || false;
+    let recurrence =
+        Recurrence::new(&mut Context::new(&mut never), &p.sequence(Activation::Tanh, false, None)).unwrap();
+    for (x, h, out) in [(5, 10, 10), (6, 9, 10), (6, 10, 11), (6, 10, 5), (3, 10, 10)] {
+        assert!(recurrence.step(&vec![0.0; x], &vec![0.0; h], &mut vec![0.0; out]).is_err(), "{x} {h} {out}");
     }
 }
 

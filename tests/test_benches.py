@@ -16,6 +16,7 @@ SMALL = {
     "migrating.py": "--divide 16 --rounds 1",
     "numerics.py": "--sizes 16",
     "second_derivatives.py": "--rounds 1",
+    "streaming.py": "--rounds 1",
     "training_step.py": "--hidden 16 --reflections 4 --batch 2 --rounds 1 --threads 1",
     "versus_delta.py": "--threads 1 --rounds 1 --tokens 32 --works gated KDA Product",
     "uses.py": "--hidden 16 --reflections 4 --input 2 --batch 4 --steps 8 --rounds 1 --threads 1",

@@ -5,7 +5,7 @@ package applies W to vectors and whole recurrences without forming it, with clos
 
 * one application: :func:`apply`, which is also :func:`forward`, and :func:`backward`; with stored intermediate
   vectors, :func:`forward_tape`; forward mode, :func:`jvp`;
-* sequences: :func:`rnn`; with gradients, :func:`rnn_vjp`;
+* sequences: :func:`rnn`; with gradients, :func:`rnn_vjp`; one step at a time, :class:`Recurrence`;
 * reflections that depend on the data: :func:`delta_rule`; with gradients, :func:`delta_rule_vjp`;
 * the matrix and its parameters: :func:`matrix`, :func:`frame`, :func:`wy`, :func:`factor`, :func:`nearest`,
   :func:`haar`, :func:`normalize`, :func:`snap`, :func:`real_form`, :func:`to_lapack`, :func:`from_lapack`;
@@ -25,11 +25,13 @@ from householder._nearest import nearest
 from householder._parameters import normalize, real_form, snap
 from householder._plan import plan
 from householder._random import haar
+from householder._recurrence import Recurrence
 from householder._resources import get_num_threads, release_memory, set_num_threads
 from householder._sequence import rnn, rnn_vjp
 from householder._tangent import jvp
 
 __all__ = [
+    "Recurrence",
     "apply",
     "backward",
     "delta_rule",

@@ -17,7 +17,7 @@ Raises ``MemoryError`` when the workspace cannot be allocated, ``ValueError`` fo
 
 from collections.abc import Sequence
 from types import NotImplementedType
-from typing import Any, TypeAlias, final
+from typing import Any, Self, TypeAlias, final
 
 from numpy.typing import NDArray
 from torch import Tensor
@@ -128,6 +128,24 @@ def factor(
     by_columns: bool = False,  # the first m columns of q, whatever the others are
 ) -> float: ...  # the part of q that m reflections leave: max |q - matrix(u)|
 def departure(q: Array) -> float: ...  # max |q* q - I|
+@final
+class Recurrence:
+    """A recurrence for single steps. It owns copies of its parameters, and prepares weights at the first step."""
+
+    def __new__(
+        cls,
+        inputs: RnnInputs,  # x of no steps; x and h0 play no other part
+        options: RnnOptions,
+        latent: Array | None = None,  # like u, which was made of it
+    ) -> Self: ...
+    def is_of(self, inputs: RnnInputs) -> bool: ...  # bit for bit, latent in the place of u; x and h0 play no part
+    def step(
+        self,
+        x: Array,  # (B, d) or (d,)
+        h: Array,  # (B, n) or (n,)
+        out: Array,  # like h
+    ) -> NotImplementedType | None: ...
+
 def rnn_tape_width(
     dtype: str, n: int, m: int, rows: int, has_phases: bool, has_tau: bool, nonlinearity: str, method: str
 ) -> int: ...  # 0: no tape is used

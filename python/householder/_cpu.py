@@ -158,7 +158,7 @@ departure = _core.departure
 def rnn(sequence: Sequence, steps: int, batch: int) -> Array:
     """Return all states, in the shape of x except for the last axis."""
     h = _states(sequence)
-    _core.rnn_forward(*_arguments(sequence, steps, batch), h, None, None, False)
+    _core.rnn_forward(*native_arguments(sequence, steps, batch), h, None, None, False)
     return h
 
 
@@ -166,7 +166,7 @@ def rnn_vjp(
     sequence: Sequence, steps: int, batch: int
 ) -> tuple[Array, Callable[[Array | None, Array | None], SequenceGradients]]:
     """Return all states, and the function from their gradients to those of every array argument that was given."""
-    arguments, h = _arguments(sequence, steps, batch), _states(sequence)
+    arguments, h = native_arguments(sequence, steps, batch), _states(sequence)
     kept = _core.rnn_forward(*arguments, h, None, None, True)
     h.flags.writeable = False  # the gradients are computed from it
 
@@ -184,7 +184,7 @@ def _states(sequence: Sequence) -> Array:
     return np.empty((*sequence.x.shape[:-1], len(sequence.u)), sequence.u.dtype)
 
 
-def _arguments(sequence: Sequence, steps: int, batch: int) -> tuple[Any, Any]:
+def native_arguments(sequence: Sequence, steps: int, batch: int) -> tuple[Any, Any]:
     """Return the arrays, in the order of their gradients and then ``batch_sizes``, and the options."""
     if sequence.batch_sizes is None:
         sequence = sequence._replace(x=sequence.x.reshape(steps, batch, sequence.x.shape[-1]))

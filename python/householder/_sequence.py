@@ -108,7 +108,7 @@ def rnn(
     parameters = input_weight, bias, phases
     options = nonlinearity, negative_slope, nonlinearity_bias, transpose, reverse, method, tau, shape
     raw = Sequence._make((u, x, h0, *parameters, batch_sizes, *options))
-    backend, sequence, extent = _validated(raw)
+    backend, sequence, extent = validated(raw)
     h: Array = backend.rnn(sequence, extent.steps, extent.batch)
     return h, _last_states(h, sequence, extent)
 
@@ -185,7 +185,7 @@ def rnn_vjp(
     parameters = input_weight, bias, phases
     options = nonlinearity, negative_slope, nonlinearity_bias, transpose, reverse, method, tau, shape
     raw = Sequence._make((u, x, h0, *parameters, batch_sizes, *options))
-    backend, sequence, extent = _validated(raw)
+    backend, sequence, extent = validated(raw)
     h, pull = backend.rnn_vjp(sequence, extent.steps, extent.batch)
     last = _last_states(h, sequence, extent)
     return (h, last), SequenceVjp(backend, sequence, extent, None if h0 is None else np.shape(h0), pull)
@@ -241,7 +241,7 @@ class SequenceVjp:
         return grads
 
 
-def _validated(raw: Sequence) -> tuple[ModuleType, Sequence, _Extent]:
+def validated(raw: Sequence) -> tuple[ModuleType, Sequence, _Extent]:
     """Check and arrange every argument with the backend of u."""
     backend = backend_of(raw.u)
     u = backend.array("u", raw.u)

@@ -13,6 +13,7 @@ mod matrix;
 mod openmp;
 mod operands;
 mod options;
+mod recurrence;
 mod sequence;
 mod xla;
 
@@ -38,6 +39,8 @@ mod _core {
     use super::matrix::{matrix, matrix_backward};
     #[pymodule_export]
     use super::openmp::share_openmp;
+    #[pymodule_export]
+    use super::recurrence::Recurrence;
     #[pymodule_export]
     use super::sequence::{rnn_backward, rnn_forward, rnn_tape_width};
     #[pymodule_export]

@@ -17,8 +17,8 @@ use crate::operands::{Arrays, Operands, Shape, named};
 use crate::options;
 
 /// Slots of operands, and of their gradients.
-const X: usize = 1;
-const H0: usize = 2;
+pub const X: usize = 1;
+pub const H0: usize = 2;
 const INPUT_WEIGHT: usize = 3;
 const BIAS: usize = 4;
 const PHASES: usize = 5;
@@ -58,6 +58,11 @@ impl Sizes {
         }
     }
 
+    /// How many numbers an operand has.
+    pub fn len(&self, slot: usize) -> Reading<usize> {
+        size(&self.shape(slot))
+    }
+
     /// The shape of an array with so many numbers for each state.
     pub fn states(&self, width: usize) -> Shape {
         match self.vectors {
@@ -68,7 +73,7 @@ impl Sizes {
 }
 
 /// The sequences of all problems, over the vectors `x`.
-fn sequences<'a, T: Number<Real: Number>>(
+pub fn sequences<'a, T: Number<Real: Number>>(
     operands: &impl Operands<'a>,
     sizes: &Sizes,
     options: &Options<'_>,
@@ -181,27 +186,27 @@ impl<'a, T: Number<Real: Number>> Backward<'a, T> {
 
 /// `u (.., n, m)`, `x (.., steps, batch, d)` or, with `batch_sizes`, `(.., rows, d)`, then `h0, input_weight, bias, phases,
 /// nonlinearity_bias, tau` and `batch_sizes`. Leading axes tell the matrices, each with sequences and parameters of its own.
-type Inputs<'py> = [Option<Bound<'py, PyAny>>; 9];
+pub type Inputs<'py> = [Option<Bound<'py, PyAny>>; 9];
 
 /// Nonlinearity, negative slope, whether W is transposed, whether time runs backwards, the shape of u, and the method.
-type Described = (PyBackedStr, f64, bool, bool, PyBackedStr, PyBackedStr);
+pub type Described = (PyBackedStr, f64, bool, bool, PyBackedStr, PyBackedStr);
 
 /// Arrays of both passes: the operands, then those of the backward pass.
 type Both<'a, 'py, const OUT: usize> = Arrays<'a, 'py, 12, OUT>;
 
 /// A call of Python.
-struct Call<'a> {
-    sizes: Sizes,
+pub struct Call<'a> {
+    pub sizes: Sizes,
     options: Options<'a>,
     steps: Steps,
-    dtype: DType,
+    pub dtype: DType,
     /// Whether vectors may lie at fixed strides: those of one matrix.
     may_be_strided: bool,
 }
 
 impl<'a> Call<'a> {
     /// The call, and its operands.
-    fn read<'b, 'py>(
+    pub fn read<'b, 'py>(
         inputs: &'b Inputs<'py>,
         described: &'a Described,
     ) -> Reading<(Self, [Option<Array<'b, 'py>>; 8])> {
@@ -290,7 +295,7 @@ impl<'a> Call<'a> {
 }
 
 /// The names of the operands, and of those of the backward pass.
-const OPERANDS: [&str; 12] =
+pub const OPERANDS: [&str; 12] =
     ["u", "x", "h0", "input_weight", "bias", "phases", "nonlinearity_bias", "tau", "h", "tape", "grad_h", "grad_last"];
 const GRADIENTS: [&str; 8] = [
     "grad_u",

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from householder import _spec, _validate
-from householder.torch import _autocast, _check, _expressions, _ops, _reflections, _tracing
+from householder.torch import _autocast, _check, _expressions, _ops, _reflections, _streaming, _tracing
 from householder.torch._functional import apply, matrix, rnn
 from householder.torch._ops.library import on_cuda
 
@@ -121,14 +121,18 @@ class RecurrentCell(_reflections.Layer):
             return self._one_step(input, hx)
         batch_sizes, reverse = over
         x = self._promoted(input) if self.is_complex else input
-        if x.shape[0] == 1 and batch_sizes is None and self._is_costly(x) and not self._mixes_types(x, hx):
-            _check.of_layer("input", x, self.weight_ih)
-            _check.of_layer("hx", hx, self.weight_ih)
-            h = self._step(x[0], hx)
-            return h.unsqueeze(0), h.clone()
-        u, h0 = self._constrained(), self.h0 if hx is None else hx
+        if x.shape[0] == 1 and batch_sizes is None:
+            h = self._without_gradients(x[0], hx)
+            if h is None and self._is_costly(x) and not self._mixes_types(x, hx):
+                _check.of_layer("input", x, self.weight_ih)
+                _check.of_layer("hx", hx, self.weight_ih)
+                h = self._step(x[0], hx)
+            if h is not None:
+                return h.unsqueeze(0), h.clone()
+        (latent, *others), options = self._arguments(x, hx, reverse)
+        tensors = u, _, h0, *_ = _reflections.constrain(latent, self.constraint), *others
         if batch_sizes is None:
-            done = self._attempt(u, x, h0, reverse)
+            done: tuple[Tensor, Tensor] | None = _ops.rnn.operator.attempt(tensors, options)
             if done is not None:
                 return done
         _check.of_layer("input", x, self.weight_ih)
@@ -148,12 +152,25 @@ class RecurrentCell(_reflections.Layer):
             method=self.method,
         )
 
-    def _attempt(self, u: Tensor, x: Tensor, h0: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor] | None:
-        """Run sequences of one length at once; None if they need checks, conversion or another route."""
-        tensors = u, x, h0, self.weight_ih, self.bias, self.phases, self.nonlinearity_bias, None, None
+    def _arguments(self, x: Tensor, hx: Tensor | None, reverse: bool = False) -> tuple[Any, Any]:
+        """Return the tensors, with the latent u, and the options of the operation ``rnn``."""
+        h0 = self.h0 if hx is None else hx
+        parameters = self.weight_ih, self.bias, self.phases, self.nonlinearity_bias
         options = self.nonlinearity, self.negative_slope, False, reverse, "trapezoidal", self.method
-        done: tuple[Tensor, Tensor] | None = _ops.rnn.operator.attempt(tensors, options)
-        return done
+        return (self.reflections, x, h0, *parameters, None, None), options
+
+    def _without_gradients(self, x: Tensor, hx: Tensor | None) -> Tensor | None:
+        """Take one step; None if it needs gradients, checks, conversion or another route."""
+        if torch.is_grad_enabled():
+            return None
+        tensors, options = self._arguments(x, hx)
+        h = _streaming.step(self, self.constraint, tensors, options)
+        if h is None:
+            latent, _, *others = tensors
+            u = _reflections.constrain(latent, self.constraint)
+            done = _ops.rnn.operator.attempt((u, x.unsqueeze(0), *others), options)
+            h = None if done is None else done[1]
+        return h
 
     def _one_step(self, input: Tensor, hx: Tensor | None) -> Tensor:  # noqa: A002
         if not isinstance(input, Tensor):
@@ -165,10 +182,9 @@ class RecurrentCell(_reflections.Layer):
             d = self.input_size
             raise _check.SizeError(f"input has shape {tuple(input.shape)}, expected (B, {d}) or ({d},)")
         x = self._promoted(input)
-        if not torch.is_grad_enabled() and x.dim() == 2:
-            done = self._attempt(self._constrained(), x.unsqueeze(0), self.h0 if hx is None else hx, False)
-            if done is not None:
-                return done[1]
+        h = self._without_gradients(x, hx)
+        if h is not None:
+            return h
         _check.shape("hx", hx, (*x.shape[:-1], self.hidden_size))
         _check.of_layer("input", x, self.weight_ih)
         _check.of_layer("hx", hx, self.weight_ih)

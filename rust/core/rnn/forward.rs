@@ -15,7 +15,7 @@ use crate::scalar::Scalar;
 use crate::simd::activation::Activation;
 use crate::simd::epilogue::{Step, Store};
 use crate::simd::fetch::Fetch;
-use crate::simd::gemm::{gemm, gemm2};
+use crate::simd::gemm::gemm;
 use crate::simd::isa::InstructionSet;
 use crate::simd::pack::{Packed, pack};
 use crate::simd::vector::copy_columns;
@@ -193,7 +193,7 @@ fn states<T: Scalar>(
 struct Run<'a, T: Scalar> {
     isa: InstructionSet,
     sequence: &'a Plan<'a, T>,
-    /// Absent where the initial state is `W h_0`.
+    /// Absent where `W h_0` stands in the place of `h_0`.
     transition: Option<Transition<T>>,
     /// `[V b]`.
     inputs: Packed<T>,
@@ -295,23 +295,15 @@ impl<T: Scalar> Run<'_, T> {
             fetch: Fetch::new(self.h.get().wrapping_add(next * n + begin), [0; 2], [1; 2], count * range.len()),
         };
         let state = View::new(previous, previous_ld, count);
-        match &self.transition {
-            None => {
-                let step = Step { previous: state.from(begin, 0), ..step };
-                gemm2(self.isa, (range.len(), count), &[inputs, [View::none(); 2]], &step);
-            }
-            Some(Transition::LowRank { project, expand }) => {
-                let z = match self.tape {
-                    Some(tape) => View::new(tape.get().add(row * width), width, count),
-                    None => View::new(workspace.z.ptr_mut(), padded::<T>(rank), count),
-                };
-                gemm(self.isa, (rank, count), project.weights(), state, &Store::new(z));
-                let step = Step { previous: state, ..step };
-                gemm2(self.isa, (n, count), &[[expand.weights(), z], inputs], &step);
-            }
-            Some(Transition::Dense(w)) => {
-                gemm2(self.isa, (range.len(), count), &[[w.weights_from(begin), state], inputs], &step);
-            }
+        if let Some(transition) = &self.transition {
+            let z = match self.tape {
+                Some(tape) => View::new(tape.get().add(row * width), width, count),
+                None => View::new(workspace.z.ptr_mut(), padded::<T>(rank), count),
+            };
+            transition.advance(self.isa, range.clone(), state, z, inputs, step);
+        } else {
+            let step = Step { previous: state.from(begin, 0), ..step };
+            gemm(self.isa, (range.len(), count), inputs[0], inputs[1], &step);
         }
         if matches!(activation, Activation::Tanh) {
             (0..count).for_each(|b| activation.finish(self.isa, out.add(b * n + begin), range.len(), null_mut()));

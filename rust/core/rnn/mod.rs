@@ -16,6 +16,7 @@ mod forward;
 mod grad_x;
 mod gradients;
 mod plan;
+mod recurrence;
 mod ring;
 mod sequence;
 mod steps;
@@ -25,6 +26,7 @@ mod transition;
 pub use backward::backward;
 pub use forward::{Saved, forward, forward_and_save};
 pub use gradients::SequenceGradients;
+pub use recurrence::Recurrence;
 pub use sequence::{Sequence, tape_width};
 pub use steps::{Series, Steps};
 

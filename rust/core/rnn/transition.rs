@@ -1,5 +1,7 @@
 //! The weights of a step, packed once for a whole sequence.
 
+use std::ops::Range;
+
 use super::plan::Layout;
 use super::plan::Plan;
 use crate::error::Result;
@@ -7,9 +9,12 @@ use crate::memory::{Buffer, padded};
 use crate::operator::Diagonal;
 use crate::operator::Reflections;
 use crate::scalar::Scalar;
+use crate::simd::epilogue::{Step, Store};
+use crate::simd::gemm::{gemm, gemm2};
 use crate::simd::isa::InstructionSet;
 use crate::simd::pack::{Packed, Part, pack};
 use crate::threads::Context;
+use crate::view::View;
 use crate::wy::CompactWy;
 use crate::wy::dense::Dense;
 use crate::wy::gradient::expansion;
@@ -25,6 +30,40 @@ pub enum Transition<T: Scalar> {
     },
     /// `W`.
     Dense(Packed<T>),
+}
+
+impl<T: Scalar> Transition<T> {
+    /// Columns of `P` and `Q`.
+    pub fn rank(&self) -> usize {
+        match self {
+            Self::LowRank { expand, .. } => expand.weights().count,
+            Self::Dense(_) => 0,
+        }
+    }
+
+    /// The step that ends with `step`, for the coordinates `range`: all of them, unless `W` is formed. `inputs` are `[V b]`
+    /// and its operand, `z` is memory for `P* a`.
+    ///
+    /// # Safety
+    /// The caller owns a row of each operand and of `z` for each vector of `a`, and all that `step` names.
+    pub unsafe fn advance(
+        &self,
+        isa: InstructionSet,
+        range: Range<usize>,
+        a: View<T>,
+        z: View<T>,
+        inputs: [View<T>; 2],
+        step: Step<'_, T>,
+    ) {
+        let shape = (range.len(), a.count);
+        match self {
+            Self::LowRank { project, expand } => {
+                gemm(isa, (self.rank(), a.count), project.weights(), a, &Store::new(z));
+                gemm2(isa, shape, &[[expand.weights(), z], inputs], &Step { previous: a, ..step });
+            }
+            Self::Dense(w) => gemm2(isa, shape, &[[w.weights_from(range.start), a], inputs], &step),
+        }
+    }
 }
 
 /// All that both passes need of `U`, in one of two forms.

@@ -198,6 +198,19 @@ impl<T: Element> Activation<'_, T> {
         }
     }
 
+    /// The same with this bias, if it has one.
+    pub(crate) fn with_bias(self, bias: &[T::Real]) -> Activation<'_, T> {
+        match self {
+            Self::Identity => Activation::Identity,
+            Self::Relu => Activation::Relu,
+            Self::LeakyRelu(slope) => Activation::LeakyRelu(slope),
+            Self::Tanh => Activation::Tanh,
+            Self::Oplu => Activation::Oplu,
+            Self::ModRelu(_) => Activation::ModRelu(bias),
+            Self::RealModRelu(_) => Activation::RealModRelu(bias),
+        }
+    }
+
     /// That of problem `i` of `count`, each of which has a bias of its own.
     pub(crate) fn of_problem(self, i: usize, count: usize) -> Self {
         match self {

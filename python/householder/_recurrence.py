@@ -1,0 +1,101 @@
+"""One step after the other, for inputs that arrive one at a time."""
+
+from typing import Any
+
+import numpy as np
+
+from householder import _core, _cpu
+from householder._sequence import validated
+from householder._types import Array, Sequence
+
+
+class Recurrence:
+    """A recurrence ``h_t = phi(W h_{t-1} + V x_t + b)`` that takes one step after the other.
+
+    It copies its parameters and prepares the weights of a step once, at the first step. Arguments are those of
+    :func:`rnn`, and so are the states, up to rounding.
+
+    Parameters
+    ----------
+    u : array, shape (n, m)
+        Reflections, as in :func:`apply`.
+    nonlinearity : str, default "leaky_relu"
+    negative_slope : float
+    nonlinearity_bias : array, shape (n,) or, for a nonlinearity of pairs, (n / 2,), optional
+    input_weight : array, shape (n, d), optional
+        V; without it, the identity.
+    bias : array, shape (n,), optional
+    phases : array, shape (n,), optional
+    tau : array, shape (m,), optional
+    shape : {"trapezoidal", "full"}
+    transpose : bool
+    method : {"auto", "wy", "dense"}
+        As in :func:`rnn`.
+
+    Raises
+    ------
+    TypeError
+        Another dtype than float32, float64, complex64 and complex128, arguments of different dtypes, or arrays that are
+        not NumPy's.
+    ValueError
+        Shapes that do not fit, unknown names, a negative slope, or odd n with a paired nonlinearity.
+
+    Examples
+    --------
+    >>> import numpy as np, householder as hh
+    >>> rng = np.random.default_rng(0)
+    >>> recurrence = hh.Recurrence(rng.standard_normal((64, 8)), input_weight=rng.standard_normal((64, 2)))
+    >>> h = np.zeros(64)
+    >>> for x in rng.standard_normal((100, 2)):
+    ...     h = recurrence.step(h, x)
+    >>> h.shape
+    (64,)
+    """
+
+    def __init__(
+        self,
+        u: Any,
+        *,
+        nonlinearity: str = "leaky_relu",
+        negative_slope: float = 0.1,
+        nonlinearity_bias: Any = None,
+        input_weight: Any = None,
+        bias: Any = None,
+        phases: Any = None,
+        tau: Any = None,
+        shape: str = "trapezoidal",
+        transpose: bool = False,
+        method: str = "auto",
+    ) -> None:
+        u = _cpu.array("u", u)
+        width = u.shape[:1] if input_weight is None else _cpu.operand("input_weight", input_weight, u).shape[-1:]
+        x = np.empty((0, 1, *width), u.dtype)
+        parameters = input_weight, bias, phases
+        options = nonlinearity, negative_slope, nonlinearity_bias, transpose, False, method, tau, shape
+        _, sequence, _ = validated(Sequence._make((u, x, None, *parameters, None, *options)))
+        self._dtype = sequence.u.dtype
+        self._native = _core.Recurrence(*_cpu.native_arguments(sequence, 0, 1))
+
+    def step(self, h: Array, x: Array) -> Array:
+        """Return the state that follows ``h`` with the input ``x``.
+
+        Parameters
+        ----------
+        h : array, shape (B, n) or (n,)
+            States of B sequences, or of one.
+        x : array, shape (B, d) or (d,)
+            Their inputs, of the dtype of u.
+
+        Returns
+        -------
+        array, shape (B, n) or (n,)
+
+        Raises
+        ------
+        TypeError, ValueError
+            Another dtype, or shapes that do not fit.
+        """
+        h = _cpu.array("h", h, self._dtype)
+        following = np.empty(h.shape, self._dtype)
+        self._native.step(_cpu.array("x", x, self._dtype), h, following)
+        return following

@@ -1,0 +1,52 @@
+"""Single steps without gradients: a cell's weights are prepared once, and used again while its parameters stay the same.
+
+Parameters change in many ways, some of which torch does not count. What was prepared therefore has copies of the
+parameters, and is used where all of their bits are the same. That takes less time than to prepare the weights.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from householder import _core
+from householder.torch._ops.route import Route, route
+from householder.torch._reflections import constrain
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+_FEW = 16
+"""Sequences whose steps run on the calling thread."""
+
+_known: WeakKeyDictionary[nn.Module, tuple[tuple[Any, ...], _core.Recurrence]] = WeakKeyDictionary()
+"""The options of each cell, and the recurrence of its last parameters."""
+
+
+def step(cell: nn.Module, constraint: str, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Tensor | None:
+    """Return the state that follows, or None where another route must find it.
+
+    Parameters
+    ----------
+    cell : Module
+        Whose parameters these are.
+    constraint : str
+        On ``u_1``.
+    tensors : tuple
+        The inputs of the operation ``rnn``: the latent u, ``x (B, d)`` and ``h0 (B, n)``, or ``(d,)`` and ``(n,)``, ..
+    options : tuple
+        The options of the operation.
+    """
+    latent, x, h, *others = tensors
+    if h is None or route() is not Route.EAGER or not latent.is_cpu or (x.dim() == 2 and len(x) > _FEW):
+        return None
+    try:
+        before, recurrence = _known.get(cell, ((), None))
+        if recurrence is None or before != (constraint, *options) or not recurrence.is_of(tensors):
+            inputs = constrain(latent, constraint), x.new_empty(0, 1, x.shape[-1]), None, *others
+            _known[cell] = (constraint, *options), _core.Recurrence(inputs, options, latent)
+            return None
+        following = h.new_empty(h.shape)
+        return None if recurrence.step(x, h, following) is NotImplemented else following
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        return None  # the checks of the arguments explain
