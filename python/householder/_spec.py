@@ -1,7 +1,7 @@
 """The table of all that has a name: types of numbers, nonlinearities, forms of columns and methods; rules of shapes.
 
-Checks, kernels, settings and the pages of the documentation read this table. ``tests/test_spec.py`` compares the core
-and the pages with it.
+Checks, kernels, settings and the pages of the documentation read this table. ``tests/structure/test_spec.py`` compares
+the core and the pages with it.
 """
 
 from typing import NamedTuple

@@ -3,10 +3,10 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from sequences import SCHEDULES
 
 from householder import reference
 from householder._cuda import instances
+from tests.cuda.sequences import SCHEDULES
 
 TOLERANCE = {"float32": 2e-6, "complex64": 2e-6, "float64": 4e-15, "complex128": 4e-15}
 """Largest error, relative to the largest entry: a few roundings."""

@@ -2,11 +2,10 @@
 
 from itertools import cycle
 
-import applications
-from sequences import Case
-
 from householder._cuda.instances import SCALAR_OF, TILES, Tile
 from householder._spec import COMPLEX, DTYPES, NONLINEARITIES, OF_COMPLEX
+from tests.cuda import applications
+from tests.cuda.sequences import Case
 
 STORED = {"float": "float32", "double": "float64"}
 

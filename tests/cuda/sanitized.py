@@ -1,17 +1,14 @@
 """Run cases under the address and undefined-behaviour sanitizers.
 
-``python sanitized.py 4`` withholds 4 bytes of the shared memory of every launch.
+``python -m tests.cuda.sanitized 4`` withholds 4 bytes of the shared memory of every launch.
 The sanitizer's runtime has to be loaded before Python; ``environment`` says how.
 """
 
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import emulation
+from tests.cuda import emulation
 
 
 def environment() -> dict[str, str]:
@@ -23,9 +20,7 @@ def environment() -> dict[str, str]:
 
 
 def main(withheld: int) -> None:
-    import applications
-    import cases
-    import sequences
+    from tests.cuda import applications, cases, sequences
 
     chosen = [*cases.with_sanitizers(), *cases.factors()[:4], *cases.applied()[:6]]
     library = emulation.build((name for case in chosen for name in case.names), sanitize=True)

@@ -4,17 +4,17 @@ import sys
 import warnings
 from pathlib import Path
 
-import private_device
 import pytest
 import torch
 
-import cuda_standin
 import householder.torch as ht
 from householder import _notices
 from householder.torch import _expressions, _precision
-from test_cuda_launch_torch import on_cuda as on_cuda
-from torch_cases import CASES
-from torch_oracle import IGNORE_JIT_WARNING
+from tests.cases.torch import CASES
+from tests.cuda import cuda_standin
+from tests.cuda.test_launch_torch import on_cuda as on_cuda
+from tests.devices import private_device
+from tests.oracles.torch import IGNORE_JIT_WARNING
 
 pytestmark = pytest.mark.filterwarnings("ignore:householder has no native kernel")
 
@@ -170,8 +170,8 @@ OF_COMPLEX = {
     "UnitaryRNNCell": lambda z: layer(ht.UnitaryRNNCell(6, 4, dtype=torch.complex128), z)(z[0]),
 }
 ELSEWHERE = {
-    "accelerate": "changes models of transformers and peft; test_torch_pretrained.py",
-    "decompositions": "names torch expressions for exporters, takes no tensor; test_torch_export.py",
+    "accelerate": "changes models of transformers and peft; torch/compat/test_pretrained.py",
+    "decompositions": "names torch expressions for exporters, takes no tensor; torch/ops/test_export.py",
     "restore": "undoes accelerate",
 }
 

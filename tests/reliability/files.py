@@ -9,9 +9,9 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from damaged_files import KINDS, complaint, damaged
+from tests.experiments.damaged_files import KINDS, complaint, damaged
 
 SLOW = {"resumed checkpoint": 0.02, "checkpoint": 0.5, "plotted results": 0.2}
 

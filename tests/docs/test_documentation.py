@@ -1,0 +1,143 @@
+"""Every block of Python in the README and on the site runs, each page from top to bottom as its reader would."""
+
+import json
+import re
+import runpy
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
+
+
+def blocks(page):
+    """The blocks of Python, each where it stands in the file: a failure then names the page's own line."""
+    text = page.read_text(encoding="utf-8")
+    for block in re.finditer(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
+        yield "\n" * text.count("\n", 0, block.start(1)) + block[1]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(blocks(page))], ids=lambda page: page.stem)
+def test_code_of_a_page_runs(page, tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    if "householder.jax" in page.read_text(encoding="utf-8"):
+        pytest.importorskip("jax", reason="needs jax")
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "page"}
+    for block in blocks(page):
+        exec(compile(block, str(page), "exec"), names)
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
+def test_a_notebook_runs(notebook, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib").use("Agg")
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "notebook"}
+    for number, cell in enumerate(json.loads(notebook.read_text(encoding="utf-8"))["cells"]):
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), f"{notebook.name}[{number}]", "exec"), names)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _my_module(tmp_path_factory):
+    """Put the module that a page shows where its command lines find it."""
+    (code,) = (block for block in blocks(ROOT / "docs" / "train-your-own.md") if "class FirstSymbol" in block)
+    folder = tmp_path_factory.mktemp("modules")
+    (folder / "my_module.py").write_text(code, encoding="utf-8")
+    sys.path.insert(0, str(folder))
+    yield
+    sys.path.remove(str(folder))
+
+
+def command_lines():
+    """Every call of the command in blocks of shell code, and where it stands."""
+    for page in PAGES:
+        for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE):
+            for line in re.findall(r"\bhouseholder (.*)", block):
+                yield pytest.param(line.split("#")[0].strip(), id=f"{page.stem}-{line[:40]}")
+
+
+@pytest.mark.parametrize("line", list(command_lines()))
+def test_command_lines_are_understood(line, tmp_path):
+    cli = pytest.importorskip("householder.cli.entry")
+    asked = {
+        name: getattr(pytest.importorskip(f"householder.experiments.{module}"), function)
+        for name, module, function in (("train", "session", "asked"), ("compare", "compare", "asked_grid"))
+    }
+    line = line.replace("DIR", str(tmp_path)).replace("TASK", "digits").replace("RUN", str(tmp_path))
+    options = cli.parser().parse_args(shlex.split(line))
+    if options.command.trains and not options.resume:
+        options.changes = [change for change in options.changes if ".." not in change]
+        named = pytest.importorskip("householder.cli.arguments").named_modules(options)
+        with pytest.importorskip("householder.experiments.own").permitted(named):
+            assert asked[options.command.name](options)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "train digits --set models.ornn.rate=1",
+        "train digits --model gru",
+        "compare digits --models gru",
+        "compare digits --over task.delay=1,2",
+    ],
+)
+def test_command_lines_that_no_longer_work_are_noticed(line, tmp_path):
+    errors = pytest.importorskip("householder.experiments.errors")
+    with pytest.raises(errors.UserError):
+        test_command_lines_are_understood(line, tmp_path)
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.parametrize("name", ["householder", "householder.torch", "householder.jax"])
+def test_every_public_name_has_its_place_in_the_reference(name):
+    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs/api").glob("*.md"))
+    assert set(re.findall(rf"::: {name}\.(\w+)\n", pages)) >= set(pytest.importorskip(name).__all__)
+
+
+@pytest.mark.parametrize(
+    ("short", "name"), [("hh", "householder"), ("ht", "householder.torch"), ("hj", "householder.jax")]
+)
+def test_every_public_function_stands_in_the_table_of_names(short, name):
+    functions = {f"{short}.{function}" for function in pytest.importorskip(name).__all__ if function[0].islower()}
+    table = (ROOT / "docs/api/names.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`(h[htj]\.\w+)`", table)) >= functions
+
+
+def test_the_page_of_commands_and_settings_is_up_to_date():
+    pytest.importorskip("lightning_fabric")
+    names = runpy.run_path(str(ROOT / "docs" / "command_line.py"))
+    page = names["page"]()
+    assert names["PAGE"].read_text(encoding="utf-8") == page, "run: python docs/command_line.py"
+    assert "<class" not in page
+
+
+def test_every_setting_is_described_and_counts_have_units():
+    pytest.importorskip("lightning_fabric")
+    names = runpy.run_path(str(ROOT / "docs" / "command_line.py"))
+    kinds = [*names["PACKAGED_TASKS"].values(), *names["PACKAGED_MODELS"].values(), names["Experiment"]]
+    for kind in kinds:
+        for name, field in kind.model_fields.items():
+            assert field.description or name == "kind", (kind, name)
+            if "integer" in names["field_type"](field) and name not in ("seed", "excerpt"):
+                assert names["unit"](field), (kind, name)
+
+
+@pytest.mark.parametrize("command", ["train", "compare"])
+def test_help_lists_tasks_and_models_with_a_line_each(command, capsys):
+    entry = pytest.importorskip("householder.cli.entry")
+    catalogue = pytest.importorskip("householder.experiments.catalogue")
+    with pytest.raises(SystemExit):
+        entry.main([command, "--help"])
+    out = capsys.readouterr().out
+    for name, line in {**catalogue.TASKS, **catalogue.MODELS}.items():
+        assert f"  {name:<16}{line}\n" in out

@@ -1,0 +1,340 @@
+"""A user's own task and model by the same command, and the uses of a trained run."""
+
+import csv
+import json
+import os
+import shutil
+import sys
+
+import pytest
+import torch
+
+from householder import cli
+from householder.cli.arguments import named_modules
+from householder.cli.entry import parser
+from householder.experiments import load
+from householder.experiments.errors import UserError
+from householder.experiments.experiment import load_experiment, packaged_config
+from householder.experiments.outcome import write_outcomes
+from householder.experiments.own import imported, permitted
+from householder.experiments.session import asked, default_directory
+from householder.experiments.tasks import Task
+from householder.experiments.training import Run
+from tests.experiments.command import finish, start
+
+MODULE = """
+import torch
+from householder.experiments.tasks import Batch, Task
+
+
+class Parity(Task):
+    input_size, output_size, metric, unit = 1, 2, "accuracy", "%"
+
+    def __init__(self, length: int = 6, data=None):
+        if length < 1:
+            raise ValueError(f"length is {length}, expected at least 1")
+        self.length, self.data = length, data
+
+    def steps_per_epoch(self, size):
+        return 4
+
+    def batch(self, size, seed, epoch, index):
+        bits = torch.randint(2, (self.length, size, 1), generator=torch.Generator().manual_seed(seed * 1000 + index))
+        return Batch(bits.float(), bits.sum((0, 2)) % 2)
+
+    def held_out(self, part):
+        yield self.batch(50, 1 if part == "test" else 2, 0, 900)
+
+    def loss(self, prediction, targets):
+        return torch.nn.functional.cross_entropy(prediction, targets)
+
+    def measure(self, prediction, targets):
+        return 100 * (prediction.argmax(-1) == targets).double().mean()
+
+
+class Running(torch.nn.Module):
+    def __init__(self, input_size, hidden_size, slope=1.0):
+        super().__init__()
+        self.weight, self.slope = torch.nn.Parameter(torch.randn(hidden_size, input_size)), slope
+
+    def forward(self, x):
+        states = torch.tanh(self.slope * (x @ self.weight.mT).cumsum(0))
+        return states, states[-1:]
+"""
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """Stand in a folder with a module of one's own."""
+    (tmp_path / "mine.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.environ.get("PYTHONPATH", "")]))
+    return tmp_path
+
+
+BARE = """
+import torch
+from householder.experiments.tasks import Batch, Task
+
+
+class Bare(Task):
+    input_size = output_size = 1
+
+    def steps_per_epoch(self, size):
+        return 2
+
+    def batch(self, size, seed, epoch, index):
+        inputs = torch.randn(3, size, 1, generator=torch.Generator().manual_seed(index))
+        return Batch(inputs, inputs.sum(0))
+
+    def held_out(self, part):
+        yield self.batch(9, 0, 0, 7)
+
+    def loss(self, prediction, targets):
+        return torch.nn.functional.mse_loss(prediction, targets)
+
+
+class Named(Bare):
+    lower_is_better = True
+
+    def measure(self, prediction, targets):
+        return (prediction - targets).abs().mean()
+
+
+class Sizeless(Bare):
+    output_size = None
+
+
+class Error(Named):
+    metric = "error"
+
+
+class Accuracy(Named):
+    metric, lower_is_better = "accuracy", False
+"""
+
+
+@pytest.fixture
+def bare(tmp_path, monkeypatch):
+    """Stand beside tasks that leave out what a task may leave out."""
+    (tmp_path / "bare.py").write_text(BARE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("householder.experiments.processes.warm_up", lambda: None)
+    yield tmp_path
+    sys.modules.pop("bare", None)
+
+
+def test_a_task_of_the_abstract_methods_alone_is_judged_by_its_loss(bare, capsys):
+    model = "models={srnn: {hidden_size: 4, learning_rate: 0.01}}"
+    with permitted(["bare"], str(bare)):
+        experiment = load_experiment(packaged_config("own"), ["task.kind='bare:Bare'", "epochs=2", model])
+        outcome = Run(experiment, "srnn", bare / "run" / "srnn").train(lambda _: None, lambda: False)
+    experiment.save(bare / "run" / "config.yaml")
+    write_outcomes(bare / "run", [outcome])
+    assert (outcome.metric_name, outcome.lower_is_better) == ("loss", True)
+    assert [list(row) for row in rows(bare / "run" / "srnn" / "metrics.csv")] == [["epoch", "step", "train_loss"]] * 2
+    assert cli.main(["plot", "run"]) == 0
+    capsys.readouterr()
+    assert cli.main(["evaluate", "run", "--import", "bare"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("test loss") == 1
+    assert f"{outcome.metric:#.4g}" in out
+
+
+def test_a_smaller_loss_is_better_unless_a_task_says_otherwise(bare):
+    with permitted(["bare"], str(bare)):
+        tasks = {name: imported(f"bare:{name}", Task)() for name in ("Bare", "Error", "Accuracy")}
+    assert {name: task.lower_is_better for name, task in tasks.items()} == {
+        "Bare": True,
+        "Error": True,
+        "Accuracy": False,
+    }
+    tasks["Bare"].lower_is_better = False
+    assert not tasks["Bare"].lower_is_better
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Named", "bare:Named measures something else than its loss: set metric to the name of that"),
+        ("Sizeless", "bare:Sizeless has no output_size: set it to an integer"),
+    ],
+)
+def test_what_a_task_lacks_is_said_before_it_trains(name, message, bare, capsys):
+    assert cli.main(["train", f"bare:{name}", "--set", "models={srnn: {hidden_size: 4, learning_rate: 0.01}}"]) == 2
+    assert message in capsys.readouterr().err
+    assert not (bare / "runs").exists()
+
+
+def test_a_file_of_settings_names_the_task(bare):
+    (bare / "mine.yaml").write_text(
+        "task: {kind: 'bare:Bare'}\nmodels: {srnn: {learning_rate: 0.01, hidden_size: 3}}\nepochs: 1\nbatch_size: 2\n"
+    )
+    options = parser().parse_args(["train", "--config", "mine.yaml", "--epochs", "5"])
+    experiment = asked(options)
+    assert (experiment.task.kind, experiment.epochs) == ("bare:Bare", 5)
+    assert default_directory(experiment).name.startswith("Bare-")
+    with pytest.raises(UserError, match="importing it runs that package's code: --import bare permits it"):
+        experiment.task.load()
+
+
+def test_only_what_a_command_line_names_is_imported():
+    def named(*arguments):
+        return named_modules(parser().parse_args(arguments))
+
+    assert named("plot", "mine") == set()
+    assert named("train", "digits", "--resume", "mine") == set()
+    assert named("train", "mine:Task", "--models", "ornn,other.part:RNN") == {"mine", "other.part"}
+    assert named("train", "digits", "--set", "models.a.kind=mine:RNN") == {"mine"}
+    assert named("evaluate", "run", "--import", "mine", "--import", "other.part") == {"mine", "other.part"}
+
+
+def rows(path):
+    with path.open(newline="") as file:
+        return [{name: value for name, value in row.items() if name != "seconds"} for row in csv.DictReader(file)]
+
+
+def test_one_s_own_task_and_model_train_by_the_same_command(mine, monkeypatch):
+    arguments = ["--models", "ornn,lstm,mine:Running", "--epochs", "2", "--set", "task.length=5", "--output", "run"]
+    status, out, err = finish(start("train", "mine:Parity", *arguments, "--set", "models.Running.slope=2.0"))
+    assert (status, err) == (0, "")
+    assert "mine:Parity: ornn, lstm, Running" in out
+    outcomes = json.loads((mine / "run" / "results.json").read_text())
+    assert [outcome["model"] for outcome in outcomes] == ["ornn", "lstm", "Running"]
+    parameters = [outcome["parameters"] for outcome in outcomes]
+    assert max(parameters) < 1.04 * min(parameters)
+    monkeypatch.syspath_prepend(str(mine))
+    network = load("run", "Running", imports=["mine"])
+    assert network.recurrence.slope == 2.0
+    assert network(torch.zeros(5, 3, 1)).shape == (3, 2)
+    assert cli.main(["evaluate", "run", "--import", "mine"]) == 0
+    assert cli.main(["plot", "run"]) == 0
+    assert finish(start("train", "--resume", "run", "--epochs", "3", "--import", "mine"))[0] == 0
+    assert len(rows(mine / "run" / "Running" / "metrics.csv")) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["mine:Parety"], "did you mean 'Parity'?"),
+        (["mine:Running"], "mine:Running is not a class derived from householder.experiments.tasks.base.Task"),
+        (["mine:Parity", "--set", "task.lenght=3"], "mine:Parity has no setting 'lenght'; did you mean 'length'?"),
+        (["mine:Parity", "--set", "task.length=0"], "mine:Parity: ValueError: length is 0, expected at least 1"),
+        (["torn:Task"], "cannot import torn for torn:Task: SyntaxError"),
+        (["mine:Parity", "--models", "ornn,mine:Runing"], "did you mean 'Running'?"),
+    ],
+)
+def test_mistakes_of_one_s_own_are_one_line(arguments, message, mine, monkeypatch, capsys):
+    monkeypatch.setattr("householder.experiments.processes.warm_up", lambda: None)
+    (mine / "torn.py").write_text("def f(:\n")
+    assert cli.main(["train", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert message in err
+    assert (out, err.count("\n")) == ("", 1)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A finished run of one model, as the command leaves it."""
+    directory = tmp_path_factory.mktemp("runs") / "run"
+    status, _, err = finish(start("train", "digits", "--models", "srnn", "--epochs", "2", "--output", directory))
+    assert (status, err) == (0, "")
+    return directory
+
+
+def test_a_loaded_model_predicts_as_the_trained_one(run):
+    network = load(run)
+    task = load_experiment(run / "config.yaml").task.load()
+    (batch,) = task.held_out("test")
+    (outcome,) = json.loads((run / "results.json").read_text())
+    assert task.measure(network(batch.inputs), batch.targets).item() == pytest.approx(outcome["metric"])
+    assert not network.training
+    assert all(torch.equal(a, b) for a, b in zip(network.parameters(), load(run, "srnn").parameters(), strict=True))
+
+
+@pytest.mark.parametrize("task", ["digits", "audio"])
+def test_the_best_weights_differ_from_the_last_where_a_run_keeps_them(task, tmp_path):
+    changes = {"digits": ("patience=0", "task.validation=0.2", "epochs=9"), "audio": ("epochs=12",)}[task]
+    name = {"digits": "srnn", "audio": "srnn-250"}[task]
+    experiment = load_experiment(packaged_config(task), (*changes, f"models.{name}.learning_rate=0.05")).only([name])
+    experiment.save(tmp_path / "config.yaml")
+    Run(experiment, name, tmp_path / name).train(lambda _progress: None, lambda: False)
+    best, last = (load(tmp_path, weights=weights).state_dict() for weights in ("best", "last"))
+    assert any(not torch.equal(best[key], last[key]) for key in best)
+
+
+def test_what_cannot_be_loaded_is_said(run, tmp_path):
+    for arguments, message in (
+        ((tmp_path,), "holds no run"),
+        ((run, "lstm"), "holds no model 'lstm': there are srnn"),
+        ((run, "srn"), "did you mean 'srnn'?"),
+    ):
+        with pytest.raises(UserError, match=message.replace("?", r"\?")):
+            load(*arguments)
+    with pytest.raises(UserError, match="weights is 'first'"):
+        load(run, weights="first")
+    load_experiment(packaged_config("digits")).save(tmp_path / "config.yaml")
+    with pytest.raises(UserError, match="holds ornn, lstm, srnn: name one of them"):
+        load(tmp_path)
+    with pytest.raises(UserError, match=r"holds no checkpoint.pt: the model has not been trained"):
+        load(tmp_path, "ornn")
+
+
+def test_no_result_is_taken_from_a_checkpoint_before_a_damaged_one(run, tmp_path):
+    copied = tmp_path / "run"
+    shutil.copytree(run, copied)
+    newest = copied / "srnn" / "checkpoint.pt"
+    newest.replace(copied / "srnn" / "checkpoint.previous.pt")
+    load(copied)  # a process was killed between the two renames
+    newest.write_bytes(b"torn")
+    with pytest.raises(UserError, match=rf"checkpoint.pt is damaged: householder train --resume {copied}"):
+        load(copied)
+
+
+def test_evaluate_repeats_the_result_in_percent(run, capsys):
+    assert cli.main(["evaluate", str(run)]) == 0
+    (outcome,) = json.loads((run / "results.json").read_text())
+    assert f"{outcome['metric']:#.4g} %" in capsys.readouterr().out
+    assert cli.main(["evaluate", str(run), "--part", "training"]) == 0
+    assert "training accuracy" in capsys.readouterr().out
+    assert cli.main(["evaluate", str(run), "--part", "validation"]) == 2
+    assert "digits has no validation part" in capsys.readouterr().err
+
+
+def test_other_data_are_evaluated_or_refused(tmp_path, capsys):
+    for folder, letters in (("own", "ab"), ("same", "ba"), ("other", "abc")):
+        (tmp_path / folder).mkdir()
+        for part in ("train", "valid", "test"):
+            (tmp_path / folder / f"{part}.txt").write_text(letters * 5)
+    experiment = load_experiment(packaged_config("chars"), [f"task.data={tmp_path / 'own'}", "epochs=1"]).only(["ornn"])
+    run = tmp_path / "run"
+    run.mkdir()
+    experiment.save(run / "config.yaml")
+    Run(experiment, "ornn", run / "ornn").train(lambda _progress: None, lambda: False)
+    assert cli.main(["evaluate", str(run), "--data", str(tmp_path / "same")]) == 0
+    assert "bits" in capsys.readouterr().out
+    assert cli.main(["evaluate", str(run), "--data", str(tmp_path / "other")]) == 2
+    assert "the model maps 2 inputs to 2 outputs, but these data have 3 and 3" in capsys.readouterr().err
+
+
+def test_a_finished_run_is_extended_from_where_it_ended(run, capsys):
+    before = rows(run / "srnn" / "metrics.csv")
+    status, _, err = finish(start("train", "--resume", run, "--epochs", "4"))
+    assert (status, err) == (0, "")
+    after = rows(run / "srnn" / "metrics.csv")
+    assert after[:2] == before
+    assert [row["epoch"] for row in after] == ["1", "2", "3", "4"]
+    assert load_experiment(run / "config.yaml").epochs == 4
+    assert cli.main(["train", "digits", "--resume", str(run), "--epochs", "3"]) == 2
+    assert capsys.readouterr().err == f"householder: --epochs 3: {run} was begun with 4; give more to extend it\n"
+    assert cli.main(["train", "chars", "--resume", str(run)]) == 2
+
+
+@pytest.mark.long
+def test_several_seeds_mean_the_same_in_train_and_compare(tmp_path):
+    for command in ("train", "compare"):
+        arguments = ["--model", "srnn", "--seed", "5", "--seeds", "2", "--epochs", "1", "--output", tmp_path / command]
+        assert finish(start(command, "digits", *arguments))[0] == 0
+    tables = [rows(tmp_path / command / "summary.csv") for command in ("train", "compare")]
+    assert [[row["mean"] for row in table] for table in tables] == [[tables[0][0]["mean"]]] * 2
+    assert sorted(path.name for path in (tmp_path / "train").glob("seed-*")) == ["seed-5", "seed-6"]

@@ -1,0 +1,213 @@
+"""Columns of full length and a given ``tau``: against products of explicit reflections, by every method."""
+
+import numpy as np
+import pytest
+from scipy.linalg import lapack
+
+import householder as hh
+from householder import reference
+from tests.conftest import METHODS, SEQUENCE_METHODS, assert_close, randn
+
+SIZES = [(1, 1, 2), (1, 4, 1), (3, 3, 2), (5, 12, 4), (17, 6, 9), (33, 70, 3), (70, 20, 5)]
+KINDS = ["own", "reflections", "any"]
+
+
+def columns(u, tau, shape):
+    """The vectors and factors of the reflections, in double precision."""
+    v = u.astype(np.result_type(u, np.float64))
+    if shape == "trapezoidal":
+        v = np.tril(v, -1) + np.eye(*u.shape)
+    return v, 2 / (np.abs(v) ** 2).sum(axis=0) if tau is None else tau
+
+
+def explicit(u, tau, shape):
+    w = np.eye(len(u))
+    for column, factor in zip(*(a.T for a in columns(u, tau, shape)), strict=True):
+        w = w @ (np.eye(len(u)) - factor * np.outer(column, column.conj()))
+    return w
+
+
+def problem(n, m, rows, dtype, kind, shape="full"):
+    """``u``, ``tau``, ``h`` and a gradient; every third tau of reflections is zero."""
+    rng = np.random.default_rng(n * m + rows)
+    u, h, g = (randn(rng, size, dtype) for size in ((n, m), (rows, n), (rows, n)))
+    v, own = columns(u, None, shape)
+    tau = None
+    if kind == "reflections":
+        tau = np.where(np.arange(m) % 3 == 2, 0, own).astype(dtype)
+    elif kind == "any":  # small enough that products of many stay of ordinary size
+        tau = (randn(rng, m, dtype) / (np.abs(v) ** 2).sum(axis=0)).astype(dtype)
+    return u, tau, h, g
+
+
+def loss(u, tau, h, g, shape, transpose):
+    w = explicit(u, tau, shape)
+    c = h @ (w.conj() if transpose else w.T)
+    return (g.conj() * c).real.sum()
+
+
+def derivative(a, function):
+    """The gradient of a function of an array by central differences."""
+    gradient = np.zeros_like(a)
+    for i in np.ndindex(a.shape):
+        for direction in (1.0, 1j) if a.dtype.kind == "c" else (1.0,):
+            ends = []
+            for step in (1e-6, -1e-6):
+                moved = a.copy()
+                moved[i] += step * direction
+                ends.append(function(moved))
+            gradient[i] += (ends[0] - ends[1]) / 2e-6 * direction
+    return gradient
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("n", "m", "rows"), SIZES)
+def test_full_columns_reflect(dtype, n, m, rows, kind, method):
+    u, tau, h, _ = problem(n, m, rows, dtype, kind)
+    w = explicit(u, tau, "full")
+    c = hh.forward(u, h, tau=tau, shape="full", method=method)
+    assert c.dtype == dtype
+    assert_close(c, h @ w.T, dtype)
+    assert_close(hh.forward(u, h, tau=tau, shape="full", transpose=True, method=method), h @ w.conj(), dtype)
+    assert_close(hh.matrix(u, tau=tau, shape="full"), w, dtype)
+
+
+@pytest.mark.parametrize("shape", ["full", "trapezoidal"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("n", "m", "rows"), [(3, 3, 2), (5, 12, 4), (9, 4, 3)])
+def test_gradients_are_derivatives(double, n, m, rows, kind, shape):
+    if shape == "trapezoidal" and (m > n or kind == "own"):
+        pytest.skip("no such columns")
+    u, tau, h, g = problem(n, m, rows, double, kind, shape)
+    for method in METHODS:
+        for transpose in (False, True):
+            found = hh.backward(u, h, g, tau=tau, shape=shape, transpose=transpose, method=method)
+            rest = h, g, shape, transpose
+            assert np.allclose(found.u, derivative(u, lambda u: loss(u, tau, *rest)), atol=1e-6)  # noqa: B023
+            w = explicit(u, tau, shape)
+            assert_close(found.h, g @ (w.T if transpose else w.conj()), double)
+            if tau is not None:
+                assert np.allclose(found.tau, derivative(tau, lambda tau: loss(u, tau, *rest)), atol=1e-6)  # noqa: B023
+            if shape == "trapezoidal":
+                assert not np.triu(found.u).any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_methods_agree_on_gradients(dtype, kind):
+    u, tau, h, g = problem(70, 90, 130, dtype, kind)
+    double = np.result_type(dtype, np.float64)
+    exact = (None if a is None else a.astype(double) for a in (u, h, g, tau))
+    u64, h64, g64, tau64 = exact
+    expected = hh.backward(u64, h64, g64, tau=tau64, shape="full", method="reflections")
+    for method in METHODS:
+        for found, wanted in zip(hh.backward(u, h, g, tau=tau, shape="full", method=method), expected, strict=True):
+            assert np.abs(found - wanted).max() <= 400 * np.finfo(dtype).eps * np.abs(wanted).max()
+
+
+def test_many_matrices_broadcast(dtype):
+    rng = np.random.default_rng(0)
+    u, h, g = randn(rng, (3, 2, 7, 9), dtype), randn(rng, (3, 1, 7), dtype), randn(rng, (3, 2, 7), dtype)
+    tau = (randn(rng, (3, 2, 9), dtype) / 9).astype(dtype)
+    w = hh.matrix(u, tau=tau, shape="full")
+    c = hh.forward(u, h, tau=tau, shape="full")
+    found = hh.backward(u, h, g, tau=tau, shape="full")
+    for i in np.ndindex(3, 2):
+        assert_close(w[i], explicit(u[i], tau[i], "full"), dtype)
+        assert_close(c[i], w[i] @ h[i[0], 0], dtype)
+        each = hh.backward(u[i], h[i[0], 0], g[i], tau=tau[i], shape="full")
+        assert_close(found.u[i], each.u, dtype)
+        assert_close(found.tau[i], each.tau, dtype)
+
+
+def test_full_columns_without_entries_above_the_diagonal_are_trapezoidal_ones(dtype):
+    u, _, h, g = problem(9, 5, 4, dtype, "own")
+    u = np.tril(u)
+    for method in METHODS:
+        assert_close(hh.forward(u, h, shape="full", method=method), hh.forward(u, h, method=method))
+        full, usual = (hh.backward(u, h, g, shape=s, method=method) for s in ("full", "trapezoidal"))
+        assert_close(np.tril(full.u), usual.u, dtype)
+
+
+@pytest.mark.parametrize("size", [(5, 5), (9, 4), (40, 40), (80, 33)])
+def test_what_geqrf_gives_is_applied_as_it_is(dtype, size):
+    x = randn(np.random.default_rng(0), size, dtype)
+    geqrf = lapack.get_lapack_funcs("geqrf", [x])
+    a, tau, _, _ = geqrf(x)
+    q = np.linalg.qr(x, mode="complete")[0]
+    for method in METHODS:
+        c = hh.forward(a, np.eye(len(x), dtype=dtype), tau=tau, method=method)
+        assert_close(c.T, q, dtype)
+    assert_close(hh.matrix(a, tau=tau), q, dtype)
+
+
+def test_the_form_of_lapack_goes_both_ways(dtype):
+    if dtype.kind == "c":
+        pytest.skip("to_lapack is real")
+    u = randn(np.random.default_rng(0), (6, 4), dtype)
+    a, tau = hh.to_lapack(u)
+    assert_close(hh.matrix(a, tau=tau), hh.matrix(u))
+
+
+def test_a_tau_of_zero_is_the_identity_and_has_a_gradient(double):
+    u, _, h, g = problem(6, 3, 4, double, "own")
+    tau = np.zeros(3, double)
+    for method in METHODS:
+        assert np.array_equal(hh.forward(u, h, tau=tau, shape="full", method=method), h)
+        found = hh.backward(u, h, g, tau=tau, shape="full", method=method)
+        assert not found.u.any()
+        assert np.allclose(found.tau, -((g @ u.conj()) * (h @ u.conj()).conj()).sum(axis=0))
+
+
+@pytest.mark.parametrize("method", SEQUENCE_METHODS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_sequences(double, kind, method):
+    u, tau, x, g = problem(6, 8, 12, double, kind)
+    options = {"tau": tau, "shape": "full", "nonlinearity": "tanh" if double.kind == "f" else "identity"}
+    phi = np.tanh if double.kind == "f" else np.asarray
+    x, g = x.reshape(4, 3, 6), g.reshape(4, 3, 6)
+
+    def states(u, tau):
+        w, h, found = explicit(u, tau, "full"), np.zeros((3, 6), double), []
+        for step in x:
+            h = phi(h @ w.T + step)
+            found.append(h)
+        return np.stack(found)
+
+    (h, _), vjp = hh.rnn_vjp(u, x, method=method, **options)
+    assert_close(h, states(u, tau), double)
+    grads = vjp(g)
+    assert np.allclose(grads.u, derivative(u, lambda u: (g.conj() * states(u, tau)).real.sum()), atol=1e-6)
+    if tau is None:
+        assert grads.tau is None
+    else:
+        assert np.allclose(grads.tau, derivative(tau, lambda tau: (g.conj() * states(u, tau)).real.sum()), atol=1e-6)
+
+
+def test_phases_go_with_full_columns():
+    u, _, h, g = problem(5, 7, 3, np.complex128, "own")
+    phases = np.linspace(-1, 1, 5)
+    w = explicit(u, None, "full") * np.exp(1j * phases)
+    assert_close(hh.forward(u, h, shape="full", phases=phases), h @ w.T, np.complex128)
+    assert hh.backward(u, h, g, shape="full", phases=phases).phases.shape == (5,)
+
+
+def test_mistakes_are_named():
+    u, h = np.ones((3, 5)), np.ones(3)
+    with pytest.raises(ValueError, match=r"u has shape \(3, 5\), expected \(\.\.\., n, m\) with 1 <= m <= n"):
+        hh.forward(u, h)
+    with pytest.raises(ValueError, match="shape is 'square', expected one of 'trapezoidal', 'full'"):
+        hh.forward(u, h, shape="square")
+    with pytest.raises(ValueError, match=r"tau has shape \(3,\), expected \(5,\)"):
+        hh.forward(u, h, tau=np.ones(3), shape="full")
+    with pytest.raises(TypeError, match="tau has dtype float32 but u has dtype float64"):
+        hh.forward(u, h, tau=np.ones(5, np.float32), shape="full")
+    with pytest.raises(ValueError, match="phases and tau are both given"):
+        hh.forward(u + 0j, h + 0j, tau=np.ones(5) + 0j, shape="full", phases=np.ones(3))
+    with pytest.raises(ValueError, match="tape is for trapezoidal columns"):
+        hh.backward(np.ones((3, 2)), h, h, tau=np.ones(2), tape=np.ones((3, 3)))
+
+
+def test_the_reference_agrees_on_trapezoidal_columns(double):
+    u = np.tril(randn(np.random.default_rng(0), (6, 4), double))
+    assert_close(hh.matrix(u, shape="full"), reference.matrix(u))

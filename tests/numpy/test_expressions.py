@@ -1,0 +1,187 @@
+"""The mathematics in the array API standard is that of explicit reflections, whichever library computes it."""
+
+from itertools import pairwise
+
+import array_api_compat.numpy
+import numpy as np
+import pytest
+
+from householder import _expressions, reference
+from householder._library import Library
+from householder._spec import NONLINEARITIES as TABLE
+from householder.reference_sequence import Nonlinearity, rnn_forward
+from tests.conftest import NONLINEARITIES, assert_close, each_nonlinearity, randn
+
+
+def of_numpy():
+    return Library(array_api_compat.numpy), np.asarray, np.asarray
+
+
+def of_the_standard():
+    """A namespace that refuses whatever the standard does not promise."""
+    xp = pytest.importorskip("array_api_strict")
+    return Library(xp), xp.asarray, np.asarray
+
+
+def of_torch():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("householder.torch")
+    from householder.torch import _expressions
+
+    return _expressions.LIBRARY, torch.from_numpy, lambda t: t.numpy()
+
+
+def of_exported_programs():
+    _, to, back = of_torch()
+    from householder.torch import _expressions
+
+    return _expressions.EXPORTED, to, back
+
+
+@pytest.fixture(params=[of_numpy, of_the_standard, of_torch, of_exported_programs], ids=lambda make: make.__name__[3:])
+def call(request):
+    """Call a function of the text with NumPy arrays, in one of the libraries; sizes stay NumPy's."""
+    lib, to, back = request.param()
+
+    def convert(a):
+        return to(np.ascontiguousarray(a)) if isinstance(a, np.ndarray) and a.dtype.kind != "i" else a
+
+    def call(function, *arguments):
+        found = function(lib, *map(convert, arguments))
+        return tuple(map(back, found)) if isinstance(found, tuple) else back(found)
+
+    return call
+
+
+def each(function, *stacks):
+    return np.stack([function(*arrays) for arrays in zip(*stacks, strict=True)])
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (7, 7), (9, 4), (70, 65)])
+def test_products_of_reflections(call, n, m, transpose, double, rng):
+    m -= m == n and double.kind == "c"
+    u, h = randn(rng, (2, n, m), double), randn(rng, (2, 3, 2, n), double)
+    if m > 2:
+        u[:, :, 1] = 0  # the identity
+    found = call(_expressions.apply, u, h, transpose)
+    assert_close(found, each(lambda u, h: reference.forward(u, h, None, transpose), u, h), factor=1000)
+    assert_close(call(_expressions.apply, u, h[:, 0, 0], transpose), found[:, 0, 0])
+    assert_close(call(_expressions.apply, u[0], h[0], transpose), found[0])
+    assert_close(call(_expressions.matrix, u), each(reference.matrix, u), factor=1000)
+
+
+def test_phases(call, rng):
+    u, phases = randn(rng, (6, 3), "complex128"), rng.standard_normal(6)
+    w = call(_expressions.turn, call(_expressions.matrix, u), phases)
+    assert_close(w, reference.matrix(u, phases))
+
+
+@pytest.mark.parametrize("shape", ["trapezoidal", "full"])
+@pytest.mark.parametrize("given", [False, True])
+def test_columns_of_other_forms(call, shape, given, double, rng):
+    u, h = randn(rng, (5, 5), double), randn(rng, (3, 5), double)
+    tau = randn(rng, 5, double) if given else None
+    v = u
+    if shape == "trapezoidal":
+        if not given:
+            u = v = u[:, :4]
+        v = np.tril(u, -1) + np.eye(5) if given else np.tril(u)
+    w = np.eye(5)
+    for j, column in enumerate(v.T):
+        factor = tau[j] if given else 2 / np.vdot(column, column)
+        w = w @ (np.eye(5) - factor * np.outer(column, column.conj()))
+    assert_close(call(_expressions.apply, u, h, False, tau, shape), h @ w.T, factor=1000)
+    assert_close(call(_expressions.apply, u, h, True, tau, shape), h @ w.conj(), factor=1000)
+    assert_close(call(_expressions.matrix, u, tau, shape), w, factor=1000)
+
+
+def bias_of(nonlinearity, n, double, rng):
+    phi = TABLE[nonlinearity]
+    return rng.standard_normal(phi.moduli(n, double.kind == "c")) if phi.has_bias else None
+
+
+@each_nonlinearity("double", ["float64", "complex128"])
+def test_nonlinearities(call, nonlinearity, double, rng):
+    a = randn(rng, (40, 6), double)
+    a[0] = 0
+    bias = bias_of(nonlinearity, 6, double, rng)
+    found = call(_expressions.activate, a, nonlinearity, 0.1, bias)
+    assert_close(found, Nonlinearity(nonlinearity, 0.1, bias).forward(a))
+
+
+@pytest.mark.parametrize("nonlinearity", NONLINEARITIES["f"])
+def test_what_is_not_finite_passes_through_nonlinearities(call, nonlinearity):
+    a = np.array([[np.nan, np.inf, -np.inf, np.nan]])
+    phi = TABLE[nonlinearity]
+    bias = -0.1 * np.ones(phi.moduli(4, False)) if phi.has_bias else None
+    found = call(_expressions.activate, a, nonlinearity, 0.1, bias)
+    assert np.isnan(found[0, 0])
+    if nonlinearity not in ("modrelu", "oplu"):
+        assert found[0, 2] == {"relu": 0, "tanh": -1}.get(nonlinearity, -np.inf)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("transpose", [False, True])
+@each_nonlinearity("double", ["float64", "complex128"])
+def test_recurrences(call, nonlinearity, double, transpose, packed, rng):
+    n, d, sizes = 6, 4, np.array([3, 3, 2, 1] if packed else [3, 3, 3, 3])
+    u, v, b = randn(rng, (n, 3), double), randn(rng, (n, d), double), randn(rng, n, double)
+    x, h0 = randn(rng, (sizes.sum(), d), double), randn(rng, (3, n), double)
+    phases = rng.standard_normal(n) if double.kind == "c" else None
+    bias = bias_of(nonlinearity, n, double, rng)
+    options = {"input_weight": v, "bias": b, "phases": phases, "transpose": transpose}
+    expected = rnn_forward(u, x, h0, sizes, Nonlinearity(nonlinearity, 0.1, bias), **options)
+    steps = x if packed else x.reshape(4, 3, d)
+    others, options = (h0, v, b, phases, bias, None), (nonlinearity, 0.1, transpose)
+    packing = sizes if packed else None
+    h, last = call(_expressions.rnn, u, steps, *others, packing, *options, False, "trapezoidal")
+    assert_close(h.reshape(-1, n), expected, factor=1000)
+    ends = [8, 7, 5] if packed else [9, 10, 11]
+    assert_close(last, expected[ends], factor=1000)
+    if not packed:
+        back, first = call(_expressions.rnn, u, steps[::-1], *others, None, *options, True, "trapezoidal")
+        assert_close(back[::-1], h)
+        assert_close(first, last)
+
+
+def test_recurrences_of_many_matrices_and_of_no_steps(call, rng):
+    u, x, v, b = (rng.standard_normal(shape) for shape in ((2, 5, 3), (2, 4, 3, 6), (2, 5, 6), (2, 5)))
+    options = None, None, None, None, "tanh", 0.1, False, False, "trapezoidal"
+    h, last = call(_expressions.rnn, u, x, None, v, b, *options)
+    for i in range(2):
+        one, end = call(_expressions.rnn, u[i], x[i], None, v[i], b[i], *options)
+        assert_close(h[i], one)
+        assert_close(last[i], end)
+    h, last = call(_expressions.rnn, u, x[:, :0], last, v, b, *options)
+    assert h.shape == (2, 0, 3, 5)
+    assert last.shape == (2, 3, 5)
+
+
+@pytest.mark.parametrize("gate", [None, "head", "channel"])
+@pytest.mark.parametrize(("tokens", "r"), [(0, 1), (1, 1), (3, 2), (64, 1), (70, 2), (133, 1)])
+def test_the_delta_rule(call, gate, tokens, r, rng):
+    q, k = rng.standard_normal((2, tokens, 1, 4)), rng.standard_normal((2, tokens * r, 1, 4))
+    v, beta = rng.standard_normal((2, tokens * r, 2, 3)), rng.uniform(0, 1, (2, tokens * r, 2))
+    k /= np.linalg.norm(k, axis=-1, keepdims=True)
+    shape = {None: None, "head": (2, tokens, 2), "channel": (2, tokens, 2, 4)}[gate]
+    g = None if shape is None else -rng.exponential(1.0, shape)
+    state = rng.standard_normal((2, 2, 4, 3))
+    o, last = call(_expressions.delta_rule, q, k, v, beta, g, state, None, 0.5, r, False)
+    for i, head in np.ndindex(2, 2):
+        gates = None if g is None else g[i, :, head].reshape(tokens, 4 if gate == "channel" else 1)
+        one = q[i, :, 0], k[i, :, 0], v[i, :, head], beta[i, :, head], gates, state[i, head], 0.5
+        expected, end = reference.delta_rule_forward(*one)
+        assert_close(o[i, :, head], expected, factor=1000)
+        assert_close(last[i, head], end, factor=1000)
+
+
+def test_packed_sequences_of_the_delta_rule_are_sequences(call, rng):
+    q, k, v = (rng.standard_normal((1, 10, 1, 3)) for _ in range(3))
+    beta, ends = rng.uniform(0, 1, (1, 10, 1)), np.array([0, 4, 4, 10])
+    o, states = call(_expressions.delta_rule, q, k / 4, v, beta, None, None, ends, 1.0, 1, False)
+    for i, (begin, end) in enumerate(pairwise(ends)):
+        parts = (a[:, begin:end] for a in (q, k / 4, v, beta))
+        one, state = call(_expressions.delta_rule, *parts, None, None, None, 1.0, 1, False)
+        assert_close(o[:, begin:end], one)
+        assert_close(states[i : i + 1], state)

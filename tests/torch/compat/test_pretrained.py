@@ -1,0 +1,570 @@
+"""Models of transformers compute the same with our delta rule as with their fallback functions."""
+
+import copy
+import importlib
+import io
+import logging
+import pickle
+import sys
+import threading
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+import householder.torch as ht
+from householder.torch import _pretrained
+from tests.oracles.torch import IGNORE_JIT_WARNING
+
+transformers = pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")
+pytestmark = [
+    pytest.mark.filterwarnings(IGNORE_JIT_WARNING),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+COMMON = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "pad_token_id": 0,
+}
+LINEAR = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "layer_types": ["linear_attention", "full_attention"],
+    "head_dim": 16,
+}
+EXPERTS = {
+    "num_experts": 2,
+    "num_experts_per_tok": 1,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 16,
+}
+KIMI = {
+    "layer_types": ["linear_attention", "full_attention"],
+    "num_key_value_heads": 2,
+    "linear_num_heads": 2,
+    "linear_head_dim": 8,
+    "moe_intermediate_size": 16,
+    "num_local_experts": 2,
+    "num_experts_per_tok": 1,
+    "kv_lora_rank": 8,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 16,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+BAILING = {name: value for name, value in KIMI.items() if not name.startswith("linear")} | {
+    "head_dim": 8,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+}
+INDEXED = {
+    "indexer_n_heads": 2,
+    "indexer_kv_heads": 1,
+    "indexer_head_dim": 16,
+    "indexer_budget": 64,
+    "indexer_compress_ratio": 4,
+    "hc_count": 2,
+    "hc_lowrank": 4,
+}
+GLM_TEXT = {name: value for name, value in (COMMON | KIMI).items() if name != "num_local_experts"} | {
+    "n_routed_experts": 2,
+    "q_lora_rank": 8,
+    "qk_rope_head_dim": 0,
+    "index_topk": 64,
+    "index_head_dim": 8,
+    "index_n_heads": 2,
+    "index_kpool": 4,
+    "hc_mult": 2,
+}
+GLM = {
+    "text_config": GLM_TEXT,
+    "vision_config": {"depth": 1, "hidden_size": 16, "num_heads": 2, "out_hidden_size": 32, "intermediate_size": 16},
+}
+MODELS = {
+    "qwen3_next": ("Qwen3NextConfig", "Qwen3NextForCausalLM", LINEAR | EXPERTS),
+    "qwen3_5": ("Qwen3_5TextConfig", "Qwen3_5ForCausalLM", LINEAR),
+    "qwen3_5_moe": ("Qwen3_5MoeTextConfig", "Qwen3_5MoeForCausalLM", LINEAR | EXPERTS),
+    "olmo_hybrid": ("OlmoHybridConfig", "OlmoHybridForCausalLM", LINEAR | {"linear_num_value_heads": 2}),
+    "lara_mini": ("LaraMiniConfig", "LaraMiniForCausalLM", LINEAR | EXPERTS),
+    "kimi_linear": ("KimiLinearConfig", "KimiLinearForCausalLM", KIMI),
+    "bailing_hybrid": ("BailingHybridConfig", "BailingHybridForCausalLM", BAILING),
+    "qwen4_exp": ("Qwen4ExpTextConfig", "Qwen4ExpForCausalLM", LINEAR | EXPERTS | INDEXED),
+    "glm5_next": ("Glm5NextConfig", "Glm5NextForConditionalGeneration", GLM),
+}
+
+
+def build(name):
+    config, kind, options = MODELS[name]
+    try:
+        module = importlib.import_module(f"transformers.models.{name}")
+        config, kind = getattr(module, config), getattr(module, kind)
+    except (ImportError, AttributeError):
+        pytest.skip(f"this version of transformers has no {kind}")
+    torch.manual_seed(0)
+    return kind(config(**(options if "text_config" in options else COMMON | options))).float().eval()
+
+
+@pytest.fixture(params=MODELS)
+def model(request):
+    return build(request.param)
+
+
+@pytest.fixture
+def qwen():
+    return build("qwen3_5")
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """A list that grows with each call of our delta rule."""
+    called, delta_rule = [], _pretrained.delta_rule
+
+    def counted(*tensors, **options):
+        called.append(tensors[0].shape)
+        return delta_rule(*tensors, **options)
+
+    monkeypatch.setattr(_pretrained, "delta_rule", counted)
+    return called
+
+
+def delta_layer(model):
+    return next(layer for layer in model.modules() if hasattr(layer, "conv1d"))
+
+
+def fallback(module, name):
+    """The function of transformers, which accelerated layers of this process may have replaced."""
+    return getattr(getattr(module, name), "before", getattr(module, name))
+
+
+def tokens(batch, length):
+    return torch.randint(1, 64, (batch, length), generator=torch.Generator().manual_seed(0))
+
+
+def test_logits_loss_and_gradients_agree(model):
+    expected, ids = copy.deepcopy(model), tokens(2, 70)
+    assert ht.accelerate(model)
+    for each in (model, expected):
+        each.train()
+    ours, theirs = (each(input_ids=ids, labels=ids) for each in (model, expected))
+    torch.testing.assert_close(ours.logits, theirs.logits, atol=1e-4, rtol=1e-3)
+    ours.loss.backward()
+    theirs.loss.backward()
+    for (name, a), b in zip(model.named_parameters(), expected.parameters(), strict=True):
+        if b.grad is not None:
+            torch.testing.assert_close(
+                a.grad, b.grad, atol=1e-4, rtol=1e-3, msg=lambda text, name=name: f"{name}: {text}"
+            )
+
+
+def test_prefill_and_decoding_agree(model):
+    ids = tokens(2, 40)
+    options = {"max_new_tokens": 8, "do_sample": False, "return_dict_in_generate": True, "output_logits": True}
+    expected = model.generate(ids, **options)
+    ht.accelerate(model)
+    found = model.generate(ids, **options)
+    torch.testing.assert_close(torch.stack(found.logits), torch.stack(expected.logits), atol=1e-4, rtol=1e-3)
+    cached = model(input_ids=ids[:, :33], use_cache=True)
+    logits = [cached.logits]
+    for t in range(33, 40):
+        cached = model(input_ids=ids[:, t : t + 1], past_key_values=cached.past_key_values, use_cache=True)
+        logits.append(cached.logits)
+    torch.testing.assert_close(torch.cat(logits, 1), model(input_ids=ids).logits, atol=1e-4, rtol=1e-3)
+
+
+def test_left_padded_batches_agree(model):
+    ids, mask = tokens(2, 40), torch.ones(2, 40, dtype=torch.long)
+    ids[0, :7], mask[0, :7] = 0, 0
+    expected = model(input_ids=ids, attention_mask=mask).logits
+    ht.accelerate(model)
+    found = model(input_ids=ids, attention_mask=mask).logits
+    torch.testing.assert_close(found[mask == 1], expected[mask == 1], atol=1e-4, rtol=1e-3)
+
+
+def test_float64_models_decode_with_a_cache(model):
+    model, ids = model.double(), tokens(2, 40)
+    model.set_experts_implementation("eager")  # the grouped product takes no float64
+    options = {"max_new_tokens": 5, "do_sample": False}
+    expected = model.generate(ids, **options)
+    ht.accelerate(model)
+    assert torch.equal(model.generate(ids, **options), expected)
+    whole = model(input_ids=ids).logits
+    assert whole.dtype == torch.float64
+    for begin in (33, 39):  # several tokens after a cache, and one
+        cached = model(input_ids=ids[:, :begin], use_cache=True)
+        rest = model(input_ids=ids[:, begin:], past_key_values=cached.past_key_values, use_cache=True).logits
+        torch.testing.assert_close(rest, whole[:, begin:], atol=1e-5, rtol=1e-5)  # states are kept in float32
+
+
+@pytest.mark.parametrize("state", [torch.float32, torch.float64, None])
+@pytest.mark.parametrize("gates", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_operands_of_several_dtypes_are_computed_as_before(dtype, gates, state):
+    module = pytest.importorskip("transformers.models.qwen3_5.modeling_qwen3_5")
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 2, 9, 2, 4).to(dtype)
+    options = {"g": -torch.rand(2, 9, 2, dtype=gates), "beta": torch.rand(2, 9, 2, dtype=dtype)}
+    options |= {
+        "output_final_state": True,
+        "initial_state": None if state is None else torch.ones(2, 2, 4, 4, dtype=state),
+    }
+    before = fallback(module, "torch_chunk_gated_delta_rule")
+    found, expected = (rule(q, k, v, **options) for rule in (_pretrained.Rule(before), before))
+    torch.testing.assert_close(found, expected, atol=1e-5 if dtype != torch.bfloat16 else 1e-2, rtol=1e-2)
+
+
+ENDS = [0, 20, 21, 50]
+OFFSETS = {
+    "cu_seq_lens_q": torch.tensor(ENDS, dtype=torch.int32),
+    "cu_seq_lens_k": torch.tensor(ENDS, dtype=torch.int32),
+}
+POSITIONS = {"position_ids": torch.cat([torch.arange(b - a) for a, b in pairwise(ENDS)])[None]}
+NUMBERS = {"seq_idx": torch.repeat_interleave(torch.arange(3), torch.tensor(ENDS).diff())[None].int()}
+PACKED = {
+    "with all": OFFSETS | POSITIONS | NUMBERS | {"use_cache": False},
+    "with offsets": OFFSETS | POSITIONS | {"use_cache": False},
+    "with a cache": OFFSETS | POSITIONS,
+    "without positions": OFFSETS | {"use_cache": False},
+    "with a mask": OFFSETS | POSITIONS | {"use_cache": False, "attention_mask": torch.ones(1, 50, dtype=torch.long)},
+    "with numbers": POSITIONS | NUMBERS | {"use_cache": False},
+}
+
+
+def outcome(model, **options):
+    """Logits, or what the error says."""
+    try:
+        return model(**options).logits
+    except (ValueError, RuntimeError, IndexError) as error:
+        return str(error)
+
+
+def assert_same_outcome(model, run):
+    """What ``run(model)`` gives is the same before and after."""
+    expected = run(model)
+    ht.accelerate(model)
+    found = run(model)
+    if isinstance(expected, str) or isinstance(found, str):
+        assert found == expected
+    else:
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("how", PACKED)
+def test_packed_sequences_are_refused_where_the_model_refuses_them(model, how):
+    """Only a model knows whether its attention keeps them apart: that needs positions, no mask and no cache."""
+    assert_same_outcome(model, lambda use: outcome(use, input_ids=tokens(1, 50), **PACKED[how]))
+
+
+@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize("packing", [{"cu_seq_lens_q": [0, 1]}, {"seq_idx": [[0]]}, {}], ids=str)
+def test_packed_sequences_after_a_cache_are_refused_where_the_model_refuses_them(model, packing, count):
+    ids = tokens(1, 25)
+    options = {name: torch.tensor(value, dtype=torch.int32) for name, value in packing.items()}
+
+    def after_a_cache(use):
+        cached = use(input_ids=ids[:, :20], use_cache=True).past_key_values
+        return outcome(use, input_ids=ids[:, 20 : 20 + count], past_key_values=cached, use_cache=True, **options)
+
+    assert_same_outcome(model, after_a_cache)
+
+
+MASKS = {
+    "left": torch.ones(2, 40).index_fill(1, torch.arange(7), 0).long(),
+    "right": torch.ones(2, 40).index_fill(1, torch.arange(33, 40), 0).long(),
+    "of booleans": torch.ones(2, 40).index_fill(1, torch.arange(7), 0).bool(),
+    "too short": torch.ones(2, 30, dtype=torch.long),
+    "of four axes": torch.ones(2, 1, 40, 40).tril().bool(),
+    "without rows": torch.ones(40, dtype=torch.long),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_masks_do_what_they_did(model, mask):
+    assert_same_outcome(model, lambda use: outcome(use, input_ids=tokens(2, 40), attention_mask=MASKS[mask]))
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
+def test_caches_of_another_batch_are_refused_where_the_model_refuses_them(model, before, after):
+    def outcome_of(use):
+        cached = use(input_ids=tokens(before, 20), use_cache=True).past_key_values
+        return outcome(use, input_ids=tokens(after, 1), past_key_values=cached, use_cache=True)
+
+    assert_same_outcome(model, outcome_of)
+
+
+def test_gradients_through_a_cache_are_refused_where_the_model_refuses_them(qwen):
+    def gradient(use):
+        ids = tokens(2, 30)
+        cached = use(input_ids=ids[:, :20], use_cache=True)
+        rest = use(input_ids=ids[:, 20:], past_key_values=cached.past_key_values, use_cache=True)
+        try:
+            return torch.autograd.grad(rest.logits.square().sum(), use.get_input_embeddings().weight)[0]
+        except RuntimeError as error:
+            return str(error)[:90]  # what has been modified is named after that
+
+    assert_same_outcome(qwen, gradient)
+
+
+def test_restored_models_are_as_before(model, caplog, calls):
+    caplog.set_level(logging.INFO, logger="householder")
+    other, ids, kinds = copy.deepcopy(model), tokens(1, 40), [type(layer) for layer in model.modules()]
+    expected = model(input_ids=ids).logits
+    assert len(ht.accelerate(model)) == 1
+    assert ht.accelerate(model) == {}
+    first, second = caplog.messages
+    assert first.startswith("accelerated 1 layers of ")
+    assert second == f"already accelerated: 1 layers of {type(model).__name__}"
+    assert [type(layer).__name__ for layer in model.modules()] == [kind.__name__ for kind in kinds]
+    other(input_ids=ids)
+    assert not calls
+    model(input_ids=ids)
+    assert len(calls) == 1
+    assert ht.restore(model) == 1
+    assert ht.restore(model) == 0
+    assert [type(layer) for layer in model.modules()] == kinds
+    assert torch.equal(model(input_ids=ids).logits, expected)
+    assert len(calls) == 1
+
+
+def test_it_says_that_nothing_was_found(caplog):
+    assert ht.accelerate(nn.Linear(2, 2)) == {}
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("householder", "WARNING")
+    assert record.message.startswith("nothing to accelerate: Linear has neither")
+
+
+def saved(model):
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), saved])
+def test_copies_stay_accelerated(model, duplicate, calls):
+    ids = tokens(1, 40)
+    ht.accelerate(model)
+    expected = model(input_ids=ids).logits
+    twin = duplicate(model)
+    assert torch.equal(twin(input_ids=ids).logits, expected)
+    assert len(calls) == 2
+    assert ht.accelerate(twin) == {}
+    assert ht.restore(twin) == 1
+    twin(input_ids=ids)
+    assert len(calls) == 2
+    model(input_ids=ids)
+    assert len(calls) == 3
+
+
+def test_another_process_gets_an_accelerated_model(qwen, tmp_path, run_script):
+    ids = tokens(1, 40)
+    ht.accelerate(qwen)
+    torch.save((qwen, ids, qwen(input_ids=ids).logits), tmp_path / "model")
+    script = f"""
+        import torch
+        model, ids, expected = torch.load({str(tmp_path / "model")!r}, weights_only=False)
+        import householder.torch as ht
+        from householder.torch import _pretrained
+        calls, delta_rule = [], _pretrained.delta_rule
+        _pretrained.delta_rule = lambda *tensors, **options: calls.append(1) or delta_rule(*tensors, **options)
+        torch.testing.assert_close(model(input_ids=ids).logits, expected)
+        print(len(calls), ht.accelerate(model), ht.restore(model))
+    """
+    assert run_script(script) == "1 {} 1\n"
+
+
+@pytest.fixture
+def hooks():
+    return pytest.importorskip("accelerate.hooks", reason="accelerate is not installed")
+
+
+def counting_hook(hooks):
+    class Hook(hooks.ModelHook):
+        calls = 0
+
+        def pre_forward(self, _, *args, **options):
+            self.calls += 1
+            return args, options
+
+    return Hook()
+
+
+@pytest.mark.parametrize("hook_first", [True, False])
+@pytest.mark.parametrize("restore_first", [True, False])
+def test_hooks_come_and_go_on_their_own(qwen, hooks, calls, hook_first, restore_first):
+    layer, hook, ids = delta_layer(qwen), counting_hook(hooks), tokens(1, 40)
+    steps = [lambda: hooks.add_hook_to_module(layer, hook), lambda: ht.accelerate(qwen)]
+    for step in steps if hook_first else steps[::-1]:
+        step()
+    qwen(input_ids=ids)
+    assert (hook.calls, len(calls)) == (1, 1)
+    if restore_first:
+        assert ht.restore(qwen) == 1
+        qwen(input_ids=ids)
+        assert (hook.calls, len(calls)) == (2, 1)
+        hooks.remove_hook_from_module(layer)
+    else:
+        hooks.remove_hook_from_module(layer)
+        qwen(input_ids=ids)
+        assert (hook.calls, len(calls)) == (1, 2)
+        assert ht.restore(qwen) == 1
+    before = hook.calls, len(calls)
+    qwen(input_ids=ids)
+    assert (hook.calls, len(calls)) == before
+
+
+@pytest.mark.usefixtures("hooks")
+def test_offloaded_models_are_accelerated(qwen, calls, tmp_path):
+    ids = tokens(2, 40)
+    expected = qwen(input_ids=ids).logits
+    names = ("model.embed_tokens", "lm_head", "model.norm", "model.rotary_emb", "model.layers.0", "model.layers.1")
+    qwen.save_pretrained(tmp_path / "model")
+    for offloaded in names[-2:]:
+        places = dict.fromkeys(names, "cpu") | {offloaded: "disk"}
+        folders = {"offload_folder": tmp_path / offloaded, "device_map": places}
+        loaded = type(qwen).from_pretrained(tmp_path / "model", dtype=torch.float32, **folders)
+        calls.clear()
+        assert len(ht.accelerate(loaded)) == 1
+        for _ in range(2):  # accelerated and restored
+            torch.testing.assert_close(loaded(input_ids=ids).logits, expected, atol=1e-4, rtol=1e-3)
+            assert len(calls) == 1
+            ht.restore(loaded)
+
+
+def test_a_forward_that_hides_that_of_the_class_is_refused(qwen):
+    layer = delta_layer(qwen)
+    layer.forward = lambda *args, **options: type(layer).forward(layer, *args, **options)
+    with pytest.raises(ValueError, match=r"linear_attn' has a forward that does not lead to its class's"):
+        ht.accelerate(qwen)
+
+
+def test_a_layer_that_has_become_another_since_is_not_restored(qwen):
+    ht.accelerate(qwen)
+    layer = delta_layer(qwen)
+    nn.utils.parametrize.register_parametrization(layer, "dt_bias", nn.Identity())
+    with pytest.raises(RuntimeError, match="became a ParametrizedQwen3_5GatedDeltaNet after it was accelerated"):
+        ht.restore(qwen)
+    nn.utils.parametrize.remove_parametrizations(layer, "dt_bias")
+    assert ht.restore(qwen) == 1
+
+
+def test_later_patches_of_the_module_are_seen(qwen, monkeypatch):
+    module, ids = sys.modules[type(delta_layer(qwen)).__module__], tokens(1, 40)
+    ht.accelerate(qwen)
+    for name in ("apply_mask_to_padding_states", "torch_chunk_gated_delta_rule"):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, needs_a_gpu)
+            with pytest.raises(RuntimeError, match="Triton finds no GPU"):
+                qwen(input_ids=ids)
+        qwen(input_ids=ids)
+
+
+def test_threads_run_accelerated_and_other_models(qwen, calls):
+    other, ids = copy.deepcopy(qwen), tokens(1, 40)
+    ht.accelerate(qwen)
+    threads = [threading.Thread(target=model, kwargs={"input_ids": ids}) for model in (qwen, other) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(calls) == 4
+
+
+def test_a_layer_compiles_in_one_graph(qwen):
+    layer, x = delta_layer(qwen), torch.randn(1, 9, 32)
+    expected = layer(x)
+    ht.accelerate(qwen)
+    torch.testing.assert_close(torch.compile(layer, fullgraph=True, backend="aot_eager")(x), expected)
+
+
+OF_TRITON = {
+    "torch_chunk_gated_delta_rule": "chunk_gated_delta_rule",
+    "torch_recurrent_gated_delta_rule": "fused_recurrent_gated_delta_rule",
+    "chunk_kimi_delta_attention": "chunk_kda",
+    "recurrent_kimi_delta_attention": "fused_recurrent_kda",
+}
+"""Fallback functions of transformers, and those of flash-linear-attention that it prefers."""
+
+
+def needs_a_gpu(*_, **__):
+    raise RuntimeError("Triton finds no GPU")
+
+
+def test_functions_of_flash_linear_attention_are_replaced(model, monkeypatch):
+    """Where that library is installed, transformers binds its functions, which do not run on the CPU."""
+    from transformers.integrations import hub_kernels
+
+    options = {"max_new_tokens": 3, "do_sample": False, "return_dict_in_generate": True, "output_logits": True}
+    ids = tokens(2, 40)
+    expected = model.generate(ids, **options).logits
+    module = sys.modules[type(model).__module__]
+    monkeypatch.setitem(sys.modules, "fla", SimpleNamespace(**dict.fromkeys(OF_TRITON.values(), needs_a_gpu)))
+    for ours, theirs in OF_TRITON.items():
+        if hasattr(module, ours):
+            bound = hub_kernels.use_kernel_func_from_hub_with_fallback(theirs, "fla")(
+                fallback(module, ours).__wrapped__
+            )
+            monkeypatch.setattr(module, ours, bound)
+    with pytest.raises(RuntimeError, match="Triton finds no GPU"):
+        model(input_ids=ids)
+    ht.accelerate(model)
+    found = model.generate(ids, **options).logits
+    torch.testing.assert_close(torch.stack(found), torch.stack(expected), atol=1e-4, rtol=1e-3)
+
+
+def test_functions_that_older_versions_bind_to_a_layer_are_replaced():
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.chunk_gated_delta_rule = self.recurrent_gated_delta_rule = needs_a_gpu
+
+        def forward(self, *tensors):
+            return self.chunk_gated_delta_rule(*tensors)[0], self.recurrent_gated_delta_rule(*tensors)[0]
+
+    layer = Layer()
+    q, k, v = torch.randn(3, 1, 5, 2, 4)
+    g, beta = -torch.rand(1, 5, 2), torch.rand(1, 5, 2)
+    assert ht.accelerate(layer) == {"": ["chunk_gated_delta_rule", "recurrent_gated_delta_rule"]}
+    for o in layer(q, k, v, g, beta):
+        torch.testing.assert_close(o, ht.delta_rule(q, k, v, beta=beta, g=g)[0])
+    twin = copy.deepcopy(layer)
+    assert ht.accelerate(twin) == {}
+    with pytest.raises(RuntimeError, match="Triton finds no GPU"):
+        layer.chunk_gated_delta_rule(q, k, v, g, beta, cu_seqlens=torch.tensor([0, 5]))
+    ht.restore(layer)
+    with pytest.raises(RuntimeError, match="Triton finds no GPU"):
+        layer(q, k, v, g, beta)
+
+
+def kimi_functions():
+    module = pytest.importorskip("transformers.models.kimi_linear.modeling_kimi_linear")
+    return [("chunk_kimi_delta_attention", module), ("recurrent_kimi_delta_attention", module)]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_kimi_delta_attention_agrees(which):
+    name, module = kimi_functions()[which]
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 2, 70, 2, 8)
+    g, beta, state = -torch.rand(2, 70, 2, 8), torch.rand(2, 70, 2), torch.randn(2, 2, 8, 8)
+    options = {"initial_state": state, "output_final_state": True, "use_qk_l2norm_in_kernel": True}
+    before = fallback(module, name).__wrapped__
+    expected = before(q, k, v, g=g, beta=beta, **options)
+    found = _pretrained.Rule(before)(q, k, v, g=g, beta=beta, **options)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
+
+
+def test_what_is_no_module_is_named():
+    with pytest.raises(TypeError, match=r"model is a builtins.int, expected a torch.nn.Module"):
+        ht.accelerate(3)

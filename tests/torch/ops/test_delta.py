@@ -1,0 +1,371 @@
+"""The delta rule in torch: values, derivatives of every kind, types, compilation, packed sequences and mistakes."""
+
+import shutil
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.func import grad, vmap
+
+import householder.torch as ht
+from householder import _core, reference_delta
+from householder.torch import _expressions
+from tests.oracles.torch import IGNORE_CONFIG_WARNING, IGNORE_JIT_WARNING
+
+pytestmark = pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
+GATES = pytest.mark.parametrize("gate", [None, "head", "channel"])
+NAMES = ("q", "k", "v", "beta", "g", "initial_state")
+
+
+def operands(gate="head", *, tokens=5, batch=2, group=2, r=1, widths=(3, 4), count=None, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator, dtype=dtype)
+
+    (keys, values), heads = widths, 1
+    shape = (batch, tokens, heads * group, keys)
+    g = {None: None, "head": -normal(*shape[:3]).abs(), "channel": -normal(*shape).abs()}[gate]
+    k = torch.nn.functional.normalize(normal(batch, tokens * r, heads, keys), dim=-1)
+    tensors = [
+        normal(batch, tokens, heads, keys),
+        k,
+        normal(batch, tokens * r, heads * group, values),
+        2 * normal(batch, tokens * r, heads * group).sigmoid(),
+        g,
+        normal(batch if count is None else count, heads * group, keys, values),
+    ]
+    return [None if t is None else t.requires_grad_() for t in tensors]
+
+
+def call(*tensors, **options):
+    q, k, v, beta, g, state = tensors
+    return ht.delta_rule(q, k, v, beta=beta, g=g, initial_state=state, output_final_state=True, **options)
+
+
+def results(function, tensors):
+    """Outputs, final states and all gradients."""
+    found = function(*tensors)
+    given = [t for t in tensors if t is not None]
+    loss = sum((x * torch.linspace(-1, 1, x.numel(), dtype=x.dtype).reshape(x.shape)).sum() for x in found)
+    return [*found, *torch.autograd.grad(loss, given)]
+
+
+@GATES
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("r", [1, 2])
+@pytest.mark.parametrize("tokens", [1, 40])
+def test_native_code_and_torch_operations_agree(gate, normalize, r, tokens):
+    tensors = operands(gate, tokens=tokens, r=r)
+
+    def expression(*tensors):
+        return _expressions.delta_rule(*tensors, None, 0.3, r, normalize)
+
+    def native(*tensors):
+        return call(*tensors, scale=0.3, num_householder=r, use_qk_l2norm_in_kernel=normalize)
+
+    torch.testing.assert_close(results(native, tensors), results(expression, tensors))
+
+
+def test_the_reference_agrees():
+    q, k, v, beta, g, s = operands("channel", tokens=40, group=1, batch=1)
+    o, last = call(q, k, v, beta, g, s)
+    one = (t.detach()[0, :, 0].numpy() for t in (q, k, v, beta, g))
+    expected = reference_delta.delta_rule_forward(*one, s.detach()[0, 0].numpy(), q.shape[-1] ** -0.5)
+    torch.testing.assert_close((o.detach()[0, :, 0], last.detach()[0, 0]), tuple(map(torch.from_numpy, expected)))
+
+
+@GATES
+def test_derivatives(gate):
+    tensors = [t for t in operands(gate, tokens=2, batch=1, r=2, widths=(2, 2)) if t is not None]
+
+    def function(*tensors):
+        tensors = tensors if gate else (*tensors[:4], None, tensors[4])
+        return call(*tensors, num_householder=2, use_qk_l2norm_in_kernel=True)
+
+    assert torch.autograd.gradcheck(function, tensors, check_forward_ad=True, check_batched_grad=True)
+    assert torch.autograd.gradgradcheck(function, tensors)
+
+
+@GATES
+def test_packed_sequences_are_sequences(gate):
+    ends = [0, 3, 3, 40, 41, 80]
+    tensors = operands(gate, tokens=80, batch=1, count=5)
+
+    def packed(*tensors):
+        return call(*tensors, cu_seqlens=torch.tensor(ends, dtype=torch.int32))
+
+    def one_by_one(*tensors):
+        *tensors, states = tensors
+        parts = []
+        for i, (begin, end) in enumerate(pairwise(ends)):
+            rows = [None if t is None else t[:, begin:end] for t in tensors]
+            parts.append(call(*rows, states[i : i + 1]))
+        return torch.cat([o for o, _ in parts], 1), torch.cat([last for _, last in parts])
+
+    torch.testing.assert_close(results(packed, tensors), results(one_by_one, tensors))
+
+
+@GATES
+def test_a_sequence_is_its_steps(gate):
+    q, k, v, beta, g, state = (None if t is None else t.detach() for t in operands(gate, tokens=40))
+    expected, last = call(q, k, v, beta, g, state)
+    outputs = []
+    for t in range(q.shape[1]):
+        rows = [None if a is None else a[:, t : t + 1] for a in (q, k, v, beta, g)]
+        o, state = call(*rows, state)
+        outputs.append(o)
+    torch.testing.assert_close((torch.cat(outputs, 1), state), (expected, last))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_vmap_agrees_with_a_loop(packed):
+    ends = torch.tensor([0, 2, 5]) if packed else None
+    tensors = [t.detach() for t in operands("head", batch=1 if packed else 2, count=2)]
+    stacked = [torch.stack([t, t / 2, t / 3]) for t in tensors]
+
+    def gradients(*tensors):
+        def loss(*tensors):
+            return sum(x.square().sum() for x in call(*tensors, cu_seqlens=ends))
+
+        return grad(loss, tuple(range(6)))(*tensors)
+
+    for function in (lambda *tensors: call(*tensors, cu_seqlens=ends), gradients):
+        each = [function(*(t[i] for t in stacked)) for i in range(3)]
+        torch.testing.assert_close(vmap(function)(*stacked), tuple(map(torch.stack, zip(*each, strict=True))))
+    shared = [tensors[0], *stacked[1:]]
+    each = [call(tensors[0], *(t[i] for t in stacked[1:]), cu_seqlens=ends)[0] for i in range(3)]
+    dims = (None, *[0] * 5)
+    mapped = vmap(lambda *tensors: call(*tensors, cu_seqlens=ends)[0], dims)(*shared)
+    torch.testing.assert_close(mapped, torch.stack(each))
+
+
+@GATES
+def test_operators_are_registered_correctly(gate):
+    tensors = [None if t is None else t.detach() for t in operands(gate)]
+    torch.library.opcheck(torch.ops.householder.delta_rule.default, (*tensors, None, True, 0.5, 1, True))
+    ends = torch.tensor([0, 2, 5])
+    one_row = [None if t is None else t.detach() for t in operands(gate, batch=1, count=2)]
+    torch.library.opcheck(torch.ops.householder.delta_rule.default, (*one_row, ends, False, 0.5, 1, False))
+    grad_o, wanted = torch.ones(2, 5, 2, 4, dtype=torch.float64), [t is not None for t in tensors]
+    arguments = (*tensors, None, None, grad_o, None, wanted, 0.5, 1, True)
+    torch.library.opcheck(torch.ops.householder.delta_rule_backward.default, arguments)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_compiled_calls_agree(packed):
+    tensors = operands("channel", batch=1, count=2 if packed else None)
+    ends = torch.tensor([0, 2, 5]) if packed else None
+
+    def function(*tensors):
+        return call(*tensors, cu_seqlens=ends, use_qk_l2norm_in_kernel=True)
+
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(results(compiled, tensors), results(function, tensors))
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
+@pytest.mark.filterwarnings(IGNORE_CONFIG_WARNING)
+@GATES
+def test_inductor_compiles_calls(gate):
+    torch.compiler.reset()
+    tensors = operands(gate, tokens=40)
+
+    def function(*tensors):
+        o, last = call(*tensors, use_qk_l2norm_in_kernel=True)
+        return o.tanh(), last
+
+    torch.testing.assert_close(results(torch.compile(function, fullgraph=True), tensors), results(function, tensors))
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_half_types_are_computed_in_float32(half):
+    tensors = [t.detach().to(half).requires_grad_() for t in operands("head")]
+    o, last = call(*tensors)
+    assert (o.dtype, last.dtype) == (half, torch.float32)
+    full = [t.detach().float() for t in tensors]
+    torch.testing.assert_close(o, call(*full)[0].to(half))
+    o.float().sum().backward()
+    assert all(t.grad.dtype is half for t in tensors)
+
+
+def test_half_types_stand_beside_float32():
+    q, k, v, beta, g, state = (t.detach().float() for t in operands("head"))
+    with torch.autocast("cpu", torch.bfloat16):
+        o, last = call(q.bfloat16(), k.bfloat16(), v, beta, g, state)
+    assert (o.dtype, last.dtype) == (torch.bfloat16, torch.float32)
+
+
+@GATES
+def test_nothing_but_operands_and_a_state_in_several_chunks_is_kept(gate):
+    """Nothing of tokens by tokens of a chunk: states, which grow as tokens do and take no more than keys and values."""
+
+    def kept(tokens):
+        tensors = operands(gate, tokens=tokens, batch=1, group=1, widths=(64, 64), dtype=torch.float32)
+        own, shapes = {t.data_ptr() for t in tensors if t is not None}, []
+
+        def pack(t):
+            if t.data_ptr() not in own and t.numel() > 1:  # a number holds what the core keeps
+                shapes.append(tuple(t.shape))
+            return t
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            call(*tensors)
+        return shapes
+
+    chunk = _core.delta_interval(64, 64)
+    assert kept(20 * chunk) == [(20, 1, 64, 64)]
+    assert kept(40 * chunk) == [(40, 1, 64, 64)]
+    assert chunk * (64 + 64) >= 64 * 64
+
+
+def test_strided_operands():
+    q, k, v, beta, g, state = (t.detach() for t in operands("head", tokens=33))
+    strided = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in (q, k, v, beta, g)]
+    torch.testing.assert_close(call(*strided, state), call(q, k, v, beta, g, state))
+
+
+def test_nothing_but_what_is_asked_for_gets_a_gradient():
+    tensors = operands("head")
+    for i, t in enumerate(tensors):
+        t.requires_grad_(i in (1, 4))
+    o, _ = call(*tensors)
+    o.sum().backward()
+    assert [t.grad is not None for t in tensors] == [i in (1, 4) for i in range(6)]
+
+
+def test_torch_operations_take_other_devices():
+    tensors = [t.detach().to("meta") for t in operands("channel")]
+    o, last = call(*tensors)
+    assert o.device.type == last.device.type == "meta"
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_the_recurrence_of_transformers_agrees(grouped):
+    module = pytest.importorskip(
+        "transformers.models.qwen3_next.modeling_qwen3_next", reason="transformers is not installed"
+    )
+    q, k, v, beta, g, state = (t.detach().float() for t in operands("head", tokens=70, group=2 if grouped else 1))
+    expected = module.torch_recurrent_gated_delta_rule.__wrapped__(
+        q, k, v, g, beta, initial_state=state, output_final_state=True, use_qk_l2norm_in_kernel=True
+    )
+    torch.testing.assert_close(call(q, k, v, beta, g, state, use_qk_l2norm_in_kernel=True), expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"q": torch.zeros(3).double()}, ValueError, r"q has shape \(3,\), expected \(B, T, H, K\)"),
+        ({"q": torch.zeros(2, 5, 1, 3).int()}, TypeError, "q has dtype torch.int32"),
+        ({"q": 3.0}, TypeError, "q is a builtins.float"),
+        ({"k": torch.zeros(2, 5, 1, 3)}, TypeError, "k has dtype torch.float32 but q has dtype torch.float64"),
+        ({"k": torch.zeros(2, 5, 1, 2).double()}, ValueError, r"k has shape .* expected \(2, 5, 1, 3\)"),
+        ({"g": torch.zeros(2, 5).double()}, ValueError, "one per head, or"),
+        ({"initial_state": torch.zeros(1).double()}, ValueError, r"initial_state has shape \(1,\)"),
+        ({"beta": torch.zeros(2, 5, 2, device="meta").double()}, TypeError, "beta is on meta but q is on cpu"),
+        ({"cu_seqlens": torch.tensor([0, 5])}, ValueError, "expected B = 1"),
+        ({"cu_seqlens": torch.tensor([0.0, 5.0])}, ValueError, "expected N \\+ 1 integers"),
+        ({"scale": "big"}, TypeError, "scale is 'big'"),
+        ({"num_householder": 2}, ValueError, "num_householder = 2"),
+    ],
+)
+def test_mistakes_are_named(change, error, message):
+    arguments = dict(zip(NAMES, operands("head"), strict=True)) | change
+    with pytest.raises(error, match=message):
+        ht.delta_rule(**arguments)
+
+
+@pytest.mark.parametrize("gate", ["head", "channel"])
+@pytest.mark.parametrize("tokens", [3, 40])
+def test_a_positive_gate_is_refused(gate, tokens):
+    tensors = [t.detach() for t in operands(gate, tokens=tokens)]
+    tensors[4][0, 1, 0] = 0.5
+    with pytest.raises(ValueError, match=r"g: expected logarithms of decays, which are at most 0, got 0\.5"):
+        call(*tensors)
+
+
+def test_beta_and_g_are_named():
+    q, k, v, beta, g, _ = operands()
+    with pytest.raises(TypeError, match="positional"):
+        ht.delta_rule(q, k, v, g, beta)
+
+
+def native(q, k, v, beta, g, state, ends, r, normalize):
+    options = {"num_householder": r, "use_qk_l2norm_in_kernel": normalize, "cu_seqlens": ends}
+    return call(q, k, v, beta, g, state, **options)
+
+
+def by_operations(q, k, v, beta, g, state, ends, r, normalize):
+    return _expressions.delta_rule(q, k, v, beta, g, state, ends, q.shape[-1] ** -0.5, r, normalize)
+
+
+def outputs_and_gradients(function, tensors, grad_o, *options):
+    """Outputs and the gradients of the operands of tokens, by name."""
+    leaves = [None if t is None else t.detach().requires_grad_() for t in tensors]
+    o, last = function(*leaves, *options)
+    given = [(name, t) for name, t in zip(NAMES[:5], leaves, strict=False) if t is not None]
+    found = torch.autograd.grad((o, last), [t for _, t in given], (grad_o, torch.ones_like(last)))
+    return {"o": o.detach()} | {name: grad for (name, _), grad in zip(given, found, strict=True)}
+
+
+DEPENDS_ON_NO_LATER = {
+    "q": ("o", "q"), "k": ("o", "q"), "v": ("o", "q", "k", "beta", "g"), "beta": ("o", "q"), "g": ("o", "q"),
+}  # fmt: skip
+"""What does not depend on an operand of a later token."""
+DEPENDS_ON_NO_EARLIER = {"q": ("o", "q", "k", "v", "beta", "g"), "k": ("v",), "v": ("v",), "beta": ("v",), "g": ("v",)}
+"""What does not depend on an operand of an earlier token."""
+
+
+@GATES
+@pytest.mark.parametrize("function", [native, by_operations])
+@pytest.mark.parametrize(("r", "normalize", "ends"), [(1, False, None), (2, True, None), (1, True, [0, 30, 70])])
+def test_what_is_not_finite_changes_only_what_depends_on_it(gate, function, r, normalize, ends):
+    count, begin = (1, 0) if ends is None else (2, 30)
+    tensors = operands(gate, tokens=70, batch=1, r=r, widths=(8, 5), count=count, dtype=torch.float32)
+    tensors = [None if t is None else t.detach() for t in tensors]
+    options = (None if ends is None else torch.tensor(ends), r, normalize)
+    grad_o = torch.randn(1, 70, 2, 5, generator=torch.Generator().manual_seed(1))
+    good = outputs_and_gradients(function, tensors, grad_o, *options)
+
+    def check(found, names, tokens, what):
+        for name in names:
+            if name in found:
+                a, b = (x.unflatten(1, (70, -1))[:, tokens] for x in (found[name], good[name]))
+                assert torch.equal(a, b), f"{what}: {name}"
+
+    for t in (begin, begin + 3, begin + 33, 69):
+        for i, operand in enumerate(NAMES[:5]):
+            for bad in (float("nan"),) if operand == "g" else (float("nan"), float("inf"), 1e38):
+                if tensors[i] is None:
+                    continue
+                changed = [None if x is None else x.clone() for x in tensors]
+                changed[i][0, (t + 1) * (changed[i].shape[1] // 70) - 1].flatten()[0] = bad
+                found = outputs_and_gradients(function, changed, grad_o, *options)
+                what = f"{operand} of token {t} is {bad}"
+                check(found, DEPENDS_ON_NO_LATER[operand], slice(0, t), what)
+                check(found, DEPENDS_ON_NO_EARLIER[operand], slice(t + 1, 70), what)
+                check(found, ("o", "q", "k", "v", "beta", "g"), slice(0, begin), what)
+        wild = grad_o.clone()
+        wild[0, t, 1, 2] = float("nan")
+        found = outputs_and_gradients(function, tensors, wild, *options)
+        check(found, ("q", "k", "v", "beta", "g"), slice(t + 1, 70), f"gradient of token {t}")
+        check(found, ("q",), slice(0, t), f"gradient of token {t}")
+
+
+@GATES
+def test_torch_operations_are_as_accurate_as_native_code(gate):
+    exact = [None if t is None else t.detach() for t in operands(gate, tokens=200, widths=(16, 16))]
+    if gate:
+        exact[4][:, ::4] = -100.0
+    expected = call(*exact)[0]
+    tensors = [None if t is None else t.float() for t in exact]
+    for function in (native, by_operations):
+        o = function(*tensors, None, 1, False)[0]
+        assert (o - expected).norm() / expected.norm() < 1e-6
+
+
+def test_offsets_that_do_not_fit_are_named():
+    tensors = operands("head", batch=1, count=1)
+    with pytest.raises(ValueError, match="from 0 to T = 5"):
+        call(*tensors, cu_seqlens=torch.tensor([0, 7]))

@@ -1,0 +1,372 @@
+"""The operators under ``torch.func``, ``torch.compile``, ``torch.export`` and their own registration checks."""
+
+import copy
+from itertools import product
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
+
+import householder.torch as ht
+from householder._spec import NONLINEARITIES
+from householder.torch import _ops
+from tests.cases.torch import CASES, DELTA_CASES
+from tests.oracles.torch import (
+    IGNORE_CONFIG_WARNING,
+    IGNORE_INSTANCE_WARNING,
+    IGNORE_JIT_WARNING,
+    explicit_matrix,
+    problem,
+)
+
+pytestmark = pytest.mark.filterwarnings(IGNORE_JIT_WARNING, IGNORE_INSTANCE_WARNING)
+cases = pytest.mark.parametrize(("function", "inputs"), CASES.values(), ids=CASES)
+
+
+@pytest.fixture
+def native_calls(monkeypatch):
+    """Names of the functions of the core as they are called."""
+    from householder import _core
+
+    calls = []
+    for name in ("forward", "backward", "matrix", "matrix_backward", "rnn_forward", "rnn_backward"):
+        function = getattr(_core, name)
+        monkeypatch.setattr(_core, name, lambda *a, f=function, n=name: calls.append(n) or f(*a))
+    return calls
+
+
+def detached(inputs):
+    return [t.detach() for t in inputs]
+
+
+REAL_CASES = {name: case for name, case in (CASES | DELTA_CASES).items() if not case[1][0].is_complex()}
+
+
+@pytest.mark.parametrize(("function", "inputs"), REAL_CASES.values(), ids=REAL_CASES)
+def test_jacobians_agree(function, inputs):
+    inputs = detached(inputs)
+    argnums = tuple(range(len(inputs)))
+    expected = torch.autograd.functional.jacobian(function, tuple(inputs))
+    torch.testing.assert_close(jacrev(function, argnums)(*inputs), expected)
+    torch.testing.assert_close(jacfwd(function, argnums)(*inputs), expected)
+    torch.testing.assert_close(torch.autograd.functional.jacobian(function, tuple(inputs), vectorize=True), expected)
+
+
+@pytest.mark.parametrize("case", ["apply", "matrix, m == n", "rnn", "rnn packed"])
+def test_hessians_agree(case):
+    function, inputs = CASES[case]
+    inputs = detached(inputs)
+
+    def loss(u):
+        return function(u, *inputs[1:]).sin().sum()
+
+    expected = torch.autograd.functional.hessian(loss, inputs[0])
+    torch.testing.assert_close(hessian(loss)(inputs[0]), expected)
+    torch.testing.assert_close(jacrev(grad(loss))(inputs[0]), expected)
+
+
+@cases
+@pytest.mark.parametrize("which", ["first", "second", "all"])
+def test_vmap_agrees_with_a_loop(function, inputs, which):
+    inputs = detached(inputs)
+    mapped = {"first": [0], "second": [min(1, len(inputs) - 1)], "all": range(len(inputs))}[which]
+    in_dims = tuple(t.dim() - 1 if i in mapped else None for i, t in enumerate(inputs))
+    stacked = [
+        torch.stack([t, t + 0.5, 2 * t - 1], d) if d is not None else t for t, d in zip(inputs, in_dims, strict=True)
+    ]
+    each = [[t if d is None else t.select(d, i) for t, d in zip(stacked, in_dims, strict=True)] for i in range(3)]
+    torch.testing.assert_close(vmap(function, in_dims)(*stacked), torch.stack([function(*a) for a in each]))
+
+    def gradient(*inputs):
+        return grad(lambda *a: function(*a).abs().square().sum(), tuple(range(len(inputs))))(*inputs)
+
+    expected = [torch.stack(g) for g in zip(*(gradient(*a) for a in each), strict=True)]
+    torch.testing.assert_close(vmap(gradient, in_dims)(*stacked), tuple(expected))
+
+
+@pytest.mark.parametrize("shape", [(7, 2), (4, 3)])
+def test_vmap_of_the_first_columns(shape):
+    us = torch.randn(3, *shape)
+    torch.testing.assert_close(vmap(ht.frame)(us), torch.stack([ht.frame(u) for u in us]))
+
+
+def test_vmap_makes_one_native_call(native_calls):
+    u, h = problem(4, 2, 5, 3)
+    us = torch.stack([u] * 5)
+    vmap(ht.apply, (None, 0))(u, h)
+    vmap(ht.apply)(us, h)
+    vmap(ht.apply, (0, None))(us, h)
+    vmap(ht.matrix)(us)
+    vmap(lambda x: ht.rnn(u, x), 1)(h)
+    assert native_calls == ["forward"] * 3 + ["matrix", "rnn_forward"]
+    native_calls.clear()
+    vmap(grad(lambda u, h: ht.apply(u, h).sum()), (None, 0))(u, h)
+    vmap(grad(lambda u: ht.matrix(u).sum()))(us)
+    vmap(grad(lambda x: ht.rnn(u, x)[1].sum()))(torch.stack([h, h]))
+    assert native_calls == ["forward", "backward", "matrix", "matrix_backward", "rnn_forward", "rnn_backward"]
+
+
+SEQUENCES = [
+    "rnn",
+    "rnn packed",
+    *(f"rnn, {phi.name}" for phi in NONLINEARITIES.values() if phi.has_bias),
+    "rnn, oplu",
+    "rnn, dense",
+    "rnn, complex modrelu",
+]
+
+
+def stacked(inputs, mapped, size=3):
+    """Inputs of which the chosen ones have a dimension to be mapped, the dimensions, and the inputs of each index."""
+    in_dims = tuple(0 if i in mapped else None for i in range(len(inputs)))
+    many = [
+        torch.stack([t + i / 2 for i in range(size)]) if d == 0 else t for t, d in zip(inputs, in_dims, strict=True)
+    ]
+    each = [[t if d is None else t[i] for t, d in zip(many, in_dims, strict=True)] for i in range(size)]
+    return many, in_dims, each
+
+
+@pytest.mark.parametrize("case", SEQUENCES)
+def test_any_combination_of_mapped_tensors_is_one_native_call(case, native_calls):
+    function, inputs = CASES[case]
+    inputs = detached(inputs)
+    everything = tuple(range(len(inputs)))
+
+    def gradient(*inputs):
+        return grad(lambda *a: function(*a).abs().square().sum(), everything)(*inputs)
+
+    for mapped in product([False, True], repeat=len(inputs)):
+        if not any(mapped):
+            continue
+        many, in_dims, each = stacked(inputs, [i for i, m in enumerate(mapped) if m])
+        expected = torch.stack([function(*a) for a in each])
+        expected_gradients = tuple(torch.stack(g) for g in zip(*(gradient(*a) for a in each), strict=True))
+        native_calls.clear()
+        torch.testing.assert_close(vmap(function, in_dims)(*many), expected)
+        assert native_calls == ["rnn_forward"]
+        native_calls.clear()
+        torch.testing.assert_close(vmap(gradient, in_dims)(*many), expected_gradients)
+        again = ["rnn_forward"] if "oplu" in case else []  # which entries were exchanged
+        assert native_calls == ["rnn_forward", *again, "rnn_backward"]
+
+
+@pytest.mark.parametrize("case", SEQUENCES)
+def test_a_device_whose_kernels_take_one_matrix_has_a_call_for_each(case, native_calls, monkeypatch):
+    function, inputs = CASES[case]
+    many, in_dims, _ = stacked(detached(inputs), range(len(inputs)))
+
+    def gradient(*inputs):
+        return grad(lambda *a: function(*a).abs().square().sum(), tuple(range(len(inputs))))(*inputs)
+
+    expected = vmap(gradient, in_dims)(*many)
+    native_calls.clear()
+    monkeypatch.setattr(_ops.rnn, "_takes_one_matrix", lambda _: True)
+    torch.testing.assert_close(vmap(gradient, in_dims)(*many), expected)
+    assert native_calls.count("rnn_backward") == len(many[0])
+
+
+@pytest.mark.parametrize("case", SEQUENCES)
+def test_gradients_of_vmap_are_those_of_a_loop(case):
+    function, inputs = CASES[case]
+    many, in_dims, _ = stacked(detached(inputs), range(0, len(inputs), 2))
+
+    def mapped(*many):
+        return vmap(function, in_dims)(*many).abs().square().sum()
+
+    def loop(*many):
+        each = ([t if d is None else t[i] for t, d in zip(many, in_dims, strict=True)] for i in range(3))
+        return sum(function(*a).abs().square().sum() for a in each)
+
+    everything = tuple(range(len(many)))
+    torch.testing.assert_close(grad(mapped, everything)(*many), grad(loop, everything)(*many))
+    if not many[0].is_complex():
+        torch.testing.assert_close(jacrev(mapped, everything)(*many), jacrev(loop, everything)(*many))
+
+
+def test_jacobians_of_every_model_of_an_ensemble():
+    function, inputs = CASES["rnn"]
+    many, _, each = stacked(detached(inputs), range(len(inputs)))
+    expected = [torch.stack(j) for j in zip(*(jacrev(function, (0, 3))(*a) for a in each), strict=True)]
+    torch.testing.assert_close(vmap(jacrev(function, (0, 3)))(*many), tuple(expected))
+
+
+def test_maps_of_maps_are_one_native_call(native_calls):
+    u, x = problem(4, 2, 5, 2)
+    us = torch.stack([torch.stack([u + i + j / 2 for j in range(2)]) for i in range(3)])
+    expected = torch.stack([torch.stack([ht.rnn(u, x)[0] for u in row]) for row in us])
+    native_calls.clear()
+    torch.testing.assert_close(vmap(vmap(lambda u: ht.rnn(u, x)[0]))(us), expected)
+    assert native_calls == ["rnn_forward"]
+    xs = torch.stack([x, 2 * x])  # the outer map is over matrices, the inner one over sequences
+    found = vmap(lambda u: vmap(lambda x: ht.rnn(u, x)[0])(xs))(us[:, 0])
+    torch.testing.assert_close(found[:, 0], expected[:, 0])
+
+
+def test_nothing_to_map_over():
+    us, x = torch.randn(0, 4, 2), torch.randn(5, 3, 4)
+    assert torch.func.vmap(lambda u: ht.rnn(u, x)[0], randomness="error")(us).shape == (0, 5, 3, 4)
+
+
+def test_an_ensemble_does_not_depend_on_the_number_of_threads():
+    generator = torch.Generator().manual_seed(0)
+    us, x = torch.randn(5, 64, 8, generator=generator), torch.randn(100, 24, 64, generator=generator)
+
+    def gradients():
+        return vmap(grad(lambda u, x: ht.rnn(u, x, nonlinearity="tanh")[0].square().sum(), (0, 1)), (0, None))(us, x)
+
+    before = torch.get_num_threads()
+    try:
+        results = []
+        for threads in (1, 2, 7):
+            torch.set_num_threads(threads)
+            results.append(gradients())
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("kind", [ht.OrthogonalRNN, ht.UnitaryRNN])
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}])
+def test_an_ensemble_of_layers(kind, options, native_calls):
+    unitary = kind is ht.UnitaryRNN
+    dtype = torch.complex128 if unitary else torch.float64
+    layers = [kind(2, 6, num_reflections=3, learn_h0=True, dtype=dtype, **options) for _ in range(3)]
+    parameters, buffers = torch.func.stack_module_state(layers)
+    base = copy.deepcopy(layers[0]).to("meta")
+    x = torch.randn(5, 4, 2, dtype=dtype)
+    outputs, _ = vmap(lambda p, b: functional_call(base, (p, b), (x,)))(parameters, buffers)
+    assert native_calls == ["rnn_forward"] * len(layers[0].cells)
+    expected = torch.stack([layer(x)[0] for layer in layers])
+    torch.testing.assert_close(outputs, expected)
+    outputs.abs().square().sum().backward()
+    expected.abs().square().sum().backward()
+    for name, stack in parameters.items():
+        torch.testing.assert_close(stack.grad, torch.stack([layer.get_parameter(name).grad for layer in layers]))
+
+
+def test_functional_call_differentiates_parameters():
+    layer = ht.Orthogonal(4, num_reflections=2, dtype=torch.float64)
+    x = torch.randn(3, 4, dtype=torch.float64)
+    gradient = grad(lambda p: functional_call(layer, p, (x,)).sin().sum())(dict(layer.named_parameters()))
+    layer(x).sin().sum().backward()
+    torch.testing.assert_close(gradient["reflections"], layer.reflections.grad)
+
+
+@cases
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch's own, at a graph break
+def test_compiled_code_agrees(function, inputs):
+    torch.compiler.reset()
+    graph_breaks = function is CASES["rnn packed"][0]  # batch sizes are read, as with torch.nn.RNN
+
+    def loss(*inputs):
+        return function(*inputs).abs().square().sum()
+
+    compiled = torch.compile(loss, fullgraph=not graph_breaks, dynamic=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(*inputs), loss(*inputs))
+    gradients = torch.autograd.grad(compiled(*inputs), inputs)
+    torch.testing.assert_close(gradients, torch.autograd.grad(loss(*inputs), inputs))
+
+
+def test_dynamic_shapes_compile_once():
+    torch.compiler.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    u, _ = problem(4, 2)
+
+    @torch.compile(fullgraph=True, dynamic=True, backend=counter)
+    def run(u, x):
+        return ht.apply(u, ht.rnn(u, x)[0])
+
+    first = 0
+    for steps, batch in [(6, 5), (8, 7), (3, 9)]:
+        x = torch.randn(steps, batch, 4, dtype=torch.float64)
+        torch.testing.assert_close(run(u, x), ht.rnn(u, x)[0] @ explicit_matrix(u).T)
+        first = first or counter.frame_count
+    assert counter.frame_count == first
+
+
+def test_compiled_transforms():
+    torch.compiler.reset()
+    u, h = problem(4, 2, 3)
+
+    def gradient(u, h):
+        return grad(lambda u: ht.apply(u, h).sin().sum())(u)
+
+    torch.testing.assert_close(torch.compile(gradient, fullgraph=True, backend="aot_eager")(u, h), gradient(u, h))
+
+
+def test_compiled_ensembles():
+    torch.compiler.reset()
+    us, x = torch.stack([problem(4, 2, seed=seed)[0] for seed in range(3)]), problem(4, 2, 5, 3)[1]
+
+    def run(us):
+        return vmap(lambda u: ht.rnn(u, x, nonlinearity="tanh")[0])(us)
+
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(us), run(us))
+
+
+@pytest.mark.filterwarnings(IGNORE_CONFIG_WARNING)
+@pytest.mark.parametrize("layer", ["Orthogonal", "OrthogonalRNN"])
+def test_inductor_compiles_layers(layer):
+    torch.compiler.reset()
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 8), getattr(ht, layer)(8, 8, num_reflections=8))
+    x = torch.randn(4, 2, 3)
+
+    def loss(x):
+        output = model(x)
+        return (output if layer == "Orthogonal" else output[0]).tanh().sum()
+
+    expected = loss(x)
+    expected.backward()
+    gradients = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    result = torch.compile(loss, fullgraph=True)(x)
+    result.backward()
+    torch.testing.assert_close(result, expected)
+    torch.testing.assert_close([p.grad for p in model.parameters()], gradients)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_export(strict):
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = ht.OrthogonalRNN(3, 8, num_layers=2, bidirectional=True)
+            self.head = ht.Orthogonal(16, 4)
+
+        def forward(self, x):
+            return self.head(self.rnn(x)[0])
+
+    model, x = Model().eval(), torch.randn(5, 2, 3)
+    batch = torch.export.Dim("batch")
+    program = torch.export.export(model, (x,), dynamic_shapes=({1: batch},), strict=strict)
+    torch.testing.assert_close(program.module()(x), model(x))
+    more = torch.randn(5, 7, 3)
+    torch.testing.assert_close(program.module()(more), model(more))
+    graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
+    targets = {str(node.target) for graph in graphs for node in graph.nodes}
+    assert {"householder.rnn.default", "householder.apply.default"} <= targets
+
+
+def test_operators_are_registered_soundly():
+    u, h = problem(4, 2, 3)
+    ops = torch.ops.householder
+    torch.library.opcheck(ops.apply.default, (u, h, None, False, "auto", "trapezoidal"))
+    for wanted, transpose, method in (([True, True, False], True, "wy"), ([True, False, False], False, "auto")):
+        arguments = u, h, None, h, wanted, transpose, method, "trapezoidal"
+        torch.library.opcheck(ops.apply_backward.default, arguments)
+    torch.library.opcheck(ops.matrix.default, (u,))
+    x = torch.randn(5, 3, 4, dtype=torch.float64)
+    tensors, options = (u, x, h, *[None] * 6), ("tanh", 0.0, False, False, "trapezoidal", "auto")
+    torch.library.opcheck(ops.rnn.default, (*tensors, False, *options))
+    torch.library.opcheck(ops.rnn.default, (*tensors, True, *options))
+    states, last, tape = ops.rnn(*tensors, True, *options)
+    wanted = [True, False, True, *[False] * 5]
+    torch.library.opcheck(ops.rnn_backward.default, (*tensors, states, tape, states, None, wanted, *options))
+    torch.library.opcheck(ops.rnn_backward.default, (*tensors, states, None, None, last, wanted, *options))
+    many = tuple(None if t is None else torch.stack([t, t + 1]) for t in tensors)
+    torch.library.opcheck(ops.rnn.default, (*many, True, *options))
+    states, last, tape = ops.rnn(*many, True, *options)
+    torch.library.opcheck(ops.rnn_backward.default, (*many, states, tape, states, last, wanted, *options))
