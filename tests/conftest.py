@@ -1,4 +1,4 @@
-"""What the tests share: backends, dtypes, random problems, tolerances and explicit reflections as the oracle."""
+"""What the tests share: backends, dtypes, random problems and tolerances."""
 
 import inspect
 import os
@@ -177,57 +177,6 @@ def problem(n, m, rows, dtype, seed=0):
         n, m = max(n, 2), max(1, min(m, n - 1))
         phases = rng.uniform(-3, 3, n).astype(real_of(dtype))
     return Problem(randn(rng, (n, m), dtype), randn(rng, (rows, n), dtype), randn(rng, (rows, n), dtype), phases)
-
-
-def explicit_factors(u, phases=None):
-    """The n x n factors of W in double precision: a reflection for each column, then the diagonal."""
-    n, m = u.shape
-    columns = np.tril(u).astype(np.result_type(u.dtype, np.float64))
-    diagonal = np.ones(n, columns.dtype)
-    if phases is not None:
-        diagonal = np.exp(1j * np.asarray(phases, np.float64))
-    elif m == n:
-        diagonal[-1] = columns[-1, -1]
-        columns = columns[:, :-1]
-    reflections = [np.eye(n) - 2 * np.outer(v, v.conj()) / np.vdot(v, v).real for v in columns.T]
-    return [*reflections, np.diag(diagonal)]
-
-
-def explicit_matrix(u, phases=None):
-    w = np.eye(len(u))
-    for factor in explicit_factors(u, phases):
-        w = w @ factor
-    return w
-
-
-def explicit_gradients(u, h, g, phases=None, transpose=False):
-    """Gradients of u, h, phases by the product rule over explicit factors.
-
-    With ``G = dL/dH_j``, a reflection ``H = I - 2 v v* / |v|^2`` has
-    ``dL/dv = -2 (G + G*) v / |v|^2 + 4 Re(v* G v) v / |v|^4``.
-    """
-    n, m = u.shape
-    factors = explicit_factors(u, phases)
-    w = explicit_matrix(u, phases)
-    grad_h = g @ (w.T if transpose else w.conj())
-    grad_w = h.T @ g.conj() if transpose else g.T @ h.conj()
-    grad_u = np.zeros(u.shape, w.dtype)
-    before = np.eye(n)
-    for j, factor in enumerate(factors):
-        after = np.eye(n)
-        for later in factors[j + 1 :]:
-            after = after @ later
-        G = before.conj().T @ grad_w @ after.conj().T
-        before = before @ factor
-        if j < len(factors) - 1:
-            v = np.tril(u)[:, j].astype(w.dtype)
-            square = np.vdot(v, v).real
-            grad_u[:, j] = -2 * (G + G.conj().T) @ v / square + 4 * np.vdot(v, G @ v).real * v / square**2
-    if phases is None and m == n:
-        grad_u[-1, -1] = G[-1, -1]
-    d = np.diagonal(factors[-1])
-    grad_phases = None if phases is None else (np.diagonal(G).conj() * 1j * d).real
-    return np.tril(grad_u), grad_h, grad_phases
 
 
 def assert_close(actual, expected, dtype=None, factor=100):

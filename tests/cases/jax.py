@@ -1,93 +1,22 @@
-"""Functions of ``householder.jax``, each with the same mathematics by explicit reflections and plain loops."""
+"""Functions of ``householder.jax``, each with the same of torch's tensors by the tester's oracle."""
 
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+import torch
 
 import householder.jax as hj
 from tests.conftest import randn
+from tests.tester import oracle
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_disable_most_optimizations", True)  # programs here take longer to compile than to run
 
 
-def explicit_matrix(u, phases=None):
-    """The product of explicit reflections, for one ``u (n, m)``."""
-    n, m = u.shape
-    w = jnp.eye(n, dtype=u.dtype)
-    last = m == n and not jnp.iscomplexobj(u)
-    for v in jnp.tril(u).T[: n - 1 if last else m]:
-        w = w - 2 * jnp.outer(w @ v, jnp.conj(v)) / jnp.real(jnp.vdot(v, v))
-    if last:
-        w = w.at[:, -1].multiply(u[-1, -1])
-    return w if phases is None else w * jnp.exp(1j * phases)
-
-
-def explicit_apply(u, h, phases=None, transpose=False):
-    w = jnp.vectorize(partial(explicit_matrix, phases=phases), signature="(n,m)->(n,n)")(u)
-    return jnp.einsum("...ij,...j->...i", jnp.conj(w.mT) if transpose else w, h)
-
-
-def phi(a, nonlinearity, slope, bias):
-    n = a.shape[-1]
-    match nonlinearity:
-        case "identity":
-            return a
-        case "oplu":
-            pairs = a[..., : n // 2], a[..., n // 2 :]
-            return jnp.concatenate([jnp.maximum(*pairs), jnp.minimum(*pairs)], -1)
-        case "modrelu":
-            z = a if jnp.iscomplexobj(a) else a[..., : n // 2] + 1j * a[..., n // 2 :]
-            z = z * jnp.maximum(jnp.abs(z) + bias, 0) / jnp.abs(z)
-            return z if jnp.iscomplexobj(a) else jnp.concatenate([z.real, z.imag], -1)
-    if jnp.iscomplexobj(a):
-        return phi(a.real, nonlinearity, slope, bias) + 1j * phi(a.imag, nonlinearity, slope, bias)
-    return jnp.tanh(a) if nonlinearity == "tanh" else jnp.where(a > 0, a, slope * a)
-
-
-def loop(u, x, h0=None, input_weight=None, bias=None, phases=None, nonlinearity_bias=None, **options):
-    """Every step for itself: all states and the last ones."""
-    w = explicit_matrix(u, phases)
-    w = jnp.conj(w.T) if options.get("transpose") else w
-    name = options.get("nonlinearity", "leaky_relu")
-    slope = 0.0 if name == "relu" else options.get("negative_slope", 0.1)
-    x = x if input_weight is None else x @ input_weight.T
-    x = x if bias is None else x + bias
-    h, states = jnp.zeros((*x.shape[1:-1], len(u)), x.dtype) if h0 is None else h0, []
-    h = jnp.broadcast_to(h, (*x.shape[1:-1], len(u)))
-    for a in x[::-1] if options.get("reverse") else x:
-        h = phi(h @ w.T + a, name, slope, nonlinearity_bias)
-        states.append(h)
-    return jnp.stack(states[::-1] if options.get("reverse") else states), h
-
-
-def delta_loop(q, k, v, beta, g=None, initial_state=None, *, scale=None, steps=1, normalize=False):
-    """Every step for itself, heads and sequences side by side: outputs and final states."""
-    if normalize:
-        q, k = (x / jnp.sqrt((x**2).sum(-1, keepdims=True) + 1e-6) for x in (q, k))
-    group = v.shape[2] // q.shape[2]
-    q, k = (jnp.repeat(x, group, 2) for x in (q, k))
-    scale = q.shape[3] ** -0.5 if scale is None else scale
-    state = (
-        jnp.zeros((*v.shape[::2][:1], v.shape[2], q.shape[3], v.shape[3])) if initial_state is None else initial_state
-    )
-    outputs = []
-    for t in range(q.shape[1]):
-        if g is not None:
-            gate = jnp.exp(g[:, t])
-            state = state * (gate[..., None] if gate.ndim == 3 else gate[..., None, None])
-        for s in range(t * steps, (t + 1) * steps):
-            error = v[:, s] - jnp.einsum("bhxy,bhx->bhy", state, k[:, s])
-            state = state + beta[:, s, :, None, None] * k[:, s, :, :, None] * error[:, :, None, :]
-        outputs.append(scale * jnp.einsum("bhxy,bhx->bhy", state, q[:, t]))
-    return jnp.stack(outputs, 1), state
-
-
 class Case(NamedTuple):
-    """A function, the same by other means, and arguments."""
+    """A function, the same of torch's tensors by the oracle, and arguments."""
 
     ours: Any
     explicit: Any
@@ -104,7 +33,8 @@ def _rnn(*names, **options):
         return hj.rnn(u, x, **dict(zip(names, others, strict=True)), **options)
 
     def explicit(u, x, *others):
-        return loop(u, x, **dict(zip(names, others, strict=True)), **options)
+        known = {name: value for name, value in options.items() if name != "method"}
+        return oracle.rnn(u, x, **dict(zip(names, others, strict=True)), **known)
 
     return ours, explicit
 
@@ -115,7 +45,8 @@ def _delta(names=(), normalize=False, steps=1):
         return hj.delta_rule(q, k, v, beta=beta, **dict(zip(names, others, strict=True)), **options)
 
     def explicit(q, k, v, beta, *others):
-        return delta_loop(q, k, v, beta, **dict(zip(names, others, strict=True)), steps=steps, normalize=normalize)
+        options = {"scale": q.shape[3] ** -0.5, "reflections": steps, "normalize": normalize}
+        return oracle.delta_rule(q, k, v, beta, **dict(zip(names, others, strict=True)), **options)
 
     return ours, explicit
 
@@ -135,21 +66,21 @@ SIZES = ((4, 2), (2, 3, 3), (3, 4), (4, 3), (4,))  # u, x, h0, input_weight, bia
 ALL = ("h0", "input_weight", "bias")
 
 CASES = {
-    "apply": Case(hj.apply, explicit_apply, arrays((4, 2), (3, 4))),
+    "apply": Case(hj.apply, oracle.apply, arrays((4, 2), (3, 4))),
     "apply transposed, m == n": Case(
-        partial(hj.apply, transpose=True), partial(explicit_apply, transpose=True), arrays((3, 3), (2, 3))
+        partial(hj.apply, transpose=True), partial(oracle.apply, transpose=True), arrays((3, 3), (2, 3))
     ),
-    "apply many": Case(hj.apply, explicit_apply, arrays((2, 1, 4, 2), (3, 4))),
+    "apply many": Case(hj.apply, oracle.apply, arrays((2, 1, 4, 2), (3, 4))),
     "apply, complex": Case(
-        lambda u, h, p: hj.apply(u, h, phases=p), lambda u, h, p: explicit_apply(u, h, p), (*COMPLEX[:2], PHASES)
+        lambda u, h, p: hj.apply(u, h, phases=p), lambda u, h, p: oracle.apply(u, h, p), (*COMPLEX[:2], PHASES)
     ),
     "apply transposed, complex": Case(
         lambda u, h, p: hj.apply(u, h, phases=p, transpose=True),
-        lambda u, h, p: explicit_apply(u, h, p, transpose=True),
+        lambda u, h, p: oracle.apply(u, h, p, transpose=True),
         (*COMPLEX[:2], PHASES),
     ),
-    "matrix, m == n": Case(hj.matrix, jnp.vectorize(explicit_matrix, signature="(n,m)->(n,n)"), arrays((2, 3, 3))),
-    "matrix, complex": Case(hj.matrix, explicit_matrix, (COMPLEX[0], PHASES)),
+    "matrix, m == n": Case(hj.matrix, oracle.matrix, arrays((2, 3, 3))),
+    "matrix, complex": Case(hj.matrix, oracle.matrix, (COMPLEX[0], PHASES)),
     "rnn": Case(*_rnn(*ALL, nonlinearity="tanh"), arrays(*SIZES)),
     "rnn reversed, transposed, m == n": Case(
         *_rnn(*ALL, nonlinearity="tanh", transpose=True, reverse=True), arrays((4, 4), *SIZES[1:])
@@ -177,9 +108,12 @@ def loss(function, seed=0):
     def value(*arguments):
         rng = np.random.default_rng(seed)
         total = 0.0
-        for result in jax.tree.leaves(function(*arguments)):
-            for part in (result.real, result.imag) if jnp.iscomplexobj(result) else (result,):
-                total = total + (part * rng.standard_normal(part.shape) + 0.3 * part**2).sum()
+        results = function(*arguments)
+        for result in results if isinstance(results, tuple) else (results,):
+            for part in (result.real, result.imag) if "complex" in str(result.dtype) else (result,):
+                weights = rng.standard_normal(part.shape)
+                weights = torch.from_numpy(weights) if isinstance(part, torch.Tensor) else weights
+                total = total + (part * weights + 0.3 * part**2).sum()
         return total
 
     return value

@@ -13,11 +13,12 @@ from tests.conftest import DOUBLES, METHODS, NONLINEARITIES, assert_close, each_
 pytest.importorskip("jax", reason="needs jax")
 
 import jax
-import jax.numpy as jnp
+import torch
 
 import householder.jax as hj
 from householder.jax import _expressions
 from tests.cases.jax import CASES, directions, loss
+from tests.oracles.torch import IGNORE_JIT_WARNING, exact
 
 EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
@@ -37,33 +38,39 @@ def compiled(*functions):
     return jax.jit(lambda *arguments: [function(*arguments) for function in functions])
 
 
+def gradients_by_torch(function, arguments):
+    """Gradients of a real number; JAX's are ``dL/dRe - i dL/dIm``."""
+    return [grad.conj() for grad in exact(function, np.ones(()), *arguments)[1]]
+
+
 @EVERY_CASE
 def test_values_and_gradients_are_those_of_explicit_reflections(case):
     every = tuple(range(len(case.arguments)))
-    found, expected = (
-        compiled(function, jax.grad(loss(function), every))(*case.arguments) for function in (case.ours, case.explicit)
-    )
-    assert_all_close(found, expected)
+    value, grads = compiled(case.ours, jax.grad(loss(case.ours), every))(*case.arguments)
+    assert_all_close(value, case.explicit(*map(torch.from_numpy, case.arguments)))
+    assert_all_close(grads, gradients_by_torch(loss(case.explicit), case.arguments))
 
 
 @some("apply, complex", "rnn, oplu")
+@pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
 def test_tangents_and_second_derivatives_are_those_of_explicit_reflections(case):
     every, along = tuple(range(len(case.arguments))), directions(case.arguments)
 
-    def tangent(function):
-        return lambda *arguments: jax.jvp(function, arguments, along)[1]
+    def tangent(*arguments):
+        return jax.jvp(case.ours, arguments, along)[1]
 
-    def second(function):
-        def slope(*arguments):
-            grads = jax.grad(loss(function), every)(*arguments)
-            return sum(jnp.real(jnp.vdot(d, g)) for d, g in zip(along, grads, strict=True))
+    def slope(*arguments):
+        grads = jax.grad(loss(case.ours), every)(*arguments)
+        return sum((d * g).real.sum() for d, g in zip(along, grads, strict=True))
 
-        return jax.grad(slope, every)
+    def slope_by_torch(*arguments):
+        grads = torch.autograd.grad(loss(case.explicit)(*arguments), arguments, create_graph=True)
+        return sum((torch.from_numpy(d) * g.conj()).real.sum() for d, g in zip(along, grads, strict=True))
 
-    found, expected = (
-        compiled(tangent(function), second(function))(*case.arguments) for function in (case.ours, case.explicit)
-    )
-    assert_all_close(found, expected)
+    tangents, second = compiled(tangent, jax.grad(slope, every))(*case.arguments)
+    expected = torch.func.jvp(case.explicit, *(tuple(map(torch.from_numpy, a)) for a in (case.arguments, along)))[1]
+    assert_all_close(tangents, expected)
+    assert_all_close(second, gradients_by_torch(slope_by_torch, case.arguments))
 
 
 @some("apply, complex", "matrix, complex", "rnn, oplu", "delta rule")

@@ -2,75 +2,53 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy.linalg import lapack
 
 import householder as hh
 from householder import reference
 from tests.conftest import METHODS, SEQUENCE_METHODS, assert_close, randn
+from tests.oracles.torch import exact, of_columns, rnn
 
 SIZES = [(1, 1, 2), (1, 4, 1), (3, 3, 2), (5, 12, 4), (17, 6, 9), (33, 70, 3), (70, 20, 5)]
 KINDS = ["own", "reflections", "any"]
-
-
-def columns(u, tau, shape):
-    """The vectors and factors of the reflections, in double precision."""
-    v = u.astype(np.result_type(u, np.float64))
-    if shape == "trapezoidal":
-        v = np.tril(v, -1) + np.eye(*u.shape)
-    return v, 2 / (np.abs(v) ** 2).sum(axis=0) if tau is None else tau
-
-
-def explicit(u, tau, shape):
-    w = np.eye(len(u))
-    for column, factor in zip(*(a.T for a in columns(u, tau, shape)), strict=True):
-        w = w @ (np.eye(len(u)) - factor * np.outer(column, column.conj()))
-    return w
 
 
 def problem(n, m, rows, dtype, kind, shape="full"):
     """``u``, ``tau``, ``h`` and a gradient; every third tau of reflections is zero."""
     rng = np.random.default_rng(n * m + rows)
     u, h, g = (randn(rng, size, dtype) for size in ((n, m), (rows, n), (rows, n)))
-    v, own = columns(u, None, shape)
+    v = u if shape == "full" else np.tril(u, -1) + np.eye(n, m)
+    own = 2 / (np.abs(v.astype(np.result_type(u, float))) ** 2).sum(axis=0)
     tau = None
     if kind == "reflections":
         tau = np.where(np.arange(m) % 3 == 2, 0, own).astype(dtype)
     elif kind == "any":  # small enough that products of many stay of ordinary size
-        tau = (randn(rng, m, dtype) / (np.abs(v) ** 2).sum(axis=0)).astype(dtype)
+        tau = (randn(rng, m, dtype) * own / 2).astype(dtype)
     return u, tau, h, g
 
 
-def loss(u, tau, h, g, shape, transpose):
-    w = explicit(u, tau, shape)
-    c = h @ (w.conj() if transpose else w.T)
-    return (g.conj() * c).real.sum()
+def explicit(u, tau, h, g, shape="full", transpose=False):
+    """Products with explicit matrices, and their gradients."""
 
+    def function(u, tau, h):
+        w = of_columns(u, tau, shape)
+        return h @ (w.conj() if transpose else w.T)
 
-def derivative(a, function):
-    """The gradient of a function of an array by central differences."""
-    gradient = np.zeros_like(a)
-    for i in np.ndindex(a.shape):
-        for direction in (1.0, 1j) if a.dtype.kind == "c" else (1.0,):
-            ends = []
-            for step in (1e-6, -1e-6):
-                moved = a.copy()
-                moved[i] += step * direction
-                ends.append(function(moved))
-            gradient[i] += (ends[0] - ends[1]) / 2e-6 * direction
-    return gradient
+    return exact(function, g, u, tau, h)
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("n", "m", "rows"), SIZES)
 def test_full_columns_reflect(dtype, n, m, rows, kind, method):
-    u, tau, h, _ = problem(n, m, rows, dtype, kind)
-    w = explicit(u, tau, "full")
-    c = hh.forward(u, h, tau=tau, shape="full", method=method)
-    assert c.dtype == dtype
-    assert_close(c, h @ w.T, dtype)
-    assert_close(hh.forward(u, h, tau=tau, shape="full", transpose=True, method=method), h @ w.conj(), dtype)
-    assert_close(hh.matrix(u, tau=tau, shape="full"), w, dtype)
+    u, tau, h, g = problem(n, m, rows, dtype, kind)
+    for transpose in (False, True):
+        c = hh.forward(u, h, tau=tau, shape="full", transpose=transpose, method=method)
+        assert c.dtype == dtype
+        assert_close(c, explicit(u, tau, h, g, transpose=transpose)[0], dtype)
+    w, _ = explicit(u, tau, np.eye(n, dtype=dtype), np.eye(n, dtype=dtype))
+    assert_close(hh.matrix(u, tau=tau, shape="full"), w.T, dtype)
 
 
 @pytest.mark.parametrize("shape", ["full", "trapezoidal"])
@@ -83,12 +61,11 @@ def test_gradients_are_derivatives(double, n, m, rows, kind, shape):
     for method in METHODS:
         for transpose in (False, True):
             found = hh.backward(u, h, g, tau=tau, shape=shape, transpose=transpose, method=method)
-            rest = h, g, shape, transpose
-            assert np.allclose(found.u, derivative(u, lambda u: loss(u, tau, *rest)), atol=1e-6)  # noqa: B023
-            w = explicit(u, tau, shape)
-            assert_close(found.h, g @ (w.T if transpose else w.conj()), double)
-            if tau is not None:
-                assert np.allclose(found.tau, derivative(tau, lambda tau: loss(u, tau, *rest)), atol=1e-6)  # noqa: B023
+            _, expected = explicit(u, tau, h, g, shape, transpose)
+            for ours, theirs in zip((found.u, tau if tau is None else found.tau, found.h), expected, strict=True):
+                assert (ours is None) == (theirs is None)
+                if ours is not None:
+                    assert_close(ours, theirs)
             if shape == "trapezoidal":
                 assert not np.triu(found.u).any()
 
@@ -113,11 +90,11 @@ def test_many_matrices_broadcast(dtype):
     c = hh.forward(u, h, tau=tau, shape="full")
     found = hh.backward(u, h, g, tau=tau, shape="full")
     for i in np.ndindex(3, 2):
-        assert_close(w[i], explicit(u[i], tau[i], "full"), dtype)
-        assert_close(c[i], w[i] @ h[i[0], 0], dtype)
-        each = hh.backward(u[i], h[i[0], 0], g[i], tau=tau[i], shape="full")
-        assert_close(found.u[i], each.u, dtype)
-        assert_close(found.tau[i], each.tau, dtype)
+        value, (grad_u, grad_tau, _) = explicit(u[i], tau[i], h[i[0], 0], g[i])
+        assert_close(c[i], value, dtype)
+        assert_close(w[i] @ h[i[0], 0], value, dtype)
+        assert_close(found.u[i], grad_u, dtype)
+        assert_close(found.tau[i], grad_tau, dtype)
 
 
 def test_full_columns_without_entries_above_the_diagonal_are_trapezoidal_ones(dtype):
@@ -164,31 +141,24 @@ def test_a_tau_of_zero_is_the_identity_and_has_a_gradient(double):
 def test_sequences(double, kind, method):
     u, tau, x, g = problem(6, 8, 12, double, kind)
     options = {"tau": tau, "shape": "full", "nonlinearity": "tanh" if double.kind == "f" else "identity"}
-    phi = np.tanh if double.kind == "f" else np.asarray
     x, g = x.reshape(4, 3, 6), g.reshape(4, 3, 6)
-
-    def states(u, tau):
-        w, h, found = explicit(u, tau, "full"), np.zeros((3, 6), double), []
-        for step in x:
-            h = phi(h @ w.T + step)
-            found.append(h)
-        return np.stack(found)
-
+    expected, (grad_u, grad_tau) = exact(
+        lambda u, tau: rnn(u, torch.from_numpy(x), **(options | {"tau": tau}))[0], g, u, tau
+    )
     (h, _), vjp = hh.rnn_vjp(u, x, method=method, **options)
-    assert_close(h, states(u, tau), double)
+    assert_close(h, expected, double)
     grads = vjp(g)
-    assert np.allclose(grads.u, derivative(u, lambda u: (g.conj() * states(u, tau)).real.sum()), atol=1e-6)
-    if tau is None:
-        assert grads.tau is None
-    else:
-        assert np.allclose(grads.tau, derivative(tau, lambda tau: (g.conj() * states(u, tau)).real.sum()), atol=1e-6)
+    assert_close(grads.u, grad_u)
+    assert (grads.tau is None) == (grad_tau is None)
+    if tau is not None:
+        assert_close(grads.tau, grad_tau)
 
 
 def test_phases_go_with_full_columns():
     u, _, h, g = problem(5, 7, 3, np.complex128, "own")
     phases = np.linspace(-1, 1, 5)
-    w = explicit(u, None, "full") * np.exp(1j * phases)
-    assert_close(hh.forward(u, h, shape="full", phases=phases), h @ w.T, np.complex128)
+    expected, _ = explicit(u, None, h * np.exp(1j * phases), g)
+    assert_close(hh.forward(u, h, shape="full", phases=phases), expected)
     assert hh.backward(u, h, g, shape="full", phases=phases).phases.shape == (5,)
 
 

@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import mutually_broadcastable_shapes
 
 import householder as hh
 from householder import reference
-from tests.conftest import METHODS, REAL_DTYPES, SIZES, assert_close, explicit_matrix, problem, randn, real, real_of
+from tests.conftest import METHODS, REAL_DTYPES, SIZES, assert_close, problem, randn, real, real_of
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -18,7 +18,7 @@ from tests.conftest import METHODS, REAL_DTYPES, SIZES, assert_close, explicit_m
 )
 def test_forward_multiplies_by_explicit_reflections(backend, dtype, n, m, rows, transpose, method):
     p = problem(n, m, rows, dtype)
-    w = explicit_matrix(p.u, p.phases)
+    w = reference.matrix(p.u, p.phases)
     c = backend(hh.forward, p.u, p.h, transpose=transpose, method=method, **p.options)
     assert c.dtype == dtype
     assert_close(c, p.h @ (w.conj() if transpose else w.T), dtype)

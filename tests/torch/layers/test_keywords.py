@@ -8,16 +8,15 @@ import copy
 import inspect
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
 import householder.torch as ht
-from householder import _core, reference_delta
+from householder import _core
 from householder._spec import NONLINEARITIES, SEQUENCE_METHODS
-from tests.oracles.torch import explicit_matrix, phi
+from tests.oracles.torch import constrained, delta_rule, explicit_matrix, frame, phi
 
 F64, C128 = torch.float64, torch.complex128
 
@@ -32,17 +31,9 @@ def only(**parameters):
     return {name: found for name, found in parameters.items() if found is not None}
 
 
-def constrained(u, constraint):
-    u = u.clone()
-    if u.shape[0] == u.shape[1]:
-        u[-1, -1] = (1 if u[-1, -1] > 0 else -1) if constraint == "hard" else u[-1, -1].clamp(-1, 1)
-    return u
-
-
-def frame(u, sizes, constraint="hard", phases=None):
+def weight(u, sizes, constraint="hard", phases=None):
     """The weight ``(out, in)`` of a layer."""
-    w, (width, out) = explicit_matrix(constrained(u, constraint), phases), sizes
-    return w[:, :width] if out >= width else w[:, :out].mH
+    return frame(constrained(u, constraint), phases, *reversed(sizes))
 
 
 def reflections(o, k, most):
@@ -64,7 +55,7 @@ def linear_parameters(o):
 
 
 def linear(o, p, x):
-    w = frame(p["reflections"], (o.in_features, outs(o)), getattr(o, "constraint", "hard"), p.get("phases"))
+    w = weight(p["reflections"], (o.in_features, outs(o)), getattr(o, "constraint", "hard"), p.get("phases"))
     return x @ w.mT + p.get("bias", 0)
 
 
@@ -79,7 +70,7 @@ def svd_parameters(o):
 def svd(o, p, x):
     k = min(o.in_features, outs(o))
     s = 1 + o.margin * torch.tanh(p["spectrum"] / 2)
-    right, left = frame(p["right.reflections"], (o.in_features, k)), frame(p["left.reflections"], (k, outs(o)))
+    right, left = weight(p["right.reflections"], (o.in_features, k)), weight(p["left.reflections"], (k, outs(o)))
     return x @ (left @ torch.diag(s) @ right).mT + p.get("bias", 0)
 
 
@@ -102,8 +93,6 @@ def cell(o, p, x, h=None):
         h = p.get("h0", x.new_zeros(o.hidden_size))
     w = explicit_matrix(constrained(p["reflections"], getattr(o, "constraint", "hard")), p.get("phases"))
     a = h @ w.mT + x.to(w.dtype) @ p["weight_ih"].mT + p.get("bias", 0)
-    if o.is_complex and o.nonlinearity != "modrelu":
-        return torch.view_as_complex(phi(torch.view_as_real(a), o.nonlinearity, o.negative_slope))
     return phi(a, o.nonlinearity, o.negative_slope, p.get("nonlinearity_bias"))
 
 
@@ -161,21 +150,14 @@ def delta(o, p, x):
     )
     mixed = sum(past[:, 9 - i : 9 - i + tokens] * taps[:, o.conv_size - 1 - i] for i in range(o.conv_size))
     mixed = mixed * mixed.sigmoid()
-    q, k, v = (part.numpy() for part in mixed.split([heads * keys, r * heads * keys, r * heads * values], -1))
+    q, k, v = mixed.split([heads * keys, r * heads * keys, r * heads * values], -1)
     q, k = q.reshape(batch, tokens, heads, keys), k.reshape(batch, r * tokens, heads, keys)
     v = v.reshape(batch, r * tokens, heads, values)
-    q, k = (a / np.sqrt((a**2).sum(-1, keepdims=True) + 1e-6) for a in (q, k))
-    beta = o.max_beta * (x @ p["beta.weight"].mT + p["beta.bias"]).sigmoid().reshape(batch, r * tokens, heads).numpy()
+    beta = o.max_beta * (x @ p["beta.weight"].mT + p["beta.bias"]).sigmoid().reshape(batch, r * tokens, heads)
     g = None
     if o.gate is not None:
-        g = (x @ p["decay.weight"].mT + p["decay.bias"]).sigmoid().log().reshape(batch, tokens, heads, -1).numpy()
-    y = np.empty((batch, tokens, heads, values))
-    for b, h in np.ndindex(batch, heads):
-        y[b, :, h], _ = reference_delta.delta_rule_forward(
-            q[b, :, h], k[b, :, h], v[b, :, h], beta[b, :, h], None if g is None else g[b, :, h],
-            np.zeros((keys, values)), keys**-0.5,
-        )  # fmt: skip
-    y = torch.from_numpy(y)
+        g = (x @ p["decay.weight"].mT + p["decay.bias"]).sigmoid().log().reshape(batch, tokens, heads, -1)
+    y, _ = delta_rule(q, k, v, beta, g, scale=keys**-0.5, reflections=r, normalize=True)
     y = y / (y.square().mean(-1, keepdim=True) + 2.0**-23).sqrt() * p["norm.weight"]
     return y.flatten(2) @ p["out.weight"].mT
 
@@ -194,7 +176,7 @@ def adapter_parameters(o):
 
 
 def adapter(_, p, x):
-    return x @ frame(p["reflections"], (x.shape[-1], x.shape[-1])).mT @ p["linear.weight"].mT + p["linear.bias"]
+    return x @ weight(p["reflections"], (x.shape[-1], x.shape[-1])).mT @ p["linear.weight"].mT + p["linear.bias"]
 
 
 FRAMES = {"in_features": 6, "out_features": 5, "num_reflections": 3}
