@@ -2,8 +2,8 @@
 
     python benches/streaming.py [--rounds 15]
 
-The rivals are torch.nn.RNNCell, the same cell in torch operations, and the step in NumPy, all with a dense matrix. Times
-are the processor's on one thread, medians of interleaved rounds.
+The rivals are torch.nn.RNNCell, the same cell in torch operations, and the step in NumPy, all with a dense matrix.
+Times are the processor's on one thread, medians of interleaved rounds.
 """
 
 import argparse

@@ -128,6 +128,7 @@ def factor(
     by_columns: bool = False,  # the first m columns of q, whatever the others are
 ) -> float: ...  # the part of q that m reflections leave: max |q - matrix(u)|
 def departure(q: Array) -> float: ...  # max |q* q - I|
+
 @final
 class Recurrence:
     """A recurrence for single steps. It owns copies of its parameters, and prepares weights at the first step."""

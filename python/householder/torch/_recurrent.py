@@ -129,10 +129,10 @@ class RecurrentCell(_reflections.Layer):
                 h = self._step(x[0], hx)
             if h is not None:
                 return h.unsqueeze(0), h.clone()
-        (latent, *others), options = self._arguments(x, hx, reverse)
-        tensors = u, _, h0, *_ = _reflections.constrain(latent, self.constraint), *others
+        (latent, _, h0, *others), options = self._arguments(x, hx, reverse)
+        u = _reflections.constrain(latent, self.constraint)
         if batch_sizes is None:
-            done: tuple[Tensor, Tensor] | None = _ops.rnn.operator.attempt(tensors, options)
+            done: tuple[Tensor, Tensor] | None = _ops.rnn.operator.attempt((u, x, h0, *others), options)
             if done is not None:
                 return done
         _check.of_layer("input", x, self.weight_ih)

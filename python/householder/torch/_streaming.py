@@ -1,4 +1,4 @@
-"""Single steps without gradients: a cell's weights are prepared once, and used again while its parameters stay the same.
+"""Single steps without gradients: a cell's weights are prepared once and used again while its parameters are the same.
 
 Parameters change in many ways, some of which torch does not count. What was prepared therefore has copies of the
 parameters, and is used where all of their bits are the same. That takes less time than to prepare the weights.

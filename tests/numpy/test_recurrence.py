@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import householder as hh
-from conftest import assert_close, each_nonlinearity, randn
-from test_sequence import Case
+from tests.conftest import assert_close, each_nonlinearity, randn
+from tests.numpy.test_sequence import Case
 
 
 def steps(case, **more):
