@@ -2,12 +2,14 @@
 
 import inspect
 import os
+import re
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,19 +100,29 @@ def pytest_report_header(config):
     return f"left out: {'; '.join(left_out) or 'nothing'}"
 
 
+def values(item):
+    """Return what a combination of parameters consists of: a row of each table of the test, a value of each fixture."""
+    left = {name: id(value) for name, value in item.callspec.params.items()}
+    tables = [re.findall(r"\w+", str(mark.args[0])) for mark in item.iter_markers("parametrize")]
+    rows = [tuple((name, left.pop(name)) for name in names if name in left) for names in tables]
+    return sorted([row for row in rows if row] + [(value,) for value in left.items()])
+
+
 def mark_further_combinations_long(items):
-    """Of each test, the short set has as few combinations of parameters as show every value of each."""
+    """Leave every pair of values of a test in the short set, by few combinations; of slow combinations, every value."""
     tests = {}
     for item in items:
-        values = {(name, id(value)) for name, value in item.callspec.params.items()}
-        tests.setdefault((item.parent.nodeid, item.originalname), []).append((item, values))
-    for combinations in tests.values():
-        unseen = set().union(*(values for _, values in combinations))
+        shown = values(item)
+        if not item.get_closest_marker("slow_combinations"):
+            shown = [*combinations(shown, 2), *shown]
+        tests.setdefault((item.parent.nodeid, item.originalname), []).append((item, set(shown)))
+    for candidates in tests.values():
+        unseen = set().union(*(shown for _, shown in candidates))
         while unseen:
-            shown = max(combinations, key=lambda combination: len(combination[1] & unseen))
-            combinations.remove(shown)
-            unseen -= shown[1]
-        for item, _ in combinations:
+            chosen = max(candidates, key=lambda candidate: len(candidate[1] & unseen))  # the first of equals
+            candidates.remove(chosen)
+            unseen -= chosen[1]
+        for item, _ in candidates:
             item.add_marker("long")
 
 

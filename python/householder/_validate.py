@@ -202,7 +202,9 @@ def delta_offsets(q: tuple[int, ...], cu_seqlens: Any) -> list[int]:
         offsets = np.asarray(cu_seqlens)
     except ValueError as error:
         raise ValueError(f"cu_seqlens is {cu_seqlens!r}, expected one axis of N + 1 integers") from error
-    if offsets.dtype.kind not in "iu" or offsets.ndim != 1 or not offsets.size:
+    if offsets.size and offsets.dtype.kind not in "iu":
+        raise TypeError(f"cu_seqlens has dtype {offsets.dtype}, expected integers")
+    if offsets.ndim != 1 or not offsets.size:
         raise ValueError(f"cu_seqlens is {cu_seqlens!r}, expected one axis of N + 1 integers")
     if batch != 1:
         raise ValueError(f"q has shape {tuple(q)}, but with cu_seqlens sequences are packed in one row: expected B = 1")

@@ -73,6 +73,7 @@ def test_tangents_and_second_derivatives_are_those_of_explicit_reflections(case)
     assert_all_close(second, gradients_by_torch(slope_by_torch, case.arguments))
 
 
+@pytest.mark.slow_combinations
 @some("apply, complex", "matrix, complex", "rnn, oplu", "delta rule")
 @pytest.mark.parametrize("mapped", ["all", "vectors", "parameters"])
 def test_mapped_calls_are_calls_one_after_the_other(case, mapped):
@@ -116,6 +117,7 @@ def test_every_method_has_the_bits_of_numpys(method, dtype):
             assert np.array_equal(np.conj(ours), theirs)
 
 
+@pytest.mark.slow_combinations
 @pytest.mark.parametrize("shape", [(1, 1, 3), (33, 33, 2)])
 def test_the_expression_is_the_kernel(shape, dtype):
     u, h, _, _ = problem(*shape, dtype)
@@ -146,6 +148,7 @@ def test_states_and_their_gradients_have_the_bits_of_numpys(dtype, rng):
             assert_close(ours.conj(), theirs)
 
 
+@pytest.mark.slow_combinations
 @each_nonlinearity("double", DOUBLES)
 def test_states_of_the_expression_and_their_gradients_are_the_kernels(nonlinearity, double, rng):
     phi = _spec.NONLINEARITIES[nonlinearity]
@@ -166,6 +169,7 @@ def test_states_of_the_expression_and_their_gradients_are_the_kernels(nonlineari
     assert_all_close(found, expected)
 
 
+@pytest.mark.slow_combinations
 @pytest.mark.parametrize("gate", [None, "head", "channel"])
 @pytest.mark.parametrize("sizes", [(70, 1, 2, 8, 6), (301, 2, 2, 4, 3)])
 def test_the_delta_rule_has_the_bits_of_numpys(gate, sizes, rng):
@@ -243,12 +247,6 @@ def test_in_the_expression_what_is_not_finite_changes_only_what_depends_on_it(ga
         wild[0, t] = np.nan
         found = outputs_and_gradients(operands, wild)
         assert all(np.array_equal(a[:, t + 1 :], b[:, t + 1 :]) for a, b in zip(found, good, strict=True))
-
-
-def test_beta_and_g_are_named(rng):
-    q, beta = randn(rng, (1, 4, 1, 3), "float64"), np.ones((1, 4, 1))
-    with pytest.raises(TypeError, match="positional"):
-        hj.delta_rule(q, q, q, -beta, beta)
 
 
 def test_zero_columns_are_the_identity(dtype, rng):

@@ -91,6 +91,7 @@ def test_only_gradients_that_are_asked_for_are_computed():
     assert "wanted = 1 " in calls
 
 
+@pytest.mark.slow_combinations
 @pytest.mark.parametrize("platform", ["cuda", "rocm", "tpu"])
 @pytest.mark.parametrize("name", ["apply, complex", "matrix, m == n", "rnn", "delta rule"])
 def test_other_devices_get_the_expression(name, platform):
@@ -108,6 +109,7 @@ APPLICATIONS = {
 }
 
 
+@pytest.mark.slow_combinations
 @pytest.mark.parametrize(("operands", "options"), APPLICATIONS.values(), ids=APPLICATIONS)
 @pytest.mark.parametrize("wrapped", ["plain", "jit", "vmap"])
 def test_applications_are_linear_and_jax_transposes_them(operands, options, wrapped):

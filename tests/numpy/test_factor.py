@@ -111,6 +111,7 @@ def test_every_real_product_of_m_reflections_is_found_again_with_m(dtype, make):
         assert_close(hh.matrix(again), w)
 
 
+@pytest.mark.slow_combinations
 @pytest.mark.parametrize("diagonal", [1, 10], ids=["any vectors", "long diagonals"])
 @pytest.mark.parametrize("dtype", COMPLEX_DTYPES)
 def test_complex_products_of_few_reflections_are_found_again(dtype, diagonal):
@@ -124,6 +125,7 @@ def test_complex_products_of_few_reflections_are_found_again(dtype, diagonal):
         assert_close(hh.matrix(*hh.factor(w, m)), w)
 
 
+@pytest.mark.slow_combinations
 @pytest.mark.parametrize("diagonal", [1, 10], ids=["any vectors", "long diagonals"])
 @pytest.mark.parametrize("n", range(4, 15))
 def test_complex_products_of_half_as_many_reflections_and_more_are_found_again(n, diagonal):

@@ -29,8 +29,6 @@ def test_each_matrix_may_have_phases_of_its_own(backend, dtype, function):
     u, phases = randn(rng, (3, 9, 2), np.dtype(dtype)), rng.standard_normal((3, 9)).astype(dtype).real
     expected = np.stack([function(*one) for one in zip(u, phases, strict=True)])
     assert_close(backend(function, u, phases), expected)
-    with pytest.raises(ValueError, match=r"phases has shape \(2, 9\), expected \(3, 9\)"):
-        backend(function, u, phases[:2])
 
 
 def test_the_last_column_of_a_square_frame_has_the_sign_that_lapack_fixes():
@@ -56,11 +54,3 @@ def test_the_nearest_frame_is_the_polar_factor(backend, dtype, shape):
 def test_an_orthogonal_matrix_is_nearest_to_itself(dtype):
     u = hh.haar(9, 8, rng=0, dtype=dtype)
     assert_close(hh.nearest(hh.matrix(u)), hh.matrix(u))
-
-
-@pytest.mark.parametrize(
-    ("a", "message"), [(np.ones(3), "expected matrices"), (np.full((2, 2), np.nan), "not finite")], ids=["1-d", "nan"]
-)
-def test_what_has_no_nearest_frame(a, message):
-    with pytest.raises(ValueError, match=message):
-        hh.nearest(a)

@@ -105,8 +105,3 @@ def test_many_are_drawn_one_after_the_other(dtype, size):
         assert np.array_equal(u[i], hh.haar(5, 2, rng=rng, dtype=dtype))
     if dtype.kind == "c":
         assert [a.shape for a in hh.haar(5, dtype=dtype, size=size)] == [(*shape, 5, 4), (*shape, 5)]
-
-
-def test_a_size_is_not_negative():
-    with pytest.raises(ValueError, match="size is -1"):
-        hh.haar(5, size=(2, -1))

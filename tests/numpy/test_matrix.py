@@ -95,6 +95,7 @@ def test_a_repeated_reflection_is_undone(backend, dtype):
     assert_close(backend(hh.matrix, u), np.eye(9), dtype)
 
 
+@pytest.mark.slow_combinations
 @pytest.mark.parametrize("distance", [1e-3, 1e-6, 0])
 def test_w_is_orthogonal_for_nearly_collinear_columns(backend, dtype, distance):
     rng = np.random.default_rng(0)

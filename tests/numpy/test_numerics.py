@@ -102,6 +102,7 @@ def formed_by_a_sequence(u, phases=None):
     return hh.rnn(u, np.zeros((1, n, n), u.dtype), eye, phases=phases, nonlinearity="identity", method="dense")[0][0].T
 
 
+@pytest.mark.slow_combinations
 @pytest.mark.parametrize("formed", [hh.matrix, formed_by_a_sequence])
 @pytest.mark.parametrize("size", SIZES, ids="{0[0]}x{0[1]}".format)
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])

@@ -132,6 +132,7 @@ def test_sequences_are_what_the_reference_computes_step_by_step(backend, dtype, 
     assert_gradients(found, grads, dtype)
 
 
+@pytest.mark.slow_combinations
 @pytest.mark.parametrize("method", SEQUENCE_METHODS)
 @pytest.mark.parametrize(("n", "m", "batch"), [(1, 1, 1), (33, 33, 17), (64, 8, 65), (129, 16, 7), (100, 99, 8)])
 def test_sequences_around_the_edges_of_blocks(backend, dtype, n, m, batch, method):

@@ -89,6 +89,7 @@ print("well")
     assert out == "well\n"
 
 
+@pytest.mark.slow_combinations
 @pytest.mark.parametrize(
     "call",
     [

@@ -218,7 +218,10 @@ def rnn(
     _validate.one_of("method", method, _spec.SEQUENCE_METHODS)
     d = n if input_weight is None or x.ndim == 0 else x.shape[-1]
     packing = None if batch_sizes is None else Packing(batch_sizes)
-    dims, expected = ((2, 3), "(T, B, d) or (T, d)") if packing is None else ((2,), f"({packing.rows}, d)")
+    dims: tuple[int, ...] = (2, 3)
+    expected = "(T, B, d) or (T, d)"
+    if packing is not None:
+        dims, expected = (2,), f"(sum(batch_sizes), d) = ({packing.rows}, d)"
     if x.ndim not in dims or x.shape[-1] != d or d == 0 or (packing is not None and len(x) != packing.rows):
         raise ValueError(f"x has shape {x.shape}, expected {expected} with d = n = {n} without input_weight")
     states = (*x.shape[1:-1], n) if packing is None else (packing.batch, n)

@@ -5,6 +5,7 @@ Padding adds zeros after a sequence, and nothing that is computed from them is r
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jax import Array
+    from numpy.typing import NDArray
 
 
 class Packing:
@@ -23,11 +25,18 @@ class Packing:
 
     def __init__(self, batch_sizes: Any) -> None:
         self.sizes = sizes = _validate.batch_sizes(batch_sizes)
-        self.rows, self.steps = int(sizes.sum()), len(sizes)
+        self.rows, self.steps = sum(sizes.tolist()), len(sizes)
         self.batch = int(sizes[0]) if self.steps else 0
-        taking_part = np.arange(self.batch) < sizes[:, None]
-        self._places = np.flatnonzero(taking_part)
-        self._ends = (taking_part.sum(0) - 1) * self.batch + np.arange(self.batch)
+
+    @cached_property  # once the sizes are known to fit x
+    def _places(self) -> NDArray[np.intp]:
+        return np.flatnonzero(np.arange(self.batch) < self.sizes[:, None])
+
+    @property
+    def _ends(self) -> NDArray[np.intp]:
+        sequences = np.arange(self.batch)
+        ends: NDArray[np.intp] = ((sequences < self.sizes[:, None]).sum(0) - 1) * self.batch + sequences
+        return ends
 
     def pad(self, x: Array) -> Array:
         """Return ``(T, B, d)`` of packed rows ``(rows, d)``."""

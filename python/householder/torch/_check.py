@@ -132,7 +132,9 @@ def shape(name: str, value: Any, expected: tuple[int, ...]) -> None:
 def batch_sizes(sizes: Any, rows: int) -> int:
     """Check the batch sizes of packed sequences with so many rows; return the first, the number of sequences."""
     tensor("batch_sizes", sizes)
-    if sizes.dim() != 1 or sizes.dtype != torch.int64 or sizes.device.type != "cpu" or not len(sizes):
+    if sizes.dtype != torch.int64:
+        raise TypeError(f"batch_sizes has dtype {sizes.dtype}, expected torch.int64")
+    if sizes.dim() != 1 or sizes.device.type != "cpu" or not len(sizes):
         raise ValueError(
             f"batch_sizes is a {sizes.dtype} tensor of shape {tuple(sizes.shape)} on {sizes.device}, "
             "expected a non-empty 1-D int64 tensor on the CPU, as in a PackedSequence"

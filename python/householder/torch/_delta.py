@@ -127,9 +127,10 @@ def _compute_type(q: Any, **others: Any) -> torch.dtype:
 def _packed(cu_seqlens: Any, q: Tensor) -> int:
     """Check the properties of ``cu_seqlens`` other than its values; return the number of sequences."""
     _check.tensor("cu_seqlens", cu_seqlens)
-    if cu_seqlens.dim() != 1 or not len(cu_seqlens) or cu_seqlens.dtype not in (torch.int32, torch.int64):
-        given = f"a {cu_seqlens.dtype} tensor of shape {tuple(cu_seqlens.shape)}"
-        raise ValueError(f"cu_seqlens is {given}, expected N + 1 integers, int32 or int64")
+    if cu_seqlens.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"cu_seqlens has dtype {cu_seqlens.dtype}, expected torch.int32 or torch.int64")
+    if cu_seqlens.dim() != 1 or not len(cu_seqlens):
+        raise ValueError(f"cu_seqlens has shape {tuple(cu_seqlens.shape)}, expected one axis of N + 1 integers")
     if cu_seqlens.device != q.device:
         raise TypeError(f"cu_seqlens is on {cu_seqlens.device} but q is on {q.device}")
     if q.shape[0] != 1:

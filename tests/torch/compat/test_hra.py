@@ -282,6 +282,7 @@ def test_a_forward_that_hides_that_of_the_class_is_refused():
         ht.accelerate(model)
 
 
+@pytest.mark.slow_combinations
 @pytest.mark.parametrize("kind", ["vectors", "float32", "autocast"])
 @pytest.mark.parametrize("n", [4, 8])
 def test_gram_schmidt_of_equal_vectors_is_computed_as_in_peft(n, kind):

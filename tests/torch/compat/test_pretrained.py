@@ -260,12 +260,14 @@ def assert_same_outcome(model, run):
         torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
 
 
+@pytest.mark.slow_combinations
 @pytest.mark.parametrize("how", PACKED)
 def test_packed_sequences_are_refused_where_the_model_refuses_them(model, how):
     """Only a model knows whether its attention keeps them apart: that needs positions, no mask and no cache."""
     assert_same_outcome(model, lambda use: outcome(use, input_ids=tokens(1, 50), **PACKED[how]))
 
 
+@pytest.mark.slow_combinations
 @pytest.mark.parametrize("count", [1, 5])
 @pytest.mark.parametrize("packing", [{"cu_seq_lens_q": [0, 1]}, {"seq_idx": [[0]]}, {}], ids=str)
 def test_packed_sequences_after_a_cache_are_refused_where_the_model_refuses_them(model, packing, count):
@@ -289,6 +291,7 @@ MASKS = {
 }
 
 
+@pytest.mark.slow_combinations
 @pytest.mark.parametrize("mask", MASKS)
 def test_masks_do_what_they_did(model, mask):
     assert_same_outcome(model, lambda use: outcome(use, input_ids=tokens(2, 40), attention_mask=MASKS[mask]))
@@ -351,6 +354,7 @@ def saved(model):
     return torch.load(file, weights_only=False)
 
 
+@pytest.mark.slow_combinations
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), saved])
 def test_copies_stay_accelerated(model, duplicate, calls):
     ids = tokens(1, 40)

@@ -10,6 +10,7 @@ import householder.torch as ht
 GATES = pytest.mark.parametrize("gate", [None, "head", "channel"])
 
 
+@pytest.mark.slow_combinations
 @GATES
 @pytest.mark.parametrize("reflections", [1, 2])
 def test_a_sequence_is_its_steps(gate, reflections):

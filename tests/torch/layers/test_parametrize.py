@@ -88,6 +88,7 @@ def test_a_matrix_out_of_reach_is_replaced_by_one_that_is_reached():
     orthonormal(layer.weight)
 
 
+@pytest.mark.slow_combinations
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
 @pytest.mark.parametrize(
     ("rows", "columns", "m"),

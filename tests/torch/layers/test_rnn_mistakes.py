@@ -142,61 +142,7 @@ def test_nested_tensors_are_refused_by_name(layout):
         ht.OrthogonalRNN(3, 8)(nested)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"h0": (2, 4)}, r"h0 has shape \(2, 4\), expected \(3, 4\) or \(4,\)"),
-        ({"bias": (5,)}, r"bias has shape \(5,\), expected \(4,\)"),
-        ({"input_weight": (4, 5)}, r"input_weight has shape \(4, 5\), expected \(4, 4\)"),
-        ({"u": (2, 4, 2)}, r"rnn takes one matrix"),
-        ({"x": (6, 3, 5)}, r"x has shape \(6, 3, 5\), expected \(T, B, 4\) or \(T, 4\)"),
-        ({"x": (4,)}, r"x has shape \(4,\)"),
-    ],
-)
-def test_mistakes_in_the_function(options, message):
-    shapes = {"u": (4, 2), "x": (6, 3, 4)} | options
-    with pytest.raises(ValueError, match=message):
-        ht.rnn(**{name: torch.ones(shape) for name, shape in shapes.items()})
-
-
-@pytest.mark.parametrize("function", [ht.apply, ht.rnn])
-def test_mistakes_in_flags(function):
-    with pytest.raises(TypeError, match="transpose is 'yes', expected True or False"):
-        function(torch.ones(4, 2), torch.ones(3, 4), transpose="yes")
-
-
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [
-        ([2, 3, 1], "expected positive numbers that never increase"),
-        ([3, 3, 0], "expected positive numbers that never increase"),
-        ([3, 2], "batch_sizes add up to 5 but x has 6 rows"),
-        ([2**59] * 32 + [6], "batch_sizes add up to 18446744073709551622 but x has 6 rows"),
-        ([], "expected a non-empty 1-D int64 tensor"),
-        ([[6]], "expected a non-empty 1-D int64 tensor"),
-        ([6.0], "expected a non-empty 1-D int64 tensor"),
-    ],
-)
-def test_mistakes_in_batch_sizes(sizes, message):
-    with pytest.raises(ValueError, match=message):
-        ht.rnn(torch.ones(4, 2), torch.ones(6, 4), batch_sizes=torch.tensor(sizes))
-
-
 def test_packed_sequences_have_ends_of_their_own():
-    with pytest.raises(ValueError, match="reverse is for sequences of one length"):
-        ht.rnn(torch.ones(4, 2), torch.ones(3, 4), batch_sizes=torch.tensor([2, 1]), reverse=True)
     packed = torch.ones(4, 2), torch.ones(3, 4), torch.zeros(2, 4), *[None] * 5, torch.tensor([2, 1])
     with pytest.raises(ValueError, match="reverse is for sequences of one length"):
         torch.ops.householder.rnn(*packed, False, "relu", 0.0, False, True, "trapezoidal", "auto")
-    with pytest.raises(TypeError, match="reverse is 1"):
-        ht.rnn(torch.ones(4, 2), torch.ones(3, 4), reverse=1)
-
-
-def test_mistakes_in_the_bias_of_modrelu():
-    u, x = torch.ones(4, 2), torch.ones(6, 4)
-    with pytest.raises(ValueError, match="nonlinearity_bias is missing with nonlinearity 'modrelu'"):
-        ht.rnn(u, x, nonlinearity="modrelu")
-    with pytest.raises(ValueError, match="nonlinearity_bias is given with nonlinearity 'tanh'"):
-        ht.rnn(u, x, nonlinearity="tanh", nonlinearity_bias=torch.ones(2))
-    with pytest.raises(ValueError, match=r"nonlinearity_bias has shape \(4,\), expected \(2,\)"):
-        ht.rnn(u, x, nonlinearity="modrelu", nonlinearity_bias=torch.ones(4))

@@ -150,17 +150,6 @@ def test_an_exported_program_runs_without_the_package():
 
 
 def test_mistakes_are_named():
-    u, h = torch.ones(3, 5), torch.ones(3)
-    with pytest.raises(ValueError, match=r"u has shape \(3, 5\)"):
-        ht.apply(u, h)
-    with pytest.raises(ValueError, match="shape is 'square', expected one of 'trapezoidal', 'full'"):
-        ht.apply(u, h, shape="square")
-    with pytest.raises(ValueError, match=r"tau has shape \(3,\), expected \(5,\)"):
-        ht.apply(u, h, tau=torch.ones(3), shape="full")
-    with pytest.raises(TypeError, match="tau has dtype"):
-        ht.apply(u, h, tau=torch.ones(5).double(), shape="full")
-    with pytest.raises(ValueError, match="phases and tau are both given"):
-        ht.apply(u + 0j, h + 0j, tau=torch.ones(5) + 0j, shape="full", phases=torch.ones(3))
     with pytest.raises(ValueError, match=r"expected \(\.\.\., m, n\) with m >= n"):
         ht.householder_product(torch.ones(2, 3), torch.ones(2))
     with pytest.raises(ValueError, match=r"tau has shape \(4,\), expected \(k\) with k <= 3"):

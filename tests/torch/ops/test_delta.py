@@ -256,18 +256,10 @@ def test_the_recurrence_of_transformers_agrees(grouped):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"q": torch.zeros(3).double()}, ValueError, r"q has shape \(3,\), expected \(B, T, H, K\)"),
         ({"q": torch.zeros(2, 5, 1, 3).int()}, TypeError, "q has dtype torch.int32"),
         ({"q": 3.0}, TypeError, "q is a builtins.float"),
-        ({"k": torch.zeros(2, 5, 1, 3)}, TypeError, "k has dtype torch.float32 but q has dtype torch.float64"),
-        ({"k": torch.zeros(2, 5, 1, 2).double()}, ValueError, r"k has shape .* expected \(2, 5, 1, 3\)"),
-        ({"g": torch.zeros(2, 5).double()}, ValueError, "one per head, or"),
-        ({"initial_state": torch.zeros(1).double()}, ValueError, r"initial_state has shape \(1,\)"),
         ({"beta": torch.zeros(2, 5, 2, device="meta").double()}, TypeError, "beta is on meta but q is on cpu"),
         ({"cu_seqlens": torch.tensor([0, 5])}, ValueError, "expected B = 1"),
-        ({"cu_seqlens": torch.tensor([0.0, 5.0])}, ValueError, "expected N \\+ 1 integers"),
-        ({"scale": "big"}, TypeError, "scale is 'big'"),
-        ({"num_householder": 2}, ValueError, "num_householder = 2"),
     ],
 )
 def test_mistakes_are_named(change, error, message):
@@ -283,12 +275,6 @@ def test_a_positive_gate_is_refused(gate, tokens):
     tensors[4][0, 1, 0] = 0.5
     with pytest.raises(ValueError, match=r"g: expected logarithms of decays, which are at most 0, got 0\.5"):
         call(*tensors)
-
-
-def test_beta_and_g_are_named():
-    q, k, v, beta, g, _ = operands()
-    with pytest.raises(TypeError, match="positional"):
-        ht.delta_rule(q, k, v, g, beta)
 
 
 def native(q, k, v, beta, g, state, ends, r, normalize):
@@ -317,6 +303,7 @@ DEPENDS_ON_NO_EARLIER = {"q": ("o", "q", "k", "v", "beta", "g"), "k": ("v",), "v
 """What does not depend on an operand of an earlier token."""
 
 
+@pytest.mark.slow_combinations
 @GATES
 @pytest.mark.parametrize("function", [native, by_operations])
 @pytest.mark.parametrize(("r", "normalize", "ends"), [(1, False, None), (2, True, None), (1, True, [0, 30, 70])])

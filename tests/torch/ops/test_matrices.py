@@ -82,21 +82,10 @@ def test_lazy_views_are_read_as_they_are():
     torch.testing.assert_close(ht.matrix(*ht.factor(w.mH)), w.mH)
 
 
-@pytest.mark.parametrize("function", [ht.factor, ht.nearest])
-def test_other_types_are_refused(function):
-    with pytest.raises(TypeError, match=r"has dtype torch\.bfloat16, expected one of torch\.float32"):
-        function(torch.eye(3, dtype=torch.bfloat16))
-    with pytest.raises(TypeError, match=r"expected a torch\.Tensor"):
-        function(np.eye(3))
-
-
-def test_what_cannot_be_factored_or_drawn():
-    with pytest.raises(ValueError, match="q is not orthogonal"):
-        ht.factor(2 * torch.eye(3))
-    with pytest.raises(ValueError, match="expected matrices"):
-        ht.nearest(torch.ones(3))
-    with pytest.raises(ValueError, match="not finite"):
-        ht.nearest(torch.full((2, 2), torch.nan))
+def test_half_types_are_refused():
+    for function in (ht.factor, ht.nearest):
+        with pytest.raises(TypeError, match=r"has dtype torch\.bfloat16, expected one of torch\.float32"):
+            function(torch.eye(3, dtype=torch.bfloat16))
     with pytest.raises(TypeError, match=r"dtype is torch\.float16"):
         ht.haar(4, dtype=torch.float16)
 
