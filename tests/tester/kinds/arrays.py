@@ -14,6 +14,18 @@ from householder._spec import METHODS, SEQUENCE_METHODS
 from kinds.functions import axes, nonlinearity, phases, ragged, smallest
 
 LAYOUTS = 4
+NO_ARRAYS = ("a string", b"bytes", {}, object(), {1.0, 2.0}, ..., [[1.0], [2.0, 3.0]])
+NO_NAMES = ("", "fast", "WY", None, 3, b"wy", ("wy",), 1.5)
+IMPOSSIBLE = {
+    **dict.fromkeys(("transpose", "reverse"), (0, 1, "yes", None, 1.0, [], np.ones(2))),
+    **dict.fromkeys(("method", "nonlinearity"), NO_NAMES),
+    "negative_slope": (-0.1, float("nan"), float("inf"), "0.1", [0.1], 1j, None),
+    "num_householder": (0, -1, 10**30, 1.5, "3", None, [3], 2j),
+    "scale": ("1", [1.0], 1j, True),
+    "cu_seqlens": ("ab", [[0], [1, 2]], [0.5], [-1, 3], 1),
+    "batch_sizes": ("ab", [[1], [1, 2]], [0.5], [-1], [1, 2], 1),
+}
+"""What can stand in the place of no good value."""
 NO_NUMBERS = ("g", "G", "O", "S3", "U2", "M8[s]", [("a", "f8")])
 
 
@@ -332,7 +344,29 @@ def through_lapack(u):
 
 
 def refuse(source, made, record, told):
-    """Give one argument a dtype or a shape that it cannot have."""
+    """Give an argument a dtype or a shape that it cannot have, or others what can stand in the place of none."""
+    given = made.arrays | made.options | ({"method": "auto"} if made.methods else {})
+    wrong, refusals = {}, (TypeError, ValueError)
+    if source.flag():
+        names = [name for name, a in given.items() if name in IMPOSSIBLE or isinstance(a, np.ndarray)]
+        for name in source.rng.permutation(names)[: source.among(1, 3)]:
+            wrong[str(name)] = source.choose(IMPOSSIBLE.get(name, NO_ARRAYS))
+    else:
+        wrong, refusals = misfit(source, made)
+    if not wrong:
+        return
+    shown = {name: a.dtype.str + str(a.shape) if isinstance(a, np.ndarray) else a for name, a in wrong.items()}
+    told.append(f"{made.function.__name__} with {shown}, {made.options}")
+    try:
+        made.function(**given | wrong)
+    except refusals:
+        record.results += 1
+        return
+    raise DefectError("was not refused")
+
+
+def misfit(source, made):
+    """An array of another dtype or shape, and the errors that may follow."""
     arrays = {name: a for name, a in made.arrays.items() if isinstance(a, np.ndarray)}
     name = source.choose(sorted(arrays))
     a, refusals, kind = arrays[name], (TypeError,), source.among(0, 2)
@@ -346,11 +380,5 @@ def refuse(source, made, record, told):
         widths = (0, a.shape[-2] + 1 if a.ndim > 1 else last + 1) if name in ("u", "w") else (last - 1, last + 1)
         a, refusals = np.ones(source.choose(((), (*lead, widths[0]), (*lead, widths[1]))), a.dtype), (ValueError,)
         if a.ndim and name == "h0" and a.shape == made.arrays["u"].shape[:1]:
-            return
-    told.append(f"{made.function.__name__} with {name} {a.dtype.str}{a.shape}, {made.options}")
-    try:
-        made.function(**{**made.arrays, name: a}, **made.options)
-    except refusals:
-        record.results += 1
-        return
-    raise DefectError("was not refused")
+            return {}, ()
+    return {name: a}, refusals

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import oracle
 import sizes
 import torch
@@ -33,37 +34,35 @@ def operands(source, extent, normalize, dtype):
     return found
 
 
+def _of_heads(source, options, shape):
+    """A choice for each head of each sequence, to be combined with ``shape (batch, tokens, heads, ..)``."""
+    return source.rng.choice(options, (*shape[:1], 1, *shape[2:3], *(1,) * len(shape[3:])))
+
+
 def _keys(source, shape, normalize, dtype):
+    """Unit keys, in some heads the same at all steps, shorter ones or zeros."""
     if normalize:
         return source.numbers(shape, dtype)
-    k = torch.from_numpy(source.rng.standard_normal(shape))
-    if source.one_in(3) and shape[1]:
-        k = k[:, :1].expand(shape).clone()  # the same key at all steps
-    unit = k / torch.linalg.vector_norm(k, dim=-1, keepdim=True)
-    if source.one_in(4):
-        unit = unit * torch.from_numpy(source.rng.random(shape[:-1])).unsqueeze(-1)
-    if source.one_in(8):
-        unit = unit * torch.from_numpy(source.rng.integers(2, size=shape[:-1])).unsqueeze(-1)
-    return unit.to(dtype)
+    k = source.rng.standard_normal(shape)
+    k = np.where(_of_heads(source, (False, False, True), shape), k[:, :1], k)
+    k /= np.linalg.norm(k, axis=-1, keepdims=True)
+    lengths = source.rng.random((*shape[:-1], 1))
+    k *= np.where(_of_heads(source, (False, False, False, True), shape), lengths, 1)
+    k *= source.rng.random(lengths.shape) >= _of_heads(source, (0, 0, 0, 0.5), shape)
+    return torch.from_numpy(k).to(dtype)
 
 
 def _betas(source, shape, dtype):
-    """Steps within what a step towards a reflection is, often at its ends."""
-    beta = 2 * source.rng.random(shape)
-    kind = source.among(0, 7)
-    if kind == 0:
-        beta = beta.round()
-    elif kind == 1:
-        beta[...] = 2
-    return torch.from_numpy(beta).to(dtype)
+    """Steps within what a step towards a reflection is, in some heads at its ends."""
+    beta, kind = 2 * source.rng.random(shape), _of_heads(source, 8, shape)
+    return torch.from_numpy(np.select([kind == 0, kind == 1], [beta.round(), np.full(shape, 2.0)], beta)).to(dtype)
 
 
 def _gates(source, shape, dtype):
-    """Logarithms of decays: ordinary, none, down to -60 a step, to -1e4, to minus infinity, some or all of them."""
-    g = -source.rng.random(shape) * source.choose((0.01, 1.0, 1.0, 60.0, 1e4))
-    if source.one_in(4):
-        extreme = source.choose((0.0, -60.0, -700.0, -math.inf))
-        g[source.rng.random(shape) < source.choose((0.1, 1.0))] = extreme
+    """Logarithms of decays: ordinary, none, down to -60 a step, to -1e4, to minus infinity, some or all of a head."""
+    g = -source.rng.random(shape) * _of_heads(source, (0.01, 1.0, 1.0, 60.0, 1e4), shape)
+    extreme = _of_heads(source, (0.0, -60.0, -700.0, -math.inf), shape)
+    g = np.where(source.rng.random(shape) < _of_heads(source, (0, 0, 0, 0.1, 1), shape), extreme, g)
     for least, most in ((-104, -87), (-746, -708)):
         g[(least < g) & (g < most)] = most  # decays that would be subnormal are zeros
     return torch.from_numpy(g).to(dtype)
