@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch._dynamo  # which torch.func imports for its first gradient: it would look at all modules, CuPy's too
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.testing._internal.two_tensor import TwoTensor
 
 import householder as hh
 import householder.torch as ht
@@ -21,6 +22,7 @@ from householder._spec import METHODS
 from householder.cli import gpu_check, gpu_correctness, gpu_timing
 from householder.torch import _functional, _ops
 from householder.torch._ops import adapted, operator
+from householder.torch._ops.library import are_plain
 from householder.torch._ops.route import NATIVE, Route, route
 from tests.cases.torch import CASES
 from tests.cuda import cuda_standin
@@ -104,6 +106,15 @@ def test_apply_forms_the_factors_once_for_both_passes(monkeypatch, shape, method
     expected = results(product, [t.requires_grad_() for t in (u, h)])
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a.as_subclass(torch.Tensor), b, rtol=1e-12, atol=1e-12)
+
+
+def test_tensors_with_their_own_way_of_dispatch_are_not_plain():
+    t = torch.ones(2)
+    assert are_plain(t, torch.nn.Parameter(t), t.as_subclass(OnCuda))
+    assert not are_plain(t, TwoTensor(t, t))
+    leaked = []
+    torch.func.grad(lambda t: leaked.append(t) or t.sum())(t)
+    assert not are_plain(*leaked)
 
 
 @pytest.mark.usefixtures("on_cuda")
