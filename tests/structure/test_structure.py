@@ -97,6 +97,16 @@ def test_a_circle_is_found(tmp_path):
     assert circle(modules(tmp_path, ".rs", "mod"), rust_imports)
 
 
+def test_the_page_of_the_tests_names_every_folder_and_files_that_exist():
+    tests = ROOT / "tests"
+    named = re.findall(r"`([\w/.]+(?:/|\.py|\.rs))`", (tests / "README.md").read_text("utf-8"))
+    missing = [name for name in named if not (tests / name).exists() and not (tests / "numpy" / name).exists()]
+    assert not missing
+    files = [file for suffix in ("py", "rs") for file in tests.rglob(f"*.{suffix}") if file.name != "__init__.py"]
+    folders = {f"{file.parent.relative_to(tests).as_posix()}/" for file in files} - {"./"}
+    assert folders <= set(named)
+
+
 @pytest.mark.parametrize(
     ("function", "most", "call"),
     [
