@@ -122,9 +122,6 @@ CASES = {
         lambda u, x, p, b: ht.rnn(u, x, phases=p, nonlinearity="modrelu", nonlinearity_bias=b)[0],
         [*COMPLEX[:2], PHASES, *_random((4,))],
     ),
-}
-
-DELTA_CASES = {
     "delta rule": (_delta, _random((1, 3, 1, 2), (1, 3, 1, 2), (1, 3, 2, 2), (1, 3, 2))),
     "delta rule, gated": (
         lambda *tensors: _delta(*tensors, use_qk_l2norm_in_kernel=True),
@@ -134,5 +131,8 @@ DELTA_CASES = {
         lambda *tensors: _delta(*tensors, num_householder=2),
         _random((1, 2, 1, 2), (1, 4, 1, 2), (1, 4, 1, 2), (1, 4, 1), (1, 2, 1, 2), (1, 1, 2, 2)),
     ),
+    "delta rule, packed": (
+        lambda *tensors: _delta(*tensors, cu_seqlens=torch.tensor([0, 2, 2, 3]), use_qk_l2norm_in_kernel=True),
+        _random((1, 3, 1, 2), (1, 3, 1, 2), (1, 3, 1, 2), (1, 3, 1), (1, 3, 1), (3, 1, 2, 2)),
+    ),
 }
-"""The delta rule, which has no kernels for GPUs."""

@@ -5,7 +5,6 @@ from itertools import pairwise
 
 import pytest
 import torch
-from torch.func import grad, vmap
 
 import householder.torch as ht
 from householder import _core, reference_delta
@@ -76,18 +75,6 @@ def test_the_reference_agrees():
 
 
 @GATES
-def test_derivatives(gate):
-    tensors = [t for t in operands(gate, tokens=2, batch=1, r=2, widths=(2, 2)) if t is not None]
-
-    def function(*tensors):
-        tensors = tensors if gate else (*tensors[:4], None, tensors[4])
-        return call(*tensors, num_householder=2, use_qk_l2norm_in_kernel=True)
-
-    assert torch.autograd.gradcheck(function, tensors, check_forward_ad=True, check_batched_grad=True)
-    assert torch.autograd.gradgradcheck(function, tensors)
-
-
-@GATES
 def test_packed_sequences_are_sequences(gate):
     ends = [0, 3, 3, 40, 41, 80]
     tensors = operands(gate, tokens=80, batch=1, count=5)
@@ -118,28 +105,6 @@ def test_a_sequence_is_its_steps(gate):
     torch.testing.assert_close((torch.cat(outputs, 1), state), (expected, last))
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_vmap_agrees_with_a_loop(packed):
-    ends = torch.tensor([0, 2, 5]) if packed else None
-    tensors = [t.detach() for t in operands("head", batch=1 if packed else 2, count=2)]
-    stacked = [torch.stack([t, t / 2, t / 3]) for t in tensors]
-
-    def gradients(*tensors):
-        def loss(*tensors):
-            return sum(x.square().sum() for x in call(*tensors, cu_seqlens=ends))
-
-        return grad(loss, tuple(range(6)))(*tensors)
-
-    for function in (lambda *tensors: call(*tensors, cu_seqlens=ends), gradients):
-        each = [function(*(t[i] for t in stacked)) for i in range(3)]
-        torch.testing.assert_close(vmap(function)(*stacked), tuple(map(torch.stack, zip(*each, strict=True))))
-    shared = [tensors[0], *stacked[1:]]
-    each = [call(tensors[0], *(t[i] for t in stacked[1:]), cu_seqlens=ends)[0] for i in range(3)]
-    dims = (None, *[0] * 5)
-    mapped = vmap(lambda *tensors: call(*tensors, cu_seqlens=ends)[0], dims)(*shared)
-    torch.testing.assert_close(mapped, torch.stack(each))
-
-
 @GATES
 def test_operators_are_registered_correctly(gate):
     tensors = [None if t is None else t.detach() for t in operands(gate)]
@@ -150,18 +115,6 @@ def test_operators_are_registered_correctly(gate):
     grad_o, wanted = torch.ones(2, 5, 2, 4, dtype=torch.float64), [t is not None for t in tensors]
     arguments = (*tensors, None, None, grad_o, None, wanted, 0.5, 1, True)
     torch.library.opcheck(torch.ops.householder.delta_rule_backward.default, arguments)
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_compiled_calls_agree(packed):
-    tensors = operands("channel", batch=1, count=2 if packed else None)
-    ends = torch.tensor([0, 2, 5]) if packed else None
-
-    def function(*tensors):
-        return call(*tensors, cu_seqlens=ends, use_qk_l2norm_in_kernel=True)
-
-    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(results(compiled, tensors), results(function, tensors))
 
 
 @pytest.mark.long

@@ -8,11 +8,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import householder.torch as ht
 from householder import _core
-from tests.cases.torch import CASES, DELTA_CASES
+from tests.cases.torch import CASES
 from tests.oracles.torch import IGNORE_JIT_WARNING, explicit_matrix, problem
 
 pytestmark = pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
-cases = pytest.mark.parametrize(("function", "inputs"), (CASES | DELTA_CASES).values(), ids=CASES | DELTA_CASES)
+cases = pytest.mark.parametrize(("function", "inputs"), CASES.values(), ids=CASES)
 
 
 @cases

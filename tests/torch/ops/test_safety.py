@@ -5,12 +5,12 @@ import torch
 from torch.autograd import forward_ad
 
 import householder.torch as ht
-from tests.cases.torch import CASES, DELTA_CASES
+from tests.cases.torch import CASES
 from tests.oracles.torch import IGNORE_JIT_WARNING, problem
 
 pytestmark = pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
 
-each_case = pytest.mark.parametrize(("function", "inputs"), (CASES | DELTA_CASES).values(), ids=CASES | DELTA_CASES)
+each_case = pytest.mark.parametrize(("function", "inputs"), CASES.values(), ids=CASES)
 
 
 def test_a_backward_pass_inside_an_autocast_region_reads_its_own_types():
