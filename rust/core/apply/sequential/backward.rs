@@ -2,11 +2,12 @@
 
 use super::chain::Chain;
 use super::vectors::{Registers, pad};
-use super::{rows_between_looks, side_by_side};
+use super::{PANEL, panels, side_by_side};
+use crate::apply::CHUNK;
 use crate::diagonal::DiagonalSum;
 use crate::error::Result;
 use crate::gradients::Gradients;
-use crate::memory::{Buffer, filled};
+use crate::memory::{Buffer, padded};
 use crate::operator::Diagonal;
 use crate::operator::Transform;
 use crate::scalar::Scalar;
@@ -22,13 +23,19 @@ pub enum Source<'a, T> {
     Tape(&'a [T]),
 }
 
+/// Vector `i` of `n` numbers.
+#[inline(always)]
+fn vector<T>(vectors: &[T], n: usize, i: usize) -> &[T] {
+    &vectors[i * n..][..n]
+}
+
 impl<'a, T: Scalar> Source<'a, T> {
     /// `h` of one row.
     #[inline(always)]
     fn vector(self, row: usize, n: usize, m: usize) -> &'a [T] {
         match self {
-            Self::Vectors(h) => &h[row * n..(row + 1) * n],
-            Self::Tape(tape) => &tape[(row * (m + 1) + m) * n..][..n],
+            Self::Vectors(h) => vector(h, n, row),
+            Self::Tape(tape) => vector(tape, n, row * (m + 1) + m),
         }
     }
 }
@@ -36,27 +43,28 @@ impl<'a, T: Scalar> Source<'a, T> {
 /// Workspace for the gradients of applications of products of `k` reflections.
 pub struct Backward<T: Scalar> {
     chain: Chain<T>,
-    /// Every state of the vectors that are reflected side by side: `x_i` of all of them, then `x_{i+1}`.
-    states: Buffer<T>,
-    factors: Vec<T>,
+    /// The current states `x_i` of some vectors, and their gradients.
+    x: Buffer<T>,
+    g: Buffer<T>,
+    /// A factor for each reflection and vector.
+    factors: Buffer<T>,
+    /// `dL/dV` of a panel.
     grad_v: Buffer<T>,
-    back: Buffer<T>,
-    start: Buffer<T>,
+    /// `D h` of one vector.
+    turned: Buffer<T>,
 }
 
 impl<T: Scalar> Backward<T> {
     /// For `rows` vectors of size `n`.
     pub fn new(n: usize, k: usize, rows: usize) -> Result<Self> {
-        let chain = Chain::new(n, k)?;
-        let ld = chain.ld;
-        let side = side_by_side::<T>(rows, (k + 1) * ld);
+        let (width, ld, rows) = (k.min(PANEL), padded::<T>(n), rows.min(CHUNK));
         Ok(Self {
-            states: Buffer::zeroed(side * (k + 1) * ld)?,
-            factors: filled(side * k, T::ZERO)?,
-            grad_v: Buffer::zeroed(chain.ld_k * ld)?,
-            back: Buffer::zeroed(side * ld)?,
-            start: Buffer::zeroed(side * ld)?,
-            chain,
+            chain: Chain::new(n, width)?,
+            x: Buffer::zeroed(rows * ld)?,
+            g: Buffer::zeroed(rows * ld)?,
+            factors: Buffer::zeroed(rows * k)?,
+            grad_v: Buffer::zeroed(width * ld)?,
+            turned: Buffer::zeroed(n)?,
         })
     }
 
@@ -85,61 +93,134 @@ simd! {
         cancel: &Cancel<'_>,
         w: Transform<'_, T>,
         source: Source<'_, T>,
-        g: &[T],
+        of_all: &[T],
         gradients: [Option<&mut [T]>; 3],
         sum: &mut DiagonalSum<T>,
     ) -> Result<()> {
-        let (Transform { u, diagonal, adjoint }, [grad_u, mut grad_h, grad_tau]) = (w, gradients);
+        let (Transform { u, diagonal, adjoint }, [mut grad_u, mut grad_h, grad_tau]) = (w, gradients);
         let grad_tau = grad_tau.unwrap_or_default();
         grad_tau.fill(T::ZERO);
-        let Backward { chain, states, factors, grad_v, back, start } = workspace;
-        let (n, m, k, ld, ops) = (u.n(), u.m(), chain.k, chain.ld, Registers(s));
-        chain.set_columns(s, u);
-        if matches!(source, Source::Tape(_)) {
-            chain.find_pivots();
-        }
-        let (steps, side) = (chain.steps(adjoint), back.len() / ld);
-        let often = rows_between_looks(n, k).div_ceil(side);
-        for (group, g) in g.chunks(side * n).enumerate() {
-            if group % often == often - 1 {
-                cancel.check()?;
-            }
-            let (first, rows) = (group * side, g.len() / n);
-            let (back, start) = (&mut back[..rows * ld], &mut start[..rows * ld]);
-            let (states, factors) = (&mut states[..rows * (k + 1) * ld], &mut factors[..rows * k]);
-            for (r, g) in g.chunks_exact(n).enumerate() {
-                let of = r * ld..(r + 1) * ld;
-                let (x, back) = (&mut states[of.clone()], &mut back[of]);
-                pad(x, source.vector(first + r, n, m));
-                pad(back, g);
-                diagonal.apply(if adjoint { &mut back[..n] } else { &mut x[..n] }, false);
-            }
-            start.copy_from_slice(if adjoint { back } else { &states[..rows * ld] });
-            match source {
-                Source::Vectors(_) => steps.forward_states(ops, states, factors),
-                Source::Tape(tape) => {
-                    // The tape's entries count down. `u_1` acts first in `W` and last in `W*`.
-                    let after = if adjoint { m } else { k };
-                    for (at, x) in states.chunks_exact_mut(ld).enumerate().skip(rows) {
-                        let (i, row) = (at / rows, first + at % rows);
-                        pad(x, &tape[(row * (m + 1) + after - i) * n..][..n]);
-                        if let (true, Diagonal::Phases(_)) = (adjoint && i == k, diagonal) {
+        let Backward { chain, x, g: back, factors, grad_v, turned } = workspace;
+        let (n, m, k, ld, ops) = (u.n(), u.m(), u.count(), padded::<T>(u.n()), Registers(s));
+        // A tape's entries count down. `u_1` acts first in `W` and last in `W*`.
+        let after = if adjoint { m } else { k };
+        let entry = |row: usize, i: usize| row * (m + 1) + after - i;
+        let mut looks = 0; // none in small problems, where it would take as long as the work
+        for (chunk, g) in of_all.chunks(CHUNK * n).enumerate() {
+            let (first_row, rows) = (chunk * CHUNK, g.len() / n);
+            let (x, back) = (&mut x[..rows * ld], &mut back[..rows * ld]);
+            let (factors, side) = (&mut factors[..rows * k], side_by_side::<T>(rows, 2 * ld));
+            for (r, (x, (back, g))) in
+                x.chunks_exact_mut(ld).zip(back.chunks_exact_mut(ld).zip(g.chunks_exact(n))).enumerate()
+            {
+                match source {
+                    Source::Vectors(h) => {
+                        pad(x, vector(h, n, first_row + r));
+                        if !adjoint {
+                            diagonal.apply(&mut x[..n], false);
+                        }
+                    }
+                    Source::Tape(tape) => {
+                        pad(x, vector(tape, n, entry(first_row + r, k)));
+                        if let (true, Diagonal::Phases(_)) = (adjoint, diagonal) {
                             diagonal.apply(&mut x[..n], false); // entry 0 is D* x_k
                         }
                     }
-                    steps.recall_factors(ops, states, factors);
+                }
+                pad(back, g);
+                if adjoint {
+                    diagonal.apply(&mut back[..n], false);
                 }
             }
-            steps.backward(ops, states, factors, back, grad_v, grad_tau, group == 0);
-            let last = states[rows * k * ld..].chunks_exact(ld);
-            for (r, ((back, start), (last, g))) in
-                back.chunks_exact_mut(ld).zip(start.chunks_exact(ld)).zip(last.zip(g.chunks_exact(n))).enumerate()
-            {
-                let row = first + r;
-                if adjoint {
-                    sum.add(&last[..n], &start[..n], g);
-                } else {
-                    sum.add(&back[..n], &start[..n], source.vector(row, n, m));
+            if let Source::Vectors(_) = source {
+                for panel in panels(k, adjoint) {
+                    if looks > 0 {
+                        cancel.check()?;
+                    }
+                    looks += 1;
+                    let first = u.form().first(panel.start);
+                    let before = if adjoint { panel.start } else { k - panel.end };
+                    chain.set_columns(s, u.columns(panel.start, panel.end));
+                    let steps = chain.steps(adjoint);
+                    for (group, x) in x.chunks_mut(side * ld).enumerate() {
+                        steps.apply(
+                            ops,
+                            &mut x[first..],
+                            ld,
+                            #[inline(always)]
+                            |i, r, _, factor| factors[(before + i) * rows + group * side + r] = factor,
+                        );
+                    }
+                }
+            }
+            if adjoint && !diagonal.is_one() {
+                for (x, (back, g)) in x.chunks_exact(ld).zip(back.chunks_exact(ld).zip(g.chunks_exact(n))) {
+                    sum.add(&x[..n], &back[..n], g);
+                }
+            }
+            for (number, panel) in panels(k, adjoint).rev().enumerate() {
+                if looks > 1 {
+                    cancel.check()?;
+                }
+                looks += 1;
+                let part = u.columns(panel.start, panel.end);
+                let first = u.form().first(panel.start);
+                let before = if adjoint { panel.start } else { k - panel.end };
+                match source {
+                    Source::Vectors(_) if number == 0 => {} // still laid out
+                    Source::Vectors(_) => chain.set_columns(s, part),
+                    Source::Tape(_) => {
+                        chain.set_columns(s, part);
+                        chain.find_pivots();
+                    }
+                }
+                let steps = chain.steps(adjoint);
+                let grad_tau = grad_tau.get_mut(panel.clone()).unwrap_or_default();
+                for (group, (x, back)) in x.chunks_mut(side * ld).zip(back.chunks_mut(side * ld)).enumerate() {
+                    let (x, back) = (&mut x[first..], &mut back[first..]);
+                    steps.backward(
+                        ops,
+                        x,
+                        back,
+                        ld,
+                        grad_v,
+                        grad_tau,
+                        group == 0,
+                        #[inline(always)]
+                        |i, r, x| match source {
+                            Source::Vectors(_) => {
+                                let factor = factors[(before + i) * rows + group * side + r];
+                                steps.recover(ops, i, factor, x);
+                                factor
+                            }
+                            Source::Tape(tape) => {
+                                let row = first_row + group * side + r;
+                                let mut state = vector(tape, n, entry(row, before + i));
+                                if before + i == 0 && !adjoint {
+                                    turned.copy_from_slice(source.vector(row, n, m));
+                                    diagonal.apply(turned, false);
+                                    state = turned;
+                                }
+                                steps.recall(ops, i, &state[first..], x)
+                            }
+                        },
+                    );
+                }
+                if (first_row + rows) * n == of_all.len() {
+                    chain.finish_grad_tau(grad_tau);
+                }
+                if let Some(grad_u) = grad_u.as_deref_mut() {
+                    grad_u.chunks_exact_mut(m).take(first).for_each(|row| row[panel.clone()].fill(T::ZERO));
+                    chain.v.write_gradient(s, grad_v, part, &mut grad_u[first * m + panel.start..], chunk > 0);
+                }
+            }
+            for (r, back) in back.chunks_exact_mut(ld).enumerate() {
+                let row = first_row + r;
+                if !adjoint && !diagonal.is_one() {
+                    let h = source.vector(row, n, m);
+                    turned.copy_from_slice(h);
+                    diagonal.apply(turned, false);
+                    sum.add(&back[..n], turned, h);
                     diagonal.apply(&mut back[..n], true);
                 }
                 if let Some(grad_h) = grad_h.as_deref_mut() {
@@ -147,9 +228,8 @@ simd! {
                 }
             }
         }
-        chain.finish_grad_tau(grad_tau);
-        if let Some(grad_u) = grad_u {
-            chain.v.write_gradient(s, grad_v, u, grad_u);
+        if let (Some(_), Some(grad_u)) = (u.u1(), grad_u) {
+            grad_u.chunks_exact_mut(m).take(n - 1).for_each(|row| row[k] = T::ZERO);
         }
         Ok(())
     }

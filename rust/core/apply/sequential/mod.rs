@@ -8,13 +8,16 @@
 //! in reverse order; the last term, zero for real numbers, keeps the gradient orthogonal to `v_i`. Where `tau` is given, it is
 //! `conj(a_i) b_i v_i`, back goes `conj(tau)`, and `dL/dtau_i = -(v_i* g) conj(v_i* x_i)`, with `g` in front of the update.
 //!
-//! The states `x_i` are either recomputed or read from the tape that the forward pass stored.
+//! The states `x_i` are read from the tape that a forward pass stored. Without a tape the `a_i` are kept, and the states are
+//! recovered from the last one, `x_i = x_{i+1} + a_i v_i`: two flops more for each entry of `U`, and `m` times less memory.
 //!
 //! Problems that are solved like this are small and often many. Each is computed within one dispatch to the instruction set,
 //! on vectors padded to whole registers. All problems of a thread share a workspace.
 //!
 //! A reflection of a short vector mostly waits for its sum `v* x`. Each is therefore applied to several vectors before the
 //! next one: the processor works on one vector while the sum of another is under way.
+//!
+//! Many reflections are laid out panel by panel, so that `U` is read once and nothing of its size is written.
 
 mod backward;
 pub(super) mod chain;
@@ -59,15 +62,15 @@ impl<T: Number> Factor for T {
     }
 }
 
-/// Reflections in order of application: columns `v_j`, zero before their first entry, with `tau_j`. What is the same for
-/// all vectors is computed before (the paper's `N`).
+/// Some reflections in order of application: columns `v_j`, zero before their first entry, with `tau_j`. What is the same
+/// for all vectors is computed before (the paper's `N`). Vectors begin with the first coordinate of column 0.
 #[derive(Clone, Copy)]
 pub struct Steps<'a, T> {
     /// Size of the vectors.
     pub n: usize,
     /// Columns, `ld` apart.
     pub v: &'a [T],
-    /// Distance between columns, and between successive states of a vector.
+    /// Distance between columns.
     pub ld: usize,
     /// `2 / |v_j|^2`, zero for a zero column; or as given.
     pub tau: &'a [T],
@@ -107,10 +110,15 @@ impl<T: Factor> Steps<'_, T> {
         if adjoint { self.tau[j].conj() } else { self.tau[j] }
     }
 
-    /// `v_i* x`, `a = tau v_i* x` and `x <- x - a v_i`; with `conj(tau)` for the adjoint.
+    /// `a_i` from a factor that [`Steps::apply`] kept.
     #[inline(always)]
-    fn reflect(&self, ops: impl Vectors<T>, i: usize, x: &mut [T], adjoint: bool) -> (T, T) {
-        let j = self.column(i);
+    fn a(&self, j: usize, factor: T) -> T {
+        if self.given { self.tau(j, self.adjoint) * factor } else { factor }
+    }
+
+    /// `v_j* x`, `a = tau v_j* x` and `x <- x - a v_j`; with `conj(tau)` for the adjoint.
+    #[inline(always)]
+    fn reflect(&self, ops: impl Vectors<T>, j: usize, x: &mut [T], adjoint: bool) -> (T, T) {
         let (v, x) = (self.vector(ops, j), &mut x[self.range(ops, j)]);
         let sum = ops.project(v, x);
         let a = self.tau(j, adjoint) * sum;
@@ -118,89 +126,79 @@ impl<T: Factor> Steps<'_, T> {
         (sum, a)
     }
 
-    /// All reflections of some vectors, `ld` apart.
+    /// Applies all reflections to some vectors, `ld` apart. Calls `keep` with the number of the reflection, that of the vector,
+    /// `x_{i+1}` and a factor: `a_i`, or `v_i* x_i` where `tau` is given, whose gradient needs it.
     #[inline(always)]
-    pub fn apply(&self, ops: impl Vectors<T>, x: &mut [T]) {
+    pub fn apply(&self, ops: impl Vectors<T>, x: &mut [T], ld: usize, mut keep: impl FnMut(usize, usize, &mut [T], T)) {
         for i in 0..self.tau.len() {
-            for x in x.chunks_exact_mut(self.ld) {
-                self.reflect(ops, i, x, self.adjoint);
+            for (row, x) in x.chunks_mut(ld).enumerate() {
+                let (sum, a) = self.reflect(ops, self.column(i), x, self.adjoint);
+                keep(i, row, x, if self.given { sum } else { a });
             }
         }
     }
 
-    /// `x_0` of some vectors is given; makes every other `x_i`, of all vectors `ld` apart, and the factors: `a_i`, or `v_i* x_i`
-    /// where `tau` is given, whose gradient needs it.
+    /// Puts `x_i = x_{i+1} + a_i v_i` in place of `x_{i+1}`.
     #[inline(always)]
-    pub fn forward_states(&self, ops: impl Vectors<T>, states: &mut [T], factors: &mut [T]) {
-        let (ld, count) = (self.ld, self.vectors(states));
-        for i in 0..self.tau.len() {
-            let (before, after) = states[i * count * ld..][..2 * count * ld].split_at_mut(count * ld);
-            after.copy_from_slice(before);
-            for (x, factor) in after.chunks_exact_mut(ld).zip(&mut factors[i * count..]) {
-                let (sum, a) = self.reflect(ops, i, x, self.adjoint);
-                *factor = if self.given { sum } else { a };
-            }
-        }
+    pub fn recover(&self, ops: impl Vectors<T>, i: usize, factor: T, x: &mut [T]) {
+        let j = self.column(i);
+        ops.subtract(-self.a(j, factor), self.vector(ops, j), &mut x[self.range(ops, j)]);
     }
 
-    /// How many vectors these are all states of.
+    /// Puts `x_i` from a tape in place of `x_{i+1}`. Returns the factor: `x_i - x_{i+1} = a_i v_i` at the largest entry of `v_i`,
+    /// or `v_i* x_i` where `tau` is given.
     #[inline(always)]
-    fn vectors(&self, states: &[T]) -> usize {
-        states.len() / ((self.tau.len() + 1) * self.ld)
+    pub fn recall(&self, ops: impl Vectors<T>, i: usize, state: &[T], x: &mut [T]) -> T {
+        let j = self.column(i);
+        let (p, inverse) = self.pivots[j];
+        let after = x[p];
+        x[..self.n].copy_from_slice(state);
+        if self.given { ops.project(self.vector(ops, j), &x[self.range(ops, j)]) } else { (x[p] - after) * inverse }
     }
 
-    /// The same factors from all states: `x_i - x_{i+1} = a_i v_i` at the largest entry of `v_i`, or `v_i* x_i` where `tau` is
-    /// given.
-    #[inline(always)]
-    pub fn recall_factors(&self, ops: impl Vectors<T>, states: &[T], factors: &mut [T]) {
-        let count = self.vectors(states);
-        for (i, factor) in factors.iter_mut().enumerate() {
-            let j = self.column(i / count);
-            let (x, next) = (&states[i * self.ld..], &states[(i + count) * self.ld..]);
-            *factor = if self.given {
-                ops.project(self.vector(ops, j), &x[self.range(ops, j)])
-            } else {
-                let (p, inverse) = self.pivots[j];
-                (x[p] - next[p]) * inverse
-            };
-        }
-    }
-
-    /// Takes some `g`, `ld` apart, back to the first states and adds to `dL/dV` (overwrites it with the `first` vectors') and
-    /// to `dL/dtau`, which is empty unless wanted. In front of a column's first entry `dL/dV` is unspecified.
+    /// Takes some `g` and the last states `x`, both `ld` apart, back to the first ones. Adds to `dL/dV` (overwrites it with the
+    /// `first` vectors') and to `dL/dtau`, which is empty unless wanted. In front of a column's first entry `dL/dV` is
+    /// unspecified. `back` takes a state from `x_{i+1}` to `x_i` and returns its factor, given the numbers of the reflection
+    /// and of the vector.
     #[inline(always)]
     pub fn backward(
         &self,
         ops: impl Vectors<T>,
-        states: &[T],
-        factors: &[T],
+        x: &mut [T],
         g: &mut [T],
+        ld: usize,
         grad_v: &mut [T],
         grad_tau: &mut [T],
         first: bool,
+        mut back: impl FnMut(usize, usize, &mut [T]) -> T,
     ) {
-        let (ld, count) = (self.ld, self.vectors(states));
         for i in (0..self.tau.len()).rev() {
             let j = self.column(i);
             let (v, range) = (self.vector(ops, j), self.range(ops, j));
-            let grad = &mut grad_v[j * ld..][range.clone()];
-            let states = &states[i * count * ld..][..count * ld];
-            let each = g.chunks_exact_mut(ld).zip(states.chunks_exact(ld)).zip(&factors[i * count..]);
-            for (row, ((g, x), &factor)) in each.enumerate() {
-                let (of_g, b) = self.reflect(ops, i, g, !self.adjoint);
-                let a = if self.given { self.tau(j, self.adjoint) * factor } else { factor };
+            let grad = &mut grad_v[j * self.ld..][range.clone()];
+            for (row, (x, g)) in x.chunks_mut(ld).zip(g.chunks_mut(ld)).enumerate() {
+                let factor = back(i, row, x);
+                let (of_g, b) = self.reflect(ops, j, g, !self.adjoint);
                 if let Some(grad) = grad_tau.get_mut(j) {
                     *grad = *grad + if self.adjoint { factor * -of_g.conj() } else { -of_g * factor.conj() };
                 }
+                let a = self.a(j, factor);
                 ops.gradient((a, &x[range.clone()]), (b, &g[range.clone()]), (v, self.given), grad, first && row == 0);
             }
         }
     }
 }
 
-/// Vectors between two checks for cancellation, because a check takes as long as thousands of flops.
-fn rows_between_looks(n: usize, k: usize) -> usize {
-    1 + 1_000_000 / (4 * n * k).max(1)
+/// Reflections that are laid out at a time, so that they stay in the second-level cache for all vectors; whole registers.
+const PANEL: usize = 32;
+
+/// The panels of `k` reflections in order of application.
+fn panels(k: usize, adjoint: bool) -> impl DoubleEndedIterator<Item = Range<usize>> {
+    let count = k.div_ceil(PANEL);
+    (0..count).map(move |i| {
+        let begin = PANEL * if adjoint { i } else { count - 1 - i };
+        begin..k.min(begin + PANEL)
+    })
 }
 
 /// How many of `rows` vectors are reflected side by side, if each has so many numbers in memory: as many as hide the latency

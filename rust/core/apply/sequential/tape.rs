@@ -3,7 +3,6 @@
 use super::Backward;
 use super::backward::Source;
 use super::chain::Chain;
-use super::rows_between_looks;
 use super::vectors::{Registers, pad};
 use crate::error::{Error, Result};
 use crate::gradients::Gradients;
@@ -46,11 +45,9 @@ simd! {
         chain.set_columns(s, u);
         let steps = chain.steps(adjoint);
         let counts_diagonal = matches!(diagonal, Diagonal::Last(_));
-        let often = rows_between_looks(n, chain.k);
-        for (row, (h, tape)) in h.chunks_exact(n).zip(tape.chunks_exact_mut((m + 1) * n)).enumerate() {
-            if row % often == often - 1 {
-                cancel.check()?;
-            }
+        let ld = x.len();
+        for (h, tape) in h.chunks_exact(n).zip(tape.chunks_exact_mut((m + 1) * n)) {
+            cancel.check()?;
             let mut entries = tape.chunks_exact_mut(n).rev();
             let mut keep = |x: &[T]| entries.next().into_iter().for_each(|entry| entry.copy_from_slice(&x[..n]));
             pad(x, h);
@@ -61,14 +58,18 @@ simd! {
                     keep(x);
                 }
             }
-            for i in 0..chain.k {
-                steps.reflect(Registers(s), i, x, adjoint);
-                let last = i + 1 == chain.k;
-                if adjoint && last && !counts_diagonal {
-                    diagonal.apply(&mut x[..n], true);
-                }
-                keep(x);
-            }
+            steps.apply(
+                Registers(s),
+                x,
+                ld,
+                #[inline(always)]
+                |i, _, x, _| {
+                    if adjoint && i + 1 == chain.k && !counts_diagonal {
+                        diagonal.apply(&mut x[..n], true);
+                    }
+                    keep(x);
+                },
+            );
             if adjoint && counts_diagonal {
                 diagonal.apply(&mut x[..n], true);
                 keep(x);

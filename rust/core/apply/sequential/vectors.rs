@@ -19,24 +19,26 @@ impl<T: Scalar, S: Simd> Vectors<T> for Registers<S> {
 
     #[inline(always)]
     fn project(self, v: &[T], x: &[T]) -> T {
+        const CHAINS: usize = 4;
         if T::COMPLEX {
             return plain_dot(v, x);
         }
         let (s, lanes) = (self.0, T::lanes::<S>());
-        let [mut even, mut odd] = [T::splat(s, T::ZERO); 2];
-        let (v, x) = (v.chunks_exact(2 * lanes), x.chunks_exact(2 * lanes));
-        let (last_v, last_x) = (v.remainder(), x.remainder());
-        // SAFETY: pairs of registers, and perhaps one more.
+        let mut sums = [T::splat(s, T::ZERO); CHAINS];
+        let (v, x) = (v.chunks_exact(CHAINS * lanes), x.chunks_exact(CHAINS * lanes));
+        let rest = v.remainder().chunks_exact(lanes).zip(x.remainder().chunks_exact(lanes));
+        // SAFETY: whole registers.
         unsafe {
             for (v, x) in v.map(<[T]>::as_ptr).zip(x.map(<[T]>::as_ptr)) {
-                even = T::fma(s, T::load(s, v), T::load(s, x), even);
-                odd = T::fma(s, T::load(s, v.add(lanes)), T::load(s, x.add(lanes)), odd);
+                for (c, sum) in sums.iter_mut().enumerate() {
+                    *sum = T::fma(s, T::load(s, v.add(c * lanes)), T::load(s, x.add(c * lanes)), *sum);
+                }
             }
-            if !last_v.is_empty() {
-                even = T::fma(s, T::load(s, last_v.as_ptr()), T::load(s, last_x.as_ptr()), even);
+            for (sum, (v, x)) in sums.iter_mut().zip(rest) {
+                *sum = T::fma(s, T::load(s, v.as_ptr()), T::load(s, x.as_ptr()), *sum);
             }
         }
-        sum_of_lanes(s, T::plus(s, even, odd))
+        sum_of_lanes(s, T::plus(s, T::plus(s, sums[0], sums[1]), T::plus(s, sums[2], sums[3])))
     }
 
     #[inline(always)]

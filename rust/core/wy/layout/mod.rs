@@ -6,6 +6,7 @@
 mod strip;
 
 use std::ops::Range;
+use std::ptr::null;
 
 use pulp::Simd;
 
@@ -25,7 +26,7 @@ const REGISTER: usize = 16;
 /// Squares of norms of columns that need no scaling, because products with them stay in range.
 const ORDINARY: Range<f64> = 1e-6..1e6;
 
-/// `V`, zero above the diagonal, for one `U` after the other of the same shape.
+/// `V`, zero above the diagonal, for one `U` after the other.
 pub struct Trapezoid<T: Scalar> {
     /// Size of the vectors.
     pub n: usize,
@@ -67,10 +68,16 @@ impl<T: Scalar> Trapezoid<T> {
         n.next_multiple_of(PIECE) * padded::<T>(k) + REGISTER
     }
 
-    /// Takes the reflections of `u`.
+    /// Takes the reflections of `u`, which may have a smaller shape than the memory is for.
     #[inline(always)]
     pub fn set<S: Simd>(&mut self, s: S, u: Reflections<'_, T>) {
-        let all = self.strip(0, self.n);
+        let (n, k) = (u.n(), u.count());
+        let (ld, ld_k) = (padded::<T>(n), padded::<T>(k));
+        let fits =
+            Self::rows_len(n, k) <= self.rows.len() && k * ld <= self.columns.len() && ld_k <= self.squares.len();
+        assert!(fits, "workspace for a smaller shape");
+        (self.n, self.k, self.ld, self.ld_k) = (n, k, ld, ld_k);
+        let all = self.strip(0, n);
         // SAFETY: nobody else uses any of the rows.
         unsafe {
             all.fill(s, u);
@@ -128,20 +135,22 @@ impl<T: Scalar> Trapezoid<T> {
         Ok(inverse)
     }
 
-    /// Writes `dL/dU` from `dL/dV`, column-major like `V` itself.
+    /// Writes `dL/dU` from `dL/dV`, column-major like `V` itself, or adds it to what is there.
     #[inline(always)]
-    pub fn write_gradient<S: Simd>(&mut self, s: S, grad_v: &[T], u: Reflections<'_, T>, grad_u: &mut [T]) {
+    pub fn write_gradient<S: Simd>(&mut self, s: S, grad_v: &[T], u: Reflections<'_, T>, grad_u: &mut [T], add: bool) {
         transpose_with(s, (self.n, self.k), grad_v, self.ld, &mut self.rows, self.ld_k);
-        self.write_gradient_of_rows(s, u, grad_u);
+        self.write_gradient_of_rows(s, u, grad_u, add);
     }
 
-    /// Writes `dL/dU` from `dL/dV`, which stands where `V` was; a last column for `u_1` is left as it is but for its zeros.
+    /// [`Trapezoid::write_gradient`] from `dL/dV` that stands where `V` was. `grad_u` begins with the first entry of `u`, and
+    /// its rows are as far apart. A last column for `u_1` is left as it is but for its zeros.
     #[inline(always)]
-    pub fn write_gradient_of_rows<S: Simd>(&mut self, s: S, u: Reflections<'_, T>, grad_u: &mut [T]) {
+    pub fn write_gradient_of_rows<S: Simd>(&mut self, s: S, u: Reflections<'_, T>, grad_u: &mut [T], add: bool) {
         let (k, m) = (self.k, u.m());
         assert_eq!([u.n(), u.count()], [self.n, k], "workspace for another shape");
         let ordinary = self.scale[..k].iter().all(|&scale| scale == 1.0);
-        for (i, (row, grad_u)) in self.rows.chunks_mut(self.ld_k.max(1)).zip(grad_u.chunks_exact_mut(m)).enumerate() {
+        for (i, (row, grad_u)) in self.rows.chunks_mut(self.ld_k.max(1)).zip(grad_u.chunks_mut(u.ld())).enumerate() {
+            let grad_u = &mut grad_u[..m];
             if !ordinary {
                 multiply_columns(row, &self.scale);
             }
@@ -149,7 +158,11 @@ impl<T: Scalar> Trapezoid<T> {
                 let kept = Lanes::<S, T, 1>::first(s, u.form().stored(i, k).saturating_sub(j));
                 let inside = Lanes::<S, T, 1>::first(s, k - j);
                 // SAFETY: a whole register of a padded row, and the lanes of a row of dL/dU.
-                unsafe { inside.store(grad_u.as_mut_ptr().add(j), kept.load(row.as_ptr().add(j))) };
+                unsafe {
+                    let to = grad_u.as_mut_ptr().add(j);
+                    let before = if add { to.cast_const() } else { null() };
+                    inside.store(to, inside.plus(kept.load(row.as_ptr().add(j)), before));
+                }
             }
             if k < m && i + 1 < m {
                 grad_u[k] = T::ZERO;

@@ -6,8 +6,12 @@ use super::{PIECE, REGISTER, multiply_columns, squares};
 use crate::number::Number;
 use crate::operator::{Form, Reflections};
 use crate::scalar::Scalar;
+use crate::simd::fetch::prefetch;
 use crate::simd::lanes::Lanes;
 use crate::simd::transpose::transpose_at;
+
+/// How many rows ahead `U` is fetched: the processor does not foresee rows that lie a page apart.
+const AHEAD: usize = 16;
 
 /// Rows `begin..end` of a [`super::Trapezoid`]. A task that calls its methods owns these rows and their part of the
 /// columns. The strip with the last row also owns the padding around `n x k`.
@@ -49,6 +53,7 @@ impl<T: Scalar> Strip<T> {
                 // Only lanes inside a row of U are read; a whole register of a padded row is written.
                 let inside = Lanes::<S, T, 1>::first(s, u.form().stored(i, self.k).saturating_sub(j));
                 T::store(s, self.rows.add(i * self.ld_k + j), inside.load(from.wrapping_add(i * ld + j))[0]);
+                prefetch(from.wrapping_add((i + AHEAD) * ld + j));
             }
             if u.form().has_ones() && i < self.k {
                 *self.rows.add(i * self.ld_k + i) = T::ONE;
