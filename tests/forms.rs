@@ -9,7 +9,7 @@ use householder::number::{Number, Real, c32, c64};
 use householder::operator::{Form, Operator};
 use householder::rnn::{self, Activation, Sequence, SequenceGradients, Series, Steps};
 use householder::scalar::Scalar;
-use householder::threads::Context;
+use householder::threads::{Context, set_num_threads};
 
 /// Sizes up to which a matrix is formed in registers.
 const SMALL: usize = 64;
@@ -27,8 +27,8 @@ const FULL: [(usize, usize, usize); 10] = [
     (100, 33, 70),
     (300, 40, 3),
 ];
-const LAPACK: [(usize, usize, usize); 8] =
-    [(1, 1, 2), (2, 1, 1), (5, 5, 3), (17, 9, 4), (33, 33, 9), (66, 40, 5), (100, 100, 3), (270, 33, 2)];
+const LAPACK: [(usize, usize, usize); 9] =
+    [(1, 1, 2), (2, 1, 1), (5, 5, 3), (17, 9, 4), (33, 33, 9), (66, 40, 5), (70, 66, 67), (100, 100, 3), (270, 33, 2)];
 
 /// What becomes of `tau`.
 #[derive(Clone, Copy, Debug)]
@@ -276,6 +276,41 @@ fn methods_agree_on_gradients_of_every_form() {
         methods_agree_on_gradients::<f64>,
         methods_agree_on_gradients::<c32>,
         methods_agree_on_gradients::<c64>,
+    ]);
+}
+
+/// Blocks of 48 to 80 reflections, and tasks of as many columns.
+fn large_matrices_are_those_of_explicit_reflections<T: Scalar>() {
+    for (shape, form, tau) in [
+        ((300, 70, 1), Form::Trapezoidal, Tau::Own),
+        ((530, 500, 1), Form::Trapezoidal, Tau::Own),
+        ((600, 130, 1), Form::Full, Tau::Any),
+        ((550, 70, 1), Form::UnitTrapezoidal, Tau::Any),
+    ] {
+        let (n, m, problem) = (shape.0, shape.1, Problem::<T>::new(shape, form, tau));
+        let w = problem.explicit();
+        with_each_instruction_set(|context| {
+            let [alone, together] = [1, 2].map(|threads| {
+                set_num_threads(threads).unwrap();
+                let mut matrix = vec![T::ZERO; n * n];
+                apply::matrix(context, &problem.operator(false, None), &mut matrix).unwrap();
+                matrix
+            });
+            let error = error(&alone, &w);
+            assert!(error < tolerance::<T>(m), "{:?} {n} {m} {form:?}: {error:e}", context.isa);
+            assert_eq!(alone, together, "{:?} {n} {m} {form:?}", context.isa);
+        });
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore)] // which takes long for so many numbers
+fn large_matrices_of_every_type_and_form_are_those_of_explicit_reflections() {
+    of_all_types([
+        large_matrices_are_those_of_explicit_reflections::<f32>,
+        large_matrices_are_those_of_explicit_reflections::<f64>,
+        large_matrices_are_those_of_explicit_reflections::<c32>,
+        large_matrices_are_those_of_explicit_reflections::<c64>,
     ]);
 }
 

@@ -7,6 +7,7 @@ use crate::memory::{Buffer, collected, filled};
 use crate::method::{Costs, Method};
 use crate::number::{Number, Real};
 use crate::scalar::Scalar;
+use crate::simd::isa::{InstructionSet, simd};
 
 /// Products `W` of reflections, one for each problem, or their adjoints `W*`.
 ///
@@ -301,14 +302,10 @@ impl<'a, T: Scalar> Reflections<'a, T> {
 impl<T: Scalar> Transform<'_, T> {
     /// All numbers in wide precision. Columns whose norm is subnormal in their own precision are the identity there as well:
     /// they become zero. Phases are normalised to modulus one in that precision.
-    pub fn widen(self) -> Result<Widened<T::Wide>> {
-        let Reflections { n, m, ld, entries, form, tau } = self.u;
+    pub fn widen(self, isa: InstructionSet) -> Result<Widened<T::Wide>> {
+        let Reflections { n, m, form, tau, .. } = self.u;
         let (mut wide, mut squares) = (Buffer::scratch(n * m)?, filled(m, 0.0)?);
-        for (i, (to, from)) in wide.chunks_mut(m).zip(entries.chunks(ld)).enumerate() {
-            to.iter_mut().zip(from).for_each(|(to, x)| *to = x.widen());
-            let stored = form.stored(i, m);
-            squares.iter_mut().zip(&*to).take(stored).for_each(|(square, x)| *square += x.abs2());
-        }
+        widen_rows(isa, self.u, &mut wide, &mut squares);
         if !T::IS_WIDE && !form.has_ones() {
             let smallest = T::Real::MIN_POSITIVE.to_f64();
             let k = self.u.count();
@@ -330,6 +327,21 @@ impl<T: Scalar> Transform<'_, T> {
             units: collected(units.iter().map(unit))?,
             adjoint: self.adjoint,
         })
+    }
+}
+
+simd! {
+    /// Widens all entries, and adds up the squares of those of each column.
+    fn widen_rows<T: Scalar>(_s, u: Reflections<'_, T>, wide: &mut [T::Wide], squares: &mut [f64]) -> () {
+        for (i, (to, from)) in wide.chunks_mut(u.m).zip(u.entries.chunks(u.ld)).enumerate() {
+            for (to, x) in to.iter_mut().zip(from) {
+                *to = x.widen();
+            }
+            let stored = u.form.stored(i, u.m);
+            for (square, x) in squares[..stored].iter_mut().zip(&to[..stored]) {
+                *square += x.abs2();
+            }
+        }
     }
 }
 

@@ -16,6 +16,13 @@ use crate::simd::isa::InstructionSet;
 use crate::threads::Context;
 use crate::view::{Shared, View};
 
+/// Columns of a task that forms a matrix, in whole tiles: few enough to stay in the second-level cache while all blocks pass,
+/// and many enough to make up for reading the blocks.
+const TILE: usize = 24;
+const WIDEST_TASK: usize = 4 * TILE;
+/// Tasks that suffice for many threads.
+const TASKS_OF_MATRIX: usize = 12;
+
 /// One block.
 pub struct Block<T: Scalar> {
     /// Its first coordinate.
@@ -75,8 +82,8 @@ impl<T: Scalar> Blocks<T> {
     }
 
     /// Rounds the blocks to the narrow precision.
-    pub(super) fn narrow<N: Scalar<Wide = T>>(&self) -> Result<Blocks<N>> {
-        let narrow = |block: &Block<T>| Ok(Block { begin: block.begin, first: block.first, wy: block.wy.narrow()? });
+    pub(super) fn narrow<N: Scalar<Wide = T>>(&self, isa: InstructionSet) -> Result<Blocks<N>> {
+        let narrow = |block: &Block<T>| Ok(Block { begin: block.begin, first: block.first, wy: block.wy.narrow(isa)? });
         Ok(Blocks { n: self.n, k: self.k, list: self.list.iter().map(narrow).collect::<Result<_>>()? })
     }
 
@@ -132,34 +139,64 @@ impl<T: Scalar> Blocks<T> {
         }
     }
 
-    /// `W_1`, column-major with columns `padded(n)` apart. A block does not change the columns before its first coordinate,
-    /// which are still unit vectors when it is applied. The coefficients `y` of its other columns go to `keep`.
+    /// `W_1`, column-major with columns `padded(n)` apart. The coefficients `y` of the columns from a block's first coordinate
+    /// on go to `keep`.
+    ///
+    /// A block does not change the columns before its first coordinate. What the blocks behind it left is zero but for ones
+    /// in front of *their* first coordinate, and these ones and zeros are neither stored nor multiplied:
+    ///
+    /// ```text
+    /// W_(b) [1  0]   [1 + V_1 N V_1*   V_1 N V_2* A    ]        V = [V_1; V_2]
+    ///       [0  A] = [    V_2 N V_1*   A + V_2 N V_2* A]
+    /// ```
     ///
     /// # Panics
     /// If `keep` does not have [`Coefficients::len`] numbers for `n` vectors.
     pub fn matrix(&self, context: &mut Context<'_>, keep: Option<&mut [T]>) -> Result<Buffer<T>> {
-        const TASK: usize = 24;
         let (n, isa, ld) = (self.n, context.isa, padded::<T>(self.n));
         let keep = keep.map(|keep| Coefficients::of_slice(self, keep, n));
-        let mut w = Buffer::<T>::zeroed(n * ld)?;
-        let tasks = n.div_ceil(TASK);
+        let mut w = Buffer::<T>::scratch(n * ld)?;
+        let width = (n / TASKS_OF_MATRIX).next_multiple_of(TILE).clamp(TILE, WIDEST_TASK);
+        let tasks = n.div_ceil(width);
         let shared = Shared(w.ptr_mut());
         context.run(tasks, 2 * n * n * self.k, &|i, cancel| {
             // The last columns take longest: they go first.
-            let end = n - i * TASK;
-            let begin = end.saturating_sub(TASK);
-            let mut scratch = Scratch::new(self, end - begin)?;
+            let end = n - i * width;
+            let begin = end.saturating_sub(width);
+            let scratch = Scratch::new(self, end - begin)?;
             // SAFETY: tasks own disjoint columns, and as many coefficients are kept.
             unsafe {
-                let w = shared.get();
-                (begin..end).for_each(|j| *w.add(j * ld + j) = T::ONE);
+                let w = View::new(shared.get(), ld, n);
+                for j in begin..end {
+                    w.from(n, j).vector_mut(0, ld - n).fill(T::ZERO);
+                    if self.list.is_empty() {
+                        w.vector_mut(j, n).fill(T::ZERO);
+                        *w.at(j, j) = T::ONE;
+                    }
+                }
                 for (i, block) in self.list.iter().enumerate().rev().filter(|(_, block)| block.begin < end) {
                     cancel.check()?;
+                    // Where the blocks behind this one begin, and the columns of A; those between are still unit vectors.
+                    let behind = self.list.get(i + 1).map_or(n, |next| next.begin);
+                    let split = behind.clamp(begin, end);
                     let first = begin.max(block.begin);
-                    let columns = View::new(w.add(first * ld), ld, end - first);
-                    let y = keep.map_or(scratch.y().of(0), |keep| keep.of(i).part(first, end));
-                    block.project(isa, columns, scratch.z(), y, false);
-                    block.expand(isa, y, columns, columns);
+                    let y = |from, to| {
+                        keep.map_or(scratch.y().of(0).part(from - begin, to - begin), |keep| keep.of(i).part(from, to))
+                    };
+                    let factors = block.wy.factors();
+                    if first < split {
+                        let y = y(first, split);
+                        factors.turn(isa, factors.units(first - block.begin, split - block.begin), y, false);
+                        factors.expand(isa, y, w.from(block.begin, 0).part(first, split), block.wy.n);
+                        (first..split).for_each(|j| *w.at(j, j) += T::ONE);
+                    }
+                    if split < end {
+                        let (y, top) = (y(split, end), behind - block.begin);
+                        let z = scratch.z().part(0, end - split);
+                        factors.gather_from(isa, top, w.from(behind, 0).part(split, end), z);
+                        factors.turn(isa, z, y, false);
+                        factors.expand(isa, y, w.from(block.begin, 0).part(split, end), top);
+                    }
                 }
             }
             Ok(())
@@ -219,11 +256,11 @@ impl<T: Scalar> Scratch<T> {
         Ok(Self { z: Buffer::scratch(rows * ld)?, y: Buffer::scratch(rows * ld)?, ld, rows })
     }
 
-    fn z(&mut self) -> View<T> {
-        View::new(self.z.ptr_mut(), self.ld, self.rows)
+    fn z(&self) -> View<T> {
+        View::new(self.z.ptr(), self.ld, self.rows)
     }
 
-    fn y(&mut self) -> Coefficients<T> {
-        Coefficients { first: View::new(self.y.ptr_mut(), self.ld, self.rows), stride: 0 }
+    fn y(&self) -> Coefficients<T> {
+        Coefficients { first: View::new(self.y.ptr(), self.ld, self.rows), stride: 0 }
     }
 }

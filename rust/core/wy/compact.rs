@@ -50,7 +50,21 @@ impl<T: Scalar> Factors<T> {
     /// # Safety
     /// The caller owns the vectors: `n` numbers in `a`, `k` in `z`.
     pub unsafe fn gather(self, isa: InstructionSet, a: View<T>, z: View<T>) {
-        long_gemm(isa, (self.v.count, a.count), self.v_adjoint, a, &Store::new(z));
+        self.gather_from(isa, 0, a, z);
+    }
+
+    /// [`Factors::gather`] of vectors that are zero before coordinate `top`, and given from there on.
+    ///
+    /// # Safety
+    /// As of [`Factors::gather`].
+    pub unsafe fn gather_from(self, isa: InstructionSet, top: usize, a: View<T>, z: View<T>) {
+        let below = self.v_adjoint.part(top, self.v_adjoint.count);
+        long_gemm(isa, (self.v.count, a.count), below, a, &Store::new(z));
+    }
+
+    /// `z = V* e_j` for the unit vectors `begin..end`.
+    pub fn units(self, begin: usize, end: usize) -> View<T> {
+        self.v_adjoint.part(begin, end)
     }
 
     /// `y = N z` for each vector, or `N* z`.
@@ -69,6 +83,16 @@ impl<T: Scalar> Factors<T> {
     pub unsafe fn scatter(self, isa: InstructionSet, y: View<T>, a: View<T>, out: View<T>) {
         gemm(isa, (self.v_adjoint.count, a.count), self.v, y, &Store::plus(out, a));
     }
+
+    /// `out = V y` for each vector on the coordinates before `top`, and `out += V y` on the others.
+    ///
+    /// # Safety
+    /// The caller owns the vectors: `k` numbers in `y`, `n` in `out`.
+    pub unsafe fn expand(self, isa: InstructionSet, y: View<T>, out: View<T>, top: usize) {
+        let (n, below) = (self.v_adjoint.count, out.from(top, 0));
+        gemm(isa, (top, y.count), self.v, y, &Store::new(out));
+        gemm(isa, (n - top, y.count), self.v.from(top, 0), y, &Store::plus(below, below));
+    }
 }
 
 simd! {
@@ -82,16 +106,16 @@ simd! {
 
 impl<T: Scalar> CompactWy<T> {
     /// Rounds the factors to the narrow precision.
-    pub(super) fn narrow<N: Scalar<Wide = T>>(&self) -> Result<CompactWy<N>> {
+    pub(super) fn narrow<N: Scalar<Wide = T>>(&self, isa: InstructionSet) -> Result<CompactWy<N>> {
         let (n, k) = (self.n, self.k);
         let (rows, behind) = (&self.v_adjoint[..n * self.ld_k()], Trapezoid::<N>::rows_len(n, k) - n * padded::<N>(k));
         Ok(CompactWy {
             n,
             k,
-            v: narrow(&self.v, n, 0)?,
-            v_adjoint: narrow(rows, k, behind)?,
-            minus_s: narrow(&self.minus_s, k, 0)?,
-            minus_s_adjoint: narrow(&self.minus_s_adjoint, k, 0)?,
+            v: narrow(isa, &self.v, n, 0)?,
+            v_adjoint: narrow(isa, rows, k, behind)?,
+            minus_s: narrow(isa, &self.minus_s, k, 0)?,
+            minus_s_adjoint: narrow(isa, &self.minus_s_adjoint, k, 0)?,
             form: self.form,
             scale: self.scale.clone(),
             given: self.given.clone(),
@@ -165,13 +189,27 @@ impl<T: Scalar> CompactWy<T> {
 }
 
 /// Rounds columns of `len` numbers, `padded(len)` apart, and adds `more` zeros.
-pub fn narrow<T: Scalar>(wide: &[T::Wide], len: usize, more: usize) -> Result<Buffer<T>> {
+pub fn narrow<T: Scalar>(isa: InstructionSet, wide: &[T::Wide], len: usize, more: usize) -> Result<Buffer<T>> {
     let (ld, ld_wide) = (padded::<T>(len), padded::<T::Wide>(len));
-    let mut columns = Buffer::zeroed(wide.len() / ld_wide.max(1) * ld + more)?;
-    for (to, from) in columns.chunks_mut(ld.max(1)).zip(wide.chunks_exact(ld_wide.max(1))) {
-        to[..len].iter_mut().zip(from).for_each(|(to, x)| *to = T::narrow(*x));
-    }
+    let count = wide.len() / ld_wide.max(1);
+    let mut columns = Buffer::scratch(count * ld + more)?;
+    columns[count * ld..].fill(T::ZERO);
+    round_columns(isa, wide, len, &mut columns);
     Ok(columns)
+}
+
+simd! {
+    /// Rounds columns of `len` numbers, and clears what is behind them.
+    fn round_columns<T: Scalar>(_s, wide: &[T::Wide], len: usize, columns: &mut [T]) -> () {
+        let (ld, ld_wide) = (padded::<T>(len).max(1), padded::<T::Wide>(len).max(1));
+        for (to, from) in columns.chunks_mut(ld).zip(wide.chunks_exact(ld_wide)) {
+            let (to, behind) = to.split_at_mut(len);
+            for (to, x) in to.iter_mut().zip(from) {
+                *to = T::narrow(*x);
+            }
+            behind.fill(T::ZERO);
+        }
+    }
 }
 
 /// Writes the compact WY form `W_1 = I - V S V*` of `k` reflections, row-major: unit columns `V (n, k)`, `T (k, k)` and

@@ -33,7 +33,7 @@ impl<T: Scalar> Dense<T> {
         if T::IS_WIDE {
             return Self::new(context, w);
         }
-        Dense::new(context, w.widen()?.transform())?.narrow()
+        Dense::new(context, w.widen(context.isa)?.transform())?.narrow(context.isa)
     }
 
     /// `W = W_1 D`, formed in its own precision.
@@ -45,10 +45,14 @@ impl<T: Scalar> Dense<T> {
     }
 
     /// Rounds the matrix and its blocks to the narrow precision.
-    fn narrow<N: Scalar<Wide = T>>(&self) -> Result<Dense<N>> {
+    fn narrow<N: Scalar<Wide = T>>(&self, isa: InstructionSet) -> Result<Dense<N>> {
         let n = self.blocks.n;
         let widest = self.blocks.list.first().map_or(0, |block| block.wy.k);
-        Ok(Dense { blocks: self.blocks.narrow()?, w: narrow(&self.w, n, 0)?, y: narrow(&self.y, widest, 0)? })
+        Ok(Dense {
+            blocks: self.blocks.narrow(isa)?,
+            w: narrow(isa, &self.w, n, 0)?,
+            y: narrow(isa, &self.y, widest, 0)?,
+        })
     }
 
     /// `y` of the columns of `W_1`.
@@ -99,12 +103,18 @@ pub fn multiply<T: Scalar>(
 
 /// Writes `W` row-major, formed in wide precision and rounded once.
 pub fn write_matrix<T: Scalar>(context: &mut Context<'_>, w: Transform<'_, T>, out: &mut [T]) -> Result<()> {
+    /// Columns that are rounded before they are written, so that they stay in the cache.
+    const COLUMNS: usize = 32;
     let (n, isa) = (w.u.n(), context.isa);
-    let w = matrix(context, w.widen()?.transform())?;
+    let w = matrix(context, w.widen(isa)?.transform())?;
     if let Some(out) = T::as_wide_mut(out) {
         write(isa, n, &w, out);
-    } else {
-        write(isa, n, &narrow(&w, n, 0)?, out);
+        return Ok(());
+    }
+    let (ld, ld_wide) = (padded::<T>(n), padded::<T::Wide>(n));
+    for (first, columns) in (0..n).step_by(COLUMNS).zip(w.chunks(COLUMNS * ld_wide)) {
+        let count = columns.len() / ld_wide;
+        transpose(isa, (n, count), &narrow(isa, columns, n, 0)?, ld, &mut out[first..], n);
     }
     Ok(())
 }

@@ -112,7 +112,7 @@ impl<T: Scalar> Rounded<T> {
 
     /// Writes `W`, row-major. The caller has checked all sizes.
     pub fn run(&mut self, isa: InstructionSet, w: Transform<'_, T>, out: &mut [T]) -> Result<()> {
-        let wide = w.widen()?;
+        let wide = w.widen(isa)?;
         if let Some(out) = T::as_wide_mut(out) {
             self.formation.run(isa, wide.transform(), out);
             return Ok(());
