@@ -45,7 +45,8 @@ def plan(n: int, m: int, batch: int = 1, steps: int | None = None, dtype: DTypeL
     """Return the method that "auto" chooses for a shape, and the reason.
 
     The choice depends on the shape and on whether numbers are complex. It never depends on the number of threads, so
-    results are the same everywhere.
+    results are the same everywhere. Costs of an application are those of a forward and a backward pass. A forward
+    pass without gradients takes single reflections for a few vectors more.
 
     Parameters
     ----------

@@ -27,32 +27,45 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// One application of `k` reflections to `rows` vectors of size `n`.
-    pub fn of_application(form: Form, (n, k): Shape, rows: usize, complex: bool) -> Self {
+    /// One application of `k` reflections to `rows` vectors of size `n`, with or without its gradients. No cost falls when `n`,
+    /// `k` or `rows` grows.
+    pub fn of_application(form: Form, (n, k): Shape, rows: usize, complex: bool, gradients: bool) -> Self {
         let block = k.next_multiple_of(16); // registers are whole
-        let [n, k, rows, block] = [n, k, rows, block].map(|x| x as f64);
-        // Numbers in a column of U, and in U.
-        let column = if form == Form::Full { n } else { n - k / 2.0 };
-        let (entries, padded) = (k * column, block * column);
+        let (inverses, blocks) = (k * k.min(32), k * k.min(64));
+        let [n, k, rows, block, inverses, blocks] = [n, k, rows, block, inverses, blocks].map(|x| x as f64);
+        // Numbers in U: columns end before the last coordinate.
+        let numbers = |k: f64| k * if form == Form::Full { n } else { (n - k / 2.0).max(n / 2.0) };
+        let (entries, padded) = (numbers(k), numbers(block));
         // 18 flops a number and row, at 150 GFLOP/s but for short sums and several blocks.
-        let wy = rows * padded * 18.0 / 150e3 * (1.3 + (24.0 + 256.0 * k / n) / n);
+        let wy = 18.0 / 150e3 * (1.3 * padded + 24.0 * entries / n + 2.0 * blocks);
         // 6 n^2 a row.
         let dense = rows * n * n * 6.0 / 110e3;
         // Gram matrices and inverses in double precision; W, and its gradient's way back to U.
         if complex {
-            let inverses = 0.025 * k * k.min(32.0);
+            let inverses = 0.025 * inverses;
             let part = if form == Form::Full { 1.0 } else { 1.0 - k / n + k * k / (3.0 * n * n) };
             let formation = n * n * (0.009 + 0.00065 * k * part);
             Self {
                 reflections: rows * (0.095 * k + 0.006 * entries),
-                wy: 2.0 + 0.011 * padded + inverses + 2.7 * wy,
+                wy: 2.0 + 0.011 * padded + inverses + 2.7 * rows * wy,
                 dense: 5.0 + formation + inverses + 3.6 * dense,
             }
         } else {
+            // Reading and writing U: from half a million numbers on it comes from the third-level cache.
+            let far = entries / (entries + 5e5);
+            let vectors = 0.02 * k + 0.00038 * entries;
+            let reflections = 2.5 + 0.12 * k + 0.0014 * entries * (1.0 + 2.0 * far) + rows * vectors;
+            let factors = 4.0 + 0.0025 * padded * (1.0 + 2.5 * far) + 0.0065 * inverses;
+            // The first rows cost less, because they wait together for U.
+            let wy = (rows - 8.0).max(rows / 2.0) * wy;
+            let dense = 5.0 + n * n * (0.01 + 8e-5 * k) + dense;
+            // What a forward pass alone takes of these: factors have no gradient's share.
+            let [of_reflections, of_factors, of_wy, of_dense] =
+                if gradients { [1.0; 4] } else { [0.24, 0.55, 0.25, 0.33] };
             Self {
-                reflections: rows * (0.045 * k + 0.00055 * entries),
-                wy: 2.0 + 0.005 * padded + wy,
-                dense: 5.0 + n * n * (0.01 + 8e-5 * k) + dense,
+                reflections: of_reflections * reflections,
+                wy: of_factors * factors + of_wy * wy,
+                dense: of_dense * dense,
             }
         }
     }
@@ -101,4 +114,43 @@ pub(crate) fn block_width_of_matrix(k: usize, n: usize) -> usize {
 fn even_width(k: usize, widest: usize) -> usize {
     let count = ((k + widest / 2) / widest).max(1);
     k.div_ceil(count).next_multiple_of(16).max(16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZES: [usize; 14] = [1, 2, 7, 16, 24, 33, 64, 100, 128, 256, 500, 512, 1024, 2048];
+    const ROWS: [usize; 14] = [1, 2, 3, 4, 6, 8, 9, 10, 12, 16, 32, 100, 1000, 10_000];
+
+    /// Costs of every method for a form of `k` reflections.
+    fn costs((n, k): Shape, rows: usize, form: Form, [complex, gradients]: [bool; 2]) -> [f64; 3] {
+        let Costs { reflections, wy, dense } = Costs::of_application(form, (n, k), rows, complex, gradients);
+        [reflections, wy, dense]
+    }
+
+    #[test]
+    fn no_cost_falls_when_work_grows() {
+        for (pass, form) in [[false, false], [false, true], [true, true]]
+            .into_iter()
+            .flat_map(|pass| [Form::Trapezoidal, Form::Full].map(|form| (pass, form)))
+        {
+            for (n, k, rows) in SIZES.into_iter().flat_map(|n| {
+                SIZES.into_iter().filter(move |&k| k <= n).flat_map(move |k| ROWS.map(|rows| (n, k, rows)))
+            }) {
+                let less = costs((n, k), rows, form, pass);
+                for (n, k, rows) in [(n + 1, k, rows), (2 * n, k, rows), (n, k + 1, rows), (n, k, rows + 1)] {
+                    if k > n {
+                        continue;
+                    }
+                    let more = costs((n, k), rows, form, pass);
+                    for (less, more) in less.into_iter().zip(more) {
+                        assert!(less <= more, "{n} {k} {rows} {form:?} {pass:?}: {less} {more}");
+                    }
+                    let least = |costs: [f64; 3]| costs.into_iter().fold(f64::INFINITY, f64::min);
+                    assert!(least(less) <= least(more));
+                }
+            }
+        }
+    }
 }

@@ -122,9 +122,9 @@ impl<'a, T: Scalar> Operator<'a, T> {
         self.method
     }
 
-    /// The method for so many vectors, forward or backward.
-    pub(crate) fn method_for(&self, rows: usize) -> Method {
-        let costs = || Costs::of_application(self.form, (self.n, self.reflections()), rows, T::COMPLEX);
+    /// The method for so many vectors, with or without gradients.
+    pub(crate) fn method_for(&self, rows: usize, gradients: bool) -> Method {
+        let costs = || Costs::of_application(self.form, (self.n, self.reflections()), rows, T::COMPLEX, gradients);
         self.method.unwrap_or_else(|| costs().accurate(!self.are_involutions()).best())
     }
 

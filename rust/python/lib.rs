@@ -65,7 +65,7 @@ fn plan(n: usize, m: usize, rows: usize, sequence: bool, is_complex: bool) -> (&
     let costs = if sequence {
         Costs::of_sequence(n, m, rows)
     } else {
-        Costs::of_application(form, (n, form.reflections(n, m)), rows, is_complex)
+        Costs::of_application(form, (n, form.reflections(n, m)), rows, is_complex, true)
     };
     (options::name(costs.best()), [costs.reflections, costs.wy, costs.dense])
 }

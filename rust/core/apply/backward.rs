@@ -36,7 +36,7 @@ pub fn backward<T: Scalar>(
         gradients.vanish();
         return Ok(());
     }
-    let (count, isa, method, flops) = (w.count(), context.isa, w.method_for(rows), 3 * w.flops(rows));
+    let (count, isa, method, flops) = (w.count(), context.isa, w.method_for(rows, true), 3 * w.flops(rows));
     let (h, g) = (Stack::new(h, count), Stack::new(g, count));
     gradients.by_problem(w, |of| {
         if saved.is_none() && method == Method::Reflections {

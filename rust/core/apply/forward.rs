@@ -50,7 +50,7 @@ pub fn forward<T: Scalar>(context: &mut Context<'_>, w: &Operator<'_, T>, h: &[T
     if rows == 0 {
         return Ok(());
     }
-    let (count, isa, method, flops) = (w.count(), context.isa, w.method_for(rows), w.flops(rows));
+    let (count, isa, method, flops) = (w.count(), context.isa, w.method_for(rows, false), w.flops(rows));
     let (h, out) = (Stack::new(h, count), StackMut::new(out, count));
     // SAFETY: each problem writes its own part.
     let out = |i: usize| unsafe { out.at(i) };
@@ -82,7 +82,7 @@ pub fn forward_and_save<T: Scalar>(
     out: &mut [T],
 ) -> Result<Option<Saved<T>>> {
     let rows = w.vectors(&[("h", h.len()), ("out", out.len())])?;
-    let method = w.method_for(rows);
+    let method = w.method_for(rows, true);
     if w.count() != 1 || method == Method::Reflections {
         return forward(context, w, h, out).map(|()| None);
     }
