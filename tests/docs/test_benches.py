@@ -12,6 +12,7 @@ SMALL = {
     "batched.py": "--count 4 --rounds 1",
     "busy_neighbours.py": "--neighbours 0 1 --threads 1 --seconds 0.1",
     "factor.py": "--size 16 --rounds 1 --threads 1",
+    "lapack.py": "--sizes 16 --vectors 1 2 --rounds 1",
     "layers.py": "--hidden 16 --steps 5 --rounds 1 --threads 1",
     "migrating.py": "--divide 16 --rounds 1",
     "numerics.py": "--sizes 16",
