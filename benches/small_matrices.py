@@ -93,12 +93,13 @@ def candidates(count, n, m):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--divide", type=int, default=1, help="of how many matrices one is taken")
     options = parser.parse_args()
     torch.set_num_threads(1)
     hh.set_num_threads(1)
     print("| matrices | | by | median, ms | times ours | min, ms | times ours |\n|---|---|---|---|---|---|---|")
     for count, n, m in CASES:
-        times = interleaved(candidates(count, n, m), options.rounds)
+        times = interleaved(candidates(count // options.divide, n, m), options.rounds)
         for (what, by), (median, least) in times.items():
             ours = times[what, "householder"]
             ratios = f"{median * 1e3:.3f} | {median / ours[0]:.1f} | {least * 1e3:.3f} | {least / ours[1]:.1f}"

@@ -8,17 +8,11 @@ use crate::scalar::Scalar;
 use crate::simd::element::Element;
 
 /// A register of real parts and one of imaginary parts, which real numbers do not have.
+#[derive(Clone, Copy)]
 pub struct Parts<S: Simd, T: Scalar> {
     re: <T::Real as Element>::V<S>,
     im: <T::Real as Element>::V<S>,
 }
-
-impl<S: Simd, T: Scalar> Clone for Parts<S, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<S: Simd, T: Scalar> Copy for Parts<S, T> {}
 
 /// Operations on them; `group` is the distance of imaginary parts from real ones.
 pub struct Arithmetic<S, T> {

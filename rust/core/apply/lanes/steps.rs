@@ -75,8 +75,8 @@ impl<'a, S: Simd, T: Scalar> Steps<'a, S, T> {
         let mut sums = [[ops.zero(); R]; 2];
         for i in columns.form.first(j)..columns.n {
             let v = ops.conj_if(true, self.v(i, j));
-            for r in 0..R {
-                sums[0][r] = ops.fma(v, ops.load(self.at(x, r, i)), sums[0][r]);
+            for (r, sum) in sums[0].iter_mut().enumerate() {
+                *sum = ops.fma(v, ops.load(self.at(x, r, i)), *sum);
             }
             if R == 1 {
                 sums.swap(0, 1);
@@ -98,8 +98,8 @@ impl<'a, S: Simd, T: Scalar> Steps<'a, S, T> {
         );
         for i in columns.form.first(j)..columns.n {
             let v = self.v(i, j);
-            for r in 0..R {
-                ops.store(self.at(to, r, i), ops.fma(minus[r], v, ops.load(self.at(x, r, i))));
+            for (r, &minus) in minus.iter().enumerate() {
+                ops.store(self.at(to, r, i), ops.fma(minus, v, ops.load(self.at(x, r, i))));
             }
         }
     }
