@@ -40,7 +40,7 @@ pub fn backward<T: Scalar>(
     let (h, g) = (Stack::new(h, count), Stack::new(g, count));
     if saved.is_none() && lanes::suit(w, rows, isa) {
         let group = lanes::group::<T>(isa);
-        let workspace = || lanes::Backward::new(&w.problems(0..0), group, rows);
+        let workspace = || lanes::Backward::new(&w.problems(0..1), group, rows);
         return gradients.by_problems(w, |of| {
             context.for_each_with(count.div_ceil(group), flops, &workspace, &|i, workspace, _| {
                 let problems = lanes::problems(group, i, count);

@@ -54,7 +54,7 @@ pub fn forward<T: Scalar>(context: &mut Context<'_>, w: &Operator<'_, T>, h: &[T
     let (h, out) = (Stack::new(h, count), StackMut::new(out, count));
     if lanes::suit(w, rows, isa) {
         let group = lanes::group::<T>(isa);
-        let workspace = || lanes::Forward::new(&w.problems(0..0), group, rows);
+        let workspace = || lanes::Forward::new(&w.problems(0..1), group, rows);
         return context.for_each_with(count.div_ceil(group), flops, &workspace, &|i, workspace, _| {
             let problems = lanes::problems(group, i, count);
             // SAFETY: each group writes its own part.

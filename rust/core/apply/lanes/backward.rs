@@ -32,7 +32,7 @@ pub struct Backward<T: Scalar> {
 }
 
 impl<T: Scalar> Backward<T> {
-    /// For problems like these, `group` side by side, with `rows` vectors each.
+    /// For problems like this one, `group` side by side, with `rows` vectors each.
     pub fn new(shape: &Problems<'_, T>, group: usize, rows: usize) -> Result<Self> {
         let &Problems { n, m, .. } = shape;
         let (columns, diagonals) = (Columns::new(shape, group)?, Diagonals::new(shape, group)?);

@@ -38,7 +38,7 @@ pub struct Columns<T: Scalar> {
 }
 
 impl<T: Scalar> Columns<T> {
-    /// Memory for problems like these, `group` side by side.
+    /// Memory for problems like this one, `group` side by side.
     pub fn new(shape: &Problems<'_, T>, group: usize) -> Result<Self> {
         let &Problems { n, m, form, .. } = shape;
         let layout = Layout { group, used: 0 };

@@ -24,7 +24,7 @@ pub struct Diagonals<T: Scalar> {
 }
 
 impl<T: Scalar> Diagonals<T> {
-    /// Memory for problems like these, `group` side by side.
+    /// Memory for problems like this one, `group` side by side.
     pub fn new(shape: &Problems<'_, T>, group: usize) -> Result<Self> {
         let n = shape.n;
         let first = match shape {
@@ -41,6 +41,7 @@ impl<T: Scalar> Diagonals<T> {
     #[inline(always)]
     pub fn set<S: Simd>(&mut self, s: S, problems: &Problems<'_, T>, columns: &Columns<T>) {
         self.layout = columns.layout;
+        assert!(problems.units.is_empty() || self.first == 0, "workspace without phases");
         self.sums.fill(T::Real::ZERO);
         let (n, layout, units) = (self.n, self.layout, problems.units);
         if units.len() == n {

@@ -21,7 +21,7 @@ pub struct Forward<T: Scalar> {
 }
 
 impl<T: Scalar> Forward<T> {
-    /// For problems like these, `group` side by side, with `rows` vectors each.
+    /// For problems like this one, `group` side by side, with `rows` vectors each.
     pub fn new(shape: &Problems<'_, T>, group: usize, rows: usize) -> Result<Self> {
         Ok(Self {
             columns: Columns::new(shape, group)?,
