@@ -97,9 +97,10 @@ SIZES = [(2, 1), (2, 2), (8, 3), (16, 16), (33, 20), (64, 8), (64, 64), (65, 65)
 
 
 def formed_by_a_sequence(u, phases=None):
+    """W of the first of two steps; a single step would not form it."""
     n = len(u)
     eye = np.eye(n, dtype=u.dtype)
-    return hh.rnn(u, np.zeros((1, n, n), u.dtype), eye, phases=phases, nonlinearity="identity", method="dense")[0][0].T
+    return hh.rnn(u, np.zeros((2, n, n), u.dtype), eye, phases=phases, nonlinearity="identity", method="dense")[0][0].T
 
 
 @pytest.mark.slow_combinations

@@ -132,7 +132,7 @@ def test_no_graph_without_gradients(layer):
     with torch.inference_mode():
         output = run(layer)
         assert output.is_inference()
-    assert torch.equal(output, run(layer))
+    torch.testing.assert_close(output, run(layer).detach())  # steps of cells without gradients sum in another order
     frozen = copy.deepcopy(layer).requires_grad_(False)
     assert run(frozen).grad_fn is None
 
