@@ -5,8 +5,6 @@ use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub, SubAssign};
 
 use num_complex::Complex;
 
-use crate::scalar::Scalar;
-
 /// Complex numbers of two `f32`.
 #[allow(non_camel_case_types)]
 pub type c32 = Complex<f32>;
@@ -69,7 +67,7 @@ pub trait Number:
 }
 
 /// A real [`Number`].
-pub trait Real: Scalar<Real = Self> + PartialOrd + Div<Output = Self> {
+pub trait Real: Number<Real = Self> + PartialOrd + Div<Output = Self> {
     /// Smallest positive normal number.
     const MIN_POSITIVE: Self;
     /// Distance from one to the next larger number.

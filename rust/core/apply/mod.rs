@@ -16,7 +16,6 @@
 
 mod backward;
 mod forward;
-mod lanes;
 
 mod matrix;
 mod pass;

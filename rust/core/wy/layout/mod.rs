@@ -24,7 +24,7 @@ const PIECE: usize = 8;
 /// Most numbers of a register.
 const REGISTER: usize = 16;
 /// Squares of norms of columns that need no scaling, because products with them stay in range.
-pub const ORDINARY: Range<f64> = 1e-6..1e6;
+const ORDINARY: Range<f64> = 1e-6..1e6;
 
 /// `V`, zero above the diagonal, for one `U` after the other.
 pub struct Trapezoid<T: Scalar> {
@@ -199,7 +199,7 @@ fn multiplied<T: Scalar>(mut piece: [T; PIECE], factors: &[f64; PIECE]) -> [T; P
 
 /// Multiplies the columns of a piece that need it by powers of two that bring them near norm one, or by zero if their norm
 /// is zero or subnormal. Returns these factors and the new sums of squares.
-pub fn scale_columns<T: Scalar>(rows: &mut [T], ld: usize, square: &[f64; PIECE]) -> ([f64; PIECE], [f64; PIECE]) {
+fn scale_columns<T: Scalar>(rows: &mut [T], ld: usize, square: &[f64; PIECE]) -> ([f64; PIECE], [f64; PIECE]) {
     let mut largest = [0.0; PIECE];
     for row in pieces(rows, ld) {
         for j in 0..PIECE {
