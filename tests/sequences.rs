@@ -262,12 +262,24 @@ fn single_steps_are_those_of_explicit_reflections() {
 }
 
 #[test]
+fn inputs_may_have_no_width() {
+    let p = Problem::<f64>::new(5, 2, 0, &[2]);
+    let sequence = p.sequence(Activation::Identity, false, None);
+    let want = states(&p, &p.u, &p.h0, &p.x, Activation::Identity, false);
+    with_each_instruction_set(|context| {
+        let mut out = vec![0.0; p.h0.len()];
+        Recurrence::new(context, &sequence).unwrap().step(&[], &p.h0, &mut out).unwrap();
+        assert!(error(&out, &want) < 1e-12);
+    });
+}
+
+#[test]
 fn a_recurrence_refuses_arrays_of_other_lengths() {
     let p = Problem::<f64>::new(5, 2, 3, &[2]);
     let mut never = || false;
     let recurrence =
         Recurrence::new(&mut Context::new(&mut never), &p.sequence(Activation::Tanh, false, None)).unwrap();
-    for (x, h, out) in [(5, 10, 10), (6, 9, 10), (6, 10, 11), (6, 10, 5), (3, 10, 10)] {
+    for (x, h, out) in [(5, 10, 10), (0, 10, 10), (6, 9, 10), (6, 10, 11), (6, 10, 5), (3, 10, 10)] {
         assert!(recurrence.step(&vec![0.0; x], &vec![0.0; h], &mut vec![0.0; out]).is_err(), "{x} {h} {out}");
     }
 }

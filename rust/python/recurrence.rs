@@ -116,9 +116,9 @@ impl<T: Number<Real: Number>> Stepper for Owned<T> {
     fn step(&self, py: Python<'_>, arrays: &Arrays<'_, '_, 2, 1>) -> Reading<()> {
         let prepared = self.prepared(py)?;
         let (n, d) = (self.sizes.columns.n, self.sizes.d);
-        let [batch, axes] = arrays.operands[1].1.as_ref().map_or([0, 2], |h| [h.len / n, h.dims]);
+        let [batch, axes] = arrays.operands[1].1.as_ref().map_or([0, 2], |h| [h.len / n, h.dims.clamp(1, 2)]);
         for ((name, array), width) in arrays.operands.iter().zip([d, n]) {
-            let shape = &[batch, width][2_usize.saturating_sub(axes)..];
+            let shape = &[batch, width][2 - axes..];
             array.as_ref().map_or(Ok(()), |array| array.require_shape(name, (1, 0), shape))?;
         }
         let x = arrays.needed::<T>(0, "x", &[batch, d])?;

@@ -49,9 +49,14 @@ impl<T: Scalar> Sequence<'_, T> {
     }
 
     pub(super) fn layout(&self) -> Result<Layout> {
+        self.layout_for(self.steps.rows())
+    }
+
+    /// That of so many states.
+    pub(super) fn layout_for(&self, rows: usize) -> Result<Layout> {
         let w = &self.operator;
         let (has_phases, has_tau, flags) = (w.angles() > 0, !w.are_involutions(), self.activation.flag_width(w.n()));
-        Layout::new(w.wanted_method(), (w.n(), w.m()), self.steps.rows(), has_phases, has_tau, flags)
+        Layout::new(w.wanted_method(), (w.n(), w.m()), rows, has_phases, has_tau, flags)
     }
 
     /// Whether the sizes of all arrays fit.
