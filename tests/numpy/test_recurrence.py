@@ -1,5 +1,9 @@
 """Steps one at a time: the states of the same sequence."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import numpy as np
 import pytest
 
@@ -100,6 +104,42 @@ def test_states_and_inputs_that_do_not_fit(arguments, error, words):
 def test_parameters_that_do_not_fit(options, error, words):
     with pytest.raises(error, match=words):
         hh.Recurrence(np.ones((6, 2)), **options)
+
+
+def test_numbers_without_an_axis_are_no_states():
+    with pytest.raises(ValueError, match="shape"):
+        hh.Recurrence(np.ones((1, 1))).step(np.float64(1), np.float64(1))
+
+
+def test_threads_take_the_first_step_together():
+    rng = np.random.default_rng(0)
+    u, x, h = rng.standard_normal((300, 40)), rng.standard_normal(300), rng.standard_normal(300)
+    recurrence, start = hh.Recurrence(u), Barrier(8)
+
+    def step(_):
+        start.wait()
+        return recurrence.step(h, x)
+
+    with ThreadPoolExecutor(8) as pool:
+        first, *others = pool.map(step, range(8))
+    assert all(np.array_equal(first, other) for other in others)
+    assert_close(first, hh.rnn(u, x[None], h)[1])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_process_goes_on(run_script):
+    run_script("""
+        import os
+        import numpy as np, householder as hh
+        recurrence, h, x = hh.Recurrence(np.eye(6)[:, :2] + 1), np.ones(6), np.ones(6)
+        before = recurrence.step(h, x)
+        child = os.fork()
+        after = recurrence.step(h, x)
+        assert np.array_equal(before, after)
+        if not child:
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    """)
 
 
 def test_no_sequences_and_empty_batches():

@@ -1,7 +1,8 @@
 """Single steps without gradients: a cell's weights are prepared once and used again while its parameters are the same.
 
-Parameters change in many ways, some of which torch does not count. What was prepared therefore has copies of the
-parameters, and is used where all of their bits are the same. That takes less time than to prepare the weights.
+Parameters change in many ways, and torch does not count all of them: ``.data`` and NumPy escape its counters. The
+prepared weights therefore come with copies of the parameters, and serve only while all bits are the same. Comparing
+them takes less time than preparing the weights.
 """
 
 from __future__ import annotations

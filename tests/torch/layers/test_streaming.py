@@ -4,6 +4,7 @@ import copy
 import gc
 import pickle
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -159,6 +160,20 @@ def test_copies_and_pickles_prepare_their_own(cell):
     for other in (copy.deepcopy(cell), pickle.loads(pickle.dumps(cell))):
         assert other not in _streaming._known
         assert_current(other, x, h)
+
+
+def test_threads_share_a_cell(cell):
+    x, h = inputs(cell)
+    want = expected(cell, x, h)
+
+    def steps(_):
+        with torch.no_grad():
+            return [cell(x, h) for _ in range(20)]
+
+    with ThreadPoolExecutor(8) as pool:
+        for states in pool.map(steps, range(8)):
+            for state in states:
+                torch.testing.assert_close(state, want, rtol=1e-12, atol=1e-12)
 
 
 @torch.no_grad()
