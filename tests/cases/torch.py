@@ -132,7 +132,11 @@ CASES = {
         _random((1, 2, 1, 2), (1, 4, 1, 2), (1, 4, 1, 2), (1, 4, 1), (1, 2, 1, 2), (1, 1, 2, 2)),
     ),
     "delta rule, packed": (
-        lambda *tensors: _delta(*tensors, cu_seqlens=torch.tensor([0, 2, 2, 3]), use_qk_l2norm_in_kernel=True),
+        lambda *tensors: _delta(
+            *tensors,
+            cu_seqlens=torch.tensor([0, 2, 2, 3], device=tensors[0].device),
+            use_qk_l2norm_in_kernel=True,
+        ),
         _random((1, 3, 1, 2), (1, 3, 1, 2), (1, 3, 1, 2), (1, 3, 1), (1, 3, 1), (3, 1, 2, 2)),
     ),
 }

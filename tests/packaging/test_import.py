@@ -58,7 +58,10 @@ def test_version():
 
 
 def test_all_is_sorted_and_complete():
-    public = {name for name, value in vars(hh).items() if inspect.isfunction(value) and not name.startswith("_")}
+    kinds = inspect.isfunction, inspect.isclass
+    public = {
+        name for name, value in vars(hh).items() if any(is_of(value) for is_of in kinds) and not name.startswith("_")
+    }
     assert hh.__all__ == sorted(public)
 
 

@@ -199,8 +199,10 @@ def test_the_recurrence_of_transformers_agrees(grouped):
     module = pytest.importorskip(
         "transformers.models.qwen3_next.modeling_qwen3_next", reason="transformers is not installed"
     )
+    from tests.torch.compat.test_pretrained import fallback
+
     q, k, v, beta, g, state = (t.detach().float() for t in operands("head", tokens=70, group=2 if grouped else 1))
-    expected = module.torch_recurrent_gated_delta_rule.__wrapped__(
+    expected = fallback(module, "torch_recurrent_gated_delta_rule").__wrapped__(
         q, k, v, g, beta, initial_state=state, output_final_state=True, use_qk_l2norm_in_kernel=True
     )
     torch.testing.assert_close(call(q, k, v, beta, g, state, use_qk_l2norm_in_kernel=True), expected)
