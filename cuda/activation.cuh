@@ -52,6 +52,10 @@ DEVICE int row_at(int position, int n) {
   return position;
 }
 
+// False for every nonlinearity: a kernel for one that lacks its mathematics does not compile.
+template <int PHI>
+constexpr bool MISSING = false;
+
 // What the thread that owns one position (of an even number before padding, if paired) needs to know.
 template <int PHI, class S>
 struct Activation {
@@ -67,29 +71,43 @@ struct Activation {
 
   // phi of the real number a, for nonlinearities that are not paired.
   DEVICE S pointwise(S a) const {
-    if constexpr (PHI == RELU) return a <= 0 ? S(0) : a;
-    if constexpr (PHI == LEAKY_RELU) return a <= 0 ? slope * a : a;
-    if constexpr (PHI == TANH) return hyperbolic_tangent(a);
-    if constexpr (PHI == REAL_MODRELU) {
+    if constexpr (PHI == IDENTITY || PAIRED<PHI>) {
+      return a;
+    } else if constexpr (PHI == RELU) {
+      return a <= 0 ? S(0) : a;
+    } else if constexpr (PHI == LEAKY_RELU) {
+      return a <= 0 ? slope * a : a;
+    } else if constexpr (PHI == TANH) {
+      return hyperbolic_tangent(a);
+    } else if constexpr (PHI == REAL_MODRELU) {
       const bool vanishes = (a < 0 ? -a : a) + bias <= 0 || a == 0;
       return vanishes ? S(0) : a < 0 ? a - bias : a + bias;
+    } else {
+      static_assert(MISSING<PHI>, "the nonlinearity has no phi");
     }
-    return a;
   }
 
   DEVICE S pointwise_gradient(S g, S h) {
-    if constexpr (PHI == RELU) return h <= 0 ? S(0) : g;
-    if constexpr (PHI == LEAKY_RELU) return h <= 0 ? (slope > 0 ? slope * g : S(0)) : g;
-    if constexpr (PHI == TANH) return g * (1 - h * h);
-    if constexpr (PHI == REAL_MODRELU) {
+    if constexpr (PHI == IDENTITY || PAIRED<PHI>) {
+      return g;
+    } else if constexpr (PHI == RELU) {
+      return h <= 0 ? S(0) : g;
+    } else if constexpr (PHI == LEAKY_RELU) {
+      return h <= 0 ? (slope > 0 ? slope * g : S(0)) : g;
+    } else if constexpr (PHI == TANH) {
+      return g * (1 - h * h);
+    } else if constexpr (PHI == REAL_MODRELU) {
       if (h == 0) return S(0);
       grad_bias += h < 0 ? -g : g;
+      return g;
+    } else {
+      static_assert(MISSING<PHI>, "the nonlinearity has no derivative");
     }
-    return g;
   }
 
   // phi of a pair, this thread's entry of it. `exchanged` is OPLU's flag.
   DEVICE S paired(S own, S partner, bool& exchanged) const {
+    static_assert(!PAIRED<PHI> || PHI == OPLU || PHI == MODRELU || PHI == MODRELU_COMPLEX, "the nonlinearity has no phi");
     const S first = second ? partner : own, last = second ? own : partner;
     if constexpr (PHI == OPLU) {
       exchanged = first < last;
@@ -101,6 +119,7 @@ struct Activation {
   }
 
   DEVICE S paired_gradient(S g, S g_partner, S h, S h_partner, bool exchanged) {
+    static_assert(!PAIRED<PHI> || PHI == OPLU || PHI == MODRELU || PHI == MODRELU_COMPLEX, "it has no derivative");
     if constexpr (PHI == OPLU) return exchanged ? g_partner : g;
     const S size = second ? modulus(h_partner, h) : modulus(h, h_partner);  // |h| = |z| + b
     if (size == 0) return 0;

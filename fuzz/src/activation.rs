@@ -17,7 +17,8 @@ pub fn any<'a, T: Scalar>(source: &mut Source, n: usize, modrelu_bias: &'a [T::R
         5 if T::COMPLEX => Activation::ModRelu(modrelu_bias),
         5 if n.is_multiple_of(2) => Activation::ModRelu(&modrelu_bias[..n / 2]),
         6 if !T::COMPLEX => Activation::RealModRelu(modrelu_bias),
-        _ => Activation::Identity,
+        4..=6 => Activation::Identity,
+        kind => unreachable!("no activation has number {kind}"),
     }
 }
 
@@ -76,7 +77,8 @@ pub fn derivative<T: Scalar>(activation: Activation<'_, T>, h: c64, g: c64) -> c
         }
         Activation::Tanh => 1.0 - h * h,
         Activation::RealModRelu(_) => f64::from(u8::from(h != 0.0)),
-        _ => 1.0,
+        Activation::Identity => 1.0,
+        Activation::Oplu | Activation::ModRelu(_) => unreachable!("not of single numbers"),
     };
     c64::new(g.re * slope(h.re), g.im * slope(h.im))
 }

@@ -73,7 +73,11 @@ impl<T: Scalar<Real: Scalar>> Outcome<T> {
         let (rows, batch) = (given.shape.rows(), given.shape.batch());
         let moduli = match activation {
             Activation::ModRelu(bias) | Activation::RealModRelu(bias) => Some(bias.len()),
-            _ => None,
+            Activation::Identity
+            | Activation::Relu
+            | Activation::LeakyRelu(_)
+            | Activation::Tanh
+            | Activation::Oplu => None,
         };
         Self {
             h: vec![T::ONE; rows * n],

@@ -140,7 +140,11 @@ def activate(lib: Library, a: Array, nonlinearity: str, negative_slope: float, b
         return xp.tanh(a)
     if nonlinearity == "oplu":
         return oplu(lib, a)
-    return xp.where(a <= 0, 0.0, a) if nonlinearity == "relu" else lib.leaky_relu(a, negative_slope)
+    if nonlinearity == "relu":
+        return xp.where(a <= 0, 0.0, a)
+    if nonlinearity == "leaky_relu":
+        return lib.leaky_relu(a, negative_slope)
+    raise NotImplementedError(f"nonlinearity: no expression for {nonlinearity!r}")
 
 
 def _halves(lib: Library, a: Array) -> tuple[Array, Array]:

@@ -36,7 +36,9 @@ class Nonlinearity(NamedTuple):
             return _complex_to_pairs(z * self._gain(z), a)
         if self.name == "real_modrelu":
             return a * self._gain(a)
-        return a
+        if self.name == "identity":
+            return a
+        raise NotImplementedError(f"nonlinearity: no reference for {self.name!r}")
 
     def backward(self, a: Array, g: Array) -> tuple[Array, Array | None]:
         """``dL/da`` from ``g = dL/dphi``, and ``dL/db`` of modReLU, summed over all rows."""
@@ -53,7 +55,9 @@ class Nonlinearity(NamedTuple):
         if self.name == "real_modrelu":
             kept = np.where(self._gain(a) == 0, 0, g)
             return kept, (np.sign(a) * kept).reshape(-1, a.shape[-1]).sum(axis=0)
-        return g, None
+        if self.name == "identity":
+            return g, None
+        raise NotImplementedError(f"nonlinearity: no reference for the gradient of {self.name!r}")
 
     def _gain(self, z: Array) -> Array:
         """``(|z| + b) / |z|`` where ``|z| + b > 0`` and z is not 0, else 0."""

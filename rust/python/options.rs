@@ -1,7 +1,7 @@
 //! Options, by the names that they have in Python.
 
 use householder::method::Method;
-use householder::number::Real;
+use householder::number::{Real, c64};
 use householder::operator::Form;
 use householder::rnn::Activation;
 use householder::scalar::Scalar;
@@ -37,9 +37,13 @@ pub fn form(shape: &str, has_tau: bool) -> Reading<Form> {
     }
 }
 
-/// How many numbers modReLU's bias has for states of `n` numbers: one for each modulus.
-pub fn moduli(nonlinearity: &str, n: usize, is_complex: bool) -> usize {
-    if is_complex || nonlinearity == "real_modrelu" { n } else { n / 2 }
+/// How many numbers the bias of a nonlinearity has for states of `n` numbers.
+pub fn moduli(name: &str, n: usize, is_complex: bool) -> Reading<usize> {
+    Ok(if is_complex {
+        activation::<c64>(name, 0.0, Some(&[]))?.moduli(n)
+    } else {
+        activation::<f64>(name, 0.0, Some(&[]))?.moduli(n)
+    })
 }
 
 /// The nonlinearity of that name; `bias` is modReLU's, of all problems.

@@ -237,7 +237,7 @@ impl<'a> Call<'a> {
                 x.describe()?
             )));
         };
-        let moduli = options::moduli(nonlinearity, n, x.dtype.is_complex());
+        let moduli = options::moduli(nonlinearity, n, x.dtype.is_complex())?;
         let shapes: [(&str, &Option<Array<'_, '_>>, &[usize]); 5] = [
             ("h0", &h0, &[batch, n]),
             ("input_weight", &input_weight, &[n, d]),
@@ -337,7 +337,7 @@ pub fn rnn_tape_width(
         nonlinearity: &str,
         method: &str,
     ) -> Reading<usize> {
-        let activation = if nonlinearity == "oplu" { Activation::<T>::Oplu } else { Activation::Identity };
+        let activation = options::activation::<T>(nonlinearity, 0.0, Some(&[]))?;
         let method = options::method(method)?;
         Ok(rnn::tape_width(method, sizes, rows, given[0], given[1], &activation)?)
     }

@@ -13,6 +13,7 @@ from householder._spec import NONLINEARITIES as TABLE
 from householder.reference_sequence import Nonlinearity, rnn_forward
 from tests.conftest import NONLINEARITIES, assert_close, each_nonlinearity, randn
 from tests.oracles.torch import of_columns
+from tests.tester import oracle
 
 
 def of_numpy():
@@ -179,3 +180,19 @@ def test_packed_sequences_of_the_delta_rule_are_sequences(call, rng):
         one, state = call(_expressions.delta_rule, *parts, None, None, None, 1.0, 1, False)
         assert_close(o[:, begin:end], one)
         assert_close(states[i : i + 1], state)
+
+
+@pytest.mark.parametrize(
+    "phi",
+    [
+        lambda name: _expressions.activate(of_numpy()[0], np.ones(4), name, 0.1, None),
+        lambda name: Nonlinearity(name).forward(np.ones(4)),
+        lambda name: Nonlinearity(name).backward(np.ones(4), np.ones(4)),
+        lambda name: oracle.phi(torch.ones(4), name),
+    ],
+    ids=["expression", "reference", "gradient of the reference", "oracle of the random tester"],
+)
+def test_a_name_without_mathematics_is_no_other_function(phi, monkeypatch):
+    monkeypatch.setitem(TABLE, "unknown", TABLE["identity"]._replace(name="unknown"))
+    with pytest.raises(NotImplementedError, match="nonlinearity: no .* 'unknown'"):
+        phi("unknown")

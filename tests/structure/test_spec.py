@@ -178,11 +178,12 @@ def test_docstrings_list_the_names_of_the_table(name):
 
 
 def mentioning(text):
-    """The files of the project that contain a text in upper or lower case."""
+    """The files of the project that contain a name in any spelling: ``real_modrelu``, ``REAL_MODRELU``, ``RealModRelu``."""
+    spelled = re.compile(text.replace("_", "_?"), re.IGNORECASE)
     folders = (*CODE, "docs", "tests", "benches", "fuzz/src", "examples")
     paths = itertools.chain(ROOT.glob("*.md"), *((ROOT / folder).rglob("*") for folder in folders))
     texts = (path for path in paths if path.suffix in TEXTS and path.is_file())
-    return {str(path.relative_to(ROOT)) for path in texts if text in path.read_text("utf-8").lower()}
+    return {str(path.relative_to(ROOT)) for path in texts if spelled.search(path.read_text("utf-8"))}
 
 
 def listed_files(title):

@@ -185,7 +185,9 @@ def phi(a, name, slope=0.1, bias=None):
         return torch.cat([torch.where(kept, first, second), torch.where(kept, second, first)], -1)
     if name == "tanh":
         return _saturating(a, torch.tanh, lambda h: 1 - h**2, lambda h: -2 * h)
-    return torch.where(a > 0, a, (0.0 if name == "relu" else slope) * a)
+    if name in ("relu", "leaky_relu"):
+        return torch.where(a > 0, a, (0.0 if name == "relu" else slope) * a)
+    raise NotImplementedError(f"nonlinearity: no oracle for {name!r}")
 
 
 def rnn(

@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::gradients::Gradients;
 use crate::memory::filled;
 use crate::scalar::Scalar;
-use crate::simd::activation::{Activation, activation_gradient};
+use crate::simd::activation::{Rest, activation_gradient};
 use crate::simd::epilogue::{StepBack, Store};
 use crate::simd::fetch::Fetch;
 use crate::simd::gemm::gemm;
@@ -66,7 +66,7 @@ pub fn backward<T: Scalar>(
     ])?;
     grad_h.iter().try_for_each(|grad_h| grad_h.check("dL/dh", count, steps, n))?;
     let is_saved = || saved.is_some_and(|saved| saved.0.iter().all(|prepared| prepared.tape().is_some()));
-    if sequence.activation == Activation::Oplu && tape.is_none() && !is_saved() {
+    if sequence.activation.flag_width(n) > 0 && tape.is_none() && !is_saved() {
         return Err(Error::InvalidArgument("oplu: the backward pass needs the tape of the forward pass".to_owned()));
     }
     let flops = sequence.plan(layout, 0).flops().saturating_mul(2).saturating_mul(count);
@@ -244,13 +244,13 @@ impl<T: Scalar> Run<'_, T> {
         match phase {
             Phase::Enter { t } => {
                 self.enter(slice, t, 0, ring.delta, range);
-                self.finish_activation(slice, t, ring.delta, grad_activation_bias);
+                self.rest_of_activation(slice, t, ring.delta, grad_activation_bias);
             }
             Phase::Step { t, base } => {
                 let next = ring.delta.from(0, base + self.sequence.steps.rows_of(t, slice).1);
                 self.step(slice, t, base, range, ring);
                 if t > 0 {
-                    self.finish_activation(slice, t - 1, next, grad_activation_bias);
+                    self.rest_of_activation(slice, t - 1, next, grad_activation_bias);
                 }
             }
             Phase::Inputs { t, rows } => {
@@ -295,14 +295,14 @@ impl<T: Scalar> Run<'_, T> {
     ///
     /// # Safety
     /// As of [`Run::phase`], for all coordinates.
-    unsafe fn finish_activation(
+    unsafe fn rest_of_activation(
         &self,
         slice: (usize, usize),
         t: usize,
         delta: View<T>,
         grad_activation_bias: &mut [T::Real],
     ) {
-        if !self.sequence.activation.waits_for_whole_vectors() {
+        if self.sequence.activation.scope() != Rest::Vectors {
             return;
         }
         let n = self.sequence.n();
@@ -311,7 +311,7 @@ impl<T: Scalar> Run<'_, T> {
             let h = self.h[(row + b) * n..].as_ptr();
             let Layout { rank, width } = self.sequence.layout;
             let flags = self.tape.map_or(std::ptr::null(), |tape| tape[(row + b) * width + rank..].as_ptr());
-            self.sequence.activation.finish_gradient(delta.at(0, b), h, n, flags.cast(), grad_activation_bias);
+            self.sequence.activation.rest_gradient(delta.at(0, b), h, n, flags.cast(), grad_activation_bias);
         }
     }
 

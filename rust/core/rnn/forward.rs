@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::lengths::{self, product};
 use crate::memory::{Buffer, collected, filled, padded};
 use crate::scalar::Scalar;
-use crate::simd::activation::Activation;
+use crate::simd::activation::{Activation, Rest};
 use crate::simd::epilogue::{Step, Store};
 use crate::simd::fetch::Fetch;
 use crate::simd::gemm::gemm;
@@ -305,12 +305,16 @@ impl<T: Scalar> Run<'_, T> {
             let step = Step { previous: state.from(begin, 0), ..step };
             gemm(self.isa, (range.len(), count), inputs[0], inputs[1], &step);
         }
-        if matches!(activation, Activation::Tanh) {
-            (0..count).for_each(|b| activation.finish(self.isa, out.add(b * n + begin), range.len(), null_mut()));
-        } else if activation.waits_for_whole_vectors() {
-            for b in 0..count {
-                let flags = self.tape.map(|tape| tape.get().add((row + b) * width + rank));
-                activation.finish(self.isa, out.add(b * n), n, flags.map_or(null_mut(), <*mut T>::cast));
+        match activation.scope() {
+            Rest::Nothing => {}
+            Rest::Entries => {
+                (0..count).for_each(|b| activation.rest(self.isa, out.add(b * n + begin), range.len(), null_mut()));
+            }
+            Rest::Vectors => {
+                for b in 0..count {
+                    let flags = self.tape.map(|tape| tape.get().add((row + b) * width + rank));
+                    activation.rest(self.isa, out.add(b * n), n, flags.map_or(null_mut(), <*mut T>::cast));
+                }
             }
         }
     }

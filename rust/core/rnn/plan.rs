@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::method::{Costs, Method};
 use crate::operator::Transform;
 use crate::scalar::Scalar;
-use crate::simd::activation::Activation;
+use crate::simd::activation::{Activation, Rest};
 use crate::simd::pack::{Part, ROWS};
 use crate::threads::slices;
 use crate::view::{Shape, View};
@@ -95,7 +95,7 @@ impl<T: Scalar> Plan<'_, T> {
         /// Multiplications at a step that are worth a task.
         const TASK: usize = 1 << 17;
         let (n, batch) = (self.n(), self.steps.batch());
-        let alone = self.slices().len() > 2 || !self.forms_matrix() || self.activation.waits_for_whole_vectors();
+        let alone = self.slices().len() > 2 || !self.forms_matrix() || self.activation.scope() == Rest::Vectors;
         let most = if alone { 1 } else { (n * n).saturating_mul(batch).div_euclid(TASK).clamp(1, 16) };
         slices(n.div_ceil(ROWS), 1, most).into_iter().map(|panel| n.min(panel * ROWS)).collect()
     }

@@ -86,7 +86,7 @@ impl<T: Scalar> Recurrence<T> {
             copy_columns(isa, (inputs, batch), view(x.as_ptr(), d), raw, x.as_ptr());
             let inputs = [self.inputs.weights(), raw];
             self.transition.advance(isa, 0..n, view(h.as_ptr(), n), view(z.ptr_mut(), ld), inputs, step);
-            (0..batch).for_each(|b| step.activation.finish(isa, out.as_mut_ptr().add(b * n), n, null_mut()));
+            (0..batch).for_each(|b| step.activation.rest(isa, out.as_mut_ptr().add(b * n), n, null_mut()));
         }
         Ok(())
     }

@@ -30,6 +30,17 @@ pub enum Activation<'a, T: Element> {
     RealModRelu(&'a [T::Real]),
 }
 
+/// What an epilogue leaves of a nonlinearity.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Rest {
+    /// Nothing.
+    Nothing,
+    /// Work on single entries, which may come in parts.
+    Entries,
+    /// Work on whole vectors: pairs of entries, or a bias.
+    Vectors,
+}
+
 impl<T: Element> Activation<'_, T> {
     /// `phi` inside an epilogue.
     #[inline(always)]
@@ -79,7 +90,12 @@ impl<T: Element> Activation<'_, T> {
 
     /// Numbers on the tape, for each vector of `n`, that hold the flags of OPLU: a byte a pair.
     pub(crate) fn flag_width(self, n: usize) -> usize {
-        if matches!(self, Self::Oplu) { (n / 2).div_ceil(size_of::<T>()) } else { 0 }
+        match self {
+            Self::Oplu => (n / 2).div_ceil(size_of::<T>()),
+            Self::Identity | Self::Relu | Self::LeakyRelu(_) | Self::Tanh | Self::ModRelu(_) | Self::RealModRelu(_) => {
+                0
+            }
+        }
     }
 
     /// Applies the part of `phi` that [`Activation::fused`] leaves out to the `n` numbers at `a`. OPLU leaves a flag
@@ -87,7 +103,7 @@ impl<T: Element> Activation<'_, T> {
     ///
     /// # Safety
     /// The caller owns `n` numbers at `a` and a byte for each pair at `flags`.
-    pub(crate) unsafe fn finish(self, isa: InstructionSet, a: *mut T, n: usize, flags: *mut u8) {
+    pub(crate) unsafe fn rest(self, isa: InstructionSet, a: *mut T, n: usize, flags: *mut u8) {
         match self {
             Self::Tanh => tanh(isa, std::slice::from_raw_parts_mut(a, n)),
             Self::Oplu => {
@@ -124,7 +140,7 @@ impl<T: Element> Activation<'_, T> {
                     *a.add(i) = T::from_real(if vanishes { T::Real::ZERO } else { moved });
                 }
             }
-            _ => {}
+            Self::Identity | Self::Relu | Self::LeakyRelu(_) => {}
         }
     }
 
@@ -133,7 +149,7 @@ impl<T: Element> Activation<'_, T> {
     ///
     /// # Safety
     /// The caller owns `n` numbers at `g` and at `h` and, for OPLU, a byte for each pair at `flags`.
-    pub(crate) unsafe fn finish_gradient(
+    pub(crate) unsafe fn rest_gradient(
         self,
         g: *mut T,
         h: *const T,
@@ -186,7 +202,7 @@ impl<T: Element> Activation<'_, T> {
                     *sum += if (*h.add(i)).re() < T::Real::ZERO { -g } else { g };
                 }
             }
-            _ => {}
+            Self::Identity | Self::Relu | Self::LeakyRelu(_) | Self::Tanh => {}
         }
     }
 
@@ -194,7 +210,7 @@ impl<T: Element> Activation<'_, T> {
     pub(crate) fn bias(&self) -> Option<&[T::Real]> {
         match self {
             Self::ModRelu(bias) | Self::RealModRelu(bias) => Some(bias),
-            _ => None,
+            Self::Identity | Self::Relu | Self::LeakyRelu(_) | Self::Tanh | Self::Oplu => None,
         }
     }
 
@@ -216,7 +232,7 @@ impl<T: Element> Activation<'_, T> {
         match self {
             Self::ModRelu(bias) => Self::ModRelu(Stack::new(bias, count).at(i)),
             Self::RealModRelu(bias) => Self::RealModRelu(Stack::new(bias, count).at(i)),
-            other => other,
+            Self::Identity | Self::Relu | Self::LeakyRelu(_) | Self::Tanh | Self::Oplu => self,
         }
     }
 
@@ -227,17 +243,27 @@ impl<T: Element> Activation<'_, T> {
 
     /// Whether it acts on pairs of real numbers, and on complex numbers as a whole.
     pub(crate) fn pairs(self) -> bool {
-        matches!(self, Self::Oplu | Self::ModRelu(_))
+        match self {
+            Self::Oplu | Self::ModRelu(_) => true,
+            Self::Identity | Self::Relu | Self::LeakyRelu(_) | Self::Tanh | Self::RealModRelu(_) => false,
+        }
     }
 
     /// Whether it acts on real numbers only.
     pub(crate) fn is_real(self) -> bool {
-        matches!(self, Self::Oplu | Self::RealModRelu(_))
+        match self {
+            Self::Oplu | Self::RealModRelu(_) => true,
+            Self::Identity | Self::Relu | Self::LeakyRelu(_) | Self::Tanh | Self::ModRelu(_) => false,
+        }
     }
 
-    /// Whether [`Activation::finish_gradient`] has anything to do.
-    pub(crate) fn waits_for_whole_vectors(self) -> bool {
-        self.pairs() || matches!(self, Self::RealModRelu(_))
+    /// What [`Activation::rest`] has to do. [`Activation::rest_gradient`] has work for [`Rest::Vectors`] only.
+    pub(crate) fn scope(self) -> Rest {
+        match self {
+            Self::Identity | Self::Relu | Self::LeakyRelu(_) => Rest::Nothing,
+            Self::Tanh => Rest::Entries,
+            Self::Oplu | Self::ModRelu(_) | Self::RealModRelu(_) => Rest::Vectors,
+        }
     }
 
     /// Entry `i` as a complex number: itself, or entries `i` and `i + n/2` of reals.

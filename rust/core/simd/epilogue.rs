@@ -201,7 +201,12 @@ impl<T: Tiles> Epilogue<T> for Step<'_, T> {
         match self.activation {
             Activation::Relu => self.store(Activation::Relu, s, sums, at, lanes),
             Activation::LeakyRelu(slope) => self.store(Activation::LeakyRelu(slope), s, sums, at, lanes),
-            _ => self.store(Activation::Identity, s, sums, at, lanes),
+            // Of the others, all of `phi` is left to `Activation::rest`.
+            Activation::Identity
+            | Activation::Tanh
+            | Activation::Oplu
+            | Activation::ModRelu(_)
+            | Activation::RealModRelu(_) => self.store(Activation::Identity, s, sums, at, lanes),
         }
     }
 }
@@ -277,7 +282,10 @@ impl<T: Tiles> Epilogue<T> for StepBack<'_, T> {
             Activation::Relu => self.store(Activation::Relu, s, sums, at, lanes),
             Activation::LeakyRelu(slope) => self.store(Activation::LeakyRelu(slope), s, sums, at, lanes),
             Activation::Tanh => self.store(Activation::Tanh, s, sums, at, lanes),
-            _ => self.store(Activation::Identity, s, sums, at, lanes),
+            // Of the others, all of the derivative is left to `Activation::rest_gradient`.
+            Activation::Identity | Activation::Oplu | Activation::ModRelu(_) | Activation::RealModRelu(_) => {
+                self.store(Activation::Identity, s, sums, at, lanes);
+            }
         }
     }
 }

@@ -27,7 +27,7 @@ fn described<'a, T: Number>(frame: &Frame<'a>) -> Reading<(Sizes, Options<'a>, S
         transpose: frame.flag("transpose")?,
         method: frame.text("method")?,
     };
-    let moduli = options::moduli(options.nonlinearity, columns.n, T::COMPLEX);
+    let moduli = options::moduli(options.nonlinearity, columns.n, T::COMPLEX)?;
     let sizes = Sizes { columns, d, vectors: (steps, Some(batch)), batch, moduli };
     let (steps, x) = (Steps::uniform(steps, batch)?, Series::new(frame.needed(1, "x", &sizes.states(d))?));
     Ok((sizes, options, if frame.flag("reverse")? { steps.reversed()? } else { steps }, x))
