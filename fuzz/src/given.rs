@@ -71,14 +71,7 @@ impl<T: Scalar<Real: Scalar>> Outcome<T> {
     pub fn wanted(source: &mut Source, given: &Given<T>, activation: Activation<'_, T>) -> Self {
         let Shape { n, m, d, .. } = given.shape;
         let (rows, batch) = (given.shape.rows(), given.shape.batch());
-        let moduli = match activation {
-            Activation::ModRelu(bias) | Activation::RealModRelu(bias) => Some(bias.len()),
-            Activation::Identity
-            | Activation::Relu
-            | Activation::LeakyRelu(_)
-            | Activation::Tanh
-            | Activation::Oplu => None,
-        };
+        let moduli = activation.bias().map(<[_]>::len);
         Self {
             h: vec![T::ONE; rows * n],
             u: source.wanted(n * m),

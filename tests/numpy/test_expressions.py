@@ -194,5 +194,5 @@ def test_packed_sequences_of_the_delta_rule_are_sequences(call, rng):
 )
 def test_a_name_without_mathematics_is_no_other_function(phi, monkeypatch):
     monkeypatch.setitem(TABLE, "unknown", TABLE["identity"]._replace(name="unknown"))
-    with pytest.raises(NotImplementedError, match="nonlinearity: no .* 'unknown'"):
+    with pytest.raises(NotImplementedError, match=r"nonlinearity: no .* 'unknown'"):
         phi("unknown")

@@ -178,7 +178,7 @@ def test_docstrings_list_the_names_of_the_table(name):
 
 
 def mentioning(text):
-    """The files of the project that contain a name in any spelling: ``real_modrelu``, ``REAL_MODRELU``, ``RealModRelu``."""
+    """The files of the project that contain a name, as Python, Rust or C++ spells it."""
     spelled = re.compile(text.replace("_", "_?"), re.IGNORECASE)
     folders = (*CODE, "docs", "tests", "benches", "fuzz/src", "examples")
     paths = itertools.chain(ROOT.glob("*.md"), *((ROOT / folder).rglob("*") for folder in folders))
@@ -203,7 +203,7 @@ def test_a_nonlinearity_stands_in_few_files_which_the_page_lists():
     code = {path for path in everywhere if path.startswith(CODE) and not path.endswith(".md")}
     assert code <= listed_files("To add a nonlinearity")
     assert len(code) <= 6
-    assert len(everywhere) <= 14
+    assert len(everywhere) <= 17  # with pages, tests and benches that only use it
 
 
 def test_an_operation_of_torch_stands_in_few_files_which_the_page_lists():

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::lengths::{self, product};
 use crate::memory::{Buffer, collected, filled, padded};
 use crate::scalar::Scalar;
-use crate::simd::activation::{Activation, Rest};
+use crate::simd::activation::Rest;
 use crate::simd::epilogue::{Step, Store};
 use crate::simd::fetch::Fetch;
 use crate::simd::gemm::gemm;

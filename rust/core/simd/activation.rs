@@ -88,6 +88,27 @@ impl<T: Element> Activation<'_, T> {
         }
     }
 
+    /// Calls `f` with what [`Activation::fused`] does, known where this is called.
+    #[inline(always)]
+    pub(crate) fn known(self, f: impl FnOnce(Self)) {
+        match self {
+            Self::Relu => f(Self::Relu),
+            Self::LeakyRelu(slope) => f(Self::LeakyRelu(slope)),
+            Self::Identity | Self::Tanh | Self::Oplu | Self::ModRelu(_) | Self::RealModRelu(_) => f(Self::Identity),
+        }
+    }
+
+    /// Calls `f` with what [`Activation::fused_gradient`] does, known where this is called.
+    #[inline(always)]
+    pub(crate) fn known_gradient(self, f: impl FnOnce(Self)) {
+        match self {
+            Self::Relu => f(Self::Relu),
+            Self::LeakyRelu(slope) => f(Self::LeakyRelu(slope)),
+            Self::Tanh => f(Self::Tanh),
+            Self::Identity | Self::Oplu | Self::ModRelu(_) | Self::RealModRelu(_) => f(Self::Identity),
+        }
+    }
+
     /// Numbers on the tape, for each vector of `n`, that hold the flags of OPLU: a byte a pair.
     pub(crate) fn flag_width(self, n: usize) -> usize {
         match self {
@@ -207,7 +228,7 @@ impl<T: Element> Activation<'_, T> {
     }
 
     /// The bias, if it has one.
-    pub(crate) fn bias(&self) -> Option<&[T::Real]> {
+    pub fn bias(&self) -> Option<&[T::Real]> {
         match self {
             Self::ModRelu(bias) | Self::RealModRelu(bias) => Some(bias),
             Self::Identity | Self::Relu | Self::LeakyRelu(_) | Self::Tanh | Self::Oplu => None,

@@ -198,16 +198,10 @@ impl<T: Tiles> Epilogue<T> for Step<'_, T> {
         lanes: Lanes<S, T, MRV>,
     ) {
         let at = (row, col);
-        match self.activation {
-            Activation::Relu => self.store(Activation::Relu, s, sums, at, lanes),
-            Activation::LeakyRelu(slope) => self.store(Activation::LeakyRelu(slope), s, sums, at, lanes),
-            // Of the others, all of `phi` is left to `Activation::rest`.
-            Activation::Identity
-            | Activation::Tanh
-            | Activation::Oplu
-            | Activation::ModRelu(_)
-            | Activation::RealModRelu(_) => self.store(Activation::Identity, s, sums, at, lanes),
-        }
+        self.activation.known(
+            #[inline(always)]
+            |phi| self.store(phi, s, sums, at, lanes),
+        );
     }
 }
 
@@ -278,14 +272,9 @@ impl<T: Tiles> Epilogue<T> for StepBack<'_, T> {
         lanes: Lanes<S, T, MRV>,
     ) {
         let at = (row, col);
-        match self.activation {
-            Activation::Relu => self.store(Activation::Relu, s, sums, at, lanes),
-            Activation::LeakyRelu(slope) => self.store(Activation::LeakyRelu(slope), s, sums, at, lanes),
-            Activation::Tanh => self.store(Activation::Tanh, s, sums, at, lanes),
-            // Of the others, all of the derivative is left to `Activation::rest_gradient`.
-            Activation::Identity | Activation::Oplu | Activation::ModRelu(_) | Activation::RealModRelu(_) => {
-                self.store(Activation::Identity, s, sums, at, lanes);
-            }
-        }
+        self.activation.known_gradient(
+            #[inline(always)]
+            |phi| self.store(phi, s, sums, at, lanes),
+        );
     }
 }
