@@ -1,7 +1,7 @@
 //! Whole sequences, of Python's arrays and of XLA's.
 
 use householder::error::Result;
-use householder::rnn::{self, Activation, Saved, Sequence, SequenceGradients, Series, Steps};
+use householder::rnn::{self, Saved, Sequence, SequenceGradients, Series, Steps};
 use householder::scalar::Scalar;
 use householder::threads::Context;
 use pyo3::prelude::*;
