@@ -150,7 +150,10 @@ def delta_rule_vjp(
 
 
 class DeltaVjp:
-    """The gradients of a delta rule, a function that :func:`delta_rule_vjp` returns. It can be called repeatedly."""
+    """The gradients of a delta rule, a function that :func:`householder.delta_rule_vjp` returns.
+
+    It can be called repeatedly.
+    """
 
     def __init__(self, call: "_Call", kept: Array):
         self._call, self._kept = call, kept

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """The result of :func:`plan`.
+    """The result of :func:`householder.plan`.
 
     Attributes
     ----------

@@ -44,9 +44,9 @@ def haar(
 
     Returns
     -------
-    u : array, shape (*size, n, m)
+    u : array, shape (..., n, m)
         Unit columns; the last is the number 1 or -1 if ``m == n``.
-    phases : array, shape (*size, n)
+    phases : array, shape (..., n)
         Only for complex dtypes and m not given; uniform in [-pi, pi).
 
     Raises

@@ -192,7 +192,10 @@ def rnn_vjp(
 
 
 class SequenceVjp:
-    """The gradients of a recurrence, a function that :func:`rnn_vjp` returns. It can be called any number of times."""
+    """The gradients of a recurrence, a function that :func:`householder.rnn_vjp` returns.
+
+    It can be called repeatedly.
+    """
 
     def __init__(
         self,

@@ -1,6 +1,5 @@
 """The examples in the docstrings give the results shown, and every public name has one."""
 
-import ast
 import doctest
 import importlib
 import importlib.util
@@ -74,7 +73,6 @@ DESCRIBED |= {
     for method, function in inspect.getmembers(thing, inspect.isfunction)
     if function.__module__.startswith("householder") and "Parameters\n" in (inspect.getdoc(function) or "")
 }
-NO_DEFAULT = inspect.Parameter.empty
 
 
 def parameter_entries(thing):
@@ -85,27 +83,3 @@ def parameter_entries(thing):
         if line and not line.startswith(" "):
             names, _, kind = line.partition(" : ")
             yield [name.strip(" *") for name in names.split(",")], kind
-
-
-def stated_default(kind):
-    """What numpydoc's conventions make of a type: a default that is written, or the first of the possible values."""
-    if found := re.search(r"default:? (.+)$", kind):
-        return ast.literal_eval(found[1])
-    if kind.startswith("{"):
-        return ast.literal_eval(kind[: kind.index("}") + 1].replace("{", "[").replace("}", "]"))[0]
-    return None if kind.endswith(", optional") else NO_DEFAULT
-
-
-@pytest.mark.parametrize("name", DESCRIBED)
-def test_stated_defaults_are_those_of_the_signature(name):
-    """A reader, and a page made of the docstring, take what is said of several names for each of them."""
-    parameters = inspect.signature(DESCRIBED[name]).parameters
-    wrong = []
-    for names, kind in parameter_entries(DESCRIBED[name]):
-        defaults = {key: parameters[key].default for key in names if key in parameters}
-        stated, (default, *_) = stated_default(kind), [*defaults.values(), NO_DEFAULT]
-        if len(set(map(repr, defaults.values()))) > 1:
-            wrong.append(f"{', '.join(names)}: one entry for the defaults {list(defaults.values())}")
-        elif stated not in (NO_DEFAULT, default):
-            wrong.append(f"{', '.join(names)} : {kind}: the default is {default!r}")
-    assert not wrong, "\n".join(wrong)

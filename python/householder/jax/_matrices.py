@@ -62,18 +62,18 @@ def haar(
     n : int
     m : int, optional
         Number of reflections; by default all: n, or ``n - 1`` and the phases if complex.
-    rng : key of jax.random, or int
+    rng : key of jax.random, or int, not None
         JAX has no generator of its own, so one of them must be given. An integer gives the same matrices as in NumPy.
-    dtype : float32, float64, complex64 or complex128
+    dtype : float32, float64, complex64 or complex128, optional
         float32 by default.
     size : int or tuple of int
         Shape of the array of matrices.
 
     Returns
     -------
-    u : Array, shape (*size, n, m)
+    u : Array, shape (..., n, m)
         Unit columns; the last is the number 1 or -1 if ``m == n``.
-    phases : Array, shape (*size, n)
+    phases : Array, shape (..., n)
         Only for complex dtypes and m not given; uniform in [-pi, pi).
 
     Raises

@@ -53,6 +53,8 @@ class ModReLU(_reflections.Layer):
 
     Use it with unitary layers: it changes moduli and keeps phases.
 
+    Shape: complex ``(..., k)``, or real ``(..., 2 k)`` holding ``[Re; Im]``: the pairs ``(i, i + k)``.
+
     Parameters
     ----------
     num_moduli : int
@@ -64,8 +66,6 @@ class ModReLU(_reflections.Layer):
     ----------
     bias : Parameter, shape (k,)
         Zero at the start.
-
-    Shape: complex ``(..., k)``, or real ``(..., 2 k)`` holding ``[Re; Im]``: the pairs ``(i, i + k)``.
 
     Raises
     ------

@@ -23,6 +23,8 @@ class OrthogonalAdapter(_reflections.Layer):
     and the n x n matrix is never formed, forward or backward. At the start W is the identity, made of pairs of equal
     reflections, but its gradient is not zero.
 
+    Shape: as for ``linear``.
+
     Parameters
     ----------
     linear : nn.Linear, nn.Conv2d or transformers' Conv1D
@@ -47,8 +49,6 @@ class OrthogonalAdapter(_reflections.Layer):
         example when embeddings are tied.
     bias, in_features, out_features
         As in ``linear``.
-
-    Shape: as for ``linear``.
 
     Raises
     ------

@@ -68,7 +68,8 @@ def ormqr(
     Parameters
     ----------
     input : Tensor, shape (..., mn, k)
-        Vectors below the diagonal, as in :func:`householder_product`; ``mn`` is m if ``left``, else n.
+        Vectors below the diagonal, as in :func:`householder.torch.householder_product`; ``mn`` is m if ``left``, else
+        n.
     tau : Tensor, shape (..., min(mn, k))
     other : Tensor, shape (..., m, n)
         With the leading axes of ``input``.
@@ -84,7 +85,7 @@ def ormqr(
     Raises
     ------
     TypeError, ValueError
-        As in :func:`householder_product`.
+        As in :func:`householder.torch.householder_product`.
 
     Examples
     --------

@@ -129,6 +129,8 @@ class Orthogonal(FrameLayer):
     greater, its columns are orthonormal and norms are kept (:math:`W^T W = I`). If it is smaller, its rows are
     orthonormal (:math:`W W^T = I`). The layer applies m reflections, at O(n m) per vector, and forms no matrix.
 
+    Shape: ``(..., in_features)`` to ``(..., out_features)``.
+
     Parameters
     ----------
     in_features : int
@@ -160,8 +162,6 @@ class Orthogonal(FrameLayer):
         The matrix, formed anew at each access.
     logdet : Tensor, shape ()
         :math:`\log |\det W|` of a square layer, zero unless ``u_1`` is soft, for use in normalising flows.
-
-    Shape: ``(..., in_features)`` to ``(..., out_features)``.
 
     Raises
     ------

@@ -94,7 +94,7 @@ def haar(
         Number of reflections; by default all: n, or ``n - 1`` and the phases if complex.
     rng : None, int or torch.Generator
         Source or seed, by default torch's own generator. An integer gives the same matrices as in NumPy.
-    dtype : torch.dtype
+    dtype : torch.dtype, optional
         float32, float64, complex64 or complex128; torch's default dtype if not given.
     device
         Of the result.
@@ -103,9 +103,9 @@ def haar(
 
     Returns
     -------
-    u : Tensor, shape (*size, n, m)
+    u : Tensor, shape (..., n, m)
         Unit columns; the last is the number 1 or -1 if ``m == n``.
-    phases : Tensor, shape (*size, n)
+    phases : Tensor, shape (..., n)
         Only for complex dtypes and m not given.
 
     Raises

@@ -28,6 +28,8 @@ class OrthogonalRNNCell(RecurrentCell):
     Use it in your own loops, where a step depends on more than the step before, or for single steps. Over sequences,
     :class:`OrthogonalRNN` is faster.
 
+    Shape: ``input (B, d)`` or ``(d,)`` and ``hx (B, n)`` or ``(n,)``, zero by default, to the next state.
+
     Parameters
     ----------
     input_size, hidden_size : int
@@ -60,8 +62,6 @@ class OrthogonalRNNCell(RecurrentCell):
     nonlinearity_bias : Parameter, shape (n,) or, for a nonlinearity of pairs, (n / 2,), or None
         The bias of a modReLU.
 
-    Shape: ``input (B, d)`` or ``(d,)`` and ``hx (B, n)`` or ``(n,)``, zero by default, to the next state.
-
     Raises
     ------
     TypeError
@@ -90,6 +90,8 @@ class OrthogonalRNN(RecurrentLayer):
     W is a product of m Householder reflections, so it stays orthogonal throughout training, and a step costs O(n m). A
     sequence is one native call, forward and backward. Arguments up to ``bidirectional`` have the same order as in
     ``torch.nn.RNN``. The others are keyword-only.
+
+    Shape: ``(T, B, d)`` to ``(T, B, D n)`` and ``(D * num_layers, B, n)``; :meth:`forward` lists the other forms.
 
     Parameters
     ----------
@@ -131,8 +133,6 @@ class OrthogonalRNN(RecurrentLayer):
     cells : ModuleList of OrthogonalRNNCell
         ``cells[D * layer + direction]``, where D is 2 if bidirectional, else 1. The cells hold the parameters, under
         the names of :class:`OrthogonalRNNCell`.
-
-    Shape: ``(T, B, d)`` to ``(T, B, D n)`` and ``(D * num_layers, B, n)``; :meth:`forward` lists the other forms.
 
     Raises
     ------

@@ -343,7 +343,7 @@ class RecurrentLayer(_tracing.Opaque):
         ----------
         input : Tensor, shape (T, B, input_size), (T, input_size) or, if ``batch_first``, (B, T, input_size)
             Or a ``PackedSequence``.
-        hx : Tensor, shape (D * num_layers, B, hidden_size), or (D * num_layers, hidden_size) without a batch
+        hx : Tensor, shape (D * num_layers, B, hidden_size) or, unbatched, (D * num_layers, hidden_size), optional
             Initial states; by default learned or zero.
 
         Returns

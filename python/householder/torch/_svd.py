@@ -19,6 +19,8 @@ class SVDLinear(_reflections.Layer):
     ``[1 - margin, 1 + margin]``. The weight is between orthogonal and free; gradients neither vanish nor explode.
     The inverse and the determinant cost O(n m + n), and no matrix is formed.
 
+    Shape: ``(..., in_features)`` to ``(..., out_features)``.
+
     Parameters
     ----------
     in_features : int
@@ -51,8 +53,6 @@ class SVDLinear(_reflections.Layer):
         The matrix, formed anew at each access.
     logdet : Tensor, shape ()
         :math:`\log |\det W| = \sum \log s` of a square layer.
-
-    Shape: ``(..., in_features)`` to ``(..., out_features)``.
 
     Raises
     ------

@@ -21,6 +21,8 @@ class Unitary(FrameLayer):
     Like :class:`Orthogonal`, for complex vectors. Square weights are unitary, others are frames of orthonormal columns
     or rows, and no matrix is formed. U(n) is connected, so training reaches every weight without a jump.
 
+    Shape: ``(..., in_features)`` to ``(..., out_features)``. Inputs are complex, or real in the same precision or less.
+
     Parameters
     ----------
     in_features : int
@@ -49,8 +51,6 @@ class Unitary(FrameLayer):
         The matrix, formed anew at each access.
     logdet : Tensor, shape ()
         :math:`\log |\det W| = 0` of a square layer.
-
-    Shape: ``(..., in_features)`` to ``(..., out_features)``. Inputs are complex, or real in the same precision or less.
 
     Raises
     ------
@@ -92,6 +92,9 @@ class UnitaryRNNCell(RecurrentCell):
     Use it in your own loops, where a step depends on more than the step before, or for single steps. Over sequences,
     :class:`UnitaryRNN` is faster.
 
+    Shape: ``input (B, d)`` or ``(d,)``, real or complex, and ``hx (B, n)`` or ``(n,)``, zero by default, to the next
+    state.
+
     Parameters
     ----------
     input_size, hidden_size : int
@@ -121,9 +124,6 @@ class UnitaryRNNCell(RecurrentCell):
         Learned initial state, used if ``hx`` is not given.
     nonlinearity_bias : Parameter, shape (n,), real, or None
         The bias of modReLU.
-
-    Shape: ``input (B, d)`` or ``(d,)``, real or complex, and ``hx (B, n)`` or ``(n,)``, zero by default, to the next
-    state.
 
     Raises
     ------
@@ -201,9 +201,9 @@ class UnitaryRNN(RecurrentLayer):
         As for :class:`OrthogonalRNN`.
     proj_size : int
         As for :class:`OrthogonalRNN`.
-    device : torch.device
+    device : torch.device, optional
         As for :class:`OrthogonalRNN`.
-    dtype : torch.dtype
+    dtype : torch.dtype, optional
         The complex dtype of the parameters, or the dtype of its real part; conversions are as for :class:`Unitary`.
     method : str
         Accepted for symmetry. W is always formed, because phases turn every state.

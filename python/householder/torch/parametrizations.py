@@ -27,8 +27,8 @@ __all__ = ["Frames", "orthogonal"]
 class Frames(_tracing.Opaque):
     """The map between reflections, with phases where they are complex, and a weight of orthonormal columns or rows.
 
-    :func:`orthogonal` registers it and does more: it chooses the initial weight, and an ``nn.Linear`` then multiplies
-    by reflections. Use the class where you register parametrizations yourself.
+    :func:`householder.torch.orthogonal` registers it and does more: it chooses the initial weight, and an
+    ``nn.Linear`` then multiplies by reflections. Use the class where you register parametrizations yourself.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Frames(_tracing.Opaque):
     num_reflections : int, optional
         From 1 to ``min(rows, columns)`` (for a square complex matrix, ``rows - 1``), the largest by default.
     constraint : {"hard", "soft"}
-        The constraint on ``u_1`` of a square weight with all reflections, as for :class:`Orthogonal`.
+        The constraint on ``u_1`` of a square weight with all reflections, as for :class:`householder.torch.Orthogonal`.
     one_matrix : bool
         The weight is one matrix, with a row for each index of the first axis.
 
@@ -193,7 +193,7 @@ def orthogonal(
         From 1 to ``min(rows, columns)`` (for a square complex matrix, ``rows - 1``). The default is the largest, which
         reaches every weight of this kind.
     constraint : {"hard", "soft"}
-        The constraint on ``u_1`` of a square weight with all reflections, as for :class:`Orthogonal`.
+        The constraint on ``u_1`` of a square weight with all reflections, as for :class:`householder.torch.Orthogonal`.
     stack : bool
         Treat the weight of a convolution as torch does: a stack of matrices in its last two axes.
     orthogonal_map : str, optional

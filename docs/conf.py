@@ -1,0 +1,55 @@
+"""The site: ``python -m sphinx -W docs site``. Pages are Markdown, API pages come from the docstrings.
+
+With ``-t online``, names of torch, NumPy and JAX become links, which takes their inventories from their sites.
+"""
+
+import householder
+
+project = "householder"
+author = "the householder developers"
+release = householder.__version__
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",  # the script and fonts that draw formulas, as part of the site
+    "sphinx_copybutton",
+]
+nitpicky = True
+nitpick_ignore_regex = [("py:.*", r"(torch|numpy|jax)\..*")]  # known to the inventories alone
+
+autodoc_typehints = "none"  # docstrings have types with their shapes
+autodoc_preserve_defaults = True
+maximum_signature_line_length = 80
+smartquotes = False  # they would change the strings and dots of types
+autodoc_member_order = "bysource"
+autodoc_default_options = {
+    "members": True,
+    "inherited-members": "Module, tuple",
+    "exclude-members": "cell_type, extra_repr",
+}
+numpydoc_show_class_members = False  # the directives of the pages list them
+
+intersphinx_mapping = {}
+if tags.has("online"):  # noqa: F821 - Sphinx defines it
+    intersphinx_mapping = {
+        "torch": ("https://docs.pytorch.org/docs/stable", None),
+        "numpy": ("https://numpy.org/doc/stable", None),
+        "jax": ("https://docs.jax.dev/en/latest", None),
+    }
+
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 4
+
+html_theme = "pydata_sphinx_theme"
+html_title = "householder"
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_sidebars = {"index": [], "quickstart": []}
+html_context = {"default_mode": "auto"}
+html_theme_options = {"show_prev_next": True, "show_toc_level": 2, "navigation_with_keys": False}
