@@ -21,7 +21,9 @@ def blocks(page):
         yield "\n" * text.count("\n", 0, block.start(1)) + block[1]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(blocks(page))], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if any(blocks(page)) and page.stem != "migrating"], ids=lambda page: page.stem
+)
 def test_code_of_a_page_runs(page, tmp_path, monkeypatch):
     pytest.importorskip("torch")
     if "householder.jax" in page.read_text(encoding="utf-8"):
@@ -30,6 +32,16 @@ def test_code_of_a_page_runs(page, tmp_path, monkeypatch):
     names = {"__name__": "page"}
     for block in blocks(page):
         exec(compile(block, str(page), "exec"), names)
+
+
+def test_a_section_of_the_page_for_migration_runs_when_pasted_alone(tmp_path, monkeypatch):
+    pytest.importorskip("peft", reason="needs peft")
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "migrating.md").read_text(encoding="utf-8")
+    for section in re.split(r"^## ", text, flags=re.MULTILINE):
+        names = {"__name__": "section"}
+        for block in re.findall(r"^```python\n(.*?)^```", section, flags=re.DOTALL | re.MULTILINE):
+            exec(compile(block, section.partition("\n")[0], "exec"), names)
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
