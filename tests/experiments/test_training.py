@@ -97,6 +97,12 @@ def test_a_checkpoint_of_another_model_is_refused(name, tmp_path):
         Run(other, name, tmp_path)
 
 
+def test_resuming_after_a_change_of_the_task_names_the_change(tmp_path):
+    train(digits(), "srnn", tmp_path, steps=1)
+    with pytest.raises(UserError, match=r"the task has changed .*: watched was False and is True; change it back"):
+        Run(digits("task.validation=0.2"), "srnn", tmp_path)
+
+
 def test_patience_ends_a_run_and_judges_its_best_state(tmp_path):
     experiment = digits("epochs=20", "patience=2", "task.validation=0.2", "models.srnn.learning_rate=0.05")
     whole, run = train(experiment, "srnn", tmp_path / "whole")

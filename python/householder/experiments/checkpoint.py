@@ -16,16 +16,18 @@ PREVIOUS = "checkpoint.previous.pt"
 
 
 class Interface(NamedTuple):
-    """What a model needs to know about a task."""
+    """What a checkpoint tells of its task: what a model needs to know about it, and what each epoch measures."""
 
     input_size: int
     output_size: int
     every_step: bool
+    metric: str
+    watched: bool
 
 
-def interface(task: Task) -> dict[str, int | bool]:
+def interface(task: Task) -> dict[str, int | bool | str]:
     """Return what a checkpoint stores about a task, so that the model can be rebuilt without the data."""
-    return Interface(task.input_size, task.output_size, task.every_step)._asdict()
+    return Interface(*(getattr(task, name) for name in Interface._fields))._asdict()
 
 
 def save_checkpoint(directory: Path, state: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 from torch.optim import Adam
 
-from householder.experiments.checkpoint import interface, load_checkpoint, save_checkpoint
+from householder.experiments.checkpoint import NAME, Interface, interface, load_checkpoint, save_checkpoint
 from householder.experiments.checks import check
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import Experiment
@@ -291,6 +291,7 @@ class Run:
         if checkpoint is None:
             return State()
         try:
+            self._refuse_another_task(Interface(**checkpoint["task"]))
             self.model.load_state_dict(checkpoint["model"])
             optimizer.load_state_dict(checkpoint["optimizer"])
             return State.restored(checkpoint["state"], self.steps, self.task, self.model)
@@ -298,6 +299,16 @@ class Run:
             raise UserError(
                 f"the checkpoint in {self.directory} does not fit model {self.name!r} of this experiment"
             ) from error
+
+
+    def _refuse_another_task(self, saved: Interface) -> None:
+        """Name what has changed in the task since the checkpoint was written."""
+        pairs = zip(Interface._fields, saved, interface(self.task).values(), strict=True)
+        if changes := [f"{name} was {before!r} and is {now!r}" for name, before, now in pairs if before != now]:
+            raise UserError(
+                f"the task has changed since {self.directory / NAME} was written: {', '.join(changes)}; "
+                "change it back, or start again in another directory"
+            )
 
 
 def _shapes(parameters: dict[str, Tensor]) -> dict[str, torch.Size]:
