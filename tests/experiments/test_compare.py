@@ -5,12 +5,13 @@ import doctest
 import json
 import re
 
+import numpy as np
 import pytest
 
 from householder import cli
-from householder.experiments import report
+from householder.experiments import figures, report
 from householder.experiments.compare import lines_over, summarise
-from householder.experiments.curves import find_runs, read_curves
+from householder.experiments.curves import Curves, find_runs, read_curves
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import load_experiment, packaged_config
 from householder.experiments.figures import learning_curves
@@ -312,6 +313,29 @@ def test_mistakes_are_answered_in_one_line(arguments, message, tmp_path, monkeyp
     assert out == ""
     assert message in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("count", [1, 9, 40])
+@pytest.mark.parametrize("kind", ["curves", "over"])
+def test_a_legend_covers_no_axes_and_fits(kind, count, monkeypatch, tmp_path):
+    drawn = []
+    monkeypatch.setattr(figures, "write_figure", lambda figure, _: drawn.append(figure))
+    outcome = Outcome("srnn", 8, 100, 2, 1.0, 0.5, 50.0, "accuracy", "test", "%")
+    names = [f"seed-1-epochs-{number}: srnn" for number in range(count)]
+    if kind == "curves":
+        columns = {"train_loss": np.array([1.0, 0.5]), "train_accuracy": np.array([40.0, 50.0])}
+        figures.learning_curves({name: Curves("accuracy", [columns], [outcome]) for name in names}, tmp_path)
+    else:
+        points = [(1.0, 40.0, 1.0), (2.0, 50.0, 1.0)]
+        figures.over_values(dict.fromkeys(names, points), "epochs", outcome, tmp_path)
+    (figure,) = drawn
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert not any(axes.get_window_extent().overlaps(box) for axes in figure.axes)
+    assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+    assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1
+    assert all(axes.get_window_extent().width > figure.bbox.width / 4 for axes in figure.axes)
 
 
 def test_a_figure_that_cannot_be_written_is_a_mistake(grid):

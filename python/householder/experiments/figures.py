@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from householder.experiments.curves import Curves
@@ -16,6 +17,9 @@ from householder.experiments.files import write_whole
 from householder.experiments.outcome import Outcome, shown
 from householder.experiments.readers import read_columns
 from householder.experiments.tasks.base import GENERATED
+
+_LEGEND_ROW = 0.25
+"""Height of a line of the legend, in inches."""
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -56,7 +60,7 @@ def learning_curves(curves: Mapping[str, Curves], path: Path) -> None:
     UserError
         If the image cannot be written.
     """
-    figure = new_figure(11, 4.5)
+    figure = new_figure(12, max(4.5, _LEGEND_ROW * len(curves)))
     loss, metric = figure.subplots(1, 2)
     outcomes = [outcome for group in curves.values() for outcome in group.outcomes]
     name = next(iter(curves.values())).metric
@@ -74,7 +78,7 @@ def learning_curves(curves: Mapping[str, Curves], path: Path) -> None:
         ends = [outcome.metric for outcome in group.outcomes]
         epochs = [outcome.epochs for outcome in group.outcomes]
         metric.plot(epochs, ends, "o", color=color, markersize=4, clip_on=False)
-        metric.plot([], [], "o-", color=color, label=_legend(label, group.outcomes))
+        metric.plot([], [], "o-", color=color, label=_labelled(label, group.outcomes))
     loss.set(xlabel="epoch", ylabel="training loss", yscale="log")
     metric.set(xlabel="epoch", ylabel=name)
     lines = ["faint: training, lines: validation"] if watched else ["lines: training"]
@@ -87,7 +91,8 @@ def learning_curves(curves: Mapping[str, Curves], path: Path) -> None:
     metric.set_title(", ".join(lines), fontsize="medium")
     for axes in (loss, metric):
         axes.grid(alpha=0.3)
-    metric.legend(fontsize="small")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    _legend_beside(figure)
     write_figure(figure, path)
 
 
@@ -134,7 +139,7 @@ def over_values(
     path : Path
         The image to write; its suffix names the format.
     """
-    figure = new_figure(6.5, 4.5)
+    figure = new_figure(7.5, max(4.5, _LEGEND_ROW * len(lines)))
     axes = figure.subplots()
     for model, points in lines.items():
         values, means, deviations = zip(*sorted(points), strict=True)
@@ -144,7 +149,7 @@ def over_values(
         axes.set_yscale("log")
     _baseline(axes, outcome.baseline)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
+    _legend_beside(figure)
     write_figure(figure, path)
 
 
@@ -180,6 +185,11 @@ def _band(axes: Any, values: NDArray[np.float64] | None, color: str, faint: bool
         axes.fill_between(epochs, values.min(0), values.max(0), color=color, alpha=0.15, linewidth=0)
 
 
+def _legend_beside(figure: Figure) -> None:
+    """Add a legend that covers no line, however many there are."""
+    figure.legend(loc="outside right upper", fontsize="small")
+
+
 def _baseline(axes: Any, baseline: float | None) -> None:
     if baseline is not None:
         axes.axhline(baseline, color="grey", linestyle="--", linewidth=1, label="without memory")
@@ -189,7 +199,7 @@ def _with_unit(name: str, unit: str) -> str:
     return f"{name} [{unit}]" if unit else name
 
 
-def _legend(label: str, outcomes: list[Outcome]) -> str:
+def _labelled(label: str, outcomes: list[Outcome]) -> str:
     ends = [outcome.metric for outcome in outcomes if outcome.metric is not None]
     if len(ends) < 2:
         return f"{label}: {outcomes[0].metric_shown}" if ends else label

@@ -300,7 +300,6 @@ class Run:
                 f"the checkpoint in {self.directory} does not fit model {self.name!r} of this experiment"
             ) from error
 
-
     def _refuse_another_task(self, saved: Interface) -> None:
         """Name what has changed in the task since the checkpoint was written."""
         pairs = zip(Interface._fields, saved, interface(self.task).values(), strict=True)
