@@ -41,6 +41,8 @@ if tags.has("online"):  # noqa: F821 - Sphinx defines it
         "jax": ("https://docs.jax.dev/en/latest", None),
     }
 
+mathjax3_config = {"chtml": {"scale": 0.9}}  # letters as large as those of the text
+
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
 
