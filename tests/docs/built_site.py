@@ -67,7 +67,7 @@ def parameters_of(name):
     except ModuleNotFoundError:
         module, _, kind = head.rpartition(".")
         owner = getattr(importlib.import_module(module), kind)
-    thing = getattr(owner, tail)
+    thing = getattr(owner, tail, None)  # an attribute that a class only declares has no value
     if not callable(thing):
         return {}
     parameters = dict(inspect.signature(thing).parameters)

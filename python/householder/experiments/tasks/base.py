@@ -36,12 +36,15 @@ class Task(ABC):
     """
 
     input_size: int
+    """Numbers per step that a model reads."""
     output_size: int
+    """Numbers that a model predicts."""
     every_step: bool = False
     """Whether the prediction is read at every step, or at the last one only."""
     metric: str = "loss"
     """What :meth:`measure` returns."""
     unit: str = ""
+    """The unit of the metric; with "%", metrics are between 0 and 100."""
     baseline: float | None = None
     """The metric of a model that has no memory, for the figure."""
     judged_on: JudgedOn = "test"
