@@ -34,9 +34,9 @@ def ours(q, k, v, beta, g):
 
 LINES = {
     "householder, either gate": ("channel", ours),
-    "plain torch, a gate a head": ("head", plain),
-    "transformers, a gate a head": ("head", fallback("qwen3_next", "torch_chunk_gated_delta_rule")),
-    "transformers, a gate a channel": ("channel", fallback("kimi_linear", "chunk_kimi_delta_attention")),
+    "plain torch, one gate per head": ("head", plain),
+    "transformers, one gate per head": ("head", fallback("qwen3_next", "torch_chunk_gated_delta_rule")),
+    "transformers, one gate per channel": ("channel", fallback("kimi_linear", "chunk_kimi_delta_attention")),
 }
 
 
@@ -63,7 +63,7 @@ def main():
     parser.add_argument("--output", type=Path, default=PAGE)
     options = parser.parse_args()
     mpl.rcParams |= {"svg.hashsalt": "", "svg.fonttype": "none"}
-    figure = Figure(figsize=(6, 3.6), layout="constrained")
+    figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     for name, (gate, function) in LINES.items():
         points = []
@@ -77,7 +77,7 @@ def main():
     axes.set_xticks(options.tokens, map(str, options.tokens), minor=False)
     axes.minorticks_off()
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
+    figure.legend(loc="outside upper center", ncols=2, frameon=False)
     figure.savefig(options.output, metadata={"Date": None})
     print(f"figure: {options.output}")
 
