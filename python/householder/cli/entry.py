@@ -136,7 +136,7 @@ COMMANDS = (
         gpu_check.add_arguments,
         "householder.cli.gpu_check:gpu_check",
     ),
-    Command("info", "say what this machine has", lambda _parser: None, "householder.cli.info:info"),
+    Command("info", "print processor, threads, GPUs and versions", lambda _parser: None, "householder.cli.info:info"),
 )
 
 

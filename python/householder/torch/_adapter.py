@@ -83,8 +83,8 @@ class OrthogonalAdapter(_reflections.Layer):
             raise TypeError(f"linear has dtype {weight.dtype}, expected a real layer")
         if isinstance(linear, nn.Conv2d) and (set(linear.kernel_size) != {1} or linear.groups != 1):
             raise ValueError(
-                f"linear has kernels of {linear.kernel_size} in {linear.groups} groups, expected (1, 1) in one: "
-                "other convolutions do more than multiply channels"
+                f"linear has kernel_size {linear.kernel_size} and groups {linear.groups}, "
+                "expected a 1 x 1 convolution without groups"
             )
         n = _sizes(linear)[1]
         _validate.one_of("method", method, _spec.METHODS)

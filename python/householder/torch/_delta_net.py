@@ -138,7 +138,7 @@ class DeltaNet(nn.Module):
         return self.step(x)[0]
 
     def step(self, x: Tensor, state: DeltaState | None = None) -> tuple[Tensor, DeltaState]:
-        """Go on by one token, or by several at once, such as a prompt.
+        """Process one more token, or several at once, such as a prompt.
 
         Parameters
         ----------

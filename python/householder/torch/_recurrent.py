@@ -266,7 +266,7 @@ class RecurrentLayer(_tracing.Opaque):
         super().__init__()
         self.proj_size = _validate.integer("proj_size", proj_size, 0)
         if self.proj_size:
-            raise ValueError(f"proj_size is {proj_size}, but the outputs are the states: only an LSTM projects them")
+            raise ValueError(f"proj_size is {proj_size}, expected 0, as in torch.nn.RNN")
         self.input_size = _validate.integer("input_size", input_size, 1)
         self.hidden_size = _validate.integer("hidden_size", hidden_size, 1 + self.cell_type.is_complex)
         self.num_layers = _validate.integer("num_layers", num_layers, 1)

@@ -251,7 +251,7 @@ def test_projections_are_of_lstms_alone():
         nn.RNN(3, 8, proj_size=2)
     for kind in (ht.OrthogonalRNN, ht.UnitaryRNN):
         assert kind(3, 8, proj_size=0).proj_size == 0
-        with pytest.raises(ValueError, match="proj_size is 2, but the outputs are the states"):
+        with pytest.raises(ValueError, match="proj_size is 2, expected 0"):
             kind(3, 8, proj_size=2)
 
 

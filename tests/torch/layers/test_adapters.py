@@ -126,7 +126,7 @@ def test_a_convolution_of_one_by_one_turns_its_channels(bias):
 
 @pytest.mark.parametrize("options", [{"kernel_size": 3}, {"kernel_size": 1, "groups": 2}], ids=str)
 def test_other_convolutions_are_refused(options):
-    with pytest.raises(ValueError, match="other convolutions do more than multiply channels"):
+    with pytest.raises(ValueError, match="expected a 1 x 1 convolution without groups"):
         ht.OrthogonalAdapter(nn.Conv2d(8, 8, **options), 2)
 
 

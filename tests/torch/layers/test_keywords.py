@@ -375,7 +375,7 @@ def test_dropout_zeroes_a_share_of_what_a_layer_passes_on_and_divides_the_rest(k
 @pytest.mark.parametrize("kind", [kind for kind in TABLE if "proj_size" in names(kind)], ids=shown)
 def test_states_are_not_projected(kind):
     assert kind(3, 6, proj_size=0).proj_size == 0
-    with pytest.raises(ValueError, match="proj_size is 1, but"):
+    with pytest.raises(ValueError, match="proj_size is 1, expected 0"):
         kind(3, 6, proj_size=1)
 
 

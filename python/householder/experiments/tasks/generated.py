@@ -22,7 +22,7 @@ class GeneratedSettings(Settings):
     iterations: Annotated[int, Field(ge=1), Unit("batches")] = 100
     """Batches per epoch."""
     judged_on: HeldOut = "test"
-    """Which of the two fixed sets judges the run: 250 sequences for choosing settings, or 1,000 others."""
+    """The fixed set that judges the run. validation: 250 sequences, for tuning; test: 1,000 others."""
 
 
 class GeneratedTask(Task):
