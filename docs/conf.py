@@ -46,6 +46,8 @@ mathjax3_config = {"chtml": {"scale": 0.9}}  # letters as large as those of the 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
 
+copybutton_exclude = ".linenos, .gp, .go"  # neither prompts nor results
+
 html_theme = "pydata_sphinx_theme"
 html_title = "householder"
 html_static_path = ["site.css"]
