@@ -77,10 +77,15 @@ def parameters_of(name):
 
 
 def signature_faults(name, body):
-    """The signature that the page shows has the parameters and defaults of the code."""
+    """The signature that the page shows has the parameters and defaults of the code, and each is described."""
     texts = [each.get_text() for each in body.find("dt").select("em.sig-param")]
     shown = {text.partition("=")[0].lstrip("*"): text.partition("=")[2] for text in texts if text not in "*/"}
     parameters = parameters_of(name)
+    described = {each for section, names, _ in entries_of(body) if "Parameters" in section for each in names}
+    if described and (silent := parameters.keys() - described):
+        yield f"{name} does not describe {sorted(silent)}"
+    if not shown and not described and "class" in body["class"]:  # made by a function, or without arguments
+        return
     if list(shown) != list(parameters):
         yield f"{name} is shown with {list(shown)}, expected {list(parameters)}"
         return
