@@ -34,12 +34,26 @@ fn part<'a, T>(numbers: &'a [T], each: usize, problems: &Range<usize>) -> &'a [T
 }
 
 /// Compares what all problems give in one call with what each gives alone. `run` gives arrays for some problems.
-fn each_alone<const N: usize>(count: usize, about: &str, mut run: impl FnMut(Range<usize>) -> [Vec<f64>; N]) {
+fn each_alone<const N: usize>(count: usize, about: &str, run: impl FnMut(Range<usize>) -> [Vec<f64>; N]) {
+    each_alone_within(0.0, count, about, run);
+}
+
+/// The same, but for rounding errors.
+fn each_alone_within<const N: usize>(
+    rounding: f64,
+    count: usize,
+    about: &str,
+    mut run: impl FnMut(Range<usize>) -> [Vec<f64>; N],
+) {
     let all = run(0..count);
     for i in 0..count {
         let alone = run(i..i + 1);
-        let own = all.each_ref().map(|array| part(array, array.len() / count, &(i..i + 1)).to_vec());
-        assert_eq!(own, alone, "problem {i} of {count}: {about}");
+        for (all, alone) in all.iter().zip(&alone) {
+            let own = part(all, all.len() / count, &(i..i + 1));
+            let allowed = rounding * alone.iter().fold(0.0, |largest: f64, x| largest.max(x.abs()));
+            let close = own.len() == alone.len() && own.iter().zip(alone).all(|(a, b)| (a - b).abs() <= allowed);
+            assert!(close, "problem {i} of {count}: {about}");
+        }
     }
 }
 
@@ -53,7 +67,9 @@ fn applications_are_those_of_each_problem() {
             for (method, adjoint) in
                 [Method::Reflections, Method::Wy, Method::Dense].map(|x| [(x, true), (x, false)]).concat()
             {
-                each_alone(count, &format!("({n}, {m}, {rows}), {method:?}"), |problems| {
+                // Many small problems are solved side by side, and sum in another order.
+                let rounding = if method == Method::Reflections && count > 2 && n <= 40 { 1e-13 } else { 0.0 };
+                each_alone_within(rounding, count, &format!("({n}, {m}, {rows}), {method:?}"), |problems| {
                     let w = Operator::new([problems.len(), n, m], part(&u, n * m, &problems)).unwrap();
                     let w = w.adjoint(adjoint).by(Some(method));
                     let [h, g] = [&h, &g].map(|x| part(x, rows * n, &problems));

@@ -1,5 +1,7 @@
 //! Where the gradients of an application go.
 
+use std::ops::Range;
+
 use crate::diagonal::PhaseGradients;
 use crate::error::Result;
 use crate::lengths;
@@ -46,17 +48,26 @@ impl<T: Scalar> Gradients<'_, T> {
         w: &Operator<'_, T>,
         run: impl for<'b> FnOnce(&'b (dyn Fn(usize) -> Gradients<'b, T> + Sync)) -> Result<()>,
     ) -> Result<()> {
+        self.by_problems(w, |of| run(&|i| of(i..i + 1)))
+    }
+
+    /// The same for some problems at a time.
+    pub(crate) fn by_problems(
+        self,
+        w: &Operator<'_, T>,
+        run: impl for<'b> FnOnce(&'b (dyn Fn(Range<usize>) -> Gradients<'b, T> + Sync)) -> Result<()>,
+    ) -> Result<()> {
         let Self { u, h, tau, phases } = self;
         let [u, h, tau] = [u, h, tau].map(|x| x.map(|x| StackMut::new(x, w.count())));
         let mut sums = PhaseGradients::new(w, phases)?;
         let phases = sums.parts();
         // SAFETY: the part of a problem is asked for once.
-        run(&|i| unsafe {
+        run(&|problems| unsafe {
             Gradients {
-                u: u.as_ref().map(|x| x.at(i)),
-                h: h.as_ref().map(|x| x.at(i)),
-                tau: tau.as_ref().map(|x| x.at(i)),
-                phases: phases.as_ref().map(|x| x.at(i)),
+                u: u.as_ref().map(|x| x.part(problems.clone())),
+                h: h.as_ref().map(|x| x.part(problems.clone())),
+                tau: tau.as_ref().map(|x| x.part(problems.clone())),
+                phases: phases.as_ref().map(|x| x.part(problems.clone())),
             }
         })?;
         sums.finish();

@@ -1,5 +1,7 @@
 //! `W = W_1 D` of one problem, or of many of one size: what every operation takes, with the checks of its shape.
 
+use std::ops::Range;
+
 use crate::error::{Error, Result};
 pub use crate::form::Form;
 use crate::lengths::{self, Length, product};
@@ -146,6 +148,22 @@ impl<'a, T: Scalar> Operator<'a, T> {
         Ok(rows)
     }
 
+    /// Some of the problems.
+    pub(crate) fn problems(&self, range: Range<usize>) -> Problems<'_, T> {
+        let &Self { n, m, form, adjoint, .. } = self;
+        let part = |each: usize| range.start * each..range.end * each;
+        Problems {
+            count: range.len(),
+            n,
+            m,
+            form,
+            entries: &self.entries[part(n * m)],
+            tau: self.tau.map(|tau| &tau[part(m)]),
+            units: if self.units.len() > n { &self.units[part(n)] } else { &self.units },
+            adjoint,
+        }
+    }
+
     /// Problem `i`.
     #[inline(always)]
     pub(crate) fn at(&self, i: usize) -> Transform<'_, T> {
@@ -158,6 +176,26 @@ impl<'a, T: Scalar> Operator<'a, T> {
         };
         Transform { u, diagonal, adjoint }
     }
+}
+
+/// Some problems, whose arrays stand one after the other.
+pub(crate) struct Problems<'a, T: Scalar> {
+    /// How many there are.
+    pub count: usize,
+    /// Size of the vectors.
+    pub n: usize,
+    /// Columns of `U`.
+    pub m: usize,
+    /// Which entries of `U` count.
+    pub form: Form,
+    /// `U (count, n, m)`.
+    pub entries: &'a [T],
+    /// `tau (count, m)`, where it is given.
+    pub tau: Option<&'a [T]>,
+    /// `exp(i theta)`: `n` numbers or `(count, n)`; empty without phases.
+    pub units: &'a [T],
+    /// Whether `W*` is meant.
+    pub adjoint: bool,
 }
 
 /// `W_1 D` of one problem, or its adjoint.

@@ -1,6 +1,7 @@
 //! Arrays of one size, one for each problem, one after the other in memory.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use crate::view::Shared;
 
@@ -19,7 +20,12 @@ impl<'a, T> Stack<'a, T> {
 
     /// Those of problem `i`.
     pub fn at(&self, i: usize) -> &'a [T] {
-        &self.numbers[i * self.each..][..self.each]
+        self.part(i..i + 1)
+    }
+
+    /// Those of some problems.
+    pub fn part(&self, problems: Range<usize>) -> &'a [T] {
+        &self.numbers[problems.start * self.each..problems.end * self.each]
     }
 }
 
@@ -43,7 +49,16 @@ impl<'a, T> StackMut<'a, T> {
     /// # Safety
     /// Nothing else uses the part of problem `i` at the same time.
     pub unsafe fn at(&self, i: usize) -> &'a mut [T] {
-        assert!(i < self.count, "problem {i} of {}", self.count);
-        std::slice::from_raw_parts_mut(self.numbers.get().add(i * self.each), self.each)
+        self.part(i..i + 1)
+    }
+
+    /// The parts of some problems.
+    ///
+    /// # Safety
+    /// Nothing else uses these parts at the same time.
+    pub unsafe fn part(&self, problems: Range<usize>) -> &'a mut [T] {
+        let Range { start, end } = problems;
+        assert!(start <= end && end <= self.count, "problems {start} to {end} of {}", self.count);
+        std::slice::from_raw_parts_mut(self.numbers.get().add(start * self.each), (end - start) * self.each)
     }
 }

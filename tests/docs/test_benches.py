@@ -23,6 +23,7 @@ SMALL = {
     "uses.py": "--hidden 16 --reflections 4 --input 2 --batch 4 --steps 8 --rounds 1 --threads 1",
 }
 WITH_OTHERS = {
+    "small_matrices.py": ("jax", "--divide 200 --rounds 1"),
     "pretrained.py": ("transformers", "--tokens 8 --rounds 1 --models qwen3_next"),
     "versus_adapters.py": ("peft", "--size 32 --tokens 4 --rounds 1"),
 }

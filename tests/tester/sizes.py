@@ -2,8 +2,9 @@
 
 The edges are those of ``rust/core``: registers (4, 8, 16 numbers), small matrices, panels and chunks (64), reflections
 of a block (32 and 64, one more block from 48 and 96 on), pieces of products (128), matrices that are formed in wider
-blocks (512), tasks (16 rows, 12 sequences), steps whose input is projected at once (8 sequences), rings (96 rows), rows
-of a batched backward pass (1024) and of a single block (4096), and the shapes at which ``auto`` changes its method.
+blocks (512), groups of problems side by side (8 and 16, drawn where axes are), tasks (16 rows, 12 sequences), steps
+whose input is projected at once (8 sequences), rings (96 rows), rows of a batched backward pass (1024) and of a single
+block (4096), and the shapes at which ``auto`` changes its method.
 Those of the delta rule are steps taken one by one (4), blocks (16) and chunks (32) of steps, chunks from one kept state
 to the next, and columns of the state (128).
 """

@@ -3,7 +3,7 @@
 use super::forward::{Formed, Prepared, Saved};
 use super::matrix::from_outer;
 use super::pass::{Pass, empty};
-use super::sequential;
+use super::{lanes, sequential};
 use crate::diagonal::DiagonalSum;
 use crate::error::{Error, Result};
 use crate::gradients::Gradients;
@@ -38,6 +38,18 @@ pub fn backward<T: Scalar>(
     }
     let (count, isa, method, flops) = (w.count(), context.isa, w.method_for(rows, true), 3 * w.flops(rows));
     let (h, g) = (Stack::new(h, count), Stack::new(g, count));
+    if saved.is_none() && lanes::suit(w, rows, isa) {
+        let group = lanes::group::<T>(isa);
+        let workspace = || lanes::Backward::new(&w.problems(0..1), group, rows);
+        return gradients.by_problems(w, |of| {
+            context.for_each_with(count.div_ceil(group), flops, &workspace, &|i, workspace, _| {
+                let problems = lanes::problems(group, i, count);
+                let [h, g] = [&h, &g].map(|x| x.part(problems.clone()));
+                workspace.run(isa, &w.problems(problems.clone()), h, g, of(problems));
+                Ok(())
+            })
+        });
+    }
     gradients.by_problem(w, |of| {
         if saved.is_none() && method == Method::Reflections {
             let workspace = || sequential::Backward::new(w.n(), w.reflections(), rows);

@@ -1,7 +1,7 @@
 //! `c = W h` and `c = W* h`.
 
-use super::sequential;
 use super::{CHUNK, TASK, TASKS};
+use super::{lanes, sequential};
 use crate::error::{Error, Result};
 use crate::memory::{Buffer, padded};
 use crate::method::{self, Method};
@@ -52,6 +52,17 @@ pub fn forward<T: Scalar>(context: &mut Context<'_>, w: &Operator<'_, T>, h: &[T
     }
     let (count, isa, method, flops) = (w.count(), context.isa, w.method_for(rows, false), w.flops(rows));
     let (h, out) = (Stack::new(h, count), StackMut::new(out, count));
+    if lanes::suit(w, rows, isa) {
+        let group = lanes::group::<T>(isa);
+        let workspace = || lanes::Forward::new(&w.problems(0..1), group, rows);
+        return context.for_each_with(count.div_ceil(group), flops, &workspace, &|i, workspace, _| {
+            let problems = lanes::problems(group, i, count);
+            // SAFETY: each group writes its own part.
+            let out = unsafe { out.part(problems.clone()) };
+            workspace.run(isa, &w.problems(problems.clone()), h.part(problems), out);
+            Ok(())
+        });
+    }
     // SAFETY: each problem writes its own part.
     let out = |i: usize| unsafe { out.at(i) };
     if method == Method::Reflections {

@@ -16,6 +16,7 @@
 
 mod backward;
 mod forward;
+mod lanes;
 
 mod matrix;
 mod pass;

@@ -39,6 +39,8 @@ pub trait Element: Number {
     fn fma<S: Simd>(s: S, a: Self::V<S>, b: Self::V<S>, c: Self::V<S>) -> Self::V<S>;
     /// `a + b`.
     fn plus<S: Simd>(s: S, a: Self::V<S>, b: Self::V<S>) -> Self::V<S>;
+    /// `-x`.
+    fn neg<S: Simd>(s: S, x: Self::V<S>) -> Self::V<S>;
     /// `re + i im`, joining the two accumulators of a complex sum.
     fn join<S: Simd>(s: S, re: Self::V<S>, im: Self::V<S>) -> Self::V<S>;
     /// The first `count` lanes.
@@ -70,9 +72,9 @@ pub trait Element: Number {
 
 macro_rules! real {
     ($t:ident, $bits:ident, $v:ident, $m:ident, $lanes:ident, $splat:ident, $splat_bits:ident, $fma:ident, $add:ident,
-     $sub:ident, $mul:ident, $div:ident, $max:ident, $le:ident, $gt:ident, $select:ident, $between:ident, $mload:ident,
-     $mstore:ident, $to_bits:ident, $from_bits:ident, $and:ident, $or:ident, $mul_bits:ident, $add_bits:ident, $terms:expr,
-     $saturated:expr) => {
+     $neg:ident, $sub:ident, $mul:ident, $div:ident, $max:ident, $le:ident, $gt:ident, $select:ident, $between:ident,
+     $mload:ident, $mstore:ident, $to_bits:ident, $from_bits:ident, $and:ident, $or:ident, $mul_bits:ident,
+     $add_bits:ident, $terms:expr, $saturated:expr) => {
         impl Element for $t {
             type V<S: Simd> = S::$v;
             type Mask<S: Simd> = MemMask<S::$m>;
@@ -105,6 +107,10 @@ macro_rules! real {
             #[inline(always)]
             fn plus<S: Simd>(s: S, a: S::$v, b: S::$v) -> S::$v {
                 s.$add(a, b)
+            }
+            #[inline(always)]
+            fn neg<S: Simd>(s: S, x: S::$v) -> S::$v {
+                s.$neg(x)
             }
             #[inline(always)]
             fn join<S: Simd>(_: S, re: S::$v, _: S::$v) -> S::$v {
@@ -194,6 +200,7 @@ real!(
     splat_u32s,
     mul_add_e_f32s,
     add_f32s,
+    neg_f32s,
     sub_f32s,
     mul_f32s,
     div_f32s,
@@ -223,6 +230,7 @@ real!(
     splat_u64s,
     mul_add_e_f64s,
     add_f64s,
+    neg_f64s,
     sub_f64s,
     mul_f64s,
     div_f64s,
@@ -347,7 +355,7 @@ macro_rules! complex {
             unsafe fn masked_store<S: Simd>(s: S, mask: Self::Mask<S>, p: *mut Self, v: S::$v) {
                 s.$mstore(mask, p, v);
             }
-            by_parts!($r, $v: relu(x), leaky(x, slope), relu_gradient(g, h), leaky_gradient(g, h, slope), tanh_gradient(g, h), tanh(x));
+            by_parts!($r, $v: neg(x), relu(x), leaky(x, slope), relu_gradient(g, h), leaky_gradient(g, h, slope), tanh_gradient(g, h), tanh(x));
         }
     };
 }

@@ -35,6 +35,9 @@ def phases(source, n, dtype):
 
 def axes(source):
     """Leading axes of vectors, and those of matrices that broadcast with them."""
+    if source.one_in(6):  # so many that they are solved side by side, or just not
+        count = source.near((8, 16, 32))
+        return ((count,), (count,)) if source.flag() else ((count, source.among(1, 3)), (count, 1))
     batch = tuple(source.among(0, 3) if source.one_in(4) else source.among(1, 3) for _ in range(source.among(1, 3)))
     matrices = tuple(k if source.flag() else 1 for k in batch[source.among(0, len(batch)) :])
     return batch, matrices

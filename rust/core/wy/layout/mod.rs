@@ -24,7 +24,7 @@ const PIECE: usize = 8;
 /// Most numbers of a register.
 const REGISTER: usize = 16;
 /// Squares of norms of columns that need no scaling, because products with them stay in range.
-const ORDINARY: Range<f64> = 1e-6..1e6;
+pub const ORDINARY: Range<f64> = 1e-6..1e6;
 
 /// `V`, zero above the diagonal, for one `U` after the other.
 pub struct Trapezoid<T: Scalar> {
@@ -190,16 +190,17 @@ pub fn multiply_columns<T: Scalar>(row: &mut [T], factors: &[f64]) {
 }
 
 #[inline(always)]
-fn multiplied<T: Scalar>(mut piece: [T; PIECE], factors: &[f64; PIECE]) -> [T; PIECE] {
+fn multiplied<T: Number>(mut piece: [T; PIECE], factors: &[f64; PIECE]) -> [T; PIECE] {
     for j in 0..PIECE {
-        piece[j] = T::narrow(piece[j].widen().scale(factors[j]));
+        let times = |x: T::Real| T::Real::of(x.to_f64() * factors[j]);
+        piece[j] = T::from_parts(times(piece[j].re()), times(piece[j].im()));
     }
     piece
 }
 
 /// Multiplies the columns of a piece that need it by powers of two that bring them near norm one, or by zero if their norm
 /// is zero or subnormal. Returns these factors and the new sums of squares.
-fn scale_columns<T: Scalar>(rows: &mut [T], ld: usize, square: &[f64; PIECE]) -> ([f64; PIECE], [f64; PIECE]) {
+pub fn scale_columns<T: Number>(rows: &mut [T], ld: usize, square: &[f64; PIECE]) -> ([f64; PIECE], [f64; PIECE]) {
     let mut largest = [0.0; PIECE];
     for row in pieces(rows, ld) {
         for j in 0..PIECE {
@@ -228,7 +229,7 @@ fn scale_columns<T: Scalar>(rows: &mut [T], ld: usize, square: &[f64; PIECE]) ->
 /// Sums of the squares of a piece's scaled columns; those of every fourth row side by side, to hide the latency of an
 /// addition.
 #[inline(always)]
-fn squares<T: Scalar>(rows: &[T], ld: usize, scale: &[f64; PIECE]) -> [f64; PIECE] {
+fn squares<T: Number>(rows: &[T], ld: usize, scale: &[f64; PIECE]) -> [f64; PIECE] {
     let mut sums = [[0.0; PIECE]; 4];
     let row = |i: usize| {
         debug_assert!(i * ld + PIECE <= rows.len());
@@ -239,7 +240,8 @@ fn squares<T: Scalar>(rows: &[T], ld: usize, scale: &[f64; PIECE]) -> [f64; PIEC
         for (a, sums) in sums.iter_mut().enumerate() {
             let row = row(i + a);
             for j in 0..PIECE {
-                sums[j] += row[j].widen().scale(scale[j]).abs2();
+                let square = |x: T::Real| (x.to_f64() * scale[j]) * (x.to_f64() * scale[j]);
+                sums[j] += if T::COMPLEX { square(row[j].re()) + square(row[j].im()) } else { square(row[j].re()) };
             }
         }
     }
