@@ -154,16 +154,13 @@ def rnn_forward(
     inputs: RnnInputs,
     options: RnnOptions,
     h: Array,  # out (.., rows, n)
-    tape: Array | None,  # out (.., rows, rnn_tape_width), for rnn_backward: OPLU needs it, others are faster with it;
-    # without an array for it, what is kept has the tape
     last: Array | None,  # out (.., batch, n), the state in which each sequence ends
-    keep: bool,  # return what rnn_backward need not form again
+    keep: bool,  # return what rnn_backward need not form again, and the tape: OPLU needs it, others are faster with it
 ) -> Kept | NotImplementedType | None: ...
 def rnn_backward(
     inputs: RnnInputs,
     options: RnnOptions,
     h: Array,
-    tape: Array | None,  # None: that of ``kept``, where it has one
     grad_h: Array | None,  # None: zero
     grad_last: Array | None,
     gradients: Sequence[Array | None],  # out, of the inputs but batch_sizes; None: not wanted

@@ -344,15 +344,13 @@ pub fn rnn_tape_width(
     Ok(by_dtype!(DType::named(dtype), go((n, m), rows, [has_phases, has_tau], nonlinearity, method))?)
 }
 
-/// All states, and in `last` those in which sequences end. The tape and what is kept serve the backward pass; without an
-/// array for it, the tape is kept as well.
+/// All states, and in `last` those in which sequences end. What is kept serves the backward pass: factors, and the tape.
 #[pyfunction]
 pub fn rnn_forward(
     py: Python<'_>,
     inputs: Inputs<'_>,
     options: Described,
     h: &Bound<'_, PyAny>,
-    tape: Option<&Bound<'_, PyAny>>,
     last: Option<&Bound<'_, PyAny>>,
     keep: bool,
 ) -> PyResult<Py<PyAny>> {
@@ -368,8 +366,8 @@ pub fn rnn_forward(
     }
     let reading = || -> Reading<_> {
         let (call, operands) = Call::read(&inputs, &options)?;
-        let (h, last, tape) = (Array::read(h)?, Array::optional(last)?, Array::optional(tape)?);
-        let arrays = arrays(operands, [const { None }; 4], [("h", Some(h)), ("last", last), ("tape", tape)])?;
+        let (h, last) = (Array::read(h)?, Array::optional(last)?);
+        let arrays = arrays(operands, [const { None }; 4], [("h", Some(h)), ("last", last), ("tape", None)])?;
         by_dtype!(call.dtype, go(py, call, &arrays, keep))
     };
     attempt(py, reading())
@@ -382,7 +380,6 @@ pub fn rnn_backward(
     inputs: Inputs<'_>,
     options: Described,
     h: &Bound<'_, PyAny>,
-    tape: Option<&Bound<'_, PyAny>>,
     grad_h: Option<&Bound<'_, PyAny>>,
     grad_last: Option<&Bound<'_, PyAny>>,
     gradients: [Option<Bound<'_, PyAny>>; 8],
@@ -401,8 +398,7 @@ pub fn rnn_backward(
     }
     let reading = || -> Reading<_> {
         let (call, operands) = Call::read(&inputs, &options)?;
-        let others =
-            [Some(Array::read(h)?), Array::optional(tape)?, Array::optional(grad_h)?, Array::optional(grad_last)?];
+        let others = [Some(Array::read(h)?), None, Array::optional(grad_h)?, Array::optional(grad_last)?];
         let arrays = arrays(operands, others, named(GRADIENTS, Array::each(&gradients)?))?;
         by_dtype!(call.dtype, go(py, call, &arrays, kept.map(Bound::get)))
     };

@@ -44,9 +44,9 @@ CALLS = {
     "matrix": one_array(lambda u, w: _core.matrix(u, w, None), (N, N)),
     "dL/dU of a matrix": one_array(lambda w, grad: _core.matrix_backward(Q, w, grad, None), (N, N)),
     "factor": one_array(lambda q, u: _core.factor(q, u, None), (N, N)),
-    "states": one_array(lambda x, h: _core.rnn_forward(inputs(U, x), OPTIONS, h, None, None, False), (5, ROWS, N)),
+    "states": one_array(lambda x, h: _core.rnn_forward(inputs(U, x), OPTIONS, h, None, False), (5, ROWS, N)),
     "dL/dx": one_array(
-        lambda x, grad: _core.rnn_backward(inputs(U, x), OPTIONS, X, None, X, None, (None, grad, *(None,) * 6), None),
+        lambda x, grad: _core.rnn_backward(inputs(U, x), OPTIONS, X, X, None, (None, grad, *(None,) * 6), None),
         (5, ROWS, N),
     ),
 }
@@ -79,6 +79,6 @@ def test_strided_inputs_count_with_all_they_span():
     memory = numbers(5, 2, ROWS, N)
     x, last = memory[:, 0], memory[2, 1]  # between two steps of x
     h = numbers(5, ROWS, N)
-    _core.rnn_forward(inputs(U, x), OPTIONS, h, None, last.copy(), False)
+    _core.rnn_forward(inputs(U, x), OPTIONS, h, last.copy(), False)
     with pytest.raises(ValueError, match="last: expected memory of its own, got an array that overlaps x"):
-        _core.rnn_forward(inputs(U, x), OPTIONS, h, None, last, False)
+        _core.rnn_forward(inputs(U, x), OPTIONS, h, last, False)

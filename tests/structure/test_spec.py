@@ -33,9 +33,9 @@ def recurrence(nonlinearity="identity", dtype="float64", method="auto", n=4, bia
     inputs = u, x, None, None, None, None, phi_bias, None, None
     options = nonlinearity, slope, False, False, "trapezoidal", method
     h = np.empty_like(x)
-    _core.rnn_forward(inputs, options, h, None, None, False)
+    _core.rnn_forward(inputs, options, h, None, False)
     if backward:
-        _core.rnn_backward(inputs, options, h, None, h, None, (np.empty_like(u), *[None] * 7), None)
+        _core.rnn_backward(inputs, options, h, h, None, (np.empty_like(u), *[None] * 7), None)
     return h
 
 

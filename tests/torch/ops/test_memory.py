@@ -88,9 +88,9 @@ def test_sequences_that_lie_one_after_the_other_are_not_copied(addresses):
 def test_both_directions_read_what_they_are_given(monkeypatch):
     seen, backward = [], _core.rnn_backward
 
-    def watched(inputs, options, h, tape, grad_h, *others):
+    def watched(inputs, options, h, grad_h, *others):
         seen.append(grad_h.data_ptr())
-        backward(inputs, options, h, tape, grad_h, *others)
+        backward(inputs, options, h, grad_h, *others)
 
     monkeypatch.setattr(_core, "rnn_backward", watched)
     layer = ht.OrthogonalRNN(3, 8, num_reflections=2, bidirectional=True)

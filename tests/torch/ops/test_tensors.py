@@ -95,7 +95,7 @@ def sequence(u=U, x=X, h0=H0, v=V, b=B, dtype=torch.float32):
 )
 def test_ordinary_sequences_are_read(inputs):
     h = torch.empty(4, 3, 6, dtype=inputs[1].dtype)
-    assert _core.rnn_forward(inputs, OPTIONS, h, None, None, False) is None
+    assert _core.rnn_forward(inputs, OPTIONS, h, None, False) is None
     assert h.isfinite().all()
 
 
@@ -111,7 +111,7 @@ def test_ordinary_sequences_are_read(inputs):
 )
 def test_other_sequences_are_for_the_dispatcher(inputs):
     h = torch.empty(4, 3, 6)
-    assert _core.rnn_forward(inputs, OPTIONS, h, None, None, False) is NotImplemented
+    assert _core.rnn_forward(inputs, OPTIONS, h, None, False) is NotImplemented
 
 
 def test_the_core_reads_no_sequence_whose_sizes_do_not_fit():
@@ -131,27 +131,27 @@ def test_the_core_reads_no_sequence_whose_sizes_do_not_fit():
         (sequence(b=[1.0] * 6), "expected a NumPy array or a tensor"),
     ]:
         with pytest.raises((TypeError, ValueError, RuntimeError), match=error):
-            _core.rnn_forward(inputs, OPTIONS, h, None, last, False)
+            _core.rnn_forward(inputs, OPTIONS, h, last, False)
         with pytest.raises((TypeError, ValueError, RuntimeError), match=error):
-            _core.rnn_backward(inputs, OPTIONS, h, None, None, None, none, None)
+            _core.rnn_backward(inputs, OPTIONS, h, None, None, none, None)
     small = torch.empty(5)
-    for arguments in [(small, None, last), (h, small, last), (h, None, small)]:
+    for arguments in [(small, last), (h, small)]:
         with pytest.raises(ValueError, match="expected"):
             _core.rnn_forward(sequence(), OPTIONS, *arguments, False)
-    for i in range(4):
-        arguments = [small if i == k else None for k in range(1, 4)]
+    for i in range(3):
+        arguments = [small if i == k else None for k in range(1, 3)]
         with pytest.raises(ValueError, match="expected"):
             _core.rnn_backward(sequence(), OPTIONS, small if i == 0 else h, *arguments, none, None)
     for i in range(7):
         gradients = [torch.empty(7) if i == k else None for k in range(8)]
         with pytest.raises((TypeError, ValueError), match=r"grad_.*: expected"):
-            _core.rnn_backward(sequence(), OPTIONS, h, None, None, None, gradients, None)
+            _core.rnn_backward(sequence(), OPTIONS, h, None, None, gradients, None)
 
 
 def test_gradients_are_not_read_at_the_distances_of_another_shape():
     far = torch.zeros(4 * 3 * 7).as_strided((12, 1, 6), (7, 1 << 34, 1))  # as many numbers as (4, 3, 6)
     with pytest.raises(ValueError, match=r"grad_h: expected shape \[4, 3, 6\]"):
-        _core.rnn_backward(sequence(), OPTIONS, torch.ones(4, 3, 6), None, far, None, (None,) * 8, None)
+        _core.rnn_backward(sequence(), OPTIONS, torch.ones(4, 3, 6), far, None, (None,) * 8, None)
     u, x = torch.ones(U, requires_grad=True), torch.ones(5, 2, 6)
     h, _ = ht.rnn(u, x)
     x.data = x.data.reshape(2, 5, 6)

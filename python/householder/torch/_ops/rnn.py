@@ -106,7 +106,7 @@ def _compute(tensors: Any, options: Any, keep: bool) -> Any:
     u, x = inputs.u, inputs.x
     n, _, _, _, batch = inputs.sizes()
     h, last = x.new_empty(*x.shape[:-1], n), x.new_empty(*u.shape[:-2], batch, n)
-    kept = _core.rnn_forward(inputs, options, h, None, last, keep)
+    kept = _core.rnn_forward(inputs, options, h, last, keep)
     return kept if kept is NotImplemented else ((h, last), (h, None), kept)
 
 
@@ -137,7 +137,7 @@ def _differentiate(
             for t, want in zip(tensors, wanted, strict=False)
         ]
     )
-    done = _core.rnn_backward(inputs, options, h, None, grad_h, grad_last, gradients, kept)
+    done = _core.rnn_backward(inputs, options, h, grad_h, grad_last, gradients, kept)
     return done if done is NotImplemented else gradients
 
 
