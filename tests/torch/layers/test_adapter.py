@@ -345,32 +345,12 @@ def test_nothing_as_large_as_the_weight_is_allocated():
     assert max(seen) <= 8 * n
 
 
-@pytest.mark.parametrize("m", [0, 3, 16, 18])
-def test_numbers_of_reflections_that_do_not_do(m):
-    with pytest.raises(ValueError, match=f"num_reflections is {m}, expected an even number from 2"):
-        ht.OrthogonalAdapter(nn.Linear(16, 5), num_reflections=m)
-
-
-def test_arguments_of_another_kind():
-    with pytest.raises(TypeError, match=r"num_reflections is 4\.0, expected an integer"):
-        ht.OrthogonalAdapter(nn.Linear(16, 5), 4.0)
-    with pytest.raises(ValueError, match="method is 'zz', expected one of 'auto'"):
-        ht.OrthogonalAdapter(nn.Linear(16, 5), 4, "zz")
-
-
 def test_hooks_of_all_modules_see_the_layer():
     seen = []
     adapter = ht.OrthogonalAdapter(nn.Linear(16, 5), 2)
     with nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(type(module))):
         adapter(torch.ones(3, 16))
     assert seen == [nn.Linear, ht.OrthogonalAdapter]
-
-
-def test_only_linear_layers():
-    with pytest.raises(TypeError, match=r"linear is a Conv1d, expected an nn\.Linear"):
-        ht.OrthogonalAdapter(nn.Conv1d(4, 4, 1))
-    with pytest.raises(TypeError, match=r"linear has dtype torch\.complex64, expected a real layer"):
-        ht.OrthogonalAdapter(nn.Linear(4, 4, dtype=torch.complex64), 2)
 
 
 def test_the_linear_layers_of_a_transformer():

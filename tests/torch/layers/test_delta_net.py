@@ -82,42 +82,6 @@ def test_it_is_made_where_and_in_the_dtype_that_is_asked_for():
     assert layer(x).isfinite().all()
 
 
-@pytest.mark.parametrize(
-    ("sizes", "options", "message"),
-    [
-        ((12, 5), {}, "hidden_size is 12, expected a multiple of num_heads = 5"),
-        ((12, 2), {"gate": "row"}, "gate is 'row'"),
-        ((12, 2), {"num_householder": 0}, "num_householder is 0"),
-        ((0, 2), {}, "hidden_size is 0"),
-        ((12, 2), {"conv_size": 0}, "conv_size is 0"),
-        ((12, 2), {"expand_v": 0.1}, "expand_v is 0.1"),
-        ((12, 2), {"expand_v": float("nan")}, "expand_v is nan"),
-        ((12, 2), {"expand_v": float("inf")}, "expand_v is inf"),
-        ((12, 2), {"max_beta": 2.5}, "max_beta is 2.5, expected above 0 and at most 2"),
-    ],
-)
-def test_mistakes_are_named(sizes, options, message):
-    with pytest.raises(ValueError, match=message):
-        ht.DeltaNet(*sizes, **options)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "options", "message"),
-    [
-        ((12.0, 2), {}, "hidden_size is 12.0, expected an integer"),
-        ((12, True), {}, "num_heads is True, expected an integer"),
-        ((12, 2), {"num_householder": True}, "num_householder is True, expected an integer"),
-        ((12, 2), {"conv_size": 4.0}, "conv_size is 4.0, expected an integer"),
-        ((12, 2), {"expand_v": True}, "expand_v is True, expected a number"),
-        ((12, 2), {"max_beta": True}, "max_beta is True, expected a number"),
-        ((12, 2), {"dtype": torch.complex64}, "dtype is torch.complex64, expected one of torch.float32"),
-    ],
-)
-def test_mistakes_in_types_are_named(sizes, options, message):
-    with pytest.raises(TypeError, match=message):
-        ht.DeltaNet(*sizes, **options)
-
-
 def test_wrong_inputs_are_named():
     layer = ht.DeltaNet(12, 2)
     for call in (layer, layer.step):

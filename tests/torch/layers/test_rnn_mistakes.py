@@ -2,68 +2,11 @@
 
 import pytest
 import torch
-from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
 import householder.torch as ht
 
 F64 = torch.float64
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"input_size": 0}, "input_size is 0, expected at least 1"),
-        ({"hidden_size": 0}, "hidden_size is 0, expected at least 1"),
-        ({"num_layers": 0}, "num_layers is 0, expected at least 1"),
-        ({"num_reflections": 9}, "num_reflections is 9, expected at least 1 and at most 8"),
-        ({"num_reflections": 0}, "num_reflections is 0"),
-        ({"num_layers": 2, "num_reflections": [1, 2, 3]}, "expected one number or 2, one per layer"),
-        ({"nonlinearity": "sigmoid"}, "nonlinearity is 'sigmoid', expected one of 'identity', 'tanh'"),
-        ({"hidden_size": 7, "nonlinearity": "oplu"}, "acts on pairs"),
-        ({"hidden_size": 7, "nonlinearity": "modrelu"}, "acts on pairs"),
-        ({"negative_slope": -0.1}, "negative_slope is -0.1"),
-        ({"dropout": 1.5}, "dropout is 1.5, expected a number in"),
-        ({"constraint": "none"}, "constraint is 'none', expected one of 'hard', 'soft'"),
-        ({"method": "fast"}, "method is 'fast', expected one of 'auto', 'wy', 'dense'"),
-        ({"method": "reflections"}, "method is 'reflections', expected one of 'auto', 'wy', 'dense'"),
-    ],
-    ids=lambda value: str(value)[:40],
-)
-def test_mistakes_in_the_constructor(options, message):
-    with pytest.raises(ValueError, match=message):
-        ht.OrthogonalRNN(**({"input_size": 3, "hidden_size": 8} | options))
-
-
-@pytest.mark.parametrize("kind", [nn.RNN, ht.OrthogonalRNN, ht.OrthogonalRNNCell])
-def test_inputs_and_states_have_entries(kind):
-    with pytest.raises(ValueError, match="hidden_size"):
-        kind(3, 0)
-    with pytest.raises(ValueError, match="input_size"):
-        kind(0, 8)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"input_size": 3.0}, "input_size is 3.0, expected an integer"),
-        ({"hidden_size": "8"}, "hidden_size is '8', expected an integer"),
-        ({"num_layers": 1.5}, "num_layers is 1.5, expected an integer"),
-        ({"num_reflections": 2.0}, "num_reflections is 2.0, expected an integer"),
-        ({"num_layers": 2, "num_reflections": [2, 2.0]}, "num_reflections is 2.0, expected an integer"),
-        ({"dropout": "a"}, "dropout is 'a', expected a number"),
-        ({"dropout": True, "num_layers": 2}, "dropout is True, expected a number"),
-        ({"negative_slope": "a"}, "negative_slope is 'a', expected a number"),
-        ({"negative_slope": True}, "negative_slope is True, expected a number"),
-        ({"proj_size": False}, "proj_size is False, expected an integer"),
-        ({"learn_h0": 1}, "learn_h0 is 1, expected True or False"),
-        ({"dtype": torch.int32}, "dtype is torch.int32, expected one of torch.float32"),
-    ],
-    ids=str,
-)
-def test_mistakes_in_the_types_of_the_constructor(options, message):
-    with pytest.raises(TypeError, match=message):
-        ht.OrthogonalRNN(**({"input_size": 3, "hidden_size": 8} | options))
 
 
 @pytest.mark.parametrize("wrong", [(torch.ones(5, 3),), "abc", [1.0, 2.0, 3.0]], ids=["tuple", "str", "list"])

@@ -1,0 +1,164 @@
+"""Layers, adapters and parametrizations made wrongly: each error names the argument and what was given.
+
+A row has an argument, a wrong value and what is expected. ``rest`` is what else the call needs for the value to be the
+only mistake. The message begins with ``argument is value`` and goes on with what is expected. Rows that say something
+else have a text of their own.
+"""
+
+import copy
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import nn
+
+import householder.torch as ht
+
+MADE_BY: dict[Callable[..., nn.Module], dict[str, Any]] = {
+    ht.OrthogonalRNN: {"input_size": 3, "hidden_size": 8},
+    ht.OrthogonalRNNCell: {"input_size": 3, "hidden_size": 8},
+    ht.UnitaryRNN: {"input_size": 3, "hidden_size": 8},
+    ht.UnitaryRNNCell: {"input_size": 3, "hidden_size": 8},
+    ht.Orthogonal: {"in_features": 6, "out_features": 4},
+    ht.Unitary: {"in_features": 6, "out_features": 4},
+    ht.SVDLinear: {"in_features": 6, "out_features": 4},
+    ht.ModReLU: {"num_moduli": 4},
+    ht.DeltaNet: {"hidden_size": 12, "num_heads": 2},
+    ht.OrthogonalAdapter: {"linear": nn.Linear(16, 5), "num_reflections": 4},
+    ht.orthogonal: {"module": nn.Linear(3, 4)},
+}
+RECURRENT = ht.OrthogonalRNN, ht.OrthogonalRNNCell, ht.UnitaryRNN, ht.UnitaryRNNCell
+LINEAR = ht.Orthogonal, ht.Unitary, ht.SVDLinear
+REAL = ht.OrthogonalRNN, ht.OrthogonalRNNCell, ht.Orthogonal, ht.SVDLinear, ht.ModReLU, ht.DeltaNet
+COMPLEX = ht.UnitaryRNN, ht.UnitaryRNNCell, ht.Unitary
+PAIRS = {"hidden_size": 7}
+TWO_LAYERS = {"num_layers": 2}
+
+
+class Mistake(NamedTuple):
+    """Layers, an argument with a wrong value, what is expected, the rest of the call, and a message of its own."""
+
+    layers: tuple[Callable[..., nn.Module], ...]
+    argument: str
+    value: Any
+    expected: str = ""
+    rest: dict[str, Any] = {}  # noqa: RUF012
+    says: str | None = None
+
+
+def refused_by(*layers):
+    return lambda *row, **more: Mistake(layers, *row, **more)
+
+
+rnn, delta, adapter, constrained = map(refused_by, (ht.OrthogonalRNN, ht.DeltaNet, ht.OrthogonalAdapter, ht.orthogonal))
+AT_LEAST_ONE = "expected at least 1"
+INTEGER, NUMBER, FLAG = "expected an integer", "expected a number", "expected True or False"
+
+VALUES = [
+    Mistake(RECURRENT, "input_size", 0, AT_LEAST_ONE),
+    Mistake(RECURRENT, "hidden_size", 0),
+    Mistake(RECURRENT, "nonlinearity", "sigmoid", "expected one of 'identity'"),
+    Mistake(RECURRENT, "method", "fast", "expected one of 'auto', 'wy', 'dense'"),
+    Mistake(RECURRENT, "method", "reflections", "expected one of 'auto', 'wy', 'dense'"),
+    Mistake(RECURRENT, "num_reflections", 0, AT_LEAST_ONE),
+    Mistake(RECURRENT[:2], "num_reflections", 9, "expected at least 1 and at most 8"),
+    Mistake(RECURRENT[2:], "num_reflections", 8, "expected at least 1 and at most 7"),
+    Mistake(RECURRENT[2:], "hidden_size", 1, "expected at least 2"),
+    rnn("num_layers", 0, AT_LEAST_ONE),
+    rnn("num_reflections", [1, 2, 3], rest=TWO_LAYERS, says="expected one number or 2, one per layer"),
+    rnn("nonlinearity", "oplu", rest=PAIRS, says="acts on pairs"),
+    rnn("nonlinearity", "modrelu", rest=PAIRS, says="acts on pairs"),
+    rnn("negative_slope", -0.1),
+    rnn("dropout", 1.5, r"expected a number in"),
+    rnn("constraint", "none", "expected one of 'hard', 'soft'"),
+    Mistake(LINEAR, "in_features", 0, AT_LEAST_ONE),
+    Mistake(LINEAR, "out_features", 0, AT_LEAST_ONE),
+    refused_by(ht.Orthogonal)("num_reflections", 5, "expected at least 1 and at most 4"),
+    refused_by(ht.Unitary)("num_reflections", 4, "expected at least 1 and at most 3", {"in_features": 4}),
+    refused_by(ht.Unitary)("in_features", 1, rest={"out_features": 1}, says="expected n = max"),
+    refused_by(ht.SVDLinear)("margin", 1.5, "expected a number in"),
+    delta("hidden_size", 12, "expected a multiple of num_heads = 5", {"num_heads": 5}),
+    delta("hidden_size", 0),
+    delta("gate", "row"),
+    delta("num_householder", 0),
+    delta("conv_size", 0),
+    delta("expand_v", 0.1),
+    delta("expand_v", float("nan")),
+    delta("expand_v", float("inf")),
+    delta("max_beta", 2.5, "expected above 0 and at most 2"),
+    *(adapter("num_reflections", m, "expected an even number from 2") for m in (0, 3, 16, 18)),
+    adapter("method", "zz", "expected one of 'auto'"),
+    constrained("name", "weigth", says="Linear has no parameter 'weigth'.*: weight, bias"),
+    constrained("name", "bias", rest={"module": nn.Linear(3, 4, bias=False)}, says="no parameter 'bias'.*: weight$"),
+    constrained("module", nn.Sequential(nn.Linear(3, 4)), says="no parameter 'weight' of its own.*: none"),
+    constrained("name", "bias", says=r"bias of Linear has shape \(4,\)"),
+    constrained("module", nn.Linear(1, 1, dtype=torch.complex64), says=r"complex weight of shape \(1, 1\)"),
+    constrained("module", ht.orthogonal(nn.Linear(3, 4)), says="already parametrized"),
+    constrained("num_reflections", 4, "expected at least 1 and at most 3"),
+    constrained("orthogonal_map", "matrix_exp", "expected 'householder' or None"),
+    constrained("orthogonal_map", "cayley", "expected 'householder' or None"),
+]
+TYPES = [
+    Mistake(RECURRENT, "input_size", 3.0, INTEGER),
+    Mistake(RECURRENT, "hidden_size", "8", INTEGER),
+    Mistake(RECURRENT, "num_reflections", 2.0, INTEGER),
+    rnn("num_layers", 1.5, INTEGER),
+    rnn("num_reflections", [2, 2.0], rest=TWO_LAYERS, says="num_reflections is 2.0, expected an integer"),
+    rnn("dropout", "a", NUMBER),
+    rnn("dropout", True, NUMBER, TWO_LAYERS),
+    rnn("negative_slope", "a", NUMBER),
+    rnn("negative_slope", True, NUMBER),
+    rnn("proj_size", False, INTEGER),
+    rnn("learn_h0", 1, FLAG),
+    Mistake(LINEAR, "in_features", 4.0, INTEGER),
+    Mistake(LINEAR, "in_features", "4", INTEGER),
+    Mistake(LINEAR, "out_features", True, INTEGER),
+    Mistake(LINEAR, "out_features", 2.0, INTEGER),
+    Mistake(LINEAR, "num_reflections", True, INTEGER),
+    Mistake(LINEAR, "num_reflections", 2.0, INTEGER),
+    Mistake(LINEAR, "bias", 1, FLAG),
+    Mistake(LINEAR, "bias", 0.1, FLAG),
+    refused_by(ht.SVDLinear)("margin", "a", NUMBER),
+    refused_by(ht.SVDLinear)("margin", False, NUMBER),
+    refused_by(ht.ModReLU)("num_moduli", 3.0, INTEGER),
+    delta("hidden_size", 12.0, INTEGER),
+    delta("num_heads", True, INTEGER),
+    delta("num_householder", True, INTEGER),
+    delta("conv_size", 4.0, INTEGER),
+    delta("expand_v", True, NUMBER),
+    delta("max_beta", True, NUMBER),
+    Mistake(REAL, "dtype", torch.int32, "expected one of torch.float32"),
+    Mistake(REAL, "dtype", torch.complex64, "expected one of torch.float32"),
+    Mistake(COMPLEX, "dtype", torch.int32, "expected one of torch.complex64"),
+    Mistake(COMPLEX, "dtype", torch.float16, "expected one of torch.complex64"),
+    Mistake(COMPLEX, "dtype", torch.bfloat16, "expected one of torch.complex64"),
+    adapter("num_reflections", 4.0, INTEGER),
+    adapter("linear", nn.Conv1d(4, 4, 1), says=r"linear is a Conv1d, expected an nn\.Linear"),
+    adapter("linear", nn.Linear(4, 4, dtype=torch.complex64), says=r"dtype torch\.complex64, expected a real layer"),
+    constrained("module", nn.Linear(3, 4).weight, says=r"module is a Parameter, expected a torch\.nn\.Module"),
+    constrained("module", nn.Linear(3, 4, dtype=torch.bfloat16), says=r"weight has dtype torch\.bfloat16"),
+    constrained("num_reflections", "cayley", INTEGER),
+]
+
+
+@pytest.mark.parametrize(
+    ("error", "layer", "mistake"),
+    [
+        pytest.param(error, layer, mistake, id=f"{layer.__name__}, {mistake.argument} {error.__name__} {i}")
+        for error, mistakes in ((ValueError, VALUES), (TypeError, TYPES))
+        for i, mistake in enumerate(mistakes)
+        for layer in mistake.layers
+    ],
+)
+def test_a_mistake_is_named(error, layer, mistake):
+    arguments = MADE_BY[layer] | mistake.rest | {mistake.argument: mistake.value}
+    message = mistake.says or rf"^{mistake.argument} is {re.escape(repr(mistake.value))}.*{mistake.expected}"
+    with pytest.raises(error, match=message):
+        layer(**arguments)
+
+
+def test_each_layer_can_be_made_without_a_mistake():
+    for layer, arguments in MADE_BY.items():
+        assert isinstance(layer(**copy.deepcopy(arguments)), nn.Module)
