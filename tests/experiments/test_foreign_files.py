@@ -227,7 +227,9 @@ def test_what_is_added_to_a_full_disk_names_the_file():
 def test_ctrl_c_at_the_start_ends_in_one_line(command, tmp_path):
     import subprocess
 
-    code = f"import sys, householder.cli\nprint('ready', flush=True)\n{COMMAND[-1]}"
+    # A shell starts commands in the background with the signal ignored.
+    heard = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{heard}\nimport sys, householder.cli\nprint('ready', flush=True)\n{COMMAND[-1]}"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path}
     process = subprocess.Popen([sys.executable, "-c", code, *command], start_new_session=True, **pipes)
     assert process.stdout.readline() == "ready\n"
