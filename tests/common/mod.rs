@@ -15,15 +15,9 @@ impl Random {
         (self.0 >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
     }
 
-    pub fn numbers<T: Scalar>(&mut self, len: usize) -> Vec<T> {
-        (0..len).map(|_| T::narrow(wide::<T>(self.real(), self.real()))).collect()
+    pub fn numbers<T: Number>(&mut self, len: usize) -> Vec<T> {
+        (0..len).map(|_| T::from_parts(T::Real::of(self.real()), T::Real::of(self.real()))).collect()
     }
-}
-
-fn wide<T: Scalar>(re: f64, im: f64) -> T::Wide {
-    let re_part = <T::Wide as Number>::from_real(re);
-    // i = exp(i pi / 2); one for real numbers, whose imaginary part is dropped.
-    if T::COMPLEX { re_part + <T::Wide as Number>::unit(std::f64::consts::FRAC_PI_2).scale(im) } else { re_part }
 }
 
 pub fn to_c64<T: Scalar>(x: T) -> c64 {
