@@ -1,4 +1,5 @@
-//! Many problems in one call: what each gives alone, bit for bit, by every method and with any number of threads.
+//! Many problems in one call: what each gives alone, by every method and with any number of threads. All bits are the same,
+//! except where problems are solved side by side.
 
 mod common;
 

@@ -14,24 +14,30 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 
 
-def blocks(page):
-    """The blocks of Python, each where it stands in the file: a failure then names the page's own line."""
-    text = page.read_text(encoding="utf-8")
+def blocks(text):
+    """The blocks of Python, each where it stands in the text: a failure then names the page's own line."""
     for block in re.finditer(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
         yield "\n" * text.count("\n", 0, block.start(1)) + block[1]
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if any(blocks(page)) and page.stem != "migrating"], ids=lambda page: page.stem
-)
+def run_blocks(text, file):
+    """Run the blocks one after the other, as somebody does who pastes them."""
+    names = {"__name__": "page"}
+    for block in blocks(text):
+        exec(compile(block, file, "exec"), names)
+
+
+WITH_CODE = [page for page in PAGES if page.stem != "migrating" and any(blocks(page.read_text(encoding="utf-8")))]
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
 def test_code_of_a_page_runs(page, tmp_path, monkeypatch):
     pytest.importorskip("torch")
-    if "householder.jax" in page.read_text(encoding="utf-8"):
+    text = page.read_text(encoding="utf-8")
+    if "householder.jax" in text:
         pytest.importorskip("jax", reason="needs jax")
     monkeypatch.chdir(tmp_path)
-    names = {"__name__": "page"}
-    for block in blocks(page):
-        exec(compile(block, str(page), "exec"), names)
+    run_blocks(text, str(page))
 
 
 def test_a_section_of_the_page_for_migration_runs_when_pasted_alone(tmp_path, monkeypatch):
@@ -39,9 +45,7 @@ def test_a_section_of_the_page_for_migration_runs_when_pasted_alone(tmp_path, mo
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "docs" / "migrating.md").read_text(encoding="utf-8")
     for section in re.split(r"^## ", text, flags=re.MULTILINE):
-        names = {"__name__": "section"}
-        for block in re.findall(r"^```python\n(.*?)^```", section, flags=re.DOTALL | re.MULTILINE):
-            exec(compile(block, section.partition("\n")[0], "exec"), names)
+        run_blocks(section, section.partition("\n")[0])
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
@@ -57,7 +61,8 @@ def test_a_notebook_runs(notebook, tmp_path, monkeypatch):
 @pytest.fixture(scope="module", autouse=True)
 def _my_module(tmp_path_factory):
     """Put the module that a page shows where its command lines find it."""
-    (code,) = (block for block in blocks(ROOT / "docs" / "train-your-own.md") if "class FirstSymbol" in block)
+    text = (ROOT / "docs" / "train-your-own.md").read_text(encoding="utf-8")
+    (code,) = (block for block in blocks(text) if "class FirstSymbol" in block)
     folder = tmp_path_factory.mktemp("modules")
     (folder / "my_module.py").write_text(code, encoding="utf-8")
     sys.path.insert(0, str(folder))
