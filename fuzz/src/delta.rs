@@ -1,6 +1,6 @@
 //! The delta rule against its steps one after the other. What is not finite changes nothing that does not depend on it.
 
-#[path = "../../tests/common/delta.rs"]
+#[path = "../../tests/core/common/delta.rs"]
 mod steps;
 
 use householder::delta::{Exponential, Sizes};

@@ -1,8 +1,6 @@
 //! Factorisation: what any product of reflections needs, and what rounding may cost.
 
-mod common;
-
-use common::{Random, error, explicit, to_c64, tolerance, with_each_instruction_set};
+use crate::common::{Random, error, explicit, to_c64, tolerance, with_each_instruction_set};
 use householder::factor::factor;
 use householder::number::{Number, Real, c32, c64};
 use householder::scalar::Scalar;

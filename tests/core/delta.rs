@@ -1,16 +1,12 @@
 //! The delta rule: against its steps one after the other, on every instruction set, for any number of threads.
 
-mod common;
-#[path = "common/delta.rs"]
-mod steps;
-
-use common::{Random, with_each_instruction_set};
+use crate::common::delta::{Found, Given};
+use crate::common::{Random, number_of_threads, with_each_instruction_set};
 use householder::delta::{
     self, Cotangents, Exponential, Gate, Gradients, Operands, Problem, Results, Sizes, backward, forward, interval,
 };
 use householder::error::Error;
-use householder::threads::{Context, set_num_threads};
-use steps::{Found, Given};
+use householder::threads::Context;
 
 const LENGTHS: [usize; 8] = [0, 1, 4, 5, 16, 17, 33, 70];
 
@@ -82,11 +78,12 @@ fn strong_gates_lose_no_accuracy() {
 
 #[test]
 fn threads_do_not_change_a_bit() {
+    let set_num_threads = number_of_threads();
     for channels in gates(64) {
         let given = given::<f32>(sizes(2, 2, 64, 150, 1), &[130, 70], channels);
         let mut results: Vec<Vec<u32>> = Vec::new();
         for threads in [1, 2, 7] {
-            set_num_threads(threads).unwrap();
+            set_num_threads(threads);
             let mut never = || false;
             let found = given.compute(&mut Context::new(&mut never), true);
             results.push(found.arrays().iter().flat_map(|(_, array)| array.iter().map(|x| x.to_bits())).collect());

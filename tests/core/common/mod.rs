@@ -1,10 +1,13 @@
 //! Oracles and random problems for the tests of the core.
-#![allow(dead_code)] // each test file uses its part
+
+pub mod delta;
+
+use std::sync::{Mutex, PoisonError};
 
 use householder::number::{Number, Real, c64};
 use householder::operator::Form;
 use householder::scalar::Scalar;
-use householder::threads::{Context, InstructionSet};
+use householder::threads::{Context, InstructionSet, set_num_threads};
 
 /// A small deterministic generator: numbers in [-1, 1).
 pub struct Random(pub u64);
@@ -104,6 +107,16 @@ pub fn tolerance<T: Scalar>(m: usize) -> f64 {
 }
 
 /// Runs `test` with each instruction set of this machine.
+/// Returns a function that sets the number of threads. While it lives, no other test sets one.
+pub fn number_of_threads() -> impl Fn(usize) {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    move |threads| {
+        let _ = &alone;
+        set_num_threads(threads).unwrap();
+    }
+}
+
 pub fn with_each_instruction_set(mut test: impl FnMut(&mut Context<'_>)) {
     for isa in InstructionSet::available() {
         let mut never = || false;

@@ -1,15 +1,15 @@
 //! Columns of every form, with and without a given `tau`: against explicit reflections, by every method.
 
-mod common;
-
-use common::{Random, error, explicit_of, has_time_for, multiply, to_c64, tolerance, with_each_instruction_set};
+use crate::common::{
+    Random, error, explicit_of, has_time_for, multiply, number_of_threads, to_c64, tolerance, with_each_instruction_set,
+};
 use householder::apply::{self, Gradients};
 use householder::method::Method;
 use householder::number::{Number, Real, c32, c64};
 use householder::operator::{Form, Operator};
 use householder::rnn::{self, Activation, Sequence, SequenceGradients, Series, Steps};
 use householder::scalar::Scalar;
-use householder::threads::{Context, set_num_threads};
+use householder::threads::Context;
 
 /// Sizes up to which a matrix is formed in registers.
 const SMALL: usize = 64;
@@ -281,6 +281,7 @@ fn methods_agree_on_gradients_of_every_form() {
 
 /// Blocks of 48 to 80 reflections, and tasks of as many columns.
 fn large_matrices_are_those_of_explicit_reflections<T: Scalar>() {
+    let set_num_threads = number_of_threads();
     for (shape, form, tau) in [
         ((300, 70, 1), Form::Trapezoidal, Tau::Own),
         ((530, 500, 1), Form::Trapezoidal, Tau::Own),
@@ -291,7 +292,7 @@ fn large_matrices_are_those_of_explicit_reflections<T: Scalar>() {
         let w = problem.explicit();
         with_each_instruction_set(|context| {
             let [alone, together] = [1, 2].map(|threads| {
-                set_num_threads(threads).unwrap();
+                set_num_threads(threads);
                 let mut matrix = vec![T::ZERO; n * n];
                 apply::matrix(context, &problem.operator(false, None), &mut matrix).unwrap();
                 matrix

@@ -1,13 +1,13 @@
 //! Many small problems in one call, which are solved side by side: what each gives alone in double precision.
 
-mod common;
-
-use common::{Random, error, explicit_of, has_time_for, multiply, to_c64, tolerance, with_each_instruction_set};
+use crate::common::{
+    Random, error, explicit_of, has_time_for, multiply, number_of_threads, to_c64, tolerance, with_each_instruction_set,
+};
 use householder::apply::{self, Gradients};
 use householder::number::{Number, Real, c32, c64};
 use householder::operator::{Form, Operator};
 use householder::scalar::Scalar;
-use householder::threads::{Context, set_num_threads};
+use householder::threads::Context;
 
 /// Around one and several groups of eight and of sixteen.
 const COUNTS: [usize; 9] = [1, 5, 7, 8, 9, 15, 16, 17, 49];
@@ -162,6 +162,7 @@ fn each_problem_is_solved_as_in_double_precision() {
 }
 
 fn keeps_to_itself<T: Scalar>() {
+    let set_num_threads = number_of_threads();
     for (form, shape) in [(Form::Trapezoidal, (7, 4, 1)), (Form::Full, (5, 7, 6)), (Form::UnitTrapezoidal, (20, 9, 2))]
     {
         let problems = Problems::<T>::new(53, shape, form);
@@ -170,7 +171,7 @@ fn keeps_to_itself<T: Scalar>() {
         for adjoint in [false, true] {
             let mut results = vec![];
             for threads in [1, 3] {
-                set_num_threads(threads).unwrap();
+                set_num_threads(threads);
                 results.push(problems.run(&mut Context::new(&mut || false), adjoint));
             }
             assert_eq!(results[0], results[1], "on several threads");

@@ -1,14 +1,12 @@
 //! Whole sequences: against explicit reflections step by step, on every instruction set, for any number of threads.
 
-mod common;
-
-use common::{Random, error, explicit, multiply, to_c64, with_each_instruction_set};
+use crate::common::{Random, error, explicit, multiply, number_of_threads, to_c64, with_each_instruction_set};
 use householder::method::Method;
 use householder::number::{Real, c64};
 use householder::operator::{Form, Operator};
 use householder::rnn::{self, Activation, Recurrence, Sequence, SequenceGradients, Series, Steps};
 use householder::scalar::Scalar;
-use householder::threads::{Context, set_num_threads};
+use householder::threads::Context;
 
 const ACTIVATIONS: [Activation<f64>; 4] =
     [Activation::Identity, Activation::Relu, Activation::LeakyRelu(0.1), Activation::Tanh];
@@ -307,28 +305,29 @@ fn single_precision_and_chosen_methods_agree_with_double_precision() {
 #[test]
 #[cfg_attr(miri, ignore)] // which takes long for so many numbers
 fn any_number_of_threads_gives_the_same_bits() {
+    let set_num_threads = number_of_threads();
     for (n, m, batch) in [(128, 16, 50), (64, 64, 33), (40, 30, 257), (512, 400, 1), (300, 299, 13)] {
         let p = Problem::<f32>::new(n, m, if batch == 1 { 40 } else { 4 }, &vec![batch; 60]);
         let sequence = p.sequence(Activation::Relu, false, None);
         let mut results = Vec::new();
         for threads in [1, 2, 7] {
-            set_num_threads(threads).unwrap();
+            set_num_threads(threads);
             let mut never = || false;
             results.push(p.run(&mut Context::new(&mut never), &sequence, true));
         }
         assert!(results[0] == results[1] && results[0] == results[2]);
     }
-    set_num_threads(2).unwrap();
 }
 
 #[test]
 #[cfg_attr(miri, ignore)] // which takes long for so many numbers
 fn tasks_that_share_a_ring_agree_with_explicit_factors() {
+    let set_num_threads = number_of_threads();
     for (n, m, d, batch, steps) in [(512, 300, 130, 1, 200), (256, 200, 64, 4, 60), (300, 160, 20, 7, 30)] {
         let p = Problem::<f64>::new(n, m, d, &vec![batch; steps]);
         let mut never = || false;
         let mut run = |threads: usize, method: Method| {
-            set_num_threads(threads).unwrap();
+            set_num_threads(threads);
             p.run(&mut Context::new(&mut never), &p.sequence(Activation::Tanh, false, Some(method)), true)
         };
         let want = run(1, Method::Wy).map(|x| x.into_iter().map(to_c64).collect::<Vec<_>>()); // one task
@@ -338,7 +337,6 @@ fn tasks_that_share_a_ring_agree_with_explicit_factors() {
             }
         }
     }
-    set_num_threads(2).unwrap();
 }
 
 /// Vectors `(steps, batch, width)` where `strides` say, and NaN elsewhere.

@@ -1,15 +1,14 @@
 //! One application: every method, number type and instruction set against explicit reflections.
 
-mod common;
-
-use common::{Random, error, explicit, has_time_for, multiply, to_c64, tolerance, with_each_instruction_set};
+use crate::common::{
+    Random, error, explicit, has_time_for, multiply, number_of_threads, to_c64, tolerance, with_each_instruction_set,
+};
 use householder::apply::{self, Gradients};
 use householder::factor;
 use householder::method::Method;
 use householder::number::{Number, Real, c32, c64};
 use householder::operator::Operator;
 use householder::scalar::Scalar;
-use householder::threads::set_num_threads;
 use proptest::prelude::*;
 
 /// Sizes up to which a matrix is formed in registers.
@@ -103,6 +102,7 @@ fn c64_applies_as_explicit_reflections() {
 
 /// `L = Re <g, W h>` as a function of one entry of `U`.
 fn large_vectors_apply_as_explicit_reflections<T: Scalar>() {
+    let set_num_threads = number_of_threads();
     for (n, m, rows) in [(300, 40, 70), (519, 33, 3), (1030, 9, 2)] {
         let mut problem = Problem::<T>::new(n, m, rows, 1).unwrap();
         for (i, row) in problem.u.chunks_mut(m).enumerate() {
@@ -114,7 +114,7 @@ fn large_vectors_apply_as_explicit_reflections<T: Scalar>() {
         let w = explicit(n, m, &problem.u, None);
         with_each_instruction_set(|context| {
             let [alone, together] = [1, 2].map(|threads| {
-                set_num_threads(threads).unwrap();
+                set_num_threads(threads);
                 let mut c = vec![T::ZERO; rows * n];
                 let operator = problem.operator(false, Some(Method::Wy));
                 apply::forward(context, &operator, &problem.h, &mut c).unwrap();
