@@ -86,6 +86,11 @@ MOST = 2**31
 Shape = tuple[int, ...]
 
 
+def reflection_count(n: int, m: int, *, ends_in_sign: bool = True) -> int:
+    """Return k, the number of reflections of ``u (n, m)``: the last column of a square real u is a sign."""
+    return m - 1 if m == n and ends_in_sign else m  # a compiler's symbolic size takes no bool
+
+
 def of_tau(u: Shape) -> Shape:
     """Return the shape of ``tau`` for ``u (..., n, m)``: a number for each column."""
     return (*u[:-2], u[-1])

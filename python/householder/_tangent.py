@@ -81,7 +81,7 @@ def jvp(
     v, _, s = wy(u)
     k = v.shape[-1]
     columns, directions = (xp.tril(a)[..., :k] for a in (u, tangent_u))
-    power = power_of_two(xp, abs(columns).max(axis=-2, keepdims=True, initial=0))
+    power = power_of_two(xp, abs(columns).max(axis=-2, keepdims=True))
     columns, directions = columns * power, directions * power
     norm, radial = ((v.conj() * a).real.sum(axis=-2, keepdims=True) for a in (columns, directions))
     tangent_v = (directions - v * radial) / xp.where(norm == 0, xp.inf, norm)  # a zero column stays the identity

@@ -17,7 +17,7 @@ import array_api_compat.numpy
 import numpy as np
 
 from householder import _notices
-from householder._cuda import instances, kernels, library, verdicts
+from householder._cuda import instances, kernels, library, recurrence, verdicts
 from householder._cuda.arrays import Arrays
 from householder._cuda.instances import CLUSTERS, OPTIONS, PHI, PROBE, SOURCES, Launch
 from tests.cuda import emulation
@@ -142,6 +142,9 @@ class CupyArray(np.ndarray):
     def get(self):
         return np.asarray(self).view(np.ndarray)
 
+    def max(self, axis=None, out=None, keepdims=False):
+        return super().max(axis, out, keepdims)
+
 
 def _as_cupy(source, name):
     """The function of a module of NumPy's arrays, or its submodule, for CuPy's arrays."""
@@ -152,6 +155,7 @@ def _as_cupy(source, name):
         return value
 
     def function(*args, **kwargs):
+        assert not kwargs.keys() & {"initial", "where"}, "arguments that CuPy's reductions lack"
         result = value(*args, **kwargs)
         if not isinstance(result, np.ndarray):
             return result
@@ -226,7 +230,8 @@ def install(monkeypatch, *, capability=90, trials=False):
     monkeypatch.setattr(kernels, "_compiled", {})
     monkeypatch.setattr(instances, "FACTOR_COLUMNS", dict.fromkeys(instances.NUMBERS, (16,)))  # few to compile
     monkeypatch.setattr(instances, "APPLICATION_LANES", (8,))
-    cached = (kernels, "device_of"), (kernels, "takes_clusters"), (kernels, "missing"), (library, "_library")
+    of_kernels = ((kernels, name) for name in ("device_of", "takes_clusters", "missing"))
+    cached = *of_kernels, (library, "_library"), (recurrence, "candidates")
     for owner, name in cached:
         monkeypatch.setattr(owner, name, cache(getattr(owner, name).__wrapped__))
     return Arrays(np)

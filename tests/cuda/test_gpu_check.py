@@ -100,6 +100,23 @@ def test_a_worker_tells_what_it_found(monkeypatch, tmp_path):
     assert os.environ["HOUSEHOLDER_KERNELS"] == "require"
 
 
+def test_each_job_runs_the_check_of_its_name(monkeypatch):
+    from householder.cli import gpu_correctness
+
+    asked = []
+    found = {name: lambda _, name=name: asked.append(name) or "" for name in gpu_correctness.CHECKS}
+    monkeypatch.setattr(gpu_correctness, "CHECKS", found)
+    monkeypatch.setattr(gpu_worker.instances, "CLUSTERS", ())
+    for job in gpu_check.jobs(checks=True, timings=False, quick=True):
+        gpu_worker.KINDS[job.command[-1]](job.name)
+    assert asked == [*found, "clusters"]
+
+
+def test_only_jobs_whose_names_match_run(checks, tmp_path):
+    checks["jobs"] = [job("raise SystemExit(2)"), job("tell(True)")._replace(name="another")]
+    assert cli.main(["gpu-check", "--matching", "another", "--output", str(tmp_path)]) == 0
+
+
 @pytest.fixture
 def checks(monkeypatch):
     """The checks of the command are replaced by these programs."""

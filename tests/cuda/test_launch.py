@@ -123,7 +123,7 @@ def check_shared_memory(number):
     first, last = candidates(kernels.device_of(number), 500, 60, "float32", "tanh")
     assert first.tile.shared_bytes > instances.DEFAULT_SHARED_BYTES
     for direction in ("forward", "backward"):
-        kernel = kernels._compiled[number, first.names(direction)[1]]
+        kernel = kernels._compiled[number, first.names[direction][1]]
         with device.cupy().cuda.Device(number):
             assert kernel.max_dynamic_shared_size_bytes == first.tile.shared_bytes
     assert last.tile is None

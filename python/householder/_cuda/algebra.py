@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from householder import _expressions
 from householder._cuda import factors
 from householder._cuda.library import Library, library_of
+from householder._spec import reflection_count
 
 
 class Form(NamedTuple):
@@ -58,7 +59,7 @@ def form(u: Any, phases: Any = None) -> Form:
     xp = library.xp
     n, m = u.shape[-2:]
     narrow, wide = u.dtype, library.wide(u)
-    k = m - (m == n and not library.is_complex(u))
+    k = reflection_count(n, m, ends_in_sign=not library.is_complex(u))
     if (found := factors.form(library, u, k, wide)) is not None:
         v, t, s, a, norm = found
         return Form(library, v, t, s, a, norm, diagonal(library, u, phases))

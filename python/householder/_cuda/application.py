@@ -88,6 +88,5 @@ def _launch(kernel: tuple[str, instances.Launch], u: Any, rows: Any, others: tup
     library = library_of(u)
     arrays = (library.contiguous(u), library.contiguous(rows), *others)
     sizes = (_count(u), *u.shape[-2:], rows.shape[-2], transpose)
-    with library.current(u):
-        arguments = (*map(library.pointer, arrays), *map(np.int32, sizes))
-        kernels.launch(library.device(u), "application", *kernel, arguments)
+    arguments = (*map(library.pointer, arrays), *map(np.int32, sizes))
+    kernels.launch(library.device(u), "application", *kernel, arguments)

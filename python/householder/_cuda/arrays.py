@@ -11,7 +11,6 @@ from householder import _cpu
 from householder._cpu import NAMES, REAL
 from householder._cuda import algebra, application, device, recurrence
 from householder._cuda.library import library_of
-from householder._spec import NONLINEARITIES
 from householder._types import WY, Array, Sequence, SequenceGradients
 
 STATES = ("x", "h0", "grad_h", "grad_last")
@@ -115,19 +114,14 @@ class Arrays:
     ) -> tuple[Array, Callable[[Array | None, Array | None], SequenceGradients]]:
         """Return all states, and the function from their gradients to those of every array argument that was given."""
         _of_one_type(x=sequence.x, h0=sequence.h0)
-        library, n = library_of(sequence.u), len(sequence.u)
-        flags = None
+        library = library_of(sequence.u)
         with library.current(sequence.u):
-            if NONLINEARITIES[sequence.nonlinearity].has_flags:
-                flags = library.empty((sequence.x.size // sequence.x.shape[-1], n // 2), sequence.x, self.xp.uint8)
-            kept = recurrence.Kept(flags=flags)
-            h, run = recurrence.forward(sequence, steps, batch, kept)
+            h, _, kept = recurrence.forward(sequence, steps, batch)
 
         def pull(grad_h: Array | None, grad_last: Array | None) -> SequenceGradients:
             _of_one_type(h=h, grad_h=grad_h, grad_last=grad_last)
             with library.current(sequence.u):
-                form = None if run is None else run.form
-                return recurrence.backward(sequence, steps, batch, h, kept, grad_h, grad_last, form=form)
+                return recurrence.backward(sequence, steps, batch, h, kept, grad_h, grad_last)
 
         return h, pull
 

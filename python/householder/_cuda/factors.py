@@ -23,8 +23,7 @@ def form(library: Library, u: Any, k: int, wide: Any) -> tuple[Any, ...] | None:
     t, s = (library.empty((*many, k, k), u, wide) for _ in range(2))
     norm = library.empty((*many, 1, k), u, library.real(u))
     pointers = (library.pointer(array) for array in (u, v, a, s, t, norm))
-    with library.current(u):
-        kernels.launch(library.device(u), "factors", *found, (*pointers, *map(np.int32, (n, m, k))))
+    kernels.launch(library.device(u), "factors", *found, (*pointers, *map(np.int32, (n, m, k))))
     return v, t, s, a, norm
 
 
@@ -39,9 +38,8 @@ def gradient(library: Library, v: Any, s: Any, c1: Any, c2: Any, norm: Any) -> A
         return None
     grad_u = library.empty(v.shape, v)
     arrays = (*map(library.contiguous, (v, s, c1, c2, norm)), grad_u)
-    with library.current(v):
-        arguments = (*map(library.pointer, arrays), np.int32(n), np.int32(k))
-        kernels.launch(library.device(v), "gradients", *found, arguments)
+    arguments = (*map(library.pointer, arrays), np.int32(n), np.int32(k))
+    kernels.launch(library.device(v), "gradients", *found, arguments)
     return grad_u
 
 

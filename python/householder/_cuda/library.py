@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from householder import _library as libraries
-from householder._cuda.device import cupy
+from householder._cuda.device import imported
 
 LARGEST_SOLVE = 512
 """Size up to which torch solves a triangular system without MAGMA, which would wait for the device."""
@@ -63,7 +63,7 @@ class Numpy(libraries.Library):
         return 0
 
     def current(self, a: Any) -> AbstractContextManager[Any]:  # noqa: ARG002
-        """Make the device of an array, and the current stream of its library, CuPy's current ones."""
+        """Make the device of an array, and the current stream of its library, CuPy's current ones; launches need it."""
         return nullcontext()
 
     def linear(self, x: Any, weight: Any, bias: Any) -> Any:
@@ -137,7 +137,7 @@ class Torch(libraries.Torch, Numpy):
 
     @contextmanager
     def _current(self, index: int) -> Iterator[None]:
-        cuda = cupy().cuda
+        cuda = imported().cuda
         stream = _Stream(self.xp.cuda.current_stream(index).cuda_stream)
         with cuda.Device(index), cuda.Stream.from_external(stream):
             yield
@@ -180,5 +180,10 @@ def _library(name: str) -> Library:
 
 def library_of(a: Any) -> Library:
     """Choose the library by the type of an array or its base types."""
-    modules = (base.__module__.partition(".")[0] for base in type(a).__mro__)
-    return _library(next(name for name in modules if name in _KNOWN))
+    return _library(_name(a.__class__))
+
+
+@cache
+def _name(kind: type[object]) -> str:
+    modules = (base.__module__.partition(".")[0] for base in kind.__mro__)
+    return next(name for name in modules if name in _KNOWN)

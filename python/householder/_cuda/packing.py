@@ -60,8 +60,7 @@ class Packing:
     def _launch(self, name: str, blocks: int, *arguments: Any) -> None:
         how, index = Launch(blocks, PACKING_THREADS, 0), self._library.device(self._like)
         verdicts.require(index, PACKING_NAMES[name], self._try)
-        with self._library.current(self._like):
-            kernels.launch(index, "packing", PACKING_NAMES[name], how, arguments)
+        kernels.launch(index, "packing", PACKING_NAMES[name], how, arguments)
 
     def _try(self) -> None:
         """Compare the arrays of three sequences with results counted by hand."""

@@ -5,7 +5,9 @@ Written once for CuPy and torch. ``Sequence`` is validated; its arrays have the 
 """
 
 from collections.abc import Collection
-from functools import partial
+from collections.abc import Sequence as Many
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -17,20 +19,12 @@ from householder._cuda.device import cupy
 from householder._cuda.kernels import Device
 from householder._cuda.library import Library, library_of
 from householder._cuda.packing import Packing
-from householder._spec import COMPLEX, DTYPES, NONLINEARITIES
+from householder._spec import COMPLEX, DTYPES, NONLINEARITIES, reflection_count
 from householder._types import Sequence, SequenceGradients
 
 
-class Kept(NamedTuple):
-    """Arrays that a forward pass can keep for its backward pass."""
-
-    z: Any = None
-    """``P* h_{t-1}``, ``(rows, m)``, from kernels of low rank."""
-    flags: Any = None
-    """Whether OPLU exchanged a pair, bytes ``(rows, n / 2)``."""
-
-
-class Instance(NamedTuple):
+@dataclass(frozen=True)
+class Instance:
     """The kernel for a recurrence; ``n`` and ``m`` are real sizes, twice those of complex numbers."""
 
     device: Device
@@ -41,21 +35,23 @@ class Instance(NamedTuple):
     n: int
     m: int
 
-    def names(self, direction: instances.Direction) -> tuple[str, str]:
-        """Return the module and the name expression."""
+    @cached_property
+    def names(self) -> dict[instances.Direction, tuple[str, str]]:
+        """The module and the name expression of each direction."""
+        directions: tuple[instances.Direction, ...] = get_args(instances.Direction)
         if self.tile is None:
-            return "fallback", instances.fallback_name(direction, self.dtype, self.nonlinearity)
-        return self.tile.kernel, self.tile.name(direction, self.dtype, self.nonlinearity)
+            return {d: ("fallback", instances.fallback_name(d, self.dtype, self.nonlinearity)) for d in directions}
+        return {d: (self.tile.kernel, self.tile.name(d, self.dtype, self.nonlinearity)) for d in directions}
 
     @property
     def is_slower_than_steps(self) -> bool:
         """Whether torch operations, one step after the other, are to be preferred."""
         return self.tile is None and instances.prefers_steps(self.n, self.m, self.dtype, dense=self.dense)
 
-    @property
+    @cached_property
     def described(self) -> str:
-        """Name what one trial covers: both directions, and whether W is formed."""
-        name = self.names("forward")[1]
+        """What one trial covers: both directions, and whether W is formed."""
+        name = self.names["forward"][1]
         return f"{name}, W formed" if self.tile is None and self.dense else name
 
     def launch(self, direction: instances.Direction, library: Library, like: Any, arguments: Any, batch: int) -> None:
@@ -63,7 +59,7 @@ class Instance(NamedTuple):
         how, numbers = self.how(batch)
         memory = library.empty((numbers,), like, library.real(like)) if numbers else None
         scratch = () if self.tile is not None else (library.pointer(memory),)
-        kernels.launch(self.device.number, *self.names(direction), how, (*arguments, *scratch))
+        kernels.launch(self.device.number, *self.names[direction], how, (*arguments, *scratch))
 
     def how(self, batch: int) -> tuple[instances.Launch, int]:
         """Return the launch for this number of sequences, and the size of its scratch memory in numbers."""
@@ -73,9 +69,23 @@ class Instance(NamedTuple):
         return instances.fallback_launch(self.n, 0 if self.dense else self.m, self.dtype, batch, multiprocessors)
 
 
+class Kept(NamedTuple):
+    """What a forward pass can keep for its backward pass."""
+
+    z: Any = None
+    """``P* h_{t-1}``, ``(rows, m)``, from kernels of low rank."""
+    flags: Any = None
+    """Whether OPLU exchanged a pair, bytes ``(rows, n / 2)``."""
+    form: Form | None = None
+    """The factors of W."""
+    instance: Instance | None = None
+    """The kernel."""
+
+
+@cache
 def candidates(
     device: Device, n: int, m: int, dtype: str, nonlinearity: str, *, phases: bool = False, method: str = "auto"
-) -> list[Instance]:
+) -> tuple[Instance, ...]:
     """Return the kernels for ``u (n, m)``, the best first. Phases need W, because no low-rank product contains them.
 
     A tile with clusters is followed by one without. The fallback, which serves every shape, ends the list.
@@ -90,10 +100,10 @@ def candidates(
         without = instances.plan(n, m, dtype, instances.CLUSTER_CAPABILITY - 1, method=method)
         plans = [*(plans if kernels.takes_clusters(device.number) else ()), without]
     plans.append((instances.prefers_dense(n, m) if method == "auto" else method == "dense", None))
-    return [Instance(device, dense, tile, dtype, nonlinearity, n, m) for dense, tile in dict.fromkeys(plans)]
+    return tuple(Instance(device, dense, tile, dtype, nonlinearity, n, m) for dense, tile in dict.fromkeys(plans))
 
 
-def choose(kernels_in_order: list[Instance], library: Library, like: Any, packed: bool) -> Instance:
+def choose(kernels_in_order: Many[Instance], library: Library, like: Any, packed: bool) -> Instance:
     """Choose the first kernel that the device of ``like`` can use. Packed sequences have their own loop and trial.
 
     Raises
@@ -117,7 +127,7 @@ def _try(instance: Instance, library: Library, like: Any, packed: bool) -> None:
     """Compare at least two sequences per block or cluster, and their gradients, with the core."""
     tile, dtype, nonlinearity = instance.tile, instance.dtype, instance.nonlinearity
     n, m = (50, 6) if tile is None else (tile.n - 2, 6 if instance.dense else tile.m - 2)
-    one = instance._replace(device=instance.device._replace(multiprocessors=1), n=n, m=m)
+    one = replace(instance, device=instance.device._replace(multiprocessors=1), n=n, m=m)
     how = one.how(1 << 30)[0]
     if nonlinearity == instances.NEIGHBOURS:  # the same kernels in complex numbers
         dtype = next(name for name in COMPLEX if DTYPES[name].real == dtype)
@@ -132,11 +142,8 @@ def _try(instance: Instance, library: Library, like: Any, packed: bool) -> None:
         for name, kind in given.items()
         if getattr(s, name) is not None
     }
-    sequence, kept = s._replace(**arrays), Kept()
-    if NONLINEARITIES[nonlinearity].has_flags:
-        flags = library.empty((s.x.size // n, n // 2), arrays["x"], library.xp.uint8)
-        kept = Kept(flags=flags)
-    recurrence = Recurrence(sequence, trials.STEPS, case.batch, instance=one)
+    recurrence = Recurrence(s._replace(**arrays), trials.STEPS, case.batch, Kept(instance=one))
+    kept = recurrence.room()
     h = recurrence.run_forward(kept)
     grad_h, grad_last = (library.from_host(a, like, states) for a in (case.grad_h, case.grad_last))
     wanted = [name for name in SequenceGradients._fields if name in arrays]
@@ -185,8 +192,8 @@ def warm_up(
         like = cupy().empty(0)
         instance = choose(fitting, library_of(like), like, packed)
     how = instance.how(1)[0]
-    names = [(*instance.names(direction), how) for direction in get_args(instances.Direction)]
-    k = m - (m == n and dtype not in COMPLEX)
+    names = [(*kernel_and_name, how) for kernel_and_name in instance.names.values()]
+    k = reflection_count(n, m, ends_in_sign=dtype not in COMPLEX)
     for kernel in get_args(instances.SquareKernel):
         found = instances.square(kernel, n, k, 1, DTYPES[dtype].compute, instance.device.capability)
         names += [(kernel, *found)] if found else []
@@ -198,11 +205,9 @@ def warm_up(
 
 
 class Recurrence:
-    """The parts of a sequence that both directions need."""
+    """The parts of a sequence that both directions need; those of ``kept`` are not computed again."""
 
-    def __init__(
-        self, sequence: Sequence, steps: int, batch: int, form: Form | None = None, instance: Instance | None = None
-    ):
+    def __init__(self, sequence: Sequence, steps: int, batch: int, kept: Kept):
         self.sequence, self.steps, self.batch = sequence, steps, batch
         u = sequence.u
         self.library = library = library_of(u)
@@ -210,7 +215,8 @@ class Recurrence:
         self.rows = steps * batch if sizes is None else len(sequence.x)
         self.packing = None if sizes is None else Packing(library, sizes, u)
         self.offsets = None if self.packing is None else self.packing.offsets
-        self.instance = self._instance() if instance is None else instance
+        self.instance = self._instance() if kept.instance is None else kept.instance
+        form = kept.form
         if form is None or (form.w is not None) != self.instance.dense:
             form = algebra.form(u, sequence.phases)
             form = form._replace(w=algebra.matrix(form)) if self.instance.dense else form
@@ -224,7 +230,7 @@ class Recurrence:
         described = *s.u.shape, library.name(s.x.dtype), s.nonlinearity
         found = candidates(device, *described, phases=s.phases is not None, method=s.method)
         if library.has_steps and _notices.kernel_mode() != "require":
-            found = [instance for instance in found if not instance.is_slower_than_steps]
+            found = tuple(instance for instance in found if not instance.is_slower_than_steps)
             if not found:
                 raise verdicts.UnusableError("torch operations are faster")
         return choose(found, library, s.u, self.packing is not None)
@@ -233,8 +239,7 @@ class Recurrence:
         """Launch with pointers to arrays; the sizes follow them."""
         pointers = [a if isinstance(a, np.generic) else self.library.pointer(a) for a in (*matrices, *arguments)]
         sizes = (np.int32(size) for size in (self.instance.n, self.instance.m, self.steps, self.batch))
-        with self.library.current(self.sequence.u):
-            self.instance.launch(direction, self.library, self.sequence.u, (*pointers, *sizes), self.batch)
+        self.instance.launch(direction, self.library, self.sequence.u, (*pointers, *sizes), self.batch)
 
     def matrices(self, adjoint: bool) -> tuple[Any, Any]:
         """``P`` and ``Q`` of ``I - Q P*``, or W and None; of ``W*`` if adjoint. Complex ones in real form."""
@@ -256,6 +261,18 @@ class Recurrence:
         last = self.library.eye(f.v.shape[0], f.v)[:, -1:]
         d = f.d.T
         return [xp.concatenate([d * f.v, last], axis=-1), xp.concatenate([f.a, (1 - d) * last], axis=-1)]
+
+    def room(self) -> Kept:
+        """Allocate the arrays that the forward pass fills for the backward pass, and keep what both need."""
+        s, empty = self.sequence, self.library.empty
+        n, m = s.u.shape
+        flags = NONLINEARITIES[s.nonlinearity].has_flags
+        return Kept(
+            z=None if self.instance.dense else empty((self.rows, m), s.x),
+            flags=empty((self.rows, n // 2), s.x, self.library.xp.uint8) if flags else None,
+            form=self.form,
+            instance=self.instance,
+        )
 
     def run_forward(self, kept: Kept) -> Any:
         """All states ``(rows, n)``."""
@@ -331,17 +348,22 @@ def _real_form(a: Any, xp: Any) -> Any:
     return xp.stack([first, second], axis=-3).reshape(2 * a.shape[0], 2 * a.shape[1])
 
 
-def forward(sequence: Sequence, steps: int, batch: int, kept: Kept) -> tuple[Any, Recurrence | None]:
-    """All states, in the shape of x except for the last axis, and the recurrence; fill ``kept`` for a backward pass.
+def forward(
+    sequence: Sequence, steps: int, batch: int, kept: Kept | None = None
+) -> tuple[Any, Recurrence | None, Kept]:
+    """All states, in the shape of x except for the last axis, the recurrence, and what the backward pass can use.
 
-    Kernels run from the first row to the last: with ``reverse`` they see inputs and states in the order of time.
+    Without ``kept``, whose arrays are filled, these are new. Kernels run from the first row to the last: with
+    ``reverse`` they see inputs and states in the order of time.
     """
     library, shape = library_of(sequence.u), (*sequence.x.shape[:-1], len(sequence.u))
     if not steps or not batch:
-        return library.empty(shape, sequence.x), None
+        return library.empty(shape, sequence.x), None, Kept()
     in_time = sequence._replace(x=_flipped(sequence.x, sequence.reverse, library))
-    recurrence = Recurrence(in_time, steps, batch)
-    return _flipped(recurrence.run_forward(kept).reshape(shape), sequence.reverse, library), recurrence
+    recurrence = Recurrence(in_time, steps, batch, Kept())
+    kept = recurrence.room() if kept is None else kept
+    h = recurrence.run_forward(kept).reshape(shape)
+    return _flipped(h, sequence.reverse, library), recurrence, kept
 
 
 def backward(
@@ -353,9 +375,8 @@ def backward(
     grad_h: Any,
     grad_last: Any,
     wanted: Collection[str] = SequenceGradients._fields,
-    form: Form | None = None,
 ) -> SequenceGradients:
-    """Gradients of the arguments that are given and wanted; ``kept`` and ``form`` of the forward pass save time."""
+    """Gradients of the arguments that are given and wanted; what the forward pass has ``kept`` saves time."""
     library = library_of(sequence.u)
     given = {name: a for name, a in sequence._asdict().items() if name in wanted and a is not None}
     if not steps or not batch:
@@ -364,9 +385,9 @@ def backward(
             none["h0"] += grad_last  # no step: the last state is h0
         return _named(none)
     x, h, grad_h = (_flipped(a, sequence.reverse, library) for a in (sequence.x, h, grad_h))
-    recurrence = Recurrence(sequence._replace(x=x), steps, batch, form)
+    recurrence = Recurrence(sequence._replace(x=x), steps, batch, kept)
     if NONLINEARITIES[sequence.nonlinearity].has_flags and kept.flags is None:
-        kept = Kept(flags=library.empty((recurrence.rows, len(sequence.u) // 2), h, library.xp.uint8))
+        kept = recurrence.room()
         recurrence.run_forward(kept)
     found = recurrence.run_backward(h, kept, grad_h, grad_last, given.keys())
     return _named(found | {"x": _flipped(found.get("x"), sequence.reverse, library)})

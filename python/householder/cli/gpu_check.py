@@ -106,6 +106,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parts = parser.add_mutually_exclusive_group()
     parts.add_argument("--only-checks", action="store_true", help="no timings")
     parts.add_argument("--only-timings", action="store_true", help="no checks")
+    parser.add_argument("--matching", default="", metavar="TEXT", help="only those whose names contain this text")
     parser.add_argument(
         "--output", type=Path, default=Path(), metavar="DIR", help="directory of the report (default: .)"
     )
@@ -126,7 +127,7 @@ def gpu_check(options: Namespace) -> int:
     file = options.output / "gpucheck.md"
     options.output.mkdir(parents=True, exist_ok=True)
     todo = jobs(checks=not options.only_timings, timings=not options.only_checks, quick=options.quick)
-    for row in gpu_supervisor.run(todo):
+    for row in gpu_supervisor.run(job for job in todo if options.matching in job.name):
         report["rows"].append(row)
         file.write_text(markdown(report))
         print(f"{row['verdict']:12} {row['check']}  {row['detail']}  ({row['seconds']} s)", flush=True)

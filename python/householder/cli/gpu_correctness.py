@@ -307,7 +307,7 @@ def _ways() -> list[tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]]:
 
 def _value_and_gradients(function: Callable[..., Tensor], leaves: Sequence[Tensor]) -> list[Tensor]:
     value = function(*leaves)
-    return [value, *torch.autograd.grad(value.square().sum(), leaves)]
+    return [value.detach(), *torch.autograd.grad(value.square().sum(), leaves)]
 
 
 def check_no_waiting(device: str) -> str:

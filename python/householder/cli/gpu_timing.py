@@ -11,6 +11,7 @@ import copy
 import math
 import os
 import statistics
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -33,7 +34,10 @@ cuda: Any = torch.cuda
 OURS = "householder"
 TORCH = "householder, torch operations"
 """The operations that replace kernels which cannot be used."""
-REPLAYS = 50
+FEWEST, REPLAYS = 5, 50
+"""Rounds of a case, at least and at most."""
+SECONDS = 8.0
+"""Time after which no further round begins."""
 WARM_UP = 3
 
 
@@ -56,7 +60,7 @@ class Candidate(NamedTuple):
     def both(self) -> list[Tensor]:
         """Compute the result and the gradients."""
         value = self.forward()
-        return [value, *torch.autograd.grad(value, self.leaves, self.grad)]
+        return [value.detach(), *torch.autograd.grad(value, self.leaves, self.grad)]
 
 
 @dataclass(frozen=True)
@@ -197,7 +201,10 @@ QUICK: list[Sequence | Applications] = [
 def measure(runs: dict[str, Callable[[], Any]], replays: int = REPLAYS) -> dict[str, Timing]:
     """Time each call in turn, round after round, by events; all work belongs to the current device."""
     events: dict[str, list[tuple[Any, Any]]] = {name: [] for name in runs}
-    for _ in range(replays):
+    until = time.monotonic() + SECONDS
+    for done in range(replays):
+        if done >= FEWEST and time.monotonic() > until:
+            break
         for name, run in runs.items():
             start, end = (cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
@@ -258,7 +265,7 @@ def compare(case: Sequence | Applications, *, quick: bool = False, device: str =
             continue
         candidates.append(candidate)
         calls |= runs
-    timings = measure(calls, 5 if quick else REPLAYS)
+    timings = measure(calls, FEWEST if quick else REPLAYS)
     rows = []
     for key, timing in timings.items():
         name, kind, way = key.split("|")

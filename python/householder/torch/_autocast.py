@@ -13,10 +13,18 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 
+def _exists_on(kind: str) -> bool:
+    """Return whether a type of device has autocast."""
+    return kind != "meta" and torch.amp.is_autocast_available(kind)
+
+
+_exists_on._dynamo_marked_constant = True  # type: ignore[attr-defined]
+"""Compilers of torch before 2.12 cannot trace the question."""
+
+
 def is_on(device: torch.device) -> bool:
     """Return whether autocast chooses the dtypes of operations on this device."""
-    kind = device.type
-    return kind != "meta" and torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return _exists_on(device.type) and torch.is_autocast_enabled(device.type)
 
 
 def off(device: torch.device) -> AbstractContextManager[Any]:
@@ -27,7 +35,7 @@ def off(device: torch.device) -> AbstractContextManager[Any]:
 def as_now(device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
     """Return a function whose contexts restore the present autocast state, for work that a backward pass repeats."""
     kind = device.type
-    if kind == "meta" or not torch.amp.is_autocast_available(kind):
+    if not _exists_on(kind):
         return nullcontext
     dtype, enabled, cached = torch.get_autocast_dtype(kind), is_on(device), torch.is_autocast_cache_enabled()
     return partial(torch.autocast, kind, dtype=dtype, enabled=enabled, cache_enabled=cached)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from householder import _norms
+from householder._spec import reflection_count
 from householder.torch import _check
 from householder.torch._dtypes import HALF_TYPES
 
@@ -100,7 +101,7 @@ def renormalize_(u: Tensor, optimizer: torch.optim.Optimizer | None = None) -> T
     _check_reflections(u)
     averages = [] if optimizer is None else _averages(u, optimizer)
     n, m = u.shape[-2:]
-    columns = u[..., : m - (m == n and not u.is_complex())]
+    columns = u[..., : reflection_count(n, m, ends_in_sign=not u.is_complex())]
     lower = columns.tril()
     lower = lower.float() if u.dtype in HALF_TYPES else lower
     power = _norms.power_of_two(torch, lower.abs().amax(-2, keepdim=True))

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from householder import _core, _validate, plan
+from householder._spec import reflection_count
 from householder.torch import _expressions
-from householder.torch._ops.library import are_plain, follow_torch_threads, leading, on_cuda, require_dtype
+from householder.torch._ops.library import follow_torch_threads, leading, require_dtype
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
@@ -54,18 +55,6 @@ def _adjoint(tensors: Any, grads: Any, options: Any) -> Any:
     """Return the gradient of ``h`` alone: the adjoint, applied."""
     (u, _, tau), (grad_c,), (transpose, *others) = tensors, grads, options
     return None, operator((u, grad_c, tau), (not transpose, *others)), None
-
-
-def _keep_on_cuda(tensors: Any, options: Any) -> Any:
-    u, h, _ = tensors
-    return on_cuda().apply_keeping(tensors, options) if are_plain(u, h) else NotImplemented
-
-
-def _differentiate_on_cuda(tensors: Any, _: Any, form: Any, grads: Any, wanted: Any, options: Any) -> Any:
-    u, h, _ = tensors
-    return (
-        on_cuda().apply_gradients(tensors, grads, wanted, options, form) if are_plain(u, h, *grads) else NotImplemented
-    )
 
 
 def unsupported_columns(tau: Tensor | None, shape: str) -> str:
@@ -143,13 +132,13 @@ def _flops(tensors: Any, options: Any) -> int:
     matrices, n, m, rows = _sizes(u, h)
     is_default = _validate.is_default(tau, shape)
     method = method_of(method, u, rows, None, is_default)
-    return matrices * application_flops(method, n, m - (m == n and is_default), rows)
+    return matrices * application_flops(method, n, reflection_count(n, m, ends_in_sign=is_default), rows)
 
 
 def _backward_flops(tensors: Any, options: Any) -> int:
-    u, h, tau = tensors
+    (u, h, _), is_default = tensors, _validate.is_default(tensors[2], options[-1])
     matrices, n, m, rows = _sizes(u, h)
-    return matrices * gradient_flops(n, m - (m == n and _validate.is_default(tau, options[-1])), rows)
+    return matrices * gradient_flops(n, reflection_count(n, m, ends_in_sign=is_default), rows)
 
 
 operator = Operator(
@@ -162,7 +151,7 @@ operator = Operator(
     differentiate=_differentiate,
     require_unchanged=_require_unchanged,
     shortcut=_adjoint,
-    keeping_on_cuda=(_keep_on_cuda, _differentiate_on_cuda),
+    keeps_on_cuda=True,
     unsupported=_unsupported,
     expression=_expression,
     fake=_fake,

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 
 def _with_kernels(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Run below autograd and autocast, which have run before; ``NotImplemented`` where kernels cannot be used."""
+    """Launch on torch's stream, below autograd and autocast; ``NotImplemented`` where kernels cannot be used."""
 
     @wraps(function)
     def kernel(tensors: Any, *arguments: Any) -> Any:
-        where = tensors[0].device
-        if has_kernels(where):
-            with suppress(UnusableError), torch.no_grad(), _autocast.off(where):
+        u = tensors[0]
+        if has_kernels(u.device):
+            with suppress(UnusableError), torch.no_grad(), _autocast.off(u.device), library_of(u).current(u):
                 return function(tensors, *arguments)
         return NotImplemented
 
@@ -67,7 +67,7 @@ def _canonical(u: Tensor, *vectors: Tensor) -> list[Tensor]:
 
 
 @_with_kernels
-def apply_keeping(tensors: Any, options: Any) -> Any:
+def apply_keeping(tensors: Any, options: Any, _: bool) -> Any:
     """``W h`` or ``W* h``, no states, and the form of u for the backward pass."""
     (u, h, tau), (transpose, method, shape) = tensors, options
     _require_default(tau, shape)
@@ -77,7 +77,7 @@ def apply_keeping(tensors: Any, options: Any) -> Any:
 
 
 @_with_kernels
-def apply_gradients(tensors: Any, grads: Any, wanted: Any, options: Any, form: Form | None) -> Any:
+def apply_gradients(tensors: Any, _: Any, form: Form | None, grads: Any, wanted: Any, options: Any) -> Any:
     """Return the wanted gradients."""
     (u, h, tau), (grad_c,), (transpose, method, shape) = tensors, grads, options
     _require_default(tau, shape)
@@ -93,13 +93,13 @@ def apply_gradients(tensors: Any, grads: Any, wanted: Any, options: Any, form: F
 
 def apply(tensors: Any, options: Any, _: bool) -> Any:
     """``W h`` or ``W* h``."""
-    found = apply_keeping(tensors, options)
+    found = apply_keeping(tensors, options, False)
     return found if found is NotImplemented else found[0]
 
 
 def apply_backward(tensors: Any, _: Any, grads: Any, wanted: Any, options: Any) -> Any:
     """Return the wanted gradients."""
-    return apply_gradients(tensors, grads, wanted, options, None)
+    return apply_gradients(tensors, (), None, grads, wanted, options)
 
 
 def _require_default(tau: Tensor | None, shape: str) -> None:
@@ -127,39 +127,53 @@ def matrix_backward(tensors: Any, _: Any, grads: Any, wanted: Any, __: Any) -> A
     (u,), (grad_w,) = tensors, grads
     n = u.shape[-2]
     eye = torch.eye(n, dtype=u.dtype, device=u.device).expand(*u.shape[:-2], n, n)
-    given = (u, eye, None), (grad_w.mT,), (*wanted, False, False), (False, "auto", "trapezoidal"), None
-    found = apply_gradients(*given)
+    options = False, "auto", "trapezoidal"
+    found = apply_gradients((u, eye, None), (), None, (grad_w.mT,), (*wanted, False, False), options)
     return found if found is NotImplemented else found[:1]
 
 
 @_with_kernels
-def rnn(tensors: Any, options: Any, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """All states, a copy of the last ones and what the backward pass can use."""
+def rnn_keeping(tensors: Any, options: Any, keep: bool) -> Any:
+    """All states and a copy of the last ones, the states again, and what the backward pass can use."""
     inputs, options = _kernel_arguments(tensors, options)
-    steps, batch = inputs.sizes()[3:]
+    sequence, (steps, batch) = _sequence(inputs, options), inputs.sizes()[3:]
+    h, run, kept = recurrence.forward(sequence, steps, batch, None if keep else Kept())
+    return (h, _last_states(h, inputs, run, options.reverse)), (h, None), kept if keep and run is not None else None
+
+
+@_with_kernels
+def rnn(tensors: Any, options: Any, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """All states, a copy of the last ones and what the backward pass can use, as a tensor."""
+    inputs, options = _kernel_arguments(tensors, options)
+    sequence, (steps, batch) = _sequence(inputs, options), inputs.sizes()[3:]
     layout = _layout(inputs, options)
     tape = inputs.u.new_empty(layout.shape if keep else (0,))
-    kept = layout.kept(tape) if keep else Kept()
-    h, run = recurrence.forward(_sequence(inputs, options), steps, batch, kept)
+    h, run, _ = recurrence.forward(sequence, steps, batch, layout.kept(tape) if keep else Kept())
     if keep and run is not None:
         layout.write(tape, run.form)
     return h, _last_states(h, inputs, run, options.reverse), tape
 
 
 @_with_kernels
-def rnn_backward(tensors: Any, states: Any, grads: Any, wanted: Any, options: Any) -> tuple[Tensor | None, ...]:
+def rnn_gradients(tensors: Any, states: Any, kept: Kept | None, grads: Any, wanted: Any, options: Any) -> Any:
     """Return the wanted gradients."""
     inputs, options = _kernel_arguments(tensors, options)
-    (h, tape), sequence = states, _sequence(inputs, options)
-    steps, batch = inputs.sizes()[3:]
-    kept, form = Kept(), None
-    if tape is not None and steps and batch:
-        layout = _layout(inputs, options)
-        kept, form = layout.kept(tape), layout.form(tape, sequence.u, sequence.phases)
+    sequence, (steps, batch) = _sequence(inputs, options), inputs.sizes()[3:]
     names = [name for name, want in zip(Inputs._fields, wanted, strict=False) if want]
-    h, grad_h, grad_last = (_contiguous(t) for t in (h, *grads))
-    found = recurrence.backward(sequence, steps, batch, h, kept, grad_h, grad_last, names, form)
+    h, grad_h, grad_last = (_contiguous(t) for t in (states[0], *grads))
+    found = recurrence.backward(sequence, steps, batch, h, kept or Kept(), grad_h, grad_last, names)
     return tuple(getattr(found, name) for name in Inputs._fields[:DIFFERENTIABLE])
+
+
+@_with_kernels
+def rnn_backward(tensors: Any, states: Any, grads: Any, wanted: Any, options: Any) -> Any:
+    """Return the wanted gradients."""
+    inputs, named = _kernel_arguments(tensors, options)
+    kept, tape, (steps, batch) = Kept(), states[1], inputs.sizes()[3:]
+    if tape is not None and steps and batch:
+        layout = _layout(inputs, named)
+        kept = layout.kept(tape)._replace(form=layout.form(tape, inputs.u, inputs.phases))
+    return rnn_gradients(tensors, states, kept, grads, wanted, options)
 
 
 def packed_reversal(batch_sizes: Tensor, like: Tensor) -> Tensor | None:
@@ -168,8 +182,9 @@ def packed_reversal(batch_sizes: Tensor, like: Tensor) -> Tensor | None:
     None where there are no kernels for it.
     """
     if has_kernels(like.device):
-        with suppress(UnusableError):
-            rows: Tensor = Packing(library_of(like), batch_sizes.numpy(), like).reversal()
+        library = library_of(like)
+        with suppress(UnusableError), library.current(like):
+            rows: Tensor = Packing(library, batch_sizes.numpy(), like).reversal()
             return rows
     return None
 

@@ -12,7 +12,7 @@ from householder._cuda.algebra import Form
 from householder._cuda.instances import prefers_dense
 from householder._cuda.library import library_of
 from householder._cuda.recurrence import Kept
-from householder._spec import NONLINEARITIES
+from householder._spec import NONLINEARITIES, reflection_count
 
 
 class Layout(NamedTuple):
@@ -74,4 +74,5 @@ def tape_layout(u: Tensor, x: Tensor, has_phases: bool, nonlinearity: str, metho
     rows = x.shape[:-1].numel()
     dense = has_phases or (prefers_dense(n, m) if method == "auto" else method == "dense")
     flags = n // 2 if NONLINEARITIES[nonlinearity].has_flags else 0
-    return Layout(n, m, m - (m == n and not u.is_complex()), rows, dense, flags, u.element_size(), x.dtype)
+    k = reflection_count(n, m, ends_in_sign=not u.is_complex())
+    return Layout(n, m, k, rows, dense, flags, u.element_size(), x.dtype)

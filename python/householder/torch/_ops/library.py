@@ -63,10 +63,10 @@ def _refusing_tangents(name: str, kernel: Callable[..., Any]) -> Callable[..., A
     return checked
 
 
-def are_plain(*tensors: Tensor) -> bool:
+def are_plain(*tensors: Tensor | None) -> bool:
     """Return whether tensors have memory, and no subclass overrides operators, as distributed tensors do."""
     own = Tensor.__torch_dispatch__
-    return all(type(t).__torch_dispatch__ is own and torch._C._has_storage(t) for t in tensors)
+    return all(t is None or (type(t).__torch_dispatch__ is own and torch._C._has_storage(t)) for t in tensors)
 
 
 def on_cuda() -> ModuleType:

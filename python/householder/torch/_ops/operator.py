@@ -28,7 +28,7 @@ from householder import _notices
 from householder.torch._expressions import EXPORTED, LIBRARY
 from householder.torch._layout import laid_out, ordinary
 from householder.torch._ops.derivatives import attach_cache, cached, drop_none, pull_back, scatter_optional
-from householder.torch._ops.library import define, on_cuda
+from householder.torch._ops.library import are_plain, define, on_cuda
 from householder.torch._ops.route import NATIVE, Route, route
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ class Operator:
         ``flops(tensors, options)`` counts the operations of a pass.
     has_cuda : bool
         Whether the module for CUDA has functions of the operators' names.
-    keeping_on_cuda : pair of callables
-        ``compute`` and ``differentiate`` for CUDA tensors, where the first keeps factors for the second.
+    keeps_on_cuda : bool
+        Whether the module for CUDA has ``compute`` and ``differentiate`` too: ``name_keeping`` and ``name_gradients``.
     unsupported : callable
         ``unsupported(tensors, options)`` returns the reason why no device but the CPU has a kernel for a call, or "".
     is_loop : bool
@@ -100,7 +100,7 @@ class Operator:
         flops: Callable[..., int] | None = None,
         backward_flops: Callable[..., int] | None = None,
         has_cuda: bool = True,
-        keeping_on_cuda: tuple[Callable[..., Any], Callable[..., Any]] | None = None,
+        keeps_on_cuda: bool = False,
         unsupported: Callable[..., str] = lambda *_: "",
         is_loop: bool = False,
         shortcut: Callable[..., Any] | None = None,
@@ -139,9 +139,9 @@ class Operator:
                     except (AttributeError, TypeError, ValueError, RuntimeError):
                         require_unchanged(tensors, states, grads, options)
                         raise
-                elif kept is not None and keeping_on_cuda is not None:
+                elif keeps_on_cuda and tensors[0].is_cuda and are_plain(*tensors, *grads):
                     require_unchanged(tensors, states, grads, options)
-                    found = keeping_on_cuda[1](tensors, states, kept, grads, wanted, options)
+                    found = getattr(on_cuda(), f"{name}_gradients")(tensors, states, kept, grads, wanted, options)
             if found is NotImplemented:
                 found = by_dispatcher(*tensors, *states, *grads, wanted, *options)
             return tuple(found)
@@ -176,20 +176,24 @@ class Operator:
                     return gradients(saved[:count], saved[count:], cached(holder), grads, wanted, ctx.options)
             return (None,) * differentiable
 
+        def at_once(tensors: Any, options: Any, keep: bool) -> Any:
+            """Compute tensors of any layout without the dispatcher, or return ``NotImplemented``."""
+            if tensors[0].is_cpu:
+                return compute(laid_out(*tensors), options, keep)
+            if keeps_on_cuda and tensors[0].is_cuda and are_plain(*tensors):
+                return getattr(on_cuda(), f"{name}_keeping")(tensors, options, keep)
+            return NotImplemented
+
         others = (None,) * (constant + 1)
 
         class Eager(Function):
             @staticmethod
             def forward(ctx: Any, *arguments: Any) -> Any:
                 *tensors, options = arguments
-                found: Any = NotImplemented
                 keep = not is_shortcut(ctx.needs_input_grad[:count])
-                if tensors[0].is_cpu:
-                    found = compute(tensors, options, keep)
-                    if found is NotImplemented:
-                        found = compute(laid_out(*tensors), options, keep)
-                elif keep and keeping_on_cuda is not None and tensors[0].is_cuda:
-                    found = keeping_on_cuda[0](tensors, options)
+                found = compute(tensors, options, keep) if tensors[0].is_cpu else NotImplemented
+                if found is NotImplemented:
+                    found = at_once(tensors, options, keep)
                 if found is NotImplemented:
                     if not states:
                         found = forward_op(*tensors, *options), (), None
@@ -362,7 +366,7 @@ class Operator:
         self.flop_formulas = {op.overloadpacket: counted(flops) for op, flops in both if flops is not None}
         self.gradients = gradients
         self._graph: Any = new_class(f"householder::{name}", (Eager,))  # the name that profiles and graphs show
-        self._general = General
+        self._general, self._at_once = General, at_once
         self._keep_argument = keep_argument
 
     def attempt(self, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
@@ -393,8 +397,7 @@ class Operator:
                 if tensor is not None and tensor.requires_grad:
                     function, given = (self._general, options) if way is Route.OBSERVED else (self._graph, (options,))
                     return function.apply(*tensors, *given)
-        is_native = way is Route.EAGER and tensors[0].is_cpu
-        found = self._compute(laid_out(*tensors), options, False) if is_native else NotImplemented
+        found = self._at_once(tensors, options, False) if way is Route.EAGER else NotImplemented
         return self._through_dispatcher(tensors, options) if found is NotImplemented else found[0]
 
     def expression(self, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Any:

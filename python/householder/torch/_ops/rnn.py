@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from householder import _core, _validate
-from householder._spec import NONLINEARITIES
+from householder._spec import NONLINEARITIES, reflection_count
 from householder.torch import _expressions
 from householder.torch._dtypes import HALF_TYPES
 from householder.torch._layout import contiguous
@@ -261,7 +261,8 @@ def _flops(tensors: Any, options: Any) -> int:
     rows, u, is_default = inputs.rows(), inputs.u, inputs.is_default(shape)
     method = "dense" if inputs.phases is not None else method_of(method, u, rows, 1, is_default)
     of_inputs = 0 if inputs.input_weight is None else 2 * rows * n * d
-    return prod(u.shape[:-2]) * (of_inputs + application_flops(method, n, m - (m == n and is_default), rows))
+    k = reflection_count(n, m, ends_in_sign=is_default)
+    return prod(u.shape[:-2]) * (of_inputs + application_flops(method, n, k, rows))
 
 
 def _backward_flops(tensors: Any, options: Any) -> int:
@@ -269,7 +270,7 @@ def _backward_flops(tensors: Any, options: Any) -> int:
     inputs = Inputs._make(tensors)
     n, m, d, _, _ = inputs.sizes()
     of_inputs = 0 if inputs.input_weight is None else 4 * inputs.rows() * n * d
-    k = m - (m == n and inputs.is_default(options[4]))
+    k = reflection_count(n, m, ends_in_sign=inputs.is_default(options[4]))
     return prod(inputs.u.shape[:-2]) * (of_inputs + gradient_flops(n, k, inputs.rows()))
 
 
@@ -283,6 +284,7 @@ operator = Operator(
     compute=_compute,
     differentiate=_differentiate,
     require_unchanged=require_unchanged,
+    keeps_on_cuda=True,
     unsupported=_unsupported,
     is_loop=True,
     expression=_expression,
