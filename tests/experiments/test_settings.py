@@ -11,7 +11,7 @@ from torch.nn.functional import mse_loss
 from householder._spec import NONLINEARITIES, OF_COMPLEX
 from householder.experiments.errors import UserError
 from householder.experiments.evaluate import measured
-from householder.experiments.experiment import Experiment, parse_experiment
+from householder.experiments.experiment import Experiment, load_experiment, packaged_config, parse_experiment
 from householder.experiments.models import PACKAGED_MODELS, AnyModel, ModelSettings
 from householder.experiments.tasks import Batch, Task
 from householder.experiments.training import Run
@@ -352,3 +352,11 @@ def test_every_setting_of_a_model_is_tested():
 def test_a_setting_refuses_what_it_cannot_be(name):
     with pytest.raises(UserError, match=name):
         experiment(**{name: "a word"})
+
+
+def test_the_full_training_of_the_documentation_is_longer_and_nothing_else():
+    path = packaged_config("digits")
+    short, full = (load_experiment(path, full=full) for full in (False, True))
+    assert (short.epochs, full.epochs) == (80, 300)
+    assert short.model_copy(update={"epochs": full.epochs}) == full
+    assert load_experiment(path, ["epochs=7"], full=True).epochs == 7

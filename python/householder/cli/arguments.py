@@ -96,6 +96,12 @@ def _experiment_arguments(parser: argparse.ArgumentParser, seeds: int) -> None:
         "--epochs", type=positive, metavar="N", help="passes over the training data; with --resume, the total"
     )
     parser.add_argument(
+        "--full",
+        action="store_true",
+        default=None,
+        help="the longer training of the documentation's figures, which digits has",
+    )
+    parser.add_argument(
         "--seed",
         type=natural,
         metavar="N",

@@ -254,7 +254,7 @@ def _grid(experiment: Experiment, seeds: int, over: Iterable[tuple[str, list[str
 
 
 def _resumed(options: Namespace) -> tuple[Path, list[tuple[str, list[str]]], dict[str, Experiment]]:
-    session.refuse_changes(options, ("models", "seed", "seeds", "over", "config", "output"))
+    session.refuse_changes(options, ("models", "seed", "seeds", "over", "config", "full", "output"))
     experiments = {path.name: session.resumed_run(path, options) for path in options.resume.glob(f"{_FOLDER}*")}
     if not experiments:
         raise UserError(f"{options.resume} holds no comparison: there is no {_FOLDER}1")

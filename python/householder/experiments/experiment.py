@@ -82,7 +82,9 @@ def _check_name(name: object) -> None:
         raise ValueError(f"{name!r} cannot name a model: a run has a file of that name")
 
 
-def load_experiment(path: Path, changes: Iterable[str] = (), models: Iterable[str] | None = None) -> Experiment:
+def load_experiment(
+    path: Path, changes: Iterable[str] = (), models: Iterable[str] | None = None, *, full: bool = False
+) -> Experiment:
     """Read an experiment from a YAML file.
 
     Parameters
@@ -93,6 +95,8 @@ def load_experiment(path: Path, changes: Iterable[str] = (), models: Iterable[st
         Settings to change, as ``"models.ornn.learning_rate=0.003"``; values are YAML.
     models : iterable of str, optional
         The models to keep: the file's, other kinds, or classes as ``"my_module:MyRNN"``; ``["all"]`` is every kind.
+    full : bool
+        Whether the settings under the file's ``full`` replace the others.
 
     Raises
     ------
@@ -102,6 +106,11 @@ def load_experiment(path: Path, changes: Iterable[str] = (), models: Iterable[st
     if not path.exists() and packaged_config(str(path)).is_file():
         path = packaged_config(str(path))
     raw = _raw(path)
+    longer = raw.pop("full", None)
+    if full:
+        if not isinstance(longer, dict):
+            raise UserError(f"{path.name} has no settings under 'full': leave out --full")
+        raw |= longer
     names = None if models is None else _add_models(raw, list(models))
     for change in changes:
         apply_change(raw, change)

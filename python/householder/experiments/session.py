@@ -133,7 +133,7 @@ def asked(options: Namespace) -> Experiment:
     changes += [f"task.kind={json.dumps(task)}"] if own and not options.config else []
     path = options.config or packaged_config(OWN_TASK if own else task)
     models = None if options.models is None else options.models.split(",")
-    experiment = load_experiment(path, changes, models)
+    experiment = load_experiment(path, changes, models, full=bool(options.full))
     if options.task not in (None, experiment.task.kind):
         raise UserError(f"{options.config} is an experiment on {experiment.task.kind!r}, not on {options.task!r}")
     return experiment
@@ -207,5 +207,5 @@ def resumed_run(directory: Path, options: Namespace) -> Experiment:
 
 
 def _resumed(options: Namespace) -> tuple[Path, Experiment]:
-    refuse_changes(options, ("models", "config", "seed", "output"))
+    refuse_changes(options, ("models", "config", "full", "seed", "output"))
     return options.resume, resumed_run(options.resume, options)

@@ -1,0 +1,66 @@
+"""README's first picture: bars of the ratios in README's table, so that both say the same.
+
+python benches/pages/first_screen.py [--output docs/speed.svg]
+"""
+
+import argparse
+import re
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+ROOT = Path(__file__).parents[2]
+BARS = {
+    "recurrence, n = 128, m = 16, batch 50, 400 steps": "RNN, 128 units, against torch.nn.RNN",
+    "recurrence, n = 512, m = 64, batch 64, 512 steps": "RNN, 512 units, against torch.nn.RNN",
+    "the same on an H100": "the same on a GPU (H100), against cuDNN",
+    "`W h`, n = 128, m = 16, 50 vectors": "W h, n = 128, against householder_product",
+    "gated delta rule": "gated delta rule, against transformers",
+    "delta rule, a head": "memory of the delta rule, against transformers",
+}
+"""Rows by how they begin, and what their bars are called."""
+TITLE = "Time, or memory, of the alternative divided by ours: forward and backward"
+WIDTH, ROW, BAR, LABEL = 720, 30, 18, 400
+STYLE = """
+text { font: 13px system-ui, sans-serif; fill: #24292f }
+rect { fill: #2f6f9f }
+.ratio { font-weight: 600 }
+@media (prefers-color-scheme: dark) { text { fill: #d0d7de } rect { fill: #58a6d6 } }
+"""
+
+
+def ratios(readme: str) -> dict[str, float]:
+    """Return the first ratio of each row, by its first cell."""
+    rows = (line.strip("| ").split(" | ") for line in readme.splitlines() if re.search(r"\| [\d.]+x.*\|$", line))
+    return {cells[0]: float(re.match(r"[\d.]+", cells[-1]).group()) for cells in rows}
+
+
+def draw(found: dict[str, float]) -> str:
+    """Return the picture; every bar has its ratio at its end."""
+    values = {label: next(x for cell, x in found.items() if cell.startswith(row)) for row, label in BARS.items()}
+    longest = max(values.values())
+    height = ROW * len(values) + 34
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="Ratios">',
+        f"<style>{STYLE}</style>",
+        f'<text x="0" y="16" class="ratio">{TITLE}</text>',
+    ]
+    for i, (label, ratio) in enumerate(values.items()):
+        y, width = 30 + ROW * i, (WIDTH - LABEL - 60) * ratio / longest
+        lines += [
+            f'<text x="{LABEL - 10}" y="{y + 14}" text-anchor="end">{escape(label)}</text>',
+            f'<rect x="{LABEL}" y="{y}" width="{width:.1f}" height="{BAR}" rx="2"/>',
+            f'<text x="{LABEL + width + 6:.1f}" y="{y + 14}" class="ratio">{ratio:g}x</text>',
+        ]
+    return "\n".join([*lines, "</svg>", ""])
+
+
+def main() -> None:
+    """Draw the picture."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "speed.svg", metavar="FILE")
+    options = parser.parse_args()
+    options.output.write_text(draw(ratios((ROOT / "README.md").read_text("utf-8"))), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
