@@ -66,7 +66,7 @@ fn any<T: Exponential>(source: &mut Source, extent: Extent) -> Given<T> {
     if source.one_in(3) {
         given.grad_last = None;
     }
-    given
+    if source.one_in(3) { given.without_erasing() } else { given }
 }
 
 /// A sequence and one of its tokens, or its end.

@@ -1,4 +1,4 @@
-//! The delta rule, of Python's arrays and of XLA's.
+//! The delta rule, and linear attention, which is the same without betas, of Python's arrays and of XLA's.
 
 use householder::delta::{self, Cotangents, Exponential, Gate, Gradients, Problem, Results};
 use pyo3::prelude::*;
@@ -64,7 +64,7 @@ impl Call {
             q: operands.needed(0, "q", &self.shape(0))?,
             k: operands.needed(1, "k", &self.shape(1))?,
             v: operands.needed(2, "v", &self.shape(2))?,
-            beta: operands.needed(3, "beta", &self.shape(3))?,
+            beta: operands.read(3, "beta", &self.shape(3))?,
             gate,
             initial: operands.read(5, "initial_state", &self.shape(5))?,
             scale: T::of(self.scale),

@@ -46,8 +46,11 @@ fn every_length_width_and_gate() {
     for (key_width, value_width) in [(1, 3), (7, 1), (16, 17), (33, 65)] {
         for channels in gates(key_width) {
             for tokens in LENGTHS {
-                agree(&given::<f64>(sizes(1, 1, key_width, value_width, 1), &[tokens], channels), 1e-13);
-                agree(&given::<f32>(sizes(1, 1, key_width, value_width, 1), &[tokens], channels), 2e-5);
+                let sizes = sizes(1, 1, key_width, value_width, 1);
+                agree(&given::<f64>(sizes, &[tokens], channels), 1e-13);
+                agree(&given::<f64>(sizes, &[tokens], channels).without_erasing(), 1e-14);
+                agree(&given::<f32>(sizes, &[tokens], channels), 2e-5);
+                agree(&given::<f32>(sizes, &[tokens], channels).without_erasing(), 2e-5);
             }
         }
     }
@@ -60,6 +63,7 @@ fn packed_sequences_of_several_heads_and_reflections() {
             for normalize in [false, true] {
                 let given = given::<f64>(sizes(2, 2, 9, 12, reflections), &[3, 0, 40, 1, 66], channels);
                 agree(&Given { normalize, ..given.clone() }, 1e-12);
+                agree(&Given { normalize, ..given.clone() }.without_erasing(), 1e-14);
                 agree(&Given { normalize, initial: None, grad_last: None, ..given }, 1e-12);
             }
         }
@@ -73,6 +77,7 @@ fn strong_gates_lose_no_accuracy() {
         let mut given = Given::<f64>::random(|| random.real(), sizes(1, 2, 8, 8, 1), &[100], channels, 80.0);
         given.gate.iter_mut().skip(5).step_by(11).for_each(|g| *g = f64::NEG_INFINITY);
         agree(&given, 1e-13);
+        agree(&given.without_erasing(), 1e-14);
     }
 }
 
@@ -110,10 +115,11 @@ fn same<T: Exponential>(a: &Found<T>, b: &Found<T>, axes: &[Axis], names: &[&str
 #[test]
 fn what_is_not_finite_reaches_only_what_depends_on_it() {
     const TOKENS: usize = 70;
-    for (reflections, normalize) in [(1, false), (2, true)] {
+    for (reflections, normalize, erases) in [(1, false, true), (2, true, true), (1, false, false), (2, true, false)] {
         for channels in gates(16) {
             let sizes = sizes(1, 2, 16, 40, reflections);
             let good = Given { normalize, ..given::<f32>(sizes, &[TOKENS], channels) };
+            let good = if erases { good } else { good.without_erasing() };
             let each = |array: &[f32]| array.len() / TOKENS;
             let axes = [
                 Axis { name: "out", each: 2 * 40 },
@@ -151,11 +157,13 @@ fn what_is_not_finite_reaches_only_what_depends_on_it() {
                         let found = of_v.compute(context, true);
                         same(&found, &expected, &axes, &["out", "grad_q", "grad_k", "grad_beta", "grad_g"], t, true);
                         assert!(found.v == expected.v && found.initial == expected.initial);
-                        let mut of_beta = good.clone();
-                        at(&mut of_beta.beta);
-                        let found = of_beta.compute(context, true);
-                        same(&found, &expected, &axes, &["out", "grad_q"], t, true);
-                        same(&found, &expected, &axes, &["grad_v"], t + 1, false);
+                        if erases {
+                            let mut of_beta = good.clone();
+                            at(&mut of_beta.beta);
+                            let found = of_beta.compute(context, true);
+                            same(&found, &expected, &axes, &["out", "grad_q"], t, true);
+                            same(&found, &expected, &axes, &["grad_v"], t + 1, false);
+                        }
                         let mut of_gradient = good.clone();
                         at(of_gradient.grad_out.as_mut().unwrap());
                         let found = of_gradient.compute(context, true);
@@ -243,7 +251,7 @@ fn operands_that_do_not_fit_are_refused() {
         q: &given.q,
         k: &given.k,
         v: &given.v,
-        beta: &given.beta,
+        beta: Some(&given.beta),
         gate: Gate::Head(&given.gate),
         initial: given.initial.as_deref(),
         scale: 1.0,
@@ -253,7 +261,7 @@ fn operands_that_do_not_fit_are_refused() {
     is_refused(Problem::new(Operands { q: empty, ..good.clone() }), "q");
     is_refused(Problem::new(Operands { k: empty, ..good.clone() }), "k");
     is_refused(Problem::new(Operands { v: empty, ..good.clone() }), "v");
-    is_refused(Problem::new(Operands { beta: empty, ..good.clone() }), "beta");
+    is_refused(Problem::new(Operands { beta: Some(empty), ..good.clone() }), "beta");
     is_refused(Problem::new(Operands { gate: Gate::Channel(&given.gate), ..good.clone() }), "g");
     is_refused(Problem::new(Operands { initial: Some(empty), ..good.clone() }), "initial_state");
     let ends: [&[(usize, usize)]; 4] = [&[(1, 8)], &[(0, 4), (5, 8)], &[(0, 9)], &[(0, 4), (4, 2)]];

@@ -293,8 +293,10 @@ impl<T: Exponential> Pass<'_, T> {
         let (sizes, head) = (problem.sizes, stripe.heads.start);
         let token = problem.sequences[stripe.sequence].start;
         let (steps, slice) = (token * sizes.reflections + keys.first, stripe.columns.start / SLICE);
-        let queries = keys.queries.count;
+        let (queries, erases) = (keys.queries.count, keys.queries.erasing > 0);
         let [of_queries, of_keys] = &keys.factors;
+        let of_pairs =
+            if erases { [found.later.from(0, queries), found.earlier] } else { [found.earlier, View::none()] };
         let sources = [
             Source {
                 gradients: [found.later.part(0, queries), View::none()],
@@ -303,8 +305,8 @@ impl<T: Exponential> Pass<'_, T> {
                 scale: problem.scale,
             },
             Source {
-                gradients: [found.later.from(0, queries), found.earlier],
-                unit: keys.rows.view(queries, keys.len),
+                gradients: of_pairs,
+                unit: keys.keys(),
                 factors: problem.normalize.then_some(of_keys),
                 scale: T::ONE,
             },
@@ -313,8 +315,14 @@ impl<T: Exponential> Pass<'_, T> {
             // SAFETY: rows of workspace, and of gradients that only this task writes.
             unsafe { collect(isa, sizes.key_width, source, add, to) };
         }
+        let values = Source {
+            gradients: [found.values, View::none()],
+            unit: found.values,
+            factors: None,
+            scale: if erases { -T::ONE } else { T::ONE },
+        };
         // SAFETY: as above.
-        unsafe { negated(isa, stripe.columns.len(), found.values, self.of_values(stripe, keys)) };
+        unsafe { collect(isa, stripe.columns.len(), &values, false, self.of_values(stripe, keys)) };
         let put = |to: *mut T, x: T, add: bool| {
             // SAFETY: tasks write to heads of their own, or to arrays of their own.
             unsafe { *to = if add { *to + x } else { x } }
@@ -383,20 +391,6 @@ simd! {
                 for x in 0..width {
                     to[x] = if add { to[x] + gradient[x] } else { gradient[x] };
                 }
-            }
-        }
-    }
-
-    /// `to = -from`.
-    ///
-    /// # Safety
-    /// The caller owns the rows, and nothing else writes them meanwhile.
-    unsafe fn negated<T: Exponential>(_s, width: usize, from: View<T>, to: View<T>) -> () {
-        for i in 0..to.count {
-            // SAFETY: rows of workspace and of the caller's.
-            let (from, to) = unsafe { (from.vector(i, width), to.vector_mut(i, width)) };
-            for x in 0..width {
-                to[x] = -from[x];
             }
         }
     }

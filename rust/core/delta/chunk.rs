@@ -22,7 +22,7 @@ pub struct Keys<T: Exponential> {
     pub rows: Rows<T>,
     /// The factor that each row was multiplied by, without the scale.
     pub factors: [Vec<T>; 2],
-    /// Plain products of all rows with the keys; only without gates for each channel.
+    /// Plain products of the rows that read with the keys; only without gates for each channel.
     plain: Rows<T>,
     columns: Rows<T>,
     /// The positions of the queries.
@@ -43,22 +43,27 @@ impl<T: Exponential> Keys<T> {
             factors: [filled(CHUNK, T::ONE)?, filled(CHUNK, T::ONE)?],
             plain: Rows::new(2 * CHUNK, CHUNK)?,
             columns: Rows::new(width, CHUNK)?,
-            queries: Queries::within(0, 0, 1),
+            queries: Queries::within(0, 0, 1, false),
             token: 0,
             first: 0,
             len: 0,
         })
     }
 
-    /// Rows of queries and keys together.
-    pub fn count(&self) -> usize {
-        self.queries.count + self.len
+    /// The rows that read the state: queries, then keys that erase.
+    pub fn readers(&self) -> View<T> {
+        self.rows.view(0, self.queries.rows())
     }
 
-    /// Rows of queries and of keys that stand in the second block.
+    /// The rows of the keys.
+    pub fn keys(&self) -> View<T> {
+        self.rows.view(self.queries.count, self.len)
+    }
+
+    /// Rows of queries, and of keys that erase, in the second block.
     pub fn second_block(&self) -> [(usize, usize); 2] {
-        let queries = self.queries;
-        [(queries.before(BLOCK), queries.count), (queries.count + BLOCK, self.count())]
+        let (queries, end) = (self.queries, self.queries.rows());
+        [(queries.before(BLOCK), queries.count), (end.min(queries.count + BLOCK), end)]
     }
 
     /// Reads `len` steps from step `first` of a sequence on, whose first token is `token`.
@@ -72,7 +77,7 @@ impl<T: Exponential> Keys<T> {
     ) {
         let width = problem.sizes.key_width;
         (self.first, self.len, self.token) = (first, len, first / problem.sizes.reflections);
-        self.queries = Queries::within(first, len, problem.sizes.reflections);
+        self.queries = Queries::within(first, len, problem.sizes.reflections, problem.beta.is_some());
         let count = self.queries.count;
         let [q, k] = problem.queries_and_keys(token, (first, len), head);
         let normalize = problem.normalize;
@@ -83,12 +88,11 @@ impl<T: Exponential> Keys<T> {
             read(isa, width, k, self.rows.view(count, len), of_keys, normalize, T::ONE);
         }
         if problem.channels() <= 1 {
-            let keys = self.rows.view(count, len);
+            let (columns, rows) = (self.columns.view(0, width), self.readers());
             // SAFETY: workspace of these rows.
             unsafe {
-                turned(isa, (width, len), keys, self.columns.view(0, width));
-                let (weights, rows) = (self.columns.view(0, width), self.rows.view(0, count + len));
-                gemm(isa, (len, count + len), weights, rows, &Store::new(self.plain.view(0, count + len)));
+                turned(isa, (width, len), self.keys(), columns);
+                gemm(isa, (len, rows.count), columns, rows, &Store::new(self.plain.view(0, rows.count)));
             }
         }
     }
@@ -169,18 +173,18 @@ pub unsafe fn turned<T: Exponential>(isa: InstructionSet, (rows, columns): (usiz
     transpose(isa, (rows, columns), source, from.ld, target, to.ld);
 }
 
-/// Queries and keys of a chunk as one value head's gates decay them.
+/// Rows of a chunk as one value head's gates decay them.
 pub struct Decayed<T: Exponential> {
     /// The decays.
     pub decay: Decay<T>,
     stack: Rows<T>,
     to_end: Rows<T>,
-    /// Queries and keys, decayed from and to the second block's first row; only with a gate for each channel.
+    /// Rows decayed from and to the second block's first row; only with a gate for each channel.
     pub near: Rows<T>,
     near_columns: Rows<T>,
     /// `exp(c_i - c_j)`; not with a gate for each channel.
     pub pairs: Rows<T>,
-    /// Decayed products with the keys: `P` for queries, `M` for keys.
+    /// Decayed products with the keys: `P` for queries, `M` for keys that erase.
     pub table: Rows<T>,
     workspace: Vec<T>,
 }
@@ -222,29 +226,32 @@ impl<T: Exponential> Decayed<T> {
     /// `keys` has been loaded, and rows have `width` numbers.
     unsafe fn pairs(&mut self, isa: InstructionSet, width: usize, keys: &Keys<T>) {
         let (channels, len, queries) = (self.decay.width, keys.len, keys.queries);
-        let (rows, table) = (keys.rows.view(0, keys.count()), self.table.view(0, keys.count()));
+        let (readers, of_chunk) = (keys.readers(), keys.keys());
+        let (count, table) = (readers.count, self.table.view(0, readers.count));
         if channels > 0 {
             let [of_queries, of_keys] = self.start_decays(keys);
-            let stack = self.stack.view(0, keys.count());
-            decay_rows(isa, width, rows, of_queries, channels, stack);
-            decay_rows(isa, width, rows.from(0, queries.count), of_keys, channels, stack.from(0, queries.count));
+            let (stack, of_erasing) = (self.stack.view(0, count), of_keys.part(0, queries.erasing));
+            decay_rows(isa, width, readers, of_queries, channels, stack);
+            decay_rows(isa, width, of_chunk, of_erasing, channels, stack.from(0, queries.count));
             let to_end = self.decay.to_end.view(0, len);
-            decay_rows(isa, width, rows.from(0, queries.count), to_end, channels, self.to_end.view(0, len));
+            decay_rows(isa, width, of_chunk, to_end, channels, self.to_end.view(0, len));
         }
         if channels <= 1 {
             let step = if channels == 0 { View::none() } else { self.decay.step.view(0, len) };
             decays(isa, len, step, self.pairs.view(0, len));
-            decay_products(isa, len, queries, keys.plain.view(0, keys.count()), self.pairs.view(0, len), table);
+            decay_products(isa, len, queries, keys.plain.view(0, count), self.pairs.view(0, len), table);
             return;
         }
-        within_blocks(isa, width, len, queries, rows, self.decay.step.view(0, len), &mut self.workspace, table);
+        within_blocks(isa, width, len, queries, readers, self.decay.step.view(0, len), &mut self.workspace, table);
         if len > BLOCK {
             let [of_queries, of_keys] = self.middle_decays(keys);
-            let (near, second) = (self.near.view(0, keys.count()), queries.before(BLOCK));
-            decay_rows(isa, width, rows.from(0, second), of_queries, channels, near.from(0, second));
-            decay_rows(isa, width, rows.from(0, queries.count), of_keys, channels, near.from(0, queries.count));
+            let (near, second) = (self.near.view(0, count), queries.before(BLOCK));
+            let (near_keys, of_keys) =
+                (self.near.view(queries.count, BLOCK), of_keys.part(0, BLOCK.max(queries.erasing)));
+            decay_rows(isa, width, readers.from(0, second), of_queries, channels, near.from(0, second));
+            decay_rows(isa, width, of_chunk, of_keys, channels, near_keys);
             let columns = self.near_columns.view(0, width);
-            turned(isa, (width, BLOCK), near.from(0, queries.count), columns);
+            turned(isa, (width, BLOCK), near_keys, columns);
             for (begin, end) in keys.second_block() {
                 let out = Store::new(table.part(begin, end));
                 gemm(isa, (BLOCK, end - begin), columns, near.part(begin, end), &out);
@@ -264,14 +271,14 @@ impl<T: Exponential> Decayed<T> {
         [at_queries(rows, keys.queries, keys.queries.before(BLOCK)), rows]
     }
 
-    /// `Q'`, then `K'`.
+    /// `Q'`, then `K'` of keys that erase.
     pub fn stack(&self, keys: &Keys<T>) -> View<T> {
-        if self.decay.width > 0 { &self.stack } else { &keys.rows }.view(0, keys.count())
+        if self.decay.width > 0 { &self.stack } else { &keys.rows }.view(0, keys.queries.rows())
     }
 
     /// `H`.
     pub fn to_end(&self, keys: &Keys<T>) -> View<T> {
-        if self.decay.width > 0 { self.to_end.view(0, keys.len) } else { keys.rows.view(keys.queries.count, keys.len) }
+        if self.decay.width > 0 { self.to_end.view(0, keys.len) } else { keys.keys() }
     }
 }
 

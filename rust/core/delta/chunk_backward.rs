@@ -6,6 +6,8 @@
 //! dD = P' dO + H dS,   dE = dD + M' X,   dV = -X,   db_i = dE_i E_i
 //! [dP; dM] = [dO; X] D',   [dQ'; dK'] = [dO; X] S_0',   dH = D dS',   dS_0 = exp(c_end) dS + [Q'; K']' [dO; X]
 //! ```
+//!
+//! If nothing is erased, `dV = dD`, and all that has `X` or `K'` is absent.
 
 use super::chunk::{Decayed, Keys, Rows, decay_rows, turned};
 use super::gram::decay_products;
@@ -23,10 +25,10 @@ use crate::view::View;
 
 /// Workspace and the gradients of a chunk.
 pub struct Backward<T: Exponential> {
-    /// `dO`, then `X`.
+    /// `dO`, then `X` where keys erase.
     sources: Rows<T>,
     sources_turned: Rows<T>,
-    /// `dD`, then `dE`.
+    /// `dD`, then `dE` where keys erase.
     errors: Rows<T>,
     solution_turned: Rows<T>,
     later_turned: Rows<T>,
@@ -43,11 +45,11 @@ pub struct Backward<T: Exponential> {
 
 /// Gradients of a chunk's rows, decays undone, and of its gates.
 pub struct ChunkGradients<T> {
-    /// Gradients of scaled queries, then of keys as the later of a pair.
+    /// Gradients of scaled queries, then of keys that erase as the later of a pair.
     pub later: View<T>,
     /// Gradients of keys as the earlier of a pair.
     pub earlier: View<T>,
-    /// Of the values, negative.
+    /// Of the values, negative where keys erase.
     pub values: View<T>,
     /// Of the gates.
     pub gates: View<T>,
@@ -89,7 +91,8 @@ impl<T: Exponential> Backward<T> {
         out: View<T>,
         grad: &State<T>,
     ) -> ChunkGradients<T> {
-        let (queries, len, count, height) = (keys.queries.count, keys.len, keys.count(), state.view().count);
+        let (queries, len, count) = (keys.queries.count, keys.len, keys.queries.rows());
+        let height = state.view().count;
         let (sources, errors) = (self.sources.view(0, count), self.errors.view(0, len));
         let (of_out, solution) = (sources.part(0, queries), sources.from(0, queries));
         let (d, table, stack) = (solved.d(keys), self.table.view(0, count), decayed.stack(keys));
@@ -104,10 +107,13 @@ impl<T: Exponential> Backward<T> {
         let products = [[terms.finite, p], [grad.view(), decayed.to_end(keys)]];
         gemm2(isa, (width, len), &products, &Store::new(errors));
         terms.add_others(width, p, errors, |key, query| key <= keys.queries.position(query));
-        let m = factors.from(0, queries);
-        let beta = solved.beta(keys);
-        sweep_back(isa, width, len, Sweep { m, beta, rhs: errors, other: View::none(), e: errors, x: solution });
-        row_dots(isa, width, errors, solved.e(keys), &mut self.beta[..len]);
+        let mut values = errors;
+        if keys.queries.erasing > 0 {
+            let (m, beta) = (factors.from(0, queries), solved.beta(keys));
+            sweep_back(isa, width, len, Sweep { m, beta, rhs: errors, other: View::none(), e: errors, x: solution });
+            row_dots(isa, width, errors, solved.e(keys), &mut self.beta[..len]);
+            values = solution;
+        }
         let (by_columns, turned_d) = (self.sources_turned.view(0, width), self.solution_turned.view(0, width));
         turned(isa, (width, count), sources, by_columns);
         turned(isa, (width, len), d, turned_d);
@@ -134,12 +140,12 @@ impl<T: Exponential> Backward<T> {
         } else {
             self.by_head(isa, keys, decayed);
         }
-        ChunkGradients { later, earlier, values: solution, gates: self.gates.view(0, len) }
+        ChunkGradients { later, earlier, values, gates: self.gates.view(0, len) }
     }
 
-    /// Gradients of the betas.
+    /// Gradients of the betas, where keys erase.
     pub fn beta(&self, keys: &Keys<T>) -> &[T] {
-        &self.beta[..keys.len]
+        &self.beta[..keys.queries.erasing]
     }
 
     /// Products of pairs that decay alike in all channels.
@@ -147,18 +153,17 @@ impl<T: Exponential> Backward<T> {
     /// # Safety
     /// The chunk's other gradients have been formed.
     unsafe fn by_head(&mut self, isa: InstructionSet, keys: &Keys<T>, decays: &Decayed<T>) {
-        let (queries, len, count, width) = (keys.queries.count, keys.len, keys.count(), self.whole.len());
-        let (rows, table) = (keys.rows.view(0, count), self.table.view(0, count));
+        let (queries, len, count, width) = (keys.queries.count, keys.len, keys.queries.rows(), self.whole.len());
+        let (readers, of_chunk, table) = (keys.readers(), keys.keys(), self.table.view(0, count));
         let (later, earlier) = (self.later.view(0, count), self.earlier.view(0, len));
         if decays.decay.width > 0 {
             let whole = decays.decay.from_start.row(len - 1)[0] * self.whole.iter().fold(T::ZERO, |sum, &x| sum + x);
             let (mut by_rows, mut by_keys) = ([T::ZERO; 2 * CHUNK], [T::ZERO; CHUNK]);
-            row_dots(isa, width, rows, later, &mut by_rows[..count]);
-            row_dots(isa, width, rows.from(0, queries), earlier, &mut by_keys[..len]);
+            row_dots(isa, width, readers, later, &mut by_rows[..count]);
+            row_dots(isa, width, of_chunk, earlier, &mut by_keys[..len]);
             let (mut gates, mut sum) = ([T::ZERO; CHUNK], whole);
             for l in (0..len).rev() {
-                sum += by_rows[queries + l];
-                sum += keys.queries.at(l).map_or(T::ZERO, |query| by_rows[query]);
+                sum = keys.queries.rows_at(l).fold(sum, |sum, row| sum + by_rows[row]);
                 gates[l] = sum;
             }
             let mut sum = T::ZERO;
@@ -174,10 +179,10 @@ impl<T: Exponential> Backward<T> {
             Some(later) => key < later,
             None => key <= keys.queries.position(row),
         };
-        let terms = self.finite.terms(isa, width, rows.from(0, queries));
+        let terms = self.finite.terms(isa, width, of_chunk);
         gemm(isa, (width, count), terms.finite, table, &Store::plus(later, later));
         terms.add_others(width, table, later, depends);
-        let (terms, table) = (self.finite.terms(isa, width, rows), table.transposed(len));
+        let (terms, table) = (self.finite.terms(isa, width, readers), table.transposed(len));
         gemm(isa, (width, len), terms.finite, table, &Store::plus(earlier, earlier));
         terms.add_others(width, table, earlier, |key, row| depends(row, key));
     }
@@ -187,9 +192,9 @@ impl<T: Exponential> Backward<T> {
     /// # Safety
     /// The chunk's other gradients have been formed.
     unsafe fn by_channel(&mut self, isa: InstructionSet, keys: &Keys<T>, decays: &Decayed<T>) {
-        let (queries, len, count, width) = (keys.queries, keys.len, keys.count(), self.whole.len());
+        let (queries, len, count, width) = (keys.queries, keys.len, keys.queries.rows(), self.whole.len());
         let parts = Channels {
-            rows: keys.rows.view(0, count),
+            rows: keys.rows.view(0, queries.count + len),
             step: decays.decay.step.view(0, len),
             table: self.table.view(0, count),
             later: self.later.view(0, count),

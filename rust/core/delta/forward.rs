@@ -110,7 +110,8 @@ const FEW_STEPS: usize = 4;
 struct Step<T> {
     /// `exp g`, `k`, `exp(g) k` and `exp(g) q`, a row each.
     rows: View<T>,
-    beta: T,
+    /// Absent where nothing is erased.
+    beta: Option<T>,
     /// `q k`.
     reach: T,
     v: *const T,
@@ -202,7 +203,7 @@ fn prepare<T: Exponential>(
     let out = places.out.filter(|_| ends).map(|out| problem.values_at(out.get(), (token, 1), head, column).ptr);
     Ok(Step {
         rows: view,
-        beta: problem.beta[step * sizes.value_heads + head],
+        beta: problem.beta.map(|beta| beta[step * sizes.value_heads + head]),
         reach,
         v: problem.v[(step * sizes.value_heads + head) * sizes.value_width + column..].as_ptr(),
         out: out.unwrap_or(std::ptr::null_mut()),
@@ -260,16 +261,20 @@ unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize>(
                 unroll::<N>(
                     #[inline(always)]
                     |i| {
-                        of_keys[i] = T::fma(s, state[i], ek, of_keys[i]);
+                        if beta.is_some() {
+                            of_keys[i] = T::fma(s, state[i], ek, of_keys[i]);
+                        }
                         of_queries[i] = T::fma(s, state[i], eq, of_queries[i]);
                     },
                 );
             }
         }
-        let (mut d, mut o, values) = (zero, zero, lanes.load(v.add(begin)));
+        let (mut d, mut o) = (lanes.load(v.add(begin)), zero);
         for i in 0..N {
-            let error = T::fma(s, of_keys[i], T::splat(s, -T::ONE), values[i]);
-            d[i] = T::fma(s, error, T::splat(s, *beta), zero[i]);
+            if let Some(beta) = beta {
+                let error = T::fma(s, of_keys[i], T::splat(s, -T::ONE), d[i]);
+                d[i] = T::fma(s, error, T::splat(s, *beta), zero[i]);
+            }
             o[i] = T::fma(s, d[i], T::splat(s, *reach), of_queries[i]);
         }
         if !out.is_null() {

@@ -9,11 +9,14 @@ use crate::simd::lanes::Lanes;
 use crate::simd::vector::sum_of_lanes;
 use crate::view::View;
 
-/// The positions of the queries of a chunk: query `i` comes after step `first + i * every`.
+/// The positions of the queries of a chunk: query `i` comes after step `first + i * every`. Their rows come before those of
+/// the keys that erase, which read the state like queries.
 #[derive(Clone, Copy, Debug)]
 pub struct Queries {
     /// How many.
     pub count: usize,
+    /// Keys that erase: all or none.
+    pub erasing: usize,
     /// The step of the first.
     pub first: usize,
     /// Steps from one to the next.
@@ -22,10 +25,22 @@ pub struct Queries {
 
 impl Queries {
     /// Finds the queries among `len` steps from step `first` on.
-    pub fn within(first: usize, len: usize, reflections: usize) -> Self {
+    pub fn within(first: usize, len: usize, reflections: usize, erases: bool) -> Self {
         let token = first / reflections;
         let count = (first + len) / reflections - token;
-        Self { count, first: (token + 1) * reflections - 1 - first, every: reflections }
+        let erasing = if erases { len } else { 0 };
+        Self { count, erasing, first: (token + 1) * reflections - 1 - first, every: reflections }
+    }
+
+    /// Rows that read the state: queries, then keys that erase.
+    pub fn rows(&self) -> usize {
+        self.count + self.erasing
+    }
+
+    /// The rows at a step.
+    pub fn rows_at(&self, position: usize) -> impl Iterator<Item = usize> + use<> {
+        let key = (position < self.erasing).then_some(self.count + position);
+        key.into_iter().chain(self.at(position))
     }
 
     /// The step that query `i` comes after.
@@ -67,15 +82,15 @@ simd! {
         }
     }
 
-    /// Multiplies plain products of queries, then keys, with keys by their decays. Zero where the key comes later, and on
-    /// the diagonal of the keys' own products: what stands there is not read.
+    /// Multiplies plain products of rows that read with keys by their decays. Zero where the key comes later, and on the
+    /// diagonal of the keys' own products: what stands there is not read.
     ///
     /// # Safety
     /// The caller owns the rows, and nothing else writes them meanwhile.
     pub unsafe fn decay_products<T: Exponential>(
         _s, len: usize, queries: Queries, plain: View<T>, decay: View<T>, out: View<T>,
     ) -> () {
-        for i in 0..queries.count + len {
+        for i in 0..queries.rows() {
             let key = i.checked_sub(queries.count);
             let position = key.unwrap_or_else(|| queries.position(i));
             // SAFETY: rows of workspace; where both are one, each number is read before it is written.
@@ -99,7 +114,7 @@ simd! {
     pub unsafe fn within_blocks<T: Exponential>(
         s, width: usize, len: usize, queries: Queries, rows: View<T>, step: View<T>, decayed: &mut [T], out: View<T>,
     ) -> () {
-        for i in 0..queries.count + len {
+        for i in 0..queries.rows() {
             // SAFETY: rows of workspace.
             unsafe { out.vector_mut(i, len) }.fill(T::ZERO);
         }
@@ -111,7 +126,9 @@ simd! {
                     for i in j..len.min(begin + BLOCK) {
                         if i > j {
                             let product = decayed_dot(s, step.vector(i, width), rows.vector(queries.count + i, width), decayed);
-                            *out.at(j, queries.count + i) = product;
+                            if i < queries.erasing {
+                                *out.at(j, queries.count + i) = product;
+                            }
                         }
                         if let Some(query) = queries.at(i) {
                             *out.at(j, query) = masked_dot(s, rows.vector(query, width), decayed);

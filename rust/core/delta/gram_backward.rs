@@ -13,7 +13,7 @@ use crate::view::View;
 
 /// The rows, decays and gradients of a chunk's channels. The gradients of rows and gates are added to.
 pub struct Channels<T> {
-    /// Queries, then keys.
+    /// Queries, then keys, also those that erase nothing.
     pub rows: View<T>,
     /// `exp g`.
     pub step: View<T>,
@@ -37,7 +37,7 @@ simd! {
     ) -> () {
         let mut sums = [T::ZERO; CHUNK];
         for l in (1..len).rev() {
-            for i in [Some(queries.count + l), queries.at(l)].into_iter().flatten() {
+            for i in queries.rows_at(l) {
                 // SAFETY: rows of workspace.
                 let (gradient, product) = unsafe { (gradients.vector(i, l), products.vector(i, l)) };
                 for j in 0..l {
@@ -60,7 +60,7 @@ simd! {
             unsafe {
                 let mut sum = lanes.load(whole.as_ptr().add(begin))[0];
                 for l in (0..len).rev() {
-                    for i in [Some(queries.count + l), queries.at(l)].into_iter().flatten() {
+                    for i in queries.rows_at(l) {
                         sum = T::fma(s, lanes.load(parts.rows.at(begin, i))[0], lanes.load(parts.later.at(begin, i))[0], sum);
                     }
                     lanes.store(parts.gates.at(begin, l), [sum]);
@@ -107,7 +107,7 @@ simd! {
                 let mut sum = T::splat(s, T::ZERO);
                 for l in (BLOCK..len).rev() {
                     let decay = lanes.load(middle.at(begin, l))[0];
-                    for i in [Some(queries.count + l), queries.at(l)].into_iter().flatten() {
+                    for i in queries.rows_at(l) {
                         let gradient = times(lanes.load(later.at(begin, i))[0], decay);
                         add(parts.later.at(begin, i), gradient);
                         sum = T::fma(s, lanes.load(parts.rows.at(begin, i))[0], gradient, sum);
@@ -154,9 +154,12 @@ unsafe fn block_back<S: pulp::Simd, T: Exponential>(
         for i in j + 1..block.end {
             let at = i - block.start;
             decay = times(decay, read(step, i));
-            let (by, decayed) = (coefficient(queries.count + i, j), times(decay, key));
-            of_keys[at] = T::fma(s, by, decayed, of_keys[at]);
-            let mut sum = times(by, read(rows, queries.count + i));
+            let (decayed, mut sum) = (times(decay, key), zero);
+            if i < queries.erasing {
+                let by = coefficient(queries.count + i, j);
+                of_keys[at] = T::fma(s, by, decayed, of_keys[at]);
+                sum = times(by, read(rows, queries.count + i));
+            }
             if let Some(query) = queries.at(i) {
                 let by = coefficient(query, j);
                 of_queries[at] = T::fma(s, by, decayed, of_queries[at]);
@@ -177,7 +180,9 @@ unsafe fn block_back<S: pulp::Simd, T: Exponential>(
     for i in block.clone() {
         let at = i - block.start;
         let add = |to: *mut T, what: T::V<S>| lanes.store(to, [T::plus(s, lanes.load(to)[0], what)]);
-        add(later.at(begin, queries.count + i), of_keys[at]);
+        if i < queries.erasing {
+            add(later.at(begin, queries.count + i), of_keys[at]);
+        }
         add(gates.at(begin, i), of_gates[at]);
         if let Some(query) = queries.at(i) {
             add(later.at(begin, query), of_queries[at]);

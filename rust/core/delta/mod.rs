@@ -17,6 +17,9 @@
 //! so that nearly all work is in products of matrices. Decays are running products of `exp g`, never differences of sums.
 //! They are at most one if the gates are at most zero, and a gate of minus infinity is a decay of zero.
 //!
+//! Without betas nothing is erased: `S_t = Diag(exp g_t) S_{t-1} + k_t v_t'`, which is linear attention. Then `D = V`, and there
+//! is no `K'` and no `M`: keys are written to the state and do not read it.
+//!
 //! Between the passes, one state per segment of chunks is kept ([`interval`]); the others are recomputed.
 //!
 //! Later tokens never change what belongs to earlier ones, not even by infinity or NaN.

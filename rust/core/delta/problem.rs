@@ -22,7 +22,7 @@ pub struct Sizes {
     pub key_width: usize,
     /// Width of values.
     pub value_width: usize,
-    /// Keys, values and betas of a token.
+    /// Keys, values and, where there are any, betas of a token.
     pub reflections: usize,
 }
 
@@ -50,8 +50,8 @@ pub struct Operands<'a, T> {
     pub k: &'a [T],
     /// `(tokens * reflections, value_heads, value_width)`.
     pub v: &'a [T],
-    /// `(tokens * reflections, value_heads)`.
-    pub beta: &'a [T],
+    /// `(tokens * reflections, value_heads)`; absent: nothing is erased.
+    pub beta: Option<&'a [T]>,
     /// `(tokens, value_heads)` or `(tokens, value_heads, key_width)`.
     pub gate: Gate<'a, T>,
     /// `(sequences, value_heads, key_width, value_width)`; absent: zeros.
@@ -162,7 +162,7 @@ impl<'a, T: Exponential> Problem<'a, T> {
         expect("q", Some(q), product("q", &[tokens, heads, key_width])?)?;
         expect("k", Some(k), product("k", &[steps, heads, key_width])?)?;
         expect("v", Some(v), product("v", &[steps, value_heads, value_width])?)?;
-        expect("beta", Some(beta), product("beta", &[steps, value_heads])?)?;
+        expect("beta", beta, product("beta", &[steps, value_heads])?)?;
         match gate {
             Gate::None => {}
             Gate::Head(g) => expect("g", Some(g), product("g", &[tokens, value_heads])?)?,
@@ -221,7 +221,8 @@ impl<'a, T: Exponential> Problem<'a, T> {
     /// Multiplications and additions of the forward pass.
     pub(super) fn flops(&self) -> usize {
         let Sizes { value_heads, key_width, value_width, reflections, .. } = self.sizes;
-        let each = (6 * key_width * value_width).saturating_add(2 * CHUNK * (2 * key_width + value_width));
+        let passes = if self.beta.is_some() { 6 } else { 4 };
+        let each = (passes * key_width * value_width).saturating_add(2 * CHUNK * (2 * key_width + value_width));
         (self.tokens() * reflections).saturating_mul(value_heads).saturating_mul(each)
     }
 
@@ -356,7 +357,7 @@ impl<T: Exponential> Gradients<'_, T> {
         expect("grad_q", self.q.as_deref(), problem.q.len())?;
         expect("grad_k", self.k.as_deref(), problem.k.len())?;
         expect("grad_v", self.v.as_deref(), problem.v.len())?;
-        expect("grad_beta", self.beta.as_deref(), problem.beta.len())?;
+        expect("grad_beta", self.beta.as_deref(), problem.beta.map_or(0, <[T]>::len))?;
         expect("grad_g", self.gate.as_deref(), gates)?;
         expect("grad_initial_state", self.initial.as_deref(), problem.lengths().last)
     }

@@ -1,4 +1,4 @@
-//! What a chunk adds to some columns of the state: `D = diag(b) E` with `E = V - K' S - M D`.
+//! What a chunk adds to some columns of the state: `D = diag(b) E` with `E = V - K' S - M D` or, if nothing is erased, `D = V`.
 //!
 //! In products over the pairs of a chunk nothing of a row reaches the rows that do not depend on it. The matrices of pairs are
 //! triangular, and products take their zeros along: a zero times infinity or NaN would be NaN. So rows that are not finite
@@ -17,7 +17,7 @@ use crate::view::View;
 
 /// The systems of a chunk, solved.
 pub struct Solved<T: Exponential> {
-    /// `Q' S`, then `K' S`.
+    /// `Q' S`, then `K' S` of keys that erase.
     y: Rows<T>,
     e: Rows<T>,
     d: Rows<T>,
@@ -53,14 +53,18 @@ impl<T: Exponential> Solved<T> {
         let (token, heads) = (problem.sequences[part.sequence].start, problem.sizes.value_heads);
         let first = token * problem.sizes.reflections + keys.first;
         let v = problem.values(token, (keys.first, len), head, part.columns.start);
-        let (beta, of_tokens) = (&mut self.beta[..len], &problem.beta[first * heads + head..]);
-        beta.iter_mut().zip(of_tokens.iter().step_by(heads)).for_each(|(to, beta)| *to = *beta);
-        let count = queries + len - begin;
-        let m = decayed.table.view(queries, len);
+        let count = keys.queries.rows() - begin;
         // SAFETY: rows of the values and of workspace.
         unsafe {
             let out = Store::new(self.y.view(begin, count));
             gemm(isa, (self.width, count), state.view(), decayed.stack(keys).from(0, begin), &out);
+            let Some(betas) = problem.beta else {
+                v.copy_to(self.d.view(0, len), self.width);
+                return;
+            };
+            let (beta, of_tokens) = (&mut self.beta[..len], &betas[first * heads + head..]);
+            beta.iter_mut().zip(of_tokens.iter().step_by(heads)).for_each(|(to, beta)| *to = *beta);
+            let m = decayed.table.view(queries, len);
             let other = self.y.view(queries, len);
             sweep(
                 isa,
@@ -88,14 +92,14 @@ impl<T: Exponential> Solved<T> {
         self.d.view(0, keys.len)
     }
 
-    /// `E`.
+    /// `E`, where keys erase.
     pub fn e(&self, keys: &Keys<T>) -> View<T> {
         self.e.view(0, keys.len)
     }
 
-    /// Betas of the chunk.
+    /// Betas of the chunk, where keys erase.
     pub fn beta(&self, keys: &Keys<T>) -> &[T] {
-        &self.beta[..keys.len]
+        &self.beta[..keys.queries.erasing]
     }
 }
 

@@ -13,7 +13,10 @@ pub struct Given<T> {
     pub q: Vec<T>,
     pub k: Vec<T>,
     pub v: Vec<T>,
+    /// Empty if nothing is erased.
     pub beta: Vec<T>,
+    /// Whether the problem has betas.
+    pub erases: bool,
     /// Gates of a token and value head: none, one or `key_width`.
     pub channels: usize,
     pub gate: Vec<T>,
@@ -77,6 +80,7 @@ impl<T: Exponential> Given<T> {
             k: numbers(steps * heads * key_width, &|x| x * short),
             v: numbers(steps * value_heads * value_width, &|x| x),
             beta: numbers(steps * value_heads, &|x| 1.0 + x),
+            erases: true,
             channels,
             gate: numbers(tokens * value_heads * channels, &|x| -x.abs() * strength),
             initial: Some(numbers(states, &|x| x)),
@@ -85,6 +89,11 @@ impl<T: Exponential> Given<T> {
             grad_out: Some(numbers(tokens * value_heads * value_width, &|x| x)),
             grad_last: Some(numbers(states, &|x| x)),
         }
+    }
+
+    /// The same problem, with nothing erased: linear attention.
+    pub fn without_erasing(self) -> Self {
+        Self { beta: Vec::new(), erases: false, ..self }
     }
 
     pub fn problem(&self) -> Problem<'_, T> {
@@ -99,7 +108,7 @@ impl<T: Exponential> Given<T> {
             q: &self.q,
             k: &self.k,
             v: &self.v,
-            beta: &self.beta,
+            beta: self.erases.then_some(&self.beta),
             gate,
             initial: self.initial.as_deref(),
             scale: T::of(self.scale),
@@ -132,7 +141,7 @@ impl<T: Exponential> Given<T> {
             q: Some(q),
             k: Some(k),
             v: Some(v),
-            beta: Some(beta),
+            beta: self.erases.then_some(beta),
             gate: Some(gate),
             initial: Some(initial),
         };
@@ -174,14 +183,15 @@ impl<T: Exponential> Given<T> {
                     None => vec![0.0; height * width],
                 };
                 let steps = sequence.start * reflections..sequence.end * reflections;
+                let erased = f64::from(u8::from(self.erases));
                 let mut before = Vec::new(); // decayed states, errors, and states after each step
                 for step in steps.clone() {
                     let (token, (key, _)) = (step / reflections, self.row(&self.k[of_key(step)..][..height]));
-                    let beta = self.beta[of_beta(step)].to_f64();
+                    let beta = self.beta_at(of_beta(step));
                     (0..height * width).for_each(|i| s[i] *= decay(step, i / width));
                     let (decayed, along) = (s.clone(), product(&key, &s, width));
                     let v = &self.v[of_beta(step) * width..][..width];
-                    let error: Vec<f64> = v.iter().zip(&along).map(|(v, along)| v.to_f64() - along).collect();
+                    let error: Vec<f64> = v.iter().zip(&along).map(|(v, along)| v.to_f64() - erased * along).collect();
                     (0..height * width).for_each(|i| s[i] += beta * key[i / width] * error[i % width]);
                     if (step + 1) % reflections == 0 {
                         let (query, _) = self.row(&self.q[of_query(token)..][..height]);
@@ -207,14 +217,16 @@ impl<T: Exponential> Given<T> {
                         (0..height * width).for_each(|i| g[i] += self.scale * query[i / width] * grad[i % width]);
                     }
                     let (key, factor) = self.row(&self.k[of_key(step)..][..height]);
-                    let beta = self.beta[of_beta(step)].to_f64();
+                    let beta = self.beta_at(of_beta(step));
                     let along = product(&key, &g, width);
-                    found.beta[of_beta(step)] = along.iter().zip(&error).map(|(a, e)| a * e).sum();
+                    if self.erases {
+                        found.beta[of_beta(step)] = along.iter().zip(&error).map(|(a, e)| a * e).sum();
+                    }
                     (0..width).for_each(|c| found.v[of_beta(step) * width + c] = beta * along[c]);
                     let [first, second] = [transposed_product(&g, &error), transposed_product(&decayed, &along)];
-                    let of_row: Vec<f64> = first.iter().zip(second).map(|(a, b)| beta * (a - b)).collect();
+                    let of_row: Vec<f64> = first.iter().zip(second).map(|(a, b)| beta * (a - erased * b)).collect();
                     add_row(&mut found.k[of_key(step)..][..height], &of_row, &key, factor, self.normalize);
-                    (0..height * width).for_each(|i| g[i] -= beta * key[i / width] * along[i % width]);
+                    (0..height * width).for_each(|i| g[i] -= erased * beta * key[i / width] * along[i % width]);
                     if step % reflections == 0 {
                         for i in 0..if self.channels == 0 { 0 } else { height * width } {
                             let x = if self.channels == 1 { 0 } else { i / width };
@@ -227,6 +239,10 @@ impl<T: Exponential> Given<T> {
             }
         }
         found
+    }
+
+    fn beta_at(&self, at: usize) -> f64 {
+        if self.erases { self.beta[at].to_f64() } else { 1.0 }
     }
 
     /// A query or key as it is used, and what it was multiplied by.
