@@ -117,18 +117,33 @@ fn with_wild_gradients<T: Exponential>(
     wild
 }
 
-/// Fails where results differ by more than rounding does, relative to the largest of all.
+/// Fails where results differ by more than rounding does, relative to the largest of all. The gradient of a row that is
+/// normalised is that of the unit row divided by the row's length, and so is its error: the largest is that of unit rows.
 fn compare<T: Exponential>(given: &Given<T>, found: &Found<T>) {
     let exact = given.exact();
-    let largest = exact.arrays().iter().flat_map(|(_, array)| array.iter()).fold(1.0, |m: f64, x| m.max(x.abs()));
+    let factors = exact.arrays().map(|(name, array)| factors(given, name, array.len()));
+    let unit = exact.arrays().into_iter().zip(&factors).flat_map(|((_, array), factors)| array.iter().zip(factors));
+    let largest = unit.fold(1.0, |largest: f64, (x, factor)| largest.max(x.abs() / factor));
     let steps = given.k.len() / (given.sizes.heads * given.sizes.key_width);
-    let allowed = 64.0 * epsilon::<T>() * ((steps + given.sizes.key_width) as f64).sqrt() * largest;
-    for ((name, got), (_, want)) in found.arrays().into_iter().zip(exact.arrays()) {
-        for (i, (got, want)) in got.iter().zip(want).enumerate() {
-            let error = (got.to_f64() - want).abs();
+    let rounding = 64.0 * epsilon::<T>() * ((steps + given.sizes.key_width) as f64).sqrt() * largest;
+    for (((name, got), (_, want)), factors) in found.arrays().into_iter().zip(exact.arrays()).zip(&factors) {
+        for (i, ((got, want), factor)) in got.iter().zip(want).zip(factors).enumerate() {
+            let (error, allowed) = ((got.to_f64() - want).abs(), rounding * factor);
             assert!(error <= allowed, "{name}[{i}]: differs by {error:e}, allowed {allowed:e}, {:?}", given.sizes);
         }
     }
+}
+
+/// What each number of a result is multiplied by at the end: inverse lengths of the rows that are normalised, else one.
+fn factors<T: Exponential>(given: &Given<T>, name: &str, len: usize) -> Vec<f64> {
+    let rows = match name {
+        "grad_q" if given.normalize => &given.q,
+        "grad_k" if given.normalize => &given.k,
+        _ => return vec![1.0; len],
+    };
+    let width = given.sizes.key_width;
+    let inverse = |row: &[T]| (row.iter().map(|x| x.to_f64().powi(2)).sum::<f64>() + 1e-6).sqrt().recip();
+    rows.chunks(width).flat_map(|row| std::iter::repeat_n(inverse(row), width)).collect()
 }
 
 /// Fails where arrays of these names differ at these tokens.
