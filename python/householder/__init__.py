@@ -7,6 +7,7 @@ package applies W to vectors and whole recurrences without forming it, with clos
   vectors, :func:`forward_tape`; forward mode, :func:`jvp`;
 * sequences: :func:`rnn`; with gradients, :func:`rnn_vjp`; one step at a time, :class:`Recurrence`;
 * reflections that depend on the data: :func:`delta_rule`; with gradients, :func:`delta_rule_vjp`;
+* its limit without reflections: :func:`linear_attention`; with gradients, :func:`linear_attention_vjp`;
 * the matrix and its parameters: :func:`matrix`, :func:`frame`, :func:`wy`, :func:`factor`, :func:`nearest`,
   :func:`haar`, :func:`normalize`, :func:`snap`, :func:`real_form`, :func:`to_lapack`, :func:`from_lapack`;
 * the method for a shape: :func:`plan`; threads and memory: :func:`set_num_threads`, :func:`get_num_threads`,
@@ -21,6 +22,7 @@ from householder._delta import delta_rule, delta_rule_vjp
 from householder._factor import factor
 from householder._frame import frame
 from householder._lapack import from_lapack, to_lapack
+from householder._linear_attention import linear_attention, linear_attention_vjp
 from householder._nearest import nearest
 from householder._parameters import normalize, real_form, snap
 from householder._plan import plan
@@ -44,6 +46,8 @@ __all__ = [
     "get_num_threads",
     "haar",
     "jvp",
+    "linear_attention",
+    "linear_attention_vjp",
     "matrix",
     "nearest",
     "normalize",

@@ -27,8 +27,8 @@ Array: TypeAlias = NDArray[Any] | Tensor
 # batch_sizes; x (T, B, d) and its like may lie at any distances between steps and between sequences
 RnnInputs: TypeAlias = Sequence[Array | None]
 RnnOptions: TypeAlias = Sequence[Any]  # a tuple: nonlinearity, slope, transpose, reverse, shape, method
-# q (tokens, H, K), k (steps, H, K), v (steps, HV, V), beta (steps, HV), g (tokens, HV) or (tokens, HV, K), and the
-# initial states (N, HV, K, V); steps = tokens * reflections
+# q (tokens, H, K), k (steps, H, K), v (steps, HV, V), beta (steps, HV) or None: nothing is erased, g (tokens, HV) or
+# (tokens, HV, K), and the initial states (N, HV, K, V); steps = tokens * reflections
 DeltaOperands: TypeAlias = Sequence[Array | None]
 # (H, HV, K, V, reflections), N + 1 offsets of the sequences, whether g is by channel, scale, whether q and k are
 # normalised

@@ -1,5 +1,9 @@
-"""The delta rule: a product of reflections that depends on the data, forward and backward, one native call each."""
+"""The delta rule: a product of reflections that depends on the data, forward and backward, one native call each.
 
+:func:`householder.linear_attention` is the same without betas, which erase.
+"""
+
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,9 +84,8 @@ def delta_rule(
     >>> o.shape, np.allclose(last, s)
     ((1, 2, 1, 4), True)
     """
-    options = scale, num_householder, cu_seqlens, use_qk_l2norm_in_kernel
-    results = _run(_validated(q, k, v, beta, g, initial_state, *options), None)
-    return _asked(results, output_final_state)
+    needed, options = {"k": k, "v": v, "beta": beta}, (scale, num_householder, cu_seqlens, use_qk_l2norm_in_kernel)
+    return Call.of(q, needed, g, initial_state, *options).results(output_final_state)
 
 
 def delta_rule_vjp(
@@ -142,20 +145,18 @@ def delta_rule_vjp(
     >>> grads.k.shape, grads.g.shape, grads.initial_state
     ((1, 50, 2, 4), (1, 50, 2), None)
     """
-    options = scale, num_householder, cu_seqlens, use_qk_l2norm_in_kernel
-    call = _validated(q, k, v, beta, g, initial_state, *options)
-    k, (_, _, *state) = call.operands[1], call.states
-    kept = np.empty((k.shape[0] * k.shape[1] // _core.delta_interval(*state), *call.states[1:]), k.dtype)
-    return _asked(_run(call, kept), output_final_state), DeltaVjp(call, kept)
+    needed, options = {"k": k, "v": v, "beta": beta}, (scale, num_householder, cu_seqlens, use_qk_l2norm_in_kernel)
+    return Call.of(q, needed, g, initial_state, *options).results_and_vjp(output_final_state)
 
 
 class DeltaVjp:
-    """The gradients of a delta rule, a function that :func:`householder.delta_rule_vjp` returns.
+    """A function that computes gradients.
 
-    It can be called repeatedly.
+    :func:`householder.delta_rule_vjp` and :func:`householder.linear_attention_vjp` return it. It can be called
+    repeatedly.
     """
 
-    def __init__(self, call: "_Call", kept: Array):
+    def __init__(self, call: "Call", kept: Array):
         self._call, self._kept = call, kept
 
     def __call__(self, grad_o: Any = None, *, grad_final_state: Any = None) -> DeltaGradients:
@@ -172,7 +173,7 @@ class DeltaVjp:
         -------
         DeltaGradients
             Named tuple ``(q, k, v, beta, g, initial_state)``, each of its argument's shape, None for an argument that
-            was None.
+            was not given.
 
         Raises
         ------
@@ -190,53 +191,58 @@ class DeltaVjp:
         return grads
 
 
-class _Call(NamedTuple):
+class Call(NamedTuple):
+    """What a call of the core needs."""
+
     operands: tuple[Any, Any, Any, Any, Any, Any]
     options: tuple[tuple[int, int, int, int, int], list[int], bool, float, bool]
     states: tuple[int, ...]
 
+    @classmethod
+    def of(
+        cls,
+        q: Any,
+        needed: Mapping[str, Any],
+        g: Any,
+        initial_state: Any,
+        scale: Any,
+        num_householder: Any,
+        cu_seqlens: Any,
+        normalize: Any,
+    ) -> "Call":
+        """Check the arguments; ``needed`` has k, v and, unless nothing is erased, beta."""
+        q = array("q", q)
+        if q.dtype.kind != "f":
+            raise TypeError(f"q has dtype {q.dtype}, expected float32 or float64")
+        needed = {name: operand(name, value, q, like="q") for name, value in needed.items()}
+        g = None if g is None else operand("g", g, q, like="q")
+        shapes = {name: a.shape for name, a in needed.items()}
+        sizes = _validate.delta_sizes(q.shape, shapes, None if g is None else g.shape, num_householder)
+        offsets = _validate.delta_offsets(q.shape, cu_seqlens)
+        states = len(offsets) - 1, sizes[1], sizes[2], sizes[3]
+        initial_state = _optional("initial_state", initial_state, q, states)
+        scale = sizes[2] ** -0.5 if scale is None else _validate.number("scale", scale)
+        normalize = _validate.flag("use_qk_l2norm_in_kernel", normalize)
+        options = sizes, offsets, g is not None and g.ndim == 4, scale, normalize
+        return cls((q, needed["k"], needed["v"], needed.get("beta"), g, initial_state), options, states)
 
-def _run(call: _Call, kept: Array | None) -> Delta:
-    """Run forward, and fill ``kept`` with the states from which a backward pass starts again."""
-    q, v = call.operands[0], call.operands[2]
-    results = Delta(np.empty((*q.shape[:2], *v.shape[2:]), q.dtype), np.empty(call.states, q.dtype))
-    _core.delta_forward(call.operands, call.options, *results, kept)
-    return results
+    def results(self, output_final_state: Any) -> Delta:
+        """Return the outputs, and the final states where they are asked for."""
+        return self._run(output_final_state, None)
 
+    def results_and_vjp(self, output_final_state: Any) -> tuple[Delta, DeltaVjp]:
+        """Return the results, and the function that computes gradients."""
+        k, (_, _, *state) = self.operands[1], self.states
+        kept = np.empty((k.shape[0] * k.shape[1] // _core.delta_interval(*state), *self.states[1:]), k.dtype)
+        return self._run(output_final_state, kept), DeltaVjp(self, kept)
 
-def _asked(results: Delta, output_final_state: bool) -> Delta:
-    """Leave out the final states where they are not asked for."""
-    asked = _validate.flag("output_final_state", output_final_state)
-    return results if asked else results._replace(final_state=None)
-
-
-def _validated(
-    q: Any,
-    k: Any,
-    v: Any,
-    beta: Any,
-    g: Any,
-    initial_state: Any,
-    scale: Any,
-    num_householder: Any,
-    cu_seqlens: Any,
-    normalize: Any,
-) -> _Call:
-    q = array("q", q)
-    if q.dtype.kind != "f":
-        raise TypeError(f"q has dtype {q.dtype}, expected float32 or float64")
-    k, v, beta = (operand(name, value, q, like="q") for name, value in (("k", k), ("v", v), ("beta", beta)))
-    g = None if g is None else operand("g", g, q, like="q")
-    sizes = _validate.delta_sizes(
-        q.shape, k.shape, v.shape, beta.shape, None if g is None else g.shape, num_householder
-    )
-    offsets = _validate.delta_offsets(q.shape, cu_seqlens)
-    states = len(offsets) - 1, sizes[1], sizes[2], sizes[3]
-    initial_state = _optional("initial_state", initial_state, q, states)
-    scale = sizes[2] ** -0.5 if scale is None else _validate.number("scale", scale)
-    normalize = _validate.flag("use_qk_l2norm_in_kernel", normalize)
-    options = sizes, offsets, g is not None and g.ndim == 4, scale, normalize
-    return _Call((q, k, v, beta, g, initial_state), options, states)
+    def _run(self, output_final_state: Any, kept: Array | None) -> Delta:
+        """Run forward, and fill ``kept`` with the states from which a backward pass starts again."""
+        is_wanted = _validate.flag("output_final_state", output_final_state)
+        q, v = self.operands[0], self.operands[2]
+        results = Delta(np.empty((*q.shape[:2], *v.shape[2:]), q.dtype), np.empty(self.states, q.dtype))
+        _core.delta_forward(self.operands, self.options, *results, kept)
+        return results if is_wanted else results._replace(final_state=None)
 
 
 def _optional(name: str, value: Any, q: Array, expected: tuple[int, ...]) -> Array | None:

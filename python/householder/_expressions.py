@@ -240,7 +240,7 @@ def delta_rule(
     q: Array,
     k: Array,
     v: Array,
-    beta: Array,
+    beta: Array | None,
     g: Array | None,
     initial_state: Array | None,
     cu_seqlens: Array | None,
@@ -248,27 +248,31 @@ def delta_rule(
     reflections: int,
     normalize: bool,
 ) -> tuple[Array, Array]:
-    """Run the delta rule chunk by chunk: outputs and final states, in the shapes of the operator."""
+    """Run the delta rule chunk by chunk: outputs and final states, in the shapes of the operator.
+
+    Without ``beta`` nothing is erased: it is linear attention.
+    """
     xp = lib.xp
     if normalize:
         q, k = (x / xp.sqrt(xp.sum(xp.square(x), axis=-1, keepdims=True) + 1e-6) for x in (q, k))
     group = v.shape[2] // q.shape[2]
     q, k = (xp.repeat(xp.permute_dims(x, (0, 2, 1, 3)), group, axis=1) for x in (scale * q, k))
-    v, beta = xp.permute_dims(v, (0, 2, 1, 3)), xp.permute_dims(beta, (0, 2, 1))[..., None]
+    v = xp.permute_dims(v, (0, 2, 1, 3))
+    betas = () if beta is None else (xp.permute_dims(beta, (0, 2, 1))[..., None],)
     g = lib.zeros(q.shape[:-1], q) if g is None else xp.moveaxis(g, 1, 2)
     g = g if g.ndim == 4 else g[..., None]
     if initial_state is None:
         count = q.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
         initial_state = lib.zeros((count, *q.shape[1:2], k.shape[-1], v.shape[-1]), q)
     if reflections > 1:  # a gate at the first step of a token, a query at the last
-        g = xp.reshape(_padded(lib, g[..., None, :], 0, reflections - 1), (*beta.shape[:-1], g.shape[-1]))
+        g = xp.reshape(_padded(lib, g[..., None, :], 0, reflections - 1), (*v.shape[:-1], g.shape[-1]))
         q = xp.reshape(_padded(lib, q[..., None, :], reflections - 1, 0), k.shape)
     if cu_seqlens is None:
-        o, states = _sequence(lib, (q, k, v, beta, g), initial_state)
+        o, states = _sequence(lib, (q, k, v, g, *betas), initial_state)
     else:
         found = []
         for i, (begin, end) in enumerate(pairwise(cu_seqlens.tolist())):
-            steps = [x[:, :, begin * reflections : end * reflections, :] for x in (q, k, v, beta, g)]
+            steps = [x[:, :, begin * reflections : end * reflections, :] for x in (q, k, v, g, *betas)]
             found.append(_sequence(lib, steps, initial_state[i : i + 1, ...]))
         outputs, each = zip(*found, strict=True)
         o, states = xp.concat(outputs, axis=2), xp.concat(each, axis=0)
@@ -276,7 +280,7 @@ def delta_rule(
 
 
 def _sequence(lib: Library, operands: Sequence[Array], state: Array) -> tuple[Array, Array]:
-    """Run q, k, v, beta and g of ``(B, heads, steps, ..)``: whole chunks, then what is left."""
+    """Run q, k, v, g and perhaps beta of ``(B, heads, steps, ..)``: whole chunks, then what is left."""
     v, steps = operands[2], operands[2].shape[2]
     whole = steps - steps % _CHUNK
     outputs = [v[:, :, :0, :]]
@@ -294,7 +298,9 @@ def _sequence(lib: Library, operands: Sequence[Array], state: Array) -> tuple[Ar
     return lib.xp.concat(outputs, axis=2), state
 
 
-def _chunk(lib: Library, state: Array, q: Array, k: Array, v: Array, beta: Array, g: Array) -> tuple[Array, Array]:
+def _chunk(
+    lib: Library, state: Array, q: Array, k: Array, v: Array, g: Array, beta: Array | None = None
+) -> tuple[Array, Array]:
     """Run ``2^i`` steps, pairing the halves of blocks of 2, 4, .. steps; return the state and the outputs.
 
     Decays from one half to the other are sums of gates, never differences. No product has terms of later steps, which
@@ -315,15 +321,18 @@ def _chunk(lib: Library, state: Array, q: Array, k: Array, v: Array, beta: Array
         (since1, since2), (after1, after2) = halves(since, size), halves(after, size)
         earlier, decay = xp.matrix_transpose(k1 * xp.exp(after1)), xp.exp(since2)
         pairs.append((halves(q, size)[1] * decay) @ earlier)
-        of_keys = (halves(beta, size)[1] * decay * k2) @ earlier
-        first, second = halves(system, size)
-        above, below = xp.concat([first, xp.zeros_like(first)], axis=-1), xp.concat([of_keys, second], axis=-1)
-        system = xp.concat([above, below], axis=-2)
+        if beta is not None:
+            of_keys = (halves(beta, size)[1] * decay * k2) @ earlier
+            first, second = halves(system, size)
+            above, below = xp.concat([first, xp.zeros_like(first)], axis=-1), xp.concat([of_keys, second], axis=-1)
+            system = xp.concat([above, below], axis=-2)
         after = xp.concat([after1 + since2[..., -1:, :], after2], axis=-2)
         since = xp.concat([since1, since1[..., -1:, :] + since2], axis=-2)
         size *= 2
     from_start, to_end = xp.exp(since[..., 0, :, :]), xp.exp(after[..., 0, :, :])
-    d = lib.solve(system[..., 0, :, :], beta * (v - (k * from_start) @ state), upper=False)
+    d = v
+    if beta is not None:
+        d = lib.solve(system[..., 0, :, :], beta * (v - (k * from_start) @ state), upper=False)
     o = (q * from_start) @ state + xp.sum(q * k, axis=-1, keepdims=True) * d
     for i, of_queries in enumerate(pairs):
         o = o + xp.reshape(_padded(lib, of_queries @ halves(d, 2**i)[0], 2**i, 0), o.shape)

@@ -82,7 +82,7 @@ class Sequence(NamedTuple):
 
 
 class Delta(NamedTuple):
-    """Results of the delta rule."""
+    """Results of the delta rule, or of linear attention."""
 
     o: Array
     """Outputs ``(B, T, HV, V)``."""
@@ -91,11 +91,11 @@ class Delta(NamedTuple):
 
 
 class DeltaGradients(NamedTuple):
-    """Gradients of the delta rule, ``None`` for arguments that were not given."""
+    """Gradients of the delta rule, or of linear attention; None for arguments that were not given."""
 
     q: Array
     k: Array
     v: Array
-    beta: Array
+    beta: Array | None
     g: Array | None
     initial_state: Array | None

@@ -1,7 +1,7 @@
 """Checks of shapes, names and numbers; each message has the argument, its value and the expected one."""
 
 import operator
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from numbers import Real
 from types import ModuleType
 from typing import Any
@@ -168,13 +168,15 @@ def seed(value: Any, generator: str) -> int:
 
 def delta_sizes(
     q: tuple[int, ...],
-    k: tuple[int, ...],
-    v: tuple[int, ...],
-    beta: tuple[int, ...],
+    needed: Mapping[str, tuple[int, ...]],
     g: tuple[int, ...] | None,
     reflections: Any,
 ) -> tuple[int, int, int, int, int]:
-    """Return ``H, HV, K, V`` and the steps of a token, from the shapes of the delta rule's operands."""
+    """Return ``H, HV, K, V`` and the steps of a token, from the shapes of the delta rule's operands.
+
+    ``needed`` has those of k and v, and that of beta unless nothing is erased.
+    """
+    v = needed["v"]
     reflections = integer("num_householder", reflections, 1)
     if len(q) != 4 or 0 in q[2:]:
         raise ValueError(f"q has shape {tuple(q)}, expected (B, T, H, K) with H and K at least 1")
@@ -183,7 +185,7 @@ def delta_sizes(
             f"v has shape {tuple(v)}, expected (B, T, HV, V) with HV a multiple of H = {q[2]} and V at least 1"
         )
     operands = of_delta_rule(q, v, reflections)
-    for name, shape in (("k", k), ("v", v), ("beta", beta)):
+    for name, shape in needed.items():
         if tuple(shape) not in operands[name]:
             also = f" and num_householder = {reflections}" if reflections > 1 else ""
             raise ValueError(f"{name} has shape {tuple(shape)}, expected {operands[name][0]} for q {tuple(q)}{also}")

@@ -2,7 +2,8 @@
 
 One matrix at a time: ``u (n, m)``, vectors are the last axis of ``h (..., n)``. Any dtype is accepted and
 computed in double precision. Every function states its equation; the names are the paper's. Sequences
-follow in :mod:`householder.reference_sequence`, the delta rule in :mod:`householder.reference_delta`.
+follow in :mod:`householder.reference_sequence`, the delta rule and linear attention in
+:mod:`householder.reference_delta`.
 """
 
 import numpy as np

@@ -51,6 +51,23 @@ def _delta(names=(), normalize=False, steps=1):
     return ours, explicit
 
 
+def _linear(*names, normalize=False):
+    def ours(q, k, v, *others):
+        given = dict(zip(names, others, strict=True))
+        return hj.linear_attention(q, k, v, **given, use_qk_l2norm_in_kernel=normalize, output_final_state=True)
+
+    def explicit(q, k, v, *others):
+        given = dict(zip(names, others, strict=True))
+        return oracle.delta_rule(q, k, v, None, **given, scale=q.shape[3] ** -0.5, normalize=normalize)
+
+    return ours, explicit
+
+
+def _linear_arrays(*sizes, **options):
+    q, k, v, _, *others = _delta_arrays(*sizes, **options)
+    return q, k, v, *others
+
+
 def _delta_arrays(tokens, heads, value_heads, by_channel=False, steps=1):
     q, k, v, g, state = arrays(
         (2, tokens, heads, 3), (2, tokens * steps, heads, 3), (2, tokens * steps, value_heads, 2),
@@ -98,6 +115,11 @@ CASES = {
     "delta rule, gated": Case(*_delta(("g", "initial_state"), normalize=True), _delta_arrays(2, 1, 2)),
     "delta rule, gated by channel, two steps": Case(
         *_delta(("g", "initial_state"), steps=2), _delta_arrays(2, 2, 2, by_channel=True, steps=2)
+    ),
+    "linear attention": Case(*_linear(), _linear_arrays(2, 1, 1)[:3]),
+    "linear attention, gated": Case(*_linear("g", "initial_state", normalize=True), _linear_arrays(2, 1, 2)),
+    "linear attention, gated by channel": Case(
+        *_linear("g", "initial_state"), _linear_arrays(2, 2, 2, by_channel=True)
     ),
 }  # fmt: skip
 

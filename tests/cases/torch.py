@@ -49,6 +49,13 @@ def _delta(q, k, v, beta, *others, **options):
     return torch.cat([x.flatten() for x in results])
 
 
+def _linear(q, k, v, g=None, state=None, **options):
+    """Outputs and final states of linear attention."""
+    g = None if g is None else -g.square()
+    results = ht.linear_attention(q, k, v, g=g, initial_state=state, output_final_state=True, **options)
+    return torch.cat([x.flatten() for x in results])
+
+
 PHASES = torch.linspace(-1, 2, 4, dtype=torch.float64).requires_grad_()
 COMPLEX = _random((4, 2), (3, 2, 4), (2, 4), dtype=torch.complex128)
 SIZES = ((4, 2), (3, 2, 3), (2, 4), (4, 3), (4,))  # u, x, h0, input_weight, bias
@@ -138,5 +145,14 @@ CASES = {
             use_qk_l2norm_in_kernel=True,
         ),
         _random((1, 3, 1, 2), (1, 3, 1, 2), (1, 3, 1, 2), (1, 3, 1), (1, 3, 1), (3, 1, 2, 2)),
+    ),
+    "linear attention": (_linear, _random((1, 3, 1, 2), (1, 3, 1, 2), (1, 3, 2, 2))),
+    "linear attention, a gate a channel": (
+        lambda *tensors: _linear(*tensors, use_qk_l2norm_in_kernel=True),
+        _random((1, 3, 1, 2), (1, 3, 1, 2), (1, 3, 1, 2), (1, 3, 1, 2), (1, 1, 2, 2)),
+    ),
+    "linear attention, packed": (
+        lambda *tensors: _linear(*tensors, cu_seqlens=torch.tensor([0, 2, 2, 3], device=tensors[0].device)),
+        _random((1, 3, 1, 2), (1, 3, 1, 2), (1, 3, 1, 2), (1, 3, 1), (3, 1, 2, 2)),
     ),
 }

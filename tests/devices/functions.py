@@ -154,6 +154,7 @@ OF_REALS = {
     "haar": lambda x: ht.haar(6, 3, rng=0, device=x.device, dtype=F64),
     "householder_product": lambda x: ht.householder_product(x.mT, x[..., 0]),
     "last_state": lambda x: ht.last_state(layer(ht.OrthogonalRNN(6, 8, dtype=F64), x), x, every=2),
+    "linear_attention": lambda x: ht.linear_attention(x[None], x[None], x[None], g=-x[None, ..., 0].square())[0],
     "load_adapter_state": lambda x: adapted(x)(x),
     "matrix": lambda x: ht.matrix(x.mT),
     "merge_adapters": lambda x: ht.merge_adapters(adapted(x))(x),
@@ -266,13 +267,19 @@ def delta_rule(q, k, v, beta, **options):
     return ht.delta_rule(q, k, v, beta=beta, **options)
 
 
-def test_the_delta_rule(device):
-    def function(*operands):
-        return delta_rule(*operands, use_qk_l2norm_in_kernel=True)[0]
+def linear_attention(q, k, v, _beta):
+    return ht.linear_attention(q, k, v)
 
-    for found, expected in zip(
-        results(function, delta_operands(device)), results(function, delta_operands("cpu")), strict=True
-    ):
+
+@pytest.mark.parametrize("rule", [ht.delta_rule, ht.linear_attention])
+def test_the_delta_rule_and_linear_attention(device, rule):
+    def function(*operands):
+        names = ("q", "k", "v", "beta") if rule is ht.delta_rule else ("q", "k", "v")
+        return rule(**dict(zip(names, operands, strict=False)), use_qk_l2norm_in_kernel=True)[0]
+
+    count = 4 if rule is ht.delta_rule else 3
+    on_device, on_cpu = (results(function, delta_operands(where)[:count]) for where in (device, "cpu"))
+    for found, expected in zip(on_device, on_cpu, strict=True):
         torch.testing.assert_close(found, expected)
 
 
@@ -357,6 +364,7 @@ OF_DELTA = {
     "compiled": torch.compile(delta_rule, fullgraph=True, backend="aot_eager"),
     "gradient": torch.func.grad(lambda *operands: delta_rule(*operands)[0].sum()),
     "operator": the_operator,
+    "linear_attention": linear_attention,
 }
 
 
@@ -370,10 +378,11 @@ def test_the_delta_rule_is_reported_once_and_kernels_for_it_can_be_required(devi
         for _ in range(2):
             OF_DELTA[name](*operands)
     (said_once,) = (str(one.message) for one in given if "householder" in str(one.message))
-    assert "on private:0 (delta_rule has kernels for the CPU only)" in said_once
+    rule = "linear_attention" if name == "linear_attention" else "delta_rule"
+    assert f"on private:0 ({rule} has kernels for the CPU only)" in said_once
     monkeypatch.setenv("HOUSEHOLDER_KERNELS", "require")
     torch.compiler.reset()
-    with pytest.raises(Exception, match="'require', but on private:0 delta_rule has kernels for the CPU only"):
+    with pytest.raises(Exception, match=f"'require', but on private:0 {rule} has kernels for the CPU only"):
         OF_DELTA[name](*operands)
     OF_DELTA[name](*(t.cpu() for t in operands))
 
@@ -384,6 +393,7 @@ FUNCTIONS = {
     "matrix": lambda u, x: ht.matrix(u) @ x.mT,
     "rnn": lambda u, x: ht.rnn(u, x)[0],
     "delta_rule": lambda u, x: delta_rule(*delta_operands(u.device))[0],  # noqa: ARG005
+    "linear_attention": lambda u, x: linear_attention(*delta_operands(u.device))[0],  # noqa: ARG005
 }
 
 
@@ -420,7 +430,7 @@ def test_the_table_of_the_page(where, name, way, device, ways, monkeypatch, requ
     u, x = (t.detach() for t in (CASES["apply"][1][0], CASES["rnn, bare"][1][1]))
     if where.startswith("any other device"):
         FUNCTIONS[name](u.to(device), x.to(device))
-    elif where == "CPU" or name != "delta_rule":
+    elif where == "CPU" or name not in ("delta_rule", "linear_attention"):
         if where != "CPU":
             request.getfixturevalue("on_cuda")
         if where == "NVIDIA GPU without CuPy":

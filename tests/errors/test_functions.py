@@ -31,6 +31,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "frame": {"u": F((5, 3))},
     "rnn": {"u": F((4, 3)), "x": F((6, 2, 4))},
     "delta_rule": {"q": F((1, 6, 1, 3)), "k": F((1, 6, 1, 3)), "v": F((1, 6, 2, 3)), "beta": F((1, 6, 2))},
+    "linear_attention": {"q": F((1, 6, 1, 3)), "k": F((1, 6, 1, 3)), "v": F((1, 6, 2, 3))},
     "factor": {"q": np.eye(3)},
     "nearest": {"a": F((3, 2))},
     "haar": {"n": 4, "rng": 0},
@@ -39,7 +40,7 @@ COMPLEX = {"u": F((5, 3), C), "h": F((2, 5), C)}
 MODRELU = {"nonlinearity": "modrelu"}
 PACKED = {"x": F((6, 4))}
 TWO_HEADS = {"q": F((1, 6, 2, 3)), "k": F((1, 6, 2, 3))}
-TWO_ROWS = {"q": F((2, 6, 1, 3)), "k": F((2, 6, 1, 3)), "v": F((2, 6, 2, 3)), "beta": F((2, 6, 2))}
+TWO_ROWS = {"q": F((2, 6, 1, 3)), "k": F((2, 6, 1, 3)), "v": F((2, 6, 2, 3))}
 
 
 class Mistake(NamedTuple):
@@ -52,6 +53,26 @@ class Mistake(NamedTuple):
     without: tuple[str, ...] = ()
 
 
+OF_ATTENTION = [
+    Mistake("q", F(3)),
+    Mistake("k", F((1, 5, 1, 3))),
+    Mistake("v", F((1, 6, 0, 3))),
+    Mistake("g", F((1, 6, 1))),
+    Mistake("g", F((1, 6, 2)) / 2, says="0.5", without=("jax",)),
+    Mistake("initial_state", F((1, 2, 4, 3))),
+    Mistake("cu_seqlens", np.array([0, 4]), says="T = 6"),
+    Mistake("v", F((1, 6, 3, 3)), TWO_HEADS),
+]
+OF_TYPES_OF_ATTENTION = [
+    Mistake("q", F((1, 6, 1, 3), C)),
+    Mistake("k", F((1, 6, 1, 3), np.float32)),
+    Mistake("v", None, says="expected"),
+    Mistake("scale", True),
+    Mistake("scale", "big"),
+    Mistake("output_final_state", 1),
+    Mistake("use_qk_l2norm_in_kernel", 1),
+    Mistake("cu_seqlens", np.array([0.0, 6.0])),
+]
 VALUES = {
     "apply": [
         Mistake("u", F(5)),
@@ -109,19 +130,13 @@ VALUES = {
         Mistake("reverse", True, PACKED | {"batch_sizes": np.array([4, 2])}, "one length"),
     ],
     "delta_rule": [
-        Mistake("q", F(3)),
-        Mistake("k", F((1, 5, 1, 3))),
-        Mistake("v", F((1, 6, 0, 3))),
+        *OF_ATTENTION,
         Mistake("beta", F((1, 6))),
-        Mistake("g", F((1, 6, 1))),
-        Mistake("g", F((1, 6, 2)) / 2, says="0.5", without=("jax",)),
-        Mistake("initial_state", F((1, 2, 4, 3))),
-        Mistake("cu_seqlens", np.array([0, 4]), says="T = 6"),
-        Mistake("v", F((1, 6, 3, 3)), TWO_HEADS),
-        Mistake("cu_seqlens", np.array([0, 6]), TWO_ROWS, "B = 1"),
+        Mistake("cu_seqlens", np.array([0, 6]), TWO_ROWS | {"beta": F((2, 6, 2))}, "B = 1"),
         Mistake("num_householder", 0),
         Mistake("num_householder", 2),
     ],
+    "linear_attention": [*OF_ATTENTION, Mistake("cu_seqlens", np.array([0, 6]), TWO_ROWS, "B = 1")],
     "factor": [
         Mistake("q", F((2, 3))),
         Mistake("q", F((0, 0))),
@@ -159,13 +174,8 @@ TYPES = {
         Mistake("negative_slope", "0.1"),
         Mistake("batch_sizes", F(3) * 2, PACKED),
     ],
-    "delta_rule": [
-        Mistake("q", F((1, 6, 1, 3), C)),
-        Mistake("k", F((1, 6, 1, 3), np.float32)),
-        Mistake("scale", True),
-        Mistake("scale", "big"),
-        Mistake("cu_seqlens", np.array([0.0, 6.0])),
-    ],
+    "delta_rule": [*OF_TYPES_OF_ATTENTION, Mistake("beta", None, says="expected")],
+    "linear_attention": OF_TYPES_OF_ATTENTION,
     "factor": [
         Mistake("q", None, says="expected"),
         Mistake("m", 1.0),
@@ -227,10 +237,11 @@ def test_wrong_types_are_type_errors(library, name, mistake):
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_beta_and_g_are_named(library):
+@pytest.mark.parametrize("name", ["delta_rule", "linear_attention"])
+def test_beta_and_g_are_named(library, name):
     functions, convert = LIBRARIES[library]
     with pytest.raises(TypeError, match="positional"):
-        functions.delta_rule(*map(convert, CALLS["delta_rule"].values()))
+        getattr(functions, name)(*map(convert, CALLS["delta_rule"].values()))
 
 
 def test_jax_draws_nothing_without_a_key():

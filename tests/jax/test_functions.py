@@ -2,6 +2,7 @@
 
 import inspect
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -171,26 +172,29 @@ def test_states_of_the_expression_and_their_gradients_are_the_kernels(nonlineari
 
 @pytest.mark.slow_combinations
 @pytest.mark.parametrize("gate", [None, "head", "channel"])
+@pytest.mark.parametrize("name", ["delta_rule", "linear_attention"])
 @pytest.mark.parametrize("sizes", [(70, 1, 2, 8, 6), (301, 2, 2, 4, 3)])
-def test_the_delta_rule_has_the_bits_of_numpys(gate, sizes, rng):
+def test_the_delta_rule_and_linear_attention_have_the_bits_of_numpys(gate, name, sizes, rng):
     tokens, heads, value_heads, keys, values = sizes
     q, k, v = (randn(rng, (2, tokens, *s), "float64") for s in ((heads, keys), (heads, keys), (value_heads, values)))
     k, beta = k / np.linalg.norm(k, axis=-1, keepdims=True), rng.uniform(0, 1, v.shape[:3])
     shape = {None: None, "head": v.shape[:3], "channel": (*v.shape[:3], keys)}[gate]
     g = None if shape is None else -rng.exponential(1.0, shape)
-    operands = tuple(a for a in (q, k, v, beta, g) if a is not None)
+    named = {"q": q, "k": k, "v": v, "beta": beta if name == "delta_rule" else None, "g": g}
+    operands = {key: a for key, a in named.items() if a is not None}
 
-    def function(q, k, v, beta, g=None):
-        return hj.delta_rule(q, k, v, beta=beta, g=g, output_final_state=True)
+    def function(operands):
+        return getattr(hj, name)(**operands, output_final_state=True)
 
-    (o, last), pull = jax.vjp(function, *operands)
-    expected, vjp = hh.delta_rule_vjp(q, k, v, beta=beta, g=g, output_final_state=True)
+    (o, last), pull = jax.vjp(function, operands)
+    expected, vjp = getattr(hh, f"{name}_vjp")(**operands, output_final_state=True)
     assert np.array_equal(o, expected.o)
     assert np.array_equal(last, expected.final_state)
-    grads = vjp(np.ones_like(v), grad_final_state=np.ones_like(last))
-    for ours, theirs in zip(pull((np.ones_like(v), np.ones_like(last))), grads, strict=False):
-        assert np.array_equal(ours, theirs)
-    by_expression = _expressions.delta_rule(q, k, v, beta, g, None, keys**-0.5, 1, False)
+    grads = vjp(np.ones_like(v), grad_final_state=np.ones_like(last))._asdict()
+    (ours,) = pull((np.ones_like(v), np.ones_like(last)))
+    assert ours.keys() == {key for key, grad in grads.items() if grad is not None}
+    assert all(np.array_equal(a, grads[key]) for key, a in ours.items())
+    by_expression = _expressions.delta_rule(*named.values(), None, keys**-0.5, 1, False)
     assert_all_close(by_expression, (o, last))
 
 
@@ -249,6 +253,47 @@ def test_in_the_expression_what_is_not_finite_changes_only_what_depends_on_it(ga
         assert all(np.array_equal(a[:, t + 1 :], b[:, t + 1 :]) for a, b in zip(found, good, strict=True))
 
 
+@pytest.mark.parametrize("gate", [None, "head", "channel"])
+@pytest.mark.parametrize("name", ["delta_rule", "linear_attention"])
+@pytest.mark.parametrize("ends", [None, (0, 30, 70)])
+def test_what_is_not_finite_changes_no_earlier_token(gate, name, ends, rng):
+    """Nor another sequence. Gradients of queries, which depend on no later token, do not change either."""
+    operands = {key: randn(rng, (1, 70, 1, size), "float64") for key, size in (("q", 4), ("k", 4), ("v", 3))}
+    operands |= {"beta": rng.uniform(0, 1, (1, 70, 1))} if name == "delta_rule" else {}
+    shapes = {None: {}, "head": {"g": (1, 70, 1)}, "channel": {"g": (1, 70, 1, 4)}}[gate]
+    operands |= {key: -rng.random(shape) for key, shape in shapes.items()}
+
+    def function(operands):
+        return getattr(hj, name)(**operands, cu_seqlens=ends)[0]
+
+    @jax.jit
+    def found(operands):
+        o, pull = jax.vjp(function, operands)
+        return o, pull(jax.numpy.ones_like(o))[0]["q"]
+
+    expected, begin = found(operands), 0 if ends is None else 30
+    for key, (token, bad) in product(operands, [(30, np.nan), (33, -np.inf), (69, np.nan)]):
+        changed = operands | {key: operands[key].copy()}
+        changed[key][0, token].flat[0] = bad
+        for before, after in zip(expected, found(changed), strict=True):
+            assert np.array_equal(before[:, :token], after[:, :token]), (key, token)
+            assert np.array_equal(before[:, :begin], after[:, :begin]), (key, token)
+
+
+def test_tokens_of_linear_attention_one_by_one_leave_earlier_ones_alone(rng):
+    q, k, v = (randn(rng, (1, 8, 1, 3), "float64") for _ in range(3))
+    k[0, 5, 0, 1] = np.nan
+    outputs, state = [], None
+    for t in range(8):
+        step = (a[:, t : t + 1] for a in (q, k, v))
+        o, state = hj.linear_attention(*step, initial_state=state, output_final_state=True)
+        outputs.append(o)
+    whole, last = hj.linear_attention(q, k, v, output_final_state=True)
+    assert_close(np.concatenate(outputs, 1)[:, :5], whole[:, :5], factor=100)
+    assert np.isfinite(whole[:, :5]).all()
+    assert np.array_equal(np.isnan(state), np.isnan(last))
+
+
 def test_zero_columns_are_the_identity(dtype, rng):
     u, h = randn(rng, (5, 3), dtype), randn(rng, (2, 5), dtype)
     u[:, 1] = 0
@@ -262,6 +307,15 @@ def test_zero_columns_are_the_identity(dtype, rng):
         c, grad_u = compiled(function, jax.grad(loss(function)))(u)
         assert_close(c, hh.forward(u, h))
         assert np.all(grad_u[:, 1] == 0)
+
+
+def test_padded_tokens_of_linear_attention_change_no_state(rng):
+    q, k, v = (randn(rng, (1, 9, 2, 3), "float64") for _ in range(3))
+    g = -np.ones((1, 9, 2))
+    k[:, 5:], g[:, 5:] = 0, 0
+    whole = hj.linear_attention(q, k, v, g=g, output_final_state=True)
+    q, k, v, g = (a[:, :5] for a in (q, k, v, g))
+    assert_close(whole[1], hj.linear_attention(q, k, v, g=g, output_final_state=True)[1])
 
 
 def test_padded_tokens_change_no_state(rng):

@@ -154,18 +154,21 @@ def test_recurrences_of_many_matrices_and_of_no_steps(call, rng):
 
 
 @pytest.mark.parametrize("gate", [None, "head", "channel"])
+@pytest.mark.parametrize("erases", [True, False])
 @pytest.mark.parametrize(("tokens", "r"), [(0, 1), (1, 1), (3, 2), (64, 1), (70, 2), (133, 1)])
-def test_the_delta_rule(call, gate, tokens, r, rng):
+def test_the_delta_rule_and_linear_attention(call, gate, erases, tokens, r, rng):
     q, k = rng.standard_normal((2, tokens, 1, 4)), rng.standard_normal((2, tokens * r, 1, 4))
     v, beta = rng.standard_normal((2, tokens * r, 2, 3)), rng.uniform(0, 1, (2, tokens * r, 2))
     k /= np.linalg.norm(k, axis=-1, keepdims=True)
     shape = {None: None, "head": (2, tokens, 2), "channel": (2, tokens, 2, 4)}[gate]
     g = None if shape is None else -rng.exponential(1.0, shape)
     state = rng.standard_normal((2, 2, 4, 3))
+    beta = beta if erases else None
     o, last = call(_expressions.delta_rule, q, k, v, beta, g, state, None, 0.5, r, False)
     for i, head in np.ndindex(2, 2):
         gates = None if g is None else g[i, :, head].reshape(tokens, 4 if gate == "channel" else 1)
-        one = q[i, :, 0], k[i, :, 0], v[i, :, head], beta[i, :, head], gates, state[i, head], 0.5
+        betas = beta[i, :, head] if erases else None
+        one = q[i, :, 0], k[i, :, 0], v[i, :, head], betas, gates, state[i, head], 0.5
         expected, end = reference.delta_rule_forward(*one)
         assert_close(o[i, :, head], expected, factor=1000)
         assert_close(last[i, head], end, factor=1000)

@@ -27,6 +27,7 @@ NUMBERS = {
         Q[:, :2], -np.ones((3, 1, 5)), nonlinearity="leaky_relu", negative_slope=x
     )[0][0],
     "delta_rule_forward(scale)": lambda x: hh.delta_rule(**TOKENS, scale=x).o,
+    "linear_attention(scale)": lambda x: hh.linear_attention(TOKENS["q"], TOKENS["k"], TOKENS["v"], scale=x).o,
 }
 
 try:

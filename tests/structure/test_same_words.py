@@ -12,7 +12,7 @@ ht, hj = (pytest.importorskip(f"householder.{name}") for name in ("torch", "jax"
 import jax  # noqa: E402
 import torch  # noqa: E402
 
-NAMES = ("apply", "delta_rule", "factor", "frame", "haar", "matrix", "nearest", "rnn")
+NAMES = ("apply", "delta_rule", "factor", "frame", "haar", "linear_attention", "matrix", "nearest", "rnn")
 OF_ONE_LIBRARY = {"haar": {"device"}}
 
 
@@ -25,6 +25,14 @@ def test_arguments_have_the_same_names_and_defaults(name):
         return positional, {p.name: p.default for p in kept if p.name != "dtype"}
 
     assert arguments(hh) == arguments(ht) == arguments(hj)
+
+
+@pytest.mark.parametrize("suffix", ["", "_vjp"])
+def test_linear_attention_has_the_arguments_of_the_delta_rule_but_those_of_reflections(suffix):
+    names, of_rule = (
+        list(inspect.signature(getattr(hh, name + suffix)).parameters) for name in ("linear_attention", "delta_rule")
+    )
+    assert names == [name for name in of_rule if name not in ("beta", "num_householder")]
 
 
 def arrays(rng, dtype):
@@ -67,6 +75,8 @@ def problems(dtype):
         yield "delta_rule", (q, k, v), {"beta": beta, "g": g, **packed, **state}
         steps = {"num_householder": 3, "cu_seqlens": np.array([0, 1, 3])}
         yield "delta_rule", (q[:, :3], k, v), {"beta": beta, **steps, **state}
+        for options in ({}, {"g": g, **state}, {"g": g, **packed, **state}):
+            yield "linear_attention", (q, k, v), options
 
 
 def called(library, convert, name, arguments, options):

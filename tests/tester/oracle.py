@@ -250,7 +250,10 @@ def constrained(u, constraint):
 
 
 def delta_rule(q, k, v, beta, g=None, initial_state=None, cu_seqlens=None, *, scale, reflections=1, normalize=False):
-    """Outputs and final states of the delta rule, one step after the other; packed sequences one by one."""
+    """Outputs and final states of the delta rule, one step after the other; packed sequences one by one.
+
+    Without betas nothing is erased.
+    """
     group = v.shape[2] // q.shape[2]
     q, k = (x.repeat_interleave(group, 2) for x in (q, k))
     if normalize:  # each value head by itself: what gradients lose to the norm they lose before they are added up
@@ -282,9 +285,10 @@ def _delta_rows(q, k, v, beta, decay, state, reflections, tokens):
             state, lost, missed = (decay[:, t].unsqueeze(-1) * x for x in (state, lost, missed))
         for i in range(t * reflections, (t + 1) * reflections):
             lost, missed = lost + _parts_of(state), missed + _parts_of(state)
-            key = k[:, i].unsqueeze(-1)
-            error = rounded(v[:, i].unsqueeze(-2) - rounded(key.mT @ (state + missed)))
-            state = rounded(state + key * (beta[:, i, :, None, None] * error))
+            key, d = k[:, i].unsqueeze(-1), v[:, i].unsqueeze(-2)
+            if beta is not None:
+                d = beta[:, i, :, None, None] * rounded(d - rounded(key.mT @ (state + missed)))
+            state = rounded(state + key * d)
         outputs.append(rounded(q[:, t].unsqueeze(-2) @ (state + lost)).transpose(1, 2))
     return torch.cat(outputs, 1), state + lost
 

@@ -1,9 +1,9 @@
 """Reflections for JAX: differentiable functions with native kernels on CPU.
 
 :func:`apply` multiplies by the product of reflections, and :func:`matrix` forms it. :func:`rnn` runs whole recurrences,
-and :func:`delta_rule` runs recurrences of reflections that depend on the data. They work under ``jax.jit``,
-``jax.vmap``, ``jax.grad``, forward mode and ``jax.checkpoint``. On devices other than the CPU the same mathematics runs
-in ``jax.numpy``.
+and :func:`delta_rule` runs recurrences of reflections that depend on the data. :func:`linear_attention` is the latter
+without reflections. They work under ``jax.jit``, ``jax.vmap``, ``jax.grad``, forward mode and ``jax.checkpoint``. On
+devices other than the CPU the same mathematics runs in ``jax.numpy``.
 
 :func:`frame` forms the first columns of a product. :func:`factor`, :func:`nearest` and :func:`haar` find reflections of
 a given, of the nearest and of a random matrix.
@@ -11,6 +11,7 @@ a given, of the nearest and of a random matrix.
 
 from householder.jax._delta import delta_rule
 from householder.jax._functional import apply, matrix, rnn
+from householder.jax._linear_attention import linear_attention
 from householder.jax._matrices import factor, frame, haar, nearest
 
-__all__ = ["apply", "delta_rule", "factor", "frame", "haar", "matrix", "nearest", "rnn"]
+__all__ = ["apply", "delta_rule", "factor", "frame", "haar", "linear_attention", "matrix", "nearest", "rnn"]

@@ -1,4 +1,4 @@
-"""The delta rule as a function: checks and types; ``ops`` computes."""
+"""The delta rule as a function: checks and types; ``_ops`` computes. Linear attention is the same without betas."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from householder.jax import _check, _ops
 from householder.jax._packing import Rows
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from jax import Array
 
 
@@ -87,21 +89,37 @@ def delta_rule(
     >>> bool(jnp.allclose(final_state, state, atol=1e-6))
     True
     """
+    needed, options = {"k": k, "v": v, "beta": beta}, (scale, num_householder, use_qk_l2norm_in_kernel)
+    return run(q, needed, g, initial_state, cu_seqlens, *options, output_final_state)
+
+
+def run(
+    q: Any,
+    needed: Mapping[str, Any],
+    g: Any,
+    initial_state: Any,
+    cu_seqlens: Any,
+    scale: float | None,
+    num_householder: int,
+    normalize: bool,
+    output_final_state: bool,
+) -> tuple[Array, Array | None]:
+    """Check the arguments and compute; ``needed`` has k, v and, unless nothing is erased, beta."""
     q = _check.array("q", q)
     compute = _check.compute_type("q", q, _check.REAL_TYPES)
-    k, v, beta = (_check.like(name, a, compute, "q") for name, a in (("k", k), ("v", v), ("beta", beta)))
+    needed = {name: _check.like(name, a, compute, "q") for name, a in needed.items()}
     g = None if g is None else _check.like("g", g, compute, "q")
     gates = None if g is None else g.shape
-    sizes = _validate.delta_sizes(q.shape, k.shape, v.shape, beta.shape, gates, num_householder)
+    shapes = {name: a.shape for name, a in needed.items()}
+    sizes = _validate.delta_sizes(q.shape, shapes, gates, num_householder)
     _, heads, keys, values, num_householder = sizes
     packed = None if cu_seqlens is None else Rows(_validate.delta_offsets(q.shape, cu_seqlens))
     states = (q.shape[0] if packed is None else packed.count, heads, keys, values)
     initial_state = _check.optional("initial_state", initial_state, compute, states, "q")
     scale = keys**-0.5 if scale is None else _validate.number("scale", scale)
-    options = _ops.delta.Options(
-        scale, num_householder, _validate.flag("use_qk_l2norm_in_kernel", use_qk_l2norm_in_kernel)
-    )
-    operands: Any = *(_check.cast(a, compute) for a in (q, k, v, beta)), None if g is None else _check.cast(g, compute)
+    options = _ops.delta.Options(scale, num_householder, _validate.flag("use_qk_l2norm_in_kernel", normalize))
+    given = q, needed["k"], needed["v"], needed.get("beta"), g
+    operands: Any = tuple(None if a is None else _check.cast(a, compute) for a in given)
     if packed is not None:
         steps = 1, *[num_householder] * 3, 1
         operands = tuple(None if a is None else packed.pad(a, r) for a, r in zip(operands, steps, strict=True))

@@ -1,7 +1,7 @@
 """Orthogonal and unitary transformations by Householder reflections, for PyTorch.
 
-* Functions: :func:`apply`, :func:`matrix`, :func:`frame`, :func:`rnn`, :func:`delta_rule`; for very long sequences,
-  :func:`last_state`.
+* Functions: :func:`apply`, :func:`matrix`, :func:`frame`, :func:`rnn`, :func:`delta_rule`, :func:`linear_attention`;
+  for very long sequences, :func:`last_state`.
 * Replacements for torch's functions of the same names: :func:`householder_product`, :func:`ormqr`.
 * Reflections of a given matrix: :func:`factor`, :func:`nearest`; of a random matrix: :func:`haar`.
 * Layers: :class:`Orthogonal`, :class:`OrthogonalRNN`, :class:`OrthogonalRNNCell`, and their complex counterparts
@@ -28,6 +28,7 @@ from householder.torch._export import decompositions
 from householder.torch._functional import apply, matrix, rnn
 from householder.torch._lapack import householder_product, ormqr
 from householder.torch._linear import Orthogonal
+from householder.torch._linear_attention import linear_attention
 from householder.torch._matrices import factor, frame, haar, nearest
 from householder.torch._optimizer import renormalize_, snap_
 from householder.torch._orthogonal_rnn import OrthogonalRNN, OrthogonalRNNCell
@@ -59,6 +60,7 @@ __all__ = [
     "haar",
     "householder_product",
     "last_state",
+    "linear_attention",
     "load_adapter_state",
     "matrix",
     "merge_adapters",

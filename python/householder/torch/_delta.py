@@ -1,8 +1,8 @@
-"""The delta rule as a function: checks and types; ``_ops`` computes."""
+"""The delta rule as a function: checks and types; ``_ops`` computes. Linear attention is the same without betas."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -10,6 +10,9 @@ from torch import Tensor
 from householder import _validate
 from householder.torch import _check, _fla_kernels, _ops
 from householder.torch._dtypes import HALF_TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _MIXED = (torch.float32, *HALF_TYPES)
 
@@ -89,18 +92,35 @@ def delta_rule(
     tensor([[ 0.2800, -0.9600],
             [-0.9600, -0.2800]], dtype=torch.float64)
     """
-    compute = _compute_type(q, k=k, v=v, beta=beta, g=g, initial_state=initial_state)
+    needed, options = {"k": k, "v": v, "beta": beta}, (scale, num_householder, use_qk_l2norm_in_kernel)
+    return run(q, needed, g, initial_state, cu_seqlens, *options, output_final_state)
+
+
+def run(
+    q: Tensor,
+    needed: Mapping[str, Tensor],
+    g: Tensor | None,
+    initial_state: Tensor | None,
+    cu_seqlens: Tensor | None,
+    scale: float | None,
+    num_householder: int,
+    normalize: bool,
+    output_final_state: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Check the arguments and compute; ``needed`` has k, v and, unless nothing is erased, beta."""
+    compute = _compute_type(q, needed, {"g": g, "initial_state": initial_state})
     gates = None if g is None else g.shape
-    sizes = _validate.delta_sizes(q.shape, k.shape, v.shape, beta.shape, gates, num_householder)
+    shapes = {name: t.shape for name, t in needed.items()}
+    sizes = _validate.delta_sizes(q.shape, shapes, gates, num_householder)
     _, heads, keys, values, num_householder = sizes
     count = q.shape[0] if cu_seqlens is None else _packed(cu_seqlens, q)
     _check.shape("initial_state", initial_state, (count, heads, keys, values))
     if cu_seqlens is not None:
         cu_seqlens = cu_seqlens.to(torch.int64)
     scale = keys**-0.5 if scale is None else _validate.number("scale", scale)
-    normalize = _validate.flag("use_qk_l2norm_in_kernel", use_qk_l2norm_in_kernel)
-    options = scale, num_householder, normalize
-    if _fla_kernels.takes(q, k, v, g):
+    options = scale, num_householder, _validate.flag("use_qk_l2norm_in_kernel", normalize)
+    k, v, beta = needed["k"], needed["v"], needed.get("beta")
+    if beta is not None and _fla_kernels.takes(q, k, v, g):
         o, last = _fla_kernels.delta_rule(q, k, v, beta, g, initial_state, cu_seqlens, *options)
     else:
         given = (q, k, v, beta, g, initial_state)
@@ -109,13 +129,12 @@ def delta_rule(
     return o.to(q.dtype), last if _validate.flag("output_final_state", output_final_state) else None
 
 
-def _compute_type(q: Any, **others: Any) -> torch.dtype:
+def _compute_type(q: Any, needed: Mapping[str, Any], optional: Mapping[str, Any]) -> torch.dtype:
     _check.tensor("q", q)
     if q.dtype is not torch.float64 and q.dtype not in _MIXED:
         raise TypeError(f"q has dtype {q.dtype}, expected torch.float64, {', '.join(map(str, _MIXED))}")
-    for name, other in others.items():
-        if other is None and name in ("g", "initial_state"):
-            continue
+    given = {name: other for name, other in optional.items() if other is not None}
+    for name, other in {**needed, **given}.items():
         _check.tensor(name, other)
         if other.device != q.device:
             raise TypeError(f"{name} is on {other.device} but q is on {q.device}")

@@ -1,4 +1,4 @@
-"""The delta rule: ``ht.delta_rule``, ``hh.delta_rule``, ``hh.delta_rule_vjp`` and ``ht.DeltaNet``."""
+"""The delta rule and linear attention, of tensors and of arrays, and ``ht.DeltaNet``."""
 
 import math
 
@@ -18,7 +18,7 @@ from kinds.layers import problem as layer_problem
 OPERANDS = ("q", "k", "v", "beta", "g", "initial_state")
 
 
-def operands(source, extent, normalize, dtype):
+def operands(source, extent, normalize, dtype, erases):
     """All operands but ``cu_seqlens``, which changes their batch; steps that let the state grow little or not."""
     batch, tokens, heads, group, keys, values, reflections = extent
     steps, value_heads = tokens * reflections, heads * group
@@ -26,8 +26,9 @@ def operands(source, extent, normalize, dtype):
         "q": source.numbers((batch, tokens, heads, keys), dtype),
         "k": _keys(source, (batch, steps, heads, keys), normalize, dtype),
         "v": source.numbers((batch, steps, value_heads, values), dtype),
-        "beta": _betas(source, (batch, steps, value_heads), dtype),
     }
+    if erases:
+        found["beta"] = _betas(source, (batch, steps, value_heads), dtype)
     if not source.one_in(3):
         by_channel = (keys,) if source.flag() else ()
         found["g"] = _gates(source, (batch, tokens, value_heads, *by_channel), dtype)
@@ -83,11 +84,11 @@ def packed(source, tokens):
 
 
 def draw(source, dtype):
-    """Operands, options under the oracle's names, and the roundings of a sequence."""
-    extent = sizes.attention(source)
+    """Operands, options under the oracle's names, and the roundings of a sequence. One in three is linear attention."""
+    extent, erases = attention(source)
     is_packed, normalize = source.one_in(3), source.flag()
     extent = extent._replace(batch=1) if is_packed else extent
-    tensors = operands(source, extent, normalize, dtype)
+    tensors = operands(source, extent, normalize, dtype, erases)
     ends = packed(source, extent.tokens) if is_packed else None
     count = extent.batch if ends is None else len(ends) - 1
     if source.flag():
@@ -98,62 +99,67 @@ def draw(source, dtype):
     return tensors, ends, options, (extent.keys + 8) * (extent.tokens * extent.reflections + 1)
 
 
+def attention(source):
+    """Sizes, and whether keys erase; if not, a token has one step."""
+    extent, erases = sizes.attention(source), not source.one_in(3)
+    return (extent if erases else extent._replace(reflections=1)), erases
+
+
 def rule(source):
-    """``ht.delta_rule``."""
+    """``ht.delta_rule`` or ``ht.linear_attention``."""
     dtype = source.choose((*REAL, *REAL, source.choose(HALF)))
     tensors, ends, options, operations = draw(source, dtype)
     if dtype in HALF and source.flag():  # some operands in float32
         tensors = {name: t.float() if name != "q" and source.flag() else t for name, t in tensors.items()}
     given = {"cu_seqlens": ends.to(source.choose((torch.int32, torch.int64)))} if ends is not None else {}
     both = source.flag()
-    named = {
-        "scale": options["scale"],
-        "num_householder": options["reflections"],
-        "use_qk_l2norm_in_kernel": options["normalize"],
-        "output_final_state": both,
-    }
+    name, named = called(tensors, options)
+    named |= {"use_qk_l2norm_in_kernel": options["normalize"], "output_final_state": both}
 
     def ours(t):
-        o, last = ht.delta_rule(**t, **named)
+        o, last = getattr(ht, name)(**t, **named)
         return (o, last) if both else o
 
     def theirs(t):
-        o, last = oracle.delta_rule(**t, **options)
+        o, last = oracle.delta_rule(**{"beta": None, **t}, **options)
         return (o, last) if both else o
 
-    return Problem("ht.delta_rule", tensors | given, ours, theirs, operations, (), reach=reach(tensors), options=named)
+    return Problem(f"ht.{name}", tensors | given, ours, theirs, operations, (), reach=reach(tensors), options=named)
+
+
+def called(tensors, options):
+    """The function of these operands, and its options."""
+    if "beta" in tensors:
+        return "delta_rule", {"scale": options["scale"], "num_householder": options["reflections"]}
+    return "linear_attention", {"scale": options["scale"]}
 
 
 def decoding(source):
     """Tokens one after the other, each from the state that the one before left, as one sequence."""
     dtype = source.choose(REAL)
-    extent = sizes.attention(source)
+    extent, erases = attention(source)
     extent = extent._replace(tokens=min(extent.tokens, 12))
     normalize = source.flag()
-    tensors = operands(source, extent, normalize, dtype)
+    tensors = operands(source, extent, normalize, dtype, erases)
     scale, r = extent.keys**-0.5, extent.reflections
+    name, named = called(tensors, {"scale": scale, "reflections": r})
 
     def ours(t):
         outputs, state = [t["v"][:, :0]], None
         for i in range(extent.tokens):
             rows = {name: t[name][:, i : i + 1] for name in ("q", "g") if name in t}
-            rows |= {name: t[name][:, i * r : (i + 1) * r] for name in ("k", "v", "beta")}
-            o, state = ht.delta_rule(
-                **rows,
-                initial_state=state,
-                output_final_state=True,
-                use_qk_l2norm_in_kernel=normalize,
-                num_householder=r,
-            )
+            rows |= {name: t[name][:, i * r : (i + 1) * r] for name in ("k", "v", "beta") if name in t}
+            options = {"initial_state": state, "output_final_state": True, "use_qk_l2norm_in_kernel": normalize}
+            o, state = getattr(ht, name)(**rows, **named, **options)
             outputs.append(o)
         return torch.cat(outputs, 1)
 
     def theirs(t):
-        return oracle.delta_rule(**t, scale=scale, reflections=r, normalize=normalize)[0]
+        return oracle.delta_rule(**{"beta": None, **t}, scale=scale, reflections=r, normalize=normalize)[0]
 
     operations = (extent.keys + 8) * (extent.tokens * r + 1)
     return Problem(
-        "decoding",
+        f"decoding, {name}",
         tensors,
         ours,
         theirs,
@@ -171,7 +177,7 @@ def arrays(source):
     options["normalize"] = False
     tensors["k"] = _keys(source, tuple(tensors["k"].shape), False, dtype)
     given = {"g": None, **tensors}
-    named = {"scale": options["scale"], "num_householder": options["reflections"]}
+    rule, named = called(tensors, options)
     if ends is not None:
         named["cu_seqlens"] = ends.tolist()
     names, backward = [name for name in OPERANDS if name in tensors], source.flag()
@@ -187,17 +193,18 @@ def arrays(source):
 
     def theirs(t):
         t = {name: a.requires_grad_(name in names) if isinstance(a, torch.Tensor) else a for name, a in t.items()}
-        o, last = oracle.delta_rule(**{name: t[name] for name in names}, cu_seqlens=ends, **options)
+        given = {"beta": None} | {name: t[name] for name in names}
+        o, last = oracle.delta_rule(**given, cu_seqlens=ends, **options)
         if not backward:
             return {"o": o, "final_state": last}
         found = gradients((o, last), (t["grad_o"], t.get("grad_final_state")), t, names)
         return dict(zip(names, found, strict=True))
 
     def results_of_arrays(**arguments):
-        return hh.delta_rule(**arguments, output_final_state=True)
+        return getattr(hh, rule)(**arguments, output_final_state=True)
 
     def gradients_of_arrays(grad_o=None, grad_final_state=None, **arguments):
-        return hh.delta_rule_vjp(**arguments)[1](grad_o, grad_final_state=grad_final_state)
+        return getattr(hh, f"{rule}_vjp")(**arguments)[1](grad_o, grad_final_state=grad_final_state)
 
     function = gradients_of_arrays if backward else results_of_arrays
     call = Call(function, given, theirs, operations, named, reach=reach(given))

@@ -8,20 +8,20 @@ from treatments import cotangents, exact, gradients, named, product, shapes_of, 
 
 from kinds import delta, functions
 
-DRAWN = {"apply": functions.apply, "matrix": functions.matrix, "rnn": functions.rnn, "delta_rule": delta.rule}
+DRAWN = functions.apply, functions.matrix, functions.rnn, delta.rule
 
 
 def call(source):
     """A call whose arrays are ordinary numbers in whole sequences: JAX has no others."""
-    name = source.choose(tuple(DRAWN))
+    draw = source.choose(DRAWN)
     while True:
-        problem = DRAWN[name](source)
+        problem = draw(source)
         if not problem.is_half and not {"batch_sizes", "cu_seqlens"} & set(problem.tensors):
             break
-    return lambda record, told: check(source, name, problem, record, told)
+    return lambda record, told: check(source, problem, record, told)
 
 
-def check(source, name, problem, record, told):
+def check(source, problem, record, told):
     import jax
 
     import householder.jax as hj
@@ -30,10 +30,11 @@ def check(source, name, problem, record, told):
     wanted, weights, is_compiled = subset(source, problem), cotangents(source, shapes_of(problem)), source.flag()
     told.append(f"{problem.describe()}: householder.jax, gradients of {wanted}, compiled: {is_compiled}")
     given = {key: jax.numpy.asarray(t.numpy()) for key, t in problem.tensors.items()}
+    function_of_jax = getattr(hj, problem.name.removeprefix("ht."))
     factors = [None if w is None else jax.numpy.asarray(w.resolve_conj().numpy()) for w in weights]
 
     def total(free):
-        results = outputs(getattr(hj, name)(**{**given, **free}, **problem.options))
+        results = outputs(function_of_jax(**{**given, **free}, **problem.options))
         results = tuple(result for result in results if result is not None)
         products = [(r * w.conj()).real.sum() for r, w in zip(results, factors, strict=True) if w is not None]
         return sum(products), results

@@ -1,4 +1,4 @@
-"""The delta rule in torch: values, derivatives of every kind, types, compilation, packed sequences and mistakes."""
+"""The delta rule and linear attention in torch: values, derivatives, types, compilation, packed sequences, mistakes."""
 
 import shutil
 from itertools import pairwise
@@ -13,10 +13,14 @@ from tests.oracles.torch import IGNORE_CONFIG_WARNING, IGNORE_JIT_WARNING
 
 pytestmark = pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
 GATES = pytest.mark.parametrize("gate", [None, "head", "channel"])
+ERASES = pytest.mark.parametrize("erases", [True, False], ids=["delta rule", "linear attention"])
 NAMES = ("q", "k", "v", "beta", "g", "initial_state")
 
 
-def operands(gate="head", *, tokens=5, batch=2, group=2, r=1, widths=(3, 4), count=None, dtype=torch.float64):
+def operands(
+    gate="head", *, tokens=5, batch=2, group=2, r=1, widths=(3, 4), count=None, dtype=torch.float64, erases=True
+):
+    """In the order of ``NAMES``; beta is None unless keys erase."""
     generator = torch.Generator().manual_seed(0)
 
     def normal(*shape):
@@ -30,7 +34,7 @@ def operands(gate="head", *, tokens=5, batch=2, group=2, r=1, widths=(3, 4), cou
         normal(batch, tokens, heads, keys),
         k,
         normal(batch, tokens * r, heads * group, values),
-        2 * normal(batch, tokens * r, heads * group).sigmoid(),
+        2 * normal(batch, tokens * r, heads * group).sigmoid() if erases else None,
         g,
         normal(batch if count is None else count, heads * group, keys, values),
     ]
@@ -39,7 +43,8 @@ def operands(gate="head", *, tokens=5, batch=2, group=2, r=1, widths=(3, 4), cou
 
 def call(*tensors, **options):
     q, k, v, beta, g, state = tensors
-    return ht.delta_rule(q, k, v, beta=beta, g=g, initial_state=state, output_final_state=True, **options)
+    options |= {"g": g, "initial_state": state, "output_final_state": True}
+    return ht.linear_attention(q, k, v, **options) if beta is None else ht.delta_rule(q, k, v, beta=beta, **options)
 
 
 def results(function, tensors):
@@ -55,13 +60,23 @@ def results(function, tensors):
 @pytest.mark.parametrize("r", [1, 2])
 @pytest.mark.parametrize("tokens", [1, 40])
 def test_native_code_and_torch_operations_agree(gate, normalize, r, tokens):
-    tensors = operands(gate, tokens=tokens, r=r)
+    compare_with_operations(operands(gate, tokens=tokens, r=r), normalize, num_householder=r)
+
+
+@GATES
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("tokens", [1, 40, 100])
+def test_linear_attention_and_torch_operations_agree(gate, normalize, tokens):
+    compare_with_operations(operands(gate, tokens=tokens, erases=False), normalize)
+
+
+def compare_with_operations(tensors, normalize, **reflections):
 
     def expression(*tensors):
-        return _expressions.delta_rule(*tensors, None, 0.3, r, normalize)
+        return _expressions.delta_rule(*tensors, None, 0.3, reflections.get("num_householder", 1), normalize)
 
     def native(*tensors):
-        return call(*tensors, scale=0.3, num_householder=r, use_qk_l2norm_in_kernel=normalize)
+        return call(*tensors, scale=0.3, use_qk_l2norm_in_kernel=normalize, **reflections)
 
     torch.testing.assert_close(results(native, tensors), results(expression, tensors))
 
@@ -75,9 +90,10 @@ def test_the_reference_agrees():
 
 
 @GATES
-def test_packed_sequences_are_sequences(gate):
+@ERASES
+def test_packed_sequences_are_sequences(gate, erases):
     ends = [0, 3, 3, 40, 41, 80]
-    tensors = operands(gate, tokens=80, batch=1, count=5)
+    tensors = operands(gate, tokens=80, batch=1, count=5, erases=erases)
 
     def packed(*tensors):
         return call(*tensors, cu_seqlens=torch.tensor(ends, dtype=torch.int32))
@@ -94,8 +110,10 @@ def test_packed_sequences_are_sequences(gate):
 
 
 @GATES
-def test_a_sequence_is_its_steps(gate):
-    q, k, v, beta, g, state = (None if t is None else t.detach() for t in operands(gate, tokens=40))
+@ERASES
+def test_a_sequence_is_its_steps(gate, erases):
+    tensors = operands(gate, tokens=40, erases=erases)
+    q, k, v, beta, g, state = (None if t is None else t.detach() for t in tensors)
     expected, last = call(q, k, v, beta, g, state)
     outputs = []
     for t in range(q.shape[1]):
@@ -106,11 +124,12 @@ def test_a_sequence_is_its_steps(gate):
 
 
 @GATES
-def test_operators_are_registered_correctly(gate):
-    tensors = [None if t is None else t.detach() for t in operands(gate)]
+@ERASES
+def test_operators_are_registered_correctly(gate, erases):
+    tensors = [None if t is None else t.detach() for t in operands(gate, erases=erases)]
     torch.library.opcheck(torch.ops.householder.delta_rule.default, (*tensors, None, True, 0.5, 1, True))
     ends = torch.tensor([0, 2, 5])
-    one_row = [None if t is None else t.detach() for t in operands(gate, batch=1, count=2)]
+    one_row = [None if t is None else t.detach() for t in operands(gate, batch=1, count=2, erases=erases)]
     torch.library.opcheck(torch.ops.householder.delta_rule.default, (*one_row, ends, False, 0.5, 1, False))
     grad_o, wanted = torch.ones(2, 5, 2, 4, dtype=torch.float64), [t is not None for t in tensors]
     arguments = (*tensors, None, None, grad_o, None, wanted, 0.5, 1, True)
@@ -121,9 +140,10 @@ def test_operators_are_registered_correctly(gate):
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 @pytest.mark.filterwarnings(IGNORE_CONFIG_WARNING)
 @GATES
-def test_inductor_compiles_calls(gate):
+@ERASES
+def test_inductor_compiles_calls(gate, erases):
     torch.compiler.reset()
-    tensors = operands(gate, tokens=40)
+    tensors = operands(gate, tokens=40, erases=erases)
 
     def function(*tensors):
         o, last = call(*tensors, use_qk_l2norm_in_kernel=True)
@@ -132,15 +152,17 @@ def test_inductor_compiles_calls(gate):
     torch.testing.assert_close(results(torch.compile(function, fullgraph=True), tensors), results(function, tensors))
 
 
+@ERASES
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
-def test_half_types_are_computed_in_float32(half):
-    tensors = [t.detach().to(half).requires_grad_() for t in operands("head")]
+def test_half_types_are_computed_in_float32(erases, half):
+    tensors = operands("head", erases=erases)
+    tensors = [None if t is None else t.detach().to(half).requires_grad_() for t in tensors]
     o, last = call(*tensors)
     assert (o.dtype, last.dtype) == (half, torch.float32)
-    full = [t.detach().float() for t in tensors]
+    full = [None if t is None else t.detach().float() for t in tensors]
     torch.testing.assert_close(o, call(*full)[0].to(half))
     o.float().sum().backward()
-    assert all(t.grad.dtype is half for t in tensors)
+    assert all(t.grad.dtype is half for t in tensors if t is not None)
 
 
 def test_half_types_stand_beside_float32():
@@ -151,11 +173,13 @@ def test_half_types_stand_beside_float32():
 
 
 @GATES
-def test_nothing_but_operands_and_a_state_in_several_chunks_is_kept(gate):
+@ERASES
+def test_nothing_but_operands_and_a_state_in_several_chunks_is_kept(gate, erases):
     """Nothing of tokens by tokens of a chunk: states, which grow as tokens do and take no more than keys and values."""
 
     def kept(tokens):
-        tensors = operands(gate, tokens=tokens, batch=1, group=1, widths=(64, 64), dtype=torch.float32)
+        sizes = {"tokens": tokens, "batch": 1, "group": 1, "widths": (64, 64)}
+        tensors = operands(gate, **sizes, dtype=torch.float32, erases=erases)
         own, shapes = {t.data_ptr() for t in tensors if t is not None}, []
 
         def pack(t):
@@ -188,8 +212,9 @@ def test_nothing_but_what_is_asked_for_gets_a_gradient():
     assert [t.grad is not None for t in tensors] == [i in (1, 4) for i in range(6)]
 
 
-def test_torch_operations_take_other_devices():
-    tensors = [t.detach().to("meta") for t in operands("channel")]
+@ERASES
+def test_torch_operations_take_other_devices(erases):
+    tensors = [None if t is None else t.detach().to("meta") for t in operands("channel", erases=erases)]
     o, last = call(*tensors)
     assert o.device.type == last.device.type == "meta"
 
@@ -223,18 +248,19 @@ def test_mistakes_are_named(change, error, message):
         ht.delta_rule(**arguments)
 
 
+@ERASES
 @pytest.mark.parametrize("gate", ["head", "channel"])
 @pytest.mark.parametrize("tokens", [3, 40])
-def test_a_positive_gate_is_refused(gate, tokens):
-    tensors = [t.detach() for t in operands(gate, tokens=tokens)]
+def test_a_positive_gate_is_refused(erases, gate, tokens):
+    tensors = [None if t is None else t.detach() for t in operands(gate, tokens=tokens, erases=erases)]
     tensors[4][0, 1, 0] = 0.5
     with pytest.raises(ValueError, match=r"g: expected logarithms of decays, which are at most 0, got 0\.5"):
         call(*tensors)
 
 
 def native(q, k, v, beta, g, state, ends, r, normalize):
-    options = {"num_householder": r, "use_qk_l2norm_in_kernel": normalize, "cu_seqlens": ends}
-    return call(q, k, v, beta, g, state, **options)
+    reflections = {} if beta is None else {"num_householder": r}
+    return call(q, k, v, beta, g, state, use_qk_l2norm_in_kernel=normalize, cu_seqlens=ends, **reflections)
 
 
 def by_operations(q, k, v, beta, g, state, ends, r, normalize):
@@ -261,10 +287,20 @@ DEPENDS_ON_NO_EARLIER = {"q": ("o", "q", "k", "v", "beta", "g"), "k": ("v",), "v
 @pytest.mark.slow_combinations
 @GATES
 @pytest.mark.parametrize("function", [native, by_operations])
-@pytest.mark.parametrize(("r", "normalize", "ends"), [(1, False, None), (2, True, None), (1, True, [0, 30, 70])])
-def test_what_is_not_finite_changes_only_what_depends_on_it(gate, function, r, normalize, ends):
+@pytest.mark.parametrize(
+    ("erases", "r", "normalize", "ends"),
+    [
+        (True, 1, False, None),
+        (True, 2, True, None),
+        (True, 1, True, [0, 30, 70]),
+        (False, 1, False, None),
+        (False, 1, True, [0, 30, 70]),
+    ],
+)
+def test_what_is_not_finite_changes_only_what_depends_on_it(gate, function, erases, r, normalize, ends):
     count, begin = (1, 0) if ends is None else (2, 30)
-    tensors = operands(gate, tokens=70, batch=1, r=r, widths=(8, 5), count=count, dtype=torch.float32)
+    sizes = {"tokens": 70, "batch": 1, "r": r, "widths": (8, 5), "count": count}
+    tensors = operands(gate, **sizes, dtype=torch.float32, erases=erases)
     tensors = [None if t is None else t.detach() for t in tensors]
     options = (None if ends is None else torch.tensor(ends), r, normalize)
     grad_o = torch.randn(1, 70, 2, 5, generator=torch.Generator().manual_seed(1))
@@ -295,9 +331,36 @@ def test_what_is_not_finite_changes_only_what_depends_on_it(gate, function, r, n
         check(found, ("q",), slice(0, t), f"gradient of token {t}")
 
 
+@pytest.mark.parametrize("function", [native, by_operations])
 @GATES
-def test_torch_operations_are_as_accurate_as_native_code(gate):
-    exact = [None if t is None else t.detach() for t in operands(gate, tokens=200, widths=(16, 16))]
+@ERASES
+def test_a_step_that_is_not_finite_leaves_earlier_steps_alone(function, gate, erases):
+    """Tokens one after the other, each from the state that the one before left."""
+    tensors = [None if t is None else t.detach() for t in operands(gate, tokens=8, erases=erases)]
+    *rows, state = tensors
+
+    def outputs(rows, state):
+        found = []
+        for t in range(8):
+            step = [None if a is None else a[:, t : t + 1] for a in rows]
+            o, state = function(*step, state, None, 1, False)
+            found.append(o)
+        return found
+
+    expected = outputs(rows, state)
+    for operand in (i for i, t in enumerate(rows) if t is not None):
+        changed = [None if t is None else t.clone() for t in rows]
+        changed[operand][0, 5] = float("nan")
+        found = outputs(changed, state)
+        assert all(torch.equal(a, b) for a, b in zip(expected[:5], found[:5], strict=True)), NAMES[operand]
+        assert all(torch.equal(a[1], b[1]) for a, b in zip(expected, found, strict=True)), "another sequence"
+
+
+@GATES
+@ERASES
+def test_torch_operations_are_as_accurate_as_native_code(gate, erases):
+    exact = operands(gate, tokens=200, widths=(16, 16), erases=erases)
+    exact = [None if t is None else t.detach() for t in exact]
     if gate:
         exact[4][:, ::4] = -100.0
     expected = call(*exact)[0]

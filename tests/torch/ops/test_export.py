@@ -96,15 +96,17 @@ def test_compilation_keeps_the_native_operators():
 
 
 @pytest.mark.parametrize("gate", [None, "head", "channel"])
-def test_chunks_of_a_delta_rule_are_the_function(gate):
+@pytest.mark.parametrize("erases", [True, False])
+def test_chunks_of_a_delta_rule_and_of_linear_attention_are_the_function(gate, erases):
     q, k = torch.nn.functional.normalize(torch.randn(2, 1, 70, 2, 8, dtype=torch.float64), dim=-1)
     v, beta = torch.randn(1, 70, 4, 5, dtype=torch.float64), 2 * torch.rand(1, 70, 4, dtype=torch.float64)
     shape = {None: None, "head": (1, 70, 4), "channel": (1, 70, 4, 8)}[gate]
     g = None if shape is None else -torch.rand(shape, dtype=torch.float64)
     state = torch.randn(1, 4, 8, 5, dtype=torch.float64)
     decomposed = ht.decompositions()[torch.ops.householder.delta_rule.default]
-    expected = ht.delta_rule(q, k, v, beta=beta, g=g, scale=0.3, initial_state=state, output_final_state=True)
-    found = decomposed(q, k, v, beta, g, state, None, False, 0.3, 1, False)[:2]
+    options = {"g": g, "scale": 0.3, "initial_state": state, "output_final_state": True}
+    expected = ht.delta_rule(q, k, v, beta=beta, **options) if erases else ht.linear_attention(q, k, v, **options)
+    found = decomposed(q, k, v, beta if erases else None, g, state, None, False, 0.3, 1, False)[:2]
     torch.testing.assert_close(found, expected)
 
 

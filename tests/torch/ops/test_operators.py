@@ -63,6 +63,11 @@ CASES = {
         lambda q, k, v, beta, g, state: _expressions.delta_rule(q, k / 3, v, beta, -g.square(), state, None, *DELTA),
         OPERANDS,
     ),
+    "delta_rule without beta": (
+        lambda q, k, v, g, state: delta(q, k, v, None, g, state, keep=True),
+        lambda q, k, v, g, state: _expressions.delta_rule(q, k / 3, v, None, -g.square(), state, None, *DELTA),
+        [*OPERANDS[:3], *OPERANDS[4:]],
+    ),
 }
 EACH = pytest.mark.parametrize(("call", "expression", "tensors"), CASES.values(), ids=CASES)
 

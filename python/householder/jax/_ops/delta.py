@@ -1,8 +1,9 @@
 """The operator ``delta_rule``: a product of reflections that depends on the data, in one native call.
 
-Operands are ``q (B, T, H, K)``, ``k (B, T r, H, K)``, ``v (B, T r, HV, V)``, ``beta (B, T r, HV)``, ``g (B, T, HV)``
-or ``(B, T, HV, K)`` or None, and initial states ``(B, HV, K, V)`` or None. Results are the outputs and the final
-states. The kernel keeps the states from which the gradient recomputes its segments.
+Operands are ``q (B, T, H, K)``, ``k (B, T r, H, K)``, ``v (B, T r, HV, V)``, ``beta (B, T r, HV)`` or None, ``g`` of
+``(B, T, HV)`` or ``(B, T, HV, K)`` or None, and initial states ``(B, HV, K, V)`` or None. Without ``beta`` it is
+linear attention. Results are the outputs and the final states. The kernel keeps the states from which the gradient
+recomputes its segments.
 """
 
 from __future__ import annotations

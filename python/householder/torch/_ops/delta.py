@@ -1,8 +1,9 @@
 """The operation ``delta_rule``: a product of reflections that depends on the data, in one native call.
 
-Operands are ``q (B, T, H, K)``, ``k (B, T r, H, K)``, ``v (B, T r, HV, V)``, ``beta (B, T r, HV)``, ``g (B, T, HV)`` or
-``(B, T, HV, K)`` or None, states ``(N, HV, K, V)`` or None, and offsets of packed sequences or None. Results are the
-outputs, the final states, and the states that the backward pass begins its segments with.
+Operands are ``q (B, T, H, K)``, ``k (B, T r, H, K)``, ``v (B, T r, HV, V)``, ``beta (B, T r, HV)`` or None, ``g`` of
+``(B, T, HV)`` or ``(B, T, HV, K)`` or None, states ``(N, HV, K, V)`` or None, and offsets of packed sequences or None.
+Without ``beta`` it is linear attention. Results are the outputs, the final states, and the states that the backward
+pass begins its segments with.
 """
 
 from __future__ import annotations
@@ -65,8 +66,9 @@ def _require_unchanged(*_: Any) -> None:
 
 
 def _unsupported(tensors: Any, _: Any) -> str:
-    reason = "delta_rule has kernels for the CPU only"
-    if tensors[0].is_cuda:
+    erases = tensors[3] is not None
+    reason = f"{'delta_rule' if erases else 'linear_attention'} has kernels for the CPU only"
+    if erases and tensors[0].is_cuda:
         reason += "; flash-linear-attention has some for half types: pip install fla-core"
     return reason
 
@@ -125,7 +127,7 @@ def _backward_vmap(op: Any, info: Any, dims: Any, *arguments: Any) -> Any:
 
 operator = Operator(
     "delta_rule",
-    tensors="Tensor q, Tensor k, Tensor v, Tensor beta, Tensor? g, Tensor? initial_state, Tensor? cu_seqlens",
+    tensors="Tensor q, Tensor k, Tensor v, Tensor? beta, Tensor? g, Tensor? initial_state, Tensor? cu_seqlens",
     options="float scale, int reflections, bool normalize",
     states="Tensor? kept",
     grads="Tensor? grad_o, Tensor? grad_last",

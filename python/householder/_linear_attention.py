@@ -1,0 +1,128 @@
+"""Linear attention: the delta rule without betas, so that nothing is erased. One native call each way."""
+
+from typing import Any
+
+from householder._delta import Call, DeltaVjp
+from householder._types import Delta
+
+
+def linear_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    g: Any = None,
+    scale: float | None = None,
+    initial_state: Any = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    cu_seqlens: Any = None,
+) -> Delta:
+    """Run ``S_t = Diag(exp g_t) S_{t-1} + k_t v_t'``, ``o_t = scale S_t' q_t``.
+
+    Steps decay the state and write to it, but erase nothing. RetNet, Lightning attention and Mamba-2 have one gate per
+    head, and gated linear attention one per channel. In Mamba-2, values are multiplied by their time steps.
+
+    Parameters
+    ----------
+    q : array, shape (B, T, H, K)
+        Queries.
+    k : array, shape (B, T, H, K)
+        Keys.
+    v : array, shape (B, T, HV, V)
+        Values; HV is a multiple of H, and consecutive value heads share a key head.
+    g : array, shape (B, T, HV) or (B, T, HV, K), optional
+        Logarithms of decays, at most 0: one per head, or one for each row of its state.
+    scale : float, optional
+        Factor of the outputs, ``K**-0.5`` if None.
+    initial_state : array, shape (N, HV, K, V), optional
+        States in which the sequences begin; zeros if None. N is B or, with ``cu_seqlens``, the number of sequences.
+    output_final_state : bool
+        Return the states in which the sequences end.
+    use_qk_l2norm_in_kernel : bool
+        Divide queries and keys by ``sqrt(sum x^2 + 1e-6)``.
+    cu_seqlens : sequence of int, length N + 1, optional
+        Packs sequences one after the other in a single row, ``B = 1``. The first entry is 0, and sequence ``i`` has the
+        tokens ``cu_seqlens[i]`` to ``cu_seqlens[i + 1] - 1``.
+
+    Returns
+    -------
+    Delta
+        Named tuple of the outputs ``o (B, T, HV, V)`` and ``final_state (N, HV, K, V)`` or None.
+
+    Raises
+    ------
+    TypeError
+        Another dtype than float32 and float64, or arguments of different dtypes or libraries.
+    ValueError
+        Shapes that do not fit, or a positive gate.
+
+    Examples
+    --------
+    Without gates, it is causal attention without a softmax:
+
+    >>> import numpy as np, householder as hh
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 1, 50, 2, 4))
+    >>> o = hh.linear_attention(q, k, v, scale=1.0).o
+    >>> bool(np.allclose(o[0, :, 1], np.tril(q[0, :, 1] @ k[0, :, 1].T) @ v[0, :, 1]))
+    True
+    """
+    needed, options = {"k": k, "v": v}, (scale, 1, cu_seqlens, use_qk_l2norm_in_kernel)
+    return Call.of(q, needed, g, initial_state, *options).results(output_final_state)
+
+
+def linear_attention_vjp(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    g: Any = None,
+    scale: float | None = None,
+    initial_state: Any = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    cu_seqlens: Any = None,
+) -> tuple[Delta, DeltaVjp]:
+    """Return the results of :func:`linear_attention`, with a function that computes gradients.
+
+    The function remembers every argument, so a gradient always belongs to these results. Do not change an argument in
+    place before the last call of the function.
+
+    Parameters
+    ----------
+    q, k, v : array
+        As for :func:`linear_attention`; all that follows as well.
+    g, initial_state : array, optional
+        Logarithms of decays, and states in which the sequences begin.
+    scale : float, optional
+        Factor of the outputs.
+    output_final_state, use_qk_l2norm_in_kernel : bool
+        Return the final states, and normalise queries and keys.
+    cu_seqlens : sequence of int, length N + 1, optional
+        Packs sequences in a single row.
+
+    Returns
+    -------
+    results : Delta
+        Named tuple of the outputs ``o`` and ``final_state``, as :func:`linear_attention` returns them.
+    vjp : DeltaVjp
+        The function: ``vjp(grad_o, grad_final_state=None)`` returns the gradients of all array arguments; that of
+        ``beta`` is None.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :func:`linear_attention`.
+
+    Examples
+    --------
+    >>> import numpy as np, householder as hh
+    >>> rng = np.random.default_rng(0)
+    >>> q, k, v = rng.standard_normal((3, 1, 50, 2, 4)) / 2
+    >>> (o, final_state), vjp = hh.linear_attention_vjp(q, k, v, g=-rng.random((1, 50, 2)))
+    >>> grads = vjp(2 * o)  # of the sum of all o**2
+    >>> grads.k.shape, grads.g.shape, grads.beta
+    ((1, 50, 2, 4), (1, 50, 2), None)
+    """
+    needed, options = {"k": k, "v": v}, (scale, 1, cu_seqlens, use_qk_l2norm_in_kernel)
+    return Call.of(q, needed, g, initial_state, *options).results_and_vjp(output_final_state)
