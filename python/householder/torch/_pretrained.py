@@ -1,7 +1,7 @@
-"""Speed up models of other libraries: delta rules of ``transformers`` on the CPU, HRA adapters of ``peft``.
+"""Speed up models of other libraries: recurrences of ``transformers`` on the CPU, HRA adapters of ``peft``.
 
 Layers of transformers call fallback functions, which are globals of their module. Such a global is replaced once: it
-calls our delta rule for accelerated layers, and the function before for others.
+calls our function for accelerated layers, and the function before for others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from householder.torch import _accelerated, _hra
+from householder.torch import _accelerated, _hra, _mamba
 from householder.torch._delta import delta_rule
 
 if TYPE_CHECKING:
@@ -23,23 +23,18 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("householder")
 
-_GLOBALS = (
-    "torch_chunk_gated_delta_rule",
-    "torch_recurrent_gated_delta_rule",
-    "chunk_kimi_delta_attention",
-    "recurrent_kimi_delta_attention",
-)
 _ATTRIBUTES = ("chunk_gated_delta_rule", "recurrent_gated_delta_rule")
 _PACKED = ("cu_seqlens", "cu_seq_lens_q", "seq_idx")
 """Options that keep packed sequences apart. Attention needs more than these, so the model must decide."""
 
 
 def accelerate(model: nn.Module) -> dict[str, list[str]]:
-    """Speed up the delta rules of a ``transformers`` model and the HRA adapters of a ``peft`` model.
+    """Speed up linear attention of a ``transformers`` model and the HRA adapters of a ``peft`` model.
 
     Delta rules: Qwen3-Next, Qwen3.5, OLMo hybrid, Kimi Linear and every other model of ``transformers`` whose layers
-    call the same fallback functions change in place, layer by layer. Other models do not change. On other devices than
-    the CPU, layers compute as before. Packed sequences are refused or computed as before, too.
+    call the same fallback functions change in place, layer by layer. So do models with Mamba-2: Nemotron-H, Granite 4,
+    Falcon-H1, Bamba, Zamba2 and Mamba-2 itself. Other models do not change. On other devices than the CPU, layers
+    compute as before. Packed sequences are refused or computed as before, too.
 
     Adapters: HRA layers of ``peft``, linear and convolutional, with or without Gram-Schmidt, apply their reflections
     and form no matrix, on every device. If you add adapters later, call this function again.
@@ -85,7 +80,8 @@ def accelerate(model: nn.Module) -> dict[str, list[str]]:
     elif already:
         _log.info("already accelerated: %d layers of %s", already, kind)
     else:
-        _log.warning("nothing to accelerate: %s has neither delta rules of transformers nor HRA adapters of peft", kind)
+        told = "nothing to accelerate: %s has neither delta rules or Mamba-2 of transformers nor HRA adapters of peft"
+        _log.warning(told, kind)
     return found
 
 
@@ -135,8 +131,8 @@ def _accelerate_layer(name: str, layer: nn.Module) -> list[str]:
     """Return the functions replaced, or the kind of adapter."""
     if replaced := _replace_attributes(layer):
         return replaced
-    if _is_delta_layer(layer):
-        _accelerated.accelerate(name, layer, DeltaLayer)
+    if _is_recurrent_layer(layer):
+        _accelerated.accelerate(name, layer, RecurrentLayer)
         return _functions(type(layer))
     if base := _hra.base_for(layer):
         _accelerated.accelerate(name, layer, base)
@@ -157,29 +153,44 @@ class _Call(threading.local):
 _call = _Call()
 
 
+def _delta_rule(query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, **options: Any) -> Any:
+    """Return outputs and, if asked for, final states in float32. Options without effect on these are ignored."""
+    compute = torch.float64 if query.dtype is torch.float64 else torch.float32
+    state = options.get("initial_state")
+    o, last = delta_rule(
+        query,
+        key.to(compute),
+        value.to(compute),
+        beta=beta.to(compute),
+        g=g.to(compute),
+        initial_state=None if state is None else state.to(compute),
+        output_final_state=options.get("output_final_state", False),
+        use_qk_l2norm_in_kernel=options.get("use_qk_l2norm_in_kernel", False),
+    )
+    return o, None if last is None else last.float()
+
+
+_GLOBALS: dict[str, Callable[..., Any]] = {
+    "torch_chunk_gated_delta_rule": _delta_rule,
+    "torch_recurrent_gated_delta_rule": _delta_rule,
+    "chunk_kimi_delta_attention": _delta_rule,
+    "recurrent_kimi_delta_attention": _delta_rule,
+    "mamba2_chunk_scan": _mamba.chunk_scan,
+    "mamba2_selective_state_update": _mamba.state_update,
+}
+"""Fallback functions of transformers, and what computes the same."""
+
+
 class Rule:
-    """A delta rule of ``transformers``, computed by ours on the CPU."""
+    """A function of ``transformers``, computed by ours on the CPU."""
 
-    def __init__(self, before: Callable[..., Any]) -> None:
-        self.before = before
+    def __init__(self, before: Callable[..., Any], ours: Callable[..., Any]) -> None:
+        self.before, self.ours = before, ours
 
-    def __call__(self, query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, **options: Any) -> Any:
-        """Return outputs and, if asked for, final states in float32. Options without effect on these are ignored."""
-        if query.device.type != "cpu" or any(options.get(name) is not None for name in _PACKED):
-            return self.before(query, key, value, g=g, beta=beta, **options)
-        compute = torch.float64 if query.dtype is torch.float64 else torch.float32
-        state = options.get("initial_state")
-        o, last = delta_rule(
-            query,
-            key.to(compute),
-            value.to(compute),
-            beta=beta.to(compute),
-            g=g.to(compute),
-            initial_state=None if state is None else state.to(compute),
-            output_final_state=options.get("output_final_state", False),
-            use_qk_l2norm_in_kernel=options.get("use_qk_l2norm_in_kernel", False),
-        )
-        return o, None if last is None else last.float()
+    def __call__(self, *tensors: Tensor, **options: Any) -> Any:
+        """Return what the layer that calls expects."""
+        is_ours = tensors[0].device.type == "cpu" and all(options.get(name) is None for name in _PACKED)
+        return (self.ours if is_ours else self.before)(*tensors, **options)
 
 
 class GlobalRule(Rule):
@@ -190,7 +201,7 @@ class GlobalRule(Rule):
         return super().__call__(*tensors, **options) if _call.accelerated else self.before(*tensors, **options)
 
 
-class DeltaLayer(_accelerated.Accelerated):
+class RecurrentLayer(_accelerated.Accelerated):
     """A layer whose module has the fallback functions."""
 
     @classmethod
@@ -200,7 +211,7 @@ class DeltaLayer(_accelerated.Accelerated):
         for name in _functions(before):
             function = getattr(module, name)
             if not isinstance(function, GlobalRule):
-                setattr(module, name, GlobalRule(function))
+                setattr(module, name, GlobalRule(function, _GLOBALS[name]))
 
     def forward(self, *args: Any, **options: Any) -> Any:
         """Compute what the class before computes, by our functions."""
@@ -211,7 +222,7 @@ class DeltaLayer(_accelerated.Accelerated):
             _call.accelerated = outer
 
 
-def _is_delta_layer(layer: nn.Module) -> bool:
+def _is_recurrent_layer(layer: nn.Module) -> bool:
     """Return whether this is a layer with a short convolution, of a class in a module with fallback functions."""
     return isinstance(getattr(layer, "conv1d", None), nn.Module) and bool(_functions(type(layer)))
 
@@ -234,7 +245,7 @@ def _names(module: ModuleType) -> list[str]:
 def _replace_attributes(layer: nn.Module) -> list[str]:
     """Replace the functions that the layer has as attributes, and return their names."""
     found = {name: vars(layer).get(name) for name in _ATTRIBUTES}
-    replaced = {name: Rule(function) for name, function in found.items() if callable(function)}
+    replaced = {name: Rule(function, _delta_rule) for name, function in found.items() if callable(function)}
     vars(layer).update(replaced)
     return list(replaced)
 

@@ -1,4 +1,4 @@
-"""Models of transformers compute the same with our delta rule as with their fallback functions."""
+"""Models of transformers compute the same with our recurrences as with their fallback functions."""
 
 import copy
 import importlib
@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import householder.torch as ht
-from householder.torch import _pretrained
+from householder.torch import _mamba, _pretrained
 from tests.oracles.torch import IGNORE_JIT_WARNING
 
 transformers = pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")
@@ -92,6 +92,50 @@ GLM = {
     "text_config": GLM_TEXT,
     "vision_config": {"depth": 1, "hidden_size": 16, "num_heads": 2, "out_hidden_size": 32, "intermediate_size": 16},
 }
+LARGE = {"initializer_range": 0.3}
+"""Weights so large that recurrences matter in logits."""
+MAMBA = LARGE | {
+    "layer_types": ["mamba", "attention"],
+    "mamba_n_heads": 8,
+    "mamba_d_head": 8,
+    "mamba_n_groups": 2,
+    "mamba_d_state": 16,
+    "mamba_chunk_size": 16,
+}
+NEMOTRON = LARGE | {
+    "layers_block_type": ["mamba", "attention"],
+    "ssm_state_size": 16,
+    "mamba_num_heads": 8,
+    "mamba_head_dim": 8,
+    "n_groups": 2,
+    "chunk_size": 16,
+    "head_dim": 16,
+}
+GRANITE = MAMBA | {"num_local_experts": 2, "num_experts_per_tok": 1, "shared_intermediate_size": 16}
+FALCON = {name: value for name, value in MAMBA.items() if name != "layer_types"} | {
+    "mamba_d_ssm": 64,
+    "num_hidden_layers": 1,  # of attention and Mamba-2 beside each other
+}
+BAMBA = FALCON | {"attn_layer_indices": [1], "num_hidden_layers": 2}
+ZAMBA = LARGE | {
+    "layers_block_type": ["hybrid"],
+    "num_hidden_layers": 1,
+    "num_key_value_heads": 2,
+    "mamba_d_state": 16,
+    "mamba_ngroups": 2,
+    "n_mamba_heads": 8,
+    "chunk_size": 16,
+    "adapter_rank": 4,
+}
+MAMBA2 = LARGE | {
+    "num_hidden_layers": 1,
+    "num_heads": 8,
+    "head_dim": 8,
+    "state_size": 16,
+    "n_groups": 2,
+    "chunk_size": 16,
+    "time_step_limit": (0.01, 0.5),
+}
 MODELS = {
     "qwen3_next": ("Qwen3NextConfig", "Qwen3NextForCausalLM", LINEAR | EXPERTS),
     "qwen3_5": ("Qwen3_5TextConfig", "Qwen3_5ForCausalLM", LINEAR),
@@ -102,6 +146,12 @@ MODELS = {
     "bailing_hybrid": ("BailingHybridConfig", "BailingHybridForCausalLM", BAILING),
     "qwen4_exp": ("Qwen4ExpTextConfig", "Qwen4ExpForCausalLM", LINEAR | EXPERTS | INDEXED),
     "glm5_next": ("Glm5NextConfig", "Glm5NextForConditionalGeneration", GLM),
+    "nemotron_h": ("NemotronHConfig", "NemotronHForCausalLM", NEMOTRON),
+    "granitemoehybrid": ("GraniteMoeHybridConfig", "GraniteMoeHybridForCausalLM", GRANITE),
+    "falcon_h1": ("FalconH1Config", "FalconH1ForCausalLM", FALCON),
+    "bamba": ("BambaConfig", "BambaForCausalLM", BAMBA),
+    "zamba2": ("Zamba2Config", "Zamba2ForCausalLM", ZAMBA),
+    "mamba2": ("Mamba2Config", "Mamba2ForCausalLM", MAMBA2),
 }
 
 
@@ -128,19 +178,28 @@ def qwen():
 
 @pytest.fixture
 def calls(monkeypatch):
-    """A list that grows with each call of our delta rule."""
-    called, delta_rule = [], _pretrained.delta_rule
+    """A list that grows with each call of our recurrences."""
+    called = []
 
-    def counted(*tensors, **options):
-        called.append(tensors[0].shape)
-        return delta_rule(*tensors, **options)
+    def counted(function):
+        def call(*tensors, **options):
+            called.append(tensors[0].shape)
+            return function(*tensors, **options)
 
-    monkeypatch.setattr(_pretrained, "delta_rule", counted)
+        return call
+
+    monkeypatch.setattr(_pretrained, "delta_rule", counted(_pretrained.delta_rule))
+    monkeypatch.setattr(_mamba, "linear_attention", counted(_mamba.linear_attention))
     return called
 
 
 def delta_layer(model):
     return next(layer for layer in model.modules() if hasattr(layer, "conv1d"))
+
+
+def ours(before):
+    """What takes the place of one of the delta rules of transformers."""
+    return _pretrained.Rule(before, _pretrained._delta_rule)
 
 
 def fallback(module, name):
@@ -171,16 +230,18 @@ def test_logits_loss_and_gradients_agree(model):
 def test_prefill_and_decoding_agree(model):
     ids = tokens(2, 40)
     options = {"max_new_tokens": 8, "do_sample": False, "return_dict_in_generate": True, "output_logits": True}
-    expected = model.generate(ids, **options)
+
+    def outcomes():
+        cached = model(input_ids=ids[:, :33], use_cache=True)
+        logits = [cached.logits]
+        for t in range(33, 40):
+            cached = model(input_ids=ids[:, t : t + 1], past_key_values=cached.past_key_values, use_cache=True)
+            logits.append(cached.logits)
+        return torch.stack(model.generate(ids, **options).logits), torch.cat(logits, 1)
+
+    expected = outcomes()  # not those of the whole sequence: limits of time steps do not act on single tokens
     ht.accelerate(model)
-    found = model.generate(ids, **options)
-    torch.testing.assert_close(torch.stack(found.logits), torch.stack(expected.logits), atol=1e-4, rtol=1e-3)
-    cached = model(input_ids=ids[:, :33], use_cache=True)
-    logits = [cached.logits]
-    for t in range(33, 40):
-        cached = model(input_ids=ids[:, t : t + 1], past_key_values=cached.past_key_values, use_cache=True)
-        logits.append(cached.logits)
-    torch.testing.assert_close(torch.cat(logits, 1), model(input_ids=ids).logits, atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(outcomes(), expected, atol=1e-4, rtol=1e-3)
 
 
 def test_left_padded_batches_agree(model):
@@ -196,15 +257,19 @@ def test_float64_models_decode_with_a_cache(model):
     model, ids = model.double(), tokens(2, 40)
     model.set_experts_implementation("eager")  # the grouped product takes no float64
     options = {"max_new_tokens": 5, "do_sample": False}
-    expected = model.generate(ids, **options)
+
+    def outcomes():
+        found = [model(input_ids=ids).logits]
+        for begin in (33, 39):  # several tokens after a cache, and one
+            cached = model(input_ids=ids[:, :begin], use_cache=True)
+            rest = model(input_ids=ids[:, begin:], past_key_values=cached.past_key_values, use_cache=True)
+            found.append(rest.logits)
+        return found
+
+    generated, expected = model.generate(ids, **options), outcomes()
     ht.accelerate(model)
-    assert torch.equal(model.generate(ids, **options), expected)
-    whole = model(input_ids=ids).logits
-    assert whole.dtype == torch.float64
-    for begin in (33, 39):  # several tokens after a cache, and one
-        cached = model(input_ids=ids[:, :begin], use_cache=True)
-        rest = model(input_ids=ids[:, begin:], past_key_values=cached.past_key_values, use_cache=True).logits
-        torch.testing.assert_close(rest, whole[:, begin:], atol=1e-5, rtol=1e-5)  # states are kept in float32
+    assert torch.equal(model.generate(ids, **options), generated)
+    torch.testing.assert_close(outcomes(), expected, atol=2e-5, rtol=1e-5)  # transformers computes in float32
 
 
 @pytest.mark.parametrize("state", [torch.float32, torch.float64, None])
@@ -220,7 +285,7 @@ def test_operands_of_several_dtypes_are_computed_as_before(dtype, gates, state):
         "initial_state": None if state is None else torch.ones(2, 2, 4, 4, dtype=state),
     }
     before = fallback(module, "torch_chunk_gated_delta_rule")
-    found, expected = (rule(q, k, v, **options) for rule in (_pretrained.Rule(before), before))
+    found, expected = (rule(q, k, v, **options) for rule in (ours(before), before))
     torch.testing.assert_close(found, expected, atol=1e-5 if dtype != torch.bfloat16 else 1e-2, rtol=1e-2)
 
 
@@ -505,8 +570,8 @@ def needs_a_gpu(*_, **__):
     raise RuntimeError("Triton finds no GPU")
 
 
-def test_functions_of_flash_linear_attention_are_replaced(model, monkeypatch):
-    """Where that library is installed, transformers binds its functions, which do not run on the CPU."""
+def test_functions_of_triton_are_replaced(model, monkeypatch):
+    """Where flash-linear-attention or mamba-ssm is installed, transformers binds its functions, which need a GPU."""
     from transformers.integrations import hub_kernels
 
     options = {"max_new_tokens": 3, "do_sample": False, "return_dict_in_generate": True, "output_logits": True}
@@ -520,6 +585,9 @@ def test_functions_of_flash_linear_attention_are_replaced(model, monkeypatch):
                 fallback(module, ours).__wrapped__
             )
             monkeypatch.setattr(module, ours, bound)
+    for name in ("mamba2_chunk_scan", "mamba2_selective_state_update"):
+        if hasattr(module, name):
+            monkeypatch.setattr(module, name, needs_a_gpu)
     with pytest.raises(RuntimeError, match="Triton finds no GPU"):
         model(input_ids=ids)
     ht.accelerate(model)
@@ -565,8 +633,85 @@ def test_kimi_delta_attention_agrees(which):
     options = {"initial_state": state, "output_final_state": True, "use_qk_l2norm_in_kernel": True}
     before = fallback(module, name).__wrapped__
     expected = before(q, k, v, g=g, beta=beta, **options)
-    found = _pretrained.Rule(before)(q, k, v, g=g, beta=beta, **options)
+    found = ours(before)(q, k, v, g=g, beta=beta, **options)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
+
+
+def mamba_operands(dtype, tokens=70):
+    """What a layer of Mamba-2 gives to its functions: x, dt, A, B and C, then D and the bias of dt, and a state."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = (2, tokens, 8, 4), (2, tokens, 8), (8,), (2, tokens, 2, 6), (2, tokens, 2, 6), (8,), (8,), (2, 8, 4, 6)
+    x, dt, a, *others, state = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
+    return *(t.to(dtype) for t in (x, dt, -a.exp(), *others)), state.to(torch.float32)
+
+
+def token_by_token(x, dt, a, b, c, d, bias, state, limits=(0.0, torch.inf)):
+    """The recurrence of Mamba-2 in float64."""
+    x, dt, a, b, c, d, bias, state = (t.double() for t in (x, dt, a, b, c, d, bias, state))
+    dt = nn.functional.softplus(dt + bias).clamp(*limits)
+    b, c = (t.repeat_interleave(4, 2) for t in (b, c))
+    outputs = []
+    for t in range(x.shape[1]):
+        written = (dt[:, t, :, None] * x[:, t])[..., None] * b[:, t, :, None]
+        state = (dt[:, t] * a).exp()[..., None, None] * state + written
+        outputs.append((state @ c[:, t, ..., None]).squeeze(-1) + d[:, None] * x[:, t])
+    return torch.stack(outputs, 1), state
+
+
+@pytest.mark.parametrize("limits", [(0.0, torch.inf), (0.2, 0.9)])
+@pytest.mark.parametrize("tokens", [1, 5, 70])
+def test_scans_of_mamba_are_token_by_token(tokens, limits):
+    *tensors, d, bias, state = mamba_operands(torch.float64, tokens)
+    leaves = [t.requires_grad_() for t in (*tensors, d, bias)]
+    options = {"dt_softplus": True, "dt_limit": limits, "return_final_states": True, "chunk_size": 16, "z": None}
+    found = _mamba.chunk_scan(*tensors, D=d, dt_bias=bias, initial_states=state, **options)
+    expected = token_by_token(*leaves, state, limits)
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(found[1], expected[1].float())
+    for ours, theirs in zip(*(torch.autograd.grad(o.cos().sum(), leaves) for o, _ in (found, expected)), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_scans_of_mamba_lose_no_more_than_those_of_transformers(dtype):
+    module = pytest.importorskip("transformers.models.mamba2.modeling_mamba2")
+    *tensors, d, bias, state = mamba_operands(dtype)
+    expected = token_by_token(*tensors, d, bias, state)
+    options = {"D": d, "dt_bias": bias, "initial_states": state, "dt_softplus": True, "return_final_states": True}
+    before = fallback(module, "mamba2_chunk_scan")
+    found, theirs = (scan(*tensors, chunk_size=16, **options) for scan in (_mamba.chunk_scan, before))
+    for ours, other, exact in zip(found, theirs, expected, strict=True):
+        assert ours.dtype == other.dtype
+        errors = [(result.double() - exact).norm() / exact.norm() for result in (ours, other)]
+        assert errors[0] < max(2 * errors[1], 1e-7), dtype
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_steps_of_mamba_update_the_state_of_the_cache(dtype, is_transposed):
+    """It lies like the state that a scan returns, or like a tensor of its shape."""
+    module = pytest.importorskip("transformers.models.mamba2.modeling_mamba2")
+    x, dt, a, b, c, d, bias, state = mamba_operands(dtype, 1)
+    exact = token_by_token(x, dt, a, b, c, d, bias, state)
+    repeated = dt[:, 0, :, None].expand(2, 8, 4), a[:, None, None].expand(8, 4, 6), b[:, 0], c[:, 0]
+    options = {"z": None, "dt_bias": bias[:, None].expand(8, 4), "dt_softplus": True}
+    results = []
+    for update in (_mamba.state_update, fallback(module, "mamba2_selective_state_update")):
+        cached = state.mT.contiguous().mT if is_transposed else state.clone()
+        o = update(cached, x[:, 0], *repeated, d[:, None].expand(8, 4), **options)
+        assert (o.dtype, cached.dtype) == (dtype, torch.float32)
+        results.append([(o.double(), exact[0][:, 0]), (cached.double(), exact[1])])
+    for (ours, expected), (theirs, _) in zip(*results, strict=True):
+        errors = [(result - expected).norm() / expected.norm() for result in (ours, theirs)]
+        assert errors[0] < max(2 * errors[1], 1e-7)
+
+
+def test_caches_of_mamba_hold_states_as_our_steps_read_them():
+    """A view of what our functions take, so that a step transposes nothing."""
+    model, ids = build("mamba2"), tokens(2, 40)
+    ht.accelerate(model)
+    state = model(input_ids=ids, use_cache=True)["cache"].layers[0].recurrent_states[0]
+    assert state.mT.is_contiguous()
 
 
 def test_what_is_no_module_is_named():
