@@ -25,6 +25,7 @@ SMALL = {
 WITH_OTHERS = {
     "small_matrices.py": ("jax", "--divide 200 --rounds 1"),
     "pretrained.py": ("transformers", "--tokens 8 --rounds 1 --models qwen3_next"),
+    "versus_mamba.py": ("transformers", "--tokens 8 --rounds 1"),
     "versus_adapters.py": ("peft", "--size 32 --tokens 4 --rounds 1"),
 }
 ALONE = {  # scripts that a test of their own runs
@@ -55,7 +56,13 @@ def test_benchmarks_print_a_table(script):
     assert "|" in run(script, *SMALL[script].split())
 
 
-@pytest.mark.parametrize("script", [pytest.param("pretrained.py", marks=pytest.mark.long), "versus_adapters.py"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("pretrained.py", "versus_mamba.py")),
+        "versus_adapters.py",
+    ],
+)
 def test_comparisons_with_other_libraries_print_a_table(script):
     library, options = WITH_OTHERS[script]
     pytest.importorskip(library, reason=f"{library} is not installed")
