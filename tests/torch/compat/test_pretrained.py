@@ -550,10 +550,12 @@ def test_threads_run_accelerated_and_other_models(qwen, calls):
     assert len(calls) == 4
 
 
-def test_a_layer_compiles_in_one_graph(qwen):
-    layer, x = delta_layer(qwen), torch.randn(1, 9, 32)
+@pytest.mark.parametrize("name", ["qwen3_5", "mamba2"])
+def test_a_layer_compiles_in_one_graph(name):
+    model = build(name)
+    layer, x = delta_layer(model), torch.randn(1, 9, 32)
     expected = layer(x)
-    ht.accelerate(qwen)
+    ht.accelerate(model)
     torch.testing.assert_close(torch.compile(layer, fullgraph=True, backend="aot_eager")(x), expected)
 
 
