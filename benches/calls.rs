@@ -5,7 +5,7 @@ mod peak;
 use criterion::{Criterion, criterion_group, criterion_main};
 use householder::apply::{self, Gradients};
 use householder::operator::Operator;
-use householder::rnn::{self, Activation, Sequence, SequenceGradients, Series, Steps};
+use householder::rnn::{self, Activation, Cotangents, Sequence, SequenceGradients, Series, States, Steps, Trace};
 use householder::threads::{Context, InstructionSet, num_threads};
 
 /// Numbers in [-1, 1).
@@ -70,7 +70,7 @@ fn sequences(criterion: &mut Criterion) {
         let per_state = if dense { 6 * n * n } else { 12 * n * m } + 4 * n * d;
         let name = format!("sequence d={d} n={n} m={m} B={batch} T={steps}");
         peak::bench(criterion, &name, rows * per_state, peak, || {
-            rnn::forward(&mut context, &sequence, &mut h, None, Some(&mut tape)).unwrap();
+            rnn::forward(&mut context, &sequence, States { tape: Some(&mut tape), ..States::new(&mut h) }).unwrap();
             let gradients = SequenceGradients {
                 u: Some(&mut grad_u),
                 x: None,
@@ -81,8 +81,9 @@ fn sequences(criterion: &mut Criterion) {
                 phases: None,
                 activation_bias: None,
             };
-            rnn::backward(&mut context, &sequence, None, &h, Some(&tape), Some(Series::new(&grad_h)), None, gradients)
-                .unwrap();
+            let trace = Trace { tape: Some(&tape), ..Trace::new(&h) };
+            let cotangents = Cotangents { h: Some(Series::new(&grad_h)), last: None };
+            rnn::backward(&mut context, &sequence, trace, cotangents, gradients).unwrap();
         });
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use householder::method::Method;
 use householder::operator::Operator;
-use householder::rnn::{self, Activation, Sequence, Series, Steps};
+use householder::rnn::{self, Activation, Sequence, Series, States, Steps};
 use householder::threads::{Context, set_num_threads};
 
 struct Counting;
@@ -47,7 +47,7 @@ fn taken(n: usize, m: usize) -> f64 {
     householder::release_memory();
     let before = NOW.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
-    rnn::forward(&mut Context::new(&mut || false), &sequence, &mut h, None, None).unwrap();
+    rnn::forward(&mut Context::new(&mut || false), &sequence, States::new(&mut h)).unwrap();
     (MOST.load(Ordering::Relaxed) - before) as f64 / (n * m * size_of::<f32>()) as f64
 }
 

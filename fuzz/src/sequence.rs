@@ -2,7 +2,7 @@
 
 use householder::method::Method;
 use householder::operator::Operator;
-use householder::rnn::{self, Activation, Sequence};
+use householder::rnn::{self, Activation, Cotangents, Sequence, States, Trace};
 use householder::scalar::Scalar;
 use householder::threads::Context;
 
@@ -33,23 +33,16 @@ fn run<T: Scalar<Real: Scalar>>(
     let width = sequence.tape_width().expect("a method for sequences");
     let mut tape = kept.has_place.then(|| vec![T::ONE; given.shape.rows() * width]);
     let mut h = std::mem::take(&mut outcome.h);
+    let states = States { tape: tape.as_deref_mut(), ..States::new(&mut h) };
     let saved = if kept.saved {
-        Some(rnn::forward_and_save(context, sequence, &mut h, None, tape.as_deref_mut()).expect("forward"))
+        Some(rnn::forward_and_save(context, sequence, states).expect("forward"))
     } else {
-        rnn::forward(context, sequence, &mut h, None, tape.as_deref_mut()).expect("forward");
+        rnn::forward(context, sequence, states).expect("forward");
         None
     };
-    rnn::backward(
-        context,
-        sequence,
-        saved.as_ref(),
-        &h,
-        tape.as_deref(),
-        given.grad_h.as_ref().map(Vectors::series),
-        given.grad_last.as_deref(),
-        outcome.gradients(),
-    )
-    .expect("backward");
+    let trace = Trace { h: &h, saved: saved.as_ref(), tape: tape.as_deref() };
+    let cotangents = Cotangents { h: given.grad_h.as_ref().map(Vectors::series), last: given.grad_last.as_deref() };
+    rnn::backward(context, sequence, trace, cotangents, outcome.gradients()).expect("backward");
     Outcome { h, ..outcome }
 }
 

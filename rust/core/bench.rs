@@ -1,6 +1,7 @@
 //! What `benches/kernels.rs` measures: the two products of a recurrent step, on packed weights.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::lengths::product;
 use crate::memory::{Buffer, padded};
 use crate::scalar::Scalar;
 use crate::simd::activation::Activation;
@@ -27,6 +28,10 @@ pub struct RecurrentStep<T: Scalar> {
 impl<T: Scalar> RecurrentStep<T> {
     /// For states of `n` numbers and `m` reflections.
     pub fn new(isa: InstructionSet, n: usize, m: usize, batch: usize) -> Result<Self> {
+        let fits = [[n, m], [n, batch], [padded::<T>(m), batch]].iter().all(|sizes| product(sizes).is_some());
+        if !fits {
+            return Err(Error::InvalidArgument(format!("no arrays have the sizes n = {n}, m = {m}, batch = {batch}")));
+        }
         let weights = Buffer::<T>::zeroed(n * m)?;
         // SAFETY: n x m weights.
         let (project, expand) = unsafe {

@@ -1,4 +1,6 @@
-//! Orthogonal and unitary transformations by Householder reflections.
+#![doc = include_str!("../README.md")]
+//!
+//! # Operators
 //!
 //! The parameter `U (n, m)` is lower-trapezoidal; its columns are the reflection vectors `u_n, .., u_{n-m+1}`, and
 //!
@@ -7,59 +9,107 @@
 //! ```
 //!
 //! is orthogonal (unitary) for every `U`. Columns may be full as well, and have a `tau` of their own
-//! ([`operator::Form`]). An [`operator::Operator`] is one `W`, or many of one size. It is applied in its compact WY form
+//! ([`operator::Form`]). An [`Operator`] is one `W`, or many of one size. It is applied in its compact WY form
 //! `W = I - V S V*`, one reflection after the other, or as a matrix, whichever is fastest for the shape ([`method`]).
 //!
 //! * [`apply`]: `W h` for a batch of vectors and its gradients (Theorem 2), and `W` itself;
-//! * [`rnn`]: whole sequences `h_t = phi(W h_{t-1} + V x_t + b)` and their gradients in one call;
+//! * [`rnn`]: whole sequences `h_t = phi(W h_{t-1} + V x_t + b)` and their gradients in one call, or one step at a time;
 //! * [`delta`]: the gated delta rule, whose transitions are products of reflections, and its gradients;
 //! * [`factor`]: reflections of a given orthogonal or unitary matrix (Theorem 1).
 //!
-//! ```
-//! use householder::{apply, operator::Operator, threads::Context};
+//! Numbers are [`f32`], [`f64`], [`number::c32`] or [`number::c64`]. Arrays are slices, row-major, and the last axis of an
+//! array of vectors has their entries. Operands and results of [`apply`] may also be rows at any distances ([`rows`]).
 //!
-//! let u = [1.0, 0.0, 2.0, 1.0, 2.0, 1.0]; // 3 x 2, row-major
+//! # Applications and their gradients
+//!
+//! ```
+//! use householder::apply::{self, Gradients};
+//! use householder::{Context, Operator};
+//!
+//! let u = [1.0, 0.0, 2.0, 1.0, 2.0, 1.0]; // 3 x 2
 //! let w = Operator::new([1, 3, 2], &u)?;
-//! let mut never = || false;
-//! let mut context = Context::new(&mut never);
+//! let h = [3.0, 0.0, 4.0];
+//! let context = &mut Context::default();
 //! let mut c = [0.0; 3];
-//! apply::forward(&mut context, &w, &[3.0, 0.0, 4.0], &mut c)?;
-//! let norm: f64 = c.iter().map(|x| x * x).sum();
-//! assert!((norm - 25.0).abs() < 1e-12);
-//! # Ok::<(), householder::error::Error>(())
+//! let saved = apply::forward_and_save(context, &w, &h, &mut c)?;
+//! let (mut grad_u, mut grad_h) = ([0.0_f64; 6], [0.0_f64; 3]);
+//! let gradients = Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), ..Gradients::default() };
+//! apply::backward(context, &w, &h, &c, gradients, saved.as_ref())?; // of |c|^2 / 2, which is |h|^2 / 2
+//! assert!(grad_u.iter().all(|x| x.abs() < 1e-14));
+//! assert!(grad_h.iter().zip(h).all(|(x, h)| (x - h).abs() < 1e-14));
+//! # Ok::<(), householder::Error>(())
 //! ```
 //!
-//! A sequence of two steps and its gradient with respect to `U`:
+//! # Sequences
+//!
+//! Two steps and their gradient with respect to `U`:
 //!
 //! ```
-//! use householder::rnn::{self, Activation, Sequence, SequenceGradients, Series, Steps};
-//! use householder::{operator::Operator, threads::Context};
+//! use householder::rnn::{self, Activation, Cotangents, Sequence, SequenceGradients, Series, States, Steps, Trace};
+//! use householder::{Context, Operator};
 //!
 //! let (n, steps, batch) = (3, 2, 1);
 //! let u = [1.0, 0.0, 2.0, 1.0, 2.0, 1.0];
 //! let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]; // (steps, batch, n)
 //! let sequence = Sequence {
-//!     operator: Operator::new([1, n, 2], &u)?,
 //!     activation: Activation::Tanh,
-//!     steps: Steps::uniform(steps, batch)?,
-//!     d: n,
-//!     x: Series::new(&x),
-//!     input_weight: None,
-//!     bias: None,
-//!     h0: None,
+//!     ..Sequence::new(Operator::new([1, n, 2], &u)?, Steps::uniform(steps, batch)?, Series::new(&x))
 //! };
-//! let mut never = || false;
-//! let mut context = Context::new(&mut never);
+//! let context = &mut Context::default();
 //! let mut h = [0.0; 6];
-//! let saved = rnn::forward_and_save(&mut context, &sequence, &mut h, None, None)?;
-//! let (grad_h, mut grad_u) = (Series::new(&[1.0; 6]), [0.0; 6]);
+//! let saved = rnn::forward_and_save(context, &sequence, States::new(&mut h))?;
+//! let mut grad_u = [0.0; 6];
+//! let trace = Trace { saved: Some(&saved), ..Trace::new(&h) };
+//! let cotangents = Cotangents { h: Some(Series::new(&[1.0; 6])), last: None };
 //! let gradients = SequenceGradients { u: Some(&mut grad_u), ..SequenceGradients::default() };
-//! rnn::backward(&mut context, &sequence, Some(&saved), &h, None, Some(grad_h), None, gradients)?;
-//! assert!(grad_u.iter().any(|&x| x != 0.0) && grad_u[1] == 0.0); // above the diagonal
-//! # Ok::<(), householder::error::Error>(())
+//! rnn::backward(context, &sequence, trace, cotangents, gradients)?;
+//! assert!(grad_u[0] != 0.0 && grad_u[1] == 0.0); // above the diagonal
+//! # Ok::<(), householder::Error>(())
 //! ```
 //!
-//! Every function checks the lengths of its arrays. One that does not fit is an [`error::Error::InvalidArgument`].
+//! # The delta rule
+//!
+//! A value is written under a key and read back:
+//!
+//! ```
+//! use householder::Context;
+//! use householder::delta::{self, Gate, Operands, Problem, Results, Sizes};
+//!
+//! let [key, other] = [[1.0, 0.0], [0.0, 1.0]];
+//! let (q, k) = ([other, key].concat(), [key, other].concat()); // 2 tokens, 1 head, keys of 2 numbers
+//! let (v, beta, g) = ([5.0, 6.0, 7.0, 0.0, 0.0, 0.0], [1.0, 1.0], [0.0, 0.0]); // values of 3 numbers
+//! let problem = Problem::new(Operands {
+//!     gate: Gate::Head(&g),
+//!     scale: 1.0,
+//!     ..Operands::new(Sizes::new(1, 2, 3), &q, &k, &v, &beta)
+//! })?;
+//! let mut out = [1.0; 6];
+//! delta::forward(&mut Context::default(), &problem, Results { out: Some(&mut out), ..Results::default() })?;
+//! assert_eq!(out, [0.0, 0.0, 0.0, 5.0, 6.0, 7.0]);
+//! # Ok::<(), householder::Error>(())
+//! ```
+//!
+//! # Reflections of a matrix
+//!
+//! ```
+//! use householder::{Context, Operator, apply, factor};
+//!
+//! let (cos, sin) = (0.6, 0.8);
+//! let q = [cos, -sin, sin, cos];
+//! let context = &mut Context::default();
+//! let mut u = [0.0; 4];
+//! let distance = factor::factor(context, 2, 2, &q, &mut u, None)?;
+//! assert!(distance < 1e-15);
+//! let mut w = [0.0_f64; 4];
+//! apply::matrix(context, &Operator::new([1, 2, 2], &u)?, &mut w)?;
+//! assert!(w.iter().zip(q).all(|(w, q)| (w - q).abs() < 1e-15));
+//! # Ok::<(), householder::Error>(())
+//! ```
+//!
+//! # Errors
+//!
+//! Every function checks the lengths of its arrays. One that does not fit is an [`Error::InvalidArgument`], and memory that
+//! cannot be had an [`Error::OutOfMemory`]. NaN and infinity propagate. No call modifies what it reads.
 
 pub mod apply;
 #[doc(hidden)]
@@ -70,7 +120,6 @@ pub mod error;
 pub mod factor;
 mod form;
 mod gradients;
-
 mod lengths;
 mod memory;
 pub mod method;
@@ -78,18 +127,20 @@ pub mod number;
 mod once;
 pub mod operator;
 mod product;
-
 mod recycle;
 pub mod rnn;
+pub mod rows;
 pub mod scalar;
 mod simd;
 mod stack;
 pub mod threads;
-
 mod view;
 mod wy;
 
+pub use error::Error;
+pub use operator::Operator;
 pub use recycle::{advise_huge_pages, release as release_memory};
+pub use threads::Context;
 
 #[cfg(doctest)]
 mod private;

@@ -1,5 +1,6 @@
 //! `W = W_1 D` of one problem, or of many of one size: what every operation takes, with the checks of its shape.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::error::{Error, Result};
@@ -8,6 +9,7 @@ use crate::lengths::{self, Length, product};
 use crate::memory::{Buffer, collected, filled};
 use crate::method::{Costs, Method};
 use crate::number::{Number, Real};
+use crate::rows::Rows;
 use crate::scalar::Scalar;
 use crate::simd::isa::{InstructionSet, simd};
 
@@ -30,7 +32,7 @@ pub struct Operator<'a, T: Scalar> {
     n: usize,
     m: usize,
     form: Form,
-    entries: &'a [T],
+    entries: Cow<'a, [T]>,
     tau: Option<&'a [T]>,
     /// `exp(i theta)`, `n` numbers or `n` for each problem; empty without phases.
     units: Vec<T>,
@@ -39,14 +41,20 @@ pub struct Operator<'a, T: Scalar> {
 }
 
 impl<'a, T: Scalar> Operator<'a, T> {
-    /// Products of trapezoidal columns, `entries (count, n, m)`.
-    pub fn new(shape: [usize; 3], entries: &'a [T]) -> Result<Self> {
+    /// Products of trapezoidal columns, `entries (count, n, m)`: a slice, or the `count * n` rows of a matrix.
+    pub fn new(shape: [usize; 3], entries: impl Into<Rows<'a, T>>) -> Result<Self> {
         Self::with_form(shape, entries, Form::Trapezoidal, None)
     }
 
     /// Products of columns of that form, `entries (count, n, m)`, and `tau (count, m)`. Trapezoidal columns have a `tau` where
     /// there are ones on the diagonal, and only there.
-    pub fn with_form([count, n, m]: [usize; 3], entries: &'a [T], form: Form, tau: Option<&'a [T]>) -> Result<Self> {
+    pub fn with_form(
+        [count, n, m]: [usize; 3],
+        entries: impl Into<Rows<'a, T>>,
+        form: Form,
+        tau: Option<&'a [T]>,
+    ) -> Result<Self> {
+        let entries = entries.into().read("u", m)?;
         let invalid = |text: String| Err(Error::InvalidArgument(text));
         if n == 0 || m == 0 || (m > n && form != Form::Full) {
             let sizes = if form == Form::Full { "n >= 1 and m >= 1" } else { "1 <= m <= n" };
@@ -167,7 +175,7 @@ impl<'a, T: Scalar> Operator<'a, T> {
     /// Problem `i`.
     #[inline(always)]
     pub(crate) fn at(&self, i: usize) -> Transform<'_, T> {
-        let &Self { n, m, form, entries, adjoint, .. } = self;
+        let &Self { n, m, form, ref entries, adjoint, .. } = self;
         let (entries, tau) = (&entries[i * n * m..][..n * m], self.tau.map(|tau| &tau[i * m..][..m]));
         let u = Reflections { n, m, ld: m, entries, form, tau };
         let diagonal = match self.units.len() {

@@ -1,7 +1,7 @@
 //! Whole sequences, of Python's arrays and of XLA's.
 
 use householder::error::Result;
-use householder::rnn::{self, Saved, Sequence, SequenceGradients, Series, Steps};
+use householder::rnn::{self, Cotangents, Saved, Sequence, SequenceGradients, Series, States, Steps, Trace};
 use householder::scalar::Scalar;
 use householder::threads::Context;
 use pyo3::prelude::*;
@@ -103,9 +103,7 @@ pub fn sequences<'a, T: Number<Real: Number>>(
 /// A forward pass.
 pub struct Forward<'a, T: Scalar> {
     sequence: Sequence<'a, T>,
-    h: &'a mut [T],
-    last: Option<&'a mut [T]>,
-    tape: Option<&'a mut [T]>,
+    states: States<'a, T>,
 }
 
 impl<'a, T: Number<Real: Number>> Forward<'a, T> {
@@ -120,25 +118,24 @@ impl<'a, T: Number<Real: Number>> Forward<'a, T> {
         let sequence = sequences(operands, sizes, options, steps, x)?;
         let Some(h) = operands.write(0, &sizes.states(sizes.columns.n))? else { return Ok(None) };
         let (last, width) = (operands.write(1, &sizes.shape(H0))?, sequence.tape_width()?);
-        Ok(Some(Self { sequence, h, last, tape: operands.write(2, &sizes.states(width))? }))
+        let states = States { h, last, tape: operands.write(2, &sizes.states(width))? };
+        Ok(Some(Self { sequence, states }))
     }
 
     pub fn run(self, context: &mut Context<'_>, save: bool) -> Result<Option<Saved<T>>> {
-        let Self { sequence, h, last, tape } = self;
+        let Self { sequence, states } = self;
         if save {
-            return rnn::forward_and_save(context, &sequence, h, last, tape).map(Some);
+            return rnn::forward_and_save(context, &sequence, states).map(Some);
         }
-        rnn::forward(context, &sequence, h, last, tape).map(|()| None)
+        rnn::forward(context, &sequence, states).map(|()| None)
     }
 }
 
 /// A backward pass.
 pub struct Backward<'a, T: Scalar> {
     sequence: Sequence<'a, T>,
-    h: &'a [T],
-    tape: Option<&'a [T]>,
-    grad_h: Option<Series<'a, T>>,
-    grad_last: Option<&'a [T]>,
+    trace: Trace<'a, T>,
+    cotangents: Cotangents<'a, T>,
     gradients: SequenceGradients<'a, T>,
 }
 
@@ -158,10 +155,12 @@ impl<'a, T: Number<Real: Number>> Backward<'a, T> {
         let (of_states, width) = (sizes.states(sizes.columns.n), sequence.tape_width()?);
         let wanted = |slot: usize| operands.write::<T>(slot, &sizes.shape(slot));
         Ok(Self {
-            h: operands.needed(first, "h", &of_states)?,
-            tape: operands.read(first + 1, "tape", &sizes.states(width))?,
-            grad_h,
-            grad_last: operands.read(first + 3, "grad_last", &sizes.shape(H0))?,
+            trace: Trace {
+                h: operands.needed(first, "h", &of_states)?,
+                saved: None,
+                tape: operands.read(first + 1, "tape", &sizes.states(width))?,
+            },
+            cotangents: Cotangents { h: grad_h, last: operands.read(first + 3, "grad_last", &sizes.shape(H0))? },
             gradients: SequenceGradients {
                 u: wanted(0)?,
                 x: wanted(X)?,
@@ -178,9 +177,9 @@ impl<'a, T: Number<Real: Number>> Backward<'a, T> {
 
     /// What was saved serves if it is of these sequences.
     pub fn run(self, context: &mut Context<'_>, saved: Option<&Saved<T>>) -> Result<()> {
-        let Self { sequence, h, tape, grad_h, grad_last, gradients } = self;
+        let Self { sequence, trace, cotangents, gradients } = self;
         let saved = saved.filter(|saved| saved.check(&sequence).is_ok());
-        rnn::backward(context, &sequence, saved, h, tape, grad_h, grad_last, gradients)
+        rnn::backward(context, &sequence, Trace { saved, ..trace }, cotangents, gradients)
     }
 }
 

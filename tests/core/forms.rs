@@ -7,7 +7,7 @@ use householder::apply::{self, Gradients};
 use householder::method::Method;
 use householder::number::{Number, Real, c32, c64};
 use householder::operator::{Form, Operator};
-use householder::rnn::{self, Activation, Sequence, SequenceGradients, Series, Steps};
+use householder::rnn::{self, Activation, Cotangents, Sequence, SequenceGradients, Series, States, Steps, Trace};
 use householder::scalar::Scalar;
 use householder::threads::Context;
 
@@ -383,7 +383,9 @@ fn gradients_of_sequences_are_derivatives<T: Scalar<Real = f64>>() {
                 let mut h = vec![T::ZERO; problem.h.len()];
                 let mut tape = vec![T::ZERO; STEPS * 3 * sequence.tape_width().unwrap()];
                 let kept = with_tape.then_some(&mut tape[..]);
-                let saved = rnn::forward_and_save(&mut context, &sequence, &mut h, None, kept).unwrap();
+                let saved =
+                    rnn::forward_and_save(&mut context, &sequence, States { tape: kept, ..States::new(&mut h) })
+                        .unwrap();
                 let (mut grad_u, mut grad_tau) = (vec![T::ONE; n * m], problem.tau.as_ref().map(|_| vec![T::ONE; m]));
                 let gradients = SequenceGradients {
                     u: Some(&mut grad_u),
@@ -395,10 +397,10 @@ fn gradients_of_sequences_are_derivatives<T: Scalar<Real = f64>>() {
                     phases: None,
                     activation_bias: None,
                 };
-                let grad_h = Some(Series::new(&problem.g));
+                let cotangents = Cotangents { h: Some(Series::new(&problem.g)), last: None };
                 let tape = with_tape.then_some(&tape[..]);
                 let saved = with_tape.then_some(&saved);
-                rnn::backward(&mut context, &sequence, saved, &h, tape, grad_h, None, gradients).unwrap();
+                rnn::backward(&mut context, &sequence, Trace { h: &h, saved, tape }, cotangents, gradients).unwrap();
                 let about = format!("{n} {m} {form:?} {tau:?} {adjoint} {method:?}");
                 let loss = |problem: &Problem<T>| loss_of_states(problem, adjoint);
                 compare(&problem, &grad_u, grad_tau.as_deref(), loss, &about);

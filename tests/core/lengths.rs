@@ -5,7 +5,7 @@ use householder::error::{Error, Result};
 use householder::factor;
 use householder::method::Method;
 use householder::operator::{Form, Operator};
-use householder::rnn::{self, Activation, Sequence, SequenceGradients, Series, Steps};
+use householder::rnn::{self, Activation, Cotangents, Sequence, SequenceGradients, Series, States, Steps, Trace};
 use householder::threads::Context;
 
 const N: usize = 5;
@@ -170,21 +170,23 @@ fn of_a_sequence() {
     ];
     in_context(|context| {
         for sequence in &wrong {
-            refused(rnn::forward(context, sequence, &mut h.clone(), None, None));
+            refused(rnn::forward(context, sequence, States::new(&mut h.clone())));
             let none = SequenceGradients::default();
-            refused(rnn::backward(context, sequence, None, &h, None, None, None, none));
+            refused(rnn::backward(context, sequence, Trace::new(&h), Cotangents::default(), none));
         }
         let sequence = sequence();
         for len in WRONG {
             let mut other = numbers(len);
-            refused(rnn::forward(context, &sequence, &mut other, None, None));
-            refused(rnn::forward(context, &sequence, &mut h.clone(), Some(&mut other), None));
-            refused(rnn::forward(context, &sequence, &mut h.clone(), None, Some(&mut other)));
+            refused(rnn::forward(context, &sequence, States::new(&mut other)));
+            refused(rnn::forward(context, &sequence, States { last: Some(&mut other), ..States::new(&mut h.clone()) }));
+            refused(rnn::forward(context, &sequence, States { tape: Some(&mut other), ..States::new(&mut h.clone()) }));
             let none = SequenceGradients::default;
             macro_rules! backward {
-                ($($argument:expr),*) => {
-                    refused(rnn::backward(context, &sequence, None, $($argument),*))
-                };
+                ($h:expr, $tape:expr, $grad_h:expr, $grad_last:expr, $gradients:expr) => {{
+                    let cotangents = Cotangents { h: $grad_h, last: $grad_last };
+                    let trace = Trace { tape: $tape, ..Trace::new($h) };
+                    refused(rnn::backward(context, &sequence, trace, cotangents, $gradients));
+                }};
             }
             backward!(&other, None, None, None, none());
             backward!(&h, Some(&other), None, None, none());
@@ -220,9 +222,9 @@ fn of_a_sequence_longer_than_memory() {
             h0: None,
         };
         in_context(|context| {
-            refused(rnn::forward(context, &sequence, &mut [], None, None));
+            refused(rnn::forward(context, &sequence, States::new(&mut [])));
             let none = SequenceGradients::default();
-            refused(rnn::backward(context, &sequence, None, &[], None, None, None, none));
+            refused(rnn::backward(context, &sequence, Trace::new(&[]), Cotangents::default(), none));
         });
     }
 }

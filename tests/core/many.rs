@@ -183,15 +183,24 @@ fn sequences_are_those_of_each_problem() {
                     let sizes = [rows * n, batch * n, n * m, rows * n, n / 2];
                     let mut out = sizes.map(|each| vec![0.0; count * each]);
                     let [h, last, grad_u, grad_x, grad_bias] = &mut out;
-                    let saved = rnn::forward_and_save(context, &sequence, h, Some(last), None).unwrap();
+                    let saved = rnn::forward_and_save(
+                        context,
+                        &sequence,
+                        rnn::States { last: Some(last), ..rnn::States::new(h) },
+                    )
+                    .unwrap();
                     let gradients = SequenceGradients {
                         u: Some(grad_u),
                         x: Some(grad_x),
                         activation_bias: (activation == "modrelu").then_some(grad_bias),
                         ..SequenceGradients::default()
                     };
-                    let grad_h = Some(Series::new(part(&g, rows * n, &problems)));
-                    rnn::backward(context, &sequence, Some(&saved), h, None, grad_h, None, gradients).unwrap();
+                    let grad_h = Series::new(part(&g, rows * n, &problems));
+                    let (trace, cotangents) = (
+                        rnn::Trace { saved: Some(&saved), ..rnn::Trace::new(h) },
+                        rnn::Cotangents { h: Some(grad_h), last: None },
+                    );
+                    rnn::backward(context, &sequence, trace, cotangents, gradients).unwrap();
                     out
                 });
             }

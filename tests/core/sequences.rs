@@ -4,7 +4,9 @@ use crate::common::{Random, error, explicit, multiply, number_of_threads, to_c64
 use householder::method::Method;
 use householder::number::{Real, c64};
 use householder::operator::{Form, Operator};
-use householder::rnn::{self, Activation, Recurrence, Sequence, SequenceGradients, Series, Steps};
+use householder::rnn::{
+    self, Activation, Cotangents, Recurrence, Sequence, SequenceGradients, Series, States, Steps, Trace,
+};
 use householder::scalar::Scalar;
 use householder::threads::Context;
 
@@ -77,7 +79,7 @@ impl<T: Scalar> Problem<T> {
         let mut h = vec![T::ZERO; rows * self.n];
         let mut tape = vec![T::ZERO; rows * sequence.tape_width().unwrap()];
         let place = with_tape.then_some(&mut tape[..]);
-        let saved = rnn::forward_and_save(context, sequence, &mut h, None, place).unwrap();
+        let saved = rnn::forward_and_save(context, sequence, States { tape: place, ..States::new(&mut h) }).unwrap();
         let mut out = [self.u.len(), self.x.len(), self.h0.len(), self.n * self.d, self.n].map(|len| vec![T::ONE; len]);
         let [u, x, h0, input_weight, bias] = &mut out;
         let gradients = SequenceGradients {
@@ -91,8 +93,8 @@ impl<T: Scalar> Problem<T> {
             activation_bias: None,
         };
         let (saved, tape) = (with_tape.then_some(&saved), with_tape.then_some(&tape[..]));
-        let (grad_h, grad_last) = (Some(grad_h), Some(&self.grad_last[..]));
-        rnn::backward(context, sequence, saved, &h, tape, grad_h, grad_last, gradients).unwrap();
+        let cotangents = Cotangents { h: Some(grad_h), last: Some(&self.grad_last) };
+        rnn::backward(context, sequence, Trace { h: &h, saved, tape }, cotangents, gradients).unwrap();
         let [u, x, h0, input_weight, bias] = out;
         [h, u, x, h0, input_weight, bias]
     }
@@ -241,7 +243,7 @@ fn single_steps_are_those_of_explicit_reflections() {
                     for method in [None, Some(Method::Wy), Some(Method::Dense)] {
                         let sequence = p.sequence(activation, adjoint, method);
                         let [mut h, mut out] = [vec![T::ZERO; p.h0.len()], vec![T::ZERO; p.h0.len()]];
-                        rnn::forward(context, &sequence, &mut h, None, None).unwrap();
+                        rnn::forward(context, &sequence, States::new(&mut h)).unwrap();
                         Recurrence::new(context, &sequence).unwrap().step(&p.x, &p.h0, &mut out).unwrap();
                         for got in [h, out] {
                             assert!(
@@ -412,7 +414,7 @@ fn sequences_of_different_lengths_have_neither_one_end_nor_strides() {
     let p = Problem::<f64>::new(8, 3, 2, &[2, 1]);
     let sequence = Sequence { x: Series::strided(&p.x, [2, 4]), ..p.sequence(Activation::Tanh, false, None) };
     let mut never = || false;
-    let text = refusal(rnn::forward(&mut Context::new(&mut never), &sequence, &mut [0.0; 24], None, None));
+    let text = refusal(rnn::forward(&mut Context::new(&mut never), &sequence, States::new(&mut [0.0; 24])));
     assert!(text.contains("x: sequences of different lengths have no strides"), "{text}");
 }
 
@@ -423,7 +425,8 @@ fn strides_lead_nowhere_else() {
     let mut never = || false;
     let (mut context, sequence, none) =
         (Context::new(&mut never), p.sequence(Activation::Tanh, false, None), SequenceGradients::default());
-    let text = refusal(rnn::backward(&mut context, &sequence, None, &[0.0; 24], None, Some(grad_h), None, none));
+    let cotangents = Cotangents { h: Some(grad_h), last: None };
+    let text = refusal(rnn::backward(&mut context, &sequence, Trace::new(&[0.0; 24]), cotangents, none));
     assert!(text.contains("dL/dh: expected 24 numbers, got 23"), "{text}");
 }
 
@@ -447,7 +450,7 @@ fn tanh_is_accurate<T: Scalar<Real = R>, R: Real>() {
             h0: None,
         };
         let mut h = vec![T::ZERO; points.len()];
-        rnn::forward(context, &sequence, &mut h, None, None).unwrap();
+        rnn::forward(context, &sequence, States::new(&mut h)).unwrap();
         for (x, h) in points.iter().zip(h) {
             let (h, want) = (h.re().to_f64(), x.re().to_f64().tanh());
             assert!(h.is_nan() == want.is_nan());
@@ -489,7 +492,7 @@ fn a_long_sequence_can_be_interrupted() {
     };
     let mut h = vec![0.0; steps * n];
     let mut always = || true;
-    let outcome = rnn::forward(&mut Context::new(&mut always), &sequence, &mut h, None, None);
+    let outcome = rnn::forward(&mut Context::new(&mut always), &sequence, States::new(&mut h));
     assert_eq!(outcome.err(), Some(householder::error::Error::Interrupted));
 }
 
@@ -499,7 +502,8 @@ fn nonlinearities_have_their_bias_and_their_pairs() {
     let mut context = Context::new(&mut never);
     let mut forward = |n: usize, activation| {
         let p = Problem::<f64>::new(n, 3, 2, &[1]);
-        refusal(rnn::forward(&mut context, &p.sequence(activation, false, None), &mut vec![0.0; n], None, None))
+        let mut h = vec![0.0; n];
+        refusal(rnn::forward(&mut context, &p.sequence(activation, false, None), States::new(&mut h)))
     };
     let text = forward(8, Activation::ModRelu(&[0.0; 5]));
     assert!(text.contains("the bias of modReLU: expected 4 numbers, got 5"), "{text}");
@@ -525,11 +529,13 @@ fn what_a_forward_pass_left_serves_its_own_sequence() {
     }
     for (i, of) in all.iter().enumerate() {
         let mut h = [0.0; 8];
-        let kept = rnn::forward_and_save(&mut context, of, &mut h, None, None).unwrap();
+        let kept = rnn::forward_and_save(&mut context, of, States::new(&mut h)).unwrap();
         for (j, sequence) in all.iter().enumerate() {
             let (mut grad_u, grad) = (vec![0.0; 8 * sequence.operator.m()], [1.0; 8]);
             let gradients = SequenceGradients { u: Some(&mut grad_u), ..SequenceGradients::default() };
-            let outcome = rnn::backward(&mut context, sequence, Some(&kept), &h, None, None, Some(&grad), gradients);
+            let (trace, cotangents) =
+                (Trace { saved: Some(&kept), ..Trace::new(&h) }, Cotangents { h: None, last: Some(&grad) });
+            let outcome = rnn::backward(&mut context, sequence, trace, cotangents, gradients);
             assert_eq!(outcome.is_ok(), i == j, "{i} {j}: {outcome:?}");
         }
     }
@@ -549,17 +555,17 @@ fn a_kept_tape_serves_as_one_with_a_place_of_its_own() {
     }) {
         let sequence = p.sequence(activation, adjoint, Some(method));
         let (mut h, mut place) = (vec![0.0; rows * p.n], vec![0.0; rows * sequence.tape_width().unwrap()]);
-        rnn::forward(&mut context, &sequence, &mut h, None, Some(&mut place[..]).filter(|place| !place.is_empty()))
-            .unwrap();
+        let tape = Some(&mut place[..]).filter(|place| !place.is_empty());
+        rnn::forward(&mut context, &sequence, States { tape, ..States::new(&mut h) }).unwrap();
         let place = Some(&place[..]).filter(|place| !place.is_empty());
         let mut again = vec![0.0; rows * p.n];
-        let kept = rnn::forward_and_save(&mut context, &sequence, &mut again, None, None).unwrap();
+        let kept = rnn::forward_and_save(&mut context, &sequence, States::new(&mut again)).unwrap();
         assert!(again == h);
-        let mut gradients_of = |kept, place| {
+        let mut gradients_of = |saved, tape| {
             let (mut u, mut x) = (vec![1.0; p.u.len()], vec![1.0; p.x.len()]);
             let gradients = SequenceGradients { u: Some(&mut u), x: Some(&mut x), ..SequenceGradients::default() };
-            let (grad_h, grad_last) = (Some(Series::new(&p.grad_h)), Some(&p.grad_last[..]));
-            rnn::backward(&mut context, &sequence, kept, &h, place, grad_h, grad_last, gradients).unwrap();
+            let cotangents = Cotangents { h: Some(Series::new(&p.grad_h)), last: Some(&p.grad_last) };
+            rnn::backward(&mut context, &sequence, Trace { h: &h, saved, tape }, cotangents, gradients).unwrap();
             (u, x)
         };
         let want = gradients_of(None, place);

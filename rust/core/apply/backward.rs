@@ -11,6 +11,7 @@ use crate::memory::{Buffer, filled};
 use crate::method::Method;
 use crate::operator::{Operator, Transform};
 use crate::product::outer;
+use crate::rows::Rows;
 use crate::scalar::Scalar;
 use crate::stack::{Stack, StackMut};
 use crate::threads::Context;
@@ -22,7 +23,19 @@ const AT_ONCE: usize = 1024;
 
 /// Gradients of `sum <g, W h>` over all rows of `h (count, rows, n)` and `g`, or of `W* h`. `saved` is what the forward pass of
 /// the same problems left, if it is still there.
-pub fn backward<T: Scalar>(
+#[inline]
+pub fn backward<'h, 'g, T: Scalar>(
+    context: &mut Context<'_>,
+    w: &Operator<'_, T>,
+    h: impl Into<Rows<'h, T>>,
+    g: impl Into<Rows<'g, T>>,
+    gradients: Gradients<'_, T>,
+    saved: Option<&Saved<T>>,
+) -> Result<()> {
+    contiguous(context, w, &h.into().read("h", w.n())?, &g.into().read("g", w.n())?, gradients, saved)
+}
+
+fn contiguous<T: Scalar>(
     context: &mut Context<'_>,
     w: &Operator<'_, T>,
     h: &[T],

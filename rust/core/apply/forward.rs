@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::memory::{Buffer, padded};
 use crate::method::{self, Method};
 use crate::operator::{Operator, Reflections, Transform};
+use crate::rows::{Rows, RowsMut};
 use crate::scalar::Scalar;
 use crate::stack::{Stack, StackMut};
 use crate::threads::{Context, slices};
@@ -45,7 +46,18 @@ impl<T: Scalar> Saved<T> {
 }
 
 /// `out = W h` of each problem, for each row of `h (count, rows, n)`, or `W* h`.
-pub fn forward<T: Scalar>(context: &mut Context<'_>, w: &Operator<'_, T>, h: &[T], out: &mut [T]) -> Result<()> {
+#[inline]
+pub fn forward<'h, 'o, T: Scalar>(
+    context: &mut Context<'_>,
+    w: &Operator<'_, T>,
+    h: impl Into<Rows<'h, T>>,
+    out: impl Into<RowsMut<'o, T>>,
+) -> Result<()> {
+    let h = h.into().read("h", w.n())?;
+    out.into().write("out", w.n(), |out| contiguous(context, w, &h, out))
+}
+
+fn contiguous<T: Scalar>(context: &mut Context<'_>, w: &Operator<'_, T>, h: &[T], out: &mut [T]) -> Result<()> {
     let rows = w.vectors(&[("h", h.len()), ("out", out.len())])?;
     if rows == 0 {
         return Ok(());
@@ -86,7 +98,18 @@ pub fn forward<T: Scalar>(context: &mut Context<'_>, w: &Operator<'_, T>, h: &[T
 }
 
 /// [`forward`], and what the backward pass of a single problem can use, if the method leaves anything.
-pub fn forward_and_save<T: Scalar>(
+#[inline]
+pub fn forward_and_save<'h, 'o, T: Scalar>(
+    context: &mut Context<'_>,
+    w: &Operator<'_, T>,
+    h: impl Into<Rows<'h, T>>,
+    out: impl Into<RowsMut<'o, T>>,
+) -> Result<Option<Saved<T>>> {
+    let h = h.into().read("h", w.n())?;
+    out.into().write("out", w.n(), |out| contiguous_and_save(context, w, &h, out))
+}
+
+fn contiguous_and_save<T: Scalar>(
     context: &mut Context<'_>,
     w: &Operator<'_, T>,
     h: &[T],
@@ -95,7 +118,7 @@ pub fn forward_and_save<T: Scalar>(
     let rows = w.vectors(&[("h", h.len()), ("out", out.len())])?;
     let method = w.method_for(rows, true);
     if w.count() != 1 || method == Method::Reflections {
-        return forward(context, w, h, out).map(|()| None);
+        return contiguous(context, w, h, out).map(|()| None);
     }
     let w = w.at(0);
     let formed = if method == Method::Dense {

@@ -8,6 +8,7 @@ use crate::gradients::Gradients;
 use crate::memory::{Buffer, collected, padded};
 use crate::operator::Diagonal;
 use crate::operator::{Operator, Transform};
+use crate::rows::RowsMut;
 use crate::scalar::Scalar;
 use crate::simd::transpose::transpose;
 use crate::simd::vector::dot;
@@ -17,18 +18,24 @@ use crate::view::View;
 use crate::wy::blocks::Scratch;
 use crate::wy::dense::{self, Dense};
 
-/// Writes `W (count, n, n)`, row-major.
-pub fn matrix<T: Scalar>(context: &mut Context<'_>, w: &Operator<'_, T>, out: &mut [T]) -> Result<()> {
-    write_and_save(context, w, out, false).map(drop)
+/// Writes `W (count, n, n)`, row by row.
+#[inline]
+pub fn matrix<'o, T: Scalar>(
+    context: &mut Context<'_>,
+    w: &Operator<'_, T>,
+    out: impl Into<RowsMut<'o, T>>,
+) -> Result<()> {
+    out.into().write("W", w.n(), |out| write_and_save(context, w, out, false).map(drop))
 }
 
 /// [`matrix`], and what the backward pass can use, if there is anything.
-pub fn matrix_and_save<T: Scalar>(
+#[inline]
+pub fn matrix_and_save<'o, T: Scalar>(
     context: &mut Context<'_>,
     w: &Operator<'_, T>,
-    out: &mut [T],
+    out: impl Into<RowsMut<'o, T>>,
 ) -> Result<Option<Saved<T>>> {
-    write_and_save(context, w, out, true)
+    out.into().write("W", w.n(), |out| write_and_save(context, w, out, true))
 }
 
 /// The matrix of one problem.

@@ -37,7 +37,8 @@ pub enum Gate<'a, T> {
     Channel(&'a [T]),
 }
 
-/// Sequences of tokens, one after the other. The arrays are row-major and contiguous.
+/// Sequences of tokens, one after the other. The arrays are row-major and contiguous. [`Operands::new`] has the defaults:
+/// `Operands { gate: Gate::Head(&g), ..Operands::new(sizes, &q, &k, &v, &beta) }`.
 #[derive(Clone)]
 pub struct Operands<'a, T> {
     /// Heads and widths.
@@ -108,6 +109,11 @@ pub(super) fn expect<T>(name: &str, array: Option<&[T]>, expected: usize) -> Res
 }
 
 impl Sizes {
+    /// As many heads of values as of keys, and one reflection a token.
+    pub fn new(heads: usize, key_width: usize, value_width: usize) -> Self {
+        Self { heads, value_heads: heads, key_width, value_width, reflections: 1 }
+    }
+
     fn check(&self) -> Result<()> {
         let Sizes { heads, value_heads, key_width, value_width, reflections } = *self;
         if [heads, value_heads, key_width, value_width, reflections].contains(&0) || !value_heads.is_multiple_of(heads)
@@ -140,6 +146,25 @@ impl Sizes {
     /// Steps between two kept states.
     pub(super) fn interval(&self) -> usize {
         self.segment() * CHUNK
+    }
+}
+
+impl<'a, T: Exponential> Operands<'a, T> {
+    /// One sequence of all tokens, without gates, from a state of zeros, with queries divided by `sqrt(key_width)`.
+    pub fn new(sizes: Sizes, q: &'a [T], k: &'a [T], v: &'a [T], beta: &'a [T]) -> Self {
+        let tokens = q.len().checked_div(sizes.heads.saturating_mul(sizes.key_width)).unwrap_or(0);
+        Self {
+            sizes,
+            sequences: std::iter::once(0..tokens).collect(),
+            q,
+            k,
+            v,
+            beta,
+            gate: Gate::None,
+            initial: None,
+            scale: T::of((sizes.key_width as f64).sqrt().recip()),
+            normalize: false,
+        }
     }
 }
 

@@ -37,17 +37,46 @@ use crate::stack::Stack;
 use crate::threads::Context;
 use crate::view::{Shared, View};
 
-/// Gradients of a loss given by `grad_h`, its gradient of every state, and `grad_last (count, batch, n)`, its gradient
-/// of each sequence's last state; what is `None` is zero. `saved` and `tape` are what the forward pass left, of which the
-/// former may hold the latter. Without them `W` or its factors and `z` are made again, and OPLU is refused.
+/// What the forward pass of the same sequences left. `saved` may hold the tape. Without either, `W` or its factors and `z` are
+/// made again, and OPLU is refused.
+#[derive(Clone, Copy)]
+pub struct Trace<'a, T: Scalar> {
+    /// All states, `(count, rows, n)`.
+    pub h: &'a [T],
+    /// What [`forward_and_save`](super::forward_and_save) returned.
+    pub saved: Option<&'a Saved<T>>,
+    /// The tape, if it has a place of its own.
+    pub tape: Option<&'a [T]>,
+}
+
+impl<'a, T: Scalar> Trace<'a, T> {
+    /// All states alone.
+    pub fn new(h: &'a [T]) -> Self {
+        Self { h, saved: None, tape: None }
+    }
+}
+
+/// The loss's gradients of what the forward pass computed; what is `None` is zero.
+#[derive(Clone, Copy)]
+pub struct Cotangents<'a, T> {
+    /// Of all states, `(count, rows, n)`.
+    pub h: Option<Series<'a, T>>,
+    /// Of those in which sequences end, `(count, batch, n)`.
+    pub last: Option<&'a [T]>,
+}
+
+impl<T> Default for Cotangents<'_, T> {
+    fn default() -> Self {
+        Self { h: None, last: None }
+    }
+}
+
+/// Gradients of the loss with respect to what the sequences consist of.
 pub fn backward<T: Scalar>(
     context: &mut Context<'_>,
     sequence: &Sequence<'_, T>,
-    saved: Option<&Saved<T>>,
-    h: &[T],
-    tape: Option<&[T]>,
-    grad_h: Option<Series<'_, T>>,
-    grad_last: Option<&[T]>,
+    Trace { h, saved, tape }: Trace<'_, T>,
+    Cotangents { h: grad_h, last: grad_last }: Cotangents<'_, T>,
     gradients: SequenceGradients<'_, T>,
 ) -> Result<()> {
     let (w, steps, layout) = (&sequence.operator, &sequence.steps, sequence.layout()?);

@@ -57,35 +57,41 @@ impl<T: Scalar> Saved<T> {
     }
 }
 
-/// Writes all states `h (count, rows, n)` and, where wanted, those in which sequences end, `last (count, batch, n)`.
-/// `tape (count, rows, tape_width)` receives `z = P* h_{t-1}` for the backward pass.
-pub fn forward<T: Scalar>(
-    context: &mut Context<'_>,
-    sequence: &Sequence<'_, T>,
-    h: &mut [T],
-    last: Option<&mut [T]>,
-    tape: Option<&mut [T]>,
-) -> Result<()> {
-    run(context, sequence, h, last, tape, false).map(drop)
+/// What the forward pass writes.
+pub struct States<'a, T> {
+    /// All states, `(count, rows, n)`.
+    pub h: &'a mut [T],
+    /// Those in which sequences end, `(count, batch, n)`.
+    pub last: Option<&'a mut [T]>,
+    /// `z = P* h_{t-1}` for the backward pass, `(count, rows, `[`Sequence::tape_width`]`)`.
+    pub tape: Option<&'a mut [T]>,
+}
+
+impl<'a, T> States<'a, T> {
+    /// All states alone.
+    pub fn new(h: &'a mut [T]) -> Self {
+        Self { h, last: None, tape: None }
+    }
+}
+
+/// Computes the states of all sequences.
+pub fn forward<T: Scalar>(context: &mut Context<'_>, sequence: &Sequence<'_, T>, states: States<'_, T>) -> Result<()> {
+    run(context, sequence, states, false).map(drop)
 }
 
 /// [`forward`], and what the backward pass need not find again: with the tape, unless that has a place of its own.
 pub fn forward_and_save<T: Scalar>(
     context: &mut Context<'_>,
     sequence: &Sequence<'_, T>,
-    h: &mut [T],
-    last: Option<&mut [T]>,
-    tape: Option<&mut [T]>,
+    states: States<'_, T>,
 ) -> Result<Saved<T>> {
-    run(context, sequence, h, last, tape, true).map(Saved)
+    run(context, sequence, states, true).map(Saved)
 }
 
 fn run<T: Scalar>(
     context: &mut Context<'_>,
     sequence: &Sequence<'_, T>,
-    h: &mut [T],
-    mut last: Option<&mut [T]>,
-    tape: Option<&mut [T]>,
+    States { h, mut last, tape }: States<'_, T>,
     save: bool,
 ) -> Result<Vec<Prepared<T>>> {
     let (w, steps, layout) = (&sequence.operator, &sequence.steps, sequence.layout()?);
@@ -144,7 +150,7 @@ fn run<T: Scalar>(
 fn applied<T: Scalar>(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> Result<Option<Buffer<T>>> {
     let Some(h0) = sequence.h0 else { return Ok(None) };
     let mut out = Buffer::scratch(h0.len())?;
-    apply::forward(context, &sequence.operator, h0, &mut out)?;
+    apply::forward(context, &sequence.operator, h0, &mut out[..])?;
     Ok(Some(out))
 }
 

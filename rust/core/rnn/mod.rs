@@ -23,11 +23,13 @@ mod steps;
 mod sums;
 mod transition;
 
-pub use backward::backward;
-pub use forward::{Saved, forward, forward_and_save};
+pub use backward::{Cotangents, Trace, backward};
+pub use forward::{Saved, States, forward, forward_and_save};
 pub use gradients::SequenceGradients;
 pub use recurrence::Recurrence;
-pub use sequence::{Sequence, tape_width};
+pub use sequence::Sequence;
+#[doc(hidden)]
+pub use sequence::tape_width;
 pub use steps::{Series, Steps};
 
 pub use crate::simd::activation::Activation;

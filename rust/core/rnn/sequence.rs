@@ -10,7 +10,8 @@ use crate::simd::activation::Activation;
 use crate::stack::Stack;
 use crate::view::Shape;
 
-/// A batch of sequences for each problem, all of one size, and the recurrence that runs over them.
+/// A batch of sequences for each problem, all of one size, and the recurrence that runs over them. [`Sequence::new`] has the
+/// defaults: `Sequence { activation: Activation::Tanh, ..Sequence::new(operator, steps, x) }`.
 pub struct Sequence<'a, T: Scalar> {
     /// `W`, or `W*`. It is formed or multiplied by its factors: by `dense` or `wy`.
     pub operator: Operator<'a, T>,
@@ -31,6 +32,7 @@ pub struct Sequence<'a, T: Scalar> {
 }
 
 /// [`Sequence::tape_width`] before the sequence exists.
+#[doc(hidden)]
 pub fn tape_width<T: Scalar>(
     wanted: Option<Method>,
     shape: Shape,
@@ -40,6 +42,14 @@ pub fn tape_width<T: Scalar>(
     activation: &Activation<'_, T>,
 ) -> Result<usize> {
     Ok(Layout::new(wanted, shape, rows, has_phases, has_tau, activation.flag_width(shape.0))?.width)
+}
+
+impl<'a, T: Scalar> Sequence<'a, T> {
+    /// `h_t = W h_{t-1} + x_t`, `h_0 = 0`, for inputs of the size of the states.
+    pub fn new(operator: Operator<'a, T>, steps: Steps, x: Series<'a, T>) -> Self {
+        let (activation, d) = (Activation::Identity, operator.n());
+        Self { operator, activation, steps, d, x, input_weight: None, bias: None, h0: None }
+    }
 }
 
 impl<T: Scalar> Sequence<'_, T> {

@@ -1,4 +1,5 @@
-//! Threads: a rayon pool, or torch's OpenMP threads where torch is; tasks fixed by the shape of the problem, interruption.
+//! Threads: the rayon pool that the caller is in, a pool of the library's own, or torch's OpenMP threads where torch is; tasks
+//! fixed by the shape of the problem, interruption.
 //!
 //! What a task computes never depends on the number of threads, so results are bitwise equal for any number of them.
 
@@ -74,6 +75,13 @@ pub struct Context<'a> {
     nested: bool,
     /// The instruction set of this call's kernels.
     pub isa: InstructionSet,
+}
+
+impl Default for Context<'_> {
+    /// A context of calls that nothing interrupts.
+    fn default() -> Self {
+        Self::new(Box::leak(Box::new(|| false))) // no memory: the closure has no size
+    }
 }
 
 impl<'a> Context<'a> {
@@ -182,9 +190,13 @@ impl<'a> Context<'a> {
         let help = || team.work(&Cancel { cancelled: &cancelled, poll: None });
         // The caller keeps polling while helpers finish their work, so that they learn of an interruption.
         let meanwhile: (_, &dyn Fn()) = (POLL_EVERY, &|| drop(cancel.check()));
-        match process::openmp() {
-            Some(openmp) => openmp::join(openmp, workers - 1, &help, &|| team.work(&cancel), meanwhile),
-            None => process::workers()?.join(workers - 1, &help, &|| team.work(&cancel), meanwhile),
+        let work = || team.work(&cancel);
+        if pool::is_callers() {
+            pool::join_callers(workers - 1, &help, &work, meanwhile);
+        } else if let Some(openmp) = process::openmp() {
+            openmp::join(openmp, workers - 1, &help, &work, meanwhile);
+        } else {
+            process::workers()?.join(workers - 1, &help, &work, meanwhile);
         }
         let outcome = team.outcome();
         cancel.outcome(outcome)
@@ -335,6 +347,30 @@ mod tests {
                 .unwrap();
         }
         assert!(runs.iter().all(|r| r.load(Ordering::Relaxed) == 2));
+    }
+
+    #[test]
+    fn tasks_run_on_the_threads_of_the_callers_pool() {
+        let pool =
+            rayon::ThreadPoolBuilder::new().num_threads(3).thread_name(|i| format!("caller-{i}")).build().unwrap();
+        let begun = AtomicUsize::new(0);
+        let names = Mutex::new(Vec::new());
+        let count = pool.install(|| {
+            Context::default()
+                .run(3, usize::MAX, &|_, _| {
+                    names.lock().unwrap().extend(std::thread::current().name().map(str::to_owned));
+                    begun.fetch_add(1, Ordering::Relaxed);
+                    while begun.load(Ordering::Relaxed) < 3 {
+                        std::thread::yield_now(); // a thread for each task
+                    }
+                    Ok(())
+                })
+                .unwrap();
+            num_threads()
+        });
+        let mut names = names.into_inner().unwrap();
+        names.sort_unstable();
+        assert_eq!((count, names), (3, ["caller-0", "caller-1", "caller-2"].map(str::to_owned).to_vec()));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Helpers from a rayon pool of the library's own.
+//! Helpers from a rayon pool: the one that the caller is in, or one of the library's own.
 //!
 //! A call spawns one job a helper and begins at once. It never waits for a job that has not begun, as `scope` and
 //! `broadcast` would: another call may hold the worker for long. A job that has helped watches for the next call for a
@@ -51,6 +51,26 @@ impl Workers {
         }
         work();
     }
+}
+
+/// Whether the calling thread is in a rayon pool, as within `ThreadPool::install` and parallel iterators.
+pub fn is_callers() -> bool {
+    rayon::current_thread_index().is_some()
+}
+
+/// Runs `work` here and `help`, which must not panic, on up to `helpers` idle threads of the pool that this thread is in. They
+/// do not watch for the next call, because they have other work.
+pub fn join_callers(helpers: usize, help: &(dyn Fn() + Sync), work: &dyn Fn(), meanwhile: WaitPoll<'_>) {
+    // SAFETY: closed on return.
+    let invitation = unsafe { Invitation::new(helpers, help) };
+    let _closing = Closing(&invitation, meanwhile);
+    for _ in 0..helpers {
+        let invitation = invitation.clone();
+        rayon::spawn(move || {
+            invitation.accept();
+        });
+    }
+    work();
 }
 
 impl LatestCall {
@@ -135,6 +155,33 @@ mod tests {
         };
         workers.join(1, &occupy, &other_call, PATIENCE);
         assert!(!helped.load(Ordering::Acquire));
+    }
+
+    #[test]
+    fn threads_of_the_callers_pool_help() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        let helpers = Mutex::new(Vec::new());
+        let begun = AtomicUsize::new(0);
+        let both = || {
+            while begun.load(Ordering::Acquire) < 2 {
+                thread::yield_now();
+            }
+        };
+        let help = || {
+            helpers.lock().unwrap().push((rayon::current_thread_index(), rayon::current_num_threads()));
+            begun.fetch_add(1, Ordering::Release);
+            both();
+        };
+        let caller = pool.install(|| {
+            assert!(is_callers());
+            join_callers(2, &help, &both, PATIENCE);
+            rayon::current_thread_index()
+        });
+        assert!(!is_callers());
+        let mut all = helpers.into_inner().unwrap();
+        all.push((caller, 3));
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2].map(|index| (Some(index), 3)));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::openmp::OpenMp;
-use super::pool::Workers;
+use super::pool::{self, Workers};
 use crate::error::{Error, Result};
 use crate::once::Once;
 
@@ -31,8 +31,13 @@ fn process() -> &'static Process {
     )
 }
 
-/// Threads used for large work.
+/// Threads that large work of the calling thread uses: those of the rayon pool that it is in, or else as many as
+/// [`set_num_threads`] says, at first one a processor.
 pub fn num_threads() -> usize {
+    if pool::is_callers() { rayon::current_num_threads() } else { own_threads() }
+}
+
+fn own_threads() -> usize {
     match process().threads.load(Ordering::Relaxed) {
         0 => available(),
         k => k,
@@ -45,7 +50,7 @@ fn available() -> usize {
     *AVAILABLE.get(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
 }
 
-/// Uses `threads` threads from now on; running calls finish on those they have.
+/// Uses `threads` threads from now on, outside of rayon pools; running calls finish on those they have.
 pub fn set_num_threads(threads: usize) -> Result<()> {
     if threads == 0 {
         return Err(Error::InvalidArgument("expected at least 1 thread, got 0".to_owned()));
@@ -68,7 +73,7 @@ pub fn openmp() -> Option<OpenMp> {
 
 /// The workers, one fewer than there are threads: the calling thread is one of them.
 pub fn workers() -> Result<Arc<Workers>> {
-    let count = num_threads().saturating_sub(1).max(1);
+    let count = own_threads().saturating_sub(1).max(1);
     let mut workers = process().workers.lock().unwrap_or_else(PoisonError::into_inner);
     match &*workers {
         Some(workers) if workers.count() == count => Ok(workers.clone()),
