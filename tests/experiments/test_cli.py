@@ -13,6 +13,8 @@ from householder import cli
 from householder.experiments import processes
 from tests.experiments.command import finish, start, wait_for, wait_for_end_of_group
 
+posix = pytest.mark.skipif(os.name != "posix", reason="groups of processes and their signals are those of POSIX")
+
 RUN = ["train", "digits", "--model", "ornn,lstm", "--epochs", "12", "--set", "checkpoint_seconds=0.1"]
 
 
@@ -43,6 +45,7 @@ def test_a_run_leaves_a_table_a_figure_and_logs(undisturbed):
 
 
 @pytest.mark.long
+@posix
 def test_a_killed_run_resumes_to_the_same_metrics(undisturbed, tmp_path):
     process = start(*RUN, "--output", tmp_path / "run")
     wait_for((tmp_path / "run" / "lstm" / "checkpoint.pt").exists, process)
@@ -56,6 +59,7 @@ def test_a_killed_run_resumes_to_the_same_metrics(undisturbed, tmp_path):
     assert results(tmp_path / "run") == results(undisturbed[0])
 
 
+@posix
 def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(undisturbed, tmp_path):
     process = start(*RUN, "--set", "checkpoint_seconds=1000", "--output", tmp_path / "run")
     wait_for((tmp_path / "run" / "lstm" / "metrics.csv").exists, process)

@@ -1,5 +1,7 @@
 """Last states of long sequences: the same numbers and gradients, with few states kept."""
 
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -128,6 +130,7 @@ def test_dropout_is_refused_in_the_backward_pass_too():
         last.sum().backward()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the peak of memory is not there, or in other units")
 def test_a_hundred_thousand_steps_fit_in_little_memory(run_script):
     # All states would take 100,000 x 4 x 64 floats: 102 MB.
     script = """
