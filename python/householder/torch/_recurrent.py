@@ -414,7 +414,7 @@ class RecurrentLayer(_tracing.Opaque):
                 last.append(final)
             x = torch.cat(outputs, -1) if self.bidirectional else outputs[0]
             if self.dropout and layer < self.num_layers - 1:
-                x = nn.functional.dropout(x, self.dropout, self.training)
+                x = _dropout(x, self.dropout) if self.training else x
         return x, torch.stack(last)  # a copy, not a view: users detach it in place
 
     def extra_repr(self) -> str:
@@ -427,6 +427,13 @@ class RecurrentLayer(_tracing.Opaque):
         }
         shown = "".join(f", {name}={value}" for name, (value, default) in changed.items() if value != default)
         return f"{self.input_size}, {self.hidden_size}{shown}"
+
+
+def _dropout(x: Tensor, share: float) -> Tensor:
+    """Set a share of the numbers to zero; torch before 2.12 does so for real ones only."""
+    if not x.is_complex():
+        return nn.functional.dropout(x, share)
+    return x * nn.functional.dropout(torch.ones_like(x.real), share)
 
 
 def _reversal(batch_sizes: Tensor, data: Tensor) -> Tensor:

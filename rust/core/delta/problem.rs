@@ -150,7 +150,8 @@ impl Sizes {
 }
 
 impl<'a, T: Exponential> Operands<'a, T> {
-    /// One sequence of all tokens, without gates, from a state of zeros, with queries divided by `sqrt(key_width)`.
+    /// One sequence of all tokens, without gates, from a state of zeros, with queries divided by `sqrt(key_width)`. Set `beta`
+    /// to None for linear attention.
     pub fn new(sizes: Sizes, q: &'a [T], k: &'a [T], v: &'a [T], beta: &'a [T]) -> Self {
         let tokens = q.len().checked_div(sizes.heads.saturating_mul(sizes.key_width)).unwrap_or(0);
         Self {
@@ -159,7 +160,7 @@ impl<'a, T: Exponential> Operands<'a, T> {
             q,
             k,
             v,
-            beta,
+            beta: Some(beta),
             gate: Gate::None,
             initial: None,
             scale: T::of((sizes.key_width as f64).sqrt().recip()),
