@@ -1,23 +1,74 @@
-"""Interleaved timing, peak memory and a description of the machine."""
+"""How benchmarks measure: options, interleaved timing, peak memory, the machine, rows of a table."""
 
+import argparse
 import ctypes
 import gc
 import os
 import platform
 import statistics
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 import householder as hh
+from householder import _core
+
+PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 SHORTEST = 0.1
 """Seconds that one measurement lasts at least: faster calls are repeated within it, as the steps of a training are."""
 
 PAUSE = 0.01
 """Seconds before each measurement: worker threads of the one before spin for a while and would take a core."""
+
+
+def options(description, **defaults):
+    """Return the options of a command, and confine the process to as many processors as it has ``threads``.
+
+    A list takes several values, False is a flag, and a type stands for a value that is None by default.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in defaults.items():
+        flag, example = f"--{name.replace('_', '-')}", default[0] if isinstance(default, list) else default
+        if example is False:
+            parser.add_argument(flag, action="store_true")
+        elif isinstance(example, type):
+            parser.add_argument(flag, type=example)
+        else:
+            nargs = "+" if isinstance(default, list) else None
+            parser.add_argument(flag, type=type(example), default=default, nargs=nargs, help="default: %(default)s")
+    found = parser.parse_args()
+    use_threads(found.threads)
+    return found
+
+
+def use_threads(threads):
+    """Confine torch, this package and the process to so many threads: JAX and others take the processors they see."""
+    with suppress(AttributeError):  # Linux alone
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    torch.set_num_threads(threads)
+    hh.set_num_threads(threads)
+
+
+def clock(threads):
+    """Return the clock that other work disturbs least: a thread's own time, or for several of them that of the wall."""
+    return time.process_time if threads == 1 else time.perf_counter
+
+
+def heading(threads, *cells):
+    """Print the machine and the head of a table."""
+    print("".join(f"- {name}: {text}\n" for name, text in machine(threads).items()))
+    row(*cells)
+    print("|---" * len(cells) + "|")
+
+
+def row(*cells):
+    """Print a row of a table; numbers with three digits."""
+    texts = (f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in cells)
+    print(f"| {' | '.join(texts)} |", flush=True)
 
 
 class Times(NamedTuple):
@@ -31,12 +82,18 @@ def interleaved(calls, rounds, at_least=5, budget=10.0, clock=time.perf_counter)
     After ``budget`` seconds no further round begins, once there are ``at_least`` so many. With ``time.process_time`` as
     the clock, busy neighbours disturb a single thread little. Returns {name: Times} in seconds per call.
     """
+    found = in_turn(calls, rounds, at_least, budget, clock, SHORTEST, PAUSE)
+    return {name: Times(statistics.median(seconds), min(seconds)) for name, seconds in found.items()}
+
+
+def in_turn(calls, rounds, at_least, budget, clock, shortest, pause):
+    """Return the seconds per call of every round: {name: [seconds, ...]}."""
     repeats = {}
     for name, call in calls.items():
         call()
         begun = clock()
         call()
-        repeats[name] = max(1, round(SHORTEST / max(clock() - begun, 1e-9)))
+        repeats[name] = max(1, round(shortest / max(clock() - begun, 1e-9)))
     seconds = {name: [] for name in calls}
     gc.collect()
     gc.disable()
@@ -46,14 +103,14 @@ def interleaved(calls, rounds, at_least=5, budget=10.0, clock=time.perf_counter)
             if done >= at_least and time.perf_counter() - start > budget:
                 break
             for name, call in calls.items():
-                time.sleep(PAUSE)
+                time.sleep(pause)
                 begun = clock()
                 for _ in range(repeats[name]):
                     call()
                 seconds[name].append((clock() - begun) / repeats[name])
     finally:
         gc.enable()
-    return {name: Times(statistics.median(times), min(times)) for name, times in seconds.items()}
+    return seconds
 
 
 def peak_increment(call):
@@ -80,13 +137,11 @@ def machine(threads):
         blas += ", on its fast path (Intel processor)"
     elif blas == "MKL":
         blas += ", on its slower generic path (not an Intel processor)"
-    from householder import _core
-
     name = fields.get("model name") or platform.processor() or platform.machine()
     family = f" (family {fields['cpu family']}, model {fields['model']})" if "cpu family" in fields else ""
     return {
         "processor": name + family,
-        "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
+        "cores": str(PROCESSORS),
         "threads": str(threads),
         "householder uses": _core.instruction_set(),
         "torch uses": f"{torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {blas}",

@@ -1,7 +1,8 @@
 """What one would use instead of ``householder.torch.apply``: other ways to multiply by a product of reflections.
 
-``u`` is (n, m) with zeros above its diagonal, ``h`` is (B, n); each function returns the rows ``W h``. Classes of
-modules are what one would use instead of ``householder.torch.OrthogonalRNN``.
+``u`` is (n, m) with zeros above its diagonal, ``h`` is (B, n); each function returns the rows ``W h``. Those whose name
+begins with ``small`` take many matrices, (count, n, m), with one vector for each. ``sequence_rivals.py`` has loops over
+time.
 """
 
 import copy
@@ -23,6 +24,13 @@ BLOCK = 32
 def explicit(u: Tensor, h: Tensor) -> Tensor:
     """One reflection after the other, the definition: the oracle, in float64."""
     for v in reversed(u.tril().unbind(1)):
+        h = h - (2 / (v @ v)) * torch.outer(h @ v, v)
+    return h
+
+
+def explicit_columns(u: Tensor, h: Tensor) -> Tensor:
+    """One reflection after the other along whole columns."""
+    for v in reversed(u.unbind(1)):
         h = h - (2 / (v @ v)) * torch.outer(h @ v, v)
     return h
 
@@ -110,6 +118,47 @@ def householder_product(u: Tensor, h: Tensor) -> Tensor:
     n, m = u.shape
     v, tau = lapack_form(u)
     return h @ torch.linalg.householder_product(pad(v, (0, n - m)), tau).mT
+
+
+def small_lapack(u: Tensor, h: Tensor) -> Tensor:
+    v, tau = lapack_form(u)
+    w = torch.linalg.householder_product(pad(v, (0, u.shape[1] - u.shape[2])), tau)
+    return (w @ h.unsqueeze(2)).squeeze(2)
+
+
+def small_products(u: Tensor, h: Tensor) -> Tensor:
+    """The natural loop, ``h - 2 v (v' h) / (v' v)``, for all matrices at once."""
+    n, m = u.shape[-2:]
+    if m == n:  # the last column is a number
+        h = torch.cat((h[:, :-1], h[:, -1:] * u[:, -1, -1:]), 1)
+    for v in reversed(u.tril().unbind(2)[: n - 1]):
+        h = h - v * (2 * (v * h).sum(1) / (v * v).sum(1))[:, None]
+    return h
+
+
+def small_products_by_jax(u: Tensor, h: Tensor, grad: Tensor):
+    """Return the compiled forward pass and both passes of the same loop for one matrix under ``jax.vmap``, as calls."""
+    import jax
+    import jax.numpy as jnp
+
+    def product(u, h):
+        n, m = u.shape
+        if m == n:
+            h = jnp.where(jnp.arange(n) == n - 1, h * u[-1, -1], h)
+        for j in reversed(range(min(m, n - 1))):
+            v = jnp.tril(u)[:, j]
+            h = h - v * (2 * (v * h).sum() / (v * v).sum())
+        return h
+
+    u, h, grad = (jnp.asarray(t.numpy()) for t in (u, h, grad))
+    forward = jax.jit(jax.vmap(product))
+
+    @jax.jit
+    def both(u, h):
+        c, pull = jax.vjp(jax.vmap(product), u, h)
+        return c, *pull(grad)
+
+    return lambda: jax.block_until_ready(forward(u, h)), lambda: jax.block_until_ready(both(u, h))
 
 
 def ormqr(u: Tensor, h: Tensor) -> Tensor:

@@ -1,19 +1,17 @@
 """``householder.jax`` compared with the NumPy functions and with ``jax.numpy``, and the cost of a call.
 
-    python benches/versus_jax.py [--threads 1] [--rounds 20]
+    python -m benches.pages.versus_jax [--threads 1] [--rounds 20]
 
 Rows are timed in turn. Forward and backward are one compiled program. JAX allocates each result anew: programs that
 return large arrays take longer than NumPy's functions by as much as the operating system takes to give memory.
 """
 
-import argparse
-
 import jax
 import numpy as np
-from measure import interleaved, machine
 
 import householder as hh
 import householder.jax as hj
+from benches.measure import heading, interleaved, options, row
 from householder.jax import _expressions
 
 
@@ -81,13 +79,8 @@ def overhead():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=20)
-    options = parser.parse_args()
-    hh.set_num_threads(options.threads)
-    print(machine(options.threads), "\n")
-    print("| | by | median, us | times ours | min, us | times ours |\n|---|---|---|---|---|---|")
+    chosen = options(__doc__, threads=1, rounds=20)
+    heading(chosen.threads, "", "by", "median, us", "times ours", "min, us", "times ours")
     cases = {
         "W h, 8 x 2, 4 vectors": overhead(),
         "W h and gradients, 128 x 16, 50 vectors": application(128, 16, 50),
@@ -95,11 +88,10 @@ def main():
         "recurrence and gradients, n = 128, m = 16, batch 50, 100 steps": sequence(128, 16, 50, 100),
     }
     for case, calls in cases.items():
-        times = interleaved(calls, options.rounds)
+        times = interleaved(calls, chosen.rounds)
         ours = times["householder.jax"]
         for by, (median, least) in times.items():
-            ratios = f"{median * 1e6:.1f} | {median / ours[0]:.2f} | {least * 1e6:.1f} | {least / ours[1]:.2f}"
-            print(f"| {case} | {by} | {ratios} |")
+            row(case, by, median * 1e6, median / ours.median, least * 1e6, least / ours.minimum)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,16 @@
 """Ways to use a recurrent layer, compared with ``torch.nn.RNN``: forward plus backward, gradients of all.
 
-python benches/uses.py [--threads 2] [--hidden 256] [--reflections 32] [--input 64] [--batch 64] [--steps 256]
+python -m benches.pages.uses [--threads 2] [--hidden 256] [--reflections 32] [--input 64] [--batch 64] [--steps 256]
                        [--rounds 5]
 """
 
-import argparse
 from functools import cache, partial
 
 import torch
-from measure import interleaved, machine
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import householder.torch as ht
+from benches.measure import heading, interleaved, options, row
 
 
 @cache
@@ -66,28 +65,23 @@ USES = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    sizes = {"hidden": 256, "reflections": 32, "input": 64, "batch": 64, "steps": 256, "rounds": 5, "threads": 2}
-    for name, default in sizes.items():
-        parser.add_argument(f"--{name}", type=int, default=default)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+    sizes = {"hidden": 256, "reflections": 32, "input": 64, "batch": 64, "steps": 256}
+    chosen = options(__doc__, threads=2, rounds=5, **sizes)
     torch.manual_seed(0)
-    x = torch.randn(options.batch, options.steps, options.input)
-    shape = (options.input, options.hidden)
+    x = torch.randn(chosen.batch, chosen.steps, chosen.input)
+    shape = (chosen.input, chosen.hidden)
 
-    print("".join(f"- {heading}: {value}\n" for heading, value in machine(options.threads).items()))
-    print("| | ht.OrthogonalRNN, ms | torch.nn.RNN, ms | ratio |\n|---|---|---|---|")
+    heading(chosen.threads, "", "ht.OrthogonalRNN, ms", "torch.nn.RNN, ms", "ratio")
     for use, (changes, call) in USES.items():
         arguments = {"nonlinearity": "tanh", "batch_first": True, **changes}
         layers = {
-            "ours": ht.OrthogonalRNN(*shape, num_reflections=options.reflections, **arguments),
+            "ours": ht.OrthogonalRNN(*shape, num_reflections=chosen.reflections, **arguments),
             "theirs": torch.nn.RNN(*shape, **arguments),
         }
         given = x if arguments["batch_first"] else x.transpose(0, 1).contiguous()
         calls = {name: partial(call, layer, given) for name, layer in layers.items()}
-        ours, theirs = (times.median for times in interleaved(calls, options.rounds).values())
-        print(f"| {use} | {1e3 * ours:.2f} | {1e3 * theirs:.2f} | {theirs / ours:.1f} |", flush=True)
+        ours, theirs = (1e3 * times.median for times in interleaved(calls, chosen.rounds).values())
+        row(use, ours, theirs, f"{theirs / ours:.1f}")
 
 
 if __name__ == "__main__":

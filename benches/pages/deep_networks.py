@@ -1,6 +1,6 @@
 """Deep networks without weight sharing: time per training step, and gradients from the last layer to the first.
 
-    python benches/deep_networks.py [--threads 2] [--rounds 20] [--depths 1 10 30 100] [--widths 64 128 256 512]
+    python -m benches.pages.deep_networks [--threads 2] [--rounds 20] [--depths 1 10 30 100] [--widths 64 128 256 512]
                                     [--output docs/deep-networks.png]
 
 A network is L layers ``x -> OPLU(W x)`` of width n, each with an orthogonal W of its own; a step is forward, backward
@@ -8,15 +8,14 @@ and SGD on a batch of 64. Ours has m = n / 8 reflections per layer; torch's para
 ours is compared with the faster of them. Times are the least of interleaved rounds, which other work disturbs least.
 """
 
-import argparse
 from pathlib import Path
 
 import torch
-from measure import interleaved, machine
-from rivals import parametrized
 from torch import nn
 
 import householder.torch as ht
+from benches.measure import heading, interleaved, options, row
+from benches.rivals import parametrized
 
 BATCH = 64
 OURS, FREE = "ht.Orthogonal, m = n / 8", "nn.Linear (not orthogonal)"
@@ -86,28 +85,18 @@ def draw(times, depths, widths, path):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", type=int, default=2, help="of torch and householder")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--depths", type=int, nargs="+", default=[1, 10, 30, 100], help=f"of networks with n = {WIDTH}")
-    parser.add_argument("--widths", type=int, nargs="+", default=[64, 128, 256, 512], help=f"of those with L = {DEPTH}")
-    parser.add_argument("--output", type=Path, metavar="PNG", help="draw there")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    print("".join(f"- {heading}: {value}\n" for heading, value in machine(options.threads).items()))
-    print(
-        f"| L | n | {' | '.join(f'{kind}, ms' for kind in LAYERS)} | torch's over ours |\n|---|---|---|---|---|---|---|"
-    )
-    depths, widths = [(depth, WIDTH) for depth in options.depths], [(DEPTH, n) for n in options.widths]
+    sizes = {"depths": [1, 10, 30, 100], "widths": [64, 128, 256, 512]}
+    chosen = options(__doc__, threads=2, rounds=20, **sizes, output=Path)
+    heading(chosen.threads, "L", "n", *(f"{kind}, ms" for kind in LAYERS), "torch's over ours")
+    depths, widths = [(depth, WIDTH) for depth in chosen.depths], [(DEPTH, n) for n in chosen.widths]
     times = {}
     for depth, n in dict.fromkeys(depths + widths):
         steps = {kind: step(kind, depth, n) for kind in LAYERS}
-        times[depth, n] = interleaved(steps, options.rounds, at_least=3, budget=4.0)
+        times[depth, n] = interleaved(steps, chosen.rounds, at_least=3, budget=4.0)
         least = [1e3 * times[depth, n][kind][1] for kind in LAYERS]
-        cells = " | ".join(f"{ms:.3g}" for ms in least)
-        print(f"| {depth} | {n} | {cells} | {min(least[1:3]) / least[0]:.1f} |", flush=True)
-    if options.output:
-        draw(times, depths, widths, options.output)
+        row(depth, n, *least, f"{min(least[1:3]) / least[0]:.1f}")
+    if chosen.output:
+        draw(times, depths, widths, chosen.output)
 
 
 if __name__ == "__main__":

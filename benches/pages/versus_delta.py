@@ -1,6 +1,6 @@
 """The delta rule compared with other implementations on a CPU.
 
-    python benches/versus_delta.py --threads 2
+    python -m benches.pages.versus_delta --threads 2
 
 The candidates are transformers' fallback functions, the naive chunk functions of flash-linear-attention where it is
 installed, plain torch by chunks, and the last through torch.compile. Every candidate is first compared with the float64
@@ -10,7 +10,6 @@ GFLOP/s is the arithmetic of the chunk form (``arithmetic``) over the time of bo
 the rate of torch's product of two 1024 x 1024 matrices, timed in the same rounds.
 """
 
-import argparse
 import importlib
 import re
 import sys
@@ -18,11 +17,11 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
-from measure import interleaved, machine
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 import householder.torch as ht
+from benches.measure import heading, interleaved, options, row
 from householder.torch import _expressions
 
 CHUNK = 32
@@ -160,10 +159,11 @@ def candidates(work: Work):
     if work.reflections > 1:
         found = {name: partial(longer, f, work.reflections) for name, f in found.items()}
 
-    def ours(q, k, v, beta, g):
-        return ht.delta_rule(q, k, v, beta=beta, g=g, num_householder=work.reflections)[0]
+    return {"householder": partial(ours, work)} | found
 
-    return {"householder": ours} | found
+
+def ours(work: Work, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor | None) -> Tensor:
+    return ht.delta_rule(q, k, v, beta=beta, g=g, num_householder=work.reflections)[0]
 
 
 def runs(name: str, function, tensors) -> bool:
@@ -222,33 +222,25 @@ def results(function, tensors):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--works", nargs="*", help="regular expressions of names; all by default")
-    parser.add_argument("--candidates", nargs="*", help="names; all by default")
-    parser.add_argument("--tokens", type=int, help="in place of each work's own number")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    print(" | ".join(f"{name}: {text}" for name, text in machine(options.threads).items()))
-    headings = "work | candidate | forward, ms | forward + backward, ms | times householder's | error | GFLOP/s | share"
-    print(f"| {headings} |\n{'|---' * 8}|")
+    chosen = options(__doc__, threads=2, rounds=7, works=[""], candidates=[""], tokens=int)
+    titles = ("forward, ms", "forward + backward, ms", "times householder's", "error", "GFLOP/s", "share")
+    heading(chosen.threads, "work", "candidate", *titles)
     for work in WORKS:
-        if not options.works or any(re.search(expression, work.name) for expression in options.works):
-            own = work.tokens if work.tokens == 1 or not options.tokens else options.tokens
-            measure(work._replace(tokens=own), options.rounds, options.candidates)
+        if any(re.search(expression, work.name) for expression in chosen.works):
+            own = work.tokens if work.tokens == 1 or not chosen.tokens else chosen.tokens
+            measure(work._replace(tokens=own), chosen.rounds, chosen.candidates)
 
 
-def measure(work: Work, rounds: int, names: list[str] | None):
+def measure(work: Work, rounds: int, names: list[str]):
     """Print the rows of a work, of these candidates."""
     tensors = problem(work)
     if work.tokens == 1:
         times = interleaved(decoding(work, tensors), rounds)
         for name, time in times.items():
             ratio = time.median / times["householder"].median
-            print(f"| {work.name} | {name} | {1e3 * time.median:.3f} | | {ratio:.2f} | | | |")
+            row(work.name, name, 1e3 * time.median, "", ratio, "", "", "")
         return
-    functions = {name: f for name, f in candidates(work).items() if not names or name in names}
+    functions = {name: f for name, f in candidates(work).items() if names == [""] or name in names}
     functions = {name: f for name, f in functions.items() if name != "compiled torch" or runs(name, f, tensors)}
     wrong = errors(work, functions, tensors)
     detached = [None if t is None else t.detach() for t in tensors]
@@ -261,8 +253,8 @@ def measure(work: Work, rounds: int, names: list[str] | None):
     for name in functions:
         forward, both = (times[name, whole].median for whole in (False, True))
         ratio, rate = both / times[next(iter(functions)), True].median, arithmetic(work) / both
-        numbers = f"{1e3 * forward:.1f} | {1e3 * both:.1f} | {ratio:.2f} | {wrong[name]:.1e} | {rate / 1e9:.0f}"
-        print(f"| {work.name} | {name} | {numbers} | {100 * rate / fastest:.0f} % |")
+        rates = f"{rate / 1e9:.0f}", f"{100 * rate / fastest:.0f} %"
+        row(work.name, name, 1e3 * forward, 1e3 * both, ratio, f"{wrong[name]:.1e}", *rates)
 
 
 if __name__ == "__main__":

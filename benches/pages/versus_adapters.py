@@ -1,22 +1,20 @@
 """Adapters of the peft library: HRA as it is, HRA after ``ht.accelerate``, and LoRA of equal size, on one layer.
 
-    python benches/versus_adapters.py [--threads 1] [--size 4096] [--rank 8] [--tokens 256] [--rounds 5]
+    python -m benches.pages.versus_adapters [--threads 1] [--size 4096] [--rank 8] [--tokens 256] [--rounds 5]
 
 Time of forward plus backward, with the gradients of the adapter and of the layer's input, as in the midst of a
 network. Results and gradients are first compared with those of HRA as it is. Times are the processor's, medians of
 interleaved rounds.
 """
 
-import argparse
 import copy
-import time
 
 import torch
-from measure import interleaved, machine
 from peft import HRAConfig, LoraConfig, get_peft_model
 from torch import nn
 
 import householder.torch as ht
+from benches.measure import clock, heading, interleaved, options, row
 
 
 def adapted(size, config):
@@ -44,29 +42,21 @@ def step(model, x, grad):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--size", type=int, default=4096)
-    parser.add_argument("--rank", type=int, default=8)
-    parser.add_argument("--tokens", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    models = candidates(options.size, options.rank)
-    x, grad = torch.randn(2, options.tokens, options.size)
+    chosen = options(__doc__, threads=1, size=4096, rank=8, tokens=256, rounds=5)
+    models = candidates(chosen.size, chosen.rank)
+    x, grad = torch.randn(2, chosen.tokens, chosen.size)
     calls = {name: lambda model=model: step(model, x.requires_grad_(), grad) for name, model in models.items()}
     errors = {}
     for name in calls:
         if name.endswith(", accelerated"):
             pairs = zip(calls[name](), calls[name.removesuffix(", accelerated")](), strict=True)
             errors[name] = max(((a - b).norm() / b.norm()).item() for a, b in pairs)
-    found = interleaved(calls, options.rounds, at_least=3, clock=time.process_time)
+    found = interleaved(calls, chosen.rounds, at_least=3, clock=clock(chosen.threads))
     times = {name: taken.median for name, taken in found.items()}
-    print(" | ".join(f"{heading}: {text}" for heading, text in machine(options.threads).items()))
-    print("| | median, ms | of HRA, accelerated | relative difference from HRA |\n|---|---|---|---|")
+    heading(chosen.threads, "", "median, ms", "of HRA, accelerated", "relative difference from HRA")
     for name, seconds in times.items():
         error = f"{errors[name]:.1e}" if name in errors else ""
-        print(f"| {name} | {1e3 * seconds:.3g} | {seconds / times['HRA, accelerated']:.2f} | {error} |")
+        row(name, 1e3 * seconds, f"{seconds / times['HRA, accelerated']:.2f}", error)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,23 @@
 """What is kept between the passes of the delta rule: ours, the best plain torch, and transformers' fallback functions.
 
-    python benches/delta_memory.py [--tokens 256 512 ...] [--output docs/delta-memory.svg]
+    python -m benches.pages.delta_memory [--tokens 256 512 ...] [--output docs/delta-memory.svg]
 
 Bytes of all tensors that autograd keeps, without the operands, for one head of 128 x 128 in float32.
 """
 
-import argparse
 import importlib
 from pathlib import Path
 
 import matplotlib as mpl
 import torch
 from matplotlib.figure import Figure
-from versus_delta import Work, plain, problem
 
 import householder.torch as ht
+from benches.measure import options
+from benches.pages.versus_delta import Work, plain, problem
 
-PAGE = Path(__file__).parents[1] / "docs" / "delta-memory.svg"
-TOKENS = (256, 512, 1024, 2048, 4096)
+PAGE = Path(__file__).parents[2] / "docs" / "delta-memory.svg"
+TOKENS = [256, 512, 1024, 2048, 4096]
 LARGEST = 1 << 29
 """Bytes at which a line ends."""
 WIDTH = 128
@@ -32,12 +32,13 @@ def ours(q, k, v, beta, g):
     return ht.delta_rule(q, k, v, beta=beta, g=g)[0]
 
 
-LINES = {
-    "householder, either gate": ("channel", ours),
-    "plain torch, one gate per head": ("head", plain),
-    "transformers, one gate per head": ("head", fallback("qwen3_next", "torch_chunk_gated_delta_rule")),
-    "transformers, one gate per channel": ("channel", fallback("kimi_linear", "chunk_kimi_delta_attention")),
-}
+def lines():
+    return {
+        "householder, either gate": ("channel", ours),
+        "plain torch, one gate per head": ("head", plain),
+        "transformers, one gate per head": ("head", fallback("qwen3_next", "torch_chunk_gated_delta_rule")),
+        "transformers, one gate per channel": ("channel", fallback("kimi_linear", "chunk_kimi_delta_attention")),
+    }
 
 
 def kept(gate, function, tokens):
@@ -58,28 +59,25 @@ def kept(gate, function, tokens):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tokens", type=int, nargs="+", default=TOKENS)
-    parser.add_argument("--output", type=Path, default=PAGE)
-    options = parser.parse_args()
+    chosen = options(__doc__, threads=2, tokens=TOKENS, output=PAGE)
     mpl.rcParams |= {"svg.hashsalt": "", "svg.fonttype": "none"}
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
-    for name, (gate, function) in LINES.items():
+    for name, (gate, function) in lines().items():
         points = []
-        for tokens in options.tokens:
+        for tokens in chosen.tokens:
             points.append((tokens, *kept(gate, function, tokens)))
             print(f"{name}, T = {tokens}: {points[-1][1]:,} bytes, operands {points[-1][2]:,}", flush=True)
             if points[-1][1] > LARGEST:
                 break
         axes.plot([t for t, *_ in points], [size / 2**20 for _, size, _ in points], marker="o", label=name)
     axes.set(xscale="log", yscale="log", xlabel="tokens", ylabel="kept between the passes, MiB")
-    axes.set_xticks(options.tokens, map(str, options.tokens), minor=False)
+    axes.set_xticks(chosen.tokens, map(str, chosen.tokens), minor=False)
     axes.minorticks_off()
     axes.grid(alpha=0.3)
     figure.legend(loc="outside upper center", ncols=2, frameon=False)
-    figure.savefig(options.output, metadata={"Date": None})
-    print(f"figure: {options.output}")
+    figure.savefig(chosen.output, metadata={"Date": None})
+    print(f"figure: {chosen.output}")
 
 
 if __name__ == "__main__":

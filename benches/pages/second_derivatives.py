@@ -1,19 +1,16 @@
 """A gradient penalty through a recurrence, compared with ``torch.nn.RNN`` of as many units.
 
-    python benches/second_derivatives.py [--threads 1] [--rounds 15]
+    python -m benches.pages.second_derivatives [--threads 1] [--rounds 15]
 
 The penalty is the squared gradient of a loss with respect to the inputs. Loss, penalty and the gradients of the penalty
 for all parameters are timed. Times are the processor's, medians of interleaved rounds.
 """
 
-import argparse
-import time
-
 import torch
-from measure import interleaved, machine
 from torch import nn
 
 import householder.torch as ht
+from benches.measure import clock, heading, interleaved, options, row
 
 SHAPES = [(10, 4, 8, 4), (20, 8, 32, 8), (50, 32, 128, 16), (50, 32, 128, 128), (100, 8, 32, 8), (200, 64, 256, 32)]
 
@@ -24,14 +21,9 @@ def penalty(layer, x):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=15)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+    chosen = options(__doc__, threads=1, rounds=15)
     torch.manual_seed(0)
-    print(" | ".join(f"{heading}: {text}" for heading, text in machine(options.threads).items()))
-    print("| T | batch | n | m | OrthogonalRNN, ms | nn.RNN, ms | ratio |\n|---|---|---|---|---|---|---|")
+    heading(chosen.threads, "T", "batch", "n", "m", "OrthogonalRNN, ms", "nn.RNN, ms", "ratio")
     for steps, batch, n, m in SHAPES:
         layers = {
             "OrthogonalRNN": ht.OrthogonalRNN(8, n, num_reflections=m, nonlinearity="tanh"),
@@ -39,9 +31,9 @@ def main():
         }
         x = torch.randn(steps, batch, 8, requires_grad=True)
         calls = {name: lambda layer=layer, x=x: penalty(layer, x) for name, layer in layers.items()}
-        times = interleaved(calls, options.rounds, clock=time.process_time)
+        times = interleaved(calls, chosen.rounds, clock=clock(chosen.threads))
         ours, theirs = (1e3 * times[name].median for name in layers)
-        print(f"| {steps} | {batch} | {n} | {m} | {ours:.1f} | {theirs:.1f} | {ours / theirs:.2f} |")
+        row(steps, batch, n, m, ours, theirs, ours / theirs)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,18 @@
 """What a layer costs over the operators under it: forward plus backward of an ``OrthogonalRNN``.
 
-    python benches/layers.py [--threads 2] [--hidden 128] [--reflections 16] [--batch 50] [--steps 400] [--rounds 200]
+    python -m benches.pages.layers [--threads 2] [--hidden 128] [--reflections 16] [--batch 50]
+                                   [--steps 400] [--rounds 200]
 
 The bare operator is the least that torch differentiates: an ``autograd.Function`` that calls the operators and checks
 nothing. ``ht.rnn`` adds checks, transforms and types, the layer adds modules. The operators by themselves, forward and
 backward, show what autograd takes. Gradients are of all parameters and the initial state.
 """
 
-import argparse
-
 import torch
-from measure import interleaved, machine
 from torch.autograd import Function
 
 import householder.torch as ht
+from benches.measure import heading, interleaved, options, row
 
 HOW = ("leaky_relu", 0.1, False, False, "trapezoidal", "auto")
 WANTED = [True, False, True, True, True, False, False, False]
@@ -43,19 +42,14 @@ class BareOperator(Function):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", type=int, default=2, help="of torch and householder")
-    for name, default in (("input", 2), ("hidden", 128), ("reflections", 16), ("batch", 50), ("steps", 400)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--rounds", type=int, default=200)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+    sizes = {"input": 2, "hidden": 128, "reflections": 16, "batch": 50, "steps": 400}
+    chosen = options(__doc__, threads=2, rounds=200, **sizes)
     torch.manual_seed(0)
 
-    layer = ht.OrthogonalRNN(options.input, options.hidden, num_reflections=options.reflections)
-    x = torch.randn(options.steps, options.batch, options.input)
-    hx = torch.randn(1, options.batch, options.hidden, requires_grad=True)
-    grad = torch.randn(options.steps, options.batch, options.hidden)
+    layer = ht.OrthogonalRNN(chosen.input, chosen.hidden, num_reflections=chosen.reflections)
+    x = torch.randn(chosen.steps, chosen.batch, chosen.input)
+    hx = torch.randn(1, chosen.batch, chosen.hidden, requires_grad=True)
+    grad = torch.randn(chosen.steps, chosen.batch, chosen.hidden)
     (cell,) = layer.cells
     h0 = hx[0].detach().requires_grad_()
     tensors = [cell.reflections, x, h0, cell.weight_ih, cell.bias]
@@ -73,15 +67,13 @@ def main() -> None:
             ),
             "ht.OrthogonalRNN": differentiated(lambda: layer(x, hx)[0], hx),
         },
-        options.rounds,
+        chosen.rounds,
         budget=20.0,
     )
-    print("".join(f"- {heading}: {value}\n" for heading, value in machine(options.threads).items()))
-    print("| | median, ms | over the bare operator | min, ms | over the bare operator |\n|---|---|---|---|---|")
-    base = times[BARE]
+    heading(chosen.threads, "", "median, ms", "over the bare operator", "min, ms", "over the bare operator")
     for name, seconds in times.items():
-        cells = (f"{1e3 * s:.3f} | {100 * (s / b - 1):+.1f} %" for s, b in zip(seconds, base, strict=True))
-        print(f"| {name} | {' | '.join(cells)} |")
+        pairs = zip(seconds, times[BARE], strict=True)
+        row(name, *(cell for s, base in pairs for cell in (1e3 * s, f"{100 * (s / base - 1):+.1f} %")))
 
 
 if __name__ == "__main__":

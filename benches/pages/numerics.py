@@ -1,6 +1,6 @@
 """Rounding errors, compared with LAPACK's on the same inputs.
 
-    python benches/numerics.py [--sizes 128 1024] [--output docs/numerics.md]
+    python -m benches.pages.numerics [--sizes 128 1024] [--output docs/numerics.md]
 
 LAPACK is ``torch.linalg.householder_product`` with autograd, on ``a = v / v_jj`` and ``tau = 2 / |a|^2``. Errors are
 norms of differences relative to norms, against Algorithm 1 in the next wider precision (float64, long double).
@@ -10,15 +10,15 @@ recurrence without nonlinearity, compared with a ``W`` that was formed in float6
 of several seeds.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
 import numpy as np
 import torch
-from rivals import lapack_form
 
 import householder as hh
+from benches.measure import options
+from benches.rivals import lapack_form
 from householder import reference
 
 ROWS = 4
@@ -168,10 +168,7 @@ def table(columns, lines):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[128, 1024])
-    parser.add_argument("--output", type=Path, help="a Markdown file whose tables are replaced; else standard output")
-    arguments = parser.parse_args()
+    arguments = options(__doc__, threads=2, sizes=[128, 1024], output=Path)
     with np.errstate(all="ignore"):
         tables = {"errors": table(COLUMNS, lines(arguments.sizes)), "drift": table(DRIFT_COLUMNS, recurrent_lines())}
     for name, text in tables.items():

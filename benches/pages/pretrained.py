@@ -1,19 +1,18 @@
 """A whole language model of transformers, with random weights, before and after ``ht.accelerate``.
 
-    python benches/pretrained.py [--threads 2] [--tokens 1024] [--rounds 5] [--models qwen3_next,kimi_linear]
+    python -m benches.pages.pretrained [--threads 2] [--tokens 1024] [--rounds 5] [--models qwen3_next,kimi_linear]
 
 Two layers of the published widths, one with the delta rule and one with attention, and a few small experts: a step of
 training (forward, backward), and 32 tokens decoded one by one after a prompt. The losses are compared first.
 """
 
-import argparse
 import copy
 import importlib
 
 import torch
-from measure import interleaved, machine
 
 import householder.torch as ht
+from benches.measure import heading, interleaved, options, row
 
 COMMON = {
     "vocab_size": 4096,
@@ -83,20 +82,13 @@ def decode(model, ids):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--tokens", type=int, default=1024)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--models", default=",".join(MODELS))
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    print(" | ".join(f"{heading}: {text}" for heading, text in machine(options.threads).items()))
-    print("| model | | before, ms | accelerated, ms | before / accelerated |\n|---|---|---|---|---|")
-    for name in options.models.split(","):
+    chosen = options(__doc__, threads=2, tokens=1024, rounds=5, models=",".join(MODELS))
+    heading(chosen.threads, "model", "", "before, ms", "accelerated, ms", "before / accelerated")
+    for name in chosen.models.split(","):
         before = random_model(name)
         after = copy.deepcopy(before)
         ht.accelerate(after)
-        ids, prompt = torch.randint(1, COMMON["vocab_size"], (1, options.tokens)), torch.randint(1, 100, (1, 16))
+        ids, prompt = torch.randint(1, COMMON["vocab_size"], (1, chosen.tokens)), torch.randint(1, 100, (1, 16))
         torch.testing.assert_close(training_step(after, ids), training_step(before, ids), rtol=1e-4, atol=1e-4)
         works = {
             "training step": lambda model, ids=ids: training_step(model, ids),
@@ -104,9 +96,8 @@ def main():
         }
         for work, call in works.items():
             calls = {"before": lambda c=call, m=before: c(m), "after": lambda c=call, m=after: c(m)}
-            times = {key: 1e3 * taken.median for key, taken in interleaved(calls, options.rounds, 3, 120).items()}
-            ratio = times["before"] / times["after"]
-            print(f"| {name} | {work} | {times['before']:.3g} | {times['after']:.3g} | {ratio:.2g} |", flush=True)
+            times = {key: 1e3 * taken.median for key, taken in interleaved(calls, chosen.rounds, 3, 120).items()}
+            row(name, work, times["before"], times["after"], f"{times['before'] / times['after']:.2g}")
 
 
 if __name__ == "__main__":

@@ -1,20 +1,19 @@
 """A layer with two threads while other processes keep the processors busy, under OpenMP's two ways to wait.
 
-    python benches/busy_neighbours.py [--neighbours 0 1 2 4] [--threads 2] [--seconds 3]
+    python -m benches.pages.busy_neighbours [--neighbours 0 1 2 4] [--threads 2] [--seconds 3]
 
 A thread of OpenMP that waits for others spins by default, and takes a processor from whoever would have work for it;
 ``OMP_WAIT_POLICY=passive`` lets it sleep. Each measurement is a process of its own, because the policy is read once.
 Times are medians and the ninth decile, in milliseconds, of forward plus backward; candidates take turns.
 """
 
-import argparse
 import os
 import statistics
 import subprocess
 import sys
 import time
 
-from measure import machine
+from benches.measure import heading, options, row
 
 NEIGHBOUR = "while True: pass"
 POLICIES = {"default": {}, "passive": {"OMP_WAIT_POLICY": "passive"}}
@@ -44,26 +43,27 @@ def measured(threads, seconds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--neighbours", type=int, nargs="+", default=[0, 1, 2, 4], help="busy processes")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
-    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.here:
-        measured(options.threads, options.seconds)
+    chosen = options(__doc__, threads=2, neighbours=[0, 1, 2, 4], seconds=3.0, here=False)
+    if chosen.here:
+        measured(chosen.threads, chosen.seconds)
         return
-    print(" | ".join(f"{heading}: {text}" for heading, text in machine(options.threads).items()))
-    print("| busy processes | waiting | layer | median, ms | 90 % below, ms |\n|---|---|---|---|---|")
-    for count in options.neighbours:
+    heading(chosen.threads, "busy processes", "waiting", "layer", "median, ms", "90 % below, ms")
+    for count in chosen.neighbours:
         busy = [subprocess.Popen([sys.executable, "-c", NEIGHBOUR]) for _ in range(count)]
         try:
             for policy, variables in POLICIES.items():
-                command = [sys.executable, __file__, "--here", "--threads", str(options.threads)]
-                command += ["--seconds", str(options.seconds)]
+                command = [
+                    sys.executable,
+                    "-m",
+                    "benches.pages.busy_neighbours",
+                    "--here",
+                    "--threads",
+                    str(chosen.threads),
+                ]
+                command += ["--seconds", str(chosen.seconds)]
                 rows = subprocess.check_output(command, env=os.environ | variables, text=True)
                 for name, median, decile in map(str.split, rows.splitlines()):
-                    print(f"| {count} | {policy} | {name} | {float(median):.2f} | {float(decile):.2f} |")
+                    row(count, policy, name, float(median), float(decile))
         finally:
             for process in busy:
                 process.kill()

@@ -1,6 +1,6 @@
 """What code that uses other libraries computes, by itself and by householder, in one run.
 
-    python benches/migrating.py [--threads 1] [--rounds 7] [--only REGEX] [--divide 1]
+    python -m benches.pages.migrating [--threads 1] [--rounds 7] [--only REGEX] [--divide 1]
 
 FastH's own kernels are for GPUs. Its loop, reflection by reflection, and its blocks are written in torch here. expRNN
 is its loop over time with torch's exponential of a skew-symmetric matrix. Other libraries take part where they are
@@ -9,19 +9,17 @@ medians of interleaved rounds: of forward plus backward, or of steps of training
 ``--divide`` divides every size, for a short trial.
 """
 
-import argparse
 import copy
 import re
-import time
 from importlib.util import find_spec
 
-import rivals
 import torch
-from measure import interleaved, machine
 from torch import nn
 from torch.nn.functional import cross_entropy, one_hot
 
 import householder.torch as ht
+from benches import rivals
+from benches.measure import clock, heading, interleaved, options, row
 
 
 def results_and_gradients(functions, leaves):
@@ -196,13 +194,7 @@ def compare(title, make, sizes):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--only", default="", metavar="REGEX", help="works whose name matches")
-    parser.add_argument("--divide", type=int, default=1, metavar="K", help="divide every size, for a short trial")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+    chosen = options(__doc__, threads=1, rounds=7, only="", divide=1)
     torch.manual_seed(0)
     works = [
         (applications, "{} reflections of as many entries, {} vectors", (512, 32)),
@@ -220,18 +212,17 @@ def main():
             (flows, flow, (64, 64, 256)),
             (flows, flow, (784, 32, 256)),
         ]
-    print(" | ".join(f"{heading}: {text}" for heading, text in machine(options.threads).items()))
-    print("| | | median, ms | times ours |\n|---|---|---|---|")
+    heading(chosen.threads, "", "", "median, ms", "times ours")
     for make, title, sizes in works:
-        sizes = [max(1, size // options.divide) for size in sizes]
+        sizes = [max(1, size // chosen.divide) for size in sizes]
         title = title.format(*sizes)
-        if not re.search(options.only, title):
+        if not re.search(chosen.only, title):
             continue
         compare(title, make, sizes)
-        times = interleaved(make(*sizes), options.rounds, at_least=3, clock=time.process_time)
+        times = interleaved(make(*sizes), chosen.rounds, at_least=3, clock=clock(chosen.threads))
         fastest = next(iter(times.values())).median
         for name, taken in times.items():
-            print(f"| {title} | {name} | {1e3 * taken.median:.3g} | {taken.median / fastest:.1f} |")
+            row(title, name, 1e3 * taken.median, f"{taken.median / fastest:.1f}")
 
 
 if __name__ == "__main__":

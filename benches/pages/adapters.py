@@ -1,22 +1,21 @@
 """Adapters on a frozen linear layer: time and peak memory of forward plus backward, compared with the layer's own.
 
-    python benches/adapters.py [--threads 2] [--size 4096] [--reflections 8] [--tokens 256] [--rounds 10]
+    python -m benches.pages.adapters [--threads 2] [--size 4096] [--reflections 8] [--tokens 256] [--rounds 10]
 
 Gradients are of the adapter's parameters and of the layer's input, as in the midst of a network. The candidates are
 compared with plain formulas, then timed in turn, round after round; memory is by how much the first call raises the
 peak of a process of its own, and the next call: large results of ours lie in memory that is kept for the next ones.
 """
 
-import argparse
 import subprocess
 import sys
 
 import torch
-from measure import interleaved, machine, peak_increment
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
 import householder.torch as ht
+from benches.measure import heading, interleaved, options, peak_increment, row
 
 FROZEN, OURS, PRODUCT, LORA = "frozen layer alone", "OrthogonalAdapter", "product formed (HRA)", "LoRA"
 MERGED = "LoRA, merged into the weight"
@@ -59,44 +58,28 @@ def candidates(size: int, m: int, tokens: int) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", type=int, default=2, help="of torch and householder")
-    parser.add_argument("--size", type=int, default=4096)
-    parser.add_argument("--reflections", type=int, default=8)
-    parser.add_argument("--tokens", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--only", nargs="+", choices=TIMED, default=TIMED, help="candidates beside the frozen layer")
-    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    calls = candidates(options.size, options.reflections, options.tokens)
-    if options.memory_of:
-        candidates(options.size, options.reflections, 1)[options.memory_of]()  # libraries set themselves up
-        print(*(peak_increment(calls[options.memory_of]) for _ in range(2)))
+    sizes = {"threads": 2, "size": 4096, "reflections": 8, "tokens": 256, "rounds": 10}
+    chosen = options(__doc__, **sizes, only=[*TIMED], memory_of=str)
+    calls = candidates(chosen.size, chosen.reflections, chosen.tokens)
+    if chosen.memory_of:
+        candidates(chosen.size, chosen.reflections, 1)[chosen.memory_of]()  # libraries set themselves up
+        print(*(peak_increment(calls[chosen.memory_of]) for _ in range(2)))
         return
     for name, formula in ((OURS, PRODUCT), (LORA, MERGED)):
         for found, expected in zip(calls[name](), calls[formula](), strict=True):
             torch.testing.assert_close(found, expected, atol=1e-3 * expected.abs().max().item(), rtol=0)
-    calls = {name: calls[name] for name in (FROZEN, *options.only)}
-    times = interleaved(calls, options.rounds, budget=25.0)
-    memory = {
-        name: [
-            int(size) / 1e6
-            for size in subprocess.check_output([sys.executable, *sys.argv, "--memory-of", name]).split()
-        ]
-        for name in calls
-    }
-    print("".join(f"- {heading}: {value}\n" for heading, value in machine(options.threads).items()))
-    headings = ("median, ms", "min, ms", "memory, first call, MB", "next call, MB")
-    print("| |", " | ".join(f"{heading} | of the layer's" for heading in headings), "|")
-    print("|---" * (1 + 2 * len(headings)) + "|")
+    calls = {name: calls[name] for name in (FROZEN, *chosen.only)}
+    times = interleaved(calls, chosen.rounds, budget=25.0)
+    command = [sys.executable, "-m", "benches.pages.adapters", *sys.argv[1:], "--memory-of"]
+    memory = {name: [int(size) / 1e6 for size in subprocess.check_output([*command, name]).split()] for name in calls}
+    titles = ("median, ms", "min, ms", "memory, first call, MB", "next call, MB")
+    heading(chosen.threads, "", *(cell for title in titles for cell in (title, "of the layer's")))
     rows = {name: [*(1e3 * seconds for seconds in times[name]), *memory[name]] for name in calls}
-    for name, row in rows.items():
-        ratios = (
-            f"{value / own:.2f}" if own else "" for value, own in zip(row, rows[FROZEN], strict=True)
-        )  # no new page
-        cells = (f"{value:.3g} | {ratio}" for value, ratio in zip(row, ratios, strict=True))
-        print(f"| {name} | {' | '.join(cells)} |")
+    for name, values in rows.items():
+        pairs = zip(values, rows[FROZEN], strict=True)
+        row(
+            name, *(cell for value, own in pairs for cell in (value, f"{value / own:.2f}" if own else ""))
+        )  # 0: no page
 
 
 if __name__ == "__main__":
