@@ -1,6 +1,6 @@
 """Speed and error of every candidate, drawn from what ``versus_peers.py --output DIR`` wrote.
 
-    python benches/plot_peers.py DIR [DIR ...] [--output docs]
+    python -m benches.plot_peers DIR [DIR ...] [--output docs]
 
 Folders are searched to their bottom. Writes ``benchmarks-sequences.png`` and ``benchmarks-applications.png``: one line
 for each case, on the left times relative to householder's, on the right errors relative to float64.
@@ -20,7 +20,7 @@ def measured(folders):
     """Every case of every file, as ``{case: {candidate: row}}``."""
     files = sorted(file for folder in folders for file in folder.rglob("versus_peers.json"))
     cases = [case for file in files for case in json.loads(file.read_text(encoding="utf-8"))["cases"]]
-    return {case["case"]: {row["candidate"]: row for row in case["rows"]} for case in cases}
+    return {case["case"]: {row["candidate"]: row for row in case["rows"] if "both" in row} for case in cases}
 
 
 def size(case):
@@ -41,8 +41,9 @@ def draw(cases, path):
         style = {"marker": marker, "color": f"C{i}", "markersize": 6, "linestyle": "", "label": name, "alpha": 0.8}
         if name == ours:
             style |= {"markersize": 10, "zorder": 3}
-        for panel, key in zip(panels, ("median_ratio", "error"), strict=True):
-            panel.plot([cases[order[line]][name][key] for line in lines], lines, **style)
+        values = lambda row: row["both"]["ratio"], lambda row: row["error"]
+        for panel, value in zip(panels, values, strict=True):
+            panel.plot([value(cases[order[line]][name]) for line in lines], lines, **style)
     panels[0].axvline(1, color="C0", linewidth=1)
     panels[0].set(xscale="log", xlabel="time, times householder's (median; to the right: slower)")
     panels[1].set(xscale="log", xlabel="error of results and gradients, relative to float64")

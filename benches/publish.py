@@ -1,7 +1,8 @@
-"""The tables of docs/benchmarks.md, from a run of ``versus_peers.py``.
+"""The tables of docs/benchmarks.md and docs/performance.md, from two runs of ``versus_peers.py``.
 
-    python benches/versus_peers.py --output peers
-    python benches/publish.py peers [--page docs/benchmarks.md]
+    python -m benches.versus_peers --threads 1 --output peers/1
+    python -m benches.versus_peers --threads 2 --output peers/2
+    python -m benches.publish peers/1 peers/2 [--pages docs/benchmarks.md docs/performance.md]
 
 A table stands between ``<!-- its name -->`` and ``<!-- end -->``.
 """
@@ -11,54 +12,151 @@ import json
 import re
 from pathlib import Path
 
-from versus_peers import markdown
+from benches.cases import OURS
+from benches.versus_peers import PASSES, markdown, strongest
 
-SEQUENCES = {"nn.RNN": "`nn.RNN`", "nn.LSTM": "`nn.LSTM`"}
 APPLICATIONS = {
     "compact WY, by hand": "compact WY by hand",
     "blocked (FastH's idea), by hand": "blocked by hand",
     "torch.linalg.householder_product": "`householder_product`",
     "nn.Linear (not orthogonal)": "`nn.Linear`",
 }
+PAGES = ["docs/benchmarks.md", "docs/performance.md"]
+AHEAD = 0.97
+"""Ratios from which on a rival is not ahead: they do not repeat more closely."""
 
 
-def measured(folder: Path, kind: str) -> dict[str, dict[str, dict]]:
-    """Return the cases of one kind, as ``{case: {candidate: row}}``."""
-    cases = json.loads((folder / "versus_peers.json").read_text(encoding="utf-8"))["cases"]
-    return {
-        case["case"]: {row["candidate"]: row for row in case["rows"]} for case in cases if case["case"].startswith(kind)
+class Run:
+    """What one run of ``versus_peers.py`` wrote."""
+
+    def __init__(self, folder: Path) -> None:
+        found = json.loads((folder / "versus_peers.json").read_text(encoding="utf-8"))
+        self.machine = found["machine"]
+        self.threads = int(found["machine"]["threads"])
+        self.cases = {case["case"]: case["rows"] for case in found["cases"]}
+
+    def of_kind(self, *kinds: str) -> dict[str, list[dict]]:
+        """Return the rows of the cases of some kinds."""
+        return {case: rows for case, rows in self.cases.items() if case.startswith(tuple(f"{kind} " for kind in kinds))}
+
+
+def title(case: str) -> str:
+    """Return a case's sizes as text."""
+    return ", ".join(re.findall(r"\w+=\w+", case)).replace("=", " = ")
+
+
+def table(heads: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in [heads, ["---"] * len(heads), *rows])
+
+
+def digits(ratio: float) -> str:
+    return f"{ratio:.{0 if ratio >= 100 else 1 if ratio >= 10 else 2}f}"
+
+
+def named(row: dict) -> str:
+    return row["candidate"].removesuffix(", by hand").removesuffix(", tau given").replace("torch.linalg.", "")
+
+
+def beside(runs: list[Run], way: str) -> str:
+    """Return sequences beside ``nn.RNN`` and the strongest rival, for each number of threads."""
+    heads = ["sequence"]
+    for run in runs:
+        threads = f"{run.threads} thread{'s' * (run.threads > 1)}"
+        heads += [f"{threads}: ours, ms", "`nn.RNN`", "strongest rival"]
+    lines = []
+    for case in runs[0].of_kind("sequence"):
+        line = [title(case)]
+        for run in runs:
+            rows = run.cases[case]
+            ours, rnn, *_ = rows
+            best = strongest(rows, way)
+            line += [f"{ours[way]['min_ms']:.3g}", digits(rnn[way]["ratio"])]
+            line.append(f"{digits(best[way]['ratio'])} {named(best)}")
+        lines.append(line)
+    return table(heads, lines)
+
+
+def ratios(run: Run, kind: str, rivals: dict[str, str]) -> str:
+    """Return the table of a kind's ratios of both passes."""
+    lines = []
+    for case, rows in run.of_kind(kind).items():
+        found = {row["candidate"]: row["both"]["ratio"] for row in rows if "both" in row}
+        lines.append([title(case), *(digits(found[rival]) for rival in rivals)])
+    return table([kind, *rivals.values()], lines)
+
+
+def times(run: Run, kind: str, way: str | None, unit: str) -> str:
+    """Return the times of a kind's candidates, a line for each case; both passes if ``way`` is None."""
+    cases = run.of_kind(kind)
+    scale = {"ms": 1, "us": 1000}[unit]
+    ways = PASSES if way is None else (way,)
+    columns = [(row["candidate"], w) for w in ways for row in next(iter(cases.values())) if w in row]
+    heads = [f"{name}{', with gradients' * (w == 'both')}, {unit}" for name, w in columns]
+    lines = []
+    for case, rows in cases.items():
+        found = {row["candidate"]: row for row in rows}
+        cells = (f"{scale * found[name][w]['min_ms']:.3g}" if name in found else "" for name, w in columns)
+        lines.append([title(case), *cells])
+    return table([kind, *heads], lines)
+
+
+def behind(runs: list[Run]) -> str:
+    """Return where the strongest rival is ahead of one of ours, by how much."""
+    heads = [f"{PASSES[way]}, {run.threads} thread{'s' * (run.threads > 1)}" for way in PASSES for run in runs]
+    lines = []
+    for case, first in runs[0].cases.items():
+        for name in (row["candidate"] for row in first if row["candidate"].startswith(OURS)):
+            cells = []
+            for way in PASSES:
+                for run in runs:
+                    if case not in run.cases:
+                        cells.append("")
+                        continue
+                    (ours,) = (row for row in run.cases[case] if row["candidate"] == name)
+                    best = strongest(run.cases[case], way)
+                    ratio = best[way]["min_ms"] / ours[way]["min_ms"] if best and way in ours else 1.0
+                    cells.append(f"{digits(ratio)} {named(best)}" if ratio < AHEAD else "")
+            if any(cells):
+                lines.append([f"{case.partition('=')[0].rpartition(' ')[0]}, {title(case)}", f"`{name}`", *cells])
+    return table(["work", "ours", *heads], lines)
+
+
+def tables(one: Run, two: Run) -> dict[str, str]:
+    """Return all tables by name, of a run on one thread and one on several."""
+    runs = [one, two]
+    detailed = {
+        kind: "\n".join(markdown(case, rows) for case, rows in two.of_kind(kind).items()).rstrip()
+        for kind in ("sequence", "application", "batch")
     }
-
-
-def ratios(folder: Path, kind: str, rivals: dict[str, str]) -> str:
-    """Return the table of a kind's median ratios."""
-    lines = [f"| {kind} | {' | '.join(rivals.values())} |", "|---" * (1 + len(rivals)) + "|"]
-    for case, rows in measured(folder, kind).items():
-        title = case.partition(" ")[2].replace(" ", ", ").replace("=", " = ")
-        medians = [rows[rival]["median_ratio"] for rival in rivals]
-        lines.append(f"| {title} | {' | '.join(f'{ratio:.{int(ratio < 100)}f}' for ratio in medians)} |")
-    return "\n".join(lines)
+    return {
+        "machine": "\n".join(f"- {heading}: {value}" for heading, value in two.machine.items()),
+        "sequences, forward": beside(runs, "forward"),
+        "sequences, both": beside(runs, "both"),
+        "application ratios": ratios(two, "application", APPLICATIONS),
+        "behind": behind(runs),
+        "small": times(one, "batch", None, "ms"),
+        "factor": times(one, "factor", "forward", "ms"),
+        "step": times(one, "step", "forward", "us"),
+        "matrix": times(one, "matrix", None, "ms"),
+        "vectors": times(one, "vectors", None, "us"),
+        **detailed,
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="what the run wrote")
-    parser.add_argument("--page", type=Path, default=Path("docs/benchmarks.md"))
+    parser.add_argument("folders", type=Path, nargs=2, help="what the runs wrote")
+    parser.add_argument("--pages", type=Path, nargs="+", default=PAGES)
     options = parser.parse_args()
-    about = json.loads((options.folder / "versus_peers.json").read_text(encoding="utf-8"))["machine"]
-    tables = {"machine": "\n".join(f"- {heading}: {value}" for heading, value in about.items())}
-    for kind, rivals in (("sequence", SEQUENCES), ("application", APPLICATIONS)):
-        tables[f"{kind} ratios"] = ratios(options.folder, kind, rivals)
-    for kind in ("sequence", "application", "batch"):
-        cases = measured(options.folder, kind)
-        tables[kind] = "\n".join(markdown(case, list(rows.values())) for case, rows in cases.items()).rstrip()
-    page = options.page.read_text(encoding="utf-8")
-    for name, table in tables.items():
+    found = tables(*map(Run, options.folders))
+    pages = {Path(page): Path(page).read_text(encoding="utf-8") for page in options.pages}
+    for name, text in found.items():
         place = re.compile(f"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
-        page, found = place.subn(lambda match, table=table: match[1] + table + match[2], page)
-        if found != 1:
-            raise SystemExit(f"{options.page} has {found} places for the table '{name}', not one")
-    options.page.write_text(page, encoding="utf-8")
+        if (places := sum(len(place.findall(page)) for page in pages.values())) != 1:
+            raise SystemExit(f"{', '.join(map(str, pages))} have {places} places for the table '{name}', not one")
+        pages = {path: place.sub(lambda m, text=text: m[1] + text + m[2], page) for path, page in pages.items()}
+    for path, page in pages.items():
+        path.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

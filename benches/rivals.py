@@ -203,8 +203,6 @@ def other_parameters():
     builders = {"nn.Linear (not orthogonal)": lambda n: nn.Linear(n, n, bias=False)}
     for name in ("householder", "cayley", "matrix_exp"):
         builders[f"parametrizations.orthogonal {name}"] = parametrized(name)
-    if find_spec("geotorch"):
-        builders["geotorch.orthogonal"] = geotorch
     return builders
 
 

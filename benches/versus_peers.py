@@ -4,13 +4,13 @@
 
 Every candidate is compared with float64 before it is timed; those of a case are timed in turn, round after round: the
 forward pass without gradients, and both passes with the gradients of every parameter, of single applications' inputs
-and of sequences' initial states. With one thread, times are the processor's. ``error`` is the largest over results and
-gradients, each relative to its largest entry; ``memory`` is by how much one call raises the peak of a fresh process.
+and of sequences' initial states. Ratios are of the least times, which other work on the machine disturbs least; with
+one thread, times are the processor's. ``error`` is the largest over results and
+gradients, each relative to its largest entry; ``memory`` is by how much a further call raises the resident memory.
 """
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -44,28 +44,21 @@ def largest_error(case: Case, candidate: Candidate) -> float:
     return largest
 
 
-def memory(case: Case, name: str, threads: int) -> float:
-    """Return the peak increment in MB of one call, in a process of its own."""
-    command = [sys.executable, "-m", "benches.versus_peers", "--memory-of", name, "--threads", str(threads)]
-    command += ["--only", f"^{re.escape(str(case))}$", *["--quick"] * (case in QUICK)]
-    return int(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout) / 1e6
-
-
 def compare(case: Case, rounds: int, threads: int) -> list[dict]:
     """Check and time the candidates of a case; return a row for each."""
     candidates = list(case.candidates())
     rows = {c.name: {"candidate": c.name, "error": largest_error(case, c)} for c in candidates}
     calls = {(c.name, way): getattr(c, way) for c in candidates for way in PASSES if getattr(c, way)}
-    for (name, way), times in interleaved(calls, rounds, budget=6.0, clock=clock(threads)).items():
+    for (name, way), times in interleaved(calls, rounds, 3, 6.0, clock(threads)).items():
         rows[name][way] = {"median_ms": 1e3 * times.median, "min_ms": 1e3 * times.minimum}
     first = rows[candidates[0].name]
     for c in candidates:
         row = rows[c.name]
         for way in PASSES:
             if way in row:
-                row[way]["ratio"] = row[way]["median_ms"] / first[way]["median_ms"]
+                row[way]["ratio"] = row[way]["min_ms"] / first[way]["min_ms"]
         if isinstance(case, Sequence) and sys.platform == "linux" and c.both and c.name != "oneDNN":  # it gets buffers
-            row["memory_mb"] = memory(case, c.name, threads)
+            row["memory_mb"] = peak_increment(c.both) / 1e6
     return list(rows.values())
 
 
@@ -73,18 +66,14 @@ def markdown(case: Case | str, rows: list[dict]) -> str:
     """Return a case's table."""
     ways = [way for way in PASSES if way in rows[0]]
     with_memory = "memory_mb" in rows[0]
-    heads = [head for way in ways for head in (f"{PASSES[way]}, ms", "least", "times ours")]
+    heads = [head for way in ways for head in (f"{PASSES[way]}: least, ms", "times ours", "median, ms")]
     heads += ["error", *["memory, MB"] * with_memory]
     lines = [f"### {case}", "", f"| | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
     for row in rows:
         times = [row.get(way) for way in ways]
-        cells = [
-            cell
-            for time in times
-            for cell in (
-                (f"{time['median_ms']:.3g}", f"{time['min_ms']:.3g}", f"{time['ratio']:.2f}") if time else ("",) * 3
-            )
-        ]
+        cells = []
+        for time in times:
+            cells += [f"{time['min_ms']:.3g}", f"{time['ratio']:.2f}", f"{time['median_ms']:.3g}"] if time else [""] * 3
         cells += [f"{row['error']:.1e}", *[f"{row['memory_mb']:.1f}" if "memory_mb" in row else ""] * with_memory]
         lines.append(f"| {row['candidate']} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -93,12 +82,12 @@ def markdown(case: Case | str, rows: list[dict]) -> str:
 def strongest(rows: list[dict], way: str) -> dict | None:
     """Return the fastest of the rivals that compute the same."""
     rivals = [r for r in rows if not r["candidate"].startswith(OURS) and "not orthogonal" not in r["candidate"]]
-    return min((r for r in rivals if way in r), key=lambda r: r[way]["median_ms"], default=None)
+    return min((r for r in rivals if way in r), key=lambda r: r[way]["min_ms"], default=None)
 
 
 def main() -> None:
     defaults = {"device": "cpu", "only": "", "threads": 2}
-    chosen = options(__doc__, **defaults, quick=False, output=Path, memory_of=str)
+    chosen = options(__doc__, **defaults, quick=False, output=Path)
     if chosen.device == "cuda":
         if ignored := [f"--{name}" for name in ("only", "threads") if vars(chosen)[name] != defaults[name]]:
             raise SystemExit(f"--device cuda times all of its own cases; leave out {', '.join(ignored)}")
@@ -107,17 +96,12 @@ def main() -> None:
         quick = ["--quick"] if chosen.quick else []
         sys.exit(householder(["gpu-check", "--only-timings", "--output", str(chosen.output or "."), *quick]))
     cases = [case for case in (QUICK if chosen.quick else CASES) if re.search(chosen.only, str(case))]
-    if chosen.memory_of:
-        run = next(c.both for case in cases for c in case.candidates() if c.name == chosen.memory_of)
-        run()
-        print(peak_increment(run))
-        return
     about = machine(chosen.threads)
     text = "".join(f"- {heading}: {value}\n" for heading, value in about.items())
     print(text)
     results = []
     for case in cases:
-        rows = compare(case, 3 if chosen.quick else 20, chosen.threads)
+        rows = compare(case, 3 if chosen.quick else 40, chosen.threads)
         results.append({"case": str(case), "rows": rows})
         print(markdown(case, rows), flush=True)
         text += "\n" + markdown(case, rows)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "docs/benchmarks.md", ROOT / "docs/performance.md"
 SMALL = {
     "busy_neighbours": "--neighbours 0 1 --threads 1 --seconds 0.1",
     "layers": "--hidden 16 --steps 5 --rounds 1 --threads 1",
@@ -100,3 +101,109 @@ def test_a_comparison_on_a_gpu_refuses_what_it_would_ignore():
     done = start("versus_peers", "--device", "cuda", "--only", "batch", "--threads", "1")
     assert done.returncode
     assert "leave out --only, --threads" in done.stderr
+
+
+@pytest.mark.long
+def test_quick_comparison_and_its_pages(tmp_path):
+    pytest.importorskip("jax", reason="JAX is one of the rivals")
+    for threads in ("1", "2"):
+        run("versus_peers", "--quick", "--threads", threads, "--output", tmp_path / threads)
+    cases = {case["case"]: case["rows"] for case in json.loads((tmp_path / "1/versus_peers.json").read_text())["cases"]}
+    assert all(row["error"] < 1e-4 for rows in cases.values() for row in rows)
+    sequence, application = cases["sequence d=2 n=64 m=8 B=10 T=50"], cases["application n=32 m=32 B=5"]
+    names = {row["candidate"] for row in sequence}
+    assert names >= {"householder.torch.OrthogonalRNN", "nn.RNN", "dense loop, by hand",
+                     "compact WY loop, by hand", "jax.lax.scan, dense", "ONNX Runtime"}  # fmt: skip
+    assert len(application) >= 8
+    assert "### application n=32 m=32 B=5" in (tmp_path / "1/versus_peers.md").read_text()
+
+    run("plot_peers", tmp_path / "2", "--output", tmp_path)
+    for kind in ("sequences", "applications"):
+        assert (tmp_path / f"benchmarks-{kind}.png").read_bytes().startswith(b"\x89PNG")
+
+    page = tmp_path / "page.md"
+    places = [name for path in PAGES for name in re.findall("<!-- (.*) -->", path.read_text()) if name != "end"]
+    page.write_text("".join(f"<!-- {name} -->\n\n<!-- end -->\n" for name in places))
+    run("publish", tmp_path / "1", tmp_path / "2", "--pages", page)
+    rnn = next(row for row in sequence if row["candidate"] == "nn.RNN")["both"]["ratio"]
+    assert re.search(
+        rf"\| d = 2, n = 64, m = 8, B = 10, T = 50 \| \S+ \| {rnn:.{1 if rnn >= 10 else 2}f} \|", page.read_text()
+    )
+    assert "### application n=32 m=32 B=5" in page.read_text()
+
+
+def test_a_wrong_rival_is_not_timed(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benches import cases, versus_peers
+
+    right = torch.ones(3, dtype=torch.float64)
+    wrong = cases.Candidate(
+        "wrong", lambda: (right, right), lambda: right.float(), lambda: (right.float(), 1.1 * right)
+    )
+    with pytest.raises(SystemExit, match=r"wrong is wrong by 0\.1"):
+        versus_peers.largest_error(cases.QUICK[0], wrong)
+
+
+def test_the_suite_has_the_works_of_the_comparison_and_names_each_once(monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benches import cases, suite
+
+    assert set(suite.WATCHED) <= set(cases.CASES)
+    assert len({str(case) for case in cases.CASES}) == len(cases.CASES)
+    assert len(suite.WATCHED) + len(suite.DELTA) >= 30
+
+
+def test_what_became_slower_is_measured_again_before_it_is_named(monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benches import suite
+
+    def entries(**figures):
+        return {name: {"ms": [], "figures": list(values)} for name, values in figures.items()}
+
+    old = entries(same=(1, 1, 1), noisy=(1, 1, 1.5), slower=(1, 1, 1), unlucky=(1, 1, 1), a_little=(1, 1, 1))
+    new = entries(same=(1, 1, 1), noisy=(1.4, 1.4, 1.4), slower=(1.2, 1.2, 1.2), unlucky=(1.3, 1.3, 1.3),
+                  a_little=(1.09, 1.09, 1.09), new=(1, 1, 1))  # fmt: skip
+    asked = []
+
+    def again(only):
+        asked.append(only)
+        return entries(slower=(1.2,), unlucky=(1,)) if len(asked) == 1 else entries(slower=(1.3,))
+
+    assert suite.slower(new, old, again) == ["slower"]
+    assert asked == ["^(slower|unlucky)$", "^(slower)$"]
+
+
+@pytest.mark.long
+def test_the_suite_compares_with_earlier_results_of_the_same_setting_alone(tmp_path):
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    results = tmp_path / "results.json"
+    run("suite", "--quick", "--processes", "1", "--output", results)
+    old = json.loads(results.read_text())
+    assert set(old) == {"commit", "date", "setting", "works"}
+    assert len(old["works"]) > 20
+    step = "step n=24 m=8, forward"
+    old["works"][step]["figures"] = [figure / 3 for figure in old["works"][step]["figures"]]
+    results.write_text(json.dumps(old))
+    done = start("suite", "--quick", "--processes", "1", "--only", "step", "--compare", results)
+    assert done.returncode
+    assert done.stderr.strip().endswith(f"slower: {step}")
+    old["setting"]["threads"] = "7"
+    results.write_text(json.dumps(old))
+    done = start("suite", "--quick", "--compare", results)
+    assert done.returncode
+    assert "of another setting; threads: 7, now 1" in done.stderr
+
+
+def test_every_result_that_is_kept_is_of_the_suite_as_it_is(monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benches import suite
+
+    kept = [json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "benches/results").glob("*.json")]
+    assert kept
+    cases = {str(case) for case in suite.WATCHED}
+    for result in kept:
+        assert cases <= {name.rpartition(", ")[0] for name in result["works"]}
