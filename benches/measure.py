@@ -7,7 +7,6 @@ import os
 import platform
 import statistics
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,8 +14,6 @@ import torch
 
 import householder as hh
 from householder import _core
-
-PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 SHORTEST = 0.04
 """Seconds that one measurement lasts at least: faster calls are repeated within it, as the steps of a training are.
@@ -27,7 +24,7 @@ PAUSE = 0.01
 
 
 def options(description, **defaults):
-    """Return the options of a command, and confine the process to as many processors as it has ``threads``.
+    """Return the options of a command, and set its ``threads``.
 
     A list takes several values, False is a flag, and a type stands for a value that is None by default.
     """
@@ -47,11 +44,10 @@ def options(description, **defaults):
 
 
 def use_threads(threads):
-    """Confine torch, this package and the process to so many threads: JAX and others take the processors they see."""
-    with suppress(AttributeError):  # Linux alone
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    """Set the threads of torch, of this package and of JAX, which reads them once, at its first use."""
     torch.set_num_threads(threads)
     hh.set_num_threads(threads)
+    os.environ["NPROC"] = str(threads)
 
 
 def clock(threads):
@@ -142,7 +138,7 @@ def machine(threads):
     family = f" (family {fields['cpu family']}, model {fields['model']})" if "cpu family" in fields else ""
     return {
         "processor": name + family,
-        "cores": str(PROCESSORS),
+        "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
         "threads": str(threads),
         "householder uses": _core.instruction_set(),
         "torch uses": f"{torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {blas}",

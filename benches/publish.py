@@ -1,10 +1,10 @@
-"""The tables of docs/benchmarks.md and docs/performance.md, from two runs of ``versus_peers.py``.
+"""The tables of docs/benchmarks.md and docs/performance.md, from runs of ``versus_peers.py``.
 
     python -m benches.versus_peers --threads 1 --output peers/1
     python -m benches.versus_peers --threads 2 --output peers/2
     python -m benches.publish peers/1 peers/2 [--pages docs/benchmarks.md docs/performance.md]
 
-A table stands between ``<!-- its name -->`` and ``<!-- end -->``.
+Detailed tables are of the last run, those of single steps, small matrices and LAPACK of the first. A table stands between ``<!-- its name -->`` and ``<!-- end -->``.
 """
 
 import argparse
@@ -32,7 +32,7 @@ class Run:
     def __init__(self, folder: Path) -> None:
         found = json.loads((folder / "versus_peers.json").read_text(encoding="utf-8"))
         self.machine = found["machine"]
-        self.threads = int(found["machine"]["threads"])
+        self.on = f"{found['machine']['threads']} thread{'s' * (found['machine']['threads'] != '1')}"
         self.cases = {case["case"]: case["rows"] for case in found["cases"]}
 
     def of_kind(self, *kinds: str) -> dict[str, list[dict]]:
@@ -61,8 +61,7 @@ def beside(runs: list[Run], way: str) -> str:
     """Return sequences beside ``nn.RNN`` and the strongest rival, for each number of threads."""
     heads = ["sequence"]
     for run in runs:
-        threads = f"{run.threads} thread{'s' * (run.threads > 1)}"
-        heads += [f"{threads}: ours, ms", "`nn.RNN`", "strongest rival"]
+        heads += [f"{run.on}: ours, ms", "`nn.RNN`", "strongest rival"]
     lines = []
     for case in runs[0].of_kind("sequence"):
         line = [title(case)]
@@ -82,7 +81,7 @@ def ratios(run: Run, kind: str, rivals: dict[str, str]) -> str:
     for case, rows in run.of_kind(kind).items():
         found = {row["candidate"]: row["both"]["ratio"] for row in rows if "both" in row}
         lines.append([title(case), *(digits(found[rival]) for rival in rivals)])
-    return table([kind, *rivals.values()], lines)
+    return table([f"{kind}, {run.on}", *rivals.values()], lines)
 
 
 def times(run: Run, kind: str, way: str | None, unit: str) -> str:
@@ -102,7 +101,7 @@ def times(run: Run, kind: str, way: str | None, unit: str) -> str:
 
 def behind(runs: list[Run]) -> str:
     """Return where the strongest rival is ahead of one of ours, by how much."""
-    heads = [f"{PASSES[way]}, {run.threads} thread{'s' * (run.threads > 1)}" for way in PASSES for run in runs]
+    heads = [f"{PASSES[way]}, {run.on}" for way in PASSES for run in runs]
     lines = []
     for case, first in runs[0].cases.items():
         for name in (row["candidate"] for row in first if row["candidate"].startswith(OURS)):
@@ -121,34 +120,34 @@ def behind(runs: list[Run]) -> str:
     return table(["work", "ours", *heads], lines)
 
 
-def tables(one: Run, two: Run) -> dict[str, str]:
-    """Return all tables by name, of a run on one thread and one on several."""
-    runs = [one, two]
+def tables(runs: list[Run]) -> dict[str, str]:
+    """Return all tables by name."""
+    first, last = runs[0], runs[-1]
     detailed = {
-        kind: "\n".join(markdown(case, rows) for case, rows in two.of_kind(kind).items()).rstrip()
+        kind: "\n".join(markdown(case, rows) for case, rows in last.of_kind(kind).items()).rstrip()
         for kind in ("sequence", "application", "batch")
     }
     return {
-        "machine": "\n".join(f"- {heading}: {value}" for heading, value in two.machine.items()),
+        "machine": "\n".join(f"- {heading}: {value}" for heading, value in last.machine.items()),
         "sequences, forward": beside(runs, "forward"),
         "sequences, both": beside(runs, "both"),
-        "application ratios": ratios(two, "application", APPLICATIONS),
+        "application ratios": ratios(last, "application", APPLICATIONS),
         "behind": behind(runs),
-        "small": times(one, "batch", None, "ms"),
-        "factor": times(one, "factor", "forward", "ms"),
-        "step": times(one, "step", "forward", "us"),
-        "matrix": times(one, "matrix", None, "ms"),
-        "vectors": times(one, "vectors", None, "us"),
+        "small": times(first, "batch", None, "ms"),
+        "factor": times(first, "factor", "forward", "ms"),
+        "step": times(first, "step", "forward", "us"),
+        "matrix": times(first, "matrix", None, "ms"),
+        "vectors": times(first, "vectors", None, "us"),
         **detailed,
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", type=Path, nargs=2, help="what the runs wrote")
+    parser.add_argument("folders", type=Path, nargs="+", help="what runs wrote, on more and more threads")
     parser.add_argument("--pages", type=Path, nargs="+", default=PAGES)
     options = parser.parse_args()
-    found = tables(*map(Run, options.folders))
+    found = tables([Run(folder) for folder in options.folders])
     pages = {Path(page): Path(page).read_text(encoding="utf-8") for page in options.pages}
     for name, text in found.items():
         place = re.compile(f"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)

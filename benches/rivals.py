@@ -161,11 +161,6 @@ def small_products_by_jax(u: Tensor, h: Tensor, grad: Tensor):
     return lambda: jax.block_until_ready(forward(u, h)), lambda: jax.block_until_ready(both(u, h))
 
 
-def ormqr(u: Tensor, h: Tensor) -> Tensor:
-    v, tau = lapack_form(u)
-    return torch.ormqr(v, tau, h.mT).mT
-
-
 def torch_householder(u: Tensor, h: Tensor) -> Tensor:
     from torch_householder import torch_householder_orgqr
 
@@ -179,7 +174,6 @@ def same_parameters():
         "compact WY, by hand": CompactWY.apply,
         "blocked (FastH's idea), by hand": Blocked.apply,
         "torch.linalg.householder_product": householder_product,
-        "torch.ormqr": ormqr,
     }
     if find_spec("torch_householder"):
         functions["torch_householder"] = torch_householder
@@ -201,7 +195,7 @@ def geotorch(n: int) -> nn.Module:
 def other_parameters():
     """Return the builders, from n, of rivals with an n x n parameter, by name."""
     builders = {"nn.Linear (not orthogonal)": lambda n: nn.Linear(n, n, bias=False)}
-    for name in ("householder", "cayley", "matrix_exp"):
+    for name in ("cayley", "matrix_exp"):
         builders[f"parametrizations.orthogonal {name}"] = parametrized(name)
     return builders
 

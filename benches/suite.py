@@ -23,7 +23,7 @@ from pathlib import Path
 
 import torch
 
-from benches.cases import QUICK, Application, Batch, Factor, Matrix, Sequence, Step, Vectors
+from benches.cases import CASES, QUICK, Application, Batch, Factor, Matrix, Sequence, Step, Vectors
 from benches.measure import clock, heading, in_turn, machine, options, row
 from benches.pages import delta_memory, versus_delta
 
@@ -31,17 +31,7 @@ SLOWER = 1.10
 AGAIN = 2
 PASSES = "forward", "both"
 WATCHED = [
-    Sequence(2, 128, 16, 50, 400),
-    Sequence(1, 256, 32, 50, 784),
-    Sequence(64, 512, 64, 64, 512),
-    Sequence(49, 512, 64, 1, 300),
-    Sequence(1, 64, 8, 16, 100),
-    Sequence(1, 32, 32, 1, 50),
-    Sequence(2, 128, 128, 50, 100),
-    Sequence(2, 128, 128, 50, 400),
-    Sequence(1, 256, 256, 50, 50),
-    Sequence(1, 256, 256, 50, 784),
-    Sequence(49, 512, 510, 1, 300),
+    *(case for case in CASES if isinstance(case, Sequence)),
     Application(128, 16, 50),
     Application(512, 64, 64),
     Application(1024, 64, 256),
@@ -51,13 +41,16 @@ WATCHED = [
     Vectors(1024, 8),
     Matrix(512, 511, "float32"),
     Matrix(1024, 1023, "float32"),
+    Matrix(1024, 1023, "float64"),
     Batch(1024, 8, 8),
     Batch(100_000, 4, 3),
     Batch(16_384, 8, 4),
     Batch(1024, 32, 8),
+    Batch(16_384, 16, 16),
     Step(64, 8),
     Step(128, 16),
     Factor(1024, "float32"),
+    Factor(1024, "complex64"),
 ]
 DELTA = ["gated DeltaNet", "KDA", "decoding step"]
 KEPT = 4096
