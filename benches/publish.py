@@ -4,7 +4,8 @@
     python -m benches.versus_peers --threads 2 --output peers/2
     python -m benches.publish peers/1 peers/2 [--pages docs/benchmarks.md docs/performance.md]
 
-Detailed tables are of the last run, those of single steps, small matrices and LAPACK of the first. A table stands between ``<!-- its name -->`` and ``<!-- end -->``.
+Detailed tables are of the last run, those of single steps, small matrices and LAPACK of the first. A table stands
+between ``<!-- its name -->`` and ``<!-- end -->``.
 """
 
 import argparse
@@ -89,7 +90,7 @@ def times(run: Run, kind: str, way: str | None, unit: str) -> str:
     cases = run.of_kind(kind)
     scale = {"ms": 1, "us": 1000}[unit]
     ways = PASSES if way is None else (way,)
-    columns = [(row["candidate"], w) for w in ways for row in next(iter(cases.values())) if w in row]
+    columns = dict.fromkeys((row["candidate"], w) for w in ways for rows in cases.values() for row in rows if w in row)
     heads = [f"{name}{', with gradients' * (w == 'both')}, {unit}" for name, w in columns]
     lines = []
     for case, rows in cases.items():
