@@ -150,6 +150,7 @@ def main():
         f"{key}: {old['setting'].get(key)}, now {about[key]}" for key in about if old["setting"].get(key) != about[key]
     ]:
         raise SystemExit(f"{chosen.compare} is of another setting; " + "; ".join(other))
+    commit = subprocess.check_output(["git", "describe", "--always", "--dirty"], text=True).strip()
     found = measured(chosen.only, processes=chosen.processes, **how)
     names = slower(found, old["works"], partial(measured, processes=chosen.processes, **how))
     heading(chosen.threads, "work", "ms", "of the calibration", "processes", "times as long as before", "")
@@ -159,7 +160,6 @@ def main():
         ms = statistics.median(entry["ms"]) if entry["ms"] else ""
         row(name, ms, figure, apart, ratio(entry, before) if before else "", "SLOWER" if name in names else "")
     if chosen.output:
-        commit = subprocess.check_output(["git", "describe", "--always", "--dirty"], text=True).strip()
         result = {"commit": commit, "date": time.strftime("%Y-%m-%d"), "setting": about, "works": found}
         chosen.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     if names:
