@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -310,7 +310,7 @@ class Reflected(Case):
 
 @dataclass(frozen=True)
 class Step(Case):
-    """One step for one sequence, ``tanh(W h + V x + b)`` with 8 inputs, without gradients."""
+    """One step for one sequence, ``tanh(W h + V x + b)`` with 8 inputs; the caller switches gradients off."""
 
     n: int
     m: int
@@ -336,26 +336,31 @@ class Step(Case):
 
         def by_numpy():
             w, v, b, h, x = numbers
-            return np.tanh(w @ h + v @ x + b)[None]
+            return np.tanh(w @ h + v @ x + b)
 
-        def candidate(name, call):
-            return Candidate(name, exact, torch.no_grad()(call))
+        def candidate(name, call, checked=lambda h: h):
+            return Candidate(name, exact, call, checked=checked)
 
+        def one(h):
+            return h[None]
+
+        def first(found):
+            return found[0][0]
+
+        inputs, start = x[None], h[None]
         yield candidate("householder.torch.OrthogonalRNNCell", lambda: cell(x, h))
-        yield candidate("householder.torch.OrthogonalRNN", lambda: layer(x[None], h[None])[0][0])
-        yield candidate("householder.Recurrence", lambda: recurrence.step(numbers[3], numbers[4])[None])
+        yield candidate("householder.torch.OrthogonalRNN", lambda: layer(inputs, start), first)
+        yield candidate("householder.Recurrence", partial(recurrence.step, *numbers[3:]), one)
         yield candidate("nn.RNNCell", lambda: rnn_cell(x, h))
-        yield candidate("nn.RNN", lambda: rnn(x[None], h[None])[0][0])
+        yield candidate("nn.RNN", lambda: rnn(inputs, start), first)
         wt, vt = w.mT.contiguous(), v.mT.contiguous()
         yield candidate("torch operations", lambda: torch.tanh_(torch.addmm(torch.addmm(b, x, vt), h, wt)))
-        yield candidate("NumPy", by_numpy)
-        dense = (x[None], w.contiguous(), v, b, h)
+        yield candidate("NumPy", by_numpy, one)
+        dense = (inputs, w.contiguous(), v, b, h)
         if find_spec("onnxruntime"):
-            runtime = sequence_rivals.by_onnx_runtime(*dense, "Tanh")
-            yield candidate("ONNX Runtime", lambda: runtime()[0])
+            yield candidate("ONNX Runtime", sequence_rivals.by_onnx_runtime(*dense, "Tanh"), lambda found: found[0])
         if sequence_rivals.onednn():
-            one = sequence_rivals.OneDNN("tanh", *dense)
-            yield candidate("oneDNN", lambda: one.step()[0])
+            yield candidate("oneDNN", sequence_rivals.OneDNN("tanh", *dense).step, lambda found: found[0])
 
 
 @dataclass(frozen=True)

@@ -151,10 +151,10 @@ def main() -> None:
     found = tables([Run(folder) for folder in options.folders])
     pages = {Path(page): Path(page).read_text(encoding="utf-8") for page in options.pages}
     for name, text in found.items():
-        place = re.compile(f"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
+        place = re.compile(f"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
         if (places := sum(len(place.findall(page)) for page in pages.values())) != 1:
             raise SystemExit(f"{', '.join(map(str, pages))} have {places} places for the table '{name}', not one")
-        pages = {path: place.sub(lambda m, text=text: m[1] + text + m[2], page) for path, page in pages.items()}
+        pages = {path: place.sub(lambda m, text=text: m[1] + text + "\n" + m[2], page) for path, page in pages.items()}
     for path, page in pages.items():
         path.write_text(page, encoding="utf-8")
 

@@ -63,7 +63,9 @@ def works(only, quick):
     for case in QUICK if quick else WATCHED:
         if any(re.search(only, f"{case}, {way}") for way in PASSES):
             ours = next(case.candidates())
-            yield from ((f"{case}, {way}", getattr(ours, way)) for way in PASSES if getattr(ours, way))
+            yield f"{case}, forward", torch.no_grad()(ours.forward)
+            if ours.both:
+                yield f"{case}, both", ours.both
     for work in versus_delta.WORKS:
         if work.name in DELTA and any(re.search(only, f"delta rule, {work.name}, {way}") for way in PASSES):
             work = work._replace(tokens=min(work.tokens, 32) if quick else work.tokens)
