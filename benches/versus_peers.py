@@ -50,7 +50,7 @@ def compare(case: Case, rounds: int, threads: int) -> list[dict]:
     calls = {(c.name, way): getattr(c, way) for c in candidates for way in PASSES if getattr(c, way)}
     with torch.set_grad_enabled(any(way == "both" for _, way in calls)):
         rows = {c.name: {"candidate": c.name, "error": largest_error(case, c)} for c in candidates}
-        found = interleaved(calls, rounds, 3, 6.0, clock(threads))
+        found = interleaved(calls, rounds, 5, 6.0, clock(threads))
     for (name, way), times in found.items():
         rows[name][way] = {"median_ms": 1e3 * times.median, "min_ms": 1e3 * times.minimum}
     first = rows[candidates[0].name]
