@@ -55,7 +55,11 @@ def digits(ratio: float) -> str:
 
 
 def named(row: dict) -> str:
-    return row["candidate"].removesuffix(", by hand").removesuffix(", tau given").replace("torch.linalg.", "")
+    return short(row["candidate"].removesuffix(", by hand").removesuffix(", tau given"))
+
+
+def short(name: str) -> str:
+    return name.replace("torch.linalg.", "").replace("householder.torch.", "ht.").replace("householder.", "hh.")
 
 
 def beside(runs: list[Run], way: str) -> str:
@@ -91,13 +95,13 @@ def times(run: Run, kind: str, way: str | None, unit: str) -> str:
     scale = {"ms": 1, "us": 1000}[unit]
     ways = PASSES if way is None else (way,)
     columns = dict.fromkeys((row["candidate"], w) for w in ways for rows in cases.values() for row in rows if w in row)
-    heads = [f"{name}{', with gradients' * (w == 'both')}, {unit}" for name, w in columns]
+    heads = [f"{short(name)}{'; with gradients' * (w == 'both')}" for name, w in columns]
     lines = []
     for case, rows in cases.items():
         found = {row["candidate"]: row for row in rows}
         cells = (f"{scale * found[name][w]['min_ms']:.3g}" if name in found else "" for name, w in columns)
         lines.append([title(case), *cells])
-    return table([kind, *heads], lines)
+    return table([f"{kind}, {unit}", *heads], lines)
 
 
 def behind(runs: list[Run]) -> str:
@@ -117,7 +121,9 @@ def behind(runs: list[Run]) -> str:
                     ratio = best[way]["min_ms"] / ours[way]["min_ms"] if best and way in ours else 1.0
                     cells.append(f"{digits(ratio)} {named(best)}" if ratio < AHEAD else "")
             if any(cells):
-                lines.append([f"{case.partition('=')[0].rpartition(' ')[0]}, {title(case)}", f"`{name}`", *cells])
+                lines.append(
+                    [f"{case.partition('=')[0].rpartition(' ')[0]}, {title(case)}", f"`{short(name)}`", *cells]
+                )
     return table(["work", "ours", *heads], lines)
 
 
