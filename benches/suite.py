@@ -108,8 +108,8 @@ def measured(only, quick, threads, processes):
     for _ in range(processes):
         for name, (seconds, figure) in json.loads(subprocess.check_output(command)).items():
             entry = found.setdefault(name, {"ms": [], "figures": []})
-            entry["ms"] += [] if seconds is None else [1e3 * seconds]
-            entry["figures"].append(figure)
+            entry["ms"] += [] if seconds is None else [float(f"{1e3 * seconds:.4g}")]
+            entry["figures"].append(float(f"{figure:.4g}"))
     return found
 
 
@@ -162,8 +162,10 @@ def main():
         ms = statistics.median(entry["ms"]) if entry["ms"] else ""
         row(name, ms, figure, apart, ratio(entry, before) if before else "", "SLOWER" if name in names else "")
     if chosen.output:
-        result = {"commit": commit, "date": time.strftime("%Y-%m-%d"), "setting": about, "works": found}
-        chosen.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        about = {"commit": commit, "date": time.strftime("%Y-%m-%d"), "setting": about}
+        lines = [f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in found.items()]
+        text = f'{json.dumps(about)[:-1]}, "works": {{\n' + ",\n".join(lines) + "\n}}\n"
+        chosen.output.write_text(text, encoding="utf-8")
     if names:
         raise SystemExit("slower: " + "; ".join(names))
 
