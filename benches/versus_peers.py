@@ -107,10 +107,10 @@ def main() -> None:
         results.append({"case": str(case), "rows": rows})
         print(markdown(case, rows), flush=True)
         text += "\n" + markdown(case, rows)
-    if chosen.output:
-        chosen.output.mkdir(parents=True, exist_ok=True)
-        (chosen.output / "versus_peers.json").write_text(json.dumps({"machine": about, "cases": results}, indent=2))
-        (chosen.output / "versus_peers.md").write_text(text)
+        if chosen.output:
+            chosen.output.mkdir(parents=True, exist_ok=True)
+            (chosen.output / "versus_peers.json").write_text(json.dumps({"machine": about, "cases": results}, indent=2))
+            (chosen.output / "versus_peers.md").write_text(text)
 
 
 if __name__ == "__main__":
