@@ -1,6 +1,6 @@
 """README's first picture: bars of the ratios in README's table, so that both say the same.
 
-python benches/pages/first_screen.py [--output docs/speed.svg]
+python -m benches.pages.first_screen [--output docs/speed.svg]
 """
 
 import argparse

@@ -23,9 +23,10 @@ SMALL = {
 WITH_OTHERS = {
     "pretrained": ("transformers", "--tokens 8 --rounds 1 --models qwen3_next"),
     "versus_adapters": ("peft", "--size 32 --tokens 4 --rounds 1"),
+    "versus_mamba": ("transformers", "--tokens 8 --rounds 1"),
     "versus_jax": ("jax", "--rounds 1"),
 }
-ALONE = {"adapters", "deep_networks", "delta_memory", "scaling"}
+ALONE = {"adapters", "deep_networks", "delta_memory", "first_screen", "scaling"}
 """Scripts that a test of their own runs."""
 
 
@@ -53,13 +54,23 @@ def test_benchmarks_print_a_table(script):
 
 
 @pytest.mark.parametrize(
-    "script", [pytest.param("pretrained", marks=pytest.mark.long), "versus_adapters", "versus_jax"]
+    "script",
+    [
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("pretrained", "versus_mamba")),
+        "versus_adapters",
+        "versus_jax",
+    ],
 )
 def test_comparisons_with_other_libraries_print_a_table(script):
     library, options = WITH_OTHERS[script]
     pytest.importorskip("torch")
     pytest.importorskip(library, reason=f"{library} is not installed")
     assert "|" in run(f"pages.{script}", *options.split())
+
+
+def test_the_first_picture_says_what_the_table_says(tmp_path):
+    run("pages.first_screen", "--output", tmp_path / "speed.svg")
+    assert (tmp_path / "speed.svg").read_text("utf-8") == (ROOT / "docs/speed.svg").read_text("utf-8")
 
 
 @pytest.mark.long

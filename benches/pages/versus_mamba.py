@@ -1,6 +1,6 @@
 """The recurrence of Mamba-2 that ``ht.accelerate`` replaces, compared with the fallback functions of transformers.
 
-    python benches/versus_mamba.py --threads 2
+    python -m benches.pages.versus_mamba --threads 2
 
 Shapes are those of a layer of published models, in float32. Both functions get what a layer gives them, and are first
 compared with float64. Times are medians of interleaved rounds.
@@ -12,10 +12,10 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
-from measure import interleaved, machine
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from benches.measure import interleaved, machine
 from householder.torch import _expressions, _mamba
 
 
