@@ -161,9 +161,9 @@ class RecurrentCell(_reflections.Layer):
 
     def _without_gradients(self, x: Tensor, hx: Tensor | None) -> Tensor | None:
         """Take one step; None if it needs gradients, checks, conversion or another route."""
-        if torch.is_grad_enabled():
-            return None
         tensors, options = self._arguments(x, hx)
+        if torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in tensors):
+            return None
         h = _streaming.step(self, self.constraint, tensors, options)
         if h is None:
             latent, _, *others = tensors

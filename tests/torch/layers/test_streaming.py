@@ -202,3 +202,13 @@ def test_inference_mode(cell):
         found = [cell(x, h) for _ in range(3)]
     for state in found:
         torch.testing.assert_close(state.clone(), expected(cell, x, h))
+
+
+def test_cells_that_need_no_gradients_are_prepared_though_gradients_are_enabled(cell):
+    x, h = inputs(cell)
+    cell.requires_grad_(False)
+    assert_current(cell, x, h)
+    assert cell in _streaming._known
+    assert cell(x.requires_grad_(), h).requires_grad
+    cell.requires_grad_(True)
+    assert cell(x.detach(), h).requires_grad
