@@ -26,7 +26,6 @@ from householder.torch._ops.library import are_plain
 from householder.torch._ops.route import NATIVE, Route, route
 from tests.cases.torch import CASES
 from tests.cuda import cuda_standin
-from tests.oracles.torch import IGNORE_JIT_WARNING
 
 pytestmark = pytest.mark.skipif(not cuda_standin.HAS_COMPILER, reason="the emulator needs a C++ compiler")
 
@@ -191,7 +190,6 @@ def test_states_of_half_types_are_float32_from_step_to_step(half):
 
 
 @pytest.mark.usefixtures("on_cuda")
-@pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
 def test_half_types_have_second_derivatives_and_a_forward_mode():
     u, x, tangent = torch.randn(8, 3, requires_grad=True), torch.randn(4, 2, 8).bfloat16(), torch.randn(8, 3)
     x.requires_grad_()

@@ -14,7 +14,6 @@ from tests.cases.torch import CASES
 from tests.cuda import cuda_standin
 from tests.cuda.test_launch_torch import on_cuda as on_cuda
 from tests.devices import private_device
-from tests.oracles.torch import IGNORE_JIT_WARNING
 
 pytestmark = pytest.mark.filterwarnings("ignore:householder has no native kernel")
 
@@ -81,7 +80,6 @@ TRANSFORMS = {
 }
 
 
-@pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_function_transforms(device, name):
     u, h = CASES["apply"][1]

@@ -81,7 +81,7 @@ def _idx(_: Path) -> bytes:
 
 
 def _plot(directory: Path) -> object:
-    (directory / CONFIG).write_text(packaged_config("digits").read_text("utf-8"), encoding="utf-8")
+    load_experiment(packaged_config("digits")).save(directory / CONFIG)
     (directory / "ornn").mkdir(exist_ok=True)
     (directory / "ornn" / METRICS).write_text(ROWS, encoding="utf-8")
     return read_curves(find_runs([directory]))

@@ -19,7 +19,7 @@ import torch
 import householder.jax as hj
 from householder.jax import _expressions
 from tests.cases.jax import CASES, directions, loss
-from tests.oracles.torch import IGNORE_JIT_WARNING, exact
+from tests.oracles.torch import exact
 
 EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
@@ -53,7 +53,6 @@ def test_values_and_gradients_are_those_of_explicit_reflections(case):
 
 
 @some("apply, complex", "rnn, oplu")
-@pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
 def test_tangents_and_second_derivatives_are_those_of_explicit_reflections(case):
     every, along = tuple(range(len(case.arguments))), directions(case.arguments)
 

@@ -11,9 +11,6 @@ phi, rnn, delta_rule = oracle.phi, oracle.rnn, oracle.delta_rule
 DTYPES = [torch.float64, torch.complex128]
 
 # torch's own doing, when forward mode is first used
-IGNORE_JIT_WARNING = "ignore:.torch.jit.script. is deprecated"
-# torch's own doing, when older versions compile
-IGNORE_INSTANCE_WARNING = "ignore:.*should not be instantiated:DeprecationWarning"
 IGNORE_CONFIG_WARNING = "ignore:Skipping serialization:UserWarning"
 
 

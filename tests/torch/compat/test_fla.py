@@ -14,10 +14,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import householder.torch as ht
 from householder import _notices
 from householder.torch import _fla_kernels, fla
-from tests.oracles.torch import IGNORE_JIT_WARNING
 
 pytestmark = [
-    pytest.mark.filterwarnings(IGNORE_JIT_WARNING),
     pytest.mark.filterwarnings("ignore::UserWarning"),  # that Triton does not support this platform
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]

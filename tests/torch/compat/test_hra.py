@@ -10,11 +10,9 @@ import torch
 from torch import nn
 
 import householder.torch as ht
-from tests.oracles.torch import IGNORE_JIT_WARNING
 
 peft = pytest.importorskip("peft", reason="peft is not installed")
 pytestmark = [
-    pytest.mark.filterwarnings(IGNORE_JIT_WARNING),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]

@@ -14,7 +14,6 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 import householder.torch as ht
-from tests.oracles.torch import IGNORE_INSTANCE_WARNING, IGNORE_JIT_WARNING
 
 LAYERS = {
     "Orthogonal": lambda: ht.Orthogonal(6, num_reflections=6),
@@ -328,7 +327,6 @@ def test_fake_tensors_have_shapes_only(layer):
     assert (output.shape, output.dtype) == (expected.shape, expected.dtype)
 
 
-@pytest.mark.filterwarnings(IGNORE_JIT_WARNING, IGNORE_INSTANCE_WARNING)
 def test_layers_compile_into_one_graph(layer):
     torch.compiler.reset()
     compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend="aot_eager")
@@ -346,7 +344,6 @@ def test_layers_are_exported(layer):
         torch.testing.assert_close(program.module()(x), layer(x))
 
 
-@pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
 def test_layers_have_forward_mode(layer):
     x, tangent = torch.randn(4, 6), torch.randn(4, 6)
     _, ours = torch.func.jvp(lambda x: run(layer, x), (x,), (tangent,))

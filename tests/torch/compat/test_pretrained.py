@@ -16,11 +16,9 @@ from torch import nn
 
 import householder.torch as ht
 from householder.torch import _mamba, _pretrained
-from tests.oracles.torch import IGNORE_JIT_WARNING
 
 transformers = pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")
 pytestmark = [
-    pytest.mark.filterwarnings(IGNORE_JIT_WARNING),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrizations, parametrize, prune
 import householder.torch as ht
 from householder._spec import METHODS
 from householder.torch import _adapter as adapter_module
-from tests.oracles.torch import IGNORE_JIT_WARNING, explicit_matrix
+from tests.oracles.torch import explicit_matrix
 
 F64 = torch.float64
 
@@ -103,7 +103,6 @@ def test_only_wanted_gradients(trained):
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
 def test_its_derivatives_of_every_order():
     module, x = adapter(n=6)
     inputs = (module.reflections, x[:, :6].clone().requires_grad_())

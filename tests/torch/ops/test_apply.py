@@ -6,7 +6,7 @@ import torch
 
 import householder.torch as ht
 from householder._spec import METHODS
-from tests.oracles.torch import DTYPES, IGNORE_JIT_WARNING, explicit_matrix, problem
+from tests.oracles.torch import DTYPES, explicit_matrix, problem
 
 SHAPES = [(1, 1), (2, 1), (2, 2), (5, 3), (6, 6), (33, 17), (64, 63)]
 
@@ -256,7 +256,6 @@ def test_meta_tensors_have_shapes_only():
     assert (c.shape, c.device.type) == ((4, 2, 5), "meta")
 
 
-@pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
 def test_derivatives_of_meta_tensors_have_shapes_only():
     u, h = torch.ones(5, 3, device="meta"), torch.ones(4, 5, device="meta")
     c, tangent = torch.func.jvp(ht.apply, (u, h), (u, h))

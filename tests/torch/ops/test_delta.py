@@ -9,9 +9,8 @@ import torch
 import householder.torch as ht
 from householder import _core, reference_delta
 from householder.torch import _expressions
-from tests.oracles.torch import IGNORE_CONFIG_WARNING, IGNORE_JIT_WARNING
+from tests.oracles.torch import IGNORE_CONFIG_WARNING
 
-pytestmark = pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
 GATES = pytest.mark.parametrize("gate", [None, "head", "channel"])
 ERASES = pytest.mark.parametrize("erases", [True, False], ids=["delta rule", "linear attention"])
 NAMES = ("q", "k", "v", "beta", "g", "initial_state")

@@ -9,9 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import householder.torch as ht
 from householder import _core
 from tests.cases.torch import CASES
-from tests.oracles.torch import IGNORE_JIT_WARNING, explicit_matrix, problem
+from tests.oracles.torch import explicit_matrix, problem
 
-pytestmark = pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
 cases = pytest.mark.parametrize(("function", "inputs"), CASES.values(), ids=CASES)
 
 

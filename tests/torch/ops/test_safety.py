@@ -6,9 +6,7 @@ from torch.autograd import forward_ad
 
 import householder.torch as ht
 from tests.cases.torch import CASES
-from tests.oracles.torch import IGNORE_JIT_WARNING, problem
-
-pytestmark = pytest.mark.filterwarnings(IGNORE_JIT_WARNING)
+from tests.oracles.torch import problem
 
 each_case = pytest.mark.parametrize(("function", "inputs"), CASES.values(), ids=CASES)
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
+from torch.torch_version import TorchVersion
 
 import householder.torch as ht
 from householder._spec import NONLINEARITIES
@@ -14,13 +15,10 @@ from householder.torch import _ops
 from tests.cases.torch import CASES
 from tests.oracles.torch import (
     IGNORE_CONFIG_WARNING,
-    IGNORE_INSTANCE_WARNING,
-    IGNORE_JIT_WARNING,
     explicit_matrix,
     problem,
 )
 
-pytestmark = pytest.mark.filterwarnings(IGNORE_JIT_WARNING, IGNORE_INSTANCE_WARNING)
 cases = pytest.mark.parametrize(("function", "inputs"), CASES.values(), ids=CASES)
 
 
@@ -285,6 +283,9 @@ def test_dynamic_shapes_compile_once():
     assert counter.frame_count == first
 
 
+@pytest.mark.skipif(
+    torch.__version__ < TorchVersion("2.15"), reason="torch before 2.15 does not compile gradients of torch.func"
+)
 def test_compiled_transforms():
     torch.compiler.reset()
     u, h = problem(4, 2, 3)

@@ -17,6 +17,7 @@ then records the expression, and nothing is computed twice.
 
 from __future__ import annotations
 
+from inspect import Parameter, Signature
 from types import new_class
 from typing import TYPE_CHECKING, Any
 
@@ -264,6 +265,9 @@ class Operator:
                 none = (None,) * (ctx.first - differentiable)
                 return *found[:differentiable], *none, *found[differentiable:], *(None,) * (1 + option_count)
 
+        _state_arity(General.forward, count + option_count)
+        _state_arity(Derivative.forward, count + state_count + _count(grads) + 1 + option_count)
+
         def remember(ctx: Any, inputs: Any, output: Any) -> None:
             left: tuple[Any, ...] = ()
             if state_count:
@@ -433,6 +437,15 @@ class Operator:
 def kind_of(device: torch.device) -> str:
     """Return the type of a device."""
     return device.type
+
+
+def _state_arity(function: Any, count: int) -> None:
+    """Say how many arguments a function of any number takes.
+
+    By this number, compilers of torch before 2.15 tell whether a ``forward`` takes a context too.
+    """
+    parameters = [Parameter(f"argument_{i}", Parameter.POSITIONAL_ONLY) for i in range(count)]
+    function.__signature__ = Signature(parameters)
 
 
 def _count(arguments: str) -> int:
