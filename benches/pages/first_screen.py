@@ -24,8 +24,8 @@ WIDTH, ROW, BAR, LABEL = 720, 30, 18, 340
 STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #24292f }
 rect { fill: #2f6f9f }
+.page { fill: #ffffff }
 .ratio { font-weight: 600 }
-@media (prefers-color-scheme: dark) { text { fill: #d0d7de } rect { fill: #58a6d6 } }
 """
 
 
@@ -43,7 +43,8 @@ def draw(found: dict[str, float]) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="Ratios">',
         f"<style>{STYLE}</style>",
-        f'<text x="0" y="16" class="ratio">{TITLE}</text>',
+        f'<rect width="{WIDTH}" height="{height}" class="page"/>',
+        f'<text x="12" y="20" class="ratio">{TITLE}</text>',
     ]
     for i, (label, ratio) in enumerate(values.items()):
         y, width = 30 + ROW * i, (WIDTH - LABEL - 60) * ratio / longest
