@@ -195,7 +195,8 @@ def test_the_suite_compares_with_earlier_results_of_the_same_setting_alone(tmp_p
     assert set(old) == {"commit", "date", "setting", "works"}
     assert len(old["works"]) > 20
     step = "step n=24 m=8, forward"
-    old["works"][step]["figures"] = [figure / 3 for figure in old["works"][step]["figures"]]
+    for name, work in old["works"].items():  # others cannot have become slower, whatever else the machine does
+        work["figures"] = [figure / 3 if name == step else figure * 30 for figure in work["figures"]]
     results.write_text(json.dumps(old))
     done = start("suite", "--quick", "--processes", "1", "--only", "step", "--compare", results)
     assert done.returncode
