@@ -483,6 +483,15 @@ def timed(monkeypatch):
     return lambda i: gpu_timing.compare(gpu_timing.cases(True)[i], quick=True, device="cpu")
 
 
+@pytest.mark.usefixtures("timed")
+@pytest.mark.parametrize(("seconds", "rounds"), [(0.0, gpu_timing.FEWEST), (60.0, 9)])
+def test_rounds_end_with_their_number_or_with_the_time(monkeypatch, seconds, rounds):
+    monkeypatch.setattr(gpu_timing, "SECONDS", seconds)
+    calls = []
+    assert gpu_timing.measure({"call": lambda: calls.append(1)}, 9)["call"] == (1, 1)
+    assert len(calls) == rounds
+
+
 def test_times_of_every_candidate(timed):
     sequence, half, applications = map(timed, range(3))
     ours = ["householder", "householder, torch operations", "torch.nn.RNN"]

@@ -19,7 +19,7 @@ def _exists_on(kind: str) -> bool:
 
 
 _exists_on._dynamo_marked_constant = True  # type: ignore[attr-defined]
-"""Compilers of torch before 2.12 cannot trace the question."""
+"""The compiler of torch 2.11 cannot trace the question."""
 
 
 def is_on(device: torch.device) -> bool:

@@ -430,7 +430,7 @@ class RecurrentLayer(_tracing.Opaque):
 
 
 def _dropout(x: Tensor, share: float) -> Tensor:
-    """Set a share of the numbers to zero; torch before 2.12 does so for real ones only."""
+    """Set a share of the numbers to zero; torch 2.10 to 2.12 do so for real ones only."""
     if not x.is_complex():
         return nn.functional.dropout(x, share)
     return x * nn.functional.dropout(torch.ones_like(x.real), share)
