@@ -101,6 +101,10 @@ def backward_tape(
     phases: Array | None,
     transpose: bool,
 ) -> None: ...
+def constrain(
+    u: Array,  # (.., n, n), real: its latent u_1 is replaced
+    soft: bool,
+) -> NotImplementedType | None: ...
 def matrix(
     u: Array,
     out: Array,  # (.., n, n)

@@ -76,7 +76,9 @@ impl Costs {
         let state = n * n * 6.0 / 90e3;
         // Two thin factors reach half the rate of one square matrix, less once they leave the cache.
         let wy = n * k * (0.01 + 2e-4 * k) + rows * state * (2.0 * k / n).powf(1.25);
-        let dense = n * n * (0.036 * n / (n + 128.0) + 5e-5 * k) + rows * state;
+        // Up to 64 coordinates, W is formed in registers.
+        let formed = if n <= 64.0 { 0.018 } else { 0.036 };
+        let dense = n * n * (formed * n / (n + 128.0) + 5e-5 * k) + rows * state;
         Self { reflections: f64::INFINITY, wy, dense }
     }
 

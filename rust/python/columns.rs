@@ -1,9 +1,11 @@
 //! The reflections of all problems of a call: `u (.., n, m)`, the `shape` of its columns, and `tau (.., m)`.
 
 use householder::operator::{Form, Operator};
+use pyo3::prelude::*;
 
 use crate::array::Array;
-use crate::call::{Reading, Refusal};
+use crate::by_dtype;
+use crate::call::{Reading, Refusal, attempt};
 use crate::dtype::Number;
 use crate::operands::Operands;
 use crate::options;
@@ -61,4 +63,29 @@ impl Columns {
         let w = Operator::with_form(shape, operands.needed(0, "u", &shape)?, self.form, tau)?;
         Ok(if let Some(phases) = phases { w.with_phases(phases)? } else { w })
     }
+}
+
+/// Replaces a latent `u_1` of each problem of a real `u (.., n, n)` in place: by 1 if it is positive and else by -1, or, if
+/// `soft`, by the nearest number in [-1, 1].
+#[pyfunction]
+pub fn constrain(u: &Bound<'_, PyAny>, soft: bool) -> PyResult<Py<PyAny>> {
+    fn go<T: Number<Real = T> + PartialOrd>(u: &Array<'_, '_>, soft: bool) -> Reading<()> {
+        let [_, n, m] = u.last;
+        if n != m || n == 0 {
+            return Err(Refusal::invalid(format!("expected u (.., n, n), got {}", u.describe()?)));
+        }
+        for u in u.slice_mut::<T>("u", u.len)?.chunks_exact_mut(n * n) {
+            let latent = &mut u[n * n - 1];
+            let is_inside = soft && !(*latent > T::ONE || *latent < -T::ONE);
+            if !is_inside {
+                *latent = if *latent > T::ZERO { T::ONE } else { -T::ONE };
+            }
+        }
+        Ok(())
+    }
+    let reading = || -> Reading<_> {
+        let u = Array::read(u)?;
+        by_dtype!(real u.dtype, go(&u, soft))
+    };
+    attempt(u.py(), reading())
 }

@@ -28,6 +28,8 @@ mod _core {
     #[pymodule_export]
     use super::array::share_tensor_types;
     #[pymodule_export]
+    use super::columns::constrain;
+    #[pymodule_export]
     use super::cuda::cuda_sources;
     #[pymodule_export]
     use super::delta::{delta_backward, delta_forward, delta_interval};

@@ -7,9 +7,10 @@ use crate::error::{Error, Result};
 use crate::gradients::Gradients;
 use crate::memory::{Buffer, collected, padded};
 use crate::operator::Diagonal;
-use crate::operator::{Operator, Transform};
+use crate::operator::{Operator, Reflections, Transform};
 use crate::rows::RowsMut;
 use crate::scalar::Scalar;
+use crate::simd::isa::InstructionSet;
 use crate::simd::transpose::transpose;
 use crate::simd::vector::dot;
 use crate::stack::{Stack, StackMut};
@@ -45,6 +46,22 @@ pub(crate) fn matrix_of_one<T: Scalar>(context: &mut Context<'_>, w: Transform<'
         return small::Rounded::new(n, w.u.count())?.run(context.isa, w, out);
     }
     dense::write_matrix(context, w, out)
+}
+
+/// Whether the gradient of `U` from that of `W` undoes reflections in registers. They must be their own inverses.
+pub(crate) fn is_small<T: Scalar>(u: Reflections<'_, T>) -> bool {
+    u.n() <= small::SMALL && !T::COMPLEX && u.tau().is_none()
+}
+
+/// Writes `dL/dU` of one problem from `dL/dW`, both row-major, where [`is_small`].
+pub(crate) fn small_matrix_backward<T: Scalar>(
+    isa: InstructionSet,
+    w: Transform<'_, T>,
+    grad_w: &[T],
+    grad_u: &mut [T],
+) -> Result<()> {
+    small::FormationBackward::new(w.u.n(), w.u.count())?.run(isa, w, grad_w, grad_u);
+    Ok(())
 }
 
 fn write_and_save<T: Scalar>(

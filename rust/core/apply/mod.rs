@@ -26,7 +26,7 @@ mod small;
 pub use crate::gradients::Gradients;
 pub use backward::{backward, backward_in_place};
 pub use forward::{Saved, forward, forward_and_save};
-pub(crate) use matrix::{from_outer, matrix_of_one};
+pub(crate) use matrix::{from_outer, is_small, matrix_of_one, small_matrix_backward};
 pub use matrix::{matrix, matrix_and_save, matrix_backward};
 
 pub use crate::wy::write as compact_wy;

@@ -2,7 +2,7 @@
 
 use super::plan::Plan;
 use super::transition::Factors;
-use crate::apply::from_outer;
+use crate::apply::{self, from_outer};
 use crate::error::Result;
 use crate::gradients::Gradients;
 use crate::memory::{Buffer, filled, padded};
@@ -71,6 +71,18 @@ impl<T: Scalar> Sums<T> {
     ) -> Result<()> {
         let (w, u, n) = (sequence.w, sequence.w.u, sequence.n());
         let wy = match factors {
+            Factors::Small(_) => {
+                let Some(grad_u) = gradients.u else { return Ok(()) };
+                let (ld, mut outer) = (padded::<T>(n), Buffer::scratch(n * n)?);
+                if w.adjoint {
+                    for (row, column) in outer.chunks_mut(n).zip(self.c1.chunks(ld)) {
+                        row.copy_from_slice(&column[..n]);
+                    }
+                } else {
+                    transpose(context.isa, (n, n), &self.c1, ld, &mut outer, n);
+                }
+                return apply::small_matrix_backward(context.isa, w, &outer, grad_u);
+            }
             Factors::Dense(dense) => {
                 let mut outer = self.c1;
                 if self.widths[0] == 0 {

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::plan::Layout;
 use super::plan::Plan;
+use crate::apply;
 use crate::error::Result;
 use crate::memory::{Buffer, padded};
 use crate::operator::Diagonal;
@@ -66,7 +67,7 @@ impl<T: Scalar> Transition<T> {
     }
 }
 
-/// All that both passes need of `U`, in one of two forms.
+/// All that both passes need of `U`.
 pub enum Factors<T: Scalar> {
     /// `W = I + Q P*`.
     LowRank {
@@ -79,12 +80,19 @@ pub enum Factors<T: Scalar> {
     },
     /// `W`.
     Dense(Dense<T>),
+    /// `W` of few coordinates, row-major.
+    Small(Buffer<T>),
 }
 
 impl<T: Scalar> Factors<T> {
     /// Of the transition of a sequence.
     pub fn new(context: &mut Context<'_>, sequence: &Plan<'_, T>) -> Result<Self> {
         if sequence.forms_matrix() {
+            if apply::is_small(sequence.w.u) {
+                let mut w = Buffer::scratch(sequence.n() * sequence.n())?;
+                apply::matrix_of_one(context, sequence.w, &mut w)?;
+                return Ok(Self::Small(w));
+            }
             return Ok(Self::Dense(Dense::rounded(context, sequence.w)?));
         }
         let wy = CompactWy::new(context, sequence.w.u)?;
@@ -112,17 +120,23 @@ impl<T: Scalar> Factors<T> {
                 same_u && layout.rank > 0
             }
             Self::Dense(dense) => dense.blocks.check(u).is_ok() && layout.rank == 0,
+            Self::Small(w) => apply::is_small(u) && w.len() == u.n() * u.n() && layout.rank == 0,
         }
     }
 
     /// The step of the recurrence, or that of its gradients, which is the step with the adjoint.
     pub fn transition(&self, isa: InstructionSet, n: usize, adjoint: bool) -> Result<Transition<T>> {
         let ld = padded::<T>(n);
-        // SAFETY: all matrices have columns of n numbers.
+        // SAFETY: all matrices have columns of n numbers, or rows.
         unsafe {
-            if let Self::Dense(dense) = self {
+            let matrix = match self {
+                Self::LowRank { .. } => None,
+                Self::Dense(dense) => Some((dense.w.ptr(), ld, adjoint)),
+                Self::Small(w) => Some((w.ptr(), n, !adjoint)), // rows of a real W are columns of W*
+            };
+            if let Some((w, ld, adjoint)) = matrix {
                 let part = if adjoint { Part::adjoint } else { Part::columns };
-                return Ok(Transition::Dense(pack(isa, n, &[part(dense.w.ptr(), ld, n)])?));
+                return Ok(Transition::Dense(pack(isa, n, &[part(w, ld, n)])?));
             }
             let (q, rank) = self.thin(!adjoint);
             let expand = pack(isa, n, &[Part::columns(q, ld, rank)])?;
@@ -144,7 +158,7 @@ impl<T: Scalar> Factors<T> {
                 let of_p = p.as_ref().map_or_else(|| wy.v.ptr(), Buffer::ptr);
                 (if q { of_q.ptr() } else { of_p }, wy.k + usize::from(p.is_some()))
             }
-            Self::Dense(_) => (std::ptr::null(), 0),
+            Self::Dense(_) | Self::Small(_) => (std::ptr::null(), 0),
         }
     }
 }
