@@ -22,7 +22,7 @@ def page() -> str:
     lines = [
         "# Commands and settings",
         "",
-        "Every command, task, model and setting. `python docs/command_line.py` writes this page from the code.",
+        "All commands, tasks, models and settings, as `python docs/command_line.py` reads them from the code.",
         "",
         "## Commands",
     ]

@@ -73,7 +73,7 @@ def main() -> None:
     command = [sys.executable, "-m", "benches.pages.adapters", *sys.argv[1:], "--memory-of"]
     memory = {name: [int(size) / 1e6 for size in subprocess.check_output([*command, name]).split()] for name in calls}
     titles = ("median, ms", "min, ms", "memory, first call, MB", "next call, MB")
-    heading(chosen.threads, "", *(cell for title in titles for cell in (title, "of the layer's")))
+    heading(chosen.threads, "", *(cell for title in titles for cell in (title, "relative")))
     rows = {name: [*(1e3 * seconds for seconds in times[name]), *memory[name]] for name in calls}
     for name, values in rows.items():
         pairs = zip(values, rows[FROZEN], strict=True)

@@ -47,7 +47,7 @@ def main():
     if chosen.here:
         measured(chosen.threads, chosen.seconds)
         return
-    heading(chosen.threads, "busy processes", "waiting", "layer", "median, ms", "90 % below, ms")
+    heading(chosen.threads, "busy processes", "waiting", "layer", "median, ms", "90th percentile, ms")
     for count in chosen.neighbours:
         busy = [subprocess.Popen([sys.executable, "-c", NEIGHBOUR]) for _ in range(count)]
         try:

@@ -53,7 +53,7 @@ def main():
             errors[name] = max(((a - b).norm() / b.norm()).item() for a, b in pairs)
     found = interleaved(calls, chosen.rounds, at_least=3, clock=clock(chosen.threads))
     times = {name: taken.median for name, taken in found.items()}
-    heading(chosen.threads, "", "median, ms", "of HRA, accelerated", "relative difference from HRA")
+    heading(chosen.threads, "", "median, ms", "ratio", "relative difference from HRA")
     for name, seconds in times.items():
         error = f"{errors[name]:.1e}" if name in errors else ""
         row(name, 1e3 * seconds, f"{seconds / times['HRA, accelerated']:.2f}", error)

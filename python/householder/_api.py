@@ -62,7 +62,7 @@ def apply(
         belong to reflections.
     method : {"auto", "reflections", "wy", "dense"}
         One reflection after the other, two products with n x m matrices, or one product with W; "auto" takes the
-        fastest. With ``tau`` it never takes W, whose gradient of ``u`` loses digits where ``tau`` is far from
+        fastest. With ``tau`` it never forms W, because the gradient of ``u`` would lose digits if ``tau`` is far from
         ``2 / |v|^2``.
 
     Returns
@@ -238,7 +238,7 @@ def backward(
     method: str = "auto",
     tape: Any = None,
 ) -> Gradients | PhaseGradients | TauGradients:
-    """Return a loss's gradients for u, h, tau and phases, given its gradient for ``forward(u, h)``.
+    """Return a loss's gradients with respect to u, h, tau and phases, from its gradient for ``forward(u, h)``.
 
     Theorem 2: with unit columns V, ``T = striu(V* V) + I / 2``, ``h~ = T^-1 V* h``, ``c~ = T^-* V* g`` and
     ``B = striu(J) + I / 2``, summed over all vectors,

@@ -110,7 +110,7 @@ def delta_rule_vjp(
     Parameters
     ----------
     q, k, v, beta : array
-        As for :func:`delta_rule`; all that follows as well.
+        Queries, keys, values and steps. All arguments are as for :func:`delta_rule`.
     g, initial_state : array, optional
         Logarithms of decays, and states in which the sequences begin.
     scale : float, optional
@@ -141,7 +141,7 @@ def delta_rule_vjp(
     >>> q, k, v = rng.standard_normal((3, 1, 50, 2, 4)) / 2
     >>> beta, g = rng.random((1, 50, 2)), -rng.random((1, 50, 2))
     >>> (o, final_state), vjp = hh.delta_rule_vjp(q, k, v, beta=beta, g=g)
-    >>> grads = vjp(2 * o)  # of the sum of all o**2
+    >>> grads = vjp(2 * o)  # the loss is the sum of all o**2
     >>> grads.k.shape, grads.g.shape, grads.initial_state
     ((1, 50, 2, 4), (1, 50, 2), None)
     """
@@ -160,7 +160,7 @@ class DeltaVjp:
         self._call, self._kept = call, kept
 
     def __call__(self, grad_o: Any = None, *, grad_final_state: Any = None) -> DeltaGradients:
-        """Return a loss's gradients, given its gradients for the results.
+        """Return a loss's gradients from its gradients for the results.
 
         Parameters
         ----------

@@ -91,7 +91,7 @@ def linear_attention_vjp(
     Parameters
     ----------
     q, k, v : array
-        As for :func:`linear_attention`; all that follows as well.
+        Queries, keys and values. All arguments are as for :func:`linear_attention`.
     g, initial_state : array, optional
         Logarithms of decays, and states in which the sequences begin.
     scale : float, optional
@@ -120,7 +120,7 @@ def linear_attention_vjp(
     >>> rng = np.random.default_rng(0)
     >>> q, k, v = rng.standard_normal((3, 1, 50, 2, 4)) / 2
     >>> (o, final_state), vjp = hh.linear_attention_vjp(q, k, v, g=-rng.random((1, 50, 2)))
-    >>> grads = vjp(2 * o)  # of the sum of all o**2
+    >>> grads = vjp(2 * o)  # the loss is the sum of all o**2
     >>> grads.k.shape, grads.g.shape, grads.beta
     ((1, 50, 2, 4), (1, 50, 2), None)
     """

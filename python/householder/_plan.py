@@ -46,7 +46,7 @@ def plan(n: int, m: int, batch: int = 1, steps: int | None = None, dtype: DTypeL
 
     The choice depends on the shape and on whether numbers are complex. It never depends on the number of threads, so
     results are the same everywhere. Costs of an application are those of a forward and a backward pass. A forward
-    pass without gradients takes single reflections for a few vectors more.
+    pass without gradients still takes single reflections for a few vectors more than these costs suggest.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ def haar(
 
     Column j is ``u = x - |x| e_1`` for a Gaussian vector x of length ``n - j + 1``. Its reflection takes ``e_1`` to
     ``x / |x|``, which is uniform on the sphere. ``u_1`` is 1 or -1 at random; complex matrices have random phases
-    instead. (Gaussian columns themselves would not give Haar measure.) If m is given, the first m columns.
+    instead. (Gaussian columns themselves would not be uniform.) If m is given, only the first m columns are drawn.
 
     Parameters
     ----------

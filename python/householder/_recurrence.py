@@ -10,10 +10,10 @@ from householder._types import Array, Sequence
 
 
 class Recurrence:
-    """A recurrence ``h_t = phi(W h_{t-1} + V x_t + b)`` that takes one step after the other.
+    """A recurrence ``h_t = phi(W h_{t-1} + V x_t + b)`` for inputs that arrive one at a time.
 
-    It copies its parameters and prepares the weights of a step once, at the first step. Arguments are those of
-    :func:`rnn`, and so are the states, up to rounding.
+    It copies its parameters and prepares the weights of a step once, at the first step. Arguments and states are those
+    of :func:`rnn`, up to rounding.
 
     Parameters
     ----------

@@ -139,7 +139,7 @@ def rnn_vjp(
     Parameters
     ----------
     u, x : array
-        Reflections and inputs, as for :func:`rnn`; all that follows as well.
+        Reflections and inputs. All arguments are as for :func:`rnn`.
     h0, nonlinearity_bias, input_weight, bias, phases, tau : array, optional
         Initial states, parameters and scales of the columns.
     nonlinearity : str, default "leaky_relu"
@@ -173,11 +173,11 @@ def rnn_vjp(
     >>> rng = np.random.default_rng(0)
     >>> u, x, h0 = rng.standard_normal((4, 2)), rng.standard_normal((50, 8, 4)), np.zeros(4)
     >>> (h, h_last), vjp = hh.rnn_vjp(u, x, h0, nonlinearity="relu")
-    >>> grads = vjp(2 * h)  # of the sum of all h**2
+    >>> grads = vjp(2 * h)  # the loss is the sum of all h**2
     >>> grads.u.shape, grads.x.shape, grads.h0.shape, grads.bias
     ((4, 2), (50, 8, 4), (4,), None)
 
-    A loss of the last states alone needs no gradient of the size of h:
+    If a loss depends only on the last states, pass only their gradient:
 
     >>> vjp(grad_last=np.ones((8, 4))).u.shape
     (4, 2)
@@ -210,7 +210,7 @@ class SequenceVjp:
         self._last, self._h0 = extent.states, h0_shape
 
     def __call__(self, grad_h: Any = None, *, grad_last: Any = None) -> SequenceGradients:
-        """Return a loss's gradients, given its gradients for the states, by back-propagation through time.
+        """Return a loss's gradients from its gradients for the states, by back-propagation through time.
 
         ``dL/da_t = phi'(a_t) (dL/dh_t + W* dL/da_{t+1})`` is the only recurrence. The gradients of all parameters
         follow from ``dL/da_t`` and ``h_{t-1}`` of all steps at once.

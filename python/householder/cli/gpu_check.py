@@ -106,7 +106,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parts = parser.add_mutually_exclusive_group()
     parts.add_argument("--only-checks", action="store_true", help="no timings")
     parts.add_argument("--only-timings", action="store_true", help="no checks")
-    parser.add_argument("--matching", default="", metavar="TEXT", help="only those whose names contain this text")
+    parser.add_argument(
+        "--matching", default="", metavar="TEXT", help="only checks and timings whose names contain this text"
+    )
     parser.add_argument(
         "--output", type=Path, default=Path(), metavar="DIR", help="directory of the report (default: .)"
     )

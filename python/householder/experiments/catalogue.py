@@ -21,7 +21,7 @@ MODELS = {
     "srnn-orthogonal": "simple RNN of torch.nn with an orthogonal recurrence at the start",
     "irnn": "simple RNN of torch.nn with the identity at the start, Le et al. (2015)",
     "urnn": "unitary RNN of Arjovsky et al. (2016)",
-    "rc-urnn": "urnn with its matrix formed once per sequence",
+    "rc-urnn": "the network of urnn, its matrix formed once per sequence",
     "fc-urnn": "unitary RNN of Wisdom et al. (2016), trained by Cayley steps",
     "lie-rnn": "unitary RNN of Hyland and Rätsch (2017), a matrix exponential",
     "usv": "factorised RNN of Vorontsov et al. (2017), singular values near one",

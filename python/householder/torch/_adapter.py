@@ -167,7 +167,7 @@ class OrthogonalAdapter(_reflections.Layer):
             super().register_parameter(name, param)
 
     def merge(self) -> Any:
-        """Multiply W into the layer's weight, and return the layer, which then gives the same results by itself.
+        """Multiply W into the layer's weight, and return the layer, which then has the same results by itself.
 
         The weight changes in place, so an embedding tied to an output layer changes as well. To prevent this, copy the
         layer's weight first: ``linear.weight = nn.Parameter(linear.weight.detach().clone())``.

@@ -77,7 +77,7 @@ def delta_rule(
     TypeError
         Not tensors, or their dtypes or devices do not match.
     ValueError
-        A shape or a number is not as expected. Positive gates are refused on the CPU; other devices are not asked.
+        A shape or a number is not as expected, or a gate is positive (which only the CPU checks).
 
     Examples
     --------

@@ -50,8 +50,9 @@ def apply(
         Apply the adjoint ``W*``. It is the inverse unless ``m == n`` and ``|u_1| != 1``, or ``tau`` is not a
         reflection's.
     method : {"auto", "reflections", "wy", "dense"}
-        One reflection after the other, the compact WY form, or ``W`` as a matrix. "auto" takes the fastest; with
-        ``tau``, never the matrix, whose gradient of ``u`` loses digits where ``tau`` is far from ``2 / |v|^2``.
+        One reflection after the other, the compact WY form, or ``W`` as a matrix. "auto" takes the fastest. With
+        ``tau`` it never forms ``W``, because the gradient of ``u`` would lose digits if ``tau`` is far from
+        ``2 / |v|^2``.
 
     Returns
     -------

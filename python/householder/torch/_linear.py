@@ -143,8 +143,8 @@ class Orthogonal(FrameLayer):
         Of the parameters. Up to here, the order is that of ``torch.nn.Linear``; the others are keyword-only.
     num_reflections : int, optional
         m, at most k; ``min(k, max(32, k // 8))`` by default. Time and parameters are proportional to it. ``m = k``
-        reaches every frame and every orthogonal matrix; ``m = n - 1`` reaches every orthogonal matrix of one
-        determinant.
+        reaches every frame and every orthogonal matrix; ``m = n - 1`` reaches every orthogonal matrix of determinant
+        ``(-1)^m``.
     constraint : {"hard", "soft"}
         For ``num_reflections == in_features == out_features`` the last number ``u_1`` is the sign of the determinant,
         up to :math:`(-1)^{n-1}`. "hard" makes it 1 or -1, and the function jumps when training changes it. "soft" lets

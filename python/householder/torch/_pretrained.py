@@ -31,8 +31,8 @@ _PACKED = ("cu_seqlens", "cu_seq_lens_q", "seq_idx")
 def accelerate(model: nn.Module) -> dict[str, list[str]]:
     """Speed up linear attention of a ``transformers`` model and the HRA adapters of a ``peft`` model.
 
-    Delta rules: Qwen3-Next, Qwen3.5, OLMo hybrid, Kimi Linear and every other model of ``transformers`` whose layers
-    call the same fallback functions change in place, layer by layer. So do models with Mamba-2: Nemotron-H, Granite 4,
+    Linear attention: layers of Qwen3-Next, Qwen3.5, OLMo hybrid, Kimi Linear and every other model of ``transformers``
+    that calls the same fallback functions change in place. So do those of models with Mamba-2: Nemotron-H, Granite 4,
     Falcon-H1, Bamba, Zamba2 and Mamba-2 itself. Other models do not change. On other devices than the CPU, layers
     compute as before. Packed sequences are refused or computed as before, too.
 
@@ -50,8 +50,8 @@ def accelerate(model: nn.Module) -> dict[str, list[str]]:
     Returns
     -------
     dict
-        For each layer's name, the functions replaced or the kind of adapter. It is empty if there was nothing to
-        replace. The logger ``householder`` says the same (INFO), or that nothing was found (WARNING).
+        From names of layers to the functions replaced or the kind of adapter. It is empty if there was nothing to
+        replace. The logger ``householder`` reports the same (INFO), or that nothing was found (WARNING).
 
     Raises
     ------
@@ -86,7 +86,7 @@ def accelerate(model: nn.Module) -> dict[str, list[str]]:
 
 
 def restore(model: nn.Module) -> int:
-    """Undo :func:`accelerate`. Hooks stay, also those that came later.
+    """Undo :func:`accelerate`. Hooks stay, even those that were added later.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ class ModelSettings(Settings, ABC):
     """Whether states are complex; they are given to the readout as [Re; Im]."""
 
     hidden_size: Annotated[int, Field(ge=1, le=LARGEST_SIZE), Unit("units")]
-    """Units of the state. If left out, the model gets as many parameters as the experiment's first."""
+    """Units of the state. One model must have it; one that does not gets as many parameters as the first that does."""
     learning_rate: Annotated[float, Field(gt=0)]
     """Learning rate of Adam, before the schedule's factor."""
     schedule: Literal["constant", "cosine", "hold"] = "constant"
@@ -37,7 +37,7 @@ class ModelSettings(Settings, ABC):
     warm_up: Annotated[float, Field(ge=0, lt=1), Unit("fraction of the steps")] = 0.0
     """Fraction of the steps in which a second factor on the learning rate rises linearly to 1."""
     epochs_factor: Annotated[float, Field(gt=0)] = 1.0
-    """Epochs of this model per epoch of the experiment. With cheaper epochs, more of them give equal times."""
+    """Epochs of this model per epoch of the experiment. With cheaper epochs, more fit into the same time."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Adam's decay rates of the first and second moments."""
     clip_norm: Annotated[float, Field(gt=0)] | None = None

@@ -16,7 +16,7 @@ GENERATED = "generated.csv"
 
 
 class Batch(NamedTuple):
-    """Inputs of shape (T, B, input_size) and what is to be predicted from them."""
+    """Inputs of shape (T, B, input_size) and the targets to predict from them."""
 
     inputs: Tensor
     targets: Tensor
