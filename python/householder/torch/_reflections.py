@@ -97,10 +97,10 @@ def constrain(u: Tensor, constraint: str) -> Tensor:
     if m < n or u.is_complex():
         return u
     constrained = allocated(u).clone(memory_format=torch.contiguous_format)  # its gradient passes straight through
-    if u.is_cpu and u.dtype in REAL_TYPES and route() is Route.EAGER:
-        # Each operation of torch on a single number takes longer than this whole call.
-        if _core.constrain(constrained.detach(), constraint == "soft") is not NotImplemented:
-            return constrained
+    # Each operation of torch on a single number takes longer than this whole call.
+    is_eager = u.is_cpu and u.dtype in REAL_TYPES and route() is Route.EAGER
+    if is_eager and _core.constrain(constrained.detach(), constraint == "soft") is not NotImplemented:
+        return constrained
     latent = constrained.detach().select(-1, -1).select(-1, -1)
     latent.copy_(latent.clamp(-1, 1) if constraint == "soft" else torch.where(latent > 0, 1.0, -1.0))
     return constrained
