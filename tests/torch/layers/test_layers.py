@@ -1,5 +1,6 @@
 """``Orthogonal``, ``Unitary``, ``SVDLinear``, the nonlinearities of pairs, and ``UnitaryRNN``."""
 
+import math
 import warnings
 
 import numpy as np
@@ -7,8 +8,11 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
+from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
 
 import householder.torch as ht
+from householder.torch import _reflections
 from tests.oracles.torch import explicit_matrix, phi, stack
 
 F64, C128 = torch.float64, torch.complex128
@@ -54,6 +58,20 @@ def test_the_inverse_of_a_narrowing_frame_is_its_pseudo_inverse(kind):
     y = module(x)
     torch.testing.assert_close(module.inverse(y), (y - module.bias) @ module.matrix().conj())
     torch.testing.assert_close(module(module.inverse(y)), y)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("constraint", ["hard", "soft"])
+@pytest.mark.parametrize("latent", [-math.inf, -2.0, -0.5, -0.0, 0.0, 1e-40, 0.5, 2.0, math.inf, math.nan])
+def test_a_constrained_sign_is_the_same_for_every_observer(latent, constraint, dtype):
+    u = torch.full((2, 3, 3), 0.25, dtype=dtype)
+    u[1, -1, -1] = latent
+    found = _reflections.constrain(u, constraint)
+    with FlopCounterMode(display=False):
+        assert_close(_reflections.constrain(u, constraint), found, equal_nan=True, rtol=0, atol=0)
+    expected = (1.0 if latent > 0 else -1.0) if constraint == "hard" else min(max(latent, -1), 1)
+    u[:, -1, -1] = torch.tensor([1.0 if constraint == "hard" else 0.25, expected], dtype=dtype)
+    assert_close(found, u, equal_nan=True, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("constraint", ["hard", "soft"])
