@@ -98,6 +98,7 @@ class ModReLU(_reflections.Layer):
         if node is not None:
             return node
         _check.tensor("input", input)
+        _check.of_device("input", input, self.bias)
         k = len(self.bias)
         expected = k if input.is_complex() else 2 * k
         if input.shape[-1:] != (expected,):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from householder import _spec, _validate
-from householder.torch import _reflections, _tracing
+from householder.torch import _check, _reflections, _tracing
 from householder.torch._functional import apply
 from householder.torch._ops.adapted import adapted_linear, can_fuse
 
@@ -124,11 +124,14 @@ class OrthogonalAdapter(_reflections.Layer):
         if self.merged:
             output = linear(input)
         elif isinstance(linear, nn.Conv2d):
+            _check.channels("input", input, u)
             output = linear(apply(u, input.movedim(-3, -1), method=self.method).movedim(-1, -3))
-        elif _is_plain(linear) and can_fuse(u, input, linear.weight, linear.bias):
-            output = adapted_linear(u, input, linear.weight, linear.bias, self.method)
         else:
-            output = linear(apply(u, input, method=self.method))
+            _check.vectors("input", input, u, len(u))
+            if _is_plain(linear) and can_fuse(u, input, linear.weight, linear.bias):
+                output = adapted_linear(u, input, linear.weight, linear.bias, self.method)
+            else:
+                output = linear(apply(u, input, method=self.method))
         return output
 
     def extra_repr(self) -> str:

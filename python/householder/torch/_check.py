@@ -44,8 +44,11 @@ def operands(u: Any, **others: Any) -> torch.dtype:
 
 def of_layer(name: str, value: Any, parameter: Tensor) -> None:
     """Check that a layer with this parameter can compute with an argument, which may be None."""
-    if value is None:
-        return
+    if value is not None:
+        _of_layer(name, value, parameter)
+
+
+def _of_layer(name: str, value: Any, parameter: Tensor) -> None:
     tensor(name, value)
     if value.dtype is not parameter.dtype or value.device != parameter.device:
         _mixed(name, value, "the layer", parameter)
@@ -53,9 +56,29 @@ def of_layer(name: str, value: Any, parameter: Tensor) -> None:
 
 def vectors(name: str, value: Any, parameter: Tensor, size: int) -> None:
     """Check vectors ``(..., size)`` that a layer with this parameter multiplies."""
-    of_layer(name, value, parameter)
+    _of_layer(name, value, parameter)
     if not value.dim() or value.shape[-1] != size:
         raise ValueError(f"{name} has shape {tuple(value.shape)}, expected a last axis of {size}")
+
+
+def channels(name: str, value: Any, u: Tensor) -> None:
+    """Check images ``(..., n, height, width)`` whose channels ``u (n, m)`` multiplies."""
+    _of_layer(name, value, u)
+    if value.dim() < 3 or value.shape[-3] != len(u):
+        raise ValueError(f"{name} has shape {tuple(value.shape)}, expected (..., {len(u)}, height, width)")
+
+
+def of_linear(name: str, value: Tensor, weight: Tensor) -> None:
+    """Check that ``torch.nn.Linear`` with this weight takes a tensor: without autocast, of its dtype only."""
+    of_device(name, value, weight)
+    if value.dtype is not weight.dtype and not _autocast.is_on(value.device):
+        raise DtypeError(f"{name} has dtype {value.dtype} but the layer has dtype {weight.dtype}")
+
+
+def of_device(name: str, value: Tensor, parameter: Tensor) -> None:
+    """Check that a tensor is where a layer's parameter is."""
+    if value.device != parameter.device:
+        raise DtypeError(f"{name} is on {value.device} but the layer is on {parameter.device}")
 
 
 def _mixed(name: str, value: Tensor, whose: str, like: Tensor) -> None:

@@ -171,6 +171,7 @@ class DeltaNet(nn.Module):
         if x.dim() not in shapes or x.shape[-1] != self.hidden_size:
             expected = " or ".join(shapes.values()).replace("{}", str(self.hidden_size))
             raise ValueError(f"x has shape {tuple(x.shape)}, expected {expected}")
+        _check.of_linear("x", x, self.projection.weight)
 
     def _attend(self, x: Tensor, inputs: Tensor, recurrent: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return outputs and final states of ``x``, whose projections follow earlier ones in ``inputs``."""

@@ -378,12 +378,14 @@ class Operator:
         if route() is not Route.EAGER:
             return None
         try:
-            if not tensors[0].is_cpu:
-                return None
-            if torch.is_grad_enabled():
-                for tensor in tensors:
-                    if tensor is not None and tensor.requires_grad:
-                        return self._graph.apply(*tensors, options)
+            with_graph = False
+            for tensor in tensors:
+                if tensor is not None:
+                    if not tensor.is_cpu:
+                        return None
+                    with_graph = with_graph or tensor.requires_grad
+            if with_graph and torch.is_grad_enabled():
+                return self._graph.apply(*tensors, options)
             found = self._compute(tensors, options, False)
         except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
             return None  # the checks of the arguments explain

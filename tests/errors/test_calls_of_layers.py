@@ -1,0 +1,180 @@
+"""Layers called wrongly: each error names the argument, what was given and what was expected.
+
+A row has layers, an argument, a wrong value and the message. The other arguments are those of a good call.
+"""
+
+import re
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_sequence
+
+import householder.torch as ht
+
+LAYERS = {
+    "OrthogonalRNN": (lambda: ht.OrthogonalRNN(3, 8, num_layers=2), (5, 4, 3)),
+    "UnitaryRNN": (lambda: ht.UnitaryRNN(3, 8, num_layers=2), (5, 4, 3)),
+    "OrthogonalRNNCell": (lambda: ht.OrthogonalRNNCell(3, 8), (4, 3)),
+    "UnitaryRNNCell": (lambda: ht.UnitaryRNNCell(3, 8), (4, 3)),
+    "large cell": (lambda: ht.OrthogonalRNNCell(3, 128), (4, 3)),
+    "one large step": (lambda: ht.OrthogonalRNN(3, 128), (1, 4, 3)),
+    "Orthogonal": (lambda: ht.Orthogonal(6, 4), (5, 6)),
+    "Unitary": (lambda: ht.Unitary(6, 4), (5, 6)),
+    "SVDLinear": (lambda: ht.SVDLinear(6, 4), (5, 6)),
+    "orthogonal": (lambda: ht.orthogonal(nn.Linear(6, 4)), (5, 6)),
+    "OrthogonalAdapter": (lambda: ht.OrthogonalAdapter(nn.Linear(6, 4), 4), (5, 6)),
+    "fused adapter": (lambda: ht.OrthogonalAdapter(nn.Linear(6, 4).requires_grad_(False), 4), (5, 6)),
+    "adapter of images": (lambda: ht.OrthogonalAdapter(nn.Conv2d(6, 4, 1), 4), (2, 6, 5, 5)),
+    "ModReLU": (lambda: ht.ModReLU(3), (5, 6)),
+    "OPLU": (lambda: ht.OPLU(), (5, 6)),
+    "DeltaNet": (lambda: ht.DeltaNet(12, 2), (2, 5, 12)),
+}
+"""How each is made, and the shape of an input."""
+SEQUENCES, CELLS = ("OrthogonalRNN", "UnitaryRNN"), ("OrthogonalRNNCell", "UnitaryRNNCell")
+LARGE = "large cell", "one large step"
+LINEAR = "Orthogonal", "Unitary", "SVDLinear", "orthogonal", "OrthogonalAdapter", "fused adapter"
+IMAGES = ("adapter of images",)
+WITH_DTYPE = *SEQUENCES, *CELLS, *LARGE, *LINEAR, *IMAGES, "DeltaNet"
+REAL = [name for name in WITH_DTYPE if not name.startswith("Unitary")]
+WITH_DEVICE = *WITH_DTYPE, "ModReLU"
+
+
+class Mistake(NamedTuple):
+    """Layers, a wrong input or an initial state beside a good one, and the message."""
+
+    layers: tuple[str, ...]
+    value: Any
+    message: str
+    is_state: bool = False
+
+
+def size(layers, shape, expected):
+    return Mistake(layers, torch.ones(shape), rf"^input has shape {shape!r}, expected {expected}$")
+
+
+def state(layers, shape, expected):
+    return Mistake(layers, torch.ones(shape), f"^hx has shape {shape!r}, expected {expected!r}$", is_state=True)
+
+
+VALUES = [
+    *(size(SEQUENCES, shape, "(T, B, 3) or (T, 3)") for shape in ((5, 4, 2), (3,), (), (1, 5, 4, 3))),
+    *(size(CELLS, shape, "(B, 3) or (3,)") for shape in ((4, 2), (), (5, 4, 3))),
+    *(size(LINEAR, shape, "a last axis of 6") for shape in ((5, 7), (), (0,))),
+    *(size(IMAGES, shape, "(..., 6, height, width)") for shape in ((2, 5, 6, 6), (6, 5), ())),
+    *(state(SEQUENCES, shape, (2, 4, 8)) for shape in ((1, 4, 8), (2, 5, 8), (2, 4, 9), (2, 8))),
+    *(state(CELLS, shape, (4, 8)) for shape in ((8,), (3, 8), (4, 7), (1, 4, 8))),
+    Mistake(("ModReLU",), torch.ones(5, 7), "^input is torch.float32 of shape (5, 7), expected (..., 6)$"),
+    Mistake(("ModReLU",), torch.ones(5, 6) + 0j, "^input is torch.complex64 of shape (5, 6), expected (..., 3)$"),
+    *(
+        Mistake(
+            ("OPLU",), x, f"^input is {x.dtype} of shape {(*x.shape,)}, expected real numbers and an even last axis$"
+        )
+        for x in (torch.ones(5, 7), torch.ones(()), torch.ones(5, 6) + 0j)
+    ),
+    *(
+        Mistake(("DeltaNet",), torch.ones(shape), f"^x has shape {shape}, expected (B, T, 12)$")
+        for shape in ((2, 5, 13), (), (5, 12), (1, 2, 5, 12))
+    ),
+]
+TYPES = [
+    *(
+        Mistake(tuple(LAYERS), wrong, f"is a builtins.{type(wrong).__name__}, expected a torch.Tensor$")
+        for wrong in ("abc", [1.0], (torch.ones(5, 3),), None)
+    ),
+    *(
+        Mistake((*SEQUENCES, *CELLS), wrong, f"^hx is a builtins.{type(wrong).__name__}, expected", is_state=True)
+        for wrong in ("abc", [1.0])
+    ),
+]
+
+
+def literally(message):
+    """Make a pattern of a message: only ``^`` at its beginning and ``$`` at its end are special."""
+    inner = re.escape(message.removeprefix("^").removesuffix("$"))
+    return "^" * message.startswith("^") + inner + "$" * message.endswith("$")
+
+
+def rows(*tables):
+    return pytest.mark.parametrize(
+        ("error", "layer", "mistake"),
+        [
+            pytest.param(error, layer, mistake, id=f"{layer} {error.__name__} {i}")
+            for error, mistakes in tables
+            for i, mistake in enumerate(mistakes)
+            for layer in mistake.layers
+        ],
+    )
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+@rows((ValueError, VALUES), (TypeError, TYPES))
+def test_a_mistake_is_named(error, layer, mistake, gradients):
+    make, shape = LAYERS[layer]
+    arguments = (torch.ones(shape), mistake.value) if mistake.is_state else (mistake.value,)
+    with torch.set_grad_enabled(gradients), pytest.raises(error, match=literally(mistake.message)):
+        make()(*arguments)
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+@pytest.mark.parametrize(
+    ("layer", "to", "message"),
+    [
+        *((layer, torch.float64, "has dtype torch.float64 but the layer has dtype") for layer in WITH_DTYPE),
+        *((layer, torch.int64, "has dtype torch.int64 but the layer has dtype") for layer in REAL),
+        *((layer, torch.complex64, "has dtype torch.complex64 but the layer has dtype") for layer in REAL),
+        *((layer, "meta", "is on meta but the layer is on cpu") for layer in WITH_DEVICE),
+    ],
+)
+def test_other_dtypes_and_devices_are_refused(layer, to, message, gradients):
+    make, shape = LAYERS[layer]
+    with torch.set_grad_enabled(gradients), pytest.raises((TypeError, ValueError), match=rf"^(input|x) {message}"):
+        make()(torch.ones(shape).to(to))
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+@pytest.mark.parametrize("to", [torch.float64, "meta"])
+@pytest.mark.parametrize("layer", [*SEQUENCES, *CELLS, *LARGE])
+def test_initial_states_of_other_dtypes_and_devices_are_refused(layer, to, gradients):
+    make, shape = LAYERS[layer]
+    module, x = make(), torch.ones(shape)
+    with torch.no_grad():
+        result = module(x)
+    good = result if isinstance(result, torch.Tensor) else result[1]
+    wrong = good.to("meta") if to == "meta" else good.to(torch.complex128 if good.is_complex() else to)
+    with torch.set_grad_enabled(gradients), pytest.raises((TypeError, ValueError), match=r"^hx (has dtype|is on)"):
+        module(x, wrong)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_each_layer_can_be_called_without_a_mistake(layer):
+    make, shape = LAYERS[layer]
+    make()(torch.ones(shape))
+
+
+@pytest.mark.parametrize(
+    ("sequences", "hx", "message"),
+    [
+        ([(4, 2), (2, 2)], None, r"input packs data of shape \(6, 2\), expected \(rows, 3\)"),
+        ([(4, 3), (2, 3)], (1, 3, 8), r"hx has shape \(1, 3, 8\), expected \(1, 2, 8\)"),
+    ],
+)
+def test_mistakes_in_a_packed_input(sequences, hx, message):
+    packed = pack_sequence([torch.ones(shape) for shape in sequences])
+    with pytest.raises(ValueError, match=message):
+        ht.OrthogonalRNN(3, 8)(packed, None if hx is None else torch.ones(hx))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_tensors_are_refused_by_name(layout):
+    nested = torch.nested.nested_tensor([torch.ones(3, 3), torch.ones(2, 3)], layout=layout)
+    with pytest.raises(TypeError, match=r"input is a nested tensor, .*pack_sequence"):
+        ht.OrthogonalRNN(3, 8)(nested)
+
+
+def test_packed_sequences_have_ends_of_their_own():
+    packed = torch.ones(4, 2), torch.ones(3, 4), torch.zeros(2, 4), *[None] * 5, torch.tensor([2, 1])
+    with pytest.raises(ValueError, match="reverse is for sequences of one length"):
+        torch.ops.householder.rnn(*packed, False, "relu", 0.0, False, True, "trapezoidal", "auto")
