@@ -71,7 +71,7 @@ impl<T: Scalar> Sums<T> {
     ) -> Result<()> {
         let (w, u, n) = (sequence.w, sequence.w.u, sequence.n());
         let wy = match factors {
-            Factors::Small(_) => {
+            Factors::Small { .. } => {
                 let Some(grad_u) = gradients.u else { return Ok(()) };
                 let (ld, mut outer) = (padded::<T>(n), Buffer::scratch(n * n)?);
                 if w.adjoint {

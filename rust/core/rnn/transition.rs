@@ -8,7 +8,7 @@ use crate::apply;
 use crate::error::Result;
 use crate::memory::{Buffer, padded};
 use crate::operator::Diagonal;
-use crate::operator::Reflections;
+use crate::operator::{Form, Reflections};
 use crate::scalar::Scalar;
 use crate::simd::epilogue::{Step, Store};
 use crate::simd::gemm::{gemm, gemm2};
@@ -80,8 +80,15 @@ pub enum Factors<T: Scalar> {
     },
     /// `W`.
     Dense(Dense<T>),
-    /// `W` of few coordinates, row-major.
-    Small(Buffer<T>),
+    /// `W` of few coordinates.
+    Small {
+        /// `W`, row-major.
+        w: Buffer<T>,
+        /// How many columns `U` has.
+        m: usize,
+        /// And what they consist of.
+        form: Form,
+    },
 }
 
 impl<T: Scalar> Factors<T> {
@@ -89,9 +96,9 @@ impl<T: Scalar> Factors<T> {
     pub fn new(context: &mut Context<'_>, sequence: &Plan<'_, T>) -> Result<Self> {
         if sequence.forms_matrix() {
             if apply::is_small(sequence.w.u) {
-                let mut w = Buffer::scratch(sequence.n() * sequence.n())?;
+                let (u, mut w) = (sequence.w.u, Buffer::scratch(sequence.n() * sequence.n())?);
                 apply::matrix_of_one(context, sequence.w, &mut w)?;
-                return Ok(Self::Small(w));
+                return Ok(Self::Small { w, m: u.m(), form: u.form() });
             }
             return Ok(Self::Dense(Dense::rounded(context, sequence.w)?));
         }
@@ -120,7 +127,10 @@ impl<T: Scalar> Factors<T> {
                 same_u && layout.rank > 0
             }
             Self::Dense(dense) => dense.blocks.check(u).is_ok() && layout.rank == 0,
-            Self::Small(w) => apply::is_small(u) && w.len() == u.n() * u.n() && layout.rank == 0,
+            Self::Small { w, m, form } => {
+                let same_u = apply::is_small(u) && w.len() == u.n() * u.n() && (*m, *form) == (u.m(), u.form());
+                same_u && layout.rank == 0
+            }
         }
     }
 
@@ -132,7 +142,7 @@ impl<T: Scalar> Factors<T> {
             let matrix = match self {
                 Self::LowRank { .. } => None,
                 Self::Dense(dense) => Some((dense.w.ptr(), ld, adjoint)),
-                Self::Small(w) => Some((w.ptr(), n, !adjoint)), // rows of a real W are columns of W*
+                Self::Small { w, .. } => Some((w.ptr(), n, !adjoint)), // rows of a real W are columns of W*
             };
             if let Some((w, ld, adjoint)) = matrix {
                 let part = if adjoint { Part::adjoint } else { Part::columns };
@@ -158,7 +168,7 @@ impl<T: Scalar> Factors<T> {
                 let of_p = p.as_ref().map_or_else(|| wy.v.ptr(), Buffer::ptr);
                 (if q { of_q.ptr() } else { of_p }, wy.k + usize::from(p.is_some()))
             }
-            Self::Dense(_) | Self::Small(_) => (std::ptr::null(), 0),
+            Self::Dense(_) | Self::Small { .. } => (std::ptr::null(), 0),
         }
     }
 }
