@@ -127,6 +127,7 @@ pub mod number;
 mod once;
 pub mod operator;
 mod product;
+mod operations;
 mod recycle;
 pub mod rnn;
 pub mod rows;
@@ -140,6 +141,7 @@ mod wy;
 pub use error::Error;
 pub use operator::Operator;
 pub use recycle::{advise_huge_pages, release as release_memory};
+use operations::{Operations, RealOperations};
 pub use threads::Context;
 
 #[cfg(doctest)]

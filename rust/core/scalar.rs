@@ -2,12 +2,13 @@
 
 use num_complex::Complex;
 
+use crate::Operations;
 use crate::number::{c32, c64};
 use crate::simd::element::Element;
 use crate::simd::epilogue::Tiles;
 
 /// A number that every routine of this crate can compute with.
-pub trait Scalar: Tiles<Real: Element> {
+pub trait Scalar: Tiles<Real: Element> + Operations {
     /// The precision in which Gram matrices and `S = T^-1` are formed: `f64` or `c64`.
     type Wide: Scalar<Real = f64, Wide = Self::Wide>;
     /// Whether this precision is the wide one.

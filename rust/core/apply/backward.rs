@@ -32,10 +32,11 @@ pub fn backward<'h, 'g, T: Scalar>(
     gradients: Gradients<'_, T>,
     saved: Option<&Saved<T>>,
 ) -> Result<()> {
-    contiguous(context, w, &h.into().read("h", w.n())?, &g.into().read("g", w.n())?, gradients, saved)
+    T::apply_backward(context, w, &h.into().read("h", w.n())?, &g.into().read("g", w.n())?, gradients, saved)
 }
 
-fn contiguous<T: Scalar>(
+/// [`backward`], to be compiled for each type.
+pub(crate) fn contiguous<T: Scalar>(
     context: &mut Context<'_>,
     w: &Operator<'_, T>,
     h: &[T],
@@ -90,6 +91,18 @@ fn contiguous<T: Scalar>(
 
 /// [`backward`] of `W h` by compact WY, in the memory of `g`: it becomes `dL/dh`.
 pub fn backward_in_place<T: Scalar>(
+    context: &mut Context<'_>,
+    w: &Operator<'_, T>,
+    h: &[T],
+    g: &mut [T],
+    gradients: Gradients<'_, T>,
+    saved: Option<&Saved<T>>,
+) -> Result<()> {
+    T::apply_backward_in_place(context, w, h, g, gradients, saved)
+}
+
+/// [`backward_in_place`], to be compiled for each type.
+pub(crate) fn in_place<T: Scalar>(
     context: &mut Context<'_>,
     w: &Operator<'_, T>,
     h: &[T],

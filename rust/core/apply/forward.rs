@@ -54,10 +54,16 @@ pub fn forward<'h, 'o, T: Scalar>(
     out: impl Into<RowsMut<'o, T>>,
 ) -> Result<()> {
     let h = h.into().read("h", w.n())?;
-    out.into().write("out", w.n(), |out| contiguous(context, w, &h, out))
+    out.into().write("out", w.n(), |out| T::apply(context, w, &h, out))
 }
 
-fn contiguous<T: Scalar>(context: &mut Context<'_>, w: &Operator<'_, T>, h: &[T], out: &mut [T]) -> Result<()> {
+/// [`forward`], to be compiled for each type.
+pub(crate) fn contiguous<T: Scalar>(
+    context: &mut Context<'_>,
+    w: &Operator<'_, T>,
+    h: &[T],
+    out: &mut [T],
+) -> Result<()> {
     let rows = w.vectors(&[("h", h.len()), ("out", out.len())])?;
     if rows == 0 {
         return Ok(());
@@ -106,10 +112,11 @@ pub fn forward_and_save<'h, 'o, T: Scalar>(
     out: impl Into<RowsMut<'o, T>>,
 ) -> Result<Option<Saved<T>>> {
     let h = h.into().read("h", w.n())?;
-    out.into().write("out", w.n(), |out| contiguous_and_save(context, w, &h, out))
+    out.into().write("out", w.n(), |out| T::apply_and_save(context, w, &h, out))
 }
 
-fn contiguous_and_save<T: Scalar>(
+/// [`forward_and_save`], to be compiled for each type.
+pub(crate) fn contiguous_and_save<T: Scalar>(
     context: &mut Context<'_>,
     w: &Operator<'_, T>,
     h: &[T],

@@ -26,7 +26,7 @@ pub fn matrix<'o, T: Scalar>(
     w: &Operator<'_, T>,
     out: impl Into<RowsMut<'o, T>>,
 ) -> Result<()> {
-    out.into().write("W", w.n(), |out| write_and_save(context, w, out, false).map(drop))
+    out.into().write("W", w.n(), |out| T::matrix(context, w, out, false).map(drop))
 }
 
 /// [`matrix`], and what the backward pass can use, if there is anything.
@@ -36,7 +36,7 @@ pub fn matrix_and_save<'o, T: Scalar>(
     w: &Operator<'_, T>,
     out: impl Into<RowsMut<'o, T>>,
 ) -> Result<Option<Saved<T>>> {
-    out.into().write("W", w.n(), |out| write_and_save(context, w, out, true))
+    out.into().write("W", w.n(), |out| T::matrix(context, w, out, true))
 }
 
 /// The matrix of one problem.
@@ -64,7 +64,8 @@ pub(crate) fn small_matrix_backward<T: Scalar>(
     Ok(())
 }
 
-fn write_and_save<T: Scalar>(
+/// [`matrix_and_save`], to be compiled for each type.
+pub(crate) fn write_and_save<T: Scalar>(
     context: &mut Context<'_>,
     w: &Operator<'_, T>,
     out: &mut [T],
@@ -98,6 +99,17 @@ fn write_and_save<T: Scalar>(
 /// Writes `dL/dU (count, n, m)`, given `dL/dW (count, n, n)`, for matrices without phases. `saved` is what [`matrix_and_save`]
 /// left of the same problems, if it is still there.
 pub fn matrix_backward<T: Scalar>(
+    context: &mut Context<'_>,
+    w: &Operator<'_, T>,
+    grad_w: &[T],
+    grad_u: &mut [T],
+    saved: Option<&Saved<T>>,
+) -> Result<()> {
+    T::matrix_backward(context, w, grad_w, grad_u, saved)
+}
+
+/// [`matrix_backward`], to be compiled for each type.
+pub(crate) fn gradient<T: Scalar>(
     context: &mut Context<'_>,
     w: &Operator<'_, T>,
     grad_w: &[T],

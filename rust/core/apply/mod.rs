@@ -14,13 +14,13 @@
 //! Many problems run on several threads at the same time. Few run one after the other, with all threads on each. Small
 //! problems are solved within one dispatch to the instruction set, and share a workspace.
 
-mod backward;
-mod forward;
+pub(crate) mod backward;
+pub(crate) mod forward;
 mod lanes;
 
-mod matrix;
+pub(crate) mod matrix;
 mod pass;
-mod sequential;
+pub(crate) mod sequential;
 mod small;
 
 pub use crate::gradients::Gradients;
@@ -29,7 +29,7 @@ pub use forward::{Saved, forward, forward_and_save};
 pub(crate) use matrix::{from_outer, is_small, matrix_of_one, small_matrix_backward};
 pub use matrix::{matrix, matrix_and_save, matrix_backward};
 
-pub use crate::wy::write as compact_wy;
+pub use crate::wy::compact_wy;
 pub use sequential::{backward_tape, forward_tape};
 
 /// Fewest vectors of a task, and most that it handles at a time so that their intermediate results stay in the cache.

@@ -25,6 +25,17 @@ pub fn backward<T: Exponential>(
     cotangents: Cotangents<'_, T>,
     gradients: Gradients<'_, T>,
 ) -> Result<()> {
+    T::delta_backward(context, problem, kept, cotangents, gradients)
+}
+
+/// [`backward`], to be compiled for each type.
+pub(crate) fn run<T: Exponential>(
+    context: &mut Context<'_>,
+    problem: &Problem<'_, T>,
+    kept: Option<&[T]>,
+    cotangents: Cotangents<'_, T>,
+    gradients: Gradients<'_, T>,
+) -> Result<()> {
     let (sizes, lengths) = (problem.sizes, problem.lengths());
     check_kept(kept, lengths.kept)?;
     expect("grad_out", cotangents.out, lengths.out)?;

@@ -19,6 +19,15 @@ pub fn forward<T: Exponential>(
     problem: &Problem<'_, T>,
     results: Results<'_, T>,
 ) -> Result<()> {
+    T::delta(context, problem, results)
+}
+
+/// [`forward`], to be compiled for each type.
+pub(crate) fn run<T: Exponential>(
+    context: &mut Context<'_>,
+    problem: &Problem<'_, T>,
+    results: Results<'_, T>,
+) -> Result<()> {
     results.check(problem)?;
     let places = Places::of(results);
     let (isa, kept_from) = (context.isa, problem.kept_from());

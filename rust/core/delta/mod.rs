@@ -24,10 +24,10 @@
 //!
 //! Later tokens never change what belongs to earlier ones, not even by infinity or NaN.
 
-mod backward;
+pub(crate) mod backward;
 mod chunk;
 mod chunk_backward;
-mod forward;
+pub(crate) mod forward;
 mod gram;
 mod gram_backward;
 mod number;

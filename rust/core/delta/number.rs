@@ -1,10 +1,11 @@
 //! The numbers of the delta rule, which have an exponential.
 
+use crate::RealOperations;
 use crate::number::Real;
 use crate::scalar::Scalar;
 
 /// A real number with an exponential that loops can be vectorised over.
-pub trait Exponential: Scalar + Real {
+pub trait Exponential: Scalar + Real + RealOperations {
     /// `exp x` within 2 units in the last place; zero where it would be subnormal.
     fn exp(self) -> Self;
 }

@@ -65,6 +65,18 @@ pub fn factor<T: Scalar>(
     m: usize,
     q: &[T],
     u: &mut [T],
+    phases: Option<&mut [T::Real]>,
+) -> Result<f64> {
+    T::factor(context, n, m, q, u, phases)
+}
+
+/// [`factor`], to be compiled for each type.
+pub(crate) fn search<T: Scalar>(
+    context: &mut Context<'_>,
+    n: usize,
+    m: usize,
+    q: &[T],
+    u: &mut [T],
     mut phases: Option<&mut [T::Real]>,
 ) -> Result<f64> {
     check(n, m, q, u, phases.as_deref())?;
@@ -100,6 +112,11 @@ pub fn factor<T: Scalar>(
 
 /// `max |Q* Q - I|` over the entries of an `n x n` matrix (row-major), NaN if one is.
 pub fn departure<T: Scalar>(context: &mut Context<'_>, n: usize, q: &[T]) -> Result<f64> {
+    T::departure(context, n, q)
+}
+
+/// [`departure`], to be compiled for each type.
+pub(crate) fn distance<T: Scalar>(context: &mut Context<'_>, n: usize, q: &[T]) -> Result<f64> {
     require(1, &[("Q", Some(q.len()), &[n, n])])?;
     let product = outer(context, n, q, q)?; // conj(Q* Q)
     let entries = product
@@ -126,6 +143,18 @@ fn rounding<T: Scalar>(n: usize) -> f64 {
 
 /// [`factor`], column by column. The first `m` columns of `q` are found whatever the others are: those of a frame.
 pub fn by_columns<T: Scalar>(
+    context: &mut Context<'_>,
+    n: usize,
+    m: usize,
+    q: &[T],
+    u: &mut [T],
+    phases: Option<&mut [T::Real]>,
+) -> Result<f64> {
+    T::factor_by_columns(context, n, m, q, u, phases)
+}
+
+/// [`by_columns`], to be compiled for each type.
+pub(crate) fn reduce_columns<T: Scalar>(
     context: &mut Context<'_>,
     n: usize,
     m: usize,

@@ -75,6 +75,17 @@ impl<T> Default for Cotangents<'_, T> {
 pub fn backward<T: Scalar>(
     context: &mut Context<'_>,
     sequence: &Sequence<'_, T>,
+    trace: Trace<'_, T>,
+    cotangents: Cotangents<'_, T>,
+    gradients: SequenceGradients<'_, T>,
+) -> Result<()> {
+    T::rnn_backward(context, sequence, trace, cotangents, gradients)
+}
+
+/// [`backward`], to be compiled for each type.
+pub(crate) fn run<T: Scalar>(
+    context: &mut Context<'_>,
+    sequence: &Sequence<'_, T>,
     Trace { h, saved, tape }: Trace<'_, T>,
     Cotangents { h: grad_h, last: grad_last }: Cotangents<'_, T>,
     gradients: SequenceGradients<'_, T>,

@@ -76,7 +76,7 @@ impl<'a, T> States<'a, T> {
 
 /// Computes the states of all sequences.
 pub fn forward<T: Scalar>(context: &mut Context<'_>, sequence: &Sequence<'_, T>, states: States<'_, T>) -> Result<()> {
-    run(context, sequence, states, false).map(drop)
+    T::rnn(context, sequence, states, false).map(drop)
 }
 
 /// [`forward`], and what the backward pass need not find again: with the tape, unless that has a place of its own.
@@ -85,15 +85,16 @@ pub fn forward_and_save<T: Scalar>(
     sequence: &Sequence<'_, T>,
     states: States<'_, T>,
 ) -> Result<Saved<T>> {
-    run(context, sequence, states, true).map(Saved)
+    T::rnn(context, sequence, states, true)
 }
 
-fn run<T: Scalar>(
+/// [`forward_and_save`], to be compiled for each type.
+pub(crate) fn run<T: Scalar>(
     context: &mut Context<'_>,
     sequence: &Sequence<'_, T>,
     States { h, mut last, tape }: States<'_, T>,
     save: bool,
-) -> Result<Vec<Prepared<T>>> {
+) -> Result<Saved<T>> {
     let (w, steps, layout) = (&sequence.operator, &sequence.steps, sequence.layout()?);
     let (count, n, rows) = (w.count(), w.n(), steps.rows());
     let len = |x: &Option<&mut [T]>| x.as_ref().map(|x| x.len());
@@ -114,7 +115,7 @@ fn run<T: Scalar>(
         }
     }
     if rows == 0 || count == 0 {
-        return Ok(Vec::new());
+        return Ok(Saved(Vec::new()));
     }
     let is_single = steps.count() == 1 && !save && tape.is_none();
     let applied = if is_single { applied(context, sequence)? } else { None };
@@ -143,7 +144,7 @@ fn run<T: Scalar>(
         }
         Ok(())
     })?;
-    Ok(saved.into_iter().flatten().collect())
+    Ok(Saved(saved.into_iter().flatten().collect()))
 }
 
 /// `W h_0` of all problems, for a single step: it applies W once, so factors packed for many steps do not pay.

@@ -11,8 +11,8 @@
 //! * a thread owns a slice of the batch for the whole sequence: no synchronisation at a step. Where sequences are too few
 //!   for that and `W` is large, it owns some of the coordinates, and threads go through the steps as phases.
 
-mod backward;
-mod forward;
+pub(crate) mod backward;
+pub(crate) mod forward;
 mod grad_x;
 mod gradients;
 mod plan;

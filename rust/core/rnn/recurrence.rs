@@ -40,6 +40,16 @@ pub struct Recurrence<T: Scalar> {
 impl<T: Scalar> Recurrence<T> {
     /// That of a sequence of one problem. Its steps, `x` and `h_0` play no part.
     pub fn new(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> Result<Self> {
+        T::recurrence(context, sequence)
+    }
+
+    /// `out = phi(W h + V x + b)` for each row of `h (batch, n)` and `x (batch, d)`, on the calling thread.
+    pub fn step(&self, x: &[T], h: &[T], out: &mut [T]) -> Result<()> {
+        T::recurrent_step(self, x, h, out)
+    }
+
+    /// [`Recurrence::new`], to be compiled for each type.
+    pub(crate) fn prepare(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> Result<Self> {
         let w = &sequence.operator;
         if w.count() != 1 {
             return Err(Error::InvalidArgument(format!("expected one operator, got {}", w.count())));
@@ -61,8 +71,8 @@ impl<T: Scalar> Recurrence<T> {
         })
     }
 
-    /// `out = phi(W h + V x + b)` for each row of `h (batch, n)` and `x (batch, d)`, on the calling thread.
-    pub fn step(&self, x: &[T], h: &[T], out: &mut [T]) -> Result<()> {
+    /// [`Recurrence::step`], to be compiled for each type.
+    pub(crate) fn advance(&self, x: &[T], h: &[T], out: &mut [T]) -> Result<()> {
         let (n, d, isa) = (self.n, self.d, self.isa);
         let batch = h.len() / n;
         lengths::require(1, &[("x", Some(x.len()), &[batch, d]), ("h", Some(h.len()), &[batch, n])])?;

@@ -214,6 +214,17 @@ simd! {
 
 /// Writes the compact WY form `W_1 = I - V S V*` of `k` reflections, row-major: unit columns `V (n, k)`, `T (k, k)` and
 /// `S = T^-1 (k, k)`. For a single problem without a given `tau`.
+pub fn compact_wy<T: Scalar>(
+    context: &mut Context<'_>,
+    w: &Operator<'_, T>,
+    v: &mut [T],
+    t: &mut [T],
+    s: &mut [T],
+) -> Result<()> {
+    T::compact_wy(context, w, v, t, s)
+}
+
+/// [`compact_wy`], to be compiled for each type.
 pub fn write<T: Scalar>(
     context: &mut Context<'_>,
     w: &Operator<'_, T>,

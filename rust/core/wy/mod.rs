@@ -22,5 +22,5 @@ mod inverse;
 pub mod layout;
 mod tau;
 
-pub use compact::{CompactWy, Factors, write};
+pub use compact::{CompactWy, Factors, compact_wy, write};
 pub use form::Overlap;

@@ -22,7 +22,7 @@
 mod backward;
 pub(super) mod chain;
 mod forward;
-mod tape;
+pub(crate) mod tape;
 pub(super) mod vectors;
 
 use std::ops::{Add, Mul, Neg, Range, Sub};

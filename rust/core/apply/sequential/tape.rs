@@ -17,6 +17,16 @@ use crate::threads::{Cancel, Context};
 /// `m - i`, and the result in entry 0. Phases, which are not among the `m` factors, act between entry `m` and the first
 /// reflection, or between the last and entry 0. For a single problem.
 pub fn forward_tape<T: Scalar>(context: &mut Context<'_>, w: &Operator<'_, T>, h: &[T], tape: &mut [T]) -> Result<()> {
+    T::apply_tape(context, w, h, tape)
+}
+
+/// [`forward_tape`], to be compiled for each type.
+pub(crate) fn forward<T: Scalar>(
+    context: &mut Context<'_>,
+    w: &Operator<'_, T>,
+    h: &[T],
+    tape: &mut [T],
+) -> Result<()> {
     check(w, tape, w.vectors(&[("h", h.len())])?)?;
     let (isa, mut chain) = (context.isa, Chain::new(w.n(), w.reflections())?);
     let mut x = Buffer::zeroed(chain.ld)?;
@@ -81,6 +91,17 @@ simd! {
 
 /// Gradients from the tape of [`forward_tape`].
 pub fn backward_tape<T: Scalar>(
+    context: &mut Context<'_>,
+    w: &Operator<'_, T>,
+    tape: &[T],
+    g: &[T],
+    gradients: Gradients<'_, T>,
+) -> Result<()> {
+    T::apply_tape_backward(context, w, tape, g, gradients)
+}
+
+/// [`backward_tape`], to be compiled for each type.
+pub(crate) fn backward<T: Scalar>(
     context: &mut Context<'_>,
     w: &Operator<'_, T>,
     tape: &[T],
