@@ -120,14 +120,16 @@ pub mod error;
 pub mod factor;
 mod form;
 mod gradients;
+#[cfg(feature = "safetensors")]
+pub mod layers;
 mod lengths;
 mod memory;
 pub mod method;
 pub mod number;
 mod once;
+mod operations;
 pub mod operator;
 mod product;
-mod operations;
 mod recycle;
 pub mod rnn;
 pub mod rows;
@@ -139,9 +141,9 @@ mod view;
 mod wy;
 
 pub use error::Error;
+use operations::{Operations, RealOperations};
 pub use operator::Operator;
 pub use recycle::{advise_huge_pages, release as release_memory};
-use operations::{Operations, RealOperations};
 pub use threads::Context;
 
 #[cfg(doctest)]

@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(read([2, 3], [6, 2], 3).unwrap(), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
         assert_eq!(read([3, 2], [1, 3], 2).unwrap(), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
         assert_eq!(read([2, 3], [0, 1], 3).unwrap(), [0.0, 1.0, 2.0, 0.0, 1.0, 2.0]);
-        assert_eq!(read([0, 3], [usize::MAX, 9], 3).unwrap(), []);
+        assert!(read([0, 3], [usize::MAX, 9], 3).unwrap().is_empty());
         assert!(read([2, 3], [3, 1], 2).is_err_and(|e| e.to_string() == "h: expected rows of 2 numbers, got 3"));
         let contiguous = Rows::strided(&numbers, [4, 3], [3, 1]).unwrap().read("h", 3).unwrap();
         assert!(std::ptr::eq(&raw const contiguous[0], &raw const numbers[0]), "not copied");
@@ -317,7 +317,7 @@ mod tests {
         let column = Rows::from(array.column(1)).read("h", 4).map(Cow::into_owned).unwrap();
         assert_eq!(column, [1.0, 11.0, 21.0, 31.0]);
 
-        let (mut to, mut expected) = (Array2::zeros((4, 6)), Array2::zeros((4, 6)));
+        let (mut to, mut expected) = (Array2::zeros((4, 6)), Array2::<f32>::zeros((4, 6)));
         let write = |rows: RowsMut<'_, f32>, width| {
             rows.write("out", width, |out| {
                 (1_u8..).zip(out).for_each(|(i, x)| *x = i.into());

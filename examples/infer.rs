@@ -1,0 +1,48 @@
+//! Runs a layer that was trained in Python, over whole sequences in one call, then over the same inputs as they arrive.
+//!
+//! ```sh
+//! cargo run --release --example infer --features safetensors -- layer.safetensors x.safetensors y.safetensors
+//! ```
+//!
+//! The first file has the `state_dict` of an `ht.OrthogonalRNN`, the second its inputs `x (T, B, d)`. The third receives all
+//! states twice, `sequence (T, B, n)` and `stream (T, B, n)`.
+
+#![allow(clippy::print_stdout)] // an example shows what it does
+
+use std::error::Error;
+use std::time::Instant;
+
+use householder::Context;
+use householder::layers::{Options, OrthogonalRnn, SafeTensors};
+use safetensors::tensor::{Dtype, TensorView};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    let [layer, inputs, results] = &arguments[..] else { return Err("expected the names of three files".into()) };
+
+    let (weights, inputs) = (std::fs::read(layer)?, std::fs::read(inputs)?);
+    let layer = OrthogonalRnn::<f32>::read(&SafeTensors::deserialize(&weights)?, "", Options::default())?;
+    let inputs = SafeTensors::deserialize(&inputs)?.tensor("x")?;
+    let [steps, batch, _] = inputs.shape()[..] else { return Err("expected x (T, B, d)".into()) };
+    let x: Vec<f32> = inputs.data().as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
+
+    let context = &mut Context::default();
+    let sequence = layer.forward(context, steps, batch, &x)?;
+
+    // The weights are packed once; a step then allocates and waits for nothing.
+    let mut stream = layer.stream(context, batch)?;
+    let mut states = Vec::with_capacity(sequence.len());
+    let begin = Instant::now();
+    for x in x.chunks((batch * layer.input_size()).max(1)) {
+        states.extend_from_slice(stream.step(x)?);
+    }
+    let each = begin.elapsed() / u32::try_from(steps.max(1))?;
+    println!("{steps} steps of {batch} sequences, {each:?} a step");
+
+    let shape = vec![steps, batch, layer.hidden_size()];
+    let [sequence, states] = [sequence, states].map(|x| x.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>());
+    let view = |bytes| TensorView::new(Dtype::F32, shape.clone(), bytes);
+    let file = safetensors::serialize([("sequence", view(&sequence)?), ("stream", view(&states)?)], None)?;
+    std::fs::write(results, file)?;
+    Ok(())
+}
