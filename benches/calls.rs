@@ -121,7 +121,12 @@ fn delta_rules(criterion: &mut Criterion) {
         let mut context = Context::new(&mut never);
         let (name, flops) = (format!("heads={heads} width={width} T={tokens}"), 6 * heads * tokens * width * width);
         peak::bench(criterion, &format!("delta forward {name}"), flops, peak, || {
-            let results = Results { out: Some(&mut out), last: Some(&mut last), kept: Some(&mut kept) };
+            let results = Results {
+                out: Some((&mut out).into()),
+                last: Some(&mut last),
+                kept: Some(&mut kept),
+                ..Results::default()
+            };
             delta::forward(&mut context, &problem, results).unwrap();
         });
         let [mut grad_q, mut grad_k, mut grad_v] = [&q, &k, &v].map(|x| vec![0.0; x.len()]);
@@ -130,12 +135,12 @@ fn delta_rules(criterion: &mut Criterion) {
             let gradients = delta::Gradients {
                 q: Some(&mut grad_q),
                 k: Some(&mut grad_k),
-                v: Some(&mut grad_v),
+                v: Some((&mut grad_v).into()),
                 beta: Some(&mut grad_beta),
                 gate: Some(&mut grad_g),
                 ..delta::Gradients::default()
             };
-            let cotangents = delta::Cotangents { out: Some(&v), last: None };
+            let cotangents = delta::Cotangents { out: Some((&v).into()), last: None };
             delta::backward(&mut context, &problem, Some(&kept), cotangents, gradients).unwrap();
         });
     }

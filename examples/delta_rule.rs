@@ -31,7 +31,8 @@ fn main() -> Result<(), Error> {
     let problem = Problem::new(operands)?;
     let lengths = problem.lengths();
     let (mut out, mut last, mut kept) = (vec![0.0; lengths.out], vec![0.0; lengths.last], vec![0.0; lengths.kept]);
-    let results = Results { out: Some(&mut out), last: Some(&mut last), kept: Some(&mut kept) };
+    let results =
+        Results { out: Some((&mut out).into()), last: Some(&mut last), kept: Some(&mut kept), ..Results::default() };
     delta::forward(context, &problem, results)?;
     for (token, read) in out.chunks(WIDTH).enumerate() {
         println!("token {token} reads {read:?} under the first key");
@@ -41,13 +42,13 @@ fn main() -> Result<(), Error> {
     // The last output depends on the ninth value alone, which replaced the first.
     let (mut grad_out, mut grad_v) = (vec![0.0; out.len()], vec![0.0; v.len()]);
     grad_out[out.len() - WIDTH..].fill(1.0);
-    let cotangents = Cotangents { out: Some(&grad_out), last: None };
+    let cotangents = Cotangents { out: Some((&grad_out).into()), last: None };
     delta::backward(
         context,
         &problem,
         Some(&kept),
         cotangents,
-        Gradients { v: Some(&mut grad_v), ..Gradients::default() },
+        Gradients { v: Some((&mut grad_v).into()), ..Gradients::default() },
     )?;
     let depends: Vec<usize> = (0..written.len()).filter(|token| grad_v[token * WIDTH] != 0.0).collect();
     println!("the last output depends on the values of tokens {depends:?}");

@@ -170,6 +170,30 @@ def rnn_backward(
     gradients: Sequence[Array | None],  # out, of the inputs but batch_sizes; None: not wanted
     kept: Kept | None,  # of the same forward call
 ) -> NotImplementedType | None: ...
+def convolution_forward(
+    inputs: Sequence[Array | None],  # x (B, T, C), weight (C, taps), bias (C,)
+    sizes: Sequence[int],  # B, T, C, taps
+    silu: bool,
+    out: Array,  # (B, T, C)
+) -> NotImplementedType | None: ...
+def convolution_backward(
+    inputs: Sequence[Array | None],
+    sizes: Sequence[int],
+    silu: bool,
+    grad_out: Array,
+    gradients: Sequence[Array | None],  # out, of the inputs; None: not wanted
+) -> NotImplementedType | None: ...
+def gated_norm_forward(
+    inputs: Sequence[Array | None],  # x (N, W), z (N, W), weight (W,)
+    options: tuple[list[int], float, bool],  # N and W, epsilon, whether gates pass through SiLU
+    out: Array,  # (N, W)
+) -> NotImplementedType | None: ...
+def gated_norm_backward(
+    inputs: Sequence[Array | None],
+    options: tuple[list[int], float, bool],
+    grad_out: Array,
+    gradients: Sequence[Array | None],  # out, of the inputs; None: not wanted
+) -> NotImplementedType | None: ...
 def delta_interval(key_width: int, value_width: int) -> int: ...  # steps from one kept state to the next
 def delta_forward(
     operands: DeltaOperands,
@@ -177,6 +201,7 @@ def delta_forward(
     out: Array,  # (tokens, HV, V)
     last: Array | None,  # (N, HV, K, V)
     kept: Array | None,  # (steps // interval, HV, K, V), for delta_backward
+    in_place: bool,  # last holds the initial states
 ) -> NotImplementedType | None: ...
 def delta_backward(
     operands: DeltaOperands,

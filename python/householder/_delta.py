@@ -241,7 +241,7 @@ class Call(NamedTuple):
         is_wanted = _validate.flag("output_final_state", output_final_state)
         q, v = self.operands[0], self.operands[2]
         results = Delta(np.empty((*q.shape[:2], *v.shape[2:]), q.dtype), np.empty(self.states, q.dtype))
-        _core.delta_forward(self.operands, self.options, *results, kept)
+        _core.delta_forward(self.operands, self.options, *results, kept, False)
         return results if is_wanted else results._replace(final_state=None)
 
 

@@ -84,7 +84,7 @@
 //!     ..Operands::new(Sizes::new(1, 2, 3), &q, &k, &v, &beta)
 //! })?;
 //! let mut out = [1.0; 6];
-//! delta::forward(&mut Context::default(), &problem, Results { out: Some(&mut out), ..Results::default() })?;
+//! delta::forward(&mut Context::default(), &problem, Results { out: Some((&mut out).into()), ..Results::default() })?;
 //! assert_eq!(out, [0.0, 0.0, 0.0, 5.0, 6.0, 7.0]);
 //! # Ok::<(), householder::Error>(())
 //! ```
@@ -114,11 +114,13 @@
 pub mod apply;
 #[doc(hidden)]
 pub mod bench;
+pub mod convolution;
 pub mod delta;
 mod diagonal;
 pub mod error;
 pub mod factor;
 mod form;
+pub mod gated_norm;
 mod gradients;
 #[cfg(feature = "safetensors")]
 pub mod layers;
@@ -136,6 +138,7 @@ pub mod rows;
 pub mod scalar;
 mod simd;
 mod stack;
+pub mod stored;
 pub mod threads;
 mod view;
 mod wy;

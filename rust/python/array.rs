@@ -7,6 +7,7 @@
 use std::ffi::{c_int, c_void};
 
 use householder::advise_huge_pages;
+use householder::stored::{Numbers, NumbersMut, Tokens};
 use numpy::npyffi::PyArrayObject;
 use numpy::npyffi::flags::{NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_WRITEABLE};
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
@@ -27,11 +28,13 @@ pub struct Array<'a, 'py> {
     pub dtype: DType,
     /// Its last three sizes, 1 where there is none.
     pub last: [usize; 3],
-    /// The strides of these three axes, in numbers.
-    strides: [i64; 3],
+    /// The sizes of its last four axes and their strides, in numbers.
+    axes: [(usize, i64); 4],
     pub dims: usize,
     pub len: usize,
     is_tensor: bool,
+    /// Numbers from the first to the last in memory.
+    reach: usize,
     is_contiguous: bool,
     is_writable: bool,
 }
@@ -116,15 +119,18 @@ impl<'a, 'py> Array<'a, 'py> {
     }
 
     fn new(object: &'a Bound<'py, PyAny>, data: *mut c_void, dtype: DType, shape: &[i64], strides: &[i64]) -> Self {
-        let last = |of: &[i64]| [3, 2, 1].map(|k| of.len().checked_sub(k).map_or(1, |i| of[i]));
+        let axes = [4, 3, 2, 1].map(|k| shape.len().checked_sub(k).map_or((1, 1), |i| (shape[i] as usize, strides[i])));
+        let ends =
+            shape.iter().zip(strides).map(|(&size, &stride)| ((size.max(1) - 1) * stride).unsigned_abs() as usize);
         Self {
             object,
             data,
             dtype,
-            last: last(shape).map(|size| size as usize),
-            strides: last(strides),
+            last: [1, 2, 3].map(|i: usize| axes[i].0),
+            axes,
             dims: shape.len(),
             len: shape.iter().map(|&size| size as usize).product(),
+            reach: 1 + ends.sum::<usize>(),
             is_tensor: true,
             is_contiguous: is_contiguous(shape, strides),
             is_writable: true,
@@ -143,13 +149,7 @@ impl<'a, 'py> Array<'a, 'py> {
     pub fn slice_mut<T: Number>(&self, name: &str, len: usize) -> Reading<&'static mut [T]> {
         self.require(name, T::DTYPE, len)?;
         self.require_layout(name, self.is_contiguous && self.is_aligned::<T>())?;
-        if !self.is_writable {
-            return Err(Refusal::invalid(format!("{name}: the array is read-only")));
-        }
-        // SAFETY: as above; outputs are distinct arrays that nobody else uses during the call.
-        let numbers = if len == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(self.data.cast(), len) } };
-        advise_huge_pages(numbers);
-        Ok(numbers)
+        self.overwritten(name)
     }
 
     /// The vectors `(steps, batch, width)` at fixed strides: the memory that they span and the strides of steps and
@@ -160,7 +160,7 @@ impl<'a, 'py> Array<'a, 'py> {
         len: usize,
         span: impl FnOnce([usize; 2]) -> usize,
     ) -> Reading<Option<(&'static [T], [usize; 2])>> {
-        let [step, sequence, one] = self.strides;
+        let [_, (_, step), (_, sequence), (_, one)] = self.axes;
         if self.is_contiguous || self.dims != 3 || one != 1 || step < 0 || sequence < 0 {
             return Ok(None);
         }
@@ -170,6 +170,68 @@ impl<'a, 'py> Array<'a, 'py> {
         let span = if len == 0 { 0 } else { span(strides) };
         // SAFETY: all of it lies between the first and the last number of the array.
         Ok(Some((if span == 0 { &[] } else { unsafe { std::slice::from_raw_parts(self.data.cast(), span) } }, strides)))
+    }
+
+    /// Rows `(batch, tokens, heads, width)` of contiguous numbers, which may have 16 bits. One head may have no axis.
+    pub fn tokens<T: Number>(&self, name: &str, len: usize) -> Reading<Tokens<'static, T>> {
+        self.require_kind::<T>(name, len)?;
+        let axes = match self.dims {
+            3 => [self.axes[1], self.axes[2], (1, 0), self.axes[3]],
+            _ => self.axes,
+        };
+        let (sizes, strides) =
+            (axes.map(|(size, _)| size), axes.map(|(size, stride)| if size > 1 { stride } else { 0 }));
+        let is_row = sizes[3] <= 1 || strides[3] == 1;
+        let fits = matches!(self.dims, 3 | 4) && is_row && strides.iter().all(|&stride| stride >= 0);
+        self.require_layout(name, (self.is_contiguous || fits) && self.is_aligned_as::<T>())?;
+        let numbers = match self.dtype {
+            DType::BFloat16 => Numbers::BFloat16(self.reached()),
+            DType::Float16 => Numbers::Float16(self.reached()),
+            _ => Numbers::Full(self.reached()),
+        };
+        if self.is_contiguous {
+            return Ok(numbers.into());
+        }
+        Ok(Tokens::strided(numbers, sizes, [0, 1, 2].map(|i: usize| strides[i] as usize))?)
+    }
+
+    /// Contiguous numbers to be overwritten, which may have 16 bits.
+    pub fn numbers_mut<T: Number>(&self, name: &str, len: usize) -> Reading<NumbersMut<'static, T>> {
+        self.require_kind::<T>(name, len)?;
+        self.require_layout(name, self.is_contiguous && self.is_aligned_as::<T>())?;
+        Ok(match self.dtype {
+            DType::BFloat16 => NumbersMut::BFloat16(self.overwritten(name)?),
+            DType::Float16 => NumbersMut::Float16(self.overwritten(name)?),
+            _ => NumbersMut::Full(self.overwritten(name)?),
+        })
+    }
+
+    /// All from the first to the last number, whose type and alignment have been checked.
+    fn reached<E>(&self) -> &'static [E] {
+        // SAFETY: the array's own memory, with strides that are not negative.
+        if self.len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(self.data.cast(), self.reach) } }
+    }
+
+    /// All numbers of a contiguous array, whose type and alignment have been checked.
+    fn overwritten<E>(&self, name: &str) -> Reading<&'static mut [E]> {
+        if !self.is_writable {
+            return Err(Refusal::invalid(format!("{name}: the array is read-only")));
+        }
+        let (data, len) = (self.data.cast(), self.len);
+        // SAFETY: as many numbers; outputs are distinct arrays that nobody else uses during the call.
+        let numbers = if len == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(data, len) } };
+        advise_huge_pages(numbers);
+        Ok(numbers)
+    }
+
+    /// Requires `len` numbers of a type, or of 16 bits in place of `f32`.
+    fn require_kind<T: Number>(&self, name: &str, len: usize) -> Reading<()> {
+        let is_half = T::DTYPE == DType::Float32 && self.dtype.is_half();
+        self.require(name, if is_half { self.dtype } else { T::DTYPE }, len)
+    }
+
+    fn is_aligned_as<T>(&self) -> bool {
+        if self.dtype.is_half() { self.is_aligned::<u16>() } else { self.is_aligned::<T>() }
     }
 
     /// Numbers of sequences that take part in each step.
@@ -216,10 +278,8 @@ impl<'a, 'py> Array<'a, 'py> {
 
     /// The addresses of its numbers, and of what lies between them.
     pub fn memory(&self) -> std::ops::Range<usize> {
-        let ends = self.last.iter().zip(self.strides).map(|(&size, stride)| (size.max(1) - 1) as i64 * stride);
-        let reach = if self.is_contiguous { self.len } else { 1 + ends.sum::<i64>().unsigned_abs() as usize };
         let begin = self.data as usize;
-        begin..begin.saturating_add(if self.len == 0 { 0 } else { reach.saturating_mul(self.dtype.bytes()) })
+        begin..begin.saturating_add(if self.len == 0 { 0 } else { self.reach.saturating_mul(self.dtype.bytes()) })
     }
 
     fn is_aligned<T>(&self) -> bool {

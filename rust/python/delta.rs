@@ -7,7 +7,7 @@ use crate::array::Array;
 use crate::by_dtype;
 use crate::call::{Reading, Refusal, attempt, run};
 use crate::dtype::{DType, Number};
-use crate::operands::{Arrays, Operands, Shape, named};
+use crate::operands::{Arrays, Operands, Shape, given, named};
 
 /// Slots of operands, and of their gradients: `q`, `k`, `v`, `beta`, `g` and the initial states.
 pub const INPUTS: usize = 6;
@@ -61,9 +61,9 @@ impl Call {
         Ok(Problem::new(delta::Operands {
             sizes: self.sizes,
             sequences: self.sequences.clone(),
-            q: operands.needed(0, "q", &self.shape(0))?,
-            k: operands.needed(1, "k", &self.shape(1))?,
-            v: operands.needed(2, "v", &self.shape(2))?,
+            q: given("q", operands.tokens(0, "q", &self.shape(0))?)?,
+            k: given("k", operands.tokens(1, "k", &self.shape(1))?)?,
+            v: given("v", operands.tokens(2, "v", &self.shape(2))?)?,
             beta: operands.read(3, "beta", &self.shape(3))?,
             gate,
             initial: operands.read(5, "initial_state", &self.shape(5))?,
@@ -72,14 +72,17 @@ impl Call {
         })?)
     }
 
-    /// Results are outputs, final states and the states for the backward pass.
+    /// Results are outputs, final states and the states for the backward pass. `in_place`: the final states hold the initial
+    /// ones.
     pub fn forward<'a, T: Number + Exponential>(
         &self,
         operands: &impl Operands<'a>,
+        in_place: bool,
     ) -> Reading<(Problem<'a, T>, Results<'a, T>)> {
         let results = Results {
-            out: operands.write(0, &self.out())?,
+            out: operands.numbers_mut(0, &self.out())?,
             last: operands.write(1, &self.shape(5))?,
+            in_place,
             kept: operands.write(2, &self.kept())?,
         };
         Ok((self.problem(operands)?, results))
@@ -92,14 +95,14 @@ impl Call {
         operands: &impl Operands<'a>,
     ) -> Reading<(Problem<'a, T>, Option<&'a [T]>, Cotangents<'a, T>, Gradients<'a, T>)> {
         let cotangents = Cotangents {
-            out: operands.read(INPUTS + 1, "grad_out", &self.out())?,
+            out: operands.tokens(INPUTS + 1, "grad_out", &self.out())?,
             last: operands.read(INPUTS + 2, "grad_last", &self.shape(5))?,
         };
         let wanted = |slot: usize| operands.write(slot, &self.shape(slot));
         let gradients = Gradients {
             q: wanted(0)?,
             k: wanted(1)?,
-            v: wanted(2)?,
+            v: operands.numbers_mut(2, &self.shape(2))?,
             beta: wanted(3)?,
             gate: wanted(4)?,
             initial: wanted(5)?,
@@ -137,9 +140,9 @@ impl Call {
 const NAMES: [&str; INPUTS] = ["q", "k", "v", "beta", "g", "initial_state"];
 const GRADIENTS: [&str; INPUTS] = ["grad_q", "grad_k", "grad_v", "grad_beta", "grad_g", "grad_initial_state"];
 
-/// The type of the queries, which all have.
+/// The type that is computed in. Queries, keys, values and outputs may have half types.
 fn dtype(operands: &[Option<Array<'_, '_>>; INPUTS]) -> DType {
-    operands[0].as_ref().map_or(DType::Other, |q| q.dtype)
+    operands[0].as_ref().map_or(DType::Other, |q| q.dtype.computed())
 }
 
 /// Steps between two states that the forward pass keeps.
@@ -156,9 +159,15 @@ pub fn delta_forward(
     out: &Bound<'_, PyAny>,
     last: Option<&Bound<'_, PyAny>>,
     kept: Option<&Bound<'_, PyAny>>,
+    in_place: bool,
 ) -> PyResult<Py<PyAny>> {
-    fn go<T: Number + Exponential>(py: Python<'_>, call: &Call, arrays: &Arrays<'_, '_, INPUTS, 3>) -> Reading<()> {
-        let (problem, results) = call.forward::<T>(arrays)?;
+    fn go<T: Number + Exponential>(
+        py: Python<'_>,
+        call: &Call,
+        arrays: &Arrays<'_, '_, INPUTS, 3>,
+        in_place: bool,
+    ) -> Reading<()> {
+        let (problem, results) = call.forward::<T>(arrays, in_place)?;
         run(py, |context| delta::forward(context, &problem, results))
     }
     let reading = || -> Reading<_> {
@@ -166,7 +175,7 @@ pub fn delta_forward(
         let (out, last, kept) = (Array::read(out)?, Array::optional(last)?, Array::optional(kept)?);
         let dtype = dtype(&operands);
         let arrays = Arrays::new(named(NAMES, operands), [("out", Some(out)), ("last", last), ("kept", kept)])?;
-        by_dtype!(real dtype, go(py, &call, &arrays))
+        by_dtype!(real dtype, go(py, &call, &arrays, in_place))
     };
     attempt(py, reading())
 }

@@ -17,6 +17,9 @@ use crate::xla::c_api;
 pub enum DType {
     Float32,
     Float64,
+    /// Numbers of 16 bits are read and written, but not computed with.
+    BFloat16,
+    Float16,
     Complex64,
     Complex128,
     Int64,
@@ -27,9 +30,11 @@ pub enum DType {
 /// Name, bytes, and what NumPy, DLPack (code and bits) and XLA call it.
 type Names = (DType, &'static str, usize, NPY_TYPES, (u8, u8), c_int);
 
-const TABLE: [Names; 5] = [
+const TABLE: [Names; 7] = [
     (DType::Float32, "float32", 4, NPY_TYPES::NPY_FLOAT, (2, 32), c_api::F32),
     (DType::Float64, "float64", 8, NPY_TYPES::NPY_DOUBLE, (2, 64), c_api::F64),
+    (DType::BFloat16, "bfloat16", 2, NPY_TYPES::NPY_NOTYPE, (4, 16), c_api::BF16), // NumPy has no name for it
+    (DType::Float16, "float16", 2, NPY_TYPES::NPY_HALF, (2, 16), c_api::F16),
     (DType::Complex64, "complex64", 8, NPY_TYPES::NPY_CFLOAT, (5, 64), c_api::C64),
     (DType::Complex128, "complex128", 16, NPY_TYPES::NPY_CDOUBLE, (5, 128), c_api::C128),
     (DType::Int64, "int64", 8, NPY_TYPES::NPY_LONGLONG, (0, 64), c_api::S64),
@@ -78,6 +83,15 @@ impl DType {
     /// Bytes of a number.
     pub fn bytes(self) -> usize {
         self.names().map_or(8, |names| names.2)
+    }
+
+    pub fn is_half(self) -> bool {
+        matches!(self, Self::BFloat16 | Self::Float16)
+    }
+
+    /// The type that numbers are computed in.
+    pub fn computed(self) -> Self {
+        if self.is_half() { Self::Float32 } else { self }
     }
 
     pub fn is_complex(self) -> bool {

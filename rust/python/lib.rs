@@ -4,10 +4,12 @@ mod application;
 mod array;
 mod call;
 mod columns;
+mod convolution;
 mod cuda;
 mod delta;
 mod dtype;
 mod factor;
+mod gated_norm;
 mod kept;
 mod matrix;
 mod openmp;
@@ -30,11 +32,15 @@ mod _core {
     #[pymodule_export]
     use super::columns::constrain;
     #[pymodule_export]
+    use super::convolution::{convolution_backward, convolution_forward};
+    #[pymodule_export]
     use super::cuda::cuda_sources;
     #[pymodule_export]
     use super::delta::{delta_backward, delta_forward, delta_interval};
     #[pymodule_export]
     use super::factor::{departure, factor, wy};
+    #[pymodule_export]
+    use super::gated_norm::{gated_norm_backward, gated_norm_forward};
     #[pymodule_export]
     use super::kept::Kept;
     #[pymodule_export]

@@ -1,5 +1,7 @@
 //! The arrays of a call, wherever they come from.
 
+use householder::stored::{NumbersMut, Tokens};
+
 use crate::array::{Array, size};
 use crate::call::{Reading, Refusal};
 use crate::dtype::Number;
@@ -14,9 +16,23 @@ pub trait Operands<'a> {
 
     /// The numbers of an operand that is always given.
     fn needed<T: Number>(&self, slot: usize, name: &str, shape: &[usize]) -> Reading<&'a [T]> {
-        let missing = || Refusal::invalid(format!("{name}: expected an array, got None"));
-        self.read(slot, name, shape)?.ok_or_else(missing)
+        given(name, self.read(slot, name, shape)?)
     }
+
+    /// The rows of an operand, if it is given.
+    fn tokens<T: Number>(&self, slot: usize, name: &str, shape: &[usize]) -> Reading<Option<Tokens<'a, T>>> {
+        Ok(self.read(slot, name, shape)?.map(Tokens::from))
+    }
+
+    /// The memory for a result whose numbers may have 16 bits, if it is wanted.
+    fn numbers_mut<T: Number>(&self, slot: usize, shape: &[usize]) -> Reading<Option<NumbersMut<'a, T>>> {
+        Ok(self.write(slot, shape)?.map(NumbersMut::from))
+    }
+}
+
+/// Requires an operand.
+pub fn given<A>(name: &str, operand: Option<A>) -> Reading<A> {
+    operand.ok_or_else(|| Refusal::invalid(format!("{name}: expected an array, got None")))
 }
 
 /// Sizes of up to four axes, which a small call has no time to allocate.
@@ -80,5 +96,14 @@ impl<const IN: usize, const OUT: usize> Operands<'static> for Arrays<'_, '_, IN,
     fn write<T: Number>(&self, slot: usize, shape: &[usize]) -> Reading<Option<&'static mut [T]>> {
         let (name, array) = &self.results[slot];
         array.as_ref().map(|array| array.slice_mut(name, size(shape)?)).transpose()
+    }
+
+    fn tokens<T: Number>(&self, slot: usize, name: &str, shape: &[usize]) -> Reading<Option<Tokens<'static, T>>> {
+        self.operands[slot].1.as_ref().map(|array| array.tokens(name, size(shape)?)).transpose()
+    }
+
+    fn numbers_mut<T: Number>(&self, slot: usize, shape: &[usize]) -> Reading<Option<NumbersMut<'static, T>>> {
+        let (name, array) = &self.results[slot];
+        array.as_ref().map(|array| array.numbers_mut(name, size(shape)?)).transpose()
     }
 }

@@ -6,6 +6,7 @@ use householder::delta::{
     self, Cotangents, Exponential, Gate, Gradients, Operands, Problem, Results, Sizes, backward, forward, interval,
 };
 use householder::error::Error;
+use householder::stored::{Numbers, Tokens};
 use householder::threads::Context;
 
 const LENGTHS: [usize; 8] = [0, 1, 4, 5, 16, 17, 33, 70];
@@ -215,11 +216,11 @@ fn arrays_of_other_lengths_are_refused() {
     let context = &mut Context::new(&mut never);
     for by in [-1_isize, 1] {
         let other = |len: usize| len.checked_add_signed(by).unwrap();
-        let out = Some(&mut memory[..other(lengths.out)]);
+        let out = Some((&mut memory[..other(lengths.out)]).into());
         is_refused(forward(context, &problem, Results { out, ..Results::default() }), "out");
         let last = Some(&mut memory[..other(lengths.last)]);
         is_refused(forward(context, &problem, Results { last, ..Results::default() }), "last");
-        let out = Cotangents { out: Some(&memory[..other(lengths.out)]), last: None };
+        let out = Cotangents { out: Some((&memory[..other(lengths.out)]).into()), last: None };
         is_refused(backward(context, &problem, None, out, Gradients::default()), "grad_out");
         let last = Cotangents { out: None, last: Some(&memory[..other(lengths.last)]) };
         is_refused(backward(context, &problem, None, last, Gradients::default()), "grad_last");
@@ -229,7 +230,7 @@ fn arrays_of_other_lengths_are_refused() {
         };
         gradient(&|q| Gradients { q: Some(q), ..Gradients::default() }, given.q.len(), "grad_q");
         gradient(&|k| Gradients { k: Some(k), ..Gradients::default() }, given.k.len(), "grad_k");
-        gradient(&|v| Gradients { v: Some(v), ..Gradients::default() }, given.v.len(), "grad_v");
+        gradient(&|v| Gradients { v: Some(v.into()), ..Gradients::default() }, given.v.len(), "grad_v");
         gradient(&|beta| Gradients { beta: Some(beta), ..Gradients::default() }, given.beta.len(), "grad_beta");
         gradient(&|gate| Gradients { gate: Some(gate), ..Gradients::default() }, given.gate.len(), "grad_g");
         gradient(&|s| Gradients { initial: Some(s), ..Gradients::default() }, lengths.last, "grad_initial_state");
@@ -243,14 +244,84 @@ fn arrays_of_other_lengths_are_refused() {
 }
 
 #[test]
+fn states_are_updated_in_place() {
+    for tokens in [0, 3, 40] {
+        for channels in gates(16) {
+            let given = given::<f32>(sizes(2, 2, 16, 40, 1), &[tokens; 3], channels);
+            let (context, initial) = (&mut Context::default(), given.initial.clone().unwrap());
+            let want = given.compute(context, false);
+            let (mut out, mut last) = (vec![7.0; want.out.len()], initial);
+            let without = Given { initial: None, ..given };
+            let results = || Results { in_place: true, ..Results::default() };
+            let places = Results { out: Some((&mut out).into()), last: Some(&mut last), ..results() };
+            forward(context, &without.problem(), places).unwrap();
+            assert!(out == want.out && last == want.last, "{tokens} tokens, {channels} channels");
+            is_refused(forward(context, &without.problem(), results()), "last");
+        }
+    }
+}
+
+#[test]
+fn rows_of_a_projection_are_read_where_they_are() {
+    let sizes = sizes(2, 2, 9, 12, 1);
+    for normalize in [false, true] {
+        for tokens in [3, 70] {
+            let given = Given { normalize, ..given::<f64>(sizes, &[tokens, tokens], 1) };
+            let want = given.compute(&mut Context::default(), true);
+            // Two sequences of one row a token: queries, keys, values, and a number more.
+            let (width, all) = (2 * 2 * 9 + 4 * 12 + 1, 2 * tokens);
+            let mut row = vec![f64::NAN; all * width];
+            for (token, row) in row.chunks_mut(width).enumerate() {
+                for (from, at, each) in [(&given.q, 0, 18), (&given.k, 18, 18), (&given.v, 36, 48)] {
+                    row[at..at + each].copy_from_slice(&from[token * each..][..each]);
+                }
+            }
+            let rows = |at: usize, heads: usize, each: usize| {
+                let shape = [2, tokens, heads, each];
+                Tokens::strided(Numbers::Full(&row[at..]), shape, [tokens * width, width, each]).unwrap()
+            };
+            let operands = Operands {
+                sizes,
+                sequences: given.sequences.clone(),
+                q: rows(0, 2, 9),
+                k: rows(18, 2, 9),
+                v: rows(36, 4, 12),
+                beta: Some(&given.beta),
+                gate: Gate::Head(&given.gate),
+                initial: given.initial.as_deref(),
+                scale: given.scale,
+                normalize,
+            };
+            let apart = Operands {
+                q: Tokens::strided(Numbers::Full(&row), [all, 1, 2, 9], [1, 0, 9]).unwrap(),
+                ..operands.clone()
+            };
+            is_refused(Problem::new(apart), "q: expected the rows of a sequence at one distance");
+            let other = Operands { q: rows(0, 4, 9), ..operands.clone() };
+            is_refused(Problem::new(other), "q: expected");
+            let problem = Problem::new(operands).unwrap();
+            let (mut out, mut of_q, mut of_v) =
+                (vec![0.0; want.out.len()], vec![0.0; given.q.len()], vec![0.0; given.v.len()]);
+            let results = Results { out: Some((&mut out).into()), ..Results::default() };
+            forward(&mut Context::default(), &problem, results).unwrap();
+            let grad = given.grad_out.as_ref().map(Tokens::from);
+            let cotangents = Cotangents { out: grad, last: given.grad_last.as_deref() };
+            let gradients = Gradients { q: Some(&mut of_q), v: Some((&mut of_v).into()), ..Gradients::default() };
+            backward(&mut Context::default(), &problem, None, cotangents, gradients).unwrap();
+            assert!(out == want.out && of_q == want.q && of_v == want.v);
+        }
+    }
+}
+
+#[test]
 fn operands_that_do_not_fit_are_refused() {
     let given = given::<f32>(sizes(1, 1, 4, 4, 1), &[8], 1);
     let good = Operands {
         sizes: given.sizes,
         sequences: given.sequences.clone(),
-        q: &given.q,
-        k: &given.k,
-        v: &given.v,
+        q: (&given.q).into(),
+        k: (&given.k).into(),
+        v: (&given.v).into(),
         beta: Some(&given.beta),
         gate: Gate::Head(&given.gate),
         initial: given.initial.as_deref(),
@@ -258,9 +329,9 @@ fn operands_that_do_not_fit_are_refused() {
         normalize: false,
     };
     let empty: &[f32] = &[];
-    is_refused(Problem::new(Operands { q: empty, ..good.clone() }), "q");
-    is_refused(Problem::new(Operands { k: empty, ..good.clone() }), "k");
-    is_refused(Problem::new(Operands { v: empty, ..good.clone() }), "v");
+    is_refused(Problem::new(Operands { q: empty.into(), ..good.clone() }), "q");
+    is_refused(Problem::new(Operands { k: empty.into(), ..good.clone() }), "k");
+    is_refused(Problem::new(Operands { v: empty.into(), ..good.clone() }), "v");
     is_refused(Problem::new(Operands { beta: Some(empty), ..good.clone() }), "beta");
     is_refused(Problem::new(Operands { gate: Gate::Channel(&given.gate), ..good.clone() }), "g");
     is_refused(Problem::new(Operands { initial: Some(empty), ..good.clone() }), "initial_state");

@@ -4,6 +4,7 @@
 mod common;
 
 mod applications;
+mod convolution;
 mod delta;
 mod factor;
 mod forms;

@@ -96,6 +96,32 @@ def delta_rule(
     return run(q, needed, g, initial_state, cu_seqlens, *options, output_final_state)
 
 
+def delta_step(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    beta: Tensor,
+    g: Tensor,
+    initial_state: Tensor,
+    use_qk_l2norm_in_kernel: bool,
+    output_final_state: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Do what :func:`delta_rule` does, and leave the final states where the initial ones are if nothing forbids it."""
+    return run(
+        q,
+        {"k": k, "v": v, "beta": beta},
+        g,
+        initial_state,
+        None,
+        None,
+        1,
+        use_qk_l2norm_in_kernel,
+        output_final_state,
+        in_place=True,
+    )
+
+
 def run(
     q: Tensor,
     needed: Mapping[str, Tensor],
@@ -106,8 +132,13 @@ def run(
     num_householder: int,
     normalize: bool,
     output_final_state: bool,
+    *,
+    in_place: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Check the arguments and compute; ``needed`` has k, v and, unless nothing is erased, beta."""
+    """Check the arguments and compute; ``needed`` has k, v and, unless nothing is erased, beta.
+
+    ``in_place``: the final states may take the place of the initial ones.
+    """
     compute = _compute_type(q, needed, {"g": g, "initial_state": initial_state})
     gates = None if g is None else g.shape
     shapes = {name: t.shape for name, t in needed.items()}
@@ -123,9 +154,12 @@ def run(
     if beta is not None and _fla_kernels.takes(q, k, v, g):
         o, last = _fla_kernels.delta_rule(q, k, v, beta, g, initial_state, cu_seqlens, *options)
     else:
-        given = (q, k, v, beta, g, initial_state)
-        operands = [None if t is None else _check.cast(t, compute) for t in given]
-        o, last = _ops.delta.operator((*operands, cu_seqlens), options)
+        wide = [None if t is None else _check.cast(t, compute) for t in (beta, g, initial_state)]
+        operands = q, k, v, *wide, cu_seqlens
+        if in_place and initial_state is not None and (found := _ops.delta.in_place(operands, options)) is not None:
+            o, last = found, wide[2]
+        else:
+            o, last = _ops.delta.operator(operands, options)
     return o.to(q.dtype), last if _validate.flag("output_final_state", output_final_state) else None
 
 

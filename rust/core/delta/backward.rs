@@ -4,13 +4,14 @@ use super::chunk::{Decayed, Keys};
 use super::chunk_backward::{Backward, ChunkGradients};
 use super::forward::forward;
 use super::number::Exponential;
-use super::problem::{CHUNK, Cotangents, Gradients, Part, Problem, Results, check_kept, expect};
+use super::problem::{CHUNK, Cotangents, Gradients, Part, Problem, Results, check_kept, expect, expect_rows};
 use super::solve::{Solved, State};
 use crate::error::Result;
 use crate::memory::Buffer;
 use crate::simd::fetch::prefetch_rows;
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::vector::{axpy, plain_dot};
+use crate::stored::Stored;
 use crate::threads::{Cancel, Context, num_threads, slices};
 use crate::view::{Shared, View};
 
@@ -33,12 +34,15 @@ pub(crate) fn run<T: Exponential>(
     context: &mut Context<'_>,
     problem: &Problem<'_, T>,
     kept: Option<&[T]>,
-    cotangents: Cotangents<'_, T>,
+    mut cotangents: Cotangents<'_, T>,
     gradients: Gradients<'_, T>,
 ) -> Result<()> {
     let (sizes, lengths) = (problem.sizes, problem.lengths());
     check_kept(kept, lengths.kept)?;
-    expect("grad_out", cotangents.out, lengths.out)?;
+    if let Some(out) = &mut cotangents.out {
+        let shape = [problem.tokens(), sizes.value_heads, sizes.value_width];
+        expect_rows("grad_out", out, &problem.sequences, shape, 1)?;
+    }
     expect("grad_last", cotangents.last, lengths.last)?;
     gradients.check(problem)?;
     let mut found;
@@ -58,7 +62,7 @@ pub(crate) fn run<T: Exponential>(
     let [beta, gate] = [beta, gate].map(|array| Sum::new(array, if whole { 1 } else { count }));
     let (mut q, mut k, mut beta, mut gate) = (q?, k?, beta?, gate?);
     let share = |array: Option<&mut [T]>| array.map(|array| Shared(array.as_mut_ptr()));
-    let (v, initial) = (share(v), share(initial));
+    let (v, initial) = (problem.values_in(v), share(initial));
     let targets = Targets { q: q.target(), k: k.target(), beta: beta.target(), gate: gate.target(), v, initial };
     context.run(parts.len(), problem.flops().saturating_mul(7) / 2, &|i, cancel| {
         let pass = Pass { isa, problem, part: &parts[i], cotangents, targets: &targets };
@@ -132,7 +136,7 @@ struct Targets<T> {
     k: Option<Target<T>>,
     beta: Option<Target<T>>,
     gate: Option<Target<T>>,
-    v: Option<Shared<T>>,
+    v: Stored<T>,
     initial: Option<Shared<T>>,
 }
 
@@ -200,12 +204,12 @@ impl<T: Exponential> Pass<'_, T> {
                     let (keys, out) = (&slot.keys, self.outputs(stripe, &slot.keys));
                     self.fetch(stripe, keys);
                     if let Some(before) = i.checked_sub(1) {
-                        prefetch_rows(self.outputs(stripe, &slots[before].keys), stripe.columns.len());
+                        self.outputs(stripe, &slots[before].keys).prefetch(stripe.columns.len());
                     }
                     if let Some(before) = (first + i).checked_sub(segment) {
                         let steps = (before * CHUNK, CHUNK);
                         let rows = problem.queries_and_keys(token, steps, part.key_head);
-                        rows.into_iter().for_each(|rows| prefetch_rows(rows, problem.sizes.key_width));
+                        rows.into_iter().for_each(|rows| rows.prefetch(problem.sizes.key_width));
                     }
                     let width = stripe.columns.len();
                     // SAFETY: rows of the outputs' gradients at this chunk's queries, or none.
@@ -242,7 +246,7 @@ impl<T: Exponential> Pass<'_, T> {
         for i in 0..slots.len() {
             if let Some(next) = slots.get(i + 1) {
                 let steps = (next.keys.first, next.keys.len);
-                prefetch_rows(problem.values(token, steps, head, stripe.columns.start), stripe.columns.len());
+                problem.values(token, steps, head, stripe.columns.start).prefetch(stripe.columns.len());
             }
             let (before, after) = slots.split_at_mut(i + 1);
             let Slot { keys, decayed, state, solved } = &mut before[i];
@@ -259,10 +263,10 @@ impl<T: Exponential> Pass<'_, T> {
     }
 
     /// Rows of `dO`.
-    fn outputs(&self, stripe: &Part, keys: &Keys<T>) -> View<T> {
-        let Some(out) = self.cotangents.out else { return View::none() };
-        let rows = (self.problem.sequences[stripe.sequence].start + keys.token, keys.queries.count);
-        self.problem.values_at(out.as_ptr(), rows, stripe.heads.start, stripe.columns.start)
+    fn outputs(&self, stripe: &Part, keys: &Keys<T>) -> Stored<T> {
+        let Some(out) = self.cotangents.out else { return Stored::none() };
+        let (first, count) = (self.problem.sequences[stripe.sequence].start + keys.token, keys.queries.count);
+        out.rows((first, count), stripe.heads.start).part(0, count, stripe.columns.start)
     }
 
     /// Rows of a chunk's `dQ` and `dK`, absent where not wanted, and whether to add to them.
@@ -282,12 +286,10 @@ impl<T: Exponential> Pass<'_, T> {
     }
 
     /// Rows of a chunk's `dV`, absent where not wanted.
-    fn of_values(&self, stripe: &Part, keys: &Keys<T>) -> View<T> {
+    fn of_values(&self, stripe: &Part, keys: &Keys<T>) -> Stored<T> {
         let problem = self.problem;
         let first = problem.sequences[stripe.sequence].start * problem.sizes.reflections + keys.first;
-        let rows =
-            |v: Shared<T>| problem.values_at(v.get(), (first, keys.len), stripe.heads.start, stripe.columns.start);
-        self.targets.v.map_or_else(View::none, rows)
+        problem.values_of(self.targets.v, (first, keys.len), stripe.heads.start, stripe.columns.start)
     }
 
     /// Fetches what a chunk will be written to.
@@ -295,7 +297,7 @@ impl<T: Exponential> Pass<'_, T> {
         for (rows, _) in self.of_pairs(stripe, keys) {
             prefetch_rows(rows, self.problem.sizes.key_width);
         }
-        prefetch_rows(self.of_values(stripe, keys), stripe.columns.len());
+        self.of_values(stripe, keys).prefetch(stripe.columns.len());
     }
 
     /// Writes a chunk's gradients, or adds them to those of other parts of the state.
@@ -326,14 +328,16 @@ impl<T: Exponential> Pass<'_, T> {
             // SAFETY: rows of workspace, and of gradients that only this task writes.
             unsafe { collect(isa, sizes.key_width, source, add, to) };
         }
-        let values = Source {
-            gradients: [found.values, View::none()],
-            unit: found.values,
-            factors: None,
-            scale: if erases { -T::ONE } else { T::ONE },
-        };
-        // SAFETY: as above.
-        unsafe { collect(isa, stripe.columns.len(), &values, false, self.of_values(stripe, keys)) };
+        let (values, width) = (self.of_values(stripe, keys), stripe.columns.len());
+        if !values.is_none() {
+            // SAFETY: as above.
+            unsafe {
+                if erases {
+                    negate(isa, width, found.values);
+                }
+                values.write(isa, width, found.values);
+            }
+        }
         let put = |to: *mut T, x: T, add: bool| {
             // SAFETY: tasks write to heads of their own, or to arrays of their own.
             unsafe { *to = if add { *to + x } else { x } }
@@ -370,6 +374,17 @@ struct Source<'a, T> {
 }
 
 simd! {
+    /// Changes the signs of rows.
+    ///
+    /// # Safety
+    /// The caller owns the rows, and nothing else writes them meanwhile.
+    unsafe fn negate<T: Exponential>(_s, width: usize, rows: View<T>) -> () {
+        for i in 0..rows.count {
+            // SAFETY: rows of workspace.
+            unsafe { rows.vector_mut(i, width) }.iter_mut().for_each(|x| *x = -*x);
+        }
+    }
+
     /// Writes gradients of rows before they were normalised and scaled, or adds them.
     ///
     /// # Safety

@@ -11,6 +11,7 @@ use crate::simd::gemm::gemm;
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::transpose::transpose;
 use crate::simd::vector::dot;
+use crate::stored::Stored;
 use crate::view::View;
 
 /// Added to the sum of squares of a row that is normalised.
@@ -84,8 +85,8 @@ impl<T: Exponential> Keys<T> {
         let [of_queries, of_keys] = &mut self.factors;
         // SAFETY: rows of the operands, and of workspace.
         unsafe {
-            read(isa, width, q, self.rows.view(0, count), of_queries, normalize, problem.scale);
-            read(isa, width, k, self.rows.view(count, len), of_keys, normalize, T::ONE);
+            load(isa, width, q, self.rows.view(0, count), of_queries, normalize, problem.scale);
+            load(isa, width, k, self.rows.view(count, len), of_keys, normalize, T::ONE);
         }
         if problem.channels() <= 1 {
             let (columns, rows) = (self.columns.view(0, width), self.readers());
@@ -102,37 +103,37 @@ impl<T: Exponential> Keys<T> {
 ///
 /// # Safety
 /// The caller owns the rows, and nothing else writes them meanwhile.
-unsafe fn read<T: Exponential>(
+unsafe fn load<T: Exponential>(
     isa: InstructionSet,
     width: usize,
-    from: View<T>,
+    from: Stored<T>,
     to: View<T>,
     factors: &mut [T],
     normalize: bool,
     scale: T,
 ) {
+    from.read(isa, width, to);
     if normalize {
-        for (i, factor) in factors.iter_mut().enumerate().take(from.count) {
-            let from = from.vector(i, width);
-            *factor = T::ONE / (dot(isa, from, from) + T::of(EPSILON)).sqrt();
+        for (i, factor) in factors.iter_mut().enumerate().take(to.count) {
+            let row = to.vector(i, width);
+            *factor = T::ONE / (dot(isa, row, row) + T::of(EPSILON)).sqrt();
         }
     }
-    scaled(isa, width, from, factors, scale, to);
+    if normalize || scale != T::ONE {
+        scaled(isa, width, factors, scale, to);
+    }
 }
 
 simd! {
-    /// `to_i = factor_i scale from_i`.
+    /// Multiplies row `i` by `factor_i scale`.
     ///
     /// # Safety
     /// The caller owns the rows, and nothing else writes them meanwhile.
-    unsafe fn scaled<T: Exponential>(_s, width: usize, from: View<T>, factors: &[T], scale: T, to: View<T>) -> () {
-        for (i, &factor) in factors.iter().enumerate().take(from.count) {
-            // SAFETY: rows of the caller's, of different arrays.
-            let (from, to) = unsafe { (from.vector(i, width), to.vector_mut(i, width)) };
+    unsafe fn scaled<T: Exponential>(_s, width: usize, factors: &[T], scale: T, rows: View<T>) -> () {
+        for (i, &factor) in factors.iter().enumerate().take(rows.count) {
             let factor = factor * scale;
-            for x in 0..width {
-                to[x] = from[x] * factor;
-            }
+            // SAFETY: rows of the caller's.
+            unsafe { rows.vector_mut(i, width) }.iter_mut().for_each(|x| *x = *x * factor);
         }
     }
 

@@ -21,6 +21,7 @@ use crate::simd::epilogue::Store;
 use crate::simd::gemm::{gemm, gemm2};
 use crate::simd::isa::InstructionSet;
 use crate::simd::vector::dot;
+use crate::stored::Stored;
 use crate::view::View;
 
 /// Workspace and the gradients of a chunk.
@@ -88,7 +89,7 @@ impl<T: Exponential> Backward<T> {
         width: usize,
         (keys, decayed): (&Keys<T>, &Decayed<T>),
         (state, solved): (&State<T>, &Solved<T>),
-        out: View<T>,
+        out: Stored<T>,
         grad: &State<T>,
     ) -> ChunkGradients<T> {
         let (queries, len, count) = (keys.queries.count, keys.len, keys.queries.rows());
@@ -97,10 +98,10 @@ impl<T: Exponential> Backward<T> {
         let (of_out, solution) = (sources.part(0, queries), sources.from(0, queries));
         let (d, table, stack) = (solved.d(keys), self.table.view(0, count), decayed.stack(keys));
         let factors = decayed.table.view(0, count);
-        if out.ptr.is_null() {
+        if out.is_none() {
             (0..queries).for_each(|i| self.sources.row_mut(i).fill(T::ZERO));
         } else {
-            out.copy_to(of_out, width);
+            out.read(isa, width, of_out);
         }
         let p = factors.part(0, queries).transposed(len);
         let terms = self.finite.terms(isa, width, of_out);

@@ -5,13 +5,12 @@ use super::number::Exponential;
 use super::problem::{CHUNK, Gate, Part, Places, Problem, Results};
 use super::solve::{Solved, State};
 use crate::error::Result;
-use crate::simd::fetch::prefetch_rows;
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::lanes::{Lanes, max_rows, unroll};
 use crate::simd::pack::ROWS;
 use crate::simd::vector::dot;
 use crate::threads::{Cancel, Context, num_threads};
-use crate::view::View;
+use crate::view::{Shared, View};
 
 /// Runs all sequences.
 pub fn forward<T: Exponential>(
@@ -29,7 +28,7 @@ pub(crate) fn run<T: Exponential>(
     results: Results<'_, T>,
 ) -> Result<()> {
     results.check(problem)?;
-    let places = Places::of(results);
+    let places = Places::of(problem, results);
     let (isa, kept_from) = (context.isa, problem.kept_from());
     let parts = Part::all(&problem.sizes, problem.sequences.len(), num_threads(), ROWS);
     context.run(parts.len(), problem.flops(), &|i, cancel| {
@@ -37,7 +36,7 @@ pub(crate) fn run<T: Exponential>(
         if problem.steps(part.sequence) <= FEW_STEPS {
             return by_steps(isa, problem, part, places);
         }
-        Pass::new(isa, problem, part)?.run(kept_from[part.sequence], places, cancel)
+        Pass::new(isa, problem, part, &places)?.run(kept_from[part.sequence], places, cancel)
     })
 }
 
@@ -53,8 +52,8 @@ struct Pass<'a, T: Exponential> {
 }
 
 impl<'a, T: Exponential> Pass<'a, T> {
-    fn new(isa: InstructionSet, problem: &'a Problem<'a, T>, part: &'a Part) -> Result<Self> {
-        let states = part.heads.clone().map(|head| State::initial(problem, part, head));
+    fn new(isa: InstructionSet, problem: &'a Problem<'a, T>, part: &'a Part, places: &Places<T>) -> Result<Self> {
+        let states = part.heads.clone().map(|head| State::initial(problem, part, places, head));
         Ok(Self {
             isa,
             problem,
@@ -82,20 +81,20 @@ impl<'a, T: Exponential> Pass<'a, T> {
                     unsafe { state.write(at) };
                 }
                 let rows = (token + self.keys.token, self.keys.queries.count);
-                let out = places.out.map_or_else(View::none, |out| problem.values_at(out.get(), rows, head, column));
-                prefetch_rows(out, values_wide);
+                let out = problem.values_of(places.out, rows, head, column);
+                out.prefetch(values_wide);
                 self.decayed.form(isa, problem, &self.keys, token, head)?;
-                self.solved.solve(isa, problem, part, head, (&self.keys, &self.decayed), state, !out.ptr.is_null());
+                self.solved.solve(isa, problem, part, head, (&self.keys, &self.decayed), state, !out.is_none());
                 let (of, next) =
                     if head + 1 < part.heads.end { (first, head + 1) } else { (first + CHUNK, part.heads.start) };
-                prefetch_rows(problem.values(token, chunk(of), next, column), values_wide);
-                if !out.ptr.is_null() {
+                problem.values(token, chunk(of), next, column).prefetch(values_wide);
+                if !out.is_none() {
                     // SAFETY: as above.
                     unsafe { self.solved.outputs(isa, &self.keys, &self.decayed, out) };
                 }
                 if head == part.heads.start {
                     let next = problem.queries_and_keys(token, chunk(first + CHUNK), part.key_head);
-                    next.into_iter().for_each(|rows| prefetch_rows(rows, keys_wide));
+                    next.into_iter().for_each(|rows| rows.prefetch(keys_wide));
                 }
                 let rows = [self.decayed.to_end(&self.keys), self.solved.d(&self.keys)];
                 // SAFETY: workspace of this chunk.
@@ -124,8 +123,9 @@ struct Step<T> {
     /// `q k`.
     reach: T,
     v: *const T,
-    /// Null where no token ends.
     out: *mut T,
+    /// Whether a token ends.
+    ends: bool,
 }
 
 /// Runs the sequence of a part, step by step.
@@ -139,7 +139,7 @@ fn by_steps<T: Exponential>(
     if steps == 0 {
         return unchanged(problem, part, places);
     }
-    let rows = Rows::new(4 * steps, problem.sizes.key_width)?;
+    let (rows, values) = (Rows::new(4 * steps, problem.sizes.key_width)?, Rows::new(2 * steps, width)?);
     let workspace = State::new(problem, if places.last.is_none() { width } else { 0 })?;
     for head in part.heads.clone() {
         let column = part.columns.start;
@@ -147,12 +147,20 @@ fn by_steps<T: Exponential>(
             Some(last) => problem.state_at(last.get(), part.sequence, head, column),
             None => workspace.view(),
         };
-        let at = |states: &[T]| problem.state_at(states.as_ptr(), part.sequence, head, column);
-        let from = problem.initial.map_or_else(View::none, at);
-        let steps = (0..steps).map(|i| prepare(isa, problem, part, head, i, &rows, places));
+        let at = |states: Shared<T>| problem.state_at(states.get(), part.sequence, head, column);
+        let from = places.initial.map_or_else(View::none, at);
+        let steps = (0..steps).map(|i| prepare(isa, problem, part, head, i, [&rows, &values]));
         let steps = steps.collect::<Result<Vec<_>>>()?;
         // SAFETY: states of this part, and rows made for it; tasks write disjoint heads and columns.
         unsafe { all(isa, width, from, state, &steps) };
+        let first = problem.sequences[part.sequence].start;
+        for (token, step) in steps.iter().filter(|step| step.ends).enumerate() {
+            let out = problem.values_of(places.out, (first + token, 1), head, column);
+            if !out.is_none() {
+                // SAFETY: as above.
+                unsafe { out.write(isa, width, View::new(step.out, 0, 1)) };
+            }
+        }
     }
     Ok(())
 }
@@ -161,36 +169,38 @@ fn by_steps<T: Exponential>(
 fn unchanged<T: Exponential>(problem: &Problem<'_, T>, part: &Part, places: Places<T>) -> Result<()> {
     let Some(last) = places.last else { return Ok(()) };
     for head in part.heads.clone() {
-        let state = State::initial(problem, part, head)?;
+        let state = State::initial(problem, part, &places, head)?;
         // SAFETY: tasks write disjoint heads and columns.
         unsafe { state.write(problem.state_at(last.get(), part.sequence, head, part.columns.start)) };
     }
     Ok(())
 }
 
-/// Step `i` of the sequence.
+/// Step `i` of the sequence, in rows of keys and of values.
 fn prepare<T: Exponential>(
     isa: InstructionSet,
     problem: &Problem<'_, T>,
     part: &Part,
     head: usize,
     i: usize,
-    rows: &Rows<T>,
-    places: Places<T>,
+    [rows, values]: [&Rows<T>; 2],
 ) -> Result<Step<T>> {
     let sizes = problem.sizes;
-    let (width, reflections, column) = (sizes.key_width, sizes.reflections, part.columns.start);
-    let token = problem.sequences[part.sequence].start + i / reflections;
-    let step = problem.sequences[part.sequence].start * reflections + i;
+    let (width, reflections) = (sizes.key_width, sizes.reflections);
+    let first = problem.sequences[part.sequence].start;
+    let (token, step) = (first + i / reflections, first * reflections + i);
     let factor = |x: &[T]| {
         if problem.normalize { T::ONE / (dot(isa, x, x) + T::of(EPSILON)).sqrt() } else { T::ONE }
     };
     let (begins, ends) = (i.is_multiple_of(reflections), (i + 1).is_multiple_of(reflections));
-    let q = &problem.q[(token * sizes.heads + part.key_head) * width..][..width];
-    let k = &problem.k[(step * sizes.heads + part.key_head) * width..][..width];
-    let view = rows.view(4 * i, 4);
-    // SAFETY: four rows of this step's own.
-    let [decay, key, by_key, by_query] = [0, 1, 2, 3].map(|j| unsafe { view.vector_mut(j, width) });
+    let (view, values) = (rows.view(4 * i, 4), values.view(2 * i, 2));
+    // SAFETY: rows of the operands, and six rows of this step's own.
+    let [decay, key, by_key, by_query] = unsafe {
+        problem.k.rows((step, 1), part.key_head).read(isa, width, view.part(1, 2));
+        problem.q.rows((token, 1), part.key_head).read(isa, width, view.part(3, 4));
+        problem.values(first, (i, 1), head, part.columns.start).read(isa, part.columns.len(), values.part(0, 1));
+        [0, 1, 2, 3].map(|j| view.vector_mut(j, width))
+    };
     match problem.gate {
         Gate::Head(gate) if begins => {
             let (first, others) = decay.split_at_mut(1);
@@ -202,20 +212,21 @@ fn prepare<T: Exponential>(
         }
         _ => decay.fill(T::ONE),
     }
-    let (of_key, of_query) = (factor(k), if ends { factor(q) * problem.scale } else { T::ZERO });
+    let of_query = if ends { factor(by_query) * problem.scale } else { T::ZERO };
+    let of_key = factor(key);
+    let reach = if ends { dot(isa, by_query, key) * of_query * of_key } else { T::ZERO };
     for x in 0..width {
-        key[x] = k[x] * of_key;
+        key[x] = key[x] * of_key;
         by_key[x] = decay[x] * key[x];
-        by_query[x] = if ends { decay[x] * q[x] * of_query } else { T::ZERO };
+        by_query[x] = if ends { decay[x] * by_query[x] * of_query } else { T::ZERO };
     }
-    let reach = if ends { dot(isa, q, k) * of_query * of_key } else { T::ZERO };
-    let out = places.out.filter(|_| ends).map(|out| problem.values_at(out.get(), (token, 1), head, column).ptr);
     Ok(Step {
         rows: view,
         beta: problem.beta.map(|beta| beta[step * sizes.value_heads + head]),
         reach,
-        v: problem.v[(step * sizes.value_heads + head) * sizes.value_width + column..].as_ptr(),
-        out: out.unwrap_or(std::ptr::null_mut()),
+        v: values.at(0, 0),
+        out: values.at(0, 1),
+        ends,
     })
 }
 
@@ -260,7 +271,7 @@ unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize>(
     let zero = [T::splat(s, T::ZERO); N];
     let height = to.count;
     let mut from = from;
-    for Step { rows, beta, reach, v, out } in steps {
+    for Step { rows, beta, reach, v, out, .. } in steps {
         let [e, k, ek, eq] = [0, 1, 2, 3].map(|row| rows.at(0, row));
         let (mut of_keys, mut of_queries) = (zero, zero);
         if !from.ptr.is_null() {
@@ -286,9 +297,7 @@ unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize>(
             }
             o[i] = T::fma(s, d[i], T::splat(s, *reach), of_queries[i]);
         }
-        if !out.is_null() {
-            lanes.store(out.add(begin), o);
-        }
+        lanes.store(out.add(begin), o);
         for x in 0..height {
             let (e, k) = (T::splat(s, *e.add(x)), T::splat(s, *k.add(x)));
             let mut state = zero;

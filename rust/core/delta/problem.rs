@@ -4,6 +4,7 @@ use std::ops::{Deref, Range};
 
 use super::number::Exponential;
 use crate::error::{Error, Result};
+use crate::stored::{NumbersMut, Stored, Tokens};
 use crate::view::{Shared, View};
 
 /// Steps of a chunk. More steps cost arithmetic within the chunk; fewer steps move the state through memory more often.
@@ -37,7 +38,8 @@ pub enum Gate<'a, T> {
     Channel(&'a [T]),
 }
 
-/// Sequences of tokens, one after the other. The arrays are row-major and contiguous. [`Operands::new`] has the defaults:
+/// Sequences of tokens, one after the other. The arrays are row-major and contiguous, but rows of [`Tokens`] may be anywhere
+/// and have 16 bits a number. [`Operands::new`] has the defaults:
 /// `Operands { gate: Gate::Head(&g), ..Operands::new(sizes, &q, &k, &v, &beta) }`.
 #[derive(Clone)]
 pub struct Operands<'a, T> {
@@ -46,11 +48,11 @@ pub struct Operands<'a, T> {
     /// The tokens of each sequence.
     pub sequences: Vec<Range<usize>>,
     /// `(tokens, heads, key_width)`.
-    pub q: &'a [T],
+    pub q: Tokens<'a, T>,
     /// `(tokens * reflections, heads, key_width)`.
-    pub k: &'a [T],
+    pub k: Tokens<'a, T>,
     /// `(tokens * reflections, value_heads, value_width)`.
-    pub v: &'a [T],
+    pub v: Tokens<'a, T>,
     /// `(tokens * reflections, value_heads)`; absent: nothing is erased.
     pub beta: Option<&'a [T]>,
     /// `(tokens, value_heads)` or `(tokens, value_heads, key_width)`.
@@ -100,12 +102,32 @@ fn product(name: &str, shape: &[usize]) -> Result<usize> {
 
 /// Checks the length of an array.
 pub(super) fn expect<T>(name: &str, array: Option<&[T]>, expected: usize) -> Result<()> {
-    match array {
-        Some(array) if array.len() != expected => {
-            Err(Error::InvalidArgument(format!("{name}: expected {expected} numbers, got {}", array.len())))
+    expect_len(name, array.map(<[T]>::len), expected)
+}
+
+/// Checks the length of an array that may be absent.
+pub(super) fn expect_len(name: &str, len: Option<usize>, expected: usize) -> Result<()> {
+    match len {
+        Some(len) if len != expected => {
+            Err(Error::InvalidArgument(format!("{name}: expected {expected} numbers, got {len}")))
         }
         _ => Ok(()),
     }
+}
+
+/// Checks an array of `each` rows a token, and that those of a sequence are at one distance from each other.
+pub(super) fn expect_rows<T>(
+    name: &str,
+    array: &mut Tokens<'_, T>,
+    sequences: &[Range<usize>],
+    shape: [usize; 3],
+    each: usize,
+) -> Result<()> {
+    array.expect(name, shape)?;
+    if sequences.iter().all(|sequence| array.are_even(sequence.start * each..sequence.end * each)) {
+        return Ok(());
+    }
+    Err(Error::InvalidArgument(format!("{name}: expected the rows of a sequence at one distance from each other")))
 }
 
 impl Sizes {
@@ -157,9 +179,9 @@ impl<'a, T: Exponential> Operands<'a, T> {
         Self {
             sizes,
             sequences: std::iter::once(0..tokens).collect(),
-            q,
-            k,
-            v,
+            q: q.into(),
+            k: k.into(),
+            v: v.into(),
             beta: Some(beta),
             gate: Gate::None,
             initial: None,
@@ -171,8 +193,8 @@ impl<'a, T: Exponential> Operands<'a, T> {
 
 impl<'a, T: Exponential> Problem<'a, T> {
     /// Checks that the operands fit together.
-    pub fn new(operands: Operands<'a, T>) -> Result<Self> {
-        let Operands { ref sizes, ref sequences, q, k, v, beta, gate, initial, .. } = operands;
+    pub fn new(mut operands: Operands<'a, T>) -> Result<Self> {
+        let Operands { ref sizes, ref sequences, ref mut q, ref mut k, ref mut v, beta, gate, initial, .. } = operands;
         sizes.check()?;
         let Sizes { heads, value_heads, key_width, value_width, reflections } = *sizes;
         let mut tokens = 0;
@@ -185,9 +207,15 @@ impl<'a, T: Exponential> Problem<'a, T> {
             tokens = sequence.end;
         }
         let steps = product("a sequence", &[tokens, reflections])?;
-        expect("q", Some(q), product("q", &[tokens, heads, key_width])?)?;
-        expect("k", Some(k), product("k", &[steps, heads, key_width])?)?;
-        expect("v", Some(v), product("v", &[steps, value_heads, value_width])?)?;
+        let rows = [
+            ("q", q, [tokens, heads, key_width], 1),
+            ("k", k, [steps, heads, key_width], reflections),
+            ("v", v, [steps, value_heads, value_width], reflections),
+        ];
+        for (name, array, shape, each) in rows {
+            product(name, &shape)?;
+            expect_rows(name, array, sequences, shape, each)?;
+        }
         expect("beta", beta, product("beta", &[steps, value_heads])?)?;
         match gate {
             Gate::None => {}
@@ -258,13 +286,11 @@ impl<'a, T: Exponential> Problem<'a, T> {
     }
 
     /// Rows of queries and of keys of `len` steps from step `first` of a sequence on, whose first token is `token`.
-    pub(super) fn queries_and_keys(&self, token: usize, (first, len): (usize, usize), head: usize) -> [View<T>; 2] {
-        let Sizes { heads, key_width, reflections, .. } = self.sizes;
+    pub(super) fn queries_and_keys(&self, token: usize, (first, len): (usize, usize), head: usize) -> [Stored<T>; 2] {
+        let reflections = self.sizes.reflections;
         let begin = first / reflections;
         let queries = (first + len) / reflections - begin;
-        let q = Self::rows_of(self.q.as_ptr(), (token + begin, queries), heads, head, key_width);
-        let k = Self::rows_of(self.k.as_ptr(), (token * reflections + first, len), heads, head, key_width);
-        [q, k]
+        [self.q.rows((token + begin, queries), head), self.k.rows((token * reflections + first, len), head)]
     }
 
     /// `count` rows of one head, from row `first` on, of an array with several heads per row.
@@ -279,14 +305,25 @@ impl<'a, T: Exponential> Problem<'a, T> {
     }
 
     /// Rows of the values of `len` steps from step `first` of a sequence on, from a column on.
-    pub(super) fn values(&self, token: usize, (first, len): (usize, usize), head: usize, column: usize) -> View<T> {
-        self.values_at(self.v.as_ptr(), (token * self.sizes.reflections + first, len), head, column)
+    pub(super) fn values(&self, token: usize, (first, len): (usize, usize), head: usize, column: usize) -> Stored<T> {
+        self.v.rows((token * self.sizes.reflections + first, len), head).part(0, len, column)
     }
 
-    /// Rows of values, or of what is like them, from a column on.
-    pub(super) fn values_at(&self, array: *const T, rows: (usize, usize), head: usize, column: usize) -> View<T> {
-        let Sizes { value_heads, value_width, .. } = self.sizes;
-        Self::rows_of(array, rows, value_heads, head, value_width).from(column, 0)
+    /// The first of the rows of an array like the outputs or the values, each of all heads.
+    pub(super) fn values_in(&self, array: Option<NumbersMut<'_, T>>) -> Stored<T> {
+        let width = self.sizes.value_heads * self.sizes.value_width;
+        array.map_or_else(Stored::none, |mut array| array.rows(width))
+    }
+
+    /// `count` rows of one head in such an array, from row `first` and from a column on.
+    pub(super) fn values_of(
+        &self,
+        array: Stored<T>,
+        (first, count): (usize, usize),
+        head: usize,
+        column: usize,
+    ) -> Stored<T> {
+        if array.is_none() { array } else { array.part(first, count, head * self.sizes.value_width + column) }
     }
 
     /// A state in an array of states of all heads, from a column on.
@@ -301,9 +338,11 @@ impl<'a, T: Exponential> Problem<'a, T> {
 #[derive(Default)]
 pub struct Results<'a, T> {
     /// `(tokens, value_heads, value_width)`.
-    pub out: Option<&'a mut [T]>,
+    pub out: Option<NumbersMut<'a, T>>,
     /// `(sequences, value_heads, key_width, value_width)`, the states in which sequences end.
     pub last: Option<&'a mut [T]>,
+    /// Whether `last` holds the states in which sequences begin. Then the operands have none.
+    pub in_place: bool,
     /// `(kept, value_heads, key_width, value_width)`, for the backward pass. It may be longer than [`Lengths::kept`].
     pub kept: Option<&'a mut [T]>,
 }
@@ -312,8 +351,11 @@ impl<T: Exponential> Results<'_, T> {
     /// Checks their lengths.
     pub(super) fn check(&self, problem: &Problem<'_, T>) -> Result<()> {
         let Lengths { out, last, kept } = problem.lengths();
-        expect("out", self.out.as_deref(), out)?;
+        expect_len("out", self.out.as_ref().map(NumbersMut::len), out)?;
         expect("last", self.last.as_deref(), last)?;
+        if self.in_place && (self.last.is_none() || problem.initial.is_some()) {
+            return Err(Error::InvalidArgument("last: expected the initial states there, and nowhere else".into()));
+        }
         check_kept(self.kept.as_deref(), kept)
     }
 }
@@ -328,22 +370,31 @@ pub fn check_kept<T>(array: Option<&[T]>, needed: usize) -> Result<()> {
     }
 }
 
-/// Where tasks write, each its own heads and columns.
+/// Where sequences begin, and where tasks write, each its own heads and columns.
 #[derive(Clone, Copy)]
 pub struct Places<T> {
+    /// The initial states.
+    pub initial: Option<Shared<T>>,
     /// As in [`Results`].
-    pub out: Option<Shared<T>>,
+    pub out: Stored<T>,
     /// As in [`Results`].
     pub last: Option<Shared<T>>,
     /// As in [`Results`].
     pub kept: Option<Shared<T>>,
 }
 
-impl<T> Places<T> {
+impl<T: Exponential> Places<T> {
     /// The arrays live as long as tasks run.
-    pub fn of(results: Results<'_, T>) -> Self {
+    pub fn of(problem: &Problem<'_, T>, results: Results<'_, T>) -> Self {
         let share = |array: Option<&mut [T]>| array.map(|array| Shared(array.as_mut_ptr()));
-        Self { out: share(results.out), last: share(results.last), kept: share(results.kept) }
+        let given = problem.initial.map(|states| Shared(states.as_ptr().cast_mut()));
+        let last = share(results.last);
+        Self {
+            initial: if results.in_place { last } else { given },
+            out: problem.values_in(results.out),
+            last,
+            kept: share(results.kept),
+        }
     }
 }
 
@@ -351,7 +402,7 @@ impl<T> Places<T> {
 #[derive(Clone, Copy)]
 pub struct Cotangents<'a, T> {
     /// Like the outputs.
-    pub out: Option<&'a [T]>,
+    pub out: Option<Tokens<'a, T>>,
     /// Like the final states.
     pub last: Option<&'a [T]>,
 }
@@ -364,7 +415,7 @@ pub struct Gradients<'a, T> {
     /// Like `k`.
     pub k: Option<&'a mut [T]>,
     /// Like `v`.
-    pub v: Option<&'a mut [T]>,
+    pub v: Option<NumbersMut<'a, T>>,
     /// Like `beta`.
     pub beta: Option<&'a mut [T]>,
     /// Like the gates.
@@ -380,9 +431,9 @@ impl<T: Exponential> Gradients<'_, T> {
             Gate::None => 0,
             Gate::Head(g) | Gate::Channel(g) => g.len(),
         };
-        expect("grad_q", self.q.as_deref(), problem.q.len())?;
-        expect("grad_k", self.k.as_deref(), problem.k.len())?;
-        expect("grad_v", self.v.as_deref(), problem.v.len())?;
+        expect("grad_q", self.q.as_deref(), problem.q.count())?;
+        expect("grad_k", self.k.as_deref(), problem.k.count())?;
+        expect_len("grad_v", self.v.as_ref().map(NumbersMut::len), problem.v.count())?;
         expect("grad_beta", self.beta.as_deref(), problem.beta.map_or(0, <[T]>::len))?;
         expect("grad_g", self.gate.as_deref(), gates)?;
         expect("grad_initial_state", self.initial.as_deref(), problem.lengths().last)

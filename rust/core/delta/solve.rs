@@ -6,14 +6,15 @@
 
 use super::chunk::{Decayed, Keys, Rows};
 use super::number::Exponential;
-use super::problem::{CHUNK, Part, Problem};
+use super::problem::{CHUNK, Part, Places, Problem};
 use crate::error::Result;
 use crate::simd::epilogue::Store;
 use crate::simd::gemm::gemm;
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::lanes::Lanes;
 use crate::simd::vector::sum_of_lanes;
-use crate::view::View;
+use crate::stored::Stored;
+use crate::view::{Shared, View};
 
 /// The systems of a chunk, solved.
 pub struct Solved<T: Exponential> {
@@ -59,32 +60,30 @@ impl<T: Exponential> Solved<T> {
             let out = Store::new(self.y.view(begin, count));
             gemm(isa, (self.width, count), state.view(), decayed.stack(keys).from(0, begin), &out);
             let Some(betas) = problem.beta else {
-                v.copy_to(self.d.view(0, len), self.width);
+                v.read(isa, self.width, self.d.view(0, len));
                 return;
             };
+            let e = self.e.view(0, len);
+            v.read(isa, self.width, e);
             let (beta, of_tokens) = (&mut self.beta[..len], &betas[first * heads + head..]);
             beta.iter_mut().zip(of_tokens.iter().step_by(heads)).for_each(|(to, beta)| *to = *beta);
             let m = decayed.table.view(queries, len);
             let other = self.y.view(queries, len);
-            sweep(
-                isa,
-                self.width,
-                len,
-                Sweep { m, beta, rhs: v, other, e: self.e.view(0, len), x: self.d.view(0, len) },
-            );
+            sweep(isa, self.width, len, Sweep { m, beta, rhs: e, other, e, x: self.d.view(0, len) });
         }
     }
 
-    /// `O = Q' S + P D`, written to rows.
+    /// `O = Q' S + P D`, written to rows. It takes the place of `Q' S`.
     ///
     /// # Safety
     /// The caller owns a row for each query of the chunk.
-    pub unsafe fn outputs(&mut self, isa: InstructionSet, keys: &Keys<T>, decayed: &Decayed<T>, out: View<T>) {
+    pub unsafe fn outputs(&mut self, isa: InstructionSet, keys: &Keys<T>, decayed: &Decayed<T>, out: Stored<T>) {
         let (queries, width) = (keys.queries, self.width);
-        let p = decayed.table.view(0, queries.count);
+        let (p, y) = (decayed.table.view(0, queries.count), self.y.view(0, queries.count));
         let terms = self.finite.terms(isa, width, self.d.view(0, keys.len));
-        gemm(isa, (width, queries.count), terms.finite, p, &Store::plus(out, self.y.view(0, queries.count)));
-        terms.add_others(width, p, out, |query, key| key <= queries.position(query));
+        gemm(isa, (width, queries.count), terms.finite, p, &Store::plus(y, y));
+        terms.add_others(width, p, y, |query, key| key <= queries.position(query));
+        out.write(isa, width, y);
     }
 
     /// `D`.
@@ -118,11 +117,11 @@ impl<T: Exponential> State<T> {
     }
 
     /// The state in which a part's sequence begins.
-    pub fn initial(problem: &Problem<'_, T>, part: &Part, head: usize) -> Result<Self> {
+    pub fn initial(problem: &Problem<'_, T>, part: &Part, places: &Places<T>, head: usize) -> Result<Self> {
         let mut state = Self::new(problem, part.columns.len())?;
-        let at = |states: &[T]| problem.state_at(states.as_ptr(), part.sequence, head, part.columns.start);
-        // SAFETY: a problem's array has a state for each sequence and head.
-        unsafe { state.read(problem.initial.map(at)) };
+        let at = |states: Shared<T>| problem.state_at(states.get(), part.sequence, head, part.columns.start);
+        // SAFETY: the array has a state for each sequence and head, which only this task may write.
+        unsafe { state.read(places.initial.map(at)) };
         Ok(state)
     }
 

@@ -69,9 +69,11 @@ pub struct Buffer {
 pub const PRED: c_int = 1;
 /// Type of an integer attribute.
 pub const S64: c_int = 5;
+pub const F16: c_int = 10;
 pub const F32: c_int = 11;
 pub const F64: c_int = 12;
 pub const C64: c_int = 15;
+pub const BF16: c_int = 16;
 pub const C128: c_int = 18;
 
 #[repr(C)]

@@ -36,7 +36,7 @@ fn call(frame: &Frame<'_>) -> Reading<Call> {
 /// Outputs, the final states and, where wanted, states for the backward pass.
 pub fn forward(frame: &Frame<'_>, context: &mut Context<'_>) -> Reading<()> {
     fn go<T: Number + Exponential>(frame: &Frame<'_>, context: &mut Context<'_>) -> Reading<()> {
-        let (problem, results) = call(frame)?.forward::<T>(frame)?;
+        let (problem, results) = call(frame)?.forward::<T>(frame, false)?;
         Ok(delta::forward(context, &problem, results)?)
     }
     by_dtype!(real frame.dtype(0)?, go(frame, context))

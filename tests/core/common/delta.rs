@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use householder::delta::{self, Cotangents, Exponential, Gate, Gradients, Operands, Problem, Results, Sizes};
+use householder::stored::Tokens;
 use householder::threads::Context;
 
 /// Operands, and the gradients of the results.
@@ -105,9 +106,9 @@ impl<T: Exponential> Given<T> {
         Problem::new(Operands {
             sizes: self.sizes,
             sequences: self.sequences.clone(),
-            q: &self.q,
-            k: &self.k,
-            v: &self.v,
+            q: (&self.q).into(),
+            k: (&self.k).into(),
+            v: (&self.v).into(),
             beta: self.erases.then_some(&self.beta),
             gate,
             initial: self.initial.as_deref(),
@@ -134,13 +135,14 @@ impl<T: Exponential> Given<T> {
         };
         let mut kept = unset(lengths.kept);
         let Found { out, last, q, k, v, beta, gate, initial } = &mut found;
-        let results = Results { out: Some(out), last: Some(last), kept: keep.then_some(&mut kept) };
+        let kept_here = keep.then_some(&mut kept[..]);
+        let results = Results { out: Some(out.into()), last: Some(last), kept: kept_here, in_place: false };
         delta::forward(context, &problem, results).expect("forward");
-        let cotangents = Cotangents { out: self.grad_out.as_deref(), last: self.grad_last.as_deref() };
+        let cotangents = Cotangents { out: self.grad_out.as_ref().map(Tokens::from), last: self.grad_last.as_deref() };
         let gradients = Gradients {
             q: Some(q),
             k: Some(k),
-            v: Some(v),
+            v: Some(v.into()),
             beta: self.erases.then_some(beta),
             gate: Some(gate),
             initial: Some(initial),

@@ -8,7 +8,8 @@ import torch
 
 import householder.torch as ht
 from householder import _core, reference_delta
-from householder.torch import _expressions
+from householder.torch import _expressions, _ops
+from householder.torch._delta import delta_step
 from tests.oracles.torch import IGNORE_CONFIG_WARNING
 
 GATES = pytest.mark.parametrize("gate", [None, "head", "channel"])
@@ -200,6 +201,77 @@ def test_strided_operands():
     q, k, v, beta, g, state = (t.detach() for t in operands("head", tokens=33))
     strided = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in (q, k, v, beta, g)]
     torch.testing.assert_close(call(*strided, state), call(q, k, v, beta, g, state))
+
+
+PARTS = pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+
+
+def parts_of_a_projection(tokens, dtype, gate="head"):
+    """Operands of which queries, keys and values are parts of one array, as a convolution leaves them."""
+    q, k, v, *others = (t.detach() for t in operands(gate, tokens=tokens, widths=(16, 24), dtype=torch.float32))
+    wide = torch.float64 if dtype is torch.float64 else torch.float32
+    mixed = torch.cat([q.flatten(2), k.flatten(2), v.flatten(2), v.flatten(2)], -1).to(dtype)
+    parts = mixed.split([16, 16, 48, 48], -1)[:3]
+    parts = [part.unflatten(-1, t.shape[2:]) for part, t in zip(parts, (q, k, v), strict=True)]
+    return [*parts, *(t.to(wide) for t in others)]
+
+
+@PARTS
+@GATES
+@pytest.mark.parametrize("tokens", [1, 3, 33, 70])
+def test_parts_of_a_projection_are_read_where_they_are(tokens, gate, dtype):
+    if gate is None:
+        pytest.skip("the parts have gates")
+    parts = parts_of_a_projection(tokens, dtype, gate)
+    alone = [t.contiguous() for t in parts]
+    wide = [t.to(parts[3].dtype) for t in parts]
+    found, expected, exact = (call(*given, use_qk_l2norm_in_kernel=True) for given in (parts, alone, wide))
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert torch.equal(found[0], exact[0].to(dtype))
+    assert torch.equal(found[1], exact[1])
+
+
+@PARTS
+def test_gradients_of_parts_of_a_projection(dtype):
+    parts = parts_of_a_projection(70, dtype)
+    cotangent = torch.randn(2, 70, 2, 24, generator=torch.Generator().manual_seed(2)).to(dtype)
+
+    def gradients(tensors, cotangent):
+        leaves = [t.detach().requires_grad_() for t in tensors]
+        assert all(leaf.stride() == t.stride() for leaf, t in zip(leaves, tensors, strict=True))
+        return torch.autograd.grad(call(*leaves)[0], leaves, cotangent)
+
+    found = gradients(parts, cotangent)
+    exact = gradients([t.to(parts[3].dtype) for t in parts], cotangent.to(parts[3].dtype))
+    assert all(torch.equal(a, b.to(a.dtype)) for a, b in zip(found, exact, strict=True))
+    assert [t.dtype for t in found] == [t.dtype for t in parts]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_parts_of_a_projection_are_not_copied(dtype, monkeypatch):
+    monkeypatch.setattr(_ops.operator, "laid_out", None)
+    leaves = [t.detach().requires_grad_() for t in parts_of_a_projection(70, dtype)]
+    o, _ = call(*leaves)
+    torch.autograd.grad(o, leaves, torch.ones_like(o))
+    assert o.dtype is dtype
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 4, 40])
+def test_a_step_updates_its_states_in_place(tokens):
+    q, k, v, beta, g, state = (t.detach() for t in operands("head", tokens=tokens))
+    options = {"beta": beta, "g": g, "use_qk_l2norm_in_kernel": True, "output_final_state": True}
+    expected = ht.delta_rule(q, k, v, initial_state=state, **options)
+    cache = state.clone()
+    with torch.no_grad():
+        version = cache._version
+        o, last = delta_step(q, k, v, initial_state=cache, **options)
+    assert last is cache
+    assert cache._version > version
+    torch.testing.assert_close((o, last), expected)
+    for given in (state.mT.contiguous().mT, state.clone().requires_grad_()):  # they stay as they are
+        o, last = delta_step(q, k, v, initial_state=given, **options)
+        assert last is not given
+        torch.testing.assert_close((o, last, given), (*expected, state), check_stride=False)
 
 
 def test_nothing_but_what_is_asked_for_gets_a_gradient():

@@ -3,7 +3,8 @@
 Operands are ``q (B, T, H, K)``, ``k (B, T r, H, K)``, ``v (B, T r, HV, V)``, ``beta (B, T r, HV)`` or None, ``g`` of
 ``(B, T, HV)`` or ``(B, T, HV, K)`` or None, states ``(N, HV, K, V)`` or None, and offsets of packed sequences or None.
 Without ``beta`` it is linear attention. Results are the outputs, the final states, and the states that the backward
-pass begins its segments with.
+pass begins its segments with. Queries, keys, values and outputs may have half types; all else has the type of the
+computation.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from householder import _core, _validate
 from householder.torch import _expressions
 from householder.torch._ops.library import follow_torch_threads, leading
 from householder.torch._ops.operator import Operator
+from householder.torch._ops.route import Route, route
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +39,10 @@ def _kept(k: Tensor, v: Tensor, keep: bool) -> tuple[int, ...]:
     return steps // _core.delta_interval(k.shape[3], v.shape[3]), v.shape[2], k.shape[3], v.shape[3]
 
 
+def _compute_type(q: Tensor) -> torch.dtype:
+    return torch.float64 if q.dtype is torch.float64 else torch.float32
+
+
 def _options(tensors: Sequence[Any], scale: float, reflections: int, normalize: bool) -> _core.DeltaOptions:
     q, _, v, _, g, _, cu_seqlens = tensors
     offsets = _validate.delta_offsets(q.shape, None if cu_seqlens is None else cu_seqlens.numpy())
@@ -46,19 +52,27 @@ def _options(tensors: Sequence[Any], scale: float, reflections: int, normalize: 
 
 def _compute(tensors: Any, options: Any, keep: bool) -> Any:
     follow_torch_threads()
-    q, k, v, *_, cu_seqlens = tensors
-    shapes = (*q.shape[:2], *v.shape[2:]), _states(q, v, cu_seqlens), _kept(k, v, keep)
-    o, last, kept = (q.new_empty(shape) for shape in shapes)
-    done = _core.delta_forward(tensors[:_OPERANDS], _options(tensors, *options), o, last, kept if keep else None)
+    o, last, kept = _fake(tensors, options, keep)
+    described = _options(tensors, *options)
+    done = _core.delta_forward(tensors[:_OPERANDS], described, o, last, kept if keep else None, False)
     return done if done is NotImplemented else ((o, last), (kept,), None)
 
 
 def _differentiate(tensors: Any, states: Any, _: Any, grads: Any, wanted: Any, options: Any) -> Any:
     follow_torch_threads()
-    gradients = tuple([torch.empty_like(t) if want else None for t, want in zip(tensors, wanted, strict=False)])
+    compute = _compute_type(tensors[0])
+    dtypes = compute, compute, tensors[2].dtype, compute, compute, compute
+    gradients = tuple(
+        [
+            t.new_empty(t.shape, dtype=dtype) if want else None
+            for t, dtype, want in zip(tensors, dtypes, wanted, strict=False)
+        ]
+    )
     (kept,), (grad_o, grad_last), described = states, grads, _options(tensors, *options)
     done = _core.delta_backward(tensors[:_OPERANDS], described, kept, grad_o, grad_last, gradients)
-    return done if done is NotImplemented else gradients
+    if done is NotImplemented:
+        return done
+    return tuple([None if d is None else d.to(t.dtype) for d, t in zip(gradients, tensors, strict=False)])
 
 
 def _require_unchanged(*_: Any) -> None:
@@ -74,13 +88,33 @@ def _unsupported(tensors: Any, _: Any) -> str:
 
 
 def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor, Tensor]:
-    return _expressions.delta_rule(*tensors, *options, library=library)
+    q, k, v, *others = tensors
+    wide = [library.cast(t, _compute_type(q)) for t in (q, k, v)]
+    o, last = _expressions.delta_rule(*wide, *others, *options, library=library)
+    return library.cast(o, q.dtype), last
 
 
 def _fake(tensors: Any, _: Any, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
     q, k, v, *_, cu_seqlens = tensors
+    shapes, compute = (_states(q, v, cu_seqlens), _kept(k, v, keep)), _compute_type(q)
+    last, kept = (q.new_empty(shape, dtype=compute) for shape in shapes)
+    return q.new_empty(*q.shape[:2], *v.shape[2:]), last, kept
+
+
+def in_place(tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Tensor | None:
+    """Compute outputs, and update the initial states; None if a call needs another route."""
+    *rows, state, _ = tensors
+    if route() is not Route.EAGER or torch.is_grad_enabled():
+        return None
+    follow_torch_threads()
+    q, v = rows[0], rows[2]
     o = q.new_empty(*q.shape[:2], *v.shape[2:])
-    return o, q.new_empty(_states(q, v, cu_seqlens)), q.new_empty(_kept(k, v, keep))
+    described = _options(tensors, *options)
+    if _core.delta_forward((*rows, None), described, o, state, None, True) is NotImplemented:
+        return None
+    if not state.is_inference():
+        torch.autograd.graph.increment_version(state)
+    return o
 
 
 def _fold(info: Any, tensors: Sequence[Any], dims: Sequence[Any], axis: int) -> list[Any]:

@@ -180,7 +180,8 @@ class Operator:
         def at_once(tensors: Any, options: Any, keep: bool) -> Any:
             """Compute tensors of any layout without the dispatcher, or return ``NotImplemented``."""
             if tensors[0].is_cpu:
-                return compute(laid_out(*tensors), options, keep)
+                found = compute(tensors, options, keep)
+                return compute(laid_out(*tensors), options, keep) if found is NotImplemented else found
             if keeps_on_cuda and tensors[0].is_cuda and are_plain(*tensors):
                 return getattr(on_cuda(), f"{name}_keeping")(tensors, options, keep)
             return NotImplemented
@@ -192,9 +193,7 @@ class Operator:
             def forward(ctx: Any, *arguments: Any) -> Any:
                 *tensors, options = arguments
                 keep = not is_shortcut(ctx.needs_input_grad[:count])
-                found = compute(tensors, options, keep) if tensors[0].is_cpu else NotImplemented
-                if found is NotImplemented:
-                    found = at_once(tensors, options, keep)
+                found = at_once(tensors, options, keep)
                 if found is NotImplemented:
                     if not states:
                         found = forward_op(*tensors, *options), (), None

@@ -1,0 +1,63 @@
+//! The sizes and arrays of a call, with all their checks.
+
+use crate::delta::Exponential;
+use crate::error::{Error, Result};
+use crate::lengths::{product, require};
+use crate::stored::{NumbersMut, Tokens};
+
+/// Channels of a task: a window of them and the weights stay in the first-level cache.
+pub const BLOCK: usize = 512;
+
+/// Sizes of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Sequences.
+    pub batch: usize,
+    /// Vectors of a sequence.
+    pub tokens: usize,
+    /// Numbers of a vector.
+    pub channels: usize,
+    /// Vectors that contribute to one output.
+    pub taps: usize,
+}
+
+/// What the convolution reads.
+#[derive(Clone, Copy)]
+pub struct Operands<'a, T> {
+    /// Sizes of the arrays.
+    pub sizes: Sizes,
+    /// `(batch, tokens, 1, channels)`.
+    pub x: Tokens<'a, T>,
+    /// `(channels, taps)`.
+    pub weight: &'a [T],
+    /// `(channels,)`.
+    pub bias: Option<&'a [T]>,
+    /// Whether outputs are multiplied by their logistic function.
+    pub silu: bool,
+}
+
+impl<T: Exponential> Operands<'_, T> {
+    /// Checks that the arrays fit the sizes.
+    pub(super) fn check(&mut self) -> Result<()> {
+        let Sizes { batch, tokens, channels, taps } = self.sizes;
+        if channels == 0 || taps == 0 || product(&[batch, tokens, channels, size_of::<T>()]).is_none() {
+            let text = format!("sizes: expected positive numbers of channels and taps, got {:?}", self.sizes);
+            return Err(Error::InvalidArgument(text));
+        }
+        self.x.expect("x", [batch * tokens, 1, channels])?;
+        let bias = self.bias.map(<[T]>::len);
+        require(1, &[("weight", Some(self.weight.len()), &[channels, taps]), ("bias", bias, &[channels])])
+    }
+
+    /// Checks the length of an array like the outputs.
+    pub(super) fn check_outputs(&self, name: &str, array: &NumbersMut<'_, T>) -> Result<()> {
+        let Sizes { batch, tokens, channels, .. } = self.sizes;
+        require(1, &[(name, Some(array.len()), &[batch, tokens, channels])])
+    }
+
+    /// Operations of the forward pass.
+    pub(super) fn flops(&self) -> usize {
+        let Sizes { batch, tokens, channels, taps } = self.sizes;
+        (batch * tokens * channels).saturating_mul(2 * taps + if self.silu { 30 } else { 0 })
+    }
+}
