@@ -279,6 +279,29 @@ def delta_rule(
     return xp.permute_dims(o[:, :, reflections - 1 :: reflections, :], (0, 2, 1, 3)), states
 
 
+def causal_convolution(lib: Library, x: Array, weight: Array, bias: Array | None, silu: bool) -> Array:
+    """Convolve each channel of ``(B, T, C)`` along time, in the dtype of ``weight (C, taps)``."""
+    (batch, tokens, channels), taps = x.shape, weight.shape[1]
+    wide = lib.cast(x, weight.dtype)
+    padded = lib.xp.concat([lib.zeros((batch, taps - 1, channels), wide), wide], axis=1)
+    a = sum(weight[:, j] * padded[:, j : j + tokens, :] for j in range(taps))
+    a = a if bias is None else a + bias
+    return lib.cast(a * _sigmoid(lib, a) if silu else a, x.dtype)
+
+
+def gated_norm(lib: Library, x: Array, z: Array, weight: Array, epsilon: float, silu: bool) -> Array:
+    """Normalise rows, times weights and the logistic function of gates, or their SiLU, in the dtype of ``weight``."""
+    wide, gate = lib.cast(x, weight.dtype), lib.cast(z, weight.dtype)
+    mean = lib.xp.mean(lib.xp.square(wide), axis=-1, keepdims=True)
+    phi = gate * _sigmoid(lib, gate) if silu else _sigmoid(lib, gate)
+    return lib.cast(weight * (wide / lib.xp.sqrt(mean + epsilon)) * phi, x.dtype)
+
+
+def _sigmoid(lib: Library, a: Array) -> Array:
+    """Return the logistic function, by tanh, whose derivatives do not overflow."""
+    return 0.5 * (1 + lib.xp.tanh(0.5 * a))
+
+
 def _sequence(lib: Library, operands: Sequence[Array], state: Array) -> tuple[Array, Array]:
     """Run q, k, v, g and perhaps beta of ``(B, heads, steps, ..)``: whole chunks, then what is left."""
     v, steps = operands[2], operands[2].shape[2]

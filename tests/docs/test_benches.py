@@ -21,6 +21,7 @@ SMALL = {
     "uses": "--hidden 16 --reflections 4 --input 2 --batch 4 --steps 8 --rounds 1 --threads 1",
 }
 WITH_OTHERS = {
+    "gated_layer": ("transformers", "--tokens 8 --rounds 1"),
     "pretrained": ("transformers", "--tokens 8 --rounds 1 --models qwen3_next"),
     "versus_adapters": ("peft", "--size 32 --tokens 4 --rounds 1"),
     "versus_mamba": ("transformers", "--tokens 8 --rounds 1"),
@@ -56,7 +57,7 @@ def test_benchmarks_print_a_table(script):
 @pytest.mark.parametrize(
     "script",
     [
-        *(pytest.param(name, marks=pytest.mark.long) for name in ("pretrained", "versus_mamba")),
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("gated_layer", "pretrained", "versus_mamba")),
         "versus_adapters",
         "versus_jax",
     ],

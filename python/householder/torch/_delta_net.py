@@ -12,6 +12,7 @@ from torch.nn import functional as F  # noqa: N812
 from householder import _spec, _validate
 from householder.torch import _check, _reflections
 from householder.torch._delta import delta_rule
+from householder.torch._linear_layer import causal_convolution
 
 # Added to the mean square of a head's output: without it, torch adds a number that depends on the dtype.
 _EPS = torch.finfo(torch.float32).eps
@@ -153,13 +154,12 @@ class DeltaNet(nn.Module):
         """
         self._check(x, {2: "(B, {})", 3: "(B, T, {})"})
         tokens = x if x.dim() == 3 else x.unsqueeze(1)
-        projected, before = self.projection(tokens), self.conv_size - 1
-        earlier = projected.new_zeros(len(x), before, projected.shape[-1]) if state is None else state.inputs
-        inputs = torch.cat([earlier, projected], 1)
-        # No convolution takes fewer inputs than taps.
-        padded = inputs if tokens.shape[1] else F.pad(inputs, (0, 0, 1, 0))
-        y, recurrent = self._attend(tokens, padded, None if state is None else state.recurrent)
-        return y if x.dim() == 3 else y.squeeze(1), DeltaState(inputs[:, tokens.shape[1] :], recurrent)
+        inputs, before = self.projection(tokens), self.conv_size - 1
+        if state is not None:
+            inputs = torch.cat([state.inputs, inputs], 1)
+        y, recurrent = self._attend(tokens, inputs, None if state is None else state.recurrent)
+        last = F.pad(inputs, (0, 0, before, 0))[:, inputs.shape[1] :] if inputs.shape[1] < before else inputs
+        return y if x.dim() == 3 else y.squeeze(1), DeltaState(last[:, last.shape[1] - before :], recurrent)
 
     def extra_repr(self) -> str:
         """Describe the layer in ``repr``."""
@@ -174,10 +174,10 @@ class DeltaNet(nn.Module):
         _check.of_linear("x", x, self.projection.weight)
 
     def _attend(self, x: Tensor, inputs: Tensor, recurrent: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return outputs and final states of ``x``, whose projections follow earlier ones in ``inputs``."""
+        """Return outputs and final states of ``x``, whose projections may follow earlier ones in ``inputs``."""
         (batch, tokens, _), steps = x.shape, x.shape[1] * self.num_householder
-        mixed = F.silu(self.convolution(inputs.mT).mT)
-        q, k, v = torch.split(mixed[:, :tokens], self.widths, -1)
+        mixed = causal_convolution(inputs, self.convolution.weight.squeeze(1), silu=True)
+        q, k, v = torch.split(mixed[:, inputs.shape[1] - tokens :], self.widths, -1)
         heads = self.num_heads
         o, final = delta_rule(
             q.reshape(batch, tokens, heads, self.key_width),

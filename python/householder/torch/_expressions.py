@@ -80,3 +80,17 @@ def delta_rule(*arguments: Any, library: _library.Library = LIBRARY) -> tuple[Te
     """Run the delta rule: outputs and final states, from the arguments of the operator."""
     with _autocast.off(arguments[0].device):
         return _expressions.delta_rule(library, *arguments)
+
+
+def gated_norm(*arguments: Any, library: _library.Library = LIBRARY) -> Tensor:
+    """Normalise rows and multiply them by gates, from the arguments of the operator."""
+    with _autocast.off(arguments[0].device):
+        y: Tensor = _expressions.gated_norm(library, *arguments)
+        return y
+
+
+def causal_convolution(*arguments: Any, library: _library.Library = LIBRARY) -> Tensor:
+    """Convolve each channel along time, from the arguments of the operator."""
+    with _autocast.off(arguments[0].device):
+        y: Tensor = _expressions.causal_convolution(library, *arguments)
+        return y

@@ -6,6 +6,7 @@ calls our function for accelerated layers, and the function before for others.
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import threading
@@ -15,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from householder.torch import _accelerated, _hra, _mamba
-from householder.torch._delta import delta_rule
+from householder.torch._delta import delta_rule, delta_step
+from householder.torch._linear_layer import causal_convolution, gated_norm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,15 +157,38 @@ _call = _Call()
 
 def _delta_rule(query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, **options: Any) -> Any:
     """Return outputs and, if asked for, final states in float32. Options without effect on these are ignored."""
-    compute = torch.float64 if query.dtype is torch.float64 else torch.float32
+    return _run_delta_rule(delta_rule, query, key, value, g, beta, options)
+
+
+def _delta_step(query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, **options: Any) -> Any:
+    """Do the same, and write the final states to where the initial ones are, which is the cache of a layer."""
+    return _run_delta_rule(delta_step, query, key, value, g, beta, options)
+
+
+def _run_delta_rule(
+    function: Callable[..., tuple[Tensor, Tensor | None]],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    g: Tensor,
+    beta: Tensor,
+    options: dict[str, Any],
+) -> tuple[Tensor, Tensor | None]:
+    is_exact = query.dtype is torch.float64
+    compute = torch.float64 if is_exact else torch.float32
+
+    def fitting(t: Tensor) -> Tensor:
+        """Convert to a dtype that may stand beside that of the queries."""
+        return t.to(compute) if is_exact or t.dtype is torch.float64 else t
+
     state = options.get("initial_state")
-    o, last = delta_rule(
+    o, last = function(
         query,
-        key.to(compute),
-        value.to(compute),
-        beta=beta.to(compute),
-        g=g.to(compute),
-        initial_state=None if state is None else state.to(compute),
+        fitting(key),
+        fitting(value),
+        beta=fitting(beta),
+        g=fitting(g),
+        initial_state=None if state is None else fitting(state),
         output_final_state=options.get("output_final_state", False),
         use_qk_l2norm_in_kernel=options.get("use_qk_l2norm_in_kernel", False),
     )
@@ -172,13 +197,50 @@ def _delta_rule(query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tens
 
 _GLOBALS: dict[str, Callable[..., Any]] = {
     "torch_chunk_gated_delta_rule": _delta_rule,
-    "torch_recurrent_gated_delta_rule": _delta_rule,
+    "torch_recurrent_gated_delta_rule": _delta_step,
     "chunk_kimi_delta_attention": _delta_rule,
-    "recurrent_kimi_delta_attention": _delta_rule,
+    "recurrent_kimi_delta_attention": _delta_step,
     "mamba2_chunk_scan": _mamba.chunk_scan,
     "mamba2_selective_state_update": _mamba.state_update,
 }
-"""Fallback functions of transformers, and what computes the same."""
+"""Recurrences of transformers, and what computes the same."""
+
+
+def _convolve(
+    hidden_states: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str | None = None, **_: Any
+) -> Any:
+    """Return the causal convolution of ``(B, C, T)``, of which memory holds token after token."""
+    is_exact = (hidden_states.dtype is torch.float64) is (weight.dtype is torch.float64)
+    if not is_exact or activation not in (None, "silu", "swish"):
+        return NotImplemented
+    return causal_convolution(hidden_states.mT, weight, bias, silu=activation is not None).mT
+
+
+_CONVOLUTIONS: dict[str, Callable[..., Any]] = {"causal_conv1d_fn": _convolve}
+"""Convolutions of the layers with these recurrences."""
+
+
+_gated_norms: set[type[nn.Module]] = set()
+"""Classes whose ``forward`` has been replaced."""
+
+
+def _replace_gated_norm(kind: type[nn.Module]) -> None:
+    """Let the norms of a class compute ours in accelerated layers, once."""
+    if kind in _gated_norms:
+        return
+    _gated_norms.add(kind)
+    before: Callable[..., Tensor] = kind.forward
+
+    @functools.wraps(before)
+    def forward(self: Any, hidden_states: Tensor, gate: Tensor | None = None) -> Tensor:
+        silu = {"silu": True, "swish": True, "sigmoid": False}.get(getattr(self, "activation", None))
+        fits = _call.accelerated and silu is not None and gate is not None and hidden_states.device.type == "cpu"
+        # In float64, these classes compute in float32.
+        if not fits or torch.float64 in (hidden_states.dtype, self.weight.dtype):
+            return before(self, hidden_states, gate)
+        return gated_norm(hidden_states, gate, self.weight, epsilon=self.variance_epsilon, silu=silu)
+
+    kind.forward = forward
 
 
 class Rule:
@@ -190,7 +252,8 @@ class Rule:
     def __call__(self, *tensors: Tensor, **options: Any) -> Any:
         """Return what the layer that calls expects."""
         is_ours = tensors[0].device.type == "cpu" and all(options.get(name) is None for name in _PACKED)
-        return (self.ours if is_ours else self.before)(*tensors, **options)
+        found = self.ours(*tensors, **options) if is_ours else NotImplemented
+        return self.before(*tensors, **options) if found is NotImplemented else found
 
 
 class GlobalRule(Rule):
@@ -211,7 +274,10 @@ class RecurrentLayer(_accelerated.Accelerated):
         for name in _functions(before):
             function = getattr(module, name)
             if not isinstance(function, GlobalRule):
-                setattr(module, name, GlobalRule(function, _GLOBALS[name]))
+                setattr(module, name, GlobalRule(function, (_GLOBALS | _CONVOLUTIONS)[name]))
+        for name, kind in vars(module).items():
+            if name.endswith("RMSNormGated"):
+                _replace_gated_norm(kind)
 
     def forward(self, *args: Any, **options: Any) -> Any:
         """Compute what the class before computes, by our functions."""
@@ -239,7 +305,8 @@ def _module(kind: type[nn.Module]) -> ModuleType | None:
 
 
 def _names(module: ModuleType) -> list[str]:
-    return [name for name in _GLOBALS if callable(getattr(module, name, None))]
+    found = [name for name in _GLOBALS if callable(getattr(module, name, None))]
+    return found and found + [name for name in _CONVOLUTIONS if callable(getattr(module, name, None))]
 
 
 def _replace_attributes(layer: nn.Module) -> list[str]:

@@ -186,7 +186,8 @@ def calls(monkeypatch):
 
         return call
 
-    monkeypatch.setattr(_pretrained, "delta_rule", counted(_pretrained.delta_rule))
+    for name in ("delta_rule", "delta_step"):
+        monkeypatch.setattr(_pretrained, name, counted(getattr(_pretrained, name)))
     monkeypatch.setattr(_mamba, "linear_attention", counted(_mamba.linear_attention))
     return called
 
@@ -240,6 +241,51 @@ def test_prefill_and_decoding_agree(model):
     expected = outcomes()  # not those of the whole sequence: limits of time steps do not act on single tokens
     ht.accelerate(model)
     torch.testing.assert_close(outcomes(), expected, atol=1e-4, rtol=1e-3)
+
+
+def test_convolutions_and_norms_of_layers_are_ours(model, monkeypatch):
+    called = set()
+
+    def noted(name):
+        function = getattr(_pretrained, name)
+
+        def call(*tensors, **options):
+            called.add(name)
+            return function(*tensors, **options)
+
+        monkeypatch.setattr(_pretrained, name, call)
+
+    noted("causal_convolution")
+    noted("gated_norm")
+    ids = torch.arange(1, 9)[None]
+    with torch.no_grad():
+        model(ids)
+        assert not called
+        ht.accelerate(model)
+        model(ids)
+    has_gates_first = hasattr(model.config, "chunk_size") or hasattr(model.config, "mamba_chunk_size")  # Mamba-2
+    assert called == ({"causal_convolution"} if has_gates_first else {"causal_convolution", "gated_norm"})
+
+
+def test_decoding_updates_the_states_of_the_cache_in_place(qwen, monkeypatch):
+    ids, step, states = torch.arange(1, 9)[None], _pretrained.delta_step, []
+
+    def noted(*tensors, **options):
+        o, last = step(*tensors, **options)
+        states.append((options["initial_state"], last))
+        return o, last
+
+    monkeypatch.setattr(_pretrained, "delta_step", noted)
+    ht.accelerate(qwen)
+    with torch.no_grad():
+        expected = qwen(ids).logits[:, -1]
+        cache = qwen(ids[:, :-1]).past_key_values
+        state = cache.layers[0].recurrent_states[0]
+        address, before = state.data_ptr(), state.clone()
+        found = qwen(ids[:, -1:], past_key_values=cache).logits[:, -1]
+    assert [(given is state, last.data_ptr()) for given, last in states] == [(True, address)]
+    assert not torch.equal(cache.layers[0].recurrent_states[0], before)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_left_padded_batches_agree(model):

@@ -1,0 +1,101 @@
+"""The operation ``causal_convolution``: each channel along time by itself, with SiLU if asked.
+
+Operands are ``x (B, T, C)``, which may have a half type, and in the type of the computation ``weight (C, taps)`` and
+``bias (C,)`` or None.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from householder import _core
+from householder.torch import _expressions
+from householder.torch._ops.library import follow_torch_threads, leading
+from householder.torch._ops.operator import Operator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from householder._library import Library
+
+_AXES = 2, 0, 0
+"""The axes of channels."""
+
+
+def _sizes(tensors: Sequence[Any]) -> list[int]:
+    x, weight, _ = tensors
+    return [*x.shape, weight.shape[1]]
+
+
+def _compute(tensors: Any, options: Any, _: bool) -> Any:
+    follow_torch_threads()
+    y = tensors[0].new_empty(tensors[0].shape)
+    done = _core.convolution_forward(tensors, _sizes(tensors), *options, y)
+    return done if done is NotImplemented else (y, (), None)
+
+
+def _differentiate(tensors: Any, _: Any, __: Any, grads: Any, wanted: Any, options: Any) -> Any:
+    follow_torch_threads()
+    gradients = tuple([t.new_empty(t.shape) if want else None for t, want in zip(tensors, wanted, strict=True)])
+    done = _core.convolution_backward(tensors, _sizes(tensors), *options, grads[0], gradients)
+    return done if done is NotImplemented else gradients
+
+
+def _require_unchanged(*_: Any) -> None:
+    """Ask nothing: the core compares all shapes and dtypes."""
+
+
+def _unsupported(*_: Any) -> str:
+    return "the causal convolution has kernels for the CPU only"
+
+
+def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor]:
+    return (_expressions.causal_convolution(*tensors, *options, library=library),)
+
+
+def _fake(tensors: Any, _: Any, __: bool) -> tuple[Tensor]:
+    return (tensors[0].new_empty(tensors[0].shape),)
+
+
+def _fold(info: Any, tensor: Tensor | None, dim: int | None, axis: int) -> Tensor | None:
+    """Merge the mapped dimension with the channels."""
+    return None if tensor is None else leading(info, tensor, dim).movedim(0, axis).flatten(axis, axis + 1)
+
+
+def _unfold(info: Any, tensor: Tensor | None, axis: int) -> Tensor | None:
+    if tensor is None:
+        return None
+    return tensor.unflatten(axis, (info.batch_size, tensor.shape[axis] // info.batch_size)).movedim(axis, 0)
+
+
+def _vmap(op: Any, info: Any, dims: Any, *arguments: Any) -> Any:
+    operands = [_fold(info, *given) for given in zip(arguments[:3], dims[:3], _AXES, strict=True)]
+    return _unfold(info, op(*operands, *arguments[3:]), _AXES[0]), 0
+
+
+def _backward_vmap(op: Any, info: Any, dims: Any, *arguments: Any) -> Any:
+    operands = [_fold(info, *given) for given in zip(arguments[:4], dims[:4], (*_AXES, _AXES[0]), strict=True)]
+    gradients = op(*operands, *arguments[4:])
+    found = tuple([_unfold(info, t, axis) for t, axis in zip(gradients, _AXES, strict=True)])
+    return found, tuple([None if t is None else 0 for t in found])
+
+
+operator = Operator(
+    "causal_convolution",
+    tensors="Tensor x, Tensor weight, Tensor? bias",
+    options="bool silu",
+    grads="Tensor grad_y",
+    differentiable=3,
+    compute=_compute,
+    differentiate=_differentiate,
+    require_unchanged=_require_unchanged,
+    has_cuda=False,
+    unsupported=_unsupported,
+    expression=_expression,
+    fake=_fake,
+    vmap=_vmap,
+    backward_vmap=_backward_vmap,
+)
+"""``operator((x, weight, bias), (silu,))``."""
