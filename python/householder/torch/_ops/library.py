@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from householder import _core
+from householder import _core, _torch_library
 from householder.torch._ops.route import is_forward_mode
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from torch._ops import OpOverload
 
 _library: Any = torch.library.Library("householder", "DEF")  # type: ignore[no-untyped-call]
+
+_has_kernels = _torch_library.register_kernels()
+"""Whether the operators have kernels for the CPU that are no Python functions."""
 
 _core_threads = -1
 
@@ -34,33 +37,39 @@ def define(
     vmap: Callable[..., Any],
     autograd: tuple[Callable[..., Any], Callable[..., Any]],
 ) -> OpOverload:
-    """Define an operator, with a kernel for each key of the dispatcher.
+    """Define an operator, with a kernel for each key of the dispatcher, unless the library without Python has one.
 
     ``autograd`` has its gradients and what they remember, for calls by others than ``Operator``.
     """
     schema = f"{name}({', '.join(arguments)}) -> ({', '.join(['Tensor'] * results)})"
     _library.define(schema, tags=[torch.Tag.pt2_compliant_tag])
     for key, kernel in kernels.items():
-        _library.impl(name, _refusing_tangents(name, kernel), key)
+        if key != "CPU" or not _has_kernels:
+            _library.impl(name, kernel, key)
     torch.library.register_fake(f"householder::{name}", fake, lib=_library)
     torch.library.register_vmap(f"householder::{name}", vmap, lib=_library)
     backward, setup_context = autograd
-    torch.library.register_autograd(f"householder::{name}", backward, setup_context=setup_context, lib=_library)
+    checked: Any = _Checked()
+    torch.library.register_autograd(f"householder::{name}", backward, setup_context=setup_context, lib=checked)
     overload: OpOverload = getattr(torch.ops.householder, name).default
     return overload
 
 
-def _refusing_tangents(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a kernel that refuses forward mode, because tangents would get lost in it."""
+class _Checked:
+    """The library. Its kernels refuse forward mode, which loses tangents, and raise the exceptions of Python."""
 
-    def checked(*arguments: Any) -> Any:
-        if is_forward_mode():
-            raise RuntimeError(
-                f"torch.ops.householder.{name} has no forward mode: call the functions of householder.torch"
-            )
-        return kernel(*arguments)
+    def impl(self, name: str, kernel: Callable[..., Any], key: str, **options: Any) -> None:
+        def checked(*arguments: Any) -> Any:
+            if is_forward_mode():
+                raise RuntimeError(
+                    f"torch.ops.householder.{name} has no forward mode: call the functions of householder.torch"
+                )
+            try:
+                return kernel(*arguments)
+            except RuntimeError as error:  # where Python raises what a signal's handler has raised
+                raise _torch_library.original(error) from None
 
-    return checked
+        _library.impl(name, checked, key, **options)
 
 
 def are_plain(*tensors: Tensor | None) -> bool:

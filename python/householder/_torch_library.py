@@ -1,0 +1,55 @@
+"""``libhouseholder_torch``: torch's operators of this package without Python, for C++ programs and compiled graphs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ctypes import CDLL
+
+_loaded: CDLL | None = None
+
+
+def path() -> Path | None:
+    """Return where the library is, or None on systems without it."""
+    suffix = "dylib" if sys.platform == "darwin" else "so"
+    found = Path(__file__).with_name(f"libhouseholder_torch.{suffix}")
+    return found if found.exists() else None
+
+
+def register_kernels() -> bool:
+    """Register its kernels with the torch of this process, and return whether there is a library.
+
+    Raises
+    ------
+    ImportError
+        This torch lacks a function of its stable C interface.
+    """
+    global _loaded
+    from ctypes import CDLL, c_char_p
+
+    found = path()
+    if found is None:
+        return False
+    library = CDLL(str(found))
+    register = library.householder_torch_register_kernels
+    register.restype = c_char_p
+    if reason := register():
+        raise ImportError(reason.decode())
+    _loaded = library
+    return True
+
+
+def original(error: RuntimeError) -> Exception:
+    """Return the exception that a kernel meant: those of C++ are all RuntimeError."""
+    text = str(error)
+    kind = 0 if _loaded is None else _loaded.householder_torch_kind_of(text.encode())
+    return (error, ValueError(text), TypeError(text), MemoryError(text))[kind]
+
+
+def release_memory() -> None:
+    """Return to the system the memory that the library keeps for later calls."""
+    if _loaded is not None:
+        _loaded.householder_torch_release_memory()
