@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import NamedTuple, NoReturn
 
 from householder import __version__
-from householder.cli import bench, gpu_check
+from householder.cli import bench, gpu_check, info
 from householder.cli.arguments import (
     compare_arguments,
     cost_arguments,
@@ -136,7 +136,7 @@ COMMANDS = (
         gpu_check.add_arguments,
         "householder.cli.gpu_check:gpu_check",
     ),
-    Command("info", "print processor, threads, GPUs and versions", lambda _parser: None, "householder.cli.info:info"),
+    Command("info", "print processor, threads, GPUs and versions", info.add_arguments, "householder.cli.info:info"),
 )
 
 

@@ -2,19 +2,40 @@
 
 import os
 import platform
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import householder
-from householder import _core, _cuda
+from householder import _core, _cuda, _torch_library
+from householder.experiments.errors import UserError
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 PROCESSOR = Path("/proc/cpuinfo")
 
 
-def info(options: Namespace) -> int:  # noqa: ARG001
-    """Print the description of this machine; the exit status is 0."""
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    text = "only the path of the library for programs without Python"
+    parser.add_argument("--libraries", action="store_true", help=text)
+
+
+def info(options: Namespace) -> int:
+    """Print the description of this machine, or the path of the library; the exit status is 0.
+
+    Raises
+    ------
+    UserError
+        The library is asked for, and this installation has none.
+    """
+    if options.libraries:
+        path = _torch_library.path()
+        if path is None:
+            raise UserError(
+                "this installation has no library for programs without Python; wheels for Linux and macOS do"
+            )
+        print(path)
+        return 0
     found = describe()
     width = max(map(len, found))
     for heading, text in found.items():
