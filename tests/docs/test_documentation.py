@@ -75,7 +75,7 @@ def command_lines():
     for page in PAGES:
         for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE):
             for line in re.findall(r"\bhouseholder (.*)", block):
-                yield pytest.param(line.split("#")[0].strip(), id=f"{page.stem}-{line[:40]}")
+                yield pytest.param(line.split("#")[0].strip(") "), id=f"{page.stem}-{line[:40]}")
 
 
 @pytest.mark.parametrize("line", list(command_lines()))
