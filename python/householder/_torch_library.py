@@ -19,8 +19,8 @@ def path() -> Path | None:
     return found if found.exists() else None
 
 
-def register_kernels() -> bool:
-    """Register its kernels with the torch of this process, and return whether there is a library.
+def register_kernels() -> None:
+    """Register its kernels with the torch of this process, if there is a library.
 
     Raises
     ------
@@ -32,14 +32,18 @@ def register_kernels() -> bool:
 
     found = path()
     if found is None:
-        return False
+        return
     library = CDLL(str(found))
     register = library.householder_torch_register_kernels
     register.restype = c_char_p
     if reason := register():
         raise ImportError(reason.decode())
     _loaded = library
-    return True
+
+
+def has_kernel(name: str) -> bool:
+    """Return whether the library has a kernel for an operator."""
+    return _loaded is not None and bool(_loaded.householder_torch_has_kernel(name.encode()))
 
 
 def original(error: RuntimeError) -> Exception:

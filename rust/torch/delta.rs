@@ -1,5 +1,6 @@
 //! The delta rule, and linear attention, which is the same without `beta`: `q (B, T, H, K)`, `k (B, T r, H, K)`,
-//! `v (B, T r, HV, V)`, `beta (B, T r, HV)`, `g (B, T, HV)` or `(B, T, HV, K)`, states `(N, HV, K, V)`.
+//! `v (B, T r, HV, V)`, `beta (B, T r, HV)`, `g (B, T, HV)` or `(B, T, HV, K)`, states `(N, HV, K, V)`. `q`, `k`, `v` and the
+//! outputs may have half types; all else has the type of the computation.
 
 use std::ops::Range;
 
@@ -104,9 +105,9 @@ impl<'a> Call<'a> {
         Ok(Problem::new(Operands {
             sizes: self.sizes,
             sequences: self.sequences.clone(),
-            q: q.numbers("q", tokens * heads * key_width)?,
-            k: k.numbers("k", self.steps * heads * key_width)?,
-            v: v.numbers("v", self.steps * value_heads * value_width)?,
+            q: q.tokens("q", tokens * heads * key_width)?,
+            k: k.tokens("k", self.steps * heads * key_width)?,
+            v: v.tokens("v", self.steps * value_heads * value_width)?,
             beta: optional_numbers(beta.as_ref(), "beta", self.steps * value_heads)?,
             gate,
             initial: optional_numbers(initial.as_ref(), "initial_state", states)?,
@@ -137,7 +138,8 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
     fn go<T: Number + Exponential>(call: &Call<'_>, results: &mut [Tensor; 3], keep: bool) -> Reading<()> {
         let (problem, [out, last, kept]) = (call.problem::<T>()?, results);
         let kept = if keep { Some(kept) } else { None };
-        let results = Written { out: wanted(Some(out))?, last: wanted(Some(last))?, kept: wanted(kept)? };
+        let (out, last) = (Some(out.stored_mut()?), wanted(Some(last))?);
+        let results = Written { out, last, in_place: false, kept: wanted(kept)? };
         run(|context| delta::forward(context, &problem, results))
     }
     let given = [arguments.tensor(), arguments.tensor(), arguments.tensor()];
@@ -146,12 +148,13 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
     let inputs = Inputs::laid_out(given, others)?;
     let call = Call::of(&inputs, scale, reflections, normalize)?;
     let (q, kept) = (&inputs.given[0], if keep { call.kept()? } else { 0 });
+    let computed = q.dtype()?.computed();
     let mut results = [
         Tensor::empty(&call.out(), q)?,
-        Tensor::empty(&call.states(call.sequences.len()), q)?,
-        Tensor::empty(&call.states(kept), q)?,
+        Tensor::of_type(&call.states(call.sequences.len()), computed)?,
+        Tensor::of_type(&call.states(kept), computed)?,
     ];
-    by_dtype!(real q.dtype()?, go(&call, &mut results, keep))?;
+    by_dtype!(real computed, go(&call, &mut results, keep))?;
     Ok(results.map(Some).into())
 }
 
@@ -164,7 +167,7 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
     ) -> Reading<()> {
         let len = |shape: [usize; 4]| shape.iter().product();
         let cotangents = Cotangents {
-            out: optional_numbers(grad_out, "grad_out", len(call.out()))?,
+            out: grad_out.map(|grad| grad.tokens("grad_out", len(call.out()))).transpose()?,
             last: optional_numbers(grad_last, "grad_last", len(call.states(call.sequences.len())))?,
         };
         let kept = optional_numbers(kept, "kept", len(call.states(call.kept()?)))?;
@@ -172,7 +175,7 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
         let gradients = Gradients {
             q: wanted(q)?,
             k: wanted(k)?,
-            v: wanted(v)?,
+            v: v.map(Tensor::stored_mut).transpose()?,
             beta: wanted(beta)?,
             gate: wanted(gate)?,
             initial: wanted(initial)?,
@@ -187,9 +190,23 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
     let [kept, grad_out, grad_last] = states;
     let states = [optional(kept)?, optional(grad_out)?, optional(grad_last)?];
     let call = Call::of(&inputs, scale, reflections, normalize)?;
-    let operands = inputs.given.iter().map(Some).chain(inputs.others.iter().map(Option::as_ref));
-    let gradients = operands.zip(wants?).map(|(tensor, is_wanted)| gradient(tensor, is_wanted));
-    let Ok(mut gradients) = <[_; 6]>::try_from(gradients.collect::<Reading<Vec<_>>>()?) else { unreachable!("3 + 3") };
-    by_dtype!(real inputs.given[0].dtype()?, go(&call, states.each_ref().map(Option::as_ref), &mut gradients))?;
-    Ok(gradients.into())
+    let computed = inputs.given[0].dtype()?.computed();
+    let [q, k, v] = &inputs.given;
+    let of_keys = |tensor: &Tensor| Tensor::of_type(&tensor.shape()?, computed);
+    let [wants_q, wants_k, wants_v, wants_others @ ..] = wants?;
+    let mut gradients = [
+        wants_q.then(|| of_keys(q)).transpose()?,
+        wants_k.then(|| of_keys(k)).transpose()?,
+        gradient(Some(v), wants_v)?,
+        None,
+        None,
+        None,
+    ];
+    for (i, (tensor, is_wanted)) in inputs.others.iter().zip(wants_others).enumerate() {
+        gradients[3 + i] = gradient(tensor.as_ref(), is_wanted)?;
+    }
+    by_dtype!(real computed, go(&call, states.each_ref().map(Option::as_ref), &mut gradients))?;
+    let [grad_q, grad_k, others @ ..] = gradients;
+    let converted = |grad: Option<Tensor>, like: &Tensor| grad.map(|grad| grad.converted(like.dtype()?)).transpose();
+    Ok([converted(grad_q, q)?, converted(grad_k, k)?].into_iter().chain(others).collect())
 }

@@ -14,9 +14,10 @@ pub enum DType {
     Complex64,
     Complex128,
     Int64,
-    /// Types that kernels do not read.
+    /// Computed with in float32.
     Float16,
     BFloat16,
+    /// Types that kernels do not read.
     Int32,
     Other,
 }
@@ -53,6 +54,16 @@ impl DType {
         TABLE.iter().find(|names| names.0 == self).map_or("another type", |names| names.1)
     }
 
+    /// torch's number of a type that has a name.
+    pub fn number(self, torch: &Torch) -> i32 {
+        TABLE.iter().find(|names| names.0 == self).map_or(-1, |names| names.2(torch))
+    }
+
+    /// The type to compute in.
+    pub fn computed(self) -> Self {
+        if matches!(self, Self::Float16 | Self::BFloat16) { Self::Float32 } else { self }
+    }
+
     /// The type of real and imaginary parts.
     pub fn real(self) -> Self {
         match self {
@@ -69,6 +80,7 @@ impl DType {
     /// Where its numbers may begin: at multiples of so many bytes.
     pub fn alignment(self) -> usize {
         match self {
+            Self::Float16 | Self::BFloat16 => 2,
             Self::Float32 | Self::Complex64 => 4,
             _ => 8,
         }

@@ -97,6 +97,15 @@ pub extern "C" fn householder_torch_register_kernels() -> *const c_char {
     told(OUTCOME.get_or_init(|| implement().map_err(Refusal::into_text)))
 }
 
+/// Whether an operator has a kernel here: 1 if so, else 0.
+///
+/// # Safety
+/// The name ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn householder_torch_has_kernel(name: *const c_char) -> c_int {
+    c_int::from(OPERATORS.iter().any(|operator| operator.0 == CStr::from_ptr(name)))
+}
+
 /// The kind of an error that a kernel of this thread has just raised, by its text: 0 `RuntimeError`, 1 `ValueError`,
 /// 2 `TypeError`, 3 `MemoryError`.
 ///

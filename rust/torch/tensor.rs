@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 
 use householder::advise_huge_pages;
+use householder::stored::{Numbers, NumbersMut, Tokens};
 
 use crate::abi::{Handle, Value, torch};
 use crate::call::{Kind, Reading, Refusal};
@@ -45,16 +46,27 @@ impl Tensor {
 
     /// A new one, row after row.
     pub fn empty(shape: &[usize], like: &Self) -> Reading<Self> {
+        let (torch, mut number) = (torch()?, 0);
+        // SAFETY: an owned handle.
+        torch.done(unsafe { (torch.aoti_torch_get_dtype)(like.0, &raw mut number) })?;
+        Self::allocated(shape, number)
+    }
+
+    /// A new one of this type, row after row.
+    pub fn of_type(shape: &[usize], dtype: DType) -> Reading<Self> {
+        Self::allocated(shape, dtype.number(torch()?))
+    }
+
+    fn allocated(shape: &[usize], dtype: i32) -> Reading<Self> {
         let torch = torch()?;
         let sizes: Vec<i64> = shape.iter().map(|&size| size as i64).collect();
         let mut strides = vec![1_i64; shape.len()];
         for i in (1..shape.len()).rev() {
             strides[i - 1] = strides[i].saturating_mul(sizes[i].max(1));
         }
-        let (mut dtype, mut handle) = (0, null_mut());
+        let mut handle = null_mut();
         // SAFETY: both arrays have as many numbers as there are axes.
         unsafe {
-            torch.done((torch.aoti_torch_get_dtype)(like.0, &raw mut dtype))?;
             let (cpu, axes) = ((torch.aoti_torch_device_type_cpu)(), shape.len() as i64);
             let (sizes, strides) = (sizes.as_ptr(), strides.as_ptr());
             torch.done((torch.aoti_torch_empty_strided)(axes, sizes, strides, dtype, cpu, -1, &raw mut handle))?;
@@ -132,6 +144,17 @@ impl Tensor {
         Ok(copy)
     }
 
+    /// The same one, or a copy of this type.
+    pub fn converted(self, dtype: DType) -> Reading<Self> {
+        if self.dtype()? == dtype {
+            return Ok(self);
+        }
+        let copy = Self::of_type(&self.shape()?, dtype)?;
+        // SAFETY: two owned handles, of one shape.
+        torch()?.done(unsafe { (torch()?.aoti_torch_copy_)(copy.0, self.0, 0) })?;
+        Ok(copy)
+    }
+
     fn data(&self) -> Reading<*const c_void> {
         let (torch, mut data) = (torch()?, std::ptr::null());
         // SAFETY: an owned handle.
@@ -145,6 +168,19 @@ impl Tensor {
         let data = self.data()?.cast();
         // SAFETY: as many numbers of this type, aligned, which the tensor keeps alive.
         Ok(if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, len) } })
+    }
+
+    /// Its rows of numbers, `len` of type `T` or of a half type. It is laid out.
+    pub fn tokens<T: Number>(&self, name: &str, len: usize) -> Reading<Tokens<'_, T>> {
+        let dtype = self.dtype()?;
+        if dtype.computed() == dtype {
+            return Ok(self.numbers(name, len)?.into());
+        }
+        self.require(name, if T::DTYPE == dtype.computed() { dtype } else { T::DTYPE }, len)?;
+        let data = self.data()?.cast();
+        // SAFETY: as above.
+        let bits = if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, len) } };
+        Ok(if dtype == DType::BFloat16 { Numbers::BFloat16(bits) } else { Numbers::Float16(bits) }.into())
     }
 
     /// The numbers of a tensor of integers.
@@ -169,6 +205,20 @@ impl Tensor {
         let numbers = if len == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(data.cast::<T>(), len) } };
         advise_huge_pages(numbers);
         Ok(numbers)
+    }
+
+    /// Those of type `T` or of a half type, of a new tensor, to be written.
+    pub fn stored_mut<T: Number>(&mut self) -> Reading<NumbersMut<'_, T>> {
+        let (dtype, len) = (self.dtype()?, self.len()?);
+        if dtype.computed() == dtype {
+            return Ok(NumbersMut::Full(self.numbers_mut(len)?));
+        }
+        let (torch, mut data) = (torch()?, null_mut());
+        // SAFETY: an owned handle.
+        torch.done(unsafe { (torch.torch_get_mutable_data_ptr)(self.0, &raw mut data) })?;
+        // SAFETY: as above.
+        let bits = if len == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(data.cast(), len) } };
+        Ok(if dtype == DType::BFloat16 { NumbersMut::BFloat16(bits) } else { NumbersMut::Float16(bits) })
     }
 
     fn require(&self, name: &str, dtype: DType, len: usize) -> Reading<()> {

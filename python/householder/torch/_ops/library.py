@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 _library: Any = torch.library.Library("householder", "DEF")  # type: ignore[no-untyped-call]
 
-_has_kernels = _torch_library.register_kernels()
-"""Whether the operators have kernels for the CPU that are no Python functions."""
+_torch_library.register_kernels()
 
 _core_threads = -1
 
@@ -44,7 +43,7 @@ def define(
     schema = f"{name}({', '.join(arguments)}) -> ({', '.join(['Tensor'] * results)})"
     _library.define(schema, tags=[torch.Tag.pt2_compliant_tag])
     for key, kernel in kernels.items():
-        if key != "CPU" or not _has_kernels:
+        if key != "CPU" or not _torch_library.has_kernel(name):
             _library.impl(name, kernel, key)
     torch.library.register_fake(f"householder::{name}", fake, lib=_library)
     torch.library.register_vmap(f"householder::{name}", vmap, lib=_library)
