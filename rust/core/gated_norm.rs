@@ -122,6 +122,15 @@ impl<T: Exponential> Tile<T> {
 /// Computes outputs, row after row.
 pub fn forward<T: Exponential>(
     context: &mut Context<'_>,
+    operands: Operands<'_, T>,
+    out: NumbersMut<'_, T>,
+) -> Result<()> {
+    T::gated_norm(context, operands, out)
+}
+
+/// [`forward`], to be compiled for each type.
+pub(crate) fn forward_of_type<T: Exponential>(
+    context: &mut Context<'_>,
     mut operands: Operands<'_, T>,
     mut out: NumbersMut<'_, T>,
 ) -> Result<()> {
@@ -148,6 +157,16 @@ pub fn forward<T: Exponential>(
 
 /// Computes gradients from those of the outputs, `(1, rows, 1, width)`.
 pub fn backward<T: Exponential>(
+    context: &mut Context<'_>,
+    operands: Operands<'_, T>,
+    grad_out: Tokens<'_, T>,
+    gradients: Gradients<'_, T>,
+) -> Result<()> {
+    T::gated_norm_backward(context, operands, grad_out, gradients)
+}
+
+/// [`backward`], to be compiled for each type.
+pub(crate) fn backward_of_type<T: Exponential>(
     context: &mut Context<'_>,
     mut operands: Operands<'_, T>,
     mut grad_out: Tokens<'_, T>,

@@ -5,13 +5,16 @@
 //! function, so callers link to the kernels that are in this crate.
 
 use crate::apply::{self, Gradients};
+use crate::convolution;
 use crate::delta::{self, Exponential};
 use crate::error::Result;
 use crate::factor;
+use crate::gated_norm;
 use crate::number::{Number, c32, c64};
 use crate::operator::Operator;
 use crate::rnn::{self, Recurrence, Sequence, SequenceGradients, States, Trace};
 use crate::scalar::Scalar;
+use crate::stored::{NumbersMut, Tokens};
 use crate::threads::Context;
 use crate::wy;
 
@@ -91,5 +94,15 @@ compiled! {
         fn delta_backward(context: &mut Context<'_>, problem: &delta::Problem<'_, Self>, kept: Option<&[Self]>,
             cotangents: delta::Cotangents<'_, Self>, gradients: delta::Gradients<'_, Self>) -> Result<()>
             = delta::backward::run;
+        fn convolution(context: &mut Context<'_>, operands: convolution::Operands<'_, Self>, out: NumbersMut<'_, Self>)
+            -> Result<()> = convolution::forward::forward_of_type;
+        fn convolution_backward(context: &mut Context<'_>, operands: convolution::Operands<'_, Self>,
+            grad_out: Tokens<'_, Self>, gradients: convolution::Gradients<'_, Self>) -> Result<()>
+            = convolution::backward::backward_of_type;
+        fn gated_norm(context: &mut Context<'_>, operands: gated_norm::Operands<'_, Self>, out: NumbersMut<'_, Self>)
+            -> Result<()> = gated_norm::forward_of_type;
+        fn gated_norm_backward(context: &mut Context<'_>, operands: gated_norm::Operands<'_, Self>,
+            grad_out: Tokens<'_, Self>, gradients: gated_norm::Gradients<'_, Self>) -> Result<()>
+            = gated_norm::backward_of_type;
     }
 }

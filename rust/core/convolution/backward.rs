@@ -28,6 +28,16 @@ pub struct Gradients<'a, T> {
 /// Computes gradients from those of the outputs, `(batch, tokens, 1, channels)`.
 pub fn backward<T: Exponential>(
     context: &mut Context<'_>,
+    operands: Operands<'_, T>,
+    grad_out: Tokens<'_, T>,
+    gradients: Gradients<'_, T>,
+) -> Result<()> {
+    T::convolution_backward(context, operands, grad_out, gradients)
+}
+
+/// [`backward`], to be compiled for each type.
+pub(crate) fn backward_of_type<T: Exponential>(
+    context: &mut Context<'_>,
     mut operands: Operands<'_, T>,
     mut grad_out: Tokens<'_, T>,
     mut gradients: Gradients<'_, T>,

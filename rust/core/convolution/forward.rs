@@ -14,6 +14,15 @@ const SLICE: usize = 512;
 /// Computes outputs `(batch, tokens, channels)`.
 pub fn forward<T: Exponential>(
     context: &mut Context<'_>,
+    operands: Operands<'_, T>,
+    out: NumbersMut<'_, T>,
+) -> Result<()> {
+    T::convolution(context, operands, out)
+}
+
+/// [`forward`], to be compiled for each type.
+pub(crate) fn forward_of_type<T: Exponential>(
+    context: &mut Context<'_>,
     mut operands: Operands<'_, T>,
     mut out: NumbersMut<'_, T>,
 ) -> Result<()> {

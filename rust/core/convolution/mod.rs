@@ -20,8 +20,8 @@
 //! # Ok::<(), householder::Error>(())
 //! ```
 
-mod backward;
-mod forward;
+pub(crate) mod backward;
+pub(crate) mod forward;
 mod operands;
 mod window;
 
