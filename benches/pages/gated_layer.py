@@ -15,7 +15,7 @@ from functools import partial
 import torch
 
 import householder.torch as ht
-from benches.measure import heading, interleaved, options, row
+from benches.measure import clock, heading, interleaved, options, row
 from householder.torch._pretrained import _delta_step
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
@@ -43,7 +43,7 @@ def training_step(model, x):
     model(x).square().mean().backward()
 
 
-def of_layers(dtype, tokens, rounds, show_profile):
+def of_layers(dtype, tokens, rounds, clock, show_profile):
     exact = layer()
     before = copy.deepcopy(exact).to(dtype)
     after = copy.deepcopy(before)
@@ -62,7 +62,7 @@ def of_layers(dtype, tokens, rounds, show_profile):
     if show_profile:
         profile(calls["accelerated", "forward"])
         profile(calls["accelerated", "training"])
-    times = {key: time.median for key, time in interleaved(calls, rounds, at_least=3, budget=60).items()}
+    times = {key: time.median for key, time in interleaved(calls, rounds, 3, 60, clock).items()}
     for name in errors:
         ratios = (times[name, part] / times["transformers", part] for part in ("forward", "training"))
         cells = (1e3 * times[name, part] for part in ("forward", "training"))
@@ -75,7 +75,7 @@ def profile(call):
     print(found.key_averages().table(sort_by="self_cpu_time_total", row_limit=25, max_name_column_width=40))
 
 
-def of_steps(dtype, rounds):
+def of_steps(dtype, rounds, clock):
     module = importlib.import_module("transformers.models.qwen3_5.modeling_qwen3_5")
     before = module.torch_recurrent_gated_delta_rule
     before = getattr(before, "before", before).__wrapped__
@@ -94,7 +94,7 @@ def of_steps(dtype, rounds):
     }
     target = torch.empty_like(state)
     calls["copy of the states"] = lambda: target.copy_(state)
-    times = {name: time.median for name, time in interleaved(calls, rounds).items()}
+    times = {name: time.median for name, time in interleaved(calls, rounds, clock=clock).items()}
     for name, time in times.items():
         row("step, 8 x 32 heads", name, 1e3 * time, "", time / times["transformers"], "", "")
 
@@ -103,8 +103,9 @@ def main():
     chosen = options(__doc__, threads=1, rounds=7, tokens=2048, dtype="bfloat16", profile=False)
     titles = "forward, ms", "training step, ms", "forward, of transformers'", "training, of transformers'", "error"
     heading(chosen.threads, "work", "candidate", *titles)
-    of_layers(DTYPES[chosen.dtype], chosen.tokens, chosen.rounds, chosen.profile)
-    of_steps(DTYPES[chosen.dtype], chosen.rounds)
+    time = clock(chosen.threads)
+    of_layers(DTYPES[chosen.dtype], chosen.tokens, chosen.rounds, time, chosen.profile)
+    of_steps(DTYPES[chosen.dtype], chosen.rounds, time)
 
 
 if __name__ == "__main__":
