@@ -156,10 +156,8 @@ def run(
     else:
         wide = [None if t is None else _check.cast(t, compute) for t in (beta, g, initial_state)]
         operands = q, k, v, *wide, cu_seqlens
-        if in_place and initial_state is not None and (found := _ops.delta.in_place(operands, options)) is not None:
-            o, last = found, wide[2]
-        else:
-            o, last = _ops.delta.operator(operands, options)
+        found = _ops.delta.in_place(operands, options) if in_place and initial_state is not None else None
+        o, last = _ops.delta.operator(operands, options) if found is None else found
     return o.to(q.dtype), last if _validate.flag("output_final_state", output_final_state) else None
 
 

@@ -233,10 +233,10 @@ def _replace_gated_norm(kind: type[nn.Module]) -> None:
 
     @functools.wraps(before)
     def forward(self: Any, hidden_states: Tensor, gate: Tensor | None = None) -> Tensor:
-        silu = {"silu": True, "swish": True, "sigmoid": False}.get(getattr(self, "activation", None))
-        fits = _call.accelerated and silu is not None and gate is not None and hidden_states.device.type == "cpu"
+        silu = {"silu": True, "swish": True, "sigmoid": False}.get(getattr(self, "activation", ""))
         # In float64, these classes compute in float32.
-        if not fits or torch.float64 in (hidden_states.dtype, self.weight.dtype):
+        is_wide = torch.float64 in (hidden_states.dtype, self.weight.dtype)
+        if gate is None or silu is None or is_wide or not _call.accelerated or hidden_states.device.type != "cpu":
             return before(self, hidden_states, gate)
         return gated_norm(hidden_states, gate, self.weight, epsilon=self.variance_epsilon, silu=silu)
 

@@ -31,15 +31,16 @@ def _sizes(tensors: Sequence[Any]) -> list[int]:
 
 def _compute(tensors: Any, options: Any, _: bool) -> Any:
     follow_torch_threads()
-    y = tensors[0].new_empty(tensors[0].shape)
-    done = _core.convolution_forward(tensors, _sizes(tensors), *options, y)
+    y, (silu,) = tensors[0].new_empty(tensors[0].shape), options
+    done = _core.convolution_forward(tensors, _sizes(tensors), silu, y)
     return done if done is NotImplemented else (y, (), None)
 
 
 def _differentiate(tensors: Any, _: Any, __: Any, grads: Any, wanted: Any, options: Any) -> Any:
     follow_torch_threads()
     gradients = tuple([t.new_empty(t.shape) if want else None for t, want in zip(tensors, wanted, strict=True)])
-    done = _core.convolution_backward(tensors, _sizes(tensors), *options, grads[0], gradients)
+    (silu,) = options
+    done = _core.convolution_backward(tensors, _sizes(tensors), silu, grads[0], gradients)
     return done if done is NotImplemented else gradients
 
 
@@ -67,7 +68,8 @@ def _fold(info: Any, tensor: Tensor | None, dim: int | None, axis: int) -> Tenso
 def _unfold(info: Any, tensor: Tensor | None, axis: int) -> Tensor | None:
     if tensor is None:
         return None
-    return tensor.unflatten(axis, (info.batch_size, tensor.shape[axis] // info.batch_size)).movedim(axis, 0)
+    shape = (*tensor.shape[:axis], info.batch_size, -1, *tensor.shape[axis + 1 :])
+    return tensor.reshape(shape).movedim(axis, 0)
 
 
 def _vmap(op: Any, info: Any, dims: Any, *arguments: Any) -> Any:

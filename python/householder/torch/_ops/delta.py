@@ -101,8 +101,8 @@ def _fake(tensors: Any, _: Any, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
     return q.new_empty(*q.shape[:2], *v.shape[2:]), last, kept
 
 
-def in_place(tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Tensor | None:
-    """Compute outputs, and update the initial states; None if a call needs another route."""
+def in_place(tensors: tuple[Any, ...], options: tuple[Any, ...]) -> tuple[Tensor, Tensor] | None:
+    """Return outputs and the initial states, updated; None if a call needs another route."""
     *rows, state, _ = tensors
     if route() is not Route.EAGER or torch.is_grad_enabled():
         return None
@@ -114,7 +114,7 @@ def in_place(tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Tensor | Non
         return None
     if not state.is_inference():
         torch.autograd.graph.increment_version(state)
-    return o
+    return o, state
 
 
 def _fold(info: Any, tensors: Sequence[Any], dims: Sequence[Any], axis: int) -> list[Any]:

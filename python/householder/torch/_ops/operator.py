@@ -180,8 +180,7 @@ class Operator:
         def at_once(tensors: Any, options: Any, keep: bool) -> Any:
             """Compute tensors of any layout without the dispatcher, or return ``NotImplemented``."""
             if tensors[0].is_cpu:
-                found = compute(tensors, options, keep)
-                return compute(laid_out(*tensors), options, keep) if found is NotImplemented else found
+                return compute(laid_out(*tensors), options, keep)
             if keeps_on_cuda and tensors[0].is_cuda and are_plain(*tensors):
                 return getattr(on_cuda(), f"{name}_keeping")(tensors, options, keep)
             return NotImplemented
@@ -193,7 +192,9 @@ class Operator:
             def forward(ctx: Any, *arguments: Any) -> Any:
                 *tensors, options = arguments
                 keep = not is_shortcut(ctx.needs_input_grad[:count])
-                found = at_once(tensors, options, keep)
+                found = compute(tensors, options, keep) if tensors[0].is_cpu else NotImplemented
+                if found is NotImplemented:
+                    found = at_once(tensors, options, keep)
                 if found is NotImplemented:
                     if not states:
                         found = forward_op(*tensors, *options), (), None
@@ -402,7 +403,11 @@ class Operator:
                 if tensor is not None and tensor.requires_grad:
                     function, given = (self._general, options) if way is Route.OBSERVED else (self._graph, (options,))
                     return function.apply(*tensors, *given)
-        found = self._at_once(tensors, options, False) if way is Route.EAGER else NotImplemented
+        found = NotImplemented
+        if way is Route.EAGER:
+            found = self._compute(tensors, options, False) if tensors[0].is_cpu else NotImplemented
+            if found is NotImplemented:
+                found = self._at_once(tensors, options, False)
         return self._through_dispatcher(tensors, options) if found is NotImplemented else found[0]
 
     def expression(self, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
