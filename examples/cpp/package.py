@@ -1,6 +1,8 @@
 """Train a network, and write what a C++ program needs to run it: ``python examples/cpp/package.py FOLDER``."""
 
 import sys
+import timeit
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -42,7 +44,10 @@ x = torch.sin(0.2 * torch.arange(50.0)[:, None, None])  # (time, batch, 1)
 with torch.no_grad():
     exported = torch.export.export(network.eval(), (x,))
     package = torch._inductor.aoti_compile_and_package(exported, package_path=str(folder / "network.pt2"))
-    y = torch._inductor.aoti_load_package(package)(x)
+    loaded = torch._inductor.aoti_load_package(package)
+    y = loaded(x)
     torch.testing.assert_close(y, network(x))
+    for name, call in {"ordinary call": network, "package in Python": loaded}.items():
+        print(f"{name}: {min(timeit.repeat(partial(call, x), number=10, repeat=100)) * 1e5:.1f} us a call")
 x.numpy().tofile(folder / "input")
 y.numpy().tofile(folder / "expected")

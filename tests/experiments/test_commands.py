@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import householder
-from householder import _core, cli
+from householder import _core, _torch_library, cli
 from householder.cli import info
 
 
@@ -23,6 +23,15 @@ def test_info_names_versions_and_instruction_set(capsys):
 def test_info_says_what_was_forced(monkeypatch, wanted, remark):
     monkeypatch.setitem(os.environ, "HOUSEHOLDER_SIMD", wanted)
     assert f"(HOUSEHOLDER_SIMD={wanted}{remark}" in info.describe()["instruction set"]
+
+
+def test_info_prints_the_path_of_the_library_without_python(monkeypatch, capsys):
+    if path := _torch_library.path():
+        assert cli.main(["info", "--libraries"]) == 0
+        assert capsys.readouterr().out == f"{path}\n"
+    monkeypatch.setattr(_torch_library, "path", lambda: None)
+    assert cli.main(["info", "--libraries"]) == 2
+    assert "has no library for programs without Python" in capsys.readouterr().err
 
 
 def test_info_needs_nothing_but_numpy(run_script):
