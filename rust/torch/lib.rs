@@ -10,8 +10,10 @@ mod apply;
 mod arguments;
 mod call;
 mod columns;
+mod convolution;
 mod delta;
 mod dtype;
+mod gated_norm;
 mod kernel;
 mod matrix;
 mod openmp;
@@ -34,7 +36,7 @@ use kernel::entry;
 type Operator = (&'static CStr, &'static CStr, Kernel);
 
 /// The operators. Python defines the same ones, with what else they need there: see `torch/_ops/operator.py`.
-static OPERATORS: [Operator; 8] = [
+static OPERATORS: [Operator; 12] = [
     (
         c"apply",
         c"apply(Tensor u, Tensor h, Tensor? tau, bool transpose, str method, str shape) -> Tensor",
@@ -79,6 +81,28 @@ static OPERATORS: [Operator; 8] = [
           Tensor? cu_seqlens, Tensor? kept, Tensor? grad_o, Tensor? grad_last, bool[] wanted, float scale, \
           int reflections, bool normalize) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
         entry!(delta::backward),
+    ),
+    (
+        c"causal_convolution",
+        c"causal_convolution(Tensor x, Tensor weight, Tensor? bias, bool silu) -> Tensor",
+        entry!(convolution::forward),
+    ),
+    (
+        c"causal_convolution_backward",
+        c"causal_convolution_backward(Tensor x, Tensor weight, Tensor? bias, Tensor grad_y, bool[] wanted, bool silu) \
+          -> (Tensor, Tensor, Tensor)",
+        entry!(convolution::backward),
+    ),
+    (
+        c"gated_norm",
+        c"gated_norm(Tensor x, Tensor z, Tensor weight, float epsilon, bool silu) -> Tensor",
+        entry!(gated_norm::forward),
+    ),
+    (
+        c"gated_norm_backward",
+        c"gated_norm_backward(Tensor x, Tensor z, Tensor weight, Tensor grad_y, bool[] wanted, float epsilon, bool silu) \
+          -> (Tensor, Tensor, Tensor)",
+        entry!(gated_norm::backward),
     ),
 ];
 
