@@ -1,7 +1,7 @@
 //! A chunk of a sequence: the decays within it, what value heads share, and what each makes of it.
 
 use super::gram::{Queries, decay_products, decays, within_blocks};
-use super::number::Exponential;
+use super::number::{Exponential, decayed};
 use super::problem::{BLOCK, CHUNK, Gate, Problem};
 use crate::error::Result;
 use crate::memory::{Buffer, filled, padded};
@@ -149,11 +149,11 @@ simd! {
                 if channels == 1 {
                     let by = *decay;
                     for x in 0..width {
-                        *to.add(x) = *from.add(x) * by;
+                        *to.add(x) = decayed(*from.add(x), by);
                     }
                 } else {
                     for x in 0..width {
-                        *to.add(x) = *from.add(x) * *decay.add(x);
+                        *to.add(x) = decayed(*from.add(x), *decay.add(x));
                     }
                 }
             }
@@ -382,7 +382,7 @@ simd! {
             // SAFETY: rows of workspace, the written one is none of those that are read.
             let (by, from, to) = unsafe { (step.vector(i, width), out.vector(i - 1, width), out.vector_mut(i, width)) };
             for x in 0..width {
-                to[x] = from[x] * by[x];
+                to[x] = decayed(from[x], by[x]);
             }
         }
     }
@@ -396,7 +396,7 @@ simd! {
             // SAFETY: as above.
             let (by, from, to) = unsafe { (step.vector(i, width), out.vector(i, width), out.vector_mut(i - 1, width)) };
             for x in 0..width {
-                to[x] = from[x] * by[x];
+                to[x] = decayed(from[x], by[x]);
             }
         }
     }

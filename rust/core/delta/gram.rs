@@ -2,7 +2,7 @@
 
 use pulp::Simd;
 
-use super::number::Exponential;
+use super::number::{Exponential, decayed};
 use super::problem::BLOCK;
 use crate::simd::isa::simd;
 use crate::simd::lanes::Lanes;
@@ -73,7 +73,7 @@ simd! {
                 // SAFETY: as above, another row.
                 let (from, by) = unsafe { (decay.vector(i - 1, len), if step.ptr.is_null() { T::ONE } else { *step.at(0, i) }) };
                 for j in 0..len {
-                    to[j] = from[j] * by;
+                    to[j] = decayed(from[j], by);
                 }
             } else {
                 to.fill(T::ZERO);
@@ -98,7 +98,7 @@ simd! {
                 let (plain, decay, out) = (plain.at(0, i), decay.at(0, position), out.at(0, i));
                 let pairs = position + usize::from(key.is_none());
                 for j in 0..pairs {
-                    *out.add(j) = *plain.add(j) * *decay.add(j);
+                    *out.add(j) = decayed(*plain.add(j), *decay.add(j));
                 }
                 for j in pairs..len {
                     *out.add(j) = T::ZERO;
