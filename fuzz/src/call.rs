@@ -16,9 +16,10 @@ pub trait Results {
     fn bits(&self) -> Vec<u64>;
 }
 
-/// Those of some arrays, of which some may be absent.
+/// Those of some arrays, of which some may be absent. All NaNs are alike: the processor chooses among those that it adds.
 pub fn bits<T: Scalar, const N: usize>(arrays: [Option<&Vec<T>>; N]) -> Vec<u64> {
-    let of_number = |c64 { re, im }| [re.to_bits(), im.to_bits()];
+    let of_real = |x: f64| if x.is_nan() { f64::NAN } else { x }.to_bits();
+    let of_number = |c64 { re, im }| [re, im].map(of_real);
     arrays.into_iter().flatten().flatten().flat_map(|&x| of_number(to_c64(x))).collect()
 }
 
