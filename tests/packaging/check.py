@@ -51,7 +51,7 @@ def check_contents(wheel: Path) -> None:
     assert wheel.stat().st_size < LARGEST, f"{wheel.stat().st_size} bytes"
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {"householder", wheel.name.split("-cp311")[0] + ".dist-info"}
-    files = "_core.abi3.so", "_core.pyi", "libhouseholder_torch.so", "py.typed"
+    files = "_core.abi3.so", "_core.pyi", "lib/libhouseholder_torch.so", "py.typed"
     assert {f"householder/{file}" for file in files} <= set(names)
     assert len([name for name in names if "LICENSE" in name]) == 2
     assert 'following platform tag:\n"manylinux_2_17_x86_64"' in run("auditwheel", "show", wheel)

@@ -27,6 +27,14 @@ class DeltaState(NamedTuple):
     """The states of the heads, ``(B, num_heads, K, V)``."""
 
 
+class ShortConvolution(nn.Conv1d):
+    """The causal convolution of each channel through SiLU, a module so that hooks see it."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """Map ``input (B, T, C)`` to ``(B, T, C)``."""
+        return causal_convolution(input, self.weight.squeeze(1), silu=True)
+
+
 class DeltaNet(nn.Module):
     r"""Linear attention by the delta rule: DeltaNet, gated DeltaNet, Kimi delta attention or DeltaProduct.
 
@@ -109,7 +117,7 @@ class DeltaNet(nn.Module):
         width = sum(self.widths)
         where = {"device": device, "dtype": _reflections.real_type(dtype, is_complex=False)}
         self.projection = nn.Linear(self.hidden_size, width, bias=False, **where)
-        self.convolution = nn.Conv1d(width, width, self.conv_size, groups=width, bias=False, **where)
+        self.convolution = ShortConvolution(width, width, self.conv_size, groups=width, bias=False, **where)
         self.beta = nn.Linear(self.hidden_size, self.num_householder * self.num_heads, **where)
         if gate is not None:
             self.decay = nn.Linear(self.hidden_size, self.num_heads if gate == "head" else keys, **where)
@@ -176,7 +184,7 @@ class DeltaNet(nn.Module):
     def _attend(self, x: Tensor, inputs: Tensor, recurrent: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return outputs and final states of ``x``, whose projections may follow earlier ones in ``inputs``."""
         (batch, tokens, _), steps = x.shape, x.shape[1] * self.num_householder
-        mixed = causal_convolution(inputs, self.convolution.weight.squeeze(1), silu=True)
+        mixed = self.convolution(inputs)
         q, k, v = torch.split(mixed[:, inputs.shape[1] - tokens :], self.widths, -1)
         heads = self.num_heads
         o, final = delta_rule(
