@@ -172,13 +172,13 @@ def rnn_backward(
 ) -> NotImplementedType | None: ...
 def convolution_forward(
     inputs: Sequence[Array | None],  # x (B, T, C), weight (C, taps), bias (C,)
-    sizes: Sequence[int],  # B, T, C, taps
+    shape: Sequence[int],  # B, T, C, taps
     silu: bool,
     out: Array,  # (B, T, C)
 ) -> NotImplementedType | None: ...
 def convolution_backward(
     inputs: Sequence[Array | None],
-    sizes: Sequence[int],
+    shape: Sequence[int],
     silu: bool,
     grad_out: Array,
     gradients: Sequence[Array | None],  # out, of the inputs; None: not wanted
