@@ -50,7 +50,11 @@ pub(crate) fn matrix_of_one<T: Scalar>(context: &mut Context<'_>, w: Transform<'
 
 /// Whether the gradient of `U` from that of `W` undoes reflections in registers. They must be their own inverses.
 pub(crate) fn is_small<T: Scalar>(u: Reflections<'_, T>) -> bool {
-    u.n() <= small::SMALL && !T::COMPLEX && u.tau().is_none()
+    undoes_reflections::<T>(u.n(), u.tau().is_none())
+}
+
+fn undoes_reflections<T: Scalar>(n: usize, are_involutions: bool) -> bool {
+    n <= small::SMALL && !T::COMPLEX && are_involutions
 }
 
 /// Writes `dL/dU` of one problem from `dL/dW`, both row-major, where [`is_small`].
@@ -126,7 +130,7 @@ pub(crate) fn gradient<T: Scalar>(
     let (grad_w, grad_u) = (Stack::new(grad_w, count), StackMut::new(grad_u, count));
     // SAFETY: each problem writes its own part.
     let grad_u = |i: usize| unsafe { grad_u.at(i) };
-    if n <= small::SMALL && !T::COMPLEX && w.are_involutions() {
+    if undoes_reflections::<T>(n, w.are_involutions()) {
         let workspace = || small::FormationBackward::new(n, w.reflections());
         return context.for_each_with(count, flops, &workspace, &|i, workspace, _| {
             workspace.run(isa, w.at(i), grad_w.at(i), grad_u(i));

@@ -75,10 +75,6 @@ def _differentiate(tensors: Any, states: Any, _: Any, grads: Any, wanted: Any, o
     return tuple([None if d is None else d.to(t.dtype) for d, t in zip(gradients, tensors, strict=False)])
 
 
-def _require_unchanged(*_: Any) -> None:
-    """Ask nothing: the core compares all shapes and dtypes."""
-
-
 def _unsupported(tensors: Any, _: Any) -> str:
     erases = tensors[3] is not None
     reason = f"{'delta_rule' if erases else 'linear_attention'} has kernels for the CPU only"
@@ -168,7 +164,6 @@ operator = Operator(
     differentiable=_OPERANDS,
     compute=_compute,
     differentiate=_differentiate,
-    require_unchanged=_require_unchanged,
     has_cuda=False,
     unsupported=_unsupported,
     expression=_expression,

@@ -36,10 +36,6 @@ def _differentiate(tensors: Any, _: Any, __: Any, grads: Any, wanted: Any, optio
     return done if done is NotImplemented else gradients
 
 
-def _require_unchanged(*_: Any) -> None:
-    """Ask nothing: the core compares all shapes and dtypes."""
-
-
 def _unsupported(*_: Any) -> str:
     return "gated norms have kernels for the CPU only"
 
@@ -76,7 +72,6 @@ operator = Operator(
     differentiable=3,
     compute=_compute,
     differentiate=_differentiate,
-    require_unchanged=_require_unchanged,
     has_cuda=False,
     unsupported=_unsupported,
     expression=_expression,

@@ -59,9 +59,6 @@ class Operator:
     differentiate : callable
         ``differentiate(tensors, states, kept, grads, wanted, options)`` returns the gradients of the core, None where
         not wanted, or ``NotImplemented``.
-    require_unchanged : callable
-        ``require_unchanged(tensors, states, grads, options)`` refuses tensors replaced or converted since the forward
-        pass, because kernels see only addresses.
     expression : callable
         ``expression(library, tensors, options)`` returns the results of an array library's operations as a tuple.
     fake : callable
@@ -74,6 +71,9 @@ class Operator:
         Whether the module for CUDA has functions of the operators' names.
     keeps_on_cuda : bool
         Whether the module for CUDA has ``compute`` and ``differentiate`` too: ``name_keeping`` and ``name_gradients``.
+    require_unchanged : callable, optional
+        ``require_unchanged(tensors, states, grads, options)`` refuses tensors replaced or converted since the forward
+        pass, because kernels see only addresses. Without it, the core compares all shapes and dtypes.
     unsupported : callable
         ``unsupported(tensors, options)`` returns the reason why no device but the CPU has a kernel for a call, or "".
     is_loop : bool
@@ -93,7 +93,6 @@ class Operator:
         differentiable: int,
         compute: Callable[..., Any],
         differentiate: Callable[..., Any],
-        require_unchanged: Callable[..., None],
         expression: Callable[..., tuple[Tensor, ...]],
         fake: Callable[..., tuple[Tensor, ...]],
         vmap: Callable[..., Any],
@@ -102,6 +101,7 @@ class Operator:
         backward_flops: Callable[..., int] | None = None,
         has_cuda: bool = True,
         keeps_on_cuda: bool = False,
+        require_unchanged: Callable[..., None] = lambda *_: None,
         unsupported: Callable[..., str] = lambda *_: "",
         is_loop: bool = False,
         shortcut: Callable[..., Any] | None = None,
