@@ -38,10 +38,12 @@ def run(checkout: Path, tests: Path, *options: str) -> tuple[dict[str, str], str
         report = Path(directory) / "report.xml"
         paths = os.pathsep.join([str(HERE), str(checkout)])
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *options]
+        env = {**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+        env.pop("PYTEST_ADDOPTS", None)  # with workers, none of which says what it counted
         done = subprocess.run(
             [*command, str(tests)],
             cwd=checkout,
-            env={**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
+            env=env,
             capture_output=True,
             text=True,
         )
