@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+posix = pytest.mark.skipif(os.name != "posix", reason="groups of processes and their signals are those of POSIX")
 COMMAND = [sys.executable, "-c", "import sys; from householder.cli import main; sys.exit(main())"]
 
 

@@ -11,9 +11,7 @@ import torch
 
 from householder import cli
 from householder.experiments import processes
-from tests.experiments.command import finish, start, wait_for, wait_for_end_of_group
-
-posix = pytest.mark.skipif(os.name != "posix", reason="groups of processes and their signals are those of POSIX")
+from tests.experiments.command import finish, posix, start, wait_for, wait_for_end_of_group
 
 RUN = ["train", "digits", "--model", "ornn,lstm", "--epochs", "12", "--set", "checkpoint_seconds=0.1"]
 

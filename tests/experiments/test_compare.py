@@ -18,7 +18,7 @@ from householder.experiments.figures import learning_curves
 from householder.experiments.models.rivals import count_parameters, resized, rival_settings
 from householder.experiments.outcome import Outcome
 from householder.experiments.report import distinct, uneven_parameters
-from tests.experiments.command import finish, start, wait_for, wait_for_end_of_group
+from tests.experiments.command import finish, posix, start, wait_for, wait_for_end_of_group
 
 GRID = ["compare", "digits", "--models", "srnn,usv", "--seeds", "2", "--epochs", "3"]
 CHANGES = ["--set", "models.usv.margin=0.2", "--set", "models.srnn.hidden_size=20", "--set", "checkpoint_seconds=0.1"]
@@ -72,6 +72,7 @@ def test_seeds_differ_and_changes_reach_rivals(grid):
 
 
 @pytest.mark.long
+@posix
 def test_a_killed_grid_resumes_to_the_same_metrics(grid, tmp_path):
     process = start(*GRID, *CHANGES, "--output", tmp_path / "grid")
     wait_for(lambda: list(tmp_path.glob("grid/seed-1/*/checkpoint.pt")), process)

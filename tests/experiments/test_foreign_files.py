@@ -24,7 +24,7 @@ from householder.experiments.launch import LOG, Failure, Job, launch
 from householder.experiments.outcome import CONFIG, METRICS, RESULTS, Outcome, write_outcomes
 from householder.experiments.session import claimed, real
 from householder.experiments.training import Run
-from tests.experiments.command import COMMAND, finish
+from tests.experiments.command import COMMAND, finish, posix
 from tests.experiments.damaged_files import OUTCOME, ROWS, small_experiment
 
 SETTINGS = """
@@ -222,7 +222,7 @@ def test_what_is_added_to_a_full_disk_names_the_file():
         file.write(b"row")
 
 
-@pytest.mark.skipif(os.name != "posix", reason="a signal of POSIX")
+@posix
 @pytest.mark.parametrize("command", [["train", "digits"], ["plot", "run"]])
 def test_ctrl_c_at_the_start_ends_in_one_line(command, tmp_path):
     import subprocess
