@@ -74,7 +74,7 @@ def command_lines():
     """Every call of the command in blocks of shell code, and where it stands."""
     for page in PAGES:
         for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE):
-            for line in re.findall(r"\bhouseholder (.*)", block):
+            for line in re.findall(r"\bhouseholder (.*)", block.replace("\\\n", "")):
                 yield pytest.param(line.split("#")[0].strip(") "), id=f"{page.stem}-{line[:40]}")
 
 
