@@ -3,7 +3,10 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
 
+use householder::threads::Chunk;
+
 use crate::call::{Kind, Reading, Refusal};
+use crate::loaded::{self, symbol};
 
 /// `AtenTensorHandle`, `TorchLibraryHandle`, `StableListHandle` or `StringHandle`.
 pub type Handle = *mut c_void;
@@ -36,9 +39,9 @@ macro_rules! functions {
                 unsafe {
                     Ok(Self {
                         $( $name: std::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($argument),*) $(-> $result)?>(
-                            symbol(library, concat!(stringify!($name), "\0")).ok_or(stringify!($name))?
+                            symbol(library, c_name(concat!(stringify!($name), "\0"))).ok_or(stringify!($name))?
                         ), )*
-                        $( $late: symbol(library, concat!(stringify!($late), "\0")).map(|found| {
+                        $( $late: symbol(library, c_name(concat!(stringify!($late), "\0"))).map(|found| {
                             std::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($other),*) $(-> $found)?>(found)
                         }), )*
                     })
@@ -82,6 +85,7 @@ functions! {
         torch_library_impl: fn(Handle, *const c_char, Kernel, u64) -> Code;
         torch_list_get_item: fn(Handle, usize, *mut Value) -> Code;
         torch_list_size: fn(Handle, *mut usize) -> Code;
+        torch_parallel_for: fn(i64, i64, i64, Chunk, *mut c_void) -> Code;
         torch_string_c_str: fn(Handle, *mut *const c_char) -> Code;
         torch_string_length: fn(Handle, *mut usize) -> Code;
     }
@@ -116,20 +120,16 @@ pub fn torch() -> Reading<&'static Torch> {
     TORCH.get_or_init(Torch::find).as_ref().map_err(lacks)
 }
 
-/// torch's library, loaded already: Python loads it for itself alone, so that the default scope does not show it.
-pub fn library() -> *mut c_void {
-    [c"libtorch_cpu.so", c"@rpath/libtorch_cpu.dylib", c"libtorch_cpu.dylib"]
-        .iter()
-        // SAFETY: it loads nothing, and its handles are never closed.
-        .map(|name| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) })
-        .find(|library| !library.is_null())
-        .unwrap_or(libc::RTLD_DEFAULT)
+/// torch's library. Python loads it for itself alone, so that the default scope does not show it.
+fn library() -> *mut c_void {
+    let names = ["libtorch_cpu.so", "@rpath/libtorch_cpu.dylib", "libtorch_cpu.dylib"];
+    names.into_iter().find_map(loaded::library).unwrap_or(libc::RTLD_DEFAULT)
 }
 
-/// A function of a library or of what it needs, by its name, which ends with a zero.
-pub fn symbol(library: *mut c_void, name: &str) -> Option<*mut c_void> {
-    let name = CStr::from_bytes_with_nul(name.as_bytes()).ok()?;
-    // SAFETY: a text that ends with a zero.
-    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
-    (!found.is_null()).then_some(found)
+/// A name as C writes it.
+pub const fn c_name(name: &str) -> &CStr {
+    match CStr::from_bytes_with_nul(name.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => panic!("a name of C ends with a zero"),
+    }
 }

@@ -15,8 +15,8 @@ mod delta;
 mod dtype;
 mod gated_norm;
 mod kernel;
+mod loaded;
 mod matrix;
-mod openmp;
 #[allow(dead_code)] // a list of costs needs the names of methods
 #[path = "../python/options.rs"]
 mod options;
@@ -30,6 +30,7 @@ use std::sync::OnceLock;
 
 use abi::{Handle, Kernel, torch};
 use call::{Reading, Refusal};
+use householder::threads::{TorchThreads, share_torch_threads};
 use kernel::entry;
 
 /// An operator: its name, its schema, and the kernel for the CPU.
@@ -168,9 +169,10 @@ fn define() -> Reading<()> {
 
 fn implement() -> Reading<()> {
     let (torch, mut library): (_, Handle) = (torch()?, null_mut());
-    openmp::share();
-    // SAFETY: as above, and kernels do what `entry!` says.
+    let threads = TorchThreads { parallel_for: torch.torch_parallel_for, num_threads: torch.torch_get_num_threads };
+    // SAFETY: as above, and kernels do what `entry!` says; torch stays loaded.
     unsafe {
+        share_torch_threads(threads);
         let (key, place) = (c"CPU".as_ptr(), HERE.as_ptr());
         torch.done((torch.aoti_torch_library_init_impl)(NAMESPACE.as_ptr(), key, place, 0, &raw mut library))?;
         for (name, _, kernel) in &OPERATORS {

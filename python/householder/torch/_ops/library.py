@@ -88,9 +88,9 @@ def on_cuda() -> ModuleType:
 _core.share_tensor_types(Tensor, torch.nn.Parameter)
 
 
-if sys.platform.startswith("linux"):
-    # torch's threads spin for milliseconds after each parallel loop, so other threads would share processors with them.
-    _core.share_openmp(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"))
+# torch's threads spin for milliseconds after each parallel loop, so other threads would share processors with them.
+_torch_cpu = {"win32": "torch_cpu.dll", "darwin": "libtorch_cpu.dylib"}.get(sys.platform, "libtorch_cpu.so")
+_core.share_torch_threads(str(Path(torch.__file__).with_name("lib") / _torch_cpu))
 
 
 def follow_torch_threads() -> None:
