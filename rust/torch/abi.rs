@@ -20,6 +20,9 @@ pub type Code = i32;
 /// Takes the arguments off a stack, and puts the results there. It may throw an exception of C++.
 pub type Kernel = unsafe extern "C-unwind" fn(*mut Value, u64, u64);
 
+/// Frees the memory of a tensor, by its address and the caller's context.
+pub type Deleter = unsafe extern "C" fn(*mut c_void, *mut c_void);
+
 /// The version of torch whose conventions kernels follow, 2.10: what each byte of it means is part of the ABI.
 pub const VERSION: u64 = (2 << 56) | (10 << 48);
 
@@ -90,7 +93,9 @@ functions! {
         torch_string_length: fn(Handle, *mut usize) -> Code;
     }
     optional {
+        aoti_torch_layout_strided: fn() -> i32; // since 2.11
         torch_delete_stable_ivalue: fn(*mut Value) -> Code; // since 2.13
+        torch_from_blob: fn(*mut c_void, i64, *const i64, *const i64, i64, i32, i32, i32, *mut Handle, i32, *const u8, i64, Deleter, *mut c_void) -> Code; // since 2.11
         torch_exception_get_what_without_backtrace: fn() -> *const c_char; // since 2.13
     }
 }
