@@ -1,4 +1,4 @@
-"""Kernels of programs that serve models, used instead of ``ht.delta_rule``: they have no backward pass.
+"""Kernels of programs that run models, used instead of ``ht.delta_rule``: they have no backward pass.
 
 Each function gets operands as ``ht.delta_rule`` does, of one sequence in float32, and the state (1, HV, K, V). It
 returns a call that returns the outputs, or None where the kernel is not found or does not compute this.

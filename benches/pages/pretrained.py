@@ -1,10 +1,10 @@
 """Whole language models of transformers, with random weights, before and after ``ht.accelerate``.
 
-    python -m benches.pages.pretrained [--threads 2] [--tokens 512] [--rounds 5] [--models qwen3_5 kimi_linear ...]
+    python -m benches.pages.pretrained --threads 2 --dtype bfloat16 --models qwen3_5 kimi_linear
 
-A few layers of published widths, in float32, with few words and few experts: a prompt, a token decoded after it, and a
-step of training (forward, backward). Times are medians of interleaved rounds. Errors are those of logits, and for the
-step of training of gradients, relative to the model that is not accelerated in float64.
+A few layers of published widths, with few words and few experts: a prompt, a token decoded after it, and a step of
+training (forward, backward). Times are medians of interleaved rounds. Errors are those of logits, and for the step of
+training of gradients, relative to the model that is not accelerated in float64.
 """
 
 import copy
@@ -71,12 +71,12 @@ DECODED = 8
 """Tokens decoded one by one whose logits are compared."""
 
 
-def random_model(name: str):
+def random_model(name: str, dtype: torch.dtype):
     config, kind, settings = MODELS[name]
     module = importlib.import_module(f"transformers.models.{name}")
     torch.manual_seed(0)
     layers = {"num_hidden_layers": len(settings["layer_types"])}
-    model = getattr(module, kind)(getattr(module, config)(**COMMON, **layers, **settings)).float()
+    model = getattr(module, kind)(getattr(module, config)(**COMMON, **layers, **settings)).to(dtype)
     for key, parameter in model.named_parameters():
         if key.endswith("A_log"):
             nn.init.constant_(parameter, -4.0)  # decays near one: strong ones make subnormal numbers, which are slow
@@ -115,9 +115,9 @@ def error(found, expected) -> float:
     return (wrong / whole) ** 0.5
 
 
-def measure(name: str, tokens: int, rounds: int):
+def measure(name: str, dtype: torch.dtype, tokens: int, rounds: int):
     """Print the rows of a model."""
-    before = random_model(name)
+    before = random_model(name, dtype)
     ids = torch.randint(1, COMMON["vocab_size"], (1, tokens + DECODED))
     prompt, rest = ids.split([tokens, DECODED], 1)
     exact, gradients = in_float64(before, ids)
@@ -142,11 +142,11 @@ def measure(name: str, tokens: int, rounds: int):
 
 
 def main():
-    chosen = options(__doc__, threads=2, tokens=512, rounds=5, models=list(MODELS))
+    chosen = options(__doc__, threads=2, tokens=512, rounds=5, dtype="float32", models=list(MODELS))
     titles = "before, ms", "accelerated, ms", "before / accelerated", "error before", "error accelerated"
     heading(chosen.threads, "model", "", *titles)
     for name in chosen.models:
-        measure(name, chosen.tokens, chosen.rounds)
+        measure(name, getattr(torch, chosen.dtype), chosen.tokens, chosen.rounds)
 
 
 if __name__ == "__main__":
