@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs/benchmarks.md", ROOT / "docs/performance.md"
 SMALL = {
     "busy_neighbours": "--neighbours 0 1 --threads 1 --seconds 0.1",
+    "deployment": "--hidden 16 --reflections 4 --batch 2 --steps 4 --rounds 1 --profile dev",
     "layers": "--hidden 16 --steps 5 --rounds 1 --threads 1",
     "migrating": "--divide 16 --rounds 1",
     "numerics": "--sizes 16",
