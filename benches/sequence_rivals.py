@@ -4,17 +4,14 @@ All compute ``h_t = relu(W h_{t-1} + V x_t + b)`` for inputs ``x`` of shape (T, 
 """
 
 import ctypes
-import os
-import subprocess
-import sys
-import tempfile
-from functools import cache, partial
+from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
+
+from benches.drivers import driver, pointers
 
 relu_backward = torch.ops.aten.threshold_backward.grad_input
 
@@ -151,9 +148,9 @@ class OneDNN:
         self.h = x.new_empty(*x.shape[:2], len(b))
         self.grads = [torch.empty_like(t) for t in operands]
         self.held = [*operands, self.h, *([] if grad is None else [grad, torch.zeros_like(h0), *self.grads])]
-        pointers = [ctypes.c_void_p(t.data_ptr()) for t in self.held] + [None] * (13 - len(self.held))
+        places = pointers(self.held) + [None] * (13 - len(self.held))
         library = onednn()
-        self.rnn = library.rnn_new(torch.get_num_threads(), *x.shape, len(b), nonlinearity == "relu", *pointers)
+        self.rnn = library.rnn_new(torch.get_num_threads(), *x.shape, len(b), nonlinearity == "relu", *places)
         self.pack, self.run, self.back = (
             partial(getattr(library, f"rnn_{name}"), ctypes.c_void_p(self.rnn))
             for name in ("pack", "forward", "backward")
@@ -176,24 +173,12 @@ class OneDNN:
         return h, grad_w, grad_v, grad_b, grad_h0
 
 
-@cache
 def onednn() -> ctypes.CDLL | None:
-    """Return the driver of oneDNN, built once, or None with a line that says why.
+    """Return the driver of oneDNN, or None.
 
-    ``ONEDNN_ROOT`` is the prefix of an installation that the compiler does not find by itself: of the packages
-    ``onednn-cpu-gomp`` and ``onednn-devel-cpu-gomp``, the virtual environment.
+    ``ONEDNN_ROOT`` is its prefix: of the packages ``onednn-cpu-gomp`` and ``onednn-devel-cpu-gomp``, the virtual
+    environment.
     """
-    source = Path(__file__).with_name("native") / "onednn.cpp"
-    library = Path(tempfile.mkdtemp()) / "onednn.so"
-    command = ["c++", "-std=c++17", "-O2", "-shared", "-fPIC", "-fopenmp", str(source), "-o", str(library)]
-    if root := os.environ.get("ONEDNN_ROOT"):
-        command += [f"-I{root}/include", f"-L{root}/lib", f"-Wl,-rpath,{root}/lib"]
-    try:
-        subprocess.run([*command, "-ldnnl"], check=True, capture_output=True, text=True)
-        driver = ctypes.CDLL(str(library))
-    except (OSError, subprocess.CalledProcessError) as error:
-        reason = getattr(error, "stderr", None) or str(error)
-        print(f"left out oneDNN: {reason.strip().splitlines()[0]}", file=sys.stderr)
-        return None
-    driver.rnn_new.restype = ctypes.c_void_p
-    return driver
+    if library := driver("onednn", "-fopenmp", "-ldnnl"):
+        library.rnn_new.restype = ctypes.c_void_p
+    return library

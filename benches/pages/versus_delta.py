@@ -3,11 +3,13 @@
     python -m benches.pages.versus_delta --threads 2
 
 The candidates are transformers' fallback functions, the naive chunk functions of flash-linear-attention where it is
-installed, plain torch by chunks, and the last through torch.compile. Every candidate is first compared with the float64
-recurrence. Times are medians of interleaved rounds.
+installed, plain torch by chunks, and the last through torch.compile. The kernels of vLLM and of llama.cpp's ggml have
+no backward pass. They are found where ``VLLM_ROOT`` and ``GGML_ROOT`` lead (``benches/delta_rivals.py``). Every
+candidate is first compared with the float64 recurrence. Times are medians of interleaved rounds.
 
 GFLOP/s is the arithmetic of the chunk form (``arithmetic``) over the time of both passes. The last column divides it by
-the rate of torch's product of two 1024 x 1024 matrices, timed in the same rounds.
+the rate of torch's product of two 1024 x 1024 matrices, timed in the same rounds. Without a backward pass, ratio, error
+and rates are those of the forward pass.
 """
 
 import importlib
@@ -21,8 +23,10 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 import householder.torch as ht
+from benches import delta_rivals
 from benches.measure import heading, interleaved, options, row
 from householder.torch import _expressions
+from householder.torch._pretrained import _delta_step
 
 CHUNK = 32
 PRODUCT = 1024
@@ -176,19 +180,32 @@ def runs(name: str, function, tensors) -> bool:
     return True
 
 
-def decoding(work: Work, tensors):
-    """One step with a state, without gradients."""
-    q, k, v, beta, g = (t.detach() for t in tensors)
-    state = torch.randn(1, work.value_heads, work.keys, work.values)
-    module = importlib.import_module("transformers.models.qwen3_next.modeling_qwen3_next")
-    fallback = module.torch_recurrent_gated_delta_rule.__wrapped__
-    options = {"initial_state": state, "output_final_state": True}
-    target = torch.empty_like(state)
-    return {
-        "householder": lambda: ht.delta_rule(q, k, v, beta=beta, g=g, **options),
-        "transformers": lambda: fallback(q, k, v, g, beta, **options),
-        "copy of the state": lambda: target.copy_(state),
+def kernels(tensors, state):
+    """Calls without a backward pass by name."""
+    if tensors[-1] is None:
+        return {}
+    functions = {
+        "householder, bfloat16": delta_rivals.ours,
+        "vLLM, bfloat16": delta_rivals.vllm,
+        "ggml": delta_rivals.ggml,
     }
+    found = {name: function(*tensors, state) for name, function in functions.items()}
+    return {name: call for name, call in found.items() if call}
+
+
+def decoding(tensors, state):
+    """Calls of one step with a state, without gradients."""
+    q, k, v, beta, g = tensors
+    options = {"initial_state": state, "output_final_state": True}
+    cache = options | {"initial_state": state.clone()}
+    found = {
+        "householder": lambda: ht.delta_rule(q, k, v, beta=beta, g=g, **options)[0],
+        "householder, in a cache": torch.no_grad()(lambda: _delta_step(q, k, v, g, beta, **cache)[0]),
+    }
+    if module := module_of("transformers", "transformers.models.qwen3_next.modeling_qwen3_next"):
+        fallback = module.torch_recurrent_gated_delta_rule.__wrapped__
+        found["transformers"] = lambda: fallback(q, k, v, g, beta, **options)[0]
+    return found | kernels(tensors, state)
 
 
 def recurrence(work: Work, *tensors):
@@ -207,13 +224,14 @@ def recurrence(work: Work, *tensors):
 
 
 def errors(work: Work, functions, tensors):
-    """Largest relative error of outputs and gradients against float64."""
+    """Outputs in float64, and each function's largest relative error of outputs and gradients."""
     wide = [None if t is None else t.detach().double().requires_grad_() for t in tensors]
     expected = results(partial(recurrence, work), wide)
-    return {
-        name: max(float((a - b).norm() / b.norm()) for a, b in zip(results(f, tensors), expected, strict=True))
-        for name, f in functions.items()
-    }
+    return expected[0], {name: max(map(error, results(f, tensors), expected)) for name, f in functions.items()}
+
+
+def error(found: Tensor, expected: Tensor) -> float:
+    return float((found.reshape_as(expected) - expected).norm() / expected.norm())
 
 
 def results(function, tensors):
@@ -233,28 +251,48 @@ def main():
 
 def measure(work: Work, rounds: int, names: list[str]):
     """Print the rows of a work, of these candidates."""
+
+    def wanted(found):
+        return {name: value for name, value in found.items() if names == [""] or name in names}
+
     tensors = problem(work)
-    if work.tokens == 1:
-        times = interleaved(decoding(work, tensors), rounds)
-        for name, time in times.items():
-            ratio = time.median / times["householder"].median
-            row(work.name, name, 1e3 * time.median, "", ratio, "", "", "")
-        return
-    functions = {name: f for name, f in candidates(work).items() if names == [""] or name in names}
-    functions = {name: f for name, f in functions.items() if name != "compiled torch" or runs(name, f, tensors)}
-    wrong = errors(work, functions, tensors)
     detached = [None if t is None else t.detach() for t in tensors]
+    state = torch.zeros(1, work.value_heads, work.keys, work.values)
+    if work.tokens == 1:
+        step(work, detached, state.normal_(), rounds, wanted)
+        return
+    functions, alone = wanted(candidates(work)), wanted(kernels(detached, state))
+    functions = {name: f for name, f in functions.items() if name != "compiled torch" or runs(name, f, tensors)}
+    outputs, wrong = errors(work, functions, tensors)
+    wrong |= {name: error(call(), outputs) for name, call in alone.items()}
     calls = {(name, False): lambda f=f: f(*detached) for name, f in functions.items()}
+    calls |= {(name, False): call for name, call in alone.items()}
     calls |= {(name, True): lambda f=f: results(f, tensors) for name, f in functions.items()}
     a, b = torch.randn(2, PRODUCT, PRODUCT)
     calls["product"] = lambda: a @ b
     times = interleaved(calls, rounds, at_least=3)
-    fastest = 2 * PRODUCT**3 / times["product"].median
-    for name in functions:
-        forward, both = (times[name, whole].median for whole in (False, True))
-        ratio, rate = both / times[next(iter(functions)), True].median, arithmetic(work) / both
+    fastest, first = 2 * PRODUCT**3 / times["product"].median, next(iter(wrong))
+    for name in wrong:
+        whole = name in functions
+        forward, last = times[name, False].median, times[name, whole].median
+        ratio = last / times[first, whole].median if (first, whole) in times else ""
+        rate = arithmetic(work) / (1 if whole else 3) / last
         rates = f"{rate / 1e9:.0f}", f"{100 * rate / fastest:.0f} %"
-        row(work.name, name, 1e3 * forward, 1e3 * both, ratio, f"{wrong[name]:.1e}", *rates)
+        row(work.name, name, 1e3 * forward, 1e3 * last if whole else "", ratio, f"{wrong[name]:.1e}", *rates)
+
+
+def step(work: Work, tensors, state: Tensor, rounds: int, wanted):
+    """Print the rows of one step of decoding, and the time of a copy of its states."""
+    wide = [t.double() for t in tensors]
+    expected, _ = _expressions.delta_rule(*wide, state.double(), None, work.keys**-0.5, 1, False)
+    calls = wanted(decoding(tensors, state))
+    wrong = {name: f"{error(call(), expected):.1e}" for name, call in calls.items()}
+    target = torch.empty_like(state)
+    calls["copy of the state"] = lambda: target.copy_(state)
+    times = interleaved(calls, rounds)
+    for name, time in times.items():
+        ratio = time.median / times[next(iter(times))].median
+        row(work.name, name, 1e3 * time.median, "", ratio, wrong.get(name, ""), "", "")
 
 
 if __name__ == "__main__":

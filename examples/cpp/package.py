@@ -1,5 +1,6 @@
 """Train a network, and write what a C++ program needs to run it: ``python examples/cpp/package.py FOLDER``."""
 
+import statistics
 import sys
 import timeit
 from functools import partial
@@ -48,6 +49,7 @@ with torch.no_grad():
     y = loaded(x)
     torch.testing.assert_close(y, network(x))
     for name, call in {"ordinary call": network, "package in Python": loaded}.items():
-        print(f"{name}: {min(timeit.repeat(partial(call, x), number=10, repeat=100)) * 1e5:.1f} us a call")
-x.numpy().tofile(folder / "input")
+        times = timeit.repeat(partial(call, x), number=10, repeat=100)
+        print(f"{name}: {statistics.median(times) * 1e5:.1f} us a call")
+torch.save([x], folder / "inputs.pt")
 y.numpy().tofile(folder / "expected")

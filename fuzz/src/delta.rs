@@ -3,7 +3,8 @@
 #[path = "../../tests/core/common/delta.rs"]
 mod steps;
 
-use householder::delta::{Exponential, Sizes};
+use householder::delta::Sizes;
+use householder::exponential::Exponential;
 use householder::threads::Context;
 
 use crate::call::{Results, bits, call};

@@ -43,7 +43,7 @@ def plan(
 ) -> tuple[str, list[float]]: ...  # reflections, wy, dense: us
 def set_num_threads(k: int) -> None: ...
 def get_num_threads() -> int: ...
-def share_openmp(library: str) -> bool: ...  # path of a loaded library that uses an OpenMP runtime
+def share_torch_threads(path: str) -> bool: ...  # of a loaded library that has torch's functions
 def share_tensor_types(tensor: type[Tensor], parameter: type[Tensor]) -> None: ...  # tensors are read from then on
 def release_memory() -> None: ...  # what is kept for the next calls
 def xla_handlers() -> dict[str, Any]: ...  # a capsule for each handler of XLA's foreign function interface, by name

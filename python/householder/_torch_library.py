@@ -46,6 +46,11 @@ def has_kernel(name: str) -> bool:
     return _loaded is not None and bool(_loaded.householder_torch_has_kernel(name.encode()))
 
 
+def can_keep() -> bool:
+    """Return whether its forward operators return a tensor for what they keep, if they are asked to keep it."""
+    return _loaded is not None and bool(_loaded.householder_torch_can_keep())
+
+
 def original(error: RuntimeError) -> Exception:
     """Return the exception that a kernel meant: those of C++ are all RuntimeError."""
     text = str(error)

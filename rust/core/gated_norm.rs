@@ -17,8 +17,8 @@
 //! # Ok::<(), householder::Error>(())
 //! ```
 
-use crate::delta::Exponential;
 use crate::error::{Error, Result};
+use crate::exponential::Exponential;
 use crate::lengths::{product, require};
 use crate::memory::{Buffer, padded};
 use crate::simd::isa::{InstructionSet, simd};

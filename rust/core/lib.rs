@@ -118,6 +118,7 @@ pub mod convolution;
 pub mod delta;
 mod diagonal;
 pub mod error;
+pub mod exponential;
 pub mod factor;
 mod form;
 pub mod gated_norm;

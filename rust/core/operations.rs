@@ -6,8 +6,9 @@
 
 use crate::apply::{self, Gradients};
 use crate::convolution;
-use crate::delta::{self, Exponential};
+use crate::delta;
 use crate::error::Result;
+use crate::exponential::Exponential;
 use crate::factor;
 use crate::gated_norm;
 use crate::number::{Number, c32, c64};

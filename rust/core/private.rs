@@ -68,8 +68,8 @@
 //! Functions of another library that this one would call:
 //!
 //! ```compile_fail,E0133
-//! use std::ffi::{c_int, c_uint, c_void};
-//! unsafe extern "C" fn parallel(_: extern "C" fn(*mut c_void), _: *mut c_void, _: c_uint, _: c_uint) {}
-//! unsafe extern "C" fn two() -> c_int { 2 }
-//! householder::threads::share_openmp(householder::threads::OpenMp { parallel, max_threads: two });
+//! use householder::threads::{Chunk, TorchThreads, share_torch_threads};
+//! unsafe extern "C-unwind" fn parallel_for(_: i64, _: i64, _: i64, _: Chunk, _: *mut std::ffi::c_void) -> i32 { 1 }
+//! unsafe extern "C-unwind" fn num_threads(_: *mut u32) -> i32 { 1 }
+//! share_torch_threads(TorchThreads { parallel_for, num_threads });
 //! ```

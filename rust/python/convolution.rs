@@ -1,7 +1,7 @@
 //! The causal convolution of Python's arrays.
 
 use householder::convolution::{self, Gradients, Operands, Sizes};
-use householder::delta::Exponential;
+use householder::exponential::Exponential;
 use pyo3::prelude::*;
 
 use crate::array::Array;

@@ -1,6 +1,7 @@
 //! The delta rule, and linear attention, which is the same without betas, of Python's arrays and of XLA's.
 
-use householder::delta::{self, Cotangents, Exponential, Gate, Gradients, Problem, Results};
+use householder::delta::{self, Cotangents, Gate, Gradients, Problem, Results};
+use householder::exponential::Exponential;
 use pyo3::prelude::*;
 
 use crate::array::Array;

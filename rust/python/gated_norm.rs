@@ -1,6 +1,6 @@
 //! The gated norm of Python's arrays.
 
-use householder::delta::Exponential;
+use householder::exponential::Exponential;
 use householder::gated_norm::{self, Gradients, Operands};
 use pyo3::prelude::*;
 

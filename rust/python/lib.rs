@@ -11,12 +11,14 @@ mod dtype;
 mod factor;
 mod gated_norm;
 mod kept;
+#[path = "../torch/loaded.rs"]
+mod loaded;
 mod matrix;
-mod openmp;
 mod operands;
 mod options;
 mod recurrence;
 mod sequence;
+mod torch_threads;
 mod xla;
 
 use householder::method::Costs;
@@ -46,11 +48,11 @@ mod _core {
     #[pymodule_export]
     use super::matrix::{matrix, matrix_backward};
     #[pymodule_export]
-    use super::openmp::share_openmp;
-    #[pymodule_export]
     use super::recurrence::Recurrence;
     #[pymodule_export]
     use super::sequence::{rnn_backward, rnn_forward, rnn_tape_width};
+    #[pymodule_export]
+    use super::torch_threads::share_torch_threads;
     #[pymodule_export]
     use super::xla::xla_handlers;
     #[pymodule_export]

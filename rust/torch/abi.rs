@@ -3,7 +3,10 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
 
+use householder::threads::Chunk;
+
 use crate::call::{Kind, Reading, Refusal};
+use crate::loaded::{self, symbol};
 
 /// `AtenTensorHandle`, `TorchLibraryHandle`, `StableListHandle` or `StringHandle`.
 pub type Handle = *mut c_void;
@@ -16,6 +19,9 @@ pub type Code = i32;
 
 /// Takes the arguments off a stack, and puts the results there. It may throw an exception of C++.
 pub type Kernel = unsafe extern "C-unwind" fn(*mut Value, u64, u64);
+
+/// Frees the memory of a tensor, by its address and the caller's context.
+pub type Deleter = unsafe extern "C" fn(*mut c_void, *mut c_void);
 
 /// The version of torch whose conventions kernels follow, 2.10: what each byte of it means is part of the ABI.
 pub const VERSION: u64 = (2 << 56) | (10 << 48);
@@ -36,9 +42,9 @@ macro_rules! functions {
                 unsafe {
                     Ok(Self {
                         $( $name: std::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($argument),*) $(-> $result)?>(
-                            symbol(library, concat!(stringify!($name), "\0")).ok_or(stringify!($name))?
+                            symbol(library, c_name(concat!(stringify!($name), "\0"))).ok_or(stringify!($name))?
                         ), )*
-                        $( $late: symbol(library, concat!(stringify!($late), "\0")).map(|found| {
+                        $( $late: symbol(library, c_name(concat!(stringify!($late), "\0"))).map(|found| {
                             std::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($other),*) $(-> $found)?>(found)
                         }), )*
                     })
@@ -82,11 +88,14 @@ functions! {
         torch_library_impl: fn(Handle, *const c_char, Kernel, u64) -> Code;
         torch_list_get_item: fn(Handle, usize, *mut Value) -> Code;
         torch_list_size: fn(Handle, *mut usize) -> Code;
+        torch_parallel_for: fn(i64, i64, i64, Chunk, *mut c_void) -> Code;
         torch_string_c_str: fn(Handle, *mut *const c_char) -> Code;
         torch_string_length: fn(Handle, *mut usize) -> Code;
     }
     optional {
+        aoti_torch_layout_strided: fn() -> i32; // since 2.11
         torch_delete_stable_ivalue: fn(*mut Value) -> Code; // since 2.13
+        torch_from_blob: fn(*mut c_void, i64, *const i64, *const i64, i64, i32, i32, i32, *mut Handle, i32, *const u8, i64, Deleter, *mut c_void) -> Code; // since 2.11
         torch_exception_get_what_without_backtrace: fn() -> *const c_char; // since 2.13
     }
 }
@@ -116,20 +125,16 @@ pub fn torch() -> Reading<&'static Torch> {
     TORCH.get_or_init(Torch::find).as_ref().map_err(lacks)
 }
 
-/// torch's library, loaded already: Python loads it for itself alone, so that the default scope does not show it.
-pub fn library() -> *mut c_void {
-    [c"libtorch_cpu.so", c"@rpath/libtorch_cpu.dylib", c"libtorch_cpu.dylib"]
-        .iter()
-        // SAFETY: it loads nothing, and its handles are never closed.
-        .map(|name| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) })
-        .find(|library| !library.is_null())
-        .unwrap_or(libc::RTLD_DEFAULT)
+/// torch's library. Python loads it for itself alone, so that the default scope does not show it.
+fn library() -> *mut c_void {
+    let names = ["libtorch_cpu.so", "@rpath/libtorch_cpu.dylib", "libtorch_cpu.dylib"];
+    names.into_iter().find_map(loaded::library).unwrap_or(libc::RTLD_DEFAULT)
 }
 
-/// A function of a library or of what it needs, by its name, which ends with a zero.
-pub fn symbol(library: *mut c_void, name: &str) -> Option<*mut c_void> {
-    let name = CStr::from_bytes_with_nul(name.as_bytes()).ok()?;
-    // SAFETY: a text that ends with a zero.
-    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
-    (!found.is_null()).then_some(found)
+/// A name as C writes it.
+pub const fn c_name(name: &str) -> &CStr {
+    match CStr::from_bytes_with_nul(name.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => panic!("a name of C ends with a zero"),
+    }
 }

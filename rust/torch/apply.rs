@@ -1,6 +1,6 @@
 //! `W h` or `W* h`, and the gradients: `u (*c, n, m)`, `h (*c, *r, n)`, `tau (*c, m)`.
 
-use householder::apply::{self, Gradients};
+use householder::apply::{self, Gradients, Saved};
 use householder::method::Method;
 use householder::operator::Operator;
 
@@ -8,6 +8,7 @@ use crate::arguments::Arguments;
 use crate::call::{Kind, Reading, Refusal};
 use crate::columns::Columns;
 use crate::dtype::{Number, by_dtype};
+use crate::kept;
 use crate::kernel::{Results, run};
 use crate::options;
 use crate::tensor::{Tensor, gradient, optional, tuple, wanted};
@@ -25,10 +26,11 @@ impl Tensors {
     }
 }
 
-/// The matrices of a call, and how many numbers their vectors have in all.
+/// The matrices of a call, the vectors of each, and how many numbers all have.
 struct Call<'a> {
     columns: Columns<'a>,
     h: &'a Tensor,
+    rows: usize,
     len: usize,
     transpose: bool,
     method: Option<Method>,
@@ -46,7 +48,7 @@ impl<'a> Call<'a> {
         if u.dtype()? != h.dtype()? {
             return Err(Refusal::new(Kind::Type, format!("expected u and h of one type, {}", given()?)));
         }
-        Ok(Self { columns, h, len, transpose, method })
+        Ok(Self { columns, h, rows, len, transpose, method })
     }
 
     /// `W` or `W*`, and the vectors.
@@ -56,38 +58,51 @@ impl<'a> Call<'a> {
     }
 }
 
-/// `c`.
+/// `c`, and what is kept.
 pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
-    fn go<T: Number>(call: &Call<'_>, c: &mut Tensor) -> Reading<()> {
+    fn go<T: Number>(call: &Call<'_>, c: &mut Tensor, keep: bool) -> Reading<Tensor> {
         let ((w, h), c) = (call.problem::<T>()?, c.numbers_mut(call.len)?);
-        run(|context| apply::forward(context, &w, h, c))
+        let kept = run(|context| {
+            if keep {
+                return apply::forward_and_save(context, &w, h, c);
+            }
+            apply::forward(context, &w, h, c).map(|()| None)
+        })?;
+        kept::keep(keep, kept)
     }
-    let (u, h, tau) = (arguments.tensor(), arguments.tensor(), arguments.optional());
+    let (u, h, tau, keep) = (arguments.tensor(), arguments.tensor(), arguments.optional(), arguments.flag());
     let (transpose, method, shape) = (arguments.flag(), arguments.text(), arguments.text());
     let tensors = Tensors::laid_out(u, h, tau)?;
     let call = Call::of(&tensors, transpose, &method?, &shape?)?;
     let mut c = tensors.h.empty_like()?;
-    by_dtype!(tensors.h.dtype()?, go(&call, &mut c))?;
-    Ok(vec![Some(c)])
+    let kept = by_dtype!(tensors.h.dtype()?, go(&call, &mut c, keep && kept::is_possible()))?;
+    Ok(vec![Some(c), Some(kept)])
 }
 
 /// The gradients of `u`, `h` and `tau`, those that are wanted.
 pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
-    fn go<T: Number>(call: &Call<'_>, grad_c: &Tensor, gradients: &mut [Option<Tensor>; 3]) -> Reading<()> {
+    fn go<T: Number>(
+        call: &Call<'_>,
+        kept: Option<&Tensor>,
+        grad_c: &Tensor,
+        gradients: &mut [Option<Tensor>; 3],
+    ) -> Reading<()> {
         let ((w, h), g) = (call.problem::<T>()?, grad_c.numbers("grad_c", call.len)?);
         let [u, of_h, tau] = gradients.each_mut().map(Option::as_mut);
         let gradients = Gradients { u: wanted(u)?, h: wanted(of_h)?, tau: wanted(tau)?, phases: None };
-        run(|context| apply::backward(context, &w, h, g, gradients, None))
+        let saved = kept::find::<Saved<T>>(kept).filter(|saved| saved.check(&w, call.rows).is_ok());
+        run(|context| apply::backward(context, &w, h, g, gradients, saved.as_deref()))
     }
-    let (u, h, tau, grad_c) = (arguments.tensor(), arguments.tensor(), arguments.optional(), arguments.tensor());
+    let (u, h, tau) = (arguments.tensor(), arguments.tensor(), arguments.optional());
+    let (kept, grad_c) = (arguments.optional(), arguments.tensor());
     let (wants, transpose) = (arguments.flags::<3>(), arguments.flag());
     let (method, shape) = (arguments.text(), arguments.text());
-    let (tensors, grad_c) = (Tensors::laid_out(u, h, tau)?, grad_c.laid_out()?);
+    let (tensors, kept, grad_c) = (Tensors::laid_out(u, h, tau)?, optional(kept)?, grad_c.laid_out()?);
     require_unchanged(&tensors, &grad_c)?;
     let call = Call::of(&tensors, transpose, &method?, &shape?)?;
     let (Tensors { u, h, tau }, [of_u, of_h, of_tau]) = (&tensors, wants?);
     let mut gradients = [gradient(Some(u), of_u)?, gradient(Some(h), of_h)?, gradient(tau.as_ref(), of_tau)?];
-    by_dtype!(h.dtype()?, go(&call, &grad_c, &mut gradients))?;
+    by_dtype!(h.dtype()?, go(&call, kept.as_ref(), &grad_c, &mut gradients))?;
     Ok(gradients.into())
 }
 

@@ -1,7 +1,7 @@
 //! The causal convolution of each channel: `x (B, T, C)`, which may have a half type, `weight (C, taps)` and `bias (C,)`.
 
 use householder::convolution::{self, Gradients, Operands, Sizes};
-use householder::delta::Exponential;
+use householder::exponential::Exponential;
 
 use crate::arguments::Arguments;
 use crate::call::{Reading, Refusal};

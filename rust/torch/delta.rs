@@ -4,9 +4,8 @@
 
 use std::ops::Range;
 
-use householder::delta::{
-    self, Cotangents, Exponential, Gate, Gradients, Operands, Problem, Results as Written, Sizes,
-};
+use householder::delta::{self, Cotangents, Gate, Gradients, Operands, Problem, Results as Written, Sizes};
+use householder::exponential::Exponential;
 
 use crate::arguments::Arguments;
 use crate::call::{Reading, Refusal};

@@ -1,6 +1,6 @@
 //! The gated norm of rows: `x (N, W)` and gates `z (N, W)`, which may have half types, and `weight (W,)`.
 
-use householder::delta::Exponential;
+use householder::exponential::Exponential;
 use householder::gated_norm::{self, Gradients, Operands};
 
 use crate::arguments::Arguments;

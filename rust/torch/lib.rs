@@ -14,9 +14,13 @@ mod convolution;
 mod delta;
 mod dtype;
 mod gated_norm;
+mod kept;
 mod kernel;
+mod loaded;
 mod matrix;
-mod openmp;
+#[allow(dead_code)] // values that are made once for ever are the core's
+#[path = "../core/once.rs"]
+mod once;
 #[allow(dead_code)] // a list of costs needs the names of methods
 #[path = "../python/options.rs"]
 mod options;
@@ -30,6 +34,7 @@ use std::sync::OnceLock;
 
 use abi::{Handle, Kernel, torch};
 use call::{Reading, Refusal};
+use householder::threads::{TorchThreads, share_torch_threads};
 use kernel::entry;
 
 /// An operator: its name, its schema, and the kernel for the CPU.
@@ -39,19 +44,19 @@ type Operator = (&'static CStr, &'static CStr, Kernel);
 static OPERATORS: [Operator; 12] = [
     (
         c"apply",
-        c"apply(Tensor u, Tensor h, Tensor? tau, bool transpose, str method, str shape) -> Tensor",
+        c"apply(Tensor u, Tensor h, Tensor? tau, bool keep, bool transpose, str method, str shape) -> (Tensor, Tensor)",
         entry!(apply::forward),
     ),
     (
         c"apply_backward",
-        c"apply_backward(Tensor u, Tensor h, Tensor? tau, Tensor grad_c, bool[] wanted, bool transpose, str method, \
-          str shape) -> (Tensor, Tensor, Tensor)",
+        c"apply_backward(Tensor u, Tensor h, Tensor? tau, Tensor? kept, Tensor grad_c, bool[] wanted, bool transpose, \
+          str method, str shape) -> (Tensor, Tensor, Tensor)",
         entry!(apply::backward),
     ),
-    (c"matrix", c"matrix(Tensor u) -> Tensor", entry!(matrix::forward)),
+    (c"matrix", c"matrix(Tensor u, bool keep) -> (Tensor, Tensor)", entry!(matrix::forward)),
     (
         c"matrix_backward",
-        c"matrix_backward(Tensor u, Tensor grad_w, bool[] wanted) -> Tensor",
+        c"matrix_backward(Tensor u, Tensor? kept, Tensor grad_w, bool[] wanted) -> Tensor",
         entry!(matrix::backward),
     ),
     (
@@ -130,6 +135,12 @@ pub unsafe extern "C" fn householder_torch_has_kernel(name: *const c_char) -> c_
     c_int::from(OPERATORS.iter().any(|operator| operator.0 == CStr::from_ptr(name)))
 }
 
+/// Whether the forward operators return a tensor for what they keep, if they are asked to keep it: 1 if so, else 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn householder_torch_can_keep() -> c_int {
+    c_int::from(kept::is_possible())
+}
+
 /// The kind of an error that a kernel of this thread has just raised, by its text: 0 `RuntimeError`, 1 `ValueError`,
 /// 2 `TypeError`, 3 `MemoryError`.
 ///
@@ -168,9 +179,10 @@ fn define() -> Reading<()> {
 
 fn implement() -> Reading<()> {
     let (torch, mut library): (_, Handle) = (torch()?, null_mut());
-    openmp::share();
-    // SAFETY: as above, and kernels do what `entry!` says.
+    let threads = TorchThreads { parallel_for: torch.torch_parallel_for, num_threads: torch.torch_get_num_threads };
+    // SAFETY: as above, and kernels do what `entry!` says; torch stays loaded.
     unsafe {
+        share_torch_threads(threads);
         let (key, place) = (c"CPU".as_ptr(), HERE.as_ptr());
         torch.done((torch.aoti_torch_library_init_impl)(NAMESPACE.as_ptr(), key, place, 0, &raw mut library))?;
         for (name, _, kernel) in &OPERATORS {

@@ -1,12 +1,15 @@
 //! Whole sequences and their gradients. For each problem: `u (n, m)`, `x (T, B, d)` or, with `batch_sizes`, packed rows
 //! `(rows, d)`, `h0 (B, n)`, `input_weight (n, d)`, `bias (n)`, `phases (n)`, the bias of modReLU, and `tau (m)`.
 
-use householder::rnn::{self, Activation, Cotangents, Sequence, SequenceGradients, Series, States, Steps, Trace};
+use householder::rnn::{
+    self, Activation, Cotangents, Saved, Sequence, SequenceGradients, Series, States, Steps, Trace,
+};
 
 use crate::arguments::Arguments;
 use crate::call::{Kind, Reading, Refusal};
 use crate::columns::Columns;
 use crate::dtype::{DType, Number, by_dtype};
+use crate::kept;
 use crate::kernel::{Results, run};
 use crate::options;
 use crate::tensor::{Tensor, gradient, optional, optional_numbers, tuple, wanted};
@@ -176,16 +179,23 @@ impl<'a> Call<'a> {
     }
 }
 
-/// All states, the last ones, and an empty tape: on the CPU a backward pass finds again what it needs.
+/// All states, the last ones, and what is kept.
 pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
-    fn go<T: Number<Real: Number>>(call: &Call<'_>, h: &mut Tensor, last: &mut Tensor) -> Reading<()> {
+    fn go<T: Number<Real: Number>>(call: &Call<'_>, h: &mut Tensor, last: &mut Tensor, keep: bool) -> Reading<Tensor> {
         let sequence = call.sequence::<T>()?;
         let h = h.numbers_mut(call.len(call.columns.n))?;
         let last = Some(last.numbers_mut(call.columns.count * call.batch * call.columns.n)?);
-        run(|context| rnn::forward(context, &sequence, States { h, last, tape: None }))
+        let states = States { h, last, tape: None };
+        let kept = run(|context| {
+            if keep {
+                return rnn::forward_and_save(context, &sequence, states).map(Some);
+            }
+            rnn::forward(context, &sequence, states).map(|()| None)
+        })?;
+        kept::keep(keep, kept)
     }
     let (u, x, others) = (arguments.tensor(), arguments.tensor(), arguments.optionals());
-    let (batch_sizes, _keep) = (arguments.optional(), arguments.flag());
+    let (batch_sizes, keep) = (arguments.optional(), arguments.flag());
     let options = Options::take(arguments)?;
     let inputs = Inputs::laid_out((u, x), others, batch_sizes)?;
     let call = Call::of(&inputs, &options)?;
@@ -193,8 +203,8 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
     let (Inputs { u, x, .. }, n) = (&inputs, call.columns.n);
     let mut h = Tensor::empty(&call.states(n), x)?;
     let mut last = Tensor::empty(&call.columns.each(&[call.batch, n]), u)?;
-    by_dtype!(x.dtype()?, go(&call, &mut h, &mut last))?;
-    Ok(vec![Some(h), Some(last), Some(Tensor::empty(&[0], u)?)])
+    let kept = by_dtype!(x.dtype()?, go(&call, &mut h, &mut last, keep && kept::is_possible()))?;
+    Ok(vec![Some(h), Some(last), Some(kept)])
 }
 
 /// The gradients of the operands but `batch_sizes`, those that are wanted.
@@ -202,6 +212,7 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
     fn go<T: Number<Real: Number>>(
         call: &Call<'_>,
         h: &Tensor,
+        kept: Option<&Tensor>,
         [grad_h, grad_last]: [Option<&Tensor>; 2],
         gradients: &mut [Option<Tensor>; 8],
     ) -> Reading<()> {
@@ -223,20 +234,22 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
             phases: wanted(phases)?,
             activation_bias: wanted(activation_bias)?,
         };
-        // Its derivative is not a function of the states: the forward pass runs again.
-        let has_flags = matches!(sequence.activation, Activation::Oplu);
-        let mut again = if has_flags { Some(Tensor::empty(&call.states(n), &call.inputs.x)?) } else { None };
+        let saved = kept::find::<Saved<T>>(kept).filter(|saved| saved.check(&sequence).is_ok());
+        // Its derivative is not a function of the states: without what is kept, the forward pass runs again.
+        let runs_again = saved.is_none() && matches!(sequence.activation, Activation::Oplu);
+        let mut again = if runs_again { Some(Tensor::empty(&call.states(n), &call.inputs.x)?) } else { None };
         let again = wanted(again.as_mut())?;
         run(|context| {
-            let saved = again.map(|h| rnn::forward_and_save(context, &sequence, States::new(h))).transpose()?;
-            rnn::backward(context, &sequence, Trace { saved: saved.as_ref(), ..Trace::new(h) }, cotangents, gradients)
+            let again = again.map(|h| rnn::forward_and_save(context, &sequence, States::new(h))).transpose()?;
+            let trace = Trace { saved: saved.as_deref().or(again.as_ref()), ..Trace::new(h) };
+            rnn::backward(context, &sequence, trace, cotangents, gradients)
         })
     }
     let (u, x, others) = (arguments.tensor(), arguments.tensor(), arguments.optionals());
-    let (batch_sizes, h, _tape) = (arguments.optional(), arguments.tensor(), arguments.optional());
+    let (batch_sizes, h, kept) = (arguments.optional(), arguments.tensor(), arguments.optional());
     let (grads, wants) = (arguments.optionals::<2>(), arguments.flags::<8>());
     let options = Options::take(arguments)?;
-    let (inputs, h) = (Inputs::laid_out((u, x), others, batch_sizes)?, h.laid_out()?);
+    let (inputs, h, kept) = (Inputs::laid_out((u, x), others, batch_sizes)?, h.laid_out()?, optional(kept)?);
     let [grad_h, grad_last] = grads;
     let grads = [optional(grad_h)?, optional(grad_last)?];
     let call = Call::of(&inputs, &options)?;
@@ -245,7 +258,7 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
     let operands = [Some(u), Some(x)].into_iter().chain(others.iter().map(Option::as_ref));
     let gradients = operands.zip(wants).map(|(tensor, is_wanted)| gradient(tensor, is_wanted));
     let Ok(mut gradients) = <[_; 8]>::try_from(gradients.collect::<Reading<Vec<_>>>()?) else { unreachable!("2 + 6") };
-    by_dtype!(x.dtype()?, go(&call, &h, grads.each_ref().map(Option::as_ref), &mut gradients))?;
+    by_dtype!(x.dtype()?, go(&call, &h, kept.as_ref(), grads.each_ref().map(Option::as_ref), &mut gradients))?;
     Ok(gradients.into())
 }
 

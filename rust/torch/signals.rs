@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
-use crate::abi::symbol;
+use crate::loaded::symbol;
 
 type Object = *mut c_void;
 
@@ -26,23 +26,23 @@ fn python() -> Option<&'static Python> {
         unsafe {
             Some(Python {
                 is_initialized: std::mem::transmute::<Object, unsafe extern "C" fn() -> c_int>(find(
-                    "Py_IsInitialized\0",
+                    c"Py_IsInitialized",
                 )?),
-                ensure: std::mem::transmute::<Object, unsafe extern "C" fn() -> c_int>(find("PyGILState_Ensure\0")?),
-                release: std::mem::transmute::<Object, unsafe extern "C" fn(c_int)>(find("PyGILState_Release\0")?),
+                ensure: std::mem::transmute::<Object, unsafe extern "C" fn() -> c_int>(find(c"PyGILState_Ensure")?),
+                release: std::mem::transmute::<Object, unsafe extern "C" fn(c_int)>(find(c"PyGILState_Release")?),
                 check_signals: std::mem::transmute::<Object, unsafe extern "C" fn() -> c_int>(find(
-                    "PyErr_CheckSignals\0",
+                    c"PyErr_CheckSignals",
                 )?),
                 fetch: std::mem::transmute::<Object, unsafe extern "C" fn(*mut Object, *mut Object, *mut Object)>(
-                    find("PyErr_Fetch\0")?,
+                    find(c"PyErr_Fetch")?,
                 ),
                 restore: std::mem::transmute::<Object, unsafe extern "C" fn(Object, Object, Object)>(find(
-                    "PyErr_Restore\0",
+                    c"PyErr_Restore",
                 )?),
                 add_pending_call: std::mem::transmute::<
                     Object,
                     unsafe extern "C" fn(unsafe extern "C" fn(*mut c_void) -> c_int, *mut c_void) -> c_int,
-                >(find("Py_AddPendingCall\0")?),
+                >(find(c"Py_AddPendingCall")?),
             })
         }
     };

@@ -2,8 +2,8 @@
 
 use crate::common::{Random, number_of_threads, with_each_instruction_set};
 use householder::convolution::{Gradients, Operands, Sizes, backward, forward};
-use householder::delta::Exponential;
 use householder::error::Error;
+use householder::exponential::Exponential;
 use householder::stored::{Numbers, NumbersMut, Tokens};
 use householder::threads::Context;
 

@@ -3,9 +3,10 @@
 use crate::common::delta::{Found, Given};
 use crate::common::{Random, number_of_threads, with_each_instruction_set};
 use householder::delta::{
-    self, Cotangents, Exponential, Gate, Gradients, Operands, Problem, Results, Sizes, backward, forward, interval,
+    self, Cotangents, Gate, Gradients, Operands, Problem, Results, Sizes, backward, forward, interval,
 };
 use householder::error::Error;
+use householder::exponential::Exponential;
 use householder::stored::{Numbers, Tokens};
 use householder::threads::Context;
 

@@ -70,8 +70,8 @@ def test_operators_keep_torch_s_promises(nonlinearity, m):
     u, x = torch.randn(8, m, device="cuda"), torch.randn(5, 2, 8, device="cuda")
     inputs, options = (u, x, *[None] * 7), (nonlinearity, 0.1, False, False, "trapezoidal", "auto")
     torch.library.opcheck(torch.ops.householder.rnn, (*inputs, True, *options))
-    torch.library.opcheck(torch.ops.householder.apply, (u, x.flatten(0, 1), None, False, "auto", "trapezoidal"))
-    torch.library.opcheck(torch.ops.householder.matrix, (u,))
+    torch.library.opcheck(torch.ops.householder.apply, (u, x.flatten(0, 1), None, False, False, "auto", "trapezoidal"))
+    torch.library.opcheck(torch.ops.householder.matrix, (u, False))
 
 
 @pytest.mark.parametrize("name", CHECKS)

@@ -295,7 +295,9 @@ def test_the_operators_themselves(device):
         a, b, c = (t.to(where) for t in (u, x, g))
         h, last, _ = torch.ops.householder.rnn(a, b, *[None] * 7, False, *options)
         rest = torch.ops.householder.rnn_backward(a, b, *[None] * 7, h, None, c, None, wanted, *options)
-        both = torch.ops.householder.apply_backward(a, b, None, c, [True, True, False], False, "auto", "trapezoidal")
+        both = torch.ops.householder.apply_backward(
+            a, b, None, None, c, [True, True, False], False, "auto", "trapezoidal"
+        )
         operands = [t.detach() for t in delta_operands(where)]
         o, state, _ = torch.ops.householder.delta_rule(*operands, None, None, None, False, 1.0, 1, False)
         of_delta = torch.ops.householder.delta_rule_backward(

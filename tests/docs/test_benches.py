@@ -12,17 +12,18 @@ ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs/benchmarks.md", ROOT / "docs/performance.md"
 SMALL = {
     "busy_neighbours": "--neighbours 0 1 --threads 1 --seconds 0.1",
+    "deployment": "--hidden 16 --reflections 4 --batch 2 --steps 4 --rounds 1 --profile dev",
     "layers": "--hidden 16 --steps 5 --rounds 1 --threads 1",
     "migrating": "--divide 16 --rounds 1",
     "numerics": "--sizes 16",
     "second_derivatives": "--rounds 1",
     "training_step": "--hidden 16 --reflections 4 --batch 2 --rounds 1 --threads 1",
-    "versus_delta": "--threads 1 --rounds 1 --tokens 32 --works gated KDA Product",
+    "versus_delta": "--threads 1 --rounds 1 --tokens 32 --works gated KDA Product step",
     "uses": "--hidden 16 --reflections 4 --input 2 --batch 4 --steps 8 --rounds 1 --threads 1",
 }
 WITH_OTHERS = {
     "gated_layer": ("transformers", "--tokens 8 --rounds 1"),
-    "pretrained": ("transformers", "--tokens 8 --rounds 1 --models qwen3_next"),
+    "pretrained": ("transformers", "--threads 1 --tokens 8 --rounds 1 --models qwen3_5"),
     "versus_adapters": ("peft", "--size 32 --tokens 4 --rounds 1"),
     "versus_mamba": ("transformers", "--tokens 8 --rounds 1"),
     "versus_jax": ("jax", "--rounds 1"),

@@ -37,17 +37,17 @@ def chunk_scan(
     """
     compute = _compute_type(x)
     dt = _time_steps(dt, dt_bias, dt_softplus).clamp(*dt_limit).to(compute)
-    x = x.to(compute)
     y, last = linear_attention(
         C.to(compute),
         B.to(compute),
-        x * dt[..., None],
+        x * dt[..., None],  # of the wider type
         g=dt * A.to(compute),
         scale=1.0,
         initial_state=None if initial_states is None else initial_states.to(compute).mT,
         output_final_state=return_final_states,
     )
-    y = y if D is None else y + D[..., None] * x
+    if D is not None:
+        y = y.addcmul(D[..., None], x) if y.requires_grad else y.addcmul_(D[..., None], x)
     return y if last is None else (y, last.float().mT)
 
 

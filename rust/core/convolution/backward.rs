@@ -3,8 +3,8 @@
 
 use super::operands::{Operands, Sizes};
 use super::window::{AHEAD, Block, Rows, Weights, Window, rows_of};
-use crate::delta::Exponential;
 use crate::error::Result;
+use crate::exponential::Exponential;
 use crate::lengths::require;
 use crate::memory::Buffer;
 use crate::simd::isa::simd;

@@ -2,8 +2,8 @@
 
 use super::operands::{Operands, Sizes};
 use super::window::{AHEAD, Block, Rows, Weights, Window, rows_of};
-use crate::delta::Exponential;
 use crate::error::Result;
+use crate::exponential::Exponential;
 use crate::simd::isa::simd;
 use crate::stored::NumbersMut;
 use crate::threads::Context;

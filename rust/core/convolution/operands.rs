@@ -1,7 +1,7 @@
 //! The sizes and arrays of a call, with all their checks.
 
-use crate::delta::Exponential;
 use crate::error::{Error, Result};
+use crate::exponential::Exponential;
 use crate::lengths::{product, require};
 use crate::stored::{NumbersMut, Tokens};
 

@@ -3,8 +3,8 @@
 use pulp::Simd;
 
 use super::operands::{BLOCK, Operands, Sizes};
-use crate::delta::Exponential;
 use crate::error::Result;
+use crate::exponential::Exponential;
 use crate::memory::{Buffer, padded};
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::lanes::{Lanes, unroll};

@@ -3,10 +3,10 @@
 use super::chunk::{Decayed, Keys};
 use super::chunk_backward::{Backward, ChunkGradients};
 use super::forward::forward;
-use super::number::Exponential;
 use super::problem::{CHUNK, Cotangents, Gradients, Part, Problem, Results, check_kept, expect, expect_rows};
 use super::solve::{Solved, State};
 use crate::error::Result;
+use crate::exponential::Exponential;
 use crate::memory::Buffer;
 use crate::simd::fetch::prefetch_rows;
 use crate::simd::isa::{InstructionSet, simd};

@@ -1,9 +1,10 @@
 //! A chunk of a sequence: the decays within it, what value heads share, and what each makes of it.
 
+use super::decay::decayed;
 use super::gram::{Queries, decay_products, decays, within_blocks};
-use super::number::{Exponential, decayed};
 use super::problem::{BLOCK, CHUNK, Gate, Problem};
 use crate::error::Result;
+use crate::exponential::Exponential;
 use crate::memory::{Buffer, filled, padded};
 use crate::number::Number;
 use crate::simd::epilogue::Store;

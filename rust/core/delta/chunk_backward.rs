@@ -12,10 +12,10 @@
 use super::chunk::{Decayed, Keys, Rows, decay_rows, turned};
 use super::gram::decay_products;
 use super::gram_backward::{Channels, between_blocks_back, channel_gates, pair_gates, within_blocks_back};
-use super::number::Exponential;
 use super::problem::{BLOCK, CHUNK, Problem};
 use super::solve::{Finite, Solved, State, Sweep, sweep_back};
 use crate::error::Result;
+use crate::exponential::Exponential;
 use crate::memory::filled;
 use crate::simd::epilogue::Store;
 use crate::simd::gemm::{gemm, gemm2};

@@ -1,10 +1,10 @@
 //! Outputs and states, chunk by chunk. A few steps are taken one after the other, so the state is read and written once.
 
 use super::chunk::{Decayed, EPSILON, Keys, Rows, exponentials};
-use super::number::Exponential;
 use super::problem::{CHUNK, Gate, Part, Places, Problem, Results};
 use super::solve::{Solved, State};
 use crate::error::Result;
+use crate::exponential::Exponential;
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::lanes::{Lanes, max_rows, unroll};
 use crate::simd::pack::ROWS;

@@ -2,8 +2,9 @@
 
 use pulp::Simd;
 
-use super::number::{Exponential, decayed};
+use super::decay::decayed;
 use super::problem::BLOCK;
+use crate::exponential::Exponential;
 use crate::simd::isa::simd;
 use crate::simd::lanes::Lanes;
 use crate::simd::vector::sum_of_lanes;

@@ -4,8 +4,8 @@
 //! all pairs would lose all its digits where decays are strong.
 
 use super::gram::Queries;
-use super::number::Exponential;
 use super::problem::{BLOCK, CHUNK};
+use crate::exponential::Exponential;
 use crate::simd::isa::simd;
 use crate::simd::lanes::Lanes;
 use crate::simd::vector::plain_dot;

@@ -27,14 +27,13 @@
 pub(crate) mod backward;
 mod chunk;
 mod chunk_backward;
+mod decay;
 pub(crate) mod forward;
 mod gram;
 mod gram_backward;
-mod number;
 mod problem;
 mod solve;
 
 pub use backward::backward;
 pub use forward::forward;
-pub use number::Exponential;
 pub use problem::{Cotangents, Gate, Gradients, Lengths, Operands, Problem, Results, Sizes, interval};

@@ -2,8 +2,8 @@
 
 use std::ops::{Deref, Range};
 
-use super::number::Exponential;
 use crate::error::{Error, Result};
+use crate::exponential::Exponential;
 use crate::stored::{NumbersMut, Stored, Tokens};
 use crate::view::{Shared, View};
 

@@ -5,9 +5,9 @@
 //! enter a product as zeros. What they contribute is added to the rows that depend on them.
 
 use super::chunk::{Decayed, Keys, Rows};
-use super::number::Exponential;
 use super::problem::{CHUNK, Part, Places, Problem};
 use crate::error::Result;
+use crate::exponential::Exponential;
 use crate::simd::epilogue::Store;
 use crate::simd::gemm::gemm;
 use crate::simd::isa::{InstructionSet, simd};

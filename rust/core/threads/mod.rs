@@ -1,22 +1,22 @@
-//! Threads: the rayon pool that the caller is in, a pool of the library's own, or torch's OpenMP threads where torch is; tasks
+//! Threads: the rayon pool that the caller is in, a pool of the library's own, or torch's threads where torch is; tasks
 //! fixed by the shape of the problem, interruption.
 //!
 //! What a task computes never depends on the number of threads, so results are bitwise equal for any number of them.
 
 mod invitation;
-mod openmp;
 mod pool;
 mod process;
 mod team;
+mod torch;
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-pub use openmp::{MaxThreads, OpenMp, Parallel};
-pub use process::{num_threads, set_num_threads, share_openmp};
+pub use process::{num_threads, set_num_threads, share_torch_threads};
 use team::Team;
+pub use torch::{Chunk, CountThreads, ParallelFor, TorchThreads};
 
 use crate::error::{Error, Result};
 pub use crate::simd::isa::InstructionSet;
@@ -47,7 +47,7 @@ impl Cancel<'_> {
             let mut poll = poll.borrow_mut();
             if poll.last.elapsed() >= POLL_EVERY {
                 *poll.last = Instant::now();
-                // A panic must not leave a team whose helpers still work, nor pass through an OpenMP runtime.
+                // A panic must not leave a team whose helpers still work, nor pass through torch.
                 let stop = team::caught(|| Ok((poll.ask)())).unwrap_or_else(|error| {
                     poll.failed = Some(error);
                     true
@@ -193,8 +193,8 @@ impl<'a> Context<'a> {
         let work = || team.work(&cancel);
         if pool::is_callers() {
             pool::join_callers(workers - 1, &help, &work, meanwhile);
-        } else if let Some(openmp) = process::openmp() {
-            openmp::join(openmp, workers - 1, &help, &work, meanwhile);
+        } else if let Some(torch) = process::torch_threads(workers) {
+            torch.join(workers - 1, &help, &work, meanwhile);
         } else {
             process::workers()?.join(workers - 1, &help, &work, meanwhile);
         }

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::openmp::OpenMp;
 use super::pool::{self, Workers};
+use super::torch::TorchThreads;
 use crate::error::{Error, Result};
 use crate::once::Once;
 
@@ -14,7 +14,7 @@ struct Process {
     id: u32,
     threads: AtomicUsize,
     workers: Mutex<Option<Arc<Workers>>>,
-    openmp: OnceLock<OpenMp>,
+    torch: OnceLock<TorchThreads>,
 }
 
 fn process() -> &'static Process {
@@ -26,7 +26,7 @@ fn process() -> &'static Process {
             id,
             threads: AtomicUsize::new(parent.map_or(0, |parent| parent.threads.load(Ordering::Relaxed))),
             workers: Mutex::new(None),
-            openmp: OnceLock::new(), // a parent's threads are not there
+            torch: OnceLock::new(), // a parent's threads are not there
         },
     )
 }
@@ -59,16 +59,17 @@ pub fn set_num_threads(threads: usize) -> Result<()> {
     Ok(())
 }
 
-/// Lets the threads of an OpenMP runtime help from now on, in this process.
+/// Lets torch's threads help from now on, in this process.
 ///
 /// # Safety
-/// Both functions do what [`OpenMp`] says of them, as long as the process lives.
-pub unsafe fn share_openmp(openmp: OpenMp) {
-    let _ = process().openmp.set(openmp); // the first runtime stays
+/// Both functions do what [`TorchThreads`] says of them, as long as the process lives.
+pub unsafe fn share_torch_threads(torch: TorchThreads) {
+    let _ = process().torch.set(torch); // the first stays
 }
 
-pub fn openmp() -> Option<OpenMp> {
-    process().openmp.get().copied()
+/// torch's threads, if there are at least so many.
+pub fn torch_threads(workers: usize) -> Option<TorchThreads> {
+    process().torch.get().copied().filter(|torch| torch.count() >= workers)
 }
 
 /// The workers, one fewer than there are threads: the calling thread is one of them.

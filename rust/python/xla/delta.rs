@@ -3,7 +3,8 @@
 //! Operands: `q (B, T, H, K)`, `k (B, T r, H, K)`, `v (B, T r, HV, V)`, `beta (B, T r, HV)` and, where given, `g (B, T, HV)` or
 //! `(B, T, HV, K)` and `initial_state (B, HV, K, V)`.
 
-use householder::delta::{self, Exponential, Sizes};
+use householder::delta::{self, Sizes};
+use householder::exponential::Exponential;
 use householder::threads::Context;
 
 use super::frame::Frame;

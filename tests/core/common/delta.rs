@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use householder::delta::{self, Cotangents, Exponential, Gate, Gradients, Operands, Problem, Results, Sizes};
+use householder::delta::{self, Cotangents, Gate, Gradients, Operands, Problem, Results, Sizes};
+use householder::exponential::Exponential;
 use householder::stored::Tokens;
 use householder::threads::Context;
 

@@ -13,12 +13,13 @@ def call(source):
         (functions.apply, functions.matrix, functions.rnn, columns.apply, columns.sequence, delta.rule)
     )(source)
 
+    keep = source.choose((False, True))
+
+    def direct(operator, tensors, options):
+        return operator._through_dispatcher(tensors, options, keep=keep)
+
     def ours(tensors):
-        with mock.patch.object(Operator, "__call__", _direct):
+        with mock.patch.object(Operator, "__call__", direct):
             return problem.ours(tensors)
 
     return replace(problem, name=f"operator of {problem.name}", ours=ours, transforms=False)
-
-
-def _direct(self, tensors, options):
-    return self._through_dispatcher(tensors, options)

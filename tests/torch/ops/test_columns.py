@@ -96,9 +96,9 @@ def test_half_types_are_computed_in_float32():
 def test_the_operator_is_registered_as_torch_asks():
     ops = torch.ops.householder
     u, h, tau = torch.randn(5, 7), torch.randn(3, 5), torch.randn(7)
-    torch.library.opcheck(ops.apply.default, (u, h, tau, False, "auto", "full"))
-    torch.library.opcheck(ops.apply.default, (u, h, None, True, "wy", "full"))
-    arguments = (u, h, tau, h, [True, False, True], False, "auto", "full")
+    torch.library.opcheck(ops.apply.default, (u, h, tau, False, False, "auto", "full"))
+    torch.library.opcheck(ops.apply.default, (u, h, None, True, True, "wy", "full"))
+    arguments = (u, h, tau, None, h, [True, False, True], False, "auto", "full")
     torch.library.opcheck(ops.apply_backward.default, arguments)
     tensors, options = (u, torch.randn(2, 3, 5), h, *[None] * 4, tau, None), ("tanh", 0.1, False, False, "full", "auto")
     torch.library.opcheck(ops.rnn.default, (*tensors, True, *options))

@@ -21,6 +21,7 @@ HEADERS = INCLUDE / "inductor/aoti_torch/c/shim.h", INCLUDE / "stable/c/shim.h"
 TYPES = {
     "AOTITorchError": "Code",
     "AtenTensorHandle": "Handle",
+    "ParallelFunc": "Chunk",
     "StableIValue": "Value",
     "StableListHandle": "Handle",
     "StringHandle": "Handle",
@@ -31,6 +32,7 @@ TYPES = {
     "int64_t": "i64",
     "size_t": "usize",
     "uint32_t": "u32",
+    "uint8_t": "u8",
     "uint64_t": "u64",
     "void": "c_void",
 }
@@ -42,8 +44,8 @@ ops = torch.ops.householder
 def translate(declared):
     """A type of C as Rust writes it."""
     if "(" in declared:
-        assert re.fullmatch(r"void \(\*\w+\)\(StableIValue\*, uint64_t, uint64_t\)", declared)
-        return "Kernel"
+        arguments = re.fullmatch(r"void \(\*\w+\)\((.*)\)", declared)[1]
+        return {"StableIValue*, uint64_t, uint64_t": "Kernel", "void* data, void* ctx": "Deleter"}[arguments]
     first, *pointers = declared.replace("const ", "").partition("*")[0].strip(), *re.findall(r"\*", declared)
     kind = TYPES[first]
     for i, _ in enumerate(pointers):
@@ -186,21 +188,19 @@ def functions(module):
 @pytest.mark.parametrize(("module", "tensors", "options", "grads", "wanted"), ALL)
 def test_results_have_the_bits_of_the_core_as_python_calls_it(module, tensors, options, grads, wanted):
     operator, compute, differentiate = functions(module)
-    keeps = [True] if module in (rnn, delta) else []
     results, states, _ = compute(laid_out(tensors), options, module is delta)
-    found = operator.forward_op(*tensors, *keeps, *options)
-    results, found = (r if isinstance(r, tuple) else (r,) for r in (results, found))
-    for result, other in zip(results, found, strict=False):
+    *found, kept = operator.forward_op(*tensors, True, *options)
+    for result, other in zip(results if isinstance(results, tuple) else (results,), found, strict=True):
         assert torch.equal(result, other)
-    states = (results[0], None) if module is rnn else states
     expected = differentiate(laid_out(tensors), states, None, laid_out(grads), wanted, options)
-    found = operator.backward_op(*tensors, *states, *grads, list(map(bool, wanted)), *options)
-    for gradient, other in zip(expected, found if isinstance(found, tuple) else (found,), strict=True):
-        assert (gradient is None) == (other is None)
-        assert gradient is None or torch.equal(gradient, other)
+    for state in (states[-1], kept):
+        found = operator.backward_op(*tensors, *states[:-1], state, *grads, list(map(bool, wanted)), *options)
+        for gradient, other in zip(expected, found if isinstance(found, tuple) else (found,), strict=True):
+            assert (gradient is None) == (other is None)
+            assert gradient is None or torch.equal(gradient, other)
 
 
-OPTIONS = False, "auto", "trapezoidal"
+OPTIONS = False, False, "auto", "trapezoidal"
 
 
 def rnn_of(u, x, *others):
@@ -209,7 +209,7 @@ def rnn_of(u, x, *others):
 
 
 def apply_backward(u, h, grad):
-    return ops.apply_backward(u, h, None, grad, [True] * 3, *OPTIONS)
+    return ops.apply_backward(u, h, None, None, grad, [True] * 3, *OPTIONS[1:])
 
 
 @pytest.mark.parametrize(
@@ -227,14 +227,18 @@ def apply_backward(u, h, grad):
             TypeError,
         ),
         (lambda u, h: ops.apply(u.half(), h.half(), None, *OPTIONS), "or complex128, got float16", TypeError),
-        (lambda u, h: ops.apply(u, h, None, False, "fast", "full"), "or 'dense', got 'fast'", ValueError),
+        (lambda u, h: ops.apply(u, h, None, False, False, "fast", "full"), "or 'dense', got 'fast'", ValueError),
         (
             lambda u, h: ops.apply(u, h, u[0].double(), *OPTIONS),
             "tau is torch.float64, expected torch.float32",
             RuntimeError,
         ),
         (lambda u, h: ops.apply(u, h, u[0, :1], *OPTIONS), "tau: expected 2 contiguous, aligned numbers", ValueError),
-        (lambda u, h: ops.matrix_backward(u, h, [True]), "grad_w: expected 16 contiguous, aligned numbers", ValueError),
+        (
+            lambda u, h: ops.matrix_backward(u, None, h, [True]),
+            "grad_w: expected 16 contiguous, aligned numbers",
+            ValueError,
+        ),
         (
             lambda u, h: rnn_of(u, h),
             "expected u (.., n, m) and x (.., T, B, d), or rows as batch_sizes say",
@@ -265,11 +269,13 @@ def test_neither_calls_nor_errors_keep_memory():
 
     def fail():
         with pytest.raises(ValueError, match="method"):
-            ops.apply(u, torch.ones(4096, 255), torch.ones(1 << 20), False, "a method of a long name" * 1000, "full")
+            ops.apply(
+                u, torch.ones(4096, 255), torch.ones(1 << 20), *OPTIONS[:2], "a method of a long name" * 1000, "full"
+            )
 
     def succeed():
         h = torch.ones(4096, 256)
-        apply_backward(u, h.mT.contiguous().mT, ops.apply(u, h, None, *OPTIONS))
+        apply_backward(u, h.mT.contiguous().mT, ops.apply(u, h, None, *OPTIONS)[0])
 
     for call in (fail, succeed):
         call()
@@ -308,7 +314,7 @@ def test_a_signal_stops_a_long_call(run_script, signal, handler, raised):
         threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.{signal})).start()
         begun = time.monotonic()
         try:
-            torch.ops.householder.matrix(torch.randn(5000, 5000, dtype=torch.float64))  # ten seconds
+            torch.ops.householder.matrix(torch.randn(5000, 5000, dtype=torch.float64), False)  # ten seconds
         except {raised}:
             print(time.monotonic() - begun < 4)
         """

@@ -32,21 +32,22 @@ RNN = random((4, 2), (3, 2, 3), (2, 4), (4, 3), (4,))
 OPERANDS = random((1, 5, 1, 2), (1, 5, 1, 2), (1, 5, 1, 3), (1, 5, 1), (1, 5, 1), (1, 1, 2, 3))
 CASES = {
     "apply": (
-        lambda u, h: ops.apply(u, h, None, True, "auto", "trapezoidal"),
+        lambda u, h: ops.apply(u, h, None, False, True, "auto", "trapezoidal")[0],
         lambda u, h: _expressions.apply(u, h, True),
         random((4, 2), (3, 4)),
     ),
     "apply, tau": (
-        lambda u, h, tau: ops.apply(u, h, tau, False, "wy", "full"),
+        lambda u, h, tau: ops.apply(u, h, tau, True, False, "wy", "full")[0],
         lambda u, h, tau: _expressions.apply(u, h, False, tau, "full"),
         random((3, 4), (2, 3), (4,)),
     ),
     "apply, complex": (
-        lambda u, h: ops.apply(u, h, None, False, "auto", "trapezoidal"),
+        lambda u, h: ops.apply(u, h, None, True, False, "auto", "trapezoidal")[0],
         lambda u, h: _expressions.apply(u, h, False),
         random((4, 2), (3, 4), dtype=torch.complex128),
     ),
-    "matrix": (ops.matrix, _expressions.matrix, random((2, 4, 3))),
+    "matrix": (lambda u: ops.matrix(u, False)[0], _expressions.matrix, random((2, 4, 3))),
+    "matrix with kept factors": (lambda u: ops.matrix(u, True)[0], _expressions.matrix, random((2, 4, 3))),
     "rnn": (rnn, lambda *a: _expressions.rnn(*a, None, None, None, None, *SEQUENCE[:-1]), RNN),
     "rnn with a tape": (
         lambda *a: rnn(*a, with_tape=True, nonlinearity="oplu"),
@@ -120,7 +121,7 @@ def test_gradient_operators_can_be_differentiated_themselves():
     wanted, options = [True, True, False], (False, "auto", "trapezoidal")
 
     def gradients(u, h, g):
-        return ops.apply_backward(u, h, None, g, wanted, *options)[:2]
+        return ops.apply_backward(u, h, None, None, g, wanted, *options)[:2]
 
     assert gradcheck(gradients, (u, h, g))
 
@@ -146,10 +147,10 @@ def test_gradient_operators_can_be_differentiated_themselves():
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch looks at a copy's
 def test_torch_accepts_the_registered_gradients():
     u, h, x = random((5, 3), (4, 5), (3, 2, 5), dtype=torch.float32)
-    torch.library.opcheck(ops.apply.default, (u, h, None, False, "auto", "trapezoidal"))
+    torch.library.opcheck(ops.apply.default, (u, h, None, True, False, "auto", "trapezoidal"))
     wanted = [True, True, False]
-    torch.library.opcheck(ops.apply_backward.default, (u, h, None, h, wanted, False, "auto", "trapezoidal"))
-    torch.library.opcheck(ops.matrix.default, (u,))
+    torch.library.opcheck(ops.apply_backward.default, (u, h, None, None, h, wanted, False, "auto", "trapezoidal"))
+    torch.library.opcheck(ops.matrix.default, (u, True))
     torch.library.opcheck(ops.rnn.default, (u, x, *[None] * 7, True, *SEQUENCE))
 
 

@@ -192,9 +192,9 @@ def test_the_core_writes_nothing_where_sizes_do_not_fit():
             forward(u, h, out)
     for u_of, h_of in [((3, 1), (4,)), ((5, 2), (2, 4)), ((0, 0), (0,)), ((5,), (5,)), ((2, 3), (2,))]:
         with pytest.raises(ValueError, match=r"expected u \(\.\., n, m\)"):
-            torch.ops.householder.apply(torch.ones(u_of), torch.ones(h_of), None, False, "auto", "trapezoidal")
+            torch.ops.householder.apply(torch.ones(u_of), torch.ones(h_of), None, False, False, "auto", "trapezoidal")
     with pytest.raises(TypeError, match=r"expected u and h of one type, got u torch\.float32"):
-        torch.ops.householder.apply(u, h.double(), None, False, "auto", "trapezoidal")
+        torch.ops.householder.apply(u, h.double(), None, False, False, "auto", "trapezoidal")
     with pytest.raises((ValueError, RuntimeError), match="grad_u: expected 10"):
         _core.backward(u, h, h, (torch.empty(4, 2), None, None, None), None, False, "auto", None)
 

@@ -363,11 +363,12 @@ def test_export(strict):
 def test_operators_are_registered_soundly():
     u, h = problem(4, 2, 3)
     ops = torch.ops.householder
-    torch.library.opcheck(ops.apply.default, (u, h, None, False, "auto", "trapezoidal"))
+    for keep in (False, True):
+        torch.library.opcheck(ops.apply.default, (u, h, None, keep, False, "auto", "trapezoidal"))
+        torch.library.opcheck(ops.matrix.default, (u, keep))
     for wanted, transpose, method in (([True, True, False], True, "wy"), ([True, False, False], False, "auto")):
-        arguments = u, h, None, h, wanted, transpose, method, "trapezoidal"
+        arguments = u, h, None, None, h, wanted, transpose, method, "trapezoidal"
         torch.library.opcheck(ops.apply_backward.default, arguments)
-    torch.library.opcheck(ops.matrix.default, (u,))
     x = torch.randn(5, 3, 4, dtype=torch.float64)
     tensors, options = (u, x, h, *[None] * 6), ("tanh", 0.0, False, False, "trapezoidal", "auto")
     torch.library.opcheck(ops.rnn.default, (*tensors, False, *options))

@@ -48,7 +48,7 @@ class AdaptedLinear(Function):
         options = False, method, "trapezoidal"
         found = apply.compute((contiguous(u), contiguous(x), None), options, True)
         turned, kept = (
-            (apply.operator.forward_op(u, x, None, *options), None) if found is NotImplemented else found[::2]
+            (apply.operator.forward_op(u, x, None, False, *options)[0], None) if found is NotImplemented else found[::2]
         )
         ctx.save_for_backward(u, x, weight, attach_cache(kept))
         ctx.options = options
@@ -71,7 +71,7 @@ class AdaptedLinear(Function):
             with _autocast.off(x.device):
                 grad = grad_y @ weight
             wanted = (*wanted, False)
-            gradients = apply.operator.gradients((u, x, None), (), kept, (grad,), wanted, ctx.options)[:2]
+            gradients = apply.operator.gradients((u, x, None), (None,), kept, (grad,), wanted, ctx.options)[:2]
         return *gradients, None, None, None
 
 

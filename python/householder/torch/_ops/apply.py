@@ -14,7 +14,7 @@ import torch
 from householder import _core, _validate, plan
 from householder._spec import reflection_count
 from householder.torch import _expressions
-from householder.torch._ops.library import follow_torch_threads, leading, require_dtype
+from householder.torch._ops.library import fake_kept, follow_torch_threads, leading, require_dtype
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def compute(tensors: Any, options: Any, keep: bool) -> Any:
-    """Return ``W h``, no states, and what the core keeps, or ``NotImplemented``."""
+    """Return ``W h``, no state, and what the core keeps, or ``NotImplemented``."""
     (u, h, tau), (transpose, method, shape) = tensors, options
     follow_torch_threads()
     c = torch.empty_like(h)
     kept = _core.forward(u, h, c, None, transpose, method, keep, shape, tau)
-    return kept if kept is NotImplemented else (c, (), kept)
+    return kept if kept is NotImplemented else (c, (None,), kept)
 
 
 def _differentiate(tensors: Any, _: Any, kept: _core.Kept | None, grads: Any, wanted: Any, options: Any) -> Any:
@@ -71,24 +71,26 @@ def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor]:
     return (_expressions.apply(u, h, transpose, tau, shape, library),)
 
 
-def _fake(tensors: Any, _: Any, __: bool) -> tuple[Tensor]:
+def _fake(tensors: Any, _: Any, keep: bool) -> tuple[Tensor, Tensor]:
     h: Tensor = tensors[1]
-    return (h.new_empty(h.shape),)
+    return h.new_empty(h.shape), fake_kept(h, keep)
 
 
-def _vmap(op: Any, info: Any, in_dims: Any, u: Tensor, h: Tensor, tau: Tensor | None, *options: Any) -> Any:
+def _vmap(op: Any, info: Any, in_dims: Any, u: Tensor, h: Tensor, tau: Tensor | None, _: bool, *options: Any) -> Any:
+    """Keep nothing, because the backward pass has a rule of its own."""
     u_dim, h_dim, tau_dim = in_dims[:3]
     if u_dim is None and tau_dim is None:  # more rows for the same matrices
         rows_dim = u.dim() - 2
-        return op(u, h.movedim(h_dim, rows_dim), tau, *options), rows_dim
+        return op(u, h.movedim(h_dim, rows_dim), tau, False, *options), (rows_dim, None)
     tau = None if tau is None else leading(info, tau, tau_dim)
-    return op(leading(info, u, u_dim), leading(info, h, h_dim), tau, *options), 0
+    return op(leading(info, u, u_dim), leading(info, h, h_dim), tau, False, *options), (0, None)
 
 
 def _backward_vmap(op: Any, info: Any, in_dims: Any, *arguments: Any) -> Any:
-    tensors, (wanted, *options) = arguments[:4], arguments[4:]
-    own = [None if t is None else leading(info, t, dim) for t, dim in zip(tensors, in_dims, strict=False)]
-    return op(*own, wanted, *options), tuple(0 if want else None for want in wanted)
+    (*tensors, _, grad_c), (wanted, *options) = arguments[:5], arguments[5:]
+    pairs = zip((*tensors, grad_c), (*in_dims[:3], in_dims[4]), strict=True)
+    *tensors, grad_c = [None if t is None else leading(info, t, dim) for t, dim in pairs]
+    return op(*tensors, None, grad_c, wanted, *options), tuple(0 if want else None for want in wanted)
 
 
 def forming_flops(n: int, k: int) -> int:
@@ -145,6 +147,7 @@ operator = Operator(
     "apply",
     tensors="Tensor u, Tensor h, Tensor? tau",
     options="bool transpose, str method, str shape",
+    states="Tensor? kept",
     grads="Tensor grad_c",
     differentiable=3,
     compute=compute,

@@ -23,6 +23,7 @@ from householder._types import Sequence
 from householder.torch import _autocast
 from householder.torch._ops.apply import unsupported_columns
 from householder.torch._ops.cuda_tape import Layout, tape_layout
+from householder.torch._ops.library import fake_kept
 from householder.torch._ops.rnn import DIFFERENTIABLE, Inputs, Options, inputs_of
 
 if TYPE_CHECKING:
@@ -68,12 +69,12 @@ def _canonical(u: Tensor, *vectors: Tensor) -> list[Tensor]:
 
 @_with_kernels
 def apply_keeping(tensors: Any, options: Any, _: bool) -> Any:
-    """``W h`` or ``W* h``, no states, and the form of u for the backward pass."""
+    """``W h`` or ``W* h``, no state, and the form of u for the backward pass."""
     (u, h, tau), (transpose, method, shape) = tensors, options
     _require_default(tau, shape)
     matrices, rows = _canonical(u, h)
     c, form = application.forward(matrices, rows, None, transpose, method)
-    return c.reshape(h.shape).contiguous(), (), form
+    return c.reshape(h.shape).contiguous(), (None,), form
 
 
 @_with_kernels
@@ -92,9 +93,9 @@ def apply_gradients(tensors: Any, _: Any, form: Form | None, grads: Any, wanted:
 
 
 def apply(tensors: Any, options: Any, _: bool) -> Any:
-    """``W h`` or ``W* h``."""
+    """``W h`` or ``W* h``, and that nothing is kept."""
     found = apply_keeping(tensors, options, False)
-    return found if found is NotImplemented else found[0]
+    return found if found is NotImplemented else (found[0], fake_kept(tensors[0], False))
 
 
 def apply_backward(tensors: Any, _: Any, grads: Any, wanted: Any, options: Any) -> Any:
@@ -115,10 +116,9 @@ def _require_default(tau: Tensor | None, shape: str) -> None:
 
 
 @_with_kernels
-def matrix(tensors: Any, _: Any, __: bool) -> Tensor:
-    """``W`` itself."""
-    w: Tensor = algebra.matrix(algebra.form(tensors[0])).contiguous()
-    return w
+def matrix(tensors: Any, _: Any, __: bool) -> tuple[Tensor, Tensor]:
+    """``W`` itself, and that nothing is kept."""
+    return algebra.matrix(algebra.form(tensors[0])).contiguous(), fake_kept(tensors[0], False)
 
 
 @_with_kernels

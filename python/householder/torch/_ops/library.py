@@ -23,6 +23,8 @@ _library: Any = torch.library.Library("householder", "DEF")  # type: ignore[no-u
 
 _torch_library.register_kernels()
 
+_can_keep = _torch_library.can_keep()
+
 _core_threads = -1
 
 
@@ -88,9 +90,9 @@ def on_cuda() -> ModuleType:
 _core.share_tensor_types(Tensor, torch.nn.Parameter)
 
 
-if sys.platform.startswith("linux"):
-    # torch's threads spin for milliseconds after each parallel loop, so other threads would share processors with them.
-    _core.share_openmp(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"))
+# torch's threads spin for milliseconds after each parallel loop, so other threads would share processors with them.
+_torch_cpu = {"win32": "torch_cpu.dll", "darwin": "libtorch_cpu.dylib"}.get(sys.platform, "libtorch_cpu.so")
+_core.share_torch_threads(str(Path(torch.__file__).with_name("lib") / _torch_cpu))
 
 
 def follow_torch_threads() -> None:
@@ -117,6 +119,12 @@ def require_dtype(x: Tensor, *others: Tensor | None) -> None:
                 f"a saved tensor changed its dtype between forward and backward ({dtype} to {t.dtype}): "
                 "convert modules after the backward pass"
             )
+
+
+def fake_kept(like: Tensor, keep: bool) -> Tensor:
+    """Return an empty tensor like the one that stands for what a forward operator keeps on the CPU."""
+    is_kept = keep and like.device.type == "cpu" and _can_keep
+    return like.new_empty((int(is_kept),), dtype=torch.int64)
 
 
 def leading(info: Any, tensor: Tensor, dim: int | None) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from householder import _core
 from householder.torch import _expressions
 from householder.torch._ops.apply import forming_flops, gradient_flops
-from householder.torch._ops.library import follow_torch_threads, leading, require_dtype
+from householder.torch._ops.library import fake_kept, follow_torch_threads, leading, require_dtype
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def _compute(tensors: Any, _: Any, keep: bool) -> Any:
     follow_torch_threads()
     w = u.new_empty(*u.shape[:-1], u.shape[-2])
     kept = _core.matrix(u, w, None, keep)
-    return kept if kept is NotImplemented else (w, (), kept)
+    return kept if kept is NotImplemented else (w, (None,), kept)
 
 
 def _differentiate(tensors: Any, _: Any, kept: _core.Kept | None, grads: Any, wanted: Any, __: Any) -> Any:
@@ -45,17 +45,18 @@ def _expression(library: Library, tensors: Any, _: Any) -> tuple[Tensor]:
     return (_expressions.matrix(tensors[0], library=library),)
 
 
-def _fake(tensors: Any, _: Any, __: bool) -> tuple[Tensor]:
+def _fake(tensors: Any, _: Any, keep: bool) -> tuple[Tensor, Tensor]:
     (u,) = tensors
-    return (u.new_empty(*u.shape[:-1], u.shape[-2]),)
+    return u.new_empty(*u.shape[:-1], u.shape[-2]), fake_kept(u, keep)
 
 
-def _vmap(op: Any, _: Any, in_dims: Any, u: Tensor) -> Any:
-    return op(u.movedim(in_dims[0], 0)), 0
+def _vmap(op: Any, _: Any, in_dims: Any, u: Tensor, __: bool) -> Any:
+    return op(u.movedim(in_dims[0], 0), False), (0, None)
 
 
-def _backward_vmap(op: Any, info: Any, in_dims: Any, u: Tensor, grad_w: Tensor, wanted: Any) -> Any:
-    return op(leading(info, u, in_dims[0]), leading(info, grad_w, in_dims[1]), wanted), 0 if wanted[0] else None
+def _backward_vmap(op: Any, info: Any, in_dims: Any, u: Tensor, _: Any, grad_w: Tensor, wanted: Any) -> Any:
+    u, grad_w = leading(info, u, in_dims[0]), leading(info, grad_w, in_dims[2])
+    return op(u, None, grad_w, wanted), 0 if wanted[0] else None
 
 
 def _flops(tensors: Any, _: Any) -> int:
@@ -71,6 +72,7 @@ def _backward_flops(tensors: Any, _: Any) -> int:
 operator = Operator(
     "matrix",
     tensors="Tensor u",
+    states="Tensor? kept",
     grads="Tensor grad_w",
     differentiable=1,
     compute=_compute,

@@ -5,11 +5,12 @@ define it. From these follow two operators of torch's dispatcher, ``name`` and `
 device, and three ``autograd.Function`` classes:
 
 * ``Eager`` has the least overhead and serves ordinary calls;
-* ``General`` has a ``setup_context`` and a vmap rule, which compilation and ``torch.func`` require;
+* ``General`` has a ``setup_context`` and a vmap rule, which export and ``torch.func`` require;
 * ``Derivative`` is the backward pass as a differentiable function, whose own backward is the expression's.
 
-Calls that go straight to the dispatcher, as those of exported programs do, have the same gradients by
-``torch.library.register_autograd``. Our own calls do without that, because it adds 15 to 20 us to a training step.
+Calls that go straight to the dispatcher, as those of compiled and exported programs do, have the same gradients by
+``torch.library.register_autograd``. Eager calls do without that, because it adds 15 to 20 us to a training step. In
+compiled training a tensor stands for factors and tapes; see ``rust/torch/kept.rs``.
 
 Forward mode takes the expression itself, because that has every derivative. So do devices without kernels: autograd
 then records the expression, and nothing is computed twice.
@@ -30,7 +31,7 @@ from householder.torch._expressions import EXPORTED, LIBRARY
 from householder.torch._layout import laid_out, ordinary
 from householder.torch._ops.derivatives import attach_cache, cached, drop_none, pull_back, scatter_optional
 from householder.torch._ops.library import are_plain, define, on_cuda
-from householder.torch._ops.route import NATIVE, Route, route
+from householder.torch._ops.route import NATIVE, Route, is_compiled, route
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -111,6 +112,13 @@ class Operator:
         keep_argument = (False,) * bool(states)
         self._compute, self._expression, self._unsupported = compute, expression, unsupported
         self._is_loop = is_loop
+        has_one_result = _count(grads) == 1
+
+        def without_state(found: Any) -> Any:
+            """Return the results alone of what the forward operator returns."""
+            if not states:
+                return found
+            return found[0] if has_one_result else found[:-1]
 
         def is_shortcut(wanted: Sequence[bool]) -> bool:
             return shortcut is not None and not wanted[0] and not any(wanted[2:])
@@ -196,11 +204,9 @@ class Operator:
                 if found is NotImplemented:
                     found = at_once(tensors, options, keep)
                 if found is NotImplemented:
-                    if not states:
-                        found = forward_op(*tensors, *options), (), None
-                    else:
-                        *results, state = forward_op(*tensors, keep, *options)
-                        found = tuple(results), (*results[: state_count - 1], state if state.numel() else None), None
+                    found = forward_op(*tensors, *(keep,) * bool(states), *options)
+                    left = (*found[: state_count - 1], found[-1] if found[-1].numel() else None) if states else ()
+                    found = without_state(found), left, None
                 results, left, kept = found
                 save(ctx, tensors, left, kept, options)
                 return results
@@ -214,8 +220,7 @@ class Operator:
 
             @staticmethod
             def forward(*arguments: Any) -> Any:
-                found = forward_op(*arguments[:count], *keep_argument, *arguments[count:])
-                return found[:-1] if keep_argument else found
+                return without_state(forward_op(*arguments[:count], *keep_argument, *arguments[count:]))
 
             @staticmethod
             def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -305,7 +310,8 @@ class Operator:
             results, left, _ = compute(ordinary(*tensors), options, keep)
             if not states:
                 return results
-            return *results, tensors[0].new_empty(0) if left[-1] is None else left[-1]
+            state = fake(tensors, options, False)[-1] if left[-1] is None else left[-1]
+            return (results, state) if has_one_result else (*results, state)
 
         def backward_on_cpu(tensors: Any, left: Any, grads: Any, wanted: Any, options: Any) -> Any:
             tensors, left, grads = (ordinary(*some) for some in (tensors, left, grads))
@@ -358,7 +364,7 @@ class Operator:
             if keep or any(t is not None for t in tensors[differentiable:]):
                 return NotImplemented
             results = tuple(result.contiguous() for result in expression(EXPORTED, tensors, options))
-            return (*results, tensors[0].new_empty(0)) if states else results[0]
+            return (*results, fake(tensors, options, False)[-1]) if states else results[0]
 
         self.decompose = forward(decompose)
 
@@ -371,7 +377,7 @@ class Operator:
         self.gradients = gradients
         self._graph: Any = new_class(f"householder::{name}", (Eager,))  # the name that profiles and graphs show
         self._general, self._at_once = General, at_once
-        self._keep_argument = keep_argument
+        self._keep_argument, self._without_state = keep_argument, without_state
 
     def attempt(self, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
         """Compute an ordinary call at once; None if it needs checks, conversion or another route."""
@@ -397,6 +403,8 @@ class Operator:
         if way is Route.EXPRESSION or self._lacks_kernel(tensors, options, way):
             return self.expression(tensors, options)
         if way is Route.TRANSFORMED:
+            if self._keep_argument and tensors[0].is_cpu and is_compiled() and _has_gradient(tensors):
+                return self._through_dispatcher(tensors, options, keep=True)
             return self._general.apply(*tensors, *options)
         if torch.is_grad_enabled():
             for tensor in tensors:
@@ -415,9 +423,8 @@ class Operator:
         results = self._expression(LIBRARY, tensors, options)
         return results if len(results) > 1 else results[0]
 
-    def _through_dispatcher(self, tensors: Sequence[Any], options: Sequence[Any]) -> Any:
-        found = self.forward_op(*tensors, *self._keep_argument, *options)
-        return found[:-1] if self._keep_argument else found
+    def _through_dispatcher(self, tensors: Sequence[Any], options: Sequence[Any], keep: bool = False) -> Any:
+        return self._without_state(self.forward_op(*tensors, *(keep,) * len(self._keep_argument), *options))
 
     def _lacks_kernel(self, tensors: Sequence[Any], options: Sequence[Any], way: Route) -> bool:
         """Return whether no kernel computes a call, and say so once for each device.
@@ -452,6 +459,11 @@ def _state_arity(function: Any, count: int) -> None:
     """
     parameters = [Parameter(f"argument_{i}", Parameter.POSITIONAL_ONLY) for i in range(count)]
     function.__signature__ = Signature(parameters)
+
+
+def _has_gradient(tensors: Sequence[Any]) -> bool:
+    """Return whether a graph is being recorded."""
+    return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
 
 
 def _count(arguments: str) -> int:

@@ -40,6 +40,11 @@ def is_forward_mode() -> bool:
     return getattr(forward_ad, "_current_level", -1) >= 0
 
 
+def is_compiled() -> bool:
+    """Return whether a call is being compiled for this process, outside of the transforms of ``torch.func``."""
+    return torch.compiler.is_compiling() and not torch.compiler.is_exporting() and not transforms_active()
+
+
 def route() -> Route:
     """Return how a call is computed; this and :func:`is_forward_mode` alone read torch's flags."""
     if is_forward_mode():

@@ -1,28 +1,32 @@
-//! Threads of an OpenMP runtime: the same results and errors as with threads of the library's own.
+//! torch's threads: the same results and errors as with threads of the library's own.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::c_void;
 
 use householder::apply;
 use householder::error::{Error, Result};
 use householder::operator::Operator;
-use householder::threads::{Context, OpenMp, set_num_threads, share_openmp};
+use householder::threads::{Chunk, Context, TorchThreads, set_num_threads, share_torch_threads};
 
 const N: usize = 256;
 const ROWS: usize = 1024;
 
-/// As an OpenMP runtime does it.
-unsafe extern "C" fn parallel(function: extern "C" fn(*mut c_void), data: *mut c_void, threads: c_uint, _: c_uint) {
+/// As torch does it with two threads.
+unsafe extern "C-unwind" fn parallel_for(begin: i64, end: i64, _: i64, chunk: Chunk, data: *mut c_void) -> i32 {
+    assert_eq!((begin, end), (0, 2));
     let data = data as usize;
     std::thread::scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(move || function(data as *mut c_void));
-        }
-        function(data as *mut c_void);
+        // SAFETY: the caller waits for both.
+        scope.spawn(move || unsafe { chunk(1, 2, data as *mut c_void) });
+        // SAFETY: as above.
+        unsafe { chunk(0, 1, data as *mut c_void) };
     });
+    0
 }
 
-unsafe extern "C" fn two() -> c_int {
-    2
+unsafe extern "C-unwind" fn two(count: *mut u32) -> i32 {
+    // SAFETY: a place for the number.
+    unsafe { *count = 2 };
+    0
 }
 
 fn numbers(len: usize) -> Vec<f32> {
@@ -53,6 +57,6 @@ fn whoever_owns_the_threads() {
     let own = outcomes();
     assert_eq!((&own.1, &own.2), (&Error::Interrupted, &Error::Internal("the poll broke".to_owned())));
     // SAFETY: both do what is said of them.
-    unsafe { share_openmp(OpenMp { parallel, max_threads: two }) };
+    unsafe { share_torch_threads(TorchThreads { parallel_for, num_threads: two }) };
     assert_eq!(outcomes(), own);
 }

@@ -1,0 +1,73 @@
+//! What a forward pass keeps for its backward pass. A tensor stands for it, because graphs carry tensors alone: the backward
+//! pass finds what is kept by the address of that tensor's memory.
+//!
+//! What is kept ends with this memory. If the tensor was copied or replaced, as by checkpoints, the backward pass finds nothing,
+//! and computes it again.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::ptr::{null, null_mut};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::abi::torch;
+use crate::call::Reading;
+use crate::dtype::DType;
+use crate::once::Once;
+use crate::tensor::Tensor;
+
+type Entries = HashMap<usize, Arc<dyn Any + Send + Sync>>;
+
+/// The entries of one process, by address. A forked child makes a table of its own: another thread may hold the lock of its
+/// parent's for ever.
+struct Table {
+    process: u32,
+    entries: Mutex<Entries>,
+}
+
+fn with_entries<R>(work: impl FnOnce(&mut Entries) -> R) -> R {
+    static TABLE: Once<Table> = Once::new();
+    let process = std::process::id();
+    let table = TABLE.get_if(|table| table.process == process, |_| Table { process, entries: Mutex::default() });
+    work(&mut table.entries.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Whether this torch can make such tensors, as versions from 2.11 on can.
+pub fn is_possible() -> bool {
+    torch().is_ok_and(|torch| torch.torch_from_blob.is_some() && torch.aoti_torch_layout_strided.is_some())
+}
+
+/// A tensor of one number if something may be kept, else of none.
+pub fn keep<K: Any + Send + Sync>(may_keep: bool, kept: Option<K>) -> Reading<Tensor> {
+    let torch = torch()?;
+    let functions = torch.torch_from_blob.zip(torch.aoti_torch_layout_strided).filter(|_| may_keep);
+    let Some((from_blob, strided)) = functions else { return Tensor::of_type(&[0], DType::Int64) };
+    let data = Box::into_raw(Box::new(0_i64)).cast::<c_void>();
+    if let Some(kept) = kept {
+        with_entries(|entries| entries.insert(data as usize, Arc::new(kept)));
+    }
+    let (one, mut handle) = (1, null_mut());
+    // SAFETY: one number, which lives until `end`; nobody else owns the new tensor.
+    unsafe {
+        let (dtype, cpu) = (DType::Int64.number(torch), (torch.aoti_torch_device_type_cpu)());
+        let [size, stride] = [&raw const one; 2];
+        let code =
+            from_blob(data, 1, size, stride, 0, dtype, cpu, -1, &raw mut handle, strided(), null(), 0, end, null_mut());
+        torch.done(code)?;
+        Ok(Tensor::take(handle as u64))
+    }
+}
+
+/// Called by torch when nothing uses the memory of a tensor any more.
+unsafe extern "C" fn end(data: *mut c_void, _: *mut c_void) {
+    let entry = with_entries(|entries| entries.remove(&(data as usize)));
+    drop(entry); // without the lock
+    // SAFETY: a box of `keep`, whose address may be used anew from here on.
+    drop(unsafe { Box::from_raw(data.cast::<i64>()) });
+}
+
+/// What the forward pass has kept, if this is the tensor that stands for it.
+pub fn find<K: Any + Send + Sync>(tensor: Option<&Tensor>) -> Option<Arc<K>> {
+    let address = tensor?.integers("kept").ok()?.as_ptr() as usize;
+    with_entries(|entries| entries.get(&address).cloned())?.downcast().ok()
+}
