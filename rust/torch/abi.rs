@@ -132,7 +132,7 @@ fn library() -> *mut c_void {
 }
 
 /// A name as C writes it.
-pub const fn c_name(name: &str) -> &CStr {
+const fn c_name(name: &str) -> &CStr {
     match CStr::from_bytes_with_nul(name.as_bytes()) {
         Ok(name) => name,
         Err(_) => panic!("a name of C ends with a zero"),

@@ -90,7 +90,7 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
         let ((w, h), g) = (call.problem::<T>()?, grad_c.numbers("grad_c", call.len)?);
         let [u, of_h, tau] = gradients.each_mut().map(Option::as_mut);
         let gradients = Gradients { u: wanted(u)?, h: wanted(of_h)?, tau: wanted(tau)?, phases: None };
-        let saved = kept::find::<Saved<T>>(kept).filter(|saved| saved.check(&w, call.rows).is_ok());
+        let saved = kept::find(kept, |saved: &Saved<T>| saved.check(&w, call.rows).is_ok());
         run(|context| apply::backward(context, &w, h, g, gradients, saved.as_deref()))
     }
     let (u, h, tau) = (arguments.tensor(), arguments.tensor(), arguments.optional());

@@ -53,6 +53,9 @@ pub fn keep<K: Any + Send + Sync>(may_keep: bool, kept: Option<K>) -> Reading<Te
         let [size, stride] = [&raw const one; 2];
         let code =
             from_blob(data, 1, size, stride, 0, dtype, cpu, -1, &raw mut handle, strided(), null(), 0, end, null_mut());
+        if code != 0 {
+            end(data, null_mut());
+        }
         torch.done(code)?;
         Ok(Tensor::take(handle as u64))
     }
@@ -66,8 +69,8 @@ unsafe extern "C" fn end(data: *mut c_void, _: *mut c_void) {
     drop(unsafe { Box::from_raw(data.cast::<i64>()) });
 }
 
-/// What the forward pass has kept, if this is the tensor that stands for it.
-pub fn find<K: Any + Send + Sync>(tensor: Option<&Tensor>) -> Option<Arc<K>> {
+/// What the forward pass has kept, if this is the tensor that stands for it, and it fits the problem.
+pub fn find<K: Any + Send + Sync>(tensor: Option<&Tensor>, fits: impl Fn(&K) -> bool) -> Option<Arc<K>> {
     let address = tensor?.integers("kept").ok()?.as_ptr() as usize;
-    with_entries(|entries| entries.get(&address).cloned())?.downcast().ok()
+    with_entries(|entries| entries.get(&address).cloned())?.downcast().ok().filter(|kept| fits(kept))
 }

@@ -18,7 +18,7 @@ mod kept;
 mod kernel;
 mod loaded;
 mod matrix;
-#[allow(dead_code)] // values that are made once for ever are the core's
+#[allow(dead_code)] // only the core uses `Once::get`
 #[path = "../core/once.rs"]
 mod once;
 #[allow(dead_code)] // a list of costs needs the names of methods

@@ -42,7 +42,7 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
         let &Columns { count, n, m, .. } = columns;
         let (w, g) = (columns.operator::<T>(None)?, grad_w.numbers("grad_w", count * n * n)?);
         let grad_u = grad_u.numbers_mut(count * n * m)?;
-        let saved = kept::find::<Saved<T>>(kept).filter(|saved| saved.check(&w, n).is_ok());
+        let saved = kept::find(kept, |saved: &Saved<T>| saved.check(&w, n).is_ok());
         run(|context| apply::matrix_backward(context, &w, g, grad_u, saved.as_deref()))
     }
     let (u, kept, grad_w) = (arguments.tensor(), arguments.optional(), arguments.tensor());

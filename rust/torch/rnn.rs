@@ -234,7 +234,7 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
             phases: wanted(phases)?,
             activation_bias: wanted(activation_bias)?,
         };
-        let saved = kept::find::<Saved<T>>(kept).filter(|saved| saved.check(&sequence).is_ok());
+        let saved = kept::find(kept, |saved: &Saved<T>| saved.check(&sequence).is_ok());
         // Its derivative is not a function of the states: without what is kept, the forward pass runs again.
         let runs_again = saved.is_none() && matches!(sequence.activation, Activation::Oplu);
         let mut again = if runs_again { Some(Tensor::empty(&call.states(n), &call.inputs.x)?) } else { None };

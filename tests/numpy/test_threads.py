@@ -122,3 +122,16 @@ def test_calls_with_fewer_tasks_than_threads_end_none_of_torchs(run_script):
 def test_without_torchs_operators_there_are_our_own(run_script):
     call = "hh.set_num_threads(3) or hh.rnn(u.numpy(), x.numpy())[0]"
     assert run_script(WITH_TORCH.format(imports="import householder as hh", call=call)) == "2\n"
+
+
+@needs_torch
+def test_more_threads_than_torch_has_are_our_own(run_script):
+    call = "hh.set_num_threads(5) or hh.rnn(u.numpy(), x.numpy())[0]"
+    assert run_script(WITH_TORCH.format(imports="import householder as hh, householder.torch", call=call)) == "4\n"
+
+
+@pytest.mark.skipif(not find_spec("torch"), reason="needs torch")
+def test_calls_run_on_torchs_threads_on_every_system():
+    from householder.torch._ops import library
+
+    assert library.shares_threads

@@ -47,7 +47,7 @@ def chunk_scan(
         output_final_state=return_final_states,
     )
     if D is not None:
-        y = y.addcmul(D[..., None], x) if y.requires_grad else y.addcmul_(D[..., None], x)
+        y = torch.addcmul(y, D[..., None], x)
     return y if last is None else (y, last.float().mT)
 
 

@@ -194,7 +194,7 @@ impl<'a> Context<'a> {
         if pool::is_callers() {
             pool::join_callers(workers - 1, &help, &work, meanwhile);
         } else if let Some(torch) = process::torch_threads(workers) {
-            torch.join(workers - 1, &help, &work, meanwhile);
+            torch.join(workers - 1, &help, &work, meanwhile)?;
         } else {
             process::workers()?.join(workers - 1, &help, &work, meanwhile);
         }

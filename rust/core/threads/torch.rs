@@ -1,15 +1,16 @@
 //! torch's threads, where torch is in the process.
 //!
 //! Workers of OpenMP spin for milliseconds after each parallel loop of torch, so threads of our own would share processors with
-//! them. torch's workers begin at once, and a loop of torch's own never ends them, as one of another size would.
+//! them. torch's workers begin at once. torch's parallel loops all have the same size; a smaller one would end some workers.
 
 use std::ffi::c_void;
 
 use super::invitation::{Closing, Invitation, WaitPoll};
+use crate::error::{Error, Result};
 
 /// `torch_parallel_for(begin, end, grain_size, function, data)`: splits the numbers from `begin` to `end` among torch's threads,
-/// of which the caller is one, and calls the function once on each. It returns when all calls have, 0 for success. Within
-/// another parallel loop of torch's, the caller alone calls.
+/// of which the caller is one, and calls the function on each that has a share. It returns when all calls have, 0 for success.
+/// Within another parallel loop of torch's, the caller has all.
 pub type ParallelFor = unsafe extern "C-unwind" fn(i64, i64, i64, Chunk, *mut c_void) -> i32;
 
 /// What a parallel loop calls with the numbers of a chunk and the data.
@@ -23,7 +24,7 @@ pub type CountThreads = unsafe extern "C-unwind" fn(*mut u32) -> i32;
 pub struct TorchThreads {
     /// Begins a parallel loop and ends it.
     pub parallel_for: ParallelFor,
-    /// Its usual size.
+    /// Counts the threads of such a loop.
     pub num_threads: CountThreads,
 }
 
@@ -37,13 +38,19 @@ impl TorchThreads {
     }
 
     /// Runs `work` here and `help`, which must not panic, on up to `helpers` more threads.
-    pub(super) fn join(self, helpers: usize, help: &(dyn Fn() + Sync), work: &dyn Fn(), meanwhile: WaitPoll<'_>) {
+    pub(super) fn join(
+        self,
+        helpers: usize,
+        help: &(dyn Fn() + Sync),
+        work: &dyn Fn(),
+        meanwhile: WaitPoll<'_>,
+    ) -> Result<()> {
         // SAFETY: the loop ends before `help` does, and all threads have left it then.
         let invitation = &unsafe { Invitation::new(helpers, help) };
         let mut team = Team { caller: this_thread(), work, meanwhile, invitation };
         // SAFETY: the team outlives the call, which ends when all threads have left it; `work` runs on this thread alone.
         let code = unsafe { (self.parallel_for)(0, helpers as i64 + 1, 1, member, (&raw mut team).cast()) };
-        debug_assert_eq!(code, 0, "no function that it calls throws");
+        if code == 0 { Ok(()) } else { Err(Error::Internal("torch could not run a parallel loop".to_owned())) }
     }
 }
 
@@ -115,7 +122,7 @@ mod tests {
             }
         });
         let torch = TorchThreads { parallel_for, num_threads: four };
-        torch.join(torch.count() - 1, &help, &work, (Duration::from_millis(1), &|| {}));
+        torch.join(torch.count() - 1, &help, &work, (Duration::from_millis(1), &|| {})).unwrap();
         assert_eq!((works.into_inner(), helps.into_inner()), (1, 3));
     }
 }

@@ -37,6 +37,7 @@ TYPES = {
     "void": "c_void",
 }
 FLOOR = 2, 10
+KEEPS = 2, 11
 BIASED = next(name for name, phi in NONLINEARITIES.items() if phi.has_bias and phi.is_real)
 ops = torch.ops.householder
 
@@ -98,6 +99,10 @@ def test_a_function_is_declared_as_in_the_headers_of_torch(name, arguments, resu
     assert [translate(kind) for kind in kinds] == arguments
     assert result == (None if kind == "void" else translate(kind))
     assert since <= version
+
+
+def test_forward_passes_can_keep_where_torch_makes_tensors_of_given_memory():
+    assert _torch_library.can_keep() == (tuple(map(int, torch.__version__.split(".")[:2])) >= KEEPS)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads ELF")

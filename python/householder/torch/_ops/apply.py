@@ -14,7 +14,7 @@ import torch
 from householder import _core, _validate, plan
 from householder._spec import reflection_count
 from householder.torch import _expressions
-from householder.torch._ops.library import fake_kept, follow_torch_threads, leading, require_dtype
+from householder.torch._ops.library import empty_kept, follow_torch_threads, leading, require_dtype
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor]:
 
 def _fake(tensors: Any, _: Any, keep: bool) -> tuple[Tensor, Tensor]:
     h: Tensor = tensors[1]
-    return h.new_empty(h.shape), fake_kept(h, keep)
+    return h.new_empty(h.shape), empty_kept(h, keep)
 
 
 def _vmap(op: Any, info: Any, in_dims: Any, u: Tensor, h: Tensor, tau: Tensor | None, _: bool, *options: Any) -> Any:

@@ -23,7 +23,7 @@ from householder._types import Sequence
 from householder.torch import _autocast
 from householder.torch._ops.apply import unsupported_columns
 from householder.torch._ops.cuda_tape import Layout, tape_layout
-from householder.torch._ops.library import fake_kept
+from householder.torch._ops.library import empty_kept
 from householder.torch._ops.rnn import DIFFERENTIABLE, Inputs, Options, inputs_of
 
 if TYPE_CHECKING:
@@ -93,9 +93,9 @@ def apply_gradients(tensors: Any, _: Any, form: Form | None, grads: Any, wanted:
 
 
 def apply(tensors: Any, options: Any, _: bool) -> Any:
-    """``W h`` or ``W* h``, and that nothing is kept."""
+    """``W h`` or ``W* h``, and an empty tensor, because nothing is kept."""
     found = apply_keeping(tensors, options, False)
-    return found if found is NotImplemented else (found[0], fake_kept(tensors[0], False))
+    return found if found is NotImplemented else (found[0], empty_kept(tensors[0], False))
 
 
 def apply_backward(tensors: Any, _: Any, grads: Any, wanted: Any, options: Any) -> Any:
@@ -117,8 +117,8 @@ def _require_default(tau: Tensor | None, shape: str) -> None:
 
 @_with_kernels
 def matrix(tensors: Any, _: Any, __: bool) -> tuple[Tensor, Tensor]:
-    """``W`` itself, and that nothing is kept."""
-    return algebra.matrix(algebra.form(tensors[0])).contiguous(), fake_kept(tensors[0], False)
+    """``W`` itself, and an empty tensor, because nothing is kept."""
+    return algebra.matrix(algebra.form(tensors[0])).contiguous(), empty_kept(tensors[0], False)
 
 
 @_with_kernels

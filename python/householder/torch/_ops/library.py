@@ -92,7 +92,8 @@ _core.share_tensor_types(Tensor, torch.nn.Parameter)
 
 # torch's threads spin for milliseconds after each parallel loop, so other threads would share processors with them.
 _torch_cpu = {"win32": "torch_cpu.dll", "darwin": "libtorch_cpu.dylib"}.get(sys.platform, "libtorch_cpu.so")
-_core.share_torch_threads(str(Path(torch.__file__).with_name("lib") / _torch_cpu))
+shares_threads = _core.share_torch_threads(str(Path(torch.__file__).with_name("lib") / _torch_cpu))
+"""Whether calls run on torch's threads, as on every system that the tests know."""
 
 
 def follow_torch_threads() -> None:
@@ -121,8 +122,8 @@ def require_dtype(x: Tensor, *others: Tensor | None) -> None:
             )
 
 
-def fake_kept(like: Tensor, keep: bool) -> Tensor:
-    """Return an empty tensor like the one that stands for what a forward operator keeps on the CPU."""
+def empty_kept(like: Tensor, keep: bool) -> Tensor:
+    """Return a tensor of the shape of the one that stands for what a forward operator keeps, on the CPU alone."""
     is_kept = keep and like.device.type == "cpu" and _can_keep
     return like.new_empty((int(is_kept),), dtype=torch.int64)
 

@@ -10,7 +10,7 @@ import torch
 from householder import _core
 from householder.torch import _expressions
 from householder.torch._ops.apply import forming_flops, gradient_flops
-from householder.torch._ops.library import fake_kept, follow_torch_threads, leading, require_dtype
+from householder.torch._ops.library import empty_kept, follow_torch_threads, leading, require_dtype
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _expression(library: Library, tensors: Any, _: Any) -> tuple[Tensor]:
 
 def _fake(tensors: Any, _: Any, keep: bool) -> tuple[Tensor, Tensor]:
     (u,) = tensors
-    return u.new_empty(*u.shape[:-1], u.shape[-2]), fake_kept(u, keep)
+    return u.new_empty(*u.shape[:-1], u.shape[-2]), empty_kept(u, keep)
 
 
 def _vmap(op: Any, _: Any, in_dims: Any, u: Tensor, __: bool) -> Any:

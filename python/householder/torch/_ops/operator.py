@@ -5,12 +5,13 @@ define it. From these follow two operators of torch's dispatcher, ``name`` and `
 device, and three ``autograd.Function`` classes:
 
 * ``Eager`` has the least overhead and serves ordinary calls;
-* ``General`` has a ``setup_context`` and a vmap rule, which export and ``torch.func`` require;
+* ``General`` has a ``setup_context`` and a vmap rule, which compilation, export and ``torch.func`` require;
 * ``Derivative`` is the backward pass as a differentiable function, whose own backward is the expression's.
 
-Calls that go straight to the dispatcher, as those of compiled and exported programs do, have the same gradients by
-``torch.library.register_autograd``. Eager calls do without that, because it adds 15 to 20 us to a training step. In
-compiled training a tensor stands for factors and tapes; see ``rust/torch/kept.rs``.
+Calls that go straight to the dispatcher, as those of exported programs do, have the same gradients by
+``torch.library.register_autograd``. So do calls on the CPU that are compiled with gradients: there a tensor stands for
+what is kept between the passes; see ``rust/torch/kept.rs``. Eager calls do without, because it adds 15 to 20 us to a
+training step.
 
 Forward mode takes the expression itself, because that has every derivative. So do devices without kernels: autograd
 then records the expression, and nothing is computed twice.
@@ -109,14 +110,14 @@ class Operator:
     ) -> None:
         count, state_count, option_count = (_count(of) for of in (tensors, states, options))
         constant = count - differentiable
-        keep_argument = (False,) * bool(states)
+        takes_keep = bool(states)
         self._compute, self._expression, self._unsupported = compute, expression, unsupported
         self._is_loop = is_loop
         has_one_result = _count(grads) == 1
 
         def without_state(found: Any) -> Any:
             """Return the results alone of what the forward operator returns."""
-            if not states:
+            if not takes_keep:
                 return found
             return found[0] if has_one_result else found[:-1]
 
@@ -204,8 +205,8 @@ class Operator:
                 if found is NotImplemented:
                     found = at_once(tensors, options, keep)
                 if found is NotImplemented:
-                    found = forward_op(*tensors, *(keep,) * bool(states), *options)
-                    left = (*found[: state_count - 1], found[-1] if found[-1].numel() else None) if states else ()
+                    found = forward_op(*tensors, *(keep,) * takes_keep, *options)
+                    left = (*found[: state_count - 1], found[-1] if found[-1].numel() else None) if takes_keep else ()
                     found = without_state(found), left, None
                 results, left, kept = found
                 save(ctx, tensors, left, kept, options)
@@ -220,11 +221,12 @@ class Operator:
 
             @staticmethod
             def forward(*arguments: Any) -> Any:
-                return without_state(forward_op(*arguments[:count], *keep_argument, *arguments[count:]))
+                return without_state(forward_op(*arguments[:count], *(False,) * takes_keep, *arguments[count:]))
 
             @staticmethod
             def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-                left = (*output[: state_count - 1], None) if state_count else ()
+                results = (output,) if has_one_result else output
+                left = (*results[: state_count - 1], None) if takes_keep else ()
                 save(ctx, inputs[:count], left, None, inputs[count:])
 
             @staticmethod
@@ -288,8 +290,8 @@ class Operator:
             """Return the forward operator that calls ``kernel(tensors, options, keep)``."""
 
             def call(*arguments: Any) -> Any:
-                keep = bool(keep_argument) and arguments[count]
-                return kernel(arguments[:count], arguments[count + len(keep_argument) :], keep)
+                keep = takes_keep and arguments[count]
+                return kernel(arguments[:count], arguments[count + takes_keep :], keep)
 
             return call
 
@@ -307,8 +309,9 @@ class Operator:
             return call
 
         def on_cpu(tensors: Any, options: Any, keep: bool) -> Any:
-            results, left, _ = compute(ordinary(*tensors), options, keep)
-            if not states:
+            can_keep = keep and fake(tensors, options, True)[-1].numel() > 0
+            results, left, _ = compute(ordinary(*tensors), options, can_keep)
+            if not takes_keep:
                 return results
             state = fake(tensors, options, False)[-1] if left[-1] is None else left[-1]
             return (results, state) if has_one_result else (*results, state)
@@ -336,7 +339,7 @@ class Operator:
             found = [t.new_empty(t.shape) if want else None for t, want in zip(arguments, wanted, strict=False)]
             return tuple(found) if differentiable > 1 else found[0]
 
-        forward_arguments = [tensors, *["bool keep"] * bool(states), *[options] * bool(options)]
+        forward_arguments = [tensors, *["bool keep"] * takes_keep, *[options] * bool(options)]
         backward_arguments = [tensors, *[states] * bool(states), grads, "bool[] wanted", *[options] * bool(options)]
         forward_op = self.forward_op = define(
             name,
@@ -377,7 +380,7 @@ class Operator:
         self.gradients = gradients
         self._graph: Any = new_class(f"householder::{name}", (Eager,))  # the name that profiles and graphs show
         self._general, self._at_once = General, at_once
-        self._keep_argument, self._without_state = keep_argument, without_state
+        self._takes_keep, self._without_state, self._is_shortcut = takes_keep, without_state, is_shortcut
 
     def attempt(self, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
         """Compute an ordinary call at once; None if it needs checks, conversion or another route."""
@@ -403,8 +406,10 @@ class Operator:
         if way is Route.EXPRESSION or self._lacks_kernel(tensors, options, way):
             return self.expression(tensors, options)
         if way is Route.TRANSFORMED:
-            if self._keep_argument and tensors[0].is_cpu and is_compiled() and _has_gradient(tensors):
-                return self._through_dispatcher(tensors, options, keep=True)
+            if self._takes_keep and tensors[0].is_cpu and torch.is_grad_enabled() and is_compiled():
+                wanted = [tensor is not None and tensor.requires_grad for tensor in tensors]
+                if any(wanted):
+                    return self._through_dispatcher(tensors, options, keep=not self._is_shortcut(wanted))
             return self._general.apply(*tensors, *options)
         if torch.is_grad_enabled():
             for tensor in tensors:
@@ -424,7 +429,7 @@ class Operator:
         return results if len(results) > 1 else results[0]
 
     def _through_dispatcher(self, tensors: Sequence[Any], options: Sequence[Any], keep: bool = False) -> Any:
-        return self._without_state(self.forward_op(*tensors, *(keep,) * len(self._keep_argument), *options))
+        return self._without_state(self.forward_op(*tensors, *(keep,) * self._takes_keep, *options))
 
     def _lacks_kernel(self, tensors: Sequence[Any], options: Sequence[Any], way: Route) -> bool:
         """Return whether no kernel computes a call, and say so once for each device.
@@ -459,11 +464,6 @@ def _state_arity(function: Any, count: int) -> None:
     """
     parameters = [Parameter(f"argument_{i}", Parameter.POSITIONAL_ONLY) for i in range(count)]
     function.__signature__ = Signature(parameters)
-
-
-def _has_gradient(tensors: Sequence[Any]) -> bool:
-    """Return whether a graph is being recorded."""
-    return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
 
 
 def _count(arguments: str) -> int:

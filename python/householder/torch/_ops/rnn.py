@@ -21,7 +21,7 @@ from householder.torch import _expressions
 from householder.torch._dtypes import HALF_TYPES
 from householder.torch._layout import contiguous
 from householder.torch._ops.apply import application_flops, gradient_flops, method_of, unsupported_columns
-from householder.torch._ops.library import fake_kept, follow_torch_threads, leading, on_cuda
+from householder.torch._ops.library import empty_kept, follow_torch_threads, leading, on_cuda
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor, T
 def _fake(tensors: Any, options: Any, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
     inputs = inputs_of(tensors, options)
     u, x, (n, _, _, _, batch) = inputs.u, inputs.x, inputs.sizes()
-    tape = u.new_empty(_tape_shape(inputs, options) if keep else (0,)) if x.is_cuda else fake_kept(x, keep)
+    tape = u.new_empty(_tape_shape(inputs, options) if keep else (0,)) if x.is_cuda else empty_kept(x, keep)
     return x.new_empty(*x.shape[:-1], n), x.new_empty(*u.shape[:-2], batch, n), tape
 
 

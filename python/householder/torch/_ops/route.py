@@ -26,7 +26,7 @@ class Route(Enum):
     OBSERVED = auto()
     """By the dispatcher, because a mode or a tracer observes operators."""
     TRANSFORMED = auto()
-    """By functions with rules for ``vmap``, because the call is being compiled, exported or transformed."""
+    """By what a graph or a transform can hold, because the call is being compiled, exported or transformed."""
     EXPRESSION = auto()
     """In torch operations, because tensors may carry tangents."""
 
@@ -46,7 +46,7 @@ def is_compiled() -> bool:
 
 
 def route() -> Route:
-    """Return how a call is computed; this and :func:`is_forward_mode` alone read torch's flags."""
+    """Return how a call is computed; this and the functions above alone read torch's flags."""
     if is_forward_mode():
         return Route.EXPRESSION
     if torch.compiler.is_compiling() or transforms_active():
