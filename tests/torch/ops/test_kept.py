@@ -154,6 +154,11 @@ MODELS = {
 }
 
 
+def is_taken_for_export():
+    """Whether this torch says of every compilation that it exports, as 2.11 does: nothing is kept then."""
+    return torch.compile(lambda: torch.compiler.is_exporting(), backend="eager")()
+
+
 @NAMES
 def test_compiled_training_keeps_and_has_the_gradients_of_eager_training(name):
     make, shape = MODELS[name]
@@ -163,7 +168,7 @@ def test_compiled_training_keeps_and_has_the_gradients_of_eager_training(name):
     expected = [p.grad for p in model.parameters()]
     model.zero_grad()
     found, gradients = kept_nodes(model, x)
-    assert f"householder.{name}.default" in found
+    assert is_taken_for_export() or f"householder.{name}.default" in found
     torch.testing.assert_close(gradients, expected)
     with torch.no_grad():
         assert kept_nodes(model, x)[0] == []
