@@ -162,7 +162,7 @@ def is_taken_for_export():
 @NAMES
 def test_compiled_training_keeps_and_has_the_gradients_of_eager_training(name):
     make, shape = MODELS[name]
-    model, x = make(), torch.randn(shape)
+    model, x = make().double(), torch.randn(shape, dtype=torch.float64)
     y = model(x)
     (y[0] if isinstance(y, tuple) else y).square().sum().backward()
     expected = [p.grad for p in model.parameters()]
