@@ -323,7 +323,7 @@ class Operator:
         def elsewhere(tensors: Any, options: Any, keep: bool) -> Any:
             self._lacks_kernel(tensors, options, Route.EAGER)
             results = tuple(result.contiguous() for result in expression(LIBRARY, tensors, options))
-            return (*results, *fake(tensors, options, keep)[len(results) :]) if states else results[0]
+            return (*results, *fake(tensors, options, keep)[len(results) :]) if takes_keep else results[0]
 
         def backward_elsewhere(tensors: Any, _: Any, grads: Any, wanted: Any, options: Any) -> Any:
             self._lacks_kernel(tensors, options, Route.EAGER)
@@ -340,11 +340,11 @@ class Operator:
             return tuple(found) if differentiable > 1 else found[0]
 
         forward_arguments = [tensors, *["bool keep"] * takes_keep, *[options] * bool(options)]
-        backward_arguments = [tensors, *[states] * bool(states), grads, "bool[] wanted", *[options] * bool(options)]
+        backward_arguments = [tensors, *[states] * takes_keep, grads, "bool[] wanted", *[options] * bool(options)]
         forward_op = self.forward_op = define(
             name,
             forward_arguments,
-            _count(grads) + bool(states),
+            _count(grads) + takes_keep,
             {"CPU": forward(on_cpu), "CompositeExplicitAutograd": forward(elsewhere)}
             | ({"CUDA": forward(_on_cuda_or(name, elsewhere))} if has_cuda else {}),
             fake=forward(without_numbers),
@@ -367,7 +367,7 @@ class Operator:
             if keep or any(t is not None for t in tensors[differentiable:]):
                 return NotImplemented
             results = tuple(result.contiguous() for result in expression(EXPORTED, tensors, options))
-            return (*results, fake(tensors, options, False)[-1]) if states else results[0]
+            return (*results, fake(tensors, options, False)[-1]) if takes_keep else results[0]
 
         self.decompose = forward(decompose)
 

@@ -10,7 +10,7 @@ never makes a gradient as large as the sequence. For many matrices at once, as u
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -110,13 +110,15 @@ def _compute(tensors: Any, options: Any, keep: bool) -> Any:
     return kept if kept is NotImplemented else ((h, last), (h, None), kept)
 
 
-def _tape_shape(inputs: Inputs, options: Sequence[Any]) -> tuple[int, ...]:
-    """Return the shape of the tape that the forward pass leaves to the backward pass on a CUDA device."""
+def _empty_tape(inputs: Inputs, options: Sequence[Any], keep: bool) -> Tensor:
+    """Return a tensor of the shape of the one that the forward pass leaves to the backward pass."""
     nonlinearity, *_, shape, method = options
-    if not inputs.x.is_cuda or not inputs.is_default(shape):
-        return (0,)
+    if not inputs.x.is_cuda:
+        return empty_kept(inputs.x, keep)
+    if not keep or not inputs.is_default(shape):
+        return inputs.u.new_empty(0)
     layout = on_cuda().tape_layout(inputs.u, inputs.x, inputs.phases is not None, nonlinearity, method)
-    return cast("tuple[int]", layout.shape)
+    return inputs.u.new_empty(layout.shape)
 
 
 def _differentiate(
@@ -172,8 +174,8 @@ def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor, T
 def _fake(tensors: Any, options: Any, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
     inputs = inputs_of(tensors, options)
     u, x, (n, _, _, _, batch) = inputs.u, inputs.x, inputs.sizes()
-    tape = u.new_empty(_tape_shape(inputs, options) if keep else (0,)) if x.is_cuda else empty_kept(x, keep)
-    return x.new_empty(*x.shape[:-1], n), x.new_empty(*u.shape[:-2], batch, n), tape
+    h, last = x.new_empty(*x.shape[:-1], n), x.new_empty(*u.shape[:-2], batch, n)
+    return h, last, _empty_tape(inputs, options, keep)
 
 
 def _vmap(op: Any, info: Any, in_dims: Any, *arguments: Any) -> Any:
