@@ -9,7 +9,7 @@
 //! let mut context = Context::new(&mut never);
 //! let blocks = Blocks::new(&mut context, u, 16).unwrap();
 //! let keep = Coefficients::new(&blocks, std::ptr::null(), 3);
-//! println!("{}", blocks.matrix(&mut context, Some(keep)).unwrap().len());
+//! println!("{:?}", keep.of(1).ptr);
 //! ```
 //!
 //! Buffers of any length:

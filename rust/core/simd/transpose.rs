@@ -27,6 +27,17 @@ simd! {
     pub fn transpose<T: Element>(s, shape: Shape, from: &[T], ld_from: usize, to: &mut [T], ld_to: usize) -> () {
         transpose_with(s, shape, from, ld_from, to, ld_to);
     }
+
+    /// [`transpose`] of a matrix at an address.
+    ///
+    /// # Safety
+    /// As of [`transpose_at`].
+    pub unsafe fn transpose_to<T: Element>(
+        s, shape: Shape, from: *const T, ld_from: usize, to: *mut T, ld_to: usize
+    ) -> () {
+        // SAFETY: as said.
+        unsafe { transpose_at(s, shape, from, ld_from, to, ld_to) };
+    }
 }
 
 /// [`transpose`] in a function compiled for an instruction set.

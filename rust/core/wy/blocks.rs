@@ -12,12 +12,15 @@ use crate::error::{Error, Result};
 use crate::memory::{Buffer, collected, padded};
 use crate::operator::Reflections;
 use crate::scalar::Scalar;
+use crate::simd::epilogue::Store;
+use crate::simd::gemm::gemm;
 use crate::simd::isa::InstructionSet;
+use crate::simd::pack::{Packed, Part, pack};
 use crate::threads::Context;
 use crate::view::{Shared, View};
 
-/// Columns of a task that forms a matrix, in whole tiles: few enough to stay in the second-level cache while all blocks pass,
-/// and many enough to make up for reading the blocks.
+/// Columns of a task that forms a matrix, in whole tiles: few enough to stay in the second-level cache while all blocks pass
+/// (up to a thousand coordinates), and many enough to make up for reading the blocks.
 const TILE: usize = 24;
 const WIDEST_TASK: usize = 4 * TILE;
 /// Tasks that suffice for many threads.
@@ -139,8 +142,8 @@ impl<T: Scalar> Blocks<T> {
         }
     }
 
-    /// `W_1`, column-major with columns `padded(n)` apart. The coefficients `y` of the columns from a block's first coordinate
-    /// on go to `keep`.
+    /// Forms `W_1`, some columns a task. `finish` gets each task's columns, column-major and `padded(n)` apart. `keep` gets the
+    /// coefficients `y` of each block, rows [`Blocks::widest`] apart, for the columns from the block's first coordinate on.
     ///
     /// A block does not change the columns before its first coordinate. What the blocks behind it left is zero but for ones
     /// in front of *their* first coordinate, and these ones and zeros are neither stored nor multiplied:
@@ -149,61 +152,81 @@ impl<T: Scalar> Blocks<T> {
     /// W_(b) [1  0]   [1 + V_1 N V_1*   V_1 N V_2* A    ]        V = [V_1; V_2]
     ///       [0  A] = [    V_2 N V_1*   A + V_2 N V_2* A]
     /// ```
-    ///
-    /// # Panics
-    /// If `keep` does not have [`Coefficients::len`] numbers for `n` vectors.
-    pub fn matrix(&self, context: &mut Context<'_>, keep: Option<&mut [T]>) -> Result<Buffer<T>> {
-        let (n, isa, ld) = (self.n, context.isa, padded::<T>(self.n));
-        let keep = keep.map(|keep| Coefficients::of_slice(self, keep, n));
-        let mut w = Buffer::<T>::scratch(n * ld)?;
+    pub fn matrix(&self, context: &mut Context<'_>, keep: Option<Keep<'_, T>>, finish: Finish<'_, T>) -> Result<()> {
+        let (n, isa, ld, blocks) = (self.n, context.isa, padded::<T>(self.n), self.list.len());
+        // Where the blocks behind block i begin.
+        let behind = |i: usize| self.list.get(i + 1).map_or(n, |next| next.begin);
+        let mut halves: Vec<Option<[Packed<T>; 2]>> = collected((0..blocks).map(|_| None))?;
+        let of_halves = Shared(halves.as_mut_ptr());
         let width = (n / TASKS_OF_MATRIX).next_multiple_of(TILE).clamp(TILE, WIDEST_TASK);
-        let tasks = n.div_ceil(width);
-        let shared = Shared(w.ptr_mut());
-        context.run(tasks, 2 * n * n * self.k, &|i, cancel| {
+        context.run_phases(&[blocks, n.div_ceil(width)], 2 * n * n * self.k, &|phase, i, cancel| {
+            if phase == 0 {
+                let Block { begin, wy, .. } = &self.list[i];
+                let top = behind(i) - begin;
+                let part = |row: usize| Part::columns(wy.v.ptr().wrapping_add(row), wy.ld_n(), wy.k);
+                // SAFETY: columns of `wy.n` numbers; task i alone writes entry i.
+                unsafe {
+                    let halves = [pack(isa, top, &[part(0)])?, pack(isa, wy.n - top, &[part(top)])?];
+                    *of_halves.get().add(i) = Some(halves);
+                }
+                return Ok(());
+            }
             // The last columns take longest: they go first.
             let end = n - i * width;
             let begin = end.saturating_sub(width);
-            let scratch = Scratch::new(self, end - begin)?;
-            // SAFETY: tasks own disjoint columns, and as many coefficients are kept.
-            unsafe {
-                let w = View::new(shared.get(), ld, n);
-                for j in begin..end {
-                    w.from(n, j).vector_mut(0, ld - n).fill(T::ZERO);
-                    if self.list.is_empty() {
-                        w.vector_mut(j, n).fill(T::ZERO);
-                        *w.at(j, j) = T::ONE;
-                    }
-                }
-                for (i, block) in self.list.iter().enumerate().rev().filter(|(_, block)| block.begin < end) {
-                    cancel.check()?;
-                    // Where the blocks behind this one begin, and the columns of A; those between are still unit vectors.
-                    let behind = self.list.get(i + 1).map_or(n, |next| next.begin);
-                    let split = behind.clamp(begin, end);
-                    let first = begin.max(block.begin);
-                    let y = |from, to| {
-                        keep.map_or(scratch.y().of(0).part(from - begin, to - begin), |keep| keep.of(i).part(from, to))
+            let count = end - begin;
+            let mut columns = Buffer::<T>::scratch(count * ld)?;
+            let (z, y) = (Buffer::<T>::scratch(count * self.widest())?, Buffer::<T>::zeroed(count * self.widest())?);
+            if blocks == 0 {
+                columns.fill(T::ZERO);
+                (0..count).for_each(|j| columns[j * ld + begin + j] = T::ONE);
+            }
+            let w = View::new(columns.ptr_mut(), ld, count);
+            let of = |buffer: &Buffer<T>, from: usize, to: usize| {
+                View::new(buffer.ptr(), self.widest(), count).part(from - begin, to - begin)
+            };
+            for (i, block) in self.list.iter().enumerate().rev().filter(|(_, block)| block.begin < end) {
+                cancel.check()?;
+                // The columns of A; those before are still unit vectors.
+                let split = behind(i).clamp(begin, end);
+                let first = begin.max(block.begin);
+                let (factors, top) = (block.wy.factors(), behind(i) - block.begin);
+                // SAFETY: tasks own their columns and coefficients; all halves are packed in the phase before.
+                unsafe {
+                    let [above, below] = (*of_halves.get().add(i)).as_ref().expect("halves of every block");
+                    let expand = |from: usize, to: usize, is_unit: bool| {
+                        let (y, out) = (of(&y, from, to), w.from(block.begin, 0).part(from - begin, to - begin));
+                        gemm(isa, (top, y.count), above.weights(), y, &Store::new(out));
+                        let out = out.from(top, 0);
+                        let add = if is_unit { View::none() } else { out };
+                        gemm(isa, (block.wy.n - top, y.count), below.weights(), y, &Store::plus(out, add));
                     };
-                    let factors = block.wy.factors();
                     if first < split {
-                        let y = y(first, split);
-                        factors.turn(isa, factors.units(first - block.begin, split - block.begin), y, false);
-                        factors.expand(isa, y, w.from(block.begin, 0).part(first, split), block.wy.n);
-                        (first..split).for_each(|j| *w.at(j, j) += T::ONE);
+                        let units = factors.units(first - block.begin, split - block.begin);
+                        factors.turn(isa, units, of(&y, first, split), false);
+                        expand(first, split, true);
+                        (first..split).for_each(|j| *w.at(j, j - begin) += T::ONE);
                     }
                     if split < end {
-                        let (y, top) = (y(split, end), behind - block.begin);
-                        let z = scratch.z().part(0, end - split);
-                        factors.gather_from(isa, top, w.from(behind, 0).part(split, end), z);
-                        factors.turn(isa, z, y, false);
-                        factors.expand(isa, y, w.from(block.begin, 0).part(split, end), top);
+                        let z = of(&z, split, end);
+                        factors.gather_from(isa, top, w.from(behind(i), 0).part(split - begin, end - begin), z);
+                        factors.turn(isa, z, of(&y, split, end), false);
+                        expand(split, end, false);
                     }
                 }
+                if let Some(keep) = keep {
+                    keep(i, first, &y[(first - begin) * self.widest()..]);
+                }
             }
-            Ok(())
-        })?;
-        Ok(w)
+            finish(begin, &mut columns)
+        })
     }
 }
+
+/// Takes a block's number, a first column, and the block's coefficients of the columns from there on.
+pub type Keep<'a, T> = &'a (dyn Fn(usize, usize, &[T]) + Sync);
+/// Takes a first column, and the columns from there on.
+pub type Finish<'a, T> = &'a (dyn Fn(usize, &mut [T]) -> Result<()> + Sync);
 
 /// `y = N V* a` of some vectors for each block.
 #[derive(Clone, Copy)]

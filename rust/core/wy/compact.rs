@@ -83,16 +83,6 @@ impl<T: Scalar> Factors<T> {
     pub unsafe fn scatter(self, isa: InstructionSet, y: View<T>, a: View<T>, out: View<T>) {
         gemm(isa, (self.v_adjoint.count, a.count), self.v, y, &Store::plus(out, a));
     }
-
-    /// `out = V y` for each vector on the coordinates before `top`, and `out += V y` on the others.
-    ///
-    /// # Safety
-    /// The caller owns the vectors: `k` numbers in `y`, `n` in `out`.
-    pub unsafe fn expand(self, isa: InstructionSet, y: View<T>, out: View<T>, top: usize) {
-        let (n, below) = (self.v_adjoint.count, out.from(top, 0));
-        gemm(isa, (top, y.count), self.v, y, &Store::new(out));
-        gemm(isa, (n - top, y.count), self.v.from(top, 0), y, &Store::plus(below, below));
-    }
 }
 
 simd! {
@@ -200,7 +190,7 @@ pub fn narrow<T: Scalar>(isa: InstructionSet, wide: &[T::Wide], len: usize, more
 
 simd! {
     /// Rounds columns of `len` numbers, and clears what is behind them.
-    fn round_columns<T: Scalar>(_s, wide: &[T::Wide], len: usize, columns: &mut [T]) -> () {
+    pub fn round_columns<T: Scalar>(_s, wide: &[T::Wide], len: usize, columns: &mut [T]) -> () {
         let (ld, ld_wide) = (padded::<T>(len).max(1), padded::<T::Wide>(len).max(1));
         for (to, from) in columns.chunks_mut(ld).zip(wide.chunks_exact(ld_wide)) {
             let (to, behind) = to.split_at_mut(len);

@@ -1,8 +1,7 @@
 //! The matrix `W` itself, for shapes where forming it pays.
 
 use super::blocks::{Blocks, Coefficients};
-use super::compact::narrow;
-
+use super::compact::{narrow, round_columns};
 use crate::error::Result;
 use crate::memory::{Buffer, padded};
 use crate::method;
@@ -12,9 +11,9 @@ use crate::product::product;
 use crate::scalar::Scalar;
 use crate::simd::isa::InstructionSet;
 use crate::simd::pack::Part;
-use crate::simd::transpose::transpose;
+use crate::simd::transpose::{transpose, transpose_to};
 use crate::threads::Context;
-use crate::view::View;
+use crate::view::{Shared, View};
 
 /// `W`, and what is needed to turn its gradient into that of `U`.
 pub struct Dense<T: Scalar> {
@@ -33,26 +32,17 @@ impl<T: Scalar> Dense<T> {
         if T::IS_WIDE {
             return Self::new(context, w);
         }
-        Dense::new(context, w.widen(context.isa)?.transform())?.narrow(context.isa)
+        let wide = w.widen(context.isa)?;
+        let blocks = blocks(context, wide.transform().u)?;
+        let (w, y) = form(context, &blocks, wide.transform().diagonal, round_columns, true)?;
+        Ok(Self { blocks: blocks.narrow(context.isa)?, w, y })
     }
 
     /// `W = W_1 D`, formed in its own precision.
     pub fn new(context: &mut Context<'_>, w: Transform<'_, T>) -> Result<Self> {
         let blocks = blocks(context, w.u)?;
-        let mut y = Buffer::zeroed(Coefficients::len(&blocks, blocks.n))?; // sums read whole registers
-        let w = form(context, &blocks, w.diagonal, Some(&mut y))?;
+        let (w, y) = form(context, &blocks, w.diagonal, move_columns, true)?;
         Ok(Self { blocks, w, y })
-    }
-
-    /// Rounds the matrix and its blocks to the narrow precision.
-    fn narrow<N: Scalar<Wide = T>>(&self, isa: InstructionSet) -> Result<Dense<N>> {
-        let n = self.blocks.n;
-        let widest = self.blocks.list.first().map_or(0, |block| block.wy.k);
-        Ok(Dense {
-            blocks: self.blocks.narrow(isa)?,
-            w: narrow(isa, &self.w, n, 0)?,
-            y: narrow(isa, &self.y, widest, 0)?,
-        })
     }
 
     /// `y` of the columns of `W_1`.
@@ -65,23 +55,61 @@ fn blocks<T: Scalar>(context: &mut Context<'_>, u: Reflections<'_, T>) -> Result
     Blocks::new(context, u, method::block_width_of_matrix(u.count(), u.n()))
 }
 
-fn form<T: Scalar>(
+/// Moves columns of so many numbers, `padded` apart, to columns of another precision, and clears what is behind them.
+type Move<T, N> = fn(InstructionSet, &[T], usize, &mut [N]);
+
+/// [`Move`] within one precision.
+fn move_columns<T: Scalar>(_: InstructionSet, from: &[T], len: usize, to: &mut [T]) {
+    let ld = padded::<T>(len).max(1);
+    for (to, from) in to.chunks_mut(ld).zip(from.chunks(ld)) {
+        to[..len].copy_from_slice(&from[..len]);
+        to[len..].fill(T::ZERO);
+    }
+}
+
+/// `W`, and `y` of the columns of `W_1` if they are kept, both moved to the precision wanted.
+fn form<T: Scalar, N: Scalar>(
     context: &mut Context<'_>,
     blocks: &Blocks<T>,
     diagonal: Diagonal<'_, T>,
-    keep: Option<&mut [T]>,
-) -> Result<Buffer<T>> {
-    let mut w = blocks.matrix(context, keep)?;
-    for (j, column) in w.chunks_mut(padded::<T>(blocks.n)).enumerate() {
-        diagonal.scale(j, &mut column[..blocks.n], false);
+    to: Move<T, N>,
+    keeps: bool,
+) -> Result<(Buffer<N>, Buffer<N>)> {
+    let (n, isa, ld) = (blocks.n, context.isa, padded::<N>(blocks.n));
+    let width = blocks.list.first().map_or(0, |block| block.wy.k);
+    let ld_y = padded::<N>(width);
+    let mut w = Buffer::<N>::scratch(n * ld)?;
+    let mut y = Buffer::<N>::zeroed(if keeps { blocks.list.len() * n * ld_y } else { 0 })?; // sums read whole registers
+    let (of_w, of_y) = (Shared(w.ptr_mut()), Shared(y.ptr_mut()));
+    let keep = |block: usize, first: usize, columns: &[T]| {
+        let count = columns.len() / blocks.widest();
+        // SAFETY: tasks own the coefficients of disjoint columns.
+        let kept = unsafe { std::slice::from_raw_parts_mut(of_y.get().add((block * n + first) * ld_y), count * ld_y) };
+        to(isa, columns, width, kept);
+    };
+    let finish = |first: usize, columns: &mut [T]| {
+        scale(diagonal, n, first, columns);
+        let count = columns.len() / padded::<T>(n);
+        // SAFETY: tasks own disjoint columns.
+        let formed = unsafe { std::slice::from_raw_parts_mut(of_w.get().add(first * ld), count * ld) };
+        to(isa, columns, n, formed);
+        Ok(())
+    };
+    blocks.matrix(context, keeps.then_some(&keep), &finish)?;
+    Ok((w, y))
+}
+
+/// Turns columns of `W_1`, from number `first` on, into those of `W_1 D`.
+fn scale<T: Scalar>(diagonal: Diagonal<'_, T>, n: usize, first: usize, columns: &mut [T]) {
+    for (j, column) in (first..).zip(columns.chunks_mut(padded::<T>(n))) {
+        diagonal.scale(j, &mut column[..n], false);
     }
-    Ok(w)
 }
 
 /// `W` alone, column-major, columns `padded(n)` apart, formed in its own precision.
 pub fn matrix<T: Scalar>(context: &mut Context<'_>, w: Transform<'_, T>) -> Result<Buffer<T>> {
     let blocks = blocks(context, w.u)?;
-    form(context, &blocks, w.diagonal, None)
+    Ok(form(context, &blocks, w.diagonal, move_columns, false)?.0)
 }
 
 /// `out = W h` for each row of `h`, or `W* h`; `W` as [`matrix`] gives it.
@@ -106,17 +134,26 @@ pub fn write_matrix<T: Scalar>(context: &mut Context<'_>, w: Transform<'_, T>, o
     /// Columns that are rounded before they are written, so that they stay in the cache.
     const COLUMNS: usize = 32;
     let (n, isa) = (w.u.n(), context.isa);
-    let w = matrix(context, w.widen(isa)?.transform())?;
-    if let Some(out) = T::as_wide_mut(out) {
-        write(isa, n, &w, out);
-        return Ok(());
-    }
-    let (ld, ld_wide) = (padded::<T>(n), padded::<T::Wide>(n));
-    for (first, columns) in (0..n).step_by(COLUMNS).zip(w.chunks(COLUMNS * ld_wide)) {
-        let count = columns.len() / ld_wide;
-        transpose(isa, (n, count), &narrow(isa, columns, n, 0)?, ld, &mut out[first..], n);
-    }
-    Ok(())
+    let wide = w.widen(isa)?;
+    let wide = wide.transform();
+    let blocks = blocks(context, wide.u)?;
+    let (ld, ld_wide, out) = (padded::<T>(n), padded::<T::Wide>(n), Shared(out.as_mut_ptr()));
+    blocks.matrix(context, None, &|first, columns| {
+        scale(wide.diagonal, n, first, columns);
+        for (first, columns) in (first..).step_by(COLUMNS).zip(columns.chunks(COLUMNS * ld_wide)) {
+            let count = columns.len() / ld_wide;
+            let rounded;
+            let columns = if T::IS_WIDE {
+                columns.as_ptr().cast()
+            } else {
+                rounded = narrow::<T>(isa, columns, n, 0)?;
+                rounded.ptr()
+            };
+            // SAFETY: n rows of as many numbers as W has columns, of which this task owns these; `T` is its wide type there.
+            unsafe { transpose_to(isa, (n, count), columns, ld, out.get().add(first), n) };
+        }
+        Ok(())
+    })
 }
 
 /// Writes `W` row-major; `w` as [`matrix`] gives it.
