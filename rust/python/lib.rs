@@ -3,19 +3,14 @@
 mod application;
 mod array;
 mod call;
-mod columns;
+mod constrain;
 mod convolution;
 mod cuda;
 mod delta;
-mod dtype;
 mod factor;
 mod gated_norm;
 mod kept;
-#[path = "../torch/loaded.rs"]
-mod loaded;
 mod matrix;
-mod operands;
-mod options;
 mod recurrence;
 mod sequence;
 mod torch_threads;
@@ -23,6 +18,7 @@ mod xla;
 
 use householder::method::Costs;
 use householder::operator::Form;
+use householder_binding::options;
 use pyo3::prelude::*;
 
 #[pymodule(gil_used = false)]
@@ -32,7 +28,7 @@ mod _core {
     #[pymodule_export]
     use super::array::share_tensor_types;
     #[pymodule_export]
-    use super::columns::constrain;
+    use super::constrain::constrain;
     #[pymodule_export]
     use super::convolution::{convolution_backward, convolution_forward};
     #[pymodule_export]
@@ -83,7 +79,7 @@ fn plan(n: usize, m: usize, rows: usize, sequence: bool, is_complex: bool) -> (&
 /// Uses `k` threads from now on.
 #[pyfunction]
 fn set_num_threads(k: usize) -> PyResult<()> {
-    Ok(householder::threads::set_num_threads(k).map_err(call::Refusal::from)?)
+    call::returned(|| Ok(householder::threads::set_num_threads(k)?))
 }
 
 /// Threads in use.

@@ -3,9 +3,8 @@
 use std::ffi::c_void;
 
 use householder::threads::{CountThreads, ParallelFor, TorchThreads};
+use householder_binding::loaded;
 use pyo3::prelude::*;
-
-use crate::loaded;
 
 /// Lets torch's threads help from now on. Returns whether the library at this path is loaded and has torch's functions.
 #[pyfunction]

@@ -4,9 +4,8 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
 
 use householder::threads::Chunk;
-
-use crate::call::{Kind, Reading, Refusal};
-use crate::loaded::{self, symbol};
+use householder_binding::loaded::{self, symbol};
+use householder_binding::refusal::{Reading, Refusal};
 
 /// `AtenTensorHandle`, `TorchLibraryHandle`, `StableListHandle` or `StringHandle`.
 pub type Handle = *mut c_void;
@@ -74,7 +73,6 @@ functions! {
         aoti_torch_get_dtype: fn(Handle, *mut i32) -> Code;
         aoti_torch_get_sizes: fn(Handle, *mut *mut i64) -> Code;
         aoti_torch_get_strides: fn(Handle, *mut *mut i64) -> Code;
-        aoti_torch_is_contiguous: fn(Handle, *mut bool) -> Code;
         aoti_torch_is_defined: fn(Handle, *mut bool) -> Code;
         aoti_torch_library_def: fn(Handle, *const c_char) -> Code;
         aoti_torch_library_init_fragment: fn(*const c_char, *const c_char, u32, *mut Handle) -> Code;
@@ -111,7 +109,7 @@ impl Torch {
             let text = what();
             if text.is_null() { String::new() } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
         });
-        Err(Refusal::new(Kind::Runtime, text.unwrap_or_else(|| "torch has failed".to_owned())))
+        Err(Refusal::Changed(text.unwrap_or_else(|| "torch has failed".to_owned())))
     }
 }
 
@@ -120,7 +118,7 @@ pub fn torch() -> Reading<&'static Torch> {
     static TORCH: OnceLock<Result<Torch, &str>> = OnceLock::new();
     let lacks = |name: &&str| {
         let text = format!("householder needs torch 2.10 or later in the process: {name} is missing");
-        Refusal::new(Kind::Runtime, text)
+        Refusal::Changed(text)
     };
     TORCH.get_or_init(Torch::find).as_ref().map_err(lacks)
 }

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
-use crate::loaded::symbol;
+use householder_binding::loaded::symbol;
 
 type Object = *mut c_void;
 

@@ -1,10 +1,13 @@
 //! The arrays of a call, wherever they come from.
 
+use householder::error::Result;
+use householder::rnn::Series;
 use householder::stored::{NumbersMut, Tokens};
+use householder::threads::Context;
 
 use crate::array::{Array, size};
-use crate::call::{Reading, Refusal};
-use crate::dtype::Number;
+use crate::dtype::{DType, Number};
+use crate::refusal::{Reading, Refusal};
 
 /// Operands and results, by the slots that an operation has for them. Shapes begin with the number of problems.
 pub trait Operands<'a> {
@@ -28,6 +31,26 @@ pub trait Operands<'a> {
     fn numbers_mut<T: Number>(&self, slot: usize, shape: &[usize]) -> Reading<Option<NumbersMut<'a, T>>> {
         Ok(self.write(slot, shape)?.map(NumbersMut::from))
     }
+
+    /// Vectors of all steps, if they are given. Those `(steps, batch, width)` of one problem may lie at fixed strides.
+    fn series<T: Number>(
+        &self,
+        slot: usize,
+        name: &str,
+        shape: &[usize],
+        _of_one: Option<[usize; 3]>,
+    ) -> Reading<Option<Series<'a, T>>> {
+        Ok(self.read(slot, name, shape)?.map(Series::new))
+    }
+}
+
+/// Who calls an operation.
+pub trait Caller<'a>: Operands<'a> {
+    /// The type of an operand.
+    fn dtype(&self, slot: usize) -> Reading<DType>;
+
+    /// Runs the core.
+    fn run<R: Send>(&self, work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> Reading<R>;
 }
 
 /// Requires an operand.
@@ -54,19 +77,19 @@ impl std::ops::Deref for Shape {
 }
 
 /// An array of a call, and its name.
-pub type Named<'a, 'py> = (&'static str, Option<Array<'a, 'py>>);
+pub type Named<A> = (&'static str, Option<A>);
 
-/// Those of a call from Python.
-pub struct Arrays<'a, 'py, const IN: usize, const OUT: usize> {
-    pub operands: [Named<'a, 'py>; IN],
-    results: [Named<'a, 'py>; OUT],
+/// The arrays of a call, by slots.
+pub struct Arrays<A, const IN: usize, const OUT: usize> {
+    pub operands: [Named<A>; IN],
+    pub results: [Named<A>; OUT],
 }
 
-impl<'a, 'py, const IN: usize, const OUT: usize> Arrays<'a, 'py, IN, OUT> {
+impl<A: Array, const IN: usize, const OUT: usize> Arrays<A, IN, OUT> {
     /// Requires that each result shares no memory with another array of the call.
-    pub fn new(operands: [Named<'a, 'py>; IN], results: [Named<'a, 'py>; OUT]) -> Reading<Self> {
+    pub fn new(operands: [Named<A>; IN], results: [Named<A>; OUT]) -> Reading<Self> {
         for (i, (name, array)) in results.iter().enumerate() {
-            let Some(own) = array.as_ref().map(Array::memory) else { continue };
+            let Some(own) = array.as_ref().map(|array| array.memory()) else { continue };
             for (other, array) in operands.iter().chain(&results[..i]) {
                 let meets = |memory: std::ops::Range<usize>| memory.start < own.end && own.start < memory.end;
                 if array.as_ref().is_some_and(|array| meets(array.memory())) {
@@ -79,18 +102,19 @@ impl<'a, 'py, const IN: usize, const OUT: usize> Arrays<'a, 'py, IN, OUT> {
     }
 }
 
-/// Names arrays, one for each.
-pub fn named<'a, 'py, const N: usize>(
+/// Names arrays, one for each. There are none for the last names.
+pub fn named<A, const N: usize>(
     names: [&'static str; N],
-    arrays: [Option<Array<'a, 'py>>; N],
-) -> [Named<'a, 'py>; N] {
+    arrays: impl IntoIterator<Item = Option<A>>,
+) -> [Named<A>; N] {
     let mut arrays = arrays.into_iter();
     names.map(|name| (name, arrays.next().flatten()))
 }
 
-impl<const IN: usize, const OUT: usize> Operands<'static> for Arrays<'_, '_, IN, OUT> {
-    fn read<T: Number>(&self, slot: usize, name: &str, shape: &[usize]) -> Reading<Option<&'static [T]>> {
-        self.operands[slot].1.as_ref().map(|array| array.slice(name, size(shape)?)).transpose()
+impl<A: Array, const IN: usize, const OUT: usize> Operands<'static> for Arrays<A, IN, OUT> {
+    fn read<T: Number>(&self, slot: usize, _: &str, shape: &[usize]) -> Reading<Option<&'static [T]>> {
+        let (name, array) = &self.operands[slot];
+        array.as_ref().map(|array| array.slice(name, size(shape)?)).transpose()
     }
 
     fn write<T: Number>(&self, slot: usize, shape: &[usize]) -> Reading<Option<&'static mut [T]>> {
@@ -98,12 +122,42 @@ impl<const IN: usize, const OUT: usize> Operands<'static> for Arrays<'_, '_, IN,
         array.as_ref().map(|array| array.slice_mut(name, size(shape)?)).transpose()
     }
 
-    fn tokens<T: Number>(&self, slot: usize, name: &str, shape: &[usize]) -> Reading<Option<Tokens<'static, T>>> {
-        self.operands[slot].1.as_ref().map(|array| array.tokens(name, size(shape)?)).transpose()
+    fn tokens<T: Number>(&self, slot: usize, _: &str, shape: &[usize]) -> Reading<Option<Tokens<'static, T>>> {
+        let (name, array) = &self.operands[slot];
+        array.as_ref().map(|array| array.tokens(name, size(shape)?)).transpose()
     }
 
     fn numbers_mut<T: Number>(&self, slot: usize, shape: &[usize]) -> Reading<Option<NumbersMut<'static, T>>> {
         let (name, array) = &self.results[slot];
         array.as_ref().map(|array| array.numbers_mut(name, size(shape)?)).transpose()
+    }
+
+    fn series<T: Number>(
+        &self,
+        slot: usize,
+        _: &str,
+        shape: &[usize],
+        of_one: Option<[usize; 3]>,
+    ) -> Reading<Option<Series<'static, T>>> {
+        let (name, Some(array)) = &self.operands[slot] else { return Ok(None) };
+        let len = size(shape)?;
+        if let Some(shape) = of_one {
+            array.require_shape(name, array, (1, 0), &shape)?;
+            let strided = array.strided::<T>(name, len, |strides| Series::<T>::span(shape, strides))?;
+            if let Some((memory, strides)) = strided {
+                return Ok(Some(Series::strided(memory, strides)));
+            }
+        }
+        Ok(Some(Series::new(array.slice(name, len)?)))
+    }
+}
+
+impl<A: Array, const IN: usize, const OUT: usize> Caller<'static> for Arrays<A, IN, OUT> {
+    fn dtype(&self, slot: usize) -> Reading<DType> {
+        Ok(self.operands[slot].1.as_ref().map_or(DType::Other, |array| array.dtype))
+    }
+
+    fn run<R: Send>(&self, work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> Reading<R> {
+        A::run(work)
     }
 }
