@@ -61,7 +61,7 @@ impl Call {
 
 /// `c`, and what is kept.
 pub fn forward<'a>(caller: &impl Caller<'a>, call: &Call, keep: bool) -> Reading<Option<Kept>> {
-    fn go<'a, T: Number<Real: Number>>(caller: &impl Caller<'a>, call: &Call, keep: bool) -> Reading<Option<Kept>> {
+    by_dtype!(caller.dtype(H)?, |T| {
         let (w, h) = (call.operator::<T>(caller)?, caller.needed(H, "h", &call.vectors())?);
         let Some(out) = caller.write(0, &call.vectors())? else { return Ok(None) };
         let saved = caller.run(|context| {
@@ -71,13 +71,12 @@ pub fn forward<'a>(caller: &impl Caller<'a>, call: &Call, keep: bool) -> Reading
             apply::forward(context, &w, h, out).map(|()| None)
         })?;
         Ok(saved.map(|saved| Kept::new(saved.is_matrix(), saved)))
-    }
-    by_dtype!(caller.dtype(H)?, go(caller, call, keep))
+    })
 }
 
 /// The gradients of `u`, `h`, phases and `tau`, those that are wanted.
 pub fn backward<'a>(caller: &impl Caller<'a>, call: &Call, kept: Option<&Held>) -> Reading<()> {
-    fn go<'a, T: Number<Real: Number>>(caller: &impl Caller<'a>, call: &Call, kept: Option<&Held>) -> Reading<()> {
+    by_dtype!(caller.dtype(H)?, |T| {
         let (w, vectors, Columns { count, n, m, .. }) = (call.operator::<T>(caller)?, call.vectors(), &call.columns);
         let (h, g) = (caller.needed(H, "h", &vectors)?, caller.needed(GRAD, "grad_c", &vectors)?);
         let gradients = Gradients {
@@ -88,6 +87,5 @@ pub fn backward<'a>(caller: &impl Caller<'a>, call: &Call, kept: Option<&Held>) 
         };
         let saved = fitting(kept, |saved: &Saved<T>| saved.check(&w, call.rows).is_ok());
         caller.run(|context| apply::backward(context, &w, h, g, gradients, saved))
-    }
-    by_dtype!(caller.dtype(H)?, go(caller, call, kept))
+    })
 }

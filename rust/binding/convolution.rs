@@ -29,17 +29,16 @@ fn operands<'a, T: Number + Exponential>(
 
 /// The outputs, like `x`.
 pub fn forward<'a>(caller: &impl Caller<'a>, sizes: Sizes, silu: bool) -> Reading<()> {
-    fn go<'a, T: Number + Exponential>(caller: &impl Caller<'a>, sizes: Sizes, silu: bool) -> Reading<()> {
+    by_dtype!(caller.dtype(1)?, real, |T| {
         let operands = operands::<T>(caller, sizes, silu)?;
         let out = given("out", caller.numbers_mut(0, &[sizes.batch, sizes.tokens, sizes.channels])?)?;
         caller.run(|context| convolution::forward(context, operands, out))
-    }
-    by_dtype!(real caller.dtype(1)?, go(caller, sizes, silu))
+    })
 }
 
 /// The gradients of `x`, the weights and the bias, those that are wanted.
 pub fn backward<'a>(caller: &impl Caller<'a>, sizes: Sizes, silu: bool) -> Reading<()> {
-    fn go<'a, T: Number + Exponential>(caller: &impl Caller<'a>, sizes: Sizes, silu: bool) -> Reading<()> {
+    by_dtype!(caller.dtype(1)?, real, |T| {
         let operands = operands::<T>(caller, sizes, silu)?;
         let vectors = [sizes.batch, sizes.tokens, sizes.channels];
         let grad_out = given("grad_out", caller.tokens(3, "grad_out", &vectors)?)?;
@@ -49,6 +48,5 @@ pub fn backward<'a>(caller: &impl Caller<'a>, sizes: Sizes, silu: bool) -> Readi
             bias: caller.write(2, &[sizes.channels])?,
         };
         caller.run(|context| convolution::backward(context, operands, grad_out, gradients))
-    }
-    by_dtype!(real caller.dtype(1)?, go(caller, sizes, silu))
+    })
 }

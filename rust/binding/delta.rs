@@ -85,7 +85,7 @@ impl Call {
 
 /// Results are outputs, final states and the states for the backward pass. `in_place`: the final states hold the initial ones.
 pub fn forward<'a>(caller: &impl Caller<'a>, call: Call, in_place: bool) -> Reading<()> {
-    fn go<'a, T: Number + Exponential>(caller: &impl Caller<'a>, call: Call, in_place: bool) -> Reading<()> {
+    by_dtype!(caller.dtype(0)?.computed(), real, |T| {
         let results = Results {
             out: caller.numbers_mut(0, &call.out())?,
             last: caller.write(1, &call.shape(5))?,
@@ -94,14 +94,13 @@ pub fn forward<'a>(caller: &impl Caller<'a>, call: Call, in_place: bool) -> Read
         };
         let problem = call.problem::<T>(caller)?;
         caller.run(|context| delta::forward(context, &problem, results))
-    }
-    by_dtype!(real caller.dtype(0)?.computed(), go(caller, call, in_place))
+    })
 }
 
 /// Gradients of the operands, those that are wanted. Further operands are the states that the forward pass kept, and the
 /// gradients of outputs and of final states.
 pub fn backward<'a>(caller: &impl Caller<'a>, call: Call) -> Reading<()> {
-    fn go<'a, T: Number + Exponential>(caller: &impl Caller<'a>, call: Call) -> Reading<()> {
+    by_dtype!(caller.dtype(0)?.computed(), real, |T| {
         let cotangents = Cotangents {
             out: caller.tokens(7, "grad_out", &call.out())?,
             last: caller.read(8, "grad_last", &call.shape(5))?,
@@ -118,6 +117,5 @@ pub fn backward<'a>(caller: &impl Caller<'a>, call: Call) -> Reading<()> {
         let kept = caller.read(6, "kept", &call.kept())?;
         let problem = call.problem::<T>(caller)?;
         caller.run(|context| delta::backward(context, &problem, kept, cotangents, gradients))
-    }
-    by_dtype!(real caller.dtype(0)?.computed(), go(caller, call))
+    })
 }

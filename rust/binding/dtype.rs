@@ -99,23 +99,23 @@ macro_rules! number {
 }
 number!(f32: Float32, f64: Float64, c32: Complex64, c64: Complex128);
 
-/// Calls a function that is generic over the number type, or over the real ones alone, by dtype.
+/// Evaluates an expression for the number type `T` of a dtype, or for the real ones alone.
 #[macro_export]
 macro_rules! by_dtype {
-    (real $dtype:expr, $function:ident $arguments:tt) => {
+    (@ $dtype:expr, $expected:literal, $t:ident, $body:expr, $($name:ident $number:ty),*) => {
         match $dtype {
-            $crate::dtype::DType::Float32 => $function::<f32> $arguments,
-            $crate::dtype::DType::Float64 => $function::<f64> $arguments,
-            other => Err(other.refusal("float32 or float64")),
+            $($crate::dtype::DType::$name => {
+                type $t = $number;
+                $body
+            })*
+            other => Err(other.refusal($expected)),
         }
     };
-    ($dtype:expr, $function:ident $arguments:tt) => {
-        match $dtype {
-            $crate::dtype::DType::Float32 => $function::<f32> $arguments,
-            $crate::dtype::DType::Float64 => $function::<f64> $arguments,
-            $crate::dtype::DType::Complex64 => $function::<householder::number::c32> $arguments,
-            $crate::dtype::DType::Complex128 => $function::<householder::number::c64> $arguments,
-            other => Err(other.refusal("float32, float64, complex64 or complex128")),
-        }
+    ($dtype:expr, real, |$t:ident| $body:expr) => {
+        $crate::by_dtype!(@ $dtype, "float32 or float64", $t, $body, Float32 f32, Float64 f64)
+    };
+    ($dtype:expr, |$t:ident| $body:expr) => {
+        $crate::by_dtype!(@ $dtype, "float32, float64, complex64 or complex128", $t, $body, Float32 f32, Float64 f64,
+            Complex64 householder::number::c32, Complex128 householder::number::c64)
     };
 }

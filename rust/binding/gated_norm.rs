@@ -31,17 +31,16 @@ fn operands<'a, T: Number + Exponential>(
 
 /// The outputs, like `x`.
 pub fn forward<'a>(caller: &impl Caller<'a>, options: Options) -> Reading<()> {
-    fn go<'a, T: Number + Exponential>(caller: &impl Caller<'a>, options: Options) -> Reading<()> {
+    by_dtype!(caller.dtype(2)?, real, |T| {
         let operands = operands::<T>(caller, options)?;
         let out = given("out", caller.numbers_mut(0, &options.0)?)?;
         caller.run(|context| gated_norm::forward(context, operands, out))
-    }
-    by_dtype!(real caller.dtype(2)?, go(caller, options))
+    })
 }
 
 /// The gradients of rows, gates and weights, those that are wanted.
 pub fn backward<'a>(caller: &impl Caller<'a>, options: Options) -> Reading<()> {
-    fn go<'a, T: Number + Exponential>(caller: &impl Caller<'a>, options: Options) -> Reading<()> {
+    by_dtype!(caller.dtype(2)?, real, |T| {
         let (operands, shape) = (operands::<T>(caller, options)?, options.0);
         let grad_out = given("grad_out", caller.tokens(3, "grad_out", &shape)?)?;
         let gradients = Gradients {
@@ -50,6 +49,5 @@ pub fn backward<'a>(caller: &impl Caller<'a>, options: Options) -> Reading<()> {
             weight: caller.write(2, &shape[1..])?,
         };
         caller.run(|context| gated_norm::backward(context, operands, grad_out, gradients))
-    }
-    by_dtype!(real caller.dtype(2)?, go(caller, options))
+    })
 }

@@ -4,7 +4,6 @@ use householder::apply::{self, Saved};
 
 use crate::by_dtype;
 use crate::columns::Columns;
-use crate::dtype::Number;
 use crate::kept::{Held, Kept, fitting};
 use crate::operands::Caller;
 use crate::refusal::Reading;
@@ -16,11 +15,7 @@ const PHASES: usize = 3;
 
 /// `W`, and what is kept.
 pub fn forward<'a>(caller: &impl Caller<'a>, columns: &Columns, keep: bool) -> Reading<Option<Kept>> {
-    fn go<'a, T: Number<Real: Number>>(
-        caller: &impl Caller<'a>,
-        columns: &Columns,
-        keep: bool,
-    ) -> Reading<Option<Kept>> {
+    by_dtype!(caller.dtype(0)?, |T| {
         let w = columns.operator::<T>(caller, TAU, Some((PHASES, &[columns.n])))?;
         let Some(out) = caller.write(0, &[columns.count, columns.n, columns.n])? else { return Ok(None) };
         let saved = caller.run(|context| {
@@ -30,22 +25,16 @@ pub fn forward<'a>(caller: &impl Caller<'a>, columns: &Columns, keep: bool) -> R
             apply::matrix(context, &w, out).map(|()| None)
         })?;
         Ok(saved.map(|saved| Kept::new(true, saved)))
-    }
-    by_dtype!(caller.dtype(0)?, go(caller, columns, keep))
+    })
 }
 
 /// The gradient of `u`.
 pub fn backward<'a>(caller: &impl Caller<'a>, columns: &Columns, kept: Option<&Held>) -> Reading<()> {
-    fn go<'a, T: Number<Real: Number>>(
-        caller: &impl Caller<'a>,
-        columns: &Columns,
-        kept: Option<&Held>,
-    ) -> Reading<()> {
+    by_dtype!(caller.dtype(0)?, |T| {
         let (w, n) = (columns.operator::<T>(caller, TAU, None)?, columns.n);
         let grad_w = caller.needed(1, "grad_w", &[columns.count, n, n])?;
         let Some(grad_u) = caller.write(0, &columns.shape())? else { return Ok(()) };
         let saved = fitting(kept, |saved: &Saved<T>| saved.check(&w, n).is_ok());
         caller.run(|context| apply::matrix_backward(context, &w, grad_w, grad_u, saved))
-    }
-    by_dtype!(caller.dtype(0)?, go(caller, columns, kept))
+    })
 }

@@ -225,7 +225,7 @@ impl Call<'_> {
 
 /// Results are all states, the last ones and the tape. What is kept serves the backward pass: factors, and the tape.
 pub fn forward<'a>(caller: &impl Caller<'a>, call: Call<'_>, keep: bool) -> Reading<Option<Kept>> {
-    fn go<'a, T: Number<Real: Number>>(caller: &impl Caller<'a>, call: Call<'_>, keep: bool) -> Reading<Option<Kept>> {
+    by_dtype!(caller.dtype(X)?, |T| {
         let (sizes, sequence) = call.sequence::<T>(caller)?;
         let Some(h) = caller.write(0, &sizes.states(sizes.columns.n))? else { return Ok(None) };
         let last = caller.write(1, &sizes.shape(H0))?;
@@ -237,13 +237,12 @@ pub fn forward<'a>(caller: &impl Caller<'a>, call: Call<'_>, keep: bool) -> Read
             rnn::forward(context, &sequence, states).map(|()| None)
         })?;
         Ok(saved.map(|saved| Kept::new(false, saved)))
-    }
-    by_dtype!(caller.dtype(X)?, go(caller, call, keep))
+    })
 }
 
-/// The gradients of the operands, those that are wanted.
-pub fn backward<'a>(caller: &impl Caller<'a>, call: Call<'_>, kept: Option<&Held>) -> Reading<()> {
-    fn go<'a, T: Number<Real: Number>>(caller: &impl Caller<'a>, call: Call<'_>, kept: Option<&Held>) -> Reading<()> {
+/// The gradients of the operands, those that are wanted. `may_repeat` the forward pass, where these need what it kept.
+pub fn backward<'a>(caller: &impl Caller<'a>, call: Call<'_>, kept: Option<&Held>, may_repeat: bool) -> Reading<()> {
+    by_dtype!(caller.dtype(X)?, |T| {
         let (sizes, sequence) = call.sequence::<T>(caller)?;
         let (n, width) = (sizes.columns.n, sequence.tape_width()?);
         let h = caller.needed(H, "h", &sizes.states(n))?;
@@ -264,14 +263,14 @@ pub fn backward<'a>(caller: &impl Caller<'a>, call: Call<'_>, kept: Option<&Held
             activation_bias: caller.write(NONLINEARITY_BIAS, &sizes.shape(NONLINEARITY_BIAS))?,
         };
         let saved = fitting(kept, |saved: &Saved<T>| saved.check(&sequence).is_ok());
-        // Its derivative is not a function of the states: without what is kept, the forward pass runs again.
-        let runs_again = saved.is_none() && tape.is_none() && matches!(sequence.activation, Activation::Oplu);
+        // Its derivative is not a function of the states.
+        let repeats = may_repeat && saved.is_none() && matches!(sequence.activation, Activation::Oplu);
         caller.run(|context| {
             let mut memory = Vec::new();
-            let again = if runs_again {
+            let again = if repeats {
                 let bytes = size_of_val(h);
                 memory.try_reserve_exact(h.len()).map_err(|_| Error::OutOfMemory { bytes })?;
-                memory.resize(h.len(), T::ZERO);
+                memory.resize(h.len(), T::default());
                 Some(rnn::forward_and_save(context, &sequence, States::new(&mut memory))?)
             } else {
                 None
@@ -279,6 +278,5 @@ pub fn backward<'a>(caller: &impl Caller<'a>, call: Call<'_>, kept: Option<&Held
             let trace = Trace { h, tape, saved: saved.or(again.as_ref()) };
             rnn::backward(context, &sequence, trace, cotangents, gradients)
         })
-    }
-    by_dtype!(caller.dtype(X)?, go(caller, call, kept))
+    })
 }

@@ -3,10 +3,8 @@
 use householder::apply::{self, Gradients, Saved};
 use householder_binding::apply::{Call, GRADIENTS, H, OPERANDS, backward as gradients_of, forward as apply_to};
 use householder_binding::by_dtype;
-use householder_binding::dtype::Number;
-use householder_binding::kept::{Held, fitting};
-use householder_binding::operands::{Arrays, Caller, named};
-use householder_binding::refusal::Reading;
+use householder_binding::kept::fitting;
+use householder_binding::operands::{Arrays, Caller, Operands, named};
 use pyo3::prelude::*;
 
 use crate::array::Array;
@@ -70,20 +68,19 @@ pub fn backward_in_place(
     grad_u: &Bound<'_, PyAny>,
     kept: Option<&Bound<'_, Kept>>,
 ) -> PyResult<Py<PyAny>> {
-    fn go<T: Number<Real: Number>>(call: &Call, arrays: &impl Caller<'static>, kept: Option<&Held>) -> Reading<()> {
-        let (w, h) = (call.operator::<T>(arrays)?, arrays.needed(H, "h", &call.vectors())?);
-        let grad = arrays.write(0, &call.vectors())?.unwrap_or_default();
-        let gradients = Gradients { u: arrays.write(1, &call.columns.shape())?, ..Gradients::default() };
-        let fits = |saved: &Saved<T>| !saved.is_matrix() && saved.check(&w, call.rows).is_ok();
-        let saved = fitting(kept, fits);
-        arrays.run(|context| apply::backward_in_place(context, &w, h, grad, gradients, saved))
-    }
     attempt(u.py(), || {
         let (u, h, grad, grad_u) = (Array::read(u)?, Array::read(h)?, Array::read(grad)?, Array::read(grad_u)?);
         let (call, dtype) = (Call::of(&u, &h, false, false, "wy", "trapezoidal")?, h.dtype);
         let operands = named(OPERANDS, [Some(u), Some(h)]);
         let arrays = Arrays::new(operands, [("grad", Some(grad)), ("grad_u", Some(grad_u))])?;
-        by_dtype!(dtype, go(&call, &arrays, held(kept)))
+        by_dtype!(dtype, |T| {
+            let (w, h) = (call.operator::<T>(&arrays)?, arrays.needed(H, "h", &call.vectors())?);
+            let grad = arrays.write(0, &call.vectors())?.unwrap_or_default();
+            let gradients = Gradients { u: arrays.write(1, &call.columns.shape())?, ..Gradients::default() };
+            let fits = |saved: &Saved<T>| !saved.is_matrix() && saved.check(&w, call.rows).is_ok();
+            let saved = fitting(held(kept), fits);
+            arrays.run(|context| apply::backward_in_place(context, &w, h, grad, gradients, saved))
+        })
     })
 }
 
@@ -96,16 +93,16 @@ pub fn forward_tape(
     phases: Option<&Bound<'_, PyAny>>,
     transpose: bool,
 ) -> PyResult<()> {
-    fn go<T: Number<Real: Number>>(call: &Call, arrays: &impl Caller<'static>) -> Reading<()> {
-        let (w, h) = (call.operator::<T>(arrays)?, arrays.needed(H, "h", &call.vectors())?);
-        let tape = arrays.write(0, &[call.rows, call.columns.m + 1, call.columns.n])?.unwrap_or_default();
-        arrays.run(|context| apply::forward_tape(context, &w, h, tape))
-    }
     returned(|| {
         let (u, h, tape, phases) = (Array::read(u)?, Array::read(h)?, Array::read(tape)?, Array::optional(phases)?);
         let (call, dtype) = (Call::of(&u, &h, false, transpose, "auto", "trapezoidal")?, h.dtype);
         let operands = named(OPERANDS, [Some(u), Some(h), None, None, phases]);
-        by_dtype!(dtype, go(&call, &Arrays::new(operands, [("tape", Some(tape))])?))
+        let arrays = Arrays::new(operands, [("tape", Some(tape))])?;
+        by_dtype!(dtype, |T| {
+            let (w, h) = (call.operator::<T>(&arrays)?, arrays.needed(H, "h", &call.vectors())?);
+            let tape = arrays.write(0, &[call.rows, call.columns.m + 1, call.columns.n])?.unwrap_or_default();
+            arrays.run(|context| apply::forward_tape(context, &w, h, tape))
+        })
     })
 }
 
@@ -118,18 +115,6 @@ pub fn backward_tape(
     phases: Option<&Bound<'_, PyAny>>,
     transpose: bool,
 ) -> PyResult<()> {
-    fn go<T: Number<Real: Number>>(call: &Call, arrays: &impl Caller<'static>) -> Reading<()> {
-        let (w, n) = (call.operator::<T>(arrays)?, call.columns.n);
-        let g = arrays.needed(H, "grad_c", &call.vectors())?;
-        let tape = arrays.needed(H + 1, "tape", &[call.rows, call.columns.m + 1, n])?;
-        let gradients = Gradients {
-            u: arrays.write(0, &call.columns.shape())?,
-            h: arrays.write(1, &call.vectors())?,
-            tau: None,
-            phases: arrays.write(2, &[n])?,
-        };
-        arrays.run(|context| apply::backward_tape(context, &w, tape, g, gradients))
-    }
     returned(|| {
         let (u, tape, grad_c, phases) =
             (Array::read(u)?, Array::read(tape)?, Array::read(grad_c)?, Array::optional(phases)?);
@@ -137,6 +122,18 @@ pub fn backward_tape(
         let names = ["u", "grad_c", "tape", "tau", "phases"];
         let operands = named(names, [Some(u), Some(grad_c), Some(tape), None, phases]);
         let results = named(["grad_u", "grad_h", "grad_phases"], Array::each(&gradients)?);
-        by_dtype!(dtype, go(&call, &Arrays::new(operands, results)?))
+        let arrays = Arrays::new(operands, results)?;
+        by_dtype!(dtype, |T| {
+            let (w, n) = (call.operator::<T>(&arrays)?, call.columns.n);
+            let g = arrays.needed(H, "grad_c", &call.vectors())?;
+            let tape = arrays.needed(H + 1, "tape", &[call.rows, call.columns.m + 1, n])?;
+            let gradients = Gradients {
+                u: arrays.write(0, &call.columns.shape())?,
+                h: arrays.write(1, &call.vectors())?,
+                tau: None,
+                phases: arrays.write(2, &[n])?,
+            };
+            arrays.run(|context| apply::backward_tape(context, &w, tape, g, gradients))
+        })
     })
 }

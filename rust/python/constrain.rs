@@ -2,8 +2,7 @@
 
 use householder_binding::array::Array as _;
 use householder_binding::by_dtype;
-use householder_binding::dtype::Number;
-use householder_binding::refusal::{Reading, Refusal};
+use householder_binding::refusal::Refusal;
 use pyo3::prelude::*;
 
 use crate::array::Array;
@@ -13,22 +12,21 @@ use crate::call::attempt;
 /// `soft`, by the nearest number in [-1, 1].
 #[pyfunction]
 pub fn constrain(u: &Bound<'_, PyAny>, soft: bool) -> PyResult<Py<PyAny>> {
-    fn go<T: Number<Real = T> + PartialOrd>(u: &Array<'_, '_>, soft: bool) -> Reading<()> {
-        let [_, n, m] = u.last;
-        if n != m || n == 0 {
-            return Err(Refusal::invalid(format!("expected u (.., n, n), got {}", u.describe()?)));
-        }
-        for u in u.slice_mut::<T>("u", u.len)?.chunks_exact_mut(n * n) {
-            let latent = &mut u[n * n - 1];
-            let is_inside = soft && !(*latent > T::ONE || *latent < -T::ONE);
-            if !is_inside {
-                *latent = if *latent > T::ZERO { T::ONE } else { -T::ONE };
-            }
-        }
-        Ok(())
-    }
     attempt(u.py(), || {
         let u = Array::read(u)?;
-        by_dtype!(real u.dtype, go(&u, soft))
+        by_dtype!(u.dtype, real, |T| {
+            let [_, n, m] = u.last;
+            if n != m || n == 0 {
+                return Err(Refusal::invalid(format!("expected u (.., n, n), got {}", u.describe()?)));
+            }
+            for u in u.slice_mut::<T>("u", u.len)?.chunks_exact_mut(n * n) {
+                let latent = &mut u[n * n - 1];
+                let is_inside = soft && !(*latent > 1.0 || *latent < -1.0);
+                if !is_inside {
+                    *latent = if *latent > 0.0 { 1.0 } else { -1.0 };
+                }
+            }
+            Ok(())
+        })
     })
 }

@@ -38,24 +38,18 @@ impl Recurrence {
     #[new]
     #[pyo3(signature = (inputs, options, latent=None))]
     fn new(inputs: Inputs<'_>, options: Described, latent: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
-        fn go<T: Number<Real: Number>>(
-            sizes: Sizes,
-            options: Described,
-            operands: &Operated<'_, '_>,
-            latent: Option<&Array<'_, '_>>,
-        ) -> Reading<Box<dyn Stepper>> {
-            let parameters = Parameters::<T>::copied(&sizes, operands)?;
-            let len = sizes.len(0)?;
-            let latent = latent.map(|latent| latent.slice("latent", len)).transpose()?.map(<[T]>::to_vec);
-            let owned = Owned { sizes, options, parameters, latent, prepared: OnceLock::new() };
-            owned.sequence()?;
-            Ok(Box::new(owned))
-        }
         returned(|| {
             let (inputs, Call { sizes, .. }) = read(&inputs, &options)?;
             let (dtype, latent) = (inputs[X].as_ref().map_or(DType::Other, |x| x.dtype), Array::optional(latent)?);
             let operands = operands(inputs, [const { None }; 4]);
-            Ok(Self(by_dtype!(dtype, go(sizes, options, &operands, latent.as_ref()))?))
+            by_dtype!(dtype, |T| {
+                let parameters = Parameters::<T>::copied(&sizes, &operands)?;
+                let len = sizes.len(0)?;
+                let latent = latent.map(|latent| latent.slice("latent", len)).transpose()?.map(<[T]>::to_vec);
+                let owned = Owned { sizes, options, parameters, latent, prepared: OnceLock::new() };
+                owned.sequence()?;
+                Ok(Self(Box::new(owned)))
+            })
         })
     }
 

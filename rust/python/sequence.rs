@@ -2,7 +2,7 @@
 
 use householder::rnn;
 use householder_binding::by_dtype;
-use householder_binding::dtype::{DType, Number};
+use householder_binding::dtype::DType;
 use householder_binding::operands::{Arrays, named};
 use householder_binding::options;
 use householder_binding::refusal::Reading;
@@ -43,19 +43,13 @@ pub fn rnn_tape_width(
     nonlinearity: &str,
     method: &str,
 ) -> PyResult<usize> {
-    fn go<T: Number>(
-        sizes: (usize, usize),
-        rows: usize,
-        given: [bool; 2],
-        nonlinearity: &str,
-        method: &str,
-    ) -> Reading<usize> {
-        let activation = options::activation::<T>(nonlinearity, 0.0, Some(&[]))?;
-        let method = options::method(method)?;
-        Ok(rnn::tape_width(method, sizes, rows, given[0], given[1], &activation)?)
-    }
-    let (dtype, given) = (DType::named(dtype), [has_phases, has_tau]);
-    returned(|| by_dtype!(dtype, go((n, m), rows, given, nonlinearity, method)))
+    returned(|| {
+        by_dtype!(DType::named(dtype), |T| {
+            let activation = options::activation::<T>(nonlinearity, 0.0, Some(&[]))?;
+            let method = options::method(method)?;
+            Ok(rnn::tape_width(method, (n, m), rows, has_phases, has_tau, &activation)?)
+        })
+    })
 }
 
 /// All states, and in `last` those in which sequences end. What is kept serves the backward pass: factors, and the tape.
@@ -93,6 +87,6 @@ pub fn rnn_backward(
         let others = [Some(Array::read(h)?), None, Array::optional(grad_h)?, Array::optional(grad_last)?];
         let gradients = named(GRADIENTS, Array::each(&gradients)?);
         let arrays = Arrays::new(operands(inputs, others), gradients)?;
-        operation::backward(&arrays, call, held(kept))
+        operation::backward(&arrays, call, held(kept), false)
     })
 }

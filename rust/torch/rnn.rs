@@ -56,7 +56,7 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
     let of_inputs = operands[..H].iter().chain(&operands[TAU..]).map(|(_, tensor)| tensor.as_ref());
     let gradients = gradients(GRADIENTS, of_inputs, wants?)?;
     let arrays = Arrays { operands, results: gradients };
-    rnn::backward(&arrays, call, kept::find(kept.as_ref()).as_deref())?;
+    rnn::backward(&arrays, call, kept::find(kept.as_ref()).as_deref(), true)?;
     Ok(results(arrays).collect())
 }
 

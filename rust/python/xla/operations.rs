@@ -59,7 +59,7 @@ pub fn rnn(frame: &Frame<'_>) -> Reading<()> {
 }
 
 pub fn rnn_backward(frame: &Frame<'_>) -> Reading<()> {
-    sequences::backward(frame, sequence(frame)?, None)
+    sequences::backward(frame, sequence(frame)?, None, false)
 }
 
 /// `q (B, T, H, K)`, `v (B, T r, HV, V)`, and what else there is of the delta rule. `B` sequences keep states each.
