@@ -30,6 +30,7 @@ pub struct Header {
 
 impl Header {
     /// That of a tensor.
+    #[inline]
     pub fn new(data: *mut c_void, dtype: DType, shape: &[i64], strides: &[i64]) -> Self {
         let axes = [4, 3, 2, 1].map(|k| shape.len().checked_sub(k).map_or((1, 1), |i| (shape[i] as usize, strides[i])));
         let ends =
@@ -216,6 +217,7 @@ pub trait Array: Deref<Target = Header> {
     }
 }
 
+#[inline]
 fn is_contiguous(shape: &[i64], strides: &[i64]) -> bool {
     let mut expected = 1;
     shape.contains(&0)
@@ -227,6 +229,7 @@ fn is_contiguous(shape: &[i64], strides: &[i64]) -> bool {
 }
 
 /// `a * b * ..`, refused where it leaves the address space.
+#[inline]
 pub fn size(factors: &[usize]) -> Reading<usize> {
     let product = factors.iter().try_fold(1_usize, |product, &x| product.checked_mul(x));
     let size = product.filter(|&x| isize::try_from(x).is_ok());

@@ -77,22 +77,22 @@ impl std::ops::Deref for Shape {
 }
 
 /// An array of a call, and its name.
-pub type Named<A> = (&'static str, Option<A>);
+pub type Named<'x, A> = (&'static str, Option<&'x A>);
 
 /// The arrays of a call, by slots.
-pub struct Arrays<A, const IN: usize, const OUT: usize> {
-    pub operands: [Named<A>; IN],
-    pub results: [Named<A>; OUT],
+pub struct Arrays<'x, A, const IN: usize, const OUT: usize> {
+    pub operands: [Named<'x, A>; IN],
+    pub results: [Named<'x, A>; OUT],
 }
 
-impl<A: Array, const IN: usize, const OUT: usize> Arrays<A, IN, OUT> {
+impl<'x, A: Array, const IN: usize, const OUT: usize> Arrays<'x, A, IN, OUT> {
     /// Requires that each result shares no memory with another array of the call.
-    pub fn new(operands: [Named<A>; IN], results: [Named<A>; OUT]) -> Reading<Self> {
+    pub fn new(operands: [Named<'x, A>; IN], results: [Named<'x, A>; OUT]) -> Reading<Self> {
         for (i, (name, array)) in results.iter().enumerate() {
-            let Some(own) = array.as_ref().map(|array| array.memory()) else { continue };
+            let Some(own) = array.map(|array| array.memory()) else { continue };
             for (other, array) in operands.iter().chain(&results[..i]) {
                 let meets = |memory: std::ops::Range<usize>| memory.start < own.end && own.start < memory.end;
-                if array.as_ref().is_some_and(|array| meets(array.memory())) {
+                if array.is_some_and(|array| meets(array.memory())) {
                     let text = format!("{name}: expected memory of its own, got an array that overlaps {other}");
                     return Err(Refusal::invalid(text));
                 }
@@ -103,33 +103,33 @@ impl<A: Array, const IN: usize, const OUT: usize> Arrays<A, IN, OUT> {
 }
 
 /// Names arrays, one for each. There are none for the last names.
-pub fn named<A, const N: usize>(
+pub fn named<'x, A: 'x, const N: usize>(
     names: [&'static str; N],
-    arrays: impl IntoIterator<Item = Option<A>>,
-) -> [Named<A>; N] {
+    arrays: impl IntoIterator<Item = Option<&'x A>>,
+) -> [Named<'x, A>; N] {
     let mut arrays = arrays.into_iter();
     names.map(|name| (name, arrays.next().flatten()))
 }
 
-impl<A: Array, const IN: usize, const OUT: usize> Operands<'static> for Arrays<A, IN, OUT> {
+impl<A: Array, const IN: usize, const OUT: usize> Operands<'static> for Arrays<'_, A, IN, OUT> {
     fn read<T: Number>(&self, slot: usize, _: &str, shape: &[usize]) -> Reading<Option<&'static [T]>> {
-        let (name, array) = &self.operands[slot];
-        array.as_ref().map(|array| array.slice(name, size(shape)?)).transpose()
+        let (name, array) = self.operands[slot];
+        array.map(|array| array.slice(name, size(shape)?)).transpose()
     }
 
     fn write<T: Number>(&self, slot: usize, shape: &[usize]) -> Reading<Option<&'static mut [T]>> {
-        let (name, array) = &self.results[slot];
-        array.as_ref().map(|array| array.slice_mut(name, size(shape)?)).transpose()
+        let (name, array) = self.results[slot];
+        array.map(|array| array.slice_mut(name, size(shape)?)).transpose()
     }
 
     fn tokens<T: Number>(&self, slot: usize, _: &str, shape: &[usize]) -> Reading<Option<Tokens<'static, T>>> {
-        let (name, array) = &self.operands[slot];
-        array.as_ref().map(|array| array.tokens(name, size(shape)?)).transpose()
+        let (name, array) = self.operands[slot];
+        array.map(|array| array.tokens(name, size(shape)?)).transpose()
     }
 
     fn numbers_mut<T: Number>(&self, slot: usize, shape: &[usize]) -> Reading<Option<NumbersMut<'static, T>>> {
-        let (name, array) = &self.results[slot];
-        array.as_ref().map(|array| array.numbers_mut(name, size(shape)?)).transpose()
+        let (name, array) = self.results[slot];
+        array.map(|array| array.numbers_mut(name, size(shape)?)).transpose()
     }
 
     fn series<T: Number>(
@@ -139,7 +139,7 @@ impl<A: Array, const IN: usize, const OUT: usize> Operands<'static> for Arrays<A
         shape: &[usize],
         of_one: Option<[usize; 3]>,
     ) -> Reading<Option<Series<'static, T>>> {
-        let (name, Some(array)) = &self.operands[slot] else { return Ok(None) };
+        let (name, Some(array)) = self.operands[slot] else { return Ok(None) };
         let len = size(shape)?;
         if let Some(shape) = of_one {
             array.require_shape(name, array, (1, 0), &shape)?;
@@ -152,9 +152,9 @@ impl<A: Array, const IN: usize, const OUT: usize> Operands<'static> for Arrays<A
     }
 }
 
-impl<A: Array, const IN: usize, const OUT: usize> Caller<'static> for Arrays<A, IN, OUT> {
+impl<A: Array, const IN: usize, const OUT: usize> Caller<'static> for Arrays<'_, A, IN, OUT> {
     fn dtype(&self, slot: usize) -> Reading<DType> {
-        Ok(self.operands[slot].1.as_ref().map_or(DType::Other, |array| array.dtype))
+        Ok(self.operands[slot].1.map_or(DType::Other, |array| array.dtype))
     }
 
     fn run<R: Send>(&self, work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> Reading<R> {

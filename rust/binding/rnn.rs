@@ -50,10 +50,11 @@ const GRAD_TAU: usize = 7;
 pub type Inputs<A> = [Option<A>; 9];
 
 /// The operands in their slots: inputs, and those of the backward pass.
-pub fn operands<A>(inputs: Inputs<A>, others: [Option<A>; 4]) -> [Named<A>; 12] {
-    let [u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, _] = inputs;
-    let inputs = [u, x, h0, input_weight, bias, phases, nonlinearity_bias];
-    named(OPERANDS, inputs.into_iter().chain(others).chain([tau]))
+pub fn operands<'x, A>(inputs: &'x Inputs<A>, others: [Option<&'x A>; 4]) -> [Named<'x, A>; 12] {
+    let [u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, _] = inputs.each_ref().map(Option::as_ref);
+    let [h, tape, grad_h, grad_last] = others;
+    let inputs = [u, x, h0, input_weight, bias, phases, nonlinearity_bias, h, tape, grad_h, grad_last, tau];
+    named(OPERANDS, inputs)
 }
 
 /// How a recurrence computes.

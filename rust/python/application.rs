@@ -29,7 +29,10 @@ pub fn forward(
         let (out, phases) = (Array::read(out)?, Array::optional(phases)?);
         let call = Call::of(&u, &h, tau.is_some(), transpose, method, shape)?;
         call.columns.require_tau(&u, tau.as_ref())?;
-        let arrays = Arrays::new(named(OPERANDS, [Some(u), Some(h), None, tau, phases]), [("out", Some(out))])?;
+        let arrays = Arrays::new(
+            named(OPERANDS, [Some(&u), Some(&h), None, tau.as_ref(), phases.as_ref()]),
+            [("out", Some(&out))],
+        )?;
         Ok(apply_to(&arrays, &call, keep)?.map(Kept::from))
     })
 }
@@ -53,8 +56,9 @@ pub fn backward(
         let (grad_c, phases) = (Array::read(grad_c)?, Array::optional(phases)?);
         let call = Call::of(&u, &h, tau.is_some(), transpose, method, shape)?;
         call.columns.require_tau(&u, tau.as_ref())?;
-        let operands = named(OPERANDS, [Some(u), Some(h), Some(grad_c), tau, phases]);
-        let arrays = Arrays::new(operands, named(GRADIENTS, Array::each(&gradients)?))?;
+        let operands = named(OPERANDS, [Some(&u), Some(&h), Some(&grad_c), tau.as_ref(), phases.as_ref()]);
+        let gradients = Array::each(&gradients)?;
+        let arrays = Arrays::new(operands, named(GRADIENTS, gradients.each_ref().map(Option::as_ref)))?;
         gradients_of(&arrays, &call, held(kept))
     })
 }
@@ -71,8 +75,8 @@ pub fn backward_in_place(
     attempt(u.py(), || {
         let (u, h, grad, grad_u) = (Array::read(u)?, Array::read(h)?, Array::read(grad)?, Array::read(grad_u)?);
         let (call, dtype) = (Call::of(&u, &h, false, false, "wy", "trapezoidal")?, h.dtype);
-        let operands = named(OPERANDS, [Some(u), Some(h)]);
-        let arrays = Arrays::new(operands, [("grad", Some(grad)), ("grad_u", Some(grad_u))])?;
+        let operands = named(OPERANDS, [Some(&u), Some(&h)]);
+        let arrays = Arrays::new(operands, [("grad", Some(&grad)), ("grad_u", Some(&grad_u))])?;
         by_dtype!(dtype, |T| {
             let (w, h) = (call.operator::<T>(&arrays)?, arrays.needed(H, "h", &call.vectors())?);
             let grad = arrays.write(0, &call.vectors())?.unwrap_or_default();
@@ -96,8 +100,8 @@ pub fn forward_tape(
     returned(|| {
         let (u, h, tape, phases) = (Array::read(u)?, Array::read(h)?, Array::read(tape)?, Array::optional(phases)?);
         let (call, dtype) = (Call::of(&u, &h, false, transpose, "auto", "trapezoidal")?, h.dtype);
-        let operands = named(OPERANDS, [Some(u), Some(h), None, None, phases]);
-        let arrays = Arrays::new(operands, [("tape", Some(tape))])?;
+        let operands = named(OPERANDS, [Some(&u), Some(&h), None, None, phases.as_ref()]);
+        let arrays = Arrays::new(operands, [("tape", Some(&tape))])?;
         by_dtype!(dtype, |T| {
             let (w, h) = (call.operator::<T>(&arrays)?, arrays.needed(H, "h", &call.vectors())?);
             let tape = arrays.write(0, &[call.rows, call.columns.m + 1, call.columns.n])?.unwrap_or_default();
@@ -119,9 +123,10 @@ pub fn backward_tape(
         let (u, tape, grad_c, phases) =
             (Array::read(u)?, Array::read(tape)?, Array::read(grad_c)?, Array::optional(phases)?);
         let (call, dtype) = (Call::of(&u, &grad_c, false, transpose, "auto", "trapezoidal")?, grad_c.dtype);
+        let gradients = Array::each(&gradients)?;
         let names = ["u", "grad_c", "tape", "tau", "phases"];
-        let operands = named(names, [Some(u), Some(grad_c), Some(tape), None, phases]);
-        let results = named(["grad_u", "grad_h", "grad_phases"], Array::each(&gradients)?);
+        let operands = named(names, [Some(&u), Some(&grad_c), Some(&tape), None, phases.as_ref()]);
+        let results = named(["grad_u", "grad_h", "grad_phases"], gradients.each_ref().map(Option::as_ref));
         let arrays = Arrays::new(operands, results)?;
         by_dtype!(dtype, |T| {
             let (w, n) = (call.operator::<T>(&arrays)?, call.columns.n);

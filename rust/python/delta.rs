@@ -49,9 +49,10 @@ pub fn delta_forward(
 ) -> PyResult<Py<PyAny>> {
     attempt(py, || {
         let (operands, call) = (Array::each(&operands)?, call(options)?);
-        let results =
-            [("out", Some(Array::read(out)?)), ("last", Array::optional(last)?), ("kept", Array::optional(kept)?)];
-        operation::forward(&Arrays::new(named(OPERANDS, operands), results)?, call, in_place)
+        let (out, last, kept) = (Array::read(out)?, Array::optional(last)?, Array::optional(kept)?);
+        let results = [("out", Some(&out)), ("last", last.as_ref()), ("kept", kept.as_ref())];
+        let operands = named(OPERANDS, operands.iter().map(Option::as_ref));
+        operation::forward(&Arrays::new(operands, results)?, call, in_place)
     })
 }
 
@@ -68,7 +69,11 @@ pub fn delta_backward(
     attempt(py, || {
         let (operands, call) = (Array::each(&operands)?, call(options)?);
         let others = [Array::optional(kept)?, Array::optional(grad_out)?, Array::optional(grad_last)?];
-        let operands = named(OPERANDS, operands.into_iter().chain(others));
-        operation::backward(&Arrays::new(operands, named(GRADIENTS, Array::each(&gradients)?))?, call)
+        let gradients = Array::each(&gradients)?;
+        let arrays = Arrays::new(
+            named(OPERANDS, operands.iter().chain(&others).map(Option::as_ref)),
+            named(GRADIENTS, gradients.each_ref().map(Option::as_ref)),
+        )?;
+        operation::backward(&arrays, call)
     })
 }

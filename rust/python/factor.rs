@@ -14,7 +14,7 @@ pub fn wy(u: &Bound<'_, PyAny>, v: &Bound<'_, PyAny>, t: &Bound<'_, PyAny>, s: &
     returned(|| {
         let [u, v, t, s] = [Array::read(u)?, Array::read(v)?, Array::read(t)?, Array::read(s)?];
         let (columns, dtype) = (Columns::of(&u, "trapezoidal", false)?, u.dtype);
-        let arrays = Arrays::new([("u", Some(u))], [("v", Some(v)), ("t", Some(t)), ("s", Some(s))])?;
+        let arrays = Arrays::new([("u", Some(&u))], [("v", Some(&v)), ("t", Some(&t)), ("s", Some(&s))])?;
         by_dtype!(dtype, |T| {
             let w = columns.operator::<T>(&arrays, 0, None)?;
             let (n, k) = (w.n(), w.reflections());
@@ -30,7 +30,7 @@ pub fn departure(q: &Bound<'_, PyAny>) -> PyResult<f64> {
     returned(|| {
         let q = Array::read(q)?;
         let (n, dtype) = (q.last[2], q.dtype);
-        let arrays = Arrays::new([("q", Some(q))], [])?;
+        let arrays = Arrays::new([("q", Some(&q))], [])?;
         by_dtype!(dtype, |T| {
             let q = arrays.needed::<T>(0, "q", &[n, n])?;
             arrays.run(|context| factorisation::departure(context, n, q))
@@ -49,7 +49,7 @@ pub fn factor(
     returned(|| {
         let (q, u, phases) = (Array::read(q)?, Array::read(u)?, Array::optional(phases)?);
         let ([_, n, m], dtype) = (u.last, q.dtype);
-        let arrays = Arrays::new([("q", Some(q))], [("u", Some(u)), ("phases", phases)])?;
+        let arrays = Arrays::new([("q", Some(&q))], [("u", Some(&u)), ("phases", phases.as_ref())])?;
         by_dtype!(dtype, |T| {
             let (q, u) = (arrays.needed::<T>(0, "q", &[n, n])?, arrays.write(0, &[n, m])?.unwrap_or_default());
             let phases = arrays.write(1, &[n])?;

@@ -18,7 +18,8 @@ pub fn gated_norm_forward(
     out: &Bound<'_, PyAny>,
 ) -> PyResult<Py<PyAny>> {
     attempt(py, || {
-        let arrays = Arrays::new(named(OPERANDS, Array::each(&inputs)?), [("out", Some(Array::read(out)?))])?;
+        let (inputs, out) = (Array::each(&inputs)?, Array::read(out)?);
+        let arrays = Arrays::new(named(OPERANDS, inputs.each_ref().map(Option::as_ref)), [("out", Some(&out))])?;
         operation::forward(&arrays, options)
     })
 }
@@ -32,8 +33,12 @@ pub fn gated_norm_backward(
     gradients: Given<'_>,
 ) -> PyResult<Py<PyAny>> {
     attempt(py, || {
-        let operands = Array::each(&inputs)?.into_iter().chain([Some(Array::read(grad_out)?)]);
-        let arrays = Arrays::new(named(OPERANDS, operands), named(GRADIENTS, Array::each(&gradients)?))?;
+        let [x, second, third] = Array::each(&inputs)?;
+        let (operands, gradients) = ([x, second, third, Some(Array::read(grad_out)?)], Array::each(&gradients)?);
+        let arrays = Arrays::new(
+            named(OPERANDS, operands.each_ref().map(Option::as_ref)),
+            named(GRADIENTS, gradients.each_ref().map(Option::as_ref)),
+        )?;
         operation::backward(&arrays, options)
     })
 }

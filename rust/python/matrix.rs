@@ -24,7 +24,8 @@ pub fn matrix(
         let (phases, tau) = (Array::optional(phases)?, Array::optional(tau)?);
         let columns = Columns::of(&u, shape, tau.is_some())?;
         columns.require_tau(&u, tau.as_ref())?;
-        let arrays = Arrays::new(named(OPERANDS, [Some(u), None, tau, phases]), [("out", Some(out))])?;
+        let arrays =
+            Arrays::new(named(OPERANDS, [Some(&u), None, tau.as_ref(), phases.as_ref()]), [("out", Some(&out))])?;
         Ok(operation::forward(&arrays, &columns, keep)?.map(Kept::from))
     })
 }
@@ -39,7 +40,7 @@ pub fn matrix_backward(
     attempt(u.py(), || {
         let (u, grad_w, grad_u) = (Array::read(u)?, Array::read(grad_w)?, Array::read(grad_u)?);
         let columns = Columns::of(&u, "trapezoidal", false)?;
-        let arrays = Arrays::new(named(OPERANDS, [Some(u), Some(grad_w)]), [("grad_u", Some(grad_u))])?;
+        let arrays = Arrays::new(named(OPERANDS, [Some(&u), Some(&grad_w)]), [("grad_u", Some(&grad_u))])?;
         operation::backward(&arrays, &columns, held(kept))
     })
 }

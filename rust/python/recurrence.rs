@@ -7,7 +7,7 @@ use householder::rnn::{self, Sequence, Series, Steps};
 use householder_binding::array::Array as _;
 use householder_binding::by_dtype;
 use householder_binding::dtype::{DType, Number};
-use householder_binding::operands::{Arrays, Named, Operands, named};
+use householder_binding::operands::{Arrays, Named, Operands};
 use householder_binding::refusal::{Reading, Refusal, catch_panic};
 use householder_binding::rnn::{self as operation, Call, H0, Sizes, X, operands};
 use pyo3::prelude::*;
@@ -23,14 +23,14 @@ pub struct Recurrence(Box<dyn Stepper>);
 /// That of some number type.
 trait Stepper: Send + Sync {
     /// Whether these are the parameters, bit for bit.
-    fn is_of(&self, parameters: &Operated<'_, '_>) -> bool;
+    fn is_of(&self, parameters: &Operated<'_, '_, '_>) -> bool;
 
     /// Writes the state that follows.
-    fn step(&self, py: Python<'_>, arrays: &Arrays<Array<'_, '_>, 2, 1>) -> Reading<()>;
+    fn step(&self, py: Python<'_>, arrays: &Arrays<'_, Array<'_, '_>, 2, 1>) -> Reading<()>;
 }
 
 /// The operands of a sequence; no steps have `x` and `h0`.
-type Operated<'a, 'py> = [Named<Array<'a, 'py>>; 12];
+type Operated<'x, 'a, 'py> = [Named<'x, Array<'a, 'py>>; 12];
 
 #[pymethods]
 impl Recurrence {
@@ -41,7 +41,7 @@ impl Recurrence {
         returned(|| {
             let (inputs, Call { sizes, .. }) = read(&inputs, &options)?;
             let (dtype, latent) = (inputs[X].as_ref().map_or(DType::Other, |x| x.dtype), Array::optional(latent)?);
-            let operands = operands(inputs, [const { None }; 4]);
+            let operands = operands(&inputs, [None; 4]);
             by_dtype!(dtype, |T| {
                 let parameters = Parameters::<T>::copied(&sizes, &operands)?;
                 let len = sizes.len(0)?;
@@ -56,7 +56,7 @@ impl Recurrence {
     /// Whether it is the recurrence of these parameters, with `latent` in the place of `u`, bit for bit; `x` and `h0` do not
     /// matter.
     fn is_of(&self, inputs: Inputs<'_>) -> bool {
-        Array::each(&inputs).is_ok_and(|inputs| self.0.is_of(&operands(inputs, [const { None }; 4])))
+        Array::each(&inputs).is_ok_and(|inputs| self.0.is_of(&operands(&inputs, [None; 4])))
     }
 
     /// Writes `phi(W h + V x + b)` to `out`, like `h`: of `x (B, d)` and `h (B, n)`, or of `x (d,)` and `h (n,)`.
@@ -68,8 +68,8 @@ impl Recurrence {
         out: &Bound<'_, PyAny>,
     ) -> PyResult<Py<PyAny>> {
         attempt(py, || {
-            let operands = named(["x", "h"], [Some(Array::read(x)?), Some(Array::read(h)?)]);
-            self.0.step(py, &Arrays::new(operands, [("out", Some(Array::read(out)?))])?)
+            let [x, h, out] = [Array::read(x)?, Array::read(h)?, Array::read(out)?];
+            self.0.step(py, &Arrays::new([("x", Some(&x)), ("h", Some(&h))], [("out", Some(&out))])?)
         })
     }
 }
@@ -102,19 +102,19 @@ impl<T: Number<Real: Number>> Owned<T> {
 }
 
 impl<T: Number<Real: Number>> Stepper for Owned<T> {
-    fn is_of(&self, parameters: &Operated<'_, '_>) -> bool {
+    fn is_of(&self, parameters: &Operated<'_, '_, '_>) -> bool {
         let known = self.latent.as_deref().or(self.parameters.numbers[0].as_deref());
-        known.zip(parameters[0].1.as_ref()).is_some_and(|(known, u)| same(known, u))
-            && (H0 + 1..12).all(|slot| self.parameters.is_same(slot, parameters[slot].1.as_ref()))
+        known.zip(parameters[0].1).is_some_and(|(known, u)| same(known, u))
+            && (H0 + 1..12).all(|slot| self.parameters.is_same(slot, parameters[slot].1))
     }
 
-    fn step(&self, py: Python<'_>, arrays: &Arrays<Array<'_, '_>, 2, 1>) -> Reading<()> {
+    fn step(&self, py: Python<'_>, arrays: &Arrays<'_, Array<'_, '_>, 2, 1>) -> Reading<()> {
         let prepared = self.prepared()?;
         let (n, d) = (self.sizes.columns.n, self.sizes.d);
-        let [batch, axes] = arrays.operands[1].1.as_ref().map_or([0, 2], |h| [h.len / n, h.dims.clamp(1, 2)]);
+        let [batch, axes] = arrays.operands[1].1.map_or([0, 2], |h| [h.len / n, h.dims.clamp(1, 2)]);
         for ((name, array), width) in arrays.operands.iter().zip([d, n]) {
             let shape = &[batch, width][2 - axes..];
-            array.as_ref().map_or(Ok(()), |array| array.require_shape(name, array, (1, 0), shape))?;
+            array.map_or(Ok(()), |array| array.require_shape(name, array, (1, 0), shape))?;
         }
         let x = arrays.needed::<T>(0, "x", &[batch, d])?;
         let h = arrays.needed::<T>(1, "h", &[batch, n])?;
@@ -130,10 +130,10 @@ struct Parameters<T: Number<Real: Number>> {
 }
 
 impl<T: Number<Real: Number>> Parameters<T> {
-    fn copied(sizes: &Sizes, operands: &Operated<'_, '_>) -> Reading<Self> {
+    fn copied(sizes: &Sizes, operands: &Operated<'_, '_, '_>) -> Reading<Self> {
         let mut copies = Self { numbers: [const { None }; 12], reals: [const { None }; 12] };
         for (slot, (name, array)) in operands.iter().enumerate() {
-            let Some(array) = array.as_ref().filter(|_| slot != X && slot != H0) else { continue };
+            let Some(array) = array.filter(|_| slot != X && slot != H0) else { continue };
             let len = sizes.len(slot)?;
             if array.dtype == T::Real::DTYPE && T::DTYPE != T::Real::DTYPE {
                 copies.reals[slot] = Some(array.slice(name, len)?.to_vec());

@@ -64,8 +64,9 @@ pub fn rnn_forward(
 ) -> PyResult<Py<PyAny>> {
     attempt(py, || {
         let (inputs, call) = read(&inputs, &options)?;
-        let results = [("h", Some(Array::read(h)?)), ("last", Array::optional(last)?), ("tape", None)];
-        let arrays = Arrays::new(operands(inputs, [const { None }; 4]), results)?;
+        let (h, last) = (Array::read(h)?, Array::optional(last)?);
+        let results = [("h", Some(&h)), ("last", last.as_ref()), ("tape", None)];
+        let arrays = Arrays::new(operands(&inputs, [None; 4]), results)?;
         Ok(operation::forward(&arrays, call, keep)?.map(Kept::from))
     })
 }
@@ -84,9 +85,10 @@ pub fn rnn_backward(
 ) -> PyResult<Py<PyAny>> {
     attempt(py, || {
         let (inputs, call) = read(&inputs, &options)?;
-        let others = [Some(Array::read(h)?), None, Array::optional(grad_h)?, Array::optional(grad_last)?];
-        let gradients = named(GRADIENTS, Array::each(&gradients)?);
-        let arrays = Arrays::new(operands(inputs, others), gradients)?;
+        let (h, grad_h, grad_last) = (Array::read(h)?, Array::optional(grad_h)?, Array::optional(grad_last)?);
+        let operands = operands(&inputs, [Some(&h), None, grad_h.as_ref(), grad_last.as_ref()]);
+        let gradients = Array::each(&gradients)?;
+        let arrays = Arrays::new(operands, named(GRADIENTS, gradients.each_ref().map(Option::as_ref)))?;
         operation::backward(&arrays, call, held(kept), false)
     })
 }

@@ -1,6 +1,6 @@
 //! `W h` or `W* h`, and the gradients: `u (*c, n, m)`, `h (*c, *r, n)`, `tau (*c, m)`.
 
-use householder_binding::apply::{self, Call, OPERANDS};
+use householder_binding::apply::{self, Call, GRADIENTS, OPERANDS};
 use householder_binding::dtype::DType;
 use householder_binding::operands::{Arrays, named};
 use householder_binding::refusal::{Reading, Refusal};
@@ -9,7 +9,7 @@ use crate::arguments::Arguments;
 use crate::dtype::name;
 use crate::kept;
 use crate::kernel::{Results, results};
-use crate::tensor::{Laid, Tensor, gradients, optional, tuple};
+use crate::tensor::{Laid, gradients, optional, tuple};
 
 /// `c`, and what is kept.
 pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
@@ -17,11 +17,9 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
     let (transpose, method, shape) = (arguments.flag(), arguments.text(), arguments.text());
     let (u, h, tau, keep) = (u.laid_out()?, h.laid_out()?, optional(tau)?, keep && kept::is_possible());
     let (call, c) = (Call::of(&u, &h, tau.is_some(), transpose, &method?, &shape?)?, h.empty_like()?);
-    let operands = named(OPERANDS, [Some(u), Some(h), None, tau]);
-    let arrays = Arrays { operands, results: [("c", Some(c))] };
-    let kept = apply::forward(&arrays, &call, keep)?;
-    let kept = kept::keep(keep, kept)?;
-    Ok(results(arrays).chain([Some(kept)]).collect())
+    let operands = named(OPERANDS, [Some(&u), Some(&h), None, tau.as_ref()]);
+    let kept = apply::forward(&Arrays { operands, results: [("c", Some(&c))] }, &call, keep)?;
+    Ok(vec![Some(c.into()), Some(kept::keep(keep, kept)?)])
 }
 
 /// The gradients of `u`, `h` and `tau`, those that are wanted.
@@ -40,11 +38,12 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
     let call = Call::of(&u, &h, tau.is_some(), transpose, &method?, &shape?)?;
     let [wants_u, wants_h, wants_tau] = wants?;
     let tensors = [Some(&u), Some(&h), None, tau.as_ref()];
-    let gradients = gradients(apply::GRADIENTS, tensors, [wants_u, wants_h, false, wants_tau])?;
-    let arrays = Arrays { operands: named(OPERANDS, [Some(u), Some(h), Some(grad_c), tau]), results: gradients };
+    let gradients = gradients(tensors, [wants_u, wants_h, false, wants_tau])?;
+    let operands = named(OPERANDS, [Some(&u), Some(&h), Some(&grad_c), tau.as_ref()]);
+    let arrays = Arrays { operands, results: named(GRADIENTS, gradients.each_ref().map(Option::as_ref)) };
     apply::backward(&arrays, &call, kept::find(kept.as_ref()).as_deref())?;
-    let [u, h, _, tau] = arrays.results.map(|(_, gradient)| gradient.map(Tensor::from));
-    Ok(vec![u, h, tau])
+    let [u, h, _, tau] = gradients;
+    Ok(results([u, h, tau]))
 }
 
 /// Requires that all tensors still have one type.

@@ -10,6 +10,9 @@ use crate::arguments::Arguments;
 use crate::kernel::{Results, results};
 use crate::tensor::{Laid, gradients, optional};
 
+/// Those of the operands of the backward pass.
+const NAMES: [&str; 4] = ["x", "weight", "bias", "grad_y"];
+
 fn sizes(x: &Laid, weight: &Laid) -> Reading<Sizes> {
     let (&[batch, tokens, channels], &[_, taps]) = (&x.shape()[..], &weight.shape()[..]) else {
         let (x, weight) = (x.describe()?, weight.describe()?);
@@ -23,20 +26,20 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
     let (x, weight, bias, silu) = (arguments.tensor(), arguments.tensor(), arguments.optional(), arguments.flag());
     let (x, weight, bias) = (x.laid_out()?, weight.laid_out()?, optional(bias)?);
     let (y, sizes) = (x.empty_like()?, sizes(&x, &weight)?);
-    let arrays = Arrays { operands: named(OPERANDS, [Some(x), Some(weight), bias]), results: [("y", Some(y))] };
-    convolution::forward(&arrays, sizes, silu)?;
-    Ok(results(arrays).collect())
+    let operands = named(OPERANDS, [Some(&x), Some(&weight), bias.as_ref()]);
+    convolution::forward(&Arrays { operands, results: [("y", Some(&y))] }, sizes, silu)?;
+    Ok(vec![Some(y.into())])
 }
 
 /// The gradients of `x`, the weights and the bias, those that are wanted.
 pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
     let (x, weight, bias, grad_y) = (arguments.tensor(), arguments.tensor(), arguments.optional(), arguments.tensor());
-    let (wants, silu) = (arguments.flags(), arguments.flag());
+    let (wants, silu) = (arguments.flags::<3>(), arguments.flag());
     let (x, weight, bias, grad_y) = (x.laid_out()?, weight.laid_out()?, optional(bias)?, grad_y.laid_out()?);
-    let gradients = gradients(GRADIENTS, [Some(&x), Some(&weight), bias.as_ref()], wants?)?;
-    let sizes = sizes(&x, &weight)?;
-    let operands = [("x", Some(x)), ("weight", Some(weight)), ("bias", bias), ("grad_y", Some(grad_y))];
-    let arrays = Arrays { operands, results: gradients };
+    let (sizes, tensors) = (sizes(&x, &weight)?, [Some(&x), Some(&weight), bias.as_ref(), Some(&grad_y)]);
+    let gradients = gradients(tensors, wants?)?;
+    let arrays =
+        Arrays { operands: named(NAMES, tensors), results: named(GRADIENTS, gradients.each_ref().map(Option::as_ref)) };
     convolution::backward(&arrays, sizes, silu)?;
-    Ok(results(arrays).collect())
+    Ok(results(gradients))
 }

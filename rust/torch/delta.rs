@@ -6,11 +6,11 @@ use householder::delta::{self as core, Sizes};
 use householder_binding::array::Array;
 use householder_binding::delta::{self, Call, GRADIENTS, OPERANDS, steps};
 use householder_binding::dtype::DType;
-use householder_binding::operands::{Arrays, Named, named};
+use householder_binding::operands::{Arrays, named};
 use householder_binding::refusal::{Reading, Refusal};
 
 use crate::arguments::Arguments;
-use crate::kernel::Results;
+use crate::kernel::{Results, results};
 use crate::tensor::{Laid, Tensor, gradients, optional};
 
 /// `q`, `k`, `v`, `beta`, `g`, the initial states and `cu_seqlens`.
@@ -72,12 +72,10 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
     let states = |count: usize| Laid::empty(&[&[count], &call.shape(5)[1..]].concat(), dtype.computed());
     let (out, last) = (Laid::empty(&call.out(), dtype)?, states(call.sequences.len())?);
     let kept = states(if keep { call.kept[1] } else { 0 })?;
-    let (kept, nothing) = if keep { (Some(kept), None) } else { (None, Some(kept)) };
-    let results = [("out", Some(out)), ("last", Some(last)), ("kept", kept)];
-    let arrays = Arrays { operands: named(OPERANDS, inputs.into_iter().take(GRADIENTS.len())), results };
-    delta::forward(&arrays, call, false)?;
-    let [out, last, kept] = arrays.results.map(|(_, result)| result);
-    Ok([out, last, kept.or(nothing)].map(|result| result.map(Tensor::from)).into())
+    let results = [("out", Some(&out)), ("last", Some(&last)), ("kept", Some(&kept).filter(|_| keep))];
+    let operands = named(OPERANDS, inputs.iter().take(GRADIENTS.len()).map(Option::as_ref));
+    delta::forward(&Arrays { operands, results }, call, false)?;
+    Ok(self::results([out, last, kept].map(Some)))
 }
 
 /// The gradients of the operands but the offsets, those that are wanted.
@@ -90,18 +88,15 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
     let (call, dtype) = call(&inputs, scale, reflections, normalize)?;
     let [wants_q, wants_k, others @ ..] = wants?;
     let [v, beta, g, initial] = others;
-    let tensors = || inputs.iter().map(Option::as_ref);
-    let mut results = gradients(GRADIENTS, tensors(), [false, false, v, beta, g, initial])?;
-    for (((_, result), tensor), is_wanted) in results.iter_mut().zip(tensors()).zip([wants_q, wants_k]) {
-        let like = tensor.filter(|_| is_wanted);
-        *result = like.map(|like| Laid::empty(&like.shape(), dtype.computed())).transpose()?;
+    let mut gradients = gradients(inputs.iter().map(Option::as_ref), [false, false, v, beta, g, initial])?;
+    for ((gradient, tensor), is_wanted) in gradients.iter_mut().zip(&inputs).zip([wants_q, wants_k]) {
+        let like = tensor.as_ref().filter(|_| is_wanted);
+        *gradient = like.map(|like| Laid::empty(&like.shape(), dtype.computed())).transpose()?;
     }
-    let operands = named(OPERANDS, inputs.into_iter().take(GRADIENTS.len()).chain(states));
-    let arrays = Arrays { operands, results };
-    delta::backward(&arrays, call)?;
-    let converted = |(slot, (_, gradient)): (usize, Named<Laid>)| {
-        let gradient = gradient.map(|gradient| if slot < 2 { gradient.converted(dtype) } else { Ok(gradient) });
-        Ok(gradient.transpose()?.map(Tensor::from))
-    };
-    arrays.results.into_iter().enumerate().map(converted).collect()
+    let operands = named(OPERANDS, inputs.iter().take(GRADIENTS.len()).chain(&states).map(Option::as_ref));
+    delta::backward(&Arrays { operands, results: named(GRADIENTS, gradients.each_ref().map(Option::as_ref)) }, call)?;
+    for gradient in &mut gradients[..2] {
+        *gradient = gradient.take().map(|gradient| gradient.converted(dtype)).transpose()?;
+    }
+    Ok(results(gradients))
 }

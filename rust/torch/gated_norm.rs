@@ -20,20 +20,21 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
     let (epsilon, silu) = (arguments.real(), arguments.flag());
     let (x, z, weight) = (x.laid_out()?, z.laid_out()?, weight.laid_out()?);
     let (y, shape) = (x.empty_like()?, rows(&x)?);
-    let arrays = Arrays { operands: named(OPERANDS, [x, z, weight].map(Some)), results: [("y", Some(y))] };
-    gated_norm::forward(&arrays, (shape, epsilon, silu))?;
-    Ok(results(arrays).collect())
+    let operands = named(OPERANDS, [&x, &z, &weight].map(Some));
+    gated_norm::forward(&Arrays { operands, results: [("y", Some(&y))] }, (shape, epsilon, silu))?;
+    Ok(vec![Some(y.into())])
 }
 
 /// The gradients of rows, gates and weights, those that are wanted.
 pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
     let (x, z, weight, grad_y) = (arguments.tensor(), arguments.tensor(), arguments.tensor(), arguments.tensor());
-    let (wants, epsilon, silu) = (arguments.flags(), arguments.real(), arguments.flag());
+    let (wants, epsilon, silu) = (arguments.flags::<3>(), arguments.real(), arguments.flag());
     let (x, z, weight, grad_y) = (x.laid_out()?, z.laid_out()?, weight.laid_out()?, grad_y.laid_out()?);
-    let gradients = gradients(GRADIENTS, [&x, &z, &weight].map(Some), wants?)?;
-    let shape = rows(&x)?;
-    let operands = named(["x", "z", "weight", "grad_y"], [x, z, weight, grad_y].map(Some));
-    let arrays = Arrays { operands, results: gradients };
-    gated_norm::backward(&arrays, (shape, epsilon, silu))?;
-    Ok(results(arrays).collect())
+    let (shape, gradients) = (rows(&x)?, gradients([&x, &z, &weight].map(Some), wants?)?);
+    let operands = named(["x", "z", "weight", "grad_y"], [&x, &z, &weight, &grad_y].map(Some));
+    gated_norm::backward(
+        &Arrays { operands, results: named(GRADIENTS, gradients.each_ref().map(Option::as_ref)) },
+        (shape, epsilon, silu),
+    )?;
+    Ok(results(gradients))
 }

@@ -3,24 +3,19 @@
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
 
-use householder::error::{Error, Result};
-use householder::threads::{Context, set_num_threads};
-use householder_binding::operands::Arrays;
+use householder::error::Error;
 use householder_binding::refusal::{Reading, Refusal, catch_panic};
 
 use crate::abi::{Value, torch};
 use crate::arguments::Arguments;
-use crate::signals;
 use crate::tensor::{Laid, Tensor};
 
 /// The results of an operator; torch sees an undefined tensor, and Python None, where there is none.
 pub type Results = Vec<Option<Tensor>>;
 
 /// Those of a call.
-pub fn results<const IN: usize, const OUT: usize>(
-    arrays: Arrays<Laid, IN, OUT>,
-) -> impl Iterator<Item = Option<Tensor>> {
-    arrays.results.into_iter().map(|(_, result)| result.map(Tensor::from))
+pub fn results<const N: usize>(tensors: [Option<Laid>; N]) -> Results {
+    tensors.map(|tensor| tensor.map(Tensor::from)).into()
 }
 
 /// The entry of a kernel, `fn(&mut Arguments) -> Reading<Results>`, which takes all arguments of its schema, in order.
@@ -87,13 +82,4 @@ pub unsafe fn enter(stack: *mut Value, kernel: fn(&mut Arguments) -> Reading<Res
     if let Ok(torch) = torch() {
         (torch.aoti_torch_check)(false, c"kernel".as_ptr(), c"householder".as_ptr(), 0, text);
     }
-}
-
-/// Computes on as many threads as torch has. Python's signals stop it.
-pub fn run<R>(work: impl FnOnce(&mut Context<'_>) -> Result<R>) -> Reading<R> {
-    let (torch, mut threads) = (torch()?, 1);
-    // SAFETY: a place for the number.
-    torch.done(unsafe { (torch.torch_get_num_threads)(&raw mut threads) })?;
-    set_num_threads(threads as usize)?;
-    Ok(work(&mut Context::new(&mut signals::poll))?)
 }

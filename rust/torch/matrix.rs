@@ -8,7 +8,7 @@ use householder_binding::refusal::Reading;
 use crate::apply::require_dtype;
 use crate::arguments::Arguments;
 use crate::kept;
-use crate::kernel::{Results, results};
+use crate::kernel::Results;
 use crate::tensor::{Laid, optional};
 
 /// `W`, and what is kept.
@@ -19,10 +19,9 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
     let mut shape = u.shape();
     shape[columns.axes + 1] = columns.n;
     let w = Laid::empty(&shape, u.dtype)?;
-    let arrays = Arrays { operands: named(OPERANDS, [Some(u)]), results: [("w", Some(w))] };
+    let arrays = Arrays { operands: named(OPERANDS, [Some(&u)]), results: [("w", Some(&w))] };
     let kept = matrix::forward(&arrays, &columns, keep)?;
-    let kept = kept::keep(keep, kept)?;
-    Ok(results(arrays).chain([Some(kept)]).collect())
+    Ok(vec![Some(w.into()), Some(kept::keep(keep, kept)?)])
 }
 
 /// The gradient of `u`.
@@ -35,8 +34,8 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
         return Ok(vec![None]);
     }
     let (columns, grad_u) = (Columns::of(&u, "trapezoidal", false)?, u.empty_like()?);
-    let operands = named(OPERANDS, [Some(u), Some(grad_w)]);
-    let arrays = Arrays { operands, results: [("grad_u", Some(grad_u))] };
+    let operands = named(OPERANDS, [Some(&u), Some(&grad_w)]);
+    let arrays = Arrays { operands, results: [("grad_u", Some(&grad_u))] };
     matrix::backward(&arrays, &columns, kept::find(kept.as_ref()).as_deref())?;
-    Ok(results(arrays).collect())
+    Ok(vec![Some(grad_u.into())])
 }

@@ -1,6 +1,6 @@
 //! Whole sequences and their gradients.
 
-use householder_binding::operands::{Arrays, Named};
+use householder_binding::operands::{Arrays, Named, named};
 use householder_binding::refusal::{Reading, Refusal};
 use householder_binding::rnn::{
     self, Call, Described, GRADIENTS, H, H0, Inputs, NONLINEARITY_BIAS, PHASES, TAU, operands,
@@ -37,34 +37,32 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
     let (axes, n) = (call.sizes.columns.axes, call.sizes.columns.n);
     let h = Laid::empty(&[&x.shape()[..x.dims - 1], &[n]].concat(), x.dtype)?;
     let last = Laid::empty(&[&u.shape()[..axes], &[call.sizes.batch, n]].concat(), u.dtype)?;
-    let results_of = [("h", Some(h)), ("last", Some(last)), ("tape", None)];
-    let arrays = Arrays { operands: operands(inputs, [const { None }; 4]), results: results_of };
-    let kept = rnn::forward(&arrays, call, keep)?;
-    let kept = kept::keep(keep, kept)?;
-    Ok(results(arrays).take(2).chain([Some(kept)]).collect())
+    let results = [("h", Some(&h)), ("last", Some(&last)), ("tape", None)];
+    let kept = rnn::forward(&Arrays { operands: operands(&inputs, [None; 4]), results }, call, keep)?;
+    Ok(vec![Some(h.into()), Some(last.into()), Some(kept::keep(keep, kept)?)])
 }
 
 /// The gradients of the operands but `batch_sizes`, those that are wanted.
 pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
     let (u, x, others) = (arguments.tensor(), arguments.tensor(), arguments.optionals());
     let (h, kept, grads) = (arguments.tensor(), arguments.optional(), arguments.optionals::<2>());
-    let (wants, described) = (arguments.flags(), described(arguments)?);
+    let (wants, described) = (arguments.flags::<8>(), described(arguments)?);
     let (inputs, h, kept, [grad_h, grad_last]) = (laid_out(u, x, others)?, h.laid_out()?, optional(kept)?, grads);
     let call = Call::of(&inputs, (&described).into())?;
-    let operands = operands(inputs, [Some(h), None, optional(grad_h)?, optional(grad_last)?]);
+    let (grad_h, grad_last) = (optional(grad_h)?, optional(grad_last)?);
+    let operands = operands(&inputs, [Some(&h), None, grad_h.as_ref(), grad_last.as_ref()]);
     require_unchanged(&call, &operands)?;
-    let of_inputs = operands[..H].iter().chain(&operands[TAU..]).map(|(_, tensor)| tensor.as_ref());
-    let gradients = gradients(GRADIENTS, of_inputs, wants?)?;
-    let arrays = Arrays { operands, results: gradients };
+    let gradients = gradients(inputs.iter().map(Option::as_ref), wants?)?;
+    let arrays = Arrays { operands, results: named(GRADIENTS, gradients.each_ref().map(Option::as_ref)) };
     rnn::backward(&arrays, call, kept::find(kept.as_ref()).as_deref(), true)?;
-    Ok(results(arrays).collect())
+    Ok(results(gradients))
 }
 
 /// Refuses tensors that were replaced or converted since the forward pass.
-fn require_unchanged(call: &Call<'_>, operands: &[Named<Laid>; 12]) -> Reading<()> {
+fn require_unchanged(call: &Call<'_>, operands: &[Named<'_, Laid>; 12]) -> Reading<()> {
     let [(_, Some(u)), ..] = operands else { return Ok(()) };
     let is_parameter = |slot: usize| (H0..H).contains(&slot) || slot == TAU;
-    let given = || operands.iter().enumerate().filter_map(|(slot, (_, tensor))| Some((slot, tensor.as_ref()?)));
+    let given = || operands.iter().enumerate().filter_map(|(slot, (_, tensor))| Some((slot, (*tensor)?)));
     for (slot, tensor) in given().filter(|(slot, _)| is_parameter(*slot)) {
         let dtype = if matches!(slot, PHASES | NONLINEARITY_BIAS) { u.dtype.real() } else { u.dtype };
         let lead = &u.shape()[..call.sizes.columns.axes];

@@ -5,14 +5,13 @@ use std::ops::Deref;
 use std::ptr::null_mut;
 
 use householder::error::Result;
-use householder::threads::Context;
+use householder::threads::{Context, set_num_threads};
 use householder_binding::array::{Array, Header};
 use householder_binding::dtype::DType;
-use householder_binding::operands::{Named, named};
 use householder_binding::refusal::{Reading, Refusal};
 
 use crate::abi::{Code, Handle, Torch, Value, torch};
-use crate::{dtype, kernel};
+use crate::{dtype, signals};
 
 /// A tensor that this library owns a reference to.
 pub struct Tensor(Handle);
@@ -189,8 +188,13 @@ impl Array for Laid {
         self.shape()[..axes] == other.shape()[..axes]
     }
 
+    /// On as many threads as torch has. Python's signals stop it.
     fn run<R: Send>(work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> Reading<R> {
-        kernel::run(work)
+        let (torch, mut threads) = (torch()?, 1);
+        // SAFETY: a place for the number.
+        torch.done(unsafe { (torch.torch_get_num_threads)(&raw mut threads) })?;
+        set_num_threads(threads as usize)?;
+        Ok(work(&mut Context::new(&mut signals::poll))?)
     }
 }
 
@@ -209,13 +213,12 @@ pub fn optional(tensor: Option<Tensor>) -> Reading<Option<Laid>> {
 
 /// Places for the gradients of tensors that are given and whose gradients are wanted.
 pub fn gradients<'a, const N: usize>(
-    names: [&'static str; N],
     tensors: impl IntoIterator<Item = Option<&'a Laid>>,
     wants: [bool; N],
-) -> Reading<[Named<Laid>; N]> {
-    let mut gradients = named(names, []);
+) -> Reading<[Option<Laid>; N]> {
+    let mut gradients = [const { None }; N];
     for ((gradient, tensor), is_wanted) in gradients.iter_mut().zip(tensors).zip(wants) {
-        gradient.1 = tensor.filter(|_| is_wanted).map(Laid::empty_like).transpose()?;
+        *gradient = tensor.filter(|_| is_wanted).map(Laid::empty_like).transpose()?;
     }
     Ok(gradients)
 }
