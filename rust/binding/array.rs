@@ -195,7 +195,7 @@ pub trait Array: Deref<Target = Header> {
             let given = self.type_name()?;
             if self.is_tensor {
                 let remedy = "convert modules before the forward or after the backward pass";
-                return Err(Refusal::Changed(format!("{name} is {given}, expected torch.{dtype}: {remedy}")));
+                return Err(Refusal::Runtime(format!("{name} is {given}, expected torch.{dtype}: {remedy}")));
             }
             return Err(Refusal::Type(format!("{name}: expected a native {dtype} array, got {given}")));
         }

@@ -11,8 +11,8 @@ pub enum Refusal {
     Foreign,
     /// One has the wrong type.
     Type(String),
-    /// One changed between two passes.
-    Changed(String),
+    /// One changed between two passes, or torch has failed.
+    Runtime(String),
     /// The core refuses them.
     Core(Error),
     /// The caller's own language raised an exception.

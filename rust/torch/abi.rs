@@ -112,7 +112,7 @@ impl Torch {
             let text = what();
             if text.is_null() { String::new() } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
         });
-        Err(Refusal::Changed(text.unwrap_or_else(|| "torch has failed".to_owned())))
+        Err(Refusal::Runtime(text.unwrap_or_else(|| "torch has failed".to_owned())))
     }
 }
 
@@ -121,7 +121,7 @@ pub fn torch() -> Reading<&'static Torch> {
     static TORCH: OnceLock<Result<Torch, &str>> = OnceLock::new();
     let lacks = |name: &&str| {
         let text = format!("householder needs torch 2.10 or later in the process: {name} is missing");
-        Refusal::Changed(text)
+        Refusal::Runtime(text)
     };
     TORCH.get_or_init(|| Torch::find(&library())).as_ref().map_err(lacks)
 }

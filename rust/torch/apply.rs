@@ -50,7 +50,7 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
 pub fn require_dtype<'a>(dtype: DType, others: impl IntoIterator<Item = Option<&'a Laid>>) -> Reading<()> {
     match others.into_iter().flatten().find(|other| other.dtype != dtype) {
         None => Ok(()),
-        Some(other) => Err(Refusal::Changed(format!(
+        Some(other) => Err(Refusal::Runtime(format!(
             "a saved tensor changed its dtype between forward and backward ({} to {}): convert modules after the backward pass",
             name(dtype),
             name(other.dtype)

@@ -1,4 +1,4 @@
-//! One call of a kernel: what torch gives and takes, errors as exceptions, torch's number of threads.
+//! One call of a kernel: what torch gives and takes, and errors as exceptions.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
@@ -13,7 +13,7 @@ use crate::tensor::{Laid, Tensor};
 /// The results of an operator; torch sees an undefined tensor, and Python None, where there is none.
 pub type Results = Vec<Option<Tensor>>;
 
-/// Those of a call.
+/// The results that are there.
 pub fn results<const N: usize>(tensors: [Option<Laid>; N]) -> Results {
     tensors.map(|tensor| tensor.map(Tensor::from)).into()
 }
@@ -47,8 +47,8 @@ pub fn raised(refusal: Refusal) -> (Kind, CString) {
         Refusal::Core(Error::InvalidArgument(text)) => (Kind::Value, text),
         Refusal::Core(error @ Error::OutOfMemory { .. }) => (Kind::Memory, error.to_string()),
         Refusal::Core(error) => (Kind::Runtime, error.to_string()),
-        Refusal::Changed(text) => (Kind::Runtime, text),
-        Refusal::Foreign | Refusal::Raised(_) => unreachable!("tensors are laid out, and kernels call no Python"),
+        Refusal::Runtime(text) => (Kind::Runtime, text),
+        Refusal::Foreign | Refusal::Raised(_) => (Kind::Runtime, "a layout that a kernel does not read".to_owned()),
     };
     (kind, CString::new(text.replace('\0', "?")).unwrap_or_default())
 }

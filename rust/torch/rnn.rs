@@ -69,7 +69,7 @@ fn require_unchanged(call: &Call<'_>, operands: &[Named<'_, Laid>; 12]) -> Readi
         let (given, expected) = (tensor.shape(), [lead, &call.sizes.shape(slot)[1..]].concat());
         if given != expected || tensor.dtype != dtype {
             let (given, expected, of, dtype) = (tuple(&given), tuple(&expected), name(tensor.dtype), name(dtype));
-            return Err(Refusal::Changed(format!(
+            return Err(Refusal::Runtime(format!(
                 "a tensor is {of} of shape {given} on cpu, but in the forward pass it was {dtype} of shape {expected} on cpu: \
                  change parameters after the backward pass"
             )));
@@ -79,5 +79,5 @@ fn require_unchanged(call: &Call<'_>, operands: &[Named<'_, Laid>; 12]) -> Readi
         return Ok(());
     }
     let text = format!("states or their gradients were not {} on cpu in the forward pass", name(u.dtype));
-    Err(Refusal::Changed(text))
+    Err(Refusal::Runtime(text))
 }

@@ -74,7 +74,7 @@ impl Tensor {
         }
     }
 
-    /// With the header of its memory, which the caller of a kernel owns if it is not to be written.
+    /// With the header of its memory, for reading or for writing.
     fn read(self, torch: &Torch, is_written: bool) -> Reading<Laid> {
         let (mut number, mut data) = (0, null_mut::<c_void>());
         // SAFETY: an owned handle, and places for what is asked.

@@ -68,7 +68,7 @@ fn refusal(frame: &CallFrame, api: &Api) -> Reading<()> {
 fn report(api: &Api, refusal: Refusal) -> *mut XlaError {
     let error = match refusal {
         Refusal::Core(error) => error,
-        Refusal::Type(text) | Refusal::Changed(text) => Error::InvalidArgument(text),
+        Refusal::Type(text) | Refusal::Runtime(text) => Error::InvalidArgument(text),
         Refusal::Foreign | Refusal::Raised(_) => {
             Error::Internal("an error of Python, which handlers do not call".to_owned())
         }
