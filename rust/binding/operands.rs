@@ -111,6 +111,11 @@ pub fn named<'x, A: 'x, const N: usize>(
     names.map(|name| (name, arrays.next().flatten()))
 }
 
+/// Names arrays that lie together.
+pub fn each<'x, A, const N: usize>(names: [&'static str; N], arrays: &'x [Option<A>]) -> [Named<'x, A>; N] {
+    named(names, arrays.iter().map(Option::as_ref))
+}
+
 impl<A: Array, const IN: usize, const OUT: usize> Operands<'static> for Arrays<'_, A, IN, OUT> {
     fn read<T: Number>(&self, slot: usize, _: &str, shape: &[usize]) -> Reading<Option<&'static [T]>> {
         let (name, array) = self.operands[slot];

@@ -4,7 +4,7 @@ use householder::apply::{self, Gradients, Saved};
 use householder_binding::apply::{Call, GRADIENTS, H, OPERANDS, backward as gradients_of, forward as apply_to};
 use householder_binding::by_dtype;
 use householder_binding::kept::fitting;
-use householder_binding::operands::{Arrays, Caller, Operands, named};
+use householder_binding::operands::{Arrays, Caller, Operands, each, named};
 use pyo3::prelude::*;
 
 use crate::array::Array;
@@ -58,7 +58,7 @@ pub fn backward(
         call.columns.require_tau(&u, tau.as_ref())?;
         let operands = named(OPERANDS, [Some(&u), Some(&h), Some(&grad_c), tau.as_ref(), phases.as_ref()]);
         let gradients = Array::each(&gradients)?;
-        let arrays = Arrays::new(operands, named(GRADIENTS, gradients.each_ref().map(Option::as_ref)))?;
+        let arrays = Arrays::new(operands, each(GRADIENTS, &gradients))?;
         gradients_of(&arrays, &call, held(kept))
     })
 }
@@ -126,7 +126,7 @@ pub fn backward_tape(
         let gradients = Array::each(&gradients)?;
         let names = ["u", "grad_c", "tape", "tau", "phases"];
         let operands = named(names, [Some(&u), Some(&grad_c), Some(&tape), None, phases.as_ref()]);
-        let results = named(["grad_u", "grad_h", "grad_phases"], gradients.each_ref().map(Option::as_ref));
+        let results = each(["grad_u", "grad_h", "grad_phases"], &gradients);
         let arrays = Arrays::new(operands, results)?;
         by_dtype!(dtype, |T| {
             let (w, n) = (call.operator::<T>(&arrays)?, call.columns.n);

@@ -2,7 +2,7 @@
 
 use householder::convolution::Sizes;
 use householder_binding::convolution::{self as operation, GRADIENTS, OPERANDS};
-use householder_binding::operands::{Arrays, named};
+use householder_binding::operands::{Arrays, each};
 use pyo3::prelude::*;
 
 use crate::array::Array;
@@ -28,7 +28,7 @@ pub fn convolution_forward(
 ) -> PyResult<Py<PyAny>> {
     attempt(py, || {
         let (inputs, out) = (Array::each(&inputs)?, Array::read(out)?);
-        let arrays = Arrays::new(named(OPERANDS, inputs.each_ref().map(Option::as_ref)), [("out", Some(&out))])?;
+        let arrays = Arrays::new(each(OPERANDS, &inputs), [("out", Some(&out))])?;
         operation::forward(&arrays, sizes(shape), silu)
     })
 }
@@ -43,12 +43,9 @@ pub fn convolution_backward(
     gradients: Given<'_>,
 ) -> PyResult<Py<PyAny>> {
     attempt(py, || {
-        let [x, second, third] = Array::each(&inputs)?;
-        let (operands, gradients) = ([x, second, third, Some(Array::read(grad_out)?)], Array::each(&gradients)?);
-        let arrays = Arrays::new(
-            named(OPERANDS, operands.each_ref().map(Option::as_ref)),
-            named(GRADIENTS, gradients.each_ref().map(Option::as_ref)),
-        )?;
+        let [x, weight, bias] = Array::each(&inputs)?;
+        let (operands, gradients) = ([x, weight, bias, Some(Array::read(grad_out)?)], Array::each(&gradients)?);
+        let arrays = Arrays::new(each(OPERANDS, &operands), each(GRADIENTS, &gradients))?;
         operation::backward(&arrays, sizes(shape), silu)
     })
 }

@@ -2,7 +2,7 @@
 
 use householder::delta::{self, Sizes};
 use householder_binding::delta::{self as operation, Call, GRADIENTS, OPERANDS, steps};
-use householder_binding::operands::{Arrays, named};
+use householder_binding::operands::{Arrays, each, named};
 use householder_binding::refusal::Reading;
 use pyo3::prelude::*;
 
@@ -51,7 +51,7 @@ pub fn delta_forward(
         let (operands, call) = (Array::each(&operands)?, call(options)?);
         let (out, last, kept) = (Array::read(out)?, Array::optional(last)?, Array::optional(kept)?);
         let results = [("out", Some(&out)), ("last", last.as_ref()), ("kept", kept.as_ref())];
-        let operands = named(OPERANDS, operands.iter().map(Option::as_ref));
+        let operands = each(OPERANDS, &operands);
         operation::forward(&Arrays::new(operands, results)?, call, in_place)
     })
 }
@@ -72,7 +72,7 @@ pub fn delta_backward(
         let gradients = Array::each(&gradients)?;
         let arrays = Arrays::new(
             named(OPERANDS, operands.iter().chain(&others).map(Option::as_ref)),
-            named(GRADIENTS, gradients.each_ref().map(Option::as_ref)),
+            each(GRADIENTS, &gradients),
         )?;
         operation::backward(&arrays, call)
     })

@@ -1,7 +1,7 @@
 //! The gated norm.
 
 use householder_binding::gated_norm::{self as operation, GRADIENTS, OPERANDS, Options};
-use householder_binding::operands::{Arrays, named};
+use householder_binding::operands::{Arrays, each};
 use pyo3::prelude::*;
 
 use crate::array::Array;
@@ -19,7 +19,7 @@ pub fn gated_norm_forward(
 ) -> PyResult<Py<PyAny>> {
     attempt(py, || {
         let (inputs, out) = (Array::each(&inputs)?, Array::read(out)?);
-        let arrays = Arrays::new(named(OPERANDS, inputs.each_ref().map(Option::as_ref)), [("out", Some(&out))])?;
+        let arrays = Arrays::new(each(OPERANDS, &inputs), [("out", Some(&out))])?;
         operation::forward(&arrays, options)
     })
 }
@@ -33,12 +33,9 @@ pub fn gated_norm_backward(
     gradients: Given<'_>,
 ) -> PyResult<Py<PyAny>> {
     attempt(py, || {
-        let [x, second, third] = Array::each(&inputs)?;
-        let (operands, gradients) = ([x, second, third, Some(Array::read(grad_out)?)], Array::each(&gradients)?);
-        let arrays = Arrays::new(
-            named(OPERANDS, operands.each_ref().map(Option::as_ref)),
-            named(GRADIENTS, gradients.each_ref().map(Option::as_ref)),
-        )?;
+        let [x, z, weight] = Array::each(&inputs)?;
+        let (operands, gradients) = ([x, z, weight, Some(Array::read(grad_out)?)], Array::each(&gradients)?);
+        let arrays = Arrays::new(each(OPERANDS, &operands), each(GRADIENTS, &gradients))?;
         operation::backward(&arrays, options)
     })
 }

@@ -3,7 +3,7 @@
 use householder::rnn;
 use householder_binding::by_dtype;
 use householder_binding::dtype::DType;
-use householder_binding::operands::{Arrays, named};
+use householder_binding::operands::{Arrays, each};
 use householder_binding::options;
 use householder_binding::refusal::Reading;
 use householder_binding::rnn::{self as operation, Call, GRADIENTS, operands};
@@ -88,7 +88,7 @@ pub fn rnn_backward(
         let (h, grad_h, grad_last) = (Array::read(h)?, Array::optional(grad_h)?, Array::optional(grad_last)?);
         let operands = operands(&inputs, [Some(&h), None, grad_h.as_ref(), grad_last.as_ref()]);
         let gradients = Array::each(&gradients)?;
-        let arrays = Arrays::new(operands, named(GRADIENTS, gradients.each_ref().map(Option::as_ref)))?;
+        let arrays = Arrays::new(operands, each(GRADIENTS, &gradients))?;
         operation::backward(&arrays, call, held(kept), false)
     })
 }

@@ -2,7 +2,7 @@
 
 use householder_binding::apply::{self, Call, GRADIENTS, OPERANDS};
 use householder_binding::dtype::DType;
-use householder_binding::operands::{Arrays, named};
+use householder_binding::operands::{Arrays, each, named};
 use householder_binding::refusal::{Reading, Refusal};
 
 use crate::arguments::Arguments;
@@ -40,7 +40,7 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
     let tensors = [Some(&u), Some(&h), None, tau.as_ref()];
     let gradients = gradients(tensors, [wants_u, wants_h, false, wants_tau])?;
     let operands = named(OPERANDS, [Some(&u), Some(&h), Some(&grad_c), tau.as_ref()]);
-    let arrays = Arrays { operands, results: named(GRADIENTS, gradients.each_ref().map(Option::as_ref)) };
+    let arrays = Arrays { operands, results: each(GRADIENTS, &gradients) };
     apply::backward(&arrays, &call, kept::find(kept.as_ref()).as_deref())?;
     let [u, h, _, tau] = gradients;
     Ok(results([u, h, tau]))

@@ -3,7 +3,7 @@
 use householder::convolution::Sizes;
 use householder_binding::array::Array;
 use householder_binding::convolution::{self, GRADIENTS, OPERANDS};
-use householder_binding::operands::{Arrays, named};
+use householder_binding::operands::{Arrays, each, named};
 use householder_binding::refusal::{Reading, Refusal};
 
 use crate::arguments::Arguments;
@@ -38,8 +38,7 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
     let (x, weight, bias, grad_y) = (x.laid_out()?, weight.laid_out()?, optional(bias)?, grad_y.laid_out()?);
     let (sizes, tensors) = (sizes(&x, &weight)?, [Some(&x), Some(&weight), bias.as_ref(), Some(&grad_y)]);
     let gradients = gradients(tensors, wants?)?;
-    let arrays =
-        Arrays { operands: named(NAMES, tensors), results: named(GRADIENTS, gradients.each_ref().map(Option::as_ref)) };
+    let arrays = Arrays { operands: named(NAMES, tensors), results: each(GRADIENTS, &gradients) };
     convolution::backward(&arrays, sizes, silu)?;
     Ok(results(gradients))
 }

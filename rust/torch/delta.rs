@@ -6,7 +6,7 @@ use householder::delta::{self as core, Sizes};
 use householder_binding::array::Array;
 use householder_binding::delta::{self, Call, GRADIENTS, OPERANDS, steps};
 use householder_binding::dtype::DType;
-use householder_binding::operands::{Arrays, named};
+use householder_binding::operands::{Arrays, each, named};
 use householder_binding::refusal::{Reading, Refusal};
 
 use crate::arguments::Arguments;
@@ -73,7 +73,7 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
     let (out, last) = (Laid::empty(&call.out(), dtype)?, states(call.sequences.len())?);
     let kept = states(if keep { call.kept[1] } else { 0 })?;
     let results = [("out", Some(&out)), ("last", Some(&last)), ("kept", Some(&kept).filter(|_| keep))];
-    let operands = named(OPERANDS, inputs.iter().take(GRADIENTS.len()).map(Option::as_ref));
+    let operands = each(OPERANDS, &inputs[..GRADIENTS.len()]);
     delta::forward(&Arrays { operands, results }, call, false)?;
     Ok(self::results([out, last, kept].map(Some)))
 }
@@ -94,7 +94,7 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
         *gradient = like.map(|like| Laid::empty(&like.shape(), dtype.computed())).transpose()?;
     }
     let operands = named(OPERANDS, inputs.iter().take(GRADIENTS.len()).chain(&states).map(Option::as_ref));
-    delta::backward(&Arrays { operands, results: named(GRADIENTS, gradients.each_ref().map(Option::as_ref)) }, call)?;
+    delta::backward(&Arrays { operands, results: each(GRADIENTS, &gradients) }, call)?;
     for gradient in &mut gradients[..2] {
         *gradient = gradient.take().map(|gradient| gradient.converted(dtype)).transpose()?;
     }

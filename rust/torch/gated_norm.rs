@@ -2,7 +2,7 @@
 
 use householder_binding::array::Array;
 use householder_binding::gated_norm::{self, GRADIENTS, OPERANDS};
-use householder_binding::operands::{Arrays, named};
+use householder_binding::operands::{Arrays, each, named};
 use householder_binding::refusal::{Reading, Refusal};
 
 use crate::arguments::Arguments;
@@ -32,9 +32,6 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
     let (x, z, weight, grad_y) = (x.laid_out()?, z.laid_out()?, weight.laid_out()?, grad_y.laid_out()?);
     let (shape, gradients) = (rows(&x)?, gradients([&x, &z, &weight].map(Some), wants?)?);
     let operands = named(["x", "z", "weight", "grad_y"], [&x, &z, &weight, &grad_y].map(Some));
-    gated_norm::backward(
-        &Arrays { operands, results: named(GRADIENTS, gradients.each_ref().map(Option::as_ref)) },
-        (shape, epsilon, silu),
-    )?;
+    gated_norm::backward(&Arrays { operands, results: each(GRADIENTS, &gradients) }, (shape, epsilon, silu))?;
     Ok(results(gradients))
 }

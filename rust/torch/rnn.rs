@@ -1,6 +1,6 @@
 //! Whole sequences and their gradients.
 
-use householder_binding::operands::{Arrays, Named, named};
+use householder_binding::operands::{Arrays, Named, each};
 use householder_binding::refusal::{Reading, Refusal};
 use householder_binding::rnn::{
     self, Call, Described, GRADIENTS, H, H0, Inputs, NONLINEARITY_BIAS, PHASES, TAU, operands,
@@ -53,7 +53,7 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
     let operands = operands(&inputs, [Some(&h), None, grad_h.as_ref(), grad_last.as_ref()]);
     require_unchanged(&call, &operands)?;
     let gradients = gradients(inputs.iter().map(Option::as_ref), wants?)?;
-    let arrays = Arrays { operands, results: named(GRADIENTS, gradients.each_ref().map(Option::as_ref)) };
+    let arrays = Arrays { operands, results: each(GRADIENTS, &gradients) };
     rnn::backward(&arrays, call, kept::find(kept.as_ref()).as_deref(), true)?;
     Ok(results(gradients))
 }
