@@ -5,38 +5,29 @@
 //! [`Refusal::Foreign`], and the caller takes torch's dispatcher.
 
 use std::ffi::{c_int, c_void};
+use std::ops::Deref;
 
-use householder::advise_huge_pages;
-use householder::stored::{Numbers, NumbersMut, Tokens};
-use numpy::npyffi::PyArrayObject;
+use householder::error::Result;
+use householder::threads::Context;
+use householder_binding::array::Header;
+use householder_binding::dtype::DType;
+use householder_binding::refusal::{Reading, Refusal};
 use numpy::npyffi::flags::{NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_WRITEABLE};
-use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
-use pyo3::exceptions::{PyImportError, PyRuntimeError};
+use numpy::npyffi::{NPY_TYPES, PyArrayObject};
+use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::exceptions::PyImportError;
 use pyo3::ffi::PyType_IsSubtype;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyType};
 
-use crate::call::{Reading, Refusal};
-use crate::dtype::{DType, Number};
+use crate::call::{self, raised};
 
-/// An array's memory and the part of its shape that describes a problem.
+/// An array or a tensor, and its header.
 pub struct Array<'a, 'py> {
     object: &'a Bound<'py, PyAny>,
-    data: *mut c_void,
-    pub dtype: DType,
-    /// Its last three sizes, 1 where there is none.
-    pub last: [usize; 3],
-    /// The sizes of its last four axes and their strides, in numbers.
-    axes: [(usize, i64); 4],
-    pub dims: usize,
-    pub len: usize,
-    is_tensor: bool,
-    /// Numbers from the first to the last in memory.
-    reach: usize,
-    is_contiguous: bool,
-    is_writable: bool,
+    header: Header,
 }
 
 impl<'a, 'py> Array<'a, 'py> {
@@ -73,18 +64,17 @@ impl<'a, 'py> Array<'a, 'py> {
 
     fn of_numpy(object: &'a Bound<'py, PyAny>, array: &Bound<'py, PyUntypedArray>) -> Self {
         let descriptor = array.dtype();
-        let (dtype, bytes) = (DType::of_numpy(&descriptor), descriptor.itemsize());
-        let header: *mut PyArrayObject = array.as_array_ptr();
-        // SAFETY: a live NumPy array; its header is read under the interpreter lock.
-        let (flags, data) = unsafe { ((*header).fields.flags, (*header).fields.data.cast()) };
+        let (dtype, bytes) = (of_numpy(&descriptor), descriptor.itemsize());
+        let fields: *mut PyArrayObject = array.as_array_ptr();
+        // SAFETY: a live NumPy array; its fields are read under the interpreter lock.
+        let (flags, data) = unsafe { ((*fields).fields.flags, (*fields).fields.data.cast()) };
         let whole = |of: &[usize]| of.iter().map(|&size| size as i64).collect::<Vec<_>>();
         let strides: Vec<i64> = array.strides().iter().map(|&stride| stride as i64 / bytes.max(1) as i64).collect();
-        Self {
-            is_contiguous: flags & NPY_ARRAY_C_CONTIGUOUS != 0,
-            is_writable: flags & NPY_ARRAY_WRITEABLE != 0,
-            is_tensor: false,
-            ..Self::new(object, data, dtype, &whole(array.shape()), &strides)
-        }
+        let mut header = Header::new(data, dtype, &whole(array.shape()), &strides);
+        header.is_contiguous = flags & NPY_ARRAY_C_CONTIGUOUS != 0;
+        header.is_writable = flags & NPY_ARRAY_WRITEABLE != 0;
+        header.is_tensor = false;
+        Self { object, header }
     }
 
     fn of_tensor(torch: &Torch, object: &'a Bound<'py, PyAny>) -> Reading<Self> {
@@ -112,194 +102,62 @@ impl<'a, 'py> Array<'a, 'py> {
                 if header.dims == 0 { &[] } else { std::slice::from_raw_parts(x, header.dims as usize) }
             };
             let (shape, strides) = (array(header.shape), array(header.strides));
-            let dtype = DType::of_dlpack(header.dtype.code, header.dtype.bits, header.dtype.lanes);
+            let DlDataType { code, bits, lanes } = header.dtype;
+            let dtype = find(|names| lanes == 1 && names.2 == (code, bits));
             let data = header.data.wrapping_byte_add(header.byte_offset as usize);
-            Ok((Self::new(object, data, dtype, shape, strides), header.device == CPU))
+            Ok((Self { object, header: Header::new(data, dtype, shape, strides) }, header.device == CPU))
         }
     }
+}
 
-    fn new(object: &'a Bound<'py, PyAny>, data: *mut c_void, dtype: DType, shape: &[i64], strides: &[i64]) -> Self {
-        let axes = [4, 3, 2, 1].map(|k| shape.len().checked_sub(k).map_or((1, 1), |i| (shape[i] as usize, strides[i])));
-        let ends =
-            shape.iter().zip(strides).map(|(&size, &stride)| ((size.max(1) - 1) * stride).unsigned_abs() as usize);
-        Self {
-            object,
-            data,
-            dtype,
-            last: [1, 2, 3].map(|i: usize| axes[i].0),
-            axes,
-            dims: shape.len(),
-            len: shape.iter().map(|&size| size as usize).product(),
-            reach: 1 + ends.sum::<usize>(),
-            is_tensor: true,
-            is_contiguous: is_contiguous(shape, strides),
-            is_writable: true,
-        }
+impl Deref for Array<'_, '_> {
+    type Target = Header;
+    fn deref(&self) -> &Header {
+        &self.header
+    }
+}
+
+impl householder_binding::array::Array for Array<'_, '_> {
+    fn describe(&self) -> Reading<String> {
+        let [dtype, shape] = ["dtype", "shape"].map(|name| self.object.getattr(name).map_err(raised));
+        let strides = self.object.call_method0("stride").or_else(|_| self.object.getattr("strides"));
+        Ok(format!("{} {} with strides {}", dtype?, shape?, strides.map_err(raised)?))
     }
 
-    /// `len` numbers. They must stay valid and unmoved for the call, which holds a reference to the array.
-    pub fn slice<T: Number>(&self, name: &str, len: usize) -> Reading<&'static [T]> {
-        self.require(name, T::DTYPE, len)?;
-        self.require_layout(name, self.is_contiguous && self.is_aligned::<T>())?;
-        // SAFETY: as many numbers of this type, aligned.
-        Ok(if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(self.data.cast(), len) } })
+    fn type_name(&self) -> Reading<String> {
+        Ok(self.object.getattr("dtype").map_err(raised)?.to_string())
     }
 
-    /// `len` numbers to be overwritten.
-    pub fn slice_mut<T: Number>(&self, name: &str, len: usize) -> Reading<&'static mut [T]> {
-        self.require(name, T::DTYPE, len)?;
-        self.require_layout(name, self.is_contiguous && self.is_aligned::<T>())?;
-        self.overwritten(name)
+    fn run<R: Send>(work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> Reading<R> {
+        call::run(work)
     }
+}
 
-    /// The vectors `(steps, batch, width)` at fixed strides: the memory that they span and the strides of steps and
-    /// sequences. `span` gives its length from the strides. None where the vectors are contiguous rows.
-    pub fn strided<T: Number>(
-        &self,
-        name: &str,
-        len: usize,
-        span: impl FnOnce([usize; 2]) -> usize,
-    ) -> Reading<Option<(&'static [T], [usize; 2])>> {
-        let [_, (_, step), (_, sequence), (_, one)] = self.axes;
-        if self.is_contiguous || self.dims != 3 || one != 1 || step < 0 || sequence < 0 {
-            return Ok(None);
-        }
-        self.require(name, T::DTYPE, len)?;
-        self.require_layout(name, self.is_aligned::<T>())?;
-        let strides = [step as usize, sequence as usize];
-        let span = if len == 0 { 0 } else { span(strides) };
-        // SAFETY: all of it lies between the first and the last number of the array.
-        Ok(Some((if span == 0 { &[] } else { unsafe { std::slice::from_raw_parts(self.data.cast(), span) } }, strides)))
-    }
+/// A type, and what NumPy and DLPack (code and bits) call it.
+type Names = (DType, NPY_TYPES, (u8, u8));
 
-    /// Rows `(batch, tokens, heads, width)` of contiguous numbers, which may have 16 bits. One head may have no axis.
-    pub fn tokens<T: Number>(&self, name: &str, len: usize) -> Reading<Tokens<'static, T>> {
-        self.require_kind::<T>(name, len)?;
-        let axes = match self.dims {
-            3 => [self.axes[1], self.axes[2], (1, 0), self.axes[3]],
-            _ => self.axes,
-        };
-        let (sizes, strides) =
-            (axes.map(|(size, _)| size), axes.map(|(size, stride)| if size > 1 { stride } else { 0 }));
-        let is_row = sizes[3] <= 1 || strides[3] == 1;
-        let fits = matches!(self.dims, 3 | 4) && is_row && strides.iter().all(|&stride| stride >= 0);
-        self.require_layout(name, (self.is_contiguous || fits) && self.is_aligned_as::<T>())?;
-        let numbers = match self.dtype {
-            DType::BFloat16 => Numbers::BFloat16(self.reached()),
-            DType::Float16 => Numbers::Float16(self.reached()),
-            _ => Numbers::Full(self.reached()),
-        };
-        if self.is_contiguous {
-            return Ok(numbers.into());
-        }
-        Ok(Tokens::strided(numbers, sizes, [0, 1, 2].map(|i: usize| strides[i] as usize))?)
-    }
+const TABLE: [Names; 7] = [
+    (DType::Float32, NPY_TYPES::NPY_FLOAT, (2, 32)),
+    (DType::Float64, NPY_TYPES::NPY_DOUBLE, (2, 64)),
+    (DType::BFloat16, NPY_TYPES::NPY_NOTYPE, (4, 16)), // NumPy has no name for it
+    (DType::Float16, NPY_TYPES::NPY_HALF, (2, 16)),
+    (DType::Complex64, NPY_TYPES::NPY_CFLOAT, (5, 64)),
+    (DType::Complex128, NPY_TYPES::NPY_CDOUBLE, (5, 128)),
+    (DType::Int64, NPY_TYPES::NPY_LONGLONG, (0, 64)),
+];
 
-    /// Contiguous numbers to be overwritten, which may have 16 bits.
-    pub fn numbers_mut<T: Number>(&self, name: &str, len: usize) -> Reading<NumbersMut<'static, T>> {
-        self.require_kind::<T>(name, len)?;
-        self.require_layout(name, self.is_contiguous && self.is_aligned_as::<T>())?;
-        Ok(match self.dtype {
-            DType::BFloat16 => NumbersMut::BFloat16(self.overwritten(name)?),
-            DType::Float16 => NumbersMut::Float16(self.overwritten(name)?),
-            _ => NumbersMut::Full(self.overwritten(name)?),
-        })
-    }
+fn find(is: impl Fn(&Names) -> bool) -> DType {
+    TABLE.iter().find(|names| is(names)).map_or(DType::Other, |names| names.0)
+}
 
-    /// All from the first to the last number, whose type and alignment have been checked.
-    fn reached<E>(&self) -> &'static [E] {
-        // SAFETY: the array's own memory, with strides that are not negative.
-        if self.len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(self.data.cast(), self.reach) } }
+fn of_numpy(descriptor: &Bound<'_, PyArrayDescr>) -> DType {
+    if descriptor.byteorder() == b'>' {
+        return DType::Other;
     }
-
-    /// All numbers of a contiguous array, whose type and alignment have been checked.
-    fn overwritten<E>(&self, name: &str) -> Reading<&'static mut [E]> {
-        if !self.is_writable {
-            return Err(Refusal::invalid(format!("{name}: the array is read-only")));
-        }
-        let (data, len) = (self.data.cast(), self.len);
-        // SAFETY: as many numbers; outputs are distinct arrays that nobody else uses during the call.
-        let numbers = if len == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(data, len) } };
-        advise_huge_pages(numbers);
-        Ok(numbers)
-    }
-
-    /// Requires `len` numbers of a type, or of 16 bits in place of `f32`.
-    fn require_kind<T: Number>(&self, name: &str, len: usize) -> Reading<()> {
-        let is_half = T::DTYPE == DType::Float32 && self.dtype.is_half();
-        self.require(name, if is_half { self.dtype } else { T::DTYPE }, len)
-    }
-
-    fn is_aligned_as<T>(&self) -> bool {
-        if self.dtype.is_half() { self.is_aligned::<u16>() } else { self.is_aligned::<T>() }
-    }
-
-    /// Numbers of sequences that take part in each step.
-    pub fn batch_sizes(&self) -> Reading<&'static [i64]> {
-        if self.dtype != DType::Int64 || self.dims != 1 || !self.is_contiguous {
-            let given = self.describe()?;
-            return Err(Refusal::Type(format!("batch_sizes: expected int64 numbers along one axis, got {given}")));
-        }
-        // SAFETY: as many numbers of this type.
-        Ok(if self.len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(self.data.cast(), self.len) } })
-    }
-
-    /// Requires `count` arrays of this shape, which `axes` leading axes enumerate.
-    pub fn require_shape(&self, name: &str, (count, axes): (usize, usize), shape: &[usize]) -> Reading<()> {
-        let len = size(&[&[count], shape].concat())?;
-        if self.dims == axes + shape.len() && self.last[3 - shape.len()..] == *shape && self.len == len {
-            return Ok(());
-        }
-        let lead = if axes == 0 { "" } else { "(.., ) + " };
-        Err(Refusal::invalid(format!("{name}: expected shape {lead}{shape:?}, got {}", self.describe()?)))
-    }
-
-    fn require(&self, name: &str, dtype: DType, len: usize) -> Reading<()> {
-        if self.dtype != dtype {
-            let given = self.object.getattr(intern!(self.object.py(), "dtype"))?;
-            if self.is_tensor {
-                let remedy = "convert modules before the forward or after the backward pass";
-                let text = format!("{name} is {given}, expected torch.{dtype}: {remedy}");
-                return Err(PyRuntimeError::new_err(text).into());
-            }
-            return Err(Refusal::Type(format!("{name}: expected a native {dtype} array, got {given}")));
-        }
-        if self.len == len { Ok(()) } else { Err(self.refusal(name, len)?) }
-    }
-
-    /// Requires a layout that the core reads. The dispatcher lays out tensors.
-    fn require_layout(&self, name: &str, fits: bool) -> Reading<()> {
-        match (fits, self.is_tensor) {
-            (true, _) => Ok(()),
-            (false, true) => Err(Refusal::Foreign),
-            (false, false) => Err(self.refusal(name, self.len)?),
-        }
-    }
-
-    /// The addresses of its numbers, and of what lies between them.
-    pub fn memory(&self) -> std::ops::Range<usize> {
-        let begin = self.data as usize;
-        begin..begin.saturating_add(if self.len == 0 { 0 } else { self.reach.saturating_mul(self.dtype.bytes()) })
-    }
-
-    fn is_aligned<T>(&self) -> bool {
-        self.len == 0 || self.data.cast::<T>().is_aligned() // NumPy calls an empty array aligned, wherever it lies
-    }
-
-    fn refusal(&self, name: &str, len: usize) -> PyResult<Refusal> {
-        let given = self.describe()?;
-        Ok(Refusal::invalid(format!("{name}: expected {len} contiguous, aligned numbers, got {given}")))
-    }
-
-    /// Says what was given, for messages.
-    pub fn describe(&self) -> PyResult<String> {
-        let [dtype, shape] = ["dtype", "shape"].map(|name| self.object.getattr(name));
-        let strides = match self.object.call_method0("stride") {
-            Ok(strides) => strides,
-            Err(_) => self.object.getattr("strides")?,
-        };
-        Ok(format!("{} {} with strides {strides}", dtype?, shape?))
-    }
+    // Integers of 64 bits have two numbers in NumPy.
+    let is_int64 = descriptor.kind() == b'i' && descriptor.itemsize() == 8;
+    let number = if is_int64 { NPY_TYPES::NPY_LONGLONG as i32 } else { descriptor.num() };
+    find(|names| names.1 as i32 == number)
 }
 
 /// Remembers torch's types of ordinary tensors, the general one first, and how they are read.
@@ -365,20 +223,3 @@ struct DlDataType {
 
 /// DLPack's device for CPU memory.
 const CPU: [i32; 2] = [1, 0];
-
-fn is_contiguous(shape: &[i64], strides: &[i64]) -> bool {
-    let mut expected = 1;
-    shape.contains(&0)
-        || shape.iter().zip(strides).rev().all(|(&size, &stride)| {
-            let fits = size == 1 || stride == expected;
-            expected *= size;
-            fits
-        })
-}
-
-/// `a * b * ..`, refused where it leaves the address space.
-pub fn size(factors: &[usize]) -> Reading<usize> {
-    let product = factors.iter().try_fold(1_usize, |product, &x| product.checked_mul(x));
-    let size = product.filter(|&x| isize::try_from(x).is_ok());
-    size.ok_or_else(|| Refusal::invalid("an array of that size cannot exist"))
-}

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
-    for path in ["build.rs", "options.rs", "../torch", "../core", "../../Cargo.toml"] {
+    for path in ["build.rs", "../torch", "../binding", "../core", "../../Cargo.toml"] {
         println!("cargo::rerun-if-changed={path}");
     }
     let is_wanted = env::var_os("CARGO_FEATURE_TORCH_LIBRARY").is_some() && env::var_os("CARGO_CFG_UNIX").is_some();

@@ -3,19 +3,14 @@
 mod application;
 mod array;
 mod call;
-mod columns;
+mod constrain;
 mod convolution;
 mod cuda;
 mod delta;
-mod dtype;
 mod factor;
 mod gated_norm;
 mod kept;
-#[path = "../torch/loaded.rs"]
-mod loaded;
 mod matrix;
-mod operands;
-mod options;
 mod recurrence;
 mod sequence;
 mod torch_threads;
@@ -23,40 +18,32 @@ mod xla;
 
 use householder::method::Costs;
 use householder::operator::Form;
+use householder_binding::options;
 use pyo3::prelude::*;
 
 #[pymodule(gil_used = false)]
 mod _core {
     #[pymodule_export]
-    use super::application::{backward, backward_in_place, backward_tape, forward, forward_tape};
-    #[pymodule_export]
-    use super::array::share_tensor_types;
-    #[pymodule_export]
-    use super::columns::constrain;
-    #[pymodule_export]
-    use super::convolution::{convolution_backward, convolution_forward};
-    #[pymodule_export]
-    use super::cuda::cuda_sources;
-    #[pymodule_export]
-    use super::delta::{delta_backward, delta_forward, delta_interval};
-    #[pymodule_export]
-    use super::factor::{departure, factor, wy};
-    #[pymodule_export]
-    use super::gated_norm::{gated_norm_backward, gated_norm_forward};
-    #[pymodule_export]
-    use super::kept::Kept;
-    #[pymodule_export]
-    use super::matrix::{matrix, matrix_backward};
-    #[pymodule_export]
-    use super::recurrence::Recurrence;
-    #[pymodule_export]
-    use super::sequence::{rnn_backward, rnn_forward, rnn_tape_width};
-    #[pymodule_export]
-    use super::torch_threads::share_torch_threads;
-    #[pymodule_export]
-    use super::xla::xla_handlers;
-    #[pymodule_export]
-    use super::{get_num_threads, instruction_set, plan, release_memory, set_num_threads};
+    use super::{
+        application::{backward, backward_in_place, backward_tape, forward, forward_tape},
+        array::share_tensor_types,
+        constrain::constrain,
+        convolution::{convolution_backward, convolution_forward},
+        cuda::cuda_sources,
+        delta::{delta_backward, delta_forward, delta_interval},
+        factor::{departure, factor, wy},
+        gated_norm::{gated_norm_backward, gated_norm_forward},
+        get_num_threads, instruction_set,
+        kept::Kept,
+        matrix::{matrix, matrix_backward},
+        plan,
+        recurrence::Recurrence,
+        release_memory,
+        sequence::{rnn_backward, rnn_forward, rnn_tape_width},
+        set_num_threads,
+        torch_threads::share_torch_threads,
+        xla::xla_handlers,
+    };
     #[pymodule_export]
     #[allow(non_upper_case_globals)]
     const __version__: &str = env!("CARGO_PKG_VERSION");
@@ -83,7 +70,7 @@ fn plan(n: usize, m: usize, rows: usize, sequence: bool, is_complex: bool) -> (&
 /// Uses `k` threads from now on.
 #[pyfunction]
 fn set_num_threads(k: usize) -> PyResult<()> {
-    Ok(householder::threads::set_num_threads(k).map_err(call::Refusal::from)?)
+    call::returned(|| Ok(householder::threads::set_num_threads(k)?))
 }
 
 /// Threads in use.

@@ -1,17 +1,13 @@
 //! `W` itself, and its gradient.
 
-use householder::apply::{self, Saved};
+use householder_binding::columns::Columns;
+use householder_binding::matrix::{self as operation, OPERANDS};
+use householder_binding::operands::{Arrays, named};
 use pyo3::prelude::*;
 
 use crate::array::Array;
-use crate::by_dtype;
-use crate::call::{Reading, attempt, run};
-use crate::columns::Columns;
-use crate::dtype::Number;
-use crate::kept::Kept;
-use crate::operands::{Arrays, Operands};
-
-const TAU: usize = 1;
+use crate::call::attempt;
+use crate::kept::{Kept, held};
 
 #[pyfunction]
 #[pyo3(signature = (u, out, phases, keep=false, shape="trapezoidal", tau=None))]
@@ -23,31 +19,15 @@ pub fn matrix(
     shape: &str,
     tau: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<PyAny>> {
-    fn go<T: Number<Real: Number>>(
-        py: Python<'_>,
-        columns: &Columns,
-        arrays: &Arrays<'_, '_, 3, 1>,
-        keep: bool,
-    ) -> Reading<Option<Kept>> {
-        let w = columns.operator::<T>(arrays, TAU, arrays.read(2, "phases", &[columns.n])?)?;
-        let out = arrays.write(0, &[columns.count, columns.n, columns.n])?.unwrap_or_default();
-        let saved = run(py, |context| {
-            if keep {
-                return apply::matrix_and_save(context, &w, out);
-            }
-            apply::matrix(context, &w, out).map(|()| None)
-        })?;
-        Ok(saved.map(|saved| Kept::new(true, saved)))
-    }
-    let py = u.py();
-    let reading = || -> Reading<_> {
+    attempt(u.py(), || {
         let (u, out) = (Array::read(u)?, Array::read(out)?);
         let (phases, tau) = (Array::optional(phases)?, Array::optional(tau)?);
-        let (columns, dtype) = (Columns::of(&u, shape, tau.as_ref())?, u.dtype);
-        let arrays = Arrays::new([("u", Some(u)), ("tau", tau), ("phases", phases)], [("out", Some(out))])?;
-        by_dtype!(dtype, go(py, &columns, &arrays, keep))
-    };
-    attempt(py, reading())
+        let columns = Columns::of(&u, shape, tau.is_some())?;
+        columns.require_tau(&u, tau.as_ref())?;
+        let arrays =
+            Arrays::new(named(OPERANDS, [Some(&u), None, tau.as_ref(), phases.as_ref()]), [("out", Some(&out))])?;
+        Ok(operation::forward(&arrays, &columns, keep)?.map(Kept::from))
+    })
 }
 
 #[pyfunction]
@@ -57,24 +37,10 @@ pub fn matrix_backward(
     grad_u: &Bound<'_, PyAny>,
     kept: Option<&Bound<'_, Kept>>,
 ) -> PyResult<Py<PyAny>> {
-    fn go<T: Number>(
-        py: Python<'_>,
-        columns: &Columns,
-        arrays: &Arrays<'_, '_, 2, 1>,
-        kept: Option<&Kept>,
-    ) -> Reading<()> {
-        let (w, n) = (columns.operator::<T>(arrays, TAU, None)?, columns.n);
-        let grad_w = arrays.needed(1, "grad_w", &[columns.count, n, n])?;
-        let grad_u = arrays.write(0, &columns.shape())?.unwrap_or_default();
-        let saved = kept.and_then(Kept::get::<Saved<T>>).filter(|saved| saved.check(&w, n).is_ok());
-        run(py, |context| apply::matrix_backward(context, &w, grad_w, grad_u, saved))
-    }
-    let py = u.py();
-    let reading = || -> Reading<_> {
+    attempt(u.py(), || {
         let (u, grad_w, grad_u) = (Array::read(u)?, Array::read(grad_w)?, Array::read(grad_u)?);
-        let (columns, dtype) = (Columns::of(&u, "trapezoidal", None)?, u.dtype);
-        let arrays = Arrays::new([("u", Some(u)), ("grad_w", Some(grad_w))], [("grad_u", Some(grad_u))])?;
-        by_dtype!(dtype, go(py, &columns, &arrays, kept.map(Bound::get)))
-    };
-    attempt(py, reading())
+        let columns = Columns::of(&u, "trapezoidal", false)?;
+        let arrays = Arrays::new(named(OPERANDS, [Some(&u), Some(&grad_w)]), [("grad_u", Some(&grad_u))])?;
+        operation::backward(&arrays, &columns, held(kept))
+    })
 }

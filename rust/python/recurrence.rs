@@ -4,14 +4,17 @@ use std::any::Any;
 use std::sync::OnceLock;
 
 use householder::rnn::{self, Sequence, Series, Steps};
+use householder_binding::array::Array as _;
+use householder_binding::by_dtype;
+use householder_binding::dtype::{DType, Number};
+use householder_binding::operands::{Arrays, Named, Operands};
+use householder_binding::refusal::{Reading, Refusal, catch_panic};
+use householder_binding::rnn::{self as operation, Call, H0, Sizes, X, operands};
 use pyo3::prelude::*;
 
 use crate::array::Array;
-use crate::by_dtype;
-use crate::call::{Reading, Refusal, attempt, catch_panic, run};
-use crate::dtype::Number;
-use crate::operands::{Arrays, Operands, named};
-use crate::sequence::{self, Call, Described, Inputs, OPERANDS, Options, Sizes};
+use crate::call::{attempt, returned, run};
+use crate::sequence::{Described, Inputs, read};
 
 /// A recurrence that takes one step after the other.
 #[pyclass(frozen, weakref, module = "householder._core")]
@@ -20,14 +23,14 @@ pub struct Recurrence(Box<dyn Stepper>);
 /// That of some number type.
 trait Stepper: Send + Sync {
     /// Whether these are the parameters, bit for bit.
-    fn is_of(&self, parameters: &Operated<'_, '_>) -> bool;
+    fn is_of(&self, parameters: &Operated<'_, '_, '_>) -> bool;
 
     /// Writes the state that follows.
-    fn step(&self, py: Python<'_>, arrays: &Arrays<'_, '_, 2, 1>) -> Reading<()>;
+    fn step(&self, py: Python<'_>, arrays: &Arrays<'_, Array<'_, '_>, 2, 1>) -> Reading<()>;
 }
 
 /// The operands of a sequence; no steps have `x` and `h0`.
-type Operated<'a, 'py> = [Option<Array<'a, 'py>>; 8];
+type Operated<'x, 'a, 'py> = [Named<'x, Array<'a, 'py>>; 12];
 
 #[pymethods]
 impl Recurrence {
@@ -35,29 +38,25 @@ impl Recurrence {
     #[new]
     #[pyo3(signature = (inputs, options, latent=None))]
     fn new(inputs: Inputs<'_>, options: Described, latent: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
-        fn go<T: Number<Real: Number>>(
-            sizes: Sizes,
-            options: Described,
-            operands: &Operated<'_, '_>,
-            latent: Option<&Array<'_, '_>>,
-        ) -> Reading<Box<dyn Stepper>> {
-            let parameters = Parameters::<T>::copied(&sizes, operands)?;
-            let len = sizes.len(0)?;
-            let latent = latent.map(|latent| latent.slice("latent", len)).transpose()?.map(<[T]>::to_vec);
-            let owned = Owned { sizes, options, parameters, latent, prepared: OnceLock::new() };
-            owned.sequence()?;
-            Ok(Box::new(owned))
-        }
-        let (Call { sizes, dtype, .. }, operands) = Call::read(&inputs, &options)?;
-        let latent = Array::optional(latent)?;
-        Ok(Self(by_dtype!(dtype, go(sizes, options, &operands, latent.as_ref()))?))
+        returned(|| {
+            let (inputs, Call { sizes, .. }) = read(&inputs, &options)?;
+            let (dtype, latent) = (inputs[X].as_ref().map_or(DType::Other, |x| x.dtype), Array::optional(latent)?);
+            let operands = operands(&inputs, [None; 4]);
+            by_dtype!(dtype, |T| {
+                let parameters = Parameters::<T>::copied(&sizes, &operands)?;
+                let len = sizes.len(0)?;
+                let latent = latent.map(|latent| latent.slice("latent", len)).transpose()?.map(<[T]>::to_vec);
+                let owned = Owned { sizes, options, parameters, latent, prepared: OnceLock::new() };
+                owned.sequence()?;
+                Ok(Self(Box::new(owned)))
+            })
+        })
     }
 
     /// Whether it is the recurrence of these parameters, with `latent` in the place of `u`, bit for bit; `x` and `h0` do not
     /// matter.
     fn is_of(&self, inputs: Inputs<'_>) -> bool {
-        let parameters = |[u, _, _, v, b, phases, bias, tau, _]: [_; 9]| [u, None, None, v, b, phases, bias, tau];
-        Array::each(&inputs).is_ok_and(|arrays| self.0.is_of(&parameters(arrays)))
+        Array::each(&inputs).is_ok_and(|inputs| self.0.is_of(&operands(&inputs, [None; 4])))
     }
 
     /// Writes `phi(W h + V x + b)` to `out`, like `h`: of `x (B, d)` and `h (B, n)`, or of `x (d,)` and `h (n,)`.
@@ -68,11 +67,10 @@ impl Recurrence {
         h: &Bound<'_, PyAny>,
         out: &Bound<'_, PyAny>,
     ) -> PyResult<Py<PyAny>> {
-        let reading = || -> Reading<()> {
-            let operands = named(["x", "h"], [Some(Array::read(x)?), Some(Array::read(h)?)]);
-            self.0.step(py, &Arrays::new(operands, [("out", Some(Array::read(out)?))])?)
-        };
-        attempt(py, reading())
+        attempt(py, || {
+            let [x, h, out] = [Array::read(x)?, Array::read(h)?, Array::read(out)?];
+            self.0.step(py, &Arrays::new([("x", Some(&x)), ("h", Some(&h))], [("out", Some(&out))])?)
+        })
     }
 }
 
@@ -89,15 +87,14 @@ struct Owned<T: Number<Real: Number>> {
 impl<T: Number<Real: Number>> Owned<T> {
     /// The core's description, of no steps.
     fn sequence(&self) -> Reading<Sequence<'_, T>> {
-        let (nonlinearity, slope, transpose, _, _, method) = &self.options;
-        let options = Options { nonlinearity, slope: *slope, transpose: *transpose, method };
-        sequence::sequences(&&self.parameters, &self.sizes, &options, Steps::uniform(0, 1)?, Series::new(&[]))
+        let options = (&self.options).into();
+        operation::sequence(&&self.parameters, &self.sizes, &options, Steps::uniform(0, 1)?, Series::new(&[]))
     }
 
-    fn prepared(&self, py: Python<'_>) -> Reading<&rnn::Recurrence<T>> {
+    fn prepared(&self) -> Reading<&rnn::Recurrence<T>> {
         if self.prepared.get().is_none() {
             let sequence = self.sequence()?;
-            let prepared = run(py, |context| rnn::Recurrence::new(context, &sequence))?;
+            let prepared = run(|context| rnn::Recurrence::new(context, &sequence))?;
             let _ = self.prepared.set(prepared); // another thread may have been first, with the same
         }
         self.prepared.get().ok_or_else(|| Refusal::invalid("it was not prepared"))
@@ -105,21 +102,19 @@ impl<T: Number<Real: Number>> Owned<T> {
 }
 
 impl<T: Number<Real: Number>> Stepper for Owned<T> {
-    fn is_of(&self, parameters: &Operated<'_, '_>) -> bool {
-        let [u, others @ ..] = parameters;
+    fn is_of(&self, parameters: &Operated<'_, '_, '_>) -> bool {
         let known = self.latent.as_deref().or(self.parameters.numbers[0].as_deref());
-        let is_same = |slot, array: &Option<_>| self.parameters.is_same(slot, array.as_ref());
-        known.zip(u.as_ref()).is_some_and(|(known, u)| same(known, u))
-            && others.iter().zip(1..).all(|(array, slot)| is_same(slot, array))
+        known.zip(parameters[0].1).is_some_and(|(known, u)| same(known, u))
+            && (H0 + 1..12).all(|slot| self.parameters.is_same(slot, parameters[slot].1))
     }
 
-    fn step(&self, py: Python<'_>, arrays: &Arrays<'_, '_, 2, 1>) -> Reading<()> {
-        let prepared = self.prepared(py)?;
+    fn step(&self, py: Python<'_>, arrays: &Arrays<'_, Array<'_, '_>, 2, 1>) -> Reading<()> {
+        let prepared = self.prepared()?;
         let (n, d) = (self.sizes.columns.n, self.sizes.d);
-        let [batch, axes] = arrays.operands[1].1.as_ref().map_or([0, 2], |h| [h.len / n, h.dims.clamp(1, 2)]);
+        let [batch, axes] = arrays.operands[1].1.map_or([0, 2], |h| [h.len / n, h.dims.clamp(1, 2)]);
         for ((name, array), width) in arrays.operands.iter().zip([d, n]) {
             let shape = &[batch, width][2 - axes..];
-            array.as_ref().map_or(Ok(()), |array| array.require_shape(name, (1, 0), shape))?;
+            array.map_or(Ok(()), |array| array.require_shape(name, array, (1, 0), shape))?;
         }
         let x = arrays.needed::<T>(0, "x", &[batch, d])?;
         let h = arrays.needed::<T>(1, "h", &[batch, n])?;
@@ -130,16 +125,16 @@ impl<T: Number<Real: Number>> Stepper for Owned<T> {
 
 /// Copies of the operands: most are of the number type, phases and modReLU's bias of its real numbers.
 struct Parameters<T: Number<Real: Number>> {
-    numbers: [Option<Vec<T>>; 8],
-    reals: [Option<Vec<T::Real>>; 8],
+    numbers: [Option<Vec<T>>; 12],
+    reals: [Option<Vec<T::Real>>; 12],
 }
 
 impl<T: Number<Real: Number>> Parameters<T> {
-    fn copied(sizes: &Sizes, operands: &Operated<'_, '_>) -> Reading<Self> {
-        let mut copies = Self { numbers: [const { None }; 8], reals: [const { None }; 8] };
-        for (slot, array) in operands.iter().enumerate() {
-            let Some(array) = array.as_ref().filter(|_| slot != sequence::X && slot != sequence::H0) else { continue };
-            let (name, len) = (OPERANDS[slot], sizes.len(slot)?);
+    fn copied(sizes: &Sizes, operands: &Operated<'_, '_, '_>) -> Reading<Self> {
+        let mut copies = Self { numbers: [const { None }; 12], reals: [const { None }; 12] };
+        for (slot, (name, array)) in operands.iter().enumerate() {
+            let Some(array) = array.filter(|_| slot != X && slot != H0) else { continue };
+            let len = sizes.len(slot)?;
             if array.dtype == T::Real::DTYPE && T::DTYPE != T::Real::DTYPE {
                 copies.reals[slot] = Some(array.slice(name, len)?.to_vec());
             } else {

@@ -3,15 +3,14 @@
 use std::ffi::c_void;
 
 use householder::threads::{CountThreads, ParallelFor, TorchThreads};
+use householder_binding::loaded::Library;
 use pyo3::prelude::*;
-
-use crate::loaded;
 
 /// Lets torch's threads help from now on. Returns whether the library at this path is loaded and has torch's functions.
 #[pyfunction]
 pub fn share_torch_threads(path: &str) -> bool {
-    let Some(library) = loaded::library(path) else { return false };
-    let functions = [c"torch_parallel_for", c"torch_get_num_threads"].map(|name| loaded::symbol(library, name));
+    let Some(library) = Library::find(path) else { return false };
+    let functions = [c"torch_parallel_for", c"torch_get_num_threads"].map(|name| library.symbol(name));
     let [Some(parallel_for), Some(num_threads)] = functions else { return false };
     // SAFETY: torch's library stays loaded. tests/torch/ops/test_native.py compares both types with torch's headers.
     unsafe {

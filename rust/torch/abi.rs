@@ -4,9 +4,8 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
 
 use householder::threads::Chunk;
-
-use crate::call::{Kind, Reading, Refusal};
-use crate::loaded::{self, symbol};
+use householder_binding::loaded::Library;
+use householder_binding::refusal::{Reading, Refusal};
 
 /// `AtenTensorHandle`, `TorchLibraryHandle`, `StableListHandle` or `StringHandle`.
 pub type Handle = *mut c_void;
@@ -26,25 +25,27 @@ pub type Deleter = unsafe extern "C" fn(*mut c_void, *mut c_void);
 /// The version of torch whose conventions kernels follow, 2.10: what each byte of it means is part of the ABI.
 pub const VERSION: u64 = (2 << 56) | (10 << 48);
 
+/// Declares a struct of functions, which `find` looks up by their names.
 macro_rules! functions {
-    (required { $( $name:ident : fn($($argument:ty),*) $(-> $result:ty)? ; )* }
+    ($structure:ident, required { $( $name:ident : fn($($argument:ty),*) $(-> $result:ty)? ; )* }
      optional { $( $late:ident : fn($($other:ty),*) $(-> $found:ty)? ; )* }) => {
-        /// The functions of torch 2.10, and some that later versions have.
-        pub struct Torch {
+        #[allow(non_snake_case, clippy::struct_field_names)] // as in C
+        pub struct $structure {
             $( pub $name: unsafe extern "C-unwind" fn($($argument),*) $(-> $result)?, )*
             $( pub $late: Option<unsafe extern "C-unwind" fn($($other),*) $(-> $found)?>, )*
         }
 
-        impl Torch {
-            fn find() -> Result<Self, &'static str> {
-                let library = library();
+        impl $structure {
+            /// Those of a library, or the name of one that is missing.
+            fn find(library: &Library) -> Result<Self, &'static str> {
+                let find = |name: &'static str| library.symbol(CStr::from_bytes_with_nul(name.as_bytes()).ok()?);
                 // SAFETY: the functions of these names have these types.
                 unsafe {
                     Ok(Self {
                         $( $name: std::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($argument),*) $(-> $result)?>(
-                            symbol(library, c_name(concat!(stringify!($name), "\0"))).ok_or(stringify!($name))?
+                            find(concat!(stringify!($name), "\0")).ok_or(stringify!($name))?
                         ), )*
-                        $( $late: symbol(library, c_name(concat!(stringify!($late), "\0"))).map(|found| {
+                        $( $late: find(concat!(stringify!($late), "\0")).map(|found| {
                             std::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($other),*) $(-> $found)?>(found)
                         }), )*
                     })
@@ -53,9 +54,10 @@ macro_rules! functions {
         }
     };
 }
+pub(crate) use functions;
 
 functions! {
-    required {
+    Torch, required {
         aoti_torch_check: fn(bool, *const c_char, *const c_char, u32, *const c_char);
         aoti_torch_copy_: fn(Handle, Handle, i32) -> Code;
         aoti_torch_delete_tensor_object: fn(Handle) -> Code;
@@ -74,7 +76,6 @@ functions! {
         aoti_torch_get_dtype: fn(Handle, *mut i32) -> Code;
         aoti_torch_get_sizes: fn(Handle, *mut *mut i64) -> Code;
         aoti_torch_get_strides: fn(Handle, *mut *mut i64) -> Code;
-        aoti_torch_is_contiguous: fn(Handle, *mut bool) -> Code;
         aoti_torch_is_defined: fn(Handle, *mut bool) -> Code;
         aoti_torch_library_def: fn(Handle, *const c_char) -> Code;
         aoti_torch_library_init_fragment: fn(*const c_char, *const c_char, u32, *mut Handle) -> Code;
@@ -111,7 +112,7 @@ impl Torch {
             let text = what();
             if text.is_null() { String::new() } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
         });
-        Err(Refusal::new(Kind::Runtime, text.unwrap_or_else(|| "torch has failed".to_owned())))
+        Err(Refusal::Runtime(text.unwrap_or_else(|| "torch has failed".to_owned())))
     }
 }
 
@@ -120,21 +121,13 @@ pub fn torch() -> Reading<&'static Torch> {
     static TORCH: OnceLock<Result<Torch, &str>> = OnceLock::new();
     let lacks = |name: &&str| {
         let text = format!("householder needs torch 2.10 or later in the process: {name} is missing");
-        Refusal::new(Kind::Runtime, text)
+        Refusal::Runtime(text)
     };
-    TORCH.get_or_init(Torch::find).as_ref().map_err(lacks)
+    TORCH.get_or_init(|| Torch::find(&library())).as_ref().map_err(lacks)
 }
 
 /// torch's library. Python loads it for itself alone, so that the default scope does not show it.
-fn library() -> *mut c_void {
+fn library() -> Library {
     let names = ["libtorch_cpu.so", "@rpath/libtorch_cpu.dylib", "libtorch_cpu.dylib"];
-    names.into_iter().find_map(loaded::library).unwrap_or(libc::RTLD_DEFAULT)
-}
-
-/// A name as C writes it.
-const fn c_name(name: &str) -> &CStr {
-    match CStr::from_bytes_with_nul(name.as_bytes()) {
-        Ok(name) => name,
-        Err(_) => panic!("a name of C ends with a zero"),
-    }
+    names.into_iter().find_map(Library::find).unwrap_or_else(Library::any)
 }

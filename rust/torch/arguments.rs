@@ -1,7 +1,8 @@
 //! The arguments of a call, taken off torch's stack in the order of the schema. A kernel owns what it takes.
 
+use householder_binding::refusal::Reading;
+
 use crate::abi::{Handle, Value, torch};
-use crate::call::Reading;
 use crate::tensor::Tensor;
 
 /// Those that are still to be taken. All are, before anything can fail: what stays would never be freed.

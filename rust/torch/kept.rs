@@ -4,19 +4,22 @@
 //! What is kept ends with this memory. If the tensor was copied or replaced, as by checkpoints, the backward pass finds nothing,
 //! and computes it again.
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::abi::torch;
-use crate::call::Reading;
-use crate::dtype::DType;
-use crate::once::Once;
-use crate::tensor::Tensor;
+use householder_binding::array::Array as _;
+use householder_binding::dtype::DType;
+use householder_binding::kept::{Held, Kept};
+use householder_binding::refusal::Reading;
 
-type Entries = HashMap<usize, Arc<dyn Any + Send + Sync>>;
+use crate::abi::torch;
+use crate::dtype;
+use crate::once::Once;
+use crate::tensor::{Laid, Tensor};
+
+type Entries = HashMap<usize, Arc<Held>>;
 
 /// The entries of one process, by address. A forked child makes a table of its own: another thread may hold the lock of its
 /// parent's for ever.
@@ -38,18 +41,18 @@ pub fn is_possible() -> bool {
 }
 
 /// A tensor of one number if something may be kept, else of none.
-pub fn keep<K: Any + Send + Sync>(may_keep: bool, kept: Option<K>) -> Reading<Tensor> {
+pub fn keep(may_keep: bool, kept: Option<Kept>) -> Reading<Tensor> {
     let torch = torch()?;
     let functions = torch.torch_from_blob.zip(torch.aoti_torch_layout_strided).filter(|_| may_keep);
-    let Some((from_blob, strided)) = functions else { return Tensor::of_type(&[0], DType::Int64) };
+    let Some((from_blob, strided)) = functions else { return Laid::empty(&[0], DType::Int64).map(Tensor::from) };
     let data = Box::into_raw(Box::new(0_i64)).cast::<c_void>();
     if let Some(kept) = kept {
-        with_entries(|entries| entries.insert(data as usize, Arc::new(kept)));
+        with_entries(|entries| entries.insert(data as usize, kept.held.into()));
     }
     let (one, mut handle) = (1, null_mut());
     // SAFETY: one number, which lives until `end`; nobody else owns the new tensor.
     unsafe {
-        let (dtype, cpu) = (DType::Int64.number(torch), (torch.aoti_torch_device_type_cpu)());
+        let (dtype, cpu) = (dtype::number(torch, DType::Int64), (torch.aoti_torch_device_type_cpu)());
         let [size, stride] = [&raw const one; 2];
         let code =
             from_blob(data, 1, size, stride, 0, dtype, cpu, -1, &raw mut handle, strided(), null(), 0, end, null_mut());
@@ -69,8 +72,8 @@ unsafe extern "C" fn end(data: *mut c_void, _: *mut c_void) {
     drop(unsafe { Box::from_raw(data.cast::<i64>()) });
 }
 
-/// What the forward pass has kept, if this is the tensor that stands for it, and it fits the problem.
-pub fn find<K: Any + Send + Sync>(tensor: Option<&Tensor>, fits: impl Fn(&K) -> bool) -> Option<Arc<K>> {
+/// What the forward pass has kept, if this is the tensor that stands for it.
+pub fn find(tensor: Option<&Laid>) -> Option<Arc<Held>> {
     let address = tensor?.integers("kept").ok()?.as_ptr() as usize;
-    with_entries(|entries| entries.get(&address).cloned())?.downcast().ok().filter(|kept| fits(kept))
+    with_entries(|entries| entries.get(&address).cloned())
 }

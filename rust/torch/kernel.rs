@@ -1,21 +1,22 @@
-//! One call of a kernel: what torch gives and takes, errors as exceptions, torch's number of threads.
+//! One call of a kernel: what torch gives and takes, and errors as exceptions.
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use householder::error::{Error, Result};
-use householder::threads::{Context, set_num_threads};
+use householder::error::Error;
+use householder_binding::refusal::{Reading, Refusal, catch_panic};
 
 use crate::abi::{Value, torch};
 use crate::arguments::Arguments;
-use crate::call::{Kind, Reading, Refusal};
-use crate::signals;
-use crate::tensor::Tensor;
+use crate::tensor::{Laid, Tensor};
 
 /// The results of an operator; torch sees an undefined tensor, and Python None, where there is none.
 pub type Results = Vec<Option<Tensor>>;
+
+/// The results that are there.
+pub fn results<const N: usize>(tensors: [Option<Laid>; N]) -> Results {
+    tensors.map(|tensor| tensor.map(Tensor::from)).into()
+}
 
 /// The entry of a kernel, `fn(&mut Arguments) -> Reading<Results>`, which takes all arguments of its schema, in order.
 macro_rules! entry {
@@ -29,6 +30,29 @@ macro_rules! entry {
 }
 pub(crate) use entry;
 
+/// The exception of Python that an error means. torch itself raises a `RuntimeError` for each.
+#[derive(Clone, Copy, Default)]
+pub enum Kind {
+    #[default]
+    Runtime = 0,
+    Value = 1,
+    Type = 2,
+    Memory = 3,
+}
+
+/// The exception for a refusal, and its text for C.
+pub fn raised(refusal: Refusal) -> (Kind, CString) {
+    let (kind, text) = match refusal {
+        Refusal::Type(text) => (Kind::Type, text),
+        Refusal::Core(Error::InvalidArgument(text)) => (Kind::Value, text),
+        Refusal::Core(error @ Error::OutOfMemory { .. }) => (Kind::Memory, error.to_string()),
+        Refusal::Core(error) => (Kind::Runtime, error.to_string()),
+        Refusal::Runtime(text) => (Kind::Runtime, text),
+        Refusal::Foreign | Refusal::Raised(_) => (Kind::Runtime, "a layout that a kernel does not read".to_owned()),
+    };
+    (kind, CString::new(text.replace('\0', "?")).unwrap_or_default())
+}
+
 thread_local!(static LAST: RefCell<(Kind, CString)> = RefCell::default());
 
 /// The kind of the last error of this thread, if it had this text.
@@ -41,36 +65,21 @@ pub fn kind_of(text: &CStr) -> Kind {
 /// # Safety
 /// The stack holds the arguments that the kernel takes, and has room for its results.
 pub unsafe fn enter(stack: *mut Value, kernel: fn(&mut Arguments) -> Reading<Results>) {
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
+    let outcome = catch_panic(|| {
         let results = kernel(&mut Arguments::new(stack))?;
         let results = results.into_iter().map(|result| result.map_or_else(Tensor::undefined, Ok));
         for (i, result) in results.collect::<Reading<Vec<_>>>()?.into_iter().enumerate() {
             stack.add(i).write(result.give());
         }
         Ok(())
-    }));
-    let Err(refusal) = outcome.unwrap_or_else(|panic| Err(of_panic(panic.as_ref()))) else { return };
+    });
+    let Err(refusal) = outcome else { return };
     // The exception leaves through this frame, which therefore owns nothing: the text is the thread's.
     let text = LAST.with(|last| {
-        *last.borrow_mut() = (refusal.kind, refusal.into_text());
+        *last.borrow_mut() = raised(refusal);
         last.borrow().1.as_ptr()
     });
     if let Ok(torch) = torch() {
         (torch.aoti_torch_check)(false, c"kernel".as_ptr(), c"householder".as_ptr(), 0, text);
     }
-}
-
-fn of_panic(panic: &(dyn Any + Send)) -> Refusal {
-    let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    Error::Internal(text.unwrap_or_else(|| "a kernel panicked".to_owned())).into()
-}
-
-/// Computes on as many threads as torch has. Python's signals stop it.
-pub fn run<R>(work: impl FnOnce(&mut Context<'_>) -> Result<R>) -> Reading<R> {
-    let (torch, mut threads) = (torch()?, 1);
-    // SAFETY: a place for the number.
-    torch.done(unsafe { (torch.torch_get_num_threads)(&raw mut threads) })?;
-    set_num_threads(threads as usize)?;
-    Ok(work(&mut Context::new(&mut signals::poll))?)
 }

@@ -8,22 +8,16 @@
 mod abi;
 mod apply;
 mod arguments;
-mod call;
-mod columns;
 mod convolution;
 mod delta;
 mod dtype;
 mod gated_norm;
 mod kept;
 mod kernel;
-mod loaded;
 mod matrix;
 #[allow(dead_code)] // only the core uses `Once::get`
 #[path = "../core/once.rs"]
 mod once;
-#[allow(dead_code)] // a list of costs needs the names of methods
-#[path = "../python/options.rs"]
-mod options;
 mod rnn;
 mod signals;
 mod tensor;
@@ -33,9 +27,9 @@ use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 
 use abi::{Handle, Kernel, torch};
-use call::{Reading, Refusal};
 use householder::threads::{TorchThreads, share_torch_threads};
-use kernel::entry;
+use householder_binding::refusal::Reading;
+use kernel::{entry, raised};
 
 /// An operator: its name, its schema, and the kernel for the CPU.
 type Operator = (&'static CStr, &'static CStr, Kernel);
@@ -115,7 +109,7 @@ static OPERATORS: [Operator; 12] = [
 #[unsafe(no_mangle)]
 pub extern "C" fn householder_torch_register() -> *const c_char {
     static OUTCOME: OnceLock<Result<(), CString>> = OnceLock::new();
-    told(OUTCOME.get_or_init(|| define().and_then(|()| implement()).map_err(Refusal::into_text)))
+    told(OUTCOME.get_or_init(|| define().and_then(|()| implement()).map_err(|refusal| raised(refusal).1)))
 }
 
 /// Registers the kernels of operators that are defined already, as `import householder.torch` does. Returns null, or why it
@@ -123,7 +117,7 @@ pub extern "C" fn householder_torch_register() -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn householder_torch_register_kernels() -> *const c_char {
     static OUTCOME: OnceLock<Result<(), CString>> = OnceLock::new();
-    told(OUTCOME.get_or_init(|| implement().map_err(Refusal::into_text)))
+    told(OUTCOME.get_or_init(|| implement().map_err(|refusal| raised(refusal).1)))
 }
 
 /// Whether an operator has a kernel here: 1 if so, else 0.

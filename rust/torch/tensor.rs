@@ -1,14 +1,17 @@
 //! torch's tensors on the CPU, whose memory the core reads and writes in place.
 
 use std::ffi::c_void;
+use std::ops::Deref;
 use std::ptr::null_mut;
 
-use householder::advise_huge_pages;
-use householder::stored::{Numbers, NumbersMut, Tokens};
+use householder::error::Result;
+use householder::threads::{Context, set_num_threads};
+use householder_binding::array::{Array, Header};
+use householder_binding::dtype::DType;
+use householder_binding::refusal::{Reading, Refusal};
 
-use crate::abi::{Handle, Value, torch};
-use crate::call::{Kind, Reading, Refusal};
-use crate::dtype::{DType, Number};
+use crate::abi::{Code, Handle, Torch, Value, torch};
+use crate::{dtype, signals};
 
 /// A tensor that this library owns a reference to.
 pub struct Tensor(Handle);
@@ -44,41 +47,6 @@ impl Tensor {
         Ok(Self(handle))
     }
 
-    /// A new one, row after row.
-    pub fn empty(shape: &[usize], like: &Self) -> Reading<Self> {
-        let (torch, mut number) = (torch()?, 0);
-        // SAFETY: an owned handle.
-        torch.done(unsafe { (torch.aoti_torch_get_dtype)(like.0, &raw mut number) })?;
-        Self::allocated(shape, number)
-    }
-
-    /// A new one of this type, row after row.
-    pub fn of_type(shape: &[usize], dtype: DType) -> Reading<Self> {
-        Self::allocated(shape, dtype.number(torch()?))
-    }
-
-    fn allocated(shape: &[usize], dtype: i32) -> Reading<Self> {
-        let torch = torch()?;
-        let sizes: Vec<i64> = shape.iter().map(|&size| size as i64).collect();
-        let mut strides = vec![1_i64; shape.len()];
-        for i in (1..shape.len()).rev() {
-            strides[i - 1] = strides[i].saturating_mul(sizes[i].max(1));
-        }
-        let mut handle = null_mut();
-        // SAFETY: both arrays have as many numbers as there are axes.
-        unsafe {
-            let (cpu, axes) = ((torch.aoti_torch_device_type_cpu)(), shape.len() as i64);
-            let (sizes, strides) = (sizes.as_ptr(), strides.as_ptr());
-            torch.done((torch.aoti_torch_empty_strided)(axes, sizes, strides, dtype, cpu, -1, &raw mut handle))?;
-        }
-        Ok(Self(handle))
-    }
-
-    /// A new one of the same shape, row after row.
-    pub fn empty_like(&self) -> Reading<Self> {
-        Self::empty(&self.shape()?, self)
-    }
-
     /// Whether there is a tensor at all.
     pub fn is_defined(&self) -> bool {
         let mut is_defined = false;
@@ -87,163 +55,146 @@ impl Tensor {
             .is_ok_and(|torch| unsafe { (torch.aoti_torch_is_defined)(self.0, &raw mut is_defined) } == 0 && is_defined)
     }
 
-    fn axes(&self) -> Reading<usize> {
-        let (torch, mut axes) = (torch()?, 0);
-        // SAFETY: an owned handle.
-        torch.done(unsafe { (torch.aoti_torch_get_dim)(self.0, &raw mut axes) })?;
-        Ok(axes as usize)
+    fn sizes(&self) -> Reading<&[i64]> {
+        self.axes(torch()?.aoti_torch_get_sizes)
     }
 
-    /// The sizes of its axes.
-    pub fn shape(&self) -> Reading<Vec<usize>> {
-        let (torch, axes, mut sizes) = (torch()?, self.axes()?, null_mut());
-        // SAFETY: as many numbers as there are axes, alive with the tensor.
+    fn strides(&self) -> Reading<&[i64]> {
+        self.axes(torch()?.aoti_torch_get_strides)
+    }
+
+    /// A number for each axis.
+    fn axes(&self, get: unsafe extern "C-unwind" fn(Handle, *mut *mut i64) -> Code) -> Reading<&[i64]> {
+        let (torch, mut axes, mut numbers) = (torch()?, 0, null_mut());
+        // SAFETY: an owned handle, and as many numbers as there are axes, alive with the tensor.
         unsafe {
-            torch.done((torch.aoti_torch_get_sizes)(self.0, &raw mut sizes))?;
-            Ok((0..axes).map(|i| *sizes.add(i) as usize).collect())
+            torch.done((torch.aoti_torch_get_dim)(self.0, &raw mut axes))?;
+            torch.done(get(self.0, &raw mut numbers))?;
+            Ok(if axes == 0 { &[] } else { std::slice::from_raw_parts(numbers, axes as usize) })
         }
     }
 
-    /// How many numbers it has.
-    pub fn len(&self) -> Reading<usize> {
-        Ok(self.shape()?.iter().product())
-    }
-
-    pub fn dtype(&self) -> Reading<DType> {
-        let (torch, mut number) = (torch()?, 0);
-        // SAFETY: an owned handle.
-        torch.done(unsafe { (torch.aoti_torch_get_dtype)(self.0, &raw mut number) })?;
-        Ok(DType::of(torch, number))
+    /// With the header of its memory, for reading or for writing.
+    fn read(self, torch: &Torch, is_written: bool) -> Reading<Laid> {
+        let (mut number, mut data) = (0, null_mut::<c_void>());
+        // SAFETY: an owned handle, and places for what is asked.
+        unsafe {
+            torch.done((torch.aoti_torch_get_dtype)(self.0, &raw mut number))?;
+            torch.done(if is_written {
+                (torch.torch_get_mutable_data_ptr)(self.0, &raw mut data)
+            } else {
+                (torch.torch_get_const_data_ptr)(self.0, (&raw mut data).cast())
+            })?;
+        }
+        let header = Header::new(data, dtype::of(torch, number), self.sizes()?, self.strides()?);
+        Ok(Laid { tensor: self, header })
     }
 
     /// The same one, or a copy that lies row after row.
-    pub fn laid_out(self) -> Reading<Self> {
-        let (torch, mut device, mut is_contiguous) = (torch()?, -1, false);
+    pub fn laid_out(self) -> Reading<Laid> {
+        let (torch, mut device) = (torch()?, -1);
         // SAFETY: an owned handle.
         unsafe {
             torch.done((torch.aoti_torch_get_device_type)(self.0, &raw mut device))?;
             if device != (torch.aoti_torch_device_type_cpu)() {
-                return Err(Refusal::new(Kind::Type, "expected tensors that lie in memory of the CPU"));
+                return Err(Refusal::Type("expected tensors that lie in memory of the CPU".to_owned()));
             }
-            torch.done((torch.aoti_torch_is_contiguous)(self.0, &raw mut is_contiguous))?;
         }
-        let data = self.data()?;
-        if data.is_null() && self.len()? > 0 {
+        let laid = self.read(torch, false)?;
+        if laid.data.is_null() && laid.len > 0 {
             let text = format!(
                 "a tensor of shape {} has no memory: its storage was freed, as by FSDP after forward",
-                tuple(&self.shape()?)
+                tuple(&laid.shape())
             );
             return Err(Refusal::invalid(text));
         }
-        if is_contiguous && (data as usize).is_multiple_of(self.dtype()?.alignment()) {
-            return Ok(self);
+        let is_aligned = (laid.data as usize).is_multiple_of(laid.dtype.real().bytes());
+        if laid.is_contiguous && is_aligned || laid.dtype == DType::Other { Ok(laid) } else { laid.copied(laid.dtype) }
+    }
+}
+
+/// A tensor that lies row after row, and its header.
+pub struct Laid {
+    tensor: Tensor,
+    header: Header,
+}
+
+impl Laid {
+    /// A new one.
+    pub fn empty(shape: &[usize], dtype: DType) -> Reading<Self> {
+        let (torch, mut handle) = (torch()?, null_mut());
+        let sizes: Vec<i64> = shape.iter().map(|&size| size as i64).collect();
+        let mut strides = vec![1_i64; shape.len()];
+        for i in (1..shape.len()).rev() {
+            strides[i - 1] = strides[i].saturating_mul(sizes[i].max(1));
         }
-        let copy = self.empty_like()?;
+        // SAFETY: both arrays have as many numbers as there are axes.
+        unsafe {
+            let (cpu, axes, dtype) =
+                ((torch.aoti_torch_device_type_cpu)(), shape.len() as i64, dtype::number(torch, dtype));
+            let (sizes, strides) = (sizes.as_ptr(), strides.as_ptr());
+            torch.done((torch.aoti_torch_empty_strided)(axes, sizes, strides, dtype, cpu, -1, &raw mut handle))?;
+        }
+        Tensor(handle).read(torch, true)
+    }
+
+    /// A new one of the same shape.
+    pub fn empty_like(&self) -> Reading<Self> {
+        Self::empty(&self.shape(), self.dtype)
+    }
+
+    /// The sizes of its axes.
+    pub fn shape(&self) -> Vec<usize> {
+        self.tensor.sizes().unwrap_or_default().iter().map(|&size| size as usize).collect()
+    }
+
+    fn copied(&self, dtype: DType) -> Reading<Self> {
+        let copy = Self::empty(&self.shape(), dtype)?;
         // SAFETY: two owned handles, of one shape.
-        torch.done(unsafe { (torch.aoti_torch_copy_)(copy.0, self.0, 0) })?;
+        torch()?.done(unsafe { (torch()?.aoti_torch_copy_)(copy.tensor.0, self.tensor.0, 0) })?;
         Ok(copy)
     }
 
     /// The same one, or a copy of this type.
     pub fn converted(self, dtype: DType) -> Reading<Self> {
-        if self.dtype()? == dtype {
-            return Ok(self);
-        }
-        let copy = Self::of_type(&self.shape()?, dtype)?;
-        // SAFETY: two owned handles, of one shape.
-        torch()?.done(unsafe { (torch()?.aoti_torch_copy_)(copy.0, self.0, 0) })?;
-        Ok(copy)
+        if self.dtype == dtype { Ok(self) } else { self.copied(dtype) }
+    }
+}
+
+impl From<Laid> for Tensor {
+    fn from(laid: Laid) -> Self {
+        laid.tensor
+    }
+}
+
+impl Deref for Laid {
+    type Target = Header;
+    fn deref(&self) -> &Header {
+        &self.header
+    }
+}
+
+impl Array for Laid {
+    fn describe(&self) -> Reading<String> {
+        let strides: Vec<usize> = self.tensor.strides()?.iter().map(|&stride| stride as usize).collect();
+        Ok(format!("{} torch.Size({:?}) with strides {}", dtype::name(self.dtype), self.shape(), tuple(&strides)))
     }
 
-    fn data(&self) -> Reading<*const c_void> {
-        let (torch, mut data) = (torch()?, std::ptr::null());
-        // SAFETY: an owned handle.
-        torch.done(unsafe { (torch.torch_get_const_data_ptr)(self.0, &raw mut data) })?;
-        Ok(data)
+    fn type_name(&self) -> Reading<String> {
+        Ok(dtype::name(self.dtype))
     }
 
-    /// Its numbers, `len` of type `T`. It is laid out.
-    pub fn numbers<T: Number>(&self, name: &str, len: usize) -> Reading<&[T]> {
-        self.require(name, T::DTYPE, len)?;
-        let data = self.data()?.cast();
-        // SAFETY: as many numbers of this type, aligned, which the tensor keeps alive.
-        Ok(if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, len) } })
+    fn is_led_by(&self, other: &Self, axes: usize) -> bool {
+        self.shape()[..axes] == other.shape()[..axes]
     }
 
-    /// Its rows of numbers, `len` of type `T` or of a half type. It is laid out.
-    pub fn tokens<T: Number>(&self, name: &str, len: usize) -> Reading<Tokens<'_, T>> {
-        let dtype = self.dtype()?;
-        if dtype.computed() == dtype {
-            return Ok(self.numbers(name, len)?.into());
-        }
-        self.require(name, if T::DTYPE == dtype.computed() { dtype } else { T::DTYPE }, len)?;
-        let data = self.data()?.cast();
-        // SAFETY: as above.
-        let bits = if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, len) } };
-        Ok(if dtype == DType::BFloat16 { Numbers::BFloat16(bits) } else { Numbers::Float16(bits) }.into())
-    }
-
-    /// The numbers of a tensor of integers.
-    pub fn integers(&self, name: &str) -> Reading<&[i64]> {
-        if self.dtype()? != DType::Int64 || self.axes()? != 1 {
-            let given = self.describe()?;
-            let text = format!("{name}: expected int64 numbers along one axis, got {given}");
-            return Err(Refusal::new(Kind::Type, text));
-        }
-        let (len, data) = (self.len()?, self.data()?.cast());
-        // SAFETY: as above.
-        Ok(if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, len) } })
-    }
-
-    /// The numbers of a new tensor, to be written.
-    pub fn numbers_mut<T: Number>(&mut self, len: usize) -> Reading<&mut [T]> {
-        self.require("a result", T::DTYPE, len)?;
-        let (torch, mut data) = (torch()?, null_mut());
-        // SAFETY: an owned handle.
-        torch.done(unsafe { (torch.torch_get_mutable_data_ptr)(self.0, &raw mut data) })?;
-        // SAFETY: as above; nobody else has a reference to a new tensor.
-        let numbers = if len == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(data.cast::<T>(), len) } };
-        advise_huge_pages(numbers);
-        Ok(numbers)
-    }
-
-    /// Those of type `T` or of a half type, of a new tensor, to be written.
-    pub fn stored_mut<T: Number>(&mut self) -> Reading<NumbersMut<'_, T>> {
-        let (dtype, len) = (self.dtype()?, self.len()?);
-        if dtype.computed() == dtype {
-            return Ok(NumbersMut::Full(self.numbers_mut(len)?));
-        }
-        let (torch, mut data) = (torch()?, null_mut());
-        // SAFETY: an owned handle.
-        torch.done(unsafe { (torch.torch_get_mutable_data_ptr)(self.0, &raw mut data) })?;
-        // SAFETY: as above.
-        let bits = if len == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(data.cast(), len) } };
-        Ok(if dtype == DType::BFloat16 { NumbersMut::BFloat16(bits) } else { NumbersMut::Float16(bits) })
-    }
-
-    fn require(&self, name: &str, dtype: DType, len: usize) -> Reading<()> {
-        let given = self.dtype()?;
-        if given != dtype {
-            let remedy = "convert modules before the forward or after the backward pass";
-            let text = format!("{name} is {}, expected {}: {remedy}", given.name(), dtype.name());
-            return Err(Refusal::new(Kind::Runtime, text));
-        }
-        if self.len()? == len {
-            return Ok(());
-        }
-        let given = self.describe()?;
-        Err(Refusal::invalid(format!("{name}: expected {len} contiguous, aligned numbers, got {given}")))
-    }
-
-    /// Says what was given, for messages.
-    pub fn describe(&self) -> Reading<String> {
-        let (torch, shape, mut strides) = (torch()?, self.shape()?, null_mut());
-        // SAFETY: as many numbers as there are axes, alive with the tensor.
-        let strides: Vec<usize> = unsafe {
-            torch.done((torch.aoti_torch_get_strides)(self.0, &raw mut strides))?;
-            (0..shape.len()).map(|i| *strides.add(i) as usize).collect()
-        };
-        Ok(format!("{} torch.Size({shape:?}) with strides {}", self.dtype()?.name(), tuple(&strides)))
+    /// On as many threads as torch has. Python's signals stop it.
+    fn run<R: Send>(work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> Reading<R> {
+        let (torch, mut threads) = (torch()?, 1);
+        // SAFETY: a place for the number.
+        torch.done(unsafe { (torch.torch_get_num_threads)(&raw mut threads) })?;
+        set_num_threads(threads as usize)?;
+        Ok(work(&mut Context::new(&mut signals::poll))?)
     }
 }
 
@@ -256,23 +207,18 @@ pub fn tuple(numbers: &[usize]) -> String {
 }
 
 /// Lays out a tensor that may be absent.
-pub fn optional(tensor: Option<Tensor>) -> Reading<Option<Tensor>> {
+pub fn optional(tensor: Option<Tensor>) -> Reading<Option<Laid>> {
     tensor.map(Tensor::laid_out).transpose()
 }
 
-/// The numbers of a tensor that may be absent.
-pub fn optional_numbers<'a, T: Number>(tensor: Option<&'a Tensor>, name: &str, len: usize) -> Reading<Option<&'a [T]>> {
-    tensor.map(|tensor| tensor.numbers(name, len)).transpose()
-}
-
-/// The numbers of a result that may not be wanted.
-pub fn wanted<T: Number>(tensor: Option<&mut Tensor>) -> Reading<Option<&mut [T]>> {
-    let Some(tensor) = tensor else { return Ok(None) };
-    let len = tensor.len()?;
-    tensor.numbers_mut(len).map(Some)
-}
-
-/// A place for the gradient of a tensor that is given and whose gradient is wanted.
-pub fn gradient(tensor: Option<&Tensor>, is_wanted: bool) -> Reading<Option<Tensor>> {
-    tensor.filter(|_| is_wanted).map(Tensor::empty_like).transpose()
+/// Places for the gradients of tensors that are given and whose gradients are wanted.
+pub fn gradients<'a, const N: usize>(
+    tensors: impl IntoIterator<Item = Option<&'a Laid>>,
+    wants: [bool; N],
+) -> Reading<[Option<Laid>; N]> {
+    let mut gradients = [const { None }; N];
+    for ((gradient, tensor), is_wanted) in gradients.iter_mut().zip(tensors).zip(wants) {
+        *gradient = tensor.filter(|_| is_wanted).map(Laid::empty_like).transpose()?;
+    }
+    Ok(gradients)
 }

@@ -82,7 +82,7 @@ def circle(found: dict[Path_, Path], imports) -> list[Path_]:
     return []
 
 
-@pytest.mark.parametrize("root", ["rust/core", "rust/python", "rust/torch", "fuzz/src"])
+@pytest.mark.parametrize("root", ["rust/core", "rust/binding", "rust/python", "rust/torch", "fuzz/src"])
 def test_rust_modules_import_in_one_direction(root):
     assert circle(modules(ROOT / root, ".rs", "mod"), rust_imports) == []
 

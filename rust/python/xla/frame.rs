@@ -6,10 +6,24 @@
 use std::ffi::c_int;
 use std::fmt::Display;
 
+use householder::error::Result;
+use householder::threads::Context;
+use householder_binding::dtype::{DType, Number};
+use householder_binding::operands::{Caller, Operands};
+use householder_binding::refusal::{Reading, Refusal};
+
 use super::c_api::{self, BUFFER, ByteSpan, CallFrame, F64, NUMBER, PRED, S64, TEXT};
-use crate::call::{Reading, Refusal};
-use crate::dtype::{DType, Number};
-use crate::operands::Operands;
+
+/// What XLA calls the types.
+const TYPES: [(DType, c_int); 7] = [
+    (DType::Float32, c_api::F32),
+    (DType::Float64, c_api::F64),
+    (DType::BFloat16, c_api::BF16),
+    (DType::Float16, c_api::F16),
+    (DType::Complex64, c_api::C64),
+    (DType::Complex128, c_api::C128),
+    (DType::Int64, c_api::S64),
+];
 
 /// One call.
 pub struct Frame<'a>(&'a CallFrame);
@@ -32,11 +46,6 @@ impl<'a> Frame<'a> {
     /// The shape of an operand that is always given.
     pub fn shape<const N: usize>(&self, slot: usize) -> Reading<[usize; N]> {
         self.model(slot)?.shape()
-    }
-
-    /// The type of an operand that is always given.
-    pub fn dtype(&self, slot: usize) -> Reading<DType> {
-        Ok(DType::of_xla(self.model(slot)?.0.dtype))
     }
 
     pub fn text(&self, name: &str) -> Reading<&'a str> {
@@ -97,6 +106,18 @@ impl<'a> Operands<'a> for Frame<'a> {
     }
 }
 
+impl<'a> Caller<'a> for Frame<'a> {
+    fn dtype(&self, slot: usize) -> Reading<DType> {
+        let number = self.model(slot)?.0.dtype;
+        Ok(TYPES.iter().find(|names| names.1 == number).map_or(DType::Other, |names| names.0))
+    }
+
+    /// XLA's threads know nothing of Python's signals: the interpreter sees them once the result is there.
+    fn run<R: Send>(&self, work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> Reading<R> {
+        Ok(work(&mut Context::new(&mut || false))?)
+    }
+}
+
 fn text(span: &ByteSpan) -> Option<&str> {
     if span.len == 0 {
         return Some("");
@@ -142,11 +163,11 @@ impl<'a> Buffer<'a> {
 
     fn checked<T: Number>(self, name: impl Display, shape: &[usize]) -> Reading<(*mut T, usize)> {
         let (dims, data) = (self.dims(), self.0.data.cast::<T>());
+        let expected = TYPES.iter().find(|names| names.0 == T::DTYPE).map_or(0, |names| names.1);
         let fits = dims.len() == shape.len() && dims.iter().zip(shape).all(|(&dim, &size)| dim == size as i64);
-        if self.0.dtype != T::DTYPE.xla() || !fits {
+        if self.0.dtype != expected || !fits {
             return Err(Refusal::invalid(format!(
-                "{name}: expected shape {shape:?} of type {}, got {dims:?} of type {}",
-                T::DTYPE.xla(),
+                "{name}: expected shape {shape:?} of type {expected}, got {dims:?} of type {}",
                 self.0.dtype
             )));
         }

@@ -3,14 +3,13 @@
 use std::ffi::{CString, c_int};
 
 use householder::error::Error;
-use householder::threads::Context;
+use householder_binding::refusal::{Reading, Refusal, catch_panic};
 
 use super::c_api::{
     Api, CallFrame, ErrorCreateArguments, INTERNAL, INVALID_ARGUMENT, METADATA, MetadataExtension, RESOURCE_EXHAUSTED,
     XlaError,
 };
 use super::frame::Frame;
-use crate::call::{Reading, Refusal, catch_panic};
 
 /// The interface's major version, with which structs change.
 const MAJOR: c_int = 0;
@@ -18,7 +17,7 @@ const MAJOR: c_int = 0;
 const MINORS: [c_int; 2] = [1, 3];
 
 /// A kernel behind a handler.
-pub type Kernel = fn(&Frame<'_>, &mut Context<'_>) -> Reading<()>;
+pub type Kernel = fn(&Frame<'_>) -> Reading<()>;
 
 /// Answers one call of XLA: its question for the version, or a run of the kernel. XLA owns `frame` and all it leads to for
 /// the time of the call.
@@ -29,10 +28,7 @@ pub unsafe fn handle(frame: *mut CallFrame, kernel: Kernel) -> *mut XlaError {
         return std::ptr::null_mut();
     }
     let Some(api) = api else { std::process::abort() }; // there is nothing to make an error with
-    let outcome = refusal(frame, api).and_then(|()| {
-        // XLA's threads know nothing of Python's signals: the interpreter sees them once the result is there.
-        catch_panic(|| kernel(&Frame::new(frame), &mut Context::new(&mut || false)))
-    });
+    let outcome = refusal(frame, api).and_then(|()| catch_panic(|| kernel(&Frame::new(frame))));
     match outcome {
         Ok(()) => std::ptr::null_mut(),
         Err(refusal) => report(api, refusal),
@@ -72,7 +68,7 @@ fn refusal(frame: &CallFrame, api: &Api) -> Reading<()> {
 fn report(api: &Api, refusal: Refusal) -> *mut XlaError {
     let error = match refusal {
         Refusal::Core(error) => error,
-        Refusal::Type(text) => Error::InvalidArgument(text),
+        Refusal::Type(text) | Refusal::Runtime(text) => Error::InvalidArgument(text),
         Refusal::Foreign | Refusal::Raised(_) => {
             Error::Internal("an error of Python, which handlers do not call".to_owned())
         }

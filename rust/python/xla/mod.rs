@@ -3,18 +3,16 @@
 //! XLA hands a handler memory and attributes, on threads of its own and without the interpreter. [`frame`] checks them, the
 //! core computes, [`handler`] turns errors into XLA's.
 
-mod apply;
-pub mod c_api;
-mod delta;
-pub mod frame;
+mod c_api;
+mod frame;
 mod handler;
-mod matrix;
-mod rnn;
+mod operations;
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use c_api::{CallFrame, Handler, XlaError};
+use operations::{apply, apply_backward, delta_rule, delta_rule_backward, matrix, matrix_backward, rnn, rnn_backward};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
@@ -34,14 +32,14 @@ macro_rules! handlers {
 #[pyfunction]
 pub fn xla_handlers(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let handlers = handlers! {
-        "householder_apply": apply::forward,
-        "householder_apply_backward": apply::backward,
-        "householder_matrix": matrix::forward,
-        "householder_matrix_backward": matrix::backward,
-        "householder_rnn": rnn::forward,
-        "householder_rnn_backward": rnn::backward,
-        "householder_delta_rule": delta::forward,
-        "householder_delta_rule_backward": delta::backward,
+        "householder_apply": apply,
+        "householder_apply_backward": apply_backward,
+        "householder_matrix": matrix,
+        "householder_matrix_backward": matrix_backward,
+        "householder_rnn": rnn,
+        "householder_rnn_backward": rnn_backward,
+        "householder_delta_rule": delta_rule,
+        "householder_delta_rule_backward": delta_rule_backward,
     };
     let capsules = PyDict::new(py);
     for (name, handler) in handlers {

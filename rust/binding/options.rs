@@ -6,7 +6,7 @@ use householder::operator::Form;
 use householder::rnn::Activation;
 use householder::scalar::Scalar;
 
-use crate::call::{Reading, Refusal};
+use crate::refusal::{Reading, Refusal};
 
 const METHODS: [(&str, Option<Method>); 4] = [
     ("auto", None),

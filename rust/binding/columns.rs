@@ -1,0 +1,63 @@
+//! The reflections of all problems of a call: `u (.., n, m)`, the `shape` of its columns, and `tau (.., m)`.
+
+use householder::operator::{Form, Operator};
+
+use crate::array::Array;
+use crate::dtype::Number;
+use crate::operands::Operands;
+use crate::options;
+use crate::refusal::{Reading, Refusal};
+
+/// The columns of `u`.
+pub struct Columns {
+    pub count: usize,
+    /// How many axes enumerate the problems.
+    pub axes: usize,
+    pub n: usize,
+    pub m: usize,
+    form: Form,
+    has_tau: bool,
+}
+
+impl Columns {
+    /// Those of `u`.
+    pub fn of(u: &impl Array, shape: &str, has_tau: bool) -> Reading<Self> {
+        let form = options::form(shape, has_tau)?;
+        let [_, n, m] = u.last;
+        if u.dims < 2 || n < 1 || m < 1 || (m > n && form != Form::Full) {
+            let most = if form == Form::Full { "" } else { " <= n" };
+            let given = u.describe()?;
+            return Err(Refusal::invalid(format!("expected u (.., n, m) with 1 <= m{most}, got {given}")));
+        }
+        Ok(Self { count: u.len / (n * m), axes: u.dims - 2, n, m, form, has_tau })
+    }
+
+    /// Trapezoidal columns without `tau`, of that shape.
+    pub fn trapezoidal([count, n, m]: [usize; 3]) -> Self {
+        Self { count, axes: 1, n, m, form: Form::Trapezoidal, has_tau: false }
+    }
+
+    /// Requires the shape of `tau`.
+    pub fn require_tau<A: Array>(&self, u: &A, tau: Option<&A>) -> Reading<()> {
+        tau.map_or(Ok(()), |tau| tau.require_shape("tau", u, (self.count, self.axes), &[self.m]))
+    }
+
+    /// The shape of `u`.
+    pub fn shape(&self) -> [usize; 3] {
+        [self.count, self.n, self.m]
+    }
+
+    /// `W` of `u`, in slot 0, and of `tau` and phases in others, where they are given. Phases have that shape.
+    pub fn operator<'a, T: Number<Real: Number>>(
+        &self,
+        operands: &impl Operands<'a>,
+        tau: usize,
+        phases: Option<(usize, &[usize])>,
+    ) -> Reading<Operator<'a, T>> {
+        let (shape, read) = (self.shape(), |(slot, shape): (usize, &[usize])| operands.read(slot, "phases", shape));
+        let phases = phases.map(read).transpose()?.flatten();
+        let tau = if self.has_tau { operands.read(tau, "tau", &[self.count, self.m])? } else { None };
+        let w = Operator::with_form(shape, operands.needed(0, "u", &shape)?, self.form, tau)?;
+        Ok(if let Some(phases) = phases { w.with_phases(phases)? } else { w })
+    }
+}

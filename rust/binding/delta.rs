@@ -1,0 +1,121 @@
+//! The delta rule, and linear attention, which is the same without `beta`: `q (B, T, H, K)`, `k (B, T r, H, K)`,
+//! `v (B, T r, HV, V)`, `beta (B, T r, HV)`, `g (B, T, HV)` or `(B, T, HV, K)`, states `(N, HV, K, V)`. `q`, `k`, `v` and the
+//! outputs may have half types; all else has the type of the computation.
+
+use std::ops::Range;
+
+use householder::delta::{self, Cotangents, Gate, Gradients, Operands, Problem, Results, Sizes};
+use householder::exponential::Exponential;
+
+use crate::by_dtype;
+use crate::dtype::Number;
+use crate::operands::{Caller, Shape, given};
+use crate::refusal::{Reading, Refusal};
+
+/// Slots of operands, and of their gradients. Those after the initial states belong to the backward pass.
+pub const OPERANDS: [&str; 9] = ["q", "k", "v", "beta", "g", "initial_state", "kept", "grad_out", "grad_last"];
+pub const GRADIENTS: [&str; 6] = ["grad_q", "grad_k", "grad_v", "grad_beta", "grad_g", "grad_initial_state"];
+
+/// A call.
+pub struct Call {
+    pub sizes: Sizes,
+    pub sequences: Vec<Range<usize>>,
+    /// The axes of tokens, of steps and of kept states: those of a batch, and in it.
+    pub tokens: [usize; 2],
+    pub steps: [usize; 2],
+    pub kept: [usize; 2],
+    pub by_channel: bool,
+    pub scale: f64,
+    pub normalize: bool,
+}
+
+/// How many steps `tokens` take.
+pub fn steps(tokens: usize, reflections: usize) -> Reading<usize> {
+    let text = || format!("sizes: {tokens} tokens of {reflections} steps each are too many");
+    tokens.checked_mul(reflections).ok_or_else(|| Refusal::invalid(text()))
+}
+
+impl Call {
+    /// The shape of an operand, and of its gradient.
+    pub fn shape(&self, slot: usize) -> Shape {
+        let Sizes { heads, value_heads, key_width, value_width, .. } = self.sizes;
+        let ([batch, tokens], [_, steps]) = (self.tokens, self.steps);
+        match slot {
+            0 => Shape::new([batch, tokens, heads, key_width]),
+            1 => Shape::new([batch, steps, heads, key_width]),
+            2 => Shape::new([batch, steps, value_heads, value_width]),
+            3 => Shape::new([batch, steps, value_heads]),
+            4 if self.by_channel => Shape::new([batch, tokens, value_heads, key_width]),
+            4 => Shape::new([batch, tokens, value_heads]),
+            _ => Shape::new([self.sequences.len(), value_heads, key_width, value_width]),
+        }
+    }
+
+    /// The shape of the outputs.
+    pub fn out(&self) -> [usize; 4] {
+        [self.tokens[0], self.tokens[1], self.sizes.value_heads, self.sizes.value_width]
+    }
+
+    /// The shape of the states that are kept.
+    fn kept(&self) -> [usize; 5] {
+        let Sizes { value_heads, key_width, value_width, .. } = self.sizes;
+        [self.kept[0], self.kept[1], value_heads, key_width, value_width]
+    }
+
+    fn problem<'a, T: Number + Exponential>(self, operands: &impl Caller<'a>) -> Reading<Problem<'a, T>> {
+        let gate = match operands.read(4, "g", &self.shape(4))? {
+            None => Gate::None,
+            Some(g) if self.by_channel => Gate::Channel(g),
+            Some(g) => Gate::Head(g),
+        };
+        Ok(Problem::new(Operands {
+            sizes: self.sizes,
+            q: given("q", operands.tokens(0, "q", &self.shape(0))?)?,
+            k: given("k", operands.tokens(1, "k", &self.shape(1))?)?,
+            v: given("v", operands.tokens(2, "v", &self.shape(2))?)?,
+            beta: operands.read(3, "beta", &self.shape(3))?,
+            gate,
+            initial: operands.read(5, "initial_state", &self.shape(5))?,
+            scale: T::of(self.scale),
+            normalize: self.normalize,
+            sequences: self.sequences,
+        })?)
+    }
+}
+
+/// Results are outputs, final states and the states for the backward pass. `in_place`: the final states hold the initial ones.
+pub fn forward<'a>(caller: &impl Caller<'a>, call: Call, in_place: bool) -> Reading<()> {
+    by_dtype!(caller.dtype(0)?.computed(), real, |T| {
+        let results = Results {
+            out: caller.numbers_mut(0, &call.out())?,
+            last: caller.write(1, &call.shape(5))?,
+            in_place,
+            kept: caller.write(2, &call.kept())?,
+        };
+        let problem = call.problem::<T>(caller)?;
+        caller.run(|context| delta::forward(context, &problem, results))
+    })
+}
+
+/// Gradients of the operands, those that are wanted. Further operands are the states that the forward pass kept, and the
+/// gradients of outputs and of final states.
+pub fn backward<'a>(caller: &impl Caller<'a>, call: Call) -> Reading<()> {
+    by_dtype!(caller.dtype(0)?.computed(), real, |T| {
+        let cotangents = Cotangents {
+            out: caller.tokens(7, "grad_out", &call.out())?,
+            last: caller.read(8, "grad_last", &call.shape(5))?,
+        };
+        let wanted = |slot: usize| caller.write(slot, &call.shape(slot));
+        let gradients = Gradients {
+            q: wanted(0)?,
+            k: wanted(1)?,
+            v: caller.numbers_mut(2, &call.shape(2))?,
+            beta: wanted(3)?,
+            gate: wanted(4)?,
+            initial: wanted(5)?,
+        };
+        let kept = caller.read(6, "kept", &call.kept())?;
+        let problem = call.problem::<T>(caller)?;
+        caller.run(|context| delta::backward(context, &problem, kept, cotangents, gradients))
+    })
+}

@@ -1,0 +1,40 @@
+//! `W (.., n, n)` itself, and its gradient: `u (.., n, m)`, `tau (.., m)`, `phases (n)`.
+
+use householder::apply::{self, Saved};
+
+use crate::by_dtype;
+use crate::columns::Columns;
+use crate::kept::{Held, Kept, fitting};
+use crate::operands::Caller;
+use crate::refusal::Reading;
+
+/// Slots of operands.
+pub const OPERANDS: [&str; 4] = ["u", "grad_w", "tau", "phases"];
+const TAU: usize = 2;
+const PHASES: usize = 3;
+
+/// `W`, and what is kept.
+pub fn forward<'a>(caller: &impl Caller<'a>, columns: &Columns, keep: bool) -> Reading<Option<Kept>> {
+    by_dtype!(caller.dtype(0)?, |T| {
+        let w = columns.operator::<T>(caller, TAU, Some((PHASES, &[columns.n])))?;
+        let Some(out) = caller.write(0, &[columns.count, columns.n, columns.n])? else { return Ok(None) };
+        let saved = caller.run(|context| {
+            if keep {
+                return apply::matrix_and_save(context, &w, out);
+            }
+            apply::matrix(context, &w, out).map(|()| None)
+        })?;
+        Ok(saved.map(|saved| Kept::new(true, saved)))
+    })
+}
+
+/// The gradient of `u`.
+pub fn backward<'a>(caller: &impl Caller<'a>, columns: &Columns, kept: Option<&Held>) -> Reading<()> {
+    by_dtype!(caller.dtype(0)?, |T| {
+        let (w, n) = (columns.operator::<T>(caller, TAU, None)?, columns.n);
+        let grad_w = caller.needed(1, "grad_w", &[columns.count, n, n])?;
+        let Some(grad_u) = caller.write(0, &columns.shape())? else { return Ok(()) };
+        let saved = fitting(kept, |saved: &Saved<T>| saved.check(&w, n).is_ok());
+        caller.run(|context| apply::matrix_backward(context, &w, grad_w, grad_u, saved))
+    })
+}

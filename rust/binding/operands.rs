@@ -1,0 +1,168 @@
+//! The arrays of a call, wherever they come from.
+
+use householder::error::Result;
+use householder::rnn::Series;
+use householder::stored::{NumbersMut, Tokens};
+use householder::threads::Context;
+
+use crate::array::{Array, size};
+use crate::dtype::{DType, Number};
+use crate::refusal::{Reading, Refusal};
+
+/// Operands and results, by the slots that an operation has for them. Shapes begin with the number of problems.
+pub trait Operands<'a> {
+    /// The numbers of an operand, if it is given.
+    fn read<T: Number>(&self, slot: usize, name: &str, shape: &[usize]) -> Reading<Option<&'a [T]>>;
+
+    /// The memory for a result, if it is wanted, which is asked for only once.
+    fn write<T: Number>(&self, slot: usize, shape: &[usize]) -> Reading<Option<&'a mut [T]>>;
+
+    /// The numbers of an operand that is always given.
+    fn needed<T: Number>(&self, slot: usize, name: &str, shape: &[usize]) -> Reading<&'a [T]> {
+        given(name, self.read(slot, name, shape)?)
+    }
+
+    /// The rows of an operand, if it is given.
+    fn tokens<T: Number>(&self, slot: usize, name: &str, shape: &[usize]) -> Reading<Option<Tokens<'a, T>>> {
+        Ok(self.read(slot, name, shape)?.map(Tokens::from))
+    }
+
+    /// The memory for a result whose numbers may have 16 bits, if it is wanted.
+    fn numbers_mut<T: Number>(&self, slot: usize, shape: &[usize]) -> Reading<Option<NumbersMut<'a, T>>> {
+        Ok(self.write(slot, shape)?.map(NumbersMut::from))
+    }
+
+    /// Vectors of all steps, if they are given. Those `(steps, batch, width)` of one problem may lie at fixed strides.
+    fn series<T: Number>(
+        &self,
+        slot: usize,
+        name: &str,
+        shape: &[usize],
+        _of_one: Option<[usize; 3]>,
+    ) -> Reading<Option<Series<'a, T>>> {
+        Ok(self.read(slot, name, shape)?.map(Series::new))
+    }
+}
+
+/// Who calls an operation.
+pub trait Caller<'a>: Operands<'a> {
+    /// The type of an operand.
+    fn dtype(&self, slot: usize) -> Reading<DType>;
+
+    /// Runs the core.
+    fn run<R: Send>(&self, work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> Reading<R>;
+}
+
+/// Requires an operand.
+pub fn given<A>(name: &str, operand: Option<A>) -> Reading<A> {
+    operand.ok_or_else(|| Refusal::invalid(format!("{name}: expected an array, got None")))
+}
+
+/// Sizes of up to four axes, which a small call has no time to allocate.
+pub struct Shape([usize; 4], usize);
+
+impl Shape {
+    pub fn new<const N: usize>(sizes: [usize; N]) -> Self {
+        let mut shape = Self([1; 4], N);
+        shape.0[..N].copy_from_slice(&sizes);
+        shape
+    }
+}
+
+impl std::ops::Deref for Shape {
+    type Target = [usize];
+    fn deref(&self) -> &[usize] {
+        &self.0[..self.1]
+    }
+}
+
+/// An array of a call, and its name.
+pub type Named<'x, A> = (&'static str, Option<&'x A>);
+
+/// The arrays of a call, by slots.
+pub struct Arrays<'x, A, const IN: usize, const OUT: usize> {
+    pub operands: [Named<'x, A>; IN],
+    pub results: [Named<'x, A>; OUT],
+}
+
+impl<'x, A: Array, const IN: usize, const OUT: usize> Arrays<'x, A, IN, OUT> {
+    /// Requires that each result shares no memory with another array of the call.
+    pub fn new(operands: [Named<'x, A>; IN], results: [Named<'x, A>; OUT]) -> Reading<Self> {
+        for (i, (name, array)) in results.iter().enumerate() {
+            let Some(own) = array.map(|array| array.memory()) else { continue };
+            for (other, array) in operands.iter().chain(&results[..i]) {
+                let meets = |memory: std::ops::Range<usize>| memory.start < own.end && own.start < memory.end;
+                if array.is_some_and(|array| meets(array.memory())) {
+                    let text = format!("{name}: expected memory of its own, got an array that overlaps {other}");
+                    return Err(Refusal::invalid(text));
+                }
+            }
+        }
+        Ok(Self { operands, results })
+    }
+}
+
+/// Names arrays, one for each. There are none for the last names.
+pub fn named<'x, A: 'x, const N: usize>(
+    names: [&'static str; N],
+    arrays: impl IntoIterator<Item = Option<&'x A>>,
+) -> [Named<'x, A>; N] {
+    let mut arrays = arrays.into_iter();
+    names.map(|name| (name, arrays.next().flatten()))
+}
+
+/// Names arrays that lie together.
+pub fn each<'x, A, const N: usize>(names: [&'static str; N], arrays: &'x [Option<A>]) -> [Named<'x, A>; N] {
+    named(names, arrays.iter().map(Option::as_ref))
+}
+
+impl<A: Array, const IN: usize, const OUT: usize> Operands<'static> for Arrays<'_, A, IN, OUT> {
+    fn read<T: Number>(&self, slot: usize, _: &str, shape: &[usize]) -> Reading<Option<&'static [T]>> {
+        let (name, array) = self.operands[slot];
+        array.map(|array| array.slice(name, size(shape)?)).transpose()
+    }
+
+    fn write<T: Number>(&self, slot: usize, shape: &[usize]) -> Reading<Option<&'static mut [T]>> {
+        let (name, array) = self.results[slot];
+        array.map(|array| array.slice_mut(name, size(shape)?)).transpose()
+    }
+
+    fn tokens<T: Number>(&self, slot: usize, _: &str, shape: &[usize]) -> Reading<Option<Tokens<'static, T>>> {
+        let (name, array) = self.operands[slot];
+        array.map(|array| array.tokens(name, size(shape)?)).transpose()
+    }
+
+    fn numbers_mut<T: Number>(&self, slot: usize, shape: &[usize]) -> Reading<Option<NumbersMut<'static, T>>> {
+        let (name, array) = self.results[slot];
+        array.map(|array| array.numbers_mut(name, size(shape)?)).transpose()
+    }
+
+    fn series<T: Number>(
+        &self,
+        slot: usize,
+        _: &str,
+        shape: &[usize],
+        of_one: Option<[usize; 3]>,
+    ) -> Reading<Option<Series<'static, T>>> {
+        let (name, Some(array)) = self.operands[slot] else { return Ok(None) };
+        let len = size(shape)?;
+        if let Some(shape) = of_one {
+            array.require_shape(name, array, (1, 0), &shape)?;
+            let strided = array.strided::<T>(name, len, |strides| Series::<T>::span(shape, strides))?;
+            if let Some((memory, strides)) = strided {
+                return Ok(Some(Series::strided(memory, strides)));
+            }
+        }
+        Ok(Some(Series::new(array.slice(name, len)?)))
+    }
+}
+
+impl<A: Array, const IN: usize, const OUT: usize> Caller<'static> for Arrays<'_, A, IN, OUT> {
+    fn dtype(&self, slot: usize) -> Reading<DType> {
+        Ok(self.operands[slot].1.map_or(DType::Other, |array| array.dtype))
+    }
+
+    fn run<R: Send>(&self, work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> Reading<R> {
+        A::run(work)
+    }
+}

@@ -1,0 +1,93 @@
+//! The operations and their gradients, of the shapes and attributes of a frame. Shapes begin with the number of problems.
+
+use householder::delta::{self as core, Sizes};
+use householder::rnn::Steps;
+use householder_binding::columns::Columns;
+use householder_binding::operands::Caller;
+use householder_binding::refusal::{Reading, Refusal};
+use householder_binding::{apply as application, delta, matrix as formed, options, rnn as sequences};
+
+use super::frame::Frame;
+
+/// `u (count, n, m)`, which has no `tau`.
+fn columns(frame: &Frame<'_>) -> Reading<Columns> {
+    Ok(Columns::trapezoidal(frame.shape(0)?))
+}
+
+/// `h (count, rows, n)`.
+fn vectors(frame: &Frame<'_>) -> Reading<application::Call> {
+    let (columns, [_, rows, _]) = (columns(frame)?, frame.shape(1)?);
+    let (transpose, method) = (frame.flag("transpose")?, options::method(frame.text("method")?)?);
+    Ok(application::Call { columns, rows, transpose, method })
+}
+
+pub fn apply(frame: &Frame<'_>) -> Reading<()> {
+    application::forward(frame, &vectors(frame)?, false).map(drop)
+}
+
+pub fn apply_backward(frame: &Frame<'_>) -> Reading<()> {
+    application::backward(frame, &vectors(frame)?, None)
+}
+
+pub fn matrix(frame: &Frame<'_>) -> Reading<()> {
+    formed::forward(frame, &columns(frame)?, false).map(drop)
+}
+
+pub fn matrix_backward(frame: &Frame<'_>) -> Reading<()> {
+    formed::backward(frame, &columns(frame)?, None)
+}
+
+/// `x (count, steps, batch, d)`, and what else there is of a sequence.
+fn sequence<'a>(frame: &Frame<'a>) -> Reading<sequences::Call<'a>> {
+    let (columns, [_, steps, batch, d]) = (columns(frame)?, frame.shape(1)?);
+    let options = sequences::Options {
+        nonlinearity: frame.text("nonlinearity")?,
+        slope: frame.real("negative_slope")?,
+        transpose: frame.flag("transpose")?,
+        reverse: frame.flag("reverse")?,
+        shape: "trapezoidal",
+        method: frame.text("method")?,
+    };
+    let is_complex = frame.dtype(0)?.is_complex();
+    let moduli = options::moduli(options.nonlinearity, columns.n, is_complex)?;
+    let sizes = sequences::Sizes { columns, d, vectors: (steps, Some(batch)), batch, moduli };
+    Ok(sequences::Call::new(sizes, options, Steps::uniform(steps, batch)?)?)
+}
+
+pub fn rnn(frame: &Frame<'_>) -> Reading<()> {
+    sequences::forward(frame, sequence(frame)?, false).map(drop)
+}
+
+pub fn rnn_backward(frame: &Frame<'_>) -> Reading<()> {
+    sequences::backward(frame, sequence(frame)?, None, false)
+}
+
+/// `q (B, T, H, K)`, `v (B, T r, HV, V)`, and what else there is of the delta rule. `B` sequences keep states each.
+fn rule(frame: &Frame<'_>) -> Reading<delta::Call> {
+    let [batch, tokens, heads, key_width] = frame.shape(0)?;
+    let [_, steps, value_heads, value_width] = frame.shape(2)?;
+    let reflections = usize::try_from(frame.integer("reflections")?).unwrap_or(0);
+    let sizes = Sizes { heads, value_heads, key_width, value_width, reflections };
+    if Some(steps) != tokens.checked_mul(reflections) {
+        let text = format!("sizes: got {sizes:?}, {tokens} tokens and {steps} steps, which do not fit");
+        return Err(Refusal::invalid(text));
+    }
+    Ok(delta::Call {
+        sizes,
+        sequences: (0..batch).map(|i| i * tokens..(i + 1) * tokens).collect(),
+        tokens: [batch, tokens],
+        steps: [batch, steps],
+        kept: [batch, steps.saturating_sub(1) / core::interval(key_width, value_width)?],
+        by_channel: frame.flag("by_channel")?,
+        scale: frame.real("scale")?,
+        normalize: frame.flag("normalize")?,
+    })
+}
+
+pub fn delta_rule(frame: &Frame<'_>) -> Reading<()> {
+    delta::forward(frame, rule(frame)?, false)
+}
+
+pub fn delta_rule_backward(frame: &Frame<'_>) -> Reading<()> {
+    delta::backward(frame, rule(frame)?)
+}
