@@ -8,10 +8,12 @@ use crate::array::Array;
 use crate::by_dtype;
 use crate::call::{Reading, Refusal, attempt, run};
 use crate::dtype::{DType, Number};
-use crate::operands::{Arrays, Operands, Shape, given, named};
+use crate::operands::{Arrays, Named, Operands, Shape, given, named};
 
 /// Slots of operands, and of their gradients: `q`, `k`, `v`, `beta`, `g` and the initial states.
 pub const INPUTS: usize = 6;
+/// The slot of `skip`, after what a backward pass takes, and that of its gradient. XLA has none.
+const SKIP: [usize; 2] = [INPUTS + 3, INPUTS];
 
 /// A call.
 pub struct Call {
@@ -66,6 +68,7 @@ impl Call {
             k: given("k", operands.tokens(1, "k", &self.shape(1))?)?,
             v: given("v", operands.tokens(2, "v", &self.shape(2))?)?,
             beta: operands.read(3, "beta", &self.shape(3))?,
+            skip: operands.read(SKIP[0], "skip", &Shape::new([self.sizes.value_heads]))?,
             gate,
             initial: operands.read(5, "initial_state", &self.shape(5))?,
             scale: T::of(self.scale),
@@ -107,14 +110,15 @@ impl Call {
             beta: wanted(3)?,
             gate: wanted(4)?,
             initial: wanted(5)?,
+            skip: operands.write(SKIP[1], &Shape::new([self.sizes.value_heads]))?,
         };
         let kept = operands.read(INPUTS, "kept", &self.kept())?;
         Ok((self.problem(operands)?, kept, cotangents, gradients))
     }
 }
 
-/// Operands and gradients.
-type Given<'py> = [Option<Bound<'py, PyAny>>; INPUTS];
+/// Operands and gradients, with those of `skip`.
+type Given<'py> = [Option<Bound<'py, PyAny>>; INPUTS + 1];
 
 /// Sizes, offsets of the sequences, whether gates are by channel, the scale, and whether queries and keys are normalised.
 type Options = ([usize; 5], Vec<usize>, bool, f64, bool);
@@ -138,12 +142,23 @@ impl Call {
     }
 }
 
-const NAMES: [&str; INPUTS] = ["q", "k", "v", "beta", "g", "initial_state"];
-const GRADIENTS: [&str; INPUTS] = ["grad_q", "grad_k", "grad_v", "grad_beta", "grad_g", "grad_initial_state"];
+const NAMES: [&str; INPUTS + 1] = ["q", "k", "v", "beta", "g", "initial_state", "skip"];
+const GRADIENTS: [&str; INPUTS + 1] =
+    ["grad_q", "grad_k", "grad_v", "grad_beta", "grad_g", "grad_initial_state", "grad_skip"];
 
 /// The type that is computed in. Queries, keys, values and outputs may have half types.
-fn dtype(operands: &[Option<Array<'_, '_>>; INPUTS]) -> DType {
+fn dtype(operands: &[Option<Array<'_, '_>>]) -> DType {
     operands[0].as_ref().map_or(DType::Other, |q| q.dtype.computed())
+}
+
+/// Operands in their slots, with what a backward pass takes.
+fn slots<'a, 'py>(
+    operands: [Option<Array<'a, 'py>>; INPUTS + 1],
+    others: [Option<Array<'a, 'py>>; 3],
+) -> [Named<'a, 'py>; INPUTS + 4] {
+    let [q, k, v, beta, g, initial, skip] = named(NAMES, operands);
+    let [kept, out, last] = named(["kept", "grad_out", "grad_last"], others);
+    [q, k, v, beta, g, initial, kept, out, last, skip]
 }
 
 /// Steps between two states that the forward pass keeps.
@@ -165,7 +180,7 @@ pub fn delta_forward(
     fn go<T: Number + Exponential>(
         py: Python<'_>,
         call: &Call,
-        arrays: &Arrays<'_, '_, INPUTS, 3>,
+        arrays: &Arrays<'_, '_, { INPUTS + 4 }, 3>,
         in_place: bool,
     ) -> Reading<()> {
         let (problem, results) = call.forward::<T>(arrays, in_place)?;
@@ -175,7 +190,8 @@ pub fn delta_forward(
         let (operands, call) = (Array::each(&operands)?, Call::of(options)?);
         let (out, last, kept) = (Array::read(out)?, Array::optional(last)?, Array::optional(kept)?);
         let dtype = dtype(&operands);
-        let arrays = Arrays::new(named(NAMES, operands), [("out", Some(out)), ("last", last), ("kept", kept)])?;
+        let results = [("out", Some(out)), ("last", last), ("kept", kept)];
+        let arrays = Arrays::new(slots(operands, [None, None, None]), results)?;
         by_dtype!(real dtype, go(py, &call, &arrays, in_place))
     };
     attempt(py, reading())
@@ -194,7 +210,7 @@ pub fn delta_backward(
     fn go<T: Number + Exponential>(
         py: Python<'_>,
         call: &Call,
-        arrays: &Arrays<'_, '_, { INPUTS + 3 }, INPUTS>,
+        arrays: &Arrays<'_, '_, { INPUTS + 4 }, { INPUTS + 1 }>,
     ) -> Reading<()> {
         let (problem, kept, cotangents, gradients) = call.backward::<T>(arrays)?;
         run(py, |context| delta::backward(context, &problem, kept, cotangents, gradients))
@@ -203,10 +219,8 @@ pub fn delta_backward(
         let (operands, call) = (Array::each(&operands)?, Call::of(options)?);
         let others = [Array::optional(kept)?, Array::optional(grad_out)?, Array::optional(grad_last)?];
         let dtype = dtype(&operands);
-        let [q, k, v, beta, g, initial] = named(NAMES, operands);
-        let [kept, out, last] = named(["kept", "grad_out", "grad_last"], others);
         let results = named(GRADIENTS, Array::each(&gradients)?);
-        let arrays = Arrays::new([q, k, v, beta, g, initial, kept, out, last], results)?;
+        let arrays = Arrays::new(slots(operands, others), results)?;
         by_dtype!(real dtype, go(py, &call, &arrays))
     };
     attempt(py, reading())

@@ -1,6 +1,6 @@
 //! The delta rule, and linear attention, which is the same without `beta`: `q (B, T, H, K)`, `k (B, T r, H, K)`,
-//! `v (B, T r, HV, V)`, `beta (B, T r, HV)`, `g (B, T, HV)` or `(B, T, HV, K)`, states `(N, HV, K, V)`. `q`, `k`, `v` and the
-//! outputs may have half types; all else has the type of the computation.
+//! `v (B, T r, HV, V)`, `beta (B, T r, HV)`, `g (B, T, HV)` or `(B, T, HV, K)`, states `(N, HV, K, V)`, and `skip (HV)`, with which
+//! nothing is erased, either. `q`, `k`, `v` and the outputs may have half types; all else has the type of the computation.
 
 use std::ops::Range;
 
@@ -13,19 +13,19 @@ use crate::dtype::{Number, by_dtype};
 use crate::kernel::{Results, run};
 use crate::tensor::{Tensor, gradient, optional, optional_numbers, wanted};
 
-/// The operands of both passes, laid out: `q`, `k` and `v`, then `beta`, `g` and the initial states.
+/// The operands of both passes, laid out: `q`, `k` and `v`, then `beta`, `g`, the initial states and `skip`.
 struct Inputs {
     given: [Tensor; 3],
-    others: [Option<Tensor>; 3],
+    others: [Option<Tensor>; 4],
     offsets: Option<Tensor>,
 }
 
 impl Inputs {
-    fn laid_out([q, k, v]: [Tensor; 3], others: [Option<Tensor>; 4]) -> Reading<Self> {
-        let [beta, g, initial, offsets] = others;
+    fn laid_out([q, k, v]: [Tensor; 3], others: [Option<Tensor>; 5]) -> Reading<Self> {
+        let [beta, g, initial, skip, offsets] = others;
         Ok(Self {
             given: [q.laid_out()?, k.laid_out()?, v.laid_out()?],
-            others: [optional(beta)?, optional(g)?, optional(initial)?],
+            others: [optional(beta)?, optional(g)?, optional(initial)?, optional(skip)?],
             offsets: optional(offsets)?,
         })
     }
@@ -92,7 +92,7 @@ impl<'a> Call<'a> {
 
     fn problem<T: Number + Exponential>(&self) -> Reading<Problem<'a, T>> {
         let Sizes { heads, value_heads, key_width, value_width, .. } = self.sizes;
-        let ([q, k, v], [beta, g, initial]) = (&self.inputs.given, &self.inputs.others);
+        let ([q, k, v], [beta, g, initial, skip]) = (&self.inputs.given, &self.inputs.others);
         let tokens = self.tokens[0] * self.tokens[1];
         let width = if self.by_channel { key_width } else { 1 };
         let gate = match optional_numbers(g.as_ref(), "g", tokens * value_heads * width)? {
@@ -108,6 +108,7 @@ impl<'a> Call<'a> {
             k: k.tokens("k", self.steps * heads * key_width)?,
             v: v.tokens("v", self.steps * value_heads * value_width)?,
             beta: optional_numbers(beta.as_ref(), "beta", self.steps * value_heads)?,
+            skip: optional_numbers(skip.as_ref(), "skip", value_heads)?,
             gate,
             initial: optional_numbers(initial.as_ref(), "initial_state", states)?,
             scale: T::of(self.scale),
@@ -162,7 +163,7 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
     fn go<T: Number + Exponential>(
         call: &Call<'_>,
         [kept, grad_out, grad_last]: [Option<&Tensor>; 3],
-        gradients: &mut [Option<Tensor>; 6],
+        gradients: &mut [Option<Tensor>; 7],
     ) -> Reading<()> {
         let len = |shape: [usize; 4]| shape.iter().product();
         let cotangents = Cotangents {
@@ -170,7 +171,7 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
             last: optional_numbers(grad_last, "grad_last", len(call.states(call.sequences.len())))?,
         };
         let kept = optional_numbers(kept, "kept", len(call.states(call.kept()?)))?;
-        let [q, k, v, beta, gate, initial] = gradients.each_mut().map(Option::as_mut);
+        let [q, k, v, beta, gate, initial, skip] = gradients.each_mut().map(Option::as_mut);
         let gradients = Gradients {
             q: wanted(q)?,
             k: wanted(k)?,
@@ -178,12 +179,13 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
             beta: wanted(beta)?,
             gate: wanted(gate)?,
             initial: wanted(initial)?,
+            skip: wanted(skip)?,
         };
         let problem = call.problem::<T>()?;
         run(|context| delta::backward(context, &problem, kept, cotangents, gradients))
     }
     let given = [arguments.tensor(), arguments.tensor(), arguments.tensor()];
-    let (others, states, wants) = (arguments.optionals(), arguments.optionals::<3>(), arguments.flags::<6>());
+    let (others, states, wants) = (arguments.optionals(), arguments.optionals::<3>(), arguments.flags::<7>());
     let (scale, reflections, normalize) = (arguments.real(), arguments.integer(), arguments.flag());
     let inputs = Inputs::laid_out(given, others)?;
     let [kept, grad_out, grad_last] = states;
@@ -197,6 +199,7 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
         wants_q.then(|| of_keys(q)).transpose()?,
         wants_k.then(|| of_keys(k)).transpose()?,
         gradient(Some(v), wants_v)?,
+        None,
         None,
         None,
         None,
