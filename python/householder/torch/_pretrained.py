@@ -225,7 +225,8 @@ def _convolve_step(
 ) -> Any:
     """Return the same for tokens that follow those of ``conv_state (B, C, L)``, and update it."""
     before = weight.shape[-1] - 1
-    if conv_state.shape[-1] < before or not _has_convolution(hidden_states, weight, activation):
+    fits = conv_state.shape[:2] == hidden_states.shape[:2] and conv_state.shape[-1] >= before
+    if not (fits and _has_convolution(hidden_states, weight, activation)):
         return NotImplemented
     tokens = torch.cat([conv_state.mT, hidden_states.mT.to(conv_state.dtype)], dim=1)
     conv_state.copy_(tokens[:, -conv_state.shape[-1] :].mT)

@@ -8,7 +8,7 @@ use super::solve::{Solved, State};
 use crate::error::Result;
 use crate::exponential::Exponential;
 use crate::memory::{Buffer, filled};
-use crate::simd::fetch::prefetch_rows;
+use crate::simd::fetch::{Fetch, prefetch_rows};
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::vector::{axpy, plain_dot};
 use crate::stored::Stored;
@@ -266,7 +266,10 @@ impl<T: Exponential> Pass<'_, T> {
             solved.solve(isa, problem, stripe, head, (keys, decayed), state, false);
             if let Some(next) = after.first() {
                 // SAFETY: workspace of this chunk.
-                unsafe { state.advance(isa, keys, decayed, [decayed.to_end(keys), solved.written(keys, decayed)], &next.state) };
+                unsafe {
+                    let rows = [decayed.to_end(keys), solved.written(keys, decayed)];
+                    state.advance(isa, keys, decayed, rows, (&next.state, Fetch::none()));
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A chunk of a sequence: the decays within it, what value heads share, and what each makes of it.
 
-use super::decay::decayed;
+use super::decay::{decayed, longer};
 use super::gram::{Queries, decay_products, decays, within_blocks};
 use super::problem::{BLOCK, CHUNK, Gate, Problem};
 use crate::error::Result;
@@ -401,7 +401,7 @@ simd! {
             // SAFETY: rows of workspace, the written one is none of those that are read.
             let (by, from, to) = unsafe { (step.vector(i, width), out.vector(i - 1, width), out.vector_mut(i, width)) };
             for x in 0..width {
-                to[x] = decayed(from[x], by[x]);
+                to[x] = longer(from[x], by[x]);
             }
         }
     }
@@ -415,7 +415,7 @@ simd! {
             // SAFETY: as above.
             let (by, from, to) = unsafe { (step.vector(i, width), out.vector(i, width), out.vector_mut(i - 1, width)) };
             for x in 0..width {
-                to[x] = decayed(from[x], by[x]);
+                to[x] = longer(from[x], by[x]);
             }
         }
     }

@@ -18,6 +18,7 @@ use crate::error::Result;
 use crate::exponential::Exponential;
 use crate::memory::filled;
 use crate::simd::epilogue::Store;
+use crate::simd::fetch::Fetch;
 use crate::simd::gemm::{gemm, gemm2};
 use crate::simd::isa::InstructionSet;
 use crate::simd::vector::dot;
@@ -153,7 +154,7 @@ impl<T: Exponential> Backward<T> {
         if channels > 0 {
             row_dots(isa, width, grad.view(), state.view(), &mut self.whole);
         }
-        grad.advance(isa, keys, decayed, [stack, reading], grad);
+        grad.advance(isa, keys, decayed, [stack, reading], (grad, Fetch::none()));
         if channels > 0 {
             decay_rows(isa, height, earlier, decayed.decay.to_end.view(0, len), channels, earlier);
         }

@@ -86,23 +86,24 @@ impl<'a, T: Exponential> Pass<'a, T> {
                 }
                 let rows = (token + self.keys.token, self.keys.queries.count);
                 let out = problem.values_of(places.out, rows, head, column);
-                out.prefetch(values_wide);
                 self.decayed.form(isa, problem, &self.keys, token, head)?;
                 self.solved.solve(isa, problem, part, head, (&self.keys, &self.decayed), state, !out.is_none());
                 let (of, next) =
                     if head + 1 < part.heads.end { (first, head + 1) } else { (first + CHUNK, part.heads.start) };
-                problem.values(token, chunk(of), next, column).prefetch(values_wide);
                 if !out.is_none() {
+                    let skip = problem.skip.map(|by| by[head]);
+                    let fetch = problem.values_of(places.out, rows, next, column).fetch(values_wide);
                     // SAFETY: as above.
-                    unsafe { self.solved.outputs(isa, (&self.keys, &self.decayed), problem.skip.map(|by| by[head]), out) };
+                    unsafe { self.solved.outputs(isa, (&self.keys, &self.decayed), skip, (out, fetch)) };
                 }
                 if head == part.heads.start {
                     let next = problem.queries_and_keys(token, chunk(first + CHUNK), part.key_head);
                     next.into_iter().for_each(|rows| rows.prefetch(keys_wide));
                 }
                 let rows = [self.decayed.to_end(&self.keys), self.solved.written(&self.keys, &self.decayed)];
+                let fetch = problem.values(token, chunk(of), next, column).fetch(values_wide);
                 // SAFETY: workspace of this chunk.
-                unsafe { state.advance(isa, &self.keys, &self.decayed, rows, state) };
+                unsafe { state.advance(isa, &self.keys, &self.decayed, rows, (state, fetch)) };
             }
         }
         if let Some(last) = places.last {

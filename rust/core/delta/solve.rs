@@ -9,6 +9,7 @@ use super::problem::{CHUNK, Part, Places, Problem};
 use crate::error::Result;
 use crate::exponential::Exponential;
 use crate::simd::epilogue::Store;
+use crate::simd::fetch::Fetch;
 use crate::simd::gemm::gemm;
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::lanes::Lanes;
@@ -93,13 +94,14 @@ impl<T: Exponential> Solved<T> {
         isa: InstructionSet,
         (keys, decayed): (&Keys<T>, &Decayed<T>),
         skip: Option<T>,
-        out: Stored<T>,
+        (out, fetch): (Stored<T>, Fetch<T>),
     ) {
         let (queries, width) = (keys.queries, self.width);
         let (p, y) = (decayed.table.view(0, queries.count), self.y.view(0, queries.count));
         let terms = self.finite.terms(isa, width, self.d.view(0, keys.len));
         let [factor, _] = decayed.start_factors(keys);
-        gemm(isa, (width, queries.count), terms.finite, p, &Store::plus_scaled(y, y, factor));
+        let store = Store { fetch, ..Store::plus_scaled(y, y, factor) };
+        gemm(isa, (width, queries.count), terms.finite, p, &store);
         terms.add_others(width, p, y, |query, key| key <= queries.position(query));
         if let Some(by) = skip {
             add_rows(isa, width, self.values(keys), by, y);
@@ -190,7 +192,7 @@ impl<T: Exponential> State<T> {
         keys: &Keys<T>,
         decayed: &Decayed<T>,
         [a, b]: [View<T>; 2],
-        to: &Self,
+        (to, fetch): (&Self, Fetch<T>),
     ) {
         let (height, columns) = self.shape;
         let whole = decayed.decay.from_start.view(keys.len - 1, 1);
@@ -199,7 +201,7 @@ impl<T: Exponential> State<T> {
             1 => View { ld: 0, count: height, ..whole },
             _ => whole.transposed(height),
         };
-        let store = Store::plus_scaled(to.view(), self.view(), factor);
+        let store = Store { fetch, ..Store::plus_scaled(to.view(), self.view(), factor) };
         gemm(isa, (columns, height), b, a.transposed(height), &store);
     }
 }
