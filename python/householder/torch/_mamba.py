@@ -1,7 +1,7 @@
 """The recurrence of Mamba-2 as layers of ``transformers`` call it, computed by our linear attention.
 
-With queries C, keys B, values x and time steps in place of betas, it is ``S_t = exp(dt_t A) S_{t-1} + dt_t B_t x_t'`` and
-``y_t = S_t' C_t + D x_t``. Caches hold the transpose of ``S``, and time steps come before their softplus.
+With queries C, keys B, values x and time steps dt as betas, it is ``S_t = exp(dt_t A) S_{t-1} + dt_t B_t x_t'``
+and ``y_t = S_t' C_t + D x_t``. Caches hold the transpose of ``S``, and time steps come before their softplus.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def chunk_scan(
     compute = _compute_type(x)
     dt = _time_steps(dt, dt_bias, dt_softplus).clamp(*dt_limit).to(compute)
     state = None if initial_states is None else initial_states.to(compute).mT
-    y, last = _run(x, dt, A.to(compute), B, C, D, state, is_wanted=return_final_states)
+    y, last = _run(C, B, x, dt, A.to(compute), D, state, is_wanted=return_final_states)
     return y if last is None else (y, last.float().mT)
 
 
@@ -58,16 +58,14 @@ def state_update(
 ) -> Tensor:
     """Return the output of one token ``x (B, H, P)``, and update ``state (B, H, P, N)``.
 
-    ``B`` and ``C`` are ``(B, groups, N)``. Layers repeat the time step of a head and its bias for each of its numbers,
-    and ``A`` for each of its state's. Time steps have no limits here.
+    ``B`` and ``C`` are ``(B, groups, N)``. Layers repeat the time step of a head, its bias and ``D`` for each of its
+    numbers, and ``A`` for each of its state's. Time steps have no limits here.
     """
     compute = _compute_type(x)
     dt = _time_steps(dt[..., 0], None if dt_bias is None else dt_bias[..., 0], dt_softplus).to(compute)
-    token = (t.unsqueeze(1) for t in (x, dt))
-    keys = (t.unsqueeze(1) for t in (B, C))
-    skip = None if D is None else D[:, 0]
-    given = state.to(compute).mT
-    o, last = _run(*token, A[:, 0, 0].to(compute), *keys, skip, given, is_wanted=True, in_place=True)
+    C, B, token, dt = (t.unsqueeze(1) for t in (C, B, x, dt))
+    rates, skip, given = A[:, 0, 0].to(compute), None if D is None else D[:, 0], state.to(compute).mT
+    o, last = _run(C, B, token, dt, rates, skip, given, is_wanted=True, in_place=True)
     assert last is not None
     if last is not given or state.dtype is not compute:
         state.copy_(last.mT)
@@ -76,11 +74,11 @@ def state_update(
 
 
 def _run(
+    C: Tensor,
+    B: Tensor,
     x: Tensor,
     dt: Tensor,
     A: Tensor,
-    B: Tensor,
-    C: Tensor,
     D: Tensor | None,
     state: Tensor | None,
     *,

@@ -119,9 +119,7 @@ def test_values_in_the_outputs_are_mapped(mapped):
 
     gradients = torch.func.grad(loss, (0, 1))
     found = torch.func.vmap(gradients, mapped)(values, skip)
-    one_by_one = [
-        gradients(values[i] if of_values == 0 else v, skip[i] if of_skip == 0 else skip) for i in range(2)
-    ]
+    one_by_one = [gradients(values[i] if of_values == 0 else v, skip[i] if of_skip == 0 else skip) for i in range(2)]
     torch.testing.assert_close(found, tuple(map(torch.stack, zip(*one_by_one, strict=True))))
 
 

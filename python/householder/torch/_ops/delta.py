@@ -2,10 +2,10 @@
 
 Operands are ``q (B, T, H, K)``, ``k (B, T r, H, K)``, ``v (B, T r, HV, V)``, ``beta (B, T r, HV)`` or None, ``g`` of
 ``(B, T, HV)`` or ``(B, T, HV, K)`` or None, states ``(N, HV, K, V)`` or None, ``skip (HV,)`` or None, and offsets of
-packed sequences or None. Without ``beta`` it is linear attention. With ``skip``, too: ``beta`` then multiplies the values
-that are written, and the outputs get the values times ``skip``. Results are the outputs, the final states, and the states that the backward
-pass begins its segments with. Queries, keys, values and outputs may have half types; all else has the type of the
-computation.
+packed sequences or None. Without ``beta`` it is linear attention. With ``skip``, too: ``beta`` then multiplies the
+values that are written, and the outputs get the values times ``skip``. Results are the outputs, the final states, and
+the states that the backward pass begins its segments with. Queries, keys, values and outputs may have half types; all
+else has the type of the computation.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _unfold(info: Any, tensor: Tensor | None, axis: int) -> Tensor | None:
 
 
 def _mapped(info: Any, dims: Any, arguments: Any) -> tuple[list[Any], Tensor | None, int]:
-    """Return the operands of one problem in place of many. They become its heads if sequences are packed in one row or heads have factors."""
+    """Return the operands of one problem in place of many: its heads, if heads have factors or sequences one row."""
     *_, skip, cu_seqlens = arguments[: _OPERANDS + 1]
     if dims[_OPERANDS] is not None:
         raise RuntimeError("vmap over cu_seqlens is not possible: pack all sequences in one row")
