@@ -343,8 +343,9 @@ fn operands_that_do_not_fit_are_refused() {
     is_refused(Problem::new(Operands { gate: Gate::Channel(&given.gate), ..good.clone() }), "g");
     is_refused(Problem::new(Operands { initial: Some(empty), ..good.clone() }), "initial_state");
     is_refused(Problem::new(Operands { skip: Some(empty), ..good.clone() }), "skip");
-    let (sizes, k, v) = (Sizes { reflections: 2, ..good.sizes }, given.k.repeat(2), given.v.repeat(2));
-    let several = Operands { sizes, k: (&k).into(), v: (&v).into(), beta: None, skip: Some(&[1.0]), ..good.clone() };
+    let (two, k, v) = (Sizes { reflections: 2, ..good.sizes }, given.k.repeat(2), given.v.repeat(2));
+    let several =
+        Operands { sizes: two, k: (&k).into(), v: (&v).into(), beta: None, skip: Some(&[1.0]), ..good.clone() };
     is_refused(Problem::new(several), "skip: expected one step a token");
     let ends: [&[(usize, usize)]; 4] = [&[(1, 8)], &[(0, 4), (5, 8)], &[(0, 9)], &[(0, 4), (4, 2)]];
     for ends in ends {

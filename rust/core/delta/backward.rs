@@ -64,7 +64,15 @@ pub(crate) fn run<T: Exponential>(
     let (mut q, mut k, mut beta, mut gate) = (q?, k?, beta?, gate?);
     let share = |array: Option<&mut [T]>| array.map(|array| Shared(array.as_mut_ptr()));
     let (v, initial) = (problem.values_in(v), share(initial));
-    let targets = Targets { q: q.target(), k: k.target(), beta: beta.target(), gate: gate.target(), v, initial, skip: Shared(of_skip.ptr_mut()) };
+    let targets = Targets {
+        q: q.target(),
+        k: k.target(),
+        beta: beta.target(),
+        gate: gate.target(),
+        v,
+        initial,
+        skip: Shared(of_skip.ptr_mut()),
+    };
     context.run(parts.len(), problem.flops().saturating_mul(7) / 2, &|i, cancel| {
         let pass = Pass { isa, problem, part: &parts[i], cotangents, targets: &targets };
         pass.run((kept, kept_from[parts[i].sequence]), cancel)
@@ -221,8 +229,7 @@ impl<T: Exponential> Pass<'_, T> {
                     let (width, skip) = (stripe.columns.len(), problem.skip.map(|by| by[stripe.heads.start]));
                     let results = (&slot.state, &slot.solved);
                     // SAFETY: rows of the outputs' gradients at this chunk's queries, or none.
-                    let found =
-                        unsafe { chunk.run(isa, width, (keys, &slot.decayed), results, (out, skip), grad) };
+                    let found = unsafe { chunk.run(isa, width, (keys, &slot.decayed), results, (out, skip), grad) };
                     *of_skip += found.skip;
                     self.write(stripe, keys, &found, chunk.beta(&slot.solved));
                 }

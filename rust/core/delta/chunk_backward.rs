@@ -128,9 +128,8 @@ impl<T: Exponential> Backward<T> {
         }
         let mut of_skip = T::ZERO;
         if let Some(by) = skip {
-            of_skip = (0..queries).fold(of_skip, |sum, i| {
-                sum + dot(isa, of_out.vector(i, width), solved.values(keys).vector(i, width))
-            });
+            of_skip = (0..queries)
+                .fold(of_skip, |sum, i| sum + dot(isa, of_out.vector(i, width), solved.values(keys).vector(i, width)));
             add_rows(isa, width, of_out, by, errors);
         }
         let mut reading = sources;

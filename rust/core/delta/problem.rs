@@ -198,7 +198,8 @@ impl<'a, T: Exponential> Operands<'a, T> {
 impl<'a, T: Exponential> Problem<'a, T> {
     /// Checks that the operands fit together.
     pub fn new(mut operands: Operands<'a, T>) -> Result<Self> {
-        let Operands { ref sizes, ref sequences, ref mut q, ref mut k, ref mut v, beta, gate, initial, skip, .. } = operands;
+        let Operands { ref sizes, ref sequences, ref mut q, ref mut k, ref mut v, beta, gate, initial, skip, .. } =
+            operands;
         sizes.check()?;
         let Sizes { heads, value_heads, key_width, value_width, reflections } = *sizes;
         let mut tokens = 0;
