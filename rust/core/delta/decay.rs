@@ -32,7 +32,10 @@ mod tests {
         }
         assert_eq!([(f32::MIN_POSITIVE, 0.5), (-1e-30, 1e-30), (0.0, 0.5)].map(|(x, by)| decayed(x, by)), [0.0; 3]);
         assert_eq!([1e-7, 1e-9].map(|by| decayed(-1e-300, by)), [-1e-300 * 1e-7, 0.0]);
-        assert_eq!([(50, 50), (51, 50)].map(|(i, j)| longer(0.5_f32.powi(i), 0.5_f32.powi(j))), [0.5_f32.powi(100), 0.0]);
+        assert_eq!(
+            [(50, 50), (51, 50)].map(|(i, j)| longer(0.5_f32.powi(i), 0.5_f32.powi(j))),
+            [0.5_f32.powi(100), 0.0]
+        );
         assert!(decayed(f64::NAN, 0.5).is_nan() && decayed(0.5, f64::NAN).is_nan());
     }
 }
