@@ -1,12 +1,13 @@
 """The recurrence of Mamba-2 that ``ht.accelerate`` replaces, compared with the fallback functions of transformers.
 
-    python -m benches.pages.versus_mamba --threads 2
+    python -m benches.pages.versus_mamba --threads 1 --dtype bfloat16
 
-Shapes are those of a layer of published models, in float32. Both functions get what a layer gives them, and are first
-compared with float64. Times are medians of interleaved rounds.
+Shapes are those of a layer of published models. Both functions get what a layer gives them, and are first compared with
+float64: errors are the largest of the outputs and of the gradients. Times are medians of interleaved rounds. GFLOP/s
+count what our forward pass needs besides products that heads share, and are followed by those of a product of 1024 x
+1024 matrices in float32.
 """
 
-import argparse
 import importlib
 from functools import partial
 from typing import NamedTuple
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from benches.measure import interleaved, machine
+from benches.measure import clock, heading, interleaved, options, row
 from householder.torch import _expressions, _mamba
 
 
@@ -34,13 +35,24 @@ WORKS = [
 ]
 
 
-def operands(work: Work, tokens: int) -> list[Tensor]:
-    """Return x, dt, A, B, C, D and the bias of dt."""
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+
+CHUNK = 32
+"""Steps of a chunk of ours."""
+
+
+def operands(work: Work, tokens: int, dtype=torch.float32) -> list[Tensor]:
+    """Return x, dt, A, B, C, D and the bias of dt; activations have a dtype."""
     generator = torch.Generator().manual_seed(0)
     inputs = 1, tokens, work.heads
     shapes = (*inputs, work.width), inputs, (work.heads,), *((1, tokens, work.groups, work.state),) * 2
     x, dt, a, b, c = (torch.randn(shape, generator=generator) for shape in shapes)
+    x, dt, b, c = (t.to(dtype) for t in (x, dt, b, c))
     return [t.requires_grad_() for t in (x, dt, -a.exp(), b, c, torch.ones(work.heads), torch.zeros(work.heads))]
+
+
+def flops(work: Work, tokens: int) -> int:
+    return 2 * tokens * work.heads * work.width * (2 * work.state + CHUNK)
 
 
 def exact(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor, bias: Tensor) -> Tensor:
@@ -74,36 +86,32 @@ def results(function, tensors):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--tokens", type=int, default=1024)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    print(" | ".join(f"{name}: {text}" for name, text in machine(options.threads).items()))
-    print(
-        "| layer | candidate | forward, ms | forward + backward, ms | a step, ms | error |\n|---|---|---|---|---|---|"
-    )
+    chosen = options(__doc__, threads=1, rounds=7, tokens=1024, dtype="float32")
+    titles = "forward, ms", "forward + backward, ms", "a step, ms", "forward, GFLOP/s", "error"
+    heading(chosen.threads, "layer", "candidate", *titles)
     module = importlib.import_module("transformers.models.mamba2.modeling_mamba2")
     functions = {
         "householder": (_mamba.chunk_scan, _mamba.state_update),
         "transformers": (module.mamba2_chunk_scan.__wrapped__, module.mamba2_selective_state_update.__wrapped__),
     }
+    square = torch.randn(1024, 1024)
     for work in WORKS:
-        tensors = operands(work, options.tokens)
+        tensors = operands(work, chosen.tokens, DTYPES[chosen.dtype])
         expected = results(exact, [t.detach().double().requires_grad_() for t in tensors])
-        calls, errors = {}, {}
+        calls, errors = {"product": lambda: square @ square}, {}
         for name, (of_sequence, of_token) in functions.items():
             whole = scan(of_sequence, work)
             found = zip(results(whole, tensors), expected, strict=True)
             errors[name] = max(float((a - b).norm() / b.norm()) for a, b in found)
             calls[name, "forward"] = partial(torch.no_grad()(whole), *tensors)
             calls[name, "both"] = partial(results, whole, tensors)
-            calls[name, "step"] = step(of_token, work, tensors)
-        times = {key: 1e3 * taken.median for key, taken in interleaved(calls, options.rounds, 3, 300).items()}
+            calls[name, "step"] = torch.no_grad()(step(of_token, work, tensors))
+        times = interleaved(calls, chosen.rounds, 3, 300, clock(chosen.threads))
         for name, error in errors.items():
-            numbers = " | ".join(f"{times[name, part]:.3g}" for part in ("forward", "both", "step"))
-            print(f"| {work.name} | {name} | {numbers} | {error:.1e} |", flush=True)
+            cells = (times[name, part].median for part in ("forward", "both", "step"))
+            rate = f"{flops(work, chosen.tokens) / times[name, 'forward'].median / 1e9:.3g}"
+            rate += f" of {2 * 1024**3 / times['product'].median / 1e9:.3g}"
+            row(work.name, name, *(1e3 * cell for cell in cells), rate, f"{error:.1e}")
 
 
 if __name__ == "__main__":

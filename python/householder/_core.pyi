@@ -28,7 +28,7 @@ Array: TypeAlias = NDArray[Any] | Tensor
 RnnInputs: TypeAlias = Sequence[Array | None]
 RnnOptions: TypeAlias = Sequence[Any]  # a tuple: nonlinearity, slope, transpose, reverse, shape, method
 # q (tokens, H, K), k (steps, H, K), v (steps, HV, V), beta (steps, HV) or None: nothing is erased, g (tokens, HV) or
-# (tokens, HV, K), and the initial states (N, HV, K, V); steps = tokens * reflections
+# (tokens, HV, K), the initial states (N, HV, K, V), and skip (HV,), which torch has; steps = tokens * reflections
 DeltaOperands: TypeAlias = Sequence[Array | None]
 # (H, HV, K, V, reflections), N + 1 offsets of the sequences, whether g is by channel, scale, whether q and k are
 # normalised

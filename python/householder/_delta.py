@@ -187,7 +187,7 @@ class DeltaVjp:
         grad_o = _optional("grad_o", grad_o, q, (*q.shape[:2], *v.shape[2:]))
         grad_last = _optional("grad_final_state", grad_final_state, q, states)
         grads = DeltaGradients._make(None if a is None else np.empty(a.shape, a.dtype) for a in operands)
-        _core.delta_backward(operands, options, self._kept, grad_o, grad_last, grads)
+        _core.delta_backward((*operands, None), options, self._kept, grad_o, grad_last, (*grads, None))
         return grads
 
 
@@ -241,7 +241,7 @@ class Call(NamedTuple):
         is_wanted = _validate.flag("output_final_state", output_final_state)
         q, v = self.operands[0], self.operands[2]
         results = Delta(np.empty((*q.shape[:2], *v.shape[2:]), q.dtype), np.empty(self.states, q.dtype))
-        _core.delta_forward(self.operands, self.options, *results, kept, False)
+        _core.delta_forward((*self.operands, None), self.options, *results, kept, False)
         return results if is_wanted else results._replace(final_state=None)
 
 

@@ -247,12 +247,19 @@ def delta_rule(
     scale: float,
     reflections: int,
     normalize: bool,
+    skip: Array | None = None,
 ) -> tuple[Array, Array]:
     """Run the delta rule chunk by chunk: outputs and final states, in the shapes of the operator.
 
-    Without ``beta`` nothing is erased: it is linear attention.
+    Without ``beta`` nothing is erased: it is linear attention. With ``skip``, too: ``beta`` multiplies the values, and
+    the outputs get the values times ``skip``.
     """
     xp = lib.xp
+    if skip is not None:
+        written = v if beta is None else beta[..., None] * v
+        given = initial_state, cu_seqlens, scale, reflections, normalize
+        o, states = delta_rule(lib, q, k, written, None, g, *given)
+        return o + skip[:, None] * v, states
     if normalize:
         q, k = (x / xp.sqrt(xp.sum(xp.square(x), axis=-1, keepdims=True) + 1e-6) for x in (q, k))
     group = v.shape[2] // q.shape[2]

@@ -1,6 +1,6 @@
 //! The delta rule, and linear attention, which is the same without `beta`: `q (B, T, H, K)`, `k (B, T r, H, K)`,
-//! `v (B, T r, HV, V)`, `beta (B, T r, HV)`, `g (B, T, HV)` or `(B, T, HV, K)`, states `(N, HV, K, V)`. `q`, `k`, `v` and the
-//! outputs may have half types; all else has the type of the computation.
+//! `v (B, T r, HV, V)`, `beta (B, T r, HV)`, `g (B, T, HV)` or `(B, T, HV, K)`, states `(N, HV, K, V)`, and `skip (HV)`, with which
+//! nothing is erased, either. `q`, `k`, `v` and the outputs may have half types; all else has the type of the computation.
 
 use std::ops::Range;
 
@@ -9,12 +9,20 @@ use householder::exponential::Exponential;
 
 use crate::by_dtype;
 use crate::dtype::Number;
-use crate::operands::{Caller, Shape, given};
+use crate::operands::{Caller, Named, Shape, given, named};
 use crate::refusal::{Reading, Refusal};
 
-/// Slots of operands, and of their gradients. Those after the initial states belong to the backward pass.
-pub const OPERANDS: [&str; 9] = ["q", "k", "v", "beta", "g", "initial_state", "kept", "grad_out", "grad_last"];
-pub const GRADIENTS: [&str; 6] = ["grad_q", "grad_k", "grad_v", "grad_beta", "grad_g", "grad_initial_state"];
+/// Slots of operands, and of their gradients. `skip`, which XLA does not have, follows what a backward pass takes.
+pub const OPERANDS: [&str; 10] = ["q", "k", "v", "beta", "g", "initial_state", "kept", "grad_out", "grad_last", "skip"];
+pub const GRADIENTS: [&str; 7] =
+    ["grad_q", "grad_k", "grad_v", "grad_beta", "grad_g", "grad_initial_state", "grad_skip"];
+const SKIP: [usize; 2] = [9, 6];
+
+/// The seven operands of a forward pass, in the order of their gradients, and three of a backward pass, in their slots.
+pub fn slots<'x, A>(inputs: &'x [Option<A>], others: [Option<&'x A>; 3]) -> [Named<'x, A>; 10] {
+    let (skip, inputs) = inputs.split_last().expect("seven operands");
+    named(OPERANDS, inputs.iter().map(Option::as_ref).chain(others).chain([skip.as_ref()]))
+}
 
 /// A call.
 pub struct Call {
@@ -51,6 +59,10 @@ impl Call {
         }
     }
 
+    fn of_skip(&self) -> Shape {
+        Shape::new([self.sizes.value_heads])
+    }
+
     /// The shape of the outputs.
     pub fn out(&self) -> [usize; 4] {
         [self.tokens[0], self.tokens[1], self.sizes.value_heads, self.sizes.value_width]
@@ -74,6 +86,7 @@ impl Call {
             k: given("k", operands.tokens(1, "k", &self.shape(1))?)?,
             v: given("v", operands.tokens(2, "v", &self.shape(2))?)?,
             beta: operands.read(3, "beta", &self.shape(3))?,
+            skip: operands.read(SKIP[0], "skip", &self.of_skip())?,
             gate,
             initial: operands.read(5, "initial_state", &self.shape(5))?,
             scale: T::of(self.scale),
@@ -113,6 +126,7 @@ pub fn backward<'a>(caller: &impl Caller<'a>, call: Call) -> Reading<()> {
             beta: wanted(3)?,
             gate: wanted(4)?,
             initial: wanted(5)?,
+            skip: caller.write(SKIP[1], &call.of_skip())?,
         };
         let kept = caller.read(6, "kept", &call.kept())?;
         let problem = call.problem::<T>(caller)?;

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::lengths::product;
 use crate::memory::ALIGNMENT;
 use crate::number::Real;
-use crate::simd::fetch::prefetch;
+use crate::simd::fetch::{Fetch, prefetch};
 use crate::simd::isa::{InstructionSet, simd};
 use crate::view::View;
 
@@ -228,6 +228,12 @@ impl<T> Stored<T> {
             let row = self.part(i, 1, 0).ptr;
             (0..width * self.size()).step_by(ALIGNMENT).for_each(|at| prefetch(row.wrapping_byte_add(at)));
         }
+    }
+
+    /// The same while a product over as many terms is computed.
+    pub(crate) fn fetch(self, width: usize) -> Fetch<T> {
+        let (size, lines) = (self.size(), (width * self.size()).div_ceil(ALIGNMENT));
+        Fetch::rows(self.ptr.cast(), (self.count, self.ld * size / size_of::<T>()), lines)
     }
 }
 

@@ -1,16 +1,16 @@
 //! The delta rule, and linear attention.
 
 use householder::delta::{self, Sizes};
-use householder_binding::delta::{self as operation, Call, GRADIENTS, OPERANDS, steps};
-use householder_binding::operands::{Arrays, each, named};
+use householder_binding::delta::{self as operation, Call, GRADIENTS, slots, steps};
+use householder_binding::operands::{Arrays, each};
 use householder_binding::refusal::Reading;
 use pyo3::prelude::*;
 
 use crate::array::Array;
 use crate::call::{attempt, returned};
 
-/// Operands `q`, `k`, `v`, `beta`, `g` and the initial states, or their gradients.
-type Given<'py> = [Option<Bound<'py, PyAny>>; 6];
+/// Operands `q`, `k`, `v`, `beta`, `g`, the initial states and `skip`, or their gradients.
+type Given<'py> = [Option<Bound<'py, PyAny>>; 7];
 
 /// Sizes, offsets of the sequences, whether gates are by channel, the scale, and whether queries and keys are normalised.
 type Options = ([usize; 5], Vec<usize>, bool, f64, bool);
@@ -51,8 +51,7 @@ pub fn delta_forward(
         let (operands, call) = (Array::each(&operands)?, call(options)?);
         let (out, last, kept) = (Array::read(out)?, Array::optional(last)?, Array::optional(kept)?);
         let results = [("out", Some(&out)), ("last", last.as_ref()), ("kept", kept.as_ref())];
-        let operands = each(OPERANDS, &operands);
-        operation::forward(&Arrays::new(operands, results)?, call, in_place)
+        operation::forward(&Arrays::new(slots(&operands, [None; 3]), results)?, call, in_place)
     })
 }
 
@@ -70,10 +69,8 @@ pub fn delta_backward(
         let (operands, call) = (Array::each(&operands)?, call(options)?);
         let others = [Array::optional(kept)?, Array::optional(grad_out)?, Array::optional(grad_last)?];
         let gradients = Array::each(&gradients)?;
-        let arrays = Arrays::new(
-            named(OPERANDS, operands.iter().chain(&others).map(Option::as_ref)),
-            each(GRADIENTS, &gradients),
-        )?;
+        let others = others.each_ref().map(Option::as_ref);
+        let arrays = Arrays::new(slots(&operands, others), each(GRADIENTS, &gradients))?;
         operation::backward(&arrays, call)
     })
 }

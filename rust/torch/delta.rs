@@ -4,24 +4,29 @@ use std::ops::Range;
 
 use householder::delta::{self as core, Sizes};
 use householder_binding::array::Array;
-use householder_binding::delta::{self, Call, GRADIENTS, OPERANDS, steps};
+use householder_binding::delta::{self, Call, GRADIENTS, slots, steps};
 use householder_binding::dtype::DType;
-use householder_binding::operands::{Arrays, each, named};
+use householder_binding::operands::{Arrays, each};
 use householder_binding::refusal::{Reading, Refusal};
 
 use crate::arguments::Arguments;
 use crate::kernel::{Results, results};
 use crate::tensor::{Laid, Tensor, gradients, optional};
 
-/// `q`, `k`, `v`, `beta`, `g`, the initial states and `cu_seqlens`.
-type Inputs = [Option<Laid>; 7];
+/// `q`, `k`, `v`, `beta`, `g`, the initial states, `skip` and `cu_seqlens`.
+type Inputs = [Option<Laid>; 8];
 
-fn laid_out([q, k, v]: [Tensor; 3], [beta, g, initial, offsets]: [Option<Tensor>; 4]) -> Reading<Inputs> {
+fn laid_out([q, k, v]: [Tensor; 3], [beta, g, initial, skip, offsets]: [Option<Tensor>; 5]) -> Reading<Inputs> {
     let [q, k, v] = [q.laid_out()?, k.laid_out()?, v.laid_out()?].map(Some);
-    Ok([q, k, v, optional(beta)?, optional(g)?, optional(initial)?, optional(offsets)?])
+    Ok([q, k, v, optional(beta)?, optional(g)?, optional(initial)?, optional(skip)?, optional(offsets)?])
 }
 
-fn call([q, _, v, _, g, _, offsets]: &Inputs, scale: f64, reflections: i64, normalize: bool) -> Reading<(Call, DType)> {
+fn call(
+    [q, _, v, _, g, _, _, offsets]: &Inputs,
+    scale: f64,
+    reflections: i64,
+    normalize: bool,
+) -> Reading<(Call, DType)> {
     let (Some(q), Some(v)) = (q, v) else { unreachable!("a call has both") };
     let (&[batch, tokens, heads, key_width], &[_, _, value_heads, value_width]) = (&q.shape()[..], &v.shape()[..])
     else {
@@ -73,7 +78,7 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
     let (out, last) = (Laid::empty(&call.out(), dtype)?, states(call.sequences.len())?);
     let kept = states(if keep { call.kept[1] } else { 0 })?;
     let results = [("out", Some(&out)), ("last", Some(&last)), ("kept", Some(&kept).filter(|_| keep))];
-    let operands = each(OPERANDS, &inputs[..GRADIENTS.len()]);
+    let operands = slots(&inputs[..GRADIENTS.len()], [None; 3]);
     delta::forward(&Arrays { operands, results }, call, false)?;
     Ok(self::results([out, last, kept].map(Some)))
 }
@@ -81,19 +86,19 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
 /// The gradients of the operands but the offsets, those that are wanted.
 pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
     let given = [arguments.tensor(), arguments.tensor(), arguments.tensor()];
-    let (others, states, wants) = (arguments.optionals(), arguments.optionals::<3>(), arguments.flags::<6>());
+    let (others, states, wants) = (arguments.optionals(), arguments.optionals::<3>(), arguments.flags::<7>());
     let (scale, reflections, normalize) = (arguments.real(), arguments.integer(), arguments.flag());
     let (inputs, [kept, grad_out, grad_last]) = (laid_out(given, others)?, states);
     let states = [optional(kept)?, optional(grad_out)?, optional(grad_last)?];
     let (call, dtype) = call(&inputs, scale, reflections, normalize)?;
     let [wants_q, wants_k, others @ ..] = wants?;
-    let [v, beta, g, initial] = others;
-    let mut gradients = gradients(inputs.iter().map(Option::as_ref), [false, false, v, beta, g, initial])?;
+    let [v, beta, g, initial, skip] = others;
+    let mut gradients = gradients(inputs.iter().map(Option::as_ref), [false, false, v, beta, g, initial, skip])?;
     for ((gradient, tensor), is_wanted) in gradients.iter_mut().zip(&inputs).zip([wants_q, wants_k]) {
         let like = tensor.as_ref().filter(|_| is_wanted);
         *gradient = like.map(|like| Laid::empty(&like.shape(), dtype.computed())).transpose()?;
     }
-    let operands = named(OPERANDS, inputs.iter().take(GRADIENTS.len()).chain(&states).map(Option::as_ref));
+    let operands = slots(&inputs[..GRADIENTS.len()], states.each_ref().map(Option::as_ref));
     delta::backward(&Arrays { operands, results: each(GRADIENTS, &gradients) }, call)?;
     for gradient in &mut gradients[..2] {
         *gradient = gradient.take().map(|gradient| gradient.converted(dtype)).transpose()?;

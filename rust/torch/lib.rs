@@ -70,15 +70,15 @@ static OPERATORS: [Operator; 12] = [
     ),
     (
         c"delta_rule",
-        c"delta_rule(Tensor q, Tensor k, Tensor v, Tensor? beta, Tensor? g, Tensor? initial_state, Tensor? cu_seqlens, \
-          bool keep, float scale, int reflections, bool normalize) -> (Tensor, Tensor, Tensor)",
+        c"delta_rule(Tensor q, Tensor k, Tensor v, Tensor? beta, Tensor? g, Tensor? initial_state, Tensor? skip, \
+          Tensor? cu_seqlens, bool keep, float scale, int reflections, bool normalize) -> (Tensor, Tensor, Tensor)",
         entry!(delta::forward),
     ),
     (
         c"delta_rule_backward",
         c"delta_rule_backward(Tensor q, Tensor k, Tensor v, Tensor? beta, Tensor? g, Tensor? initial_state, \
-          Tensor? cu_seqlens, Tensor? kept, Tensor? grad_o, Tensor? grad_last, bool[] wanted, float scale, \
-          int reflections, bool normalize) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+          Tensor? skip, Tensor? cu_seqlens, Tensor? kept, Tensor? grad_o, Tensor? grad_last, bool[] wanted, float scale, \
+          int reflections, bool normalize) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
         entry!(delta::backward),
     ),
     (

@@ -51,6 +51,7 @@ fn every_length_width_and_gate() {
                 let sizes = sizes(1, 1, key_width, value_width, 1);
                 agree(&given::<f64>(sizes, &[tokens], channels), 1e-13);
                 agree(&given::<f64>(sizes, &[tokens], channels).without_erasing(), 1e-14);
+                agree(&given::<f64>(sizes, &[tokens], channels).with_skip(), 1e-14);
                 agree(&given::<f32>(sizes, &[tokens], channels), 2e-5);
                 agree(&given::<f32>(sizes, &[tokens], channels).without_erasing(), 2e-5);
             }
@@ -66,7 +67,10 @@ fn packed_sequences_of_several_heads_and_reflections() {
                 let given = given::<f64>(sizes(2, 2, 9, 12, reflections), &[3, 0, 40, 1, 66], channels);
                 agree(&Given { normalize, ..given.clone() }, 1e-12);
                 agree(&Given { normalize, ..given.clone() }.without_erasing(), 1e-14);
-                agree(&Given { normalize, initial: None, grad_last: None, ..given }, 1e-12);
+                agree(&Given { normalize, initial: None, grad_last: None, ..given.clone() }, 1e-12);
+                if reflections == 1 {
+                    agree(&Given { normalize, ..given }.with_skip(), 1e-14);
+                }
             }
         }
     }
@@ -86,8 +90,8 @@ fn strong_gates_lose_no_accuracy() {
 #[test]
 fn threads_do_not_change_a_bit() {
     let set_num_threads = number_of_threads();
-    for channels in gates(64) {
-        let given = given::<f32>(sizes(2, 2, 64, 150, 1), &[130, 70], channels);
+    let all = gates(64).map(|channels| given::<f32>(sizes(2, 2, 64, 150, 1), &[130, 70], channels));
+    for given in all.into_iter().flat_map(|given| [given.clone().with_skip(), given]) {
         let mut results: Vec<Vec<u32>> = Vec::new();
         for threads in [1, 2, 7] {
             set_num_threads(threads);
@@ -288,6 +292,7 @@ fn rows_of_a_projection_are_read_where_they_are() {
                 k: rows(18, 2, 9),
                 v: rows(36, 4, 12),
                 beta: Some(&given.beta),
+                skip: None,
                 gate: Gate::Head(&given.gate),
                 initial: given.initial.as_deref(),
                 scale: given.scale,
@@ -324,6 +329,7 @@ fn operands_that_do_not_fit_are_refused() {
         k: (&given.k).into(),
         v: (&given.v).into(),
         beta: Some(&given.beta),
+        skip: None,
         gate: Gate::Head(&given.gate),
         initial: given.initial.as_deref(),
         scale: 1.0,
@@ -336,6 +342,11 @@ fn operands_that_do_not_fit_are_refused() {
     is_refused(Problem::new(Operands { beta: Some(empty), ..good.clone() }), "beta");
     is_refused(Problem::new(Operands { gate: Gate::Channel(&given.gate), ..good.clone() }), "g");
     is_refused(Problem::new(Operands { initial: Some(empty), ..good.clone() }), "initial_state");
+    is_refused(Problem::new(Operands { skip: Some(empty), ..good.clone() }), "skip");
+    let (two, k, v) = (Sizes { reflections: 2, ..good.sizes }, given.k.repeat(2), given.v.repeat(2));
+    let several =
+        Operands { sizes: two, k: (&k).into(), v: (&v).into(), beta: None, skip: Some(&[1.0]), ..good.clone() };
+    is_refused(Problem::new(several), "skip: expected one step a token");
     let ends: [&[(usize, usize)]; 4] = [&[(1, 8)], &[(0, 4), (5, 8)], &[(0, 9)], &[(0, 4), (4, 2)]];
     for ends in ends {
         let sequences = ends.iter().map(|&(begin, end)| begin..end).collect();

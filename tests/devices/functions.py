@@ -299,9 +299,9 @@ def test_the_operators_themselves(device):
             a, b, None, None, c, [True, True, False], False, "auto", "trapezoidal"
         )
         operands = [t.detach() for t in delta_operands(where)]
-        o, state, _ = torch.ops.householder.delta_rule(*operands, None, None, None, False, 1.0, 1, False)
+        o, state, _ = torch.ops.householder.delta_rule(*operands, *[None] * 4, False, 1.0, 1, False)
         of_delta = torch.ops.householder.delta_rule_backward(
-            *operands, None, None, None, None, o, None, [True] * 4 + [False] * 2, 1.0, 1, False
+            *operands, *[None] * 5, o, None, [True] * 4 + [False] * 3, 1.0, 1, False
         )
         return [h, last, *rest[:2], *both[:2], o, state, *of_delta[:4]]
 
@@ -359,7 +359,7 @@ def test_off_says_nothing(device, said, monkeypatch):  # noqa: ARG001
 
 
 def the_operator(*operands):
-    return torch.ops.householder.delta_rule(*operands, None, None, None, False, 1.0, 1, False)
+    return torch.ops.householder.delta_rule(*operands, *[None] * 4, False, 1.0, 1, False)
 
 
 OF_DELTA = {

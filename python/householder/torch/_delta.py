@@ -134,27 +134,30 @@ def run(
     output_final_state: bool,
     *,
     in_place: bool = False,
+    skip: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Check the arguments and compute; ``needed`` has k, v and, unless nothing is erased, beta.
 
-    ``in_place``: the final states may take the place of the initial ones.
+    ``in_place``: the final states may take the place of the initial ones. With ``skip (HV,)`` nothing is erased, beta
+    multiplies the values that are written, and the outputs get the values times ``skip``.
     """
-    compute = _compute_type(q, needed, {"g": g, "initial_state": initial_state})
+    compute = _compute_type(q, needed, {"g": g, "initial_state": initial_state, "skip": skip})
     gates = None if g is None else g.shape
     shapes = {name: t.shape for name, t in needed.items()}
     sizes = _validate.delta_sizes(q.shape, shapes, gates, num_householder)
     _, heads, keys, values, num_householder = sizes
     count = q.shape[0] if cu_seqlens is None else _packed(cu_seqlens, q)
     _check.shape("initial_state", initial_state, (count, heads, keys, values))
+    _check.shape("skip", skip, (heads,))
     if cu_seqlens is not None:
         cu_seqlens = cu_seqlens.to(torch.int64)
     scale = keys**-0.5 if scale is None else _validate.number("scale", scale)
     options = scale, num_householder, _validate.flag("use_qk_l2norm_in_kernel", normalize)
     k, v, beta = needed["k"], needed["v"], needed.get("beta")
-    if beta is not None and _fla_kernels.takes(q, k, v, g):
+    if beta is not None and skip is None and _fla_kernels.takes(q, k, v, g):
         o, last = _fla_kernels.delta_rule(q, k, v, beta, g, initial_state, cu_seqlens, *options)
     else:
-        wide = [None if t is None else _check.cast(t, compute) for t in (beta, g, initial_state)]
+        wide = [None if t is None else _check.cast(t, compute) for t in (beta, g, initial_state, skip)]
         operands = q, k, v, *wide, cu_seqlens
         found = _ops.delta.in_place(operands, options) if in_place and initial_state is not None else None
         o, last = _ops.delta.operator(operands, options) if found is None else found

@@ -1,7 +1,7 @@
 """The recurrence of Mamba-2 as layers of ``transformers`` call it, computed by our linear attention.
 
-With queries C, keys B and values x times their time steps, it is ``S_t = exp(dt_t A) S_{t-1} + B_t (dt_t x_t)'`` and
-``y_t = S_t' C_t + D x_t``. Caches hold the transpose of ``S``, and time steps come before their softplus.
+With queries C, keys B, values x and time steps dt as betas, it is ``S_t = exp(dt_t A) S_{t-1} + dt_t B_t x_t'``
+and ``y_t = S_t' C_t + D x_t``. Caches hold the transpose of ``S``, and time steps come before their softplus.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu, softplus
 
-from householder.torch._linear_attention import linear_attention
+from householder.torch import _delta
 
 
 def chunk_scan(
@@ -37,17 +37,8 @@ def chunk_scan(
     """
     compute = _compute_type(x)
     dt = _time_steps(dt, dt_bias, dt_softplus).clamp(*dt_limit).to(compute)
-    y, last = linear_attention(
-        C.to(compute),
-        B.to(compute),
-        x * dt[..., None],  # of the wider type
-        g=dt * A.to(compute),
-        scale=1.0,
-        initial_state=None if initial_states is None else initial_states.to(compute).mT,
-        output_final_state=return_final_states,
-    )
-    if D is not None:
-        y = torch.addcmul(y, D[..., None], x)
+    state = None if initial_states is None else initial_states.to(compute).mT
+    y, last = _run(C, B, x, dt, A.to(compute), D, state, is_wanted=return_final_states)
     return y if last is None else (y, last.float().mT)
 
 
@@ -67,24 +58,43 @@ def state_update(
 ) -> Tensor:
     """Return the output of one token ``x (B, H, P)``, and update ``state (B, H, P, N)``.
 
-    ``B`` and ``C`` are ``(B, groups, N)``. Layers repeat the time step of a head and its bias for each of its numbers,
-    and ``A`` for each of its state's. Time steps have no limits here.
+    ``B`` and ``C`` are ``(B, groups, N)``. Layers repeat the time step of a head, its bias and ``D`` for each of its
+    numbers, and ``A`` for each of its state's. Time steps have no limits here.
     """
     compute = _compute_type(x)
     dt = _time_steps(dt[..., 0], None if dt_bias is None else dt_bias[..., 0], dt_softplus).to(compute)
-    wide = x.to(compute)
-    token = C.to(compute), B.to(compute), wide * dt[..., None]
-    o, last = linear_attention(
-        *(t.unsqueeze(1) for t in token),
-        g=(dt * A[:, 0, 0].to(compute)).unsqueeze(1),
-        scale=1.0,
-        initial_state=state.to(compute).mT,
-        output_final_state=True,
-    )
+    C, B, token, dt = (t.unsqueeze(1) for t in (C, B, x, dt))
+    rates, skip, given = A[:, 0, 0].to(compute), None if D is None else D[:, 0], state.to(compute).mT
+    o, last = _run(C, B, token, dt, rates, skip, given, is_wanted=True, in_place=True)
     assert last is not None
-    state.copy_(last.mT)
-    y = o.squeeze(1) if D is None else o.squeeze(1) + D * wide
+    if last is not given or state.dtype is not compute:
+        state.copy_(last.mT)
+    y = o.squeeze(1)
     return (y if z is None else y * silu(z)).to(x.dtype)
+
+
+def _run(
+    C: Tensor,
+    B: Tensor,
+    x: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    D: Tensor | None,
+    state: Tensor | None,
+    *,
+    is_wanted: bool,
+    in_place: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Return outputs in the type of the computation, which is that of ``dt``, and the final states."""
+    skip = dt.new_zeros(x.shape[2]) if D is None else D.to(dt.dtype)
+    written = {"k": _fitting(B, dt), "v": _fitting(x, dt), "beta": dt}
+    options = state, None, 1.0, 1, False, is_wanted
+    return _delta.run(C.to(dt.dtype), written, dt * A, *options, in_place=in_place, skip=skip)
+
+
+def _fitting(t: Tensor, dt: Tensor) -> Tensor:
+    """Convert to float64, or leave in a type that is computed in float32."""
+    return t.to(dt.dtype) if torch.float64 in (t.dtype, dt.dtype) else t
 
 
 def _compute_type(x: Tensor) -> torch.dtype:

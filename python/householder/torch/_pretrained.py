@@ -210,13 +210,39 @@ def _convolve(
     hidden_states: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str | None = None, **_: Any
 ) -> Any:
     """Return the causal convolution of ``(B, C, T)``, of which memory holds token after token."""
-    is_exact = (hidden_states.dtype is torch.float64) is (weight.dtype is torch.float64)
-    if not is_exact or activation not in (None, "silu", "swish"):
+    if not _has_convolution(hidden_states, weight, activation):
         return NotImplemented
     return causal_convolution(hidden_states.mT, weight, bias, silu=activation is not None).mT
 
 
-_CONVOLUTIONS: dict[str, Callable[..., Any]] = {"causal_conv1d_fn": _convolve}
+def _convolve_step(
+    hidden_states: Tensor,
+    conv_state: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    **_: Any,
+) -> Any:
+    """Return the same for tokens that follow those of ``conv_state (B, C, L)``, and update it."""
+    before = weight.shape[-1] - 1
+    fits = conv_state.shape[:2] == hidden_states.shape[:2] and conv_state.shape[-1] >= before
+    if not (fits and _has_convolution(hidden_states, weight, activation)):
+        return NotImplemented
+    tokens = torch.cat([conv_state.mT, hidden_states.mT.to(conv_state.dtype)], dim=1)
+    conv_state.copy_(tokens[:, -conv_state.shape[-1] :].mT)
+    tokens = tokens[:, -before - hidden_states.shape[-1] :].to(hidden_states.dtype)
+    return causal_convolution(tokens, weight, bias, silu=activation is not None)[:, before:].mT
+
+
+def _has_convolution(hidden_states: Tensor, weight: Tensor, activation: str | None) -> bool:
+    is_exact = (hidden_states.dtype is torch.float64) is (weight.dtype is torch.float64)
+    return is_exact and activation in (None, "silu", "swish")
+
+
+_CONVOLUTIONS: dict[str, Callable[..., Any]] = {
+    "causal_conv1d_fn": _convolve,
+    "causal_conv1d_update": _convolve_step,
+}
 """Convolutions of the layers with these recurrences."""
 
 

@@ -7,8 +7,8 @@ use super::problem::{CHUNK, Cotangents, Gradients, Part, Problem, Results, check
 use super::solve::{Solved, State};
 use crate::error::Result;
 use crate::exponential::Exponential;
-use crate::memory::Buffer;
-use crate::simd::fetch::prefetch_rows;
+use crate::memory::{Buffer, filled};
+use crate::simd::fetch::{Fetch, prefetch_rows};
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::vector::{axpy, plain_dot};
 use crate::stored::Stored;
@@ -54,22 +54,34 @@ pub(crate) fn run<T: Exponential>(
         &found
     };
     let (isa, kept_from) = (context.isa, problem.kept_from());
-    let parts = Part::all(&sizes, problem.sequences.len(), num_threads(), SLICE);
+    let parts = Part::all(&sizes, problem.sequences.len(), num_threads(), sizes.group(), SLICE);
     let whole = parts.iter().all(|part| part.heads.len() == sizes.group() && part.columns.len() == sizes.value_width);
     let count = sizes.value_width.div_ceil(SLICE);
-    let Gradients { q, k, v, beta, gate, initial } = gradients;
+    let Gradients { q, k, v, beta, skip, gate, initial } = gradients;
+    let mut of_skip = Buffer::scratch(problem.sequences.len() * count * sizes.value_heads)?;
     let [q, k] = [q, k].map(|array| Sum::new(array, if whole { 1 } else { sizes.group() * count }));
     let [beta, gate] = [beta, gate].map(|array| Sum::new(array, if whole { 1 } else { count }));
     let (mut q, mut k, mut beta, mut gate) = (q?, k?, beta?, gate?);
     let share = |array: Option<&mut [T]>| array.map(|array| Shared(array.as_mut_ptr()));
     let (v, initial) = (problem.values_in(v), share(initial));
-    let targets = Targets { q: q.target(), k: k.target(), beta: beta.target(), gate: gate.target(), v, initial };
+    let targets = Targets {
+        q: q.target(),
+        k: k.target(),
+        beta: beta.target(),
+        gate: gate.target(),
+        v,
+        initial,
+        skip: Shared(of_skip.ptr_mut()),
+    };
     context.run(parts.len(), problem.flops().saturating_mul(7) / 2, &|i, cancel| {
         let pass = Pass { isa, problem, part: &parts[i], cotangents, targets: &targets };
         pass.run((kept, kept_from[parts[i].sequence]), cancel)
     })?;
     for sum in [q, k, beta, gate] {
         sum.finish(context)?;
+    }
+    for (head, skip) in skip.into_iter().flatten().enumerate() {
+        *skip = of_skip.iter().skip(head).step_by(sizes.value_heads).fold(T::ZERO, |sum, &part| sum + part);
     }
     Ok(())
 }
@@ -138,6 +150,8 @@ struct Targets<T> {
     gate: Option<Target<T>>,
     v: Stored<T>,
     initial: Option<Shared<T>>,
+    /// Sums of each sequence, slice of columns and head.
+    skip: Shared<T>,
 }
 
 /// A chunk of a segment.
@@ -184,6 +198,7 @@ impl<T: Exponential> Pass<'_, T> {
         }
         let slots = (0..segment.min(chunks)).map(|_| Slot::new(problem, width));
         let mut slots = slots.collect::<Result<Vec<_>>>()?;
+        let mut of_skip = filled(stripes.len(), T::ZERO)?;
         let mut chunk = Backward::new(problem, width)?;
         for number in (0..chunks.div_ceil(segment)).rev() {
             let first = number * segment;
@@ -192,7 +207,7 @@ impl<T: Exponential> Pass<'_, T> {
                 let begin = (first + i) * CHUNK;
                 slot.keys.load(isa, problem, token, (begin, CHUNK.min(steps - begin)), part.key_head);
             }
-            for (stripe, grad) in stripes.iter().zip(&grads) {
+            for ((stripe, grad), of_skip) in stripes.iter().zip(&grads).zip(&mut of_skip) {
                 cancel.check()?;
                 if stripe.columns.start == part.columns.start {
                     for slot in &mut *slots {
@@ -211,15 +226,20 @@ impl<T: Exponential> Pass<'_, T> {
                         let rows = problem.queries_and_keys(token, steps, part.key_head);
                         rows.into_iter().for_each(|rows| rows.prefetch(problem.sizes.key_width));
                     }
-                    let width = stripe.columns.len();
+                    let (width, skip) = (stripe.columns.len(), problem.skip.map(|by| by[stripe.heads.start]));
+                    let results = (&slot.state, &slot.solved);
                     // SAFETY: rows of the outputs' gradients at this chunk's queries, or none.
-                    let found =
-                        unsafe { chunk.run(isa, width, (keys, &slot.decayed), (&slot.state, &slot.solved), out, grad) };
-                    self.write(stripe, keys, &found, chunk.beta(keys));
+                    let found = unsafe { chunk.run(isa, width, (keys, &slot.decayed), results, (out, skip), grad) };
+                    *of_skip += found.skip;
+                    self.write(stripe, keys, &found, chunk.beta(&slot.solved));
                 }
             }
         }
-        for (stripe, grad) in stripes.iter().zip(&grads) {
+        for ((stripe, grad), of_skip) in stripes.iter().zip(&grads).zip(of_skip) {
+            let slices = problem.sizes.value_width.div_ceil(SLICE);
+            let at = (part.sequence * slices + stripe.columns.start / SLICE) * problem.sizes.value_heads;
+            // SAFETY: tasks write disjoint heads and columns.
+            unsafe { *self.targets.skip.get().wrapping_add(at + stripe.heads.start) = of_skip };
             if let Some(initial) = self.targets.initial {
                 let (head, column) = (stripe.heads.start, stripe.columns.start);
                 // SAFETY: tasks write disjoint heads and columns.
@@ -253,7 +273,10 @@ impl<T: Exponential> Pass<'_, T> {
             solved.solve(isa, problem, stripe, head, (keys, decayed), state, false);
             if let Some(next) = after.first() {
                 // SAFETY: workspace of this chunk.
-                unsafe { state.advance(isa, keys, decayed, [decayed.to_end(keys), solved.d(keys)], &next.state) };
+                unsafe {
+                    let rows = [decayed.to_end(keys), solved.written(keys, decayed)];
+                    state.advance(isa, keys, decayed, rows, (&next.state, Fetch::none()));
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A chunk of a sequence: the decays within it, what value heads share, and what each makes of it.
 
-use super::decay::decayed;
+use super::decay::{decayed, longer};
 use super::gram::{Queries, decay_products, decays, within_blocks};
 use super::problem::{BLOCK, CHUNK, Gate, Problem};
 use crate::error::Result;
@@ -79,7 +79,7 @@ impl<T: Exponential> Keys<T> {
     ) {
         let width = problem.sizes.key_width;
         (self.first, self.len, self.token) = (first, len, first / problem.sizes.reflections);
-        self.queries = Queries::within(first, len, problem.sizes.reflections, problem.beta.is_some());
+        self.queries = Queries::within(first, len, problem.sizes.reflections, problem.erases());
         let count = self.queries.count;
         let [q, k] = problem.queries_and_keys(token, (first, len), head);
         let normalize = problem.normalize;
@@ -179,7 +179,9 @@ pub unsafe fn turned<T: Exponential>(isa: InstructionSet, (rows, columns): (usiz
 pub struct Decayed<T: Exponential> {
     /// The decays.
     pub decay: Decay<T>,
+    /// `Q'` and `K'`; only with a gate for each channel.
     stack: Rows<T>,
+    /// `H`; only with a gate for each channel.
     to_end: Rows<T>,
     /// Rows decayed from and to the second block's first row; only with a gate for each channel.
     pub near: Rows<T>,
@@ -194,11 +196,11 @@ pub struct Decayed<T: Exponential> {
 impl<T: Exponential> Decayed<T> {
     pub fn new(problem: &Problem<'_, T>) -> Result<Self> {
         let (width, channels) = (problem.sizes.key_width, problem.channels());
-        let (gated, by_channel) = (usize::from(channels > 0), usize::from(channels > 1));
+        let by_channel = usize::from(channels > 1);
         Ok(Self {
             decay: Decay::new(problem)?,
-            stack: Rows::new(gated * 2 * CHUNK, width)?,
-            to_end: Rows::new(gated * CHUNK, width)?,
+            stack: Rows::new(by_channel * 2 * CHUNK, width)?,
+            to_end: Rows::new(by_channel * CHUNK, width)?,
             near: Rows::new(by_channel * 2 * CHUNK, width)?,
             near_columns: Rows::new(by_channel * width, BLOCK)?,
             pairs: Rows::new((1 - by_channel) * CHUNK, CHUNK)?,
@@ -230,20 +232,17 @@ impl<T: Exponential> Decayed<T> {
         let (channels, len, queries) = (self.decay.width, keys.len, keys.queries);
         let (readers, of_chunk) = (keys.readers(), keys.keys());
         let (count, table) = (readers.count, self.table.view(0, readers.count));
-        if channels > 0 {
-            let [of_queries, of_keys] = self.start_decays(keys);
-            let (stack, of_erasing) = (self.stack.view(0, count), of_keys.part(0, queries.erasing));
-            decay_rows(isa, width, readers, of_queries, channels, stack);
-            decay_rows(isa, width, of_chunk, of_erasing, channels, stack.from(0, queries.count));
-            let to_end = self.decay.to_end.view(0, len);
-            decay_rows(isa, width, of_chunk, to_end, channels, self.to_end.view(0, len));
-        }
         if channels <= 1 {
             let step = if channels == 0 { View::none() } else { self.decay.step.view(0, len) };
             decays(isa, len, step, self.pairs.view(0, len));
             decay_products(isa, len, queries, keys.plain.view(0, count), self.pairs.view(0, len), table);
             return;
         }
+        let [of_queries, of_keys] = self.start_decays(keys);
+        let (stack, of_erasing) = (self.stack.view(0, count), of_keys.part(0, queries.erasing));
+        decay_rows(isa, width, readers, of_queries, channels, stack);
+        decay_rows(isa, width, of_chunk, of_erasing, channels, stack.from(0, queries.count));
+        decay_rows(isa, width, of_chunk, self.decay.to_end.view(0, len), channels, self.to_end.view(0, len));
         within_blocks(isa, width, len, queries, readers, self.decay.step.view(0, len), &mut self.workspace, table);
         if len > BLOCK {
             let [of_queries, of_keys] = self.middle_decays(keys);
@@ -267,20 +266,31 @@ impl<T: Exponential> Decayed<T> {
         [at_queries(rows, keys.queries, 0), rows]
     }
 
+    /// One decay a row of `Q'` and of `K'`, which multiplies products of these rows. Absent without gates, and where each
+    /// channel has its own.
+    pub fn start_factors(&self, keys: &Keys<T>) -> [View<T>; 2] {
+        if self.decay.width == 1 { self.start_decays(keys) } else { [View::none(); 2] }
+    }
+
+    /// The same for the rows of `H`.
+    pub fn end_factors(&self, keys: &Keys<T>) -> View<T> {
+        if self.decay.width == 1 { self.decay.to_end.view(0, keys.len) } else { View::none() }
+    }
+
     /// Decays from and to the second block's first row, of the queries in the second block and of keys.
     pub fn middle_decays(&self, keys: &Keys<T>) -> [View<T>; 2] {
         let rows = self.decay.middle.view(0, keys.len);
         [at_queries(rows, keys.queries, keys.queries.before(BLOCK)), rows]
     }
 
-    /// `Q'`, then `K'` of keys that erase.
+    /// `Q'`, then `K'` of keys that erase, apart from the [`Self::start_factors`].
     pub fn stack(&self, keys: &Keys<T>) -> View<T> {
-        if self.decay.width > 0 { &self.stack } else { &keys.rows }.view(0, keys.queries.rows())
+        if self.decay.width > 1 { &self.stack } else { &keys.rows }.view(0, keys.queries.rows())
     }
 
-    /// `H`.
+    /// `H`, apart from the [`Self::end_factors`].
     pub fn to_end(&self, keys: &Keys<T>) -> View<T> {
-        if self.decay.width > 0 { self.to_end.view(0, keys.len) } else { keys.keys() }
+        if self.decay.width > 1 { self.to_end.view(0, keys.len) } else { keys.keys() }
     }
 }
 
@@ -324,13 +334,21 @@ impl<T: Exponential> Decay<T> {
     ) -> Result<()> {
         let (Gate::Head(gate) | Gate::Channel(gate)) = problem.gate else { return Ok(()) };
         let (width, reflections) = (self.width, problem.sizes.reflections);
-        for i in 0..len {
-            let row = self.step.row_mut(i);
-            if (first + i).is_multiple_of(reflections) {
-                let at = (token + (first + i) / reflections) * problem.sizes.value_heads + head;
-                exponentials(isa, problem, &gate[at * width..][..width], row)?;
-            } else {
-                row.fill(T::ONE);
+        let at = |i: usize| (token + (first + i) / reflections) * problem.sizes.value_heads + head;
+        let begins = |i: usize| (first + i).is_multiple_of(reflections);
+        if width == 1 {
+            let (mut gates, mut decays) = ([T::ZERO; CHUNK], [T::ONE; CHUNK]);
+            (0..len).filter(|&i| begins(i)).for_each(|i| gates[i] = gate[at(i)]);
+            exponentials(isa, problem, &gates[..len], &mut decays[..len])?;
+            (0..len).for_each(|i| self.step.row_mut(i)[0] = decays[i]);
+        } else {
+            for i in 0..len {
+                let row = self.step.row_mut(i);
+                if begins(i) {
+                    exponentials(isa, problem, &gate[at(i) * width..][..width], row)?;
+                } else {
+                    row.fill(T::ONE);
+                }
             }
         }
         self.from_start.row_mut(0).copy_from_slice(self.step.row(0));
@@ -383,7 +401,7 @@ simd! {
             // SAFETY: rows of workspace, the written one is none of those that are read.
             let (by, from, to) = unsafe { (step.vector(i, width), out.vector(i - 1, width), out.vector_mut(i, width)) };
             for x in 0..width {
-                to[x] = decayed(from[x], by[x]);
+                to[x] = longer(from[x], by[x]);
             }
         }
     }
@@ -397,7 +415,7 @@ simd! {
             // SAFETY: as above.
             let (by, from, to) = unsafe { (step.vector(i, width), out.vector(i, width), out.vector_mut(i - 1, width)) };
             for x in 0..width {
-                to[x] = decayed(from[x], by[x]);
+                to[x] = longer(from[x], by[x]);
             }
         }
     }

@@ -7,17 +7,18 @@
 //! [dP; dM] = [dO; X] D',   [dQ'; dK'] = [dO; X] S_0',   dH = D dS',   dS_0 = exp(c_end) dS + [Q'; K']' [dO; X]
 //! ```
 //!
-//! If nothing is erased, `dV = dD`, and all that has `X` or `K'` is absent.
+//! If nothing is erased, `dV = diag(b) dD`, and all that has `X` or `K'` is absent.
 
 use super::chunk::{Decayed, Keys, Rows, decay_rows, turned};
 use super::gram::decay_products;
 use super::gram_backward::{Channels, between_blocks_back, channel_gates, pair_gates, within_blocks_back};
 use super::problem::{BLOCK, CHUNK, Problem};
-use super::solve::{Finite, Solved, State, Sweep, sweep_back};
+use super::solve::{Finite, Solved, State, Sweep, add_rows, sweep_back};
 use crate::error::Result;
 use crate::exponential::Exponential;
 use crate::memory::filled;
 use crate::simd::epilogue::Store;
+use crate::simd::fetch::Fetch;
 use crate::simd::gemm::{gemm, gemm2};
 use crate::simd::isa::InstructionSet;
 use crate::simd::vector::dot;
@@ -28,6 +29,8 @@ use crate::view::View;
 pub struct Backward<T: Exponential> {
     /// `dO`, then `X` where keys erase.
     sources: Rows<T>,
+    /// The same times [`Decayed::start_factors`].
+    reading: Rows<T>,
     sources_turned: Rows<T>,
     /// `dD`, then `dE` where keys erase.
     errors: Rows<T>,
@@ -54,6 +57,8 @@ pub struct ChunkGradients<T> {
     pub values: View<T>,
     /// Of the gates.
     pub gates: View<T>,
+    /// Of the factor of the values in the outputs.
+    pub skip: T,
 }
 
 impl<T: Exponential> Backward<T> {
@@ -63,6 +68,7 @@ impl<T: Exponential> Backward<T> {
         let by_channel = usize::from(channels > 1);
         Ok(Self {
             sources: Rows::new(2 * CHUNK, width)?,
+            reading: Rows::new(2 * CHUNK, width)?,
             sources_turned: Rows::new(width, 2 * CHUNK)?,
             errors: Rows::new(CHUNK, width)?,
             solution_turned: Rows::new(width, CHUNK)?,
@@ -89,7 +95,7 @@ impl<T: Exponential> Backward<T> {
         width: usize,
         (keys, decayed): (&Keys<T>, &Decayed<T>),
         (state, solved): (&State<T>, &Solved<T>),
-        out: Stored<T>,
+        (out, skip): (Stored<T>, Option<T>),
         grad: &State<T>,
     ) -> ChunkGradients<T> {
         let (queries, len, count) = (keys.queries.count, keys.len, keys.queries.rows());
@@ -105,18 +111,36 @@ impl<T: Exponential> Backward<T> {
         }
         let p = factors.part(0, queries).transposed(len);
         let terms = self.finite.terms(isa, width, of_out);
-        let products = [[terms.finite, p], [grad.view(), decayed.to_end(keys)]];
-        gemm2(isa, (width, len), &products, &Store::new(errors));
+        gemm(isa, (width, len), grad.view(), decayed.to_end(keys), &Store::new(errors));
+        gemm(isa, (width, len), terms.finite, p, &Store::plus_scaled(errors, errors, decayed.end_factors(keys)));
         terms.add_others(width, p, errors, |key, query| key <= keys.queries.position(query));
         let mut values = errors;
         if keys.queries.erasing > 0 {
-            let (m, beta) = (factors.from(0, queries), solved.beta(keys));
-            sweep_back(isa, width, len, Sweep { m, beta, rhs: errors, other: View::none(), e: errors, x: solution });
-            row_dots(isa, width, errors, solved.e(keys), &mut self.beta[..len]);
+            let (m, beta, none) = (factors.from(0, queries), solved.beta(), View::none());
+            let system = Sweep { m, beta, rhs: errors, other: none, factor: none, e: errors, x: solution };
+            sweep_back(isa, width, len, system);
             values = solution;
         }
+        let betas = solved.beta();
+        row_dots(isa, width, errors, solved.values(keys), &mut self.beta[..betas.len()]);
+        if keys.queries.erasing == 0 {
+            decay_rows(isa, width, errors, View::new(betas.as_ptr(), 1, betas.len()), 1, errors);
+        }
+        let mut of_skip = T::ZERO;
+        if let Some(by) = skip {
+            of_skip = (0..queries)
+                .fold(of_skip, |sum, i| sum + dot(isa, of_out.vector(i, width), solved.values(keys).vector(i, width)));
+            add_rows(isa, width, of_out, by, errors);
+        }
+        let mut reading = sources;
+        if decayed.decay.width == 1 {
+            reading = self.reading.view(0, count);
+            let [of_queries, of_keys] = decayed.start_factors(keys);
+            decay_rows(isa, width, sources, of_queries, 1, reading);
+            decay_rows(isa, width, solution, of_keys.part(0, keys.queries.erasing), 1, reading.from(0, queries));
+        }
         let (by_columns, turned_d) = (self.sources_turned.view(0, width), self.solution_turned.view(0, width));
-        turned(isa, (width, count), sources, by_columns);
+        turned(isa, (width, count), reading, by_columns);
         turned(isa, (width, len), d, turned_d);
         let (later, earlier) = (self.later.view(0, count), self.earlier.view(0, len));
         let (later_turned, earlier_turned) = (self.later_turned.view(0, height), self.earlier_turned.view(0, height));
@@ -129,24 +153,24 @@ impl<T: Exponential> Backward<T> {
         if channels > 0 {
             row_dots(isa, width, grad.view(), state.view(), &mut self.whole);
         }
-        grad.advance(isa, keys, decayed, [stack, sources], grad);
+        grad.advance(isa, keys, decayed, [stack, reading], (grad, Fetch::none()));
         if channels > 0 {
-            let [of_queries, of_keys] = decayed.start_decays(keys);
-            decay_rows(isa, height, later, of_queries, channels, later);
-            decay_rows(isa, height, later.from(0, queries), of_keys, channels, later.from(0, queries));
             decay_rows(isa, height, earlier, decayed.decay.to_end.view(0, len), channels, earlier);
         }
         if channels > 1 {
+            let [of_queries, of_keys] = decayed.start_decays(keys);
+            decay_rows(isa, height, later, of_queries, channels, later);
+            decay_rows(isa, height, later.from(0, queries), of_keys, channels, later.from(0, queries));
             self.by_channel(isa, keys, decayed);
         } else {
             self.by_head(isa, keys, decayed);
         }
-        ChunkGradients { later, earlier, values, gates: self.gates.view(0, len) }
+        ChunkGradients { later, earlier, values, gates: self.gates.view(0, len), skip: of_skip }
     }
 
-    /// Gradients of the betas, where keys erase.
-    pub fn beta(&self, keys: &Keys<T>) -> &[T] {
-        &self.beta[..keys.queries.erasing]
+    /// Gradients of the betas of a chunk.
+    pub fn beta(&self, solved: &Solved<T>) -> &[T] {
+        &self.beta[..solved.beta().len()]
     }
 
     /// Products of pairs that decay alike in all channels.

@@ -10,6 +10,17 @@ pub fn decayed<T: Exponential>(x: T, decay: T) -> T {
     if product.abs() < T::MIN_POSITIVE { T::ZERO } else { product }
 }
 
+/// A decay times the decay of another step; zero where it is negligible, long before it is subnormal: else numbers that it
+/// multiplies would make subnormal products.
+#[inline(always)]
+pub fn longer<T: Exponential>(decay: T, step: T) -> T {
+    let product = decay * step;
+    if product < T::MIN_POSITIVE * T::of(NEGLIGIBLE) { T::ZERO } else { product }
+}
+
+/// The least decay over several steps, relative to the least normal number.
+const NEGLIGIBLE: f64 = 67_108_864.0; // 2^26
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -21,6 +32,10 @@ mod tests {
         }
         assert_eq!([(f32::MIN_POSITIVE, 0.5), (-1e-30, 1e-30), (0.0, 0.5)].map(|(x, by)| decayed(x, by)), [0.0; 3]);
         assert_eq!([1e-7, 1e-9].map(|by| decayed(-1e-300, by)), [-1e-300 * 1e-7, 0.0]);
+        assert_eq!(
+            [(50, 50), (51, 50)].map(|(i, j)| longer(0.5_f32.powi(i), 0.5_f32.powi(j))),
+            [0.5_f32.powi(100), 0.0]
+        );
         assert!(decayed(f64::NAN, 0.5).is_nan() && decayed(0.5, f64::NAN).is_nan());
     }
 }

@@ -30,7 +30,8 @@ pub(crate) fn run<T: Exponential>(
     results.check(problem)?;
     let places = Places::of(problem, results);
     let (isa, kept_from) = (context.isa, problem.kept_from());
-    let parts = Part::all(&problem.sizes, problem.sequences.len(), num_threads(), ROWS);
+    let most = STATES / (problem.sizes.state() * size_of::<T>());
+    let parts = Part::all(&problem.sizes, problem.sequences.len(), num_threads(), most, ROWS);
     context.run(parts.len(), problem.flops(), &|i, cancel| {
         let part = &parts[i];
         if problem.steps(part.sequence) <= FEW_STEPS {
@@ -39,6 +40,9 @@ pub(crate) fn run<T: Exponential>(
         Pass::new(isa, problem, part, &places)?.run(kept_from[part.sequence], places, cancel)
     })
 }
+
+/// Bytes of states that a task goes through chunk by chunk: they stay in the second-level cache.
+const STATES: usize = 1 << 19;
 
 /// A task and its workspace.
 struct Pass<'a, T: Exponential> {
@@ -82,23 +86,24 @@ impl<'a, T: Exponential> Pass<'a, T> {
                 }
                 let rows = (token + self.keys.token, self.keys.queries.count);
                 let out = problem.values_of(places.out, rows, head, column);
-                out.prefetch(values_wide);
                 self.decayed.form(isa, problem, &self.keys, token, head)?;
                 self.solved.solve(isa, problem, part, head, (&self.keys, &self.decayed), state, !out.is_none());
                 let (of, next) =
                     if head + 1 < part.heads.end { (first, head + 1) } else { (first + CHUNK, part.heads.start) };
-                problem.values(token, chunk(of), next, column).prefetch(values_wide);
                 if !out.is_none() {
+                    let skip = problem.skip.map(|by| by[head]);
+                    let fetch = problem.values_of(places.out, rows, next, column).fetch(values_wide);
                     // SAFETY: as above.
-                    unsafe { self.solved.outputs(isa, &self.keys, &self.decayed, out) };
+                    unsafe { self.solved.outputs(isa, (&self.keys, &self.decayed), skip, (out, fetch)) };
                 }
                 if head == part.heads.start {
                     let next = problem.queries_and_keys(token, chunk(first + CHUNK), part.key_head);
                     next.into_iter().for_each(|rows| rows.prefetch(keys_wide));
                 }
-                let rows = [self.decayed.to_end(&self.keys), self.solved.d(&self.keys)];
+                let rows = [self.decayed.to_end(&self.keys), self.solved.written(&self.keys, &self.decayed)];
+                let fetch = problem.values(token, chunk(of), next, column).fetch(values_wide);
                 // SAFETY: workspace of this chunk.
-                unsafe { state.advance(isa, &self.keys, &self.decayed, rows, state) };
+                unsafe { state.advance(isa, &self.keys, &self.decayed, rows, (state, fetch)) };
             }
         }
         if let Some(last) = places.last {
@@ -118,8 +123,11 @@ const FEW_STEPS: usize = 4;
 struct Step<T> {
     /// `exp g`, `k`, `exp(g) k` and `exp(g) q`, a row each.
     rows: View<T>,
-    /// Absent where nothing is erased.
+    /// Absent: one.
     beta: Option<T>,
+    erases: bool,
+    /// Factor of the value in the output.
+    skip: Option<T>,
     /// `q k`.
     reach: T,
     v: *const T,
@@ -223,6 +231,8 @@ fn prepare<T: Exponential>(
     Ok(Step {
         rows: view,
         beta: problem.beta.map(|beta| beta[step * sizes.value_heads + head]),
+        erases: problem.erases(),
+        skip: problem.skip.map(|by| by[head]),
         reach,
         v: values.at(0, 0),
         out: values.at(0, 1),
@@ -271,7 +281,7 @@ unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize>(
     let zero = [T::splat(s, T::ZERO); N];
     let height = to.count;
     let mut from = from;
-    for Step { rows, beta, reach, v, out, .. } in steps {
+    for Step { rows, beta, erases, skip, reach, v, out, .. } in steps {
         let [e, k, ek, eq] = [0, 1, 2, 3].map(|row| rows.at(0, row));
         let (mut of_keys, mut of_queries) = (zero, zero);
         if !from.ptr.is_null() {
@@ -281,7 +291,7 @@ unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize>(
                 unroll::<N>(
                     #[inline(always)]
                     |i| {
-                        if beta.is_some() {
+                        if *erases {
                             of_keys[i] = T::fma(s, state[i], ek, of_keys[i]);
                         }
                         of_queries[i] = T::fma(s, state[i], eq, of_queries[i]);
@@ -289,13 +299,17 @@ unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize>(
                 );
             }
         }
-        let (mut d, mut o) = (lanes.load(v.add(begin)), zero);
+        let v = lanes.load(v.add(begin));
+        let (mut d, mut o) = (v, zero);
         for i in 0..N {
             if let Some(beta) = beta {
-                let error = T::fma(s, of_keys[i], T::splat(s, -T::ONE), d[i]);
+                let error = if *erases { T::fma(s, of_keys[i], T::splat(s, -T::ONE), d[i]) } else { d[i] };
                 d[i] = T::fma(s, error, T::splat(s, *beta), zero[i]);
             }
             o[i] = T::fma(s, d[i], T::splat(s, *reach), of_queries[i]);
+            if let Some(skip) = skip {
+                o[i] = T::fma(s, v[i], T::splat(s, *skip), o[i]);
+            }
         }
         lanes.store(out.add(begin), o);
         for x in 0..height {

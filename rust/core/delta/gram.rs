@@ -2,7 +2,7 @@
 
 use pulp::Simd;
 
-use super::decay::decayed;
+use super::decay::{decayed, longer};
 use super::problem::BLOCK;
 use crate::exponential::Exponential;
 use crate::simd::isa::simd;
@@ -74,7 +74,7 @@ simd! {
                 // SAFETY: as above, another row.
                 let (from, by) = unsafe { (decay.vector(i - 1, len), if step.ptr.is_null() { T::ONE } else { *step.at(0, i) }) };
                 for j in 0..len {
-                    to[j] = decayed(from[j], by);
+                    to[j] = longer(from[j], by);
                 }
             } else {
                 to.fill(T::ZERO);

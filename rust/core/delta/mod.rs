@@ -18,7 +18,11 @@
 //! They are at most one if the gates are at most zero, and a gate of minus infinity is a decay of zero.
 //!
 //! Without betas nothing is erased: `S_t = Diag(exp g_t) S_{t-1} + k_t v_t'`, which is linear attention. Then `D = V`, and there
-//! is no `K'` and no `M`: keys are written to the state and do not read it.
+//! is no `K'` and no `M`: keys are written to the state and do not read it. Mamba-2 has betas that erase nothing, `D = diag(b) V`,
+//! and adds the values times a factor of their head to the outputs.
+//!
+//! With one gate a head, decays multiply rows of products: `Q' S_0 = diag(exp c) (Q S_0)`, and `H' D = K' diag(exp(c_end - c)) D`.
+//! So queries and keys are the same rows for all value heads of a key head, and so are the products of their pairs.
 //!
 //! Between the passes, one state per segment of chunks is kept ([`interval`]); the others are recomputed.
 //!

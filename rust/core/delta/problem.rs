@@ -53,8 +53,11 @@ pub struct Operands<'a, T> {
     pub k: Tokens<'a, T>,
     /// `(tokens * reflections, value_heads, value_width)`.
     pub v: Tokens<'a, T>,
-    /// `(tokens * reflections, value_heads)`; absent: nothing is erased.
+    /// `(tokens * reflections, value_heads)`; absent: ones, and nothing is erased.
     pub beta: Option<&'a [T]>,
+    /// Factors of the values that are added to the outputs, `(value_heads)`; only with one step a token. If given, nothing is
+    /// erased: steps write `b_t k_t v_t'`.
+    pub skip: Option<&'a [T]>,
     /// `(tokens, value_heads)` or `(tokens, value_heads, key_width)`.
     pub gate: Gate<'a, T>,
     /// `(sequences, value_heads, key_width, value_width)`; absent: zeros.
@@ -183,6 +186,7 @@ impl<'a, T: Exponential> Operands<'a, T> {
             k: k.into(),
             v: v.into(),
             beta: Some(beta),
+            skip: None,
             gate: Gate::None,
             initial: None,
             scale: T::of((sizes.key_width as f64).sqrt().recip()),
@@ -194,7 +198,8 @@ impl<'a, T: Exponential> Operands<'a, T> {
 impl<'a, T: Exponential> Problem<'a, T> {
     /// Checks that the operands fit together.
     pub fn new(mut operands: Operands<'a, T>) -> Result<Self> {
-        let Operands { ref sizes, ref sequences, ref mut q, ref mut k, ref mut v, beta, gate, initial, .. } = operands;
+        let Operands { ref sizes, ref sequences, ref mut q, ref mut k, ref mut v, beta, gate, initial, skip, .. } =
+            operands;
         sizes.check()?;
         let Sizes { heads, value_heads, key_width, value_width, reflections } = *sizes;
         let mut tokens = 0;
@@ -225,7 +230,16 @@ impl<'a, T: Exponential> Problem<'a, T> {
         let states = product("initial_state", &[sequences.len(), value_heads, key_width, value_width])?;
         expect("initial_state", initial, states)?;
         product("out", &[tokens, value_heads, value_width])?;
+        expect("skip", skip, value_heads)?;
+        if skip.is_some() && reflections > 1 {
+            return Err(Error::InvalidArgument(format!("skip: expected one step a token, got {reflections}")));
+        }
         Ok(Self(operands))
+    }
+
+    /// Whether keys erase.
+    pub(super) fn erases(&self) -> bool {
+        self.beta.is_some() && self.skip.is_none()
     }
 
     /// Numbers in arrays of results.
@@ -275,7 +289,7 @@ impl<'a, T: Exponential> Problem<'a, T> {
     /// Multiplications and additions of the forward pass.
     pub(super) fn flops(&self) -> usize {
         let Sizes { value_heads, key_width, value_width, reflections, .. } = self.sizes;
-        let passes = if self.beta.is_some() { 6 } else { 4 };
+        let passes = if self.erases() { 6 } else { 4 };
         let each = (passes * key_width * value_width).saturating_add(2 * CHUNK * (2 * key_width + value_width));
         (self.tokens() * reflections).saturating_mul(value_heads).saturating_mul(each)
     }
@@ -418,6 +432,8 @@ pub struct Gradients<'a, T> {
     pub v: Option<NumbersMut<'a, T>>,
     /// Like `beta`.
     pub beta: Option<&'a mut [T]>,
+    /// Like `skip`.
+    pub skip: Option<&'a mut [T]>,
     /// Like the gates.
     pub gate: Option<&'a mut [T]>,
     /// Like the initial states.
@@ -435,6 +451,7 @@ impl<T: Exponential> Gradients<'_, T> {
         expect("grad_k", self.k.as_deref(), problem.k.count())?;
         expect_len("grad_v", self.v.as_ref().map(NumbersMut::len), problem.v.count())?;
         expect("grad_beta", self.beta.as_deref(), problem.beta.map_or(0, <[T]>::len))?;
+        expect("grad_skip", self.skip.as_deref(), problem.skip.map_or(0, <[T]>::len))?;
         expect("grad_g", self.gate.as_deref(), gates)?;
         expect("grad_initial_state", self.initial.as_deref(), problem.lengths().last)
     }
@@ -454,10 +471,11 @@ pub struct Part {
 }
 
 impl Part {
-    /// Parts of all sequences, at least `wanted` if possible: all value heads of a key head, else one head, else `slice`
-    /// columns of one. The larger parts share what they compute from queries and keys.
-    pub fn all(sizes: &Sizes, sequences: usize, wanted: usize, slice: usize) -> Vec<Self> {
+    /// Parts of all sequences, at least `wanted` if possible: at most `most` value heads of a key head, else one head, else
+    /// `slice` columns of one. The larger parts share what they compute from queries and keys.
+    pub fn all(sizes: &Sizes, sequences: usize, wanted: usize, most: usize, slice: usize) -> Vec<Self> {
         let group = sizes.group();
+        let shared = (1..=group.min(most)).rfind(|heads| group.is_multiple_of(*heads)).unwrap_or(1);
         let whole = 0..sizes.value_width;
         let parts = |heads: usize, slices: Vec<Range<usize>>| {
             let count = sequences * (sizes.value_heads / heads) * slices.len();
@@ -469,8 +487,8 @@ impl Part {
                 })
                 .collect()
         };
-        if sequences * sizes.heads >= wanted {
-            parts(group, vec![whole])
+        if sequences * (sizes.value_heads / shared) >= wanted {
+            parts(shared, vec![whole])
         } else if sequences * sizes.value_heads >= wanted {
             parts(1, vec![whole])
         } else {

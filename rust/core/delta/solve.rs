@@ -1,14 +1,15 @@
-//! What a chunk adds to some columns of the state: `D = diag(b) E` with `E = V - K' S - M D` or, if nothing is erased, `D = V`.
+//! What a chunk adds to some columns of the state: `D = diag(b) E` with `E = V - K' S - M D` or, if nothing is erased, `E = V`.
 //!
 //! In products over the pairs of a chunk nothing of a row reaches the rows that do not depend on it. The matrices of pairs are
 //! triangular, and products take their zeros along: a zero times infinity or NaN would be NaN. So rows that are not finite
 //! enter a product as zeros. What they contribute is added to the rows that depend on them.
 
-use super::chunk::{Decayed, Keys, Rows};
+use super::chunk::{Decayed, Keys, Rows, decay_rows};
 use super::problem::{CHUNK, Part, Places, Problem};
 use crate::error::Result;
 use crate::exponential::Exponential;
 use crate::simd::epilogue::Store;
+use crate::simd::fetch::Fetch;
 use crate::simd::gemm::gemm;
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::lanes::Lanes;
@@ -18,19 +19,24 @@ use crate::view::{Shared, View};
 
 /// The systems of a chunk, solved.
 pub struct Solved<T: Exponential> {
-    /// `Q' S`, then `K' S` of keys that erase.
+    /// `Q' S`, then `K' S` of keys that erase, apart from [`Decayed::start_factors`].
     y: Rows<T>,
+    /// `V` with betas that erase nothing.
     e: Rows<T>,
     d: Rows<T>,
+    /// `D` times [`Decayed::end_factors`].
+    written: Rows<T>,
     finite: Finite<T>,
     beta: [T; CHUNK],
+    betas: usize,
     width: usize,
 }
 
 impl<T: Exponential> Solved<T> {
     pub fn new(width: usize) -> Result<Self> {
-        let [y, e, d] = [2 * CHUNK, CHUNK, CHUNK].map(|rows| Rows::new(rows, width));
-        Ok(Self { y: y?, e: e?, d: d?, finite: Finite::new(width)?, beta: [T::ZERO; CHUNK], width })
+        let [y, e, d, written] = [2 * CHUNK, CHUNK, CHUNK, CHUNK].map(|rows| Rows::new(rows, width));
+        let (finite, beta) = (Finite::new(width)?, [T::ZERO; CHUNK]);
+        Ok(Self { y: y?, e: e?, d: d?, written: written?, finite, beta, betas: 0, width })
     }
 
     /// Uses `width` columns, at most as many as it was made for.
@@ -59,30 +65,47 @@ impl<T: Exponential> Solved<T> {
         unsafe {
             let out = Store::new(self.y.view(begin, count));
             gemm(isa, (self.width, count), state.view(), decayed.stack(keys).from(0, begin), &out);
-            let Some(betas) = problem.beta else {
-                v.read(isa, self.width, self.d.view(0, len));
-                return;
-            };
-            let e = self.e.view(0, len);
-            v.read(isa, self.width, e);
-            let (beta, of_tokens) = (&mut self.beta[..len], &betas[first * heads + head..]);
-            beta.iter_mut().zip(of_tokens.iter().step_by(heads)).for_each(|(to, beta)| *to = *beta);
-            let m = decayed.table.view(queries, len);
-            let other = self.y.view(queries, len);
-            sweep(isa, self.width, len, Sweep { m, beta, rhs: e, other, e, x: self.d.view(0, len) });
+            let (e, d) = (self.e.view(0, len), self.d.view(0, len));
+            if let Some(betas) = problem.beta {
+                v.read(isa, self.width, e);
+                self.betas = len;
+                let (beta, of_tokens) = (&mut self.beta[..len], &betas[first * heads + head..]);
+                beta.iter_mut().zip(of_tokens.iter().step_by(heads)).for_each(|(to, beta)| *to = *beta);
+                if problem.erases() {
+                    let (m, other) = (decayed.table.view(queries, len), self.y.view(queries, len));
+                    let [_, factor] = decayed.start_factors(keys);
+                    sweep(isa, self.width, len, Sweep { m, beta, rhs: e, other, factor, e, x: d });
+                } else {
+                    decay_rows(isa, self.width, e, View::new(beta.as_ptr(), 1, len), 1, d);
+                }
+            } else {
+                v.read(isa, self.width, d);
+            }
+            decay_rows(isa, self.width, d, decayed.end_factors(keys), 1, self.written.view(0, len));
         }
     }
 
-    /// `O = Q' S + P D`, written to rows. It takes the place of `Q' S`.
+    /// `O = Q' S + P D`, and the values times `skip`, written to rows. It takes the place of `Q' S`.
     ///
     /// # Safety
     /// The caller owns a row for each query of the chunk.
-    pub unsafe fn outputs(&mut self, isa: InstructionSet, keys: &Keys<T>, decayed: &Decayed<T>, out: Stored<T>) {
+    pub unsafe fn outputs(
+        &mut self,
+        isa: InstructionSet,
+        (keys, decayed): (&Keys<T>, &Decayed<T>),
+        skip: Option<T>,
+        (out, fetch): (Stored<T>, Fetch<T>),
+    ) {
         let (queries, width) = (keys.queries, self.width);
         let (p, y) = (decayed.table.view(0, queries.count), self.y.view(0, queries.count));
         let terms = self.finite.terms(isa, width, self.d.view(0, keys.len));
-        gemm(isa, (width, queries.count), terms.finite, p, &Store::plus(y, y));
+        let [factor, _] = decayed.start_factors(keys);
+        let store = Store { fetch, ..Store::plus_scaled(y, y, factor) };
+        gemm(isa, (width, queries.count), terms.finite, p, &store);
         terms.add_others(width, p, y, |query, key| key <= queries.position(query));
+        if let Some(by) = skip {
+            add_rows(isa, width, self.values(keys), by, y);
+        }
         out.write(isa, width, y);
     }
 
@@ -91,14 +114,19 @@ impl<T: Exponential> Solved<T> {
         self.d.view(0, keys.len)
     }
 
-    /// `E`, where keys erase.
-    pub fn e(&self, keys: &Keys<T>) -> View<T> {
-        self.e.view(0, keys.len)
+    /// `D` times [`Decayed::end_factors`], which [`Decayed::to_end`] lacks.
+    pub fn written(&self, keys: &Keys<T>, decayed: &Decayed<T>) -> View<T> {
+        if decayed.decay.width == 1 { self.written.view(0, keys.len) } else { self.d(keys) }
     }
 
-    /// Betas of the chunk, where keys erase.
-    pub fn beta(&self, keys: &Keys<T>) -> &[T] {
-        &self.beta[..keys.queries.erasing]
+    /// `E` where keys erase, else `V`.
+    pub fn values(&self, keys: &Keys<T>) -> View<T> {
+        if self.betas > 0 { self.e.view(0, keys.len) } else { self.d(keys) }
+    }
+
+    /// Betas of the chunk, if there are any.
+    pub fn beta(&self) -> &[T] {
+        &self.beta[..self.betas]
     }
 }
 
@@ -164,7 +192,7 @@ impl<T: Exponential> State<T> {
         keys: &Keys<T>,
         decayed: &Decayed<T>,
         [a, b]: [View<T>; 2],
-        to: &Self,
+        (to, fetch): (&Self, Fetch<T>),
     ) {
         let (height, columns) = self.shape;
         let whole = decayed.decay.from_start.view(keys.len - 1, 1);
@@ -173,12 +201,12 @@ impl<T: Exponential> State<T> {
             1 => View { ld: 0, count: height, ..whole },
             _ => whole.transposed(height),
         };
-        let store = Store::plus_scaled(to.view(), self.view(), factor);
+        let store = Store { fetch, ..Store::plus_scaled(to.view(), self.view(), factor) };
         gemm(isa, (columns, height), b, a.transposed(height), &store);
     }
 }
 
-/// `e_t = rhs_t - other_t + sign sum_j m_tj x_j` over the rows before `t`, and `x_t = -sign beta_t e_t`.
+/// `e_t = rhs_t - factor_t other_t + sign sum_j m_tj x_j` over the rows before `t`, and `x_t = -sign beta_t e_t`.
 #[derive(Clone, Copy)]
 pub struct Sweep<'a, T> {
     /// The matrix, of which the entries below the diagonal count.
@@ -189,6 +217,8 @@ pub struct Sweep<'a, T> {
     pub rhs: View<T>,
     /// Subtracted from it; may be absent.
     pub other: View<T>,
+    /// Factors of `other`, one a row; absent: ones.
+    pub factor: View<T>,
     /// May be `rhs`.
     pub e: View<T>,
     /// The solution.
@@ -242,7 +272,7 @@ unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize, const BACK: bool
     begin: usize,
     lanes: Lanes<S, T, N>,
     len: usize,
-    Sweep { m, beta, rhs, other, e, x }: Sweep<'_, T>,
+    Sweep { m, beta, rhs, other, factor, e, x }: Sweep<'_, T>,
 ) {
     let sign = if BACK { T::ONE } else { -T::ONE };
     let at = |i: usize| if BACK { len - 1 - i } else { i };
@@ -252,8 +282,9 @@ unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize, const BACK: bool
             let mut sum = lanes.load(rhs.at(begin, $t));
             if !other.ptr.is_null() {
                 let other = lanes.load(other.at(begin, $t));
+                let by = if factor.ptr.is_null() { T::ONE } else { *factor.at(0, $t) };
                 for i in 0..N {
-                    sum[i] = T::fma(s, other[i], T::splat(s, -T::ONE), sum[i]);
+                    sum[i] = T::fma(s, other[i], T::splat(s, -by), sum[i]);
                 }
             }
             sum
@@ -359,6 +390,20 @@ fn is_finite<T: Exponential>(x: T) -> bool {
 }
 
 simd! {
+    /// `to_i += by from_i`.
+    ///
+    /// # Safety
+    /// The caller owns the rows, and nothing else writes them meanwhile.
+    pub unsafe fn add_rows<T: Exponential>(_s, width: usize, from: View<T>, by: T, to: View<T>) -> () {
+        for i in 0..to.count {
+            // SAFETY: different rows of workspace.
+            let (from, to) = unsafe { (from.vector(i, width), to.vector_mut(i, width)) };
+            for x in 0..width {
+                to[x] += by * from[x];
+            }
+        }
+    }
+
     /// Whether all numbers of the rows are finite.
     ///
     /// # Safety

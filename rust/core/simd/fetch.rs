@@ -14,12 +14,19 @@ pub struct Fetch<T> {
     strides: [isize; 2],
     chunks: [usize; 2],
     len: usize,
+    /// Whether a tile fetches all of a piece.
+    whole: bool,
 }
 
 impl<T> Fetch<T> {
     /// Addresses need not be valid: the processor ignores those that it cannot fetch.
     pub fn new(ptr: *const T, strides: [isize; 2], chunks: [usize; 2], len: usize) -> Self {
-        Self { ptr, strides, chunks, len }
+        Self { ptr, strides, chunks, len, whole: false }
+    }
+    /// So many lines of each of `rows` rows, `ld` apart. A product over as many terms fetches a row at each step.
+    pub fn rows(ptr: *const T, (rows, ld): (usize, usize), lines: usize) -> Self {
+        let line = (ALIGNMENT / size_of::<T>()) as isize;
+        Self { whole: true, ..Self::new(ptr, [line, 0], [lines, 1], rows * ld) }
     }
     /// Nothing.
     pub fn none() -> Self {
@@ -34,6 +41,7 @@ impl<T> Fetch<T> {
     #[inline(always)]
     pub fn share(self, tiles: usize, k: usize) -> Share<T> {
         let parts = tiles.checked_div(self.chunks[0] * self.chunks[1]).unwrap_or(1).max(1);
+        let parts = if self.whole { 1 } else { parts };
         let len = self.len.div_ceil(parts);
         Share { fetch: self, parts, len, step: (len * size_of::<T>()).div_ceil(k.max(1)) }
     }

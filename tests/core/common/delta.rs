@@ -15,10 +15,12 @@ pub struct Given<T> {
     pub q: Vec<T>,
     pub k: Vec<T>,
     pub v: Vec<T>,
-    /// Empty if nothing is erased.
+    /// Empty if there are none.
     pub beta: Vec<T>,
-    /// Whether the problem has betas.
+    /// Whether betas erase.
     pub erases: bool,
+    /// Factors of the values in the outputs, with betas that erase nothing.
+    pub skip: Option<Vec<T>>,
     /// Gates of a token and value head: none, one or `key_width`.
     pub channels: usize,
     pub gate: Vec<T>,
@@ -39,11 +41,12 @@ pub struct Found<X> {
     pub beta: Vec<X>,
     pub gate: Vec<X>,
     pub initial: Vec<X>,
+    pub skip: Vec<X>,
 }
 
 impl<X> Found<X> {
     /// All arrays, with their names.
-    pub fn arrays(&self) -> [(&'static str, &Vec<X>); 8] {
+    pub fn arrays(&self) -> [(&'static str, &Vec<X>); 9] {
         [
             ("out", &self.out),
             ("last", &self.last),
@@ -53,6 +56,7 @@ impl<X> Found<X> {
             ("grad_beta", &self.beta),
             ("grad_g", &self.gate),
             ("grad_initial", &self.initial),
+            ("grad_skip", &self.skip),
         ]
     }
 }
@@ -83,6 +87,7 @@ impl<T: Exponential> Given<T> {
             v: numbers(steps * value_heads * value_width, &|x| x),
             beta: numbers(steps * value_heads, &|x| 1.0 + x),
             erases: true,
+            skip: None,
             channels,
             gate: numbers(tokens * value_heads * channels, &|x| -x.abs() * strength),
             initial: Some(numbers(states, &|x| x)),
@@ -98,6 +103,16 @@ impl<T: Exponential> Given<T> {
         Self { beta: Vec::new(), erases: false, ..self }
     }
 
+    /// The same problem, with betas that erase nothing, and with values in the outputs.
+    pub fn with_skip(self) -> Self {
+        let skip = (0..self.sizes.value_heads).map(|head| T::of(0.5 - head as f64)).collect();
+        Self { skip: Some(skip), erases: false, ..self }
+    }
+
+    fn has_betas(&self) -> bool {
+        self.erases || self.skip.is_some()
+    }
+
     pub fn problem(&self) -> Problem<'_, T> {
         let gate = match self.channels {
             0 => Gate::None,
@@ -110,7 +125,8 @@ impl<T: Exponential> Given<T> {
             q: (&self.q).into(),
             k: (&self.k).into(),
             v: (&self.v).into(),
-            beta: self.erases.then_some(&self.beta),
+            beta: self.has_betas().then_some(&self.beta),
+            skip: self.skip.as_deref(),
             gate,
             initial: self.initial.as_deref(),
             scale: T::of(self.scale),
@@ -133,9 +149,10 @@ impl<T: Exponential> Given<T> {
             beta: unset(self.beta.len()),
             gate: unset(self.gate.len()),
             initial: unset(lengths.last),
+            skip: unset(self.skip.as_ref().map_or(0, Vec::len)),
         };
         let mut kept = unset(lengths.kept);
-        let Found { out, last, q, k, v, beta, gate, initial } = &mut found;
+        let Found { out, last, q, k, v, beta, gate, initial, skip } = &mut found;
         let kept_here = keep.then_some(&mut kept[..]);
         let results = Results { out: Some(out.into()), last: Some(last), kept: kept_here, in_place: false };
         delta::forward(context, &problem, results).expect("forward");
@@ -144,7 +161,8 @@ impl<T: Exponential> Given<T> {
             q: Some(q),
             k: Some(k),
             v: Some(v.into()),
-            beta: self.erases.then_some(beta),
+            beta: self.has_betas().then_some(beta),
+            skip: self.skip.as_ref().map(|_| &mut skip[..]),
             gate: Some(gate),
             initial: Some(initial),
         };
@@ -166,6 +184,7 @@ impl<T: Exponential> Given<T> {
             beta: zeros(&self.beta),
             gate: zeros(&self.gate),
             initial: states,
+            skip: vec![0.0; self.skip.as_ref().map_or(0, Vec::len)],
         };
         for (number, sequence) in self.sequences.iter().enumerate() {
             for head in 0..value_heads {
@@ -199,7 +218,8 @@ impl<T: Exponential> Given<T> {
                     if (step + 1) % reflections == 0 {
                         let (query, _) = self.row(&self.q[of_query(token)..][..height]);
                         let out = &mut found.out[(token * value_heads + head) * width..][..width];
-                        product(&query, &s, width).iter().zip(out).for_each(|(x, out)| *out = self.scale * x);
+                        product(&query, &s, width).iter().zip(&mut *out).for_each(|(x, out)| *out = self.scale * x);
+                        v.iter().zip(out).for_each(|(v, out)| *out += self.skip_of(head) * v.to_f64());
                     }
                     before.push((decayed, error, s.clone()));
                 }
@@ -222,10 +242,17 @@ impl<T: Exponential> Given<T> {
                     let (key, factor) = self.row(&self.k[of_key(step)..][..height]);
                     let beta = self.beta_at(of_beta(step));
                     let along = product(&key, &g, width);
-                    if self.erases {
+                    if self.has_betas() {
                         found.beta[of_beta(step)] = along.iter().zip(&error).map(|(a, e)| a * e).sum();
                     }
-                    (0..width).for_each(|c| found.v[of_beta(step) * width + c] = beta * along[c]);
+                    let values = of_beta(step) * width..(of_beta(step) + 1) * width;
+                    along.iter().zip(&mut found.v[values.clone()]).for_each(|(along, to)| *to = beta * along);
+                    if let (Some(_), Some(grad)) = (&self.skip, &self.grad_out) {
+                        for i in values {
+                            found.v[i] += self.skip_of(head) * grad[i].to_f64();
+                            found.skip[head] += self.v[i].to_f64() * grad[i].to_f64();
+                        }
+                    }
                     let [first, second] = [transposed_product(&g, &error), transposed_product(&decayed, &along)];
                     let of_row: Vec<f64> = first.iter().zip(second).map(|(a, b)| beta * (a - erased * b)).collect();
                     add_row(&mut found.k[of_key(step)..][..height], &of_row, &key, factor, self.normalize);
@@ -245,7 +272,11 @@ impl<T: Exponential> Given<T> {
     }
 
     fn beta_at(&self, at: usize) -> f64 {
-        if self.erases { self.beta[at].to_f64() } else { 1.0 }
+        if self.has_betas() { self.beta[at].to_f64() } else { 1.0 }
+    }
+
+    fn skip_of(&self, head: usize) -> f64 {
+        self.skip.as_ref().map_or(0.0, |skip| skip[head].to_f64())
     }
 
     /// A query or key as it is used, and what it was multiplied by.

@@ -188,7 +188,7 @@ def calls(monkeypatch):
 
     for name in ("delta_rule", "delta_step"):
         monkeypatch.setattr(_pretrained, name, counted(getattr(_pretrained, name)))
-    monkeypatch.setattr(_mamba, "linear_attention", counted(_mamba.linear_attention))
+    monkeypatch.setattr(_mamba, "_run", counted(_mamba._run))
     return called
 
 
@@ -265,6 +265,24 @@ def test_convolutions_and_norms_of_layers_are_ours(model, monkeypatch):
         model(ids)
     has_gates_first = hasattr(model.config, "chunk_size") or hasattr(model.config, "mamba_chunk_size")  # Mamba-2
     assert called == ({"causal_convolution"} if has_gates_first else {"causal_convolution", "gated_norm"})
+
+
+@pytest.mark.parametrize("length", [3, 4, 6])
+@pytest.mark.parametrize("tokens", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_convolutions_of_single_tokens_are_ours(dtype, tokens, length):
+    module = pytest.importorskip("transformers.models.mamba2.modeling_mamba2")
+    generator = torch.Generator().manual_seed(0)
+    shapes = (2, 5, tokens), (2, 5, length), (5, 4), (5,)
+    x, state, weight, bias = (torch.randn(shape, generator=generator).to(dtype) for shape in shapes)
+    before, after = state.clone(), state.clone()
+    given = (weight, bias), {"activation": "silu"}
+    expected = fallback(module, "causal_conv1d_update").__wrapped__(x, before, *given[0], **given[1])
+    found = _pretrained._convolve_step(x, after, *given[0], **given[1])
+    assert found.dtype is dtype
+    assert torch.equal(after, before)
+    torch.testing.assert_close(found, expected, **({"atol": 0.05, "rtol": 0.05} if dtype is torch.bfloat16 else {}))
+    assert _pretrained._convolve_step(x[:1], after, *given[0], **given[1]) is NotImplemented
 
 
 def test_decoding_updates_the_states_of_the_cache_in_place(qwen, monkeypatch):

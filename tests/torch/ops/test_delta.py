@@ -81,6 +81,48 @@ def compare_with_operations(tensors, normalize, **reflections):
     torch.testing.assert_close(results(native, tensors), results(expression, tensors))
 
 
+@GATES
+@pytest.mark.parametrize("tokens", [1, 3, 40, 100])
+@pytest.mark.parametrize("has_beta", [True, False])
+def test_with_values_in_the_outputs_nothing_is_erased(gate, tokens, has_beta):
+    *tensors, state = operands(gate, tokens=tokens, erases=has_beta)
+    tensors = *tensors, state, torch.tensor([0.5, -2.0], dtype=torch.float64, requires_grad=True)
+
+    def native(*tensors):
+        return _ops.delta.operator((*tensors, None), (0.3, 1, True))
+
+    def expression(*tensors):
+        *tensors, skip = tensors
+        return _expressions.delta_rule(*tensors, None, 0.3, 1, True, skip)
+
+    def composed(q, k, v, beta, g, state, skip):
+        written = v if beta is None else beta[..., None] * v
+        o, last = call(q, k, written, None, g, state, scale=0.3, use_qk_l2norm_in_kernel=True)
+        return o + skip[:, None] * v, last
+
+    found = results(native, tensors)
+    torch.testing.assert_close(found, results(expression, tensors))
+    torch.testing.assert_close(found, results(composed, tensors))
+
+
+@pytest.mark.parametrize("mapped", [(0, None), (0, 0), (None, 0)], ids=["batch", "both", "skip"])
+def test_values_in_the_outputs_are_mapped(mapped):
+    of_values, of_skip = mapped
+    q, k, v, beta, g, state = (t.detach() for t in operands("head", tokens=40))
+    values = torch.stack([v, -2 * v]) if of_values == 0 else v
+    skip = torch.tensor([[0.5, -2.0], [1.0, 3.0]], dtype=torch.float64)
+    skip = skip if of_skip == 0 else skip[0]
+
+    def loss(v, skip):
+        o, last = _ops.delta.operator((q, k, v, beta, g, state, skip, None), (0.3, 1, False))
+        return o.square().sum() + last.sum()
+
+    gradients = torch.func.grad(loss, (0, 1))
+    found = torch.func.vmap(gradients, mapped)(values, skip)
+    one_by_one = [gradients(values[i] if of_values == 0 else v, skip[i] if of_skip == 0 else skip) for i in range(2)]
+    torch.testing.assert_close(found, tuple(map(torch.stack, zip(*one_by_one, strict=True))))
+
+
 def test_the_reference_agrees():
     q, k, v, beta, g, s = operands("channel", tokens=40, group=1, batch=1)
     o, last = call(q, k, v, beta, g, s)
@@ -127,10 +169,12 @@ def test_a_sequence_is_its_steps(gate, erases):
 @ERASES
 def test_operators_are_registered_correctly(gate, erases):
     tensors = [None if t is None else t.detach() for t in operands(gate, erases=erases)]
-    torch.library.opcheck(torch.ops.householder.delta_rule.default, (*tensors, None, True, 0.5, 1, True))
+    torch.library.opcheck(torch.ops.householder.delta_rule.default, (*tensors, None, None, True, 0.5, 1, True))
     ends = torch.tensor([0, 2, 5])
     one_row = [None if t is None else t.detach() for t in operands(gate, batch=1, count=2, erases=erases)]
-    torch.library.opcheck(torch.ops.householder.delta_rule.default, (*one_row, ends, False, 0.5, 1, False))
+    torch.library.opcheck(torch.ops.householder.delta_rule.default, (*one_row, None, ends, False, 0.5, 1, False))
+    tensors.append(torch.ones(2, dtype=torch.float64))
+    torch.library.opcheck(torch.ops.householder.delta_rule.default, (*tensors, None, True, 0.5, 1, True))
     grad_o, wanted = torch.ones(2, 5, 2, 4, dtype=torch.float64), [t is not None for t in tensors]
     arguments = (*tensors, None, None, grad_o, None, wanted, 0.5, 1, True)
     torch.library.opcheck(torch.ops.householder.delta_rule_backward.default, arguments)

@@ -106,7 +106,7 @@ def test_chunks_of_a_delta_rule_and_of_linear_attention_are_the_function(gate, e
     decomposed = ht.decompositions()[torch.ops.householder.delta_rule.default]
     options = {"g": g, "scale": 0.3, "initial_state": state, "output_final_state": True}
     expected = ht.delta_rule(q, k, v, beta=beta, **options) if erases else ht.linear_attention(q, k, v, **options)
-    found = decomposed(q, k, v, beta if erases else None, g, state, None, False, 0.3, 1, False)[:2]
+    found = decomposed(q, k, v, beta if erases else None, g, state, None, None, False, 0.3, 1, False)[:2]
     torch.testing.assert_close(found, expected)
 
 

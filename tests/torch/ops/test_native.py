@@ -168,9 +168,14 @@ def calls(dtype):
         yield rnn, many, options, (number(4, 7, 2, 8), None), [True] * 5 + [False] * 3
         q, k, v, state = number(2, 70, 2, 5), number(2, 140, 2, 5), number(2, 140, 4, 3), number(2, 4, 5, 3)
         gates, options = (number(2, 140, 4).sigmoid(), -number(2, 70, 4, 5).square()), (0.5, 2, True)
-        yield delta, (q, k, v, *gates, state, None), options, (number(2, 70, 4, 3), number(2, 4, 5, 3)), [True] * 6
-        row = q[:1], k[:1, :70], v[:1, :70], None, -number(1, 70, 4).square(), None, torch.tensor([0, 30, 30, 70])
-        yield delta, row, (1.0, 1, False), (number(1, 70, 4, 3), None), [True, True, True, False, True, False]
+        given, of_all = (q, k, v, *gates, state, None, None), (number(2, 70, 4, 3), number(2, 4, 5, 3))
+        yield delta, given, options, of_all, [True] * 6 + [False]
+        row, ends = (q[:1], k[:1, :70], v[:1, :70]), torch.tensor([0, 30, 30, 70])
+        others, of_outputs = (-number(1, 70, 4).square(), None), (number(1, 70, 4, 3), None)
+        wanted = [True, True, True, False, True, False, False]
+        yield delta, (*row, None, *others, None, ends), (1.0, 1, False), of_outputs, wanted
+        skipping = *row, gates[0][:1, :70], *others, number(4), ends
+        yield delta, skipping, (1.0, 1, False), of_outputs, [True] * 5 + [False, True]
 
 
 NAMES = [name for operator in OPERATORS for name in (operator.forward_op.name(), operator.backward_op.name())]

@@ -25,7 +25,7 @@ def rnn(u, x, h0, v, b, *, with_tape=False, nonlinearity="tanh"):
 
 
 def delta(q, k, v, beta, g, state, *, keep=False):
-    return ops.delta_rule(q, k / 3, v, beta, -g.square(), state, None, keep, *DELTA)[:2]
+    return ops.delta_rule(q, k / 3, v, beta, -g.square(), state, None, None, keep, *DELTA)[:2]
 
 
 RNN = random((4, 2), (3, 2, 3), (2, 4), (4, 3), (4,))
@@ -136,8 +136,8 @@ def test_gradient_operators_can_be_differentiated_themselves():
 
     def of_tokens(*given):
         *tensors, grad_o, grad_last = given
-        found = ops.delta_rule_backward(*tensors, None, None, grad_o, grad_last, [True] * 6, *DELTA)
-        return tuple(found)
+        found = ops.delta_rule_backward(*tensors, *[None] * 3, grad_o, grad_last, [True] * 6 + [False], *DELTA)
+        return tuple(found[:6])
 
     q, k, v, beta, g, state = (t.detach() for t in OPERANDS)
     operands = [t.requires_grad_() for t in (q, k / 3, v, beta, -g.square(), state)]

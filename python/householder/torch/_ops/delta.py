@@ -1,10 +1,11 @@
 """The operation ``delta_rule``: a product of reflections that depends on the data, in one native call.
 
 Operands are ``q (B, T, H, K)``, ``k (B, T r, H, K)``, ``v (B, T r, HV, V)``, ``beta (B, T r, HV)`` or None, ``g`` of
-``(B, T, HV)`` or ``(B, T, HV, K)`` or None, states ``(N, HV, K, V)`` or None, and offsets of packed sequences or None.
-Without ``beta`` it is linear attention. Results are the outputs, the final states, and the states that the backward
-pass begins its segments with. Queries, keys, values and outputs may have half types; all else has the type of the
-computation.
+``(B, T, HV)`` or ``(B, T, HV, K)`` or None, states ``(N, HV, K, V)`` or None, ``skip (HV,)`` or None, and offsets of
+packed sequences or None. Without ``beta`` it is linear attention. With ``skip``, too: ``beta`` then multiplies the
+values that are written, and the outputs get the values times ``skip``. Results are the outputs, the final states, and
+the states that the backward pass begins its segments with. Queries, keys, values and outputs may have half types; all
+else has the type of the computation.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from householder._library import Library
 
-_OPERANDS = 6
+_OPERANDS = 7
 
 
 def _states(q: Tensor, v: Tensor, cu_seqlens: Tensor | None) -> tuple[int, ...]:
@@ -44,7 +45,7 @@ def _compute_type(q: Tensor) -> torch.dtype:
 
 
 def _options(tensors: Sequence[Any], scale: float, reflections: int, normalize: bool) -> _core.DeltaOptions:
-    q, _, v, _, g, _, cu_seqlens = tensors
+    q, _, v, _, g, _, _, cu_seqlens = tensors
     offsets = _validate.delta_offsets(q.shape, None if cu_seqlens is None else cu_seqlens.numpy())
     sizes = q.shape[2], v.shape[2], q.shape[3], v.shape[3], reflections
     return sizes, offsets, g is not None and g.dim() == 4, scale, normalize
@@ -61,7 +62,7 @@ def _compute(tensors: Any, options: Any, keep: bool) -> Any:
 def _differentiate(tensors: Any, states: Any, _: Any, grads: Any, wanted: Any, options: Any) -> Any:
     follow_torch_threads()
     compute = _compute_type(tensors[0])
-    dtypes = compute, compute, tensors[2].dtype, compute, compute, compute
+    dtypes = compute, compute, tensors[2].dtype, *(compute,) * 4
     gradients = tuple(
         [
             t.new_empty(t.shape, dtype=dtype) if want else None
@@ -76,7 +77,7 @@ def _differentiate(tensors: Any, states: Any, _: Any, grads: Any, wanted: Any, o
 
 
 def _unsupported(tensors: Any, _: Any) -> str:
-    erases = tensors[3] is not None
+    erases = tensors[3] is not None and tensors[6] is None
     reason = f"{'delta_rule' if erases else 'linear_attention'} has kernels for the CPU only"
     if erases and tensors[0].is_cuda:
         reason += "; flash-linear-attention has some for half types: pip install fla-core"
@@ -84,9 +85,9 @@ def _unsupported(tensors: Any, _: Any) -> str:
 
 
 def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor, Tensor]:
-    q, k, v, *others = tensors
+    q, k, v, *others, skip, cu_seqlens = tensors
     wide = [library.cast(t, _compute_type(q)) for t in (q, k, v)]
-    o, last = _expressions.delta_rule(*wide, *others, *options, library=library)
+    o, last = _expressions.delta_rule(*wide, *others, cu_seqlens, *options, skip, library=library)
     return library.cast(o, q.dtype), last
 
 
@@ -99,14 +100,14 @@ def _fake(tensors: Any, _: Any, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
 
 def in_place(tensors: tuple[Any, ...], options: tuple[Any, ...]) -> tuple[Tensor, Tensor] | None:
     """Return outputs and the initial states, updated; None if a call needs another route."""
-    *rows, state, _ = tensors
+    *rows, state, skip, _ = tensors
     if route() is not Route.EAGER or torch.is_grad_enabled():
         return None
     follow_torch_threads()
     q, v = rows[0], rows[2]
     o = q.new_empty(*q.shape[:2], *v.shape[2:])
     described = _options(tensors, *options)
-    if _core.delta_forward((*rows, None), described, o, state, None, True) is NotImplemented:
+    if _core.delta_forward((*rows, None, skip), described, o, state, None, True) is NotImplemented:
         return None
     if not state.is_inference():
         torch.autograd.graph.increment_version(state)
@@ -117,7 +118,7 @@ def _fold(info: Any, tensors: Sequence[Any], dims: Sequence[Any], axis: int) -> 
     """Merge the mapped dimension with the batch (axis 0) or with the heads."""
     return [
         None if t is None else leading(info, t, dim).movedim(0, at).flatten(at, at + 1)
-        for t, dim, at in zip(tensors, dims, (axis,) * 5 + (min(axis, 1),) * 3, strict=False)
+        for t, dim, at in zip(tensors, dims, (axis,) * 5 + (min(axis, 1), 0), strict=False)
     ]
 
 
@@ -130,11 +131,11 @@ def _unfold(info: Any, tensor: Tensor | None, axis: int) -> Tensor | None:
 
 
 def _mapped(info: Any, dims: Any, arguments: Any) -> tuple[list[Any], Tensor | None, int]:
-    """Return the operands of one problem in place of many. Packed sequences, which are one row, become its heads."""
-    cu_seqlens = arguments[_OPERANDS]
+    """Return the operands of one problem in place of many: its heads, if heads have factors or sequences one row."""
+    *_, skip, cu_seqlens = arguments[: _OPERANDS + 1]
     if dims[_OPERANDS] is not None:
         raise RuntimeError("vmap over cu_seqlens is not possible: pack all sequences in one row")
-    axis = 0 if cu_seqlens is None else 2
+    axis = 0 if cu_seqlens is None and skip is None else 2
     return _fold(info, arguments[:_OPERANDS], dims[:_OPERANDS], axis), cu_seqlens, axis
 
 
@@ -150,14 +151,15 @@ def _backward_vmap(op: Any, info: Any, dims: Any, *arguments: Any) -> Any:
     grad_o = _fold(info, arguments[at][:1], dims[at][:1], axis)[0]
     (grad_last,) = _fold(info, (None,) * 5 + arguments[at][1:], (None,) * 5 + tuple(dims[at][1:]), axis)[5:]
     gradients = op(*operands, cu_seqlens, None, grad_o, grad_last, *arguments[_OPERANDS + 4 :])
-    axes = (axis,) * 5 + (min(axis, 1),)
+    axes = (axis,) * 5 + (min(axis, 1), 0)
     found = tuple([_unfold(info, t, at) for t, at in zip(gradients, axes, strict=True)])
     return found, tuple([None if t is None else 0 for t in found])
 
 
 operator = Operator(
     "delta_rule",
-    tensors="Tensor q, Tensor k, Tensor v, Tensor? beta, Tensor? g, Tensor? initial_state, Tensor? cu_seqlens",
+    tensors="Tensor q, Tensor k, Tensor v, Tensor? beta, Tensor? g, Tensor? initial_state, "
+    "Tensor? skip, Tensor? cu_seqlens",
     options="float scale, int reflections, bool normalize",
     states="Tensor? kept",
     grads="Tensor? grad_o, Tensor? grad_last",
