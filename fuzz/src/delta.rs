@@ -67,7 +67,11 @@ fn any<T: Exponential>(source: &mut Source, extent: Extent) -> Given<T> {
     if source.one_in(3) {
         given.grad_last = None;
     }
-    if source.one_in(3) { given.without_erasing() } else { given }
+    match source.below(6) {
+        0 | 1 => given.without_erasing(),
+        2 if sizes.reflections == 1 => given.with_skip(),
+        _ => given,
+    }
 }
 
 /// A sequence and one of its tokens, or its end.

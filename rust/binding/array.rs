@@ -166,7 +166,7 @@ pub trait Array: Deref<Target = Header> {
 
     /// Integers along one axis.
     fn integers(&self, name: &str) -> Reading<&'static [i64]> {
-        if self.dtype != DType::Int64 || self.dims != 1 || !self.is_contiguous {
+        if self.dtype != DType::Int64 || self.dims != 1 || !self.is_contiguous || !self.is_aligned::<i64>() {
             let given = self.describe()?;
             return Err(Refusal::Type(format!("{name}: expected int64 numbers along one axis, got {given}")));
         }

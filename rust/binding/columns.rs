@@ -47,7 +47,7 @@ impl Columns {
         [self.count, self.n, self.m]
     }
 
-    /// `W` of `u`, in slot 0, and of `tau` and phases in others, where they are given. Phases have that shape.
+    /// `W` of `u`, in slot 0, and of `tau`, in another, if it is given. `phases`: their slot and shape.
     pub fn operator<'a, T: Number<Real: Number>>(
         &self,
         operands: &impl Operands<'a>,

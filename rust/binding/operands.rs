@@ -79,10 +79,10 @@ impl std::ops::Deref for Shape {
 /// An array of a call, and its name.
 pub type Named<'x, A> = (&'static str, Option<&'x A>);
 
-/// The arrays of a call, by slots.
+/// The arrays of a call, by slots. Each result has memory of its own.
 pub struct Arrays<'x, A, const IN: usize, const OUT: usize> {
-    pub operands: [Named<'x, A>; IN],
-    pub results: [Named<'x, A>; OUT],
+    operands: [Named<'x, A>; IN],
+    results: [Named<'x, A>; OUT],
 }
 
 impl<'x, A: Array, const IN: usize, const OUT: usize> Arrays<'x, A, IN, OUT> {
@@ -99,6 +99,16 @@ impl<'x, A: Array, const IN: usize, const OUT: usize> Arrays<'x, A, IN, OUT> {
             }
         }
         Ok(Self { operands, results })
+    }
+
+    /// The operands, by slots.
+    pub fn operands(&self) -> &[Named<'x, A>; IN] {
+        &self.operands
+    }
+
+    /// Results that were allocated for this call share no memory with anything.
+    pub fn with_new_results(operands: [Named<'x, A>; IN], results: [Named<'x, A>; OUT]) -> Self {
+        Self { operands, results }
     }
 }
 

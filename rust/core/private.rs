@@ -1,17 +1,5 @@
 //! What safe code of another crate must not reach: each of these programs once read or wrote memory out of bounds.
 //!
-//! Pointers as arguments:
-//!
-//! ```compile_fail,E0603
-//! use householder::{operator::Reflections, threads::Context, wy::blocks::{Blocks, Coefficients}};
-//! let u = Reflections::new(3, 2, &[1.0, 0.0, 2.0, 1.0, 2.0, 1.0]);
-//! let mut never = || false;
-//! let mut context = Context::new(&mut never);
-//! let blocks = Blocks::new(&mut context, u, 16).unwrap();
-//! let keep = Coefficients::new(&blocks, std::ptr::null(), 3);
-//! println!("{:?}", keep.of(1).ptr);
-//! ```
-//!
 //! Buffers of any length:
 //!
 //! ```compile_fail,E0603

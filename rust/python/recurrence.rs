@@ -111,8 +111,8 @@ impl<T: Number<Real: Number>> Stepper for Owned<T> {
     fn step(&self, py: Python<'_>, arrays: &Arrays<'_, Array<'_, '_>, 2, 1>) -> Reading<()> {
         let prepared = self.prepared()?;
         let (n, d) = (self.sizes.columns.n, self.sizes.d);
-        let [batch, axes] = arrays.operands[1].1.map_or([0, 2], |h| [h.len / n, h.dims.clamp(1, 2)]);
-        for ((name, array), width) in arrays.operands.iter().zip([d, n]) {
+        let [batch, axes] = arrays.operands()[1].1.map_or([0, 2], |h| [h.len / n, h.dims.clamp(1, 2)]);
+        for ((name, array), width) in arrays.operands().iter().zip([d, n]) {
             let shape = &[batch, width][2 - axes..];
             array.map_or(Ok(()), |array| array.require_shape(name, array, (1, 0), shape))?;
         }

@@ -18,7 +18,7 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
     let (u, h, tau, keep) = (u.laid_out()?, h.laid_out()?, optional(tau)?, keep && kept::is_possible());
     let (call, c) = (Call::of(&u, &h, tau.is_some(), transpose, &method?, &shape?)?, h.empty_like()?);
     let operands = named(OPERANDS, [Some(&u), Some(&h), None, tau.as_ref()]);
-    let kept = apply::forward(&Arrays { operands, results: [("c", Some(&c))] }, &call, keep)?;
+    let kept = apply::forward(&Arrays::with_new_results(operands, [("c", Some(&c))]), &call, keep)?;
     Ok(vec![Some(c.into()), Some(kept::keep(keep, kept)?)])
 }
 
@@ -40,7 +40,7 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
     let tensors = [Some(&u), Some(&h), None, tau.as_ref()];
     let gradients = gradients(tensors, [wants_u, wants_h, false, wants_tau])?;
     let operands = named(OPERANDS, [Some(&u), Some(&h), Some(&grad_c), tau.as_ref()]);
-    let arrays = Arrays { operands, results: each(GRADIENTS, &gradients) };
+    let arrays = Arrays::with_new_results(operands, each(GRADIENTS, &gradients));
     apply::backward(&arrays, &call, kept::find(kept.as_ref()).as_deref())?;
     let [u, h, _, tau] = gradients;
     Ok(results([u, h, tau]))

@@ -79,7 +79,7 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
     let kept = states(if keep { call.kept[1] } else { 0 })?;
     let results = [("out", Some(&out)), ("last", Some(&last)), ("kept", Some(&kept).filter(|_| keep))];
     let operands = slots(&inputs[..GRADIENTS.len()], [None; 3]);
-    delta::forward(&Arrays { operands, results }, call, false)?;
+    delta::forward(&Arrays::with_new_results(operands, results), call, false)?;
     Ok(self::results([out, last, kept].map(Some)))
 }
 
@@ -99,9 +99,9 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
         *gradient = like.map(|like| Laid::empty(&like.shape(), dtype.computed())).transpose()?;
     }
     let operands = slots(&inputs[..GRADIENTS.len()], states.each_ref().map(Option::as_ref));
-    delta::backward(&Arrays { operands, results: each(GRADIENTS, &gradients) }, call)?;
-    for gradient in &mut gradients[..2] {
-        *gradient = gradient.take().map(|gradient| gradient.converted(dtype)).transpose()?;
+    delta::backward(&Arrays::with_new_results(operands, each(GRADIENTS, &gradients)), call)?;
+    for (gradient, like) in gradients.iter_mut().zip(inputs.iter().flatten()).take(2) {
+        *gradient = gradient.take().map(|gradient| gradient.converted(like.dtype)).transpose()?;
     }
     Ok(results(gradients))
 }

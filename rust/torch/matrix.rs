@@ -19,7 +19,7 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
     let mut shape = u.shape();
     shape[columns.axes + 1] = columns.n;
     let w = Laid::empty(&shape, u.dtype)?;
-    let arrays = Arrays { operands: named(OPERANDS, [Some(&u)]), results: [("w", Some(&w))] };
+    let arrays = Arrays::with_new_results(named(OPERANDS, [Some(&u)]), [("w", Some(&w))]);
     let kept = matrix::forward(&arrays, &columns, keep)?;
     Ok(vec![Some(w.into()), Some(kept::keep(keep, kept)?)])
 }
@@ -35,7 +35,7 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
     }
     let (columns, grad_u) = (Columns::of(&u, "trapezoidal", false)?, u.empty_like()?);
     let operands = named(OPERANDS, [Some(&u), Some(&grad_w)]);
-    let arrays = Arrays { operands, results: [("grad_u", Some(&grad_u))] };
+    let arrays = Arrays::with_new_results(operands, [("grad_u", Some(&grad_u))]);
     matrix::backward(&arrays, &columns, kept::find(kept.as_ref()).as_deref())?;
     Ok(vec![Some(grad_u.into())])
 }

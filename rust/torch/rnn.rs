@@ -38,7 +38,7 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
     let h = Laid::empty(&[&x.shape()[..x.dims - 1], &[n]].concat(), x.dtype)?;
     let last = Laid::empty(&[&u.shape()[..axes], &[call.sizes.batch, n]].concat(), u.dtype)?;
     let results = [("h", Some(&h)), ("last", Some(&last)), ("tape", None)];
-    let kept = rnn::forward(&Arrays { operands: operands(&inputs, [None; 4]), results }, call, keep)?;
+    let kept = rnn::forward(&Arrays::with_new_results(operands(&inputs, [None; 4]), results), call, keep)?;
     Ok(vec![Some(h.into()), Some(last.into()), Some(kept::keep(keep, kept)?)])
 }
 
@@ -53,7 +53,7 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
     let operands = operands(&inputs, [Some(&h), None, grad_h.as_ref(), grad_last.as_ref()]);
     require_unchanged(&call, &operands)?;
     let gradients = gradients(inputs.iter().map(Option::as_ref), wants?)?;
-    let arrays = Arrays { operands, results: each(GRADIENTS, &gradients) };
+    let arrays = Arrays::with_new_results(operands, each(GRADIENTS, &gradients));
     rnn::backward(&arrays, call, kept::find(kept.as_ref()).as_deref(), true)?;
     Ok(results(gradients))
 }

@@ -122,6 +122,9 @@ pub struct Laid {
 impl Laid {
     /// A new one.
     pub fn empty(shape: &[usize], dtype: DType) -> Reading<Self> {
+        if dtype == DType::Other {
+            return Err(dtype.refusal("float32, float64, complex64 or complex128"));
+        }
         let (torch, mut handle) = (torch()?, null_mut());
         let sizes: Vec<i64> = shape.iter().map(|&size| size as i64).collect();
         let mut strides = vec![1_i64; shape.len()];

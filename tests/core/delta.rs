@@ -54,6 +54,7 @@ fn every_length_width_and_gate() {
                 agree(&given::<f64>(sizes, &[tokens], channels).with_skip(), 1e-14);
                 agree(&given::<f32>(sizes, &[tokens], channels), 2e-5);
                 agree(&given::<f32>(sizes, &[tokens], channels).without_erasing(), 2e-5);
+                agree(&given::<f32>(sizes, &[tokens], channels).with_skip(), 2e-5);
             }
         }
     }

@@ -228,7 +228,7 @@ def _convolve_step(
     fits = conv_state.shape[:2] == hidden_states.shape[:2] and conv_state.shape[-1] >= before
     if not (fits and _has_convolution(hidden_states, weight, activation)):
         return NotImplemented
-    tokens = torch.cat([conv_state.mT, hidden_states.mT.to(conv_state.dtype)], dim=1)
+    tokens = torch.cat([conv_state.mT, hidden_states.mT], dim=1)
     conv_state.copy_(tokens[:, -conv_state.shape[-1] :].mT)
     tokens = tokens[:, -before - hidden_states.shape[-1] :].to(hidden_states.dtype)
     return causal_convolution(tokens, weight, bias, silu=activation is not None)[:, before:].mT

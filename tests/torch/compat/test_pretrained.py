@@ -736,6 +736,28 @@ def test_scans_of_mamba_are_token_by_token(tokens, limits):
         torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-12)
 
 
+@torch.no_grad()
+def test_single_tokens_of_mamba_update_the_state_of_the_cache_in_place(monkeypatch):
+    x, dt, a, b, c, d, bias, _ = mamba_operands(torch.float32, 6)
+    options = {"D": d, "dt_bias": bias, "dt_softplus": True, "return_final_states": True, "chunk_size": 16}
+    expected, last = _mamba.chunk_scan(x, dt, a, b, c, **options)
+    _, state = _mamba.chunk_scan(*(t[:, :5] if t.dim() > 1 else t for t in (x, dt, a, b, c)), **options)
+    address, run, in_place = state.data_ptr(), _mamba._run, []
+
+    def noted(*operands, **how):
+        o, after = run(*operands, **how)
+        in_place.append(after is operands[6])
+        return o, after
+
+    monkeypatch.setattr(_mamba, "_run", noted)
+    wide = dt[:, 5, :, None].expand(2, 8, 4), a[:, None, None].expand(8, 4, 6)
+    of_heads = {"D": d[:, None].expand(8, 4), "dt_bias": bias[:, None].expand(8, 4)}
+    found = _mamba.state_update(state, x[:, 5], *wide, b[:, 5], c[:, 5], **of_heads, dt_softplus=True)
+    assert in_place == [True] and state.data_ptr() == address
+    torch.testing.assert_close(found, expected[:, 5])
+    torch.testing.assert_close(state, last)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_scans_of_mamba_lose_no_more_than_those_of_transformers(dtype):
     module = pytest.importorskip("transformers.models.mamba2.modeling_mamba2")

@@ -176,6 +176,11 @@ def calls(dtype):
         yield delta, (*row, None, *others, None, ends), (1.0, 1, False), of_outputs, wanted
         skipping = *row, gates[0][:1, :70], *others, number(4), ends
         yield delta, skipping, (1.0, 1, False), of_outputs, [True] * 5 + [False, True]
+        if dtype is torch.float32:
+            mixed = row[0], *(t.bfloat16() for t in row[1:]), *skipping[3:]
+            yield delta, mixed, (1.0, 1, False), of_outputs, [True] * 5 + [False, True]
+            mixed = row[0].bfloat16(), row[1].half(), *skipping[2:]
+            yield delta, mixed, (1.0, 1, False), (of_outputs[0].bfloat16(), None), [True] * 5 + [False, True]
 
 
 NAMES = [name for operator in OPERATORS for name in (operator.forward_op.name(), operator.backward_op.name())]
@@ -237,6 +242,8 @@ def apply_backward(u, h, grad):
             TypeError,
         ),
         (lambda u, h: ops.apply(u.half(), h.half(), None, *OPTIONS), "or complex128, got float16", TypeError),
+        (lambda u, h: ops.apply(u.bool(), h.bool(), None, *OPTIONS), "or complex128, got another type", TypeError),
+        (lambda u, h: ops.matrix(u.byte()), "or complex128, got another type", TypeError),
         (lambda u, h: ops.apply(u, h, None, False, False, "fast", "full"), "or 'dense', got 'fast'", ValueError),
         (
             lambda u, h: ops.apply(u, h, u[0].double(), *OPTIONS),
