@@ -753,7 +753,8 @@ def test_single_tokens_of_mamba_update_the_state_of_the_cache_in_place(monkeypat
     wide = dt[:, 5, :, None].expand(2, 8, 4), a[:, None, None].expand(8, 4, 6)
     of_heads = {"D": d[:, None].expand(8, 4), "dt_bias": bias[:, None].expand(8, 4)}
     found = _mamba.state_update(state, x[:, 5], *wide, b[:, 5], c[:, 5], **of_heads, dt_softplus=True)
-    assert in_place == [True] and state.data_ptr() == address
+    assert in_place == [True]
+    assert state.data_ptr() == address
     torch.testing.assert_close(found, expected[:, 5])
     torch.testing.assert_close(state, last)
 

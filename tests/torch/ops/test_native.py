@@ -243,7 +243,7 @@ def apply_backward(u, h, grad):
         ),
         (lambda u, h: ops.apply(u.half(), h.half(), None, *OPTIONS), "or complex128, got float16", TypeError),
         (lambda u, h: ops.apply(u.bool(), h.bool(), None, *OPTIONS), "or complex128, got another type", TypeError),
-        (lambda u, h: ops.matrix(u.byte(), False), "or complex128, got another type", TypeError),
+        (lambda u, _: ops.matrix(u.byte(), False), "or complex128, got another type", TypeError),
         (lambda u, h: ops.apply(u, h, None, False, False, "fast", "full"), "or 'dense', got 'fast'", ValueError),
         (
             lambda u, h: ops.apply(u, h, u[0].double(), *OPTIONS),
