@@ -69,10 +69,14 @@ def _gates(source, shape, dtype):
     return torch.from_numpy(g).to(dtype)
 
 
+NEGLIGIBLE = 2.0**26
+"""Decays over several steps that are less than so many least normal numbers count as zero."""
+
+
 def reach(tensors):
-    """What a decay is multiplied by at most, in gradients of gradients too."""
+    """What a decay that counts as zero is multiplied by at most, in gradients of gradients too."""
     sizes = [float(t.abs().max()) for name, t in tensors.items() if name != "g" and t is not None and t.numel()]
-    return math.prod(max(1.0, size) for size in sizes) ** 2
+    return NEGLIGIBLE * math.prod(max(1.0, size) for size in sizes) ** 2
 
 
 def packed(source, tokens):
