@@ -76,7 +76,8 @@ NEGLIGIBLE = 2.0**26
 def reach(tensors):
     """What a decay that counts as zero is multiplied by at most, in gradients of gradients too."""
     sizes = [float(t.abs().max()) for name, t in tensors.items() if name != "g" and t is not None and t.numel()]
-    return NEGLIGIBLE * math.prod(max(1.0, size) for size in sizes) ** 2
+    least = 1.0 if tensors.get("g") is None else NEGLIGIBLE
+    return least * math.prod(max(1.0, size) for size in sizes) ** 2
 
 
 def packed(source, tokens):
