@@ -143,13 +143,17 @@ class Recurrence:
         options: RnnOptions,
         latent: Array | None = None,  # like u, which was made of it
     ) -> Self: ...
-    def is_of(self, inputs: RnnInputs) -> bool: ...  # bit for bit, latent in the place of u; x and h0 play no part
     def step(
         self,
         x: Array,  # (B, d) or (d,)
         h: Array,  # (B, n) or (n,)
         out: Array,  # like h
     ) -> NotImplementedType | None: ...
+    def step_of(
+        self,
+        inputs: RnnInputs,  # its parameters bit for bit, latent in the place of u; else nothing is written
+        out: Array,
+    ) -> NotImplementedType | bool: ...
 
 def rnn_tape_width(
     dtype: str, n: int, m: int, rows: int, has_phases: bool, has_tau: bool, nonlinearity: str, method: str

@@ -53,10 +53,18 @@ impl Recurrence {
         })
     }
 
-    /// Whether it is the recurrence of these parameters, with `latent` in the place of `u`, bit for bit; `x` and `h0` do not
-    /// matter.
-    fn is_of(&self, inputs: Inputs<'_>) -> bool {
-        Array::each(&inputs).is_ok_and(|inputs| self.0.is_of(&operands(&inputs, [None; 4])))
+    /// [`Recurrence::step`] with `x` and `h0` of these inputs, if the others are its parameters bit for bit, with `latent` in
+    /// the place of `u`. Returns whether they are.
+    fn step_of(&self, py: Python<'_>, inputs: Inputs<'_>, out: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        attempt(py, || {
+            let (inputs, out) = (Array::each(&inputs)?, Array::read(out)?);
+            let is_own = self.0.is_of(&operands(&inputs, [None; 4]));
+            if is_own {
+                let [x, h] = [X, H0].map(|slot| inputs[slot].as_ref());
+                self.0.step(py, &Arrays::new([("x", x), ("h", h)], [("out", Some(&out))])?)?;
+            }
+            Ok(is_own)
+        })
     }
 
     /// Writes `phi(W h + V x + b)` to `out`, like `h`: of `x (B, d)` and `h (B, n)`, or of `x (d,)` and `h (n,)`.

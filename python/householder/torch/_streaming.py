@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+import torch
+
 from householder import _core
 from householder.torch._ops.route import Route, route
 from householder.torch._reflections import constrain
@@ -39,15 +41,19 @@ def step(cell: nn.Module, constraint: str, tensors: tuple[Any, ...], options: tu
         The options of the operation.
     """
     latent, x, h, *others = tensors
-    if h is None or route() is not Route.EAGER or not latent.is_cpu or (x.dim() == 2 and len(x) > _FEW):
+    if h is None or route() is not Route.EAGER or not latent.is_cpu or (x.shape[0] > _FEW and x.dim() == 2):
         return None
     try:
         before, recurrence = _known.get(cell, ((), None))
-        if recurrence is None or before != (constraint, *options) or not recurrence.is_of(tensors):
-            inputs = constrain(latent, constraint), x.new_empty(0, 1, x.shape[-1]), None, *others
-            _known[cell] = (constraint, *options), _core.Recurrence(inputs, options, latent)
-            return None
-        following = h.new_empty(h.shape)
-        return None if recurrence.step(x, h, following) is NotImplemented else following
+        if recurrence is not None and before == (constraint, *options):
+            following = torch.empty_like(h)
+            is_same = recurrence.step_of(tensors, following)
+            if is_same is NotImplemented:
+                return None
+            if is_same:
+                return following
+        inputs = constrain(latent, constraint), x.new_empty(0, 1, x.shape[-1]), None, *others
+        _known[cell] = (constraint, *options), _core.Recurrence(inputs, options, latent)
+        return None
     except (AttributeError, RuntimeError, TypeError, ValueError):
         return None  # the checks of the arguments explain
