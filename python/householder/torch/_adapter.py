@@ -8,12 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from householder import _spec, _validate
-from householder.torch import _check, _reflections, _tracing
+from householder.torch import _check, _reflections, _tracing, _undocumented
 from householder.torch._functional import apply
 from householder.torch._ops.adapted import adapted_linear, can_fuse
-
-# A private name of torch. Without it, global module hooks run for the adapter but not for the layer inside it.
-_any_global_hook = getattr(torch.nn.modules.module, "_has_any_global_hook", lambda: False)
 
 
 class OrthogonalAdapter(_reflections.Layer):
@@ -194,7 +191,8 @@ class OrthogonalAdapter(_reflections.Layer):
 
     def _turn_weight(self, *, transpose: bool) -> None:
         linear = self.linear
-        if "weight" not in linear._parameters and "weight" not in linear._buffers:
+        own = *linear.named_parameters(recurse=False), *linear.named_buffers(recurse=False)
+        if "weight" not in dict(own):
             raise RuntimeError(
                 "the layer's weight is parametrized, and a computed weight cannot be multiplied by W: "
                 "remove its parametrizations first"
@@ -280,7 +278,4 @@ def _sizes(linear: Any) -> tuple[int, int]:
 
 def _is_plain(linear: nn.Module) -> bool:
     """Return whether the layer only computes its function: no subclass, no hook, no replaced ``forward``."""
-    if _any_global_hook():
-        return False
-    hooks = (linear._forward_pre_hooks, linear._forward_hooks, linear._backward_pre_hooks, linear._backward_hooks)
-    return type(linear) is nn.Linear and not any(hooks) and "forward" not in linear.__dict__
+    return type(linear) is nn.Linear and "forward" not in linear.__dict__ and not _undocumented.has_hooks(linear)

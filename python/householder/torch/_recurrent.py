@@ -398,7 +398,7 @@ class RecurrentLayer(_tracing.Opaque):
     ) -> tuple[Tensor, Tensor]:
         cells = list(self.cells)
         initial = [None] * len(cells) if hx is None else [hx.squeeze(0)] if len(cells) == 1 else hx.unbind(0)
-        directions = self._directions
+        directions = len(cells) // self.num_layers
         last: list[Tensor] = []
         for layer in range(self.num_layers):
             outputs = []

@@ -11,13 +11,11 @@ import torch
 from torch import Tensor
 
 from householder import _core, _torch_library
-from householder.torch._ops.route import is_forward_mode
+from householder.torch._undocumented import has_storage, is_forward_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import ModuleType
-
-    from torch._ops import OpOverload
 
 _library: Any = torch.library.Library("householder", "DEF")  # type: ignore[no-untyped-call]
 
@@ -37,7 +35,7 @@ def define(
     fake: Callable[..., Any],
     vmap: Callable[..., Any],
     autograd: tuple[Callable[..., Any], Callable[..., Any]],
-) -> OpOverload:
+) -> Any:
     """Define an operator, with a kernel for each key of the dispatcher, unless the library without Python has one.
 
     ``autograd`` has its gradients and what they remember, for calls by others than ``Operator``.
@@ -52,8 +50,7 @@ def define(
     backward, setup_context = autograd
     checked: Any = _Checked()
     torch.library.register_autograd(f"householder::{name}", backward, setup_context=setup_context, lib=checked)
-    overload: OpOverload = getattr(torch.ops.householder, name).default
-    return overload
+    return getattr(torch.ops.householder, name).default
 
 
 class _Checked:
@@ -76,7 +73,7 @@ class _Checked:
 def are_plain(*tensors: Tensor | None) -> bool:
     """Return whether tensors have memory, and no subclass overrides operators, as distributed tensors do."""
     own = Tensor.__torch_dispatch__
-    return all(t is None or (type(t).__torch_dispatch__ is own and torch._C._has_storage(t)) for t in tensors)
+    return all(t is None or (type(t).__torch_dispatch__ is own and has_storage(t)) for t in tensors)
 
 
 def on_cuda() -> ModuleType:

@@ -102,11 +102,10 @@ def inputs_of(tensors: Any, options: Any) -> Inputs:
 
 def _compute(tensors: Any, options: Any, keep: bool) -> Any:
     follow_torch_threads()
-    inputs = inputs_of(tensors, options)
-    u, x = inputs.u, inputs.x
-    n, _, _, _, batch = inputs.sizes()
+    (u, x, h0, *_, batch_sizes), n = tensors, tensors[0].shape[-2]
+    batch = (x if batch_sizes is None else h0).shape[-2]
     h, last = x.new_empty(*x.shape[:-1], n), x.new_empty(*u.shape[:-2], batch, n)
-    kept = _core.rnn_forward(inputs, options, h, last, keep)
+    kept = _core.rnn_forward(tensors, options, h, last, keep)
     return kept if kept is NotImplemented else ((h, last), (h, None), kept)
 
 
