@@ -36,15 +36,15 @@ class Apply:
     residuals = 0
 
     def results(self, options: Options, u: Any, h: Any) -> list[Shape]:  # noqa: ARG002
-        """Shapes of the results."""
+        """Return the shapes of the results."""
         return [Shape(h.shape, h.dtype)]
 
     def kept(self, options: Options, u: Any, h: Any) -> list[Shape]:  # noqa: ARG002
-        """Nothing is kept."""
+        """Return no shape, because nothing is kept."""
         return []
 
     def attributes(self, options: Options, u: Any, h: Any) -> dict[str, Any]:  # noqa: ARG002
-        """Options as the kernels read them."""
+        """Return the options as the kernels read them."""
         return {"transpose": np.bool_(options.transpose), "method": options.method}
 
     def expression(self, options: Options, u: Any, h: Any) -> tuple[Array, ...]:

@@ -39,19 +39,19 @@ class DeltaRule:
     residuals = 1
 
     def results(self, options: Options, q: Any, k: Any, v: Any, *others: Any) -> list[Shape]:  # noqa: ARG002
-        """Shapes of the results."""
+        """Return the shapes of the results."""
         batch, _, _, keys = q.shape
         o, state = (*q.shape[:2], *v.shape[2:]), (batch, v.shape[2], keys, v.shape[3])
         return [Shape(shape, q.dtype) for shape in (o, state)]
 
     def kept(self, options: Options, q: Any, k: Any, v: Any, *others: Any) -> list[Shape]:  # noqa: ARG002
-        """Shape of the states that are kept of each sequence."""
+        """Return the shape of the states that are kept of each sequence."""
         (batch, steps, _, keys), (_, _, heads, values) = k.shape, v.shape
         count = max(steps - 1, 0) // _core.delta_interval(keys, values)
         return [Shape((batch, count, heads, keys, values), q.dtype)] if count else []
 
     def attributes(self, options: Options, *operands: Any) -> dict[str, Any]:
-        """Options as the kernels read them."""
+        """Return the options as the kernels read them."""
         g = operands[4]
         flags = {"normalize": np.bool_(options.normalize), "by_channel": np.bool_(g is not None and g.ndim == 4)}
         return {**flags, "scale": np.float64(options.scale), "reflections": np.int64(options.reflections)}

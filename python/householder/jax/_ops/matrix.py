@@ -24,16 +24,16 @@ class Matrix:
     residuals = 0
 
     def results(self, options: None, u: Any) -> list[Shape]:  # noqa: ARG002
-        """Shapes of the results."""
+        """Return the shapes of the results."""
         count, n, _ = u.shape
         return [Shape((count, n, n), u.dtype)]
 
     def kept(self, options: None, u: Any) -> list[Shape]:  # noqa: ARG002
-        """Nothing is kept."""
+        """Return no shape, because nothing is kept."""
         return []
 
     def attributes(self, options: None, u: Any) -> dict[str, Any]:  # noqa: ARG002
-        """No options."""
+        """Return no attributes."""
         return {}
 
     def expression(self, options: None, u: Any) -> tuple[Array, ...]:  # noqa: ARG002

@@ -52,13 +52,13 @@ class Function(Protocol):
     """How many arrays of the function's kernel that of the gradient can read: the first result, and what is kept."""
 
     def results(self, options: Any, *operands: Any) -> list[Shape]:
-        """Shapes of the results."""
+        """Return the shapes of the results."""
 
     def kept(self, options: Any, *operands: Any) -> list[Shape]:
-        """Shapes of the arrays that the kernel keeps for the gradient's kernel."""
+        """Return the shapes of the arrays that the kernel keeps for the gradient's kernel."""
 
     def attributes(self, options: Any, *operands: Any) -> dict[str, Any]:
-        """Options as the kernels read them."""
+        """Return the options as the kernels read them."""
 
     def expression(self, options: Any, *operands: Any) -> tuple[Array, ...]:
         """Compute the results in ``jax.numpy``."""

@@ -43,13 +43,13 @@ class Rnn:
     residuals = 2
 
     def results(self, options: Options, u: Any, x: Any, *others: Any) -> list[Shape]:  # noqa: ARG002
-        """Shapes of the results."""
+        """Return the shapes of the results."""
         (count, n, _), (_, _, batch, _) = u.shape, x.shape
         h, last = (*x.shape[:-1], n), (count, batch, n)
         return [Shape(shape, x.dtype) for shape in (h, last)]
 
     def kept(self, options: Options, u: Any, x: Any, *others: Any) -> list[Shape]:
-        """Shape of the tape."""
+        """Return the shape of the tape."""
         (_, n, m), (count, steps, batch, _) = u.shape, x.shape
         has_phases = others[3] is not None
         name, method = np.dtype(x.dtype).name, options.method
@@ -57,7 +57,7 @@ class Rnn:
         return [Shape((count, steps, batch, width), x.dtype)] if width else []
 
     def attributes(self, options: Options, *operands: Any) -> dict[str, Any]:  # noqa: ARG002
-        """Options as the kernels read them."""
+        """Return the options as the kernels read them."""
         flags = {"transpose": np.bool_(options.transpose), "reverse": np.bool_(options.reverse)}
         names = {"nonlinearity": options.nonlinearity, "method": options.method}
         return {**flags, **names, "negative_slope": np.float64(options.negative_slope)}

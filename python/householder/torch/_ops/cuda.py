@@ -59,7 +59,7 @@ def has_kernels(where: torch.device) -> bool:
 
 
 def _canonical(u: Tensor, *vectors: Tensor) -> list[Tensor]:
-    """``u (n, m)`` with rows ``(r, n)``, or ``u (c, n, m)`` with rows ``(c, r, n)``."""
+    """Return ``u (n, m)`` with rows ``(r, n)``, or ``u (c, n, m)`` with rows ``(c, r, n)``."""
     *many, n, m = u.shape
     rows = vectors[0].shape[len(many) : -1].numel()
     shape = (rows, n) if u.dim() == 2 else (prod(many), rows, n)
@@ -69,7 +69,7 @@ def _canonical(u: Tensor, *vectors: Tensor) -> list[Tensor]:
 
 @_with_kernels
 def apply_keeping(tensors: Any, options: Any, _: bool) -> Any:
-    """``W h`` or ``W* h``, no state, and the form of u for the backward pass."""
+    """Return ``W h`` or ``W* h``, no state, and the form of u for the backward pass."""
     (u, h, tau), (transpose, method, shape) = tensors, options
     _require_default(tau, shape)
     matrices, rows = _canonical(u, h)
@@ -93,7 +93,7 @@ def apply_gradients(tensors: Any, _: Any, form: Form | None, grads: Any, wanted:
 
 
 def apply(tensors: Any, options: Any, _: bool) -> Any:
-    """``W h`` or ``W* h``, and an empty tensor, because nothing is kept."""
+    """Return ``W h`` or ``W* h``, and an empty tensor, because nothing is kept."""
     found = apply_keeping(tensors, options, False)
     return found if found is NotImplemented else (found[0], empty_kept(tensors[0], False))
 
@@ -117,7 +117,7 @@ def _require_default(tau: Tensor | None, shape: str) -> None:
 
 @_with_kernels
 def matrix(tensors: Any, _: Any, __: bool) -> tuple[Tensor, Tensor]:
-    """``W`` itself, and an empty tensor, because nothing is kept."""
+    """Return ``W`` itself, and an empty tensor, because nothing is kept."""
     return algebra.matrix(algebra.form(tensors[0])).contiguous(), empty_kept(tensors[0], False)
 
 
@@ -134,7 +134,7 @@ def matrix_backward(tensors: Any, _: Any, grads: Any, wanted: Any, __: Any) -> A
 
 @_with_kernels
 def rnn_keeping(tensors: Any, options: Any, keep: bool) -> Any:
-    """All states and a copy of the last ones, the states again, and what the backward pass can use."""
+    """Return all states and a copy of the last ones, the states again, and what the backward pass can use."""
     inputs, options = _kernel_arguments(tensors, options)
     sequence, (steps, batch) = _sequence(inputs, options), inputs.sizes()[3:]
     h, run, kept = recurrence.forward(sequence, steps, batch, None if keep else Kept())
@@ -143,7 +143,7 @@ def rnn_keeping(tensors: Any, options: Any, keep: bool) -> Any:
 
 @_with_kernels
 def rnn(tensors: Any, options: Any, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """All states, a copy of the last ones and what the backward pass can use, as a tensor."""
+    """Return all states, a copy of the last ones and what the backward pass can use, as a tensor."""
     inputs, options = _kernel_arguments(tensors, options)
     sequence, (steps, batch) = _sequence(inputs, options), inputs.sizes()[3:]
     layout = _layout(inputs, options)
