@@ -212,7 +212,7 @@ def frame(u: Tensor, phases: Tensor | None = None) -> Tensor:
     True
     """
     compute = _check.operands(u)
-    n, m = _check.reflections(u)
+    n, m = _validate.reflections(u)
     if phases is not None:
         _check.matrix_phases(phases, u, n)
     columns = _frames.weight(u.to(compute), None, (n, m))

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from householder.torch import _accelerated, _hra, _mamba
 from householder.torch._delta import delta_rule, delta_step
+from householder.torch._dtypes import compute_type
 from householder.torch._linear_layer import causal_convolution, gated_norm
 
 if TYPE_CHECKING:
@@ -155,16 +156,6 @@ class _Call(threading.local):
 _call = _Call()
 
 
-def _delta_rule(query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, **options: Any) -> Any:
-    """Return outputs and, if asked for, final states in float32. Options without effect on these are ignored."""
-    return _run_delta_rule(delta_rule, query, key, value, g, beta, options)
-
-
-def _delta_step(query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, **options: Any) -> Any:
-    """Do the same, and write the final states to where the initial ones are, which is the cache of a layer."""
-    return _run_delta_rule(delta_step, query, key, value, g, beta, options)
-
-
 def _run_delta_rule(
     function: Callable[..., tuple[Tensor, Tensor | None]],
     query: Tensor,
@@ -172,14 +163,13 @@ def _run_delta_rule(
     value: Tensor,
     g: Tensor,
     beta: Tensor,
-    options: dict[str, Any],
+    **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    is_exact = query.dtype is torch.float64
-    compute = torch.float64 if is_exact else torch.float32
+    """Return outputs and, if asked for, final states in float32. Options without effect on these are ignored."""
 
     def fitting(t: Tensor) -> Tensor:
         """Convert to a dtype that may stand beside that of the queries."""
-        return t.to(compute) if is_exact or t.dtype is torch.float64 else t
+        return t.to(compute_type(query.dtype)) if torch.float64 in (query.dtype, t.dtype) else t
 
     state = options.get("initial_state")
     o, last = function(
@@ -194,6 +184,10 @@ def _run_delta_rule(
     )
     return o, None if last is None else last.float()
 
+
+_delta_rule = functools.partial(_run_delta_rule, delta_rule)
+# The final states go to where the initial ones are, which is the cache of a layer.
+_delta_step = functools.partial(_run_delta_rule, delta_step)
 
 _GLOBALS: dict[str, Callable[..., Any]] = {
     "torch_chunk_gated_delta_rule": _delta_rule,

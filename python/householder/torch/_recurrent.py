@@ -75,7 +75,7 @@ class RecurrentCell(_reflections.Layer):
         self.num_reflections = _reflections.count(num_reflections, n, n - self.is_complex)
         _validate.one_of("nonlinearity", nonlinearity, _spec.NONLINEARITIES)
         _validate.one_of("method", method, _spec.SEQUENCE_METHODS)
-        _check.pairs(nonlinearity, n, self.is_complex)
+        moduli = _validate.moduli(nonlinearity, n, self.is_complex)
         bias, learn_h0 = _validate.flag("bias", bias), _validate.flag("learn_h0", learn_h0)
         self.nonlinearity = nonlinearity
         self.negative_slope = _validate.slope(negative_slope)
@@ -94,8 +94,7 @@ class RecurrentCell(_reflections.Layer):
         self.register_parameter("weight_ih", parameter(n, self.input_size))
         self.register_parameter("bias", parameter(n, wanted=bias))
         self.register_parameter("h0", parameter(n, wanted=learn_h0))
-        phi = _spec.NONLINEARITIES[nonlinearity]
-        phi_bias = parameter(phi.moduli(n, self.is_complex), wanted=phi.has_bias, real=True)
+        phi_bias = parameter(moduli, wanted=_spec.NONLINEARITIES[nonlinearity].has_bias, real=True)
         self.register_parameter("nonlinearity_bias", phi_bias)
         self.reset_parameters()
 

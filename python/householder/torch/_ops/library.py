@@ -128,3 +128,37 @@ def empty_kept(like: Tensor, keep: bool) -> Tensor:
 def leading(info: Any, tensor: Tensor, dim: int | None) -> Tensor:
     """Put the dimension that ``vmap`` maps over first, repeating a tensor that has none."""
     return tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+
+
+def fold(info: Any, tensor: Tensor | None, dim: int | None, axis: int) -> Tensor | None:
+    """Merge the dimension that ``vmap`` maps over with an axis of the tensor."""
+    return None if tensor is None else leading(info, tensor, dim).movedim(0, axis).flatten(axis, axis + 1)
+
+
+def unfold(info: Any, tensor: Tensor | None, axis: int) -> Tensor | None:
+    """Invert ``fold``; the mapped dimension comes first."""
+    if tensor is None:
+        return None
+    count = info.batch_size
+    shape = (*tensor.shape[:axis], count, tensor.shape[axis] // count, *tensor.shape[axis + 1 :])
+    return tensor.reshape(shape).movedim(axis, 0)
+
+
+def each(op: Any, info: Any, in_dims: Any, *arguments: Any) -> Any:
+    """Call an operator once for each index of the mapped dimension, and stack the results."""
+    mapped = [isinstance(a, Tensor) and dim is not None for a, dim in zip(arguments, in_dims, strict=True)]
+
+    def at(i: int) -> list[Any]:
+        given = zip(arguments, mapped, in_dims, strict=True)
+        return [a.select(dim, i) if is_mapped else a for a, is_mapped, dim in given]
+
+    found = [op(*at(i)) for i in range(info.batch_size)]
+    if isinstance(found[0], Tensor):
+        return torch.stack(found), 0
+    results = tuple(None if of_one[0] is None else torch.stack(of_one) for of_one in zip(*found, strict=True))
+    return results, tuple(None if result is None else 0 for result in results)
+
+
+def room_for(tensors: Sequence[Any], wanted: Sequence[bool]) -> tuple[Tensor | None, ...]:
+    """Allocate the gradients of tensors, of which the first may be wanted."""
+    return tuple([t.new_empty(t.shape) if want else None for t, want in zip(tensors, wanted, strict=False)])
