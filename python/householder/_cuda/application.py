@@ -4,6 +4,7 @@ Shapes are those of :mod:`householder._cuda.algebra`.
 """
 
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,14 @@ from householder._cuda import algebra, instances, kernels, trials, verdicts
 from householder._cuda.algebra import Form
 from householder._cuda.instances import Direction
 from householder._cuda.library import library_of
+
+
+def canonical(u: Any, *vectors: Any) -> list[Any]:
+    """Return ``u (n, m)`` with rows ``(r, n)``, or ``u (c, n, m)`` with rows ``(c, r, n)``."""
+    *many, n, m = u.shape
+    count = prod(many)
+    shape = *[count] * bool(many), prod(vectors[0].shape) // (count * n or 1), n
+    return [u.reshape(count, n, m) if many else u, *(a.reshape(shape) for a in vectors)]
 
 
 def forward(u: Any, rows: Any, phases: Any, transpose: bool, method: str) -> tuple[Any, Form | None]:

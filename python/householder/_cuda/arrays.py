@@ -4,7 +4,6 @@ Factorisation runs on the CPU, because it is sequential and happens once.
 """
 
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 from householder import _cpu
@@ -53,7 +52,7 @@ class Arrays:
     def forward(self, u: Array, h: Array, phases: Array | None, transpose: bool, method: str) -> Array:
         """Return ``W h`` or ``W* h``."""
         with library_of(u).current(u):
-            u, rows = _canonical(u, h)
+            u, rows = application.canonical(u, h)
             c: Array = application.forward(u, rows, phases, transpose, method)[0]
             return c.reshape(h.shape)
 
@@ -62,7 +61,7 @@ class Arrays:
     ) -> tuple[Array, Array, Array | None]:
         """Return the gradients of u, h and phases."""
         with library_of(u).current(u):
-            canonical, rows, grads = _canonical(u, h, grad_c)
+            canonical, rows, grads = application.canonical(u, h, grad_c)
             grad_u, grad_h, grad_phases = application.backward(canonical, rows, grads, phases, transpose, method)
             return grad_u.reshape(u.shape), grad_h.reshape(h.shape), grad_phases
 
@@ -137,13 +136,3 @@ def _of_one_type(**arrays: Array | None) -> None:
     for name, b in others:
         if b is not None and b.dtype != a.dtype:
             raise TypeError(f"{name} has dtype {b.dtype} but {first} has dtype {a.dtype}")
-
-
-def _canonical(u: Array, *vectors: Array) -> tuple[Array, ...]:
-    """Return ``u (n, m)`` with rows ``(r, n)``, or ``u (c, n, m)`` with rows ``(c, r, n)``."""
-    *many, n, m = u.shape
-    if u.ndim == 2:
-        return u, *(a.reshape(a.size // n, n) for a in vectors)
-    count = prod(many)
-    rows = vectors[0].size // (count * n or 1)
-    return u.reshape(count, n, m), *(a.reshape(count, rows, n) for a in vectors)

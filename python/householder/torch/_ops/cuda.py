@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import wraps
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -58,21 +57,12 @@ def has_kernels(where: torch.device) -> bool:
     return not reason
 
 
-def _canonical(u: Tensor, *vectors: Tensor) -> list[Tensor]:
-    """Return ``u (n, m)`` with rows ``(r, n)``, or ``u (c, n, m)`` with rows ``(c, r, n)``."""
-    *many, n, m = u.shape
-    rows = vectors[0].shape[len(many) : -1].numel()
-    shape = (rows, n) if u.dim() == 2 else (prod(many), rows, n)
-    matrices = u if u.dim() == 2 else u.reshape(-1 if u.numel() else 0, n, m)
-    return [matrices, *(a.reshape(shape) for a in vectors)]
-
-
 @_with_kernels
 def apply_keeping(tensors: Any, options: Any, _: bool) -> Any:
     """Return ``W h`` or ``W* h``, no state, and the form of u for the backward pass."""
     (u, h, tau), (transpose, method, shape) = tensors, options
     _require_default(tau, shape)
-    matrices, rows = _canonical(u, h)
+    matrices, rows = application.canonical(u, h)
     c, form = application.forward(matrices, rows, None, transpose, method)
     return c.reshape(h.shape).contiguous(), (None,), form
 
@@ -82,7 +72,7 @@ def apply_gradients(tensors: Any, _: Any, form: Form | None, grads: Any, wanted:
     """Return the wanted gradients."""
     (u, h, tau), (grad_c,), (transpose, method, shape) = tensors, grads, options
     _require_default(tau, shape)
-    matrices, rows, grads = _canonical(u, h, grad_c)
+    matrices, rows, grads = application.canonical(u, h, grad_c)
     want_u, want_h, _ = wanted
     grad_u, grad_h, _ = application.backward(matrices, rows, grads, None, transpose, method, want_h=want_h, form=form)
     return (

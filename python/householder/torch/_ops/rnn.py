@@ -161,7 +161,7 @@ def _unsupported(tensors: Any, options: Any) -> str:
     return unsupported_columns(Inputs._make(tensors).tau, options[4])
 
 
-def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor, Tensor]:
+def _expression(library: Library, tensors: Any, options: Any) -> Any:
     return _expressions.rnn(*tensors, *options[:-1], library=library)
 
 
