@@ -144,7 +144,8 @@ def _accelerate_layer(name: str, layer: nn.Module) -> list[str]:
 
 
 def _is_accelerated(layer: nn.Module) -> bool:
-    return isinstance(layer, _accelerated.Accelerated) or _has_replaced_attributes(layer)
+    has_rules = any(isinstance(value, Rule) for value in vars(layer).values())
+    return has_rules or isinstance(layer, _accelerated.Accelerated)
 
 
 class _Call(threading.local):
@@ -340,8 +341,3 @@ def _replace_attributes(layer: nn.Module) -> list[str]:
 def _restore_attributes(layer: nn.Module) -> None:
     """Give the layer the functions that it had."""
     vars(layer).update({name: rule.before for name, rule in vars(layer).items() if isinstance(rule, Rule)})
-
-
-def _has_replaced_attributes(layer: nn.Module) -> bool:
-    """Return whether attributes of the layer are replaced."""
-    return any(isinstance(value, Rule) for value in vars(layer).values())
