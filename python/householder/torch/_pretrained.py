@@ -186,9 +186,14 @@ def _run_delta_rule(
     return o, None if last is None else last.float()
 
 
-_delta_rule = functools.partial(_run_delta_rule, delta_rule)
-# The final states go to where the initial ones are, which is the cache of a layer.
-_delta_step = functools.partial(_run_delta_rule, delta_step)
+def _delta_rule(*tensors: Tensor, **options: Any) -> Any:
+    return _run_delta_rule(delta_rule, *tensors, **options)
+
+
+def _delta_step(*tensors: Tensor, **options: Any) -> Any:
+    """Write the final states to where the initial ones are, which is the cache of a layer."""
+    return _run_delta_rule(delta_step, *tensors, **options)
+
 
 _GLOBALS: dict[str, Callable[..., Any]] = {
     "torch_chunk_gated_delta_rule": _delta_rule,
