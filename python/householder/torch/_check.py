@@ -42,10 +42,11 @@ def operands(u: Any, **others: Any) -> torch.dtype:
     return compute
 
 
-def of_layer(name: str, value: Any, parameter: Tensor) -> None:
-    """Check that a layer with this parameter can compute with an argument, which may be None."""
-    if value is not None:
-        _of_layer(name, value, parameter)
+def of_layer(parameter: Tensor, **values: Any) -> None:
+    """Check that a layer with this parameter can compute with arguments, which may be None."""
+    for name, value in values.items():
+        if value is not None:
+            _of_layer(name, value, parameter)
 
 
 def _of_layer(name: str, value: Any, parameter: Tensor) -> None:

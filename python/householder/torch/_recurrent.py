@@ -123,8 +123,7 @@ class RecurrentCell(_reflections.Layer):
         if x.shape[0] == 1 and batch_sizes is None:
             h = self._without_gradients(x[0], hx)
             if h is None and self._is_costly(x) and not self._mixes_types(x, hx):
-                _check.of_layer("input", x, self.weight_ih)
-                _check.of_layer("hx", hx, self.weight_ih)
+                _check.of_layer(self.weight_ih, input=x, hx=hx)
                 h = self._step(x[0], hx)
             if h is not None:
                 return h.unsqueeze(0), h.clone()
@@ -134,8 +133,7 @@ class RecurrentCell(_reflections.Layer):
             done: tuple[Tensor, Tensor] | None = _ops.rnn.operator.attempt((u, x, h0, *others), options)
             if done is not None:
                 return done
-        _check.of_layer("input", x, self.weight_ih)
-        _check.of_layer("hx", hx, self.weight_ih)
+        _check.of_layer(self.weight_ih, input=x, hx=hx)
         return rnn(
             u,
             x,
@@ -185,8 +183,7 @@ class RecurrentCell(_reflections.Layer):
         if h is not None:
             return h
         _check.shape("hx", hx, (*x.shape[:-1], self.hidden_size))
-        _check.of_layer("input", x, self.weight_ih)
-        _check.of_layer("hx", hx, self.weight_ih)
+        _check.of_layer(self.weight_ih, input=x, hx=hx)
         if self._mixes_types(x, hx):
             last: Tensor = self.forward(x.unsqueeze(0), hx, over=Sequences(None))[1]  # rnn converts them
             return last
