@@ -71,12 +71,17 @@ def not_both(phases: Any, tau: Any) -> None:
         raise ValueError("phases and tau are both given, but tau has its own phases: leave one of them out")
 
 
+def takes_phases(dtype: Any) -> None:
+    """Expect the dtype of a complex u."""
+    if "complex" not in str(dtype):
+        raise ValueError(f"phases are for complex u, but u has dtype {dtype}; a real u has u_1 when m == n")
+
+
 def phases(value: Any, u: Array, n: int, backend: ModuleType) -> Array | None:
     """Expect None, or ``theta (n,)`` with a complex u."""
     if value is None:
         return None
-    if u.dtype.kind != "c":
-        raise ValueError(f"phases are for complex u, but u has dtype {u.dtype}; a real u has u_1 when m == n")
+    takes_phases(u.dtype)
     return optional("phases", value, u, (n,), backend, real=True)
 
 

@@ -76,8 +76,7 @@ def phases(value: Any, compute: np.dtype[Any], *shapes: tuple[int, ...]) -> Arra
     """Expect None, or real angles of one of these shapes for a complex u."""
     if value is None:
         return None
-    if compute.kind != "c":
-        raise ValueError(f"phases are for complex u, but u has dtype {compute}; a real u has u_1 when m == n")
+    _validate.takes_phases(compute)
     a = array("phases", value)
     if a.dtype != np.finfo(compute).dtype:
         raise TypeError(f"phases have dtype {a.dtype}, expected {np.finfo(compute).dtype} for a {compute} u")

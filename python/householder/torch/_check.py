@@ -131,8 +131,7 @@ def phases(value: Any, u: Tensor, n: int) -> None:
 
 def _angles(value: Any, u: Tensor) -> None:
     tensor("phases", value)
-    if not u.is_complex():
-        raise ValueError(f"phases are for complex u, but u has dtype {u.dtype}; a real u has u_1 when m == n")
+    _validate.takes_phases(u.dtype)
     if value.dtype != u.real.dtype or value.device != u.device:
         raise TypeError(f"phases are {value.dtype} on {value.device} but u is {u.dtype} on {u.device}")
 
