@@ -71,7 +71,7 @@ def dtype_of(value: Any) -> np.dtype[Any]:
 
 
 def operand(name: str, value: Any, u: Array, *, real: bool = False, like: str = "u") -> Array:
-    """``array`` with the dtype of u, or the real dtype of its precision; ``like`` names u."""
+    """Return an array of the dtype of u, or the real dtype of its precision; ``like`` names u."""
     expected = REAL[u.dtype] if real else u.dtype
     a = array(name, value, expected)
     if a.dtype != expected:
@@ -88,7 +88,7 @@ def forward(
     tau: Array | None = None,
     shape: str = "trapezoidal",
 ) -> Array:
-    """``W h`` or ``W* h`` for ``u (..., n, m)`` and ``h (..., r, n)``, one matrix for each leading index of u."""
+    """Return ``W h`` or ``W* h`` for ``u (..., n, m)`` and ``h (..., r, n)``, a matrix for each leading index of u."""
     out = np.empty(h.shape, h.dtype)
     _core.forward(u, h, out, phases, transpose, method, False, shape, tau)
     return out
@@ -104,14 +104,14 @@ def backward(
     tau: Array | None = None,
     shape: str = "trapezoidal",
 ) -> tuple[Array, Array, Array | None, Array | None]:
-    """Gradients of u, h, phases and tau."""
+    """Return the gradients of u, h, phases and tau."""
     gradients = np.empty(u.shape, u.dtype), np.empty(h.shape, h.dtype), _like(phases), _like(tau)
     _core.backward(u, h, grad_c, gradients, phases, transpose, method, None, shape, tau)
     return gradients
 
 
 def forward_tape(u: Array, h: Array, phases: Array | None, transpose: bool) -> Array:
-    """Algorithm 1's intermediate vectors ``(..., m + 1, n)`` for one matrix."""
+    """Return Algorithm 1's intermediate vectors ``(..., m + 1, n)`` for one matrix."""
     n, m = u.shape
     tape = np.empty((*h.shape[:-1], m + 1, n), h.dtype)
     _core.forward_tape(u, h, tape, phases, transpose)
@@ -121,14 +121,14 @@ def forward_tape(u: Array, h: Array, phases: Array | None, transpose: bool) -> A
 def backward_tape(
     u: Array, tape: Array, grad_c: Array, phases: Array | None, transpose: bool
 ) -> tuple[Array, Array, Array | None]:
-    """Gradients of u, h and phases from the stored vectors."""
+    """Return the gradients of u, h and phases from the stored vectors."""
     gradients = np.empty(u.shape, u.dtype), np.empty(grad_c.shape, grad_c.dtype), _like(phases)
     _core.backward_tape(u, tape, grad_c, gradients, phases, transpose)
     return gradients
 
 
 def matrix(u: Array, phases: Array | None, tau: Array | None = None, shape: str = "trapezoidal") -> Array:
-    """``W (..., n, n)``."""
+    """Return ``W (..., n, n)``."""
     out = np.empty((*u.shape[:-1], u.shape[-2]), u.dtype)
     _core.matrix(u, out, phases, False, shape, tau)
     return out

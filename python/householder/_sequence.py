@@ -315,5 +315,5 @@ def _last_states(h: Array, sequence: Sequence, extent: _Extent) -> Array:
 
 def _nonlinearity_bias(nonlinearity: str, value: Any, u: Array, backend: ModuleType) -> Array | None:
     """Check modReLU's b, one for each modulus, and that pairs have an even n."""
-    length = _validate.bias_length(nonlinearity, value, len(u), u.dtype)
+    length = _validate.bias_length(nonlinearity, value, len(u), u.dtype.kind == "c")
     return _validate.optional("nonlinearity_bias", value, u, (length,), backend, real=True)

@@ -101,7 +101,7 @@ def jvp(
 
 
 def _diagonal(u: Array, tangent_u: Array, phases: Any, tangent_phases: Any, xp: Any) -> tuple[Array, Array]:
-    """``D`` and its tangent, as vectors ``(..., n)``."""
+    """Return ``D`` and its tangent, as vectors ``(..., n)``."""
     *batch, n, m = u.shape
     if phases is not None:
         d = xp.exp(1j * phases).astype(u.dtype)
@@ -113,6 +113,6 @@ def _diagonal(u: Array, tangent_u: Array, phases: Any, tangent_phases: Any, xp: 
 
 
 def _multiply(matrix: Array, vectors: Array) -> Array:
-    """``matrix (..., i, j)`` times ``vectors (..., j)``; a single matrix multiplies all vectors in one product."""
+    """Multiply ``matrix (..., i, j)`` and ``vectors (..., j)``; a single matrix takes all vectors in one product."""
     product: Array = vectors @ matrix.T if matrix.ndim == 2 else (matrix @ vectors[..., None])[..., 0]
     return product

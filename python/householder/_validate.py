@@ -61,17 +61,27 @@ def tau(value: Any, u: Array, columns: str, phases: Any, backend: Any) -> Array 
         return None
     if backend.xp is not np:
         raise ValueError("shape='full' and tau need arrays on the CPU: move u there, or use torch")
-    if value is not None and phases is not None:
-        raise ValueError("phases and tau are both given, but tau has its own phases: leave one of them out")
+    not_both(phases, value)
     return optional("tau", value, u, of_tau(u.shape), backend)
+
+
+def not_both(phases: Any, tau: Any) -> None:
+    """Expect phases or tau, or neither."""
+    if phases is not None and tau is not None:
+        raise ValueError("phases and tau are both given, but tau has its own phases: leave one of them out")
+
+
+def takes_phases(dtype: Any) -> None:
+    """Expect the dtype of a complex u."""
+    if "complex" not in str(dtype):
+        raise ValueError(f"phases are for complex u, but u has dtype {dtype}; a real u has u_1 when m == n")
 
 
 def phases(value: Any, u: Array, n: int, backend: ModuleType) -> Array | None:
     """Expect None, or ``theta (n,)`` with a complex u."""
     if value is None:
         return None
-    if u.dtype.kind != "c":
-        raise ValueError(f"phases are for complex u, but u has dtype {u.dtype}; a real u has u_1 when m == n")
+    takes_phases(u.dtype)
     return optional("phases", value, u, (n,), backend, real=True)
 
 
@@ -218,15 +228,21 @@ def delta_offsets(q: tuple[int, ...], cu_seqlens: Any) -> list[int]:
     return listed
 
 
-def bias_length(nonlinearity: str, bias: Any, n: int, dtype: Any) -> int:
-    """Expect a state that the nonlinearity acts on, and a bias with a modReLU only; return the length of the bias."""
-    phi, is_complex = NONLINEARITIES[nonlinearity], np.dtype(dtype).kind == "c"
+def moduli(nonlinearity: str, n: int, is_complex: bool) -> int:
+    """Expect a state that the nonlinearity acts on; return how many numbers or pairs that are."""
+    phi = NONLINEARITIES[nonlinearity]
     if is_complex and phi.is_real:
-        raise ValueError(f"nonlinearity {nonlinearity!r} acts on real numbers, but u has dtype {dtype}")
-    if not is_complex and phi.is_paired and n % 2:
-        raise ValueError(f"nonlinearity {nonlinearity!r} pairs i with i + n/2: n = {n} is odd, expected an even n")
-    if (bias is None) == phi.has_bias:
-        given = "missing" if bias is None else "given"
-        known = " and ".join(repr(name) for name, phi in NONLINEARITIES.items() if phi.has_bias)
-        raise ValueError(f"nonlinearity_bias is {given} for {nonlinearity!r}, expected it only for {known}")
+        advice = ": use 'modrelu'" if phi.has_bias else ""
+        raise ValueError(f"nonlinearity {nonlinearity!r} acts on real numbers, but the state is complex{advice}")
+    if not phi.acts_on(n, is_complex):
+        raise ValueError(f"nonlinearity {nonlinearity!r} acts on pairs (i, i + n/2), but n = {n} is odd")
     return phi.moduli(n, is_complex)
+
+
+def bias_length(nonlinearity: str, bias: Any, n: int, is_complex: bool) -> int:
+    """Expect such a state, and a bias with a modReLU only; return the length of the bias."""
+    length = moduli(nonlinearity, n, is_complex)
+    if (bias is None) == NONLINEARITIES[nonlinearity].has_bias:
+        given = "missing" if bias is None else "given"
+        raise ValueError(f"nonlinearity_bias is {given} with nonlinearity {nonlinearity!r}; only a modReLU takes one")
+    return length

@@ -40,13 +40,13 @@ def split(u: Array, phases: Array | None = None) -> tuple[Array, Array, Array]:
 
 
 def reflection(v: Array) -> Array:
-    """``H(v) = I - 2 v v*`` for a unit (or zero) vector v."""
+    """Return ``H(v) = I - 2 v v*`` for a unit (or zero) vector v."""
     H: Array = np.eye(len(v)) - 2 * np.outer(v, v.conj())
     return H
 
 
 def matrix(u: Array, phases: Array | None = None) -> Array:
-    """``W = H(u_1st column) .. H(u_last column) diag(d)``, a product of explicit n x n reflections."""
+    """Return ``W = H(u_1st column) .. H(u_last column) diag(d)``, a product of explicit n x n reflections."""
     v, _, d = split(u, phases)
     w: Array = np.diag(d)
     for column in v.T[::-1]:
@@ -55,7 +55,7 @@ def matrix(u: Array, phases: Array | None = None) -> Array:
 
 
 def forward(u: Array, h: Array, phases: Array | None = None, transpose: bool = False) -> Array:
-    """``c = W h`` or ``c = W* h``, one reflection after the other."""
+    """Return ``c = W h`` or ``c = W* h``, one reflection after the other."""
     v, _, d = split(u, phases)
     c = h if transpose else h * d
     for column in v.T if transpose else v.T[::-1]:
@@ -96,7 +96,7 @@ def backward_algorithm_1(u: Array, h: Array, H: Array, grad_c: Array, phases: Ar
 
 
 def wy(u: Array) -> tuple[Array, Array, Array]:
-    """Compact WY (Proposition 1) on unit columns: ``W_1 = I - V S V*``, ``T = striu(V* V) + I / 2``, ``S = T^-1``.
+    """Return V, T and S (Proposition 1): ``W_1 = I - V S V*``, ``T = striu(V* V) + I / 2``, ``S = T^-1``.
 
     The diagonal of T is 1/2 for a zero column too, where it has no effect, so that T has an inverse.
     """
@@ -106,7 +106,7 @@ def wy(u: Array) -> tuple[Array, Array, Array]:
 
 
 def forward_wy(u: Array, h: Array, phases: Array | None = None, transpose: bool = False) -> Array:
-    """``W h = (I - V S V*) D h`` and ``W* h = D* (I - V S* V*) h``."""
+    """Return ``W h = (I - V S V*) D h`` and ``W* h = D* (I - V S* V*) h``."""
     v, _, s = wy(u)
     d = split(u, phases)[2]
     a = v @ (s.conj().T if transpose else s)
@@ -116,7 +116,7 @@ def forward_wy(u: Array, h: Array, phases: Array | None = None, transpose: bool 
 
 
 def backward(u: Array, h: Array, grad_c: Array, phases: Array | None = None, transpose: bool = False) -> Gradients:
-    """Theorem 2, summed over all vectors.
+    """Return the gradients by Theorem 2, summed over all vectors.
 
     With ``h~ = S V* D h``, ``c~ = S* V* g``, ``L = (h~ c~*) o B'`` and ``B = striu(J) + I / 2``:
     ``dL/dV = V (L + L*) - g h~* - D h c~*``, ``dL/d(D h) = q = g - V c~``, ``dL/du = dL/dv / |u|``.
@@ -136,7 +136,7 @@ def backward(u: Array, h: Array, grad_c: Array, phases: Array | None = None, tra
 
 
 def _gradients(u: Array, h: Array, q: Array, grad_columns: Array, d: Array, phases: Array | None) -> Gradients:
-    """From ``q = W_1* g``: ``dL/dh = D* q``, ``dL/du_1 = sum q_n h_n``, ``dL/dtheta = -Im sum conj(q) d h``."""
+    """Return, by ``q = W_1* g``, ``dL/dh = D* q``, ``dL/du_1 = sum q_n h_n``, ``dL/dtheta = -Im sum conj(q) d h``."""
     n, k = grad_columns.shape
     grad_u = np.zeros(u.shape, grad_columns.dtype)
     grad_u[:, :k] = np.tril(grad_columns)
@@ -147,7 +147,7 @@ def _gradients(u: Array, h: Array, q: Array, grad_columns: Array, d: Array, phas
 
 
 def factor(q: Array, m: int | None = None) -> tuple[Array, Array]:
-    """Theorem 1, Algorithm 2: ``U (n, m)`` and the diagonal left over, with ``q = W_1 diag(d)``.
+    """Return ``U (n, m)`` and the diagonal left over, with ``q = W_1 diag(d)`` (Theorem 1, Algorithm 2).
 
     Reflect each column of what is left onto a multiple of ``e_1``. Real: that multiple is positive, so d is 1
     but for the last sign, which becomes ``u_1`` when m == n. Complex: the phases are the arguments of d.

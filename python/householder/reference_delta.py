@@ -50,7 +50,7 @@ def delta_rule_backward(
     grad_o: Array,
     grad_final: Array,
 ) -> DeltaGradients:
-    """Back-propagation through time."""
+    """Return the gradients, by back-propagation through time."""
     reflections = len(k) // max(len(q), 1)
     _, states = _run(q, k, v, beta, g, initial_state, scale)
     grad = np.array(grad_final, np.float64)

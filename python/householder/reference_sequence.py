@@ -21,7 +21,7 @@ class Nonlinearity(NamedTuple):
     bias: Array | None = None
 
     def forward(self, a: Array) -> Array:
-        """``phi(a)``; functions of one real number act on real and imaginary parts separately."""
+        """Return ``phi(a)``; functions of one real number act on real and imaginary parts separately."""
         parts = a.view(np.float64)
         if self.name == "tanh":
             return np.tanh(parts).view(a.dtype)
@@ -41,7 +41,7 @@ class Nonlinearity(NamedTuple):
         raise NotImplementedError(f"nonlinearity: no reference for {self.name!r}")
 
     def backward(self, a: Array, g: Array) -> tuple[Array, Array | None]:
-        """``dL/da`` from ``g = dL/dphi``, and ``dL/db`` of modReLU, summed over all rows."""
+        """Return ``dL/da`` from ``g = dL/dphi``, and ``dL/db`` of modReLU, summed over all rows."""
         parts = a.view(np.float64)
         if self.name == "tanh":
             return (g.view(np.float64) * (1 - np.tanh(parts) ** 2)).view(g.dtype), None
@@ -60,7 +60,7 @@ class Nonlinearity(NamedTuple):
         raise NotImplementedError(f"nonlinearity: no reference for the gradient of {self.name!r}")
 
     def _gain(self, z: Array) -> Array:
-        """``(|z| + b) / |z|`` where ``|z| + b > 0`` and z is not 0, else 0."""
+        """Return ``(|z| + b) / |z|`` where ``|z| + b > 0`` and z is not 0, else 0."""
         r = np.abs(z)
         return np.where((r + self.bias <= 0) | (r == 0), 0, (r + self.bias) / np.where(r == 0, 1, r))
 
@@ -75,7 +75,7 @@ class Nonlinearity(NamedTuple):
 
 
 def _descents(a: Array) -> Array:
-    """Where OPLU exchanges its pair ``(a_i, a_{i+n/2})``: the first is smaller."""
+    """Return where OPLU exchanges its pair ``(a_i, a_{i+n/2})``: the first is smaller."""
     k = a.shape[-1] // 2
     return a[..., :k] < a[..., k:]
 
@@ -86,7 +86,7 @@ def _exchange(a: Array, where: Array) -> Array:
 
 
 def _pairs_to_complex(a: Array) -> Array:
-    """``z_i = a_i + i a_{i+n/2}`` of a real array; a complex one as it is."""
+    """Return ``z_i = a_i + i a_{i+n/2}`` of a real array; a complex one as it is."""
     if np.iscomplexobj(a):
         return a
     re, im = np.split(a, 2, axis=-1)
@@ -98,7 +98,7 @@ def _complex_to_pairs(z: Array, like: Array) -> Array:
 
 
 def _steps(batch_sizes: Sequence[int]) -> list[slice]:
-    """Rows of each step."""
+    """Return the rows of each step."""
     ends = np.cumsum(batch_sizes)
     return [slice(end - size, end) for size, end in zip(batch_sizes, ends, strict=True)]
 
@@ -115,7 +115,7 @@ def rnn_forward(
     phases: Array | None = None,
     transpose: bool = False,
 ) -> Array:
-    """All ``h_t (rows, n)`` from ``h0 (batch, n)``."""
+    """Return all ``h_t (rows, n)`` from ``h0 (batch, n)``."""
     driven = _drive(x, input_weight, bias)
     h = np.empty(driven.shape, np.result_type(u.dtype, np.float64))
     state = h0
@@ -126,7 +126,7 @@ def rnn_forward(
 
 
 def _drive(x: Array, input_weight: Array | None, bias: Array | None) -> Array:
-    """``V x + b``."""
+    """Return ``V x + b``."""
     driven = x if input_weight is None else x @ input_weight.T
     return driven if bias is None else driven + bias
 
@@ -146,7 +146,7 @@ def rnn_backward(
     phases: Array | None = None,
     transpose: bool = False,
 ) -> SequenceGradients:
-    """Back-propagation through time: ``dL/da_t = phi'(a_t) (dL/dh_t + W* dL/da_{t+1})``, ``h_t = phi(a_t)``.
+    """Return the gradients: ``dL/da_t = phi'(a_t) (dL/dh_t + W* dL/da_{t+1})``, ``h_t = phi(a_t)``.
 
     ``grad_last (batch, n)`` is the gradient of each sequence's last state, wherever it ends.
     """

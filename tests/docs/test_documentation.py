@@ -130,6 +130,14 @@ def test_every_public_function_stands_in_the_table_of_names(short, name):
     assert set(re.findall(r"`(h[htj]\.\w+)`", table)) >= functions
 
 
+def test_the_table_of_arguments_is_up_to_date():
+    for name in ("torch", "jax"):
+        pytest.importorskip(name)
+    names = runpy.run_path(str(ROOT / "docs" / "names.py"))
+    text = names["PAGE"].read_text(encoding="utf-8")
+    assert text == names["page"](text), "run: python docs/names.py"
+
+
 def test_the_page_of_commands_and_settings_is_up_to_date():
     pytest.importorskip("lightning_fabric")
     names = runpy.run_path(str(ROOT / "docs" / "command_line.py"))

@@ -158,7 +158,7 @@ def test_states_of_the_expression_and_their_gradients_are_the_kernels(nonlineari
         bias = rng.standard_normal((1, phi.moduli(6, double.kind == "c")))  # some states vanish
 
     def by_expression(u, x):
-        return _expressions.rnn(u, x, None, None, None, None, bias, nonlinearity, 0.1, False, False)
+        return _expressions.rnn(u, x, *[None] * 4, bias, None, None, nonlinearity, 0.1, False, False, "trapezoidal")
 
     def by_kernel(u, x):
         b = None if bias is None else bias[0]
@@ -193,7 +193,7 @@ def test_the_delta_rule_and_linear_attention_have_the_bits_of_numpys(gate, name,
     (ours,) = pull((np.ones_like(v), np.ones_like(last)))
     assert ours.keys() == {key for key, grad in grads.items() if grad is not None}
     assert all(np.array_equal(a, grads[key]) for key, a in ours.items())
-    by_expression = _expressions.delta_rule(*named.values(), None, keys**-0.5, 1, False)
+    by_expression = _expressions.delta_rule(*named.values(), None, None, keys**-0.5, 1, False)
     assert_all_close(by_expression, (o, last))
 
 
@@ -201,8 +201,8 @@ def test_gates_of_minus_infinity_forget(rng):
     q, k, v = (randn(rng, (1, 40, 1, 3), "float64") for _ in range(3))
     beta, g = np.full((1, 40, 1), 0.5), np.zeros((1, 40, 1))
     g[:, 20] = -np.inf
-    whole = _expressions.delta_rule(q, k, v, beta, g, None, 1.0, 1, False)[0]
-    later = _expressions.delta_rule(*(a[:, 20:] for a in (q, k, v, beta)), None, None, 1.0, 1, False)[0]
+    whole = _expressions.delta_rule(q, k, v, beta, g, None, None, 1.0, 1, False)[0]
+    later = _expressions.delta_rule(*(a[:, 20:] for a in (q, k, v, beta)), *[None] * 3, 1.0, 1, False)[0]
     assert_close(whole[:, 20:], later, factor=1e4)
     assert_close(hj.delta_rule(q, k, v, beta=beta, g=g, scale=1.0)[0], whole, factor=1e4)
 
@@ -214,7 +214,7 @@ def test_the_expression_loses_no_accuracy_to_strong_gates(gate, rng):
     beta, g = rng.uniform(0, 1, (1, 130, 1)), np.full((1, 130, 1, *[8] * (gate == "channel")), -0.01)
     g[:, ::4] = -1000.0
     expected = hh.delta_rule(q, k, v, beta=beta, g=g).o
-    o, _ = _expressions.delta_rule(*(a.astype("float32") for a in (q, k, v, beta, g)), None, 8**-0.5, 1, False)
+    o, _ = _expressions.delta_rule(*(a.astype("float32") for a in (q, k, v, beta, g)), None, None, 8**-0.5, 1, False)
     assert np.linalg.norm(o - expected) / np.linalg.norm(expected) < 1e-6
 
 
@@ -228,7 +228,7 @@ def test_in_the_expression_what_is_not_finite_changes_only_what_depends_on_it(ga
 
     def function(*operands):
         g = operands[4] if gate else None
-        return _expressions.delta_rule(*operands[:4], g, None, 0.5, 1, True)[0]
+        return _expressions.delta_rule(*operands[:4], g, None, None, 0.5, 1, True)[0]
 
     @jax.jit
     def outputs_and_gradients(operands, grad):

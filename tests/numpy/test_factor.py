@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import householder as hh
+from householder import reference
 from tests.conftest import COMPLEX_DTYPES, REAL_DTYPES, assert_close, problem, randn
 
 
@@ -164,9 +165,8 @@ def test_a_quarter_turn_of_three_planes_is_no_product_of_two(backend, dtype):
 def full_length(rng, n, m, dtype):
     """A product of explicit reflections along vectors without leading zeros."""
     q = np.eye(n, dtype=dtype)
-    for _ in range(m):
-        v = randn(rng, (n, 1), np.dtype(dtype))
-        q = q @ (np.eye(n, dtype=dtype) - 2 * v @ v.conj().T / np.linalg.norm(v) ** 2)
+    for v in randn(rng, (m, n), np.dtype(dtype)):
+        q = q @ reference.reflection(v / np.linalg.norm(v))
     return q
 
 

@@ -65,6 +65,16 @@ def test_all_is_sorted_and_complete():
     assert hh.__all__ == sorted(public)
 
 
+@pytest.mark.parametrize(("name", "modules"), [("", []), (".torch", ["parametrizations"]), (".jax", [])])
+def test_nothing_else_shows(run_script, name, modules):
+    pytest.importorskip(f"householder{name}")
+    out = run_script(f"""
+        import householder{name} as library
+        print(sorted(name for name in {{*dir(library)}} - {{*library.__all__}} if not name.startswith("_")))
+    """)
+    assert out.strip() == str(modules)
+
+
 @pytest.mark.parametrize("name", hh.__all__)
 def test_public_functions_are_documented(name):
     doc = inspect.getdoc(getattr(hh, name))

@@ -12,8 +12,12 @@ ht, hj = (pytest.importorskip(f"householder.{name}") for name in ("torch", "jax"
 import jax  # noqa: E402
 import torch  # noqa: E402
 
-NAMES = ("apply", "delta_rule", "factor", "frame", "haar", "linear_attention", "matrix", "nearest", "rnn")
+NAMES = sorted(set(hh.__all__) & set(ht.__all__) & set(hj.__all__))
 OF_ONE_LIBRARY = {"haar": {"device"}}
+
+
+def test_all_of_jax_is_in_the_three():
+    assert hj.__all__ == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)

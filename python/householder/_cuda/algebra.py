@@ -160,9 +160,9 @@ def gradients(f: Form, h: Any, g: Any, transpose: bool, with_phases: bool = Fals
 
 
 def states(f: Form, rows: Any, transpose: bool) -> list[Any]:
-    """Apply one factor after the other (Algorithm 1), and give the rows before and after each. ``u_1`` is a factor too.
+    """Apply one factor after the other (Algorithm 1), and return the rows before and after each.
 
-    Phases act together with the first reflection, or, transposed, with the last.
+    ``u_1`` is a factor too. Phases act together with the first reflection, or, transposed, with the last.
     """
     counts = f.d is not None and not f.library.is_complex(f.v)
     found = [rows]

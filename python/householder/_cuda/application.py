@@ -4,6 +4,7 @@ Shapes are those of :mod:`householder._cuda.algebra`.
 """
 
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,16 @@ from householder._cuda.instances import Direction
 from householder._cuda.library import library_of
 
 
+def canonical(u: Any, *vectors: Any) -> list[Any]:
+    """Return ``u (n, m)`` with rows ``(r, n)``, or ``u (c, n, m)`` with rows ``(c, r, n)``."""
+    *many, n, m = u.shape
+    count = prod(many)
+    shape = *[count] * bool(many), prod(vectors[0].shape) // (count * n or 1), n
+    return [u.reshape(count, n, m) if many else u, *(a.reshape(shape) for a in vectors)]
+
+
 def forward(u: Any, rows: Any, phases: Any, transpose: bool, method: str) -> tuple[Any, Form | None]:
-    """``W h`` or ``W* h`` for each row h, and the form of u if matrix products needed it; ``backward`` can reuse it."""
+    """Return ``W h`` or ``W* h`` for each row h, and the form of u, for ``backward``, if matrix products needed it."""
     kernel = _kernel("forward", u, rows, phases, method)
     if kernel is None:
         f = algebra.form_for(u, phases, rows.shape[-2], method)
@@ -37,7 +46,7 @@ def backward(
     want_h: bool = True,
     form: Form | None = None,
 ) -> tuple[Any, Any, Any]:
-    """Gradients of u, of the rows if wanted, and of the phases; ``grads`` are the gradients of ``forward``'s result."""
+    """Return the gradients of u, of the rows if wanted, and of phases; ``grads`` are those of ``forward``'s result."""
     kernel = _kernel("backward", u, rows, phases, method)
     if kernel is None:
         f = form if form is not None else algebra.form_for(u, phases, rows.shape[-2], method if want_h else "wy")
@@ -50,7 +59,7 @@ def backward(
 
 
 def _kernel(direction: Direction, u: Any, rows: Any, phases: Any, method: str) -> tuple[str, instances.Launch] | None:
-    """Name and launch of the kernel for this shape and method, or None."""
+    """Return the name and launch of the kernel for this shape and method, or None."""
     if phases is not None or method not in ("auto", "reflections"):
         return None
     if not kernels.available():

@@ -4,7 +4,6 @@ Factorisation runs on the CPU, because it is sequential and happens once.
 """
 
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 from householder import _cpu
@@ -24,7 +23,7 @@ class Arrays:
         self.xp = xp
 
     def array(self, name: str, value: Any) -> Array:
-        """``value``, laid out as kernels need it.
+        """Return ``value``, laid out as kernels need it.
 
         Raises
         ------
@@ -40,7 +39,7 @@ class Arrays:
         return a
 
     def operand(self, name: str, value: Any, u: Array, *, real: bool = False) -> Array:
-        """``array`` on the device of u, with u's dtype or its real dtype; states may be float16 if u is float32."""
+        """Return an array on u's device, of its dtype or real dtype; states may be float16 if u is float32."""
         a = self.array(name, value)
         expected = REAL[u.dtype] if real else u.dtype
         if a.dtype != expected and not (a.dtype == "float16" and u.dtype == "float32"):
@@ -51,23 +50,23 @@ class Arrays:
         return a
 
     def forward(self, u: Array, h: Array, phases: Array | None, transpose: bool, method: str) -> Array:
-        """``W h`` or ``W* h``."""
+        """Return ``W h`` or ``W* h``."""
         with library_of(u).current(u):
-            u, rows = _canonical(u, h)
+            u, rows = application.canonical(u, h)
             c: Array = application.forward(u, rows, phases, transpose, method)[0]
             return c.reshape(h.shape)
 
     def backward(
         self, u: Array, h: Array, grad_c: Array, phases: Array | None, transpose: bool, method: str
     ) -> tuple[Array, Array, Array | None]:
-        """Gradients of u, h and phases."""
+        """Return the gradients of u, h and phases."""
         with library_of(u).current(u):
-            canonical, rows, grads = _canonical(u, h, grad_c)
+            canonical, rows, grads = application.canonical(u, h, grad_c)
             grad_u, grad_h, grad_phases = application.backward(canonical, rows, grads, phases, transpose, method)
             return grad_u.reshape(u.shape), grad_h.reshape(h.shape), grad_phases
 
     def forward_tape(self, u: Array, h: Array, phases: Array | None, transpose: bool) -> Array:
-        """Algorithm 1's intermediate vectors ``(..., m + 1, n)`` for one matrix."""
+        """Return Algorithm 1's intermediate vectors ``(..., m + 1, n)`` for one matrix."""
         with library_of(u).current(u):
             states = algebra.states(algebra.form(u, phases), h.reshape(-1, len(u)), transpose)
             tape: Array = self.xp.stack(states[::-1], axis=1)
@@ -76,12 +75,12 @@ class Arrays:
     def backward_tape(
         self, u: Array, tape: Array, grad_c: Array, phases: Array | None, transpose: bool
     ) -> tuple[Array, Array, Array | None]:
-        """Gradients of u, h and phases from the stored vectors; the closed form needs only the last of them."""
+        """Return the gradients of u, h and phases from the stored vectors, of which only the last is needed."""
         h = self.xp.ascontiguousarray(tape[..., -1, :])
         return self.backward(u, h, grad_c, phases, transpose, "auto")
 
     def matrix(self, u: Array, phases: Array | None) -> Array:
-        """``W (..., n, n)``."""
+        """Return ``W (..., n, n)``."""
         with library_of(u).current(u):
             w: Array = algebra.matrix(algebra.form(u, phases))
             return w
@@ -99,7 +98,7 @@ class Arrays:
             return self.xp.asarray(u), None if phases is None else self.xp.asarray(phases), remainder
 
     def departure(self, q: Array) -> float:
-        """``max |q* q - I|``."""
+        """Return ``max |q* q - I|``."""
         return _cpu.departure(library_of(q).to_host(q))
 
     def rnn(self, sequence: Sequence, steps: int, batch: int) -> Array:
@@ -137,13 +136,3 @@ def _of_one_type(**arrays: Array | None) -> None:
     for name, b in others:
         if b is not None and b.dtype != a.dtype:
             raise TypeError(f"{name} has dtype {b.dtype} but {first} has dtype {a.dtype}")
-
-
-def _canonical(u: Array, *vectors: Array) -> tuple[Array, ...]:
-    """``u (n, m)`` with rows ``(r, n)``, or ``u (c, n, m)`` with rows ``(c, r, n)``."""
-    *many, n, m = u.shape
-    if u.ndim == 2:
-        return u, *(a.reshape(a.size // n, n) for a in vectors)
-    count = prod(many)
-    rows = vectors[0].size // (count * n or 1)
-    return u.reshape(count, n, m), *(a.reshape(count, rows, n) for a in vectors)

@@ -132,13 +132,13 @@ class Tile:
         return _BARRIER_BYTES + (self.n // self.cluster * (1 + self.shared_columns) + exchanged) * size
 
     def runs_on(self, capability: int) -> bool:
-        """Whether a device of that compute capability (as 75, 80, 90, 100) can run it."""
+        """Return whether a device of that compute capability (as 75, 80, 90, 100) can run it."""
         if self.cluster > 1:
             return capability >= CLUSTER_CAPABILITY
         return self.shared_bytes <= DEFAULT_SHARED_BYTES or capability >= OPT_IN_CAPABILITY
 
     def launch(self, batch: int, multiprocessors: int) -> Launch:
-        """Grid, block and shared memory for ``batch`` sequences; a block or cluster takes one after the other."""
+        """Return the launch for ``batch`` sequences; a block or cluster takes one after the other."""
         together = multiprocessors // self.cluster
         if self.cluster > 2:
             together = multiprocessors // GROUP * (GROUP // self.cluster)
@@ -163,7 +163,7 @@ def fallback_name(direction: Direction, dtype: str, nonlinearity: str) -> str:
 
 
 def fallback_launch(n: int, m: int, dtype: str, batch: int, multiprocessors: int) -> tuple[Launch, int]:
-    """Launch of the fallback and the elements of its ``scratch`` array, 0 where it fits into shared memory.
+    """Return the launch of the fallback and the elements of its ``scratch`` array, 0 where it fits into shared memory.
 
     ``m`` is 0 where W is given.
     """
@@ -176,19 +176,19 @@ def fallback_launch(n: int, m: int, dtype: str, batch: int, multiprocessors: int
 
 
 STEPWISE_FROM = {"float": 1 << 17, "double": 1 << 16}
-"""Numbers of its matrices that a step of the fallback reads, from which torch operations are taken to be faster.
+"""Matrix elements that a step of the fallback reads, from which torch operations are taken to be faster.
 
 Estimates: on an H100 the kernel loses to cuDNN by a factor of 5 at 180,000 numbers, and nothing smaller was measured.
 """
 
 
 def numbers_of_step(n: int, m: int, *, dense: bool) -> int:
-    """Count the numbers of its matrices that a step of the fallback reads."""
+    """Count the matrix elements that a step of the fallback reads."""
     return n * n if dense else 2 * n * m
 
 
 def prefers_steps(n: int, m: int, dtype: str, *, dense: bool) -> bool:
-    """Whether torch operations, step by step, are to be preferred to the fallback."""
+    """Return whether torch operations, step by step, are to be preferred to the fallback."""
     return numbers_of_step(n, m, dense=dense) >= STEPWISE_FROM[SCALAR_OF[dtype]]
 
 
@@ -256,7 +256,7 @@ Two shapes come twice: one block with shared columns of Q serves devices without
 
 
 def prefers_dense(n: int, m: int) -> bool:
-    """Whether a step with W, n^2 multiplications and one exchange, is the cheaper one: 2 n m and two exchanges."""
+    """Return whether a step with W, n^2 products and one exchange, is cheaper than 2 n m products and two exchanges."""
     return 2 * m >= n
 
 
@@ -270,7 +270,7 @@ def tile_for(kernel: Kernel, n: int, m: int, dtype: str, capability: int) -> Til
 
 
 def plan(n: int, m: int, dtype: str, capability: int, *, method: str = "auto") -> tuple[bool, Tile | None]:
-    """Whether to form W, and the tile; None: the fallback.
+    """Return whether to form W, and the tile; None: the fallback.
 
     ``n`` and ``m`` are real sizes: twice those of complex arrays. ``method`` is ``"auto"``, ``"wy"`` or ``"dense"``.
     """
@@ -304,7 +304,7 @@ def _factor_threads(dtype: str) -> int:
 
 
 def square(kernel: SquareKernel, n: int, k: int, count: int, dtype: str, capability: int) -> tuple[str, Launch] | None:
-    """Name and launch of such a kernel for ``count`` matrices with k reflections, if it is to be used."""
+    """Return the name and launch of such a kernel for ``count`` matrices with k reflections, if it is to be used."""
     columns = next((c for c in FACTOR_COLUMNS[dtype] if c >= k), None)
     most = 1 << 22 if capability in FAST_DOUBLES else 1 << 16  # products of doubles for one multiprocessor
     if not count or not k or columns is None or n * k * k > most:
@@ -331,7 +331,7 @@ def application_name(direction: Direction, lanes: int, dtype: str) -> str:
 def application(
     direction: Direction, n: int, m: int, matrices: int, rows: int, dtype: str
 ) -> tuple[str, Launch] | None:
-    """Name and launch of the kernel for ``rows`` vectors of each of many matrices ``u (n, m)``, if it is to be used."""
+    """Return name and launch of the kernel for ``rows`` vectors of each of many ``u (n, m)``, if it is to be used."""
     lanes = next((lanes for lanes in APPLICATION_LANES if 4 * lanes >= n), None)
     if lanes is None or not 0 < rows * m <= LONGEST_APPLICATION or not matrices:
         return None

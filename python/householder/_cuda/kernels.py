@@ -62,7 +62,7 @@ def missing() -> str:
 
 
 def available() -> bool:
-    """Whether to use kernels; otherwise operations use matrix products or torch operations if they can."""
+    """Return whether to use kernels; otherwise operations use matrix products or torch operations if they can."""
     return not missing() and _notices.kernel_mode() != "off"
 
 

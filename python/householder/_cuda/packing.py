@@ -31,7 +31,7 @@ class Packing:
             self._launch("offsets", 1, given, library.pointer(self.offsets), np.int32(first), np.int32(len(part)))
 
     def previous(self) -> Any:
-        """Give, for each row of the second and later steps, the row of the same sequence one step before."""
+        """Return, for each row of the second and later steps, the row of the same sequence one step before."""
         found = self._empty(self.rows - self.batch)
         self._find(self.rows - self.batch, previous=found)
         return found

@@ -242,7 +242,7 @@ class Recurrence:
         self.instance.launch(direction, self.library, self.sequence.u, (*pointers, *sizes), self.batch)
 
     def matrices(self, adjoint: bool) -> tuple[Any, Any]:
-        """``P`` and ``Q`` of ``I - Q P*``, or W and None; of ``W*`` if adjoint. Complex ones in real form."""
+        """Return ``P`` and ``Q`` of ``I - Q P*``, or W and None; of ``W*`` if adjoint. Complex ones have real form."""
         f, library = self.form, self.library
         if self.instance.dense:
             w = algebra.matrix(f)
@@ -256,7 +256,7 @@ class Recurrence:
         return p, q
 
     def _with_last_column(self) -> list[Any]:
-        """``u_1`` as one more column: ``W_1 D = I - [A | (1 - u_1) e_n] [D V | e_n]*``."""
+        """Return ``u_1`` as one more column: ``W_1 D = I - [A | (1 - u_1) e_n] [D V | e_n]*``."""
         f, xp = self.form, self.library.xp
         last = self.library.eye(f.v.shape[0], f.v)[:, -1:]
         d = f.d.T
@@ -275,7 +275,7 @@ class Recurrence:
         )
 
     def run_forward(self, kept: Kept) -> Any:
-        """All states ``(rows, n)``."""
+        """Return all states ``(rows, n)``."""
         s, library = self.sequence, self.library
         x = s.x.reshape(self.rows, s.x.shape[-1])
         driven = library.contiguous(library.linear(x, *(self._as_states(a) for a in (s.input_weight, s.bias))))
@@ -286,7 +286,7 @@ class Recurrence:
         return h
 
     def run_backward(self, h: Any, kept: Kept, grad_h: Any, grad_last: Any, wanted: Collection[str]) -> dict[str, Any]:
-        """Gradients by name."""
+        """Return the gradients by name."""
         s, library, xp = self.sequence, self.library, self.library.xp
         n, m = s.u.shape
         h = h.reshape(self.rows, n)
@@ -343,7 +343,7 @@ class Recurrence:
 
 
 def _real_form(a: Any, xp: Any) -> Any:
-    """Each entry c as ``[[re c, -im c], [im c, re c]]``."""
+    """Return each entry c as ``[[re c, -im c], [im c, re c]]``."""
     first, second = xp.stack([a.real, -a.imag], axis=-1), xp.stack([a.imag, a.real], axis=-1)
     return xp.stack([first, second], axis=-3).reshape(2 * a.shape[0], 2 * a.shape[1])
 
@@ -351,7 +351,7 @@ def _real_form(a: Any, xp: Any) -> Any:
 def forward(
     sequence: Sequence, steps: int, batch: int, kept: Kept | None = None
 ) -> tuple[Any, Recurrence | None, Kept]:
-    """All states, in the shape of x except for the last axis, the recurrence, and what the backward pass can use.
+    """Return all states, in x's shape except for the last axis, the recurrence, and what the backward pass can use.
 
     Without ``kept``, whose arrays are filled, these are new. Kernels run from the first row to the last: with
     ``reverse`` they see inputs and states in the order of time.
@@ -376,7 +376,7 @@ def backward(
     grad_last: Any,
     wanted: Collection[str] = SequenceGradients._fields,
 ) -> SequenceGradients:
-    """Gradients of the arguments that are given and wanted; what the forward pass has ``kept`` saves time."""
+    """Return the gradients of arguments that are given and wanted; what the forward pass has ``kept`` saves time."""
     library = library_of(sequence.u)
     given = {name: a for name, a in sequence._asdict().items() if name in wanted and a is not None}
     if not steps or not batch:

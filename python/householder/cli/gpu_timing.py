@@ -166,7 +166,8 @@ class Applications:
             return (w @ h.unsqueeze(2)).squeeze(2)
 
         def by_autograd(u: Tensor, h: Tensor) -> Tensor:
-            return _expressions.apply(u, h, False)
+            c: Tensor = _expressions.apply(u, h, False)
+            return c
 
         functions: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
             OURS: ht.apply,

@@ -68,8 +68,7 @@ def optional(name: str, value: Any, compute: np.dtype[Any], shape: tuple[int, ..
 
 def tau(value: Any, compute: np.dtype[Any], u: Array, phases: Any) -> Array | None:
     """Expect None, or ``tau (..., m)`` for ``u (..., n, m)`` and no phases."""
-    if value is not None and phases is not None:
-        raise ValueError("phases and tau are both given, but tau has its own phases: leave one of them out")
+    _validate.not_both(phases, value)
     return optional("tau", value, compute, of_tau(u.shape))
 
 
@@ -77,8 +76,7 @@ def phases(value: Any, compute: np.dtype[Any], *shapes: tuple[int, ...]) -> Arra
     """Expect None, or real angles of one of these shapes for a complex u."""
     if value is None:
         return None
-    if compute.kind != "c":
-        raise ValueError(f"phases are for complex u, but u has dtype {compute}; a real u has u_1 when m == n")
+    _validate.takes_phases(compute)
     a = array("phases", value)
     if a.dtype != np.finfo(compute).dtype:
         raise TypeError(f"phases have dtype {a.dtype}, expected {np.finfo(compute).dtype} for a {compute} u")
@@ -89,5 +87,5 @@ def phases(value: Any, compute: np.dtype[Any], *shapes: tuple[int, ...]) -> Arra
 
 def nonlinearity_bias(name: str, value: Any, compute: np.dtype[Any], n: int) -> Array | None:
     """Check modReLU's b, one number for each modulus, and that n is even if the nonlinearity acts on pairs."""
-    length = _validate.bias_length(name, value, n, compute)
+    length = _validate.bias_length(name, value, n, compute.kind == "c")
     return optional("nonlinearity_bias", value, np.finfo(compute).dtype, (length,))

@@ -5,7 +5,7 @@ Arrays have a leading axis of independent problems: ``u (c, n, m)``, ``h (c, row
 
 from __future__ import annotations
 
-from functools import partial
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -16,7 +16,7 @@ from householder import _expressions
 from householder._library import Library
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from householder._library import Step
 
@@ -43,41 +43,26 @@ class _Jax(Library):
 
 
 LIBRARY = _Jax(jnp)
-_exactly = partial(jax.default_matmul_precision, "highest")
-"""W stays orthogonal on devices that would round the factors of products."""
 
 
-def apply(u: Array, h: Array, transpose: bool, tau: Array | None = None, shape: str = "trapezoidal") -> Array:
-    """Compute ``W h`` or ``W* h``."""
-    with _exactly():
-        c: Array = _expressions.apply(LIBRARY, u, h, transpose, tau, shape)
-        return c
+def _exactly(expression: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the expression as a function of arrays, on devices too that would round the factors of products."""
+
+    @wraps(expression)
+    def compute(*arguments: Any) -> Any:
+        with jax.default_matmul_precision("highest"):
+            return expression(LIBRARY, *arguments)
+
+    return compute
 
 
-def matrix(u: Array, tau: Array | None = None, shape: str = "trapezoidal") -> Array:
-    """Form ``W (c, n, n)``."""
-    with _exactly():
-        w: Array = _expressions.matrix(LIBRARY, u, tau, shape)
-        return w
+apply = _exactly(_expressions.apply)
+matrix = _exactly(_expressions.matrix)
+rnn = _exactly(_expressions.rnn)
+delta_rule = _exactly(_expressions.delta_rule)
 
 
 def turn(h: Array, phases: Array) -> Array:
     """Multiply the entries of ``h`` by ``exp(i phases)``."""
     turned: Array = _expressions.turn(LIBRARY, h, phases)
     return turned
-
-
-def rnn(*arguments: Any, tau: Array | None = None, shape: str = "trapezoidal") -> tuple[Array, Array]:
-    """Run a recurrence: all states ``(c, T, B, n)`` and the last ones ``(c, B, n)``, from the operator's arguments."""
-    operands, options = arguments[:-4], arguments[-4:]
-    given: list[Any] = [*operands, tau, None, *options, shape]
-    with _exactly():
-        return _expressions.rnn(LIBRARY, *given)
-
-
-def delta_rule(*arguments: Any) -> tuple[Array, Array]:
-    """Run the delta rule: outputs and final states, in the shapes of the operator."""
-    operands, options = arguments[:-3], arguments[-3:]
-    given: list[Any] = [*operands, None, *options]
-    with _exactly():
-        return _expressions.delta_rule(LIBRARY, *given)

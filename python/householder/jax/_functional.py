@@ -26,7 +26,7 @@ def apply(
 
     :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`, :math:`H(v) = I - 2 v v^* / |v|^2`. Column ``j`` of ``u``
     reflects the entries from ``j`` on. Entries of ``u`` above the diagonal are ignored and have zero gradient. The
-    length of a column has no effect, and a zero column is the identity. For real ``m == n``, the last column is the
+    scale of a column has no effect, and a zero column is the identity. For real ``m == n``, the last column is the
     number ``u_1``, which multiplies the last entry of ``h``.
 
     Parameters

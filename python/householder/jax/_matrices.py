@@ -98,8 +98,7 @@ def haar(
     if rng is None:
         raise TypeError("rng is None, expected a key of jax.random or a seed: JAX has no generator of its own")
     if not isinstance(rng, Array):
-        found = householder.haar(n, m, rng, kind, size=size)
-        return (jnp.asarray(found[0]), jnp.asarray(found[1])) if isinstance(found, tuple) else jnp.asarray(found)
+        return _arrays(householder.haar(n, m, rng, kind, size=size))
     unitary = kind.kind == "c"
     n = _validate.integer("n", n, 1 + unitary, _spec.MOST)
     k = n - unitary if m is None else _validate.integer("m", m, 1, n - unitary)
@@ -150,8 +149,13 @@ def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
     >>> bool(jnp.allclose(hj.matrix(hj.factor(swap)), swap, atol=1e-6))
     True
     """
-    found = householder.factor(np.asarray(_check.array("q", q)), m)
-    return (jnp.asarray(found[0]), jnp.asarray(found[1])) if isinstance(found, tuple) else jnp.asarray(found)
+    return _arrays(householder.factor(np.asarray(_check.array("q", q)), m))
+
+
+def _arrays(found: Any) -> Array | tuple[Array, Array]:
+    """Return reflections, or reflections and phases, as arrays of JAX."""
+    arrays: Array | tuple[Array, Array] = jax.tree.map(jnp.asarray, found)
+    return arrays
 
 
 def nearest(a: Any) -> Array:

@@ -8,12 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from householder import _spec, _validate
-from householder.torch import _check, _reflections, _tracing
+from householder.torch import _check, _reflections, _tracing, _undocumented
 from householder.torch._functional import apply
 from householder.torch._ops.adapted import adapted_linear, can_fuse
-
-# A private name of torch. Without it, global module hooks run for the adapter but not for the layer inside it.
-_any_global_hook = getattr(torch.nn.modules.module, "_has_any_global_hook", lambda: False)
 
 
 class OrthogonalAdapter(_reflections.Layer):
@@ -194,7 +191,8 @@ class OrthogonalAdapter(_reflections.Layer):
 
     def _turn_weight(self, *, transpose: bool) -> None:
         linear = self.linear
-        if "weight" not in linear._parameters and "weight" not in linear._buffers:
+        own = *linear.named_parameters(recurse=False), *linear.named_buffers(recurse=False)
+        if "weight" not in dict(own):
             raise RuntimeError(
                 "the layer's weight is parametrized, and a computed weight cannot be multiplied by W: "
                 "remove its parametrizations first"
@@ -225,9 +223,9 @@ class OrthogonalAdapter(_reflections.Layer):
         """Store whether the weight contains W, as a tensor because safetensors stores nothing else."""
         return torch.tensor(self.merged, device="cpu")
 
-    def set_extra_state(self, state: Tensor | dict[str, bool]) -> None:
-        """Read whether the weight contains W; older state dicts hold a dictionary."""
-        self.merged = _tells_merged(state)
+    def set_extra_state(self, state: Tensor) -> None:
+        """Read whether the weight contains W."""
+        self.merged = bool(state)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
         reason = self._why_not(state_dict, prefix)
@@ -243,7 +241,7 @@ class OrthogonalAdapter(_reflections.Layer):
             if key in state_dict and state_dict[key].is_complex():
                 return f"is real, but {key} in the state dict has dtype {state_dict[key].dtype}"
         names = {key.removeprefix(prefix).partition(".")[0] for key in state_dict if key.startswith(prefix)}
-        merged = self.merged or _tells_merged(state_dict.get(f"{prefix}_extra_state", False))
+        merged = self.merged or bool(state_dict.get(f"{prefix}_extra_state", False))
         if merged and "linear" not in names and names & {"reflections", "_extra_state"}:
             return (
                 "is merged, here or in the state dict, which lacks the layer's weight: unmerge before reflections are "
@@ -252,10 +250,6 @@ class OrthogonalAdapter(_reflections.Layer):
         if self.merged and f"{prefix}linear.weight" in state_dict and "_extra_state" not in names:
             return "is merged, and the state dict does not tell whether its weight is: unmerge before it is loaded"
         return None
-
-
-def _tells_merged(state: Tensor | dict[str, bool] | bool) -> bool:
-    return bool(state["merged"] if isinstance(state, dict) else state)
 
 
 def is_adaptable(module: nn.Module) -> bool:
@@ -280,7 +274,4 @@ def _sizes(linear: Any) -> tuple[int, int]:
 
 def _is_plain(linear: nn.Module) -> bool:
     """Return whether the layer only computes its function: no subclass, no hook, no replaced ``forward``."""
-    if _any_global_hook():
-        return False
-    hooks = (linear._forward_pre_hooks, linear._forward_hooks, linear._backward_pre_hooks, linear._backward_hooks)
-    return type(linear) is nn.Linear and not any(hooks) and "forward" not in linear.__dict__
+    return type(linear) is nn.Linear and "forward" not in linear.__dict__ and not _undocumented.has_hooks(linear)

@@ -228,7 +228,8 @@ def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
 
 
 def _users(model: nn.Module, weight: Tensor) -> int:
-    return sum(weight is p for module in model.modules() for p in module._parameters.values())
+    own = (module.named_parameters(recurse=False, remove_duplicate=False) for module in model.modules())
+    return sum(weight is p for parameters in own for _, p in parameters)
 
 
 def _adapters(model: nn.Module) -> Iterator[tuple[str, OrthogonalAdapter]]:

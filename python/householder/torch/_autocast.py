@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from householder.torch import _undocumented
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
 
+@_undocumented.constant
 def _exists_on(kind: str) -> bool:
-    """Return whether a type of device has autocast."""
+    """Return whether a type of device has autocast; the compiler of torch 2.11 cannot trace the question."""
     return kind != "meta" and torch.amp.is_autocast_available(kind)
-
-
-_exists_on._dynamo_marked_constant = True  # type: ignore[attr-defined]
-"""The compiler of torch 2.11 cannot trace the question."""
 
 
 def is_on(device: torch.device) -> bool:

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from householder._spec import NONLINEARITIES, of_phases, of_tau
-from householder._validate import reflections as reflections
+from householder import _validate
+from householder._spec import of_phases, of_tau
 from householder.torch import _autocast
 from householder.torch._dtypes import COMPUTE_TYPE, HALF_TYPES
 from householder.torch._layout import allocated
@@ -42,10 +42,11 @@ def operands(u: Any, **others: Any) -> torch.dtype:
     return compute
 
 
-def of_layer(name: str, value: Any, parameter: Tensor) -> None:
-    """Check that a layer with this parameter can compute with an argument, which may be None."""
-    if value is not None:
-        _of_layer(name, value, parameter)
+def of_layer(parameter: Tensor, **values: Any) -> None:
+    """Check that a layer with this parameter can compute with arguments, which may be None."""
+    for name, value in values.items():
+        if value is not None:
+            _of_layer(name, value, parameter)
 
 
 def _of_layer(name: str, value: Any, parameter: Tensor) -> None:
@@ -113,10 +114,9 @@ def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 def columns(u: Tensor, columns: Any, tau: Any, phases: Any) -> tuple[int, int]:
     """Check columns of this shape, and ``tau (..., m)`` if there is one; return ``n, m``."""
-    n, m = reflections(u, columns, tau is not None)
+    n, m = _validate.reflections(u, columns, tau is not None)
     if tau is not None:
-        if phases is not None:
-            raise ValueError("phases and tau are both given, but tau has its own phases: leave one of them out")
+        _validate.not_both(phases, tau)
         if tau.dtype is not u.dtype:
             raise DtypeError(f"tau has dtype {tau.dtype} but u has dtype {u.dtype}")
         shape("tau", tau, of_tau(u.shape))
@@ -131,8 +131,7 @@ def phases(value: Any, u: Tensor, n: int) -> None:
 
 def _angles(value: Any, u: Tensor) -> None:
     tensor("phases", value)
-    if not u.is_complex():
-        raise ValueError(f"phases are for complex u, but u has dtype {u.dtype}; a real u has u_1 when m == n")
+    _validate.takes_phases(u.dtype)
     if value.dtype != u.real.dtype or value.device != u.device:
         raise TypeError(f"phases are {value.dtype} on {value.device} but u is {u.dtype} on {u.device}")
 
@@ -169,25 +168,12 @@ def batch_sizes(sizes: Any, rows: int) -> int:
     return int(sizes[0])
 
 
-def pairs(nonlinearity: str, n: int, is_complex: bool) -> None:
-    """Check that the nonlinearity fits the state."""
-    phi = NONLINEARITIES[nonlinearity]
-    if is_complex and phi.is_real:
-        advice = ": use 'modrelu'" if phi.has_bias else ""
-        raise ValueError(f"nonlinearity {nonlinearity!r} acts on real numbers, but the state is complex{advice}")
-    if phi.is_paired and n % 2 and not is_complex:
-        raise ValueError(f"nonlinearity {nonlinearity!r} acts on pairs (i, i + n/2), but n = {n} is odd")
-
-
 def nonlinearity_bias(nonlinearity: str, bias: Any, u: Tensor, n: int) -> None:
-    """Check that a modReLU, and no other, has a bias for each modulus."""
-    phi = NONLINEARITIES[nonlinearity]
-    if (bias is None) == phi.has_bias:
-        given = "missing" if bias is None else "given"
-        raise ValueError(f"nonlinearity_bias is {given} with nonlinearity {nonlinearity!r}; only a modReLU takes one")
+    """Check that the nonlinearity fits the state, and that a modReLU, and no other, has a bias for each modulus."""
+    length = _validate.bias_length(nonlinearity, bias, n, u.is_complex())
     if bias is not None:
         tensor("nonlinearity_bias", bias)
         real = u.real.dtype if u.is_complex() else u.dtype
         if bias.dtype != real or bias.device != u.device:
             raise TypeError(f"nonlinearity_bias is {bias.dtype} on {bias.device} but u is {u.dtype} on {u.device}")
-        shape("nonlinearity_bias", bias, (phi.moduli(n, u.is_complex()),))
+        shape("nonlinearity_bias", bias, (length,))

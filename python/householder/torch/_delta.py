@@ -9,7 +9,7 @@ from torch import Tensor
 
 from householder import _validate
 from householder.torch import _check, _fla_kernels, _ops
-from householder.torch._dtypes import HALF_TYPES
+from householder.torch._dtypes import HALF_TYPES, compute_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -141,7 +141,7 @@ def run(
     ``in_place``: the final states may take the place of the initial ones. With ``skip (HV,)`` nothing is erased, beta
     multiplies the values that are written, and the outputs get the values times ``skip``.
     """
-    compute = _compute_type(q, needed, {"g": g, "initial_state": initial_state, "skip": skip})
+    compute = _checked_type(q, needed, {"g": g, "initial_state": initial_state, "skip": skip})
     gates = None if g is None else g.shape
     shapes = {name: t.shape for name, t in needed.items()}
     sizes = _validate.delta_sizes(q.shape, shapes, gates, num_householder)
@@ -164,7 +164,7 @@ def run(
     return o.to(q.dtype), last if _validate.flag("output_final_state", output_final_state) else None
 
 
-def _compute_type(q: Any, needed: Mapping[str, Any], optional: Mapping[str, Any]) -> torch.dtype:
+def _checked_type(q: Any, needed: Mapping[str, Any], optional: Mapping[str, Any]) -> torch.dtype:
     _check.tensor("q", q)
     if q.dtype is not torch.float64 and q.dtype not in _MIXED:
         raise TypeError(f"q has dtype {q.dtype}, expected torch.float64, {', '.join(map(str, _MIXED))}")
@@ -175,7 +175,7 @@ def _compute_type(q: Any, needed: Mapping[str, Any], optional: Mapping[str, Any]
             raise TypeError(f"{name} is on {other.device} but q is on {q.device}")
         if other.dtype is not q.dtype and not (q.dtype in _MIXED and other.dtype in _MIXED):
             raise TypeError(f"{name} has dtype {other.dtype} but q has dtype {q.dtype}")
-    return torch.float64 if q.dtype is torch.float64 else torch.float32
+    return compute_type(q.dtype)
 
 
 def _packed(cu_seqlens: Any, q: Tensor) -> int:

@@ -14,3 +14,8 @@ COMPLEX_TYPES = tuple(_TYPE[name] for name in COMPLEX)
 HALF_TYPES = tuple(_TYPE[name] for name in HALF)
 COMPUTE_TYPE = {_TYPE[name]: _TYPE[dtype.compute] for name, dtype in DTYPES.items()}
 DOUBLE = {_TYPE[name]: _TYPE[DTYPES[name].double] for name in CORE}
+
+
+def compute_type(dtype: torch.dtype) -> torch.dtype:
+    """Return float64 for itself and float32 for all else, as sequences of tokens are computed."""
+    return dtype if dtype is torch.float64 else torch.float32

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import array_api_compat.torch
@@ -11,6 +12,8 @@ from householder.torch import _autocast, _precision
 from householder.torch._dtypes import HALF_TYPES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
     from torch import Tensor
 
@@ -32,27 +35,23 @@ class _Exported(_library.Torch):
 LIBRARY, EXPORTED = _Torch(array_api_compat.torch), _Exported(array_api_compat.torch)
 
 
-def apply(
-    u: Tensor,
-    h: Tensor,
-    transpose: bool,
-    tau: Tensor | None = None,
-    shape: str = "trapezoidal",
-    library: _library.Library = LIBRARY,
-) -> Tensor:
-    """Compute ``W h`` or ``W* h`` for ``u (*c, n, m)`` and ``h (*c, *r, n)``."""
-    with _autocast.off(h.device):
-        c: Tensor = _expressions.apply(library, u, h, transpose, tau, shape)
-        return c
+def _below_autocast(expression: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the expression as a function of tensors, and of another library where it is given."""
+
+    @wraps(expression)
+    def compute(*arguments: Any, library: _library.Library = LIBRARY) -> Any:
+        with _autocast.off(arguments[0].device):
+            return expression(library, *arguments)
+
+    return compute
 
 
-def matrix(
-    u: Tensor, tau: Tensor | None = None, shape: str = "trapezoidal", library: _library.Library = LIBRARY
-) -> Tensor:
-    """Form ``W`` itself, without phases."""
-    with _autocast.off(u.device):
-        w: Tensor = _expressions.matrix(library, u, tau, shape)
-        return w
+apply = _below_autocast(_expressions.apply)
+matrix = _below_autocast(_expressions.matrix)
+rnn = _below_autocast(_expressions.rnn)
+delta_rule = _below_autocast(_expressions.delta_rule)
+gated_norm = _below_autocast(_expressions.gated_norm)
+causal_convolution = _below_autocast(_expressions.causal_convolution)
 
 
 def turn(h: Tensor, phases: Tensor) -> Tensor:
@@ -68,29 +67,3 @@ def activate(a: Tensor, nonlinearity: str, negative_slope: float, nonlinearity_b
         a, bias = a.float(), bias.float()
     found: Tensor = _expressions.activate(LIBRARY, a, nonlinearity, negative_slope, bias)
     return found.to(kind)
-
-
-def rnn(*arguments: Any, library: _library.Library = LIBRARY) -> tuple[Tensor, Tensor]:
-    """Run a recurrence: all states and the last ones, from the arguments of the operator without the method."""
-    with _autocast.off(arguments[1].device):
-        return _expressions.rnn(library, *arguments)
-
-
-def delta_rule(*arguments: Any, library: _library.Library = LIBRARY) -> tuple[Tensor, Tensor]:
-    """Run the delta rule: outputs and final states, from the arguments of the operator."""
-    with _autocast.off(arguments[0].device):
-        return _expressions.delta_rule(library, *arguments)
-
-
-def gated_norm(*arguments: Any, library: _library.Library = LIBRARY) -> Tensor:
-    """Normalise rows and multiply them by gates, from the arguments of the operator."""
-    with _autocast.off(arguments[0].device):
-        y: Tensor = _expressions.gated_norm(library, *arguments)
-        return y
-
-
-def causal_convolution(*arguments: Any, library: _library.Library = LIBRARY) -> Tensor:
-    """Convolve each channel along time, from the arguments of the operator."""
-    with _autocast.off(arguments[0].device):
-        y: Tensor = _expressions.causal_convolution(library, *arguments)
-        return y

@@ -27,7 +27,7 @@ def apply(
 
     :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`, :math:`H(v) = I - 2 v v^* / |v|^2`. Column ``j`` of ``u``
     reflects the entries from ``j`` on. Entries of ``u`` above the diagonal are ignored and have zero gradient. The
-    length of a column has no effect, and a zero column is the identity. For real ``m == n``, the last column is the
+    scale of a column has no effect, and a zero column is the identity. For real ``m == n``, the last column is the
     number ``u_1``, which multiplies the last entry of ``h``.
 
     Parameters
@@ -87,8 +87,7 @@ def apply(
     compute = _check.operands(u, h=h, tau=tau)
     if h is None:
         _check.tensor("h", h)
-    is_default = _validate.is_default(tau, shape)
-    n, _ = _check.reflections(u) if is_default else _check.columns(u, shape, tau, phases)
+    n, _ = _check.columns(u, shape, tau, phases)
     if phases is not None:
         _check.phases(phases, u, n)
     if h.dim() == 0 or h.shape[-1] != n:
@@ -159,13 +158,13 @@ def matrix(u: Tensor, phases: Tensor | None = None, *, tau: Tensor | None = None
     tensor([[ 0., -1.],
             [-1.,  0.]], dtype=torch.float64)
     """
-    if phases is None and _validate.is_default(tau, shape):
+    is_default = _validate.is_default(tau, shape)
+    if is_default and phases is None:
         done: Tensor | None = _ops.matrix.operator.attempt((u,), ())
         if done is not None:
             return done
     compute = _check.operands(u, tau=tau)
-    is_default = _validate.is_default(tau, shape)
-    n, _ = _check.reflections(u) if is_default else _check.columns(u, shape, tau, phases)
+    n, _ = _check.columns(u, shape, tau, phases)
     if phases is not None:
         _check.matrix_phases(phases, u, n)
     if is_default:
@@ -271,7 +270,6 @@ def rnn(
         raise ValueError(f"u has shape {tuple(u.shape)}, but rnn takes one matrix: expected (n, m)")
     if phases is not None:
         _check.phases(phases, u, n)
-    _check.pairs(nonlinearity, n, u.is_complex())
     _check.nonlinearity_bias(nonlinearity, nonlinearity_bias, u, n)
     _check.shape("bias", bias, (n,))
 

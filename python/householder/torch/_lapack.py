@@ -126,7 +126,7 @@ def _zero(input: Tensor, tau: Tensor) -> Tensor:  # noqa: A002
 
 
 def _reflectors(input: Tensor, tau: Tensor) -> int:  # noqa: A002
-    """Check the vectors and their ``tau``; give how many there are."""
+    """Check the vectors and their ``tau``; return how many there are."""
     compute = _check.operands(input, tau=tau)
     if tau is None:
         _check.tensor("tau", tau)

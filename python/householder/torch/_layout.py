@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from householder.torch._undocumented import has_storage
+
 
 def laid_out(*tensors: Tensor | None) -> list[Any]:
     """Lay out tensors row by row: the core refuses others."""
@@ -33,7 +35,7 @@ def contiguous(tensor: Tensor) -> Tensor:
 def allocated(tensor: Tensor) -> Tensor:
     """Return the tensor, which is about to be copied: torch crashes where the storage has been freed."""
     is_ordinary = type(tensor) in (Tensor, torch.nn.Parameter) and not torch.compiler.is_compiling()
-    if is_ordinary and torch._C._has_storage(tensor) and tensor.numel() and not tensor.untyped_storage().nbytes():
+    if is_ordinary and has_storage(tensor) and tensor.numel() and not tensor.untyped_storage().nbytes():
         shape = tuple(tensor.shape)
         raise ValueError(f"a tensor of shape {shape} has no memory: its storage was freed, as by FSDP after forward")
     return tensor

@@ -113,7 +113,7 @@ class FrameLayer(_reflections.Layer):
         return _reflections.constrain(self.reflections, self.constraint)
 
     def _soft_sign(self) -> Tensor | None:
-        """``u_1`` under the soft constraint, ``(1,)``, where it may make W not orthogonal; else None."""
+        """Return ``u_1`` under the soft constraint, ``(1,)``, where it may make W not orthogonal; else None."""
         soft = self.constraint == "soft" and self.num_reflections == len(self.reflections)
         return self._constrained()[-1:, -1] if soft else None
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
 from householder.torch import _check, _ops
+from householder.torch._dtypes import compute_type
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,7 +32,7 @@ def causal_convolution(x: Tensor, weight: Tensor, bias: Tensor | None = None, *,
     Tensor, shape (B, T, C)
         In the dtype of ``x``.
     """
-    compute = torch.float64 if x.dtype is torch.float64 else torch.float32
+    compute = compute_type(x.dtype)
     weights = _check.cast(weight, compute), None if bias is None else _check.cast(bias, compute)
     y: Tensor = _ops.convolution.operator((x, *weights), (silu,))
     return y
@@ -59,7 +58,6 @@ def gated_norm(x: Tensor, z: Tensor, weight: Tensor, *, epsilon: float, silu: bo
     Tensor, shape (..., W)
         In the dtype of ``x``.
     """
-    compute = torch.float64 if x.dtype is torch.float64 else torch.float32
     rows = (t.reshape(-1, t.shape[-1]) for t in (x, z))
-    y: Tensor = _ops.gated_norm.operator((*rows, _check.cast(weight, compute)), (epsilon, silu))
+    y: Tensor = _ops.gated_norm.operator((*rows, _check.cast(weight, compute_type(x.dtype))), (epsilon, silu))
     return y.reshape(x.shape)

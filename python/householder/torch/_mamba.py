@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import silu, softplus
 
 from householder.torch import _delta
+from householder.torch._dtypes import compute_type
 
 
 def chunk_scan(
@@ -35,7 +36,7 @@ def chunk_scan(
     ``B`` and ``C`` are ``(B, T, groups, N)``, ``dt`` is ``(B, T, H)``, and ``A``, ``D`` and ``dt_bias`` are ``(H,)``.
     Options without effect on the results are ignored.
     """
-    compute = _compute_type(x)
+    compute = compute_type(x.dtype)
     dt = _time_steps(dt, dt_bias, dt_softplus).clamp(*dt_limit).to(compute)
     state = None if initial_states is None else initial_states.to(compute).mT
     y, last = _run(C, B, x, dt, A.to(compute), D, state, is_wanted=return_final_states)
@@ -61,7 +62,7 @@ def state_update(
     ``B`` and ``C`` are ``(B, groups, N)``. Layers repeat the time step of a head, its bias and ``D`` for each of its
     numbers, and ``A`` for each of its state's. Time steps have no limits here.
     """
-    compute = _compute_type(x)
+    compute = compute_type(x.dtype)
     dt = _time_steps(dt[..., 0], None if dt_bias is None else dt_bias[..., 0], dt_softplus).to(compute)
     C, B, token, dt = (t.unsqueeze(1) for t in (C, B, x, dt))
     rates, skip, given = A[:, 0, 0].to(compute), None if D is None else D[:, 0], state.to(compute).mT
@@ -95,10 +96,6 @@ def _run(
 def _fitting(t: Tensor, dt: Tensor) -> Tensor:
     """Convert to float64, or leave in a type that is computed in float32."""
     return t.to(dt.dtype) if torch.float64 in (t.dtype, dt.dtype) else t
-
-
-def _compute_type(x: Tensor) -> torch.dtype:
-    return torch.float64 if x.dtype is torch.float64 else torch.float32
 
 
 def _time_steps(dt: Tensor, bias: Tensor | None, is_raw: bool) -> Tensor:

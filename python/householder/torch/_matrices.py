@@ -49,11 +49,7 @@ def factor(q: Tensor, m: int | None = None) -> Tensor | tuple[Tensor, Tensor]:
     """
     _check.tensor("q", q)
     _computable("q", q)
-    found = householder.factor(q.detach().cpu().resolve_conj().resolve_neg().numpy(), m)
-    if isinstance(found, tuple):
-        u, phases = (torch.from_numpy(part).to(q.device) for part in found)
-        return u, phases
-    return torch.from_numpy(found).to(q.device)
+    return _tensors(householder.factor(q.detach().cpu().resolve_conj().resolve_neg().numpy(), m), q.device)
 
 
 @overload
@@ -130,7 +126,11 @@ def haar(
         where = "cpu" if rng is None else rng.device
         rng = int(torch.randint(2**63 - 1, (), generator=rng, device=where))
     rng = _validate.seed(rng, "torch.Generator")
-    found = householder.haar(n, m, rng, CORE_NAME[dtype], size=size)
+    return _tensors(householder.haar(n, m, rng, CORE_NAME[dtype], size=size), device)
+
+
+def _tensors(found: Any, device: Any) -> Tensor | tuple[Tensor, Tensor]:
+    """Return reflections, or reflections and phases, as tensors."""
     if isinstance(found, tuple):
         u, phases = (torch.from_numpy(part).to(device) for part in found)
         return u, phases
@@ -212,7 +212,7 @@ def frame(u: Tensor, phases: Tensor | None = None) -> Tensor:
     True
     """
     compute = _check.operands(u)
-    n, m = _check.reflections(u)
+    n, m = _validate.reflections(u)
     if phases is not None:
         _check.matrix_phases(phases, u, n)
     columns = _frames.weight(u.to(compute), None, (n, m))

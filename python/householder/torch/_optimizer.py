@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn, optim
 
-from householder import _norms
+from householder import _norms, _validate
 from householder._spec import reflection_count
 from householder.torch import _check
 from householder.torch._dtypes import HALF_TYPES
@@ -123,7 +123,7 @@ def _check_reflections(u: Any) -> None:
         advice = f", such as its {names[0]}" if names else ""
         raise TypeError(f"u is a {type(u).__name__}, expected a tensor of reflections{advice}")
     _check.operands(u)
-    _check.reflections(u)
+    _validate.reflections(u)
 
 
 def _averages(u: Tensor, optimizer: Any) -> list[tuple[Tensor, int]]:

@@ -6,9 +6,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from householder.torch._dtypes import DOUBLE
+from householder.torch._undocumented import is_observed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,7 +28,7 @@ def has_double(device: torch.device) -> bool:
         return True
     if kind == "mps":
         return False
-    return torch.compiler.is_compiling() or is_in_torch_dispatch_mode() or _try(kind)
+    return torch.compiler.is_compiling() or is_observed() or _try(kind)
 
 
 @cache

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from householder.torch import _accelerated, _hra, _mamba
 from householder.torch._delta import delta_rule, delta_step
+from householder.torch._dtypes import compute_type
 from householder.torch._linear_layer import causal_convolution, gated_norm
 
 if TYPE_CHECKING:
@@ -143,7 +144,8 @@ def _accelerate_layer(name: str, layer: nn.Module) -> list[str]:
 
 
 def _is_accelerated(layer: nn.Module) -> bool:
-    return isinstance(layer, _accelerated.Accelerated) or _has_replaced_attributes(layer)
+    has_rules = any(isinstance(value, Rule) for value in vars(layer).values())
+    return has_rules or isinstance(layer, _accelerated.Accelerated)
 
 
 class _Call(threading.local):
@@ -155,16 +157,6 @@ class _Call(threading.local):
 _call = _Call()
 
 
-def _delta_rule(query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, **options: Any) -> Any:
-    """Return outputs and, if asked for, final states in float32. Options without effect on these are ignored."""
-    return _run_delta_rule(delta_rule, query, key, value, g, beta, options)
-
-
-def _delta_step(query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, **options: Any) -> Any:
-    """Do the same, and write the final states to where the initial ones are, which is the cache of a layer."""
-    return _run_delta_rule(delta_step, query, key, value, g, beta, options)
-
-
 def _run_delta_rule(
     function: Callable[..., tuple[Tensor, Tensor | None]],
     query: Tensor,
@@ -172,14 +164,13 @@ def _run_delta_rule(
     value: Tensor,
     g: Tensor,
     beta: Tensor,
-    options: dict[str, Any],
+    **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    is_exact = query.dtype is torch.float64
-    compute = torch.float64 if is_exact else torch.float32
+    """Return outputs and, if asked for, final states in float32. Options without effect on these are ignored."""
 
     def fitting(t: Tensor) -> Tensor:
         """Convert to a dtype that may stand beside that of the queries."""
-        return t.to(compute) if is_exact or t.dtype is torch.float64 else t
+        return t.to(compute_type(query.dtype)) if torch.float64 in (query.dtype, t.dtype) else t
 
     state = options.get("initial_state")
     o, last = function(
@@ -193,6 +184,15 @@ def _run_delta_rule(
         use_qk_l2norm_in_kernel=options.get("use_qk_l2norm_in_kernel", False),
     )
     return o, None if last is None else last.float()
+
+
+def _delta_rule(*tensors: Tensor, **options: Any) -> Any:
+    return _run_delta_rule(delta_rule, *tensors, **options)
+
+
+def _delta_step(*tensors: Tensor, **options: Any) -> Any:
+    """Write the final states to where the initial ones are, which is the cache of a layer."""
+    return _run_delta_rule(delta_step, *tensors, **options)
 
 
 _GLOBALS: dict[str, Callable[..., Any]] = {
@@ -346,8 +346,3 @@ def _replace_attributes(layer: nn.Module) -> list[str]:
 def _restore_attributes(layer: nn.Module) -> None:
     """Give the layer the functions that it had."""
     vars(layer).update({name: rule.before for name, rule in vars(layer).items() if isinstance(rule, Rule)})
-
-
-def _has_replaced_attributes(layer: nn.Module) -> bool:
-    """Return whether attributes of the layer are replaced."""
-    return any(isinstance(value, Rule) for value in vars(layer).values())

@@ -75,7 +75,7 @@ class RecurrentCell(_reflections.Layer):
         self.num_reflections = _reflections.count(num_reflections, n, n - self.is_complex)
         _validate.one_of("nonlinearity", nonlinearity, _spec.NONLINEARITIES)
         _validate.one_of("method", method, _spec.SEQUENCE_METHODS)
-        _check.pairs(nonlinearity, n, self.is_complex)
+        moduli = _validate.moduli(nonlinearity, n, self.is_complex)
         bias, learn_h0 = _validate.flag("bias", bias), _validate.flag("learn_h0", learn_h0)
         self.nonlinearity = nonlinearity
         self.negative_slope = _validate.slope(negative_slope)
@@ -94,8 +94,7 @@ class RecurrentCell(_reflections.Layer):
         self.register_parameter("weight_ih", parameter(n, self.input_size))
         self.register_parameter("bias", parameter(n, wanted=bias))
         self.register_parameter("h0", parameter(n, wanted=learn_h0))
-        phi = _spec.NONLINEARITIES[nonlinearity]
-        phi_bias = parameter(phi.moduli(n, self.is_complex), wanted=phi.has_bias, real=True)
+        phi_bias = parameter(moduli, wanted=_spec.NONLINEARITIES[nonlinearity].has_bias, real=True)
         self.register_parameter("nonlinearity_bias", phi_bias)
         self.reset_parameters()
 
@@ -124,8 +123,7 @@ class RecurrentCell(_reflections.Layer):
         if x.shape[0] == 1 and batch_sizes is None:
             h = self._without_gradients(x[0], hx)
             if h is None and self._is_costly(x) and not self._mixes_types(x, hx):
-                _check.of_layer("input", x, self.weight_ih)
-                _check.of_layer("hx", hx, self.weight_ih)
+                _check.of_layer(self.weight_ih, input=x, hx=hx)
                 h = self._step(x[0], hx)
             if h is not None:
                 return h.unsqueeze(0), h.clone()
@@ -135,8 +133,7 @@ class RecurrentCell(_reflections.Layer):
             done: tuple[Tensor, Tensor] | None = _ops.rnn.operator.attempt((u, x, h0, *others), options)
             if done is not None:
                 return done
-        _check.of_layer("input", x, self.weight_ih)
-        _check.of_layer("hx", hx, self.weight_ih)
+        _check.of_layer(self.weight_ih, input=x, hx=hx)
         return rnn(
             u,
             x,
@@ -186,8 +183,7 @@ class RecurrentCell(_reflections.Layer):
         if h is not None:
             return h
         _check.shape("hx", hx, (*x.shape[:-1], self.hidden_size))
-        _check.of_layer("input", x, self.weight_ih)
-        _check.of_layer("hx", hx, self.weight_ih)
+        _check.of_layer(self.weight_ih, input=x, hx=hx)
         if self._mixes_types(x, hx):
             last: Tensor = self.forward(x.unsqueeze(0), hx, over=Sequences(None))[1]  # rnn converts them
             return last
@@ -398,7 +394,7 @@ class RecurrentLayer(_tracing.Opaque):
     ) -> tuple[Tensor, Tensor]:
         cells = list(self.cells)
         initial = [None] * len(cells) if hx is None else [hx.squeeze(0)] if len(cells) == 1 else hx.unbind(0)
-        directions = self._directions
+        directions = len(cells) // self.num_layers
         last: list[Tensor] = []
         for layer in range(self.num_layers):
             outputs = []

@@ -12,7 +12,8 @@ class Opaque(nn.Module):
     """A module that tracers do not trace into."""
 
     def __prepare_scriptable__(self) -> Any:
-        raise _refused(self, "torch.jit.script does not take")
+        name = type(self).__name__
+        raise RuntimeError(f"torch.jit.script does not take {name}: torch.compile and torch.export do")
 
 
 def node(module: nn.Module, *inputs: Any) -> Any:
@@ -22,8 +23,3 @@ def node(module: nn.Module, *inputs: Any) -> Any:
             tracer: Any = one.tracer
             return tracer.create_proxy("call_module", tracer.path_of_module(module), inputs, {})
     return None
-
-
-def _refused(module: nn.Module, what: str) -> RuntimeError:
-    name = type(module).__name__
-    return RuntimeError(f"{what} {name}: torch.compile and torch.export do")

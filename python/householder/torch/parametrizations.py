@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList, is_parametrized, register_parametrization
 
 from householder import _validate
-from householder.torch import _factor, _frames, _reflections, _tracing
+from householder.torch import _factor, _frames, _reflections, _tracing, _undocumented
 from householder.torch._dtypes import CORE_NAME, HALF_TYPES
 from householder.torch._expressions import turn
 
@@ -256,7 +256,7 @@ def orthogonal(
         )
     _validate.flag("use_trivialization", use_trivialization)
     stack = _validate.flag("stack", stack)
-    one_matrix = isinstance(module, nn.modules.conv._ConvNd) and not stack
+    one_matrix = isinstance(module, _undocumented.Convolution) and not stack
     frames = Frames(weight, num_reflections, constraint, one_matrix=one_matrix)
     with torch.no_grad():
         weight.copy_(frames.start(weight))

@@ -13,7 +13,7 @@ import numpy as np
 from householder._batch import arrange
 from householder._validate import is_default
 from householder.jax import _expressions
-from householder.jax._ops.operator import Axes, Operator, Shape
+from householder.jax._ops.operator import Axes, Function, Operator, Shape
 
 if TYPE_CHECKING:
     from jax import Array
@@ -27,32 +27,22 @@ class Options(NamedTuple):
     shape: str
 
 
-class Apply:
-    """``W h``."""
-
-    name = "apply"
-    axes = Axes((None, 1), (1,))
-    keeps_first = False
-    residuals = 0
-
-    def results(self, options: Options, u: Any, h: Any) -> list[Shape]:  # noqa: ARG002
-        """Shapes of the results."""
-        return [Shape(h.shape, h.dtype)]
-
-    def kept(self, options: Options, u: Any, h: Any) -> list[Shape]:  # noqa: ARG002
-        """Nothing is kept."""
-        return []
-
-    def attributes(self, options: Options, u: Any, h: Any) -> dict[str, Any]:  # noqa: ARG002
-        """Options as the kernels read them."""
-        return {"transpose": np.bool_(options.transpose), "method": options.method}
-
-    def expression(self, options: Options, u: Any, h: Any) -> tuple[Array, ...]:
-        """Compute the results in ``jax.numpy``."""
-        return (_expressions.apply(u, h, options.transpose),)
+def _results(_: Options, __: Any, h: Any) -> list[Shape]:
+    return [Shape(h.shape, h.dtype)]
 
 
-_operator = Operator(Apply(), adjoint=lambda options: options._replace(transpose=not options.transpose))
+def _expression(options: Options, u: Any, h: Any) -> tuple[Array, ...]:
+    return (_expressions.apply(u, h, options.transpose),)
+
+
+def _attributes(options: Options, *_: Any) -> dict[str, Any]:
+    return {"transpose": np.bool_(options.transpose), "method": options.method}
+
+
+_operator = Operator(
+    Function("apply", Axes((None, 1), (1,)), _results, _expression, _attributes),
+    adjoint=lambda options: options._replace(transpose=not options.transpose),
+)
 
 
 @partial(jax.jit, static_argnames=("options",))

@@ -16,7 +16,7 @@ import numpy as np
 
 from householder import _core
 from householder.jax import _expressions
-from householder.jax._ops.operator import Axes, Operator, Shape
+from householder.jax._ops.operator import Axes, Function, Operator, Shape
 
 if TYPE_CHECKING:
     from jax import Array
@@ -30,39 +30,33 @@ class Options(NamedTuple):
     normalize: bool
 
 
-class DeltaRule:
-    """``S_t = (I - b_t k_t k_t') Diag(exp g_t) S_{t-1} + b_t k_t v_t'``, ``o_t = scale S_t' q_t``."""
-
-    name = "delta_rule"
-    axes = Axes((0,) * 6, (0, 0))
-    keeps_first = False
-    residuals = 1
-
-    def results(self, options: Options, q: Any, k: Any, v: Any, *others: Any) -> list[Shape]:  # noqa: ARG002
-        """Shapes of the results."""
-        batch, _, _, keys = q.shape
-        o, state = (*q.shape[:2], *v.shape[2:]), (batch, v.shape[2], keys, v.shape[3])
-        return [Shape(shape, q.dtype) for shape in (o, state)]
-
-    def kept(self, options: Options, q: Any, k: Any, v: Any, *others: Any) -> list[Shape]:  # noqa: ARG002
-        """Shape of the states that are kept of each sequence."""
-        (batch, steps, _, keys), (_, _, heads, values) = k.shape, v.shape
-        count = max(steps - 1, 0) // _core.delta_interval(keys, values)
-        return [Shape((batch, count, heads, keys, values), q.dtype)] if count else []
-
-    def attributes(self, options: Options, *operands: Any) -> dict[str, Any]:
-        """Options as the kernels read them."""
-        g = operands[4]
-        flags = {"normalize": np.bool_(options.normalize), "by_channel": np.bool_(g is not None and g.ndim == 4)}
-        return {**flags, "scale": np.float64(options.scale), "reflections": np.int64(options.reflections)}
-
-    def expression(self, options: Options, *operands: Any) -> tuple[Array, ...]:
-        """Compute the results in ``jax.numpy``."""
-        arguments: list[Any] = [*operands, *options]
-        return _expressions.delta_rule(*arguments)
+def _results(_: Options, q: Any, __: Any, v: Any, *___: Any) -> list[Shape]:
+    batch, _, _, keys = q.shape
+    o, state = (*q.shape[:2], *v.shape[2:]), (batch, v.shape[2], keys, v.shape[3])
+    return [Shape(shape, q.dtype) for shape in (o, state)]
 
 
-_operator = Operator(DeltaRule())
+def _kept(_: Options, q: Any, k: Any, v: Any, *__: Any) -> list[Shape]:
+    """Return the shape of the states that are kept of each sequence."""
+    batch, steps, _, keys = k.shape
+    *_, heads, values = v.shape
+    count = max(steps - 1, 0) // _core.delta_interval(keys, values)
+    return [Shape((batch, count, heads, keys, values), q.dtype)] if count else []
+
+
+def _attributes(options: Options, *operands: Any) -> dict[str, Any]:
+    g = operands[4]
+    flags = {"normalize": np.bool_(options.normalize), "by_channel": np.bool_(g is not None and g.ndim == 4)}
+    return {**flags, "scale": np.float64(options.scale), "reflections": np.int64(options.reflections)}
+
+
+def _expression(options: Options, *operands: Any) -> tuple[Array, ...]:
+    o, last = _expressions.delta_rule(*operands, None, *options)
+    return o, last
+
+
+_axes = Axes((0,) * 6, (0, 0))
+_operator = Operator(Function("delta_rule", _axes, _results, _expression, _attributes, _kept, residuals=1))
 
 
 @partial(jax.jit, static_argnames=("options",))

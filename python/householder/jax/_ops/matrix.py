@@ -9,39 +9,22 @@ import jax
 
 from householder._validate import is_default
 from householder.jax import _expressions
-from householder.jax._ops.operator import Axes, Operator, Shape
+from householder.jax._ops.operator import Axes, Function, Operator, Shape
 
 if TYPE_CHECKING:
     from jax import Array
 
 
-class Matrix:
-    """``W``."""
-
-    name = "matrix"
-    axes = Axes((0,), (0,))
-    keeps_first = False
-    residuals = 0
-
-    def results(self, options: None, u: Any) -> list[Shape]:  # noqa: ARG002
-        """Shapes of the results."""
-        count, n, _ = u.shape
-        return [Shape((count, n, n), u.dtype)]
-
-    def kept(self, options: None, u: Any) -> list[Shape]:  # noqa: ARG002
-        """Nothing is kept."""
-        return []
-
-    def attributes(self, options: None, u: Any) -> dict[str, Any]:  # noqa: ARG002
-        """No options."""
-        return {}
-
-    def expression(self, options: None, u: Any) -> tuple[Array, ...]:  # noqa: ARG002
-        """Compute the results in ``jax.numpy``."""
-        return (_expressions.matrix(u),)
+def _results(_: None, u: Any) -> list[Shape]:
+    count, n, _ = u.shape
+    return [Shape((count, n, n), u.dtype)]
 
 
-_operator = Operator(Matrix())
+def _expression(_: None, u: Any) -> tuple[Array, ...]:
+    return (_expressions.matrix(u),)
+
+
+_operator = Operator(Function("matrix", Axes((0,), (0,)), _results, _expression))
 
 
 @partial(jax.jit, static_argnames=("shape",))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import compress
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,27 +41,23 @@ class Axes(NamedTuple):
     results: tuple[int, ...]
 
 
-class Function(Protocol):
-    """What an operator computes, for operands that have a leading axis of independent problems."""
+class Function(NamedTuple):
+    """What an operator computes, by functions of its options and of operands with a leading axis of problems."""
 
     name: str
     axes: Axes
-    keeps_first: bool
+    results: Callable[..., list[Shape]]
+    """Shapes of the results."""
+    expression: Callable[..., tuple[Array, ...]]
+    """The results in ``jax.numpy``."""
+    attributes: Callable[..., dict[str, Any]] = lambda *_: {}
+    """The options as the kernels read them."""
+    kept: Callable[..., list[Shape]] = lambda *_: []
+    """Shapes of the arrays that the kernel keeps for the gradient's kernel."""
+    keeps_first: bool = False
     """Whether the kernel of the gradient reads the first result."""
-    residuals: int
+    residuals: int = 0
     """How many arrays of the function's kernel that of the gradient can read: the first result, and what is kept."""
-
-    def results(self, options: Any, *operands: Any) -> list[Shape]:
-        """Shapes of the results."""
-
-    def kept(self, options: Any, *operands: Any) -> list[Shape]:
-        """Shapes of the arrays that the kernel keeps for the gradient's kernel."""
-
-    def attributes(self, options: Any, *operands: Any) -> dict[str, Any]:
-        """Options as the kernels read them."""
-
-    def expression(self, options: Any, *operands: Any) -> tuple[Array, ...]:
-        """Compute the results in ``jax.numpy``."""
 
 
 class _Call(NamedTuple):

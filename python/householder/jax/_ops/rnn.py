@@ -18,7 +18,7 @@ import numpy as np
 from householder import _core
 from householder._validate import is_default
 from householder.jax import _expressions
-from householder.jax._ops.operator import Axes, Operator, Shape
+from householder.jax._ops.operator import Axes, Function, Operator, Shape
 
 if TYPE_CHECKING:
     from jax import Array
@@ -34,41 +34,34 @@ class Options(NamedTuple):
     method: str
 
 
-class Rnn:
-    """``h_t = phi(W h_{t-1} + V x_t + b)``."""
-
-    name = "rnn"
-    axes = Axes((None, 2, 1, None, None, None, None), (2, 1))
-    keeps_first = True
-    residuals = 2
-
-    def results(self, options: Options, u: Any, x: Any, *others: Any) -> list[Shape]:  # noqa: ARG002
-        """Shapes of the results."""
-        (count, n, _), (_, _, batch, _) = u.shape, x.shape
-        h, last = (*x.shape[:-1], n), (count, batch, n)
-        return [Shape(shape, x.dtype) for shape in (h, last)]
-
-    def kept(self, options: Options, u: Any, x: Any, *others: Any) -> list[Shape]:
-        """Shape of the tape."""
-        (_, n, m), (count, steps, batch, _) = u.shape, x.shape
-        has_phases = others[3] is not None
-        name, method = np.dtype(x.dtype).name, options.method
-        width = _core.rnn_tape_width(name, n, m, steps * batch, has_phases, False, options.nonlinearity, method)
-        return [Shape((count, steps, batch, width), x.dtype)] if width else []
-
-    def attributes(self, options: Options, *operands: Any) -> dict[str, Any]:  # noqa: ARG002
-        """Options as the kernels read them."""
-        flags = {"transpose": np.bool_(options.transpose), "reverse": np.bool_(options.reverse)}
-        names = {"nonlinearity": options.nonlinearity, "method": options.method}
-        return {**flags, **names, "negative_slope": np.float64(options.negative_slope)}
-
-    def expression(self, options: Options, *operands: Any) -> tuple[Array, ...]:
-        """Compute the results in ``jax.numpy``."""
-        arguments: list[Any] = [*operands, *options[:-1]]
-        return _expressions.rnn(*arguments)
+def _results(_: Options, u: Any, x: Any, *__: Any) -> list[Shape]:
+    (count, n, _), (_, _, batch, _) = u.shape, x.shape
+    h, last = (*x.shape[:-1], n), (count, batch, n)
+    return [Shape(shape, x.dtype) for shape in (h, last)]
 
 
-_operator = Operator(Rnn())
+def _kept(options: Options, u: Any, x: Any, *others: Any) -> list[Shape]:
+    """Return the shape of the tape."""
+    (_, n, m), (count, steps, batch, _) = u.shape, x.shape
+    has_phases = others[3] is not None
+    name, method = np.dtype(x.dtype).name, options.method
+    width = _core.rnn_tape_width(name, n, m, steps * batch, has_phases, False, options.nonlinearity, method)
+    return [Shape((count, steps, batch, width), x.dtype)] if width else []
+
+
+def _attributes(options: Options, *_: Any) -> dict[str, Any]:
+    flags = {"transpose": np.bool_(options.transpose), "reverse": np.bool_(options.reverse)}
+    names = {"nonlinearity": options.nonlinearity, "method": options.method}
+    return {**flags, **names, "negative_slope": np.float64(options.negative_slope)}
+
+
+def _expression(options: Options, *operands: Any) -> tuple[Array, ...]:
+    h, last = _expressions.rnn(*operands, None, None, *options[:-1], "trapezoidal")
+    return h, last
+
+
+_axes = Axes((None, 2, 1, None, None, None, None), (2, 1))
+_operator = Operator(Function("rnn", _axes, _results, _expression, _attributes, _kept, keeps_first=True, residuals=2))
 
 
 @partial(jax.jit, static_argnames=("options", "shape"))
@@ -87,5 +80,5 @@ def rnn(
         h, last = _operator(options, *operands)
     else:
         tau = None if tau is None else tau[None]
-        h, last = _expressions.rnn(*operands, *options[:-1], tau=tau, shape=shape)
+        h, last = _expressions.rnn(*operands, tau, None, *options[:-1], shape)
     return (h[0], last[0]) if x.ndim == 3 else (h[0, :, 0], last[0, 0])

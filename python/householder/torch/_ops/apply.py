@@ -68,7 +68,7 @@ def _unsupported(tensors: Any, options: Any) -> str:
 
 def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor]:
     (u, h, tau), (transpose, _, shape) = tensors, options
-    return (_expressions.apply(u, h, transpose, tau, shape, library),)
+    return (_expressions.apply(u, h, transpose, tau, shape, library=library),)
 
 
 def _fake(tensors: Any, _: Any, keep: bool) -> tuple[Tensor, Tensor]:

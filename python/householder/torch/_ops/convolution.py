@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from householder import _core
 from householder.torch import _expressions
-from householder.torch._ops.library import follow_torch_threads, leading
+from householder.torch._ops.library import fold, follow_torch_threads, room_for, unfold
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
@@ -38,14 +38,10 @@ def _compute(tensors: Any, options: Any, _: bool) -> Any:
 
 def _differentiate(tensors: Any, _: Any, __: Any, grads: Any, wanted: Any, options: Any) -> Any:
     follow_torch_threads()
-    gradients = tuple([t.new_empty(t.shape) if want else None for t, want in zip(tensors, wanted, strict=True)])
+    gradients = room_for(tensors, wanted)
     (silu,) = options
     done = _core.convolution_backward(tensors, _sizes(tensors), silu, grads[0], gradients)
     return done if done is NotImplemented else gradients
-
-
-def _unsupported(*_: Any) -> str:
-    return "the causal convolution has kernels for the CPU only"
 
 
 def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor]:
@@ -56,27 +52,15 @@ def _fake(tensors: Any, _: Any, __: bool) -> tuple[Tensor]:
     return (tensors[0].new_empty(tensors[0].shape),)
 
 
-def _fold(info: Any, tensor: Tensor | None, dim: int | None, axis: int) -> Tensor | None:
-    """Merge the mapped dimension with the channels."""
-    return None if tensor is None else leading(info, tensor, dim).movedim(0, axis).flatten(axis, axis + 1)
-
-
-def _unfold(info: Any, tensor: Tensor | None, axis: int) -> Tensor | None:
-    if tensor is None:
-        return None
-    shape = (*tensor.shape[:axis], info.batch_size, -1, *tensor.shape[axis + 1 :])
-    return tensor.reshape(shape).movedim(axis, 0)
-
-
 def _vmap(op: Any, info: Any, dims: Any, *arguments: Any) -> Any:
-    operands = [_fold(info, *given) for given in zip(arguments[:3], dims[:3], _AXES, strict=True)]
-    return _unfold(info, op(*operands, *arguments[3:]), _AXES[0]), 0
+    operands = [fold(info, *given) for given in zip(arguments[:3], dims[:3], _AXES, strict=True)]
+    return unfold(info, op(*operands, *arguments[3:]), _AXES[0]), 0
 
 
 def _backward_vmap(op: Any, info: Any, dims: Any, *arguments: Any) -> Any:
-    operands = [_fold(info, *given) for given in zip(arguments[:4], dims[:4], (*_AXES, _AXES[0]), strict=True)]
+    operands = [fold(info, *given) for given in zip(arguments[:4], dims[:4], (*_AXES, _AXES[0]), strict=True)]
     gradients = op(*operands, *arguments[4:])
-    found = tuple([_unfold(info, t, axis) for t, axis in zip(gradients, _AXES, strict=True)])
+    found = tuple([unfold(info, t, axis) for t, axis in zip(gradients, _AXES, strict=True)])
     return found, tuple([None if t is None else 0 for t in found])
 
 
@@ -89,7 +73,7 @@ operator = Operator(
     compute=_compute,
     differentiate=_differentiate,
     has_cuda=False,
-    unsupported=_unsupported,
+    unsupported=lambda *_: "the causal convolution has kernels for the CPU only",
     expression=_expression,
     fake=_fake,
     vmap=_vmap,

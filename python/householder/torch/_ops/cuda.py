@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import wraps
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -58,21 +57,12 @@ def has_kernels(where: torch.device) -> bool:
     return not reason
 
 
-def _canonical(u: Tensor, *vectors: Tensor) -> list[Tensor]:
-    """``u (n, m)`` with rows ``(r, n)``, or ``u (c, n, m)`` with rows ``(c, r, n)``."""
-    *many, n, m = u.shape
-    rows = vectors[0].shape[len(many) : -1].numel()
-    shape = (rows, n) if u.dim() == 2 else (prod(many), rows, n)
-    matrices = u if u.dim() == 2 else u.reshape(-1 if u.numel() else 0, n, m)
-    return [matrices, *(a.reshape(shape) for a in vectors)]
-
-
 @_with_kernels
 def apply_keeping(tensors: Any, options: Any, _: bool) -> Any:
-    """``W h`` or ``W* h``, no state, and the form of u for the backward pass."""
+    """Return ``W h`` or ``W* h``, no state, and the form of u for the backward pass."""
     (u, h, tau), (transpose, method, shape) = tensors, options
     _require_default(tau, shape)
-    matrices, rows = _canonical(u, h)
+    matrices, rows = application.canonical(u, h)
     c, form = application.forward(matrices, rows, None, transpose, method)
     return c.reshape(h.shape).contiguous(), (None,), form
 
@@ -82,7 +72,7 @@ def apply_gradients(tensors: Any, _: Any, form: Form | None, grads: Any, wanted:
     """Return the wanted gradients."""
     (u, h, tau), (grad_c,), (transpose, method, shape) = tensors, grads, options
     _require_default(tau, shape)
-    matrices, rows, grads = _canonical(u, h, grad_c)
+    matrices, rows, grads = application.canonical(u, h, grad_c)
     want_u, want_h, _ = wanted
     grad_u, grad_h, _ = application.backward(matrices, rows, grads, None, transpose, method, want_h=want_h, form=form)
     return (
@@ -93,7 +83,7 @@ def apply_gradients(tensors: Any, _: Any, form: Form | None, grads: Any, wanted:
 
 
 def apply(tensors: Any, options: Any, _: bool) -> Any:
-    """``W h`` or ``W* h``, and an empty tensor, because nothing is kept."""
+    """Return ``W h`` or ``W* h``, and an empty tensor, because nothing is kept."""
     found = apply_keeping(tensors, options, False)
     return found if found is NotImplemented else (found[0], empty_kept(tensors[0], False))
 
@@ -117,7 +107,7 @@ def _require_default(tau: Tensor | None, shape: str) -> None:
 
 @_with_kernels
 def matrix(tensors: Any, _: Any, __: bool) -> tuple[Tensor, Tensor]:
-    """``W`` itself, and an empty tensor, because nothing is kept."""
+    """Return ``W`` itself, and an empty tensor, because nothing is kept."""
     return algebra.matrix(algebra.form(tensors[0])).contiguous(), empty_kept(tensors[0], False)
 
 
@@ -134,7 +124,7 @@ def matrix_backward(tensors: Any, _: Any, grads: Any, wanted: Any, __: Any) -> A
 
 @_with_kernels
 def rnn_keeping(tensors: Any, options: Any, keep: bool) -> Any:
-    """All states and a copy of the last ones, the states again, and what the backward pass can use."""
+    """Return all states and a copy of the last ones, the states again, and what the backward pass can use."""
     inputs, options = _kernel_arguments(tensors, options)
     sequence, (steps, batch) = _sequence(inputs, options), inputs.sizes()[3:]
     h, run, kept = recurrence.forward(sequence, steps, batch, None if keep else Kept())
@@ -143,7 +133,7 @@ def rnn_keeping(tensors: Any, options: Any, keep: bool) -> Any:
 
 @_with_kernels
 def rnn(tensors: Any, options: Any, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """All states, a copy of the last ones and what the backward pass can use, as a tensor."""
+    """Return all states, a copy of the last ones and what the backward pass can use, as a tensor."""
     inputs, options = _kernel_arguments(tensors, options)
     sequence, (steps, batch) = _sequence(inputs, options), inputs.sizes()[3:]
     layout = _layout(inputs, options)

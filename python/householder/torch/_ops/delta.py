@@ -16,7 +16,8 @@ import torch
 
 from householder import _core, _validate
 from householder.torch import _expressions
-from householder.torch._ops.library import follow_torch_threads, leading
+from householder.torch._dtypes import compute_type
+from householder.torch._ops.library import fold, follow_torch_threads, unfold
 from householder.torch._ops.operator import Operator
 from householder.torch._ops.route import Route, route
 
@@ -40,10 +41,6 @@ def _kept(k: Tensor, v: Tensor, keep: bool) -> tuple[int, ...]:
     return steps // _core.delta_interval(k.shape[3], v.shape[3]), v.shape[2], k.shape[3], v.shape[3]
 
 
-def _compute_type(q: Tensor) -> torch.dtype:
-    return torch.float64 if q.dtype is torch.float64 else torch.float32
-
-
 def _options(tensors: Sequence[Any], scale: float, reflections: int, normalize: bool) -> _core.DeltaOptions:
     q, _, v, _, g, _, _, cu_seqlens = tensors
     offsets = _validate.delta_offsets(q.shape, None if cu_seqlens is None else cu_seqlens.numpy())
@@ -61,7 +58,7 @@ def _compute(tensors: Any, options: Any, keep: bool) -> Any:
 
 def _differentiate(tensors: Any, states: Any, _: Any, grads: Any, wanted: Any, options: Any) -> Any:
     follow_torch_threads()
-    compute = _compute_type(tensors[0])
+    compute = compute_type(tensors[0].dtype)
     dtypes = compute, compute, tensors[2].dtype, *(compute,) * 4
     gradients = tuple(
         [
@@ -86,14 +83,14 @@ def _unsupported(tensors: Any, _: Any) -> str:
 
 def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor, Tensor]:
     q, k, v, *others, skip, cu_seqlens = tensors
-    wide = [library.cast(t, _compute_type(q)) for t in (q, k, v)]
+    wide = [library.cast(t, compute_type(q.dtype)) for t in (q, k, v)]
     o, last = _expressions.delta_rule(*wide, *others, cu_seqlens, *options, skip, library=library)
     return library.cast(o, q.dtype), last
 
 
 def _fake(tensors: Any, _: Any, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
     q, k, v, *_, cu_seqlens = tensors
-    shapes, compute = (_states(q, v, cu_seqlens), _kept(k, v, keep)), _compute_type(q)
+    shapes, compute = (_states(q, v, cu_seqlens), _kept(k, v, keep)), compute_type(q.dtype)
     last, kept = (q.new_empty(shape, dtype=compute) for shape in shapes)
     return q.new_empty(*q.shape[:2], *v.shape[2:]), last, kept
 
@@ -116,18 +113,8 @@ def in_place(tensors: tuple[Any, ...], options: tuple[Any, ...]) -> tuple[Tensor
 
 def _fold(info: Any, tensors: Sequence[Any], dims: Sequence[Any], axis: int) -> list[Any]:
     """Merge the mapped dimension with the batch (axis 0) or with the heads."""
-    return [
-        None if t is None else leading(info, t, dim).movedim(0, at).flatten(at, at + 1)
-        for t, dim, at in zip(tensors, dims, (axis,) * 5 + (min(axis, 1), 0), strict=False)
-    ]
-
-
-def _unfold(info: Any, tensor: Tensor | None, axis: int) -> Tensor | None:
-    if tensor is None:
-        return None
-    count = info.batch_size
-    shape = (*tensor.shape[:axis], count, tensor.shape[axis] // count, *tensor.shape[axis + 1 :])
-    return tensor.reshape(shape).movedim(axis, 0)
+    axes = (axis,) * 5 + (min(axis, 1), 0)
+    return [fold(info, *given) for given in zip(tensors, dims, axes, strict=False)]
 
 
 def _mapped(info: Any, dims: Any, arguments: Any) -> tuple[list[Any], Tensor | None, int]:
@@ -142,7 +129,7 @@ def _mapped(info: Any, dims: Any, arguments: Any) -> tuple[list[Any], Tensor | N
 def _vmap(op: Any, info: Any, dims: Any, *arguments: Any) -> Any:
     operands, cu_seqlens, axis = _mapped(info, dims, arguments)
     o, last, kept = op(*operands, cu_seqlens, False, *arguments[_OPERANDS + 2 :])
-    return (_unfold(info, o, axis), _unfold(info, last, min(axis, 1)), kept), (0, 0, None)
+    return (unfold(info, o, axis), unfold(info, last, min(axis, 1)), kept), (0, 0, None)
 
 
 def _backward_vmap(op: Any, info: Any, dims: Any, *arguments: Any) -> Any:
@@ -152,7 +139,7 @@ def _backward_vmap(op: Any, info: Any, dims: Any, *arguments: Any) -> Any:
     (grad_last,) = _fold(info, (None,) * 5 + arguments[at][1:], (None,) * 5 + tuple(dims[at][1:]), axis)[5:]
     gradients = op(*operands, cu_seqlens, None, grad_o, grad_last, *arguments[_OPERANDS + 4 :])
     axes = (axis,) * 5 + (min(axis, 1), 0)
-    found = tuple([_unfold(info, t, at) for t, at in zip(gradients, axes, strict=True)])
+    found = tuple([unfold(info, t, at) for t, at in zip(gradients, axes, strict=True)])
     return found, tuple([None if t is None else 0 for t in found])
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from householder.torch._ops.route import Route, route
+from householder.torch._undocumented import unwrap_if_dead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from householder import _core
-
-# A private name of torch. Without it, tensors that outlive their transform are mistaken for tensors of the next one.
-_unwrap_if_dead: Callable[[Tensor], Tensor] = getattr(torch._C._functorch, "unwrap_if_dead", lambda t: t)
 
 # Saved for backward passes. Inference tensors cannot be saved, and the first import may happen in inference mode.
 with torch.inference_mode(False):
@@ -54,7 +52,7 @@ def pull_back(
 
     Operators run below autograd, where only the transforms of ``torch.func`` differentiate.
     """
-    inputs = [_unwrap_if_dead(t) if isinstance(t, torch.Tensor) else t for t in inputs]
+    inputs = [unwrap_if_dead(t) if isinstance(t, torch.Tensor) else t for t in inputs]
     free = [i for i, want in enumerate(wanted) if want]
 
     def of_free(*values: Tensor) -> Any:

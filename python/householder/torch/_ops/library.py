@@ -11,13 +11,11 @@ import torch
 from torch import Tensor
 
 from householder import _core, _torch_library
-from householder.torch._ops.route import is_forward_mode
+from householder.torch._undocumented import has_storage, is_forward_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import ModuleType
-
-    from torch._ops import OpOverload
 
 _library: Any = torch.library.Library("householder", "DEF")  # type: ignore[no-untyped-call]
 
@@ -37,7 +35,7 @@ def define(
     fake: Callable[..., Any],
     vmap: Callable[..., Any],
     autograd: tuple[Callable[..., Any], Callable[..., Any]],
-) -> OpOverload:
+) -> Any:
     """Define an operator, with a kernel for each key of the dispatcher, unless the library without Python has one.
 
     ``autograd`` has its gradients and what they remember, for calls by others than ``Operator``.
@@ -52,8 +50,7 @@ def define(
     backward, setup_context = autograd
     checked: Any = _Checked()
     torch.library.register_autograd(f"householder::{name}", backward, setup_context=setup_context, lib=checked)
-    overload: OpOverload = getattr(torch.ops.householder, name).default
-    return overload
+    return getattr(torch.ops.householder, name).default
 
 
 class _Checked:
@@ -76,7 +73,7 @@ class _Checked:
 def are_plain(*tensors: Tensor | None) -> bool:
     """Return whether tensors have memory, and no subclass overrides operators, as distributed tensors do."""
     own = Tensor.__torch_dispatch__
-    return all(t is None or (type(t).__torch_dispatch__ is own and torch._C._has_storage(t)) for t in tensors)
+    return all(t is None or (type(t).__torch_dispatch__ is own and has_storage(t)) for t in tensors)
 
 
 def on_cuda() -> ModuleType:
@@ -131,3 +128,37 @@ def empty_kept(like: Tensor, keep: bool) -> Tensor:
 def leading(info: Any, tensor: Tensor, dim: int | None) -> Tensor:
     """Put the dimension that ``vmap`` maps over first, repeating a tensor that has none."""
     return tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+
+
+def fold(info: Any, tensor: Tensor | None, dim: int | None, axis: int) -> Tensor | None:
+    """Merge the dimension that ``vmap`` maps over with an axis of the tensor."""
+    return None if tensor is None else leading(info, tensor, dim).movedim(0, axis).flatten(axis, axis + 1)
+
+
+def unfold(info: Any, tensor: Tensor | None, axis: int) -> Tensor | None:
+    """Invert ``fold``; the mapped dimension comes first."""
+    if tensor is None:
+        return None
+    count = info.batch_size
+    shape = (*tensor.shape[:axis], count, tensor.shape[axis] // count, *tensor.shape[axis + 1 :])
+    return tensor.reshape(shape).movedim(axis, 0)
+
+
+def each(op: Any, info: Any, in_dims: Any, *arguments: Any) -> Any:
+    """Call an operator once for each index of the mapped dimension, and stack the results."""
+    mapped = [isinstance(a, Tensor) and dim is not None for a, dim in zip(arguments, in_dims, strict=True)]
+
+    def at(i: int) -> list[Any]:
+        given = zip(arguments, mapped, in_dims, strict=True)
+        return [a.select(dim, i) if is_mapped else a for a, is_mapped, dim in given]
+
+    found = [op(*at(i)) for i in range(info.batch_size)]
+    if isinstance(found[0], Tensor):
+        return torch.stack(found), 0
+    results = tuple(None if of_one[0] is None else torch.stack(of_one) for of_one in zip(*found, strict=True))
+    return results, tuple(None if result is None else 0 for result in results)
+
+
+def room_for(tensors: Sequence[Any], wanted: Sequence[bool]) -> tuple[Tensor | None, ...]:
+    """Allocate the gradients of tensors, of which the first may be wanted."""
+    return tuple([t.new_empty(t.shape) if want else None for t, want in zip(tensors, wanted, strict=False)])

@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from householder import _notices
+from householder.torch import _undocumented
 from householder.torch._expressions import EXPORTED, LIBRARY
 from householder.torch._layout import laid_out, ordinary
 from householder.torch._ops.derivatives import attach_cache, cached, drop_none, pull_back, scatter_optional
@@ -200,7 +201,7 @@ class Operator:
             @staticmethod
             def forward(ctx: Any, *arguments: Any) -> Any:
                 *tensors, options = arguments
-                keep = not is_shortcut(ctx.needs_input_grad[:count])
+                keep = shortcut is None or not is_shortcut(ctx.needs_input_grad[:count])
                 found = compute(tensors, options, keep) if tensors[0].is_cpu else NotImplemented
                 if found is NotImplemented:
                     found = at_once(tensors, options, keep)
@@ -480,14 +481,11 @@ def _on_cuda_or(name: str, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     return kernel
 
 
+@_undocumented.constant
 def say_without_kernels(device: torch.device, reason: str) -> None:
     """Say once for each device that a call has no kernels there."""
     if device.type != "meta" and _notices.kernel_mode() != "off":
         _notices.warn_once(str(device), reason)
-
-
-say_without_kernels._dynamo_marked_constant = True  # type: ignore[attr-defined]
-"""A compiler calls the function while it compiles. ``torch.compiler.assume_constant_result`` imports the compiler."""
 
 
 def save(

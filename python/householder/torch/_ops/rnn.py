@@ -21,7 +21,7 @@ from householder.torch import _expressions
 from householder.torch._dtypes import HALF_TYPES
 from householder.torch._layout import contiguous
 from householder.torch._ops.apply import application_flops, gradient_flops, method_of, unsupported_columns
-from householder.torch._ops.library import empty_kept, follow_torch_threads, leading, on_cuda
+from householder.torch._ops.library import each, empty_kept, follow_torch_threads, leading, on_cuda, room_for
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
@@ -102,11 +102,10 @@ def inputs_of(tensors: Any, options: Any) -> Inputs:
 
 def _compute(tensors: Any, options: Any, keep: bool) -> Any:
     follow_torch_threads()
-    inputs = inputs_of(tensors, options)
-    u, x = inputs.u, inputs.x
-    n, _, _, _, batch = inputs.sizes()
+    (u, x, h0, *_, batch_sizes), n = tensors, tensors[0].shape[-2]
+    batch = (x if batch_sizes is None else h0).shape[-2]
     h, last = x.new_empty(*x.shape[:-1], n), x.new_empty(*u.shape[:-2], batch, n)
-    kept = _core.rnn_forward(inputs, options, h, last, keep)
+    kept = _core.rnn_forward(tensors, options, h, last, keep)
     return kept if kept is NotImplemented else ((h, last), (h, None), kept)
 
 
@@ -133,12 +132,7 @@ def _differentiate(
         kept = found[2]
     grad_h = None if grad_h is None else inputs.vectors(grad_h)
     grad_last = None if grad_last is None else contiguous(grad_last)
-    gradients = tuple(
-        [
-            torch.empty_like(t, memory_format=torch.contiguous_format) if want else None
-            for t, want in zip(tensors, wanted, strict=False)
-        ]
-    )
+    gradients = room_for(tensors, wanted)
     done = _core.rnn_backward(inputs, options, h, grad_h, grad_last, gradients, kept)
     return done if done is NotImplemented else gradients
 
@@ -167,7 +161,7 @@ def _unsupported(tensors: Any, options: Any) -> str:
     return unsupported_columns(Inputs._make(tensors).tau, options[4])
 
 
-def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor, Tensor]:
+def _expression(library: Library, tensors: Any, options: Any) -> Any:
     return _expressions.rnn(*tensors, *options[:-1], library=library)
 
 
@@ -185,7 +179,7 @@ def _vmap(op: Any, info: Any, in_dims: Any, *arguments: Any) -> Any:
         h, last, tape = op(*_fold_inputs(info, inputs, in_dims), False, *options)
         return (_unfold(info, h), _unfold(info, last), tape), (0, 0, None)
     if _takes_one_matrix(inputs.u):
-        return _each(info, in_dims, (*inputs, False, *options), op)
+        return each(op, info, in_dims, *inputs, False, *options)
     return op(*_own(info, inputs, in_dims), False, *options), (0, 0, None)
 
 
@@ -204,7 +198,7 @@ def _backward_vmap(op: Any, info: Any, in_dims: Any, *arguments: Any) -> Any:
         gradients = op(*_fold_inputs(info, inputs, in_dims), h, None, *grads, wanted, *options)
         return tuple(None if g is None else _unfold(info, g) for g in gradients), out_dims
     if _takes_one_matrix(inputs.u):
-        return _each(info, in_dims, arguments, op)
+        return each(op, info, in_dims, *arguments)
     h, *grads = _all_leading(info, *states)
     return op(*_own(info, inputs, in_dims), h, None, *grads, wanted, *options), out_dims
 
@@ -240,20 +234,6 @@ def _own(info: Any, inputs: Inputs, in_dims: Any) -> Inputs:
 def _takes_one_matrix(u: Tensor) -> bool:
     """Return whether a call runs the sequences of one matrix only."""
     return u.is_cuda
-
-
-def _each(info: Any, in_dims: Any, arguments: Any, op: Any) -> Any:
-    """Call the operator once for each index of the mapped dimension, and stack the results."""
-
-    def at(i: int) -> list[Any]:
-        mapped = (
-            (a, isinstance(a, Tensor) and dim is not None, dim) for a, dim in zip(arguments, in_dims, strict=True)
-        )
-        return [a.select(dim, i) if is_mapped else a for a, is_mapped, dim in mapped]
-
-    columns = zip(*(op(*at(i)) for i in range(info.batch_size)), strict=True)
-    results = tuple(None if column[0] is None else torch.stack(column) for column in columns)
-    return results, tuple(None if result is None else 0 for result in results)
 
 
 def _flops(tensors: Any, options: Any) -> int:

@@ -1,0 +1,53 @@
+"""What torch keeps to itself. Only this file uses names of torch that begin with an underscore.
+
+They may change with any version of torch. Where one is gone, a function here gives the answer that is always safe. The
+test of this file names the versions that were tried.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad, profiler
+from torch.utils import _python_dispatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+are_transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+"""Return whether a transform of ``torch.func`` is active."""
+is_observed: Callable[[], bool] = getattr(_python_dispatch, "is_in_torch_dispatch_mode", lambda: True)
+"""Return whether a mode sees the operators that are called."""
+unwrap_if_dead: Callable[[Tensor], Tensor] = getattr(torch._C._functorch, "unwrap_if_dead", lambda t: t)
+"""Return the tensor inside one that has outlived its transform, which is otherwise mistaken for one of the next."""
+has_storage: Callable[[Tensor], bool] = getattr(torch._C, "_has_storage", lambda _: False)
+"""Return whether a tensor has memory of its own."""
+Convolution: Any = getattr(nn.modules.conv, "_ConvNd", (nn.Conv1d, nn.Conv2d, nn.Conv3d))
+"""The base of convolutions."""
+
+
+def is_forward_mode() -> bool:
+    """Return whether tensors may carry tangents."""
+    return getattr(forward_ad, "_current_level", 0) >= 0
+
+
+def is_profiled() -> bool:
+    """Return whether a profile is being recorded."""
+    return getattr(profiler, "_is_profiler_enabled", False)
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Return whether hooks run when a module is called, its own or those of all modules."""
+    own = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+    of_all = getattr(nn.modules.module, "_has_any_global_hook", lambda: True)
+    return of_all() or any(getattr(module, name, True) for name in own)
+
+
+def constant(function: FunctionT) -> FunctionT:
+    """Let compilers call a function while they compile. ``assume_constant_result`` would import the compiler."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
