@@ -41,9 +41,9 @@ def register_kernels() -> None:
     _loaded = library
 
 
-def has_kernel(name: str) -> bool:
-    """Return whether the library has a kernel for an operator."""
-    return _loaded is not None and bool(_loaded.householder_torch_has_kernel(name.encode()))
+def is_loaded() -> bool:
+    """Return whether this process has the library, which has a kernel for each operator."""
+    return _loaded is not None
 
 
 def can_keep() -> bool:

@@ -120,15 +120,6 @@ pub extern "C" fn householder_torch_register_kernels() -> *const c_char {
     told(OUTCOME.get_or_init(|| implement().map_err(|refusal| raised(refusal).1)))
 }
 
-/// Whether an operator has a kernel here: 1 if so, else 0.
-///
-/// # Safety
-/// The name ends with a zero.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn householder_torch_has_kernel(name: *const c_char) -> c_int {
-    c_int::from(OPERATORS.iter().any(|operator| operator.0 == CStr::from_ptr(name)))
-}
-
 /// Whether the forward operators return a tensor for what they keep, if they are asked to keep it: 1 if so, else 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn householder_torch_can_keep() -> c_int {

@@ -6,8 +6,11 @@ import pytest
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
+from torch.torch_version import TorchVersion
 
 import householder.torch as ht
+
+pytestmark = pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")  # older torches say so of each
 
 LAYERS = {
     "Orthogonal": (lambda: ht.Orthogonal(8), (5, 8)),
@@ -134,7 +137,8 @@ def test_adapters_on_weights_of_torchao_train_and_refuse_to_merge(before):
 def test_quantize_dynamic_needs_a_layer_without_parametrization(constrained):
     quantization = pytest.importorskip("torch.ao.quantization", reason="this torch has none")
     model = nn.Sequential(constrained(nn.Linear(8, 8)))
-    with pytest.raises(AssertionError, match="ParametrizedLinear"):
+    says_what = torch.__version__ >= TorchVersion("2.11")
+    with pytest.raises(AssertionError, match="ParametrizedLinear" if says_what else "only works for one of"):
         quantization.quantize_dynamic(model, {nn.Linear})
     nn.utils.parametrize.remove_parametrizations(model[0], "weight")
     quantised = quantization.quantize_dynamic(model, {nn.Linear})

@@ -43,7 +43,7 @@ def define(
     schema = f"{name}({', '.join(arguments)}) -> ({', '.join(['Tensor'] * results)})"
     _library.define(schema, tags=[torch.Tag.pt2_compliant_tag])
     for key, kernel in kernels.items():
-        if key != "CPU" or not _torch_library.has_kernel(name):
+        if key != "CPU" or not _torch_library.is_loaded():
             _library.impl(name, kernel, key)
     torch.library.register_fake(f"householder::{name}", fake, lib=_library)
     torch.library.register_vmap(f"householder::{name}", vmap, lib=_library)
