@@ -22,6 +22,9 @@ Short ones are more often undisturbed by other work."""
 PAUSE = 0.01
 """Seconds before each measurement: worker threads of the one before spin for a while and would take a core."""
 
+LONGEST_PAUSE = 0.5
+"""Seconds after which threads that still spin are measured along: those of OpenBLAS spin for a tenth of a second."""
+
 
 def options(description, **defaults):
     """Return the options of a command, and set its ``threads``.
@@ -83,6 +86,16 @@ def interleaved(calls, rounds, at_least=5, budget=10.0, clock=time.perf_counter)
     return {name: Times(statistics.median(seconds), min(seconds)) for name, seconds in found.items()}
 
 
+def rest(pause):
+    """Sleep until no thread of this process works any more, for ``pause`` seconds at least."""
+    end = time.perf_counter() + LONGEST_PAUSE
+    while time.perf_counter() < end:
+        begun = time.process_time()
+        time.sleep(pause)
+        if time.process_time() - begun < pause / 2:
+            return
+
+
 def in_turn(calls, rounds, at_least, budget, clock, shortest, pause):
     """Return the seconds per call of every round: {name: [seconds, ...]}."""
     repeats = {}
@@ -100,7 +113,7 @@ def in_turn(calls, rounds, at_least, budget, clock, shortest, pause):
             if done >= at_least and time.perf_counter() - start > budget:
                 break
             for name, call in calls.items():
-                time.sleep(pause)
+                rest(pause)
                 begun = clock()
                 for _ in range(repeats[name]):
                     call()
