@@ -57,7 +57,7 @@ def sequence(n, m, batch, steps):
         return h, vjp(h)
 
     def by_expression(u, x):
-        options = (None, None, None, None, None, "tanh", 0.1, False, False)
+        options = *[None] * 7, "tanh", 0.1, False, False, "trapezoidal"
         return _expressions.rnn(u[None], x[None], *options)[0][0]
 
     return {

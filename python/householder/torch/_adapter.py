@@ -223,9 +223,9 @@ class OrthogonalAdapter(_reflections.Layer):
         """Store whether the weight contains W, as a tensor because safetensors stores nothing else."""
         return torch.tensor(self.merged, device="cpu")
 
-    def set_extra_state(self, state: Tensor) -> None:
-        """Read whether the weight contains W."""
-        self.merged = bool(state)
+    def set_extra_state(self, state: Tensor | dict[str, bool]) -> None:
+        """Read whether the weight contains W; older state dicts hold a dictionary."""
+        self.merged = _tells_merged(state)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
         reason = self._why_not(state_dict, prefix)
@@ -241,7 +241,7 @@ class OrthogonalAdapter(_reflections.Layer):
             if key in state_dict and state_dict[key].is_complex():
                 return f"is real, but {key} in the state dict has dtype {state_dict[key].dtype}"
         names = {key.removeprefix(prefix).partition(".")[0] for key in state_dict if key.startswith(prefix)}
-        merged = self.merged or bool(state_dict.get(f"{prefix}_extra_state", False))
+        merged = self.merged or _tells_merged(state_dict.get(f"{prefix}_extra_state", False))
         if merged and "linear" not in names and names & {"reflections", "_extra_state"}:
             return (
                 "is merged, here or in the state dict, which lacks the layer's weight: unmerge before reflections are "
@@ -250,6 +250,10 @@ class OrthogonalAdapter(_reflections.Layer):
         if self.merged and f"{prefix}linear.weight" in state_dict and "_extra_state" not in names:
             return "is merged, and the state dict does not tell whether its weight is: unmerge before it is loaded"
         return None
+
+
+def _tells_merged(state: Tensor | dict[str, bool] | bool) -> bool:
+    return bool(state["merged"] if isinstance(state, dict) else state)
 
 
 def is_adaptable(module: nn.Module) -> bool:

@@ -214,6 +214,15 @@ def test_a_weight_of_unknown_kind_does_not_replace_a_merged_one():
     module.load_state_dict(parameters, strict=False)
 
 
+def test_an_older_state_dict_holds_a_dictionary():
+    module, x = adapter()
+    fresh, _ = adapter(trained=False)
+    module.merge()
+    fresh.load_state_dict({**module.state_dict(), "_extra_state": {"merged": True}})
+    assert fresh.merged
+    torch.testing.assert_close(fresh(x), module(x))
+
+
 def test_reflections_are_loaded_alone():
     module, x = adapter()
     fresh, _ = adapter(trained=False)
