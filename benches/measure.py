@@ -23,7 +23,7 @@ PAUSE = 0.01
 """Seconds before each measurement: worker threads of the one before spin for a while and would take a core."""
 
 LONGEST_PAUSE = 0.5
-"""Seconds after which threads that still spin are measured along: those of OpenBLAS spin for a tenth of a second."""
+"""Seconds after which a measurement begins although threads still spin. Those of OpenBLAS rest after a tenth."""
 
 
 def options(description, **defaults):

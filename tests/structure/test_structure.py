@@ -147,11 +147,14 @@ def test_undocumented_names_were_tried_with_the_installed_version(package):
 
 
 @pytest.mark.parametrize("gradients", [False, True])
-@pytest.mark.parametrize(("name", "most"), [("hh.apply", 1), ("ht.apply", 8), ("ht.OrthogonalRNN", 12)])
-def test_a_small_call_takes_few_calls_of_ours(name, most, gradients):
+@pytest.mark.parametrize(
+    ("name", "most", "deepest"), [("hh.apply", 1, 1), ("ht.apply", 8, 4), ("ht.OrthogonalRNN", 12, 6)]
+)
+def test_a_small_call_takes_few_calls_of_ours(name, most, deepest, gradients):
     torch = pytest.importorskip("torch")
     import householder as hh
     import householder.torch as ht
+    from householder import _core
 
     of_graph = 3  # the autograd function, and what it saves
     u, x, layer = torch.ones(4, 2), torch.ones(3, 2, 4), ht.OrthogonalRNN(4, 4, num_reflections=2)
@@ -163,11 +166,18 @@ def test_a_small_call_takes_few_calls_of_ours(name, most, gradients):
         "ht.apply": lambda: ht.apply(u, x),
         "ht.OrthogonalRNN": lambda: layer(x),
     }
-    names = []
+    names, open_calls, depths = [], [], []
 
-    def watch(frame, event, _):
-        if event == "call" and frame.f_globals["__name__"].startswith("householder"):
+    def watch(frame, event, function):
+        if not frame.f_globals["__name__"].startswith("householder"):
+            return
+        if event == "call":
             names.append(frame.f_code.co_qualname)
+            open_calls.append(names[-1])
+        elif event == "return":
+            open_calls.pop()
+        elif event == "c_call" and function in (_core.forward, _core.rnn_forward):
+            depths.append(len(open_calls))
 
     calls[name]()
     sys.setprofile(watch)
@@ -176,3 +186,5 @@ def test_a_small_call_takes_few_calls_of_ours(name, most, gradients):
     finally:
         sys.setprofile(None)
     assert len(names) <= most + of_graph * gradients, names
+    (depth,) = depths  # the core is called once
+    assert depth <= deepest, names
