@@ -14,11 +14,11 @@ use crate::options;
 use crate::refusal::{Reading, Refusal};
 
 /// Slots of operands, and of the result of a forward pass. Results of a backward pass are gradients.
-pub const OPERANDS: [&str; 5] = ["u", "h", "grad_c", "tau", "phases"];
-pub const GRADIENTS: [&str; 4] = ["grad_u", "grad_h", "grad_phases", "grad_tau"];
-pub const H: usize = 1;
-pub const GRAD: usize = 2;
-const TAU: usize = 3;
+pub const OPERANDS: [&str; 5] = ["u", "tau", "h", "grad_c", "phases"];
+pub const GRADIENTS: [&str; 4] = ["grad_u", "grad_tau", "grad_h", "grad_phases"];
+pub const TAU: usize = 1;
+pub const H: usize = 2;
+pub const GRAD: usize = 3;
 const PHASES: usize = 4;
 
 /// The matrices of a call, with `rows` vectors each.
@@ -81,9 +81,9 @@ pub fn backward<'a>(caller: &impl Caller<'a>, call: &Call, kept: Option<&Held>) 
         let (h, g) = (caller.needed(H, "h", &vectors)?, caller.needed(GRAD, "grad_c", &vectors)?);
         let gradients = Gradients {
             u: caller.write(0, &call.columns.shape())?,
-            h: caller.write(1, &vectors)?,
-            phases: caller.write(2, &[*n])?,
-            tau: caller.write(3, &[*count, *m])?,
+            tau: caller.write(TAU, &[*count, *m])?,
+            h: caller.write(H, &vectors)?,
+            phases: caller.write(3, &[*n])?,
         };
         let saved = fitting(kept, |saved: &Saved<T>| saved.check(&w, call.rows).is_ok());
         caller.run(|context| apply::backward(context, &w, h, g, gradients, saved))

@@ -32,9 +32,9 @@ impl Columns {
         Ok(Self { count: u.len / (n * m), axes: u.dims - 2, n, m, form, has_tau })
     }
 
-    /// Trapezoidal columns without `tau`, of that shape.
-    pub fn trapezoidal([count, n, m]: [usize; 3]) -> Self {
-        Self { count, axes: 1, n, m, form: Form::Trapezoidal, has_tau: false }
+    /// Those of `u (count, n, m)`, which the core checks.
+    pub fn of_many([count, n, m]: [usize; 3], shape: &str, has_tau: bool) -> Reading<Self> {
+        Ok(Self { count, axes: 1, n, m, form: options::form(shape, has_tau)?, has_tau })
     }
 
     /// Requires the shape of `tau`.

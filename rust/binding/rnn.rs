@@ -18,22 +18,22 @@ use crate::operands::{Caller, Named, Operands, Shape, given, named};
 use crate::options;
 use crate::refusal::{Reading, Refusal};
 
-/// Slots of operands: those of both passes, those of the backward pass, and `tau`.
+/// Slots of operands: those of both passes, then those of the backward pass.
 const OPERANDS: [&str; 12] =
-    ["u", "x", "h0", "input_weight", "bias", "phases", "nonlinearity_bias", "h", "tape", "grad_h", "grad_last", "tau"];
+    ["u", "x", "h0", "input_weight", "bias", "phases", "nonlinearity_bias", "tau", "h", "tape", "grad_h", "grad_last"];
 pub const X: usize = 1;
 pub const H0: usize = 2;
 const INPUT_WEIGHT: usize = 3;
 const BIAS: usize = 4;
 pub const PHASES: usize = 5;
 pub const NONLINEARITY_BIAS: usize = 6;
-pub const H: usize = 7;
-const TAPE: usize = 8;
-const GRAD_H: usize = 9;
-const GRAD_LAST: usize = 10;
-pub const TAU: usize = 11;
+pub const TAU: usize = 7;
+pub const H: usize = 8;
+const TAPE: usize = 9;
+const GRAD_H: usize = 10;
+const GRAD_LAST: usize = 11;
 
-/// Slots of gradients. Those of operands are at their places, and that of `tau` follows.
+/// Slots of gradients, which are those of the operands.
 pub const GRADIENTS: [&str; 8] = [
     "grad_u",
     "grad_x",
@@ -44,7 +44,6 @@ pub const GRADIENTS: [&str; 8] = [
     "grad_nonlinearity_bias",
     "grad_tau",
 ];
-const GRAD_TAU: usize = 7;
 
 /// The operands that have gradients, in their order, and `batch_sizes`.
 pub type Inputs<A> = [Option<A>; 9];
@@ -53,7 +52,7 @@ pub type Inputs<A> = [Option<A>; 9];
 pub fn operands<'x, A>(inputs: &'x Inputs<A>, others: [Option<&'x A>; 4]) -> [Named<'x, A>; 12] {
     let [u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, _] = inputs.each_ref().map(Option::as_ref);
     let [h, tape, grad_h, grad_last] = others;
-    let inputs = [u, x, h0, input_weight, bias, phases, nonlinearity_bias, h, tape, grad_h, grad_last, tau];
+    let inputs = [u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, h, tape, grad_h, grad_last];
     named(OPERANDS, inputs)
 }
 
@@ -180,8 +179,7 @@ impl<'a> Call<'a> {
     pub fn require<A: Array>(&self, inputs: &Inputs<A>) -> Reading<()> {
         let Some(u) = &inputs[0] else { return Ok(()) };
         let columns = &self.sizes.columns;
-        columns.require_tau(u, inputs[GRAD_TAU].as_ref())?;
-        for (slot, array) in inputs.iter().enumerate().take(GRAD_TAU).skip(H0) {
+        for (slot, array) in inputs.iter().enumerate().take(H).skip(H0) {
             let (Some(array), shape) = (array, self.sizes.shape(slot)) else { continue };
             array.require_shape(OPERANDS[slot], u, (columns.count, columns.axes), &shape[1..])?;
         }
@@ -259,7 +257,7 @@ pub fn backward<'a>(caller: &impl Caller<'a>, call: Call<'_>, kept: Option<&Held
             h0: wanted(H0)?,
             input_weight: wanted(INPUT_WEIGHT)?,
             bias: wanted(BIAS)?,
-            tau: caller.write(GRAD_TAU, &sizes.shape(TAU))?,
+            tau: caller.write(TAU, &sizes.shape(TAU))?,
             phases: caller.write(PHASES, &sizes.shape(PHASES))?,
             activation_bias: caller.write(NONLINEARITY_BIAS, &sizes.shape(NONLINEARITY_BIAS))?,
         };

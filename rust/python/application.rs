@@ -1,7 +1,7 @@
 //! `W h` and its gradients.
 
 use householder::apply::{self, Gradients, Saved};
-use householder_binding::apply::{Call, GRADIENTS, H, OPERANDS, backward as gradients_of, forward as apply_to};
+use householder_binding::apply::{Call, GRAD, GRADIENTS, H, OPERANDS, backward as gradients_of, forward as apply_to};
 use householder_binding::by_dtype;
 use householder_binding::kept::fitting;
 use householder_binding::operands::{Arrays, Caller, Operands, each, named};
@@ -30,7 +30,7 @@ pub fn forward(
         let call = Call::of(&u, &h, tau.is_some(), transpose, method, shape)?;
         call.columns.require_tau(&u, tau.as_ref())?;
         let arrays = Arrays::new(
-            named(OPERANDS, [Some(&u), Some(&h), None, tau.as_ref(), phases.as_ref()]),
+            named(OPERANDS, [Some(&u), tau.as_ref(), Some(&h), None, phases.as_ref()]),
             [("out", Some(&out))],
         )?;
         Ok(apply_to(&arrays, &call, keep)?.map(Kept::from))
@@ -56,9 +56,10 @@ pub fn backward(
         let (grad_c, phases) = (Array::read(grad_c)?, Array::optional(phases)?);
         let call = Call::of(&u, &h, tau.is_some(), transpose, method, shape)?;
         call.columns.require_tau(&u, tau.as_ref())?;
-        let operands = named(OPERANDS, [Some(&u), Some(&h), Some(&grad_c), tau.as_ref(), phases.as_ref()]);
-        let gradients = Array::each(&gradients)?;
-        let arrays = Arrays::new(operands, each(GRADIENTS, &gradients))?;
+        let operands = named(OPERANDS, [Some(&u), tau.as_ref(), Some(&h), Some(&grad_c), phases.as_ref()]);
+        let [grad_u, grad_h, grad_phases, grad_tau] = &Array::each(&gradients)?;
+        let results = [grad_u, grad_tau, grad_h, grad_phases].map(Option::as_ref);
+        let arrays = Arrays::new(operands, named(GRADIENTS, results))?;
         gradients_of(&arrays, &call, held(kept))
     })
 }
@@ -75,7 +76,7 @@ pub fn backward_in_place(
     attempt(u.py(), || {
         let (u, h, grad, grad_u) = (Array::read(u)?, Array::read(h)?, Array::read(grad)?, Array::read(grad_u)?);
         let (call, dtype) = (Call::of(&u, &h, false, false, "wy", "trapezoidal")?, h.dtype);
-        let operands = named(OPERANDS, [Some(&u), Some(&h)]);
+        let operands = named(OPERANDS, [Some(&u), None, Some(&h)]);
         let arrays = Arrays::new(operands, [("grad", Some(&grad)), ("grad_u", Some(&grad_u))])?;
         by_dtype!(dtype, |T| {
             let (w, h) = (call.operator::<T>(&arrays)?, arrays.needed(H, "h", &call.vectors())?);
@@ -100,7 +101,7 @@ pub fn forward_tape(
     returned(|| {
         let (u, h, tape, phases) = (Array::read(u)?, Array::read(h)?, Array::read(tape)?, Array::optional(phases)?);
         let (call, dtype) = (Call::of(&u, &h, false, transpose, "auto", "trapezoidal")?, h.dtype);
-        let operands = named(OPERANDS, [Some(&u), Some(&h), None, None, phases.as_ref()]);
+        let operands = named(OPERANDS, [Some(&u), None, Some(&h), None, phases.as_ref()]);
         let arrays = Arrays::new(operands, [("tape", Some(&tape))])?;
         by_dtype!(dtype, |T| {
             let (w, h) = (call.operator::<T>(&arrays)?, arrays.needed(H, "h", &call.vectors())?);
@@ -124,14 +125,14 @@ pub fn backward_tape(
             (Array::read(u)?, Array::read(tape)?, Array::read(grad_c)?, Array::optional(phases)?);
         let (call, dtype) = (Call::of(&u, &grad_c, false, transpose, "auto", "trapezoidal")?, grad_c.dtype);
         let gradients = Array::each(&gradients)?;
-        let names = ["u", "grad_c", "tape", "tau", "phases"];
-        let operands = named(names, [Some(&u), Some(&grad_c), Some(&tape), None, phases.as_ref()]);
+        let names = ["u", "tau", "grad_c", "tape", "phases"];
+        let operands = named(names, [Some(&u), None, Some(&grad_c), Some(&tape), phases.as_ref()]);
         let results = each(["grad_u", "grad_h", "grad_phases"], &gradients);
         let arrays = Arrays::new(operands, results)?;
         by_dtype!(dtype, |T| {
             let (w, n) = (call.operator::<T>(&arrays)?, call.columns.n);
             let g = arrays.needed(H, "grad_c", &call.vectors())?;
-            let tape = arrays.needed(H + 1, "tape", &[call.rows, call.columns.m + 1, n])?;
+            let tape = arrays.needed(GRAD, "tape", &[call.rows, call.columns.m + 1, n])?;
             let gradients = Gradients {
                 u: arrays.write(0, &call.columns.shape())?,
                 h: arrays.write(1, &call.vectors())?,

@@ -17,7 +17,7 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
     let (transpose, method, shape) = (arguments.flag(), arguments.text(), arguments.text());
     let (u, h, tau, keep) = (u.laid_out()?, h.laid_out()?, optional(tau)?, keep && kept::is_possible());
     let (call, c) = (Call::of(&u, &h, tau.is_some(), transpose, &method?, &shape?)?, h.empty_like()?);
-    let operands = named(OPERANDS, [Some(&u), Some(&h), None, tau.as_ref()]);
+    let operands = named(OPERANDS, [Some(&u), tau.as_ref(), Some(&h)]);
     let kept = apply::forward(&Arrays::with_new_results(operands, [("c", Some(&c))]), &call, keep)?;
     Ok(vec![Some(c.into()), Some(kept::keep(keep, kept)?)])
 }
@@ -37,12 +37,11 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
     }
     let call = Call::of(&u, &h, tau.is_some(), transpose, &method?, &shape?)?;
     let [wants_u, wants_h, wants_tau] = wants?;
-    let tensors = [Some(&u), Some(&h), None, tau.as_ref()];
-    let gradients = gradients(tensors, [wants_u, wants_h, false, wants_tau])?;
-    let operands = named(OPERANDS, [Some(&u), Some(&h), Some(&grad_c), tau.as_ref()]);
+    let gradients = gradients([Some(&u), tau.as_ref(), Some(&h)], [wants_u, wants_tau, wants_h])?;
+    let operands = named(OPERANDS, [Some(&u), tau.as_ref(), Some(&h), Some(&grad_c)]);
     let arrays = Arrays::with_new_results(operands, each(GRADIENTS, &gradients));
     apply::backward(&arrays, &call, kept::find(kept.as_ref()).as_deref())?;
-    let [u, h, _, tau] = gradients;
+    let [u, tau, h] = gradients;
     Ok(results([u, h, tau]))
 }
 

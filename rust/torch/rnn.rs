@@ -2,9 +2,7 @@
 
 use householder_binding::operands::{Arrays, Named, each};
 use householder_binding::refusal::{Reading, Refusal};
-use householder_binding::rnn::{
-    self, Call, Described, GRADIENTS, H, H0, Inputs, NONLINEARITY_BIAS, PHASES, TAU, operands,
-};
+use householder_binding::rnn::{self, Call, Described, GRADIENTS, H, H0, Inputs, NONLINEARITY_BIAS, PHASES, operands};
 
 use crate::arguments::Arguments;
 use crate::dtype::name;
@@ -61,7 +59,7 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
 /// Refuses tensors that were replaced or converted since the forward pass.
 fn require_unchanged(call: &Call<'_>, operands: &[Named<'_, Laid>; 12]) -> Reading<()> {
     let [(_, Some(u)), ..] = operands else { return Ok(()) };
-    let is_parameter = |slot: usize| (H0..H).contains(&slot) || slot == TAU;
+    let is_parameter = |slot: usize| (H0..H).contains(&slot);
     let given = || operands.iter().enumerate().filter_map(|(slot, (_, tensor))| Some((slot, (*tensor)?)));
     for (slot, tensor) in given().filter(|(slot, _)| is_parameter(*slot)) {
         let dtype = if matches!(slot, PHASES | NONLINEARITY_BIAS) { u.dtype.real() } else { u.dtype };

@@ -28,6 +28,17 @@ def arrays(*shapes, dtype="float64"):
     return tuple(randn(rng, shape, dtype) for shape in shapes)
 
 
+def _columns(shape, transpose=False):
+    def ours(u, h, tau=None):
+        return hj.apply(u, h, tau=tau, shape=shape, transpose=transpose)
+
+    def explicit(u, h, tau=None):
+        w = oracle.of_columns(u, tau, shape)
+        return ((w.mH if transpose else w) @ h.unsqueeze(-1)).squeeze(-1)
+
+    return ours, explicit
+
+
 def _rnn(*names, **options):
     def ours(u, x, *others):
         return hj.rnn(u, x, **dict(zip(names, others, strict=True)), **options)
@@ -96,6 +107,14 @@ CASES = {
         lambda u, h, p: oracle.apply(u, h, p, transpose=True),
         (*COMPLEX[:2], PHASES),
     ),
+    "apply, full columns": Case(*_columns("full"), arrays((4, 6), (3, 4))),
+    "apply, tau": Case(*_columns("trapezoidal"), arrays((2, 1, 4, 3), (3, 4), (2, 1, 3))),
+    "apply transposed, tau of full columns, complex": Case(
+        *_columns("full", transpose=True), arrays((4, 3), (2, 4), (3,), dtype="complex128")
+    ),
+    "matrix, tau": Case(
+        lambda u, t: hj.matrix(u, tau=t), lambda u, t: oracle.of_columns(u, t, "trapezoidal"), arrays((2, 4, 3), (2, 3))
+    ),
     "matrix, m == n": Case(hj.matrix, oracle.matrix, arrays((2, 3, 3))),
     "matrix, complex": Case(hj.matrix, oracle.matrix, (COMPLEX[0], PHASES)),
     "rnn": Case(*_rnn(*ALL, nonlinearity="tanh"), arrays(*SIZES)),
@@ -107,6 +126,8 @@ CASES = {
     ),
     "rnn, oplu": Case(*_rnn(nonlinearity="oplu"), arrays((4, 2), (2, 3, 4))),
     "rnn, modrelu": Case(*_rnn("nonlinearity_bias", nonlinearity="modrelu"), arrays((4, 2), (2, 3, 4), (2,))),
+    "rnn, tau": Case(*_rnn("h0", "tau", nonlinearity="tanh", shape="full"), arrays((4, 5), (2, 3, 4), (3, 4), (5,))),
+    "rnn, full columns": Case(*_rnn(nonlinearity="tanh", shape="full", reverse=True), arrays((4, 2), (2, 3, 4))),
     "rnn, complex": Case(*_rnn("h0", "phases", nonlinearity="tanh"), (*COMPLEX, PHASES)),
     "rnn, complex modrelu": Case(
         *_rnn("h0", "nonlinearity_bias", nonlinearity="modrelu"), (*COMPLEX, *arrays((4,)))

@@ -52,7 +52,7 @@ def test_values_and_gradients_are_those_of_explicit_reflections(case):
     assert_all_close(grads, gradients_by_torch(loss(case.explicit), case.arguments))
 
 
-@some("apply, complex", "rnn, oplu")
+@some("apply, complex", "apply, tau", "rnn, oplu")
 def test_tangents_and_second_derivatives_are_those_of_explicit_reflections(case):
     every, along = tuple(range(len(case.arguments))), directions(case.arguments)
 
@@ -74,7 +74,7 @@ def test_tangents_and_second_derivatives_are_those_of_explicit_reflections(case)
 
 
 @pytest.mark.slow_combinations
-@some("apply, complex", "matrix, complex", "rnn, oplu", "delta rule")
+@some("apply, complex", "apply, tau", "matrix, complex", "rnn, oplu", "rnn, tau", "delta rule")
 @pytest.mark.parametrize("mapped", ["all", "vectors", "parameters"])
 def test_mapped_calls_are_calls_one_after_the_other(case, mapped):
     every = tuple(range(len(case.arguments)))
@@ -115,6 +115,17 @@ def test_every_method_has_the_bits_of_numpys(method, dtype):
         assert np.array_equal(c, hh.forward(u, h, **options))
         for ours, theirs in zip(pull(g.conj()), hh.backward(u, h, g, **options), strict=True):
             assert np.array_equal(np.conj(ours), theirs)
+
+
+def test_applications_of_given_tau_have_the_bits_of_numpys(dtype, rng):
+    u, h, g, tau = (randn(rng, shape, dtype) for shape in ((9, 12), (4, 9), (4, 9), (12,)))
+    c, pull = jax.vjp(partial(hj.apply, shape="full"), u, h)
+    assert np.array_equal(c, hh.forward(u, h, shape="full"))
+    c, pull = jax.vjp(lambda u, h, tau: hj.apply(u, h, tau=tau, shape="full"), u, h, tau)
+    assert np.array_equal(c, hh.forward(u, h, tau=tau, shape="full"))
+    grads = hh.backward(u, h, g, tau=tau, shape="full")
+    for ours, theirs in zip(pull(g.conj()), (grads.u, grads.h, grads.tau), strict=True):
+        assert np.array_equal(np.conj(ours), theirs)
 
 
 @pytest.mark.slow_combinations

@@ -55,6 +55,16 @@ def test_gradients_for_each_vector_are_one_call_with_a_matrix_each():
     assert "tensor<6x4x2xf64>" in calls
 
 
+@pytest.mark.parametrize(
+    ("name", "operation"),
+    [("apply, full columns", "apply"), ("apply, tau", "apply"), ("matrix, tau", "apply"), ("rnn, tau", "rnn")],
+)
+def test_columns_of_any_kind_are_computed_by_the_kernels(name, operation):
+    case = CASES[name]
+    gradient = jax.grad(loss(case.ours), tuple(range(len(case.arguments))))
+    assert kernels(gradient, *case.arguments)[0] == [f"householder_{operation}", f"householder_{operation}_backward"]
+
+
 def test_a_map_over_nothing_gives_nothing():
     def gradients(u, x):
         return jax.grad(lambda u, x: (hj.apply(u, x) ** 2).sum(), (0, 1))(u, x)
@@ -81,7 +91,7 @@ def test_a_checkpoint_computes_the_states_again():
 def test_a_loss_of_the_last_states_needs_no_gradient_of_all_states():
     _, calls = kernels(jax.grad(lambda u, x: hj.rnn(u, x, nonlinearity="tanh")[1].sum()), U, X)
     given = int(re.search(r"@householder_rnn_backward.*\bgiven = (\d+)", calls)[1])
-    of_all_states, of_last_states = 1 << 9, 1 << 10
+    of_all_states, of_last_states = 1 << 10, 1 << 11
     assert given & of_last_states
     assert not given & of_all_states
 
@@ -93,7 +103,7 @@ def test_only_gradients_that_are_asked_for_are_computed():
 
 @pytest.mark.slow_combinations
 @pytest.mark.parametrize("platform", ["cuda", "rocm", "tpu"])
-@pytest.mark.parametrize("name", ["apply, complex", "matrix, m == n", "rnn", "delta rule"])
+@pytest.mark.parametrize("name", ["apply, complex", "apply, tau", "matrix, m == n", "rnn", "delta rule"])
 def test_other_devices_get_the_expression(name, platform):
     case = CASES[name]
     arguments = [a.astype({8: "float32", 16: "complex64"}[a.dtype.itemsize]) for a in case.arguments]
@@ -104,6 +114,7 @@ APPLICATIONS = {
     "real": (arrays((4, 2), (3, 4)), {}),
     "adjoint, m == n": (arrays((4, 4), (3, 4)), {"transpose": True}),
     "many matrices": (arrays((2, 1, 4, 2), (3, 4)), {}),
+    "full columns": (arrays((4, 6), (3, 4)), {"shape": "full"}),
     "complex": (arrays((4, 2), (3, 4), dtype="complex128"), {"phases": PHASES}),
     "complex adjoint": (arrays((4, 2), (3, 4), dtype="complex128"), {"phases": PHASES, "transpose": True}),
 }
@@ -123,8 +134,13 @@ def test_applications_are_linear_and_jax_transposes_them(operands, options, wrap
     c = function(h)
     g = arrays(c.shape, dtype=c.dtype)[0]
     transposed = jax.linear_transpose(function, h)
-    phases, adjoint = options.get("phases"), options.get("transpose", False)
-    _, (_, pulled, _) = exact(lambda u, h, p: oracle.apply(u, h, p, adjoint), g.conj(), u, h, phases)
+    phases, adjoint, shape = (options.get(name) for name in ("phases", "transpose", "shape"))
+
+    def explicit(u, h, p):
+        w = oracle.of_columns(u, None, shape) if shape else oracle.matrix(u, p)
+        return ((w.mH if adjoint else w) @ h.unsqueeze(-1)).squeeze(-1)
+
+    _, (_, pulled, _) = exact(explicit, g.conj(), u, h, phases)
     expected = pulled.conj()
     assert_close(transposed(g)[0], expected)
     (again,) = jax.linear_transpose(lambda g: transposed(g)[0], g)(h)

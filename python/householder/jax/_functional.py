@@ -40,8 +40,7 @@ def apply(
         One number per column: :math:`H(v) = I - \tau v v^*` in place of :math:`2 / |v|^2`. 0 is the identity.
     shape : {"trapezoidal", "full"}
         "full": columns have n entries each, ``m`` is any number, and there is no ``u_1``. With ``tau``, trapezoidal
-        columns are in LAPACK's format: the diagonal is one, and the diagonal of ``u`` is ignored. Full columns, and
-        columns with ``tau``, are computed in ``jax.numpy`` on every device, by the compact WY form.
+        columns are in LAPACK's format: the diagonal is one, and the diagonal of ``u`` is ignored.
     phases : Array, shape (n,), optional
         Real ``theta`` for a complex ``u`` without ``tau``: ``W`` is multiplied by ``diag(exp(i theta))`` from the
         right.
@@ -238,13 +237,14 @@ def rnn(
         _check.optional("bias", bias, compute, (n,)),
         _check.phases(phases, compute, (n,)),
         _check.nonlinearity_bias(nonlinearity, nonlinearity_bias, compute, n),
+        tau,
     )
     slope = _validate.slope(negative_slope)
     transpose, reverse = _validate.flag("transpose", transpose), _validate.direction(reverse, batch_sizes)
-    options = _ops.rnn.Options(nonlinearity, slope, transpose, reverse, method)
+    options = _ops.rnn.Options(nonlinearity, slope, transpose, reverse, shape, method)
     if packing is not None:
         operands = (operands[0], packing.pad(operands[1]), *operands[2:])
-    h, last = _ops.rnn.rnn(options, *operands, tau=tau, shape=shape)
+    h, last = _ops.rnn.rnn(options, *operands)
     if packing is not None:
         h, last = packing.pack(h), packing.last(h, last)
     return _check.cast(h, x.dtype), _check.cast(last, x.dtype)

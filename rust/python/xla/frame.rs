@@ -43,6 +43,11 @@ impl<'a> Frame<'a> {
         self.operand(slot)?.ok_or_else(|| Refusal::invalid(format!("operand {slot}: expected an array, got none")))
     }
 
+    /// Whether the operand of a slot is given.
+    pub fn has(&self, slot: usize) -> Reading<bool> {
+        Ok(self.integer("given")? & (1 << slot) != 0)
+    }
+
     /// The shape of an operand that is always given.
     pub fn shape<const N: usize>(&self, slot: usize) -> Reading<[usize; N]> {
         self.model(slot)?.shape()

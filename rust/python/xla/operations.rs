@@ -9,14 +9,14 @@ use householder_binding::{apply as application, delta, matrix as formed, options
 
 use super::frame::Frame;
 
-/// `u (count, n, m)`, which has no `tau`.
-fn columns(frame: &Frame<'_>) -> Reading<Columns> {
-    Ok(Columns::trapezoidal(frame.shape(0)?))
+/// `u (count, n, m)`, and in the slot `tau`, perhaps, `tau (count, m)`.
+fn columns(frame: &Frame<'_>, tau: usize) -> Reading<Columns> {
+    Columns::of_many(frame.shape(0)?, frame.text("shape")?, frame.has(tau)?)
 }
 
 /// `h (count, rows, n)`.
 fn vectors(frame: &Frame<'_>) -> Reading<application::Call> {
-    let (columns, [_, rows, _]) = (columns(frame)?, frame.shape(1)?);
+    let (columns, [_, rows, _]) = (columns(frame, application::TAU)?, frame.shape(application::H)?);
     let (transpose, method) = (frame.flag("transpose")?, options::method(frame.text("method")?)?);
     Ok(application::Call { columns, rows, transpose, method })
 }
@@ -29,23 +29,28 @@ pub fn apply_backward(frame: &Frame<'_>) -> Reading<()> {
     application::backward(frame, &vectors(frame)?, None)
 }
 
+/// `u (count, n, m)` of layers.
+fn of_layers(frame: &Frame<'_>) -> Reading<Columns> {
+    Columns::of_many(frame.shape(0)?, "trapezoidal", false)
+}
+
 pub fn matrix(frame: &Frame<'_>) -> Reading<()> {
-    formed::forward(frame, &columns(frame)?, false).map(drop)
+    formed::forward(frame, &of_layers(frame)?, false).map(drop)
 }
 
 pub fn matrix_backward(frame: &Frame<'_>) -> Reading<()> {
-    formed::backward(frame, &columns(frame)?, None)
+    formed::backward(frame, &of_layers(frame)?, None)
 }
 
 /// `x (count, steps, batch, d)`, and what else there is of a sequence.
 fn sequence<'a>(frame: &Frame<'a>) -> Reading<sequences::Call<'a>> {
-    let (columns, [_, steps, batch, d]) = (columns(frame)?, frame.shape(1)?);
+    let (columns, [_, steps, batch, d]) = (columns(frame, sequences::TAU)?, frame.shape(sequences::X)?);
     let options = sequences::Options {
         nonlinearity: frame.text("nonlinearity")?,
         slope: frame.real("negative_slope")?,
         transpose: frame.flag("transpose")?,
         reverse: frame.flag("reverse")?,
-        shape: "trapezoidal",
+        shape: frame.text("shape")?,
         method: frame.text("method")?,
     };
     let is_complex = frame.dtype(0)?.is_complex();

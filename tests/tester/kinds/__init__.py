@@ -33,7 +33,7 @@ KINDS = {
     "decoding": Kind(delta.decoding, 3),
     "delta arrays": Kind(delta.arrays, 10),
     "DeltaNet": Kind(delta.layer, 3),
-    "jax": Kind(jax_functions.call, 0.1),
+    "jax": Kind(jax_functions.call, 0.2),
     "LAPACK": Kind(replacements.lapack, 4),
     "frame": Kind(replacements.frame, 2),
     "operator": Kind(operators.call, 4),

@@ -6,9 +6,9 @@ import torch
 from problem import outputs
 from treatments import cotangents, exact, gradients, named, product, shapes_of, subset
 
-from kinds import delta, functions
+from kinds import columns, delta, functions
 
-DRAWN = functions.apply, functions.matrix, functions.rnn, delta.rule
+DRAWN = functions.apply, functions.matrix, functions.rnn, columns.apply, columns.sequence, delta.rule
 
 
 def call(source):
@@ -30,7 +30,7 @@ def check(source, problem, record, told):
     wanted, weights, is_compiled = subset(source, problem), cotangents(source, shapes_of(problem)), source.flag()
     told.append(f"{problem.describe()}: householder.jax, gradients of {wanted}, compiled: {is_compiled}")
     given = {key: jax.numpy.asarray(t.numpy()) for key, t in problem.tensors.items()}
-    function_of_jax = getattr(hj, problem.name.removeprefix("ht."))
+    function_of_jax = getattr(hj, problem.name.removeprefix("ht.").removesuffix(" of columns"))
     factors = [None if w is None else jax.numpy.asarray(w.resolve_conj().numpy()) for w in weights]
 
     def total(free):

@@ -1,4 +1,4 @@
-"""The operator ``apply``: ``u (count, n, m)``, ``h (count, rows, n)``, result like ``h``."""
+"""The operator ``apply``: ``u (count, n, m)``, ``tau (count, m)`` or None, ``h (count, rows, n)``; result like h."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from householder._batch import arrange
-from householder._validate import is_default
 from householder.jax import _expressions
 from householder.jax._ops.operator import Axes, Function, Operator, Shape
 
@@ -27,27 +26,27 @@ class Options(NamedTuple):
     shape: str
 
 
-def _results(_: Options, __: Any, h: Any) -> list[Shape]:
+def _results(_: Options, __: Any, ___: Any, h: Any) -> list[Shape]:
     return [Shape(h.shape, h.dtype)]
 
 
-def _expression(options: Options, u: Any, h: Any) -> tuple[Array, ...]:
-    return (_expressions.apply(u, h, options.transpose),)
+def _expression(options: Options, u: Any, tau: Any, h: Any) -> tuple[Array, ...]:
+    return (_expressions.apply(u, h, options.transpose, tau, options.shape),)
 
 
 def _attributes(options: Options, *_: Any) -> dict[str, Any]:
-    return {"transpose": np.bool_(options.transpose), "method": options.method}
+    return {"transpose": np.bool_(options.transpose), "method": options.method, "shape": options.shape}
 
 
-_operator = Operator(
-    Function("apply", Axes((None, 1), (1,)), _results, _expression, _attributes),
+operator = Operator(
+    Function("apply", Axes((None, None, 1), (1,)), _results, _expression, _attributes),
     adjoint=lambda options: options._replace(transpose=not options.transpose),
 )
 
 
 @partial(jax.jit, static_argnames=("options",))
 def apply(u: Array, h: Array, tau: Array | None, phases: Array | None, options: Options) -> Array:
-    """Apply many matrices to many vectors, whose leading axes broadcast; full columns and tau in ``jax.numpy``."""
+    """Apply many matrices to many vectors, whose leading axes broadcast."""
     if phases is not None and not options.transpose:
         h = _expressions.turn(h, phases)
     batch = arrange(u.shape, h.shape)
@@ -56,10 +55,7 @@ def apply(u: Array, h: Array, tau: Array | None, phases: Array | None, options: 
     h = jnp.broadcast_to(h, (*batch.shape, h.shape[-1])).transpose(*batch.order, axes)
     rows = prod(h.shape[batch.own : -1])
     vectors = h.reshape(u.shape[0], rows, h.shape[-1])
-    if is_default(tau, options.shape):
-        (c,) = _operator(options, u, vectors)
-    else:
-        tau = None if tau is None else tau.reshape(-1, tau.shape[-1])
-        c = _expressions.apply(u, vectors, options.transpose, tau, options.shape)
+    tau = None if tau is None else tau.reshape(-1, tau.shape[-1])
+    (c,) = operator(options, u, tau, vectors)
     c = c.reshape(h.shape).transpose(*batch.back, axes)
     return _expressions.turn(c, -phases) if phases is not None and options.transpose else c

@@ -6,9 +6,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 
 from householder._validate import is_default
 from householder.jax import _expressions
+from householder.jax._ops import apply
 from householder.jax._ops.operator import Axes, Function, Operator, Shape
 
 if TYPE_CHECKING:
@@ -29,11 +31,14 @@ _operator = Operator(Function("matrix", Axes((0,), (0,)), _results, _expression)
 
 @partial(jax.jit, static_argnames=("shape",))
 def matrix(u: Array, phases: Array | None, tau: Array | None, shape: str) -> Array:
-    """Form many matrices; those of full columns and with tau in ``jax.numpy``."""
+    """Form many matrices; those of full columns and with tau are applied to the unit vectors."""
     many = u.reshape(-1, *u.shape[-2:])
     if is_default(tau, shape):
         (w,) = _operator(None, many)
     else:
-        w = _expressions.matrix(many, None if tau is None else tau.reshape(-1, tau.shape[-1]), shape)
+        unit = jnp.broadcast_to(jnp.eye(many.shape[1], dtype=u.dtype), (many.shape[0], many.shape[1], many.shape[1]))
+        tau = None if tau is None else tau.reshape(-1, tau.shape[-1])
+        (columns,) = apply.operator(apply.Options(False, "auto", shape), many, tau, unit)
+        w = jnp.matrix_transpose(columns)
     w = w.reshape(*u.shape[:-2], *w.shape[-2:])
     return w if phases is None else _expressions.turn(w, phases[..., None, :])

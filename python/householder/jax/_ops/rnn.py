@@ -1,9 +1,9 @@
 """The operator ``rnn``: whole sequences in one native call.
 
 Operands are ``u (count, n, m)``, ``x (count, T, B, d)`` and, or None, ``h0 (count, B, n)``,
-``input_weight (count, n, d)``, ``bias (count, n)``, ``phases (count, n)`` and modReLU's bias. Results are all states
-``(count, T, B, n)`` and the last ones ``(count, B, n)``. The kernel keeps a tape for the gradient,
-``(count, T, B, width)``.
+``input_weight (count, n, d)``, ``bias (count, n)``, ``phases (count, n)``, modReLU's bias and ``tau (count, m)``.
+Results are all states ``(count, T, B, n)`` and the last ones ``(count, B, n)``. The kernel keeps a tape for the
+gradient, ``(count, T, B, width)``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from householder import _core
-from householder._validate import is_default
 from householder.jax import _expressions
 from householder.jax._ops.operator import Axes, Function, Operator, Shape
 
@@ -31,6 +30,7 @@ class Options(NamedTuple):
     negative_slope: float
     transpose: bool
     reverse: bool
+    shape: str
     method: str
 
 
@@ -43,42 +43,32 @@ def _results(_: Options, u: Any, x: Any, *__: Any) -> list[Shape]:
 def _kept(options: Options, u: Any, x: Any, *others: Any) -> list[Shape]:
     """Return the shape of the tape."""
     (_, n, m), (count, steps, batch, _) = u.shape, x.shape
-    has_phases = others[3] is not None
+    has_phases, has_tau = others[3] is not None, others[5] is not None
     name, method = np.dtype(x.dtype).name, options.method
-    width = _core.rnn_tape_width(name, n, m, steps * batch, has_phases, False, options.nonlinearity, method)
+    width = _core.rnn_tape_width(name, n, m, steps * batch, has_phases, has_tau, options.nonlinearity, method)
     return [Shape((count, steps, batch, width), x.dtype)] if width else []
 
 
 def _attributes(options: Options, *_: Any) -> dict[str, Any]:
     flags = {"transpose": np.bool_(options.transpose), "reverse": np.bool_(options.reverse)}
-    names = {"nonlinearity": options.nonlinearity, "method": options.method}
+    names = {"nonlinearity": options.nonlinearity, "shape": options.shape, "method": options.method}
     return {**flags, **names, "negative_slope": np.float64(options.negative_slope)}
 
 
 def _expression(options: Options, *operands: Any) -> tuple[Array, ...]:
-    h, last = _expressions.rnn(*operands, None, None, *options[:-1], "trapezoidal")
+    h, last = _expressions.rnn(*operands, None, *options[:-1])
     return h, last
 
 
-_axes = Axes((None, 2, 1, None, None, None, None), (2, 1))
+_axes = Axes((None, 2, 1, None, None, None, None, None), (2, 1))
 _operator = Operator(Function("rnn", _axes, _results, _expression, _attributes, _kept, keeps_first=True, residuals=2))
 
 
-@partial(jax.jit, static_argnames=("options", "shape"))
-def rnn(
-    options: Options, u: Array, x: Array, h0: Array | None, *others: Array | None, tau: Array | None, shape: str
-) -> tuple[Array, Array]:
-    """Run the sequences of one matrix, ``x (T, B, d)`` or ``(T, d)``; ``h0`` may be one state for all sequences.
-
-    With full columns or tau, they run in ``jax.numpy``.
-    """
+@partial(jax.jit, static_argnames=("options",))
+def rnn(options: Options, u: Array, x: Array, h0: Array | None, *others: Array | None) -> tuple[Array, Array]:
+    """Run the sequences of one matrix, ``x (T, B, d)`` or ``(T, d)``; ``h0`` may be one state for all sequences."""
     sequences = x if x.ndim == 3 else x[:, None]
     if h0 is not None:
         h0 = jnp.broadcast_to(h0, (sequences.shape[1], u.shape[0]))
-    operands = [None if a is None else a[None] for a in (u, sequences, h0, *others)]
-    if is_default(tau, shape):
-        h, last = _operator(options, *operands)
-    else:
-        tau = None if tau is None else tau[None]
-        h, last = _expressions.rnn(*operands, tau, None, *options[:-1], shape)
+    h, last = _operator(options, *(None if a is None else a[None] for a in (u, sequences, h0, *others)))
     return (h[0], last[0]) if x.ndim == 3 else (h[0, :, 0], last[0, 0])
