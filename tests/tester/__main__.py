@@ -61,6 +61,8 @@ def results(chunks, jobs):
     """Records and failures of each chunk, by this many processes."""
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         yield from pool.imap(work.chunk, chunks)
+        pool.close()
+        pool.join()  # a process that is killed leaves semaphores
 
 
 if __name__ == "__main__":
