@@ -161,4 +161,7 @@ def each(op: Any, info: Any, in_dims: Any, *arguments: Any) -> Any:
 
 def room_for(tensors: Sequence[Any], wanted: Sequence[bool]) -> tuple[Tensor | None, ...]:
     """Allocate the gradients of tensors, of which the first may be wanted."""
-    return tuple([t.new_empty(t.shape) if want else None for t, want in zip(tensors, wanted, strict=False)])
+    form = torch.contiguous_format
+    return tuple(
+        [torch.empty_like(t, memory_format=form) if want else None for t, want in zip(tensors, wanted, strict=False)]
+    )
