@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from householder import _validate
 from householder.jax import _check, _ops
-from householder.jax._packing import Rows
+from householder.jax._packing import pad
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,17 +115,19 @@ def run(
     shapes = {name: a.shape for name, a in needed.items()}
     sizes = _validate.delta_sizes(q.shape, shapes, gates, num_householder)
     _, heads, keys, values, num_householder = sizes
-    packed = None if cu_seqlens is None else Rows(_validate.delta_offsets(q.shape, cu_seqlens))
-    states = (q.shape[0] if packed is None else packed.count, heads, keys, values)
+    lengths = None if cu_seqlens is None else np.diff(_validate.delta_offsets(q.shape, cu_seqlens))
+    states = (q.shape[0] if lengths is None else len(lengths), heads, keys, values)
     initial_state = _check.optional("initial_state", initial_state, compute, states, "q")
     scale = keys**-0.5 if scale is None else _validate.number("scale", scale)
     options = _ops.delta.Options(scale, num_householder, _validate.flag("use_qk_l2norm_in_kernel", normalize))
     given = q, needed["k"], needed["v"], needed.get("beta"), g
     operands: Any = tuple(None if a is None else _check.cast(a, compute) for a in given)
-    if packed is not None:
-        steps = 1, *[num_householder] * 3, 1
-        operands = tuple(None if a is None else packed.pad(a, r) for a, r in zip(operands, steps, strict=True))
+    if lengths is not None:
+        mask = np.arange(lengths.max(initial=0)) < lengths[:, None]
+        of_steps = mask.repeat(num_householder, axis=1)
+        masks = mask, of_steps, of_steps, of_steps, mask
+        operands = tuple(None if a is None else pad(a[0], where) for a, where in zip(operands, masks, strict=True))
     o, last = _ops.delta.delta_rule(options, *operands, initial_state)
-    o = o if packed is None else packed.pack(o)
+    o = o if lengths is None else o[mask][None]
     wants_state = _validate.flag("output_final_state", output_final_state)
     return _check.cast(o, q.dtype), last if wants_state else None

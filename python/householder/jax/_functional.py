@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from householder import _spec, _validate
 from householder.jax import _check, _ops
-from householder.jax._packing import Packing
+from householder.jax._packing import pad
 
 if TYPE_CHECKING:
     from jax import Array
@@ -216,14 +218,14 @@ def rnn(
     _validate.one_of("nonlinearity", nonlinearity, _spec.NONLINEARITIES)
     _validate.one_of("method", method, _spec.SEQUENCE_METHODS)
     d = n if input_weight is None or x.ndim == 0 else x.shape[-1]
-    packing = None if batch_sizes is None else Packing(batch_sizes)
-    dims: tuple[int, ...] = (2, 3)
-    expected = "(T, B, d) or (T, d)"
-    if packing is not None:
-        dims, expected = (2,), f"(sum(batch_sizes), d) = ({packing.rows}, d)"
-    if x.ndim not in dims or x.shape[-1] != d or d == 0 or (packing is not None and len(x) != packing.rows):
+    sizes = None if batch_sizes is None else _validate.batch_sizes(batch_sizes)
+    rows = 0 if sizes is None else sum(sizes.tolist())
+    expected = "(T, B, d) or (T, d)" if sizes is None else f"(sum(batch_sizes), d) = ({rows}, d)"
+    fits = x.ndim in (2, 3) if sizes is None else x.ndim == 2 and len(x) == rows
+    if not fits or x.shape[-1] != d or d == 0:
         raise ValueError(f"x has shape {x.shape}, expected {expected} with d = n = {n} without input_weight")
-    states = (*x.shape[1:-1], n) if packing is None else (packing.batch, n)
+    mask = None if sizes is None else np.arange(sizes.max(initial=0)) < sizes[:, None]
+    states = (*x.shape[1:-1], n) if mask is None else (mask.shape[1], n)
     if h0 is not None:
         h0 = _check.like("h0", h0, compute, "u")
         if h0.shape not in (states, (n,)):
@@ -242,9 +244,9 @@ def rnn(
     slope = _validate.slope(negative_slope)
     transpose, reverse = _validate.flag("transpose", transpose), _validate.direction(reverse, batch_sizes)
     options = _ops.rnn.Options(nonlinearity, slope, transpose, reverse, shape, method)
-    if packing is not None:
-        operands = (operands[0], packing.pad(operands[1]), *operands[2:])
+    if mask is not None:
+        operands = (operands[0], pad(operands[1], mask), *operands[2:])
     h, last = _ops.rnn.rnn(options, *operands)
-    if packing is not None:
-        h, last = packing.pack(h), packing.last(h, last)
+    if mask is not None:
+        h, last = h[mask], h[mask.sum(axis=0) - 1, np.arange(mask.shape[1])]
     return _check.cast(h, x.dtype), _check.cast(last, x.dtype)
