@@ -58,19 +58,18 @@ def form(u: Any, phases: Any = None) -> Form:
     library = library_of(u)
     xp = library.xp
     n, m = u.shape[-2:]
-    narrow, wide = u.dtype, library.wide(u)
     k = reflection_count(n, m, ends_in_sign=not library.is_complex(u))
-    if (found := factors.form(library, u, k, wide)) is not None:
+    if (found := factors.form(library, u, k)) is not None:
         v, t, s, a, norm = found
         return Form(library, v, t, s, a, norm, diagonal(library, u, phases))
     v, length, power, gone = _expressions.unit_columns(library, xp.tril(u)[..., :k])
     norm = library.cast(xp.where(gone, float("inf"), length / power), library.real(v))
 
-    wide_v = library.cast(v, wide)
+    wide_v = library.cast(v, library.wide(v))
     gram, d = _expressions.gram_matrix(library, wide_v)
     t = xp.triu(gram, k=1) + library.eye(k, gram) / d[..., None]
     s = d[..., None] * library.inverse(gram * d[..., None, :])
-    return Form(library, v, t, s, library.cast(wide_v @ s, narrow), norm, diagonal(library, u, phases))
+    return Form(library, v, t, s, library.cast(wide_v @ s, u.dtype), norm, diagonal(library, u, phases))
 
 
 def diagonal(library: Library, u: Any, phases: Any) -> Any:

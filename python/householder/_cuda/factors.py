@@ -12,7 +12,7 @@ from householder._cuda.instances import Launch, SquareKernel
 from householder._cuda.library import Library
 
 
-def form(library: Library, u: Any, k: int, wide: Any) -> tuple[Any, ...] | None:
+def form(library: Library, u: Any, k: int) -> tuple[Any, ...] | None:
     """Return V, T, S, A and norms of ``u (..., n, m)`` with k reflections; None if no kernel serves the shape."""
     *many, n, m = u.shape
     found = _kernel("factors", library, u, n, k)
@@ -20,7 +20,7 @@ def form(library: Library, u: Any, k: int, wide: Any) -> tuple[Any, ...] | None:
         return None
     u = library.contiguous(u)
     v, a = (library.empty((*many, n, k), u) for _ in range(2))
-    t, s = (library.empty((*many, k, k), u, wide) for _ in range(2))
+    t, s = (library.empty((*many, k, k), u, library.wide(u)) for _ in range(2))
     norm = library.empty((*many, 1, k), u, library.real(u))
     pointers = (library.pointer(array) for array in (u, v, a, s, t, norm))
     kernels.launch(library.device(u), "factors", *found, (*pointers, *map(np.int32, (n, m, k))))
@@ -59,7 +59,9 @@ def _try(kernel: SquareKernel, library: Library, like: Any, n: int, k: int) -> N
     dtype = library.name(like.dtype)
     u, p, g = (trials.numbers((2, *shape), dtype, i) for i, shape in enumerate(((n, k), (3, n), (3, n))))
     if kernel == "factors":
-        v, _, _, a, _ = _forms(library, library.from_host(u, like, like.dtype), k)
+        found = form(library, library.from_host(u, like, like.dtype), k)
+        assert found is not None  # the kernel on trial
+        v, _, _, a, _ = found
         w = library.eye(n, v) - a @ library.xp.swapaxes(v, -1, -2).conj()
         trials.compare(library, [w], [np.stack([*map(reference.matrix, u)])], dtype)
         return
@@ -71,10 +73,3 @@ def _try(kernel: SquareKernel, library: Library, like: Any, n: int, k: int) -> N
     found = gradient(library, v, s, c1, c2, library.from_host(norm, like, library.real(like)))
     expected = np.stack([reference.backward(*one)[0] for one in zip(u, p, g, strict=True)])
     trials.compare(library, [found], [expected], dtype)
-
-
-def _forms(library: Library, u: Any, k: int) -> tuple[Any, ...]:
-    wide = library.dtype("complex128" if library.name(u.dtype).startswith("complex") else "float64")
-    found = form(library, u, k, wide)
-    assert found is not None  # the kernel on trial
-    return found

@@ -54,13 +54,6 @@ class Instance:
         name = self.names["forward"][1]
         return f"{name}, W formed" if self.tile is None and self.dense else name
 
-    def launch(self, direction: instances.Direction, library: Library, like: Any, arguments: Any, batch: int) -> None:
-        """Launch for arrays of the library on the device of ``like``."""
-        how, numbers = self.how(batch)
-        memory = library.empty((numbers,), like, library.real(like)) if numbers else None
-        scratch = () if self.tile is not None else (library.pointer(memory),)
-        kernels.launch(self.device.number, *self.names[direction], how, (*arguments, *scratch))
-
     def how(self, batch: int) -> tuple[instances.Launch, int]:
         """Return the launch for this number of sequences, and the size of its scratch memory in numbers."""
         multiprocessors = self.device.multiprocessors
@@ -111,15 +104,15 @@ def choose(kernels_in_order: Many[Instance], library: Library, like: Any, packed
     UnusableError
         There is none.
     """
-    *others, last = [
-        (instance, f"{instance.described}, packed" if packed else instance.described, instance.device.number)
-        for instance in kernels_in_order
-    ]
-    for instance, described, device in others:
-        if verdicts.usable(device, described, partial(_try, instance, library, like, packed)):
-            return instance
-    instance, described, device = last
-    verdicts.require(device, described, partial(_try, instance, library, like, packed))
+    for instance in kernels_in_order:
+        described = f"{instance.described}, packed" if packed else instance.described
+        try:
+            verdicts.require(instance.device.number, described, partial(_try, instance, library, like, packed))
+        except verdicts.UnusableError:
+            if instance is kernels_in_order[-1]:
+                raise
+        else:
+            break
     return instance
 
 
@@ -236,10 +229,14 @@ class Recurrence:
         return choose(found, library, s.u, self.packing is not None)
 
     def launch(self, direction: instances.Direction, matrices: Any, *arguments: Any) -> None:
-        """Launch with pointers to arrays; the sizes follow them."""
-        pointers = [a if isinstance(a, np.generic) else self.library.pointer(a) for a in (*matrices, *arguments)]
-        sizes = (np.int32(size) for size in (self.instance.n, self.instance.m, self.steps, self.batch))
-        self.instance.launch(direction, self.library, self.sequence.u, (*pointers, *sizes), self.batch)
+        """Launch with pointers to arrays; the sizes follow them, and the scratch memory of the fallback."""
+        instance, library, u = self.instance, self.library, self.sequence.u
+        how, numbers = instance.how(self.batch)
+        sizes = (np.int32(size) for size in (instance.n, instance.m, self.steps, self.batch))
+        scratch = library.empty((numbers,), u, library.real(u)) if numbers else None
+        given = (*matrices, *arguments, *sizes, *(() if instance.tile is not None else (scratch,)))
+        pointers = tuple(a if isinstance(a, np.generic) else library.pointer(a) for a in given)
+        kernels.launch(instance.device.number, *instance.names[direction], how, pointers)
 
     def matrices(self, adjoint: bool) -> tuple[Any, Any]:
         """Return ``P`` and ``Q`` of ``I - Q P*``, or W and None; of ``W*`` if adjoint. Complex ones have real form."""
