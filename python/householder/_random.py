@@ -68,11 +68,9 @@ def haar(
     """
     dtype = dtype_of(dtype)
     unitary = dtype.kind == "c"
-    n = _validate.integer("n", n, 1 + unitary, _spec.MOST)
-    k = n - unitary if m is None else _validate.integer("m", m, 1, n - unitary)
+    n, k, shape = sizes(n, m, size, unitary)
     if not isinstance(rng, np.random.Generator):
         rng = np.random.default_rng(None if rng is None else _validate.seed(rng, "numpy.random.Generator"))
-    shape = tuple(_validate.integer("size", k, 0) for k in (size if isinstance(size, tuple) else (size,)))
     u = np.empty((*shape, n, k), dtype)
     with_phases = unitary and m is None
     phases = np.empty((*shape, n), u.real.dtype)
@@ -83,12 +81,19 @@ def haar(
     return (u, phases) if with_phases else u
 
 
+def sizes(n: Any, m: Any, size: Any, unitary: bool) -> tuple[int, int, tuple[int, ...]]:
+    """Return the length of a column, the number of columns, and the shape of the array of matrices."""
+    n = _validate.integer("n", n, 1 + unitary, _spec.MOST)
+    k = n - unitary if m is None else _validate.integer("m", m, 1, n - unitary)
+    return n, k, tuple(_validate.integer("size", each, 0) for each in (size if isinstance(size, tuple) else (size,)))
+
+
 def _draw(n: int, k: int, rng: "np.random.Generator", unitary: bool) -> Array:
     u = np.zeros((n, k), np.complex128 if unitary else np.float64)
     reflections = min(k, n - 1)
     # Row by row, so that haar(n, m) has the first m columns of haar(n) for equal seeds.
     x = rng.standard_normal((reflections, n, 1 + unitary)).view(u.dtype)[..., 0].T
-    u[:, :reflections] = reflect_to_first(np, np.tril(x))
+    u[:, :reflections] = reflect_to_first(np, x)
     if k == n:
         u[-1, -1] = rng.choice((-1.0, 1.0))
     return u
@@ -97,6 +102,7 @@ def _draw(n: int, k: int, rng: "np.random.Generator", unitary: bool) -> Array:
 def reflect_to_first(xp: Any, x: Any) -> Any:
     """Reflect each column x of trapezoids ``(..., n, k)`` onto the axis of its first entry: unit columns u.
 
+    Entries above the diagonal are ignored.
     Real: ``u = x - |x| e_1``, with the first entry as ``-|x_2..|^2 / (x_1 + |x|)`` where the difference would cancel.
     Complex: ``u = x + exp(i arg x_1) |x| e_1``. ``xp`` is NumPy or ``jax.numpy``.
     """

@@ -10,9 +10,10 @@ import numpy as np
 from jax import Array
 
 import householder
-from householder import _spec, _validate
+from householder import _validate
+from householder._cpu import dtype_of
 from householder._frame import first_columns
-from householder._random import reflect_to_first
+from householder._random import reflect_to_first, sizes
 from householder.jax import _check, _expressions
 from householder.jax._functional import apply, matrix
 
@@ -92,20 +93,16 @@ def haar(
     >>> bool(jnp.allclose(w.T @ w, jnp.eye(5), atol=1e-6))
     True
     """
-    kind = np.dtype(jnp.float32 if dtype is None else dtype)
-    if kind not in _check.TYPES:
-        raise TypeError(f"dtype is {dtype!r}, expected one of {', '.join(map(str, _check.TYPES))}")
+    kind = dtype_of(jnp.float32 if dtype is None else dtype)
     if rng is None:
         raise TypeError("rng is None, expected a key of jax.random or a seed: JAX has no generator of its own")
     if not isinstance(rng, Array):
         return _arrays(householder.haar(n, m, rng, kind, size=size))
     unitary = kind.kind == "c"
-    n = _validate.integer("n", n, 1 + unitary, _spec.MOST)
-    k = n - unitary if m is None else _validate.integer("m", m, 1, n - unitary)
-    shape = tuple(_validate.integer("size", k, 0) for k in (size if isinstance(size, tuple) else (size,)))
+    n, k, shape = sizes(n, m, size, unitary)
     of_columns, of_sign, of_phases = jax.random.split(rng, 3)
     x = jax.random.normal(of_columns, (*shape, n, min(k, n - 1)), kind)
-    u: Array = reflect_to_first(jnp, jnp.tril(x))
+    u: Array = reflect_to_first(jnp, x)
     if k == n:
         sign = jax.random.rademacher(of_sign, (*shape, 1, 1), kind)
         u = jnp.concatenate([u, jnp.zeros((*shape, n, 1), kind).at[..., -1:, :].set(sign)], -1)
