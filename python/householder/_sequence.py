@@ -256,6 +256,7 @@ def validated(raw: Sequence) -> tuple[ModuleType, Sequence, _Extent]:
         raise ValueError(f"x has shape {x.shape}, expected a last axis of n = {n} where there is no input_weight")
     _validate.one_of("nonlinearity", raw.nonlinearity, _spec.NONLINEARITIES)
     _validate.one_of("method", raw.method, _spec.SEQUENCE_METHODS)
+    moduli = _validate.bias_length(raw.nonlinearity, raw.nonlinearity_bias, n, u.dtype.kind == "c")
     sequence = raw._replace(
         u=u,
         x=x,
@@ -265,7 +266,9 @@ def validated(raw: Sequence) -> tuple[ModuleType, Sequence, _Extent]:
         phases=_validate.phases(raw.phases, u, n, backend),
         batch_sizes=sizes,
         negative_slope=_validate.slope(raw.negative_slope),
-        nonlinearity_bias=_nonlinearity_bias(raw.nonlinearity, raw.nonlinearity_bias, u, backend),
+        nonlinearity_bias=_validate.optional(
+            "nonlinearity_bias", raw.nonlinearity_bias, u, (moduli,), backend, real=True
+        ),
         transpose=_validate.flag("transpose", raw.transpose),
         reverse=_validate.direction(raw.reverse, sizes),
         tau=_validate.tau(raw.tau, u, raw.shape, raw.phases, backend),
@@ -311,9 +314,3 @@ def _last_states(h: Array, sequence: Sequence, extent: _Extent) -> Array:
         last = last.copy()
     ended: Array = last.reshape(extent.states)
     return ended
-
-
-def _nonlinearity_bias(nonlinearity: str, value: Any, u: Array, backend: ModuleType) -> Array | None:
-    """Check modReLU's b, one for each modulus, and that pairs have an even n."""
-    length = _validate.bias_length(nonlinearity, value, len(u), u.dtype.kind == "c")
-    return _validate.optional("nonlinearity_bias", value, u, (length,), backend, real=True)

@@ -112,14 +112,20 @@ def flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def _integers(name: str, value: Any, expected: str) -> Array:
+    """Return a list of integers, which may be empty, as an array."""
+    try:
+        found = np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name} is {value!r}, expected {expected}") from error
+    if found.size and found.dtype.kind not in "iu":
+        raise TypeError(f"{name} has dtype {found.dtype}, expected integers")
+    return found
+
+
 def batch_sizes(batch_sizes: Any) -> Array:
     """Return the numbers of sequences in each step of packed sequences."""
-    try:
-        sizes = np.asarray(batch_sizes)
-    except ValueError as error:
-        raise ValueError(f"batch_sizes is {batch_sizes!r}, expected one axis of integers") from error
-    if sizes.size and sizes.dtype.kind not in "iu":
-        raise TypeError(f"batch_sizes has dtype {sizes.dtype}, expected integers")
+    sizes = _integers("batch_sizes", batch_sizes, "one axis of integers")
     if sizes.ndim != 1 or np.any(sizes < 1) or np.any(sizes[1:] > sizes[:-1]):
         raise ValueError(f"batch_sizes is {batch_sizes!r}, expected one axis of positive integers that never increase")
     if sizes.size and sizes[0] > np.iinfo(np.int64).max:
@@ -210,12 +216,7 @@ def delta_offsets(q: tuple[int, ...], cu_seqlens: Any) -> list[int]:
     batch, tokens = q[:2]
     if cu_seqlens is None:
         return list(range(0, batch * tokens + 1, tokens)) if tokens else [0] * (batch + 1)
-    try:
-        offsets = np.asarray(cu_seqlens)
-    except ValueError as error:
-        raise ValueError(f"cu_seqlens is {cu_seqlens!r}, expected one axis of N + 1 integers") from error
-    if offsets.size and offsets.dtype.kind not in "iu":
-        raise TypeError(f"cu_seqlens has dtype {offsets.dtype}, expected integers")
+    offsets = _integers("cu_seqlens", cu_seqlens, "one axis of N + 1 integers")
     if offsets.ndim != 1 or not offsets.size:
         raise ValueError(f"cu_seqlens is {cu_seqlens!r}, expected one axis of N + 1 integers")
     if batch != 1:

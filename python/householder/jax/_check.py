@@ -83,9 +83,3 @@ def phases(value: Any, compute: np.dtype[Any], *shapes: tuple[int, ...]) -> Arra
     if a.shape not in shapes:
         raise ValueError(f"phases have shape {a.shape}, expected {' or '.join(map(str, shapes))}")
     return a
-
-
-def nonlinearity_bias(name: str, value: Any, compute: np.dtype[Any], n: int) -> Array | None:
-    """Check modReLU's b, one number for each modulus, and that n is even if the nonlinearity acts on pairs."""
-    length = _validate.bias_length(name, value, n, compute.kind == "c")
-    return optional("nonlinearity_bias", value, np.finfo(compute).dtype, (length,))

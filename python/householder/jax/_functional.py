@@ -226,6 +226,7 @@ def rnn(
         raise ValueError(f"x has shape {x.shape}, expected {expected} with d = n = {n} without input_weight")
     mask = None if sizes is None else np.arange(sizes.max(initial=0)) < sizes[:, None]
     states = (*x.shape[1:-1], n) if mask is None else (mask.shape[1], n)
+    moduli = _validate.bias_length(nonlinearity, nonlinearity_bias, n, compute.kind == "c")
     if h0 is not None:
         h0 = _check.like("h0", h0, compute, "u")
         if h0.shape not in (states, (n,)):
@@ -238,7 +239,7 @@ def rnn(
         _check.optional("input_weight", input_weight, compute, (n, d)),
         _check.optional("bias", bias, compute, (n,)),
         _check.phases(phases, compute, (n,)),
-        _check.nonlinearity_bias(nonlinearity, nonlinearity_bias, compute, n),
+        _check.optional("nonlinearity_bias", nonlinearity_bias, np.finfo(compute).dtype, (moduli,)),
         tau,
     )
     slope = _validate.slope(negative_slope)
