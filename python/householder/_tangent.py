@@ -3,7 +3,7 @@
 from typing import Any
 
 from householder import _validate
-from householder._api import backend_of, wy
+from householder._api import backend_of
 from householder._batch import arrange
 from householder._norms import power_of_two
 from householder._types import Array
@@ -78,7 +78,7 @@ def jvp(
     transpose = _validate.flag("transpose", transpose)
     arrange(u.shape, h.shape)
 
-    v, _, s = wy(u)
+    v, _, s = backend.wy(u)
     k = v.shape[-1]
     columns, directions = (xp.tril(a)[..., :k] for a in (u, tangent_u))
     power = power_of_two(xp, abs(columns).max(axis=-2, keepdims=True))

@@ -5,7 +5,7 @@ Arrays have a leading axis of independent problems: ``u (c, n, m)``, ``h (c, row
 
 from __future__ import annotations
 
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -60,9 +60,4 @@ apply = _exactly(_expressions.apply)
 matrix = _exactly(_expressions.matrix)
 rnn = _exactly(_expressions.rnn)
 delta_rule = _exactly(_expressions.delta_rule)
-
-
-def turn(h: Array, phases: Array) -> Array:
-    """Multiply the entries of ``h`` by ``exp(i phases)``."""
-    turned: Array = _expressions.turn(LIBRARY, h, phases)
-    return turned
+turn = partial(_expressions.turn, LIBRARY)

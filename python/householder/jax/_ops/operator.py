@@ -126,7 +126,7 @@ class Operator:
 
     def _value_jvp(self, operands: Any, tangents: Any, *, call: _Call, keep: bool) -> Any:
         found = self._value.bind(*operands, call=call, keep=True)
-        count = len(found) - len(self.function.kept(call.options, *call.spread(operands)))
+        count = len(self.function.axes.results)
         residuals = [*found[: int(self.function.keeps_first)], *found[count:]]
         moving = tuple(not isinstance(t, Zero) for t in tangents)
         moved = self._tangent.bind(*operands, *residuals, *compress(tangents, moving), call=call, moving=moving)

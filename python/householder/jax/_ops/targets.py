@@ -1,7 +1,6 @@
 """The kernels as foreign functions of XLA: registered once, when ``householder.jax`` is imported."""
 
 from importlib.metadata import version
-from typing import Any
 
 import jax
 
@@ -17,15 +16,11 @@ def register() -> None:
         This jaxlib does not accept handlers of the interface versions that the core supports.
     """
     for name, capsule in _core.xla_handlers().items():
-        _register(name, capsule)
-
-
-def _register(name: str, capsule: Any) -> None:
-    try:
-        jax.ffi.register_ffi_target(name, capsule, platform="cpu")
-    except Exception as error:  # XLA has no exception of its own for this
-        reason = " ".join(str(error).split())
-        raise ImportError(
-            f"householder.jax: jaxlib {version('jaxlib')} refuses the handler {name!r}; install a version of jax that "
-            f"this version of householder is made for, see its extra 'jax'. XLA says: {reason}"
-        ) from error
+        try:
+            jax.ffi.register_ffi_target(name, capsule, platform="cpu")
+        except Exception as error:  # XLA has no exception of its own for this
+            reason = " ".join(str(error).split())
+            raise ImportError(
+                f"householder.jax: jaxlib {version('jaxlib')} refuses the handler {name!r}; install a version of jax "
+                f"that this version of householder is made for, see its extra 'jax'. XLA says: {reason}"
+            ) from error
