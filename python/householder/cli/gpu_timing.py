@@ -55,12 +55,16 @@ class Candidate(NamedTuple):
     forward: Callable[[], Tensor]
     leaves: list[Tensor]
     grad: Tensor
-    exact: Callable[[], list[Tensor]] | None = None
+    exact: Callable[[], list[Tensor]]
 
     def both(self) -> list[Tensor]:
         """Compute the result and the gradients."""
-        value = self.forward()
-        return [value.detach(), *torch.autograd.grad(value, self.leaves, self.grad)]
+        return _both(self.forward, self.leaves, self.grad)
+
+
+def _both(forward: Callable[[], Tensor], leaves: list[Tensor], grad: Tensor) -> list[Tensor]:
+    value = forward()
+    return [value.detach(), *torch.autograd.grad(value, leaves, grad)]
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,7 @@ class Sequence:
 
         def candidate(name: str, module: nn.Module, step: Any = None) -> Candidate:
             def exact() -> list[Tensor]:
-                return Candidate("", *work(module, torch.float64, "cpu" if module is ours else device)).both()
+                return _both(*work(module, torch.float64, "cpu" if module is ours else device))
 
             return Candidate(name, *work(module, self.dtype, device, step), exact)
 
@@ -158,7 +162,7 @@ class Applications:
 
         def exact() -> list[Tensor]:
             leaves = [u64.requires_grad_(), h64.requires_grad_()]
-            return Candidate("", lambda: ht.apply(u64, h64), leaves, grad64).both()
+            return _both(lambda: ht.apply(u64, h64), leaves, grad64)
 
         def by_householder_product(u: Tensor, h: Tensor) -> Tensor:
             v = u / u.diagonal(dim1=1, dim2=2).unsqueeze(1)
@@ -258,7 +262,7 @@ def compare(case: Sequence | Applications, *, quick: bool = False, device: str =
             runs = {
                 f"{candidate.name}|{kind}|{way}": run
                 for kind, call in passes.items()
-                for way, run in ways_of(_with_settings(candidate.name, call)).items()
+                for way, run in ways_of(_settings(candidate.name)(call)).items()
             }
         except Exception as error:  # a rival lacks its compiler, or memory: time the others
             failed[candidate.name] = f"{type(error).__name__}: {error}".partition("\n")[0]
@@ -285,7 +289,7 @@ def compare(case: Sequence | Applications, *, quick: bool = False, device: str =
     kernels = {}
     for candidate in candidates:
         try:
-            kernels[candidate.name] = kernel_names(_with_settings(candidate.name, candidate.both))
+            kernels[candidate.name] = kernel_names(_settings(candidate.name)(candidate.both))
         except RuntimeError as error:  # the profiler lacks permissions
             cuda.synchronize()
             kernels[candidate.name] = [f"{error}".partition("\n")[0]]
@@ -328,13 +332,8 @@ def kernel_names(call: Callable[[], Any], most: int = 4) -> list[str]:
 
 
 def _error(candidate: Candidate) -> str:
-    results = candidate.both()
-    if candidate.exact is None:
-        return "-"
-    errors = (
-        (found.double().cpu() - exact.cpu()).abs().max() / exact.abs().max().cpu()
-        for found, exact in zip(results, candidate.exact(), strict=True)
-    )
+    pairs = zip(candidate.both(), candidate.exact(), strict=True)
+    errors = ((found.double().cpu() - exact.cpu()).abs().max() / exact.abs().max().cpu() for found, exact in pairs)
     return f"{max(error.item() for error in errors):.1e}"
 
 
@@ -354,14 +353,6 @@ def _settings(name: str) -> Iterator[None]:
         os.environ[_notices.VARIABLE] = asked
         for backend, allowed in zip(backends, before, strict=True):
             backend.allow_tf32 = allowed
-
-
-def _with_settings(name: str, call: Callable[[], Any]) -> Callable[[], Any]:
-    def run() -> Any:
-        with _settings(name):
-            return call()
-
-    return run
 
 
 def _step(h: Tensor, w: Tensor, a: Tensor) -> Tensor:

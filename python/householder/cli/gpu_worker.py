@@ -11,6 +11,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,17 +82,12 @@ def timing(name: str, *, quick: bool = False) -> dict[str, Any]:
     return {"timing": found, "detail": "; ".join(verdicts)}
 
 
-def quick_timing(name: str) -> dict[str, Any]:
-    """Time a small case."""
-    return timing(name, quick=True)
-
-
 KINDS: dict[str, Callable[[str], dict[str, Any]]] = {
     "machine": machine,
     "check": check,
     "block-scope": block_scope,
     "timing": timing,
-    "quick-timing": quick_timing,
+    "quick-timing": partial(timing, quick=True),
 }
 
 
