@@ -63,7 +63,7 @@ def form(u: Any, phases: Any = None) -> Form:
         v, t, s, a, norm = found
         return Form(library, v, t, s, a, norm, diagonal(library, u, phases))
     v, length, power, gone = _expressions.unit_columns(library, xp.tril(u)[..., :k])
-    norm = library.cast(xp.where(gone, float("inf"), length / power), library.real(v))
+    norm = library.cast(xp.where(gone, float("inf"), length / power), v.real.dtype)
 
     wide_v = library.cast(v, library.wide(v))
     gram, d = _expressions.gram_matrix(library, wide_v)

@@ -21,7 +21,7 @@ def form(library: Library, u: Any, k: int) -> tuple[Any, ...] | None:
     u = library.contiguous(u)
     v, a = (library.empty((*many, n, k), u) for _ in range(2))
     t, s = (library.empty((*many, k, k), u, library.wide(u)) for _ in range(2))
-    norm = library.empty((*many, 1, k), u, library.real(u))
+    norm = library.empty((*many, 1, k), u, u.real.dtype)
     pointers = (library.pointer(array) for array in (u, v, a, s, t, norm))
     kernels.launch(library.device(u), "factors", *found, (*pointers, *map(np.int32, (n, m, k))))
     return v, t, s, a, norm
@@ -70,6 +70,6 @@ def _try(kernel: SquareKernel, library: Library, like: Any, n: int, k: int) -> N
     c2 = p.swapaxes(1, 2) @ (g @ (v @ s).conj()).conj()
     norm = np.linalg.norm(np.tril(u), axis=1, keepdims=True)
     v, s, c1, c2 = (library.from_host(a, like, like.dtype) for a in (v, s, c1, c2))
-    found = gradient(library, v, s, c1, c2, library.from_host(norm, like, library.real(like)))
+    found = gradient(library, v, s, c1, c2, library.from_host(norm, like, like.real.dtype))
     expected = np.stack([reference.backward(*one)[0] for one in zip(u, p, g, strict=True)])
     trials.compare(library, [found], [expected], dtype)

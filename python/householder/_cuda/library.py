@@ -46,14 +46,6 @@ class Numpy(libraries.Library):
         """Return the name of a dtype."""
         return str(dtype).rpartition(".")[2]
 
-    def dtype(self, name: str) -> Any:
-        """Return the dtype of a name."""
-        return getattr(self.xp, name)
-
-    def real(self, a: Any) -> Any:
-        """Return the dtype of the real and imaginary parts of an array."""
-        return a.real.dtype
-
     def pointer(self, a: Any) -> int:
         """Return the address of an array; 0 for None."""
         return 0 if a is None else int(a.ctypes.data)
@@ -132,12 +124,9 @@ class Torch(libraries.Torch, Numpy):
     def device(self, a: Any) -> int:
         return int(a.get_device())
 
-    def current(self, a: Any) -> AbstractContextManager[Any]:
-        return self._current(self.device(a))
-
     @contextmanager
-    def _current(self, index: int) -> Iterator[None]:
-        cuda = imported().cuda
+    def current(self, a: Any) -> Iterator[None]:
+        cuda, index = imported().cuda, self.device(a)
         stream = _Stream(self.xp.cuda.current_stream(index).cuda_stream)
         with cuda.Device(index), cuda.Stream.from_external(stream):
             yield

@@ -32,27 +32,24 @@ class Packing:
 
     def previous(self) -> Any:
         """Return, for each row of the second and later steps, the row of the same sequence one step before."""
-        found = self._empty(self.rows - self.batch)
-        self._find(self.rows - self.batch, previous=found)
-        return found
+        return self._find(self.rows - self.batch, "previous")
 
     def last(self) -> Any:
         """Return the row in which each sequence ends, ``(B,)``."""
-        found = self._empty(self.batch)
-        self._find(self.batch, last=found)
-        return found
+        return self._find(self.batch, "last")
 
     def reversal(self) -> Any:
         """Return the row to which each row moves when every sequence is reversed within its own length."""
-        found = self._empty(self.rows)
-        self._find(self.rows, reversal=found)
-        return found
+        return self._find(self.rows, "reversal")
 
-    def _find(self, count: int, previous: Any = None, last: Any = None, reversal: Any = None) -> None:
-        arrays = (self._library.pointer(a) for a in (self.offsets, previous, last, reversal))
+    def _find(self, count: int, wanted: str) -> Any:
+        found = self._empty(count)
+        results = (found if name == wanted else None for name in ("previous", "last", "reversal"))
+        pointers = map(self._library.pointer, (self.offsets, *results))
         sizes = np.int64(self.rows), np.int32(self.steps), np.int32(self.batch)
         if count:
-            self._launch("rows", -(-count // PACKING_THREADS), *arrays, *sizes)
+            self._launch("rows", -(-count // PACKING_THREADS), *pointers, *sizes)
+        return found
 
     def _empty(self, count: int) -> Any:
         return self._library.empty((count,), self._like, self._library.xp.int64)

@@ -127,8 +127,8 @@ def _try(instance: Instance, library: Library, like: Any, packed: bool) -> None:
         n, m, nonlinearity = n // 2, m // 2, "modrelu"
     method = "dense" if instance.dense else "wy"
     case = trials.Recurrence(n, m, 2 * how.grid // how.cluster + 1, dtype, nonlinearity, method, packed=packed)
-    s, parameters, states = case.sequence, *(library.dtype(d) for d in (DTYPES[dtype].compute, dtype))
-    real = library.dtype(DTYPES[DTYPES[dtype].compute].real)
+    s, compute = case.sequence, DTYPES[dtype].compute
+    parameters, states, real = (getattr(library.xp, name) for name in (compute, dtype, DTYPES[compute].real))
     given = {"u": parameters, "x": states, "h0": states, "nonlinearity_bias": real}
     arrays = {
         name: library.from_host(getattr(s, name), like, kind)
@@ -233,7 +233,7 @@ class Recurrence:
         instance, library, u = self.instance, self.library, self.sequence.u
         how, numbers = instance.how(self.batch)
         sizes = (np.int32(size) for size in (instance.n, instance.m, self.steps, self.batch))
-        scratch = library.empty((numbers,), u, library.real(u)) if numbers else None
+        scratch = library.empty((numbers,), u, u.real.dtype) if numbers else None
         given = (*matrices, *arguments, *sizes, *(() if instance.tile is not None else (scratch,)))
         pointers = tuple(a if isinstance(a, np.generic) else library.pointer(a) for a in given)
         kernels.launch(instance.device.number, *instance.names[direction], how, pointers)
