@@ -9,14 +9,11 @@ from householder.experiments.models.delta import DeltaProductSettings, DeltaSett
 from householder.experiments.models.full_capacity import FullCapacitySettings
 from householder.experiments.models.gated import LSTMSettings
 from householder.experiments.models.lie import LieSettings
-from householder.experiments.models.orthogonal import ORNNSettings
-from householder.experiments.models.orthogonal_soft import SoftORNNSettings
+from householder.experiments.models.orthogonal import ORNNSettings, SoftORNNSettings
 from householder.experiments.models.own import OwnModelSettings
-from householder.experiments.models.restricted_capacity import RestrictedCapacitySettings
-from householder.experiments.models.simple import SRNNSettings
-from householder.experiments.models.started import IdentityStartSettings, OrthogonalStartSettings
+from householder.experiments.models.simple import IdentityStartSettings, OrthogonalStartSettings, SRNNSettings
 from householder.experiments.models.unitary import UnitarySettings
-from householder.experiments.models.urnn import URNNSettings
+from householder.experiments.models.urnn import RestrictedCapacitySettings, URNNSettings
 from householder.experiments.models.usv import USVSettings
 from householder.experiments.settings import OWN, PACKAGED, origin_of_kind
 

@@ -1,4 +1,7 @@
-"""The paper's oRNN: the transition matrix is a product of Householder reflections."""
+"""The paper's oRNN: the transition matrix is a product of Householder reflections.
+
+Under the hard constraint ``u_1`` is 1 or -1, and under the soft one it varies between them.
+"""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -85,3 +88,11 @@ class ORNNSettings(ReflectionSettings):
         super()._after_step(u, adam)
         if self.u_1 == "snapped":
             snap_(u)
+
+
+class SoftORNNSettings(ReflectionSettings):
+    """As ``ornn``, but W may shrink one direction if there are as many reflections as units, as by default."""
+
+    constraint: ClassVar[str] = "soft"
+
+    kind: Literal["ornn-soft"] = "ornn-soft"

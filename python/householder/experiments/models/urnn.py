@@ -1,4 +1,4 @@
-"""The unitary evolution RNN of Arjovsky, Shah and Bengio (2016)."""
+"""The unitary evolution RNN of Arjovsky, Shah and Bengio (2016), also with its matrix formed once."""
 
 from collections.abc import Callable
 from math import pi
@@ -57,3 +57,23 @@ class URNNSettings(ModelSettings):
     @override
     def recurrence(self, input_size: int) -> FourierRNN:
         return FourierRNN(input_size, self.hidden_size)
+
+
+class FormedFourierRNN(FourierRNN):
+    """The restricted-capacity uRNN of Wisdom et al. (2016): the matrix is formed once a sequence, in O(n^2 log n)."""
+
+    @override
+    def multiplication(self) -> Callable[[Tensor], Tensor]:
+        return ComplexRNN.multiplication(self)
+
+
+class RestrictedCapacitySettings(ModelSettings):
+    """The matrices of ``urnn`` as dense ones, which are faster if n is small or batches are large."""
+
+    is_complex: ClassVar[bool] = True
+
+    kind: Literal["rc-urnn"] = "rc-urnn"
+
+    @override
+    def recurrence(self, input_size: int) -> FormedFourierRNN:
+        return FormedFourierRNN(input_size, self.hidden_size)
