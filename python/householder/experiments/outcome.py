@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import pydantic
+
 from householder.experiments.errors import UserError
 from householder.experiments.files import write_text
 from householder.experiments.readers import read_json
@@ -31,7 +33,7 @@ class Progress:
     """Unit of the metric."""
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True, config=pydantic.ConfigDict(strict=True, extra="forbid"))
 class Outcome:
     """How a run ended; ``metric`` is None if it was interrupted."""
 
@@ -90,35 +92,8 @@ def read_outcomes(directory: Path) -> dict[str, Outcome]:
         return {}
     try:
         outcomes = [Outcome(**outcome) for outcome in read_json(path)]
-        for outcome in outcomes:
-            _check(outcome)
     except (ValueError, TypeError) as error:
         raise UserError(
             f"{path} is damaged: it does not list the results of the models; --resume writes it again"
         ) from error
     return {outcome.model: outcome for outcome in outcomes if outcome.metric is not None}
-
-
-def _check(outcome: Outcome) -> None:
-    """Raise TypeError unless the fields have their types."""
-    for name, kinds in _KINDS.items():
-        value = getattr(outcome, name)
-        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            raise TypeError(f"{name} is {value!r}")
-
-
-_NUMBER, _TEXT = (int, float), (str,)
-_KINDS: dict[str, tuple[type, ...]] = {
-    "model": _TEXT,
-    "hidden_size": (int,),
-    "parameters": (int,),
-    "epochs": (int,),
-    "seconds": _NUMBER,
-    "train_loss": (*_NUMBER, type(None)),
-    "metric": (*_NUMBER, type(None)),
-    "metric_name": _TEXT,
-    "unit": _TEXT,
-    "judged_on": _TEXT,
-    "lower_is_better": (bool,),
-    "baseline": (*_NUMBER, type(None)),
-}
