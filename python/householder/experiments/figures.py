@@ -84,10 +84,7 @@ def learning_curves(curves: Mapping[str, Curves], path: Path) -> None:
     lines = ["faint: training, lines: validation"] if watched else ["lines: training"]
     if outcomes:
         lines.append(f"dots: {outcomes[0].judged_on}")
-        _baseline(metric, outcomes[0].baseline)
-        metric.set_ylabel(_with_unit(name, outcomes[0].unit))
-        if outcomes[0].lower_is_better:
-            metric.set_yscale("log")
+        _metric_axis(metric, name, outcomes[0])
     metric.set_title(", ".join(lines), fontsize="medium")
     for axes in (loss, metric):
         axes.grid(alpha=0.3)
@@ -115,10 +112,7 @@ def box_plot(metrics: Mapping[str, list[float]], outcome: Outcome, path: Path) -
         across = np.linspace(-0.2, 0.2, len(values)) if len(values) > 1 else np.zeros(1)
         axes.plot(place + across, values, "o", color="C0", markersize=3, alpha=0.6)
     axes.set_xticks(range(1, len(metrics) + 1), list(metrics), rotation=30)
-    axes.set(ylabel=_with_unit(outcome.measured, outcome.unit))
-    if outcome.lower_is_better:
-        axes.set_yscale("log")
-    _baseline(axes, outcome.baseline)
+    _metric_axis(axes, outcome.measured, outcome)
     axes.grid(alpha=0.3, axis="y")
     write_figure(figure, path)
 
@@ -144,10 +138,8 @@ def over_values(
     for model, points in lines.items():
         values, means, deviations = zip(*sorted(points), strict=True)
         axes.errorbar(values, means, yerr=deviations, marker="o", markersize=4, capsize=3, label=model)
-    axes.set(xlabel=along, ylabel=_with_unit(outcome.measured, outcome.unit))
-    if outcome.lower_is_better:
-        axes.set_yscale("log")
-    _baseline(axes, outcome.baseline)
+    axes.set_xlabel(along)
+    _metric_axis(axes, outcome.measured, outcome)
     axes.grid(alpha=0.3)
     _legend_beside(figure)
     write_figure(figure, path)
@@ -190,13 +182,13 @@ def _legend_beside(figure: Figure) -> None:
     figure.legend(loc="outside right upper", fontsize="small")
 
 
-def _baseline(axes: Any, baseline: float | None) -> None:
-    if baseline is not None:
-        axes.axhline(baseline, color="grey", linestyle="--", linewidth=1, label="without memory")
-
-
-def _with_unit(name: str, unit: str) -> str:
-    return f"{name} [{unit}]" if unit else name
+def _metric_axis(axes: Any, name: str, outcome: Outcome) -> None:
+    """Name and scale the axis of a metric, and draw the metric of a model without memory."""
+    axes.set_ylabel(f"{name} [{outcome.unit}]" if outcome.unit else name)
+    if outcome.lower_is_better:
+        axes.set_yscale("log")
+    if outcome.baseline is not None:
+        axes.axhline(outcome.baseline, color="grey", linestyle="--", linewidth=1, label="without memory")
 
 
 def _labelled(label: str, outcomes: list[Outcome]) -> str:
