@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from householder.experiments.outcome import Progress
-from householder.experiments.report import ProgressDisplay, new_console
+from householder.experiments.report import new_console, progress_display
 
 LATEST = {"train_loss": 0.123456, "train_accuracy": 91.0, "validation_accuracy": 90.0, "seconds": 3.0}
 
@@ -27,7 +27,7 @@ def progress(epoch, epochs=10):
 def shown(models, width, **options):
     file = io.StringIO()
     console = Console(file=file, width=width, **options)
-    with ProgressDisplay(models, console) as display:
+    with progress_display(models, console) as display:
         for epoch in range(11):
             for model in models:
                 display.update(model, progress(epoch))
@@ -57,7 +57,7 @@ def test_what_is_no_terminal_gets_a_line_an_epoch():
 
 def test_thousands_of_epochs_do_not_fill_a_log():
     file = io.StringIO()
-    with ProgressDisplay(["a"], Console(file=file)) as display:
+    with progress_display(["a"], Console(file=file)) as display:
         for epoch in range(5001):
             display.update("a", progress(epoch, 5000))
     assert len(file.getvalue().splitlines()) == 500

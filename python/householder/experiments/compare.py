@@ -26,7 +26,7 @@ from householder.experiments.launch import Job, launch
 from householder.experiments.outcome import Outcome, write_outcomes
 from householder.experiments.processes import models_at_a_time
 from householder.experiments.readers import read_json
-from householder.experiments.report import ProgressDisplay, distinct, new_console, uneven_parameters, write_rows
+from householder.experiments.report import distinct, new_console, progress_display, uneven_parameters, write_rows
 from householder.experiments.session import asked, claimed, conclude, default_directory, described
 
 SUMMARY = "summary.csv"
@@ -96,7 +96,7 @@ def _compare(options: Namespace, directory: Path, over: list[str], experiments: 
         for folder, experiment in experiments.items()
         for model in experiment.models
     }
-    with ProgressDisplay(jobs, console) as display:
+    with progress_display(jobs, console) as display:
         threads = max(experiment.threads for experiment in experiments.values())
         results = launch(jobs, options.jobs or models_at_a_time(threads), display.update)
     outcomes = {name: result for name, result in results.items() if isinstance(result, Outcome)}

@@ -1,10 +1,11 @@
 """What a command prints and writes: progress while it runs, a table at its end."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from functools import partial
 from html import escape
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from rich import box
 from rich.console import Console
@@ -18,6 +19,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bars
 from rich.table import Table
+from typing_extensions import override
 
 from householder.experiments.files import table, write_text
 from householder.experiments.outcome import Outcome, Progress, shown
@@ -37,36 +39,27 @@ def new_console(quiet: bool = False) -> Console:
     return console() if wide.is_terminal or wide.is_jupyter else wide
 
 
-class _Display(Protocol):
-    """Somewhere to show progress."""
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def update(self, name: str, progress: Progress) -> None: ...
+def progress_display(models: Iterable[str], console: Console) -> "ProgressDisplay":
+    """Return a bar for each model in a terminal, an HTML bar in a notebook, and a line per epoch elsewhere."""
+    kind = _NotebookBars if console.is_jupyter else _TerminalBars if console.is_terminal else _Lines
+    return kind(list(models), console)
 
 
-class ProgressDisplay:
-    """A bar for each model in a terminal, an HTML bar in a notebook, and a line per epoch elsewhere."""
-
-    def __init__(self, models: Iterable[str], console: Console) -> None:
-        kind = _NotebookBars if console.is_jupyter else _TerminalBars if console.is_terminal else _Lines
-        self._display: _Display = kind(list(models), console)
+class ProgressDisplay(ABC):
+    """Somewhere to show progress in a ``with`` block."""
 
     def __enter__(self) -> Self:
-        self._display.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._display.stop()
+    def __exit__(self, *_: object) -> None:  # noqa: B027
+        pass
 
+    @abstractmethod
     def update(self, name: str, progress: Progress) -> None:
         """Show how far a model is."""
-        self._display.update(name, progress)
 
 
-class _TerminalBars:
+class _TerminalBars(ProgressDisplay):
     def __init__(self, models: list[str], console: Console) -> None:
         longest = max(map(len, models), default=0)
         self._wide = console.width >= longest + _WIDE + 10
@@ -89,12 +82,16 @@ class _TerminalBars:
             model: self._bars.add_task(model, total=None, start=False, latest="", epochs="") for model in models
         }
 
-    def start(self) -> None:
+    @override
+    def __enter__(self) -> Self:
         self._bars.start()
+        return self
 
-    def stop(self) -> None:
+    @override
+    def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
+    @override
     def update(self, name: str, progress: Progress) -> None:
         task = self._tasks[name]
         if not self._bars.tasks[task].started:
@@ -104,17 +101,12 @@ class _TerminalBars:
         self._bars.update(task, total=progress.steps, completed=progress.step, latest=latest, epochs=epochs)
 
 
-class _Lines:
+class _Lines(ProgressDisplay):
     def __init__(self, models: list[str], console: Console) -> None:
         self._console = console
         self._printed = dict.fromkeys(models, 0)
 
-    def start(self) -> None:
-        pass
-
-    def stop(self) -> None:
-        pass
-
+    @override
     def update(self, name: str, progress: Progress) -> None:
         epoch = int(progress.latest.get("epoch", 0))
         every = -(-progress.epochs // _MOST_LINES)
@@ -124,19 +116,23 @@ class _Lines:
             self._console.print(line, soft_wrap=True)
 
 
-class _NotebookBars:
+class _NotebookBars(ProgressDisplay):
     def __init__(self, models: list[str], console: Console) -> None:  # noqa: ARG002
         self._rows = dict.fromkeys(models, (0.0, ""))
 
-    def start(self) -> None:
+    @override
+    def __enter__(self) -> Self:
         from IPython.display import HTML, display
 
         self._html = HTML
         self._handle = display(HTML(self._page()), display_id=True)
+        return self
 
-    def stop(self) -> None:
+    @override
+    def __exit__(self, *_: object) -> None:
         self._handle.update(self._html(self._page()))
 
+    @override
     def update(self, name: str, progress: Progress) -> None:
         self._rows[name] = progress.step / progress.steps, numbers(progress)
         self._handle.update(self._html(self._page()))

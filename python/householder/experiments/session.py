@@ -28,7 +28,7 @@ from householder.experiments.launch import Failure, Job, Result, launch
 from householder.experiments.outcome import CONFIG, Outcome, write_outcomes
 from householder.experiments.own import permitted_modules
 from householder.experiments.processes import models_at_a_time
-from householder.experiments.report import ProgressDisplay, new_console, results_table, uneven_parameters
+from householder.experiments.report import new_console, progress_display, results_table, uneven_parameters
 from householder.experiments.tasks.base import GENERATED
 from householder.experiments.trained import run_experiment
 
@@ -55,7 +55,7 @@ def _train(options: Namespace, group: Group, directory: Path, experiment: Experi
     say = partial(console.print, soft_wrap=True)
     say(f"{described(experiment)}: {', '.join(experiment.models)}; seed {experiment.seed}; into {directory}")
     jobs = {name: Job(experiment, name, inside(directory, name)) for name in experiment.models}
-    with ProgressDisplay(jobs, console) as display:
+    with progress_display(jobs, console) as display:
         at_a_time = options.jobs or models_at_a_time(experiment.threads, group.devices)
         results = launch(jobs, at_a_time, display.update, group)
     if not group.is_first:
