@@ -118,9 +118,6 @@ class Library:
 class Torch(Library):
     """torch."""
 
-    def cast(self, a: Array, dtype: Any) -> Array:
-        return a.to(dtype)
-
     def zeros(self, shape: Sequence[int], like: Array) -> Array:
         return like.new_zeros(shape)
 
