@@ -21,7 +21,9 @@ def array(name: str, value: Any) -> Array:
     if isinstance(value, Array):
         return value
     if not hasattr(value, "__array__"):
-        raise TypeError(f"{name} is {_described(value)}, expected a JAX or NumPy array")
+        is_short = value is None or isinstance(value, (bool, int, float, str))
+        given = repr(value) if is_short else f"a {type(value).__name__}"
+        raise TypeError(f"{name} is {given}, expected a JAX or NumPy array")
     try:
         return jnp.asarray(value)
     except (TypeError, ValueError) as error:
@@ -29,18 +31,14 @@ def array(name: str, value: Any) -> Array:
         raise TypeError(f"{name} of {kind} does not make a JAX array: {reason}") from error
 
 
-def _described(value: Any) -> str:
-    return repr(value) if value is None or isinstance(value, (bool, int, float, str)) else f"a {type(value).__name__}"
-
-
-def compute_type(name: str, a: Array, types: tuple[np.dtype[Any], ...]) -> np.dtype[Any]:
-    """Return the dtype in which to compute with an array: its own if it is in ``types``, float32 for half types."""
-    dtype = a.dtype
-    if dtype in types:
-        return dtype
-    if dtype in _HALF_TYPES:
-        return _HALF_TYPES[dtype]
-    raise TypeError(f"{name} has dtype {dtype}, expected one of {', '.join(map(str, (*types, *_HALF_TYPES)))}")
+def first(name: str, value: Any, types: tuple[np.dtype[Any], ...] = TYPES) -> tuple[Array, np.dtype[Any]]:
+    """Return the first operand and the dtype to compute in: its own if it is in ``types``, float32 for half types."""
+    a = array(name, value)
+    if a.dtype in types:
+        return a, a.dtype
+    if a.dtype in _HALF_TYPES:
+        return a, _HALF_TYPES[a.dtype]
+    raise TypeError(f"{name} has dtype {a.dtype}, expected one of {', '.join(map(str, (*types, *_HALF_TYPES)))}")
 
 
 def like(name: str, value: Any, compute: np.dtype[Any], other: str) -> Array:

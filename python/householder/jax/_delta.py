@@ -107,8 +107,7 @@ def run(
     output_final_state: bool,
 ) -> tuple[Array, Array | None]:
     """Check the arguments and compute; ``needed`` has k, v and, unless nothing is erased, beta."""
-    q = _check.array("q", q)
-    compute = _check.compute_type("q", q, _check.REAL_TYPES)
+    q, compute = _check.first("q", q, _check.REAL_TYPES)
     needed = {name: _check.like(name, a, compute, "q") for name, a in needed.items()}
     g = None if g is None else _check.like("g", g, compute, "q")
     gates = None if g is None else g.shape

@@ -76,8 +76,7 @@ def apply(
     >>> hj.apply(u, c, transpose=True).round().tolist()
     [3.0, 4.0, 12.0]
     """
-    u = _check.array("u", u)
-    compute = _check.compute_type("u", u, _check.TYPES)
+    u, compute = _check.first("u", u)
     h = _check.like("h", h, compute, "u")
     n, _ = _validate.reflections(u, shape, tau is not None)
     _validate.vectors("h", h, n)
@@ -121,8 +120,7 @@ def matrix(u: Any, phases: Any = None, *, tau: Any = None, shape: str = "trapezo
     >>> hj.matrix(jnp.array([[1.0], [1.0]])).round().tolist()
     [[0.0, -1.0], [-1.0, 0.0]]
     """
-    u = _check.array("u", u)
-    compute = _check.compute_type("u", u, _check.TYPES)
+    u, compute = _check.first("u", u)
     n, _ = _validate.reflections(u, shape, tau is not None)
     tau = _check.tau(tau, compute, u, phases)
     phases = _check.phases(phases, compute, (n,), (*u.shape[:-2], n))
@@ -210,8 +208,7 @@ def rnn(
     >>> h.round().tolist()
     [[1.0, 2.0], [-2.0, -1.0]]
     """
-    u = _check.array("u", u)
-    compute = _check.compute_type("u", u, _check.TYPES)
+    u, compute = _check.first("u", u)
     n, _ = _validate.one_matrix(u, "rnn", shape, tau is not None)
     tau = _check.tau(tau, compute, u, phases)
     x = _check.like("x", x, compute, "u")

@@ -45,8 +45,7 @@ def frame(u: Any, phases: Any = None) -> Array:
     >>> f.shape, bool(jnp.allclose(f.T @ f, jnp.eye(3), atol=1e-6))
     ((100, 3), True)
     """
-    u = _check.array("u", u)
-    compute = _check.compute_type("u", u, _check.TYPES)
+    u, compute = _check.first("u", u)
     n, m = _validate.reflections(u)
     phases = _check.phases(phases, compute, (n,), (*u.shape[:-2], n))
     columns: Array = first_columns(u, m, jnp, apply, matrix)
