@@ -70,20 +70,12 @@ def train(options: Namespace) -> int:
 
 def compare(options: Namespace) -> int:
     """Train as the command line says; return the exit status."""
-    if options.resume:
-        directory, over, experiments = _resumed(options)
-    else:
-        experiment, over = asked(options), [_split(each) for each in options.over or ()]
-        directory = options.output or default_directory(experiment)
-        experiments = _grid(experiment, options.seeds or _SEEDS, over)
-        if any(directory.glob(f"{_FOLDER}*")):
-            raise UserError(f"{directory} already holds a comparison: --resume {directory} continues it")
+    directory, over, experiments = _resumed(options) if options.resume else asked_grid(options)
     check_all(experiments.values())
-    names = [name for name, _ in over]
     directory = session.real(directory)
     with claimed(directory, experiments, not options.resume):
-        write_text(inside(directory, OVER), json.dumps(names) + "\n")
-        return _compare(options, directory, names, experiments)
+        write_text(inside(directory, OVER), json.dumps(over) + "\n")
+        return _compare(options, directory, over, experiments)
 
 
 def _compare(options: Namespace, directory: Path, over: list[str], experiments: dict[str, Experiment]) -> int:
@@ -223,9 +215,14 @@ def summary_table(rows: Iterable[Summary], outcome: Outcome) -> Table:
     return table
 
 
-def asked_grid(options: Namespace) -> dict[str, Experiment]:
-    """Return the experiments that a command line of ``householder compare`` asks for, by the folders they go to."""
-    return _grid(asked(options), options.seeds or _SEEDS, [_split(each) for each in options.over or ()])
+def asked_grid(options: Namespace) -> tuple[Path, list[str], dict[str, Experiment]]:
+    """Return where a new comparison goes, the settings that it varies, and its experiments by their folders."""
+    experiment, over = asked(options), [_split(each) for each in options.over or ()]
+    directory = options.output or default_directory(experiment)
+    experiments = _grid(experiment, options.seeds or _SEEDS, over)
+    if any(directory.glob(f"{_FOLDER}*")):
+        raise UserError(f"{directory} already holds a comparison: --resume {directory} continues it")
+    return directory, [name for name, _ in over], experiments
 
 
 def _split(over: str) -> tuple[str, list[str]]:
@@ -253,7 +250,7 @@ def _grid(experiment: Experiment, seeds: int, over: Iterable[tuple[str, list[str
     return experiments
 
 
-def _resumed(options: Namespace) -> tuple[Path, list[tuple[str, list[str]]], dict[str, Experiment]]:
+def _resumed(options: Namespace) -> tuple[Path, list[str], dict[str, Experiment]]:
     session.refuse_changes(options, ("models", "seed", "seeds", "over", "config", "full", "output"))
     experiments = {path.name: session.resumed_run(path, options) for path in options.resume.glob(f"{_FOLDER}*")}
     if not experiments:
@@ -270,4 +267,4 @@ def _resumed(options: Namespace) -> tuple[Path, list[tuple[str, list[str]]], dic
     order = sorted(
         experiments.items(), key=lambda item: (item[1].seed, *map(_rank, values_of(item[1], names)), item[0])
     )
-    return options.resume, [(name, []) for name in names], dict(order)
+    return options.resume, names, dict(order)
