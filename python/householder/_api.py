@@ -12,14 +12,15 @@ from householder._types import WY, Array, Gradients, PhaseGradients, TauGradient
 _BACKENDS: dict[type, Any] = {np.ndarray: _cpu}
 
 
-def backend_of(u: Any) -> Any:
-    """Choose the backend by the type of u; anything but an array becomes a NumPy array."""
-    backend = _BACKENDS.get(type(u))
-    if backend is None and type(u).__module__.partition(".")[0] == "cupy":
+def backend_and_array(name: str, value: Any) -> tuple[Any, Array]:
+    """Return the backend for the type of a first operand, and the operand as its array; others become NumPy's."""
+    backend = _BACKENDS.get(type(value))
+    if backend is None and type(value).__module__.partition(".")[0] == "cupy":
         from householder._cuda.arrays import cupy_arrays
 
-        backend = _BACKENDS[type(u)] = cupy_arrays()
-    return _cpu if backend is None else backend
+        backend = _BACKENDS[type(value)] = cupy_arrays()
+    backend = _cpu if backend is None else backend
+    return backend, backend.array(name, value)
 
 
 def apply(
@@ -113,8 +114,7 @@ def apply(
             pass  # the checks convert the arguments, or say what is wrong
         else:
             return found
-    backend = backend_of(u)
-    u = backend.array("u", u)
+    backend, u = backend_and_array("u", u)
     n, _ = _validate.reflections(u, shape, tau is not None)
     h = backend.operand("h", h, u)
     _validate.vectors("h", h, n)
@@ -177,8 +177,7 @@ def forward_tape(u: Any, h: Any, *, phases: Any = None, transpose: bool = False)
            [ 1., -2.,  3.],
            [ 1.,  2.,  3.]])
     """
-    backend = backend_of(u)
-    u = backend.array("u", u)
+    backend, u = backend_and_array("u", u)
     n, _ = _validate.one_matrix(u, "forward_tape")
     h = backend.operand("h", h, u)
     _validate.vectors("h", h, n)
@@ -286,8 +285,7 @@ def backward(
     >>> bool(abs(grads.u).max() < 1e-14), np.allclose(grads.h, h)
     (True, True)
     """
-    backend = backend_of(u)
-    u = backend.array("u", u)
+    backend, u = backend_and_array("u", u)
     n, m = _validate.reflections(u, shape, tau is not None)
     h = backend.operand("h", h, u)
     _validate.vectors("h", h, n)
@@ -351,8 +349,7 @@ def matrix(u: Any, phases: Any = None, *, tau: Any = None, shape: str = "trapezo
     array([[ 0.8, -0.6],
            [-0.6, -0.8]])
     """
-    backend = backend_of(u)
-    u = backend.array("u", u)
+    backend, u = backend_and_array("u", u)
     n, _ = _validate.reflections(u, shape, tau is not None)
     phases = _validate.matrix_phases(phases, u, n, backend)
     columns = _columns(u, tau, shape, phases, backend)
@@ -392,8 +389,7 @@ def wy(u: Any) -> WY:
     >>> np.allclose(np.eye(6) - v @ s @ v.T, hh.matrix(u)), np.allclose(t + t.T, v.T @ v)
     (True, True)
     """
-    backend = backend_of(u)
-    u = backend.array("u", u)
+    backend, u = backend_and_array("u", u)
     _validate.reflections(u)
     form: WY = backend.wy(u)
     return form

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from householder import _validate
-from householder._api import backend_of, backward, matrix
+from householder._api import backend_and_array, backward, matrix
 from householder._tangent import jvp
 from householder._types import Array
 
@@ -70,8 +70,7 @@ def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
     >>> np.allclose(hh.matrix(hh.factor(swap)), swap), np.allclose(hh.matrix(hh.factor(swap, m=1)), swap)
     (True, True)
     """
-    backend = backend_of(q)
-    q = backend.array("q", q)
+    backend, q = backend_and_array("q", q)
     unitary = q.dtype.kind == "c"
     if q.ndim < 2 or q.shape[-2] != q.shape[-1] or q.shape[-1] < 1 + unitary:
         raise ValueError(f"q has shape {q.shape}, expected (..., n, n) with n >= {1 + unitary}")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from householder import _validate
-from householder._api import backend_of, forward, matrix
+from householder._api import backend_and_array, forward, matrix
 from householder._types import Array
 
 
@@ -36,8 +36,7 @@ def frame(u: Any, phases: Any = None) -> Array:
     >>> np.allclose(f.T @ f, np.eye(3)), np.allclose(f, hh.matrix(u)[:, :3])
     (True, True)
     """
-    backend = backend_of(u)
-    u = backend.array("u", u)
+    backend, u = backend_and_array("u", u)
     n, m = _validate.reflections(u)
     phases = _validate.matrix_phases(phases, u, n, backend)
     columns = first_columns(u, m, backend.xp, forward, matrix)

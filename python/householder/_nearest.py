@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from householder._api import backend_of
+from householder._api import backend_and_array
 from householder._types import Array
 
 
@@ -36,8 +36,7 @@ def nearest(a: Any) -> Array:
     array([[ 1.,  0.],
            [ 0., -1.]])
     """
-    backend = backend_of(a)
-    a = backend.array("a", a)
+    backend, a = backend_and_array("a", a)
     if a.ndim < 2:
         raise ValueError(f"a has shape {a.shape}, expected matrices (..., n, k)")
     if not backend.xp.isfinite(a).all():

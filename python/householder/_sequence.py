@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from householder import _spec, _validate
-from householder._api import backend_of
+from householder._api import backend_and_array
 from householder._batch import sum_to
 from householder._types import Array, Sequence, SequenceGradients
 
@@ -246,8 +246,7 @@ class SequenceVjp:
 
 def validated(raw: Sequence) -> tuple[ModuleType, Sequence, _Extent]:
     """Check and arrange every argument with the backend of u."""
-    backend = backend_of(raw.u)
-    u = backend.array("u", raw.u)
+    backend, u = backend_and_array("u", raw.u)
     n, _ = _validate.one_matrix(u, "a sequence", raw.shape, raw.tau is not None)
     x = backend.operand("x", raw.x, u)
     sizes = None if raw.batch_sizes is None else _validate.batch_sizes(raw.batch_sizes)

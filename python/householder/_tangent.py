@@ -3,7 +3,7 @@
 from typing import Any
 
 from householder import _validate
-from householder._api import backend_of
+from householder._api import backend_and_array
 from householder._batch import arrange
 from householder._norms import power_of_two
 from householder._types import Array
@@ -60,9 +60,8 @@ def jvp(
     >>> bool(abs(hh.forward(u, h) @ hh.jvp(u, h, tangent, np.zeros(6))) < 1e-14)
     True
     """
-    backend = backend_of(u)
+    backend, u = backend_and_array("u", u)
     xp = backend.xp
-    u = backend.array("u", u)
     n, _ = _validate.reflections(u)
     h, tangent_u, tangent_h = (
         backend.operand(name, value, u)
