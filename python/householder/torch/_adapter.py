@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, SupportsIndex
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -66,8 +66,6 @@ class OrthogonalAdapter(_reflections.Layer):
     >>> [name for name, p in adapter.named_parameters() if p.requires_grad]
     ['reflections']
     """
-
-    is_complex: ClassVar[bool] = False
 
     linear: Any
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -201,5 +201,3 @@ class Orthogonal(FrameLayer):
     >>> ht.Orthogonal(6, 4).matrix().shape
     torch.Size([4, 6])
     """
-
-    is_complex: ClassVar[bool] = False

@@ -27,7 +27,7 @@ class Layer(_tracing.Opaque):
     complex layer complex64 and float32: no unitary layer computes in less.
     """
 
-    is_complex: ClassVar[bool]
+    is_complex: ClassVar[bool] = False
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         def convert(tensor: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ def count(num_reflections: Any, features: int, largest: int) -> int:
     return _validate.integer("num_reflections", num_reflections, 1, largest)
 
 
-def real_type(dtype: torch.dtype | None, *, is_complex: bool) -> torch.dtype:
+def real_type(dtype: torch.dtype | None, *, is_complex: bool = False) -> torch.dtype:
     """Return the dtype of the real parameters of a layer."""
     if dtype is None:
         dtype = torch.get_default_dtype()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -69,8 +69,6 @@ class SVDLinear(LinearLayer):
     >>> torch.allclose(layer.inverse(layer(x)), x)
     True
     """
-
-    is_complex: ClassVar[bool] = False
 
     def __init__(
         self,
