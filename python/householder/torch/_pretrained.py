@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from householder.torch import _accelerated, _hra, _mamba
 from householder.torch._delta import run
-from householder.torch._dtypes import compute_type
+from householder.torch._dtypes import fitting
 from householder.torch._linear_layer import causal_convolution, gated_norm
 
 if TYPE_CHECKING:
@@ -164,16 +164,12 @@ def _delta_rule(
 
     ``in_place``: the final states may take the place of the initial ones, which are in the cache of a layer.
     """
-
-    def fitting(t: Tensor) -> Tensor:
-        """Convert to a dtype that may stand beside that of the queries."""
-        return t.to(compute_type(query.dtype)) if torch.float64 in (query.dtype, t.dtype) else t
-
-    needed = {"k": fitting(key), "v": fitting(value), "beta": fitting(beta)}
+    key, value, g, beta = (fitting(t, query.dtype) for t in (key, value, g, beta))
     state = options.get("initial_state")
-    state = None if state is None else fitting(state)
+    state = None if state is None else fitting(state, query.dtype)
     normalize, is_wanted = (options.get(name, False) for name in ("use_qk_l2norm_in_kernel", "output_final_state"))
-    o, last = run(query, needed, fitting(g), state, None, None, 1, normalize, is_wanted, in_place=in_place)
+    needed = {"k": key, "v": value, "beta": beta}
+    o, last = run(query, needed, g, state, None, None, 1, normalize, is_wanted, in_place=in_place)
     return o, None if last is None else last.float()
 
 
