@@ -111,13 +111,12 @@ def _compute(tensors: Any, options: Any, keep: bool) -> Any:
 
 def _empty_tape(inputs: Inputs, options: Sequence[Any], keep: bool) -> Tensor:
     """Return a tensor of the shape of the one that the forward pass leaves to the backward pass."""
-    nonlinearity, *_, shape, method = options
+    named = Options._make(options)
     if not inputs.x.is_cuda:
         return empty_kept(inputs.x, keep)
-    if not keep or not inputs.is_default(shape):
+    if not keep or not inputs.is_default(named.shape):
         return inputs.u.new_empty(0)
-    layout = on_cuda().tape_layout(inputs.u, inputs.x, inputs.phases is not None, nonlinearity, method)
-    return inputs.u.new_empty(layout.shape)
+    return inputs.u.new_empty(on_cuda().tape_layout(inputs, named).shape)
 
 
 def _differentiate(
