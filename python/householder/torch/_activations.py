@@ -103,10 +103,6 @@ class ModReLU(_reflections.Layer):
             raise ValueError(f"input is {input.dtype} of shape {tuple(input.shape)}, expected (..., {expected})")
         return _expressions.activate(input, "modrelu", 0.0, self.bias)
 
-    if TYPE_CHECKING:
-
-        def __call__(self, input: Tensor) -> Tensor: ...  # noqa: A002
-
     def extra_repr(self) -> str:
         """Show the number of moduli."""
         return str(len(self.bias))

@@ -82,7 +82,7 @@ class OrthogonalAdapter(_reflections.Layer):
                 "expected a 1 x 1 convolution without groups"
             )
         n = _sizes(linear)[1]
-        _validate.one_of("method", method, _spec.METHODS)
+        self.method = _validate.one_of("method", method, _spec.METHODS)
         if not isinstance(num_reflections, SupportsIndex):
             raise TypeError(f"num_reflections is {num_reflections!r}, expected an integer")
         if num_reflections % 2 or not 2 <= num_reflections < n:
@@ -91,7 +91,6 @@ class OrthogonalAdapter(_reflections.Layer):
                 "only pairs of reflections can start at the identity"
             )
         self.linear = linear.requires_grad_(False)
-        self.method = method
         self.merged = False
         dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
         self.reflections = nn.Parameter(torch.empty(n, num_reflections, device=weight.device, dtype=dtype))

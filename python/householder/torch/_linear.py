@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,10 +35,6 @@ class LinearLayer(_reflections.Layer):
             return node
         output = self._multiply(self._promoted(input))
         return output if self.bias is None else output + self.bias.to(output.dtype)
-
-    if TYPE_CHECKING:
-
-        def __call__(self, input: Tensor) -> Tensor: ...  # noqa: A002
 
     @abstractmethod
     def _multiply(self, vectors: Tensor) -> Tensor: ...
@@ -81,9 +77,8 @@ class FrameLayer(LinearLayer):
         if n < 1 + self.is_complex:
             raise ValueError("in_features and out_features are 1, expected n = max(in_features, out_features) >= 2")
         self.num_reflections = _reflections.count(num_reflections, k, min(k, n - self.is_complex))
-        self.constraint = _reflections.check_constraint(constraint)
-        _validate.one_of("method", method, _spec.METHODS)
-        self.method = method
+        self.constraint = _validate.one_of("constraint", constraint, _reflections.CONSTRAINTS)
+        self.method = _validate.one_of("method", method, _spec.METHODS)
 
         real = _reflections.real_type(dtype, is_complex=self.is_complex)
         kind = real.to_complex() if self.is_complex else real

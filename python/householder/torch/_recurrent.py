@@ -73,14 +73,12 @@ class RecurrentCell(_reflections.Layer):
         self.input_size = _validate.integer("input_size", input_size, 1)
         self.hidden_size = n = _validate.integer("hidden_size", hidden_size, 1 + self.is_complex)
         self.num_reflections = _reflections.count(num_reflections, n, n - self.is_complex)
-        _validate.one_of("nonlinearity", nonlinearity, _spec.NONLINEARITIES)
-        _validate.one_of("method", method, _spec.SEQUENCE_METHODS)
+        self.nonlinearity = _validate.one_of("nonlinearity", nonlinearity, _spec.NONLINEARITIES)
+        self.method = _validate.one_of("method", method, _spec.SEQUENCE_METHODS)
         moduli = _validate.moduli(nonlinearity, n, self.is_complex)
         bias, learn_h0 = _validate.flag("bias", bias), _validate.flag("learn_h0", learn_h0)
-        self.nonlinearity = nonlinearity
         self.negative_slope = _validate.slope(negative_slope)
-        self.constraint = _reflections.check_constraint(constraint)
-        self.method = method
+        self.constraint = _validate.one_of("constraint", constraint, _reflections.CONSTRAINTS)
 
         real_kind = _reflections.real_type(dtype, is_complex=self.is_complex)
         kind = real_kind.to_complex() if self.is_complex else real_kind

@@ -43,6 +43,10 @@ class Layer(_tracing.Opaque):
         super()._apply(convert, recurse)  # type: ignore[no-untyped-call]
         return self
 
+    if TYPE_CHECKING:
+
+        def __call__(self, input: Tensor) -> Tensor: ...  # noqa: A002
+
     def _promoted(self, x: Tensor) -> Tensor:
         """Make inputs of a complex layer complex; another check refuses inputs of higher precision."""
         if not self.is_complex or not isinstance(x, Tensor):
@@ -104,9 +108,3 @@ def constrain(u: Tensor, constraint: str) -> Tensor:
     latent = constrained.detach().select(-1, -1).select(-1, -1)
     latent.copy_(latent.clamp(-1, 1) if constraint == "soft" else torch.where(latent > 0, 1.0, -1.0))
     return constrained
-
-
-def check_constraint(constraint: str) -> str:
-    """Check the name of a constraint."""
-    _validate.one_of("constraint", constraint, CONSTRAINTS)
-    return constraint

@@ -81,7 +81,7 @@ class Frames(_tracing.Opaque):
         if self.is_complex and weight.numel() and not most:
             raise ValueError(f"a complex weight of shape {tuple(shape)} is a phase, expected 2 rows or columns or more")
         self.num_reflections = most if num_reflections is None else _reflections.count(num_reflections, most, most)
-        self.constraint = _reflections.check_constraint(constraint)
+        self.constraint = _validate.one_of("constraint", constraint, _reflections.CONSTRAINTS)
         self.known: tuple[Tensor, ...] | None = None
 
     def forward(self, u: Tensor, phases: Tensor | None = None) -> Tensor:
