@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from householder import _core
 from householder.torch import _expressions
-from householder.torch._ops.library import fold, unfold, without_state
+from householder.torch._ops.library import fold, keeping_nothing, unfold
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ operator = Operator(
     has_cuda=False,
     unsupported=lambda *_: "the causal convolution has kernels for the CPU only",
     expression=_expression,
-    **without_state(_core.convolution_forward, _core.convolution_backward, _describe),
+    **keeping_nothing(_core.convolution_forward, _core.convolution_backward, _describe),
     vmap=_vmap,
     backward_vmap=_backward_vmap,
 )

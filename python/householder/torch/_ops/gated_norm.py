@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from householder import _core
 from householder.torch import _expressions
-from householder.torch._ops.library import each, without_state
+from householder.torch._ops.library import each, keeping_nothing
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ operator = Operator(
     has_cuda=False,
     unsupported=lambda *_: "gated norms have kernels for the CPU only",
     expression=_expression,
-    **without_state(_core.gated_norm_forward, _core.gated_norm_backward, _describe),
+    **keeping_nothing(_core.gated_norm_forward, _core.gated_norm_backward, _describe),
     vmap=each,
     backward_vmap=each,
 )

@@ -174,7 +174,7 @@ def room_for(tensors: Sequence[Any], wanted: Sequence[bool]) -> tuple[Tensor | N
     )
 
 
-def without_state(
+def keeping_nothing(
     forward: Callable[..., Any], backward: Callable[..., Any], describe: Callable[..., tuple[Any, ...]]
 ) -> dict[str, Any]:
     """Return how ``Operator`` computes what keeps nothing, and has one result of the first tensor's shape and dtype.
@@ -185,9 +185,9 @@ def without_state(
     def fake(tensors: Any, _: Any, __: bool) -> tuple[Tensor]:
         return (tensors[0].new_empty(tensors[0].shape),)
 
-    def compute(tensors: Any, options: Any, keep: bool) -> Any:
+    def compute(tensors: Any, options: Any, _: bool) -> Any:
         follow_torch_threads()
-        (y,) = fake(tensors, options, keep)
+        y = tensors[0].new_empty(tensors[0].shape)
         done = forward(tensors, *describe(tensors, options), y)
         return done if done is NotImplemented else (y, (), None)
 
