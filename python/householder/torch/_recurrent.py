@@ -170,7 +170,7 @@ class RecurrentCell(_reflections.Layer):
             return h
         _check.shape("hx", hx, (*x.shape[:-1], self.hidden_size))
         if self._mixes_types(x, hx):
-            last: Tensor = self.forward(x.unsqueeze(0), hx, over=Sequences(None))[1]  # rnn converts them
+            last: Tensor = self.forward(x.unsqueeze(0), hx, over=Sequences(None))[1]  # sequence converts them
             return last
         return self._step(x, hx)
 
