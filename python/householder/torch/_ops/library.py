@@ -183,11 +183,11 @@ def keeping_nothing(
     """
 
     def fake(tensors: Any, _: Any, __: bool) -> tuple[Tensor]:
-        return (tensors[0].new_empty(tensors[0].shape),)
+        return (torch.empty_like(tensors[0], memory_format=torch.contiguous_format),)
 
     def compute(tensors: Any, options: Any, _: bool) -> Any:
         follow_torch_threads()
-        y = tensors[0].new_empty(tensors[0].shape)
+        y = torch.empty_like(tensors[0], memory_format=torch.contiguous_format)
         done = forward(tensors, *describe(tensors, options), y)
         return done if done is NotImplemented else (y, (), None)
 
