@@ -37,10 +37,15 @@ def nearest(a: Any) -> Array:
            [ 0., -1.]])
     """
     backend, a = backend_and_array("a", a)
-    if a.ndim < 2:
-        raise ValueError(f"a has shape {a.shape}, expected matrices (..., n, k)")
-    if not backend.xp.isfinite(a).all():
-        raise ValueError("a has entries that are not finite")
-    left, _, right = backend.xp.linalg.svd(a, full_matrices=False)
-    product: Array = left @ right
+    product: Array = polar_factor(backend.xp, a)
     return product
+
+
+def polar_factor(xp: Any, a: Any) -> Any:
+    """Return the nearest frame to ``a``, an array of the library ``xp``."""
+    if a.ndim < 2:
+        raise ValueError(f"a has shape {tuple(a.shape)}, expected matrices (..., n, k)")
+    if not xp.isfinite(a).all():
+        raise ValueError("a has entries that are not finite")
+    left, _, right = xp.linalg.svd(a, full_matrices=False)
+    return left @ right

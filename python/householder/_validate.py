@@ -99,10 +99,11 @@ def is_default(tau: Any, shape: str) -> bool:
     return tau is None and shape == "trapezoidal"
 
 
-def one_of(name: str, value: Any, known: Collection[str]) -> None:
+def one_of(name: str, value: Any, known: Collection[str]) -> str:
     """Expect a known name."""
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} is {value!r}, expected one of {', '.join(map(repr, known))}")
+    return value
 
 
 def flag(name: str, value: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -84,12 +84,10 @@ class ModReLU(_reflections.Layer):
     tensor([ 2., 10.], grad_fn=<RoundBackward0>)
     """
 
-    is_complex: ClassVar[bool] = False
-
     def __init__(self, num_moduli: int, device: Any = None, dtype: torch.dtype | None = None) -> None:
         super().__init__()
         k = _validate.integer("num_moduli", num_moduli, 1)
-        real = _reflections.real_type(dtype, is_complex=self.is_complex)
+        real = _reflections.real_type(dtype)
         self.bias = nn.Parameter(torch.zeros(k, device=device, dtype=real))
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
@@ -104,10 +102,6 @@ class ModReLU(_reflections.Layer):
         if input.shape[-1:] != (expected,):
             raise ValueError(f"input is {input.dtype} of shape {tuple(input.shape)}, expected (..., {expected})")
         return _expressions.activate(input, "modrelu", 0.0, self.bias)
-
-    if TYPE_CHECKING:
-
-        def __call__(self, input: Tensor) -> Tensor: ...  # noqa: A002
 
     def extra_repr(self) -> str:
         """Show the number of moduli."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, SupportsIndex
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -67,8 +67,6 @@ class OrthogonalAdapter(_reflections.Layer):
     ['reflections']
     """
 
-    is_complex: ClassVar[bool] = False
-
     linear: Any
 
     def __init__(self, linear: nn.Module, num_reflections: int = 8, method: str = "auto") -> None:
@@ -84,7 +82,7 @@ class OrthogonalAdapter(_reflections.Layer):
                 "expected a 1 x 1 convolution without groups"
             )
         n = _sizes(linear)[1]
-        _validate.one_of("method", method, _spec.METHODS)
+        self.method = _validate.one_of("method", method, _spec.METHODS)
         if not isinstance(num_reflections, SupportsIndex):
             raise TypeError(f"num_reflections is {num_reflections!r}, expected an integer")
         if num_reflections % 2 or not 2 <= num_reflections < n:
@@ -93,7 +91,6 @@ class OrthogonalAdapter(_reflections.Layer):
                 "only pairs of reflections can start at the identity"
             )
         self.linear = linear.requires_grad_(False)
-        self.method = method
         self.merged = False
         dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
         self.reflections = nn.Parameter(torch.empty(n, num_reflections, device=weight.device, dtype=dtype))

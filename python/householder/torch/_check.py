@@ -10,7 +10,7 @@ from torch import Tensor
 from householder import _validate
 from householder._spec import of_phases, of_tau
 from householder.torch import _autocast
-from householder.torch._dtypes import COMPUTE_TYPE, HALF_TYPES
+from householder.torch._dtypes import COMPUTE_TYPE, CORE_NAME, HALF_TYPES
 from householder.torch._layout import allocated
 
 
@@ -105,6 +105,13 @@ def tensor(name: str, value: Any) -> None:
         raise TypeError(f"{name} is a nested tensor, expected torch.strided: use torch.nn.utils.rnn.pack_sequence")
     if value.layout is not torch.strided:
         raise TypeError(f"{name} has layout {value.layout}, expected torch.strided: call to_dense()")
+
+
+def computable(name: str, value: Any) -> None:
+    """Check that this is a tensor of a type that the core computes in."""
+    tensor(name, value)
+    if value.dtype not in CORE_NAME:
+        raise TypeError(f"{name} has dtype {value.dtype}, expected one of {', '.join(map(str, CORE_NAME))}")
 
 
 def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:

@@ -119,7 +119,6 @@ class _LastState(Function):
         parts = torch.split(sequence, ctx.every, ctx.dim)
         if ctx.starts_at_zero:
             states = [None, *states]
-        sums: list[Tensor | None] = [None] * len(leaves)
         grad_parts: list[Any] = []
         for part, state in zip(reversed(parts), reversed(states), strict=True):
             with torch.enable_grad(), ctx.autocast():
@@ -127,11 +126,8 @@ class _LastState(Function):
                 state = None if state is None else state.detach().requires_grad_()
                 last = functional_call(ctx.rnn, held, (part, state), tie_weights=False)[1]
             wanted = [t for t in (part, state, *leaves) if t is not None and t.requires_grad]
-            found = dict(zip(map(id, wanted), torch.autograd.grad(last, wanted, grad, allow_unused=True), strict=True))
-            grad_parts.append(found.get(id(part)))
-            grad = found.get(id(state))
-            for i, leaf in enumerate(leaves):
-                more = found.get(id(leaf))
-                sums[i] = more if sums[i] is None or more is None else sums[i] + more  # type: ignore[operator]
+            torch.autograd.backward(last, grad, inputs=wanted)
+            grad_parts.append(part.grad)
+            grad = None if state is None else state.grad
         grad_sequence = torch.cat(grad_parts[::-1], ctx.dim) if ctx.needs_input_grad[3] else None
-        return None, None, None, grad_sequence, grad, None, *sums
+        return None, None, None, grad_sequence, grad, None, *(leaf.grad for leaf in leaves)

@@ -96,32 +96,6 @@ def delta_rule(
     return run(q, needed, g, initial_state, cu_seqlens, *options, output_final_state)
 
 
-def delta_step(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    beta: Tensor,
-    g: Tensor,
-    initial_state: Tensor,
-    use_qk_l2norm_in_kernel: bool,
-    output_final_state: bool,
-) -> tuple[Tensor, Tensor | None]:
-    """Do what :func:`delta_rule` does, and leave the final states where the initial ones are if nothing forbids it."""
-    return run(
-        q,
-        {"k": k, "v": v, "beta": beta},
-        g,
-        initial_state,
-        None,
-        None,
-        1,
-        use_qk_l2norm_in_kernel,
-        output_final_state,
-        in_place=True,
-    )
-
-
 def run(
     q: Tensor,
     needed: Mapping[str, Tensor],

@@ -115,7 +115,7 @@ class DeltaNet(nn.Module):
         keys, values = self.num_heads * self.key_width, self.num_heads * self.value_width
         self.widths = [keys, self.num_householder * keys, self.num_householder * values]
         width = sum(self.widths)
-        where = {"device": device, "dtype": _reflections.real_type(dtype, is_complex=False)}
+        where = {"device": device, "dtype": _reflections.real_type(dtype)}
         self.projection = nn.Linear(self.hidden_size, width, bias=False, **where)
         self.convolution = ShortConvolution(width, width, self.conv_size, groups=width, bias=False, **where)
         self.beta = nn.Linear(self.hidden_size, self.num_householder * self.num_heads, **where)

@@ -19,3 +19,8 @@ DOUBLE = {_TYPE[name]: _TYPE[DTYPES[name].double] for name in CORE}
 def compute_type(dtype: torch.dtype) -> torch.dtype:
     """Return float64 for itself and float32 for all else, as sequences of tokens are computed."""
     return dtype if dtype is torch.float64 else torch.float32
+
+
+def fitting(t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Convert to what is computed with beside operands of a dtype: float32 and half types may be mixed."""
+    return t.to(compute_type(dtype)) if torch.float64 in (t.dtype, dtype) else t

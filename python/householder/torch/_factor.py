@@ -23,78 +23,15 @@ from householder.torch import _autocast, _expressions, _frames
 from householder.torch._matrices import nearest
 
 
-def is_frame(weight: Tensor) -> bool:
-    """Return whether the shorter of rows and columns are orthonormal, to rounding."""
-    wide = weight if weight.shape[0] < weight.shape[1] else weight.mT
-    with _autocast.off(weight.device):
-        gram = wide @ wide.mH
-    departure = (gram - torch.eye(len(gram), dtype=gram.dtype, device=gram.device)).abs().max()
-    return departure.item() <= _tolerance(weight)
-
-
-def nearest_frame(weight: Tensor) -> Tensor:
-    """Return the frame itself, or Q of the QR decomposition whose R has a positive diagonal."""
-    if is_frame(weight):
-        return weight
-    tall = weight.mT if weight.shape[0] < weight.shape[1] else weight
-    decomposition: tuple[Tensor, Tensor] = torch.linalg.qr(tall)
-    directions = decomposition[1].diagonal().sgn()
-    q = decomposition[0] * torch.where(directions == 0, 1, directions)
-    return q.mT if weight.shape[0] < weight.shape[1] else q
-
-
-def reflections(weight: Tensor, m: int) -> tuple[Tensor, float]:
-    """Return m reflections of a real frame, and how far their frame is from it.
-
-    Parameters
-    ----------
-    weight : Tensor
-        A frame ``(n, k)``, or its transpose.
-    m : int
-        At most k.
-
-    Returns
-    -------
-    u : Tensor
-        ``(n, m)``. If m reflections do not reach the frame, the reflections of the nearest frame that the largest
-        singular values of ``F - E`` give.
-    distance : float
-        The largest entry of the difference from ``weight``, 0 if it is no more than rounding.
-    """
-    frame = (weight.mT if weight.shape[0] < weight.shape[1] else weight).to("cpu", torch.float64)
-    with _autocast.off(frame.device):
-        u = _of_frame(frame, m).to(weight)
-        distance = _distance(u, weight)
-        if distance <= _negligible(weight):
-            return u, 0.0
-        if not u[:, -1].any():
-            u[-1, -1] = 1  # a column of zeros would not learn
-            distance = _distance(u, weight)
-    return u, distance
-
-
-def _negligible(weight: Tensor) -> float:
-    """Return by how much entries may change without a warning.
-
-    Rounding of ``F`` hides a vector of ``L`` whose part inside the frame is shorter than the root of eps. Weights of
-    such reflections are reproduced to the root of eps, all others to rounding.
-    """
-    root: float = torch.finfo(torch.float64).eps ** 0.5
-    return max(root, _tolerance(weight))
-
-
-def _distance(u: Tensor, weight: Tensor) -> float:
-    return (_frames.weight(u, None, (weight.shape[0], weight.shape[1])) - weight).abs().max().item()
-
-
 def nearest_reflections(weight: Tensor, m: int, *, warn: bool) -> tuple[Tensor, ...]:
-    """Return m reflections, and phases if complex, of the nearest frame.
+    """Return m reflections, and phases if complex, of the frame, or of the adjoint of one, nearest to a weight.
 
     If asked to, warn where the weight is orthogonal but m reflections do not reach it.
     """
-    frame = nearest_frame(weight)
+    tall = weight.mH if weight.shape[0] < weight.shape[1] else weight
+    frame = _nearest_frame(tall)
     *found, distance = _complex_reflections(frame, m) if weight.is_complex() else reflections(frame, m)
-    if warn and distance and frame is weight:
+    if warn and distance and frame is tall:
         warnings.warn(
             f"weight {tuple(weight.shape)} is orthogonal, but not made of {m} reflections: "
             f"the nearest such weight replaces it; entries change by up to {distance:.3g}",
@@ -103,26 +40,81 @@ def nearest_reflections(weight: Tensor, m: int, *, warn: bool) -> tuple[Tensor, 
     return tuple(found)
 
 
-def _complex_reflections(weight: Tensor, m: int) -> tuple[Tensor, Tensor, float]:
-    """Return m reflections and the phases of a unitary frame or of its adjoint, and how far their frame is from it.
+def _nearest_frame(tall: Tensor) -> Tensor:
+    """Return the frame itself, or Q of the QR decomposition whose R has a positive diagonal."""
+    with _autocast.off(tall.device):
+        gram = tall.mH @ tall
+    departure = (gram - torch.eye(len(gram), dtype=gram.dtype, device=gram.device)).abs().max()
+    if departure.item() <= _tolerance(tall):
+        return tall
+    q, r = torch.linalg.qr(tall)
+    directions = r.diagonal().sgn()
+    frame: Tensor = q * torch.where(directions == 0, 1, directions)
+    return frame
+
+
+def reflections(frame: Tensor, m: int) -> tuple[Tensor, float]:
+    """Return m reflections of a real frame, and how far their frame is from it.
+
+    Parameters
+    ----------
+    frame : Tensor, shape (n, k)
+    m : int
+        At most k.
+
+    Returns
+    -------
+    u : Tensor, shape (n, m)
+        If m reflections do not reach the frame, the reflections of the nearest frame that the largest singular values
+        of ``F - E`` give.
+    distance : float
+        The largest entry of the difference from ``frame``, 0 if it is no more than rounding.
+    """
+    wide = frame.to("cpu", torch.float64)
+    with _autocast.off(wide.device):
+        u = _of_frame(wide, m).to(frame)
+        distance = _distance(u, frame)
+        if distance <= _negligible(frame):
+            return u, 0.0
+        if not u[:, -1].any():
+            u[-1, -1] = 1  # a column of zeros would not learn
+            distance = _distance(u, frame)
+    return u, distance
+
+
+def _complex_reflections(frame: Tensor, m: int) -> tuple[Tensor, Tensor, float]:
+    """Return m reflections and the phases of a unitary frame, and how far their frame is from it.
 
     If they do not reach it, the first m columns are kept, and phases bring the others as near as possible.
     """
-    is_wide = weight.shape[0] < weight.shape[1]
-    frame = (weight.mH if is_wide else weight).resolve_conj().to("cpu", torch.complex128)
-    n, k = frame.shape
+    wide = frame.resolve_conj().to("cpu", torch.complex128)
+    n, k = wide.shape
     # a frame of single precision is unitary only to its own rounding
-    whole = nearest(torch.cat([frame, torch.linalg.qr(frame, mode="complete")[0][:, k:]], 1)).numpy()
+    whole = nearest(torch.cat([wide, torch.linalg.qr(wide, mode="complete")[0][:, k:]], 1)).numpy()
     if m < k == n:
         with contextlib.suppress(ValueError):
             u, phases = (torch.from_numpy(part) for part in householder.factor(whole, m))
-            return u.to(weight), phases.to(weight.real), 0.0
+            return u.to(frame), phases.to(frame.real), 0.0
     u, phases = (torch.from_numpy(part) for part in householder.factor(whole))
     u = u[:, :m].contiguous()
     images = _frames.weight(u, None, (n, k))
-    phases[:k] = (images.conj() * frame).sum(0).angle()
-    distance = (_expressions.turn(images, phases[:k]) - frame).abs().max().item()
-    return u.to(weight), phases.to(weight.real), 0.0 if distance <= _negligible(weight) else distance
+    phases[:k] = (images.conj() * wide).sum(0).angle()
+    distance = (_expressions.turn(images, phases[:k]) - wide).abs().max().item()
+    return u.to(frame), phases.to(frame.real), 0.0 if distance <= _negligible(frame) else distance
+
+
+def _negligible(frame: Tensor) -> float:
+    """Return by how much entries may change without a warning.
+
+    Rounding of ``F`` hides a vector of ``L`` whose part inside the frame is shorter than the root of eps. Weights of
+    such reflections are reproduced to the root of eps, all others to rounding.
+    """
+    root: float = torch.finfo(torch.float64).eps ** 0.5
+    return max(root, _tolerance(frame))
+
+
+def _distance(u: Tensor, frame: Tensor) -> float:
+    return (_frames.weight(u, None, (len(frame), frame.shape[1])) - frame).abs().max().item()
 
 
 def _of_frame(frame: Tensor, m: int) -> Tensor:
@@ -195,5 +187,5 @@ def _consistent(basis: Tensor, difference: Tensor) -> Tensor:
     return basis
 
 
-def _tolerance(weight: Tensor) -> float:
-    return 10 * max(weight.shape) * torch.finfo(weight.dtype).eps
+def _tolerance(frame: Tensor) -> float:
+    return 10 * len(frame) * torch.finfo(frame.dtype).eps

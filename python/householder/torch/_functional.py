@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -259,6 +261,14 @@ def rnn(
     tensor([[ 1.,  2.],
             [-2., -1.]], dtype=torch.float64)
     """
+    tensors = u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, batch_sizes
+    return sequence(tensors, (nonlinearity, negative_slope, transpose, reverse, shape, method))
+
+
+def sequence(tensors: tuple[Any, ...], options: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
+    """Check and convert what the operation ``rnn`` takes, and compute."""
+    u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, batch_sizes = tensors
+    nonlinearity, negative_slope, transpose, reverse, shape, method = options
     _validate.one_of("method", method, _spec.SEQUENCE_METHODS)
     transpose, reverse = _validate.flag("transpose", transpose), _validate.direction(reverse, batch_sizes)
     _validate.one_of("nonlinearity", nonlinearity, _spec.NONLINEARITIES)
@@ -295,12 +305,11 @@ def rnn(
     states = x.dtype if reads_halves(x) else compute
     types = (compute, states, states, compute, compute)
     given = zip((u, sequences, h0, input_weight, bias), types, strict=True)
-    tensors = [None if t is None else _check.cast(t, kind) for t, kind in given]
+    cast = [None if t is None else _check.cast(t, kind) for t, kind in given]
     if nonlinearity_bias is not None and u.dtype in HALF_TYPES:
         nonlinearity_bias = nonlinearity_bias.to(compute)
     tau = None if tau is None else _check.cast(tau, compute)
-    inputs = (*tensors, phases, nonlinearity_bias, tau, batch_sizes)
-    h, last = _ops.rnn.operator(inputs, options)
+    h, last = _ops.rnn.operator((*cast, phases, nonlinearity_bias, tau, batch_sizes), options)
     if unbatched:
         h, last = h.squeeze(1), last.squeeze(0)
     return _check.cast(h, x.dtype), _check.cast(last, x.dtype)

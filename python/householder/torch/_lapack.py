@@ -53,7 +53,7 @@ def householder_product(input: Tensor, tau: Tensor) -> Tensor:  # noqa: A002 - t
     if n > m:
         raise ValueError(f"input has shape {tuple(input.shape)}, expected (..., m, n) with m >= n")
     rows = unit_vectors(input, n, input.dtype)
-    return (product(_first(input, k), rows, tau, "trapezoidal") if k else rows + _zero(input, tau)).mT
+    return (product(input[..., :k], rows, tau, "trapezoidal") if k else rows + _zero(input, tau)).mT
 
 
 def ormqr(
@@ -111,13 +111,8 @@ def ormqr(
     if not k:
         return other + _zero(input, tau)
     rows = other.mT if left else other.conj()  # other Q = (Q* other*)*
-    rows = product(_first(input, k), rows, tau, "trapezoidal", transpose if left else not transpose)
+    rows = product(input[..., :k], rows, tau, "trapezoidal", transpose if left else not transpose)
     return rows.mT if left else rows.conj()
-
-
-def _first(input: Tensor, k: int) -> Tensor:  # noqa: A002
-    """Return the first ``k`` columns; the gradient of a slice would be copied into zeros."""
-    return input if k == input.shape[-1] else input[..., :k]
 
 
 def _zero(input: Tensor, tau: Tensor) -> Tensor:  # noqa: A002

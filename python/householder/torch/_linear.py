@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from abc import abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,47 +12,80 @@ from householder import _spec, _validate
 from householder.torch import _check, _frames, _reflections, _tracing
 
 
-class FrameLayer(_reflections.Layer):
-    """The base of ``Orthogonal`` and ``Unitary``."""
+class LinearLayer(_reflections.Layer):
+    """The base of layers ``W x + b`` that apply W without forming it."""
 
-    reflections: nn.Parameter
-    phases: nn.Parameter | None
     bias: nn.Parameter | None
 
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int | None,
-        bias: bool,
-        device: Any,
-        dtype: torch.dtype | None,
-        *,
-        num_reflections: int | None,
-        constraint: str,
-        method: str,
-    ) -> None:
+    def __init__(self, in_features: int, out_features: int | None) -> None:
         super().__init__()
         self.in_features = _validate.integer("in_features", in_features, 1)
         self.out_features = self.in_features
         if out_features is not None:
             self.out_features = _validate.integer("out_features", out_features, 1)
+
+    def _register_bias(self, bias: bool, like: Tensor) -> None:
+        has_bias = _validate.flag("bias", bias)
+        self.register_parameter("bias", nn.Parameter(like.new_empty(self.out_features)) if has_bias else None)
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """Map ``input (..., in_features)`` to ``(..., out_features)``."""
+        node: Tensor | None = _tracing.node(self, input)
+        if node is not None:
+            return node
+        output = self._multiply(self._promoted(input))
+        return output if self.bias is None else output + self.bias.to(output.dtype)
+
+    @abstractmethod
+    def _multiply(self, vectors: Tensor) -> Tensor: ...
+
+    def _without_bias(self, output: Tensor, parameter: Tensor) -> Tensor:
+        output = self._promoted(output)
+        _check.vectors("output", output, parameter, self.out_features)
+        return output if self.bias is None else output - self.bias.to(output.dtype)
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight ``(out_features, in_features)``, a new tensor each time: changes in place have no effect."""
+        return self.matrix()
+
+    @abstractmethod
+    def matrix(self) -> Tensor:
+        """Form the weight, ``(out_features, in_features)``."""
+
+
+class FrameLayer(LinearLayer):
+    """The base of ``Orthogonal`` and ``Unitary``."""
+
+    reflections: nn.Parameter
+    phases: nn.Parameter | None
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int | None = None,
+        bias: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        num_reflections: int | None = None,
+        constraint: str = "hard",
+        method: str = "auto",
+    ) -> None:
+        super().__init__(in_features, out_features)
         n, k = max(self.in_features, self.out_features), min(self.in_features, self.out_features)
         if n < 1 + self.is_complex:
             raise ValueError("in_features and out_features are 1, expected n = max(in_features, out_features) >= 2")
         self.num_reflections = _reflections.count(num_reflections, k, min(k, n - self.is_complex))
-        self.constraint = _reflections.check_constraint(constraint)
-        _validate.one_of("method", method, _spec.METHODS)
-        self.method = method
-        bias = _validate.flag("bias", bias)
+        self.constraint = _validate.one_of("constraint", constraint, _reflections.CONSTRAINTS)
+        self.method = _validate.one_of("method", method, _spec.METHODS)
 
         real = _reflections.real_type(dtype, is_complex=self.is_complex)
         kind = real.to_complex() if self.is_complex else real
         self.reflections = nn.Parameter(torch.empty(n, self.num_reflections, device=device, dtype=kind))
         phases = nn.Parameter(torch.empty(n, device=device, dtype=real)) if self.is_complex else None
         self.register_parameter("phases", phases)
-        self.register_parameter(
-            "bias", nn.Parameter(torch.empty(self.out_features, device=device, dtype=kind)) if bias else None
-        )
+        self._register_bias(bias, self.reflections)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -62,35 +96,14 @@ class FrameLayer(_reflections.Layer):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """Map ``input (..., in_features)`` to ``(..., out_features)``."""
-        node: Tensor | None = _tracing.node(self, input)
-        if node is not None:
-            return node
-        output = self._multiply(self._promoted(input), adjoint=False)
-        return output if self.bias is None else output + self.bias.to(output.dtype)
-
-    if TYPE_CHECKING:
-
-        def __call__(self, input: Tensor) -> Tensor: ...  # noqa: A002
-
     def inverse(self, output: Tensor) -> Tensor:
         """Map ``output (..., out_features)`` back: the inverse of a square layer, the pseudo-inverse of a frame."""
-        output = self._promoted(output)
-        _check.vectors("output", output, self.reflections, self.out_features)
-        if self.bias is not None:
-            output = output - self.bias.to(output.dtype)
-        restored = self._multiply(output, adjoint=True)
+        restored = self._multiply(self._without_bias(output, self.reflections), adjoint=True)
         u_1 = self._soft_sign()
         if u_1 is not None:
             factors = torch.cat([torch.ones_like(self.reflections[1:, -1]), u_1])
             restored = (restored / factors / factors).to(restored.dtype)  # the adjoint has u_1, whose square may vanish
         return restored
-
-    @property
-    def weight(self) -> Tensor:
-        """The weight ``(out_features, in_features)``, a new tensor each time: changes in place have no effect."""
-        return self.matrix()
 
     def matrix(self) -> Tensor:
         """Form the weight, ``(out_features, in_features)``."""
@@ -117,7 +130,7 @@ class FrameLayer(_reflections.Layer):
         soft = self.constraint == "soft" and self.num_reflections == len(self.reflections)
         return self._constrained()[-1:, -1] if soft else None
 
-    def _multiply(self, vectors: Tensor, *, adjoint: bool) -> Tensor:
+    def _multiply(self, vectors: Tensor, *, adjoint: bool = False) -> Tensor:
         sizes = (self.out_features, self.in_features)
         return _frames.multiply(self._constrained(), self.phases, vectors, sizes, adjoint=adjoint, method=self.method)
 
@@ -183,20 +196,3 @@ class Orthogonal(FrameLayer):
     >>> ht.Orthogonal(6, 4).matrix().shape
     torch.Size([4, 6])
     """
-
-    is_complex: ClassVar[bool] = False
-
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int | None = None,
-        bias: bool = True,
-        device: Any = None,
-        dtype: torch.dtype | None = None,
-        *,
-        num_reflections: int | None = None,
-        constraint: str = "hard",
-        method: str = "auto",
-    ) -> None:
-        options: Any = {"num_reflections": num_reflections, "constraint": constraint, "method": method}
-        super().__init__(in_features, out_features, bias, device, dtype, **options)

@@ -6,14 +6,15 @@ and ``y_t = S_t' C_t + D x_t``. Caches hold the transpose of ``S``, and time ste
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
 from torch.nn.functional import silu, softplus
 
 from householder.torch import _delta
-from householder.torch._dtypes import compute_type
+from householder.torch._dtypes import compute_type, fitting
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def chunk_scan(
@@ -88,14 +89,9 @@ def _run(
 ) -> tuple[Tensor, Tensor | None]:
     """Return outputs in the type of the computation, which is that of ``dt``, and the final states."""
     skip = dt.new_zeros(x.shape[2]) if D is None else D.to(dt.dtype)
-    written = {"k": _fitting(B, dt), "v": _fitting(x, dt), "beta": dt}
+    written = {"k": fitting(B, dt.dtype), "v": fitting(x, dt.dtype), "beta": dt}
     options = state, None, 1.0, 1, False, is_wanted
     return _delta.run(C.to(dt.dtype), written, dt * A, *options, in_place=in_place, skip=skip)
-
-
-def _fitting(t: Tensor, dt: Tensor) -> Tensor:
-    """Convert to float64, or leave in a type that is computed in float32."""
-    return t.to(dt.dtype) if torch.float64 in (t.dtype, dt.dtype) else t
 
 
 def _time_steps(dt: Tensor, bias: Tensor | None, is_raw: bool) -> Tensor:

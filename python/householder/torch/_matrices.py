@@ -9,6 +9,7 @@ from torch import Tensor
 
 import householder
 from householder import _validate
+from householder._nearest import polar_factor
 from householder.torch import _autocast, _check, _frames
 from householder.torch._dtypes import CORE_NAME
 from householder.torch._expressions import turn
@@ -47,8 +48,7 @@ def factor(q: Tensor, m: int | None = None) -> Tensor | tuple[Tensor, Tensor]:
     >>> torch.allclose(ht.matrix(ht.factor(q)), q)
     True
     """
-    _check.tensor("q", q)
-    _computable("q", q)
+    _check.computable("q", q)
     return _tensors(householder.factor(q.detach().cpu().resolve_conj().resolve_neg().numpy(), m), q.device)
 
 
@@ -167,16 +167,9 @@ def nearest(a: Tensor) -> Tensor:
     tensor([[ 1.,  0.],
             [ 0., -1.]])
     """
-    _check.tensor("a", a)
-    _computable("a", a)
-    if a.dim() < 2:
-        raise ValueError(f"a has shape {tuple(a.shape)}, expected matrices (..., n, k)")
-    a = a.detach()
-    if not a.isfinite().all():
-        raise ValueError("a has entries that are not finite")
+    _check.computable("a", a)
     with _autocast.off(a.device):
-        left, _, right = torch.linalg.svd(a, full_matrices=False)
-        product: Tensor = left @ right
+        product: Tensor = polar_factor(torch, a.detach())
     return product
 
 
@@ -219,8 +212,3 @@ def frame(u: Tensor, phases: Tensor | None = None) -> Tensor:
     if phases is not None:
         columns = turn(columns, phases[..., None, :m])
     return columns.to(u.dtype)
-
-
-def _computable(name: str, value: Tensor) -> None:
-    if value.dtype not in CORE_NAME:
-        raise TypeError(f"{name} has dtype {value.dtype}, expected one of {', '.join(map(str, CORE_NAME))}")

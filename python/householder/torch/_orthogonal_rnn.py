@@ -81,8 +81,6 @@ class OrthogonalRNNCell(RecurrentCell):
     torch.Size([5, 16])
     """
 
-    is_complex: ClassVar[bool] = False
-
 
 class OrthogonalRNN(RecurrentLayer):
     r"""Recurrent layers :math:`h_t = \phi(W h_{t-1} + V x_t + b)` with orthogonal W, used as ``torch.nn.RNN``.

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from householder.torch import _accelerated, _hra, _mamba
-from householder.torch._delta import delta_rule, delta_step
-from householder.torch._dtypes import compute_type
+from householder.torch._delta import run
+from householder.torch._dtypes import fitting
 from householder.torch._linear_layer import causal_convolution, gated_norm
 
 if TYPE_CHECKING:
@@ -157,43 +157,23 @@ class _Call(threading.local):
 _call = _Call()
 
 
-def _run_delta_rule(
-    function: Callable[..., tuple[Tensor, Tensor | None]],
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    g: Tensor,
-    beta: Tensor,
-    **options: Any,
+def _delta_rule(
+    query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, *, in_place: bool = False, **options: Any
 ) -> tuple[Tensor, Tensor | None]:
-    """Return outputs and, if asked for, final states in float32. Options without effect on these are ignored."""
+    """Return outputs and, if asked for, final states in float32. Options without effect on these are ignored.
 
-    def fitting(t: Tensor) -> Tensor:
-        """Convert to a dtype that may stand beside that of the queries."""
-        return t.to(compute_type(query.dtype)) if torch.float64 in (query.dtype, t.dtype) else t
-
+    ``in_place``: the final states may take the place of the initial ones, which are in the cache of a layer.
+    """
+    key, value, g, beta = (fitting(t, query.dtype) for t in (key, value, g, beta))
     state = options.get("initial_state")
-    o, last = function(
-        query,
-        fitting(key),
-        fitting(value),
-        beta=fitting(beta),
-        g=fitting(g),
-        initial_state=None if state is None else fitting(state),
-        output_final_state=options.get("output_final_state", False),
-        use_qk_l2norm_in_kernel=options.get("use_qk_l2norm_in_kernel", False),
-    )
+    state = None if state is None else fitting(state, query.dtype)
+    normalize, is_wanted = (options.get(name, False) for name in ("use_qk_l2norm_in_kernel", "output_final_state"))
+    needed = {"k": key, "v": value, "beta": beta}
+    o, last = run(query, needed, g, state, None, None, 1, normalize, is_wanted, in_place=in_place)
     return o, None if last is None else last.float()
 
 
-def _delta_rule(*tensors: Tensor, **options: Any) -> Any:
-    return _run_delta_rule(delta_rule, *tensors, **options)
-
-
-def _delta_step(*tensors: Tensor, **options: Any) -> Any:
-    """Write the final states to where the initial ones are, which is the cache of a layer."""
-    return _run_delta_rule(delta_step, *tensors, **options)
-
+_delta_step = functools.partial(_delta_rule, in_place=True)
 
 _GLOBALS: dict[str, Callable[..., Any]] = {
     "torch_chunk_gated_delta_rule": _delta_rule,

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from householder import _spec, _validate
 from householder.torch import _autocast, _check, _expressions, _ops, _reflections, _streaming, _tracing
-from householder.torch._functional import apply, matrix, rnn
+from householder.torch._functional import apply, matrix, sequence
 from householder.torch._ops.library import on_cuda
 
 if TYPE_CHECKING:
@@ -73,14 +73,12 @@ class RecurrentCell(_reflections.Layer):
         self.input_size = _validate.integer("input_size", input_size, 1)
         self.hidden_size = n = _validate.integer("hidden_size", hidden_size, 1 + self.is_complex)
         self.num_reflections = _reflections.count(num_reflections, n, n - self.is_complex)
-        _validate.one_of("nonlinearity", nonlinearity, _spec.NONLINEARITIES)
-        _validate.one_of("method", method, _spec.SEQUENCE_METHODS)
+        self.nonlinearity = _validate.one_of("nonlinearity", nonlinearity, _spec.NONLINEARITIES)
+        self.method = _validate.one_of("method", method, _spec.SEQUENCE_METHODS)
         moduli = _validate.moduli(nonlinearity, n, self.is_complex)
         bias, learn_h0 = _validate.flag("bias", bias), _validate.flag("learn_h0", learn_h0)
-        self.nonlinearity = nonlinearity
         self.negative_slope = _validate.slope(negative_slope)
-        self.constraint = _reflections.check_constraint(constraint)
-        self.method = method
+        self.constraint = _validate.one_of("constraint", constraint, _reflections.CONSTRAINTS)
 
         real_kind = _reflections.real_type(dtype, is_complex=self.is_complex)
         kind = real_kind.to_complex() if self.is_complex else real_kind
@@ -123,38 +121,26 @@ class RecurrentCell(_reflections.Layer):
         if x.shape[0] == 1 and batch_sizes is None:
             h = self._without_gradients(x[0], hx)
             if h is None and self._is_costly(x) and not self._mixes_types(x, hx):
-                _check.of_layer(self.weight_ih, input=x, hx=hx)
                 h = self._step(x[0], hx)
             if h is not None:
                 return h.unsqueeze(0), h.clone()
-        (latent, _, h0, *others), options = self._arguments(x, hx, reverse)
-        u = _reflections.constrain(latent, self.constraint)
+        (latent, *others), options = self._arguments(x, hx, batch_sizes, reverse)
+        tensors = _reflections.constrain(latent, self.constraint), *others
         if batch_sizes is None:
-            done: tuple[Tensor, Tensor] | None = _ops.rnn.operator.attempt((u, x, h0, *others), options)
+            done: tuple[Tensor, Tensor] | None = _ops.rnn.operator.attempt(tensors, options)
             if done is not None:
                 return done
         _check.of_layer(self.weight_ih, input=x, hx=hx)
-        return rnn(
-            u,
-            x,
-            h0,
-            nonlinearity=self.nonlinearity,
-            negative_slope=self.negative_slope,
-            nonlinearity_bias=self.nonlinearity_bias,
-            input_weight=self.weight_ih,
-            bias=self.bias,
-            phases=self.phases,
-            batch_sizes=batch_sizes,
-            reverse=reverse,
-            method=self.method,
-        )
+        return sequence(tensors, options)
 
-    def _arguments(self, x: Tensor, hx: Tensor | None, reverse: bool = False) -> tuple[Any, Any]:
+    def _arguments(
+        self, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None = None, reverse: bool = False
+    ) -> tuple[Any, Any]:
         """Return the tensors, with the latent u, and the options of the operation ``rnn``."""
         h0 = self.h0 if hx is None else hx
         parameters = self.weight_ih, self.bias, self.phases, self.nonlinearity_bias
         options = self.nonlinearity, self.negative_slope, False, reverse, "trapezoidal", self.method
-        return (self.reflections, x, h0, *parameters, None, None), options
+        return (self.reflections, x, h0, *parameters, None, batch_sizes), options
 
     def _without_gradients(self, x: Tensor, hx: Tensor | None) -> Tensor | None:
         """Take one step; None if it needs gradients, checks, conversion or another route."""
@@ -183,13 +169,13 @@ class RecurrentCell(_reflections.Layer):
         if h is not None:
             return h
         _check.shape("hx", hx, (*x.shape[:-1], self.hidden_size))
-        _check.of_layer(self.weight_ih, input=x, hx=hx)
         if self._mixes_types(x, hx):
-            last: Tensor = self.forward(x.unsqueeze(0), hx, over=Sequences(None))[1]  # rnn converts them
+            last: Tensor = self.forward(x.unsqueeze(0), hx, over=Sequences(None))[1]  # sequence converts them
             return last
         return self._step(x, hx)
 
     def _step(self, x: Tensor, hx: Tensor | None) -> Tensor:
+        _check.of_layer(self.weight_ih, input=x, hx=hx)
         h = self.h0 if hx is None else hx
         h = x.new_zeros(self.hidden_size) if h is None else h
         turned = apply(self._constrained(), h, phases=self.phases, method=self.method)

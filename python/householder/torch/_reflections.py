@@ -27,7 +27,7 @@ class Layer(_tracing.Opaque):
     complex layer complex64 and float32: no unitary layer computes in less.
     """
 
-    is_complex: ClassVar[bool]
+    is_complex: ClassVar[bool] = False
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         def convert(tensor: Tensor) -> Tensor:
@@ -42,6 +42,10 @@ class Layer(_tracing.Opaque):
 
         super()._apply(convert, recurse)  # type: ignore[no-untyped-call]
         return self
+
+    if TYPE_CHECKING:
+
+        def __call__(self, input: Tensor) -> Tensor: ...  # noqa: A002
 
     def _promoted(self, x: Tensor) -> Tensor:
         """Make inputs of a complex layer complex; another check refuses inputs of higher precision."""
@@ -64,7 +68,7 @@ def count(num_reflections: Any, features: int, largest: int) -> int:
     return _validate.integer("num_reflections", num_reflections, 1, largest)
 
 
-def real_type(dtype: torch.dtype | None, *, is_complex: bool) -> torch.dtype:
+def real_type(dtype: torch.dtype | None, *, is_complex: bool = False) -> torch.dtype:
     """Return the dtype of the real parameters of a layer."""
     if dtype is None:
         dtype = torch.get_default_dtype()
@@ -104,9 +108,3 @@ def constrain(u: Tensor, constraint: str) -> Tensor:
     latent = constrained.detach().select(-1, -1).select(-1, -1)
     latent.copy_(latent.clamp(-1, 1) if constraint == "soft" else torch.where(latent > 0, 1.0, -1.0))
     return constrained
-
-
-def check_constraint(constraint: str) -> str:
-    """Check the name of a constraint."""
-    _validate.one_of("constraint", constraint, CONSTRAINTS)
-    return constraint

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from householder import _validate
-from householder.torch import _check, _reflections, _tracing
-from householder.torch._linear import Orthogonal
+from householder.torch._linear import LinearLayer, Orthogonal
 
 
-class SVDLinear(_reflections.Layer):
+class SVDLinear(LinearLayer):
     r"""Compute :math:`y = P \,\mathrm{diag}(s)\, Q^T x + b`, P and Q products of Householder reflections.
 
     The soft margin of Vorontsov et al. (2017), :math:`s = 1 + r (2 \sigma(p) - 1)`, keeps the singular values in
@@ -71,9 +70,6 @@ class SVDLinear(_reflections.Layer):
     True
     """
 
-    is_complex: ClassVar[bool] = False
-    bias: nn.Parameter | None
-
     def __init__(
         self,
         in_features: int,
@@ -86,22 +82,16 @@ class SVDLinear(_reflections.Layer):
         margin: float = 0.1,
         method: str = "auto",
     ) -> None:
-        super().__init__()
+        super().__init__(in_features, out_features)
         self.margin = _validate.number("margin", margin)
         if not 0 <= self.margin < 1:
             raise ValueError(f"margin is {margin!r}, expected a number in [0, 1)")
-        self.in_features = in_features = _validate.integer("in_features", in_features, 1)
-        out_features = in_features if out_features is None else _validate.integer("out_features", out_features, 1)
-        self.out_features = out_features
-        k = min(in_features, out_features)
+        k = min(self.in_features, self.out_features)
         options: Any = {"num_reflections": num_reflections, "method": method}
-        self.left = Orthogonal(k, out_features, False, device, dtype, **options)
-        self.right = Orthogonal(in_features, k, False, device, dtype, **options)
-        bias = _validate.flag("bias", bias)
+        self.left = Orthogonal(k, self.out_features, False, device, dtype, **options)
+        self.right = Orthogonal(self.in_features, k, False, device, dtype, **options)
         self.spectrum = nn.Parameter(torch.empty(k, device=device, dtype=dtype))
-        self.register_parameter(
-            "bias", nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
-        )
+        self._register_bias(bias, self.spectrum)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -116,31 +106,14 @@ class SVDLinear(_reflections.Layer):
         """Return s, ``(k,)``."""
         return 1 + self.margin * (2 * self.spectrum.sigmoid() - 1)
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """Map ``input (..., in_features)`` to ``(..., out_features)``."""
-        node: Tensor | None = _tracing.node(self, input)
-        if node is not None:
-            return node
-        projected = self.right(input)
-        output: Tensor = self.left(projected * self.singular_values().to(projected.dtype))
-        return output if self.bias is None else output + self.bias.to(output.dtype)
-
-    if TYPE_CHECKING:
-
-        def __call__(self, input: Tensor) -> Tensor: ...  # noqa: A002
+    def _multiply(self, vectors: Tensor) -> Tensor:
+        projected = self.right(vectors)
+        return self.left(projected * self.singular_values().to(projected.dtype))
 
     def inverse(self, output: Tensor) -> Tensor:
         """Map ``output (..., out_features)`` back: the inverse of a square layer, else the pseudo-inverse."""
-        _check.vectors("output", output, self.spectrum, self.out_features)
-        if self.bias is not None:
-            output = output - self.bias.to(output.dtype)
-        projected = self.left.inverse(output)
+        projected = self.left.inverse(self._without_bias(output, self.spectrum))
         return self.right.inverse(projected / self.singular_values().to(projected.dtype))
-
-    @property
-    def weight(self) -> Tensor:
-        """The weight ``(out_features, in_features)``, a new tensor each time: changes in place have no effect."""
-        return self.matrix()
 
     def matrix(self) -> Tensor:
         """Form the weight, ``(out_features, in_features)``."""

@@ -82,7 +82,7 @@ class Unitary(FrameLayer):
         num_reflections: int | None = None,
         method: str = "auto",
     ) -> None:
-        options: Any = {"num_reflections": num_reflections, "constraint": "hard", "method": method}
+        options: Any = {"num_reflections": num_reflections, "method": method}
         super().__init__(in_features, out_features, bias, device, dtype, **options)
 
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList, is_parametrized, register_parametrization
 
 from householder import _validate
-from householder.torch import _factor, _frames, _reflections, _tracing, _undocumented
-from householder.torch._dtypes import CORE_NAME, HALF_TYPES
+from householder.torch import _check, _factor, _frames, _reflections, _tracing, _undocumented
+from householder.torch._dtypes import HALF_TYPES
 from householder.torch._expressions import turn
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Frames(_tracing.Opaque):
         if self.is_complex and weight.numel() and not most:
             raise ValueError(f"a complex weight of shape {tuple(shape)} is a phase, expected 2 rows or columns or more")
         self.num_reflections = most if num_reflections is None else _reflections.count(num_reflections, most, most)
-        self.constraint = _reflections.check_constraint(constraint)
+        self.constraint = _validate.one_of("constraint", constraint, _reflections.CONSTRAINTS)
         self.known: tuple[Tensor, ...] | None = None
 
     def forward(self, u: Tensor, phases: Tensor | None = None) -> Tensor:
@@ -247,8 +247,7 @@ def orthogonal(
         raise ValueError(
             f"{name} of {type(module).__name__} has shape {tuple(weight.shape)}, expected two or more dimensions"
         )
-    if weight.dtype not in CORE_NAME:
-        raise TypeError(f"{name} has dtype {weight.dtype}, expected one of {', '.join(map(str, CORE_NAME))}")
+    _check.computable(name, weight)
     if orthogonal_map not in (None, "householder"):
         raise ValueError(
             f"orthogonal_map is {orthogonal_map!r}, expected 'householder' or None: the weight is a product of "

@@ -186,8 +186,7 @@ def calls(monkeypatch):
 
         return call
 
-    for name in ("delta_rule", "delta_step"):
-        monkeypatch.setattr(_pretrained, name, counted(getattr(_pretrained, name)))
+    monkeypatch.setattr(_pretrained, "run", counted(_pretrained.run))
     monkeypatch.setattr(_mamba, "_run", counted(_mamba._run))
     return called
 
@@ -286,14 +285,15 @@ def test_convolutions_of_single_tokens_are_ours(dtype, tokens, length):
 
 
 def test_decoding_updates_the_states_of_the_cache_in_place(qwen, monkeypatch):
-    ids, step, states = torch.arange(1, 9)[None], _pretrained.delta_step, []
+    ids, run, states = torch.arange(1, 9)[None], _pretrained.run, []
 
-    def noted(*tensors, **options):
-        o, last = step(*tensors, **options)
-        states.append((options["initial_state"], last))
+    def noted(*operands, in_place):
+        o, last = run(*operands, in_place=in_place)
+        if in_place:
+            states.append((operands[3], last))
         return o, last
 
-    monkeypatch.setattr(_pretrained, "delta_step", noted)
+    monkeypatch.setattr(_pretrained, "run", noted)
     ht.accelerate(qwen)
     with torch.no_grad():
         expected = qwen(ids).logits[:, -1]
@@ -507,8 +507,8 @@ def test_another_process_gets_an_accelerated_model(qwen, tmp_path, run_script):
         model, ids, expected = torch.load({str(tmp_path / "model")!r}, weights_only=False)
         import householder.torch as ht
         from householder.torch import _pretrained
-        calls, delta_rule = [], _pretrained.delta_rule
-        _pretrained.delta_rule = lambda *tensors, **options: calls.append(1) or delta_rule(*tensors, **options)
+        calls, run = [], _pretrained.run
+        _pretrained.run = lambda *operands, **options: calls.append(1) or run(*operands, **options)
         torch.testing.assert_close(model(input_ids=ids).logits, expected)
         print(len(calls), ht.accelerate(model), ht.restore(model))
     """

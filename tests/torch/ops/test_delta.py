@@ -9,7 +9,7 @@ import torch
 import householder.torch as ht
 from householder import _core, reference_delta
 from householder.torch import _expressions, _ops
-from householder.torch._delta import delta_step
+from householder.torch._delta import run
 from tests.oracles.torch import IGNORE_CONFIG_WARNING
 
 GATES = pytest.mark.parametrize("gate", [None, "head", "channel"])
@@ -305,15 +305,19 @@ def test_a_step_updates_its_states_in_place(tokens):
     q, k, v, beta, g, state = (t.detach() for t in operands("head", tokens=tokens))
     options = {"beta": beta, "g": g, "use_qk_l2norm_in_kernel": True, "output_final_state": True}
     expected = ht.delta_rule(q, k, v, initial_state=state, **options)
+
+    def step(state):
+        return run(q, {"k": k, "v": v, "beta": beta}, g, state, None, None, 1, True, True, in_place=True)
+
     cache = state.clone()
     with torch.no_grad():
         version = cache._version
-        o, last = delta_step(q, k, v, initial_state=cache, **options)
+        o, last = step(cache)
     assert last is cache
     assert cache._version > version
     torch.testing.assert_close((o, last), expected)
     for given in (state.mT.contiguous().mT, state.clone().requires_grad_()):  # they stay as they are
-        o, last = delta_step(q, k, v, initial_state=given, **options)
+        o, last = step(given)
         assert last is not given
         torch.testing.assert_close((o, last, given), (*expected, state), check_stride=False)
 

@@ -30,7 +30,7 @@ def can_fuse(u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     if type(weight) not in (Tensor, torch.nn.Parameter):  # quantised weights multiply in their own way
         return False
     frozen = not weight.requires_grad and (bias is None or not bias.requires_grad)
-    fits = u.dtype == x.dtype == weight.dtype and u.dtype in CORE_NAME and u.shape[:1] == x.shape[-1:]
+    fits = u.dtype == x.dtype == weight.dtype and u.dtype in CORE_NAME
     return frozen and fits and not _autocast.is_on(x.device)
 
 

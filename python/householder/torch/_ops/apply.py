@@ -14,7 +14,7 @@ import torch
 from householder import _core, _validate, plan
 from householder._spec import reflection_count
 from householder.torch import _expressions
-from householder.torch._ops.library import empty_kept, follow_torch_threads, leading, require_dtype
+from householder.torch._ops.library import all_leading, empty_kept, follow_torch_threads, require_dtype
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
@@ -82,14 +82,12 @@ def _vmap(op: Any, info: Any, in_dims: Any, u: Tensor, h: Tensor, tau: Tensor | 
     if u_dim is None and tau_dim is None:  # more rows for the same matrices
         rows_dim = u.dim() - 2
         return op(u, h.movedim(h_dim, rows_dim), tau, False, *options), (rows_dim, None)
-    tau = None if tau is None else leading(info, tau, tau_dim)
-    return op(leading(info, u, u_dim), leading(info, h, h_dim), tau, False, *options), (0, None)
+    return op(*all_leading(info, (u, h, tau), in_dims[:3]), False, *options), (0, None)
 
 
 def _backward_vmap(op: Any, info: Any, in_dims: Any, *arguments: Any) -> Any:
     (*tensors, _, grad_c), (wanted, *options) = arguments[:5], arguments[5:]
-    pairs = zip((*tensors, grad_c), (*in_dims[:3], in_dims[4]), strict=True)
-    *tensors, grad_c = [None if t is None else leading(info, t, dim) for t, dim in pairs]
+    *tensors, grad_c = all_leading(info, (*tensors, grad_c), (*in_dims[:3], in_dims[4]))
     return op(*tensors, None, grad_c, wanted, *options), tuple(0 if want else None for want in wanted)
 
 

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from householder import _core
 from householder.torch import _expressions
-from householder.torch._ops.library import fold, follow_torch_threads, room_for, unfold
+from householder.torch._ops.library import fold, keeping_nothing, unfold
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torch import Tensor
 
     from householder._library import Library
@@ -24,44 +22,24 @@ _AXES = 2, 0, 0
 """The axes of channels."""
 
 
-def _sizes(tensors: Sequence[Any]) -> list[int]:
+def _describe(tensors: Any, options: Any) -> tuple[Any, ...]:
     x, weight, _ = tensors
-    return [*x.shape, weight.shape[1]]
-
-
-def _compute(tensors: Any, options: Any, _: bool) -> Any:
-    follow_torch_threads()
-    y, (silu,) = tensors[0].new_empty(tensors[0].shape), options
-    done = _core.convolution_forward(tensors, _sizes(tensors), silu, y)
-    return done if done is NotImplemented else (y, (), None)
-
-
-def _differentiate(tensors: Any, _: Any, __: Any, grads: Any, wanted: Any, options: Any) -> Any:
-    follow_torch_threads()
-    gradients = room_for(tensors, wanted)
-    (silu,) = options
-    done = _core.convolution_backward(tensors, _sizes(tensors), silu, grads[0], gradients)
-    return done if done is NotImplemented else gradients
+    return [*x.shape, weight.shape[1]], *options
 
 
 def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor]:
     return (_expressions.causal_convolution(*tensors, *options, library=library),)
 
 
-def _fake(tensors: Any, _: Any, __: bool) -> tuple[Tensor]:
-    return (tensors[0].new_empty(tensors[0].shape),)
-
-
 def _vmap(op: Any, info: Any, dims: Any, *arguments: Any) -> Any:
-    operands = [fold(info, *given) for given in zip(arguments[:3], dims[:3], _AXES, strict=True)]
-    return unfold(info, op(*operands, *arguments[3:]), _AXES[0]), 0
+    operands = fold(info, arguments[:3], dims[:3], _AXES)
+    (y,), (dim,) = unfold(info, [op(*operands, *arguments[3:])], _AXES[:1])
+    return y, dim
 
 
 def _backward_vmap(op: Any, info: Any, dims: Any, *arguments: Any) -> Any:
-    operands = [fold(info, *given) for given in zip(arguments[:4], dims[:4], (*_AXES, _AXES[0]), strict=True)]
-    gradients = op(*operands, *arguments[4:])
-    found = tuple([unfold(info, t, axis) for t, axis in zip(gradients, _AXES, strict=True)])
-    return found, tuple([None if t is None else 0 for t in found])
+    operands = fold(info, arguments[:4], dims[:4], (*_AXES, _AXES[0]))
+    return unfold(info, op(*operands, *arguments[4:]), _AXES)
 
 
 operator = Operator(
@@ -70,12 +48,10 @@ operator = Operator(
     options="bool silu",
     grads="Tensor grad_y",
     differentiable=3,
-    compute=_compute,
-    differentiate=_differentiate,
     has_cuda=False,
     unsupported=lambda *_: "the causal convolution has kernels for the CPU only",
     expression=_expression,
-    fake=_fake,
+    **keeping_nothing(_core.convolution_forward, _core.convolution_backward, _describe),
     vmap=_vmap,
     backward_vmap=_backward_vmap,
 )

@@ -21,7 +21,7 @@ from householder._cuda.verdicts import UnusableError
 from householder._types import Sequence
 from householder.torch import _autocast
 from householder.torch._ops.apply import unsupported_columns
-from householder.torch._ops.cuda_tape import Layout, tape_layout
+from householder.torch._ops.cuda_tape import tape_layout
 from householder.torch._ops.library import empty_kept
 from householder.torch._ops.rnn import DIFFERENTIABLE, Inputs, Options, inputs_of
 
@@ -136,7 +136,7 @@ def rnn(tensors: Any, options: Any, keep: bool) -> tuple[Tensor, Tensor, Tensor]
     """Return all states, a copy of the last ones and what the backward pass can use, as a tensor."""
     inputs, options = _kernel_arguments(tensors, options)
     sequence, (steps, batch) = _sequence(inputs, options), inputs.sizes()[3:]
-    layout = _layout(inputs, options)
+    layout = tape_layout(inputs, options)
     tape = inputs.u.new_empty(layout.shape if keep else (0,))
     h, run, _ = recurrence.forward(sequence, steps, batch, layout.kept(tape) if keep else Kept())
     if keep and run is not None:
@@ -161,7 +161,7 @@ def rnn_backward(tensors: Any, states: Any, grads: Any, wanted: Any, options: An
     inputs, named = _kernel_arguments(tensors, options)
     kept, tape, (steps, batch) = Kept(), states[1], inputs.sizes()[3:]
     if tape is not None and steps and batch:
-        layout = _layout(inputs, named)
+        layout = tape_layout(inputs, named)
         kept = layout.kept(tape)._replace(form=layout.form(tape, inputs.u, inputs.phases))
     return rnn_gradients(tensors, states, kept, grads, wanted, options)
 
@@ -198,10 +198,6 @@ def _sequence(inputs: Inputs, options: Options) -> Sequence:
 
 def _contiguous(tensor: Tensor | None) -> Any:
     return None if tensor is None else library_of(tensor).contiguous(tensor)
-
-
-def _layout(inputs: Inputs, options: Options) -> Layout:
-    return tape_layout(inputs.u, inputs.x, inputs.phases is not None, options.nonlinearity, options.method)
 
 
 def _last_states(h: Tensor, inputs: Inputs, run: Recurrence | None, reverse: bool) -> Tensor:

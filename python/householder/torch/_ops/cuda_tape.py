@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from householder._cuda.instances import prefers_dense
 from householder._cuda.library import library_of
 from householder._cuda.recurrence import Kept
 from householder._spec import NONLINEARITIES, reflection_count
+
+if TYPE_CHECKING:
+    from householder.torch._ops.rnn import Inputs, Options
 
 
 class Layout(NamedTuple):
@@ -68,11 +71,10 @@ class Layout(NamedTuple):
         )
 
 
-def tape_layout(u: Tensor, x: Tensor, has_phases: bool, nonlinearity: str, method: str) -> Layout:
-    """Divide the tape of a sequence with inputs ``x (..., d)``; it depends on no property of the device."""
-    n, m = u.shape
-    rows = x.shape[:-1].numel()
-    dense = has_phases or (prefers_dense(n, m) if method == "auto" else method == "dense")
-    flags = n // 2 if NONLINEARITIES[nonlinearity].has_flags else 0
-    k = reflection_count(n, m, ends_in_sign=not u.is_complex())
-    return Layout(n, m, k, rows, dense, flags, u.element_size(), x.dtype)
+def tape_layout(inputs: Inputs, options: Options) -> Layout:
+    """Divide the tape of a sequence; it depends on no property of the device."""
+    (n, m), method = inputs.u.shape, options.method
+    dense = inputs.phases is not None or (prefers_dense(n, m) if method == "auto" else method == "dense")
+    flags = n // 2 if NONLINEARITIES[options.nonlinearity].has_flags else 0
+    k = reflection_count(n, m, ends_in_sign=not inputs.u.is_complex())
+    return Layout(n, m, k, inputs.rows(), dense, flags, inputs.u.element_size(), inputs.x.dtype)

@@ -111,36 +111,30 @@ def in_place(tensors: tuple[Any, ...], options: tuple[Any, ...]) -> tuple[Tensor
     return o, state
 
 
-def _fold(info: Any, tensors: Sequence[Any], dims: Sequence[Any], axis: int) -> list[Any]:
-    """Merge the mapped dimension with the batch (axis 0) or with the heads."""
-    axes = (axis,) * 5 + (min(axis, 1), 0)
-    return [fold(info, *given) for given in zip(tensors, dims, axes, strict=False)]
+def _mapped(info: Any, dims: Any, arguments: Any) -> tuple[list[Any], Tensor | None, tuple[int, ...]]:
+    """Return the operands of one problem in place of many, and the axes along which they stand for many.
 
-
-def _mapped(info: Any, dims: Any, arguments: Any) -> tuple[list[Any], Tensor | None, int]:
-    """Return the operands of one problem in place of many: its heads, if heads have factors or sequences one row."""
+    The axes are those of heads if heads have factors or sequences one row, else those of the batch.
+    """
     *_, skip, cu_seqlens = arguments[: _OPERANDS + 1]
     if dims[_OPERANDS] is not None:
         raise RuntimeError("vmap over cu_seqlens is not possible: pack all sequences in one row")
-    axis = 0 if cu_seqlens is None and skip is None else 2
-    return _fold(info, arguments[:_OPERANDS], dims[:_OPERANDS], axis), cu_seqlens, axis
+    axes = (0,) * _OPERANDS if cu_seqlens is None and skip is None else (*(2,) * 5, 1, 0)
+    return fold(info, arguments[:_OPERANDS], dims[:_OPERANDS], axes), cu_seqlens, axes
 
 
 def _vmap(op: Any, info: Any, dims: Any, *arguments: Any) -> Any:
-    operands, cu_seqlens, axis = _mapped(info, dims, arguments)
-    o, last, kept = op(*operands, cu_seqlens, False, *arguments[_OPERANDS + 2 :])
-    return (unfold(info, o, axis), unfold(info, last, min(axis, 1)), kept), (0, 0, None)
+    operands, cu_seqlens, axes = _mapped(info, dims, arguments)
+    *results, kept = op(*operands, cu_seqlens, False, *arguments[_OPERANDS + 2 :])
+    return (*unfold(info, results, (axes[0], axes[5]))[0], kept), (0, 0, None)
 
 
 def _backward_vmap(op: Any, info: Any, dims: Any, *arguments: Any) -> Any:
-    operands, cu_seqlens, axis = _mapped(info, dims, arguments)
+    operands, cu_seqlens, axes = _mapped(info, dims, arguments)
     at = slice(_OPERANDS + 2, _OPERANDS + 4)
-    grad_o = _fold(info, arguments[at][:1], dims[at][:1], axis)[0]
-    (grad_last,) = _fold(info, (None,) * 5 + arguments[at][1:], (None,) * 5 + tuple(dims[at][1:]), axis)[5:]
-    gradients = op(*operands, cu_seqlens, None, grad_o, grad_last, *arguments[_OPERANDS + 4 :])
-    axes = (axis,) * 5 + (min(axis, 1), 0)
-    found = tuple([unfold(info, t, at) for t, at in zip(gradients, axes, strict=True)])
-    return found, tuple([None if t is None else 0 for t in found])
+    grads = fold(info, arguments[at], dims[at], (axes[0], axes[5]))
+    gradients = op(*operands, cu_seqlens, None, *grads, *arguments[_OPERANDS + 4 :])
+    return unfold(info, gradients, axes)
 
 
 operator = Operator(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from householder import _core
 from householder.torch import _expressions
-from householder.torch._ops.library import each, follow_torch_threads, room_for
+from householder.torch._ops.library import each, keeping_nothing
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
@@ -19,27 +19,12 @@ if TYPE_CHECKING:
     from householder._library import Library
 
 
-def _compute(tensors: Any, options: Any, _: bool) -> Any:
-    follow_torch_threads()
-    x = tensors[0]
-    y = x.new_empty(x.shape)
-    done = _core.gated_norm_forward(tensors, (list(x.shape), *options), y)
-    return done if done is NotImplemented else (y, (), None)
-
-
-def _differentiate(tensors: Any, _: Any, __: Any, grads: Any, wanted: Any, options: Any) -> Any:
-    follow_torch_threads()
-    gradients = room_for(tensors, wanted)
-    done = _core.gated_norm_backward(tensors, (list(tensors[0].shape), *options), grads[0], gradients)
-    return done if done is NotImplemented else gradients
+def _describe(tensors: Any, options: Any) -> tuple[Any, ...]:
+    return ((list(tensors[0].shape), *options),)
 
 
 def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor]:
     return (_expressions.gated_norm(*tensors, *options, library=library),)
-
-
-def _fake(tensors: Any, _: Any, __: bool) -> tuple[Tensor]:
-    return (tensors[0].new_empty(tensors[0].shape),)
 
 
 operator = Operator(
@@ -48,12 +33,10 @@ operator = Operator(
     options="float epsilon, bool silu",
     grads="Tensor grad_y",
     differentiable=3,
-    compute=_compute,
-    differentiate=_differentiate,
     has_cuda=False,
     unsupported=lambda *_: "gated norms have kernels for the CPU only",
     expression=_expression,
-    fake=_fake,
+    **keeping_nothing(_core.gated_norm_forward, _core.gated_norm_backward, _describe),
     vmap=each,
     backward_vmap=each,
 )

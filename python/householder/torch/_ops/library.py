@@ -130,18 +130,25 @@ def leading(info: Any, tensor: Tensor, dim: int | None) -> Tensor:
     return tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
 
-def fold(info: Any, tensor: Tensor | None, dim: int | None, axis: int) -> Tensor | None:
-    """Merge the dimension that ``vmap`` maps over with an axis of the tensor."""
-    return None if tensor is None else leading(info, tensor, dim).movedim(0, axis).flatten(axis, axis + 1)
+def all_leading(info: Any, tensors: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
+    """Put the mapped dimension first in every tensor that is there."""
+    return [None if t is None else leading(info, t, dim) for t, dim in zip(tensors, dims, strict=True)]
 
 
-def unfold(info: Any, tensor: Tensor | None, axis: int) -> Tensor | None:
-    """Invert ``fold``; the mapped dimension comes first."""
-    if tensor is None:
-        return None
+def fold(info: Any, tensors: Sequence[Any], dims: Sequence[int | None], axes: Sequence[int]) -> list[Any]:
+    """Merge the dimension that ``vmap`` maps over with one axis of each tensor."""
+    pairs = zip(all_leading(info, tensors, dims), axes, strict=True)
+    return [None if t is None else t.movedim(0, axis).flatten(axis, axis + 1) for t, axis in pairs]
+
+
+def unfold(info: Any, tensors: Sequence[Any], axes: Sequence[int]) -> tuple[tuple[Any, ...], tuple[int | None, ...]]:
+    """Invert ``fold``, with the mapped dimension first; return where it is, too."""
     count = info.batch_size
-    shape = (*tensor.shape[:axis], count, tensor.shape[axis] // count, *tensor.shape[axis + 1 :])
-    return tensor.reshape(shape).movedim(axis, 0)
+    found = [
+        None if t is None else t.unflatten(axis, (count, t.shape[axis] // count)).movedim(axis, 0)
+        for t, axis in zip(tensors, axes, strict=True)
+    ]
+    return tuple(found), tuple([None if t is None else 0 for t in found])
 
 
 def each(op: Any, info: Any, in_dims: Any, *arguments: Any) -> Any:
@@ -165,3 +172,29 @@ def room_for(tensors: Sequence[Any], wanted: Sequence[bool]) -> tuple[Tensor | N
     return tuple(
         [torch.empty_like(t, memory_format=form) if want else None for t, want in zip(tensors, wanted, strict=False)]
     )
+
+
+def keeping_nothing(
+    forward: Callable[..., Any], backward: Callable[..., Any], describe: Callable[..., tuple[Any, ...]]
+) -> dict[str, Any]:
+    """Return how ``Operator`` computes what keeps nothing, and has one result of the first tensor's shape and dtype.
+
+    Functions of the core take the tensors, what ``describe(tensors, options)`` returns, and results or gradients.
+    """
+
+    def fake(tensors: Any, _: Any, __: bool) -> tuple[Tensor]:
+        return (torch.empty_like(tensors[0], memory_format=torch.contiguous_format),)
+
+    def compute(tensors: Any, options: Any, _: bool) -> Any:
+        follow_torch_threads()
+        y = torch.empty_like(tensors[0], memory_format=torch.contiguous_format)
+        done = forward(tensors, *describe(tensors, options), y)
+        return done if done is NotImplemented else (y, (), None)
+
+    def differentiate(tensors: Any, _: Any, __: Any, grads: Any, wanted: Any, options: Any) -> Any:
+        follow_torch_threads()
+        gradients = room_for(tensors, wanted)
+        done = backward(tensors, *describe(tensors, options), *grads, gradients)
+        return done if done is NotImplemented else gradients
+
+    return {"fake": fake, "compute": compute, "differentiate": differentiate}

@@ -10,7 +10,7 @@ import torch
 from householder import _core
 from householder.torch import _expressions
 from householder.torch._ops.apply import forming_flops, gradient_flops
-from householder.torch._ops.library import empty_kept, follow_torch_threads, leading, require_dtype
+from householder.torch._ops.library import all_leading, empty_kept, follow_torch_threads, require_dtype
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _vmap(op: Any, _: Any, in_dims: Any, u: Tensor, __: bool) -> Any:
 
 
 def _backward_vmap(op: Any, info: Any, in_dims: Any, u: Tensor, _: Any, grad_w: Tensor, wanted: Any) -> Any:
-    u, grad_w = leading(info, u, in_dims[0]), leading(info, grad_w, in_dims[2])
+    u, grad_w = all_leading(info, (u, grad_w), (in_dims[0], in_dims[2]))
     return op(u, None, grad_w, wanted), 0 if wanted[0] else None
 
 

@@ -32,7 +32,7 @@ from householder.torch import _undocumented
 from householder.torch._expressions import EXPORTED, LIBRARY
 from householder.torch._layout import laid_out, ordinary
 from householder.torch._ops.derivatives import attach_cache, cached, drop_none, pull_back, scatter_optional
-from householder.torch._ops.library import are_plain, define, on_cuda
+from householder.torch._ops.library import are_plain, define, on_cuda, room_for
 from householder.torch._ops.route import NATIVE, Route, is_compiled, route
 
 if TYPE_CHECKING:
@@ -336,9 +336,8 @@ class Operator:
             return found if len(found) > 1 else found[0]
 
         def backward_without_numbers(*arguments: Any) -> Any:
-            wanted = arguments[len(arguments) - option_count - 1]
-            found = [t.new_empty(t.shape) if want else None for t, want in zip(arguments, wanted, strict=False)]
-            return tuple(found) if differentiable > 1 else found[0]
+            found = room_for(arguments, arguments[len(arguments) - option_count - 1])
+            return found if differentiable > 1 else found[0]
 
         forward_arguments = [tensors, *["bool keep"] * takes_keep, *[options] * bool(options)]
         backward_arguments = [tensors, *[states] * takes_keep, grads, "bool[] wanted", *[options] * bool(options)]

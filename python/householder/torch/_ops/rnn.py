@@ -21,7 +21,7 @@ from householder.torch import _expressions
 from householder.torch._dtypes import HALF_TYPES
 from householder.torch._layout import contiguous
 from householder.torch._ops.apply import application_flops, gradient_flops, method_of, unsupported_columns
-from householder.torch._ops.library import each, empty_kept, follow_torch_threads, leading, on_cuda, room_for
+from householder.torch._ops.library import all_leading, each, empty_kept, follow_torch_threads, on_cuda, room_for
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
@@ -111,13 +111,12 @@ def _compute(tensors: Any, options: Any, keep: bool) -> Any:
 
 def _empty_tape(inputs: Inputs, options: Sequence[Any], keep: bool) -> Tensor:
     """Return a tensor of the shape of the one that the forward pass leaves to the backward pass."""
-    nonlinearity, *_, shape, method = options
+    named = Options._make(options)
     if not inputs.x.is_cuda:
         return empty_kept(inputs.x, keep)
-    if not keep or not inputs.is_default(shape):
+    if not keep or not inputs.is_default(named.shape):
         return inputs.u.new_empty(0)
-    layout = on_cuda().tape_layout(inputs.u, inputs.x, inputs.phases is not None, nonlinearity, method)
-    return inputs.u.new_empty(layout.shape)
+    return inputs.u.new_empty(on_cuda().tape_layout(inputs, named).shape)
 
 
 def _differentiate(
@@ -194,41 +193,32 @@ def _backward_vmap(op: Any, info: Any, in_dims: Any, *arguments: Any) -> Any:
     states = (h, grad_h, grad_last), (h_dim, *grad_dims)
     out_dims = tuple(0 if want else None for want in wanted)
     if all(dim is None for dim in (in_dims[0], *in_dims[3:first])) and not any((wanted[0], *wanted[3:])):
-        h, *grads = (_fold(info, state, dim) for state, dim in zip(*states, strict=True))
+        h, *grads = _fold(info, *states)
         gradients = op(*_fold_inputs(info, inputs, in_dims), h, None, *grads, wanted, *options)
         return tuple(None if g is None else _unfold(info, g) for g in gradients), out_dims
     if _takes_one_matrix(inputs.u):
         return each(op, info, in_dims, *arguments)
-    h, *grads = _all_leading(info, *states)
+    h, *grads = all_leading(info, *states)
     return op(*_own(info, inputs, in_dims), h, None, *grads, wanted, *options), out_dims
 
 
-def _fold(info: Any, tensor: Any, dim: int | None) -> Any:
+def _fold(info: Any, tensors: Any, dims: Any) -> list[Any]:
     """Make the mapped dimension part of the batch: ``(..., B, k)`` becomes ``(..., B * size, k)``."""
-    return None if tensor is None else leading(info, tensor, dim).movedim(0, -2).flatten(-3, -2)
+    return [None if t is None else t.movedim(0, -2).flatten(-3, -2) for t in all_leading(info, tensors, dims)]
 
 
 def _fold_inputs(info: Any, inputs: Inputs, in_dims: Any) -> Inputs:
-    sizes = inputs.batch_sizes
-    return inputs._replace(
-        x=_fold(info, inputs.x, in_dims[1]),
-        h0=_fold(info, inputs.h0, in_dims[2]),
-        batch_sizes=None if sizes is None else sizes * info.batch_size,
-    )
+    sizes, (x, h0) = inputs.batch_sizes, _fold(info, inputs[1:3], in_dims[1:3])
+    return inputs._replace(x=x, h0=h0, batch_sizes=None if sizes is None else sizes * info.batch_size)
 
 
 def _unfold(info: Any, tensor: Tensor) -> Tensor:
     return torch.unflatten(tensor, -2, (tensor.shape[-2] // info.batch_size, info.batch_size)).movedim(-2, 0)
 
 
-def _all_leading(info: Any, tensors: Any, in_dims: Any) -> list[Any]:
-    """Put the mapped dimension first in every tensor that is there."""
-    return [None if t is None else leading(info, t, dim) for t, dim in zip(tensors, in_dims, strict=True)]
-
-
 def _own(info: Any, inputs: Inputs, in_dims: Any) -> Inputs:
     """Give each index of the mapped dimension a matrix and parameters of its own."""
-    return Inputs._make([*_all_leading(info, inputs[:-1], in_dims[:DIFFERENTIABLE]), inputs.batch_sizes])
+    return Inputs._make([*all_leading(info, inputs[:-1], in_dims[:DIFFERENTIABLE]), inputs.batch_sizes])
 
 
 def _takes_one_matrix(u: Tensor) -> bool:
