@@ -62,7 +62,7 @@ def _differentiate(tensors: Any, states: Any, _: Any, grads: Any, wanted: Any, o
     dtypes = compute, compute, tensors[2].dtype, *(compute,) * 4
     gradients = tuple(
         [
-            t.new_empty(t.shape, dtype=dtype) if want else None
+            torch.empty_like(t, dtype=dtype, memory_format=torch.contiguous_format) if want else None
             for t, dtype, want in zip(tensors, dtypes, wanted, strict=False)
         ]
     )
