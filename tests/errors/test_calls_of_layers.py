@@ -65,7 +65,10 @@ VALUES = [
     *(size(IMAGES, shape, "(..., 6, height, width)") for shape in ((2, 5, 6, 6), (6, 5), ())),
     *(state(SEQUENCES, shape, (2, 4, 8)) for shape in ((1, 4, 8), (2, 5, 8), (2, 4, 9), (2, 8))),
     *(state(CELLS, shape, (4, 8)) for shape in ((8,), (3, 8), (4, 7), (1, 4, 8))),
-    Mistake(("ModReLU",), torch.ones(5, 7), "^input is torch.float32 of shape (5, 7), expected (..., 6)$"),
+    *(
+        Mistake(("ModReLU",), torch.ones(shape), f"^input is torch.float32 of shape {shape}, expected (..., 6)$")
+        for shape in ((5, 7), ())
+    ),
     Mistake(("ModReLU",), torch.ones(5, 6) + 0j, "^input is torch.complex64 of shape (5, 6), expected (..., 3)$"),
     *(
         Mistake(

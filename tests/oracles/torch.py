@@ -18,7 +18,7 @@ def of_cell(cell, x, h0=None, reverse=False):
     """All states of a cell and the last ones for ``x (T, ..., d)``."""
     return rnn(
         cell.reflections.detach(),
-        x,
+        x.to(cell.reflections.dtype),
         cell.h0 if h0 is None else h0,
         input_weight=cell.weight_ih,
         bias=cell.bias,
