@@ -24,7 +24,7 @@ from householder.torch import _functional, _ops
 from householder.torch._ops import adapted, operator
 from householder.torch._ops.library import are_plain
 from householder.torch._ops.route import NATIVE, Route, route
-from tests.cases.torch import CASES
+from tests.cases.torch import CASES, results
 from tests.cuda import cuda_standin
 
 pytestmark = pytest.mark.skipif(not cuda_standin.HAS_COMPILER, reason="the emulator needs a C++ compiler")
@@ -33,13 +33,6 @@ F64 = torch.float64
 CUDA = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
 WITH_KERNELS = "apply", "apply_backward", "matrix", "matrix_backward", "rnn", "rnn_backward"
 TILES = instances.TILES
-
-
-def results(function, inputs):
-    """The value and the gradients of all inputs."""
-    value = function(*inputs)
-    grad = torch.randn(value.shape, dtype=value.dtype, generator=torch.Generator().manual_seed(1))
-    return [value.detach(), *torch.autograd.grad(value, inputs, grad)]
 
 
 EXPECTED = {name: results(*case) for name, case in CASES.items()}

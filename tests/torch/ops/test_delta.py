@@ -10,6 +10,7 @@ import householder.torch as ht
 from householder import _core, reference_delta
 from householder.torch import _expressions, _ops
 from householder.torch._delta import delta_step
+from tests.cases.torch import results
 from tests.oracles.torch import IGNORE_CONFIG_WARNING
 
 GATES = pytest.mark.parametrize("gate", [None, "head", "channel"])
@@ -45,14 +46,6 @@ def call(*tensors, **options):
     q, k, v, beta, g, state = tensors
     options |= {"g": g, "initial_state": state, "output_final_state": True}
     return ht.linear_attention(q, k, v, **options) if beta is None else ht.delta_rule(q, k, v, beta=beta, **options)
-
-
-def results(function, tensors):
-    """Outputs, final states and all gradients."""
-    found = function(*tensors)
-    given = [t for t in tensors if t is not None]
-    loss = sum((x * torch.linspace(-1, 1, x.numel(), dtype=x.dtype).reshape(x.shape)).sum() for x in found)
-    return [*found, *torch.autograd.grad(loss, given)]
 
 
 @GATES
