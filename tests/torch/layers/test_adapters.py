@@ -47,6 +47,8 @@ def test_layers_are_wrapped_by_the_pattern_of_their_names_and_the_rest_is_frozen
     ]
     assert {name for name, p in model.named_parameters() if p.requires_grad} == {f"{n}.reflections" for n in names}
     torch.testing.assert_close(logits(model), logits(gpt2))
+    model(TOKENS, labels=TOKENS).loss.backward()
+    assert {name for name, p in model.named_parameters() if p.grad is not None} == {f"{n}.reflections" for n in names}
     ht.adapt(model, "*.c_proj", num_reflections=2)
     assert sum(p.requires_grad for p in model.parameters()) == 7  # h.0.mlp.c_proj is adapted already
     with pytest.raises(ValueError, match=r"'\*\.q_proj' matches no name of a linear layer"):

@@ -372,13 +372,6 @@ def test_dropout_zeroes_a_share_of_what_a_layer_passes_on_and_divides_the_rest(k
     assert torch.equal(*without)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in TABLE if "proj_size" in names(kind)], ids=shown)
-def test_states_are_not_projected(kind):
-    assert kind(3, 6, proj_size=0).proj_size == 0
-    with pytest.raises(ValueError, match="proj_size is 1, expected 0"):
-        kind(3, 6, proj_size=1)
-
-
 @pytest.mark.parametrize("kind", [kind for kind in TABLE if "device" in names(kind)], ids=shown)
 def test_parameters_are_made_on_the_device(kind):
     assert all(p.is_meta for p in kind(**ORACLES[kind][0], device="meta").parameters())
