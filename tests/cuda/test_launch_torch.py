@@ -38,6 +38,12 @@ TILES = instances.TILES
 EXPECTED = {name: results(*case) for name, case in CASES.items()}
 
 
+def assert_as_on_the_cpu(name, inputs=None):
+    function, of_case = CASES[name]
+    for found, expected in zip(results(function, inputs or of_case), EXPECTED[name], strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
 @pytest.fixture
 def on_cuda(monkeypatch):
     """CPU tensors take the way of CUDA tensors, on a device of compute capability 9.0 whose stream is number 42."""
@@ -69,8 +75,7 @@ def _observed():
 @pytest.mark.parametrize("name", CASES)
 def test_results_and_gradients_are_those_of_the_cpu(name):
     with np.errstate(all="raise"):
-        for found, expected in zip(results(*CASES[name]), EXPECTED[name], strict=True):
-            torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        assert_as_on_the_cpu(name)
 
 
 class OnCuda(torch.Tensor):
@@ -289,18 +294,16 @@ def with_torch_for_rocm(monkeypatch):
 def test_where_kernels_cannot_be_used_torch_operations_are(monkeypatch, broken, reason, name):
     broken(monkeypatch)
     monkeypatch.setattr(verdicts, "_verdicts", {})
-    function, inputs = CASES[name]
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
         for _ in range(2):
-            for found, expected in zip(results(function, inputs), EXPECTED[name], strict=True):
-                torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+            assert_as_on_the_cpu(name)
     assert len(given) == 1
     assert re.search(reason, str(given[0].message))
     monkeypatch.setenv("HOUSEHOLDER_KERNELS", "require")
     if broken is not without_nvrtc:  # the verdict is in
         with pytest.raises(RuntimeError, match="HOUSEHOLDER_KERNELS is 'require'"):
-            function(*inputs)
+            CASES[name][0](*CASES[name][1])
 
 
 COLUMNS = {
@@ -346,10 +349,7 @@ def test_tensors_at_odd_addresses_reach_kernels_aligned(monkeypatch):
 
     monkeypatch.setattr(cuda_standin.Function, "__call__", noted)
     for name in ("apply, complex", "rnn, complex"):
-        function, inputs = CASES[name]
-        inputs = [shifted(t.detach()) if t.is_complex() else t for t in inputs]
-        for found, expected in zip(results(function, inputs), EXPECTED[name], strict=True):
-            torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        assert_as_on_the_cpu(name, [shifted(t.detach()) if t.is_complex() else t for t in CASES[name][1]])
     assert len(pointers) > 20
     assert [pointer for pointer in pointers if pointer % 16] == []
 
@@ -358,8 +358,7 @@ def test_tensors_at_odd_addresses_reach_kernels_aligned(monkeypatch):
 def test_kernels_can_be_switched_off(monkeypatch):
     monkeypatch.setenv("HOUSEHOLDER_KERNELS", "off")
     for name in ("apply", "rnn packed"):
-        for found, expected in zip(results(*CASES[name]), EXPECTED[name], strict=True):
-            torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        assert_as_on_the_cpu(name)
     assert not kernels._compiled
 
 

@@ -185,20 +185,6 @@ def test_forward_tape_applies_as_forward_does(backend, dtype, n, m, transpose):
     assert_close(c.reshape(p.h.shape), reference.forward(p.u, p.h, p.phases, transpose), dtype)
 
 
-def test_numbers_published_by_an_svd_rnn(backend):
-    """A worked example of the spectral RNN's tests, in double precision; its row vectors multiply W from the left."""
-    u = np.array([[0.557619274, 0], [0.559727728, 0.635844827], [0.612997234, -0.771816969]])
-    h = np.array([[0.608415484, -0.575018406, 0.710458696], [1.020405412, 1.035417199, -0.101987585]])
-    w = [
-        [0.378121487, -0.790478102, -0.481838677],
-        [-0.624229943, -0.602064261, 0.497850985],
-        [-0.683638149, 0.112529975, -0.721093534],
-    ]
-    hw = [[0.103302006, -0.054793186, -1.091738764], [-0.190778604, -1.441472485, 0.097355267]]
-    assert np.allclose(backend(hh.matrix, u), w, rtol=0, atol=2e-9)
-    assert np.allclose(backend(hh.forward, u, h, transpose=True), hw, rtol=0, atol=4e-9)
-
-
 def test_dtypes_of_all_results_are_the_input_s(dtype):
     p = problem(5, 3, 2, dtype)
     for result in (

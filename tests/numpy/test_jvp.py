@@ -81,18 +81,6 @@ def test_a_zero_column_does_not_move(dtype):
     assert not np.any(hh.jvp(p.u, p.h, tangent_u, np.zeros_like(p.h), **p.options, **options))
 
 
-def test_a_second_derivative_known_in_closed_form():
-    """f(t) is the sum of the first column of H([1, t])."""
-    step = 1e-4
-    first, tangent = np.array([1.0, 0.0]), np.array([[0.0], [1.0]])
-
-    def derivative(t):
-        return hh.jvp(np.array([[1.0], [t]]), first, tangent, np.zeros(2)).sum()
-
-    second = (derivative(0.7 + step) - derivative(0.7 - step)) / (2 * step)
-    assert second == pytest.approx(1.556251320682393, abs=1e-6)
-
-
 def test_tangents_have_the_shapes_of_their_arguments():
     u, h = np.ones((4, 2)), np.ones(4)
     with pytest.raises(ValueError, match=r"tangent_u has shape \(4, 1\), expected \(4, 2\)"):
