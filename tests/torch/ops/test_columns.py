@@ -93,20 +93,6 @@ def test_half_types_are_computed_in_float32():
     torch.testing.assert_close(c, ht.apply(u.float(), h.float(), tau=tau.float(), shape="full").bfloat16())
 
 
-def test_the_operator_is_registered_as_torch_asks():
-    ops = torch.ops.householder
-    u, h, tau = torch.randn(5, 7), torch.randn(3, 5), torch.randn(7)
-    torch.library.opcheck(ops.apply.default, (u, h, tau, False, False, "auto", "full"))
-    torch.library.opcheck(ops.apply.default, (u, h, None, True, True, "wy", "full"))
-    arguments = (u, h, tau, None, h, [True, False, True], False, "auto", "full")
-    torch.library.opcheck(ops.apply_backward.default, arguments)
-    tensors, options = (u, torch.randn(2, 3, 5), h, *[None] * 4, tau, None), ("tanh", 0.1, False, False, "full", "auto")
-    torch.library.opcheck(ops.rnn.default, (*tensors, True, *options))
-    states, last, tape = ops.rnn(*tensors, True, *options)
-    wanted = [True, True, *[False] * 5, True]
-    torch.library.opcheck(ops.rnn_backward.default, (*tensors, states, tape, states, last, wanted, *options))
-
-
 SEQUENCES = [("full", True), ("full", False), ("trapezoidal", True)]
 
 

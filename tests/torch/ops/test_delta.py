@@ -101,21 +101,6 @@ def test_values_in_the_outputs_are_mapped(mapped):
     torch.testing.assert_close(found, tuple(map(torch.stack, zip(*one_by_one, strict=True))))
 
 
-@GATES
-@ERASES
-def test_operators_are_registered_correctly(gate, erases):
-    tensors = [None if t is None else t.detach() for t in operands(gate, erases=erases)]
-    torch.library.opcheck(torch.ops.householder.delta_rule.default, (*tensors, None, None, True, 0.5, 1, True))
-    ends = torch.tensor([0, 2, 5])
-    one_row = [None if t is None else t.detach() for t in operands(gate, batch=1, count=2, erases=erases)]
-    torch.library.opcheck(torch.ops.householder.delta_rule.default, (*one_row, None, ends, False, 0.5, 1, False))
-    tensors.append(torch.ones(2, dtype=torch.float64))
-    torch.library.opcheck(torch.ops.householder.delta_rule.default, (*tensors, None, True, 0.5, 1, True))
-    grad_o, wanted = torch.ones(2, 5, 2, 4, dtype=torch.float64), [t is not None for t in tensors]
-    arguments = (*tensors, None, None, grad_o, None, wanted, 0.5, 1, True)
-    torch.library.opcheck(torch.ops.householder.delta_rule_backward.default, arguments)
-
-
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 @pytest.mark.filterwarnings(IGNORE_CONFIG_WARNING)
