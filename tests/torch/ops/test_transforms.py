@@ -252,14 +252,6 @@ def test_an_ensemble_of_layers(kind, options, native_calls):
         torch.testing.assert_close(stack.grad, torch.stack([layer.get_parameter(name).grad for layer in layers]))
 
 
-def test_functional_call_differentiates_parameters():
-    layer = ht.Orthogonal(4, num_reflections=2, dtype=torch.float64)
-    x = torch.randn(3, 4, dtype=torch.float64)
-    gradient = grad(lambda p: functional_call(layer, p, (x,)).sin().sum())(dict(layer.named_parameters()))
-    layer(x).sin().sum().backward()
-    torch.testing.assert_close(gradient["reflections"], layer.reflections.grad)
-
-
 @cases
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch's own, at a graph break
 def test_compiled_code_agrees(function, inputs):
