@@ -335,11 +335,6 @@ def test_columns_that_kernels_do_not_take_are_torch_operations_with_a_notice(mon
 @pytest.mark.usefixtures("on_cuda")
 def test_tensors_at_odd_addresses_reach_kernels_aligned(monkeypatch):
     """A view of another library's memory may begin at half of a complex number."""
-    launch, pointers = cuda_standin.Function.__call__, []
-
-    def noted(self, grid, block, args, *, shared_mem):
-        pointers.extend(arg for arg in args if type(arg) is int)
-        launch(self, grid, block, args, shared_mem=shared_mem)
 
     def shifted(t):
         memory = torch.empty(16 * t.numel() + 16, dtype=torch.uint8).numpy()
@@ -347,7 +342,7 @@ def test_tensors_at_odd_addresses_reach_kernels_aligned(monkeypatch):
         assert view.data_ptr() % 16 == 8
         return view.requires_grad_()
 
-    monkeypatch.setattr(cuda_standin.Function, "__call__", noted)
+    pointers = cuda_standin.note_pointers(monkeypatch)
     for name in ("apply, complex", "rnn, complex"):
         assert_as_on_the_cpu(name, [shifted(t.detach()) if t.is_complex() else t for t in CASES[name][1]])
     assert len(pointers) > 20

@@ -3,7 +3,6 @@
 import copy
 import itertools
 import math
-import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -14,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 import householder.torch as ht
+from tests.cases import copies
 
 LAYERS = {
     "Orthogonal": lambda: ht.Orthogonal(6, num_reflections=6),
@@ -53,14 +53,13 @@ def equal(first, second):
     return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-def test_copies_and_pickles_are_the_same_layer(layer, tmp_path):
-    torch.save(layer, tmp_path / "layer")
-    loaded = torch.load(tmp_path / "layer", weights_only=False)
-    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), loaded):
-        assert torch.equal(run(twin), run(layer))
-        for parameter in twin.parameters():
-            parameter.data.mul_(-1).add_(1)
-        assert not torch.equal(run(twin), run(layer))
+@copies.each_way
+def test_copies_are_the_same_layer_and_independent(layer, duplicate):
+    twin = duplicate(layer)
+    assert torch.equal(run(twin), run(layer))
+    for parameter in twin.parameters():
+        parameter.data.mul_(-1).add_(1)
+    assert not torch.equal(run(twin), run(layer))
 
 
 def test_state_dicts_carry_over(layer, tmp_path):
