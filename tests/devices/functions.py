@@ -225,10 +225,8 @@ def test_tensors_without_memory_have_shapes_and_cause_no_notice(said):  # noqa: 
     assert all(t.is_meta for t in found)
 
 
-def delta_operands(where, dtype=F64):
-    generator = torch.Generator().manual_seed(0)
-    shapes = (2, 5, 2, 3), (2, 5, 2, 3), (2, 5, 2, 4), (2, 5, 2)
-    return [torch.randn(s, dtype=F64, generator=generator).to(where, dtype).requires_grad_() for s in shapes]
+def delta_operands(where):
+    return on(where, CASES["delta rule"][1])
 
 
 def delta_rule(q, k, v, beta, **options):

@@ -93,36 +93,6 @@ def test_half_types_are_computed_in_float32():
     torch.testing.assert_close(c, ht.apply(u.float(), h.float(), tau=tau.float(), shape="full").bfloat16())
 
 
-SEQUENCES = [("full", True), ("full", False), ("trapezoidal", True)]
-
-
-def in_steps(u, x, h0, tau, shape, transpose):
-    """The recurrence by one application a step."""
-    h, states = h0, []
-    for a in x:
-        h = (ht.apply(u, h, tau=tau, shape=shape, transpose=transpose) + a).tanh()
-        states.append(h)
-    return torch.stack(states), h
-
-
-@pytest.mark.parametrize(("shape", "has_tau"), SEQUENCES)
-@pytest.mark.parametrize("method", ["wy", "dense"])
-def test_sequences_are_their_steps(shape, has_tau, method):
-    for transpose in (False, True):
-        u = torch.randn(6, 9 if shape == "full" else 4, dtype=torch.float64, requires_grad=True)
-        x, h0 = (torch.randn(size, dtype=torch.float64, requires_grad=True) for size in ((5, 3, 6), (3, 6)))
-        tau = (torch.randn(u.shape[1], dtype=torch.float64) / 9).requires_grad_() if has_tau else None
-        how = {"tau": tau, "shape": shape, "transpose": transpose}
-        results = ht.rnn(u, x, h0, nonlinearity="tanh", method=method, **how)
-        expected = in_steps(u, x, h0, tau, shape, transpose)
-        torch.testing.assert_close(results, expected)
-        leaves = [t for t in (u, x, h0, tau) if t is not None]
-        found, wanted = (
-            torch.autograd.grad((h.sin().sum() + last.square().sum()), leaves) for h, last in (results, expected)
-        )
-        torch.testing.assert_close(found, wanted)
-
-
 def test_an_exported_program_runs_without_the_package():
     class Layer(torch.nn.Module):
         def forward(self, u, x, tau):

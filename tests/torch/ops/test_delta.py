@@ -18,15 +18,16 @@ NAMES = ("q", "k", "v", "beta", "g", "initial_state")
 
 
 def operands(
-    gate="head", *, tokens=5, batch=2, group=2, r=1, widths=(3, 4), count=None, dtype=torch.float64, erases=True
-):
+    gate="head", *, tokens=5, batch=2, heads=1, group=2, r=1, widths=(3, 4), count=None, dtype=torch.float64,
+    erases=True,
+):  # fmt: skip
     """In the order of ``NAMES``; beta is None unless keys erase."""
     generator = torch.Generator().manual_seed(0)
 
     def normal(*shape):
         return torch.randn(*shape, generator=generator, dtype=dtype)
 
-    (keys, values), heads = widths, 1
+    keys, values = widths
     shape = (batch, tokens, heads * group, keys)
     g = {None: None, "head": -normal(*shape[:3]).abs(), "channel": -normal(*shape).abs()}[gate]
     k = torch.nn.functional.normalize(normal(batch, tokens * r, heads, keys), dim=-1)
