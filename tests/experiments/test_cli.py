@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from householder.experiments import processes
-from tests.experiments.command import finish, posix, start, wait_for, wait_for_end_of_group
+from tests.experiments.command import finish, output_of, posix, start, wait_for, wait_for_end_of_group
 from tests.experiments.runs import results
 
 RUN = ["train", "digits", "--model", "ornn,lstm", "--epochs", "12", "--set", "checkpoint_seconds=0.1"]
@@ -18,8 +18,7 @@ RUN = ["train", "digits", "--model", "ornn,lstm", "--epochs", "12", "--set", "ch
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     directory = tmp_path_factory.mktemp("runs") / "undisturbed"
-    status, out, err = finish(start(*RUN, "--output", directory))
-    assert (status, err) == (0, "")
+    out = output_of(*RUN, "--output", directory)
     return directory, out
 
 
@@ -44,8 +43,7 @@ def test_a_killed_run_resumes_to_the_same_metrics(undisturbed, tmp_path):
     wait_for_end_of_group(process.pid)  # the processes that train notice and end
     assert not (tmp_path / "run" / "results.json").exists()
 
-    status, _, err = finish(start("train", "digits", "--resume", tmp_path / "run"))
-    assert (status, err) == (0, "")
+    output_of("train", "digits", "--resume", tmp_path / "run")
     assert results(tmp_path / "run") == results(undisturbed[0])
 
 
@@ -59,8 +57,7 @@ def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(undisturbed, tmp_path)
     assert f"householder train --resume {tmp_path / 'run'}" in out.replace("\n", "")
     assert (tmp_path / "run" / "lstm" / "checkpoint.pt").exists()
 
-    status, _, err = finish(start("train", "digits", "--resume", tmp_path / "run"))
-    assert (status, err) == (0, "")
+    output_of("train", "digits", "--resume", tmp_path / "run")
     assert results(tmp_path / "run") == results(undisturbed[0])
 
 

@@ -17,7 +17,7 @@ from householder.experiments.figures import learning_curves
 from householder.experiments.models.rivals import count_parameters, resized, rival_settings
 from householder.experiments.outcome import Outcome
 from householder.experiments.report import distinct, uneven_parameters
-from tests.experiments.command import finish, posix, start, wait_for, wait_for_end_of_group
+from tests.experiments.command import finish, output_of, posix, start, wait_for, wait_for_end_of_group
 from tests.experiments.runs import digits, results
 
 GRID = ["compare", "digits", "--models", "srnn,usv", "--seeds", "2", "--epochs", "3"]
@@ -27,8 +27,7 @@ CHANGES = ["--set", "models.usv.margin=0.2", "--set", "models.srnn.hidden_size=2
 @pytest.fixture(scope="module")
 def grid(tmp_path_factory):
     directory = tmp_path_factory.mktemp("runs") / "grid"
-    status, out, err = finish(start(*GRID, *CHANGES, "--output", directory))
-    assert (status, err) == (0, "")
+    out = output_of(*GRID, *CHANGES, "--output", directory)
     return directory, out
 
 
@@ -67,8 +66,7 @@ def test_a_killed_grid_resumes_to_the_same_metrics(grid, tmp_path):
     process.kill()
     finish(process)
     wait_for_end_of_group(process.pid)  # the processes that train notice
-    status, out, err = finish(start("compare", "digits", "--resume", tmp_path / "grid"))
-    assert (status, err) == (0, "")
+    out = output_of("compare", "digits", "--resume", tmp_path / "grid")
     assert "srnn, usv; seed-1, seed-2" in out
     assert results(tmp_path / "grid") == results(grid[0])
 
@@ -109,8 +107,7 @@ def test_curves_of_other_settings_are_others_and_named_after_their_folders(copie
 def test_a_grid_over_a_setting_has_a_run_for_each_value_and_one_line_for_each_model(tmp_path):
     directory = tmp_path / "grid"
     changes = ["--models", "srnn-250", "--seeds", "2", "--epochs", "3", "--over", "task.excerpt=1,3"]
-    status, out, err = finish(start("compare", "audio", *changes, "--output", directory))
-    assert (status, err) == (0, "")
+    out = output_of("compare", "audio", *changes, "--output", directory)
     runs = find_runs([directory])
     names = ["seed-1-excerpt-1", "seed-1-excerpt-3", "seed-2-excerpt-1", "seed-2-excerpt-3"]
     assert [run.directory.name for run in runs] == names
@@ -131,16 +128,15 @@ def test_a_grid_over_a_setting_has_a_run_for_each_value_and_one_line_for_each_mo
     assert rows[0]["mean"] != rows[1]["mean"]
     assert (directory / "over-task.excerpt.png").read_bytes().startswith(b"\x89PNG")
     assert sum(line.split()[1:2] == ["srnn-250"] for line in out.splitlines()) == 2
-    status, _, _ = finish(start("train", "--resume", directory))
-    assert (status, summary) == (0, (directory / "summary.csv").read_text())
+    output_of("train", "--resume", directory)
+    assert (directory / "summary.csv").read_text() == summary
 
 
 @pytest.mark.long
 def test_values_that_are_no_numbers_have_rows_but_no_figure(tmp_path):
     directory = tmp_path / "grid"
     changes = ["--models", "srnn", "--seeds", "1", "--epochs", "1", "--over", "models.srnn.nonlinearity=tanh,relu"]
-    status, _, err = finish(start("compare", "digits", *changes, "--output", directory))
-    assert (status, err) == (0, "")
+    output_of("compare", "digits", *changes, "--output", directory)
     rows = list(csv.DictReader((directory / "summary.csv").read_text().splitlines()))
     assert [row["models.srnn.nonlinearity"] for row in rows] == ["tanh", "relu"]
     assert not list(directory.glob("over-*.png"))

@@ -17,7 +17,7 @@ from householder.experiments.outcome import write_outcomes
 from householder.experiments.own import imported, permitted
 from householder.experiments.session import asked, default_directory
 from householder.experiments.tasks import Task
-from tests.experiments.command import finish, start
+from tests.experiments.command import output_of
 from tests.experiments.runs import results, rows, train
 
 MODULE = """
@@ -186,8 +186,7 @@ def test_only_what_a_command_line_names_is_imported():
 
 def test_one_s_own_task_and_model_train_by_the_same_command(mine, monkeypatch):
     arguments = ["--models", "ornn,lstm,mine:Running", "--epochs", "2", "--set", "task.length=5", "--output", "run"]
-    status, out, err = finish(start("train", "mine:Parity", *arguments, "--set", "models.Running.slope=2.0"))
-    assert (status, err) == (0, "")
+    out = output_of("train", "mine:Parity", *arguments, "--set", "models.Running.slope=2.0")
     assert "mine:Parity: ornn, lstm, Running" in out
     assert [outcome["model"] for outcome in results(mine / "run")] == ["ornn", "lstm", "Running"]
     parameters = [outcome["parameters"] for outcome in results(mine / "run")]
@@ -198,7 +197,7 @@ def test_one_s_own_task_and_model_train_by_the_same_command(mine, monkeypatch):
     assert network(torch.zeros(5, 3, 1)).shape == (3, 2)
     assert cli.main(["evaluate", "run", "--import", "mine"]) == 0
     assert cli.main(["plot", "run"]) == 0
-    assert finish(start("train", "--resume", "run", "--epochs", "3", "--import", "mine"))[0] == 0
+    output_of("train", "--resume", "run", "--epochs", "3", "--import", "mine")
     assert len(rows(mine / "run" / "Running" / "metrics.csv")) == 3
 
 
@@ -222,8 +221,7 @@ def test_mistakes_of_one_s_own_are_one_line(arguments, message, mine, refusal):
 def run(tmp_path_factory):
     """A finished run of one model, as the command leaves it."""
     directory = tmp_path_factory.mktemp("runs") / "run"
-    status, _, err = finish(start("train", "digits", "--models", "srnn", "--epochs", "2", "--output", directory))
-    assert (status, err) == (0, "")
+    output_of("train", "digits", "--models", "srnn", "--epochs", "2", "--output", directory)
     return directory
 
 
@@ -300,8 +298,7 @@ def test_other_data_are_evaluated_or_refused(tmp_path, call, refusal):
 
 def test_a_finished_run_is_extended_from_where_it_ended(run, refusal):
     before = rows(run / "srnn" / "metrics.csv")
-    status, _, err = finish(start("train", "--resume", run, "--epochs", "4"))
-    assert (status, err) == (0, "")
+    output_of("train", "--resume", run, "--epochs", "4")
     after = rows(run / "srnn" / "metrics.csv")
     assert after[:2] == before
     assert [row["epoch"] for row in after] == ["1", "2", "3", "4"]
@@ -315,7 +312,7 @@ def test_a_finished_run_is_extended_from_where_it_ended(run, refusal):
 def test_several_seeds_mean_the_same_in_train_and_compare(tmp_path):
     for command in ("train", "compare"):
         arguments = ["--model", "srnn", "--seed", "5", "--seeds", "2", "--epochs", "1", "--output", tmp_path / command]
-        assert finish(start(command, "digits", *arguments))[0] == 0
+        output_of(command, "digits", *arguments)
     tables = [rows(tmp_path / command / "summary.csv") for command in ("train", "compare")]
     assert [[row["mean"] for row in table] for table in tables] == [[tables[0][0]["mean"]]] * 2
     assert sorted(path.name for path in (tmp_path / "train").glob("seed-*")) == ["seed-5", "seed-6"]
