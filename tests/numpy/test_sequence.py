@@ -289,16 +289,11 @@ def test_a_unitary_sequence_and_its_real_form_agree(backend, dtype):
     assert_close(real_grads.nonlinearity_bias, grads.nonlinearity_bias, factor=1000)
 
 
-def test_a_loss_of_the_last_states_alone(backend, dtype):
-    case = Case(dtype, sizes=[3, 2, 2, 1], batch=3)
-    case.grad_h = None
-    h, grads = case.both(backend)
-    assert_gradients(grads, case.expected(h)[1], dtype)
-
-
-def test_a_loss_of_all_states_alone(backend, dtype):
-    case = Case(dtype)
-    case.grad_last = None
+@pytest.mark.parametrize("absent", ["grad_h", "grad_last"])
+@pytest.mark.parametrize("sizes", [None, [3, 2, 2, 1]])
+def test_a_loss_of_all_states_or_of_the_last_alone(backend, dtype, absent, sizes):
+    case = Case(dtype, sizes=sizes, batch=3)
+    setattr(case, absent, None)
     h, grads = case.both(backend)
     assert_gradients(grads, case.expected(h)[1], dtype)
 
