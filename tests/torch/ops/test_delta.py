@@ -177,11 +177,9 @@ def parts_of_a_projection(tokens, dtype, gate="head"):
 
 
 @PARTS
-@GATES
+@pytest.mark.parametrize("gate", ["head", "channel"])
 @pytest.mark.parametrize("tokens", [1, 3, 33, 70])
 def test_parts_of_a_projection_are_read_where_they_are(tokens, gate, dtype):
-    if gate is None:
-        pytest.skip("the parts have gates")
     parts = parts_of_a_projection(tokens, dtype, gate)
     alone = [t.contiguous() for t in parts]
     wide = [t.to(parts[3].dtype) for t in parts]
