@@ -6,6 +6,18 @@ import householder.torch as ht
 from householder._spec import NONLINEARITIES
 
 
+def results(function, tensors):
+    """The values of a function, and the gradients of all tensors that are there."""
+    values = function(*tensors)
+    values = values if isinstance(values, tuple) else (values,)
+    of_values = [
+        torch.linspace(-1, 1, value.numel(), dtype=value.real.dtype).reshape(value.shape).to(value.device, value.dtype)
+        for value in values
+    ]
+    grads = torch.autograd.grad(values, [t for t in tensors if t is not None], of_values)
+    return [*(value.detach() for value in values), *grads]
+
+
 def _random(*shapes, dtype=torch.float64):
     generator = torch.Generator().manual_seed(0)
     return [torch.randn(shape, dtype=dtype, generator=generator).requires_grad_() for shape in shapes]

@@ -212,6 +212,18 @@ def cupy_module(devices=2):
     return module
 
 
+def note_pointers(monkeypatch):
+    """Return a list that grows by the addresses that each launch gets."""
+    launch, pointers = Function.__call__, []
+
+    def noted(self, grid, block, args, *, shared_mem):
+        pointers.extend(arg for arg in args if type(arg) is int)
+        launch(self, grid, block, args, shared_mem=shared_mem)
+
+    monkeypatch.setattr(Function, "__call__", noted)
+    return pointers
+
+
 class Trusted(dict):
     """Verdicts by which every kernel is usable, so that tests of other things run no trials."""
 

@@ -5,7 +5,7 @@ import torch
 
 import householder.torch as ht
 from householder.cli.gpu_correctness import CHECKS
-from tests.cases.torch import CASES
+from tests.cases.torch import CASES, results
 from tests.conftest import Backend, repeated
 from tests.numpy import test_backward, test_batch, test_factor, test_forward, test_jvp, test_matrix, test_sequence
 
@@ -35,11 +35,6 @@ each_case = pytest.mark.parametrize("case", CASES, indirect=True)
 
 @each_case
 def test_torch_results_and_gradients_are_those_of_the_cpu(case, request):
-    def results(function, inputs):
-        value = function(*inputs)
-        grad = torch.ones_like(value)
-        return [value, *torch.autograd.grad(value, inputs, grad)]
-
     found = results(*case)
     expected = results(*CASES[request.node.callspec.params["case"]])
     assert all(t.is_cuda for t in found)

@@ -4,6 +4,7 @@ import ctypes
 import re
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -164,11 +165,8 @@ class TestKernelsOnDemand:
         monkeypatch.setattr(cuda_standin.RawModule, "made", 0)
 
     def test_are_compiled_once_for_each_instance_by_any_number_of_threads(self):
-        threads = [threading.Thread(target=_cuda.warm_up, args=(64, 8)) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda _: _cuda.warm_up(64, 8), range(8)))
         assert cuda_standin.RawModule.made == 4  # forward, backward, factors, gradients
         _cuda.warm_up(64, 7)  # the same tile
         assert cuda_standin.RawModule.made == 4
@@ -253,11 +251,6 @@ class TestCupyArrays:
 
     def test_at_odd_addresses_reach_kernels_aligned(self, cupy, monkeypatch):  # noqa: ARG002
         """A kernel loads a complex number at once, from a multiple of its 16 bytes; a view may begin at half of one."""
-        launch, pointers = cuda_standin.Function.__call__, []
-
-        def noted(self, grid, block, args, *, shared_mem):
-            pointers.extend(arg for arg in args if type(arg) is int)
-            launch(self, grid, block, args, shared_mem=shared_mem)
 
         def shifted(a):
             memory = np.empty(a.nbytes + 24, np.uint8)
@@ -266,7 +259,7 @@ class TestCupyArrays:
             view[...] = a
             return view
 
-        monkeypatch.setattr(cuda_standin.Function, "__call__", noted)
+        pointers = cuda_standin.note_pointers(monkeypatch)
         p, case = problem(9, 4, 6, np.dtype("complex128")), Case(np.dtype("complex128"), 8, 3)
         few = p.h[:2], p.g[:2]  # fewer take the kernel of applications
         calls = [

@@ -24,7 +24,7 @@ from householder.torch import _functional, _ops
 from householder.torch._ops import adapted, operator
 from householder.torch._ops.library import are_plain
 from householder.torch._ops.route import NATIVE, Route, route
-from tests.cases.torch import CASES
+from tests.cases.torch import CASES, results
 from tests.cuda import cuda_standin
 
 pytestmark = pytest.mark.skipif(not cuda_standin.HAS_COMPILER, reason="the emulator needs a C++ compiler")
@@ -35,14 +35,13 @@ WITH_KERNELS = "apply", "apply_backward", "matrix", "matrix_backward", "rnn", "r
 TILES = instances.TILES
 
 
-def results(function, inputs):
-    """The value and the gradients of all inputs."""
-    value = function(*inputs)
-    grad = torch.randn(value.shape, dtype=value.dtype, generator=torch.Generator().manual_seed(1))
-    return [value.detach(), *torch.autograd.grad(value, inputs, grad)]
-
-
 EXPECTED = {name: results(*case) for name, case in CASES.items()}
+
+
+def assert_as_on_the_cpu(name, inputs=None):
+    function, of_case = CASES[name]
+    for found, expected in zip(results(function, inputs or of_case), EXPECTED[name], strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.fixture
@@ -76,8 +75,7 @@ def _observed():
 @pytest.mark.parametrize("name", CASES)
 def test_results_and_gradients_are_those_of_the_cpu(name):
     with np.errstate(all="raise"):
-        for found, expected in zip(results(*CASES[name]), EXPECTED[name], strict=True):
-            torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        assert_as_on_the_cpu(name)
 
 
 class OnCuda(torch.Tensor):
@@ -296,18 +294,16 @@ def with_torch_for_rocm(monkeypatch):
 def test_where_kernels_cannot_be_used_torch_operations_are(monkeypatch, broken, reason, name):
     broken(monkeypatch)
     monkeypatch.setattr(verdicts, "_verdicts", {})
-    function, inputs = CASES[name]
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
         for _ in range(2):
-            for found, expected in zip(results(function, inputs), EXPECTED[name], strict=True):
-                torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+            assert_as_on_the_cpu(name)
     assert len(given) == 1
     assert re.search(reason, str(given[0].message))
     monkeypatch.setenv("HOUSEHOLDER_KERNELS", "require")
     if broken is not without_nvrtc:  # the verdict is in
         with pytest.raises(RuntimeError, match="HOUSEHOLDER_KERNELS is 'require'"):
-            function(*inputs)
+            CASES[name][0](*CASES[name][1])
 
 
 COLUMNS = {
@@ -339,11 +335,6 @@ def test_columns_that_kernels_do_not_take_are_torch_operations_with_a_notice(mon
 @pytest.mark.usefixtures("on_cuda")
 def test_tensors_at_odd_addresses_reach_kernels_aligned(monkeypatch):
     """A view of another library's memory may begin at half of a complex number."""
-    launch, pointers = cuda_standin.Function.__call__, []
-
-    def noted(self, grid, block, args, *, shared_mem):
-        pointers.extend(arg for arg in args if type(arg) is int)
-        launch(self, grid, block, args, shared_mem=shared_mem)
 
     def shifted(t):
         memory = torch.empty(16 * t.numel() + 16, dtype=torch.uint8).numpy()
@@ -351,12 +342,9 @@ def test_tensors_at_odd_addresses_reach_kernels_aligned(monkeypatch):
         assert view.data_ptr() % 16 == 8
         return view.requires_grad_()
 
-    monkeypatch.setattr(cuda_standin.Function, "__call__", noted)
+    pointers = cuda_standin.note_pointers(monkeypatch)
     for name in ("apply, complex", "rnn, complex"):
-        function, inputs = CASES[name]
-        inputs = [shifted(t.detach()) if t.is_complex() else t for t in inputs]
-        for found, expected in zip(results(function, inputs), EXPECTED[name], strict=True):
-            torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        assert_as_on_the_cpu(name, [shifted(t.detach()) if t.is_complex() else t for t in CASES[name][1]])
     assert len(pointers) > 20
     assert [pointer for pointer in pointers if pointer % 16] == []
 
@@ -365,8 +353,7 @@ def test_tensors_at_odd_addresses_reach_kernels_aligned(monkeypatch):
 def test_kernels_can_be_switched_off(monkeypatch):
     monkeypatch.setenv("HOUSEHOLDER_KERNELS", "off")
     for name in ("apply", "rnn packed"):
-        for found, expected in zip(results(*CASES[name]), EXPECTED[name], strict=True):
-            torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        assert_as_on_the_cpu(name)
     assert not kernels._compiled
 
 

@@ -10,7 +10,7 @@ import torch
 import householder.torch as ht
 from householder import _notices
 from householder.torch import _expressions, _precision
-from tests.cases.torch import CASES
+from tests.cases.torch import CASES, results
 from tests.cuda import cuda_standin
 from tests.cuda.test_launch_torch import on_cuda as on_cuda
 from tests.devices import private_device
@@ -38,20 +38,11 @@ def on(device, inputs):
     return [t.detach().to(device).requires_grad_() for t in inputs]
 
 
-def results(function, inputs):
-    """The value and the gradients of all inputs, on the CPU."""
-    value = function(*inputs)
-    grad = (
-        torch.linspace(-1, 1, value.numel(), dtype=value.real.dtype).reshape(value.shape).to(value.device, value.dtype)
-    )
-    return [t.cpu() for t in (value.detach(), *torch.autograd.grad(value, inputs, grad))]
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_results_and_gradients_are_those_of_the_cpu(device, name):
     function, inputs = CASES[name]
     for found, expected in zip(results(function, on(device, inputs)), results(function, inputs), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-12, atol=1e-12)
 
 
 SMALL = ("apply", "apply, m == n", "matrix", "rnn", "rnn packed", "rnn, oplu", "rnn, complex modrelu")
@@ -67,7 +58,7 @@ def test_second_derivatives_are_those_of_the_cpu(device, name):
         return torch.cat([torch.view_as_real(t).flatten() if t.is_complex() else t.flatten() for t in found])
 
     for found, expected in zip(results(gradients, on(device, inputs)), results(gradients, inputs), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-10, atol=1e-10)
 
 
 TRANSFORMS = {
@@ -96,7 +87,7 @@ def test_compiled_code_calls_the_operators(device, name):
     function, inputs = CASES[name]
     compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
     for found, expected in zip(results(compiled, on(device, inputs)), results(function, inputs), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_compiled_sequences_are_not_unrolled(device):
@@ -120,32 +111,22 @@ def numbers(*shape, dtype=F64):
     return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(len(shape)))
 
 
+def made(make, like):
+    """A module whose parameters do not depend on the device, beside a tensor."""
+    torch.manual_seed(0)
+    return make().double().to(like.device)
+
+
 def adapted(like):
     """A model with an adapted layer, beside a tensor."""
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(6, 4, dtype=F64))
+    model = made(lambda: torch.nn.Sequential(torch.nn.Linear(6, 4)), like)
     ht.adapt(model, "0", 4)
     ht.load_adapter_state(model, {"0": numbers(6, 4)})
-    return model.to(like.device)
-
-
-def layer(made, like):
-    """A layer with parameters that do not depend on the device, beside a tensor."""
-    for parameter in made.parameters():
-        parameter.data.copy_(numbers(*parameter.shape, dtype=parameter.dtype))
-    return made.to(like.device)
+    return model
 
 
 U = numbers(6, 3)
-OF_REALS = {
-    "DeltaNet": lambda x: layer(ht.DeltaNet(6, 2).double(), x)(x),
-    "ModReLU": lambda x: layer(ht.ModReLU(3, dtype=F64), x)(x),
-    "OPLU": lambda x: ht.OPLU()(x),
-    "Orthogonal": lambda x: layer(ht.Orthogonal(6, 4, dtype=F64), x)(x),
-    "OrthogonalAdapter": lambda x: adapted(x)[0](x),
-    "OrthogonalRNN": lambda x: layer(ht.OrthogonalRNN(6, 8, dtype=F64), x)(x)[0],
-    "OrthogonalRNNCell": lambda x: layer(ht.OrthogonalRNNCell(6, 8, dtype=F64), x)(x[0]),
-    "SVDLinear": lambda x: layer(ht.SVDLinear(6, 4, dtype=F64), x)(x),
+FUNCTIONS = {
     "adapt": lambda x: adapted(x)(x),
     "adapter_state": lambda x: x + ht.adapter_state(adapted(x))["0"].to(x.device)[:, 0],
     "apply": lambda x: ht.apply(U.to(x.device), x),
@@ -154,22 +135,30 @@ OF_REALS = {
     "frame": lambda x: ht.frame(x.mT),
     "haar": lambda x: ht.haar(6, 3, rng=0, device=x.device, dtype=F64),
     "householder_product": lambda x: ht.householder_product(x.mT, x[..., 0]),
-    "last_state": lambda x: ht.last_state(layer(ht.OrthogonalRNN(6, 8, dtype=F64), x), x, every=2),
+    "last_state": lambda x: ht.last_state(made(lambda: ht.OrthogonalRNN(6, 8), x), x, every=2),
     "linear_attention": lambda x: ht.linear_attention(x[None], x[None], x[None], g=-x[None, ..., 0].square())[0],
     "load_adapter_state": lambda x: adapted(x)(x),
     "matrix": lambda x: ht.matrix(x.mT),
     "merge_adapters": lambda x: ht.merge_adapters(adapted(x))(x),
     "nearest": lambda x: ht.nearest(x),
     "ormqr": lambda x: ht.ormqr(x[0].mT, x[0, :, 0], x[1].mT),
-    "orthogonal": lambda x: layer(ht.orthogonal(torch.nn.Linear(6, 4, dtype=F64)), x)(x),
     "renormalize_": lambda x: ht.renormalize_(x.mT.detach().clone()),
     "rnn": lambda x: ht.rnn(U.to(x.device), x)[0],
     "snap_": lambda x: ht.snap_(x[0, :, :2].detach().clone()),
 }
-OF_COMPLEX = {
-    "Unitary": lambda z: layer(ht.Unitary(6, 4, dtype=torch.complex128), z)(z),
-    "UnitaryRNN": lambda z: layer(ht.UnitaryRNN(6, 4, dtype=torch.complex128), z)(z)[0],
-    "UnitaryRNNCell": lambda z: layer(ht.UnitaryRNNCell(6, 4, dtype=torch.complex128), z)(z[0]),
+LAYERS = {
+    "DeltaNet": lambda: ht.DeltaNet(6, 2),
+    "ModReLU": lambda: ht.ModReLU(3),
+    "OPLU": ht.OPLU,
+    "Orthogonal": lambda: ht.Orthogonal(6, 4),
+    "OrthogonalAdapter": lambda: ht.OrthogonalAdapter(torch.nn.Linear(6, 4), 4),
+    "OrthogonalRNN": lambda: ht.OrthogonalRNN(6, 8, 2, bidirectional=True, learn_h0=True),
+    "OrthogonalRNNCell": lambda: ht.OrthogonalRNNCell(6, 8),
+    "SVDLinear": lambda: ht.SVDLinear(6, 4),
+    "Unitary": lambda: ht.Unitary(6, 4),
+    "UnitaryRNN": lambda: ht.UnitaryRNN(6, 4),
+    "UnitaryRNNCell": lambda: ht.UnitaryRNNCell(6, 4),
+    "orthogonal": lambda: ht.orthogonal(torch.nn.Linear(6, 4)),
 }
 ELSEWHERE = {
     "accelerate": "changes models of transformers and peft; torch/compat/test_pretrained.py",
@@ -179,66 +168,44 @@ ELSEWHERE = {
 
 
 def test_every_public_name_has_a_case():
-    named = [*OF_REALS, *OF_COMPLEX, *ELSEWHERE]
+    named = [*FUNCTIONS, *LAYERS, *ELSEWHERE]
     assert sorted(named) == sorted(ht.__all__)
 
 
-@pytest.mark.parametrize("name", [*OF_REALS, *OF_COMPLEX])
-def test_every_public_name_gives_what_it_does_on_the_cpu(device, name):
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_give_what_they_do_on_the_cpu(device, name):
     """The result and, where there is one, the gradient."""
-    function = (OF_REALS | OF_COMPLEX)[name]
-    x = numbers(2, 3, 6, dtype=torch.complex128 if name in OF_COMPLEX else F64)
+    function, x = FUNCTIONS[name], numbers(2, 3, 6)
 
     def both(where):
         leaf = x.to(where).requires_grad_()
         value = function(leaf)
         assert value.device.type == where
-        return results(function, [leaf]) if value.requires_grad else [value.cpu()]
+        return results(function, [leaf]) if value.requires_grad else [value]
 
     for found, expected in zip(both(device), both("cpu"), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
-
-
-LAYERS = {
-    "Orthogonal": lambda: ht.Orthogonal(6, 4),
-    "OrthogonalRNN": lambda: ht.OrthogonalRNN(6, 8, 2, bidirectional=True, learn_h0=True),
-    "OrthogonalRNNCell": lambda: ht.OrthogonalRNNCell(6, 8),
-    "SVDLinear": lambda: ht.SVDLinear(6, 4),
-    "DeltaNet": lambda: ht.DeltaNet(6, 2),
-    "OrthogonalAdapter": lambda: ht.OrthogonalAdapter(torch.nn.Linear(6, 4), 4),
-    "orthogonal": lambda: ht.orthogonal(torch.nn.Linear(6, 4)),
-    "OPLU": lambda: torch.nn.Sequential(ht.Orthogonal(6), ht.OPLU()),
-}
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_layers_train_as_on_the_cpu(device, name):
-    torch.manual_seed(0)
-    layer, x = LAYERS[name]().double(), torch.randn(2, 3, 6, dtype=F64)
+def test_layers_give_and_learn_what_they_do_on_the_cpu(device, name):
+    """The result, and the gradients of the input and of all parameters."""
+    x = numbers(2, 3, 6, dtype=torch.complex128 if "Unitary" in name else F64)
     x = x[0] if name.endswith("Cell") else x
 
-    def trained(where):
-        layer.to(where).zero_grad()
-        output = layer(x.to(where))
-        (output[0] if isinstance(output, tuple) else output).square().sum().backward()
-        return [p.grad.cpu() for p in layer.parameters() if p.grad is not None]
+    def all_of(where):
+        leaf = x.to(where).requires_grad_()
+        layer = made(LAYERS[name], leaf)
 
-    expected = [grad.clone() for grad in trained("cpu")]
-    for found, exact in zip(trained(device), expected, strict=True):
-        torch.testing.assert_close(found, exact, rtol=1e-11, atol=1e-11)
+        def run(leaf, *_):
+            output = layer(leaf)
+            return output[0] if isinstance(output, tuple) else output
 
+        return results(run, [leaf, *(p for p in layer.parameters() if p.requires_grad)])
 
-def test_unitary_layers_train_as_on_the_cpu(device):
-    layer, x = ht.UnitaryRNN(3, 4, dtype=torch.complex128), torch.randn(5, 2, 3, dtype=torch.complex128)
-
-    def trained(where):
-        layer.to(where).zero_grad()
-        layer(x.to(where))[0].abs().square().sum().backward()
-        return [p.grad.cpu().clone() for p in layer.parameters()]
-
-    expected = trained("cpu")
-    for found, exact in zip(trained(device), expected, strict=True):
-        torch.testing.assert_close(found, exact, rtol=1e-11, atol=1e-11)
+    for found, expected in zip(all_of(device), all_of("cpu"), strict=True):
+        assert found.device.type == device
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-11, atol=1e-11)
 
 
 def test_packed_sequences_in_both_directions(device):
@@ -258,10 +225,8 @@ def test_tensors_without_memory_have_shapes_and_cause_no_notice(said):  # noqa: 
     assert all(t.is_meta for t in found)
 
 
-def delta_operands(where, dtype=F64):
-    generator = torch.Generator().manual_seed(0)
-    shapes = (2, 5, 2, 3), (2, 5, 2, 3), (2, 5, 2, 4), (2, 5, 2)
-    return [torch.randn(s, dtype=F64, generator=generator).to(where, dtype).requires_grad_() for s in shapes]
+def delta_operands(where):
+    return on(where, CASES["delta rule"][1])
 
 
 def delta_rule(q, k, v, beta, **options):
@@ -270,18 +235,6 @@ def delta_rule(q, k, v, beta, **options):
 
 def linear_attention(q, k, v, _beta):
     return ht.linear_attention(q, k, v)
-
-
-@pytest.mark.parametrize("rule", [ht.delta_rule, ht.linear_attention])
-def test_the_delta_rule_and_linear_attention(device, rule):
-    def function(*operands):
-        names = ("q", "k", "v", "beta") if rule is ht.delta_rule else ("q", "k", "v")
-        return rule(**dict(zip(names, operands, strict=False)), use_qk_l2norm_in_kernel=True)[0]
-
-    count = 4 if rule is ht.delta_rule else 3
-    on_device, on_cpu = (results(function, delta_operands(where)[:count]) for where in (device, "cpu"))
-    for found, expected in zip(on_device, on_cpu, strict=True):
-        torch.testing.assert_close(found, expected)
 
 
 def test_the_operators_themselves(device):
@@ -391,7 +344,7 @@ def test_the_delta_rule_is_reported_once_and_kernels_for_it_can_be_required(devi
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gpu.md").read_text()
-FUNCTIONS = {
+OF_PAGE = {
     "apply": lambda u, x: ht.apply(u, x),
     "matrix": lambda u, x: ht.matrix(u) @ x.mT,
     "rnn": lambda u, x: ht.rnn(u, x)[0],
@@ -432,7 +385,7 @@ def test_the_table_of_the_page(where, name, way, device, ways, monkeypatch, requ
     """CUDA tensors are tensors of the CPU here that take the way of CUDA's."""
     u, x = (t.detach() for t in (CASES["apply"][1][0], CASES["rnn, bare"][1][1]))
     if where.startswith("any other device"):
-        FUNCTIONS[name](u.to(device), x.to(device))
+        OF_PAGE[name](u.to(device), x.to(device))
     elif where == "CPU" or name not in ("delta_rule", "linear_attention"):
         if where != "CPU":
             request.getfixturevalue("on_cuda")
@@ -440,15 +393,15 @@ def test_the_table_of_the_page(where, name, way, device, ways, monkeypatch, requ
             monkeypatch.setitem(sys.modules, "cupy", None)
         if where.startswith("AMD"):
             monkeypatch.setattr(torch.version, "hip", "7.1")
-        FUNCTIONS[name](u, x)
+        OF_PAGE[name](u, x)
     else:  # the dispatcher finds the same for CUDA as for any other device
         assert not torch._C._dispatch_has_kernel_for_dispatch_key("householder::delta_rule", "CUDA")
-        FUNCTIONS[name](u.to(device), x.to(device))
+        OF_PAGE[name](u.to(device), x.to(device))
     assert ways == ({way} if way != "native code" else set())
 
 
 def test_the_table_has_every_function_and_device():
     rows = table()
-    assert {name for _, name, _ in rows} == FUNCTIONS.keys()
+    assert {name for _, name, _ in rows} == OF_PAGE.keys()
     assert {way for _, _, way in rows} == {"native code", "kernels", "torch operations"}
-    assert len(rows) == 5 * len(FUNCTIONS)
+    assert len(rows) == 5 * len(OF_PAGE)

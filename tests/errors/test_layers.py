@@ -71,7 +71,7 @@ VALUES = [
     rnn("nonlinearity", "oplu", rest=PAIRS, says="acts on pairs"),
     rnn("nonlinearity", "modrelu", rest=PAIRS, says="acts on pairs"),
     rnn("negative_slope", -0.1),
-    rnn("dropout", 1.5, "expected a number in"),
+    *(rnn("dropout", value, "expected a number in") for value in (-0.1, 1.1)),
     rnn("constraint", "none", "expected one of 'hard', 'soft'"),
     Mistake(LINEAR, "in_features", 0, AT_LEAST_ONE),
     Mistake(LINEAR, "out_features", 0, AT_LEAST_ONE),

@@ -28,6 +28,13 @@ def finish(process):
     return process.returncode, out, err
 
 
+def output_of(*arguments):
+    """Run the command to its end, without an error; return what it printed."""
+    status, out, err = finish(start(*arguments))
+    assert (status, err) == (0, "")
+    return out
+
+
 def wait_for(ready, process):
     """Wait until something is true, or the process ends before."""
     while not ready():

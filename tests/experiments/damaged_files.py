@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -21,6 +20,7 @@ from householder.experiments.tasks.idx import read_idx
 from householder.experiments.tasks.text import read_texts
 from householder.experiments.tasks.wav import read_wav
 from householder.experiments.training import Run
+from tests.experiments.runs import idx, small_experiment, train
 
 IDX = "train-images-idx3-ubyte"
 OUTCOME = {
@@ -41,16 +41,9 @@ ROWS = "epoch,step,train_loss,train_accuracy,seconds\n1,10,0.5,0.8,0.1\n2,20,0.4
 EXPERIMENT = "experiment.yaml"
 
 
-def small_experiment():
-    return load_experiment(
-        packaged_config("digits"), ["models={srnn: {hidden_size: 4, learning_rate: 0.01}}", "epochs=1"]
-    )
-
-
 def checkpoint(directory: Path) -> None:
     if not (directory / NAME).exists():
-        stops = iter([False, False, True])
-        Run(small_experiment(), "srnn", directory).train(lambda _: None, lambda: next(stops, True))
+        train(small_experiment(), "srnn", directory, steps=2)
 
 
 class Kind:
@@ -72,12 +65,11 @@ def _checkpoint(directory: Path) -> bytes:
 
 
 def _resume(directory: Path) -> object:
-    run = Run(small_experiment(), "srnn", directory)
-    return run.state
+    return Run(small_experiment(), "srnn", directory).state
 
 
 def _idx(_: Path) -> bytes:
-    return struct.pack(">4B3I", 0, 0, 8, 3, 5, 4, 4) + bytes(range(80))
+    return idx(np.arange(80).reshape(5, 4, 4))
 
 
 def _plot(directory: Path) -> object:

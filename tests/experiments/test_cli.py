@@ -1,6 +1,5 @@
 """``householder train`` as a user meets it: results, interruptions and mistakes."""
 
-import json
 import os
 import signal
 import subprocess
@@ -9,25 +8,17 @@ import sys
 import pytest
 import torch
 
-from householder import cli
 from householder.experiments import processes
-from tests.experiments.command import finish, posix, start, wait_for, wait_for_end_of_group
+from tests.experiments.command import finish, output_of, posix, start, wait_for, wait_for_end_of_group
+from tests.experiments.runs import results
 
 RUN = ["train", "digits", "--model", "ornn,lstm", "--epochs", "12", "--set", "checkpoint_seconds=0.1"]
-
-
-def results(directory):
-    return [
-        {key: value for key, value in outcome.items() if key != "seconds"}
-        for outcome in json.loads((directory / "results.json").read_text())
-    ]
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     directory = tmp_path_factory.mktemp("runs") / "undisturbed"
-    status, out, err = finish(start(*RUN, "--output", directory))
-    assert (status, err) == (0, "")
+    out = output_of(*RUN, "--output", directory)
     return directory, out
 
 
@@ -52,8 +43,7 @@ def test_a_killed_run_resumes_to_the_same_metrics(undisturbed, tmp_path):
     wait_for_end_of_group(process.pid)  # the processes that train notice and end
     assert not (tmp_path / "run" / "results.json").exists()
 
-    status, _, err = finish(start("train", "digits", "--resume", tmp_path / "run"))
-    assert (status, err) == (0, "")
+    output_of("train", "digits", "--resume", tmp_path / "run")
     assert results(tmp_path / "run") == results(undisturbed[0])
 
 
@@ -67,8 +57,7 @@ def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(undisturbed, tmp_path)
     assert f"householder train --resume {tmp_path / 'run'}" in out.replace("\n", "")
     assert (tmp_path / "run" / "lstm" / "checkpoint.pt").exists()
 
-    status, _, err = finish(start("train", "digits", "--resume", tmp_path / "run"))
-    assert (status, err) == (0, "")
+    output_of("train", "digits", "--resume", tmp_path / "run")
     assert results(tmp_path / "run") == results(undisturbed[0])
 
 
@@ -97,13 +86,8 @@ def test_a_garbled_checkpoint_fails_its_model_alone(undisturbed, tmp_path):
     ],
 )
 @pytest.mark.parametrize("command", [["train", "digits", "--model"], ["compare", "digits", "--seeds", "2", "--models"]])
-def test_refused_settings_leave_no_run_behind(command, setting, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(processes, "warm_up", lambda: None)
-    assert cli.main([*command, "ornn", "--set", setting, "--output", str(tmp_path / "run")]) == 2
-    out, err = capsys.readouterr()
-    assert message in err
-    assert err.count("\n") == 1
-    assert out == ""
+def test_refused_settings_leave_no_run_behind(command, setting, message, tmp_path, refusal):
+    assert message in refusal(*command, "ornn", "--set", setting, "--output", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -114,11 +98,10 @@ def test_refused_settings_leave_no_run_behind(command, setting, message, tmp_pat
         ("audio", "audio (a synthesised chord; --data takes your own): ornn; "),
     ],
 )
-def test_the_first_line_names_the_data_that_a_task_uses_without_any(task, data, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(processes, "warm_up", lambda: None)
+def test_the_first_line_names_the_data_that_a_task_uses_without_any(task, data, tmp_path, monkeypatch, call):
     monkeypatch.setattr("householder.experiments.session.launch", lambda *_: {})
-    cli.main(["train", task, "--model", "ornn", "--output", str(tmp_path / "run")])
-    assert capsys.readouterr().out.startswith(data)
+    _, out, _ = call("train", task, "--model", "ornn", "--output", tmp_path / "run")
+    assert out.startswith(data)
 
 
 @pytest.mark.parametrize(
@@ -187,9 +170,8 @@ def test_the_first_line_names_the_data_that_a_task_uses_without_any(task, data, 
         (["digits", "--output", "torn.yaml/run"], "cannot write to torn.yaml/run"),
     ],
 )
-def test_mistakes_are_answered_in_one_line(arguments, message, tmp_path, monkeypatch, capsys):
+def test_mistakes_are_answered_in_one_line(arguments, message, tmp_path, monkeypatch, refusal):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("householder.experiments.processes.warm_up", lambda: None)
     (tmp_path / "torn.yaml").write_text("epochs: [1,\n")
     (tmp_path / "binary.yaml").write_bytes(bytes(range(128, 256)))
     (tmp_path / "empty.yaml").write_text("")
@@ -199,16 +181,7 @@ def test_mistakes_are_answered_in_one_line(arguments, message, tmp_path, monkeyp
     (tmp_path / "large.yaml").write_text("# " + "x" * 70_000)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").touch()
-    try:
-        status = cli.main(["train", *arguments])
-    except SystemExit as exit_:
-        status = exit_.code
-    out, err = capsys.readouterr()
-    assert status == 2
-    assert out == ""
-    assert message in err
-    assert err.startswith("householder")
-    assert err.count("\n") == 1
+    assert message in refusal("train", *arguments)
 
 
 @pytest.mark.parametrize(

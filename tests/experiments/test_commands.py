@@ -68,26 +68,20 @@ def test_bench_measures_prints_and_draws(tmp_path, monkeypatch, capsys):
         (["--seconds", "0", "--output", "missing/bench.png"], "cannot write missing/bench.png"),
     ],
 )
-def test_mistakes_are_one_line(arguments, message, tmp_path, monkeypatch, capsys):
+def test_mistakes_are_one_line(arguments, message, tmp_path, monkeypatch, call):
     bench = pytest.importorskip("householder.cli.bench")
     pytest.importorskip("torch")
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(bench, "cases", lambda every=bench.cases: every()[-2:-1])
-    try:
-        status = cli.main(["bench", *arguments])
-    except SystemExit as exit_:
-        status = exit_.code
-    assert status == 2
-    err = capsys.readouterr().err
+    status, _, err = call("bench", *arguments)
+    assert (status, err.count("\n")) == (2, 1)
     assert message in err
-    assert err.count("\n") == 1
 
 
-def test_bench_without_torch_says_what_to_install(monkeypatch, capsys):
+def test_bench_without_torch_says_what_to_install(monkeypatch, refusal):
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert cli.main(["bench"]) == 2
-    assert "pip install torch" in capsys.readouterr().err
+    assert "pip install torch" in refusal("bench")
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_spawn"), reason="needs pipes as POSIX has them")

@@ -2,7 +2,6 @@
 
 import csv
 import doctest
-import json
 import re
 
 import numpy as np
@@ -18,29 +17,17 @@ from householder.experiments.figures import learning_curves
 from householder.experiments.models.rivals import count_parameters, resized, rival_settings
 from householder.experiments.outcome import Outcome
 from householder.experiments.report import distinct, uneven_parameters
-from tests.experiments.command import finish, posix, start, wait_for, wait_for_end_of_group
+from tests.experiments.command import finish, output_of, posix, start, wait_for, wait_for_end_of_group
+from tests.experiments.runs import digits, results
 
 GRID = ["compare", "digits", "--models", "srnn,usv", "--seeds", "2", "--epochs", "3"]
 CHANGES = ["--set", "models.usv.margin=0.2", "--set", "models.srnn.hidden_size=20", "--set", "checkpoint_seconds=0.1"]
 
 
-def results(directory):
-    return [
-        {name: value for name, value in outcome.items() if name != "seconds"}
-        for path in sorted(directory.glob("seed-*/results.json"))
-        for outcome in json.loads(path.read_text())
-    ]
-
-
-def digits(*changes):
-    return load_experiment(packaged_config("digits"), changes)
-
-
 @pytest.fixture(scope="module")
 def grid(tmp_path_factory):
     directory = tmp_path_factory.mktemp("runs") / "grid"
-    status, out, err = finish(start(*GRID, *CHANGES, "--output", directory))
-    assert (status, err) == (0, "")
+    out = output_of(*GRID, *CHANGES, "--output", directory)
     return directory, out
 
 
@@ -79,8 +66,7 @@ def test_a_killed_grid_resumes_to_the_same_metrics(grid, tmp_path):
     process.kill()
     finish(process)
     wait_for_end_of_group(process.pid)  # the processes that train notice
-    status, out, err = finish(start("compare", "digits", "--resume", tmp_path / "grid"))
-    assert (status, err) == (0, "")
+    out = output_of("compare", "digits", "--resume", tmp_path / "grid")
     assert "srnn, usv; seed-1, seed-2" in out
     assert results(tmp_path / "grid") == results(grid[0])
 
@@ -93,48 +79,35 @@ def test_plot_draws_comparisons_and_runs(grid, tmp_path, capsys):
     assert cli.main(["plot", str(directory / "seed-2"), "--output", str(tmp_path / "one.png")]) == 0
 
 
-def test_curves_of_seeds_are_one_and_of_other_settings_another(grid, tmp_path):
-    directory, _ = grid
-    curves = read_curves(find_runs([directory]))
+def test_curves_of_seeds_are_one(grid):
+    curves = read_curves(find_runs([grid[0]]))
     assert list(curves) == ["srnn", "usv"]
     assert curves["usv"].over_runs("train_loss").shape == (2, 3)
     assert curves["usv"].over_runs("validation_accuracy") is None
-    other = tmp_path / "other"
-    other.mkdir()
-    for path in (directory / "seed-1").rglob("*"):
-        if path.is_file() and path.suffix in (".csv", ".yaml"):
-            (other / path.parent.name).mkdir(exist_ok=True)
-            target = other / path.name if path.name == "config.yaml" else other / path.parent.name / path.name
-            target.write_text(path.read_text().replace("margin: 0.2", "margin: 0.5"))
-    curves = read_curves(find_runs([directory, other]))
-    assert {label: len(group.columns) for label, group in curves.items()} == {
-        "srnn": 3,
-        "seed-1 ... seed-2: usv": 2,
-        "other: usv": 1,
-    }
 
 
-def test_comparisons_of_other_settings_are_drawn_apart_and_named_after_their_folders(grid, tmp_path):
-    directory, _ = grid
-    other = tmp_path / "other"
+@pytest.mark.parametrize(
+    ("copied", "labels"),
+    [
+        ("seed-1", {"srnn": 3, "seed-1 ... seed-2: usv": 2, "other: usv": 1}),
+        (".", {"srnn": 4, "grid: usv": 2, "other: usv": 2}),
+    ],
+)
+def test_curves_of_other_settings_are_others_and_named_after_their_folders(copied, labels, grid, tmp_path):
+    directory, other = grid[0], tmp_path / "other"
     for path in directory.glob("seed-*/**/*"):
-        if path.suffix in (".csv", ".yaml"):
-            target = other / path.relative_to(directory)
+        if path.suffix in (".csv", ".yaml") and path.is_relative_to(directory / copied):
+            target = other / path.relative_to(directory / copied)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(path.read_text().replace("margin: 0.2", "margin: 0.5"))
     curves = read_curves(find_runs([directory, other]))
-    assert {label: len(group.columns) for label, group in curves.items()} == {
-        "srnn": 4,
-        "grid: usv": 2,
-        "other: usv": 2,
-    }
+    assert {label: len(group.columns) for label, group in curves.items()} == labels
 
 
 def test_a_grid_over_a_setting_has_a_run_for_each_value_and_one_line_for_each_model(tmp_path):
     directory = tmp_path / "grid"
     changes = ["--models", "srnn-250", "--seeds", "2", "--epochs", "3", "--over", "task.excerpt=1,3"]
-    status, out, err = finish(start("compare", "audio", *changes, "--output", directory))
-    assert (status, err) == (0, "")
+    out = output_of("compare", "audio", *changes, "--output", directory)
     runs = find_runs([directory])
     names = ["seed-1-excerpt-1", "seed-1-excerpt-3", "seed-2-excerpt-1", "seed-2-excerpt-3"]
     assert [run.directory.name for run in runs] == names
@@ -155,36 +128,31 @@ def test_a_grid_over_a_setting_has_a_run_for_each_value_and_one_line_for_each_mo
     assert rows[0]["mean"] != rows[1]["mean"]
     assert (directory / "over-task.excerpt.png").read_bytes().startswith(b"\x89PNG")
     assert sum(line.split()[1:2] == ["srnn-250"] for line in out.splitlines()) == 2
-    status, _, _ = finish(start("train", "--resume", directory))
-    assert (status, summary) == (0, (directory / "summary.csv").read_text())
+    output_of("train", "--resume", directory)
+    assert (directory / "summary.csv").read_text() == summary
 
 
 @pytest.mark.long
 def test_values_that_are_no_numbers_have_rows_but_no_figure(tmp_path):
     directory = tmp_path / "grid"
     changes = ["--models", "srnn", "--seeds", "1", "--epochs", "1", "--over", "models.srnn.nonlinearity=tanh,relu"]
-    status, _, err = finish(start("compare", "digits", *changes, "--output", directory))
-    assert (status, err) == (0, "")
+    output_of("compare", "digits", *changes, "--output", directory)
     rows = list(csv.DictReader((directory / "summary.csv").read_text().splitlines()))
     assert [row["models.srnn.nonlinearity"] for row in rows] == ["tanh", "relu"]
     assert not list(directory.glob("over-*.png"))
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", '["a/b"]', "7", "[" * 60_000, " " * 70_000])
-def test_a_damaged_list_of_varied_settings_is_one_line(content, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("householder.experiments.processes.warm_up", lambda: None)
+def test_a_damaged_list_of_varied_settings_is_one_line(content, tmp_path, refusal):
     (tmp_path / "seed-1").mkdir()
     digits().save(tmp_path / "seed-1" / "config.yaml")
     (tmp_path / "over.json").write_text(content)
-    assert cli.main(["compare", "--resume", str(tmp_path)]) == 2
-    assert re.search("over.json (is damaged|has more than 65,536 bytes)", capsys.readouterr().err)
+    assert re.search("over.json (is damaged|has more than 65,536 bytes)", refusal("compare", "--resume", tmp_path))
 
 
 @pytest.mark.parametrize("over", ["task.validation", "task.validation=", "=1,2"])
-def test_a_varied_setting_has_a_name_and_values(over, monkeypatch, capsys):
-    monkeypatch.setattr("householder.experiments.processes.warm_up", lambda: None)
-    assert cli.main(["compare", "digits", "--over", over]) == 2
-    assert f"--over {over!r}: expected NAME=A,B" in capsys.readouterr().err
+def test_a_varied_setting_has_a_name_and_values(over, refusal):
+    assert f"--over {over!r}: expected NAME=A,B" in refusal("compare", "digits", "--over", over)
 
 
 @pytest.mark.parametrize("alphabet", ["abcdefgh", "".join(map(chr, range(33, 83)))])
@@ -298,22 +266,13 @@ def test_the_values_of_a_setting_are_points_of_a_line_if_they_are_numbers(values
         (["train", "digits", "--num-nodes", "2"], "--num-nodes 2 needs MASTER_ADDR"),
     ],
 )
-def test_mistakes_are_answered_in_one_line(arguments, message, tmp_path, monkeypatch, capsys):
+def test_mistakes_are_answered_in_one_line(arguments, message, tmp_path, monkeypatch, refusal):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("householder.experiments.processes.warm_up", lambda: None)
     for folder in ("empty", "begun/seed-1", "idle", "copying"):
         (tmp_path / folder).mkdir(parents=True)
     digits().save(tmp_path / "idle" / "config.yaml")
     load_experiment(packaged_config("copy")).save(tmp_path / "copying" / "config.yaml")
-    try:
-        status = cli.main(arguments)
-    except SystemExit as exit_:
-        status = exit_.code
-    out, err = capsys.readouterr()
-    assert status == 2
-    assert out == ""
-    assert message in err
-    assert err.count("\n") == 1
+    assert message in refusal(*arguments)
 
 
 @pytest.mark.parametrize("count", [1, 9, 40])

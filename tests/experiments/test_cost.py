@@ -120,6 +120,6 @@ def test_the_command_leaves_a_table_and_a_figure(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "cost" / "cost.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_an_unknown_model_is_one_line(capsys):
-    assert cli.main(["cost", "--models", "gru"]) == 2
-    assert capsys.readouterr().err.startswith("householder: unknown model 'gru': there are ornn, ornn-soft")
+def test_an_unknown_model_is_one_line(refusal):
+    error = refusal("cost", "--models", "gru")
+    assert error.startswith("householder: unknown model 'gru': there are ornn, ornn-soft")

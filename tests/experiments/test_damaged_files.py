@@ -5,6 +5,7 @@ import struct
 import tracemalloc
 from random import Random
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,6 +14,7 @@ from householder.experiments.errors import UserError
 from householder.experiments.tasks.idx import read_idx
 from householder.experiments.tasks.mnist import MNISTSettings
 from tests.experiments.damaged_files import IDX, KINDS, complaint, damaged
+from tests.experiments.runs import idx
 
 CASES = {"resumed checkpoint": 20, "plotted results": 60}
 
@@ -32,10 +34,11 @@ def test_damaged_files_end_in_one_line_that_names_them(name, tmp_path):
         assert message is None or kind.name.removesuffix(".gz") in message or str(tmp_path) in message, message
 
 
-def test_a_checkpoint_torn_anywhere_is_one_line(tmp_path):
+def test_a_checkpoint_torn_anywhere_or_garbled_is_one_line(tmp_path):
     whole = KINDS["checkpoint"].content(tmp_path)
-    for length in range(0, len(whole) - 1, len(whole) // 50):
-        (tmp_path / NAME).write_bytes(whole[:length])
+    torn = [whole[:length] for length in range(0, len(whole) - 1, len(whole) // 50)]
+    for content in (*torn, b"garbage", b"\x80\x04N."):
+        (tmp_path / NAME).write_bytes(content)
         with pytest.raises(UserError, match=r"no readable checkpoint: .*checkpoint\.pt") as caught:
             load_checkpoint(tmp_path)
         assert "\n" not in str(caught.value)
@@ -59,17 +62,17 @@ def test_a_hostile_checkpoint_is_refused_and_nothing_runs(tmp_path):
     assert not touched.exists()
 
 
-def idx(*shape, content=b""):
+def declared(*shape, content=b""):
     return struct.pack(f">4B{len(shape)}I", 0, 0, 8, len(shape), *shape) + content
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (idx(1 << 31, 1 << 31, 4), "its header says"),  # the product is a multiple of 2 ** 64
-        (idx(3, 0, 0), "its header says"),
-        (idx(2, 2, 2, content=bytes(7)), "holds 7 bytes"),
-        (idx(2, 2, 2, content=bytes(9)), "more than 8 bytes"),
+        (declared(1 << 31, 1 << 31, 4), "its header says"),  # the product is a multiple of 2 ** 64
+        (declared(3, 0, 0), "its header says"),
+        (declared(2, 2, 2, content=bytes(7)), "holds 7 bytes"),
+        (declared(2, 2, 2, content=bytes(9)), "more than 8 bytes"),
     ],
 )
 def test_impossible_headers(content, message, tmp_path):
@@ -79,7 +82,7 @@ def test_impossible_headers(content, message, tmp_path):
 
 
 def test_a_small_compressed_file_does_not_fill_the_memory(tmp_path):
-    (tmp_path / f"{IDX}.gz").write_bytes(gzip.compress(idx(2, 2, 2, content=bytes(1 << 28))))
+    (tmp_path / f"{IDX}.gz").write_bytes(gzip.compress(declared(2, 2, 2, content=bytes(1 << 28))))
     tracemalloc.start()
     with pytest.raises(UserError, match="more than 8 bytes"):
         read_idx(tmp_path, IDX, 3)
@@ -89,8 +92,7 @@ def test_a_small_compressed_file_does_not_fill_the_memory(tmp_path):
 
 def test_both_parts_have_images_of_one_size(tmp_path):
     for part, count, side in (("train", 5001, 2), ("t10k", 3, 3)):
-        images = idx(count, side, side, content=bytes(count * side * side))
-        (tmp_path / f"{part}-images-idx3-ubyte").write_bytes(images)
-        (tmp_path / f"{part}-labels-idx1-ubyte").write_bytes(idx(count, content=bytes(count)))
+        (tmp_path / f"{part}-images-idx3-ubyte").write_bytes(idx(np.zeros((count, side, side))))
+        (tmp_path / f"{part}-labels-idx1-ubyte").write_bytes(idx(np.zeros(count)))
     with pytest.raises(UserError, match="test images of 9 pixels, training ones of 4"):
         MNISTSettings(data=tmp_path).load()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from householder import cli, experiments
+from householder import experiments
 from householder.experiments.checkpoint import NAME, PREVIOUS, load_checkpoint, save_checkpoint
 from householder.experiments.checks import check_group
 from householder.experiments.curves import find_runs, read_curves
@@ -23,9 +23,9 @@ from householder.experiments.group import Group
 from householder.experiments.launch import LOG, Failure, Job, launch
 from householder.experiments.outcome import CONFIG, METRICS, RESULTS, Outcome, write_outcomes
 from householder.experiments.session import claimed, real
-from householder.experiments.training import Run
 from tests.experiments.command import COMMAND, finish, posix
-from tests.experiments.damaged_files import OUTCOME, ROWS, small_experiment
+from tests.experiments.damaged_files import OUTCOME, ROWS
+from tests.experiments.runs import small_experiment, train
 
 SETTINGS = """
 task: {task}
@@ -47,7 +47,6 @@ def planted(tmp_path, monkeypatch):
     (run / "a" / METRICS).write_text(ROWS)
     monkeypatch.chdir(run)
     monkeypatch.syspath_prepend(str(run))
-    monkeypatch.setattr("householder.experiments.processes.warm_up", lambda: None)
     path = list(sys.path)
     yield run
     assert sys.path == path
@@ -57,18 +56,15 @@ def planted(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("size", ["", ", hidden_size: 4"])
 @pytest.mark.parametrize(("task", "model"), [(GENERATED, "planted:M"), ("{kind: 'planted:T'}", "srnn")])
-def test_classes_that_a_run_names_are_not_imported(task, model, size, planted, capsys):
+def test_classes_that_a_run_names_are_not_imported(task, model, size, planted, call, refusal):
     (planted / CONFIG).write_text(SETTINGS.format(task=task, model=model, size=size))
     permits = "--import planted permits it"
     untrained = permits if "planted" in task else "a holds no checkpoint.pt"  # the first model, before the second
     for command, expected in ((["evaluate", "."], untrained), (["train", "--resume", "."], permits)):
-        assert cli.main(command) == 2
-        error = capsys.readouterr().err
-        assert (expected if size else "models.b.hidden_size: field required") in error
-        assert error.count("\n") == 1
+        assert (expected if size else "models.b.hidden_size: field required") in refusal(*command)
     with pytest.raises(UserError):
         experiments.load(".", "b")
-    assert cli.main(["plot", ".", "--output", "curves.png"]) == (0 if size else 2)
+    assert call("plot", ".", "--output", "curves.png")[0] == (0 if size else 2)
 
 
 def test_processes_are_started_without_modules_of_the_working_directory(tmp_path, run_script):
@@ -114,7 +110,7 @@ def test_what_a_run_writes_replaces_links(victim, tmp_path):
     experiment = small_experiment()
     with held(run):
         experiment.save(run / CONFIG)
-        Run(experiment, "srnn", model).train(lambda _: None, lambda: False)
+        train(experiment, "srnn", model)
         write_outcomes(run, [Outcome(**OUTCOME)])
         learning_curves(read_curves(find_runs([run])), run / "curves.png")
         for path in (model / NAME, model / PREVIOUS):
@@ -198,7 +194,8 @@ def test_a_full_disk_names_the_file_and_leaves_the_last_checkpoint(tmp_path, run
 import resource, sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from pathlib import Path
-from tests.experiments.damaged_files import checkpoint, small_experiment
+from tests.experiments.damaged_files import checkpoint
+from tests.experiments.runs import small_experiment
 from householder.experiments.errors import UserError
 from householder.experiments.training import Run
 

@@ -1,6 +1,5 @@
 """Processes that share batches train as one does."""
 
-import csv
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -8,14 +7,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from householder import cli
-from householder.experiments import processes
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import load_experiment, packaged_config
 from householder.experiments.group import Group, free_port, group_of, share
 from householder.experiments.launch import Failure, Job, launch
 from householder.experiments.tasks.base import Batch
 from tests.experiments.command import COMMAND
+from tests.experiments.runs import rows
 
 TORCHRUN = {
     "TORCHELASTIC_RUN_ID": "none",
@@ -29,20 +27,15 @@ TORCHRUN = {
 
 
 @pytest.mark.parametrize(("results", "status"), [({}, 0), ({"ornn": Failure("it stopped")}, 1)])
-def test_a_command_that_is_not_the_first_leaves_words_and_files_to_it(results, status, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(processes, "warm_up", lambda: None)
+def test_a_command_that_is_not_the_first_leaves_words_and_files_to_it(results, status, tmp_path, monkeypatch, call):
     monkeypatch.setattr("householder.experiments.session.group_of", lambda *_: Group(nodes=2, node=1, address="head"))
     monkeypatch.setattr("householder.experiments.session.launch", lambda *_: results)
-    assert cli.main(["train", "digits", "--output", str(tmp_path / "run")]) == status
-    assert capsys.readouterr().out == ""
+    assert call("train", "digits", "--output", tmp_path / "run")[:2] == (status, "")
     assert not (tmp_path / "run").exists()
 
 
-def rows(path):
-    with path.open(newline="") as file:
-        return [
-            {name: float(value) for name, value in row.items() if name != "seconds"} for row in csv.DictReader(file)
-        ]
+def curve(path):
+    return [{name: float(value) for name, value in row.items()} for row in rows(path)]
 
 
 def train(experiment, directory, devices):
@@ -63,7 +56,7 @@ def test_two_processes_give_the_loss_curve_of_one(tmp_path):
     together = train(experiment, tmp_path / "together", 2)
     for name in experiment.models:
         assert together[name].metric == alone[name].metric
-        curves = [rows(tmp_path / kind / name / "metrics.csv") for kind in ("alone", "together")]
+        curves = [curve(tmp_path / kind / name / "metrics.csv") for kind in ("alone", "together")]
         assert len(curves[0]) == len(curves[1]) == 2
         for one, other in zip(*curves, strict=True):
             assert other == pytest.approx(one, rel=1e-9)
@@ -86,7 +79,7 @@ def test_torchrun_trains_one_model_with_several_commands(tmp_path):
         done = subprocess.run([*launcher, *train], capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("learning curves: ") == 1
-    ((alone,), (together,)) = (rows(tmp_path / name / "srnn" / "metrics.csv") for name in ("alone", "together"))
+    ((alone,), (together,)) = (curve(tmp_path / name / "srnn" / "metrics.csv") for name in ("alone", "together"))
     assert together == pytest.approx(alone, rel=1e-9)
 
 

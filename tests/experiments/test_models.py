@@ -7,7 +7,6 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
-import householder.torch as ht
 from householder.experiments.catalogue import MODELS
 from householder.experiments.models import PACKAGED_MODELS, AnyModel
 from householder.experiments.models.cayley import CayleyAdam, haar
@@ -175,11 +174,8 @@ def test_the_identity_start_is_the_paper_s():
 
 
 def test_the_lstm_has_no_one_transition():
-    chosen = settings("lstm", forget_bias=5.0)
-    model = chosen.build(TASK)
-    assert chosen.transition(model) is None
-    gates = model.get_parameter("recurrence.rnn.bias_ih_l0").unflatten(0, (4, N))
-    assert torch.equal(gates, torch.tensor([[0.0], [5.0], [0.0], [0.0]]).expand(4, N))
+    chosen = settings("lstm")
+    assert chosen.transition(chosen.build(TASK)) is None
 
 
 @pytest.mark.parametrize("kind", PARAMETERS)
@@ -283,37 +279,3 @@ def test_cayley_steps_resume_from_a_checkpoint():
         train(network, optimizer, steps=3)
     for parameter, expected in zip(other.parameters(), model.parameters(), strict=True):
         assert torch.equal(parameter, expected)
-
-
-def test_the_paper_s_rule_snaps_after_each_update():
-    chosen = settings("ornn", u_1="snapped", learning_rate=0.05)
-    model = chosen.build(TASK)
-    u = model.get_parameter("recurrence.cells.0.reflections")
-    train(model, chosen.optimizer(model), steps=3)
-    assert u[-1, -1].abs() == 1
-    latent = settings("ornn", learning_rate=0.05)
-    model = latent.build(TASK)
-    train(model, latent.optimizer(model), steps=3)
-    assert model.get_parameter("recurrence.cells.0.reflections")[-1, -1].abs() != 1
-
-
-def test_reflections_may_have_a_learning_rate_of_their_own():
-    """Adam's first step changes every number by the learning rate."""
-    chosen = settings("ornn", reflection_rate=0.1, learning_rate=0.01)
-    model = chosen.build(TASK)
-    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    train(model, chosen.optimizer(model), steps=1)
-    for name, parameter in model.named_parameters():
-        rate = 0.001 if name.endswith("reflections") else 0.01
-        assert (parameter - before[name]).abs().max().item() == pytest.approx(rate, rel=1e-3)
-
-
-def test_renormalised_reflections_keep_unit_length_and_the_matrix():
-    chosen = settings("ornn", renormalize=True, learning_rate=0.05)
-    model = chosen.build(TASK)
-    u = model.get_parameter("recurrence.cells.0.reflections")
-    train(model, chosen.optimizer(model))
-    torch.testing.assert_close(u[:, :-1].norm(dim=0), torch.ones(N - 1))
-    before = chosen.transition(model).detach()
-    ht.renormalize_(u)
-    torch.testing.assert_close(chosen.transition(model).detach(), before)

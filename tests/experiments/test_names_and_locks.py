@@ -7,7 +7,6 @@ import socket
 import pytest
 import yaml
 
-from householder import cli
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import load_experiment, packaged_config
 from householder.experiments.files import HOLDER, LOCK, held, inside, write_text
@@ -32,21 +31,6 @@ def files(directory):
 
 
 @pytest.fixture
-def call(monkeypatch, capsys):
-    """Call the command in this process; return its exit status and what it printed."""
-    monkeypatch.setattr("householder.experiments.processes.warm_up", lambda: None)
-
-    def run(*arguments):
-        try:
-            status = cli.main([str(argument) for argument in arguments])
-        except SystemExit as exit_:
-            status = exit_.code
-        return status, *capsys.readouterr()
-
-    return run
-
-
-@pytest.fixture
 def victim(tmp_path):
     """Hold files of someone else, two folders above a run's output."""
     victim = tmp_path / "victim"
@@ -57,15 +41,13 @@ def victim(tmp_path):
 
 
 @pytest.mark.parametrize("name", REFUSED, ids=lambda name: repr(name)[:20])
-def test_a_name_that_cannot_be_a_folder_s_ends_in_one_line(name, call, victim):
+def test_a_name_that_cannot_be_a_folder_s_ends_in_one_line(name, refusal, victim):
     config = victim.parent / "config.yaml"
     config.write_text(yaml.safe_dump(settings(name)), encoding="utf-8")
     before = files(victim.parent)
     output = victim.parent / "runs" / "one"
-    status, out, err = call("train", "digits", "--config", config, "--output", output)
-    assert (status, out) == (2, "")
+    err = refusal("train", "digits", "--config", config, "--output", output)
     assert "name a model" in err
-    assert err.count("\n") == 1
     assert err.rstrip("\n").isprintable()
     assert len(err) < 400
     assert files(victim.parent) == before
@@ -73,16 +55,13 @@ def test_a_name_that_cannot_be_a_folder_s_ends_in_one_line(name, call, victim):
 
 @pytest.mark.parametrize("command", ["train", "compare"])
 @pytest.mark.parametrize("name", ["../../victim", "config.yaml", "a\0b"])
-def test_names_of_another_s_run_are_checked_before_it_is_resumed(command, name, call, victim):
+def test_names_of_another_s_run_are_checked_before_it_is_resumed(command, name, refusal, victim):
     run = victim.parent / "runs" / "one"
     place = run if command == "train" else run / "seed-1"
     place.mkdir(parents=True)
     (place / "config.yaml").write_text(yaml.safe_dump(settings(name)), encoding="utf-8")
     before = files(victim.parent)
-    status, out, err = call(command, "digits", "--resume", run)
-    assert (status, out) == (2, "")
-    assert "cannot name a model" in err
-    assert err.count("\n") == 1
+    assert "cannot name a model" in refusal(command, "digits", "--resume", run)
     assert files(victim.parent) == before
 
 
@@ -100,14 +79,13 @@ def test_a_folder_that_is_a_link_leads_nowhere(call, victim):
     (run / "srnn").symlink_to(victim)
     before = files(victim)
     status, _, err = call("train", "digits", "--resume", run)
-    assert status == 2
+    assert (status, err.count("\n")) == (2, 1)
     assert "nothing is written there" in err
-    assert err.count("\n") == 1
     assert files(victim) == before
 
 
 @pytest.mark.parametrize("output", ["/", ".", "figures"])
-def test_a_figure_needs_a_file_s_name(output, call, tmp_path, monkeypatch):
+def test_a_figure_needs_a_file_s_name(output, refusal, tmp_path, monkeypatch):
     run = tmp_path / "run"
     (run / "ornn").mkdir(parents=True)
     load_experiment(packaged_config("digits")).save(run / "config.yaml")
@@ -115,25 +93,21 @@ def test_a_figure_needs_a_file_s_name(output, call, tmp_path, monkeypatch):
     (tmp_path / "figures").mkdir()
     monkeypatch.chdir(tmp_path)
     before = files(tmp_path)
-    status, _, err = call("plot", run, "--output", output)
-    assert status == 2
-    assert "expected the name of a file" in err
-    assert err.count("\n") == 1
+    assert "expected the name of a file" in refusal("plot", run, "--output", output)
     assert files(tmp_path) == before
     assert not os.path.exists("/.png")
 
 
-def test_a_second_process_is_told_who_holds_the_run(call, tmp_path):
+def test_a_second_process_is_told_who_holds_the_run(refusal, tmp_path):
     run = tmp_path / "run"
     arguments = ["train", "digits", "--model", "srnn", "--epochs", "100000", "--output", run]
     first = start(*arguments)
     try:
         wait_for((run / "srnn" / "metrics.csv").exists, first)
         before = (run / "config.yaml").read_bytes()
+        in_use = f"householder: {run} is in use by process {first.pid} on {socket.gethostname()}\n"
         for second in (arguments, ["train", "digits", "--resume", run]):
-            status, out, err = call(*second)
-            assert (status, out) == (2, "")
-            assert err == f"householder: {run} is in use by process {first.pid} on {socket.gethostname()}\n"
+            assert refusal(*second) == in_use
         assert (run / "config.yaml").read_bytes() == before
     finally:
         first.kill()

@@ -1,7 +1,5 @@
 """A user's own task and model by the same command, and the uses of a trained run."""
 
-import csv
-import json
 import os
 import shutil
 import sys
@@ -19,8 +17,8 @@ from householder.experiments.outcome import write_outcomes
 from householder.experiments.own import imported, permitted
 from householder.experiments.session import asked, default_directory
 from householder.experiments.tasks import Task
-from householder.experiments.training import Run
-from tests.experiments.command import finish, start
+from tests.experiments.command import output_of
+from tests.experiments.runs import results, rows, train
 
 MODULE = """
 import torch
@@ -119,25 +117,22 @@ def bare(tmp_path, monkeypatch):
     """Stand beside tasks that leave out what a task may leave out."""
     (tmp_path / "bare.py").write_text(BARE)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("householder.experiments.processes.warm_up", lambda: None)
     yield tmp_path
     sys.modules.pop("bare", None)
 
 
-def test_a_task_of_the_abstract_methods_alone_is_judged_by_its_loss(bare, capsys):
+def test_a_task_of_the_abstract_methods_alone_is_judged_by_its_loss(bare, call):
     model = "models={srnn: {hidden_size: 4, learning_rate: 0.01}}"
     with permitted(["bare"], str(bare)):
         experiment = load_experiment(packaged_config("own"), ["task.kind='bare:Bare'", "epochs=2", model])
-        outcome = Run(experiment, "srnn", bare / "run" / "srnn").train(lambda _: None, lambda: False)
+        outcome, _ = train(experiment, "srnn", bare / "run" / "srnn")
     experiment.save(bare / "run" / "config.yaml")
     write_outcomes(bare / "run", [outcome])
     assert (outcome.metric_name, outcome.lower_is_better) == ("loss", True)
     assert [list(row) for row in rows(bare / "run" / "srnn" / "metrics.csv")] == [["epoch", "step", "train_loss"]] * 2
-    assert cli.main(["plot", "run"]) == 0
-    capsys.readouterr()
-    assert cli.main(["evaluate", "run", "--import", "bare"]) == 0
-    out = capsys.readouterr().out
-    assert out.count("test loss") == 1
+    assert call("plot", "run")[0] == 0
+    status, out, _ = call("evaluate", "run", "--import", "bare")
+    assert (status, out.count("test loss")) == (0, 1)
     assert f"{outcome.metric:#.4g}" in out
 
 
@@ -160,9 +155,9 @@ def test_a_smaller_loss_is_better_unless_a_task_says_otherwise(bare):
         ("Sizeless", "bare:Sizeless has no output_size: set it to an integer"),
     ],
 )
-def test_what_a_task_lacks_is_said_before_it_trains(name, message, bare, capsys):
-    assert cli.main(["train", f"bare:{name}", "--set", "models={srnn: {hidden_size: 4, learning_rate: 0.01}}"]) == 2
-    assert message in capsys.readouterr().err
+def test_what_a_task_lacks_is_said_before_it_trains(name, message, bare, refusal):
+    model = "models={srnn: {hidden_size: 4, learning_rate: 0.01}}"
+    assert message in refusal("train", f"bare:{name}", "--set", model)
     assert not (bare / "runs").exists()
 
 
@@ -189,19 +184,12 @@ def test_only_what_a_command_line_names_is_imported():
     assert named("evaluate", "run", "--import", "mine", "--import", "other.part") == {"mine", "other.part"}
 
 
-def rows(path):
-    with path.open(newline="") as file:
-        return [{name: value for name, value in row.items() if name != "seconds"} for row in csv.DictReader(file)]
-
-
 def test_one_s_own_task_and_model_train_by_the_same_command(mine, monkeypatch):
     arguments = ["--models", "ornn,lstm,mine:Running", "--epochs", "2", "--set", "task.length=5", "--output", "run"]
-    status, out, err = finish(start("train", "mine:Parity", *arguments, "--set", "models.Running.slope=2.0"))
-    assert (status, err) == (0, "")
+    out = output_of("train", "mine:Parity", *arguments, "--set", "models.Running.slope=2.0")
     assert "mine:Parity: ornn, lstm, Running" in out
-    outcomes = json.loads((mine / "run" / "results.json").read_text())
-    assert [outcome["model"] for outcome in outcomes] == ["ornn", "lstm", "Running"]
-    parameters = [outcome["parameters"] for outcome in outcomes]
+    assert [outcome["model"] for outcome in results(mine / "run")] == ["ornn", "lstm", "Running"]
+    parameters = [outcome["parameters"] for outcome in results(mine / "run")]
     assert max(parameters) < 1.04 * min(parameters)
     monkeypatch.syspath_prepend(str(mine))
     network = load("run", "Running", imports=["mine"])
@@ -209,7 +197,7 @@ def test_one_s_own_task_and_model_train_by_the_same_command(mine, monkeypatch):
     assert network(torch.zeros(5, 3, 1)).shape == (3, 2)
     assert cli.main(["evaluate", "run", "--import", "mine"]) == 0
     assert cli.main(["plot", "run"]) == 0
-    assert finish(start("train", "--resume", "run", "--epochs", "3", "--import", "mine"))[0] == 0
+    output_of("train", "--resume", "run", "--epochs", "3", "--import", "mine")
     assert len(rows(mine / "run" / "Running" / "metrics.csv")) == 3
 
 
@@ -224,21 +212,16 @@ def test_one_s_own_task_and_model_train_by_the_same_command(mine, monkeypatch):
         (["mine:Parity", "--models", "ornn,mine:Runing"], "did you mean 'Running'?"),
     ],
 )
-def test_mistakes_of_one_s_own_are_one_line(arguments, message, mine, monkeypatch, capsys):
-    monkeypatch.setattr("householder.experiments.processes.warm_up", lambda: None)
+def test_mistakes_of_one_s_own_are_one_line(arguments, message, mine, refusal):
     (mine / "torn.py").write_text("def f(:\n")
-    assert cli.main(["train", *arguments]) == 2
-    out, err = capsys.readouterr()
-    assert message in err
-    assert (out, err.count("\n")) == ("", 1)
+    assert message in refusal("train", *arguments)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A finished run of one model, as the command leaves it."""
     directory = tmp_path_factory.mktemp("runs") / "run"
-    status, _, err = finish(start("train", "digits", "--models", "srnn", "--epochs", "2", "--output", directory))
-    assert (status, err) == (0, "")
+    output_of("train", "digits", "--models", "srnn", "--epochs", "2", "--output", directory)
     return directory
 
 
@@ -246,7 +229,7 @@ def test_a_loaded_model_predicts_as_the_trained_one(run):
     network = load(run)
     task = load_experiment(run / "config.yaml").task.load()
     (batch,) = task.held_out("test")
-    (outcome,) = json.loads((run / "results.json").read_text())
+    (outcome,) = results(run)
     assert task.measure(network(batch.inputs), batch.targets).item() == pytest.approx(outcome["metric"])
     assert not network.training
     assert all(torch.equal(a, b) for a, b in zip(network.parameters(), load(run, "srnn").parameters(), strict=True))
@@ -258,7 +241,7 @@ def test_the_best_weights_differ_from_the_last_where_a_run_keeps_them(task, tmp_
     name = {"digits": "srnn", "audio": "srnn-250"}[task]
     experiment = load_experiment(packaged_config(task), (*changes, f"models.{name}.learning_rate=0.05")).only([name])
     experiment.save(tmp_path / "config.yaml")
-    Run(experiment, name, tmp_path / name).train(lambda _progress: None, lambda: False)
+    train(experiment, name, tmp_path / name)
     best, last = (load(tmp_path, weights=weights).state_dict() for weights in ("best", "last"))
     assert any(not torch.equal(best[key], last[key]) for key in best)
 
@@ -291,17 +274,14 @@ def test_no_result_is_taken_from_a_checkpoint_before_a_damaged_one(run, tmp_path
         load(copied)
 
 
-def test_evaluate_repeats_the_result_in_percent(run, capsys):
-    assert cli.main(["evaluate", str(run)]) == 0
-    (outcome,) = json.loads((run / "results.json").read_text())
-    assert f"{outcome['metric']:#.4g} %" in capsys.readouterr().out
-    assert cli.main(["evaluate", str(run), "--part", "training"]) == 0
-    assert "training accuracy" in capsys.readouterr().out
-    assert cli.main(["evaluate", str(run), "--part", "validation"]) == 2
-    assert "digits has no validation part" in capsys.readouterr().err
+def test_evaluate_repeats_the_result_in_percent(run, call, refusal):
+    (outcome,) = results(run)
+    assert f"{outcome['metric']:#.4g} %" in call("evaluate", run)[1]
+    assert "training accuracy" in call("evaluate", run, "--part", "training")[1]
+    assert "digits has no validation part" in refusal("evaluate", run, "--part", "validation")
 
 
-def test_other_data_are_evaluated_or_refused(tmp_path, capsys):
+def test_other_data_are_evaluated_or_refused(tmp_path, call, refusal):
     for folder, letters in (("own", "ab"), ("same", "ba"), ("other", "abc")):
         (tmp_path / folder).mkdir()
         for part in ("train", "valid", "test"):
@@ -310,31 +290,29 @@ def test_other_data_are_evaluated_or_refused(tmp_path, capsys):
     run = tmp_path / "run"
     run.mkdir()
     experiment.save(run / "config.yaml")
-    Run(experiment, "ornn", run / "ornn").train(lambda _progress: None, lambda: False)
-    assert cli.main(["evaluate", str(run), "--data", str(tmp_path / "same")]) == 0
-    assert "bits" in capsys.readouterr().out
-    assert cli.main(["evaluate", str(run), "--data", str(tmp_path / "other")]) == 2
-    assert "the model maps 2 inputs to 2 outputs, but these data have 3 and 3" in capsys.readouterr().err
+    train(experiment, "ornn", run / "ornn")
+    assert "bits" in call("evaluate", run, "--data", tmp_path / "same")[1]
+    error = refusal("evaluate", run, "--data", tmp_path / "other")
+    assert "the model maps 2 inputs to 2 outputs, but these data have 3 and 3" in error
 
 
-def test_a_finished_run_is_extended_from_where_it_ended(run, capsys):
+def test_a_finished_run_is_extended_from_where_it_ended(run, refusal):
     before = rows(run / "srnn" / "metrics.csv")
-    status, _, err = finish(start("train", "--resume", run, "--epochs", "4"))
-    assert (status, err) == (0, "")
+    output_of("train", "--resume", run, "--epochs", "4")
     after = rows(run / "srnn" / "metrics.csv")
     assert after[:2] == before
     assert [row["epoch"] for row in after] == ["1", "2", "3", "4"]
     assert load_experiment(run / "config.yaml").epochs == 4
-    assert cli.main(["train", "digits", "--resume", str(run), "--epochs", "3"]) == 2
-    assert capsys.readouterr().err == f"householder: --epochs 3: {run} was begun with 4; give more to extend it\n"
-    assert cli.main(["train", "chars", "--resume", str(run)]) == 2
+    error = refusal("train", "digits", "--resume", run, "--epochs", "3")
+    assert error == f"householder: --epochs 3: {run} was begun with 4; give more to extend it\n"
+    refusal("train", "chars", "--resume", run)
 
 
 @pytest.mark.long
 def test_several_seeds_mean_the_same_in_train_and_compare(tmp_path):
     for command in ("train", "compare"):
         arguments = ["--model", "srnn", "--seed", "5", "--seeds", "2", "--epochs", "1", "--output", tmp_path / command]
-        assert finish(start(command, "digits", *arguments))[0] == 0
+        output_of(command, "digits", *arguments)
     tables = [rows(tmp_path / command / "summary.csv") for command in ("train", "compare")]
     assert [[row["mean"] for row in table] for table in tables] == [[tables[0][0]["mean"]]] * 2
     assert sorted(path.name for path in (tmp_path / "train").glob("seed-*")) == ["seed-5", "seed-6"]

@@ -15,6 +15,7 @@ from householder.experiments.experiment import Experiment, load_experiment, pack
 from householder.experiments.models import PACKAGED_MODELS, AnyModel, ModelSettings
 from householder.experiments.tasks import Batch, Task
 from householder.experiments.training import Run
+from tests.experiments.runs import train
 from tests.oracles.torch import explicit_matrix, phi
 
 BASE = {
@@ -50,8 +51,7 @@ def experiment(**changes):
 
 
 def trained(experiment, directory):
-    run = Run(experiment, "srnn", directory)
-    run.train(lambda _progress: None, lambda: False)
+    _, run = train(experiment, "srnn", directory)
     return torch.nn.utils.parameters_to_vector(run.model.parameters()).detach()
 
 

@@ -13,6 +13,7 @@ from householder.experiments.errors import UserError
 from householder.experiments.experiment import data_change, load_experiment, packaged_config
 from householder.experiments.tasks.idx import read_idx
 from householder.experiments.tasks.wav import read_wav
+from tests.experiments.runs import idx, write_mnist
 
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 
@@ -23,8 +24,11 @@ def load(task, **settings):
     ).task.load()
 
 
-def idx(array):
-    return bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes() + array.astype(np.uint8).tobytes()
+def refused(message, task, **settings):
+    """Data that are answered in one line."""
+    with pytest.raises(UserError, match=message) as caught:
+        load(task, **settings)
+    assert "\n" not in str(caught.value)
 
 
 def write_wav(path, frames, rate=44_100, channels=1, width=2):
@@ -46,13 +50,11 @@ def extensible(path):
 
 @pytest.fixture
 def mnist(tmp_path):
-    """Write files as MNIST's, with images of 2 x 3 pixels; half of them gzipped."""
-    random = np.random.default_rng(0)
-    for part, count in (("train", 5012), ("t10k", 20)):
-        images = idx(random.integers(256, size=(count, 2, 3)))
-        labels = idx(np.arange(count) % 10)
-        (tmp_path / f"{part}-images-idx3-ubyte").write_bytes(images)
-        (tmp_path / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels))
+    """Write files as MNIST's, with images of 2 x 3 pixels; the labels are gzipped."""
+    write_mnist(tmp_path, 2, 3)
+    for path in list(tmp_path.glob("*-labels-*")):
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
     return tmp_path
 
 
@@ -107,9 +109,7 @@ def test_bad_idx_files_are_answered_in_one_line(task, name, content, message, mn
         (mnist / name).unlink()
     else:
         (mnist / name).write_bytes(content)
-    with pytest.raises(UserError, match=message) as caught:
-        load(task, data=mnist)
-    assert "\n" not in str(caught.value)
+    refused(message, task, data=mnist)
 
 
 @pytest.mark.parametrize("prefix", ["", "ptb."])
@@ -146,9 +146,7 @@ def test_bad_texts_are_answered_in_one_line(name, content, message, tmp_path):
         (tmp_path / name).unlink()
     else:
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match=message) as caught:
-        load("chars", data=tmp_path)
-    assert "\n" not in str(caught.value)
+    refused(message, "chars", data=tmp_path)
 
 
 @pytest.mark.parametrize(("width", "kind"), [(1, "u1"), (2, "<i2"), (3, None), (4, "<i4")])
@@ -269,9 +267,7 @@ def test_bad_recordings_are_answered_in_one_line(content, message, tmp_path):
             path.write_bytes(written[:20] + b"\2" + written[21:])
     elif content is not None:
         path.write_bytes(content)
-    with pytest.raises(UserError, match=message) as caught:
-        load("audio", data=path, start=0)
-    assert "\n" not in str(caught.value)
+    refused(message, "audio", data=path, start=0)
 
 
 def test_the_command_line_takes_any_path_from_anywhere(tmp_path, monkeypatch):

@@ -1,53 +1,52 @@
 """A run is a pure function of its experiment, however often it is interrupted."""
 
-import csv
 import doctest
-import math
 
 import numpy as np
 import pytest
 import torch
 
 from householder.experiments import training
-from householder.experiments.catalogue import TASKS
 from householder.experiments.checkpoint import NAME, PREVIOUS
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import load_experiment, packaged_config
 from householder.experiments.outcome import METRICS
 from householder.experiments.training import Run
-
-MODELS = ("ornn", "lstm", "srnn")
+from tests.experiments import runs
+from tests.experiments.runs import rows, train
 
 
 def digits(*changes):
-    return load_experiment(packaged_config("digits"), ("epochs=2", *changes))
+    return runs.digits("epochs=2", *changes)
 
 
-def train(experiment, name, directory, steps=math.inf):
-    run = Run(experiment, name, directory)
-    last = run.state.step + steps
-    outcome = run.train(lambda _progress: None, lambda: run.state.step >= last)
-    return outcome, run
+SHORT = "task.iterations=4", "epochs=2"
 
 
-def rows(directory):
-    with (directory / METRICS).open(newline="") as file:
-        return [{key: value for key, value in row.items() if key != "seconds"} for row in csv.DictReader(file)]
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_an_interrupted_run_ends_like_an_undisturbed_one(name, tmp_path):
-    experiment = digits()
-    whole, run = train(experiment, name, tmp_path / "whole")
-    for steps in (1, 10, 25):  # within the first epoch twice, then within the second
-        outcome, _ = train(experiment, name, tmp_path / "parts", steps)
-        assert outcome.metric is None
-    parts, resumed = train(experiment, name, tmp_path / "parts")
+@pytest.mark.parametrize(
+    ("task", "model", "changes", "stops"),
+    [
+        *(("digits", name, ("epochs=2",), (1, 10, 25)) for name in ("ornn", "lstm", "srnn")),
+        ("addition", "ornn", ("task.length=20", *SHORT), (1, 5)),
+        ("copy", "ornn", ("task.delay=5", *SHORT), (1, 5)),
+        ("audio", "lstm-250", ("epochs=8",), (1, 5)),
+    ],
+)
+def test_an_interrupted_run_ends_like_an_undisturbed_one(task, model, changes, stops, tmp_path):
+    experiment = load_experiment(packaged_config(task), changes)
+    whole, run = train(experiment, model, tmp_path / "whole")
+    for steps in stops:  # within the first epoch, then within a later one
+        train(experiment, model, tmp_path / "parts", steps)
+    parts, resumed = train(experiment, model, tmp_path / "parts")
 
     assert (parts.metric, parts.train_loss) == (whole.metric, whole.train_loss)
-    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+    assert rows(tmp_path / "parts" / METRICS) == rows(tmp_path / "whole" / METRICS)
     for parameter, expected in zip(resumed.model.parameters(), run.model.parameters(), strict=True):
         assert torch.equal(parameter, expected)
+
+
+def test_a_run_that_has_not_ended_is_not_judged(tmp_path):
+    assert train(digits(), "srnn", tmp_path, steps=10)[0].metric is None
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path):
@@ -63,7 +62,7 @@ def test_rows_after_the_checkpoint_are_written_anew(tmp_path):
         file.write("2,58,0.1")  # what a kill may leave
     train(digits(), "lstm", tmp_path / "parts")
     train(digits(), "lstm", tmp_path / "whole")
-    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+    assert rows(tmp_path / "parts" / METRICS) == rows(tmp_path / "whole" / METRICS)
 
 
 def test_a_garbled_checkpoint_yields_to_the_previous_one(tmp_path):
@@ -79,14 +78,6 @@ def test_a_kill_between_the_two_renames_loses_nothing(tmp_path):
     train(digits(), "srnn", tmp_path, steps=20)
     (tmp_path / NAME).rename(tmp_path / PREVIOUS)
     assert Run(digits(), "srnn", tmp_path).state.step == 20
-
-
-@pytest.mark.parametrize("content", [b"", b"garbage", b"\x80\x04N."])
-def test_an_unreadable_checkpoint_is_one_line(content, tmp_path):
-    (tmp_path / NAME).write_bytes(content)
-    with pytest.raises(UserError, match=r"no readable checkpoint: .*checkpoint\.pt") as caught:
-        Run(digits(), "srnn", tmp_path)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["lstm", "srnn"])
@@ -121,22 +112,10 @@ def test_a_model_may_have_more_epochs_than_the_experiment(tmp_path):
     assert train(run.experiment, "srnn", tmp_path)[0].epochs == 3
 
 
-def test_patience_needs_validation_data(tmp_path):
-    with pytest.raises(UserError, match="patience needs validation data"):
-        Run(digits("patience=2"), "srnn", tmp_path)
-
-
 def test_a_diverging_run_says_so(tmp_path):
     experiment = digits("models.srnn.learning_rate=1e20", "models.srnn.nonlinearity=relu", "models.srnn.clip_norm=null")
     with pytest.raises(UserError, match=r"srnn: the loss is not finite in epoch 1; try a smaller learning_rate"):
         train(experiment, "srnn", tmp_path)
-
-
-def test_models_have_equal_numbers_of_parameters(tmp_path):
-    runs = [Run(digits(), name, tmp_path / name) for name in MODELS]
-    counts = [run.settings.num_parameters(run.model) for run in runs]
-    assert max(counts) < 1.04 * min(counts)
-    assert counts[0] == 128 * 16 - 16 * 15 // 2 + 128 + 128 + 128 + 128 * 10 + 10  # U, V, b, h_0 and the readout
 
 
 def test_an_epoch_visits_each_sequence_once():
@@ -185,8 +164,3 @@ def test_a_schedule_scales_every_rate(tmp_path):
         _, run = train(digits(*changes), "ornn", tmp_path, steps)
     factor = training.learning_rate_factor("cosine", 0.0, 28 / 58)
     assert [group["lr"] for group in run.optimizer.param_groups] == pytest.approx([0.01 * factor, 0.001 * factor])
-
-
-def test_every_task_of_the_command_line_has_settings():
-    for task in TASKS:
-        assert load_experiment(packaged_config(task)).task.kind == task

@@ -7,7 +7,7 @@ from scipy.linalg import lapack
 
 import householder as hh
 from householder import reference
-from tests.conftest import METHODS, SEQUENCE_METHODS, assert_close, randn
+from tests.conftest import METHODS, SEQUENCE_METHODS, assert_close, randn, real
 from tests.oracles.torch import exact, of_columns, rnn
 
 SIZES = [(1, 1, 2), (1, 4, 1), (3, 3, 2), (5, 12, 4), (17, 6, 9), (33, 70, 3), (70, 20, 5)]
@@ -118,9 +118,8 @@ def test_what_geqrf_gives_is_applied_as_it_is(dtype, size):
     assert_close(hh.matrix(a, tau=tau), q, dtype)
 
 
+@real("dtype")
 def test_the_form_of_lapack_goes_both_ways(dtype):
-    if dtype.kind == "c":
-        pytest.skip("to_lapack is real")
     u = randn(np.random.default_rng(0), (6, 4), dtype)
     a, tau = hh.to_lapack(u)
     assert_close(hh.matrix(a, tau=tau), hh.matrix(u))

@@ -1,6 +1,5 @@
 """The delta rule and linear attention from NumPy against their step-by-step recurrence in double precision."""
 
-import os
 from itertools import pairwise, product
 
 import numpy as np
@@ -240,42 +239,6 @@ def test_threads_do_not_change_a_bit(rule, gate, sizes):
     assert all(other == found[0] for other in found)
 
 
-def random_problem(rng, rule):
-    """Sizes at every edge, extreme gates, packed lengths at random."""
-    tokens, reflections = int(rng.integers(0, 80)), int(rng.integers(1, 4)) if rule == "delta_rule" else 1
-    offsets = None
-    if rng.random() < 0.5:
-        inner = np.sort(rng.integers(0, tokens + 1, rng.integers(0, 5)))
-        offsets = [0, *inner.tolist(), tokens]
-    return problem(
-        rng,
-        "float64",
-        batch=1 if offsets else int(rng.integers(1, 3)),
-        tokens=tokens,
-        heads=int(rng.integers(1, 3)),
-        group=int(rng.integers(1, 3)),
-        widths=tuple(rng.integers(1, 36, 2).tolist()),
-        gate=rng.choice([None, "head", "channel"]),
-        reflections=reflections,
-        offsets=offsets,
-        strength=float(rng.choice([1e-8, 1.0, 10.0, 60.0])),
-        initial=rng.random() < 0.5,
-        rule=rule,
-    )
-
-
-@EACH_RULE
-def test_random_problems(rule):
-    tolerance, slack = {"delta_rule": (1e-11, 10), "linear_attention": (1e-14, 1)}[rule]
-    for seed in range(int(os.environ.get("HOUSEHOLDER_DELTA_PROBLEMS", "60"))):
-        rng = np.random.default_rng(seed)
-        arrays, options = random_problem(rng, rule)
-        try:
-            check(rng, arrays, options, tolerance, slack)
-        except AssertionError as failure:
-            raise AssertionError(f"seed {seed}: {failure}") from failure
-
-
 @EACH_RULE
 @pytest.mark.parametrize("gate", ["head", "channel"])
 @pytest.mark.parametrize("tokens", [3, 40])
@@ -321,10 +284,8 @@ def test_queries_and_keys_can_be_normalised(rule):
     assert np.isclose(np.vdot(backward(arrays, normalised, grad)[1], direction), slope, rtol=1e-6)
 
 
-def test_beta_and_g_are_named():
+def test_beta_and_g_of_gradients_are_named():
     arrays, _ = problem(np.random.default_rng(0), "float64", tokens=10)
-    with pytest.raises(TypeError, match="positional"):
-        hh.delta_rule(*arrays)
     with pytest.raises(TypeError, match="positional"):
         hh.delta_rule_vjp(*arrays)
 

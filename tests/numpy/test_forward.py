@@ -113,48 +113,14 @@ def test_a_nan_in_one_vector_leaves_the_others_alone(backend, dtype):
     assert np.array_equal(c[[0, 2]], clean[[0, 2]])
 
 
-def layouts(a):
-    """The same array, lying differently in memory."""
-    spaced = np.repeat(np.repeat(a, 2, axis=0), 3, axis=1)[::2, ::3]
-    frozen = a.copy()
-    frozen.flags.writeable = False
-    unaligned = np.frombuffer(b"x" + a.tobytes(), a.dtype, offset=1).reshape(a.shape)
-    return {
-        "spaced": spaced,
-        "negative strides": a[::-1, ::-1].copy()[::-1, ::-1],
-        "Fortran order": np.asfortranarray(a),
-        "read-only": frozen,
-        "big-endian": a.astype(a.dtype.newbyteorder(">")),
-        "unaligned": unaligned,
-        "memory of another class": a.view(type("Mine", (np.ndarray,), {})),
-    }
-
-
-@pytest.mark.parametrize("layout", list(layouts(np.zeros((1, 1)))))
-def test_memory_layout_does_not_matter(dtype, layout):
+def test_results_are_arrays_of_numpys_own_class_in_c_order(dtype):
+    """Memory may lie anyhow and stays as it is: the random tester's kind "arrays" draws that."""
     p = problem(7, 3, 5, dtype)
-    u, h = layouts(p.u)[layout], layouts(p.h)[layout]
-    c = hh.forward(u, h, **p.options)
+    mine = type("Mine", (np.ndarray,), {})
+    c = hh.forward(p.u.view(mine), np.asfortranarray(p.h).view(mine), **p.options)
     assert type(c) is np.ndarray
-    assert c.dtype == dtype
-    assert np.array_equal(c, hh.forward(p.u, p.h, **p.options))
-
-
-def test_lists_are_converted_as_numpy_does():
-    assert np.allclose(hh.forward([[1.0], [0.0]], [3.0, 4.0]), [-3, 4])
-
-
-@pytest.mark.parametrize("lead", [(), (1,), (4, 5)])
-def test_inputs_are_not_modified_and_outputs_share_no_memory(dtype, lead):
-    p = problem(6, 3, 5, dtype)
-    u = np.broadcast_to(p.u, (*lead, 6, 3)).copy()
-    copies = u.copy(), p.h.copy()
-    c = hh.forward(u, p.h, **p.options)
-    assert np.array_equal(u, copies[0])
-    assert np.array_equal(p.h, copies[1])
-    assert not np.shares_memory(c, p.h)
     assert c.flags.c_contiguous
-    assert c.flags.writeable
+    assert np.array_equal(c, hh.forward(p.u, p.h, **p.options))
 
 
 @pytest.mark.parametrize(("lead_u", "lead_h"), [((), (0,)), ((), (3, 0)), ((0,), (1,)), ((0,), ()), ((2, 0), (2, 1))])
@@ -183,20 +149,6 @@ def test_forward_tape_applies_as_forward_does(backend, dtype, n, m, transpose):
     n, m = p.u.shape
     assert tape.shape == (2, 3, m + 1, n)
     assert_close(c.reshape(p.h.shape), reference.forward(p.u, p.h, p.phases, transpose), dtype)
-
-
-def test_numbers_published_by_an_svd_rnn(backend):
-    """A worked example of the spectral RNN's tests, in double precision; its row vectors multiply W from the left."""
-    u = np.array([[0.557619274, 0], [0.559727728, 0.635844827], [0.612997234, -0.771816969]])
-    h = np.array([[0.608415484, -0.575018406, 0.710458696], [1.020405412, 1.035417199, -0.101987585]])
-    w = [
-        [0.378121487, -0.790478102, -0.481838677],
-        [-0.624229943, -0.602064261, 0.497850985],
-        [-0.683638149, 0.112529975, -0.721093534],
-    ]
-    hw = [[0.103302006, -0.054793186, -1.091738764], [-0.190778604, -1.441472485, 0.097355267]]
-    assert np.allclose(backend(hh.matrix, u), w, rtol=0, atol=2e-9)
-    assert np.allclose(backend(hh.forward, u, h, transpose=True), hw, rtol=0, atol=4e-9)
 
 
 def test_dtypes_of_all_results_are_the_input_s(dtype):

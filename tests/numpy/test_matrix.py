@@ -125,16 +125,7 @@ def test_the_two_by_two_example_of_theorem_1(backend):
 
 
 class TestCompactWY:
-    """``W = (I - V S V*) D``."""
-
-    @pytest.mark.parametrize(("n", "m"), SHAPES)
-    def test_it_is_w(self, backend, dtype, n, m):
-        p = problem(n, m, 1, dtype)
-        v, _, s = backend(hh.wy, p.u)
-        d = np.ones(len(p.u), dtype)
-        if n == m and dtype.kind == "f":
-            d[-1] = p.u[-1, -1]
-        assert_close((np.eye(len(p.u)) - v @ s @ adjoint(v)) * d, reference.matrix(p.u), dtype)
+    """``W = (I - V S V*) D``; the random tester's kind "arrays" draws all sizes of it."""
 
     @given(n=st.sampled_from(SIZES), m=st.sampled_from(SIZES), seed=st.integers(0, 99))
     def test_t_is_half_of_the_gram_matrix_and_s_its_inverse(self, backend, dtype, n, m, seed):

@@ -53,6 +53,12 @@ else:
         "ht.factor(m)": lambda k: ht.factor(ht.matrix(ht.haar(5, 2, rng=0)), k),
         "ht.last_state(every)": lambda k: ht.last_state(rnn(), X, every=k).detach(),
         "ht.delta_rule(num_householder)": lambda k: ht.delta_rule(**T_STEPS, num_householder=k)[0],
+        "in_features": lambda k: ht.Orthogonal(k, 3)(torch.ones(2)).shape,
+        "out_features": lambda k: ht.Unitary(3, k)(torch.ones(3)).shape,
+        "num_reflections": lambda k: ht.SVDLinear(6, 4, num_reflections=k).left.reflections.shape,
+        "input_size": lambda k: ht.OrthogonalRNNCell(k, 6).weight_ih.shape,
+        "hidden_size": lambda k: ht.UnitaryRNN(3, k)(X)[0].shape,
+        "num_layers": lambda k: rnn(num_layers=k)(X)[1].shape,
         "matrix(layer)": lambda k: rnn(num_layers=3).matrix(k).detach(),
     }
     NUMBERS |= {

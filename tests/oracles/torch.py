@@ -14,33 +14,11 @@ DTYPES = [torch.float64, torch.complex128]
 IGNORE_CONFIG_WARNING = "ignore:Skipping serialization:UserWarning"
 
 
-def of_cell(cell, x, h0=None, reverse=False):
-    """All states of a cell and the last ones for ``x (T, ..., d)``."""
-    return rnn(
-        cell.reflections.detach(),
-        x,
-        cell.h0 if h0 is None else h0,
-        input_weight=cell.weight_ih,
-        bias=cell.bias,
-        phases=None if cell.phases is None else cell.phases.detach(),
-        nonlinearity_bias=cell.nonlinearity_bias,
-        nonlinearity=cell.nonlinearity,
-        negative_slope=cell.negative_slope,
-        reverse=reverse,
-    )
-
-
 def stack(module, x, hx=None):
     """What a recurrent layer computes for ``x (T, ..., d)``."""
-    last, directions = [], 2 if module.bidirectional else 1
-    for first in range(0, len(module.cells), directions):
-        found = [
-            of_cell(module.cells[k], x, None if hx is None else hx[k], reverse=k > first)
-            for k in range(first, first + directions)
-        ]
-        last += [h for _, h in found]
-        x = torch.cat([states for states, _ in found], -1)
-    return x, torch.stack(last)
+    options = {name: getattr(module, name) for name in ("num_layers", "bidirectional")}
+    options |= {name: getattr(module.cells[0], name) for name in ("nonlinearity", "negative_slope", "constraint")}
+    return oracle.recurrent_layer(dict(module.named_parameters()), options, x, hx)
 
 
 def exact(function, grad, *arrays):

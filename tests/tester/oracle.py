@@ -249,6 +249,56 @@ def constrained(u, constraint):
     return torch.cat([u[..., :-1, :], torch.cat([u[..., -1:, :-1], seen], -1)], -2)
 
 
+def cell(t, options, x, h0=None, prefix="", reverse=False):
+    """All states and the last ones of a cell for ``x (T, ..., d)``, by the names of its parameters after a prefix."""
+    u = constrained(t[f"{prefix}reflections"], options.get("constraint", "hard"))
+    named = {name: t.get(f"{prefix}{name}") for name in ("phases", "bias", "nonlinearity_bias")}
+    h0 = t.get(f"{prefix}h0") if h0 is None else h0
+    how = {name: options[name] for name in ("nonlinearity", "negative_slope", "smallest") if name in options}
+    x = x.to(u.dtype)
+    return rnn(u, x, h0, input_weight=t[f"{prefix}weight_ih"], reverse=reverse, **named, **how)
+
+
+def recurrent_layer(t, options, x, hx=None):
+    """States of the last layer and last states of all, for ``x (T, ..., d)``, by the names of the parameters."""
+    last, directions = [], 2 if options["bidirectional"] else 1
+    for layer in range(options["num_layers"]):
+        found = []
+        for direction in range(directions):
+            h0 = None if hx is None else hx[len(last)]
+            states, final = cell(t, options, x, h0, f"cells.{len(last)}.", reverse=bool(direction))
+            found.append(states)
+            last.append(final)
+        x = torch.cat(found, -1)
+        if options.get("dropped") and layer < options["num_layers"] - 1:
+            x = x * 0
+    return x, torch.stack(last)
+
+
+def delta_net(t, options, x):
+    """The layer of the delta rule for ``x (B, T, d)``, by the names of its parameters."""
+    heads, steps, taps, gate = (options[name] for name in ("num_heads", "num_householder", "conv_size", "gate"))
+    (batch, tokens, size), values = x.shape, t["norm.weight"].shape[0]
+    keys = size // heads
+    projected = rounded(x @ t["projection.weight"].mT)
+    past = torch.cat([projected.new_zeros(batch, taps - 1, projected.shape[2]), projected], 1)
+    mixed = rounded(sum(past[:, i : i + tokens] * t["convolution.weight"][:, 0, i] for i in range(taps)))
+    mixed = rounded(torch.nn.functional.silu(mixed))
+    q, k, v = mixed.split([heads * keys, steps * heads * keys, steps * heads * values], -1)
+    beta = options["max_beta"] * sigmoid(rounded(x @ t["beta.weight"].mT + t["beta.bias"]))
+    g = None
+    if gate is not None:
+        g = torch.nn.functional.logsigmoid(rounded(x @ t["decay.weight"].mT + t["decay.bias"]))
+        g = g if gate == "head" else g.reshape(batch, tokens, heads, keys)
+    shape = batch, tokens * steps, heads
+    o, _ = delta_rule(
+        q.reshape(batch, tokens, heads, keys), k.reshape(*shape, keys), v.reshape(*shape, values), beta.reshape(shape),
+        g, scale=keys**-0.5, reflections=steps, normalize=True,
+    )  # fmt: skip
+    square = rounded(o.square().mean(-1, keepdim=True) + 2.0**-23)
+    return rounded((rounded(o * square.rsqrt()) * t["norm.weight"]).flatten(2) @ t["out.weight"].mT)
+
+
 def delta_rule(q, k, v, beta, g=None, initial_state=None, cu_seqlens=None, *, scale, reflections=1, normalize=False):
     """Outputs and final states of the delta rule, one step after the other; packed sequences one by one.
 

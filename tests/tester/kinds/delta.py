@@ -8,7 +8,6 @@ import sizes
 import torch
 from problem import Problem
 from source import HALF, REAL
-from torch.nn.functional import silu
 
 import householder as hh
 import householder.torch as ht
@@ -243,29 +242,13 @@ def layer(source):
             outputs.append(y)
         return torch.stack(outputs, 1)
 
+    options = {"num_heads": heads, "num_householder": reflections, "conv_size": taps, "max_beta": 2.0, "gate": gate}
+
     def theirs(t):
-        x = t["x"]
-        projected = oracle.rounded(x @ t["projection.weight"].mT)
-        past = torch.cat([projected.new_zeros(batch, taps - 1, projected.shape[2]), projected], 1)
-        each = [past[:, i : i + tokens] * t["convolution.weight"][:, 0, i] for i in range(taps)]
-        mixed = oracle.rounded(silu(oracle.rounded(sum(each))))
-        q, k, v = mixed.split(module.widths, -1)
-        beta = 2 * oracle.sigmoid(oracle.rounded(x @ t["beta.weight"].mT + t["beta.bias"]))
-        g = None
-        if gate is not None:
-            g = torch.nn.functional.logsigmoid(oracle.rounded(x @ t["decay.weight"].mT + t["decay.bias"]))
-            g = g if gate == "head" else g.reshape(batch, tokens, heads, width)
-        shape = batch, tokens * reflections, heads
-        o, _ = oracle.delta_rule(
-            q.reshape(batch, tokens, heads, width), k.reshape(*shape, width), v.reshape(*shape, -1),
-            beta.reshape(shape), g, scale=width**-0.5, reflections=reflections, normalize=True,
-        )  # fmt: skip
-        size = oracle.rounded(o.square().mean(-1, keepdim=True) + module.norm.eps)
-        o = oracle.rounded(o * size.rsqrt()) * t["norm.weight"]
-        return oracle.rounded(o.flatten(2) @ t["out.weight"].mT)
+        return oracle.delta_net(t, options, t["x"])
 
     return layer_problem(
         f"DeltaNet, {'steps' if by_steps else 'sequences'}", module, inputs, ours, theirs, (width + 16) * (tokens + 1),
         transforms=not by_steps, whole=not by_steps, reach=reach({**module.state_dict(), **inputs}),
-        options={"gate": gate, "num_householder": reflections},
+        options=options,
     )  # fmt: skip

@@ -46,32 +46,6 @@ def dtype_of(source, is_complex):
     return source.choose(COMPLEX) if is_complex else source.choose((*REAL, *REAL, *REAL, source.choose(HALF)))
 
 
-def cell(t, prefix, options, x, h0, reverse=False):
-    """One recurrence with a cell's parameters."""
-    u = oracle.constrained(t[f"{prefix}reflections"], options["constraint"])
-    named = {key: t.get(f"{prefix}{key}") for key in ("phases", "bias", "nonlinearity_bias")}
-    h0 = t.get(f"{prefix}h0") if h0 is None else h0
-    how = {key: options[key] for key in ("nonlinearity", "negative_slope", "smallest")}
-    x = x.to(u.dtype)
-    return oracle.rnn(u, x, h0, input_weight=t[f"{prefix}weight_ih"], reverse=reverse, **named, **how)
-
-
-def stack(t, options, x, hx):
-    """Layers and directions over ``x (T, B, d)``."""
-    last, directions = [], 2 if options["bidirectional"] else 1
-    for layer in range(options["num_layers"]):
-        found = []
-        for direction in range(directions):
-            h0 = None if hx is None else hx[len(last)]
-            states, final = cell(t, f"cells.{len(last)}.", options, x, h0, reverse=bool(direction))
-            found.append(states)
-            last.append(final)
-        x = torch.cat(found, -1)
-        if options["dropped"] and layer < options["num_layers"] - 1:
-            x = x * 0
-    return x, torch.stack(last)
-
-
 def packed(sequences):
     """What ``pack_sequence`` makes, which has no gradients of complex numbers."""
     order = sorted(range(len(sequences)), key=lambda i: -len(sequences[i]))
@@ -154,10 +128,13 @@ def recurrent(source):
     def theirs(t):
         hx = t.get("hx")
         if form == "packed":
-            pairs = [stack(t, how, t[f"x{i}"], None if hx is None else hx[:, i]) for i in range(len(lengths))]
+            pairs = [
+                oracle.recurrent_layer(t, how, t[f"x{i}"], None if hx is None else hx[:, i])
+                for i in range(len(lengths))
+            ]
             return *(x for x, _ in pairs), torch.stack([last for _, last in pairs], 1)
         swapped = batch_first and form != "one"
-        x, last = stack(t, how, t["x"].transpose(0, 1) if swapped else t["x"], hx)
+        x, last = oracle.recurrent_layer(t, how, t["x"].transpose(0, 1) if swapped else t["x"], hx)
         return last if form == "last state" else (x.transpose(0, 1) if swapped else x, last)
 
     return problem(
@@ -187,7 +164,7 @@ def step(source):
     return problem(
         type(module).__name__, module, inputs,
         lambda call, t: call(t["x"], t["hx"]),
-        lambda t: cell(t, "", how, t["x"].unsqueeze(0), t.get("hx"))[1],
+        lambda t: oracle.cell(t, how, t["x"].unsqueeze(0), t.get("hx"))[1],
         n + m, options=options,
     )  # fmt: skip
 

@@ -5,6 +5,7 @@ They run where it is installed (``pip install fla-core``), but for the choice of
 
 import sys
 import warnings
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import householder.torch as ht
 from householder import _notices
 from householder.torch import _fla_kernels, fla
+from tests.torch.ops import test_delta
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),  # that Triton does not support this platform
@@ -26,16 +28,7 @@ def installed(name):
     return pytest.importorskip(name, reason="flash-linear-attention is not installed", exc_type=ImportError)
 
 
-def operands(gate, *, tokens=70, r=1, group=1):
-    torch.manual_seed(0)
-    batch, heads, keys, values = 2, 2, 8, 12
-    q, k = torch.randn(batch, tokens, heads, keys), torch.randn(batch, tokens * r, heads, keys)
-    k = torch.nn.functional.normalize(k, dim=-1)
-    v = torch.randn(batch, tokens * r, heads * group, values)
-    beta = 2 * torch.rand(batch, tokens * r, heads * group)
-    shape = {None: (), "head": (heads * group,), "channel": (heads * group, keys)}[gate]
-    g = -torch.rand(batch, tokens, *shape) if gate else None
-    return q, k, v, beta, g, torch.randn(batch, heads * group, keys, values)
+operands = partial(test_delta.operands, tokens=70, heads=2, group=1, widths=(8, 12), dtype=torch.float32)
 
 
 def ours(q, k, v, beta, g, state, **options):
@@ -46,7 +39,7 @@ def agree(function, expected, tensors):
     """Values and gradients of the tensors that are there."""
     results = []
     for call in (function, expected):
-        leaves = [None if t is None else t.clone().requires_grad_() for t in tensors]
+        leaves = [None if t is None else t.detach().requires_grad_() for t in tensors]
         found = call(*leaves)
         given = [t for t in leaves if t is not None]
         results.append([*found, *torch.autograd.grad(sum(x.square().sum() for x in found), given)])

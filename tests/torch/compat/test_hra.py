@@ -2,14 +2,13 @@
 
 import copy
 import importlib.util
-import io
-import pickle
 
 import pytest
 import torch
 from torch import nn
 
 import householder.torch as ht
+from tests.cases import copies
 
 peft = pytest.importorskip("peft", reason="peft is not installed")
 pytestmark = [
@@ -207,14 +206,7 @@ def test_rotations_of_other_adapters_are_left_as_they_are():
     assert ht.accelerate(model) == {}
 
 
-def saved(model):
-    file = io.BytesIO()
-    torch.save(model, file)
-    file.seek(0)
-    return torch.load(file, weights_only=False)
-
-
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), saved])
+@copies.each_way
 def test_copies_are_independent_and_accelerated(duplicate, monkeypatch):
     model, x = network()
     ht.accelerate(model)

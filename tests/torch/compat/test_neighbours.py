@@ -101,20 +101,6 @@ def test_hooks_of_opacus_give_the_gradients_of_each_sample(name, per_sample):
         torch.testing.assert_close(p.grad_sample, torch.stack(rows), atol=1e-4, rtol=1e-4)
 
 
-def test_vmap_gives_the_gradients_of_each_sequence():
-    layer, x = made("OrthogonalRNN")
-    parameters = dict(layer.named_parameters())
-
-    def loss(parameters, sequence):
-        return torch.func.functional_call(layer, parameters, (sequence[None],))[0].square().sum()
-
-    found = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, x)
-    for i, row in enumerate(x.split(1)):
-        alone = torch.autograd.grad(run(layer, row).square().sum(), list(parameters.values()))
-        for name, expected in zip(parameters, alone, strict=True):
-            torch.testing.assert_close(found[name][i], expected, atol=1e-4, rtol=1e-4)
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("before", [True, False])
 def test_adapters_on_weights_of_torchao_train_and_refuse_to_merge(before):

@@ -2,9 +2,7 @@
 
 import copy
 import importlib
-import io
 import logging
-import pickle
 import sys
 import threading
 from itertools import pairwise
@@ -16,6 +14,7 @@ from torch import nn
 
 import householder.torch as ht
 from householder.torch import _mamba, _pretrained
+from tests.cases import copies
 
 transformers = pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")
 pytestmark = [
@@ -474,15 +473,8 @@ def test_it_says_that_nothing_was_found(caplog):
     assert record.message.startswith("nothing to accelerate: Linear has neither")
 
 
-def saved(model):
-    file = io.BytesIO()
-    torch.save(model, file)
-    file.seek(0)
-    return torch.load(file, weights_only=False)
-
-
 @pytest.mark.slow_combinations
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), saved])
+@copies.each_way
 def test_copies_stay_accelerated(model, duplicate, calls):
     ids = tokens(1, 40)
     ht.accelerate(model)

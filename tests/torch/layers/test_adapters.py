@@ -1,13 +1,13 @@
 """The adapters of whole models, also of those of transformers: wrapped by name, saved alone, merged."""
 
 import copy
-import pickle
 
 import pytest
 import torch
 from torch import nn
 
 import householder.torch as ht
+from tests.cases import copies
 from tests.oracles.torch import explicit_matrix
 
 F64 = torch.float64
@@ -47,6 +47,8 @@ def test_layers_are_wrapped_by_the_pattern_of_their_names_and_the_rest_is_frozen
     ]
     assert {name for name, p in model.named_parameters() if p.requires_grad} == {f"{n}.reflections" for n in names}
     torch.testing.assert_close(logits(model), logits(gpt2))
+    model(TOKENS, labels=TOKENS).loss.backward()
+    assert {name for name, p in model.named_parameters() if p.grad is not None} == {f"{n}.reflections" for n in names}
     ht.adapt(model, "*.c_proj", num_reflections=2)
     assert sum(p.requires_grad for p in model.parameters()) == 7  # h.0.mlp.c_proj is adapted already
     with pytest.raises(ValueError, match=r"'\*\.q_proj' matches no name of a linear layer"):
@@ -92,7 +94,7 @@ def test_tied_embeddings_are_tied_again_and_keep_their_weight_when_merged(gpt2):
     assert torch.equal(model.get_input_embeddings().weight, before)
 
 
-@pytest.mark.parametrize("duplicate", [lambda m: m, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+@pytest.mark.parametrize("duplicate", [lambda m: m, *copies.WAYS])
 def test_saving_a_model_warns_that_its_adapters_are_not_loaded(gpt2, duplicate, tmp_path):
     model = copy.deepcopy(gpt2)
     ht.adapt(model, "*.c_attn", num_reflections=2)

@@ -16,7 +16,8 @@ from torch.nn.utils.parametrize import is_parametrized
 import householder.torch as ht
 from householder import _core
 from householder._spec import NONLINEARITIES, SEQUENCE_METHODS
-from tests.oracles.torch import constrained, delta_rule, explicit_matrix, frame, phi
+from tests.oracles.torch import constrained, explicit_matrix, frame, phi
+from tests.tester import oracle
 
 F64, C128 = torch.float64, torch.complex128
 
@@ -89,11 +90,7 @@ def cell_parameters(o, m=None, width=None):
 
 
 def cell(o, p, x, h=None):
-    if h is None:
-        h = p.get("h0", x.new_zeros(o.hidden_size))
-    w = explicit_matrix(constrained(p["reflections"], getattr(o, "constraint", "hard")), p.get("phases"))
-    a = h @ w.mT + x.to(w.dtype) @ p["weight_ih"].mT + p.get("bias", 0)
-    return phi(a, o.nonlinearity, o.negative_slope, p.get("nonlinearity_bias"))
+    return oracle.cell(p, vars(o), x[None], h)[1]
 
 
 def rnn_parameters(o):
@@ -107,18 +104,8 @@ def rnn_parameters(o):
 
 
 def rnn(o, p, x):
-    x, directions = x.transpose(0, 1) if o.batch_first else x, 1 + o.bidirectional
-    for layer in range(o.num_layers):
-        outputs = []
-        for direction in range(directions):
-            prefix, h, states = f"cells.{directions * layer + direction}.", None, []
-            own = {name.removeprefix(prefix): a for name, a in p.items() if name.startswith(prefix)}
-            for step in x.flip(0) if direction else x:
-                h = cell(o, own, step, h)
-                states.append(h)
-            outputs.append(torch.stack(states[::-1] if direction else states))
-        x = torch.cat(outputs, -1)
-    return x.transpose(0, 1) if o.batch_first else x
+    states, _ = oracle.recurrent_layer(p, vars(o), x.transpose(0, 1) if o.batch_first else x)
+    return states.transpose(0, 1) if o.batch_first else states
 
 
 def delta_sizes(o):
@@ -142,24 +129,7 @@ def delta_parameters(o):
 
 
 def delta(o, p, x):
-    (keys, values, heads, r), (batch, tokens, _) = delta_sizes(o), x.shape
-    projected = x @ p["projection.weight"].mT
-    taps, past = (
-        p["convolution.weight"][:, 0],
-        torch.cat([projected.new_zeros(batch, 9, projected.shape[-1]), projected], 1),
-    )
-    mixed = sum(past[:, 9 - i : 9 - i + tokens] * taps[:, o.conv_size - 1 - i] for i in range(o.conv_size))
-    mixed = mixed * mixed.sigmoid()
-    q, k, v = mixed.split([heads * keys, r * heads * keys, r * heads * values], -1)
-    q, k = q.reshape(batch, tokens, heads, keys), k.reshape(batch, r * tokens, heads, keys)
-    v = v.reshape(batch, r * tokens, heads, values)
-    beta = o.max_beta * (x @ p["beta.weight"].mT + p["beta.bias"]).sigmoid().reshape(batch, r * tokens, heads)
-    g = None
-    if o.gate is not None:
-        g = (x @ p["decay.weight"].mT + p["decay.bias"]).sigmoid().log().reshape(batch, tokens, heads, -1)
-    y, _ = delta_rule(q, k, v, beta, g, scale=keys**-0.5, reflections=r, normalize=True)
-    y = y / (y.square().mean(-1, keepdim=True) + 2.0**-23).sqrt() * p["norm.weight"]
-    return y.flatten(2) @ p["out.weight"].mT
+    return oracle.delta_net(p, vars(o), x)
 
 
 def modrelu_parameters(o):
@@ -370,13 +340,6 @@ def test_dropout_zeroes_a_share_of_what_a_layer_passes_on_and_divides_the_rest(k
     assert 1 - kept.double().mean().item() == pytest.approx(share, abs=5 * spread)
     torch.testing.assert_close(after[kept], before[kept] / (1 - share))
     assert torch.equal(*without)
-
-
-@pytest.mark.parametrize("kind", [kind for kind in TABLE if "proj_size" in names(kind)], ids=shown)
-def test_states_are_not_projected(kind):
-    assert kind(3, 6, proj_size=0).proj_size == 0
-    with pytest.raises(ValueError, match="proj_size is 1, expected 0"):
-        kind(3, 6, proj_size=1)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in TABLE if "device" in names(kind)], ids=shown)

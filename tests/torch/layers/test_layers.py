@@ -1,19 +1,17 @@
-"""``Orthogonal``, ``Unitary``, ``SVDLinear``, the nonlinearities of pairs, and ``UnitaryRNN``."""
+"""``Orthogonal``, ``Unitary``, ``SVDLinear``, and the nonlinearities of pairs."""
 
 import math
 import warnings
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 import householder.torch as ht
 from householder.torch import _reflections
-from tests.oracles.torch import explicit_matrix, phi, stack
+from tests.oracles.torch import explicit_matrix, phi
 
 F64, C128 = torch.float64, torch.complex128
 SQUARE = [(6, 6, 6), (6, 6, 2), (1, 1, 1)]
@@ -96,6 +94,7 @@ def test_logdet_is_zero_and_real(kind):
 @pytest.mark.parametrize(
     ("layer", "first_line"),
     [
+        (ht.Orthogonal(6, 4), "Orthogonal(in_features=6, out_features=4, num_reflections=4, bias=True)"),
         (ht.SVDLinear(6, 4), "in_features=6, out_features=4, margin=0.1, bias=True"),
         (ht.OrthogonalAdapter(nn.Linear(6, 4), 2), "in_features=6, out_features=4, num_reflections=2, merged=False"),
         (ht.orthogonal(nn.Linear(6, 4)).parametrizations.weight[0], "(4, 6), num_reflections=4"),
@@ -109,20 +108,13 @@ def test_layers_show_their_sizes(layer, first_line):
     assert first_line in repr(layer)
 
 
-def test_defaults_and_repr():
-    assert ht.Orthogonal(64).num_reflections == 32
-    assert ht.Orthogonal(512, 300).num_reflections == 37
-    assert ht.Unitary(8).num_reflections == 7
-    assert repr(ht.Orthogonal(6, 4)) == "Orthogonal(in_features=6, out_features=4, num_reflections=4, bias=True)"
-    assert ht.Unitary(4, dtype=torch.float64).reflections.dtype == C128
-    assert ht.Unitary(4).phases.dtype == torch.float32
-
-
-@pytest.mark.parametrize("kind", [ht.Orthogonal, ht.Unitary, ht.SVDLinear])
-def test_sizes_may_be_integers_of_numpy(kind):
-    assert kind(np.int64(6), np.int64(4), num_reflections=np.int64(2))(
-        torch.ones(6, dtype=kind(6).matrix().dtype)
-    ).shape == (4,)
+@pytest.mark.parametrize(
+    ("kind", "sizes", "m"),
+    [(ht.Orthogonal, (64,), 32), (ht.Orthogonal, (512, 300), 37), (ht.Unitary, (8,), 7), (ht.SVDLinear, (64,), 32)],
+)
+def test_the_default_number_of_reflections(kind, sizes, m):
+    layer = kind(*sizes)
+    assert (layer.left if kind is ht.SVDLinear else layer).num_reflections == m
 
 
 PRECISIONS = {
@@ -201,25 +193,12 @@ def test_unitary_layers_move():
     assert all(p.device.type == "cpu" for p in layers.parameters())
 
 
-def test_input_that_does_not_fit():
-    with pytest.raises(ValueError, match=r"input has shape \(2, 4\), expected a last axis of 6"):
-        ht.Orthogonal(6, 4)(torch.ones(2, 4))
+@pytest.mark.parametrize("kind", [ht.Orthogonal, ht.SVDLinear])
+def test_an_output_that_cannot_be_inverted_is_named(kind):
     with pytest.raises(ValueError, match=r"output has shape \(2, 6\), expected a last axis of 4"):
-        ht.Orthogonal(6, 4).inverse(torch.ones(2, 6))
-    with pytest.raises(ValueError, match=r"output has shape \(2, 6\), expected a last axis of 4"):
-        ht.SVDLinear(6, 4).inverse(torch.ones(2, 6))
-    layers = ht.Orthogonal(4), ht.SVDLinear(4), ht.OPLU(), ht.ModReLU(2), ht.orthogonal(nn.Linear(4, 4))
-    for layer in layers:
-        with pytest.raises(TypeError, match=r"input is a numpy\.ndarray, expected a torch\.Tensor"):
-            layer(np.ones((3, 4), np.float32))
-    for layer in layers[0], layers[1], layers[4]:
-        with pytest.raises(TypeError, match=r"input has dtype torch\.float64 but the layer has dtype torch\.float32"):
-            layer(torch.ones(3, 4, dtype=F64))
+        kind(6, 4).inverse(torch.ones(2, 6))
     with pytest.raises(TypeError, match=r"output is on meta but the layer is on cpu"):
-        layers[0].inverse(torch.ones(3, 4, device="meta"))
-    for function, name in ((ht.apply, "h"), (ht.rnn, "x")):
-        with pytest.raises(TypeError, match=rf"{name} is a builtins\.NoneType, expected a torch\.Tensor"):
-            function(torch.ones(4, 2), None)
+        kind(6, 4).inverse(torch.ones(3, 4, device="meta"))
 
 
 def test_complex_reflections_are_of_the_larger_size():
@@ -262,11 +241,6 @@ def test_svd_linear_has_the_singular_values_it_says(sizes):
             module.logdet  # noqa: B018
 
 
-def test_svd_linear_starts_orthogonal():
-    w = ht.SVDLinear(8, dtype=F64).matrix()
-    torch.testing.assert_close(w.T @ w, torch.eye(8, dtype=F64))
-
-
 def test_oplu_sorts_pairs_and_keeps_the_norm():
     x = torch.randn(3, 4, 8, dtype=F64)
     y = ht.OPLU()(x)
@@ -274,9 +248,6 @@ def test_oplu_sorts_pairs_and_keeps_the_norm():
     torch.testing.assert_close(y.norm(dim=-1), x.norm(dim=-1))
     assert (y[..., :4] >= y[..., 4:]).all()
     assert torch.autograd.gradcheck(ht.OPLU(), x.requires_grad_(), fast_mode=True)
-    for wrong in (torch.ones(3), torch.ones(()), torch.ones(4, dtype=C128)):
-        with pytest.raises(ValueError, match="expected real numbers and an even last axis"):
-            ht.OPLU()(wrong)
 
 
 def test_equal_numbers_of_a_pair_keep_their_gradients():
@@ -332,57 +303,15 @@ def test_modrelu_changes_moduli_only(dtype):
     zero = torch.zeros_like(x).requires_grad_()
     module(zero).abs().sum().backward()
     assert zero.grad.isfinite().all()
-    for wrong in (x[:, :3], x[0, 0]):
-        with pytest.raises(ValueError, match="input is torch"):
-            module(wrong)
 
 
-@pytest.mark.parametrize("nonlinearity", ["modrelu", "identity"])
-@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True, "learn_h0": True}], ids=str)
-@pytest.mark.parametrize("steps", [1, 6])
-def test_unitary_rnn_is_the_complex_recurrence(nonlinearity, options, steps):
-    torch.manual_seed(3)
-    module = ht.UnitaryRNN(3, 8, num_reflections=5, nonlinearity=nonlinearity, dtype=C128, **options)
-    for name, parameter in module.named_parameters():
-        if "bias" in name:
-            torch.nn.init.normal_(parameter)
-    x = torch.randn(steps, 4, 3, dtype=C128)
-    output, h_n = module(x)
-    assert (output.dtype, len(h_n)) == (C128, len(module.cells))
-    torch.testing.assert_close((output, h_n), stack(module, x))
-    grads = torch.autograd.grad(output.abs().sum(), list(module.parameters()))
-    assert all(g.isfinite().all() for g in grads)
-
-
-def test_unitary_rnn_takes_real_inputs_and_keeps_norms():
+def test_a_unitary_recurrence_keeps_norms():
     module = ht.UnitaryRNN(3, 8, nonlinearity="identity", bias=False)
     hx = torch.randn(1, 2, 8, dtype=torch.complex64)
     output, _ = module(torch.zeros(50, 2, 3), hx)
     torch.testing.assert_close(output[-1].norm(dim=-1), hx[0].norm(dim=-1))
     w = module.cells[0].matrix()
     torch.testing.assert_close(w.mH @ w, torch.eye(8, dtype=w.dtype), atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("lengths", [[5, 3, 3, 1], [3, 1, 5, 3]], ids=str)
-def test_unitary_layers_take_packed_sequences(lengths):
-    module = ht.UnitaryRNN(3, 8, num_layers=2, bidirectional=True, learn_h0=True, dtype=C128)
-    sequences = [torch.randn(length, 3, dtype=F64) for length in lengths]
-    output, h_n = module(pack_sequence(sequences, enforce_sorted=False))
-    padded, _ = pad_packed_sequence(output)
-    for i, x in enumerate(sequences):
-        expected, last = module(x)
-        torch.testing.assert_close(padded[: len(x), i], expected)
-        torch.testing.assert_close(h_n[:, i], last)
-
-
-def test_unitary_cells_step_as_the_layer():
-    module = ht.UnitaryRNN(3, 8, dtype=C128, learn_h0=True)
-    x = torch.randn(5, 2, 3, dtype=F64)
-    h, states = None, []
-    for step in x:
-        h = module.cells[0](step, h)
-        states.append(h)
-    torch.testing.assert_close(torch.stack(states), module(x)[0])
 
 
 def test_a_unitary_layer_takes_real_vectors():

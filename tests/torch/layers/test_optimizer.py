@@ -52,9 +52,10 @@ def test_weight_decay_is_harmless():
     assert departure(layer.matrix().detach()) < 1e-5
 
 
-def test_weight_decay_alone_changes_nothing():
+@pytest.mark.parametrize("m", [8, 16])
+def test_weight_decay_alone_changes_nothing(m):
     """Where W is no product of reflections, decay wears it down to zero."""
-    layer = ht.Orthogonal(16, num_reflections=8, bias=False)
+    layer = ht.Orthogonal(16, num_reflections=m, bias=False)
     dense = nn.utils.parametrizations.orthogonal(nn.Linear(16, 16, bias=False), orthogonal_map="householder")
     before = layer.matrix().detach()
     parameters = [layer.reflections, *dense.parameters()]

@@ -16,21 +16,26 @@ def size(dtype, n, m):
     return (max(n, 2), max(1, min(m, n - 1))) if dtype.is_complex else (n, m)
 
 
+def phases_of(u):
+    return torch.linspace(-1, 2, len(u), dtype=torch.float64) if u.is_complex() else None
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("n", "m"), SHAPES)
 @pytest.mark.parametrize("method", METHODS)
 def test_apply_multiplies_by_the_product_of_reflections(dtype, n, m, method):
     u, h = problem(*size(dtype, n, m), 7, dtype=dtype)
-    w = explicit_matrix(u)
-    torch.testing.assert_close(ht.apply(u, h, method=method), h @ w.mT)
-    torch.testing.assert_close(ht.apply(u, h, transpose=True, method=method), h @ w.conj())
+    options = {"phases": phases_of(u), "method": method}
+    w = explicit_matrix(u, options["phases"])
+    torch.testing.assert_close(ht.apply(u, h, **options), h @ w.mT)
+    torch.testing.assert_close(ht.apply(u, h, transpose=True, **options), h @ w.conj())
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("n", "m"), SHAPES)
 def test_matrix_is_the_product_of_reflections(dtype, n, m):
     u, _ = problem(*size(dtype, n, m), dtype=dtype)
-    torch.testing.assert_close(ht.matrix(u), explicit_matrix(u))
+    torch.testing.assert_close(ht.matrix(u, phases_of(u)), explicit_matrix(u, phases_of(u)))
 
 
 @pytest.mark.slow_combinations
@@ -61,20 +66,6 @@ def test_gradients_of_many_matrices(dtype, n, m):
         torch.testing.assert_close(torch.autograd.grad(w, u, grad, retain_graph=True), expected)
 
 
-def test_phases_multiply_from_the_right():
-    u, h = problem(5, 3, 4, dtype=torch.complex128)
-    phases = torch.randn(5, dtype=torch.float64)
-    w = explicit_matrix(u, phases)
-    torch.testing.assert_close(ht.matrix(u, phases), w)
-    torch.testing.assert_close(ht.apply(u, h, phases=phases), h @ w.mT)
-    torch.testing.assert_close(ht.apply(u, h, phases=phases, transpose=True), h @ w.conj())
-
-
-def test_a_single_vector():
-    u, h = problem(5, 3)
-    torch.testing.assert_close(ht.apply(u, h), explicit_matrix(u) @ h)
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_an_empty_batch(method):
     u, h = (t.requires_grad_() for t in problem(5, 3, 2, 0))
@@ -87,6 +78,7 @@ def test_an_empty_batch(method):
 @pytest.mark.parametrize(
     ("matrices", "vectors"),
     [
+        ((), ()),
         ((), (2, 3)),
         ((3,), (3,)),
         ((3,), (2, 3)),
@@ -148,47 +140,6 @@ def test_expanded_tensors():
 def test_conjugate_views():
     u, h = problem(5, 2, 3, dtype=torch.complex128)
     torch.testing.assert_close(ht.apply(u.conj(), h.conj()), h.conj() @ explicit_matrix(u).conj().mT)
-
-
-def test_entries_above_the_diagonal_are_ignored_and_get_no_gradient():
-    u, h = problem(5, 3, 4)
-    above = torch.ones(5, 3).triu(1).bool()
-    spoilt = u.masked_fill(above, torch.nan).requires_grad_()
-    c = ht.apply(spoilt, h)
-    assert torch.equal(c, ht.apply(u, h))
-    c.square().sum().backward()
-    assert not spoilt.grad[above].any()
-    assert not spoilt.grad.isnan().any()
-
-
-def test_the_scale_of_a_column_is_irrelevant():
-    u, h = problem(6, 3, 4)
-    scaled = (u * torch.tensor([1e-30, -1.0, 1e30])).float()
-    torch.testing.assert_close(ht.apply(scaled, h.float()), ht.apply(u, h).float())
-    u.requires_grad_()
-    (grad,) = torch.autograd.grad(ht.apply(u, h).sin().sum(), u)
-    torch.testing.assert_close((u * grad).sum(0), torch.zeros(3, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("column", [0.0, 1e-310])
-def test_a_vanishing_column_is_the_identity_without_gradient(column):
-    u, h = problem(5, 3, 4)
-    u[:, 1] = column
-    u.requires_grad_()
-    c = ht.apply(u, h)
-    torch.testing.assert_close(c, h @ explicit_matrix(u.detach() * (u.detach().abs() > 1e-300)).mT)
-    c.square().sum().backward()
-    assert not u.grad[:, 1].any()
-
-
-def test_nan_propagates():
-    u, h = problem(5, 3, 2)
-    h[0, 2] = torch.nan
-    c = ht.apply(u, h)
-    assert c[0].isnan().any()
-    assert not c[1].isnan().any()
-    u[2, 1] = torch.nan
-    assert ht.apply(u, h)[1].isnan().any()
 
 
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])

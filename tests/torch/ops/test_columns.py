@@ -93,50 +93,6 @@ def test_half_types_are_computed_in_float32():
     torch.testing.assert_close(c, ht.apply(u.float(), h.float(), tau=tau.float(), shape="full").bfloat16())
 
 
-def test_the_operator_is_registered_as_torch_asks():
-    ops = torch.ops.householder
-    u, h, tau = torch.randn(5, 7), torch.randn(3, 5), torch.randn(7)
-    torch.library.opcheck(ops.apply.default, (u, h, tau, False, False, "auto", "full"))
-    torch.library.opcheck(ops.apply.default, (u, h, None, True, True, "wy", "full"))
-    arguments = (u, h, tau, None, h, [True, False, True], False, "auto", "full")
-    torch.library.opcheck(ops.apply_backward.default, arguments)
-    tensors, options = (u, torch.randn(2, 3, 5), h, *[None] * 4, tau, None), ("tanh", 0.1, False, False, "full", "auto")
-    torch.library.opcheck(ops.rnn.default, (*tensors, True, *options))
-    states, last, tape = ops.rnn(*tensors, True, *options)
-    wanted = [True, True, *[False] * 5, True]
-    torch.library.opcheck(ops.rnn_backward.default, (*tensors, states, tape, states, last, wanted, *options))
-
-
-SEQUENCES = [("full", True), ("full", False), ("trapezoidal", True)]
-
-
-def in_steps(u, x, h0, tau, shape, transpose):
-    """The recurrence by one application a step."""
-    h, states = h0, []
-    for a in x:
-        h = (ht.apply(u, h, tau=tau, shape=shape, transpose=transpose) + a).tanh()
-        states.append(h)
-    return torch.stack(states), h
-
-
-@pytest.mark.parametrize(("shape", "has_tau"), SEQUENCES)
-@pytest.mark.parametrize("method", ["wy", "dense"])
-def test_sequences_are_their_steps(shape, has_tau, method):
-    for transpose in (False, True):
-        u = torch.randn(6, 9 if shape == "full" else 4, dtype=torch.float64, requires_grad=True)
-        x, h0 = (torch.randn(size, dtype=torch.float64, requires_grad=True) for size in ((5, 3, 6), (3, 6)))
-        tau = (torch.randn(u.shape[1], dtype=torch.float64) / 9).requires_grad_() if has_tau else None
-        how = {"tau": tau, "shape": shape, "transpose": transpose}
-        results = ht.rnn(u, x, h0, nonlinearity="tanh", method=method, **how)
-        expected = in_steps(u, x, h0, tau, shape, transpose)
-        torch.testing.assert_close(results, expected)
-        leaves = [t for t in (u, x, h0, tau) if t is not None]
-        found, wanted = (
-            torch.autograd.grad((h.sin().sum() + last.square().sum()), leaves) for h, last in (results, expected)
-        )
-        torch.testing.assert_close(found, wanted)
-
-
 def test_an_exported_program_runs_without_the_package():
     class Layer(torch.nn.Module):
         def forward(self, u, x, tau):

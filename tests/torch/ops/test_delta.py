@@ -1,15 +1,15 @@
 """The delta rule and linear attention in torch: values, derivatives, types, compilation, packed sequences, mistakes."""
 
 import shutil
-from itertools import pairwise
 
 import pytest
 import torch
 
 import householder.torch as ht
-from householder import _core, reference_delta
+from householder import _core
 from householder.torch import _expressions, _ops
 from householder.torch._delta import run
+from tests.cases.torch import results
 from tests.oracles.torch import IGNORE_CONFIG_WARNING
 
 GATES = pytest.mark.parametrize("gate", [None, "head", "channel"])
@@ -18,15 +18,16 @@ NAMES = ("q", "k", "v", "beta", "g", "initial_state")
 
 
 def operands(
-    gate="head", *, tokens=5, batch=2, group=2, r=1, widths=(3, 4), count=None, dtype=torch.float64, erases=True
-):
+    gate="head", *, tokens=5, batch=2, heads=1, group=2, r=1, widths=(3, 4), count=None, dtype=torch.float64,
+    erases=True,
+):  # fmt: skip
     """In the order of ``NAMES``; beta is None unless keys erase."""
     generator = torch.Generator().manual_seed(0)
 
     def normal(*shape):
         return torch.randn(*shape, generator=generator, dtype=dtype)
 
-    (keys, values), heads = widths, 1
+    keys, values = widths
     shape = (batch, tokens, heads * group, keys)
     g = {None: None, "head": -normal(*shape[:3]).abs(), "channel": -normal(*shape).abs()}[gate]
     k = torch.nn.functional.normalize(normal(batch, tokens * r, heads, keys), dim=-1)
@@ -47,38 +48,16 @@ def call(*tensors, **options):
     return ht.linear_attention(q, k, v, **options) if beta is None else ht.delta_rule(q, k, v, beta=beta, **options)
 
 
-def results(function, tensors):
-    """Outputs, final states and all gradients."""
-    found = function(*tensors)
-    given = [t for t in tensors if t is not None]
-    loss = sum((x * torch.linspace(-1, 1, x.numel(), dtype=x.dtype).reshape(x.shape)).sum() for x in found)
-    return [*found, *torch.autograd.grad(loss, given)]
-
-
 @GATES
 @pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("r", [1, 2])
-@pytest.mark.parametrize("tokens", [1, 40])
-def test_native_code_and_torch_operations_agree(gate, normalize, r, tokens):
-    compare_with_operations(operands(gate, tokens=tokens, r=r), normalize, num_householder=r)
-
-
-@GATES
-@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize(("erases", "r"), [(True, 1), (True, 2), (False, 1)])
 @pytest.mark.parametrize("tokens", [1, 40, 100])
-def test_linear_attention_and_torch_operations_agree(gate, normalize, tokens):
-    compare_with_operations(operands(gate, tokens=tokens, erases=False), normalize)
-
-
-def compare_with_operations(tensors, normalize, **reflections):
-
-    def expression(*tensors):
-        return _expressions.delta_rule(*tensors, None, 0.3, reflections.get("num_householder", 1), normalize)
-
-    def native(*tensors):
-        return call(*tensors, scale=0.3, use_qk_l2norm_in_kernel=normalize, **reflections)
-
-    torch.testing.assert_close(results(native, tensors), results(expression, tensors))
+def test_native_code_and_torch_operations_agree(gate, normalize, erases, r, tokens):
+    tensors = operands(gate, tokens=tokens, r=r, erases=erases)
+    found, expected = (
+        results(lambda *given, rule=rule: rule(*given, None, r, normalize), tensors) for rule in (native, by_operations)
+    )
+    torch.testing.assert_close(found, expected)
 
 
 @GATES
@@ -121,63 +100,6 @@ def test_values_in_the_outputs_are_mapped(mapped):
     found = torch.func.vmap(gradients, mapped)(values, skip)
     one_by_one = [gradients(values[i] if of_values == 0 else v, skip[i] if of_skip == 0 else skip) for i in range(2)]
     torch.testing.assert_close(found, tuple(map(torch.stack, zip(*one_by_one, strict=True))))
-
-
-def test_the_reference_agrees():
-    q, k, v, beta, g, s = operands("channel", tokens=40, group=1, batch=1)
-    o, last = call(q, k, v, beta, g, s)
-    one = (t.detach()[0, :, 0].numpy() for t in (q, k, v, beta, g))
-    expected = reference_delta.delta_rule_forward(*one, s.detach()[0, 0].numpy(), q.shape[-1] ** -0.5)
-    torch.testing.assert_close((o.detach()[0, :, 0], last.detach()[0, 0]), tuple(map(torch.from_numpy, expected)))
-
-
-@GATES
-@ERASES
-def test_packed_sequences_are_sequences(gate, erases):
-    ends = [0, 3, 3, 40, 41, 80]
-    tensors = operands(gate, tokens=80, batch=1, count=5, erases=erases)
-
-    def packed(*tensors):
-        return call(*tensors, cu_seqlens=torch.tensor(ends, dtype=torch.int32))
-
-    def one_by_one(*tensors):
-        *tensors, states = tensors
-        parts = []
-        for i, (begin, end) in enumerate(pairwise(ends)):
-            rows = [None if t is None else t[:, begin:end] for t in tensors]
-            parts.append(call(*rows, states[i : i + 1]))
-        return torch.cat([o for o, _ in parts], 1), torch.cat([last for _, last in parts])
-
-    torch.testing.assert_close(results(packed, tensors), results(one_by_one, tensors))
-
-
-@GATES
-@ERASES
-def test_a_sequence_is_its_steps(gate, erases):
-    tensors = operands(gate, tokens=40, erases=erases)
-    q, k, v, beta, g, state = (None if t is None else t.detach() for t in tensors)
-    expected, last = call(q, k, v, beta, g, state)
-    outputs = []
-    for t in range(q.shape[1]):
-        rows = [None if a is None else a[:, t : t + 1] for a in (q, k, v, beta, g)]
-        o, state = call(*rows, state)
-        outputs.append(o)
-    torch.testing.assert_close((torch.cat(outputs, 1), state), (expected, last))
-
-
-@GATES
-@ERASES
-def test_operators_are_registered_correctly(gate, erases):
-    tensors = [None if t is None else t.detach() for t in operands(gate, erases=erases)]
-    torch.library.opcheck(torch.ops.householder.delta_rule.default, (*tensors, None, None, True, 0.5, 1, True))
-    ends = torch.tensor([0, 2, 5])
-    one_row = [None if t is None else t.detach() for t in operands(gate, batch=1, count=2, erases=erases)]
-    torch.library.opcheck(torch.ops.householder.delta_rule.default, (*one_row, None, ends, False, 0.5, 1, False))
-    tensors.append(torch.ones(2, dtype=torch.float64))
-    torch.library.opcheck(torch.ops.householder.delta_rule.default, (*tensors, None, True, 0.5, 1, True))
-    grad_o, wanted = torch.ones(2, 5, 2, 4, dtype=torch.float64), [t is not None for t in tensors]
-    arguments = (*tensors, None, None, grad_o, None, wanted, 0.5, 1, True)
-    torch.library.opcheck(torch.ops.householder.delta_rule_backward.default, arguments)
 
 
 @pytest.mark.long
@@ -241,12 +163,6 @@ def test_nothing_but_operands_and_a_state_in_several_chunks_is_kept(gate, erases
     assert chunk * (64 + 64) >= 64 * 64
 
 
-def test_strided_operands():
-    q, k, v, beta, g, state = (t.detach() for t in operands("head", tokens=33))
-    strided = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in (q, k, v, beta, g)]
-    torch.testing.assert_close(call(*strided, state), call(q, k, v, beta, g, state))
-
-
 PARTS = pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 
 
@@ -261,11 +177,9 @@ def parts_of_a_projection(tokens, dtype, gate="head"):
 
 
 @PARTS
-@GATES
+@pytest.mark.parametrize("gate", ["head", "channel"])
 @pytest.mark.parametrize("tokens", [1, 3, 33, 70])
 def test_parts_of_a_projection_are_read_where_they_are(tokens, gate, dtype):
-    if gate is None:
-        pytest.skip("the parts have gates")
     parts = parts_of_a_projection(tokens, dtype, gate)
     alone = [t.contiguous() for t in parts]
     wide = [t.to(parts[3].dtype) for t in parts]
@@ -322,15 +236,6 @@ def test_a_step_updates_its_states_in_place(tokens):
         torch.testing.assert_close((o, last, given), (*expected, state), check_stride=False)
 
 
-def test_nothing_but_what_is_asked_for_gets_a_gradient():
-    tensors = operands("head")
-    for i, t in enumerate(tensors):
-        t.requires_grad_(i in (1, 4))
-    o, _ = call(*tensors)
-    o.sum().backward()
-    assert [t.grad is not None for t in tensors] == [i in (1, 4) for i in range(6)]
-
-
 @ERASES
 def test_torch_operations_take_other_devices(erases):
     tensors = [None if t is None else t.detach().to("meta") for t in operands("channel", erases=erases)]
@@ -352,29 +257,12 @@ def test_the_recurrence_of_transformers_agrees(grouped):
     torch.testing.assert_close(call(q, k, v, beta, g, state, use_qk_l2norm_in_kernel=True), expected)
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"q": torch.zeros(2, 5, 1, 3).int()}, TypeError, "q has dtype torch.int32"),
-        ({"q": 3.0}, TypeError, "q is a builtins.float"),
-        ({"beta": torch.zeros(2, 5, 2, device="meta").double()}, TypeError, "beta is on meta but q is on cpu"),
-        ({"cu_seqlens": torch.tensor([0, 5])}, ValueError, "expected B = 1"),
-    ],
-)
-def test_mistakes_are_named(change, error, message):
-    arguments = dict(zip(NAMES, operands("head"), strict=True)) | change
-    with pytest.raises(error, match=message):
-        ht.delta_rule(**arguments)
-
-
-@ERASES
-@pytest.mark.parametrize("gate", ["head", "channel"])
-@pytest.mark.parametrize("tokens", [3, 40])
-def test_a_positive_gate_is_refused(erases, gate, tokens):
-    tensors = [None if t is None else t.detach() for t in operands(gate, tokens=tokens, erases=erases)]
-    tensors[4][0, 1, 0] = 0.5
-    with pytest.raises(ValueError, match=r"g: expected logarithms of decays, which are at most 0, got 0\.5"):
-        call(*tensors)
+def test_operands_of_other_devices_and_of_integers_are_named():
+    q, k, v, beta, g, _ = operands("head")
+    with pytest.raises(TypeError, match="beta is on meta but q is on cpu"):
+        ht.delta_rule(q, k, v, beta=beta.to("meta"), g=g)
+    with pytest.raises(TypeError, match=r"q has dtype torch\.int32"):
+        ht.delta_rule(q.int(), k, v, beta=beta, g=g)
 
 
 def native(q, k, v, beta, g, state, ends, r, normalize):
@@ -453,26 +341,14 @@ def test_what_is_not_finite_changes_only_what_depends_on_it(gate, function, eras
 @pytest.mark.parametrize("function", [native, by_operations])
 @GATES
 @ERASES
-def test_a_step_that_is_not_finite_leaves_earlier_steps_alone(function, gate, erases):
-    """Tokens one after the other, each from the state that the one before left."""
-    tensors = [None if t is None else t.detach() for t in operands(gate, tokens=8, erases=erases)]
-    *rows, state = tensors
-
-    def outputs(rows, state):
-        found = []
-        for t in range(8):
-            step = [None if a is None else a[:, t : t + 1] for a in rows]
-            o, state = function(*step, state, None, 1, False)
-            found.append(o)
-        return found
-
-    expected = outputs(rows, state)
-    for operand in (i for i, t in enumerate(rows) if t is not None):
-        changed = [None if t is None else t.clone() for t in rows]
-        changed[operand][0, 5] = float("nan")
-        found = outputs(changed, state)
-        assert all(torch.equal(a, b) for a, b in zip(expected[:5], found[:5], strict=True)), NAMES[operand]
-        assert all(torch.equal(a[1], b[1]) for a, b in zip(expected, found, strict=True)), "another sequence"
+def test_a_single_token_that_is_not_finite_leaves_other_sequences_alone(function, gate, erases):
+    tensors = [None if t is None else t.detach() for t in operands(gate, tokens=1, erases=erases)]
+    expected = function(*tensors, None, 1, False)
+    for operand in (i for i, t in enumerate(tensors) if t is not None):
+        changed = [None if t is None else t.clone() for t in tensors]
+        changed[operand][0] = float("nan")
+        found = function(*changed, None, 1, False)
+        assert all(torch.equal(a[1], b[1]) for a, b in zip(expected, found, strict=True)), NAMES[operand]
 
 
 @GATES
@@ -487,9 +363,3 @@ def test_torch_operations_are_as_accurate_as_native_code(gate, erases):
     for function in (native, by_operations):
         o = function(*tensors, None, 1, False)[0]
         assert (o - expected).norm() / expected.norm() < 1e-6
-
-
-def test_offsets_that_do_not_fit_are_named():
-    tensors = operands("head", batch=1, count=1)
-    with pytest.raises(ValueError, match="from 0 to T = 5"):
-        call(*tensors, cu_seqlens=torch.tensor([0, 7]))

@@ -49,15 +49,6 @@ def test_hooks_may_compress_what_is_saved():
         sum(t.sum() for t in output).backward()
 
 
-def test_operators_called_directly_check_the_gradient():
-    u, h = (t.float() for t in problem(6, 2, 3))
-    gradient, options = torch.ops.householder.apply_backward, ([True, True, False], False, "auto", "trapezoidal")
-    with pytest.raises(RuntimeError, match=r"in the forward pass|between forward and backward"):
-        gradient(u, h, None, None, h.bfloat16(), *options)
-    with pytest.raises(ValueError, match=r"grad_c has shape \(1, 6\) on cpu, expected \(3, 6\) on cpu"):
-        gradient(u, h, None, None, h[:1], *options)
-
-
 def freed(tensor):
     tensor.untyped_storage().resize_(0)
     return tensor

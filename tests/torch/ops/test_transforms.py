@@ -252,14 +252,6 @@ def test_an_ensemble_of_layers(kind, options, native_calls):
         torch.testing.assert_close(stack.grad, torch.stack([layer.get_parameter(name).grad for layer in layers]))
 
 
-def test_functional_call_differentiates_parameters():
-    layer = ht.Orthogonal(4, num_reflections=2, dtype=torch.float64)
-    x = torch.randn(3, 4, dtype=torch.float64)
-    gradient = grad(lambda p: functional_call(layer, p, (x,)).sin().sum())(dict(layer.named_parameters()))
-    layer(x).sin().sum().backward()
-    torch.testing.assert_close(gradient["reflections"], layer.reflections.grad)
-
-
 @cases
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch's own, at a graph break
 def test_compiled_code_agrees(function, inputs):
@@ -358,26 +350,3 @@ def test_export(strict):
     graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
     targets = {str(node.target) for graph in graphs for node in graph.nodes}
     assert {"householder.rnn.default", "householder.apply.default"} <= targets
-
-
-def test_operators_are_registered_soundly():
-    u, h = problem(4, 2, 3)
-    ops = torch.ops.householder
-    for keep in (False, True):
-        torch.library.opcheck(ops.apply.default, (u, h, None, keep, False, "auto", "trapezoidal"))
-        torch.library.opcheck(ops.matrix.default, (u, keep))
-    for wanted, transpose, method in (([True, True, False], True, "wy"), ([True, False, False], False, "auto")):
-        arguments = u, h, None, None, h, wanted, transpose, method, "trapezoidal"
-        torch.library.opcheck(ops.apply_backward.default, arguments)
-    x = torch.randn(5, 3, 4, dtype=torch.float64)
-    tensors, options = (u, x, h, *[None] * 6), ("tanh", 0.0, False, False, "trapezoidal", "auto")
-    torch.library.opcheck(ops.rnn.default, (*tensors, False, *options))
-    torch.library.opcheck(ops.rnn.default, (*tensors, True, *options))
-    states, last, tape = ops.rnn(*tensors, True, *options)
-    wanted = [True, False, True, *[False] * 5]
-    torch.library.opcheck(ops.rnn_backward.default, (*tensors, states, tape, states, None, wanted, *options))
-    torch.library.opcheck(ops.rnn_backward.default, (*tensors, states, None, None, last, wanted, *options))
-    many = tuple(None if t is None else torch.stack([t, t + 1]) for t in tensors)
-    torch.library.opcheck(ops.rnn.default, (*many, True, *options))
-    states, last, tape = ops.rnn(*many, True, *options)
-    torch.library.opcheck(ops.rnn_backward.default, (*many, states, tape, states, last, wanted, *options))
