@@ -197,10 +197,9 @@ unsafe fn stripe<S: Simd, T: Exponential, const N: usize>(
     let (mut sum, mut place) = (lanes.load(bias.at(begin, 0)), first);
     for tap in 0..weights.count {
         let (weight, row) = (lanes.load(weights.at(begin, tap)), lanes.load(rows.at(begin, place)));
-        unroll::<N>(
-            #[inline(always)]
-            |i| sum[i] = T::fma(s, weight[i], row[i], sum[i]),
-        );
+        unroll!(for i in 0..N {
+            sum[i] = T::fma(s, weight[i], row[i], sum[i]);
+        });
         place = if place + 1 == weights.count { 0 } else { place + 1 };
     }
     lanes.store(out.at(begin, 0), sum);

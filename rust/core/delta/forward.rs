@@ -288,15 +288,12 @@ unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize>(
             for x in 0..height {
                 let state = lanes.load(from.at(begin, x));
                 let (ek, eq) = (T::splat(s, *ek.add(x)), T::splat(s, *eq.add(x)));
-                unroll::<N>(
-                    #[inline(always)]
-                    |i| {
-                        if *erases {
-                            of_keys[i] = T::fma(s, state[i], ek, of_keys[i]);
-                        }
-                        of_queries[i] = T::fma(s, state[i], eq, of_queries[i]);
-                    },
-                );
+                unroll!(for i in 0..N {
+                    if *erases {
+                        of_keys[i] = T::fma(s, state[i], ek, of_keys[i]);
+                    }
+                    of_queries[i] = T::fma(s, state[i], eq, of_queries[i]);
+                });
             }
         }
         let v = lanes.load(v.add(begin));

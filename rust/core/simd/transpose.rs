@@ -129,38 +129,26 @@ unsafe fn square<S: Simd, T: Turn>(
     let (column, row) = (Lanes::<S, T, 1>::first(s, rows), Lanes::<S, T, 1>::first(s, cols));
     // Register (-j) mod L: the rounds below bring a_{l-i}[l] from register i - l to register i.
     let mut r = [T::splat(s, T::default()); MOST];
-    unroll::<MOST>(
-        #[inline(always)]
-        |j| {
-            if j < lanes && j < cols {
-                r[(lanes - j) % lanes] = T::rotate(s, column.load(from.add(j * ld_from))[0], j);
-            }
-        },
-    );
-    unroll::<4>(
-        #[inline(always)]
-        |bit| {
-            if 1 << bit < lanes {
-                let before = r;
-                unroll::<MOST>(
-                    #[inline(always)]
-                    |i| {
-                        if i < lanes {
-                            r[i] = T::with_bit(s, bit, before[(i + lanes - (1 << bit)) % lanes], before[i]);
-                        }
-                    },
-                );
-            }
-        },
-    );
-    unroll::<MOST>(
-        #[inline(always)]
-        |i| {
-            if i < lanes && i < rows {
-                row.store(to.add(i * ld_to), [T::rotate(s, r[i], lanes - i)]);
-            }
-        },
-    );
+    unroll!(for j in 0..MOST {
+        if j < lanes && j < cols {
+            r[(lanes - j) % lanes] = T::rotate(s, column.load(from.add(j * ld_from))[0], j);
+        }
+    });
+    unroll!(for bit in 0..4 {
+        if 1 << bit < lanes {
+            let before = r;
+            unroll!(for i in 0..MOST {
+                if i < lanes {
+                    r[i] = T::with_bit(s, bit, before[(i + lanes - (1 << bit)) % lanes], before[i]);
+                }
+            });
+        }
+    });
+    unroll!(for i in 0..MOST {
+        if i < lanes && i < rows {
+            row.store(to.add(i * ld_to), [T::rotate(s, r[i], lanes - i)]);
+        }
+    });
 }
 
 /// Number types whose values can be moved between lanes.

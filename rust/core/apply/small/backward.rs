@@ -117,32 +117,26 @@ unsafe fn undo<T: Scalar, S: Simd, const C: usize>(s: S, chain: &Chain<T>, w: Vi
         let tau = T::splat(s, chain.tau[j]);
         let minus_tau = T::splat(s, -chain.tau[j]);
         let (mut a, mut b, mut minus_b) = ([zero; C], [zero; C], [zero; C]);
-        unroll::<C>(
-            #[inline(always)]
-            |c| {
-                a[c] = T::fma(s, sums[0][c], minus_tau, zero);
-                b[c] = T::fma(s, sums[1][c], tau, zero);
-                minus_b[c] = T::fma(s, sums[1][c], minus_tau, zero);
-            },
-        );
+        unroll!(for c in 0..C {
+            a[c] = T::fma(s, sums[0][c], minus_tau, zero);
+            b[c] = T::fma(s, sums[1][c], tau, zero);
+            minus_b[c] = T::fma(s, sums[1][c], minus_tau, zero);
+        });
         sums = [[zero; C]; 2];
         let (v, next) = (v(j), v((j + 1).min(chain.k - 1)));
         for i in chain.form.first(j)..n {
             let (v, next) = (T::broadcast(s, v.at(0, i), 0), T::broadcast(s, next.at(0, i), 0));
             let mut grad = zero;
-            unroll::<C>(
-                #[inline(always)]
-                |c| {
-                    let (w, g) = (w.at(0, i).add(c * lanes), g.at(0, i).add(c * lanes));
-                    let x = T::fma(s, a[c], v, T::load(s, w));
-                    let y = T::fma(s, minus_b[c], v, T::load(s, g));
-                    T::store(s, w, x);
-                    T::store(s, g, y);
-                    sums[0][c] = T::fma(s, x, next, sums[0][c]);
-                    sums[1][c] = T::fma(s, y, next, sums[1][c]);
-                    grad = T::fma(s, a[c], y, T::fma(s, b[c], x, grad));
-                },
-            );
+            unroll!(for c in 0..C {
+                let (w, g) = (w.at(0, i).add(c * lanes), g.at(0, i).add(c * lanes));
+                let x = T::fma(s, a[c], v, T::load(s, w));
+                let y = T::fma(s, minus_b[c], v, T::load(s, g));
+                T::store(s, w, x);
+                T::store(s, g, y);
+                sums[0][c] = T::fma(s, x, next, sums[0][c]);
+                sums[1][c] = T::fma(s, y, next, sums[1][c]);
+                grad = T::fma(s, a[c], y, T::fma(s, b[c], x, grad));
+            });
             grad_v[i * chain.ld_k + j] -= sum_of_lanes(s, grad);
         }
     }
