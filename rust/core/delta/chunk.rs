@@ -5,8 +5,7 @@ use super::gram::{Queries, decay_products, decays, within_blocks};
 use super::problem::{BLOCK, CHUNK, Gate, Problem};
 use crate::error::Result;
 use crate::exponential::Exponential;
-use crate::memory::{Buffer, filled, padded};
-use crate::number::Number;
+use crate::memory::filled;
 use crate::simd::epilogue::Store;
 use crate::simd::gemm::gemm;
 use crate::simd::isa::{InstructionSet, simd};
@@ -14,6 +13,7 @@ use crate::simd::transpose::transpose;
 use crate::simd::vector::dot;
 use crate::stored::Stored;
 use crate::view::View;
+use crate::workspace::Rows;
 
 /// Added to the sum of squares of a row that is normalised.
 pub const EPSILON: f64 = 1e-6;
@@ -41,10 +41,10 @@ impl<T: Exponential> Keys<T> {
     pub fn new(problem: &Problem<'_, T>) -> Result<Self> {
         let width = problem.sizes.key_width;
         Ok(Self {
-            rows: Rows::new(2 * CHUNK, width)?,
+            rows: Rows::scratch(2 * CHUNK, width)?,
             factors: [filled(CHUNK, T::ONE)?, filled(CHUNK, T::ONE)?],
-            plain: Rows::new(2 * CHUNK, CHUNK)?,
-            columns: Rows::new(width, CHUNK)?,
+            plain: Rows::scratch(2 * CHUNK, CHUNK)?,
+            columns: Rows::scratch(width, CHUNK)?,
             queries: Queries::within(0, 0, 1, false),
             token: 0,
             first: 0,
@@ -199,12 +199,12 @@ impl<T: Exponential> Decayed<T> {
         let by_channel = usize::from(channels > 1);
         Ok(Self {
             decay: Decay::new(problem)?,
-            stack: Rows::new(by_channel * 2 * CHUNK, width)?,
-            to_end: Rows::new(by_channel * CHUNK, width)?,
-            near: Rows::new(by_channel * 2 * CHUNK, width)?,
-            near_columns: Rows::new(by_channel * width, BLOCK)?,
-            pairs: Rows::new((1 - by_channel) * CHUNK, CHUNK)?,
-            table: Rows::new(2 * CHUNK, CHUNK)?,
+            stack: Rows::scratch(by_channel * 2 * CHUNK, width)?,
+            to_end: Rows::scratch(by_channel * CHUNK, width)?,
+            near: Rows::scratch(by_channel * 2 * CHUNK, width)?,
+            near_columns: Rows::scratch(by_channel * width, BLOCK)?,
+            pairs: Rows::scratch((1 - by_channel) * CHUNK, CHUNK)?,
+            table: Rows::scratch(2 * CHUNK, CHUNK)?,
             workspace: filled(width, T::ZERO)?,
         })
     }
@@ -318,7 +318,7 @@ pub struct Decay<T: Exponential> {
 impl<T: Exponential> Decay<T> {
     pub fn new(problem: &Problem<'_, T>) -> Result<Self> {
         let width = problem.channels();
-        let rows = || Rows::new(CHUNK, width);
+        let rows = || Rows::scratch(CHUNK, width);
         Ok(Self { step: rows()?, from_start: rows()?, to_end: rows()?, middle: rows()?, width })
     }
 
@@ -418,40 +418,5 @@ simd! {
                 to[x] = longer(from[x], by[x]);
             }
         }
-    }
-}
-
-/// Workspace, rows contiguous and padded to whole registers. Numbers beyond the width of a row are readable but meaningless.
-pub struct Rows<T: Number> {
-    data: Buffer<T>,
-    width: usize,
-    ld: usize,
-}
-
-impl<T: Number> Rows<T> {
-    /// Rows to be written before they are read.
-    pub fn new(rows: usize, width: usize) -> Result<Self> {
-        let ld = padded::<T>(width);
-        Ok(Self { data: Buffer::scratch(rows.saturating_mul(ld))?, width, ld })
-    }
-
-    /// Row `i`.
-    pub fn row(&self, i: usize) -> &[T] {
-        &self.data[i * self.ld..][..self.width]
-    }
-
-    /// Row `i`, to be written.
-    pub fn row_mut(&mut self, i: usize) -> &mut [T] {
-        &mut self.data[i * self.ld..][..self.width]
-    }
-
-    /// Sets all to one value.
-    pub fn fill(&mut self, value: T) {
-        self.data.fill(value);
-    }
-
-    /// `count` rows from `first` on, for kernels. A view must not outlive its rows.
-    pub fn view(&self, first: usize, count: usize) -> View<T> {
-        View::new(self.data.ptr().wrapping_add(first * self.ld), self.ld, count)
     }
 }
