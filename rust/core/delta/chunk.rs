@@ -9,7 +9,7 @@ use crate::memory::filled;
 use crate::simd::epilogue::Store;
 use crate::simd::gemm::gemm;
 use crate::simd::isa::{InstructionSet, simd};
-use crate::simd::transpose::transpose;
+use crate::simd::transpose::turned;
 use crate::simd::vector::dot;
 use crate::stored::Stored;
 use crate::view::View;
@@ -160,19 +160,6 @@ simd! {
             }
         }
     }
-}
-
-/// `to_i` becomes entry `i` of all vectors of `from`, for `i < rows`.
-///
-/// # Safety
-/// The caller owns `columns` vectors of `rows` numbers, and as many numbers the other way round.
-pub unsafe fn turned<T: Exponential>(isa: InstructionSet, (rows, columns): (usize, usize), from: View<T>, to: View<T>) {
-    if rows == 0 || columns == 0 {
-        return;
-    }
-    let source = std::slice::from_raw_parts(from.ptr, (columns - 1) * from.ld + rows);
-    let target = std::slice::from_raw_parts_mut(to.ptr, (rows - 1) * to.ld + columns);
-    transpose(isa, (rows, columns), source, from.ld, target, to.ld);
 }
 
 /// Rows of a chunk as one value head's gates decay them.

@@ -9,7 +9,7 @@
 //!
 //! If nothing is erased, `dV = diag(b) dD`, and all that has `X` or `K'` is absent.
 
-use super::chunk::{Decayed, Keys, decay_rows, turned};
+use super::chunk::{Decayed, Keys, decay_rows};
 use super::gram::decay_products;
 use super::gram_backward::{Channels, between_blocks_back, channel_gates, pair_gates, within_blocks_back};
 use super::problem::{BLOCK, CHUNK, Problem};
@@ -21,6 +21,7 @@ use crate::simd::epilogue::Store;
 use crate::simd::fetch::Fetch;
 use crate::simd::gemm::{gemm, gemm2};
 use crate::simd::isa::InstructionSet;
+use crate::simd::transpose::turned;
 use crate::simd::vector::dot;
 use crate::stored::Stored;
 use crate::view::View;

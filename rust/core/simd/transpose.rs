@@ -14,7 +14,7 @@ use pulp::Simd;
 use super::element::Element;
 use super::isa::simd;
 use super::lanes::{Lanes, unroll};
-use crate::view::Shape;
+use crate::view::{Shape, View};
 
 /// Most lanes of a register.
 const MOST: usize = 16;
@@ -28,15 +28,13 @@ simd! {
         transpose_with(s, shape, from, ld_from, to, ld_to);
     }
 
-    /// [`transpose`] of a matrix at an address.
+    /// Entry `i` of vector `j` of `from` becomes entry `j` of vector `i` of `to`, for `i < rows`, `j < cols`.
     ///
     /// # Safety
-    /// As of [`transpose_at`].
-    pub unsafe fn transpose_to<T: Element>(
-        s, shape: Shape, from: *const T, ld_from: usize, to: *mut T, ld_to: usize
-    ) -> () {
+    /// The caller owns `cols` vectors of `rows` contiguous numbers, and as many numbers the other way round.
+    pub unsafe fn turned<T: Element>(s, shape: Shape, from: View<T>, to: View<T>) -> () {
         // SAFETY: as said.
-        unsafe { transpose_at(s, shape, from, ld_from, to, ld_to) };
+        unsafe { transpose_at(s, shape, from.ptr, from.ld, to.ptr, to.ld) };
     }
 }
 
