@@ -2,7 +2,7 @@
 
 use super::decay::{decayed, longer};
 use super::gram::{Queries, decay_products, decays, within_blocks};
-use super::problem::{BLOCK, CHUNK, Gate, Problem};
+use super::problem::{BLOCK, CHUNK, Problem};
 use crate::error::Result;
 use crate::exponential::Exponential;
 use crate::memory::filled;
@@ -319,7 +319,7 @@ impl<T: Exponential> Decay<T> {
         (first, len): (usize, usize),
         head: usize,
     ) -> Result<()> {
-        let (Gate::Head(gate) | Gate::Channel(gate)) = problem.gate else { return Ok(()) };
+        let Some(gate) = problem.gate.numbers() else { return Ok(()) };
         let (width, reflections) = (self.width, problem.sizes.reflections);
         let at = |i: usize| (token + (first + i) / reflections) * problem.sizes.value_heads + head;
         let begins = |i: usize| (first + i).is_multiple_of(reflections);
