@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::memory::Buffer;
 use crate::operator::Transform;
 use crate::scalar::Scalar;
-use crate::simd::isa::{InstructionSet, simd};
+use crate::simd::isa::simd;
 use crate::simd::lanes::unroll;
 use crate::simd::vector::sum_of_lanes;
 use crate::view::View;
@@ -31,18 +31,11 @@ impl<T: Scalar> FormationBackward<T> {
         let ld = formation.chain.ld;
         Ok(Self { g: Buffer::zeroed(n * ld)?, grad_v: Buffer::zeroed(formation.chain.rows.len())?, formation })
     }
-
-    /// Writes `dL/dU` for a gradient `g` of `W`, both row-major.
-    pub fn run(&mut self, isa: InstructionSet, w: Transform<'_, T>, g: &[T], grad_u: &mut [T]) {
-        let u = w.u;
-        assert!(u.tau().is_none(), "a given tau is not undone");
-        assert_eq!([g.len(), grad_u.len()], [u.n() * u.n(), u.n() * u.m()], "dL/dW and dL/dU");
-        form_back(isa, self, w, g, grad_u);
-    }
 }
 
 simd! {
-    fn form_back<T: Scalar>(
+    /// Writes `dL/dU` for a gradient of `W`, both row-major.
+    pub fn form_back<T: Scalar>(
         s,
         workspace: &mut FormationBackward<T>,
         w: Transform<'_, T>,
@@ -51,6 +44,8 @@ simd! {
     ) -> () {
         let (Transform { u, diagonal, .. }, FormationBackward { formation, g, grad_v }) = (w, workspace);
         let n = u.n();
+        assert!(u.tau().is_none(), "a given tau is not undone");
+        assert_eq!([grad_w.len(), grad_u.len()], [n * n, n * u.m()], "dL/dW and dL/dU");
         // SAFETY: nothing goes elsewhere.
         unsafe { formation.form(s, u, None) };
         let Formation { chain, w, .. } = formation;
