@@ -41,7 +41,7 @@ pub(crate) enum Rest {
     Vectors,
 }
 
-impl<T: Element> Activation<'_, T> {
+impl<'a, T: Element> Activation<'a, T> {
     /// `phi` inside an epilogue.
     #[inline(always)]
     pub(crate) fn fused<S: Simd, const N: usize>(self, s: S, mut a: [T::V<S>; N]) -> [T::V<S>; N] {
@@ -222,7 +222,7 @@ impl<T: Element> Activation<'_, T> {
     }
 
     /// The bias, if it has one.
-    pub fn bias(&self) -> Option<&[T::Real]> {
+    pub fn bias(&self) -> Option<&'a [T::Real]> {
         match self {
             Self::ModRelu(bias) | Self::RealModRelu(bias) => Some(bias),
             Self::Identity | Self::Relu | Self::LeakyRelu(_) | Self::Tanh | Self::Oplu => None,
@@ -244,11 +244,7 @@ impl<T: Element> Activation<'_, T> {
 
     /// That of problem `i` of `count`, each of which has a bias of its own.
     pub(crate) fn of_problem(self, i: usize, count: usize) -> Self {
-        match self {
-            Self::ModRelu(bias) => Self::ModRelu(Stack::new(bias, count).at(i)),
-            Self::RealModRelu(bias) => Self::RealModRelu(Stack::new(bias, count).at(i)),
-            Self::Identity | Self::Relu | Self::LeakyRelu(_) | Self::Tanh | Self::Oplu => self,
-        }
+        self.bias().map_or(self, |bias| self.with_bias(Stack::new(bias, count).at(i)))
     }
 
     /// How many numbers a bias has for vectors of `n`: one for each modulus.
