@@ -38,8 +38,7 @@ fn applications(criterion: &mut Criterion) {
         let vectors = count * rows * n;
         let (entries, h, g) = (numbers(count * n * m), numbers(vectors), numbers(vectors));
         let w = Operator::new([count, n, m], &entries).unwrap();
-        let mut never = || false;
-        let mut context = Context::new(&mut never);
+        let mut context = Context::default();
         let mut c = vec![0.0; vectors];
         let name = format!("{count} x n={n} m={m} B={rows}");
         peak::bench(criterion, &format!("forward {name}"), 4 * m * vectors, peak, || {
@@ -47,7 +46,7 @@ fn applications(criterion: &mut Criterion) {
         });
         let (mut grad_u, mut grad_h) = (vec![0.0; count * n * m], vec![0.0; vectors]);
         peak::bench(criterion, &format!("backward anew {name}"), 10 * m * vectors, peak, || {
-            let gradients = Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), tau: None, phases: None };
+            let gradients = Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), ..Gradients::default() };
             apply::backward(&mut context, &w, &h, &g, gradients, None).unwrap();
         });
     }
@@ -76,8 +75,7 @@ fn sequences(criterion: &mut Criterion) {
             bias: Some(&bias),
             h0: Some(&h0),
         };
-        let mut never = || false;
-        let mut context = Context::new(&mut never);
+        let mut context = Context::default();
         let mut h = vec![0.0; rows * n];
         let mut tape = vec![0.0; rows * sequence.tape_width().unwrap()];
         let (mut grad_u, mut grad_h0) = (vec![0.0; n * m], vec![0.0; batch * n]);
@@ -89,13 +87,10 @@ fn sequences(criterion: &mut Criterion) {
             rnn::forward(&mut context, &sequence, States { tape: Some(&mut tape), ..States::new(&mut h) }).unwrap();
             let gradients = SequenceGradients {
                 u: Some(&mut grad_u),
-                x: None,
                 h0: Some(&mut grad_h0),
                 input_weight: Some(&mut grad_weight),
                 bias: Some(&mut grad_bias),
-                tau: None,
-                phases: None,
-                activation_bias: None,
+                ..SequenceGradients::default()
             };
             let trace = Trace { tape: Some(&tape), ..Trace::new(&h) };
             let cotangents = Cotangents { h: Some(Series::new(&grad_h)), last: None };
@@ -118,8 +113,7 @@ fn delta_rules(criterion: &mut Criterion) {
         let problem = Problem::new(Operands { gate: Gate::Head(&g), ..operands }).unwrap();
         let lengths = problem.lengths();
         let [mut out, mut last, mut kept] = [lengths.out, lengths.last, lengths.kept].map(|len| vec![0.0; len]);
-        let mut never = || false;
-        let mut context = Context::new(&mut never);
+        let mut context = Context::default();
         let (name, flops) = (format!("heads={heads} width={width} T={tokens}"), 6 * heads * tokens * width * width);
         peak::bench(criterion, &format!("delta forward {name}"), flops, peak, || {
             let results = Results {
@@ -153,8 +147,7 @@ fn matrices(criterion: &mut Criterion) {
     for (n, m) in [(32, 32), (512, 256), (512, 511)] {
         let entries: Vec<f64> = numbers(n * m).into_iter().map(f64::from).collect();
         let w = Operator::new([1, n, m], &entries).unwrap();
-        let mut never = || false;
-        let mut context = Context::new(&mut never);
+        let mut context = Context::default();
         let (mut q, mut u) = (vec![0.0; n * n], vec![0.0; n * m]);
         // As LAPACK counts them, without the zeros before a reflection's first coordinate.
         let (name, flops) = (format!("n={n} m={m}"), 4 * n * n * m - 4 * n * m * m + 4 * m * m * m / 3);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use householder::method::Method;
 use householder::operator::Operator;
-use householder::rnn::{self, Activation, Sequence, Series, States, Steps};
+use householder::rnn::{self, Sequence, Series, States, Steps};
 use householder::threads::{Context, set_num_threads};
 
 struct Counting;
@@ -34,20 +34,12 @@ static ALLOCATOR: Counting = Counting;
 fn taken(n: usize, m: usize) -> f64 {
     let entries: Vec<f32> = (0..n * m).map(|i| (i as f32).sin()).collect();
     let (x, mut h) = (vec![1.0; n], vec![0.0; n]);
-    let sequence = Sequence {
-        operator: Operator::new([1, n, m], &entries).unwrap().by(Some(Method::Wy)),
-        activation: Activation::Identity,
-        steps: Steps::uniform(1, 1).unwrap(),
-        d: n,
-        x: Series::new(&x),
-        input_weight: None,
-        bias: None,
-        h0: None,
-    };
+    let operator = Operator::new([1, n, m], &entries).unwrap().by(Some(Method::Wy));
+    let sequence = Sequence::new(operator, Steps::uniform(1, 1).unwrap(), Series::new(&x));
     householder::release_memory();
     let before = NOW.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
-    rnn::forward(&mut Context::new(&mut || false), &sequence, States::new(&mut h)).unwrap();
+    rnn::forward(&mut Context::default(), &sequence, States::new(&mut h)).unwrap();
     (MOST.load(Ordering::Relaxed) - before) as f64 / (n * m * size_of::<f32>()) as f64
 }
 

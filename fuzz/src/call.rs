@@ -29,8 +29,7 @@ pub fn call<R: Results>(source: &mut Source, extent: Extent, mut run: impl FnMut
     let isa = available[source.below(available.len())];
     let mut with = |threads: usize| {
         set_num_threads(threads).expect("a positive number");
-        let mut never = || false;
-        let mut context = Context::new(&mut never);
+        let mut context = Context::default();
         context.isa = isa;
         run(&mut context)
     };

@@ -1,9 +1,9 @@
 //! Why a call has no result.
 
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use householder::error::Error;
+pub use householder::error::catch_panic;
 
 /// Why there is no result.
 pub enum Refusal {
@@ -33,13 +33,4 @@ impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         Self::Core(error)
     }
-}
-
-/// The outcome of `work`; a panic is an error with the panic's text.
-pub fn catch_panic<R, E: From<Error>>(work: impl FnOnce() -> Result<R, E>) -> Result<R, E> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        Err(Error::Internal(text.unwrap_or_else(|| "a kernel panicked".to_owned())).into())
-    })
 }

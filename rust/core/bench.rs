@@ -1,5 +1,7 @@
 //! What `benches/kernels.rs` measures: the two products of a recurrent step, on packed weights.
 
+use std::hint::black_box;
+
 use crate::error::{Error, Result};
 use crate::lengths::product;
 use crate::memory::{Buffer, padded};
@@ -8,6 +10,7 @@ use crate::simd::activation::Activation;
 use crate::simd::epilogue::{Step, Store};
 use crate::simd::fetch::Fetch;
 use crate::simd::gemm::gemm;
+use crate::simd::isa::simd;
 use crate::simd::pack::{Packed, Part, pack};
 use crate::threads::InstructionSet;
 use crate::view::View;
@@ -61,42 +64,39 @@ impl<T: Scalar> RecurrentStep<T> {
     }
 }
 
-/// A number from each lane after `rounds` rounds of independent sums `x <- x factor + 2 factor`, as many at a time as keep
-/// the FMA units busy, and how many flops they take.
+/// Sums at a time, as many as keep the FMA units busy.
+const CHAINS: usize = 12;
+
+/// A number from each lane after `rounds` rounds of independent sums `x <- x factor + 2 factor`, and how many flops they take.
 pub fn sums<T: Scalar>(isa: InstructionSet, rounds: usize, factor: T) -> ([T; 16], usize) {
-    use pulp::{Simd, WithSimd};
-    use std::hint::black_box;
-    const CHAINS: usize = 12;
-    struct Chains<T>(usize, T);
-    impl<T: Scalar> WithSimd for Chains<T> {
-        type Output = [T; 16];
-        #[inline(always)]
-        fn with_simd<S: Simd>(self, s: S) -> [T; 16] {
-            // Every chain has its own start, none is a fixed point.
-            let factor = T::splat(s, self.1);
-            let mut sums = [factor; CHAINS];
-            for (i, sum) in sums.iter_mut().enumerate() {
-                *sum = T::splat(s, black_box(self.1));
-                for _ in 0..i {
-                    *sum = T::plus(s, *sum, factor);
-                }
-            }
-            let start = T::plus(s, factor, factor);
-            for _ in 0..self.0 {
-                for sum in &mut sums {
-                    *sum = T::fma(s, *sum, factor, start);
-                }
-            }
-            let mut total = sums[0];
-            for sum in &sums[1..] {
-                total = T::plus(s, total, *sum);
-            }
-            let mut out = [T::default(); 16];
-            // SAFETY: a register holds at most 64 bytes, and T is at least 4 bytes.
-            unsafe { T::store(s, out.as_mut_ptr(), total) };
-            out
-        }
-    }
     let flops = 2 * T::PARTS * isa.tile_height::<T>().0 * CHAINS * rounds;
-    (isa.dispatch(Chains::<T>(rounds, factor)), flops)
+    (chains(isa, rounds, factor), flops)
+}
+
+simd! {
+    fn chains<T: Scalar>(s, rounds: usize, number: T) -> [T; 16] {
+        // Every chain has its own start, none is a fixed point.
+        let factor = T::splat(s, number);
+        let mut sums = [factor; CHAINS];
+        for (i, sum) in sums.iter_mut().enumerate() {
+            *sum = T::splat(s, black_box(number));
+            for _ in 0..i {
+                *sum = T::plus(s, *sum, factor);
+            }
+        }
+        let start = T::plus(s, factor, factor);
+        for _ in 0..rounds {
+            for sum in &mut sums {
+                *sum = T::fma(s, *sum, factor, start);
+            }
+        }
+        let mut total = sums[0];
+        for sum in &sums[1..] {
+            total = T::plus(s, total, *sum);
+        }
+        let mut out = [T::default(); 16];
+        // SAFETY: a register holds at most 64 bytes, and T is at least 4 bytes.
+        unsafe { T::store(s, out.as_mut_ptr(), total) };
+        out
+    }
 }

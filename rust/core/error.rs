@@ -1,6 +1,7 @@
 //! The errors of this crate.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The reason a call did not produce a result. Inputs are never modified; outputs are unspecified.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,3 +34,13 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// The outcome of `work`; a panic is an error with the panic's text.
+#[doc(hidden)]
+pub fn catch_panic<R, E: From<Error>>(work: impl FnOnce() -> std::result::Result<R, E>) -> std::result::Result<R, E> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Err(Error::Internal(text.unwrap_or_else(|| "panic".to_owned())).into())
+    })
+}

@@ -20,12 +20,13 @@
 use crate::error::{Error, Result};
 use crate::exponential::Exponential;
 use crate::lengths::{product, require};
-use crate::memory::{Buffer, padded};
+use crate::memory::Buffer;
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::vector::dot;
-use crate::stored::{NumbersMut, Stored, Tokens};
+use crate::stored::{NumbersMut, Tokens};
 use crate::threads::Context;
-use crate::view::{Shared, View};
+use crate::view::Shared;
+use crate::workspace::Rows;
 
 /// Rows of a task, whose contributions to `dw` are added up.
 const TASK: usize = 512;
@@ -88,37 +89,6 @@ impl<T: Exponential> Operands<'_, T> {
     }
 }
 
-/// Rows of a tile.
-struct Tile<T: Exponential> {
-    data: Buffer<T>,
-    ld: usize,
-    width: usize,
-}
-
-impl<T: Exponential> Tile<T> {
-    fn new(rows: usize, width: usize) -> Result<Self> {
-        let ld = padded::<T>(width);
-        Ok(Self { data: Buffer::zeroed(rows.saturating_mul(ld))?, ld, width })
-    }
-
-    fn view(&self, count: usize) -> View<T> {
-        View::new(self.data.ptr(), self.ld, count)
-    }
-
-    fn row(&self, i: usize) -> &[T] {
-        &self.data[i * self.ld..][..self.width]
-    }
-
-    fn row_mut(&mut self, i: usize) -> &mut [T] {
-        &mut self.data[i * self.ld..][..self.width]
-    }
-
-    fn read(&mut self, isa: InstructionSet, from: Stored<T>) {
-        // SAFETY: rows of an operand, and workspace for as many.
-        unsafe { from.read(isa, self.width, self.view(from.count)) }
-    }
-}
-
 /// Computes outputs, row after row.
 pub fn forward<T: Exponential>(
     context: &mut Context<'_>,
@@ -140,16 +110,16 @@ pub(crate) fn forward_of_type<T: Exponential>(
     let out = out.rows(width);
     context.run(operands.tasks(), operands.rows.saturating_mul(20 * width), &|task, cancel| {
         cancel.check()?;
-        let (mut x, mut z) = (Tile::new(TILE, width)?, Tile::new(TILE, width)?);
+        let (mut x, mut z) = (Rows::zeroed(TILE, width)?, Rows::zeroed(TILE, width)?);
         for tile in operands.tiles(task) {
-            x.read(isa, operands.x.rows(tile, 0));
-            z.read(isa, operands.z.rows(tile, 0));
+            x.read(isa, 0, operands.x.rows(tile, 0));
+            z.read(isa, 0, operands.z.rows(tile, 0));
             for i in 0..tile.1 {
                 let inverse = inverse_norm(isa, x.row(i), operands.epsilon);
                 normalised(isa, inverse, operands.weight, z.row(i), operands.silu, x.row_mut(i));
             }
             // SAFETY: tasks write disjoint rows.
-            unsafe { out.part(tile.0, tile.1, 0).write(isa, width, x.view(tile.1)) };
+            unsafe { out.part(tile.0, tile.1, 0).write(isa, width, x.view(0, tile.1)) };
         }
         Ok(())
     })
@@ -183,14 +153,15 @@ pub(crate) fn backward_of_type<T: Exponential>(
     let shared = Shared(sums.ptr_mut());
     context.run(operands.tasks(), operands.rows.saturating_mul(50 * width), &|task, cancel| {
         cancel.check()?;
-        let [mut x, mut z, mut grad] = [Tile::new(TILE, width)?, Tile::new(TILE, width)?, Tile::new(TILE, width)?];
-        let mut products = Tile::new(1, width)?;
+        let [mut x, mut z, mut grad] =
+            [Rows::zeroed(TILE, width)?, Rows::zeroed(TILE, width)?, Rows::zeroed(TILE, width)?];
+        let mut products = Rows::zeroed(1, width)?;
         // SAFETY: tasks have numbers of their own.
         let sum = unsafe { std::slice::from_raw_parts_mut(shared.get().add(task * width), width) };
         for tile in operands.tiles(task) {
-            x.read(isa, operands.x.rows(tile, 0));
-            z.read(isa, operands.z.rows(tile, 0));
-            grad.read(isa, grad_out.rows(tile, 0));
+            x.read(isa, 0, operands.x.rows(tile, 0));
+            z.read(isa, 0, operands.z.rows(tile, 0));
+            grad.read(isa, 0, grad_out.rows(tile, 0));
             for i in 0..tile.1 {
                 let inverse = inverse_norm(isa, x.row(i), operands.epsilon);
                 let (x, z, grad) = (x.row(i), z.row_mut(i), grad.row_mut(i));
@@ -201,7 +172,7 @@ pub(crate) fn backward_of_type<T: Exponential>(
             for (to, from) in [(of_x, &grad), (of_z, &z)] {
                 if let Some(to) = to {
                     // SAFETY: as above, rows.
-                    unsafe { to.part(tile.0, tile.1, 0).write(isa, width, from.view(tile.1)) };
+                    unsafe { to.part(tile.0, tile.1, 0).write(isa, width, from.view(0, tile.1)) };
                 }
             }
         }

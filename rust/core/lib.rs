@@ -142,6 +142,7 @@ mod stack;
 pub mod stored;
 pub mod threads;
 mod view;
+mod workspace;
 mod wy;
 
 pub use error::Error;

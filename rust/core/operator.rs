@@ -31,11 +31,11 @@ pub struct Operator<'a, T: Scalar> {
     count: usize,
     n: usize,
     m: usize,
-    form: Form,
-    entries: Cow<'a, [T]>,
-    tau: Option<&'a [T]>,
+    pub(crate) form: Form,
+    pub(crate) entries: Cow<'a, [T]>,
+    pub(crate) tau: Option<&'a [T]>,
     /// `exp(i theta)`, `n` numbers or `n` for each problem; empty without phases.
-    units: Vec<T>,
+    pub(crate) units: Cow<'a, [T]>,
     adjoint: bool,
     method: Option<Method>,
 }
@@ -70,7 +70,7 @@ impl<'a, T: Scalar> Operator<'a, T> {
         if form != Form::Full && tau.is_some() != form.has_ones() {
             return invalid("tau: expected it with ones on the diagonal or full columns".to_owned());
         }
-        Ok(Self { count, n, m, form, entries, tau, units: Vec::new(), adjoint: false, method: None })
+        Ok(Self { count, n, m, form, entries, tau, units: Cow::Borrowed(&[]), adjoint: false, method: None })
     }
 
     /// These products with phases behind them: `theta (n,)`, which all problems share, or `(count, n)`.
@@ -79,7 +79,7 @@ impl<'a, T: Scalar> Operator<'a, T> {
         if !T::COMPLEX || (theta.len() != n && product(&[self.count, n]) != Some(theta.len())) {
             return Err(Error::InvalidArgument(format!("phases: expected {n} real numbers and a complex u")));
         }
-        Ok(Self { units: collected(theta.iter().map(|&angle| T::unit(angle)))?, ..self })
+        Ok(Self { units: Cow::Owned(collected(theta.iter().map(|&angle| T::unit(angle)))?), ..self })
     }
 
     /// `W*` in place of `W`, if asked.
@@ -157,18 +157,15 @@ impl<'a, T: Scalar> Operator<'a, T> {
     }
 
     /// Some of the problems.
-    pub(crate) fn problems(&self, range: Range<usize>) -> Problems<'_, T> {
-        let &Self { n, m, form, adjoint, .. } = self;
+    pub(crate) fn problems(&self, range: Range<usize>) -> Operator<'_, T> {
         let part = |each: usize| range.start * each..range.end * each;
-        Problems {
+        let own_units = self.units.len() > self.n;
+        Operator {
             count: range.len(),
-            n,
-            m,
-            form,
-            entries: &self.entries[part(n * m)],
-            tau: self.tau.map(|tau| &tau[part(m)]),
-            units: if self.units.len() > n { &self.units[part(n)] } else { &self.units },
-            adjoint,
+            entries: Cow::Borrowed(&self.entries[part(self.n * self.m)]),
+            tau: self.tau.map(|tau| &tau[part(self.m)]),
+            units: Cow::Borrowed(if own_units { &self.units[part(self.n)] } else { &self.units }),
+            ..*self
         }
     }
 
@@ -184,26 +181,6 @@ impl<'a, T: Scalar> Operator<'a, T> {
         };
         Transform { u, diagonal, adjoint }
     }
-}
-
-/// Some problems, whose arrays stand one after the other.
-pub(crate) struct Problems<'a, T: Scalar> {
-    /// How many there are.
-    pub count: usize,
-    /// Size of the vectors.
-    pub n: usize,
-    /// Columns of `U`.
-    pub m: usize,
-    /// Which entries of `U` count.
-    pub form: Form,
-    /// `U (count, n, m)`.
-    pub entries: &'a [T],
-    /// `tau (count, m)`, where it is given.
-    pub tau: Option<&'a [T]>,
-    /// `exp(i theta)`: `n` numbers or `(count, n)`; empty without phases.
-    pub units: &'a [T],
-    /// Whether `W*` is meant.
-    pub adjoint: bool,
 }
 
 /// `W_1 D` of one problem, or its adjoint.

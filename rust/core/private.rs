@@ -6,8 +6,7 @@
 //! use householder::{memory::Buffer, operator::Reflections, threads::Context, wy::{CompactWy, gradient::from_sums}};
 //! let u = vec![3.0_f32; 4096 * 64];
 //! let u = Reflections::new(4096, 64, &u);
-//! let mut never = || false;
-//! let mut context = Context::new(&mut never);
+//! let mut context = Context::default();
 //! let wy = CompactWy::new(&mut context, u).unwrap();
 //! let (c1, mut c2) = (Buffer::zeroed(0).unwrap(), Buffer::zeroed(0).unwrap());
 //! from_sums(&mut context, &wy, &c1, &mut c2, None).unwrap();
@@ -18,8 +17,7 @@
 //! ```compile_fail,E0603
 //! use householder::{operator::Reflections, threads::Context, wy::{CompactWy, gradient::expansion}};
 //! let u = Reflections::new(3, 2, &[1.0, 0.0, 2.0, 1.0, 2.0, 1.0]);
-//! let mut never = || false;
-//! let mut context = Context::new(&mut never);
+//! let mut context = Context::default();
 //! let mut wy = CompactWy::new(&mut context, u).unwrap();
 //! wy.n = 1 << 14;
 //! println!("{}", expansion(&mut context, &wy).unwrap().len());

@@ -1,9 +1,7 @@
 //! What the routines of this crate require of a number type: arithmetic, SIMD kernels and a wide precision.
 
-use num_complex::Complex;
-
 use crate::Operations;
-use crate::number::{c32, c64};
+use crate::number::{Number, Real, c32, c64};
 use crate::simd::element::Element;
 use crate::simd::epilogue::Tiles;
 
@@ -15,61 +13,30 @@ pub trait Scalar: Tiles<Real: Element> + Operations {
     const IS_WIDE: bool = size_of::<Self>() == size_of::<Self::Wide>();
 
     /// The same number in wide precision.
-    fn widen(self) -> Self::Wide;
+    #[inline(always)]
+    fn widen(self) -> Self::Wide {
+        Self::Wide::from_parts(self.re().to_f64(), self.im().to_f64())
+    }
     /// The nearest number in this precision.
-    fn narrow(wide: Self::Wide) -> Self;
+    #[inline(always)]
+    fn narrow(wide: Self::Wide) -> Self {
+        Self::from_parts(Self::Real::of(wide.re()), Self::Real::of(wide.im()))
+    }
     /// The same array, if its precision is the wide one.
     fn as_wide_mut(array: &mut [Self]) -> Option<&mut [Self::Wide]>;
 }
 
-/// The method that reinterprets arrays.
-macro_rules! array {
-    (wide) => {
-        fn as_wide_mut(array: &mut [Self]) -> Option<&mut [Self]> {
-            Some(array)
-        }
-    };
-    (narrow) => {
-        fn as_wide_mut(_: &mut [Self]) -> Option<&mut [Self::Wide]> {
-            None
-        }
-    };
-}
-
-macro_rules! real {
-    ($t:ident, $precision:ident) => {
+macro_rules! scalar {
+    ($t:ident, $wide:ident, |$array:ident| $same:expr) => {
         impl Scalar for $t {
-            type Wide = f64;
-            #[inline(always)]
-            fn widen(self) -> f64 {
-                f64::from(self)
+            type Wide = $wide;
+            fn as_wide_mut($array: &mut [Self]) -> Option<&mut [$wide]> {
+                $same
             }
-            #[inline(always)]
-            fn narrow(wide: f64) -> Self {
-                wide as $t
-            }
-            array!($precision);
         }
     };
 }
-real!(f32, narrow);
-real!(f64, wide);
-
-macro_rules! complex {
-    ($t:ident, $r:ident, $precision:ident) => {
-        impl Scalar for $t {
-            type Wide = c64;
-            #[inline(always)]
-            fn widen(self) -> c64 {
-                Complex::new(f64::from(self.re), f64::from(self.im))
-            }
-            #[inline(always)]
-            fn narrow(wide: c64) -> Self {
-                Complex::new(wide.re as $r, wide.im as $r)
-            }
-            array!($precision);
-        }
-    };
-}
-complex!(c32, f32, narrow);
-complex!(c64, f64, wide);
+scalar!(f32, f64, |_array| None);
+scalar!(f64, f64, |array| Some(array));
+scalar!(c32, c64, |_array| None);
+scalar!(c64, c64, |array| Some(array));

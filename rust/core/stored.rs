@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::lengths::product;
 use crate::memory::ALIGNMENT;
 use crate::number::Real;
-use crate::simd::fetch::{Fetch, prefetch};
+use crate::simd::fetch::{Fetch, prefetch_rows};
 use crate::simd::isa::{InstructionSet, simd};
 use crate::view::View;
 
@@ -175,6 +175,7 @@ enum Format {
 /// Rows of contiguous numbers, `ld` numbers apart; null means none.
 ///
 /// Who reads or writes them owns them meanwhile.
+#[derive(Clone, Copy)]
 pub(crate) struct Stored<T> {
     ptr: *mut c_void,
     format: Format,
@@ -183,13 +184,6 @@ pub(crate) struct Stored<T> {
     pub count: usize,
     numbers: PhantomData<*mut T>,
 }
-
-impl<T> Clone for Stored<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<T> Copy for Stored<T> {}
 
 // SAFETY: whoever hands rows to several tasks promises that what one writes, no other touches at the same time.
 unsafe impl<T> Send for Stored<T> {}
@@ -212,8 +206,8 @@ impl<T> Stored<T> {
     }
 
     /// From so many numbers on.
-    fn skip(self, numbers: usize) -> Self {
-        Self { ptr: self.ptr.wrapping_byte_add(numbers * self.size()), ..self }
+    fn skip(&self, numbers: usize) -> Self {
+        Self { ptr: self.ptr.wrapping_byte_add(numbers * self.size()), ..*self }
     }
 
     /// `count` rows from row `first` on, from a column on.
@@ -221,13 +215,9 @@ impl<T> Stored<T> {
         Self { count, ..self.skip(first * self.ld + column) }
     }
 
-    /// Fetches `width` numbers of each row. If rows lie pages apart, a core would read them line by line, because its own
-    /// prefetchers stop at the end of a page.
+    /// Fetches `width` numbers of each row.
     pub fn prefetch(self, width: usize) {
-        for i in 0..self.count {
-            let row = self.part(i, 1, 0).ptr;
-            (0..width * self.size()).step_by(ALIGNMENT).for_each(|at| prefetch(row.wrapping_byte_add(at)));
-        }
+        prefetch_rows(View::new(self.ptr.cast::<u8>(), self.ld * self.size(), self.count), width * self.size());
     }
 
     /// The same while a product over as many terms is computed.

@@ -3,6 +3,7 @@
 /// Strided raw matrix pointer: entry `i` of vector `j` is at `ptr[i * step + j * ld]`; null means no operand.
 ///
 /// Kernels that take a view state which of its entries they read or write. Their caller owns these entries.
+#[derive(Clone, Copy)]
 pub struct View<T> {
     /// First entry of the first vector.
     pub ptr: *mut T,
@@ -13,13 +14,6 @@ pub struct View<T> {
     /// Number of vectors.
     pub count: usize,
 }
-
-impl<T> Clone for View<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<T> Copy for View<T> {}
 
 // SAFETY: whoever hands a view to several tasks promises that what one writes, no other touches at the same time.
 unsafe impl<T> Send for View<T> {}
@@ -56,12 +50,10 @@ impl<T> View<T> {
 
     /// Address of entry `i` of vector `j`.
     #[inline(always)]
-    pub fn at(self, i: usize, j: usize) -> *mut T {
+    pub fn at(&self, i: usize, j: usize) -> *mut T {
         self.ptr.wrapping_add(i * self.step + j * self.ld)
     }
-}
 
-impl<T: Copy> View<T> {
     /// Vector `j`, `len` contiguous entries.
     ///
     /// # Safety

@@ -96,8 +96,7 @@ fn threads_do_not_change_a_bit() {
         let mut results: Vec<Vec<u32>> = Vec::new();
         for threads in [1, 2, 7] {
             set_num_threads(threads);
-            let mut never = || false;
-            let found = given.compute(&mut Context::new(&mut never), true);
+            let found = given.compute(&mut Context::default(), true);
             results.push(found.arrays().iter().flat_map(|(_, array)| array.iter().map(|x| x.to_bits())).collect());
         }
         assert!(results.iter().all(|other| other == &results[0]));
@@ -218,8 +217,8 @@ fn arrays_of_other_lengths_are_refused() {
     let given = given::<f32>(sizes(1, 2, 8, 40, 2), &[70, 3], 1);
     let problem = given.problem();
     let lengths = problem.lengths();
-    let (mut never, mut memory) = (|| false, vec![1.0; 1 << 16]);
-    let context = &mut Context::new(&mut never);
+    let mut memory = vec![1.0; 1 << 16];
+    let context = &mut Context::default();
     for by in [-1_isize, 1] {
         let other = |len: usize| len.checked_add_signed(by).unwrap();
         let out = Some((&mut memory[..other(lengths.out)]).into());
@@ -286,19 +285,7 @@ fn rows_of_a_projection_are_read_where_they_are() {
                 let shape = [2, tokens, heads, each];
                 Tokens::strided(Numbers::Full(&row[at..]), shape, [tokens * width, width, each]).unwrap()
             };
-            let operands = Operands {
-                sizes,
-                sequences: given.sequences.clone(),
-                q: rows(0, 2, 9),
-                k: rows(18, 2, 9),
-                v: rows(36, 4, 12),
-                beta: Some(&given.beta),
-                skip: None,
-                gate: Gate::Head(&given.gate),
-                initial: given.initial.as_deref(),
-                scale: given.scale,
-                normalize,
-            };
+            let operands = Operands { q: rows(0, 2, 9), k: rows(18, 2, 9), v: rows(36, 4, 12), ..given.operands() };
             let apart = Operands {
                 q: Tokens::strided(Numbers::Full(&row), [all, 1, 2, 9], [1, 0, 9]).unwrap(),
                 ..operands.clone()
@@ -323,19 +310,7 @@ fn rows_of_a_projection_are_read_where_they_are() {
 #[test]
 fn operands_that_do_not_fit_are_refused() {
     let given = given::<f32>(sizes(1, 1, 4, 4, 1), &[8], 1);
-    let good = Operands {
-        sizes: given.sizes,
-        sequences: given.sequences.clone(),
-        q: (&given.q).into(),
-        k: (&given.k).into(),
-        v: (&given.v).into(),
-        beta: Some(&given.beta),
-        skip: None,
-        gate: Gate::Head(&given.gate),
-        initial: given.initial.as_deref(),
-        scale: 1.0,
-        normalize: false,
-    };
+    let good = given.operands();
     let empty: &[f32] = &[];
     is_refused(Problem::new(Operands { q: empty.into(), ..good.clone() }), "q");
     is_refused(Problem::new(Operands { k: empty.into(), ..good.clone() }), "k");

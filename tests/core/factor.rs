@@ -1,8 +1,8 @@
 //! Factorisation: what any product of reflections needs, and what rounding may cost.
 
-use crate::common::{Random, error, explicit, to_c64, tolerance, with_each_instruction_set};
+use crate::common::{Random, error, explicit, of_all_types, to_c64, tolerance, with_each_instruction_set};
 use householder::factor::factor;
-use householder::number::{Number, Real, c32, c64};
+use householder::number::{Number, Real};
 use householder::scalar::Scalar;
 
 /// Row-major product of reflections along arbitrary vectors (not trapezoidal ones), each with few nonzero entries.
@@ -107,10 +107,7 @@ fn factors_rotations<T: Scalar>() {
 #[test]
 #[cfg_attr(miri, ignore)] // which takes long for so many numbers
 fn rotations_by_any_angle_are_factored_to_rounding() {
-    factors_rotations::<f32>();
-    factors_rotations::<f64>();
-    factors_rotations::<c32>();
-    factors_rotations::<c64>();
+    of_all_types!(factors_rotations);
 }
 
 #[test]

@@ -1,19 +1,36 @@
 //! Columns of every form, with and without a given `tau`: against explicit reflections, by every method.
 
+use crate::common::problem::{METHODS, Problem, Tau};
 use crate::common::{
-    Random, error, explicit_of, has_time_for, multiply, number_of_threads, to_c64, tolerance, with_each_instruction_set,
+    error, has_time_for, multiply, number_of_threads, of_all_types, to_c64, tolerance, with_each_instruction_set,
 };
 use householder::apply::{self, Gradients};
 use householder::method::Method;
-use householder::number::{Number, Real, c32, c64};
-use householder::operator::{Form, Operator};
+use householder::number::{Number, c64};
+use householder::operator::Form;
 use householder::rnn::{self, Activation, Cotangents, Sequence, SequenceGradients, Series, States, Steps, Trace};
 use householder::scalar::Scalar;
 use householder::threads::Context;
 
-/// Sizes up to which a matrix is formed in registers.
-const SMALL: usize = 64;
-const METHODS: [Method; 3] = [Method::Reflections, Method::Wy, Method::Dense];
+/// Around the edges of registers, panels, tiles and chunks.
+const TRAPEZOIDAL: [(usize, usize, usize); 16] = [
+    (1, 1, 1),
+    (2, 1, 3),
+    (2, 2, 1),
+    (3, 3, 2),
+    (7, 4, 8),
+    (8, 8, 5),
+    (15, 3, 1),
+    (16, 16, 7),
+    (17, 5, 13),
+    (31, 30, 9),
+    (33, 32, 33),
+    (64, 63, 65),
+    (65, 64, 6),
+    (100, 33, 130),
+    (128, 16, 64),
+    (130, 129, 70),
+];
 /// More reflections than coordinates, as many, and fewer; around the edges of registers, blocks and strips.
 const FULL: [(usize, usize, usize); 10] = [
     (1, 1, 2),
@@ -30,83 +47,19 @@ const FULL: [(usize, usize, usize); 10] = [
 const LAPACK: [(usize, usize, usize); 9] =
     [(1, 1, 2), (2, 1, 1), (5, 5, 3), (17, 9, 4), (33, 33, 9), (66, 40, 5), (70, 66, 67), (100, 100, 3), (270, 33, 2)];
 
-/// What becomes of `tau`.
-#[derive(Clone, Copy, Debug)]
-enum Tau {
-    /// `2 / |v|^2`, not given.
-    Own,
-    /// That, given, but zero for every third column.
-    Reflecting,
-    /// Any numbers: the product is then not unitary.
-    Any,
-}
-
-#[derive(Clone)]
-struct Problem<T: Scalar> {
-    n: usize,
-    m: usize,
-    form: Form,
-    u: Vec<T>,
-    tau: Option<Vec<T>>,
-    phases: Option<Vec<T::Real>>,
-    h: Vec<T>,
-    g: Vec<T>,
-}
-
-impl<T: Scalar> Problem<T> {
-    fn new((n, m, rows): (usize, usize, usize), form: Form, tau: Tau) -> Self {
-        let mut random = Random((n * m + rows) as u64);
-        let u: Vec<T> = random.numbers(n * m);
-        let square = |j: usize| -> f64 {
-            let below = (0..n).filter(|&i| form == Form::Full || i > j).map(|i| u[i * m + j].abs2().to_f64());
-            f64::from(u8::from(form.has_ones())) + below.sum::<f64>()
-        };
-        let real = |x: f64| T::from_real(T::Real::of(x));
-        let tau = match tau {
-            Tau::Own => None,
-            Tau::Reflecting => Some((0..m).map(|j| real(if j % 3 == 2 { 0.0 } else { 2.0 / square(j) })).collect()),
-            // Small enough that products of many factors stay of ordinary size.
-            Tau::Any => {
-                Some(random.numbers::<T>(m).iter().zip(0..m).map(|(&x, j)| x * real(1.0 / square(j))).collect())
-            }
-        };
-        let phases = (T::COMPLEX && m % 2 == 1).then(|| (0..n).map(|_| T::Real::of(3.0 * random.real())).collect());
-        Self { n, m, form, u, tau, phases, h: random.numbers(rows * n), g: random.numbers(rows * n) }
-    }
-
-    fn operator(&self, adjoint: bool, method: Option<Method>) -> Operator<'_, T> {
-        let shape = [1, self.n, self.m];
-        let w = Operator::with_form(shape, &self.u, self.form, self.tau.as_deref()).unwrap();
-        let w = if let Some(phases) = &self.phases { w.with_phases(phases).unwrap() } else { w };
-        w.adjoint(adjoint).by(method)
-    }
-
-    fn explicit(&self) -> Vec<c64> {
-        explicit_of(self.n, self.m, &self.u, self.form, self.tau.as_deref(), self.phases.as_deref())
-    }
-
-    fn loss(&self, adjoint: bool) -> f64 {
-        let c = multiply(self.n, &self.explicit(), &self.h, adjoint);
-        self.g.iter().zip(&c).map(|(&g, c)| (to_c64(g).conj() * c).re).sum()
-    }
-}
-
 fn each<T: Scalar>(mut test: impl FnMut(&Problem<T>)) {
-    for tau in [Tau::Own, Tau::Reflecting, Tau::Any] {
-        FULL.into_iter()
-            .filter(|shape| has_time_for(shape.0))
-            .for_each(|shape| test(&Problem::new(shape, Form::Full, tau)));
-        if !matches!(tau, Tau::Own) {
-            LAPACK
-                .into_iter()
-                .filter(|shape| has_time_for(shape.0))
-                .for_each(|shape| test(&Problem::new(shape, Form::UnitTrapezoidal, tau)));
-        }
+    let mut of = |form, shapes: &[(usize, usize, usize)], tau| {
+        // A complex square has no last column.
+        let is_possible = |&(n, m, _): &(usize, usize, usize)| !(T::COMPLEX && form == Form::Trapezoidal && m == n);
+        let shapes = shapes.iter().copied().filter(|shape| has_time_for(shape.0) && is_possible(shape));
+        shapes.for_each(|shape| test(&Problem::new(shape, form, tau)));
+    };
+    of(Form::Trapezoidal, &TRAPEZOIDAL, Tau::Own);
+    of(Form::Full, &FULL, Tau::Own);
+    for tau in [Tau::Reflecting, Tau::Any] {
+        of(Form::Full, &FULL, tau);
+        of(Form::UnitTrapezoidal, &LAPACK, tau);
     }
-}
-
-fn of_all_types(test: [fn(); 4]) {
-    test.into_iter().for_each(|test| test());
 }
 
 fn applies_as_explicit_reflections<T: Scalar>() {
@@ -129,24 +82,19 @@ fn applies_as_explicit_reflections<T: Scalar>() {
 
 #[test]
 fn every_form_applies_as_explicit_reflections() {
-    of_all_types([
-        applies_as_explicit_reflections::<f32>,
-        applies_as_explicit_reflections::<f64>,
-        applies_as_explicit_reflections::<c32>,
-        applies_as_explicit_reflections::<c64>,
-    ]);
+    of_all_types!(applies_as_explicit_reflections);
 }
 
 /// The derivative of `loss` by entry `i` of what `entries` names, in every direction there is.
-fn derivative<T: Scalar<Real = f64>>(
+fn derivative<T: Scalar<Real = f64>, X: Number<Real = f64>>(
     problem: &mut Problem<T>,
-    entries: fn(&mut Problem<T>) -> &mut [T],
+    entries: fn(&mut Problem<T>) -> &mut [X],
     i: usize,
     loss: impl Fn(&Problem<T>) -> f64,
 ) -> c64 {
     const STEP: f64 = 1e-6;
     let old = entries(problem)[i];
-    let mut along = |direction: T| {
+    let mut along = |direction: X| {
         let mut at = |step: f64| {
             entries(problem)[i] = old + direction.scale(step);
             loss(problem)
@@ -155,15 +103,16 @@ fn derivative<T: Scalar<Real = f64>>(
         entries(problem)[i] = old;
         difference
     };
-    let re = along(T::ONE);
-    c64::new(re, if T::COMPLEX { along(T::unit(std::f64::consts::FRAC_PI_2)) } else { 0.0 })
+    let re = along(X::ONE);
+    c64::new(re, if X::COMPLEX { along(X::unit(std::f64::consts::FRAC_PI_2)) } else { 0.0 })
 }
 
-/// Compares a sample of the entries of gradients of `U` and `tau` with derivatives of `loss`.
+/// Compares a sample of the entries of gradients of `U`, and those of `tau` and of phases, with derivatives of `loss`.
 fn compare<T: Scalar<Real = f64>>(
     problem: &Problem<T>,
     grad_u: &[T],
     grad_tau: Option<&[T]>,
+    grad_phases: Option<&[f64]>,
     loss: impl Fn(&Problem<T>) -> f64,
     about: &str,
 ) {
@@ -183,6 +132,10 @@ fn compare<T: Scalar<Real = f64>>(
         let want = derivative(&mut moved, |problem| problem.tau.as_deref_mut().unwrap(), j, &loss);
         assert!((to_c64(found) - want).norm() < 1e-7 * scale, "{about} tau[{j}]: {found} {want}");
     }
+    for (j, &found) in grad_phases.into_iter().flatten().enumerate() {
+        let want = derivative(&mut moved, |problem| problem.phases.as_deref_mut().unwrap(), j, &loss).re;
+        assert!((found - want).abs() < 1e-7 * scale.max(problem.h.len() as f64), "{about} phases[{j}]: {found} {want}");
+    }
 }
 
 fn gradients_are_derivatives<T: Scalar<Real = f64>>() {
@@ -191,20 +144,21 @@ fn gradients_are_derivatives<T: Scalar<Real = f64>>() {
         if n > 40 {
             return;
         }
-        let mut never = || false;
-        let mut context = Context::new(&mut never);
+        let mut context = Context::default();
         let w = problem.explicit();
         for adjoint in [false, true] {
             let mut grad_u = vec![T::ONE; n * m];
             let mut grad_tau = problem.tau.as_ref().map(|_| vec![T::ONE; m]);
             let mut grad_h = vec![T::ONE; rows * n];
-            let (tau, phases) = (grad_tau.as_deref_mut(), None);
+            let mut grad_phases = problem.phases.as_ref().map(|_| vec![0.0; n]);
+            let (tau, phases) = (grad_tau.as_deref_mut(), grad_phases.as_deref_mut());
             let gradients = Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), tau, phases };
             let operator = problem.operator(adjoint, Some(Method::Reflections));
             apply::backward(&mut context, &operator, &problem.h, &problem.g, gradients, None).unwrap();
             assert!(error(&grad_h, &multiply(n, &w, &problem.g, !adjoint)) < tolerance::<T>(m));
             let about = format!("{n} {m} {:?} {adjoint}", problem.form);
-            compare(problem, &grad_u, grad_tau.as_deref(), |problem| problem.loss(adjoint), &about);
+            let loss = |problem: &Problem<T>| problem.loss(adjoint);
+            compare(problem, &grad_u, grad_tau.as_deref(), grad_phases.as_deref(), loss, &about);
         }
     });
 }
@@ -226,11 +180,12 @@ fn methods_agree_on_gradients<T: Scalar>() {
         with_each_instruction_set(|context| {
             for adjoint in [false, true] {
                 let mut run = |back: &mut dyn FnMut(&mut Context<'_>, Gradients<'_, T>)| {
-                    let mut out = [n * m, rows * n, m].map(|len| vec![T::ONE; len]);
-                    let [grad_u, grad_h, grad_tau] = &mut out;
+                    let [mut grad_u, mut grad_h, mut grad_tau] = [n * m, rows * n, m].map(|len| vec![T::ONE; len]);
+                    let mut grad_phases = vec![T::Real::ONE; n];
                     let tau = problem.tau.is_some().then_some(&mut grad_tau[..]);
-                    back(context, Gradients { u: Some(grad_u), h: Some(grad_h), tau, phases: None });
-                    out
+                    let phases = problem.phases.is_some().then_some(&mut grad_phases[..]);
+                    back(context, Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), tau, phases });
+                    [grad_u, grad_h, grad_tau, grad_phases.into_iter().map(T::from_real).collect()]
                 };
                 let mut by = |method| {
                     run(&mut |context, gradients| {
@@ -259,7 +214,7 @@ fn methods_agree_on_gradients<T: Scalar>() {
                     apply::backward_tape(context, &operator, &tape, &problem.g, gradients).unwrap();
                 }));
                 for (way, found) in found.iter().enumerate() {
-                    for (name, (found, want)) in ["u", "h", "tau"].into_iter().zip(found.iter().zip(&want)) {
+                    for (name, (found, want)) in ["u", "h", "tau", "phases"].into_iter().zip(found.iter().zip(&want)) {
                         let error = error(found, want);
                         assert!(error < tolerance, "{name} {way} {n} {m} {:?} {adjoint}: {error:e}", problem.form);
                     }
@@ -271,12 +226,7 @@ fn methods_agree_on_gradients<T: Scalar>() {
 
 #[test]
 fn methods_agree_on_gradients_of_every_form() {
-    of_all_types([
-        methods_agree_on_gradients::<f32>,
-        methods_agree_on_gradients::<f64>,
-        methods_agree_on_gradients::<c32>,
-        methods_agree_on_gradients::<c64>,
-    ]);
+    of_all_types!(methods_agree_on_gradients);
 }
 
 /// Blocks of 48 to 80 reflections, and tasks of as many columns.
@@ -307,33 +257,7 @@ fn large_matrices_are_those_of_explicit_reflections<T: Scalar>() {
 #[test]
 #[cfg_attr(miri, ignore)] // which takes long for so many numbers
 fn large_matrices_of_every_type_and_form_are_those_of_explicit_reflections() {
-    of_all_types([
-        large_matrices_are_those_of_explicit_reflections::<f32>,
-        large_matrices_are_those_of_explicit_reflections::<f64>,
-        large_matrices_are_those_of_explicit_reflections::<c32>,
-        large_matrices_are_those_of_explicit_reflections::<c64>,
-    ]);
-}
-
-#[test]
-#[cfg_attr(miri, ignore)] // which takes long for so many numbers
-fn a_gradient_of_a_matrix_of_full_columns_is_that_of_its_columns() {
-    for shape in FULL.into_iter().filter(|shape| (2..=SMALL).contains(&shape.0)) {
-        let (n, m) = (shape.0, shape.1);
-        let mut problem = Problem::<f64>::new((n, m, n), Form::Full, Tau::Own);
-        let g: Vec<f64> = (0..n * n).map(|i| problem.g[i % n * n + i / n]).collect();
-        problem.h.fill(0.0);
-        (0..n).for_each(|i| problem.h[i * n + i] = 1.0);
-        with_each_instruction_set(|context| {
-            let operator = problem.operator(false, Some(Method::Reflections));
-            let [mut want, mut found] = [vec![1.0; n * m], vec![1.0; n * m]];
-            let gradients = Gradients { u: Some(&mut want), h: None, tau: None, phases: None };
-            apply::backward(context, &operator, &problem.h, &problem.g, gradients, None).unwrap();
-            apply::matrix_backward(context, &operator, &g, &mut found, None).unwrap();
-            let want: Vec<c64> = want.into_iter().map(to_c64).collect();
-            assert!(error(&found, &want) < 4.0 * tolerance::<f64>(m), "{n} {m}");
-        });
-    }
+    of_all_types!(large_matrices_are_those_of_explicit_reflections);
 }
 
 const STEPS: usize = 4;
@@ -368,18 +292,10 @@ fn gradients_of_sequences_are_derivatives<T: Scalar<Real = f64>>() {
             for (adjoint, method, with_tape) in [false, true].into_iter().flat_map(|adjoint| {
                 [(Method::Wy, false), (Method::Wy, true), (Method::Dense, true)].map(|(a, b)| (adjoint, Some(a), b))
             }) {
-                let sequence = Sequence {
-                    operator: problem.operator(adjoint, method),
-                    activation: if T::COMPLEX { Activation::Identity } else { Activation::Tanh },
-                    steps: Steps::uniform(STEPS, 3).unwrap(),
-                    d: n,
-                    x: Series::new(&problem.h),
-                    input_weight: None,
-                    bias: None,
-                    h0: None,
-                };
-                let mut never = || false;
-                let mut context = Context::new(&mut never);
+                let (operator, steps) = (problem.operator(adjoint, method), Steps::uniform(STEPS, 3).unwrap());
+                let activation = if T::COMPLEX { Activation::Identity } else { Activation::Tanh };
+                let sequence = Sequence { activation, ..Sequence::new(operator, steps, Series::new(&problem.h)) };
+                let mut context = Context::default();
                 let mut h = vec![T::ZERO; problem.h.len()];
                 let mut tape = vec![T::ZERO; STEPS * 3 * sequence.tape_width().unwrap()];
                 let kept = with_tape.then_some(&mut tape[..]);
@@ -389,13 +305,8 @@ fn gradients_of_sequences_are_derivatives<T: Scalar<Real = f64>>() {
                 let (mut grad_u, mut grad_tau) = (vec![T::ONE; n * m], problem.tau.as_ref().map(|_| vec![T::ONE; m]));
                 let gradients = SequenceGradients {
                     u: Some(&mut grad_u),
-                    x: None,
-                    h0: None,
-                    input_weight: None,
-                    bias: None,
                     tau: grad_tau.as_deref_mut(),
-                    phases: None,
-                    activation_bias: None,
+                    ..SequenceGradients::default()
                 };
                 let cotangents = Cotangents { h: Some(Series::new(&problem.g)), last: None };
                 let tape = with_tape.then_some(&tape[..]);
@@ -403,7 +314,7 @@ fn gradients_of_sequences_are_derivatives<T: Scalar<Real = f64>>() {
                 rnn::backward(&mut context, &sequence, Trace { h: &h, saved, tape }, cotangents, gradients).unwrap();
                 let about = format!("{n} {m} {form:?} {tau:?} {adjoint} {method:?}");
                 let loss = |problem: &Problem<T>| loss_of_states(problem, adjoint);
-                compare(&problem, &grad_u, grad_tau.as_deref(), loss, &about);
+                compare(&problem, &grad_u, grad_tau.as_deref(), None, loss, &about);
             }
         }
     }
@@ -435,7 +346,7 @@ fn columns_of_any_size_reflect_and_zero_ones_do_not() {
                     "{exponent} {method:?}"
                 );
                 let mut grad_u = vec![1.0; 600];
-                let gradients = Gradients { u: Some(&mut grad_u), h: None, tau: None, phases: None };
+                let gradients = Gradients { u: Some(&mut grad_u), ..Gradients::default() };
                 apply::backward(context, &operator, &problem.h, &problem.g, gradients, None).unwrap();
                 assert!((0..20).all(|i| grad_u[i * 30 + 7] == 0.0) && grad_u.iter().all(|x| x.is_finite()));
             }

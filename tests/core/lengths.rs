@@ -16,8 +16,7 @@ const METHODS: [Option<Method>; 3] = [Some(Method::Reflections), Some(Method::Wy
 const WRONG: [usize; 4] = [0, N, ROWS * N - 1, ROWS * N + N];
 
 fn in_context<R>(work: impl FnOnce(&mut Context<'_>) -> R) -> R {
-    let mut never = || false;
-    work(&mut Context::new(&mut never))
+    work(&mut Context::default())
 }
 
 #[track_caller]
@@ -211,16 +210,8 @@ fn of_a_sequence() {
 fn of_a_sequence_longer_than_memory() {
     let (n, entries) = (64, numbers(64 * 4));
     for method in [Method::Wy, Method::Dense] {
-        let sequence = Sequence {
-            operator: Operator::new([1, n, 4], &entries).unwrap().by(Some(method)),
-            activation: Activation::Relu,
-            steps: Steps::uniform(1, 1 << 58).unwrap(),
-            d: n,
-            x: Series::new(&[]),
-            input_weight: None,
-            bias: None,
-            h0: None,
-        };
+        let (operator, steps) = (Operator::new([1, n, 4], &entries).unwrap(), Steps::uniform(1, 1 << 58).unwrap());
+        let sequence = Sequence::new(operator.by(Some(method)), steps, Series::new(&[]));
         in_context(|context| {
             refused(rnn::forward(context, &sequence, States::new(&mut [])));
             let none = SequenceGradients::default();

@@ -24,7 +24,7 @@ fn with_threads(test: impl Fn(&mut Context<'_>)) {
     let set_num_threads = number_of_threads();
     for threads in [1, 3] {
         set_num_threads(threads);
-        test(&mut Context::new(&mut || false));
+        test(&mut Context::default());
     }
 }
 
@@ -76,7 +76,7 @@ fn applications_are_those_of_each_problem() {
                     let mut out = [h.len(), problems.len() * n * m, h.len()].map(|len| vec![0.0; len]);
                     let [c, grad_u, grad_h] = &mut out;
                     apply::forward_and_save(context, &w, h, c).unwrap();
-                    let gradients = Gradients { u: Some(grad_u), h: Some(grad_h), tau: None, phases: None };
+                    let gradients = Gradients { u: Some(grad_u), h: Some(grad_h), ..Gradients::default() };
                     apply::backward(context, &w, h, g, gradients, None).unwrap();
                     out
                 });
@@ -165,19 +165,16 @@ fn sequences_are_those_of_each_problem() {
             for activation in ["tanh", "oplu", "modrelu"] {
                 each_alone(count, activation, |problems| {
                     let rows = steps * batch;
+                    let operator = Operator::new([problems.len(), n, m], part(&u, n * m, &problems)).unwrap();
+                    let (steps, x) = (Steps::uniform(steps, batch).unwrap(), part(&x, rows * n, &problems));
                     let sequence = Sequence {
-                        operator: Operator::new([problems.len(), n, m], part(&u, n * m, &problems)).unwrap(),
                         activation: match activation {
                             "tanh" => Activation::Tanh,
                             "oplu" => Activation::Oplu,
                             _ => Activation::ModRelu(part(&bias, n / 2, &problems)),
                         },
-                        steps: Steps::uniform(steps, batch).unwrap(),
-                        d: n,
-                        x: Series::new(part(&x, rows * n, &problems)),
-                        input_weight: None,
-                        bias: None,
                         h0: Some(part(&h0, batch * n, &problems)),
+                        ..Sequence::new(operator, steps, Series::new(x))
                     };
                     let count = problems.len();
                     let sizes = [rows * n, batch * n, n * m, rows * n, n / 2];
@@ -214,6 +211,6 @@ fn results_for_fewer_problems_are_refused() {
     let (u, h, mut c) = ([1.0; 18], [1.0; 9], [0.0; 6]);
     let w = Operator::new([3, 3, 2], &u).unwrap();
     set_num_threads(1);
-    let outcome = apply::forward(&mut Context::new(&mut || false), &w, &h, &mut c);
+    let outcome = apply::forward(&mut Context::default(), &w, &h, &mut c);
     assert!(matches!(outcome, Err(Error::InvalidArgument(_))));
 }

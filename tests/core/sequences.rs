@@ -88,9 +88,7 @@ impl<T: Scalar> Problem<T> {
             h0: Some(h0),
             input_weight: Some(input_weight),
             bias: Some(bias),
-            tau: None,
-            phases: None,
-            activation_bias: None,
+            ..SequenceGradients::default()
         };
         let (saved, tape) = (with_tape.then_some(&saved), with_tape.then_some(&tape[..]));
         let cotangents = Cotangents { h: Some(grad_h), last: Some(&self.grad_last) };
@@ -276,9 +274,7 @@ fn inputs_may_have_no_width() {
 #[test]
 fn a_recurrence_refuses_arrays_of_other_lengths() {
     let p = Problem::<f64>::new(5, 2, 3, &[2]);
-    let mut never = || false;
-    let recurrence =
-        Recurrence::new(&mut Context::new(&mut never), &p.sequence(Activation::Tanh, false, None)).unwrap();
+    let recurrence = Recurrence::new(&mut Context::default(), &p.sequence(Activation::Tanh, false, None)).unwrap();
     for (x, h, out) in [(5, 10, 10), (0, 10, 10), (6, 9, 10), (6, 10, 11), (6, 10, 5), (3, 10, 10)] {
         assert!(recurrence.step(&vec![0.0; x], &vec![0.0; h], &mut vec![0.0; out]).is_err(), "{x} {h} {out}");
     }
@@ -292,8 +288,7 @@ fn single_precision_and_chosen_methods_agree_with_double_precision() {
     {
         let wide = Problem::<f64>::new(n, m, d, &sizes);
         let narrow = Problem::<f32>::new(n, m, d, &sizes);
-        let mut never = || false;
-        let want = wide.run(&mut Context::new(&mut never), &wide.sequence(Activation::Tanh, false, None), true);
+        let want = wide.run(&mut Context::default(), &wide.sequence(Activation::Tanh, false, None), true);
         with_each_instruction_set(|context| {
             let got = narrow.run(context, &narrow.sequence(Activation::Tanh, false, None), true);
             for (got, want) in got.iter().zip(&want) {
@@ -314,8 +309,7 @@ fn any_number_of_threads_gives_the_same_bits() {
         let mut results = Vec::new();
         for threads in [1, 2, 7] {
             set_num_threads(threads);
-            let mut never = || false;
-            results.push(p.run(&mut Context::new(&mut never), &sequence, true));
+            results.push(p.run(&mut Context::default(), &sequence, true));
         }
         assert!(results[0] == results[1] && results[0] == results[2]);
     }
@@ -327,10 +321,9 @@ fn tasks_that_share_a_ring_agree_with_explicit_factors() {
     let set_num_threads = number_of_threads();
     for (n, m, d, batch, steps) in [(512, 300, 130, 1, 200), (256, 200, 64, 4, 60), (300, 160, 20, 7, 30)] {
         let p = Problem::<f64>::new(n, m, d, &vec![batch; steps]);
-        let mut never = || false;
-        let mut run = |threads: usize, method: Method| {
+        let run = |threads: usize, method: Method| {
             set_num_threads(threads);
-            p.run(&mut Context::new(&mut never), &p.sequence(Activation::Tanh, false, Some(method)), true)
+            p.run(&mut Context::default(), &p.sequence(Activation::Tanh, false, Some(method)), true)
         };
         let want = run(1, Method::Wy).map(|x| x.into_iter().map(to_c64).collect::<Vec<_>>()); // one task
         for threads in [1, 2, 7] {
@@ -358,9 +351,8 @@ fn vectors_may_lie_anywhere_at_even_distances() {
         [(8, 3, 2, 3, 5), (40, 40, 33, 26, 7), (300, 299, 20, 1, 9), (70, 5, 70, 50, 20), (16, 2, 16, 4, 70)]
     {
         let p = Problem::<f32>::new(n, m, d, &vec![batch as i64; steps]);
-        let mut never = || false;
         for activation in [Activation::Tanh, Activation::Identity] {
-            let rows = p.run(&mut Context::new(&mut never), &p.sequence(activation, false, None), true);
+            let rows = p.run(&mut Context::default(), &p.sequence(activation, false, None), true);
             for distances in [
                 |[steps, _, width]: [usize; 3]| [width, steps * width], // one sequence after the other
                 |[_, batch, width]: [usize; 3]| [2 * batch * width, 2 * width], // one of two directions
@@ -372,7 +364,7 @@ fn vectors_may_lie_anywhere_at_even_distances() {
                 let x = Series::strided(&x, distances(of_x));
                 let grad_h = Series::strided(&grad_h, distances(of_h));
                 let sequence = Sequence { x, ..p.sequence(activation, false, None) };
-                let there = p.run_with(&mut Context::new(&mut never), &sequence, grad_h, true);
+                let there = p.run_with(&mut Context::default(), &sequence, grad_h, true);
                 assert!(there == rows, "{n} {m} {d}");
             }
         }
@@ -391,11 +383,10 @@ fn time_may_run_backwards() {
         let mut back = Problem::<f32>::new(n, m, d, &vec![batch as i64; steps]);
         back.x = from_the_end(&back.x, batch * d);
         back.grad_h = from_the_end(&back.grad_h, batch * n);
-        let mut never = || false;
-        let expected = there.run(&mut Context::new(&mut never), &there.sequence(Activation::Tanh, false, None), true);
+        let expected = there.run(&mut Context::default(), &there.sequence(Activation::Tanh, false, None), true);
         let sequence = back.sequence(Activation::Tanh, false, None);
         let sequence = Sequence { steps: Steps::uniform(steps, batch).unwrap().reversed().unwrap(), ..sequence };
-        let mut found = back.run(&mut Context::new(&mut never), &sequence, true);
+        let mut found = back.run(&mut Context::default(), &sequence, true);
         found[0] = from_the_end(&found[0], batch * n);
         found[2] = from_the_end(&found[2], batch * d);
         assert!(found == expected, "{n} {m} {d}");
@@ -413,8 +404,7 @@ fn sequences_of_different_lengths_have_neither_one_end_nor_strides() {
     assert!(text.contains("sequences of different lengths have ends of their own"), "{text}");
     let p = Problem::<f64>::new(8, 3, 2, &[2, 1]);
     let sequence = Sequence { x: Series::strided(&p.x, [2, 4]), ..p.sequence(Activation::Tanh, false, None) };
-    let mut never = || false;
-    let text = refusal(rnn::forward(&mut Context::new(&mut never), &sequence, States::new(&mut [0.0; 24])));
+    let text = refusal(rnn::forward(&mut Context::default(), &sequence, States::new(&mut [0.0; 24])));
     assert!(text.contains("x: sequences of different lengths have no strides"), "{text}");
 }
 
@@ -422,9 +412,8 @@ fn sequences_of_different_lengths_have_neither_one_end_nor_strides() {
 fn strides_lead_nowhere_else() {
     let p = Problem::<f64>::new(8, 3, 2, &[1, 1, 1]);
     let grad_h = Series::strided(&p.grad_h[..23], [8, 0]);
-    let mut never = || false;
     let (mut context, sequence, none) =
-        (Context::new(&mut never), p.sequence(Activation::Tanh, false, None), SequenceGradients::default());
+        (Context::default(), p.sequence(Activation::Tanh, false, None), SequenceGradients::default());
     let cotangents = Cotangents { h: Some(grad_h), last: None };
     let text = refusal(rnn::backward(&mut context, &sequence, Trace::new(&[0.0; 24]), cotangents, none));
     assert!(text.contains("dL/dh: expected 24 numbers, got 23"), "{text}");
@@ -439,16 +428,9 @@ fn tanh_is_accurate<T: Scalar<Real = R>, R: Real>() {
     with_each_instruction_set(|context| {
         // h_1 = tanh(0 + x): a sequence of one step shows the nonlinearity alone.
         let u = [T::ONE, T::ZERO];
-        let sequence = Sequence {
-            operator: Operator::new([1, 2, 1], &u).unwrap(),
-            activation: Activation::Tanh,
-            steps: Steps::uniform(1, points.len() / 2).unwrap(),
-            d: 2,
-            x: Series::new(&points),
-            input_weight: None,
-            bias: None,
-            h0: None,
-        };
+        let (operator, steps) = (Operator::new([1, 2, 1], &u).unwrap(), Steps::uniform(1, points.len() / 2).unwrap());
+        let activation = Activation::Tanh;
+        let sequence = Sequence { activation, ..Sequence::new(operator, steps, Series::new(&points)) };
         let mut h = vec![T::ZERO; points.len()];
         rnn::forward(context, &sequence, States::new(&mut h)).unwrap();
         for (x, h) in points.iter().zip(h) {
@@ -480,17 +462,13 @@ fn a_long_sequence_can_be_interrupted() {
     let random = Random(1).numbers::<f32>(n * 32);
     let x = vec![0.0_f32; steps];
     let input_weight = vec![0.0; n];
+    let (operator, mut h) = (Operator::new([1, n, 32], &random).unwrap(), vec![0.0; steps * n]);
     let sequence = Sequence {
-        operator: Operator::new([1, n, 32], &random).unwrap(),
         activation: Activation::Tanh,
-        steps: Steps::uniform(steps, 1).unwrap(),
         d: 1,
-        x: Series::new(&x),
         input_weight: Some(&input_weight),
-        bias: None,
-        h0: None,
+        ..Sequence::new(operator, Steps::uniform(steps, 1).unwrap(), Series::new(&x))
     };
-    let mut h = vec![0.0; steps * n];
     let mut always = || true;
     let outcome = rnn::forward(&mut Context::new(&mut always), &sequence, States::new(&mut h));
     assert_eq!(outcome.err(), Some(householder::error::Error::Interrupted));
@@ -498,8 +476,7 @@ fn a_long_sequence_can_be_interrupted() {
 
 #[test]
 fn nonlinearities_have_their_bias_and_their_pairs() {
-    let mut never = || false;
-    let mut context = Context::new(&mut never);
+    let mut context = Context::default();
     let mut forward = |n: usize, activation| {
         let p = Problem::<f64>::new(n, 3, 2, &[1]);
         let mut h = vec![0.0; n];
@@ -518,8 +495,7 @@ fn what_a_forward_pass_left_serves_its_own_sequence() {
         Sequence { operator, ..p.sequence(Activation::Tanh, false, None) }
     }
 
-    let mut never = || false;
-    let mut context = Context::new(&mut never);
+    let mut context = Context::default();
     let problems = [(8, 3), (8, 4), (8, 6), (8, 8)].map(|(n, m)| Problem::<f64>::new(n, m, 2, &[1]));
     let mut all = Vec::new();
     for p in &problems {
@@ -546,8 +522,8 @@ fn what_a_forward_pass_left_serves_its_own_sequence() {
 fn a_kept_tape_serves_as_one_with_a_place_of_its_own() {
     let p = Problem::<f32>::new(24, 9, 5, &[7, 7, 4, 1]);
     let longer = Problem::<f32>::new(24, 9, 5, &[7, 7, 4, 2]);
-    let (rows, mut never) = (19, || false);
-    let mut context = Context::new(&mut never);
+    let rows = 19;
+    let mut context = Context::default();
     for (activation, method, adjoint) in [Activation::Oplu, Activation::Tanh].into_iter().flat_map(|activation| {
         [Method::Wy, Method::Dense]
             .into_iter()

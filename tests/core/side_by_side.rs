@@ -1,10 +1,11 @@
 //! Many small problems in one call, which are solved side by side: what each gives alone in double precision.
 
 use crate::common::{
-    Random, error, explicit_of, has_time_for, multiply, number_of_threads, to_c64, tolerance, with_each_instruction_set,
+    Random, error, explicit_of, has_time_for, multiply, number_of_threads, of_all_types, to_c64, tolerance,
+    with_each_instruction_set,
 };
 use householder::apply::{self, Gradients};
-use householder::number::{Number, Real, c32, c64};
+use householder::number::{Number, Real, c64};
 use householder::operator::{Form, Operator};
 use householder::scalar::Scalar;
 use householder::threads::Context;
@@ -116,8 +117,7 @@ fn shapes<T: Scalar>() -> impl Iterator<Item = (Form, (usize, usize, usize))> {
 
 fn is_right<T: Scalar>() {
     with_each_instruction_set(|context| {
-        let mut never = || false;
-        let mut best = Context::new(&mut never);
+        let mut best = Context::default();
         for (at, (form, shape)) in shapes::<T>().enumerate() {
             let (n, m, rows) = shape;
             let problems = Problems::<T>::new(COUNTS[at % COUNTS.len()], shape, form);
@@ -155,10 +155,7 @@ fn is_right<T: Scalar>() {
 
 #[test]
 fn each_problem_is_solved_as_in_double_precision() {
-    is_right::<f32>();
-    is_right::<f64>();
-    is_right::<c32>();
-    is_right::<c64>();
+    of_all_types!(is_right);
 }
 
 fn keeps_to_itself<T: Scalar>() {
@@ -172,11 +169,11 @@ fn keeps_to_itself<T: Scalar>() {
             let mut results = vec![];
             for threads in [1, 3] {
                 set_num_threads(threads);
-                results.push(problems.run(&mut Context::new(&mut || false), adjoint));
+                results.push(problems.run(&mut Context::default(), adjoint));
             }
             assert_eq!(results[0], results[1], "on several threads");
             let (c, grad_u, grad_h, ..) = &results[0];
-            let (turned_c, turned_u, turned_h, ..) = other.run(&mut Context::new(&mut || false), adjoint);
+            let (turned_c, turned_u, turned_h, ..) = other.run(&mut Context::default(), adjoint);
             let turn = |x: &[T]| turned(x, by * x.len() / problems.count);
             assert_eq!([turn(c), turn(grad_u), turn(grad_h)], [turned_c, turned_u, turned_h], "in another order");
         }
@@ -185,10 +182,7 @@ fn keeps_to_itself<T: Scalar>() {
 
 #[test]
 fn bits_depend_neither_on_the_place_among_others_nor_on_threads() {
-    keeps_to_itself::<f32>();
-    keeps_to_itself::<f64>();
-    keeps_to_itself::<c32>();
-    keeps_to_itself::<c64>();
+    of_all_types!(keeps_to_itself);
 }
 
 #[test]

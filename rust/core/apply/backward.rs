@@ -54,12 +54,12 @@ pub(crate) fn contiguous<T: Scalar>(
     let (h, g) = (Stack::new(h, count), Stack::new(g, count));
     if saved.is_none() && lanes::suit(w, rows, isa) {
         let group = lanes::group::<T>(isa);
-        let workspace = || lanes::Backward::new(&w.problems(0..1), group, rows);
+        let workspace = || lanes::Backward::new(w, group, rows);
         return gradients.by_problems(w, |of| {
             context.for_each_with(count.div_ceil(group), flops, &workspace, &|i, workspace, _| {
                 let problems = lanes::problems(group, i, count);
                 let [h, g] = [&h, &g].map(|x| x.part(problems.clone()));
-                workspace.run(isa, &w.problems(problems.clone()), h, g, of(problems));
+                lanes::backward(isa, workspace, &w.problems(problems.clone()), [h, g], of(problems));
                 Ok(())
             })
         });
@@ -68,7 +68,8 @@ pub(crate) fn contiguous<T: Scalar>(
         if saved.is_none() && method == Method::Reflections {
             let workspace = || sequential::Backward::new(w.n(), w.reflections(), rows);
             return context.for_each_with(count, flops, &workspace, &|i, workspace, cancel| {
-                workspace.run(isa, cancel, w.at(i), sequential::Source::Vectors(h.at(i)), g.at(i), of(i))
+                let source = sequential::Source::Vectors(h.at(i));
+                sequential::backward(isa, workspace, cancel, w.at(i), source, g.at(i), of(i))
             });
         }
         context.for_each(count, flops, &|i, context| {

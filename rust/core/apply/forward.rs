@@ -72,12 +72,12 @@ pub(crate) fn contiguous<T: Scalar>(
     let (h, out) = (Stack::new(h, count), StackMut::new(out, count));
     if lanes::suit(w, rows, isa) {
         let group = lanes::group::<T>(isa);
-        let workspace = || lanes::Forward::new(&w.problems(0..1), group, rows);
+        let workspace = || lanes::Forward::new(w, group, rows);
         return context.for_each_with(count.div_ceil(group), flops, &workspace, &|i, workspace, _| {
             let problems = lanes::problems(group, i, count);
             // SAFETY: each group writes its own part.
             let out = unsafe { out.part(problems.clone()) };
-            workspace.run(isa, &w.problems(problems.clone()), h.part(problems), out);
+            lanes::forward(isa, workspace, &w.problems(problems.clone()), h.part(problems), out);
             Ok(())
         });
     }
@@ -86,7 +86,7 @@ pub(crate) fn contiguous<T: Scalar>(
     if method == Method::Reflections {
         let workspace = || sequential::Forward::new(w.n(), w.reflections(), rows);
         return context.for_each_with(count, flops, &workspace, &|i, workspace, cancel| {
-            workspace.run(isa, cancel, w.at(i), h.at(i), out(i))
+            sequential::forward(isa, workspace, cancel, w.at(i), h.at(i), out(i))
         });
     }
     context.for_each(count, flops, &|i, context| {
@@ -95,11 +95,7 @@ pub(crate) fn contiguous<T: Scalar>(
             let matrix = dense::matrix(context, w)?;
             return dense::multiply(context, w.u.n(), &matrix, h, out, w.adjoint);
         }
-        if is_one_block(w, rows) {
-            return in_one_block(context, w.u, h, out, w.adjoint).map(drop);
-        }
-        let prepared = Prepared::new(context, w.u, rows)?;
-        in_blocks(context, &prepared.blocks, w, h, out, None)
+        by_factors(context, w, h, out, false).map(drop)
     })
 }
 
@@ -132,16 +128,8 @@ pub(crate) fn contiguous_and_save<T: Scalar>(
         let matrix = Dense::new(context, w)?;
         dense::multiply(context, w.u.n(), &matrix.w, h, out, w.adjoint)?;
         Formed::Matrix(matrix)
-    } else if is_one_block(w, rows) {
-        Formed::Factors(in_one_block(context, w.u, h, out, w.adjoint)?)
     } else {
-        let mut prepared = Prepared::new(context, w.u, rows)?;
-        let Prepared { blocks, y, .. } = &mut prepared;
-        if !w.adjoint {
-            *y = Buffer::zeroed(Coefficients::len(blocks, rows))?; // sums read whole registers
-        }
-        in_blocks(context, blocks, w, h, out, (!w.adjoint).then_some(&mut y[..]))?;
-        Formed::Factors(prepared)
+        Formed::Factors(by_factors(context, w, h, out, true)?)
     };
     Ok(Some(Saved(vec![formed])))
 }
@@ -176,10 +164,25 @@ impl<T: Scalar> Prepared<T> {
     }
 }
 
-/// Whether a single block suffices and its intermediate results fit into the cache.
-fn is_one_block<T: Scalar>(w: Transform<'_, T>, rows: usize) -> bool {
-    let k = w.u.count();
-    (1..=method::block_width(k, rows)).contains(&k) && rows <= TASKS * CHUNK && w.diagonal.is_one()
+/// An application by compact WY, and what the backward pass can use of it; of several blocks `y` too, if it is to be kept.
+fn by_factors<T: Scalar>(
+    context: &mut Context<'_>,
+    w: Transform<'_, T>,
+    h: &[T],
+    out: &mut [T],
+    keep: bool,
+) -> Result<Prepared<T>> {
+    let (k, rows) = (w.u.count(), h.len() / w.u.n());
+    // A single block suffices, and its intermediate results fit into the cache.
+    if (1..=method::block_width(k, rows)).contains(&k) && rows <= TASKS * CHUNK && w.diagonal.is_one() {
+        return in_one_block(context, w.u, h, out, w.adjoint);
+    }
+    let mut prepared = Prepared::new(context, w.u, rows)?;
+    if keep && !w.adjoint {
+        prepared.y = Buffer::zeroed(Coefficients::len(&prepared.blocks, rows))?; // sums read whole registers
+    }
+    in_blocks(context, &prepared, w, h, out)?;
+    Ok(prepared)
 }
 
 /// An application where one block has all reflections: the same threads form and apply it.
@@ -202,7 +205,7 @@ fn in_one_block<T: Scalar>(
         tasks: bounds.len() - 1,
         flops: 4 * n * k * rows,
         // SAFETY: tasks own disjoint rows.
-        with_v: &|i, factors| unsafe { factors.gather(isa, part(of_h, i), part(of_z, i)) },
+        with_v: &|i, factors| unsafe { factors.gather(isa, 0, part(of_h, i), part(of_z, i)) },
         // SAFETY: as above.
         with_both: &|i, factors| unsafe {
             factors.turn(isa, part(of_z, i), part(of_y, i), adjoint);
@@ -213,17 +216,16 @@ fn in_one_block<T: Scalar>(
     Ok(Prepared { blocks, rows, y: if adjoint { Buffer::zeroed(0)? } else { y } })
 }
 
+/// An application of the factors that are prepared, which leaves `y` where there is room for it.
 fn in_blocks<T: Scalar>(
     context: &mut Context<'_>,
-    blocks: &Blocks<T>,
+    prepared: &Prepared<T>,
     Transform { diagonal, adjoint, .. }: Transform<'_, T>,
     h: &[T],
     out: &mut [T],
-    keep: Option<&mut [T]>,
 ) -> Result<()> {
+    let &Prepared { ref blocks, rows, .. } = prepared;
     let (n, isa) = (blocks.n, context.isa);
-    let rows = h.len() / n;
-    let keep = keep.map(|keep| Coefficients::of_slice(blocks, keep, rows));
     let bounds = slices(rows, TASK, TASKS);
     let out = Shared(out.as_mut_ptr());
     context.run(bounds.len() - 1, 4 * n * blocks.k * rows, &|i, cancel| {
@@ -242,9 +244,8 @@ fn in_blocks<T: Scalar>(
             }
             let to = View::new(out.as_mut_ptr(), n, count);
             let from = if turned { to } else { View::new(h.as_ptr(), n, count) };
-            let keep = keep.map(|y| y.part(begin, begin + count));
             // SAFETY: as many rows of n numbers each, the same or disjoint.
-            unsafe { blocks.apply(isa, from, to, &mut scratch, keep, adjoint) };
+            unsafe { blocks.apply(isa, from, to, &mut scratch, prepared.y(begin, begin + count), adjoint) };
             if adjoint && !diagonal.is_one() {
                 out.chunks_mut(n).for_each(|c| diagonal.apply(c, true));
             }

@@ -6,8 +6,7 @@ use super::small;
 use crate::error::{Error, Result};
 use crate::gradients::Gradients;
 use crate::memory::{Buffer, collected, padded};
-use crate::operator::Diagonal;
-use crate::operator::{Operator, Reflections, Transform};
+use crate::operator::{Diagonal, Operator, Transform};
 use crate::rows::RowsMut;
 use crate::scalar::Scalar;
 use crate::simd::isa::InstructionSet;
@@ -49,11 +48,7 @@ pub(crate) fn matrix_of_one<T: Scalar>(context: &mut Context<'_>, w: Transform<'
 }
 
 /// Whether the gradient of `U` from that of `W` undoes reflections in registers. They must be their own inverses.
-pub(crate) fn is_small<T: Scalar>(u: Reflections<'_, T>) -> bool {
-    undoes_reflections::<T>(u.n(), u.tau().is_none())
-}
-
-fn undoes_reflections<T: Scalar>(n: usize, are_involutions: bool) -> bool {
+pub(crate) fn is_small<T: Scalar>(n: usize, are_involutions: bool) -> bool {
     n <= small::SMALL && !T::COMPLEX && are_involutions
 }
 
@@ -64,7 +59,7 @@ pub(crate) fn small_matrix_backward<T: Scalar>(
     grad_w: &[T],
     grad_u: &mut [T],
 ) -> Result<()> {
-    small::FormationBackward::new(w.u.n(), w.u.count())?.run(isa, w, grad_w, grad_u);
+    small::form_back(isa, &mut small::FormationBackward::new(w.u.n(), w.u.count())?, w, grad_w, grad_u);
     Ok(())
 }
 
@@ -130,10 +125,10 @@ pub(crate) fn gradient<T: Scalar>(
     let (grad_w, grad_u) = (Stack::new(grad_w, count), StackMut::new(grad_u, count));
     // SAFETY: each problem writes its own part.
     let grad_u = |i: usize| unsafe { grad_u.at(i) };
-    if undoes_reflections::<T>(n, w.are_involutions()) {
+    if is_small::<T>(n, w.are_involutions()) {
         let workspace = || small::FormationBackward::new(n, w.reflections());
         return context.for_each_with(count, flops, &workspace, &|i, workspace, _| {
-            workspace.run(isa, w.at(i), grad_w.at(i), grad_u(i));
+            small::form_back(isa, workspace, w.at(i), grad_w.at(i), grad_u(i));
             Ok(())
         });
     }

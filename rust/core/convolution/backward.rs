@@ -2,7 +2,7 @@
 //! `db = sum_t da_t`. The pre-activations `a` are computed again.
 
 use super::operands::{Operands, Sizes};
-use super::window::{AHEAD, Block, Rows, Weights, Window, rows_of};
+use super::window::{AHEAD, Block, Weights, Window, rows_of};
 use crate::error::Result;
 use crate::exponential::Exponential;
 use crate::lengths::require;
@@ -11,6 +11,7 @@ use crate::simd::isa::simd;
 use crate::stored::{NumbersMut, Tokens};
 use crate::threads::Context;
 use crate::view::{Shared, View};
+use crate::workspace::Rows;
 
 /// Tokens whose contributions to `dw` are added up before they join those of the others, which keeps sums exact.
 const RUN: usize = 64;
@@ -62,8 +63,8 @@ pub(crate) fn backward_of_type<T: Exponential>(
         let (weights, width) = (Weights::new(&operands, block)?, block.width);
         let reversed = weights.reversed()?;
         let (mut window, mut later) = (Window::new(taps, width)?, Window::new(taps, width)?);
-        let mut row = Rows::new(1, width)?;
-        let (mut run, mut total) = (Rows::new(taps + 1, width)?, Rows::new(taps + 1, width)?);
+        let mut row = Rows::zeroed(1, width)?;
+        let (mut run, mut total) = (Rows::zeroed(taps + 1, width)?, Rows::zeroed(taps + 1, width)?);
         let x = rows_of(&operands, sequence, block);
         let grad = grad_out.rows((sequence * tokens, tokens), 0).part(0, tokens, block.first);
         for token in 0..tokens + taps - 1 {
@@ -96,13 +97,13 @@ pub(crate) fn backward_of_type<T: Exponential>(
             if let (Some(of_x), Some(token)) = (of_x, (token + 1).checked_sub(taps)) {
                 reversed.product(isa, &later, row.row_mut(0));
                 // SAFETY: tasks write disjoint sequences or channels.
-                unsafe { of_x.part(sequence * tokens + token, 1, block.first).write(isa, width, row.view()) };
+                unsafe { of_x.part(sequence * tokens + token, 1, block.first).write(isa, width, row.all()) };
             }
         }
         if summed {
             let to = shared.get().wrapping_add(sequence * each + block.first);
             // SAFETY: as above.
-            unsafe { total.view().copy_to(View::new(to, channels, taps + 1), width) };
+            unsafe { total.all().copy_to(View::new(to, channels, taps + 1), width) };
         }
         Ok(())
     })?;

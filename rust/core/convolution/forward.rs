@@ -1,12 +1,13 @@
 //! Outputs, token by token.
 
 use super::operands::{Operands, Sizes};
-use super::window::{AHEAD, Block, Rows, Weights, Window, rows_of};
+use super::window::{AHEAD, Block, Weights, Window, rows_of};
 use crate::error::Result;
 use crate::exponential::Exponential;
 use crate::simd::isa::simd;
 use crate::stored::NumbersMut;
 use crate::threads::Context;
+use crate::workspace::Rows;
 
 /// Tokens of a task. Its window begins with those before.
 const SLICE: usize = 512;
@@ -34,7 +35,7 @@ pub(crate) fn forward_of_type<T: Exponential>(
         let (i, block) = (i / blocks, Block::number(i % blocks, channels));
         let (sequence, begin) = (i / slices, i % slices * SLICE);
         let (x, weights) = (rows_of(&operands, sequence, block), Weights::new(&operands, block)?);
-        let (mut window, mut row) = (Window::new(taps, block.width)?, Rows::new(1, block.width)?);
+        let (mut window, mut row) = (Window::new(taps, block.width)?, Rows::zeroed(1, block.width)?);
         for token in begin.saturating_sub(taps - 1)..tokens.min(begin + SLICE) {
             let ahead = usize::from(token + AHEAD < tokens);
             x.part(token + AHEAD, ahead, 0).prefetch(block.width);
@@ -48,7 +49,7 @@ pub(crate) fn forward_of_type<T: Exponential>(
                 }
                 let to = out.part(sequence * tokens + token, 1, block.first);
                 // SAFETY: tasks write disjoint tokens or channels.
-                unsafe { to.write(isa, block.width, row.view()) };
+                unsafe { to.write(isa, block.width, row.all()) };
             }
         }
         Ok(())

@@ -5,11 +5,11 @@ use pulp::Simd;
 use super::operands::{BLOCK, Operands, Sizes};
 use crate::error::Result;
 use crate::exponential::Exponential;
-use crate::memory::{Buffer, padded};
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::lanes::{Lanes, unroll};
 use crate::stored::Stored;
 use crate::view::View;
+use crate::workspace::Rows;
 
 /// A block of channels.
 #[derive(Clone, Copy)]
@@ -30,44 +30,6 @@ impl Block {
     }
 }
 
-/// Rows of a block.
-pub struct Rows<T: Exponential> {
-    data: Buffer<T>,
-    ld: usize,
-    count: usize,
-    width: usize,
-}
-
-impl<T: Exponential> Rows<T> {
-    /// `count` rows of zeros.
-    pub fn new(count: usize, width: usize) -> Result<Self> {
-        let ld = padded::<T>(width);
-        Ok(Self { data: Buffer::zeroed(count.saturating_mul(ld))?, ld, count, width })
-    }
-
-    /// Row `i`.
-    pub fn row(&self, i: usize) -> &[T] {
-        &self.data[i * self.ld..][..self.width]
-    }
-
-    /// Row `i`, to be written.
-    pub fn row_mut(&mut self, i: usize) -> &mut [T] {
-        &mut self.data[i * self.ld..][..self.width]
-    }
-
-    /// All rows, for kernels.
-    pub fn view(&self) -> View<T> {
-        View::new(self.data.ptr(), self.ld, self.count)
-    }
-
-    /// Reads one row.
-    pub fn read(&mut self, isa: InstructionSet, i: usize, from: Stored<T>) {
-        let width = self.width;
-        // SAFETY: the caller gives a row of an array, and the other is this one's own.
-        unsafe { from.read(isa, width, View { ptr: self.row_mut(i).as_mut_ptr(), count: 1, ..self.view() }) }
-    }
-}
-
 /// The weights of a block of channels, a row for each tap.
 pub struct Weights<T: Exponential> {
     taps: Rows<T>,
@@ -77,7 +39,7 @@ pub struct Weights<T: Exponential> {
 impl<T: Exponential> Weights<T> {
     pub fn new(operands: &Operands<'_, T>, block: Block) -> Result<Self> {
         let (taps, width) = (operands.sizes.taps, block.width);
-        let (mut rows, mut bias) = (Rows::new(taps, width)?, Rows::new(1, width)?);
+        let (mut rows, mut bias) = (Rows::zeroed(taps, width)?, Rows::zeroed(1, width)?);
         let weights = operands.weight[block.first * taps..].chunks_exact(taps).take(width);
         for (x, weights) in weights.enumerate() {
             for (tap, &weight) in weights.iter().enumerate() {
@@ -92,8 +54,8 @@ impl<T: Exponential> Weights<T> {
 
     /// The same from the last tap on, without a bias.
     pub fn reversed(&self) -> Result<Self> {
-        let Rows { width, count, .. } = self.taps;
-        let (mut taps, bias) = (Rows::new(count, width)?, Rows::new(1, width)?);
+        let (count, width) = (self.taps.count(), self.taps.width());
+        let (mut taps, bias) = (Rows::zeroed(count, width)?, Rows::zeroed(1, width)?);
         for tap in 0..count {
             taps.row_mut(tap).copy_from_slice(self.taps.row(count - 1 - tap));
         }
@@ -103,7 +65,7 @@ impl<T: Exponential> Weights<T> {
     /// `out = b + sum_j w_j r_j` over the rows of a window, the oldest first.
     pub fn product(&self, isa: InstructionSet, window: &Window<T>, out: &mut [T]) {
         // SAFETY: as many rows of weights and of the window as there are taps, of the width of `out`.
-        unsafe { products(isa, self.taps.view(), window.rows.view(), window.oldest(), self.bias.view(), out) }
+        unsafe { products(isa, self.taps.all(), window.rows.all(), window.oldest(), self.bias.all(), out) }
     }
 }
 
@@ -116,7 +78,7 @@ pub struct Window<T: Exponential> {
 impl<T: Exponential> Window<T> {
     /// Zeros.
     pub fn new(taps: usize, width: usize) -> Result<Self> {
-        Ok(Self { rows: Rows::new(taps, width)?, newest: taps - 1 })
+        Ok(Self { rows: Rows::zeroed(taps, width)?, newest: taps - 1 })
     }
 
     /// Puts a vector in the place of the oldest.
@@ -137,12 +99,12 @@ impl<T: Exponential> Window<T> {
     }
 
     fn oldest(&self) -> usize {
-        (self.newest + 1) % self.rows.count
+        (self.newest + 1) % self.rows.count()
     }
 
     /// The vectors, the oldest first.
     pub fn vectors(&self) -> impl Iterator<Item = &[T]> {
-        let (oldest, count) = (self.oldest(), self.rows.count);
+        let (oldest, count) = (self.oldest(), self.rows.count());
         (0..count).map(move |j| self.rows.row((oldest + j) % count))
     }
 }
@@ -197,10 +159,9 @@ unsafe fn stripe<S: Simd, T: Exponential, const N: usize>(
     let (mut sum, mut place) = (lanes.load(bias.at(begin, 0)), first);
     for tap in 0..weights.count {
         let (weight, row) = (lanes.load(weights.at(begin, tap)), lanes.load(rows.at(begin, place)));
-        unroll::<N>(
-            #[inline(always)]
-            |i| sum[i] = T::fma(s, weight[i], row[i], sum[i]),
-        );
+        unroll!(for i in 0..N {
+            sum[i] = T::fma(s, weight[i], row[i], sum[i]);
+        });
         place = if place + 1 == weights.count { 0 } else { place + 1 };
     }
     lanes.store(out.at(begin, 0), sum);

@@ -2,18 +2,18 @@
 
 use super::decay::{decayed, longer};
 use super::gram::{Queries, decay_products, decays, within_blocks};
-use super::problem::{BLOCK, CHUNK, Gate, Problem};
+use super::problem::{BLOCK, CHUNK, Problem};
 use crate::error::Result;
 use crate::exponential::Exponential;
-use crate::memory::{Buffer, filled, padded};
-use crate::number::Number;
+use crate::memory::filled;
 use crate::simd::epilogue::Store;
 use crate::simd::gemm::gemm;
 use crate::simd::isa::{InstructionSet, simd};
-use crate::simd::transpose::transpose;
+use crate::simd::transpose::turned;
 use crate::simd::vector::dot;
 use crate::stored::Stored;
 use crate::view::View;
+use crate::workspace::Rows;
 
 /// Added to the sum of squares of a row that is normalised.
 pub const EPSILON: f64 = 1e-6;
@@ -41,10 +41,10 @@ impl<T: Exponential> Keys<T> {
     pub fn new(problem: &Problem<'_, T>) -> Result<Self> {
         let width = problem.sizes.key_width;
         Ok(Self {
-            rows: Rows::new(2 * CHUNK, width)?,
+            rows: Rows::scratch(2 * CHUNK, width)?,
             factors: [filled(CHUNK, T::ONE)?, filled(CHUNK, T::ONE)?],
-            plain: Rows::new(2 * CHUNK, CHUNK)?,
-            columns: Rows::new(width, CHUNK)?,
+            plain: Rows::scratch(2 * CHUNK, CHUNK)?,
+            columns: Rows::scratch(width, CHUNK)?,
             queries: Queries::within(0, 0, 1, false),
             token: 0,
             first: 0,
@@ -162,19 +162,6 @@ simd! {
     }
 }
 
-/// `to_i` becomes entry `i` of all vectors of `from`, for `i < rows`.
-///
-/// # Safety
-/// The caller owns `columns` vectors of `rows` numbers, and as many numbers the other way round.
-pub unsafe fn turned<T: Exponential>(isa: InstructionSet, (rows, columns): (usize, usize), from: View<T>, to: View<T>) {
-    if rows == 0 || columns == 0 {
-        return;
-    }
-    let source = std::slice::from_raw_parts(from.ptr, (columns - 1) * from.ld + rows);
-    let target = std::slice::from_raw_parts_mut(to.ptr, (rows - 1) * to.ld + columns);
-    transpose(isa, (rows, columns), source, from.ld, target, to.ld);
-}
-
 /// Rows of a chunk as one value head's gates decay them.
 pub struct Decayed<T: Exponential> {
     /// The decays.
@@ -199,12 +186,12 @@ impl<T: Exponential> Decayed<T> {
         let by_channel = usize::from(channels > 1);
         Ok(Self {
             decay: Decay::new(problem)?,
-            stack: Rows::new(by_channel * 2 * CHUNK, width)?,
-            to_end: Rows::new(by_channel * CHUNK, width)?,
-            near: Rows::new(by_channel * 2 * CHUNK, width)?,
-            near_columns: Rows::new(by_channel * width, BLOCK)?,
-            pairs: Rows::new((1 - by_channel) * CHUNK, CHUNK)?,
-            table: Rows::new(2 * CHUNK, CHUNK)?,
+            stack: Rows::scratch(by_channel * 2 * CHUNK, width)?,
+            to_end: Rows::scratch(by_channel * CHUNK, width)?,
+            near: Rows::scratch(by_channel * 2 * CHUNK, width)?,
+            near_columns: Rows::scratch(by_channel * width, BLOCK)?,
+            pairs: Rows::scratch((1 - by_channel) * CHUNK, CHUNK)?,
+            table: Rows::scratch(2 * CHUNK, CHUNK)?,
             workspace: filled(width, T::ZERO)?,
         })
     }
@@ -318,7 +305,7 @@ pub struct Decay<T: Exponential> {
 impl<T: Exponential> Decay<T> {
     pub fn new(problem: &Problem<'_, T>) -> Result<Self> {
         let width = problem.channels();
-        let rows = || Rows::new(CHUNK, width);
+        let rows = || Rows::scratch(CHUNK, width);
         Ok(Self { step: rows()?, from_start: rows()?, to_end: rows()?, middle: rows()?, width })
     }
 
@@ -332,7 +319,7 @@ impl<T: Exponential> Decay<T> {
         (first, len): (usize, usize),
         head: usize,
     ) -> Result<()> {
-        let (Gate::Head(gate) | Gate::Channel(gate)) = problem.gate else { return Ok(()) };
+        let Some(gate) = problem.gate.numbers() else { return Ok(()) };
         let (width, reflections) = (self.width, problem.sizes.reflections);
         let at = |i: usize| (token + (first + i) / reflections) * problem.sizes.value_heads + head;
         let begins = |i: usize| (first + i).is_multiple_of(reflections);
@@ -418,40 +405,5 @@ simd! {
                 to[x] = longer(from[x], by[x]);
             }
         }
-    }
-}
-
-/// Workspace, rows contiguous and padded to whole registers. Numbers beyond the width of a row are readable but meaningless.
-pub struct Rows<T: Number> {
-    data: Buffer<T>,
-    width: usize,
-    ld: usize,
-}
-
-impl<T: Number> Rows<T> {
-    /// Rows to be written before they are read.
-    pub fn new(rows: usize, width: usize) -> Result<Self> {
-        let ld = padded::<T>(width);
-        Ok(Self { data: Buffer::scratch(rows.saturating_mul(ld))?, width, ld })
-    }
-
-    /// Row `i`.
-    pub fn row(&self, i: usize) -> &[T] {
-        &self.data[i * self.ld..][..self.width]
-    }
-
-    /// Row `i`, to be written.
-    pub fn row_mut(&mut self, i: usize) -> &mut [T] {
-        &mut self.data[i * self.ld..][..self.width]
-    }
-
-    /// Sets all to one value.
-    pub fn fill(&mut self, value: T) {
-        self.data.fill(value);
-    }
-
-    /// `count` rows from `first` on, for kernels. A view must not outlive its rows.
-    pub fn view(&self, first: usize, count: usize) -> View<T> {
-        View::new(self.data.ptr().wrapping_add(first * self.ld), self.ld, count)
     }
 }

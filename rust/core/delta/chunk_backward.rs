@@ -9,7 +9,7 @@
 //!
 //! If nothing is erased, `dV = diag(b) dD`, and all that has `X` or `K'` is absent.
 
-use super::chunk::{Decayed, Keys, Rows, decay_rows, turned};
+use super::chunk::{Decayed, Keys, decay_rows};
 use super::gram::decay_products;
 use super::gram_backward::{Channels, between_blocks_back, channel_gates, pair_gates, within_blocks_back};
 use super::problem::{BLOCK, CHUNK, Problem};
@@ -21,9 +21,11 @@ use crate::simd::epilogue::Store;
 use crate::simd::fetch::Fetch;
 use crate::simd::gemm::{gemm, gemm2};
 use crate::simd::isa::InstructionSet;
+use crate::simd::transpose::turned;
 use crate::simd::vector::dot;
 use crate::stored::Stored;
 use crate::view::View;
+use crate::workspace::Rows;
 
 /// Workspace and the gradients of a chunk.
 pub struct Backward<T: Exponential> {
@@ -67,18 +69,18 @@ impl<T: Exponential> Backward<T> {
         let (keys, channels) = (problem.sizes.key_width, problem.channels());
         let by_channel = usize::from(channels > 1);
         Ok(Self {
-            sources: Rows::new(2 * CHUNK, width)?,
-            reading: Rows::new(2 * CHUNK, width)?,
-            sources_turned: Rows::new(width, 2 * CHUNK)?,
-            errors: Rows::new(CHUNK, width)?,
-            solution_turned: Rows::new(width, CHUNK)?,
-            later_turned: Rows::new(keys, 2 * CHUNK)?,
-            earlier_turned: Rows::new(keys, CHUNK)?,
-            table: Rows::new(2 * CHUNK, CHUNK)?,
-            later: Rows::new(2 * CHUNK, keys)?,
-            earlier: Rows::new(CHUNK, keys)?,
-            gates: Rows::new(CHUNK, channels.max(1))?,
-            between: Rows::new(by_channel * 3 * CHUNK, keys)?,
+            sources: Rows::scratch(2 * CHUNK, width)?,
+            reading: Rows::scratch(2 * CHUNK, width)?,
+            sources_turned: Rows::scratch(width, 2 * CHUNK)?,
+            errors: Rows::scratch(CHUNK, width)?,
+            solution_turned: Rows::scratch(width, CHUNK)?,
+            later_turned: Rows::scratch(keys, 2 * CHUNK)?,
+            earlier_turned: Rows::scratch(keys, CHUNK)?,
+            table: Rows::scratch(2 * CHUNK, CHUNK)?,
+            later: Rows::scratch(2 * CHUNK, keys)?,
+            earlier: Rows::scratch(CHUNK, keys)?,
+            gates: Rows::scratch(CHUNK, channels.max(1))?,
+            between: Rows::scratch(by_channel * 3 * CHUNK, keys)?,
             finite: Finite::new(width.max(keys))?,
             whole: filled(keys, T::ZERO)?,
             beta: [T::ZERO; CHUNK],

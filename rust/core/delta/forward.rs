@@ -1,6 +1,6 @@
 //! Outputs and states, chunk by chunk. A few steps are taken one after the other, so the state is read and written once.
 
-use super::chunk::{Decayed, EPSILON, Keys, Rows, exponentials};
+use super::chunk::{Decayed, EPSILON, Keys, exponentials};
 use super::problem::{CHUNK, Gate, Part, Places, Problem, Results};
 use super::solve::{Solved, State};
 use crate::error::Result;
@@ -11,6 +11,7 @@ use crate::simd::pack::ROWS;
 use crate::simd::vector::dot;
 use crate::threads::{Cancel, Context, num_threads};
 use crate::view::{Shared, View};
+use crate::workspace::Rows;
 
 /// Runs all sequences.
 pub fn forward<T: Exponential>(
@@ -147,7 +148,7 @@ fn by_steps<T: Exponential>(
     if steps == 0 {
         return unchanged(problem, part, places);
     }
-    let (rows, values) = (Rows::new(4 * steps, problem.sizes.key_width)?, Rows::new(2 * steps, width)?);
+    let (rows, values) = (Rows::scratch(4 * steps, problem.sizes.key_width)?, Rows::scratch(2 * steps, width)?);
     let workspace = State::new(problem, if places.last.is_none() { width } else { 0 })?;
     for head in part.heads.clone() {
         let column = part.columns.start;
@@ -288,15 +289,12 @@ unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize>(
             for x in 0..height {
                 let state = lanes.load(from.at(begin, x));
                 let (ek, eq) = (T::splat(s, *ek.add(x)), T::splat(s, *eq.add(x)));
-                unroll::<N>(
-                    #[inline(always)]
-                    |i| {
-                        if *erases {
-                            of_keys[i] = T::fma(s, state[i], ek, of_keys[i]);
-                        }
-                        of_queries[i] = T::fma(s, state[i], eq, of_queries[i]);
-                    },
-                );
+                unroll!(for i in 0..N {
+                    if *erases {
+                        of_keys[i] = T::fma(s, state[i], ek, of_keys[i]);
+                    }
+                    of_queries[i] = T::fma(s, state[i], eq, of_queries[i]);
+                });
             }
         }
         let v = lanes.load(v.add(begin));

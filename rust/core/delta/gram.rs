@@ -126,13 +126,14 @@ simd! {
                     decayed.copy_from_slice(rows.vector(queries.count + j, width));
                     for i in j..len.min(begin + BLOCK) {
                         if i > j {
-                            let product = decayed_dot(s, step.vector(i, width), rows.vector(queries.count + i, width), decayed);
+                            let (decay, key) = (step.vector(i, width), rows.vector(queries.count + i, width));
+                            let product = decayed_dot(s, Some(decay), key, decayed);
                             if i < queries.erasing {
                                 *out.at(j, queries.count + i) = product;
                             }
                         }
                         if let Some(query) = queries.at(i) {
-                            *out.at(j, query) = masked_dot(s, rows.vector(query, width), decayed);
+                            *out.at(j, query) = decayed_dot(s, None, rows.vector(query, width), decayed);
                         }
                     }
                 }
@@ -141,35 +142,21 @@ simd! {
     }
 }
 
-/// `b = e b`, then `sum a b`.
+/// `b = e b` if there is an `e`, then `sum a b`.
 #[inline(always)]
-fn decayed_dot<S: Simd, T: Exponential>(s: S, e: &[T], a: &[T], b: &mut [T]) -> T {
+fn decayed_dot<S: Simd, T: Exponential>(s: S, e: Option<&[T]>, a: &[T], b: &mut [T]) -> T {
     let (width, lanes) = (b.len(), T::lanes::<S>());
     let mut sums = [T::splat(s, T::ZERO); 2];
     for (i, begin) in (0..width).step_by(lanes).enumerate() {
         let part = Lanes::<S, T, 1>::first(s, width - begin);
         // SAFETY: lanes within the slices.
         unsafe {
-            let [old] = part.load(b.as_ptr().add(begin));
-            let new = T::fma(s, old, part.load(e.as_ptr().add(begin))[0], T::splat(s, T::ZERO));
-            part.store(b.as_mut_ptr().add(begin), [new]);
-            sums[i % 2] = T::fma(s, part.load(a.as_ptr().add(begin))[0], new, sums[i % 2]);
-        }
-    }
-    sum_of_lanes::<T, S>(s, T::plus(s, sums[0], sums[1]))
-}
-
-/// `sum a b`.
-#[inline(always)]
-fn masked_dot<S: Simd, T: Exponential>(s: S, a: &[T], b: &[T]) -> T {
-    let (width, lanes) = (b.len(), T::lanes::<S>());
-    let mut sums = [T::splat(s, T::ZERO); 2];
-    for (i, begin) in (0..width).step_by(lanes).enumerate() {
-        let part = Lanes::<S, T, 1>::first(s, width - begin);
-        // SAFETY: lanes within the slices.
-        unsafe {
-            sums[i % 2] =
-                T::fma(s, part.load(a.as_ptr().add(begin))[0], part.load(b.as_ptr().add(begin))[0], sums[i % 2]);
+            let [mut x] = part.load(b.as_ptr().add(begin));
+            if let Some(e) = e {
+                x = T::fma(s, x, part.load(e.as_ptr().add(begin))[0], T::splat(s, T::ZERO));
+                part.store(b.as_mut_ptr().add(begin), [x]);
+            }
+            sums[i % 2] = T::fma(s, part.load(a.as_ptr().add(begin))[0], x, sums[i % 2]);
         }
     }
     sum_of_lanes::<T, S>(s, T::plus(s, sums[0], sums[1]))

@@ -4,6 +4,7 @@ use std::ops::{Deref, Range};
 
 use crate::error::{Error, Result};
 use crate::exponential::Exponential;
+use crate::lengths::{self, require};
 use crate::stored::{NumbersMut, Stored, Tokens};
 use crate::view::{Shared, View};
 
@@ -36,6 +37,25 @@ pub enum Gate<'a, T> {
     Head(&'a [T]),
     /// One for each row of the state.
     Channel(&'a [T]),
+}
+
+impl<'a, T> Gate<'a, T> {
+    /// All gates, if there are any.
+    pub(super) fn numbers(&self) -> Option<&'a [T]> {
+        match self {
+            Self::None => None,
+            Self::Head(gates) | Self::Channel(gates) => Some(gates),
+        }
+    }
+
+    /// How many a token and value head has.
+    fn channels(&self, key_width: usize) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Head(_) => 1,
+            Self::Channel(_) => key_width,
+        }
+    }
 }
 
 /// Sequences of tokens, one after the other. The arrays are row-major and contiguous, but rows of [`Tokens`] may be anywhere
@@ -98,24 +118,15 @@ pub fn interval(key_width: usize, value_width: usize) -> Result<usize> {
 
 /// The number of numbers of an array of this shape.
 fn product(name: &str, shape: &[usize]) -> Result<usize> {
-    let count = shape.iter().try_fold(1, |product: usize, &size| product.checked_mul(size));
     let fits = |count: &usize| count.checked_mul(size_of::<f64>()).is_some_and(|bytes| isize::try_from(bytes).is_ok());
-    count.filter(fits).ok_or_else(|| Error::InvalidArgument(format!("{name}: no array has the shape {shape:?}")))
-}
-
-/// Checks the length of an array.
-pub(super) fn expect<T>(name: &str, array: Option<&[T]>, expected: usize) -> Result<()> {
-    expect_len(name, array.map(<[T]>::len), expected)
+    lengths::product(shape)
+        .filter(fits)
+        .ok_or_else(|| Error::InvalidArgument(format!("{name}: no array has the shape {shape:?}")))
 }
 
 /// Checks the length of an array that may be absent.
-pub(super) fn expect_len(name: &str, len: Option<usize>, expected: usize) -> Result<()> {
-    match len {
-        Some(len) if len != expected => {
-            Err(Error::InvalidArgument(format!("{name}: expected {expected} numbers, got {len}")))
-        }
-        _ => Ok(()),
-    }
+pub(super) fn expect<T>(name: &str, array: Option<&[T]>, expected: usize) -> Result<()> {
+    require(1, &[(name, array.map(<[T]>::len), &[expected])])
 }
 
 /// Checks an array of `each` rows a token, and that those of a sequence are at one distance from each other.
@@ -222,11 +233,7 @@ impl<'a, T: Exponential> Problem<'a, T> {
             expect_rows(name, array, sequences, shape, each)?;
         }
         expect("beta", beta, product("beta", &[steps, value_heads])?)?;
-        match gate {
-            Gate::None => {}
-            Gate::Head(g) => expect("g", Some(g), product("g", &[tokens, value_heads])?)?,
-            Gate::Channel(g) => expect("g", Some(g), product("g", &[tokens, value_heads, key_width])?)?,
-        }
+        expect("g", gate.numbers(), product("g", &[tokens, value_heads, gate.channels(key_width)])?)?;
         let states = product("initial_state", &[sequences.len(), value_heads, key_width, value_width])?;
         expect("initial_state", initial, states)?;
         product("out", &[tokens, value_heads, value_width])?;
@@ -256,18 +263,14 @@ impl<'a, T: Exponential> Problem<'a, T> {
 
     /// Says which gate is positive.
     pub(super) fn positive_gate(&self) -> Error {
-        let (Gate::Head(gates) | Gate::Channel(gates)) = self.gate else { unreachable!("no gates") };
-        let found = gates.iter().find(|&&gate| gate > T::ZERO).map_or(f64::NAN, |gate| gate.to_f64());
+        let mut gates = self.gate.numbers().into_iter().flatten();
+        let found = gates.find(|&&gate| gate > T::ZERO).map_or(f64::NAN, |gate| gate.to_f64());
         Error::InvalidArgument(format!("g: expected logarithms of decays, which are at most 0, got {found}"))
     }
 
     /// Gates of a token and value head: none, one, or one for each row of the state.
     pub(super) fn channels(&self) -> usize {
-        match self.gate {
-            Gate::None => 0,
-            Gate::Head(_) => 1,
-            Gate::Channel(_) => self.sizes.key_width,
-        }
+        self.gate.channels(self.sizes.key_width)
     }
 
     /// Tokens of all sequences.
@@ -365,7 +368,7 @@ impl<T: Exponential> Results<'_, T> {
     /// Checks their lengths.
     pub(super) fn check(&self, problem: &Problem<'_, T>) -> Result<()> {
         let Lengths { out, last, kept } = problem.lengths();
-        expect_len("out", self.out.as_ref().map(NumbersMut::len), out)?;
+        require(1, &[("out", self.out.as_ref().map(NumbersMut::len), &[out])])?;
         expect("last", self.last.as_deref(), last)?;
         if self.in_place && (self.last.is_none() || problem.initial.is_some()) {
             return Err(Error::InvalidArgument("last: expected the initial states there, and nowhere else".into()));
@@ -443,17 +446,20 @@ pub struct Gradients<'a, T> {
 impl<T: Exponential> Gradients<'_, T> {
     /// Checks that each is like its operand.
     pub(super) fn check(&self, problem: &Problem<'_, T>) -> Result<()> {
-        let gates = match problem.gate {
-            Gate::None => 0,
-            Gate::Head(g) | Gate::Channel(g) => g.len(),
-        };
-        expect("grad_q", self.q.as_deref(), problem.q.count())?;
-        expect("grad_k", self.k.as_deref(), problem.k.count())?;
-        expect_len("grad_v", self.v.as_ref().map(NumbersMut::len), problem.v.count())?;
-        expect("grad_beta", self.beta.as_deref(), problem.beta.map_or(0, <[T]>::len))?;
-        expect("grad_skip", self.skip.as_deref(), problem.skip.map_or(0, <[T]>::len))?;
-        expect("grad_g", self.gate.as_deref(), gates)?;
-        expect("grad_initial_state", self.initial.as_deref(), problem.lengths().last)
+        let len = |array: &Option<&mut [T]>| array.as_ref().map(|array| array.len());
+        let of = |operand: Option<&[T]>| [operand.map_or(0, <[T]>::len)];
+        require(
+            1,
+            &[
+                ("grad_q", len(&self.q), &[problem.q.count()]),
+                ("grad_k", len(&self.k), &[problem.k.count()]),
+                ("grad_v", self.v.as_ref().map(NumbersMut::len), &[problem.v.count()]),
+                ("grad_beta", len(&self.beta), &of(problem.beta)),
+                ("grad_skip", len(&self.skip), &of(problem.skip)),
+                ("grad_g", len(&self.gate), &of(problem.gate.numbers())),
+                ("grad_initial_state", len(&self.initial), &[problem.lengths().last]),
+            ],
+        )
     }
 }
 

@@ -4,7 +4,7 @@
 //! triangular, and products take their zeros along: a zero times infinity or NaN would be NaN. So rows that are not finite
 //! enter a product as zeros. What they contribute is added to the rows that depend on them.
 
-use super::chunk::{Decayed, Keys, Rows, decay_rows};
+use super::chunk::{Decayed, Keys, decay_rows};
 use super::problem::{CHUNK, Part, Places, Problem};
 use crate::error::Result;
 use crate::exponential::Exponential;
@@ -16,6 +16,7 @@ use crate::simd::lanes::Lanes;
 use crate::simd::vector::sum_of_lanes;
 use crate::stored::Stored;
 use crate::view::{Shared, View};
+use crate::workspace::Rows;
 
 /// The systems of a chunk, solved.
 pub struct Solved<T: Exponential> {
@@ -34,7 +35,7 @@ pub struct Solved<T: Exponential> {
 
 impl<T: Exponential> Solved<T> {
     pub fn new(width: usize) -> Result<Self> {
-        let [y, e, d, written] = [2 * CHUNK, CHUNK, CHUNK, CHUNK].map(|rows| Rows::new(rows, width));
+        let [y, e, d, written] = [2 * CHUNK, CHUNK, CHUNK, CHUNK].map(|rows| Rows::scratch(rows, width));
         let (finite, beta) = (Finite::new(width)?, [T::ZERO; CHUNK]);
         Ok(Self { y: y?, e: e?, d: d?, written: written?, finite, beta, betas: 0, width })
     }
@@ -141,7 +142,7 @@ impl<T: Exponential> State<T> {
     /// So many columns, to be written before they are read.
     pub fn new(problem: &Problem<'_, T>, columns: usize) -> Result<Self> {
         let height = problem.sizes.key_width;
-        Ok(Self { rows: Rows::new(height, columns)?, shape: (height, columns) })
+        Ok(Self { rows: Rows::scratch(height, columns)?, shape: (height, columns) })
     }
 
     /// The state in which a part's sequence begins.
@@ -340,7 +341,7 @@ pub struct Terms<T> {
 impl<T: Exponential> Finite<T> {
     /// For rows of up to `width` numbers.
     pub fn new(width: usize) -> Result<Self> {
-        Ok(Self { rows: Rows::new(2 * CHUNK, width)? })
+        Ok(Self { rows: Rows::scratch(2 * CHUNK, width)? })
     }
 
     /// At most two chunks of rows. The terms are valid until the next call.

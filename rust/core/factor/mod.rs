@@ -22,8 +22,7 @@ use crate::error::{Error, Result};
 use crate::lengths::require;
 use crate::memory::{Buffer, collected, filled, padded};
 use crate::number::{Number, Real};
-use crate::operator::Diagonal;
-use crate::operator::{Operator, Reflections, Transform};
+use crate::operator::{Diagonal, Operator, Reflections, Transform};
 use crate::product::outer;
 use crate::scalar::Scalar;
 use crate::simd::isa::InstructionSet;
@@ -96,11 +95,8 @@ pub(crate) fn search<T: Scalar>(
     };
     let [few, units] = [found, units].map(|x| collected(x.into_iter().map(T::narrow)));
     let (few, units) = (few?, units?);
-    let mut w = filled(n * n, T::ZERO)?;
     let diagonal = if T::COMPLEX { Diagonal::Phases(&units) } else { Diagonal::One };
-    let product = Transform { u: Reflections::new(n, m, &few), diagonal, adjoint: false };
-    apply::matrix_of_one(context, product, &mut w)?;
-    let distance = largest(w.iter().zip(q).map(|(&w, &q)| (w - q).max_abs())).to_f64();
+    let distance = distance_of(context, Reflections::new(n, m, &few), diagonal, q)?;
     if distance < left {
         u.copy_from_slice(&few);
         for (phase, unit) in phases.into_iter().flatten().zip(units) {
@@ -124,6 +120,18 @@ pub(crate) fn distance<T: Scalar>(context: &mut Context<'_>, n: usize, q: &[T]) 
         .enumerate()
         .flat_map(|(j, column)| column[..n].iter().enumerate().map(move |(i, &x)| if i == j { x - T::ONE } else { x }));
     Ok(largest(entries.map(Number::abs2)).to_f64().sqrt())
+}
+
+/// The largest entry by which a product of reflections and a diagonal differs from `q`, NaN if there is one.
+fn distance_of<T: Scalar>(
+    context: &mut Context<'_>,
+    u: Reflections<'_, T>,
+    diagonal: Diagonal<'_, T>,
+    q: &[T],
+) -> Result<f64> {
+    let mut w = filled(q.len(), T::ZERO)?;
+    apply::matrix_of_one(context, Transform { u, diagonal, adjoint: false }, &mut w)?;
+    Ok(largest(w.iter().zip(q).map(|(&w, &q)| (w - q).max_abs())).to_f64())
 }
 
 /// The largest of some sizes, NaN if one is.

@@ -13,12 +13,10 @@
 
 use super::phases::{few_phases, without};
 use super::range::few_reflections;
-use super::{Target, angle, largest, reduce, reflection_of};
-use crate::apply;
+use super::{Target, angle, distance_of, reduce, reflection_of};
 use crate::error::Result;
 use crate::memory::{collected, filled};
-use crate::operator::Diagonal;
-use crate::operator::{Reflections, Transform};
+use crate::operator::{Diagonal, Reflections};
 use crate::scalar::Scalar;
 use crate::simd::vector::axpy;
 use crate::threads::Context;
@@ -119,10 +117,7 @@ impl<W: Scalar<Real = f64, Wide = W>> Search<'_, '_, W> {
             };
             (few_reflections(self.context, n, m, &without(n, rest, &d)?)?, d)
         };
-        let mut w = filled(n * n, W::ZERO)?;
-        let product = Transform { u: Reflections::new(n, m, &u), diagonal: Diagonal::Phases(&d), adjoint: false };
-        apply::matrix_of_one(self.context, product, &mut w)?;
-        let distance = largest(w.iter().zip(rest).map(|(&w, &q)| (w - q).max_abs()));
+        let distance = distance_of(self.context, Reflections::new(n, m, &u), Diagonal::Phases(&d), rest)?;
         if distance < self.distance {
             self.distance = distance;
             self.place(n, m, m, &u);

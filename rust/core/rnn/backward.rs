@@ -15,8 +15,7 @@ use std::ops::Range;
 use super::forward::{Prepared, Saved};
 use super::grad_x::InputGradient;
 use super::gradients::SequenceGradients;
-use super::plan::Layout;
-use super::plan::Plan;
+use super::plan::{Layout, Plan};
 use super::ring::Ring;
 use super::sequence::Sequence;
 use super::steps::Series;
@@ -371,7 +370,7 @@ impl<T: Scalar> Run<'_, T> {
         if begin == 0 {
             let copy = |width: usize, len: usize, from: Series<'_, T>, to: View<T>| {
                 let [now, next] = [t, earlier].map(|t| from.at(steps, t, slice, width));
-                copy_columns(self.isa, (len, count), now, to, next.ptr);
+                copy_columns(self.isa, (len, count), now, to, next);
             };
             if let Some(tape) = self.tape {
                 copy(width, ring.rank, Series::new(tape), z_copy);

@@ -3,8 +3,7 @@
 use std::ops::Range;
 use std::ptr::null_mut;
 
-use super::plan::Layout;
-use super::plan::Plan;
+use super::plan::{Layout, Plan};
 use super::sequence::Sequence;
 use super::transition::{Factors, Transition};
 use crate::apply;
@@ -248,7 +247,7 @@ impl<T: Scalar> Run<'_, T> {
         let raw = View::new(workspace.raw.ptr_mut(), inputs + ones, most);
         let mut rows = 0;
         for coming in t..steps.count().min(t + self.at_once) {
-            let next = x.at(steps, (coming + 1).min(steps.count() - 1), slice, *d).ptr;
+            let next = x.at(steps, (coming + 1).min(steps.count() - 1), slice, *d);
             let count = steps.rows_of(coming, slice).1;
             copy_columns(self.isa, (inputs, count), x.at(steps, coming, slice, *d), raw.from(0, rows), next);
             rows += count;
@@ -291,7 +290,7 @@ impl<T: Scalar> Run<'_, T> {
         } else {
             let [inputs_width, ones] = self.sequence.input_widths();
             let raw = View::new(workspace.raw.ptr_mut(), inputs_width + ones, count);
-            copy_columns(self.isa, (inputs_width, count), now, raw, x.at(steps, following, slice, d).ptr);
+            copy_columns(self.isa, (inputs_width, count), now, raw, x.at(steps, following, slice, d));
             inputs = [self.inputs.weights_from(begin), raw];
         }
         let step = Step {

@@ -129,8 +129,7 @@ mod tests {
         let parts = |n: usize, m: usize, batch: usize, activation| {
             let u = vec![1.0_f32; n * m];
             let (operator, steps) = (Operator::new([1, n, m], &u).unwrap(), Steps::uniform(100, batch).unwrap());
-            let (x, d, input_weight, bias, h0) = (Series::new(&[]), n, None, None, None);
-            let sequence = Sequence { operator, activation, steps, d, x, input_weight, bias, h0 };
+            let sequence = Sequence { activation, ..Sequence::new(operator, steps, Series::new(&[])) };
             sequence.plan(sequence.layout().unwrap(), 0).parts()
         };
         assert_eq!(parts(512, 510, 1, Activation::Relu), [0, 256, 512]);

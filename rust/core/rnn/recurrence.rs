@@ -93,7 +93,8 @@ impl<T: Scalar> Recurrence<T> {
         // SAFETY: rows of n numbers each, of `raw` as many as `[V b]` has columns, and of `z` as many as P has.
         unsafe {
             let raw = view(raw.ptr_mut(), inputs + ones);
-            copy_columns(isa, (inputs, batch), view(x.as_ptr(), d), raw, x.as_ptr());
+            let x = view(x.as_ptr(), d);
+            copy_columns(isa, (inputs, batch), x, raw, x);
             let inputs = [self.inputs.weights(), raw];
             self.transition.advance(isa, 0..n, view(h.as_ptr(), n), view(z.ptr_mut(), ld), inputs, step);
             (0..batch).for_each(|b| step.activation.rest(isa, out.as_mut_ptr().add(b * n), n, null_mut()));

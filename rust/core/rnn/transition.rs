@@ -2,13 +2,11 @@
 
 use std::ops::Range;
 
-use super::plan::Layout;
-use super::plan::Plan;
+use super::plan::{Layout, Plan};
 use crate::apply;
 use crate::error::Result;
 use crate::memory::{Buffer, padded};
-use crate::operator::Diagonal;
-use crate::operator::{Form, Reflections};
+use crate::operator::{Diagonal, Form, Reflections};
 use crate::scalar::Scalar;
 use crate::simd::epilogue::{Step, Store};
 use crate::simd::gemm::{gemm, gemm2};
@@ -95,7 +93,7 @@ impl<T: Scalar> Factors<T> {
     /// Of the transition of a sequence.
     pub fn new(context: &mut Context<'_>, sequence: &Plan<'_, T>) -> Result<Self> {
         if sequence.forms_matrix() {
-            if apply::is_small(sequence.w.u) {
+            if apply::is_small::<T>(sequence.n(), sequence.w.u.tau().is_none()) {
                 let (u, mut w) = (sequence.w.u, Buffer::scratch(sequence.n() * sequence.n())?);
                 apply::matrix_of_one(context, sequence.w, &mut w)?;
                 return Ok(Self::Small { w, m: u.m(), form: u.form() });
@@ -128,7 +126,9 @@ impl<T: Scalar> Factors<T> {
             }
             Self::Dense(dense) => dense.blocks.check(u).is_ok() && layout.rank == 0,
             Self::Small { w, m, form } => {
-                let same_u = apply::is_small(u) && w.len() == u.n() * u.n() && (*m, *form) == (u.m(), u.form());
+                let same_u = apply::is_small::<T>(u.n(), u.tau().is_none())
+                    && w.len() == u.n() * u.n()
+                    && (*m, *form) == (u.m(), u.form());
                 same_u && layout.rank == 0
             }
         }

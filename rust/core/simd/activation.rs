@@ -41,23 +41,20 @@ pub(crate) enum Rest {
     Vectors,
 }
 
-impl<T: Element> Activation<'_, T> {
+impl<'a, T: Element> Activation<'a, T> {
     /// `phi` inside an epilogue.
     #[inline(always)]
-    pub(crate) fn fused<S: Simd, const N: usize>(self, s: S, a: [T::V<S>; N]) -> [T::V<S>; N] {
+    pub(crate) fn fused<S: Simd, const N: usize>(self, s: S, mut a: [T::V<S>; N]) -> [T::V<S>; N] {
         match self {
-            Self::Relu => each(
-                #[inline(always)]
-                |i| T::relu(s, a[i]),
-                a,
-            ),
-            Self::LeakyRelu(slope) => each(
-                #[inline(always)]
-                |i| T::leaky(s, a[i], T::splat(s, slope)),
-                a,
-            ),
-            Self::Identity | Self::Tanh | Self::Oplu | Self::ModRelu(_) | Self::RealModRelu(_) => a,
+            Self::Relu => unroll!(for i in 0..N {
+                a[i] = T::relu(s, a[i]);
+            }),
+            Self::LeakyRelu(slope) => unroll!(for i in 0..N {
+                a[i] = T::leaky(s, a[i], T::splat(s, slope));
+            }),
+            Self::Identity | Self::Tanh | Self::Oplu | Self::ModRelu(_) | Self::RealModRelu(_) => {}
         }
+        a
     }
 
     /// `g phi'` inside an epilogue, given `h = phi(a)`.
@@ -65,27 +62,24 @@ impl<T: Element> Activation<'_, T> {
     pub(crate) fn fused_gradient<S: Simd, const N: usize>(
         self,
         s: S,
-        g: [T::V<S>; N],
+        mut g: [T::V<S>; N],
         h: [T::V<S>; N],
     ) -> [T::V<S>; N] {
         match self {
-            Self::Relu => each(
-                #[inline(always)]
-                |i| T::relu_gradient(s, g[i], h[i]),
-                g,
-            ),
-            Self::LeakyRelu(slope) => each(
-                #[inline(always)]
-                |i| T::leaky_gradient(s, g[i], h[i], T::splat(s, slope)),
-                g,
-            ),
-            Self::Tanh => each(
-                #[inline(always)]
-                |i| T::tanh_gradient(s, g[i], h[i]),
-                g,
-            ),
-            Self::Identity | Self::Oplu | Self::ModRelu(_) | Self::RealModRelu(_) => g,
+            Self::Relu => unroll!(for i in 0..N {
+                g[i] = T::relu_gradient(s, g[i], h[i]);
+            }),
+            Self::LeakyRelu(slope) => {
+                unroll!(for i in 0..N {
+                    g[i] = T::leaky_gradient(s, g[i], h[i], T::splat(s, slope));
+                });
+            }
+            Self::Tanh => unroll!(for i in 0..N {
+                g[i] = T::tanh_gradient(s, g[i], h[i]);
+            }),
+            Self::Identity | Self::Oplu | Self::ModRelu(_) | Self::RealModRelu(_) => {}
         }
+        g
     }
 
     /// Calls `f` with what [`Activation::fused`] does, known where this is called.
@@ -228,7 +222,7 @@ impl<T: Element> Activation<'_, T> {
     }
 
     /// The bias, if it has one.
-    pub fn bias(&self) -> Option<&[T::Real]> {
+    pub fn bias(&self) -> Option<&'a [T::Real]> {
         match self {
             Self::ModRelu(bias) | Self::RealModRelu(bias) => Some(bias),
             Self::Identity | Self::Relu | Self::LeakyRelu(_) | Self::Tanh | Self::Oplu => None,
@@ -250,11 +244,7 @@ impl<T: Element> Activation<'_, T> {
 
     /// That of problem `i` of `count`, each of which has a bias of its own.
     pub(crate) fn of_problem(self, i: usize, count: usize) -> Self {
-        match self {
-            Self::ModRelu(bias) => Self::ModRelu(Stack::new(bias, count).at(i)),
-            Self::RealModRelu(bias) => Self::RealModRelu(Stack::new(bias, count).at(i)),
-            Self::Identity | Self::Relu | Self::LeakyRelu(_) | Self::Tanh | Self::Oplu => self,
-        }
+        self.bias().map_or(self, |bias| self.with_bias(Stack::new(bias, count).at(i)))
     }
 
     /// How many numbers a bias has for vectors of `n`: one for each modulus.
@@ -306,16 +296,6 @@ impl<T: Element> Activation<'_, T> {
             *a.add(i + n / 2) = T::from_real(im);
         }
     }
-}
-
-/// `f(0), .., f(N - 1)` in place of `v`, unrolled.
-#[inline(always)]
-fn each<V: Copy, const N: usize>(f: impl Fn(usize) -> V, mut v: [V; N]) -> [V; N] {
-    unroll::<N>(
-        #[inline(always)]
-        |i| v[i] = f(i),
-    );
-    v
 }
 
 /// `sqrt(re^2 + im^2)`, not overflowing.

@@ -14,7 +14,7 @@ pub trait Element: Number {
     /// A mask of leading lanes.
     type Mask<S: Simd>: Copy;
     /// Real broadcasts per product: 1 for real, 2 for complex numbers.
-    const PARTS: usize;
+    const PARTS: usize = 1 + Self::COMPLEX as usize;
 
     /// Numbers per register.
     fn lanes<S: Simd>() -> usize;
@@ -78,7 +78,6 @@ macro_rules! real {
         impl Element for $t {
             type V<S: Simd> = S::$v;
             type Mask<S: Simd> = MemMask<S::$m>;
-            const PARTS: usize = 1;
 
             #[inline(always)]
             fn lanes<S: Simd>() -> usize {
@@ -292,7 +291,6 @@ macro_rules! complex {
             // Registers of whole complex numbers; except on the scalar back end they are the registers of real numbers.
             type V<S: Simd> = S::$v;
             type Mask<S: Simd> = MemMask<S::$m>;
-            const PARTS: usize = 2;
 
             #[inline(always)]
             fn lanes<S: Simd>() -> usize {

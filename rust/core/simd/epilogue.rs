@@ -52,17 +52,13 @@ pub trait Epilogue<T: Element>: Copy {
 /// Calls `f(j, column j of the sums)`.
 #[inline(always)]
 fn columns<V: Copy, const MRV: usize, const NR: usize>(sums: [[V; NR]; MRV], mut f: impl FnMut(usize, [V; MRV])) {
-    unroll::<NR>(
-        #[inline(always)]
-        |j| {
-            let mut v = [sums[0][j]; MRV];
-            unroll::<MRV>(
-                #[inline(always)]
-                |i| v[i] = sums[i][j],
-            );
-            f(j, v);
-        },
-    );
+    unroll!(for j in 0..NR {
+        let mut v = [sums[0][j]; MRV];
+        unroll!(for i in 0..MRV {
+            v[i] = sums[i][j];
+        });
+        f(j, v);
+    });
 }
 
 /// `out = sum (+ factor add)`.
@@ -127,10 +123,9 @@ impl<T: Tiles> Epilogue<T> for Store<T> {
             #[inline(always)]
             |j, mut v| {
                 let (add, factor) = (lanes.load(add.at(0, j)), T::splat(s, *factor.at(0, j)));
-                unroll::<MRV>(
-                    #[inline(always)]
-                    |i| v[i] = T::fma(s, add[i], factor, v[i]),
-                );
+                unroll!(for i in 0..MRV {
+                    v[i] = T::fma(s, add[i], factor, v[i]);
+                });
                 lanes.store(out.at(0, j), v);
             },
         );

@@ -26,9 +26,20 @@ pub const fn max_columns<S: Simd>(mrv: usize, parts: usize) -> usize {
     columns / parts
 }
 
-/// Calls `f(0), .., f(N - 1)`, unrolled. LLVM itself does not unroll large nests and keeps the sums in memory.
+/// `for i in 0..N { .. }`, written out: LLVM itself does not unroll large nests and keeps the sums in memory.
+macro_rules! unroll {
+    (for $i:ident in 0..$count:tt $body:block) => {
+        $crate::simd::lanes::each_below::<$count>(
+            #[inline(always)] // else it would be compiled without the instruction set
+            |$i| $body,
+        )
+    };
+}
+pub(crate) use unroll;
+
+/// Calls `f(0), .., f(N - 1)`, for [`unroll`].
 #[inline(always)]
-pub fn unroll<const N: usize>(mut f: impl FnMut(usize)) {
+pub fn each_below<const N: usize>(mut f: impl FnMut(usize)) {
     const { assert!(N <= 16, "more calls than are written out") };
     macro_rules! calls { ($($i:literal)*) => { $( if const { $i < N } { f($i); } )* } }
     calls!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
@@ -66,16 +77,13 @@ impl<S: Simd, T: Element, const MRV: usize> Lanes<S, T, MRV> {
     #[inline(always)]
     pub unsafe fn load(self, p: *const T) -> [T::V<S>; MRV] {
         let mut v = [T::splat(self.s, T::default()); MRV];
-        unroll::<MRV>(
-            #[inline(always)]
-            |i| {
-                let p = p.add(i * T::lanes::<S>());
-                v[i] = match self.partial {
-                    Some(mask) if i == MRV - 1 => T::masked_load(self.s, mask, p),
-                    _ => T::load(self.s, p),
-                };
-            },
-        );
+        unroll!(for i in 0..MRV {
+            let p = p.add(i * T::lanes::<S>());
+            v[i] = match self.partial {
+                Some(mask) if i == MRV - 1 => T::masked_load(self.s, mask, p),
+                _ => T::load(self.s, p),
+            };
+        });
         v
     }
     /// Writes these lanes.
@@ -84,16 +92,13 @@ impl<S: Simd, T: Element, const MRV: usize> Lanes<S, T, MRV> {
     /// The caller owns these lanes at `p`.
     #[inline(always)]
     pub unsafe fn store(self, p: *mut T, v: [T::V<S>; MRV]) {
-        unroll::<MRV>(
-            #[inline(always)]
-            |i| {
-                let p = p.add(i * T::lanes::<S>());
-                match self.partial {
-                    Some(mask) if i == MRV - 1 => T::masked_store(self.s, mask, p, v[i]),
-                    _ => T::store(self.s, p, v[i]),
-                }
-            },
-        );
+        unroll!(for i in 0..MRV {
+            let p = p.add(i * T::lanes::<S>());
+            match self.partial {
+                Some(mask) if i == MRV - 1 => T::masked_store(self.s, mask, p, v[i]),
+                _ => T::store(self.s, p, v[i]),
+            }
+        });
     }
     /// Adds an optional operand.
     ///
@@ -105,10 +110,9 @@ impl<S: Simd, T: Element, const MRV: usize> Lanes<S, T, MRV> {
             return v;
         }
         let (mut v, x) = (v, self.load(operand));
-        unroll::<MRV>(
-            #[inline(always)]
-            |i| v[i] = T::plus(self.s, v[i], x[i]),
-        );
+        unroll!(for i in 0..MRV {
+            v[i] = T::plus(self.s, v[i], x[i]);
+        });
         v
     }
 }

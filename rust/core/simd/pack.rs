@@ -3,7 +3,7 @@
 use super::element::Element;
 use super::gemm::line;
 use super::isa::InstructionSet;
-use super::transpose::transpose;
+use super::transpose::turned;
 use super::vector::copy_columns;
 use crate::error::Result;
 use crate::memory::Buffer;
@@ -71,7 +71,7 @@ pub unsafe fn pack_into<T: Element>(isa: InstructionSet, rows: usize, parts: &[P
     }
 }
 
-impl<T> Part<T> {
+impl<T: Copy> Part<T> {
     /// A matrix of `k` contiguous columns, `ld` apart.
     pub fn columns(ptr: *const T, ld: usize, k: usize) -> Self {
         Self { view: View::new(ptr, ld, k), conjugate: false }
@@ -98,11 +98,9 @@ impl<T: Element> Part<T> {
         let from = self.view.from(row, 0);
         let k = from.count;
         if from.step == 1 {
-            copy_columns(isa, (count, k), from, View::new(to, height, k), from.ptr);
-        } else if k > 0 {
-            let rows = std::slice::from_raw_parts(from.ptr, (count - 1) * from.step + k);
-            let to = std::slice::from_raw_parts_mut(to, k * height);
-            transpose(isa, (k, count), rows, from.step, to, height);
+            copy_columns(isa, (count, k), from, View::new(to, height, k), from);
+        } else {
+            turned(isa, (k, count), from.transposed(count), View::new(to, height, k));
         }
         if T::COMPLEX && self.conjugate {
             (0..k * height).for_each(|i| *to.add(i) = (*to.add(i)).conj());

@@ -56,56 +56,45 @@ impl<T: Element, E: Epilogue<T>, const MRV: usize, const NR: usize, const CHAINS
                     let near = NR.div_ceil(2);
                     let far = opaque(null::<T>().wrapping_add(near * operand.ld)) as usize;
                     let mut b = [operand.ptr.cast_const(); NR];
-                    unroll::<NR>(
-                        #[inline(always)]
-                        |j| b[j] = opaque(operand.at(0, col + j)),
-                    );
+                    unroll!(for j in 0..NR {
+                        b[j] = opaque(operand.at(0, col + j));
+                    });
                     let (mut left, weights_step) = (weights.count, weights.ld);
                     macro_rules! step {
                         ($c:expr) => {{
                             let mut weights = [T::splat(s, T::default()); MRV];
-                            unroll::<MRV>(
-                                #[inline(always)]
-                                |i| weights[i] = T::load(s, w.add(i * lanes)),
-                            );
-                            unroll::<NR>(
-                                #[inline(always)]
-                                |j| {
-                                    let b = if j < near { b[j] } else { b[j - near].wrapping_byte_add(far) };
-                                    let x = T::broadcast(s, b, 0);
-                                    let c = $c * T::PARTS;
-                                    unroll::<MRV>(
-                                        #[inline(always)]
-                                        |i| sum[c][i][j] = T::fma(s, weights[i], x, sum[c][i][j]),
-                                    );
-                                    if const { T::PARTS == 2 } {
-                                        let x = T::broadcast(s, b, 1);
-                                        let c = (c + 1) % CHAINS;
-                                        unroll::<MRV>(
-                                            #[inline(always)]
-                                            |i| sum[c][i][j] = T::fma(s, weights[i], x, sum[c][i][j]),
-                                        );
-                                    }
-                                },
-                            );
+                            unroll!(for i in 0..MRV {
+                                weights[i] = T::load(s, w.add(i * lanes));
+                            });
+                            unroll!(for j in 0..NR {
+                                let b = if j < near { b[j] } else { b[j - near].wrapping_byte_add(far) };
+                                let x = T::broadcast(s, b, 0);
+                                let c = $c * T::PARTS;
+                                unroll!(for i in 0..MRV {
+                                    sum[c][i][j] = T::fma(s, weights[i], x, sum[c][i][j]);
+                                });
+                                if const { T::PARTS == 2 } {
+                                    let x = T::broadcast(s, b, 1);
+                                    let c = (c + 1) % CHAINS;
+                                    unroll!(for i in 0..MRV {
+                                        sum[c][i][j] = T::fma(s, weights[i], x, sum[c][i][j]);
+                                    });
+                                }
+                            });
                             prefetch(fetch);
                             fetch = fetch.wrapping_byte_add(fetch_step);
                             w = w.wrapping_add(weights_step);
-                            unroll::<NR>(
-                                #[inline(always)]
-                                |j| b[j] = opaque(b[j].wrapping_add(operand.step)),
-                            );
+                            unroll!(for j in 0..NR {
+                                b[j] = opaque(b[j].wrapping_add(operand.step));
+                            });
                         }};
                     }
                     while left >= chains {
-                        unroll::<CHAINS>(
-                            #[inline(always)]
-                            |c| {
-                                if c < chains {
-                                    step!(c);
-                                }
-                            },
-                        );
+                        unroll!(for c in 0..CHAINS {
+                            if c < chains {
+                                step!(c);
+                            }
+                        });
                         left -= chains;
                     }
                     while left > 0 {
@@ -117,28 +106,20 @@ impl<T: Element, E: Epilogue<T>, const MRV: usize, const NR: usize, const CHAINS
                 while half > 1 {
                     half /= 2;
                     for c in 0..half * T::PARTS {
-                        unroll::<MRV>(
-                            #[inline(always)]
-                            |i| {
-                                unroll::<NR>(
-                                    #[inline(always)]
-                                    |j| sum[c][i][j] = T::plus(s, sum[c][i][j], sum[c + half * T::PARTS][i][j]),
-                                );
-                            },
-                        );
+                        unroll!(for i in 0..MRV {
+                            unroll!(for j in 0..NR {
+                                sum[c][i][j] = T::plus(s, sum[c][i][j], sum[c + half * T::PARTS][i][j]);
+                            });
+                        });
                     }
                 }
                 let mut sums = sum[0];
                 if const { T::PARTS == 2 } {
-                    unroll::<MRV>(
-                        #[inline(always)]
-                        |i| {
-                            unroll::<NR>(
-                                #[inline(always)]
-                                |j| sums[i][j] = T::join(s, sum[0][i][j], sum[1 % CHAINS][i][j]),
-                            );
-                        },
-                    );
+                    unroll!(for i in 0..MRV {
+                        unroll!(for j in 0..NR {
+                            sums[i][j] = T::join(s, sum[0][i][j], sum[1 % CHAINS][i][j]);
+                        });
+                    });
                 }
                 epilogue.finish(s, sums, self.row, col, last);
             }

@@ -14,7 +14,7 @@ use pulp::Simd;
 use super::element::Element;
 use super::isa::simd;
 use super::lanes::{Lanes, unroll};
-use crate::view::Shape;
+use crate::view::{Shape, View};
 
 /// Most lanes of a register.
 const MOST: usize = 16;
@@ -28,15 +28,13 @@ simd! {
         transpose_with(s, shape, from, ld_from, to, ld_to);
     }
 
-    /// [`transpose`] of a matrix at an address.
+    /// Entry `i` of vector `j` of `from` becomes entry `j` of vector `i` of `to`, for `i < rows`, `j < cols`.
     ///
     /// # Safety
-    /// As of [`transpose_at`].
-    pub unsafe fn transpose_to<T: Element>(
-        s, shape: Shape, from: *const T, ld_from: usize, to: *mut T, ld_to: usize
-    ) -> () {
+    /// The caller owns `cols` vectors of `rows` contiguous numbers, and as many numbers the other way round.
+    pub unsafe fn turned<T: Element>(s, shape: Shape, from: View<T>, to: View<T>) -> () {
         // SAFETY: as said.
-        unsafe { transpose_at(s, shape, from, ld_from, to, ld_to) };
+        unsafe { transpose_at(s, shape, from.ptr, from.ld, to.ptr, to.ld) };
     }
 }
 
@@ -129,38 +127,26 @@ unsafe fn square<S: Simd, T: Turn>(
     let (column, row) = (Lanes::<S, T, 1>::first(s, rows), Lanes::<S, T, 1>::first(s, cols));
     // Register (-j) mod L: the rounds below bring a_{l-i}[l] from register i - l to register i.
     let mut r = [T::splat(s, T::default()); MOST];
-    unroll::<MOST>(
-        #[inline(always)]
-        |j| {
-            if j < lanes && j < cols {
-                r[(lanes - j) % lanes] = T::rotate(s, column.load(from.add(j * ld_from))[0], j);
-            }
-        },
-    );
-    unroll::<4>(
-        #[inline(always)]
-        |bit| {
-            if 1 << bit < lanes {
-                let before = r;
-                unroll::<MOST>(
-                    #[inline(always)]
-                    |i| {
-                        if i < lanes {
-                            r[i] = T::with_bit(s, bit, before[(i + lanes - (1 << bit)) % lanes], before[i]);
-                        }
-                    },
-                );
-            }
-        },
-    );
-    unroll::<MOST>(
-        #[inline(always)]
-        |i| {
-            if i < lanes && i < rows {
-                row.store(to.add(i * ld_to), [T::rotate(s, r[i], lanes - i)]);
-            }
-        },
-    );
+    unroll!(for j in 0..MOST {
+        if j < lanes && j < cols {
+            r[(lanes - j) % lanes] = T::rotate(s, column.load(from.add(j * ld_from))[0], j);
+        }
+    });
+    unroll!(for bit in 0..4 {
+        if 1 << bit < lanes {
+            let before = r;
+            unroll!(for i in 0..MOST {
+                if i < lanes {
+                    r[i] = T::with_bit(s, bit, before[(i + lanes - (1 << bit)) % lanes], before[i]);
+                }
+            });
+        }
+    });
+    unroll!(for i in 0..MOST {
+        if i < lanes && i < rows {
+            row.store(to.add(i * ld_to), [T::rotate(s, r[i], lanes - i)]);
+        }
+    });
 }
 
 /// Number types whose values can be moved between lanes.

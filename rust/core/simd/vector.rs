@@ -4,7 +4,7 @@ use pulp::Simd;
 
 use super::element::Element;
 use super::fetch::prefetch;
-use super::isa::{InstructionSet, simd};
+use super::isa::simd;
 use super::lanes::Lanes;
 use crate::view::{Shape, View};
 
@@ -74,43 +74,27 @@ pub fn sum_of_lanes<T: Element, S: Simd>(s: S, v: T::V<S>) -> T {
     parts[0]
 }
 
-/// `y += alpha x`.
-pub fn axpy<T: Element>(isa: InstructionSet, alpha: T, x: &[T], y: &mut [T]) {
-    isa.dispatch(
-        #[inline(always)]
-        || {
-            // A loop, because a closure passed to an iterator would be compiled without the instruction set.
-            for (y, &x) in y.iter_mut().zip(x) {
-                *y += alpha * x;
-            }
-        },
-    );
-}
-
-/// Copies `count` columns of `len` numbers, and fetches as many from `next`, which a later call copies.
-///
-/// # Safety
-/// The caller owns these columns of `from` and `to`.
-pub unsafe fn copy_columns<T: Element>(
-    isa: InstructionSet,
-    (len, count): Shape,
-    from: View<T>,
-    to: View<T>,
-    next: *const T,
-) {
-    simd! {
-        unsafe fn copy<T: Element>(s, len: usize, count: usize, from: View<T>, to: View<T>, next: View<T>) -> () {
-            for begin in (0..len).step_by(T::lanes::<S>()) {
-                let part = Lanes::<S, T, 1>::first(s, len - begin);
-                for j in 0..count {
-                    // SAFETY: lanes of a column that the caller owns.
-                    unsafe { part.store(to.at(begin, j), part.load(from.at(begin, j))) };
-                    prefetch(next.at(begin, j));
-                }
-            }
+simd! {
+    /// `y += alpha x`.
+    pub fn axpy<T: Element>(_s, alpha: T, x: &[T], y: &mut [T]) -> () {
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y += alpha * x;
         }
     }
-    if len > 0 {
-        copy(isa, len, count, from, to, View { ptr: next.cast_mut(), ..from });
+
+    /// Copies `count` columns of `len` numbers, and fetches as many from `next`, which a later call copies.
+    ///
+    /// # Safety
+    /// The caller owns these columns of `from` and `to`.
+    pub unsafe fn copy_columns<T: Element>(s, shape: Shape, from: View<T>, to: View<T>, next: View<T>) -> () {
+        let (len, count) = shape;
+        for begin in (0..len).step_by(T::lanes::<S>()) {
+            let part = Lanes::<S, T, 1>::first(s, len - begin);
+            for j in 0..count {
+                // SAFETY: lanes of a column that the caller owns.
+                unsafe { part.store(to.at(begin, j), part.load(from.at(begin, j))) };
+                prefetch(next.at(begin, j));
+            }
+        }
     }
 }

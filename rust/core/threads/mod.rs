@@ -18,7 +18,7 @@ pub use process::{num_threads, set_num_threads, share_torch_threads};
 use team::Team;
 pub use torch::{Chunk, CountThreads, ParallelFor, TorchThreads};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, catch_panic};
 pub use crate::simd::isa::InstructionSet;
 
 /// Work below this many flops runs on the calling thread: waking another one costs about as much time.
@@ -48,7 +48,7 @@ impl Cancel<'_> {
             if poll.last.elapsed() >= POLL_EVERY {
                 *poll.last = Instant::now();
                 // A panic must not leave a team whose helpers still work, nor pass through torch.
-                let stop = team::caught(|| Ok((poll.ask)())).unwrap_or_else(|error| {
+                let stop = catch_panic(|| Ok((poll.ask)())).unwrap_or_else(|error| {
                     poll.failed = Some(error);
                     true
                 });
@@ -183,7 +183,7 @@ impl<'a> Context<'a> {
         let cancel = self.cancel(&cancelled);
         if workers == 1 {
             let tasks = counts.iter().enumerate().flat_map(|(phase, &count)| (0..count).map(move |i| (phase, i)));
-            let outcome = tasks.into_iter().try_for_each(|(phase, i)| team::caught(|| task(phase, i, &cancel)));
+            let outcome = tasks.into_iter().try_for_each(|(phase, i)| catch_panic(|| task(phase, i, &cancel)));
             return cancel.outcome(outcome);
         }
         let team = Team::new(counts, workers, task, &cancelled)?;
@@ -228,12 +228,24 @@ mod tests {
     #[test]
     fn a_panicking_task_is_an_error() {
         set_num_threads(2).unwrap();
-        let mut poll = || false;
-        let outcome = Context::new(&mut poll).run(4, usize::MAX, &|i, _| {
+        let outcome = Context::default().run(4, usize::MAX, &|i, _| {
             assert!(i != 2, "task {i} broke");
             Ok(())
         });
         assert_eq!(outcome, Err(Error::Internal("task 2 broke".to_owned())));
+    }
+
+    /// A task that ends when it is stopped.
+    fn wait(cancel: &Cancel<'_>) -> Result<()> {
+        loop {
+            cancel.check()?;
+            std::thread::yield_now();
+        }
+    }
+
+    /// A task that ends before the next poll.
+    fn be_short() {
+        std::thread::sleep(POLL_EVERY / 10);
     }
 
     const BROKEN: &str = "the poll broke";
@@ -248,10 +260,6 @@ mod tests {
     #[test]
     fn a_poll_that_panics_inside_a_task_or_between_tasks_is_an_error() {
         let broken = Err(Error::Internal(BROKEN.to_owned()));
-        let wait = |cancel: &Cancel<'_>| loop {
-            cancel.check()?;
-            std::thread::yield_now();
-        };
         for flops in [0, usize::MAX] {
             assert_eq!(with_broken_poll(|context| context.run(2, flops, &|_, cancel| wait(cancel))), broken);
             let nested = |_, context: &mut Context<'_>| context.run(1, 0, &|_, cancel| wait(cancel));
@@ -259,7 +267,7 @@ mod tests {
         }
         assert_eq!(with_broken_poll(|context| context.here(wait)), broken);
         let between = |_, _: &Cancel<'_>| {
-            std::thread::sleep(POLL_EVERY / 10);
+            be_short();
             Ok(())
         };
         assert_eq!(with_broken_poll(|context| context.run(64, usize::MAX, &between)), broken);
@@ -286,26 +294,15 @@ mod tests {
     #[test]
     fn the_poll_interrupts() {
         let mut poll = || true;
-        let outcome = Context::new(&mut poll).run(2, usize::MAX, &|_, cancel| {
-            loop {
-                cancel.check()?;
-                std::thread::yield_now();
-            }
-        });
+        let outcome = Context::new(&mut poll).run(2, usize::MAX, &|_, cancel| wait(cancel));
         assert_eq!(outcome, Err(Error::Interrupted));
     }
 
     #[test]
     fn the_poll_interrupts_problems_side_by_side() {
         let mut poll = || true;
-        let outcome = Context::new(&mut poll).for_each(num_threads(), usize::MAX, &|_, context| {
-            context.run(1, 0, &|_, cancel| {
-                loop {
-                    cancel.check()?;
-                    std::thread::yield_now();
-                }
-            })
-        });
+        let outcome = Context::new(&mut poll)
+            .for_each(num_threads(), usize::MAX, &|_, context| context.run(1, 0, &|_, cancel| wait(cancel)));
         assert_eq!(outcome, Err(Error::Interrupted));
     }
 
@@ -314,7 +311,7 @@ mod tests {
         set_num_threads(2).unwrap();
         let mut poll = || true;
         let outcome = Context::new(&mut poll).run(64, usize::MAX, &|_, _| {
-            std::thread::sleep(POLL_EVERY / 10);
+            be_short();
             Ok(())
         });
         assert_eq!(outcome, Err(Error::Interrupted));
@@ -326,7 +323,7 @@ mod tests {
         let mut context = Context::new(&mut poll);
         let outcome = (0..64).try_for_each(|_| {
             context.run(1, 0, &|_, cancel| {
-                std::thread::sleep(POLL_EVERY / 10);
+                be_short();
                 cancel.check()
             })
         });
@@ -336,8 +333,7 @@ mod tests {
     #[test]
     fn every_task_runs_once() {
         let runs: Vec<AtomicUsize> = (0..100).map(|_| AtomicUsize::new(0)).collect();
-        let mut poll = || false;
-        let mut context = Context::new(&mut poll);
+        let mut context = Context::default();
         for flops in [0, usize::MAX] {
             context
                 .run(100, flops, &|i, _| {

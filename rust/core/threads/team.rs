@@ -1,12 +1,10 @@
 //! One call's tasks, in phases, and the threads that work on them.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::Cancel;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, catch_panic};
 use crate::memory::collected;
 
 /// Threads that run the phases in lockstep. Each starts on its own range of tasks, then steals from the others. Its range is
@@ -61,7 +59,7 @@ impl<'a> Team<'a> {
                     if i >= end {
                         break;
                     }
-                    if let Err(error) = caught(|| (self.task)(number, i, cancel)) {
+                    if let Err(error) = catch_panic(|| (self.task)(number, i, cancel)) {
                         self.fail((number, i), error);
                     }
                     phase.done.fetch_add(1, Ordering::Release);
@@ -99,14 +97,4 @@ impl<'a> Team<'a> {
             None => Ok(()),
         }
     }
-}
-
-/// The outcome of a task; a panic is an error.
-pub fn caught<R>(task: impl FnOnce() -> Result<R>) -> Result<R> {
-    catch_unwind(AssertUnwindSafe(task)).unwrap_or_else(|panic| Err(Error::Internal(message(panic.as_ref()))))
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "panic".to_owned())
 }

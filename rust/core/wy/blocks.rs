@@ -43,7 +43,7 @@ impl<T: Scalar> Block<T> {
     /// The caller owns the vectors of all three, those of `z` and `y` with a whole register for each.
     pub unsafe fn project(&self, isa: InstructionSet, a: View<T>, z: View<T>, y: View<T>, adjoint: bool) {
         let (factors, z) = (self.wy.factors(), z.part(0, a.count)); // `z` may have more rows
-        factors.gather(isa, a.from(self.begin, 0), z);
+        factors.gather(isa, 0, a.from(self.begin, 0), z);
         factors.turn(isa, z, y, adjoint);
     }
 
@@ -209,7 +209,7 @@ impl<T: Scalar> Blocks<T> {
                     }
                     if split < end {
                         let z = of(&z, split, end);
-                        factors.gather_from(isa, top, w.from(behind(i), 0).part(split - begin, end - begin), z);
+                        factors.gather(isa, top, w.from(behind(i), 0).part(split - begin, end - begin), z);
                         factors.turn(isa, z, of(&y, split, end), false);
                         expand(split, end, false);
                     }
@@ -245,12 +245,6 @@ impl<T: Scalar> Coefficients<T> {
     /// Views `memory`, which has [`Coefficients::len`] numbers.
     pub fn new(blocks: &Blocks<T>, memory: *const T, rows: usize) -> Self {
         Self { first: View::new(memory, blocks.widest(), rows), stride: rows * blocks.widest() }
-    }
-
-    /// Views a slice of exactly as many.
-    pub fn of_slice(blocks: &Blocks<T>, memory: &mut [T], rows: usize) -> Self {
-        assert_eq!(memory.len(), Self::len(blocks, rows), "coefficients of {rows} vectors");
-        Self::new(blocks, memory.as_mut_ptr(), rows)
     }
 
     /// Views the coefficients of block `i`.

@@ -45,19 +45,11 @@ pub struct Factors<T> {
 }
 
 impl<T: Scalar> Factors<T> {
-    /// `z = V* a` for each vector.
+    /// `z = V* a` for each vector, which is zero before coordinate `top` and given from there on.
     ///
     /// # Safety
-    /// The caller owns the vectors: `n` numbers in `a`, `k` in `z`.
-    pub unsafe fn gather(self, isa: InstructionSet, a: View<T>, z: View<T>) {
-        self.gather_from(isa, 0, a, z);
-    }
-
-    /// [`Factors::gather`] of vectors that are zero before coordinate `top`, and given from there on.
-    ///
-    /// # Safety
-    /// As of [`Factors::gather`].
-    pub unsafe fn gather_from(self, isa: InstructionSet, top: usize, a: View<T>, z: View<T>) {
+    /// The caller owns the vectors: numbers up to coordinate `n` in `a`, `k` in `z`.
+    pub unsafe fn gather(self, isa: InstructionSet, top: usize, a: View<T>, z: View<T>) {
         let below = self.v_adjoint.part(top, self.v_adjoint.count);
         long_gemm(isa, (self.v.count, a.count), below, a, &Store::new(z));
     }

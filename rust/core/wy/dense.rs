@@ -5,13 +5,12 @@ use super::compact::{narrow, round_columns};
 use crate::error::Result;
 use crate::memory::{Buffer, padded};
 use crate::method;
-use crate::operator::Diagonal;
-use crate::operator::{Reflections, Transform};
+use crate::operator::{Diagonal, Reflections, Transform};
 use crate::product::product;
 use crate::scalar::Scalar;
 use crate::simd::isa::InstructionSet;
 use crate::simd::pack::Part;
-use crate::simd::transpose::{transpose, transpose_to};
+use crate::simd::transpose::{transpose, turned};
 use crate::threads::Context;
 use crate::view::{Shared, View};
 
@@ -150,7 +149,7 @@ pub fn write_matrix<T: Scalar>(context: &mut Context<'_>, w: Transform<'_, T>, o
                 rounded.ptr()
             };
             // SAFETY: n rows of as many numbers as W has columns, of which this task owns these; `T` is its wide type there.
-            unsafe { transpose_to(isa, (n, count), columns, ld, out.get().add(first), n) };
+            unsafe { turned(isa, (n, count), View::new(columns, ld, count), View::new(out.get().add(first), n, n)) };
         }
         Ok(())
     })

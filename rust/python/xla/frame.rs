@@ -119,7 +119,7 @@ impl<'a> Caller<'a> for Frame<'a> {
 
     /// XLA's threads know nothing of Python's signals: the interpreter sees them once the result is there.
     fn run<R: Send>(&self, work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> Reading<R> {
-        Ok(work(&mut Context::new(&mut || false))?)
+        Ok(work(&mut Context::default())?)
     }
 }
 

@@ -114,12 +114,16 @@ impl<T: Exponential> Given<T> {
     }
 
     pub fn problem(&self) -> Problem<'_, T> {
+        Problem::new(self.operands()).expect("operands that fit together")
+    }
+
+    pub fn operands(&self) -> Operands<'_, T> {
         let gate = match self.channels {
             0 => Gate::None,
             1 if self.sizes.key_width > 1 => Gate::Head(&self.gate),
             _ => Gate::Channel(&self.gate),
         };
-        Problem::new(Operands {
+        Operands {
             sizes: self.sizes,
             sequences: self.sequences.clone(),
             q: (&self.q).into(),
@@ -131,8 +135,7 @@ impl<T: Exponential> Given<T> {
             initial: self.initial.as_deref(),
             scale: T::of(self.scale),
             normalize: self.normalize,
-        })
-        .expect("operands that fit together")
+        }
     }
 
     /// The library's results; with `keep`, the forward pass keeps states for the backward pass.

@@ -1,6 +1,7 @@
 //! Oracles and random problems for the tests of the core.
 
 pub mod delta;
+pub mod problem;
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,6 +9,17 @@ use householder::number::{Number, Real, c64};
 use householder::operator::Form;
 use householder::scalar::Scalar;
 use householder::threads::{Context, InstructionSet, set_num_threads};
+
+/// Runs a test for each type of numbers.
+macro_rules! of_all_types {
+    ($test:ident) => {{
+        $test::<f32>();
+        $test::<f64>();
+        $test::<householder::number::c32>();
+        $test::<householder::number::c64>();
+    }};
+}
+pub(crate) use of_all_types;
 
 /// A small deterministic generator: numbers in [-1, 1).
 pub struct Random(pub u64);
@@ -106,7 +118,6 @@ pub fn tolerance<T: Scalar>(m: usize) -> f64 {
     unit * 40.0 * (m as f64).sqrt().max(4.0)
 }
 
-/// Runs `test` with each instruction set of this machine.
 /// Returns a function that sets the number of threads. While it lives, no other test sets one.
 pub fn number_of_threads() -> impl Fn(usize) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -117,10 +128,10 @@ pub fn number_of_threads() -> impl Fn(usize) {
     }
 }
 
+/// Runs `test` with each instruction set of this machine.
 pub fn with_each_instruction_set(mut test: impl FnMut(&mut Context<'_>)) {
     for isa in InstructionSet::available() {
-        let mut never = || false;
-        let mut context = Context::new(&mut never);
+        let mut context = Context::default();
         context.isa = isa;
         test(&mut context);
     }

@@ -8,10 +8,10 @@ use super::steps::{Places, Steps};
 use crate::error::Result;
 use crate::gradients::Gradients;
 use crate::memory::Buffer;
-use crate::operator::Problems;
+use crate::operator::Operator;
 use crate::scalar::Scalar;
 use crate::simd::element::Element;
-use crate::simd::isa::{InstructionSet, simd};
+use crate::simd::isa::simd;
 
 /// Vectors of a problem that are taken back at once.
 const ROWS: usize = 2;
@@ -33,8 +33,8 @@ pub struct Backward<T: Scalar> {
 
 impl<T: Scalar> Backward<T> {
     /// For problems like this one, `group` side by side, with `rows` vectors each.
-    pub fn new(shape: &Problems<'_, T>, group: usize, rows: usize) -> Result<Self> {
-        let &Problems { n, m, .. } = shape;
+    pub fn new(shape: &Operator<'_, T>, group: usize, rows: usize) -> Result<Self> {
+        let (n, m) = (shape.n(), shape.m());
         let (columns, diagonals) = (Columns::new(shape, group)?, Diagonals::new(shape, group)?);
         let (k, number, rows) = (columns.k, T::PARTS * group, rows.min(ROWS));
         Ok(Self {
@@ -48,25 +48,14 @@ impl<T: Scalar> Backward<T> {
             diagonals,
         })
     }
-
-    /// Gradients of `sum <g, W h>` of each problem, or of `W* h`. The caller has checked all sizes.
-    pub fn run(
-        &mut self,
-        isa: InstructionSet,
-        problems: &Problems<'_, T>,
-        h: &[T],
-        g: &[T],
-        gradients: Gradients<'_, T>,
-    ) {
-        run(isa, self, problems, [h, g], gradients);
-    }
 }
 
 simd! {
-    fn run<T: Scalar>(
+    /// Gradients of `sum <g, W h>` of each problem, or of `W* h`. The caller has checked all sizes.
+    pub fn backward<T: Scalar>(
         s,
         workspace: &mut Backward<T>,
-        problems: &Problems<'_, T>,
+        problems: &Operator<'_, T>,
         vectors: [&[T]; 2],
         gradients: Gradients<'_, T>,
     ) -> () {
@@ -75,7 +64,7 @@ simd! {
         columns.set(s, problems);
         diagonals.set(s, problems, columns);
         of_tau.fill(T::Real::default());
-        let rows = vectors[0].len() / (problems.n * problems.count);
+        let rows = vectors[0].len() / (problems.n() * problems.count());
         assert_eq!(vectors[0].len(), vectors[1].len(), "vectors of a group");
         let mut row = 0;
         while row < rows {
@@ -102,13 +91,13 @@ impl<T: Scalar> Backward<T> {
     unsafe fn rows<S: Simd, const R: usize>(
         &mut self,
         s: S,
-        problems: &Problems<'_, T>,
+        problems: &Operator<'_, T>,
         [h, g]: [&[T]; 2],
         grad_h: Option<&mut [T]>,
         [row, rows]: [usize; 2],
     ) -> usize {
         let Self { columns, diagonals, states, sums, back, start, grad_u, grad_tau } = self;
-        let (n, k, layout, adjoint) = (columns.n, columns.k, columns.layout, problems.adjoint);
+        let (n, k, layout, adjoint) = (columns.n, columns.k, columns.layout, problems.is_adjoint());
         let each = n * layout.number::<T>();
         let [states, sums, back] = [states.ptr_mut(), sums.ptr_mut(), back.ptr_mut()];
         layout.take(s, R * n, h.as_ptr().add(row * n), rows * n, states);

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::form::Form;
 use crate::memory::{Buffer, filled};
 use crate::number::{Number, Real};
-use crate::operator::Problems;
+use crate::operator::Operator;
 use crate::scalar::Scalar;
 use crate::wy::layout::{ORDINARY, scale_columns};
 
@@ -39,8 +39,8 @@ pub struct Columns<T: Scalar> {
 
 impl<T: Scalar> Columns<T> {
     /// Memory for problems like this one, `group` side by side.
-    pub fn new(shape: &Problems<'_, T>, group: usize) -> Result<Self> {
-        let &Problems { n, m, form, .. } = shape;
+    pub fn new(shape: &Operator<'_, T>, group: usize) -> Result<Self> {
+        let (n, m, form) = (shape.n(), shape.m(), shape.form);
         let layout = Layout { group, used: 0 };
         let k = form.reflections(n, m);
         Ok(Self {
@@ -60,15 +60,15 @@ impl<T: Scalar> Columns<T> {
 
     /// Takes the columns of these problems.
     #[inline(always)]
-    pub fn set<S: Simd>(&mut self, s: S, problems: &Problems<'_, T>) {
+    pub fn set<S: Simd>(&mut self, s: S, problems: &Operator<'_, T>) {
         let Self { n, m, k, form, given, .. } = *self;
-        self.layout.used = problems.count;
+        self.layout.used = problems.count();
         let layout = self.layout;
-        assert!(problems.entries.len() == problems.count * n * m && problems.count <= layout.group, "a group");
+        assert!(problems.entries.len() == problems.count() * n * m && problems.count() <= layout.group, "a group");
         // SAFETY: `U` of these problems, and memory for that of a group.
         unsafe { layout.take(s, n * m, problems.entries.as_ptr(), n * m, self.entries.ptr_mut()) };
         if let Some(tau) = problems.tau {
-            assert_eq!(tau.len(), problems.count * m, "tau of a group");
+            assert_eq!(tau.len(), problems.count() * m, "tau of a group");
             // SAFETY: as above.
             unsafe { layout.take(s, m, tau.as_ptr(), m, self.tau.ptr_mut()) };
         }

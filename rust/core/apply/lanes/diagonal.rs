@@ -8,7 +8,7 @@ use super::columns::Columns;
 use crate::error::Result;
 use crate::memory::Buffer;
 use crate::number::Number;
-use crate::operator::Problems;
+use crate::operator::Operator;
 use crate::scalar::Scalar;
 use crate::simd::element::Element;
 
@@ -25,11 +25,11 @@ pub struct Diagonals<T: Scalar> {
 
 impl<T: Scalar> Diagonals<T> {
     /// Memory for problems like this one, `group` side by side.
-    pub fn new(shape: &Problems<'_, T>, group: usize) -> Result<Self> {
-        let n = shape.n;
+    pub fn new(shape: &Operator<'_, T>, group: usize) -> Result<Self> {
+        let n = shape.n();
         let first = match shape {
             _ if !shape.units.is_empty() => 0,
-            _ if shape.form.reflections(n, shape.m) < shape.m => n - 1,
+            _ if shape.form.reflections(n, shape.m()) < shape.m() => n - 1,
             _ => n,
         };
         let layout = Layout { group, used: 0 };
@@ -39,18 +39,18 @@ impl<T: Scalar> Diagonals<T> {
 
     /// Takes those of these problems, once `columns` has them.
     #[inline(always)]
-    pub fn set<S: Simd>(&mut self, s: S, problems: &Problems<'_, T>, columns: &Columns<T>) {
+    pub fn set<S: Simd>(&mut self, s: S, problems: &Operator<'_, T>, columns: &Columns<T>) {
         self.layout = columns.layout;
         assert!(problems.units.is_empty() || self.first == 0, "workspace without phases");
         self.sums.fill(T::Real::ZERO);
-        let (n, layout, units) = (self.n, self.layout, problems.units);
+        let (n, layout, units) = (self.n, self.layout, &*problems.units);
         if units.len() == n {
             for (factor, unit) in self.factors.chunks_exact_mut(layout.number::<T>()).zip(units) {
                 factor[..layout.group].fill(unit.re());
                 factor[layout.group..].fill(unit.im());
             }
         } else if !units.is_empty() {
-            assert_eq!(units.len(), problems.count * n, "phases of a group");
+            assert_eq!(units.len(), problems.count() * n, "phases of a group");
             // SAFETY: phases of these problems, and memory for those of a group.
             unsafe { layout.take(s, n, units.as_ptr(), n, self.factors.ptr_mut()) };
         } else if self.first < n {

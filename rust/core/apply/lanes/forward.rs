@@ -5,10 +5,10 @@ use super::diagonal::Diagonals;
 use super::steps::Steps;
 use crate::error::Result;
 use crate::memory::Buffer;
-use crate::operator::Problems;
+use crate::operator::Operator;
 use crate::scalar::Scalar;
 use crate::simd::element::Element;
-use crate::simd::isa::{InstructionSet, simd};
+use crate::simd::isa::simd;
 
 /// Vectors of a problem that are reflected at once.
 const ROWS: usize = 4;
@@ -22,26 +22,22 @@ pub struct Forward<T: Scalar> {
 
 impl<T: Scalar> Forward<T> {
     /// For problems like this one, `group` side by side, with `rows` vectors each.
-    pub fn new(shape: &Problems<'_, T>, group: usize, rows: usize) -> Result<Self> {
+    pub fn new(shape: &Operator<'_, T>, group: usize, rows: usize) -> Result<Self> {
         Ok(Self {
             columns: Columns::new(shape, group)?,
             diagonals: Diagonals::new(shape, group)?,
-            x: Buffer::zeroed(rows.min(ROWS) * shape.n * T::PARTS * group)?,
+            x: Buffer::zeroed(rows.min(ROWS) * shape.n() * T::PARTS * group)?,
         })
-    }
-
-    /// `out = W h` of each problem, for each of its rows, or `W* h`. The caller has checked all sizes.
-    pub fn run(&mut self, isa: InstructionSet, problems: &Problems<'_, T>, h: &[T], out: &mut [T]) {
-        run(isa, self, problems, h, out);
     }
 }
 
 simd! {
-    fn run<T: Scalar>(s, workspace: &mut Forward<T>, problems: &Problems<'_, T>, h: &[T], out: &mut [T]) -> () {
+    /// `out = W h` of each problem, for each of its rows, or `W* h`. The caller has checked all sizes.
+    pub fn forward<T: Scalar>(s, workspace: &mut Forward<T>, problems: &Operator<'_, T>, h: &[T], out: &mut [T]) -> () {
         let Forward { columns, diagonals, .. } = &mut *workspace;
         columns.set(s, problems);
         diagonals.set(s, problems, columns);
-        let rows = h.len() / (problems.n * problems.count);
+        let rows = h.len() / (problems.n() * problems.count());
         assert_eq!(h.len(), out.len(), "vectors of a group");
         let mut row = 0;
         while row < rows {
@@ -66,13 +62,13 @@ impl<T: Scalar> Forward<T> {
     unsafe fn rows<S: pulp::Simd, const R: usize>(
         &mut self,
         s: S,
-        problems: &Problems<'_, T>,
+        problems: &Operator<'_, T>,
         h: &[T],
         out: &mut [T],
         [row, rows]: [usize; 2],
     ) -> usize {
         let Self { columns, diagonals, x } = self;
-        let (n, layout, adjoint) = (columns.n, columns.layout, problems.adjoint);
+        let (n, layout, adjoint) = (columns.n, columns.layout, problems.is_adjoint());
         let x = x.ptr_mut();
         layout.take(s, R * n, h.as_ptr().add(row * n), rows * n, x);
         let each = n * layout.number::<T>();

@@ -22,8 +22,8 @@ use std::ops::Range;
 
 use pulp::Simd;
 
-pub use backward::Backward;
-pub use forward::Forward;
+pub use backward::{Backward, backward};
+pub use forward::{Forward, forward};
 
 use crate::method::Method;
 use crate::operator::Operator;

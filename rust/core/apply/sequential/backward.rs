@@ -8,10 +8,9 @@ use crate::diagonal::DiagonalSum;
 use crate::error::Result;
 use crate::gradients::Gradients;
 use crate::memory::{Buffer, padded};
-use crate::operator::Diagonal;
-use crate::operator::Transform;
+use crate::operator::{Diagonal, Transform};
 use crate::scalar::Scalar;
-use crate::simd::isa::{InstructionSet, simd};
+use crate::simd::isa::simd;
 use crate::threads::Cancel;
 
 /// The vectors `h`, alone or with every state of the forward pass.
@@ -67,37 +66,22 @@ impl<T: Scalar> Backward<T> {
             turned: Buffer::zeroed(n)?,
         })
     }
-
-    /// Gradients of `sum <g, W h>` over the rows of `h` and `g`, or of `W* h`. The caller has checked all sizes.
-    pub fn run(
-        &mut self,
-        isa: InstructionSet,
-        cancel: &Cancel<'_>,
-        w: Transform<'_, T>,
-        source: Source<'_, T>,
-        g: &[T],
-        gradients: Gradients<'_, T>,
-    ) -> Result<()> {
-        let Gradients { u: mut grad_u, h, tau, phases } = gradients;
-        let mut sum = DiagonalSum::new(w.u.n(), w.diagonal)?;
-        run(isa, self, cancel, w, source, g, [grad_u.as_deref_mut(), h, tau], &mut sum)?;
-        sum.write(w.u, grad_u, phases);
-        Ok(())
-    }
 }
 
 simd! {
-    fn run<T: Scalar>(
+    /// Gradients of `sum <g, W h>` over the rows of `h` and `g`, or of `W* h`. The caller has checked all sizes.
+    pub fn backward<T: Scalar>(
         s,
         workspace: &mut Backward<T>,
         cancel: &Cancel<'_>,
         w: Transform<'_, T>,
         source: Source<'_, T>,
         of_all: &[T],
-        gradients: [Option<&mut [T]>; 3],
-        sum: &mut DiagonalSum<T>,
+        gradients: Gradients<'_, T>,
     ) -> Result<()> {
-        let (Transform { u, diagonal, adjoint }, [mut grad_u, mut grad_h, grad_tau]) = (w, gradients);
+        let Transform { u, diagonal, adjoint } = w;
+        let Gradients { u: mut grad_u, h: mut grad_h, tau: grad_tau, phases: grad_phases } = gradients;
+        let mut sum = DiagonalSum::new(u.n(), diagonal)?;
         let grad_tau = grad_tau.unwrap_or_default();
         grad_tau.fill(T::ZERO);
         let Backward { chain, x, g: back, factors, grad_v, turned } = workspace;
@@ -228,9 +212,10 @@ simd! {
                 }
             }
         }
-        if let (Some(_), Some(grad_u)) = (u.u1(), grad_u) {
+        if let (Some(_), Some(grad_u)) = (u.u1(), grad_u.as_deref_mut()) {
             grad_u.chunks_exact_mut(m).take(n - 1).for_each(|row| row[k] = T::ZERO);
         }
+        sum.write(u, grad_u, grad_phases);
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::memory::{Buffer, padded};
 use crate::operator::Transform;
 use crate::scalar::Scalar;
-use crate::simd::isa::{InstructionSet, simd};
+use crate::simd::isa::simd;
 use crate::threads::Cancel;
 
 /// Workspace for applications of products of `k` reflections.
@@ -23,22 +23,11 @@ impl<T: Scalar> Forward<T> {
     pub fn new(n: usize, k: usize, rows: usize) -> Result<Self> {
         Ok(Self { chain: Chain::new(n, k.min(PANEL))?, x: Buffer::zeroed(rows.min(CHUNK) * padded::<T>(n))? })
     }
-
-    /// `out = W h` for each row, or `W* h`. The caller has checked all sizes.
-    pub fn run(
-        &mut self,
-        isa: InstructionSet,
-        cancel: &Cancel<'_>,
-        w: Transform<'_, T>,
-        h: &[T],
-        out: &mut [T],
-    ) -> Result<()> {
-        run(isa, self, cancel, w, h, out)
-    }
 }
 
 simd! {
-    fn run<T: Scalar>(
+    /// `out = W h` for each row, or `W* h`. The caller has checked all sizes.
+    pub fn forward<T: Scalar>(
         s,
         workspace: &mut Forward<T>,
         cancel: &Cancel<'_>,

@@ -27,8 +27,8 @@ pub(super) mod vectors;
 
 use std::ops::{Add, Mul, Neg, Range, Sub};
 
-pub use backward::{Backward, Source};
-pub use forward::Forward;
+pub use backward::{Backward, Source, backward};
+pub use forward::{Forward, forward};
 pub use tape::{backward_tape, forward_tape};
 
 use crate::number::Number;

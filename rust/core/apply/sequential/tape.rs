@@ -7,8 +7,7 @@ use super::vectors::{Registers, pad};
 use crate::error::{Error, Result};
 use crate::gradients::Gradients;
 use crate::memory::Buffer;
-use crate::operator::Diagonal;
-use crate::operator::{Operator, Transform};
+use crate::operator::{Diagonal, Operator, Transform};
 use crate::scalar::Scalar;
 use crate::simd::isa::simd;
 use crate::threads::{Cancel, Context};
@@ -115,5 +114,5 @@ pub(crate) fn backward<T: Scalar>(
         return Ok(());
     }
     let (isa, mut workspace) = (context.isa, Backward::new(w.n(), w.reflections(), rows)?);
-    context.here(|cancel| workspace.run(isa, cancel, w.at(0), Source::Tape(tape), g, gradients))
+    context.here(|cancel| super::backward(isa, &mut workspace, cancel, w.at(0), Source::Tape(tape), g, gradients))
 }

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::memory::Buffer;
 use crate::operator::Transform;
 use crate::scalar::Scalar;
-use crate::simd::isa::{InstructionSet, simd};
+use crate::simd::isa::simd;
 use crate::simd::lanes::unroll;
 use crate::simd::vector::sum_of_lanes;
 use crate::view::View;
@@ -31,18 +31,11 @@ impl<T: Scalar> FormationBackward<T> {
         let ld = formation.chain.ld;
         Ok(Self { g: Buffer::zeroed(n * ld)?, grad_v: Buffer::zeroed(formation.chain.rows.len())?, formation })
     }
-
-    /// Writes `dL/dU` for a gradient `g` of `W`, both row-major.
-    pub fn run(&mut self, isa: InstructionSet, w: Transform<'_, T>, g: &[T], grad_u: &mut [T]) {
-        let u = w.u;
-        assert!(u.tau().is_none(), "a given tau is not undone");
-        assert_eq!([g.len(), grad_u.len()], [u.n() * u.n(), u.n() * u.m()], "dL/dW and dL/dU");
-        form_back(isa, self, w, g, grad_u);
-    }
 }
 
 simd! {
-    fn form_back<T: Scalar>(
+    /// Writes `dL/dU` for a gradient of `W`, both row-major.
+    pub fn form_back<T: Scalar>(
         s,
         workspace: &mut FormationBackward<T>,
         w: Transform<'_, T>,
@@ -51,6 +44,8 @@ simd! {
     ) -> () {
         let (Transform { u, diagonal, .. }, FormationBackward { formation, g, grad_v }) = (w, workspace);
         let n = u.n();
+        assert!(u.tau().is_none(), "a given tau is not undone");
+        assert_eq!([grad_w.len(), grad_u.len()], [n * n, n * u.m()], "dL/dW and dL/dU");
         // SAFETY: nothing goes elsewhere.
         unsafe { formation.form(s, u, None) };
         let Formation { chain, w, .. } = formation;
@@ -117,32 +112,26 @@ unsafe fn undo<T: Scalar, S: Simd, const C: usize>(s: S, chain: &Chain<T>, w: Vi
         let tau = T::splat(s, chain.tau[j]);
         let minus_tau = T::splat(s, -chain.tau[j]);
         let (mut a, mut b, mut minus_b) = ([zero; C], [zero; C], [zero; C]);
-        unroll::<C>(
-            #[inline(always)]
-            |c| {
-                a[c] = T::fma(s, sums[0][c], minus_tau, zero);
-                b[c] = T::fma(s, sums[1][c], tau, zero);
-                minus_b[c] = T::fma(s, sums[1][c], minus_tau, zero);
-            },
-        );
+        unroll!(for c in 0..C {
+            a[c] = T::fma(s, sums[0][c], minus_tau, zero);
+            b[c] = T::fma(s, sums[1][c], tau, zero);
+            minus_b[c] = T::fma(s, sums[1][c], minus_tau, zero);
+        });
         sums = [[zero; C]; 2];
         let (v, next) = (v(j), v((j + 1).min(chain.k - 1)));
         for i in chain.form.first(j)..n {
             let (v, next) = (T::broadcast(s, v.at(0, i), 0), T::broadcast(s, next.at(0, i), 0));
             let mut grad = zero;
-            unroll::<C>(
-                #[inline(always)]
-                |c| {
-                    let (w, g) = (w.at(0, i).add(c * lanes), g.at(0, i).add(c * lanes));
-                    let x = T::fma(s, a[c], v, T::load(s, w));
-                    let y = T::fma(s, minus_b[c], v, T::load(s, g));
-                    T::store(s, w, x);
-                    T::store(s, g, y);
-                    sums[0][c] = T::fma(s, x, next, sums[0][c]);
-                    sums[1][c] = T::fma(s, y, next, sums[1][c]);
-                    grad = T::fma(s, a[c], y, T::fma(s, b[c], x, grad));
-                },
-            );
+            unroll!(for c in 0..C {
+                let (w, g) = (w.at(0, i).add(c * lanes), g.at(0, i).add(c * lanes));
+                let x = T::fma(s, a[c], v, T::load(s, w));
+                let y = T::fma(s, minus_b[c], v, T::load(s, g));
+                T::store(s, w, x);
+                T::store(s, g, y);
+                sums[0][c] = T::fma(s, x, next, sums[0][c]);
+                sums[1][c] = T::fma(s, y, next, sums[1][c]);
+                grad = T::fma(s, a[c], y, T::fma(s, b[c], x, grad));
+            });
             grad_v[i * chain.ld_k + j] -= sum_of_lanes(s, grad);
         }
     }

@@ -74,20 +74,17 @@ impl<'a, T: Scalar, const B: usize> Reflectors<'a, T, B> {
             let mut a = [[zero; C]; B];
             if block + 1 == count {
                 // Unit vectors still: row i is zero but for column i.
-                unroll::<C>(
-                    #[inline(always)]
-                    |c| {
-                        let begin = begin + c * lanes;
-                        let mut products = [[zero]; B];
-                        // SAFETY: as of all C registers.
-                        unsafe {
-                            project(s, chain, block * B, begin..begin + lanes, unit.from(c * lanes, 0), &mut products);
-                        }
-                        for (a, product) in a.iter_mut().zip(products) {
-                            a[c] = product[0];
-                        }
-                    },
-                );
+                unroll!(for c in 0..C {
+                    let begin = begin + c * lanes;
+                    let mut products = [[zero]; B];
+                    // SAFETY: as of all C registers.
+                    unsafe {
+                        project(s, chain, block * B, begin..begin + lanes, unit.from(c * lanes, 0), &mut products);
+                    }
+                    for (a, product) in a.iter_mut().zip(products) {
+                        a[c] = product[0];
+                    }
+                });
             } else {
                 project(s, chain, block * B, 0..chain.n, from, &mut a);
             }
@@ -101,34 +98,27 @@ impl<'a, T: Scalar, const B: usize> Reflectors<'a, T, B> {
     #[inline(always)]
     fn solve<S: Simd, const C: usize>(&self, s: S, block: usize, a: &mut Products<T, S, C, B>) {
         let (gram, tau) = (&self.gram[block * B * B..][..B * B], &self.chain.tau[block * B..][..B]);
-        unroll::<B>(
-            #[inline(always)]
-            |i| {
-                for a in &mut a[i] {
-                    a[0] = times(s, a[0], -tau[i]);
+        unroll!(for i in 0..B {
+            for a in &mut a[i] {
+                a[0] = times(s, a[0], -tau[i]);
+            }
+        });
+        unroll!(for back in 0..B {
+            let i = B - 1 - back;
+            // The oldest results first, so that a sum waits only for the newest one.
+            for l in (i + 1..B).rev() {
+                for part in parts::<T>() {
+                    // SAFETY: a number of `gram`.
+                    let g = unsafe { T::broadcast(s, &raw const gram[i * B + l], part) };
+                    unroll!(for c in 0..C {
+                        a[i][c][0] = T::fma(s, a[l][c][part], g, a[i][c][0]);
+                    });
                 }
-            },
-        );
-        unroll::<B>(
-            #[inline(always)]
-            |back| {
-                let i = B - 1 - back;
-                // The oldest results first, so that a sum waits only for the newest one.
-                for l in (i + 1..B).rev() {
-                    for part in parts::<T>() {
-                        // SAFETY: a number of `gram`.
-                        let g = unsafe { T::broadcast(s, &raw const gram[i * B + l], part) };
-                        unroll::<C>(
-                            #[inline(always)]
-                            |c| a[i][c][0] = T::fma(s, a[l][c][part], g, a[i][c][0]),
-                        );
-                    }
-                }
-                for a in &mut a[i] {
-                    a[1] = T::join(s, T::splat(s, T::ZERO), a[0]);
-                }
-            },
-        );
+            }
+            for a in &mut a[i] {
+                a[1] = T::join(s, T::splat(s, T::ZERO), a[0]);
+            }
+        });
     }
 }
 
@@ -170,14 +160,11 @@ pub unsafe fn project<T: Scalar, S: Simd, const C: usize, const B: usize>(
     let v = View::new(chain.rows.ptr().add(first), chain.ld_k, chain.n);
     let (top, whole) = edges::<T, B>(chain, first);
     let rows = rows.start.max(top)..rows.end.min(chain.n);
-    unroll::<B>(
-        #[inline(always)]
-        |i| {
-            if top + i < whole && rows.contains(&(top + i)) {
-                project_row(s, v.at(0, top + i), i + 1, w.at(0, top + i), a);
-            }
-        },
-    );
+    unroll!(for i in 0..B {
+        if top + i < whole && rows.contains(&(top + i)) {
+            project_row(s, v.at(0, top + i), i + 1, w.at(0, top + i), a);
+        }
+    });
     for row in rows.start.max(whole)..rows.end {
         project_row(s, v.at(0, row), B, w.at(0, row), a);
     }
@@ -201,20 +188,16 @@ unsafe fn project_row<T: Scalar, S: Simd, const C: usize, const B: usize>(
     a: &mut Products<T, S, C, B>,
 ) {
     let x = whole::<S, T, C>(s).load(w);
-    unroll::<B>(
-        #[inline(always)]
-        |i| {
-            if i < count {
-                for part in parts::<T>() {
-                    let v = T::broadcast(s, v.add(i), part);
-                    unroll::<C>(
-                        #[inline(always)]
-                        |c| a[i][c][part] = T::fma(s, x[c], v, a[i][c][part]),
-                    );
-                }
+    unroll!(for i in 0..B {
+        if i < count {
+            for part in parts::<T>() {
+                let v = T::broadcast(s, v.add(i), part);
+                unroll!(for c in 0..C {
+                    a[i][c][part] = T::fma(s, x[c], v, a[i][c][part]);
+                });
             }
-        },
-    );
+        }
+    });
 }
 
 /// `W - V A` of the reflections from `first` on, from `-A`.
@@ -231,14 +214,11 @@ unsafe fn expand<T: Scalar, S: Simd, const C: usize, const B: usize>(
 ) {
     let v = View::new(chain.rows.ptr().add(first), chain.ld_k, chain.n);
     let (top, whole) = edges::<T, B>(chain, first);
-    unroll::<B>(
-        #[inline(always)]
-        |i| {
-            if top + i < whole.min(chain.n) {
-                expand_row(s, v.at(0, top + i), i + 1, a, [from.at(0, top + i), to.at(0, top + i)]);
-            }
-        },
-    );
+    unroll!(for i in 0..B {
+        if top + i < whole.min(chain.n) {
+            expand_row(s, v.at(0, top + i), i + 1, a, [from.at(0, top + i), to.at(0, top + i)]);
+        }
+    });
     for row in whole..chain.n {
         expand_row(s, v.at(0, row), B, a, [from.at(0, row), to.at(0, row)]);
     }
@@ -257,20 +237,16 @@ unsafe fn expand_row<T: Scalar, S: Simd, const C: usize, const B: usize>(
     [from, to]: [*mut T; 2],
 ) {
     let mut x = whole::<S, T, C>(s).load(from);
-    unroll::<B>(
-        #[inline(always)]
-        |i| {
-            if i < count {
-                for part in parts::<T>() {
-                    let v = T::broadcast(s, v.add(i), part);
-                    unroll::<C>(
-                        #[inline(always)]
-                        |c| x[c] = T::fma(s, a[i][c][part], v, x[c]),
-                    );
-                }
+    unroll!(for i in 0..B {
+        if i < count {
+            for part in parts::<T>() {
+                let v = T::broadcast(s, v.add(i), part);
+                unroll!(for c in 0..C {
+                    x[c] = T::fma(s, a[i][c][part], v, x[c]);
+                });
             }
-        },
-    );
+        }
+    });
     whole(s).store(to, x);
 }
 

@@ -5,7 +5,7 @@ mod blocks;
 
 use pulp::Simd;
 
-pub use backward::FormationBackward;
+pub use backward::{FormationBackward, form_back};
 use blocks::Reflectors;
 
 use super::sequential::chain::Chain;
@@ -41,15 +41,6 @@ impl<T: Scalar> Formation<T> {
         (0..n).for_each(|i| unit[i * chain.ld + i] = T::ONE);
         let gram = Buffer::zeroed(chain.ld_k * LARGEST)?;
         Ok(Self { w: Buffer::zeroed(n * chain.ld)?, unit, gram, chain })
-    }
-
-    /// Writes `W`, row-major.
-    ///
-    /// # Panics
-    /// If `out` does not have `n x n` numbers.
-    pub fn run(&mut self, isa: InstructionSet, w: Transform<'_, T>, out: &mut [T]) {
-        assert_eq!(out.len(), w.u.n() * w.u.n(), "W");
-        form(isa, self, w, out);
     }
 
     /// Forms `W_1`, without the diagonal: whole registers of columns in `out` if there is one, all others in `w`. Returns
@@ -114,20 +105,22 @@ impl<T: Scalar> Rounded<T> {
     pub fn run(&mut self, isa: InstructionSet, w: Transform<'_, T>, out: &mut [T]) -> Result<()> {
         let wide = w.widen(isa)?;
         if let Some(out) = T::as_wide_mut(out) {
-            self.formation.run(isa, wide.transform(), out);
+            form(isa, &mut self.formation, wide.transform(), out);
             return Ok(());
         }
-        self.formation.run(isa, wide.transform(), &mut self.wide);
+        form(isa, &mut self.formation, wide.transform(), &mut self.wide);
         out.iter_mut().zip(&*self.wide).for_each(|(out, x)| *out = T::narrow(*x));
         Ok(())
     }
 }
 
 simd! {
+    /// Writes `W`, row-major.
     fn form<T: Scalar>(s, workspace: &mut Formation<T>, w: Transform<'_, T>, out: &mut [T]) -> () {
         let Transform { u, diagonal, .. } = w;
         let n = u.n();
-        // SAFETY: n rows of n numbers, as the caller has checked.
+        assert_eq!(out.len(), n * n, "W");
+        // SAFETY: n rows of n numbers.
         let whole = unsafe { workspace.form(s, u, Some(View::new(out.as_mut_ptr(), n, n))) };
         for j in (whole..n).step_by(T::lanes::<S>()) {
             let inside = Lanes::<S, T, 1>::first(s, n - j);

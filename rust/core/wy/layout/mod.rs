@@ -264,21 +264,20 @@ fn power_of_two_below_inverse(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simd::isa::InstructionSet;
+    use crate::simd::isa::{InstructionSet, simd};
+
+    simd! {
+        fn set<T: Scalar>(s, v: &mut Trapezoid<T>, u: Reflections<'_, T>) -> () {
+            v.set(s, u);
+            v.transpose(s);
+        }
+    }
 
     /// The columns of `u`, and the sums of their squares.
     fn columns<T: Scalar>(n: usize, m: usize, u: &[T]) -> (Vec<Vec<T>>, Vec<f64>) {
-        struct Set<'a, T: Scalar>(&'a mut Trapezoid<T>, Reflections<'a, T>);
-        impl<T: Scalar> pulp::WithSimd for Set<'_, T> {
-            type Output = ();
-            fn with_simd<S: Simd>(self, s: S) {
-                self.0.set(s, self.1);
-                self.0.transpose(s);
-            }
-        }
         let u = Reflections::new(n, m, u);
         let mut v = Trapezoid::new(n, u.count()).unwrap();
-        InstructionSet::current().dispatch(Set(&mut v, u));
+        set(InstructionSet::current(), &mut v, u);
         let columns = v.columns.chunks(v.ld).take(v.k).map(|column| column[..n].to_vec());
         (columns.collect(), v.squares[..v.k].to_vec())
     }
