@@ -4,7 +4,7 @@ Written once for CuPy and torch. ``Sequence`` is validated; its arrays have the 
 :func:`householder.rnn`, and rows ``(rows, n)`` are all steps of all sequences, one step after the other.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -104,16 +104,17 @@ def choose(kernels_in_order: Many[Instance], library: Library, like: Any, packed
     UnusableError
         There is none.
     """
-    for instance in kernels_in_order:
+
+    def on_trial(instance: Instance) -> tuple[int, str, Callable[[], None]]:
         described = f"{instance.described}, packed" if packed else instance.described
-        try:
-            verdicts.require(instance.device.number, described, partial(_try, instance, library, like, packed))
-        except verdicts.UnusableError:
-            if instance is kernels_in_order[-1]:
-                raise
-        else:
-            break
-    return instance
+        return instance.device.number, described, partial(_try, instance, library, like, packed)
+
+    *others, last = kernels_in_order
+    for instance in others:
+        if verdicts.usable(*on_trial(instance)):
+            return instance
+    verdicts.require(*on_trial(last))
+    return last
 
 
 def _try(instance: Instance, library: Library, like: Any, packed: bool) -> None:

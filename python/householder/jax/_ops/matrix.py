@@ -36,7 +36,8 @@ def matrix(u: Array, phases: Array | None, tau: Array | None, shape: str) -> Arr
     if is_default(tau, shape):
         (w,) = _operator(None, many)
     else:
-        unit = jnp.broadcast_to(jnp.eye(many.shape[1], dtype=u.dtype), (many.shape[0], many.shape[1], many.shape[1]))
+        count, n, _ = many.shape
+        unit = jnp.broadcast_to(jnp.eye(n, dtype=u.dtype), (count, n, n))
         tau = None if tau is None else tau.reshape(-1, tau.shape[-1])
         (columns,) = apply.operator(apply.Options(False, "auto", shape), many, tau, unit)
         w = jnp.matrix_transpose(columns)

@@ -17,7 +17,7 @@ import torch
 from householder import _core, _validate
 from householder.torch import _expressions
 from householder.torch._dtypes import compute_type
-from householder.torch._ops.library import fold, follow_torch_threads, unfold
+from householder.torch._ops.library import fold, follow_torch_threads, room_for, unfold
 from householder.torch._ops.operator import Operator
 from householder.torch._ops.route import Route, route
 
@@ -60,12 +60,7 @@ def _differentiate(tensors: Any, states: Any, _: Any, grads: Any, wanted: Any, o
     follow_torch_threads()
     compute = compute_type(tensors[0].dtype)
     dtypes = compute, compute, tensors[2].dtype, *(compute,) * 4
-    gradients = tuple(
-        [
-            torch.empty_like(t, dtype=dtype, memory_format=torch.contiguous_format) if want else None
-            for t, dtype, want in zip(tensors, dtypes, wanted, strict=False)
-        ]
-    )
+    gradients = room_for(tensors, wanted, dtypes)
     (kept,), (grad_o, grad_last), described = states, grads, _options(tensors, *options)
     done = _core.delta_backward(tensors[:_OPERANDS], described, kept, grad_o, grad_last, gradients)
     if done is NotImplemented:

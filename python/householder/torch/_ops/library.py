@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -166,11 +167,19 @@ def each(op: Any, info: Any, in_dims: Any, *arguments: Any) -> Any:
     return results, tuple(None if result is None else 0 for result in results)
 
 
-def room_for(tensors: Sequence[Any], wanted: Sequence[bool]) -> tuple[Tensor | None, ...]:
-    """Allocate the gradients of tensors, of which the first may be wanted."""
-    form = torch.contiguous_format
+def room_for(
+    tensors: Sequence[Any], wanted: Sequence[bool], dtypes: Sequence[torch.dtype] | None = None
+) -> tuple[Tensor | None, ...]:
+    """Allocate tensors like these where they are wanted, contiguous and of these dtypes or their own.
+
+    Tensors after the last that may be wanted are ignored.
+    """
+    form, kinds = torch.contiguous_format, repeat(None) if dtypes is None else dtypes
     return tuple(
-        [torch.empty_like(t, memory_format=form) if want else None for t, want in zip(tensors, wanted, strict=False)]
+        [
+            torch.empty_like(t, dtype=dtype, memory_format=form) if want else None
+            for t, want, dtype in zip(tensors, wanted, kinds, strict=False)
+        ]
     )
 
 
@@ -182,12 +191,12 @@ def keeping_nothing(
     Functions of the core take the tensors, what ``describe(tensors, options)`` returns, and results or gradients.
     """
 
-    def fake(tensors: Any, _: Any, __: bool) -> tuple[Tensor]:
-        return (torch.empty_like(tensors[0], memory_format=torch.contiguous_format),)
+    def fake(tensors: Any, _: Any, __: bool) -> tuple[Any, ...]:
+        return room_for(tensors, [True])
 
     def compute(tensors: Any, options: Any, _: bool) -> Any:
         follow_torch_threads()
-        y = torch.empty_like(tensors[0], memory_format=torch.contiguous_format)
+        (y,) = room_for(tensors, [True])
         done = forward(tensors, *describe(tensors, options), y)
         return done if done is NotImplemented else (y, (), None)
 
